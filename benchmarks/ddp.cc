@@ -1,4 +1,4 @@
-// Times data-parallel training steps beside the same steps without communication, all ranks running at once.
+// Times data-parallel training steps, alternating with the same steps without communication on all ranks.
 //
 //     ./bazelw run //benchmarks:ddp -- --case mlp --world 2
 #include <CLI/CLI.hpp>
@@ -17,9 +17,9 @@ namespace td = tandem;
 namespace {
 
 constexpr int kWarmup = 3;
-constexpr int kRounds = 5;  // local and data-parallel steps alternate, so that a drift of the machine hits both
+constexpr int kRounds = 5;  // local and data-parallel steps alternate, so that changes of clock speed affect both
 
-/// Mean over the ranks of each rank's median step.
+/// Mean of `value` over the ranks.
 double mean_over_ranks(double value, td::distributed::ProcessGroup& group) {
   const td::Tensor t = td::from_vector<double>({value}, {1});
   group.all_reduce(t, td::distributed::ReduceOp::kAvg);
@@ -45,14 +45,14 @@ void run(td::distributed::Context& context, const std::string& name, int steps,
   td::benchmarks::TrainingCase training = td::benchmarks::make_case(name);
   td::distributed::ProcessGroup& group = *context.group();
   td::distributed::GradientReducer reducer(training.model->named_parameters(), training.model->named_buffers(),
-                                           context.group(), {.hooks = td::benchmarks::hooks_named(compress)});
+                                           context.group(), {.hooks = td::benchmarks::make_hooks(compress)});
   const int per_round = std::max(steps / kRounds, 1);
   std::vector<double> local, ddp;
   double exposed_ms = 0, comm_ms = 0;
   for (int i = 0; i < kWarmup; ++i) training.step();
   for (int round = 0; round < kRounds; ++round) {
     {
-      const td::HookHandle alone = reducer.no_sync();
+      const td::HookHandle no_sync = reducer.no_sync();
       for (const double t : timed_steps(training, per_round, group)) local.push_back(t);
     }
     training.step();
@@ -85,7 +85,7 @@ struct Settings {
 };
 
 void declare(CLI::App& app, Settings& s) {
-  app.add_option("--case", s.cases, "one or several, separated by commas")
+  app.add_option("--case", s.cases, "training cases, separated by commas")
       ->delimiter(',')
       ->check(CLI::IsMember(td::benchmarks::case_names()));
   app.add_option("--world", s.world, "ranks, one process each")->check(CLI::Range(1, 64));
@@ -93,17 +93,17 @@ void declare(CLI::App& app, Settings& s) {
   app.add_option("--compress", s.compress, "chain of communication hooks: fp16, bf16, power_sgd")
       ->delimiter(',')
       ->check(CLI::IsMember({"none", "fp16", "bf16", "power_sgd"}));
-  app.add_option("--json", s.json, "append the lines to this file too");
+  app.add_option("--json", s.json, "also append the lines to this file");
 }
 
 TANDEM_RANK_MAIN(ddp) {
   CLI::App app;
   Settings settings;
   declare(app, settings);
-  app.parse(std::vector<std::string>(args.rbegin(), args.rend()));  // in the order that CLI11 wants
+  app.parse(std::vector<std::string>(args.rbegin(), args.rend()));  // CLI11 expects the arguments in reverse order
   std::unique_ptr<td::benchmarks::Report> report;
   if (context.rank() == 0) report = std::make_unique<td::benchmarks::Report>(settings.json);
-  context.group()->barrier();  // the peak is measured while the others wait
+  context.group()->barrier();  // Report measures rank 0's peak while the other ranks wait here
   for (const std::string& name : settings.cases) {
     run(context, name, settings.steps, settings.compress, report.get());
   }

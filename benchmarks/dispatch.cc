@@ -1,4 +1,4 @@
-// Times what an operation costs besides its arithmetic: 8x8 floats, one thread.
+// Times the dispatch overhead of operations on 8x8 float tensors, one thread.
 //
 //     ./bazelw run //benchmarks:dispatch
 #include <CLI/CLI.hpp>
@@ -11,11 +11,11 @@
 namespace td = tandem;
 
 int main(int argc, char** argv) {
-  CLI::App app("Times the overhead of operations on 8x8 floats");
+  CLI::App app("Times the dispatch overhead of operations on 8x8 float tensors");
   std::string json;
   int steps = 5;
-  app.add_option("--steps", steps, "rounds; the least is reported")->check(CLI::Range(1, 1000000));
-  app.add_option("--json", json, "append the line to this file too");
+  app.add_option("--steps", steps, "rounds; the minimum is reported")->check(CLI::Range(1, 1000000));
+  app.add_option("--json", json, "also append the line to this file");
   try {
     app.parse(argc, argv);
     td::set_num_threads(1);

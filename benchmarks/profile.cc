@@ -1,9 +1,10 @@
-// Where a training step's time goes: one line per operation, forward and backward, beside what the core could do.
+// Profiles a training step: one line per operation, forward and backward, with its time relative to the core's limits.
 //
 //     ./bazelw run //benchmarks:profile -- --case lenet
 //
-// "roof" is the share of the least time that the core would need: the larger of flops over its peak of multiply-adds and
-// bytes over its rate of copying memory.  Above 100 %: operands were still in a cache.
+// "roof" is the shortest possible time divided by the measured time. The shortest possible time is the larger of flops
+// divided by the peak rate of multiply-adds and bytes divided by the rate of copying memory. It exceeds 100 % if inputs
+// were still in a cache.
 #include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
@@ -23,7 +24,7 @@ namespace td = tandem;
 using td::benchmarks::Json;
 
 constexpr int kWarmup = 3;
-constexpr int64_t kCopyBytes = int64_t{1} << 27;  // more than the caches hold
+constexpr int64_t kCopyBytes = int64_t{1} << 27;  // larger than the caches
 
 struct Settings {
   std::string name = "mlp";
@@ -32,7 +33,7 @@ struct Settings {
   bool by_module = false;
 };
 
-/// Pages that the process touched for the first time, or again after it had given them back.
+/// Minor page faults of the process so far.
 int64_t page_faults() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -57,8 +58,7 @@ void run(const Settings& settings) {
   const td::profile::MachineRates rates{settings.threads * td::benchmarks::fma_peak_gflops(),
                                         td::benchmarks::copy_gb_per_s(kCopyBytes)};
   td::benchmarks::TrainingCase training = td::benchmarks::make_case(settings.name);
-  // Steps without tracing first: what the table's step may be compared with.
-  const td::benchmarks::Times plain = td::benchmarks::time_calls([&] { training.step(); }, kWarmup, settings.steps);
+  const td::benchmarks::Times untraced = td::benchmarks::time_calls([&] { training.step(); }, kWarmup, settings.steps);
   const int64_t faults = page_faults();
   td::start_trace();
   for (int i = 0; i < settings.steps; ++i) {
@@ -70,14 +70,14 @@ void run(const Settings& settings) {
   const td::profile::StepReport report = td::profile::step_report(events, {.by_module = settings.by_module});
 
   std::printf(
-      "%s, %d thread%s, means of the %ld faster of %d steps; without tracing a step takes %.3f ms (least %.3f)\n",
+      "%s, %d thread%s, means of the %ld faster of %d steps; without tracing a step takes %.3f ms (minimum %.3f)\n",
       settings.name.c_str(), settings.threads, settings.threads == 1 ? "" : "s", static_cast<long>(report.steps),
-      settings.steps, plain.median_ms, plain.min_ms);
-  std::printf("the core: %.1f GF/s, copies %.1f GB/s; page faults per step: %.0f\n\n", rates.gflops, rates.gb_per_s,
-              faults_per_step);
+      settings.steps, untraced.median_ms, untraced.min_ms);
+  std::printf("peak of the core: %.1f GFLOP/s, copies %.1f GB/s; page faults per step: %.0f\n\n", rates.gflops,
+              rates.gb_per_s, faults_per_step);
   std::fputs(td::profile::to_text(report, rates).c_str(), stdout);
   if (!settings.trace.empty()) {
-    td::profile::write_chrome_trace(td::benchmarks::from_users_folder(settings.trace), events);
+    td::profile::write_chrome_trace(td::benchmarks::user_path(settings.trace), events);
   }
   if (settings.json.empty()) return;
   Json rows = Json::array();
@@ -86,13 +86,13 @@ void run(const Settings& settings) {
                          {"threads", settings.threads},
                          {"steps", report.steps},
                          {"step_ms", report.step_ms},
-                         {"untraced_ms", plain.median_ms},
+                         {"untraced_ms", untraced.median_ms},
                          {"fma_peak_gflops", rates.gflops},
                          {"copy_gb_per_s", rates.gb_per_s},
                          {"page_faults", faults_per_step},
                          {"cpu", td::benchmarks::cpu_model()},
                          {"rows", rows}};
-  const std::string path = td::benchmarks::from_users_folder(settings.json);
+  const std::string path = td::benchmarks::user_path(settings.json);
   std::ofstream file(path);
   file << document.dump(1) << "\n";
   file.close();
@@ -102,12 +102,13 @@ void run(const Settings& settings) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Shows where a training step's time goes");
+  CLI::App app("Profiles the operations of a training step");
   Settings s;
   app.add_option("--case", s.name)->check(CLI::IsMember(td::benchmarks::case_names()));
-  app.add_option("--threads", s.threads, "of the one process")->check(CLI::Range(1, 1024));
-  app.add_option("--steps", s.steps, "traced steps, after as many that are not")->check(CLI::Range(1, 1000000));
-  app.add_flag("--by-module", s.by_module, "a line for each module's operations");
+  app.add_option("--threads", s.threads, "threads of operations")->check(CLI::Range(1, 1024));
+  app.add_option("--steps", s.steps, "traced steps; as many untraced steps are timed before")
+      ->check(CLI::Range(1, 1000000));
+  app.add_flag("--by-module", s.by_module, "one line per module and operation");
   app.add_option("--json", s.json, "write the table to this file");
   app.add_option("--trace", s.trace, "write the trace to this file, for ui.perfetto.dev");
   try {

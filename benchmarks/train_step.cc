@@ -20,7 +20,7 @@ namespace {
 namespace tb = tandem::benchmarks;
 
 constexpr int kWarmup = 3;
-constexpr int kLosses = 10;  // where losses are asked for, the steps that are not timed are so many
+constexpr int kLosses = 10;  // untimed steps with --losses
 
 struct Settings {
   std::vector<std::string> cases{"mlp"};
@@ -30,8 +30,8 @@ struct Settings {
   bool losses = false, amp = false, tf32 = false, graph = false, operations = false;
 };
 
-/// What each operation takes in a step: the mean of the faster half of some traced steps.  Times are by events on a GPU, by the
-/// host's clock on a CPU; they add up to "operations_ms".
+/// Adds the time of each operation in a step, as the mean of the faster half of a few traced steps; measured with
+/// events on a GPU, with the host's clock on a CPU. The times add up to "operations_ms".
 void add_operations(tb::TrainingCase& training, tandem::Device device, tb::Json& line) {
   constexpr int kTracedSteps = 5;
   tandem::start_trace(device.is_cpu() ? nullptr : std::make_shared<tandem::cuda::GpuSpanClock>(device));
@@ -56,11 +56,11 @@ void run(const std::string& name, const Settings& settings, tb::Report& report) 
   tandem::set_num_threads(settings.threads);
   tandem::manual_seed(1);
   tb::TrainingCase training = tb::make_case(name);
-  if (!settings.load.empty()) tb::load_case(training, tb::from_users_folder(settings.load));
+  if (!settings.load.empty()) tb::load_case(training, tb::user_path(settings.load));
   const tandem::Device device(settings.device);
   tb::move_case(training, device);
   tandem::cuda::set_allow_tf32(settings.tf32);
-  if (settings.amp) training.product_dtype = tandem::kBFloat16;
+  if (settings.amp) training.autocast_dtype = tandem::kBFloat16;
   std::vector<double> losses;
   const double lr = training.optimizer->lr();
   if (settings.losses) training.optimizer->set_lr(training.compared_lr);
@@ -75,9 +75,9 @@ void run(const std::string& name, const Settings& settings, tb::Report& report) 
   const tb::Times times = tb::time_calls(step, 0, settings.steps);
   tb::Json line = {{"case", name},
                    {"device", settings.device},
-                   {"products", settings.amp    ? "bfloat16"
-                                : settings.tf32 ? "tf32"
-                                                : "float32"},
+                   {"matmul_precision", settings.amp    ? "bfloat16"
+                                        : settings.tf32 ? "tf32"
+                                                        : "float32"},
                    {"graph", settings.graph},
                    {"threads", settings.threads},
                    {"step_ms", times.median_ms},
@@ -94,25 +94,25 @@ void run(const std::string& name, const Settings& settings, tb::Report& report) 
 int main(int argc, char** argv) {
   CLI::App app("Times training steps");
   Settings s;
-  app.add_option("--case", s.cases, "one or several, separated by commas")
+  app.add_option("--case", s.cases, "training cases, separated by commas")
       ->delimiter(',')
       ->check(CLI::IsMember(tb::case_names()));
-  app.add_option("--threads", s.threads, "of the one process")->check(CLI::Range(1, 1024));
-  app.add_option("--device", s.device, "where it computes")->check(CLI::IsMember({"cpu", "cuda"}));
-  app.add_flag("--amp", s.amp, "products and convolutions in bfloat16");
-  app.add_flag("--tf32", s.tf32, "a GPU's products of float32 in tf32");
-  app.add_flag("--graph", s.graph, "replays a captured step of a GPU");
-  app.add_option("--steps", s.steps, "timed steps, after some that are not")->check(CLI::Range(1, 1000000));
-  app.add_option("--json", s.json, "append the lines to this file too");
-  app.add_flag("--losses", s.losses, "show the losses of the first ten steps, which are not timed");
-  app.add_flag("--operations", s.operations, "show what each operation takes in a step, on a GPU by events");
-  app.add_option("--load", s.load, "begin with the weights and data of this file");
-  app.add_option("--save", s.save, "write the case's weights and data to this file, and do no more");
+  app.add_option("--threads", s.threads, "threads of operations")->check(CLI::Range(1, 1024));
+  app.add_option("--device", s.device, "device of model and data")->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_flag("--amp", s.amp, "autocast: matrix products and convolutions in bfloat16");
+  app.add_flag("--tf32", s.tf32, "float32 matrix products of a GPU in TF32");
+  app.add_flag("--graph", s.graph, "capture a step as a CUDA graph and time its replay");
+  app.add_option("--steps", s.steps, "timed steps, after a few untimed steps")->check(CLI::Range(1, 1000000));
+  app.add_option("--json", s.json, "also append the lines to this file");
+  app.add_flag("--losses", s.losses, "report the losses of the first ten steps, which are not timed");
+  app.add_flag("--operations", s.operations, "report the time of each operation, measured with events on a GPU");
+  app.add_option("--load", s.load, "start from the weights and data in this file");
+  app.add_option("--save", s.save, "write the case's weights and data to this file and exit");
   try {
     app.parse(argc, argv);
     if (!s.save.empty()) {
       tandem::manual_seed(1);
-      tb::save_case(tb::make_case(s.cases.front()), tb::from_users_folder(s.save));
+      tb::save_case(tb::make_case(s.cases.front()), tb::user_path(s.save));
       return 0;
     }
     tb::Report report(s.json);

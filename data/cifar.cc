@@ -28,10 +28,10 @@ std::vector<std::string> file_names(CifarSplit split) {
 Transform normalize_cifar() { return normalize({0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}); }
 
 CifarDataset::CifarDataset(const std::string& folder, CifarSplit split, CifarOptions options) {
-  TANDEM_CHECK(ValueError, options.records_per_file >= 1, "CifarDataset: records_per_file ", options.records_per_file,
-               " is less than 1");
+  TANDEM_CHECK(ValueError, options.records_per_file >= 1, "CifarDataset: records_per_file is ",
+               options.records_per_file, ", expected at least 1");
   const std::filesystem::path inner = std::filesystem::path(folder) / "cifar-10-batches-bin";
-  // "inner/." exists where inner is a folder.
+  // "inner/." exists if inner is a folder.
   const std::filesystem::path where = path_exists(kOp, inner / ".") ? inner : std::filesystem::path(folder);
   const std::vector<std::string> names = file_names(split);
   std::string list;
@@ -41,14 +41,14 @@ CifarDataset::CifarDataset(const std::string& folder, CifarSplit split, CifarOpt
     complete = complete && found;
     list += "\n  " + name + (found ? "  found" : "  missing");
   }
-  TANDEM_CHECK(IoError, complete, "CifarDataset: '", where.string(), "' lacks files of CIFAR-10's binary version",
-               list);
+  TANDEM_CHECK(IoError, complete, "CifarDataset: '", where.string(),
+               "' does not have all files of CIFAR-10's binary version", list);
 
   const auto num_files = static_cast<int64_t>(names.size());
   for (int64_t i = 0; i < num_files; ++i) {
     const std::string path = where / names[static_cast<size_t>(i)];
     const InputFile file(kOp, path);
-    const int64_t num_bytes = file.size();  // compared before the file is read, so that a wrong file costs no memory
+    const int64_t num_bytes = file.size();  // checked before memory is allocated
     TANDEM_CHECK(IoError, num_bytes % kRecord == 0 && num_bytes / kRecord == options.records_per_file,
                  "CifarDataset: '", path, "' has ", num_bytes, " bytes, expected ", options.records_per_file,
                  " records of ", kRecord, " bytes");
@@ -78,7 +78,7 @@ Example CifarDataset::get(int64_t index) const {
 
 Batch CifarDataset::get_batch(std::span<const int64_t> indices) const {
   const auto count = static_cast<int64_t>(indices.size());
-  TANDEM_CHECK(ValueError, count > 0, "CifarDataset: a batch needs at least one item");
+  TANDEM_CHECK(ValueError, count > 0, "CifarDataset: empty batch, expected at least one index");
   Batch batch = {empty({count, kChannels, kSide, kSide}), empty({count}, {kInt64}), count};
   for (int64_t row = 0; row < count; ++row) {
     write_item(indices[static_cast<size_t>(row)], batch.images.data<float>() + row * kPixels,

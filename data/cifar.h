@@ -1,4 +1,4 @@
-// CIFAR-10: small photographs of ten kinds of things (Krizhevsky).  Read from disk; nothing is ever downloaded.
+// CIFAR-10: 32x32 color photographs in ten classes (Krizhevsky). Read from disk, never downloaded.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,22 @@ enum class CifarSplit { kTrain, kTest };
 
 /// Options of CifarDataset.
 struct CifarOptions {
-  int64_t records_per_file = 10000;  ///< what each file must hold, so that a shortened one is noticed
+  int64_t records_per_file = 10000;  ///< number of records that each file must have, to detect truncated files
 };
 
-/// Gives images of CIFAR-10 mean 0 and deviation 1 in each channel over the training set.
+/// Normalizes each channel of CIFAR-10's images to mean 0 and standard deviation 1 over the training set.
 TANDEM_API Transform normalize_cifar();
 
 /// Images float32 [3, 32, 32] (red, green, blue) with values in [0, 1] and labels int64 [], 0 to 9: airplane,
 /// automobile, bird, cat, deer, dog, frog, horse, ship, truck.
 ///
-/// A folder holds the files of CIFAR-10's binary version, or has them in a folder cifar-10-batches-bin:
+/// The folder, or its subfolder cifar-10-batches-bin, contains the files of CIFAR-10's binary version:
 ///     data_batch_1.bin .. data_batch_5.bin (training)  test_batch.bin (test)
-/// each of records of a label byte and 3072 bytes, the three planes row by row.
+/// A file is a sequence of records of one label byte and 3072 bytes: the three color planes, row by row.
 class TANDEM_API CifarDataset : public Dataset {
  public:
-  /// Reads the split into memory, 3073 bytes per item.  Throws IoError listing the expected files if one is missing; if
-  /// a file has another size than options.records_per_file records; or if a label is outside 0..9.
+  /// Reads the split into memory, 3073 bytes per item. Throws IoError, with a list of the expected files, if a file is
+  /// missing; if a file does not have the size of options.records_per_file records; or if a label is outside 0..9.
   CifarDataset(const std::string& folder, CifarSplit split, CifarOptions options = {});
 
   int64_t size() const override { return records_.size(0); }

@@ -21,16 +21,16 @@ namespace tandem { inline namespace v0 { namespace data {
 
 namespace {
 
-Tensor delivered(const Tensor& tensor, Device device) {
+Tensor on_device(const Tensor& tensor, Device device) {
   if (tensor.device() == device) return tensor;
   Tensor moved = empty(tensor.shape(), {tensor.dtype(), device});
   primitives::copy(tensor, moved);
   return moved;
 }
 
-/// A copy for a thread that runs beside its creator: slots are shared, modes start afresh.
+/// A copy of the context for a worker thread: objects such as generators are shared, modes have their defaults.
 RankContext worker_context(const RankContext& creator) {
-  rank_device();  // makes the creator's slot of generators if there was none, so that it is shared
+  rank_device();  // creates the generators, if necessary, so that the copy shares them
   RankContext context = creator;
   context.num_threads = 1;
   context.grad_enabled = true;
@@ -44,9 +44,10 @@ RankContext worker_context(const RankContext& creator) {
 
 /// One pass over the batches of an epoch.
 ///
-/// Vocabulary.  A batch is *taken* by a worker, which makes it and puts the *outcome* (the batch or an exception) into
-/// the ring at its number modulo the ring's size; the consumer *consumes* outcomes in the order of their numbers.
-/// Invariant: consumed <= number of any batch taken and not consumed < consumed + ring size, so no two share a place.
+/// A worker takes the number of the next batch, makes the batch, and stores its outcome (the batch or an exception) in
+/// the ring buffer at that number modulo the ring's size. The consumer consumes outcomes in the order of their numbers.
+/// Invariant: consumed <= number of a batch that is taken but not consumed < consumed + ring size, so every slot is
+/// used by at most one batch.
 class DataLoader::Epoch {
  public:
   Epoch(const Dataset& dataset, Sampler& sampler, const DataLoaderOptions& options)
@@ -70,7 +71,7 @@ class DataLoader::Epoch {
           work();
         }));
       }
-    } catch (...) {  // the system gave no further thread: those that run must not outlive this object
+    } catch (...) {  // a thread could not be started; join the others, which use this object
       stop();
       throw;
     }
@@ -89,8 +90,8 @@ class DataLoader::Epoch {
     } else {
       batch = wait_for(number);
     }
-    // What drop_last leaves out counts as consumed with the last batch, so that a state saved there begins the next
-    // epoch.
+    // Items that drop_last omits count as consumed with the last batch, so that a state saved after it resumes at the
+    // next epoch.
     const auto [begin, end] = range(number);
     const int64_t next_begin = number + 1 == num_batches_ ? static_cast<int64_t>(indices_.size()) : end;
     sampler_.advance(next_begin - begin);
@@ -109,7 +110,7 @@ class DataLoader::Epoch {
     return {begin, std::min(begin + options_.batch_size, static_cast<int64_t>(indices_.size()))};
   }
 
-  Outcome& place(int64_t number) { return ring_[static_cast<size_t>(number) % ring_.size()]; }
+  Outcome& slot(int64_t number) { return ring_[static_cast<size_t>(number) % ring_.size()]; }
 
   Batch make(int64_t number) const {
     TraceSpan span("make batch", "data");
@@ -120,8 +121,8 @@ class DataLoader::Epoch {
       if (options_.transform) {
         batch.images = transform_images(options_.transform, batch.images, items, options_.transform_seed, epoch_);
       }
-      batch.images = delivered(batch.images, options_.device);
-      batch.labels = delivered(batch.labels, options_.device);
+      batch.images = on_device(batch.images, options_.device);
+      batch.labels = on_device(batch.labels, options_.device);
       return batch;
     } catch (...) {
       std::string shown = str(items.front());
@@ -149,7 +150,7 @@ class DataLoader::Epoch {
       }
       outcome.ready = true;
       lock.lock();
-      place(number) = std::move(outcome);
+      slot(number) = std::move(outcome);
       changed_.notify_all();
     }
   }
@@ -158,7 +159,7 @@ class DataLoader::Epoch {
     Outcome outcome;
     {
       std::unique_lock lock(mutex_);
-      Outcome& mine = place(number);
+      Outcome& mine = slot(number);
       if (!mine.ready) {
         TraceSpan span("wait for batch", "wait");
         changed_.wait(lock, [&] { return mine.ready; });
@@ -182,13 +183,13 @@ class DataLoader::Epoch {
   }
 
   const Dataset& dataset_;
-  Sampler& sampler_;  // the consumer's thread alone touches it
+  Sampler& sampler_;  // used by the consumer's thread only
   const DataLoaderOptions options_;
   const std::vector<int64_t> indices_;
   const int64_t epoch_;
   int64_t num_batches_ = 0;
 
-  std::mutex mutex_;  // guards what follows, up to workers_
+  std::mutex mutex_;  // guards the members from here to workers_
   std::condition_variable changed_;
   std::vector<Outcome> ring_;
   int64_t taken_ = 0;
@@ -200,9 +201,12 @@ class DataLoader::Epoch {
 
 DataLoader::DataLoader(const Dataset& dataset, Sampler& sampler, DataLoaderOptions options)
     : dataset_(dataset), sampler_(sampler), options_(std::move(options)) {
-  TANDEM_CHECK(ValueError, options_.batch_size >= 1, "DataLoader: batch_size ", options_.batch_size, " is less than 1");
-  TANDEM_CHECK(ValueError, options_.num_workers >= 0, "DataLoader: num_workers ", options_.num_workers, " is negative");
-  TANDEM_CHECK(ValueError, options_.prefetch >= 1, "DataLoader: prefetch ", options_.prefetch, " is less than 1");
+  TANDEM_CHECK(ValueError, options_.batch_size >= 1, "DataLoader: batch_size is ", options_.batch_size,
+               ", expected at least 1");
+  TANDEM_CHECK(ValueError, options_.num_workers >= 0, "DataLoader: num_workers is ", options_.num_workers,
+               ", expected at least 0");
+  TANDEM_CHECK(ValueError, options_.prefetch >= 1, "DataLoader: prefetch is ", options_.prefetch,
+               ", expected at least 1");
 }
 
 int64_t DataLoader::size() const {
@@ -218,7 +222,7 @@ DataLoader::Iterator::Iterator(Iterator&&) noexcept = default;
 DataLoader::Iterator::~Iterator() = default;
 
 DataLoader::Iterator& DataLoader::Iterator::operator++() {
-  batch_ = {};  // its memory may serve the next one
+  batch_ = {};  // frees its memory for the next batch
   std::optional<Batch> next = epoch_->next();
   at_end_ = !next.has_value();
   if (next) batch_ = std::move(*next);

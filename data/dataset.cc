@@ -8,7 +8,7 @@ namespace tandem { inline namespace v0 { namespace data {
 Dataset::~Dataset() = default;
 
 Batch Dataset::get_batch(std::span<const int64_t> indices) const {
-  TANDEM_CHECK(ValueError, !indices.empty(), "Dataset: a batch needs at least one item");
+  TANDEM_CHECK(ValueError, !indices.empty(), "Dataset: empty batch, expected at least one index");
   Batch batch;
   batch.size = static_cast<int64_t>(indices.size());
   for (int64_t row = 0; row < batch.size; ++row) {
@@ -25,7 +25,7 @@ Batch Dataset::get_batch(std::span<const int64_t> indices) const {
 }
 
 void check_item(const char* dataset, int64_t index, int64_t size) {
-  TANDEM_CHECK(IndexError, index >= 0 && index < size, dataset, ": item ", index, " is outside the ", size, " items");
+  TANDEM_CHECK(IndexError, index >= 0 && index < size, dataset, ": index is ", index, ", expected 0 <= index < ", size);
 }
 
 }}}  // namespace tandem::v0::data

@@ -1,4 +1,4 @@
-// Datasets: numbered examples, and batches of them.
+// Datasets and batches.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace tandem { inline namespace v0 { namespace data {
 /// One item of a dataset, on the CPU.
 struct Example {
   Tensor image;  ///< any shape and dtype, the same for all items of a dataset
-  Tensor label;  ///< likewise; class numbers are 0-dim int64
+  Tensor label;  ///< any shape and dtype, the same for all items; class labels are 0-dim int64
 };
 
 /// Examples stacked along a new first dimension.
@@ -22,23 +22,23 @@ struct Batch {
   int64_t size = 0;  ///< number of examples
 };
 
-/// A finite sequence of examples that can be read in any order.  Its const members are called from several threads at a
-/// time and must be safe for that.
+/// A map-style dataset: examples that can be read in any order. Several threads call its const members concurrently, so
+/// they must be thread-safe.
 class TANDEM_API Dataset {
  public:
   virtual ~Dataset();
 
   /// Number of items.
   virtual int64_t size() const = 0;
-  /// Item `index`, 0 <= index < size().  What it returns depends on the index alone.
+  /// Item `index`, 0 <= index < size(). The result depends only on the index.
   virtual Example get(int64_t index) const = 0;
-  /// The items `indices` (at least one) as a batch on the CPU.  Stacks the results of get, which must agree in shape
-  /// and dtype (else ShapeError, DTypeError); an exception from get goes on as one of the same kind whose text names
-  /// the item.  A dataset that can read many items faster than one by one overrides it.
+  /// Stacks the items `indices` (at least one) to a batch on the CPU. Throws ShapeError or DTypeError if items differ
+  /// in shape or dtype. An exception of get is rethrown with the same type and a text that names the item. Override it
+  /// if reading many items together is faster.
   virtual Batch get_batch(std::span<const int64_t> indices) const;
 };
 
-/// Throws IndexError naming `dataset` unless 0 <= index < size.
+/// Throws IndexError unless 0 <= index < size; the error text begins with `dataset`.
 TANDEM_API void check_item(const char* dataset, int64_t index, int64_t size);
 
 }}}  // namespace tandem::v0::data

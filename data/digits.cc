@@ -1,6 +1,6 @@
-// Vocabulary.  A *stroke* is a polyline, without lifting the pen.  A *glyph* is the strokes of one way of writing a
-// digit, in a unit square: x to the right, y downwards.  The *pen* is a disc; a pixel's ink depends on the distance of
-// its centre to the nearest point of any stroke, so edges are anti-aliased over one pixel.
+// A stroke is a polyline. A glyph is a list of strokes, in a unit square (x to the right, y downwards); a digit has
+// several glyphs. The pen is a disc: the value of a pixel depends on the distance of its center to the nearest stroke,
+// so edges are anti-aliased over one pixel.
 
 #include <tandem/data/digits.h>
 
@@ -22,7 +22,7 @@ namespace {
 constexpr int kSide = 28;
 constexpr int kPixels = kSide * kSide;
 constexpr uint32_t kDigitStream =
-    0x64696700;  // last word of the counters, so that no other stream of the seed repeats them
+    0x64696700;  // last word of the counters; separates them from other random streams of the seed
 
 struct Point {
   double x;
@@ -47,7 +47,7 @@ Stroke joined(Stroke first, const Stroke& second) {
   return first;
 }
 
-/// The ways of writing `digit`.
+/// The glyphs of `digit`.
 std::vector<Glyph> glyphs_of(int digit) {
   switch (digit) {
     case 0: return {{arc(0.5, 0.5, 0.32, 0.48, -90, 270)}, {arc(0.5, 0.5, 0.24, 0.48, -60, 290)}};
@@ -87,7 +87,7 @@ std::vector<Glyph> glyphs_of(int digit) {
   }
 }
 
-/// All glyphs, made once: drawing takes microseconds, making them as long again.
+/// All glyphs. Cached, because creating them takes as long as drawing an image.
 const Glyph& glyph(int digit, int way) {
   static const std::array<std::vector<Glyph>, 10> kGlyphs = [] {
     std::array<std::vector<Glyph>, 10> all;
@@ -128,7 +128,8 @@ void draw_segment(Point a, Point b, double reach, std::span<double, kPixels> dis
 int draw(uint64_t seed, int64_t index, float* image) {
   ItemRandom random(seed, index, kDigitStream);
   const auto digit = static_cast<int>(random.below(10));
-  Glyph strokes = glyph(digit, static_cast<int>(random.below(6)));  // 6: a multiple of 1, 2 and 3 ways
+  Glyph strokes =
+      glyph(digit, static_cast<int>(random.below(6)));  // 6 is a multiple of every number of glyphs (1, 2, 3)
 
   const double angle = random.uniform(-0.34, 0.34);
   const double shear = random.uniform(-0.34, 0.34);
@@ -167,7 +168,7 @@ int draw(uint64_t seed, int64_t index, float* image) {
 }  // namespace
 
 DigitsDataset::DigitsDataset(int64_t size, uint64_t seed) : size_(size), seed_(seed) {
-  TANDEM_CHECK(ValueError, size >= 0, "DigitsDataset: size ", size, " is negative");
+  TANDEM_CHECK(ValueError, size >= 0, "DigitsDataset: size is ", size, ", expected at least 0");
 }
 
 Example DigitsDataset::get(int64_t index) const {
@@ -179,7 +180,7 @@ Example DigitsDataset::get(int64_t index) const {
 
 Batch DigitsDataset::get_batch(std::span<const int64_t> indices) const {
   const auto count = static_cast<int64_t>(indices.size());
-  TANDEM_CHECK(ValueError, count > 0, "DigitsDataset: a batch needs at least one item");
+  TANDEM_CHECK(ValueError, count > 0, "DigitsDataset: empty batch, expected at least one index");
   Batch batch = {empty({count, 1, kSide, kSide}), empty({count}, {kInt64}), count};
   for (int64_t row = 0; row < count; ++row) {
     const int64_t index = indices[static_cast<size_t>(row)];

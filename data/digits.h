@@ -1,4 +1,4 @@
-// Digits drawn by the program: a data set that needs no files.
+// Generated images of handwritten digits: a dataset without files.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace tandem { inline namespace v0 { namespace data {
 
-/// Images float32 [1, 28, 28] with values in [0, 1] and labels int64 [], 0 to 9: each item a pure function of (seed,
+/// Images float32 [1, 28, 28] with values in [0, 1] and labels int64 [], 0 to 9. Each item is a pure function of (seed,
 /// index).
 ///
-/// A digit is a set of strokes in one of several ways of writing it.  Its points are displaced a little, mapped by a
-/// random rotation, scaling, shear and shift, and drawn with a pen of random width and pressure; noise is added at the
-/// end.  Datasets of different seeds are independent draws: one for training, one for testing.
+/// A digit is drawn as one of several sets of strokes. Their points are randomly displaced, then rotated, scaled,
+/// sheared and shifted, and drawn with random width and pressure; then noise is added. Datasets with different seeds
+/// are independent; use one for training and one for testing.
 class TANDEM_API DigitsDataset : public Dataset {
  public:
   /// Throws ValueError if `size` is negative.

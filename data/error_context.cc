@@ -9,7 +9,8 @@ namespace tandem { inline namespace v0 { namespace data {
 
 namespace {
 
-/// Throws a T with the longer text if `error` is exactly a T: a class derived from T would lose its kind.
+/// Throws a T with the longer text if the type of `error` is exactly T; an object of a derived class would lose its
+/// type.
 template <class T>
 void rethrow_as(const std::exception& error, const std::string& context) {
   if (typeid(error) == typeid(T)) throw T(std::string(error.what()) + "\n  " + context);

@@ -16,10 +16,10 @@ namespace tandem { inline namespace v0 { namespace data {
 namespace {
 
 constexpr uint8_t kTypeUInt8 = 0x08;
-constexpr int64_t kMaxDeflateRatio = 1032;  // deflate's best: a match of 258 bytes coded in two bits
-constexpr int kGzipWindowBits = 15 + 16;    // zlib: the largest window, gzip framing required
+constexpr int64_t kMaxDeflateRatio = 1032;  // the maximum of deflate: a match of 258 bytes in two bits
+constexpr int kGzipWindowBits = 15 + 16;    // zlib: the largest window, and a gzip header is required
 
-/// Bytes of a file in order, inflated where it is compressed.
+/// Reads the bytes of a file in order, and decompresses a gzip file.
 class Source {
  public:
   explicit Source(const std::string& path)
@@ -31,7 +31,7 @@ class Source {
                  "' is larger than 4 GiB");
     stream_.next_in = reinterpret_cast<Bytef*>(file_.data());
     stream_.avail_in = static_cast<uInt>(file_.size());
-    TANDEM_CHECK(IoError, inflateInit2(&stream_, kGzipWindowBits) == Z_OK, "read_idx: zlib cannot start on '", path_,
+    TANDEM_CHECK(IoError, inflateInit2(&stream_, kGzipWindowBits) == Z_OK, "read_idx: zlib cannot decompress '", path_,
                  "'");
   }
   ~Source() {
@@ -40,13 +40,13 @@ class Source {
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
 
-  /// The most bytes that can still come.
+  /// An upper bound of the number of bytes left.
   int64_t max_left() const {
     if (!compressed_) return static_cast<int64_t>(file_.size() - position_);
     return (static_cast<int64_t>(file_.size()) + 1) * kMaxDeflateRatio;
   }
 
-  /// Fills [out, out + count) as far as there are bytes; returns how many there were.
+  /// Reads up to `count` bytes; returns their number.
   int64_t read(uint8_t* out, int64_t count) {
     if (!compressed_) {
       const int64_t got = std::min(count, max_left());
@@ -62,7 +62,7 @@ class Source {
       const int status = inflate(&stream_, Z_NO_FLUSH);
       got += piece - stream_.avail_out;
       if (status == Z_STREAM_END) {
-        ended_ = true;  // zlib has compared checksum and length
+        ended_ = true;  // zlib has verified checksum and length
         TANDEM_CHECK(IoError, stream_.avail_in == 0, "read_idx: '", path_, "': ", stream_.avail_in,
                      " bytes follow the end of the gzip stream");
       } else {
@@ -101,7 +101,7 @@ Tensor read_idx(const std::string& path) {
 
   Shape shape;
   int64_t count = 1;
-  int64_t address_space = 8;  // as num_elements counts it: zeros skipped, the widest elements
+  int64_t address_space = 8;  // as in num_elements: sizes of 0 skipped, 8 bytes per element
   for (int d = 0; d < num_dims; ++d) {
     std::array<uint8_t, 4> bytes = {};
     TANDEM_CHECK(IoError, source.read(bytes.data(), 4) == 4, "read_idx: '", path, "': the file ends inside size ", d,
@@ -112,12 +112,12 @@ Tensor read_idx(const std::string& path) {
     TANDEM_CHECK(IoError, !overflow, "read_idx: '", path, "': the product of the sizes ", shape, " overflows");
     count *= size;
   }
-  TANDEM_CHECK(IoError, count <= source.max_left(), "read_idx: '", path, "': the sizes ", shape, " ask for ", count,
-               " bytes, the file holds at most ", source.max_left());
+  TANDEM_CHECK(IoError, count <= source.max_left(), "read_idx: '", path, "': the sizes ", shape, " need ", count,
+               " bytes, the file has at most ", source.max_left());
 
   Tensor values = empty(shape, {kUInt8});
   const int64_t num_read = source.read(values.data<uint8_t>(), count);
-  TANDEM_CHECK(IoError, num_read == count, "read_idx: '", path, "': the sizes ", shape, " ask for ", count,
+  TANDEM_CHECK(IoError, num_read == count, "read_idx: '", path, "': the sizes ", shape, " need ", count,
                " bytes, the file ends after ", num_read);
   uint8_t beyond = 0;
   TANDEM_CHECK(IoError, source.read(&beyond, 1) == 0, "read_idx: '", path, "': bytes follow the ", count,

@@ -8,10 +8,10 @@
 
 namespace tandem { inline namespace v0 { namespace data {
 
-/// The values of an IDX file of unsigned bytes, as uint8 of the file's shape.  A name that ends in ".gz" is read
-/// through gzip.  Throws IoError naming the file, the field and what was expected where it cannot be read, is no IDX
-/// file, holds another type than unsigned bytes, ends early, goes on after its values, or is damaged.  What a header
-/// claims is compared with the size of the file before memory is taken for it.
+/// Reads an IDX file of unsigned bytes as uint8 with the file's shape; a file whose name ends in ".gz" is decompressed.
+/// Throws IoError, with the file, the field and the expected value, if the file cannot be read, is not an IDX file, has
+/// another type than unsigned bytes, is truncated, has bytes after its values, or is damaged. The sizes in the header
+/// are compared with the size of the file before memory is allocated.
 TANDEM_API Tensor read_idx(const std::string& path);
 
 }}}  // namespace tandem::v0::data

@@ -1,4 +1,4 @@
-// Random numbers that belong to one item of a dataset.
+// Random numbers of one item of a dataset.
 #pragma once
 
 #include <array>
@@ -9,8 +9,8 @@
 
 namespace tandem { inline namespace v0 { namespace data {
 
-/// A stream of random numbers that is a pure function of (seed, index, stream): whoever makes the item, whenever, draws
-/// the same.  `stream` tells apart what draws under the same seed.
+/// A stream of random numbers that is a pure function of (seed, index, stream), so that an item does not depend on the
+/// thread or time at which it is made. `stream` separates users of the same seed.
 class ItemRandom {
  public:
   /// The stream of (seed, index, stream), from its start.
@@ -26,11 +26,11 @@ class ItemRandom {
     }
     return words_[used_++];
   }
-  /// One of 0 .. bound - 1, for a bound of at most 2^31.
+  /// A random integer in 0 .. bound - 1, for a bound of at most 2^31.
   int64_t below(int64_t bound) {
     return static_cast<int64_t>(static_cast<uint64_t>(word()) * static_cast<uint64_t>(bound) >> 32);
   }
-  /// From [low, high).
+  /// A random number in [low, high).
   double uniform(double low, double high) { return low + (high - low) * (word() * 0x1p-32); }
 
  private:

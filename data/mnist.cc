@@ -15,7 +15,7 @@ constexpr int64_t kSide = 28;
 constexpr int64_t kPixels = kSide * kSide;
 constexpr int kClasses = 10;
 
-/// Path of the file `name` or `name`.gz in `folder`; "" if there is neither.
+/// Path of the file `name` or `name`.gz in `folder`; "" if neither exists.
 std::string find_file(const std::string& folder, const std::string& name) {
   for (const char* ending : {"", ".gz"}) {
     const std::string path = folder + "/" + name + ending;
@@ -41,12 +41,12 @@ MnistDataset::MnistDataset(const std::string& folder, MnistSplit split, MnistOpt
   const bool divide_test = train.images.empty() && train.labels.empty();
   const Files& files = split == MnistSplit::kTest || divide_test ? test : train;
   TANDEM_CHECK(IoError, !files.images.empty() && !files.labels.empty(), "MnistDataset: '", folder,
-               "' lacks files, each may also end in .gz", "\n  train-images-idx3-ubyte  ",
+               "' does not have all files (each may end in .gz)", "\n  train-images-idx3-ubyte  ",
                train.images.empty() ? "missing" : "found", "\n  train-labels-idx1-ubyte  ",
                train.labels.empty() ? "missing" : "found", "\n  t10k-images-idx3-ubyte   ",
                test.images.empty() ? "missing" : "found", "\n  t10k-labels-idx1-ubyte   ",
                test.labels.empty() ? "missing" : "found",
-               "\n  with the t10k files alone, these are divided into training and test set");
+               "\n  a folder with only the t10k files is accepted: they are divided into training and test set");
 
   images_ = read_idx(files.images);
   labels_ = read_idx(files.labels);
@@ -86,7 +86,7 @@ Example MnistDataset::get(int64_t index) const {
 
 Batch MnistDataset::get_batch(std::span<const int64_t> indices) const {
   const auto count = static_cast<int64_t>(indices.size());
-  TANDEM_CHECK(ValueError, count > 0, "MnistDataset: a batch needs at least one item");
+  TANDEM_CHECK(ValueError, count > 0, "MnistDataset: empty batch, expected at least one index");
   Batch batch = {empty({count, 1, kSide, kSide}), empty({count}, {kInt64}), count};
   for (int64_t row = 0; row < count; ++row) {
     write_item(indices[static_cast<size_t>(row)], batch.images.data<float>() + row * kPixels,

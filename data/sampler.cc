@@ -10,7 +10,7 @@ namespace tandem { inline namespace v0 { namespace data {
 
 namespace {
 
-/// Last word of the counters under which permutations are drawn, so that no other stream of the same seed repeats them.
+/// Last word of the counters of permutations, which separates them from other random streams of the same seed.
 constexpr uint32_t kPermutationStream = 0x70657200;
 
 std::vector<int64_t> ascending(int64_t size) {
@@ -19,8 +19,8 @@ std::vector<int64_t> ascending(int64_t size) {
   return order;
 }
 
-/// A permutation of 0 .. size - 1 as a function of (seed, epoch): Fisher and Yates' shuffle, the bound of each draw
-/// applied by a 64-bit multiplication (a bias below size / 2^64).
+/// A permutation of 0 .. size - 1, a pure function of (seed, epoch): a Fisher-Yates shuffle. Random numbers are bounded
+/// by a 64-bit multiplication, with a bias below size / 2^64.
 std::vector<int64_t> permutation(int64_t size, uint64_t seed, int64_t epoch) {
   std::vector<int64_t> order = ascending(size);
   const std::array<uint32_t, 2> key = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
@@ -47,7 +47,7 @@ std::vector<int64_t> Sampler::begin_epoch() {
 }
 
 void Sampler::set_epoch(int64_t epoch) {
-  TANDEM_CHECK(ValueError, epoch >= 0, "Sampler: epoch ", epoch, " is negative");
+  TANDEM_CHECK(ValueError, epoch >= 0, "Sampler: epoch is ", epoch, ", expected at least 0");
   epoch_ = epoch;
   start_ = 0;
   position_ = 0;
@@ -68,9 +68,9 @@ void Sampler::load_state_dict(const State& state) {
   const auto epoch = state.get<int64_t>("epoch");
   const auto position = state.get<int64_t>("position");
   const auto saved_size = state.get<int64_t>("size");
-  TANDEM_CHECK(StateError, epoch >= 0, "Sampler: epoch ", epoch, " is negative");
-  TANDEM_CHECK(StateError, position >= 0 && position <= saved_size, "Sampler: position ", position,
-               " is outside an epoch of ", saved_size);
+  TANDEM_CHECK(StateError, epoch >= 0, "Sampler: epoch is ", epoch, ", expected at least 0");
+  TANDEM_CHECK(StateError, position >= 0 && position <= saved_size, "Sampler: position in the state is ", position,
+               ", expected 0 <= position <= size ", saved_size);
   const Place place = load(state, position);
   epoch_ = epoch;
   start_ = place.start;
@@ -82,19 +82,19 @@ void Sampler::save(State&, int64_t) const {}
 
 Sampler::Place Sampler::load(const State& state, int64_t position) {
   const auto saved_size = state.get<int64_t>("size");
-  TANDEM_CHECK(StateError, position == 0 || saved_size == size(), "Sampler: the state stands inside an epoch of ",
-               saved_size, " items, this sampler's have ", size());
+  TANDEM_CHECK(StateError, position == 0 || saved_size == size(), "Sampler: the state is from within an epoch of ",
+               saved_size, " items, but this sampler has ", size());
   return {0, position};
 }
 
 SequentialSampler::SequentialSampler(int64_t size) : size_(size) {
-  TANDEM_CHECK(ValueError, size >= 0, "SequentialSampler: size ", size, " is negative");
+  TANDEM_CHECK(ValueError, size >= 0, "SequentialSampler: size is ", size, ", expected at least 0");
 }
 
 std::vector<int64_t> SequentialSampler::indices(Epoch) const { return ascending(size_); }
 
 RandomSampler::RandomSampler(int64_t size, uint64_t seed) : size_(size), seed_(seed) {
-  TANDEM_CHECK(ValueError, size >= 0, "RandomSampler: size ", size, " is negative");
+  TANDEM_CHECK(ValueError, size >= 0, "RandomSampler: size is ", size, ", expected at least 0");
 }
 
 std::vector<int64_t> RandomSampler::indices(Epoch epoch) const { return permutation(size_, seed_, epoch.number); }
@@ -110,10 +110,10 @@ Sampler::Place RandomSampler::load(const State& state, int64_t position) {
 
 DistributedSampler::DistributedSampler(int64_t size, int rank, int world_size, Options options)
     : dataset_size_(size), rank_(rank), world_size_(world_size), options_(options) {
-  TANDEM_CHECK(ValueError, size >= 0, "DistributedSampler: size ", size, " is negative");
-  TANDEM_CHECK(ValueError, world_size >= 1, "DistributedSampler: world size ", world_size, " is less than 1");
-  TANDEM_CHECK(ValueError, rank >= 0 && rank < world_size, "DistributedSampler: rank ", rank, " is outside a world of ",
-               world_size);
+  TANDEM_CHECK(ValueError, size >= 0, "DistributedSampler: size is ", size, ", expected at least 0");
+  TANDEM_CHECK(ValueError, world_size >= 1, "DistributedSampler: world_size is ", world_size, ", expected at least 1");
+  TANDEM_CHECK(ValueError, rank >= 0 && rank < world_size, "DistributedSampler: rank is ", rank,
+               ", expected 0 <= rank < world_size ", world_size);
 }
 
 int64_t DistributedSampler::size_from(int64_t start) const {
@@ -128,7 +128,7 @@ std::vector<int64_t> DistributedSampler::indices(Epoch epoch) const {
   const int64_t count = size_from(epoch.start);
   std::vector<int64_t> mine;
   mine.reserve(static_cast<size_t>(count));
-  // Beyond the end of the order, in training without drop_last, it starts again.
+  // Training without drop_last wraps around at the end of the order.
   for (int64_t i = 0; i < count; ++i)
     mine.push_back(order[static_cast<size_t>((epoch.start + rank_ + i * world_size_) % dataset_size_)]);
   return mine;
@@ -148,20 +148,20 @@ Sampler::Place DistributedSampler::load(const State& state, int64_t position) {
   const auto start = state.get<int64_t>("start");
   const bool inside = position > 0 || start > 0;
   TANDEM_CHECK(StateError, !inside || dataset_size == dataset_size_,
-               "DistributedSampler: the state stands inside an epoch over ", dataset_size,
-               " items, this sampler's has ", dataset_size_);
-  // What all ranks together have consumed: they go in step, so each stands at the same position.
+               "DistributedSampler: the state is from within an epoch of a dataset of ", dataset_size,
+               " items, but this sampler's has ", dataset_size_);
+  // Items that all ranks together have consumed; in training all ranks have the same position.
   int64_t consumed = 0;
   const bool overflow =
       __builtin_mul_overflow(position, world_size, &consumed) || __builtin_add_overflow(consumed, start, &consumed);
   TANDEM_CHECK(StateError, start >= 0 && start <= dataset_size && world_size >= 1 && !overflow,
                "DistributedSampler: start ", start, " and position ", position, " of ", world_size,
-               " ranks are no place of an epoch over ", dataset_size, " items");
+               " ranks are outside an epoch of ", dataset_size, " items");
   Place place = {start, position};
   if (inside && world_size != world_size_) {
     TANDEM_CHECK(StateError, options_.mode == Options::Mode::kTraining,
-                 "DistributedSampler: an evaluation cannot go on with ", world_size_, " ranks, it began with ",
-                 world_size);
+                 "DistributedSampler: an evaluation epoch cannot be resumed with ", world_size_,
+                 " ranks; the state was saved with ", world_size);
     place = {std::min(consumed, dataset_size_), 0};
   }
   options_.seed = seed;

@@ -1,4 +1,4 @@
-// Samplers: in which order, and by which rank, the items of a dataset are visited.
+// Samplers: the order of a dataset's items in each epoch, and their distribution over ranks.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,12 @@
 
 namespace tandem { inline namespace v0 { namespace data {
 
-/// The order of items of each epoch: a pure function of the epoch's number, and where the training stands in it.
+/// The order of the items in each epoch, which is a pure function of the epoch's number, and the current position in
+/// it.
 ///
-/// Each iteration is an epoch of its own: the first is epoch 0 (or what set_epoch said), the next one epoch 1, and so
-/// on, whether or not the one before was left early.  After load_state_dict the first iteration goes on where the saved
-/// one stood.  Not safe from many threads.
+/// Each iteration is one epoch: the first is epoch 0, or the argument of set_epoch, the next is epoch 1, and so on,
+/// even if an iteration ended early. After load_state_dict the first iteration continues at the saved position. Not
+/// thread-safe.
 class TANDEM_API Sampler {
  public:
   virtual ~Sampler();
@@ -21,28 +22,30 @@ class TANDEM_API Sampler {
   /// Number of indices in an epoch.
   virtual int64_t size() const = 0;
 
-  /// Begins an iteration; returns the indices left in its epoch.
+  /// Starts an iteration; returns the remaining indices of its epoch.
   std::vector<int64_t> begin_epoch();
-  /// Notes that the next `count` indices of the epoch have been consumed.
+  /// Records that the next `count` indices of the epoch have been consumed.
   void advance(int64_t count) { position_ += count; }
-  /// The epoch that the running, or else the next, iteration belongs to.
+  /// The epoch of the current iteration or, if there is none, of the next one.
   int64_t epoch() const { return epoch_; }
-  /// Makes the next iteration epoch `epoch`, from its start.  Throws ValueError if negative.
+  /// Sets the epoch of the next iteration, which starts at its beginning. Throws ValueError if `epoch` is negative.
   void set_epoch(int64_t epoch);
 
-  /// {"epoch", "position", "size"} and the sampler's own: position indices of the epoch have been consumed.
+  /// {"epoch", "position", "size"} and entries of the derived class; `position`: number of consumed indices of the
+  /// epoch.
   State state_dict() const;
-  /// Throws StateError, changing nothing, if an entry is missing or out of range, or if it stands inside an epoch of
-  /// another size.
+  /// Throws StateError, changing nothing, if an entry is missing or out of range, or if the position is within an epoch
+  /// of another size.
   void load_state_dict(const State& state);
 
  protected:
-  /// An epoch's number and where it starts: 0, or the place in its order up to which another number of ranks went.
+  /// `start`: position in the order at which this iteration of the epoch begins: 0, or the number of items that another
+  /// number of ranks has consumed.
   struct Epoch {
     int64_t number;  ///< of the epoch, from 0
     int64_t start;   ///< place in the order of the epoch
   };
-  /// Where an epoch goes on: `position` indices after `start`.
+  /// A position in an epoch: `position` indices after `start`.
   struct Place {
     int64_t start;     ///< place in the order of the epoch
     int64_t position;  ///< indices consumed since `start`
@@ -54,14 +57,15 @@ class TANDEM_API Sampler {
   virtual int64_t size_from(int64_t start) const { return size() - start; }
   /// Adds the sampler's own entries to `state`; `start` as in Epoch.  Adds nothing by default.
   virtual void save(State& state, int64_t start) const;
-  /// Takes over what `save` wrote, and says where to go on after `position` indices.  Throws before it changes anything.
+  /// Loads the entries of save(), and returns the place at which the epoch continues after `position` indices. Throws
+  /// before it changes anything.
   virtual Place load(const State& state, int64_t position);
 
  private:
   int64_t epoch_ = 0;
   int64_t start_ = 0;     ///< of epoch_
-  int64_t position_ = 0;  ///< indices of epoch_ that have been consumed since start_
-  bool started_ = false;  ///< whether an iteration over epoch_ has begun
+  int64_t position_ = 0;  ///< number of consumed indices of epoch_ since start_
+  bool started_ = false;  ///< an iteration over epoch_ has started
 };
 
 /// 0, 1, .., size - 1.
@@ -78,7 +82,7 @@ class TANDEM_API SequentialSampler : public Sampler {
   int64_t size_;
 };
 
-/// A permutation of 0 .. size - 1, another one each epoch; a pure function of (seed, epoch).
+/// A different permutation of 0 .. size - 1 in each epoch, a pure function of (seed, epoch).
 class TANDEM_API RandomSampler : public Sampler {
  public:
   /// Throws ValueError if `size` is negative.
@@ -99,25 +103,26 @@ class TANDEM_API RandomSampler : public Sampler {
 struct DistributedSamplerOptions {
   /// How items are divided if their number is not a multiple of world_size.
   enum class Mode {
-    kTraining,    ///< every rank gets the same number of items, so that all take part in every collective
-    kEvaluation,  ///< every item is visited once over all ranks; ranks' counts may differ by one
+    kTraining,    ///< every rank gets the same number of items, so that all ranks call the same collectives
+    kEvaluation,  ///< every item is visited by exactly one rank; the numbers of items of the ranks differ by at most 1
   };
-  bool shuffle = true;          ///< another permutation each epoch, the same on all ranks; otherwise ascending
-  uint64_t seed = 0;            ///< must be the same on all ranks
+  bool shuffle = true;  ///< a different permutation in each epoch, the same on all ranks; otherwise ascending order
+  uint64_t seed = 0;    ///< must be the same on all ranks
   Mode mode = Mode::kTraining;  ///< see Mode
-  /// Training: where the size is no multiple of world_size, leave the end of the order out instead of repeating items.
+  /// In training mode, if the size is not a multiple of world_size: drop the end of the order instead of repeating
+  /// items.
   bool drop_last = false;
 };
 
-/// One rank's share of a dataset: of the epoch's order it takes the items rank, rank + world_size, ...  In training the
-/// order is first made divisible by world_size, by repeating items from its beginning (as often as needed) or, with
-/// drop_last, by cutting its end.  This is the rule of PyTorch's DistributedSampler; the permutations are our own.
+/// The items of one rank: those at the positions rank, rank + world_size, ... of the epoch's order. In training mode
+/// the order is first made divisible by world_size, by repeating items from its beginning or, with drop_last, by
+/// dropping its end. This is the rule of PyTorch's DistributedSampler, with other permutations.
 ///
-/// Training may go on with another number of ranks, inside an epoch too: the W ranks that saved have consumed the first
-/// position * W items of the epoch's order, and the new ones deal out the rest among themselves.  Nothing is lost and
-/// nothing visited twice, except for the padding of the rest (fewer items than there are new ranks, repeated from the
-/// beginning of the order, or with drop_last left out) as at the end of every epoch.  Inside an epoch of evaluation,
-/// whose ranks do not go in step, a state of another number of ranks throws StateError.
+/// In training mode a state can be loaded by another number of ranks, also within an epoch: the W ranks that saved it
+/// have consumed the first position * W items of the order, and the remaining items are distributed over the new ranks.
+/// No item is lost or visited twice, except for the padding at the end of the epoch (or the items that drop_last
+/// drops). In evaluation mode, in which the ranks' positions differ, a state of another number of ranks within an epoch
+/// throws StateError.
 class TANDEM_API DistributedSampler : public Sampler {
  public:
   /// Type of the options.

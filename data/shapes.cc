@@ -1,6 +1,6 @@
-// Vocabulary.  A *figure* is a function of a point, in the figure's own coordinates, whose size is about 1: positive
-// inside and negative outside, its absolute value about the distance to the edge.  The *cover* of a pixel follows from
-// that distance in pixels, so edges are anti-aliased over one pixel.
+// A figure is a signed distance function in the figure's own coordinates, in which its size is about 1: positive
+// inside, negative outside. The coverage of a pixel is computed from the distance in pixels, so edges are anti-aliased
+// over one pixel.
 
 #include <tandem/data/shapes.h>
 
@@ -20,7 +20,7 @@ constexpr int kSide = 32;
 constexpr int kPlane = kSide * kSide;
 constexpr int kChannels = 3;
 constexpr int kClasses = 10;
-constexpr uint32_t kShapesStream = 0x73687000;  // so that no other stream of the seed repeats these numbers
+constexpr uint32_t kShapesStream = 0x73687000;  // separates these numbers from other random streams of the seed
 
 using Color = std::array<double, kChannels>;
 
@@ -36,7 +36,7 @@ double square(Point p, double half) { return half - std::max(std::abs(p.x), std:
 
 /// A star of `points` points with its outer corners at radius `corner` and the inner ones at `notch`.
 double star(Point p, int points, double corner, double notch) {
-  // Mirrored into half a point of the star, between angles 0 and pi / points, where it has a single edge.
+  // By symmetry the point is mirrored into the angles 0 to pi / points, where the star has a single edge.
   const double sector = std::numbers::pi / points;
   double angle = std::fmod(std::abs(std::atan2(p.y, p.x)), 2 * sector);
   angle = std::min(angle, 2 * sector - angle);
@@ -82,7 +82,7 @@ Color random_color(ItemRandom& random) {
   return color;
 }
 
-/// The colour, or one that differs from `other` by half the range in each channel if it is too much like it.
+/// The color or, if it is too similar to `other`, a color that differs from it by half the range in each channel.
 Color unlike(const Color& color, const Color& other) {
   if (squared_distance(color, other) > 0.15) return color;
   Color result;
@@ -90,7 +90,7 @@ Color unlike(const Color& color, const Color& other) {
   return result;
 }
 
-/// Where a figure stands: its middle, size and rotation.
+/// Placement of a figure: its center, size and rotation.
 struct Pose {
   Point middle;
   double radius;
@@ -150,7 +150,7 @@ int draw(uint64_t seed, int64_t index, float* image) {
 }  // namespace
 
 ShapesDataset::ShapesDataset(int64_t size, uint64_t seed) : size_(size), seed_(seed) {
-  TANDEM_CHECK(ValueError, size >= 0, "ShapesDataset: size ", size, " is negative");
+  TANDEM_CHECK(ValueError, size >= 0, "ShapesDataset: size is ", size, ", expected at least 0");
 }
 
 Example ShapesDataset::get(int64_t index) const {
@@ -162,7 +162,7 @@ Example ShapesDataset::get(int64_t index) const {
 
 Batch ShapesDataset::get_batch(std::span<const int64_t> indices) const {
   const auto count = static_cast<int64_t>(indices.size());
-  TANDEM_CHECK(ValueError, count > 0, "ShapesDataset: a batch needs at least one item");
+  TANDEM_CHECK(ValueError, count > 0, "ShapesDataset: empty batch, expected at least one index");
   Batch batch = {empty({count, kChannels, kSide, kSide}), empty({count}, {kInt64}), count};
   for (int64_t row = 0; row < count; ++row) {
     const int64_t index = indices[static_cast<size_t>(row)];

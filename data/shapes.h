@@ -1,4 +1,4 @@
-// Coloured shapes and patterns drawn by the program: a data set of colour images that needs no files.
+// Generated images of colored shapes and patterns: a dataset without files.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace tandem { inline namespace v0 { namespace data {
 
-/// Images float32 [3, 32, 32] with values in [0, 1] and labels int64 [], 0 to 9: each item a pure function of (seed,
-/// index).  The classes: disc, square, triangle, ring, cross, half disc, stripes, squares of a chessboard, dots, star.
+/// Images float32 [3, 32, 32] with values in [0, 1] and labels int64 [], 0 to 9. Each item is a pure function of (seed,
+/// index). The classes: disc, square, triangle, ring, cross, half disc, stripes, chessboard, dots, star.
 ///
-/// A figure has a random colour, size, place and rotation (patterns: width and offset too) on a background of another
-/// random colour that changes slowly across the image; a smaller disc or square of a third colour lies somewhere, maybe
-/// across it, and noise is added at the end.  Datasets of different seeds are independent draws.
+/// A figure has a random color, size, position and rotation (patterns also width and offset) on a background with a
+/// color gradient. A smaller disc or square of a third color is drawn at a random position, and noise is added.
+/// Datasets with different seeds are independent.
 class TANDEM_API ShapesDataset : public Dataset {
  public:
   /// Throws ValueError if `size` is negative.

@@ -12,7 +12,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "token files are little-endian and copied as they are");
 
-/// The part of the text; nine tenths are rounded down.
+/// The bytes of the split; the number of training bytes is rounded down.
 std::string_view part_of(std::string_view text, TextSplit split) {
   const size_t border = text.size() / 10 * 9 + text.size() % 10 * 9 / 10;
   return split == TextSplit::kTrain ? text.substr(0, border) : text.substr(border);
@@ -37,7 +37,7 @@ std::vector<uint16_t> CharVocabulary::encode(std::string_view text) const {
   std::vector<uint16_t> tokens(text.size());
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<uint8_t>(text[i]);
-    TANDEM_CHECK(ValueError, number_of_[byte] >= 0, "CharVocabulary: byte ", int{byte}, " at ", i,
+    TANDEM_CHECK(ValueError, number_of_[byte] >= 0, "CharVocabulary: the byte ", int{byte}, " at position ", i,
                  " is not in the vocabulary");
     tokens[i] = static_cast<uint16_t>(number_of_[byte]);
   }
@@ -47,8 +47,8 @@ std::vector<uint16_t> CharVocabulary::encode(std::string_view text) const {
 std::string CharVocabulary::decode(std::span<const int64_t> tokens) const {
   std::string text(tokens.size(), '\0');
   for (size_t i = 0; i < tokens.size(); ++i) {
-    TANDEM_CHECK(IndexError, tokens[i] >= 0 && tokens[i] < size(), "CharVocabulary: token ", tokens[i], " at ", i,
-                 " is outside the vocabulary of ", size());
+    TANDEM_CHECK(IndexError, tokens[i] >= 0 && tokens[i] < size(), "CharVocabulary: token ", i, " is ", tokens[i],
+                 ", expected 0 <= token < ", size());
     text[i] = characters_[static_cast<size_t>(tokens[i])];
   }
   return text;
@@ -69,10 +69,10 @@ std::vector<uint16_t> read_tokens(const std::string& path, int64_t vocabulary_si
 
 TokenDataset::TokenDataset(std::vector<uint16_t> tokens, TokenOptions options)
     : tokens_(std::move(tokens)), options_(options) {
-  TANDEM_CHECK(ValueError, options.context >= 1, "TokenDataset: context ", options.context, " is less than 1");
-  TANDEM_CHECK(ValueError, options.stride >= 1, "TokenDataset: stride ", options.stride, " is less than 1");
+  TANDEM_CHECK(ValueError, options.context >= 1, "TokenDataset: context is ", options.context, ", expected at least 1");
+  TANDEM_CHECK(ValueError, options.stride >= 1, "TokenDataset: stride is ", options.stride, ", expected at least 1");
   TANDEM_CHECK(ValueError, static_cast<int64_t>(tokens_.size()) > options.context, "TokenDataset: ", tokens_.size(),
-               " tokens are too few for a context of ", options.context, " and the token after it");
+               " tokens, expected at least context + 1 = ", options.context + 1);
 }
 
 int64_t TokenDataset::size() const {
@@ -96,7 +96,7 @@ Example TokenDataset::get(int64_t index) const {
 
 Batch TokenDataset::get_batch(std::span<const int64_t> indices) const {
   const auto count = static_cast<int64_t>(indices.size());
-  TANDEM_CHECK(ValueError, count > 0, "TokenDataset: a batch needs at least one item");
+  TANDEM_CHECK(ValueError, count > 0, "TokenDataset: empty batch, expected at least one index");
   const Shape shape = {count, options_.context};
   Batch batch = {empty(shape, {kInt64}), empty(shape, {kInt64}), count};
   for (int64_t row = 0; row < count; ++row) {

@@ -1,4 +1,4 @@
-// Text and token files: what language models are trained on.
+// Text and token files, for language models.
 #pragma once
 
 #include <array>
@@ -13,23 +13,22 @@
 
 namespace tandem { inline namespace v0 { namespace data {
 
-/// The bytes of a regular file.  Throws IoError with the path and the system's reason.
+/// Reads the bytes of a regular file. Throws IoError with the path and the system's reason.
 TANDEM_API std::string read_text(const std::string& path);
 
-/// The distinct bytes of a text in ascending order, numbered from 0.  Bytes and not characters of some encoding, so that
-/// every file is a text, decode(encode(x)) is x, and there are at most 256; of ASCII text it is the usual vocabulary of
-/// characters.
+/// A vocabulary of the distinct bytes of a text, numbered from 0 in ascending order. Works for every file, and has at
+/// most 256 tokens; for ASCII text the tokens are the characters. decode(encode(x)) == x.
 class TANDEM_API CharVocabulary {
  public:
   /// The vocabulary of `text`.
   explicit CharVocabulary(std::string_view text);
 
   int64_t size() const { return static_cast<int64_t>(characters_.size()); }  ///< number of distinct bytes
-  /// Byte i is what number i stands for.
+  /// Byte i is the byte of token i.
   const std::string& characters() const { return characters_; }
-  /// Throws ValueError naming the first byte that is not in the vocabulary and its place.
+  /// Throws ValueError, with the byte and its position, if a byte is not in the vocabulary.
   std::vector<uint16_t> encode(std::string_view text) const;
-  /// Throws IndexError naming the first number outside [0, size()) and its place.
+  /// Throws IndexError, with the token and its position, if a token is outside [0, size()).
   std::string decode(std::span<const int64_t> tokens) const;
 
  private:
@@ -37,18 +36,18 @@ class TANDEM_API CharVocabulary {
   std::array<int16_t, 256> number_of_;  ///< -1: not in the vocabulary
 };
 
-/// The tokens of a file of 16-bit little-endian numbers without a header.  Throws IoError naming the file if it cannot
-/// be read, has an odd size, or holds a number that is not below `vocabulary_size` (with its place).
+/// Reads a file of 16-bit little-endian tokens without a header. Throws IoError, with the file, if it cannot be read,
+/// has an odd size, or has a token that is not less than `vocabulary_size` (with its position).
 TANDEM_API std::vector<uint16_t> read_tokens(const std::string& path, int64_t vocabulary_size);
 
 /// Options of TokenDataset and CharTextDataset.
 struct TokenOptions {
-  int64_t context = 128;  ///< tokens of an input
+  int64_t context = 128;  ///< number of tokens of an input
   int64_t stride = 1;     ///< item i begins at token i * stride
 };
 
-/// Windows of a sequence of tokens for the prediction of the next one: item i is, as `image`, int64 [context], the
-/// tokens from i * stride on, and, as `label`, int64 [context], those one place further.
+/// Windows of a token sequence for next-token prediction. `image` of item i, int64 [context], has the tokens from
+/// position i * stride on; `label`, int64 [context], has the tokens from position i * stride + 1 on.
 class TANDEM_API TokenDataset : public Dataset {
  public:
   /// Throws ValueError unless context and stride are at least 1 and there are more than `context` tokens.
@@ -67,18 +66,18 @@ class TANDEM_API TokenDataset : public Dataset {
 
 /// Part of a text.
 enum class TextSplit {
-  kTrain,       ///< the first nine tenths of the text
+  kTrain,       ///< the first 90 % of the text
   kValidation,  ///< the rest
 };
 
-/// TokenDataset of a part of a text, in the vocabulary of the whole text:
+/// A TokenDataset of one split of a text, with the vocabulary of the whole text:
 ///
 ///     const std::string text = data::read_text(path);
 ///     data::CharTextDataset train(text, data::TextSplit::kTrain, {.context = 128});
 ///     data::CharTextDataset validation(text, data::TextSplit::kValidation, {.context = 128, .stride = 128});
 class TANDEM_API CharTextDataset : public Dataset {
  public:
-  /// Throws what TokenDataset throws if the part is too short.
+  /// Throws the errors of TokenDataset, for instance if the split is too short.
   CharTextDataset(std::string_view text, TextSplit split, TokenOptions options = {});
 
   const CharVocabulary& vocabulary() const { return vocabulary_; }  ///< of the whole text

@@ -13,10 +13,10 @@ namespace tandem { inline namespace v0 { namespace data {
 
 namespace {
 
-constexpr uint32_t kTransformStream = 0x7466726d;  // so that no other stream of the seed repeats these numbers
+constexpr uint32_t kTransformStream = 0x7466726d;  // separates these numbers from other random streams of the seed
 constexpr int64_t kMaxPadding = 1 << 20;
 
-/// A seed of the epoch's own.
+/// The seed of an epoch.
 uint64_t epoch_seed(uint64_t seed, int64_t epoch) {
   const auto number = static_cast<uint64_t>(epoch);
   const auto words = philox({static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)},
@@ -24,7 +24,7 @@ uint64_t epoch_seed(uint64_t seed, int64_t epoch) {
   return words[0] | static_cast<uint64_t>(words[1]) << 32;
 }
 
-/// The image if it is row-major, else a copy that is.
+/// The image as a contiguous tensor. Throws DTypeError.
 Tensor checked_image(const char* op, const Tensor& image) {
   TANDEM_CHECK(DTypeError, image.dtype() == kFloat32, op, ": the image is ", image.dtype(), ", expected float32");
   if (image.is_contiguous()) return image;
@@ -33,7 +33,7 @@ Tensor checked_image(const char* op, const Tensor& image) {
   return copy;
 }
 
-/// The same for [C, H, W].
+/// As checked_image, for an image [C, H, W]. Throws ShapeError.
 Tensor checked_planes(const char* op, const Tensor& image) {
   TANDEM_CHECK(ShapeError, image.dim() == 3, op, ": the image has shape ", image.shape(), ", expected [C, H, W]");
   return checked_image(op, image);
@@ -42,10 +42,11 @@ Tensor checked_planes(const char* op, const Tensor& image) {
 }  // namespace
 
 Transform normalize(std::vector<double> mean, std::vector<double> deviation) {
-  TANDEM_CHECK(ValueError, !mean.empty() && mean.size() == deviation.size(), "normalize: ", mean.size(), " means and ",
-               deviation.size(), " deviations, expected one of each per channel");
+  TANDEM_CHECK(ValueError, !mean.empty() && mean.size() == deviation.size(), "normalize: mean has ", mean.size(),
+               " values and deviation ", deviation.size(), ", expected one value per channel");
   for (const double value : deviation)
-    TANDEM_CHECK(ValueError, std::isfinite(value) && value > 0, "normalize: deviation ", value, " is not positive");
+    TANDEM_CHECK(ValueError, std::isfinite(value) && value > 0, "normalize: deviation has the value ", value,
+                 ", expected > 0");
   return [mean = std::move(mean), deviation = std::move(deviation)](const Tensor& image, ItemRandom&) {
     const auto num_channels = static_cast<int64_t>(mean.size());
     TANDEM_CHECK(ShapeError, image.dim() >= 1 && image.size(0) == num_channels, "normalize: the image has shape ",
@@ -65,11 +66,11 @@ Transform normalize(std::vector<double> mean, std::vector<double> deviation) {
 }
 
 Transform random_crop(int64_t padding) {
-  TANDEM_CHECK(ValueError, padding >= 0 && padding <= kMaxPadding, "random_crop: padding ", padding, " is outside [0, ",
-               kMaxPadding, "]");
+  TANDEM_CHECK(ValueError, padding >= 0 && padding <= kMaxPadding, "random_crop: padding is ", padding,
+               ", expected 0 <= padding <= ", kMaxPadding);
   return [padding](const Tensor& image, ItemRandom& random) {
     const Tensor in = checked_planes("random_crop", image);
-    // The window begins this far down and right of the image's corner; negative: in the zeros.
+    // Offset of the window from the image's corner; a negative offset starts in the zeros.
     const int64_t down = random.below(2 * padding + 1) - padding;
     const int64_t right = random.below(2 * padding + 1) - padding;
     Tensor out = zeros(in.shape());
@@ -89,8 +90,8 @@ Transform random_crop(int64_t padding) {
 }
 
 Transform random_horizontal_flip(double probability) {
-  TANDEM_CHECK(ValueError, probability >= 0 && probability <= 1, "random_horizontal_flip: probability ", probability,
-               " is outside [0, 1]");
+  TANDEM_CHECK(ValueError, probability >= 0 && probability <= 1, "random_horizontal_flip: probability is ", probability,
+               ", expected 0 <= probability <= 1");
   return [probability](const Tensor& image, ItemRandom& random) {
     const Tensor in = checked_planes("random_horizontal_flip", image);
     if (random.uniform(0, 1) >= probability) return in;

@@ -1,4 +1,4 @@
-// What is done to the images of a dataset on their way into a batch: normalisation and random changes.
+// Transforms of images: normalization and random augmentation.
 #pragma once
 
 #include <cstdint>
@@ -12,34 +12,36 @@
 
 namespace tandem { inline namespace v0 { namespace data {
 
-/// Makes an image from an image; `random` is the item's own.  Called from several threads at a time.  A transform draws
-/// equally many numbers whatever they are, so that those after it do not depend on them.
+/// A function that returns the transformed image; `random` has the item's random numbers. Several threads call it
+/// concurrently. A transform should draw the same number of random numbers for every item, so that later transforms do
+/// not depend on it.
 ///
-/// DataLoaderOptions::transform applies one to each image:
+/// DataLoaderOptions::transform is applied to each image:
 ///
 ///     data::DataLoader loader(images, sampler, {.batch_size = 128, .transform = data::chain({
 ///         data::random_crop(4), data::random_horizontal_flip(), data::normalize(mean, deviation)})});
 using Transform = std::function<Tensor(const Tensor& image, ItemRandom& random)>;
 
-/// (x - mean[c]) / deviation[c] for each channel c of a float32 image [C, ...].  Throws ValueError unless both have
-/// equally many numbers, at least one, and the deviations are positive.  The transform throws DTypeError for another
-/// dtype, ShapeError for another number of channels.
+/// (x - mean[c]) / deviation[c] for each channel c of a float32 image [C, ...]. Throws ValueError unless both lists
+/// have the same length of at least 1 and the standard deviations are positive. The transform throws DTypeError for
+/// another dtype, ShapeError for another number of channels.
 TANDEM_API Transform normalize(std::vector<double> mean, std::vector<double> deviation);
 
-/// A window of the size of the image, at a random place of the image with `padding` zeros around it.  Images are
-/// float32 [C, H, W], else the transform throws DTypeError or ShapeError.  Throws ValueError for a padding that is
-/// negative or above 2^20.
+/// Crops a random window with the size of the image from the image with `padding` zeros on each side. Images are
+/// float32 [C, H, W], otherwise the transform throws DTypeError or ShapeError. Throws ValueError unless 0 <= padding <=
+/// 2^20.
 TANDEM_API Transform random_crop(int64_t padding);
 
-/// The image mirrored left to right, with the given probability.  Images are float32 [C, H, W], else the transform
-/// throws DTypeError or ShapeError.  Throws ValueError for a probability outside [0, 1].
+/// Flips the image horizontally with the given probability. Images are float32 [C, H, W], otherwise the transform
+/// throws DTypeError or ShapeError. Throws ValueError for a probability outside [0, 1].
 TANDEM_API Transform random_horizontal_flip(double probability = 0.5);
 
-/// One after the other.
+/// Applies the transforms one after the other, as PyTorch's Compose.
 TANDEM_API Transform chain(std::vector<Transform> transforms);
 
-/// Applies `transform` to each of `images` [n, ...], item indices[i] of epoch `epoch`, and stacks the results.  The
-/// random numbers are a pure function of (seed, epoch, index), whatever worker, rank or batch the item is in.
+/// Applies `transform` to each image of `images` [n, ...], where image i is item indices[i] in epoch `epoch`, and
+/// stacks the results. The random numbers are a pure function of (seed, epoch, index); they do not depend on worker,
+/// rank or batch.
 TANDEM_API Tensor transform_images(const Transform& transform, const Tensor& images, std::span<const int64_t> indices,
                                    uint64_t seed, int64_t epoch);
 

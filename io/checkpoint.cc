@@ -188,7 +188,7 @@ void Checkpointer::lock() {
   if (lock_ >= 0) return;
   std::error_code error;
   fs::create_directories(folder_, error);
-  check_system(error, "make the folder", folder_);
+  check_system(error, "create the folder", folder_);
   const fs::path path = fs::path(folder_) / "lock";
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   check_system(descriptor < 0 ? std::error_code(errno, std::generic_category()) : std::error_code(), "open", path);
@@ -238,7 +238,7 @@ void Checkpointer::create_step_folder(int64_t step) {
     remove_checkpoint(path);
   }
   fs::create_directory(path, error);
-  check_system(error, "make the folder", path);
+  check_system(error, "create the folder", path);
 }
 
 void Checkpointer::write_files(int64_t step, const CheckpointState& state, Manifest& manifest) const {
@@ -327,7 +327,7 @@ bool Checkpointer::save(int64_t step, const CheckpointState& state) {
   const bool saved = is_new && is_visible(manifest_path);
   if (!saved && problem.empty()) {
     problem = is_new ? str(kOp, ": another rank could not write ", missing_files(step))
-                     : str(kOp, ": rank 0 could not make the folder '", path.string(), "'");
+                     : str(kOp, ": rank 0 could not create the folder '", path.string(), "'");
   }
   barrier();  // all ranks have checked the manifest, so rank 0 may remove files
   if (saved) {

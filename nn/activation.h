@@ -9,13 +9,13 @@
 
 namespace tandem { inline namespace v0 { namespace nn {
 
-/// max(x, 0).
+/// max(x, 0), elementwise. The layers of this file accept any shape.
 class TANDEM_API ReLU : public Layer {
  public:
   Tensor forward(const Tensor& input) override;
 };
 
-/// x Phi(x), Phi being the normal distribution function, or the form with tanh.
+/// x Phi(x), where Phi is the distribution function of the standard normal distribution, or its tanh approximation.
 class TANDEM_API GELU : public Layer {
  public:
   /// The form of the function.

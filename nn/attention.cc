@@ -11,7 +11,7 @@ namespace {
 
 Shape in_proj_shape(int64_t embed_dim, int64_t num_heads) {
   TANDEM_CHECK(ValueError, embed_dim >= 1 && num_heads >= 1 && embed_dim % num_heads == 0,
-               "MultiheadAttention: ", num_heads, " heads do not divide embed_dim, which is ", embed_dim);
+               "MultiheadAttention: embed_dim ", embed_dim, " is not a positive multiple of num_heads ", num_heads);
   return {3 * embed_dim, embed_dim};
 }
 

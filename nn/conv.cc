@@ -11,12 +11,12 @@ namespace tandem { inline namespace v0 { namespace nn {
 
 namespace {
 
-bool at_least(const Size2d& size, int64_t least) { return size.height >= least && size.width >= least; }
+bool at_least(const Size2d& size, int64_t min) { return size.height >= min && size.width >= min; }
 
-/// The shape of the weight, after a look at all numbers.
+/// Checks all arguments and returns the shape of the weight.
 Shape weight_shape(int64_t in_channels, int64_t out_channels, const Size2d& kernel_size, const Conv2dOptions& options) {
-  TANDEM_CHECK(ValueError, in_channels >= 1 && out_channels >= 1, "Conv2d: ", in_channels, " input and ", out_channels,
-               " output channels, expected at least 1 each");
+  TANDEM_CHECK(ValueError, in_channels >= 1 && out_channels >= 1, "Conv2d: in_channels is ", in_channels,
+               " and out_channels ", out_channels, ", expected at least 1 each");
   TANDEM_CHECK(ValueError, at_least(kernel_size, 1) && at_least(options.stride, 1) && at_least(options.dilation, 1),
                "Conv2d: kernel_size is ", kernel_size, ", stride ", options.stride, " and dilation ", options.dilation,
                ", expected at least 1 each");
@@ -24,8 +24,8 @@ Shape weight_shape(int64_t in_channels, int64_t out_channels, const Size2d& kern
                ", expected at least 0");
   TANDEM_CHECK(ValueError,
                options.groups >= 1 && in_channels % options.groups == 0 && out_channels % options.groups == 0,
-               "Conv2d: ", options.groups, " groups do not divide ", in_channels, " input and ", out_channels,
-               " output channels");
+               "Conv2d: groups is ", options.groups, ", expected a divisor of in_channels ", in_channels,
+               " and out_channels ", out_channels);
   return {out_channels, in_channels / options.groups, kernel_size.height, kernel_size.width};
 }
 
@@ -35,7 +35,7 @@ Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, Size2d kernel_size, Co
     : weight(add_parameter("weight", empty(weight_shape(in_channels, out_channels, kernel_size, options)))),
       bias(add_parameter("bias", options.bias ? empty({out_channels}) : Tensor())),
       options_(options) {
-  // sqrt(5): PyTorch's way of writing the bound 1 / sqrt(fan_in).
+  // As in PyTorch: slope sqrt(5) gives the bound 1 / sqrt(fan_in).
   init::kaiming_uniform_(weight, std::sqrt(5.0));
   const double bound = 1 / std::sqrt(static_cast<double>(weight.num_elements() / out_channels));
   if (options.bias) init::uniform_(bias, -bound, bound);

@@ -13,17 +13,18 @@ namespace tandem { inline namespace v0 { namespace nn {
 /// Options of Conv2d.
 struct Conv2dOptions {
   Size2d stride = 1;    ///< distance between neighbouring windows
-  Size2d padding = 0;   ///< zeros on each side of the input
-  Size2d dilation = 1;  ///< distance between the taps of a filter
-  int64_t groups = 1;   ///< divides both numbers of channels
+  Size2d padding = 0;   ///< zeros added on each side of the input
+  Size2d dilation = 1;  ///< distance between the elements of the kernel
+  int64_t groups = 1;   ///< a divisor of in_channels and out_channels
   bool bias = true;     ///< whether a bias is added
-  bool relu = false;    ///< max(y, 0), in the same pass
+  bool relu = false;    ///< apply a fused ReLU to the result
 };
 
-/// conv2d of x [N, in_channels, H, W] with `weight` and `bias` -> channels-last [N, out_channels, H', W'].
+/// conv2d: x [N, in_channels, H, W] -> [N, out_channels, H', W'] in channels-last layout.
 ///
-/// `weight` [out_channels, in_channels / groups, kh, kw] and `bias` [out_channels] (undefined without one) are float32.
-/// They begin uniform in [-b, b], b = 1 / sqrt(in_channels / groups kh kw), as in PyTorch, drawn in this order.
+/// `weight` [out_channels, in_channels / groups, kh, kw] and `bias` [out_channels] (undefined without bias) are
+/// float32. Their initial values are uniform in [-b, b], b = 1 / sqrt(in_channels / groups kh kw), as in PyTorch, drawn
+/// in this order.
 class TANDEM_API Conv2d : public Layer {
  public:
   /// Throws ValueError for sizes below 1, a negative padding, or groups that do not divide the channels.

@@ -9,8 +9,8 @@ namespace tandem { inline namespace v0 { namespace nn {
 namespace {
 
 Shape weight_shape(int64_t num_embeddings, int64_t embedding_dim) {
-  TANDEM_CHECK(ValueError, num_embeddings >= 1 && embedding_dim >= 1, "Embedding: ", num_embeddings, " rows of ",
-               embedding_dim, " values, expected at least 1 each");
+  TANDEM_CHECK(ValueError, num_embeddings >= 1 && embedding_dim >= 1, "Embedding: num_embeddings is ", num_embeddings,
+               " and embedding_dim ", embedding_dim, ", expected at least 1 each");
   return {num_embeddings, embedding_dim};
 }
 

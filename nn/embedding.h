@@ -1,4 +1,4 @@
-// A table of vectors.
+// Embedding tables.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,10 @@
 
 namespace tandem { inline namespace v0 { namespace nn {
 
-/// Row i of `weight` for each i of an int64 tensor [...] -> [..., embedding_dim].
+/// Looks up row i of `weight` for each index i: int64 [...] -> float32 [..., embedding_dim].
 ///
-/// `weight` [num_embeddings, embedding_dim] is float32 and begins normal with deviation 1, as in PyTorch.
+/// `weight` [num_embeddings, embedding_dim] is float32; its initial values are normal with standard deviation 1, as in
+/// PyTorch.
 class TANDEM_API Embedding : public Layer {
  public:
   /// Throws ValueError unless both sizes are at least 1.

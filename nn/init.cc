@@ -17,18 +17,18 @@ struct Fans {
 };
 
 Fans fans_of(const char* op, const Tensor& tensor) {
-  TANDEM_CHECK(ShapeError, tensor.dim() >= 2, op, ": a tensor of shape ", tensor.shape(),
-               " has no fans, expected at least 2 dimensions");
+  TANDEM_CHECK(ShapeError, tensor.dim() >= 2, op, ": tensor has the shape ", tensor.shape(),
+               ", expected at least 2 dimensions");
   double field = 1;
   for (int64_t d = 2; d < tensor.dim(); ++d) field *= static_cast<double>(tensor.size(d));
   return {static_cast<double>(tensor.size(1)) * field, static_cast<double>(tensor.size(0)) * field};
 }
 
-/// That of the rank's own device, wherever the tensor is: a model that is made on the host and then moved starts with the same
-/// bits on every kind of device.
-Generator& ranks_generator() { return default_generator(rank_device()); }
+/// The default generator of the rank's device, whatever the tensor's device: a model that is created on the CPU and
+/// then moved starts with the same bits on every type of device.
+Generator& rank_generator() { return default_generator(rank_device()); }
 
-/// Uniform in [-bound, bound]; a tensor without elements has no finite bound and needs none.
+/// Uniform in [-bound, bound]. The bound of an empty tensor may be infinite and is ignored.
 const Tensor& symmetric_(const Tensor& tensor, double bound) {
   return tensor.num_elements() == 0 ? tensor : uniform_(tensor, -bound, bound);
 }
@@ -38,13 +38,13 @@ const Tensor& symmetric_(const Tensor& tensor, double bound) {
 const Tensor& uniform_(const Tensor& tensor, double low, double high) {
   TANDEM_CHECK(ValueError, low <= high, "uniform_: low is ", low, ", high is ", high, ", expected low <= high");
   const NoGradGuard no_grad;
-  return tensor.copy_(rand(tensor.shape(), tensor.options(), &ranks_generator()).mul_(high - low).add_(low));
+  return tensor.copy_(rand(tensor.shape(), tensor.options(), &rank_generator()).mul_(high - low).add_(low));
 }
 
 const Tensor& normal_(const Tensor& tensor, double mean, double deviation) {
-  TANDEM_CHECK(ValueError, deviation >= 0, "normal_: the deviation is ", deviation, ", expected >= 0");
+  TANDEM_CHECK(ValueError, deviation >= 0, "normal_: deviation is ", deviation, ", expected >= 0");
   const NoGradGuard no_grad;
-  return tensor.copy_(randn(tensor.shape(), tensor.options(), &ranks_generator()).mul_(deviation).add_(mean));
+  return tensor.copy_(randn(tensor.shape(), tensor.options(), &rank_generator()).mul_(deviation).add_(mean));
 }
 
 const Tensor& zeros_(const Tensor& tensor) {

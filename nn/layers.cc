@@ -13,8 +13,8 @@ namespace tandem { inline namespace v0 { namespace nn {
 namespace {
 
 Shape weight_shape(int64_t in_features, int64_t out_features) {
-  TANDEM_CHECK(ValueError, in_features >= 1 && out_features >= 1, "Linear: ", in_features, " input and ", out_features,
-               " output features, expected at least 1 each");
+  TANDEM_CHECK(ValueError, in_features >= 1 && out_features >= 1, "Linear: in_features is ", in_features,
+               " and out_features ", out_features, ", expected at least 1 each");
   return {out_features, in_features};
 }
 
@@ -24,7 +24,7 @@ Linear::Linear(int64_t in_features, int64_t out_features, LinearOptions options)
     : weight(add_parameter("weight", empty(weight_shape(in_features, out_features)))),
       bias(add_parameter("bias", options.bias ? empty({out_features}) : Tensor())),
       relu_(options.relu) {
-  // sqrt(5): PyTorch's way of writing the bound 1 / sqrt(in_features).
+  // As in PyTorch: slope sqrt(5) gives the bound 1 / sqrt(in_features).
   init::kaiming_uniform_(weight, std::sqrt(5.0));
   const double bound = 1 / std::sqrt(static_cast<double>(in_features));
   if (options.bias) init::uniform_(bias, -bound, bound);

@@ -1,4 +1,4 @@
-// Layers of one input and one output.
+// Linear, Identity, Flatten and Dropout layers.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@ namespace tandem { inline namespace v0 { namespace nn {
 /// Options of Linear.
 struct LinearOptions {
   bool bias = true;   ///< whether a bias is added
-  bool relu = false;  ///< max(y, 0), in the same pass
+  bool relu = false;  ///< apply a fused ReLU to the result
 };
 
-/// y = x weight^T + bias for x [..., in_features].
+/// y = x weight^T + bias: x [..., in_features] -> [..., out_features].
 ///
-/// `weight` [out_features, in_features] and `bias` [out_features] (undefined without one) are float32.  They begin
-/// uniform in [-b, b], b = 1 / sqrt(in_features), as in PyTorch, drawn in this order.
+/// `weight` [out_features, in_features] and `bias` [out_features] (undefined without bias) are float32. Their initial
+/// values are uniform in [-b, b], b = 1 / sqrt(in_features), as in PyTorch, drawn in this order.
 class TANDEM_API Linear : public Layer {
  public:
   /// Throws ValueError unless both sizes are at least 1.
@@ -33,13 +33,13 @@ class TANDEM_API Linear : public Layer {
   bool relu_;
 };
 
-/// x itself: stands where another model has a layer.
+/// Returns its input. A placeholder for an optional layer.
 class TANDEM_API Identity : public Layer {
  public:
   Tensor forward(const Tensor& input) override { return input; }
 };
 
-/// Joins dimensions start_dim .. end_dim into one; by default all but the first.
+/// Flattens the dimensions start_dim .. end_dim into one; by default all except the first.
 class TANDEM_API Flatten : public Layer {
  public:
   /// Both dimensions are included; negative ones count from the end.
@@ -52,8 +52,8 @@ class TANDEM_API Flatten : public Layer {
   int64_t end_dim_;
 };
 
-/// In training, sets each value to 0 with probability p and divides the others by 1 - p; in evaluation, x.  Ranks draw
-/// different values.
+/// In training mode, sets each element to 0 with probability p and divides the others by 1 - p. In evaluation mode,
+/// returns its input. Ranks draw different values.
 class TANDEM_API Dropout : public Layer {
  public:
   /// Throws ValueError unless 0 <= p < 1.

@@ -21,7 +21,7 @@ std::string joined(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : prefix + "." + name;
 }
 
-/// The leaf state of a tensor if it has one, whether or not it requires grad at present.
+/// The leaf state of a tensor, or null; the tensor need not require grad at present.
 autograd::Leaf* leaf_of(const Tensor& tensor) {
   const TensorImpl& impl = tensor.impl();
   return impl.has_node ? nullptr : static_cast<autograd::Leaf*>(impl.autograd.get());
@@ -47,24 +47,24 @@ void Module::for_each_tensor(const std::string& prefix, F&& f, bool recurse) con
 
 void Module::check_new_name(const char* what, const std::string& name) const {
   check_not_frozen_above(what);
-  TANDEM_CHECK(ValueError, !name.empty() && name.find('.') == std::string::npos, what, ": '", name,
-               "' is no name: it is empty or holds a '.'");
+  TANDEM_CHECK(ValueError, !name.empty() && name.find('.') == std::string::npos, what, ": invalid name '", name,
+               "', expected a non-empty text without '.'");
   const auto has_name = [&](const auto& entry) { return entry.first == name; };
   const bool taken =
       std::any_of(parameters_.begin(), parameters_.end(), has_name) ||
       std::any_of(buffers_.begin(), buffers_.end(), has_name) ||
       std::any_of(children_.begin(), children_.end(), [&](const Child& child) { return child.name == name; });
-  TANDEM_CHECK(ValueError, !taken, what, ": ", scope_name()->text, " already has a '", name, "'");
+  TANDEM_CHECK(ValueError, !taken, what, ": ", scope_name()->text, " already contains '", name, "'");
 }
 
 void Module::adopt_module(std::string name, std::unique_ptr<Module> child) {
   check_new_name("add", name);
-  TANDEM_CHECK(ValueError, child != nullptr, "add: there is no module to become '", name, "'");
+  TANDEM_CHECK(ValueError, child != nullptr, "add: the module '", name, "' is null");
   child->parent_ = this;
   child->name_ = name;
   child->forget_scope_names();
-  // A parameter that is named by its path below the child gets its path from here.  One with another name is tied to a
-  // parameter elsewhere, and keeps that name.
+  // A parameter whose name is its path below the child gets its path below this module. A parameter with another name
+  // is tied to a parameter of another module, and keeps that name.
   const std::string prefix = joined(path(), name);
   child->for_each_tensor("", [&](const std::string& below, const Tensor& tensor, bool) {
     autograd::Leaf* leaf = leaf_of(tensor);
@@ -77,9 +77,9 @@ Tensor& Module::add_parameter(std::string name, Tensor value) {
   check_new_name("add_parameter", name);
   if (value.defined()) {
     TANDEM_CHECK(StateError, value.is_leaf(), "add_parameter: '", name, "' is the result of an operation (",
-                 describe(value), ")");
-    TANDEM_CHECK(StateError, value.is_contiguous(), "add_parameter: '", name, "' is not row-major (", describe(value),
-                 ")");
+                 describe(value), "), expected a leaf; use detach()");
+    TANDEM_CHECK(StateError, value.is_contiguous(), "add_parameter: '", name, "' is not contiguous (", describe(value),
+                 "); use contiguous()");
     value.set_requires_grad();
     std::string& known = autograd::leaf(value).name;
     if (known.empty()) known = joined(path(), name);
@@ -89,7 +89,8 @@ Tensor& Module::add_parameter(std::string name, Tensor value) {
 
 Tensor& Module::add_buffer(std::string name, Tensor value) {
   check_new_name("add_buffer", name);
-  TANDEM_CHECK(StateError, !value.defined() || !value.requires_grad(), "add_buffer: '", name, "' requires grad");
+  TANDEM_CHECK(StateError, !value.defined() || !value.requires_grad(), "add_buffer: '", name,
+               "' requires grad; use add_parameter() or detach()");
   return buffers_.emplace_back(std::move(name), std::move(value)).second;
 }
 
@@ -139,7 +140,8 @@ void Module::load_state_dict(const State& state) {
   });
   std::vector<std::pair<Tensor, Tensor>> copies;  // to, from
   for_each_tensor("", [&](const std::string& path, const Tensor& mine, bool) {
-    if (!reader.has(path) && given.contains(&mine.impl())) return;  // tied, and there under another of its paths
+    if (!reader.has(path) && given.contains(&mine.impl()))
+      return;  // a tied tensor, contained under another of its paths
     if (const Tensor* saved = reader.read_tensor(path, mine)) copies.emplace_back(mine, *saved);
   });
   reader.finish("load_state_dict: the state does not fit " + scope_name()->text);
@@ -150,12 +152,12 @@ void Module::load_state_dict(const State& state) {
   }
 }
 
-// --- changing the whole --------------------------------------------------------------------------------------------
+// --- device, mode and gradients ------------------------------------------------------------------------------------
 
 void Module::to(Device device) {
   check_not_frozen_above("to");
   check_not_frozen_below("to");
-  std::vector<std::pair<Tensor, Tensor>> moves;  // the tensor, its values on the device
+  std::vector<std::pair<Tensor, Tensor>> moves;  // (tensor, its copy on the device)
   std::set<const TensorImpl*> seen;
   for_each_tensor("", [&](const std::string& path, const Tensor& tensor, bool) {
     if (tensor.device() == device || !seen.insert(&tensor.impl()).second) return;
@@ -220,7 +222,7 @@ std::string Module::type_name() const {
   const std::unique_ptr<char, decltype(&std::free)> demangled(
       abi::__cxa_demangle(typeid(*this).name(), nullptr, nullptr, &status), &std::free);
   const std::string full = status == 0 ? demangled.get() : typeid(*this).name();
-  // What follows the last "::" outside of template arguments and of "(anonymous namespace)".
+  // The part after the last "::" that is not in template arguments or in "(anonymous namespace)".
   size_t begin = 0;
   int depth = 0;
   for (size_t i = 0; i < full.size(); ++i) {
@@ -236,7 +238,7 @@ RefPtr<ScopeName> Module::make_scope_name() const {
   auto made = std::make_unique<const RefPtr<ScopeName>>(
       make_ref<ScopeName>(where.empty() ? type_name() : type_name() + " '" + where + "'"));
   const RefPtr<ScopeName>* known = nullptr;
-  // Several threads may come here at once; the first one's is kept.
+  // Concurrent threads may both reach this point; the first stored name is kept.
   if (scope_name_.compare_exchange_strong(known, made.get(), std::memory_order_acq_rel)) return *made.release();
   return *known;
 }

@@ -1,4 +1,4 @@
-// Modules in a list.
+// A list of modules.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tandem { inline namespace v0 { namespace nn {
 
-/// Holds modules of type T, which are named "0", "1", ... as in PyTorch, for a model that calls them itself:
+/// A list of modules of type T, named "0", "1", ... as in PyTorch, which the model calls itself:
 ///
 ///     nn::ModuleList<Block>& blocks = add<nn::ModuleList<Block>>("blocks");
 ///     ...
@@ -20,7 +20,7 @@ namespace tandem { inline namespace v0 { namespace nn {
 template <class T = Layer>
 class ModuleList : public Module {
  public:
-  /// Makes a module U(args...) behind the others.
+  /// Appends a module U(args...).
   template <class U = T, class... Args>
   U& append(Args&&... args) {
     return append(std::make_unique<U>(std::forward<Args>(args)...));
@@ -35,8 +35,8 @@ class ModuleList : public Module {
   int64_t size() const { return static_cast<int64_t>(modules_.size()); }  ///< number of modules
   /// Throws IndexError outside [0, size()).
   T& operator[](int64_t index) const {
-    TANDEM_CHECK(IndexError, index >= 0 && index < size(), "ModuleList: module ", index, " is outside the ", size(),
-                 " modules");
+    TANDEM_CHECK(IndexError, index >= 0 && index < size(), "ModuleList: index is ", index, ", expected 0 <= index < ",
+                 size());
     return *modules_[static_cast<size_t>(index)];
   }
   auto begin() const { return modules_.begin(); }  ///< iterates over pointers to the modules

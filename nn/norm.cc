@@ -15,7 +15,7 @@ void check_eps(const char* layer, double eps) {
   TANDEM_CHECK(ValueError, std::isfinite(eps) && eps > 0, layer, ": eps is ", eps, ", expected a finite number > 0");
 }
 
-/// [num_features], after a look at all numbers.
+/// Checks all arguments and returns [num_features].
 Shape channels(int64_t num_features, const BatchNorm2dOptions& options) {
   TANDEM_CHECK(ValueError, num_features >= 1, "BatchNorm2d: num_features is ", num_features, ", expected at least 1");
   check_eps("BatchNorm2d", options.eps);
@@ -27,7 +27,7 @@ Shape channels(int64_t num_features, const BatchNorm2dOptions& options) {
 const Shape& checked(const Shape& shape, double eps) {
   TANDEM_CHECK(ValueError,
                shape.dim() >= 1 && std::all_of(shape.begin(), shape.end(), [](int64_t n) { return n >= 1; }),
-               "LayerNorm: the normalized shape is ", shape, ", expected sizes of at least 1");
+               "LayerNorm: normalized_shape is ", shape, ", expected at least one dimension and sizes of at least 1");
   check_eps("LayerNorm", eps);
   return shape;
 }

@@ -1,4 +1,4 @@
-// Normalising layers.
+// Normalization layers.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +12,24 @@ namespace tandem { inline namespace v0 { namespace nn {
 /// Options of BatchNorm2d.
 struct BatchNorm2dOptions {
   double eps = 1e-5;      ///< added to the variance
-  double momentum = 0.1;  ///< share of a batch in the running statistics
+  double momentum = 0.1;  ///< weight of a batch in the running statistics
   bool affine = true;     ///< with weight and bias
-  bool relu = false;      ///< max(y, 0), in the same pass
+  bool relu = false;      ///< apply a fused ReLU to the result
 };
 
-/// batch_norm of x [N, C, H, W]: in training with the statistics of the batch, which also move the running ones; in
-/// evaluation with the running ones.
+/// Batch normalization of x [N, C, H, W] over each channel. Training mode uses the statistics of the batch, and updates
+/// the running statistics with them; evaluation mode uses the running statistics.
 ///
-/// Parameters `weight` (ones) and `bias` (zeros), [C], undefined unless `affine`; buffers `running_mean` (zeros) and
-/// `running_var` (ones), [C], and `num_batches_tracked`, int64 [], the number of batches trained on.  All else float32.
+/// Parameters, undefined unless `affine`: `weight` [C] (initially ones) and `bias` [C] (zeros). Buffers: `running_mean`
+/// [C] (zeros), `running_var` [C] (ones) and `num_batches_tracked`, int64 [], the number of training batches. All other
+/// tensors are float32.
 class TANDEM_API BatchNorm2d : public Layer {
  public:
   /// Throws ValueError unless num_features is at least 1, eps positive and 0 <= momentum <= 1.
   explicit BatchNorm2d(int64_t num_features, BatchNorm2dOptions options = {});
   Tensor forward(const Tensor& input) override;
-  /// max(forward(input) + residual, 0) in one pass: the end of a residual block, for a layer made without `relu`.
-  /// `residual` has the shape of input.
+  /// max(forward(input) + residual, 0) in one pass, for the end of a residual block; use it on a layer without the
+  /// option `relu`. `residual` has the shape of `input`.
   virtual Tensor add_relu(const Tensor& input, const Tensor& residual);
   std::string extra_repr() const override;
 
@@ -42,7 +43,7 @@ class TANDEM_API BatchNorm2d : public Layer {
   const BatchNorm2dOptions& options() const { return options_; }  ///< of the constructor
   /// Throws ShapeError unless input is [N, C, H, W].
   void check(const Tensor& input) const;
-  /// Counts a batch that was trained on.
+  /// Increments num_batches_tracked in training mode.
   void count() const;
 
  private:
@@ -56,12 +57,13 @@ struct LayerNormOptions {
   bool bias = true;    ///< with bias, if affine
 };
 
-/// layer_norm over the last dimensions of x, whose sizes are normalized_shape.
+/// Layer normalization over the last dimensions of x, whose sizes are normalized_shape.
 ///
-/// `weight` (ones) and `bias` (zeros) have that shape and are float32; undefined where the options leave them out.
+/// `weight` (initially ones) and `bias` (zeros) have the shape normalized_shape and are float32; they are undefined if
+/// the options disable them.
 class TANDEM_API LayerNorm : public Layer {
  public:
-  /// Over the last dimension.  Throws ValueError unless sizes are at least 1 and eps is positive.
+  /// Normalizes over the last dimension. Throws ValueError unless sizes are at least 1 and eps is positive.
   explicit LayerNorm(int64_t size, LayerNormOptions options = {}) : LayerNorm(Shape{size}, options) {}
   explicit LayerNorm(const Shape& normalized_shape, LayerNormOptions options = {});
   Tensor forward(const Tensor& input) override;

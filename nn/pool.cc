@@ -6,7 +6,7 @@ namespace tandem { inline namespace v0 { namespace nn {
 
 namespace {
 
-/// What both kinds of windows have in common.
+/// Settings that max and average pooling share.
 template <class Options>
 std::string window_text(const Size2d& kernel_size, const Options& options) {
   std::string text = str("kernel ", kernel_text(kernel_size), ", stride ",

@@ -9,7 +9,7 @@
 
 namespace tandem { inline namespace v0 { namespace nn {
 
-/// The largest value of each window: max_pool2d.
+/// Maximum of each window: max_pool2d of x [N, C, H, W].
 class TANDEM_API MaxPool2d : public Layer {
  public:
   /// Size of the window, and stride, padding and dilation.
@@ -23,7 +23,7 @@ class TANDEM_API MaxPool2d : public Layer {
   MaxPool2dOptions options_;
 };
 
-/// The mean of each window: avg_pool2d.
+/// Mean of each window: avg_pool2d of x [N, C, H, W].
 class TANDEM_API AvgPool2d : public Layer {
  public:
   /// Size of the window, and stride and padding.
@@ -37,7 +37,7 @@ class TANDEM_API AvgPool2d : public Layer {
   AvgPool2dOptions options_;
 };
 
-/// The means of so many windows that cover the image: adaptive_avg_pool2d.
+/// Means of output_size windows that cover the image: adaptive_avg_pool2d of x [N, C, H, W].
 class TANDEM_API AdaptiveAvgPool2d : public Layer {
  public:
   /// Size of the result, {H', W'}.

@@ -13,7 +13,7 @@ using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
 struct Row {
   std::string module;
-  int64_t values;  ///< in the parameters of the module and those below
+  int64_t values;  ///< number of elements in the parameters of the module and of the modules below
   std::string tensors;
 };
 
@@ -33,7 +33,7 @@ Sum sum_of(const NamedTensors& tensors) {
   return sum;
 }
 
-/// Makes the rows of a tree of modules.
+/// Creates the rows of a tree of modules.
 class Tree {
  public:
   explicit Tree(const Module& root) {

@@ -9,8 +9,8 @@ Tensor Sequential::forward(const Tensor& input) {
 }
 
 Layer& Sequential::operator[](int64_t index) const {
-  TANDEM_CHECK(IndexError, index >= 0 && index < size(), "Sequential: layer ", index, " is outside the ", size(),
-               " layers");
+  TANDEM_CHECK(IndexError, index >= 0 && index < size(), "Sequential: index is ", index, ", expected 0 <= index < ",
+               size());
   return *layers_[static_cast<size_t>(index)];
 }
 

@@ -1,4 +1,4 @@
-// Layers one after the other.
+// A sequence of layers.
 #pragma once
 
 #include <memory>
@@ -11,14 +11,14 @@
 
 namespace tandem { inline namespace v0 { namespace nn {
 
-/// Passes its input through its layers, which are named "0", "1", ... as in PyTorch:
+/// Applies its layers, which are named "0", "1", ... as in PyTorch, one after the other:
 ///
 ///     nn::Sequential net;
 ///     net.append<nn::Linear>(784, 1024);
 ///     net.append<nn::ReLU>();
 ///
-/// or nn::Sequential net(std::make_unique<nn::Linear>(784, 1024), std::make_unique<nn::ReLU>()).  Without layers it
-/// returns its input.
+/// or nn::Sequential net(std::make_unique<nn::Linear>(784, 1024), std::make_unique<nn::ReLU>()). Returns its input if
+/// it has no layers.
 class TANDEM_API Sequential : public Layer {
  public:
   /// Makes the layers the parts "0", "1", ...
@@ -27,7 +27,7 @@ class TANDEM_API Sequential : public Layer {
     (append(std::move(layers)), ...);
   }
 
-  /// Makes a layer T(args...) behind the others.
+  /// Appends a layer T(args...).
   template <class T, class... Args>
   T& append(Args&&... args) {
     return append(std::make_unique<T>(std::forward<Args>(args)...));

@@ -1,4 +1,4 @@
-// Sizes in the text of layers.  Private to nn/.
+// Formats sizes for extra_repr(). Private to nn/.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace tandem { inline namespace v0 { namespace nn {
 /// "3x3", "3x5".
 inline std::string kernel_text(const Size2d& size) { return str(size.height, "x", size.width); }
 
-/// "2" for both, else "2x1".
+/// "2" if height and width are equal, else "2x1".
 inline std::string size_text(const Size2d& size) {
   return size.height == size.width ? str(size.height) : kernel_text(size);
 }

@@ -44,7 +44,7 @@ SyncBatchNorm::SyncBatchNorm(int64_t num_features, std::shared_ptr<distributed::
   TANDEM_CHECK(ValueError, group_, "SyncBatchNorm: group is null");
 }
 
-Tensor SyncBatchNorm::normalise(const Tensor& input) const {
+Tensor SyncBatchNorm::normalize(const Tensor& input) const {
   check(input);
   Tensor result =
       sync_batch_norm(input, running_mean, running_var, weight, bias,
@@ -55,7 +55,7 @@ Tensor SyncBatchNorm::normalise(const Tensor& input) const {
 
 Tensor SyncBatchNorm::forward(const Tensor& input) {
   if (!is_training()) return BatchNorm2d::forward(input);
-  const Tensor result = normalise(input);
+  const Tensor result = normalize(input);
   return options().relu ? relu(result) : result;
 }
 
@@ -63,8 +63,9 @@ Tensor SyncBatchNorm::add_relu(const Tensor& input, const Tensor& residual) {
   if (!is_training()) return BatchNorm2d::add_relu(input, residual);
   const ModuleScope scope(*this);
   TANDEM_CHECK(DeviceError, residual.device() == input.device(), "SyncBatchNorm: the residual (", describe(residual),
-               ") is not where the input (", describe(input), ") is; move it with residual.to(", input.device(), ")");
-  return relu(normalise(input) + residual);
+               ") and the input (", describe(input), ") are on different devices; move it with residual.to(",
+               input.device(), ")");
+  return relu(normalize(input) + residual);
 }
 
 }}}  // namespace tandem::v0::nn

@@ -1,4 +1,4 @@
-// Batch normalisation over the batches of all ranks.
+// Batch normalization over the batches of all ranks.
 #pragma once
 
 #include <memory>
@@ -11,29 +11,30 @@
 
 namespace tandem { inline namespace v0 { namespace nn {
 
-/// BatchNorm2d whose statistics, in training, are those of the batches of all ranks of a group together: for batches too small
-/// to have good ones of their own.
+/// BatchNorm2d that in training mode uses the statistics of the combined batches of all ranks of a group, for batches
+/// that are too small per rank. Results, gradients and running statistics equal those of BatchNorm2d on the combined
+/// batch.
 ///
-/// Ranks may have different numbers of images, or none.  In training forward exchanges 3 C numbers of each rank (on GPUs one
-/// more, between the hosts) and backward 2 C, all float64 and blocking, so all ranks must run the same layers in the same order;
-/// a GPU is not waited for.  The gradients of weight and bias are those of the rank's own images: DistributedDataParallel averages
-/// them as all others.  Its backward cannot be recorded (create_graph).  The result, the gradients and the running statistics equal
-/// those of BatchNorm2d on the joined batch.
+/// Ranks may have different numbers of images, also zero. In training mode, forward calls an all_gather of 3 C float64
+/// values per rank (on GPUs one more between the hosts), and backward an all_reduce of 2 C. They block the host until
+/// all ranks have called them, but do not synchronize with a GPU, so all ranks must run the same layers in the same
+/// order. The gradients of weight and bias are those of the rank's own images, which DistributedDataParallel averages.
+/// backward with create_graph is not supported.
 class TANDEM_API SyncBatchNorm : public BatchNorm2d {
  public:
-  /// Throws ValueError for a group that is null, and as BatchNorm2d.
+  /// Throws ValueError if `group` is null, and for arguments that BatchNorm2d rejects.
   SyncBatchNorm(int64_t num_features, std::shared_ptr<distributed::ProcessGroup> group,
                 BatchNorm2dOptions options = {});
   Tensor forward(const Tensor& input) override;
   Tensor add_relu(const Tensor& input, const Tensor& residual) override;
 
  private:
-  Tensor normalise(const Tensor& input) const;
+  Tensor normalize(const Tensor& input) const;
 
   std::shared_ptr<distributed::ProcessGroup> group_;
 };
 
-/// What sync_batch_norm exchanges, through a group; `name` is shown where that fails.
+/// The collectives of sync_batch_norm over a group; error texts contain `name`.
 TANDEM_API std::shared_ptr<BatchNormExchange> exchange_over(std::shared_ptr<distributed::ProcessGroup> group,
                                                             std::string name);
 

@@ -11,7 +11,7 @@ namespace tandem { inline namespace v0 { namespace optim {
 
 namespace {
 
-constexpr double kSmall = 1e-6;  // PyTorch's guard against a norm of 0
+constexpr double kEps = 1e-6;  // as in PyTorch, avoids a division by 0
 
 /// The sum of |x|^norm_type, or the largest |x|, over a batch.  Synchronizes with the device.
 double norm_sum(const GradientBatch& batch, double norm_type) {
@@ -46,7 +46,7 @@ double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, d
   TANDEM_CHECK(StateError, !error_if_nonfinite || std::isfinite(norm), "clip_grad_norm_: the norm of the gradients is ",
                norm);
 
-  const double factor = max_norm / (norm + kSmall);
+  const double factor = max_norm / (norm + kEps);
   if (factor >= 1) return norm;  // false for NaN
   for (const GradientBatch& batch : batches)
     TANDEM_KERNEL(kernel_context(batch.device), scale, batch.dtype, batch.values, factor);

@@ -10,42 +10,43 @@ namespace tandem { inline namespace v0 { namespace optim::cpu {
 namespace {
 
 constexpr int64_t kGrain = 1 << 15;
-constexpr int64_t kLanes =
-    8;  // partial sums per piece; results depend on this number, because it defines the order of summation
+// Partial sums per block. Results depend on this number, because it defines the order of summation.
+constexpr int64_t kPartialSums = 8;
 
 /// The larger of a and b; NaN if one of them is NaN.
 double larger(double a, double b) { return b > a || std::isnan(b) ? b : a; }
 double add(double a, double b) { return a + b; }
 
-/// Folds term(x) of n values: first into partial sum i % kLanes of each piece, then over the partial sums, then over the pieces.
+/// Reduces term(x) of n values: first into partial sum i % kPartialSums of each block, then over the partial sums, then
+/// over the blocks.
 template <class T, class Term, class Fold>
 double fold_all(int64_t n, const T* values, Term term, Fold fold) {
   std::vector<double> partial(static_cast<size_t>((n + kGrain - 1) / kGrain));
   parallel_for(n, kGrain, [&](int64_t begin, int64_t end) {
-    std::array<double, kLanes> lanes = {};
+    std::array<double, kPartialSums> sums = {};
     int64_t i = begin;
-    for (; i + kLanes <= end; i += kLanes) {
-      for (int64_t lane = 0; lane < kLanes; ++lane) {
-        double& sum = lanes[static_cast<size_t>(lane)];
-        sum = fold(sum, term(static_cast<double>(values[i + lane])));
+    for (; i + kPartialSums <= end; i += kPartialSums) {
+      for (int64_t s = 0; s < kPartialSums; ++s) {
+        double& sum = sums[static_cast<size_t>(s)];
+        sum = fold(sum, term(static_cast<double>(values[i + s])));
       }
     }
-    for (int64_t lane = 0; i < end; ++i, ++lane) {
-      double& sum = lanes[static_cast<size_t>(lane)];
+    for (int64_t s = 0; i < end; ++i, ++s) {
+      double& sum = sums[static_cast<size_t>(s)];
       sum = fold(sum, term(static_cast<double>(values[i])));
     }
     double sum = 0;
-    for (const double lane : lanes) sum = fold(sum, lane);
+    for (const double partial_sum : sums) sum = fold(sum, partial_sum);
     partial[static_cast<size_t>(begin / kGrain)] = sum;
   });
   double sum = 0;
-  for (const double piece : partial) sum = fold(sum, piece);
+  for (const double block_sum : partial) sum = fold(sum, block_sum);
   return sum;
 }
 
 template <class T>
 double norm_of(int64_t n, const T* values, double norm_type) {
-  // Own loops for the usual norms, so that they are vectorized.
+  // Separate loops for the usual norms, which the compiler vectorizes.
   if (std::isinf(norm_type))
     return fold_all(
         n, values, [](double x) { return std::abs(x); }, larger);

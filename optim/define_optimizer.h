@@ -1,5 +1,5 @@
-// Makes an optimizer of its rule: for the file of each optimizer, which is compiled for the CPU and, with
-// define_optimizer_cuda.h before it, for GPUs.
+// Defines an optimizer by its rule. The file of an optimizer includes this header, and is compiled for the CPU and,
+// with define_optimizer_cuda.h included before, for GPUs.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ TANDEM_HOST_DEVICE inline auto factors_as(const double* values) {
   return std::bit_cast<typename Rule::template Factors<T>>(rounded);
 }
 
-/// Calls f.operator()<T, cases...>(): what is the same for all elements is a template parameter, so that loops have no branches.
+/// Calls f.operator()<T, cases...>(). The cases are template parameters, so that loops over elements have no branches.
 template <class T, size_t kCount, bool... cases, class F>
 void visit_cases(unsigned bits, const F& f) {
   if constexpr (sizeof...(cases) == kCount) {
@@ -47,12 +47,12 @@ void visit_call(const StepCall& call, const F& f) {
 
 namespace cpu {
 
-inline constexpr int64_t kStepGrain = 1 << 15;  // 128 KiB of float32: well above what handing a piece out costs
+inline constexpr int64_t kStepGrain = 1 << 15;  // 128 KiB of float32, much more than the overhead of a task needs
 
 template <class Rule, bool... cases, class T, class... State>
 void update_range(int64_t begin, int64_t end, const typename Rule::template Factors<T>& by,
                   const T* __restrict gradient, T* __restrict parameter, State* __restrict... state) {
-  const auto factors = by;  // the loop's stores cannot change a copy
+  const auto factors = by;  // a copy that the loop's stores cannot alias
   for (int64_t i = begin; i < end; ++i)
     Rule::template update<cases...>(factors, gradient[i], parameter[i], state[i]...);
 }

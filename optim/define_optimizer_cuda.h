@@ -1,4 +1,4 @@
-// Makes the kernels for GPUs of an optimizer's rule: the BUILD file puts this before the optimizer's file.
+// Instantiates the GPU kernels of an optimizer's rule. The BUILD file includes this header before the optimizer's file.
 #pragma once
 
 #define TANDEM_DEFINE_OPTIMIZER(Class, Rule) template void cuda::update<Rule>(const KernelContext&, const StepCall&);

@@ -18,15 +18,16 @@ struct GradScalerOptions {
   double growth_factor = 2;        ///< of the scale after growth_interval steps in a row without infinities
   double backoff_factor = 0.5;     ///< of the scale after a step with one
   int64_t growth_interval = 2000;  ///< steps without infinities until the scale grows
-  /// Replaces `found` [1], a float64 on the CPU that is 1 if this rank has found an infinity and else 0, by the maximum over all
-  /// ranks, so that all ranks skip the same steps.  Not needed where gradients are equal on all ranks, as they are after
-  /// DistributedDataParallel.
+  /// Replaces `found` [1], a float64 on the CPU that is 1 if this rank has found an infinity and else 0, by the maximum
+  /// over all ranks, so that all ranks skip the same steps. Not needed where gradients are equal on all ranks, as they
+  /// are after DistributedDataParallel.
   ///     .share = [&](const Tensor& found) { group->all_reduce(found, ReduceOp::kMax); }
   std::function<void(const Tensor& found)> share = {};
 };
 
-/// Multiplies the loss by a scale, so that small gradients do not underflow in float16, and divides the gradients by it before the
-/// step.  A step whose gradients are infinite or NaN is skipped and reduces the scale.  bfloat16 does not need loss scaling.
+/// Multiplies the loss by a scale, so that small gradients do not underflow in float16, and divides the gradients by it
+/// before the step. A step whose gradients are infinite or NaN is skipped and reduces the scale. bfloat16 does not need
+/// loss scaling.
 ///
 ///     GradScaler scaler;
 ///     for (...) {
@@ -37,24 +38,26 @@ struct GradScalerOptions {
 ///       scaler.update();
 ///     }
 ///
-/// backward can be captured in a cuda::Graph; each replay uses the present scale.  step cannot be captured: it decides on the host.
+/// backward can be captured in a cuda::Graph; each replay uses the current scale. step cannot be captured, because it
+/// decides on the host.
 ///
-/// unscale_ costs one pass over the gradients, one kernel launch per GPU and dtype, and one synchronization.  P. Micikevicius et al.,
-/// "Mixed Precision Training", 2018.  Not thread-safe.
+/// unscale_ costs one pass over the gradients, one kernel launch per GPU and dtype, and one synchronization. P.
+/// Micikevicius et al., "Mixed Precision Training", 2018. Not thread-safe.
 class TANDEM_API GradScaler {
  public:
-  /// Throws ValueError unless the scale is positive and finite, growth > 1, 0 < backoff < 1 and the interval is positive.
+  /// Throws ValueError unless the scale is positive and finite, growth > 1, 0 < backoff < 1 and the interval is
+  /// positive.
   explicit GradScaler(GradScalerOptions options = {});
 
   double get_scale() const { return scale_; }  ///< the present scale
   /// Computes the gradients of `loss` times the scale; loss is floating-point.
   void backward(const Tensor& loss) const;
-  /// Divides the gradients by the scale, in place, and checks for infinities and NaN.  Call it before step to read or clip the
-  /// gradients.  Throws StateError if it was called for this optimizer since the last update().  Gradients are row-major float32 or
-  /// float64.  A collective if `share` is one.
+  /// Divides the gradients by the scale, in place, and checks for infinities and NaN. Call it before step to read or
+  /// clip the gradients. Throws StateError if it was called for this optimizer since the last update(). Gradients are
+  /// row-major float32 or float64. A collective if `share` is one.
   void unscale_(Optimizer& optimizer);
-  /// Calls unscale_ unless it was called already, then the optimizer's step unless a gradient was infinite or NaN.  Returns whether
-  /// the step was taken.
+  /// Calls unscale_ unless it was called already, then the optimizer's step unless a gradient was infinite or NaN.
+  /// Returns whether the step was taken.
   bool step(Optimizer& optimizer);
   /// Updates the scale; call it at the end of each step.
   void update();

@@ -73,7 +73,7 @@ Optimizer::Optimizer(const OptimizerRule& rule, const std::vector<std::vector<Te
     parameters_.insert(parameters_.end(), group.begin(), group.end());
     group_ends_.push_back(parameters_.size());
   }
-  TANDEM_CHECK(ValueError, !parameters_.empty(), rule_.name, ": there are no parameters");
+  TANDEM_CHECK(ValueError, !parameters_.empty(), rule_.name, ": no parameters, expected at least one");
   std::set<const TensorImpl*> seen;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& parameter = parameters_[i];
@@ -83,7 +83,7 @@ Optimizer::Optimizer(const OptimizerRule& rule, const std::vector<std::vector<Te
     TANDEM_CHECK(ValueError, seen.insert(&parameter.impl()).second, describe_parameter(i), " is given twice");
     TANDEM_CHECK(DTypeError, parameter.dtype() == kFloat32 || parameter.dtype() == kFloat64, describe_parameter(i),
                  " is ", parameter.dtype(), ", expected float32 or float64");
-    TANDEM_CHECK(StateError, parameter.is_contiguous(), describe_parameter(i), " is not row-major");
+    TANDEM_CHECK(StateError, parameter.is_contiguous(), describe_parameter(i), " is not contiguous");
   }
   states_.resize(parameters_.size());
 }
@@ -119,8 +119,8 @@ void Optimizer::set_lr(int64_t group, double lr) {
 }
 
 size_t Optimizer::check_group(int64_t group) const {
-  TANDEM_CHECK(IndexError, group >= 0 && group < num_groups(), rule_.name, ": group ", group, " is outside the ",
-               num_groups(), " groups");
+  TANDEM_CHECK(IndexError, group >= 0 && group < num_groups(), rule_.name, ": group is ", group,
+               ", expected 0 <= group < ", num_groups());
   return static_cast<size_t>(group);
 }
 
@@ -168,7 +168,7 @@ std::vector<Optimizer::Update> Optimizer::prepare() {
       Tensor& tensor = states_[i].tensors[s];
       TANDEM_CHECK(DeviceError, !tensor.defined() || tensor.device() == parameter.device(), describe_parameter(i),
                    " is on ", parameter.device(), ", its ", rule_.state[s].name, " on ", tensor.device(),
-                   "; make the optimizer after moving the model");
+                   "; create the optimizer after moving the model");
       if (tensor.defined() || (used >> s & 1) == 0) continue;
       TANDEM_CHECK(StateError, !tandem::cuda::is_capturing(parameter.device()), describe_parameter(i),
                    ": its first step cannot be captured; take one step before the capture");

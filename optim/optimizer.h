@@ -1,4 +1,4 @@
-// What all optimizers share.
+// The base class of optimizers: parameter groups, options, states and steps.
 #pragma once
 
 #include <array>
@@ -30,18 +30,19 @@ struct ParameterGroup {
 
 /// Updates parameters in place from their gradients.
 ///
-/// Parameters are row-major float32 or float64 leaves on any devices, in one or more groups with their own options. A step skips
-/// parameters without gradient and parameters that do not require one: neither they nor their state change. A step records nothing
-/// for autograd and increments the versions of the tensors that it changes. On a GPU it is one kernel launch for all parameters of a
-/// group that have taken equally many steps. Results do not depend on the number of threads. Not thread-safe.
+/// Parameters are row-major float32 or float64 leaves on any devices, in one or more groups with their own options. A
+/// step skips parameters without gradient and parameters that do not require one: neither they nor their state change.
+/// A step records nothing for autograd and increments the versions of the tensors that it changes. On a GPU it is one
+/// kernel launch for all parameters of a group that have taken equally many steps. Results do not depend on the number
+/// of threads. Not thread-safe.
 class TANDEM_API Optimizer {
  public:
   virtual ~Optimizer();
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// Throws, before anything is changed: DeviceError if a parameter and its state are on different devices, OutOfMemory if the state
-  /// cannot be allocated, StateError if a cuda::Graph is being captured and new state would be needed.
+  /// Throws, before anything is changed: DeviceError if a parameter and its state are on different devices, OutOfMemory
+  /// if the state cannot be allocated, StateError if a cuda::Graph is being captured and new state would be needed.
   void step();
   /// Empties the parameters' gradient slots; writes no memory.
   void zero_grad() const;
@@ -56,24 +57,25 @@ class TANDEM_API Optimizer {
   /// Sets the learning rate of one group.  Throws IndexError, and ValueError as above.
   void set_lr(int64_t group, double lr);
 
-  /// {"optimizer": its name, "groups": {"<g>": {its options, "num_parameters"}}, "state": {"<i>": {"name", the state of the
-  /// parameter}}}, where i is the index in parameters() and "name" is the name that the parameter's module gave it. Shares the
-  /// tensors. An equal optimizer that loads it continues with the same bits.
+  /// {"optimizer": its name, "groups": {"<g>": {its options, "num_parameters"}}, "state": {"<i>": {"name", the state of
+  /// the parameter}}}, where i is the index in parameters() and "name" is the name that the parameter's module gave it.
+  /// Shares the tensors. An equal optimizer that loads it continues with the same bits.
   State state_dict() const;
-  /// Loads the options and copies the tensors to the parameters' devices.  Throws StateError, changing nothing, unless the state is of
-  /// the same kind of optimizer with equally many groups of equally many parameters of the same names, shapes and dtypes (names are
-  /// compared if both are known); the message lists every entry that is missing, unexpected or different.
+  /// Loads the options and copies the tensors to the parameters' devices. Throws StateError, changing nothing, unless
+  /// the state is of the same kind of optimizer with equally many groups of equally many parameters of the same names,
+  /// shapes and dtypes (names are compared if both are known); the message lists every entry that is missing,
+  /// unexpected or different.
   void load_state_dict(const State& state);
 
  protected:
-  /// `groups` are the groups' parameters.  Throws ValueError if there are no parameters or one is given twice; StateError for an
-  /// undefined, non-leaf or not row-major parameter; DTypeError for another dtype.
+  /// `groups` are the groups' parameters. Throws ValueError if there are no parameters or one is given twice;
+  /// StateError for an undefined, non-leaf or not row-major parameter; DTypeError for another dtype.
   Optimizer(const OptimizerRule& rule, const std::vector<std::vector<Tensor>>& groups);
 
-  /// Declares the next group's options, an object of the rule's Options that outlives the optimizer.  Throws ValueError for a wrong
-  /// option.
+  /// Declares the next group's options, an object of the rule's Options that outlives the optimizer. Throws ValueError
+  /// for a wrong option.
   void add_options(void* options);
-  /// Throws IndexError unless there is such a group, ValueError for a wrong option.
+  /// Throws IndexError if the group does not exist, ValueError for a wrong option.
   void check_options(int64_t group, void* options) const;
 
  private:
@@ -91,12 +93,13 @@ class TANDEM_API Optimizer {
   std::vector<Update> prepare();
   std::vector<Batch> count_steps(const std::vector<Update>& updates);
   void run(const Batch& batch);
-  /// What a kernel is given for parameter `index` now, with the state whose bits are in `used`; `gradient` may be undefined.
+  /// The arguments of a kernel for parameter `index`, with the state tensors whose bits are set in `used`; `gradient`
+  /// may be undefined.
   StepTensors step_tensors(size_t index, const Tensor& gradient, unsigned used) const;
 
   const OptimizerRule& rule_;
   std::vector<Tensor> parameters_;
-  std::vector<size_t> group_ends_;  ///< index behind the last parameter of each group
+  std::vector<size_t> group_ends_;  ///< index after the last parameter of each group
   std::vector<void*> options_;      ///< of each group
   std::vector<ParameterState> states_;
 };

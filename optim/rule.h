@@ -1,4 +1,4 @@
-// What an optimizer declares, in the form that Optimizer reads.  See docs/adding_an_optimizer.md.
+// The declarations of an optimizer's rule, in the form that Optimizer uses. See docs/adding_an_optimizer.md.
 #pragma once
 
 #include <array>
@@ -17,8 +17,8 @@
 
 namespace tandem { inline namespace v0 { namespace optim {
 
-/// An option: its name in states and error texts, its value, and a function that returns what is wrong with a value ("" for a valid
-/// one).
+/// An option: its name in states and error texts, its value, and a function that describes an invalid value ("" if it
+/// is valid).
 struct Option {
   const char* name;
   std::variant<double*, bool*> value;
@@ -37,12 +37,12 @@ inline std::string below_one(const char* name, double value) {
   return value >= 0 && value < 1 ? "" : str(name, " is ", value, ", expected 0 <= ", name, " < 1");
 }
 
-/// A tensor that is kept for each parameter, of the parameter's shape, dtype and device.  It is made, filled with zeros, by the first
-/// step that uses it.
+/// A state tensor of each parameter, with the parameter's shape, dtype and device. The first step that uses it creates
+/// it with zeros.
 template <class Options>
 struct StateTensor {
   const char* name;                           ///< in states
-  bool (*is_used)(const Options&) = nullptr;  ///< null: with all options
+  bool (*is_used)(const Options&) = nullptr;  ///< null: always used
 };
 
 inline constexpr size_t kMaxFactors = 16;
@@ -52,13 +52,12 @@ struct StepTensors {
   int64_t n;
   const void* gradient;
   void* parameter;
-  std::array<void*, kMaxStateTensors>
-      state;  ///< of tensors that are not used: the parameter, which is valid to point to
+  std::array<void*, kMaxStateTensors> state;  ///< unused entries point to the parameter, which is valid memory
 
   friend bool operator==(const StepTensors&, const StepTensors&) = default;
 };
 
-/// One step of tensors of one device and dtype.
+/// Arguments of a kernel: one step of parameters of one device and dtype.
 struct StepCall {
   DType dtype;
   unsigned cases;  ///< bit i: the rule's cases()[i]
@@ -67,7 +66,7 @@ struct StepCall {
   std::span<const StepTensors> tensors;
 };
 
-/// An optimizer's rule without its types.  `options` points to the rule's Options.
+/// A type-erased optimizer rule. `options` points to the rule's Options.
 struct OptimizerRule {
   struct StateInfo {
     const char* name;
@@ -79,7 +78,7 @@ struct OptimizerRule {
   std::vector<StateInfo> state;
   size_t num_factors;
   std::vector<Option> (*options)(void* options);  ///< lr is the first
-  std::string (*problem)(const void* options);    ///< of options that do not fit each other; "" if all do
+  std::string (*problem)(const void* options);    ///< describes incompatible options; "" if all are valid
   std::shared_ptr<void> (*default_options)();
   unsigned (*used_state)(const void* options);  ///< bit i: state[i]
   unsigned (*cases)(const void* options, bool is_first);

@@ -20,7 +20,8 @@ std::string multi_step_problem(const std::vector<int64_t>& milestones, double ga
   for (size_t i = 0; i < milestones.size(); ++i) {
     if (milestones[i] < 1) return str("milestone ", i, " is ", milestones[i], ", expected at least 1");
     if (i > 0 && milestones[i] <= milestones[i - 1])
-      return str("milestone ", i, " is ", milestones[i], ", not above the one before, ", milestones[i - 1]);
+      return str("milestone ", i, " is ", milestones[i], ", expected more than milestone ", i - 1, ", which is ",
+                 milestones[i - 1]);
   }
   return not_negative("gamma", gamma);
 }
@@ -84,9 +85,9 @@ void Schedule::load_state_dict(const State& state) {
     if (const std::string problem = not_negative("initial_lr", initial[g]); !problem.empty())
       reader.refuse(path, problem);
   }
-  const std::function<void()> take_over = prepare_load(reader);
+  const std::function<void()> load_options = prepare_load(reader);
   reader.finish(str(name_, ": the state does not fit"));
-  take_over();
+  load_options();
   steps_ = *steps;
   initial_ = std::move(initial);
 }
@@ -169,8 +170,8 @@ double CosineWarmupLR::factor(int64_t steps) const {
   const auto warmup = static_cast<double>(options_.warmup_steps);
   if (steps < options_.warmup_steps) return (at + 1) / (warmup + 1);
   if (steps >= options_.total_steps) return options_.min_factor;
-  const double way = (at - warmup) / (static_cast<double>(options_.total_steps) - warmup);
-  return options_.min_factor + (1 - options_.min_factor) * 0.5 * (1 + std::cos(std::numbers::pi * way));
+  const double progress = (at - warmup) / (static_cast<double>(options_.total_steps) - warmup);
+  return options_.min_factor + (1 - options_.min_factor) * 0.5 * (1 + std::cos(std::numbers::pi * progress));
 }
 
 void CosineWarmupLR::save_options(State& state) const {

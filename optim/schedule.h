@@ -12,10 +12,10 @@
 
 namespace tandem { inline namespace v0 { namespace optim {
 
-/// Sets the learning rate of each group of an optimizer to factor(steps) times the group's initial learning rate, its rate when the
-/// schedule is constructed.  The constructor applies factor(0); each step() adds 1 to the count and applies the next factor.  Call
-/// step() after each step of the optimizer or after each epoch.  The rates are a function of the count, so rounding does not
-/// accumulate.  The optimizer must outlive the schedule.
+/// Sets the learning rate of each group of an optimizer to factor(steps) times the group's initial learning rate, its
+/// rate when the schedule is constructed. The constructor applies factor(0); each step() adds 1 to the count and
+/// applies the next factor. Call step() after each step of the optimizer or after each epoch. The rates are a function
+/// of the count, so rounding does not accumulate. The optimizer must outlive the schedule.
 class TANDEM_API Schedule {
  public:
   virtual ~Schedule();
@@ -31,9 +31,9 @@ class TANDEM_API Schedule {
 
   /// {"schedule": its name, its options, "steps", "initial_lr": {"<g>"}}.
   State state_dict() const;
-  /// Loads the count, options and initial rates; the present rates are part of the optimizer's own state.  Throws
-  /// StateError, changing nothing, unless the state is of the same kind of schedule for equally many groups; the message
-  /// lists every entry that is missing, unexpected or different.
+  /// Loads the count, options and initial rates; the current rates are part of the optimizer's state. Throws
+  /// StateError, changing nothing, unless the state is of the same kind of schedule for equally many groups; the
+  /// message lists every entry that is missing, unexpected or different.
   void load_state_dict(const State& state);
 
  protected:
@@ -44,7 +44,8 @@ class TANDEM_API Schedule {
   virtual double factor(int64_t steps) const = 0;
   /// Adds the schedule's options to `state`, for state_dict().
   virtual void save_options(State& state) const = 0;
-  /// Reads the options and reports to `reader` what does not fit.  Returns a function that loads them, called if everything fits.
+  /// Reads the options and reports to `reader` what does not fit. Returns a function that loads them, called if
+  /// everything fits.
   virtual std::function<void()> prepare_load(StateReader& reader) = 0;
 
   /// Sets the rates; called at the end of each constructor.
@@ -97,9 +98,9 @@ struct CosineWarmupOptions {
 };
 
 /// Rises linearly as (steps + 1) / (warmup_steps + 1) up to warmup_steps, then falls along half a cosine from 1 to
-/// min_factor at total_steps, and is constant from there on: PyTorch's SequentialLR of LinearLR(start_factor = 1 / (warmup_steps + 1),
-/// total_iters = warmup_steps) and CosineAnnealingLR(total_steps - warmup_steps).  I. Loshchilov, F. Hutter, "SGDR:
-/// Stochastic gradient descent with warm restarts", ICLR 2017.
+/// min_factor at total_steps, and is constant from there on: PyTorch's SequentialLR of LinearLR(start_factor = 1 /
+/// (warmup_steps + 1), total_iters = warmup_steps) and CosineAnnealingLR(total_steps - warmup_steps). I. Loshchilov, F.
+/// Hutter, "SGDR: Stochastic gradient descent with warm restarts", ICLR 2017.
 class TANDEM_API CosineWarmupLR : public Schedule {
  public:
   /// Throws ValueError unless 0 <= warmup_steps < total_steps and 0 <= min_factor <= 1.

@@ -1,6 +1,6 @@
-"""CUDA's toolkit where it is installed: a repository with its headers and libraries, and where its compiler is.
+"""A repository rule for the installed CUDA toolkit: its headers, its libraries and the path of its compiler.
 
-Nothing is fetched, and a build that does not ask for CUDA needs none of it: what is missing is an error of the targets that use it.
+Nothing is downloaded. A missing toolkit or library is an error only of the targets that depend on it.
 """
 
 _BUILD = """
@@ -12,7 +12,7 @@ cc_library(
     includes = ["include"],
 )
 
-# The runtime is linked into the program, the libraries are found where they are now.
+# The runtime is linked statically; the other libraries are found at run time by rpath.
 cc_library(
     name = "cudart",
     linkopts = ["-L{lib}", "-lcudart_static", "-ldl", "-lrt", "-pthread"],
@@ -37,8 +37,8 @@ def _cuda_toolkit_impl(rctx):
     lib = home + "/lib64"
     nvcc = rctx.path(home + "/bin/nvcc")
     if not nvcc.exists:
-        rctx.file("BUILD.bazel", "fail(%r)\n" % ("no CUDA toolkit: %s is not there. tools/cuda_toolkit DIR makes one of " % nvcc +
-                                                 "PyPI's packages; --repo_env=TANDEM_CUDA_HOME=DIR says where one is"))
+        rctx.file("BUILD.bazel", "fail(%r)\n" % ("no CUDA toolkit: %s does not exist. Install one with tools/cuda_toolkit DIR, " % nvcc +
+                                                 "or set its folder with --repo_env=TANDEM_CUDA_HOME=DIR"))
         return
     rctx.symlink(home + "/include", "include")
     text = _BUILD.format(lib = lib)
@@ -47,7 +47,7 @@ def _cuda_toolkit_impl(rctx):
         if files:
             text += _LIBRARY.format(name = name, lib = lib, file = sorted(files)[0])
         else:
-            text += 'fail("lib%s.so is not in %s")\n' % (name, lib)
+            text += 'fail("lib%s.so not found in %s")\n' % (name, lib)
     rctx.file("BUILD.bazel", text)
 
 cuda_toolkit = repository_rule(

@@ -1,4 +1,4 @@
-"""The libraries that Debian provides, each a repository of its own: deps write "@zlib", "@googletest//:gtest_main"."""
+"""Repositories of the libraries that Debian provides; use them in deps as "@zlib" or "@googletest//:gtest_main"."""
 
 load("//third_party:cuda.bzl", "cuda_toolkit")
 load("//tools/build:system_library.bzl", "system_library")
@@ -49,7 +49,7 @@ _LIBRARIES = {
 }
 
 def system_libraries():
-    """Declares a repository per library that the calling workspace has not declared itself."""
+    """Declares a repository for each library, except those that the calling workspace declares."""
     have = native.existing_rules()
     for name, attributes in _LIBRARIES.items():
         if name not in have:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws one training step of a trace as an SVG: computation and communication of each rank, for light and dark pages.
+"""Draws computation and communication of each rank in one training step of a trace as an SVG, for light and dark pages.
 
     tools/overlap_svg.py TRACE.json STEP > overlap.svg
 
@@ -11,8 +11,8 @@ import json
 import sys
 
 WIDTH, LEFT, ROW, GAP, RANK_GAP, TOP = 960, 150, 30, 8, 26, 64
-INK, FAINT, AXIS, PAPER, TRACK, BUCKET = "#222222", "#555555", "#888888", "#ffffff", "#f4f4f4", "#a85d1a"
-DARK = {INK: "#e6edf3", FAINT: "#9198a1", PAPER: "#0d1117", TRACK: "#21262d", BUCKET: "#f0b27a"}
+FOREGROUND, GRAY, AXIS, BACKGROUND, TRACK, BUCKET = "#222222", "#555555", "#888888", "#ffffff", "#f4f4f4", "#a85d1a"
+DARK = {FOREGROUND: "#e6edf3", GRAY: "#9198a1", BACKGROUND: "#0d1117", TRACK: "#21262d", BUCKET: "#f0b27a"}
 STYLE = "".join(f'[fill="{light}"] {{ fill: {dark} }} ' for light, dark in DARK.items())
 COLORS = {
     "forward": "#7fb3d5",
@@ -51,7 +51,7 @@ def outermost(spans):
     return result
 
 
-def text(x, y, words, size=12, anchor="start", color=INK, weight="normal"):
+def text(x, y, words, size=12, anchor="start", color=FOREGROUND, weight="normal"):
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="{color}" '
         f'font-weight="{weight}">{html.escape(words)}</text>'
@@ -64,13 +64,13 @@ def draw(events, step):
     x_of = lambda us: LEFT + (us - begin) * scale
     ranks = sorted({e["pid"] for e in events})
     rows = [(r, t) for r in ranks for t in (0, 1)]
-    y_of = lambda index: TOP + index * (ROW + GAP) + index // 2 * RANK_GAP  # space for the marks above each rank
+    y_of = lambda index: TOP + index * (ROW + GAP) + index // 2 * RANK_GAP  # RANK_GAP: for the bucket marks above each rank
     height = y_of(len(rows)) - RANK_GAP + 40
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
         'font-family="sans-serif">',
         f"<style>@media (prefers-color-scheme: dark) {{ {STYLE}}}</style>",
-        f'<rect width="{WIDTH}" height="{height}" fill="{PAPER}"/>',
+        f'<rect width="{WIDTH}" height="{height}" fill="{BACKGROUND}"/>',
     ]
     x = LEFT
     for category, label in LEGEND:
@@ -81,17 +81,17 @@ def draw(events, step):
         y = y_of(index)
         out.append(text(LEFT - 10, y + 20, f"rank {rank}  " + ("compute" if thread == 0 else "communication"), anchor="end"))
         out.append(f'<rect x="{LEFT}" y="{y}" width="{WIDTH - LEFT - 20}" height="{ROW}" fill="{TRACK}"/>')
-        mine = [e for e in events if e["pid"] == rank and e["tid"] == thread and e["ts"] < end and e["ts"] + e.get("dur", 0) > begin]
-        # The compute thread runs collectives only while it waits for gradients.
+        row_events = [e for e in events if e["pid"] == rank and e["tid"] == thread and e["ts"] < end and e["ts"] + e.get("dur", 0) > begin]
+        # "comm" spans of the compute thread are part of its "wait" spans, so they are not drawn.
         for category in ("forward", "backward", "wait", "optimizer") if thread == 0 else ("comm",):
-            spans = outermost([e for e in mine if e["cat"] == category and e["ph"] == "X"])
+            spans = outermost([e for e in row_events if e["cat"] == category and e["ph"] == "X"])
             for span in spans:
                 x0, x1 = max(x_of(span["ts"]), LEFT), min(x_of(span["ts"] + span["dur"]), WIDTH - 20)
                 out.append(
                     f'<rect x="{x0:.1f}" y="{y + 2}" width="{max(x1 - x0, 0.8):.1f}" height="{ROW - 4}" rx="2" '
                     f'fill="{COLORS[category]}"><title>{html.escape(span["name"])}, {span["dur"] / 1000:.2f} ms</title></rect>'
                 )
-        for event in mine:
+        for event in row_events:
             if event["ph"] == "i" and event["name"].startswith("launch bucket"):
                 x0 = x_of(event["ts"])
                 number = event["name"].split()[2]
@@ -104,7 +104,7 @@ def draw(events, step):
     for i in range(int(milliseconds / tick) + 1):
         x0 = x_of(begin + i * tick * 1000)
         out.append(f'<line x1="{x0:.1f}" y1="{axis}" x2="{x0:.1f}" y2="{axis + 5}" stroke="{AXIS}"/>')
-        out.append(text(x0, axis + 18, f"{i * tick:g} ms", 11, "middle", FAINT))
+        out.append(text(x0, axis + 18, f"{i * tick:g} ms", 11, "middle", GRAY))
     out.append("</svg>")
     return "\n".join(out)
 

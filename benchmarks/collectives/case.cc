@@ -19,11 +19,11 @@ const std::vector<OpInfo>& all_ops() {
       {.name = "all_reduce", .reduces = true},
       {.name = "reduce", .reduces = true, .out_of_place = false, .has_root = true},
       {.name = "broadcast", .out_of_place = false, .has_root = true},
-      {.name = "gather", .has_parts = true, .in_place = false, .has_root = true},
-      {.name = "all_gather", .has_parts = true},
-      {.name = "scatter", .has_parts = true, .in_place = false, .has_root = true},
-      {.name = "reduce_scatter", .reduces = true, .has_parts = true},
-      {.name = "all_to_all", .has_parts = true, .in_place = false},
+      {.name = "gather", .has_row_per_rank = true, .in_place = false, .has_root = true},
+      {.name = "all_gather", .has_row_per_rank = true},
+      {.name = "scatter", .has_row_per_rank = true, .in_place = false, .has_root = true},
+      {.name = "reduce_scatter", .reduces = true, .has_row_per_rank = true},
+      {.name = "all_to_all", .has_row_per_rank = true, .in_place = false},
       {.name = "sendrecv", .in_place = false},
       {.name = "barrier", .in_place = false},
   };
@@ -33,19 +33,19 @@ const std::vector<OpInfo>& all_ops() {
 const OpInfo& op_info(const std::string& name) {
   const auto found =
       std::find_if(all_ops().begin(), all_ops().end(), [&](const OpInfo& op) { return op.name == name; });
-  TANDEM_CHECK(ValueError, found != all_ops().end(), "there is no operation '", name, "'");
+  TANDEM_CHECK(ValueError, found != all_ops().end(), "op_info: unknown operation '", name, "'");
   return *found;
 }
 
 int64_t row_elements(const OpInfo& op, int64_t bytes, int64_t bytes_of_element, int world) {
   if (op.name == "barrier") return 0;
-  return std::max<int64_t>(bytes / bytes_of_element / (op.has_parts ? world : 1), 1);
+  return std::max<int64_t>(bytes / bytes_of_element / (op.has_row_per_rank ? world : 1), 1);
 }
 
 double bus_factor(const OpInfo& op, int world) {
-  const double others = static_cast<double>(world - 1) / world;
-  if (op.name == "all_reduce") return 2 * others;
-  return op.has_parts ? others : 1;
+  const double fraction = static_cast<double>(world - 1) / world;
+  if (op.name == "all_reduce") return 2 * fraction;
+  return op.has_row_per_rank ? fraction : 1;
 }
 
 CollectiveCase::CollectiveCase(distributed::ProcessGroup& group, const OpInfo& op, DType dtype, int64_t bytes,
@@ -58,7 +58,7 @@ CollectiveCase::CollectiveCase(distributed::ProcessGroup& group, const OpInfo& o
   const int64_t n = group.size();
   const bool gathers = op.name == "gather" || op.name == "all_gather";
   const bool scatters = op.name == "scatter" || op.name == "reduce_scatter";
-  elements_ = op.has_parts ? n * row_ : row_;
+  elements_ = op.has_row_per_rank ? n * row_ : row_;
   input_ = make(scatters || op.name == "all_to_all" ? n : 1);
   output_ = in_place ? input_ : make(gathers || op.name == "all_to_all" ? n : 1);
   if (in_place && op.name == "all_gather") {
@@ -78,7 +78,7 @@ void CollectiveCase::call() const {
   const bool is_root = group_.rank() == 0;
   const bool in_place = output_.is_same(input_);
   const Shape by_rank{group_.size(), row_};
-  // In a group of one the tensors of rows have lost their first dimension.
+  // make(1) returns a 1-d tensor, so a single-rank group needs the dimension of ranks back.
   const auto rows = [&](const Tensor& t) { return t.view(by_rank); };
   if (op_.name == "all_reduce") {
     if (in_place) {
@@ -124,7 +124,7 @@ int64_t CollectiveCase::count_wrong() const {
     for (int64_t r = 0; r < n; ++r) sum += first_value(i, r);
     return sum;
   };
-  const auto expected = [&](int64_t i) {  // element i of the output; -1: untouched
+  const auto expected = [&](int64_t i) {  // element i of the output; -1 if the operation does not write it
     const int64_t row = row_ == 0 ? 0 : i / row_;
     const int64_t column = row_ == 0 ? 0 : i % row_;
     if (op_.name == "all_reduce") return sum_at(i);
@@ -141,7 +141,7 @@ int64_t CollectiveCase::count_wrong() const {
   const std::vector<double> got = output_.to_vector<double>();
   for (size_t i = 0; i < got.size(); ++i) wrong += got[i] != expected(static_cast<int64_t>(i));
   primitives::fill(output_, 0);
-  primitives::fill(input_, 0);  // sums that stay finite, however often
+  primitives::fill(input_, 0);  // repeated in-place sums of zeros stay finite
   return wrong;
 }
 

@@ -1,4 +1,4 @@
-// One operation on tensors of one size, with the values that it must leave.
+// One collective on tensors of one size, and a check of its results.
 #pragma once
 
 #include <cstdint>
@@ -10,32 +10,32 @@
 
 namespace tandem::benchmarks {
 
-/// What the benchmark knows of an operation.
+/// Properties of a collective.
 struct OpInfo {
   std::string name;
   bool reduces = false;
-  bool has_parts = false;  ///< the larger of its tensors has a row per rank: sizes count that one
-  bool in_place = true;    ///< which forms it has
-  bool out_of_place = true;
+  bool has_row_per_rank = false;  ///< the larger tensor has one row per rank; the size is that tensor's
+  bool in_place = true;           ///< has an in-place form
+  bool out_of_place = true;       ///< has an out-of-place form
   bool has_root = false;
 };
 const std::vector<OpInfo>& all_ops();
 const OpInfo& op_info(const std::string& name);
 
-/// Elements of one rank's row, or of the tensor, for a size of `bytes`: at least one.
+/// Elements of one rank's row, or of the whole tensor without rows, for a size of `bytes`; at least 1.
 int64_t row_elements(const OpInfo& op, int64_t bytes, int64_t bytes_of_element, int world);
-/// Bytes that each link must carry at least, over the bytes of the operation: what nccl-tests multiplies by for "busbw".
+/// The factor between "algbw" and "busbw" of nccl-tests: minimum bytes per link divided by the operation's bytes.
 double bus_factor(const OpInfo& op, int world);
 
-/// Rank r begins with (i + 3 r) mod 7 + 1 at element i: sums over up to 36 ranks are exact in bfloat16.
+/// Element i of rank r's input is (i + 3 r) mod 7 + 1, so that sums over up to 36 ranks are exact in bfloat16.
 class CollectiveCase {
  public:
   CollectiveCase(distributed::ProcessGroup& group, const OpInfo& op, DType dtype, int64_t bytes, bool in_place,
                  Device device);
 
-  /// "sendrecv" is a message from rank 0 to 1 and one back.
+  /// Runs the collective once. "sendrecv" sends from rank 0 to rank 1 and back.
   void call() const;
-  /// Elements that a call leaves with another value than they should have, on this rank.
+  /// Runs the collective once and returns the number of wrong elements of this rank's output.
   int64_t count_wrong() const;
   int64_t num_elements() const { return elements_; }
   int64_t num_bytes() const;

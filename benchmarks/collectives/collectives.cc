@@ -1,4 +1,4 @@
-// Times every collective on every backend; starts the ranks itself, and OpenMPI's and PyTorch's beside them if asked.
+// Times every collective on every backend; optionally starts OpenMPI's and PyTorch's benchmarks for comparison.
 //
 //     ./bazelw run //benchmarks:collectives -- --world 2 --op all_reduce --min 4K --max 64M --factor 4
 //     ./bazelw run //benchmarks:collectives -- --world 4 --backend shm,gloo --peer-mpi --python python3 --json out.json
@@ -52,31 +52,37 @@ void declare(CLI::App& app, Settings& s) {
   std::vector<std::string> ops;
   for (const OpInfo& op : all_ops()) ops.push_back(op.name);
   app.option_defaults()->always_capture_default();
-  app.add_option("--op", s.ops, "one or several, or all")->delimiter(',')->check([ops](const std::string& name) {
-    return name == "all" ? std::string() : CLI::IsMember(ops)(const_cast<std::string&>(name));
-  });
+  app.add_option("--op", s.ops, "operations, separated by commas; all: every operation")
+      ->delimiter(',')
+      ->check([ops](const std::string& name) {
+        return name == "all" ? std::string() : CLI::IsMember(ops)(const_cast<std::string&>(name));
+      });
   app.add_option("--world", s.world, "number of ranks")->check(CLI::Range(1, 36));
   app.add_option("--backend", s.backends,
-                 "shm: processes; threads; gloo; nccl: processes, a GPU each; "
-                 "nccl_threads")
+                 "shm, gloo, nccl: ranks are processes; threads, nccl_threads: ranks are threads; "
+                 "nccl and nccl_threads use one GPU per rank")
       ->delimiter(',')
       ->check(CLI::IsMember({"shm", "threads", "gloo", "nccl", "nccl_threads"}));
   app.add_option("--dtype", s.dtypes)->delimiter(',')->check(CLI::IsMember({"float32", "bfloat16"}));
-  app.add_option("--min", s.min, "smallest size; K, M as 1024")->transform(CLI::AsSizeValue(false));
-  app.add_option("--max", s.max, "largest size")->transform(CLI::AsSizeValue(false));
-  app.add_option("--factor", s.factor, "from one size to the next")->check(CLI::Range(2, 1 << 20));
-  app.add_option("--sizes", s.sizes, "these instead: 4K,1M,25M")->delimiter(',')->transform(CLI::AsSizeValue(false));
-  app.add_option("--rounds", s.rounds, "ours and the peers' in turn; the median is shown")->check(CLI::Range(1, 1000));
-  app.add_option("--step-bytes", s.step_bytes, "as many calls as move this, from 5 to 500")
+  app.add_option("--min", s.min, "smallest size in bytes; K is 1024, M is 1024 K")->transform(CLI::AsSizeValue(false));
+  app.add_option("--max", s.max, "largest size in bytes")->transform(CLI::AsSizeValue(false));
+  app.add_option("--factor", s.factor, "ratio of two successive sizes")->check(CLI::Range(2, 1 << 20));
+  app.add_option("--sizes", s.sizes, "list of sizes instead of --min, --max and --factor: 4K,1M,25M")
+      ->delimiter(',')
       ->transform(CLI::AsSizeValue(false));
-  app.add_flag("--peer-mpi", s.peer_mpi, "OpenMPI's too, by mpicc and mpirun");
-  app.add_option("--python", s.python, "PyTorch's gloo too, by this interpreter");
+  app.add_option("--rounds", s.rounds, "runs of tandem and the peers, alternating; the median is reported")
+      ->check(CLI::Range(1, 1000));
+  app.add_option("--step-bytes", s.step_bytes,
+                 "timed calls per size: this divided by the size, at least 5, at most 500")
+      ->transform(CLI::AsSizeValue(false));
+  app.add_flag("--peer-mpi", s.peer_mpi, "also time OpenMPI (needs mpicc and mpirun)");
+  app.add_option("--python", s.python, "also time PyTorch's gloo with this Python interpreter");
   app.add_option("--json", s.json, "append the rows to this file");
 }
 
 td::DType dtype_named(const std::string& name) { return name == "bfloat16" ? td::kBFloat16 : td::kFloat32; }
 
-/// A barrier has none: one of few bytes stands for it, of which peers make as many calls as we do.
+/// A barrier has no size: 1 gives it the maximum number of calls, in the peers' programs too.
 std::vector<int64_t> sizes(const Settings& s, const std::string& op) {
   if (op == "barrier") return {1};
   std::vector<int64_t> all(s.sizes.begin(), s.sizes.end());
@@ -87,9 +93,9 @@ std::vector<int64_t> sizes(const Settings& s, const std::string& op) {
   return all;
 }
 
-bool is_of_threads(const std::string& backend) { return backend == "threads" || backend == "nccl_threads"; }
+bool uses_threads(const std::string& backend) { return backend == "threads" || backend == "nccl_threads"; }
 
-/// Microseconds of one of `steps` calls that a GPU is given one after the other, as nccl-tests counts them.
+/// Mean microseconds of a call when `steps` calls are enqueued without waiting in between, as in nccl-tests.
 double mean_on_gpu(const CollectiveCase& c, int64_t steps, td::Device device) {
   td::cuda::synchronize(device);
   const auto begin = Clock::now();
@@ -117,20 +123,20 @@ Row measure(ProcessGroup& group, const CollectiveCase& c, const OpInfo& op, cons
     mean += times.back() / static_cast<double>(steps);
   }
   if (!device.is_cpu()) mean = mean_on_gpu(c, steps, device);
-  const double of_message = op.name == "sendrecv" ? 0.5 : 1;  // there and back
+  const double per_message = op.name == "sendrecv" ? 0.5 : 1;  // a call sends two messages, one after the other
   std::sort(times.begin(), times.end());
-  row.p50_us = times[static_cast<size_t>(steps / 2)] * of_message;
-  row.p99_us = times[static_cast<size_t>((steps - 1) * 99 / 100)] * of_message;
+  row.p50_us = times[static_cast<size_t>(steps / 2)] * per_message;
+  row.p99_us = times[static_cast<size_t>((steps - 1) * 99 / 100)] * per_message;
   const td::Tensor slowest = td::from_vector<double>({mean}, {1});
   group.all_reduce(slowest, td::distributed::ReduceOp::kMax);
-  row.us = slowest.item() * of_message;
+  row.us = slowest.item() * per_message;
   const td::Tensor all_wrong = td::from_vector<double>({wrong}, {1});
   group.all_reduce(all_wrong);
   row.wrong = static_cast<int64_t>(all_wrong.item());
   return row;
 }
 
-/// One operation, dtype and backend: lines "size in_place bytes count us p50 p99 wrong" on rank 0.
+/// Times one operation, dtype and backend. Rank 0 writes lines "size in_place bytes count us p50 p99 wrong" to `path`.
 void run_rank(Context& context, const Settings& s, const std::string& path) {
   td::set_num_threads(1);
   const std::string& backend = s.backends[0];
@@ -144,7 +150,7 @@ void run_rank(Context& context, const Settings& s, const std::string& path) {
   }
   const bool on_gpu = backend.starts_with("nccl");
   const td::Device device = on_gpu ? td::Device::cuda(context.rank()) : td::Device();
-  if (on_gpu) group->all_reduce(td::full({1}, 0, {td::kFloat32, device}));  // makes the links
+  if (on_gpu) group->all_reduce(td::full({1}, 0, {td::kFloat32, device}));  // NCCL connects at the first call
   std::ofstream file;
   if (context.rank() == 0) file.open(path);
   const OpInfo& op = op_info(s.ops[0]);
@@ -164,39 +170,40 @@ TANDEM_RANK_MAIN(collectives) {
   Settings settings;
   declare(app, settings);
   const std::string path = args.front();
-  app.parse(std::vector<std::string>(args.rbegin(), args.rend() - 1));  // in the order that CLI11 wants
-  if (is_of_threads(settings.backends[0])) {
-    td::distributed::run_threads(settings.world, [&](Context& of_thread) { run_rank(of_thread, settings, path); });
+  app.parse(std::vector<std::string>(args.rbegin(), args.rend() - 1));  // CLI11 expects the arguments in reverse order
+  if (uses_threads(settings.backends[0])) {
+    td::distributed::run_threads(settings.world,
+                                 [&](Context& thread_context) { run_rank(thread_context, settings, path); });
   } else {
     run_rank(context, settings, path);
   }
 }
 
-class Folder {
+class TemporaryFolder {
  public:
-  Folder() {
+  TemporaryFolder() {
     std::string name = (std::filesystem::temp_directory_path() / "collectives.XXXXXX").string();
-    TANDEM_CHECK(IoError, mkdtemp(name.data()) != nullptr, "cannot make '", name, "'");
+    TANDEM_CHECK(IoError, mkdtemp(name.data()) != nullptr, "cannot create the folder '", name, "'");
     path_ = name;
   }
-  ~Folder() {
+  ~TemporaryFolder() {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
   }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
   const std::string& path() const { return path_; }
 
  private:
   std::string path_;
 };
 
-std::vector<Row> run_ours(const Settings& s, const std::string& op, const std::string& dtype,
-                          const std::string& backend, const std::string& path) {
+std::vector<Row> run_tandem(const Settings& s, const std::string& op, const std::string& dtype,
+                            const std::string& backend, const std::string& path) {
   std::string list;
   for (const int64_t size : sizes(s, op)) list += td::str(list.empty() ? "" : ",", size);
-  // Threads are those of a process of their own, which gives its memory back when it ends.
-  td::distributed::spawn(is_of_threads(backend) ? 1 : s.world, "collectives",
+  // Thread ranks run in one child process, whose memory is freed when it ends.
+  td::distributed::spawn(uses_threads(backend) ? 1 : s.world, "collectives",
                          {path, "--op", op, "--dtype", dtype, "--backend", backend, "--sizes", list, "--step-bytes",
                           td::str(s.step_bytes), "--world", td::str(s.world)});
   std::vector<Row> rows;
@@ -209,26 +216,26 @@ std::vector<Row> run_ours(const Settings& s, const std::string& op, const std::s
   return rows;
 }
 
-/// Times of several rounds, by size and form.
-using Series = std::map<std::pair<int64_t, bool>, std::vector<double>>;
+/// Times of several rounds, by (size, in place).
+using TimesBySize = std::map<std::pair<int64_t, bool>, std::vector<double>>;
 
-double median_of(const Series& series, const Row& row) {
+double median_of(const TimesBySize& series, const Row& row) {
   const auto found = series.find({row.size, row.in_place});
   return found == series.end() ? -1 : median(found->second);
 }
 
 void run_table(const Settings& s, const std::string& name, const std::string& dtype, const std::string& backend,
-               const Folder& folder, const std::string& mpi_program, std::ofstream& json) {
+               const TemporaryFolder& folder, const std::string& mpi_program, std::ofstream& json) {
   const OpInfo& op = op_info(name);
   std::vector<Row> rows;
-  Series ours, p50, p99, mpi, torch;
+  TimesBySize tandem_us, p50, p99, mpi, torch;
   const PeerCase peer{name, dtype, s.world, static_cast<int64_t>(s.step_bytes), sizes(s, name)};
   for (int round = 0; round < s.rounds; ++round) {
-    const std::vector<Row> now = run_ours(s, name, dtype, backend, folder.path() + "/rows");
+    const std::vector<Row> now = run_tandem(s, name, dtype, backend, folder.path() + "/rows");
     if (round == 0) rows = now;
     for (size_t i = 0; i < now.size(); ++i) {
       const Row& row = now[i];
-      ours[{row.size, row.in_place}].push_back(row.us);
+      tandem_us[{row.size, row.in_place}].push_back(row.us);
       p50[{row.size, row.in_place}].push_back(row.p50_us);
       p99[{row.size, row.in_place}].push_back(row.p99_us);
       rows[i].wrong = std::max(rows[i].wrong, row.wrong);
@@ -250,7 +257,7 @@ void run_table(const Settings& s, const std::string& name, const std::string& dt
                        .shows_mpi = s.peer_mpi,
                        .shows_torch = !s.python.empty()};
   for (Row& row : rows) {
-    row.us = median_of(ours, row);
+    row.us = median_of(tandem_us, row);
     row.p50_us = median_of(p50, row);
     row.p99_us = median_of(p99, row);
     row.mpi_us = median_of(mpi, row);
@@ -268,12 +275,13 @@ void run_all(Settings s) {
     s.ops.clear();
     for (const OpInfo& op : all_ops()) s.ops.push_back(op.name);
   }
-  TANDEM_CHECK(ValueError, s.min >= 1 && s.min <= s.max, "--min ", s.min, " and --max ", s.max, " give no size");
-  const Folder folder;
+  TANDEM_CHECK(ValueError, s.min >= 1 && s.min <= s.max, "--min ", s.min, " and --max ", s.max,
+               ": expected 1 <= min <= max");
+  const TemporaryFolder folder;
   const std::string mpi_program = s.peer_mpi ? compile_mpi_peer(folder.path()) : "";
   std::ofstream json;
   if (!s.json.empty()) {
-    const std::string path = from_users_folder(s.json);
+    const std::string path = user_path(s.json);
     json.open(path, std::ios::app);
     TANDEM_CHECK(IoError, json.good(), "--json: cannot write '", path, "'");
   }
@@ -289,7 +297,7 @@ void run_all(Settings s) {
 
 int main(int argc, char** argv) {
   if (const auto status = td::distributed::rank_main_entry(argc, argv)) return *status;
-  CLI::App app("Times collectives; out of place and in place, in nccl-tests' terms");
+  CLI::App app("Times collectives out of place and in place, with the columns of nccl-tests");
   Settings settings;
   declare(app, settings);
   try {

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Markdown tables of what //benchmarks:collectives --json wrote, one per operation and world; standard library alone.
+"""Formats the --json file of //benchmarks:collectives as Markdown, one table per operation, world size and dtype.
 
     benchmarks/collectives/markdown.py out.json [--place in|out|best] > table.md
 
-A cell holds microseconds and GB/s of the operation (the median of the rows, where a size was measured more than once); a
-peer's column is its time over the fastest of ours.
+A cell has the time and the bandwidth (GB/s) of the operation; the median if a size was measured several times. A peer's
+cell has its time and, in brackets, its time divided by the fastest of tandem's. Needs Python's standard library only.
 """
 import argparse
 import collections
@@ -31,7 +31,7 @@ def cell(us, num_bytes):
 
 
 def tables(rows, place):
-    """Lines of all tables.  Of a size's forms `place` says which counts."""
+    """Yields the lines of all tables. `place`: rows in place, rows out of place, or the faster of both."""
     grouped = collections.defaultdict(lambda: collections.defaultdict(lambda: collections.defaultdict(list)))
     for row in rows:
         if row["wrong"] != 0:
@@ -47,7 +47,7 @@ def tables(rows, place):
         yield "| size | " + " | ".join(backends + [PEERS[p] for p in peers]) + " |"
         yield "|---" * (1 + len(backends) + len(peers)) + "|"
         for num_bytes, of_size in sorted(sizes.items()):
-            cells, ours = [], []
+            cells, tandem_us = [], []
             for backend in backends:
                 by_form = collections.defaultdict(list)
                 for row in of_size.get(backend, []):
@@ -55,10 +55,10 @@ def tables(rows, place):
                 best = min((statistics.median(us) for us in by_form.values()), default=None)
                 cells.append("-" if best is None else cell(best, num_bytes))
                 if best is not None:
-                    ours.append(best)
+                    tandem_us.append(best)
             for peer in peers:
                 times = [r[peer] for rs in of_size.values() for r in rs if peer in r]
-                cells.append("%s (%.2f)" % (time_text(statistics.median(times)), statistics.median(times) / min(ours))
+                cells.append("%s (%.2f)" % (time_text(statistics.median(times)), statistics.median(times) / min(tandem_us))
                              if times else "-")
             yield "| %s | %s |" % (size_text(num_bytes), " | ".join(cells))
         yield ""
@@ -66,8 +66,9 @@ def tables(rows, place):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("json", help="file of one row a line")
-    parser.add_argument("--place", choices=("in", "out", "best"), default="best", help="which form of an operation")
+    parser.add_argument("json", help="file with one JSON object per line")
+    parser.add_argument("--place", choices=("in", "out", "best"), default="best",
+                        help="times in place, out of place, or the better of both (default)")
     args = parser.parse_args()
     with open(args.json) as f:
         rows = [json.loads(line) for line in f if line.strip()]

@@ -1,8 +1,8 @@
-// The same operations by MPI, for //benchmarks:collectives, which compiles this with mpicc.
+// Times one collective with MPI. //benchmarks:collectives --peer-mpi compiles this file with mpicc.
 //
 //     mpirun -np 2 peer_mpi all_reduce float32 STEP_BYTES SIZE...
 //
-// One line for each size and form on rank 0: "SIZE in|out MEAN P50 P99 WRONG", in microseconds.
+// Rank 0 prints one line per size and form: "SIZE in|out MEAN P50 P99 WRONG", in microseconds.
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static int by_time(const void* a, const void* b) {
   return (x > y) - (x < y);
 }
 
-// Elements are float32, or two bytes that nobody adds.
+// Elements are float32, or 16-bit integers that stand in for bfloat16 where nothing is summed.
 typedef struct {
   const char* op;
   int is_float, in_place;
@@ -28,21 +28,21 @@ typedef struct {
 static void call(const Case* c) {
   const MPI_Datatype type = c->is_float ? MPI_FLOAT : MPI_UINT16_T;
   const int n = (int)c->row;
-  void* const same = MPI_IN_PLACE;
+  void* const in_place = MPI_IN_PLACE;
   if (!strcmp(c->op, "all_reduce")) {
-    MPI_Allreduce(c->in_place ? same : c->in, c->in_place ? c->in : c->out, n, type, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(c->in_place ? in_place : c->in, c->in_place ? c->in : c->out, n, type, MPI_SUM, MPI_COMM_WORLD);
   } else if (!strcmp(c->op, "reduce")) {
-    MPI_Reduce(rank == 0 ? same : c->in, c->in, n, type, MPI_SUM, 0, MPI_COMM_WORLD);
+    MPI_Reduce(rank == 0 ? in_place : c->in, c->in, n, type, MPI_SUM, 0, MPI_COMM_WORLD);
   } else if (!strcmp(c->op, "broadcast")) {
     MPI_Bcast(c->in, n, type, 0, MPI_COMM_WORLD);
   } else if (!strcmp(c->op, "gather")) {
     MPI_Gather(c->in, n, type, c->out, n, type, 0, MPI_COMM_WORLD);
   } else if (!strcmp(c->op, "all_gather")) {
-    MPI_Allgather(c->in_place ? same : c->in, n, type, c->out, n, type, MPI_COMM_WORLD);
+    MPI_Allgather(c->in_place ? in_place : c->in, n, type, c->out, n, type, MPI_COMM_WORLD);
   } else if (!strcmp(c->op, "scatter")) {
     MPI_Scatter(c->in, n, type, c->out, n, type, 0, MPI_COMM_WORLD);
   } else if (!strcmp(c->op, "reduce_scatter")) {
-    MPI_Reduce_scatter_block(c->in_place ? same : c->in, c->in_place ? c->in : c->out, n, type, MPI_SUM,
+    MPI_Reduce_scatter_block(c->in_place ? in_place : c->in, c->in_place ? c->in : c->out, n, type, MPI_SUM,
                              MPI_COMM_WORLD);
   } else if (!strcmp(c->op, "all_to_all")) {
     MPI_Alltoall(c->in, n, type, c->out, n, type, MPI_COMM_WORLD);
@@ -57,7 +57,7 @@ static void call(const Case* c) {
   }
 }
 
-// Of all_reduce in float32 alone; what the others leave is MPI's affair.
+// Checks all_reduce of float32 only.
 static long count_wrong(const Case* c) {
   if (strcmp(c->op, "all_reduce") || !c->is_float) return 0;
   float* in = (float*)c->in;

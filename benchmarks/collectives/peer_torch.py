@@ -1,9 +1,9 @@
-"""The same operations by PyTorch's gloo, for //benchmarks:collectives, which starts one of these per rank.
+"""Times one collective with PyTorch's gloo. //benchmarks:collectives --python starts one process per rank.
 
     RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 python3 peer_torch.py OP DTYPE STEP_BYTES SIZE...
 
-One line for each size and form on rank 0: "SIZE in|out MEAN P50 P99 WRONG", in microseconds.  What gloo does not have, or
-has out of place only by a copy, is left out.
+Rank 0 prints one line per size: "SIZE in|out MEAN P50 P99 WRONG", in microseconds. Each operation is timed in the one form
+that PyTorch has for it.
 """
 import sys
 import time
@@ -11,11 +11,11 @@ import time
 import torch
 import torch.distributed as dist
 
-PARTS = ("gather", "all_gather", "scatter", "reduce_scatter", "all_to_all")
+HAS_ROW_PER_RANK = ("gather", "all_gather", "scatter", "reduce_scatter", "all_to_all")
 
 
 def make_call(op, x, rank, world):
-    """The operation on tensors like x, a row; and whether it is in place."""
+    """Returns a function that runs the operation on tensors like x (one row), and its form, "in" or "out"."""
     rows = [torch.zeros_like(x) for _ in range(world)]
     if op == "all_reduce":
         return lambda: dist.all_reduce(x), "in"
@@ -54,7 +54,8 @@ def main():
     rank, world = dist.get_rank(), dist.get_world_size()
     element = torch.tensor([], dtype=dtype).element_size()
     for size in map(int, sys.argv[4:]):
-        row = max(size // element // (world if op in PARTS else 1), 1)
+        rows = world if op in HAS_ROW_PER_RANK else 1
+        row = max(size // element // rows, 1)
         x = torch.zeros(row, dtype=dtype)
         call, form = make_call(op, x, rank, world)
         wrong = 0
@@ -64,7 +65,7 @@ def main():
             call()
             wrong = int((x.double() != sum((i + 3 * r) % 7 + 1 for r in range(world))).sum())
             x.zero_()
-        steps = min(max(step_bytes // (row * element * (world if op in PARTS else 1)), 5), 500)
+        steps = min(max(step_bytes // (row * element * rows), 5), 500)
         for _ in range(steps // 4 + 1):
             call()
         dist.barrier()

@@ -14,7 +14,7 @@ namespace tandem::benchmarks {
 
 namespace {
 
-/// A file beside this program's sources, among what Bazel lays beside the program.
+/// Path of a source file of this folder in the runfiles of this program.
 std::string source(const char* name) {
   const auto program = std::filesystem::read_symlink("/proc/self/exe");
   const std::string below = std::string("tandem/benchmarks/collectives/") + name;
@@ -22,7 +22,7 @@ std::string source(const char* name) {
                            std::filesystem::current_path().parent_path() / below}) {
     if (std::filesystem::exists(path)) return path.string();
   }
-  throw StateError(str("'", below, "' is not in the folder of '", program.string(), "'"));
+  throw StateError(str("'", below, "' is not in the runfiles of '", program.string(), "'; start it by ./bazelw run"));
 }
 
 std::string quoted(const std::string& text) {
@@ -40,16 +40,16 @@ Outcome run_shell(const std::string& command) {
   FILE* pipe = popen(command.c_str(), "r");
   TANDEM_CHECK(StateError, pipe != nullptr, "cannot start '", command, "'");
   Outcome outcome;
-  char part[4096];
-  while (const size_t n = fread(part, 1, sizeof part, pipe)) outcome.text.append(part, n);
+  char buffer[4096];
+  while (const size_t n = fread(buffer, 1, sizeof buffer, pipe)) outcome.text.append(buffer, n);
   const int status = pclose(pipe);
   outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return outcome;
 }
 
-std::string arguments(const PeerCase& which) {
-  std::string text = str(" ", which.op, " ", which.dtype, " ", which.step_bytes);
-  for (const int64_t size : which.sizes) text += str(" ", size);
+std::string arguments(const PeerCase& peer) {
+  std::string text = str(" ", peer.op, " ", peer.dtype, " ", peer.step_bytes);
+  for (const int64_t size : peer.sizes) text += str(" ", size);
   return text;
 }
 
@@ -79,31 +79,31 @@ std::string compile_mpi_peer(const std::string& folder) {
   return program;
 }
 
-std::vector<PeerRow> run_mpi(const std::string& program, const PeerCase& which) {
-  if (which.dtype != "float32" && reduces(which.op)) return {};
-  // As ours: a core for each rank where there are enough, and no busy waiting where not.
-  const bool enough = which.world <= sysconf(_SC_NPROCESSORS_ONLN);
+std::vector<PeerRow> run_mpi(const std::string& program, const PeerCase& peer) {
+  if (peer.dtype != "float32" && reduces(peer.op)) return {};
+  // Like tandem's ranks: bound to one core each if there are enough cores, not bound otherwise.
+  const bool enough = peer.world <= sysconf(_SC_NPROCESSORS_ONLN);
   const std::string command =
       str("mpirun --allow-run-as-root --oversubscribe ", enough ? "--bind-to core" : "--bind-to none", " -np ",
-          which.world, " ", quoted(program), arguments(which), " 2>&1");
+          peer.world, " ", quoted(program), arguments(peer), " 2>&1");
   const Outcome outcome = run_shell(command);
   TANDEM_CHECK(StateError, outcome.status == 0, "--peer-mpi: '", command, "' failed\n", outcome.text);
   return parse(outcome.text);
 }
 
-std::vector<PeerRow> run_torch(const std::string& python, const PeerCase& which) {
+std::vector<PeerRow> run_torch(const std::string& python, const PeerCase& peer) {
   const int port = 20000 + static_cast<int>(getpid() % 20000);
-  std::string command = str("export WORLD_SIZE=", which.world, " MASTER_ADDR=127.0.0.1 MASTER_PORT=", port, "; ");
-  for (int rank = 1; rank < which.world; ++rank) {
-    command += str("RANK=", rank, " ", quoted(python), " ", quoted(source("peer_torch.py")), arguments(which),
+  std::string command = str("export WORLD_SIZE=", peer.world, " MASTER_ADDR=127.0.0.1 MASTER_PORT=", port, "; ");
+  for (int rank = 1; rank < peer.world; ++rank) {
+    command += str("RANK=", rank, " ", quoted(python), " ", quoted(source("peer_torch.py")), arguments(peer),
                    " >/dev/null 2>&1 & ");
   }
-  command += str("RANK=0 ", quoted(python), " ", quoted(source("peer_torch.py")), arguments(which), " 2>&1; s=$?; ",
+  command += str("RANK=0 ", quoted(python), " ", quoted(source("peer_torch.py")), arguments(peer), " 2>&1; s=$?; ",
                  "wait; exit $s");
   const Outcome outcome = run_shell(command);
   if (outcome.status != 0) {
     const size_t last = outcome.text.find_last_of('\n', outcome.text.size() - 2);
-    std::cerr << "# torch has no " << which.op << " of " << which.dtype << ": "
+    std::cerr << "# PyTorch failed in " << peer.op << " of " << peer.dtype << ": "
               << (last == std::string::npos ? outcome.text : outcome.text.substr(last + 1));
   }
   return parse(outcome.text);

@@ -1,4 +1,4 @@
-// The same operations by OpenMPI and by PyTorch's gloo, as programs of their own.
+// Runs the collectives of OpenMPI and of PyTorch's gloo in separate processes.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace tandem::benchmarks {
 
-/// What a peer printed for one size and form.
+/// One line of a peer's output.
 struct PeerRow {
   int64_t size = 0;
   bool in_place = false;
@@ -19,15 +19,17 @@ struct PeerCase {
   std::string op;
   std::string dtype;
   int world = 2;
-  int64_t step_bytes = 0;  ///< calls are as many as move this, within bounds
+  int64_t step_bytes = 0;  ///< number of calls: this divided by the size, clamped to [5, 500]
   std::vector<int64_t> sizes;
 };
 
-/// Compiles the MPI program into `folder` and returns its path.  Throws StateError with the compiler's text.
+/// Compiles the MPI program into `folder` and returns its path. Throws StateError with the compiler's output.
 std::string compile_mpi_peer(const std::string& folder);
-/// Rows of a run under mpirun; none where MPI has no such operation (sums of bfloat16).  Throws StateError if it fails.
-std::vector<PeerRow> run_mpi(const std::string& program, const PeerCase& which);
-/// Rows of a run by this Python, one process per rank; none where its gloo has no such operation.
-std::vector<PeerRow> run_torch(const std::string& python, const PeerCase& which);
+/// Runs the program under mpirun. Returns no rows for reductions of bfloat16, which MPI lacks. Throws StateError if the
+/// program fails.
+std::vector<PeerRow> run_mpi(const std::string& program, const PeerCase& peer);
+/// Runs peer_torch.py, one process per rank. Returns no rows, after a line on stderr, if PyTorch's gloo lacks the
+/// operation.
+std::vector<PeerRow> run_torch(const std::string& python, const PeerCase& peer);
 
 }  // namespace tandem::benchmarks

@@ -13,7 +13,7 @@ std::string format(const char* text, Args... args) {
   return line;
 }
 
-/// GB/s, as nccl-tests: of the operation, or of the links.
+/// GB/s as in nccl-tests: algbw for factor 1, busbw for factor bus_factor.
 double bandwidth(const Row& row, double factor) {
   return row.us > 0 ? static_cast<double>(row.bytes) / row.us * 1e-3 * factor : 0;
 }

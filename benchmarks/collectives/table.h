@@ -1,4 +1,4 @@
-// Rows of the benchmark, and how they are shown: nccl-tests' table, with percentiles and peers.
+// Formats results as a table like nccl-tests', with percentiles and peers, or as JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,13 +9,13 @@ namespace tandem::benchmarks {
 
 using Json = nlohmann::ordered_json;
 
-/// One size and form of one operation.  A peer's time is negative where it has none.
+/// Result of one size and form of an operation. Times of peers that were not measured are negative.
 struct Row {
-  int64_t size = 0;  ///< as asked for; `bytes` is what was sent
+  int64_t size = 0;  ///< requested size in bytes; `bytes` is rounded to whole elements per rank
   int64_t bytes = 0;
   int64_t count = 0;
   bool in_place = false;
-  double us = 0;  ///< mean of the calls, of the slowest rank
+  double us = 0;  ///< mean time of a call on the slowest rank
   double p50_us = 0;
   double p99_us = 0;
   int64_t wrong = 0;
@@ -23,12 +23,12 @@ struct Row {
   double torch_us = -1;
 };
 
-/// What all rows of a table have in common.
+/// The columns that all rows of a table share.
 struct TableInfo {
   std::string op;
   std::string backend;
   std::string dtype;
-  std::string redop;  ///< "none" where nothing is reduced
+  std::string redop;  ///< "sum", or "none" for operations without a reduction
   int world = 2;
   double bus_factor = 1;
   bool has_root = false;

@@ -40,7 +40,7 @@ TrainingCase resnet18() {
   return training;
 }
 
-/// Random tokens, each of which is to predict a random one.
+/// Random tokens with random targets.
 TrainingCase gpt(const models::GptOptions& options, int64_t batch) {
   auto model = std::make_shared<models::Gpt>(options);
   const int64_t items = batch * options.context;
@@ -74,7 +74,7 @@ constexpr Case kCases[] = {
     {"gpt-small", gpt_small},
     {"gpt-384", gpt_384},
     {"gpt2-124m-4", gpt2_124m_4},
-    {"gpt2-124m-64", gpt2_124m_64},  // for GPUs: batches of 4 and 64
+    {"gpt2-124m-64", gpt2_124m_64},  // the last number is the batch size; too large for CPUs
 };
 
 }  // namespace
@@ -90,11 +90,11 @@ const std::vector<std::string>& case_names() {
 
 TrainingCase make_case(const std::string& name) {
   const auto found = std::find_if(std::begin(kCases), std::end(kCases), [&](const Case& c) { return c.name == name; });
-  TANDEM_CHECK(ValueError, found != std::end(kCases), "unknown case '", name, "'");
+  TANDEM_CHECK(ValueError, found != std::end(kCases), "make_case: unknown case '", name, "'; see case_names()");
   return found->make();
 }
 
-distributed::CommHooks hooks_named(const std::vector<std::string>& names) {
+distributed::CommHooks make_hooks(const std::vector<std::string>& names) {
   distributed::CommHooks hooks;
   for (const std::string& name : names) {
     if (name == "fp16") hooks.push_back(distributed::fp16_compress());
@@ -124,9 +124,9 @@ void load_case(TrainingCase& training, const std::string& path) {
   training.model->load_state_dict(state.get<State>("model"));
   for (auto& [name, tensor] : {std::pair{"input", &training.input}, std::pair{"target", &training.target}}) {
     const Tensor loaded = state.get<Tensor>(name);
-    TANDEM_CHECK(StateError, loaded.shape() == tensor->shape() && loaded.dtype() == tensor->dtype(), "'", name,
-                 "' of '", path, "' is ", loaded.dtype(), ' ', loaded.shape(), ", not ", tensor->dtype(), ' ',
-                 tensor->shape());
+    TANDEM_CHECK(StateError, loaded.shape() == tensor->shape() && loaded.dtype() == tensor->dtype(), "load_case: '",
+                 path, "' is not of this case: '", name, "' is ", loaded.dtype(), ' ', loaded.shape(), ", expected ",
+                 tensor->dtype(), ' ', tensor->shape());
     *tensor = loaded;
   }
 }

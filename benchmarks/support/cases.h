@@ -1,4 +1,4 @@
-// The training steps that benchmarks time: network, data of fixed shape, optimizer.
+// Training cases that benchmarks time: a model, one batch of random data and an optimizer.
 #pragma once
 
 #include <cstdint>
@@ -11,26 +11,26 @@
 
 namespace tandem::benchmarks {
 
-/// One training step on the same random batch again and again.
+/// A training case. All steps use the same random batch.
 struct TrainingCase {
   int64_t items_per_step = 0;
   std::shared_ptr<nn::Layer> model;
   Tensor input;
-  Tensor target;  ///< class of each row of the network's output
+  Tensor target;  ///< class of each row of the model's output
   std::unique_ptr<optim::Optimizer> optimizer;
-  /// Learning rate of steps whose losses are compared with another program's.  Where it is less than the optimizer's, the
-  /// optimizer's makes any two orders of summation grow apart within a few steps.
+  /// Learning rate of steps whose losses are compared with PyTorch's. Smaller than the optimizer's for models whose
+  /// losses diverge within a few steps between any two summation orders.
   double compared_lr = 0;
-  /// Of products and convolutions, by autocast; none: float32.
-  std::optional<DType> product_dtype = {};
+  /// Dtype of autocast; nullopt: no autocast, float32.
+  std::optional<DType> autocast_dtype = {};
 
-  /// One step; returns its loss.
+  /// Runs zero_grad, forward, backward and the optimizer's step; returns the loss.
   Tensor step() {
     optimizer->zero_grad();
     Tensor loss;
     {
       std::optional<Autocast> autocast;
-      if (product_dtype) autocast.emplace(*product_dtype);
+      if (autocast_dtype) autocast.emplace(*autocast_dtype);
       const Tensor scores = (*model)(input);
       loss = cross_entropy(scores.reshape({-1, scores.size(-1)}), target);
     }
@@ -42,17 +42,18 @@ struct TrainingCase {
 
 /// Names that make_case accepts.
 const std::vector<std::string>& case_names();
-/// Builds a case on the CPU.  Throws ValueError for an unknown name.
+/// Creates a case on the CPU. Throws ValueError for an unknown name.
 TrainingCase make_case(const std::string& name);
-/// Moves a case that has made no step.
+/// Moves a case to a device, before its first step.
 void move_case(TrainingCase& training, Device device);
 
-/// Gradient hooks, one after the other: "fp16", "bf16", "power_sgd" from the first step on; "none" is none.
-distributed::CommHooks hooks_named(const std::vector<std::string>& names);
+/// Creates a chain of communication hooks from "fp16", "bf16" and "power_sgd" (from the first step on); "none" adds
+/// none.
+distributed::CommHooks make_hooks(const std::vector<std::string>& names);
 
-/// Writes weights, buffers and data to a safetensors file: "model.<key>", "input", "target".
+/// Writes weights, buffers and data to a safetensors file with the names "model.<key>", "input" and "target".
 void save_case(const TrainingCase& training, const std::string& path);
-/// Takes them from there.  Throws StateError for keys or shapes that are not the case's.
+/// Reads a file of save_case(). Throws StateError if keys, shapes or dtypes are not the case's.
 void load_case(TrainingCase& training, const std::string& path);
 
 }  // namespace tandem::benchmarks

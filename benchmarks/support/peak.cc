@@ -22,20 +22,20 @@ namespace {
 
 constexpr int64_t kRounds = 2'000'000;
 
-/// 12 independent chains of 8 lanes: enough to hide the latency of two units.
+/// 12 independent chains of 8-wide vectors: enough to hide the latency of two FMA units.
 double run_portable(int64_t rounds) {
-  constexpr int kLanes = 96;
-  float sums[kLanes];
-  for (int i = 0; i < kLanes; ++i) sums[i] = static_cast<float>(i);
+  constexpr int kFloats = 96;
+  float sums[kFloats];
+  for (int i = 0; i < kFloats; ++i) sums[i] = static_cast<float>(i);
   for (int64_t round = 0; round < rounds; ++round) {
-    for (int i = 0; i < kLanes; ++i) sums[i] = std::fma(sums[i], 0.9999f, 0.0001f);
+    for (int i = 0; i < kFloats; ++i) sums[i] = std::fma(sums[i], 0.9999f, 0.0001f);
   }
-  volatile float kept = 0;  // the work must not be optimised away
+  volatile float kept = 0;  // keeps the compiler from removing the loop
   for (const float sum : sums) kept = kept + sum;
-  return 2.0 * kLanes * static_cast<double>(rounds);
+  return 2.0 * kFloats * static_cast<double>(rounds);
 }
 
-/// Floats on huge pages where the system gives them, as tensors are.
+/// Floats on huge pages if available, like large tensors.
 class Block {
  public:
   explicit Block(int64_t count) {
@@ -55,15 +55,16 @@ class Block {
   std::unique_ptr<float, Free> data_;
 };
 
-/// memcpy writes large blocks past the caches, a loop (which adds, so as not to become memcpy) does not: either may be faster.
-void copy_block(const float* from, float* to, int64_t count, bool past_caches) {
-  if (past_caches) {
+/// memcpy uses non-temporal stores for large blocks, a loop does not; either may be faster. The loop adds 1 so that the
+/// compiler does not turn it into memcpy.
+void copy_block(const float* from, float* to, int64_t count, bool use_memcpy) {
+  if (use_memcpy) {
     std::memcpy(to, from, static_cast<size_t>(count) * sizeof(float));
   } else {
 #pragma GCC ivdep
     for (int64_t i = 0; i < count; ++i) to[i] = from[i] + 1;
   }
-  asm volatile("" : : "r"(to) : "memory");  // it must not be optimised away
+  asm volatile("" : : "r"(to) : "memory");  // keeps the compiler from removing the copy
 }
 
 double run(int64_t rounds) {

@@ -1,4 +1,4 @@
-// The machine beside a figure: its CPU and what one of its cores can do.
+// The CPU's model and the measured peak rates of one core.
 #pragma once
 
 #include <cstdint>
@@ -6,15 +6,15 @@
 
 namespace tandem::benchmarks {
 
-/// The model name in /proc/cpuinfo, "unknown" where there is none.
+/// The model name in /proc/cpuinfo, or "unknown".
 std::string cpu_model();
 
-/// float32 multiply-adds that the calling core completes, in 10^9 operations per second (two per multiply-add): the best of
-/// a few short runs with the widest vectors that the CPU has.
+/// Peak float32 rate of the calling core in GFLOP/s (two per multiply-add): the best of a few short runs with the
+/// widest vectors of the CPU.
 double fma_peak_gflops();
 
-/// 10^9 bytes per second, read and written ones both counted, at which the calling core copies between two blocks that are
-/// `num_bytes` long together: the best of a few runs.  Small blocks stay in caches.
+/// Copy rate of the calling core in GB/s, counting bytes read and bytes written: the best of a few runs. The two blocks
+/// have `num_bytes` in total, so small blocks stay in caches.
 double copy_gb_per_s(int64_t num_bytes);
 
 }  // namespace tandem::benchmarks

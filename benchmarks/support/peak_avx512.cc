@@ -14,7 +14,7 @@ double fma_rounds_avx512(int64_t rounds) {
 #pragma GCC unroll 12
     for (int i = 0; i < kChains; ++i) sums[i] = _mm512_fmadd_ps(sums[i], factor, term);
   }
-  volatile float kept = 0;  // the work must not be optimised away
+  volatile float kept = 0;  // keeps the compiler from removing the loop
   for (int i = 0; i < kChains; ++i) kept = kept + _mm512_cvtss_f32(sums[i]);
   return 2.0 * 16 * kChains * static_cast<double>(rounds);
 }

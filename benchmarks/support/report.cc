@@ -14,7 +14,7 @@
 namespace tandem::benchmarks {
 
 Report::Report(const std::string& path)
-    : path_(from_users_folder(path)), cpu_(cpu_model()), fma_peak_gflops_(fma_peak_gflops()) {
+    : path_(user_path(path)), cpu_(cpu_model()), fma_peak_gflops_(fma_peak_gflops()) {
   if (path_.empty()) return;
   file_.open(path_, std::ios::app);
   TANDEM_CHECK(IoError, file_.good(), "--json: cannot write '", path_, "'");
@@ -67,7 +67,7 @@ double peak_resident_mb() {
   return static_cast<double>(usage.ru_maxrss) / 1024;
 }
 
-std::string from_users_folder(const std::string& path) {
+std::string user_path(const std::string& path) {
   const char* folder = std::getenv("BUILD_WORKING_DIRECTORY");
   if (path.empty() || folder == nullptr) return path;
   return (std::filesystem::path(folder) / path).string();

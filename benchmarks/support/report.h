@@ -1,4 +1,4 @@
-// How benchmarks print: one JSON object a line.
+// Prints results as JSON, one object per line, and times functions.
 #pragma once
 
 #include <chrono>
@@ -12,10 +12,11 @@ namespace tandem::benchmarks {
 
 using Json = nlohmann::ordered_json;
 
-/// Writes objects, one a line, to stdout and to a file if one is named.  Each gets "cpu" and "fma_peak_gflops", measured once.
+/// Writes one JSON object per line to stdout and, if a path is given, to a file. Adds "cpu" and "fma_peak_gflops",
+/// which the constructor measures, to each.
 class Report {
  public:
-  /// Throws IoError if `path` is not "" and cannot be written.
+  /// `path`: file to append to, relative to the user's folder; "": none. Throws IoError if it cannot be written.
   explicit Report(const std::string& path);
   void line(Json object);
 
@@ -26,20 +27,20 @@ class Report {
   double fma_peak_gflops_;
 };
 
-/// Times of single calls.
+/// Statistics of the times of single calls.
 struct Times {
   double median_ms = 0;
   double min_ms = 0;
 };
-/// Calls f `warmup` times, then `count` times with a clock around each.
+/// Calls f `warmup` times, then times `count` calls.
 Times time_calls(const std::function<void()>& f, int warmup, int count);
-/// Microseconds per call of f, the least of `rounds` means over `calls` calls each.
+/// Microseconds per call of f: the minimum over `rounds` of the mean of `calls` calls.
 double microseconds_per_call(const std::function<void()>& f, int calls, int rounds);
 
 double median(std::vector<double> values);
-/// The most memory that this process had resident, in MB.
+/// Peak resident memory of this process, in MiB.
 double peak_resident_mb();
-/// `path` counted from where the user typed the command, under `bazelw run` too.
-std::string from_users_folder(const std::string& path);
+/// `path` relative to the folder in which the user typed the command, also under `bazelw run`.
+std::string user_path(const std::string& path);
 
 }  // namespace tandem::benchmarks

@@ -1,4 +1,4 @@
-"""Two hosts on one machine: network namespaces joined by a link of limited speed.  Needs root, ip and tc."""
+"""Emulates two hosts on one machine: two network namespaces and a rate-limited link. Needs root, ip and tc."""
 
 import os
 import shutil
@@ -6,12 +6,12 @@ import signal
 import subprocess
 import time
 
-INTERFACE = "eth0"  # of the link, in both namespaces
-os.environ["PATH"] = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin"  # where ip and tc are; a test's has neither
+INTERFACE = "eth0"  # name of the link's interface in both namespaces
+os.environ["PATH"] = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin"  # Bazel's test PATH lacks ip and tc
 
 
 class Unavailable(Exception):
-    """This machine or user cannot make namespaces."""
+    """This machine or user cannot create network namespaces."""
 
 
 def ip(*arguments):
@@ -22,19 +22,19 @@ def ip(*arguments):
 
 
 def exit_on_signals():
-    """So that `with` blocks and `finally` clauses run, which clean up."""
+    """Turns signals into SystemExit, so that `with` blocks and `finally` clauses clean up."""
 
-    def leave(number, _frame):
+    def handler(number, _frame):
         raise SystemExit(128 + number)
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, leave)
+        signal.signal(number, handler)
 
 
 class TwoHosts:
     """with TwoHosts(rate="1gbit") as hosts: hosts.start(0, [...]); ...
 
-    `rate` limits each direction (tc's words; None for no limit).  Whatever runs in the namespaces at the end is killed.
+    `rate` limits each direction (in tc's syntax; None: no limit). At exit all processes in the namespaces are killed.
     """
 
     def __init__(self, rate="1gbit", mtu=1500):
@@ -44,9 +44,9 @@ class TwoHosts:
     def __enter__(self):
         for tool in ("ip", "tc"):
             if shutil.which(tool) is None:
-                raise Unavailable(f"there is no program '{tool}'")
+                raise Unavailable(f"program '{tool}' not found; install Debian's package iproute2")
         try:
-            self._make()
+            self._create()
         except BaseException:
             self.__exit__()
             raise
@@ -66,7 +66,7 @@ class TwoHosts:
                 time.sleep(0.01)
             ip("netns", "delete", name)
 
-    def _make(self):
+    def _create(self):
         for name in self.names:
             ip("netns", "add", name)
         ip("link", "add", INTERFACE, "netns", self.names[0], "type", "veth", "peer", "name", INTERFACE, "netns",
@@ -89,11 +89,12 @@ class TwoHosts:
         return ["ip", "netns", "exec", self.names[host], *command]
 
     def start(self, host, command, **options):
-        """A Popen of the command on that host."""
+        """Starts the command on the host; returns its Popen."""
         return subprocess.Popen(self.inside(host, command), **options)
 
     def start_rank(self, rank, command, ranks_per_host=1, environment=(), **options):
-        """A Popen of one rank of a job, where the first host has the lowest; each host's ranks share one core."""
+        """Starts one rank of a job; returns its Popen. The first ranks_per_host ranks run on host 0; the ranks of a host
+        share one core."""
         host, local = divmod(rank, ranks_per_host)
         variables = {"RANK": rank, "WORLD_SIZE": 2 * ranks_per_host, "LOCAL_RANK": local,
                      "LOCAL_WORLD_SIZE": ranks_per_host, "MASTER_ADDR": self.address(0), "MASTER_PORT": 29500}
@@ -104,15 +105,15 @@ class TwoHosts:
                           env={**os.environ, **{name: str(value) for name, value in variables.items()}}, **options)
 
     def bytes_sent(self, host):
-        """By the interface, headers included."""
+        """Bytes that the host's interface has sent, including headers."""
         path = f"/sys/class/net/{INTERFACE}/statistics/tx_bytes"
         return int(subprocess.run(self.inside(host, ["cat", path]), capture_output=True, text=True, check=True).stdout)
 
     def kill(self, host):
-        """Everything that runs there."""
+        """Kills all processes of the host."""
         for pid in ip("netns", "pids", self.names[host]).split():
             os.kill(int(pid), signal.SIGKILL)
 
     def cut(self, host):
-        """Nothing reaches the host from now on, nor leaves it."""
+        """Disconnects the host from the link."""
         ip("-n", self.names[host], "link", "set", INTERFACE, "down")

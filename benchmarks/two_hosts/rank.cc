@@ -1,7 +1,5 @@
-// One rank of benchmarks/two_hosts: times what goes over the link between the hosts.  Started by two_hosts.py, which makes
-// hosts and link and gives the rank variables.
-//
-// Rank 0 prints one line of JSON for each measurement.
+// One rank of benchmarks/two_hosts: times all_reduce and training steps over the link between the hosts. two_hosts.py
+// creates the hosts, starts the ranks and sets their rank variables. Rank 0 prints one line of JSON per measurement.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -16,7 +14,7 @@
 #include <tandem/autograd/leaf.h>
 #include <tandem/benchmarks/support/cases.h>
 #include <tandem/benchmarks/support/report.h>
-#include <tandem/benchmarks/two_hosts/plain_link.h>
+#include <tandem/benchmarks/two_hosts/tcp_link.h>
 #include <tandem/tandem.h>
 
 namespace td = tandem;
@@ -38,11 +36,11 @@ struct Settings {
   int rounds = 3;
   double bucket_mib = 0;
   std::string compress = "none";
-  bool least = false;
+  bool use_minimum = false;
 
-  /// What stands for many times.
-  double typical(const std::vector<double>& times) const {
-    return least ? *std::min_element(times.begin(), times.end()) : td::benchmarks::median(times);
+  /// The median of the times, or their minimum with --minimum.
+  double summary(const std::vector<double>& times) const {
+    return use_minimum ? *std::min_element(times.begin(), times.end()) : td::benchmarks::median(times);
   }
 };
 
@@ -50,12 +48,12 @@ double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-/// Bytes that this host's interface has sent, headers included.
+/// Bytes that this host's interface has sent, including headers.
 int64_t bytes_sent(const std::string& interface) {
   std::ifstream file(td::str("/sys/class/net/", interface, "/statistics/tx_bytes"));
   int64_t bytes = -1;
   file >> bytes;
-  TANDEM_CHECK(IoError, bytes >= 0, "two_hosts: cannot read how much '", interface, "' has sent");
+  TANDEM_CHECK(IoError, bytes >= 0, "two_hosts: cannot read tx_bytes of the interface '", interface, "'");
   return bytes;
 }
 
@@ -63,24 +61,24 @@ void print(const td::distributed::Context& context, const Json& line) {
   if (context.rank() == 0) std::cout << line.dump() << std::endl;
 }
 
-double largest(double value, td::distributed::ProcessGroup& group) {
+double max_over_ranks(double value, td::distributed::ProcessGroup& group) {
   const td::Tensor t = td::from_vector<double>({value}, {1});
   group.all_reduce(t, ReduceOp::kMax);
   return t.item();
 }
 
-/// Of each step the slowest rank's time: ranks that exchange gradients wait for it.
-std::vector<double> slowest_of_each(const std::vector<double>& times, td::distributed::ProcessGroup& group) {
+/// The slowest rank's time of each step: ranks that exchange gradients wait for it.
+std::vector<double> slowest_per_step(const std::vector<double>& times, td::distributed::ProcessGroup& group) {
   const td::Tensor t = td::from_vector<double>(times, {static_cast<int64_t>(times.size())});
   group.all_reduce(t, ReduceOp::kMax);
   return {t.data<double>(), t.data<double>() + times.size()};
 }
 
-/// A plain stream between the first ranks of the two hosts; none elsewhere.
-std::optional<td::benchmarks::Stream> plain_stream(td::distributed::Context& context, const Settings& settings) {
+/// A TCP stream between the first ranks of the two hosts; nullopt on other ranks.
+std::optional<td::benchmarks::TcpStream> connect_hosts(td::distributed::Context& context, const Settings& settings) {
   td::distributed::ProcessGroup& group = *context.group();
   if (context.rank() == 0) {
-    const td::benchmarks::Listener listener(settings.link_port);
+    const td::benchmarks::TcpListener listener(settings.link_port);
     group.barrier();
     return listener.accept();
   }
@@ -89,11 +87,12 @@ std::optional<td::benchmarks::Stream> plain_stream(td::distributed::Context& con
   return td::benchmarks::connect_to(settings.master_addr, settings.link_port);
 }
 
-/// The least payload rate of the two directions, in bytes per second, with both busy: of one plain TCP stream each.
+/// Payload rate of the link in bytes per second: one TCP stream sends in each direction at the same time, and the
+/// slower direction counts.
 double link_rate(td::distributed::Context& context, const Settings& settings) {
-  const auto stream = plain_stream(context, settings);
-  const double rate = stream ? td::benchmarks::exchange_plainly(*stream) : 1e300;
-  return -largest(-rate, *context.group());
+  const auto stream = connect_hosts(context, settings);
+  const double rate = stream ? td::benchmarks::measure_receive_rate(*stream) : 1e300;
+  return -max_over_ranks(-rate, *context.group());
 }
 
 void time_all_reduce(td::distributed::Context& context, const Settings& settings, td::DType dtype, double rate) {
@@ -110,9 +109,9 @@ void time_all_reduce(td::distributed::Context& context, const Settings& settings
     times.push_back(ms_since(start));
   }
   const double sent = static_cast<double>(bytes_sent(settings.interface) - sent_before) / kCount;
-  const double ms = largest(settings.typical(times), group);
+  const double ms = max_over_ranks(settings.summary(times), group);
   const double link_ms = 1e3 * static_cast<double>(bytes) / rate;
-  print(context, {{"what", "all_reduce"},
+  print(context, {{"kind", "all_reduce"},
                   {"dtype", td::str(dtype)},
                   {"bytes", bytes},
                   {"ms", ms},
@@ -122,30 +121,31 @@ void time_all_reduce(td::distributed::Context& context, const Settings& settings
                   {"bytes_on_link", sent}});
 }
 
-/// Milliseconds of parts of one step.
+/// Milliseconds of one step and of its parts.
 struct StepTimes {
   double step = 0;
-  double first_ready = 0;  ///< until the first bucket's gradients were there
-  double exchanged = 0;    ///< until a link without pauses has carried each bucket after it was there
-  double update = 0;
+  double first_ready = 0;  ///< from the start of the step until the gradients of the first bucket were ready
+  double all_sent =
+      0;  ///< until all buckets are sent, if the link sends each bucket when it is ready and never idles else
+  double update = 0;  ///< of the optimizer
 };
 
-struct Timed {
-  std::vector<double> step, first_ready, exchanged, update;
+struct StepSeries {
+  std::vector<double> step, first_ready, all_sent, update;
   void add(const StepTimes& t) {
     step.push_back(t.step);
     first_ready.push_back(t.first_ready);
-    exchanged.push_back(t.exchanged);
+    all_sent.push_back(t.all_sent);
     update.push_back(t.update);
   }
 };
 
-/// Notes when the gradients of each bucket are there.
-class Readiness {
+/// Records the times at which the gradients of each bucket are ready.
+class BucketTimer {
  public:
-  /// `rate`: of the link, in bytes per second.  `halved`: gradients travel in 16 bits.
-  Readiness(const td::distributed::BucketPlan& plan, const td::distributed::NamedTensors& parameters, double rate,
-            bool halved)
+  /// `rate`: payload rate of the link in bytes per second. `halved`: gradients are sent in 16 bits.
+  BucketTimer(const td::distributed::BucketPlan& plan, const td::distributed::NamedTensors& parameters, double rate,
+              bool halved)
       : plan_(plan), rate_(rate), halved_(halved), ready_(parameters.size()) {
     for (size_t p = 0; p < parameters.size(); ++p) {
       hooks_.push_back(td::autograd::leaf(parameters[p].second).add_hook([this, p](const td::Tensor&) {
@@ -153,31 +153,31 @@ class Readiness {
       }));
     }
   }
-  ~Readiness() {
+  ~BucketTimer() {
     for (td::HookHandle& hook : hooks_) hook.remove();
   }
-  Readiness(const Readiness&) = delete;
-  Readiness& operator=(const Readiness&) = delete;
+  BucketTimer(const BucketTimer&) = delete;
+  BucketTimer& operator=(const BucketTimer&) = delete;
 
-  /// That a rank sends in a step.
+  /// Bytes that a rank sends in a step.
   int64_t num_bytes() const {
     int64_t bytes = 0;
     for (const auto& bucket : plan_.buckets) bytes += bytes_of(bucket);
     return bytes;
   }
-  /// Of the step that began at `start`.
+  /// Sets first_ready and all_sent of the step that began at `start`.
   void fill(Clock::time_point start, StepTimes& times) const {
-    double free = 0;  // when the link is
+    double link_free = 0;  // the time at which the link has sent the buckets so far
     for (const auto& bucket : plan_.buckets) {
-      double there = 0;
+      double ready = 0;
       for (int p = bucket.first_parameter; p <= bucket.last_parameter; ++p) {
         const auto after = ready_[static_cast<size_t>(p)] - start;
-        there = std::max(there, std::chrono::duration<double, std::milli>(after).count());
+        ready = std::max(ready, std::chrono::duration<double, std::milli>(after).count());
       }
-      if (&bucket == &plan_.buckets.front()) times.first_ready = there;
-      free = std::max(free, there) + 1e3 * static_cast<double>(bytes_of(bucket)) / rate_;
+      if (&bucket == &plan_.buckets.front()) times.first_ready = ready;
+      link_free = std::max(link_free, ready) + 1e3 * static_cast<double>(bytes_of(bucket)) / rate_;
     }
-    times.exchanged = free;
+    times.all_sent = link_free;
   }
 
  private:
@@ -193,7 +193,7 @@ class Readiness {
   std::vector<td::HookHandle> hooks_;
 };
 
-StepTimes timed_step(td::benchmarks::TrainingCase& training, const Readiness& readiness) {
+StepTimes timed_step(td::benchmarks::TrainingCase& training, const BucketTimer& timer) {
   StepTimes times;
   const auto start = Clock::now();
   training.optimizer->zero_grad();
@@ -203,7 +203,7 @@ StepTimes timed_step(td::benchmarks::TrainingCase& training, const Readiness& re
   training.optimizer->step();
   times.update = ms_since(before_update);
   times.step = ms_since(start);
-  readiness.fill(start, times);
+  timer.fill(start, times);
   return times;
 }
 
@@ -212,78 +212,79 @@ void time_case(td::distributed::Context& context, const Settings& settings, cons
   td::manual_seed(1);
   td::benchmarks::TrainingCase training = td::benchmarks::make_case(name);
   td::distributed::ReducerOptions options;
-  options.hooks = td::benchmarks::hooks_named({settings.compress});
+  options.hooks = td::benchmarks::make_hooks({settings.compress});
   if (settings.bucket_mib > 0) options.buckets.bucket_bytes = static_cast<int64_t>(settings.bucket_mib * 1048576);
   td::distributed::GradientReducer reducer(training.model->named_parameters(), training.model->named_buffers(),
                                            context.group(), options);
-  const Readiness readiness(reducer.plan(), training.model->named_parameters(), rate, settings.compress != "none");
-  const int64_t bytes = readiness.num_bytes();
+  const BucketTimer timer(reducer.plan(), training.model->named_parameters(), rate, settings.compress != "none");
+  const int64_t bytes = timer.num_bytes();
 
-  // What the streams alone take of the cores: beside them the same step without communication.
-  std::optional<td::benchmarks::PlainTraffic> traffic;
-  if (context.world_size() == 2) traffic.emplace(*plain_stream(context, settings));
+  // Steps without communication that run concurrently with plain TCP streams show the CPU time of the transfer alone.
+  std::optional<td::benchmarks::BackgroundTraffic> traffic;
+  if (context.world_size() == 2) traffic.emplace(*connect_hosts(context, settings));
 
-  Timed local, ddp;
-  std::vector<double> beside;
+  StepSeries local, ddp;
+  std::vector<double> with_traffic;
   double sent = 0;
   const int per_round = std::max(settings.steps / settings.rounds, 1);
-  for (int i = 0; i < 2; ++i) timed_step(training, readiness);
+  for (int i = 0; i < 2; ++i) timed_step(training, timer);
   for (int round = 0; round < settings.rounds; ++round) {
     {
-      const td::HookHandle alone = reducer.no_sync();
+      const td::HookHandle no_sync = reducer.no_sync();
       group.barrier();
-      for (int i = 0; i < per_round; ++i) local.add(timed_step(training, readiness));
+      for (int i = 0; i < per_round; ++i) local.add(timed_step(training, timer));
       group.barrier();
       for (int i = 0; traffic && i < per_round; ++i) {
         const auto start = Clock::now();
         traffic->start(bytes);
-        timed_step(training, readiness);
+        timed_step(training, timer);
         traffic->wait();
-        beside.push_back(ms_since(start));
+        with_traffic.push_back(ms_since(start));
       }
     }
-    timed_step(training, readiness);
+    timed_step(training, timer);
     group.barrier();
     const int64_t before = bytes_sent(settings.interface);
-    for (int i = 0; i < per_round; ++i) ddp.add(timed_step(training, readiness));
+    for (int i = 0; i < per_round; ++i) ddp.add(timed_step(training, timer));
     group.barrier();
     sent += static_cast<double>(bytes_sent(settings.interface) - before) / (per_round * settings.rounds);
   }
 
-  const auto slowest = [&](const std::vector<double>& times) { return largest(settings.typical(times), group); };
-  const double step_ms = settings.typical(slowest_of_each(ddp.step, group));
+  const auto slowest = [&](const std::vector<double>& times) { return max_over_ranks(settings.summary(times), group); };
+  const double step_ms = settings.summary(slowest_per_step(ddp.step, group));
   const double local_ms = slowest(local.step);
   const double first_ms = slowest(local.first_ready);
   const double update_ms = slowest(local.update);
   const double link_ms = 1e3 * static_cast<double>(bytes) / rate;
   const double model_ms = std::max(local_ms, first_ms + link_ms + update_ms);
-  // The same where no bucket travels before it is there.
-  const double buckets_ms = std::max(local_ms, slowest(local.exchanged) + update_ms);
+  // A model that also includes the idle time of the link between buckets.
+  const double buckets_ms = std::max(local_ms, slowest(local.all_sent) + update_ms);
   const td::distributed::OverlapReport report = reducer.report();
-  print(context, {{"what", "ddp"},
-                  {"case", name},
-                  {"compress", settings.compress},
-                  {"bytes", bytes},
-                  {"step_ms", step_ms},
-                  {"local_ms", local_ms},
-                  {"first_ready_ms", first_ms},
-                  {"link_ms", link_ms},
-                  {"update_ms", update_ms},
-                  {"model_ms", model_ms},
-                  {"ratio", step_ms / model_ms},
-                  {"buckets_ms", buckets_ms},
-                  {"buckets_ratio", step_ms / buckets_ms},
-                  {"during_plain_ms", traffic ? Json(settings.typical(slowest_of_each(beside, group))) : Json()},
-                  {"exposed_ms", report.exposed_ms},
-                  {"comm_ms", report.comm_ms},
-                  {"payload_bytes", bytes},
-                  {"bytes_on_link", sent}});
+  print(context,
+        {{"kind", "ddp"},
+         {"case", name},
+         {"compress", settings.compress},
+         {"bytes", bytes},
+         {"step_ms", step_ms},
+         {"local_ms", local_ms},
+         {"first_ready_ms", first_ms},
+         {"link_ms", link_ms},
+         {"update_ms", update_ms},
+         {"model_ms", model_ms},
+         {"ratio", step_ms / model_ms},
+         {"buckets_ms", buckets_ms},
+         {"buckets_ratio", step_ms / buckets_ms},
+         {"local_with_traffic_ms", traffic ? Json(settings.summary(slowest_per_step(with_traffic, group))) : Json()},
+         {"exposed_ms", report.exposed_ms},
+         {"comm_ms", report.comm_ms},
+         {"payload_bytes", bytes},
+         {"bytes_on_link", sent}});
 }
 
 void run(td::distributed::Context& context, const Settings& settings) {
   td::set_num_threads(1);
   const double rate = link_rate(context, settings);
-  print(context, {{"what", "link"}, {"mbit_per_s", 8e-6 * rate}});
+  print(context, {{"kind", "link"}, {"mbit_per_s", 8e-6 * rate}});
   for (const std::string& dtype : settings.all_reduce) {
     time_all_reduce(context, settings, dtype == "float32" ? td::kFloat32 : td::kBFloat16, rate);
   }
@@ -295,21 +296,22 @@ void run(td::distributed::Context& context, const Settings& settings) {
 int main(int argc, char** argv) {
   CLI::App app("One rank of benchmarks/two_hosts");
   Settings settings;
-  app.add_option("--interface", settings.interface, "of the link, on this host")->required();
-  app.add_option("--link-port", settings.link_port, "free for a plain stream")->required();
-  app.add_option("--all-reduce", settings.all_reduce, "dtypes")
+  app.add_option("--interface", settings.interface, "this host's interface of the link")->required();
+  app.add_option("--link-port", settings.link_port, "free TCP port for the plain streams")->required();
+  app.add_option("--all-reduce", settings.all_reduce, "dtypes of the timed all_reduce")
       ->delimiter(',')
       ->check(CLI::IsMember({"float32", "bfloat16"}));
-  app.add_option("--all-reduce-mib", settings.all_reduce_mib, "size of its tensor");
-  app.add_option("--case", settings.cases, "training steps")
+  app.add_option("--all-reduce-mib", settings.all_reduce_mib, "size of the tensor of --all-reduce");
+  app.add_option("--case", settings.cases, "training cases, separated by commas")
       ->delimiter(',')
       ->check(CLI::IsMember(td::benchmarks::case_names()));
   app.add_option("--steps", settings.steps, "timed steps of each kind")->check(CLI::Range(1, 100000));
-  app.add_option("--rounds", settings.rounds, "in which they alternate")->check(CLI::Range(1, 1000));
+  app.add_option("--rounds", settings.rounds, "rounds; the kinds of steps alternate in each")
+      ->check(CLI::Range(1, 1000));
   app.add_option("--bucket-mib", settings.bucket_mib, "size of the buckets");
-  app.add_option("--compress", settings.compress, "the gradients")->check(CLI::IsMember({"none", "fp16", "bf16"}));
-  app.add_flag("--least", settings.least, "the least of many times counts, not the median");
-  app.add_option("--master-addr", settings.master_addr, "of the first host")->envname("MASTER_ADDR");
+  app.add_option("--compress", settings.compress, "communication hook")->check(CLI::IsMember({"none", "fp16", "bf16"}));
+  app.add_flag("--minimum", settings.use_minimum, "report the minimum of the times instead of the median");
+  app.add_option("--master-addr", settings.master_addr, "address of the first host")->envname("MASTER_ADDR");
   CLI11_PARSE(app, argc, argv);
   return td::distributed::launch(argc, argv, [&](td::distributed::Context& context) { run(context, settings); });
 }

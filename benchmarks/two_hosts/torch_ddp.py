@@ -1,6 +1,6 @@
-"""One rank of PyTorch's DDP over gloo: benchmarks/two_hosts/rank.cc's counterpart, from the same weights and data.
+"""One rank of PyTorch's DDP over gloo, the counterpart of benchmarks/two_hosts/rank.cc, with the same weights and data.
 
-    python3 torch_ddp.py CASE STATE.safetensors [--caps MB,..] [--steps N] [--compress bf16|fp16]
+    python3 torch_ddp.py CASE STATE.safetensors [--bucket-cap-mb MB,..] [--steps N] [--compress bf16|fp16]
 
 Rank 0 prints one line of JSON for each bucket size.
 """
@@ -25,7 +25,7 @@ import torch_step
 HOOKS = {"bf16": default_hooks.bf16_compress_hook, "fp16": default_hooks.fp16_compress_hook}
 
 
-def timed(network, optimizer, data, target, steps):
+def median_step_ms(network, optimizer, data, target, steps):
     times = []
     for step in range(steps + 3):
         if step == 3:
@@ -43,7 +43,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("case", choices=torch_step.CASES)
     parser.add_argument("state")
-    parser.add_argument("--caps", default="25")
+    parser.add_argument("--bucket-cap-mb", default="25")
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--compress", choices=("none", *HOOKS), default="none")
     args = parser.parse_args()
@@ -54,20 +54,20 @@ def main():
     data, target = state["input"], state["target"].reshape(-1)
     make_model, make_optimizer, _ = torch_step.CASES[args.case]
 
-    def model():
-        made = make_model()
-        torch_step.load_model(made, state)
-        return made
+    def new_model():
+        model = make_model()
+        torch_step.load_model(model, state)
+        return model
 
-    alone = model()
-    local_ms = timed(alone, make_optimizer(alone.parameters()), data, target, args.steps)
-    for cap in map(float, args.caps.split(",")):
-        network = DistributedDataParallel(model(), gradient_as_bucket_view=True, static_graph=True, bucket_cap_mb=cap)
+    local = new_model()
+    local_ms = median_step_ms(local, make_optimizer(local.parameters()), data, target, args.steps)
+    for cap in map(float, args.bucket_cap_mb.split(",")):
+        network = DistributedDataParallel(new_model(), gradient_as_bucket_view=True, static_graph=True, bucket_cap_mb=cap)
         if args.compress != "none":
             network.register_comm_hook(None, HOOKS[args.compress])
-        step_ms = timed(network, make_optimizer(network.parameters()), data, target, args.steps)
+        step_ms = median_step_ms(network, make_optimizer(network.parameters()), data, target, args.steps)
         if dist.get_rank() == 0:
-            print(json.dumps({"what": "torch_ddp", "case": args.case, "cap_mb": cap, "compress": args.compress,
+            print(json.dumps({"kind": "torch_ddp", "case": args.case, "bucket_cap_mb": cap, "compress": args.compress,
                               "step_ms": step_ms, "local_ms": local_ms, "version": torch.__version__}), flush=True)
     dist.destroy_process_group()
 

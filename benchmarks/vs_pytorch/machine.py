@@ -1,18 +1,19 @@
-"""Whether the machine is quiet enough for its times to mean something."""
+"""Detects other load on the machine that would disturb measurements."""
 
 import os
 import time
 
 
 class Cpu:
-    """Seconds that all processors have spent, as /proc/stat counts them."""
+    """CPU seconds of the machine so far, summed over its processors: busy, stolen by the host, and used by this process and
+    its children (own); `wall` is the clock."""
 
     def __init__(self, busy, steal, wall, own):
         self.busy, self.steal, self.wall, self.own = busy, steal, wall, own
 
     @staticmethod
     def parse(line, wall, own):
-        """From the line "cpu user nice system idle iowait irq softirq steal ..", in clock ticks."""
+        """Parses the line "cpu user nice system idle iowait irq softirq steal ..." of /proc/stat, in clock ticks."""
         fields = [int(field) / os.sysconf("SC_CLK_TCK") for field in line.split()[1:]]
         user, nice, system, _idle, _iowait, irq, softirq, steal = (fields + [0] * 8)[:8]
         return Cpu(user + nice + system + irq + softirq, steal, wall, own)
@@ -26,16 +27,16 @@ class Cpu:
         return Cpu.parse(line, time.monotonic(), own)
 
 
-def disturbance(before, after):
-    """How many processors others kept busy between two moments: processes that are not ours, and the host (steal)."""
+def other_load(before, after):
+    """Mean number of processors used between two readings by other processes, and taken by the host (steal)."""
     seconds = max(after.wall - before.wall, 1e-9)
     others = (after.busy - before.busy) - (after.own - before.own)
     return max(0.0, others) / seconds, (after.steal - before.steal) / seconds
 
 
-def complaint(before, after, limit):
-    """What disturbed the machine between two moments, "" if nothing did; `limit` is in processors."""
-    others, steal = disturbance(before, after)
+def describe_load(before, after, limit):
+    """Describes other load above `limit` processors between two readings; "" if there was none."""
+    others, steal = other_load(before, after)
     found = []
     if others > limit:
         found.append(f"other processes kept {others:.2f} processors busy")
@@ -44,8 +45,8 @@ def complaint(before, after, limit):
     return " and ".join(found)
 
 
-def watch(seconds, limit):
-    """Looks on for a while; what complaint() says."""
+def observe(seconds, limit):
+    """Sleeps, and returns describe_load() of that time."""
     before = Cpu.now()
     time.sleep(seconds)
-    return complaint(before, Cpu.now(), limit)
+    return describe_load(before, Cpu.now(), limit)

@@ -1,4 +1,4 @@
-"""Figures of the pairs: ratios, their spread, equal losses."""
+"""Summarizes pairs of runs: medians, speedups and their range; checks that losses are equal."""
 
 import json
 import os
@@ -12,35 +12,35 @@ class LossesDiffer(Exception):
     pass
 
 
-def compare_losses(case, ours, theirs):
-    """The largest relative difference; throws LossesDiffer above the tolerance or for different numbers of losses."""
-    if len(ours) != len(theirs) or not ours:
-        raise LossesDiffer(f"{case}: {len(ours)} losses against PyTorch's {len(theirs)}")
+def compare_losses(case, tandem, pytorch):
+    """Returns the largest relative difference. Raises LossesDiffer if it exceeds TOLERANCE or if the numbers of losses differ."""
+    if len(tandem) != len(pytorch) or not tandem:
+        raise LossesDiffer(f"{case}: {len(tandem)} losses, but {len(pytorch)} of PyTorch")
     worst = 0.0
-    for step, (a, b) in enumerate(zip(ours, theirs)):
+    for step, (a, b) in enumerate(zip(tandem, pytorch)):
         difference = abs(a - b) / max(abs(b), 1e-12)
         if not difference <= TOLERANCE:
-            raise LossesDiffer(f"{case}: at step {step} the loss is {a:.7g}, PyTorch's {b:.7g}: "
-                               f"{difference:.1e} apart, allowed {TOLERANCE:.0e}")
+            raise LossesDiffer(f"{case}: the loss of step {step} is {a:.7g}, PyTorch's is {b:.7g}: "
+                               f"relative difference {difference:.1e}, allowed {TOLERANCE:.0e}")
         worst = max(worst, difference)
     return worst
 
 
 def summarize(case, threads, configuration, pairs):
-    """One entry of the results; `pairs` holds what both sides printed, ours first."""
-    ratios = sorted(theirs["step_ms"] / ours["step_ms"] for ours, theirs in pairs)
+    """Returns one entry of the results file. `pairs`: the JSON objects of (tandem, PyTorch) for each pair of runs."""
+    ratios = sorted(pytorch["step_ms"] / tandem["step_ms"] for tandem, pytorch in pairs)
     return {
         "case": case,
         "threads": threads,
-        "tandem_ms": statistics.median(ours["step_ms"] for ours, _ in pairs),
-        "pytorch_ms": statistics.median(theirs["step_ms"] for _, theirs in pairs),
-        "times_faster": statistics.median(ratios),
-        "times_faster_least": ratios[0],
-        "times_faster_most": ratios[-1],
+        "tandem_ms": statistics.median(tandem["step_ms"] for tandem, _ in pairs),
+        "pytorch_ms": statistics.median(pytorch["step_ms"] for _, pytorch in pairs),
+        "speedup": statistics.median(ratios),
+        "speedup_min": ratios[0],
+        "speedup_max": ratios[-1],
         "pairs": len(pairs),
-        "tandem_mb": max(ours["rss_mb"] for ours, _ in pairs),
-        "pytorch_mb": max(theirs["rss_mb"] for _, theirs in pairs),
-        "loss_difference": max(compare_losses(case, ours["losses"], theirs["losses"]) for ours, theirs in pairs),
+        "tandem_mb": max(tandem["rss_mb"] for tandem, _ in pairs),
+        "pytorch_mb": max(pytorch["rss_mb"] for _, pytorch in pairs),
+        "loss_difference": max(compare_losses(case, tandem["losses"], pytorch["losses"]) for tandem, pytorch in pairs),
         "pytorch_configuration": configuration,
         "pytorch_version": pairs[0][1]["version"],
         "cpu": pairs[0][0]["cpu"],
@@ -48,7 +48,7 @@ def summarize(case, threads, configuration, pairs):
 
 
 def merge(path, entries):
-    """Writes the entries into the file, in place of those it has for the same cases and threads; returns all of them."""
+    """Replaces the file's entries of the same cases and threads, keeps its other entries, and returns all entries."""
     kept = []
     if os.path.exists(path):
         with open(path, encoding="utf-8") as file:

@@ -1,9 +1,9 @@
-"""One training case in PyTorch: //benchmarks:train_step's counterpart, from the same weights and data.
+"""Times one training case in PyTorch, the counterpart of //benchmarks:train_step, with the same weights and data.
 
     python3 torch_step.py CASE STATE.safetensors [--compile] [--channels-last] [--fused] [--threads N] [--steps N]
                           [--device cuda] [--amp] [--tf32]
 
-Prints one line of JSON: the losses of the first ten steps, which are not timed, then times of `--steps` more.
+Prints one line of JSON: the losses of ten untimed steps, then the times of `--steps` more.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from torch.nn import functional as F
 UNTIMED = 10
 
 
-# --- networks: the same names for the same parameters as in examples/models -----------------------------------------
+# --- models: parameter names as in examples/models ------------------------------------------------------------------
 
 
 class Mlp(nn.Module):
@@ -125,15 +125,15 @@ class Gpt(nn.Module):
 
 
 def sgd(**options):
-    return lambda parameters, **more: torch.optim.SGD(parameters, momentum=0.9, **options, **more)
+    return lambda parameters, **extra: torch.optim.SGD(parameters, momentum=0.9, **options, **extra)
 
 
-def adamw(parameters, **more):
-    return torch.optim.AdamW(parameters, lr=1e-3, **more)
+def adamw(parameters, **extra):
+    return torch.optim.AdamW(parameters, lr=1e-3, **extra)
 
 
-# What makes a network, its optimizer, and the learning rate of the steps whose losses are compared.  At resnet18's own rate
-# PyTorch's eager and channels-last losses are 10 % apart after five steps.
+# Factory of the model, factory of the optimizer, and learning rate of the steps whose losses are compared. resnet18
+# needs a smaller one there: at 0.1 PyTorch's own eager and channels-last losses differ by 10 % after five steps.
 CASES = {
     "mlp": (Mlp, sgd(lr=0.01), 0.01),
     "lenet": (LeNet, sgd(lr=0.01), 0.01),
@@ -144,13 +144,13 @@ CASES = {
     "gpt2-124m-64": (lambda: Gpt(50304, 1024, 12, 12, 768), adamw, 1e-3),
 }
 
-# --- the file that both sides start from ----------------------------------------------------------------------------
+# --- weights and data -----------------------------------------------------------------------------------------------
 
 DTYPES = {"F32": torch.float32, "I64": torch.int64}
 
 
 def load_safetensors(path):
-    """Tensors by name; aliases, which stand for tied parameters, are left out."""
+    """Reads tensors by name; aliases of tied parameters, which are in the metadata, are ignored."""
     with open(path, "rb") as file:
         content = file.read()
     length = struct.unpack("<Q", content[:8])[0]

@@ -1,4 +1,4 @@
-// Sums of tensors that are on different devices, every way to make them: first of three numbers, then of many.
+// Sums of tensors on different devices by several methods: first of three elements, then of large tensors.
 //
 //     ./bazelw run //examples/device_sums
 //     ./bazelw run //examples/device_sums -- --num-devices 2 --mib 256 --dtype bfloat16
@@ -18,12 +18,13 @@ namespace {
 using td::distributed::ProcessGroup;
 using Tensors = std::vector<td::Tensor>;
 
-// --- the ways --------------------------------------------------------------------------------------------------------------
+// --- methods
+// ---------------------------------------------------------------------------------------------------------------
 
 td::Tensor gather_then_add(const Tensors& tensors, td::Device target) {
-  const Tensors here = td::gather_to(target, tensors);
-  const td::Tensor sum = here[0] + here[1];
-  for (size_t i = 2; i < here.size(); ++i) sum.add_(here[i]);
+  const Tensors gathered = td::gather_to(target, tensors);
+  const td::Tensor sum = gathered[0] + gathered[1];
+  for (size_t i = 2; i < gathered.size(); ++i) sum.add_(gathered[i]);
   return sum;
 }
 
@@ -33,7 +34,7 @@ td::Tensor move_and_add_each(const Tensors& tensors, td::Device target) {
   return sum;
 }
 
-/// One thread rank on each tensor's device; `f` is what each does with its tensor.
+/// Runs one thread rank on the device of each tensor; every rank calls f with its tensor. Returns the results.
 Tensors on_ranks(const Tensors& tensors, const std::function<td::Tensor(ProcessGroup& group, const td::Tensor& x)>& f) {
   std::vector<td::Device> devices;
   for (const td::Tensor& tensor : tensors) devices.push_back(tensor.device());
@@ -59,30 +60,32 @@ td::Tensor all_reduce(ProcessGroup& group, const td::Tensor& x) {
   return sum;
 }
 
-// --- what is shown ---------------------------------------------------------------------------------------------------------
+// --- demonstrations
+// --------------------------------------------------------------------------------------------------------
 
 void show_small(examples::Demo& demo, td::Device first, td::Device second) {
   const td::Tensor a = td::tensor({1, 2, 3}).to(first);
   const td::Tensor b = td::tensor({4, 5, 6}).to(second);
   const std::vector<double> sum = {5, 7, 9};
-  demo.heading(td::str("a = [1 2 3] is on ", first, ", b = [4 5 6] on ", second, "; nothing moves unless you say so"));
-  demo.refuses<td::DeviceError>("a + b  // throws DeviceError", [&] { static_cast<void>(a + b); });
+  demo.heading(
+      td::str("a = [1 2 3] is on ", first, ", b = [4 5 6] is on ", second, "; tensors are never moved implicitly"));
+  demo.throws<td::DeviceError>("a + b  // throws DeviceError", [&] { static_cast<void>(a + b); });
 
-  demo.heading("move one to the other");
-  demo.gives("a + b.to(a.device())", {a + b.to(a.device())}, sum);
-  demo.gives("a.to(b.device()) + b", {a.to(b.device()) + b}, sum);
-  demo.gives("a.cpu() + b.cpu()", {a.cpu() + b.cpu()}, sum);
+  demo.heading("move one tensor to the other's device");
+  demo.returns("a + b.to(a.device())", {a + b.to(a.device())}, sum);
+  demo.returns("a.to(b.device()) + b", {a.to(b.device()) + b}, sum);
+  demo.returns("a.cpu() + b.cpu()", {a.cpu() + b.cpu()}, sum);
 
-  demo.heading("say where the sum is wanted");
-  demo.gives(td::str("comm::sum_to(", second, ", {a, b})"), {td::comm::sum_to(second, {a, b})}, sum);
-  demo.gives("comm::all_reduce({a, b})", td::comm::all_reduce({a, b}), sum);
+  demo.heading("choose the device of the sum");
+  demo.returns(td::str("comm::sum_to(", second, ", {a, b})"), {td::comm::sum_to(second, {a, b})}, sum);
+  demo.returns("comm::all_reduce({a, b})", td::comm::all_reduce({a, b}), sum);
 
-  demo.heading("a thread rank on each device, as data-parallel training has: run_threads({a.device(), b.device()}, f)");
-  demo.gives("f: group.all_gather(parts, x);  parts[0] + parts[1]", on_ranks({a, b}, all_gather_then_add), sum);
-  demo.gives("f: group.all_reduce(x)", on_ranks({a, b}, all_reduce), sum);
+  demo.heading("one thread rank per device, as in data-parallel training: run_threads({a.device(), b.device()}, f)");
+  demo.returns("f: group.all_gather(parts, x);  parts[0] + parts[1]", on_ranks({a, b}, all_gather_then_add), sum);
+  demo.returns("f: group.all_reduce(x)", on_ranks({a, b}, all_reduce), sum);
 }
 
-/// In float32, rounded once, on one device.
+/// The sum on one device, computed in float32 and rounded once.
 td::Tensor sum_on_one_device(const Tensors& tensors, td::Device device) {
   const td::Tensor sum = td::zeros(tensors[0].shape(), {td::kFloat32, device});
   for (const td::Tensor& tensor : tensors) sum.add_(tensor.to(device).to(td::kFloat32));
@@ -93,49 +96,50 @@ void show_large(examples::Demo& demo, const Tensors& tensors, const td::Tensor& 
   const td::Device target = tensors[0].device();
   const auto n = static_cast<double>(tensors.size());
   demo.heading(td::str(tensors.size(), " tensors ", sum.dtype(), " of ", td::format_bytes(sum.num_bytes()),
-                       ", one on each device; GB/s of what is added"));
-  double rounding = 0;  // of sums of values below 1
+                       ", one on each device; GB/s of input bytes"));
+  double rounding = 0;  // bound of the rounding error: all sums are below n
   if (sum.dtype() != td::kFloat32) {
     rounding = n * n * (sum.dtype() == td::kFloat16 ? 0x1p-11 : 0x1p-8);
-    demo.text(td::str("adding one by one rounds to ", sum.dtype(), " each time; the others round once, from float32"));
+    demo.text(td::str("adding one by one rounds to ", sum.dtype(),
+                      " after every addition; the other methods round once, from float32"));
   }
-  examples::WayTable table(demo, n * static_cast<double>(sum.num_bytes()), "GB/s");
-  const auto row = [&](const std::string& way, double tolerance, const std::function<Tensors()>& f) {
-    table.row(way, target, f, {sum}, tolerance);
+  examples::MethodTable table(demo, n * static_cast<double>(sum.num_bytes()), "GB/s");
+  const auto row = [&](const std::string& method, double tolerance, const std::function<Tensors()>& f) {
+    table.row(method, target, f, {sum}, tolerance);
   };
   row("gather_to(target, tensors), then add", rounding, [&] { return Tensors{gather_then_add(tensors, target)}; });
   row("sum.add_(tensor.to(target)) of each", rounding, [&] { return Tensors{move_and_add_each(tensors, target)}; });
   row("comm::sum_to(target, tensors)", 0, [&] { return Tensors{td::comm::sum_to(target, tensors)}; });
   row("comm::all_reduce(tensors)", 0, [&] { return td::comm::all_reduce(tensors); });
   row("run_threads, group.all_gather, then add", rounding, [&] { return on_ranks(tensors, all_gather_then_add); });
-  // NCCL adds in an order of its own, in the tensors' type.
-  const double ordered = target.is_cpu() ? 0 : std::max(rounding, n * n * 0x1p-24);
-  row("run_threads, group.all_reduce", ordered, [&] { return on_ranks(tensors, all_reduce); });
+  // NCCL adds in the tensors' dtype, in an unspecified order.
+  const double nccl_rounding = target.is_cpu() ? 0 : std::max(rounding, n * n * 0x1p-24);
+  row("run_threads, group.all_reduce", nccl_rounding, [&] { return on_ranks(tensors, all_reduce); });
 }
 
 void show_too_large(examples::Demo& demo, const Tensors& tensors, const td::Tensor& sum) {
   const td::Device target = tensors[0].device();
   const int64_t bytes = td::block_bytes(sum.num_bytes());
   const auto sum_to = [&] { return td::comm::sum_to(target, tensors); };
-  demo.heading(td::str(target, " has room for the sum (", td::format_bytes(bytes), "), not for the operands"));
+  demo.heading(td::str(target, " has memory for the sum (", td::format_bytes(bytes), "), but not for the operands"));
   td::Tensor streamed;
   {
     const examples::MemoryLimit limit(target, bytes);
-    demo.refuses<td::OutOfMemory>("gather_to(target, tensors), then add  // throws OutOfMemory",
-                                  [&] { gather_then_add(tensors, target); });
+    demo.throws<td::OutOfMemory>("gather_to(target, tensors), then add  // throws OutOfMemory",
+                                 [&] { gather_then_add(tensors, target); });
     const examples::PeakMemory peak(target);
     streamed = sum_to();
-    demo.code("comm::sum_to(target, tensors)  // streams them through, chunk by chunk");
-    demo.check(td::str("peak on ", target, " ", td::format_bytes(peak.bytes())), peak.bytes() == bytes);
+    demo.code("comm::sum_to(target, tensors)  // adds chunk by chunk");
+    demo.check(td::str("peak memory on ", target, " ", td::format_bytes(peak.bytes())), peak.bytes() == bytes);
   }
-  demo.check("the sum is right", examples::largest_difference(streamed, sum) == 0);
+  demo.check("the sum is correct", examples::largest_difference(streamed, sum) == 0);
 
-  demo.heading(td::str(target, " has room for half of the sum"));
+  demo.heading(td::str(target, " has memory for half of the sum"));
   const examples::MemoryLimit limit(target, bytes / 2);
   std::vector<examples::PeakMemory> peaks;
   for (const td::Tensor& tensor : tensors) peaks.emplace_back(tensor.device());
-  demo.refuses<td::OutOfMemory>("comm::sum_to(target, tensors)  // throws OutOfMemory", sum_to);
-  demo.check("no device took any memory",
+  demo.throws<td::OutOfMemory>("comm::sum_to(target, tensors)  // throws OutOfMemory", sum_to);
+  demo.check("no device allocated memory",
              std::all_of(peaks.begin(), peaks.end(), [](const auto& peak) { return peak.bytes() == 0; }));
 }
 
@@ -146,10 +150,10 @@ int main(int argc, char** argv) {
   int64_t mib = 64;
   std::string dtype = "float32";
   const int status = examples::parse_device_flags(
-      argc, argv, "Sums of tensors that are on different devices, every way to make them.",
-      {{.name = "--mib", .help = "size of each large tensor", .value = &mib, .least = 1, .most = 65536},
+      argc, argv, "Sums of tensors on different devices by several methods.",
+      {{.name = "--mib", .help = "size of each large tensor", .value = &mib, .min = 1, .max = 65536},
        {.name = "--dtype",
-        .help = "of the large tensors",
+        .help = "dtype of the large tensors",
         .value = &dtype,
         .choices = {"float32", "float16", "bfloat16"}}},
       flags);

@@ -1,11 +1,11 @@
-// A text to learn where none is named.
+// The training text without --data.
 #pragma once
 
 #include <string_view>
 
 namespace examples {
 
-/// tandem's README and the pages of its docs/, one after the other.
+/// tandem's README and the pages of docs/, concatenated.
 std::string_view documentation();
 
 }  // namespace examples

@@ -1,4 +1,4 @@
-// Learns to write a text character by character; trains on one process or on several.
+// Trains a character-level GPT on a text, on one process or on several, and samples from it.
 //
 //     ./bazelw run //examples/gpt_char -- --nproc 2 --max-steps 500 --sample 300
 //     ./bazelw run //examples/gpt_char -- --nproc 2 --data FILE --max-steps 2000 --save-every 500 --sample 300
@@ -21,12 +21,12 @@ namespace {
 
 constexpr int64_t kValidateEvery = 100;
 
-struct OwnFlags {
-  models::GptOptions model;  // without the vocabulary, which the text determines
+struct GptFlags {
+  models::GptOptions model;  // without the vocabulary, which comes from the text
   examples::SampleOptions sample;
 };
 
-/// Mean loss per character over the validation text, each window looked at by one rank.
+/// Mean loss per character over the validation text; the windows are distributed over the ranks. Collective.
 examples::Validation evaluate(models::Gpt& model, const td::data::Dataset& text, td::distributed::Context& ctx,
                               const examples::TrainingFlags& flags) {
   const td::NoGradGuard no_grad;
@@ -46,7 +46,7 @@ examples::Validation evaluate(models::Gpt& model, const td::data::Dataset& text,
   return {sum.item() / static_cast<double>(text.size())};
 }
 
-/// Weight decay is for matrices: norms and biases are left as the loss wants them.
+/// Weight decay for matrices only, not for norms and biases.
 std::vector<td::optim::ParameterGroup<td::optim::AdamWOptions>> parameter_groups(const models::Gpt& model, double lr) {
   std::vector<td::Tensor> matrices;
   std::vector<td::Tensor> others;
@@ -56,21 +56,22 @@ std::vector<td::optim::ParameterGroup<td::optim::AdamWOptions>> parameter_groups
           {others, {.lr = lr, .betas = {0.9, 0.99}, .weight_decay = 0}}};
 }
 
-void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, const OwnFlags& own) {
+void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, const GptFlags& gpt_flags) {
   td::manual_seed(flags.seed);
   const std::string text =
       flags.data.empty() ? std::string(examples::documentation()) : td::data::read_text(flags.data);
-  // Windows at every place of the first nine tenths; each character of the last tenth once.
-  const int64_t context = own.model.context;
+  // Training: overlapping windows of the first nine tenths. Validation: disjoint windows of the last tenth.
+  const int64_t context = gpt_flags.model.context;
   const td::data::CharTextDataset training(text, td::data::TextSplit::kTrain, {.context = context});
   const td::data::CharTextDataset validation(text, td::data::TextSplit::kValidation,
                                              {.context = context, .stride = context});
   const td::data::CharVocabulary& vocabulary = training.vocabulary();
-  if (own.sample.length > 0) vocabulary.encode(own.sample.prompt);  // a wrong prompt is noticed before the training
+  if (gpt_flags.sample.length > 0)
+    vocabulary.encode(gpt_flags.sample.prompt);  // rejects a wrong prompt before training
   const std::string source =
       flags.data.empty() ? "tandem's documentation" : std::filesystem::path(flags.data).filename().string();
 
-  models::GptOptions shape = own.model;
+  models::GptOptions shape = gpt_flags.model;
   shape.vocabulary = vocabulary.size();
   models::Gpt model(shape);
   model.to(ctx.device());
@@ -80,7 +81,7 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
   td::data::DataLoader loader(
       training, sampler, {.batch_size = flags.batch_size, .num_workers = 1, .drop_last = true, .device = ctx.device()});
   examples::check_batches("gpt_char", training, "pieces of text", loader, sampler, ctx, flags);
-  // The rate rises through the first twentieth of the training, then falls along half a cosine to a tenth.
+  // Linear warm-up over 5 % of the steps, then cosine decay to 10 % of the learning rate.
   const int64_t steps = examples::total_steps(flags, loader.size());
   td::optim::CosineWarmupLR schedule(adamw, {.warmup_steps = steps / 20, .total_steps = steps, .min_factor = 0.1});
 
@@ -107,17 +108,17 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
 
   const std::vector<td::Tensor> parameters = model.parameters();
   examples::Batches batches(loader);
-  while (run.goes_on()) {
+  while (run.has_next_step()) {
     adamw.zero_grad();
-    for (int64_t part = 1; part <= flags.accumulate; ++part) {
-      const td::data::Batch& batch = batches.next();  // images: characters; labels: those that follow them
+    for (int64_t micro_batch = 1; micro_batch <= flags.accumulate; ++micro_batch) {
+      const td::data::Batch& batch = batches.next();  // images: characters; labels: the characters that follow them
       td::Tensor loss;
       {
         const examples::Amp amp(flags);
         loss = td::cross_entropy(ddp(batch.images).flatten(0, 1), batch.labels.flatten());
       }
-      // Gradients travel in the last part of a step only.
-      const td::HookHandle alone = part < flags.accumulate ? ddp.no_sync() : td::HookHandle();
+      // Only the last micro-batch of a step reduces gradients.
+      const td::HookHandle no_sync = micro_batch < flags.accumulate ? ddp.no_sync() : td::HookHandle();
       run.backward(loss);
     }
     run.unscale_gradients();
@@ -127,8 +128,8 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
     run.end_step([&] { return evaluate(model, validation, ctx, flags); });
   }
   run.finish();
-  if (own.sample.length > 0 && run.is_rank0()) {
-    std::cout << examples::sample(model, vocabulary, own.sample, ctx.device()) << std::endl;
+  if (gpt_flags.sample.length > 0 && run.is_rank0()) {
+    std::cout << examples::sample(model, vocabulary, gpt_flags.sample, ctx.device()) << std::endl;
   }
 }
 
@@ -140,38 +141,35 @@ int main(int argc, char** argv) {
   flags.max_steps = 500;
   flags.batch_size = 16;
   flags.lr = 3e-3;
-  OwnFlags own;
+  GptFlags gpt_flags;
   const auto size = [](const char* name, const char* help, int64_t* value) {
-    return examples::OwnFlag{.name = name, .help = help, .value = value, .least = 1, .most = 65536};
+    return examples::ExampleFlag{.name = name, .help = help, .value = value, .min = 1, .max = 65536};
   };
   const int status = examples::parse_training_flags(
       argc, argv,
       {.description = "Trains a transformer to continue a text, character by character, on one process or on several.",
-       .data_help = "a text file; none: tandem's own documentation",
-       .batch_help = "pieces of text of --context characters per rank and batch",
-       .flags = {size("--layers", "blocks of attention and MLP", &own.model.layers),
-                 size("--width", "numbers per character, a multiple of --heads", &own.model.width),
-                 size("--heads", "of attention", &own.model.heads),
-                 size("--context", "characters that are looked at", &own.model.context),
-                 {.name = "--dropout",
-                  .help = "share of the values that are left out in training",
-                  .value = &own.model.dropout,
-                  .most = 0.99},
+       .data_help = "a text file; default: tandem's documentation",
+       .batch_help = "windows of --context characters per rank and batch",
+       .flags = {size("--layers", "number of transformer blocks", &gpt_flags.model.layers),
+                 size("--width", "embedding size, a multiple of --heads", &gpt_flags.model.width),
+                 size("--heads", "attention heads", &gpt_flags.model.heads),
+                 size("--context", "characters per window", &gpt_flags.model.context),
+                 {.name = "--dropout", .help = "dropout probability", .value = &gpt_flags.model.dropout, .max = 0.99},
                  {.name = "--sample",
-                  .help = "characters to print from the trained model; 0 = none",
-                  .value = &own.sample.length,
-                  .most = 1e6},
-                 {.name = "--prompt", .help = "what the sample goes on from", .value = &own.sample.prompt},
+                  .help = "characters to sample from the trained model; 0 = none",
+                  .value = &gpt_flags.sample.length,
+                  .max = 1e6},
+                 {.name = "--prompt", .help = "text that the sample continues", .value = &gpt_flags.sample.prompt},
                  {.name = "--temperature",
-                  .help = "of the sample: below 1 likely characters are preferred, above 1 unlikely ones",
-                  .value = &own.sample.temperature,
-                  .least = 0.01,
-                  .most = 100},
+                  .help = "sampling temperature: below 1 prefers likely characters, above 1 flattens the distribution",
+                  .value = &gpt_flags.sample.temperature,
+                  .min = 0.01,
+                  .max = 100},
                  {.name = "--top-k",
-                  .help = "draw from that many likeliest characters; 0 = all",
-                  .value = &own.sample.top_k,
-                  .most = 65536}}},
+                  .help = "sample from the k most likely characters; 0 = all",
+                  .value = &gpt_flags.sample.top_k,
+                  .max = 65536}}},
       flags);
   if (status >= 0) return status;
-  return td::distributed::launch(argc, argv, [&](td::distributed::Context& ctx) { train(ctx, flags, own); });
+  return td::distributed::launch(argc, argv, [&](td::distributed::Context& ctx) { train(ctx, flags, gpt_flags); });
 }

@@ -1,4 +1,4 @@
-// Writing with a trained model.
+// Samples text from a trained model.
 #pragma once
 
 #include <tandem/examples/models/gpt.h>
@@ -10,14 +10,14 @@
 namespace examples {
 
 struct SampleOptions {
-  int64_t length = 0;         ///< characters to write
-  std::string prompt = "\n";  ///< what they follow
-  double temperature = 0.8;   ///< scores are divided by it
-  int64_t top_k = 40;         ///< draw from so many likeliest characters; 0: from all
+  int64_t length = 0;         ///< characters to sample
+  std::string prompt = "\n";  ///< text that is continued
+  double temperature = 0.8;   ///< divides the logits
+  int64_t top_k = 40;         ///< sample from the k most likely characters; 0: from all
 };
 
-/// Continues the prompt with characters drawn one by one from the model's probabilities, by the device's default
-/// generator.  Throws ValueError for a prompt that is empty or has a character that the vocabulary lacks.
+/// Returns `length` characters that continue the prompt, sampled one by one with the device's default generator. Throws
+/// ValueError if the prompt is empty or has a character that is not in the vocabulary.
 std::string sample(models::Gpt& model, const tandem::data::CharVocabulary& vocabulary, const SampleOptions& options,
                    tandem::Device device);
 

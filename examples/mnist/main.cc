@@ -1,4 +1,4 @@
-// Classifies handwritten digits; trains on one process or on several.
+// Trains a network to classify handwritten digits, on one process or on several.
 //
 //     ./bazelw run //examples/mnist -- --nproc 2
 //     ./bazelw run //examples/mnist -- --nproc 2 --model lenet --data FOLDER_WITH_MNIST_FILES --out results
@@ -16,7 +16,7 @@ namespace td = tandem;
 
 namespace {
 
-constexpr uint64_t kTestSeed = 0x7e57;  // of drawn test images, whatever --seed is
+constexpr uint64_t kTestSeed = 0x7e57;  // generated test images do not depend on --seed
 
 struct Datasets {
   std::unique_ptr<td::data::Dataset> train;
@@ -67,17 +67,17 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
   run.start();
 
   examples::Batches batches(loader);
-  while (run.goes_on()) {
+  while (run.has_next_step()) {
     sgd.zero_grad();
-    for (int64_t part = 1; part <= flags.accumulate; ++part) {
+    for (int64_t micro_batch = 1; micro_batch <= flags.accumulate; ++micro_batch) {
       const td::data::Batch& batch = batches.next();
       td::Tensor loss;
       {
         const examples::Amp amp(flags);
         loss = td::cross_entropy(ddp(batch.images), batch.labels);
       }
-      // Gradients travel in the last part of a step only.
-      const td::HookHandle alone = part < flags.accumulate ? ddp.no_sync() : td::HookHandle();
+      // Only the last micro-batch of a step reduces gradients.
+      const td::HookHandle no_sync = micro_batch < flags.accumulate ? ddp.no_sync() : td::HookHandle();
       run.backward(loss);
     }
     run.optimizer_step();
@@ -94,9 +94,9 @@ int main(int argc, char** argv) {
   const int status = examples::parse_training_flags(
       argc, argv,
       {.description = "Trains a network to classify handwritten digits, on one process or on several.",
-       .data_help = "folder with MNIST's own files; none: digits drawn by the program",
+       .data_help = "folder with MNIST's files; default: generated digits",
        .batch_help = "images per rank and batch",
-       .flags = {{.name = "--model", .help = "which network", .value = &network, .choices = {"mlp", "lenet"}}}},
+       .flags = {{.name = "--model", .help = "network", .value = &network, .choices = {"mlp", "lenet"}}}},
       flags);
   if (status >= 0) return status;
   return td::distributed::launch(argc, argv, [&](td::distributed::Context& ctx) { train(ctx, flags, network); });

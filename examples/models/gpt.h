@@ -1,4 +1,4 @@
-// A transformer that predicts the next token.
+// GPT: a decoder-only transformer.
 #pragma once
 
 #include <tandem/tandem.h>
@@ -14,10 +14,10 @@ struct GptOptions {
   int64_t layers = 4;
   int64_t heads = 4;  ///< divides width
   int64_t width = 128;
-  double dropout = 0;  ///< of the embeddings and of what each branch adds
+  double dropout = 0;  ///< probability, after the embeddings and after each branch
 };
 
-/// Each position looks at itself and at those before it: x [N, T, width] -> [N, T, width].
+/// Causal multi-head self-attention: x [N, T, width] -> [N, T, width].
 struct CausalAttention : tandem::nn::Layer {
   explicit CausalAttention(const GptOptions& o)
       : c_attn(add<tandem::nn::Linear>("c_attn", o.width, 3 * o.width)),
@@ -28,12 +28,12 @@ struct CausalAttention : tandem::nn::Layer {
     return c_proj(tandem::qkv_attention(c_attn(x), heads, {.is_causal = true}));
   }
 
-  tandem::nn::Linear& c_attn;  ///< query, key and value in one product
+  tandem::nn::Linear& c_attn;  ///< projections to query, key and value in one layer
   tandem::nn::Linear& c_proj;
   int64_t heads;
 };
 
-/// x [.., width] -> [.., width] through 4 width hidden units with GELU in its tanh form.
+/// MLP: x [.., width] -> [.., width] with 4 width hidden units and tanh-approximated GELU.
 struct GptMlp : tandem::nn::Layer {
   explicit GptMlp(const GptOptions& o)
       : c_fc(add<tandem::nn::Linear>("c_fc", o.width, 4 * o.width)),
@@ -47,7 +47,7 @@ struct GptMlp : tandem::nn::Layer {
   tandem::nn::Linear& c_proj;
 };
 
-/// x + attention(norm(x)), then the same with the MLP: norms before their branch.
+/// Pre-norm transformer block: h = x + attention(norm(x)); h + mlp(norm(h)).
 struct GptBlock : tandem::nn::Layer {
   explicit GptBlock(const GptOptions& o)
       : ln_1(add<tandem::nn::LayerNorm>("ln_1", o.width)),
@@ -68,14 +68,15 @@ struct GptBlock : tandem::nn::Layer {
   tandem::nn::Dropout& drop;
 };
 
-/// tokens int64 [N, T], T <= context -> logits [N, T, vocabulary]: embeddings of token and position, the blocks, a norm, and
-/// the product with the token embedding, which is the head's weight too.
+/// tokens int64 [N, T], T <= context -> logits [N, T, vocabulary]: token and position embeddings, the blocks, a norm,
+/// and a linear head, whose weight is tied to the token embedding.
 ///
 /// Keys: wte.weight, wpe.weight, h.0.ln_1.weight .. h.0.attn.c_attn.weight .. h.0.mlp.c_proj.bias .. ln_f.bias and
-/// lm_head.weight, a second name of wte.weight; weights of linear layers are [out, in].
+/// lm_head.weight, which is tied to wte.weight; weights of linear layers are [out, in].
 ///
-/// Initial values as in GPT-2: weights normal with deviation 0.02, those of the two layers that end in the residual stream
-/// with 0.02 / sqrt(2 layers), biases 0.  A. Radford et al., "Language models are unsupervised multitask learners", 2019.
+/// Initial values as in GPT-2: weights normal with deviation 0.02, those of the two layers that end in the residual
+/// stream with 0.02 / sqrt(2 layers), biases 0. A. Radford et al., "Language models are unsupervised multitask
+/// learners", 2019.
 struct Gpt : tandem::nn::Layer {
   explicit Gpt(const GptOptions& o)
       : options(o),
@@ -85,7 +86,7 @@ struct Gpt : tandem::nn::Layer {
         h(add<tandem::nn::Sequential>("h")),
         ln_f(add<tandem::nn::LayerNorm>("ln_f", o.width)),
         lm_head(add<Head>("lm_head", wte.weight)) {
-    TANDEM_CHECK(ValueError, o.width % o.heads == 0, "Gpt: width ", o.width, " is no multiple of ", o.heads, " heads");
+    TANDEM_CHECK(ValueError, o.width % o.heads == 0, "Gpt: width ", o.width, " is not a multiple of heads ", o.heads);
     for (int64_t i = 0; i < o.layers; ++i) h.append<GptBlock>(o);
     const double residual = 0.02 / std::sqrt(2.0 * static_cast<double>(o.layers));
     for (const auto& [name, parameter] : named_parameters()) {
@@ -102,7 +103,7 @@ struct Gpt : tandem::nn::Layer {
     return lm_head(ln_f(h(drop(wte(tokens) + wpe(positions)))));
   }
 
-  /// A linear layer without bias whose weight belongs to another layer.
+  /// A linear layer without bias whose weight is tied to a parameter of another layer.
   struct Head : tandem::nn::Layer {
     explicit Head(const tandem::Tensor& tied) : weight(add_parameter("weight", tied)) {}
     tandem::Tensor forward(const tandem::Tensor& x) override { return tandem::linear(x, weight); }

@@ -5,10 +5,10 @@
 
 namespace models {
 
-/// images [N, 1, 28, 28] -> logits [N, 10]: two 5x5 convolutions, each followed by ReLU and a 2x2 maximum, then two linear
-/// layers.  Y. LeCun et al., "Gradient-based learning applied to document recognition", 1998, with today's sizes.
+/// images [N, 1, 28, 28] -> logits [N, 10]: two 5x5 convolutions, each followed by ReLU and 2x2 max pooling, then two
+/// linear layers. Y. LeCun et al., "Gradient-based learning applied to document recognition", 1998, with more channels.
 struct LeNet : tandem::nn::Layer {
-  // Each makes its ReLU in the same pass.
+  // With fused ReLU.
   tandem::nn::Conv2d& conv1 = add<tandem::nn::Conv2d>("conv1", 1, 32, 5, tandem::nn::Conv2dOptions{.relu = true});
   tandem::nn::Conv2d& conv2 = add<tandem::nn::Conv2d>("conv2", 32, 64, 5, tandem::nn::Conv2dOptions{.relu = true});
   tandem::nn::Linear& fc1 = add<tandem::nn::Linear>("fc1", 64 * 4 * 4, 128, tandem::nn::LinearOptions{.relu = true});

@@ -7,7 +7,7 @@
 
 namespace models {
 
-/// relu(bn2(conv2(relu(bn1(conv1(x))))) + shortcut(x)), where the shortcut is x itself or, where the shape changes, a 1x1
+/// relu(bn2(conv2(relu(bn1(conv1(x))))) + shortcut(x)). The shortcut is the identity or, if the shape changes, a 1x1
 /// convolution with batch norm (`downsample`).
 struct ResidualBlock : tandem::nn::Layer {
   ResidualBlock(int64_t in_channels, int64_t out_channels, int64_t stride)
@@ -26,11 +26,11 @@ struct ResidualBlock : tandem::nn::Layer {
     return bn2.add_relu(conv2(bn1(conv1(x))), shortcut);
   }
 
-  /// Without bias: the batch norm behind it takes any away.
+  /// Without bias, which the batch norm after it would cancel.
   static tandem::nn::Conv2dOptions convolution(int64_t stride, int64_t padding) {
     return {.stride = stride, .padding = padding, .bias = false};
   }
-  /// Norm and ReLU in one pass.
+  /// Batch norm with fused ReLU.
   static tandem::nn::BatchNorm2dOptions with_relu() { return {.relu = true}; }
 
   tandem::nn::Conv2d& conv1;
@@ -40,10 +40,10 @@ struct ResidualBlock : tandem::nn::Layer {
   tandem::nn::Sequential* downsample = nullptr;
 };
 
-/// images [N, 3, H, W] -> logits [N, classes], as K. He et al., "Deep residual learning for image recognition", CVPR 2016,
-/// with the stem for small images: one 3x3 convolution of stride 1 and no pooling; then four groups of two blocks with
-/// width, 2 width, 4 width and 8 width channels, each but the first halving the image; the mean over the image; a linear
-/// layer.  Keys as in torchvision: conv1, bn1, layer1.0.conv1 .. layer4.1.bn2, layer2.0.downsample.0, fc.
+/// images [N, 3, H, W] -> logits [N, classes], as K. He et al., "Deep residual learning for image recognition", CVPR
+/// 2016, with a stem for small images: one 3x3 convolution of stride 1, no pooling. Then four groups of two blocks with
+/// width, 2 width, 4 width and 8 width channels, of which the last three halve the image; global average pooling; a
+/// linear layer. Keys as in torchvision: conv1, bn1, layer1.0.conv1 .. layer4.1.bn2, layer2.0.downsample.0, fc.
 struct ResNet18 : tandem::nn::Layer {
   explicit ResNet18(int64_t width = 64, int64_t classes = 10)
       : conv1(add<tandem::nn::Conv2d>("conv1", 3, width, 3, ResidualBlock::convolution(1, 1))),

@@ -1,4 +1,4 @@
-// Classifies small colour images with a residual network; trains on one process or on several.
+// Trains a residual network to classify 32x32 color images, on one process or on several.
 //
 //     ./bazelw run //examples/resnet_cifar -- --nproc 2 --width 16
 //     ./bazelw run //examples/resnet_cifar -- --nproc 2 --data FOLDER_WITH_CIFAR_10 --epochs 30 --save-every 500
@@ -16,9 +16,9 @@ namespace td = tandem;
 
 namespace {
 
-constexpr uint64_t kTestSeed = 0x7e57;  // of drawn test images, whatever --seed is
+constexpr uint64_t kTestSeed = 0x7e57;  // generated test images do not depend on --seed
 
-struct OwnFlags {
+struct ResNetFlags {
   int64_t width = 64;
   int64_t images = 10000;
 };
@@ -29,22 +29,22 @@ struct Datasets {
   td::data::Transform normalize;
 };
 
-Datasets open_data(const examples::TrainingFlags& flags, const OwnFlags& own) {
+Datasets open_data(const examples::TrainingFlags& flags, const ResNetFlags& resnet_flags) {
   using namespace td::data;
   if (flags.data.empty()) {
-    return {std::make_unique<ShapesDataset>(own.images, flags.seed),
-            std::make_unique<ShapesDataset>(std::max<int64_t>(1, own.images / 10), kTestSeed),
+    return {std::make_unique<ShapesDataset>(resnet_flags.images, flags.seed),
+            std::make_unique<ShapesDataset>(std::max<int64_t>(1, resnet_flags.images / 10), kTestSeed),
             normalize({0.5, 0.5, 0.5}, {0.25, 0.25, 0.25})};
   }
   return {std::make_unique<CifarDataset>(flags.data, CifarSplit::kTrain),
           std::make_unique<CifarDataset>(flags.data, CifarSplit::kTest), normalize_cifar()};
 }
 
-void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, const OwnFlags& own) {
+void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, const ResNetFlags& resnet_flags) {
   td::manual_seed(flags.seed);
-  const Datasets data = open_data(flags, own);
+  const Datasets data = open_data(flags, resnet_flags);
 
-  models::ResNet18 model(own.width);
+  models::ResNet18 model(resnet_flags.width);
   model.to(ctx.device());
   td::DistributedDataParallel ddp(model, ctx.group(), examples::reducer_options(flags));
   td::optim::SGD sgd(model.parameters(), {.lr = flags.lr, .momentum = 0.9, .weight_decay = 5e-4});
@@ -58,39 +58,40 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
        .transform = td::data::chain({td::data::random_crop(4), td::data::random_horizontal_flip(), data.normalize}),
        .transform_seed = flags.seed});
   examples::check_batches("resnet_cifar", *data.train, "training images", loader, sampler, ctx, flags);
-  // The rate rises through the first twentieth of the training, then falls along half a cosine to 0.
+  // Linear warm-up over 5 % of the steps, then cosine decay to 0.
   const int64_t steps = examples::total_steps(flags, loader.size());
   td::optim::CosineWarmupLR schedule(sgd, {.warmup_steps = steps / 20, .total_steps = steps});
 
   examples::TrainingRun run(
       ctx, flags,
       {.name = "resnet_cifar",
-       .title = td::str("resnet18 of width ", own.width, flags.data.empty() ? " on drawn shapes" : " on CIFAR-10"),
+       .title =
+           td::str("resnet18 of width ", resnet_flags.width, flags.data.empty() ? " on drawn shapes" : " on CIFAR-10"),
        .items = "images",
        .items_per_batch = flags.batch_size,
        .batches_per_epoch = loader.size(),
        .validation = "test",
-       .identity = {{"--width", td::str(own.width)},
+       .identity = {{"--width", td::str(resnet_flags.width)},
                     {"training images", td::str(data.train->size())},
                     {"steps of the schedule", td::str(steps)}}},
       {.model = model, .reducer = ddp.reducer(), .optimizer = sgd, .schedule = &schedule, .sampler = sampler});
-  run.note(td::str("resnet18 of width ", own.width, " on ", examples::count(ctx.world_size(), "rank"), ", ",
+  run.note(td::str("resnet18 of width ", resnet_flags.width, " on ", examples::count(ctx.world_size(), "rank"), ", ",
                    data.train->size(), " training and ", data.test->size(), " test images ",
                    flags.data.empty() ? "drawn by this program" : "from " + flags.data));
   run.start();
 
   examples::Batches batches(loader);
-  while (run.goes_on()) {
+  while (run.has_next_step()) {
     sgd.zero_grad();
-    for (int64_t part = 1; part <= flags.accumulate; ++part) {
+    for (int64_t micro_batch = 1; micro_batch <= flags.accumulate; ++micro_batch) {
       const td::data::Batch& batch = batches.next();
       td::Tensor loss;
       {
         const examples::Amp amp(flags);
         loss = td::cross_entropy(ddp(batch.images), batch.labels);
       }
-      // Gradients travel in the last part of a step only.
-      const td::HookHandle alone = part < flags.accumulate ? ddp.no_sync() : td::HookHandle();
+      // Only the last micro-batch of a step reduces gradients.
+      const td::HookHandle no_sync = micro_batch < flags.accumulate ? ddp.no_sync() : td::HookHandle();
       run.backward(loss);
     }
     run.optimizer_step();
@@ -105,22 +106,22 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
 int main(int argc, char** argv) {
   examples::TrainingFlags flags;
   flags.lr = 0.1;
-  OwnFlags own;
+  ResNetFlags resnet_flags;
   const int status = examples::parse_training_flags(
       argc, argv,
       {.description = "Trains a residual network of 18 layers to classify 32x32 images, on one process or on several.",
-       .data_help = "folder with CIFAR-10's binary files; none: shapes drawn by the program",
+       .data_help = "folder with CIFAR-10's binary files; default: generated shapes",
        .batch_help = "images per rank and batch",
        .flags = {{.name = "--width",
                   .help = "channels of the first group of layers",
-                  .value = &own.width,
-                  .least = 1,
-                  .most = 1024},
+                  .value = &resnet_flags.width,
+                  .min = 1,
+                  .max = 1024},
                  {.name = "--images",
-                  .help = "training images to draw where there is no --data; a tenth of them for testing",
-                  .value = &own.images,
-                  .least = 1}}},
+                  .help = "number of generated training images without --data; a tenth of it for testing",
+                  .value = &resnet_flags.images,
+                  .min = 1}}},
       flags);
   if (status >= 0) return status;
-  return td::distributed::launch(argc, argv, [&](td::distributed::Context& ctx) { train(ctx, flags, own); });
+  return td::distributed::launch(argc, argv, [&](td::distributed::Context& ctx) { train(ctx, flags, resnet_flags); });
 }

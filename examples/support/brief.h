@@ -1,4 +1,4 @@
-// Small tensors as one line of text.
+// Formats small tensors on one line.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace examples {
 
 /// "[1 2]", "[[1 2] [3 4]]"; "-" for an undefined tensor.
 std::string brief(const tandem::Tensor& tensor);
-/// "[0] [1]"; "-" for none.
+/// "[0] [1]"; "-" for an empty list.
 std::string brief(const std::vector<tandem::Tensor>& tensors);
 
 }  // namespace examples

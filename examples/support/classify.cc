@@ -15,7 +15,7 @@ Validation evaluate_classifier(td::nn::Layer& model, const td::data::Dataset& te
       test.size(), ctx.rank(), ctx.world_size(),
       {.shuffle = false, .mode = td::data::DistributedSamplerOptions::Mode::kEvaluation});
   td::data::DataLoader loader(test, sampler, {.batch_size = 256, .device = ctx.device(), .transform = transform});
-  const td::Tensor sums = td::zeros({2}, {td::kFloat64, ctx.device()});  // of losses, of right answers
+  const td::Tensor sums = td::zeros({2}, {td::kFloat64, ctx.device()});  // sum of losses, number of correct predictions
   for (auto& batch : loader) {
     const td::Tensor logits = model(batch.images);
     sums[0].add_(td::cross_entropy(logits, batch.labels) * static_cast<double>(batch.size));

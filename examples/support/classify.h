@@ -1,4 +1,4 @@
-// What the examples that classify images share.
+// Evaluation of image classifiers.
 #pragma once
 
 #include <tandem/examples/support/flags.h>
@@ -7,7 +7,7 @@
 
 namespace examples {
 
-/// Loss and accuracy on a data set, each image, transformed, looked at by one rank, in evaluation mode.  Collective.
+/// Mean loss and accuracy in evaluation mode; the transformed images are distributed over the ranks. Collective.
 Validation evaluate_classifier(tandem::nn::Layer& model, const tandem::data::Dataset& test,
                                const tandem::data::Transform& transform, tandem::distributed::Context& ctx,
                                const TrainingFlags& flags);

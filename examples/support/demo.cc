@@ -18,7 +18,7 @@ namespace td = tandem;
 
 namespace examples {
 
-void Demo::line(const std::string& text) { out_ << text << std::endl; }  // seen at once: what follows may take a while
+void Demo::line(const std::string& text) { out_ << text << std::endl; }  // flushes, because the next step may take long
 
 void Demo::heading(const std::string& text) { line("\n" + text); }
 
@@ -29,27 +29,28 @@ void Demo::text(const std::string& lines) {
   for (std::string each; std::getline(in, each);) line("        " + each);
 }
 
-std::string Demo::verdict(bool is_right) {
+std::string Demo::count_result(bool is_correct) {
   ++num_results_;
-  if (!is_right) ++num_wrong_;
-  return is_right ? "ok" : "WRONG";
+  if (!is_correct) ++num_wrong_;
+  return is_correct ? "ok" : "WRONG";
 }
 
-void Demo::check(const std::string& statement, bool is_true) { text(statement + "  " + verdict(is_true)); }
+void Demo::check(const std::string& statement, bool is_true) { text(statement + "  " + count_result(is_true)); }
 
-void Demo::gives(const std::string& what, const std::vector<td::Tensor>& got, const std::vector<double>& expected) {
-  code(what);
-  std::string where;
-  bool is_right = true;
+void Demo::returns(const std::string& code_text, const std::vector<td::Tensor>& got,
+                   const std::vector<double>& expected) {
+  code(code_text);
+  std::string tensors;
+  bool is_correct = true;
   for (const td::Tensor& tensor : got) {
-    where += td::str(where.empty() ? "" : ", ", brief(tensor), " on ", tensor.device());
-    is_right = is_right && tensor.to(td::kFloat64).to_vector<double>() == expected;
+    tensors += td::str(tensors.empty() ? "" : ", ", brief(tensor), " on ", tensor.device());
+    is_correct = is_correct && tensor.to(td::kFloat64).to_vector<double>() == expected;
   }
-  check(where, is_right && !got.empty());
+  check(tensors, is_correct && !got.empty());
 }
 
 int Demo::finish() {
-  line(num_wrong_ == 0 ? td::str("\nall ", num_results_, " results are right")
+  line(num_wrong_ == 0 ? td::str("\nall ", num_results_, " results are correct")
                        : td::str("\n", num_wrong_, " of ", num_results_, " results are WRONG"));
   return num_wrong_ == 0 ? 0 : 1;
 }
@@ -66,7 +67,7 @@ int run_demo(const std::function<void(Demo& demo)>& show) {
 }
 
 double median_milliseconds(const std::function<void()>& f) {
-  constexpr size_t kCalls = 5;  // the first of which also gets memory from the system
+  constexpr size_t kCalls = 5;  // the first call may allocate memory from the system
   std::vector<double> times;
   while (times.size() < kCalls) {
     const auto begin = std::chrono::steady_clock::now();
@@ -77,30 +78,31 @@ double median_milliseconds(const std::function<void()>& f) {
   return times[kCalls / 2];
 }
 
-// --- tables ----------------------------------------------------------------------------------------------------------------
+// --- tables
+// ----------------------------------------------------------------------------------------------------------------
 
 namespace {
 
-std::string cells(const std::string& way, const std::string& device, const std::string& time, const std::string& rate,
-                  const std::string& peak, const std::string& result) {
+std::string cells(const std::string& method, const std::string& device, const std::string& time,
+                  const std::string& rate, const std::string& peak, const std::string& result) {
   char text[256];
-  std::snprintf(text, sizeof text, "    %-50s %-6s %9s %8s %10s  %s", way.c_str(), device.c_str(), time.c_str(),
+  std::snprintf(text, sizeof text, "    %-50s %-6s %9s %8s %10s  %s", method.c_str(), device.c_str(), time.c_str(),
                 rate.c_str(), peak.c_str(), result.c_str());
   return text;
 }
 
-/// The largest difference to what must be; not a number where that is something else altogether.
-double distance_of(const WayTable::Tensors& results, const WayTable::Tensors& expected, td::Device device) {
-  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-  const auto is_there = [&](const td::Tensor& result) { return result.device() == device; };
-  if (std::none_of(results.begin(), results.end(), is_there)) return kNone;
-  if (expected.size() != 1 && expected.size() != results.size()) return kNone;
+/// The largest difference to the expected tensors; NaN if number, shape, dtype or device differ.
+double max_deviation(const MethodTable::Tensors& results, const MethodTable::Tensors& expected, td::Device device) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  const auto is_on_device = [&](const td::Tensor& result) { return result.device() == device; };
+  if (std::none_of(results.begin(), results.end(), is_on_device)) return kNan;
+  if (expected.size() != 1 && expected.size() != results.size()) return kNan;
   double largest = 0;
   for (size_t i = 0; i < results.size(); ++i) {
     const td::Tensor& wanted = expected[expected.size() == 1 ? 0 : i];
-    if (results[i].shape() != wanted.shape() || results[i].dtype() != wanted.dtype()) return kNone;
+    if (results[i].shape() != wanted.shape() || results[i].dtype() != wanted.dtype()) return kNan;
     const double difference = largest_difference(results[i], wanted);
-    if (std::isnan(difference)) return kNone;
+    if (std::isnan(difference)) return kNan;
     largest = std::max(largest, difference);
   }
   return largest;
@@ -108,12 +110,12 @@ double distance_of(const WayTable::Tensors& results, const WayTable::Tensors& ex
 
 }  // namespace
 
-WayTable::WayTable(Demo& demo, double work, const std::string& unit) : demo_(demo), work_(work) {
+MethodTable::MethodTable(Demo& demo, double work, const std::string& unit) : demo_(demo), work_(work) {
   demo_.line(cells("", "on", "ms", unit, "peak", "result"));
 }
 
-void WayTable::row(const std::string& way, td::Device device, const std::function<Tensors()>& f,
-                   const Tensors& expected, double tolerance) {
+void MethodTable::row(const std::string& method, td::Device device, const std::function<Tensors()>& f,
+                      const Tensors& expected, double tolerance) {
   Tensors results;
   const PeakMemory peak(device);
   const double time = median_milliseconds([&] {
@@ -125,10 +127,10 @@ void WayTable::row(const std::string& way, td::Device device, const std::functio
   });
   const int64_t peak_bytes = peak.bytes();
 
-  const double distance = distance_of(results, expected, device);
-  std::string result = demo_.verdict(distance <= tolerance);
-  if (distance != 0) result += td::str(", off by ", distance);
-  demo_.line(cells(way, td::to_string(device), fixed(time, 2), fixed(work_ / time / 1e6, 1),
+  const double deviation = max_deviation(results, expected, device);
+  std::string result = demo_.count_result(deviation <= tolerance);
+  if (deviation != 0) result += td::str(", off by ", deviation);
+  demo_.line(cells(method, td::to_string(device), fixed(time, 2), fixed(work_ / time / 1e6, 1),
                    td::format_bytes(peak_bytes), result));
 }
 

@@ -1,4 +1,4 @@
-// What the examples of several devices show, each line of it checked.
+// Prints and checks the demonstrations of the multi-device examples.
 #pragma once
 
 #include <cstdint>
@@ -13,38 +13,40 @@
 
 namespace examples {
 
-/// Prints what code gives, and counts what is not as it must be.
+/// Prints code with its results, and counts wrong results.
 class Demo {
  public:
   explicit Demo(std::ostream& out) : out_(out) {}
 
   void heading(const std::string& text);
   void code(const std::string& text);
-  /// Below the code, line by line.
+  /// Prints lines below the code, indented.
   void text(const std::string& lines);
-  /// A statement that must be true.
+  /// Prints a statement and whether it is true.
   void check(const std::string& statement, bool is_true);
-  /// As it is.
+  /// Prints a line without indentation.
   void line(const std::string& text);
-  /// What the code gave, and where: each tensor must hold `expected`.
-  void gives(const std::string& what, const std::vector<tandem::Tensor>& got, const std::vector<double>& expected);
-  /// What calling `f`, which is that code, throws: an E, whose whole text is shown.
+  /// Prints the code and the tensors that it returned with their devices. All tensors must have the elements
+  /// `expected`.
+  void returns(const std::string& code_text, const std::vector<tandem::Tensor>& got,
+               const std::vector<double>& expected);
+  /// Prints the code and the complete text of the error E, which `f` must throw.
   template <class E>
-  void refuses(const std::string& what, const std::function<void()>& f) {
-    code(what);
+  void throws(const std::string& code_text, const std::function<void()>& f) {
+    code(code_text);
     try {
       f();
     } catch (const E& error) {
       text(error.what());
-      verdict(true);
+      count_result(true);
       return;
     }
-    check("it is not refused", false);
+    check("no error was thrown", false);
   }
 
-  /// "ok" or "WRONG", counted.
-  std::string verdict(bool is_right);
-  /// The last line.  Returns the exit status: 1 where something was wrong.
+  /// Counts a result; returns "ok" or "WRONG".
+  std::string count_result(bool is_correct);
+  /// Prints the last line. Returns the exit status: 1 if a result was wrong.
   int finish();
 
  private:
@@ -53,23 +55,24 @@ class Demo {
   int num_wrong_ = 0;
 };
 
-/// main of an example: 1 where something was wrong, or `show` threw, which stderr tells.
+/// Runs the demonstrations of an example and returns the exit status: 1 if a result was wrong, or if `show` threw,
+/// whose error is printed on stderr.
 int run_demo(const std::function<void(Demo& demo)>& show);
 
-/// Milliseconds that a call of `f` takes, the median of several.
+/// Median of the milliseconds of several calls of `f`.
 double median_milliseconds(const std::function<void()>& f);
 
-/// Several ways to do one thing, a row each: where the result is, time, how much of the work is done in a second, by how much
-/// the memory there grew at most, and whether the result is right.
-class WayTable {
+/// Compares methods for the same task. Each row has the device of the result, time, rate, peak memory on that device,
+/// and whether the result is correct.
+class MethodTable {
  public:
   using Tensors = std::vector<tandem::Tensor>;
 
-  /// `work`: bytes, with `unit` GB/s; or floating-point operations, with GFLOP/s.
-  WayTable(Demo& demo, double work, const std::string& unit);
-  /// f's results must be on `device`, one of them at least; be as many as `expected`, or all equal to a single one of these; and
-  /// elements may differ by `tolerance`.
-  void row(const std::string& way, tandem::Device device, const std::function<Tensors()>& f, const Tensors& expected,
+  /// `work`: bytes, with the unit "GB/s", or floating-point operations, with "GFLOP/s".
+  MethodTable(Demo& demo, double work, const std::string& unit);
+  /// Times f and checks its results: at least one must be on `device`; they must equal `expected` one by one, or all
+  /// equal its only element. `tolerance`: allowed difference of elements.
+  void row(const std::string& method, tandem::Device device, const std::function<Tensors()>& f, const Tensors& expected,
            double tolerance = 0);
 
  private:

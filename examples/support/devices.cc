@@ -9,15 +9,15 @@ namespace td = tandem;
 
 namespace examples {
 
-int parse_device_flags(int argc, char** argv, const std::string& description, std::vector<OwnFlag> own,
+int parse_device_flags(int argc, char** argv, const std::string& description, std::vector<ExampleFlag> extra,
                        DeviceFlags& flags) {
-  own.push_back({.name = "--device",
-                 .help = "kind of the devices; auto: GPUs where there are so many",
-                 .value = &flags.device,
-                 .choices = {"cpu", "cuda", "auto"}});
-  own.push_back(
-      {.name = "--num-devices", .help = "how many there are", .value = &flags.num_devices, .least = 2, .most = 16});
-  return parse_flags(argc, argv, description, own);
+  extra.push_back({.name = "--device",
+                   .help = "type of the devices; auto: GPUs if there are enough, else CPU devices",
+                   .value = &flags.device,
+                   .choices = {"cpu", "cuda", "auto"}});
+  extra.push_back(
+      {.name = "--num-devices", .help = "number of devices", .value = &flags.num_devices, .min = 2, .max = 16});
+  return parse_flags(argc, argv, description, extra);
 }
 
 std::vector<td::Device> declare_devices(const DeviceFlags& flags) {
@@ -42,12 +42,12 @@ PeakMemory::PeakMemory(td::Device device) : device_(device), before_(td::memory_
 int64_t PeakMemory::bytes() const { return td::memory_stats(device_).peak_allocated - before_; }
 
 double largest_difference(const td::Tensor& a, const td::Tensor& b) {
-  constexpr int64_t kPiece = int64_t{1} << 20;  // as float64 the whole might not fit
+  constexpr int64_t kBlock = int64_t{1} << 20;  // a float64 copy of the whole tensor may not fit into memory
   const td::Tensor x = a.flatten();
   const td::Tensor y = b.flatten();
   double largest = 0;
-  for (int64_t begin = 0; begin < x.num_elements(); begin += kPiece) {
-    const int64_t end = std::min(begin + kPiece, x.num_elements());
+  for (int64_t begin = 0; begin < x.num_elements(); begin += kBlock) {
+    const int64_t end = std::min(begin + kBlock, x.num_elements());
     const td::Tensor difference =
         x.slice(0, begin, end).cpu().to(td::kFloat64) - y.slice(0, begin, end).cpu().to(td::kFloat64);
     const double square = (difference * difference).max().item();

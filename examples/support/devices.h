@@ -1,4 +1,4 @@
-// The devices of an example: its flags, and what their memory holds.
+// Devices of the multi-device examples: flags, memory limits and peak memory.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ struct DeviceFlags {
   int64_t num_devices = 4;
 };
 
-/// parse_flags for an example of several devices with flags of its own.
-int parse_device_flags(int argc, char** argv, const std::string& description, std::vector<OwnFlag> own,
+/// parse_flags() with --device, --num-devices and the example's `extra` flags.
+int parse_device_flags(int argc, char** argv, const std::string& description, std::vector<ExampleFlag> extra,
                        DeviceFlags& flags);
 
-/// The devices that the flags say: cpu, cpu:1, ..., which are declared, or cuda:0, cuda:1, ...
+/// The devices that the flags select: cpu, cpu:1, ..., which are created, or cuda:0, cuda:1, ...
 std::vector<tandem::Device> declare_devices(const DeviceFlags& flags);
 
-/// Leaves a device room for so many bytes more than its tensors take now, while it lives.
+/// While in scope, limits the free memory of a device to `num_bytes`.
 class MemoryLimit {
  public:
   MemoryLimit(tandem::Device device, int64_t num_bytes);
@@ -35,7 +35,7 @@ class MemoryLimit {
   tandem::Device device_;
 };
 
-/// What tensors on a device took since this was made, at most.
+/// Peak memory of tensors on a device since the construction, without the tensors that existed before.
 class PeakMemory {
  public:
   explicit PeakMemory(tandem::Device device);
@@ -46,7 +46,7 @@ class PeakMemory {
   int64_t before_;
 };
 
-/// The largest difference of two elements, wherever the tensors are; not a number where one of them is not.
+/// The largest difference of two elements; the tensors may be on different devices. NaN if an element is NaN.
 double largest_difference(const tandem::Tensor& a, const tandem::Tensor& b);
 
 }  // namespace examples

@@ -15,35 +15,34 @@ namespace examples {
 
 namespace {
 
-/// A path that was given is not empty: an unset variable in a script must not silently mean something else.
+/// Rejects an empty path: an unset variable in a script must not silently select the default.
 std::string not_empty(const std::string& path) { return path.empty() ? "the path is empty" : ""; }
 
-/// Refuses what CLI11 would take: a minus sign for unsigned numbers, nan.
+/// Checks a number more strictly than CLI11, which accepts a minus sign for unsigned numbers, and nan.
 template <typename T>
-std::function<std::string(const std::string&)> number(const char* kind, T least,
-                                                      T most = std::numeric_limits<T>::max()) {
+std::function<std::string(const std::string&)> number(const char* kind, T min, T max = std::numeric_limits<T>::max()) {
   return [=](const std::string& text) -> std::string {
     T value = {};
     const char* end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(text.data(), end, value);
-    if (error == std::errc() && stop == end && value >= least && value <= most) return "";
+    if (error == std::errc() && stop == end && value >= min && value <= max) return "";
     std::ostringstream message;
-    message << "expected " << kind << " from " << least << " to " << most << ", got '" << text << "'";
+    message << "expected " << kind << " from " << min << " to " << max << ", got '" << text << "'";
     return message.str();
   };
 }
 
-/// Refuses numbers outside of a flag's range, as the flag's own type reads them.
+/// Adds a flag to the command line, with a check of its range.
 struct AddOption {
   CLI::App& app;
-  const OwnFlag& flag;
+  const ExampleFlag& flag;
 
   void operator()(int64_t* value) const {
     app.add_option(flag.name, *value, flag.help)
-        ->check(number<int64_t>("a whole number", static_cast<int64_t>(flag.least), static_cast<int64_t>(flag.most)));
+        ->check(number<int64_t>("a whole number", static_cast<int64_t>(flag.min), static_cast<int64_t>(flag.max)));
   }
   void operator()(double* value) const {
-    app.add_option(flag.name, *value, flag.help)->check(number<double>("a number", flag.least, flag.most));
+    app.add_option(flag.name, *value, flag.help)->check(number<double>("a number", flag.min, flag.max));
   }
   void operator()(std::string* value) const {
     CLI::Option* option = app.add_option(flag.name, *value, flag.help);
@@ -51,33 +50,33 @@ struct AddOption {
   }
 };
 
-/// A command line with the flags in which an example differs from others.
+/// The command line of an example.
 struct CommandLine {
   CLI::App app;
 
-  CommandLine(const char* program, const std::string& description, const std::vector<OwnFlag>& flags)
+  CommandLine(const char* program, const std::string& description, const std::vector<ExampleFlag>& flags)
       : app(description, std::filesystem::path(program).filename().string()) {
     app.option_defaults()->always_capture_default();
-    for (const OwnFlag& flag : flags) std::visit(AddOption{app, flag}, flag.value);
+    for (const ExampleFlag& flag : flags) std::visit(AddOption{app, flag}, flag.value);
   }
 
-  /// -1 to go on, in the user's folder; else the exit status.
+  /// Returns the exit status, or -1 to continue, after changing to the user's folder.
   int parse(int argc, char** argv, const std::string& usage) {
     try {
       app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
       if (error.get_exit_code() == 0) return app.exit(error);
       std::cerr << app.get_name() << ": " << error.what() << "\nusage: " << app.get_name() << " " << usage
-                << ", --help names all flags\n";
+                << "; --help lists all flags\n";
       return 2;
     }
-    return enter_users_folder() ? -1 : 2;
+    return change_to_user_folder() ? -1 : 2;
   }
 };
 
 }  // namespace
 
-bool enter_users_folder() {
+bool change_to_user_folder() {
   const char* folder = std::getenv("BUILD_WORKING_DIRECTORY");
   if (folder == nullptr) return true;
   std::error_code error;
@@ -86,40 +85,41 @@ bool enter_users_folder() {
   return !error;
 }
 
-int parse_training_flags(int argc, char** argv, const Program& program, TrainingFlags& flags) {
-  constexpr int64_t kMaxCount = 1'000'000'000;  // so that products of counts do not overflow
-  const auto count = [](int64_t least) { return number<int64_t>("a whole number", least, kMaxCount); };
+int parse_training_flags(int argc, char** argv, const ProgramInfo& program, TrainingFlags& flags) {
+  constexpr int64_t kMaxCount = 1'000'000'000;  // products of two counts must not overflow
+  const auto count = [](int64_t min) { return number<int64_t>("a whole number", min, kMaxCount); };
   CommandLine line(argv[0], program.description, program.flags);
   CLI::App& app = line.app;
   app.add_option("--epochs", flags.epochs, "passes over the training data")->check(count(1));
   app.add_option("--max-steps", flags.max_steps, "stop after that many steps; 0 = no limit")->check(count(0));
   app.add_option("--batch-size", flags.batch_size, program.batch_help)->check(count(1));
-  app.add_option("--accumulate", flags.accumulate, "batches whose gradients add up to one step")->check(count(1));
+  app.add_option("--accumulate", flags.accumulate, "micro-batches per optimizer step")->check(count(1));
   app.add_option("--lr", flags.lr, "learning rate")->check(number<double>("a number", 0, 1e9));
-  app.add_option("--amp", flags.amp,
-                 "what products and convolutions are computed in instead of float32; float16 scales the loss")
+  app.add_option("--amp", flags.amp, "autocast dtype of matrix products and convolutions; float16 also scales the loss")
       ->check(CLI::IsMember({"none", "bfloat16", "float16"}));
   app.add_option("--compress", flags.compress,
-                 "how gradients travel: none, or fp16, bf16, power_sgd; several by commas")
+                 "communication hooks, separated by commas: fp16, bf16, power_sgd; none: float32 all-reduce")
       ->delimiter(',')
       ->check(CLI::IsMember({"none", "fp16", "bf16", "power_sgd"}));
   app.add_option("--hook-report-every", flags.hook_report_every,
-                 "with --compress: number of steps between reports of its error; 0 = never")
+                 "with --compress: steps between reports of the compression error; 0 = never")
       ->check(count(0));
-  app.add_option("--seed", flags.seed, "of initial weights, order of the data, and drawn data")
+  app.add_option("--seed", flags.seed, "seed of initial weights, data order and generated data")
       ->check(number<uint64_t>("a whole number", 0));
   app.add_option("--data", flags.data, program.data_help)->check(not_empty);
   app.add_option("--out", flags.out,
-                 "folder for weights, charts, event files and checkpoints, made if it does not exist")
+                 "folder for weights, charts, event files and checkpoints; created if it does not exist")
       ->check(not_empty);
-  app.add_flag("--resume", flags.resume, "go on from the newest checkpoint in --out, if there is one");
-  app.add_option("--save-every", flags.save_every, "steps from one checkpoint to the next; 0 = only when interrupted")
+  app.add_flag("--resume", flags.resume, "continue from the newest checkpoint in --out, if there is one");
+  app.add_option("--save-every", flags.save_every, "steps between checkpoints; 0 = only when interrupted")
       ->check(count(0));
-  app.add_option("--log-every", flags.log_every, "steps from line to line without a terminal; 0 = every few seconds")
+  app.add_option("--log-every", flags.log_every,
+                 "without a terminal: steps between progress lines; 0 = every few seconds")
       ->check(count(0));
-  app.add_option("--trace", flags.trace, "write a trace of the first steps, all ranks in one file, for ui.perfetto.dev")
+  app.add_option("--trace", flags.trace,
+                 "write a trace of the first steps of all ranks to this file, for ui.perfetto.dev")
       ->check(not_empty);
-  // Taken out by distributed::launch; declared here for --help and so that they are not refused.
+  // distributed::launch() parses these flags; they are declared here for --help and to be accepted.
   int nproc = 1;
   std::string device = "cpu";
   std::string devices;
@@ -129,18 +129,18 @@ int parse_training_flags(int argc, char** argv, const Program& program, Training
   double timeout = 300;
   auto* ranks = app.add_option_group("Ranks");
   ranks->add_option("--nproc", nproc, "ranks to start, one process each");
-  ranks->add_option("--device", device, "where each rank computes; auto: on a GPU if there is one for each")
+  ranks->add_option("--device", device, "device of each rank; auto: one GPU per rank if there are enough, else the CPU")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}));
-  ranks->add_option("--devices", devices, "ranks that are threads of one process, on these devices: cpu,cpu:1");
+  ranks->add_option("--devices", devices, "start the ranks as threads of one process, on these devices: cpu,cpu:1");
   ranks->add_option("--log-dir", log_dir, "folder for each rank's output, rank-R.log");
-  ranks->add_flag("--tee", tee, "with --log-dir: show the output too");
+  ranks->add_flag("--tee", tee, "with --log-dir: also print the output");
   ranks->add_option("--max-restarts", max_restarts,
-                    "start all ranks again after a failure, so often; goes with --resume");
+                    "how often all ranks are restarted after a failure; use it with --resume");
   ranks->add_option("--timeout", timeout, "seconds that a collective may take; 0 = no limit");
   return line.parse(argc, argv, "[--nproc N] [FLAG VALUE]...");
 }
 
-int parse_flags(int argc, char** argv, const std::string& description, const std::vector<OwnFlag>& flags) {
+int parse_flags(int argc, char** argv, const std::string& description, const std::vector<ExampleFlag>& flags) {
   return CommandLine(argv[0], description, flags).parse(argc, argv, "[FLAG VALUE]...");
 }
 

@@ -12,7 +12,7 @@ namespace td = tandem;
 
 namespace {
 
-constexpr size_t kPoints = 240;  // of a line in a chart
+constexpr size_t kPoints = 240;  // of a line in a chart, at most
 
 template <class T>
 td::Tensor to_tensor(const std::vector<T>& values) {
@@ -63,7 +63,7 @@ std::optional<Validation> Metrics::validation(int64_t step) const {
 }
 
 Plot Metrics::loss_plot(const std::string& title, const std::string& validation_label) const {
-  Plot plot = {title, "step", "loss", {thinned(by_step("training", losses_), kPoints)}};
+  Plot plot = {title, "step", "loss", {downsampled(by_step("training", losses_), kPoints)}};
   if (validation_steps_.empty()) return plot;
   Series line = {validation_label, {}, validation_losses_, true};
   line.x.assign(validation_steps_.begin(), validation_steps_.end());
@@ -72,14 +72,14 @@ Plot Metrics::loss_plot(const std::string& title, const std::string& validation_
 }
 
 Plot Metrics::throughput_plot(const std::string& title, const std::string& items, int64_t items_per_step) const {
-  // A rate is what several steps did in the time that they took, so durations are thinned and not rates.
+  // The rate of several steps is their number divided by their total time, so durations are averaged, not rates.
   Series timed = {items + " per second", {}, {}};
   for (size_t i = 0; i < seconds_.size(); ++i) {
     if (std::isnan(seconds_[i])) continue;
     timed.x.push_back(static_cast<double>(i + 1));
     timed.y.push_back(seconds_[i]);
   }
-  timed = thinned(timed, kPoints);
+  timed = downsampled(timed, kPoints);
   for (double& y : timed.y) y = static_cast<double>(items_per_step) / y;
   return {title, "step", items + " per second, all ranks", {std::move(timed)}, true};
 }

@@ -1,4 +1,4 @@
-// The course of a training: what charts and event files show.
+// Losses, durations and validations of a training, for charts and event files.
 #pragma once
 
 #include <tandem/distributed/process_group.h>
@@ -12,29 +12,29 @@
 
 namespace examples {
 
-/// What a look at data that was not trained on gives.
+/// Result of an evaluation on validation data.
 struct Validation {
   double loss = 0;
-  std::optional<double> accuracy = {};  ///< share of right answers, where there is such a thing
+  std::optional<double> accuracy = {};  ///< fraction of correct predictions, for classifiers
 };
 
-/// Losses and durations of all steps and all validations.  A part of the checkpoints, so that charts show the whole run
+/// Losses and durations of all steps, and all validations. Checkpoints contain it, so that charts show the whole run
 /// after a resume.
 class Metrics {
  public:
-  /// After each step: this rank's loss; seconds not a number where the step was not timed.
+  /// Call after each step with this rank's loss; `seconds` is NaN if the step was not timed.
   void add_step(double loss, double seconds);
   void add_validation(int64_t step, const Validation& validation);
-  /// Makes the losses that were added since the last call the means over all ranks.  Collective.
+  /// Replaces the losses that were added since the last call by their means over all ranks. Collective.
   void merge(tandem::distributed::ProcessGroup& group);
 
   const std::vector<double>& losses() const { return losses_; }    ///< of steps 1, 2, ..
-  const std::vector<double>& seconds() const { return seconds_; }  ///< likewise
+  const std::vector<double>& seconds() const { return seconds_; }  ///< of steps 1, 2, ..
   /// The validation of step `step`, if there was one.
   std::optional<Validation> validation(int64_t step) const;
 
   Plot loss_plot(const std::string& title, const std::string& validation_label) const;
-  /// items_per_step over all ranks.
+  /// `items_per_step`: over all ranks.
   Plot throughput_plot(const std::string& title, const std::string& items, int64_t items_per_step) const;
 
   tandem::State state_dict() const;
@@ -46,7 +46,7 @@ class Metrics {
   int64_t merged_ = 0;
   std::vector<int64_t> validation_steps_;
   std::vector<double> validation_losses_;
-  std::vector<double> validation_accuracies_;  ///< not a number: none
+  std::vector<double> validation_accuracies_;  ///< NaN: no accuracy
 };
 
 }  // namespace examples

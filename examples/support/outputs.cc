@@ -22,14 +22,15 @@ std::string in_folder(const std::string& folder, const std::string& name) {
   return (fs::path(folder) / name).lexically_normal().string();
 }
 
-void make_folder(const fs::path& folder) {
+void create_folder(const fs::path& folder) {
   std::error_code error;
   if (!folder.empty()) fs::create_directories(folder, error);
-  if (error) throw td::IoError(td::str("cannot make the folder '", folder.string(), "': ", error.message()));
+  if (error) throw td::IoError(td::str("cannot create the folder '", folder.string(), "': ", error.message()));
 }
 
-/// Opens the file for writing as it is, or makes and removes it.  O_NONBLOCK: a FIFO without a reader is an error.
-void try_file(const std::string& path) {
+/// Opens an existing file for writing without changing it, or creates and removes a new file. O_NONBLOCK makes a FIFO
+/// without a reader an error.
+void check_file(const std::string& path) {
   int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   const bool is_new = descriptor >= 0;
   if (!is_new && errno == EEXIST) {
@@ -40,23 +41,23 @@ void try_file(const std::string& path) {
   if (is_new) ::unlink(path.c_str());
 }
 
-/// Makes and removes the folder, or a file in it where it exists.
-void try_folder(const std::string& path) {
+/// Creates and removes the folder, or a file in it if it exists.
+void check_folder(const std::string& path) {
   std::error_code error;
   const bool is_new = fs::create_directory(path, error);
-  if (error) throw td::IoError(td::str("cannot make the folder '", path, "': ", error.message()));
-  is_new ? static_cast<void>(fs::remove(path, error)) : try_file(path + "/trial");
+  if (error) throw td::IoError(td::str("cannot create the folder '", path, "': ", error.message()));
+  is_new ? static_cast<void>(fs::remove(path, error)) : check_file(path + "/trial");
 }
 
-void try_weights(const std::string& path, const td::io::NamedTensors& weights) {
+void check_weights(const std::string& path, const td::io::NamedTensors& weights) {
   std::error_code ignored;
-  if (fs::is_directory(path, ignored)) throw td::IoError(td::str("cannot write '", path, "': it is a folder"));
+  if (fs::is_directory(path, ignored)) throw td::IoError(td::str("cannot write '", path, "': Is a directory"));
   const std::string trial = path + ".trial";
   td::io::save_safetensors(trial, weights);
   fs::remove(trial, ignored);
 }
 
-/// The first path "FOLDER/NAME-model-K.safetensors" that names nothing.
+/// The first path "FOLDER/NAME-model-K.safetensors" that does not exist.
 std::string new_path(const std::string& name, const std::string& folder) {
   for (int k = 0;; ++k) {
     const std::string path = in_folder(folder, td::str(name, "-model-", k, ".safetensors"));
@@ -74,19 +75,19 @@ OutputPaths::OutputPaths(const TrainingFlags& flags)
       checkpoints(in_folder(flags.out, "checkpoints")),
       trace(flags.trace) {}
 
-void try_outputs(const std::string& name, const TrainingFlags& flags, const td::io::NamedTensors& weights) {
+void check_outputs(const std::string& name, const TrainingFlags& flags, const td::io::NamedTensors& weights) {
   const OutputPaths paths(flags);
   try {
-    make_folder(flags.out);
-    make_folder(fs::path(paths.trace).parent_path());
-    try_weights(paths.model, weights);
-    try_file(paths.loss_chart);
-    try_file(paths.throughput_chart);
-    try_folder(paths.events);
-    try_folder(paths.checkpoints);
-    if (!paths.trace.empty()) try_file(paths.trace);
+    create_folder(flags.out);
+    create_folder(fs::path(paths.trace).parent_path());
+    check_weights(paths.model, weights);
+    check_file(paths.loss_chart);
+    check_file(paths.throughput_chart);
+    check_folder(paths.events);
+    check_folder(paths.checkpoints);
+    if (!paths.trace.empty()) check_file(paths.trace);
   } catch (const td::IoError& error) {
-    throw td::IoError(td::str(name, ": an output cannot be written, nothing is trained\n  ", error.what()));
+    throw td::IoError(td::str(name, ": an output cannot be written; training is not started\n  ", error.what()));
   }
 }
 
@@ -112,7 +113,7 @@ void save_weights(const std::string& name, const std::string& path, const td::io
     throw td::IoError(td::str(name, ": the trained weights are saved to '", absolute, "', because '", path,
                               "' cannot be written", problems));
   }
-  throw td::IoError(td::str(name, ": the trained weights are LOST: they cannot be written anywhere", problems));
+  throw td::IoError(td::str(name, ": the trained weights are LOST: all locations are unwritable", problems));
 }
 
 }  // namespace examples

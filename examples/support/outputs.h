@@ -1,4 +1,4 @@
-// The files that a training leaves: tried before its first step, and its weights kept where their place cannot be written.
+// The output files of a training: checks before the first step, and a fallback location for the weights.
 #pragma once
 
 #include <tandem/examples/support/flags.h>
@@ -8,7 +8,7 @@
 
 namespace examples {
 
-/// The paths of what a training with these flags writes.
+/// The paths of all outputs of a training with these flags.
 struct OutputPaths {
   explicit OutputPaths(const TrainingFlags& flags);
 
@@ -20,14 +20,15 @@ struct OutputPaths {
   std::string trace;        ///< "": none
 };
 
-/// Makes the folders of --out and --trace, and writes or opens every output for a moment: the weights, these tensors, are written
-/// whole to a second file, so that a full disk or a limit of file sizes is found too.  Existing files are not changed and new
-/// ones are removed.  Throws IoError "NAME: an output cannot be written, nothing is trained", then the path and the reason.
-void try_outputs(const std::string& name, const TrainingFlags& flags, const tandem::io::NamedTensors& weights);
+/// Creates the folders of --out and --trace, and checks that every output can be written. `weights` are written
+/// completely to a temporary file, which also detects a full disk or a file size limit. Existing files are not changed,
+/// and new files are removed. Throws IoError "NAME: an output cannot be written; training is not started" with the path
+/// and the reason.
+void check_outputs(const std::string& name, const TrainingFlags& flags, const tandem::io::NamedTensors& weights);
 
-/// Saves the weights to `path`.  Where that fails, saves them to a new file "NAME-model-K.safetensors" in the current folder,
-/// else in the system's temporary folder, and throws IoError that names the file and says why; or, if all three fail, why each
-/// did.
+/// Saves the weights to `path`. If that fails, saves them to a new file "NAME-model-K.safetensors" in the current
+/// folder or, if that fails too, in the system's temporary folder, and throws IoError with this file and the reasons.
+/// If all three fail, throws IoError with the three reasons.
 void save_weights(const std::string& name, const std::string& path, const tandem::io::NamedTensors& weights);
 
 }  // namespace examples

@@ -68,7 +68,7 @@ struct Range {
   }
 };
 
-/// One axis: its ticks, whose ends are the ends of the axis, and where a value stands on the page.
+/// An axis: its ticks, the first and last of which are its ends, and the mapping of values to page coordinates.
 struct Axis {
   Axis(Range range, int count, double page_low, double page_high)
       : ticks(examples::ticks(range.low, range.high, count)), page_begin(page_low), page_end(page_high) {}
@@ -120,7 +120,7 @@ std::string frame(const Plot& plot, const Axis& x, const Axis& y) {
   return svg + label(18, middle, "middle", plot.y_label, turned.c_str());
 }
 
-/// In the upper right corner of the chart, on a ground of its own so that lines do not cross the words.
+/// The legend in the upper right corner, with a background that hides the lines below.
 std::string legend(const Plot& plot) {
   size_t longest = 0;
   for (const Series& series : plot.series) longest = std::max(longest, series.label.size());
@@ -140,10 +140,10 @@ std::string legend(const Plot& plot) {
 }  // namespace
 
 std::vector<double> ticks(double low, double high, int count) {
-  if (!(high > low)) {  // a single value: some room around it
-    const double room = low == 0 ? 1 : 0.1 * std::abs(low);
-    low -= room;
-    high += room;
+  if (!(high > low)) {  // a single value: add a margin
+    const double margin = low == 0 ? 1 : 0.1 * std::abs(low);
+    low -= margin;
+    high += margin;
   }
   const double rough = (high - low) / std::max(1, count);
   const double power = std::pow(10, std::floor(std::log10(rough)));
@@ -158,7 +158,7 @@ std::vector<double> ticks(double low, double high, int count) {
   return result;
 }
 
-Series thinned(const Series& series, size_t count) {
+Series downsampled(const Series& series, size_t count) {
   const size_t size = series.x.size();
   if (size <= count) return series;
   Series result = {series.label, {}, {}, series.markers};

@@ -6,7 +6,7 @@
 
 namespace examples {
 
-/// A line through (x[i], y[i]), x ascending; points where y is not finite are left out, and the line is broken there.
+/// A line through the points (x[i], y[i]) with ascending x. The line is interrupted at points whose y is not finite.
 struct Series {
   std::string label;  ///< in the legend
   std::vector<double> x;
@@ -22,14 +22,14 @@ struct Plot {
   bool y_from_zero = false;
 };
 
-/// The chart as one SVG document: title, labelled axes with round ticks, grid, lines, legend.  Without a point it says so.
-/// Equal plots give equal bytes.
+/// The chart as an SVG document: title, labelled axes with round ticks, grid, lines, legend; "no points yet" without
+/// points. Equal plots give equal bytes.
 std::string to_svg(const Plot& plot);
 
-/// Round numbers (1, 2 or 5 times a power of ten apart) from below `low` to above `high`, about `count` of them.
+/// About `count` round numbers from at most `low` to at least `high`, in steps of 1, 2 or 5 times a power of ten.
 std::vector<double> ticks(double low, double high, int count);
 
-/// At most `count` points: the means of x and y over equal runs of neighbours.
-Series thinned(const Series& series, size_t count);
+/// Reduces a series to at most `count` points, the means over `count` intervals of neighboring points.
+Series downsampled(const Series& series, size_t count);
 
 }  // namespace examples

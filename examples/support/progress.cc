@@ -28,7 +28,7 @@ std::string as_time(double seconds) {
   return text;
 }
 
-/// Columns of the terminal: a longer line could not be redrawn.
+/// Columns of the terminal. A longer line would wrap and could not be redrawn.
 size_t terminal_width() {
   winsize size{};
   return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col : 80u;

@@ -25,7 +25,7 @@ void check_batches(const std::string& name, const td::data::Dataset& train, cons
                    const td::data::DataLoader& loader, const td::data::Sampler& sampler,
                    const td::distributed::Context& ctx, const TrainingFlags& flags) {
   if (loader.size() > 0) return;
-  throw td::ValueError(td::str(name, ": no step to train: ", train.size(), " ", items, " over ",
+  throw td::ValueError(td::str(name, ": not enough data for one batch: ", train.size(), " ", items, " over ",
                                count(ctx.world_size(), "rank"), " are ", sampler.size(),
                                " per rank, fewer than --batch-size ", flags.batch_size));
 }
@@ -48,11 +48,11 @@ td::data::Batch& Batches::next() {
 }
 
 TrainingRun::TrainingRun(td::distributed::Context& ctx, const TrainingFlags& flags, TrainingRunOptions options,
-                         TrainedParts parts)
+                         TrainingComponents parts)
     : ctx_(ctx),
       flags_(flags),
       options_(std::move(options)),
-      parts_(parts),
+      components_(parts),
       total_(total_steps(flags, options_.batches_per_epoch)),
       steps_per_epoch_(std::max<int64_t>(1, options_.batches_per_epoch / flags.accumulate)),
       validate_every_(options_.validate_every > 0 ? options_.validate_every : steps_per_epoch_),
@@ -64,8 +64,8 @@ TrainingRun::TrainingRun(td::distributed::Context& ctx, const TrainingFlags& fla
                  .items = options_.items,
                  .steps_per_epoch = steps_per_epoch_,
                  .log_every = flags.log_every}) {
-  if (is_rank0()) try_outputs(options_.name, flags, parts_.model.state_dict().tensors());
-  ctx_.group()->barrier();  // no rank goes on where that has failed
+  if (is_rank0()) check_outputs(options_.name, flags, components_.model.state_dict().tensors());
+  ctx_.group()->barrier();  // if rank 0 throws, the barrier fails on all ranks
   if (flags.amp != "float16") return;
   scaler_.emplace(td::optim::GradScalerOptions{.share = [group = ctx.group()](const td::Tensor& found) {
     group->all_reduce(found, td::distributed::ReduceOp::kMax, {.name = "whether gradients are finite"});
@@ -80,7 +80,7 @@ void TrainingRun::start() {
     resume();
   } else if (td::path_exists(options_.name.c_str(), paths_.checkpoints + "/latest")) {
     throw td::ValueError(td::str(options_.name, ": '", paths_.checkpoints,
-                                 "' holds checkpoints: go on from them with --resume, or choose another --out"));
+                                 "' contains checkpoints; continue from them with --resume, or choose another --out"));
   }
   tracing_ = !flags_.trace.empty();
   if (tracing_) td::start_trace();
@@ -102,19 +102,20 @@ std::vector<std::pair<std::string, std::string>> TrainingRun::identity() const {
 void TrainingRun::check_identity(const td::State& saved) const {
   std::vector<std::pair<std::string, std::string>> differences;
   size_t width = 0;
-  for (const auto& [name, here] : identity()) {
+  for (const auto& [name, current] : identity()) {
     const auto* value = saved.find(name);
-    const auto* there = value != nullptr ? std::get_if<std::string>(value) : nullptr;
-    if (there != nullptr && *there == here) continue;
-    differences.emplace_back(name, td::str(there != nullptr ? *there : "nothing", " there, ", here, " here"));
+    const auto* text = value != nullptr ? std::get_if<std::string>(value) : nullptr;
+    if (text != nullptr && *text == current) continue;
+    differences.emplace_back(name, td::str("checkpoint: ", text != nullptr ? *text : "missing", ", now: ", current));
     width = std::max(width, name.size());
   }
   if (differences.empty()) return;
-  std::string text = td::str(options_.name, ": the checkpoints in '", paths_.checkpoints, "' are of another training");
+  std::string text =
+      td::str(options_.name, ": the checkpoints in '", paths_.checkpoints, "' were saved with other flags");
   for (const auto& [name, what] : differences) {
     text += "\n  " + name + std::string(width + 2 - name.size(), ' ') + what;
   }
-  throw td::ValueError(text + "\n  repeat its flags to go on with it, or choose another --out");
+  throw td::ValueError(text + "\n  use the checkpoint's flags, or choose another --out");
 }
 
 td::io::Checkpointer& TrainingRun::checkpointer() {
@@ -130,63 +131,63 @@ td::io::Checkpointer& TrainingRun::checkpointer() {
 
 void TrainingRun::resume() {
   const auto loaded = checkpointer().load_latest();
-  // Ranks that went on from different steps would compute together on different weights.
+  // Ranks that resume from different steps would train with different weights.
   const td::Tensor range = td::tensor({loaded ? loaded->step : int64_t{-1}, loaded ? -loaded->step : int64_t{1}});
   ctx_.group()->all_reduce(range, td::distributed::ReduceOp::kMax);
-  const auto most = range.to_vector<int64_t>();
-  if (most[0] != -most[1]) {
-    throw td::ValueError(td::str(options_.name, ": ranks find different checkpoints in '", paths_.checkpoints,
-                                 "': of steps ", -most[1], " and ", most[0], "; all ranks must see the same folder"));
+  const auto steps = range.to_vector<int64_t>();
+  if (steps[0] != -steps[1]) {
+    throw td::ValueError(td::str(options_.name, ": ranks found different checkpoints in '", paths_.checkpoints,
+                                 "': of steps ", -steps[1], " and ", steps[0], "; all ranks must see the same folder"));
   }
   if (!loaded) {
-    note(td::str("nothing to resume from in ", paths_.checkpoints, ": starts from the beginning"));
+    note(td::str("no checkpoint in ", paths_.checkpoints, "; training starts from the beginning"));
     return;
   }
   const td::State& rank = loaded->state.rank;
   check_identity(rank.get<td::State>("identity"));
-  parts_.model.load_state_dict(loaded->state.model);
-  parts_.optimizer.load_state_dict(loaded->state.optimizer.get<td::State>("optimizer"));
-  if (parts_.schedule != nullptr) {
-    parts_.schedule->load_state_dict(loaded->state.optimizer.get<td::State>("schedule"));
+  components_.model.load_state_dict(loaded->state.model);
+  components_.optimizer.load_state_dict(loaded->state.optimizer.get<td::State>("optimizer"));
+  if (components_.schedule != nullptr) {
+    components_.schedule->load_state_dict(loaded->state.optimizer.get<td::State>("schedule"));
   }
-  parts_.sampler.load_state_dict(rank.get<td::State>("sampler"));
+  components_.sampler.load_state_dict(rank.get<td::State>("sampler"));
   td::default_generator(ctx_.device()).load_state_dict(rank.get<td::State>("generator"));
   if (scaler_) scaler_->load_state_dict(loaded->state.optimizer.get<td::State>("scaler"));
   metrics_.load_state_dict(rank.get<td::State>("metrics"));
-  if (rank.find("gradient_hooks")) parts_.reducer.load_state_dict(rank.get<td::State>("gradient_hooks"));
+  if (rank.find("gradient_hooks")) components_.reducer.load_state_dict(rank.get<td::State>("gradient_hooks"));
   progress_.start_at(loaded->step);
   first_step_ = saved_step_ = events_step_ = loaded->step;
   note(td::str("resumed from ", paths_.checkpoints, ": ", count(loaded->step, "step"), " of ", total_, " done"));
   if (loaded->world_size != ctx_.world_size()) {
-    note(td::str("saved by ", count(loaded->world_size, "rank"), ": with ", ctx_.world_size(),
-                 " the training goes on, but not to the same bits"));
+    note(td::str("the checkpoint was saved by ", count(loaded->world_size, "rank"), ": with ", ctx_.world_size(),
+                 " the results are not bit-identical to an uninterrupted run"));
   }
 }
 
-bool TrainingRun::goes_on() {
+bool TrainingRun::has_next_step() {
   if (step() >= total_ || ctx_.should_stop()) return false;
   span_.emplace("step", "step");
   return true;
 }
 
 void TrainingRun::backward(const td::Tensor& loss) {
-  const auto parts = static_cast<double>(flags_.accumulate);
-  const td::Tensor part = flags_.accumulate == 1 ? loss : loss * (1 / parts);
-  scaler_ ? scaler_->backward(part) : part.backward();
-  step_loss_ += loss.item() / parts;
+  const auto num_micro_batches = static_cast<double>(flags_.accumulate);
+  const td::Tensor scaled = flags_.accumulate == 1 ? loss : loss * (1 / num_micro_batches);
+  scaler_ ? scaler_->backward(scaled) : scaled.backward();
+  step_loss_ += loss.item() / num_micro_batches;
 }
 
 void TrainingRun::unscale_gradients() {
-  if (scaler_) scaler_->unscale_(parts_.optimizer);
+  if (scaler_) scaler_->unscale_(components_.optimizer);
 }
 
 void TrainingRun::optimizer_step() {
-  if (!scaler_) return parts_.optimizer.step();
-  const bool stepped = scaler_->step(parts_.optimizer);
+  if (!scaler_) return components_.optimizer.step();
+  const bool stepped = scaler_->step(components_.optimizer);
   scaler_->update();
   if (stepped) return;
-  note(td::str("step ", step() + 1, " left out: its gradients are not finite; loss scale ", scaler_->get_scale(),
-               " from now on"));
+  note(
+      td::str("step ", step() + 1, " skipped: gradients are not finite; loss scale reduced to ", scaler_->get_scale()));
 }
 
 void TrainingRun::end_step(const std::function<Validation()>& evaluate) {
@@ -195,11 +196,11 @@ void TrainingRun::end_step(const std::function<Validation()>& evaluate) {
   progress_.step(loss);
   if (!std::isfinite(loss)) {
     throw td::ValueError(td::str(options_.name, ": the loss of step ", step(),
-                                 " is no finite number: the training diverged, try a smaller --lr than ", flags_.lr));
+                                 " is not finite: the training diverged; try a smaller --lr than ", flags_.lr));
   }
   metrics_.add_step(loss, progress_.step_seconds());
   if (flags_.hook_report_every > 0 && step() % flags_.hook_report_every == 0) {
-    note(td::str("gradients, ", to_string(parts_.reducer.hook_report())));
+    note(td::str("gradients, ", to_string(components_.reducer.hook_report())));
   }
   if (tracing_ && step() - first_step_ == kTracedSteps) end_trace();
   if (ctx_.should_stop()) return;  // finish() saves
@@ -208,11 +209,11 @@ void TrainingRun::end_step(const std::function<Validation()>& evaluate) {
 }
 
 void TrainingRun::validate(const std::function<Validation()>& evaluate) {
-  parts_.reducer.broadcast_buffers();
+  components_.reducer.broadcast_buffers();
   const Validation result = evaluate();
   metrics_.add_validation(step(), result);
   report();
-  parts_.reducer.leave_out_step();
+  components_.reducer.leave_out_step();
   const bool by_epoch = validate_every_ == steps_per_epoch_;
   std::string text = by_epoch ? td::str("epoch ", (step() - 1) / steps_per_epoch_ + 1) : td::str("step ", step());
   text += td::str(": loss ", fixed(progress_.loss(), 4), ", ", options_.validation, " loss ", fixed(result.loss, 4));
@@ -232,7 +233,7 @@ void TrainingRun::write_chart(const std::string& path, const Plot& plot) {
   try {
     td::write_file(options_.name.c_str(), path, to_svg(plot));
   } catch (const td::IoError& error) {
-    if (!std::exchange(warned_, true)) td::log(td::LogLevel::kWarning, error.what(), "; the training goes on");
+    if (!std::exchange(warned_, true)) td::log(td::LogLevel::kWarning, error.what(), "; training continues");
   }
 }
 
@@ -249,7 +250,7 @@ void TrainingRun::add_events() {
       events_->add_scalar(options_.items + " per second", static_cast<double>(items_per_step_) / seconds, events_step_);
     }
   }
-  events_->add_scalar("learning rate", parts_.optimizer.lr(), step());
+  events_->add_scalar("learning rate", components_.optimizer.lr(), step());
   const auto result = metrics_.validation(step());
   if (!result) return;
   events_->add_scalar("loss/" + options_.validation, result->loss, step());
@@ -257,58 +258,59 @@ void TrainingRun::add_events() {
 }
 
 void TrainingRun::save_checkpoint() {
-  parts_.reducer.broadcast_buffers();
+  components_.reducer.broadcast_buffers();
   metrics_.merge(*ctx_.group());
   td::io::CheckpointState state;
-  state.model = parts_.model.state_dict();
-  state.optimizer.set("optimizer", parts_.optimizer.state_dict());
-  if (parts_.schedule != nullptr) state.optimizer.set("schedule", parts_.schedule->state_dict());
+  state.model = components_.model.state_dict();
+  state.optimizer.set("optimizer", components_.optimizer.state_dict());
+  if (components_.schedule != nullptr) state.optimizer.set("schedule", components_.schedule->state_dict());
   if (scaler_) state.optimizer.set("scaler", scaler_->state_dict());
   td::State flags;
   for (const auto& [name, value] : identity()) flags.set(name, value);
   state.rank.set("identity", flags);
-  state.rank.set("sampler", parts_.sampler.state_dict());
+  state.rank.set("sampler", components_.sampler.state_dict());
   state.rank.set("generator", td::default_generator(ctx_.device()).state_dict());
   state.rank.set("metrics", metrics_.state_dict());
-  if (td::State hooks = parts_.reducer.state_dict(); !hooks.empty()) state.rank.set("gradient_hooks", std::move(hooks));
+  if (td::State hooks = components_.reducer.state_dict(); !hooks.empty())
+    state.rank.set("gradient_hooks", std::move(hooks));
   if (checkpointer().save(step(), state)) saved_step_ = step();
-  parts_.reducer.leave_out_step();
+  components_.reducer.leave_out_step();
 }
 
 void TrainingRun::end_trace() {
   tracing_ = false;
   const auto events = td::distributed::gather_trace(*ctx_.group());
-  parts_.reducer.leave_out_step();
+  components_.reducer.leave_out_step();
   if (!is_rank0()) return;
   try {
     td::profile::write_chrome_trace(paths_.trace, events);
     note(td::str("trace of the first steps: ", paths_.trace, " (open it at ui.perfetto.dev)"));
   } catch (const td::IoError& error) {
-    td::log(td::LogLevel::kWarning, error.what(), "; the training goes on");
+    td::log(td::LogLevel::kWarning, error.what(), "; training continues");
   }
 }
 
 void TrainingRun::save_model() {
-  parts_.reducer.broadcast_buffers();
+  components_.reducer.broadcast_buffers();
   if (!is_rank0()) return;
-  save_weights(options_.name, paths_.model, parts_.model.state_dict().tensors());
+  save_weights(options_.name, paths_.model, components_.model.state_dict().tensors());
   note(td::str("saved ", paths_.model));
 }
 
 void TrainingRun::finish() {
-  if (tracing_) end_trace();  // a run of fewer steps
+  if (tracing_) end_trace();  // the run had fewer than kTracedSteps steps
   const bool stopped = ctx_.should_stop();
   if (step() != saved_step_ && (flags_.save_every > 0 || stopped)) save_checkpoint();
   if (stopped) {
-    report();  // otherwise the last step was validated, which does so
+    report();  // without a signal the last step's validation has called it
     note(td::str("stopped by a signal after step ", step(), " of ", total_));
-    if (saved_step_ == step()) note("--resume goes on from there");
+    if (saved_step_ == step()) note("use --resume to continue");
   } else if (const auto result = metrics_.validation(step())) {
     const std::string what = result->accuracy ? td::str(" accuracy ", fixed(100 * *result->accuracy, 2), " %")
                                               : td::str(" loss ", fixed(result->loss, 4));
     note(td::str(options_.validation, what, " after ", count(step(), "step")));
   }
-  const td::distributed::OverlapReport overlap = parts_.reducer.report();
+  const td::distributed::OverlapReport overlap = components_.reducer.report();
   if (overlap.steps > 0) note(td::distributed::to_string(overlap));
   save_model();
 }

@@ -1,5 +1,5 @@
-// What the examples' training loops share: steps and their count, validation, checkpoints and going on from them, charts,
-// event files, traces, and what is printed.
+// The training loop of the examples: number of steps, validation, checkpoints and resuming, charts, event files, traces
+// and printed output.
 #pragma once
 
 #include <tandem/examples/support/flags.h>
@@ -18,8 +18,8 @@
 
 namespace examples {
 
-/// What a training consists of: what checkpoints save.  All must outlive the run.
-struct TrainedParts {
+/// The objects whose state checkpoints save. They must outlive the TrainingRun.
+struct TrainingComponents {
   tandem::nn::Module& model;
   tandem::distributed::GradientReducer& reducer;
   tandem::optim::Optimizer& optimizer;
@@ -28,27 +28,27 @@ struct TrainedParts {
 };
 
 struct TrainingRunOptions {
-  std::string name;                       ///< of the example: begins error texts
+  std::string name;                       ///< of the example; error texts begin with it
   std::string title;                      ///< of the charts
-  std::string items;                      ///< what the rate counts: "images"
+  std::string items;                      ///< unit of the rate: "images"
   int64_t items_per_batch = 1;            ///< of one rank
   int64_t batches_per_epoch = 1;          ///< of one rank
   int64_t validate_every = 0;             ///< steps; 0 = after each epoch
-  std::string validation = "validation";  ///< what a validation is called: "validation loss"
-  /// Flags and facts besides the common ones that a checkpoint must agree in, as they are shown to the user.
+  std::string validation = "validation";  ///< label of the evaluation set: "validation loss", "test loss"
+  /// (name, value) of the example's own flags and properties that must be the same when a run is resumed.
   std::vector<std::pair<std::string, std::string>> identity;
 };
 
-/// Steps that the flags ask for: --epochs of `batches_per_epoch` batches, --accumulate of them a step, at most --max-steps.
+/// Number of optimizer steps: --epochs times `batches_per_epoch`, divided by --accumulate, at most --max-steps.
 int64_t total_steps(const TrainingFlags& flags, int64_t batches_per_epoch);
 
-/// Throws ValueError unless a rank's share of the training data makes a batch.  `name` is the example's, `items` what the
-/// data set holds: "training images".
+/// Throws ValueError if a rank's part of the training data is smaller than a batch. `name`: of the example. `items`:
+/// for the error text, "training images".
 void check_batches(const std::string& name, const tandem::data::Dataset& train, const std::string& items,
                    const tandem::data::DataLoader& loader, const tandem::data::Sampler& sampler,
                    const tandem::distributed::Context& ctx, const TrainingFlags& flags);
 
-/// Products and convolutions in what --amp says while it lives; losses and norms stay in float32.
+/// Autocast according to --amp while in scope.
 class Amp {
  public:
   explicit Amp(const TrainingFlags& flags) {
@@ -59,14 +59,14 @@ class Amp {
   std::optional<tandem::Autocast> autocast_;
 };
 
-/// What --compress and --hook-report-every ask of DistributedDataParallel.
+/// Options of DistributedDataParallel according to --compress and --hook-report-every.
 tandem::distributed::ReducerOptions reducer_options(const TrainingFlags& flags);
 
-/// Batches without end: the loader's epochs one after the other.  The loader's must not be empty.
+/// An endless sequence of batches, epoch after epoch. The loader must not be empty.
 class Batches {
  public:
   explicit Batches(tandem::data::DataLoader& loader) : loader_(loader) {}
-  /// Valid until the next call.
+  /// The next batch; the reference is valid until the next call.
   tandem::data::Batch& next();
 
  private:
@@ -74,12 +74,12 @@ class Batches {
   std::optional<tandem::data::DataLoader::Iterator> position_;
 };
 
-/// One training from the flags to the saved weights.  Every rank makes one, and calls it alike: all members but note() and
-/// step() are collective.
+/// One training, from the flags to the saved weights. Every rank creates one. All members except note() and step() are
+/// collective: all ranks must call them in the same order.
 ///
-///     TrainingRun run(ctx, flags, options, parts);
-///     run.start();                                   // goes on from a checkpoint if --resume says so
-///     while (run.goes_on()) {
+///     TrainingRun run(ctx, flags, options, components);
+///     run.start();                                   // resumes from a checkpoint with --resume
+///     while (run.has_next_step()) {
 ///       ...                                          // forward, and run.backward(loss) for each batch
 ///       run.optimizer_step();
 ///       schedule.step();
@@ -87,41 +87,41 @@ class Batches {
 ///     }
 ///     run.finish();
 ///
-/// Below --out it writes model.safetensors, loss.svg, throughput.svg, events/ for TensorBoard, and with --save-every or at
-/// an interrupt checkpoints/.  A checkpoint holds everything that the steps after it depend on: weights, buffers, optimizer,
-/// schedule, loss scale, data position, random stream and gradient hooks of each rank; so a training that was killed and resumed
-/// ends in the same bytes as one that was not.
+/// Writes model.safetensors, loss.svg, throughput.svg, and events/ for TensorBoard to the folder --out, and
+/// checkpoints/ with --save-every or when interrupted. A checkpoint contains everything that later steps depend on:
+/// weights, buffers, optimizer, schedule, loss scale, data position, and each rank's random generator and communication
+/// hooks. So a training that was killed and resumed ends with the same bytes as an uninterrupted one.
 ///
-/// All of these are tried before the first step.  What cannot be written later is a warning, and the training goes on; weights that
-/// cannot be written at the end are saved to another place, and finish() throws.
+/// All outputs are checked before the first step. Output that cannot be written later causes a warning, and training
+/// continues; if the weights cannot be written at the end, they are saved elsewhere, and finish() throws.
 class TrainingRun {
  public:
-  /// Makes the folders that the flags name and tries to write there (try_outputs).  Throws IoError on rank 0 where that fails, and
-  /// CommError on the others.
+  /// Creates the output folders and checks all outputs (check_outputs). If that fails, throws IoError on rank 0 and
+  /// CommError on the other ranks.
   TrainingRun(tandem::distributed::Context& ctx, const TrainingFlags& flags, TrainingRunOptions options,
-              TrainedParts parts);
+              TrainingComponents parts);
 
-  /// Before the first step: says how large batches are, goes on from a checkpoint if --resume says so, starts the trace.
+  /// Call before the first step: prints the batch sizes, resumes from a checkpoint with --resume, starts the trace.
   ///
-  /// Throws ValueError where --out holds checkpoints and --resume is missing, or where they are of a training with other
-  /// flags, listing the differences.
+  /// Throws ValueError if --out contains checkpoints and --resume is not given, or if they were saved with other flags,
+  /// which the error lists.
   void start();
-  /// Whether there is another step to make: there is, unless all are made or a signal arrived.
-  bool goes_on();
-  /// d loss / --accumulate, added to the gradients; with --amp float16 times the loss scale.
+  /// True until all steps are made or a signal requests to stop.
+  bool has_next_step();
+  /// Adds the gradients of loss / --accumulate, with --amp float16 multiplied by the loss scale.
   void backward(const tandem::Tensor& loss);
-  /// For whoever looks at the gradients before the step: divides them by the loss scale, if there is one.
+  /// Divides the gradients by the loss scale, if there is one. Call before using gradients, for instance to clip them.
   void unscale_gradients();
-  /// The optimizer's step.  With --amp float16 all ranks leave it out where the gradients of one are not finite, say so, and
-  /// make the loss scale smaller.
+  /// The optimizer's step. With --amp float16, if the gradients of any rank are not finite, all ranks skip the step,
+  /// print a note, and reduce the loss scale.
   void optimizer_step();
-  /// Ends a step.  Where one is due, validates, and saves a checkpoint.  Throws ValueError if the loss is no finite number.
+  /// Ends a step: validates and saves a checkpoint when they are due. Throws ValueError if the loss is not finite.
   void end_step(const std::function<Validation()>& validate);
-  /// Saves what is to be saved and says how it went.  Throws IoError on rank 0 if the weights are not where --out says
-  /// (save_weights).
+  /// Saves the last checkpoint and the weights, and prints the results. Throws IoError on rank 0 if the weights could
+  /// not be written to --out (save_weights).
   void finish();
 
-  /// A line on rank 0's terminal.
+  /// Prints a line on rank 0's terminal.
   void note(const std::string& text) { progress_.note(text); }
   int64_t step() const { return progress_.steps(); }
   bool is_rank0() const { return ctx_.rank() == 0; }
@@ -134,7 +134,7 @@ class TrainingRun {
   void save_checkpoint();
   void save_model();
   void validate(const std::function<Validation()>& validate);
-  /// Makes metrics whole and writes charts and events.
+  /// Merges the metrics of the ranks and writes charts and events.
   void report();
   void write_chart(const std::string& path, const Plot& plot);
   void add_events();
@@ -143,7 +143,7 @@ class TrainingRun {
   tandem::distributed::Context& ctx_;
   const TrainingFlags& flags_;
   TrainingRunOptions options_;
-  TrainedParts parts_;
+  TrainingComponents components_;
   int64_t total_;
   int64_t steps_per_epoch_;
   int64_t validate_every_;
@@ -157,10 +157,10 @@ class TrainingRun {
   std::optional<tandem::TraceSpan> span_;
   bool tracing_ = false;
   bool warned_ = false;      ///< that charts cannot be written
-  double step_loss_ = 0;     ///< mean of the running step's batches
-  int64_t first_step_ = 0;   ///< after which this process began
-  int64_t saved_step_ = -1;  ///< of the newest checkpoint
-  int64_t events_step_ = 0;  ///< whose events are written
+  double step_loss_ = 0;     ///< mean loss of the current step's micro-batches so far
+  int64_t first_step_ = 0;   ///< number of steps before this process started
+  int64_t saved_step_ = -1;  ///< step of the newest checkpoint
+  int64_t events_step_ = 0;  ///< last step whose events are written
 };
 
 }  // namespace examples

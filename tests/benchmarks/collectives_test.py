@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""//benchmarks:collectives runs every operation on every backend, and finds no wrong element; its tables are complete."""
+"""Tests that //benchmarks:collectives runs every operation on every backend without wrong elements and prints all rows."""
 import json
 import os
 import subprocess
@@ -67,14 +67,14 @@ class Collectives(Tables):
     def test_gloo(self):
         self.check(2, ["gloo"], ["float32"])
 
-    def test_sizes_by_name(self):
+    def test_sizes_accept_units(self):
         _, rows = self.rows_of("--sizes", "1K,20,2KiB", "--backend", "threads")
         self.assertEqual([r["bytes"] for r in rows[::2]], [1024, 20, 2048])
 
-    def test_rows_of_peers_find_ours(self):
+    def test_peer_times_are_matched_by_size(self):
         with tempfile.TemporaryDirectory() as folder:
             python = os.path.join(folder, "python")
-            with open(python, "w") as f:  # in Python's place: arguments as of peer_torch.py
+            with open(python, "w") as f:  # a fake interpreter that prints lines like peer_torch.py
                 f.write('#!/bin/sh\nshift 4\nfor size; do echo "$size out 8 8 8 0"; done\n')
             os.chmod(python, 0o700)
             for sizes in (["--min", "8", "--max", "64", "--factor", "8"], ["--sizes", "1K,20"]):
@@ -82,12 +82,12 @@ class Collectives(Tables):
                 self.assertEqual([(r["op"], r.get("torch_us")) for r in rows],
                                  [("gather", 8), ("gather", 8), ("barrier", 8)])
 
-    def test_wrong_flags(self):
+    def test_wrong_flags_are_errors(self):
         self.assertEqual(run("--op", "sum").returncode, 2)
         result = run("--min", "8", "--max", "4")
-        self.assertEqual((result.returncode, result.stderr), (1, "--min 8 and --max 4 give no size\n"))
+        self.assertEqual((result.returncode, result.stderr), (1, "--min 8 and --max 4: expected 1 <= min <= max\n"))
 
-    def test_tables(self):
+    def test_markdown_tables(self):
         row = {"op": "all_reduce", "backend": "shm", "world": 2, "dtype": "float32", "in_place": True, "wrong": 0}
         rows = [dict(row, bytes=4096, us=2.0, mpi_us=3.0), dict(row, bytes=4096, us=4.0, in_place=False, mpi_us=5.0),
                 dict(row, bytes=1 << 20, us=100.0, backend="gloo")]

@@ -81,7 +81,7 @@ TEST_F(Cifar, MissingFilesAreListed) {
   write_all(folder_.path(), 1);
   std::filesystem::remove(folder_ / "data_batch_4.bin");
   EXPECT_EQ(error_of(CifarSplit::kTrain, 1),
-            "CifarDataset: 'DIR' lacks files of CIFAR-10's binary version\n"
+            "CifarDataset: 'DIR' does not have all files of CIFAR-10's binary version\n"
             "  data_batch_1.bin  found\n"
             "  data_batch_2.bin  found\n"
             "  data_batch_3.bin  found\n"
@@ -89,7 +89,7 @@ TEST_F(Cifar, MissingFilesAreListed) {
             "  data_batch_5.bin  found");
   std::filesystem::remove(folder_ / "test_batch.bin");
   EXPECT_EQ(error_of(CifarSplit::kTest, 1),
-            "CifarDataset: 'DIR' lacks files of CIFAR-10's binary version\n  test_batch.bin  missing");
+            "CifarDataset: 'DIR' does not have all files of CIFAR-10's binary version\n  test_batch.bin  missing");
 }
 
 TEST_F(Cifar, FilesOfWrongSizeAreRejected) {
@@ -117,11 +117,12 @@ TEST_F(Cifar, LabelsAboveNineAreRejected) {
 TEST_F(Cifar, InvalidArgumentsAreRejected) {
   EXPECT_EQ(
       error_text<td::ValueError>([&] { CifarDataset(folder_.path(), CifarSplit::kTest, {.records_per_file = 0}); }),
-      "CifarDataset: records_per_file 0 is less than 1");
+      "CifarDataset: records_per_file is 0, expected at least 1");
   write_all(folder_.path(), 2);
   const CifarDataset test(folder_.path(), CifarSplit::kTest, {.records_per_file = 2});
-  EXPECT_EQ(error_text<td::IndexError>([&] { test.get(2); }), "CifarDataset: item 2 is outside the 2 items");
-  EXPECT_EQ(error_text<td::ValueError>([&] { test.get_batch({}); }), "CifarDataset: a batch needs at least one item");
+  EXPECT_EQ(error_text<td::IndexError>([&] { test.get(2); }), "CifarDataset: index is 2, expected 0 <= index < 2");
+  EXPECT_EQ(error_text<td::ValueError>([&] { test.get_batch({}); }),
+            "CifarDataset: empty batch, expected at least one index");
 }
 
 TEST_F(Cifar, NormalizationUsesTrainingSetStatistics) {

@@ -25,7 +25,7 @@ using td::testing::error_text;
 
 namespace {
 
-/// Item i: image [1] of i, label i.  Calls `on_get` first where set.
+/// Item i has the image [i] and the label i. get() first calls `on_get`, if it is set.
 class Numbers : public td::data::Dataset {
  public:
   explicit Numbers(int64_t size) : size_(size) {}
@@ -40,7 +40,7 @@ class Numbers : public td::data::Dataset {
   int64_t size_;
 };
 
-/// Threads that called `here` and have not ended.
+/// The number of threads that called `here` and have not ended.
 class LiveThreads {
  public:
   void here() { thread_local Presence presence(*this); }
@@ -55,7 +55,7 @@ class LiveThreads {
   std::atomic<int> count_ = 0;
 };
 
-/// Lets threads wait until others have counted far enough.
+/// A counter; threads can wait until it has reached a value.
 class Counter {
  public:
   void add() {
@@ -140,7 +140,7 @@ TEST(DataLoader, WorkersPrefetchTheConfiguredNumberOfBatches) {
   int64_t expected = 0;
   for (auto& batch : loader) {
     EXPECT_EQ(batch.labels.item<int64_t>(), expected++);
-    // The batch in our hands left its place: while we hold it, kWorkers * kPrefetch more are made.
+    // The current batch has left its slot, so kWorkers * kPrefetch further batches are made.
     made.wait_for(static_cast<int>(std::min<int64_t>(expected + kWorkers * kPrefetch, 50)));
     ++consumed;
   }
@@ -176,7 +176,7 @@ TEST(DataLoader, WorkerExceptionNamesBatchAndItem) {
         EXPECT_EQ(batch.labels.to_vector<int64_t>().front(), 5 * batches);
         ++batches;
       }
-      FAIL() << "nothing was thrown";
+      FAIL() << "no error was thrown";
     } catch (const td::IoError& error) {
       EXPECT_STREQ(error.what(),
                    "file 22 is damaged\n  in item 22 of the dataset\n  in batch 4 of 8, items 20, 21, 22, 23, ...");
@@ -184,7 +184,7 @@ TEST(DataLoader, WorkerExceptionNamesBatchAndItem) {
     EXPECT_EQ(batches, 4);
     EXPECT_EQ(live.count(), 0);
     numbers.on_get = nullptr;
-    EXPECT_EQ(labels_of_epoch(loader).size(), 8u);  // the loader is usable afterwards
+    EXPECT_EQ(labels_of_epoch(loader).size(), 8u);  // the loader remains usable
   }
 }
 
@@ -196,7 +196,7 @@ TEST(DataLoader, FirstBatchExceptionIsThrownByBegin) {
     DataLoader loader(numbers, sampler, {.batch_size = 3, .num_workers = workers});
     try {
       loader.begin();
-      FAIL() << "nothing was thrown";
+      FAIL() << "no error was thrown";
     } catch (const std::out_of_range& error) {
       EXPECT_STREQ(error.what(), "no\n  in item 0 of the dataset\n  in batch 0 of 1, items 0, 1, 2");
     }
@@ -237,7 +237,7 @@ TEST(DataLoader, DestroyingUnadvancedIteratorsStopsTheWorkers) {
   {
     auto first = loader.begin();
     auto moved = std::move(first);
-    auto second = loader.begin();  // two epochs at a time
+    auto second = loader.begin();  // two concurrent epochs
     EXPECT_EQ(moved->labels.item<int64_t>(), 0);
     EXPECT_EQ(second->labels.item<int64_t>(), 0);
   }
@@ -263,7 +263,7 @@ TEST(DataLoader, SamplerStateResumesInsideAnEpoch) {
 }
 
 TEST(DataLoader, ItemsOmittedByDropLastCountAsConsumed) {
-  for (const int64_t size : {3, 7, 8}) {  // no batch, one and a rest, two
+  for (const int64_t size : {3, 7, 8}) {  // no batch, one batch and a remainder, two batches
     const Numbers numbers(size);
     RandomSampler sampler(size, 4);
     DataLoader loader(numbers, sampler, {.batch_size = 4, .drop_last = true});
@@ -275,14 +275,14 @@ TEST(DataLoader, ItemsOmittedByDropLastCountAsConsumed) {
 }
 
 TEST(DataLoader, TransformsDependOnlyOnSeedEpochAndItem) {
-  // The image becomes (item, a random number).
+  // The transformed image is (item, a random number).
   const td::data::Transform transform = [](const td::Tensor& image, td::data::ItemRandom& random) {
     return td::from_vector<float>({image.item<float>(), static_cast<float>(random.below(1 << 20))}, {2});
   };
   const Numbers numbers(33);
   using Draws = std::map<int64_t, std::vector<float>>;
   const auto draws_of = [&](int workers, int64_t batch_size, int64_t epoch, uint64_t seed) {
-    RandomSampler sampler(33, static_cast<uint64_t>(batch_size));  // other batches and another order
+    RandomSampler sampler(33, static_cast<uint64_t>(batch_size));  // another order and other batches
     sampler.set_epoch(epoch);
     Draws draws;
     for (auto& batch : DataLoader(
@@ -364,11 +364,11 @@ TEST(DataLoader, InvalidOptionsAreRejected) {
   const Numbers numbers(1);
   SequentialSampler sampler(1);
   EXPECT_EQ(error_text<td::ValueError>([&] { DataLoader(numbers, sampler, {.batch_size = 0}); }),
-            "DataLoader: batch_size 0 is less than 1");
+            "DataLoader: batch_size is 0, expected at least 1");
   EXPECT_EQ(error_text<td::ValueError>([&] { DataLoader(numbers, sampler, {.num_workers = -1}); }),
-            "DataLoader: num_workers -1 is negative");
+            "DataLoader: num_workers is -1, expected at least 0");
   EXPECT_EQ(error_text<td::ValueError>([&] { DataLoader(numbers, sampler, {.prefetch = 0}); }),
-            "DataLoader: prefetch 0 is less than 1");
+            "DataLoader: prefetch is 0, expected at least 1");
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace td = tandem;
 
 namespace {
 
-/// The text of the E that f throws; fails if it throws another kind or none.
+/// The text of the E that f throws; fails if f throws another type or nothing.
 template <class E, class F>
 std::string text_of(F&& f) {
   try {
@@ -21,11 +21,11 @@ std::string text_of(F&& f) {
     EXPECT_EQ(typeid(error).name(), typeid(E).name()) << error.what();
     return error.what();
   }
-  ADD_FAILURE() << "nothing was thrown";
+  ADD_FAILURE() << "no error was thrown";
   return "";
 }
 
-/// Item i: image [2] of i and i + 0.5, label i * i.  Item 5 is `fifth` where set.
+/// Item i has the image [i, i + 0.5] and the label i * i. Item 5 is `fifth`, if it is set.
 class Squares : public td::data::Dataset {
  public:
   int64_t size() const override { return 10; }
@@ -70,7 +70,8 @@ TEST(Dataset, GetBatchStacksEmptyTensors) {
 }
 
 TEST(Dataset, EmptyBatchIsRejected) {
-  EXPECT_EQ(text_of<td::ValueError>([] { Squares().get_batch({}); }), "Dataset: a batch needs at least one item");
+  EXPECT_EQ(text_of<td::ValueError>([] { Squares().get_batch({}); }),
+            "Dataset: empty batch, expected at least one index");
 }
 
 TEST(Dataset, MismatchedItemIsNamedInTheError) {
@@ -78,11 +79,11 @@ TEST(Dataset, MismatchedItemIsNamedInTheError) {
   EXPECT_EQ(text_of<td::ShapeError>([&] {
               batch_with_fifth([&] { return td::data::Example{td::zeros({3}), label}; });
             }),
-            "Dataset: the image has shape [3], those before it in the batch [2]\n  in item 5 of the dataset");
+            "Dataset: the image has shape [3], expected [2] as in the items before\n  in item 5 of the dataset");
   EXPECT_EQ(text_of<td::DTypeError>([&] {
               batch_with_fifth([&] { return td::data::Example{td::zeros({2}, {td::kFloat64}), label}; });
             }),
-            "Dataset: the image is float64, those before it in the batch float32\n  in item 5 of the dataset");
+            "Dataset: the image is float64, expected float32 as in the items before\n  in item 5 of the dataset");
   EXPECT_EQ(text_of<td::StateError>([&] { batch_with_fifth([&] {
                                             return td::data::Example{td::zeros({2}), {}};
                                           }); }),

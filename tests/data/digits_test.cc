@@ -65,7 +65,7 @@ TEST(Digits, ImagesHaveInkAwayFromTheBorder) {
 }
 
 TEST(Digits, NearestMeanClassifierBeatsChance) {
-  // Nearest class mean: far better than chance on other draws, though no classifier for this purpose.
+  // A nearest-mean classifier must be much better than chance on images of another seed.
   const DigitsDataset train(3000, 1);
   const DigitsDataset test(1000, 2);
   std::vector<std::vector<double>> mean(10, std::vector<double>(784));

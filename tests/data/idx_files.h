@@ -1,4 +1,4 @@
-// Writing IDX files, right and wrong ones, for tests.
+// Writes valid and invalid IDX files for tests.
 #pragma once
 
 #include <zlib.h>

@@ -15,7 +15,7 @@ namespace {
 
 class Idx : public ::testing::Test {
  protected:
-  /// The text of read_idx's IoError for a file of these bytes, from the field on.
+  /// The error text of read_idx for a file with these bytes, after the path.
   std::string error_of(const Bytes& bytes, const std::string& name = "file") {
     const std::string path = folder_.write(name, bytes);
     const std::string prefix = "read_idx: '" + path + "'";
@@ -26,7 +26,7 @@ class Idx : public ::testing::Test {
       EXPECT_EQ(text.substr(0, prefix.size()), prefix);
       return text.substr(prefix.size());
     }
-    return "nothing was thrown";
+    return "no error was thrown";
   }
 
   td::testing::TemporaryFolder folder_;
@@ -64,18 +64,17 @@ TEST_F(Idx, NonIdxFilesAreRejected) {
 }
 
 TEST_F(Idx, SizesThatMismatchTheFileAreRejected) {
-  EXPECT_EQ(error_of(idx({2, 3}, {1, 2, 3, 4, 5})), ": the sizes [2, 3] ask for 6 bytes, the file holds at most 5");
+  EXPECT_EQ(error_of(idx({2, 3}, {1, 2, 3, 4, 5})), ": the sizes [2, 3] need 6 bytes, the file has at most 5");
   EXPECT_EQ(error_of(idx({2, 3}, {1, 2, 3, 4, 5, 6, 7})), ": bytes follow the 6 values of sizes [2, 3]");
-  EXPECT_EQ(error_of(idx({2}, {})), ": the sizes [2] ask for 2 bytes, the file holds at most 0");
+  EXPECT_EQ(error_of(idx({2}, {})), ": the sizes [2] need 2 bytes, the file has at most 0");
   EXPECT_EQ(error_of(idx({0xffffffff, 0xffffffff, 2}, {})),
             ": the product of the sizes [4294967295, 4294967295] overflows");
   EXPECT_EQ(error_of(idx({0, 0xffffffff, 0xffffffff}, {})),
             ": the product of the sizes [0, 4294967295, 4294967295] overflows");
-  // Memory for a claim is taken only where the file could hold it: 4 GiB do not come out of a few bytes.
+  // No memory is allocated for sizes that the file cannot have: a few bytes do not decompress to 4 GiB.
   const Bytes claim = gzip(idx({0xffffffff}, {}));
-  EXPECT_EQ(
-      error_of(claim, "a.gz"),
-      td::str(": the sizes [4294967295] ask for 4294967295 bytes, the file holds at most ", (claim.size() + 1) * 1032));
+  EXPECT_EQ(error_of(claim, "a.gz"), td::str(": the sizes [4294967295] need 4294967295 bytes, the file has at most ",
+                                             (claim.size() + 1) * 1032));
 }
 
 TEST_F(Idx, CorruptGzipStreamsAreRejected) {
@@ -83,7 +82,7 @@ TEST_F(Idx, CorruptGzipStreamsAreRejected) {
   const Bytes good = gzip(plain);
   EXPECT_EQ(error_of(plain, "a.gz"), " is not a gzip file: it does not begin with 1f 8b");
   EXPECT_EQ(error_of(gzip(idx({4, 5}, Bytes(19, 7))), "a.gz"),
-            ": the sizes [4, 5] ask for 20 bytes, the file ends after 19");
+            ": the sizes [4, 5] need 20 bytes, the file ends after 19");
   EXPECT_EQ(error_of(gzip(idx({4, 5}, Bytes(21, 7))), "a.gz"), ": bytes follow the 20 values of sizes [4, 5]");
 
   Bytes trailing = good;
@@ -101,7 +100,7 @@ TEST_F(Idx, EveryTruncationIsRejected) {
   const Bytes plain = idx({4, 5}, Bytes(20, 7));
   const Bytes compressed = gzip(plain);
   for (size_t size = 0; size < plain.size(); ++size) {
-    EXPECT_NE(error_of(Bytes(plain.begin(), plain.begin() + static_cast<ptrdiff_t>(size))), "nothing was thrown")
+    EXPECT_NE(error_of(Bytes(plain.begin(), plain.begin() + static_cast<ptrdiff_t>(size))), "no error was thrown")
         << size;
   }
   for (size_t size = 2; size < compressed.size(); ++size) {

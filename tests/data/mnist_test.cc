@@ -47,7 +47,7 @@ class Mnist : public ::testing::Test {
       }
       return text;
     }
-    return "nothing was thrown";
+    return "no error was thrown";
   }
   void write_train(uint32_t count) {
     folder_.write("train-images-idx3-ubyte", images_file(count));
@@ -110,7 +110,7 @@ TEST_F(Mnist, TestFilesAloneAreSplitIntoBothSets) {
   EXPECT_EQ(train.get(7).image.to_vector<float>()[0], static_cast<float>(pixel(7, 0)) / 255.0f);
   EXPECT_EQ(test.get(0).image.to_vector<float>()[0], static_cast<float>(pixel(8, 0)) / 255.0f);
   EXPECT_EQ(test.get(1).label.item<int64_t>(), 27 % 10);
-  write_test(23);  // a fifth, rounded down, is for testing
+  write_test(23);  // 20 %, rounded down, are for testing
   EXPECT_EQ(MnistDataset(folder_.path(), MnistSplit::kTrain).size(), 19);
   EXPECT_EQ(MnistDataset(folder_.path(), MnistSplit::kTest).size(), 4);
 }
@@ -122,7 +122,7 @@ TEST_F(Mnist, OutOfRangeItemsAreRejected) {
     test.get(2);
     FAIL();
   } catch (const td::IndexError& error) {
-    EXPECT_STREQ(error.what(), "MnistDataset: item 2 is outside the 2 items");
+    EXPECT_STREQ(error.what(), "MnistDataset: index is 2, expected 0 <= index < 2");
   }
   EXPECT_THROW(test.get(-1), td::IndexError);
   EXPECT_THROW(test.get_batch(std::vector<int64_t>{0, 2}), td::IndexError);
@@ -130,13 +130,14 @@ TEST_F(Mnist, OutOfRangeItemsAreRejected) {
 }
 
 TEST_F(Mnist, MissingFilesAreListed) {
-  const std::string header = "MnistDataset: 'DIR' lacks files, each may also end in .gz\n";
-  const std::string footer = "\n  with the t10k files alone, these are divided into training and test set";
+  const std::string header = "MnistDataset: 'DIR' does not have all files (each may end in .gz)\n";
+  const std::string footer =
+      "\n  a folder with only the t10k files is accepted: they are divided into training and test set";
   EXPECT_EQ(error_of(), header +
                             "  train-images-idx3-ubyte  missing\n  train-labels-idx1-ubyte  missing\n"
                             "  t10k-images-idx3-ubyte   missing\n  t10k-labels-idx1-ubyte   missing" +
                             footer);
-  // Half a training set is a mistake and not a reason to divide the test set.
+  // An incomplete training set is an error; the test set is not divided.
   folder_.write("train-images-idx3-ubyte", images_file(2));
   write_test(10);
   EXPECT_EQ(error_of(), header +

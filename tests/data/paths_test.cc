@@ -1,4 +1,4 @@
-// Data sets in folders that the system refuses to look into.
+// Datasets in paths that cannot be opened.
 #include <linux/capability.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -26,7 +26,8 @@ namespace {
 void open_mnist(const std::string& folder) { td::data::MnistDataset data(folder, td::data::MnistSplit::kTrain); }
 void open_cifar(const std::string& folder) { td::data::CifarDataset data(folder, td::data::CifarSplit::kTest); }
 
-/// Gives up the capabilities by which root ignores permissions, then prints what f throws as an IoError and ends with status 0.
+/// Drops the capabilities with which root ignores permissions, calls f, prints the text of an IoError, and exits with
+/// status 0.
 [[noreturn]] void run_unprivileged(const std::function<void()>& f) {
   __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
   const __user_cap_data_struct none[2] = {};
@@ -61,10 +62,12 @@ TEST(DataPaths, OverlongNameIsAnIoErrorWithReason) {
 TEST(DataPaths, PathBelowFileIsReportedAsMissingFiles) {
   const td::testing::TemporaryFolder folder;
   const std::string below = folder.write("file", std::string("x")) + "/below";
-  EXPECT_TRUE(
-      error_text<td::IoError>([&] { open_mnist(below); }).starts_with("MnistDataset: '" + below + "' lacks files"));
-  EXPECT_TRUE(
-      error_text<td::IoError>([&] { open_cifar(below); }).starts_with("CifarDataset: '" + below + "' lacks files"));
+  EXPECT_TRUE(error_text<td::IoError>([&] {
+                open_mnist(below);
+              }).starts_with("MnistDataset: '" + below + "' does not have all files"));
+  EXPECT_TRUE(error_text<td::IoError>([&] {
+                open_cifar(below);
+              }).starts_with("CifarDataset: '" + below + "' does not have all files"));
 }
 
 TEST(DataPaths, UnreadableFolderIsAnIoErrorWithReason) {

@@ -153,7 +153,7 @@ TEST(DistributedSampler, EvaluationVisitsEachItemExactlyOnce) {
 }
 
 TEST(DistributedSampler, RanksInterleaveOneSharedOrder) {
-  // In a world of one the order is that of RandomSampler; larger worlds deal it out in turn.
+  // With one rank the order is that of RandomSampler; more ranks take its items round-robin.
   const auto order = RandomSampler(33, 4).begin_epoch();
   for (int rank = 0; rank < 3; ++rank) {
     const auto mine = DistributedSampler(33, rank, 3, {.seed = 4}).begin_epoch();
@@ -210,8 +210,8 @@ TEST(Sampler, StateBeforeFirstIterationKeepsSetEpoch) {
   EXPECT_EQ(restored.begin_epoch(), sampler.begin_epoch());
 }
 
-/// Items that `world` ranks visit in the epoch that begins or goes on, place by place over the ranks; each advances by
-/// `count` of them (-1: all), then the ranks' states are written to `states`.
+/// Items that `world` ranks visit in the new or resumed epoch, interleaved over the ranks. Each rank advances by
+/// `count` items (-1: all); then the ranks' states are written to `states`.
 std::vector<int64_t> visit(int64_t size, int world, int64_t count, std::vector<td::State>& states,
                            td::data::DistributedSamplerOptions options) {
   std::vector<std::vector<int64_t>> shares;
@@ -267,7 +267,7 @@ TEST(DistributedSampler, WorldSizeMayChangeRepeatedlyInAnEpoch) {
     visited.insert(visited.end(), items.begin(), items.end());
   }
   EXPECT_EQ(visited, order);
-  EXPECT_EQ(visit(50, 1, -1, states, {.seed = 2}).size(), 50u);  // the next epoch is whole again
+  EXPECT_EQ(visit(50, 1, -1, states, {.seed = 2}).size(), 50u);  // the next epoch is complete
 }
 
 TEST(DistributedSampler, IncompatibleStatesAreRejected) {
@@ -276,19 +276,20 @@ TEST(DistributedSampler, IncompatibleStatesAreRejected) {
   sampler.advance(3);
   const auto state = sampler.state_dict();
   DistributedSampler other(41, 1, 2);
-  EXPECT_EQ(error_text<td::StateError>([&] { other.load_state_dict(state); }),
-            "DistributedSampler: the state stands inside an epoch over 40 items, this sampler's has 41");
+  EXPECT_EQ(
+      error_text<td::StateError>([&] { other.load_state_dict(state); }),
+      "DistributedSampler: the state is from within an epoch of a dataset of 40 items, but this sampler's has 41");
   DistributedSampler evaluation(40, 1, 3, {.mode = Mode::kEvaluation});
   EXPECT_EQ(error_text<td::StateError>([&] { evaluation.load_state_dict(state); }),
-            "DistributedSampler: an evaluation cannot go on with 3 ranks, it began with 2");
+            "DistributedSampler: an evaluation epoch cannot be resumed with 3 ranks; the state was saved with 2");
   td::State wrong = state;
   wrong.set("start", int64_t{41});
   EXPECT_EQ(error_text<td::StateError>([&] { sampler.load_state_dict(wrong); }),
-            "DistributedSampler: start 41 and position 3 of 2 ranks are no place of an epoch over 40 items");
+            "DistributedSampler: start 41 and position 3 of 2 ranks are outside an epoch of 40 items");
   wrong = state;
   wrong.set("world_size", std::numeric_limits<int64_t>::max());
   EXPECT_EQ(error_text<td::StateError>([&] { sampler.load_state_dict(wrong); }),
-            "DistributedSampler: start 0 and position 3 of 9223372036854775807 ranks are no place of an epoch over 40 "
+            "DistributedSampler: start 0 and position 3 of 9223372036854775807 ranks are outside an epoch of 40 "
             "items");
   EXPECT_EQ(sampler.state_dict().get<int64_t>("position"), 3);
 }
@@ -300,7 +301,7 @@ TEST(Sampler, MismatchedStatesAreRejected) {
   const auto state = sampler.state_dict();
   RandomSampler other(9, 2);
   EXPECT_EQ(error_text<td::StateError>([&] { other.load_state_dict(state); }),
-            "Sampler: the state stands inside an epoch of 7 items, this sampler's have 9");
+            "Sampler: the state is from within an epoch of 7 items, but this sampler has 9");
   EXPECT_EQ(error_text<td::StateError>([&] { other.load_state_dict({}); }), "State: 'epoch' is missing");
 
   const auto with = [&](const char* key, int64_t value) {
@@ -309,26 +310,28 @@ TEST(Sampler, MismatchedStatesAreRejected) {
     return changed;
   };
   EXPECT_EQ(error_text<td::StateError>([&] { sampler.load_state_dict(with("epoch", -1)); }),
-            "Sampler: epoch -1 is negative");
+            "Sampler: epoch is -1, expected at least 0");
   EXPECT_EQ(error_text<td::StateError>([&] { sampler.load_state_dict(with("position", 8)); }),
-            "Sampler: position 8 is outside an epoch of 7");
+            "Sampler: position in the state is 8, expected 0 <= position <= size 7");
   EXPECT_EQ(error_text<td::StateError>([&] { sampler.load_state_dict(with("position", -1)); }),
-            "Sampler: position -1 is outside an epoch of 7");
+            "Sampler: position in the state is -1, expected 0 <= position <= size 7");
   EXPECT_EQ(sampler.epoch(), 0);
 }
 
 TEST(Sampler, InvalidArgumentsAreRejected) {
-  EXPECT_EQ(error_text<td::ValueError>([] { SequentialSampler(-1); }), "SequentialSampler: size -1 is negative");
-  EXPECT_EQ(error_text<td::ValueError>([] { RandomSampler(-1); }), "RandomSampler: size -1 is negative");
+  EXPECT_EQ(error_text<td::ValueError>([] { SequentialSampler(-1); }),
+            "SequentialSampler: size is -1, expected at least 0");
+  EXPECT_EQ(error_text<td::ValueError>([] { RandomSampler(-1); }), "RandomSampler: size is -1, expected at least 0");
   EXPECT_EQ(error_text<td::ValueError>([] { DistributedSampler(-1, 0, 1); }),
-            "DistributedSampler: size -1 is negative");
+            "DistributedSampler: size is -1, expected at least 0");
   EXPECT_EQ(error_text<td::ValueError>([] { DistributedSampler(1, 0, 0); }),
-            "DistributedSampler: world size 0 is less than 1");
+            "DistributedSampler: world_size is 0, expected at least 1");
   EXPECT_EQ(error_text<td::ValueError>([] { DistributedSampler(1, 2, 2); }),
-            "DistributedSampler: rank 2 is outside a world of 2");
+            "DistributedSampler: rank is 2, expected 0 <= rank < world_size 2");
   EXPECT_EQ(error_text<td::ValueError>([] { DistributedSampler(1, -1, 2); }),
-            "DistributedSampler: rank -1 is outside a world of 2");
-  EXPECT_EQ(error_text<td::ValueError>([] { SequentialSampler(1).set_epoch(-2); }), "Sampler: epoch -2 is negative");
+            "DistributedSampler: rank is -1, expected 0 <= rank < world_size 2");
+  EXPECT_EQ(error_text<td::ValueError>([] { SequentialSampler(1).set_epoch(-2); }),
+            "Sampler: epoch is -2, expected at least 0");
 }
 
 }  // namespace

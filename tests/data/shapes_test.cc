@@ -60,7 +60,8 @@ TEST(Shapes, BatchEqualsStackedItems) {
   EXPECT_EQ(batch.labels.to_vector<int64_t>(), labels);
 }
 
-/// Sum over the channels of the variance of a pixel's four differences to its neighbours: large where the image is busy.
+/// Sum over the channels of the variance of a pixel's four differences to its neighbors, which is large in textured
+/// regions.
 double roughness(const std::vector<float>& image, int distance) {
   double sum = 0;
   for (int c = 0; c < 3; ++c) {
@@ -77,8 +78,8 @@ double roughness(const std::vector<float>& image, int distance) {
 }
 
 TEST(Shapes, ClassesDifferInTextureNotInColor) {
-  // Across four pixels patterns (stripes, chessboard, dots) change more often than figures do; mean colours of the
-  // classes are all alike, so that a model has to look at the shape.
+  // Patterns (stripes, chessboard, dots) have more texture than figures. The mean colors of all classes are equal, so
+  // that a model must use the shape.
   const ShapesDataset shapes(2000, 3);
   double rough_patterns = 0;
   double rough_figures = 0;
@@ -102,15 +103,15 @@ TEST(Shapes, ClassesDifferInTextureNotInColor) {
 }
 
 TEST(Shapes, InvalidArgumentsAreRejected) {
-  EXPECT_EQ(error_text<td::ValueError>([] { ShapesDataset(-1); }), "ShapesDataset: size -1 is negative");
+  EXPECT_EQ(error_text<td::ValueError>([] { ShapesDataset(-1); }), "ShapesDataset: size is -1, expected at least 0");
   const ShapesDataset shapes(3);
-  EXPECT_EQ(error_text<td::IndexError>([&] { shapes.get(3); }), "ShapesDataset: item 3 is outside the 3 items");
+  EXPECT_EQ(error_text<td::IndexError>([&] { shapes.get(3); }), "ShapesDataset: index is 3, expected 0 <= index < 3");
   EXPECT_EQ(error_text<td::ValueError>([&] { shapes.get_batch({}); }),
-            "ShapesDataset: a batch needs at least one item");
+            "ShapesDataset: empty batch, expected at least one index");
   EXPECT_EQ(error_text<td::IndexError>([&] {
               shapes.get_batch(std::vector<int64_t>{0, -1});
             }),
-            "ShapesDataset: item -1 is outside the 3 items");
+            "ShapesDataset: index is -1, expected 0 <= index < 3");
 }
 
 }  // namespace

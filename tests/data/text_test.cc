@@ -49,9 +49,9 @@ TEST(CharVocabulary, UnknownBytesAndTokensAreRejected) {
   EXPECT_EQ(error_text<td::IndexError>([&] {
               vocabulary.decode(std::vector<int64_t>{1, 3});
             }),
-            "CharVocabulary: token 3 at 1 is outside the vocabulary of 3");
+            "CharVocabulary: token 1 is 3, expected 0 <= token < 3");
   EXPECT_EQ(error_text<td::IndexError>([&] { vocabulary.decode(std::vector<int64_t>{-1}); }),
-            "CharVocabulary: token -1 at 0 is outside the vocabulary of 3");
+            "CharVocabulary: token 0 is -1, expected 0 <= token < 3");
 }
 
 TEST(ReadTokens, TokensAreReadAsLittleEndian) {
@@ -102,15 +102,15 @@ TEST(TokenDataset, BatchEqualsStackedItems) {
 
 TEST(TokenDataset, InvalidArgumentsAreRejected) {
   EXPECT_EQ(error_text<td::ValueError>([] { TokenDataset(counted(4), {.context = 4}); }),
-            "TokenDataset: 4 tokens are too few for a context of 4 and the token after it");
+            "TokenDataset: 4 tokens, expected at least context + 1 = 5");
   EXPECT_EQ(error_text<td::ValueError>([] { TokenDataset(counted(4), {.context = 0}); }),
-            "TokenDataset: context 0 is less than 1");
+            "TokenDataset: context is 0, expected at least 1");
   EXPECT_EQ(error_text<td::ValueError>([] { TokenDataset(counted(4), {.context = 1, .stride = 0}); }),
-            "TokenDataset: stride 0 is less than 1");
+            "TokenDataset: stride is 0, expected at least 1");
   const TokenDataset dataset(counted(5), {.context = 4});
-  EXPECT_EQ(error_text<td::IndexError>([&] { dataset.get(1); }), "TokenDataset: item 1 is outside the 1 items");
+  EXPECT_EQ(error_text<td::IndexError>([&] { dataset.get(1); }), "TokenDataset: index is 1, expected 0 <= index < 1");
   EXPECT_EQ(error_text<td::ValueError>([&] { dataset.get_batch({}); }),
-            "TokenDataset: a batch needs at least one item");
+            "TokenDataset: empty batch, expected at least one index");
 }
 
 TEST(CharTextDataset, SplitsTheTextAtNinetyPercent) {

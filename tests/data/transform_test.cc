@@ -29,7 +29,7 @@ Tensor transformed(const td::data::Transform& transform, const Tensor& image, in
   return transform(image, random);
 }
 
-/// The image with its first `down` rows and `right` columns moved out, zeros coming in: element (c, y, x) by hand.
+/// Element (c, y, x) of the image shifted by `down` rows and `right` columns, with zeros at the border.
 std::vector<float> moved(const Tensor& image, int64_t down, int64_t right) {
   const auto in = image.to_vector<float>();
   const int64_t height = image.size(1);
@@ -73,11 +73,11 @@ TEST(Normalize, InvalidArgumentsAndImagesAreRejected) {
   EXPECT_EQ(error_text<td::ValueError>([] {
               td::data::normalize({1, 2}, {1});
             }),
-            "normalize: 2 means and 1 deviations, expected one of each per channel");
+            "normalize: mean has 2 values and deviation 1, expected one value per channel");
   EXPECT_EQ(error_text<td::ValueError>([] { td::data::normalize({}, {}); }),
-            "normalize: 0 means and 0 deviations, expected one of each per channel");
+            "normalize: mean has 0 values and deviation 0, expected one value per channel");
   EXPECT_EQ(error_text<td::ValueError>([] { td::data::normalize({1}, {0}); }),
-            "normalize: deviation 0 is not positive");
+            "normalize: deviation has the value 0, expected > 0");
   const auto transform = td::data::normalize({1}, {2});
   EXPECT_EQ(error_text<td::ShapeError>([&] {
               transformed(transform, counted({3, 1, 2}));
@@ -103,7 +103,7 @@ TEST(RandomCrop, CropsAreWindowsOfThePaddedImage) {
         seen.insert(transformed(transform, image, index).to_vector<float>());
       for (const auto& window : seen) EXPECT_TRUE(windows.contains(window)) << shape << padding;
       if (padding > 2) continue;
-      EXPECT_EQ(seen, windows) << shape << padding;  // 25 windows in 300 draws: each comes up
+      EXPECT_EQ(seen, windows) << shape << padding;  // each of the 25 windows occurs in 300 draws
     }
   }
 }
@@ -126,9 +126,9 @@ TEST(RandomHorizontalFlip, MirrorsWithTheGivenProbability) {
 
 TEST(RandomTransforms, InvalidArgumentsAndImagesAreRejected) {
   EXPECT_EQ(error_text<td::ValueError>([] { td::data::random_crop(-1); }),
-            "random_crop: padding -1 is outside [0, 1048576]");
+            "random_crop: padding is -1, expected 0 <= padding <= 1048576");
   EXPECT_EQ(error_text<td::ValueError>([] { td::data::random_horizontal_flip(1.5); }),
-            "random_horizontal_flip: probability 1.5 is outside [0, 1]");
+            "random_horizontal_flip: probability is 1.5, expected 0 <= probability <= 1");
   EXPECT_EQ(error_text<td::ShapeError>([] {
               transformed(td::data::random_crop(1), counted({4, 4}));
             }),
@@ -149,7 +149,7 @@ TEST(Chain, TransformsAreAppliedInOrder) {
 TEST(TransformImages, ImageDependsOnlyOnSeedEpochAndIndex) {
   const auto transform = td::data::chain({td::data::random_crop(3), td::data::random_horizontal_flip()});
   const Tensor images = counted({4, 2, 7, 5});
-  // Four times the same image, so that what differs is random.
+  // Four equal images, so that differences come from the random numbers.
   for (int64_t i = 1; i < 4; ++i) std::copy_n(images.data<float>(), 70, images.data<float>() + 70 * i);
   const auto rows = [&](std::vector<int64_t> indices, uint64_t seed, int64_t epoch) {
     const auto all = transform_images(transform, images, indices, seed, epoch).to_vector<float>();
@@ -171,7 +171,7 @@ TEST(TransformImages, MismatchedResultsAreRejected) {
   int64_t calls = 0;
   const auto grow = [&](const Tensor&, ItemRandom&) { return td::zeros({++calls}); };
   EXPECT_EQ(error_text<td::ShapeError>([&] { transform_images(grow, images, indices, 0, 0); }),
-            "Transform: the image has shape [2], those before it in the batch [1]");
+            "Transform: the image has shape [2], expected [1] as in the items before");
   const auto nothing = [](const Tensor&, ItemRandom&) { return Tensor(); };
   EXPECT_EQ(error_text<td::StateError>([&] { transform_images(nothing, images, indices, 0, 0); }),
             "Transform: the image is undefined");

@@ -65,9 +65,9 @@ class OnEmulatedGpus(unittest.TestCase):
         self.assertEqual(sorted(os.listdir(empty)), ["gpu_check.pyz", "gpu_report.json"])
         # Everything passes, except that this build has only the suite Cuda of gpu_tests.
         self.assertEqual(report["not_run"], [
-            "tests that take more than 1 GPU(s)", *(f"{program} {suite}: there is no such suite" for program, suite in smoke.FIRST
+            "tests that need more than 1 GPU(s)", *(f"{program} {suite}: suite not found" for program, suite in smoke.FIRST
                                                     if program == "gpu_tests" and suite != "Cuda"),
-            "PyTorch: not installed, or without a GPU", "bandwidth of collectives, and scaling: they take two GPUs"], done.stdout)
+            "PyTorch: not installed, or without a GPU", "bandwidth of collectives, and scaling: they need two GPUs"], done.stdout)
         return report
 
     def run_on_two(self):

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The benchmark of two hosts, in small: what it measures, and that it checks the link.  Needs root, ip and tc."""
+"""A short run of //benchmarks/two_hosts: its output, and its check of the link. Needs root, ip and tc."""
 
 import json
 import os
@@ -30,7 +30,7 @@ class TwoHostsBenchmarkTest(unittest.TestCase):
                 lines = [json.loads(line) for line in file]
         self.assertIsNotNone(re.fullmatch(LINK + ALL_REDUCE + LINK + STEP, done.stdout), done.stdout)
         # The interface's counter, which the benchmark itself compares with the payload.
-        self.assertEqual([line["what"] for line in lines if "bytes_on_link" in line], ["all_reduce", "ddp"])
+        self.assertEqual([line["kind"] for line in lines if "bytes_on_link" in line], ["all_reduce", "ddp"])
 
     def test_one_rank_on_each(self):
         self.check_run()

@@ -1,5 +1,6 @@
 #!/bin/sh
-# chart_test.sh CHART RESULTS SVG PAGE: the SVG is the chart of the results, and the page contains their table.
+# chart_test.sh CHART RESULTS SVG PAGE: checks that SVG is the chart of the results, and that the page contains their
+# table.
 set -eu
 python3 "$1" svg "$2" | diff -u "$3" -
 python3 "$1" table "$2" > "$TEST_TMPDIR/table.md"

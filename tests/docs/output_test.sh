@@ -1,5 +1,5 @@
 #!/bin/sh
-# output_test.sh PROGRAM FILE: the program, run in an empty folder, prints exactly the text of the file.
+# output_test.sh PROGRAM FILE: runs the program in an empty folder and compares its output with the file.
 set -eu
 program=$(realpath "$1")
 expected=$(realpath "$2")

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Makes a test that compiles the code of a page's tables whose last column is headed "tandem", one function per row.
+"""Generates a test that compiles the code of a page's tables with the last column "tandem", one function per row.
 
     tables.py PAGE PRELUDE > tables_test.cc
 
@@ -9,7 +9,7 @@ Code in backticks in that column is C++, in three forms:
     a qualified name, for example `td::cat`    a using declaration
     anything else                              an expression
 
-The code of a row is one scope.  A row without code is an error.  Compiler errors show the line of the page."""
+The code of a row is one scope. A row without code is an error. Compiler errors show the line of the page."""
 
 import re
 import sys
@@ -49,7 +49,7 @@ def main():
         for code in spans:
             print("#line %d \"%s\"\n    %s" % (number, path, statement(code)))
         print("  }\n};\n")
-    print("// Compiling the rows is the test; this only checks that there are some.")
+    print("// The compilation of the rows is the test. This case only checks that there are rows.")
     print("TEST(DocumentationTables, MoreThanTenRowsAreCompiled) { EXPECT_GT(%d, 10); }\n\n}  // namespace" % len(table))
 
 

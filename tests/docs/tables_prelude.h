@@ -1,4 +1,5 @@
-// Variables of the tables of docs/from_pytorch.md.  The rows are compiled and never run, so the variables have no values.
+// Variables used by the tables of docs/from_pytorch.md. The rows are compiled but not run, so the variables have no
+// values.
 #pragma once
 
 #include <functional>
@@ -14,7 +15,7 @@ namespace nn = tandem::nn;
 using Block = nn::Linear;
 
 struct Prelude : nn::Module {
-  Prelude();  // not defined: for the references
+  Prelude();  // declared because of the references, never defined
 
   // numbers and settings
   int argc;
@@ -46,11 +47,11 @@ struct Prelude : nn::Module {
   td::data::Dataset& ds;
   td::io::Checkpointer& checkpoints;
 
-  // several processes
+  // distributed
   td::distributed::Context& ctx;
   td::DistributedDataParallel<nn::Sequential>& ddp;
 
-  // What the user writes: of a program, and of gradcheck.
+  // The functions that launch() and gradcheck() call.
   struct Function {
     void operator()(td::distributed::Context& context) const;
     td::Tensor operator()(const std::vector<td::Tensor>& in) const;

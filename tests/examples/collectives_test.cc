@@ -1,4 +1,4 @@
-// The tour of the collectives, on every backend: each rank has every result, and all are right.
+// Runs examples/collectives on every backend and checks that each rank prints every result, all of them correct.
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <tandem/tensor/cuda.h>
-#include <tandem/tests/examples/collectives_tour.h>
+#include <tandem/tests/examples/collectives_output.h>
 #include <tandem/tests/examples/run_example.h>
 
 namespace {
@@ -21,33 +21,33 @@ struct Case {
   int ranks;
 };
 
-class CollectivesTour : public testing::TestWithParam<Case> {};
+class CollectivesExampleBackends : public testing::TestWithParam<Case> {};
 
-TEST_P(CollectivesTour, AllResultsAreCorrectOnEveryRank) {
+TEST_P(CollectivesExampleBackends, AllResultsAreCorrectOnEveryRank) {
   const auto result = run_example("collectives", {"--check", "--nproc", std::to_string(GetParam().ranks), "--backend",
                                                   GetParam().backend, "--timeout", "30"});
-  expect_whole_tour(result, GetParam().ranks);
+  expect_all_operations(result, GetParam().ranks);
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, CollectivesTour,
+INSTANTIATE_TEST_SUITE_P(Backends, CollectivesExampleBackends,
                          testing::Values(Case{"auto", 1}, Case{"shm", 2}, Case{"shm", 4}, Case{"gloo", 2},
                                          Case{"gloo", 4}),
                          [](const auto& test) { return test.param.backend + std::to_string(test.param.ranks); });
 
 TEST(CollectivesExample, TablesAndTraceShowEveryRank) {
-  const std::string trace = fresh_folder("tour") + ".json";
+  const std::string trace = fresh_folder("collectives") + ".json";
   const auto result = run_example("collectives", {"--nproc", "4", "--trace", trace});
   EXPECT_EQ(result.status, 0) << result.err;
   for (const char* table : {
            "group.reduce(x, /*root=*/0, op)\n"
-           "    the root's x becomes the result, the others keep theirs\n"
+           "    x of the root becomes the result; x of the other ranks is unchanged\n"
            "            x      sum     product  max    min\n"
            "    rank 0  [1 1]  [4 10]  [1 24]   [1 4]  [1 1]\n"
            "    rank 1  [1 2]  [1 2]   [1 2]    [1 2]  [1 2]\n"
            "    rank 2  [1 3]  [1 3]   [1 3]    [1 3]  [1 3]\n"
            "    rank 3  [1 4]  [1 4]   [1 4]    [1 4]  [1 4]\n\n",
            "group.gather(parts, x, /*root=*/0)\n"
-           "    the root gets everybody's x, by rank; the others pass no list\n"
+           "    the root gets x of every rank, in rank order; the other ranks pass an empty list\n"
            "            x    after\n"
            "    rank 0  [0]  [0] [1] [2] [3]\n"
            "    rank 1  [1]  -\n"
@@ -58,7 +58,7 @@ TEST(CollectivesExample, TablesAndTraceShowEveryRank) {
   }
   EXPECT_EQ(result.out.find("WRONG"), std::string::npos) << result.out;
 
-  // The trace holds each rank's all_reduce and what it did meanwhile.
+  // The trace contains each rank's all_reduce and its concurrent work.
   std::map<int, std::set<std::string>> seen;
   const auto document = nlohmann::json::parse(read_file(trace));
   for (const auto& event : document.at("traceEvents")) {
@@ -87,7 +87,7 @@ TEST(CollectivesExample, InvalidFlagsAreUsageErrors) {
 }
 
 TEST(CollectivesExample, CudaDeviceRequiresCudaBuild) {
-  if (tandem::cuda::is_built()) GTEST_SKIP() << "this build has it";
+  if (tandem::cuda::is_built()) GTEST_SKIP() << "this build has CUDA support";
   for (const char* ranks : {"1", "4"}) {
     const auto result = run_example("collectives", {"--check", "--device", "cuda", "--nproc", ranks});
     EXPECT_EQ(result.status, 2);

@@ -1,4 +1,4 @@
-// What the examples of several devices share: wrong results are noticed, and memory is counted.
+// Tests of the helpers of the multi-device examples: detection of wrong results, memory limits, differences.
 
 #include <tandem/examples/support/demo.h>
 #include <tandem/examples/support/devices.h>
@@ -18,7 +18,7 @@ namespace {
 namespace td = tandem;
 
 using examples::Demo;
-using examples::WayTable;
+using examples::MethodTable;
 using Tensors = std::vector<td::Tensor>;
 
 class DeviceExampleSupport : public testing::Test {
@@ -36,8 +36,8 @@ class DeviceExampleSupport : public testing::Test {
 TEST_F(DeviceExampleSupport, CorrectResultsArePrinted) {
   const td::Tensor x = td::tensor({1, 2});
   demo_.heading("sums");
-  demo_.gives("a + b", {x, x.to(other_)}, {1, 2});
-  demo_.refuses<td::DeviceError>("c + d", [] { throw td::DeviceError("add: no\n  c  cpu"); });
+  demo_.returns("a + b", {x, x.to(other_)}, {1, 2});
+  demo_.throws<td::DeviceError>("c + d", [] { throw td::DeviceError("add: no\n  c  cpu"); });
   demo_.check("nothing moved", true);
   EXPECT_EQ(demo_.finish(), 0);
   EXPECT_EQ(out_.str(),
@@ -48,29 +48,29 @@ TEST_F(DeviceExampleSupport, CorrectResultsArePrinted) {
             "        add: no\n"
             "          c  cpu\n"
             "        nothing moved  ok\n"
-            "\nall 3 results are right\n");
+            "\nall 3 results are correct\n");
 }
 
 TEST_F(DeviceExampleSupport, WrongResultsArePrintedAndGiveStatusOne) {
   const td::Tensor x = td::tensor({1, 2});
-  demo_.gives("one is wrong", {x, x + 1}, {1, 2});
-  demo_.gives("nothing came", {}, {});
-  demo_.refuses<td::DeviceError>("taken", [] {});
+  demo_.returns("one is wrong", {x, x + 1}, {1, 2});
+  demo_.returns("no tensor", {}, {});
+  demo_.throws<td::DeviceError>("no error", [] {});
   demo_.check("right", true);
   EXPECT_EQ(demo_.finish(), 1);
   EXPECT_EQ(out_.str(),
             "    one is wrong\n"
             "        [1 2] on cpu, [2 3] on cpu  WRONG\n"
-            "    nothing came\n"
+            "    no tensor\n"
             "          WRONG\n"
-            "    taken\n"
-            "        it is not refused  WRONG\n"
+            "    no error\n"
+            "        no error was thrown  WRONG\n"
             "        right  ok\n"
             "\n3 of 4 results are WRONG\n");
 }
 
 TEST_F(DeviceExampleSupport, UnexpectedErrorTypeIsNotCaught) {
-  EXPECT_THROW(demo_.refuses<td::DeviceError>("f()", [] { throw td::OutOfMemory("no"); }), td::OutOfMemory);
+  EXPECT_THROW(demo_.throws<td::DeviceError>("f()", [] { throw td::OutOfMemory("no"); }), td::OutOfMemory);
 }
 
 TEST_F(DeviceExampleSupport, RunDemoReturnsTheExitStatus) {
@@ -80,8 +80,8 @@ TEST_F(DeviceExampleSupport, RunDemoReturnsTheExitStatus) {
     const int status = examples::run_demo(show);
     return td::str(status, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr());
   };
-  EXPECT_EQ(status_of([](Demo& demo) { demo.verdict(true); }), "0\nall 1 results are right\n");
-  EXPECT_EQ(status_of([](Demo& demo) { demo.verdict(false); }), "1\n1 of 1 results are WRONG\n");
+  EXPECT_EQ(status_of([](Demo& demo) { demo.count_result(true); }), "0\nall 1 results are correct\n");
+  EXPECT_EQ(status_of([](Demo& demo) { demo.count_result(false); }), "1\n1 of 1 results are WRONG\n");
   EXPECT_EQ(status_of([](Demo&) { throw std::runtime_error("no device"); }), "1no device\n");
 }
 
@@ -93,7 +93,7 @@ TEST_F(DeviceExampleSupport, TableRowDetectsEveryKindOfWrongResult) {
     const char* what;
     Tensors results, expected;
     double tolerance;
-    std::string verdict;
+    std::string result;
   };
   const Case cases[] = {
       {"equal", {x}, {x.to(other_)}, 0, "ok"},
@@ -103,7 +103,7 @@ TEST_F(DeviceExampleSupport, TableRowDetectsEveryKindOfWrongResult) {
       {"beyond", {y}, {x}, 0.2, "WRONG, off by 0.25"},
       {"the last is wrong", {x, y}, {x}, 0, "WRONG, off by 0.25"},
       {"in another order", {y, x}, {x, y}, 0, "WRONG, off by 0.25"},
-      {"no number", {td::tensor({1.0, nan})}, {x}, 1, "WRONG, off by nan"},
+      {"nan", {td::tensor({1.0, nan})}, {x}, 1, "WRONG, off by nan"},
       {"elsewhere", {x.to(other_)}, {x}, 1, "WRONG, off by nan"},
       {"nothing", {}, {x}, 1, "WRONG, off by nan"},
       {"too few", {x}, {x, x}, 1, "WRONG, off by nan"},
@@ -114,19 +114,19 @@ TEST_F(DeviceExampleSupport, TableRowDetectsEveryKindOfWrongResult) {
   for (const Case& c : cases) {
     std::ostringstream out;
     Demo demo(out);
-    WayTable table(demo, 1, "GB/s");
+    MethodTable table(demo, 1, "GB/s");
     table.row(
         c.what, cpu_, [&] { return c.results; }, c.expected, c.tolerance);
-    const bool is_right = c.verdict.starts_with("ok");
-    EXPECT_EQ(demo.finish(), is_right ? 0 : 1) << c.what;
-    EXPECT_NE(out.str().find("  " + c.verdict + "\n"), std::string::npos) << out.str();
-    if (!is_right) ++num_wrong;
+    const bool is_correct = c.result.starts_with("ok");
+    EXPECT_EQ(demo.finish(), is_correct ? 0 : 1) << c.what;
+    EXPECT_NE(out.str().find("  " + c.result + "\n"), std::string::npos) << out.str();
+    if (!is_correct) ++num_wrong;
   }
   EXPECT_EQ(num_wrong, 9);
 }
 
 TEST_F(DeviceExampleSupport, TableRowPrintsMethodDeviceAndPeakMemory) {
-  WayTable table(demo_, 1 << 20, "GB/s");
+  MethodTable table(demo_, 1 << 20, "GB/s");
   const td::Tensor zeros = td::zeros({1 << 18});
   table.row("twice", other_,
             [&] {
@@ -135,19 +135,19 @@ TEST_F(DeviceExampleSupport, TableRowPrintsMethodDeviceAndPeakMemory) {
             },
             {zeros});
   std::istringstream in(out_.str());
-  std::string header, row, way, device, time, rate, peak, unit, verdict;
+  std::string header, row, method, device, time, rate, peak, unit, result;
   std::getline(in, header);
-  in >> way >> device >> time >> rate >> peak >> unit >> verdict;
-  EXPECT_EQ(way, "twice");
+  in >> method >> device >> time >> rate >> peak >> unit >> result;
+  EXPECT_EQ(method, "twice");
   EXPECT_EQ(device, "cpu:1");
   EXPECT_GT(std::stod(time), 0);
-  EXPECT_EQ(peak + " " + unit, "2.0 MiB") << "both, of one call";
-  EXPECT_EQ(verdict, "ok");
+  EXPECT_EQ(peak + " " + unit, "2.0 MiB") << "both tensors of one call";
+  EXPECT_EQ(result, "ok");
 }
 
 TEST_F(DeviceExampleSupport, LargestDifferenceFindsDeviationsAndNan) {
   const auto difference = [](const td::Tensor& a, const td::Tensor& b) { return examples::largest_difference(a, b); };
-  const td::Tensor x = td::rand({3, (1 << 20) + 5});  // of several pieces
+  const td::Tensor x = td::rand({3, (1 << 20) + 5});  // longer than the blocks of largest_difference
   EXPECT_EQ(difference(x, x.to(other_)), 0);
   EXPECT_EQ(difference(x.t(), x.t().clone()), 0);
   for (const int64_t at : {int64_t{0}, int64_t{1 << 20}, x.size(1) - 1}) {

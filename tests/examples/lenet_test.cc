@@ -1,4 +1,4 @@
-// The mnist example with its convolutional network.
+// Tests of the mnist example with --model lenet.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -23,7 +23,7 @@ TEST(LeNetExample, RanksAndAccumulationMatchSingleRank) {
   expect_equal_training("mnist", {"--model", "lenet", "--max-steps", "6", "--lr", "0.02"});
 }
 
-// A model mirrored on two devices of one process, and the same training in two processes: every bit of every weight.
+// The same training with thread ranks on two devices of one process and with two processes: equal weights, bit by bit.
 TEST(LeNetExample, ThreadRanksMatchProcessRanksBitExactly) {
   const auto train = [](const Arguments& ranks) {
     const std::string folder = fresh_folder("lenet" + ranks[0]);

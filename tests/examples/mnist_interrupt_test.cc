@@ -14,12 +14,12 @@ namespace {
 using namespace tandem::testing_support;
 using tandem::testing::TemporaryFolder;
 
-/// A training of many short epochs on two ranks.
+/// Flags of a long training with short epochs on two ranks.
 Arguments training(const std::string& data, const std::string& out) {
   return {"--nproc", "2", "--epochs", "1000000", "--batch-size", "4", "--data", data, "--out", out};
 }
 
-/// The ranks of a launcher: its children but for its guard.
+/// The ranks of a launcher: its children, without its guard process.
 std::vector<pid_t> ranks_of(pid_t launcher) {
   const std::string number = std::to_string(launcher);
   std::ifstream in("/proc/" + number + "/task/" + number + "/children");
@@ -42,12 +42,12 @@ TEST(InterruptedTraining, SignalStopsAllRanksAfterTheSameStep) {
     job.send_signal(signal);
     const auto result = job.wait();
     EXPECT_EQ(result.status, 128 + signal);
-    EXPECT_EQ(without_crowding_note(result.err), "");
+    EXPECT_EQ(without_core_note(result.err), "");
     const double steps = number_after(result.out, "\nstopped by a signal after step ");
-    ASSERT_GE(steps, 15) << result.out;  // three epochs of five
+    ASSERT_GE(steps, 15) << result.out;  // three epochs of five steps
     EXPECT_TRUE(result.out.ends_with("\nsaved " + out + "/model.safetensors\n")) << result.out;
 
-    // A run of so many steps gives the same model only if each rank has taken part in all of them and in no more.
+    // A run of as many steps gives the same model only if every rank stopped after the same step.
     const std::string again = fresh_folder("not_stopped");
     Arguments arguments = training(data.path(), again);
     arguments.insert(arguments.end(), {"--max-steps", std::to_string(static_cast<int>(steps))});
@@ -65,14 +65,15 @@ TEST(InterruptedTraining, SecondSignalKillsTheJob) {
   ASSERT_TRUE(job.wait_for_output("over all ranks"));
   const std::vector<pid_t> ranks = ranks_of(job.pid());
   ASSERT_EQ(ranks.size(), 2u);
-  kill(ranks[1], SIGSTOP);  // it can neither end its step nor stop
+  kill(ranks[1], SIGSTOP);  // the rank can neither finish its step nor exit
   const auto begin = std::chrono::steady_clock::now();
   job.send_signal(SIGINT);
-  job.send_signal(SIGTERM);  // another one, since a signal that waits to be taken is not counted twice
+  job.send_signal(SIGTERM);  // a different signal: two pending SIGINT would be delivered once
   const auto result = job.wait();
   EXPECT_EQ(result.status, 130);
-  EXPECT_EQ(without_crowding_note(result.err), "");
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(8));  // without the second it would be ten
+  EXPECT_EQ(without_core_note(result.err), "");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin,
+            std::chrono::seconds(8));  // less than the shutdown timeout of 10 s
   EXPECT_EQ(read_file(out + "/model.safetensors"), "");
 }
 

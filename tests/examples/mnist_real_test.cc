@@ -1,4 +1,4 @@
-// Trains on MNIST's own t10k files.  Needs TANDEM_MNIST_DIR, the folder that holds them.
+// Trains on MNIST's t10k files. Needs TANDEM_MNIST_DIR, the folder of the files.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -13,12 +13,12 @@ namespace {
 
 using namespace tandem::testing_support;
 
-constexpr std::chrono::seconds kBound{120};  // some seconds on two idle cores
+constexpr std::chrono::seconds kBound{120};  // takes a few seconds on two idle cores
 
 std::string folder() {
   const char* data = std::getenv("TANDEM_MNIST_DIR");
   EXPECT_TRUE(data != nullptr && *data != '\0')
-      << "set TANDEM_MNIST_DIR to the folder of MNIST's own files and pass it on: --test_env=TANDEM_MNIST_DIR";
+      << "set TANDEM_MNIST_DIR to the folder of MNIST's files, with --test_env=TANDEM_MNIST_DIR";
   return data != nullptr ? data : "";
 }
 

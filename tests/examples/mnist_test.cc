@@ -57,7 +57,7 @@ TEST(MnistExample, InvalidFlagsAreUsageErrors) {
   std::filesystem::create_directory(folder);
   for (const auto& [arguments, text] : cases) {
     const auto result = run_example("mnist", arguments, {{"BUILD_WORKING_DIRECTORY", folder}});
-    EXPECT_EQ(result.err, "mnist: " + text + "\nusage: mnist [--nproc N] [FLAG VALUE]..., --help names all flags\n");
+    EXPECT_EQ(result.err, "mnist: " + text + "\nusage: mnist [--nproc N] [FLAG VALUE]...; --help lists all flags\n");
     EXPECT_EQ(result.out, "");
     EXPECT_EQ(result.status, 2);
   }
@@ -148,7 +148,7 @@ TEST(MnistExample, TraceShowsBucketsLaunchedDuringBackward) {
       EXPECT_TRUE(steps[i].contains(launches[i]));
       EXPECT_TRUE(steps[i].contains(backwards[i].end));
       EXPECT_LT(launches[i], backwards[i].end);
-      // Not by a hair: operations were still to be differentiated.
+      // The launch must overlap with backward: several operations are differentiated after it.
       const auto later = std::count_if(nodes.begin(), nodes.end(), [&](const Span& node) {
         return backwards[i].contains(node.begin) && node.begin > launches[i];
       });
@@ -170,12 +170,12 @@ TEST(MnistExample, InvalidDataGivesOneErrorAndNoOutput) {
   const std::string out = fresh_folder("wrong_data");
   const std::vector<std::pair<std::string, std::string>> cases = {
       {missing, "MnistDataset: '" + missing +
-                    "' lacks files, each may also end in .gz\n"
+                    "' does not have all files (each may end in .gz)\n"
                     "  train-images-idx3-ubyte  missing\n"
                     "  train-labels-idx1-ubyte  missing\n"
                     "  t10k-images-idx3-ubyte   missing\n"
                     "  t10k-labels-idx1-ubyte   missing\n"
-                    "  with the t10k files alone, these are divided into training and test set\n"},
+                    "  a folder with only the t10k files is accepted: they are divided into training and test set\n"},
       {truncated.path(), "read_idx: '" + cut_path + "': "},
       {foreign.path(), "read_idx: '" + text_path + "': magic number: begins with 68 65, expected 00 00\n"},
   };
@@ -184,7 +184,7 @@ TEST(MnistExample, InvalidDataGivesOneErrorAndNoOutput) {
         run_example("mnist", {"--nproc", "2", "--data", folder, "--out", out, "--trace", out + "/traces/trace.json"});
     EXPECT_EQ(result.status, 1);
     EXPECT_EQ(result.out, "");
-    // Both ranks meet it; one is shown.
+    // Both ranks fail; the launcher prints one error.
     EXPECT_TRUE(result.err.starts_with("rank 0 of 2 failed (exit status 1): " + text) ||
                 result.err.starts_with("rank 1 of 2 failed (exit status 1): " + text))
         << result.err;
@@ -223,7 +223,8 @@ TEST(MnistExample, TooFewImagesForOneBatchAreRejected) {
   const auto result =
       run_example("mnist", {"--nproc", "2", "--data", folder.path(), "--batch-size", "21", "--out", out});
   const std::string text =
-      "mnist: no step to train: 40 training images over 2 ranks are 20 per rank, fewer than --batch-size 21\n";
+      "mnist: not enough data for one batch: 40 training images over 2 ranks are 20 per rank, fewer than --batch-size "
+      "21\n";
   EXPECT_TRUE(result.err == "rank 0 of 2 failed (exit status 1): " + text ||
               result.err == "rank 1 of 2 failed (exit status 1): " + text)
       << result.err;
@@ -240,7 +241,8 @@ TEST(MnistExample, SingleStepTrainingCompletes) {
                                               "--max-steps", "1", "--lr", "0", "--out", folder.path()});
     EXPECT_EQ(result.status, 0) << result.err;
     EXPECT_NE(result.out.find(" over all ranks; 1 step\n"), std::string::npos) << result.out;
-    EXPECT_NE(result.out.find(" % after 1 step\nsaved "), std::string::npos) << result.out;  // no step was measured
+    EXPECT_NE(result.out.find(" % after 1 step\nsaved "), std::string::npos)
+        << result.out;  // without the overlap report, which excludes the first step
   }
 }
 
@@ -252,7 +254,7 @@ TEST(MnistExample, DivergingTrainingEndsWithAnError) {
       "mnist", {"--nproc", "2", "--data", folder.path(), "--batch-size", "4", "--lr", "1e+09", "--out", out});
   EXPECT_EQ(result.status, 1) << result.out;
   EXPECT_NE(result.err.find(" of 2 failed (exit status 1): mnist: the loss of step "), std::string::npos) << result.err;
-  EXPECT_TRUE(result.err.ends_with(" is no finite number: the training diverged, try a smaller --lr than 1e+09\n"))
+  EXPECT_TRUE(result.err.ends_with(" is not finite: the training diverged; try a smaller --lr than 1e+09\n"))
       << result.err;
   EXPECT_EQ(result.err.find("failed"), result.err.rfind("failed")) << result.err;
   EXPECT_FALSE(std::filesystem::exists(out + "/model.safetensors"));

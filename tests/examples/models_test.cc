@@ -38,7 +38,7 @@ TEST(ResNet18, ParametersAndOutputHaveExpectedShapes) {
   models::ResNet18 model(8, 7);
   EXPECT_EQ(model(randn({2, 3, 32, 32})).shape(), Shape({2, 7}));
   const auto found = shapes(model);
-  // The stem, 8 blocks of two, three shortcuts: weights without bias; a norm behind each.
+  // 20 convolutions without bias (stem, 8 blocks of two, three shortcuts), 20 batch norms, one linear layer.
   EXPECT_EQ(found.size(), 20u + 20u * 5u + 2u);
   EXPECT_EQ(found.at("conv1.weight"), Shape({8, 3, 3, 3}));
   EXPECT_EQ(found.at("layer1.0.bn2.running_var"), Shape({8}));
@@ -48,7 +48,7 @@ TEST(ResNet18, ParametersAndOutputHaveExpectedShapes) {
   EXPECT_EQ(found.at("layer4.1.conv2.weight"), Shape({64, 64, 3, 3}));
   EXPECT_EQ(found.at("fc.weight"), Shape({7, 64}));
   EXPECT_EQ(found.count("layer1.0.downsample.0.weight"), 0u);
-  EXPECT_EQ(count(models::ResNet18()), 11173962);  // torchvision's way of counting, with the small stem
+  EXPECT_EQ(count(models::ResNet18()), 11173962);  // the number of torchvision's resnet18 with this stem and 10 classes
 }
 
 TEST(Gpt, ParametersAndOutputHaveExpectedShapes) {
@@ -104,7 +104,7 @@ TEST(Gpt, HeadsMustDivideTheWidth) {
     models::Gpt({.vocabulary = 7, .heads = 3, .width = 8});
     FAIL();
   } catch (const ValueError& error) {
-    EXPECT_STREQ(error.what(), "Gpt: width 8 is no multiple of 3 heads");
+    EXPECT_STREQ(error.what(), "Gpt: width 8 is not a multiple of heads 3");
   }
 }
 

@@ -1,4 +1,4 @@
-// Outputs of a training that cannot be written: found before the first step, or, where that comes later, without a loss of weights.
+// Unwritable outputs are detected before the first step; outputs that become unwritable later do not lose the weights.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -20,7 +20,7 @@ using namespace tandem::testing_support;
 using tandem::testing::TemporaryFolder;
 namespace fs = std::filesystem;
 
-const std::string kRefused = "mnist: an output cannot be written, nothing is trained\n  ";
+const std::string kRejected = "mnist: an output cannot be written; training is not started\n  ";
 
 int64_t count(const std::string& text, const std::string& part) {
   int64_t n = 0;
@@ -28,7 +28,7 @@ int64_t count(const std::string& text, const std::string& part) {
   return n;
 }
 
-/// Puts an empty folder in place of a file that a running training may make again at any time.
+/// Replaces a file by an empty folder, while a running training may write the file again at any time.
 void replace_by_folder(const std::string& path) {
   do {
     fs::remove(path);
@@ -45,15 +45,15 @@ class TrainingOutputs : public ::testing::Test {
     return arguments;
   }
 
-  /// Nothing is trained on one rank and on two, with the one error.
-  void expect_refused(const Arguments& more, const std::string& reason) const {
+  /// Expects this one error and no training, on one rank and on two.
+  void expect_rejected(const Arguments& more, const std::string& reason) const {
     Arguments ranks = training(more);
-    const auto alone = run_example("mnist", ranks);
-    EXPECT_EQ(alone.err, "rank 0 of 1 failed: " + kRefused + reason + "\n");
-    EXPECT_EQ(alone.status, 1);
+    const auto one = run_example("mnist", ranks);
+    EXPECT_EQ(one.err, "rank 0 of 1 failed: " + kRejected + reason + "\n");
+    EXPECT_EQ(one.status, 1);
     ranks.insert(ranks.end(), {"--nproc", "2"});
     const auto two = run_example("mnist", ranks);
-    EXPECT_EQ(two.err, "rank 0 of 2 failed (exit status 1): " + kRefused + reason + "\n");
+    EXPECT_EQ(two.err, "rank 0 of 2 failed (exit status 1): " + kRejected + reason + "\n");
     EXPECT_EQ(two.out, "");
     EXPECT_EQ(two.status, 1);
   }
@@ -67,16 +67,16 @@ TEST_F(TrainingOutputs, UncreatableFoldersAreRejectedBeforeTraining) {
   fs::create_symlink("nowhere", folder / "broken");
   fs::create_symlink("loop", folder / "loop");
   const std::vector<std::pair<Arguments, std::string>> cases = {
-      {{"--out", file}, "cannot make the folder '" + file + "': Not a directory"},
-      {{"--out", file + "/a"}, "cannot make the folder '" + file + "/a': Not a directory"},
-      {{"--out", folder / "broken"}, "cannot make the folder '" + (folder / "broken") + "': File exists"},
+      {{"--out", file}, "cannot create the folder '" + file + "': Not a directory"},
+      {{"--out", file + "/a"}, "cannot create the folder '" + file + "/a': Not a directory"},
+      {{"--out", folder / "broken"}, "cannot create the folder '" + (folder / "broken") + "': File exists"},
       {{"--out", folder / "loop"},
-       "cannot make the folder '" + (folder / "loop") + "': Too many levels of symbolic links"},
-      {{"--out", "/proc/tandem"}, "cannot make the folder '/proc/tandem': No such file or directory"},
+       "cannot create the folder '" + (folder / "loop") + "': Too many levels of symbolic links"},
+      {{"--out", "/proc/tandem"}, "cannot create the folder '/proc/tandem': No such file or directory"},
       {{"--out", folder / "good", "--trace", file + "/b/trace.json"},
-       "cannot make the folder '" + file + "/b': Not a directory"},
+       "cannot create the folder '" + file + "/b': Not a directory"},
   };
-  for (const auto& [flags, reason] : cases) expect_refused(flags, reason);
+  for (const auto& [flags, reason] : cases) expect_rejected(flags, reason);
 }
 
 TEST_F(TrainingOutputs, EveryExampleChecksOutputsBeforeTraining) {
@@ -84,8 +84,8 @@ TEST_F(TrainingOutputs, EveryExampleChecksOutputsBeforeTraining) {
   for (const std::string name : {"mnist", "resnet_cifar", "gpt_char"}) {
     const auto result = run_example(name, {"--max-steps", "1", "--batch-size", "4", "--out", file});
     EXPECT_EQ(result.err, "rank 0 of 1 failed: " + name +
-                              ": an output cannot be written, nothing is trained\n"
-                              "  cannot make the folder '" +
+                              ": an output cannot be written; training is not started\n"
+                              "  cannot create the folder '" +
                               file + "': Not a directory\n");
     EXPECT_EQ(result.status, 1);
   }
@@ -95,34 +95,34 @@ TEST_F(TrainingOutputs, UnwritableFilesAreRejectedBeforeTraining) {
   const std::string out = folder / "out";
   for (const std::string name : {"model.safetensors", "loss.svg", "throughput.svg"}) {
     fs::create_directories(out + "/" + name);
-    expect_refused({"--out", out}, "cannot write '" + out + "/" + name +
-                                       "': " + (name == "model.safetensors" ? "it is a folder" : "Is a directory"));
+    expect_rejected({"--out", out}, "cannot write '" + out + "/" + name +
+                                        "': " + (name == "model.safetensors" ? "Is a directory" : "Is a directory"));
     fs::remove(out + "/" + name);
   }
   for (const std::string name : {"events", "checkpoints"}) {
     fs::create_symlink("nowhere", out + "/" + name);
-    expect_refused({"--out", out}, "cannot make the folder '" + out + "/" + name + "': File exists");
+    expect_rejected({"--out", out}, "cannot create the folder '" + out + "/" + name + "': File exists");
     fs::remove(out + "/" + name);
   }
   ASSERT_EQ(mkfifo((folder / "fifo").c_str(), 0600), 0);
-  expect_refused({"--out", out, "--trace", folder / "fifo"},
-                 "cannot write '" + (folder / "fifo") + "': No such device or address");
-  EXPECT_TRUE(fs::is_empty(out));  // what was tried is gone
+  expect_rejected({"--out", out, "--trace", folder / "fifo"},
+                  "cannot write '" + (folder / "fifo") + "': No such device or address");
+  EXPECT_TRUE(fs::is_empty(out));  // no trace of the write tests
 }
 
 TEST_F(TrainingOutputs, RelativeOutPathToFileIsRejected) {
   const std::string file = folder.write("a_file", std::string("1"));
   const auto result = run_example("mnist", training({"--out", "a_file"}), {{"BUILD_WORKING_DIRECTORY", folder.path()}});
-  EXPECT_EQ(result.err, "rank 0 of 1 failed: " + kRefused + "cannot make the folder 'a_file': Not a directory\n");
+  EXPECT_EQ(result.err, "rank 0 of 1 failed: " + kRejected + "cannot create the folder 'a_file': Not a directory\n");
   EXPECT_EQ(read_file(file), "1");
 }
 
 TEST_F(TrainingOutputs, OversizedWeightsAreRejectedBeforeTraining) {
   Arguments command = example_command("mnist", training({"--out", folder / "out"}));
   command.insert(command.begin(),
-                 {"/bin/sh", "-c", "ulimit -f 16; exec \"$@\"", "sh"});  // 8 KiB; the weights have more
+                 {"/bin/sh", "-c", "ulimit -f 16; exec \"$@\"", "sh"});  // 8 KiB, less than the weights
   const auto result = Subprocess(command).wait();
-  EXPECT_EQ(result.err, "rank 0 of 1 failed: " + kRefused + "save_safetensors: cannot write '" +
+  EXPECT_EQ(result.err, "rank 0 of 1 failed: " + kRejected + "save_safetensors: cannot write '" +
                             (folder / "out/model.safetensors.trial.tmp0") + "': File too large\n");
   EXPECT_EQ(result.status, 1);
   EXPECT_TRUE(fs::is_empty(folder / "out"));
@@ -134,7 +134,7 @@ TEST_F(TrainingOutputs, RejectedRunKeepsEarlierOutputFiles) {
   folder.write("out/model.safetensors", std::string("weights"));
   folder.write("out/loss.svg", std::string("chart"));
   fs::create_symlink("nowhere", out + "/checkpoints");
-  expect_refused({"--out", out}, "cannot make the folder '" + out + "/checkpoints': File exists");
+  expect_rejected({"--out", out}, "cannot create the folder '" + out + "/checkpoints': File exists");
   EXPECT_EQ(read_file(out + "/model.safetensors"), "weights");
   EXPECT_EQ(read_file(out + "/loss.svg"), "chart");
 }
@@ -147,10 +147,10 @@ TEST_F(TrainingOutputs, UnsavableWeightsFallBackToCurrentFolder) {
                  {{"BUILD_WORKING_DIRECTORY", folder / "current"}});
   ASSERT_TRUE(job.wait_for_output("epoch 2: "));
   fs::rename(out, folder / "gone");
-  folder.write("out", std::string("a file in the way"));  // else the folder is made again, for the last checkpoint
+  folder.write("out", std::string("a file"));  // a missing folder would be created again for the last checkpoint
   job.send_signal(SIGTERM);
   const auto result = job.wait();
-  EXPECT_EQ(result.status, 143);  // the launcher's, of a job that a signal stopped
+  EXPECT_EQ(result.status, 143);  // the launcher's status: 128 + SIGTERM
   const std::string kept = folder / "current/mnist-model-1.safetensors";
   EXPECT_NE(result.err.find("rank 0 of 2 failed (exit status 1): mnist: the trained weights are saved to '" + kept +
                             "', because '" + out +
@@ -189,17 +189,16 @@ TEST_F(TrainingOutputs, FileSizeLimitWarnsAndFailsAtEnd) {
   ASSERT_TRUE(job.wait_for_output("epoch 2: "));
   const rlimit limit = {1000, RLIM_INFINITY};
   ASSERT_EQ(prlimit(job.pid(), RLIMIT_FSIZE, &limit, nullptr), 0);
-  ASSERT_TRUE(job.wait_for_output(": loss ", 6));  // epochs: the training goes on
+  ASSERT_TRUE(job.wait_for_output(": loss ", 6));  // epochs: training continues
   job.send_signal(SIGTERM);
   const auto result = job.wait();
   EXPECT_EQ(result.status, 1);
   EXPECT_GE(count(result.err, " is not saved: "), 2) << result.err;
   EXPECT_EQ(count(result.err, "EventFile: cannot write '"), 1) << result.err;
-  EXPECT_EQ(count(result.err, "mnist: cannot write '" + out + "/loss.svg': File too large; the training goes on\n"), 1)
+  EXPECT_EQ(count(result.err, "mnist: cannot write '" + out + "/loss.svg': File too large; training continues\n"), 1)
       << result.err;
   EXPECT_EQ(
-      count(result.err, "mnist: the trained weights are LOST: they cannot be written anywhere\n  save_safetensors: "),
-      1)
+      count(result.err, "mnist: the trained weights are LOST: all locations are unwritable\n  save_safetensors: "), 1)
       << result.err;
   EXPECT_TRUE(fs::exists(out + "/checkpoints/latest"));
 }
@@ -213,7 +212,7 @@ TEST_F(TrainingOutputs, UnwritableChartGivesOneWarning) {
   job.send_signal(SIGTERM);
   const auto result = job.wait();
   EXPECT_EQ(result.status, 143);
-  EXPECT_EQ(count(result.err, "mnist: cannot write '" + out + "/loss.svg': Is a directory; the training goes on\n"), 1)
+  EXPECT_EQ(count(result.err, "mnist: cannot write '" + out + "/loss.svg': Is a directory; training continues\n"), 1)
       << result.err;
   EXPECT_NE(read_file(out + "/throughput.svg").find(">images per second, all ranks</text>"), std::string::npos);
 }
@@ -223,7 +222,7 @@ TEST_F(TrainingOutputs, UnwritableTraceIsOnlyAWarning) {
       run_example("mnist", training({"--max-steps", "2", "--out", folder / "out", "--trace", "/dev/full"}));
   EXPECT_EQ(result.status, 0);
   EXPECT_NE(
-      result.err.find("write_chrome_trace: cannot write '/dev/full': No space left on device; the training goes on\n"),
+      result.err.find("write_chrome_trace: cannot write '/dev/full': No space left on device; training continues\n"),
       std::string::npos)
       << result.err;
   EXPECT_TRUE(fs::exists(folder / "out/model.safetensors"));

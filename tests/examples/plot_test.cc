@@ -26,7 +26,7 @@ TEST(Plot, TicksAreRoundAndCoverTheRange) {
   const std::vector<double> small = examples::ticks(0.00213, 0.00287, 6);
   EXPECT_NEAR(small.front(), 0.002, 1e-12);
   EXPECT_NEAR(small.back(), 0.003, 1e-12);
-  for (const double value : {0.0, 3.0, -0.25}) {  // a single value stands inside
+  for (const double value : {0.0, 3.0, -0.25}) {  // a single value is inside the range
     const std::vector<double> around = examples::ticks(value, value, 6);
     EXPECT_LT(around.front(), value);
     EXPECT_GT(around.back(), value);
@@ -39,12 +39,12 @@ TEST(Plot, ThinningAveragesNeighboringPoints) {
     series.x.push_back(i);
     series.y.push_back(10.0 * i);
   }
-  const Series three = examples::thinned(series, 3);  // runs of 2, 2 and 3
+  const Series three = examples::downsampled(series, 3);  // runs of 2, 2 and 3
   EXPECT_EQ(three.label, "loss");
   EXPECT_EQ(three.x, (std::vector<double>{1.5, 3.5, 6}));
   EXPECT_EQ(three.y, (std::vector<double>{15, 35, 60}));
-  EXPECT_EQ(examples::thinned(series, 7).y, series.y);
-  EXPECT_EQ(examples::thinned(series, 100).y, series.y);
+  EXPECT_EQ(examples::downsampled(series, 7).y, series.y);
+  EXPECT_EQ(examples::downsampled(series, 100).y, series.y);
 }
 
 TEST(Plot, SvgContainsAxesLinesMarkersAndLegend) {

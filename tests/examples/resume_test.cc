@@ -1,4 +1,4 @@
-// Checkpoints of the examples: going on from them, what is refused, what else a run writes.
+// Checkpoints of the examples: resuming from them, rejected flags, and the other files of a run.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@ using namespace tandem::testing_support;
 using tandem::testing::TemporaryFolder;
 namespace fs = std::filesystem;
 
-/// A short training of the mlp on two ranks: five steps an epoch.
+/// Flags of a short training of the mlp on two ranks, with five steps per epoch.
 Arguments training(const TemporaryFolder& data, const std::string& out, const Arguments& more) {
   Arguments arguments = {"--nproc", "2", "--batch-size", "4", "--data", data.path(), "--out", out};
   arguments.insert(arguments.end(), more.begin(), more.end());
@@ -39,7 +39,7 @@ TEST_F(ExampleCheckpoints, ResumedRunMatchesUninterruptedRunBitExactly) {
   const std::string whole = fresh_folder("whole");
   ASSERT_EQ(run_example("mnist", training(data, whole, {"--max-steps", "17"})).status, 0);
   const std::string parts = fresh_folder("parts");
-  // The last checkpoint is that of the last step, though 7 is no multiple of 3.
+  // A checkpoint of the last step is saved although 7 is not a multiple of 3.
   const auto first = run_example("mnist", training(data, parts, {"--max-steps", "7", "--save-every", "3"}));
   ASSERT_EQ(first.status, 0) << first.err;
   EXPECT_FALSE(read_file(whole + "/model.safetensors") == read_file(parts + "/model.safetensors"));
@@ -51,7 +51,7 @@ TEST_F(ExampleCheckpoints, ResumedRunMatchesUninterruptedRunBitExactly) {
   EXPECT_NE(second.out.find(" % after 17 steps\n"), std::string::npos) << second.out;
   EXPECT_TRUE(read_file(whole + "/model.safetensors") == read_file(parts + "/model.safetensors"));
 
-  // The chart shows all steps: both validations of the first part, at steps 5 and 7, and two of the second.
+  // The chart contains the steps of both runs, with validations at steps 5, 7, 10, 15 and 17.
   const std::string chart = read_file(parts + "/loss.svg");
   EXPECT_EQ(count(chart, "<circle "), 5) << chart;
   EXPECT_EQ(count(read_file(whole + "/loss.svg"), "<circle "), 4);
@@ -75,7 +75,7 @@ TEST_F(ExampleCheckpoints, CommHookStateIsRestoredOnResume) {
 
   const auto other = run_example("mnist", training(data, parts, {"--max-steps", "19", "--resume"}));
   EXPECT_EQ(other.status, 1);
-  EXPECT_NE(other.err.find("\n  --compress  power_sgd,bf16 there, none here\n"), std::string::npos) << other.err;
+  EXPECT_NE(other.err.find("\n  --compress  checkpoint: power_sgd,bf16, now: none\n"), std::string::npos) << other.err;
 }
 
 TEST_F(ExampleCheckpoints, ResumingFinishedTrainingSavesTheSameWeights) {
@@ -96,7 +96,7 @@ TEST_F(ExampleCheckpoints, ResumeWithoutCheckpointStartsFromTheBeginning) {
   const std::string out = fresh_folder("nothing");
   const auto result = run_example("mnist", training(data, out, {"--max-steps", "3", "--resume"}));
   ASSERT_EQ(result.status, 0) << result.err;
-  EXPECT_NE(result.out.find("\nnothing to resume from in " + out + "/checkpoints: starts from the beginning\n"),
+  EXPECT_NE(result.out.find("\nno checkpoint in " + out + "/checkpoints; training starts from the beginning\n"),
             std::string::npos)
       << result.out;
   EXPECT_TRUE(read_file(plain + "/model.safetensors") == read_file(out + "/model.safetensors"));
@@ -108,7 +108,7 @@ TEST_F(ExampleCheckpoints, NewTrainingDoesNotOverwriteCheckpoints) {
   const auto result = run_example("mnist", training(data, out, {"--max-steps", "3"}));
   EXPECT_EQ(result.status, 1);
   EXPECT_TRUE(result.err.ends_with("mnist: '" + out +
-                                   "/checkpoints' holds checkpoints: go on from them with --resume, or "
+                                   "/checkpoints' contains checkpoints; continue from them with --resume, or "
                                    "choose another --out\n"))
       << result.err;
 }
@@ -121,14 +121,14 @@ TEST_F(ExampleCheckpoints, ChangedFlagsAreListedAndRejected) {
                 "lenet", "--lr", "0.125", "--seed", "7", "--amp", "bfloat16", "--accumulate", "2"});
   EXPECT_EQ(result.status, 1);
   EXPECT_TRUE(result.err.ends_with("mnist: the checkpoints in '" + out +
-                                   "/checkpoints' are of another training\n"
-                                   "  --model       mlp there, lenet here\n"
-                                   "  --batch-size  4 there, 5 here\n"
-                                   "  --accumulate  1 there, 2 here\n"
-                                   "  --lr          0.05 there, 0.125 here\n"
-                                   "  --amp         none there, bfloat16 here\n"
-                                   "  --seed        1 there, 7 here\n"
-                                   "  repeat its flags to go on with it, or choose another --out\n"))
+                                   "/checkpoints' were saved with other flags\n"
+                                   "  --model       checkpoint: mlp, now: lenet\n"
+                                   "  --batch-size  checkpoint: 4, now: 5\n"
+                                   "  --accumulate  checkpoint: 1, now: 2\n"
+                                   "  --lr          checkpoint: 0.05, now: 0.125\n"
+                                   "  --amp         checkpoint: none, now: bfloat16\n"
+                                   "  --seed        checkpoint: 1, now: 7\n"
+                                   "  use the checkpoint's flags, or choose another --out\n"))
       << result.err;
 }
 
@@ -138,8 +138,10 @@ TEST_F(ExampleCheckpoints, ResumingWithFewerRanksPrintsNotice) {
   const auto result =
       run_example("mnist", {"--data", data.path(), "--out", out, "--batch-size", "4", "--max-steps", "12", "--resume"});
   EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_NE(result.out.find("\nsaved by 2 ranks: with 1 the training goes on, but not to the same bits\n"),
-            std::string::npos)
+  EXPECT_NE(
+      result.out.find(
+          "\nthe checkpoint was saved by 2 ranks: with 1 the results are not bit-identical to an uninterrupted run\n"),
+      std::string::npos)
       << result.out;
   EXPECT_NE(result.out.find(" % after 12 steps\n"), std::string::npos) << result.out;
 }
@@ -152,7 +154,7 @@ TEST_F(ExampleCheckpoints, InterruptedTrainingResumesBitExactly) {
   job.send_signal(SIGTERM);
   const auto stopped = job.wait();
   EXPECT_EQ(stopped.status, 143);
-  EXPECT_NE(stopped.out.find("\n--resume goes on from there\n"), std::string::npos) << stopped.out;
+  EXPECT_NE(stopped.out.find("\nuse --resume to continue\n"), std::string::npos) << stopped.out;
   const auto steps = static_cast<int64_t>(number_after(stopped.out, "\nstopped by a signal after step "));
   const std::string end = std::to_string(steps + 6);
   const auto resumed = run_example("mnist", training(data, out, {"--max-steps", end, "--resume"}));

@@ -24,11 +24,11 @@ Arguments example_command(const std::string& name, Arguments arguments) {
 Subprocess::Result run_example(const std::string& name, const Arguments& arguments, const Variables& variables,
                                std::chrono::seconds bound) {
   Subprocess::Result result = Subprocess(example_command(name, arguments), variables).wait(bound);
-  result.err = without_crowding_note(result.err);
+  result.err = without_core_note(result.err);
   return result;
 }
 
-std::string without_crowding_note(const std::string& err) {
+std::string without_core_note(const std::string& err) {
   std::string kept;
   std::istringstream in(err);
   for (std::string line; std::getline(in, line);) {

@@ -1,4 +1,4 @@
-// Running an example and reading what it printed.
+// Runs an example and reads its output.
 #pragma once
 
 #include <chrono>
@@ -13,26 +13,28 @@ namespace tandem::testing_support {
 using Arguments = std::vector<std::string>;
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-/// The path of the example of that name and its arguments.
+/// The command line of the example `name`.
 Arguments example_command(const std::string& name, Arguments arguments);
-/// Runs it to its end.  Its note about ranks that share cores, which depends on the machine, is taken off stderr.
+/// Runs the example to its end. Removes the note about ranks that share cores, which depends on the machine, from
+/// stderr.
 Subprocess::Result run_example(const std::string& name, const Arguments& arguments, const Variables& variables = {},
                                std::chrono::seconds bound = Subprocess::kBound);
-std::string without_crowding_note(const std::string& err);
+/// `err` without the note about ranks that share cores.
+std::string without_core_note(const std::string& err);
 
-/// Writes 40 training and 10 test images, whose bright rows say their class, as MNIST's t10k files: one with .gz, one
-/// plain.
+/// Writes MNIST's t10k files, one of them compressed, with 50 images, which MnistDataset divides into 40 for training
+/// and 10 for testing. The bright rows of an image determine its class.
 void write_small_data(const std::string& folder);
 
-/// Trains on two ranks, on one rank with batches twice as large, and on one rank that adds up two batches per step: all
-/// weights must agree within the rounding of float32.  `arguments` name no --batch-size.
+/// Trains on two ranks, on one rank with batches twice as large, and on one rank with --accumulate 2, and expects equal
+/// weights within the rounding of float32. `arguments` must not contain --batch-size.
 void expect_equal_training(const std::string& name, const Arguments& arguments);
 
 /// A folder of this test case that does not exist yet.
 std::string fresh_folder(const std::string& name);
-/// The bytes of a file; "" where there is none.
+/// The bytes of a file; "" if it does not exist.
 std::string read_file(const std::string& path);
-/// The number behind the last `label` of `text`; NaN where there is none.
+/// The number after the last `label` in `text`; NaN if there is none.
 double number_after(const std::string& text, const std::string& label);
 
 }  // namespace tandem::testing_support

@@ -21,7 +21,7 @@ constexpr int64_t kAllowance = 64 << 10;  // bytes: error texts, streams, read b
 std::atomic<int64_t> held{0};
 std::atomic<int64_t> peak{0};
 
-void* take(size_t size) noexcept {
+void* allocate(size_t size) noexcept {
   void* block = std::malloc(size);
   if (block == nullptr) return nullptr;
   const int64_t now = held += static_cast<int64_t>(malloc_usable_size(block));
@@ -29,7 +29,7 @@ void* take(size_t size) noexcept {
   return block;
 }
 
-void give(void* block) noexcept {
+void release(void* block) noexcept {
   if (block == nullptr) return;
   held -= static_cast<int64_t>(malloc_usable_size(block));
   std::free(block);
@@ -44,17 +44,17 @@ void give(void* block) noexcept {
 }  // namespace
 
 void* operator new(size_t size) {
-  void* block = take(size);
+  void* block = allocate(size);
   if (block == nullptr) throw std::bad_alloc();
   return block;
 }
 void* operator new[](size_t size) { return operator new(size); }
-void* operator new(size_t size, const std::nothrow_t&) noexcept { return take(size); }
-void* operator new[](size_t size, const std::nothrow_t&) noexcept { return take(size); }
-void operator delete(void* block) noexcept { give(block); }
-void operator delete[](void* block) noexcept { give(block); }
-void operator delete(void* block, size_t) noexcept { give(block); }
-void operator delete[](void* block, size_t) noexcept { give(block); }
+void* operator new(size_t size, const std::nothrow_t&) noexcept { return allocate(size); }
+void* operator new[](size_t size, const std::nothrow_t&) noexcept { return allocate(size); }
+void operator delete(void* block) noexcept { release(block); }
+void operator delete[](void* block) noexcept { release(block); }
+void operator delete(void* block, size_t) noexcept { release(block); }
+void operator delete[](void* block, size_t) noexcept { release(block); }
 
 namespace tandem::testing {
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""find_package(tandem): configures, builds and runs the README's program in a CMake project of its own."""
+"""Configures, builds and runs the README's program in a CMake project with find_package(tandem)."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ def main():
     program = os.path.join(build, "program")
     for ranks in "1", "2":
         installed.run(args.program_test, program, "--nproc", ranks)
-    # The installed tandem-run starts it as well.
+    # The installed tandem-run must start the program too.
     installed.run(args.program_test, os.path.join(prefix, "bin", "tandem-run"), "--nproc-per-node", "2", program)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which files are installed, with which rights; that no file knows where it was built; flags of install.sh."""
+"""Checks the installed files, their modes, that they contain no build paths, and the flags of install.sh."""
 
 import os
 import re
@@ -18,7 +18,7 @@ OTHER_FILES = {
     "share/doc/tandem/LICENSE",
     "share/doc/tandem/README.md",
 }
-# Folders of Bazel's and of this build; @WORD@ would be a place that no value was put into.
+# Paths of Bazel's output, and @WORD@: a template variable that was not replaced.
 BUILD_PATH = re.compile(rb"bazel-out|/_include/tandem/|/execroot/|/sandbox/|@[A-Z_]+@")
 failures = []
 
@@ -40,27 +40,27 @@ def read(path):
 def check_files(prefix):
     found = files_below(prefix)
     headers = {f for f in found if f.startswith("include/")}
-    expect(found - headers == OTHER_FILES, "files besides headers: %s" % sorted(found - headers))
-    expect(all(re.fullmatch(r"include/tandem/([a-z0-9_]+/)*[a-z0-9_]+\.h", h) for h in headers), "odd headers: %s" % headers)
+    expect(found - headers == OTHER_FILES, "other files than headers: %s" % sorted(found - headers))
+    expect(all(re.fullmatch(r"include/tandem/([a-z0-9_]+/)*[a-z0-9_]+\.h", h) for h in headers), "invalid names of headers: %s" % headers)
 
-    # Public: tandem.h, what it includes, and so on; all of it is there, and nothing else.
+    # Exactly tandem.h and the headers that it includes, directly or indirectly, are installed.
     included = {"include/tandem/tandem.h"}
     for header in headers:
         included |= {"include/" + name for name in re.findall(r"#include <(tandem/[^>]+)>", read(os.path.join(prefix, header)).decode())}
-    expect(included == headers, "missing: %s; too many: %s" % (sorted(included - headers), sorted(headers - included)))
+    expect(included == headers, "missing: %s; unexpected: %s" % (sorted(included - headers), sorted(headers - included)))
     for name in ("base/error.h", "ops/matmul.h", "nn/module.h", "distributed/process_group.h", "tensor/storage.h"):
         expect("include/tandem/" + name in headers, "not installed: " + name)
     for name in ("ops/common/common.h", "ops/elementwise/elementwise_kernels.h", "distributed/backends/backend.h",
                  "distributed/backends/shm/segment.h"):
-        expect("include/tandem/" + name not in headers, "private, but installed: " + name)
+        expect("include/tandem/" + name not in headers, "private header is installed: " + name)
 
     for name in found:
         path = os.path.join(prefix, name)
         mode = 0o755 if name.startswith("bin/") else 0o644
         expect(os.stat(path).st_mode & 0o777 == mode, "%s has mode %o" % (name, os.stat(path).st_mode & 0o777))
-        here = os.path.realpath(os.getcwd()).encode()
-        match = BUILD_PATH.search(read(path)) or re.search(re.escape(here), read(path))
-        expect(match is None, "%s holds %s" % (name, match and match.group(0)))
+        build_folder = os.path.realpath(os.getcwd()).encode()
+        match = BUILD_PATH.search(read(path)) or re.search(re.escape(build_folder), read(path))
+        expect(match is None, "%s contains %s" % (name, match and match.group(0)))
 
 
 def check_flags(args):
@@ -71,25 +71,25 @@ def check_flags(args):
 
     tree = ("--tree", args.tree)
     usage = "./bazelw run //:install -- PREFIX"
-    expect(status(*tree) == (2, "install: where to?  %s\n" % usage), "no prefix")
-    expect(status(*tree, "--what") == (2, "install: no such flag: --what\n"), "wrong flag")
+    expect(status(*tree) == (2, "install: no prefix given; usage: %s\n" % usage), "no prefix")
+    expect(status(*tree, "--what") == (2, "install: unknown flag '--what'; usage: %s\n" % usage), "wrong flag")
     expect(status(*tree, "--prefix") == (2, "install: --prefix needs a folder\n"), "flag without value")
-    expect(status(*tree, "/a", "/b") == (2, "install: one prefix, please: /a, and what is /b?\n"), "two prefixes")
-    expect(status("--tree", "/nowhere", "/a") == (2, "install: no such folder: /nowhere\n"), "no tree")
+    expect(status(*tree, "/a", "/b") == (2, "install: expected one prefix, got '/a' and '/b'\n"), "two prefixes")
+    expect(status("--tree", "/nowhere", "/a") == (2, "install: --tree: '/nowhere' is not a folder\n"), "no tree")
     expect(status(*tree, "--help")[0] == 0, "--help")
 
-    # A relative prefix is meant from where the user stands; DESTDIR comes before it; an old header goes.
-    place = installed.folder()
-    old = os.path.join(place, "usr/include/tandem/old.h")
+    # A relative prefix is relative to the user's folder; DESTDIR is prepended; old headers are removed.
+    folder = installed.folder()
+    old = os.path.join(folder, "usr/include/tandem/old.h")
     os.makedirs(os.path.dirname(old))
     with open(old, "w", encoding="utf-8"):
         pass
-    code, text = status(*tree, "usr", BUILD_WORKING_DIRECTORY=place)
-    expect((code, text) == (0, "installed below %s/usr\n" % place), text)
-    expect(not os.path.exists(old), "an old header is still there")
-    code, text = status(*tree, "--prefix=/usr", DESTDIR=place + "/image")
-    expect((code, text) == (0, "installed below %s/image/usr\n" % place), text)
-    expect(files_below(place + "/image/usr") == files_below(place + "/usr"), "DESTDIR")
+    code, text = status(*tree, "usr", BUILD_WORKING_DIRECTORY=folder)
+    expect((code, text) == (0, "installed in %s/usr\n" % folder), text)
+    expect(not os.path.exists(old), "an old header is not removed")
+    code, text = status(*tree, "--prefix=/usr", DESTDIR=folder + "/image")
+    expect((code, text) == (0, "installed in %s/image/usr\n" % folder), text)
+    expect(files_below(folder + "/image/usr") == files_below(folder + "/usr"), "DESTDIR")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the tests of //:install share: an installed tandem in a folder of its own, and running commands."""
+"""Helpers of the tests of //:install: install into a new folder, run commands."""
 
 import argparse
 import os
@@ -9,7 +9,7 @@ import tempfile
 
 
 def arguments(*more):
-    """The command line: where install.sh and its tree are, and paths of the test's own."""
+    """Parses the command line: the paths of install.sh and its tree, and further paths."""
     parser = argparse.ArgumentParser()
     for name in ("install", "tree") + more:
         parser.add_argument("--" + name, required=True, type=os.path.abspath)
@@ -17,7 +17,7 @@ def arguments(*more):
 
 
 def folder():
-    """A new folder, below the test's own where Bazel runs it."""
+    """Creates a new folder, below TEST_TMPDIR under Bazel."""
     return tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
 
 
@@ -31,9 +31,9 @@ def run(*command, cwd=None, env=None):
 
 
 def install(args):
-    """Installs and then moves it: nothing may remember where it was installed."""
-    place = folder()
-    run(args.install, "--tree", args.tree, "--prefix", os.path.join(place, "first"))
-    prefix = os.path.join(place, "moved")
-    shutil.move(os.path.join(place, "first"), prefix)
+    """Installs tandem and moves the folder, because installed files must not depend on the prefix. Returns the new prefix."""
+    parent = folder()
+    run(args.install, "--tree", args.tree, "--prefix", os.path.join(parent, "first"))
+    prefix = os.path.join(parent, "moved")
+    shutil.move(os.path.join(parent, "first"), prefix)
     return prefix

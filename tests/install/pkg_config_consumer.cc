@@ -1,4 +1,4 @@
-// Trains for a step on two thread ranks: tensors, autograd, layers, an optimizer and a process group are linked.
+// Trains one step on two thread ranks, to link tensors, autograd, layers, an optimizer and a process group.
 #include <tandem/tandem.h>
 
 #include <cstdio>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""g++ FILE $(pkg-config --cflags --libs tandem) compiles, links and runs."""
+"""Compiles, links and runs a program by g++ FILE $(pkg-config --cflags --libs tandem)."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ def main():
         sys.exit("expected %r, printed %r" % (expected, printed))
     version = installed.run("pkg-config", "--modversion", "tandem", env=env)
     if version != "0.1.0\n":
-        sys.exit("pkg-config says version " + version)
+        sys.exit("pkg-config printed version %r, expected 0.1.0" % version)
 
 
 if __name__ == "__main__":

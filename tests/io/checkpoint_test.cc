@@ -290,12 +290,12 @@ TEST_F(Checkpoint, UncreatableFolderWarnsOrThrows) {
   write_file(path_, "a file in the way");
   bool saved = true;
   EXPECT_EQ(log_of([&] { saved = Checkpointer(path_).save(3, state_of(1)); }),
-            "warning the checkpoint of step 3 is not saved: Checkpointer: cannot make the folder 'DIR/run': Not a "
+            "warning the checkpoint of step 3 is not saved: Checkpointer: cannot create the folder 'DIR/run': Not a "
             "directory\n");
   EXPECT_FALSE(saved);
   EXPECT_EQ(
       folder_.shortened(error_text<td::IoError>([&] { Checkpointer(path_, {.fail = true}).save(3, state_of(1)); })),
-      "the checkpoint of step 3 is not saved: Checkpointer: cannot make the folder 'DIR/run': Not a directory");
+      "the checkpoint of step 3 is not saved: Checkpointer: cannot create the folder 'DIR/run': Not a directory");
   EXPECT_EQ(read_file(path_), "a file in the way");
 }
 

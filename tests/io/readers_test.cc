@@ -61,7 +61,7 @@ const std::vector<Reader>& readers() {
   return all;
 }
 
-void expect_refused(const std::string& path, const std::string& kind) {
+void expect_rejected(const std::string& path, const std::string& kind) {
   for (const Reader& reader : readers()) {
     EXPECT_EQ(error_text<td::IoError>([&] { reader.read(path); }),
               reader.op + ": '" + path + "' is " + kind + ", not a regular file");
@@ -71,14 +71,14 @@ void expect_refused(const std::string& path, const std::string& kind) {
 TEST(FileReaders, FifoIsRejectedWithoutBlocking) {
   const td::testing::TemporaryFolder folder;
   ASSERT_EQ(mkfifo((folder / "fifo").c_str(), 0600), 0);
-  expect_refused(folder / "fifo", "a FIFO");
+  expect_rejected(folder / "fifo", "a FIFO");
 }
 
-TEST(FileReaders, CharacterDeviceIsRejected) { expect_refused("/dev/zero", "a character device"); }
+TEST(FileReaders, CharacterDeviceIsRejected) { expect_rejected("/dev/zero", "a character device"); }
 
 TEST(FileReaders, FolderIsRejected) {
   const td::testing::TemporaryFolder folder;
-  expect_refused(folder.path(), "a folder");
+  expect_rejected(folder.path(), "a folder");
 }
 
 TEST(FileReaders, SocketIsRejected) {
@@ -90,7 +90,7 @@ TEST(FileReaders, SocketIsRejected) {
   sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = "socket"};
   ASSERT_EQ(bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0) << std::strerror(errno);
   fs::current_path(before);
-  expect_refused(folder / "socket", "a socket");
+  expect_rejected(folder / "socket", "a socket");
   close(socket);
 }
 
@@ -117,7 +117,7 @@ TEST(FileReaders, RejectedFileIsClosed) {
     return descriptor;
   };
   const int before = lowest_free();
-  expect_refused("/dev/zero", "a character device");
+  expect_rejected("/dev/zero", "a character device");
   EXPECT_EQ(lowest_free(), before);
 }
 

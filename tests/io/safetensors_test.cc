@@ -179,16 +179,17 @@ TEST_F(Safetensors, TiedTensorsAreWrittenOnce) {
 
 TEST_F(Safetensors, InvalidNamesAndTensorsAreRejected) {
   const td::Tensor one = td::ones({1});
-  const auto refused = [&](const NamedTensors& tensors, const td::io::Metadata& metadata = {}) {
+  const auto rejected = [&](const NamedTensors& tensors, const td::io::Metadata& metadata = {}) {
     return error_of<td::ValueError>([&] { save_safetensors(path_, tensors, metadata); });
   };
-  EXPECT_EQ(refused({{"", one}}), "save_safetensors: a tensor's name is empty");
-  EXPECT_EQ(refused({{"__metadata__", one}}), "save_safetensors: a tensor cannot be named '__metadata__'");
-  EXPECT_EQ(refused({{"x", one}, {"x", td::ones({2})}}), "save_safetensors: the name 'x' occurs twice");
-  EXPECT_EQ(refused({{std::string("a\0b", 3), one}}), "save_safetensors: the name that begins with 'a' contains a NUL");
-  EXPECT_EQ(refused({{"\xff", one}}), "save_safetensors: the name '\xff' is not valid UTF-8");
-  EXPECT_EQ(refused({}, {{"k", "\xed\xa0\x80"}}), "save_safetensors: the metadata 'k' is not valid UTF-8");
-  EXPECT_EQ(refused({}, {{"alias:x", "y"}}),
+  EXPECT_EQ(rejected({{"", one}}), "save_safetensors: a tensor's name is empty");
+  EXPECT_EQ(rejected({{"__metadata__", one}}), "save_safetensors: a tensor cannot be named '__metadata__'");
+  EXPECT_EQ(rejected({{"x", one}, {"x", td::ones({2})}}), "save_safetensors: the name 'x' occurs twice");
+  EXPECT_EQ(rejected({{std::string("a\0b", 3), one}}),
+            "save_safetensors: the name that begins with 'a' contains a NUL");
+  EXPECT_EQ(rejected({{"\xff", one}}), "save_safetensors: the name '\xff' is not valid UTF-8");
+  EXPECT_EQ(rejected({}, {{"k", "\xed\xa0\x80"}}), "save_safetensors: the metadata 'k' is not valid UTF-8");
+  EXPECT_EQ(rejected({}, {{"alias:x", "y"}}),
             "save_safetensors: the metadata key 'alias:x' begins with 'alias:', which is reserved for tied tensors");
   EXPECT_EQ(error_of<td::StateError>([&] {
               save_safetensors(path_, {{"x", td::Tensor()}});

@@ -12,7 +12,7 @@ namespace nn = tandem::nn;
 
 namespace {
 
-/// What the layer makes of some values is f of each.
+/// Expects that the layer applies f to each value.
 template <class F>
 void expect_each(nn::Layer& layer, F f) {
   const td::Tensor x = td::tensor({-3.0, -0.5, 0.0, 0.25, 2.0});

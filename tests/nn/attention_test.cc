@@ -21,7 +21,8 @@ namespace {
 
 using Matrix = std::vector<std::vector<double>>;
 
-/// The layer's output for one sequence [T, E], written out in double; allowed(t, s) says whether t may look at s.
+/// The layer's output for one sequence [T, E], computed in double by the formula; allowed(t, s): position t may attend
+/// to s.
 template <class Allowed>
 Matrix reference(const nn::MultiheadAttention& layer, const td::Tensor& x, int64_t num_heads, Allowed allowed) {
   const auto steps = static_cast<size_t>(x.size(0));
@@ -118,9 +119,9 @@ TEST(MultiheadAttention, KeysAndInitialValuesMatchPyTorch) {
 
 TEST(MultiheadAttention, HeadsMustDivideEmbedDim) {
   EXPECT_EQ(error_text<td::ValueError>([] { nn::MultiheadAttention(8, 3); }),
-            "MultiheadAttention: 3 heads do not divide embed_dim, which is 8");
+            "MultiheadAttention: embed_dim 8 is not a positive multiple of num_heads 3");
   EXPECT_EQ(error_text<td::ValueError>([] { nn::MultiheadAttention(0, 1); }),
-            "MultiheadAttention: 1 heads do not divide embed_dim, which is 0");
+            "MultiheadAttention: embed_dim 0 is not a positive multiple of num_heads 1");
 }
 
 }  // namespace

@@ -66,7 +66,7 @@ TEST(Conv2d, InitialValuesAreUniformAsInPyTorch) {
 
 TEST(Conv2d, InvalidOptionsAreRejected) {
   EXPECT_EQ(error_text<td::ValueError>([] { nn::Conv2d(0, 2, 3); }),
-            "Conv2d: 0 input and 2 output channels, expected at least 1 each");
+            "Conv2d: in_channels is 0 and out_channels 2, expected at least 1 each");
   EXPECT_EQ(error_text<td::ValueError>([] {
               nn::Conv2d(1, 2, {3, 0}, {.dilation = 2});
             }),
@@ -76,9 +76,9 @@ TEST(Conv2d, InvalidOptionsAreRejected) {
             }),
             "Conv2d: padding is [0, -1], expected at least 0");
   EXPECT_EQ(error_text<td::ValueError>([] { nn::Conv2d(4, 6, 3, {.groups = 4}); }),
-            "Conv2d: 4 groups do not divide 4 input and 6 output channels");
+            "Conv2d: groups is 4, expected a divisor of in_channels 4 and out_channels 6");
   EXPECT_EQ(error_text<td::ValueError>([] { nn::Conv2d(4, 6, 3, {.groups = 0}); }),
-            "Conv2d: 0 groups do not divide 4 input and 6 output channels");
+            "Conv2d: groups is 0, expected a divisor of in_channels 4 and out_channels 6");
 }
 
 TEST(Conv2d, ErrorsNameTheLayer) {

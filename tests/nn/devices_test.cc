@@ -1,4 +1,4 @@
-// Layers whose tensors are on another device than their input, or all on one that is not the first.
+// Layers whose tensors and input are on different devices, and layers on a device other than the first.
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -27,10 +27,10 @@ using td::testing::error_text;
 
 namespace {
 
-/// A layer below a root, at "encoder.layer".
+/// A layer with the path "encoder.layer".
 struct Case {
-  std::string op;    ///< that sees the difference; "" for a layer without tensors
-  std::string type;  ///< of the module that it runs in, with its path
+  std::string op;    ///< operation that reports the error; "" for a layer without tensors
+  std::string type;  ///< type and path of the module in which the operation runs
   Tensor input;
   std::function<nn::Layer&(nn::Module&)> add;
 };
@@ -100,7 +100,7 @@ TEST_F(LayerDevices, PartlyMovedModelErrorsListAllTensors) {
             "  bias    cpu:1  float32 [4]\n"
             "  move it with x.to(cpu:1), or move the module with model.to(cpu:1)\n"
             "  in Linear 'fc1'");
-  // The running statistics alone, which nothing but this can do: to() moves them with the rest.
+  // Only the running mean is on another device, which to() never causes.
   net.bn.running_mean = net.bn.running_mean.to(there_);
   const Tensor image = td::ones({2, 3, 1, 2});
   EXPECT_EQ(error_text<td::DeviceError>([&] { net.bn(image); }),
@@ -113,7 +113,7 @@ TEST_F(LayerDevices, PartlyMovedModelErrorsListAllTensors) {
             "  move it with running_mean.to(cpu), or move the module with model.to(cpu)\n"
             "  in BatchNorm2d 'bn'");
   EXPECT_EQ(net.bn.num_batches_tracked.item<int64_t>(), 0);
-  // A part of a layer, and a mask.
+  // A submodule of a layer, and a mask.
   net.attn.out_proj.to(there_);
   EXPECT_EQ(error_text<td::DeviceError>([&] {
               net.attn(td::ones({2, 5, 6}));

@@ -41,7 +41,7 @@ TEST(Embedding, InitialValuesAreStandardNormal) {
 
 TEST(Embedding, InvalidArgumentsAreRejected) {
   EXPECT_EQ(error_text<td::ValueError>([] { nn::Embedding(0, 3); }),
-            "Embedding: 0 rows of 3 values, expected at least 1 each");
+            "Embedding: num_embeddings is 0 and embedding_dim 3, expected at least 1 each");
   nn::Module root;
   auto& layer = root.add<nn::Embedding>("wte", 3, 2);
   const std::string text = error_text<td::IndexError>([&] { layer(td::tensor({0, 3})); });

@@ -36,7 +36,7 @@ Moments moments(const td::Tensor& tensor) {
   return {*low, *high, mean, std::sqrt(squares / static_cast<double>(values.size()))};
 }
 
-/// Uniform in [low, high], for so many values that the extremes come within 1 % of the range's ends.
+/// Expects values in [low, high] whose extremes are within 1 % of the ends.
 void expect_uniform(const td::Tensor& tensor, double low, double high) {
   const Moments m = moments(tensor);
   const double range = high - low;
@@ -105,7 +105,7 @@ TEST(Init, SeedDeterminesTheValues) {
 TEST(Init, ValuesDoNotDependOnTheDevice) {
   if (td::cpu_device_count() < 2) td::set_cpu_device_count(2);
   const auto drawn = [](td::Device own, td::Device device) {
-    td::RankContext context;  // a rank of its own
+    td::RankContext context;  // of a new rank
     const td::RankContext::Use use(context);
     td::set_rank_device(own);
     td::manual_seed(5);
@@ -136,12 +136,11 @@ TEST(Init, InvalidArgumentsAreRejected) {
   const td::Tensor x = td::zeros({3});
   EXPECT_EQ(error_text<td::ValueError>([&] { init::uniform_(x, 1, -1); }),
             "uniform_: low is 1, high is -1, expected low <= high");
-  EXPECT_EQ(error_text<td::ValueError>([&] { init::normal_(x, 0, -1); }),
-            "normal_: the deviation is -1, expected >= 0");
+  EXPECT_EQ(error_text<td::ValueError>([&] { init::normal_(x, 0, -1); }), "normal_: deviation is -1, expected >= 0");
   EXPECT_EQ(error_text<td::ShapeError>([&] { init::kaiming_uniform_(x); }),
-            "kaiming_uniform_: a tensor of shape [3] has no fans, expected at least 2 dimensions");
+            "kaiming_uniform_: tensor has the shape [3], expected at least 2 dimensions");
   EXPECT_EQ(error_text<td::ShapeError>([&] { init::xavier_uniform_(x); }),
-            "xavier_uniform_: a tensor of shape [3] has no fans, expected at least 2 dimensions");
+            "xavier_uniform_: tensor has the shape [3], expected at least 2 dimensions");
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ TEST(Linear, GradientsReachWeightAndBias) {
   nn::Linear layer(2, 3);
   const td::Tensor x = td::from_vector<float>({1, 2, 3, 4}, {2, 2});
   layer(x).backward(td::from_vector<float>({1, -1, 0.5, 2, 0, -3}, {2, 3}));
-  // cotangent^T x, and the sum of the cotangent's rows.
+  // grad_output^T x, and the sum of the rows of grad_output.
   EXPECT_EQ(layer.weight.grad().to_vector<float>(), (std::vector<float>{7, 10, -1, -2, -8.5, -11}));
   EXPECT_EQ(layer.bias.grad().to_vector<float>(), (std::vector<float>{3, -1, -2.5}));
 }
@@ -73,9 +73,9 @@ TEST(Linear, ErrorsNameTheLayer) {
   const std::string text = error_text<td::ShapeError>([&] { layer(td::ones({2, 4})); });
   EXPECT_TRUE(text.ends_with("\n  in Linear 'fc1'")) << text;
   EXPECT_EQ(error_text<td::ValueError>([] { nn::Linear(0, 2); }),
-            "Linear: 0 input and 2 output features, expected at least 1 each");
+            "Linear: in_features is 0 and out_features 2, expected at least 1 each");
   EXPECT_EQ(error_text<td::ValueError>([] { nn::Linear(2, -1); }),
-            "Linear: 2 input and -1 output features, expected at least 1 each");
+            "Linear: in_features is 2 and out_features -1, expected at least 1 each");
 }
 
 TEST(Linear, FusedReluMatchesSeparateRelu) {
@@ -103,7 +103,7 @@ TEST(Linear, TiedWeightSumsBothGradients) {
   Net net;
   set(net.encoder.weight, {1, 2, 3, -1, 0, 4});
   const td::Tensor x = td::from_vector<float>({1, 10, 100}, {1, 3});
-  // x W^T W: both uses add to one gradient.
+  // x W^T W: the gradients of both uses are summed.
   net.encoder(x).matmul(net.again).backward(td::from_vector<float>({2, -1, 0.5}, {1, 3}));
   ASSERT_EQ(net.parameters().size(), 1u);
   // d W = h^T c + (c W^T)^T x with h = x W^T = [321, 399], c = [2, -1, 0.5], c W^T = [1.5, 0].

@@ -17,7 +17,7 @@ using td::testing::error_text;
 
 namespace {
 
-/// A module whose call takes two arguments.
+/// A module whose operator() has two arguments.
 struct Scaled : nn::Module {
   explicit Scaled(float factor) : scale(add_parameter("scale", td::full({1}, factor))) {}
   float operator()(float x, float y) const { return x * scale.item<float>() + y; }
@@ -39,8 +39,8 @@ TEST(ModuleList, NonLayerModulesAreSupported) {
   std::vector<std::string> paths;
   for (const auto& [path, tensor] : net.named_parameters()) paths.push_back(path);
   EXPECT_EQ(paths, (std::vector<std::string>{"blocks.0.scale", "blocks.1.scale"}));
-  EXPECT_EQ(error_text<td::IndexError>([&] { net.blocks[2]; }), "ModuleList: module 2 is outside the 2 modules");
-  EXPECT_EQ(error_text<td::IndexError>([&] { net.blocks[-1]; }), "ModuleList: module -1 is outside the 2 modules");
+  EXPECT_EQ(error_text<td::IndexError>([&] { net.blocks[2]; }), "ModuleList: index is 2, expected 0 <= index < 2");
+  EXPECT_EQ(error_text<td::IndexError>([&] { net.blocks[-1]; }), "ModuleList: index is -1, expected 0 <= index < 2");
 }
 
 TEST(ModuleList, DifferentLayerTypesCanBeMixed) {

@@ -122,7 +122,7 @@ TEST(Module, UndefinedTensorsAreNotListed) {
   EXPECT_TRUE(module.parameters().empty());
   EXPECT_TRUE(module.state_dict().empty());
   EXPECT_EQ(error_text<td::ValueError>([&] { module.add_parameter("bias", Tensor()); }),
-            "add_parameter: Module already has a 'bias'");
+            "add_parameter: Module already contains 'bias'");
 }
 
 TEST(Module, ParameterReferencesStayValid) {
@@ -134,14 +134,15 @@ TEST(Module, ParameterReferencesStayValid) {
 
 TEST(Module, InvalidNamesAreRejected) {
   Net net;
-  EXPECT_EQ(error_text<td::ValueError>([&] { net.add<Scale>(""); }), "add: '' is no name: it is empty or holds a '.'");
+  EXPECT_EQ(error_text<td::ValueError>([&] { net.add<Scale>(""); }),
+            "add: invalid name '', expected a non-empty text without '.'");
   EXPECT_EQ(error_text<td::ValueError>([&] { net.add<Scale>("a.b"); }),
-            "add: 'a.b' is no name: it is empty or holds a '.'");
-  EXPECT_EQ(error_text<td::ValueError>([&] { net.add<Scale>("head"); }), "add: Net already has a 'head'");
+            "add: invalid name 'a.b', expected a non-empty text without '.'");
+  EXPECT_EQ(error_text<td::ValueError>([&] { net.add<Scale>("head"); }), "add: Net already contains 'head'");
   EXPECT_EQ(error_text<td::ValueError>([&] { net.head.add_buffer("scale", td::ones({1})); }),
-            "add_buffer: Scale 'head' already has a 'scale'");
+            "add_buffer: Scale 'head' already contains 'scale'");
   EXPECT_EQ(error_text<td::ValueError>([&] { net.adopt("tail", std::unique_ptr<Scale>()); }),
-            "add: there is no module to become 'tail'");
+            "add: the module 'tail' is null");
   EXPECT_EQ(net.parameters().size(), 4u);
 }
 
@@ -153,8 +154,9 @@ TEST(Module, InvalidParametersAndBuffersAreRejected) {
   EXPECT_EQ(error_text<td::StateError>([&] {
               module.add_parameter("p", td::ones({2, 3}).t());
             }),
-            "add_parameter: 'p' is not row-major (float32 [3, 2] on cpu)");
-  EXPECT_EQ(error_text<td::StateError>([&] { module.add_buffer("b", x); }), "add_buffer: 'b' requires grad");
+            "add_parameter: 'p' is not contiguous (float32 [3, 2] on cpu); use contiguous()");
+  EXPECT_EQ(error_text<td::StateError>([&] { module.add_buffer("b", x); }),
+            "add_buffer: 'b' requires grad; use add_parameter() or detach()");
   EXPECT_THROW(module.add_parameter("p", td::ones({2}, {td::kInt64})), td::DTypeError);
   EXPECT_TRUE(module.state_dict().empty());
 }
@@ -183,7 +185,7 @@ TEST(Module, StateDictLoadsAcrossDevices) {
   EXPECT_EQ(other.encoder.shift.device(), td::Device("cpu:1"));
   EXPECT_GT(other.encoder.shift.version(), version);
   EXPECT_TRUE(other.encoder.shift.requires_grad());
-  net.load_state_dict(net.state_dict());  // its own
+  net.load_state_dict(net.state_dict());  // shares memory with the module
   EXPECT_EQ(net.head.steps.item<int64_t>(), 12);
 }
 
@@ -285,7 +287,7 @@ TEST(Module, FrozenStructureRejectsChanges) {
               "add_parameter: " + reason);
     EXPECT_EQ(error_text<td::StateError>([&] { net.encoder.add_buffer("p", td::ones({1})); }), "add_buffer: " + reason);
     EXPECT_EQ(error_text<td::StateError>([&] { net.encoder.add<Scale>("third"); }), "add: " + reason);
-    net.add<Scale>("beside");
+    net.add<Scale>("sibling");
     net.head.to(td::Device());
   }
   net.to(td::Device());

@@ -44,8 +44,8 @@ TEST(BatchNorm2d, StateDictKeysMatchPyTorch) {
   EXPECT_EQ(nn::BatchNorm2d(3).num_batches_tracked.dim(), 0);
 }
 
-/// Channel 0 holds 1 .. 4 (mean 2.5, variance 1.25, unbiased 5 / 3), channel 1 holds 10 and thrice 2 (mean 4, variance 12,
-/// unbiased 16).
+/// Channel 0 has the values 1, 2, 3, 4 (mean 2.5, variance 1.25, unbiased 5 / 3), channel 1 has 10, 2, 2, 2 (mean 4,
+/// variance 12, unbiased 16).
 td::Tensor images() { return td::from_vector<float>({1, 2, 10, 2, 3, 4, 2, 2}, {2, 2, 1, 2}); }
 
 TEST(BatchNorm2d, BatchStatisticsNormalizeAndUpdateRunningStatistics) {
@@ -136,9 +136,9 @@ TEST(LayerNorm, WeightAndBiasCanBeDisabled) {
 
 TEST(LayerNorm, InvalidArgumentsAreRejected) {
   EXPECT_EQ(error_text<td::ValueError>([] { nn::LayerNorm(td::Shape{}); }),
-            "LayerNorm: the normalized shape is [], expected sizes of at least 1");
+            "LayerNorm: normalized_shape is [], expected at least one dimension and sizes of at least 1");
   EXPECT_EQ(error_text<td::ValueError>([] { nn::LayerNorm(0, {.affine = false}); }),
-            "LayerNorm: the normalized shape is [0], expected sizes of at least 1");
+            "LayerNorm: normalized_shape is [0], expected at least one dimension and sizes of at least 1");
   EXPECT_EQ(error_text<td::ValueError>([] { nn::LayerNorm(3, {.eps = -1}); }),
             "LayerNorm: eps is -1, expected a finite number > 0");
   nn::Module root;

@@ -11,7 +11,7 @@ namespace nn = tandem::nn;
 
 namespace {
 
-/// 0 .. 19 in four rows.
+/// The values 0 .. 19 in four rows.
 td::Tensor image() {
   std::vector<float> values(20);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);

@@ -58,7 +58,7 @@ TEST(Sequential, OutOfRangeIndexIsRejected) {
     net[1];
     FAIL();
   } catch (const td::IndexError& error) {
-    EXPECT_STREQ(error.what(), "Sequential: layer 1 is outside the 1 layers");
+    EXPECT_STREQ(error.what(), "Sequential: index is 1, expected 0 <= index < 1");
   }
   EXPECT_THROW(net[-1], td::IndexError);
 }

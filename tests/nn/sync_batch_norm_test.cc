@@ -1,5 +1,5 @@
-// Ranks that are threads normalise parts of a batch: together they must do what one rank does with all of it.  On CPUs and on GPUs;
-// the one rank is on the CPU.
+// Thread ranks on CPUs or GPUs normalize parts of a batch; the results must equal those of one CPU rank with the whole
+// batch.
 #include <tandem/nn/sync_batch_norm.h>
 
 #include <mutex>
@@ -22,12 +22,12 @@ namespace tandem::testing { namespace {
 constexpr int64_t kChannels = 5;
 constexpr double kEps = 1e-2, kMomentum = 0.3;
 
-/// What one training step of a batch norm leaves.
+/// Results of one training step of a batch norm.
 struct Step {
   Tensor result, grad_input, grad_weight, grad_bias, mean, var;
 };
 
-/// A batch of `n` images, channels-last or not, that a function of `seed` makes.
+/// A batch of `n` random images, optionally channels-last; `seed` determines the values.
 Tensor images(int64_t n, uint64_t seed, bool channels_last) {
   const Tensor x = random_tensor({n, kChannels, 3, 7}, seed, kFloat64, -1, 5);
   return channels_last ? ops::channels_last(x) : x;
@@ -104,7 +104,7 @@ TEST(SyncBatchNorm, MatchesBatchNormOnTheJoinedBatch) {
 }
 
 TEST(SyncBatchNorm, LargeOffsetsPerRankKeepAccuracy) {
-  // Each rank's data lie elsewhere: what is joined are deviations from different means.
+  // The ranks' data have very different means, so combining the variances would lose digits without care.
   const int64_t n = 4;
   const Tensor batch = cat({images(n, 1, false) + 1e4, images(n, 2, false) - 1e4});
   const Tensor expected = batch_norm(batch, {}, {}, {}, {}, true, kMomentum, kEps);
@@ -153,7 +153,7 @@ TEST(SyncBatchNormLayer, InvalidUseIsRejectedWithMessages) {
     nn::Module root;
     auto& layer = root.add<nn::SyncBatchNorm>("bn", 3, context.group());
     const Tensor input = zeros({2, 3, 1, 1}), residual = zeros({2, 3, 1, 1}, {kFloat32, Device("cpu:1")});
-    const std::string elsewhere = error_text<DeviceError>([&] { layer.add_relu(input, residual); });
+    const std::string other_device = error_text<DeviceError>([&] { layer.add_relu(input, residual); });
     const int64_t counted = layer.num_batches_tracked.item<int64_t>();
     const auto exchange = nn::exchange_over(context.group(), "bn");
     const std::string too_few = error_text<ShapeError>([&] {
@@ -163,11 +163,11 @@ TEST(SyncBatchNormLayer, InvalidUseIsRejectedWithMessages) {
     const Tensor y = sync_batch_norm(x, {}, {}, {}, {}, exchange);
     const std::string recorded = error_text<StateError>([&] { y.backward(ones({2, 3}, {kFloat64}), false, true); });
     const std::lock_guard lock(mutex);
-    EXPECT_EQ(
-        elsewhere,
-        "SyncBatchNorm: the residual (float32 [2, 3, 1, 1] on cpu:1) is not where the input (float32 [2, 3, 1, 1] on "
-        "cpu) is; move it with residual.to(cpu)\n"
-        "  in SyncBatchNorm 'bn'");
+    EXPECT_EQ(other_device,
+              "SyncBatchNorm: the residual (float32 [2, 3, 1, 1] on cpu:1) and the input (float32 [2, 3, 1, 1] on cpu) "
+              "are on "
+              "different devices; move it with residual.to(cpu)\n"
+              "  in SyncBatchNorm 'bn'");
     EXPECT_EQ(counted, 0);
     EXPECT_EQ(layer.running_mean.version(), 0u);
     EXPECT_EQ(too_few, "sync_batch_norm: training needs at least two values per channel, all ranks together have 1");

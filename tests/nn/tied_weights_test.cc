@@ -1,4 +1,4 @@
-// A tied parameter: one tensor under several paths.
+// Tied parameters: one tensor with several paths.
 
 #include <filesystem>
 #include <string>
@@ -21,7 +21,7 @@ using td::testing::error_text;
 
 namespace {
 
-/// A table whose rows are also the rows of the head's weight.
+/// An embedding table that is tied to the weight of the head.
 struct Net : nn::Module {
   struct Head : nn::Layer {
     explicit Head(const td::Tensor& tied) : weight(add_parameter("weight", tied)) {}
@@ -38,7 +38,7 @@ TEST(TiedWeights, TiedTensorIsListedOnceAndSumsGradients) {
   EXPECT_EQ(net.named_parameters()[0].first, "table.weight");
   td::optim::SGD sgd(net.parameters(), {.lr = 1});
   const auto before = net.table.weight.to_vector<float>();
-  // d (table[2] . weight[4]): row 2 gets row 4 and row 4 row 2.
+  // Gradients of table[2] . weight[4]: row 4 for row 2, and row 2 for row 4.
   const td::Tensor cotangent = td::from_vector<float>({0, 0, 0, 0, 1}, {1, 5});
   net.head(net.table(td::tensor({2}))).backward(cotangent);
   sgd.step();

@@ -1,5 +1,5 @@
-// The registry of operations: one description of each.  Its tests, its benchmarks and its line in docs/operations.md are
-// generated from it.  A family's descriptions are in tests/ops/<family>_cases.cc; no list names that file:
+// The registry of operations: one description of each. Its tests, its benchmarks and its line in docs/operations.md are
+// generated from it. A family's descriptions are in tests/ops/<family>_cases.cc; no list names that file:
 //
 //     TANDEM_OP_CASES(elementwise) {
 //       cases.op("Tensor relu(Tensor input)", CastPolicy::kWidest,
@@ -78,14 +78,14 @@ struct CheckedCase {
 
 class OpCases {
  public:
-  /// An overload, and calls of it whose operands must be on one device.  `autocast` is what autocast does to the operands.
-  /// Each case gets every check that applies: those of values and gradients where it has a reference.
+  /// An overload, and calls of it whose operands must be on one device. `autocast` is what autocast does to the
+  /// operands. Each case gets every check that applies: those of values and gradients where it has a reference.
   void op(std::string declaration, std::optional<CastPolicy> autocast, std::vector<OpCase> cases);
   /// An overload whose calls say where their results are.
   void crossing(std::string declaration, CrossingCase op_case);
   /// More shapes, layouts and attributes of a declared operation, for the checks named.
   void add(OpCase op, unsigned checks = kAllChecks);
-  /// A row of //benchmarks/ops:rows.  `name` is the function's name; a word follows where rows differ in more than shapes:
+  /// A row of //benchmarks/ops.  `name` is the function's name; a word follows where rows differ in more than shapes:
   /// "conv2d winograd".  `inputs` is called when the row runs.  Floating inputs get gradients: capture in `run` those
   /// that should have none.
   void benchmark(std::string name, std::function<TensorList()> inputs, std::function<Tensor(const TensorList&)> run,

@@ -272,20 +272,21 @@ TEST(Adam, LoadErrorListsEveryMismatch) {
 }
 
 TEST(Adam, InvalidOptionsAreRejected) {
-  const auto refused = [](const AdamOptions& options) {
+  const auto rejected = [](const AdamOptions& options) {
     return error_text<td::ValueError>([&] { Adam({parameter<float>({1}, {1})}, options); });
   };
-  EXPECT_EQ(refused({.lr = -0.1}), "Adam: lr is -0.1, expected a finite number >= 0");
-  EXPECT_EQ(refused({.betas = {1, 0.5}}), "Adam: beta1 is 1, expected 0 <= beta1 < 1");
-  EXPECT_EQ(refused({.betas = {0.5, std::nan("")}}), "Adam: beta2 is nan, expected 0 <= beta2 < 1");
-  EXPECT_EQ(refused({.eps = -1}), "Adam: eps is -1, expected a finite number >= 0");
-  EXPECT_EQ(refused({.weight_decay = std::numeric_limits<double>::infinity()}),
+  EXPECT_EQ(rejected({.lr = -0.1}), "Adam: lr is -0.1, expected a finite number >= 0");
+  EXPECT_EQ(rejected({.betas = {1, 0.5}}), "Adam: beta1 is 1, expected 0 <= beta1 < 1");
+  EXPECT_EQ(rejected({.betas = {0.5, std::nan("")}}), "Adam: beta2 is nan, expected 0 <= beta2 < 1");
+  EXPECT_EQ(rejected({.eps = -1}), "Adam: eps is -1, expected a finite number >= 0");
+  EXPECT_EQ(rejected({.weight_decay = std::numeric_limits<double>::infinity()}),
             "Adam: weight_decay is inf, expected a finite number >= 0");
   AdamW adamw({parameter<float>({1}, {1})});
   EXPECT_EQ(error_text<td::ValueError>([&] { adamw.set_options(0, {.lr = -1}); }),
             "AdamW: lr is -1, expected a finite number >= 0");
-  EXPECT_EQ(error_text<td::IndexError>([&] { adamw.set_options(1, {}); }), "AdamW: group 1 is outside the 1 groups");
-  EXPECT_EQ(error_text<td::IndexError>([&] { adamw.lr(-1); }), "AdamW: group -1 is outside the 1 groups");
+  EXPECT_EQ(error_text<td::IndexError>([&] { adamw.set_options(1, {}); }),
+            "AdamW: group is 1, expected 0 <= group < 1");
+  EXPECT_EQ(error_text<td::IndexError>([&] { adamw.lr(-1); }), "AdamW: group is -1, expected 0 <= group < 1");
   EXPECT_EQ(adamw.lr(), 1e-3);
 }
 
@@ -360,7 +361,7 @@ TEST(Adam, ParameterMovedAfterFirstStepIsRejected) {
   td::autograd::leaf(p).move_to(td::Device("cpu:1"));
   EXPECT_EQ(error_text<td::DeviceError>([&] { adam.step(); }),
             td::str("Adam: parameter 0 is on cpu:1, its exp_avg on ", td::testing::test_device(),
-                    "; make the optimizer after moving the model"));
+                    "; create the optimizer after moving the model"));
   EXPECT_EQ(p.to_vector<float>(), (std::vector<float>{5, 5}));
 }
 

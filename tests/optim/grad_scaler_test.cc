@@ -84,7 +84,8 @@ TEST(GradScaler, LargeGradientsAreCheckedCompletely) {
   }
 }
 
-// torch.amp.GradScaler(init_scale=16, growth_interval=2) after updates with found_inf of 0 0 0 1 0 0: 16 32 32 16 16 32.
+// torch.amp.GradScaler(init_scale=16, growth_interval=2) after updates with found_inf of 0 0 0 1 0 0: 16 32 32 16 16
+// 32.
 TEST(GradScaler, ScaleGrowsAndShrinksAsInPyTorch) {
   TwoParameters p;
   GradScaler scaler({.init_scale = 16, .growth_interval = 2});
@@ -113,7 +114,7 @@ TEST(GradScaler, UnscaledGradientsCanBeClippedBeforeStep) {
   p.give({12, 0, 16}, {0, 0});
   scaler.unscale_(p.sgd);
   EXPECT_NEAR(td::optim::clip_grad_norm_(p.all, 1), 5, 1e-6);
-  EXPECT_TRUE(scaler.step(p.sgd));  // and does not divide again
+  EXPECT_TRUE(scaler.step(p.sgd));  // must not divide again
   EXPECT_NEAR(p.all[0].to_vector<float>()[2], 3 - 0.8, 1e-6);
 }
 
@@ -122,7 +123,7 @@ TEST(GradScaler, SkipDecisionIsSharedAmongRanks) {
   GradScaler scaler({.init_scale = 2, .share = [&](const td::Tensor& found) {
                        EXPECT_EQ(found.device(), td::Device());
                        reported.push_back(found.to_vector<double>()[0]);
-                       td::primitives::fill(found, 1);  // another rank has found one
+                       td::primitives::fill(found, 1);  // another rank found an infinity
                      }});
   TwoParameters p;
   p.give({1, 1, 1}, {1, 1});
@@ -145,7 +146,8 @@ TEST(GradScaler, StateDictContinuesScaleAndGrowth) {
   other.step(p.sgd);
   other.update();
   EXPECT_EQ(other.get_scale(), 32);
-  GradScaler sooner({.init_scale = 1, .growth_interval = 1});  // which the state has reached already
+  GradScaler sooner(
+      {.init_scale = 1, .growth_interval = 1});  // the loaded growth_tracker is already beyond this interval
   sooner.load_state_dict(scaler.state_dict());
   sooner.step(p.sgd);
   sooner.update();

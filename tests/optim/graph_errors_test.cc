@@ -26,7 +26,7 @@ namespace tandem::testing { namespace {
 
 TEST(Graph, UnsupportedOperationsInCaptureAreRejected) {
   const Tensor x = full({4}, 2, {kFloat32, kGpu}), y = full({4}, 1, {kFloat32, kGpu});
-  const auto refused = [&](const std::function<void()>& f) {
+  const auto rejected = [&](const std::function<void()>& f) {
     cuda::Graph graph(kGpu);
     const std::string text = error_text<StateError>([&] {
       graph.capture([&] {
@@ -40,24 +40,24 @@ TEST(Graph, UnsupportedOperationsInCaptureAreRejected) {
   const std::string copy =
       "Graph: a copy between the CPU and a GPU (item, to, printing) cannot be captured; do it before or after the "
       "capture";
-  EXPECT_EQ(refused([&] { static_cast<void>(y.sum().item()); }), copy);
-  EXPECT_EQ(refused([&] { static_cast<void>(y.to(Device())); }), copy);
-  EXPECT_EQ(refused([&] { static_cast<void>(ones({4}).to(kGpu)); }), copy);
-  EXPECT_EQ(refused([&] { cuda::synchronize(kGpu); }),
+  EXPECT_EQ(rejected([&] { static_cast<void>(y.sum().item()); }), copy);
+  EXPECT_EQ(rejected([&] { static_cast<void>(y.to(Device())); }), copy);
+  EXPECT_EQ(rejected([&] { static_cast<void>(ones({4}).to(kGpu)); }), copy);
+  EXPECT_EQ(rejected([&] { cuda::synchronize(kGpu); }),
             "Graph: waiting for a stream (item, printing, synchronize) cannot be captured; do it before or after the "
             "capture");
-  EXPECT_EQ(refused([&] { cuda::Event(kGpu).record(cuda::current_stream(kGpu)); }),
+  EXPECT_EQ(rejected([&] { cuda::Event(kGpu).record(cuda::current_stream(kGpu)); }),
             "Graph: an event cannot be captured; do it before or after the capture");
-  EXPECT_EQ(refused([&] {
+  EXPECT_EQ(rejected([&] {
               const cuda::StreamGuard guard{cuda::Stream(kGpu)};
               y.add_(x);
             }),
             "Graph: work on another stream cannot be captured; remove the StreamGuard");
   cuda::Graph other(kGpu);
-  EXPECT_EQ(refused([&] { other.capture([] {}); }),
+  EXPECT_EQ(rejected([&] { other.capture([] {}); }),
             "Graph: another graph cannot be captured; do it before or after the capture");
   other.capture([] {});
-  EXPECT_EQ(refused([&] { other.replay(); }), "Graph: a replay cannot be captured; do it before or after the capture");
+  EXPECT_EQ(rejected([&] { other.replay(); }), "Graph: a replay cannot be captured; do it before or after the capture");
   EXPECT_EQ(error_text<StateError>([&] { other.capture([] {}); }),
             "Graph: capture was already called; create another Graph");
   EXPECT_EQ(error_text<StateError>([] { cuda::Graph(kGpu).replay(); }), "Graph: replay without a successful capture");

@@ -83,7 +83,8 @@ void expect_equal(const std::vector<Tensor>& left, const std::vector<Tensor>& ri
   for (size_t i = 0; i < left.size(); ++i) EXPECT_TRUE(primitives::bytes_equal(left[i], right[i])) << what << " " << i;
 }
 
-// Seven steps without a graph against two without, one captured and four replayed.  Each has its own batch, learning rate and dropout.
+// Seven steps without a graph against two without, one captured and four replayed. Each has its own batch, learning
+// rate and dropout.
 TEST(Graph, ReplaysMatchEagerSteps) {
   for (const Case& one : kCases) {
     for (const MakeOptimizer make_optimizer : {&two_groups, &with_momentum}) {
@@ -303,7 +304,7 @@ TEST(Graph, DropoutBackwardWorksAfterGraphIsDestroyed) {
   EXPECT_TRUE(primitives::bytes_equal(w.grad(), dropped.detach()));
 }
 
-// Memory that replays use is not given to others, although no tensor holds it, and is freed with the graph.
+// Memory that replays use is not reused by other tensors, although no tensor owns it, and is freed with the graph.
 TEST(Graph, GraphMemoryIsPrivateUntilDestruction) {
   empty_cache(kGpu);
   const MemoryStats before = memory_stats(kGpu);

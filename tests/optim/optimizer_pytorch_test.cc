@@ -1,4 +1,4 @@
-// Options and trajectories of all optimizers are PyTorch's (tools/fixtures/make_fixtures.py).
+// Compares options and trajectories of all optimizers with PyTorch's (tools/fixtures/make_fixtures.py).
 
 #include <map>
 #include <string>
@@ -25,7 +25,7 @@ struct PyTorchOptimizer : ::testing::Test {
 };
 TYPED_TEST_SUITE(PyTorchOptimizer, AllOptimizers, OptimizerName);
 
-/// Expects that steps with the gradients of the file give its parameters and state.
+/// Expects that steps with the gradients in the file give the parameters and states in the file.
 template <class T, class Cases>
 void expect_trajectory(const std::map<std::string, Tensor>& tensors, size_t c, double tolerance) {
   const auto start = tensors.at("start").to_vector<T>();

@@ -1,4 +1,4 @@
-// What Optimizer does for every optimizer.
+// Tests of every optimizer.
 
 #include <cmath>
 #include <limits>

@@ -1,4 +1,4 @@
-// The optimizers that the tests of all optimizers take.
+// The optimizers that the typed tests of all optimizers use.
 #pragma once
 
 #include <limits>
@@ -14,8 +14,8 @@
 
 namespace tandem::testing {
 
-// Of each optimizer: the cases of its file tests/fixtures/<kName>.safetensors, which together reach all of its kernels and of which
-// the first is the defaults; and wrong options with their error texts.
+// Each optimizer has the cases of its file tests/fixtures/<kName>.safetensors, which together run all of its kernels
+// (the first case has the default options), and wrong options with their error texts.
 
 struct SgdCases {
   using Optimizer = optim::SGD;

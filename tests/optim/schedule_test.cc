@@ -45,7 +45,7 @@ void expect_near(const std::vector<double>& values, const std::vector<double>& e
   for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], expected[i], 1e-15) << i;
 }
 
-// The expected rates are what torch.optim.lr_scheduler gives for SGD with lr = 0.5 and the same settings.
+// The expected rates are those of torch.optim.lr_scheduler for SGD with lr = 0.5 and the same settings.
 
 TEST(StepLR, RatesMatchPyTorch) {
   SGD sgd = two_groups();
@@ -74,7 +74,8 @@ TEST(CosineWarmupLR, WarmupIsOptional) {
               {0.5, 0.5 * (0.5 + std::sqrt(0.125)), 0.25, 0.5 * (0.5 - std::sqrt(0.125)), 0, 0});
 }
 
-/// Four steps of `schedule`, then five more of it and of `restored`, which was made otherwise: the same rates.
+/// Takes four steps of `schedule`, loads its state into `restored`, which has other options, and expects equal rates in
+/// five more steps of both.
 void expect_continues(SGD& sgd, Schedule& schedule, SGD& later, Schedule& restored) {
   for (int i = 0; i < 4; ++i) schedule.step();
   later.load_state_dict(sgd.state_dict());
@@ -138,7 +139,7 @@ TEST(Schedule, LoadErrorListsEveryMismatch) {
   state.set("milestones.1", int64_t{2});
   EXPECT_EQ(error_text<td::StateError>([&] { milestones.load_state_dict(state); }),
             "MultiStepLR: the state does not fit"
-            "\n  different   options: milestone 1 is 2, not above the one before, 2");
+            "\n  different   options: milestone 1 is 2, expected more than milestone 0, which is 2");
   state = milestones.state_dict();
   state.set("num_milestones", int64_t{1} << 60);
   EXPECT_EQ(error_text<td::StateError>([&] { milestones.load_state_dict(state); }),
@@ -164,7 +165,7 @@ TEST(Schedule, InvalidOptionsAreRejected) {
   EXPECT_EQ(error_text<td::ValueError>([&] {
               MultiStepLR(sgd, {3, 2});
             }),
-            "MultiStepLR: milestone 1 is 2, not above the one before, 3");
+            "MultiStepLR: milestone 1 is 2, expected more than milestone 0, which is 3");
   EXPECT_EQ(error_text<td::ValueError>([&] { CosineWarmupLR(sgd, {}); }),
             "CosineWarmupLR: warmup_steps is 0 and total_steps 0, expected 0 <= warmup_steps < total_steps");
   EXPECT_EQ(error_text<td::ValueError>([&] { CosineWarmupLR(sgd, {.total_steps = 2, .min_factor = 1.5}); }),

@@ -236,21 +236,22 @@ TEST(Sgd, ParameterGroupsUseTheirOwnOptions) {
 }
 
 TEST(Sgd, InvalidOptionsAreRejected) {
-  const auto refused = [](const SGDOptions& options) {
+  const auto rejected = [](const SGDOptions& options) {
     return error_text<td::ValueError>([&] { SGD({parameter<float>({1}, {1})}, options); });
   };
-  EXPECT_EQ(refused({.lr = -0.1}), "SGD: lr is -0.1, expected a finite number >= 0");
-  EXPECT_EQ(refused({.lr = std::numeric_limits<double>::infinity()}), "SGD: lr is inf, expected a finite number >= 0");
-  EXPECT_EQ(refused({.momentum = -1}), "SGD: momentum is -1, expected a finite number >= 0");
-  EXPECT_EQ(refused({.weight_decay = std::nan("")}), "SGD: weight_decay is nan, expected a finite number >= 0");
-  EXPECT_EQ(refused({.dampening = std::nan("")}), "SGD: dampening is nan, expected a finite number");
-  EXPECT_EQ(refused({.nesterov = true}), "SGD: nesterov needs momentum > 0 and dampening 0, got 0 and 0");
-  EXPECT_EQ(refused({.momentum = 0.9, .dampening = 0.5, .nesterov = true}),
+  EXPECT_EQ(rejected({.lr = -0.1}), "SGD: lr is -0.1, expected a finite number >= 0");
+  EXPECT_EQ(rejected({.lr = std::numeric_limits<double>::infinity()}), "SGD: lr is inf, expected a finite number >= 0");
+  EXPECT_EQ(rejected({.momentum = -1}), "SGD: momentum is -1, expected a finite number >= 0");
+  EXPECT_EQ(rejected({.weight_decay = std::nan("")}), "SGD: weight_decay is nan, expected a finite number >= 0");
+  EXPECT_EQ(rejected({.dampening = std::nan("")}), "SGD: dampening is nan, expected a finite number");
+  EXPECT_EQ(rejected({.nesterov = true}), "SGD: nesterov needs momentum > 0 and dampening 0, got 0 and 0");
+  EXPECT_EQ(rejected({.momentum = 0.9, .dampening = 0.5, .nesterov = true}),
             "SGD: nesterov needs momentum > 0 and dampening 0, got 0.9 and 0.5");
 }
 
 TEST(Sgd, InvalidParametersAreRejected) {
-  EXPECT_EQ(error_text<td::ValueError>([] { SGD(std::vector<td::Tensor>{}); }), "SGD: there are no parameters");
+  EXPECT_EQ(error_text<td::ValueError>([] { SGD(std::vector<td::Tensor>{}); }),
+            "SGD: no parameters, expected at least one");
   EXPECT_EQ(error_text<td::StateError>([] { SGD(std::vector<td::Tensor>{td::Tensor()}); }),
             "SGD: parameter 0 is undefined");
   const td::Tensor p = parameter<float>({1, 2, 3, 4}, {2, 2});
@@ -260,7 +261,7 @@ TEST(Sgd, InvalidParametersAreRejected) {
                     "), expected a leaf"));
   EXPECT_EQ(error_text<td::DTypeError>([] { SGD({td::zeros({1}, {td::kFloat16}).set_requires_grad()}); }),
             "SGD: parameter 0 is float16, expected float32 or float64");
-  EXPECT_EQ(error_text<td::StateError>([&] { SGD({td::zeros({2, 3}).t()}); }), "SGD: parameter 0 is not row-major");
+  EXPECT_EQ(error_text<td::StateError>([&] { SGD({td::zeros({2, 3}).t()}); }), "SGD: parameter 0 is not contiguous");
 }
 
 TEST(Sgd, ParameterMovedAfterFirstStepIsRejected) {
@@ -275,7 +276,7 @@ TEST(Sgd, ParameterMovedAfterFirstStepIsRejected) {
   td::autograd::leaf(p).move_to(td::Device("cpu:1"));
   EXPECT_EQ(error_text<td::DeviceError>([&] { sgd.step(); }),
             td::str("SGD: parameter 0 ('w') is on cpu:1, its momentum_buffer on ", td::testing::test_device(),
-                    "; make the optimizer after moving the model"));
+                    "; create the optimizer after moving the model"));
   EXPECT_EQ(p.item<float>(), 5);
 }
 

@@ -73,7 +73,7 @@ TEST(TraceFile, WrittenFileMatchesJsonText) {
 TEST(TraceFile, MissingFolderIsAnIoError) {
   try {
     write_chrome_trace("/nonexistent/trace.json", {});
-    FAIL() << "nothing was thrown";
+    FAIL() << "no error was thrown";
   } catch (const IoError& error) {
     EXPECT_STREQ(error.what(), "write_chrome_trace: cannot write '/nonexistent/trace.json': No such file or directory");
   }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The folder of Bazel's disk cache: one for each set of installed versions, and never larger than its limit."""
+"""Tests of tools/build/disk_cache.py: one cache folder per set of installed versions, and the size limit."""
 
 import os
 import pathlib
@@ -22,7 +22,7 @@ class DiskCacheTest(unittest.TestCase):
         (self.top / "bin").mkdir()
 
     def folder(self, versions, *arguments):
-        """The folder where dpkg-query prints these versions."""
+        """Runs disk_cache.py with a fake dpkg-query that prints `versions`; returns the folder."""
         fake = self.top / "bin" / "dpkg-query"
         fake.write_text("#!/bin/sh\nprintf '%s'\n" % versions)
         fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
@@ -31,7 +31,7 @@ class DiskCacheTest(unittest.TestCase):
         return pathlib.Path(subprocess.run([PROGRAM, *arguments], env=environment, check=True, stdout=subprocess.PIPE,
                                            text=True).stdout.strip())
 
-    def test_other_versions_get_another_folder(self):
+    def test_different_versions_get_different_folders(self):
         first = self.folder("g++-12 12.2.0-14")
         self.assertTrue(first.is_dir())
         self.assertEqual(first.parent, self.top / "cache" / "tandem" / "bazel")
@@ -41,7 +41,7 @@ class DiskCacheTest(unittest.TestCase):
         (self.top / "cuda" / "version.json").write_text("13.0")
         self.assertNotEqual(first, self.folder("g++-12 12.2.0-14"))
 
-    def test_files_unused_for_longest_are_removed_first(self):
+    def test_least_recently_used_files_are_removed_first(self):
         old, new = self.folder("g++-12 1"), self.folder("g++-12 2")
         for age, path in enumerate([new / "ac" / "d", old / "cas" / "c", new / "cas" / "b", old / "cas" / "a"]):
             path.parent.mkdir(exist_ok=True)

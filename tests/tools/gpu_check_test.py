@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""tools/gpu_check where there is no GPU: scripts stand for nvidia-smi and for the programs that were built."""
+"""Tests of tools/gpu_check without a GPU: scripts replace nvidia-smi and the packed programs."""
 
 import glob
 import json
@@ -19,7 +19,7 @@ TOOLS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.rea
 sys.path.insert(0, TOOLS)
 from gpu_checks import collect, smoke  # pylint: disable=wrong-import-position
 
-# Programs of tests, and their suites.
+# Test programs and their suites.
 SUITES = {
     "gpu_tests": ["Softmax", "Conv2d", "Cuda", "Sgd", "Matmul", "Linear"],
     "gpu_ops_test": ["World/GpuOps"],
@@ -30,16 +30,16 @@ SUITES = {
 }
 TESTS = list(SUITES)
 PASSES = "echo '[  PASSED  ] 7 tests.'"
-# What two processes that share a GPU take for NCCL, and nobody else.
+# NCCL settings that only processes which share one GPU must get.
 SHARED = {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_MNNVL_ENABLE": "0",
           "NCCL_NVLS_ENABLE": "0", "NCCL_MAX_CTAS": "2"}
 STEPS = """[ -z "$TANDEM_TUNING_WRITE" ] || echo 'product = 1' >> "$TANDEM_TUNING_WRITE"
 case "$*" in *--save*) touch "$4" ;; *) echo '{"step_ms": 2.5}' ;; esac"""
-SPOKEN = ["epoch 1  step 50/300  loss 2.1  700 tokens/s  0:01 left", "epoch 1  step 300/300  loss 2.0  900 tokens/s  0:00 left",
-          "accuracy 90.5 % after 300 steps"]
+LAST_LINES = ["epoch 1  step 50/300  loss 2.1  700 tokens/s  0:01 left", "epoch 1  step 300/300  loss 2.0  900 tokens/s  0:00 left",
+              "accuracy 90.5 % after 300 steps"]
 BUILT = {
     "tests/gpu": "gpu_tests",
-    "benchmarks/gpu/gpu": "rows",
+    "benchmarks/gpu/gpu": "gpu_benchmark",
     "benchmarks/train_step": "train_step",
     "examples/mnist/mnist": "mnist",
     "examples/gpt_char/gpt_char": "gpt_char",
@@ -56,8 +56,8 @@ def write(path, text, mode=0o644):
     os.chmod(path, mode)
 
 
-class OnAMachine(unittest.TestCase):
-    """A file as --collect makes it, and a machine with one GPU where all is well, until a test changes something."""
+class GpuCheckTest(unittest.TestCase):
+    """A packed file and a machine with one GPU on which all steps succeed, until a test replaces a program."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -68,7 +68,7 @@ class OnAMachine(unittest.TestCase):
         self.gpus(1)
         for name in TESTS:
             self.add_tests(name, PASSES)
-        self.program("rows", """case "$*" in
+        self.program("gpu_benchmark", """case "$*" in
 *--properties*) echo '{"multiprocessors": 132, "cudnn": 91900}' ;; *) echo 'copies:'; echo '{"name": "copy", "ms": 0.5}' ;; esac""")
         self.program("train_step", STEPS)
         for name in ("mnist", "gpt_char", "resnet_cifar"):
@@ -82,14 +82,14 @@ echo '# all_reduce, nccl'; echo '{"op": "all_reduce", "busbw_gbs": 350.5}' >> $2
         return os.path.join(self.folder, name)
 
     def program(self, name, script):
-        """A program of this machine, or a packed one."""
+        """Creates a program of the machine (a name with a folder) or a packed program."""
         write(self.path(name if "/" in name else f"packed/{name}"), f"""#!/bin/sh
 echo "{name} $* $(env | grep ^NCCL_ | sort | tr '\\n' ' ')$TANDEM_TEST_DEVICE $LD_LIBRARY_PATH" >> {self.path('calls')}
 {script}
 """, 0o755)
 
     def add_tests(self, name, script):
-        """A program of tests: two in each of its suites."""
+        """Creates a test program with two tests in each of its suites."""
         listing = "".join(f"{suite}.\\n  One\\n  Two/0  # GetParam() = 4\\n" for suite in SUITES[name])
         self.program(name, f"""case "$*" in *--gtest_list_tests*) printf '{listing}'; exit ;; esac
 {script}""")
@@ -104,7 +104,7 @@ echo "{name} $* $(env | grep ^NCCL_ | sort | tr '\\n' ' ')$TANDEM_TEST_DEVICE $L
                                 env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def check(self, *arguments):
-        """Status, what was printed, and the report."""
+        """Runs gpu_check; returns its CompletedProcess and the report."""
         with self.start(*arguments) as process:
             out, err = process.communicate()
         done = subprocess.CompletedProcess(arguments, process.returncode, out, err)
@@ -119,11 +119,11 @@ echo "{name} $* $(env | grep ^NCCL_ | sort | tr '\\n' ' ')$TANDEM_TEST_DEVICE $L
             return [line for line in file if line.startswith(name + " ")]
 
 
-class Report(OnAMachine):
-    def test_all_is_well(self):
+class Report(GpuCheckTest):
+    def test_successful_run_reports_every_part(self):
         done, report = self.check()
         self.assertEqual(done.returncode, 0, done)
-        self.assertIn("all is well", done.stdout)
+        self.assertIn("gpu_check: PASSED, report: ", done.stdout)
         self.assertEqual(report["gpus"], [{"name": "NVIDIA H200", "driver_version": "580.65", "memory.total": "143771 MiB",
                                            "clocks.max.sm": "1980 MHz", "compute_cap": "9.0"}])
         self.assertIn("libcublasLt.so.13.1.0", report["libraries"])
@@ -136,10 +136,10 @@ class Report(OnAMachine):
                          {name: set(suites) for name, suites in SUITES.items()})
         self.assertEqual(report["tests"]["gpu_ddp_test"]["passed"], 14)
         self.assertEqual(report["properties"], {"multiprocessors": 132, "cudnn": 91900})
-        self.assertEqual(report["rows"], [{"name": "copy", "ms": 0.5}])
+        self.assertEqual(report["gpu_benchmark"], [{"name": "copy", "ms": 0.5}])
         self.assertEqual([(row["name"], row["device"], row["status"], row["end"]) for row in report["examples"]],
-                         [(name, device, 0, SPOKEN) for name in ("mnist", "gpt_char") for device in ("cuda", "cpu")])
-        # Seven models, each in three ways, but the largest not in float32; usual and captured.
+                         [(name, device, 0, LAST_LINES) for name in ("mnist", "gpt_char") for device in ("cuda", "cpu")])
+        # Seven cases in float32, TF32 and bfloat16, the largest without float32; each eager and captured.
         self.assertEqual(report["train_step"], [{"step_ms": 2.5}] * 40)
         self.assertEqual([kind["status"] for kind in report["compute_sanitizer"].values()], [0, 0])
         self.assertEqual(set(report["compute_sanitizer"]["racecheck"]["suites"]),
@@ -149,12 +149,12 @@ class Report(OnAMachine):
         with open(self.path("report.tuning"), encoding="ascii") as file:
             self.assertEqual(file.read(), "product = 1\n" * 20)
         self.assertEqual(report["running"], [])
-        self.assertEqual(report["not_run"], ["tests that take more than 1 GPU(s)",
+        self.assertEqual(report["not_run"], ["tests that need more than 1 GPU(s)",
                                              "PyTorch: not installed, or without a GPU",
-                                             "bandwidth of collectives, and scaling: they take two GPUs"])
+                                             "bandwidth of collectives, and scaling: they need two GPUs"])
         self.assertEqual(list(report["seconds"]), ["smoke", "speed", "tune", "sanitize"])
 
-    def test_programs_find_the_libraries_and_test_the_gpu(self):
+    def test_programs_get_library_path_and_test_device(self):
         self.check("--parts", "smoke")
         for name in TESTS:
             self.assertEqual(len(self.calls(name)), 1 + len(SUITES[name]))
@@ -162,14 +162,14 @@ class Report(OnAMachine):
                 self.assertIn(" cuda ", call)
                 self.assertRegex(call, f" /[^ :]+/lib:{self.path('packages/nvidia/cublas/lib')}:")
 
-    def test_what_failed_is_told_and_the_rest_is_run(self):
+    def test_failures_are_reported_and_other_steps_run(self):
         self.add_tests("gpu_ops_test", """echo '[  FAILED  ] 2 tests, listed below:'
 echo '[  FAILED  ] World/GpuOps.CollectivesMatchClosedFormsAcrossProcesses/Of2, where GetParam() = 2'
 echo '[  FAILED  ] World/GpuOps.CollectivesMatchClosedFormsAcrossThreads/Of1, where GetParam() = 1 (3 ms)'
 exit 1""")
         self.add_tests("gpu_ddp_test", "kill -SEGV $$")
         self.add_tests("gpu_group_test", "echo '[  PASSED  ] 0 tests.'")
-        self.program("rows", """echo '{"name": "copy", "ms": 0.5}'; echo no more memory; exit 3""")
+        self.program("gpu_benchmark", """echo '{"name": "copy", "ms": 0.5}'; echo no more memory; exit 3""")
         done, report = self.check()
         self.assertEqual(done.returncode, 1, done)
         self.assertIn("FAILED", done.stdout)
@@ -179,15 +179,16 @@ exit 1""")
         self.assertEqual((result["passed"], result["status"]), (0, 1))
         self.assertIn("2 tests, listed below", result["suites"]["World/GpuOps"]["output"])
         self.assertEqual(report["tests"]["gpu_ddp_test"]["status"], -11)
-        self.assertIn("0 tests", report["tests"]["gpu_group_test"]["suites"]["GpuProcesses"]["output"])  # nothing was proved
-        self.assertEqual(report["rows"][0], {"name": "copy", "ms": 0.5})
-        self.assertEqual((report["rows"][1]["failed"], report["rows"][1]["status"]), ("rows", 3))
-        self.assertIn("no more memory", report["rows"][1]["output"])
+        self.assertIn("0 tests", report["tests"]["gpu_group_test"]["suites"]["GpuProcesses"]["output"])  # no test passed
+        self.assertEqual(report["gpu_benchmark"][0], {"name": "copy", "ms": 0.5})
+        self.assertEqual((report["gpu_benchmark"][1]["failed"], report["gpu_benchmark"][1]["status"]), ("gpu_benchmark", 3))
+        self.assertIn("no more memory", report["gpu_benchmark"][1]["output"])
         self.assertEqual(len(report["train_step"]), 40)
 
-    def test_each_kind_of_program_counts(self):
+    def test_failure_of_any_program_gives_status_1(self):
         for name, script, part in (("gpu_group_test", "echo '[  PASSED  ] 0 tests.'", "smoke"), ("gpu_group_test", "exit 1", "smoke"),
-                                   ("rows", "exit 1", "smoke"), ("rows", "exit 1", "speed"), ("mnist", "exit 1", "smoke"),
+                                   ("gpu_benchmark", "exit 1", "smoke"), ("gpu_benchmark", "exit 1", "speed"),
+                                   ("mnist", "exit 1", "smoke"),
                                    ("train_step", "exit 1", "speed"), ("train_step", "exit 1", "tune"),
                                    ("train_step", "echo '{}'", "tune"), ("machine/compute-sanitizer", "exit 9", "sanitize"),
                                    ("machine/compute-sanitizer", "echo '[  PASSED  ] 0 tests.'", "sanitize")):
@@ -197,7 +198,7 @@ exit 1""")
                 done, _ = self.check("--parts", part)
                 self.assertEqual(done.returncode, 1, done)
 
-    def test_results_that_should_be_equal_are_compared(self):
+    def test_gpu_and_cpu_results_are_compared(self):
         ends = """case "$*" in *cuda*) echo "test %s after 30 steps" ;; *) echo "test %s after 30 steps" ;; esac"""
         for name, gpu, cpu, differ in (("mnist", "accuracy 96.10 %", "accuracy 95.20 %", False),
                                        ("mnist", "accuracy 94.10 %", "accuracy 95.20 %", True),
@@ -217,7 +218,7 @@ exit 1""")
             with self.subTest(theirs):
                 self.setUp()
                 write(self.path("packages/torch.py"), "class cuda:\n    is_available = staticmethod(lambda: True)\n")
-                # With its own libraries.
+                # PyTorch must run without the archive's library path.
                 write(self.path("packed/torch_step.py"),
                       f"import os\nassert 'LD_LIBRARY_PATH' not in os.environ\nprint('{{\"losses\": {theirs}}}')")
                 self.program("train_step", """case "$*" in *--save*) touch "$4" ;; *) echo '{"losses": [2.0, 1.0]}' ;; esac""")
@@ -225,16 +226,16 @@ exit 1""")
                 self.assertEqual(len(report["differences"]), differ, report["differences"])
                 self.assertEqual(done.returncode, int(differ > 0))
 
-    def test_a_missing_program_is_named(self):
-        os.remove(self.path("packed/rows"))
-        done, report = self.check("--parts", "smoke,speed", "--only", "rows,mnist*,gpt_char*")
+    def test_missing_program_is_reported(self):
+        os.remove(self.path("packed/gpu_benchmark"))
+        done, report = self.check("--parts", "smoke,speed", "--only", "gpu_benchmark,mnist*,gpt_char*")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("rows: ./rows does not start: No such file or directory", report["not_run"])
+        self.assertIn("gpu_benchmark: cannot start ./gpu_benchmark: No such file or directory", report["not_run"])
         self.assertEqual(len(report["examples"]), 4)
 
 
-class Suites(OnAMachine):
-    def test_a_crashing_suite_costs_only_itself(self):
+class Suites(GpuCheckTest):
+    def test_crashing_suite_does_not_affect_other_suites(self):
         self.add_tests("gpu_tests", f"""case "$*" in *Matmul*) kill -SEGV $$ ;; esac
 {PASSES}""")
         done, report = self.check("--parts", "smoke")
@@ -245,13 +246,13 @@ class Suites(OnAMachine):
         self.assertEqual(report["tests"]["gpu_tests"]["status"], -11)
         self.assertEqual(report["tests"]["gpu_tests"]["passed"], 35)
 
-    def test_each_suite_runs_the_tests_that_the_filter_leaves(self):
+    def test_suites_run_only_the_filtered_tests(self):
         self.check("--parts", "smoke", "--only", "gpu_ops_test*")
         listing, suite = self.calls("gpu_ops_test")
         self.assertIn(" --gtest_list_tests --gtest_filter=*Of1*:*Processes*-*Of4* ", f" {listing}")
         self.assertIn(" --gtest_filter=World/GpuOps.One:World/GpuOps.Two/0 ", suite)
 
-    def test_the_most_telling_suites_run_first(self):
+    def test_most_important_suites_run_first(self):
         _, report = self.check("--parts", "smoke")
         steps = [step["step"] for step in report["steps"]]
         lists = [f"{name}: list" for name in TESTS]
@@ -259,14 +260,14 @@ class Suites(OnAMachine):
                                       "gpu_ops_test World/GpuOps"])
         self.assertEqual(steps[-4:], ["mnist on cuda", "mnist on cpu", "gpt_char on cuda", "gpt_char on cpu"])
 
-    def test_a_suite_of_that_name_must_exist(self):
+    def test_missing_first_suite_is_a_failure(self):
         self.program("gpu_tests", f"""case "$*" in *--gtest_list_tests*) printf 'Cuda.\\n  One\\n'; exit ;; esac
 {PASSES}""")
         done, report = self.check("--parts", "smoke")
         self.assertEqual(done.returncode, 1, done)
-        self.assertIn("gpu_tests Matmul: there is no such suite", report["not_run"])
+        self.assertIn("gpu_tests Matmul: suite not found", report["not_run"])
 
-    def test_a_program_that_cannot_list_its_tests_is_a_failure(self):
+    def test_failure_to_list_tests_is_reported(self):
         self.program("gpu_tests", "printf 'Cuda.\\n  One\\n'; echo cannot open libcudnn.so.9; exit 127")
         done, report = self.check("--parts", "smoke")
         self.assertEqual(done.returncode, 1, done)
@@ -275,7 +276,7 @@ class Suites(OnAMachine):
         self.assertEqual(report["tests"]["gpu_tests"]["suites"], {})
         self.assertEqual(report["tests"]["gpu_ops_test"]["status"], 0)
 
-    def test_the_sanitizer_runs_suite_by_suite(self):
+    def test_sanitizer_runs_each_suite_separately(self):
         self.program("machine/compute-sanitizer", f"""case "$*" in *racecheck*Softmax*) echo race; exit 9 ;; esac
 {PASSES}""")
         done, report = self.check("--parts", "sanitize")
@@ -290,8 +291,8 @@ class Suites(OnAMachine):
         self.assertIn(" --gtest_filter=*/softmax_*_values:*/softmax_*_threads ", calls[11])
 
 
-class Names(unittest.TestCase):
-    def test_the_suites_that_are_named_exist(self):
+class SuiteNames(unittest.TestCase):
+    def test_listed_suites_exist(self):
         found = set()
         for folder in ("ops", "tensor/cuda"):
             for path in glob.glob(os.path.join(os.path.dirname(TOOLS), "tests", folder, "*_test.cc")):
@@ -301,15 +302,15 @@ class Names(unittest.TestCase):
         self.assertEqual([suite for suite in named if suite not in found], [])
 
 
-class Steps(OnAMachine):
-    def test_gpt2_in_bfloat16_comes_first_beside_pytorch(self):
+class Steps(GpuCheckTest):
+    def test_gpt2_in_bfloat16_and_pytorch_run_first(self):
         write(self.path("packages/torch.py"), "class cuda:\n    is_available = staticmethod(lambda: True)\n")
         write(self.path("packed/torch_step.py"), "print('{}')")
         _, report = self.check("--parts", "speed")
         steps = [step["step"] for step in report["steps"]]
         leading = [f"{case}{step}" for case in ("gpt2-124m-64", "gpt2-124m-4") for step in (
             ": weights", " --amp", " --amp in PyTorch --fused", " --amp in PyTorch --fused --compile", " --amp, captured")]
-        self.assertEqual(steps[:11], [*leading, "rows"])
+        self.assertEqual(steps[:11], [*leading, "gpu_benchmark"])
         self.assertEqual(steps[11:15], ["mlp: weights", "mlp", "mlp in PyTorch --fused", "mlp, captured"])
         self.assertNotIn("gpt2-124m-64", steps)
         self.assertIn("gpt2-124m-64 --tf32", steps)
@@ -326,32 +327,32 @@ class Steps(OnAMachine):
         self.assertEqual(report["tuning"]["train_step"], [{"tuning": self.path("report.tuning")}] * 2)
 
 
-class Time(OnAMachine):
-    def test_what_hangs_is_ended_with_what_it_started_and_the_rest_has_no_time(self):
+class Time(GpuCheckTest):
+    def test_hanging_program_is_killed_with_its_children(self):
         self.add_tests("gpu_tests", f"echo half; sleep 100 & echo $! > {self.path('child')}; wait")
         begin = time.monotonic()
         done, report = self.check("--seconds", "7", "--parts", "smoke")
         self.assertLess(time.monotonic() - begin, 12)
         self.assertEqual(done.returncode, 1)
         self.assertTrue([text for text in report["not_run"]
-                         if re.match(r"gpu_tests Cuda: not done after [67] s; its output ended with half\n", text)], report["not_run"])
+                         if re.match(r"gpu_tests Cuda: not finished after [67] s; end of its output: half\n", text)], report["not_run"])
         for name in ["gpu_tests Matmul", "gpu_tests Softmax", "gpu_ops_test World/GpuOps", "mnist on cuda"]:
             self.assertIn(f"{name}: no time left", report["not_run"])
         with open(self.path("child"), encoding="ascii") as file:
             status = f"/proc/{file.read().strip()}/status"
-        if os.path.exists(status):  # nobody has waited for it yet
+        if os.path.exists(status):  # a zombie until its new parent waits for it
             with open(status, encoding="ascii") as file:
                 self.assertIn("State:\tZ", file.read())
 
-    def test_what_had_no_time_is_no_failure_and_another_part_has_its_own(self):
+    def test_steps_without_time_are_not_failures(self):
         self.add_tests("gpu_tests", PASSES + "; sleep 3")
-        done, report = self.check("--seconds", "7", "--parts", "smoke,speed", "--only", "gpu_tests*,mnist*,rows")
+        done, report = self.check("--seconds", "7", "--parts", "smoke,speed", "--only", "gpu_tests*,mnist*,gpu_benchmark")
         self.assertEqual(done.returncode, 0, done)
         self.assertEqual(list(report["tests"]["gpu_tests"]["suites"]), ["Cuda"])
         self.assertIn("mnist on cuda: no time left", report["not_run"])
-        self.assertEqual(report["rows"], [{"name": "copy", "ms": 0.5}])
+        self.assertEqual(report["gpu_benchmark"], [{"name": "copy", "ms": 0.5}])
 
-    def test_a_killed_check_leaves_the_report_of_what_was_done(self):
+    def test_killed_check_leaves_report_of_finished_steps(self):
         self.program("train_step", f"""case "$*" in *--save*) touch "$4" ;; *) touch {self.path('begun')}; sleep 100 ;; esac""")
         with self.start("--parts", "smoke,speed", "--only", "gpu_tests*,gpt2*") as process:
             deadline = time.monotonic() + 60
@@ -366,27 +367,27 @@ class Time(OnAMachine):
         self.assertEqual(report["steps"][-1]["step"], "gpt2-124m-64: weights")
 
 
-class Parts(OnAMachine):
-    def test_only_the_steps_asked_for(self):
+class Parts(GpuCheckTest):
+    def test_only_selects_steps(self):
         done, report = self.check("--parts", "speed,smoke", "--only", "lenet --amp,lenet: weights,gpu_lane_test*")
         self.assertEqual(done.returncode, 0, done)
         self.assertEqual([step["step"] for step in report["steps"]],
                          ["lenet: weights", "lenet --amp", "gpu_lane_test: list", "gpu_lane_test NcclBackendOf1"])
 
-    def test_an_unknown_part_is_named(self):
+    def test_unknown_part_is_rejected(self):
         done, report = self.check("--parts", "smoke,sped")
         self.assertEqual((done.returncode, report), (2, None))
         self.assertIn("'sped' is not one of smoke, speed, tune, sanitize", done.stderr)
 
-    def test_a_program_started_by_hand(self):
-        self.program("rows", 'echo "$0 $*"; exit 3')
-        done, _ = self.check("--run", "rows", "--divisor", "8")
+    def test_run_starts_one_program(self):
+        self.program("gpu_benchmark", 'echo "$0 $*"; exit 3')
+        done, _ = self.check("--run", "gpu_benchmark", "--divisor", "8")
         self.assertEqual(done.returncode, 3, done)
-        self.assertRegex(done.stdout, r"/rows --divisor 8\n")
-        self.assertRegex(self.calls("rows")[0], f" /[^ :]+/lib:{self.path('packages/nvidia/cublas/lib')}:")
+        self.assertRegex(done.stdout, r"/gpu_benchmark --divisor 8\n")
+        self.assertRegex(self.calls("gpu_benchmark")[0], f" /[^ :]+/lib:{self.path('packages/nvidia/cublas/lib')}:")
 
 
-class Gpus(OnAMachine):
+class Gpus(GpuCheckTest):
     def filters(self):
         with open(self.path("calls"), "w", encoding="ascii"):
             pass
@@ -396,31 +397,31 @@ class Gpus(OnAMachine):
             self.assertIn(f" --gtest_list_tests --gtest_filter={report['tests'][name]['filter']} ", self.calls(name)[0])
         return [report["tests"][name]["filter"] for name in ("gpu_tests", "gpu_ops_test", "gpu_lane_test")]
 
-    def test_one(self):
+    def test_one_gpu_is_shared_by_two_ranks(self):
         self.assertEqual(self.filters(), ["-TwoGpus*", "*Of1*:*Processes*-*Of4*", "*Of1*"])
         variables = " ".join(f"{name}={value}" for name, value in sorted(SHARED.items()))
         for name in TESTS:
             self.assertIn(f" {variables} cuda ", self.calls(name)[-1])
 
-    def test_two_and_three(self):
+    def test_two_and_three_gpus_exclude_tests_of_four(self):
         for count in (2, 3):
             self.gpus(count)
             self.assertEqual(self.filters(), ["*", "-*Of4*", "-*Emulated*"])
             for name in TESTS:
                 self.assertNotIn(" NCCL_", self.calls(name)[-1])
 
-    def test_four(self):
+    def test_four_gpus_run_all_tests(self):
         self.gpus(4)
         self.assertEqual(self.filters(), ["*", "*", "-*Emulated*"])
 
-    def test_several_exchange_and_scale(self):
+    def test_several_gpus_report_collectives_and_scaling(self):
         self.gpus(4)
-        for _ in range(2):  # rows of an earlier run are not taken for this one's
+        for _ in range(2):  # the second run must not report the rows of the first
             _, report = self.check("--parts", "speed")
         self.assertIn(" --backend nccl --world 4 ", self.calls("collectives")[0])
         self.assertEqual(report["collectives"], {"status": 0, "table": ["# all_reduce, nccl"],
                                                  "rows": [{"op": "all_reduce", "busbw_gbs": 350.5}]})
-        self.assertEqual(report["scaling"], [{"name": name, "ranks": ranks, "status": 0, "rate": 900, "of": "tokens"}
+        self.assertEqual(report["scaling"], [{"name": name, "ranks": ranks, "status": 0, "rate": 900, "unit": "tokens/s"}
                                              for name in ("gpt_char", "resnet_cifar") for ranks in (1, 4)])
         for name, script in {"resnet_cifar": "echo no rate", "collectives": "exit 1"}.items():
             with self.subTest(name):
@@ -429,28 +430,29 @@ class Gpus(OnAMachine):
                 self.program(name, script)
                 self.assertEqual(self.check("--parts", "speed")[0].returncode, 1)
 
-    def none(self):
+    def last_error_line(self):
         done, report = self.check()
         self.assertEqual((done.returncode, report, done.stdout), (1, None, ""))
         return done.stderr.splitlines()[-1]
 
-    def test_none(self):
+    def test_missing_gpu_is_an_error(self):
         self.program("machine/nvidia-smi", "echo 'No devices were found'; exit 6")
-        self.assertEqual(self.none(), "gpu_check: no GPU: nvidia-smi says: No devices were found")
+        self.assertEqual(self.last_error_line(), "gpu_check: no GPU: nvidia-smi printed: No devices were found")
 
-    def test_no_driver(self):
+    def test_missing_driver_is_an_error(self):
         os.remove(self.path("machine/nvidia-smi"))
-        self.assertEqual(self.none(), "gpu_check: no GPU: nvidia-smi: nvidia-smi does not start: No such file or directory")
+        self.assertEqual(self.last_error_line(),
+                         "gpu_check: no GPU: nvidia-smi: cannot start nvidia-smi: No such file or directory")
 
-    def test_no_programs(self):
+    def test_script_without_programs_is_an_error(self):
         done = subprocess.run([sys.executable, os.path.join(TOOLS, "gpu_check")], text=True, check=False, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE)
-        self.assertEqual((done.returncode, done.stderr), (1, f"gpu_check: {TOOLS}/gpu_check has no programs: --collect makes a file that "
-                                                             "has; see --help\n"))
+        self.assertEqual((done.returncode, done.stderr), (1, f"gpu_check: {TOOLS}/gpu_check contains no programs; create a packed "
+                                                             "file with --collect (see --help)\n"))
 
 
 def container(*entries):
-    """What nvcc puts into .nv_fatbin: entries of (kind, chip, flags), each with a few bytes of code."""
+    """A container of .nv_fatbin with entries of (kind, architecture, flags), each with a few bytes of code."""
     body = b"".join(struct.pack("<HHIQIIHHIIIQQQ", kind, 0x101, 64, 24, 0, 0, 0, 0, chip, 0, 0, flags, 0, 0) + b"code" * 6
                     for kind, chip, flags in entries)
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
@@ -486,7 +488,7 @@ class Collect(unittest.TestCase):
                        check=True)
 
     def collect(self, *arguments):
-        """Collects, and unpacks the archive."""
+        """Runs gpu_check --collect, and unpacks the archive if it succeeds."""
         command = [sys.executable, os.path.join(self.top, "tools/gpu_check"), "--collect", os.path.join(self.top, "gpu_check.pyz"),
                    *arguments]
         done = subprocess.run(command, text=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -494,44 +496,44 @@ class Collect(unittest.TestCase):
             collect.unpack(os.path.join(self.top, "gpu_check.pyz"), os.path.join(self.top, "to"))
         return done
 
-    def test_programs_and_the_chips_that_they_are_for(self):
+    def test_archive_has_programs_and_their_architectures(self):
         done = self.collect()
         self.assertEqual(done.returncode, 0, done)
         self.assertEqual(set(os.listdir(os.path.join(self.top, "to"))),
                          {"collected.json", "torch_step.py", "lib", *BUILT.values()})
         with open(os.path.join(self.top, "to/collected.json"), encoding="ascii") as file:
             self.assertEqual(json.load(file)["architectures"], {name: ["compute_80", "sm_80", "sm_90a"] for name in BUILT.values()})
-        self.assertEqual(subprocess.run([os.path.join(self.top, "to/rows")], check=False).returncode, 0)
+        self.assertEqual(subprocess.run([os.path.join(self.top, "to/gpu_benchmark")], check=False).returncode, 0)
 
-    def test_libraries_that_another_machine_may_lack_come_along(self):
+    def test_archive_has_required_libraries(self):
         self.assertEqual(self.collect().returncode, 0)
-        self.assertEqual(os.listdir(os.path.join(self.top, "to/lib")), ["libother.so.1"])  # C's and NVIDIA's are of the machine
+        self.assertEqual(os.listdir(os.path.join(self.top, "to/lib")), ["libother.so.1"])  # without the C library and NVIDIA's libraries
         os.remove(os.path.join(self.top, "system/libother.so.1"))
-        program = os.path.join(self.top, "to/rows")
+        program = os.path.join(self.top, "to/gpu_benchmark")
         self.assertNotEqual(subprocess.run([program], stderr=subprocess.DEVNULL, check=False).returncode, 0)
         environment = {"LD_LIBRARY_PATH": os.path.join(self.top, "to/lib")}
         self.assertEqual(subprocess.run([program], env=environment, check=False).returncode, 0)
         done = self.collect()
-        self.assertEqual((done.returncode, done.stdout), (1, "gpu_check: not found: libother.so.1\n"))
+        self.assertEqual((done.returncode, done.stdout), (1, "gpu_check: libraries not found: libother.so.1\n"))
 
-    def test_programs_without_code_for_gpus_are_refused(self):
+    def test_programs_without_gpu_code_are_rejected(self):
         self.build("tests/gpu", b"")
-        self.build("benchmarks/train_step", bytes(64))  # the section is there, and nothing in it
+        self.build("benchmarks/train_step", bytes(64))  # a section without containers
         done = self.collect()
-        self.assertEqual((done.returncode, done.stdout), (1, "gpu_check: no code for GPUs in tests/gpu benchmarks/train_step: "
-                                                             "built without --config=cuda; see --help\n"))
+        self.assertEqual((done.returncode, done.stdout), (1, "gpu_check: no GPU code in tests/gpu benchmarks/train_step; "
+                                                             "build with --config=cuda (--help has the build command)\n"))
         self.assertFalse(os.path.exists(os.path.join(self.top, "gpu_check.pyz")))
 
-    def test_programs_that_are_not_built_are_named(self):
+    def test_missing_programs_are_listed(self):
         os.remove(os.path.join(self.top, "out/bin/tests/gpu"))
         done = self.collect()
-        self.assertEqual((done.returncode, done.stdout), (1, "gpu_check: not built: tests/gpu; see --help\n"))
+        self.assertEqual((done.returncode, done.stdout), (1, "gpu_check: not built: tests/gpu; --help has the build command\n"))
 
-    def test_an_archive_larger_than_the_limit_is_an_error_that_names_the_largest_members(self):
+    def test_archive_above_limit_is_an_error_with_largest_members(self):
         self.build("examples/mnist/mnist", container((2, 90, 0x100011)) + os.urandom(1 << 20))
         done = self.collect("--limit-mib", "0.5")
         self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stdout, r"^gpu_check: /\S+/gpu_check.pyz would take 1\.\d MiB \(limit 0\.5 MiB\); the largest members, before "
+        self.assertRegex(done.stdout, r"^gpu_check: /\S+/gpu_check.pyz would have 1\.\d MiB \(limit 0\.5 MiB\); the largest members, before "
                                       r"compression: mnist 1\.0 MiB, ")
         self.assertFalse(os.path.exists(os.path.join(self.top, "gpu_check.pyz")))
         self.assertEqual(self.collect("--limit-mib", "2").returncode, 0)
@@ -549,14 +551,14 @@ class Archive(unittest.TestCase):
         with open(os.path.join(self.top, name), "rb") as file:
             return file.read()
 
-    def test_what_programs_repeat_is_stored_once(self):
-        noise = os.urandom(9 << 20)  # more than xz looks back by itself
+    def test_equal_content_is_stored_once(self):
+        noise = os.urandom(9 << 20)  # larger than the dictionary of xz's preset 0
         for name in ("one", "two", "three"):
             with open(os.path.join(self.top, "files", name), "wb") as file:
                 file.write(noise)
         self.assertLess(len(self.pack("packed")), 10 << 20)
 
-    def test_files_come_back(self):
+    def test_unpack_restores_files_and_modes(self):
         write(os.path.join(self.top, "files/program"), "#!/bin/sh\necho runs\n", 0o755)
         write(os.path.join(self.top, "files/lib/library"), "text")
         self.pack("packed")

@@ -1,4 +1,4 @@
-// Fails where the flags of tools/build/tandem.bzl did not reach the compiler.
+// Checks that the compiler gets the flags of tools/build/tandem.bzl.
 #include <gtest/gtest.h>
 
 namespace {
@@ -13,13 +13,13 @@ TEST(Toolchain, BaselineInstructionSetIsEnabled) {
 #endif
 }
 
-// -ffp-contract=off: a * b is rounded before c is added, though the instruction set has fused multiply-add.
+// With -ffp-contract=off, a * b is rounded before c is added, although the instruction set has fused multiply-add.
 TEST(Toolchain, MultiplyAndAddAreNotFused) {
   volatile double a = 1.0 + 0x1p-30;
   volatile double b = 1.0 - 0x1p-30;
   volatile double c = -1.0;
   const double x = a, y = b, z = c;
-  EXPECT_EQ(x * y + z, 0.0) << "exact: -2^-60, which only a fused multiply-add sees";
+  EXPECT_EQ(x * y + z, 0.0) << "a fused multiply-add would give -2^-60";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""How the files of GPU kernels (*.cu) are compiled: by nvcc, or for the emulation, by the compiler of everything else."""
+"""Rules that compile GPU kernels (*.cu) with nvcc, and build settings for CUDA. The emulation uses the host compiler instead."""
 
 load("@cuda_toolkit//:defs.bzl", "CUDA_HOME")
 
@@ -6,8 +6,8 @@ _NVCC_FLAGS = [
     "-std=c++20",
     "-O3",
     "-Xcompiler=-fPIC,-fvisibility=hidden,-ffp-contract=off,-march=x86-64-v3,-fno-canonical-system-headers",
-    "--fmad=false",  # what is to be fused says so
-    "--compress-mode=size",  # else machine code is stored as it is: 12 times the size, in each program
+    "--fmad=false",  # kernels call fma() where it is intended
+    "--compress-mode=size",  # uncompressed machine code would have 12 times the size
     "--expt-relaxed-constexpr",
     "--diag-suppress=20012,20013,20014,20015",
     "-Werror=cross-execution-space-call",
@@ -22,7 +22,7 @@ choice = rule(
     implementation = _choice_impl,
     build_setting = config.string(flag = True),
     attrs = {"values": attr.string_list(mandatory = True)},
-    doc = "A flag that takes one of some words.",
+    doc = "A flag with one of several values.",
 )
 
 _Words = provider(fields = ["words"])
@@ -33,7 +33,7 @@ def _words_impl(ctx):
 words = rule(
     implementation = _words_impl,
     build_setting = config.string(flag = True),
-    doc = "A flag that takes words, separated by commas.",
+    doc = "A flag with a list of values, separated by commas.",
 )
 
 def _link_only_impl(ctx):
@@ -42,11 +42,11 @@ def _link_only_impl(ctx):
 link_only = rule(
     implementation = _link_only_impl,
     attrs = {"deps": attr.label_list(providers = [CcInfo])},
-    doc = "Libraries without their headers: what depends on this is compiled as if they were not there, and linked with them.",
+    doc = "Libraries without their headers: dependents are linked with them, but their compilation does not depend on them.",
 )
 
 def _gencode(architecture):
-    """90a: machine code for that chip alone; 80+: code that drivers compile for it and all later ones."""
+    """90a: machine code for this architecture only; 80+: PTX, which drivers compile for it and all later architectures."""
     number = architecture.rstrip("+")
     return "-gencode=arch=compute_%s,code=%s_%s" % (number, "compute" if architecture.endswith("+") else "sm", number)
 
@@ -58,7 +58,7 @@ def _cuda_objects_impl(ctx):
         out = ctx.actions.declare_file(src.basename[:-len(".cu")] + ".cu.pic.o")
         outputs.append(out)
 
-        # nvcc's temporary files are named by its process number, which is 2 in every sandbox.
+        # nvcc names its temporary files by its process id, which is 2 in every sandbox.
         scratch = ctx.actions.declare_directory(out.basename + ".tmp")
         arguments = ctx.actions.args()
         arguments.add_all(_NVCC_FLAGS)
@@ -90,5 +90,5 @@ cuda_objects = rule(
         "_architectures": attr.label(default = "//tools/build:cuda_architectures"),
         "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
     },
-    doc = "Object files of kernels, by the toolkit's nvcc.",
+    doc = "Object files of kernels, compiled by the toolkit's nvcc.",
 )

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Prints the folder of Bazel's disk cache for this machine's compiler and libraries, and keeps all such folders below a limit.
+"""Prints the folder of Bazel's disk cache for this machine's compiler and libraries, and prunes all such folders to a limit.
 
-bazelw calls it where TANDEM_DISK_CACHE=1. Bazel 4.2.3 puts neither the system's headers nor the compiler itself into its keys: after
-an upgrade of either it would take old objects for new ones. So the folder's name is a hash of the versions of all installed packages
-that bring compilers, headers or libraries to link with, and of CUDA's toolkit.
+bazelw calls it with TANDEM_DISK_CACHE=1. The cache keys of Bazel 4.2.3 contain neither the system's headers nor the compiler, so
+Bazel would reuse outdated objects after an upgrade. Therefore the folder's name is a hash of the versions of CUDA's toolkit and of
+all installed packages with compilers, headers or libraries.
 """
 
 import argparse
@@ -18,7 +18,7 @@ _PACKAGES = ("*-dev", "g++*", "gcc*", "cpp*", "binutils*", "libstdc++*", "libc6"
 
 
 def versions():
-    """What compiled files depend on outside of the tree."""
+    """The versions of the installed software that compiled files depend on."""
     done = subprocess.run(["dpkg-query", "-W", "-f", "${Package} ${Version}\n", *_PACKAGES], stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL, text=True)
     toolkit = pathlib.Path(os.environ.get("TANDEM_CUDA_HOME", "/usr/local/cuda"), "version.json")
@@ -26,7 +26,7 @@ def versions():
 
 
 def prune(top, limit):
-    """Removes the files that were not read for the longest time until the rest is within the limit."""
+    """Removes the least recently used files until the total size is within the limit (bytes)."""
     files = []
     for folder, _, names in os.walk(top):
         for name in names:
@@ -46,11 +46,12 @@ def prune(top, limit):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--limit", type=int, default=LIMIT, help="bytes of all folders together")
+    parser.add_argument("--limit", type=int, default=LIMIT, help="total bytes of all folders")
     args = parser.parse_args()
     found = versions()
     if not found:
-        sys.exit("disk_cache.py: dpkg-query knows no package; the versions of compiler and libraries are unknown")
+        sys.exit("disk_cache.py: dpkg-query lists no packages, so the versions of compiler and libraries are unknown; "
+                 "unset TANDEM_DISK_CACHE")
     top = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "tandem", "bazel")
     folder = top / hashlib.sha256(found.encode()).hexdigest()[:16]
     folder.mkdir(parents=True, exist_ok=True)

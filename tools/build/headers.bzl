@@ -1,6 +1,6 @@
-"""Where headers lie while tandem is built: below one folder of each package, whatever target they belong to."""
+"""A rule that links all headers of a package below one include folder, whichever target they belong to."""
 
-# Between the package's folder of outputs and the path that sources include.
+# Part of the include folder's path, between the package's output folder and the path in #include.
 INCLUDE_FOLDER = "/_include/"
 
 def _linked_headers_impl(ctx):
@@ -10,7 +10,7 @@ def _linked_headers_impl(ctx):
     folder = None
     for file in ctx.files.hdrs:
         path = file.short_path
-        if path.startswith("../"):  # of another workspace: ../<its name>/<path>
+        if path.startswith("../"):  # a file of another workspace: ../<name>/<path>
             path = path.split("/", 2)[2]
         if package:
             path = path[len(package) + 1:]
@@ -33,7 +33,7 @@ linked_headers = rule(
     },
     doc = """Headers included as <tandem/<package>/<file>>, and `deps`.
 
-    cc_library's include_prefix makes a folder for each target.  Nothing takes a link away from there when its header moves to another
-    target, and a compiler that runs without a sandbox then finds the old one: "undeclared inclusion" in a checkout that is right.
+    cc_library's include_prefix would create one folder per target. When a header moves to another target, its old link stays, and a
+    compiler without a sandbox finds it: an "undeclared inclusion" error although the BUILD files are correct.
     """,
 )

@@ -1,7 +1,7 @@
-"""A library installed on the system, as a repository with one cc_library of the repository's name.
+"""A repository rule for a library installed on the system: a repository with one cc_library of the repository's name.
 
-Only the named headers are linked into the repository, so that a dependency which nobody declared does not compile. They are
-system includes: our warnings do not look into them.
+Only the listed headers are linked into the repository, so undeclared dependencies do not compile. They are system includes,
+without warnings.
 """
 
 _TARGET = """
@@ -26,7 +26,7 @@ def _system_library_impl(rctx):
     rctx.file("WORKSPACE", "")
     missing = [h for h in rctx.attr.headers if not rctx.path(rctx.attr.prefix + "/" + h).exists]
     if missing:
-        # Fails in the loading of this repository's package: only targets that use the library are lost.
+        # Fails when this package is loaded, so only targets that use the library fail.
         rctx.file("BUILD.bazel", "fail(%r)\n" % ("missing on this system: apt-get install " + rctx.attr.apt))
         return
     for header in rctx.attr.headers:
@@ -42,11 +42,11 @@ system_library = repository_rule(
     local = True,
     configure = True,
     attrs = {
-        "apt": attr.string(mandatory = True, doc = "Debian's packages, for the error text"),
-        "headers": attr.string_list(mandatory = True, doc = "files and folders below prefix"),
+        "apt": attr.string(mandatory = True, doc = "names of Debian's packages, for the error text"),
+        "headers": attr.string_list(mandatory = True, doc = "files and folders, relative to prefix"),
         "lib_defines": attr.string_list(),
         "linkopts": attr.string_list(),
-        "mains": attr.string_list(doc = "further archives that hold a main(), each a target of its own"),
+        "mains": attr.string_list(doc = "further archives with a main(); each is a separate target"),
         "prefix": attr.string(default = "/usr/include"),
     },
 )

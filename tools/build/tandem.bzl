@@ -1,9 +1,10 @@
-"""Macros that every BUILD file of tandem uses: one place for flags, include paths and test defaults."""
+"""Macros of tandem's BUILD files: compiler flags, include paths and test defaults."""
 
 load("//tools/build:cuda.bzl", "cuda_objects", "link_only")
 load("//tools/build:headers.bzl", "linked_headers")
 
-# Everything that bits and symbols depend on stands here and not in .bazelrc, so that a user's workspace builds the same library.
+# Flags that numerical results and symbols depend on are here and not in .bazelrc, so that a user's workspace builds the
+# same library.
 COPTS = [
     "-std=c++20",
     "-march=x86-64-v3",
@@ -15,14 +16,15 @@ COPTS = [
     "-Wshadow",
 ]
 
-# What kernels are compiled with to run on the CPU: the compiler calls a function of //tests/cuda_emulation around each access.  Never
-# in linkopts: the functions would be ThreadSanitizer's.  A sanitizer's build has its own calls instead, and does without these checks.
+# Flags of kernels that are emulated on the CPU: the compiler calls a function of //tests/cuda_emulation at each memory
+# access. Not in linkopts, which would link ThreadSanitizer's functions instead. Builds with a sanitizer omit these
+# checks.
 EMULATED_CUDA_COPTS = select({
     "@tandem//tests/cuda_emulation:sanitizer": [],
     "//conditions:default": [
         "-fsanitize=thread",
         "--param=tsan-instrument-func-entry-exit=0",
-        "-Wno-tsan",  # fences mean nothing to it, and nothing here
+        "-Wno-tsan",  # TSan does not support fences; they have no effect in the emulation either
     ],
 })
 
@@ -33,20 +35,21 @@ def _with_cuda(emulated, toolkit, none = []):
         "//conditions:default": none,
     })
 
-# target_compatible_with of what only builds with GPUs can do, and only those that emulate them.
+# Values of target_compatible_with: NEEDS_CUDA for targets that need any CUDA build, NEEDS_CUDA_EMULATION for targets
+# that need the emulation.
 NEEDS_CUDA = _with_cuda([], [], ["@tandem//tests/cuda_emulation:impossible"])
 NEEDS_CUDA_EMULATION = _with_cuda([], ["@tandem//tests/cuda_emulation:impossible"], ["@tandem//tests/cuda_emulation:impossible"])
 
-# What includes CUDA's headers depends on these.
+# Dependencies of targets that include CUDA's headers.
 CUDA_HEADERS = _with_cuda(["@tandem//tests/cuda_emulation"], ["@cuda_toolkit//:headers"])
 
 def _cuda(name, srcs, headers, copts, cuda_deps):
-    """The targets of a library's files for GPUs; `headers` is all that they include but for CUDA's.
+    """Creates the targets of a library's files for GPUs; `headers`: dependencies of these files, except CUDA's headers.
 
-    CUDA's headers reach these files alone: what depends on the library is compiled alike in every configuration, and once.
+    Only these files depend on CUDA's headers, so dependents of the library are compiled once for all configurations.
 
     Returns:
-      the objects to add to the library, and what it is linked with
+      the objects to add to the library, and the libraries to link
     """
     kernels = [s for s in srcs if s.endswith(".cu")]
     host = [s for s in srcs if not s.endswith(".cu")]
@@ -106,7 +109,7 @@ def _cuda(name, srcs, headers, copts, cuda_deps):
     return _with_cuda(**objects), [":%s_cuda_libraries" % name]
 
 def _wide_sources(srcs):
-    """The files for wider instructions than the baseline."""
+    """The files that are compiled for wider instruction sets than the baseline."""
     return [s for s in srcs if "_avx" in s and s.endswith(".cc")]
 
 def tandem_cc_library(
@@ -124,26 +127,26 @@ def tandem_cc_library(
         **kwargs):
     """A library whose headers are included as <tandem/<package>/<file>>.
 
-    Files for wider instructions (*_avx*.cc) are a library of their own, which gets a test <name>_symbols_test.
+    Files for wider instruction sets (*_avx*.cc) must be in a separate library, for which a test <name>_symbols_test is added.
 
     Args:
       name: of the target
-      visibility: who may look into it; name a group of the top BUILD file or a list of packages
+      visibility: packages that may depend on it: a group of the top BUILD file or a list of packages
       srcs: .cc files
-      hdrs: headers, the private ones too: a header in srcs would not be found below <tandem/...>
-      cuda_srcs: .cu and .cc files of builds with GPUs
-      cuda_hdrs: headers that include CUDA's
+      hdrs: public and private headers; a header in srcs would not be found as <tandem/...>
+      cuda_srcs: .cu and .cc files of CUDA builds
+      cuda_hdrs: headers that include CUDA's headers
       cuda_deps: libraries of CUDA's toolkit
-      no_cuda_srcs: .cc files in their place in builds without
-      copts: come after COPTS, so they win (-mavx512f ... for a file of wider instructions)
-      deps: what it includes
-      linkstatic: one archive, no shared object per library
+      no_cuda_srcs: .cc files that replace cuda_srcs in builds without CUDA
+      copts: flags after COPTS, which they override (-mavx512f ... for wider instruction sets)
+      deps: direct dependencies
+      linkstatic: build an archive, not a shared object
       **kwargs: as for cc_library
     """
     wide = _wide_sources(srcs)
     if wide:
         if len(wide) != len(srcs):
-            fail("%s: the files for wider instructions, %s, are a library of their own" % (name, wide))
+            fail("%s: files for wider instruction sets, %s, must be in a separate library" % (name, wide))
         native.filegroup(
             name = name + "_archive",
             srcs = [":" + name],
@@ -160,7 +163,7 @@ def tandem_cc_library(
         linked_headers(
             name = name + "_headers",
             testonly = kwargs.get("testonly", False),
-            hdrs = hdrs + cuda_hdrs,  # in every configuration: a header more, and all above is compiled anew
+            hdrs = hdrs + cuda_hdrs,  # the same in all configurations, so that dependents are not recompiled
             deps = deps,
             tags = ["manual"],
             visibility = ["//visibility:private"],
@@ -184,21 +187,21 @@ def tandem_cc_library(
     )
 
 def tandem_cc_test(name, srcs = None, deps = [], copts = [], size = "small", main = "@googletest//:gtest_main", **kwargs):
-    """A test; <name>.cc unless srcs says otherwise, with GoogleTest's main unless main says otherwise (None: its own).
+    """A GoogleTest test.
 
     Args:
       name: of the target
       srcs: default [<name>.cc]
-      deps: what the test includes
-      copts: come after COPTS
-      size: small means a limit of 60 s
-      main: the library with main()
+      deps: direct dependencies
+      copts: flags after COPTS
+      size: small is a limit of 60 s
+      main: the library with main(); None: srcs define it
       **kwargs: as for cc_test
     """
     native.cc_test(
         name = name,
         srcs = srcs if srcs != None else [name + ".cc"],
-        copts = COPTS + ["-O0", "-U_FORTIFY_SOURCE"] + copts,  # tests run for moments: what counts is how fast they compile
+        copts = COPTS + ["-O0", "-U_FORTIFY_SOURCE"] + copts,  # tests take longer to compile than to run
         linkstatic = True,
         size = size,
         deps = deps + ([main] if main else []),
@@ -206,12 +209,12 @@ def tandem_cc_test(name, srcs = None, deps = [], copts = [], size = "small", mai
     )
 
 def tandem_cc_binary(name, srcs = None, copts = [], **kwargs):
-    """A program; <name>.cc unless srcs says otherwise.
+    """A program.
 
     Args:
       name: of the target
       srcs: default [<name>.cc]
-      copts: come after COPTS
+      copts: flags after COPTS
       **kwargs: as for cc_binary
     """
     native.cc_binary(

@@ -1,11 +1,11 @@
-"""All that a workspace needs to build tandem without a network; this workspace and its users' call the same macro.
+"""A macro that declares all repositories for building tandem without a network, for tandem's and for users' workspaces.
 
     local_repository(name = "tandem", path = "...")
     load("@tandem//tools/build:workspace.bzl", "tandem_workspace")
     tandem_workspace()
 
-Bazel downloads a few repositories for itself unless they are already defined: here they come from Debian's packages or from
-stand-ins below third_party/bazel.
+Bazel downloads some repositories of its own unless they are declared. They are declared here, from Debian's packages or from
+stubs in third_party/bazel.
 """
 
 load("//third_party:libraries.bzl", "system_libraries")
@@ -21,8 +21,8 @@ _stub_repository = repository_rule(
     implementation = _stub_repository_impl,
     local = True,
     attrs = {
-        "empty": attr.string_list(doc = "files made empty"),
-        "files": attr.string_dict(doc = "path in the repository -> label of the file it links to"),
+        "empty": attr.string_list(doc = "empty files to create"),
+        "files": attr.string_dict(doc = "path in the repository -> label of the linked file"),
     },
 )
 
@@ -32,7 +32,7 @@ _SYSTEM_REPOSITORIES = {
 }
 
 def tandem_workspace():
-    """Declares every repository that tandem's targets and Bazel's own tools load, unless the workspace has it already."""
+    """Declares the repositories of tandem's dependencies and of Bazel's own tools, except those that the workspace declares."""
     have = native.existing_rules()
     if "rules_cc" not in have:
         _stub_repository(

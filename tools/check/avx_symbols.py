@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""The object files of *_avx*.cc define functions of tandem alone, and no weak symbol.
+"""Checks that the object files of *_avx*.cc define only functions of namespace tandem, and no weak symbols.
 
-An inline function or template compiled for wider instructions is a weak symbol like the one of the baseline; the linker keeps
-either, and on an older machine the program would stop with an illegal instruction.  Arguments: the archives.
+An inline function or template that is compiled for a wider instruction set is a weak symbol, like the baseline's. The linker keeps
+one of them, so the program could fail with an illegal instruction on an older machine. Arguments: archives.
 """
 
 import re
@@ -10,25 +10,25 @@ import subprocess
 import sys
 import tempfile
 
-_OURS = re.compile(r"_ZNK?6tandem")
+_TANDEM = re.compile(r"_ZNK?6tandem")
 _HARMLESS = re.compile(r"DW\.ref\.|__odr_asan|__asan|__tsan|__ubsan|__gcov|__llvm")
 
 
 def violations_of(nm_lines):
-    """(violations, number of tandem's symbols) of the output of nm --extern-only --defined-only."""
-    wrong, ours = [], 0
+    """Returns (violations, number of tandem's symbols) for the output of nm --extern-only --defined-only."""
+    wrong, num_tandem = [], 0
     for line in nm_lines:
         fields = line.split()
         if len(fields) != 3 or _HARMLESS.match(fields[2]):
             continue
         _, kind, symbol = fields
         if kind in "WVuwvi":
-            wrong.append("weak symbol, shared with the baseline: " + symbol)
-        elif not _OURS.match(symbol):
+            wrong.append("weak symbol, which may replace the baseline's: " + symbol)
+        elif not _TANDEM.match(symbol):
             wrong.append("symbol outside tandem::, " + symbol)
         else:
-            ours += 1
-    return wrong, ours
+            num_tandem += 1
+    return wrong, num_tandem
 
 
 def nm(path):
@@ -57,9 +57,9 @@ def _self_test():
             with open(folder + "/a.cc", "w", encoding="utf-8") as f:
                 f.write(source % parts)
             subprocess.run(["g++", "-std=c++20", "-O1", "-c", "a.cc", "-o", "a.o"], cwd=folder, check=True)
-            wrong, ours = violations_of(nm(folder + "/a.o"))
-        if len(wrong) != len(expected) or not all(e in w for e, w in zip(expected, wrong)) or ours == 0:
-            sys.exit("self-test: %r gave %r" % (parts, wrong))
+            wrong, num_tandem = violations_of(nm(folder + "/a.o"))
+        if len(wrong) != len(expected) or not all(e in w for e, w in zip(expected, wrong)) or num_tandem == 0:
+            sys.exit("self-test: %r: expected %r, found %r" % (parts, expected, wrong))
 
 
 def main(archives):
@@ -67,14 +67,14 @@ def main(archives):
     if archives == ["--self-test-only"]:
         return 0
     if not archives:
-        sys.exit("no archive given")
+        sys.exit("usage: avx_symbols.py ARCHIVE...")
     failed = False
     for archive in archives:
-        wrong, ours = violations_of(nm(archive))
+        wrong, num_tandem = violations_of(nm(archive))
         for text in wrong:
             print("%s: %s" % (archive, text))
-        print("%s: %d symbols of tandem, %d wrong" % (archive, ours, len(wrong)))
-        failed = failed or bool(wrong) or ours == 0
+        print("%s: %d symbols of tandem, %d wrong" % (archive, num_tandem, len(wrong)))
+        failed = failed or bool(wrong) or num_tandem == 0
     return 1 if failed else 0
 
 

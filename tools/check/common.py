@@ -1,8 +1,7 @@
-"""What the checks of the source tree share: finding the tree, stripping comments, and the frame of a check.
+"""Shared by the checks of the source tree: finding files, stripping comments, self-tests, and running a check.
 
-A check is a function root -> (violations, number of things looked at).  run() first proves it on planted trees in a temporary
-folder, then runs it on the workspace and fails if it saw fewer things than expected: a check that looks at nothing passes
-nothing.
+A check is a function root -> (violations, number of checked items). run() first tests it on small trees with known violations,
+then runs it on the workspace, and fails if it checked fewer items than expected, because such a check proves nothing.
 """
 
 import os
@@ -16,15 +15,16 @@ CXX = (".h", ".cc", ".cu", ".cuh")
 
 
 def workspace_root():
-    """The real workspace: Bazel runs a check through links that end at this file's true place."""
+    """The source tree, found by this file's real path: Bazel runs checks through symbolic links."""
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
     if not os.path.isfile(os.path.join(root, "WORKSPACE")):
-        sys.exit("no WORKSPACE in " + root)
+        sys.exit("%s is not a source tree: it has no WORKSPACE" % root)
     return root
 
 
 def files(root, folders, suffixes):
-    """Relative paths of the files with these suffixes below these folders and, for the folder "", directly in the root; sorted."""
+    """Sorted relative paths of the files with these suffixes in these folders and their subfolders; the folder "" means the files
+    directly in the root."""
     found = []
     for folder in folders:
         if folder == "":
@@ -54,7 +54,7 @@ def _blank(match):
 
 
 def strip_comments_and_strings(text):
-    """C++ without comments and with empty literals; line numbers stay."""
+    """Removes comments and the content of literals from C++; line numbers do not change."""
     return _COMMENT_OR_STRING.sub(_blank, text)
 
 
@@ -66,8 +66,8 @@ def _plant(root, tree):
             f.write(text)
 
 
-def prove(check, planted):
-    """Runs the check on planted trees: pairs of {path: text} and the expected violations, each a part of one reported line."""
+def self_test(check, planted):
+    """Runs the check on trees, given as pairs of {path: text} and the expected violations, each a part of a reported line."""
     for tree, expected in planted:
         with tempfile.TemporaryDirectory() as root:
             _plant(root, tree)
@@ -76,19 +76,19 @@ def prove(check, planted):
         for part in expected:
             hit = next((v for v in unmatched if part in v), None)
             if hit is None:
-                sys.exit("self-test: the planted violation was not found: %r in %r\nfound: %s" % (part, tree, violations))
+                sys.exit("self-test: violation not found: %r in %r\nfound: %s" % (part, tree, violations))
             unmatched.remove(hit)
         if unmatched:
-            sys.exit("self-test: reported without cause: %s in %r" % (unmatched, tree))
+            sys.exit("self-test: unexpected violations: %s in %r" % (unmatched, tree))
 
 
 def run(check, planted, at_least):
-    """Self-test, then the workspace; exits 1 if anything is wrong."""
-    prove(check, planted)
+    """Runs the self-test, then the check of the workspace; exits with status 1 after a violation."""
+    self_test(check, planted)
     violations, seen = check(workspace_root())
     for violation in violations:
         print(violation)
-    print("%d looked at, %d wrong" % (seen, len(violations)))
+    print("%d checked, %d violations" % (seen, len(violations)))
     if seen < at_least:
-        sys.exit("expected to look at %d or more" % at_least)
+        sys.exit("expected at least %d checked items" % at_least)
     sys.exit(1 if violations else 0)

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Names in the documents exist: paths in backticks, Bazel labels, links with their headings, and pages named in the code.
+"""Checks that names in the documents exist: paths in backticks, Bazel labels, links with their headings, and pages named in code.
 
-A path is checked if it begins with a folder of the tree; `<family>` and `*` in it match anything.  README.md stays short.
+A path is checked if it begins with a folder of the tree; `<family>` and `*` in it match anything. Also limits the length of README.md.
 """
 
 import glob
@@ -36,7 +36,7 @@ def _folders(root):
 
 
 def _anchors(text):
-    """The fragments that GitHub makes of a page's headings."""
+    """The fragments that GitHub generates from a page's headings."""
     headings = re.findall(r"^#+ +(.*)$", _FENCED.sub("", text), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -53,7 +53,7 @@ def _has_target(root, package, name):
         return False
     with open(build, encoding="utf-8") as f:
         text = f.read()
-    # A list of names often gets its "_test" from the rule that makes the targets.
+    # Comprehensions often append "_test" to the names in a list.
     quoted = any('"%s"' % one in text for one in (name, name.removesuffix("_test")))
     return quoted or os.path.isfile(os.path.join(root, package, name))
 
@@ -67,24 +67,24 @@ def _check_label(root, package, name):
 
 
 def _check_page(root, page, folders):
-    """(violations, number of names) of one page."""
+    """Returns (violations, number of checked names) of one page."""
     text = common.read(root, page)
     prose = _FENCED.sub("", text)
     wrong = []
     paths = [span for span in _INLINE.findall(prose) if _PATH.match(span) and span.split("/")[0] in folders]
     for path in paths:
         if not glob.glob(os.path.join(root, re.sub(r"<\w+>", "*", path))):
-            wrong.append("%s: there is no %s" % (page, path))
+            wrong.append("%s: the path %s does not exist" % (page, path))
     labels = _LABEL.findall(text)
     for package, name in labels:
         if not _check_label(root, package, name):
-            wrong.append("%s: there is no target //%s%s" % (page, package, ":" + name if name else ""))
+            wrong.append("%s: the target //%s%s does not exist" % (page, package, ":" + name if name else ""))
     links = [link for link in _LINK.findall(prose) if "://" not in link]
     for link in links:
         target, _, fragment = link.partition("#")
         path = os.path.normpath(os.path.join(os.path.dirname(page), target)) if target else page
         if not os.path.exists(os.path.join(root, path)):
-            wrong.append("%s: the link %s leads nowhere" % (page, link))
+            wrong.append("%s: the target of the link %s does not exist" % (page, link))
         elif fragment and fragment not in _anchors(common.read(root, path)):
             wrong.append("%s: %s has no heading #%s" % (page, path, fragment))
     return wrong, len(paths) + len(labels) + len(links)
@@ -106,20 +106,20 @@ def check(root):
         for page in _PAGE.findall(common.read(root, path)):
             count += 1
             if not os.path.isfile(os.path.join(root, page)):
-                violations.append("%s: there is no %s" % (path, page))
+                violations.append("%s: the page %s does not exist" % (path, page))
     return sorted(set(violations)), count
 
 
 PLANTED = [
     ({"README.md": "See `ops/a.h`, `results/x.txt` and [a](docs/a.md#two-words), //ops:a.\n", "ops/a.h": "// docs/a.md\n",
       "ops/BUILD": 'name = "a"\n', "docs/a.md": "# A\n\n## Two words\n\n[top](#a), [read](../README.md), `ops/<family>.h`, //ops:<family>_test\n"}, []),
-    ({"README.md": "`ops/b.h` and `ops/*/x_cpu.cc`\n", "ops/a.h": ""}, ["no ops/b.h", "no ops/*/x_cpu.cc"]),
+    ({"README.md": "`ops/b.h` and `ops/*/x_cpu.cc`\n", "ops/a.h": ""}, ["ops/b.h does not exist", "ops/*/x_cpu.cc does not exist"]),
     ({"docs/a.md": "[b](b.md), [c](#c), [d](../ops/a.h)\n", "ops/a.h": ""}, ["link b.md", "no heading #c"]),
     ({"docs/a.md": "```sh\nbazelw run //ops:b //ops:{a,c}\n```\n//ops/none //ops/... https://x.org/y\n", "ops/BUILD": '"a"'},
      ["//ops:b", "//ops:{a,c}", "//ops/none"]),
     ({"docs/decisions/001.md": "# One\n\n[two](002.md)\n"}, ["link 002.md"]),
     ({"README.md": "\n" * 121}, ["more than 120 lines"]),
-    ({"ops/a.h": "// see docs/gone.md\n"}, ["ops/a.h: there is no docs/gone.md"]),
+    ({"ops/a.h": "// see docs/gone.md\n"}, ["ops/a.h: the page docs/gone.md does not exist"]),
 ]
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A file has at most 600 lines: what is longer has two subjects."""
+"""Checks that files have at most 600 lines; longer files should be split."""
 
 import sys
 

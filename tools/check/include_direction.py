@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Every #include follows the dependencies between the packages, and third-party headers stay where they belong.
+"""Checks that every #include follows the dependencies between the packages, and that third-party headers are only included where
+they are allowed.
 
     base <- tensor <- autograd <- ops <- nn <- examples, benchmarks
 """
@@ -11,8 +12,8 @@ import sys
 sys.dont_write_bytecode = True
 import common
 
-# Package -> the other packages whose headers it may include. A file belongs to the longest of these paths that contains it. The
-# umbrella header, examples, benchmarks, tests and tools may include everything.
+# Package -> the other packages whose headers it may include. A file belongs to the longest of these paths that contains
+# it. The umbrella header, examples, benchmarks, tests and tools may include everything.
 DEPENDS = {
     "base": set(),
     "tensor": {"base"},
@@ -26,8 +27,8 @@ DEPENDS = {
     "profile": {"base"},
 }
 
-# Folders of ops/ and distributed/ and the other folders that they may include; all of them include the public headers above them.
-# Only their own package, tests and benchmarks include their headers.
+# Folders of ops/ and distributed/ and the other folders that they may include; all of them include the public headers
+# above them. Only their own package, tests and benchmarks include their headers.
 _OPS = {
     "common": set(),
     "elementwise": {"common"},
@@ -73,7 +74,7 @@ EXCEPTIONS = [
 INTRINSICS = ("*intrin.h", "cpuid.h")
 CUDA = ("cuda*", "cub/*", "thrust/*", "nccl*", "cudnn*", "cublas*", "curand*", "nvToolsExt*", "nvtx3/*",
         "cooperative_groups*", "nvml*", "nvrtc*")
-# (headers, files that may include them, what is said)
+# (headers, files that may include them, text of the violation)
 THIRD_PARTY = [
     (("Eigen/*", "unsupported/Eigen/*", "oneapi/*", "dnnl*"), ("*_cpu.cc",), "only *_cpu.cc include Eigen or oneDNN"),
     (CUDA, ("*_cuda.*", "tensor/cuda/*", "distributed/backends/nccl/*", "tests/cuda_emulation/*"),
@@ -81,11 +82,12 @@ THIRD_PARTY = [
     (("gloo/*",), ("distributed/backends/gloo/*",), "only distributed/backends/gloo includes Gloo"),
     (("gtest/*", "gmock/*"), ("tests/*",), "only tests include GoogleTest"),
     (("spdlog/*", "fmt/*", "nlohmann/*", "CLI/*", "zlib.h", "zconf.h"), ("*.cc", "*.cu", "tests/*", "benchmarks/*", "examples/*", "tools/*"),
-     "headers do not pass these on to users"),
+     "only .cc files include it, so that users of the headers do not depend on it"),
     (INTRINSICS, ("*_avx*.cc",), "only *_avx*.cc include intrinsics"),
 ]
 
-# A file for wider instructions may see these and nothing with inline functions, directly or through its own header.
+# Headers that a file for wider instruction sets may include, directly or through its own header: none has inline
+# functions.
 PLAIN = ("cstdint", "cstddef") + INTRINSICS
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:<([^>\n]+)>|"([^"\n]+)")', re.MULTILINE)
@@ -115,7 +117,7 @@ def _check_tandem(path, target, violations):
     top = package.split("/")[0]
     if package not in DEPENDS:
         if top not in ("", "tests", "examples", "benchmarks", "tools"):
-            violations.append("%s: <tandem/%s> is in no package" % (path, target))
+            violations.append("%s: <tandem/%s> does not belong to a package" % (path, target))
         elif own in DEPENDS:
             violations.append("%s: a library must not include <tandem/%s>, which depends on it" % (path, target))
     elif own in DEPENDS and not _may_include(path, package):
@@ -125,14 +127,14 @@ def _check_tandem(path, target, violations):
 
 
 def _check_wide(path, includes, violations):
-    """*_avx*.cc: own header and intrinsics, and own header leads to nothing else."""
+    """Checks that a file *_avx*.cc includes only intrinsics and its own header, which must not include other headers."""
     stem = path[:path.index("_avx", path.rfind("/") + 1)]
     todo = []
     for target in includes[path]:
         if target.startswith("tandem/" + stem):
             todo.append(target[len("tandem/"):])
         elif not _matches(target, PLAIN):
-            violations.append("%s: only intrinsics and its own header, not <%s>" % (path, target))
+            violations.append("%s: may include only intrinsics and its own header, not <%s>" % (path, target))
     seen = set()
     while todo:
         header = todo.pop()
@@ -143,7 +145,7 @@ def _check_wide(path, includes, violations):
             if target.startswith("tandem/"):
                 todo.append(target[len("tandem/"):])
             elif not _matches(target, PLAIN):
-                violations.append("%s: sees <%s> through %s; inline functions would be compiled twice" %
+                violations.append("%s: includes <%s> through %s; its inline functions would be compiled for the wider instruction set" %
                                   (path, target, header))
 
 
@@ -208,10 +210,10 @@ PLANTED = [
     (_one("nn/a.cc", "tandem/tandem.h"), ["which depends on it"]),
     (_one("nn/a.cc", "tandem/tests/support/op_case.h"), ["which depends on it"]),
     (_one("tests/nn/a.cc", "tandem/tandem.h", "tandem/ops/softmax/softmax_kernels.h", "gtest/gtest.h"), []),
-    (_one("tests/nn/a.cc", "tandem/nowhere/a.h"), ["is in no package"]),
+    (_one("tests/nn/a.cc", "tandem/nowhere/a.h"), ["does not belong to a package"]),
     (_one("nn/a.cc", "tandem/optim/sgd_kernels.h"), ["must not depend on optim/"]),
     (_one("nn/a.cc", "tandem/tensor/primitives_kernels.h"), ["is private to tensor/"]),
-    # Quotes, and lines that only look like includes.
+    # Quoted includes, and comments that look like includes.
     ({"ops/a.cc": '#include "tensor/tensor.h"\n'}, ['#include "tensor/tensor.h"']),
     ({"ops/a.cc": '  #  include  "a.h"\n// #include "b.h"\n'}, ['#include "a.h"']),
     # Third-party headers.
@@ -221,19 +223,19 @@ PLANTED = [
     (_one("tensor/copy.cc", "cuda_runtime.h"), ["only *_cuda.*"]),
     (_one("ops/conv/conv_cuda.cu", "cuda_runtime.h"), []),
     (_one("distributed/group.cc", "gloo/context.h"), ["only distributed/backends/gloo"]),
-    (_one("base/log.h", "spdlog/spdlog.h"), ["do not pass these on"]),
+    (_one("base/log.h", "spdlog/spdlog.h"), ["only .cc files include it"]),
     (_one("base/log.cc", "spdlog/spdlog.h"), []),
-    (_one("tandem.h", "nlohmann/json.hpp"), ["do not pass these on"]),
+    (_one("tandem.h", "nlohmann/json.hpp"), ["only .cc files include it"]),
     (_one("tests/support/json.h", "nlohmann/json.hpp"), []),
     (_one("io/a.cc", "gtest/gtest.h"), ["only tests"]),
     (_one("ops/add_cpu.cc", "immintrin.h"), ["only *_avx*.cc"]),
-    # Files for wider instructions.
+    # Files for wider instruction sets.
     ({**_one("ops/add_avx512.cc", "immintrin.h", "cstdint", "tandem/ops/add_avx512.h"),
       **_one("ops/add_avx512.h", "cstdint")}, []),
     (_one("ops/add_avx512.cc", "immintrin.h", "algorithm"), ["not <algorithm>"]),
     (_one("ops/add_avx512.cc", "immintrin.h", "tandem/base/half.h"), ["not <tandem/base/half.h>"]),
     ({**_one("ops/add_avx512.cc", "tandem/ops/add_avx512.h"), **_one("ops/add_avx512.h", "tandem/base/b.h"),
-      **_one("base/b.h", "vector")}, ["sees <vector> through base/b.h"]),
+      **_one("base/b.h", "vector")}, ["includes <vector> through base/b.h"]),
 ]
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""Libraries have no mutable globals, so that ranks may be threads of one process: no variable at namespace scope, no static
-local, no static member and no thread_local unless it is const.  What must be is named in mutable_globals_allowed.txt, a line
-each: file, name, reason.
+"""Checks that libraries have no mutable globals, because ranks may be threads of one process: variables at namespace scope, static
+locals, static members and thread_local variables must be const. mutable_globals_allowed.txt lists the exceptions, one per line:
+file, name, reason.
 
-The check reads C++ by its brackets alone.  Each `{` opens a namespace, a type, an initializer or a block; at the `;` that ends a
-statement of a namespace or type, or of a block if it says static, the words decide whether it defines something that can change.
+The check parses C++ by its brackets only. Each `{` opens a namespace, a type, an initializer or a block. For each statement that
+ends with `;` in a namespace or type, and each static one in a block, its tokens decide whether it defines a mutable variable.
 """
 
 import os
@@ -27,7 +27,7 @@ _INIT = "{}"  # stands for a skipped initializer
 
 
 def _without_preprocessor(text):
-    """Drops preprocessor lines and keeps the line count."""
+    """Removes preprocessor lines; line numbers do not change."""
     out = []
     continued = False
     for line in text.split("\n"):
@@ -38,7 +38,7 @@ def _without_preprocessor(text):
 
 
 def _strip_angles(words):
-    """Drops template argument lists: `<` directly after a word, as far as its `>`; and the head `template <...>`."""
+    """Removes template argument lists, from a `<` after a word to its `>`, and `template <...>`."""
     out = []
     i = 0
     while i < len(words):
@@ -60,7 +60,7 @@ def _strip_angles(words):
 
 
 def _strip_brackets(words):
-    """Drops [[attributes]], array bounds and alignas(...)."""
+    """Removes [[attributes]], array bounds and alignas(...)."""
     out = []
     depth = 0
     i = 0
@@ -192,18 +192,18 @@ def mutable_globals(text):
 
 
 def _allowed(root):
-    """{(file, name)}, and complaints about the list."""
-    entries, complaints = set(), []
+    """Returns {(file, name)} of the exceptions, and violations of the list's format."""
+    entries, violations = set(), []
     if os.path.isfile(os.path.join(root, ALLOWED)):
         for line in common.read(root, ALLOWED).splitlines():
             if not line.strip() or line.startswith("#"):
                 continue
             fields = line.split(None, 2)
             if len(fields) < 3:
-                complaints.append("%s: no reason given: %s" % (ALLOWED, line))
+                violations.append("%s: no reason given: %s" % (ALLOWED, line))
             else:
                 entries.add((fields[0], fields[1]))
-    return entries, complaints
+    return entries, violations
 
 
 def check(root):
@@ -216,7 +216,7 @@ def check(root):
                 used.add((path, name))
             else:
                 violations.append("%s:%d: mutable global '%s'" % (path, line, name))
-    violations += ["%s: %s %s is not there any more" % (ALLOWED, p, n) for p, n in sorted(allowed - used)]
+    violations += ["%s: %s %s does not exist; remove the line" % (ALLOWED, p, n) for p, n in sorted(allowed - used)]
     return violations, len(paths)
 
 
@@ -297,7 +297,7 @@ PLANTED = [
     ({"ops/a.cc": "void (*handler)(int) = nullptr;"}, ["'handler'"]),
     ({"ops/a.cc": "struct { int n; } state;\nstruct B { int n; } b;"}, ["'state'", "'b'"]),
     ({"ops/a.cc": "int x = 0;", ALLOWED: "# why\nops/a.cc x the reason\n"}, []),
-    ({"ops/a.cc": "", ALLOWED: "ops/a.cc x the reason\n"}, ["is not there any more"]),
+    ({"ops/a.cc": "", ALLOWED: "ops/a.cc x the reason\n"}, ["does not exist"]),
     ({"ops/a.cc": "int x = 0;", ALLOWED: "ops/a.cc x\n"}, ["no reason given", "'x'"]),
 ]
 

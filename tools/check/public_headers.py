@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Every public header compiles by itself: a program may include it alone, or first. Public are the headers that tandem.h reaches."""
+"""Checks that every public header compiles by itself, so that programs may include headers in any order. Public headers are those
+that tandem.h includes, directly or indirectly."""
 
 import concurrent.futures
 import os
@@ -26,7 +27,7 @@ def public_headers(root):
 
 
 def first_error(folder, header):
-    """What the compiler says first about the header, or None."""
+    """The compiler's first error of the header, or None."""
     done = subprocess.run(["g++", "-std=c++20", "-fsyntax-only", "-I", folder, "-x", "c++", "-"],
                           input="#include <tandem/%s>\n" % header, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode == 0:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""#include <tandem/tandem.h> is cheap: it reaches no third-party header, and asks less memory of the compiler than the whole
-standard library does.  That is the same in every run, which seconds are not; --time shows those (of the processor, the best of
-five)."""
+"""Checks the compile-time cost of #include <tandem/tandem.h>: it must not include third-party headers, and the compiler must need less
+memory for it than for the whole standard library, which unlike time is the same in every run. --time prints the CPU time of the
+compiler, the best of five runs."""
 
 import argparse
 import functools
@@ -19,14 +19,15 @@ FLAGS = ["-std=c++20", "-O2", "-march=x86-64-v3"]
 TANDEM = "tandem/tandem.h"
 STANDARD_LIBRARY = "bits/stdc++.h"
 
-# What belongs to the language, the C library or the kernel.  Everything else below /usr is a library's.
+# Headers of the compiler, the C++ and C libraries and the kernel. All other headers below /usr belong to third-party
+# libraries.
 _SYSTEM = re.compile(r"/usr/(lib/gcc/|include/(c\+\+|linux|asm-generic)/|include/[^/]+/(c\+\+|bits|sys|gnu|asm)/|"
                      r"include/[^/]+\.h$)")
-_DIRECT = ("zlib.h", "zconf.h")  # libraries' headers that lie among the C library's
+_DIRECT = ("zlib.h", "zconf.h")  # third-party headers in the same folder as the C library's
 
 
 def compile_header(root, header, arguments):
-    """Compiles a file that includes the header; returns what the compiler prints."""
+    """Compiles a file that includes the header; returns the compiler's output."""
     with tempfile.TemporaryDirectory() as folder:
         os.symlink(root, os.path.join(folder, "tandem"))
         with open(os.path.join(folder, "user.cc"), "w", encoding="utf-8") as f:
@@ -39,13 +40,13 @@ def compile_header(root, header, arguments):
 
 
 def headers(root):
-    """Paths of all headers that are reached outside of the tree, whose own come out as relative paths."""
+    """Paths of all included headers outside of the tree (headers of the tree have relative paths)."""
     words = compile_header(root, TANDEM, ["-M"]).replace("\\\n", " ").split()
     return sorted({os.path.realpath(word) for word in words if os.path.isabs(word)})
 
 
 def compiler_mib(root, header):
-    """What the compiler's heap takes for a file that includes the header."""
+    """MiB of the compiler's heap for a file that includes the header."""
     report = compile_header(root, header, ["-c", "-ftime-report", "-o", os.devnull])
     number, unit = re.search(r"^ *TOTAL .* (\d+)([kMG])$", report, re.MULTILINE).groups()
     return int(number) * {"k": 1 / 1024, "M": 1, "G": 1024}[unit]
@@ -61,10 +62,11 @@ def check(root):
     violations = []
     for path in found:
         if not _SYSTEM.match(path) or os.path.basename(path) in _DIRECT:
-            violations.append("tandem.h reaches " + path)
+            violations.append("tandem.h includes " + path)
     own = compiler_mib(root, TANDEM)
     if own >= limit_mib():
-        violations.append("tandem.h takes %.0f MiB of the compiler, the whole standard library %.0f" % (own, limit_mib()))
+        violations.append("tandem.h needs %.0f MiB of the compiler; the limit is that of the whole standard library, %.0f MiB" %
+                          (own, limit_mib()))
     return violations, len(found)
 
 
@@ -90,7 +92,7 @@ PLANTED = [
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--time", action="store_true", help="show how long the compiler takes, and check nothing")
+    parser.add_argument("--time", action="store_true", help="print the CPU time of the compiler instead of checking")
     if parser.parse_args().time:
         print("tandem.h compiles in %.2f s" % compile_seconds(common.workspace_root()))
     else:

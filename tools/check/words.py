@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Texts that users read and names that programmers read use the field's terms: these words do not appear in string literals of the
-library and its programs, nor in identifiers of C++. CONTRIBUTING.md has the rules of style."""
+"""Checks for words that are not standard terms, in string literals of the library and its programs, and in identifiers of C++.
+CONTRIBUTING.md has the rules of style."""
 
 import re
 import sys
@@ -8,20 +8,20 @@ import sys
 sys.dont_write_bytecode = True
 import common
 
-# Word -> what to write instead.
+# Word -> replacement.
 IN_TEXTS = {
     "told": "notified, reported", "tells": "reports", "hears": "is notified", "heard": "was notified", "beside": "concurrently with",
     "whoever": "the rank or program that", "somebody": "a rank or program", "nobody": "no rank or program", "verdict": "consistency check",
     "lane": "stream", "chore": "primitive", "chores": "primitives", "rooms": "packages",
 }
-# Part of an identifier, in lower case -> what to write instead.
+# Part of an identifier, in lower case -> replacement.
 IN_NAMES = {
     "chores": "primitives", "complaint": "error record", "complaints": "error records", "complain": "report", "hush": "suppress",
     "whoever": "the subject", "told": "notified", "hears": "notified", "heard": "notified", "letters": "messages",
     "fronts": "operator functions",
 }
-# Folders whose engine keeps its names until it is redesigned.
-_OLD_NAMES = ("distributed/backends/", "distributed/group/", "distributed/rendezvous/")
+# Folders in which identifiers are not checked.
+_UNCHECKED_NAMES = ("distributed/backends/", "distributed/group/", "distributed/rendezvous/")
 
 _STRING = re.compile(r'"((?:\\.|[^"\\\n])*)"')
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include.*$", re.MULTILINE)
@@ -31,7 +31,7 @@ _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
 def _texts(code):
-    """(offset, text) of the string literals, comments left out."""
+    """Yields (offset, text) of the string literals outside of comments."""
     for match in _COMMENT_OR_TOKEN.finditer(code):
         if match.group(0).startswith('"'):
             yield match.start(), match.group(0)
@@ -47,14 +47,14 @@ def check(root):
                 for word in re.findall(r"[a-z]+", text.lower()):
                     if word in IN_TEXTS:
                         line = code.count("\n", 0, offset) + 1
-                        violations.append("%s:%d: '%s' in %s; write: %s" % (path, line, word, text, IN_TEXTS[word]))
-        if path.startswith(_OLD_NAMES):
+                        violations.append("%s:%d: '%s' in %s; write '%s'" % (path, line, word, text, IN_TEXTS[word]))
+        if path.startswith(_UNCHECKED_NAMES):
             continue
         names = set(_IDENTIFIER.findall(common.strip_comments_and_strings(code)))
         for name in sorted(names):
             for part in _PART.findall(name):
                 if part.lower() in IN_NAMES:
-                    violations.append("%s: the name %s; '%s' is: %s" % (path, name, part.lower(), IN_NAMES[part.lower()]))
+                    violations.append("%s: the name %s; instead of '%s' use '%s'" % (path, name, part.lower(), IN_NAMES[part.lower()]))
     return violations, seen
 
 

@@ -1,1 +1,1 @@
-"""What tools/gpu_check is made of."""
+"""Modules of tools/gpu_check."""

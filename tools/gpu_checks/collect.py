@@ -1,4 +1,4 @@
-"""The archive that travels to a machine with a GPU: one file that Python runs, with all programs in it."""
+"""Packs gpu_check and the programs that it runs into one file that Python executes on a machine with a GPU."""
 
 import json
 import lzma
@@ -16,7 +16,7 @@ import zipfile
 TOOLS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROGRAMS = {
     "gpu_tests": "tests/gpu",
-    "rows": "benchmarks/gpu/gpu",
+    "gpu_benchmark": "benchmarks/gpu/gpu",
     "train_step": "benchmarks/train_step",
     "mnist": "examples/mnist/mnist",
     "gpt_char": "examples/gpt_char/gpt_char",
@@ -31,25 +31,26 @@ PROGRAMS = {
 TORCH_STEP = "benchmarks/vs_pytorch/torch_step.py"
 COLLECTED = "collected.json"
 ARCHIVE = "programs.tar.xz"
-# The programs repeat each other: the dictionary must reach from one to the next.  More effort than preset 0 takes several times as
-# long for a twentieth of the size.
+# The programs contain equal code, so the dictionary must be larger than a program. Higher presets save 5 % of the size
+# and take several times as long.
 XZ = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 64 << 20}]
 LIMIT_MIB = 25
 
 
 def architectures(path):
-    """What a program's kernels were compiled for, as nvcc names it: sm_90a is machine code, compute_80 what the driver compiles.
+    """The architectures of a program's kernels in nvcc's notation: sm_90a is machine code, compute_80 is PTX, which the driver
+    compiles.
 
-    The section .nv_fatbin is a row of containers: a header of magic number, version, the header's size and the contents' size, then
-    entries of kind, sizes, ..., chip's number, ..., flags.
+    The section .nv_fatbin is a sequence of containers. A container has a header (magic number, version, size of the header, size
+    of the contents) and entries (kind, sizes, ..., architecture, ..., flags).
     """
     sections = subprocess.run(["readelf", "-SW", path], check=True, text=True, stdout=subprocess.PIPE).stdout
-    place = re.search(r"\] \.nv_fatbin +\S+ +\S+ +(\S+) +(\S+)", sections)
-    if place is None:
+    section = re.search(r"\] \.nv_fatbin +\S+ +\S+ +(\S+) +(\S+)", sections)
+    if section is None:
         return []
     with open(path, "rb") as file:
-        file.seek(int(place.group(1), 16))
-        data = file.read(int(place.group(2), 16))
+        file.seek(int(section.group(1), 16))
+        data = file.read(int(section.group(2), 16))
     found = set()
     container = 0
     while container + 16 <= len(data):
@@ -67,8 +68,8 @@ def architectures(path):
 
 
 def libraries_of(program):
-    """Name and path of the shared libraries that a program needs and another machine may lack: not the C and C++ libraries, which an
-    older one of would be the wrong one there, nor NVIDIA's."""
+    """Maps names to paths of the shared libraries that a program needs and another machine may lack: all except the C and C++
+    libraries, which must be the other machine's, and NVIDIA's."""
     listed = subprocess.run(["ldd", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
     found = {}
     for name, path in re.findall(r"^\s*(\S+) => (/\S+|not found)", listed, re.MULTILINE):
@@ -78,22 +79,22 @@ def libraries_of(program):
 
 
 def stage(folder):
-    """Copies what was built into a folder: the programs, stripped, the libraries that they need, and PyTorch's counterpart."""
+    """Copies the stripped programs, the libraries that they need, and torch_step.py into a folder."""
     root = os.path.dirname(TOOLS)
     built = {name: os.path.join(root, "out/bin", path) for name, path in PROGRAMS.items()}
     missing = [PROGRAMS[name] for name in built if not os.path.exists(built[name])]
     if missing:
-        sys.exit(f"gpu_check: not built: {' '.join(missing)}; see --help")
+        sys.exit(f"gpu_check: not built: {' '.join(missing)}; --help has the build command")
     chips = {name: architectures(path) for name, path in built.items()}
     without = [PROGRAMS[name] for name in built if not chips[name]]
     if without:
-        sys.exit(f"gpu_check: no code for GPUs in {' '.join(without)}: built without --config=cuda; see --help")
+        sys.exit(f"gpu_check: no GPU code in {' '.join(without)}; build with --config=cuda (--help has the build command)")
     libraries = {}
     for path in built.values():
         libraries.update(libraries_of(path))
     lost = sorted(name for name, path in libraries.items() if path == "not found")
     if lost:
-        sys.exit(f"gpu_check: not found: {' '.join(lost)}")
+        sys.exit(f"gpu_check: libraries not found: {' '.join(lost)}")
     os.mkdir(os.path.join(folder, "lib"))
     for name, path in libraries.items():
         shutil.copy(path, os.path.join(folder, "lib", name))
@@ -105,7 +106,7 @@ def stage(folder):
 
 
 def pack(folder, target):
-    """Makes a Python program of gpu_check and the files of a folder."""
+    """Creates an executable Python archive with gpu_check and the files of a folder."""
     with tempfile.TemporaryDirectory(prefix="gpu_check.") as source:
         shutil.copy(os.path.join(TOOLS, "gpu_check"), os.path.join(source, "__main__.py"))
         os.mkdir(os.path.join(source, "gpu_checks"))
@@ -119,26 +120,26 @@ def pack(folder, target):
 
 
 def unpack(program, folder):
-    """Puts the files of a program that pack() made into a folder."""
+    """Extracts the files of an archive of pack() into a folder."""
     with zipfile.ZipFile(program) as file, file.open(ARCHIVE) as stream, tarfile.open(fileobj=stream, mode="r|xz") as tar:
         tar.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
 
 
 def collect(target, limit_mib):
-    """Makes the file that travels, unless it is larger than the limit."""
+    """Creates the archive; exits with an error if it is larger than the limit."""
     with tempfile.TemporaryDirectory(prefix="gpu_check.") as folder:
         files, packed = os.path.join(folder, "files"), os.path.join(folder, "packed")
         os.mkdir(files)
         stage(files)
         pack(files, packed)
-        sizes = {os.path.relpath(os.path.join(at, name), files): os.path.getsize(os.path.join(at, name)) / 2**20
-                 for at, _, names in os.walk(files) for name in names}
+        sizes = {os.path.relpath(os.path.join(path, name), files): os.path.getsize(os.path.join(path, name)) / 2**20
+                 for path, _, names in os.walk(files) for name in names}
         mib = os.path.getsize(packed) / 2**20
         if mib > limit_mib:
             largest = sorted(sizes, key=sizes.get, reverse=True)[:5]
-            sys.exit(f"gpu_check: {target} would take {mib:.1f} MiB (limit {limit_mib:g} MiB); the largest members, before compression: "
-                     f"{', '.join(f'{name} {sizes[name]:.1f} MiB' for name in largest)}; build for fewer chips (see --help), or set "
-                     "--limit-mib")
+            sys.exit(f"gpu_check: {target} would have {mib:.1f} MiB (limit {limit_mib:g} MiB); the largest members, before compression: "
+                     f"{', '.join(f'{name} {sizes[name]:.1f} MiB' for name in largest)}; build for fewer architectures (see --help), "
+                     "or raise --limit-mib")
         shutil.copy(packed, target)
         os.chmod(target, 0o755)
     print(f"gpu_check: {target}, {mib:.1f} MiB: {len(PROGRAMS)} programs, {len(sizes)} files, {sum(sizes.values()):.0f} MiB unpacked")

@@ -1,31 +1,32 @@
-"""Whether what the GPU computes is right: tests, examples, and compute-sanitizer."""
+"""Checks the GPU's results: tests, examples, and compute-sanitizer."""
 
 import concurrent.futures
 import os
 import re
 import shutil
 
-# Two processes that share a GPU: NCCL takes them for two hosts.
-ON_ONE_GPU = {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_MNNVL_ENABLE": "0",
+# NCCL settings for two ranks that share one GPU: they communicate by sockets, as if they were on two hosts.
+SHARED_GPU = {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_MNNVL_ENABLE": "0",
               "NCCL_NVLS_ENABLE": "0", "NCCL_MAX_CTAS": "2"}
-# The suites that say most come first, one after the other: copies, products, convolutions, collectives of two processes.
+# The most important suites run first, one by one: copies, matrix products, convolutions, collectives of two processes.
 FIRST = [("gpu_tests", "Cuda"), ("gpu_tests", "Matmul"), ("gpu_tests", "Linear"), ("gpu_tests", "Conv2d"), ("gpu_ops_test", "World/GpuOps")]
 SUITE_SECONDS = 60
-LONGER = {"World/GpuOps": 120, "Reduce": 120, "All/OpCaseTest": 600, "All/OpTest": 300}  # seconds that a suite may take
-AT_ONCE = 4  # suites that share the GPU
+LONG_SUITE_SECONDS = {"World/GpuOps": 120, "Reduce": 120, "All/OpCaseTest": 600, "All/OpTest": 300}
+MAX_CONCURRENT = 4  # suites that run at the same time
 SANITIZED = ["LayerNorm", "Reduce", "Softmax", "CrossEntropy", "NllLoss", "MseLoss", "Attention"]
-# Families whose cases of the registry of operations are sanitized too: forward, and backward in the check of thread counts.
+# Families of operations whose registered cases are sanitized too: the tests of values (forward) and of thread counts
+# (backward).
 SANITIZED_FAMILIES = ["attention", "loss", "norm", "reduce", "softmax"]
 SANITIZED_SECONDS = 120
-# How far an example's result on a GPU may be from the CPU's: per cent of accuracy, and loss.
-FROM_CPU = {"mnist": 1.0, "gpt_char": 0.05}
+# Allowed difference of an example's result between GPU and CPU: accuracy in percent, loss.
+CPU_TOLERANCE = {"mnist": 1.0, "gpt_char": 0.05}
 
 
 def test_filters(num_gpus):
-    """The filter of each test program: the tests that need at most that many GPUs.
+    """The gtest filter of each test program, which selects the tests that need at most `num_gpus` GPUs.
 
-    Their names say how many: TwoGpus takes two, Of4 four.  Of the other tests of groups Of1 takes one, and Processes share it; the
-    rest take two.  Emulated takes what no GPU has.
+    Test names contain the number: TwoGpus needs two GPUs, Of4 four, Of1 one. Tests with Processes can share one GPU. All other
+    tests of groups need two. Emulated needs the emulation.
     """
     of_groups = "*" if num_gpus >= 4 else "-*Of4*" if num_gpus >= 2 else "*Of1*:*Processes*-*Of4*"
     return {
@@ -39,7 +40,7 @@ def test_filters(num_gpus):
 
 
 def tests_of_suites(listing):
-    """Names of tests by suite, of what --gtest_list_tests prints: suites end with a point, their tests are indented."""
+    """Parses the output of --gtest_list_tests: returns the full names of the tests by suite."""
     suites = {}
     for line in listing.splitlines():
         name = line.split("#")[0].rstrip()
@@ -51,7 +52,7 @@ def tests_of_suites(listing):
 
 
 def text_for_gpt(folder):
-    """A text to learn, where there is none yet, as gpt_char's flags name it."""
+    """Creates a training text, unless it exists; returns gpt_char's flags for it."""
     path = os.path.join(folder, "text.txt")
     if not os.path.exists(path):
         with open(path, "w", encoding="ascii") as file:
@@ -60,22 +61,22 @@ def text_for_gpt(folder):
 
 
 def result_of(output):
-    """The figure at an example's end."""
+    """The final accuracy or loss in the output of an example."""
     found = re.findall(r"(?:accuracy|loss) ([\d.]+)(?: %)? after", output)
     return float(found[-1]) if found else None
 
 
 def properties(check):
-    """What the driver reports of the first GPU, and versions of the libraries."""
-    found = check.lines("properties", ["./rows", "--properties"], 60)
+    """Reports the properties of the first GPU and the versions of the libraries."""
+    found = check.lines("properties", ["./gpu_benchmark", "--properties"], 60)
     if found:
         check.report["properties"] = found[-1]
 
 
 def run_suite(check, program, suite, tests):
-    """A suite in a process of its own: what an illegal access leaves behind fails the rest of its process, and no more."""
+    """Runs a suite in its own process: a sticky CUDA error fails all later tests of the process, but no other suite."""
     done = check.run(f"{program} {suite}", [f"./{program}", "--gtest_color=no", f"--gtest_filter={':'.join(tests)}"],
-                     LONGER.get(suite, SUITE_SECONDS), ON_ONE_GPU if len(check.report["gpus"]) == 1 else None)
+                     LONG_SUITE_SECONDS.get(suite, SUITE_SECONDS), SHARED_GPU if len(check.report["gpus"]) == 1 else None)
     if done is None:
         return
     passed = re.search(r"^\[  PASSED  \] (\d+) test", done.stdout, re.M)
@@ -93,10 +94,10 @@ def run_suite(check, program, suite, tests):
 
 
 def tests(check):
-    """Operations, memory and copies; collectives and data-parallel training, on one GPU as two processes that share it."""
+    """Runs the test suites: operations, memory, copies, collectives and data-parallel training."""
     num_gpus = len(check.report["gpus"])
     if num_gpus < 4:
-        check.report["not_run"].append(f"tests that take more than {num_gpus} GPU(s)")
+        check.report["not_run"].append(f"tests that need more than {num_gpus} GPU(s)")
     check.report["tests"] = {}
     found = {}
     for program, tests_filter in test_filters(num_gpus).items():
@@ -113,10 +114,10 @@ def tests(check):
     for key in FIRST:
         if key in found:
             run_suite(check, *key, found.pop(key))
-        elif check.wants(" ".join(key)) and check.report["tests"].get(key[0], {}).get("status") == 0:
+        elif check.selects(" ".join(key)) and check.report["tests"].get(key[0], {}).get("status") == 0:
             check.failed = True
-            check.report["not_run"].append(f"{key[0]} {key[1]}: there is no such suite")
-    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+            check.report["not_run"].append(f"{key[0]} {key[1]}: suite not found")
+    with concurrent.futures.ThreadPoolExecutor(MAX_CONCURRENT) as pool:
         for future in [pool.submit(run_suite, check, *key, found[key]) for key in found if key[0] == "gpu_tests"]:
             future.result()
     for key in [key for key in found if key[0] != "gpu_tests"]:
@@ -124,7 +125,7 @@ def tests(check):
 
 
 def examples(check):
-    """Trains on the GPU and on the CPU, which must end alike."""
+    """Trains examples on the GPU and on the CPU, and compares the results."""
     check.report["examples"] = []
     for name, arguments in {"mnist": ["--epochs", "2"], "gpt_char": ["--max-steps", "500", *text_for_gpt(check.folder)]}.items():
         results = {}
@@ -137,13 +138,13 @@ def examples(check):
                                              "end": done.stdout.splitlines()[-6:]})
             results[device] = result_of(done.stdout)
             if results[device] is None:
-                check.differ(f"{name} on {device}: no result")
-        if None not in results.values() and len(results) == 2 and abs(results["cuda"] - results["cpu"]) > FROM_CPU[name]:
-            check.differ(f"{name}: {results['cuda']} on cuda, {results['cpu']} on cpu")
+                check.report_difference(f"{name} on {device}: no result")
+        if None not in results.values() and len(results) == 2 and abs(results["cuda"] - results["cpu"]) > CPU_TOLERANCE[name]:
+            check.report_difference(f"{name}: {results['cuda']} on cuda, {results['cpu']} on cpu")
 
 
 def sanitize(check):
-    """compute-sanitizer on suites of kernels with shared memory, each in a process of its own."""
+    """Runs compute-sanitizer on suites of kernels with shared memory, each in its own process."""
     tool = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
     if tool is None:
         check.report["not_run"].append("compute-sanitizer: not installed")
@@ -158,7 +159,7 @@ def sanitize(check):
             if done is None:
                 continue
             result = findings.setdefault(kind, {"status": 0, "suites": {}})
-            is_well = done.returncode == 0 and re.search(r"^\[  PASSED  \] [1-9]", done.stdout, re.M)
-            result["suites"][suite] = {"status": done.returncode} if is_well else {"status": done.returncode, "output": done.stdout[-1500:]}
+            passed = done.returncode == 0 and re.search(r"^\[  PASSED  \] [1-9]", done.stdout, re.M)
+            result["suites"][suite] = {"status": done.returncode} if passed else {"status": done.returncode, "output": done.stdout[-1500:]}
             result["status"] = result["status"] or done.returncode
-            check.failed = check.failed or not is_well
+            check.failed = check.failed or not passed

@@ -1,4 +1,4 @@
-"""How fast training steps, kernels and collectives are, and the tuning file that makes products faster."""
+"""Times training steps, kernels and collectives, and creates a tuning file for matrix products."""
 
 import contextlib
 import json
@@ -11,15 +11,16 @@ from gpu_checks import smoke
 
 CASES = ["mlp", "lenet", "resnet18", "gpt-small", "gpt-384", "gpt2-124m-4", "gpt2-124m-64"]
 LEADING = [("gpt2-124m-64", "--amp"), ("gpt2-124m-4", "--amp")]
-# In float32 the largest case takes a minute, and nobody trains so.
+# Without the largest case in float32, which takes a minute and is not realistic.
 STEPS = LEADING + [(case, flag) for case in CASES for flag in ("", "--tf32", "--amp")
                    if (case, flag) not in LEADING and (case, flag) != ("gpt2-124m-64", "")]
-# How far ten steps' losses may be from PyTorch's, relatively, where products are exact and where they are rounded to 11 and to 8 bits.
-FROM_TORCH = {"": 1e-3, "--tf32": 5e-3, "--amp": 3e-2}
+# Allowed relative difference to PyTorch's losses over ten steps: matrix products in float32, TF32 (11 bits) and
+# bfloat16 (8 bits).
+TORCH_TOLERANCE = {"": 1e-3, "--tf32": 5e-3, "--amp": 3e-2}
 
 
 def largest_difference(ours, theirs):
-    """Of two lists, relative to the second; infinite where they are not as long."""
+    """Largest difference of two lists, relative to the second; infinite if their lengths differ."""
     if len(ours) != len(theirs) or not ours:
         return math.inf
     return max(abs(a - b) / max(abs(b), 1e-12) if math.isfinite(a) and math.isfinite(b) else math.inf for a, b in zip(ours, theirs))
@@ -30,7 +31,7 @@ def seconds_of(case):
 
 
 def weights_of(check, case):
-    """The file of a case's weights and data, from which both sides start; None where there is none."""
+    """Creates the file with a case's weights and data, unless it exists; returns its name, or None after an error."""
     name = f"{case}.safetensors"
     if os.path.exists(os.path.join(check.folder, name)):
         return name
@@ -53,7 +54,7 @@ def has_torch():
 
 
 def steps(check, which, with_torch):
-    """Training steps, with the time of each operation, and PyTorch's from the same weights; then captured."""
+    """Times training steps with the time of each operation, PyTorch's steps with the same weights, and captured steps."""
     for case, flag in which:
         weights = weights_of(check, case)
         if weights is None:
@@ -65,35 +66,35 @@ def steps(check, which, with_torch):
         check.report["train_step"] += ours
         for more in (["--fused"], ["--fused", "--compile"]):
             if not with_torch or "--compile" in more and not case.startswith("gpt2"):
-                continue  # compiling takes a minute
+                continue  # compilation takes a minute
             for line in check.lines(f"{name} in PyTorch {' '.join(more)}",
                                     [sys.executable, "torch_step.py", case, weights, "--device", "cuda", *flags, *more], 150):
                 check.report["torch"].append({"case": name, "flags": more, **line})
                 if "losses" not in line or not ours or "losses" not in ours[-1]:
-                    continue  # the report has that failure already
+                    continue  # the failure is in the report already
                 difference = largest_difference(ours[-1]["losses"], line["losses"])
-                if not difference <= FROM_TORCH[flag]:
-                    check.differ(f"{name}: losses are {difference:.1e} from PyTorch's {' '.join(more)}")
+                if not difference <= TORCH_TOLERANCE[flag]:
+                    check.report_difference(f"{name}: relative difference of losses to PyTorch {' '.join(more)}: {difference:.1e}")
         check.report["train_step"] += check.lines(f"{name}, captured", [*command, "--graph"], seconds_of(case))
 
 
 def speed(check):
-    """The steps that everybody asks for, rows, several GPUs, then all other steps."""
+    """Times the leading training steps, then kernels, several GPUs, and all other training steps."""
     check.report["train_step"], check.report["torch"] = [], []
     with_torch = has_torch()
     if not with_torch:
         check.report["not_run"].append("PyTorch: not installed, or without a GPU")
     steps(check, LEADING, with_torch)
-    check.report["rows"] = check.lines("rows", ["./rows"], 120)
-    many(check)
+    check.report["gpu_benchmark"] = check.lines("gpu_benchmark", ["./gpu_benchmark"], 120)
+    several_gpus(check)
     steps(check, STEPS[len(LEADING):], with_torch)
 
 
-def many(check):
-    """Collectives between all GPUs, and what examples do in a second on one of them and on all, with as much work for each."""
+def several_gpus(check):
+    """Times collectives between all GPUs, and examples on one GPU and on all GPUs with the same batch per GPU."""
     num_gpus = len(check.report["gpus"])
     if num_gpus < 2:
-        check.report["not_run"].append("bandwidth of collectives, and scaling: they take two GPUs")
+        check.report["not_run"].append("bandwidth of collectives, and scaling: they need two GPUs")
         return
     rows = os.path.join(check.folder, "collectives.json")
     with contextlib.suppress(FileNotFoundError):
@@ -108,8 +109,8 @@ def many(check):
             with open(rows, encoding="utf-8") as file:
                 check.report["collectives"]["rows"] = [json.loads(line) for line in file]
     check.report["scaling"] = []
-    trained = {"gpt_char": ["--max-steps", "300", *smoke.text_for_gpt(check.folder)], "resnet_cifar": ["--max-steps", "150"]}
-    for name, arguments in trained.items():
+    programs = {"gpt_char": ["--max-steps", "300", *smoke.text_for_gpt(check.folder)], "resnet_cifar": ["--max-steps", "150"]}
+    for name, arguments in programs.items():
         for ranks in (1, num_gpus):
             done = check.run(f"{name} on {ranks} GPU(s)", [f"./{name}", *arguments, "--device", "cuda", "--nproc", str(ranks),
                                                            "--log-every", "50", "--out", f"out_{name}_on_{ranks}"], 60)
@@ -119,17 +120,18 @@ def many(check):
             check.failed = check.failed or done.returncode != 0 or not rates
             row = {"name": name, "ranks": ranks, "status": done.returncode}
             if rates:
-                row.update(rate=int(rates[-1][0]), of=rates[-1][1])
+                row.update(rate=int(rates[-1][0]), unit=f"{rates[-1][1]}/s")
             else:
                 row["output"] = done.stdout[-2000:]
             check.report["scaling"].append(row)
 
 
 def tune(check):
-    """Measures cuBLASLt's algorithms for the products of all steps into a tuning file next to the report, and times steps with it."""
+    """Measures cuBLASLt's algorithms for the matrix products of all steps, saves the fastest in a tuning file next to the report,
+    and times the leading steps with it."""
     path = os.path.splitext(check.out)[0] + ".tuning"
     with contextlib.suppress(FileNotFoundError):
-        os.remove(path)  # its choices would be kept
+        os.remove(path)  # entries of an existing file are kept
     check.report["tuning"] = {"file": os.path.basename(path), "products": 0, "train_step": []}
     for case, flag in STEPS:
         command = ["./train_step", "--case", case, "--device", "cuda", "--steps", "1", *([flag] if flag else [])]

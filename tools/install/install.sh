@@ -1,9 +1,9 @@
 #!/bin/sh
-# Copies headers, library, CMake and pkg-config files and tandem-run below a prefix:
+# Installs headers, library, CMake and pkg-config files and tandem-run:
 #
-#   ./bazelw run //:install -- PREFIX          (or --prefix PREFIX; DESTDIR is put before it)
+#   ./bazelw run //:install -- PREFIX          (or --prefix PREFIX; DESTDIR is prepended)
 #
-# Nothing in the copy knows the prefix, so that it may be moved afterwards.
+# The installed files do not contain the prefix, so the folder may be moved afterwards.
 set -eu
 
 usage="./bazelw run //:install -- PREFIX"
@@ -16,29 +16,29 @@ while [ $# -gt 0 ]; do
     --tree) [ $# -ge 2 ] || die "--tree needs a folder"; tree=$2; shift ;;
     --prefix) [ $# -ge 2 ] || die "--prefix needs a folder"; prefix=$2; shift ;;
     --prefix=*) prefix=${1#--prefix=} ;;
-    --help) echo "$usage          (or --prefix PREFIX; DESTDIR=FOLDER is put before it)"; exit 0 ;;
-    -*) die "no such flag: $1" ;;
-    *) [ -z "$prefix" ] || die "one prefix, please: $prefix, and what is $1?"; prefix=$1 ;;
+    --help) echo "$usage          (or --prefix PREFIX; DESTDIR=FOLDER is prepended)"; exit 0 ;;
+    -*) die "unknown flag '$1'; usage: $usage" ;;
+    *) [ -z "$prefix" ] || die "expected one prefix, got '$prefix' and '$1'"; prefix=$1 ;;
   esac
   shift
 done
-[ -n "$prefix" ] || die "where to?  $usage"
-[ -d "$tree" ] || die "no such folder: $tree"
+[ -n "$prefix" ] || die "no prefix given; usage: $usage"
+[ -d "$tree" ] || die "--tree: '$tree' is not a folder"
 
-# `bazel run` starts this in another folder, and tells the user's.
+# A relative prefix is relative to the user's folder, which `bazel run` passes in BUILD_WORKING_DIRECTORY.
 case $prefix in
   /*) ;;
   *) prefix=${BUILD_WORKING_DIRECTORY:-$PWD}/$prefix ;;
 esac
 to=${DESTDIR:-}$prefix
 
-# Headers of an earlier version must not stay among the new ones.
+# Remove headers of an earlier version.
 rm -rf "$to/include/tandem" "$to/lib/cmake/tandem"
 (cd "$tree" && find -L . -type f) | while read -r file; do
   case $file in
     ./bin/*) mode=755 ;;
-    *) mode=644 ;;  # Bazel's own outputs are read-only and executable
+    *) mode=644 ;;  # Bazel's outputs are read-only and executable
   esac
   install -D -m "$mode" "$tree/$file" "$to/$file"
 done
-echo "installed below $to"
+echo "installed in $to"

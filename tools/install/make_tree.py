@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes the folder that //:install copies (tree.bzl says of what).
+"""Creates the folder that //:install copies; tree.bzl describes its content.
 
-Of the headers those are public that tandem/tandem.h reaches by #include; the others stay behind.
+It contains the public headers, which are those that tandem/tandem.h includes, directly or indirectly.
 """
 
 import argparse
@@ -21,7 +21,7 @@ def read(path):
 
 
 def reachable(headers, start):
-    """Names of the headers that `start` includes, directly or not, and itself; headers: name -> path."""
+    """Sorted names of `start` and the headers that it includes, directly or indirectly. `headers`: name -> path."""
     found = set()
     ahead = [start]
     while ahead:
@@ -29,7 +29,7 @@ def reachable(headers, start):
         if name in found:
             continue
         if name not in headers:
-            sys.exit("no target below the library has the header " + name)
+            sys.exit("header %s is not in a target that the library depends on" % name)
         found.add(name)
         ahead += _INCLUDE.findall(read(headers[name]))
     return sorted(found)
@@ -59,7 +59,8 @@ def main():
 
     archive = os.path.join(args.out, "lib", "libtandem.a")
     os.makedirs(os.path.dirname(archive), exist_ok=True)
-    # q: two rooms may have an object of the same name.  D: no times and owners, so that equal objects give equal bytes.
+    # q: packages may have objects of the same name. D: without times and owners, so that equal objects give equal
+    # bytes.
     list_file = archive + ".list"
     with open(list_file, "w", encoding="utf-8") as f:
         f.write("\n".join(args.object))

@@ -1,10 +1,10 @@
-"""What //:install copies, as one folder: headers, a static library, CMake and pkg-config files, programs, documents."""
+"""A rule for the folder that //:install copies: headers, a static library, CMake and pkg-config files, programs, documents."""
 
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 load("//tools/build:headers.bzl", "INCLUDE_FOLDER")
 
 def _header_argument(file):
-    """tandem/ops/math.h=PATH, or nothing for a header that is not ours."""
+    """tandem/ops/math.h=PATH, or None for a header of another library."""
     if INCLUDE_FOLDER not in file.path:
         return None
     return file.path.split(INCLUDE_FOLDER)[1] + "=" + file.path
@@ -15,7 +15,7 @@ def _install_tree_impl(ctx):
     link_flags = []
     for linker_input in info.linking_context.linker_inputs.to_list():
         for library in linker_input.libraries:
-            # alwayslink is for members that are defined in a later archive; within one archive the linker finds them.
+            # The objects of all libraries are in one archive, so alwayslink is not needed for the order of archives.
             objects += library.pic_objects or library.objects
         for flag in linker_input.user_link_flags:
             if flag not in link_flags:
@@ -46,20 +46,20 @@ def _install_tree_impl(ctx):
         ),
         outputs = [out],
         mnemonic = "InstallTree",
-        progress_message = "Collecting what is installed",
+        progress_message = "Collecting installed files",
     )
     return [DefaultInfo(files = depset([out]), runfiles = ctx.runfiles([out]))]
 
 install_tree = rule(
     implementation = _install_tree_impl,
     attrs = {
-        "documents": attr.label_list(allow_files = True, doc = "go to share/doc/tandem"),
+        "documents": attr.label_list(allow_files = True, doc = "files for share/doc/tandem"),
         "library": attr.label(
             mandatory = True,
             providers = [CcInfo],
-            doc = "all objects below it make libtandem.a; the headers that tandem/tandem.h reaches are installed",
+            doc = "libtandem.a has all objects that it depends on; the headers that tandem/tandem.h includes are installed",
         ),
-        "programs": attr.label_list(doc = "go to bin"),
+        "programs": attr.label_list(doc = "programs for bin"),
         "templates": attr.label_keyed_string_dict(
             allow_files = True,
             doc = "file -> its path below the prefix; @VERSION@, @LINK_FLAGS@ and @LINK_LIST@ are replaced",

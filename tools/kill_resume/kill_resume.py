@@ -1,14 +1,14 @@
 #!/usr/bin/python3
-"""Proves that a training which is killed and resumed ends in the same bytes as one that is not.
+"""Proves that a training that is killed and resumed ends with the same bytes as an uninterrupted one.
 
     tools/kill_resume/kill_resume.py [--trials N] [--kills N] [--restarts] [--seed N] [--save-every N] [--folder DIR]
         -- PROGRAM FLAG...
 
-PROGRAM is an example. It is run once undisturbed. Then, in each trial, it is started again, killed with SIGKILL at a random
-step (one of its ranks, or all of them and the launcher), resumed, killed again, .. and in the end left alone; its
-model.safetensors must then be equal, byte for byte, to the undisturbed run's. With --restarts only ranks are killed, and it
-is the launcher that starts the training again (--max-restarts). Steps and victims are drawn from --seed. The flags --out,
---save-every, --log-every, --resume and --max-restarts are this program's to give.
+PROGRAM is a training example. It runs once uninterrupted. Each trial then starts it again, kills it with SIGKILL at a random
+step (one rank, or all ranks and the launcher), resumes it, and repeats this --kills times before the last resumption runs to
+the end. Its model.safetensors must be equal to the uninterrupted run's, byte for byte. With --restarts only ranks are killed,
+and the launcher restarts them (--max-restarts). Steps and killed ranks are random (--seed). This program sets the flags --out,
+--save-every, --log-every, --resume and --max-restarts of PROGRAM.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import tempfile
 import time
 
 STEP = re.compile(r"  step (\d+)/(\d+)  ")
-BOUND_S = 60  # for what a killed job leaves behind to end
+TIMEOUT_S = 60  # in which all processes of a killed job must have ended
 
 
 def fail(message, output=""):
@@ -39,7 +39,7 @@ def name_of(pid):
 
 
 def ranks_of(pid):
-    """The launcher's children but for its guard, which kills the ranks' process groups when the launcher has died."""
+    """The launcher's children, without its guard process, which kills the ranks if the launcher dies."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
             return [int(child) for child in file.read().split() if name_of(child) != "tandem-guard"]
@@ -59,7 +59,7 @@ def kill(pid):
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
-        pass  # it has just ended
+        pass  # ended already
 
 
 class Job:
@@ -75,17 +75,18 @@ class Job:
             yield line
 
     def run(self):
-        """To its end; returns the number of steps that the training has."""
+        """Waits until the program ends; returns the number of steps of the training."""
         total = 0
         for line in self.lines():
             if match := STEP.search(line):
                 total = int(match[2])
         if self.process.wait() != 0:
-            fail(f"{self.process.args} ended with {self.process.returncode}", self.output)
+            fail(f"{self.process.args} exited with status {self.process.returncode}", self.output)
         return total
 
     def kill_at(self, step, choose):
-        """Kills ranks as soon as that step is reported. Returns the step that was reached, None where the training ended first."""
+        """Kills the processes choose(ranks, all processes) when `step` is reported. Returns the reached step, or None if the
+        training ended before."""
         reached = None
         for line in self.lines():
             match = STEP.search(line)
@@ -93,22 +94,22 @@ class Job:
                 reached = int(match[1])
                 ranks = ranks_of(self.process.pid) or [self.process.pid]
                 job = sorted({*ranks, self.process.pid})
-                for victim in choose(ranks, job):
-                    kill(victim)
+                for pid in choose(ranks, job):
+                    kill(pid)
         if self.process.wait() == 0:
             return None
         if reached is None:
-            fail(f"{self.process.args} failed before it was killed", self.output)
-        deadline = time.monotonic() + BOUND_S
+            fail(f"{self.process.args} failed before step {step}", self.output)
+        deadline = time.monotonic() + TIMEOUT_S
         while any(is_running(pid) for pid in job):
             if time.monotonic() > deadline:
-                fail(f"processes {job} outlive their job by {BOUND_S} s", self.output)
+                fail(f"processes {job} are still running {TIMEOUT_S} s after their job was killed", self.output)
             time.sleep(0.01)
         return reached
 
 
     def kill_ranks_at(self, steps, choose):
-        """Kills a rank at each of these steps; the launcher starts all again. Returns the steps that were reached."""
+        """Kills the rank choose(ranks) at each of the steps; the launcher restarts all ranks. Returns the reached steps."""
         reached = []
         awaits_restart = False
         for line in self.lines():
@@ -120,7 +121,7 @@ class Job:
                     kill(choose(ranks))
                     awaits_restart = True
         if self.process.wait() != 0:
-            fail(f"{self.process.args} ended with {self.process.returncode}", self.output)
+            fail(f"{self.process.args} exited with status {self.process.returncode}", self.output)
         return reached
 
 
@@ -129,14 +130,14 @@ def read(folder):
         return file.read()
 
 
-def trial(number, options, total, folder, random_numbers):
+def trial(number, options, total, folder, rng):
     command = options.program + ["--out", folder, "--save-every", str(options.save_every), "--log-every", "1"]
     resumed = 0
     begin = 1
     for _ in range(options.kills):
-        step = random_numbers.randint(begin, max(begin, 3 * total // 4))
-        kind = random_numbers.choice(["one rank", "one rank", "the whole job"])
-        pick = random_numbers.random()
+        step = rng.randint(begin, max(begin, 3 * total // 4))
+        kind = rng.choice(["one rank", "one rank", "the whole job"])
+        pick = rng.random()
 
         def choose(ranks, job):
             return job if kind == "the whole job" else [ranks[int(pick * len(ranks))]]
@@ -145,7 +146,7 @@ def trial(number, options, total, folder, random_numbers):
         reached = job.kill_at(step, choose)
         resumed += "resumed from " in job.output
         if reached is None:
-            print(f"trial {number}: the training ended before step {step} was seen", flush=True)
+            print(f"trial {number}: the training ended before step {step}", flush=True)
             break
         print(f"trial {number}: killed {kind} at step {reached} of {total}", flush=True)
         command = command if "--resume" in command else command + ["--resume"]
@@ -155,12 +156,12 @@ def trial(number, options, total, folder, random_numbers):
     return resumed + ("resumed from " in job.output)
 
 
-def trial_with_restarts(number, options, total, folder, random_numbers):
+def trial_with_restarts(number, options, total, folder, rng):
     command = options.program + ["--out", folder, "--save-every", str(options.save_every), "--log-every", "1"]
     command += ["--resume", "--max-restarts", str(options.kills)]
-    steps = sorted(random_numbers.randint(1, max(1, 3 * total // 4)) for _ in range(options.kills))
+    steps = sorted(rng.randint(1, max(1, 3 * total // 4)) for _ in range(options.kills))
     job = Job(command)
-    reached = job.kill_ranks_at(steps, random_numbers.choice)
+    reached = job.kill_ranks_at(steps, rng.choice)
     for step in reached:
         print(f"trial {number}: killed one rank at step {step} of {total}", flush=True)
     restarts = len(re.findall(r"^restart \d+ of ", job.output, re.MULTILINE))
@@ -172,34 +173,34 @@ def trial_with_restarts(number, options, total, folder, random_numbers):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=3)
-    parser.add_argument("--kills", type=int, default=2, help="per trial")
-    parser.add_argument("--restarts", action="store_true", help="let the launcher start the ranks again")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--save-every", type=int, default=5)
-    parser.add_argument("--folder", default=os.environ.get("TEST_TMPDIR"), help="for results; default: a temporary one")
+    parser.add_argument("--kills", type=int, default=2, help="kills per trial")
+    parser.add_argument("--restarts", action="store_true", help="let the launcher restart the ranks")
+    parser.add_argument("--seed", type=int, default=1, help="seed of steps and killed ranks")
+    parser.add_argument("--save-every", type=int, default=5, help="steps between checkpoints")
+    parser.add_argument("--folder", default=os.environ.get("TEST_TMPDIR"), help="folder of results; default: a temporary folder")
     parser.add_argument("program", nargs="+", metavar="PROGRAM FLAG...")
     options = parser.parse_args()
-    os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))  # under `bazelw run`: where the user is
+    os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))  # the user's folder under `bazelw run`
     options.program[0] = os.path.abspath(options.program[0])
 
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        whole = os.path.join(folder, "whole")
-        total = Job(options.program + ["--out", whole, "--log-every", "1"]).run()
-        print(f"undisturbed: {total} steps", flush=True)
+        uninterrupted = os.path.join(folder, "uninterrupted")
+        total = Job(options.program + ["--out", uninterrupted, "--log-every", "1"]).run()
+        print(f"uninterrupted: {total} steps", flush=True)
         if total < 4:
-            fail("the training is too short to be killed inside of it")
-        expected = read(whole)
-        random_numbers = random.Random(options.seed)
+            fail(f"the training has {total} steps; expected at least 4")
+        expected = read(uninterrupted)
+        rng = random.Random(options.seed)
         resumed = 0
         for number in range(1, options.trials + 1):
             out = os.path.join(folder, f"trial-{number}")
             run_trial = trial_with_restarts if options.restarts else trial
-            resumed += run_trial(number, options, total, out, random_numbers)
+            resumed += run_trial(number, options, total, out, rng)
             if read(out) != expected:
-                fail(f"trial {number}: model.safetensors differs from the undisturbed run's")
+                fail(f"trial {number}: model.safetensors differs from the uninterrupted run's")
             shutil.rmtree(out)
         if resumed == 0:
-            fail("no trial went on from a checkpoint: choose a smaller --save-every")
+            fail("no trial resumed from a checkpoint; choose a smaller --save-every")
         print(f"{options.trials} trials, {resumed} resumptions: all bytes equal")
 
 

@@ -1,3 +1,3 @@
 #!/bin/sh
-echo "bazel coverage is not set up here; use gcov on the object folders" >&2
+echo "bazel coverage is not supported; use gcov on the object folders" >&2
 exit 1

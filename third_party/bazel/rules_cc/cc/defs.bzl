@@ -1,4 +1,4 @@
-"""Stands in for rules_cc, which Bazel's own tools load: the C++ rules built into Bazel, under the names used there."""
+"""A stub of rules_cc, which Bazel's own tools load: Bazel's native C++ rules under rules_cc's names."""
 
 cc_binary = native.cc_binary
 cc_import = native.cc_import

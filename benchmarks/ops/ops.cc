@@ -1,10 +1,11 @@
-// Times operations one by one, on one thread: forward, and forward with backward, relative to the limits of the core.  The
-// rows are those of tests/ops/*_cases.cc.
+// Times single operations on one thread: forward, and forward with backward, relative to the limits of the core. The
+// cases are defined in tests/ops/*_cases.cc.
 //
-//     ./bazelw run //benchmarks/ops:rows -- --filter conv2d,max_pool
+//     ./bazelw run //benchmarks/ops -- --filter conv2d,max_pool
 //
-// "roofline" is the shortest possible time divided by the measured time.  The shortest possible time is the larger of flops over
-// the peak rate of multiply-adds and bytes over the rate of copying a block of that size (small blocks stay in caches).
+// "roofline" is the shortest possible time divided by the measured time. The shortest possible time is the larger of
+// flops divided by the peak rate of multiply-adds and bytes divided by the rate of copying a block of that size (a
+// small block stays in a cache).
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -33,8 +34,8 @@ std::string shapes_of(const TensorList& tensors) {
   return text;
 }
 
-/// The shortest time of one call in milliseconds, of repetitions for `seconds`, five at least.
-double least_ms(const std::function<void()>& f, double seconds) {
+/// Milliseconds of the fastest call; calls are repeated for `seconds`, at least five times.
+double min_ms(const std::function<void()>& f, double seconds) {
   using Clock = std::chrono::steady_clock;
   f();
   const auto begin = Clock::now();
@@ -49,7 +50,7 @@ double least_ms(const std::function<void()>& f, double seconds) {
 
 struct Peaks {
   double gflops;
-  std::map<int64_t, double> copies;  // by the power of two that the bytes were rounded up to
+  std::map<int64_t, double> copies;  // key: bytes, rounded up to a power of two; value: GB/s
 
   double copy(double bytes) {
     int64_t size = 1 << 12;
@@ -61,11 +62,11 @@ struct Peaks {
 };
 
 void put(Json& line, const std::string& phase, double ms, double flops, double bytes, Peaks& peaks) {
-  const double least = std::max(flops / peaks.gflops, bytes / peaks.copy(bytes)) * 1e-6;
+  const double bound_ms = std::max(flops / peaks.gflops, bytes / peaks.copy(bytes)) * 1e-6;
   line[phase + "_ms"] = ms;
   line[phase + "_gflops"] = flops / ms * 1e-6;
   line[phase + "_gb_per_s"] = bytes / ms * 1e-6;
-  line[phase + "_roofline"] = least / ms;
+  line[phase + "_roofline"] = bound_ms / ms;
 }
 
 void run(const testing::Benchmark& row, double seconds, Peaks& peaks, Report& report) {
@@ -81,7 +82,7 @@ void run(const testing::Benchmark& row, double seconds, Peaks& peaks, Report& re
   const Tensor out = row.run(inputs).detach();
   const double bytes = row.cost.bytes != 0 ? row.cost.bytes : in_bytes + num_bytes(out);
   Json line = {{"op", row.name}, {"shapes", shapes_of(inputs)}};
-  put(line, "forward", least_ms([&] { row.run(inputs); }, seconds), row.cost.flops, bytes, peaks);
+  put(line, "forward", min_ms([&] { row.run(inputs); }, seconds), row.cost.flops, bytes, peaks);
   if (row.cost.backward) {
     const Tensor cotangent = randn(out.shape()).to(out.dtype());
     const double backward_bytes =
@@ -92,12 +93,12 @@ void run(const testing::Benchmark& row, double seconds, Peaks& peaks, Report& re
       }
       row.run(inputs).backward(cotangent);
     };
-    put(line, "both", least_ms(both, seconds), 3 * row.cost.flops, bytes + backward_bytes, peaks);
+    put(line, "both", min_ms(both, seconds), 3 * row.cost.flops, bytes + backward_bytes, peaks);
   }
   report.line(std::move(line));
 }
 
-bool is_wanted(const std::string& op, const std::vector<std::string>& filters) {
+bool is_selected(const std::string& op, const std::vector<std::string>& filters) {
   return filters.empty() || std::any_of(filters.begin(), filters.end(), [&](const std::string& filter) {
            return op.find(filter) != std::string::npos;
          });
@@ -107,20 +108,22 @@ bool is_wanted(const std::string& op, const std::vector<std::string>& filters) {
 
 int main(int argc, char** argv) {
   namespace tb = tandem::benchmarks;
-  CLI::App app("Times operations one by one on one thread");
+  CLI::App app("Times single operations on one thread");
   std::vector<std::string> filters;
   std::string json;
   double seconds = 0.2;
-  app.add_option("--filter", filters, "rows whose name contains one of these, separated by commas")->delimiter(',');
-  app.add_option("--seconds", seconds, "for each of the two times of a row")->check(CLI::Range(0.0, 3600.0));
-  app.add_option("--json", json, "append the lines to this file too");
+  app.add_option("--filter", filters, "run the cases whose name contains one of these texts, separated by commas")
+      ->delimiter(',');
+  app.add_option("--seconds", seconds, "duration of each of the two measurements of a case")
+      ->check(CLI::Range(0.0, 3600.0));
+  app.add_option("--json", json, "also append the lines to this file");
   try {
     app.parse(argc, argv);
     tandem::set_num_threads(1);
     tb::Report report(json);
     tb::Peaks peaks{tb::fma_peak_gflops(), {}};
     for (const tandem::testing::Benchmark& row : tandem::testing::op_cases().benchmarks) {
-      if (tb::is_wanted(row.name, filters)) tb::run(row, seconds, peaks, report);
+      if (tb::is_selected(row.name, filters)) tb::run(row, seconds, peaks, report);
     }
   } catch (const CLI::ParseError& error) {
     return app.exit(error, std::cout, std::cerr) == 0 ? 0 : 2;

@@ -1,4 +1,4 @@
-// One stop of the tour: what a rank brought, what it has afterwards, and whether that is right.
+// Collects and checks a rank's inputs and outputs of one operation, and prints them for all ranks.
 #pragma once
 
 #include <string>
@@ -11,30 +11,30 @@ namespace examples {
 
 using Values = std::vector<double>;
 
-/// One operation, seen from this rank: a row of the table that rank 0 prints.
-class Stop {
+/// One operation on this rank: its row of the table that rank 0 prints.
+class OperationReport {
  public:
-  /// `op` names it in results; `call` is what one writes; `meaning` is a line about it.
-  Stop(std::string op, std::string call, std::string meaning);
+  /// `op`: name in JSON lines. `call`: the code. `meaning`: one line of explanation.
+  OperationReport(std::string op, std::string call, std::string meaning);
 
-  /// A column that is only shown.
+  /// Adds a column that is only printed.
   void show(const std::string& column, const tandem::Tensor& tensor);
   void show(const std::string& column, const std::vector<tandem::Tensor>& tensors);
   void show(const std::string& column, const std::string& text);
 
-  /// A column that must hold `expected`: the elements in row-major order, of a list one tensor after the other.  Each may be
-  /// off by `tolerance` of it.
+  /// Adds a column whose elements must equal `expected`: in row-major order, for a list one tensor after the other.
+  /// `tolerance`: allowed relative difference.
   void check(const std::string& column, const tandem::Tensor& got, const Values& expected, double tolerance = 0);
   void check(const std::string& column, const std::vector<tandem::Tensor>& got, const Values& expected);
   void check(const std::string& column, const std::string& got, const std::string& expected);
 
-  /// Number of columns that hold something else than they must.
+  /// Number of columns with wrong values.
   int wrong() const;
 
   const std::string& call() const { return call_; }
   const std::string& meaning() const { return meaning_; }
   std::vector<std::string> columns() const;
-  /// The texts below the columns; a wrong one says what was expected.
+  /// The cells of this rank's row; a wrong cell has the expected value too.
   std::vector<std::string> row() const;
   /// One line of JSON for each checked column: rank, op, ok, got, expected.
   std::string json_lines(int rank) const;
@@ -46,7 +46,7 @@ class Stop {
     bool checked = false;
     bool ok = true;
     std::string got = {};       // as JSON
-    std::string expected = {};  // likewise
+    std::string expected = {};  // as JSON
   };
 
   void add_checked(const std::string& column, const std::string& text, const Values& got, const Values& expected,
@@ -58,13 +58,14 @@ class Stop {
   std::vector<Cell> cells_;
 };
 
-/// Throws runtime_error unless `wrong` columns of the whole tour are none: the program then ends with status 1.
-void require_right(int wrong);
+/// Throws runtime_error if `wrong`, the number of wrong columns of all operations, is not 0. The program then exits
+/// with status 1.
+void throw_if_wrong(int wrong);
 
-/// The stop as a table, a row per rank, on rank 0's standard output.  Collective.
-void print_table(const Stop& stop, tandem::distributed::ProcessGroup& group);
+/// Prints a table with one row per rank on rank 0's standard output. Collective.
+void print_table(const OperationReport& report, tandem::distributed::ProcessGroup& group);
 
-/// All ranks' json_lines on rank 0's standard output.  Collective.
-void print_json(const Stop& stop, tandem::distributed::ProcessGroup& group);
+/// Prints json_lines() of all ranks on rank 0's standard output. Collective.
+void print_json(const OperationReport& report, tandem::distributed::ProcessGroup& group);
 
 }  // namespace examples

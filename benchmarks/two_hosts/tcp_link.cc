@@ -1,4 +1,4 @@
-#include <tandem/benchmarks/two_hosts/plain_link.h>
+#include <tandem/benchmarks/two_hosts/tcp_link.h>
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -21,10 +21,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kDuration = std::chrono::seconds(2);
-constexpr size_t kPiece = 256 << 10;
+constexpr size_t kBufferBytes = 256 << 10;
 
 void check(bool condition, const char* what) {
-  TANDEM_CHECK(IoError, condition, "plain stream: ", what, ": ", std::strerror(errno));
+  TANDEM_CHECK(IoError, condition, "tcp_link: ", what, ": ", std::strerror(errno));
 }
 
 sockaddr_in address_of(in_addr host, int port) {
@@ -37,11 +37,11 @@ sockaddr_in address_of(in_addr host, int port) {
 
 }  // namespace
 
-Stream::~Stream() {
+TcpStream::~TcpStream() {
   if (fd_ >= 0) close(fd_);
 }
 
-Listener::Listener(int port) : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+TcpListener::TcpListener(int port) : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   const int one = 1;
   check(socket_.fd() >= 0, "socket");
   setsockopt(socket_.fd(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
@@ -50,37 +50,38 @@ Listener::Listener(int port) : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXE
   check(listen(socket_.fd(), 1) == 0, "listen");
 }
 
-Stream Listener::accept() const {
-  Stream stream(accept4(socket_.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+TcpStream TcpListener::accept() const {
+  TcpStream stream(accept4(socket_.fd(), nullptr, nullptr, SOCK_CLOEXEC));
   check(stream.fd() >= 0, "accept");
   return stream;
 }
 
-Stream connect_to(const std::string& address, int port) {
+TcpStream connect_to(const std::string& address, int port) {
   in_addr host{};
-  TANDEM_CHECK(IoError, inet_pton(AF_INET, address.c_str(), &host) == 1, "plain stream: '", address, "' is no address");
-  Stream stream(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  TANDEM_CHECK(IoError, inet_pton(AF_INET, address.c_str(), &host) == 1, "tcp_link: '", address,
+               "' is not an IPv4 address");
+  TcpStream stream(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   check(stream.fd() >= 0, "socket");
   const sockaddr_in to = address_of(host, port);
   check(connect(stream.fd(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0, "connect");
   return stream;
 }
 
-double exchange_plainly(const Stream& stream) {
+double measure_receive_rate(const TcpStream& stream) {
   std::thread sender([&] {
-    const std::vector<char> piece(kPiece);
+    const std::vector<char> buffer(kBufferBytes);
     const auto end = Clock::now() + kDuration;
-    while (Clock::now() < end && send(stream.fd(), piece.data(), piece.size(), MSG_NOSIGNAL) > 0) {
+    while (Clock::now() < end && send(stream.fd(), buffer.data(), buffer.size(), MSG_NOSIGNAL) > 0) {
     }
     shutdown(stream.fd(), SHUT_WR);
   });
-  std::vector<char> piece(kPiece);
-  const ssize_t first = recv(stream.fd(), piece.data(), piece.size(), 0);
+  std::vector<char> buffer(kBufferBytes);
+  const ssize_t first = recv(stream.fd(), buffer.data(), buffer.size(), 0);
   const auto begin = Clock::now();
   double received = 0;
   ssize_t n = first;
   while (n > 0) {
-    n = recv(stream.fd(), piece.data(), piece.size(), 0);
+    n = recv(stream.fd(), buffer.data(), buffer.size(), 0);
     if (n > 0) received += static_cast<double>(n);
   }
   const auto end = Clock::now();
@@ -89,26 +90,26 @@ double exchange_plainly(const Stream& stream) {
   return received / std::chrono::duration<double>(end - begin).count();
 }
 
-void PlainTraffic::start(int64_t num_bytes) {
+void BackgroundTraffic::start(int64_t num_bytes) {
   sending_ = std::async(std::launch::async, [this, left = static_cast<size_t>(num_bytes)]() mutable {
-    const std::vector<char> piece(kPiece);
+    const std::vector<char> buffer(kBufferBytes);
     while (left > 0) {
-      const ssize_t n = send(stream_.fd(), piece.data(), std::min(left, kPiece), MSG_NOSIGNAL);
+      const ssize_t n = send(stream_.fd(), buffer.data(), std::min(left, kBufferBytes), MSG_NOSIGNAL);
       check(n > 0, "send");
       left -= static_cast<size_t>(n);
     }
   });
   receiving_ = std::async(std::launch::async, [this, left = static_cast<size_t>(num_bytes)]() mutable {
-    std::vector<char> piece(kPiece);
+    std::vector<char> buffer(kBufferBytes);
     while (left > 0) {
-      const ssize_t n = recv(stream_.fd(), piece.data(), std::min(left, kPiece), 0);
+      const ssize_t n = recv(stream_.fd(), buffer.data(), std::min(left, kBufferBytes), 0);
       check(n > 0, "recv");
       left -= static_cast<size_t>(n);
     }
   });
 }
 
-void PlainTraffic::wait() {
+void BackgroundTraffic::wait() {
   sending_.get();
   receiving_.get();
 }

@@ -1,4 +1,4 @@
-#include <tandem/benchmarks/gpu/raw.h>
+#include <tandem/benchmarks/gpu/baseline.h>
 
 #include <algorithm>
 #include <chrono>
@@ -24,12 +24,12 @@ namespace tandem::benchmarks {
 
 namespace {
 
-constexpr int kTimes = 5;
+constexpr int kCalls = 5;
 
-/// Milliseconds of the fastest of some calls, each to its end on the stream.
-double fastest(const cuda::Stream& stream, const std::function<void()>& f) {
+/// Milliseconds of the fastest of kCalls calls, each followed by a synchronization of the stream.
+double min_ms(const cuda::Stream& stream, const std::function<void()>& f) {
   double best = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < kTimes; ++i) {
+  for (int i = 0; i < kCalls; ++i) {
     const auto begin = std::chrono::steady_clock::now();
     f();
     stream.synchronize();
@@ -71,7 +71,8 @@ Json gpu_properties(Device gpu) {
                  {"driver", versions.driver}};
 #ifndef TANDEM_CUDA_EMULATED
   int nccl = 0;
-  if (ncclGetVersion(&nccl) != ncclSuccess) throw BackendError("ncclGetVersion failed:", 0);
+  const ncclResult_t status = ncclGetVersion(&nccl);
+  if (status != ncclSuccess) throw BackendError("ncclGetVersion failed:", status);
   result["cublaslt"] = cublasLtGetVersion();
   result["cudnn"] = cudnnGetVersion();
   result["nccl"] = nccl;
@@ -79,38 +80,38 @@ Json gpu_properties(Device gpu) {
   return result;
 }
 
-double raw_copy(Device gpu, int64_t num_bytes, bool to_gpu, bool is_pinned) {
+double memcpy_gb_per_s(Device gpu, int64_t num_bytes, bool to_gpu, bool is_pinned) {
   const cuda::DeviceGuard guard(gpu);
   const cuda::Stream stream = cuda::current_stream(gpu);
-  const Tensor there = zeros({num_bytes}, {kUInt8, gpu});
+  const Tensor device_buffer = zeros({num_bytes}, {kUInt8, gpu});
   const auto size = static_cast<size_t>(num_bytes);
-  void* here = nullptr;
+  void* host_buffer = nullptr;
   if (is_pinned) {
-    TANDEM_CUDA_CHECK(cudaMallocHost(&here, size));
+    TANDEM_CUDA_CHECK(cudaMallocHost(&host_buffer, size));
   } else {
-    here = std::malloc(size);
+    host_buffer = std::malloc(size);
   }
-  std::memset(here, 1, size);
-  const double ms = fastest(stream, [&] {
-    TANDEM_CUDA_CHECK(cudaMemcpyAsync(to_gpu ? there.data_ptr() : here, to_gpu ? here : there.data_ptr(), size,
-                                      to_gpu ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
-                                      static_cast<cudaStream_t>(stream.handle())));
+  std::memset(host_buffer, 1, size);
+  const double ms = min_ms(stream, [&] {
+    TANDEM_CUDA_CHECK(cudaMemcpyAsync(
+        to_gpu ? device_buffer.data_ptr() : host_buffer, to_gpu ? host_buffer : device_buffer.data_ptr(), size,
+        to_gpu ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, static_cast<cudaStream_t>(stream.handle())));
   });
   if (is_pinned) {
-    TANDEM_CUDA_CHECK(cudaFreeHost(here));
+    TANDEM_CUDA_CHECK(cudaFreeHost(host_buffer));
   } else {
-    std::free(here);
+    std::free(host_buffer);
   }
   return static_cast<double>(num_bytes) / ms / 1e6;
 }
 
 #ifdef TANDEM_CUDA_EMULATED
 
-double fastest_product(const std::vector<Tensor>&, const std::vector<Tensor>&, const TimeCalls&) { return 0; }
+double fastest_cublaslt_ms(const std::vector<Tensor>&, const std::vector<Tensor>&, const TimeCalls&) { return 0; }
 
 #else
 
-double fastest_product(const std::vector<Tensor>& a, const std::vector<Tensor>& b, const TimeCalls& time) {
+double fastest_cublaslt_ms(const std::vector<Tensor>& a, const std::vector<Tensor>& b, const TimeCalls& time) {
   const auto check = [](cublasStatus_t status) {
     if (status != CUBLAS_STATUS_SUCCESS)
       throw BackendError(str("cuBLASLt: ", cublasLtGetStatusString(status), ":"), status);
@@ -130,7 +131,7 @@ double fastest_product(const std::vector<Tensor>& a, const std::vector<Tensor>& 
   cublasLtMatmulPreference_t preference = nullptr;
   check(cublasLtCreate(&handle));
   check(cublasLtMatmulDescCreate(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-  // Matrices are stored by columns there: out^T = b a^T, where b's memory holds b^T.
+  // cuBLASLt's matrices are column-major, so it computes out^T = b a^T; b's memory is b^T in column-major order.
   const int32_t transposed = CUBLAS_OP_T;
   check(cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed));
   check(cublasLtMatrixLayoutCreate(&layout, type, static_cast<uint64_t>(n), static_cast<uint64_t>(n), n));
@@ -142,24 +143,24 @@ double fastest_product(const std::vector<Tensor>& a, const std::vector<Tensor>& 
   int num_found = 0;
   check(cublasLtMatmulAlgoGetHeuristic(handle, description, layout, layout, layout, layout, preference,
                                        static_cast<int>(found.size()), found.data(), &num_found));
-  const float one = 1, none = 0;
-  const auto product = [&](const cublasLtMatmulAlgo_t& algorithm, size_t operands) {
-    return cublasLtMatmul(handle, description, &one, b[operands].data_ptr(), layout, a[operands].data_ptr(), layout,
-                          &none, out.data_ptr(), layout, out.data_ptr(), layout, &algorithm, workspace.data_ptr(),
+  const float alpha = 1, beta = 0;
+  const auto matmul = [&](const cublasLtMatmulAlgo_t& algorithm, size_t operands) {
+    return cublasLtMatmul(handle, description, &alpha, b[operands].data_ptr(), layout, a[operands].data_ptr(), layout,
+                          &beta, out.data_ptr(), layout, out.data_ptr(), layout, &algorithm, workspace.data_ptr(),
                           static_cast<size_t>(kWorkspaceBytes), static_cast<cudaStream_t>(stream.handle()));
   };
   const cublasLtMatmulAlgo_t* best = nullptr;
   double best_ms = std::numeric_limits<double>::infinity();
   for (int i = 0; i < num_found; ++i) {
     const cublasLtMatmulAlgo_t& algorithm = found[static_cast<size_t>(i)].algo;
-    if (product(algorithm, 0) != CUBLAS_STATUS_SUCCESS) continue;  // not every proposal runs
+    if (matmul(algorithm, 0) != CUBLAS_STATUS_SUCCESS) continue;  // a proposed algorithm may be unsupported
     stream.synchronize();
-    const double ms = fastest(stream, [&] { check(product(algorithm, 0)); });
+    const double ms = min_ms(stream, [&] { check(matmul(algorithm, 0)); });
     if (ms >= best_ms) continue;
     best = &algorithm;
     best_ms = ms;
   }
-  if (best != nullptr) best_ms = time([&](int call) { check(product(*best, static_cast<size_t>(call) % a.size())); });
+  if (best != nullptr) best_ms = time([&](int call) { check(matmul(*best, static_cast<size_t>(call) % a.size())); });
   cublasLtMatmulPreferenceDestroy(preference);
   cublasLtMatrixLayoutDestroy(layout);
   cublasLtMatmulDescDestroy(description);

@@ -1,8 +1,9 @@
-// Tensors come from several devices to one: waited for, beside other work, in chunks, too large, and where to.
+// Moves tensors of several devices to one device: blocking, asynchronous, in chunks, too large, and with a suggested
+// target.
 //
-//     ./bazelw run //examples/moves
-//     ./bazelw run //examples/moves -- --mib 1024 --chunk-mib 8 --in-flight 4 --trace moves.json
-#include <tandem/examples/moves/moves.h>
+//     ./bazelw run //examples/device_transfers
+//     ./bazelw run //examples/device_transfers -- --mib 1024 --chunk-mib 8 --in-flight 4 --trace transfers.json
+#include <tandem/examples/device_transfers/transfers.h>
 #include <tandem/examples/support/devices.h>
 #include <tandem/tandem.h>
 
@@ -20,7 +21,7 @@ td::Tensor random_tensor(int64_t num_bytes, td::Device device) {
   return td::rand({std::max<int64_t>(1, num_bytes / kRowBytes), kRowBytes / 4}, {td::kFloat32, device});
 }
 
-/// Eight tensors, by turns on all devices but the first.
+/// Eight tensors, distributed round-robin over all devices except the first.
 std::vector<td::Tensor> tensors_elsewhere(int64_t num_bytes, const std::vector<td::Device>& devices) {
   constexpr size_t kTensors = 8;
   std::vector<td::Tensor> tensors;
@@ -50,11 +51,13 @@ int main(int argc, char** argv) {
   int64_t in_flight = 2;
   std::string trace;
   const int status = examples::parse_device_flags(
-      argc, argv, "Tensors come from several devices to one: the ways, their times and their memory.",
-      {{.name = "--mib", .help = "size of what is moved", .value = &mib, .least = 1, .most = 65536},
-       {.name = "--chunk-mib", .help = "size of a chunk, at most", .value = &chunk_mib, .least = 1, .most = 65536},
-       {.name = "--in-flight", .help = "chunks that travel at a time", .value = &in_flight, .least = 1, .most = 64},
-       {.name = "--trace", .help = "write a trace of moves during products, for ui.perfetto.dev", .value = &trace}},
+      argc, argv, "Moves tensors of several devices to one device: methods, times and memory.",
+      {{.name = "--mib", .help = "total size of the moved tensors", .value = &mib, .min = 1, .max = 65536},
+       {.name = "--chunk-mib", .help = "maximum size of a chunk", .value = &chunk_mib, .min = 1, .max = 65536},
+       {.name = "--in-flight", .help = "chunks in flight at a time", .value = &in_flight, .min = 1, .max = 64},
+       {.name = "--trace",
+        .help = "write a trace of moves during matrix products, for ui.perfetto.dev",
+        .value = &trace}},
       flags);
   if (status >= 0) return status;
 

@@ -1,4 +1,4 @@
-#include <tandem/tests/examples/collectives_tour.h>
+#include <tandem/tests/examples/collectives_output.h>
 
 #include <gtest/gtest.h>
 
@@ -66,7 +66,7 @@ const std::set<std::string> kOps = {
 
 }  // namespace
 
-void expect_whole_tour(const Subprocess::Result& result, int num_ranks) {
+void expect_all_operations(const Subprocess::Result& result, int num_ranks) {
   EXPECT_EQ(result.status, 0) << result.err;
   std::map<int, std::set<std::string>> ops;
   std::istringstream out(result.out);

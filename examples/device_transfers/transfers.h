@@ -1,4 +1,4 @@
-// What the example shows, by topic.
+// The demonstrations of the example.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace examples {
 
-// many.cc: many tensors come to one device.
+// many.cc
 void show_many(Demo& demo, const std::vector<tandem::Tensor>& tensors, tandem::Device target,
                const tandem::TransferOptions& options);
 void show_overlap(Demo& demo, const std::vector<tandem::Tensor>& tensors, tandem::Device target, tandem::Device worker,
@@ -19,7 +19,7 @@ void show_then(Demo& demo, const std::vector<tandem::Tensor>& tensors, tandem::D
                const tandem::TransferOptions& options);
 void show_choice(Demo& demo, const std::vector<tandem::Tensor>& tensors, const std::vector<tandem::Device>& candidates);
 
-// large.cc: a tensor that takes a while, or does not fit.
+// large.cc
 void show_chunks(Demo& demo, const tandem::Tensor& x, tandem::Device target, tandem::TransferOptions options);
 void show_strided(Demo& demo, const tandem::Tensor& x, tandem::Device target, const tandem::TransferOptions& options);
 void show_large_times(Demo& demo, const tandem::Tensor& x, tandem::Device target,

@@ -1,4 +1,4 @@
-#include <tandem/examples/collectives/stop.h>
+#include <tandem/examples/collectives/operation_report.h>
 #include <tandem/examples/support/brief.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace examples {
 
 namespace {
 
-constexpr char kCellEnd = '\n';  // between the cells of a row on its way to rank 0; no cell holds one
+constexpr char kCellEnd = '\n';  // separates the cells of a row that is sent to rank 0; cells have no newline
 
 Values values(const std::vector<td::Tensor>& tensors) {
   Values all;
@@ -29,7 +29,7 @@ Values values(const std::vector<td::Tensor>& tensors) {
   return all;
 }
 
-/// Everybody's text, by rank, on every rank.
+/// The texts of all ranks, in rank order.
 std::vector<std::string> all_gather_text(td::distributed::ProcessGroup& group, const std::string& text) {
   const auto n = static_cast<int64_t>(text.size());
   const td::Tensor lengths = td::empty({group.size()}, {.dtype = td::kInt64});
@@ -56,57 +56,60 @@ std::vector<std::string> split(const std::string& text) {
 
 }  // namespace
 
-Stop::Stop(std::string op, std::string call, std::string meaning)
+OperationReport::OperationReport(std::string op, std::string call, std::string meaning)
     : op_(std::move(op)), call_(std::move(call)), meaning_(std::move(meaning)) {}
 
-void Stop::show(const std::string& column, const td::Tensor& tensor) { show(column, brief(tensor)); }
-void Stop::show(const std::string& column, const std::vector<td::Tensor>& tensors) { show(column, brief(tensors)); }
-void Stop::show(const std::string& column, const std::string& text) { cells_.push_back({column, text}); }
+void OperationReport::show(const std::string& column, const td::Tensor& tensor) { show(column, brief(tensor)); }
+void OperationReport::show(const std::string& column, const std::vector<td::Tensor>& tensors) {
+  show(column, brief(tensors));
+}
+void OperationReport::show(const std::string& column, const std::string& text) { cells_.push_back({column, text}); }
 
-void Stop::check(const std::string& column, const td::Tensor& got, const Values& expected, double tolerance) {
+void OperationReport::check(const std::string& column, const td::Tensor& got, const Values& expected,
+                            double tolerance) {
   add_checked(column, brief(got), values({got}), expected, tolerance);
 }
 
-void Stop::check(const std::string& column, const std::vector<td::Tensor>& got, const Values& expected) {
+void OperationReport::check(const std::string& column, const std::vector<td::Tensor>& got, const Values& expected) {
   add_checked(column, brief(got), values(got), expected, 0);
 }
 
-void Stop::check(const std::string& column, const std::string& got, const std::string& expected) {
+void OperationReport::check(const std::string& column, const std::string& got, const std::string& expected) {
   const bool ok = got == expected;
   cells_.push_back({column, ok ? got : got + " WRONG, expected " + expected, true, ok, nlohmann::json(got).dump(),
                     nlohmann::json(expected).dump()});
 }
 
-void Stop::add_checked(const std::string& column, const std::string& text, const Values& got, const Values& expected,
-                       double tolerance) {
-  const auto is_near = [&](double a, double b) { return std::abs(a - b) <= tolerance * std::abs(b); };  // NaN is never
+void OperationReport::add_checked(const std::string& column, const std::string& text, const Values& got,
+                                  const Values& expected, double tolerance) {
+  const auto is_near = [&](double a, double b) { return std::abs(a - b) <= tolerance * std::abs(b); };  // false for NaN
   const bool ok = std::equal(got.begin(), got.end(), expected.begin(), expected.end(), is_near);
   const std::string expected_json = nlohmann::json(expected).dump();
   cells_.push_back({column, ok ? text : text + " WRONG, expected " + expected_json, true, ok,
                     nlohmann::json(got).dump(), expected_json});
 }
 
-int Stop::wrong() const {
+int OperationReport::wrong() const {
   return static_cast<int>(std::count_if(cells_.begin(), cells_.end(), [](const Cell& cell) { return !cell.ok; }));
 }
 
-void require_right(int wrong) {
+void throw_if_wrong(int wrong) {
   if (wrong > 0) throw std::runtime_error(tandem::str(wrong, wrong == 1 ? " wrong result" : " wrong results"));
 }
 
-std::vector<std::string> Stop::columns() const {
+std::vector<std::string> OperationReport::columns() const {
   std::vector<std::string> names;
   for (const Cell& cell : cells_) names.push_back(cell.column);
   return names;
 }
 
-std::vector<std::string> Stop::row() const {
+std::vector<std::string> OperationReport::row() const {
   std::vector<std::string> texts;
   for (const Cell& cell : cells_) texts.push_back(cell.text);
   return texts;
 }
 
-std::string Stop::json_lines(int rank) const {
+std::string OperationReport::json_lines(int rank) const {
   std::ostringstream out;
   for (const Cell& cell : cells_) {
     if (!cell.checked) continue;
@@ -117,27 +120,27 @@ std::string Stop::json_lines(int rank) const {
   return out.str();
 }
 
-void print_json(const Stop& stop, td::distributed::ProcessGroup& group) {
-  const std::vector<std::string> texts = all_gather_text(group, stop.json_lines(group.rank()));
+void print_json(const OperationReport& report, td::distributed::ProcessGroup& group) {
+  const std::vector<std::string> texts = all_gather_text(group, report.json_lines(group.rank()));
   if (group.rank() != 0) return;
   for (const std::string& text : texts) std::cout << text;
   std::cout << std::flush;
 }
 
-void print_table(const Stop& stop, td::distributed::ProcessGroup& group) {
+void print_table(const OperationReport& report, td::distributed::ProcessGroup& group) {
   std::string mine;
-  for (const std::string& cell : stop.row()) mine += cell + kCellEnd;
+  for (const std::string& cell : report.row()) mine += cell + kCellEnd;
   const std::vector<std::string> texts = all_gather_text(group, mine);
   if (group.rank() != 0) return;
 
-  std::vector<std::vector<std::string>> rows = {stop.columns()};
+  std::vector<std::vector<std::string>> rows = {report.columns()};
   for (const std::string& text : texts) rows.push_back(split(text));
   std::vector<size_t> widths(rows[0].size());
   for (const auto& row : rows) {
     for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
   }
   std::ostringstream out;
-  out << stop.call() << "\n    " << stop.meaning() << "\n";
+  out << report.call() << "\n    " << report.meaning() << "\n";
   for (size_t r = 0; r < rows.size(); ++r) {
     std::string line = r == 0 ? "          " : "    " + td::str("rank ", r - 1);
     line.resize(12, ' ');
