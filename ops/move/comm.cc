@@ -55,8 +55,7 @@ TensorList move_back(const char* op, const BackwardContext& context, const std::
 
 }  // namespace
 
-// --- sums
-// ------------------------------------------------------------------------------------------------------------------
+// --- sums -----------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -97,8 +96,7 @@ std::vector<Tensor> all_reduce(const std::vector<Tensor>& tensors, const Transfe
   return sum_on("all_reduce", tensors, devices_of(tensors), options);
 }
 
-// --- copies
-// ----------------------------------------------------------------------------------------------------------------
+// --- copies ---------------------------------------------------------------------------------------------------------
 
 std::vector<Tensor> broadcast(const Tensor& tensor, const std::vector<Device>& devices,
                               const TransferOptions& options) {
@@ -122,8 +120,7 @@ std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& dev
   return ops::move_each("scatter", parts, devices, options);
 }
 
-// --- joining
-// ---------------------------------------------------------------------------------------------------------------
+// --- joining --------------------------------------------------------------------------------------------------------
 
 namespace {
 

@@ -12,8 +12,7 @@
 
 namespace tandem { inline namespace v0 { namespace ops {
 
-// --- chunks
-// ----------------------------------------------------------------------------------------------------------------
+// --- chunks ---------------------------------------------------------------------------------------------------------
 
 ChunkGrid::ChunkGrid(const Shape& shape, bool flat, int64_t element_size, int64_t chunk_bytes)
     : shape_(flat ? Shape{num_elements(shape)} : shape), flat_(flat), element_size_(element_size) {
@@ -52,8 +51,7 @@ Tensor ChunkGrid::slice(const Tensor& tensor, int64_t k) const {
   return make_view(tensor.storage(), tensor.dtype(), sizes, strides, offset);
 }
 
-// --- packing
-// ---------------------------------------------------------------------------------------------------------------
+// --- packing --------------------------------------------------------------------------------------------------------
 
 /// Scratch memory of one chunk in flight, on each device on which it is packed or staged, and streams of the GPUs.
 class StagingBuffer {
@@ -72,7 +70,7 @@ class StagingBuffer {
       if (need.staging_bytes > 0) memories_.push_back({empty({need.staging_bytes}, {kUInt8, need.device})});
     }
   }
-  /// Creates streams of these GPUs that wait for the events. Must be called after all scratch memory was allocated,
+  /// Takes a side stream of each GPU, which waits for its event. Must be called after all scratch memory was allocated,
   /// because the work that used that memory before is then complete as well.
   void take_streams(const std::vector<Ready>& ready) {
     static std::atomic<unsigned> num_taken{0};
@@ -140,7 +138,7 @@ class StagingBuffers {
   void take_streams(const std::vector<StagingBuffer::Ready>& ready) {
     for (const auto& buffer : free_) buffer->take_streams(ready);
   }
-  /// Calls f with scratch memory that no other thread uses; waits if none is free.
+  /// Calls f with scratch memory that no other thread uses meanwhile. At most `count` calls may run concurrently.
   template <class F>
   void lend(F f) {
     std::unique_lock lock(mutex_);
@@ -168,8 +166,7 @@ class StagingBuffers {
 
 }  // namespace
 
-// --- the plan
-// --------------------------------------------------------------------------------------------------------------
+// --- the plan -------------------------------------------------------------------------------------------------------
 
 DeviceCopy::DeviceCopy(const char* op, const TransferOptions& options) : op_(op), options_(options) {
   TANDEM_CHECK(ValueError, options.chunk_bytes > 0, op, ": chunk_bytes is ", options.chunk_bytes, ", must be positive");
@@ -278,8 +275,7 @@ void DeviceCopy::check_memory() const {
   throw OutOfMemory(with_module_scope(str(op_, ": too little memory, nothing was moved\n  ", to_string(plan(false)))));
 }
 
-// --- the work
-// --------------------------------------------------------------------------------------------------------------
+// --- the work -------------------------------------------------------------------------------------------------------
 
 void DeviceCopy::add(std::vector<Tensor> inputs, std::vector<Tensor> outputs) {
   const ChunkGrid grid = grid_of(inputs[0], all_contiguous(inputs) && all_contiguous(outputs));
@@ -379,8 +375,7 @@ std::shared_ptr<RunningChunks> DeviceCopy::start(std::function<void(std::excepti
   return start_chunks(std::move(all));
 }
 
-// --- checks
-// ----------------------------------------------------------------------------------------------------------------
+// --- checks ---------------------------------------------------------------------------------------------------------
 
 std::string nth(const char* name, size_t i) { return str(name, "[", i, "]"); }
 
@@ -401,8 +396,7 @@ void check_alike(const char* op, const std::vector<Tensor>& tensors) {
   }
 }
 
-// --- moves
-// -----------------------------------------------------------------------------------------------------------------
+// --- moves ----------------------------------------------------------------------------------------------------------
 
 namespace {
 

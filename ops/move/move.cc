@@ -27,8 +27,7 @@ void check_input(const char* op, const Tensor& input) {
 
 }  // namespace
 
-// --- to
-// --------------------------------------------------------------------------------------------------------------------
+// --- to -------------------------------------------------------------------------------------------------------------
 
 Tensor to(const Tensor& input, Device device) {
   check_input("to", input);
@@ -80,8 +79,7 @@ Future<Tensor> to_async(const Tensor& input, Device device, const TransferOption
   return promise.future();
 }
 
-// --- gather_to, plans
-// ------------------------------------------------------------------------------------------------------
+// --- gather_to, plans -----------------------------------------------------------------------------------------------
 
 std::vector<Tensor> gather_to(Device device, const std::vector<Tensor>& tensors, const TransferOptions& options) {
   ops::check_tensors("gather_to", tensors);
@@ -132,8 +130,7 @@ std::string to_string(const MovePlan& plan) {
   return text;
 }
 
-// --- suggestions
-// -----------------------------------------------------------------------------------------------------------
+// --- suggestions ----------------------------------------------------------------------------------------------------
 
 DeviceSuggestion suggest_device(const std::vector<Tensor>& tensors, const std::vector<Device>& candidates,
                                 const TransferOptions& options) {

@@ -22,8 +22,7 @@ using Values = std::vector<double>;
 constexpr int64_t kChunk = 256;  // floats
 const TransferOptions kSmall{.chunk_bytes = kChunk * 4, .max_in_flight = 2};
 
-// --- tensors on different devices
-// -----------------------------------------------------------------------------------------
+// --- tensors on different devices -----------------------------------------------------------------------------------
 
 TEST_F(Comm, PlainAdditionAcrossDevicesIsRejected) {
   const Tensor a = tensor({1, 2, 3}), b = tensor({4, 5, 6}).to(cpu(1));
@@ -75,8 +74,7 @@ TEST_F(Comm, LargeOperandsAreStreamedWithinMemoryLimit) {
   EXPECT_TRUE(is_copy(out, parts[0] + parts[1].to(on(0)) + parts[2].to(on(0)), 3));
 }
 
-// --- sums
-// ------------------------------------------------------------------------------------------------------------------
+// --- sums -----------------------------------------------------------------------------------------------------------
 
 TEST_F(Comm, SumToSupportsEveryDTypeAndLayout) {
   for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kUInt8, kBool}) {
@@ -174,8 +172,7 @@ TEST_F(Comm, AllReducePlanCountsEveryDevice) {
                 ": 1024 bytes for results, 0 for chunks in flight; free 0  <- too little"));
 }
 
-// --- copies and parts
-// ------------------------------------------------------------------------------------------------------
+// --- copies and parts -----------------------------------------------------------------------------------------------
 
 TEST_F(Comm, BroadcastCopiesToEachDevice) {
   for (const DType dtype : {kFloat32, kFloat16, kBFloat16, kInt64}) {
@@ -225,8 +222,7 @@ TEST_F(Comm, GatherAllocatesOnlyTheResult) {
   }
 }
 
-// --- failures
-// --------------------------------------------------------------------------------------------------------------
+// --- failures -------------------------------------------------------------------------------------------------------
 
 TEST_F(Comm, FailureAtAnyChunkReleasesMemory) {
   std::vector<Tensor> parts;
@@ -327,8 +323,7 @@ TEST_F(Comm, InvalidArgumentsAreNamedInErrors) {
   EXPECT_THROW(static_cast<void>(comm::broadcast(a, {Device("cuda:99")})), DeviceError);
 }
 
-// --- gradients
-// -------------------------------------------------------------------------------------------------------------
+// --- gradients ------------------------------------------------------------------------------------------------------
 
 TEST_F(Comm, GradientsReturnToSourceDevices) {
   const auto weigh = [](const Tensor& x, double start) {

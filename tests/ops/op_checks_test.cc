@@ -22,8 +22,7 @@
 
 namespace tandem::testing { namespace {
 
-// --- values, gradients, threads, errors
-// --------------------------------------------------------------------------------------
+// --- values, gradients, threads, errors -----------------------------------------------------------------------------
 
 /// A check of a case.
 struct Check {
@@ -58,8 +57,7 @@ TEST(OpCaseTests, IncludeEveryCheck) {
   for (const auto& [name, count] : counts) EXPECT_GE(count, 500) << name;
 }
 
-// --- autocast
-// ----------------------------------------------------------------------------------------------------------------
+// --- autocast -------------------------------------------------------------------------------------------------------
 
 /// An operation whose operands must be on one device.
 class OpTest : public ::testing::TestWithParam<const Operation*> {};
