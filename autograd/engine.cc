@@ -1,7 +1,7 @@
-// Backward, in three passes: *discover* lists the nodes reachable from the roots and counts the edges into each leaf; *sort*
-// orders the nodes from newest to oldest, so that all contributions to a node precede it; *run* calls each node's backward
-// once and delivers its results.  A leaf whose edge count reaches zero is complete: its hooks run immediately, before older
-// nodes.  The overlap of communication with backward relies on this.
+// Backward, in three passes: *discover* lists the nodes reachable from the roots and counts the edges into each leaf;
+// *sort* orders the nodes from newest to oldest, so that all contributions to a node precede it; *run* calls each
+// node's backward once and delivers its results. A leaf whose edge count reaches zero is complete: its hooks run
+// immediately, before older nodes. The overlap of communication with backward relies on this.
 #include <tandem/autograd/engine.h>
 
 #include <algorithm>
@@ -52,7 +52,7 @@ class NodeScope {
 };
 
 /// Bytes of gradients that a node allocated; views of `gradient` do not count.
-int64_t num_made_bytes(const TensorList& results, const Tensor& gradient) {
+int64_t num_allocated_bytes(const TensorList& results, const Tensor& gradient) {
   int64_t bytes = 0;
   for (const Tensor& result : results) {
     if (result.defined() && result.storage() != gradient.storage()) bytes += result.num_bytes();
@@ -211,7 +211,7 @@ void GraphTask::run_node(Node& node) {
     results = node.backward(context);
     ready = context.ready_;
     if (trace_enabled()) [[unlikely]] {
-      const int64_t made = num_made_bytes(results, context.grad());
+      const int64_t made = num_allocated_bytes(results, context.grad());
       if (made != 0) trace_operand_bytes(made + context.grad().num_bytes() + node.num_saved_bytes());
     }
     TANDEM_CHECK(StateError, results.size() == node.edges_.size(), node.name(), ": backward returned ", results.size(),

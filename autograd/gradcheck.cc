@@ -39,8 +39,8 @@ int64_t element_offset(const Tensor& tensor, int64_t index) {
   return offset;
 }
 
-/// Throws StateError unless `recorded`, from a backward with create_graph, equals `plain`, from one without: nodes may have
-/// different code for the two.
+/// Throws StateError unless `recorded`, from a backward with create_graph, equals `plain`, from a backward without it:
+/// nodes may run different code for the two.
 void check_same(size_t input, const Tensor& recorded, const Tensor& plain, const GradcheckOptions& options) {
   if (!recorded.defined() && !plain.defined()) return;
   const auto values = [](const Tensor& gradient, const Tensor& other) {

@@ -16,9 +16,9 @@ struct GradcheckOptions {
   uint64_t seed = 1;   ///< seed of the random cotangent
 };
 
-/// Checks d<w, f(inputs)>/d inputs against central differences for a random cotangent w, element by element.  f maps the
-/// inputs to one float64 tensor and must be deterministic; inputs that require grad are checked and must be float64.  Throws
-/// StateError with input, element and both values if they differ; NaN never matches.
+/// Checks d<w, f(inputs)>/d inputs against central differences for a random cotangent w, element by element. f maps the
+/// inputs to one float64 tensor and must be deterministic; inputs that require grad are checked and must be float64.
+/// Throws StateError with input, element and both values if they differ; NaN never matches.
 TANDEM_API void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, std::vector<Tensor> inputs,
                           GradcheckOptions options = {});
 

@@ -16,8 +16,8 @@ class GraphTask;
 /// The autograd state of a leaf tensor: its gradient slot and its hooks.
 ///
 /// The slot is a row-major tensor of the leaf's shape, dtype and device, allocated by the first backward or given by
-/// `set_slot` (a slice of a bucket).  It is *empty* or *filled*.  The first contribution overwrites an empty slot, later ones are
-/// added.  Not thread-safe.
+/// `set_slot` (a slice of a bucket). It is *empty* or *filled*. The first contribution overwrites an empty slot, later
+/// ones are added. Not thread-safe.
 class TANDEM_API Leaf : public RefCounted {
  public:
   Leaf(const Shape& shape, DType dtype, Device device) : shape_(shape), dtype_(dtype), device_(device) {}
@@ -35,12 +35,12 @@ class TANDEM_API Leaf : public RefCounted {
   const Tensor& slot();
   void mark_empty();
   void mark_filled() { filled_ = true; }
-  /// Replaces the slot by `slot` and copies the current gradient into it; an undefined `slot` returns to memory owned by the leaf,
-  /// keeping the gradient.  Throws ShapeError, DTypeError or DeviceError if `slot` does not match the leaf, StateError if it
-  /// is not row-major.
+  /// Replaces the slot by `slot` and copies the current gradient into it; an undefined `slot` returns to memory owned
+  /// by the leaf, keeping the gradient. Throws ShapeError, DTypeError or DeviceError if `slot` does not match the leaf,
+  /// StateError if it is not row-major.
   void set_slot(const Tensor& slot);
-  /// Moves the gradient to `device`, after the leaf's tensor was moved; hooks stay registered.  Throws StateError if the slot was
-  /// given by set_slot.
+  /// Moves the gradient to `device`, after the leaf's tensor was moved; hooks stay registered. Throws StateError if the
+  /// slot was given by set_slot.
   void move_to(Device device);
   /// Whether the slot was given by set_slot (a slice of a bucket).
   bool has_foreign_slot() const { return foreign_slot_; }
@@ -55,8 +55,8 @@ class TANDEM_API Leaf : public RefCounted {
   /// Adds a contribution.  An empty slot is overwritten, or replaced by `gradient` if that has no other reference.
   void accumulate(Tensor gradient);
   void accumulate_with_graph(const Tensor& gradient);
-  /// During capture of a cuda::Graph: registers that each replay fills the slot.  A replay throws if the slot is not as it was at
-  /// the start of the captured backward.
+  /// During capture of a cuda::Graph: registers that each replay fills the slot. A replay throws if the slot is not as
+  /// it was at the start of the captured backward.
   void follow_replays();
   void run_hooks();
   /// Makes the slot writable: a slot shared by create_graph is replaced by a copy.

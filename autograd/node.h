@@ -1,9 +1,9 @@
 // Nodes of the autograd graph, saved tensors, and recording of operations.
 //
-// A *node* is one recorded operation with exactly one *output* tensor.  An *edge* points from a node to the source of one of
-// its inputs: another node, or a *leaf*.  A *contribution* is the gradient passed along one edge.  Nodes have creation numbers:
-// a consumer's number is larger than those of its producers, so a backward that runs nodes from newest to oldest runs each node
-// after all contributions to it.
+// A *node* is one recorded operation with exactly one *output* tensor. An *edge* points from a node to the source of
+// one of its inputs: another node, or a *leaf*. A *contribution* is the gradient passed along one edge. Nodes have
+// creation numbers: a consumer's number is larger than those of its producers, so a backward that runs nodes from
+// newest to oldest runs each node after all contributions to it.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,8 @@ TANDEM_API Edge edge_to(const Tensor& tensor);
 
 /// A tensor saved for backward, a named member of its node.
 ///
-/// It is stored detached; `get` checks that it has not been changed in place, and under create_graph attaches it to the graph
-/// again.  The constructor registers it with the node, which releases it after a backward without retain_graph.
+/// It is stored detached; `get` checks that it has not been changed in place, and under create_graph attaches it to the
+/// graph again. The constructor registers it with the node, which releases it after a backward without retain_graph.
 class TANDEM_API SavedTensor {
  public:
   /// `name` is the argument's name, for error texts.
@@ -76,11 +76,11 @@ class TANDEM_API BackwardContext {
     Tensor tensor;            ///< row-major, shape and dtype of the input; undefined: allocate and return as usual
     bool accumulate = false;  ///< add to the contents (beta = 1) instead of overwriting them (beta = 0)
   };
-  /// The gradient slot of the leaf at input i, if this edge is the leaf's only contribution.  The node must write the complete
-  /// tensor and return it.
+  /// The gradient slot of the leaf at input i, if this edge is the leaf's only contribution. The node must write the
+  /// complete tensor and return it.
   GradBuffer grad_buffer(int i) const;
-  /// Notifies the engine that `gradient` of input i is complete.  If it is a slot in a bucket, the leaf's hooks run now, so that
-  /// communication overlaps the rest of the node.  The node must still return the gradient.
+  /// Notifies the engine that `gradient` of input i is complete. If it is a slot in a bucket, the leaf's hooks run now,
+  /// so that communication overlaps the rest of the node. The node must still return the gradient.
   void notify_ready(int i, const Tensor& gradient);
 
  private:
@@ -103,8 +103,8 @@ class TANDEM_API Node : public RefCounted {
   const RefPtr<ScopeName>& module_scope() const { return module_scope_; }
   size_t num_inputs() const { return edges_.size(); }
 
-  /// Gradients of the inputs, in the order of record(); undefined if `context.needs(i)` is false, or for zero.  Grad mode is on
-  /// only under create_graph, so a backward composed of operations supports double backward.
+  /// Gradients of the inputs, in the order of record(); undefined if `context.needs(i)` is false, or for zero. Grad
+  /// mode is on only under create_graph, so a backward composed of operations supports double backward.
   virtual TensorList backward(BackwardContext& context) = 0;
 
  private:
@@ -139,16 +139,16 @@ bool should_record(const Inputs&... inputs) {
   return is_grad_enabled() && ((inputs.defined() && inputs.requires_grad()) || ...);
 }
 
-/// Sets the name, edges and output of `node`.  Throws StateError if an input of the graph was changed in place through another
-/// tensor that shares its memory.  Used by `record`.
+/// Sets the name, edges and output of `node`. Throws StateError if an input of the graph was changed in place through
+/// another tensor that shares its memory. Used by `record`.
 TANDEM_API void set_history(RefPtr<Node> node, const char* name, const Tensor& output, const Tensor* const* inputs,
                             size_t num_inputs);
 
 /// Adds the bytes of an operation's result to the trace.  Used by `record`.
 TANDEM_API void trace_output(const Tensor& output);
 
-/// Creates a node N with these inputs (may be undefined) and makes `output` its result.  Returns the node, so that the caller can
-/// set saved tensors and attributes; null if no input needs a gradient.
+/// Creates a node N with these inputs (may be undefined) and makes `output` its result. Returns the node, so that the
+/// caller can set saved tensors and attributes; null if no input needs a gradient.
 ///
 ///     if (auto* node = autograd::record<ExpNode>("exp", y, x)) node->output.save(y);
 template <class N, class... Inputs>
@@ -177,9 +177,9 @@ N* record_list(const char* name, const Tensor& output, std::span<const Tensor> i
   return node.get();
 }
 
-/// Must be called by an in-place operation after its argument checks and before it writes.  Throws StateError if `self` is a leaf
-/// that requires grad and grad mode is on; or, if the operation will be recorded, a view, or a tensor outside the graph that
-/// shares its memory with other tensors.
+/// Must be called by an in-place operation after its argument checks and before it writes. Throws StateError if `self`
+/// is a leaf that requires grad and grad mode is on; or, if the operation will be recorded, a view, or a tensor outside
+/// the graph that shares its memory with other tensors.
 TANDEM_API void begin_in_place(const char* op, const Tensor& self, bool will_record);
 /// Must be called at the end of an in-place operation: bumps the version, and keeps `self` valid in the graph.
 TANDEM_API void end_in_place(const char* op, const Tensor& self);

@@ -35,7 +35,7 @@ class CopyWorkers {
   std::deque<std::shared_ptr<Run>> runs;
 
  private:
-  void carry(int number);
+  void run_worker(int number);
   bool start_one();
 
   int num_threads_ = 0;
@@ -60,7 +60,7 @@ class Run final : public RunningChunks, public std::enable_shared_from_this<Run>
       return take();
     }();
     if (!chunk) return false;
-    carry(*chunk, RankContext::current().trace_thread);
+    run_chunk(*chunk, RankContext::current().trace_thread);
     return true;
   }
 
@@ -82,7 +82,7 @@ class Run final : public RunningChunks, public std::enable_shared_from_this<Run>
   }
 
   /// Runs a chunk returned by take(); trace_thread is the number of the calling thread in traces.
-  void carry(int64_t chunk, int trace_thread) {
+  void run_chunk(int64_t chunk, int trace_thread) {
     std::exception_ptr error;
     {
       RankContext context = context_;
@@ -162,7 +162,7 @@ void CopyWorkers::add(const std::shared_ptr<Run>& run) {
 
 bool CopyWorkers::start_one() {
   try {
-    start_thread([this, number = num_threads_] { carry(number); }).detach();
+    start_thread([this, number = num_threads_] { run_worker(number); }).detach();
     return true;
   } catch (const ResourceError& e) {
     warn_fewer_threads("chunks", e);
@@ -170,7 +170,7 @@ bool CopyWorkers::start_one() {
   }
 }
 
-void CopyWorkers::carry(int number) {
+void CopyWorkers::run_worker(int number) {
   use_all_cores();
   std::unique_lock lock(mutex);
   for (;;) {
@@ -190,7 +190,7 @@ void CopyWorkers::carry(int number) {
     if (more && num_idle_ > 0) changed.notify_one();
     if (more && num_idle_ == 0 && num_threads_ < available_cores() && start_one()) ++num_threads_;
     lock.unlock();
-    run->carry(*chunk, kFirstCopyWorkerThread + number);
+    run->run_chunk(*chunk, kFirstCopyWorkerThread + number);
     run.reset();  // without the lock: this may be the last reference
     lock.lock();
   }

@@ -10,8 +10,8 @@
 
 namespace tandem { inline namespace v0 {
 
-/// Base class of all exceptions that tandem throws.  what() is "operation: what is wrong", then one indented line per operand
-/// and, inside a module's forward or backward, "  in Linear 'encoder.fc1'".
+/// Base class of all exceptions that tandem throws. what() is "operation: what is wrong", then one indented line per
+/// operand and, inside a module's forward or backward, "  in Linear 'encoder.fc1'".
 class TANDEM_API Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -124,8 +124,8 @@ TANDEM_API std::string with_module_scope(std::string message);
 
 }}  // namespace tandem::v0
 
-/// Throws `ErrorType` with the remaining arguments concatenated (and the running module named) unless `condition` holds.
-/// The arguments are evaluated only on failure.
+/// Throws `ErrorType` with the remaining arguments concatenated (and the running module named) unless `condition`
+/// holds. The arguments are evaluated only on failure.
 #define TANDEM_CHECK(ErrorType, condition, ...)                                           \
   do {                                                                                    \
     if (!(condition)) [[unlikely]]                                                        \

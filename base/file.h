@@ -11,12 +11,12 @@
 
 namespace tandem { inline namespace v0 {
 
-/// A regular file opened for reading; symbolic links are followed.  Members throw IoError with `op`, the path and the system's
-/// reason.  Thread-safe.
+/// A regular file opened for reading; symbolic links are followed. Members throw IoError with `op`, the path and the
+/// system's reason. Thread-safe.
 class TANDEM_API InputFile {
  public:
-  /// Never blocks.  Throws "OP: 'PATH' is a FIFO, not a regular file" for a FIFO, socket, device or folder, and an error for a
-  /// file that contains data although its size is 0 (/proc).
+  /// Never blocks. Throws "OP: 'PATH' is a FIFO, not a regular file" for a FIFO, socket, device or folder, and an error
+  /// for a file that contains data although its size is 0 (/proc).
   InputFile(const char* op, std::string path);
   ~InputFile();
   InputFile(const InputFile&) = delete;
@@ -39,13 +39,13 @@ class TANDEM_API InputFile {
 /// Size in bytes of an open file.  Throws "OP: 'PATH' is a FIFO, not a regular file" if it is not a regular file.
 TANDEM_API int64_t regular_file_size(const char* op, const std::string& path, int descriptor);
 
-/// Whether the path exists; symbolic links are followed.  Throws IoError if this cannot be determined (no permission for a
-/// folder, a loop of links, a name that is too long).
+/// Whether the path exists; symbolic links are followed. Throws IoError if this cannot be determined (no permission for
+/// a folder, a loop of links, a name that is too long).
 TANDEM_API bool path_exists(const char* op, const std::string& path);
 
-/// While in scope, a write of this thread beyond RLIMIT_FSIZE fails with EFBIG instead of killing the process by SIGXFSZ.
-/// Blocks the signal on the calling thread only and consumes the instance that such a write raises; signal handlers and other
-/// threads are not affected.  Preserves errno.
+/// While in scope, a write of this thread beyond RLIMIT_FSIZE fails with EFBIG instead of killing the process by
+/// SIGXFSZ. Blocks the signal on the calling thread only and consumes the instance that such a write raises; signal
+/// handlers and other threads are not affected. Preserves errno.
 class TANDEM_API FileSizeSignalGuard {
  public:
   FileSizeSignalGuard();
@@ -63,8 +63,8 @@ TANDEM_API int write_all(int descriptor, std::string_view bytes);
 
 enum class WriteMode { kReplace, kAppend };
 
-/// Writes the bytes to the file; creates it if it does not exist.  Throws IoError "OP: cannot write 'PATH': reason"; the file
-/// may then contain part of the bytes.
+/// Writes the bytes to the file; creates it if it does not exist. Throws IoError "OP: cannot write 'PATH': reason"; the
+/// file may then contain part of the bytes.
 TANDEM_API void write_file(const char* op, const std::string& path, std::string_view bytes,
                            WriteMode mode = WriteMode::kReplace);
 

@@ -1,5 +1,5 @@
-// Futures.  Future<T> is the consumer's end, Promise<T> the producer's.  Work, the handle of an asynchronous collective, is a
-// Future<void>.  A thread that waits for a future may help to produce its result.
+// Futures. Future<T> is the consumer's end, Promise<T> the producer's. Work, the handle of an asynchronous collective,
+// is a Future<void>. A thread that waits for a future may help to produce its result.
 #pragma once
 
 #include <chrono>
@@ -21,8 +21,8 @@ namespace detail {
 
 struct Unit {};
 
-/// Shared state of both ends.  Thread-safe.  Invariant: once `done`, value and error change only when the last future releases
-/// them.
+/// Shared state of both ends. Thread-safe. Invariant: once `done`, value and error change only when the last future
+/// releases them.
 template <class T>
 struct FutureState {
   std::mutex mutex;
@@ -54,8 +54,8 @@ struct FutureState {
   }
 };
 
-/// A future's reference to the state.  The producer may keep the state alive for a while after completion (its thread may be
-/// descheduled), so value and error are released with the last future, not with the state.
+/// A future's reference to the state. The producer may keep the state alive for a while after completion (its thread
+/// may be descheduled), so value and error are released with the last future, not with the state.
 template <class T>
 class FutureReference {
  public:
@@ -131,8 +131,8 @@ class [[nodiscard]] Future {
     return true;
   }
 
-  /// Runs the join action (Promise::set_join) now, without waiting for completion.  For callers that poll is_completed().  May
-  /// throw.
+  /// Runs the join action (Promise::set_join) now, without waiting for completion. For callers that poll
+  /// is_completed(). May throw.
   void join() const {
     if (state().join) state().join();
   }
@@ -146,16 +146,16 @@ class [[nodiscard]] Future {
     }
   }
 
-  /// Requests cancellation, for all copies of this future.  Returns true if the result is or will be CancelledError; parts that
-  /// are already running finish first.  Returns false if the operation has completed or failed, or cannot be cancelled (a
-  /// collective, because other ranks take part in it).
+  /// Requests cancellation, for all copies of this future. Returns true if the result is or will be CancelledError;
+  /// parts that are already running finish first. Returns false if the operation has completed or failed, or cannot be
+  /// cancelled (a collective, because other ranks take part in it).
   bool cancel() const {
     auto& s = state();
     return s.cancel && s.cancel();
   }
 
-  /// Runs f() after completion, whether it succeeded or failed: now on this thread, or later on the completing thread.  f must
-  /// not throw; get() of a failed future throws, so check exception() first.
+  /// Runs f() after completion, whether it succeeded or failed: now on this thread, or later on the completing thread.
+  /// f must not throw; get() of a failed future throws, so check exception() first.
   void then(std::function<void()> f) const {
     {
       std::lock_guard lock(state().mutex);
@@ -213,10 +213,11 @@ class Promise {
   void set_exception(std::exception_ptr error) const { state_->finish(std::nullopt, std::move(error)); }
   /// Sets a function that waiting threads run to speed up the result.  Call before handing out the future.
   void set_help(std::function<bool(std::chrono::steady_clock::time_point)> help) { state_->help = std::move(help); }
-  /// Sets a function that each wait() and get() runs on its own thread after completion, for example to order the streams of a
-  /// GPU.  It may throw.  Call before handing out the future.
+  /// Sets a function that each wait() and get() runs on its own thread after completion, for example to order the
+  /// streams of a GPU. It may throw. Call before handing out the future.
   void set_join(std::function<void()> join) { state_->join = std::move(join); }
-  /// Sets the function behind Future::cancel; it returns whether the operation will stop.  Call before handing out the future.
+  /// Sets the function behind Future::cancel; it returns whether the operation will stop. Call before handing out the
+  /// future.
   void set_cancel(std::function<bool()> cancel) { state_->cancel = std::move(cancel); }
 
  private:

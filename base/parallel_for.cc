@@ -1,10 +1,10 @@
 // A pool of workers that callers borrow.
 //
-// A call borrows idle workers from the pool (and creates missing ones), offers the job to each through the worker's slot,
-// runs pieces itself, and returns the workers.  A slot holds 0 (idle), the job's address (offered), or the address + 1
-// (running).  When no piece is left, offers that no worker has accepted are withdrawn, so a caller waits only for running
-// pieces, never for a thread to be scheduled.  Workers are never destroyed, so callers and workers may read slots at any
-// time.
+// A call borrows idle workers from the pool (and creates missing ones), offers the job to each through the worker's
+// slot, runs pieces itself, and returns the workers. A slot holds 0 (idle), the job's address (offered), or the address
+// + 1 (running). When no piece is left, offers that no worker has accepted are withdrawn, so a caller waits only for
+// running pieces, never for a thread to be scheduled. Workers are never destroyed, so callers and workers may read
+// slots at any time.
 #include <tandem/base/parallel_for.h>
 
 #include <algorithm>
@@ -91,8 +91,8 @@ class Worker {
     }
   }
 
-  // The sleeping side sets its flag and then reads the slot; the waking side writes the slot and then reads the flag.  All
-  // four accesses are seq_cst, so at least one side sees the other's write.
+  // The sleeping side sets its flag and then reads the slot; the waking side writes the slot and then reads the flag.
+  // All four accesses are seq_cst, so at least one side sees the other's write.
   void store_and_wake(uintptr_t value, std::atomic<bool>& sleeps) {
     slot_.store(value);
     if (sleeps.load()) {

@@ -29,8 +29,8 @@ struct OpenTraceSpans {
   OpenTraceSpans& operator=(const OpenTraceSpans&) { return *this; }
 };
 
-/// A thread's innermost cuda::StreamGuard, and its running cuda::Graph capture.  Not copied: a context copied for another thread
-/// starts without them.
+/// A thread's innermost cuda::StreamGuard, and its running cuda::Graph capture. Not copied: a context copied for
+/// another thread starts without them.
 struct OpenStreams {
   const void* innermost = nullptr;  ///< a cuda::StreamGuard
   void* capture = nullptr;          ///< owned by the cuda::Graph
@@ -42,10 +42,10 @@ struct OpenStreams {
 
 /// The state of one rank, or of a thread that works for one.
 ///
-/// A thread has exactly one current context.  The main thread, and any thread without an installed context, creates a fresh one
-/// on first use.  Threads that run concurrently with their creator (loader workers, a group's worker) use a copy: they share
-/// the slots, but not the modes, so no mode is written by two threads.  Pool threads use the caller's context itself, because
-/// the caller waits for them.
+/// A thread has exactly one current context. The main thread, and any thread without an installed context, creates a
+/// fresh one on first use. Threads that run concurrently with their creator (loader workers, a group's worker) use a
+/// copy: they share the slots, but not the modes, so no mode is written by two threads. Pool threads use the caller's
+/// context itself, because the caller waits for them.
 struct TANDEM_API RankContext {
   int rank = 0;                            ///< number of this rank in the job
   int world_size = 1;                      ///< number of ranks of the job

@@ -39,7 +39,7 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-/// Whether a thread's stack can be allocated.  If not, pthread_create fails with EAGAIN, as it does at the thread limit.
+/// Whether a thread's stack can be allocated. If not, pthread_create fails with EAGAIN, as it does at the thread limit.
 bool has_room_for_stack() {
   pthread_attr_t attributes;
   if (pthread_getattr_default_np(&attributes) != 0) return true;

@@ -25,9 +25,9 @@ enum TraceThread : int {
 /// One span or instant.  Times are in nanoseconds of CLOCK_MONOTONIC, which is common to all processes of a host.
 struct TraceEvent {
   std::string name;  ///< the operation, module or phase
-  /// "op" (a public operation), "copy" (a primitive of tensor/) and "backward" of a node count their work.  Other categories:
-  /// "forward" (a module), "backward" (the whole pass, which contains one span per node), "comm", "consistency check" (consistency check
-  /// of a GPU collective), "optimizer", "data", "step" and "wait".
+  /// "op" (a public operation), "copy" (a primitive of tensor/) and "backward" of a node count their work. Other
+  /// categories: "forward" (a module), "backward" (the whole pass, which contains one span per node), "comm",
+  /// "consistency check" (of a GPU collective), "optimizer", "data", "step" and "wait".
   std::string category;
   int rank = 0;             ///< in the job
   int thread = 0;           ///< see TraceThread
@@ -54,14 +54,15 @@ TANDEM_API void record_trace(TraceEvent event);
 /// Sets the calling thread's number in traces (TraceThread).
 TANDEM_API void set_trace_thread(int thread);
 
-/// Adds work to the calling thread's innermost open span, if tracing is on.  Must not be called inside a piece of parallel_for.
+/// Adds work to the calling thread's innermost open span, if tracing is on. Must not be called inside a piece of
+/// parallel_for.
 TANDEM_API void trace_work(int64_t num_flops, int64_t num_bytes = 0);
-/// Adds bytes of operands and results to the innermost open span.  They become the span's num_bytes if trace_work gave none, and
-/// if the span did the work itself: it has flops, or contains no "op" or "copy" span.
+/// Adds bytes of operands and results to the innermost open span. They become the span's num_bytes if trace_work gave
+/// none, and if the span did the work itself: it has flops, or contains no "op" or "copy" span.
 TANDEM_API void trace_operand_bytes(int64_t num_bytes);
 
-/// Records a span from construction to destruction, for the calling thread's rank.  Spans of a thread nest.  Must not be used
-/// inside a piece of parallel_for.
+/// Records a span from construction to destruction, for the calling thread's rank. Spans of a thread nest. Must not be
+/// used inside a piece of parallel_for.
 class TANDEM_API TraceSpan {
  public:
   /// Records nothing.

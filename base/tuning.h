@@ -1,8 +1,9 @@
-// Tuning files: measured choices of algorithms.  A run with TANDEM_TUNING_WRITE=FILE measures and writes its choices to the file.  Runs
-// with TANDEM_TUNING_FILE=FILE read them, so that all runs with one file choose the same algorithms and have the same results.
+// Tuning files: measured choices of algorithms. A run with TANDEM_TUNING_WRITE=FILE measures and writes its choices to
+// the file. Runs with TANDEM_TUNING_FILE=FILE read them, so that all runs with one file choose the same algorithms and
+// have the same results.
 //
-// The first line of a file is `tandem tuning 1`; each other line is `<key> = <value>`, empty, or a comment that begins with #.
-// If a key occurs twice, the first line counts.
+// The first line of a file is `tandem tuning 1`; each other line is `<key> = <value>`, empty, or a comment that begins
+// with #. If a key occurs twice, the first line counts.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,8 @@ class TANDEM_API Tuning {
   Tuning() = default;
   /// Throws IoError if the file cannot be read, ValueError for a malformed line.
   explicit Tuning(const std::string& path);
-  /// The file named by the environment variable TANDEM_TUNING_FILE, read at the first call; empty if the variable is unset.
+  /// The file named by the environment variable TANDEM_TUNING_FILE, read at the first call; empty if the variable is
+  /// unset.
   static const Tuning& from_environment();
 
   /// The value of the key; null if the key does not exist.

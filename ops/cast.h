@@ -8,19 +8,20 @@
 
 namespace tandem { inline namespace v0 {
 
-/// What autocast does to an operation's floating operands.
+/// How autocast converts the floating operands of an operation.
 enum class CastPolicy {
-  kLowPrecision,  ///< lower to the autocast dtype: products, convolutions
-  kFloat32,       ///< raise half types to float32: softmax, losses, norms
-  kWidest,        ///< promote to the widest floating dtype among them: elementwise
+  kLowPrecision,  ///< to the autocast dtype: matrix products, convolutions
+  kFloat32,       ///< half types to float32: softmax, losses, norms
+  kWidest,        ///< to the widest floating dtype of the operands: elementwise
 };
 
-/// First line of every front: under Autocast, replaces the floating tensors by casts as the policy says (recorded);
-/// does nothing otherwise.  Undefined tensors are left alone.
+/// Must be the first line of every operator function: under Autocast, replaces the floating tensors by recorded casts
+/// according to the policy; otherwise does nothing. Undefined tensors are ignored.
 TANDEM_API void cast_for(CastPolicy policy, std::initializer_list<Tensor*> tensors);
 
-/// While it lives, the calling thread's operations cast their operands as their policies say; those of a backward do not, whose
-/// gradients have the dtypes that forward chose.  Throws DTypeError unless `dtype` is float16 or bfloat16.
+/// While in scope, operations of the calling thread cast their operands according to their policies (torch.autocast).
+/// Backward does not cast, because gradients have the dtypes of forward. Throws DTypeError unless `dtype` is float16 or
+/// bfloat16.
 class TANDEM_API Autocast {
  public:
   /// Starts autocast to float16 or bfloat16.
@@ -33,10 +34,10 @@ class TANDEM_API Autocast {
   int8_t previous_;
 };
 
-/// input converted to `dtype`; `input` itself where it has it.  Floating numbers become integers by truncation toward zero; those
-/// beyond the integer dtype's range, the infinities too, become the end of it, and NaN becomes 0.  Integers wrap around in narrower
-/// ones.  bool is whether a number is not 0 (NaN is not).  A floating dtype rounds to the nearest, ties to even, and what is beyond
-/// its range becomes infinite.  Saves nothing; gradient: converted back.
+/// input converted to `dtype`; `input` itself if it has that dtype. Floating to integer truncates toward zero and
+/// saturates, infinities included; NaN becomes 0. Integer to integer wraps around. bool: whether the value is not 0
+/// (false for NaN). Floating to floating rounds to nearest, ties to even; values out of range become infinite. Saves
+/// nothing; the gradient is converted back.
 TANDEM_OP Tensor to(const Tensor& input, DType dtype);
 
 }}  // namespace tandem::v0

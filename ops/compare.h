@@ -6,8 +6,8 @@
 
 namespace tandem { inline namespace v0 {
 
-/// Comparisons: bool results, no gradients.  Everything compares unequal with NaN and not less, greater or equal.  An integer
-/// number is compared by its value, though the tensor's dtype may not hold it: every uint8 is less than 300.
+/// Comparisons: bool results, no gradients. NaN is unequal to everything, and neither less nor greater. An integer
+/// Scalar is compared by its value, even if the tensor's dtype cannot represent it: every uint8 is less than 300.
 TANDEM_OP Tensor eq(Tensor a, Tensor b);
 TANDEM_OP Tensor eq(Tensor a, Scalar b);
 TANDEM_OP Tensor ne(Tensor a, Tensor b);  ///< a != b
@@ -21,8 +21,8 @@ TANDEM_OP Tensor gt(Tensor a, Scalar b);
 TANDEM_OP Tensor ge(Tensor a, Tensor b);  ///< a >= b
 TANDEM_OP Tensor ge(Tensor a, Scalar b);
 
-/// a where condition, else b.  `condition` is bool (else DTypeError) and broadcasts with a and b.  Saves condition.
-/// Throws ValueError for a number that the result's integer dtype does not hold.
+/// condition ? a : b, element by element. `condition` is bool (else DTypeError) and broadcasts with a and b. Saves
+/// condition. Throws ValueError for a Scalar that the integer dtype of the result cannot represent.
 TANDEM_OP Tensor where(const Tensor& condition, Tensor a, Tensor b);
 TANDEM_OP Tensor where(const Tensor& condition, const Tensor& a, Scalar b);
 TANDEM_OP Tensor where(const Tensor& condition, Scalar a, const Tensor& b);

@@ -1,11 +1,11 @@
 // Elementwise arithmetic, in-place forms, and copies.
 //
-// Common to all: tensors are on one device (DeviceError), their shapes broadcast by NumPy's rule (ShapeError), their
-// dtypes promote as in PyTorch: bool < integers < floating, the wider one within a kind, and a 0-dim tensor counts only
-// where it is of a higher kind.  A Scalar counts as a 0-dim tensor of float32, int64 or bool and is rounded to the
-// common dtype. Half types are computed in float32 and rounded once; integers wrap around.  Results share no
-// memory with the operands; their memory has the order of the first operand of the result's shape if that has no gaps (what
-// is channels-last stays so), else it is row-major.  Undefined operands throw StateError.  All gradients can be differentiated again.
+// Common to all: tensors are on one device (DeviceError), shapes broadcast by NumPy's rule (ShapeError), dtypes promote
+// as in PyTorch: bool < integers < floating, the wider one within a kind; a 0-dim tensor counts only if it is of a
+// higher kind. A Scalar counts as a 0-dim tensor of float32, int64 or bool and is rounded to the common dtype. Half
+// types are computed in float32 and rounded once; integers wrap around. Results share no memory with the operands. If
+// the first operand of the result's shape is dense, the result has its memory order (channels-last stays
+// channels-last), else it is row-major. Undefined operands throw StateError. All gradients are differentiable.
 #pragma once
 
 #include <tandem/base/macros.h>
@@ -16,7 +16,7 @@ namespace tandem { inline namespace v0 {
 /// a + alpha * b.  Any dtype.  Saves nothing.
 TANDEM_OP Tensor add(Tensor a, Tensor b, Scalar alpha = 1);
 TANDEM_OP Tensor add(Tensor a, Scalar b);
-/// a - alpha * b.  Throws DTypeError where a or b is bool: a mask is inverted by eq(mask, 0).  Saves nothing.
+/// a - alpha * b. Throws DTypeError if a or b is bool; use eq(mask, 0) to invert a mask. Saves nothing.
 TANDEM_OP Tensor sub(Tensor a, Tensor b, Scalar alpha = 1);
 TANDEM_OP Tensor sub(Tensor a, Scalar b);
 TANDEM_OP Tensor sub(Scalar a, const Tensor& b);
@@ -30,26 +30,26 @@ TANDEM_OP Tensor div(Scalar a, const Tensor& b);
 
 /// -input.  Throws DTypeError for bool.  Saves nothing.
 TANDEM_OP Tensor neg(Tensor input);
-/// e^input; integers and bools are converted to float32 first.  In float32 within 2 units in the last place.  Saves its
-/// output.  Under autocast half types are raised to float32.
+/// e^input; integers and bools are converted to float32 first. float32: within 2 units in the last place. Saves its
+/// output. Under autocast half types are raised to float32.
 TANDEM_OP Tensor exp(Tensor input);
-/// Natural logarithm: -inf at 0, NaN below; integers and bools are converted to float32 first.  In float32 within 2
-/// units in the last place.  Saves its input.  Under autocast half types are raised to float32.
+/// Natural logarithm: -inf at 0, NaN below 0; integers and bools are converted to float32 first. float32: within 2
+/// units in the last place. Saves its input. Under autocast half types are raised to float32.
 TANDEM_OP Tensor log(Tensor input);
-/// max(input, 0), NaN for NaN.  Any dtype but bool (DTypeError).  The gradient at 0 is 0.  Saves its output.
+/// max(input, 0), NaN for NaN. Any dtype except bool (DTypeError). The gradient at 0 is 0. Saves its output.
 TANDEM_OP Tensor relu(Tensor input);
 
-/// A row-major copy with memory of its own.  Saves nothing.
+/// A row-major copy with its own memory. Saves nothing.
 TANDEM_OP Tensor clone(const Tensor& input);
-/// `input` itself where it is row-major, else a row-major copy.  Saves nothing.
+/// `input` itself if it is row-major, else a row-major copy. Saves nothing.
 TANDEM_OP Tensor contiguous(const Tensor& input);
 
-// The in-place forms are members of Tensor: add_ sub_ mul_ div_ fill_ zero_ copy_.  `other` broadcasts to self's shape
-// and is converted to self's dtype, which must be able to hold the result's kind (DTypeError: float into integers).  fill_ takes
-// every kind, but no number that an integer dtype does not hold (ValueError: 300 or -1 in uint8).
-// They throw StateError where self is expanded, is a leaf that requires grad while recording, or is a view for which
-// the change would have to be recorded (or has views while it enters the graph); self is unchanged after a throw.  mul_ and div_ save a copy of self only if
-// `other` needs a gradient.
+// The in-place forms are members of Tensor: add_ sub_ mul_ div_ fill_ zero_ copy_. `other` broadcasts to self's shape
+// and is converted to self's dtype, which must be of the result's kind or a higher one (DTypeError: float into
+// integers). fill_ accepts a number of any kind that self's integer dtype can represent (ValueError: 300 or -1 in
+// uint8). They throw StateError if self is expanded, if self is a leaf that requires grad and grad mode is on, or if
+// the change would be recorded and self is a view or has views; self is unchanged after a throw. mul_ and div_ save a
+// copy of self only if `other` needs a gradient.
 
 /// a + b.
 TANDEM_API inline Tensor add(Scalar a, const Tensor& b) { return add(b, a); }

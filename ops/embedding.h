@@ -1,4 +1,4 @@
-// Rows of a table, looked up by number.
+// Embedding tables.
 #pragma once
 
 #include <tandem/base/macros.h>
@@ -8,9 +8,10 @@ namespace tandem { inline namespace v0 {
 
 /// result[..., :] = weight[indices[...], :], of shape [indices' shape, d].
 ///
-/// `indices` int64 of any shape (DTypeError), `weight` [V, d] (ShapeError) of any floating dtype.  Row-major.  Throws IndexError,
-/// naming the first bad index and its position, for one outside [0, V).  Saves the indices; the gradient of a row is the sum
-/// over its uses in their order, whatever the number of threads, formed in float32 for half types; it can be differentiated again.
+/// `indices`: int64 of any shape (DTypeError); `weight`: [V, d] (ShapeError) of any floating dtype. The result is
+/// row-major. Throws IndexError, naming the first index outside [0, V) and its position. Saves the indices. The
+/// gradient of a row is the sum over its uses in index order, for any number of threads; half types are summed in
+/// float32. Differentiable.
 TANDEM_OP Tensor embedding(const Tensor& indices, const Tensor& weight);
 
 }}  // namespace tandem::v0

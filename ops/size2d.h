@@ -1,4 +1,4 @@
-// A height and a width.
+// Size2d: a height and a width.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace tandem { inline namespace v0 {
 
-/// Height and width of a window, a stride, a padding ...: `3` stands for both, `{3, 5}` for height 3 and width 5.
+/// Height and width of a window, a stride or a padding: `3` sets both to 3, `{3, 5}` is height 3 and width 5.
 struct Size2d {
   int64_t height;  ///< first
   int64_t width;   ///< second

@@ -23,12 +23,12 @@ struct Block {
   uint64_t stream_id = 0;  ///< GPU: id of the cuda::Stream in whose order the memory is used; CPU: 0
 };
 
-/// Allocates at least num_bytes on `device`; on a GPU for use on the calling thread's current stream.  Contents are undefined
-/// (poisoned under AddressSanitizer beyond num_bytes).  Throws OutOfMemory with requested bytes, allocated bytes and limit, and
-/// DeviceError if the device does not exist.
+/// Allocates at least num_bytes on `device`; on a GPU for use on the calling thread's current stream. Contents are
+/// undefined (poisoned under AddressSanitizer beyond num_bytes). Throws OutOfMemory with requested bytes, allocated
+/// bytes and limit, and DeviceError if the device does not exist.
 TANDEM_API Block allocate(Device device, int64_t num_bytes);
-/// Returns a block to the device's cache, without waiting for work that still uses it: the block is reused only on the same
-/// stream, whose later work runs after that.
+/// Returns a block to the device's cache, without waiting for work that still uses it: the block is reused only on the
+/// same stream, whose later work runs after that.
 TANDEM_API void deallocate(Device device, Block block) noexcept;
 
 /// Bytes that an allocation of num_bytes adds to MemoryStats::allocated: its size class.
@@ -36,10 +36,11 @@ TANDEM_API int64_t block_bytes(int64_t num_bytes);
 
 /// Current statistics of `device`.  Throws DeviceError if it does not exist, as do the functions below.
 TANDEM_API MemoryStats memory_stats(Device device);
-/// Bytes that can still be allocated on `device`: with a limit, limit - allocated; without, cached bytes plus bytes available from
-/// the system (MemAvailable of /proc/meminfo for a CPU device, cudaMemGetInfo for a GPU).
+/// Bytes that can still be allocated on `device`: with a limit, limit - allocated; without, cached bytes plus bytes
+/// available from the system (MemAvailable of /proc/meminfo for a CPU device, cudaMemGetInfo for a GPU).
 TANDEM_API int64_t free_memory(Device device);
-/// Whether allocations on this device reduce the free memory of other devices too: true for a CPU device without a limit.
+/// Whether allocations on this device reduce the free memory of other devices too: true for a CPU device without a
+/// limit.
 TANDEM_API bool shares_free_memory(Device device);
 /// Sets peak_allocated to `allocated`.
 TANDEM_API void reset_peak_memory(Device device);

@@ -9,7 +9,8 @@
 
 namespace tandem { inline namespace v0 { namespace primitives {
 
-/// Converts a value.  Floating to integer truncates toward zero and saturates; NaN becomes 0.  Integer to integer wraps around.
+/// Converts a value. Floating to integer truncates toward zero and saturates; NaN becomes 0. Integer to integer wraps
+/// around.
 template <class To, class From>
 TANDEM_HOST_DEVICE inline To convert(From value) {
   if constexpr (std::is_same_v<To, From>) {

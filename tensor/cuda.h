@@ -1,5 +1,5 @@
-// GPUs: device information, streams and events.  A build without CUDA, or a machine without a GPU or driver, computes on the CPU;
-// using a GPU there is a DeviceError that names the reason.
+// GPUs: device information, streams and events. A build without CUDA, or a machine without a GPU or driver, computes on
+// the CPU; using a GPU there is a DeviceError that names the reason.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +42,8 @@ struct Versions {
 /// The versions of this process.  Throws BackendError if the runtime reports an error.
 TANDEM_API Versions versions();
 
-/// A CUDA stream: a queue of work on one GPU that runs in order.  Streams of one GPU run concurrently unless an event orders
-/// them.  A handle: copies refer to the same stream.  Thread-safe.
+/// A CUDA stream: a queue of work on one GPU that runs in order. Streams of one GPU run concurrently unless an event
+/// orders them. A handle: copies refer to the same stream. Thread-safe.
 class TANDEM_API Stream {
  public:
   /// Creates a stream.  The GPU schedules streams of high priority first.  Throws DeviceError.
@@ -65,19 +65,20 @@ class TANDEM_API Stream {
   std::shared_ptr<Impl> impl_;
 };
 
-/// The stream on which the calling thread's operations on `device` are queued: that of the innermost StreamGuard, else the
-/// device's default stream, which all threads share.  Throws DeviceError.
+/// The stream on which the calling thread's operations on `device` are queued: that of the innermost StreamGuard, else
+/// the device's default stream, which all threads share. Throws DeviceError.
 TANDEM_API Stream current_stream(Device device);
 
 /// Number of side streams of a GPU.
 inline constexpr int kSideStreams = 16;
-/// Side stream `number`, 0 to kSideStreams - 1, of a GPU, for work that runs concurrently with the current stream, such as copies.
-/// The streams are permanent, because the allocator reuses freed memory only within its stream: prefer them to short-lived
-/// streams.  Throws DeviceError.
+/// Side stream `number`, 0 to kSideStreams - 1, of a GPU, for work that runs concurrently with the current stream, such
+/// as copies. The streams are permanent, because the allocator reuses freed memory only within its stream: prefer them
+/// to short-lived streams. Throws DeviceError.
 TANDEM_API Stream side_stream(Device device, int number);
 
-/// Makes streams current on their devices for this thread until destroyed.  Freed memory is reused in the order of the stream that
-/// was current at its allocation, so a tensor used on another stream must stay alive until that stream has finished using it.
+/// Makes streams current on their devices for this thread until destroyed. Freed memory is reused in the order of the
+/// stream that was current at its allocation, so a tensor used on another stream must stay alive until that stream has
+/// finished using it.
 class TANDEM_API StreamGuard {
  public:
   /// Makes each stream current on its device.
@@ -115,12 +116,12 @@ class TANDEM_API Event {
   std::shared_ptr<Impl> impl_;
 };
 
-/// Blocks until the calling thread's current stream on `device` has finished; throws its errors, including those that kernels
-/// detected (an index out of range).
+/// Blocks until the calling thread's current stream on `device` has finished; throws its errors, including those that
+/// kernels detected (an index out of range).
 TANDEM_API void synchronize(Device device);
 
-/// Whether float32 matrix products of the calling rank on GPUs may round their operands to TF32, which has a 10-bit mantissa and
-/// runs several times as fast on tensor cores.  Off by default.
+/// Whether float32 matrix products of the calling rank on GPUs may round their operands to TF32, which has a 10-bit
+/// mantissa and runs several times as fast on tensor cores. Off by default.
 TANDEM_API void set_allow_tf32(bool allow);
 /// The setting of the calling rank.
 TANDEM_API bool allow_tf32();

@@ -9,8 +9,8 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-/// The GPU work of a function, recorded once and launched again by one driver call.  For steps whose kernels run shorter than the
-/// CPU takes to launch them.
+/// The GPU work of a function, recorded once and launched again by one driver call. For steps whose kernels run shorter
+/// than the CPU takes to launch them.
 ///
 ///     train(x, labels);                                 // first step as usual: creates optimizer state
 ///     cuda::Graph graph(device);
@@ -21,16 +21,18 @@ namespace tandem { inline namespace v0 { namespace cuda {
 ///       graph.replay();                                 // runs another step on the present contents of x and labels
 ///     }
 ///
-/// A replay runs the same kernels on the same memory, on the calling thread's current stream.  Values that the host changes from
-/// step to step are kept in a small block of GPU memory that each replay writes first: learning rates and other options of
-/// optimizers, their step numbers, positions of random streams, the scale of a GradScaler.  After a replay gradients are in their
-/// slots and version counters are bumped as after the function itself; other host code of the function does not run again.
+/// A replay runs the same kernels on the same memory, on the calling thread's current stream. Values that the host
+/// changes from step to step are kept in a small block of GPU memory that each replay writes first: learning rates and
+/// other options of optimizers, their step numbers, positions of random streams, the scale of a GradScaler. After a
+/// replay gradients are in their slots and version counters are bumped as after the function itself; other host code of
+/// the function does not run again.
 ///
-/// The graph owns the memory that was allocated and freed during capture; a replay overwrites results of earlier replays, such as
-/// the loss.  The caller keeps alive all other tensors, optimizers, generators and scalers that the function uses.
+/// The graph owns the memory that was allocated and freed during capture; a replay overwrites results of earlier
+/// replays, such as the loss. The caller keeps alive all other tensors, optimizers, generators and scalers that the
+/// function uses.
 ///
-/// Cannot be captured (StateError): waiting for the GPU (item, printing, GradScaler::step), copies between GPU and CPU, other GPUs
-/// and streams, collectives of several ranks, and an optimizer's first step.  Not thread-safe.
+/// Cannot be captured (StateError): waiting for the GPU (item, printing, GradScaler::step), copies between GPU and CPU,
+/// other GPUs and streams, collectives of several ranks, and an optimizer's first step. Not thread-safe.
 class TANDEM_API Graph {
  public:
   /// Throws DeviceError unless `device` is an existing GPU.
@@ -40,15 +42,15 @@ class TANDEM_API Graph {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  /// Calls f, records its GPU work and then runs it.  May be called once, else StateError.  If f throws, the exception is rethrown
-  /// and the GPU has executed nothing: gradients are empty or as before, other tensors made by f have undefined contents, and
-  /// changes that f made on the host (counters) remain.
+  /// Calls f, records its GPU work and then runs it. May be called once, else StateError. If f throws, the exception is
+  /// rethrown and the GPU has executed nothing: gradients are empty or as before, other tensors made by f have
+  /// undefined contents, and changes that f made on the host (counters) remain.
   void capture(const std::function<void()>& f);
   /// Launches the graph.  Throws StateError
   /// - without a successful capture, and after a replay that threw;
-  /// - if an optimizer's step has changed: its options need other kernels (weight decay from or to 0), the address of a parameter,
-  ///   gradient or state tensor has changed (moved, made by another backward, loaded), or the set of parameters with gradients
-  ///   has changed (frozen);
+  /// - if an optimizer's step has changed: its options need other kernels (weight decay from or to 0), the address of a
+  ///   parameter, gradient or state tensor has changed (moved, made by another backward, loaded), or the set of
+  ///   parameters with gradients has changed (frozen);
   /// - if a gradient is filled that was empty at the start of a captured backward, or the reverse.
   void replay();
 

@@ -40,7 +40,8 @@ TANDEM_API std::ostream& operator<<(std::ostream& out, Device device);
 
 /// Number of CPU devices: the last set_cpu_device_count, else the environment variable TANDEM_CPU_DEVICES, else 1.
 TANDEM_API int cpu_device_count();
-/// Declares cpu:0 .. cpu:(n-1).  Throws ValueError unless 1 <= n <= 64, StateError if this removes a device that holds tensors.
+/// Declares cpu:0 .. cpu:(n-1). Throws ValueError unless 1 <= n <= 64, StateError if this removes a device that holds
+/// tensors.
 TANDEM_API void set_cpu_device_count(int n);
 
 }}  // namespace tandem::v0

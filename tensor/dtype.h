@@ -75,8 +75,8 @@ template <class T>
 using Accumulator = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float,
                                        std::conditional_t<std::is_integral_v<T>, int64_t, T>>;
 
-/// Result dtype of an operation on tensors of dtypes a and b, as torch.promote_types: bool < integers < floating; float16 with
-/// bfloat16 gives float32; uint8 with int32 gives int32.
+/// Result dtype of an operation on tensors of dtypes a and b, as torch.promote_types: bool < integers < floating;
+/// float16 with bfloat16 gives float32; uint8 with int32 gives int32.
 TANDEM_API DType promote(DType a, DType b);
 
 }}  // namespace tandem::v0

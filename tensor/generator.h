@@ -44,8 +44,8 @@ struct PhiloxState {
   }
 };
 
-/// The random stream (seed, rank, device_number) of a device.  device_number is 0 on the rank's own device, whichever it is, so
-/// that CPU, CUDA, thread and process ranks draw the same bits.  Not thread-safe.
+/// The random stream (seed, rank, device_number) of a device. device_number is 0 on the rank's own device, whichever it
+/// is, so that CPU, CUDA, thread and process ranks draw the same bits. Not thread-safe.
 class TANDEM_API Generator {
  public:
   /// The stream of (seed, rank, device_number), from its start.
@@ -55,13 +55,13 @@ class TANDEM_API Generator {
   uint64_t seed() const { return state_.seed; }  ///< of the stream
   /// Reserves num_values 32-bit numbers and returns their start.
   PhiloxState reserve(int64_t num_values);
-  /// As above, for a kernel on `device`.  If it is captured in a cuda::Graph, each replay reserves numbers of its own; the generator
-  /// must outlive the graph.
+  /// As above, for a kernel on `device`. If it is captured in a cuda::Graph, each replay reserves numbers of its own;
+  /// the generator must outlive the graph.
   PhiloxState reserve(int64_t num_values, Device device);
   /// {"seed", "rank", "device_number", "offset"}.
   State state_dict() const;
-  /// Loads seed and offset.  Rank and device number are kept, so a rank that loads another rank's state still draws different
-  /// numbers.  Throws StateError, without changes, if seed or offset is missing.
+  /// Loads seed and offset. Rank and device number are kept, so a rank that loads another rank's state still draws
+  /// different numbers. Throws StateError, without changes, if seed or offset is missing.
   void load_state_dict(const State& state);
 
  private:

@@ -7,7 +7,7 @@ namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
-/// An anchor of now.  Waits for an event on a new stream, so that no queued work delays it.
+/// A clock anchor of the present time. Waits for an event on a new stream, so that no queued work delays it.
 ClockAnchor current_anchor(Device device) {
   const Stream aside(device);
   const Event event(device, true);
@@ -23,9 +23,9 @@ int64_t ClockAnchor::host_ns_of(const Event& timed) const {
 }
 
 std::shared_ptr<const ClockAnchor> GpuTraceClock::anchor() {
-  constexpr int64_t kLongest = 10'000'000'000;
+  constexpr int64_t kAnchorLifetimeNs = 10'000'000'000;
   if (!trace_enabled()) return nullptr;
-  if (newest_ != nullptr && trace_now_ns() - newest_->host_ns < kLongest) return newest_;
+  if (newest_ != nullptr && trace_now_ns() - newest_->host_ns < kAnchorLifetimeNs) return newest_;
   newest_ = std::make_shared<const ClockAnchor>(current_anchor(device_));
   return newest_;
 }

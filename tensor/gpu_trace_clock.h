@@ -12,7 +12,7 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-/// A moment with both its GPU event and its host time, to convert times of other events.
+/// One point in time as a GPU event and as host time. Converts the times of other events to host time.
 struct TANDEM_API ClockAnchor {
   Event event;
   int64_t host_ns;
@@ -24,8 +24,8 @@ struct TANDEM_API ClockAnchor {
 class TANDEM_API GpuTraceClock {
  public:
   explicit GpuTraceClock(Device device) : device_(device) {}
-  /// The current anchor; null if no trace is being recorded.  Renewed every ten seconds, for which the host waits for an event:
-  /// event times are float milliseconds, which get coarse with the distance from the anchor.
+  /// The current anchor; null if no trace is being recorded. Renewed every ten seconds, for which the host waits for an
+  /// event: event times are float milliseconds, which get coarse with the distance from the anchor.
   std::shared_ptr<const ClockAnchor> anchor();
 
  private:
@@ -33,10 +33,10 @@ class TANDEM_API GpuTraceClock {
   std::shared_ptr<const ClockAnchor> newest_;
 };
 
-/// Times the spans of a trace on a GPU: start_trace(std::make_shared<GpuSpanClock>(device)).  Events on the calling thread's current
-/// stream mark begin and end of a span, as in PyTorch's autograd profiler with use_device="cuda".  A span therefore includes time
-/// in which the GPU waits for the host.  Spans inside a graph capture have no marks.  Use it for a few steps: each span keeps two
-/// events until the trace stops.
+/// Times the spans of a trace on a GPU: start_trace(std::make_shared<GpuSpanClock>(device)). Events on the calling
+/// thread's current stream mark begin and end of a span, as in PyTorch's autograd profiler with use_device="cuda". A
+/// span therefore includes time in which the GPU waits for the host. Spans inside a graph capture have no marks. Use it
+/// for a few steps: each span keeps two events until the trace stops.
 class TANDEM_API GpuSpanClock : public TraceClock {
  public:
   /// Throws DeviceError.

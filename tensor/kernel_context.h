@@ -8,17 +8,19 @@
 
 namespace tandem { inline namespace v0 {
 
-/// The device and stream on which a kernel runs.  Kernels never allocate, validate arguments or synchronize; they divide work by
-/// parallel_for, whose pieces depend only on sizes, or over the threads of a GPU.
+/// The device and stream on which a kernel runs. Kernels never allocate, validate arguments or synchronize; they divide
+/// work by parallel_for, whose pieces depend only on sizes, or over the threads of a GPU.
 ///
-/// An operator function gets its context from ops::check_same_device; the context's `span` is the operation's trace span.
+/// An operator function gets its context from ops::check_same_device; the context's `span` is the operation's trace
+/// span.
 struct KernelContext {
   Device device;
   TraceSpan span = {};
   void* stream = nullptr;  ///< cudaStream_t on a GPU, else null
 };
 
-/// The calling thread's current cudaStream_t on `device`; null for a CPU device.  Throws DeviceError for a GPU that does not exist.
+/// The calling thread's current cudaStream_t on `device`; null for a CPU device. Throws DeviceError for a GPU that does
+/// not exist.
 inline void* stream_for(Device device) { return device.is_cpu() ? nullptr : cuda::current_stream(device).handle(); }
 
 /// A context without a trace span, for kernels of backward.

@@ -15,8 +15,9 @@ namespace tandem { inline namespace v0 {
 ///     device   allocated        peak    reserved       limit
 ///     cpu       17.5 MiB    40.0 MiB    48.0 MiB        none
 ///
-/// and, if `named` is not empty (for example a module's named_parameters()), the bytes of these tensors on each device and the
-/// ten largest tensors.  Tensors that share a storage (tied parameters, slices of a bucket) are counted individually.
+/// and, if `named` is not empty (for example a module's named_parameters()), the bytes of these tensors on each device
+/// and the ten largest tensors. Tensors that share a storage (tied parameters, slices of a bucket) are counted
+/// individually.
 TANDEM_API std::string memory_summary(const std::vector<std::pair<std::string, Tensor>>& named = {});
 
 }}  // namespace tandem::v0

@@ -1,8 +1,8 @@
 // Strided loops over tensors of one shape.
 //
-// A StridedLoop sorts the dimensions by stride (elementwise primitives may visit elements in any order), merges dimensions that
-// are contiguous in every tensor, and splits the rest into lines: runs along the innermost dimension.  Threads get pieces of
-// lines that depend only on the sizes.
+// A StridedLoop sorts the dimensions by stride (elementwise primitives may visit elements in any order), merges
+// dimensions that are contiguous in every tensor, and splits the rest into lines: runs along the innermost dimension.
+// Threads get pieces of lines that depend only on the sizes.
 #include <tandem/tensor/primitives.h>
 
 #include <algorithm>
@@ -26,11 +26,11 @@ namespace {
 
 // Elements per piece of parallel_for: a wake-up takes some ten microseconds.
 constexpr int64_t kGrain = 1 << 16;
-// Tile of a transposed copy: wide enough to fill a cache line of floats, and with few enough rows for one set of the L1 cache,
-// to which all rows of a matrix map if its width is a power of two.
+// Tile of a transposed copy: wide enough to fill a cache line of floats, and with few enough rows for one set of the L1
+// cache, to which all rows of a matrix map if its width is a power of two.
 constexpr int64_t kTile = 16;
-// Copies from this size on use non-temporal stores: cached lines would be evicted before they are read, and a fully written
-// line need not be fetched first.  Measured 1.7 to 2 times as fast; slower for smaller copies.
+// Copies from this size on use non-temporal stores: cached lines would be evicted before they are read, and a fully
+// written line need not be fetched first. Measured 1.7 to 2 times as fast; slower for smaller copies.
 constexpr int64_t kNontemporalBytes = int64_t{16} << 20;
 constexpr int64_t kNontemporalRun = 4096;    // only for contiguous runs of at least this many bytes
 constexpr int64_t kNontemporalPiece = 8192;  // bytes per piece of a sum
@@ -157,7 +157,8 @@ void transpose_tile(const From* src, int64_t src_stride, To* out, int64_t out_st
   }
 }
 
-/// transpose_tile for 8 x 8 elements of 4 bytes, in registers: three rounds exchange between lines that are 1, 2 and 4 apart.
+/// transpose_tile for 8 x 8 elements of 4 bytes, in registers: three rounds exchange between lines that are 1, 2 and 4
+/// apart.
 void transpose_8x8(const uint32_t* src, int64_t src_stride, uint32_t* out, int64_t out_stride) {
   using Line = uint32_t [[gnu::vector_size(32)]];
   Line a[8], b[8];
@@ -193,8 +194,8 @@ void transpose_full_tile(const From* src, int64_t src_stride, To* out, int64_t o
   }
 }
 
-/// Copies by tiles of two dimensions, the innermost one, contiguous in `out`, and `src_inner`, contiguous in `src`, so that a
-/// cache line read for one element is still cached for its neighbours.
+/// Copies by tiles of two dimensions, the innermost one, contiguous in `out`, and `src_inner`, contiguous in `src`, so
+/// that a cache line read for one element is still cached for its neighbours.
 template <class To, class From>
 void copy_transposed(StridedLoop<2> loop, size_t src_inner, const From* src, To* out) {
   std::rotate(loop.dims.begin() + src_inner, loop.dims.begin() + src_inner + 1, loop.dims.end() - 1);
@@ -250,7 +251,8 @@ void copy_as(const TensorImpl& src_impl, const std::byte* src_data, const Tensor
   });
 }
 
-/// Calls f.operator()<T>() with the unsigned integer type of the dtype's size: for primitives that move or compare bits.
+/// Calls f.operator()<T>() with the unsigned integer type of the dtype's size: for primitives that move or compare
+/// bits.
 template <class F>
 void visit_size(DType dtype, const F& f) {
   switch (size_of(dtype)) {

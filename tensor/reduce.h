@@ -10,10 +10,10 @@
 
 namespace tandem { inline namespace v0 { namespace primitives {
 
-/// out[i] = inputs[0][i] op inputs[1][i] op ..., from left to right, on the calling thread.  Half types are accumulated in
-/// float and rounded once; kAvg divides once, after the sum; integers wrap around; for bool kSum is "or" and kProduct "and";
-/// kMin and kMax propagate NaN.  `out` may be one of the inputs; otherwise buffers do not overlap.  The bits do not depend on
-/// how a range is divided into calls.
+/// out[i] = inputs[0][i] op inputs[1][i] op ..., from left to right, on the calling thread. Half types are accumulated
+/// in float and rounded once; kAvg divides once, after the sum; integers wrap around; for bool kSum is "or" and
+/// kProduct "and"; kMin and kMax propagate NaN. `out` may be one of the inputs; otherwise buffers do not overlap. The
+/// bits do not depend on how a range is divided into calls.
 void reduce(ReduceOp op, DType dtype, std::span<const std::byte* const> inputs, int64_t count, std::byte* out);
 /// reduce() without SIMD for half types; gives the same bits.
 void reduce_plain(ReduceOp op, DType dtype, std::span<const std::byte* const> inputs, int64_t count, std::byte* out);

@@ -8,8 +8,8 @@ namespace {
 
 constexpr size_t kStep = 16;  // elements in two float vectors
 
-/// kStep elements: for float16 the first and the last eight; for bfloat16 those of even and of odd index, because these are
-/// unpacked and packed within their lanes.
+/// kStep elements: for float16 the first and the last eight; for bfloat16 those of even and of odd index, because these
+/// are unpacked and packed within their lanes.
 struct Pair {
   __m256 first;
   __m256 second;

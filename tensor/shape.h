@@ -30,14 +30,15 @@ class TANDEM_API Shape : public SmallVector<int64_t, 6> {
 TANDEM_API std::string to_string(const Shape& shape);
 TANDEM_API std::ostream& operator<<(std::ostream& out, const Shape& shape);
 
-/// Product of the sizes; 1 for no dimensions.  Throws ShapeError for a negative size, or if the size in bytes, at 8 bytes per
-/// element, overflows int64_t.
+/// Product of the sizes; 1 for no dimensions. Throws ShapeError for a negative size, or if the size in bytes, at 8
+/// bytes per element, overflows int64_t.
 TANDEM_API int64_t num_elements(const Shape& shape);
 
 /// Strides, in elements, of a row-major tensor of that shape.
 TANDEM_API Shape row_major_strides(const Shape& shape);
 
-/// Whether the elements fill one contiguous range of memory without overlap: a row-major tensor or a permutation of one.
+/// Whether the elements fill one contiguous range of memory without overlap: a row-major tensor or a permutation of
+/// one.
 TANDEM_API bool is_dense(const Shape& shape, const Shape& strides);
 
 /// `dim`, or dim + ndim if negative.  Throws IndexError outside [-ndim, ndim); a 0-dim tensor counts as one dimension.

@@ -14,14 +14,15 @@
 
 namespace tandem { inline namespace v0 {
 
-/// An ordered map from name to Tensor, int64_t, double, bool, string or nested State.  Names contain no '.'; a path such as
-/// "fc1.weight" addresses an entry of a nested state.
+/// An ordered map from name to Tensor, int64_t, double, bool, string or nested State. Names contain no '.'; a path such
+/// as "fc1.weight" addresses an entry of a nested state.
 class TANDEM_API State {
  public:
   /// Type of an entry.
   using Value = std::variant<Tensor, int64_t, double, bool, std::string, std::shared_ptr<State>>;
 
-  /// Sets the value at `path`; creates missing nested states.  Throws StateError if a name before the last one is a value.
+  /// Sets the value at `path`; creates missing nested states. Throws StateError if a name before the last one is a
+  /// value.
   void set(std::string_view path, Value value);
   /// Sets a nested state at `path`.
   void set(std::string_view path, State state) { set(path, std::make_shared<State>(std::move(state))); }

@@ -11,9 +11,9 @@
 
 namespace tandem { inline namespace v0 {
 
-/// Reads a State and collects all mismatches, so that one error lists them: missing entries, entries of a different type, shape
-/// or dtype than requested, entries refused by the caller, and unexpected entries that were never read.  The state must
-/// outlive the reader.
+/// Reads a State and collects all mismatches, so that one error lists them: missing entries, entries of a different
+/// type, shape or dtype than requested, entries refused by the caller, and unexpected entries that were never read. The
+/// state must outlive the reader.
 ///
 ///     StateReader reader(state);
 ///     const auto* lr = reader.read<double>("lr");
@@ -26,7 +26,8 @@ class TANDEM_API StateReader {
 
   /// Whether `path` is a value or a nested state that is not empty.
   bool has(const std::string& path) const;
-  /// The value at `path` as T (int64_t, double, bool or std::string); null, and a mismatch, if it is missing or has another type.
+  /// The value at `path` as T (int64_t, double, bool or std::string); null, and a mismatch, if it is missing or has
+  /// another type.
   template <class T>
   const T* read(const std::string& path);
   /// The tensor at `path`; null, and a mismatch, unless it has the shape and dtype of `like`.  It may be on any device.

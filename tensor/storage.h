@@ -13,8 +13,8 @@ namespace tandem { inline namespace v0 {
 
 /// A range of device memory with the version counter of the tensors that view it.
 ///
-/// All views of one storage share its version counter.  A part of another storage made by `alias` has its own counter, so that
-/// slices of a bucket do not invalidate each other.
+/// All views of one storage share its version counter. A part of another storage made by `alias` has its own counter,
+/// so that slices of a bucket do not invalidate each other.
 class TANDEM_API Storage : public RefCounted {
  public:
   /// New memory from the device's allocator.

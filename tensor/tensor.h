@@ -33,7 +33,7 @@ struct TensorOptions {
   bool requires_grad = false;  ///< whether backward accumulates gradients for the tensor, a leaf
 };
 
-/// The object behind Tensor handles: shape, strides, storage, and position in the autograd graph.  Internal; use Tensor.
+/// The object behind Tensor handles: shape, strides, storage, and position in the autograd graph. Internal; use Tensor.
 struct TANDEM_API TensorImpl : RefCounted {
   /// A tensor of shape `sizes` and strides `steps` that begins at element `start` of `memory`.
   TensorImpl(RefPtr<Storage> memory, DType type, const Shape& sizes, const Shape& steps, int64_t start);
@@ -54,9 +54,9 @@ struct TANDEM_API TensorImpl : RefCounted {
 
 /// An n-dimensional array on one device.
 ///
-/// A Tensor is a handle: copies share the data.  A const Tensor is a const handle; its data can still be changed.  A
-/// default-constructed Tensor is undefined: it may be passed only for arguments documented as [optional]; any other use throws
-/// StateError.  Concurrent reads are thread-safe, writes are not.
+/// A Tensor is a handle: copies share the data. A const Tensor is a const handle; its data can still be changed. A
+/// default-constructed Tensor is undefined: it may be passed only for arguments documented as [optional]; any other use
+/// throws StateError. Concurrent reads are thread-safe, writes are not.
 class TANDEM_API Tensor {
  public:
   Tensor() = default;
@@ -83,8 +83,8 @@ class TANDEM_API Tensor {
   bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
 
   // --- memory -----------------------------------------------------------------------------------------------------
-  /// Pointer to the first element, in the memory of the tensor's device; the CPU may dereference it only for CPU devices.
-  /// Throws DTypeError unless T is the tensor's type.
+  /// Pointer to the first element, in the memory of the tensor's device; the CPU may dereference it only for CPU
+  /// devices. Throws DTypeError unless T is the tensor's type.
   template <class T>
   T* data() const {
     TANDEM_CHECK(DTypeError, dtype_of<T>() == dtype(), "data: expected a ", dtype_of<T>(), " tensor, got ", dtype());
@@ -96,8 +96,8 @@ class TANDEM_API Tensor {
   /// Number of in-place changes of the storage, by this tensor or any view.
   uint32_t version() const { return impl().storage->version(); }
 
-  /// The only element as T (float, double, int64_t, bool).  Copies from the device.  Throws ShapeError unless the tensor has
-  /// exactly one element.
+  /// The only element as T (float, double, int64_t, bool). Copies from the device. Throws ShapeError unless the tensor
+  /// has exactly one element.
   template <class T = double>
   T item() const;
   /// All elements in row-major order, converted to T.  Copies from the device.
@@ -107,18 +107,18 @@ class TANDEM_API Tensor {
   // --- autograd (defined in autograd/) ----------------------------------------------------------------------------
   /// Whether backward computes a gradient for this tensor: a leaf set to it, or the result of a recorded operation.
   bool requires_grad() const { return impl().requires_grad || impl().has_node; }
-  /// Sets whether backward accumulates gradients for this leaf.  Throws StateError for a non-leaf, DTypeError for a non-floating
-  /// dtype.
+  /// Sets whether backward accumulates gradients for this leaf. Throws StateError for a non-leaf, DTypeError for a
+  /// non-floating dtype.
   Tensor& set_requires_grad(bool on = true);
   bool is_leaf() const { return !impl().has_node; }  ///< whether no recorded operation made this tensor
-  /// The leaf's gradient; undefined if the gradient slot is empty.  It is the slot itself: after zero_grad() the next backward
-  /// overwrites it.
+  /// The leaf's gradient; undefined if the gradient slot is empty. It is the slot itself: after zero_grad() the next
+  /// backward overwrites it.
   Tensor grad() const;
   /// Marks the leaf's gradient slot as empty, without writing memory.
   void zero_grad() const;
-  /// Adds d(sum of gradient * this) / d leaf into the gradient slot of each leaf.  `gradient` [optional if this has one element]
-  /// has the shape, dtype and device of this tensor.  retain_graph keeps saved tensors for another backward; create_graph
-  /// records the backward itself, for second derivatives.
+  /// Adds d(sum of gradient * this) / d leaf into the gradient slot of each leaf. `gradient` [optional if this has one
+  /// element] has the shape, dtype and device of this tensor. retain_graph keeps saved tensors for another backward;
+  /// create_graph records the backward itself, for second derivatives.
   void backward(const Tensor& gradient = {}, bool retain_graph = false, bool create_graph = false) const;
   /// A tensor outside the graph that shares storage and version counter.
   Tensor detach() const;

@@ -27,7 +27,7 @@ namespace {
 
 constexpr double kNoScore = -std::numeric_limits<double>::infinity();
 
-/// The options as a node keeps them, the scale decided.
+/// The options as saved by a node, with the default scale resolved.
 struct Attributes {
   bool is_causal = false;
   double scale = 1;
@@ -38,7 +38,7 @@ Attributes attributes_of(const AttentionOptions& options, int64_t head_dim) {
           options.scale.value_or(1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, head_dim))))};
 }
 
-/// [..., T, S] of queries [..., T, d] and keys [..., S, d].
+/// The shape [..., T, S] of the scores of queries [..., T, d] and keys [..., S, d].
 Shape scores_shape(const Tensor& query, const Tensor& key) {
   Shape shape = query.shape();
   shape.back() = key.size(-2);
@@ -56,7 +56,7 @@ void check_mask(const char* op, const Tensor& mask, const Shape& scores, Operand
                operand_error(op, str("attn_mask does not broadcast to the scores' shape ", scores), operands));
 }
 
-/// Uninitialised, dense, its dimensions but the last in the order in which those of `like` lie in memory.
+/// An uninitialized dense tensor. All dimensions except the last have the memory order of `like`.
 Tensor empty_in_order(const Tensor& like, const Shape& shape, DType dtype) {
   const size_t dims = shape.size();
   std::vector<size_t> order(dims - 1);
@@ -73,7 +73,8 @@ Tensor empty_in_order(const Tensor& like, const Shape& shape, DType dtype) {
   return make_view(memory.storage(), dtype, shape, strides, memory.impl().offset);
 }
 
-/// The tensor as kernels read it: `dtype`, the last dimension dense, rows apart.
+/// The tensor as kernels require it: of `dtype`, with a dense last dimension and rows that do not share memory; copied
+/// if necessary.
 Tensor dense_rows(const Tensor& tensor, DType dtype) {
   const bool has_dense_rows = tensor.strides().back() == 1 || tensor.shape().back() <= 1;
   const bool has_one_row = tensor.strides()[tensor.shape().size() - 2] == 0;
@@ -83,44 +84,32 @@ Tensor dense_rows(const Tensor& tensor, DType dtype) {
   return copy;
 }
 
-/// Where the matrices of all batches begin, for a tensor of shape [..., rows, columns] with these strides.
-std::vector<int64_t> matrix_offsets(const Shape& shape, const Shape& strides) {
-  std::vector<int64_t> offsets = {0};
-  for (size_t d = 0; d + 2 < shape.size(); ++d) {
-    std::vector<int64_t> next;
-    next.reserve(offsets.size() * static_cast<size_t>(shape[d]));
-    for (const int64_t offset : offsets) {
-      for (int64_t i = 0; i < shape[d]; ++i) next.push_back(offset + i * strides[d]);
-    }
-    offsets = std::move(next);
-  }
-  return offsets;
+DType compute_dtype(DType dtype) { return dtype == kFloat64 ? kFloat64 : kFloat32; }
+
+/// The dtype of the kernels for tensors of `dtype`: the CPU's kernels have no half types.
+DType kernel_dtype(const KernelContext& context, DType dtype) {
+  return context.device.is_cpu() ? compute_dtype(dtype) : dtype;
 }
 
-/// Rows of a tensor as kernels take them; holds the offsets.
-struct Rows {
-  explicit Rows(const Tensor& tensor) : offsets(matrix_offsets(tensor.shape(), tensor.strides())) {
-    rows = {tensor.data_ptr(), offsets.data(), tensor.strides()[tensor.shape().size() - 2]};
-  }
-  std::vector<int64_t> offsets;
-  AttentionRows rows;
-};
+AttentionTensor rows(const Tensor& tensor) { return {tensor.data_ptr(), tensor.strides()}; }
 
-/// The same for a mask, which may be undefined.
+std::span<const int64_t> batch_shape(const Tensor& query) { return {query.shape().begin(), query.shape().size() - 2}; }
+
+/// The argument of kernels for a mask, which may be undefined; holds its strides and, for CPU kernels of another dtype,
+/// a copy.
 struct Mask {
-  Mask(const Tensor& argument, const Shape& scores, DType dtype) {
+  Mask(const KernelContext& context, const Tensor& argument, const Shape& scores, DType dtype) {
     if (!argument.defined()) return;
     tensor = argument;
-    if (tensor.dtype() != kBool && tensor.dtype() != dtype) {
+    if (context.device.is_cpu() && tensor.dtype() != kBool && tensor.dtype() != dtype) {
       tensor = empty(argument.shape(), {dtype, argument.device()});
       primitives::copy(argument, tensor);
     }
-    const Shape strides = broadcast_strides(tensor, scores);
-    offsets = matrix_offsets(scores, strides);
-    mask = {tensor.data_ptr(), offsets.data(), strides[scores.size() - 2], strides.back(), tensor.dtype() == kBool};
+    strides = broadcast_strides(tensor, scores);
+    mask = {{tensor.data_ptr(), strides}, tensor.dtype()};
   }
   Tensor tensor;
-  std::vector<int64_t> offsets;
+  Shape strides;
   AttentionMask mask;
 };
 
@@ -131,87 +120,32 @@ AttentionSizes sizes_of(const Tensor& query, const Tensor& key, const Tensor& va
           value.size(-1), attributes.scale, attributes.is_causal};
 }
 
-DType compute_dtype(DType dtype) { return dtype == kFloat64 ? kFloat64 : kFloat32; }
-
-/// Operations of a product of the scores' size with rows of `width`; half of it where half of the scores are masked.
+/// Floating-point operations of multiplying a matrix of the scores' size by rows of `width`; half of them under a
+/// causal mask.
 int64_t num_flops(const AttentionSizes& sizes, int64_t width) {
   return 2 * sizes.batches * sizes.queries * sizes.keys * width / (sizes.is_causal ? 2 : 1);
 }
 
-Tensor workspace(int64_t bytes, Device device) { return empty({bytes}, {kUInt8, device}); }
+/// Scratch memory of a kernel; undefined for 0 bytes.
+Tensor workspace(int64_t bytes, Device device) { return bytes == 0 ? Tensor() : empty({bytes}, {kUInt8, device}); }
 
-#ifdef TANDEM_WITH_CUDA
+void* pointer(const Tensor& tensor) { return tensor.defined() ? tensor.data_ptr() : nullptr; }
 
-cuda::AttentionTensor gpu_rows(const Tensor& tensor) { return {tensor.data_ptr(), tensor.strides()}; }
-
-/// A mask as it lies; holds the strides.
-struct GpuMask {
-  GpuMask(const Tensor& argument, const Shape& scores) {
-    if (!argument.defined()) return;
-    strides = broadcast_strides(argument, scores);
-    mask = {{argument.data_ptr(), strides}, argument.dtype()};
-  }
-  Shape strides;
-  cuda::AttentionMask mask;
-};
-
-std::span<const int64_t> batch_shape(const Tensor& query) { return {query.shape().begin(), query.shape().size() - 2}; }
-
-Tensor gpu_forward(const KernelContext& context, const Tensor& query_argument, const Tensor& key_argument,
-                   const Tensor& value_argument, const Tensor& attn_mask, const Attributes& attributes,
-                   const Tensor& out) {
-  const DType dtype = out.dtype();
-  const Tensor query = dense_rows(query_argument, dtype), key = dense_rows(key_argument, dtype);
-  const Tensor value = dense_rows(value_argument, dtype);
-  const AttentionSizes sizes = sizes_of(query, key, value, attributes);
-  const Tensor statistics = empty({2, sizes.batches, sizes.queries}, {compute_dtype(dtype), query.device()});
-  const GpuMask mask(attn_mask, scores_shape(query, key));
-  trace_work(num_flops(sizes, sizes.head_dim + sizes.value_dim));
-  cuda::attention(context, dtype, batch_shape(query), sizes, gpu_rows(query), gpu_rows(key), gpu_rows(value), mask.mask,
-                  gpu_rows(out), statistics.data_ptr());
-  return statistics;
-}
-
-void gpu_backward(const KernelContext& context, const Tensor& query_argument, const Tensor& key_argument,
-                  const Tensor& value_argument, const Tensor& attn_mask, const Attributes& attributes,
-                  const Tensor& out_argument, const Tensor& statistics, const Tensor& grad_argument,
-                  const Tensor* grads) {
-  const DType dtype = out_argument.dtype();
-  const Tensor query = dense_rows(query_argument, dtype), key = dense_rows(key_argument, dtype);
-  const Tensor value = dense_rows(value_argument, dtype), out = dense_rows(out_argument, dtype);
-  const Tensor grad = dense_rows(grad_argument, dtype);
-  const AttentionSizes sizes = sizes_of(query, key, value, attributes);
-  const GpuMask mask(attn_mask, scores_shape(query, key));
-  const Tensor scratch = workspace(cuda::attention_backward_workspace_bytes(dtype, sizes), query.device());
-  trace_work(num_flops(sizes, 3 * sizes.head_dim + 2 * sizes.value_dim));
-  cuda::attention_backward(context, dtype, batch_shape(query), sizes, gpu_rows(query), gpu_rows(key), gpu_rows(value),
-                           mask.mask, gpu_rows(out), statistics.data_ptr(), gpu_rows(grad), scratch.data_ptr(),
-                           gpu_rows(grads[0]), gpu_rows(grads[1]), gpu_rows(grads[2]));
-}
-
-#endif
-
-/// Writes the result; returns the kernel's statistics, [2, batches, T] in the dtype that is computed in.
+/// Writes the result; returns the kernel's statistics, [2, batches, T] in the compute dtype.
 Tensor forward(const Tensor& query_argument, const Tensor& key_argument, const Tensor& value_argument,
                const Tensor& attn_mask, const Attributes& attributes, const Tensor& out) {
   const KernelContext context = kernel_context(out.device());
-#ifdef TANDEM_WITH_CUDA
-  if (!context.device.is_cpu()) {
-    return gpu_forward(context, query_argument, key_argument, value_argument, attn_mask, attributes, out);
-  }
-#endif
-  const DType dtype = compute_dtype(out.dtype());
+  const DType dtype = kernel_dtype(context, out.dtype());
   const Tensor query = dense_rows(query_argument, dtype), key = dense_rows(key_argument, dtype);
   const Tensor value = dense_rows(value_argument, dtype);
   const Tensor result = out.dtype() == dtype ? out : empty_in_order(out, out.shape(), dtype);
   const AttentionSizes sizes = sizes_of(query, key, value, attributes);
-  const Tensor statistics = empty({2, sizes.batches, sizes.queries}, {dtype, query.device()});
-  const Mask mask(attn_mask, scores_shape(query, key), dtype);
-  const AttentionAlgorithm algorithm = attention_algorithm(dtype);
-  const Tensor scratch = workspace(cpu::attention_workspace_bytes(dtype, algorithm, sizes), query.device());
+  const Tensor statistics = empty({2, sizes.batches, sizes.queries}, {compute_dtype(dtype), query.device()});
+  const Mask mask(context, attn_mask, scores_shape(query, key), dtype);
+  const Tensor scratch = workspace(TANDEM_KERNEL(context, attention_workspace_bytes, dtype, sizes), query.device());
   trace_work(num_flops(sizes, sizes.head_dim + sizes.value_dim));
-  cpu::attention(context, dtype, algorithm, sizes, Rows(query).rows, Rows(key).rows, Rows(value).rows, mask.mask,
-                 scratch.data_ptr(), Rows(result).rows, statistics.data_ptr());
+  TANDEM_KERNEL(context, attention, dtype, batch_shape(query), sizes, rows(query), rows(key), rows(value), mask.mask,
+                pointer(scratch), rows(result), statistics.data_ptr());
   if (!result.is_same(out)) primitives::copy(result, out);
   return statistics;
 }
@@ -221,13 +155,7 @@ void backward(const Tensor& query_argument, const Tensor& key_argument, const Te
               const Tensor& attn_mask, const Attributes& attributes, const Tensor& out_argument,
               const Tensor& statistics, const Tensor& grad_argument, const Tensor* grads) {
   const KernelContext context = kernel_context(out_argument.device());
-#ifdef TANDEM_WITH_CUDA
-  if (!context.device.is_cpu()) {
-    return gpu_backward(context, query_argument, key_argument, value_argument, attn_mask, attributes, out_argument,
-                        statistics, grad_argument, grads);
-  }
-#endif
-  const DType dtype = statistics.dtype();
+  const DType dtype = kernel_dtype(context, out_argument.dtype());
   const Tensor query = dense_rows(query_argument, dtype), key = dense_rows(key_argument, dtype);
   const Tensor value = dense_rows(value_argument, dtype), out = dense_rows(out_argument, dtype);
   const Tensor grad = dense_rows(grad_argument, dtype);
@@ -236,13 +164,13 @@ void backward(const Tensor& query_argument, const Tensor& key_argument, const Te
     results[i] = grads[i].dtype() == dtype ? grads[i] : empty_in_order(grads[i], grads[i].shape(), dtype);
   }
   const AttentionSizes sizes = sizes_of(query, key, value, attributes);
-  const Mask mask(attn_mask, scores_shape(query, key), dtype);
-  const AttentionAlgorithm algorithm = attention_algorithm(dtype);
-  const Tensor scratch = workspace(cpu::attention_backward_workspace_bytes(dtype, algorithm, sizes), query.device());
+  const Mask mask(context, attn_mask, scores_shape(query, key), dtype);
+  const Tensor scratch =
+      workspace(TANDEM_KERNEL(context, attention_backward_workspace_bytes, dtype, sizes), query.device());
   trace_work(num_flops(sizes, 3 * sizes.head_dim + 2 * sizes.value_dim));
-  cpu::attention_backward(context, dtype, algorithm, sizes, Rows(query).rows, Rows(key).rows, Rows(value).rows,
-                          mask.mask, Rows(out).rows, statistics.data_ptr(), Rows(grad).rows, scratch.data_ptr(),
-                          Rows(results[0]).rows, Rows(results[1]).rows, Rows(results[2]).rows);
+  TANDEM_KERNEL(context, attention_backward, dtype, batch_shape(query), sizes, rows(query), rows(key), rows(value),
+                mask.mask, rows(out), statistics.data_ptr(), rows(grad), pointer(scratch), rows(results[0]),
+                rows(results[1]), rows(results[2]));
   for (int i = 0; i < 3; ++i) {
     if (!results[i].is_same(grads[i])) primitives::copy(results[i], grads[i]);
   }
@@ -250,7 +178,7 @@ void backward(const Tensor& query_argument, const Tensor& key_argument, const Te
 
 Tensor transposed(const Tensor& tensor) { return tensor.transpose(-2, -1); }
 
-/// The weights of the values composed of operations, [..., T, S]; rows without keys are zeros.
+/// The softmax weights, composed of operations, [..., T, S]; rows without keys are zeros.
 Tensor composed_weights(const Tensor& query, const Tensor& key, const Tensor& attn_mask, const Attributes& attributes,
                         const Tensor& statistics) {
   const Shape shape = scores_shape(query, key);
@@ -265,7 +193,7 @@ Tensor composed_weights(const Tensor& query, const Tensor& key, const Tensor& at
     scores = where(le(arange(0, key.size(-2), 1, device).unsqueeze(0), queries), scores, kNoScore);
   }
   if (!attn_mask.defined()) return softmax(scores, -1);
-  // A row of -infinities has no softmax: it is computed on zeros and then left out.
+  // The softmax of a row of -infinities is NaN, so such rows are computed on zeros and masked afterwards.
   Shape rows = shape;
   rows.back() = 1;
   const Tensor empty_rows = eq(statistics.select(0, 1).view(rows), kNoScore);
@@ -284,15 +212,18 @@ TensorList composed_backward(const Tensor& query, const Tensor& key, const Tenso
 
 void check_qkv(const char* op, const Tensor& query, const Tensor& key, const Tensor& value, Operands operands) {
   TANDEM_CHECK(ShapeError, query.dim() >= 2 && key.dim() == query.dim() && value.dim() == query.dim(),
-               operand_error(op, "query, key and value must have as many dimensions, at least 2", operands));
+               operand_error(op, "query, key and value must have the same number of dimensions, at least 2", operands));
   for (int64_t d = 0; d < query.dim() - 2; ++d) {
     TANDEM_CHECK(ShapeError, key.size(d) == query.size(d) && value.size(d) == query.size(d),
                  operand_error(op, str("sizes differ in dimension ", d), operands));
   }
-  TANDEM_CHECK(ShapeError, key.size(-1) == query.size(-1),
-               operand_error(op, str("a query has ", query.size(-1), " elements, a key ", key.size(-1)), operands));
+  TANDEM_CHECK(
+      ShapeError, key.size(-1) == query.size(-1),
+      operand_error(op, str("query and key have different head sizes, ", query.size(-1), " and ", key.size(-1)),
+                    operands));
   TANDEM_CHECK(ShapeError, key.size(-2) == value.size(-2),
-               operand_error(op, str("there are ", key.size(-2), " keys but ", value.size(-2), " values"), operands));
+               operand_error(op, str("key and value have different lengths, ", key.size(-2), " and ", value.size(-2)),
+                             operands));
 }
 
 }  // namespace
@@ -369,13 +300,13 @@ Tensor part_of(const Tensor& qkv, int64_t num_heads, int part) {
   return qkv.slice(-1, part * width, (part + 1) * width).view(shape).transpose(-3, -2);
 }
 
-/// The same of a row-major tensor that is not in the graph.
+/// part_of for a row-major tensor that is not in the graph.
 Tensor plain_part_of(const Tensor& qkv, int64_t num_heads, int part) {
   NoGradGuard no_grad;
   return part_of(qkv, num_heads, part);
 }
 
-/// [..., T, H * d] seen as [..., H, T, d], or the other way round, recorded.
+/// [..., T, H * d] viewed as [..., H, T, d], or the inverse; recorded.
 Tensor split_heads(const Tensor& tensor, int64_t num_heads) {
   Shape shape = tensor.shape();
   shape.back() = num_heads;
@@ -394,7 +325,8 @@ Tensor qkv_attention(const Tensor& qkv_argument, int64_t num_heads, const Attent
   const auto check = [&](Operands operands) {
     KernelContext context = check_same_device(kName, operands);
     check_floating(kName, {"qkv", qkv});
-    TANDEM_CHECK(ValueError, num_heads >= 1, operand_error(kName, str("num_heads is ", num_heads), operands));
+    TANDEM_CHECK(ValueError, num_heads >= 1,
+                 operand_error(kName, str("num_heads is ", num_heads, ", must be at least 1"), operands));
     TANDEM_CHECK(ShapeError, qkv.dim() >= 2, operand_error(kName, "qkv must have at least 2 dimensions", operands));
     TANDEM_CHECK(ShapeError, qkv.size(-1) % (3 * num_heads) == 0,
                  operand_error(kName, str("the last dimension must be a multiple of 3 * ", num_heads), operands));

@@ -1,8 +1,9 @@
 // CPU kernels of attention.
 //
-// Vocabulary.  Queries come in blocks of 64, keys in blocks of at most 256.  Forward makes the scores of a block as rows of
-// queries; backward makes them transposed, as rows of keys by 64 columns of queries: so every product but one reads both its
-// sides where they lie.  Under a causal mask tiles above the diagonal are left out, those it crosses are cut short.
+// Queries are processed in blocks of 64, keys in blocks of at most 256. Forward computes the scores of a block as rows
+// of queries. Backward computes them transposed, as rows of keys by 64 columns of queries, so that all matrix products
+// except one read their operands without a copy. Under a causal mask, tiles above the diagonal are skipped, and tiles
+// on it are shortened.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -18,16 +19,17 @@ namespace tandem { inline namespace v0 {
 namespace {
 
 constexpr int64_t kQueryBlock = 64, kKeyBlock = 256;
-/// Columns that no vector is wider than; rows of scores are filled up to a multiple, so that vector code meets no tails.
+/// Multiple of the width of all SIMD vectors. Rows of scores are padded to a multiple of it, so that vector loops have
+/// no remainder.
 constexpr int64_t kLanes = 16;
-/// Pieces of work that have scratch memory of their own.
+/// Number of pieces of parallel work, each with its own scratch memory.
 constexpr int64_t kPieces = 16;
 
 template <class T>
 const TileKernels<T>& kernels_of(AttentionAlgorithm algorithm) {
   if constexpr (std::is_same_v<T, float>) {
-    if (algorithm == AttentionAlgorithm::kAvx512) return kProductAvx512;
-    if (algorithm == AttentionAlgorithm::kAvx2) return kProductAvx2;
+    if (algorithm == AttentionAlgorithm::kAvx512) return kGemmAvx512;
+    if (algorithm == AttentionAlgorithm::kAvx2) return kGemmAvx2;
   }
   return kPlainTiles<T>;
 }
@@ -35,7 +37,7 @@ const TileKernels<T>& kernels_of(AttentionAlgorithm algorithm) {
 template <class T>
 constexpr T kInfinity = std::numeric_limits<T>::infinity();
 
-/// Parts of a piece's scratch memory, one after the other, in elements.
+/// Layout of the scratch memory of a piece, in elements.
 struct Scratch {
   int64_t used = 0;
   int64_t take(int64_t elements) {
@@ -45,7 +47,7 @@ struct Scratch {
   }
 };
 
-/// How the forward is cut: tasks are (batch, group of query blocks).
+/// Partition of the forward pass: tasks are (batch, group of query blocks).
 template <class T>
 struct ForwardPlan {
   const TileKernels<T>& kernels;
@@ -56,7 +58,7 @@ struct ForwardPlan {
   ForwardPlan(AttentionAlgorithm algorithm, const AttentionSizes& sizes) : kernels(kernels_of<T>(algorithm)) {
     key_block = std::min(kKeyBlock, round_up(sizes.keys, 64));
     const int64_t blocks = std::max<int64_t>(1, (sizes.queries + kQueryBlock - 1) / kQueryBlock);
-    // Each group packs the keys again, so there are several only where batches alone would leave threads idle.
+    // Each group packs the keys again, so several groups are used only if batches alone would leave threads idle.
     const int64_t wanted = std::clamp<int64_t>(kPieces / std::max<int64_t>(1, sizes.batches), 1, blocks);
     blocks_per_group = (blocks + wanted - 1) / wanted;
     groups = (blocks + blocks_per_group - 1) / blocks_per_group;
@@ -82,7 +84,7 @@ void pack_columns(const TileKernels<T>& kernels, const T* source, int64_t k, int
   }
 }
 
-/// Rows as the right side of a product with `depth` of them: where they lie if no vector reaches beyond their end, else packed.
+/// `rows` as the right side of a product of that depth: used directly if no vector reads beyond their end, else packed.
 template <class T>
 RightSide<T> right_rows(const TileKernels<T>& kernels, const T* source, int64_t depth, int64_t columns, int64_t stride,
                         T* packed) {
@@ -91,9 +93,24 @@ RightSide<T> right_rows(const TileKernels<T>& kernels, const T* source, int64_t 
   return {packed, kernels.columns, depth * kernels.columns};
 }
 
-/// Adds a mask to `count` scores.
+/// The mask of one batch; null data: there is none.
+struct MaskRows {
+  const void* data = nullptr;
+  int64_t query_stride = 0;
+  int64_t key_stride = 0;
+  bool is_bool = false;
+
+  explicit MaskRows(const AttentionMask& mask) : data(mask.tensor.data), is_bool(mask.dtype == kBool) {
+    if (data == nullptr) return;
+    const auto strides = mask.tensor.strides.last(2);
+    query_stride = strides[0];
+    key_stride = strides[1];
+  }
+};
+
+/// Adds the mask to `count` scores.
 template <class T>
-void add_mask(const AttentionMask& mask, int64_t at, int64_t step, int64_t count, T* scores) {
+void add_mask(const MaskRows& mask, int64_t at, int64_t step, int64_t count, T* scores) {
   if (mask.is_bool) {
     const bool* allowed = static_cast<const bool*>(mask.data) + at;
     for (int64_t i = 0; i < count; ++i) scores[i] = allowed[i * step] ? scores[i] : -kInfinity<T>;
@@ -108,7 +125,7 @@ void scale_row(T* row, int64_t n, T factor) {
   for (int64_t i = 0; i < n; ++i) row[i] *= factor;
 }
 
-/// The largest of n values, n a multiple of kLanes; NaN if one is.
+/// The largest of n values; NaN if one is NaN. n is a multiple of kLanes.
 template <class T>
 T largest(const T* x, int64_t n) {
   typedef T Vector __attribute__((vector_size(32), aligned(sizeof(T)), may_alias));
@@ -127,7 +144,7 @@ T largest(const T* x, int64_t n) {
   return nan == nan ? result : nan;
 }
 
-/// The sum of n values, n a multiple of kLanes.
+/// The sum of n values. n is a multiple of kLanes.
 template <class T>
 T total(const T* x, int64_t n) {
   typedef T Vector __attribute__((vector_size(32), aligned(sizeof(T)), may_alias));
@@ -139,15 +156,15 @@ T total(const T* x, int64_t n) {
   return result;
 }
 
-/// Replaces n scores of a row by exp(score - max), where max and sum run over all blocks so far, and what follows up to a
-/// multiple of kLanes by zeros; returns what the row's results so far must be multiplied with.
+/// Replaces n scores of a row by exp(score - max), where max and sum are over all blocks so far, and pads with zeros to
+/// a multiple of kLanes. Returns the factor by which the row's previous results must be multiplied.
 template <class T>
 T exponentials(T* scores, int64_t n, T& max, T& sum) {
   const int64_t filled = round_up(n, kLanes);
   std::fill(scores + n, scores + filled, -kInfinity<T>);
   const T block_max = largest(scores, filled);
-  const T new_max = max >= block_max ? max : block_max;  // a NaN wins
-  if (new_max == -kInfinity<T>) {                        // nothing to attend to yet
+  const T new_max = max >= block_max ? max : block_max;  // NaN is kept
+  if (new_max == -kInfinity<T>) {                        // no key so far
     std::fill_n(scores, filled, T(0));
     return 1;
   }
@@ -163,7 +180,7 @@ T exponentials(T* scores, int64_t n, T& max, T& sum) {
 template <class T>
 void forward_group(const ForwardPlan<T>& plan, const AttentionSizes& sizes, int64_t group, const T* query,
                    int64_t query_stride, const T* key, int64_t key_stride, const T* value, int64_t value_stride,
-                   const AttentionMask& mask, int64_t mask_offset, T* workspace, T* out, int64_t out_stride, T* row_max,
+                   const MaskRows& mask, int64_t mask_offset, T* workspace, T* out, int64_t out_stride, T* row_max,
                    T* log_sum) {
   const TileKernels<T>& kernels = plan.kernels;
   const int64_t group_begin = group * plan.blocks_per_group * kQueryBlock;
@@ -188,7 +205,7 @@ void forward_group(const ForwardPlan<T>& plan, const AttentionSizes& sizes, int6
         sizes.is_causal ? std::max(group_begin, key_begin / kQueryBlock * kQueryBlock) : group_begin;
     for (int64_t begin = first_block; begin < group_end; begin += kQueryBlock) {
       const int64_t num_queries = std::min(kQueryBlock, group_end - begin);
-      // Keys of this block that query begin + i attends to.
+      // Number of keys of this block to which query begin + i attends.
       const auto limit = [&](int64_t i) {
         return sizes.is_causal ? std::clamp<int64_t>(begin + i + 1 - key_begin, 0, num_keys) : num_keys;
       };
@@ -206,7 +223,7 @@ void forward_group(const ForwardPlan<T>& plan, const AttentionSizes& sizes, int6
         }
         const T factor = exponentials(row, n, max[begin + i], sum[begin + i]);
         if (key_begin > 0 && factor != 1) scale_row(out + (begin + i) * out_stride, sizes.value_dim, factor);
-        // The tile that this row is in reads as far as its last row does.
+        // The tile of this row is read up to the end of its last row.
         const int64_t filled = round_up(n, kLanes);
         const int64_t read = limit(std::min(i / kernels.rows * kernels.rows + kernels.rows, num_queries) - 1);
         if (filled < read) std::fill(row + filled, row + read, T(0));
@@ -226,7 +243,7 @@ void forward_group(const ForwardPlan<T>& plan, const AttentionSizes& sizes, int6
   }
 }
 
-/// How the backward is cut: one task a batch.
+/// Partition of the backward pass: one task per batch.
 template <class T>
 struct BackwardPlan {
   const TileKernels<T>& kernels;
@@ -250,7 +267,7 @@ struct BackwardPlan {
 };
 
 /// weights = exp(scores - max - log_sum) and errors = weights * (errors - products) for queries [first, 64) of one key;
-/// both 0 before.
+/// 0 for queries before `first`.
 template <class T>
 void weigh_key(int64_t first, const T* __restrict max, const T* __restrict log_sum, const T* __restrict products,
                T* __restrict weights, T* __restrict errors) {
@@ -264,7 +281,7 @@ void weigh_key(int64_t first, const T* __restrict max, const T* __restrict log_s
 
 template <class T>
 void backward_batch(const BackwardPlan<T>& plan, const AttentionSizes& sizes, const T* query, int64_t query_stride,
-                    const T* key, int64_t key_stride, const T* value, int64_t value_stride, const AttentionMask& mask,
+                    const T* key, int64_t key_stride, const T* value, int64_t value_stride, const MaskRows& mask,
                     int64_t mask_offset, const T* out, int64_t out_stride, const T* row_max, const T* log_sum,
                     const T* grad, int64_t grad_stride, T* workspace, T* grad_query, int64_t grad_query_stride,
                     T* grad_key, int64_t grad_key_stride, T* grad_value, int64_t grad_value_stride) {
@@ -307,7 +324,7 @@ void backward_batch(const BackwardPlan<T>& plan, const AttentionSizes& sizes, co
         return sizes.is_causal ? std::max<int64_t>(0, key_begin + i - begin) : int64_t{0};
       };
       for (int64_t c = 0; c < kQueryBlock; ++c) {
-        // Rows without keys, and those beyond the last, have weights 0.
+        // Rows without keys, and rows after the last one, have weights 0.
         const bool empty = c >= num_queries || log_sum[begin + c] == -kInfinity<T>;
         block_max[c] = empty ? kInfinity<T> : row_max[begin + c];
         block_log_sum[c] = empty ? T(0) : log_sum[begin + c];
@@ -328,7 +345,7 @@ void backward_batch(const BackwardPlan<T>& plan, const AttentionSizes& sizes, co
       const RightSide<T> grad_rows =
           right_rows(kernels, block_grad, num_queries, sizes.value_dim, grad_stride, workspace + plan.grad_rows);
 
-      // Scores, and the gradients of the weights.
+      // Scores, and gradients of the weights.
       const auto later_queries = [&](int64_t depth) {
         return [&first, depth](int64_t i, int64_t) {
           return TileRange{0, depth, first(i) / kLanes * kLanes, kQueryBlock};
@@ -360,7 +377,8 @@ void backward_batch(const BackwardPlan<T>& plan, const AttentionSizes& sizes, co
       multiply_tiles<T>(kernels, num_keys, sizes.head_dim, {errors, kQueryBlock}, query_rows, scale, 1, false,
                         grad_key + key_begin * grad_key_stride, grad_key_stride, earlier_keys(sizes.head_dim));
 
-      // grad_query += scale * errors @ key, as its transpose; 32 queries read no further than the last of them does.
+      // grad_query += scale * errors @ key, computed transposed; 32 queries read only the keys up to the last one of
+      // their last query.
       constexpr int64_t kTogether = 32;
       for (int64_t c = 0; c < num_queries; c += kTogether) {
         const int64_t columns = std::min(kTogether, num_queries - c);
@@ -380,10 +398,26 @@ void visit(DType dtype, F f) {
   dtype == kFloat64 ? f.template operator()<double>() : f.template operator()<float>();
 }
 
-template <class T>
-T* rows(const AttentionRows& operand, int64_t batch) {
-  return static_cast<T*>(operand.data) + operand.offsets[batch];
+/// The element at which batch number `batch` of a tensor begins.
+int64_t batch_offset(std::span<const int64_t> batch_shape, const AttentionTensor& tensor, int64_t batch) {
+  int64_t offset = 0;
+  for (size_t d = batch_shape.size(); d-- > 0;) {
+    offset += batch % batch_shape[d] * tensor.strides[d];
+    batch /= batch_shape[d];
+  }
+  return offset;
 }
+
+/// A matrix of one batch.
+template <class T>
+struct Rows {
+  T* data;
+  int64_t stride;
+
+  Rows(std::span<const int64_t> batch_shape, const AttentionTensor& tensor, int64_t batch)
+      : data(static_cast<T*>(tensor.data) + batch_offset(batch_shape, tensor, batch)),
+        stride(tensor.strides[tensor.strides.size() - 2]) {}
+};
 
 }  // namespace
 
@@ -412,9 +446,11 @@ int64_t attention_backward_workspace_bytes(DType dtype, AttentionAlgorithm algor
   return bytes;
 }
 
-void attention(const CpuContext&, DType dtype, AttentionAlgorithm algorithm, const AttentionSizes& sizes,
-               const AttentionRows& query, const AttentionRows& key, const AttentionRows& value,
-               const AttentionMask& mask, void* workspace, const AttentionRows& out, void* statistics) {
+void attention(const CpuContext&, DType dtype, AttentionAlgorithm algorithm, std::span<const int64_t> batch_shape,
+               const AttentionSizes& sizes, const AttentionTensor& query, const AttentionTensor& key,
+               const AttentionTensor& value, const AttentionMask& mask, void* workspace, const AttentionTensor& out,
+               void* statistics) {
+  const MaskRows mask_rows(mask);
   visit(dtype, [&]<class T>() {
     const ForwardPlan<T> plan(algorithm, sizes);
     const int64_t tasks = plan.tasks(sizes), grain = task_grain(tasks);
@@ -422,37 +458,68 @@ void attention(const CpuContext&, DType dtype, AttentionAlgorithm algorithm, con
       T* const scratch = static_cast<T*>(workspace) + task / grain * plan.scratch.used;
       for (; task < end; ++task) {
         const int64_t batch = task / plan.groups;
-        forward_group<T>(plan, sizes, task % plan.groups, rows<const T>(query, batch), query.row_stride,
-                         rows<const T>(key, batch), key.row_stride, rows<const T>(value, batch), value.row_stride, mask,
-                         mask.data == nullptr ? 0 : mask.offsets[batch], scratch, rows<T>(out, batch), out.row_stride,
-                         static_cast<T*>(statistics) + batch * sizes.queries,
+        const Rows<const T> q(batch_shape, query, batch), k(batch_shape, key, batch), v(batch_shape, value, batch);
+        const Rows<T> o(batch_shape, out, batch);
+        forward_group<T>(plan, sizes, task % plan.groups, q.data, q.stride, k.data, k.stride, v.data, v.stride,
+                         mask_rows, mask_rows.data == nullptr ? 0 : batch_offset(batch_shape, mask.tensor, batch),
+                         scratch, o.data, o.stride, static_cast<T*>(statistics) + batch * sizes.queries,
                          static_cast<T*>(statistics) + (sizes.batches + batch) * sizes.queries);
       }
     });
   });
 }
 
-void attention_backward(const CpuContext&, DType dtype, AttentionAlgorithm algorithm, const AttentionSizes& sizes,
-                        const AttentionRows& query, const AttentionRows& key, const AttentionRows& value,
-                        const AttentionMask& mask, const AttentionRows& out, const void* statistics,
-                        const AttentionRows& grad, void* workspace, const AttentionRows& grad_query,
-                        const AttentionRows& grad_key, const AttentionRows& grad_value) {
+void attention_backward(const CpuContext&, DType dtype, AttentionAlgorithm algorithm,
+                        std::span<const int64_t> batch_shape, const AttentionSizes& sizes, const AttentionTensor& query,
+                        const AttentionTensor& key, const AttentionTensor& value, const AttentionMask& mask,
+                        const AttentionTensor& out, const void* statistics, const AttentionTensor& grad,
+                        void* workspace, const AttentionTensor& grad_query, const AttentionTensor& grad_key,
+                        const AttentionTensor& grad_value) {
+  const MaskRows mask_rows(mask);
   visit(dtype, [&]<class T>() {
     const BackwardPlan<T> plan(algorithm, sizes);
     const int64_t grain = task_grain(sizes.batches);
     parallel_for(sizes.batches, grain, [&](int64_t batch, int64_t end) {
       T* const scratch = static_cast<T*>(workspace) + batch / grain * plan.scratch.used;
       for (; batch < end; ++batch) {
-        backward_batch<T>(
-            plan, sizes, rows<const T>(query, batch), query.row_stride, rows<const T>(key, batch), key.row_stride,
-            rows<const T>(value, batch), value.row_stride, mask, mask.data == nullptr ? 0 : mask.offsets[batch],
-            rows<const T>(out, batch), out.row_stride, static_cast<const T*>(statistics) + batch * sizes.queries,
-            static_cast<const T*>(statistics) + (sizes.batches + batch) * sizes.queries, rows<const T>(grad, batch),
-            grad.row_stride, scratch, rows<T>(grad_query, batch), grad_query.row_stride, rows<T>(grad_key, batch),
-            grad_key.row_stride, rows<T>(grad_value, batch), grad_value.row_stride);
+        const Rows<const T> q(batch_shape, query, batch), k(batch_shape, key, batch), v(batch_shape, value, batch);
+        const Rows<const T> o(batch_shape, out, batch), g(batch_shape, grad, batch);
+        const Rows<T> dq(batch_shape, grad_query, batch), dk(batch_shape, grad_key, batch);
+        const Rows<T> dv(batch_shape, grad_value, batch);
+        backward_batch<T>(plan, sizes, q.data, q.stride, k.data, k.stride, v.data, v.stride, mask_rows,
+                          mask_rows.data == nullptr ? 0 : batch_offset(batch_shape, mask.tensor, batch), o.data,
+                          o.stride, static_cast<const T*>(statistics) + batch * sizes.queries,
+                          static_cast<const T*>(statistics) + (sizes.batches + batch) * sizes.queries, g.data, g.stride,
+                          scratch, dq.data, dq.stride, dk.data, dk.stride, dv.data, dv.stride);
       }
     });
   });
+}
+
+int64_t attention_workspace_bytes(const KernelContext&, DType dtype, const AttentionSizes& sizes) {
+  return attention_workspace_bytes(dtype, attention_algorithm(dtype), sizes);
+}
+
+int64_t attention_backward_workspace_bytes(const KernelContext&, DType dtype, const AttentionSizes& sizes) {
+  return attention_backward_workspace_bytes(dtype, attention_algorithm(dtype), sizes);
+}
+
+void attention(const KernelContext& context, DType dtype, std::span<const int64_t> batch_shape,
+               const AttentionSizes& sizes, const AttentionTensor& query, const AttentionTensor& key,
+               const AttentionTensor& value, const AttentionMask& mask, void* workspace, const AttentionTensor& out,
+               void* statistics) {
+  attention(context, dtype, attention_algorithm(dtype), batch_shape, sizes, query, key, value, mask, workspace, out,
+            statistics);
+}
+
+void attention_backward(const KernelContext& context, DType dtype, std::span<const int64_t> batch_shape,
+                        const AttentionSizes& sizes, const AttentionTensor& query, const AttentionTensor& key,
+                        const AttentionTensor& value, const AttentionMask& mask, const AttentionTensor& out,
+                        const void* statistics, const AttentionTensor& grad, void* workspace,
+                        const AttentionTensor& grad_query, const AttentionTensor& grad_key,
+                        const AttentionTensor& grad_value) {
+  attention_backward(context, dtype, attention_algorithm(dtype), batch_shape, sizes, query, key, value, mask, out,
+                     statistics, grad, workspace, grad_query, grad_key, grad_value);
 }
 
 }  // namespace cpu

@@ -1,12 +1,12 @@
-// Attention on a GPU.
+// GPU kernels of attention.
 //
-// Vocabulary.  A *tile* is 64 queries by 64 keys.  A block owns the rows of one side of its tiles and walks over those of the
-// other: forward and the gradient of queries own queries, the gradients of keys and values own keys.  So each result is written by
-// one block, in an order that depends on sizes alone; the price is that scores are made once in each of the three kernels.
+// A *tile* is 64 queries by 64 keys. A block owns the rows of one side and loops over the tiles of the other: forward
+// and the gradient of queries own queries, the gradients of keys and values own keys. So each result is written by one
+// block, in an order that depends only on sizes; the cost is that each of the three kernels computes the scores.
 //
-// The 256 threads are 16 x 16; thread (x, y) has the 4 x 4 numbers of a tile in rows 4 y .. and columns 4 x .., in registers.
-// Products read both sides from shared memory, where `depth` (what is summed over) runs over rows.  Results wider than a block's
-// registers are cut into groups of columns, each of a block of its own.
+// The 256 threads are 16 x 16; thread (x, y) holds the 4 x 4 elements of a tile in rows 4 y .. and columns 4 x .. in
+// registers. Products read both sides from shared memory, where the summed dimension, `depth`, is the row. Results
+// wider than a block's registers are divided into groups of columns, one block each.
 #include <algorithm>
 #include <limits>
 
@@ -19,22 +19,22 @@ namespace tandem { inline namespace v0 { namespace cuda {
 namespace {
 
 constexpr int kTile = 64;
-constexpr int kOwn = 4;  // rows and columns of a thread
+constexpr int kOwn = 4;  // rows and columns per thread
 constexpr int kSide = kTile / kOwn;
 constexpr int kThreads = kSide * kSide;
 
 template <class C>
-constexpr int kDepth = sizeof(C) == 8 ? 16 : 32;  // rows of a side that are in shared memory at a time
+constexpr int kDepth = sizeof(C) == 8 ? 16 : 32;  // rows of a side in shared memory at a time
 template <class C>
 constexpr C kNoScore = -std::numeric_limits<C>::infinity();
 
-/// Four neighbours, read at once.
+/// Four consecutive elements, loaded by one instruction.
 template <class C>
 struct alignas(16) Four {
   C at[kOwn];
 };
 
-/// Wider than a tile by one, so that threads that write a column of it meet different banks.
+/// One column wider than a tile, so that threads that write a column access different banks.
 template <class C>
 using TileRow = Four<C>[kSide + 1];
 
@@ -44,20 +44,20 @@ struct SharedTiles {
   TileRow<C> right[kDepth<C>];
 };
 
-/// Rows of an operand; those at and beyond `count` count as zeros.
+/// Rows of an operand; rows from `count` on are read as zeros.
 template <class T>
 struct Rows {
   T* data;
   int64_t stride;
   int64_t count;
 
-  /// Of the batch that begins there.
+  /// The rows of the batch at `offset`.
   __device__ Rows at(int64_t offset) const { return {data + offset, stride, count}; }
-  /// From row `first` on, a tile at most.
+  /// The rows from `first` on.
   __device__ Rows from(int64_t first) const {
     return {data + first * stride, stride, count - first < kTile ? count - first : kTile};
   }
-  /// From column `first` on.
+  /// The columns from `first` on.
   __device__ Rows columns_from(int64_t first) const { return {data + first, stride, count}; }
 };
 
@@ -67,8 +67,8 @@ __device__ inline double multiply_add(double a, double b, double c) { return __b
 __device__ inline int thread_x() { return static_cast<int>(threadIdx.x) % kSide; }
 __device__ inline int thread_y() { return static_cast<int>(threadIdx.x) / kSide; }
 
-/// tile[d][r] = element first + d of row r, for d < depth.  A warp reads 8 neighbours of 4 rows, so that neither memory nor the
-/// banks that it writes to are visited twice.
+/// tile[d][r] = element first + d of row r, for d < depth. A warp reads 8 consecutive elements of 4 rows, so that
+/// memory accesses are coalesced and shared-memory writes have no bank conflicts.
 template <class T, class C>
 __device__ void load_transposed(const Rows<T>& rows, int64_t first, int depth, TileRow<C>* tile) {
   constexpr int kTogether = 8;
@@ -79,7 +79,7 @@ __device__ void load_transposed(const Rows<T>& rows, int64_t first, int depth, T
   }
 }
 
-/// tile[r][c] = element c of row first + r, for r < depth; zeros at and beyond `columns`.
+/// tile[r][c] = element c of row first + r, for r < depth; zeros from column `columns` on.
 template <class T, class C>
 __device__ void load_rows(const Rows<T>& rows, int64_t first, int depth, int64_t columns, TileRow<C>* tile) {
   for (int i = static_cast<int>(threadIdx.x); i < depth * kTile; i += kThreads) {
@@ -102,7 +102,7 @@ __device__ void multiply(int depth, const TileRow<C>* left, const TileRow<C>* ri
   }
 }
 
-/// sums[i][j] = the product of row 4 y + i of `left` and row 4 x + j of `right`, of `depth` elements each.
+/// sums[i][j] = the dot product of row 4 y + i of `left` and row 4 x + j of `right`, of `depth` elements each.
 template <class T, class C>
 __device__ void multiply_rows(const Rows<T>& left, const Rows<T>& right, int64_t depth, SharedTiles<C>& tiles,
                               C (&sums)[kOwn][kOwn]) {
@@ -121,7 +121,7 @@ __device__ void multiply_rows(const Rows<T>& left, const Rows<T>& right, int64_t
   }
 }
 
-/// tiles.left = the tile of `factors`, transposed: what is summed over runs over rows.
+/// tiles.left = the tile of `factors`, transposed, so that the summed dimension is the row.
 template <class C>
 __device__ void store_transposed(const C (&factors)[kOwn][kOwn], SharedTiles<C>& tiles) {
   const int x = thread_x(), y = thread_y();
@@ -135,12 +135,12 @@ __device__ void store_transposed(const C (&factors)[kOwn][kOwn], SharedTiles<C>&
   __syncthreads();
 }
 
-/// The columns of a block's results: kChunks tiles of them.
+/// The columns of results of a block: kChunks tiles.
 template <class C, int kChunks>
 struct Results {
   C sums[kChunks][kOwn][kOwn] = {};
 
-  /// Adds the products of tiles.left with `rows`, of which `columns` columns are left.
+  /// Adds the product of tiles.left and `rows`, which has `columns` columns left.
   template <class T>
   __device__ void add(const Rows<T>& rows, int64_t columns, SharedTiles<C>& tiles) {
 #pragma unroll
@@ -156,7 +156,7 @@ struct Results {
     }
   }
 
-  /// Writes row 4 y + i of the results, times factors[i].
+  /// Writes row 4 y + i of the results, multiplied by factors[i].
   template <class T>
   __device__ void write(const Rows<T>& rows, int64_t columns, const C (&factors)[kOwn]) const {
     const int x = thread_x(), y = thread_y();
@@ -176,9 +176,9 @@ struct Results {
   }
 };
 
-/// A mask whose dtype is known when it runs only: it is read once per score.
+/// A mask. Its dtype is known only at run time; each element is read once.
 struct MaskRows {
-  const void* data;  // null: none
+  const void* data;  // null: there is no mask
   DType dtype;
   int64_t query_stride;
   int64_t key_stride;
@@ -195,7 +195,7 @@ struct MaskRows {
   }
 };
 
-/// The score of one batch's query t for key s, made of their product; -infinity where t does not attend to s.
+/// The score of query t and key s of one batch from their dot product; -infinity if t does not attend to s.
 template <class C>
 struct Scores {
   int64_t queries, keys;
@@ -216,7 +216,7 @@ __device__ Scores<C> scores_of(const AttentionSizes& sizes, const MaskRows& mask
   return {sizes.queries, sizes.keys, static_cast<C>(sizes.scale), sizes.is_causal, mask, mask_offset};
 }
 
-/// f over the 16 threads of the same y; all of them get the result.
+/// Reduces by f over the 16 threads of the same y; all of them get the result.
 template <class C, class F>
 __device__ C row_reduce(C value, F f) {
   for (int distance = kSide / 2; distance > 0; distance /= 2)
@@ -224,13 +224,13 @@ __device__ C row_reduce(C value, F f) {
   return value;
 }
 
-/// What a block does: a batch, a tile of the side that it owns, a group of columns of its results.
+/// The task of a block: a batch, a tile of rows of the side it owns, and a group of columns.
 struct Task {
   int64_t batch;
-  int64_t begin;  // the first row
+  int64_t begin;  // first row
   int64_t first_column;
 
-  /// `longest_first`: the last tile of a batch before its others.
+  /// `longest_first`: the last tile of a batch, which has the most keys under a causal mask, runs first.
   __device__ Task(int64_t task, int64_t tiles, int64_t groups, int64_t group_columns, bool longest_first) {
     batch = task / groups / tiles;
     const int64_t tile = task / groups % tiles;
@@ -239,7 +239,7 @@ struct Task {
   }
 };
 
-/// How tasks are counted: tiles of `rows`, groups of the columns of results.
+/// Number of tasks: tiles of `rows` times groups of columns.
 struct Split {
   int64_t tiles;
   int64_t groups;
@@ -251,7 +251,7 @@ struct Split {
         tasks(batches * tiles * groups) {}
 };
 
-// Operands in the order of a kernel's Strided.
+// Indices of operands in the kernels' Strided argument.
 enum { kQuery, kKey, kValue, kMask, kOut, kForwardOperands };
 
 template <class T, int kChunks>
@@ -327,10 +327,11 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// products[row] = the product of a row of the result and of its gradient: what the softmax's backward subtracts.  A warp a row.
+/// products[row] = the dot product of a row of the result and its gradient, which the backward of softmax subtracts.
+/// One warp per row.
 template <class T>
-__global__ void row_products_kernel(AttentionSizes sizes, Strided<2> batches, Rows<const T> out, Rows<const T> grad,
-                                    Accumulator<T>* products) {
+__global__ void row_dots_kernel(AttentionSizes sizes, Strided<2> batches, Rows<const T> out, Rows<const T> grad,
+                                Accumulator<T>* products) {
   using C = Accumulator<T>;
   const int64_t num_rows = sizes.batches * sizes.queries;
   for (int64_t row = thread_index() / kWarp; row < num_rows; row += num_threads() / kWarp) {
@@ -346,7 +347,7 @@ __global__ void row_products_kernel(AttentionSizes sizes, Strided<2> batches, Ro
   }
 }
 
-/// Numbers of a query that turn scores and the gradients of weights into weights and the gradients of scores.
+/// Per-query numbers for converting scores to weights, and gradients of weights to gradients of scores.
 template <class C>
 struct QueryNumbers {
   C max = 0;
@@ -354,7 +355,8 @@ struct QueryNumbers {
   C product = 0;
 
   QueryNumbers() = default;
-  /// Of query t of a batch; queries that do not exist have no scores, so that theirs do not matter.
+  /// The numbers of query t of a batch. Queries from sizes.queries on have no scores, so any numbers are valid for
+  /// them.
   __device__ QueryNumbers(const AttentionSizes& sizes, int64_t batch, int64_t t, const C* statistics,
                           const C* products) {
     if (t >= sizes.queries) return;
@@ -373,7 +375,7 @@ struct QueryNumbers {
 
 enum { kGrad = kMask + 1, kFirstResult, kSecondResult, kBackwardOperands };
 
-/// What both kernels of the backward read.
+/// The inputs of both backward kernels.
 template <class T>
 struct BackwardInputs {
   AttentionSizes sizes;
@@ -489,7 +491,7 @@ std::span<const int64_t> batch_strides(const AttentionTensor& tensor) {
   return tensor.strides.first(tensor.strides.size() - 2);
 }
 
-/// A mask, or none: then its strides of the batch are not read, and those of another tensor stand in for them.
+/// The mask; if there is none, its batch strides are not read, and those of another tensor are passed.
 MaskRows mask_rows(const AttentionMask& mask) {
   if (mask.tensor.data == nullptr) return {nullptr, kBool, 0, 0};
   const auto strides = mask.tensor.strides.last(2);
@@ -499,7 +501,7 @@ const AttentionTensor& mask_or(const AttentionMask& mask, const AttentionTensor&
   return mask.tensor.data == nullptr ? other : mask.tensor;
 }
 
-/// Calls f.operator()<T, kChunks>() for results of that many columns.
+/// Calls f.operator()<T, kChunks>() with the number of chunks for results of `columns` columns.
 template <class F>
 void visit(DType dtype, int64_t columns, const F& f) {
   visit_floating_dtype(dtype, [&]<class T>() {
@@ -515,7 +517,8 @@ void visit(DType dtype, int64_t columns, const F& f) {
 
 void attention(const KernelContext& context, DType dtype, std::span<const int64_t> batch_shape,
                const AttentionSizes& sizes, const AttentionTensor& query, const AttentionTensor& key,
-               const AttentionTensor& value, const AttentionMask& mask, const AttentionTensor& out, void* statistics) {
+               const AttentionTensor& value, const AttentionMask& mask, void*, const AttentionTensor& out,
+               void* statistics) {
   if (sizes.batches * sizes.queries == 0) return;
   const Strided<kForwardOperands> batches(batch_shape, {batch_strides(query), batch_strides(key), batch_strides(value),
                                                         batch_strides(mask_or(mask, query)), batch_strides(out)});
@@ -528,7 +531,9 @@ void attention(const KernelContext& context, DType dtype, std::span<const int64_
   });
 }
 
-int64_t attention_backward_workspace_bytes(DType dtype, const AttentionSizes& sizes) {
+int64_t attention_workspace_bytes(const KernelContext&, DType, const AttentionSizes&) { return 0; }
+
+int64_t attention_backward_workspace_bytes(const KernelContext&, DType dtype, const AttentionSizes& sizes) {
   return sizes.batches * sizes.queries * (dtype == kFloat64 ? 8 : 4);
 }
 
@@ -545,7 +550,7 @@ void attention_backward(const KernelContext& context, DType dtype, std::span<con
                                                     batch_strides(first), batch_strides(second)});
   };
   visit_floating_dtype(dtype, [&]<class T>() {
-    launch_kernel(context, row_products_kernel<T>, blocks_for(sizes.batches * sizes.queries, kBlock / kWarp), kBlock, 0,
+    launch_kernel(context, row_dots_kernel<T>, blocks_for(sizes.batches * sizes.queries, kBlock / kWarp), kBlock, 0,
                   sizes, Strided<2>(batch_shape, {batch_strides(out), batch_strides(grad)}),
                   rows_of<const T>(out, sizes.queries), rows_of<const T>(grad, sizes.queries),
                   static_cast<Accumulator<T>*>(workspace));

@@ -20,85 +20,72 @@ struct AttentionSizes {
   bool is_causal;
 };
 
-/// The rows of each batch: row i of batch b begins at data[offsets[b] + i * row_stride]; elements of a row are dense.
-struct AttentionRows {
-  void* data = nullptr;
-  const int64_t* offsets = nullptr;
-  int64_t row_stride = 0;
+/// A tensor [batch ..., rows, columns] with strides of all dimensions; the last stride is 1, except in a mask.
+struct AttentionTensor {
+  void* data = nullptr;  ///< null: there is no mask
+  std::span<const int64_t> strides;
 };
 
-/// What is added to the scores (`is_bool`: -infinity where false); null data: nothing.  Else of the kernel's dtype.
+/// A mask [batch ..., queries, keys], added to the scores; bool: -infinity where false. On CPUs bool or the kernel's
+/// dtype, on GPUs bool or any floating dtype.
 struct AttentionMask {
-  const void* data = nullptr;
-  const int64_t* offsets = nullptr;
-  int64_t query_stride = 0;
-  int64_t key_stride = 0;
-  bool is_bool = false;
+  AttentionTensor tensor;
+  DType dtype = kBool;
 };
 
-/// Whose tiles compute the products.
+/// The GEMM micro-kernels of the CPU kernels.
 enum class AttentionAlgorithm : int8_t {
   kPlain,   ///< C++: float64, and float32 as the reference
   kAvx2,    ///< float32
   kAvx512,  ///< float32
 };
 
-/// A rule of dtype and instruction set.
+/// The algorithm of attention on CPUs; depends on dtype and instruction set only.
 AttentionAlgorithm attention_algorithm(DType dtype);
 
 namespace cpu {
 
+// As the kernels below, by a given algorithm.
+
 int64_t attention_workspace_bytes(DType dtype, AttentionAlgorithm algorithm, const AttentionSizes& sizes);
 int64_t attention_backward_workspace_bytes(DType dtype, AttentionAlgorithm algorithm, const AttentionSizes& sizes);
 
-/// out = softmax(scale * query @ key^T + mask) @ value, and statistics [2, batches, queries]: each row's largest score,
-/// and the logarithm of its sum of exponentials of the distances from that, -infinity for a row without keys.  Two numbers,
-/// because their sum would lose the second one under a mask of -1e9.  float32 and float64.
-void attention(const CpuContext& context, DType dtype, AttentionAlgorithm algorithm, const AttentionSizes& sizes,
-               const AttentionRows& query, const AttentionRows& key, const AttentionRows& value,
-               const AttentionMask& mask, void* workspace, const AttentionRows& out, void* statistics);
+void attention(const CpuContext& context, DType dtype, AttentionAlgorithm algorithm,
+               std::span<const int64_t> batch_shape, const AttentionSizes& sizes, const AttentionTensor& query,
+               const AttentionTensor& key, const AttentionTensor& value, const AttentionMask& mask, void* workspace,
+               const AttentionTensor& out, void* statistics);
 
-/// The gradients of query, key and value, from that of out.
 void attention_backward(const CpuContext& context, DType dtype, AttentionAlgorithm algorithm,
-                        const AttentionSizes& sizes, const AttentionRows& query, const AttentionRows& key,
-                        const AttentionRows& value, const AttentionMask& mask, const AttentionRows& out,
-                        const void* statistics, const AttentionRows& grad, void* workspace,
-                        const AttentionRows& grad_query, const AttentionRows& grad_key,
-                        const AttentionRows& grad_value);
+                        std::span<const int64_t> batch_shape, const AttentionSizes& sizes, const AttentionTensor& query,
+                        const AttentionTensor& key, const AttentionTensor& value, const AttentionMask& mask,
+                        const AttentionTensor& out, const void* statistics, const AttentionTensor& grad,
+                        void* workspace, const AttentionTensor& grad_query, const AttentionTensor& grad_key,
+                        const AttentionTensor& grad_value);
 
 }  // namespace cpu
 
-#ifdef TANDEM_WITH_CUDA
-namespace cuda {
+// The leading dimensions of all tensors are `batch_shape`. CPUs: float32 and float64; GPUs: any floating dtype.
+// clang-format off
+TANDEM_KERNELS(
+int64_t attention_workspace_bytes(const KernelContext& context, DType dtype, const AttentionSizes& sizes);
+int64_t attention_backward_workspace_bytes(const KernelContext& context, DType dtype, const AttentionSizes& sizes);
 
-/// A tensor [batch ..., rows, columns] with strides of all dimensions, the last one 1 (of a mask any).
-struct AttentionTensor {
-  void* data = nullptr;  ///< null: there is no mask
-  std::span<const int64_t> strides;
-};
-
-/// A mask [batch ..., queries, keys] as `AttentionMask`, but of any floating dtype or bool.
-struct AttentionMask {
-  AttentionTensor tensor;
-  DType dtype = kBool;
-};
-
-/// As cpu::attention for any floating dtype, the leading dimensions being `batch_shape`; statistics are float32 for half types.
+/// out = softmax(scale * query @ key^T + mask) @ value, and statistics [2, batches, queries] (float32 for half types):
+/// the largest score m of each row, and log(sum(exp(score - m))), -infinity for a row without keys. Two numbers,
+/// because their sum would lose the second one under a mask of -1e9.
 void attention(const KernelContext& context, DType dtype, std::span<const int64_t> batch_shape,
                const AttentionSizes& sizes, const AttentionTensor& query, const AttentionTensor& key,
-               const AttentionTensor& value, const AttentionMask& mask, const AttentionTensor& out, void* statistics);
+               const AttentionTensor& value, const AttentionMask& mask, void* workspace, const AttentionTensor& out,
+               void* statistics);
 
-int64_t attention_backward_workspace_bytes(DType dtype, const AttentionSizes& sizes);
-
-/// As cpu::attention_backward.
+/// The gradients of query, key and value for the gradient `grad` of out.
 void attention_backward(const KernelContext& context, DType dtype, std::span<const int64_t> batch_shape,
                         const AttentionSizes& sizes, const AttentionTensor& query, const AttentionTensor& key,
                         const AttentionTensor& value, const AttentionMask& mask, const AttentionTensor& out,
                         const void* statistics, const AttentionTensor& grad, void* workspace,
                         const AttentionTensor& grad_query, const AttentionTensor& grad_key,
                         const AttentionTensor& grad_value);
-
-}  // namespace cuda
-#endif
+)
+// clang-format on
 
 }}  // namespace tandem::v0

@@ -6,7 +6,7 @@ namespace tandem { inline namespace v0 {
 
 namespace {
 
-/// Low-precision casts leave float64 alone: whoever uses it wants its digits.
+/// Casts to a half type do not change float64 tensors: a program that uses float64 needs its precision.
 void cast_where(std::initializer_list<Tensor*> tensors, DType dtype) {
   for (Tensor* tensor : tensors) {
     if (tensor->defined() && is_floating_point(tensor->dtype()) && tensor->dtype() != kFloat64) {
@@ -52,7 +52,7 @@ Autocast::~Autocast() { RankContext::current().autocast = previous_; }
 namespace {
 
 struct ToDTypeNode : autograd::Node {
-  DType dtype = kFloat32;  ///< of the input
+  DType dtype = kFloat32;  ///< dtype of the input
   TensorList backward(autograd::BackwardContext& context) override { return {to(context.grad(), dtype)}; }
 };
 

@@ -7,7 +7,7 @@ namespace tandem { inline namespace v0 { namespace ops {
 
 namespace {
 
-/// Appends `text` and spaces up to `width` characters.
+/// Appends `text`, padded with spaces to `width` characters.
 void append_padded(std::string& out, const std::string& text, size_t width) {
   out += text;
   out.append(width - std::min(width, text.size()), ' ');
@@ -46,7 +46,7 @@ void append_padded(std::string& out, const std::string& text, size_t width) {
       str("move ", one ? "it" : "them", " with ", moves, ", or move the module with model.to(", home, ")"))));
 }
 
-/// The context with the span of an operation that begins now.
+/// The context, with a new trace span of the operation.
 KernelContext traced(const char* op, Device device, OperandSpan operands) {
   int64_t bytes = 0;
   for (const Operand& operand : operands) bytes += operand.tensor.num_bytes();

@@ -2,7 +2,6 @@
 
 #include <string>
 
-#include <tandem/base/env.h>
 #include <tandem/base/trace.h>
 #include <tandem/ops/cast.h>
 #include <tandem/ops/common/common.h>
@@ -20,16 +19,7 @@ namespace ops { namespace {
 
 bool is_half(DType dtype) { return dtype == kFloat16 || dtype == kBFloat16; }
 
-/// The rule's algorithm, unless the environment asks for the reference.
-ConvAlgorithm choose_algorithm(ConvPass pass, const ConvGeometry& geometry) {
-  constexpr const char* kVariable = "TANDEM_CONV_ALGORITHM";
-  const auto wanted = env_string(kVariable);
-  if (!wanted) return conv_algorithm(pass, geometry);
-  TANDEM_CHECK(ValueError, *wanted == "direct", kVariable, ": must be unset or 'direct', it is '", *wanted, "'");
-  return ConvAlgorithm::kDirect;
-}
-
-/// A copy that kernels of half types work on.
+/// A float32 copy of a half tensor, for the CPU kernels.
 Tensor widened(const Tensor& tensor) {
   const Tensor copy = empty_preserving_layout(tensor, kFloat32);
   primitives::copy(tensor, copy);
@@ -42,23 +32,14 @@ Shape weight_shape(const ConvGeometry& g) {
 }
 Shape output_shape(const ConvGeometry& g) { return {g.batch, g.out_channels, g.out.height, g.out.width}; }
 
-/// A pass with its scratch: calls kernel(algorithm, scratch).
-template <class Kernel>
-void run(ConvPass pass, DType dtype, Device device, const ConvGeometry& geometry, Kernel kernel) {
+/// Allocates the workspace of a pass (undefined for 0 bytes) and adds its operations to the trace.
+Tensor prepare(const KernelContext& context, ConvPass pass, DType dtype, const ConvGeometry& geometry) {
   trace_work(2 * geometry.work());
-  const ConvAlgorithm algorithm = choose_algorithm(pass, geometry);
-  const int64_t bytes = cpu::conv_workspace_bytes(dtype, algorithm, pass, geometry);
-  const Tensor scratch = bytes == 0 ? Tensor() : empty({bytes}, {kUInt8, device});
-  kernel(algorithm, scratch.defined() ? scratch.data_ptr() : nullptr);
+  const int64_t bytes = TANDEM_KERNEL(context, conv_workspace_bytes, dtype, pass, geometry);
+  return bytes == 0 ? Tensor() : empty({bytes}, {kUInt8, context.device});
 }
 
-/// What a GPU's pass works in; counts its work.
-#ifdef TANDEM_WITH_CUDA
-Tensor gpu_scratch(const KernelContext& context, ConvPass pass, DType dtype, const ConvGeometry& geometry) {
-  trace_work(2 * geometry.work());
-  return empty({cuda::conv_workspace_bytes(context, dtype, pass, geometry)}, {kUInt8, context.device});
-}
-#endif
+void* pointer(const Tensor& tensor) { return tensor.defined() ? tensor.data_ptr() : nullptr; }
 
 /// conv2d, unrecorded.
 Tensor forward(const KernelContext& context, const ConvGeometry& geometry, const Tensor& input_argument,
@@ -73,18 +54,9 @@ Tensor forward(const KernelContext& context, const ConvGeometry& geometry, const
   }
   const Tensor input = channels_last(input_argument), weight = row_major(weight_argument);
   const Tensor bias = bias_argument.defined() ? row_major(bias_argument) : Tensor();
-#ifdef TANDEM_WITH_CUDA
-  if (!context.device.is_cpu()) {
-    const Tensor scratch = gpu_scratch(context, ConvPass::kForward, dtype, geometry);
-    cuda::conv_forward(context, dtype, geometry, input.data_ptr(), weight.data_ptr(),
-                       bias.defined() ? bias.data_ptr() : nullptr, relu, scratch.data_ptr(), out.data_ptr());
-    return out;
-  }
-#endif
-  run(ConvPass::kForward, dtype, out.device(), geometry, [&](ConvAlgorithm algorithm, void* scratch) {
-    cpu::conv_forward(context, dtype, algorithm, geometry, input.data_ptr(), weight.data_ptr(),
-                      bias.defined() ? bias.data_ptr() : nullptr, relu, scratch, out.data_ptr());
-  });
+  const Tensor scratch = prepare(context, ConvPass::kForward, dtype, geometry);
+  TANDEM_KERNEL(context, conv_forward, dtype, geometry, input.data_ptr(), weight.data_ptr(), pointer(bias), relu,
+                pointer(scratch), out.data_ptr());
   return out;
 }
 
@@ -98,22 +70,13 @@ Tensor input_gradient(const ConvGeometry& geometry, const Tensor& grad_argument,
     return out;
   }
   const Tensor grad = channels_last(grad_argument), weight = row_major(weight_argument);
-#ifdef TANDEM_WITH_CUDA
-  if (!context.device.is_cpu()) {
-    const Tensor scratch = gpu_scratch(context, ConvPass::kBackwardInput, dtype, geometry);
-    cuda::conv_backward_input(context, dtype, geometry, grad.data_ptr(), weight.data_ptr(), scratch.data_ptr(),
-                              out.data_ptr());
-    return out;
-  }
-#endif
-  run(ConvPass::kBackwardInput, dtype, out.device(), geometry, [&](ConvAlgorithm algorithm, void* scratch) {
-    cpu::conv_backward_input(context, dtype, algorithm, geometry, grad.data_ptr(), weight.data_ptr(), scratch,
-                             out.data_ptr());
-  });
+  const Tensor scratch = prepare(context, ConvPass::kBackwardInput, dtype, geometry);
+  TANDEM_KERNEL(context, conv_backward_input, dtype, geometry, grad.data_ptr(), weight.data_ptr(), pointer(scratch),
+                out.data_ptr());
   return out;
 }
 
-/// The gradient of the weight, unrecorded, into `slot`; returns its tensor.
+/// The gradient of the weight, unrecorded, written into `slot`; returns its tensor.
 Tensor weight_gradient(const ConvGeometry& geometry, const Tensor& input_argument, const Tensor& grad_argument,
                        BackwardContext::GradBuffer slot) {
   const DType dtype = grad_argument.dtype();
@@ -126,22 +89,13 @@ Tensor weight_gradient(const ConvGeometry& geometry, const Tensor& input_argumen
     return out;
   }
   const Tensor input = channels_last(input_argument), grad = channels_last(grad_argument);
-#ifdef TANDEM_WITH_CUDA
-  if (!context.device.is_cpu()) {
-    const Tensor scratch = gpu_scratch(context, ConvPass::kBackwardWeight, dtype, geometry);
-    cuda::conv_backward_weight(context, dtype, geometry, input.data_ptr(), grad.data_ptr(), slot.accumulate ? 1 : 0,
-                               scratch.data_ptr(), out.data_ptr());
-    return out;
-  }
-#endif
-  run(ConvPass::kBackwardWeight, dtype, out.device(), geometry, [&](ConvAlgorithm algorithm, void* scratch) {
-    cpu::conv_backward_weight(context, dtype, algorithm, geometry, input.data_ptr(), grad.data_ptr(),
-                              slot.accumulate ? 1 : 0, scratch, out.data_ptr());
-  });
+  const Tensor scratch = prepare(context, ConvPass::kBackwardWeight, dtype, geometry);
+  TANDEM_KERNEL(context, conv_backward_weight, dtype, geometry, input.data_ptr(), grad.data_ptr(),
+                slot.accumulate ? 1 : 0, pointer(scratch), out.data_ptr());
   return out;
 }
 
-/// Where the gradient of input i is written: the leaf's slot, or new row-major memory.
+/// The memory for the gradient of input i: the leaf's slot, or a new row-major tensor.
 BackwardContext::GradBuffer slot_or_new(BackwardContext& context, int i, const Shape& shape) {
   BackwardContext::GradBuffer buffer = context.grad_buffer(i);
   if (!buffer.tensor.defined()) buffer = {empty(shape, context.grad().options()), false};
@@ -150,8 +104,8 @@ BackwardContext::GradBuffer slot_or_new(BackwardContext& context, int i, const S
 
 Conv2dOptions options_of(const ConvGeometry& g) { return {g.stride, g.padding, g.dilation, g.groups}; }
 
-// The two gradients as operations of their own.  With conv2d they are the three derivatives of one function that is linear
-// in input, weight and output gradient, so each one's gradients are the other two.
+// The two gradients as operations. conv2d and they are the three derivatives of one function that is linear in input,
+// weight and output gradient, so the gradients of each are the other two.
 Tensor conv2d_input_gradient(const ConvGeometry& geometry, const Tensor& grad, const Tensor& weight);
 Tensor conv2d_weight_gradient(const ConvGeometry& geometry, const Tensor& input, const Tensor& grad);
 
@@ -203,7 +157,7 @@ Tensor conv2d_weight_gradient(const ConvGeometry& geometry, const Tensor& input,
 /// Sum over batch, height and width, recorded.
 Tensor channel_sums(const Tensor& grad) { return sum(grad, {0, 2, 3}); }
 
-/// The same, unrecorded, into the slot of input 2.
+/// channel_sums, unrecorded, written into the slot of input 2.
 Tensor bias_gradient(BackwardContext& context, const ConvGeometry& geometry) {
   const Tensor grad = channels_last(context.grad());
   const auto [slot, accumulate] = slot_or_new(context, 2, {geometry.out_channels});
@@ -223,13 +177,13 @@ struct ConvNodeBase : Node {
     geometry = sizes;
   }
 
-  void product_gradients(BackwardContext& context, const Tensor& grad, TensorList& grads) {
+  void operand_gradients(BackwardContext& context, const Tensor& grad, TensorList& grads) {
     if (context.create_graph()) {
       if (context.needs(0)) grads[0] = conv2d_input_gradient(geometry, grad, weight.get());
       if (context.needs(1)) grads[1] = conv2d_weight_gradient(geometry, input.get(), grad);
       return;
     }
-    if (context.needs(1)) {  // first: it may travel while the other is computed
+    if (context.needs(1)) {  // first, because its communication can overlap the gradient of the input
       grads[1] = weight_gradient(geometry, input.get(), grad, slot_or_new(context, 1, weight_shape(geometry)));
       context.notify_ready(1, grads[1]);
     }
@@ -237,7 +191,7 @@ struct ConvNodeBase : Node {
   }
 };
 
-/// How many results fit along one side; throws where there is none or the sizes overflow.
+/// Number of results along one side; throws if it is below 1 or sizes overflow.
 int64_t out_size(const char* op, const char* side, int64_t size, int64_t kernel, int64_t stride, int64_t padding,
                  int64_t dilation, Operands operands) {
   int64_t padded = 0, extent = 0;
@@ -245,7 +199,7 @@ int64_t out_size(const char* op, const char* side, int64_t size, int64_t kernel,
                !__builtin_mul_overflow(padding, 2, &padded) && !__builtin_add_overflow(padded, size, &padded) &&
                    !__builtin_mul_overflow(dilation, kernel - 1, &extent) &&
                    !__builtin_add_overflow(extent, 1, &extent),
-               operand_error(op, str("the padded ", side, " or the filters' ", side, " does not fit int64"), operands));
+               operand_error(op, str("the padded ", side, " or the filters' ", side, " overflows int64"), operands));
   TANDEM_CHECK(ShapeError, extent <= padded,
                operand_error(op,
                              str("filters of ", side, " ", extent, " do not fit into an input of ", side, " ", padded,
@@ -259,7 +213,7 @@ void check_option(const char* op, const char* name, Size2d value, int64_t least)
                ", it is ", value);
 }
 
-/// The checks and the forward of conv2d and conv2d_relu; the arguments are replaced by what autocast makes of them.
+/// Checks and forward of conv2d and conv2d_relu; the arguments are replaced by their casts under autocast.
 Tensor checked_forward(const char* op, Tensor& input, Tensor& weight, Tensor& bias, const Conv2dOptions& options,
                        bool relu, ConvGeometry& geometry) {
   cast_for(CastPolicy::kLowPrecision, {&input, &weight, &bias});
@@ -276,11 +230,11 @@ Tensor checked_forward(const char* op, Tensor& input, Tensor& weight, Tensor& bi
     check_option(op, "dilation", options.dilation, 1);
     TANDEM_CHECK(ValueError, options.groups >= 1, op, ": groups must be at least 1, it is ", options.groups);
     TANDEM_CHECK(ShapeError, weight.size(2) > 0 && weight.size(3) > 0,
-                 operand_error(op, "filters must have at least one tap", operands));
+                 operand_error(op, "the kernel size of weight must be at least 1", operands));
     TANDEM_CHECK(ShapeError, input.size(1) % options.groups == 0 && weight.size(0) % options.groups == 0,
                  operand_error(op,
                                str(input.size(1), " channels of the input and ", weight.size(0),
-                                   " filters do not divide into ", options.groups, " groups"),
+                                   " filters are not divisible into ", options.groups, " groups"),
                                operands));
     TANDEM_CHECK(ShapeError, input.size(1) / options.groups == weight.size(1),
                  operand_error(op,
@@ -327,7 +281,7 @@ Tensor conv2d(const Tensor& input_argument, const Tensor& weight_argument, const
         grads[2] = context.create_graph() ? channel_sums(context.grad()) : bias_gradient(context, geometry);
         context.notify_ready(2, grads[2]);
       }
-      product_gradients(context, context.grad(), grads);
+      operand_gradients(context, context.grad(), grads);
       return grads;
     }
   };
@@ -339,7 +293,7 @@ Tensor conv2d(const Tensor& input_argument, const Tensor& weight_argument, const
 
 namespace {
 
-/// grad where output is positive, else 0, recorded; output is channels-last.
+/// grad where output is positive, else 0; recorded. output is channels-last.
 Tensor mask_where_positive(const Tensor& grad, const Tensor& output) {
   const Tensor dense = channels_last(grad);
   const Tensor masked = empty_channels_last(grad.shape(), grad.options());
@@ -373,7 +327,7 @@ Tensor conv2d_relu(const Tensor& input_argument, const Tensor& weight_argument, 
       const Tensor result = output.get();
       if (context.create_graph()) {
         const Tensor masked = mask_where_positive(context.grad(), result);
-        product_gradients(context, masked, grads);
+        operand_gradients(context, masked, grads);
         if (needs_bias) grads[2] = channel_sums(masked);
         return grads;
       }
@@ -388,7 +342,7 @@ Tensor conv2d_relu(const Tensor& input_argument, const Tensor& weight_argument, 
         grads[2] = bias_slot.tensor;
         context.notify_ready(2, grads[2]);
       }
-      product_gradients(context, masked, grads);
+      operand_gradients(context, masked, grads);
       return grads;
     }
   };

@@ -1,7 +1,8 @@
-// CPU kernels of convolutions: the rule, and the direct algorithm.
+// CPU kernels of convolutions: choice of the algorithm, and the direct algorithm.
 #include <algorithm>
 #include <type_traits>
 
+#include <tandem/base/env.h>
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/conv/conv_passes.h>
 
@@ -22,9 +23,7 @@ bool is_avx512(ConvAlgorithm algorithm) {
   return algorithm == ConvAlgorithm::kTilesAvx512 || algorithm == ConvAlgorithm::kWinogradAvx512;
 }
 
-const ProductKernels& kernels_of(ConvAlgorithm algorithm) {
-  return is_avx512(algorithm) ? kProductAvx512 : kProductAvx2;
-}
+const GemmKernels& kernels_of(ConvAlgorithm algorithm) { return is_avx512(algorithm) ? kGemmAvx512 : kGemmAvx2; }
 
 }  // namespace
 
@@ -43,14 +42,14 @@ ConvAlgorithm conv_algorithm(ConvPass pass, const ConvGeometry& g) {
   constexpr int64_t kSmall = 24 * 24 * 24;
   if (g.work() <= kSmall) return ConvAlgorithm::kDirect;
   if (cpu::depthwise_can(g)) return ConvAlgorithm::kDepthwise;
-  // With few channels on either side, transforms cost more than the multiplications that they save; transformed, 2^18 pairs
-  // of channel and filter take 36 MiB, and no more is asked for.
-  constexpr int64_t kFewChannels = 16, kManyPairs = 1 << 18;
-  if (cpu::winograd_can(g) && std::min(g.channels, g.out_channels) >= kFewChannels &&
-      g.channels * g.out_channels <= kManyPairs) {
+  // With few channels on either side, the transforms cost more than the saved multiplications. 2^18 pairs of channel
+  // and filter take 36 MiB when transformed, which is the limit.
+  constexpr int64_t kMinWinogradChannels = 16, kMaxWinogradPairs = 1 << 18;
+  if (cpu::winograd_can(g) && std::min(g.channels, g.out_channels) >= kMinWinogradChannels &&
+      g.channels * g.out_channels <= kMaxWinogradPairs) {
     return has_avx512() ? ConvAlgorithm::kWinogradAvx512 : ConvAlgorithm::kWinogradAvx2;
   }
-  // A packed panel of AVX-512 is 64 columns wide, one of AVX2 16: a narrow right side would be mostly zeros.
+  // A packed panel is 64 columns wide for AVX-512 and 16 for AVX2: a narrow right side would be mostly padding.
   constexpr int64_t kNarrow = 16;
   const int64_t columns = pass == ConvPass::kForward         ? g.group_out_channels()
                           : pass == ConvPass::kBackwardInput ? g.group_channels()
@@ -62,7 +61,7 @@ namespace cpu {
 
 namespace {
 
-/// Calls f(tap, source pixel) for the taps along one side that meet the input for result `at`.
+/// Calls f(tap, source pixel) for the taps of result `at` along one side whose source pixel is inside the input.
 template <class F>
 void for_taps(int64_t at, int64_t size, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation, F f) {
   for (int64_t tap = 0; tap < kernel; ++tap) {
@@ -71,7 +70,7 @@ void for_taps(int64_t at, int64_t size, int64_t kernel, int64_t stride, int64_t 
   }
 }
 
-/// Calls f(tap, result) for the taps along one side with which input `pixel` enters a result.
+/// Calls f(tap, result) for the results along one side that read input `pixel`, with the tap that reads it.
 template <class F>
 void for_results(int64_t pixel, int64_t out, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation, F f) {
   for (int64_t tap = 0; tap < kernel; ++tap) {
@@ -179,7 +178,7 @@ void solve(ConvAlgorithm algorithm, ConvPass pass, const ConvGeometry& geometry,
   if constexpr (std::is_same_v<T, float>) {
     if (is_winograd(algorithm)) return winograd_conv(pass, geometry, kernels_of(algorithm), data);
   }
-  patch_conv(pass, geometry, kernels_of(algorithm), data);
+  im2col_conv(pass, geometry, kernels_of(algorithm), data);
 }
 
 template <class F>
@@ -201,10 +200,10 @@ void direct_conv(ConvPass pass, const ConvGeometry& geometry, const ConvData<T>&
 int64_t conv_workspace_bytes(DType dtype, ConvAlgorithm algorithm, ConvPass pass, const ConvGeometry& geometry) {
   if (algorithm == ConvAlgorithm::kDirect) return 0;
   if (algorithm == ConvAlgorithm::kDepthwise) return depthwise_workspace_elements(geometry) * size_of(dtype);
-  const ProductKernels& kernels = kernels_of(algorithm);
-  if (dtype == kFloat64) return patch_conv_workspace_bytes<double>(pass, geometry, kernels);
+  const GemmKernels& kernels = kernels_of(algorithm);
+  if (dtype == kFloat64) return im2col_conv_workspace_bytes<double>(pass, geometry, kernels);
   return is_winograd(algorithm) ? winograd_workspace_bytes(pass, geometry, kernels)
-                                : patch_conv_workspace_bytes<float>(pass, geometry, kernels);
+                                : im2col_conv_workspace_bytes<float>(pass, geometry, kernels);
 }
 
 void conv_forward(const CpuContext&, DType dtype, ConvAlgorithm algorithm, const ConvGeometry& geometry,
@@ -241,6 +240,41 @@ void conv_backward_weight(const CpuContext&, DType dtype, ConvAlgorithm algorith
               .workspace = workspace,
               .out = static_cast<T*>(weight_grad)});
   });
+}
+
+namespace {
+
+/// conv_algorithm, unless the environment selects the reference algorithm.
+ConvAlgorithm choose_algorithm(ConvPass pass, const ConvGeometry& geometry) {
+  constexpr const char* kVariable = "TANDEM_CONV_ALGORITHM";
+  const auto wanted = env_string(kVariable);
+  if (!wanted) return conv_algorithm(pass, geometry);
+  TANDEM_CHECK(ValueError, *wanted == "direct", kVariable, ": must be unset or 'direct', it is '", *wanted, "'");
+  return ConvAlgorithm::kDirect;
+}
+
+}  // namespace
+
+int64_t conv_workspace_bytes(const KernelContext&, DType dtype, ConvPass pass, const ConvGeometry& geometry) {
+  return conv_workspace_bytes(dtype, choose_algorithm(pass, geometry), pass, geometry);
+}
+
+void conv_forward(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* input,
+                  const void* weight, const void* bias, bool relu, void* workspace, void* out) {
+  conv_forward(context, dtype, choose_algorithm(ConvPass::kForward, geometry), geometry, input, weight, bias, relu,
+               workspace, out);
+}
+
+void conv_backward_input(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* grad,
+                         const void* weight, void* workspace, void* input_grad) {
+  conv_backward_input(context, dtype, choose_algorithm(ConvPass::kBackwardInput, geometry), geometry, grad, weight,
+                      workspace, input_grad);
+}
+
+void conv_backward_weight(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* input,
+                          const void* grad, double beta, void* workspace, void* weight_grad) {
+  conv_backward_weight(context, dtype, choose_algorithm(ConvPass::kBackwardWeight, geometry), geometry, input, grad,
+                       beta, workspace, weight_grad);
 }
 
 }  // namespace cpu

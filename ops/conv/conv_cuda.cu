@@ -1,11 +1,10 @@
-// Convolutions on a GPU: by cuDNN where it has an algorithm, else as products of patches.
+// GPU convolutions: by cuDNN if it has a suitable algorithm, else im2col and matrix products.
 //
-// Vocabulary.  The *patch* of a result holds the channels of all source pixels that its taps see, tap by tap; patches as rows of a
-// matrix, times the filters, are the results.  The gradient of the input is the same product with the gradient as the source:
-// pixels that leave the same remainder by the stride see the same taps, so a stride of 2 makes four products (*steps*), none of
-// which multiplies by zeros of the stride.  So every number is summed in one product, and rounded once (after cuDNN a bias rounds
-// again).  Patches are made in
-// *pieces* of the rows: the workspace stays bounded.
+// im2col: row i of a matrix holds the channels of all source pixels that the taps of result i read, tap by tap. Rows
+// times filters are the results. The gradient of the input is the same product with the output gradient as source:
+// pixels with the same remainder modulo the stride read the same taps, so a stride of 2 gives four products (*steps*),
+// which do not multiply by the zeros of the stride. Every number is therefore summed by one product and rounded once
+// (after cuDNN, adding the bias rounds again). The matrix is built in *pieces* of rows, which bounds the workspace.
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
@@ -14,6 +13,7 @@
 #include <tandem/ops/conv/conv_depthwise_cuda.h>
 #include <tandem/ops/conv/conv_kernels.h>
 #include <tandem/ops/conv/cudnn_conv.h>
+#include <tandem/ops/matmul/cublaslt_matmul.h>
 #include <tandem/ops/matmul/matmul_kernels.h>
 #include <tandem/tensor/cuda/launch.h>
 
@@ -21,45 +21,44 @@ namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
-constexpr int64_t kPieceBytes = int64_t{32}
-                                << 20;  // rows to fill a GPU, still in its caches when the product reads them
+constexpr int64_t kPieceBytes = int64_t{32} << 20;  // enough rows to fill a GPU, few enough to stay in its caches
 
-/// A matrix of patches: its rows are the results of a grid in each image.
-struct Patches {
+/// An im2col matrix: its rows are the results of a grid, image by image.
+struct Im2col {
   int64_t batch;
   Size2d grid;
   Size2d taps;
-  Size2d first;     // the source pixel that tap 0 of result 0 sees
+  Size2d first;     // source pixel of tap 0 of result 0
   Size2d step;      // source pixels from one result to the next
-  Size2d tap_step;  // and from one tap to the next
+  Size2d tap_step;  // source pixels from one tap to the next
   Size2d size;      // of the source
   int64_t channels;
   int64_t groups;
 
   constexpr int64_t rows() const { return batch * grid.height * grid.width; }
   constexpr int64_t group_channels() const { return channels / groups; }
-  /// Of one group.
+  /// Columns of the matrix of one group.
   constexpr int64_t columns() const { return taps.height * taps.width * group_channels(); }
-  /// Whether the source is that matrix already.
+  /// Whether the source itself is the matrix.
   constexpr bool is_source() const {
     return taps == Size2d(1) && first == Size2d(0) && step == Size2d(1) && grid == size;
   }
 };
 
-/// Some taps of the filters, as the matrix that patches are multiplied with: [groups, taps, from, to], for channels of the source
-/// and of the results.
+/// Some taps of the filters as the right side of the product: [groups, taps, from, to], with channels `from` of the
+/// source and `to` of the results.
 struct Filters {
   int64_t groups, from, to;
   Size2d taps;
-  Size2d first;  // the filter's tap that is the matrix's first
+  Size2d first;  // tap of the filter that is tap 0 of the matrix
   Size2d step;
   int64_t kernel_width;
-  int64_t group_stride, from_stride, to_stride;  // in the weight
+  int64_t group_stride, from_stride, to_stride;  // strides in the weight
 
   constexpr int64_t num_elements() const { return groups * taps.height * taps.width * from * to; }
 };
 
-/// Where the grid's results go: channels-last memory.
+/// The pixels of the output (channels-last) that a step writes.
 struct Target {
   Size2d first;
   Size2d step;
@@ -68,19 +67,19 @@ struct Target {
 };
 
 struct Step {
-  Patches patches;
+  Im2col patches;
   Filters filters;
   Target target;
 
-  /// Whether products lie in memory as the target wants them.
+  /// Whether the product can write the output directly.
   bool is_direct() const {
     return patches.groups == 1 && target.first == Size2d(0) && target.step == Size2d(1) && target.size == patches.grid;
   }
 };
 
-/// out[group][row][tap][channel], of `num_rows` rows from `first_row` on.
+/// out[group][row][tap][channel] for `num_rows` rows from `first_row` on.
 template <class T>
-__global__ void gather_patches_kernel(Patches p, int64_t first_row, int64_t num_rows, const T* source, T* out) {
+__global__ void im2col_kernel(Im2col p, int64_t first_row, int64_t num_rows, const T* source, T* out) {
   const int64_t depth = p.group_channels(), columns = p.columns(), n = p.groups * num_rows * columns;
   for (int64_t i = thread_index(); i < n; i += num_threads()) {
     const int64_t c = i % depth, tap = i % columns / depth;
@@ -106,7 +105,7 @@ __global__ void pick_filters_kernel(Filters f, const T* weight, T* out) {
   }
 }
 
-/// out += bias, negative values replaced by 0 if `relu`: after cuDNN.
+/// out += bias, negative values replaced by 0 if `relu`. Runs after cuDNN.
 template <class T>
 __global__ void add_bias_kernel(int64_t n, int64_t channels, const T* bias, bool relu, T* out) {
   using C = Accumulator<T>;
@@ -116,7 +115,7 @@ __global__ void add_bias_kernel(int64_t n, int64_t channels, const T* bias, bool
   }
 }
 
-/// products[group][row][channel] = bias: what is added to.
+/// products[group][row][channel] = bias, to which the product is added.
 template <class T>
 __global__ void fill_bias_kernel(int64_t groups, int64_t num_rows, int64_t channels, const T* bias, T* products) {
   for (int64_t i = thread_index(); i < groups * num_rows * channels; i += num_threads()) {
@@ -124,7 +123,7 @@ __global__ void fill_bias_kernel(int64_t groups, int64_t num_rows, int64_t chann
   }
 }
 
-/// The products [group][row][channel] of the rows from `first_row` on to their pixels.
+/// Copies products [group][row][channel] of the rows from `first_row` on to their pixels.
 template <class T>
 __global__ void scatter_kernel(Target t, Size2d grid, int64_t groups, int64_t first_row, int64_t num_rows,
                                const T* products, T* out) {
@@ -139,8 +138,8 @@ __global__ void scatter_kernel(Target t, Size2d grid, int64_t groups, int64_t fi
   }
 }
 
-/// Adds a piece's part [filter][tap][channel] of the gradient of the weight to `sums`, which the first one sets; the last one
-/// writes the gradient, in the weight's order, instead.
+/// Adds one piece's gradient of the weight, [filter][tap][channel], to `sums`. The first piece overwrites `sums`; the
+/// last piece writes the sum to the gradient in the weight's order instead.
 template <class T>
 __global__ void add_filters_kernel(int64_t filters, int64_t taps, int64_t depth, const T* part, bool is_first,
                                    bool is_last, double beta, Accumulator<T>* sums, T* out) {
@@ -158,7 +157,7 @@ __global__ void add_filters_kernel(int64_t filters, int64_t taps, int64_t depth,
   }
 }
 
-Patches patches_of(const ConvGeometry& g) {
+Im2col im2col_of(const ConvGeometry& g) {
   return {.batch = g.batch,
           .grid = g.out,
           .taps = g.kernel,
@@ -185,14 +184,14 @@ Filters filters_of(const ConvGeometry& g, ConvPass pass, Size2d taps, Size2d fir
           .to_stride = is_forward ? filter : g.taps()};
 }
 
-/// One side of the gradient's step for the input pixels first, first + stride, ...: the taps with which these enter results.
+/// One axis of a gradient step, for the input pixels first, first + stride, ...: the taps that read them.
 struct GradientSide {
   int64_t pixels;
   int64_t taps;
   int64_t first_tap;
-  int64_t tap_step;      // in the filter
-  int64_t first_result;  // in which the first pixel enters with the first tap
-  int64_t result_step;   // from one tap to the next
+  int64_t tap_step;      // in taps of the filter
+  int64_t first_result;  // result that reads the first pixel by the first tap
+  int64_t result_step;   // results from one tap to the next
 
   GradientSide(int64_t first, int64_t size, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation) {
     pixels = (size - first + stride - 1) / stride;
@@ -206,11 +205,11 @@ struct GradientSide {
   }
 };
 
-/// Calls f(step) for the steps of forward or of the gradient of the input.
+/// Calls f(step) for the steps of the forward pass or of the gradient of the input.
 template <class F>
 void for_each_step(ConvPass pass, const ConvGeometry& g, const F& f) {
   if (pass == ConvPass::kForward) {
-    f(Step{patches_of(g),
+    f(Step{im2col_of(g),
            filters_of(g, pass, g.kernel, 0, 1),
            {.first = 0, .step = 1, .size = g.out, .channels = g.out_channels}});
     return;
@@ -219,15 +218,15 @@ void for_each_step(ConvPass pass, const ConvGeometry& g, const F& f) {
     const GradientSide y(first_y, g.size.height, g.kernel.height, g.stride.height, g.padding.height, g.dilation.height);
     for (int64_t first_x = 0; first_x < std::min(g.stride.width, g.size.width); ++first_x) {
       const GradientSide x(first_x, g.size.width, g.kernel.width, g.stride.width, g.padding.width, g.dilation.width);
-      const Patches patches{.batch = g.batch,
-                            .grid = {y.pixels, x.pixels},
-                            .taps = {y.taps, x.taps},
-                            .first = {y.first_result, x.first_result},
-                            .step = 1,
-                            .tap_step = {y.result_step, x.result_step},
-                            .size = g.out,
-                            .channels = g.out_channels,
-                            .groups = g.groups};
+      const Im2col patches{.batch = g.batch,
+                           .grid = {y.pixels, x.pixels},
+                           .taps = {y.taps, x.taps},
+                           .first = {y.first_result, x.first_result},
+                           .step = 1,
+                           .tap_step = {y.result_step, x.result_step},
+                           .size = g.out,
+                           .channels = g.out_channels,
+                           .groups = g.groups};
       f(Step{patches,
              filters_of(g, pass, patches.taps, {y.first_tap, x.first_tap}, {y.tap_step, x.tap_step}),
              {.first = {first_y, first_x}, .step = g.stride, .size = g.size, .channels = g.channels}});
@@ -235,13 +234,13 @@ void for_each_step(ConvPass pass, const ConvGeometry& g, const F& f) {
   }
 }
 
-/// Rows of a piece whose rows take that many elements of workspace.
+/// Rows of a piece, if each row takes `elements_per_row` elements of workspace.
 int64_t piece_rows(int64_t rows, int64_t elements_per_row, int64_t element_bytes) {
   return std::clamp<int64_t>(kPieceBytes / std::max<int64_t>(1, elements_per_row * element_bytes), 1,
                              std::max<int64_t>(1, rows));
 }
 
-/// Parts of the workspace, in bytes from its beginning.
+/// Layout of a workspace, in bytes.
 struct Layout {
   int64_t used = 0;
   int64_t take(int64_t bytes) {
@@ -259,7 +258,7 @@ struct StepLayout : Layout {
     const int64_t columns = step.patches.is_source() ? 0 : step.patches.groups * step.patches.columns();
     const int64_t results = step.is_direct() ? 0 : step.target.channels;
     rows = piece_rows(step.patches.rows(), columns + results, bytes);
-    library = take(product_workspace_bytes(dtype));
+    library = take(cublaslt_workspace_bytes(dtype));
     filters = take(step.filters.num_elements() * bytes);
     patches = take(rows * columns * bytes);
     products = take(rows * results * bytes);
@@ -271,29 +270,29 @@ struct WeightLayout : Layout {
 
   WeightLayout(const ConvGeometry& g, DType dtype) {
     const int64_t bytes = size_of(dtype);
-    const Patches p = patches_of(g);
+    const Im2col p = im2col_of(g);
     const int64_t columns = p.is_source() ? 0 : p.groups * p.columns();
     rows = piece_rows(p.rows(), columns, bytes);
-    library = take(product_workspace_bytes(dtype));
+    library = take(cublaslt_workspace_bytes(dtype));
     patches = take(rows * columns * bytes);
     part = take(g.weight_elements() * bytes);
     sums = take(g.weight_elements() * std::max<int64_t>(4, bytes));
   }
 };
 
-/// For cuDNN: the filters in its order, and what it works in.
-struct LibraryLayout : Layout {
+/// The workspace of cuDNN: reordered filters, and its own scratch memory.
+struct CudnnLayout : Layout {
   int64_t filters, library, library_bytes;
 
-  LibraryLayout(const KernelContext& context, DType dtype, ConvPass pass, const ConvGeometry& g)
-      : library_bytes(library_conv_bytes(context, dtype, pass, g)) {
+  CudnnLayout(const KernelContext& context, DType dtype, ConvPass pass, const ConvGeometry& g)
+      : library_bytes(cudnn_workspace_bytes(context, dtype, pass, g)) {
     filters = take(g.weight_elements() * size_of(dtype));
     library = take(library_bytes);
   }
   bool is_possible() const { return library_bytes > 0; }
 };
 
-/// The filters as [filter][tap][channel], for cuDNN.
+/// Copies the filters to the order [filter][tap][channel], for cuDNN.
 template <class T>
 void reorder_filters(const KernelContext& context, const ConvGeometry& g, const T* weight, T* out) {
   const Filters filters{.groups = g.out_channels,
@@ -309,23 +308,23 @@ void reorder_filters(const KernelContext& context, const ConvGeometry& g, const 
   launch_kernel(context, pick_filters_kernel<T>, blocks_for(filters.num_elements()), kBlock, 0, filters, weight, out);
 }
 
-/// Patches of the rows from `first` on, as the side of products: of each group, one after the other.
+/// The im2col matrix of the rows from `first` on, as an operand of gemm; one matrix per group.
 template <class T>
-MatrixOperand make_patches(const KernelContext& context, const Patches& p, int64_t first, int64_t rows, const T* source,
-                           T* memory, std::vector<int64_t>& offsets) {
+MatrixOperand run_im2col(const KernelContext& context, const Im2col& p, int64_t first, int64_t rows, const T* source,
+                         T* memory, std::vector<int64_t>& offsets) {
   for (int64_t group = 0; group < p.groups; ++group) {
     offsets[static_cast<size_t>(group)] = group * (p.is_source() ? p.group_channels() : rows * p.columns());
   }
   if (p.is_source()) return {source + first * p.channels, p.channels};
   const int64_t n = p.groups * rows * p.columns();
-  if (n > 0) launch_kernel(context, gather_patches_kernel<T>, blocks_for(n), kBlock, 0, p, first, rows, source, memory);
+  if (n > 0) launch_kernel(context, im2col_kernel<T>, blocks_for(n), kBlock, 0, p, first, rows, source, memory);
   return {memory, std::max<int64_t>(1, p.columns())};
 }
 
 template <class T>
 void run_step(const KernelContext& context, DType dtype, const Step& step, const T* source, const T* weight,
               const T* bias, bool relu, std::byte* workspace, T* out) {
-  const Patches& p = step.patches;
+  const Im2col& p = step.patches;
   const Filters& f = step.filters;
   const StepLayout layout(step, dtype);
   T* const filters = reinterpret_cast<T*>(workspace + layout.filters);
@@ -340,16 +339,16 @@ void run_step(const KernelContext& context, DType dtype, const Step& step, const
   for (int64_t first = 0; first < p.rows(); first += layout.rows) {
     const int64_t rows = std::min(layout.rows, p.rows() - first);
     const MatrixOperand patches =
-        make_patches(context, p, first, rows, source, reinterpret_cast<T*>(workspace + layout.patches), patch_offsets);
-    // The bias of groups differs, and what a product adds to its results is rounded with them once.
+        run_im2col(context, p, first, rows, source, reinterpret_cast<T*>(workspace + layout.patches), patch_offsets);
+    // The bias differs between groups. gemm adds it as the old value of the output, so each result is rounded once.
     const bool adds = !step.is_direct() && bias != nullptr;
     if (adds) {
       launch_kernel(context, fill_bias_kernel<T>, blocks_for(rows * step.target.channels), kBlock, 0, p.groups, rows,
                     f.to, bias, products);
     }
-    product(context, dtype, p.groups, rows, f.to, p.columns(), 1, patches, patch_offsets.data(), {filters, f.to},
-            filter_offsets.data(), adds ? 1 : 0, {adds ? nullptr : bias, relu}, workspace + layout.library,
-            step.is_direct() ? out + first * f.to : products);
+    gemm(context, dtype, p.groups, rows, f.to, p.columns(), 1, patches, patch_offsets.data(), {filters, f.to},
+         filter_offsets.data(), adds ? 1 : 0, {adds ? nullptr : bias, relu}, workspace + layout.library,
+         step.is_direct() ? out + first * f.to : products);
     if (!step.is_direct()) {
       launch_kernel(context, scatter_kernel<T>, blocks_for(rows * step.target.channels), kBlock, 0, step.target, p.grid,
                     p.groups, first, rows, static_cast<const T*>(products), out);
@@ -360,7 +359,7 @@ void run_step(const KernelContext& context, DType dtype, const Step& step, const
 template <class T>
 void run_weight(const KernelContext& context, DType dtype, const ConvGeometry& g, const T* input, const T* grad,
                 double beta, std::byte* workspace, T* out) {
-  const Patches p = patches_of(g);
+  const Im2col p = im2col_of(g);
   const WeightLayout layout(g, dtype);
   std::vector<int64_t> patch_offsets(static_cast<size_t>(p.groups)), grad_offsets(static_cast<size_t>(p.groups));
   for (int64_t group = 0; group < p.groups; ++group) {
@@ -368,13 +367,13 @@ void run_weight(const KernelContext& context, DType dtype, const ConvGeometry& g
   }
   T* const part = reinterpret_cast<T*>(workspace + layout.part);
   int64_t first = 0;
-  do {  // once for no rows too: the gradient is written
+  do {  // runs once even without rows, because the gradient must be written
     const int64_t rows = std::min(layout.rows, p.rows() - first);
     const MatrixOperand patches =
-        make_patches(context, p, first, rows, input, reinterpret_cast<T*>(workspace + layout.patches), patch_offsets);
-    product(context, dtype, p.groups, g.group_out_channels(), p.columns(), rows, 1,
-            {grad + first * g.out_channels, g.out_channels, true}, grad_offsets.data(), patches, patch_offsets.data(),
-            0, {}, workspace + layout.library, part);
+        run_im2col(context, p, first, rows, input, reinterpret_cast<T*>(workspace + layout.patches), patch_offsets);
+    gemm(context, dtype, p.groups, g.group_out_channels(), p.columns(), rows, 1,
+         {grad + first * g.out_channels, g.out_channels, true}, grad_offsets.data(), patches, patch_offsets.data(), 0,
+         {}, workspace + layout.library, part);
     launch_kernel(context, add_filters_kernel<T>, blocks_for(g.weight_elements()), kBlock, 0, g.out_channels, g.taps(),
                   g.group_channels(), static_cast<const T*>(part), first == 0, first + layout.rows >= p.rows(), beta,
                   reinterpret_cast<Accumulator<T>*>(workspace + layout.sums), out);
@@ -386,7 +385,7 @@ void run_weight(const KernelContext& context, DType dtype, const ConvGeometry& g
 
 int64_t conv_workspace_bytes(const KernelContext& context, DType dtype, ConvPass pass, const ConvGeometry& geometry) {
   if (depthwise_can(geometry)) return depthwise_workspace_bytes(pass, geometry);
-  const LibraryLayout library(context, dtype, pass, geometry);
+  const CudnnLayout library(context, dtype, pass, geometry);
   int64_t most = library.is_possible() ? library.used : 0;
   if (pass == ConvPass::kBackwardWeight) return std::max(most, WeightLayout(geometry, dtype).used);
   for_each_step(pass, geometry, [&](const Step& step) { most = std::max(most, StepLayout(step, dtype).used); });
@@ -399,10 +398,10 @@ void conv_forward(const KernelContext& context, DType dtype, const ConvGeometry&
   if (depthwise_can(geometry)) return depthwise_forward(context, dtype, geometry, input, weight, bias, relu, out);
   visit_floating_dtype(dtype, [&]<class T>() {
     auto* const memory = static_cast<std::byte*>(workspace);
-    if (const LibraryLayout library(context, dtype, ConvPass::kForward, geometry); library.is_possible()) {
+    if (const CudnnLayout library(context, dtype, ConvPass::kForward, geometry); library.is_possible()) {
       T* const filters = reinterpret_cast<T*>(memory + library.filters);
       reorder_filters(context, geometry, static_cast<const T*>(weight), filters);
-      if (library_conv_forward(context, dtype, geometry, input, filters, memory + library.library, out)) {
+      if (cudnn_conv_forward(context, dtype, geometry, input, filters, memory + library.library, out)) {
         const int64_t n = geometry.out_pixels() * geometry.out_channels;
         if (bias == nullptr && !relu) return;
         launch_kernel(context, add_bias_kernel<T>, blocks_for(n), kBlock, 0, n, geometry.out_channels,
@@ -423,10 +422,10 @@ void conv_backward_input(const KernelContext& context, DType dtype, const ConvGe
   if (depthwise_can(geometry)) return depthwise_backward_input(context, dtype, geometry, grad, weight, input_grad);
   visit_floating_dtype(dtype, [&]<class T>() {
     auto* const memory = static_cast<std::byte*>(workspace);
-    if (const LibraryLayout library(context, dtype, ConvPass::kBackwardInput, geometry); library.is_possible()) {
+    if (const CudnnLayout library(context, dtype, ConvPass::kBackwardInput, geometry); library.is_possible()) {
       T* const filters = reinterpret_cast<T*>(memory + library.filters);
       reorder_filters(context, geometry, static_cast<const T*>(weight), filters);
-      if (library_conv_backward_input(context, dtype, geometry, grad, filters, memory + library.library, input_grad))
+      if (cudnn_conv_backward_input(context, dtype, geometry, grad, filters, memory + library.library, input_grad))
         return;
     }
     for_each_step(ConvPass::kBackwardInput, geometry, [&](const Step& step) {
@@ -444,9 +443,9 @@ void conv_backward_weight(const KernelContext& context, DType dtype, const ConvG
   }
   visit_floating_dtype(dtype, [&]<class T>() {
     auto* const memory = static_cast<std::byte*>(workspace);
-    if (const LibraryLayout library(context, dtype, ConvPass::kBackwardWeight, geometry); library.is_possible()) {
+    if (const CudnnLayout library(context, dtype, ConvPass::kBackwardWeight, geometry); library.is_possible()) {
       T* const part = reinterpret_cast<T*>(memory + library.filters);
-      if (library_conv_backward_weight(context, dtype, geometry, input, grad, memory + library.library, part)) {
+      if (cudnn_conv_backward_weight(context, dtype, geometry, input, grad, memory + library.library, part)) {
         launch_kernel(context, add_filters_kernel<T>, blocks_for(geometry.weight_elements()), kBlock, 0,
                       geometry.out_channels, geometry.taps(), geometry.group_channels(), static_cast<const T*>(part),
                       true, true, beta, static_cast<Accumulator<T>*>(nullptr), static_cast<T*>(weight_grad));

@@ -1,4 +1,4 @@
-// Depthwise convolutions, one filter per channel: loops over neighbouring channels.
+// Depthwise convolutions (one filter per channel): loops over adjacent channels.
 #include <algorithm>
 
 #include <tandem/base/parallel_for.h>
@@ -8,12 +8,13 @@ namespace tandem { inline namespace v0 { namespace cpu {
 
 namespace {
 
-/// Channels whose sums live in registers.
+/// Channels whose sums are kept in registers.
 constexpr int64_t kBlock = 32;
 
-/// sums[c] += a[c] * b[c] for the channels of a block; most blocks are full, and of a constant length become vector code.
+/// sums[c] += a[c] * b[c] for the channels of a block. Most blocks are full; their constant length lets the compiler
+/// vectorize the loop.
 template <class T>
-inline void add_products(const T* a, const T* b, int64_t count, T* sums) {
+inline void multiply_add(const T* a, const T* b, int64_t count, T* sums) {
   if (count == kBlock) {
     for (int64_t c = 0; c < kBlock; ++c) sums[c] += a[c] * b[c];
   } else {
@@ -27,7 +28,7 @@ void for_blocks(int64_t channels, F f) {
   for (int64_t c = 0; c < channels; c += kBlock) f(c, std::min(kBlock, channels - c));
 }
 
-/// Taps [begin, end) of result `at` that lie inside the input along one side.
+/// Taps [begin, end) of result `at` whose pixels are inside the input along one side.
 struct TapRange {
   int64_t begin, end;
 };
@@ -39,7 +40,7 @@ TapRange taps_inside(int64_t at, int64_t size, int64_t kernel, int64_t stride, i
   return {begin, std::max(begin, end)};
 }
 
-/// Filters as rows of taps: rows[tap][channel].
+/// The filters as rows of taps: rows[tap][channel].
 template <class T>
 void transpose_filters(const ConvGeometry& g, const T* weight, T* rows) {
   for (int64_t tap = 0; tap < g.taps(); ++tap) {
@@ -66,7 +67,7 @@ void forward(const ConvGeometry& g, const ConvData<T>& data) {
           for (int64_t i = ys.begin; i < ys.end; ++i) {
             for (int64_t j = xs.begin; j < xs.end; ++j) {
               const int64_t pixel = (first_y + i * g.dilation.height) * g.size.width + first_x + j * g.dilation.width;
-              add_products(image + pixel * g.channels + channel,
+              multiply_add(image + pixel * g.channels + channel,
                            filters + (i * g.kernel.width + j) * g.channels + channel, count, sums);
             }
           }
@@ -100,7 +101,7 @@ void backward_input(const ConvGeometry& g, const ConvData<T>& data) {
             for (int64_t j = 0; j < g.kernel.width; ++j) {
               const int64_t scaled_x = x - j * g.dilation.width;
               if (scaled_x < 0 || scaled_x % g.stride.width != 0 || scaled_x / g.stride.width >= g.out.width) continue;
-              add_products(line + scaled_x / g.stride.width * g.channels + channel,
+              multiply_add(line + scaled_x / g.stride.width * g.channels + channel,
                            filters + (i * g.kernel.width + j) * g.channels + channel, count, sums);
             }
           }
@@ -112,7 +113,7 @@ void backward_input(const ConvGeometry& g, const ConvData<T>& data) {
   });
 }
 
-/// Tasks are blocks of channels: each sums over all pixels, a row of the result at a time.
+/// Tasks are blocks of channels. Each sums over all pixels, one row of the result at a time.
 template <class T>
 void backward_weight(const ConvGeometry& g, const ConvData<T>& data) {
   T* totals = static_cast<T*>(data.workspace);
@@ -131,7 +132,7 @@ void backward_weight(const ConvGeometry& g, const ConvData<T>& data) {
           for (int64_t x = 0; x < g.out.width; ++x) {
             const int64_t pixel = x * g.stride.width - g.padding.width + j * g.dilation.width;
             if (pixel < 0 || pixel >= g.size.width) continue;
-            add_products(image + (y * g.size.width + pixel) * g.channels, grad + x * g.channels, count, sums);
+            multiply_add(image + (y * g.size.width + pixel) * g.channels, grad + x * g.channels, count, sums);
           }
           T* total = totals + (i * g.kernel.width + j) * g.channels + channel;
           for (int64_t c = 0; c < count; ++c) total[c] += sums[c];

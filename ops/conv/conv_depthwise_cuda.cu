@@ -1,5 +1,5 @@
-// Convolutions whose groups have one channel of the input: a product of patches would be a column wide.  A thread has a result;
-// neighbouring threads have neighbouring channels.
+// Convolutions with one input channel per group, for which the product of im2col would be one column wide. One thread
+// computes one result; adjacent threads have adjacent channels.
 #include <algorithm>
 
 #include <tandem/ops/conv/conv_depthwise_cuda.h>
@@ -70,12 +70,12 @@ __global__ void depthwise_backward_input_kernel(ConvGeometry g, const T* grad, c
   }
 }
 
-constexpr int kColumns = 32;  // channels of a block
-constexpr int kRows = 16;     // pixels that it takes at a time
+constexpr int kColumns = 32;  // channels per block
+constexpr int kRows = 16;     // pixels that a block reads at a time
 
-/// How the sum over pixels is cut: a rule of sizes alone.
+/// Partition of the sum over pixels; depends only on sizes.
 struct Slices {
-  int64_t pixels;  // of one
+  int64_t pixels;  // per slice
   int64_t count;
 
   explicit Slices(const ConvGeometry& g) {
@@ -85,7 +85,8 @@ struct Slices {
   }
 };
 
-/// parts[slice][filter][tap] = the sum over a slice's pixels.  In float64: it waits for memory anyway.
+/// parts[slice][filter][tap] = the sum over the pixels of a slice. float64 costs nothing, because the kernel is limited
+/// by memory.
 template <class T>
 __global__ void depthwise_weight_parts_kernel(ConvGeometry g, Slices slices, const T* input, const T* grad,
                                               double* parts) {

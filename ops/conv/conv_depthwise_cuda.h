@@ -1,14 +1,14 @@
-// Convolutions whose groups have one channel of the input, on a GPU: for the dispatch of conv_cuda.cu alone.  Private to ops/.
+// GPU convolutions with one input channel per group; called by conv_cuda.cu only. Private to ops/.
 #pragma once
 
 #include <tandem/ops/conv/conv_kernels.h>
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-/// Whether each group has one channel of the input, and any number of filters.
+/// Whether each group has one input channel, and any number of filters.
 bool depthwise_can(const ConvGeometry& geometry);
 
-// The kernels of conv_kernels.h, for such convolutions that have results, channels and filters.
+// The kernels of conv_kernels.h for such convolutions. Results, channels and filters must not be empty.
 
 int64_t depthwise_workspace_bytes(ConvPass pass, const ConvGeometry& geometry);
 

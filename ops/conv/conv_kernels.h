@@ -9,7 +9,7 @@
 
 namespace tandem { inline namespace v0 {
 
-/// All sizes of a convolution; `out` is the one that follows from the others.
+/// All sizes of a convolution; `out` follows from the other sizes.
 struct ConvGeometry {
   int64_t batch = 0;
   int64_t channels = 0;
@@ -27,17 +27,17 @@ struct ConvGeometry {
   constexpr int64_t taps() const { return kernel.height * kernel.width; }
   constexpr int64_t out_pixels() const { return batch * out.height * out.width; }
   constexpr int64_t weight_elements() const { return out_channels * group_channels() * taps(); }
-  /// Multiplications, those with padding counted too.
+  /// Number of multiplications, including those with padding.
   int64_t work() const { return out_pixels() * weight_elements(); }
 };
 
-/// How a convolution is computed; see docs/decisions/005-convolutions.md.
+/// Algorithms of convolutions on CPUs; see docs/decisions/005-convolutions.md.
 enum class ConvAlgorithm : int8_t {
   kDirect,     ///< loops that sum in float64: the reference, for any sizes
-  kDepthwise,  ///< loops over channels, where each has one filter
-  kTilesAvx2,  ///< pieces of patches, copied together, times the filters, by the tiles of product_tile.h
+  kDepthwise,  ///< loops over channels; one filter per channel only
+  kTilesAvx2,  ///< im2col in pieces, multiplied by the GEMM micro-kernels of gemm_tile.h
   kTilesAvx512,
-  kWinogradAvx2,  ///< 3 x 3 and 5 x 5 filters, stride 1, by minimal filtering; its products by the same tiles
+  kWinogradAvx2,  ///< Winograd for 3 x 3 and 5 x 5 filters of stride 1, by the same micro-kernels
   kWinogradAvx512,
 };
 
@@ -45,51 +45,48 @@ enum class ConvPass : int8_t { kForward, kBackwardInput, kBackwardWeight };
 
 const char* to_string(ConvAlgorithm algorithm);
 
-/// The algorithm for a pass of a float32 convolution: a rule of the sizes and of the machine's instructions.
+/// The algorithm for a pass of a float32 convolution; depends only on sizes and the instruction set.
 ConvAlgorithm conv_algorithm(ConvPass pass, const ConvGeometry& geometry);
 
-/// Whether this machine can run it, and it can compute that convolution.
+/// Whether this CPU supports `algorithm`, and it can compute the convolution.
 bool is_available(ConvAlgorithm algorithm, const ConvGeometry& geometry);
 
 namespace cpu {
 
-// Inputs, outputs and their gradients are channels-last, weights and their gradients row-major; float32 or float64.  float64
-// knows kDirect, kDepthwise and, under any other name, products of the same pieces by Eigen.
+// As the kernels below, by a given algorithm. float64 has kDirect, kDepthwise and, for every other value, im2col with
+// products by Eigen.
 
-/// Bytes of scratch for a pass.
 int64_t conv_workspace_bytes(DType dtype, ConvAlgorithm algorithm, ConvPass pass, const ConvGeometry& geometry);
 
-/// out = conv2d(input, weight, bias), negative values replaced by 0 if `relu`; bias may be null.
 void conv_forward(const CpuContext& context, DType dtype, ConvAlgorithm algorithm, const ConvGeometry& geometry,
                   const void* input, const void* weight, const void* bias, bool relu, void* workspace, void* out);
 
-/// The gradient of the input for the gradient `grad` of the output.
 void conv_backward_input(const CpuContext& context, DType dtype, ConvAlgorithm algorithm, const ConvGeometry& geometry,
                          const void* grad, const void* weight, void* workspace, void* input_grad);
 
-/// weight_grad = beta * weight_grad + the gradient of the weight, beta 0 (not read) or 1.
 void conv_backward_weight(const CpuContext& context, DType dtype, ConvAlgorithm algorithm, const ConvGeometry& geometry,
                           const void* input, const void* grad, double beta, void* workspace, void* weight_grad);
 
 }  // namespace cpu
 
-#ifdef TANDEM_WITH_CUDA
-namespace cuda {
+// Inputs, outputs and their gradients are channels-last, weights and their gradients row-major. CPUs: float32 and
+// float64; GPUs: any floating dtype, half types are summed in float32. clang-format off
+TANDEM_KERNELS(
+    /// Bytes of the workspace of a pass. On CPUs throws ValueError for an invalid TANDEM_CONV_ALGORITHM.
+    int64_t conv_workspace_bytes(const KernelContext& context, DType dtype, ConvPass pass,
+                                 const ConvGeometry& geometry);
 
-// As above, for any floating dtype; half types are summed in float32.
+    /// out = conv2d(input, weight, bias), negative values replaced by 0 if `relu`; bias may be null.
+    void conv_forward(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* input,
+                      const void* weight, const void* bias, bool relu, void* workspace, void* out);
 
-int64_t conv_workspace_bytes(const KernelContext& context, DType dtype, ConvPass pass, const ConvGeometry& geometry);
+    /// The gradient of the input for the gradient `grad` of the output.
+    void conv_backward_input(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* grad,
+                             const void* weight, void* workspace, void* input_grad);
 
-void conv_forward(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* input,
-                  const void* weight, const void* bias, bool relu, void* workspace, void* out);
-
-void conv_backward_input(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* grad,
-                         const void* weight, void* workspace, void* input_grad);
-
-void conv_backward_weight(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* input,
-                          const void* grad, double beta, void* workspace, void* weight_grad);
-
-}  // namespace cuda
-#endif
+    /// weight_grad = beta * weight_grad + the gradient of the weight; beta is 0 (weight_grad is not read) or 1.
+    void conv_backward_weight(const KernelContext& context, DType dtype, const ConvGeometry& geometry,
+                              const void* input, const void* grad, double beta, void* workspace, void* weight_grad);)
+// clang-format on
 
 }}  // namespace tandem::v0

@@ -1,4 +1,4 @@
-// The algorithms behind conv_kernels.h, for its dispatch alone.  Private to ops/.
+// The algorithms behind conv_kernels.h; called by conv_cpu.cc only. Private to ops/.
 #pragma once
 
 #include <tandem/ops/conv/conv_kernels.h>
@@ -6,7 +6,7 @@
 
 namespace tandem { inline namespace v0 { namespace cpu {
 
-/// Pointers of a pass: those it does not read or write are null.
+/// Operands of a pass; pointers that it does not use are null.
 template <class T>
 struct ConvData {
   const T* input = nullptr;
@@ -14,7 +14,7 @@ struct ConvData {
   const T* grad = nullptr;  ///< of the output
   const T* bias = nullptr;
   bool relu = false;
-  double beta = 0;  ///< of the weight's gradient
+  double beta = 0;  ///< factor of the old value of the weight's gradient
   void* workspace = nullptr;
   T* out = nullptr;
 };
@@ -22,11 +22,11 @@ struct ConvData {
 template <class T>
 void direct_conv(ConvPass pass, const ConvGeometry& geometry, const ConvData<T>& data);
 
-/// Products of pieces of patches; float through the tiles of `kernels`, double through Eigen (`kernels` is not read).
+/// im2col and matrix products: float by the micro-kernels of `kernels`, double by Eigen (`kernels` is not used).
 template <class T>
-int64_t patch_conv_workspace_bytes(ConvPass pass, const ConvGeometry& geometry, const ProductKernels& kernels);
+int64_t im2col_conv_workspace_bytes(ConvPass pass, const ConvGeometry& geometry, const GemmKernels& kernels);
 template <class T>
-void patch_conv(ConvPass pass, const ConvGeometry& geometry, const ProductKernels& kernels, const ConvData<T>& data);
+void im2col_conv(ConvPass pass, const ConvGeometry& geometry, const GemmKernels& kernels, const ConvData<T>& data);
 
 /// One filter per channel.
 bool depthwise_can(const ConvGeometry& geometry);
@@ -34,10 +34,10 @@ int64_t depthwise_workspace_elements(const ConvGeometry& geometry);
 template <class T>
 void depthwise_conv(ConvPass pass, const ConvGeometry& geometry, const ConvData<T>& data);
 
-/// Winograd's algorithm, for the convolutions that it can compute.
+/// Winograd's algorithm, for convolutions for which winograd_can is true.
 bool winograd_can(const ConvGeometry& geometry);
-int64_t winograd_workspace_bytes(ConvPass pass, const ConvGeometry& geometry, const ProductKernels& kernels);
-void winograd_conv(ConvPass pass, const ConvGeometry& geometry, const ProductKernels& kernels,
+int64_t winograd_workspace_bytes(ConvPass pass, const ConvGeometry& geometry, const GemmKernels& kernels);
+void winograd_conv(ConvPass pass, const ConvGeometry& geometry, const GemmKernels& kernels,
                    const ConvData<float>& data);
 
 }}}  // namespace tandem::v0::cpu

@@ -1,12 +1,13 @@
 // Winograd's algorithm for 3 x 3 and 5 x 5 filters with stride and dilation 1 (conv_winograd.h).
 //
-// The result is cut into *tiles* of 4 x 4 pixels (5 x 5 filters: 2 x 2), each made of 6 x 6 *points*.  At every point, the
-// transformed inputs, a matrix tiles x channels, are multiplied by the transformed filters, channels x filters; the products
-// are transformed back.  The gradient of the input is the same with the filters turned round.  The gradient of the weight
-// multiplies, at every point, the transformed gradients of the result, filters x tiles, by the transformed inputs.
+// The result is divided into *tiles* of 4 x 4 pixels (5 x 5 filters: 2 x 2), which are computed from 6 x 6 *points*. At
+// every point, the transformed inputs, a matrix of tiles x channels, are multiplied by the transformed filters,
+// channels x filters; the products are transformed back. The gradient of the input uses the same steps with reversed
+// filters. The gradient of the weight multiplies, at every point, the transformed gradients of the result, filters x
+// tiles, by the transformed inputs.
 //
-// Transforms work on neighbouring channels.  Tiles, and filters in *panels*, are taken in blocks so that transformed numbers
-// are used up while they are in cache.
+// Transforms are vectorized over adjacent channels. Tiles, and filters in *panels*, are processed in blocks, so that
+// transformed data is used while it is in the cache.
 #include <algorithm>
 
 #include <tandem/base/math.h>
@@ -22,27 +23,27 @@ namespace {
 
 /// The forward pass, or the gradient of the input.
 ///
-/// With more tiles than columns, filters are transformed first, as a whole, and tasks are blocks of tiles; else the inputs
-/// are, and tasks are panels of filters, whose transforms never leave the cache.
+/// With more tiles than columns, all filters are transformed first, and tasks are blocks of tiles. Otherwise the inputs
+/// are transformed first, and tasks are panels of filters, whose transforms stay in the cache.
 template <int R>
-struct WinogradProduct {
+struct WinogradConv {
   static constexpr int64_t kResults = Winograd<R>::kResults;
   static constexpr int64_t kPanel = 32;
   static constexpr int64_t kDepthBlock = 128;
 
-  const ProductKernels& kernels;
+  const GemmKernels& kernels;
   int64_t batch;
   Map source, result;
-  int64_t offset_y, offset_x;  ///< of a tile's first input from its first result
+  int64_t offset_y, offset_x;  ///< from a tile's first result to its first input
   Tiles tiles;
-  int64_t depth;  ///< channels of the source, rounded up to whole lanes
+  int64_t depth;  ///< channels of the source, rounded up to full vectors
   int64_t panels;
   bool filters_first;
-  int64_t block;  ///< tiles that are multiplied together
+  int64_t block;  ///< tiles per matrix product
   int64_t tasks;
 
-  WinogradProduct(const ConvGeometry& g, bool backward, const ProductKernels& product_kernels)
-      : kernels(product_kernels),
+  WinogradConv(const ConvGeometry& g, bool backward, const GemmKernels& gemm_kernels)
+      : kernels(gemm_kernels),
         batch(g.batch),
         source(backward ? Map{g.out.height, g.out.width, g.out_channels}
                         : Map{g.size.height, g.size.width, g.channels}),
@@ -54,7 +55,7 @@ struct WinogradProduct {
         depth(round_up(source.channels, kLanes)),
         panels(ceil_div(result.channels, kPanel)) {
     filters_first = tiles.count > result.channels;
-    // Transformed inputs of a block take some 128 KiB.
+    // The transformed inputs of a block take about 128 KiB.
     constexpr int64_t kBlockFloats = 1 << 15;
     block = filters_first ? std::clamp<int64_t>(kBlockFloats / (kAllPoints * depth) / 6, 2, 8) * 6 : tiles.count;
     tasks = std::min(kMaxTasks, filters_first ? ceil_div(tiles.count, block) : panels);
@@ -64,10 +65,10 @@ struct WinogradProduct {
     return (filters_first ? source.channels : std::min(kDepthBlock, source.channels)) * kPanel + kPad;
   }
   int64_t input_point() const { return block * depth + kPad; }
-  int64_t product_point() const { return block * kPanel + kPad; }
+  int64_t result_point() const { return block * kPanel + kPad; }
   int64_t shared_floats() const { return kAllPoints * (filters_first ? panels * filter_point() : input_point()); }
   int64_t task_floats() const {
-    return kAllPoints * (product_point() + (filters_first ? input_point() : filter_point()));
+    return kAllPoints * (result_point() + (filters_first ? input_point() : filter_point()));
   }
   int64_t workspace_floats() const { return shared_floats() + tasks * task_floats(); }
 
@@ -101,7 +102,7 @@ struct WinogradProduct {
               const float* u = shared + panel * kAllPoints * filter_point();
               for (int64_t p = 0; p < kAllPoints; ++p) {
                 multiply(kernels, end - begin, kPanel, source.channels, own + p * input_point(), depth,
-                         u + p * filter_point(), kPanel, false, products + p * product_point(), kPanel);
+                         u + p * filter_point(), kPanel, false, products + p * result_point(), kPanel);
               }
               write_results(products, begin, end, panel, bias, relu, out);
             }
@@ -114,7 +115,7 @@ struct WinogradProduct {
             filters.transform(panel, c, c + count, own, filter_point());
             for (int64_t p = 0; p < kAllPoints; ++p) {
               multiply(kernels, tiles.count, kPanel, count, shared + p * input_point() + c, depth,
-                       own + p * filter_point(), kPanel, c > 0, products + p * product_point(), kPanel);
+                       own + p * filter_point(), kPanel, c > 0, products + p * result_point(), kPanel);
             }
           }
           write_results(products, 0, tiles.count, panel, bias, relu, out);
@@ -123,7 +124,7 @@ struct WinogradProduct {
     });
   }
 
-  /// Tiles [begin, end), as rows of `first_row` on.
+  /// Transforms tiles [begin, end) into the rows from `first_row` on.
   void transform_inputs(const float* input, int64_t begin, int64_t end, float* out) const {
     for (int64_t tile = begin; tile < end; ++tile) {
       Place place = tiles.place(tile);
@@ -145,16 +146,16 @@ struct WinogradProduct {
       for (int64_t channel = first; channel < last; channel += kLanes) {
         const int64_t count = std::min(kLanes, last - channel);
         const float* from = products + (tile - begin) * kPanel + (channel - first);
-        Lanes points[kPoints][kPoints], square[kResults][kResults];
+        Vec points[kPoints][kPoints], square[kResults][kResults];
         for (int64_t p = 0; p < kAllPoints; ++p) {
-          points[p / kPoints][p % kPoints] = *reinterpret_cast<const Lanes*>(from + p * product_point());
+          points[p / kPoints][p % kPoints] = *reinterpret_cast<const Vec*>(from + p * result_point());
         }
         transform_square<kPoints, kResults>(points, square, Winograd<R>::results);
-        const Lanes added = bias != nullptr ? load(bias + channel, count) : Lanes{};
+        const Vec added = bias != nullptr ? load(bias + channel, count) : Vec{};
         for (int64_t y = 0; y < height; ++y) {
           for (int64_t x = 0; x < width; ++x) {
-            Lanes value = square[y][x] + added;
-            if (relu) value = value < 0.0f ? Lanes{} : value;
+            Vec value = square[y][x] + added;
+            if (relu) value = value < 0.0f ? Vec{} : value;
             store(corner + (y * result.width + x) * result.channels + channel, value, count);
           }
         }
@@ -163,21 +164,21 @@ struct WinogradProduct {
   }
 };
 
-/// The gradient of the input in the forward pass's tiles, each of which adds to 6 x 6 inputs.  With little padding there are
-/// far fewer of these than tiles of the input.  Tasks are images.
+/// The gradient of the input by the tiles of the forward pass, each of which adds to 6 x 6 inputs. With little padding
+/// there are far fewer such tiles than tiles of the input. Tasks are images.
 template <int R>
 struct WinogradScatter {
   static constexpr int64_t kResults = Winograd<R>::kResults;
   static constexpr int64_t kPanel = 32;
 
-  const ProductKernels& kernels;
+  const GemmKernels& kernels;
   const ConvGeometry& g;
   Tiles tiles;
-  int64_t depth;  ///< filters, rounded up to whole lanes
+  int64_t depth;  ///< filters, rounded up to full vectors
   int64_t panels, block, tasks;
 
-  WinogradScatter(const ConvGeometry& geometry, const ProductKernels& product_kernels)
-      : kernels(product_kernels),
+  WinogradScatter(const ConvGeometry& geometry, const GemmKernels& gemm_kernels)
+      : kernels(gemm_kernels),
         g(geometry),
         tiles(g.batch, g.out, kResults),
         depth(round_up(g.out_channels, kLanes)),
@@ -195,8 +196,8 @@ struct WinogradScatter {
 
   int64_t filter_point() const { return g.out_channels * kPanel + kPad; }
   int64_t grad_point() const { return block * depth + kPad; }
-  int64_t product_point() const { return block * kPanel + kPad; }
-  int64_t task_floats() const { return kAllPoints * (grad_point() + product_point()); }
+  int64_t result_point() const { return block * kPanel + kPad; }
+  int64_t task_floats() const { return kAllPoints * (grad_point() + result_point()); }
   int64_t workspace_floats() const { return kAllPoints * panels * filter_point() + tasks * task_floats(); }
 
   void run(const float* grad, const float* weight, float* workspace, float* out) const {
@@ -224,7 +225,7 @@ struct WinogradScatter {
             const float* u = workspace + panel * kAllPoints * filter_point();
             for (int64_t p = 0; p < kAllPoints; ++p) {
               multiply(kernels, count, kPanel, g.out_channels, grads + p * grad_point(), depth, u + p * filter_point(),
-                       kPanel, false, products + p * product_point(), kPanel);
+                       kPanel, false, products + p * result_point(), kPanel);
             }
             for (int64_t i = 0; i < count; ++i) {
               add_tile(products + i * kPanel, tiles.place(begin + i), panel * kPanel, out);
@@ -242,10 +243,10 @@ struct WinogradScatter {
     float* image = out + place.image * g.size.height * g.size.width * g.channels;
     for (int64_t channel = first; channel < std::min(g.channels, first + kPanel); channel += kLanes) {
       const int64_t count = std::min(kLanes, g.channels - channel);
-      Lanes points[kPoints][kPoints], square[kPoints][kPoints];
+      Vec points[kPoints][kPoints], square[kPoints][kPoints];
       for (int64_t p = 0; p < kAllPoints; ++p) {
         points[p / kPoints][p % kPoints] =
-            *reinterpret_cast<const Lanes*>(products + p * product_point() + (channel - first));
+            *reinterpret_cast<const Vec*>(products + p * result_point() + (channel - first));
       }
       transform_square<kPoints, kPoints>(points, square, transform_input_gradient);
       for (int64_t y = y_begin; y < y_end; ++y) {
@@ -260,28 +261,28 @@ struct WinogradScatter {
 
 /// The gradient of the weight.
 ///
-/// Inputs and gradients of a *batch of tiles* are transformed, then tasks, blocks of filters by blocks of channels, add their
-/// products to sums of their own; after the last batch these are transformed back.
+/// Inputs and gradients of a *batch of tiles* are transformed. Then tasks (blocks of filters by blocks of channels) add
+/// their products to their own sums. After the last batch the sums are transformed back.
 template <int R>
 struct WinogradWeights {
   static constexpr int64_t kResults = Winograd<R>::kResults;
   static constexpr int64_t kChannelBlock = 32;
 
-  const ProductKernels& kernels;
+  const GemmKernels& kernels;
   const ConvGeometry& g;
   Tiles tiles;
-  int64_t depth, filters;  ///< channels and filters, rounded up to whole lanes
+  int64_t depth, filters;  ///< channels and filters, rounded up to full vectors
   int64_t tile_batch;
   int64_t filter_block, filter_blocks, channel_blocks;
   bool one_batch;
 
-  WinogradWeights(const ConvGeometry& geometry, const ProductKernels& product_kernels)
-      : kernels(product_kernels),
+  WinogradWeights(const ConvGeometry& geometry, const GemmKernels& gemm_kernels)
+      : kernels(gemm_kernels),
         g(geometry),
         tiles(g.batch, g.out, kResults),
         depth(round_up(g.channels, kLanes)),
         filters(round_up(g.out_channels, kLanes)) {
-    // Transformed numbers of a batch of tiles: four megabytes.
+    // The transformed data of a batch of tiles takes 4 MiB.
     constexpr int64_t kBatchFloats = 1 << 20;
     tile_batch = std::max<int64_t>(32, kBatchFloats / std::max<int64_t>(1, kAllPoints * (depth + filters)));
     tile_batch = ceil_div(tiles.count, std::max<int64_t>(1, ceil_div(tiles.count, tile_batch)));
@@ -300,7 +301,7 @@ struct WinogradWeights {
   int64_t blocks() const { return filter_blocks * channel_blocks; }
   int64_t tasks() const { return one_batch ? std::min(kMaxTasks, blocks()) : blocks(); }
   int64_t workspace_floats() const {
-    // Rows of the right side are read to the end of a panel: the last ones need room behind them.
+    // Rows of the right side are read up to the end of a panel, so the last rows need padding after them.
     return kAllPoints * (input_point() + grad_point() + tasks() * sum_point()) + kernels.columns;
   }
 
@@ -338,7 +339,7 @@ struct WinogradWeights {
 
   void add_block(const float* grads, const float* inputs, int64_t index, int64_t count, bool add, float* sums) const {
     const int64_t filter = index / channel_blocks * filter_block, channel = index % channel_blocks * kChannelBlock;
-    ProductTile tile{};
+    GemmTile<float> tile{};
     tile.k = count;
     tile.left_k_stride = filters;
     tile.right_stride = depth;
@@ -364,10 +365,10 @@ struct WinogradWeights {
     const int64_t filter = index / channel_blocks * filter_block, channel = index % channel_blocks * kChannelBlock;
     for (int64_t i = 0; i < std::min(filter_block, g.out_channels - filter); ++i) {
       for (int64_t j = 0; j < std::min(kChannelBlock, g.channels - channel); j += kLanes) {
-        Lanes points[kPoints][kPoints], taps[R][R];
+        Vec points[kPoints][kPoints], taps[R][R];
         for (int64_t p = 0; p < kAllPoints; ++p) {
           points[p / kPoints][p % kPoints] =
-              *reinterpret_cast<const Lanes*>(sums + p * sum_point() + i * kChannelBlock + j);
+              *reinterpret_cast<const Vec*>(sums + p * sum_point() + i * kChannelBlock + j);
         }
         transform_square<kPoints, R>(points, taps, Winograd<R>::filter_gradients);
         float* to = out + ((filter + i) * g.channels + channel + j) * kAllTaps;
@@ -384,16 +385,16 @@ struct WinogradWeights {
 };
 
 template <int R>
-int64_t workspace_floats(ConvPass pass, const ConvGeometry& g, const ProductKernels& kernels) {
+int64_t workspace_floats(ConvPass pass, const ConvGeometry& g, const GemmKernels& kernels) {
   if (pass == ConvPass::kBackwardWeight) return WinogradWeights<R>(g, kernels).workspace_floats();
   if (pass == ConvPass::kBackwardInput && WinogradScatter<R>::pays(g)) {
     return WinogradScatter<R>(g, kernels).workspace_floats();
   }
-  return WinogradProduct<R>(g, pass == ConvPass::kBackwardInput, kernels).workspace_floats();
+  return WinogradConv<R>(g, pass == ConvPass::kBackwardInput, kernels).workspace_floats();
 }
 
 template <int R>
-void run(ConvPass pass, const ConvGeometry& g, const ProductKernels& kernels, const ConvData<float>& data) {
+void run(ConvPass pass, const ConvGeometry& g, const GemmKernels& kernels, const ConvData<float>& data) {
   float* workspace = static_cast<float*>(data.workspace);
   if (pass == ConvPass::kBackwardWeight) {
     WinogradWeights<R>(g, kernels).run(data.input, data.grad, data.beta != 0, workspace, data.out);
@@ -405,7 +406,7 @@ void run(ConvPass pass, const ConvGeometry& g, const ProductKernels& kernels, co
     return;
   }
   const int64_t depth = backward ? g.out_channels : g.channels, columns = backward ? g.channels : g.out_channels;
-  const WinogradProduct<R> product(g, backward, kernels);
+  const WinogradConv<R> product(g, backward, kernels);
   product.run(backward ? data.grad : data.input, {data.weight, depth, columns, product.kPanel, backward, backward},
               data.bias, data.relu, workspace, data.out);
 }
@@ -417,13 +418,13 @@ bool winograd_can(const ConvGeometry& g) {
          (g.kernel == Size2d(3) || g.kernel == Size2d(5));
 }
 
-int64_t winograd_workspace_bytes(ConvPass pass, const ConvGeometry& g, const ProductKernels& kernels) {
+int64_t winograd_workspace_bytes(ConvPass pass, const ConvGeometry& g, const GemmKernels& kernels) {
   const int64_t floats =
       g.kernel.height == 3 ? workspace_floats<3>(pass, g, kernels) : workspace_floats<5>(pass, g, kernels);
   return floats * static_cast<int64_t>(sizeof(float));
 }
 
-void winograd_conv(ConvPass pass, const ConvGeometry& g, const ProductKernels& kernels, const ConvData<float>& data) {
+void winograd_conv(ConvPass pass, const ConvGeometry& g, const GemmKernels& kernels, const ConvData<float>& data) {
   g.kernel.height == 3 ? run<3>(pass, g, kernels, data) : run<5>(pass, g, kernels, data);
 }
 

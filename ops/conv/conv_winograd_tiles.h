@@ -1,5 +1,5 @@
-// What the passes of Winograd's algorithm share: tiles, their transforms, transformed filters, products.  Private to ops/, for
-// conv_winograd_cpu.cc alone.
+// Tiles of Winograd's algorithm, their transforms, transformed filters, and products; used by conv_winograd_cpu.cc
+// only. Private to ops/.
 #pragma once
 
 #include <algorithm>
@@ -13,20 +13,20 @@ namespace tandem { inline namespace v0 { namespace cpu::winograd {
 
 constexpr int64_t kMaxTasks = 16;
 constexpr int64_t kAllPoints = kPoints * kPoints;
-/// Floats between the blocks of two points beyond what they hold: at distances that are powers of two, the 36 blocks would
-/// meet in a few sets of the cache.
+/// Padding in floats between the blocks of two points: without it, the 36 blocks would be powers of two apart and map
+/// to a few sets of the cache.
 constexpr int64_t kPad = 16;
 
-inline Lanes load(const float* p, int64_t count) {
-  if (count >= kLanes) return *reinterpret_cast<const Lanes*>(p);
-  Lanes value = {};
+inline Vec load(const float* p, int64_t count) {
+  if (count >= kLanes) return *reinterpret_cast<const Vec*>(p);
+  Vec value = {};
   for (int64_t i = 0; i < count; ++i) value[i] = p[i];
   return value;
 }
 
-inline void store(float* p, Lanes value, int64_t count) {
+inline void store(float* p, Vec value, int64_t count) {
   if (count >= kLanes) {
-    *reinterpret_cast<Lanes*>(p) = value;
+    *reinterpret_cast<Vec*>(p) = value;
     return;
   }
   for (int64_t i = 0; i < count; ++i) p[i] = value[i];
@@ -37,14 +37,14 @@ struct Map {
   int64_t height, width, channels;
 };
 
-/// Where a tile lies.
+/// The position of a tile.
 struct Place {
   int64_t image, y, x;
 };
 
 /// The tiles that cover a result.
 struct Tiles {
-  int64_t size;  ///< results along one side
+  int64_t size;  ///< results per tile along one side
   int64_t rows, columns, count;
 
   Tiles(int64_t batch, Size2d result, int64_t tile_size)
@@ -58,16 +58,16 @@ struct Tiles {
   }
 };
 
-/// Pixels [y, y + N) x [x, x + N) of a map, zeros where they lie outside, 8 channels from `channel` on: out[i][j].
+/// Pixels [y, y + N) x [x, x + N) of a map, zeros outside the map, for 8 channels from `channel` on: out[i][j].
 template <int N>
 inline __attribute__((always_inline)) void load_square(const float* image, const Map& map, int64_t y, int64_t x,
-                                                       bool inside, int64_t channel, int64_t count, Lanes (*out)[N]) {
+                                                       bool inside, int64_t channel, int64_t count, Vec (*out)[N]) {
   const int64_t line = map.width * map.channels;
   const int64_t begin = y * line + x * map.channels + channel;
   if (inside) {
     for (int64_t i = 0; i < N; ++i) {
       for (int64_t j = 0; j < N; ++j) {
-        out[i][j] = *reinterpret_cast<const Lanes*>(image + (begin + i * line + j * map.channels));
+        out[i][j] = *reinterpret_cast<const Vec*>(image + (begin + i * line + j * map.channels));
       }
     }
     return;
@@ -76,18 +76,17 @@ inline __attribute__((always_inline)) void load_square(const float* image, const
     const bool row = y + i >= 0 && y + i < map.height;
     for (int64_t j = 0; j < N; ++j) {
       const bool pixel = row && x + j >= 0 && x + j < map.width;
-      out[i][j] = pixel ? load(image + (begin + i * line + j * map.channels), count) : Lanes{};
+      out[i][j] = pixel ? load(image + (begin + i * line + j * map.channels), count) : Vec{};
     }
   }
 }
 
-/// Applies `transform`, from N values to P, to the columns and the rows of a square.
+/// Applies `transform`, from N values to P values, to the columns and then to the rows of a square.
 template <int N, int P, class Transform>
-inline __attribute__((always_inline)) void transform_square(const Lanes (*in)[N], Lanes (*out)[P],
-                                                            Transform transform) {
-  Lanes half[P][N];
+inline __attribute__((always_inline)) void transform_square(const Vec (*in)[N], Vec (*out)[P], Transform transform) {
+  Vec half[P][N];
   for (int j = 0; j < N; ++j) {
-    Lanes column[N], result[P];
+    Vec column[N], result[P];
     for (int i = 0; i < N; ++i) column[i] = in[i][j];
     transform(column, result);
     for (int i = 0; i < P; ++i) half[i][j] = result[i];
@@ -95,8 +94,8 @@ inline __attribute__((always_inline)) void transform_square(const Lanes (*in)[N]
   for (int i = 0; i < P; ++i) transform(half[i], out[i]);
 }
 
-/// Transforms the N x N pixels at a place for all channels: point p's values begin at out + p * point_stride, rounded up to
-/// whole lanes.
+/// Transforms the N x N pixels of a tile for all channels, rounded up to full vectors. The values of point p begin at
+/// out + p * point_stride.
 template <int N, class Transform>
 void transform_tile(const float* map_data, const Map& map, const Place& place, float* out, int64_t point_stride,
                     Transform transform) {
@@ -104,28 +103,28 @@ void transform_tile(const float* map_data, const Map& map, const Place& place, f
   const bool covered = place.y >= 0 && place.x >= 0 && place.y + N <= map.height && place.x + N <= map.width;
   for (int64_t channel = 0; channel < map.channels; channel += kLanes) {
     const int64_t count = std::min(kLanes, map.channels - channel);
-    Lanes square[N][N], points[kPoints][kPoints];
+    Vec square[N][N], points[kPoints][kPoints];
     load_square<N>(image, map, place.y, place.x, covered && count == kLanes, channel, count, square);
     transform_square<N, kPoints>(square, points, transform);
     for (int64_t p = 0; p < kAllPoints; ++p) {
-      *reinterpret_cast<Lanes*>(out + p * point_stride + channel) = points[p / kPoints][p % kPoints];
+      *reinterpret_cast<Vec*>(out + p * point_stride + channel) = points[p / kPoints][p % kPoints];
     }
   }
 }
 
-/// Filters in panels of the columns of a product: forward, columns are filters and rows channels; `backward`, for the gradient
-/// of the input, the other way round.
+/// Filters in panels of the columns of a product. Forward, columns are filters and rows are channels; with `backward`
+/// (the gradient of the input), columns are channels and rows are filters.
 template <int R>
 struct FilterPanels {
   const float* weight;
-  int64_t depth, columns;  ///< of the product
+  int64_t depth, columns;  ///< rows and columns of the product's right side
   int64_t width;           ///< of a panel, a multiple of 16
   bool backward;
   bool turned;  ///< taps in reverse order
 
   int64_t panels() const { return ceil_div(columns, width); }
 
-  /// Rows [begin, end) of a panel: point p's block of rows, `width` long, begins at out + p * point_stride.
+  /// Transforms rows [begin, end) of a panel. The rows of point p, of length `width`, begin at out + p * point_stride.
   void transform(int64_t panel, int64_t begin, int64_t end, float* out, int64_t point_stride) const {
     constexpr int64_t kAllTaps = R * R, kColumns = 16, kChunk = 16;
     alignas(64) float taps[kChunk * kAllTaps * kColumns];
@@ -135,24 +134,24 @@ struct FilterPanels {
         const int64_t rows = std::min(kChunk, end - row);
         if (backward) {
           for (int64_t i = 0; i < rows; ++i) {
-            kProductAvx2.pack_right(weight + ((row + i) * columns + column) * kAllTaps, kAllTaps, count, 1, kAllTaps,
-                                    taps + i * kAllTaps * kColumns);
+            kGemmAvx2.pack_right(weight + ((row + i) * columns + column) * kAllTaps, kAllTaps, count, 1, kAllTaps,
+                                 taps + i * kAllTaps * kColumns);
           }
         } else {
-          kProductAvx2.pack_right(weight + (column * depth + row) * kAllTaps, rows * kAllTaps, count, 1,
-                                  depth * kAllTaps, taps);
+          kGemmAvx2.pack_right(weight + (column * depth + row) * kAllTaps, rows * kAllTaps, count, 1, depth * kAllTaps,
+                               taps);
         }
         for (int64_t i = 0; i < rows; ++i) {
           for (int64_t lane = 0; lane < kColumns; lane += kLanes) {
-            Lanes square[R][R], points[kPoints][kPoints];
+            Vec square[R][R], points[kPoints][kPoints];
             for (int64_t t = 0; t < kAllTaps; ++t) {
               const int64_t from = turned ? kAllTaps - 1 - t : t;
-              square[t / R][t % R] = *reinterpret_cast<const Lanes*>(taps + (i * kAllTaps + from) * kColumns + lane);
+              square[t / R][t % R] = *reinterpret_cast<const Vec*>(taps + (i * kAllTaps + from) * kColumns + lane);
             }
             transform_square<R, kPoints>(square, points, Winograd<R>::filter);
             float* to = out + (row - begin + i) * width + part + lane;
             for (int64_t p = 0; p < kAllPoints; ++p) {
-              *reinterpret_cast<Lanes*>(to + p * point_stride) = points[p / kPoints][p % kPoints];
+              *reinterpret_cast<Vec*>(to + p * point_stride) = points[p / kPoints][p % kPoints];
             }
           }
         }
@@ -161,11 +160,11 @@ struct FilterPanels {
   }
 };
 
-/// left @ right of some rows at one point, tile by tile.
-inline void multiply(const ProductKernels& kernels, int64_t rows, int64_t columns, int64_t depth, const float* left,
+/// left @ right for some rows at one point, by GEMM micro-kernels.
+inline void multiply(const GemmKernels& kernels, int64_t rows, int64_t columns, int64_t depth, const float* left,
                      int64_t left_stride, const float* right, int64_t right_stride, bool add, float* out,
                      int64_t out_stride) {
-  ProductTile tile{};
+  GemmTile<float> tile{};
   tile.k = depth;
   tile.left_stride = left_stride;
   tile.right_stride = right_stride;

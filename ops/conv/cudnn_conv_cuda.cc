@@ -6,17 +6,17 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-int64_t library_conv_bytes(const KernelContext&, DType, ConvPass, const ConvGeometry&) { return 0; }
+int64_t cudnn_workspace_bytes(const KernelContext&, DType, ConvPass, const ConvGeometry&) { return 0; }
 
-bool library_conv_forward(const KernelContext&, DType, const ConvGeometry&, const void*, const void*, void*, void*) {
+bool cudnn_conv_forward(const KernelContext&, DType, const ConvGeometry&, const void*, const void*, void*, void*) {
   return false;
 }
-bool library_conv_backward_input(const KernelContext&, DType, const ConvGeometry&, const void*, const void*, void*,
-                                 void*) {
+bool cudnn_conv_backward_input(const KernelContext&, DType, const ConvGeometry&, const void*, const void*, void*,
+                               void*) {
   return false;
 }
-bool library_conv_backward_weight(const KernelContext&, DType, const ConvGeometry&, const void*, const void*, void*,
-                                  void*) {
+bool cudnn_conv_backward_weight(const KernelContext&, DType, const ConvGeometry&, const void*, const void*, void*,
+                                void*) {
   return false;
 }
 
@@ -46,27 +46,28 @@ namespace {
 
 constexpr int64_t kMaxWorkspaceBytes = int64_t{256} << 20;
 
-void check_library(cudnnStatus_t status, const char* call) {
+void check_cudnn(cudnnStatus_t status, const char* call) {
   if (status == CUDNN_STATUS_SUCCESS) [[likely]]
     return;
   throw BackendError(str(call, ": ", cudnnGetErrorString(status), ":"), status);
 }
-#define TANDEM_CUDNN_CHECK(call) check_library((call), #call)
+#define TANDEM_CUDNN_CHECK(call) check_cudnn((call), #call)
 
 cudnnDataType_t type_of(DType dtype) {
   return dtype == kFloat16 ? CUDNN_DATA_HALF : dtype == kBFloat16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
 }
 
-/// Whether factors may not be rounded to tf32.
+/// Whether operands must not be rounded to TF32.
 bool keeps_float32(DType dtype) { return dtype == kFloat32 && !allow_tf32(); }
 
-/// The library's kernels may read 16 bytes at once, and are chosen without being told where the data lie.
+/// Whether pointers are aligned to 16 bytes: cuDNN's kernels may load 16 bytes at once, and cuDNN chooses them without
+/// knowing the addresses.
 bool are_aligned(std::initializer_list<const void*> pointers) {
   return std::all_of(pointers.begin(), pointers.end(),
                      [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; });
 }
 
-/// A descriptor of the library, destroyed with this.
+/// Owns a descriptor of cuDNN.
 template <class T, cudnnStatus_t (*create)(T*), cudnnStatus_t (*destroy)(T)>
 struct Owned {
   T descriptor = nullptr;
@@ -105,17 +106,17 @@ struct Descriptors {
   }
 };
 
-/// An algorithm of a pass, as the library numbers them, its kind of arithmetic, and what it works in.
+/// An algorithm of cuDNN for a pass, its math type, and its workspace size.
 struct Choice {
   int algorithm;
   cudnnMathType_t math;
   int64_t workspace_bytes;
 };
 
-/// All that a choice depends on.
+/// Key of the cached choices.
 using Problem = std::tuple<int, ConvPass, DType, bool, std::array<int64_t, 16> >;
 
-/// One GPU's handle.  The mutex is held while it is used: a handle has one stream at a time.
+/// The handle of one GPU. The mutex is held while it is in use, because a handle has one stream at a time.
 struct Handle {
   std::mutex mutex;
   cudnnHandle_t handle = nullptr;
@@ -124,7 +125,7 @@ struct Handle {
 
 Handle& handle_of(Device device) {
   static Handle* const handles =
-      new Handle[static_cast<size_t>(device_count())];  // never destroyed: the driver may be gone first
+      new Handle[static_cast<size_t>(device_count())];  // never destroyed: the driver may be unloaded first
   return handles[device.index];
 }
 
@@ -138,10 +139,10 @@ Problem problem_of(Device device, ConvPass pass, DType dtype, const ConvGeometry
            g.dilation.width, g.groups}};
 }
 
-/// There are statuses for each kind of what is not supported.
+/// cuDNN has several status codes for unsupported operations.
 bool is_unsupported(cudnnStatus_t status) { return CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED; }
 
-// Sums by transforms lose digits that sums of products keep.
+// Algorithms by transforms are less precise than sums of products.
 bool is_exact(cudnnConvolutionFwdAlgo_t a) {
   return a != CUDNN_CONVOLUTION_FWD_ALGO_FFT && a != CUDNN_CONVOLUTION_FWD_ALGO_FFT_TILING &&
          a != CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD && a != CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED;
@@ -155,11 +156,12 @@ bool is_exact(cudnnConvolutionBwdFilterAlgo_t a) {
          a != CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD && a != CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED;
 }
 
-/// The first of the library's proposals, a rule of the sizes, whose sums have one order and whose workspace is small enough.
+/// The first algorithm of cuDNN's heuristic (depends only on sizes) that is deterministic, exact and has a small enough
+/// workspace.
 template <class Result>
 std::optional<Choice> first_fitting(cudnnStatus_t status, const std::array<Result, 8>& results, int count) {
   if (is_unsupported(status)) return std::nullopt;
-  check_library(status, "cudnnGetConvolutionAlgorithm_v7");
+  check_cudnn(status, "cudnnGetConvolutionAlgorithm_v7");
   for (int i = 0; i < count; ++i) {
     const Result& r = results[static_cast<size_t>(i)];
     if (r.status == CUDNN_STATUS_SUCCESS && r.determinism == CUDNN_DETERMINISTIC && is_exact(r.algo) &&
@@ -194,7 +196,7 @@ std::optional<Choice> choose(cudnnHandle_t handle, ConvPass pass, const Descript
   }
 }
 
-/// Whether the library's numbers hold all sizes and counts.
+/// Whether all sizes and counts fit the integer types of cuDNN.
 bool is_in_range(const ConvGeometry& g) {
   const auto fits = [](int64_t count) { return count <= std::numeric_limits<int>::max(); };
   return fits(g.batch * g.size.height * g.size.width * g.channels) && fits(g.out_pixels() * g.out_channels) &&
@@ -202,8 +204,8 @@ bool is_in_range(const ConvGeometry& g) {
          fits(g.padding.width) && fits(g.dilation.height) && fits(g.dilation.width);
 }
 
-/// Calls f(handle, descriptors, choice) with the pass's algorithm if there is one; false where there is none, or f returns that
-/// status.
+/// Calls f(handle, descriptors, choice) with the algorithm of the pass. Returns false if there is none, or f returns an
+/// unsupported status.
 template <class F>
 bool with_algorithm(const KernelContext& context, ConvPass pass, DType dtype, const ConvGeometry& g, const F& f) {
   if (dtype == kFloat64 || g.work() == 0 || !is_in_range(g)) return false;
@@ -220,11 +222,11 @@ bool with_algorithm(const KernelContext& context, ConvPass pass, DType dtype, co
   if (!choice) return false;
   if (!keeps_float32(dtype)) TANDEM_CUDNN_CHECK(cudnnSetConvolutionMathType(descriptors.conv, choice->math));
   const cudnnStatus_t status = f(own.handle, descriptors, *choice);
-  if (is_unsupported(status)) {  // proposed all the same: never again
+  if (is_unsupported(status)) {  // although the heuristic proposed it: do not use it again
     own.choices[problem] = std::nullopt;
     return false;
   }
-  check_library(status, "cudnnConvolution");
+  check_cudnn(status, "cudnnConvolution");
   return true;
 }
 
@@ -232,7 +234,7 @@ constexpr float kOne = 1, kZero = 0;
 
 }  // namespace
 
-int64_t library_conv_bytes(const KernelContext& context, DType dtype, ConvPass pass, const ConvGeometry& geometry) {
+int64_t cudnn_workspace_bytes(const KernelContext& context, DType dtype, ConvPass pass, const ConvGeometry& geometry) {
   int64_t num_bytes = 0;
   with_algorithm(context, pass, dtype, geometry, [&](cudnnHandle_t, const Descriptors&, const Choice& choice) {
     num_bytes = choice.workspace_bytes;
@@ -241,8 +243,8 @@ int64_t library_conv_bytes(const KernelContext& context, DType dtype, ConvPass p
   return num_bytes;
 }
 
-bool library_conv_forward(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* input,
-                          const void* filters, void* workspace, void* out) {
+bool cudnn_conv_forward(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* input,
+                        const void* filters, void* workspace, void* out) {
   if (!are_aligned({input, filters, out})) return false;
   return with_algorithm(context, ConvPass::kForward, dtype, geometry,
                         [&](cudnnHandle_t handle, const Descriptors& d, const Choice& choice) {
@@ -253,8 +255,8 @@ bool library_conv_forward(const KernelContext& context, DType dtype, const ConvG
                         });
 }
 
-bool library_conv_backward_input(const KernelContext& context, DType dtype, const ConvGeometry& geometry,
-                                 const void* grad, const void* filters, void* workspace, void* input_grad) {
+bool cudnn_conv_backward_input(const KernelContext& context, DType dtype, const ConvGeometry& geometry,
+                               const void* grad, const void* filters, void* workspace, void* input_grad) {
   if (!are_aligned({grad, filters, input_grad})) return false;
   return with_algorithm(context, ConvPass::kBackwardInput, dtype, geometry,
                         [&](cudnnHandle_t handle, const Descriptors& d, const Choice& choice) {
@@ -265,8 +267,8 @@ bool library_conv_backward_input(const KernelContext& context, DType dtype, cons
                         });
 }
 
-bool library_conv_backward_weight(const KernelContext& context, DType dtype, const ConvGeometry& geometry,
-                                  const void* input, const void* grad, void* workspace, void* filters_grad) {
+bool cudnn_conv_backward_weight(const KernelContext& context, DType dtype, const ConvGeometry& geometry,
+                                const void* input, const void* grad, void* workspace, void* filters_grad) {
   if (!are_aligned({input, grad, filters_grad})) return false;
   return with_algorithm(context, ConvPass::kBackwardWeight, dtype, geometry,
                         [&](cudnnHandle_t handle, const Descriptors& d, const Choice& choice) {

@@ -1,10 +1,10 @@
-// Patches: what a convolution reads for one of its results.  Private to ops/.
+// im2col: gathers the inputs of each result of a convolution into one row. Private to ops/.
 //
-// Vocabulary.  A *position* is a place of a grid for which one row of numbers is gathered from a channels-last *source*: the
-// taps it sees, in order of rows and columns, the channels of a group of each.  Positions are numbered image by image, row
-// by row.  The forward pass has one grid, that of its outputs.  The gradient of the input is made of the same kind of
-// patches, now of the output's gradient: inputs whose indices leave the same remainder by the stride see the same taps, so
-// there is a grid, and a set of taps, for each pair of remainders.
+// A *position* is an element of a grid, for which one row is gathered from a channels-last *source*: for each tap, by
+// rows and columns of the filter, the channels of one group. Positions are numbered image by image, row by row. The
+// forward pass has one grid, that of its outputs. The gradient of the input gathers from the gradient of the output:
+// inputs whose indices have the same remainder modulo the stride have the same taps, so there is one grid, and one set
+// of taps, per pair of remainders.
 #pragma once
 
 #include <algorithm>
@@ -16,32 +16,32 @@
 
 namespace tandem { inline namespace v0 {
 
-/// One side of a grid of positions, height or width.
-struct PatchSide {
+/// One axis of a grid of positions, height or width.
+struct Im2colAxis {
   int64_t positions = 0;
   int64_t source = 0;  ///< size of the source
   int64_t step = 1;    ///< pixels of the source from one position to the next
   int64_t taps = 0;
-  int64_t first = 0;       ///< pixel of tap 0 of position 0; may lie outside
+  int64_t first = 0;       ///< pixel of tap 0 of position 0; may be outside the source
   int64_t tap_step = 1;    ///< pixels from one tap to the next
-  int64_t first_tap = 0;   ///< the filter's index of tap 0 ..
-  int64_t tap_stride = 1;  ///< .. and from one tap to the next
-  int64_t out_first = 0;   ///< the index of position 0 in the result ..
-  int64_t out_stride = 1;  ///< .. and from one position to the next
+  int64_t first_tap = 0;   ///< index in the filter of tap 0
+  int64_t tap_stride = 1;  ///< and from one tap to the next
+  int64_t out_first = 0;   ///< index in the result of position 0
+  int64_t out_stride = 1;  ///< and from one position to the next
 
-  static PatchSide forward(int64_t size, int64_t out, int64_t kernel, int64_t stride, int64_t padding,
-                           int64_t dilation) {
+  static Im2colAxis forward(int64_t size, int64_t out, int64_t kernel, int64_t stride, int64_t padding,
+                            int64_t dilation) {
     return {.positions = out, .source = size, .step = stride, .taps = kernel, .first = -padding, .tap_step = dilation};
   }
 
-  /// Inputs `remainder`, `remainder` + stride, ...: input i meets tap t at output (i + padding - t * dilation) / stride where
-  /// that is whole.  Taps are in falling order, so that outputs rise.
-  static PatchSide backward(int64_t size, int64_t out, int64_t kernel, int64_t stride, int64_t padding,
-                            int64_t dilation, int64_t remainder) {
-    PatchSide side{.source = out, .out_first = remainder, .out_stride = stride};
+  /// The inputs `remainder`, `remainder` + stride, .... Output (i + padding - t * dilation) / stride reads input i by
+  /// tap t, if the division is exact. Taps are in descending order, so that outputs ascend.
+  static Im2colAxis backward(int64_t size, int64_t out, int64_t kernel, int64_t stride, int64_t padding,
+                             int64_t dilation, int64_t remainder) {
+    Im2colAxis side{.source = out, .out_first = remainder, .out_stride = stride};
     side.positions = (size - remainder + stride - 1) / stride;
     const int64_t common = std::gcd(stride, dilation);
-    const int64_t period = stride / common;  // of the taps that fit
+    const int64_t period = stride / common;  // distance of taps for which the division is exact
     int64_t tap = 0;
     while (tap < std::min(period, kernel) && (remainder + padding - tap * dilation) % stride != 0) ++tap;
     if (tap >= std::min(period, kernel)) return side;
@@ -54,42 +54,43 @@ struct PatchSide {
   }
 };
 
-struct PatchGrid {
+struct Im2colGrid {
   int64_t batch = 0;
-  PatchSide y, x;
-  int64_t source_channels = 0;  ///< from one pixel of the source to the next
-  int64_t channels = 0;         ///< of a group
+  Im2colAxis y, x;
+  int64_t source_channels = 0;  ///< elements from one pixel of the source to the next
+  int64_t channels = 0;         ///< per group
 
   int64_t rows() const { return batch * y.positions * x.positions; }
   int64_t row_length() const { return y.taps * x.taps * channels; }
 
-  static PatchGrid forward(const ConvGeometry& g) {
+  static Im2colGrid forward(const ConvGeometry& g) {
     return {g.batch,
-            PatchSide::forward(g.size.height, g.out.height, g.kernel.height, g.stride.height, g.padding.height,
-                               g.dilation.height),
-            PatchSide::forward(g.size.width, g.out.width, g.kernel.width, g.stride.width, g.padding.width,
-                               g.dilation.width),
+            Im2colAxis::forward(g.size.height, g.out.height, g.kernel.height, g.stride.height, g.padding.height,
+                                g.dilation.height),
+            Im2colAxis::forward(g.size.width, g.out.width, g.kernel.width, g.stride.width, g.padding.width,
+                                g.dilation.width),
             g.channels, g.group_channels()};
   }
-  static PatchGrid backward(const ConvGeometry& g, int64_t remainder_y, int64_t remainder_x) {
+  static Im2colGrid backward(const ConvGeometry& g, int64_t remainder_y, int64_t remainder_x) {
     return {g.batch,
-            PatchSide::backward(g.size.height, g.out.height, g.kernel.height, g.stride.height, g.padding.height,
-                                g.dilation.height, remainder_y),
-            PatchSide::backward(g.size.width, g.out.width, g.kernel.width, g.stride.width, g.padding.width,
-                                g.dilation.width, remainder_x),
+            Im2colAxis::backward(g.size.height, g.out.height, g.kernel.height, g.stride.height, g.padding.height,
+                                 g.dilation.height, remainder_y),
+            Im2colAxis::backward(g.size.width, g.out.width, g.kernel.width, g.stride.width, g.padding.width,
+                                 g.dilation.width, remainder_x),
             g.out_channels, g.group_out_channels()};
   }
 
-  /// Whether rows lie in the source as they are: the row of position i begins i * source_channels from its begin.
+  /// Whether rows can be read from the source without gathering: the row of position i begins at element i *
+  /// source_channels.
   bool is_source() const {
-    auto plain = [](const PatchSide& side) {
+    auto plain = [](const Im2colAxis& side) {
       return side.taps == 1 && side.first == 0 && side.step == 1 && side.positions == side.source;
     };
     return plain(y) && plain(x);
   }
 };
 
-/// Copies `count` neighbours; most are too few for a call of memcpy.
+/// Copies `count` consecutive elements. Most runs are too short for a call of memcpy.
 template <class T>
 inline void copy_run(const T* from, int64_t count, T* to) {
   if (count >= 64) {
@@ -99,7 +100,7 @@ inline void copy_run(const T* from, int64_t count, T* to) {
   for (int64_t i = 0; i < count; ++i) to[i] = from[i];
 }
 
-/// The same in steps of 32 bytes: up to kOvershoot elements after the run are read and written.
+/// copy_run in steps of 32 bytes: reads and writes up to kOvershoot elements after the run.
 constexpr int64_t kOvershoot = 8;
 template <class T>
 inline void copy_steps(const T* from, int64_t count, T* to) {
@@ -107,11 +108,11 @@ inline void copy_steps(const T* from, int64_t count, T* to) {
   for (int64_t i = 0; i < count; i += kStep) std::memcpy(to + i, from + i, 32);
 }
 
-/// Writes rows [begin, end) of the group whose first channel `source` points at: write(row - begin, column, values, count)
-/// for runs of neighbours, values null for zeros.
+/// Calls write(row - begin, column, values, count) for runs of consecutive elements of the rows [begin, end); `values`
+/// is null for zeros. `source` points to the first channel of the group.
 template <class T, class Write>
-void for_patch_runs(const PatchGrid& grid, const T* source, int64_t begin, int64_t end, Write write) {
-  const PatchSide &y = grid.y, &x = grid.x;
+void for_im2col_runs(const Im2colGrid& grid, const T* source, int64_t begin, int64_t end, Write write) {
+  const Im2colAxis &y = grid.y, &x = grid.x;
   const int64_t line = x.taps * grid.channels;
   const bool runs = x.tap_step == 1 && grid.channels == grid.source_channels;
   int64_t at_x = begin % x.positions, at_y = begin / x.positions % y.positions;
@@ -157,28 +158,29 @@ void for_patch_runs(const PatchGrid& grid, const T* source, int64_t begin, int64
   }
 }
 
-/// From one row of gathered patches to the next: each has room for what copy_steps writes too much.
-inline int64_t patch_stride(const PatchGrid& grid) { return (grid.row_length() + 7) / 8 * 8 + kOvershoot; }
+/// Elements from one gathered row to the next, including space for the overshoot of copy_steps.
+inline int64_t im2col_stride(const Im2colGrid& grid) { return (grid.row_length() + 7) / 8 * 8 + kOvershoot; }
 
-/// Rows [begin, end) as a matrix of patch_stride(grid) columns.
+/// Gathers rows [begin, end) into a matrix of im2col_stride(grid) columns.
 template <class T>
-void gather_rows(const PatchGrid& grid, const T* source, int64_t begin, int64_t end, T* out) {
-  const PatchSide &y = grid.y, &x = grid.x;
-  const int64_t stride = patch_stride(grid), line = x.taps * grid.channels, step = x.step * grid.channels;
+void gather_rows(const Im2colGrid& grid, const T* source, int64_t begin, int64_t end, T* out) {
+  const Im2colAxis &y = grid.y, &x = grid.x;
+  const int64_t stride = im2col_stride(grid), line = x.taps * grid.channels, step = x.step * grid.channels;
   if (x.tap_step != 1 || grid.channels != grid.source_channels) {
-    for_patch_runs(grid, source, begin, end, [=](int64_t row, int64_t column, const T* values, int64_t count) {
+    for_im2col_runs(grid, source, begin, end, [=](int64_t row, int64_t column, const T* values, int64_t count) {
       T* to = out + row * stride + column;
       values == nullptr ? static_cast<void>(std::fill_n(to, count, T(0))) : copy_run(values, count, to);
     });
     return;
   }
-  // Lines of taps, for all positions of a row of the grid; what a copy writes too much, a later one puts right.
+  // Copies the taps of one filter row for all positions of a grid row. A later copy overwrites the overshoot of an
+  // earlier one.
   const T* const source_end = source + grid.batch * y.source * x.source * grid.channels;
   for (int64_t row = begin; row < end;) {
     const int64_t first_x = row % x.positions, at_y = row / x.positions % y.positions;
     const int64_t image = row / (x.positions * y.positions);
     const int64_t count = std::min(end - row, x.positions - first_x);
-    // Positions whose taps all lie inside: [low, high).
+    // Positions whose taps are all inside the source: [low, high).
     const int64_t low = std::clamp<int64_t>((-x.first + x.step - 1) / x.step - first_x, 0, count);
     const int64_t fitting = x.source - x.taps - x.first;
     const int64_t high = std::clamp<int64_t>(fitting < 0 ? 0 : fitting / x.step + 1 - first_x, low, count);

@@ -1,9 +1,9 @@
-// Convolutions as products of patches and filters.
+// Convolutions by im2col and matrix products.
 //
-// Forward, and the gradient of the input: the rows of a grid (conv_patches.h) are gathered in pieces that stay in cache, and
-// each piece is multiplied by the filters, packed once per call.  The gradient of the weight: the output's gradient,
-// transposed, times the patches, summed over pieces of rows in slices; the slices' sums are added in order.  Pieces and
-// slices follow from the sizes, so results do not depend on the number of threads.
+// Forward, and gradient of the input: rows of a grid (im2col.h) are gathered in pieces that stay in the cache, and each
+// piece is multiplied by the filters, which are packed once per call. Gradient of the weight: the transposed gradient
+// of the output times the rows, summed over pieces of rows in slices; the sums of slices are added in order. Pieces and
+// slices depend only on sizes, so results do not depend on the number of threads.
 #include <algorithm>
 
 #include <Eigen/Core>
@@ -17,16 +17,16 @@ namespace tandem { inline namespace v0 { namespace cpu {
 
 namespace {
 
-/// Tasks of a call, each with scratch of its own.
+/// Maximum number of tasks per call, each with its own scratch memory.
 constexpr int64_t kMaxTasks = 16;
 
-/// The filters of a group as the matrix that patches are multiplied by: row (tap_y, tap_x, channel) of the patch, column.
+/// The filters of a group as the right side of the product: row (tap_y, tap_x, channel), column.
 template <class T>
 struct FilterMatrix {
-  const T* data;  ///< of (tap 0 of the first row of the filter, channel 0, column 0)
+  const T* data;  ///< element of tap (0, 0), channel 0, column 0
   int64_t column_stride, channel_stride;
   int64_t kernel_width;
-  const PatchGrid& grid;
+  const Im2colGrid& grid;
   int64_t columns;
 
   const T* element(int64_t row, int64_t column) const {
@@ -37,14 +37,14 @@ struct FilterMatrix {
   }
 };
 
-/// Products rows x depth by depth x columns whose right side is packed beforehand.
+/// Products of rows x depth by depth x columns, where the right side is packed in advance.
 template <class T>
-class PackedProduct;
+class PackedGemm;
 
 template <>
-class PackedProduct<double> {
+class PackedGemm<double> {
  public:
-  PackedProduct(const ProductKernels&, int64_t depth, int64_t columns) : depth_(depth), columns_(columns) {}
+  PackedGemm(const GemmKernels&, int64_t depth, int64_t columns) : depth_(depth), columns_(columns) {}
 
   int64_t packed_elements() const { return depth_ * columns_; }
 
@@ -80,9 +80,9 @@ class PackedProduct<double> {
 };
 
 template <>
-class PackedProduct<float> {
+class PackedGemm<float> {
  public:
-  PackedProduct(const ProductKernels& kernels, int64_t depth, int64_t columns)
+  PackedGemm(const GemmKernels& kernels, int64_t depth, int64_t columns)
       : kernels_(kernels), depth_(depth), columns_(columns) {
     constexpr int64_t kMaxDepth = 1024;
     block_ = std::max<int64_t>(1, ceil_div(depth, std::max<int64_t>(1, ceil_div(depth, kMaxDepth))));
@@ -109,7 +109,7 @@ class PackedProduct<float> {
                 float* out, int64_t out_leading) const {
     for (int64_t begin = 0; begin == 0 || begin < depth_; begin += block_) {
       const bool last = begin + block_ >= depth_;
-      ProductTile tile{};
+      GemmTile<float> tile{};
       tile.k = std::min(block_, depth_ - begin);
       tile.left_stride = left_stride;
       tile.right_stride = kernels_.columns;
@@ -133,7 +133,7 @@ class PackedProduct<float> {
   }
 
  private:
-  /// Row l of a panel: blocks of depth lie one after the other, in each the panels.
+  /// Row l of a panel: blocks of depth are stored one after the other, each with its panels.
   template <class Pointer>
   Pointer at(Pointer packed, int64_t l, int64_t panel) const {
     const int64_t block = l / block_ * block_;
@@ -142,26 +142,26 @@ class PackedProduct<float> {
            (panel * block_depth + (l - block)) * kernels_.columns;
   }
 
-  const ProductKernels& kernels_;
+  const GemmKernels& kernels_;
   int64_t depth_, columns_;
-  int64_t block_;  ///< of the depth
+  int64_t block_;  ///< depth of a block
 };
 
-/// One grid of patches times the filters of a group.
+/// One im2col grid times the filters of a group.
 template <class T>
-struct GridProduct {
-  const PatchGrid& grid;
-  PackedProduct<T> product;
+struct Im2colGemm {
+  const Im2colGrid& grid;
+  PackedGemm<T> product;
   int64_t columns;
   int64_t piece_rows;
   int64_t pieces, tasks;
-  bool gathers;   ///< else rows are read where they are
-  bool scatters;  ///< results are not neighbours
+  bool gathers;   ///< otherwise rows are read from the source directly
+  bool scatters;  ///< results are not consecutive
 
-  GridProduct(const PatchGrid& patches, const ProductKernels& kernels, int64_t columns_)
+  Im2colGemm(const Im2colGrid& patches, const GemmKernels& kernels, int64_t columns_)
       : grid(patches), product(kernels, patches.row_length(), columns_), columns(columns_) {
-    // Some 2^16 numbers of a piece of patches stay in cache beside the panels that they are multiplied by; 48 rows at least,
-    // so that filters that do not are read rarely enough.
+    // About 2^16 elements of a piece stay in the cache together with the panels. At least 48 rows, so that the filters
+    // are not read too often.
     constexpr int64_t kPieceElements = 1 << 16;
     piece_rows = std::clamp<int64_t>(kPieceElements / std::max<int64_t>(1, grid.row_length()) / 48, 1, 4) * 48;
     pieces = ceil_div(grid.rows(), piece_rows);
@@ -171,13 +171,13 @@ struct GridProduct {
   }
 
   int64_t task_elements() const {
-    return (gathers ? round_up(piece_rows * patch_stride(grid), 16) : 0) +
+    return (gathers ? round_up(piece_rows * im2col_stride(grid), 16) : 0) +
            (scatters ? round_up(piece_rows * columns, 16) : 0);
   }
   int64_t packed_elements() const { return round_up(product.packed_elements(), 16); }
   int64_t workspace_elements() const { return packed_elements() + tasks * task_elements(); }
 
-  /// out: position 0 of a result of out_height x out_width pixels of out_channels numbers.
+  /// out: position (0, 0) of a result of out_height x out_width pixels with out_channels channels.
   void run(const FilterMatrix<T>& filters, const T* source, const T* bias, bool relu, T* workspace, T* out,
            int64_t out_channels, Size2d out_size) const {
     if (pieces == 0 || columns == 0) return;
@@ -185,7 +185,7 @@ struct GridProduct {
     parallel_for(tasks, 1, [&](int64_t first, int64_t past) {
       for (int64_t task = first; task < past; ++task) {
         T* patches = workspace + packed_elements() + task * task_elements();
-        T* results = patches + (gathers ? round_up(piece_rows * patch_stride(grid), 16) : 0);
+        T* results = patches + (gathers ? round_up(piece_rows * im2col_stride(grid), 16) : 0);
         for (int64_t piece = task * pieces / tasks; piece < (task + 1) * pieces / tasks; ++piece) {
           const int64_t begin = piece * piece_rows, end = std::min(grid.rows(), begin + piece_rows);
           const T* left = source + begin * grid.source_channels;
@@ -193,9 +193,9 @@ struct GridProduct {
           if (gathers) {
             gather_rows(grid, source, begin, end, patches);
             left = patches;
-            left_stride = patch_stride(grid);
+            left_stride = im2col_stride(grid);
           }
-          // A tile takes a stride of 0 for a packed left side.
+          // A stride of 0 would mean a packed left side.
           if (left_stride == 0) left_stride = 1;
           T* to = scatters ? results : out + begin * out_channels;
           product.multiply(end - begin, left, left_stride, workspace, bias, relu, to,
@@ -217,47 +217,48 @@ struct GridProduct {
   }
 };
 
-/// Calls f(grid) for the grids of the input's gradient.
+/// Calls f(grid) for the grids of the gradient of the input.
 template <class F>
 void for_backward_grids(const ConvGeometry& g, F f) {
   for (int64_t y = 0; y < std::min(g.stride.height, g.size.height); ++y) {
-    for (int64_t x = 0; x < std::min(g.stride.width, g.size.width); ++x) f(PatchGrid::backward(g, y, x));
+    for (int64_t x = 0; x < std::min(g.stride.width, g.size.width); ++x) f(Im2colGrid::backward(g, y, x));
   }
 }
 
 /// The gradient of the weight of one group.
 template <class T>
-struct WeightProduct {
+struct WeightGradientGemm {
   const ConvGeometry& geometry;
-  const PatchGrid grid;
-  const ProductKernels& kernels;
-  int64_t filters, depth;  ///< rows and columns of the gradient as it is summed
+  const Im2colGrid grid;
+  const GemmKernels& kernels;
+  int64_t filters, depth;  ///< rows and columns of the gradient while it is summed
   int64_t panel_width, panels;
   int64_t columns_per_task, column_tasks, piece_rows, slices;
 
-  WeightProduct(const ConvGeometry& g, const ProductKernels& product_kernels)
+  WeightGradientGemm(const ConvGeometry& g, const GemmKernels& gemm_kernels)
       : geometry(g),
-        grid(PatchGrid::forward(g)),
-        kernels(product_kernels),
+        grid(Im2colGrid::forward(g)),
+        kernels(gemm_kernels),
         filters(g.group_out_channels()),
         depth(grid.row_length()),
-        panel_width(product_kernels.columns),
+        panel_width(gemm_kernels.columns),
         panels(std::max<int64_t>(1, ceil_div(depth, panel_width))) {
-    // Tasks are panels of columns, and slices of the rows where these are too few: slices cost a sum each.
+    // Tasks are panels of columns, divided further into slices of rows if there are too few panels; each slice needs an
+    // addition.
     columns_per_task = panel_width * ceil_div(panels, kMaxTasks);
     column_tasks = std::max<int64_t>(1, ceil_div(depth, columns_per_task));
-    // Some 2^17 numbers of patches at a time stay in cache.
+    // About 2^17 elements of the matrix at a time stay in the cache.
     constexpr int64_t kPieceElements = 1 << 17;
     piece_rows = std::clamp<int64_t>(kPieceElements / right_stride() / 64, 2, 8) * 64;
     slices = std::clamp<int64_t>(ceil_div(grid.rows(), piece_rows), 1, ceil_div(kMaxTasks, column_tasks));
   }
 
   int64_t sum_elements() const { return round_up(filters * depth, 16); }
-  /// Many columns pay for a copy of the gradients that lies as tiles read it.
+  /// With many columns, it is faster to copy the gradients into packed panels.
   bool packs() const { return columns_per_task > 4 * panel_width; }
   int64_t left_elements() const { return packs() ? round_up(piece_rows * round_up(filters, kernels.rows), 16) : 0; }
-  int64_t right_stride() const { return column_tasks == 1 ? patch_stride(grid) : columns_per_task + kOvershoot; }
-  /// Tiles read whole vectors, beyond the last row too.
+  int64_t right_stride() const { return column_tasks == 1 ? im2col_stride(grid) : columns_per_task + kOvershoot; }
+  /// Micro-kernels read full vectors, also after the last row.
   int64_t right_elements() const { return round_up(piece_rows * right_stride(), 16) + panel_width; }
   int64_t task_elements() const { return left_elements() + right_elements(); }
   int64_t workspace_elements() const { return slices * sum_elements() + slices * column_tasks * task_elements(); }
@@ -299,7 +300,7 @@ struct WeightProduct {
     });
   }
 
-  /// sums[o][j] (+)= sum over rows of grad[row][o] * patch[row][column + j]; rows of sums are `depth` long.
+  /// sums[o][j] (+)= sum over rows of grad[row][o] * im2col[row][column + j]; rows of sums have `depth` elements.
   void add_piece(const T* source, const T* grad, int64_t row, int64_t rows, int64_t column, int64_t columns, bool first,
                  T* left, T* right, T* sums) const {
     grad += row * geometry.out_channels;
@@ -321,7 +322,7 @@ struct WeightProduct {
       for (int64_t o = 0; pack && o < filters; o += kernels.rows) {
         kernels.pack_left(grad + o, rows, std::min(kernels.rows, filters - o), geometry.out_channels, left + o * rows);
       }
-      ProductTile tile{};
+      GemmTile<float> tile{};
       tile.k = rows;
       tile.left_k_stride = pack ? 0 : geometry.out_channels;
       tile.right_stride = right_stride();
@@ -341,9 +342,9 @@ struct WeightProduct {
     }
   }
 
-  /// Columns [column, column + columns) of some rows.
+  /// Gathers columns [column, column + columns) of some rows.
   void gather_columns(const T* source, int64_t row, int64_t rows, int64_t column, int64_t columns, T* right) const {
-    for_patch_runs(grid, source, row, row + rows, [=, this](int64_t i, int64_t run, const T* values, int64_t count) {
+    for_im2col_runs(grid, source, row, row + rows, [=, this](int64_t i, int64_t run, const T* values, int64_t count) {
       int64_t j = run - column;
       if (j < 0) {
         count += j;
@@ -361,26 +362,26 @@ struct WeightProduct {
 }  // namespace
 
 template <class T>
-int64_t patch_conv_workspace_bytes(ConvPass pass, const ConvGeometry& g, const ProductKernels& kernels) {
+int64_t im2col_conv_workspace_bytes(ConvPass pass, const ConvGeometry& g, const GemmKernels& kernels) {
   int64_t elements = 0;
   switch (pass) {
     case ConvPass::kForward: {
-      const PatchGrid grid = PatchGrid::forward(g);
-      elements = GridProduct<T>(grid, kernels, g.group_out_channels()).workspace_elements();
+      const Im2colGrid grid = Im2colGrid::forward(g);
+      elements = Im2colGemm<T>(grid, kernels, g.group_out_channels()).workspace_elements();
       break;
     }
     case ConvPass::kBackwardInput:
-      for_backward_grids(g, [&](const PatchGrid& grid) {
-        elements = std::max(elements, GridProduct<T>(grid, kernels, g.group_channels()).workspace_elements());
+      for_backward_grids(g, [&](const Im2colGrid& grid) {
+        elements = std::max(elements, Im2colGemm<T>(grid, kernels, g.group_channels()).workspace_elements());
       });
       break;
-    case ConvPass::kBackwardWeight: elements = WeightProduct<T>(g, kernels).workspace_elements(); break;
+    case ConvPass::kBackwardWeight: elements = WeightGradientGemm<T>(g, kernels).workspace_elements(); break;
   }
   return elements * static_cast<int64_t>(sizeof(T));
 }
 
 template <class T>
-void patch_conv(ConvPass pass, const ConvGeometry& g, const ProductKernels& kernels, const ConvData<T>& data) {
+void im2col_conv(ConvPass pass, const ConvGeometry& g, const GemmKernels& kernels, const ConvData<T>& data) {
   T* workspace = static_cast<T*>(data.workspace);
   const int64_t depth = g.group_channels(), filters = g.group_out_channels(), taps = g.taps();
   for (int64_t group = 0; group < g.groups; ++group) {
@@ -389,31 +390,31 @@ void patch_conv(ConvPass pass, const ConvGeometry& g, const ProductKernels& kern
     const T* grad = data.grad == nullptr ? nullptr : data.grad + group * filters;
     switch (pass) {
       case ConvPass::kForward: {
-        const PatchGrid grid = PatchGrid::forward(g);
-        GridProduct<T>(grid, kernels, filters)
+        const Im2colGrid grid = Im2colGrid::forward(g);
+        Im2colGemm<T>(grid, kernels, filters)
             .run({weight, depth * taps, taps, g.kernel.width, grid, filters}, input,
                  data.bias == nullptr ? nullptr : data.bias + group * filters, data.relu, workspace,
                  data.out + group * filters, g.out_channels, g.out);
         break;
       }
       case ConvPass::kBackwardInput:
-        for_backward_grids(g, [&](const PatchGrid& grid) {
-          GridProduct<T>(grid, kernels, depth)
+        for_backward_grids(g, [&](const Im2colGrid& grid) {
+          Im2colGemm<T>(grid, kernels, depth)
               .run({weight, taps, depth * taps, g.kernel.width, grid, depth}, grad, nullptr, false, workspace,
                    data.out + group * depth, g.channels, g.size);
         });
         break;
       case ConvPass::kBackwardWeight:
-        WeightProduct<T>(g, kernels)
+        WeightGradientGemm<T>(g, kernels)
             .run(input, grad, static_cast<T>(data.beta), workspace, data.out + group * filters * depth * taps);
         break;
     }
   }
 }
 
-template int64_t patch_conv_workspace_bytes<float>(ConvPass, const ConvGeometry&, const ProductKernels&);
-template int64_t patch_conv_workspace_bytes<double>(ConvPass, const ConvGeometry&, const ProductKernels&);
-template void patch_conv<float>(ConvPass, const ConvGeometry&, const ProductKernels&, const ConvData<float>&);
-template void patch_conv<double>(ConvPass, const ConvGeometry&, const ProductKernels&, const ConvData<double>&);
+template int64_t im2col_conv_workspace_bytes<float>(ConvPass, const ConvGeometry&, const GemmKernels&);
+template int64_t im2col_conv_workspace_bytes<double>(ConvPass, const ConvGeometry&, const GemmKernels&);
+template void im2col_conv<float>(ConvPass, const ConvGeometry&, const GemmKernels&, const ConvData<float>&);
+template void im2col_conv<double>(ConvPass, const ConvGeometry&, const GemmKernels&, const ConvData<double>&);
 
 }}}  // namespace tandem::v0::cpu

@@ -1,9 +1,9 @@
-// Activation functions as structs (see elementwise_kernels.h), and the mathematics of single elements.  Private to ops/.
+// Activation functions as structs (see elementwise_kernels.h), and their formulas for single elements. Private to ops/.
 //
-// The float forms have no branches, so that loops over them become vector code.  All rest on exponentials of arguments
-// that are not positive, which cannot overflow; the other half of the line follows by symmetry.  An exponential's relative
-// error is the absolute error of its argument, so where arguments become large (gelu) they are carried as an unevaluated
-// sum of two floats.
+// The float forms have no branches, so that the compiler vectorizes loops over them. All use exponentials of arguments
+// that are not positive, which cannot overflow; the other half of the line follows by symmetry. The relative error of
+// an exponential is the absolute error of its argument, so large arguments (gelu) are represented as an unevaluated sum
+// of two floats.
 #pragma once
 
 #include <algorithm>
@@ -19,32 +19,37 @@
 
 namespace tandem { inline namespace v0 {
 
-/// high + low, |low| below half a unit in the last place of high.
+/// high + low, where
+/// low
+/// is below half a unit in the last place of high.
 struct FloatPair {
   float high;
   float low;
 };
 
-/// min(|x|, limit) of a limit >= 0; the limit for NaN.  On bits, here and below: of comparisons of floats the compiler makes
-/// jumps around what they leave constant, and then no vector code.
+/// min(
+/// x
+/// , limit) for limit >= 0; `limit` for NaN. This function and the next two compute on bits: the compiler would turn
+/// comparisons of floats into branches, which prevent vectorization.
 TANDEM_HOST_DEVICE inline float magnitude_up_to(float x, float limit) {
   return std::bit_cast<float>(std::min(std::bit_cast<uint32_t>(x) & 0x7fffffffu, std::bit_cast<uint32_t>(limit)));
 }
-/// a where x has a minus sign, else b.
+/// a if x has a minus sign, else b.
 TANDEM_HOST_DEVICE inline float by_sign(float x, float a, float b) {
   const uint32_t negative = sign_mask(std::bit_cast<uint32_t>(x));
   return std::bit_cast<float>((std::bit_cast<uint32_t>(a) & negative) | (std::bit_cast<uint32_t>(b) & ~negative));
 }
-/// `value`, or NaN where x is NaN.
+/// `value`, or NaN if x is NaN.
 TANDEM_HOST_DEVICE inline float nan_of(float x, float value) {
   const uint32_t is_nan = sign_mask(0x7f800000u - (std::bit_cast<uint32_t>(x) & 0x7fffffffu));
   return std::bit_cast<float>(std::bit_cast<uint32_t>(value) | is_nan);
 }
 
-/// 2^-(w.high + w.low) for w >= 0; 0 below 2^-126.  2^-w = 2^n 2^f, |f| <= 1/2, the second by a polynomial of relative
-/// error 2e-9 (economised from the series).
+/// 2^-(w.high + w.low) for w >= 0; 0 below 2^-126. 2^-w = 2^n 2^f with
+/// f
+/// <= 1/2; 2^f by a polynomial of relative error 2e-9 (economized Taylor series).
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp2_of_minus(FloatPair w) {
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: after adding it, the low bits are the nearest integer
   const float high = -magnitude_up_to(w.high, 127.0f);
   const float shifted = high + kRound;
   const float f = (high - (shifted - kRound)) - w.low;
@@ -59,12 +64,14 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp2_of_minus(FloatPair w) {
   return p * std::bit_cast<float>((n + 127u) << 23);  // n = -127 gives the factor 0
 }
 
-/// Beyond this the tails of gelu and of its derivative are 0 in float.
+/// Above this
+/// x
+/// , the tails of gelu and of its derivative are 0 in float.
 inline constexpr float kGeluEnd = 16.0f;
 
 /// 2 sqrt(2 / pi) (a + 0.044715 a^3) / ln 2.
 TANDEM_HOST_DEVICE TANDEM_INLINED inline FloatPair gelu_tanh_exponent(float a) {
-  constexpr float kLinear = 0x1.26aec2p+1f, kLinearLow = 0x1.bce75ap-27f;  // the two constants as pairs
+  constexpr float kLinear = 0x1.26aec2p+1f, kLinearLow = 0x1.bce75ap-27f;  // the constants, each as a pair
   constexpr float kCubic = 0x1.a5a7dp-4f, kCubicLow = -0x1.151aaep-29f;
   const float q = a * a;
   const float q_low = __builtin_fmaf(a, a, -q);
@@ -101,8 +108,9 @@ struct NormalTail {
   float exponential;
 };
 
-/// Phi(-a) = exp(-a^2 / 2) r P(1 - 5 r) with r = 1 / (a + 2.5): r maps the half line to an interval, on which Phi(-a) /
-/// (exp(-a^2 / 2) r) is smooth and nearly constant.  P was fitted at Chebyshev's points to a relative error of 2e-8.
+/// Phi(-a) = exp(-a^2 / 2) r P(1 - 5 r) with r = 1 / (a + 2.5), which maps the half line to an interval on which
+/// Phi(-a) / (exp(-a^2 / 2) r) is smooth and nearly constant. P was fitted at Chebyshev points to a relative error of
+/// 2e-8.
 TANDEM_HOST_DEVICE TANDEM_INLINED inline NormalTail normal_tail(float a) {
   constexpr float kScale = 0x1.715476p-1f, kScaleLow = 0x1.4ae0c0p-27f;  // 1 / (2 ln 2)
   const float q = a * a;
@@ -146,7 +154,11 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline float sigmoid_element(float x) {
   return by_sign(x, e, 1.0f) / (1.0f + e);
 }
 
-/// Beyond this e^-|x| is 0 in float.
+/// Above this
+/// x
+/// , e^-
+/// x
+/// is 0 in float.
 inline constexpr float kSigmoidEnd = 128.0f;
 
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float silu_element(float x) {
@@ -163,7 +175,9 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline float silu_derivative(float x) {
   return nan_of(x, __builtin_fmaf(by_sign(x, e, 1.0f), d, std::copysign(a, x) * e) / (d * d));
 }
 
-/// -m / (2 + m) with m = exp(-2 |x|) - 1, which keeps its digits near 0: m = 2^k (e^r - 1) + (2^k - 1).
+/// -m / (2 + m) with m = exp(-2
+/// x
+/// ) - 1 = 2^k (e^r - 1) + (2^k - 1), a form that keeps its precision near 0.
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float tanh_element(float x) {
   constexpr float kRound = 12582912.0f;
   const float y = -2.0f * magnitude_up_to(x, 16.0f);
@@ -245,7 +259,7 @@ struct GeluTanh {
   TANDEM_FORMULA C gradient(C g, C x) const {
     return g * gelu_tanh_derivative(x);
   }
-  /// With s = sigmoid(v): s' = s (1 - s) v', where 1 - s = sigmoid(-v) keeps its digits.
+  /// With s = sigmoid(v): s' = s (1 - s) v', where 1 - s = sigmoid(-v) is precise.
   static Tensor second_factor(const Tensor& input) {
     const Tensor x = clamp(input, -kGeluEndDouble, kGeluEndDouble);
     const Tensor square = x * x;

@@ -142,12 +142,12 @@ Tensor Tensor::contiguous() const { return tandem::contiguous(*this); }
 
 namespace {
 
-/// self is overwritten: nothing flows to what it was before.
+/// fill_ overwrites self, so the gradient of its old value is zero.
 struct FillNode : Node {
   TensorList backward(BackwardContext&) override { return TensorList(1); }
 };
 
-/// Inputs: self before (no gradient), src.
+/// Inputs: old value of self (no gradient), src.
 struct CopyNode : Node {
   Shape src_shape;
   TensorList backward(BackwardContext& context) override {

@@ -17,8 +17,8 @@ void div_backward(const KernelContext&, DType dtype, const StridedLoop<4>& loop,
 
 namespace {
 
-/// T is unsigned: choosing by a mask reads both operands whatever the condition is, so that loops become vector code (as they
-/// do of bytes, not of bools).
+/// T is an unsigned integer type. Selecting by a mask reads both operands unconditionally, so that the compiler
+/// vectorizes the loop (for bytes, not for bools).
 template <class T>
 void where_of(const StridedLoop<4>& loop, const uint8_t* condition_data, const T* a_data, const T* b_data,
               T* out_data) {

@@ -128,7 +128,7 @@ struct Div : BinaryOp {
   static Tensor backward_b(const Tensor& grad, const Tensor& a, const Tensor& b, const Tensor&);
 };
 
-/// The kernel of Div::backward_b, in the order in which b^2 does not overflow.
+/// The kernel formula of Div::backward_b, ordered so that b^2 does not overflow.
 struct DivBackward {
   template <class C>
   TANDEM_FORMULA C operator()(C grad, C a, C b) const {

@@ -1,8 +1,8 @@
-// Elementwise operations: how they are described, and their kernels.  Private to ops/.
+// Elementwise operations: their descriptions and kernels. Private to ops/.
 //
-// A unary or binary operation is one struct, derived from UnaryOp or BinaryOp: its name, the formula on one element for all
-// devices, the gradient, what backward saves, the dtype rule and the autocast policy.  The argument checks, the allocation, the
-// kernels and the nodes are made from it by the templates of elementwise_op.h, elementwise_map.h and elementwise_map_cuda.h.
+// A unary or binary operation is one struct derived from UnaryOp or BinaryOp: name, formula on one element for all
+// devices, gradient, what backward saves, dtype rule and autocast policy. The templates of elementwise_op.h,
+// elementwise_map.h and elementwise_map_cuda.h generate argument checks, allocation, kernels and nodes from it.
 #pragma once
 
 #include <bit>
@@ -18,8 +18,9 @@
 
 namespace tandem { inline namespace v0 {
 
-/// Sizes and strides of the N tensors of an elementwise kernel; tensor 0 is the output.  `sizes` holds at least one dimension and is
-/// merged: neighbouring dimensions that are contiguous in all tensors are one.  Strides in elements, 0 for a broadcast.
+/// Sizes and strides of the N tensors of an elementwise kernel; tensor 0 is the output. `sizes` has at least one
+/// dimension. Neighbouring dimensions that are contiguous in all tensors are merged. Strides are in elements, 0 for
+/// broadcast dimensions.
 template <int N>
 struct StridedLoop {
   int64_t num_elements = 0;
@@ -27,17 +28,19 @@ struct StridedLoop {
   Shape strides[N];
 };
 
-/// A formula of one element, inlined into every loop: around a call the compiler makes no vector code.
+/// For formulas of one element: the compiler vectorizes a loop only if all calls in it are inlined.
 #define TANDEM_INLINED __attribute__((always_inline))
 #define TANDEM_FORMULA TANDEM_HOST_DEVICE TANDEM_INLINED
 
-/// e^x within 2 units in the last place, without branches so that a loop over it becomes vector code.
+/// e^x within 2 units in the last place, without branches so that loops are vectorized.
 ///
-/// x = k ln 2 + r with |r| <= ln(2)/2, then e^r by its Taylor polynomial (the first term left out is below 6e-9), then
-/// 2^k as two factors because k reaches from -150 (subnormal results) to 128.
+/// x = k ln 2 + r with
+/// r
+/// <= ln(2)/2; e^r by its Taylor polynomial (the first omitted term is below 6e-9); 2^k as a product of two factors,
+/// because k is between -150 (subnormal results) and 128.
 TANDEM_HOST_DEVICE inline float exp_element(float x) {
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
-  x = x > 89.0f ? 89.0f : x;             // written so that NaN passes
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: after adding it, the low bits are the nearest integer
+  x = x > 89.0f ? 89.0f : x;             // written so that NaN is kept
   x = x < -104.0f ? -104.0f : x;
   const float shifted = __builtin_fmaf(x, 1.44269504f, kRound);
   const float n = shifted - kRound;
@@ -56,21 +59,21 @@ TANDEM_HOST_DEVICE inline float exp_element(float x) {
 }
 TANDEM_HOST_DEVICE inline double exp_element(double x) { return std::exp(x); }
 
-/// All ones where the highest bit is set, else zero.
+/// All ones if the highest bit is set, else zero.
 TANDEM_HOST_DEVICE inline uint32_t sign_mask(uint32_t bits) {
   return static_cast<uint32_t>(static_cast<int32_t>(bits) >> 31);
 }
 
-/// log(x) within 2 units in the last place, without branches.  The special cases are masks computed from the bits: of
-/// comparisons the compiler makes jumps around the computation, and then no vector code.
+/// log(x) within 2 units in the last place, without branches. Special cases use masks computed from the bits: the
+/// compiler would turn comparisons into branches, which prevent vectorization.
 ///
-/// x = 2^k (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2); with s = f / (2 + f), log(1 + f) = 2 atanh(s) = 2 s + 2/3 s^3 +
-/// ..., arranged as f minus small terms so that the leading part is exact.
+/// x = 2^k (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2). With s = f / (2 + f), log(1 + f) = 2 atanh(s) = 2 s + 2/3 s^3 +
+/// ..., rearranged as f minus small terms, so that the leading part is exact.
 TANDEM_HOST_DEVICE inline float log_element(float x) {
   constexpr uint32_t kSqrtHalf = 0x3f3504f3u;
   constexpr uint32_t kInfinity = 0x7f800000u;
   const uint32_t original = std::bit_cast<uint32_t>(x);
-  const uint32_t subnormal = (original - 0x00800000u) >> 31;  // 1 or 0 (for negative numbers it does not matter)
+  const uint32_t subnormal = (original - 0x00800000u) >> 31;  // 1 or 0; irrelevant for negative numbers
   const float scale = std::bit_cast<float>(0x3f800000u + subnormal * (23u << 23));  // 2^23 or 1
   const uint32_t bits = std::bit_cast<uint32_t>(x * scale);
   const int32_t k = static_cast<int32_t>(bits - kSqrtHalf) >> 23;
@@ -96,7 +99,7 @@ TANDEM_HOST_DEVICE inline float log_element(float x) {
 }
 TANDEM_HOST_DEVICE inline double log_element(double x) { return std::log(x); }
 
-/// What a kernel reads: elements in its device's memory, or one number in the host's memory.
+/// Operand of a kernel: elements in device memory, or one number in host memory.
 struct Source {
   const void* data;
   bool is_number = false;
@@ -104,13 +107,13 @@ struct Source {
   Source(const void* elements, bool number = false) : data(elements), is_number(number) {}
 };
 
-/// Type in which arithmetic happens: float for half types, unsigned for integers, where overflow wraps around.
+/// The type of arithmetic on T: float for half types, unsigned for integers, where overflow wraps around.
 template <class T>
 using Compute = std::conditional_t<
     std::is_floating_point_v<T>, T,
     std::conditional_t<!std::is_integral_v<T>, float, std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>>>;
 
-/// The result of arithmetic as an element of type T.
+/// Converts a result of arithmetic to an element of type T.
 template <class T, class C>
 TANDEM_HOST_DEVICE inline T store(C value) {
   if constexpr (std::is_same_v<T, C>) {
@@ -122,7 +125,7 @@ TANDEM_HOST_DEVICE inline T store(C value) {
   }
 }
 
-/// The arithmetic value of an integer, which formulas receive as unsigned.
+/// The signed value of an integer, which formulas receive as unsigned.
 template <class C>
 TANDEM_HOST_DEVICE inline auto signed_value(C value) {
   if constexpr (std::is_integral_v<C>) {
@@ -132,7 +135,7 @@ TANDEM_HOST_DEVICE inline auto signed_value(C value) {
   }
 }
 
-/// Which dtypes an operation accepts and computes in.  Two arguments are promoted to one dtype in every case.
+/// The accepted dtypes and the compute dtype of an operation. Two operands are always promoted to one dtype first.
 enum class DTypeRule : int8_t {
   kAny,         ///< every dtype
   kNotBool,     ///< DTypeError for bool
@@ -142,34 +145,35 @@ enum class DTypeRule : int8_t {
 
 enum class Saves : int8_t { kNothing, kInput, kOutput };
 
-/// out = f(input).  A derived struct has
+/// out = f(input). A derived struct has
 ///
 ///     static constexpr const char* kName            the public name
-///     template <class C> C operator()(C x) const    the formula; C is float, double, or uint32_t or uint64_t for integers
+///     template <class C> C operator()(C x) const    the formula; C: float, double; uint32_t, uint64_t for integers
 ///
-/// and its gradient, `saved` being the input or the output, in one of two forms:
+/// and its gradient in one of two forms, where `saved` is the input or the output:
 ///
 ///     Tensor backward(const Tensor& grad, const Tensor& saved) const         in operations, which record themselves
 ///     template <class C> C gradient(C g, C saved) const                      g times the derivative, in one kernel
-///     Tensor second_factor(const Tensor& saved) const                        with `gradient`: the derivative of the derivative by
-///                                                                            `saved`; without it that is 0
+///     Tensor second_factor(const Tensor& saved) const                       [optional] d derivative / d saved; default 0
 /// Optional:
 ///
 ///     void prepare(Tensor& input) const                              further checks and conversions of the argument
-///     template <class T, class Run> void visit(const Run& run) const  calls run(f), f computing elements of type T: for an operation
-///                                                                    with attributes, or whose formula depends on T
+///     template <class T, class Run> void visit(const Run& run) const  calls run(f), where f computes elements of T;
+///                                                                    for attributes, and formulas that depend on T
 struct UnaryOp {
   static constexpr DTypeRule kDTypeRule = DTypeRule::kToFloating;
   static constexpr CastPolicy kCastPolicy = CastPolicy::kWidest;
   static constexpr Saves kSaves = Saves::kNothing;
 };
 
-/// out = f(a, b), of tensors or of a tensor and a number.  A derived struct has kName, the formula, and unless it returns bool
+/// out = f(a, b) for tensors, or for a tensor and a number. A derived struct has kName and the formula, and unless it
+/// returns bool
 ///
-///     Tensor backward_a(const Tensor& grad, const Tensor& a, b) const          b is a Tensor, or a Scalar in the form with a number
+///     Tensor backward_a(const Tensor& grad, const Tensor& a, b) const          b is a Tensor or a Scalar
 ///     Tensor backward_b(const Tensor& grad, const Tensor& a, const Tensor& b, const Tensor& out) const
 ///
-/// of the result's shape, each of what it saves; the rest is undefined.  Optional: visit as above, and
+/// which return tensors of the result's shape; tensors that are not saved are undefined. Optional: visit as in UnaryOp,
+/// and
 ///
 ///     void check(const char* name, const Tensor& a) const            after promotion
 struct BinaryOp {
@@ -178,11 +182,11 @@ struct BinaryOp {
   static constexpr DTypeRule kDTypeRule = DTypeRule::kAny;
   static constexpr CastPolicy kCastPolicy = CastPolicy::kWidest;
   static constexpr bool kReturnsBool = false;
-  static constexpr unsigned kSavedForA = 0;  ///< what backward_a needs
+  static constexpr unsigned kSavedForA = 0;  ///< tensors that backward_a needs
   static constexpr unsigned kSavedForB = 0;
 };
 
-/// Calls run(f) with the functor of `op` for elements of type T.
+/// Calls run(f), where f is the functor of `op` for elements of type T.
 template <class T, class Op, class Run>
 void visit_formula(const Op& op, const Run& run) {
   if constexpr (requires { op.template visit<T>(run); }) {
@@ -192,7 +196,7 @@ void visit_formula(const Op& op, const Run& run) {
   }
 }
 
-/// visit_dtype for the dtypes that Op computes in.
+/// visit_dtype restricted to the compute dtypes of Op.
 template <class Op, class F>
 void visit_dtype_of(DType dtype, const F& f) {
   if constexpr (Op::kDTypeRule == DTypeRule::kFloating || Op::kDTypeRule == DTypeRule::kToFloating) {
@@ -202,13 +206,13 @@ void visit_dtype_of(DType dtype, const F& f) {
   }
 }
 
-/// Whether the gradient of Op is a formula of its own.
+/// Whether Op has `gradient`, its derivative as a formula.
 template <class Op>
 inline constexpr bool kHasGradientKernel = !requires(Op op, const Tensor& tensor) {
   op.backward(tensor, tensor);
 };
 
-/// The gradient of a formula as a formula of two elements.
+/// The gradient formula as a functor of two elements (g, saved).
 template <class F>
 struct GradientOf {
   F f;
@@ -222,13 +226,13 @@ TANDEM_KERNELS(
     /// out = op(a); both have `dtype`.
     template <class Op> void unary(const KernelContext& context, const Op& op, DType dtype, const StridedLoop<2>& loop,
                                    const void* a, void* out);
-    /// out = grad times the derivative of op.  Floating dtypes.
+    /// out = grad times the derivative of op. Floating dtypes.
     template <class Op> void unary_gradient(const KernelContext& context, const Op& op, DType dtype,
                                             const StridedLoop<3>& loop, const void* grad, const void* saved, void* out);
-    /// out = op(a, b); a and b have `dtype`, and either may be exactly out.
+    /// out = op(a, b); a and b have `dtype`. a or b may be the same memory as out.
     template <class Op> void binary(const KernelContext& context, const Op& op, DType dtype, const StridedLoop<3>& loop,
                                     Source a, Source b, void* out);
-    /// out = -grad ((a / b) / b), the gradient of a / b by b.  Floating dtypes.
+    /// out = -grad ((a / b) / b), the gradient of a / b with respect to b. Floating dtypes.
     void div_backward(const KernelContext& context, DType dtype, const StridedLoop<4>& loop, const void* grad,
                       const void* a, const void* b, void* out);
     /// out = condition ? a : b, for elements of `element_bytes` (1, 2, 4 or 8).

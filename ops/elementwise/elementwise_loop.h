@@ -1,4 +1,5 @@
-// Helpers of elementwise operator functions: loops over broadcast tensors, numbers as arguments, promotion, checks.  Private to ops/.
+// Helpers of elementwise operator functions: loops over broadcast tensors, numbers as arguments, promotion, checks.
+// Private to ops/.
 #pragma once
 
 #include <algorithm>
@@ -11,14 +12,15 @@
 
 namespace tandem { inline namespace v0 { namespace ops {
 
-/// The walk over `shape`, of num_elements, for operands that broadcast to it; null stands for a single number.
+/// The loop over `shape` with num_elements elements, for operands that broadcast to it; a null operand is a single
+/// number.
 template <int N>
 StridedLoop<N> make_loop(const Shape& shape, int64_t num_elements, const std::array<const Tensor*, N>& operands) {
   StridedLoop<N> loop;
   loop.num_elements = num_elements;
   const Tensor& out = *operands[0];
   const bool dense = out.is_contiguous() || is_dense(out.shape(), out.strides());
-  bool flat = dense;  // each operand is one stretch of memory in the same order, or one element
+  bool flat = dense;  // each operand is one contiguous range in the same order, or one element
   for (const Tensor* t : operands) {
     flat = flat && (t == nullptr || t->num_elements() == 1 ||
                     (t->num_elements() == num_elements &&
@@ -36,7 +38,7 @@ StridedLoop<N> make_loop(const Shape& shape, int64_t num_elements, const std::ar
   for (int k = 0; k < N; ++k) {
     strides[k] = operands[k] == nullptr ? Shape(shape.size(), 0) : broadcast_strides(*operands[k], shape);
   }
-  SmallVector<size_t, 6> order;  // of dimensions, as they lie in the output's memory
+  SmallVector<size_t, 6> order;  // dimensions in the memory order of the output
   for (size_t d = 0; d < shape.size(); ++d) {
     if (shape[d] != 1) order.push_back(d);
   }
@@ -57,7 +59,7 @@ StridedLoop<N> make_loop(const Shape& shape, int64_t num_elements, const std::ar
   return loop;
 }
 
-/// A number as a kernel's operand: one element of a dtype.
+/// A number as an operand of kernels: one element of a dtype.
 class Element {
  public:
   Element(Scalar value, DType dtype) {
@@ -77,10 +79,10 @@ inline DType dtype_with(const Tensor& tensor, Scalar number) {
   return result_dtype(tensor.dtype(), number.dtype() == kFloat64 ? kFloat32 : number.dtype());
 }
 
-/// What division, exp and log compute in.
+/// The compute dtype of division, exp and log.
 inline DType floating_or_float32(DType dtype) { return is_floating_point(dtype) ? dtype : kFloat32; }
 
-/// Converts where needed; the usual case, nothing to do, costs a comparison.
+/// Converts to `dtype` if needed. The common case, no conversion, costs one comparison.
 inline void convert(Tensor& tensor, DType dtype) {
   if (tensor.dtype() != dtype) tensor = to(tensor, dtype);
 }
@@ -91,7 +93,7 @@ inline void promote_operands(Tensor& a, Tensor& b) {
   convert(b, dtype);
 }
 
-/// An uninitialized result for two arguments of these names.
+/// An uninitialized result of the arguments a and b with these names.
 inline Tensor empty_for(const char* op, const char* const (&names)[2], const Tensor& a, const Tensor& b, DType dtype) {
   if (a.shape() == b.shape()) return empty_preserving_layout(a, dtype);
   const Shape shape = broadcast_shape(op, {{names[0], a}, {names[1], b}});
@@ -104,9 +106,10 @@ inline Tensor empty_for(const char* op, const char* const (&names)[2], const Ten
 
 void check_not_bool(const char* op, const char* name, const Tensor& tensor);
 void check_not_bool(const char* op, const char* name, Scalar value);
-/// Throws StateError where several elements of `self` share memory, DTypeError where `result` is of a higher kind.
+/// Throws StateError if elements of `self` share memory, DTypeError if `result` is of a higher kind than self.
 void check_in_place(const char* op, const Tensor& self, DType result);
-/// `other` as it is combined into `self`: of its dtype, and with no memory in common.  Throws ShapeError if it does not broadcast.
+/// `other` converted for an in-place operation: self's dtype, and no memory shared with self. Throws ShapeError if it
+/// does not broadcast.
 Tensor in_place_argument(const char* op, const Tensor& self, const Tensor& other, const char* name = "other");
 /// autograd::begin_in_place for a result computed from `self` and `others`.
 template <class... Tensors>

@@ -1,5 +1,5 @@
-// Walks of elementwise kernels: f over the elements of operands that lie anywhere, in vector code where they lie side by
-// side.  Private to the CPU kernels of ops/.
+// CPU loops of elementwise kernels: strided iteration in general, vectorized code for contiguous operands. Private to
+// the CPU kernels of ops/.
 #pragma once
 
 #include <algorithm>
@@ -14,13 +14,14 @@ namespace tandem { inline namespace v0 { namespace cpu {
 /// Elements per piece of parallel work.
 inline constexpr int64_t kElementGrain = 32768;
 
-/// Calls row(offsets, n) for stretches of the innermost dimension: n elements from offsets[k] of operand k on.
+/// Calls row(offsets, n) for runs of n elements along the innermost dimension; offsets[k] is the first element of
+/// operand k.
 template <int N>
 void for_each_row(const StridedLoop<N>& loop, FunctionRef<void(const int64_t* offsets, int64_t n)> row) {
   const size_t dims = loop.sizes.size();
   const auto piece = [&](int64_t begin, int64_t end) {
     int64_t index[16];
-    Shape many_indices;  // for more dimensions than fit
+    Shape many_indices;  // if there are more dimensions than fit
     int64_t* position = index;
     if (dims > std::size(index)) {
       many_indices.resize(dims);
@@ -59,8 +60,8 @@ void for_each_row(const StridedLoop<N>& loop, FunctionRef<void(const int64_t* of
   }
 }
 
-/// out[i] = f(a[i], b[i]).  The pragma: an operand is the output itself or does not overlap it, so iterations are
-/// independent either way, which the compiler could not know.
+/// out[i] = f(a[i], b[i]). The pragma is valid because an operand either is the output itself or does not overlap it,
+/// so iterations are independent.
 template <class T, class Out, class F>
 void map_binary(const StridedLoop<3>& loop, Source a_data, Source b_data, void* out_data, F f) {
   using C = Compute<T>;
@@ -90,13 +91,13 @@ void map_binary(const StridedLoop<3>& loop, Source a_data, Source b_data, void* 
   });
 }
 
-/// Calls f with the step as a constant where it is 0 or 1.
+/// Calls f with the step as a compile-time constant if it is 0 or 1.
 template <class F>
 void visit_step(int64_t step, F f) {
   step == 0 ? f(std::integral_constant<int64_t, 0>()) : f(std::integral_constant<int64_t, 1>());
 }
 
-/// out[i] = f(a[i], b[i], c[i]).  out overlaps no operand.
+/// out[i] = f(a[i], b[i], c[i]). out does not overlap an operand.
 template <class T, class F>
 void map_ternary(const StridedLoop<4>& loop, const void* a_data, const void* b_data, const void* c_data, void* out_data,
                  F f) {
@@ -144,7 +145,7 @@ void map_unary(const StridedLoop<2>& loop, const void* a_data, void* out_data, F
   });
 }
 
-// The kernels of elementwise operations, for the source files that instantiate them:
+// Kernels of elementwise operations; the *_cpu.cc files instantiate them.
 
 template <class Op>
 void unary(const KernelContext&, const Op& op, DType dtype, const StridedLoop<2>& loop, const void* a, void* out) {
@@ -170,7 +171,7 @@ void binary(const KernelContext&, const Op& op, DType dtype, const StridedLoop<3
   });
 }
 
-/// Instantiates the kernels of functions::Op; the public function's name is not used.
+/// Instantiates the kernels of functions::Op. `name` is not used.
 #define TANDEM_UNARY_KERNELS(name, Op)                                                                                \
   template void unary(const KernelContext&, const functions::Op&, DType, const StridedLoop<2>&, const void*, void*);  \
   template void unary_gradient(const KernelContext&, const functions::Op&, DType, const StridedLoop<3>&, const void*, \

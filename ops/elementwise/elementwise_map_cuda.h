@@ -1,4 +1,4 @@
-// Walks of elementwise kernels on a GPU.  Private to the *.cu files of ops/.
+// GPU loops of elementwise kernels. Private to the *.cu files of ops/.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-/// Elements of an operand: in the GPU's memory, or one number for all.
+/// An operand: elements in GPU memory, or one number for all elements.
 template <class T>
 struct Elements {
   const T* data;
@@ -23,13 +23,13 @@ struct Elements {
   __device__ T operator[](int64_t i) const { return data == nullptr ? number : data[i]; }
 };
 
-/// Elements that a thread moves at once.
+/// Elements that a thread loads or stores by one instruction.
 template <class T, int n>
 struct alignas(sizeof(T) * n) Pack {
   T values[n];
 };
 
-/// `n` elements from i on, where they are (step 1), or one of them for all (step 0).
+/// `n` consecutive elements from i on (step 1), or n copies of one element (step 0).
 template <int n, class T>
 __device__ Pack<T, n> load(const Elements<T>& from, int64_t i, int step) {
   if (from.data != nullptr && step == 1) return *reinterpret_cast<const Pack<T, n>*>(from.data + i);
@@ -39,7 +39,7 @@ __device__ Pack<T, n> load(const Elements<T>& from, int64_t i, int step) {
   return pack;
 }
 
-/// The N operands of a loop as kernels take them.
+/// The N operands of a loop as a kernel argument.
 template <int N>
 Strided<N> strided(const StridedLoop<N>& loop) {
   std::array<std::span<const int64_t>, N> steps;
@@ -47,7 +47,7 @@ Strided<N> strided(const StridedLoop<N>& loop) {
   return {{loop.sizes.data(), loop.sizes.size()}, steps};
 }
 
-/// Whether the operands of a loop lie in one stretch each, or are single elements, aligned for accesses of 16 bytes.
+/// Whether each operand of a loop is one contiguous range aligned for accesses of 16 bytes, or a single element.
 template <int N>
 bool is_flat(const StridedLoop<N>& loop, const std::array<const void*, N>& data) {
   if (loop.sizes.size() != 1 || loop.strides[0][0] != 1) return false;
@@ -63,16 +63,16 @@ struct MapBinary {
   static constexpr int kPack = 16 / static_cast<int>(std::max(sizeof(T), sizeof(Out)));
   Out* out;
   Elements<T> a, b;
-  int a_step, b_step;  // of flat operands
+  int a_step, b_step;  // of contiguous operands
   int64_t n;
   F f;
 
   __device__ Out compute(T x, T y) const {
     return store<Out>(f(static_cast<Compute<T>>(x), static_cast<Compute<T>>(y)));
   }
-  /// Elements of any operands.
+  /// Processes one element of strided operands.
   __device__ void operator()(const int64_t (&at)[3]) const { out[at[0]] = compute(a[at[1]], b[at[2]]); }
-  /// A pack of flat ones.
+  /// Processes one pack of contiguous operands.
   __device__ void operator()(int64_t pack) const {
     const int64_t begin = pack * kPack;
     if (begin + kPack <= n) {
@@ -135,7 +135,7 @@ void map_unary(const KernelContext& context, const StridedLoop<2>& loop, Source 
   for_each_element(context, strided(loop), kernel);
 }
 
-// The kernels of elementwise operations, for the source files that instantiate them:
+// Kernels of elementwise operations; the *_cuda.cu files instantiate them.
 
 template <class Op>
 void unary(const KernelContext& context, const Op& op, DType dtype, const StridedLoop<2>& loop, const void* a,
@@ -164,7 +164,7 @@ void binary(const KernelContext& context, const Op& op, DType dtype, const Strid
   });
 }
 
-/// Instantiates the kernels of functions::Op; the public function's name is not used.
+/// Instantiates the kernels of functions::Op. `name` is not used.
 #define TANDEM_UNARY_KERNELS(name, Op)                                                                                \
   template void unary(const KernelContext&, const functions::Op&, DType, const StridedLoop<2>&, const void*, void*);  \
   template void unary_gradient(const KernelContext&, const functions::Op&, DType, const StridedLoop<3>&, const void*, \

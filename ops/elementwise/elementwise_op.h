@@ -1,4 +1,5 @@
-// Operator functions and nodes of elementwise operations, made from their structs (see elementwise_kernels.h).  Private to ops/.
+// Operator functions and nodes of elementwise operations, generated from their structs (see elementwise_kernels.h).
+// Private to ops/.
 #pragma once
 
 #include <algorithm>
@@ -49,7 +50,7 @@ struct UnaryBackwardNode : autograd::Node {
   }
 };
 
-/// The gradient of an operation with a gradient kernel, an operation of its own.
+/// The gradient of an operation with a gradient kernel; an operation by itself, so that it is differentiable.
 template <class Op>
 Tensor unary_backward(const Op& op, const Tensor& grad, const Tensor& saved) {
   const char* name = kBackwardName<Op>.data();
@@ -128,7 +129,7 @@ struct BinaryNode : autograd::Node {
   }
 };
 
-/// Of a tensor and a number.
+/// The operation on a tensor and a number.
 template <class Op>
 struct BinaryScalarNode : autograd::Node {
   Op op;
@@ -138,7 +139,7 @@ struct BinaryScalarNode : autograd::Node {
   }
 };
 
-/// `old_a` holds the values of a: it is `a` itself unless that is overwritten.
+/// `old_a` holds the values of a before an in-place operation; otherwise it is `a` itself.
 template <class Op>
 void record_binary(const char* name, const Op& op, const Tensor& out, const Tensor& a, const Tensor& old_a,
                    const Tensor& b) {
@@ -182,7 +183,7 @@ void check_binary(const char* name, const char* const (&arguments)[2], const Ten
   }
 }
 
-/// The dtype that Op computes in, by the promoted one.
+/// The compute dtype of Op for a promoted dtype.
 template <class Op>
 DType compute_dtype(DType promoted) {
   return Op::kDTypeRule == DTypeRule::kToFloating ? floating_or_float32(promoted) : promoted;
@@ -211,7 +212,7 @@ Tensor binary(const Op& op, Tensor a, Scalar b) {
   convert(a, compute_dtype<Op>(dtype_with(a, b)));
   Tensor out = empty_preserving_layout(a, Op::kReturnsBool ? kBool : a.dtype());
   if constexpr (Op::kReturnsBool) {
-    if (!can_hold(a.dtype(), b)) {  // greater, or less, than every value of that dtype
+    if (!can_hold(a.dtype(), b)) {  // the number is greater, or less, than every value of the dtype
       primitives::fill(out, op(int64_t{0}, b.to_int() > 0 ? int64_t{1} : int64_t{-1}));
       return out;
     }
@@ -223,11 +224,11 @@ Tensor binary(const Op& op, Tensor a, Scalar b) {
 
 // --- in-place forms ------------------------------------------------------------------------------
 //
-// They record before they write: an error of recording leaves self unchanged.
+// They record before they write, so that self is unchanged if recording throws.
 
 inline constexpr const char* kInPlaceArguments[] = {"self", "other"};
 
-/// self = op(self, other).  `name` is the in-place form's.
+/// self = op(self, other). `name` is the name of the in-place form.
 template <class Op>
 const Tensor& binary_in_place(const char* name, const Op& op, const Tensor& self, const Tensor& other) {
   const KernelContext context = check_same_device(name, {{"self", self}, {"other", other}});

@@ -18,7 +18,7 @@ Tensor Tensor::sqrt() const { return tandem::sqrt(*this); }
 void functions::PowScalar::prepare(Tensor& input) const {
   ops::convert(input, ops::dtype_with(input, exponent));
   TANDEM_CHECK(ValueError, is_floating_point(input.dtype()) || exponent.to_int() >= 0,
-               ops::operand_error(kName, str("an integer to the power ", exponent.to_int(), " is no integer"),
+               ops::operand_error(kName, str("an integer to the power ", exponent.to_int(), " is not an integer"),
                                   {{"input", input}}, {}, "make the exponent a floating number"));
 }
 
@@ -38,7 +38,7 @@ Tensor functions::Pow::backward_a(const Tensor& grad, const Tensor& input, const
 
 Tensor functions::Pow::backward_b(const Tensor& grad, const Tensor& input, const Tensor& exponent,
                                   const Tensor& output) {
-  // 1 in place of 0, so that the logarithm and its own gradient stay finite there.
+  // Replaces 0 by 1, so that the logarithm and its gradient stay finite there.
   const Tensor base = where(mul(eq(input, 0), ge(exponent, 0)), 1, input);
   return mul(grad, mul(output, log(base)));
 }

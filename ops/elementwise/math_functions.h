@@ -1,4 +1,4 @@
-// Roots, powers and bounds as structs (see elementwise_kernels.h).  Private to ops/.
+// Roots, powers and clamp as structs (see elementwise_kernels.h). Private to ops/.
 #pragma once
 
 #include <algorithm>
@@ -53,7 +53,7 @@ struct Sin : UnaryOp {
 
 // --- powers --------------------------------------------------------------------------------------
 
-/// base^exponent modulo the number of values of C, an unsigned type.
+/// base^exponent with overflow wrapping around; C is unsigned.
 template <class C>
 TANDEM_HOST_DEVICE C integer_power(C base, uint64_t exponent) {
   C result = 1;
@@ -85,7 +85,7 @@ template <class C>
 struct Inverse {
   TANDEM_HOST_DEVICE C operator()(C x) const { return C{1} / x; }
 };
-/// x^0.5, which unlike the square root is 0 at -0 and infinite at -infinity.
+/// x^0.5: unlike sqrt it is 0 at -0 and infinite at -infinity.
 template <class C>
 struct HalfPower {
   TANDEM_HOST_DEVICE C operator()(C x) const {
@@ -93,7 +93,7 @@ struct HalfPower {
     return x == -kInfinity ? kInfinity : std::sqrt(x + C{0});
   }
 };
-/// x^-0.5, which unlike rsqrt is infinite at -0 and 0 at -infinity.
+/// x^-0.5: unlike rsqrt it is infinite at -0 and 0 at -infinity.
 template <class C>
 struct MinusHalfPower {
   TANDEM_HOST_DEVICE C operator()(C x) const {
@@ -106,7 +106,7 @@ struct PowerOf {
   TANDEM_HOST_DEVICE C operator()(C x) const { return std::pow(x, exponent); }
 };
 
-/// input^exponent of a number.
+/// input^exponent for one exponent.
 struct PowScalar : UnaryOp {
   static constexpr const char* kName = "pow";
   static constexpr DTypeRule kDTypeRule = DTypeRule::kNotBool;
@@ -134,7 +134,7 @@ struct PowScalar : UnaryOp {
   }
 };
 
-/// x^y, of elements of type T.
+/// x^y for elements of type T.
 template <class T>
 struct Power {
   using C = Compute<T>;
@@ -168,7 +168,8 @@ struct Pow : BinaryOp {
 
 // --- clamp ---------------------------------------------------------------------------------------
 
-/// min(max(x, low), high), of elements of type T.  A missing bound is NaN in floating types, the end of T in integers.
+/// min(max(x, low), high) for elements of type T. A missing bound is NaN for floating types, and the end of the range
+/// for integers.
 template <class T>
 struct ClampElement {
   using C = Compute<T>;

@@ -14,7 +14,7 @@ using autograd::SavedTensor;
 
 namespace {
 
-/// The rows of `weight`, unrecorded; indices are row-major and were checked.
+/// The rows of `weight`, unrecorded; indices are row-major and already checked.
 Tensor take_rows(const Tensor& indices, const Tensor& weight) {
   Shape shape = indices.shape();
   shape.push_back(weight.shape()[1]);
@@ -35,7 +35,7 @@ void write_gradient(const Tensor& grad, const Tensor& indices, bool accumulate, 
                 dense.data_ptr(), accumulate, workspace.data_ptr(), out.data_ptr());
 }
 
-/// The gradient of embedding as an operation, linear in grad; its own gradient is embedding.
+/// The gradient of embedding as an operation that is linear in grad; its own gradient is embedding.
 Tensor embedding_backward(const Tensor& grad, const Tensor& indices, const Shape& weight_shape) {
   const Tensor out = empty(weight_shape, grad.options());
   write_gradient(grad, indices, false, out);
@@ -59,7 +59,7 @@ Tensor embedding(const Tensor& indices_argument, const Tensor& weight) {
   check_floating("embedding", {"weight", weight});
   TANDEM_CHECK(ShapeError, weight.dim() == 2, operand_error("embedding", "weight must be [V, d]", operands));
   const Tensor indices = row_major(indices_argument.detach());
-  check_index_range("embedding", "index", context, indices, weight.shape()[0]);
+  check_index_bounds("embedding", "index", context, indices, weight.shape()[0]);
   const Tensor out = take_rows(indices, weight);
 
   struct EmbeddingNode : Node {

@@ -9,9 +9,9 @@ namespace tandem { inline namespace v0 { namespace cpu {
 namespace {
 
 constexpr int64_t kGrainElements = 1 << 14;
-/// Numbers of a row that are summed together.
+/// Columns that are summed together.
 constexpr int64_t kStripe = 128;
-/// Uses of a row that are added one after the other; the sums of such runs are added then.
+/// Uses of a row that are summed in sequence; then the sums of such runs are added.
 constexpr int64_t kRun = 64;
 
 int64_t row_grain(int64_t d) { return std::max<int64_t>(1, kGrainElements / std::max<int64_t>(1, d)); }
@@ -41,7 +41,7 @@ void embedding_backward(const KernelContext&, DType dtype, int64_t n, int64_t ro
   int64_t* uses = starts + rows + 1;
   std::fill(starts, starts + rows + 1, 0);
   for (int64_t i = 0; i < n; ++i) ++starts[indices[i]];
-  for (int64_t r = 0, sum = 0; r <= rows; ++r) starts[r] = sum += r < rows ? starts[r] : 0;  // where the row's uses end
+  for (int64_t r = 0, sum = 0; r <= rows; ++r) starts[r] = sum += r < rows ? starts[r] : 0;  // end of the row's uses
   for (int64_t i = n; i-- > 0;) uses[--starts[indices[i]]] = i;
 
   visit_floating_dtype(dtype, [&]<class T>() {

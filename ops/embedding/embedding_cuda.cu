@@ -6,7 +6,7 @@ namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
-/// An index outside its range was complained of; here it does no harm.
+/// Index 0 in place of an invalid index, which check_indices has reported.
 template <class T>
 struct TakeRows {
   int64_t rows;
@@ -20,7 +20,7 @@ struct TakeRows {
   }
 };
 
-/// A block for each row of the weight, which adds up the row's uses in their order.
+/// One block per row of the weight; it adds the row's uses in order.
 template <class T>
 __global__ void embedding_backward_kernel(int64_t n, int64_t rows, int64_t d, const sorting::Pair* pairs, const T* grad,
                                           bool accumulate, T* grad_weight) {

@@ -13,9 +13,10 @@ TANDEM_KERNELS(
     void embedding(const KernelContext& context, int64_t element_bytes, int64_t n, int64_t rows, int64_t d,
                    const int64_t* indices, const void* weight, void* out);
 
-    /// Bytes of scratch memory that embedding_backward needs.
+    /// Bytes of the workspace of embedding_backward.
     int64_t embedding_backward_workspace_bytes(const KernelContext& context, int64_t n, int64_t rows);
-    /// grad_weight[r] = sum of grad[i] over the i with indices[i] == r in ascending order, or += that; all `rows` rows are written.
+    /// grad_weight[r] = or += the sum of grad[i] over all i with indices[i] == r, in ascending order; all `rows` rows
+    /// are written.
     void embedding_backward(const KernelContext& context, DType dtype, int64_t n, int64_t rows, int64_t d,
                             const int64_t* indices, const void* grad, bool accumulate, void* workspace,
                             void* grad_weight);)

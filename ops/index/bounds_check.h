@@ -1,13 +1,14 @@
-// Whether indices lie in their range.  Private to ops/.
+// Checks of indices against their range. Private to ops/.
 #pragma once
 
 #include <tandem/ops/common/common.h>
 
 namespace tandem { inline namespace v0 { namespace ops {
 
-/// Throws IndexError, "<op>: <what> 7 at position [1, 0] is outside [0, 5)", for the first of `index` (int64, row-major) that is
-/// not in [0, size).  On a GPU one that is found is told at the next synchronisation (tensor/cuda.h), and kernels take 0 for it.
-void check_index_range(const char* op, const char* what, const KernelContext& context, const Tensor& index,
-                       int64_t size);
+/// Throws IndexError, "<op>: <what> 7 at position [1, 0] is outside [0, 5)", for the first element of `index` (int64,
+/// row-major) that is not in [0, size). On a GPU the next synchronization throws (tensor/cuda.h), and kernels use index
+/// 0 instead.
+void check_index_bounds(const char* op, const char* what, const KernelContext& context, const Tensor& index,
+                        int64_t size);
 
 }}}  // namespace tandem::v0::ops

@@ -1,14 +1,17 @@
-// The kernel of index_range.h.  Private to ops/.
+// The kernel of bounds_check.h. Private to ops/.
 #pragma once
 
 #include <cstdint>
 
 #include <tandem/tensor/kernel_context.h>
+#include <tandem/tensor/shape.h>
 
-namespace tandem { inline namespace v0 { namespace cuda {
+namespace tandem { inline namespace v0 {
 
-/// Complains of one of n indices outside [0, size), if there is one.  op, what: string literals.
-void report_bad_index(const KernelContext& context, const char* op, const char* what, int64_t n, int64_t size,
-                      const int64_t* index);
+TANDEM_KERNELS(
+    /// IndexError if an element of the row-major `index` is not in [0, size): thrown at once on CPUs, reported as a
+    /// device error on GPUs. op, what: string literals.
+    void check_indices(const KernelContext& context, const char* op, const char* what, const Shape& shape, int64_t size,
+                       const int64_t* index);)
 
-}}}  // namespace tandem::v0::cuda
+}}  // namespace tandem::v0

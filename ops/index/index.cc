@@ -16,12 +16,12 @@ using autograd::BackwardContext;
 using autograd::Node;
 using autograd::record;
 using autograd::SavedTensor;
-using ops::check_index_range;
+using ops::check_index_bounds;
 using ops::row_major;
 
 namespace {
 
-/// A shape seen around one dimension; a 0-dim tensor as one element.
+/// A shape as [outer, size, inner] around one dimension; a 0-dim tensor has one element.
 struct Extents {
   int64_t outer = 1;
   int64_t size = 1;
@@ -40,10 +40,10 @@ void check_int64(const char* op, const char* name, const Tensor& index, ops::Ope
   TANDEM_CHECK(DTypeError, index.dtype() == kInt64, ops::operand_error(op, str(name, " must be int64"), operands));
 }
 
-/// The dtype that sums of a floating dtype are formed in.
+/// The dtype of the sums of a floating dtype.
 DType sum_dtype(DType dtype) { return size_of(dtype) == 2 ? kFloat32 : dtype; }
 
-/// Scratch memory of so many bytes, undefined for none.
+/// Scratch memory; undefined for 0 bytes.
 Tensor scratch(int64_t num_bytes, Device device) {
   return num_bytes > 0 ? empty({num_bytes}, {kUInt8, device}) : Tensor();
 }
@@ -67,7 +67,7 @@ namespace {
 Tensor run_gather(const KernelContext& context, const Tensor& input, int64_t dim, const Tensor& index) {
   const Extents block = block_of(index.shape(), dim);
   Tensor memory = input;
-  for (int64_t d = 0; d < input.dim(); ++d) {  // only what index reaches
+  for (int64_t d = 0; d < input.dim(); ++d) {  // only the part of input that index can address
     if (d != dim && index.size(d) != input.size(d)) memory = slice(memory, d, 0, index.size(d));
   }
   memory = row_major(memory);
@@ -86,7 +86,7 @@ struct GatherBackwardNode : Node {
   TensorList backward(BackwardContext& context) override { return {gather(context.grad(), dim, index.get())}; }
 };
 
-/// The gradient of gather, an operation of its own: sums grad's elements at the positions that they came from.
+/// The gradient of gather as an operation: adds each element of grad at the position it was gathered from.
 Tensor gather_backward(const Tensor& grad, int64_t dim, const Tensor& index, const Shape& input_shape) {
   const KernelContext context = ops::check_same_device("gather_backward", {{"grad", grad}, {"index", index}});
   const Extents block = block_of(index.shape(), dim);
@@ -115,7 +115,7 @@ Tensor gather_backward(const Tensor& grad, int64_t dim, const Tensor& index, con
   return out;
 }
 
-/// Of gather, and of topk's values.
+/// Node of gather, and of topk's values.
 struct GatherNode : Node {
   SavedTensor index{*this, "index"};
   int64_t dim = 0;
@@ -144,11 +144,11 @@ Tensor gather(const Tensor& input, int64_t dim, const Tensor& index_argument) {
   for (int64_t i = 0; fits && i < input.dim(); ++i) fits = i == d || index_argument.size(i) <= input.size(i);
   TANDEM_CHECK(
       ShapeError, fits,
-      ops::operand_error("gather",
-                         str("index must have input's number of dimensions, and no larger sizes but in dimension ", d),
-                         operands));
+      ops::operand_error(
+          "gather", str("index must have as many dimensions as input, and sizes up to input's except in dimension ", d),
+          operands));
   const Tensor index = row_major(index_argument.detach());
-  check_index_range("gather", "index", context, index, input.dim() == 0 ? 1 : input.size(d));
+  check_index_bounds("gather", "index", context, index, input.dim() == 0 ? 1 : input.size(d));
   Tensor out = run_gather(context, input.detach(), d, index);
   record_gather("gather", out, input, d, index);
   return out;
@@ -166,7 +166,7 @@ struct IndexSelectBackwardNode : Node {
   TensorList backward(BackwardContext& context) override { return {index_select(context.grad(), dim, index.get())}; }
 };
 
-/// The gradient of index_select, an operation of its own.
+/// The gradient of index_select as an operation.
 Tensor index_select_backward(const Tensor& grad, int64_t dim, const Tensor& index, int64_t size) {
   const KernelContext context = ops::check_same_device("index_select_backward", {{"grad", grad}, {"index", index}});
   Shape shape = grad.shape();
@@ -206,7 +206,7 @@ Tensor index_select(const Tensor& input, int64_t dim, const Tensor& index_argume
   TANDEM_CHECK(IndexError, input.dim() > 0, ops::operand_error("index_select", "input has no dimensions", operands));
   const int64_t d = wrap_dim("index_select", dim, input.dim());
   const Tensor index = row_major(index_argument.detach());
-  check_index_range("index_select", "index", context, index, input.size(d));
+  check_index_bounds("index_select", "index", context, index, input.size(d));
   Shape shape = input.shape();
   shape[static_cast<size_t>(d)] = index.num_elements();
   const Extents block = block_of(shape, d);
@@ -231,7 +231,7 @@ Tensor one_hot(const Tensor& labels_argument, int64_t num_classes) {
                ops::operand_error("one_hot", str("num_classes is ", num_classes, ", must be at least 1"),
                                   {{"labels", labels_argument}}));
   const Tensor labels = row_major(labels_argument);
-  check_index_range("one_hot", "label", context, labels, num_classes);
+  check_index_bounds("one_hot", "label", context, labels, num_classes);
   Shape shape = labels.shape();
   shape.push_back(num_classes);
   Tensor out = empty(shape, {kInt64, labels.device()});
@@ -249,7 +249,7 @@ TopK topk(const Tensor& input, int64_t k, int64_t dim, bool largest) {
   Tensor values, indices;
   {
     const NoGradGuard no_grad;
-    const Tensor rows = row_major(transpose(input, d, -1));  // the dimension last, as the kernel wants it
+    const Tensor rows = row_major(transpose(input, d, -1));  // moves the dimension last, as the kernel requires
     Shape shape = rows.shape();
     if (!shape.empty()) shape.back() = k;
     values = empty(shape, input.options());

@@ -1,4 +1,4 @@
-// CPU kernels of selection by index.
+// CPU kernels of gather, index_select, one_hot, topk and tril.
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
@@ -9,16 +9,16 @@
 namespace tandem { inline namespace v0 { namespace cpu {
 namespace {
 
-/// Elements that one piece of work takes at least.
+/// Minimum number of elements per piece of parallel work.
 constexpr int64_t kGrain = 1 << 14;
-/// Columns of [outer, n, inner] that are summed side by side.
+/// Columns of [outer, n, inner] that are summed together.
 constexpr int64_t kColumns = 256;
 
 int64_t grain_of(int64_t elements_per_item) {
   return std::max<int64_t>(1, kGrain / std::max<int64_t>(1, elements_per_item));
 }
 
-/// Calls f with an unsigned number of that many bytes.
+/// Calls f with an unsigned integer of that many bytes.
 template <class F>
 void visit_element(int64_t element_bytes, F f) {
   switch (element_bytes) {
@@ -29,8 +29,8 @@ void visit_element(int64_t element_bytes, F f) {
   }
 }
 
-/// Calls f(o, first, last) for columns [first, last) of block o: those belong to one piece alone, so that sums over the
-/// middle dimension have a fixed order.  An item costs `length` steps per column.
+/// Calls f(o, first, last) for columns [first, last) of block o. Each column belongs to one piece, so that sums over
+/// the middle dimension have a fixed order. An item costs `length` steps per column.
 template <class F>
 void for_columns(int64_t outer, int64_t inner, int64_t length, F f) {
   const int64_t stripes = (inner + kColumns - 1) / kColumns;
@@ -42,7 +42,7 @@ void for_columns(int64_t outer, int64_t inner, int64_t length, F f) {
   });
 }
 
-/// Zeros in columns [first, last) of block o of a [outer, size, inner] tensor.
+/// Writes zeros to columns [first, last) of block o of an [outer, size, inner] tensor.
 template <class A>
 void clear_columns(A* out, int64_t o, int64_t size, int64_t inner, int64_t first, int64_t last) {
   A* block = out + o * size * inner;
@@ -91,10 +91,11 @@ void gather_backward(const KernelContext&, DType dtype, int64_t outer, int64_t n
 
 void index_select(const KernelContext&, int64_t row_bytes, int64_t outer, int64_t n, int64_t size, const int64_t* index,
                   const void* input, void* out) {
-  if (row_bytes == 0) return;  // there may be no memory
+  if (row_bytes == 0) return;  // the pointers may be null
   const std::byte* from = static_cast<const std::byte*>(input);
   std::byte* to = static_cast<std::byte*>(out);
-  if (row_bytes == 1 || row_bytes == 2 || row_bytes == 4 || row_bytes == 8) {  // a copy of a known size is one move
+  if (row_bytes == 1 || row_bytes == 2 || row_bytes == 4 ||
+      row_bytes == 8) {  // a copy of constant size is one load and one store
     visit_element(row_bytes, [&]<class T>(T) {
       constexpr int64_t kBytes = sizeof(T);
       parallel_for(outer, grain_of(n), [&](int64_t begin, int64_t end) {
@@ -147,11 +148,11 @@ void one_hot(const KernelContext&, int64_t n, int64_t classes, const int64_t* la
 
 namespace {
 
-/// T, or float for half types.
+/// The compute type: T, or float for half types.
 template <class T>
 using Comparable = std::conditional_t<std::is_integral_v<T> || std::is_floating_point_v<T>, T, float>;
 
-/// Whether a stands before b in descending order; NaN before everything else.
+/// Whether a precedes b in descending order; NaN precedes everything else.
 template <class C>
 bool is_larger(C a, C b) {
   return a > b || (a != a && b == b);
@@ -159,7 +160,7 @@ bool is_larger(C a, C b) {
 
 }  // namespace
 
-// A heap of the k best positions so far, the worst of them on top, lives in the output; it is sorted at the end.
+// The output holds a heap of the k best positions so far, with the worst on top; it is sorted at the end.
 void topk(const KernelContext&, DType dtype, int64_t rows, int64_t size, int64_t k, bool largest, const void* input,
           void* values, int64_t* indices) {
   if (k == 0) return;
@@ -192,7 +193,7 @@ void topk(const KernelContext&, DType dtype, int64_t rows, int64_t size, int64_t
 
 void tril(const KernelContext&, int64_t element_bytes, int64_t matrices, int64_t rows, int64_t columns,
           int64_t diagonal, const void* input, void* out) {
-  if (columns == 0) return;  // there may be no memory
+  if (columns == 0) return;  // the pointers may be null
   const std::byte* from = static_cast<const std::byte*>(input);
   std::byte* to = static_cast<std::byte*>(out);
   const int64_t row_bytes = columns * element_bytes;

@@ -1,5 +1,5 @@
-// Kernels of selection by index.  An index outside its range was complained of (index_range.h): it brings 0, and nothing is added
-// for it.
+// GPU kernels of gather, index_select, one_hot, topk and tril. An invalid index was reported by check_indices: its
+// result is 0, and its gradient is dropped.
 #include <algorithm>
 #include <cstddef>
 
@@ -14,7 +14,7 @@ namespace {
 
 __device__ bool is_in(int64_t index, int64_t size) { return index >= 0 && index < size; }
 
-/// Calls f with an unsigned number of that many bytes.
+/// Calls f with an unsigned integer of that many bytes.
 template <class F>
 void visit_element(int64_t element_bytes, const F& f) {
   switch (element_bytes) {
@@ -25,7 +25,7 @@ void visit_element(int64_t element_bytes, const F& f) {
   }
 }
 
-/// What lies behind the memory in which n pairs are sorted.
+/// The memory after the workspace in which n pairs are sorted.
 int64_t* after_sort(void* workspace, int64_t n) {
   return reinterpret_cast<int64_t*>(static_cast<std::byte*>(workspace) + sort_workspace_bytes(n));
 }
@@ -48,7 +48,7 @@ struct Gather {
   }
 };
 
-/// A column of grad [outer, n, inner], one after the other.
+/// One thread adds a column of grad [outer, n, inner] in order.
 template <class T>
 struct AddColumn {
   int64_t n, inner, size;
@@ -64,7 +64,7 @@ struct AddColumn {
   }
 };
 
-/// Where in out each element of grad goes; out's end for those that go nowhere.
+/// The position in out of each element of grad; the end of out for invalid indices.
 struct FindTarget {
   int64_t n, inner, size, nowhere;
   const int64_t* index;
@@ -75,7 +75,7 @@ struct FindTarget {
   }
 };
 
-/// The elements of grad that go to one place lie side by side in `pairs`: the thread of the first adds them up.
+/// Elements of grad with the same target are adjacent in `pairs`; the thread of the first one adds them.
 template <class T>
 struct AddRun {
   int64_t n, nowhere;
@@ -93,8 +93,8 @@ struct AddRun {
   }
 };
 
-/// Whether gradients are sorted by where they go: where there are too few columns for a thread each, and those are long.
-/// Both ways add in the same order.
+/// Whether the gradients are sorted by target: if there are too few columns for one thread each, and the columns are
+/// long. Both ways add in the same order.
 bool sorts(int64_t outer, int64_t n, int64_t inner) { return n > 128 && outer * inner < (1 << 14); }
 
 }  // namespace
@@ -132,7 +132,7 @@ void gather_backward(const KernelContext& context, DType dtype, int64_t outer, i
 
 namespace {
 
-/// Rows of `units` pieces of type U.
+/// Copies rows of `units` elements of type U.
 template <class U>
 struct SelectRows {
   int64_t n, size, units;
@@ -145,7 +145,7 @@ struct SelectRows {
   }
 };
 
-/// starts[row]: the first pair of that row or a later one.
+/// starts[row]: the first pair whose row is at least `row`.
 struct FindStart {
   int64_t n;
   const sorting::Pair* pairs;
@@ -153,7 +153,8 @@ struct FindStart {
   __device__ void operator()(int64_t row) const { starts[row] = sorting::lower_bound(pairs, n, row); }
 };
 
-/// An element of out [outer, size, inner]: pairs[starts[row]] .. pairs[starts[row + 1] - 1] name the slices that row was.
+/// An element of out [outer, size, inner] is the sum over pairs[starts[row]] .. pairs[starts[row + 1] - 1], the slices
+/// with index `row`.
 template <class T>
 struct AddUses {
   int64_t n, inner, size;
@@ -176,13 +177,13 @@ struct AddUses {
 
 void index_select(const KernelContext& context, int64_t row_bytes, int64_t outer, int64_t n, int64_t size,
                   const int64_t* index, const void* input, void* out) {
-  if (row_bytes == 0) return;  // there may be no memory
+  if (row_bytes == 0) return;  // the pointers may be null
   const auto run = [&]<class U>(U) {
     const int64_t units = row_bytes / static_cast<int64_t>(sizeof(U));
     for_each_index(context, outer * n * units,
                    SelectRows<U>{n, size, units, index, static_cast<const U*>(input), static_cast<U*>(out)});
   };
-  // The widest pieces that rows consist of and that lie where such pieces may.
+  // The widest type that divides the rows' size and alignment.
   const uint64_t low_bits =
       static_cast<uint64_t>(row_bytes) | reinterpret_cast<uintptr_t>(input) | reinterpret_cast<uintptr_t>(out);
   if (low_bits % 16 == 0) return run(Pack<uint64_t, 2>{});

@@ -1,8 +1,9 @@
-// Positions sorted by key, equal keys in their order.  Private to the *.cu files of ops/.
+// Stable sort of positions by key. Private to the *.cu files of ops/.
 //
-// A radix sort, least significant digit first (Knuth, "The Art of Computer Programming", volume 3, 5.2.5): for each digit, blocks of
-// the sequence count its values, the counts are summed over blocks, and each block scatters its elements.  In a block a thread has
-// one value of the digit and takes its elements in their order, so that nothing depends on which thread is first.
+// Radix sort, least significant digit first (Knuth, "The Art of Computer Programming", volume 3, 5.2.5): for each
+// digit, blocks of the sequence count the digit's values, the counts are summed over blocks, and each block scatters
+// its elements. Within a block each thread handles one value of the digit and takes its elements in order, so the
+// result does not depend on thread scheduling.
 #pragma once
 
 #include <bit>
@@ -12,20 +13,20 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-namespace sorting {  // templates, since several files have these kernels
+namespace sorting {  // templates, because several files instantiate these kernels
 
 constexpr int kDigitBits = 8;
 constexpr int kValues = 1 << kDigitBits;
 constexpr int64_t kBlockSize = 2048;
 
-struct alignas(16) Pair {  // one access
+struct alignas(16) Pair {  // loaded and stored by one instruction
   int64_t key;
   int64_t position;
 };
 
 __device__ inline int digit_of(int64_t key, int shift) { return static_cast<int>(key >> shift) & (kValues - 1); }
 
-/// counts[value, block]; `keys` in place of pairs in the first pass.
+/// counts[value, block]. In the first pass `keys` is read instead of pairs.
 template <class Key>
 __global__ void count_kernel(int64_t n, int shift, const Key* keys, const Pair* pairs, int64_t* counts) {
   __shared__ int digits[kBlockSize];
@@ -39,7 +40,7 @@ __global__ void count_kernel(int64_t n, int shift, const Key* keys, const Pair* 
   counts[threadIdx.x * gridDim.x + blockIdx.x] = count;
 }
 
-/// counts become the numbers before them.  One block of kValues threads.
+/// Exclusive prefix sums of the counts, in place. One block of kValues threads.
 template <class Count>
 __global__ void scan_kernel(int64_t num_blocks, Count* counts) {
   __shared__ int64_t totals[kValues];
@@ -89,14 +90,15 @@ __device__ inline int64_t lower_bound(const Pair* pairs, int64_t n, int64_t key)
 
 }  // namespace sorting
 
-/// Bytes of scratch for sorted_pairs.
+/// Bytes of the workspace of sorted_pairs.
 inline int64_t sort_workspace_bytes(int64_t n) {
   const int64_t blocks = (n + sorting::kBlockSize - 1) / sorting::kBlockSize;
   return 2 * n * static_cast<int64_t>(sizeof(sorting::Pair)) +
          blocks * sorting::kValues * static_cast<int64_t>(sizeof(int64_t));
 }
 
-/// {key, position} of n keys in [0, num_keys), ascending; in the workspace, which is aligned as new memory is.
+/// {key, position} of n keys in [0, num_keys), ascending, stored in the workspace, which is aligned like newly
+/// allocated memory.
 template <class Key>
 const sorting::Pair* sorted_pairs(const KernelContext& context, int64_t n, int64_t num_keys, const Key* keys,
                                   void* workspace) {

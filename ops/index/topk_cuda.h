@@ -1,10 +1,11 @@
-// The first elements of rows in an order.  Private to the *.cu files of ops/.
+// Top-k of rows. Private to the *.cu files of ops/.
 //
-// A block has a row.  An element's rank is a number that no other has: the bits of its value, mapped so that they order as the
-// values do, and below them its position.  The rank of the last element that is chosen is found digit by digit from the top, by
-// counting the next digit of those elements that have the digits so far (radix selection; T. Alabi et al., "Fast k-selection
-// algorithms for graphics processing units", 2012).  The chosen ones are sorted by merge exchange (Knuth, "The Art of Computer
-// Programming", volume 3, 5.2.2, algorithm M), whose steps exchange disjoint pairs.
+// One block per row. Each element has a unique rank: the bits of its value, mapped so that their order is that of the
+// values, followed by its position in the low bits. The rank of the last selected element is found digit by digit from
+// the top, by counting the next digit of the elements that match the digits so far (radix select; T. Alabi et al.,
+// "Fast k-selection algorithms for graphics processing units", 2012). The selected elements are sorted by merge
+// exchange (Knuth, "The Art of Computer Programming", volume 3, 5.2.2, algorithm M), whose steps exchange disjoint
+// pairs.
 #pragma once
 
 #include <bit>
@@ -21,18 +22,19 @@ namespace selecting {
 
 constexpr int kDigitBits = 8;
 constexpr int kDigits = 1 << kDigitBits;
-constexpr int64_t kSortedInShared = 1024;  ///< positions
-constexpr int kMaxThreads = 1024;          ///< of a block
+constexpr int64_t kSortedInShared = 1024;  ///< positions sorted in shared memory, at most
+constexpr int kMaxThreads = 1024;          ///< per block
 
 using Rank = unsigned __int128;
 
-/// An unsigned number of T's size.
+/// The unsigned integer type of T's size.
 template <class T>
 using Bits = std::conditional_t<
     sizeof(T) == 1, uint8_t,
     std::conditional_t<sizeof(T) == 2, uint16_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>>>;
 
-/// Orders as the values do, or the other way round if `largest` come first.  NaN counts as the largest, zeros are equal.
+/// A key with the order of the values, or the reverse order if `largest`. NaN is the largest value; zeros of both signs
+/// are equal.
 template <class T>
 __device__ Bits<T> key_of(T value, bool largest) {
   using Key = Bits<T>;
@@ -57,14 +59,14 @@ __device__ Bits<T> key_of(T value, bool largest) {
 template <class T>
 struct Ranked {
   const T* x;
-  int position_bits;  ///< whole digits
+  int position_bits;  ///< rounded up to full digits
   bool largest;
   __device__ Rank rank(int64_t i) const {
     return static_cast<Rank>(key_of(x[i], largest)) << position_bits | static_cast<Rank>(i);
   }
 };
 
-/// To all threads: a number that the ranks of the first k of a row do not exceed, and those of the others do.
+/// Returns to all threads a rank that is >= the ranks of the first k elements of a row and < all others.
 template <class T>
 __device__ Rank last_rank(const Ranked<T>& row, int64_t size, unsigned k) {
   struct Found {
@@ -73,8 +75,8 @@ __device__ Rank last_rank(const Ranked<T>& row, int64_t size, unsigned k) {
   };
   __shared__ unsigned counts[kDigits];
   __shared__ Found found;
-  Rank prefix = 0;      // the digits so far
-  unsigned wanted = k;  // of the elements that have them
+  Rank prefix = 0;      // the digits found so far
+  unsigned wanted = k;  // number of elements still to select among those that match prefix
   for (int shift = 8 * static_cast<int>(sizeof(T)) + row.position_bits - kDigitBits;; shift -= kDigitBits) {
     for (unsigned d = threadIdx.x; d < kDigits; d += blockDim.x) counts[d] = 0;
     __syncthreads();
@@ -83,7 +85,7 @@ __device__ Rank last_rank(const Ranked<T>& row, int64_t size, unsigned k) {
       if (digits >> kDigitBits == prefix) atomicAdd(&counts[static_cast<int>(digits) & (kDigits - 1)], 1u);
     }
     __syncthreads();
-    if (threadIdx.x < kWarp) {  // a lane has some digits side by side
+    if (threadIdx.x < kWarp) {  // each lane handles some adjacent digits
       constexpr int kOwn = kDigits / kWarp;
       const int lane = static_cast<int>(threadIdx.x);
       unsigned own = 0;
@@ -103,7 +105,8 @@ __device__ Rank last_rank(const Ranked<T>& row, int64_t size, unsigned k) {
     __syncthreads();
     prefix = prefix << kDigitBits | static_cast<Rank>(found.digit);
     wanted -= found.before;
-    if (wanted == found.count) return prefix << shift | ((Rank{1} << shift) - 1);  // at the last digit it is one of one
+    if (wanted == found.count)
+      return prefix << shift | ((Rank{1} << shift) - 1);  // true at the last digit, because ranks are unique
   }
 }
 
@@ -140,7 +143,7 @@ __global__ void __launch_bounds__(kMaxThreads)
     if (threadIdx.x == 0) num_chosen = 0;
     const Rank last = last_rank(row, size, static_cast<unsigned>(k));
     for (int64_t i = threadIdx.x; i < size; i += blockDim.x) {
-      if (row.rank(i) <= last) chosen[atomicAdd(&num_chosen, 1u)] = i;  // in any order: it is sorted
+      if (row.rank(i) <= last) chosen[atomicAdd(&num_chosen, 1u)] = i;  // unordered; sorted below
     }
     __syncthreads();
     sort_positions(row, k, chosen);
@@ -148,20 +151,21 @@ __global__ void __launch_bounds__(kMaxThreads)
       indices[r * k + j] = chosen[j];
       if (values != nullptr) values[r * k + j] = row.x[chosen[j]];
     }
-    __syncthreads();  // before the next row's are written
+    __syncthreads();  // before the elements of the next row are written
   }
 }
 
 }  // namespace selecting
 
-/// The positions of the k first of each row of `size` elements, in descending (largest) or ascending order, equal ones by
-/// position; NaN counts as the largest.  1 <= k <= size.  Their values too, unless `values` is null.
+/// The positions of the first k elements of each row of `size` elements, in descending (largest) or ascending order,
+/// equal elements in order of position; NaN counts as the largest. 1 <= k <= size. Also writes their values, unless
+/// `values` is null.
 template <class T>
 void select_first(const KernelContext& context, int64_t rows, int64_t size, int64_t k, bool largest, const T* input,
                   T* values, int64_t* indices) {
   using namespace selecting;
   if (rows == 0) return;
-  TANDEM_CHECK(ShapeError, size <= UINT32_MAX, "a GPU chooses from rows of at most 2^32 - 1 elements, not ", size);
+  TANDEM_CHECK(ShapeError, size <= UINT32_MAX, "top-k on a GPU: rows have at most 2^32 - 1 elements, got ", size);
   const int digits = (std::bit_width(static_cast<uint64_t>(size - 1)) + kDigitBits - 1) / kDigitBits;
   const int threads = size <= 256 ? kWarp : size <= 1024 ? 128 : size <= 8192 ? 512 : kMaxThreads;
   launch_kernel(context, select_kernel<T>, blocks_for(rows, 1), threads, 0, rows, size, k, largest, digits * kDigitBits,

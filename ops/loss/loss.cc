@@ -21,13 +21,13 @@ using autograd::SavedTensor;
 
 namespace {
 
-/// 1 at (i, labels[i]), else 0, of logits' shape and dtype; no gradient.
+/// 1 at (i, labels[i]), else 0, with logits' shape and dtype; no gradient.
 Tensor one_hot_like(const Tensor& logits, const Tensor& labels) {
   const Tensor classes = arange(0, logits.size(1), 1, logits.device());
   return to(eq(labels.unsqueeze(1), classes), logits.dtype());
 }
 
-/// Checks everything but devices; returns the labels in row-major order.
+/// Checks everything except devices; returns the labels in row-major order.
 Tensor checked_labels(const char* op, const KernelContext& context, Operand rows, const Tensor& labels_argument) {
   const Operands operands = {rows, {"labels", labels_argument}};
   const Shape& shape = rows.tensor.shape();
@@ -36,7 +36,7 @@ Tensor checked_labels(const char* op, const KernelContext& context, Operand rows
   TANDEM_CHECK(ShapeError, shape.dim() == 2 && labels_argument.dim() == 1 && shape[0] == labels_argument.shape()[0],
                operand_error(op, str(rows.name, " must be [N, C] and labels [N]"), operands));
   const Tensor labels = row_major(labels_argument.detach());
-  check_index_range(op, "label", context, labels, shape[1]);
+  check_index_bounds(op, "label", context, labels, shape[1]);
   return labels;
 }
 

@@ -5,7 +5,7 @@ namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
-/// A label outside its range was complained of; here it does no harm.
+/// Label 0 in place of an invalid label, which check_indices has reported.
 __device__ int64_t valid_label(int64_t label, int64_t classes) { return label >= 0 && label < classes ? label : 0; }
 
 template <class T>

@@ -9,9 +9,9 @@
 namespace tandem { inline namespace v0 {
 
 TANDEM_KERNELS(
-    /// shifts[i] = {max, log sum_j exp(logits[i, j] - max)} of row i, in the type that rows are computed in (float32 for half
-    /// types): two numbers, because their sum would lose the small one's digits.  losses[i] (float64) = max + log - label's
-    /// logit.  logits row-major n x classes, floating.
+    /// shifts[i] = {max, log sum_j exp(logits[i, j] - max)} of row i, in the compute type (float32 for half types): two
+    /// numbers, because their sum would lose the digits of the smaller one. losses[i] (float64) = max + log - logits[i,
+    /// labels[i]]. logits: row-major n x classes, floating.
     void cross_entropy_rows(const KernelContext& context, DType dtype, int64_t n, int64_t classes, const void* logits,
                             const int64_t* labels, void* shifts, double* losses);
 

@@ -15,7 +15,7 @@
 
 namespace tandem { inline namespace v0 { namespace cuda { namespace {
 
-/// All that an algorithm is chosen by.
+/// Key of the choice of an algorithm.
 struct Problem {
   int device;
   bool tf32;
@@ -34,11 +34,11 @@ struct Problem {
   }
 };
 
-/// What was chosen in this process; nothing where the library has no algorithm.  Safe from many threads.
+/// The algorithms chosen in this process; nullopt if cuBLASLt has none. Thread-safe.
 template <class Algorithm>
 class Choices {
  public:
-  /// choose() where the problem is new.
+  /// Returns the stored choice, or stores the result of choose() for a new problem.
   template <class F>
   std::optional<Algorithm> get(const Problem& problem, F choose) {
     std::lock_guard lock(mutex_);
@@ -55,18 +55,18 @@ class Choices {
   std::map<Problem, std::optional<Algorithm>> choices_;
 };
 
-/// The file that measured choices go to.
+/// The file to which measured choices are written; nullopt if measuring is off.
 const std::optional<std::string>& measured_choices() {
   static const std::optional<std::string> path = env_string("TANDEM_TUNING_WRITE");
   return path;
 }
 
-/// The number of the fastest of `count` candidates: run(i) does candidate i's work and waits for it.  The best of some rounds, in which
-/// they take turns.
+/// Index of the fastest of `count` candidates; run(i) runs candidate i to completion. Each round measures every
+/// candidate once; the best time counts.
 template <class F>
 int fastest(int count, F run) {
   std::vector<double> best(static_cast<size_t>(count), 1e30);
-  for (int round = 0; round < 4; ++round) {  // the first also warms up
+  for (int round = 0; round < 4; ++round) {  // the first round also warms up
     for (int i = 0; i < count; ++i) {
       const auto begin = std::chrono::steady_clock::now();
       run(i);
@@ -87,32 +87,31 @@ namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
-constexpr ProductAlgorithm kAlgorithms[] = {ProductAlgorithm::kDirect, ProductAlgorithm::kAvx2,
-                                            ProductAlgorithm::kAvx2Swapped, ProductAlgorithm::kAvx512,
-                                            ProductAlgorithm::kAvx512Swapped};
+constexpr GemmAlgorithm kAlgorithms[] = {GemmAlgorithm::kDirect, GemmAlgorithm::kAvx2, GemmAlgorithm::kAvx2Swapped,
+                                         GemmAlgorithm::kAvx512, GemmAlgorithm::kAvx512Swapped};
 
 std::string key_of(const Problem& problem) { return "product, emulated: " + problem.text(); }
 
-/// What the tuning file says.
-std::optional<ProductAlgorithm> tuned(const Problem& problem) {
+/// The choice in the tuning file.
+std::optional<GemmAlgorithm> tuned(const Problem& problem) {
   const std::string key = key_of(problem);
   const std::string* const name = Tuning::from_environment().find(key);
   if (name == nullptr) return std::nullopt;
-  for (const ProductAlgorithm algorithm : kAlgorithms) {
+  for (const GemmAlgorithm algorithm : kAlgorithms) {
     if (*name == to_string(algorithm) && is_available(algorithm)) return algorithm;
   }
-  throw ValueError(str("tuning file: '", *name, "' is no algorithm here for ", key));
+  throw ValueError(str("tuning file: '", *name, "' is not an available algorithm for ", key));
 }
 
-/// The algorithm where the tuning file says none.  run(algorithm) computes the product somewhere.
+/// The algorithm if the tuning file has no choice. run(algorithm) computes the product into other memory.
 template <class F>
-ProductAlgorithm choose(const Problem& problem, F run) {
+GemmAlgorithm choose(const Problem& problem, F run) {
   if (problem.dtype != kFloat32 || !measured_choices()) {
-    return product_algorithm(problem.m, problem.n, problem.k, problem.a_transposed, problem.b_transposed);
+    return gemm_algorithm(problem.m, problem.n, problem.k, problem.a_transposed, problem.b_transposed);
   }
-  static Choices<ProductAlgorithm>* const choices = new Choices<ProductAlgorithm>;
+  static Choices<GemmAlgorithm>* const choices = new Choices<GemmAlgorithm>;
   return *choices->get(problem, [&] {
-    std::vector<ProductAlgorithm> candidates;
+    std::vector<GemmAlgorithm> candidates;
     std::copy_if(std::begin(kAlgorithms), std::end(kAlgorithms), std::back_inserter(candidates), is_available);
     const auto best = static_cast<size_t>(
         fastest(static_cast<int>(candidates.size()), [&](int i) { run(candidates[static_cast<size_t>(i)]); }));
@@ -123,32 +122,32 @@ ProductAlgorithm choose(const Problem& problem, F run) {
 
 }  // namespace
 
-int64_t product_workspace_bytes(DType dtype) { return dtype == kFloat32 || dtype == kFloat64 ? 1 : 0; }
+int64_t cublaslt_workspace_bytes(DType dtype) { return dtype == kFloat32 || dtype == kFloat64 ? 1 : 0; }
 
-/// The CPU's product, for what the own kernel would take long for; all else proves that kernel.
-bool library_product(const KernelContext& context, DType dtype, int64_t batches, int64_t m, int64_t n, int64_t k,
+/// The CPU's kernels for products that would take long in the own GPU kernel; all other products test that kernel.
+bool cublaslt_matmul(const KernelContext& context, DType dtype, int64_t batches, int64_t m, int64_t n, int64_t k,
                      double alpha, const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b,
-                     const int64_t* b_offsets, double beta, ProductEpilogue epilogue, void* workspace, void* out) {
+                     const int64_t* b_offsets, double beta, GemmEpilogue epilogue, void* workspace, void* out) {
   constexpr int64_t kMinMultiplyAdds = 6 * 6 * 6;
   if ((dtype != kFloat32 && dtype != kFloat64) || batches * m * n * k < kMinMultiplyAdds || workspace == nullptr)
     return false;
   const Problem problem{context.device.index, false,        dtype,     1,         m, n, k,
                         a.transposed,         b.transposed, a.leading, b.leading, 0, 0, epilogue.bias != nullptr,
                         epilogue.relu,        beta != 0,    1};
-  const std::optional<ProductAlgorithm> named = tuned(problem);
+  const std::optional<GemmAlgorithm> named = tuned(problem);
   const auto product = [=](int64_t i, int64_t a_offset, int64_t b_offset) {
     const int64_t element = size_of(dtype);
     MatrixOperand left = a, right = b;
     left.data = static_cast<const std::byte*>(a.data) + a_offset * element;
     right.data = static_cast<const std::byte*>(b.data) + b_offset * element;
-    const auto run = [&](ProductAlgorithm algorithm, void* to) {
+    const auto run = [&](GemmAlgorithm algorithm, void* to) {
       std::vector<std::byte> scratch(
-          static_cast<size_t>(cpu::product_workspace_bytes(dtype, algorithm, m, n, k, left, right)) + 64);
-      cpu::product(Device(), dtype, algorithm, m, n, k, alpha, left, right, beta, epilogue,
-                   reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64), to);
+          static_cast<size_t>(cpu::gemm_workspace_bytes(dtype, algorithm, m, n, k, left, right)) + 64);
+      cpu::gemm(Device(), dtype, algorithm, m, n, k, alpha, left, right, beta, epilogue,
+                reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64), to);
     };
-    std::vector<std::byte> elsewhere;  // what is measured leaves `out` alone
-    const ProductAlgorithm algorithm = named ? *named : choose(problem, [&](ProductAlgorithm candidate) {
+    std::vector<std::byte> elsewhere;  // so that measuring does not change `out`
+    const GemmAlgorithm algorithm = named ? *named : choose(problem, [&](GemmAlgorithm candidate) {
       elsewhere.resize(static_cast<size_t>(m * n * element));
       run(candidate, elsewhere.data());
     });
@@ -179,14 +178,14 @@ namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
-constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;  // what the library's makers advise for Hopper
+constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;  // NVIDIA's recommendation for Hopper
 
-void check_library(cublasStatus_t status, const char* call) {
+void check_cublas(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) [[likely]]
     return;
   throw BackendError(str(call, ": ", cublasLtGetStatusString(status), ":"), status);
 }
-#define TANDEM_CUBLAS_CHECK(call) check_library((call), #call)
+#define TANDEM_CUBLAS_CHECK(call) check_cublas((call), #call)
 
 cublasComputeType_t compute_type_of(DType dtype) {
   if (dtype == kFloat64) return CUBLAS_COMPUTE_64F;
@@ -202,7 +201,7 @@ cudaDataType_t type_of(DType dtype) {
   }
 }
 
-/// A matrix as the library sees it, columns first: a row-major one is its transposed.
+/// A row-major matrix as cuBLASLt describes it: column-major and transposed.
 struct Layout {
   cublasLtMatrixLayout_t layout = nullptr;
 
@@ -241,31 +240,32 @@ struct Description {
   }
 };
 
-/// The library's handle of a GPU, which is its alone, and what was advised for it, in this process.  Safe from many threads.
+/// The cuBLASLt handle of one GPU and the algorithms chosen for it in this process. Thread-safe.
 struct Library {
   cublasLtHandle_t handle = nullptr;
   std::once_flag made;
   Choices<cublasLtMatmulAlgo_t> choices;
-  std::once_flag reported;  // that the tuning file is another machine's
+  std::once_flag reported;  // guards the warning that the tuning file is from another machine
 };
 
-/// The GPU is the thread's current one.
+/// The GPU must be the calling thread's current device.
 Library& library_of(Device device) {
-  // Never destroyed: the driver may be gone first.
+  // Never destroyed: the driver may be unloaded first.
   static Library* const libraries = new Library[static_cast<size_t>(device_count())];
   Library& own = libraries[device.index];
   std::call_once(own.made, [&] { TANDEM_CUBLAS_CHECK(cublasLtCreate(&own.handle)); });
   return own;
 }
 
-/// What pointers are aligned to, up to 16 bytes.
+/// Common alignment of the pointers, up to 16 bytes.
 int alignment(std::initializer_list<const void*> pointers) {
   uintptr_t bits = 16;
   for (const void* pointer : pointers) bits |= reinterpret_cast<uintptr_t>(pointer);
   return static_cast<int>(bits & -bits);
 }
 
-/// What the library advises for the problem, the best first, at most `most`; sums of parts only where their order is fixed.
+/// The first `most` algorithms of cuBLASLt's heuristic for the problem, best first. Split-K only with a fixed order of
+/// summation.
 std::vector<cublasLtMatmulAlgo_t> advice(cublasLtHandle_t handle, cublasLtMatmulDesc_t description, const Layout& a,
                                          const Layout& b, const Layout& out, int aligned, int most) {
   cublasLtMatmulPreference_t preference = nullptr;
@@ -276,7 +276,7 @@ std::vector<cublasLtMatmulAlgo_t> advice(cublasLtHandle_t handle, cublasLtMatmul
     TANDEM_CUBLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)));
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kWorkspaceBytes));
-  // Parts are added up in what products are computed in: half types in float32.
+  // Partial sums are added in the compute type: half types in float32.
   set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   for (const auto attribute :
        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -288,7 +288,7 @@ std::vector<cublasLtMatmulAlgo_t> advice(cublasLtHandle_t handle, cublasLtMatmul
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, description, a.layout, b.layout, out.layout,
                                                                out.layout, preference, most, results.data(), &found);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
-  check_library(status, "cublasLtMatmulAlgoGetHeuristic");
+  check_cublas(status, "cublasLtMatmulAlgoGetHeuristic");
   std::vector<cublasLtMatmulAlgo_t> algorithms;
   for (int i = 0; i < found; ++i) {
     const cublasLtMatmulHeuristicResult_t& result = results[static_cast<size_t>(i)];
@@ -297,7 +297,7 @@ std::vector<cublasLtMatmulAlgo_t> advice(cublasLtHandle_t handle, cublasLtMatmul
   return algorithms;
 }
 
-/// An algorithm's bytes, which the library's makers let programs keep for the same version, in hexadecimal.
+/// The bytes of an algorithm in hexadecimal. NVIDIA permits storing them for use with the same version of cuBLASLt.
 std::string to_text(const cublasLtMatmulAlgo_t& algorithm) {
   std::string text;
   for (const uint64_t word : algorithm.data) {
@@ -321,8 +321,8 @@ std::optional<cublasLtMatmulAlgo_t> from_text(const std::string& text) {
   return algorithm;
 }
 
-/// The algorithm for a problem: the tuning's, else the library's first advice, a rule of the problem and not of a clock; none where it
-/// has none.  run(algorithm) starts the product into memory of its own.
+/// The algorithm for a problem: that of the tuning file, else the first of the heuristic, which depends only on the
+/// problem; nullopt if there is none. run(algorithm) starts the product into other memory.
 template <class F>
 std::optional<cublasLtMatmulAlgo_t> choose(Library& library, const Problem& problem, cublasLtMatmulDesc_t description,
                                            const Layout& a, const Layout& b, const Layout& out, F run) {
@@ -337,7 +337,7 @@ std::optional<cublasLtMatmulAlgo_t> choose(Library& library, const Problem& prob
                      cublasLtMatmulAlgoCheck(library.handle, description, a.layout, b.layout, out.layout, out.layout,
                                              &*algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
                      result.workspaceSize <= static_cast<size_t>(kWorkspaceBytes),
-                 "tuning file: '", *text, "' is no algorithm here for ", prefix, problem.text());
+                 "tuning file: '", *text, "' is not an available algorithm for ", prefix, problem.text());
     return algorithm;
   }
   if (tuning.hash() != 0 && !tuning.has_prefix(prefix)) {
@@ -359,7 +359,7 @@ std::optional<cublasLtMatmulAlgo_t> choose(Library& library, const Problem& prob
   return advised[static_cast<size_t>(best)];
 }
 
-/// The step between batches that lie evenly; nothing where they do not.
+/// The distance between consecutive matrices of a batch; nullopt if it is not constant.
 std::optional<int64_t> batch_step(int64_t batches, const int64_t* offsets) {
   if (batches == 1) return 0;
   const int64_t step = offsets[1] - offsets[0];
@@ -371,17 +371,17 @@ std::optional<int64_t> batch_step(int64_t batches, const int64_t* offsets) {
 
 }  // namespace
 
-int64_t product_workspace_bytes(DType dtype) { return is_floating_point(dtype) ? kWorkspaceBytes : 0; }
+int64_t cublaslt_workspace_bytes(DType dtype) { return is_floating_point(dtype) ? kWorkspaceBytes : 0; }
 
-bool library_product(const KernelContext& context, DType dtype, int64_t batches, int64_t m, int64_t n, int64_t k,
+bool cublaslt_matmul(const KernelContext& context, DType dtype, int64_t batches, int64_t m, int64_t n, int64_t k,
                      double alpha, const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b,
-                     const int64_t* b_offsets, double beta, ProductEpilogue epilogue, void* workspace, void* out) {
+                     const int64_t* b_offsets, double beta, GemmEpilogue epilogue, void* workspace, void* out) {
   if (!is_floating_point(dtype) || k == 0 || workspace == nullptr) return false;
   const int64_t element = size_of(dtype);
   const std::optional<int64_t> a_step = batch_step(batches, a_offsets), b_step = batch_step(batches, b_offsets);
-  if (!a_step || !b_step) {  // one by one
+  if (!a_step || !b_step) {  // one matrix at a time
     for (int64_t i = 0; i < batches; ++i) {
-      if (!library_product(context, dtype, 1, m, n, k, alpha, a, a_offsets + i, b, b_offsets + i, beta, epilogue,
+      if (!cublaslt_matmul(context, dtype, 1, m, n, k, alpha, a, a_offsets + i, b, b_offsets + i, beta, epilogue,
                            workspace, static_cast<std::byte*>(out) + i * m * n * element)) {
         return false;
       }
@@ -395,7 +395,7 @@ bool library_product(const KernelContext& context, DType dtype, int64_t batches,
   };
   const std::byte *a_data = first(a, a_offsets), *b_data = first(b, b_offsets);
 
-  // out^T = b^T a^T, columns first: the memory of out, b and a as they are.
+  // out^T = b^T a^T in column-major order, which is the memory order of out, b and a.
   const cublasComputeType_t compute = compute_type_of(dtype);
   Description description(compute, dtype);
   description.set(CUBLASLT_MATMUL_DESC_TRANSA, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -437,20 +437,20 @@ bool library_product(const KernelContext& context, DType dtype, int64_t batches,
                         beta != 0,
                         alignment({a_data, b_data, out, epilogue.bias})};
   const auto algorithm = library.choices.get(problem, [&] {
-    Tensor elsewhere;  // what is measured leaves `out` alone
+    Tensor elsewhere;  // so that measuring does not change `out`
     return choose(library, problem, description.description, left, right, result,
                   [&](const cublasLtMatmulAlgo_t& candidate) {
                     if (!elsewhere.defined()) elsewhere = zeros({batches * m * n * element}, {kUInt8, context.device});
-                    check_library(run(candidate, elsewhere.data_ptr()), "cublasLtMatmul");
+                    check_cublas(run(candidate, elsewhere.data_ptr()), "cublasLtMatmul");
                   });
   });
   if (!algorithm) return false;
   const cublasStatus_t status = run(*algorithm, out);
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED) {  // advised all the same: never again
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) {  // although the heuristic proposed it: do not use it again
     library.choices.refuse(problem);
     return false;
   }
-  check_library(status, "cublasLtMatmul");
+  check_cublas(status, "cublasLtMatmul");
   return true;
 }
 

@@ -1,4 +1,4 @@
-// Tiles of float32 products for AVX2 and FMA, the baseline: 6 x 16, 12 of 16 registers hold sums.
+// GEMM micro-kernels for AVX2 and FMA, the baseline: tiles of 6 x 16, whose sums use 12 of 16 registers.
 #include <immintrin.h>
 
 namespace tandem { inline namespace v0 { namespace {
@@ -21,7 +21,7 @@ struct V {
   static Vector fma(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
   static Vector multiply(Vector a, Vector b) { return _mm256_mul_ps(a, b); }
   static Vector add(Vector a, Vector b) { return _mm256_add_ps(a, b); }
-  /// NaN passes: the second operand is what the instruction returns for it.
+  /// Keeps NaN: the instruction returns its second operand if one is NaN.
   static Vector positive(Vector a) { return _mm256_max_ps(zero(), a); }
 };
 
@@ -31,6 +31,6 @@ struct V {
 
 namespace tandem { inline namespace v0 {
 
-const ProductKernels kProductAvx2 = {"avx2", V::kRows, kColumns, solve, pack_right, pack_left};
+const GemmKernels kGemmAvx2 = {"avx2", V::kRows, kColumns, solve, pack_right, pack_left};
 
 }}  // namespace tandem::v0

@@ -1,4 +1,4 @@
-// Tiles of float32 products for AVX-512: 6 x 64, 24 of 32 registers hold sums.
+// GEMM micro-kernels for AVX-512: tiles of 6 x 64, whose sums use 24 of 32 registers.
 #include <immintrin.h>
 
 namespace tandem { inline namespace v0 { namespace {
@@ -19,8 +19,8 @@ struct V {
   static Vector fma(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
   static Vector multiply(Vector a, Vector b) { return _mm512_mul_ps(a, b); }
   static Vector add(Vector a, Vector b) { return _mm512_add_ps(a, b); }
-  /// NaN passes: the second operand is what the instruction returns for it.  The form with a mask because GCC 12 warns
-  /// of the other one's undefined operand.
+  /// Keeps NaN: the instruction returns its second operand if one is NaN. The masked form, because GCC 12 warns about
+  /// the undefined operand of the other one.
   static Vector positive(Vector a) { return _mm512_maskz_max_ps(0xffff, zero(), a); }
 };
 
@@ -30,6 +30,6 @@ struct V {
 
 namespace tandem { inline namespace v0 {
 
-const ProductKernels kProductAvx512 = {"avx512", V::kRows, kColumns, solve, pack_right, pack_left};
+const GemmKernels kGemmAvx512 = {"avx512", V::kRows, kColumns, solve, pack_right, pack_left};
 
 }}  // namespace tandem::v0

@@ -1,4 +1,5 @@
-// Products of blocks that lie in cache, by tiles of product_tile.h, and tiles in plain C++.  Private to ops/.
+// Matrix products of blocks in the cache by the micro-kernels of gemm_tile.h, and micro-kernels in plain C++. Private
+// to ops/.
 #pragma once
 
 #include <algorithm>
@@ -9,12 +10,12 @@
 
 namespace tandem { inline namespace v0 {
 
-/// Tiles in plain C++: float64's, and the reference of the others.
+/// Micro-kernels in plain C++: for float64, and as the reference of the others.
 template <class T>
 struct PlainTiles {
   static constexpr int64_t kRows = 4, kColumns = 16;
 
-  static void solve(const TileOf<T>& tile) {
+  static void solve(const GemmTile<T>& tile) {
     T sums[kRows][kColumns] = {};
     const int64_t row_step = tile.left_stride == 0 ? 1 : tile.left_stride;
     const int64_t k_step = tile.left_stride == 0 ? kRows : 1;
@@ -55,7 +56,7 @@ inline constexpr TileKernels<T> kPlainTiles = {"plain",
                                                PlainTiles<T>::pack_right,
                                                PlainTiles<T>::pack_left};
 
-/// The left side of a product: rows as they lie, or packed.
+/// The left side of a product: unpacked rows, or packed.
 template <class T>
 struct LeftSide {
   const T* data;
@@ -63,27 +64,27 @@ struct LeftSide {
   int64_t panel = 0;  ///< elements of a packed panel
 };
 
-/// The right side: panels as the kernels pack them, or rows of a buffer whose length is a multiple of their width.
+/// The right side: packed panels, or rows of a buffer whose length is a multiple of the panel width.
 template <class T>
 struct RightSide {
   const T* data;
   int64_t stride;  ///< from row to row
-  int64_t panel;   ///< elements from one panel to the next: the kernels' width in a buffer
+  int64_t panel;   ///< elements from one panel to the next; in a buffer, the panel width
 };
 
-/// What a tile of rows needs: all outside [column_begin, column_end) is left alone, all outside [k_begin, k_end) counts
-/// as zeros.  column_begin is a multiple of 16.
+/// The part of a row of tiles that is computed: only columns [column_begin, column_end) are written, and only k in
+/// [k_begin, k_end) is summed. column_begin is a multiple of 16.
 struct TileRange {
   int64_t k_begin, k_end;
   int64_t column_begin, column_end;
 };
 
-/// out = alpha * left @ right + beta * out, `columns` wide.  range(i, n) says what rows [i, i + n) need.
+/// out = alpha * left @ right + beta * out, `columns` wide. range(i, n) returns the TileRange of rows [i, i + n).
 template <class T, class Range>
 void multiply_tiles(const TileKernels<T>& kernels, int64_t rows, int64_t columns, const LeftSide<T>& left,
                     const RightSide<T>& right, T alpha, T beta, bool transposed, T* out, int64_t out_leading,
                     Range range) {
-  TileOf<T> tile{};
+  GemmTile<T> tile{};
   tile.left_stride = left.stride;
   tile.right_stride = right.stride;
   tile.alpha = alpha;

@@ -1,51 +1,50 @@
-// A tile of a matrix product, computed in registers; private to ops/.  Includes nothing: files for wider instructions
-// do.  Sizes are `long`, which is int64_t.
+// GEMM micro-kernels: a tile of a matrix product, computed in registers. Private to ops/. This header includes nothing,
+// because files for wider instruction sets include it. Sizes are `long`, which is int64_t.
 //
-// Vocabulary.  The *left* side gives single values that are broadcast, the *right* side vectors of neighbouring columns.
-// A tile is kRows x kColumns of left @ right; what is left and right is up to the caller: a product may be computed
-// transposed.  The right side is *packed*: its columns are cut into panels of kColumns, each stored as k rows, missing
-// columns as zeros.  The left side is read where it is if k runs along memory, else packed as panels of k times kRows.
+// The *left* side gives single values that are broadcast, the *right* side vectors of adjacent columns. A tile is kRows
+// x kColumns of left @ right; the caller chooses which operand is left, so a product may be computed transposed. The
+// right side is *packed*: its columns are divided into panels of kColumns, each stored as k rows, padded with zeros.
+// The left side is read in place if k is its contiguous dimension; otherwise it is packed as panels of k times kRows.
 #pragma once
 
 namespace tandem { inline namespace v0 {
 
-/// One tile: out(i, j) = f(alpha * sum_l left(i, l) * right(l, j) + beta * out(i, j)), f adds the bias and replaces negative
-/// values by 0.
+/// One tile: out(i, j) = f(alpha * sum_l left(i, l) * right(l, j) + beta * out(i, j)), where f adds the bias and, if
+/// relu, replaces negative values by 0.
 template <class T>
-struct TileOf {
+struct GemmTile {
   long rows;     ///< at most the instruction set's kRows
   long columns;  ///< at most its kColumns
   long k;
   const T* left;
   long left_stride;    ///< from one row to the next; 0: left is a packed panel
   long left_k_stride;  ///< of a packed panel from one k to the next; 0: kRows
-  const T* right;      ///< a packed panel, or rows of as many readable columns
+  const T* right;      ///< a packed panel, or rows with at least as many readable columns
   long right_stride;   ///< from one row of right to the next: kColumns in a packed panel
   T alpha;
   T beta;         ///< 0: out is not read
-  const T* bias;  ///< null: none; bias[j], or bias[i] where transposed
+  const T* bias;  ///< may be null; bias[j], or bias[i] if transposed
   bool relu;
   bool transposed;  ///< out(i, j) is out[j * out_leading + i], else out[i * out_leading + j]
   T* out;
   long out_leading;
 };
-using ProductTile = TileOf<float>;
 
-/// The functions of an instruction set.
+/// The micro-kernels of an instruction set.
 template <class T>
 struct TileKernels {
   const char* name;
-  long rows;     ///< kRows: of a tile and of a packed left panel
-  long columns;  ///< kColumns: of a tile and of a packed right panel
-  void (*tile)(const TileOf<T>& tile);
+  long rows;     ///< kRows of a tile and of a packed left panel
+  long columns;  ///< kColumns of a tile and of a packed right panel
+  void (*tile)(const GemmTile<T>& tile);
   /// panel[l][j] = source[l * k_stride + j * column_stride] for j < columns, else 0; one stride is 1.
   void (*pack_right)(const T* source, long k, long columns, long k_stride, long column_stride, T* panel);
   /// panel[l][i] = source[l * k_stride + i] for i < rows, else 0.
   void (*pack_left)(const T* source, long k, long rows, long k_stride, T* panel);
 };
-using ProductKernels = TileKernels<float>;
+using GemmKernels = TileKernels<float>;
 
-extern const ProductKernels kProductAvx2;
-extern const ProductKernels kProductAvx512;
+extern const GemmKernels kGemmAvx2;
+extern const GemmKernels kGemmAvx512;
 
 }}  // namespace tandem::v0

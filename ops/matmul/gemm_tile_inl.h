@@ -1,7 +1,8 @@
-// The code of product_tile.h for an instruction set, whose file includes this one after defining, in its anonymous
-// namespace, struct V: Vector, kLanes, kRows, kVectors, zero(), broadcast(float), load(const float*), store(float*, Vector),
-// load_some(const float*, n), store_some(float*, Vector, n), fma(a, b, c), multiply, add, positive(Vector) (negative -> 0).
-// Everything here is in an anonymous namespace, so that no code for wider instructions leaks out.
+// Implementation of gemm_tile.h. A file for an instruction set includes it after defining, in its anonymous namespace,
+// struct V: Vector, kLanes, kRows, kVectors, zero(), broadcast(float), load(const float*), store(float*, Vector),
+// load_some(const float*, n), store_some(float*, Vector, n), fma(a, b, c), multiply, add, positive(Vector) (negative ->
+// 0). Everything here is in an anonymous namespace, so that the linker cannot use code for wider instructions
+// elsewhere.
 #pragma once
 
 #include <tandem/ops/matmul/gemm_tile.h>
@@ -10,11 +11,11 @@ namespace tandem { inline namespace v0 { namespace {
 
 constexpr int kColumns = V::kVectors * V::kLanes;
 
-/// Neighbours, at any address.
+/// Consecutive floats at any address.
 typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
 typedef float Eight __attribute__((vector_size(32), aligned(4), may_alias));
 
-/// Transposes a block: out[j * out_stride + i] = in[i * in_stride + j], 4 x 4.
+/// Transposes a 4 x 4 block: out[j * out_stride + i] = in[i * in_stride + j].
 inline void transpose4(const float* in, long in_stride, float* out, long out_stride) {
   auto row = [&](long i) { return *reinterpret_cast<const Four*>(in + i * in_stride); };
   const Four a = row(0), b = row(1), c = row(2), d = row(3);
@@ -27,14 +28,14 @@ inline void transpose4(const float* in, long in_stride, float* out, long out_str
   store(3, __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7));
 }
 
-/// Sums of a tile, in registers.
+/// The sums of a tile, in registers.
 template <int R, int C>
 struct Sums {
   V::Vector at[R][C];
 };
 
 template <int R, int C, bool kPacked>
-inline __attribute__((always_inline)) Sums<R, C> multiply_tile(const ProductTile& t) {
+inline __attribute__((always_inline)) Sums<R, C> multiply_tile(const GemmTile<float>& t) {
   Sums<R, C> sums;
   for (int r = 0; r < R; ++r) {
     for (int c = 0; c < C; ++c) sums.at[r][c] = V::zero();
@@ -75,7 +76,7 @@ inline __attribute__((always_inline)) Sums<R, C> multiply_tile(const ProductTile
 }
 
 template <int R, int C>
-inline __attribute__((always_inline)) void store_tile(const ProductTile& t, const Sums<R, C>& sums) {
+inline __attribute__((always_inline)) void store_tile(const GemmTile<float>& t, const Sums<R, C>& sums) {
   if (!t.transposed) {
     const typename V::Vector alpha = V::broadcast(t.alpha), beta = V::broadcast(t.beta);
     for (int r = 0; r < R; ++r) {
@@ -133,8 +134,8 @@ inline __attribute__((always_inline)) void store_tile(const ProductTile& t, cons
 }
 
 template <int R, int C>
-void solve_tile(const ProductTile& t) {
-  if (!t.transposed) {  // the lines that the tile will be written to come while it is computed
+void solve_tile(const GemmTile<float>& t) {
+  if (!t.transposed) {  // prefetch the cache lines of out while the tile is computed
     for (int r = 0; r < R; ++r) {
       for (int c = 0; c < C * V::kLanes; c += 16) __builtin_prefetch(t.out + r * t.out_leading + c, 1);
     }
@@ -143,7 +144,7 @@ void solve_tile(const ProductTile& t) {
 }
 
 template <int R, int C>
-void solve_columns(const ProductTile& t) {
+void solve_columns(const GemmTile<float>& t) {
   if constexpr (C > 1) {
     if (t.columns <= (C - 1) * V::kLanes) return solve_columns<R, C - 1>(t);
   }
@@ -151,14 +152,14 @@ void solve_columns(const ProductTile& t) {
 }
 
 template <int R>
-void solve_rows(const ProductTile& t) {
+void solve_rows(const GemmTile<float>& t) {
   if constexpr (R > 1) {
     if (t.rows < R) return solve_rows<R - 1>(t);
   }
   solve_columns<R, V::kVectors>(t);
 }
 
-void solve(const ProductTile& t) { solve_rows<V::kRows>(t); }
+void solve(const GemmTile<float>& t) { solve_rows<V::kRows>(t); }
 
 void pack_right(const float* source, long k, long columns, long k_stride, long column_stride, float* panel) {
   if (column_stride == 1) {
@@ -176,7 +177,7 @@ void pack_right(const float* source, long k, long columns, long k_stride, long c
     }
     return;
   }
-  // Lines of the source and of the panel are gone through once: sixteen of k at a time, for all columns.
+  // Sixteen values of k at a time for all columns, so that each cache line of source and panel is loaded once.
   constexpr long kTogether = 16;
   for (long begin = 0; begin < k; begin += kTogether) {
     const long end = begin + kTogether < k ? begin + kTogether : k;
@@ -197,7 +198,7 @@ void pack_right(const float* source, long k, long columns, long k_stride, long c
 
 void pack_left(const float* source, long k, long rows, long k_stride, float* panel) {
   if (rows == V::kRows) {
-    // Eight at a time: what is too much is overwritten by the next, but for the last.
+    // Copies eight values at a time; the next copy overwrites the excess. The last row is copied exactly.
     static_assert(V::kRows <= 8);
     for (long l = 0; l + 1 < k; ++l) {
       *reinterpret_cast<Eight*>(panel + l * V::kRows) = *reinterpret_cast<const Eight*>(source + l * k_stride);

@@ -17,7 +17,7 @@ using autograd::SavedTensor;
 
 namespace ops { namespace {
 
-/// A 2-d tensor, possibly seen transposed.  Row `batch_offset` elements further, where it is one of a batch.
+/// A 2-d view of a tensor, possibly transposed.
 struct Matrix {
   Tensor tensor;
   int64_t rows;
@@ -39,21 +39,21 @@ Tensor row_major_copy(const Tensor& tensor, DType dtype) {
   return copy;
 }
 
-/// The product of all sizes but the last.  Not a quotient by the last one, which may be 0.
+/// The product of all sizes except the last. (num_elements / last size would fail for a last size of 0.)
 int64_t num_rows(const Tensor& tensor) {
   int64_t rows = 1;
   for (size_t d = 0; d + 1 < tensor.shape().size(); ++d) rows *= tensor.shape()[d];
   return rows;
 }
 
-/// All dimensions but the last as rows; copies where the strides do not allow it.
+/// All dimensions except the last as rows; copies if the strides require it.
 Matrix rows_of(const Tensor& tensor) {
   if (tensor.dim() == 2) return matrix(tensor);
   const int64_t cols = tensor.shape().back();
   return {row_major(tensor), num_rows(tensor), cols, cols, 1};
 }
 
-/// The same as a recorded 2-d tensor.
+/// rows_of as a recorded 2-d tensor.
 Tensor flat_rows(const Tensor& tensor) {
   return tensor.dim() == 2 ? tensor : tensor.reshape({num_rows(tensor), tensor.shape().back()});
 }
@@ -64,7 +64,7 @@ bool has_row_major_rows(const Matrix& m) {
   return (m.cols <= 1 || m.col_stride == 1) && (m.rows <= 1 || m.row_stride >= std::max<int64_t>(1, m.cols));
 }
 
-/// The matrix as kernels take it.  Strides that they do not take are resolved by a copy, which `m` then holds.
+/// The matrix as an argument of kernels. Unsupported strides are resolved by a copy, which `m` then holds.
 MatrixOperand operand(Matrix& m) {
   if (has_row_major_rows(m))
     return {m.tensor.data_ptr(), m.rows <= 1 ? std::max<int64_t>(1, m.cols) : m.row_stride, false};
@@ -78,26 +78,15 @@ MatrixOperand operand(Matrix& m) {
   return {m.tensor.data_ptr(), std::max<int64_t>(1, m.cols), false};
 }
 
-/// Scratch for a kernel; undefined for 0 bytes.
+/// Scratch memory of a kernel; undefined for 0 bytes.
 Tensor workspace(int64_t bytes, Device device) { return bytes == 0 ? Tensor() : empty({bytes}, {kUInt8, device}); }
 
-/// out = epilogue(alpha * a @ b + beta * out), unrecorded; out is row-major with a.rows rows in all.
+/// out = epilogue(alpha * a @ b + beta * out), unrecorded; out is row-major with a.rows rows in total.
 void multiply(const KernelContext& context, Matrix a, Matrix b, double alpha, double beta, const Tensor& bias,
               bool relu, const Tensor& out) {
   const DType dtype = out.dtype();
-#ifdef TANDEM_WITH_CUDA
-  if (!context.device.is_cpu()) {
-    const MatrixOperand left = operand(a), right = operand(b);
-    const Tensor dense_bias = bias.defined() ? row_major(bias) : Tensor();
-    const Tensor scratch = workspace(cuda::product_workspace_bytes(dtype), out.device());
-    trace_work(2 * a.rows * b.cols * a.cols);
-    return cuda::product(context, dtype, 1, a.rows, b.cols, a.cols, alpha, left, nullptr, right, nullptr, beta,
-                         {dense_bias.defined() ? dense_bias.data_ptr() : nullptr, relu},
-                         scratch.defined() ? scratch.data_ptr() : nullptr, out.data_ptr());
-  }
-#endif
-  if (is_half(dtype)) {
-    // Widened copies of the matrices; a view keeps the strides apart from what the tensor around it has.
+  if (is_half(dtype) && context.device.is_cpu()) {
+    // Float32 copies of the matrices, through views that have exactly their strides.
     auto widened = [](const Matrix& m) {
       const Tensor& t = m.tensor;
       return matrix(row_major_copy(
@@ -113,18 +102,17 @@ void multiply(const KernelContext& context, Matrix a, Matrix b, double alpha, do
   const MatrixOperand left = operand(a);
   const MatrixOperand right = operand(b);
   const Tensor dense_bias = bias.defined() ? row_major(bias) : Tensor();
-  const ProductAlgorithm algorithm = product_algorithm(a.rows, b.cols, a.cols, left.transposed, right.transposed);
-  const Tensor scratch =
-      workspace(cpu::product_workspace_bytes(dtype, algorithm, a.rows, b.cols, a.cols, left, right), out.device());
+  const Tensor scratch = workspace(
+      TANDEM_KERNEL(context, gemm_workspace_bytes, dtype, 1, a.rows, b.cols, a.cols, left, right), out.device());
   trace_work(2 * a.rows * b.cols * a.cols);
-  cpu::product(context, dtype, algorithm, a.rows, b.cols, a.cols, alpha, left, right, beta,
-               {dense_bias.defined() ? dense_bias.data_ptr() : nullptr, relu},
-               scratch.defined() ? scratch.data_ptr() : nullptr, out.data_ptr());
+  const GemmEpilogue epilogue{dense_bias.defined() ? dense_bias.data_ptr() : nullptr, relu};
+  TANDEM_KERNEL(context, gemm, dtype, 1, a.rows, b.cols, a.cols, alpha, left, nullptr, right, nullptr, beta, epilogue,
+                scratch.defined() ? scratch.data_ptr() : nullptr, out.data_ptr());
 }
 
-/// The gradient alpha * a @ b of input i, written into its leaf's slot where the engine hands it out.
-Tensor gradient_product(const KernelContext& context, BackwardContext& backward, int i, const Shape& shape, Matrix a,
-                        Matrix b, double alpha = 1) {
+/// The gradient alpha * a @ b of input i, written into the leaf's slot if the engine provides it.
+Tensor matmul_gradient(const KernelContext& context, BackwardContext& backward, int i, const Shape& shape, Matrix a,
+                       Matrix b, double alpha = 1) {
   const auto [slot, accumulate] = backward.grad_buffer(i);
   Tensor out = slot.defined() ? slot : empty(shape, backward.grad().options());
   multiply(context, std::move(a), std::move(b), alpha, accumulate ? 1 : 0, {}, false, out);
@@ -136,26 +124,27 @@ Tensor swap_last_two(const Tensor& tensor) { return tensor.transpose(-2, -1); }
 void check_dtype(const char* op, Operands operands) {
   check_same_dtype(op, operands);
   TANDEM_CHECK(DTypeError, operands.begin()->tensor.dtype() != kBool,
-               operand_error(op, "bool matrices have no product", operands));
+               operand_error(op, "bool matrices cannot be multiplied", operands));
 }
 
 /// The product of two tensors of at least two dimensions, unrecorded.
-Tensor batched_product(const KernelContext& context, const Tensor& a, const Tensor& b, const Shape& batch) {
+Tensor batched_matmul(const KernelContext& context, const Tensor& a, const Tensor& b, const Shape& batch) {
   Shape shape = batch;
   shape.push_back(a.size(-2));
   shape.push_back(b.size(-1));
   const Tensor out = empty(shape, a.options());
-  if (b.dim() == 2) {  // one product with all rows of a
+  if (b.dim() == 2) {  // one product of all rows of a
     multiply(context, rows_of(a), matrix(b), 1, 0, {}, false, out);
     return out;
   }
   if (is_half(a.dtype()) && a.device().is_cpu()) {
-    primitives::copy(batched_product(context, row_major_copy(a, kFloat32), row_major_copy(b, kFloat32), batch), out);
+    primitives::copy(batched_matmul(context, row_major_copy(a, kFloat32), row_major_copy(b, kFloat32), batch), out);
     return out;
   }
   Tensor left_tensor = a, right_tensor = b;
   Matrix left = matrix(a), right = matrix(b);
-  // Only the last two strides matter to the kernel; where they do not fit, the whole batch is copied at once.
+  // The kernel supports any strides of the batch dimensions. If the last two strides are unsupported, the whole batch
+  // is copied.
   auto fits = [](const Matrix& m) { return has_row_major_rows(m) || has_row_major_rows(Matrix(m).t()); };
   if (!fits(left)) left = matrix(left_tensor = row_major_copy(a, a.dtype()));
   if (!fits(right)) right = matrix(right_tensor = row_major_copy(b, b.dtype()));
@@ -178,20 +167,11 @@ Tensor batched_product(const KernelContext& context, const Tensor& a, const Tens
   fill_offsets(right_tensor, offsets.data() + batches);
   const int64_t m = left.rows, n = right.cols, k = left.cols;
   trace_work(2 * batches * m * n * k);
-#ifdef TANDEM_WITH_CUDA
-  if (!context.device.is_cpu()) {
-    const Tensor scratch = workspace(cuda::product_workspace_bytes(out.dtype()), out.device());
-    cuda::product(context, out.dtype(), batches, m, n, k, 1, left_operand, offsets.data(), right_operand,
-                  offsets.data() + batches, 0, {}, scratch.defined() ? scratch.data_ptr() : nullptr, out.data_ptr());
-    return out;
-  }
-#endif
-  const ProductAlgorithm algorithm = product_algorithm(m, n, k, left_operand.transposed, right_operand.transposed);
-  const Tensor scratch =
-      workspace(batches * cpu::product_workspace_bytes(out.dtype(), algorithm, m, n, k, left_operand, right_operand),
-                out.device());
-  cpu::batched_product(context, out.dtype(), algorithm, batches, m, n, k, left_operand, offsets.data(), right_operand,
-                       offsets.data() + batches, scratch.defined() ? scratch.data_ptr() : nullptr, out.data_ptr());
+  const Tensor scratch = workspace(
+      TANDEM_KERNEL(context, gemm_workspace_bytes, out.dtype(), batches, m, n, k, left_operand, right_operand),
+      out.device());
+  TANDEM_KERNEL(context, gemm, out.dtype(), batches, m, n, k, 1, left_operand, offsets.data(), right_operand,
+                offsets.data() + batches, 0, {}, scratch.defined() ? scratch.data_ptr() : nullptr, out.data_ptr());
   return out;
 }
 
@@ -221,7 +201,7 @@ Tensor matmul(const Tensor& input_argument, const Tensor& other_argument) {
   const KernelContext context = check_same_device("matmul", operands);
   check_dtype("matmul", operands);
   TANDEM_CHECK(ShapeError, input.dim() > 0 && other.dim() > 0,
-               operand_error("matmul", "a 0-dim operand has no product", operands));
+               operand_error("matmul", "input and other must have at least one dimension", operands));
   const int64_t inner = input.shape().back();
   const int64_t other_inner = other.dim() == 1 ? other.size(0) : other.size(-2);
   TANDEM_CHECK(ShapeError, inner == other_inner,
@@ -237,7 +217,7 @@ Tensor matmul(const Tensor& input_argument, const Tensor& other_argument) {
     out = empty({input.size(0), other.size(1)}, input.options());
     multiply(context, matrix(input), matrix(other), 1, 0, {}, false, out);
   } else {
-    out = batched_product(context, input, other, batch_shape(input, other));
+    out = batched_matmul(context, input, other, batch_shape(input, other));
   }
 
   struct MatmulNode : Node {
@@ -250,10 +230,10 @@ Tensor matmul(const Tensor& input_argument, const Tensor& other_argument) {
       if (input_shape.size() == 2 && other_shape.size() == 2 && !context.create_graph()) {
         const KernelContext kernels = kernel_context(grad.device());
         if (context.needs(0)) {
-          grads[0] = gradient_product(kernels, context, 0, input_shape, matrix(grad), matrix(other.get()).t());
+          grads[0] = matmul_gradient(kernels, context, 0, input_shape, matrix(grad), matrix(other.get()).t());
         }
         if (context.needs(1)) {
-          grads[1] = gradient_product(kernels, context, 1, other_shape, matrix(input.get()).t(), matrix(grad));
+          grads[1] = matmul_gradient(kernels, context, 1, other_shape, matrix(input.get()).t(), matrix(grad));
         }
         return grads;
       }
@@ -289,7 +269,7 @@ Tensor bmm(const Tensor& input_argument, const Tensor& mat2_argument) {
                operand_error("bmm", str("batch sizes ", input.size(0), " and ", mat2.size(0), " differ"), operands));
   TANDEM_CHECK(ShapeError, input.size(2) == mat2.size(1),
                operand_error("bmm", str("inner sizes ", input.size(2), " and ", mat2.size(1), " differ"), operands));
-  const Tensor out = batched_product(context, input, mat2, {input.size(0)});
+  const Tensor out = batched_matmul(context, input, mat2, {input.size(0)});
 
   struct BmmNode : Node {
     SavedTensor input{*this, "input"}, mat2{*this, "mat2"};
@@ -350,12 +330,12 @@ Tensor addmm(const Tensor& input_argument, const Tensor& mat1_argument, const Te
       if (context.needs(1)) {
         grads[1] = context.create_graph()
                        ? mul(matmul(grad, mat2.get().t()), alpha)
-                       : gradient_product(kernels, context, 1, mat1_shape, matrix(grad), matrix(mat2.get()).t(), alpha);
+                       : matmul_gradient(kernels, context, 1, mat1_shape, matrix(grad), matrix(mat2.get()).t(), alpha);
       }
       if (context.needs(2)) {
         grads[2] = context.create_graph()
                        ? mul(matmul(mat1.get().t(), grad), alpha)
-                       : gradient_product(kernels, context, 2, mat2_shape, matrix(mat1.get()).t(), matrix(grad), alpha);
+                       : matmul_gradient(kernels, context, 2, mat2_shape, matrix(mat1.get()).t(), matrix(grad), alpha);
       }
       return grads;
     }
@@ -374,7 +354,7 @@ Tensor addmm(const Tensor& input_argument, const Tensor& mat1_argument, const Te
 
 namespace {
 
-/// The checks and the forward of linear and linear_relu; the arguments are replaced by what autocast makes of them.
+/// Checks and forward of linear and linear_relu; the arguments are replaced by their casts under autocast.
 Tensor linear_forward(const char* op, Tensor& x, Tensor& weight, Tensor& bias, bool relu) {
   cast_for(CastPolicy::kLowPrecision, {&x, &weight, &bias});
   auto check = [&](Operands operands) {
@@ -398,7 +378,8 @@ Tensor linear_forward(const char* op, Tensor& x, Tensor& weight, Tensor& bias, b
   return out;
 }
 
-/// The gradients of x, weight and bias of y = x @ weight^T + bias, where `grad` is that of y; bias_grad is done.
+/// The gradients of x, weight and bias of y = x @ weight^T + bias for the gradient `grad` of y; bias_grad is already
+/// written.
 struct LinearNodeBase : Node {
   SavedTensor x{*this, "x"}, weight{*this, "weight"};
   Shape x_shape, weight_shape;
@@ -410,24 +391,24 @@ struct LinearNodeBase : Node {
     weight_shape = weight_argument.shape();
   }
 
-  void product_gradients(BackwardContext& context, const Tensor& grad, TensorList& grads) {
+  void operand_gradients(BackwardContext& context, const Tensor& grad, TensorList& grads) {
     if (context.create_graph()) {
       if (context.needs(0)) grads[0] = matmul(grad, weight.get()).reshape(x_shape);
       if (context.needs(1)) grads[1] = matmul(flat_rows(grad).t(), flat_rows(x.get()));
       return;
     }
     const KernelContext kernels = kernel_context(grad.device());
-    if (context.needs(1)) {  // first: it may travel while the other is computed
-      grads[1] = gradient_product(kernels, context, 1, weight_shape, rows_of(grad).t(), rows_of(x.get()));
+    if (context.needs(1)) {  // first, because its communication can overlap the gradient of x
+      grads[1] = matmul_gradient(kernels, context, 1, weight_shape, rows_of(grad).t(), rows_of(x.get()));
       context.notify_ready(1, grads[1]);
     }
     if (context.needs(0)) {
-      grads[0] = gradient_product(kernels, context, 0, x_shape, rows_of(grad), matrix(weight.get()));
+      grads[0] = matmul_gradient(kernels, context, 0, x_shape, rows_of(grad), matrix(weight.get()));
     }
   }
 };
 
-/// Where the gradient of input i is written: the leaf's slot, or new memory.
+/// The memory for the gradient of input i: the leaf's slot, or a new tensor.
 BackwardContext::GradBuffer slot_or_new(BackwardContext& context, int i, const Shape& shape) {
   BackwardContext::GradBuffer buffer = context.grad_buffer(i);
   if (!buffer.tensor.defined()) buffer = {empty(shape, context.grad().options()), false};
@@ -456,7 +437,7 @@ Tensor linear(const Tensor& x_argument, const Tensor& weight_argument, const Ten
           context.notify_ready(2, slot);
         }
       }
-      product_gradients(context, context.grad(), grads);
+      operand_gradients(context, context.grad(), grads);
       return grads;
     }
   };
@@ -468,7 +449,7 @@ Tensor linear(const Tensor& x_argument, const Tensor& weight_argument, const Ten
 
 namespace {
 
-/// grad where output is positive, else 0: the backward of a fused ReLU, and its own.
+/// grad where output is positive, else 0: the backward of a fused ReLU; its own backward is the same function.
 Tensor mask_where_positive(const Tensor& grad, const Tensor& output) {
   const Tensor dense = row_major(grad);
   const Tensor masked = empty(grad.shape(), grad.options());
@@ -501,7 +482,7 @@ Tensor linear_relu(const Tensor& x_argument, const Tensor& weight_argument, cons
       const Tensor result = output.get();
       if (context.create_graph()) {
         const Tensor masked = mask_where_positive(context.grad(), result);
-        product_gradients(context, masked, grads);
+        operand_gradients(context, masked, grads);
         if (needs_bias) grads[2] = sum_to_shape(masked, bias_shape);
         return grads;
       }
@@ -516,7 +497,7 @@ Tensor linear_relu(const Tensor& x_argument, const Tensor& weight_argument, cons
         grads[2] = bias_slot.tensor;
         context.notify_ready(2, grads[2]);
       }
-      product_gradients(context, masked, grads);
+      operand_gradients(context, masked, grads);
       return grads;
     }
   };

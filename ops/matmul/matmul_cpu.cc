@@ -19,52 +19,50 @@ bool has_avx512() {
   return has;
 }
 
-bool is_swapped(ProductAlgorithm algorithm) {
-  return algorithm == ProductAlgorithm::kAvx2Swapped || algorithm == ProductAlgorithm::kAvx512Swapped;
+bool is_swapped(GemmAlgorithm algorithm) {
+  return algorithm == GemmAlgorithm::kAvx2Swapped || algorithm == GemmAlgorithm::kAvx512Swapped;
 }
 
-bool is_avx512(ProductAlgorithm algorithm) { return algorithm >= ProductAlgorithm::kAvx512; }
+bool is_avx512(GemmAlgorithm algorithm) { return algorithm >= GemmAlgorithm::kAvx512; }
 
-const ProductKernels& kernels_of(ProductAlgorithm algorithm) {
-  return is_avx512(algorithm) ? kProductAvx512 : kProductAvx2;
-}
+const GemmKernels& kernels_of(GemmAlgorithm algorithm) { return is_avx512(algorithm) ? kGemmAvx512 : kGemmAvx2; }
 
 }  // namespace
 
-const char* to_string(ProductAlgorithm algorithm) {
+const char* to_string(GemmAlgorithm algorithm) {
   constexpr const char* kNames[] = {"direct", "avx2", "avx2 swapped", "avx512", "avx512 swapped"};
   return kNames[static_cast<int>(algorithm)];
 }
 
-bool is_available(ProductAlgorithm algorithm) { return !is_avx512(algorithm) || has_avx512(); }
+bool is_available(GemmAlgorithm algorithm) { return !is_avx512(algorithm) || has_avx512(); }
 
-ProductAlgorithm product_algorithm(int64_t m, int64_t n, int64_t k, bool a_transposed, bool b_transposed) {
+GemmAlgorithm gemm_algorithm(int64_t m, int64_t n, int64_t k, bool a_transposed, bool b_transposed) {
   constexpr int64_t kSmall = 24 * 24 * 24;
-  if (m * n * k <= kSmall) return ProductAlgorithm::kDirect;
-  // Swapped, no weight of x @ weight^T is copied.  With few columns, packing the rows of x would cost more than that; with
-  // many rows, the copy of the weight hardly counts and tiles that are stored as they are win.
+  if (m * n * k <= kSmall) return GemmAlgorithm::kDirect;
+  // Swapping the operands avoids packing the weight of x @ weight^T. With few columns, packing the rows of x would cost
+  // more; with many rows, packing the weight costs little, and tiles stored without transposition are faster.
   constexpr int64_t kFewColumns = 32, kManyRows = 512;
-  // Where both sides must be packed, the larger one goes to the right: panels of columns are copied in longer stretches.
+  // If both sides must be packed, the larger one becomes the right side, whose panels are copied in longer runs.
   constexpr int64_t kMuchLarger = 4;
   const bool swapped = b_transposed ? !a_transposed && n > kFewColumns && m <= kManyRows
                                     : a_transposed && n > kFewColumns && m >= kMuchLarger * n;
-  // A packed panel of AVX-512 is 64 columns wide, one of AVX2 16: a narrow right side would be mostly zeros.
+  // A packed panel is 64 columns wide for AVX-512 and 16 for AVX2: a narrow right side would be mostly padding.
   constexpr int64_t kNarrow = 16;
   if (has_avx512() && (swapped ? m : n) > kNarrow) {
-    return swapped ? ProductAlgorithm::kAvx512Swapped : ProductAlgorithm::kAvx512;
+    return swapped ? GemmAlgorithm::kAvx512Swapped : GemmAlgorithm::kAvx512;
   }
-  return swapped ? ProductAlgorithm::kAvx2Swapped : ProductAlgorithm::kAvx2;
+  return swapped ? GemmAlgorithm::kAvx2Swapped : GemmAlgorithm::kAvx2;
 }
 
 namespace cpu {
 namespace {
 
-/// One product on one thread: what is split over tiles of the output.
+/// A matrix product, or the part of it that is computed by one thread.
 struct Problem {
   int64_t m, n, k;
   double alpha, beta;
   MatrixOperand a, b;
-  ProductEpilogue epilogue;
+  GemmEpilogue epilogue;
   void* out;
   int64_t out_leading;
 };
@@ -117,10 +115,10 @@ void store(const T* sums, int64_t cols, T alpha, T beta, T* out) {
   }
 }
 
-/// The direct algorithm: sums of a few rows by sixteen columns live in registers while k runs.  A transposed b is copied
-/// panel by panel into a block of rows on the stack, 128 values of k at a time.
+/// The direct algorithm: the sums of 4 rows by 16 columns stay in registers while k runs. A transposed b is copied
+/// panel by panel into a buffer on the stack, 128 values of k at a time.
 template <class T>
-void direct_product(const Problem& p) {
+void direct_gemm(const Problem& p) {
   constexpr int64_t kRows = 4, kCols = 16, kDepth = 128;
   const T alpha = static_cast<T>(p.alpha);
   for (int64_t j = 0; j < p.n; j += kCols) {
@@ -165,21 +163,21 @@ void direct_product(const Problem& p) {
   }
 }
 
-/// How a float32 product is laid out for the tiles of an instruction set.
+/// The partition of a float32 product for the micro-kernels of an instruction set.
 ///
-/// k is cut into equal blocks of at most kMaxDepth; for each, the right side is packed as a whole, then tiles are
-/// computed in pieces of some rows by some columns.  All of it follows from the sizes.
+/// k is divided into equal blocks of at most kMaxDepth. For each block, the right side is packed completely; then tiles
+/// are computed in pieces of rows by columns. Everything depends only on the sizes.
 struct TilePlan {
   static constexpr int64_t kMaxDepth = 1024;
 
-  const ProductKernels& kernels;
+  const GemmKernels& kernels;
   bool swapped;
   int64_t rows, columns;  ///< of left @ right
   int64_t depth;          ///< of a block of k
   bool pack_left;
   int64_t left_row_stride, left_k_stride, right_k_stride, right_column_stride;
 
-  TilePlan(ProductAlgorithm algorithm, int64_t m, int64_t n, int64_t k, const MatrixOperand& a, const MatrixOperand& b)
+  TilePlan(GemmAlgorithm algorithm, int64_t m, int64_t n, int64_t k, const MatrixOperand& a, const MatrixOperand& b)
       : kernels(kernels_of(algorithm)),
         swapped(is_swapped(algorithm)),
         rows(swapped ? n : m),
@@ -199,16 +197,16 @@ struct TilePlan {
   int64_t left_floats() const { return pack_left ? depth * round_up(rows, kernels.rows) : 0; }
 };
 
-/// Calls f(first, past) for runs of the panels that cover `size`, each `width` wide, worth a thread's while.
+/// Calls f(first, past) for ranges of the panels of width `width` that cover `size`, large enough to be worth a thread.
 template <class F>
 void for_panels(int64_t size, int64_t width, int64_t depth, F f) {
   constexpr int64_t kGrainFloats = 1 << 15;
   parallel_for((size + width - 1) / width, std::max<int64_t>(1, kGrainFloats / (width * depth)), f);
 }
 
-void tiled_product(ProductAlgorithm algorithm, const Problem& p, float* workspace) {
+void tiled_gemm(GemmAlgorithm algorithm, const Problem& p, float* workspace) {
   const TilePlan plan(algorithm, p.m, p.n, p.k, p.a, p.b);
-  const ProductKernels& kernels = plan.kernels;
+  const GemmKernels& kernels = plan.kernels;
   const float* left = static_cast<const float*>(plan.swapped ? p.b.data : p.a.data);
   const float* right = static_cast<const float*>(plan.swapped ? p.a.data : p.b.data);
   float* const packed_right = workspace;
@@ -226,7 +224,8 @@ void tiled_product(ProductAlgorithm algorithm, const Problem& p, float* workspac
       }
     });
     if (plan.pack_left) {
-      // A few rows of all panels of a piece at a time: rows may lie pages apart, and a page should be looked up once.
+      // Packs a few rows of all panels of a piece at a time: rows may be pages apart, and each page should be touched
+      // once.
       constexpr int64_t kTogether = 32;
       for_panels(plan.rows, kernels.rows, depth, [&](int64_t first, int64_t past) {
         for (int64_t l = 0; l < depth; l += kTogether) {
@@ -239,13 +238,13 @@ void tiled_product(ProductAlgorithm algorithm, const Problem& p, float* workspac
       });
     }
 
-    // A piece: 48 rows by as many panels of columns as make some 2^22 multiplications.
+    // A piece is 48 rows by as many panels of columns as give about 2^22 multiplications.
     constexpr int64_t kPieceRows = 48, kPieceWork = int64_t{1} << 22;
     const int64_t piece_columns =
         kernels.columns * std::max<int64_t>(1, kPieceWork / (kPieceRows * depth * kernels.columns));
     const int64_t row_pieces = (plan.rows + kPieceRows - 1) / kPieceRows;
     const int64_t column_pieces = (plan.columns + piece_columns - 1) / piece_columns;
-    // The smaller side is gone through faster, so that what is left of the larger one in cache is used up.
+    // The inner loop runs over the smaller side, so that the piece of the larger side stays in the cache.
     const bool columns_first = plan.columns < plan.rows;
     parallel_for(row_pieces * column_pieces, 1, [&](int64_t first, int64_t past) {
       for (int64_t piece = first; piece < past; ++piece) {
@@ -253,7 +252,7 @@ void tiled_product(ProductAlgorithm algorithm, const Problem& p, float* workspac
         const int64_t column_piece = columns_first ? piece % column_pieces : piece / row_pieces;
         const int64_t row_end = std::min(plan.rows, (row_piece + 1) * kPieceRows);
         const int64_t column_end = std::min(plan.columns, (column_piece + 1) * piece_columns);
-        ProductTile tile{};
+        GemmTile<float> tile{};
         tile.k = depth;
         tile.right_stride = kernels.columns;
         tile.left_stride = plan.pack_left ? 0 : plan.left_row_stride;
@@ -279,7 +278,7 @@ void tiled_product(ProductAlgorithm algorithm, const Problem& p, float* workspac
   }
 }
 
-void eigen_product(const Problem& p) {
+void eigen_gemm(const Problem& p) {
   using RowMajor = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   using ColMajor = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::ColMajor>;
   using Stride = Eigen::OuterStride<>;
@@ -303,7 +302,7 @@ void eigen_product(const Problem& p) {
   }
 }
 
-/// Calls f on tiles of the output: pieces of the longer side, as many as bring 2^24 multiplications each, sixteen at most.
+/// Calls f on parts of the output: pieces of the longer side with about 2^24 multiplications each, at most sixteen.
 template <class T, class F>
 void for_tiles(const Problem& p, F f) {
   const int64_t work = p.m * p.n * std::max<int64_t>(1, p.k);
@@ -322,57 +321,67 @@ void for_tiles(const Problem& p, F f) {
   });
 }
 
-void solve(DType dtype, ProductAlgorithm algorithm, const Problem& p, void* workspace) {
+void solve(DType dtype, GemmAlgorithm algorithm, const Problem& p, void* workspace) {
   if (p.m == 0 || p.n == 0) return;
   switch (dtype) {
-    case kUInt8: return direct_product<uint8_t>(p);
-    case kInt32: return direct_product<int32_t>(p);
-    case kInt64: return direct_product<int64_t>(p);
+    case kUInt8: return direct_gemm<uint8_t>(p);
+    case kInt32: return direct_gemm<int32_t>(p);
+    case kInt64: return direct_gemm<int64_t>(p);
     case kFloat64:
       if (p.m * p.n * p.k <= 16 * 16 * 16) {
-        direct_product<double>(p);
+        direct_gemm<double>(p);
         return apply_epilogue<double>(p);
       }
       return for_tiles<double>(p, [](const Problem& part) {
-        eigen_product(part);
+        eigen_gemm(part);
         apply_epilogue<double>(part);
       });
     default: break;
   }
-  if (algorithm == ProductAlgorithm::kDirect || p.k == 0) {
-    direct_product<float>(p);
+  if (algorithm == GemmAlgorithm::kDirect || p.k == 0) {
+    direct_gemm<float>(p);
     return apply_epilogue<float>(p);
   }
-  tiled_product(algorithm, p, static_cast<float*>(workspace));
+  tiled_gemm(algorithm, p, static_cast<float*>(workspace));
 }
 
 }  // namespace
 
-int64_t product_workspace_bytes(DType dtype, ProductAlgorithm algorithm, int64_t m, int64_t n, int64_t k,
-                                const MatrixOperand& a, const MatrixOperand& b) {
-  if (dtype != kFloat32 || algorithm == ProductAlgorithm::kDirect) return 0;
+int64_t gemm_workspace_bytes(DType dtype, GemmAlgorithm algorithm, int64_t m, int64_t n, int64_t k,
+                             const MatrixOperand& a, const MatrixOperand& b) {
+  if (dtype != kFloat32 || algorithm == GemmAlgorithm::kDirect) return 0;
   const TilePlan plan(algorithm, m, n, k, a, b);
   return (plan.right_floats() + plan.left_floats()) * size_of(kFloat32);
 }
 
-void product(const CpuContext&, DType dtype, ProductAlgorithm algorithm, int64_t m, int64_t n, int64_t k, double alpha,
-             const MatrixOperand& a, const MatrixOperand& b, double beta, ProductEpilogue epilogue, void* workspace,
-             void* out) {
+void gemm(const CpuContext&, DType dtype, GemmAlgorithm algorithm, int64_t m, int64_t n, int64_t k, double alpha,
+          const MatrixOperand& a, const MatrixOperand& b, double beta, GemmEpilogue epilogue, void* workspace,
+          void* out) {
   solve(dtype, algorithm, {m, n, k, alpha, beta, a, b, epilogue, out, n}, workspace);
 }
 
-void batched_product(const CpuContext&, DType dtype, ProductAlgorithm algorithm, int64_t batches, int64_t m, int64_t n,
-                     int64_t k, const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b,
-                     const int64_t* b_offsets, void* workspace, void* out) {
+int64_t gemm_workspace_bytes(const KernelContext&, DType dtype, int64_t batches, int64_t m, int64_t n, int64_t k,
+                             const MatrixOperand& a, const MatrixOperand& b) {
+  return batches * gemm_workspace_bytes(dtype, gemm_algorithm(m, n, k, a.transposed, b.transposed), m, n, k, a, b);
+}
+
+void gemm(const KernelContext&, DType dtype, int64_t batches, int64_t m, int64_t n, int64_t k, double alpha,
+          const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b, const int64_t* b_offsets,
+          double beta, GemmEpilogue epilogue, void* workspace, void* out) {
+  const GemmAlgorithm algorithm = gemm_algorithm(m, n, k, a.transposed, b.transposed);
+  if (batches == 1 && a_offsets == nullptr && b_offsets == nullptr) {  // split over threads inside solve
+    return solve(dtype, algorithm, {m, n, k, alpha, beta, a, b, epilogue, out, n}, workspace);
+  }
   const int64_t work = std::max<int64_t>(1, m * n * k);
   const int64_t grain = std::max<int64_t>(1, (int64_t{1} << 20) / work);
-  const int64_t bytes = size_of(dtype), workspace_bytes = product_workspace_bytes(dtype, algorithm, m, n, k, a, b);
+  const int64_t bytes = size_of(dtype), workspace_bytes = gemm_workspace_bytes(dtype, algorithm, m, n, k, a, b);
   parallel_for(batches, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       MatrixOperand left = a, right = b;
-      left.data = static_cast<const std::byte*>(a.data) + a_offsets[i] * bytes;
-      right.data = static_cast<const std::byte*>(b.data) + b_offsets[i] * bytes;
-      solve(dtype, algorithm, {m, n, k, 1, 0, left, right, {}, static_cast<std::byte*>(out) + i * m * n * bytes, n},
+      if (a_offsets != nullptr) left.data = static_cast<const std::byte*>(a.data) + a_offsets[i] * bytes;
+      if (b_offsets != nullptr) right.data = static_cast<const std::byte*>(b.data) + b_offsets[i] * bytes;
+      std::byte* const own_out = static_cast<std::byte*>(out) + i * m * n * bytes;
+      solve(dtype, algorithm, {m, n, k, alpha, beta, left, right, epilogue, own_out, n},
             static_cast<std::byte*>(workspace) + i * workspace_bytes);
     }
   });
@@ -380,11 +389,11 @@ void batched_product(const CpuContext&, DType dtype, ProductAlgorithm algorithm,
 
 namespace {
 
-/// Columns that one piece of a sum over rows takes, and rows that are summed in T before the sum joins the total.
+/// Columns per piece of a sum over rows, and rows that are summed in T's accumulator before the sum is added to the
+/// total.
 constexpr int64_t kColumnPiece = 256, kRowBlock = 32;
 
-/// Calls load(i, j, count, values), which brings `count` values of row i from column j on, for all rows and writes
-/// their sums.
+/// Writes the sums over all rows. load(i, j, count, values) loads `count` values of row i from column j on.
 template <class T, class Load>
 void sum_rows_of(int64_t rows, int64_t cols, double beta, T* out, Load load) {
   using Sum = Accumulator<T>;
@@ -419,7 +428,7 @@ void sum_rows(const KernelContext&, DType dtype, int64_t rows, int64_t cols, con
     sum_rows_of<T>(rows, cols, beta, static_cast<T*>(out),
                    [=](int64_t i, int64_t j, int64_t count, Accumulator<T>* values) {
                      const T* const row = source + i * cols + j;
-                     // Rows lie pages apart, which no hardware looks over.
+                     // Rows are pages apart, which hardware prefetchers do not cross.
                      for (int64_t c = 0; c < count; c += 64 / sizeof(T)) __builtin_prefetch(row + 4 * cols + c);
                      for (int64_t c = 0; c < count; ++c) values[c] = static_cast<Accumulator<T>>(row[c]);
                    });
@@ -438,7 +447,7 @@ void mask_and_sum_rows(const KernelContext&, DType dtype, int64_t rows, int64_t 
       const T* const __restrict gradients = source + at;
       const T* const __restrict results = result + at;
       Sum* const __restrict sums = values;
-      // The gradient is loaded whatever the result is: a loop without branches becomes vector code.
+      // Loads the gradient unconditionally: the compiler vectorizes the loop only without branches.
       for (int64_t c = 0; c < count; ++c) {
         const Sum gradient = static_cast<Sum>(gradients[c]);
         sums[c] = static_cast<Sum>(results[c]) <= Sum(0) ? Sum(0) : gradient;

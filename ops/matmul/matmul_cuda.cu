@@ -1,5 +1,5 @@
-// Products that no library is asked for: integers, and all of them where there is none.  A block has a tile of the result, its
-// threads a small one each; tiles of a and b pass through shared memory.
+// GPU kernels of matrix products: for integers, and for all dtypes if cuBLASLt does not compute the product. A block
+// computes a tile of the result, each thread a small part of it; tiles of a and b are staged in shared memory.
 #include <type_traits>
 
 #include <tandem/ops/matmul/cublaslt_matmul.h>
@@ -10,18 +10,18 @@ namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
-constexpr int kTile = 64;   // rows and columns of the result that a block has
+constexpr int kTile = 64;   // rows and columns of the result per block
 constexpr int kDepth = 16;  // of a and b in shared memory at a time
-constexpr int kOwn = 4;     // rows and columns of a thread
+constexpr int kOwn = 4;     // rows and columns per thread
 constexpr int kSide = kTile / kOwn;
 
-/// Sums of T are formed in float32 for half types, in unsigned numbers for integers, where overflow wraps around.
+/// Accumulation type: float32 for half types, unsigned for integers, where overflow wraps around.
 template <class T>
 using Sum = std::conditional_t<
     std::is_floating_point_v<T>, T,
     std::conditional_t<!std::is_integral_v<T>, float, std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>>>;
 
-/// How a kernel reads a matrix.
+/// A matrix operand of the kernel.
 template <class T>
 struct Operand {
   const T* data;
@@ -45,8 +45,8 @@ __device__ S multiply_add(S a, S b, S c) {
 }
 
 template <class T>
-__global__ void product_kernel(int64_t m, int64_t n, int64_t k, Sum<T> alpha, Operand<T> a, Operand<T> b, Sum<T> beta,
-                               const T* bias, bool relu, T* out) {
+__global__ void gemm_kernel(int64_t m, int64_t n, int64_t k, Sum<T> alpha, Operand<T> a, Operand<T> b, Sum<T> beta,
+                            const T* bias, bool relu, T* out) {
   using S = Sum<T>;
   __shared__ S a_tile[kDepth][kTile + 1];
   __shared__ S b_tile[kDepth][kTile + 1];
@@ -59,7 +59,7 @@ __global__ void product_kernel(int64_t m, int64_t n, int64_t k, Sum<T> alpha, Op
     for (int64_t depth = 0; depth < k; depth += kDepth) {
       const int num_deep = static_cast<int>(min(k - depth, static_cast<int64_t>(kDepth)));
       for (int i = static_cast<int>(threadIdx.x); i < kTile * kDepth; i += kSide * kSide) {
-        // Neighbouring threads read neighbouring elements, along whichever side lies so in memory.
+        // Adjacent threads load adjacent elements, along the contiguous dimension of each operand.
         const int ad = a.row_stride == 1 ? i / kTile : i % kDepth, ar = a.row_stride == 1 ? i % kTile : i / kDepth;
         const int bd = b.col_stride == 1 ? i / kTile : i % kDepth, bc = b.col_stride == 1 ? i % kTile : i / kDepth;
         if (ad < num_deep) a_tile[ad][ar] = row + ar < m ? static_cast<S>(a.at(row + ar, depth + ad)) : S{0};
@@ -94,7 +94,7 @@ __global__ void product_kernel(int64_t m, int64_t n, int64_t k, Sum<T> alpha, Op
 }
 
 template <class F>
-void visit_product_dtype(DType dtype, const F& f) {
+void visit_gemm_dtype(DType dtype, const F& f) {
   switch (dtype) {
     case kUInt8: return f.template operator()<uint8_t>();
     case kInt32: return f.template operator()<int32_t>();
@@ -105,19 +105,24 @@ void visit_product_dtype(DType dtype, const F& f) {
 
 }  // namespace
 
-void product(const KernelContext& context, DType dtype, int64_t batches, int64_t m, int64_t n, int64_t k, double alpha,
-             const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b, const int64_t* b_offsets,
-             double beta, ProductEpilogue epilogue, void* workspace, void* out) {
+int64_t gemm_workspace_bytes(const KernelContext&, DType dtype, int64_t, int64_t, int64_t, int64_t,
+                             const MatrixOperand&, const MatrixOperand&) {
+  return cublaslt_workspace_bytes(dtype);
+}
+
+void gemm(const KernelContext& context, DType dtype, int64_t batches, int64_t m, int64_t n, int64_t k, double alpha,
+          const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b, const int64_t* b_offsets,
+          double beta, GemmEpilogue epilogue, void* workspace, void* out) {
   if (m == 0 || n == 0 || batches == 0) return;
-  if (library_product(context, dtype, batches, m, n, k, alpha, a, a_offsets, b, b_offsets, beta, epilogue, workspace,
+  if (cublaslt_matmul(context, dtype, batches, m, n, k, alpha, a, a_offsets, b, b_offsets, beta, epilogue, workspace,
                       out)) {
     return;
   }
-  visit_product_dtype(dtype, [&]<class T>() {
+  visit_gemm_dtype(dtype, [&]<class T>() {
     using S = Sum<T>;
     const int64_t tiles = ((m + kTile - 1) / kTile) * ((n + kTile - 1) / kTile);
     for (int64_t i = 0; i < batches; ++i) {
-      launch_kernel(context, product_kernel<T>, blocks_for(tiles, 1), kSide * kSide, 0, m, n, k,
+      launch_kernel(context, gemm_kernel<T>, blocks_for(tiles, 1), kSide * kSide, 0, m, n, k,
                     static_cast<S>(static_cast<std::conditional_t<std::is_integral_v<T>, int64_t, double>>(alpha)),
                     Operand<T>(a, a_offsets == nullptr ? 0 : a_offsets[i]),
                     Operand<T>(b, b_offsets == nullptr ? 0 : b_offsets[i]),
@@ -131,10 +136,10 @@ namespace {
 
 constexpr int kColumns = 32;
 constexpr int kMaxRows = 16;
-constexpr int64_t kRowBlock = 32;  // rows that are summed in T's accumulator before the sum joins a total in float64
+constexpr int64_t kRowBlock = 32;  // rows summed in T's accumulator before the sum is added to a float64 total
 
-/// Threads side by side have neighbouring columns; those below each other blocks of rows.  With `output`, the gradients that count
-/// (output > 0) are written to `masked`.
+/// threadIdx.x selects the column, threadIdx.y the block of rows. With `output`, gradients where output > 0, and else
+/// zeros, are written to `masked`.
 template <class T>
 __global__ void sum_rows_kernel(int64_t rows, int64_t cols, const T* grad, const T* output, double beta, T* masked,
                                 T* out) {

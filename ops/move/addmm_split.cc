@@ -23,8 +23,8 @@ using autograd::Node;
 using autograd::SavedTensor;
 using ops::operand_error;
 
-/// Calls fn(i) for each part, all at the same time; one after the other where operations are recorded, which is the rank's own
-/// thread's.
+/// Calls fn(i) for all parts concurrently; sequentially if operations are recorded, because only the rank's own thread
+/// may record.
 void for_parts(size_t num_parts, const std::function<void(size_t i)>& fn) {
   if (is_grad_enabled()) {
     for (size_t i = 0; i < num_parts; ++i) fn(i);
@@ -33,7 +33,7 @@ void for_parts(size_t num_parts, const std::function<void(size_t i)>& fn) {
   }
 }
 
-/// The size of the result's part i along the dimension that is split.
+/// The size of part i of the result along the split dimension.
 int64_t part_size(SplitDim split, const Tensor& mat1, const Tensor& mat2) {
   return split == SplitDim::kRows ? mat1.size(0) : mat2.size(1);
 }
@@ -41,7 +41,7 @@ int64_t part_size(SplitDim split, const Tensor& mat1, const Tensor& mat2) {
 struct AddmmSplitNode : Node {
   SplitDim split = SplitDim::kRows;
   std::deque<SavedTensor> mat1, mat2;
-  std::vector<int64_t> sizes;  ///< of the result's parts; kRows and kColumns
+  std::vector<int64_t> sizes;  ///< sizes of the result's parts, for kRows and kColumns
   std::vector<Device> devices;
   Shape input_shape;
   Scalar beta = 1, alpha = 1;
@@ -60,7 +60,7 @@ struct AddmmSplitNode : Node {
     std::vector<Device> targets = devices;
     for (size_t i = 0; i < n; ++i) {
       const bool is_used = context.needs(static_cast<int>(1 + i)) || context.needs(static_cast<int>(1 + n + i));
-      if (!is_used) targets[i] = parts[i].device();  // stays
+      if (!is_used) targets[i] = parts[i].device();  // is not copied
     }
     parts = ops::move_each(name(), parts, targets, {});
     std::vector<Tensor> a(n), b(n);
@@ -76,7 +76,7 @@ struct AddmmSplitNode : Node {
   }
 };
 
-/// Checks the operands of each part and all of them together; returns the result's shape.
+/// Checks the operands of each part, and all parts together; returns the result's shape.
 Shape check_parts(const Tensor& input, const std::vector<Tensor>& mat1, const std::vector<Tensor>& mat2, SplitDim split,
                   Device device) {
   constexpr const char* kOp = "addmm_split";
@@ -84,7 +84,7 @@ Shape check_parts(const Tensor& input, const std::vector<Tensor>& mat1, const st
                mat2.size(), " of mat2, must be equal and at least 1");
   TANDEM_CHECK(StateError, input.defined(), operand_error(kOp, "input is undefined", {{"input", input}}));
   TANDEM_CHECK(DeviceError, input.device() == device,
-               operand_error(kOp, str("input must be where the result is, on ", device), {{"input", input}}, {},
+               operand_error(kOp, str("input must be on the result's device, ", device), {{"input", input}}, {},
                              str("move it with input.to(", device, ")")));
   int64_t split_size = 0;
   for (size_t i = 0; i < mat1.size(); ++i) {
@@ -129,7 +129,7 @@ Tensor addmm_split(const Tensor& input_argument, const std::vector<Tensor>& mat1
   const Shape shape = check_parts(input, mat1, mat2, split, device);
   const size_t n = mat1.size();
   const int64_t element = size_of(input.dtype());
-  ops::Transfer needed("addmm_split", {});
+  ops::DeviceCopy needed("addmm_split", {});
   needed.expect_result(device, num_elements(shape) * element);
   for (size_t i = 0; i < n; ++i) {
     needed.expect_result(mat1[i].device(), mat1[i].size(0) * mat2[i].size(1) * element);

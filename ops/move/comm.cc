@@ -13,7 +13,7 @@ namespace tandem { inline namespace v0 { namespace comm {
 
 using autograd::BackwardContext;
 using autograd::Node;
-using ops::Transfer;
+using ops::DeviceCopy;
 
 namespace {
 
@@ -29,20 +29,21 @@ void check_one_per_device(const char* op, const std::vector<Tensor>& tensors) {
       if (tensors[k].device() != tensors[i].device()) continue;
       const std::string first = ops::nth("tensors", k), second = ops::nth("tensors", i);
       throw DeviceError(
-          with_module_scope(ops::operand_error(op, "two tensors are on one device, there must be one on each",
+          with_module_scope(ops::operand_error(op, "two tensors are on the same device, expected one tensor per device",
                                                {{first.c_str(), tensors[k]}, {second.c_str(), tensors[i]}})));
     }
   }
 }
 
-/// grad_of(i), a part of the node's gradient, on devices[i], for each input i that needs one; the moves overlap.
+/// Copies grad_of(i), a part of the node's gradient, to devices[i] for each input i that needs a gradient; the copies
+/// overlap.
 TensorList move_back(const char* op, const BackwardContext& context, const std::vector<Device>& devices,
                      const std::function<Tensor(size_t i)>& grad_of) {
   std::vector<Tensor> moved(devices.size());
   std::vector<Device> targets = devices;
   for (size_t i = 0; i < devices.size(); ++i) {
     moved[i] = grad_of(i);
-    if (!context.needs(static_cast<int>(i))) targets[i] = moved[i].device();  // stays
+    if (!context.needs(static_cast<int>(i))) targets[i] = moved[i].device();  // is not copied
   }
   moved = ops::move_each(op, moved, targets, {});
   TensorList grads(devices.size());
@@ -54,7 +55,7 @@ TensorList move_back(const char* op, const BackwardContext& context, const std::
 
 }  // namespace
 
-// --- sums ------------------------------------------------------------------------------------------------------------------
+// --- sums -----------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -68,7 +69,7 @@ struct SumNode : Node {
 /// The sum on each of the devices.
 std::vector<Tensor> sum_on(const char* op, const std::vector<Tensor>& tensors, std::span<const Device> devices,
                            const TransferOptions& options) {
-  Transfer transfer(op, options);
+  DeviceCopy transfer(op, options);
   for (const Device device : devices) transfer.expect_result(device, tensors[0].num_bytes());
   transfer.expect(tensors, devices, true);
   transfer.check_memory();
@@ -95,7 +96,7 @@ std::vector<Tensor> all_reduce(const std::vector<Tensor>& tensors, const Transfe
   return sum_on("all_reduce", tensors, devices_of(tensors), options);
 }
 
-// --- copies ----------------------------------------------------------------------------------------------------------------
+// --- copies ---------------------------------------------------------------------------------------------------------
 
 std::vector<Tensor> broadcast(const Tensor& tensor, const std::vector<Device>& devices,
                               const TransferOptions& options) {
@@ -119,7 +120,7 @@ std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& dev
   return ops::move_each("scatter", parts, devices, options);
 }
 
-// --- joining ---------------------------------------------------------------------------------------------------------------
+// --- joining --------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -140,7 +141,7 @@ std::vector<Tensor> gather_on(const char* op, const std::vector<Tensor>& tensors
                               std::span<const Device> devices, const TransferOptions& options) {
   const Tensor& first = tensors[0];
   TANDEM_CHECK(ShapeError, first.dim() > 0,
-               ops::operand_error(op, "tensors must have a dimension", {{"tensors[0]", first}}));
+               ops::operand_error(op, "tensors must have at least one dimension", {{"tensors[0]", first}}));
   const int64_t d = wrap_dim(op, dim, first.dim());
   Shape shape = first.shape();
   std::vector<int64_t> sizes;
@@ -152,14 +153,14 @@ std::vector<Tensor> gather_on(const char* op, const std::vector<Tensor>& tensors
     Shape other = tensors[i].shape();
     if (other.size() == shape.size()) other[static_cast<size_t>(d)] = shape[static_cast<size_t>(d)];
     TANDEM_CHECK(ShapeError, other == first.shape(),
-                 ops::operand_error(op, str("shapes differ in another dimension than ", d), pair));
+                 ops::operand_error(op, str("shapes differ in a dimension other than ", d), pair));
     total += sizes.emplace_back(tensors[i].size(d));
   }
   shape[static_cast<size_t>(d)] = total;
-  // Whether each tensor's place in the result is one run of memory.
+  // Whether the part of each tensor in the result is one contiguous run of memory.
   const bool in_runs = num_elements(Shape(shape.begin(), shape.begin() + d)) == 1;
 
-  Transfer transfer(op, options);
+  DeviceCopy transfer(op, options);
   for (const Device device : devices) {
     transfer.expect_result(device, num_elements(shape) * size_of(first.dtype()));
     for (size_t i = 0; i < tensors.size(); ++i) {

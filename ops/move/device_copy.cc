@@ -12,17 +12,17 @@
 
 namespace tandem { inline namespace v0 { namespace ops {
 
-// --- chunks ----------------------------------------------------------------------------------------------------------------
+// --- chunks ---------------------------------------------------------------------------------------------------------
 
 ChunkGrid::ChunkGrid(const Shape& shape, bool flat, int64_t element_size, int64_t chunk_bytes)
     : shape_(flat ? Shape{num_elements(shape)} : shape), flat_(flat), element_size_(element_size) {
   const int64_t wanted = std::max<int64_t>(1, chunk_bytes / element_size);
-  if (num_elements(shape_) == 0) return;  // no chunk: parts_ is 0
+  if (num_elements(shape_) == 0) return;  // no elements: parts_ is 0
   if (shape_.empty()) {
     rows_ = parts_ = 1;
     return;
   }
-  // The first dimension of which one index fits.
+  // Finds the first dimension of which at least one index fits in a chunk.
   for (size_t d = 1; d < shape_.size(); ++d) inner_ *= shape_[d];
   while (dim_ + 1 < shape_.size() && inner_ > wanted) {
     num_outer_ *= shape_[dim_];
@@ -51,26 +51,27 @@ Tensor ChunkGrid::slice(const Tensor& tensor, int64_t k) const {
   return make_view(tensor.storage(), tensor.dtype(), sizes, strides, offset);
 }
 
-// --- packing ---------------------------------------------------------------------------------------------------------------
+// --- packing --------------------------------------------------------------------------------------------------------
 
-/// What one chunk in flight needs for itself: memory on each device where it packs or lands something, and streams of the GPUs.
-class PackingSpace {
+/// Scratch memory of one chunk in flight, on each device on which it is packed or staged, and streams of the GPUs.
+class StagingBuffer {
  public:
-  /// Where a GPU's current stream was when the transfer began.
+  /// Event after the work that was queued on a GPU's current stream when the transfer began.
   struct Ready {
     Device device;
     cuda::Event event;
   };
 
-  /// What a part of so many bytes takes of it.
+  /// Bytes of scratch memory for a part of num_bytes.
   static int64_t bytes_of(int64_t num_bytes) { return (num_bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-  explicit PackingSpace(const std::vector<MemoryNeed>& needs) {
+  explicit StagingBuffer(const std::vector<MemoryNeed>& needs) {
     for (const MemoryNeed& need : needs) {
       if (need.staging_bytes > 0) memories_.push_back({empty({need.staging_bytes}, {kUInt8, need.device})});
     }
   }
-  /// Takes streams of these GPUs that go on from there.  After all memory was made: what its stream did with it before is over.
+  /// Takes a side stream of each GPU, which waits for its event. Must be called after all scratch memory was allocated,
+  /// because the work that used that memory before is then complete as well.
   void take_streams(const std::vector<Ready>& ready) {
     static std::atomic<unsigned> num_taken{0};
     const int number = static_cast<int>(num_taken++ % static_cast<unsigned>(cuda::kSideStreams));
@@ -79,8 +80,8 @@ class PackingSpace {
       gpu.event.make_wait(streams_.back());
     }
   }
-  /// Runs f, which may queue work on the GPUs, to the end of that work, also where f or the work fails: memory goes back then.  What
-  /// kernels of the program complained of stays for its own synchronisation.
+  /// Runs f, which may queue work on the GPUs, and waits for that work, also if f or the work fails, because the memory
+  /// is then freed. Device errors of the program's kernels are kept for the program's own synchronization.
   template <class F>
   void run(const F& f) {
     if (streams_.empty()) return f();
@@ -103,7 +104,7 @@ class PackingSpace {
     }
     if (error) std::rethrow_exception(error);
   }
-  /// Room for a row-major tensor of like's shape and dtype on `device`.
+  /// Scratch memory for a row-major tensor of like's shape and dtype on `device`.
   Tensor take(const Tensor& like, Device device) {
     const auto on_device = [&](const Memory& memory) { return memory.bytes.device() == device; };
     Memory& memory = *std::find_if(memories_.begin(), memories_.end(), on_device);
@@ -127,29 +128,30 @@ class PackingSpace {
 
 namespace {
 
-/// One for each chunk in flight, made before the first: what is under way does not fail for want of memory.
-class PackingSpaces {
+/// The scratch memory of all chunks in flight, allocated before the first chunk, so that a running transfer cannot run
+/// out of memory.
+class StagingBuffers {
  public:
-  PackingSpaces(const std::vector<MemoryNeed>& needs, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) free_.push_back(std::make_unique<PackingSpace>(needs));
+  StagingBuffers(const std::vector<MemoryNeed>& needs, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) free_.push_back(std::make_unique<StagingBuffer>(needs));
   }
-  void take_streams(const std::vector<PackingSpace::Ready>& ready) {
-    for (const auto& space : free_) space->take_streams(ready);
+  void take_streams(const std::vector<StagingBuffer::Ready>& ready) {
+    for (const auto& buffer : free_) buffer->take_streams(ready);
   }
-  /// Calls f with one that nobody else uses meanwhile; no more at a time than there are.
+  /// Calls f with scratch memory that no other thread uses meanwhile. At most `count` calls may run concurrently.
   template <class F>
   void lend(F f) {
     std::unique_lock lock(mutex_);
-    std::unique_ptr<PackingSpace> space = std::move(free_.back());
+    std::unique_ptr<StagingBuffer> buffer = std::move(free_.back());
     free_.pop_back();
     lock.unlock();
     const auto give_back = [&] {
-      space->clear();
+      buffer->clear();
       lock.lock();
-      free_.push_back(std::move(space));
+      free_.push_back(std::move(buffer));
     };
     try {
-      f(*space);
+      f(*buffer);
     } catch (...) {
       give_back();
       throw;
@@ -159,33 +161,33 @@ class PackingSpaces {
 
  private:
   std::mutex mutex_;
-  std::vector<std::unique_ptr<PackingSpace>> free_;
+  std::vector<std::unique_ptr<StagingBuffer>> free_;
 };
 
 }  // namespace
 
-// --- the plan --------------------------------------------------------------------------------------------------------------
+// --- the plan -------------------------------------------------------------------------------------------------------
 
-Transfer::Transfer(const char* op, const TransferOptions& options) : op_(op), options_(options) {
+DeviceCopy::DeviceCopy(const char* op, const TransferOptions& options) : op_(op), options_(options) {
   TANDEM_CHECK(ValueError, options.chunk_bytes > 0, op, ": chunk_bytes is ", options.chunk_bytes, ", must be positive");
   TANDEM_CHECK(ValueError, options.max_in_flight > 0, op, ": max_in_flight is ", options.max_in_flight,
                ", must be positive");
 }
 
-ChunkGrid Transfer::grid_of(const Tensor& tensor, bool flat) const {
+ChunkGrid DeviceCopy::grid_of(const Tensor& tensor, bool flat) const {
   return ChunkGrid(tensor.shape(), flat, size_of(tensor.dtype()), options_.chunk_bytes);
 }
 
 namespace {
 
-/// Whether chunks of `input`, one of so many of a step, are packed where they are first: what crosses, and what is added, is
-/// contiguous.
+/// Whether chunks of `input`, one of num_inputs inputs of a step, are packed on their own device first, so that
+/// transfers and sums read contiguous memory.
 bool is_packed(const Tensor& input, Device target, size_t num_inputs) {
   return !input.is_contiguous() && (input.device() != target || num_inputs > 1);
 }
 
-/// Whether chunks of `input` come to the target before they are added there, or put where they belong.
-bool is_landed(const Tensor& input, Device target, size_t num_inputs, bool is_row_major) {
+/// Whether chunks of `input` are staged on the target before they are added or copied to their final position.
+bool is_staged(const Tensor& input, Device target, size_t num_inputs, bool is_row_major) {
   return (num_inputs > 1 || !is_row_major) && !primitives::can_read(target, input.device());
 }
 
@@ -195,7 +197,7 @@ bool all_contiguous(std::span<const Tensor> tensors) {
 
 }  // namespace
 
-MemoryNeed& Transfer::need(Device device) {
+MemoryNeed& DeviceCopy::need(Device device) {
   for (MemoryNeed& need : needs_) {
     if (need.device == device) return need;
   }
@@ -203,30 +205,32 @@ MemoryNeed& Transfer::need(Device device) {
   return needs_.back();
 }
 
-void Transfer::expect_result(Device device, int64_t num_bytes) { need(device).result_bytes += block_bytes(num_bytes); }
+void DeviceCopy::expect_result(Device device, int64_t num_bytes) {
+  need(device).result_bytes += block_bytes(num_bytes);
+}
 
-void Transfer::expect_copy(const Tensor& input, Device device) {
+void DeviceCopy::expect_copy(const Tensor& input, Device device) {
   expect_result(device, input.num_bytes());
   ways_.push_back({input.device(), device, input.num_bytes()});
   ++num_chunks_;
 }
 
-void Transfer::expect(std::span<const Tensor> inputs, std::span<const Device> devices, bool row_major) {
-  const Device device = devices[0];  // from there the other outputs are made
+void DeviceCopy::expect(std::span<const Tensor> inputs, std::span<const Device> devices, bool row_major) {
+  const Device device = devices[0];  // the other outputs are copied from this one
   TANDEM_CHECK(ValueError, device.is_cpu() || inputs.size() <= primitives::kMaxGpuSumInputs, op_, ": ", inputs.size(),
-               " tensors, a GPU adds up to ", primitives::kMaxGpuSumInputs);
+               " tensors, but a GPU sums at most ", primitives::kMaxGpuSumInputs);
   const ChunkGrid grid = grid_of(inputs[0], row_major && all_contiguous(inputs));
   num_chunks_ += grid.size();
-  std::vector<MemoryNeed> staged;  // by a chunk of this step
+  std::vector<MemoryNeed> staged;  // for one chunk of this step
   const auto stage = [&](Device there) {
     auto found = std::find_if(staged.begin(), staged.end(), [&](const MemoryNeed& n) { return n.device == there; });
     if (found == staged.end()) found = staged.insert(staged.end(), {there, 0, 0, 0});
-    found->staging_bytes += PackingSpace::bytes_of(grid.chunk_bytes());
+    found->staging_bytes += StagingBuffer::bytes_of(grid.chunk_bytes());
   };
   for (const Tensor& input : inputs) {
     if (input.device() != device) ways_.push_back({input.device(), device, input.num_bytes()});
     if (is_packed(input, device, inputs.size())) stage(input.device());
-    if (is_landed(input, device, inputs.size(), row_major)) stage(device);
+    if (is_staged(input, device, inputs.size(), row_major)) stage(device);
   }
   for (const MemoryNeed& step : staged) {
     int64_t& bytes = need(step.device).staging_bytes;
@@ -237,13 +241,13 @@ void Transfer::expect(std::span<const Tensor> inputs, std::span<const Device> de
   }
 }
 
-int64_t Transfer::num_spaces() const { return std::min<int64_t>(options_.max_in_flight, num_chunks_); }
+int64_t DeviceCopy::num_buffers() const { return std::min<int64_t>(options_.max_in_flight, num_chunks_); }
 
-std::vector<MemoryNeed> Transfer::needs() const {
+std::vector<MemoryNeed> DeviceCopy::needs() const {
   std::vector<MemoryNeed> needs = needs_;
-  int64_t num_shared_bytes = 0;  // that the needs before take of what several devices share
+  int64_t num_shared_bytes = 0;  // of memory shared by several devices, taken by earlier needs
   for (MemoryNeed& need : needs) {
-    need.staging_bytes = num_spaces() * block_bytes(need.staging_bytes);
+    need.staging_bytes = num_buffers() * block_bytes(need.staging_bytes);
     if (!shares_free_memory(need.device)) continue;
     need.free_bytes = std::max<int64_t>(0, need.free_bytes - num_shared_bytes);
     num_shared_bytes += need.result_bytes + need.staging_bytes;
@@ -251,7 +255,7 @@ std::vector<MemoryNeed> Transfer::needs() const {
   return needs;
 }
 
-MovePlan Transfer::plan(bool with_time) const {
+MovePlan DeviceCopy::plan(bool with_time) const {
   MovePlan plan;
   plan.num_chunks = num_chunks_;
   plan.needs = needs();
@@ -265,31 +269,31 @@ MovePlan Transfer::plan(bool with_time) const {
   return plan;
 }
 
-void Transfer::check_memory() const {
+void DeviceCopy::check_memory() const {
   const std::vector<MemoryNeed> all = needs();
   if (std::all_of(all.begin(), all.end(), [](const MemoryNeed& need) { return need.fits(); })) return;
   throw OutOfMemory(with_module_scope(str(op_, ": too little memory, nothing was moved\n  ", to_string(plan(false)))));
 }
 
-// --- the work --------------------------------------------------------------------------------------------------------------
+// --- the work -------------------------------------------------------------------------------------------------------
 
-void Transfer::add(std::vector<Tensor> inputs, std::vector<Tensor> outputs) {
+void DeviceCopy::add(std::vector<Tensor> inputs, std::vector<Tensor> outputs) {
   const ChunkGrid grid = grid_of(inputs[0], all_contiguous(inputs) && all_contiguous(outputs));
   const int64_t num_bytes = outputs[0].num_bytes();
   steps_.push_back({std::move(inputs), std::move(outputs), grid, num_bytes});
 }
 
-void Transfer::Step::run(int64_t chunk, PackingSpace& space) const {
+void DeviceCopy::Step::run(int64_t chunk, StagingBuffer& buffer) const {
   const Tensor out = grid.slice(outputs[0], chunk);
   const auto part_of = [&](const Tensor& input) {
     Tensor part = grid.slice(input, chunk);
     const auto copy_to = [&](Device device) {
-      const Tensor copy = space.take(part, device);
+      const Tensor copy = buffer.take(part, device);
       primitives::copy(part, copy);
       part = copy;
     };
     if (!part.is_contiguous() && is_packed(input, out.device(), inputs.size())) copy_to(input.device());
-    if (is_landed(input, out.device(), inputs.size(), out.is_contiguous())) copy_to(out.device());
+    if (is_staged(input, out.device(), inputs.size(), out.is_contiguous())) copy_to(out.device());
     return part;
   };
   if (inputs.size() == 1) {
@@ -297,7 +301,7 @@ void Transfer::Step::run(int64_t chunk, PackingSpace& space) const {
   } else {
     std::vector<Tensor> parts;
     for (const Tensor& input : inputs) parts.push_back(part_of(input));
-    // What is copied on from there is better in the caches.
+    // Cached stores, because the other outputs are copied from this one.
     primitives::sum(parts, out, outputs.size() > 1 ? 0 : num_bytes);
   }
   for (size_t i = 1; i < outputs.size(); ++i) primitives::copy(out, grid.slice(outputs[i], chunk), num_bytes);
@@ -305,8 +309,8 @@ void Transfer::Step::run(int64_t chunk, PackingSpace& space) const {
 
 namespace {
 
-std::vector<PackingSpace::Ready> gpus_ready(const std::vector<Tensor>& tensors) {
-  std::vector<PackingSpace::Ready> ready;
+std::vector<StagingBuffer::Ready> gpus_ready(const std::vector<Tensor>& tensors) {
+  std::vector<StagingBuffer::Ready> ready;
   for (const Tensor& tensor : tensors) {
     const Device device = tensor.device();
     if (device.is_cpu() || std::any_of(ready.begin(), ready.end(), [&](const auto& r) { return r.device == device; }))
@@ -319,11 +323,11 @@ std::vector<PackingSpace::Ready> gpus_ready(const std::vector<Tensor>& tensors) 
 
 }  // namespace
 
-ChunkWork Transfer::work() {
+ChunkWork DeviceCopy::work() {
   struct Chunk {
     size_t step;
     int64_t number;
-    double place;  // in its step, from 0 to 1
+    double place;  // within its step, from 0 to 1
   };
   std::vector<Chunk> chunks;
   int64_t total_bytes = 0;
@@ -334,7 +338,7 @@ ChunkWork Transfer::work() {
   }
   std::stable_sort(chunks.begin(), chunks.end(), [](const Chunk& a, const Chunk& b) { return a.place < b.place; });
 
-  const auto num_done = std::make_shared<std::atomic<int64_t>>(0);  // bytes
+  const auto num_done = std::make_shared<std::atomic<int64_t>>(0);  // in bytes
   ChunkWork work{
       .name = op_, .num_chunks = static_cast<int64_t>(chunks.size()), .max_in_flight = options_.max_in_flight};
   if (options_.progress) {
@@ -345,23 +349,23 @@ ChunkWork Transfer::work() {
     touched.insert(touched.end(), step.inputs.begin(), step.inputs.end());
     touched.insert(touched.end(), step.outputs.begin(), step.outputs.end());
   }
-  const auto spaces = std::make_shared<PackingSpaces>(needs_, num_spaces());
-  spaces->take_streams(gpus_ready(touched));
-  work.run = [steps = std::move(steps_), list = std::move(chunks), num_done, spaces](int64_t i) {
+  const auto buffers = std::make_shared<StagingBuffers>(needs_, num_buffers());
+  buffers->take_streams(gpus_ready(touched));
+  work.run = [steps = std::move(steps_), list = std::move(chunks), num_done, buffers](int64_t i) {
     const Chunk& chunk = list[static_cast<size_t>(i)];
     const Step& step = steps[chunk.step];
-    spaces->lend([&](PackingSpace& space) { space.run([&] { step.run(chunk.number, space); }); });
+    buffers->lend([&](StagingBuffer& buffer) { buffer.run([&] { step.run(chunk.number, buffer); }); });
     *num_done += step.grid.slice(step.outputs[0], chunk.number).num_bytes();
   };
   return work;
 }
 
-void Transfer::run() {
+void DeviceCopy::run() {
   ChunkWork all = work();
   if (all.num_chunks > 0) run_chunks(std::move(all));
 }
 
-std::shared_ptr<RunningChunks> Transfer::start(std::function<void(std::exception_ptr)> finish) {
+std::shared_ptr<RunningChunks> DeviceCopy::start(std::function<void(std::exception_ptr)> finish) {
   ChunkWork all = work();
   if (all.num_chunks == 0) {
     finish(nullptr);
@@ -371,7 +375,7 @@ std::shared_ptr<RunningChunks> Transfer::start(std::function<void(std::exception
   return start_chunks(std::move(all));
 }
 
-// --- checks ----------------------------------------------------------------------------------------------------------------
+// --- checks ---------------------------------------------------------------------------------------------------------
 
 std::string nth(const char* name, size_t i) { return str(name, "[", i, "]"); }
 
@@ -392,7 +396,7 @@ void check_alike(const char* op, const std::vector<Tensor>& tensors) {
   }
 }
 
-// --- moves -----------------------------------------------------------------------------------------------------------------
+// --- moves ----------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -410,7 +414,7 @@ Tensor record_move(const char* op, const Tensor& input, const Tensor& output) {
 
 std::vector<Tensor> move_each(const char* op, const std::vector<Tensor>& tensors, std::span<const Device> devices,
                               const TransferOptions& options) {
-  Transfer transfer(op, options);
+  DeviceCopy transfer(op, options);
   expect_moves(transfer, tensors, devices);
   transfer.check_memory();
   std::vector<Tensor> outputs = tensors;
@@ -426,7 +430,7 @@ std::vector<Tensor> move_each(const char* op, const std::vector<Tensor>& tensors
   return outputs;
 }
 
-void expect_moves(Transfer& transfer, const std::vector<Tensor>& tensors, std::span<const Device> devices) {
+void expect_moves(DeviceCopy& transfer, const std::vector<Tensor>& tensors, std::span<const Device> devices) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (tensors[i].device() == devices[i]) continue;
     transfer.expect_result(devices[i], tensors[i].num_bytes());

@@ -1,4 +1,4 @@
-// What moves and sums between devices share: their memory, their chunks, their copies.  Private to ops/.
+// Copies and sums between devices: memory checks, chunks, execution. Private to ops/.
 #pragma once
 
 #include <atomic>
@@ -16,54 +16,55 @@
 
 namespace tandem { inline namespace v0 { namespace ops {
 
-/// The same cut through tensors of one shape: chunks of at most so many bytes, in row-major order, of nearly equal size.
+/// Partition of tensors of one shape into chunks: at most chunk_bytes each, in row-major order, of nearly equal size.
 class ChunkGrid {
  public:
-  /// `flat`: all tensors are row-major and are cut as if they had one dimension.
+  /// `flat`: all tensors are row-major, and are partitioned as if they had one dimension.
   ChunkGrid(const Shape& shape, bool flat, int64_t element_size, int64_t chunk_bytes);
 
   int64_t size() const { return num_outer_ * parts_; }
-  int64_t chunk_bytes() const { return rows_ * inner_ * element_size_; }  ///< of the largest
+  int64_t chunk_bytes() const { return rows_ * inner_ * element_size_; }  ///< of the largest chunk
   /// The k-th chunk, a view.
   Tensor slice(const Tensor& tensor, int64_t k) const;
 
  private:
   Shape shape_;
   bool flat_;
-  size_t dim_ = 0;         // the dimension that is cut; those before it are gone through one by one
-  int64_t num_outer_ = 1;  // the product of those before it
-  int64_t inner_ = 1;      // and of those behind it
-  int64_t rows_ = 0;       // of dim_ in one chunk
+  size_t dim_ = 0;         // the dimension that is divided
+  int64_t num_outer_ = 1;  // product of the sizes before it
+  int64_t inner_ = 1;      // product of the sizes after it
+  int64_t rows_ = 0;       // indices of dim_ per chunk
   int64_t parts_ = 0;      // chunks along dim_
   int64_t element_size_;
 };
 
-class PackingSpace;
+class StagingBuffer;
 
-/// A transfer from its plan to its end: `expect` everything, `check_memory`, make the results, `add` the same steps, then `run`
-/// or `start`.
-class Transfer {
+/// Copies and sums of tensors between devices. Use: `expect` all steps, `check_memory`, allocate the results, `add` the
+/// same steps, then `run` or `start`.
+class DeviceCopy {
  public:
-  /// `op`: a string literal.  Throws ValueError for options that make no sense.
-  Transfer(const char* op, const TransferOptions& options);
+  /// `op`: a string literal. Throws ValueError for invalid options.
+  DeviceCopy(const char* op, const TransferOptions& options);
 
-  /// A result of that size will be made on `device`.
+  /// Announces a result of num_bytes on `device`.
   void expect_result(Device device, int64_t num_bytes);
-  /// `input` will be copied to `device` as a whole, by the calling thread.
+  /// Announces that the calling thread will copy all of `input` to `device`.
   void expect_copy(const Tensor& input, Device device);
-  /// A step will be added, with outputs on these devices that are row-major or not.
+  /// Announces a step with outputs on these devices; `row_major`: whether the outputs are row-major.
   void expect(std::span<const Tensor> inputs, std::span<const Device> devices, bool row_major);
-  /// What was expected; its time only if asked for, as that may have to be measured.
+  /// The cost of the announced steps; the time only if requested, because it may have to be measured.
   MovePlan plan(bool with_time) const;
-  /// Throws OutOfMemory with the plan's numbers where a device has too little.
+  /// Throws OutOfMemory, with the bytes of the plan, if a device has too little memory.
   void check_memory() const;
 
-  /// outputs[i] = inputs[0] + inputs[1] + ... in this order, half types in float32, rounded once; a single input is copied.  All
-  /// of one shape and dtype; outputs[0] is row-major where there are several inputs.
+  /// Adds a step: outputs[i] = inputs[0] + inputs[1] + ..., in this order, half types in float32, rounded once; a
+  /// single input is copied. All tensors have one shape and dtype; outputs[0] is row-major if there are several inputs.
   void add(std::vector<Tensor> inputs, std::vector<Tensor> outputs);
-  /// Does the steps, chunks of all of them by turns; rethrows the first failure.  Throws OutOfMemory.
+  /// Runs the chunks of all steps in turn; rethrows the first failure. Throws OutOfMemory.
   void run();
-  /// Starts them; `finish` as in ChunkWork.  Throws OutOfMemory, for all that the chunks will need.
+  /// Runs the steps in the background; `finish` as in ChunkWork. Throws OutOfMemory, before anything starts, for the
+  /// scratch memory.
   std::shared_ptr<RunningChunks> start(std::function<void(std::exception_ptr)> finish);
 
  private:
@@ -72,7 +73,7 @@ class Transfer {
     std::vector<Tensor> outputs;
     ChunkGrid grid;
     int64_t num_bytes;  // of one output
-    void run(int64_t chunk, PackingSpace& space) const;
+    void run(int64_t chunk, StagingBuffer& buffer) const;
   };
   struct Way {
     Device from, to;
@@ -82,7 +83,7 @@ class Transfer {
   ChunkGrid grid_of(const Tensor& tensor, bool flat) const;
   MemoryNeed& need(Device device);
   std::vector<MemoryNeed> needs() const;
-  int64_t num_spaces() const;  // for packing: chunks that can be in flight
+  int64_t num_buffers() const;  // number of chunks in flight that need scratch memory
   ChunkWork work();
 
   const char* op_;
@@ -93,18 +94,18 @@ class Transfer {
   std::vector<Step> steps_;
 };
 
-/// The name "tensors[2]" as an operand of error texts.
+/// The name "tensors[2]" of an operand in error texts.
 std::string nth(const char* name, size_t i);
-/// Throws ValueError where there are none, StateError naming the undefined.
+/// Throws ValueError for an empty list, StateError naming an undefined tensor.
 void check_tensors(const char* op, const std::vector<Tensor>& tensors);
-/// The same, and ShapeError or DTypeError where two differ in shape or dtype.
+/// check_tensors, and ShapeError or DTypeError if two tensors differ in shape or dtype.
 void check_alike(const char* op, const std::vector<Tensor>& tensors);
 
-/// Makes `output` the result of a move of `input`, for backward.
+/// Records `output` as the copy of `input`, for backward.
 Tensor record_move(const char* op, const Tensor& input, const Tensor& output);
-/// What move_each will take.
-void expect_moves(Transfer& transfer, const std::vector<Tensor>& tensors, std::span<const Device> devices);
-/// Each tensor on the device of the same number, recorded; those that are there as they are.
+/// Announces the copies of move_each.
+void expect_moves(DeviceCopy& transfer, const std::vector<Tensor>& tensors, std::span<const Device> devices);
+/// tensors[i] on devices[i], recorded; a tensor that is on its device is returned as it is.
 std::vector<Tensor> move_each(const char* op, const std::vector<Tensor>& tensors, std::span<const Device> devices,
                               const TransferOptions& options);
 

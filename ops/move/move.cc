@@ -27,14 +27,14 @@ void check_input(const char* op, const Tensor& input) {
 
 }  // namespace
 
-// --- to --------------------------------------------------------------------------------------------------------------------
+// --- to -------------------------------------------------------------------------------------------------------------
 
 Tensor to(const Tensor& input, Device device) {
   check_input("to", input);
   if (input.device() == device) return input;
-  // What is small fits or not by itself; to ask for the free memory would take longer than to move it.
+  // Small tensors skip the check: querying the free memory would take longer than the copy.
   if (input.num_bytes() >= kLargeBytes) {
-    ops::Transfer transfer("to", {});
+    ops::DeviceCopy transfer("to", {});
     transfer.expect_copy(input, device);
     transfer.check_memory();
   }
@@ -48,7 +48,7 @@ Tensor Tensor::to(Device device) const { return tandem::to(*this, device); }
 Future<Tensor> to_async(const Tensor& input, Device device, const TransferOptions& options) {
   check_input("to_async", input);
   Promise<Tensor> promise;
-  ops::Transfer transfer("to_async", options);
+  ops::DeviceCopy transfer("to_async", options);
   if (input.device() == device) {
     promise.set_value(input);
     return promise.future();
@@ -67,11 +67,11 @@ Future<Tensor> to_async(const Tensor& input, Device device, const TransferOption
         }
         storage = {};
         if (!error) return promise.set_value(std::exchange(result, {}));
-        result = {};  // before anybody hears of the end
+        result = {};  // released before the failure is published
         promise.set_exception(std::move(error));
       });
   if (running != nullptr) {
-    // A chunk takes what it takes: not for those who wait until a point in time.
+    // A waiting thread with a deadline does not help, because the duration of a chunk is not bounded.
     promise.set_help(
         [running](Clock::time_point deadline) { return deadline == Clock::time_point::max() && running->help(); });
     promise.set_cancel([running] { return running->cancel(); });
@@ -79,7 +79,7 @@ Future<Tensor> to_async(const Tensor& input, Device device, const TransferOption
   return promise.future();
 }
 
-// --- gather_to, plans ------------------------------------------------------------------------------------------------------
+// --- gather_to, plans -----------------------------------------------------------------------------------------------
 
 std::vector<Tensor> gather_to(Device device, const std::vector<Tensor>& tensors, const TransferOptions& options) {
   ops::check_tensors("gather_to", tensors);
@@ -90,8 +90,8 @@ namespace {
 
 MovePlan planned(const char* op, const std::vector<Tensor>& tensors, Device device, const TransferOptions& options) {
   ops::check_tensors(op, tensors);
-  ops::Transfer transfer(op, options);
-  transfer.expect_result(device, 0);  // the target stands first, even where all is there already
+  ops::DeviceCopy transfer(op, options);
+  transfer.expect_result(device, 0);  // lists the target first, even if all tensors are there already
   ops::expect_moves(transfer, tensors, std::vector<Device>(tensors.size(), device));
   return transfer.plan(true);
 }
@@ -130,7 +130,7 @@ std::string to_string(const MovePlan& plan) {
   return text;
 }
 
-// --- suggestions -----------------------------------------------------------------------------------------------------------
+// --- suggestions ----------------------------------------------------------------------------------------------------
 
 DeviceSuggestion suggest_device(const std::vector<Tensor>& tensors, const std::vector<Device>& candidates,
                                 const TransferOptions& options) {
@@ -156,7 +156,7 @@ DeviceSuggestion suggest_device(const std::vector<Tensor>& tensors, const std::v
     if (!known) choice.bytes_per_second = 0;
     all_known = all_known && (known || !choice.plan.fits());
   }
-  // Times are compared only where all are known.
+  // Times are compared only if all of them are known.
   const auto order = [&](const DeviceChoice& c) {
     return std::pair(all_known ? c.plan.expected_time : std::chrono::nanoseconds(0), c.plan.num_bytes);
   };

@@ -1,9 +1,9 @@
-// CPU kernels of the batch norms.
+// CPU kernels of batch normalization.
 //
-// Sums run over *pieces* whose sizes depend on the shape alone; the pieces' sums, in float64, are joined in their order.  Within a
-// piece a few numbers at a time are summed in the type of the arithmetic, then added to the piece's sums.  Data are shifted
-// first by something near their mean, so that a common offset costs no digits: in forward by the mean of a few of them, in
-// backward by the mean.  Per channel the maps are written as (x - shift) * scale + offset for the same reason.
+// Sums run over *pieces* whose sizes depend only on the shape; the float64 sums of pieces are added in order. Within a
+// piece, short runs of elements are summed in the compute type and then added to the piece's sums. The input is first
+// shifted by approximately its mean, so that a common offset costs no precision: in forward by the mean of some
+// elements, in backward by the mean. Per channel, maps have the form (x - shift) * scale + offset for the same reason.
 #include <algorithm>
 #include <type_traits>
 
@@ -15,25 +15,25 @@
 namespace tandem { inline namespace v0 { namespace cpu {
 namespace {
 
-/// Elements of a piece.
+/// Elements per piece.
 constexpr int64_t kPieceElements = 1 << 15;
-/// Positions of a channels-last tensor whose numbers are added before they go to a piece's sums, how many of them at a time, and
-/// in how many channels.
+/// Number of positions of a channels-last tensor that are summed before they are added to a piece's sums; positions per
+/// step; channels per block.
 constexpr int64_t kBlock = 64;
 constexpr int64_t kRows = 4;
 constexpr int64_t kStripe = 256;
-/// Numbers of a planar row that are.
-constexpr int64_t kStretch = 512;
-/// Positions whose mean is the shift of a channel's data, and how many variances its square may be away from the mean.
+/// Elements of a planar row that are summed before they are added to a piece's sums.
+constexpr int64_t kRun = 512;
+/// Number of elements whose mean is the shift of a channel; and the maximum of (shift - mean)^2 in variances.
 constexpr int64_t kSamples = 32;
 constexpr double kFarShift = 64;
-/// Numbers per channel, of float64 or smaller, that maps and shifts take of the scratch memory, before the pieces' sums.
+/// Scratch memory for maps and shifts, in float64 numbers per channel; the sums of pieces follow it.
 constexpr int64_t kMapNumbers = 8;
 
 template <class T>
 using Compute = Accumulator<T>;
 
-/// Positions of a channels-last tensor, or images of a planar one, that make a piece.
+/// Positions of a channels-last tensor, or images of a planar one, per piece.
 int64_t piece_length(const BatchNormShape& shape) {
   if (shape.channels_last) return std::max<int64_t>(32, kPieceElements / std::max<int64_t>(1, shape.channels));
   return std::max<int64_t>(1, kPieceElements / std::max<int64_t>(1, shape.inner));
@@ -43,31 +43,32 @@ int64_t num_pieces(const BatchNormShape& shape) {
   return (items + length - 1) / length;
 }
 
-// Loops are written once for both orders of memory: with kAlong, the lanes of a V are neighbouring channels, else they are
-// numbers of one channel.
+// Loops are written once for both memory orders. With kAlong, the lanes of a V are adjacent channels; otherwise they
+// are elements of one channel.
 
-/// values[c] and, with kAlong, its neighbours.
+/// values[c] and, with kAlong, the values of the adjacent channels.
 template <bool kAlong, class V, class C>
 inline __attribute__((always_inline)) V of_channel(const C* values, int64_t c) {
   if constexpr (kAlong) {
     return load_as<V>(values + c);
   } else {
-    return spread<V>(values[c]);
+    return broadcast<V>(values[c]);
   }
 }
 
-/// Two sums that are formed together.
+/// Two sums that are accumulated together.
 template <class V>
 struct Sums {
   V a = {};
   V b = {};
 };
 
-/// Adds to a[c] and b[c], c < count, what f.operator()<true, V>(first + c, position, Sums<V>&) gives for kCount positions.
+/// Adds to a[c] and b[c], c < count, the sums that f.operator()<true, V>(first + c, position, Sums<V>&) accumulates
+/// over kCount positions.
 template <class C, int64_t kCount, class F>
 inline __attribute__((always_inline)) void sum_rows(int64_t channels, int64_t row, int64_t first, int64_t count, C* a,
                                                     C* b, F f) {
-  for_lanes<C>(
+  for_vecs<C>(
       count, [&]<class V>(int64_t c) __attribute__((always_inline)) {
         Sums<V> part;
 #pragma GCC unroll 4
@@ -78,7 +79,7 @@ inline __attribute__((always_inline)) void sum_rows(int64_t channels, int64_t ro
       });
 }
 
-/// sums[c] and sums[channels + c] = the sums that f gives over the positions [begin, end), f as above.
+/// sums[c] and sums[channels + c] = the sums of f over the positions [begin, end); f as above.
 template <class C, class F>
 void sum_positions(int64_t channels, int64_t begin, int64_t end, double* sums, F f) {
   std::fill(sums, sums + 2 * channels, 0.0);
@@ -95,12 +96,12 @@ void sum_positions(int64_t channels, int64_t begin, int64_t end, double* sums, F
   }
 }
 
-/// The sums that f.operator()<false, V>(c, position, Sums<V>&) gives for n positions of one channel.
+/// The sums that f.operator()<false, V>(c, position, Sums<V>&) accumulates over n positions of one channel.
 template <class C, class F>
-inline __attribute__((always_inline)) Sums<double> sum_stretch(int64_t c, int64_t begin, int64_t n, F f) {
-  constexpr int64_t kWidth = kLaneCount<C>;
-  using V = Lanes<C>;
-  Sums<V> first, second;  // two, because an addition waits for the one before
+inline __attribute__((always_inline)) Sums<double> sum_run(int64_t c, int64_t begin, int64_t n, F f) {
+  constexpr int64_t kWidth = kVecSize<C>;
+  using V = Vec<C>;
+  Sums<V> first, second;  // two independent chains hide the latency of additions
   int64_t i = 0;
   for (; i + 2 * kWidth <= n; i += 2 * kWidth) {
     f.template operator()<false, V>(c, begin + i, first);
@@ -112,11 +113,11 @@ inline __attribute__((always_inline)) Sums<double> sum_stretch(int64_t c, int64_
   }
   Sums<C> rest;
   for (; i < n; ++i) f.template operator()<false, C>(c, begin + i, rest);
-  return {static_cast<double>(sum_lanes(first.a + second.a) + rest.a),
-          static_cast<double>(sum_lanes(first.b + second.b) + rest.b)};
+  return {static_cast<double>(sum_vec(first.a + second.a) + rest.a),
+          static_cast<double>(sum_vec(first.b + second.b) + rest.b)};
 }
 
-/// sums[0, c] and sums[1, c] = the sums that f gives over the tensor, f as above, positions in elements.
+/// sums[0, c] and sums[1, c] = the sums of f over the tensor; f as above, positions in elements.
 template <class C, class F>
 void sum_channels(const BatchNormShape& shape, double* partial, double* sums, F f) {
   const int64_t channels = shape.channels, length = piece_length(shape), pieces = num_pieces(shape);
@@ -132,14 +133,13 @@ void sum_channels(const BatchNormShape& shape, double* partial, double* sums, F 
     const int64_t grain =
         std::max<int64_t>(1, kPieceElements / std::max<int64_t>(1, std::min(length, shape.batch) * inner));
     parallel_for(pieces * channels, grain, [&](int64_t begin, int64_t end) {
-      const F g = f;  // a copy of its own, which no store can change: what it holds stays in registers
+      const F g = f;  // a local copy, which no store can alias, so that its members stay in registers
       for (int64_t item = begin; item < end; ++item) {
         const int64_t piece = item / channels, c = item % channels;
         Sums<double> sum;
         for (int64_t image = piece * length; image < std::min(shape.batch, (piece + 1) * length); ++image) {
-          for (int64_t i = 0; i < inner; i += kStretch) {
-            const Sums<double> more =
-                sum_stretch<C>(c, (image * channels + c) * inner + i, std::min(kStretch, inner - i), g);
+          for (int64_t i = 0; i < inner; i += kRun) {
+            const Sums<double> more = sum_run<C>(c, (image * channels + c) * inner + i, std::min(kRun, inner - i), g);
             sum.a += more.a;
             sum.b += more.b;
           }
@@ -155,7 +155,7 @@ void sum_channels(const BatchNormShape& shape, double* partial, double* sums, F 
   }
 }
 
-/// Calls f(c, position) for all elements.  The iterations are independent, which lets them become vector code.
+/// Calls f(c, position) for all elements. Iterations are independent, so the compiler can vectorize them.
 template <class F>
 void map_channels(const BatchNormShape& shape, F f) {
   const int64_t channels = shape.channels;
@@ -193,7 +193,7 @@ struct Affine {
   }
 };
 
-/// The maps that of(c) gives; their numbers are kept in `memory`, 3 C.
+/// The maps of(c) of all channels; their numbers are stored in `memory`, 3 per channel.
 template <class C, class F>
 Affine<C> make_affine(int64_t channels, C* memory, F of) {
   for (int64_t c = 0; c < channels; ++c) {
@@ -211,7 +211,7 @@ Affine<C> normalising(int64_t channels, const BatchNormChannels& per, C* memory)
                         [&](int64_t c) { return functions::channel_of<T>(per, c).template normalising<C>(); });
 }
 
-/// The gradients that count: `grad`, or 0 where relu cut the result off.
+/// The effective gradients: `grad`, or 0 where relu set the result to 0.
 template <ReluMask kMask, class T>
 struct Counted {
   const T* grad;
@@ -229,7 +229,7 @@ struct Counted {
   }
 };
 
-/// Calls f(counted); the numbers of a mask's map are kept in `memory`, 3 C.
+/// Calls f(gradients); the numbers of a mask's map are stored in `memory`, 3 per channel.
 template <class T, class F>
 void visit_mask(int64_t channels, const BatchNormChannels& per, ReluMask mask, const T* grad, const T* in, const T* out,
                 Compute<T>* memory, F f) {
@@ -240,7 +240,7 @@ void visit_mask(int64_t channels, const BatchNormChannels& per, ReluMask mask, c
   }
 }
 
-/// shifts[c] = the mean of the channel's first numbers; `sums` is scratch memory for C numbers.
+/// shifts[c] = the mean of the first elements of channel c; `sums` is scratch memory for `channels` numbers.
 template <class T>
 void sample_means(const BatchNormShape& shape, const T* x, double* sums, Compute<T>* shifts) {
   const int64_t channels = shape.channels;
@@ -296,11 +296,11 @@ void batch_norm_moments(const KernelContext&, DType dtype, const BatchNormShape&
         const double shifted_mean = sums[c] / n;
         const double deviations = sums[channels + c] - sums[c] * shifted_mean;
         mean[c] = static_cast<double>(shifts[c]) + shifted_mean;
-        squares[c] = deviations < 0 ? 0 : deviations;  // a rounding error below zero; NaN passes
+        squares[c] = deviations < 0 ? 0 : deviations;  // a rounding error; NaN is kept
         exact = exact && !(sums[c] * shifted_mean > kFarShift * deviations);
       }
       if (exact) break;
-      // The first numbers were unlike the others: once more, around the mean.
+      // The first elements are not representative: sum again, shifted by the mean.
       for (int64_t c = 0; c < channels; ++c) shifts[c] = static_cast<C>(mean[c]);
     }
   });
@@ -324,7 +324,7 @@ void batch_norm_running(const KernelContext&, DType dtype, int64_t n, double mom
   visit_floating_dtype(dtype, [&]<class T>() {
     T* r = static_cast<T*>(running);
     for (int64_t c = 0; c < n; ++c) {
-      const double value = functions::moved(static_cast<double>(r[c]), momentum, batch[c] / divisor);
+      const double value = functions::updated(static_cast<double>(r[c]), momentum, batch[c] / divisor);
       r[c] = static_cast<T>(static_cast<Compute<T>>(value));
     }
   });

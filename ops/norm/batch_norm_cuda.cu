@@ -1,11 +1,12 @@
-// GPU kernels of the batch norms.
+// GPU kernels of batch normalization.
 //
-// A block has a *piece* of a channel, or in channels-last memory of a few neighbouring ones, so that a thread computes the numbers of
-// its channel once and keeps them in registers; its neighbours in a warp are at neighbouring addresses.  Sums are formed in float64:
-// of threads, of blocks, and of the pieces, whose sizes depend on the shape alone.
+// A block processes a *piece* of one channel, or in channels-last memory of a few adjacent channels, so that a thread
+// computes the numbers of its channel once and keeps them in registers; adjacent threads access adjacent addresses.
+// Sums are in float64: per thread, per block, and over pieces, whose sizes depend only on the shape.
 //
-// In float64 the squares of float32 numbers are exact, and a mean of 10^4 deviations costs 10^8 of 10^16, so that float32 and half
-// types are read once for both moments; float64 is read a second time, for the deviations from its mean.
+// In float64 the squares of float32 numbers are exact, and a mean of 10^4 deviations loses only 8 of 16 digits. So
+// float32 and half types are read once for both moments; float64 is read a second time, for the deviations from the
+// mean.
 #include <bit>
 
 #include <tandem/base/math.h>
@@ -22,24 +23,25 @@ using functions::BatchNormChannel;
 using functions::channel_of;
 using functions::ChannelMap;
 
-/// Two sums that are formed together.
+/// Two sums that are accumulated together.
 struct Sums {
   double a;
   double b;
 };
 
-/// How the threads of blocks lie over a tensor: `width` of them side by side in memory, threads / width rows of those.
-struct Walk {
+/// The assignment of threads to elements of a tensor: `width` adjacent threads access adjacent elements; a block has
+/// threads / width such rows.
+struct ThreadLayout {
   BatchNormShape shape;
-  int width;        // a power of two
-  int threads;      // of a block, the same
-  int64_t units;    // channels, or stripes of `width` channels
-  int64_t images;   // of a piece: images of a planar tensor, positions of a channels-last one
-  int64_t stretch;  // of a piece of a planar tensor: numbers of each image
+  int width;       // a power of two
+  int threads;     // per block, a power of two
+  int64_t units;   // channels, or groups of `width` channels
+  int64_t images;  // per piece: images of a planar tensor, positions of a channels-last one
+  int64_t run;     // elements of each image in a piece of a planar tensor
   int64_t pieces;
 
-  explicit Walk(const BatchNormShape& of) : shape(of) {
-    // Enough blocks for a GPU, where there is so much work.
+  explicit ThreadLayout(const BatchNormShape& of) : shape(of) {
+    // Enough blocks for a GPU if the tensor is large enough.
     const int64_t length = std::clamp<int64_t>(shape.per_channel() * shape.channels / 1024, 1024, 8192);
     const int64_t along = std::clamp<int64_t>(shape.channels_last ? shape.channels : shape.inner, 1, kBlock);
     width = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(along)));
@@ -47,31 +49,31 @@ struct Walk {
       width = std::min(width, 64);
       units = ceil_div(shape.channels, width);
       images = length / width;
-      stretch = 1;
+      run = 1;
       pieces = ceil_div(shape.per_channel(), images);
       threads = threads_for(width * std::min(images, shape.per_channel()));
     } else {
       units = shape.channels;
-      stretch = std::clamp<int64_t>(shape.inner, 1, length);
-      images = length / stretch;
-      pieces = ceil_div(shape.batch, images) * ceil_div(shape.inner, stretch);
-      threads = threads_for(stretch * std::min(images, shape.batch));
+      run = std::clamp<int64_t>(shape.inner, 1, length);
+      images = length / run;
+      pieces = ceil_div(shape.batch, images) * ceil_div(shape.inner, run);
+      threads = threads_for(run * std::min(images, shape.batch));
     }
     pieces = std::max<int64_t>(pieces, 1);
   }
 
-  /// For a piece of so many elements.
+  /// Threads for a piece of that many elements.
   int threads_for(int64_t elements) const {
     const int64_t some = std::clamp<int64_t>(elements, std::max(width, kWarp), kBlock);
     return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(some)));
   }
   TANDEM_HOST_DEVICE int64_t num_blocks() const { return units * pieces; }
   __device__ int64_t piece(int64_t block) const { return block / units; }
-  /// The calling thread's channel, which may be behind the last one.
+  /// The channel of the calling thread; may be >= channels.
   __device__ int64_t channel(int64_t block) const {
     return shape.channels_last ? block % units * width + threadIdx.x % width : block % units;
   }
-  /// Calls f(offset) for the elements of channel c and the block's piece that are the calling thread's.
+  /// Calls f(offset) for the calling thread's elements of channel c in the block's piece.
   template <class F>
   __device__ void for_each(int64_t block, int64_t c, F f) const {
     const int64_t row = threadIdx.x / width, rows = threads / width;
@@ -80,9 +82,9 @@ struct Walk {
       for (int64_t position = begin + row; position < end; position += rows) f(position * shape.channels + c);
       return;
     }
-    const int64_t stretches = max(int64_t{1}, (shape.inner + stretch - 1) / stretch);
-    const int64_t first_image = piece(block) / stretches * images, last_image = min(first_image + images, shape.batch);
-    const int64_t begin = piece(block) % stretches * stretch, end = min(begin + stretch, shape.inner);
+    const int64_t runs = max(int64_t{1}, (shape.inner + run - 1) / run);
+    const int64_t first_image = piece(block) / runs * images, last_image = min(first_image + images, shape.batch);
+    const int64_t begin = piece(block) % runs * run, end = min(begin + run, shape.inner);
     for (int64_t image = first_image + row; image < last_image; image += rows) {
       const int64_t start = (image * shape.channels + c) * shape.inner;
       for (int64_t i = begin + threadIdx.x % width; i < end; i += width) f(start + i);
@@ -92,52 +94,53 @@ struct Walk {
 
 /// Calls f(f.numbers(c), offset) for all elements.
 template <class F>
-__global__ void map_kernel(Walk walk, F f) {
-  for (int64_t block = blockIdx.x; block < walk.num_blocks(); block += gridDim.x) {
-    const int64_t c = walk.channel(block);
-    if (c >= walk.shape.channels) continue;
+__global__ void map_kernel(ThreadLayout layout, F f) {
+  for (int64_t block = blockIdx.x; block < layout.num_blocks(); block += gridDim.x) {
+    const int64_t c = layout.channel(block);
+    if (c >= layout.shape.channels) continue;
     const auto numbers = f.numbers(c);
-    walk.for_each(block, c, [&](int64_t at) { f(numbers, at); });
+    layout.for_each(block, c, [&](int64_t at) { f(numbers, at); });
   }
 }
 
 template <class F>
 void map(const KernelContext& context, const BatchNormShape& shape, F f) {
   if (shape.per_channel() * shape.channels == 0) return;
-  const Walk walk(shape);
-  launch_kernel(context, map_kernel<F>, blocks_for(walk.num_blocks(), 1), walk.threads, 0, walk, f);
+  const ThreadLayout layout(shape);
+  launch_kernel(context, map_kernel<F>, blocks_for(layout.num_blocks(), 1), layout.threads, 0, layout, f);
 }
 
-/// partial[0, c, piece] and partial[1, c, piece] = the sums to which f(f.numbers(c), offset, sums) adds.
+/// partial[0, c, piece] and partial[1, c, piece] = the sums that f(f.numbers(c), offset, sums) accumulates.
 template <class F>
-__global__ void sum_kernel(Walk walk, F f, double* partial) {
+__global__ void sum_kernel(ThreadLayout layout, F f, double* partial) {
   __shared__ double a[kBlock], b[kBlock];
   const int thread = static_cast<int>(threadIdx.x);
-  const int first = walk.shape.channels_last ? walk.width : 1;  // threads whose sums are those of channels in the end
-  for (int64_t block = blockIdx.x; block < walk.num_blocks(); block += gridDim.x) {
-    const int64_t c = walk.channel(block);
+  const int first =
+      layout.shape.channels_last ? layout.width : 1;  // the first `first` threads hold the sums of channels at the end
+  for (int64_t block = blockIdx.x; block < layout.num_blocks(); block += gridDim.x) {
+    const int64_t c = layout.channel(block);
     Sums sums = {0, 0};
-    if (c < walk.shape.channels) {
+    if (c < layout.shape.channels) {
       const auto numbers = f.numbers(c);
-      walk.for_each(block, c, [&](int64_t at) { f(numbers, at, sums); });
+      layout.for_each(block, c, [&](int64_t at) { f(numbers, at, sums); });
     }
-    __syncthreads();  // of an earlier round everything was read
+    __syncthreads();  // all reads of the previous iteration are complete
     a[thread] = sums.a;
     b[thread] = sums.b;
-    for (int distance = walk.threads / 2; distance >= first; distance /= 2) {
+    for (int distance = layout.threads / 2; distance >= first; distance /= 2) {
       __syncthreads();
       if (thread >= distance) continue;
       a[thread] += a[thread + distance];
       b[thread] += b[thread + distance];
     }
-    if (thread >= first || c >= walk.shape.channels) continue;
-    const int64_t at = c * walk.pieces + walk.piece(block);
+    if (thread >= first || c >= layout.shape.channels) continue;
+    const int64_t at = c * layout.pieces + layout.piece(block);
     partial[at] = a[thread];
-    partial[walk.shape.channels * walk.pieces + at] = b[thread];
+    partial[layout.shape.channels * layout.pieces + at] = b[thread];
   }
 }
 
-/// Calls finish(c, sums over the pieces): a warp for each channel.
+/// Calls finish(c, sums over the pieces), with one warp per channel.
 template <class Finish>
 __global__ void join_kernel(int64_t channels, int64_t pieces, const double* partial, Finish finish) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -156,15 +159,15 @@ __global__ void join_kernel(int64_t channels, int64_t pieces, const double* part
 template <class F, class Finish>
 void sum(const KernelContext& context, const BatchNormShape& shape, void* workspace, F f, Finish finish) {
   if (shape.channels == 0) return;
-  const Walk walk(shape);
+  const ThreadLayout layout(shape);
   double* partial = static_cast<double*>(workspace);
-  launch_kernel(context, sum_kernel<F>, blocks_for(walk.num_blocks(), 1), walk.threads, 0, walk, f, partial);
+  launch_kernel(context, sum_kernel<F>, blocks_for(layout.num_blocks(), 1), layout.threads, 0, layout, f, partial);
   const int warps = static_cast<int>(std::min<int64_t>(shape.channels, kBlock / kWarp));
   launch_kernel(context, join_kernel<Finish>, blocks_for(shape.channels, warps), warps * kWarp, 0, shape.channels,
-                walk.pieces, partial, finish);
+                layout.pieces, partial, finish);
 }
 
-/// Sums of numbers and of their squares, after `shift` (null: 0) was taken away.
+/// Sums of x - shift and of its square; a null shift is 0.
 template <class T>
 struct AddMoments {
   const T* in;
@@ -180,7 +183,7 @@ struct AddMoments {
 
 struct StoreMoments {
   double count;
-  const double* shift;  // may be mean
+  const double* shift;  // may be the same memory as mean
   double* mean;
   double* squares;
 
@@ -188,7 +191,7 @@ struct StoreMoments {
     const double shifted_mean = sums.a / count;
     const double deviations = sums.b - sums.a * shifted_mean;
     mean[c] = (shift == nullptr ? 0 : shift[c]) + shifted_mean;
-    squares[c] = deviations < 0 ? 0 : deviations;  // a rounding error below zero; NaN passes
+    squares[c] = deviations < 0 ? 0 : deviations;  // a rounding error; NaN is kept
   }
 };
 
@@ -209,7 +212,7 @@ struct Normalise {
   }
 };
 
-/// The gradients that count: `grad`, or 0 where relu cut the result off.
+/// The effective gradients: `grad`, or 0 where relu set the result to 0.
 template <class T>
 struct Counted {
   using C = Accumulator<T>;
@@ -231,7 +234,7 @@ struct AddGradients {
   using C = Accumulator<T>;
   BatchNormChannels channels;
   Counted<T> gradients;
-  T* counted;  // null: not kept
+  T* counted;  // null: not stored
 
   struct Numbers {
     ChannelMap<C> result;
@@ -313,7 +316,7 @@ struct MoveRunning {
   const double* batch;
   T* running;
   __device__ void operator()(int64_t c) const {
-    const double value = functions::moved(static_cast<double>(running[c]), momentum, batch[c] / divisor);
+    const double value = functions::updated(static_cast<double>(running[c]), momentum, batch[c] / divisor);
     running[c] = static_cast<T>(static_cast<Accumulator<T>>(value));
   }
 };
@@ -334,7 +337,7 @@ struct ParameterGradient {
 }  // namespace
 
 int64_t batch_norm_workspace_bytes(const KernelContext&, const BatchNormShape& shape) {
-  return 2 * Walk(shape).pieces * shape.channels * static_cast<int64_t>(sizeof(double));
+  return 2 * ThreadLayout(shape).pieces * shape.channels * static_cast<int64_t>(sizeof(double));
 }
 
 void batch_norm_moments(const KernelContext& context, DType dtype, const BatchNormShape& shape, const void* in,

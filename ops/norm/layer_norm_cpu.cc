@@ -1,8 +1,9 @@
 // CPU kernels of layer_norm.
 //
-// A row is read three times, and stays in the nearest cache meanwhile: its sum, the sums of its deviations and their squares,
-// the result.  The sum of deviations corrects the mean, which alone would be off by half a unit of its last place: too much where
-// the mean is much larger than the deviations.  Sums run over lanes that are joined in a fixed order.
+// A row is read three times, from the L1 cache after the first time: for its sum, for the sums of its deviations and
+// their squares, and for the result. The sum of deviations corrects the mean, whose rounding error of half a unit in
+// the last place would be too large if the mean is much larger than the deviations. Sums are accumulated in vector
+// lanes, which are added in a fixed order.
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
@@ -16,21 +17,21 @@ namespace {
 
 constexpr int64_t kGrainElements = 1 << 14;
 
-/// Two sums that are formed together.
+/// Two sums that are accumulated together.
 template <class V>
 struct Sums {
   V a;
   V b;
 };
 
-/// The sums over [0, n) to which f.operator()<V>(i, sums) adds one element or several, see lanes.h.  There are kParts of them,
-/// because an addition waits for the one before.
+/// The sums over [0, n) that f.operator()<V>(i, sums) accumulates, with V as in simd.h. kParts independent chains hide
+/// the latency of additions.
 template <class C, int kParts, class F>
 inline __attribute__((always_inline)) Sums<C> sum_row(int64_t n, F f) {
-  constexpr int64_t kWidth = kLaneCount<C>;
-  using V = Lanes<C>;
+  constexpr int64_t kWidth = kVecSize<C>;
+  using V = Vec<C>;
   static_assert(kParts == 2 || kParts == 4);
-  Sums<V> first = {}, second = {}, third = {}, fourth = {};  // no array: that would live in memory
+  Sums<V> first = {}, second = {}, third = {}, fourth = {};  // not an array, which the compiler would keep in memory
   int64_t i = 0;
   for (; i + kParts * kWidth <= n; i += kParts * kWidth) {
     f.template operator()<V>(i, first);
@@ -41,16 +42,16 @@ inline __attribute__((always_inline)) Sums<C> sum_row(int64_t n, F f) {
     }
   }
   for (; i + kWidth <= n; i += kWidth) f.template operator()<V>(i, first);
-  Sums<C> sum = {sum_lanes((first.a + second.a) + (third.a + fourth.a)),
-                 sum_lanes((first.b + second.b) + (third.b + fourth.b))};
+  Sums<C> sum = {sum_vec((first.a + second.a) + (third.a + fourth.a)),
+                 sum_vec((first.b + second.b) + (third.b + fourth.b))};
   for (; i < n; ++i) f.template operator()<C>(i, sum);
   return sum;
 }
 
-/// Rows of a piece of backward, whose sums for weight and bias are formed together.
+/// Rows per piece of backward; each piece has its own sums for weight and bias.
 int64_t piece_rows(int64_t n) { return std::clamp<int64_t>(kGrainElements / std::max<int64_t>(1, n), 16, 256); }
-/// Elements from a piece's sums for weight to those for bias: not a multiple of 4096 bytes for common n, because loads are then
-/// mistaken for what was stored that far away and wait for it.
+/// Elements between a piece's sums for weight and for bias. Not a multiple of 4096 bytes for common n: loads 4096 bytes
+/// after a recent store would be stalled by false dependences (4K aliasing).
 int64_t sums_apart(int64_t n) { return n + 16; }
 int64_t num_pieces(int64_t rows, int64_t n) { return (rows + piece_rows(n) - 1) / piece_rows(n); }
 
@@ -61,10 +62,10 @@ struct Statistics {
   C correction;
   C rstd;
 
-  /// The normalised elements at x.
+  /// The normalized elements at x.
   template <class V, class T>
   inline __attribute__((always_inline)) V normal(const T* x) const {
-    return fma_of(load_as<V>(x) - spread<V>(mean), spread<V>(rstd), spread<V>(-correction * rstd));
+    return fma_of(load_as<V>(x) - broadcast<V>(mean), broadcast<V>(rstd), broadcast<V>(-correction * rstd));
   }
 };
 
@@ -75,7 +76,7 @@ void forward_row(int64_t n, double eps, const T* x, const T* weight, const T* bi
   const C count = static_cast<C>(n);
   const C mean = sum_row<C, 4>(n, [&]<class V>(int64_t i, Sums<V>& sum) { sum.a += load_as<V>(x + i); }).a / count;
   const Sums<C> sums = sum_row<C, 4>(n, [&]<class V>(int64_t i, Sums<V>& sum) {
-    const V deviation = load_as<V>(x + i) - spread<V>(mean);
+    const V deviation = load_as<V>(x + i) - broadcast<V>(mean);
     sum.a += deviation;
     sum.b = fma_of(deviation, deviation, sum.b);
   });
@@ -86,21 +87,21 @@ void forward_row(int64_t n, double eps, const T* x, const T* weight, const T* bi
   statistics[1] = row.correction;
   statistics[2] = row.rstd;
   if (weight != nullptr && bias != nullptr) {
-    for_lanes<C>(n, [&]<class V>(int64_t i) {
+    for_vecs<C>(n, [&]<class V>(int64_t i) {
       store_as(out + i, fma_of(row.template normal<V>(x + i), load_as<V>(weight + i), load_as<V>(bias + i)));
     });
   } else if (weight != nullptr) {
-    for_lanes<C>(
-        n, [&]<class V>(int64_t i) { store_as(out + i, row.template normal<V>(x + i) * load_as<V>(weight + i)); });
+    for_vecs<C>(n,
+                [&]<class V>(int64_t i) { store_as(out + i, row.template normal<V>(x + i) * load_as<V>(weight + i)); });
   } else if (bias != nullptr) {
-    for_lanes<C>(n,
-                 [&]<class V>(int64_t i) { store_as(out + i, row.template normal<V>(x + i) + load_as<V>(bias + i)); });
+    for_vecs<C>(n,
+                [&]<class V>(int64_t i) { store_as(out + i, row.template normal<V>(x + i) + load_as<V>(bias + i)); });
   } else {
-    for_lanes<C>(n, [&]<class V>(int64_t i) { store_as(out + i, row.template normal<V>(x + i)); });
+    for_vecs<C>(n, [&]<class V>(int64_t i) { store_as(out + i, row.template normal<V>(x + i)); });
   }
 }
 
-/// Adds a row to the sums for weight and bias, and writes the input's gradient unless `out` is null.
+/// Adds a row to the sums for weight and bias, and writes the gradient of the input unless `out` is null.
 template <bool kWeight, class T>
 void backward_row(int64_t n, const T* x, const T* weight, const Accumulator<T>* statistics, const T* grad,
                   Accumulator<T>* weight_sum, Accumulator<T>* bias_sum, T* out) {
@@ -122,13 +123,13 @@ void backward_row(int64_t n, const T* x, const T* weight, const Accumulator<T>* 
     sum.b = fma_of(part, value, sum.b);
   });
   if (out == nullptr) return;
-  // The subtraction of the mean precedes the factor rstd, which is large where the row is nearly constant, so that the result of
-  // equal gradients is exactly 0.
+  // The mean is subtracted before multiplying by rstd, which is large for nearly constant rows, so that equal gradients
+  // give exactly 0.
   const C mean = sums.a / static_cast<C>(n), slope = -row.rstd * row.rstd / static_cast<C>(n) * sums.b;
-  for_lanes<C>(n, [&]<class V>(int64_t i) {
+  for_vecs<C>(n, [&]<class V>(int64_t i) {
     const V rest =
-        fma_of(load_as<V>(x + i) - spread<V>(row.mean), spread<V>(slope), spread<V>(-row.correction * slope));
-    store_as(out + i, fma_of(weighted.template operator()<V>(i) - spread<V>(mean), spread<V>(row.rstd), rest));
+        fma_of(load_as<V>(x + i) - broadcast<V>(row.mean), broadcast<V>(slope), broadcast<V>(-row.correction * slope));
+    store_as(out + i, fma_of(weighted.template operator()<V>(i) - broadcast<V>(mean), broadcast<V>(row.rstd), rest));
   });
 }
 

@@ -1,8 +1,9 @@
 // GPU kernels of layer_norm.
 //
-// A block has a row, which it reads three times, the second and third time from the caches: its sum, the sums of its deviations and
-// their squares, the result.  As on the CPU the sum of deviations corrects the mean.  The gradients of weight and bias are sums of
-// columns: a block has a stretch of some, its threads side by side in memory; what the stretches gave is summed again.
+// One block per row, which is read three times, from the caches after the first time: for its sum, for the sums of its
+// deviations and their squares, and for the result. The sum of deviations corrects the mean, as on the CPU. The
+// gradients of weight and bias are column sums: a block sums a piece of rows for some adjacent columns, and the sums of
+// pieces are added by a second kernel.
 #include <cmath>
 
 #include <tandem/ops/norm/norm_functions.h>
@@ -13,9 +14,9 @@ namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
-using functions::fused;
+using functions::fused_multiply_add;
 
-constexpr int kColumns = 32;  // threads side by side
+constexpr int kColumns = 32;  // adjacent columns per block
 constexpr int kLines = 8;
 
 int threads_for(int64_t n) { return n <= 4 * kWarp ? kWarp : n <= 1024 ? 128 : 512; }
@@ -29,7 +30,7 @@ struct RowStatistics {
 
   __device__ explicit RowStatistics(const C* from) : mean(from[0]), correction(from[1]), rstd(from[2]) {}
   __device__ RowStatistics(C m, C c, C r) : mean(m), correction(c), rstd(r) {}
-  __device__ C normal(C x) const { return fused(x - mean, rstd, -correction * rstd); }
+  __device__ C normal(C x) const { return fused_multiply_add(x - mean, rstd, -correction * rstd); }
 };
 
 template <class T>
@@ -46,7 +47,7 @@ __global__ void layer_norm_kernel(int64_t rows, int64_t n, Accumulator<T> eps, c
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
       const C deviation = static_cast<C>(x[i]) - mean;
       deviations += deviation;
-      squares = fused(deviation, deviation, squares);
+      squares = fused_multiply_add(deviation, deviation, squares);
     }
     const C correction = block_reduce(deviations, C{0}, Plus()) / count;
     const C variance = block_reduce(squares, C{0}, Plus()) / count - correction * correction;
@@ -60,7 +61,8 @@ __global__ void layer_norm_kernel(int64_t rows, int64_t n, Accumulator<T> eps, c
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
       const C normal = of_row.normal(static_cast<C>(x[i]));
       const C factor = weight == nullptr ? C{1} : static_cast<C>(weight[i]);
-      out[row * n + i] = static_cast<T>(fused(normal, factor, bias == nullptr ? C{0} : static_cast<C>(bias[i])));
+      out[row * n + i] =
+          static_cast<T>(fused_multiply_add(normal, factor, bias == nullptr ? C{0} : static_cast<C>(bias[i])));
     }
   }
 }
@@ -81,23 +83,24 @@ __global__ void input_gradient_kernel(int64_t rows, int64_t n, const T* in, cons
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
       const C part = weighted(i);
       sum += part;
-      along = fused(part, of_row.normal(static_cast<C>(x[i])), along);
+      along = fused_multiply_add(part, of_row.normal(static_cast<C>(x[i])), along);
     }
-    // As on the CPU, the subtraction of the mean precedes the factor rstd.
+    // As on the CPU, the mean is subtracted before multiplying by rstd.
     const C mean = block_reduce(sum, C{0}, Plus()) / count;
     const C slope = -of_row.rstd * of_row.rstd / count * block_reduce(along, C{0}, Plus());
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-      const C rest = fused(static_cast<C>(x[i]) - of_row.mean, slope, -of_row.correction * slope);
-      grad_in[row * n + i] = static_cast<T>(fused(weighted(i) - mean, of_row.rstd, rest));
+      const C rest = fused_multiply_add(static_cast<C>(x[i]) - of_row.mean, slope, -of_row.correction * slope);
+      grad_in[row * n + i] = static_cast<T>(fused_multiply_add(weighted(i) - mean, of_row.rstd, rest));
     }
   }
 }
 
-/// The sum over the lines of a block of each of its columns, to the threads of line 0.  All of the block's threads call it.
+/// The sum of each column over the lines of a block, returned to the threads of line 0. Must be called by all threads
+/// of the block.
 template <class C>
 __device__ C sum_lines(C value) {
   __shared__ C values[kLines][kColumns];
-  __syncthreads();  // of an earlier call everything was read
+  __syncthreads();  // all reads of an earlier call are complete
   values[threadIdx.y][threadIdx.x] = value;
   __syncthreads();
   if (threadIdx.y == 0) {
@@ -120,7 +123,7 @@ __global__ void parameter_sums_kernel(int64_t num_blocks, int64_t rows, int64_t 
       for (int64_t row = piece * length + threadIdx.y; row < end; row += kLines) {
         const RowStatistics<C> of_row(statistics + row * kLayerNormStatistics);
         const C g = static_cast<C>(grad[row * n + column]);
-        weight_sum = fused(g, of_row.normal(static_cast<C>(in[row * n + column])), weight_sum);
+        weight_sum = fused_multiply_add(g, of_row.normal(static_cast<C>(in[row * n + column])), weight_sum);
         bias_sum += g;
       }
     }
@@ -132,7 +135,7 @@ __global__ void parameter_sums_kernel(int64_t num_blocks, int64_t rows, int64_t 
   }
 }
 
-/// slot = sum over the pieces, or += that.
+/// slot = or += the sum over the pieces.
 template <class T>
 __global__ void parameter_gradient_kernel(int64_t n, int64_t pieces, const Accumulator<T>* partial, bool accumulate,
                                           T* slot) {
@@ -153,7 +156,7 @@ __global__ void parameter_gradient_kernel(int64_t n, int64_t pieces, const Accum
 }
 
 int64_t num_stripes(int64_t n) { return (n + kColumns - 1) / kColumns; }
-/// Rows of a piece: enough blocks for a GPU where there are so many rows.
+/// Rows per piece: enough blocks for a GPU if there are enough rows.
 int64_t piece_rows(int64_t rows, int64_t n) { return std::clamp<int64_t>(rows * num_stripes(n) / 1024, 32, 1024); }
 int64_t num_pieces(int64_t rows, int64_t n) { return (rows + piece_rows(rows, n) - 1) / piece_rows(rows, n); }
 

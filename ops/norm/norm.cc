@@ -25,20 +25,20 @@ namespace {
 
 const void* data_or_null(const Tensor& tensor) { return tensor.defined() ? tensor.data_ptr() : nullptr; }
 
-/// `tensor` row-major, or undefined.
+/// `tensor` in row-major order, or undefined.
 Tensor row_major_or_none(const Tensor& tensor) { return tensor.defined() ? row_major(tensor) : Tensor(); }
 
 Tensor scratch(int64_t num_bytes, Device device) { return empty({num_bytes}, {kUInt8, device}); }
 
-/// Where the gradient of parameter i is written: its leaf's slot, or new memory.
+/// The memory for the gradient of parameter i: its leaf's slot, or a new tensor.
 BackwardContext::GradBuffer slot_or_new(BackwardContext& context, int i, const Shape& shape) {
   BackwardContext::GradBuffer buffer = context.grad_buffer(i);
   if (!buffer.tensor.defined()) buffer = {empty(shape, context.grad().options()), false};
   return buffer;
 }
 
-/// The recorded gradient of (x - mean) * rstd over `dims` for a cotangent g, where mean and rstd depend on x as far as they
-/// are undefined; `normal` becomes the recorded (x - mean) * rstd.
+/// The recorded gradient of (x - mean) * rstd over `dims` for the cotangent g. An undefined mean or rstd depends on x,
+/// a defined one is constant. Sets `normal` to the recorded (x - mean) * rstd.
 Tensor recorded_gradient(const Tensor& x, const Tensor& g, const Shape& dims, double eps, Tensor mean_value,
                          Tensor rstd, Tensor& normal) {
   const bool fixed = mean_value.defined();
@@ -52,7 +52,7 @@ Tensor recorded_gradient(const Tensor& x, const Tensor& g, const Shape& dims, do
 
 // --- batch norm ----------------------------------------------------------------------------------
 
-/// What follows the normalisation.
+/// The operation after normalization.
 enum class Tail : int8_t { kNone, kRelu, kAddRelu };
 
 struct BatchNormArguments {
@@ -71,7 +71,7 @@ BatchNormShape batch_norm_shape(const Tensor& input) {
   return {shape[0], channels, inner, channels_last};
 }
 
-/// A tensor of input's shape in the order of memory that `shape` names.
+/// The tensor in the memory order of `shape`.
 Tensor in_order(const Tensor& tensor, const BatchNormShape& shape) {
   return shape.channels_last && tensor.dim() == 4 ? ops::channels_last(tensor) : row_major(tensor);
 }
@@ -97,9 +97,9 @@ KernelContext check_batch_norm(const char* op, const BatchNormArguments& a, Tail
   check_floating(op, operands.front());
   TANDEM_CHECK(ShapeError, a.input.dim() >= 2, operand_error(op, "input must be [N, C] or [N, C, ...]", operands));
   TANDEM_CHECK(ShapeError, of_input_dtype == 1 || a.residual.shape() == a.input.shape(),
-               operand_error(op, "input and residual must have one shape", operands));
+               operand_error(op, "input and residual must have the same shape", operands));
   TANDEM_CHECK(DTypeError, of_input_dtype == 1 || a.residual.dtype() == a.input.dtype(),
-               operand_error(op, "input and residual must have one dtype", operands));
+               operand_error(op, "input and residual must have the same dtype", operands));
   const Shape per_channel = {a.input.shape()[1]};
   for (const Operand& operand : optional) {
     if (!operand.tensor.defined()) continue;
@@ -126,18 +126,19 @@ KernelContext check_batch_norm(const char* op, const BatchNormArguments& a, Tail
   return context;
 }
 
-/// Mean and 1 / sqrt(var + eps) of each channel, float64 [C], and over how many values they are formed (0: they are fixed).
+/// Mean and 1 / sqrt(var + eps) of each channel, float64 [C], and the number of values per channel from which they were
+/// computed (0: they are constants).
 struct BatchStatistics {
   Tensor mean, rstd;
   double count = 0;
 };
 
-/// A vector of C numbers as a row of a float64 [rows, C] tensor.
+/// Row `row` of a float64 [rows, C] tensor.
 double* row_of(const Tensor& rows, int64_t row) { return rows.data<double>() + row * rows.shape()[1]; }
 
-/// Moves a running statistic towards batch / divisor.
-void move_running(const char* op, const KernelContext& context, const Tensor& running, double momentum, double divisor,
-                  const Tensor& batch) {
+/// running = (1 - momentum) * running + momentum * batch / divisor.
+void update_running(const char* op, const KernelContext& context, const Tensor& running, double momentum,
+                    double divisor, const Tensor& batch) {
   const Tensor dense = row_major(running);
   TANDEM_KERNEL(context, batch_norm_running, running.dtype(), running.num_elements(), momentum, divisor,
                 batch.data<double>(), dense.data_ptr());
@@ -145,7 +146,8 @@ void move_running(const char* op, const KernelContext& context, const Tensor& ru
   autograd::end_in_place(op, running);
 }
 
-/// Means and squared deviations of the batch, or of the batches of all ranks; returns of how many values per channel they are.
+/// Computes means and sums of squared deviations of the batch, or of the batches of all ranks; returns the number of
+/// values per channel.
 double batch_moments(const char* op, const KernelContext& context, const BatchNormArguments& a,
                      const BatchNormShape& shape, const Tensor& dense, const Tensor& workspace, double* mean,
                      double* squares) {
@@ -163,7 +165,7 @@ double batch_moments(const char* op, const KernelContext& context, const BatchNo
   local(row_of(moments, 1), row_of(moments, 2));
   const Tensor gathered = row_major(a.exchange->gather(moments));
   TANDEM_KERNEL(context, batch_norm_join, gathered.shape()[0], shape.channels, gathered.data<double>(), mean, squares);
-  // Hosts know their counts: reading them from a GPU would wait for it.
+  // Counts are read on the CPU, because reading them from a GPU would wait for the GPU.
   const Tensor counts = context.device.is_cpu()
                             ? gathered.slice(1, 0, 1).slice(2, 0, std::min<int64_t>(1, shape.channels))
                             : a.exchange->gather(full({1}, local_count, {kFloat64}));
@@ -185,8 +187,8 @@ BatchStatistics batch_statistics(const char* op, const KernelContext& context, c
   if (a.training) {
     result.count =
         batch_moments(op, context, a, shape, dense, workspace, result.mean.data<double>(), squares.data<double>());
-    if (a.running_mean.defined()) move_running(op, context, a.running_mean, a.momentum, 1, result.mean);
-    if (a.running_var.defined()) move_running(op, context, a.running_var, a.momentum, result.count - 1, squares);
+    if (a.running_mean.defined()) update_running(op, context, a.running_mean, a.momentum, 1, result.mean);
+    if (a.running_var.defined()) update_running(op, context, a.running_var, a.momentum, result.count - 1, squares);
   } else {
     primitives::copy(a.running_mean, result.mean);
     primitives::copy(a.running_var, squares);
@@ -200,7 +202,7 @@ int64_t workspace_bytes(const KernelContext& context, const BatchNormShape& shap
   return TANDEM_KERNEL(context, batch_norm_workspace_bytes, shape);
 }
 
-/// Inputs: input, weight, bias, and residual where there is one.
+/// Inputs: input, weight, bias, and residual if there is one.
 struct BatchNormNode : Node {
   SavedTensor input{*this, "input"}, weight{*this, "weight"}, bias{*this, "bias"}, output{*this, "output"};
   SavedTensor mean{*this, "mean"}, rstd{*this, "rstd"};
@@ -228,7 +230,8 @@ struct BatchNormNode : Node {
                           : tail == Tail::kRelu ? ReluMask::kInput
                                                 : ReluMask::kOutput;
     const Tensor sums = empty({2, shape.channels}, {kFloat64, x.device()});
-    // With a residual the gradients that count are its gradient, and are read instead of the mask from then on.
+    // With a residual, the masked gradient is the residual's gradient; it is stored and read from then on in place of
+    // the mask.
     const Tensor counted = tail == Tail::kAddRelu ? empty_in_order(x, shape) : Tensor();
     TANDEM_KERNEL(kernels, batch_norm_backward_sums, x.dtype(), shape, channels, mask, dense.data_ptr(),
                   data_or_null(out), grad.data_ptr(), workspace.data_ptr(), sums.data<double>(),
@@ -255,7 +258,7 @@ struct BatchNormNode : Node {
     return grads;
   }
 
-  /// The same in operations.
+  /// The gradients, composed of operations.
   TensorList recorded_gradients(BackwardContext& context) {
     TANDEM_CHECK(StateError, !exchange, name(), ": its backward cannot be recorded (create_graph)");
     TensorList grads(num_inputs());
@@ -279,7 +282,7 @@ struct BatchNormNode : Node {
     return grads;
   }
 
-  /// The output, computed again where it was not saved.
+  /// The output, recomputed if it was not saved.
   Tensor result(const Tensor& x) {
     const Tensor saved = output.get();
     if (saved.defined()) return saved.detach();
@@ -310,7 +313,8 @@ Tensor batch_norm_forward(const char* op, BatchNormArguments a, Tail tail) {
   const Tensor workspace = scratch(workspace_bytes(context, shape), context.device);
   const BatchStatistics statistics = batch_statistics(op, context, a, shape, dense, workspace);
   trace_work(0,
-             (2 + a.training + (tail == Tail::kAddRelu)) * out.num_bytes());  // the input once more for its statistics
+             (2 + a.training + (tail == Tail::kAddRelu)) *
+                 out.num_bytes());  // the input is read a second time for the statistics
   const BatchNormChannels channels = {statistics.mean.data<double>(), statistics.rstd.data<double>(),
                                       data_or_null(weights), data_or_null(biases)};
   TANDEM_KERNEL(context, batch_norm, a.input.dtype(), shape, channels, tail != Tail::kNone, dense.data_ptr(),

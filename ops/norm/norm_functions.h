@@ -1,4 +1,4 @@
-// What the batch norms compute of single numbers and of single channels, for both kinds of devices.  Private to the kernels of ops/.
+// Formulas of batch normalization for single elements and channels, for CPUs and GPUs. Private to the kernels of ops/.
 #pragma once
 
 #include <cmath>
@@ -10,27 +10,27 @@
 namespace tandem { inline namespace v0 { namespace functions {
 
 /// a * b + c, rounded once.
-TANDEM_HOST_DEVICE inline float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
-TANDEM_HOST_DEVICE inline double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }
+TANDEM_HOST_DEVICE inline float fused_multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+TANDEM_HOST_DEVICE inline double fused_multiply_add(double a, double b, double c) { return __builtin_fma(a, b, c); }
 
-/// x to (x - shift) * scale + offset, for the numbers of a channel.
+/// Maps the elements x of a channel to (x - shift) * scale + offset.
 template <class C>
 struct ChannelMap {
   C shift;
   C scale;
   C offset;
 
-  TANDEM_HOST_DEVICE C operator()(C x) const { return fused(x - shift, scale, offset); }
+  TANDEM_HOST_DEVICE C operator()(C x) const { return fused_multiply_add(x - shift, scale, offset); }
 };
 
-/// x to (x - mean) * scale + offset: the digits of the mean that C does not hold are in the offset.
+/// The map of x to (x - mean) * scale + offset. The offset includes the digits of the mean that C cannot represent.
 template <class C>
 TANDEM_HOST_DEVICE inline ChannelMap<C> map_around(double mean, double scale, double offset) {
   const C shift = static_cast<C>(mean);
   return {shift, static_cast<C>(scale), static_cast<C>(offset - (mean - static_cast<double>(shift)) * scale)};
 }
 
-/// One of BatchNormChannels.
+/// One channel of BatchNormChannels.
 struct BatchNormChannel {
   double mean;
   double rstd;
@@ -41,10 +41,10 @@ struct BatchNormChannel {
   TANDEM_HOST_DEVICE ChannelMap<C> normalising() const {
     return map_around<C>(mean, factor(), bias);
   }
-  /// d x = factor (g - mean of g - (x - mean) rstd^2 * mean of g (x - mean)) for the gradient g of a result.
+  /// d x = factor (g - mean of g - (x - mean) rstd^2 * mean of g (x - mean)), for the gradient g of a result.
   TANDEM_HOST_DEVICE double factor() const { return rstd * weight; }
-  /// The map of x that d x subtracts from g, where the sums of g and of g (x - mean) run over `count` numbers.  The subtraction
-  /// precedes the factor, which is large where a channel is nearly constant, so that d x of equal g is exactly 0.
+  /// The map of x that d x subtracts from g; the sums of g and of g (x - mean) are over `count` values. The subtraction
+  /// precedes the factor, which is large for nearly constant channels, so that equal g give exactly 0.
   template <class C>
   TANDEM_HOST_DEVICE ChannelMap<C> subtracted_from_gradient(double sum, double sum_along, double count) const {
     return map_around<C>(mean, rstd * rstd * sum_along / count, sum / count);
@@ -56,7 +56,7 @@ struct JoinedMoments {
   double squares;
 };
 
-/// Those of channel c over all ranks, in their order; for `gathered` see batch_norm_join.
+/// The joint moments of channel c over all ranks, in rank order; for `gathered` see batch_norm_join.
 TANDEM_HOST_DEVICE inline JoinedMoments joined_moments(int64_t ranks, int64_t channels, const double* gathered,
                                                        int64_t c) {
   double count = 0;
@@ -64,7 +64,7 @@ TANDEM_HOST_DEVICE inline JoinedMoments joined_moments(int64_t ranks, int64_t ch
   for (int64_t rank = 0; rank < ranks; ++rank) {
     const double* part = gathered + rank * 3 * channels + c;
     const double more = part[0];
-    if (more == 0) continue;  // whose mean is no number
+    if (more == 0) continue;  // an empty batch has mean NaN
     const double share = more / (count + more), difference = part[channels] - all.mean;
     all.squares = part[2 * channels] + (count == 0 ? 0 : all.squares + difference * difference * count * share);
     all.mean = count == 0 ? part[channels] : all.mean + difference * share;
@@ -87,8 +87,8 @@ TANDEM_HOST_DEVICE inline double rstd_of(double squares, double divisor, double 
   return 1 / std::sqrt(squares / divisor + eps);
 }
 
-/// A running statistic that moves towards `value`.
-TANDEM_HOST_DEVICE inline double moved(double running, double momentum, double value) {
+/// The new value of a running statistic.
+TANDEM_HOST_DEVICE inline double updated(double running, double momentum, double value) {
   return (1 - momentum) * running + momentum * value;
 }
 

@@ -1,4 +1,4 @@
-// CPU kernels of avg_pool2d and adaptive_avg_pool2d: orders of memory and of additions as in max_pool_cpu.cc.
+// CPU kernels of avg_pool2d and adaptive_avg_pool2d; loop order and order of additions as in max_pool_cpu.cc.
 #include <algorithm>
 
 #include <tandem/base/parallel_for.h>
@@ -9,11 +9,11 @@
 namespace tandem { inline namespace v0 { namespace cpu {
 namespace {
 
-using PoolShape = AvgPoolShape<AvgPoolLists>;
+using PoolShape = AvgPoolShape<AvgPoolTable>;
 
 constexpr int64_t kGrainElements = 1 << 14;
 
-/// Calls f(image, row) for each of `images` x `rows`, in pieces of rows of `row_elements`.
+/// Calls f(image, row) for all rows of all images, in pieces of rows with `row_elements` elements each.
 template <class F>
 void for_rows(int64_t images, int64_t rows, int64_t row_elements, F f) {
   const int64_t grain = std::max<int64_t>(1, kGrainElements / std::max<int64_t>(1, row_elements));
@@ -30,7 +30,7 @@ C sum_of(const T* x, int64_t n) {
   return sum;
 }
 
-/// One row of windows of one image, for all channels.
+/// One row of windows of an image, for all channels.
 template <class T>
 void mean_row_channels_last(const PoolShape& shape, int64_t row, const T* image, T* out) {
   using C = RowCompute<T>;
@@ -38,10 +38,10 @@ void mean_row_channels_last(const PoolShape& shape, int64_t row, const T* image,
   for (int64_t w = 0; w < shape.width.windows; ++w) {
     const C size = static_cast<C>(shape.height.size[row] * shape.width.size[w]);
     const int64_t left = shape.width.begin[w], right = shape.width.end[w];
-    for_lanes<C>(channels, [&]<class V>(int64_t c) {
+    for_vecs<C>(channels, [&]<class V>(int64_t c) {
       V sum = {};
       for (int64_t y = shape.height.begin[row]; y < shape.height.end[row]; ++y) {
-        V line = {};  // a window's lines are summed by themselves, so that large windows stay accurate
+        V line = {};  // sums per line keep large windows precise
         for (int64_t x = left; x < right; ++x) line += load_as<V>(image + (y * shape.width.image + x) * channels + c);
         sum += line;
       }
@@ -63,13 +63,13 @@ void mean_row_planar(const PoolShape& shape, int64_t row, const T* plane, T* out
   }
 }
 
-/// One row of the image's gradient.
+/// One row of the gradient of an image.
 template <class T>
 void backward_row_channels_last(const PoolShape& shape, int64_t y, const T* grad, T* out) {
   using C = RowCompute<T>;
   const int64_t channels = shape.channels;
   for (int64_t x = 0; x < shape.width.image; ++x) {
-    for_lanes<C>(channels, [&]<class V>(int64_t c) {
+    for_vecs<C>(channels, [&]<class V>(int64_t c) {
       V sum = {};
       for (int64_t row = shape.height.first[y]; row < shape.height.last[y]; ++row) {
         for (int64_t w = shape.width.first[x]; w < shape.width.last[x]; ++w) {
@@ -99,7 +99,8 @@ void backward_row_planar(const PoolShape& shape, int64_t y, const T* grad, T* ou
 
 }  // namespace
 
-void avg_pool(const KernelContext&, DType dtype, const PoolShape& shape, const void* in, void* out) {
+void avg_pool(const KernelContext&, DType dtype, const AvgPoolWindows& windows, const void* in, void* out) {
+  const PoolShape& shape = windows.tables;
   const int64_t images = shape.channels_last ? shape.batch : shape.batch * shape.channels;
   const int64_t pixel = shape.channels_last ? shape.channels : 1;
   const int64_t rows = shape.height.windows, row_elements = shape.width.windows * pixel;
@@ -114,7 +115,9 @@ void avg_pool(const KernelContext&, DType dtype, const PoolShape& shape, const v
   });
 }
 
-void avg_pool_backward(const KernelContext&, DType dtype, const PoolShape& shape, const void* grad_out, void* grad_in) {
+void avg_pool_backward(const KernelContext&, DType dtype, const AvgPoolWindows& windows, const void* grad_out,
+                       void* grad_in) {
+  const PoolShape& shape = windows.tables;
   const int64_t images = shape.channels_last ? shape.batch : shape.batch * shape.channels;
   const int64_t pixel = shape.channels_last ? shape.channels : 1;
   const int64_t rows = shape.height.image, row_elements = shape.width.image * pixel;

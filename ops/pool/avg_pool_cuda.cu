@@ -1,5 +1,5 @@
-// GPU kernels of avg_pool2d and adaptive_avg_pool2d: a thread for each number that is written, neighbours in memory side by side;
-// for large windows of planes a warp, whose lanes are side by side in the window's lines.
+// GPU kernels of avg_pool2d and adaptive_avg_pool2d: one thread per output, adjacent threads for adjacent outputs; for
+// large windows of planar images one warp per output, whose lanes read adjacent columns.
 #include <tandem/ops/pool/pool_cuda.h>
 #include <tandem/ops/pool/pool_kernels.h>
 #include <tandem/tensor/cuda/block.h>
@@ -11,7 +11,7 @@ namespace {
 
 using PoolShape = AvgPoolShape<AvgPoolAxis>;
 
-/// Elements of a window from which on a warp sums it.
+/// Windows of at least this many elements are summed by a warp.
 constexpr int64_t kLargeWindow = 2 * kWarp;
 
 int64_t pixel_of(const PoolShape& shape) { return shape.channels_last ? shape.channels : 1; }
@@ -19,7 +19,7 @@ int64_t window_elements(const PoolShape& shape) {
   return shape.batch * shape.channels * shape.height.windows * shape.width.windows;
 }
 
-/// The elements that a window has at most.
+/// Maximum number of elements per window.
 int64_t window_size(const PoolShape& shape) {
   const auto side = [](const AvgPoolAxis& axis) {
     return axis.kernel > 0 ? axis.kernel : axis.image / axis.windows + 1;
@@ -36,8 +36,8 @@ struct AvgPool {
   const T* in;
   T* out;
 
-  /// Of element i's window, the sum of every `step`-th column from column `begin` on.  Lines are summed by themselves, so that large
-  /// windows stay accurate.
+  /// The sum over element i's window of every `step`-th column from column `begin` on. Sums per line keep large windows
+  /// precise.
   __device__ C sum(const PoolPosition& at, int begin, int step) const {
     const T* from = in + at.image * shape.height.image * shape.width.image * pixel + at.channel;
     const int64_t left = shape.width.begin(at.column) + begin, right = shape.width.end(at.column);
@@ -62,7 +62,7 @@ struct AvgPool {
   }
 };
 
-/// A warp for each window.
+/// One warp per window.
 template <class T>
 __global__ void large_windows_kernel(AvgPool<T> pool) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -99,7 +99,8 @@ struct AvgPoolBackward {
 
 }  // namespace
 
-void avg_pool(const KernelContext& context, DType dtype, const PoolShape& shape, const void* in, void* out) {
+void avg_pool(const KernelContext& context, DType dtype, const AvgPoolWindows& windows, const void* in, void* out) {
+  const PoolShape& shape = windows.computed;
   const int64_t n = window_elements(shape);
   visit_floating_dtype(dtype, [&]<class T>() {
     const AvgPool<T> pool = {shape, n, pixel_of(shape), static_cast<const T*>(in), static_cast<T*>(out)};
@@ -109,8 +110,9 @@ void avg_pool(const KernelContext& context, DType dtype, const PoolShape& shape,
   });
 }
 
-void avg_pool_backward(const KernelContext& context, DType dtype, const PoolShape& shape, const void* grad_out,
+void avg_pool_backward(const KernelContext& context, DType dtype, const AvgPoolWindows& windows, const void* grad_out,
                        void* grad_in) {
+  const PoolShape& shape = windows.computed;
   const int64_t n = shape.batch * shape.channels * shape.height.image * shape.width.image;
   visit_floating_dtype(dtype, [&]<class T>() {
     for_each_index(

@@ -1,8 +1,8 @@
 // CPU kernels of max_pool2d.
 //
-// Channels-last images are walked pixel by pixel with the channels innermost, planar ones row by row with the columns
-// innermost, so that the innermost loops become vector code.  The gradient is gathered, not scattered: each element of the image
-// asks the windows over it whether it was their largest, so that it is written once, by one thread, in a fixed order of additions.
+// The innermost loop runs over channels for channels-last images, and over columns for planar images, so that it is
+// vectorized. The gradient is gathered, not scattered: each element of the image sums the gradients of the windows
+// whose largest element it was, so it is written once, by one thread, in a fixed order of additions.
 #include <algorithm>
 #include <limits>
 #include <type_traits>
@@ -20,26 +20,26 @@ using functions::beats;
 using functions::elements_inside;
 using functions::Range;
 
-/// Elements that a piece of work takes at least.
+/// Minimum number of elements per piece of parallel work.
 constexpr int64_t kGrainElements = 1 << 14;
-/// Numbers that are computed side by side.
+/// Elements that are processed together.
 constexpr int64_t kStripe = 128;
 
 template <class T>
 using Compute = Accumulator<T>;
-/// An integer as wide as a number, so that both fill the same vector lanes.
+/// An integer type of C's size, so that vectors of both have the same lanes.
 template <class C>
-using Lane = std::conditional_t<sizeof(C) == 8, int64_t, int32_t>;
+using IndexInt = std::conditional_t<sizeof(C) == 8, int64_t, int32_t>;
 
-/// Places side by side at any address.
+/// A vector of indices at any address.
 template <class C>
-struct PlaceType {
-  typedef Lane<C> Lanes __attribute__((vector_size(32), aligned(sizeof(C)), may_alias));
+struct IndexType {
+  typedef IndexInt<C> Vec __attribute__((vector_size(32), aligned(sizeof(C)), may_alias));
 };
 template <class C>
-using PlaceLanes = typename PlaceType<C>::Lanes;
+using VecIndex = typename IndexType<C>::Vec;
 
-/// Windows [begin, end) whose kernel element k lies in [image_begin, image_end).
+/// The windows [begin, end) whose kernel element k is in [image_begin, image_end).
 Range windows_with(const MaxPoolAxis& axis, int64_t k, int64_t image_begin, int64_t image_end) {
   const int64_t shift = k * axis.dilation - axis.padding;
   return {std::max<int64_t>(0, ceil_div(image_begin - shift, axis.stride)),
@@ -55,10 +55,10 @@ inline void for_windows_over(const MaxPoolAxis& axis, int64_t i, F f) {
   }
 }
 
-/// Calls f(place) with a null pointer of the type in which places are stored.
+/// Calls f(index) with a null pointer to the type in which indices are stored.
 template <class F>
-void visit_place(const MaxPoolShape& shape, F f) {
-  if (place_dtype(shape.kernel_elements()) == kUInt8) {
+void visit_index_dtype(const MaxPoolShape& shape, F f) {
+  if (index_dtype(shape.kernel_elements()) == kUInt8) {
     f(static_cast<uint8_t*>(nullptr));
   } else {
     f(static_cast<int32_t*>(nullptr));
@@ -73,68 +73,68 @@ bool is_two_by_two(const MaxPoolShape& shape) {
   return fits(shape.height) && fits(shape.width);
 }
 
-/// kLaneCount<C> numbers, `step` apart; kStep is that where it is known.
+/// Loads kVecSize<C> elements, `step` apart; kStep is the step if known at compile time, else 0.
 template <int kStep, class T>
-inline __attribute__((always_inline)) Lanes<Compute<T>> load_apart(const T* from, int64_t step) {
+inline __attribute__((always_inline)) Vec<Compute<T>> load_apart(const T* from, int64_t step) {
   using C = Compute<T>;
-  if constexpr (kStep == 1) return load_lanes(from);
-  Lanes<C> result;
-  for (int64_t l = 0; l < kLaneCount<C>; ++l) result[l] = static_cast<C>(from[l * (kStep == 0 ? step : kStep)]);
+  if constexpr (kStep == 1) return load_vec(from);
+  Vec<C> result;
+  for (int64_t l = 0; l < kVecSize<C>; ++l) result[l] = static_cast<C>(from[l * (kStep == 0 ? step : kStep)]);
   return result;
 }
 
-/// best[i] = max(best[i], from[i * step]), and place[i] = k where that changed it, for i < n; a negative place says that there was
-/// nothing yet.
+/// best[i] = max(best[i], from[i * step]) for i < n; sets index[i] = k where that changed best[i]. A negative index
+/// means that there is no element yet.
 template <int kStep, class T, class C = Compute<T>>
-inline void offer(const T* from, int64_t step, int64_t n, Lane<C> k, C* best, Lane<C>* place) {
-  constexpr int64_t kWidth = kLaneCount<C>;
+inline void offer(const T* from, int64_t step, int64_t n, IndexInt<C> k, C* best, IndexInt<C>* index) {
+  constexpr int64_t kWidth = kVecSize<C>;
   int64_t i = 0;
   for (; i + kWidth <= n; i += kWidth) {
-    const Lanes<C> value = load_apart<kStep>(from + i * step, step), old = load_lanes(best + i);
-    PlaceLanes<C>& places = *reinterpret_cast<PlaceLanes<C>*>(place + i);
-    const LaneMask<C> which = places;
-    const LaneMask<C> replaces = (~(value <= old) & (old == old)) | (which < 0);
-    store_lanes(best + i, replaces ? value : old);
-    places = replaces ? LaneMask<C>{} + k : which;
+    const Vec<C> value = load_apart<kStep>(from + i * step, step), old = load_vec(best + i);
+    VecIndex<C>& indices = *reinterpret_cast<VecIndex<C>*>(index + i);
+    const VecMask<C> which = indices;
+    const VecMask<C> replaces = (~(value <= old) & (old == old)) | (which < 0);
+    store_vec(best + i, replaces ? value : old);
+    indices = replaces ? VecMask<C>{} + k : which;
   }
   for (; i < n; ++i) {
     const C value = static_cast<C>(from[i * step]);
-    if (!beats(value, best[i]) && place[i] >= 0) continue;
+    if (!beats(value, best[i]) && index[i] >= 0) continue;
     best[i] = value;
-    place[i] = k;
+    index[i] = k;
   }
 }
 
-/// sum[i * step] += grad[i] where places[i] is k, for as many i as kVectors vectors hold.
+/// sum[i * step] += grad[i] where indices[i] is k, for kVectors full vectors.
 template <int kStep, int kVectors, class T, class P, class C = Compute<T>>
-inline void collect_lanes(const T* grad, const P* places, P k, int64_t step, C* sum) {
-  constexpr int64_t kWidth = kLaneCount<C>;
-  Lane<C> wide[kVectors * kWidth];
-  for (int64_t i = 0; i < kVectors * kWidth; ++i) wide[i] = places[i];
+inline void collect_lanes(const T* grad, const P* indices, P k, int64_t step, C* sum) {
+  constexpr int64_t kWidth = kVecSize<C>;
+  IndexInt<C> wide[kVectors * kWidth];
+  for (int64_t i = 0; i < kVectors * kWidth; ++i) wide[i] = indices[i];
   for (int64_t v = 0; v < kVectors; ++v) {
-    const LaneMask<C> which = *reinterpret_cast<const PlaceLanes<C>*>(wide + v * kWidth);
-    const Lanes<C> part = which == static_cast<Lane<C>>(k) ? load_lanes(grad + v * kWidth) : Lanes<C>{};
+    const VecMask<C> which = *reinterpret_cast<const VecIndex<C>*>(wide + v * kWidth);
+    const Vec<C> part = which == static_cast<IndexInt<C>>(k) ? load_vec(grad + v * kWidth) : Vec<C>{};
     if constexpr (kStep == 1) {
-      store_lanes(sum + v * kWidth, load_lanes(sum + v * kWidth) + part);
+      store_vec(sum + v * kWidth, load_vec(sum + v * kWidth) + part);
     } else {
       for (int64_t l = 0; l < kWidth; ++l) sum[(v * kWidth + l) * (kStep == 0 ? step : kStep)] += part[l];
     }
   }
 }
 
-/// The same for i < n.
+/// collect_lanes for all i < n.
 template <int kStep, class T, class P, class C = Compute<T>>
-inline void collect(const T* grad, const P* places, P k, int64_t n, int64_t step, C* sum) {
-  constexpr int64_t kWidth = kLaneCount<C>;
+inline void collect(const T* grad, const P* indices, P k, int64_t n, int64_t step, C* sum) {
+  constexpr int64_t kWidth = kVecSize<C>;
   int64_t i = 0;
-  for (; i + 4 * kWidth <= n; i += 4 * kWidth) collect_lanes<kStep, 4>(grad + i, places + i, k, step, sum + i * step);
-  for (; i + kWidth <= n; i += kWidth) collect_lanes<kStep, 1>(grad + i, places + i, k, step, sum + i * step);
-  for (; i < n; ++i) sum[i * step] += places[i] == k ? static_cast<C>(grad[i]) : C(0);
+  for (; i + 4 * kWidth <= n; i += 4 * kWidth) collect_lanes<kStep, 4>(grad + i, indices + i, k, step, sum + i * step);
+  for (; i + kWidth <= n; i += kWidth) collect_lanes<kStep, 1>(grad + i, indices + i, k, step, sum + i * step);
+  for (; i < n; ++i) sum[i * step] += indices[i] == k ? static_cast<C>(grad[i]) : C(0);
 }
 
 // --- channels-last -------------------------------------------------------------------------------
 
-/// The four elements of a 2 x 2 window, of one channel or of several side by side, from its upper left one on.
+/// The four elements of a 2 x 2 window, from the upper left on; of one channel, or of several adjacent channels.
 template <class T>
 struct FourElements {
   const T* upper;
@@ -144,46 +144,46 @@ struct FourElements {
   FourElements operator+(int64_t c) const { return {upper + c, lower + c, right}; }
 };
 
-/// The largest of four, and which it is, for as many channels as kVectors vectors hold.
+/// The largest of four elements and its index, for the channels of kVectors vectors.
 template <int kVectors, class T, class P>
-inline void largest_of_four(FourElements<T> x, T* out, P* places) {
+inline void largest_of_four(FourElements<T> x, T* out, P* indices) {
   using C = Compute<T>;
-  constexpr int64_t kWidth = kLaneCount<C>;
-  Lane<C> place[kVectors * kWidth];
+  constexpr int64_t kWidth = kVecSize<C>;
+  IndexInt<C> index[kVectors * kWidth];
   for (int64_t v = 0; v < kVectors; ++v) {
     const FourElements<T> at = x + v * kWidth;
-    Lanes<C> best = load_lanes(at.upper);
-    LaneMask<C> which = {};
-    const auto offer = [&](const T* from, Lane<C> k) {
-      const Lanes<C> value = load_lanes(from);
-      const LaneMask<C> replaces = ~(value <= best) & (best == best);
+    Vec<C> best = load_vec(at.upper);
+    VecMask<C> which = {};
+    const auto offer = [&](const T* from, IndexInt<C> k) {
+      const Vec<C> value = load_vec(from);
+      const VecMask<C> replaces = ~(value <= best) & (best == best);
       best = replaces ? value : best;
-      which = replaces ? LaneMask<C>{} + k : which;
+      which = replaces ? VecMask<C>{} + k : which;
     };
     offer(at.upper + at.right, 1);
     offer(at.lower, 2);
     offer(at.lower + at.right, 3);
-    store_lanes(out + v * kWidth, best);
-    for (int64_t l = 0; l < kWidth; ++l) place[v * kWidth + l] = which[l];
+    store_vec(out + v * kWidth, best);
+    for (int64_t l = 0; l < kWidth; ++l) index[v * kWidth + l] = which[l];
   }
-  if (places == nullptr) return;
-  for (int64_t c = 0; c < kVectors * kWidth; ++c) places[c] = static_cast<P>(place[c]);
+  if (indices == nullptr) return;
+  for (int64_t c = 0; c < kVectors * kWidth; ++c) indices[c] = static_cast<P>(index[c]);
 }
 
-/// One row of windows of 2 x 2 elements that touch: all inside the image, none shared.
+/// One row of adjacent 2 x 2 windows that neither overlap nor have gaps, all inside the image.
 template <class T, class P>
-void two_by_two_row(const MaxPoolShape& shape, const T* upper, T* out, P* places) {
+void two_by_two_row(const MaxPoolShape& shape, const T* upper, T* out, P* indices) {
   using C = Compute<T>;
-  constexpr int64_t kWidth = kLaneCount<C>;
+  constexpr int64_t kWidth = kVecSize<C>;
   const int64_t channels = shape.channels;
   for (int64_t w = 0; w < shape.width.windows; ++w) {
     const FourElements<T> x = {upper + 2 * w * channels, upper + (shape.width.image + 2 * w) * channels, channels};
     T* to = out + w * channels;
-    P* at = places == nullptr ? nullptr : places + w * channels;
-    const auto place = [&](int64_t c) { return at == nullptr ? nullptr : at + c; };
+    P* at = indices == nullptr ? nullptr : indices + w * channels;
+    const auto index = [&](int64_t c) { return at == nullptr ? nullptr : at + c; };
     int64_t c = 0;
-    for (; c + 4 * kWidth <= channels; c += 4 * kWidth) largest_of_four<4>(x + c, to + c, place(c));
-    for (; c + kWidth <= channels; c += kWidth) largest_of_four<1>(x + c, to + c, place(c));
+    for (; c + 4 * kWidth <= channels; c += 4 * kWidth) largest_of_four<4>(x + c, to + c, index(c));
+    for (; c + kWidth <= channels; c += kWidth) largest_of_four<1>(x + c, to + c, index(c));
     for (; c < channels; ++c) {
       C best = static_cast<C>(x.upper[c]);
       P which = 0;
@@ -202,30 +202,31 @@ void two_by_two_row(const MaxPoolShape& shape, const T* upper, T* out, P* places
   }
 }
 
-/// The largest so far and its place, negative while there is none: of one channel, or of several side by side.
+/// The largest element so far and its index, negative if there is none; of one channel, or of several adjacent
+/// channels.
 template <class V>
 struct Largest;
 template <class C>
-requires(!kIsLanes<C>) struct Largest<C> : functions::Largest<C, Lane<C>> {
-  void store_place(Lane<C>* to) const { *to = this->place; }
+requires(!kIsVec<C>) struct Largest<C> : functions::Largest<C, IndexInt<C>> {
+  void store_index(IndexInt<C>* to) const { *to = this->index; }
 };
 template <class V>
-requires(kIsLanes<V>) struct Largest<V> {
+requires(kIsVec<V>) struct Largest<V> {
   using C = std::decay_t<decltype(V{}[0])>;
   V value = V{} - std::numeric_limits<C>::infinity();
-  LaneMask<C> place = LaneMask<C>{} - 1;
+  VecMask<C> index = VecMask<C>{} - 1;
 
-  void offer(V x, Lane<C> k) {
-    const LaneMask<C> replaces = (~(x <= value) & (value == value)) | (place < 0);
+  void offer(V x, IndexInt<C> k) {
+    const VecMask<C> replaces = (~(x <= value) & (value == value)) | (index < 0);
     value = replaces ? x : value;
-    place = replaces ? LaneMask<C>{} + k : place;
+    index = replaces ? VecMask<C>{} + k : index;
   }
-  void store_place(Lane<C>* to) const { *reinterpret_cast<PlaceLanes<C>*>(to) = place; }
+  void store_index(IndexInt<C>* to) const { *reinterpret_cast<VecIndex<C>*>(to) = index; }
 };
 
-/// One row of windows of one image, for all channels.
+/// One row of windows of an image, for all channels.
 template <class T, class P>
-void max_row_channels_last(const MaxPoolShape& shape, int64_t row, const T* image, T* out, P* places) {
+void max_row_channels_last(const MaxPoolShape& shape, int64_t row, const T* image, T* out, P* indices) {
   using C = Compute<T>;
   const int64_t channels = shape.channels;
   const Range rows = elements_inside(shape.height, row);
@@ -235,54 +236,54 @@ void max_row_channels_last(const MaxPoolShape& shape, int64_t row, const T* imag
     const int64_t left = w * shape.width.stride - shape.width.padding;
     for (int64_t first = 0; first < channels; first += kStripe) {
       const int64_t count = std::min(kStripe, channels - first);
-      Lane<C> place[kStripe];
-      for_lanes<C>(count, [&]<class V>(int64_t c) {
+      IndexInt<C> index[kStripe];
+      for_vecs<C>(count, [&]<class V>(int64_t c) {
         Largest<V> largest;
         for (int64_t i = rows.begin; i < rows.end; ++i) {
           const int64_t y = top + i * shape.height.dilation;
           for (int64_t j = columns.begin; j < columns.end; ++j) {
             const int64_t x = left + j * shape.width.dilation;
             const T* from = image + (y * shape.width.image + x) * channels + first + c;
-            largest.offer(load_as<V>(from), static_cast<Lane<C>>(i * shape.width.kernel + j));
+            largest.offer(load_as<V>(from), static_cast<IndexInt<C>>(i * shape.width.kernel + j));
           }
         }
         store_as(out + w * channels + first + c, largest.value);
-        largest.store_place(place + c);
+        largest.store_index(index + c);
       });
-      if (places == nullptr) continue;
-      for (int64_t c = 0; c < count; ++c) places[w * channels + first + c] = static_cast<P>(place[c]);
+      if (indices == nullptr) continue;
+      for (int64_t c = 0; c < count; ++c) indices[w * channels + first + c] = static_cast<P>(index[c]);
     }
   }
 }
 
-/// The gradients of the four elements of a 2 x 2 window, for as many channels as kVectors vectors hold.
+/// The gradients of the four elements of a 2 x 2 window, for the channels of kVectors vectors.
 template <int kVectors, class T, class P>
-inline void spread_to_four(const T* grad, const P* places, T* upper, T* lower, int64_t right) {
+inline void spread_to_four(const T* grad, const P* indices, T* upper, T* lower, int64_t right) {
   using C = Compute<T>;
-  constexpr int64_t kWidth = kLaneCount<C>;
-  Lane<C> place[kVectors * kWidth];
-  for (int64_t c = 0; c < kVectors * kWidth; ++c) place[c] = places[c];
+  constexpr int64_t kWidth = kVecSize<C>;
+  IndexInt<C> index[kVectors * kWidth];
+  for (int64_t c = 0; c < kVectors * kWidth; ++c) index[c] = indices[c];
   for (int64_t v = 0; v < kVectors; ++v) {
-    const Lanes<C> value = load_lanes(grad + v * kWidth);
-    LaneMask<C> which;
-    for (int64_t l = 0; l < kWidth; ++l) which[l] = place[v * kWidth + l];
-    const auto give = [&](Lane<C> k, T* to) { store_lanes(to + v * kWidth, which == k ? value : Lanes<C>{}); };
-    give(0, upper);
-    give(1, upper + right);
-    give(2, lower);
-    give(3, lower + right);
+    const Vec<C> value = load_vec(grad + v * kWidth);
+    VecMask<C> which;
+    for (int64_t l = 0; l < kWidth; ++l) which[l] = index[v * kWidth + l];
+    const auto store_part = [&](IndexInt<C> k, T* to) { store_vec(to + v * kWidth, which == k ? value : Vec<C>{}); };
+    store_part(0, upper);
+    store_part(1, upper + right);
+    store_part(2, lower);
+    store_part(3, lower + right);
   }
 }
 
-/// The two rows of the image under one row of touching 2 x 2 windows.
+/// The two rows of the image under one row of adjacent 2 x 2 windows.
 template <class T, class P>
-void two_by_two_backward_row(const MaxPoolShape& shape, const T* grad, const P* places, T* upper) {
-  constexpr int64_t kWidth = kLaneCount<Compute<T>>;
+void two_by_two_backward_row(const MaxPoolShape& shape, const T* grad, const P* indices, T* upper) {
+  constexpr int64_t kWidth = kVecSize<Compute<T>>;
   const int64_t channels = shape.channels;
   T* lower = upper + shape.width.image * channels;
   for (int64_t w = 0; w < shape.width.windows; ++w) {
     const T* g = grad + w * channels;
-    const P* at = places + w * channels;
+    const P* at = indices + w * channels;
     T* up = upper + 2 * w * channels;
     T* low = lower + 2 * w * channels;
     int64_t c = 0;
@@ -298,9 +299,9 @@ void two_by_two_backward_row(const MaxPoolShape& shape, const T* grad, const P* 
   std::fill(lower + covered, lower + whole, T(0));
 }
 
-/// One row of the image's gradient, from the windows of its image.
+/// One row of the gradient of an image.
 template <class T, class P>
-void backward_row_channels_last(const MaxPoolShape& shape, int64_t y, const T* grad, const P* places, T* out) {
+void backward_row_channels_last(const MaxPoolShape& shape, int64_t y, const T* grad, const P* indices, T* out) {
   using C = Compute<T>;
   const int64_t channels = shape.channels;
   for (int64_t x = 0; x < shape.width.image; ++x) {
@@ -311,7 +312,7 @@ void backward_row_channels_last(const MaxPoolShape& shape, int64_t y, const T* g
       for_windows_over(shape.height, y, [&](int64_t row, int64_t i) {
         for_windows_over(shape.width, x, [&](int64_t column, int64_t j) {
           const int64_t at = (row * shape.width.windows + column) * channels + first;
-          collect<1>(grad + at, places + at, static_cast<P>(i * shape.width.kernel + j), count, 1, sum);
+          collect<1>(grad + at, indices + at, static_cast<P>(i * shape.width.kernel + j), count, 1, sum);
         });
       });
       for (int64_t c = 0; c < count; ++c) out[x * channels + first + c] = static_cast<T>(sum[c]);
@@ -321,16 +322,16 @@ void backward_row_channels_last(const MaxPoolShape& shape, int64_t y, const T* g
 
 // --- planar --------------------------------------------------------------------------------------
 
-/// The axis with its stride as a constant, by which the compiler divides faster; kStep = 0: it is any.
+/// The axis with its stride as a compile-time constant, which makes divisions fast; kStep = 0: any stride.
 template <int kStep>
 MaxPoolAxis with_stride(MaxPoolAxis axis) {
   if (kStep != 0) axis.stride = kStep;
   return axis;
 }
 
-/// One row of windows of one plane.
+/// One row of windows of a plane.
 template <int kStep, class T, class P>
-void max_row_planar(const MaxPoolShape& shape, int64_t row, const T* plane, T* out, P* places) {
+void max_row_planar(const MaxPoolShape& shape, int64_t row, const T* plane, T* out, P* indices) {
   using C = Compute<T>;
   const MaxPoolAxis axis = with_stride<kStep>(shape.width);
   const int64_t step = axis.stride;
@@ -338,9 +339,9 @@ void max_row_planar(const MaxPoolShape& shape, int64_t row, const T* plane, T* o
   for (int64_t first = 0; first < axis.windows; first += kStripe) {
     const int64_t count = std::min(kStripe, axis.windows - first);
     C best[kStripe];
-    Lane<C> place[kStripe];
+    IndexInt<C> index[kStripe];
     std::fill(best, best + count, -std::numeric_limits<C>::infinity());
-    std::fill(place, place + count, Lane<C>{-1});
+    std::fill(index, index + count, IndexInt<C>{-1});
     for (int64_t i = rows.begin; i < rows.end; ++i) {
       const int64_t y = row * shape.height.stride - shape.height.padding + i * shape.height.dilation;
       for (int64_t j = 0; j < axis.kernel; ++j) {
@@ -348,19 +349,19 @@ void max_row_planar(const MaxPoolShape& shape, int64_t row, const T* plane, T* o
         const int64_t begin = std::max(windows.begin - first, int64_t{0}), end = std::min(windows.end - first, count);
         const T* from = plane + y * axis.image;
         const int64_t offset = first * step + j * axis.dilation - axis.padding;
-        const Lane<C> k = static_cast<Lane<C>>(i * axis.kernel + j);
-        if (begin < end) offer<kStep>(from + begin * step + offset, step, end - begin, k, best + begin, place + begin);
+        const IndexInt<C> k = static_cast<IndexInt<C>>(i * axis.kernel + j);
+        if (begin < end) offer<kStep>(from + begin * step + offset, step, end - begin, k, best + begin, index + begin);
       }
     }
     for (int64_t w = 0; w < count; ++w) out[first + w] = static_cast<T>(best[w]);
-    if (places == nullptr) continue;
-    for (int64_t w = 0; w < count; ++w) places[first + w] = static_cast<P>(place[w]);
+    if (indices == nullptr) continue;
+    for (int64_t w = 0; w < count; ++w) indices[first + w] = static_cast<P>(index[w]);
   }
 }
 
-/// One row of a plane's gradient.
+/// One row of the gradient of a plane.
 template <int kStep, class T, class P>
-void backward_row_planar(const MaxPoolShape& shape, int64_t y, const T* grad, const P* places, T* out) {
+void backward_row_planar(const MaxPoolShape& shape, int64_t y, const T* grad, const P* indices, T* out) {
   using C = Compute<T>;
   const MaxPoolAxis axis = with_stride<kStep>(shape.width);
   const int64_t step = axis.stride;
@@ -369,20 +370,20 @@ void backward_row_planar(const MaxPoolShape& shape, int64_t y, const T* grad, co
     C sum[kStripe];
     std::fill(sum, sum + count, C(0));
     for_windows_over(shape.height, y, [&](int64_t row, int64_t i) {
-      for (int64_t j = axis.kernel; j-- > 0;) {  // from the first window over an element to the last
+      for (int64_t j = axis.kernel; j-- > 0;) {  // from the first window over an element to the last one
         const Range windows = windows_with(axis, j, first, first + count);
         if (windows.begin >= windows.end) continue;
         const int64_t from = row * axis.windows + windows.begin;
         const int64_t to = windows.begin * step + j * axis.dilation - axis.padding - first;
         const P k = static_cast<P>(i * axis.kernel + j);
-        collect<kStep>(grad + from, places + from, k, windows.end - windows.begin, step, sum + to);
+        collect<kStep>(grad + from, indices + from, k, windows.end - windows.begin, step, sum + to);
       }
     });
     for (int64_t x = 0; x < count; ++x) out[first + x] = static_cast<T>(sum[x]);
   }
 }
 
-/// Calls f(image, row) for each of `images` x `rows`, in pieces of rows of `row_elements`.
+/// Calls f(image, row) for all rows of all images, in pieces of rows with `row_elements` elements each.
 template <class F>
 void for_rows(int64_t images, int64_t rows, int64_t row_elements, F f) {
   const int64_t grain = std::max<int64_t>(1, kGrainElements / std::max<int64_t>(1, row_elements));
@@ -391,7 +392,7 @@ void for_rows(int64_t images, int64_t rows, int64_t row_elements, F f) {
   });
 }
 
-/// Calls f(std::integral_constant<int, the stride where that is 1 or 2, else 0>).
+/// Calls f(std::integral_constant<int, stride>) for strides 1 and 2, else with 0.
 template <class F>
 void visit_stride(int64_t stride, F f) {
   switch (stride) {
@@ -403,19 +404,19 @@ void visit_stride(int64_t stride, F f) {
 
 }  // namespace
 
-void max_pool(const KernelContext&, DType dtype, const MaxPoolShape& shape, const void* in, void* out, void* places) {
+void max_pool(const KernelContext&, DType dtype, const MaxPoolShape& shape, const void* in, void* out, void* indices) {
   const int64_t rows = shape.height.windows;
   const int64_t images = shape.channels_last ? shape.batch : shape.batch * shape.channels;
   const int64_t pixel = shape.channels_last ? shape.channels : 1;
   const int64_t image_elements = shape.height.image * shape.width.image * pixel;
   const int64_t row_elements = shape.width.windows * pixel;
   visit_floating_dtype(dtype, [&]<class T>() {
-    visit_place(shape, [&]<class P>(P*) {
+    visit_index_dtype(shape, [&]<class P>(P*) {
       const auto each = [&](auto row_of_windows) {
         for_rows(images, rows, row_elements * shape.kernel_elements(), [&](int64_t image, int64_t row) {
           const int64_t at = (image * rows + row) * row_elements;
           row_of_windows(row, static_cast<const T*>(in) + image * image_elements, static_cast<T*>(out) + at,
-                         places == nullptr ? nullptr : static_cast<P*>(places) + at);
+                         indices == nullptr ? nullptr : static_cast<P*>(indices) + at);
         });
       };
       if (!shape.channels_last) {
@@ -433,16 +434,16 @@ void max_pool(const KernelContext&, DType dtype, const MaxPoolShape& shape, cons
 }
 
 void max_pool_backward(const KernelContext&, DType dtype, const MaxPoolShape& shape, const void* grad_out,
-                       const void* places, void* grad_in) {
+                       const void* indices, void* grad_in) {
   const int64_t images = shape.channels_last ? shape.batch : shape.batch * shape.channels;
   const int64_t pixel = shape.channels_last ? shape.channels : 1;
   const int64_t windows_elements = shape.height.windows * shape.width.windows * pixel;
   const int64_t row_elements = shape.width.image * pixel;
   const int64_t image_elements = shape.height.image * row_elements;
   visit_floating_dtype(dtype, [&]<class T>() {
-    visit_place(shape, [&]<class P>(P*) {
+    visit_index_dtype(shape, [&]<class P>(P*) {
       const T* grad = static_cast<const T*>(grad_out);
-      const P* at = static_cast<const P*>(places);
+      const P* at = static_cast<const P*>(indices);
       T* out = static_cast<T*>(grad_in);
       if (shape.channels_last && is_two_by_two(shape)) {
         const int64_t rows = shape.height.windows, windows_row = shape.width.windows * pixel;
@@ -473,20 +474,20 @@ void max_pool_backward(const KernelContext&, DType dtype, const MaxPoolShape& sh
   });
 }
 
-void take_places(const KernelContext&, DType dtype, const MaxPoolShape& shape, const void* in, const void* places,
-                 void* out) {
+void take_at(const KernelContext&, DType dtype, const MaxPoolShape& shape, const void* in, const void* indices,
+             void* out) {
   const int64_t images = shape.channels_last ? shape.batch : shape.batch * shape.channels;
   const int64_t pixel = shape.channels_last ? shape.channels : 1;
   const int64_t image_elements = shape.height.image * shape.width.image * pixel;
   const int64_t row_elements = shape.width.windows * pixel;
   visit_floating_dtype(dtype, [&]<class T>() {
-    visit_place(shape, [&]<class P>(P*) {
+    visit_index_dtype(shape, [&]<class P>(P*) {
       for_rows(images, shape.height.windows, row_elements, [&](int64_t image, int64_t row) {
         const int64_t at = (image * shape.height.windows + row) * row_elements;
         const T* from = static_cast<const T*>(in) + image * image_elements;
         for (int64_t i = 0; i < row_elements; ++i) {
-          const P place = static_cast<const P*>(places)[at + i];
-          const int64_t k = place == static_cast<P>(-1) ? -1 : place;
+          const P index = static_cast<const P*>(indices)[at + i];
+          const int64_t k = index == static_cast<P>(-1) ? -1 : index;
           const int64_t y =
               row * shape.height.stride - shape.height.padding + k / shape.width.kernel * shape.height.dilation;
           const int64_t x =

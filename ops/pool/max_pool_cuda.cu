@@ -1,5 +1,5 @@
-// GPU kernels of max_pool2d: a thread for each number that is written, neighbours in memory side by side.  The gradient is gathered,
-// as on the CPU and in the same order of additions.
+// GPU kernels of max_pool2d: one thread per output, adjacent threads for adjacent outputs. The gradient is gathered, as
+// on the CPU and in the same order of additions.
 #include <tandem/ops/pool/pool_cuda.h>
 #include <tandem/ops/pool/pool_functions.h>
 #include <tandem/ops/pool/pool_kernels.h>
@@ -29,7 +29,7 @@ struct MaxPool {
   int64_t pixel;
   const T* in;
   T* out;
-  P* places;
+  P* indices;
 
   __device__ void operator()(int64_t i) const {
     using C = Accumulator<T>;
@@ -47,7 +47,7 @@ struct MaxPool {
       }
     }
     out[i] = static_cast<T>(largest.value);
-    if (places != nullptr) places[i] = static_cast<P>(largest.place);
+    if (indices != nullptr) indices[i] = static_cast<P>(largest.index);
   }
 };
 
@@ -57,7 +57,7 @@ struct MaxPoolBackward {
   int64_t n;
   int64_t pixel;
   const T* grad_out;
-  const P* places;
+  const P* indices;
   T* grad_in;
 
   __device__ void operator()(int64_t i) const {
@@ -73,7 +73,7 @@ struct MaxPoolBackward {
         const int64_t j = element_over(shape.width, column, at.column);
         if (j < 0) continue;
         const int64_t window = start + (row * shape.width.windows + column) * pixel;
-        if (places[window] == static_cast<P>(k * shape.width.kernel + j)) sum += static_cast<C>(grad_out[window]);
+        if (indices[window] == static_cast<P>(k * shape.width.kernel + j)) sum += static_cast<C>(grad_out[window]);
       }
     }
     grad_in[i] = static_cast<T>(sum);
@@ -81,33 +81,33 @@ struct MaxPoolBackward {
 };
 
 template <class T, class P>
-struct TakePlaces {
+struct TakeAt {
   MaxPoolShape shape;
   int64_t n;
   int64_t pixel;
   const T* in;
-  const P* places;
+  const P* indices;
   T* out;
 
   __device__ void operator()(int64_t i) const {
-    const P place = places[i];
-    if (place == static_cast<P>(-1)) {
+    const P index = indices[i];
+    if (index == static_cast<P>(-1)) {
       out[i] = static_cast<T>(0.0f);
       return;
     }
     const PoolPosition at = position_of(i, n, shape.height.windows, shape.width.windows, pixel);
-    const int64_t k = place / shape.width.kernel, j = place % shape.width.kernel;
+    const int64_t k = index / shape.width.kernel, j = index % shape.width.kernel;
     const int64_t y = at.row * shape.height.stride - shape.height.padding + k * shape.height.dilation;
     const int64_t x = at.column * shape.width.stride - shape.width.padding + j * shape.width.dilation;
     out[i] = in[((at.image * shape.height.image + y) * shape.width.image + x) * pixel + at.channel];
   }
 };
 
-/// Calls run.operator()<T, P>() with the types of elements and of places.
+/// Calls run.operator()<T, P>() with the types of elements and indices.
 template <class Run>
 void visit_types(DType dtype, const MaxPoolShape& shape, const Run& run) {
   visit_floating_dtype(dtype, [&]<class T>() {
-    if (place_dtype(shape.kernel_elements()) == kUInt8) {
+    if (index_dtype(shape.kernel_elements()) == kUInt8) {
       run.template operator()<T, uint8_t>();
     } else {
       run.template operator()<T, int32_t>();
@@ -118,32 +118,32 @@ void visit_types(DType dtype, const MaxPoolShape& shape, const Run& run) {
 }  // namespace
 
 void max_pool(const KernelContext& context, DType dtype, const MaxPoolShape& shape, const void* in, void* out,
-              void* places) {
+              void* indices) {
   const int64_t n = window_elements(shape);
   visit_types(dtype, shape, [&]<class T, class P>() {
     for_each_index(context, n,
                    MaxPool<T, P>{shape, n, pixel_of(shape), static_cast<const T*>(in), static_cast<T*>(out),
-                                 static_cast<P*>(places)});
+                                 static_cast<P*>(indices)});
   });
 }
 
 void max_pool_backward(const KernelContext& context, DType dtype, const MaxPoolShape& shape, const void* grad_out,
-                       const void* places, void* grad_in) {
+                       const void* indices, void* grad_in) {
   const int64_t n = image_elements(shape);
   visit_types(dtype, shape, [&]<class T, class P>() {
     for_each_index(context, n,
                    MaxPoolBackward<T, P>{shape, n, pixel_of(shape), static_cast<const T*>(grad_out),
-                                         static_cast<const P*>(places), static_cast<T*>(grad_in)});
+                                         static_cast<const P*>(indices), static_cast<T*>(grad_in)});
   });
 }
 
-void take_places(const KernelContext& context, DType dtype, const MaxPoolShape& shape, const void* in,
-                 const void* places, void* out) {
+void take_at(const KernelContext& context, DType dtype, const MaxPoolShape& shape, const void* in, const void* indices,
+             void* out) {
   const int64_t n = window_elements(shape);
   visit_types(dtype, shape, [&]<class T, class P>() {
     for_each_index(context, n,
-                   TakePlaces<T, P>{shape, n, pixel_of(shape), static_cast<const T*>(in), static_cast<const P*>(places),
-                                    static_cast<T*>(out)});
+                   TakeAt<T, P>{shape, n, pixel_of(shape), static_cast<const T*>(in), static_cast<const P*>(indices),
+                                static_cast<T*>(out)});
   });
 }
 

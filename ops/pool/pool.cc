@@ -16,7 +16,7 @@ using autograd::SavedTensor;
 
 namespace {
 
-/// What a side of a window, a stride, a padding ... has at most, so that no sum or product of two of them overflows.
+/// Limit for kernel sizes, strides, paddings and image sides, so that sums and products of two of them do not overflow.
 constexpr int64_t kMaxSide = std::numeric_limits<int32_t>::max();
 
 [[nodiscard]] KernelContext check_image(const char* op, const Tensor& input) {
@@ -26,7 +26,7 @@ constexpr int64_t kMaxSide = std::numeric_limits<int32_t>::max();
   TANDEM_CHECK(ShapeError, input.shape()[2] > 0 && input.shape()[3] > 0,
                operand_error(op, "the image is empty", {{"input", input}}));
   TANDEM_CHECK(ShapeError, input.shape()[2] <= kMaxSide && input.shape()[3] <= kMaxSide,
-               operand_error(op, "the image is too large", {{"input", input}}));
+               operand_error(op, str("the image has a side above ", kMaxSide), {{"input", input}}));
   return context;
 }
 
@@ -36,16 +36,16 @@ void check_between(const char* op, const char* name, Size2d size, int64_t least)
                kMaxSide);
 }
 
-/// Windows along one axis; `axis` is "height" or "width".
+/// Number of windows along one axis; `axis` is "height" or "width".
 int64_t count_windows(const char* op, const char* axis, const Tensor& input, int64_t image, int64_t kernel,
                       int64_t stride, int64_t padding, int64_t dilation, bool ceil_mode) {
   const int64_t extent = dilation * (kernel - 1) + 1;
   const int64_t room = image + 2 * padding - extent;
-  TANDEM_CHECK(ShapeError, room >= 0,
-               operand_error(op,
-                             str("a window covers ", extent, " of the ", axis, ", the image with its padding has ",
-                                 image + 2 * padding),
-                             {{"input", input}}));
+  TANDEM_CHECK(
+      ShapeError, room >= 0,
+      operand_error(
+          op, str("the window's ", axis, " ", extent, " exceeds the padded image's ", axis, " ", image + 2 * padding),
+          {{"input", input}}));
   int64_t windows = (room + (ceil_mode ? stride - 1 : 0)) / stride + 1;
   if (ceil_mode && (windows - 1) * stride >= image + padding) --windows;
   return windows;
@@ -59,7 +59,7 @@ void check_window(const char* op, Size2d kernel, Size2d stride, Size2d padding) 
                padding, " is more than half of kernel_size ", kernel);
 }
 
-/// The memory order in which an operation on `tensor` works, and the tensor in it.
+/// The tensor in the requested memory order: channels-last or row-major.
 Tensor in_order(const Tensor& tensor, bool channels_last) {
   return channels_last ? ops::channels_last(tensor) : row_major(tensor);
 }
@@ -67,9 +67,9 @@ Tensor empty_in_order(const Shape& shape, const Tensor& like, bool channels_last
   return channels_last ? empty_channels_last(shape, like.options()) : empty(shape, like.options());
 }
 
-/// Whether the work on `input` runs over channels.  Where both orders are the same memory (one channel, or one pixel), the longer
-/// of the two runs.
-bool walks_channels(const Tensor& input) {
+/// Whether channels are the innermost loop. If both memory orders are the same (one channel, or one pixel), the longer
+/// of the two dimensions is innermost.
+bool has_inner_channels(const Tensor& input) {
   return is_channels_last(input) && !(input.is_contiguous() && input.shape()[1] == 1);
 }
 
@@ -78,55 +78,55 @@ bool walks_channels(const Tensor& input) {
 Shape image_shape(const MaxPoolShape& s) { return {s.batch, s.channels, s.height.image, s.width.image}; }
 Shape windows_shape(const MaxPoolShape& s) { return {s.batch, s.channels, s.height.windows, s.width.windows}; }
 
-Tensor max_pool_backward(const Tensor& grad, const Tensor& places, const MaxPoolShape& shape);
+Tensor max_pool_backward(const Tensor& grad, const Tensor& indices, const MaxPoolShape& shape);
 
-/// The elements of `input` that were the largest of their windows: linear in input.
-Tensor take_largest(const Tensor& input, const Tensor& places, const MaxPoolShape& shape) {
+/// The elements of `input` that were the largest of their windows; linear in input.
+Tensor take_largest(const Tensor& input, const Tensor& indices, const MaxPoolShape& shape) {
   const Tensor dense = in_order(input, shape.channels_last);
   const Tensor out = empty_in_order(windows_shape(shape), input, shape.channels_last);
-  TANDEM_KERNEL(kernel_context(input.device()), take_places, input.dtype(), shape, dense.data_ptr(), places.data_ptr(),
+  TANDEM_KERNEL(kernel_context(input.device()), take_at, input.dtype(), shape, dense.data_ptr(), indices.data_ptr(),
                 out.data_ptr());
 
   struct TakeLargestNode : Node {
-    SavedTensor places{*this, "places"};
+    SavedTensor indices{*this, "indices"};
     MaxPoolShape shape;
     TensorList backward(BackwardContext& context) override {
-      return {max_pool_backward(context.grad(), places.get(), shape)};
+      return {max_pool_backward(context.grad(), indices.get(), shape)};
     }
   };
   if (auto* node = autograd::record<TakeLargestNode>("max_pool2d_backward", out, input)) {
-    node->places.save(places);
+    node->indices.save(indices);
     node->shape = shape;
   }
   return out;
 }
 
 /// The gradient of max_pool2d, linear in grad.
-Tensor max_pool_backward(const Tensor& grad, const Tensor& places, const MaxPoolShape& shape) {
+Tensor max_pool_backward(const Tensor& grad, const Tensor& indices, const MaxPoolShape& shape) {
   const Tensor dense = in_order(grad, shape.channels_last);
   const Tensor out = empty_in_order(image_shape(shape), grad, shape.channels_last);
   TANDEM_KERNEL(kernel_context(grad.device()), max_pool_backward, grad.dtype(), shape, dense.data_ptr(),
-                places.data_ptr(), out.data_ptr());
+                indices.data_ptr(), out.data_ptr());
 
   struct MaxPoolBackwardNode : Node {
-    SavedTensor places{*this, "places"};
+    SavedTensor indices{*this, "indices"};
     MaxPoolShape shape;
     TensorList backward(BackwardContext& context) override {
-      return {take_largest(context.grad(), places.get(), shape)};
+      return {take_largest(context.grad(), indices.get(), shape)};
     }
   };
   if (auto* node = autograd::record<MaxPoolBackwardNode>("max_pool2d_backward", out, grad)) {
-    node->places.save(places);
+    node->indices.save(indices);
     node->shape = shape;
   }
   return out;
 }
 
 struct MaxPoolNode : Node {
-  SavedTensor places{*this, "places"};
+  SavedTensor indices{*this, "indices"};
   MaxPoolShape shape;
   TensorList backward(BackwardContext& context) override {
-    return {max_pool_backward(context.grad(), places.get(), shape)};
+    return {max_pool_backward(context.grad(), indices.get(), shape)};
   }
 };
 
@@ -145,16 +145,16 @@ Tensor max_pool2d(const Tensor& input, Size2d kernel_size, const MaxPool2dOption
     return MaxPoolAxis{image, windows, kernel_size.*side, stride.*side, padding.*side, dilation.*side};
   };
   const MaxPoolShape shape = {input.shape()[0], input.shape()[1], axis("height", input.shape()[2], &Size2d::height),
-                              axis("width", input.shape()[3], &Size2d::width), walks_channels(input)};
+                              axis("width", input.shape()[3], &Size2d::width), has_inner_channels(input)};
   const bool records = autograd::should_record(input);
   const Tensor dense = in_order(input, shape.channels_last);
   const Tensor out = empty_in_order(windows_shape(shape), input, shape.channels_last);
-  const Tensor places = records ? empty(windows_shape(shape), {place_dtype(shape.kernel_elements()), input.device()})
-                                : Tensor();  // in the order of `out`
+  const Tensor indices = records ? empty(windows_shape(shape), {index_dtype(shape.kernel_elements()), input.device()})
+                                 : Tensor();  // in the memory order of `out`
   TANDEM_KERNEL(context, max_pool, input.dtype(), shape, dense.data_ptr(), out.data_ptr(),
-                records ? places.data_ptr() : nullptr);
+                records ? indices.data_ptr() : nullptr);
   if (auto* node = autograd::record<MaxPoolNode>("max_pool2d", out, input)) {
-    node->places.save(places);
+    node->indices.save(indices);
     node->shape = shape;
   }
   return out;
@@ -164,11 +164,11 @@ Tensor max_pool2d(const Tensor& input, Size2d kernel_size, const MaxPool2dOption
 
 namespace {
 
-/// The lists of an axis.
-class MeanLists {
+/// Owns the arrays of an AvgPoolTable.
+class MeanTable {
  public:
-  MeanLists() = default;
-  explicit MeanLists(const AvgPoolAxis& axis)
+  MeanTable() = default;
+  explicit MeanTable(const AvgPoolAxis& axis)
       : axis_(axis),
         begin_(list(axis.windows, [&](int64_t o) { return axis.begin(o); })),
         end_(list(axis.windows, [&](int64_t o) { return axis.end(o); })),
@@ -176,7 +176,7 @@ class MeanLists {
         first_(list(axis.image, [&](int64_t i) { return axis.first(i); })),
         last_(list(axis.image, [&](int64_t i) { return axis.last(i); })) {}
 
-  AvgPoolLists lists() const {
+  AvgPoolTable table() const {
     return {axis_.image, axis_.windows, begin_.data(), end_.data(), size_.data(), first_.data(), last_.data()};
   }
 
@@ -192,13 +192,13 @@ class MeanLists {
   std::vector<int64_t> begin_, end_, size_, first_, last_;
 };
 
-/// The windows of an operation, without the tensor they lie on.
+/// The windows of an operation.
 struct MeanPlan {
   AvgPoolShape<AvgPoolAxis> shape;
-  MeanLists height, width;  // of a CPU
+  MeanTable height, width;  // empty on GPUs
 
-  AvgPoolShape<AvgPoolLists> listed() const {
-    return {shape.batch, shape.channels, height.lists(), width.lists(), shape.channels_last};
+  AvgPoolWindows windows() const {
+    return {shape, {shape.batch, shape.channels, height.table(), width.table(), shape.channels_last}};
   }
   Shape image_shape() const { return {shape.batch, shape.channels, shape.height.image, shape.width.image}; }
   Shape windows_shape() const { return {shape.batch, shape.channels, shape.height.windows, shape.width.windows}; }
@@ -206,18 +206,12 @@ struct MeanPlan {
 
 Tensor mean_of_windows(const char* op, const Tensor& input, const MeanPlan& plan);
 
-/// The gradient of `op`, linear in grad.
+/// The gradient of `op`; linear in grad.
 Tensor mean_backward(const char* op, const Tensor& grad, const MeanPlan& plan) {
   const Tensor dense = in_order(grad, plan.shape.channels_last);
   const Tensor out = empty_in_order(plan.image_shape(), grad, plan.shape.channels_last);
   const KernelContext context = kernel_context(grad.device());
-  if (context.device.is_cpu()) {
-    cpu::avg_pool_backward(context, grad.dtype(), plan.listed(), dense.data_ptr(), out.data_ptr());
-#ifdef TANDEM_WITH_CUDA
-  } else {
-    cuda::avg_pool_backward(context, grad.dtype(), plan.shape, dense.data_ptr(), out.data_ptr());
-#endif
-  }
+  TANDEM_KERNEL(context, avg_pool_backward, grad.dtype(), plan.windows(), dense.data_ptr(), out.data_ptr());
 
   struct MeanBackwardNode : Node {
     MeanPlan plan;
@@ -227,18 +221,12 @@ Tensor mean_backward(const char* op, const Tensor& grad, const MeanPlan& plan) {
   return out;
 }
 
-/// Forward, recorded as `op`.
+/// The forward of average pooling, recorded as `op`.
 Tensor mean_of_windows(const char* op, const Tensor& input, const MeanPlan& plan) {
   const Tensor dense = in_order(input, plan.shape.channels_last);
   const Tensor out = empty_in_order(plan.windows_shape(), input, plan.shape.channels_last);
   const KernelContext context = kernel_context(input.device());
-  if (context.device.is_cpu()) {
-    cpu::avg_pool(context, input.dtype(), plan.listed(), dense.data_ptr(), out.data_ptr());
-#ifdef TANDEM_WITH_CUDA
-  } else {
-    cuda::avg_pool(context, input.dtype(), plan.shape, dense.data_ptr(), out.data_ptr());
-#endif
-  }
+  TANDEM_KERNEL(context, avg_pool, input.dtype(), plan.windows(), dense.data_ptr(), out.data_ptr());
 
   struct MeanNode : Node {
     MeanPlan plan;
@@ -249,10 +237,10 @@ Tensor mean_of_windows(const char* op, const Tensor& input, const MeanPlan& plan
 }
 
 Tensor mean_pool(const char* op, const Tensor& input, const AvgPoolAxis& height, const AvgPoolAxis& width) {
-  MeanPlan plan = {{input.shape()[0], input.shape()[1], height, width, walks_channels(input)}, {}, {}};
+  MeanPlan plan = {{input.shape()[0], input.shape()[1], height, width, has_inner_channels(input)}, {}, {}};
   if (input.device().is_cpu()) {
-    plan.height = MeanLists(height);
-    plan.width = MeanLists(width);
+    plan.height = MeanTable(height);
+    plan.width = MeanTable(width);
   }
   return mean_of_windows(op, input, plan);
 }
@@ -275,7 +263,7 @@ Tensor avg_pool2d(const Tensor& input, Size2d kernel_size, const AvgPool2dOption
 Tensor adaptive_avg_pool2d(const Tensor& input, Size2d output_size) {
   const KernelContext context = check_image("adaptive_avg_pool2d", input);
   check_between("adaptive_avg_pool2d", "output_size", output_size, 1);
-  // Before the windows are listed: a result that is too large is an error of its shape.
+  // Before the tables are allocated, so that a too large result is a ShapeError.
   num_elements({input.shape()[0], input.shape()[1], output_size.height, output_size.width});
   return mean_pool("adaptive_avg_pool2d", input, AvgPoolAxis{input.shape()[2], output_size.height},
                    AvgPoolAxis{input.shape()[3], output_size.width});

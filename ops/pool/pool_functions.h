@@ -1,4 +1,4 @@
-// Where the windows of maxima lie, and which of two numbers is the larger, for both kinds of devices.  Private to the kernels of ops/.
+// Geometry and comparison of max pooling, for CPUs and GPUs. Private to the kernels of ops/.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +10,22 @@
 
 namespace tandem { inline namespace v0 { namespace functions {
 
-/// Whether x replaces `best`: larger, or the first NaN.
+/// Whether x replaces `best`: it is larger, or the first NaN.
 template <class C>
 TANDEM_HOST_DEVICE inline bool beats(C x, C best) {
   return !(x <= best) && best == best;
 }
 
-/// The largest so far and its place, negative while there is none.
-template <class C, class Place>
+/// The largest element so far and its index, negative if there is none.
+template <class C, class Index>
 struct Largest {
   C value = -std::numeric_limits<C>::infinity();
-  Place place = -1;
+  Index index = -1;
 
-  TANDEM_HOST_DEVICE void offer(C x, Place k) {
-    if (place >= 0 && !beats(x, value)) return;
+  TANDEM_HOST_DEVICE void offer(C x, Index k) {
+    if (index >= 0 && !beats(x, value)) return;
     value = x;
-    place = k;
+    index = k;
   }
 };
 
@@ -36,20 +36,19 @@ struct Range {
   int64_t begin;
   int64_t end;
 };
-/// Kernel elements [begin, end) of window o that lie inside the image.
+/// The kernel elements [begin, end) of a window that are inside the image.
 TANDEM_HOST_DEVICE inline Range elements_inside(const MaxPoolAxis& axis, int64_t window) {
   const int64_t start = window * axis.stride - axis.padding;
   return {larger(0, ceil_div(-start, axis.dilation)),
           smaller(axis.kernel, ceil_div(axis.image - start, axis.dilation))};
 }
-/// Windows [begin, end) that reach over element i of the image.
+/// The windows [begin, end) whose extent covers element i of the image.
 TANDEM_HOST_DEVICE inline Range windows_over(const MaxPoolAxis& axis, int64_t i) {
-  const int64_t last =
-      i + axis.padding;  // where such a window begins, counted from the first one, for kernel element 0
+  const int64_t last = i + axis.padding;  // start of the window whose kernel element 0 is i, relative to window 0
   return {larger(0, ceil_div(last - (axis.kernel - 1) * axis.dilation, axis.stride)),
           smaller(axis.windows, last / axis.stride + 1)};
 }
-/// Which of its kernel elements is element i of the image for such a window; -1: none.
+/// The kernel element of the window that is element i of the image; -1 if there is none (dilation).
 TANDEM_HOST_DEVICE inline int64_t element_over(const MaxPoolAxis& axis, int64_t window, int64_t i) {
   const int64_t distance = i + axis.padding - window * axis.stride;
   if (axis.dilation == 1) return distance;

@@ -1,5 +1,5 @@
-// Kernels of the pools.  Images are [N, C, H, W] in one of two orders of memory: row-major ("planar"), or N, H, W, C
-// (channels-last).  Private to ops/.
+// Kernels of pooling. Images are [N, C, H, W] in one of two memory orders: row-major ("planar"), or N, H, W, C
+// (channels-last). Private to ops/.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace tandem { inline namespace v0 {
 
-/// The windows of a maximum along one axis: element k of window o is the image's o * stride - padding + k * dilation, if it has one.
+/// The windows of max pooling along one axis: element k of window o is element o * stride - padding + k * dilation of
+/// the image, if that exists.
 struct MaxPoolAxis {
   int64_t image;
   int64_t windows;
@@ -30,13 +31,12 @@ struct MaxPoolShape {
   int64_t kernel_elements() const { return height.kernel * width.kernel; }
 };
 
-/// The windows of a mean along one axis: window o covers [begin(o), end(o)) of the image and counts as size(o).  Both begin and end
-/// ascend, so that the windows over element i are [first(i), last(i)).
+/// The windows of average pooling along one axis: window o covers [begin(o), end(o)) of the image and is divided by
+/// size(o). begin and end ascend, so the windows over element i are [first(i), last(i)).
 struct AvgPoolAxis {
   int64_t image = 0;
   int64_t windows = 0;
-  int64_t kernel =
-      0;  ///< 0: window o of n begins at o / n of the image and ends where the next one begins, rounded outwards
+  int64_t kernel = 0;  ///< 0: adaptive; window o of n covers [floor(o * image / n), ceil((o + 1) * image / n))
   int64_t stride = 1;
   int64_t padding = 0;
   bool count_padding = false;
@@ -52,12 +52,12 @@ struct AvgPoolAxis {
   }
   TANDEM_HOST_DEVICE int64_t size(int64_t o) const {
     if (kernel == 0 || !count_padding) return end(o) - begin(o);
-    const int64_t room = image + 2 * padding - o * stride;  // to the end of the padding
+    const int64_t room = image + 2 * padding - o * stride;  // distance to the end of the padding
     return kernel < room ? kernel : room;
   }
   TANDEM_HOST_DEVICE int64_t first(int64_t i) const {
     if (kernel == 0) return i * windows / image;
-    const int64_t behind = i + padding - kernel;  // where the last window begins that ends before i
+    const int64_t behind = i + padding - kernel;  // begin of the last window that ends before i
     const int64_t o = behind < 0 ? 0 : behind / stride + 1;
     return o < windows ? o : windows;
   }
@@ -68,8 +68,8 @@ struct AvgPoolAxis {
   }
 };
 
-/// The same, listed: what the CPU's kernels read.
-struct AvgPoolLists {
+/// The values of AvgPoolAxis in arrays, which CPU kernels read instead of dividing.
+struct AvgPoolTable {
   int64_t image;
   int64_t windows;
   const int64_t* begin;
@@ -79,7 +79,7 @@ struct AvgPoolLists {
   const int64_t* last;
 };
 
-/// Axis: AvgPoolAxis or AvgPoolLists.
+/// Axis: AvgPoolAxis or AvgPoolTable.
 template <class Axis>
 struct AvgPoolShape {
   int64_t batch;
@@ -89,44 +89,34 @@ struct AvgPoolShape {
   bool channels_last;
 };
 
-/// The dtype of `places` below.
-constexpr DType place_dtype(int64_t kernel_elements) { return kernel_elements < 256 ? kUInt8 : kInt32; }
+/// The windows of average pooling in both forms: GPU kernels read `computed`, CPU kernels `tables` (null pointers on
+/// GPUs).
+struct AvgPoolWindows {
+  AvgPoolShape<AvgPoolAxis> computed;
+  AvgPoolShape<AvgPoolTable> tables;
+};
+
+/// The dtype of `indices` below.
+constexpr DType index_dtype(int64_t kernel_elements) { return kernel_elements < 256 ? kUInt8 : kInt32; }
 
 // clang-format off
 TANDEM_KERNELS(
-/// out = maximum of each window; places (unless null) = which element of its window that is, row-major in the kernel, of
-/// place_dtype; all bits set for a window without elements, whose maximum is -inf.
+/// out = maximum of each window; indices (unless null) = index of the maximum in its window, row-major in the kernel, of
+/// index_dtype; all bits set for a window without elements, whose maximum is -inf.
 void max_pool(const KernelContext& context, DType dtype, const MaxPoolShape& shape, const void* in, void* out,
-              void* places);
-/// grad_in = sum over the windows whose largest element it is of grad_out.
+              void* indices);
+/// grad_in = the sum of grad_out over the windows of which the element is the largest.
 void max_pool_backward(const KernelContext& context, DType dtype, const MaxPoolShape& shape, const void* grad_out,
-                       const void* places, void* grad_in);
-/// out = the elements of `in` at `places`, 0 where there is none.
-void take_places(const KernelContext& context, DType dtype, const MaxPoolShape& shape, const void* in,
-                 const void* places, void* out);
+                       const void* indices, void* grad_in);
+/// out = the elements of `in` at `indices`; 0 for windows without elements.
+void take_at(const KernelContext& context, DType dtype, const MaxPoolShape& shape, const void* in,
+                 const void* indices, void* out);
+/// out = mean of each window.
+void avg_pool(const KernelContext& context, DType dtype, const AvgPoolWindows& windows, const void* in, void* out);
+/// grad_in = sum over the windows that cover an element of grad_out / size.
+void avg_pool_backward(const KernelContext& context, DType dtype, const AvgPoolWindows& windows, const void* grad_out,
+                       void* grad_in);
 )
 // clang-format on
-
-namespace cpu {
-
-/// out = mean of each window.
-void avg_pool(const KernelContext& context, DType dtype, const AvgPoolShape<AvgPoolLists>& shape, const void* in,
-              void* out);
-/// grad_in = sum over the windows that cover it of grad_out / size.
-void avg_pool_backward(const KernelContext& context, DType dtype, const AvgPoolShape<AvgPoolLists>& shape,
-                       const void* grad_out, void* grad_in);
-
-}  // namespace cpu
-
-#ifdef TANDEM_WITH_CUDA
-namespace cuda {
-
-void avg_pool(const KernelContext& context, DType dtype, const AvgPoolShape<AvgPoolAxis>& shape, const void* in,
-              void* out);
-void avg_pool_backward(const KernelContext& context, DType dtype, const AvgPoolShape<AvgPoolAxis>& shape,
-                       const void* grad_out, void* grad_in);
-
-}  // namespace cuda
-#endif
 
 }}  // namespace tandem::v0

@@ -77,7 +77,7 @@ Tensor randperm(int64_t n, Device device, Generator* generator) {
   const PhiloxState state = reserve(generator, device, 2 * n);
   if (device.is_cpu()) {
     cpu::permutation(context, state, n, out.data<int64_t>());
-  } else {  // each swap needs the one before: a GPU's would take longer than the copy
+  } else {  // swaps depend on each other: on a GPU this would take longer than the copy
     const Tensor made = empty({n}, {kInt64});
     cpu::permutation(made.device(), state, n, made.data<int64_t>());
     primitives::copy(made, out);
@@ -85,41 +85,12 @@ Tensor randperm(int64_t n, Device device, Generator* generator) {
   return out;
 }
 
-namespace {
-
-/// p is row-major.
-void check_probabilities(const KernelContext& context, const Tensor& p) {
-#ifdef TANDEM_WITH_CUDA
-  if (!context.device.is_cpu()) {
-    return cuda::report_bad_probability(context, p.dtype(), p.num_elements(), p.data_ptr());
-  }
-#endif
-  const int64_t bad = cpu::find_bad_probability(context, p.dtype(), p.num_elements(), p.data_ptr());
-  TANDEM_CHECK(ValueError, bad < 0, bad_probability_text(p.to_vector<double>()[static_cast<size_t>(bad)], bad));
-}
-
-/// weights [rows, classes] are row-major.
-void check_rows(const KernelContext& context, const Tensor& weights, int64_t rows, int64_t classes, int64_t needed) {
-#ifdef TANDEM_WITH_CUDA
-  if (!context.device.is_cpu()) {
-    return cuda::report_bad_row(context, weights.dtype(), rows, classes, needed, weights.data_ptr());
-  }
-#endif
-  const cpu::BadRow bad = cpu::find_bad_row(context, weights.dtype(), rows, classes, needed, weights.data_ptr());
-  TANDEM_CHECK(ValueError, bad.position < 0,
-               bad_weight_text(weights.to_vector<double>()[static_cast<size_t>(bad.row * classes + bad.position)],
-                               bad.row, bad.position));
-  TANDEM_CHECK(ValueError, bad.row < 0, too_few_weights_text(bad.row, bad.positive, needed));
-}
-
-}  // namespace
-
 Tensor bernoulli(const Tensor& p, Generator* generator) {
   const KernelContext context = check_same_device("bernoulli", {{"p", p}});
   check_floating("bernoulli", {"p", p});
   const Tensor dense = row_major(p);
   const int64_t n = p.num_elements();
-  check_probabilities(context, dense);
+  TANDEM_KERNEL(context, check_probabilities, p.dtype(), n, dense.data_ptr());
   const Tensor out = empty(p.shape(), p.options());
   TANDEM_KERNEL(context, bernoulli, p.dtype(), reserve(generator, p.device(), 2 * n), n, dense.data_ptr(),
                 out.data_ptr());
@@ -137,7 +108,8 @@ Tensor multinomial(const Tensor& probabilities, int64_t num_samples, bool replac
   const int64_t classes = probabilities.size(-1);
   const int64_t rows = probabilities.dim() == 1 ? 1 : probabilities.size(0);
   const Tensor weights = row_major(probabilities.detach());
-  check_rows(context, weights, rows, classes, replacement ? 1 : num_samples);
+  TANDEM_KERNEL(context, check_weights, weights.dtype(), rows, classes, replacement ? 1 : num_samples,
+                weights.data_ptr());
 
   Shape shape = probabilities.shape();
   shape.back() = num_samples;
@@ -152,7 +124,7 @@ Tensor multinomial(const Tensor& probabilities, int64_t num_samples, bool replac
 
 namespace {
 
-/// x under the mask that `state` draws, recorded: its own backward.
+/// x under the mask drawn from `state`, recorded; its backward is the same function.
 Tensor masked(const Tensor& x, PhiloxState state, double p) {
   const Tensor dense = row_major(x);
   const Tensor out = empty(x.shape(), x.options());
@@ -161,7 +133,7 @@ Tensor masked(const Tensor& x, PhiloxState state, double p) {
 
   struct DropoutNode : Node {
     PhiloxState state;
-    Tensor block;  // where state.of_step is
+    Tensor block;  // holds the memory of state.of_step
     double p = 0;
 
     TensorList backward(BackwardContext& context) override { return {masked(context.grad(), state, p)}; }

@@ -8,17 +8,17 @@
 namespace tandem { inline namespace v0 { namespace cpu {
 namespace {
 
-/// Words that one piece of work draws; a multiple of what is drawn side by side.
+/// Words per piece of parallel work; a multiple of the words drawn together.
 constexpr int64_t kGrainWords = 1 << 12;
 
-/// Blocks of the stream that are drawn side by side, as vector code.
-constexpr int64_t kSideBySide = 16;
+/// Philox blocks that are computed together, in vectorized code.
+constexpr int64_t kBlocksTogether = 16;
 
-/// words[4 b + j] = word j of block first + b, for kSideBySide blocks: PhiloxState::block, written so that the compiler
-/// sees the same step for all of them.
-void draw_side_by_side(const PhiloxState& state, uint64_t first, uint32_t* words) {
-  uint32_t counter[4][kSideBySide];
-  for (int64_t b = 0; b < kSideBySide; ++b) {
+/// words[4 b + j] = word j of block first + b for kBlocksTogether blocks: PhiloxState::block, written so that the
+/// compiler vectorizes over blocks.
+void draw_blocks(const PhiloxState& state, uint64_t first, uint32_t* words) {
+  uint32_t counter[4][kBlocksTogether];
+  for (int64_t b = 0; b < kBlocksTogether; ++b) {
     const uint64_t position = state.offset + first + static_cast<uint64_t>(b);
     counter[0][b] = static_cast<uint32_t>(position);
     counter[1][b] = static_cast<uint32_t>(position >> 32);
@@ -27,7 +27,7 @@ void draw_side_by_side(const PhiloxState& state, uint64_t first, uint32_t* words
   }
   uint32_t key[2] = {static_cast<uint32_t>(state.seed), static_cast<uint32_t>(state.seed >> 32)};
   for (int round = 0; round < 10; ++round) {
-    for (int64_t b = 0; b < kSideBySide; ++b) {
+    for (int64_t b = 0; b < kBlocksTogether; ++b) {
       const uint64_t even = uint64_t{0xD2511F53} * counter[0][b];
       const uint64_t odd = uint64_t{0xCD9E8D57} * counter[2][b];
       counter[0][b] = static_cast<uint32_t>(odd >> 32) ^ counter[1][b] ^ key[0];
@@ -38,20 +38,20 @@ void draw_side_by_side(const PhiloxState& state, uint64_t first, uint32_t* words
     key[0] += 0x9E3779B9;
     key[1] += 0xBB67AE85;
   }
-  for (int64_t b = 0; b < kSideBySide; ++b) {
+  for (int64_t b = 0; b < kBlocksTogether; ++b) {
     for (int64_t j = 0; j < 4; ++j) words[4 * b + j] = counter[j][b];
   }
 }
 
 /// Calls f(begin, end, words) for pieces [begin, end) of n values that take `per_value` words each (1, 2 or 4);
-/// words[0] is the first of value `begin`.
+/// words[0] is the first word of value `begin`.
 template <class F>
 void for_words(const PhiloxState& state, int64_t n, int64_t per_value, F f) {
   parallel_for(n, kGrainWords / per_value, [&](int64_t begin, int64_t end) {
     uint32_t words[kGrainWords];
     const int64_t first = begin * per_value, count = (end - begin) * per_value;
-    for (int64_t w = 0; w < count; w += 4 * kSideBySide) {
-      draw_side_by_side(state, static_cast<uint64_t>((first + w) / 4), words + w);
+    for (int64_t w = 0; w < count; w += 4 * kBlocksTogether) {
+      draw_blocks(state, static_cast<uint64_t>((first + w) / 4), words + w);
     }
     f(begin, end, words);
   });
@@ -101,7 +101,7 @@ void integers(const KernelContext&, DType dtype, PhiloxState state, int64_t low,
 
 void permutation(const CpuContext&, PhiloxState state, int64_t n, int64_t* out) {
   for (int64_t i = 0; i < n; ++i) out[i] = i;
-  // Each swap needs the one before: this runs on one thread.
+  // Sequential, because swaps depend on each other.
   for (int64_t i = n - 1; i > 0; --i) {
     const auto block = state.block(static_cast<uint64_t>(i / 2));
     const int64_t j = static_cast<int64_t>(
@@ -110,16 +110,14 @@ void permutation(const CpuContext&, PhiloxState state, int64_t n, int64_t* out) 
   }
 }
 
-int64_t find_bad_probability(const CpuContext&, DType dtype, int64_t n, const void* p) {
-  int64_t bad = -1;
+void check_probabilities(const KernelContext&, DType dtype, int64_t n, const void* p) {
   visit_floating_dtype(dtype, [&]<class T>() {
     const T* values = static_cast<const T*>(p);
-    for (int64_t i = 0; i < n && bad < 0; ++i) {
+    for (int64_t i = 0; i < n; ++i) {
       const double value = static_cast<double>(static_cast<Accumulator<T>>(values[i]));
-      if (!(value >= 0 && value <= 1)) bad = i;
+      TANDEM_CHECK(ValueError, value >= 0 && value <= 1, bad_probability_text(value, i));
     }
   });
-  return bad;
 }
 
 void bernoulli(const KernelContext&, DType dtype, PhiloxState state, int64_t n, const void* p, void* out) {
@@ -137,49 +135,41 @@ void bernoulli(const KernelContext&, DType dtype, PhiloxState state, int64_t n, 
   });
 }
 
-BadRow find_bad_row(const CpuContext&, DType dtype, int64_t rows, int64_t classes, int64_t needed,
-                    const void* weights) {
-  BadRow bad;
+void check_weights(const KernelContext&, DType dtype, int64_t rows, int64_t classes, int64_t needed,
+                   const void* weights) {
   visit_floating_dtype(dtype, [&]<class T>() {
     const T* values = static_cast<const T*>(weights);
     for (int64_t row = 0; row < rows; ++row) {
       int64_t positive = 0;
       for (int64_t c = 0; c < classes; ++c) {
         const double weight = static_cast<double>(static_cast<Accumulator<T>>(values[row * classes + c]));
-        if (!(weight >= 0) || std::isinf(weight)) {
-          bad = {row, c, 0};
-          return;
-        }
+        TANDEM_CHECK(ValueError, weight >= 0 && !std::isinf(weight), bad_weight_text(weight, row, c));
         positive += weight > 0;
       }
-      if (positive < needed) {
-        bad = {row, -1, positive};
-        return;
-      }
+      TANDEM_CHECK(ValueError, positive >= needed, too_few_weights_text(row, positive, needed));
     }
   });
-  return bad;
 }
 
 namespace {
 
-/// rand's float64 values of a stream, in any order; quick where they are asked for one after the other.
+/// rand's float64 values of a stream, in any order; fast for consecutive values.
 class UniformDoubles {
  public:
   explicit UniformDoubles(const PhiloxState& state) : state_(state) {}
   double operator[](int64_t i) {
     if (i < begin_ || i >= begin_ + kDrawn) {
       begin_ = i / 2 * 2;
-      draw_side_by_side(state_, static_cast<uint64_t>(begin_ / 2), words_);
+      draw_blocks(state_, static_cast<uint64_t>(begin_ / 2), words_);
     }
     return uniform_double(words_[2 * (i - begin_)], words_[2 * (i - begin_) + 1]);
   }
 
  private:
-  static constexpr int64_t kDrawn = 2 * kSideBySide;  ///< values at a time, two of a block
+  static constexpr int64_t kDrawn = 2 * kBlocksTogether;  ///< values drawn together, two per block
   const PhiloxState& state_;
   int64_t begin_ = -kDrawn;
-  uint32_t words_[4 * kSideBySide];
+  uint32_t words_[4 * kBlocksTogether];
 };
 
 }  // namespace
@@ -205,7 +195,7 @@ void multinomial(const KernelContext&, DType dtype, PhiloxState state, int64_t r
           }
           continue;
         }
-        // A heap of the `samples` smallest so far, the largest of them on top.
+        // A heap of the `samples` smallest values so far, with the largest on top.
         const auto is_before = [&](int64_t a, int64_t b) {
           return scratch[a] < scratch[b] || (scratch[a] == scratch[b] && a < b);
         };

@@ -1,4 +1,4 @@
-// Kernels of random tensors: a thread draws a block of the stream's words and makes the values of it.
+// GPU kernels of random tensors: one thread draws a Philox block and computes the values of it.
 #include <tandem/ops/elementwise/elementwise_map_cuda.h>
 #include <tandem/ops/index/topk_cuda.h>
 #include <tandem/ops/random/random_kernels.h>
@@ -10,8 +10,8 @@ namespace {
 
 constexpr int kWordsOfBlock = 4;
 
-/// out[i] of n values, of which a block of the stream gives F::kValues.  f(words, begin, count, values) makes those from value
-/// `begin` on, of which `count` there are.
+/// out[i] for n values, F::kValues per Philox block. f(words, begin, count, values) computes the `count` values from
+/// value `begin` on.
 template <class T, class F>
 struct Draw {
   PhiloxState state;
@@ -38,7 +38,7 @@ void draw(const KernelContext& context, PhiloxState state, int64_t n, T* out, F 
   for_each_index(context, (n + F::kValues - 1) / F::kValues, Draw<T, F>{state, n, out, f});
 }
 
-/// `count` of n values from `from` on, in one access where there are n and they lie so.
+/// Stores `count` values from `from` on; by one instruction if count is n and `to` is aligned.
 template <int n, class T>
 __device__ Pack<T, n> values_at(const T* from, int count) {
   using Values = Pack<T, n>;
@@ -113,7 +113,7 @@ struct Dropout {
   }
 };
 
-/// What multinomial without replacement orders by.
+/// The sort key of multinomial without replacement.
 template <class T>
 struct Exponential {
   static constexpr int kValues = 2;
@@ -184,7 +184,7 @@ struct CheckProbability {
   }
 };
 
-/// A block for each row.
+/// One block per row.
 template <class T>
 __global__ void check_rows_kernel(DeviceErrorRecord* record, Raise raise_weight, Raise raise_too_few, int64_t rows,
                                   int64_t classes, int64_t needed, const T* weights) {
@@ -204,28 +204,29 @@ __global__ void check_rows_kernel(DeviceErrorRecord* record, Raise raise_weight,
   }
 }
 
-constexpr int64_t kStretch = 1024;  ///< weights that are summed between two barriers
+constexpr int64_t kTile = 1024;  ///< weights that are summed between two barriers
 
-/// A block for each row.  Partial sums are formed one after the other, as on the CPU: another order would draw other indices.
+/// One block per row. Partial sums are accumulated sequentially, as on the CPU: another order of additions could select
+/// other indices.
 template <class T>
 __global__ void multinomial_kernel(PhiloxState state, int64_t rows, int64_t classes, int64_t samples, const T* weights,
                                    double* sums, int64_t* out) {
-  __shared__ double stretch[kStretch];
+  __shared__ double tile[kTile];
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const T* weights_of_row = weights + row * classes;
     double* sums_of_row = sums + row * classes;
-    double sum = 0;  // the first thread's
-    for (int64_t begin = 0; begin < classes; begin += kStretch) {
-      const int64_t count = min(kStretch, classes - begin);
+    double sum = 0;  // of the first thread
+    for (int64_t begin = 0; begin < classes; begin += kTile) {
+      const int64_t count = min(kTile, classes - begin);
       for (int64_t c = threadIdx.x; c < count; c += blockDim.x) {
-        stretch[c] = static_cast<double>(static_cast<Accumulator<T>>(weights_of_row[begin + c]));
+        tile[c] = static_cast<double>(static_cast<Accumulator<T>>(weights_of_row[begin + c]));
       }
       __syncthreads();
       if (threadIdx.x == 0) {
-        for (int64_t c = 0; c < count; ++c) stretch[c] = sum += stretch[c];
+        for (int64_t c = 0; c < count; ++c) tile[c] = sum += tile[c];
       }
       __syncthreads();
-      for (int64_t c = threadIdx.x; c < count; c += blockDim.x) sums_of_row[begin + c] = stretch[c];
+      for (int64_t c = threadIdx.x; c < count; c += blockDim.x) sums_of_row[begin + c] = tile[c];
       __syncthreads();
     }
     for (int64_t s = threadIdx.x; s < samples; s += blockDim.x) {
@@ -244,7 +245,7 @@ struct Zeros {
 
 }  // namespace
 
-void report_bad_probability(const KernelContext& context, DType dtype, int64_t n, const void* p) {
+void check_probabilities(const KernelContext& context, DType dtype, int64_t n, const void* p) {
   visit_floating_dtype(dtype, [&]<class T>() {
     for_each_index(
         context, n,
@@ -252,8 +253,8 @@ void report_bad_probability(const KernelContext& context, DType dtype, int64_t n
   });
 }
 
-void report_bad_row(const KernelContext& context, DType dtype, int64_t rows, int64_t classes, int64_t needed,
-                    const void* weights) {
+void check_weights(const KernelContext& context, DType dtype, int64_t rows, int64_t classes, int64_t needed,
+                   const void* weights) {
   if (rows == 0) return;
   visit_floating_dtype(dtype, [&]<class T>() {
     launch_kernel(context, check_rows_kernel<T>, blocks_for(rows, 1), kBlock, 0, device_error_record(context.device),
@@ -264,7 +265,7 @@ void report_bad_row(const KernelContext& context, DType dtype, int64_t rows, int
 void multinomial(const KernelContext& context, DType dtype, PhiloxState state, int64_t rows, int64_t classes,
                  int64_t samples, bool replacement, const void* weights, double* workspace, int64_t* out) {
   if (rows == 0) return;
-  if (classes < (replacement ? 1 : samples)) {  // this was complained of; here it does no harm
+  if (classes < (replacement ? 1 : samples)) {  // check_weights has reported this; write index 0
     return for_each_index(context, rows * samples, Zeros{out});
   }
   visit_floating_dtype(dtype, [&]<class T>() {

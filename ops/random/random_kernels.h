@@ -24,16 +24,16 @@ TANDEM_HOST_DEVICE inline uint64_t join(const uint32_t* words) {
   return words[0] | static_cast<uint64_t>(words[1]) << 32;
 }
 
-/// The uniform values that ops/random.h documents.
+/// Uniform values as documented in ops/random.h.
 TANDEM_HOST_DEVICE inline float uniform_float(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
 TANDEM_HOST_DEVICE inline double uniform_double(uint32_t first, uint32_t second) {
   return (static_cast<double>(first >> 5) * 0x1p26 + static_cast<double>(second >> 6)) * 0x1p-53;
 }
 
-/// Words of the stream that one value takes.
+/// Words of the stream per value.
 constexpr int64_t words_per_uniform(DType dtype) { return dtype == kFloat64 ? 2 : 1; }
 
-/// A uniform value of type T from its words.  Half types take as many bits as keep the value below 1.
+/// A uniform value of type T from its words. Half types use only as many bits as keep the value below 1.
 template <class T>
 TANDEM_HOST_DEVICE T uniform_value(const uint32_t* words) {
   if constexpr (std::is_same_v<T, double>) {
@@ -46,7 +46,7 @@ TANDEM_HOST_DEVICE T uniform_value(const uint32_t* words) {
   }
 }
 
-/// Two normal values of type T from the words of two uniform ones.
+/// Two normal values of type T from the words of two uniform values.
 template <class T>
 struct NormalPair {
   T first, second;
@@ -59,66 +59,53 @@ TANDEM_HOST_DEVICE NormalPair<T> normal_pair(const uint32_t* words) {
   return {T(static_cast<U>(radius * std::cos(angle))), T(static_cast<U>(radius * std::sin(angle)))};
 }
 
-/// What multinomial without replacement orders by: an exponential value of rate `weight`, infinite for weight 0.
+/// The sort key of multinomial without replacement: an exponential random value of rate `weight`, infinite for weight
+/// 0.
 TANDEM_HOST_DEVICE inline double exponential_value(double u, double weight) {
   return weight > 0 ? -std::log1p(-u) / weight : std::numeric_limits<double>::infinity();
 }
 
-/// The first of `classes` partial sums, the last of which is positive, that exceeds u times the last, 0 <= u < 1.
+/// The index of the first of `classes` partial sums that exceeds u times the last one; the last one is positive, 0 <= u
+/// < 1.
 TANDEM_HOST_DEVICE inline int64_t sampled_index(const double* sums, int64_t classes, double u) {
   const double* found = std::upper_bound(sums, sums + classes, u * sums[classes - 1]);
-  // The product may round up to the total; then it is the first index that reaches it.
+  // The product may round up to the last sum; then the first index that reaches it.
   if (found == sums + classes) found = std::lower_bound(sums, sums + classes, sums[classes - 1]);
   return found - sums;
 }
 
 // clang-format off
 TANDEM_KERNELS(
-/// n values, as ops/random.h says; out row-major and a storage's beginning, here and below.
+/// n values as documented in ops/random.h. Here and below, out is row-major and begins its storage.
 void uniform(const KernelContext& context, DType dtype, PhiloxState state, int64_t n, void* out);
 void normal(const KernelContext& context, DType dtype, PhiloxState state, int64_t n, void* out);
-/// low + an integer in [0, range); range 0 stands for 2^64.  Integer dtypes.
+/// low + an integer in [0, range); range 0 means 2^64. Integer dtypes.
 void integers(const KernelContext& context, DType dtype, PhiloxState state, int64_t low, uint64_t range, int64_t n,
               void* out);
 void bernoulli(const KernelContext& context, DType dtype, PhiloxState state, int64_t n, const void* p, void* out);
-/// Samples as ops/random.h says; out [rows, samples].  workspace: rows x classes float64.
+/// Samples as documented in ops/random.h; out [rows, samples]. workspace: rows x classes float64.
 void multinomial(const KernelContext& context, DType dtype, PhiloxState state, int64_t rows, int64_t classes,
                  int64_t samples, bool replacement, const void* weights, double* workspace, int64_t* out);
 /// out[i] = word i >= threshold ? x[i] * scale : 0.
 void dropout(const KernelContext& context, DType dtype, PhiloxState state, uint64_t threshold, double scale, int64_t n,
              const void* x, void* out);
+/// ValueError if one of n probabilities is outside [0, 1]: thrown at once on CPUs, reported as a device error on GPUs.
+void check_probabilities(const KernelContext& context, DType dtype, int64_t n, const void* p);
+/// ValueError, raised in the same way, if a row of weights [rows, classes] has a negative or non-finite number, or
+/// fewer than `needed` positive numbers.
+void check_weights(const KernelContext& context, DType dtype, int64_t rows, int64_t classes, int64_t needed,
+                   const void* weights);
 )
 // clang-format on
 
 namespace cpu {
 
+/// A random permutation of 0 .. n - 1. Swaps depend on each other, so there is no GPU kernel.
 void permutation(const CpuContext& context, PhiloxState state, int64_t n, int64_t* out);
-/// The position of the first probability outside [0, 1], or -1.
-int64_t find_bad_probability(const CpuContext& context, DType dtype, int64_t n, const void* p);
-/// What is wrong with the first bad row of weights [rows, classes].
-struct BadRow {
-  int64_t row = -1;       ///< -1: all rows can be drawn from
-  int64_t position = -1;  ///< of a negative or not finite number; -1: there are too few positive ones
-  int64_t positive = 0;   ///< how many there are
-};
-/// The first row that holds a negative or not finite number, or fewer than `needed` positive ones.
-BadRow find_bad_row(const CpuContext& context, DType dtype, int64_t rows, int64_t classes, int64_t needed,
-                    const void* weights);
 
 }  // namespace cpu
 
-#ifdef TANDEM_WITH_CUDA
-namespace cuda {
-
-/// The same checks, of which one that fails is told at the next synchronisation (tensor/cuda/device_error.h).
-void report_bad_probability(const KernelContext& context, DType dtype, int64_t n, const void* p);
-void report_bad_row(const KernelContext& context, DType dtype, int64_t rows, int64_t classes, int64_t needed,
-                    const void* weights);
-
-}  // namespace cuda
-#endif
-
-/// The texts of what is found.
+/// Error texts of check_probabilities and check_weights.
 inline std::string bad_probability_text(double p, int64_t position) {
   return str("bernoulli: probability ", p, " at position ", position, " is outside [0, 1]");
 }

@@ -18,10 +18,10 @@ using autograd::SavedTensor;
 
 namespace {
 
-/// Which dimensions go, and the shapes that are left.
+/// The removed dimensions and the shape of the result.
 struct Reduction {
   SmallVector<bool, 6> removed;
-  Shape kept_shape;   ///< removed dimensions with size 1
+  Shape kept_shape;   ///< of the result with keepdim
   Shape shape;        ///< of the result
   int64_t count = 1;  ///< elements per result
 };
@@ -33,7 +33,7 @@ Reduction plan(const char* op, const Tensor& input, const Shape& dims, bool keep
     const size_t d = static_cast<size_t>(wrap_dim(op, dim, input.dim()));
     if (input.dim() == 0) continue;  // a 0-dim tensor counts as one dimension
     TANDEM_CHECK(ShapeError, !plan.removed[d],
-                 ops::operand_error(op, str("dims ", dims, " name dimension ", d, " twice"), {{"input", input}}));
+                 ops::operand_error(op, str("dims ", dims, " contain dimension ", d, " twice"), {{"input", input}}));
     plan.removed[d] = true;
   }
   for (size_t d = 0; d < plan.removed.size(); ++d) {
@@ -45,26 +45,26 @@ Reduction plan(const char* op, const Tensor& input, const Shape& dims, bool keep
   return plan;
 }
 
-/// Memory that a kernel can read as a row-major block [outer, reduce, inner].
+/// Memory that kernels read as a row-major block [outer, reduce, inner].
 struct BlockView {
   ReduceSizes sizes;
   Tensor memory;
 };
 
-/// The input where its elements lie so that what is removed is one block between what stays, in the result's order;
-/// else a copy with the removed dimensions last.
+/// The input's own memory if the removed dimensions are one contiguous block between the others, which are in the order
+/// of the result; otherwise a copy with the removed dimensions last.
 BlockView arrange(const Tensor& input, const Reduction& plan) {
   const Shape& shape = input.shape();
   const Shape& strides = input.strides();
   if (plan.count == input.num_elements() && plan.count > 0 && input.is_contiguous()) return {{1, plan.count, 1}, input};
-  SmallVector<size_t, 6> order;  // dimensions of more than one element, as they lie in memory
+  SmallVector<size_t, 6> order;  // dimensions of more than one element, in memory order
   for (size_t d = 0; d < shape.size(); ++d) {
     if (shape[d] != 1) order.push_back(d);
   }
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return strides[a] > strides[b]; });
   ReduceSizes sizes;
   bool fits = true;
-  int64_t expected = 1;  // stride of the next dimension, walked from the innermost
+  int64_t expected = 1;  // stride of the next dimension, from the innermost on
   size_t last_kept = shape.size();
   bool any_removed = false;
   for (size_t i = order.size(); i-- > 0;) {
@@ -92,7 +92,7 @@ BlockView arrange(const Tensor& input, const Reduction& plan) {
   return {{num_elements(plan.shape), plan.count, 1}, contiguous(permute(input.detach(), dims))};
 }
 
-/// Sums over the plan's dimensions, divided.
+/// The sums over the plan's dimensions, divided by `divisor`.
 Tensor run_sum(const KernelContext& context, const Tensor& input, const Reduction& plan, double divisor) {
   const DType dtype = is_floating_point(input.dtype()) ? input.dtype() : kInt64;
   Tensor out = empty(plan.shape, {dtype, input.device()});
@@ -110,7 +110,7 @@ Tensor run_sum(const KernelContext& context, const Tensor& input, const Reductio
 
 namespace {
 
-/// Every element of a stretch gets the stretch's gradient, divided where it is a mean.
+/// Every element gets the gradient of its sum, divided for a mean.
 struct SumNode : Node {
   Shape input_shape;
   Shape kept_shape;
@@ -128,7 +128,7 @@ Tensor sum_or_mean(const char* op, const KernelContext& context, const Tensor& i
   if (auto* node = record<SumNode>(op, out, input)) {
     node->input_shape = input.shape();
     node->kept_shape = plan.kept_shape;
-    // The gradient of an empty input has no elements to divide, and 0 / 0 would be the gradient's own gradient.
+    // An empty input has no elements to divide, and the factor 0 / 0 would make second gradients NaN.
     node->divisor = input.num_elements() == 0 ? 1 : divisor;
   }
   return out;
@@ -161,7 +161,7 @@ Tensor ops::sum_to_shape(const Tensor& grad, const Shape& shape) {
   for (size_t d = 0; d < grad.shape().size(); ++d) {
     if (d < added || (shape[d - added] == 1 && grad.shape()[d] != 1)) dims.push_back(static_cast<int64_t>(d));
   }
-  // Dimensions in front disappear, the others stay with size 1.
+  // The leading dimensions are removed, the others keep size 1.
   if (dims.size() == added) return sum(grad, dims);
   return reshape(sum(grad, dims, true), shape);
 }
@@ -177,7 +177,7 @@ struct VarNode : Node {
   double divisor = 1;
   TensorList backward(BackwardContext& context) override {
     const Tensor x = input.get();
-    // As of a mean: of an empty input there is nothing to scale.
+    // As for a mean: an empty input has nothing to scale.
     const double factor = x.num_elements() == 0 ? 0 : 2 / divisor;
     const Tensor scale = reshape(mul(context.grad(), factor), kept_shape);
     return {mul(sub(x, mean(x, dims, true)), scale)};
@@ -198,7 +198,7 @@ Tensor var(Tensor input, const Shape& dims, int64_t correction, bool keepdim) {
   {
     const NoGradGuard no_grad;
     const Tensor centred = sub(input, mean(input, dims, true));
-    centred.sub_(mean(centred, dims, true));  // the mean was rounded: far from zero, to more than the deviations
+    centred.sub_(mean(centred, dims, true));  // the rounding error of the mean may exceed the deviations
     out = run_sum(context, mul(centred, centred), reduction, divisor);
   }
   if (auto* node = record<VarNode>("var", out, input)) {
@@ -220,7 +220,7 @@ struct MaxNode : Node {
   TensorList backward(BackwardContext& context) override {
     const Tensor values = input.get();
     const Tensor largest = output.get();
-    // Where the largest is NaN, the NaNs are the largest.
+    // If the largest element is NaN, all NaNs count as largest.
     const Tensor is_largest = where(eq(largest, largest), eq(values, largest), ne(values, values));
     return {where(is_largest, div(context.grad(), to(sum(is_largest), values.dtype())), 0)};
   }

@@ -1,7 +1,9 @@
-// The tree of a sum.  Up to kLeafRows numbers of a column, or kLeaf numbers of a row in kLanes interleaved lanes, are
-// added one after the other; longer stretches are halved (at multiples of a leaf), and the halves' sums added.  What
-// exceeds a chunk is cut into chunks first, each summed by that rule, possibly on several threads; their sums are then
-// summed by the same rule.  Lanes and columns are independent, so the innermost loops become vector code.
+// CPU kernels of reductions.
+//
+// The tree of a sum: up to kLeafRows elements of a column, or kLeaf elements of a row in kLanes interleaved lanes, are
+// added sequentially. Longer ranges are halved (at a multiple of a leaf), and the sums of the halves are added. Ranges
+// longer than a chunk are first divided into chunks, possibly summed by several threads; the sums of chunks are then
+// summed by the same rule. Lanes and columns are independent, so the innermost loops are vectorized.
 #include <tandem/ops/reduce/reduce_kernels.h>
 
 #include <algorithm>
@@ -19,11 +21,11 @@ constexpr int64_t kLeaf = 4096;
 constexpr int64_t kLeafRows = 64;
 /// Columns that are summed together.
 constexpr int64_t kStripe = 64;
-/// Elements of a chunk, and of a piece of parallel work.
+/// Elements per chunk, and per piece of parallel work.
 constexpr int64_t kChunk = 1 << 16;
 constexpr int64_t kGrain = 32768;
 
-/// Numbers along the reduced dimension that make a chunk.
+/// Elements per chunk along the reduced dimension.
 int64_t chunk_length(const ReduceSizes& sizes) {
   return sizes.inner == 1 ? kChunk : std::max(kLeafRows, kChunk / std::max<int64_t>(sizes.inner, 1));
 }
@@ -32,10 +34,10 @@ int64_t num_chunks(const ReduceSizes& sizes) {
   return std::max<int64_t>((sizes.reduce + length - 1) / length, 1);
 }
 
-/// Where to cut n > leaf items: a multiple of `leaf` near the middle.
+/// The position at which n > leaf items are divided: a multiple of `leaf` near the middle.
 int64_t middle(int64_t n, int64_t leaf) { return (n / 2 + leaf - 1) / leaf * leaf; }
 
-/// Sum of n numbers that lie side by side.
+/// The sum of n consecutive elements.
 template <class T, class A>
 A sum_row(const T* in, int64_t n) {
   if (n > kLeaf) {
@@ -54,7 +56,7 @@ A sum_row(const T* in, int64_t n) {
   return lanes[0];
 }
 
-/// out[k] = sum over `rows` rows of in[r * step + k], for k < width <= kStripe.
+/// out[k] = the sum over `rows` rows of in[r * step + k], for k < width <= kStripe.
 template <class T, class A>
 void sum_columns(const T* in, int64_t rows, int64_t step, int64_t width, A* out) {
   if (rows > kLeafRows) {
@@ -65,7 +67,7 @@ void sum_columns(const T* in, int64_t rows, int64_t step, int64_t width, A* out)
     for (int64_t k = 0; k < width; ++k) out[k] += second[k];
     return;
   }
-  if (width == kStripe) {  // the same additions; a fixed width lets the sums stay in registers
+  if (width == kStripe) {  // the same additions; a constant width keeps the sums in registers
     A sums[kStripe] = {};
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t k = 0; k < kStripe; ++k) sums[k] += static_cast<A>(in[r * step + k]);
@@ -88,7 +90,7 @@ Out finish(A sum, A divisor) {
   }
 }
 
-/// The sums over stretches of `length` along the reduced dimension: out is [outer, chunks, inner].
+/// The sums over ranges of `length` along the reduced dimension: out is [outer, chunks, inner].
 template <class T, class A, class Out>
 void sum_chunks(const ReduceSizes& sizes, int64_t length, A divisor, const T* in, Out* out) {
   const int64_t chunks = std::max<int64_t>((sizes.reduce + length - 1) / length, 1);
@@ -148,17 +150,17 @@ void sum(const KernelContext&, DType dtype, const ReduceSizes& sizes, double div
 
 namespace {
 
-/// Whether x replaces `best`: larger, or the first NaN.  Without branches, for vector code.
+/// Whether x replaces `best`: it is larger, or the first NaN. Without branches, so that loops are vectorized.
 template <class T>
 bool beats(T x, T best) {
   return !(x <= best) & (best == best);
 }
 
-/// T, or float for half types.
+/// The compute type: T, or float for half types.
 template <class T>
 using Comparable = std::conditional_t<std::is_integral_v<T> || std::is_floating_point_v<T>, T, float>;
 
-/// The largest of n >= 1 numbers that lie side by side, or NaN; in lanes, as sums are.
+/// The largest of n >= 1 consecutive elements, or NaN; computed in lanes, as sums are.
 template <class T, class C>
 C max_of(const T* values, int64_t n) {
   C best[kLanes];
@@ -178,7 +180,7 @@ C max_of(const T* values, int64_t n) {
   return best[0];
 }
 
-/// Index of the first of n numbers that equals the largest, or the first NaN.
+/// The index of the first of n elements that equals the largest, or of the first NaN.
 template <class T, class C>
 int64_t argmax_row(const T* values, int64_t n) {
   const C largest = max_of<T, C>(values, n);
@@ -191,7 +193,7 @@ int64_t argmax_row(const T* values, int64_t n) {
   return i;
 }
 
-/// out[k] = index of the largest of in[r * step + k] over r < rows, for k < width <= kStripe.
+/// out[k] = the index of the largest of in[r * step + k] over r < rows, for k < width <= kStripe.
 template <class T, class C>
 void argmax_columns(const T* in, int64_t rows, int64_t step, int64_t width, int64_t* out) {
   C best[kStripe];
@@ -216,7 +218,7 @@ void max(const KernelContext&, DType dtype, int64_t n, const void* in, void* out
     using C = Comparable<T>;
     const T* values = static_cast<const T*>(in);
     C largest = max_of<T, C>(values, n);
-    if constexpr (!std::is_integral_v<C>) {  // comparisons treat zeros of both signs as equal
+    if constexpr (!std::is_integral_v<C>) {  // because comparisons treat zeros of both signs as equal
       const auto is_positive_zero = [](T value) {
         const C x = static_cast<C>(value);
         return x == C{0} && !std::signbit(x);

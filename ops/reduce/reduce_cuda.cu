@@ -1,5 +1,5 @@
-// Sums along rows: a block for each stretch of a row; along columns: a block for a stretch of some columns, its threads side by
-// side in memory.  What has more stretches than one is summed twice, the second time over the stretches' sums.
+// GPU kernels of reductions. Row sums: one block per chunk of a row. Column sums: one block per chunk of some adjacent
+// columns, one thread per column. If there are several chunks, a second launch adds their sums.
 #include <type_traits>
 
 #include <tandem/ops/reduce/reduce_kernels.h>
@@ -9,14 +9,14 @@ namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
-constexpr int64_t kRowStretch = 1 << 15;
-constexpr int64_t kColumnStretch = 1 << 10;
-constexpr int kColumns = 32;  // threads side by side
+constexpr int64_t kRowChunk = 1 << 15;
+constexpr int64_t kColumnChunk = 1 << 10;
+constexpr int kColumns = 32;  // adjacent columns per block
 constexpr int kMaxRows = 8;
 
-int64_t stretch(const ReduceSizes& sizes) { return sizes.inner == 1 ? kRowStretch : kColumnStretch; }
-int64_t num_stretches(const ReduceSizes& sizes) {
-  return std::max<int64_t>(1, (sizes.reduce + stretch(sizes) - 1) / stretch(sizes));
+int64_t chunk_length(const ReduceSizes& sizes) { return sizes.inner == 1 ? kRowChunk : kColumnChunk; }
+int64_t num_chunks(const ReduceSizes& sizes) {
+  return std::max<int64_t>(1, (sizes.reduce + chunk_length(sizes) - 1) / chunk_length(sizes));
 }
 
 template <class A, class Out>
@@ -28,14 +28,14 @@ __device__ Out divided(A sum, A divisor) {
   }
 }
 
-/// Block b: stretch b of all rows'.
+/// Block b computes chunk b of the chunks of all rows.
 template <class T, class A, class Out>
-__global__ void sum_rows_kernel(int64_t num_blocks, int64_t reduce, int64_t length, int64_t stretches, A divisor,
+__global__ void sum_rows_kernel(int64_t num_blocks, int64_t reduce, int64_t length, int64_t chunks, A divisor,
                                 const T* in, Out* out) {
   for (int64_t b = blockIdx.x; b < num_blocks; b += gridDim.x) {
-    const int64_t begin = b % stretches * length;
+    const int64_t begin = b % chunks * length;
     const int64_t end = min(begin + length, reduce);
-    const T* row = in + b / stretches * reduce;
+    const T* row = in + b / chunks * reduce;
     A sum = 0;
     for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) sum += static_cast<A>(row[i]);
     sum = block_reduce(sum, A{0}, Plus());
@@ -43,7 +43,7 @@ __global__ void sum_rows_kernel(int64_t num_blocks, int64_t reduce, int64_t leng
   }
 }
 
-/// The same for rows so short that a warp each does.
+/// sum_rows for rows so short that one warp per row is enough.
 template <class T, class A, class Out>
 __global__ void sum_short_rows_kernel(int64_t outer, int64_t reduce, A divisor, const T* in, Out* out) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -56,18 +56,18 @@ __global__ void sum_short_rows_kernel(int64_t outer, int64_t reduce, A divisor, 
 }
 
 template <class T, class A, class Out>
-__global__ void sum_columns_kernel(int64_t num_blocks, ReduceSizes sizes, int64_t length, int64_t stretches, A divisor,
+__global__ void sum_columns_kernel(int64_t num_blocks, ReduceSizes sizes, int64_t length, int64_t chunks, A divisor,
                                    const T* in, Out* out) {
   __shared__ A sums[kMaxRows][kColumns];
   const int64_t stripes = (sizes.inner + kColumns - 1) / kColumns;
   for (int64_t b = blockIdx.x; b < num_blocks; b += gridDim.x) {
     const int64_t column = b % stripes * kColumns + threadIdx.x;
-    const int64_t piece = b / stripes;  // of [outer, stretches]
-    const int64_t begin = piece % stretches * length;
+    const int64_t piece = b / stripes;  // of [outer, chunks]
+    const int64_t begin = piece % chunks * length;
     const int64_t end = min(begin + length, sizes.reduce);
     A sum = 0;
     if (column < sizes.inner) {
-      const T* from = in + piece / stretches * sizes.reduce * sizes.inner + column;
+      const T* from = in + piece / chunks * sizes.reduce * sizes.inner + column;
       for (int64_t r = begin + threadIdx.y; r < end; r += blockDim.y) sum += static_cast<A>(from[r * sizes.inner]);
     }
     sums[threadIdx.y][threadIdx.x] = sum;
@@ -81,30 +81,30 @@ __global__ void sum_columns_kernel(int64_t num_blocks, ReduceSizes sizes, int64_
 }
 
 template <class T, class A, class Out>
-void sum_stretches(const KernelContext& context, const ReduceSizes& sizes, int64_t length, A divisor, const T* in,
-                   Out* out) {
-  const int64_t stretches = std::max<int64_t>(1, (sizes.reduce + length - 1) / length);
+void sum_chunks(const KernelContext& context, const ReduceSizes& sizes, int64_t length, A divisor, const T* in,
+                Out* out) {
+  const int64_t chunks = std::max<int64_t>(1, (sizes.reduce + length - 1) / length);
   if (sizes.outer * sizes.inner == 0) return;
   if (sizes.inner == 1 && sizes.reduce <= 8 * kWarp) {
     launch_kernel(context, sum_short_rows_kernel<T, A, Out>, blocks_for(sizes.outer, kBlock / kWarp), kBlock, 0,
                   sizes.outer, sizes.reduce, divisor, in, out);
   } else if (sizes.inner == 1) {
-    launch_kernel(context, sum_rows_kernel<T, A, Out>, blocks_for(sizes.outer * stretches, 1),
-                  threads_for_row(std::min(length, sizes.reduce)), 0, sizes.outer * stretches, sizes.reduce, length,
-                  stretches, divisor, in, out);
+    launch_kernel(context, sum_rows_kernel<T, A, Out>, blocks_for(sizes.outer * chunks, 1),
+                  threads_for_row(std::min(length, sizes.reduce)), 0, sizes.outer * chunks, sizes.reduce, length,
+                  chunks, divisor, in, out);
   } else {
     const auto rows = static_cast<unsigned>(std::clamp<int64_t>(sizes.reduce / 4, 1, kMaxRows));
-    const int64_t num_blocks = sizes.outer * stretches * ((sizes.inner + kColumns - 1) / kColumns);
+    const int64_t num_blocks = sizes.outer * chunks * ((sizes.inner + kColumns - 1) / kColumns);
     launch_kernel(context, sum_columns_kernel<T, A, Out>, blocks_for(num_blocks, 1), dim3(kColumns, rows), 0,
-                  num_blocks, sizes, length, stretches, divisor, in, out);
+                  num_blocks, sizes, length, chunks, divisor, in, out);
   }
 }
 
 }  // namespace
 
 int64_t sum_workspace_bytes(const KernelContext&, const ReduceSizes& sizes) {
-  const int64_t stretches = num_stretches(sizes);
-  return stretches == 1 ? 0 : sizes.outer * stretches * sizes.inner * static_cast<int64_t>(sizeof(double));
+  const int64_t chunks = num_chunks(sizes);
+  return chunks == 1 ? 0 : sizes.outer * chunks * sizes.inner * static_cast<int64_t>(sizeof(double));
 }
 
 void sum(const KernelContext& context, DType dtype, const ReduceSizes& sizes, double divisor, const void* in,
@@ -113,26 +113,26 @@ void sum(const KernelContext& context, DType dtype, const ReduceSizes& sizes, do
     using A = Accumulator<T>;
     using Out = std::conditional_t<std::is_integral_v<T>, int64_t, T>;
     const A last_divisor = static_cast<A>(divisor);
-    const int64_t stretches = num_stretches(sizes);
-    if (stretches == 1) {
-      sum_stretches<T, A, Out>(context, sizes, stretch(sizes), last_divisor, static_cast<const T*>(in),
-                               static_cast<Out*>(out));
+    const int64_t chunks = num_chunks(sizes);
+    if (chunks == 1) {
+      sum_chunks<T, A, Out>(context, sizes, chunk_length(sizes), last_divisor, static_cast<const T*>(in),
+                            static_cast<Out*>(out));
     } else {
       A* partial = static_cast<A*>(workspace);
-      sum_stretches<T, A, A>(context, sizes, stretch(sizes), A{1}, static_cast<const T*>(in), partial);
-      sum_stretches<A, A, Out>(context, {sizes.outer, stretches, sizes.inner}, stretches, last_divisor, partial,
-                               static_cast<Out*>(out));
+      sum_chunks<T, A, A>(context, sizes, chunk_length(sizes), A{1}, static_cast<const T*>(in), partial);
+      sum_chunks<A, A, Out>(context, {sizes.outer, chunks, sizes.inner}, chunks, last_divisor, partial,
+                            static_cast<Out*>(out));
     }
   });
 }
 
 namespace {
 
-/// T, or float for half types.
+/// The compute type: T, or float for half types.
 template <class T>
 using Comparable = std::conditional_t<std::is_integral_v<T> || std::is_floating_point_v<T>, T, float>;
 
-/// A number and where it stands; of equal ones the first counts, and of NaNs.
+/// A value and its index. Among equal values, and among NaNs, the first one is selected.
 template <class C>
 struct Candidate {
   C value;
@@ -147,7 +147,7 @@ struct Candidate {
   }
 };
 
-/// The best candidate of a block, to all of its threads.
+/// The best candidate of a block, returned to all of its threads.
 template <class C>
 __device__ Candidate<C> best_of_block(Candidate<C> mine) {
   __shared__ C values[kMaxRowThreads];
@@ -170,7 +170,7 @@ __device__ Candidate<C> best_of_block(Candidate<C> mine) {
   return {values[0], indices[0]};
 }
 
-/// A block for each row of n elements that lie `step` apart: the largest, or where it is.
+/// One block per row of n elements that are `step` apart: the largest element, or its index.
 template <class T>
 __global__ void largest_kernel(int64_t num_rows, int64_t n, int64_t step, const T* in, T* out, int64_t* out_index) {
   using C = Comparable<T>;
@@ -183,7 +183,8 @@ __global__ void largest_kernel(int64_t num_rows, int64_t n, int64_t step, const 
     }
     best = best_of_block(best);
     if constexpr (!std::is_integral_v<C>) {
-      if (out != nullptr && best.value == C{0}) {  // of both signs, perhaps: their sum is -0 if all are
+      if (out != nullptr &&
+          best.value == C{0}) {  // there may be zeros of both signs: their sum is -0 only if all are -0
         C zeros = -C{0};
         for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
           const C x = static_cast<C>(from[i * step]);

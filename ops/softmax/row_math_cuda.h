@@ -1,5 +1,5 @@
-// Mathematics of a row of numbers that softmax and the losses share on a GPU, where a block has a row.  Private to the *.cu files
-// of ops/.
+// Maximum and sum of exponentials of a row, one block per row, for softmax and the losses. Private to the *.cu files of
+// ops/.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-/// The largest number of a row and the sum of exponentials of the distances from it.
+/// The maximum of a row, and the sum of exp(x - maximum).
 template <class C>
 struct RowSum {
   C max;
   C sum;
 };
 
-/// Of element(0) .. element(n - 1), to all threads of the block.
+/// The RowSum of element(0) .. element(n - 1), returned to all threads of the block.
 template <class C, class Element>
 __device__ RowSum<C> sum_of_exponentials(int64_t n, Element element) {
   C max = -std::numeric_limits<C>::infinity();

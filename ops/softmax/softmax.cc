@@ -22,7 +22,7 @@ SoftmaxShape split_at(const Shape& shape, int64_t dim) {
   return split;
 }
 
-/// Checks and forward of both operations; `input` is replaced by what autocast makes of it.
+/// Checks and forward of both operations; `input` is replaced by its cast under autocast.
 Tensor softmax_forward(const char* op, Tensor& input, int64_t& dim, bool log) {
   cast_for(CastPolicy::kFloat32, {&input});
   const KernelContext context = check_same_device(op, {{"input", input}});
@@ -42,7 +42,7 @@ Tensor softmax_gradient(const Tensor& grad, const Tensor& output, int64_t dim, b
   return grad_input;
 }
 
-/// Sum over `dim`, kept with size 1; a 0-dim tensor is its own sum.
+/// The sum over `dim`, kept with size 1; a 0-dim tensor is its own sum.
 Tensor sum_over(const Tensor& tensor, int64_t dim) { return tensor.dim() == 0 ? tensor : tensor.sum({dim}, true); }
 
 }  // namespace

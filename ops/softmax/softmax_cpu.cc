@@ -10,9 +10,9 @@
 namespace tandem { inline namespace v0 { namespace cpu {
 namespace {
 
-/// Elements that one piece of work takes at least.
+/// Minimum number of elements per piece of parallel work.
 constexpr int64_t kGrainElements = 1 << 14;
-/// Columns of [outer, size, inner] that are computed side by side.
+/// Columns of [outer, size, inner] that are processed together.
 constexpr int64_t kColumns = 64;
 
 template <class T>
@@ -20,7 +20,7 @@ void softmax_row(bool log, int64_t n, const T* x, T* out) {
   using C = RowCompute<T>;
   const C max = row_max(x, n);
   if constexpr (std::is_same_v<T, C>) {
-    if (!log) {  // the exponentials wait in the output for their sum
+    if (!log) {  // stores the exponentials in the output until their sum is known
       const C sum = row_sum<C>(n, [&](int64_t i) { return out[i] = exp_element(x[i] - max); });
       const C scale = C(1) / sum;
       for (int64_t i = 0; i < n; ++i) out[i] *= scale;
@@ -37,7 +37,7 @@ void softmax_row(bool log, int64_t n, const T* x, T* out) {
   }
 }
 
-/// `count` neighbouring columns of [size, inner].
+/// Processes `count` adjacent columns of [size, inner].
 template <class T>
 void softmax_columns(bool log, int64_t size, int64_t inner, int64_t count, const T* x, T* out) {
   using C = RowCompute<T>;
@@ -46,7 +46,7 @@ void softmax_columns(bool log, int64_t size, int64_t inner, int64_t count, const
   for (int64_t i = 0; i < size; ++i) {
     for (int64_t c = 0; c < count; ++c) {
       const C value = static_cast<C>(x[i * inner + c]);
-      max[c] = value > max[c] ? value : max[c];  // a NaN comes back through the sum
+      max[c] = value > max[c] ? value : max[c];  // a NaN dropped here makes the sum NaN
     }
   }
   for (int64_t i = 0; i < size; ++i) {
@@ -94,7 +94,7 @@ void backward_columns(bool log, int64_t size, int64_t inner, int64_t count, cons
   }
 }
 
-/// Calls row(offset) for rows that are contiguous, columns(offset, count) for pieces of those that are not.
+/// Calls row(offset) for contiguous rows, columns(offset, count) for pieces of strided rows.
 template <class Row, class Columns>
 void for_rows(SoftmaxShape shape, Row row, Columns columns) {
   if (shape.size == 0) return;

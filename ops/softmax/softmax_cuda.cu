@@ -1,4 +1,4 @@
-// A block for each row, whose elements lie side by side or not.
+// GPU kernels of softmax: one block per row, contiguous or strided.
 #include <tandem/ops/softmax/row_math_cuda.h>
 #include <tandem/ops/softmax/softmax_kernels.h>
 

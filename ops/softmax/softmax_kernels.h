@@ -8,7 +8,7 @@
 
 namespace tandem { inline namespace v0 {
 
-/// A row-major tensor seen as [outer, size, inner]; the operation runs over the middle dimension.
+/// A row-major tensor as [outer, size, inner]; the operation runs over the middle dimension.
 struct SoftmaxShape {
   int64_t outer;
   int64_t size;
@@ -19,7 +19,7 @@ TANDEM_KERNELS(
     /// out = softmax(input), or its logarithm.  Floating dtype; row-major.
     void softmax(const KernelContext& context, DType dtype, SoftmaxShape shape, bool log, const void* input, void* out);
 
-    /// grad_input from the gradient of the output and the output; grad_input may be grad.
+    /// grad_input from the gradient of the output and the output; grad_input may be the same memory as grad.
     void softmax_backward(const KernelContext& context, DType dtype, SoftmaxShape shape, bool log, const void* grad,
                           const void* output, void* grad_input);)
 

@@ -31,7 +31,7 @@ void check_defined(const char* op, const Tensor& input) {
 
 namespace {
 
-/// Between shapes of the same number of elements in the same order.
+/// Views between shapes of the same elements in the same order.
 struct ViewNode : Node {
   Shape input_shape;
   TensorList backward(BackwardContext& context) override { return {reshape(context.grad(), input_shape)}; }
@@ -43,7 +43,7 @@ Tensor recorded_view(const char* op, const Tensor& input, const Shape& shape, co
   return out;
 }
 
-/// `shape` with -1 replaced by what is left.  Throws ShapeError where the number of elements does not fit.
+/// `shape` with -1 replaced by the inferred size. Throws ShapeError if the number of elements does not fit.
 Shape infer_shape(const char* op, const Tensor& input, const Shape& shape) {
   int64_t known = 1;
   int64_t unknown = -1;
@@ -67,16 +67,16 @@ Shape infer_shape(const char* op, const Tensor& input, const Shape& shape) {
   return result;
 }
 
-/// Strides with which `input` can be seen in `shape` without a copy, if there are.
+/// Strides with which `input` can be viewed as `shape` without a copy; nullopt if that is impossible.
 ///
-/// Runs of dimensions that are contiguous among themselves can be cut up freely; a dimension of `shape` must not span
-/// two runs.  Both shapes are walked from the end, one run at a time.
+/// Runs of dimensions that are contiguous with each other can be divided arbitrarily; a dimension of `shape` must not
+/// span two runs. Both shapes are traversed from the end, one run at a time.
 std::optional<Shape> view_strides(const Tensor& input, const Shape& shape) {
   if (input.is_contiguous() || input.num_elements() == 0) return row_major_strides(shape);
   const Shape& sizes = input.shape();
   const Shape& steps = input.strides();
   Shape strides(shape.size(), 1);
-  size_t left = shape.size();  // dimensions of `shape` not placed yet
+  size_t left = shape.size();  // dimensions of `shape` that have no stride yet
   for (size_t d = sizes.size(); d > 0;) {
     if (sizes[d - 1] == 1) {
       --d;
@@ -127,9 +127,9 @@ Tensor flatten(const Tensor& input, int64_t start_dim, int64_t end_dim) {
   check_defined("flatten", input);
   const int64_t start = wrap_dim("flatten", start_dim, input.dim());
   const int64_t end = wrap_dim("flatten", end_dim, input.dim());
-  TANDEM_CHECK(ShapeError, start <= end,
-               ops::operand_error("flatten", str("start_dim ", start_dim, " lies behind end_dim ", end_dim),
-                                  {{"input", input}}));
+  TANDEM_CHECK(
+      ShapeError, start <= end,
+      ops::operand_error("flatten", str("start_dim ", start_dim, " is after end_dim ", end_dim), {{"input", input}}));
   Shape shape;
   int64_t joined = 1;
   for (int64_t d = 0; d < input.dim(); ++d) {
@@ -241,7 +241,7 @@ Tensor permute(const Tensor& input, const Shape& dims) {
 
 namespace {
 
-/// Where a slice lies in dimension `dim` of a tensor of `shape`.
+/// A slice of dimension `dim` of a tensor of `shape`.
 struct Range {
   Shape shape;
   int64_t dim = 0;
@@ -250,7 +250,7 @@ struct Range {
   int64_t step = 1;
 };
 
-/// The part of `input` that `range` describes.
+/// The part of `input` given by `range`.
 Tensor part_of(const Tensor& input, const Range& range) {
   const size_t d = static_cast<size_t>(range.dim);
   Shape shape = input.shape();
@@ -262,9 +262,9 @@ Tensor part_of(const Tensor& input, const Range& range) {
   return view_of(input, shape, strides, offset);
 }
 
-Tensor embed(const Tensor& grad, const Range& range);
+Tensor slice_backward(const Tensor& grad, const Range& range);
 
-struct EmbedNode : Node {
+struct SliceBackwardNode : Node {
   Range range;
   TensorList backward(BackwardContext& context) override {
     const int64_t end = range.begin + range.count * range.step;
@@ -272,19 +272,19 @@ struct EmbedNode : Node {
   }
 };
 
-/// Zeros of range.shape with `grad` in the place of the slice: the gradient of slice, an operation of its own.
-Tensor embed(const Tensor& grad, const Range& range) {
+/// The gradient of slice as an operation: zeros of range.shape with `grad` at the position of the slice.
+Tensor slice_backward(const Tensor& grad, const Range& range) {
   Tensor out = zeros(range.shape, grad.options());
   primitives::copy(grad, part_of(out, range));
-  if (auto* node = record<EmbedNode>("slice_backward", out, grad)) node->range = range;
+  if (auto* node = record<SliceBackwardNode>("slice_backward", out, grad)) node->range = range;
   return out;
 }
 
 struct SliceNode : Node {
   Range range;
-  bool selects = false;  ///< the dimension disappeared
+  bool selects = false;  ///< the dimension is removed
   TensorList backward(BackwardContext& context) override {
-    return {embed(selects ? unsqueeze(context.grad(), range.dim) : context.grad(), range)};
+    return {slice_backward(selects ? unsqueeze(context.grad(), range.dim) : context.grad(), range)};
   }
 };
 
@@ -300,7 +300,8 @@ Tensor slice(const Tensor& input, int64_t dim, int64_t begin, int64_t end, int64
   const auto clamp = [size](int64_t i) { return std::clamp<int64_t>(i < 0 ? i + size : i, 0, size); };
   const int64_t first = clamp(begin);
   const int64_t length = std::max<int64_t>(clamp(end) - first, 0);
-  step = std::min(step, std::max<int64_t>(size, 1));  // a larger one takes no other element, but its products overflow
+  step = std::min(
+      step, std::max<int64_t>(size, 1));  // a larger step selects the same elements, but its products could overflow
   const Range range{input.shape(), d, first, length / step + (length % step != 0), step};
   Tensor out = part_of(input, range);
   if (auto* node = record<SliceNode>("slice", out, input)) node->range = range;
@@ -313,9 +314,10 @@ Tensor select(const Tensor& input, int64_t dim, int64_t index) {
   TANDEM_CHECK(IndexError, input.dim() > 0,
                ops::operand_error("select", "input has no dimensions", {{"input", input}}));
   const int64_t size = input.size(d);
-  TANDEM_CHECK(IndexError, index >= -size && index < size,
-               ops::operand_error("select", str("index ", index, " lies outside dimension ", d, " of size ", size),
-                                  {{"input", input}}));
+  TANDEM_CHECK(
+      IndexError, index >= -size && index < size,
+      ops::operand_error("select", str("index ", index, " is out of range for dimension ", d, " of size ", size),
+                         {{"input", input}}));
   const Range range{input.shape(), d, index < 0 ? index + size : index, 1, 1};
   const Tensor part = part_of(input, range);
   Shape shape = part.shape();
@@ -334,7 +336,7 @@ Tensor select(const Tensor& input, int64_t dim, int64_t index) {
 
 namespace {
 
-/// Consecutive slices of dimension d with those sizes, which add up to its size.
+/// Consecutive slices of dimension d of the given sizes, which add up to its size.
 std::vector<Tensor> slices(const char* op, const Tensor& input, int64_t d, const Shape& sizes) {
   std::vector<Tensor> parts;
   int64_t begin = 0;
@@ -356,7 +358,7 @@ std::vector<Tensor> equal_slices(const char* op, const Tensor& input, int64_t d,
   return slices(op, input, d, sizes);
 }
 
-/// Dimension `dim` of an input that has one.
+/// wrap_dim; throws IndexError for a 0-dim input.
 int64_t split_dim(const char* op, const Tensor& input, int64_t dim) {
   check_defined(op, input);
   const int64_t d = wrap_dim(op, dim, input.dim());
@@ -380,8 +382,8 @@ std::vector<Tensor> split(const Tensor& input, const Shape& split_sizes, int64_t
   for (const int64_t size : split_sizes) {
     TANDEM_CHECK(
         ValueError, size >= 0,
-        ops::operand_error("split", str("split_sizes ", split_sizes, " has a negative one"), {{"input", input}}));
-    if (__builtin_add_overflow(total, size, &total)) total = INT64_MAX;  // more than any dimension
+        ops::operand_error("split", str("split_sizes ", split_sizes, " contain a negative size"), {{"input", input}}));
+    if (__builtin_add_overflow(total, size, &total)) total = INT64_MAX;  // larger than any dimension
   }
   TANDEM_CHECK(
       ShapeError, total == input.size(d),
@@ -433,7 +435,7 @@ namespace {
 
 struct CatNode : Node {
   int64_t dim = 0;
-  std::vector<int64_t> ends;  ///< where each tensor ends along dim
+  std::vector<int64_t> ends;  ///< end of each tensor along dim
   TensorList backward(BackwardContext& context) override {
     TensorList grads(ends.size());
     for (size_t i = 0; i < ends.size(); ++i) {
@@ -444,13 +446,13 @@ struct CatNode : Node {
   }
 };
 
-/// Throws unless `other` can stand beside `first`, giving their names by number.
+/// Throws, naming both tensors by number, unless `other` can be concatenated with `first`.
 void check_cat_pair(const Tensor& first, const Tensor& other, size_t number, int64_t dim) {
   bool fits = other.dim() == first.dim();
   for (int64_t d = 0; fits && d < first.dim(); ++d) fits = d == dim || other.size(d) == first.size(d);
   if (fits) return;
   const std::string name = str("tensors[", number, "]");
-  throw ShapeError(with_module_scope(ops::operand_error("cat", str("sizes differ in another dimension than ", dim),
+  throw ShapeError(with_module_scope(ops::operand_error("cat", str("sizes differ in a dimension other than ", dim),
                                                         {{"tensors[0]", first}, {name.c_str(), other}})));
 }
 
@@ -461,7 +463,7 @@ Tensor cat(const std::vector<Tensor>& tensors, int64_t dim) {
   const Tensor& first = tensors.front();
   const KernelContext context = ops::check_same_device_list("cat", tensors);
   TANDEM_CHECK(ShapeError, first.dim() > 0,
-               ops::operand_error("cat", "tensors must have a dimension", {{"tensors[0]", first}}));
+               ops::operand_error("cat", "tensors must have at least one dimension", {{"tensors[0]", first}}));
   const int64_t d = wrap_dim("cat", dim, first.dim());
   DType dtype = first.dtype();
   Shape shape = first.shape();

@@ -22,8 +22,8 @@ __device__ T warp_reduce(T value, F f) {
   return value;
 }
 
-/// Reduces the values of a block by f; every thread gets the result.  Must be called by all threads of the block, which are at
-/// most 32 full warps.  `start` is the neutral element of f.
+/// Reduces the values of a block by f; every thread gets the result. Must be called by all threads of the block, which
+/// are at most 32 full warps. `start` is the neutral element of f.
 template <class T, class F>
 __device__ T block_reduce(T value, T start, F f) {
   __shared__ T of_warps[kWarp];

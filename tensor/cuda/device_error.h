@@ -1,7 +1,7 @@
 // Errors detected by kernels, such as an index out of range.  For *.cu files and tensor/cuda.
 //
-// Kernels cannot throw.  On invalid data a kernel writes one error record to pinned host memory and continues with a safe value;
-// the next synchronization (cuda::synchronize, a copy to the CPU, item) throws it.  The GPU stays usable.
+// Kernels cannot throw. On invalid data a kernel writes one error record to pinned host memory and continues with a
+// safe value; the next synchronization (cuda::synchronize, a copy to the CPU, item) throws it. The GPU stays usable.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-/// The record of an error.  By default an IndexError "<op>: <what> <value> at position <position> is outside [0, <size>)"; `raise`
-/// overrides this.
+/// The record of an error. By default an IndexError "<op>: <what> <value> at position <position> is outside [0,
+/// <size>)"; `raise` overrides this.
 struct DeviceErrorRecord {
   int32_t raised = 0;
   const char* op = nullptr;  ///< string literals of the host
@@ -29,9 +29,11 @@ struct DeviceErrorRecord {
 
 /// The device's record, in pinned host memory that its kernels can write.
 DeviceErrorRecord* device_error_record(Device device);
-/// If the device has a deferred host error or an error record, removes and throws it.  Call after the work that may report it.
+/// If the device has a deferred host error or an error record, removes and throws it. Call after the work that may
+/// report it.
 void throw_device_error(Device device);
-/// Defers an error detected by the host (a failed collective) to the device's next synchronization.  Only the first is kept.
+/// Defers an error detected by the host (a failed collective) to the device's next synchronization. Only the first is
+/// kept.
 void defer_error(Device device, const void* owner, std::exception_ptr error);
 /// Removes the deferred error of `owner` if it has not been thrown.
 void cancel_deferred_error(Device device, const void* owner);

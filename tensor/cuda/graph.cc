@@ -68,7 +68,8 @@ void Graph::Impl::record(const std::function<void()>& f) {
   recorded.block = empty({static_cast<int64_t>(kMaxNumbers)}, {kFloat64, recorded.device});
 
   cudaGraph_t made = nullptr;
-  // Relaxed mode, because the allocator may call cudaMalloc during capture; tandem itself rejects what cannot be captured.
+  // Relaxed mode, because the allocator may call cudaMalloc during capture; tandem itself rejects what cannot be
+  // captured.
   TANDEM_CUDA_CHECK(cudaStreamBeginCapture(handle, cudaStreamCaptureModeRelaxed));
   capture = &recorded;
   memory.set_capturing(true);

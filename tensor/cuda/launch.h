@@ -1,7 +1,8 @@
 // Launching and writing kernels.  For *.cu files.
 //
-// A kernel is a __global__ function.  The host launches it by launch_kernel, never by <<<>>>, so that the same file compiles for
-// GPUs and for the emulation (tests/cuda_emulation).  Functions of this file hide what differs between the two.
+// A kernel is a __global__ function. The host launches it by launch_kernel, never by <<<>>>, so that the same file
+// compiles for GPUs and for the emulation (tests/cuda_emulation). Functions of this file hide what differs between the
+// two.
 #pragma once
 
 #include <algorithm>
@@ -52,7 +53,8 @@ __device__ T* dynamic_shared() {
 #endif
 }
 
-/// Index of the calling thread in the grid, and number of threads: for (int64_t i = thread_index(); i < n; i += num_threads()).
+/// Index of the calling thread in the grid, and number of threads: for (int64_t i = thread_index(); i < n; i +=
+/// num_threads()).
 __device__ inline int64_t thread_index() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ inline int64_t num_threads() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
 

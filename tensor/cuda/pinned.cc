@@ -21,7 +21,8 @@ constexpr int64_t kPieceBytes = int64_t{4} << 20;
 constexpr int64_t kMinStaged = int64_t{1} << 20;     // smaller copies are as fast by the driver's own staging
 constexpr int64_t kGrainBytes = int64_t{512} << 10;  // of parallel CPU copies
 
-/// Pinned blocks of kPieceBytes, cached for the next copy of any GPU.  Never freed: at most two blocks per concurrent copy.
+/// Pinned blocks of kPieceBytes, cached for the next copy of any GPU. Never freed: at most two blocks per concurrent
+/// copy.
 class PinnedPool {
  public:
   struct GiveBack {

@@ -65,14 +65,14 @@ void copy(const Tensor& src, const Tensor& out) {
   }
   // Only row-major data of the narrower dtype is transferred between devices.
   const DType dtype = size_of(out.dtype()) < size_of(src.dtype()) ? out.dtype() : src.dtype();
-  Tensor packed = src, landed = out;
+  Tensor packed = src, staged = out;
   if (!src.is_contiguous() || src.dtype() != dtype) {
     packed = empty(src.shape(), {dtype, from});
     primitives::copy(src, packed);
   }
-  if (!out.is_contiguous() || out.dtype() != dtype) landed = empty(out.shape(), {dtype, to});
-  copy_whole(packed, landed);
-  if (!landed.is_same(out)) primitives::copy(landed, out);
+  if (!out.is_contiguous() || out.dtype() != dtype) staged = empty(out.shape(), {dtype, to});
+  copy_whole(packed, staged);
+  if (!staged.is_same(out)) primitives::copy(staged, out);
 }
 
 void sum(std::span<const Tensor> inputs, const Tensor& out) {

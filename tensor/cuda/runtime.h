@@ -17,9 +17,9 @@ TANDEM_API void check(cudaError_t status, const char* call);
 /// Whether this process has a CUDA context on the GPU, which takes some hundred megabytes of its memory.
 TANDEM_API bool has_context(Device device) noexcept;
 
-/// Makes a GPU the calling thread's current device until destroyed.  Required around all CUDA calls except device queries: calls
-/// without a stream use the current device, and any call creates a context on it, by default on GPU 0.  For the same reason the
-/// destructor does not restore a device on which the process has no context.
+/// Makes a GPU the calling thread's current device until destroyed. Required around all CUDA calls except device
+/// queries: calls without a stream use the current device, and any call creates a context on it, by default on GPU 0.
+/// For the same reason the destructor does not restore a device on which the process has no context.
 class DeviceGuard {
  public:
   explicit DeviceGuard(Device device) { check(enter(device), "cudaSetDevice"); }

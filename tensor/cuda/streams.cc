@@ -59,8 +59,8 @@ bool Stream::is_idle() const {
 
 namespace {
 
-/// The streams shared by all threads: number 0 is the device's default stream, the others are its side streams.  Created at first
-/// use and never destroyed, because memory with static storage duration is freed in their order.
+/// The streams shared by all threads: number 0 is the device's default stream, the others are its side streams. Created
+/// at first use and never destroyed, because memory with static storage duration is freed in their order.
 template <class Impl>
 const std::shared_ptr<Impl>& shared_stream(Device device, int number) {
   check_device(device);

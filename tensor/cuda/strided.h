@@ -10,8 +10,8 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-/// Shape and strides (in elements, outermost dimension first) of N operands, as a kernel argument.  In the common case of one
-/// dimension the offsets need no division.
+/// Shape and strides (in elements, outermost dimension first) of N operands, as a kernel argument. In the common case
+/// of one dimension the offsets need no division.
 template <int N>
 struct Strided {
   static constexpr int kMaxDims = 12;

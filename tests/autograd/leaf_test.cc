@@ -143,7 +143,8 @@ TEST(Leaf, GradientIsWrittenIntoBucketSlot) {
   EXPECT_FALSE(leaf.has_foreign_slot());
 }
 
-/// y = 2 x; backward writes into the gradient slot if possible, notifies the engine, and then checks whether hooks have run.
+/// y = 2 x; backward writes into the gradient slot if possible, notifies the engine, and then checks whether hooks have
+/// run.
 struct AnnouncingNode final : autograd::Node {
   const int* hooks_run = nullptr;
   int* seen = nullptr;

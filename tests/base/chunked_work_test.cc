@@ -209,7 +209,8 @@ TEST(ChunkedWork, EarlierOfCancelAndFailureDecidesTheOutcome) {
 }
 
 TEST(ChunkedWork, WaiterRunsChunksWhenWorkersAreBusy) {
-  // Other work occupies all copy workers but one until this work has finished; that one holds its only slot for a while.
+  // Other work occupies all copy workers but one until this work has finished; that one holds its only slot for a
+  // while.
   std::promise<void> taken, go_on, end, others_done;
   std::shared_future<void> may_go_on = go_on.get_future().share();
   std::shared_future<void> ended = end.get_future().share();

@@ -76,8 +76,8 @@ bool is_pending(int signal) {
   return sigismember(&pending, signal) == 1;
 }
 
-/// Exits with status 0 if a write beyond the limit fails with EFBIG under `disposition`, and leaves the signal mask and the set
-/// of pending signals unchanged.
+/// Exits with status 0 if a write beyond the limit fails with EFBIG under `disposition`, and leaves the signal mask and
+/// the set of pending signals unchanged.
 [[noreturn]] void write_beyond_limit(const std::string& path, sighandler_t disposition) {
   std::signal(SIGXFSZ, disposition);
   const rlimit limit = {10, 10};

@@ -1,4 +1,5 @@
-// Graphs: the tasks of a captured stream, in order.  Capture modes are not emulated; only invalid calls on the captured stream fail.
+// Graphs: the tasks of a captured stream, in order. Capture modes are not emulated; only invalid calls on the captured
+// stream fail.
 #include <tandem/tests/cuda_emulation/runtime.h>
 
 using cuda_emulation::Call;

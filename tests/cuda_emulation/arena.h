@@ -1,8 +1,8 @@
 // The memory of one device, or pinned host memory: a reserved address range in which blocks are allocated.
 //
-// A device's range is inaccessible (PROT_NONE) except while a task that may use it runs.  A table has, for each granule of 256 bytes,
-// the number of bytes that belong to a live block; access checks read it.  A second range contains the shadow cells of the race
-// check.  Blocks begin at multiples of 256 and are followed by at least 256 guard bytes.
+// A device's range is inaccessible (PROT_NONE) except while a task that may use it runs. A table has, for each granule
+// of 256 bytes, the number of bytes that belong to a live block; access checks read it. A second range contains the
+// shadow cells of the race check. Blocks begin at multiples of 256 and are followed by at least 256 guard bytes.
 #pragma once
 
 #include <cstddef>

@@ -42,7 +42,7 @@ T change(T* address, Function function) {
   }
 }
 
-int meet(const char* name, Barrier kind, int predicate) {
+int join_barrier(const char* name, Barrier kind, int predicate) {
   const Uninstrumented here;
   return run(name).barrier(kind, predicate);
 }
@@ -83,11 +83,15 @@ using cuda_emulation::change;
 using cuda_emulation::vote;
 using cuda_emulation::WarpOp;
 
-void __syncthreads() { cuda_emulation::meet("__syncthreads", Barrier::kSync, 0); }
-int __syncthreads_or(int predicate) { return cuda_emulation::meet("__syncthreads_or", Barrier::kOr, predicate); }
-int __syncthreads_and(int predicate) { return cuda_emulation::meet("__syncthreads_and", Barrier::kAnd, predicate); }
+void __syncthreads() { cuda_emulation::join_barrier("__syncthreads", Barrier::kSync, 0); }
+int __syncthreads_or(int predicate) {
+  return cuda_emulation::join_barrier("__syncthreads_or", Barrier::kOr, predicate);
+}
+int __syncthreads_and(int predicate) {
+  return cuda_emulation::join_barrier("__syncthreads_and", Barrier::kAnd, predicate);
+}
 int __syncthreads_count(int predicate) {
-  return cuda_emulation::meet("__syncthreads_count", Barrier::kCount, predicate);
+  return cuda_emulation::join_barrier("__syncthreads_count", Barrier::kCount, predicate);
 }
 void __syncwarp(unsigned int mask) { vote(WarpOp::kSync, "__syncwarp", mask, 0); }
 unsigned int __ballot_sync(unsigned int mask, int predicate) {

@@ -359,7 +359,7 @@ __global__ void different_barriers() {
 }
 
 TEST_F(FaultDetection, MismatchedBarriersAreReported) {
-  EXPECT_THAT(run(1, 32, 0, different_barriers), HasSubstr("meet in different barriers"));
+  EXPECT_THAT(run(1, 32, 0, different_barriers), HasSubstr("execute different barriers"));
 }
 
 __global__ void absent_lane(int* out, int mode) {
@@ -398,7 +398,7 @@ __global__ void different_operations() {
 }
 
 TEST_F(FaultDetection, MismatchedWarpOperationsAreReported) {
-  EXPECT_THAT(run(1, 32, 0, different_operations), HasSubstr("meet in different operations"));
+  EXPECT_THAT(run(1, 32, 0, different_operations), HasSubstr("execute different operations"));
 }
 
 __global__ void trap() {

@@ -33,8 +33,8 @@ void after_switch(Context*) {}
 
 #if defined(__x86_64__)
 
-// Saves the callee-saved registers of the System V calling convention.  Continues by a jump instead of a return, because the
-// processor's return stack buffer belongs to the previous fiber.
+// Saves the callee-saved registers of the System V calling convention. Continues by a jump instead of a return, because
+// the processor's return stack buffer belongs to the previous fiber.
 asm(R"(
 .text
 .p2align 4

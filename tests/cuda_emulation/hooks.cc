@@ -1,5 +1,5 @@
-// The functions that compilers call for every memory access with -fsanitize=thread.  Programs with CUDA code are linked without
-// ThreadSanitizer and use these.
+// The functions that compilers call for every memory access with -fsanitize=thread. Programs with CUDA code are linked
+// without ThreadSanitizer and use these.
 #ifndef __SANITIZE_THREAD__
 
 #include <cstddef>

@@ -22,8 +22,8 @@ KernelRun* the_run = nullptr;  // not thread_local: fibers outlive launches and 
 
 void run_fiber() { the_run->work(); }
 
-// A suspended fiber may continue on another host thread, so work() must not keep the address of a thread-local variable across a
-// switch.
+// A suspended fiber may continue on another host thread, so work() must not keep the address of a thread-local variable
+// across a switch.
 [[gnu::noinline]] void set_thread_index(uint3 v) { emulated_thread_index = {v.x, v.y, v.z}; }
 [[gnu::noinline]] void set_checked(KernelRun* run) { checked_kernel = run; }
 [[gnu::noinline]] void set_block_index(uint3 v) { emulated_block_index = {v.x, v.y, v.z}; }
@@ -242,7 +242,7 @@ void KernelRun::wait() {
 
 int KernelRun::barrier(Barrier kind, int predicate) {
   if (num_arrived_ != 0 && kind != barrier_kind_) {
-    fail(cudaErrorLaunchFailure, std::string("threads meet in different barriers: ") + name_of(kind) +
+    fail(cudaErrorLaunchFailure, std::string("threads execute different barriers: ") + name_of(kind) +
                                      " here, others wait in " + name_of(barrier_kind_));
   }
   barrier_kind_ = kind;
@@ -316,7 +316,7 @@ uint64_t KernelRun::warp_operation(WarpOp op, unsigned int mask, uint64_t value,
     const Lane& there = warp.lane[other];
     const bool concerned = (mask >> other & 1) != 0 || (there.mask >> lane & 1) != 0;
     if (concerned && (there.op != op || there.mask != mask)) {
-      fail(cudaErrorLaunchFailure, "lanes of a warp meet in different operations: lane " + std::to_string(lane) +
+      fail(cudaErrorLaunchFailure, "lanes of a warp execute different operations: lane " + std::to_string(lane) +
                                        " in " + text() + ", lane " + std::to_string(other) + " in " +
                                        name_of(there.op) + "(" + mask_text(there.mask) + ")");
     }

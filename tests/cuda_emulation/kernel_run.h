@@ -1,8 +1,9 @@
 // Runs a kernel block by block on one host thread, with the threads of a block as fibers.
 //
-// A thread runs until it waits at a barrier or in a warp operation, or ends.  Threads that never wait need no switch: one fiber
-// runs them one after the other, and continues with the next block.  The last thread that arrives releases the others.  If no thread can
-// continue, a deadlock is reported.  When an error ends a kernel, its fibers are abandoned: no destructors of its threads run.
+// A thread runs until it waits at a barrier or in a warp operation, or ends. Threads that never wait need no switch:
+// one fiber runs them one after the other, and continues with the next block. The last thread that arrives releases the
+// others. If no thread can continue, a deadlock is reported. When an error ends a kernel, its fibers are abandoned: no
+// destructors of its threads run.
 #pragma once
 
 #include <array>
@@ -146,8 +147,9 @@ class KernelRun final : public WarpOrder {
   size_t ready_begin_ = 0, ready_end_ = 0;
 };
 
-/// The kernel that this host thread runs, nullptr outside kernels; and the kernel whose accesses are checked.  The second is set only
-/// while the kernel's own code runs, because standard library templates are instrumented too if a file with kernels uses them.
+/// The kernel that this host thread runs, nullptr outside kernels; and the kernel whose accesses are checked. The
+/// second is set only while the kernel's own code runs, because standard library templates are instrumented too if a
+/// file with kernels uses them.
 extern constinit thread_local KernelRun* running_kernel;
 extern constinit thread_local KernelRun* checked_kernel;
 

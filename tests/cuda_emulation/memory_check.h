@@ -1,5 +1,5 @@
-// The checks of every access of a kernel: whether the address is accessible, and whether conflicting accesses of other threads are
-// ordered with it.
+// The checks of every access of a kernel: whether the address is accessible, and whether conflicting accesses of other
+// threads are ordered with it.
 #pragma once
 
 #include <cstddef>

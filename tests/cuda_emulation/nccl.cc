@@ -109,7 +109,8 @@ class Running {
   std::shared_ptr<Communicator> communicator_;
 };
 
-/// NCCL kernels of two communicators on one GPU must be ordered: otherwise ranks may run them in different orders and deadlock.
+/// NCCL kernels of two communicators on one GPU must be ordered: otherwise ranks may run them in different orders and
+/// deadlock.
 bool is_ordered(const Runtime& runtime, const Communicator& own, const Stream& stream) {
   static const bool implicit = [] {
     const char* const text = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
@@ -269,8 +270,8 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return ncclSuccess;
 }
 
-// The only call that is allowed during a call of another thread, which it ends.  NCCL may then wait for other ranks of the host;
-// TANDEM_EMULATED_ABORT_MS is the duration of this wait.
+// The only call that is allowed during a call of another thread, which it ends. NCCL may then wait for other ranks of
+// the host; TANDEM_EMULATED_ABORT_MS is the duration of this wait.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
   std::unique_lock lock(handles().mutex);

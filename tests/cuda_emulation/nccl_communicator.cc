@@ -15,8 +15,8 @@ namespace {
 using Kind = NcclRequest::Kind;
 
 /// Each kind of collective needs its own links among all ranks; a send or receive needs a link between two ranks.
-std::set<NcclMeeting> links_of(const NcclLaunch& launch) {
-  std::set<NcclMeeting> links;
+std::set<NcclBarrier> links_of(const NcclLaunch& launch) {
+  std::set<NcclBarrier> links;
   for (const Exchange& e : launch.exchanges) {
     const NcclRequest& r = e.request;
     if (r.kind == Kind::kSend) {
@@ -26,7 +26,7 @@ std::set<NcclMeeting> links_of(const NcclLaunch& launch) {
     } else {
       constexpr size_t kLarge = 4096;  // from this number of bytes on NCCL uses another algorithm, with its own links
       const bool is_large = std::max<size_t>(r.num_bytes, e.recv_bytes) >= kLarge;
-      links.insert({NcclMeeting::kAll, 2 * static_cast<int32_t>(r.kind) + (is_large ? 1 : 0)});
+      links.insert({NcclBarrier::kAll, 2 * static_cast<int32_t>(r.kind) + (is_large ? 1 : 0)});
     }
   }
   return links;
@@ -84,7 +84,7 @@ struct Transfer {
 }  // namespace
 
 Communicator::~Communicator() {
-  for (const int connection : {for_data_, for_meetings_}) {
+  for (const int connection : {for_data_, for_barriers_}) {
     if (connection >= 0) close(connection);
   }
 }
@@ -99,27 +99,27 @@ void Communicator::start(const std::string& server) {
 bool Communicator::connect(const std::string& server) {
   const int data =
       connect_to_nccl_server(server);  // first, because the server stops listening once all ranks have joined
-  const int meetings = connect_to_nccl_server(server);
+  const int barriers = connect_to_nccl_server(server);
   std::lock_guard lock(mutex_);
   for_data_ = data;
-  for_meetings_ = meetings;
-  return data >= 0 && meetings >= 0 && !aborted_;
+  for_barriers_ = barriers;
+  return data >= 0 && barriers >= 0 && !aborted_;
 }
 
-bool Communicator::meet(const std::vector<NcclMeeting>& meetings) {
-  if (meetings.empty()) return true;
+bool Communicator::join_barrier(const std::vector<NcclBarrier>& barriers) {
+  if (barriers.empty()) return true;
   NcclRequest request;
-  request.kind = Kind::kMeet;
+  request.kind = Kind::kBarrier;
   request.rank = rank;
   request.num_ranks = num_ranks;
-  std::vector<std::byte> bytes(meetings.size() * sizeof(NcclMeeting));
-  std::memcpy(bytes.data(), meetings.data(), bytes.size());
-  return send(for_meetings_, request, bytes) && receive(for_meetings_, bytes);
+  std::vector<std::byte> bytes(barriers.size() * sizeof(NcclBarrier));
+  std::memcpy(bytes.data(), barriers.data(), bytes.size());
+  return send(for_barriers_, request, bytes) && receive(for_barriers_, bytes);
 }
 
 void Communicator::run_launcher(const std::string& server) {
   set_current_device(device);
-  const bool met = connect(server) && meet({NcclMeeting::hello()});
+  const bool met = connect(server) && join_barrier({NcclBarrier::hello()});
   std::unique_lock lock(mutex_);
   state_ = met ? ncclSuccess : ncclSystemError;
   changed_.notify_all();
@@ -128,11 +128,11 @@ void Communicator::run_launcher(const std::string& server) {
     if (launches_.empty()) break;
     NcclLaunch launch = std::move(launches_.front());
     lock.unlock();
-    std::vector<NcclMeeting> missing;
-    for (const NcclMeeting& link : links_of(launch)) {
+    std::vector<NcclBarrier> missing;
+    for (const NcclBarrier& link : links_of(launch)) {
       if (links_.insert(link).second) missing.push_back(link);
     }
-    const bool linked = meet(missing);
+    const bool linked = join_barrier(missing);
     if (linked) queue(std::move(launch));
     lock.lock();
     launches_.pop_front();
@@ -241,13 +241,13 @@ void Communicator::leave() {
     changed_.notify_all();
     changed_.wait(lock, [&] { return all_done_ || aborted_; });
   }
-  meet({NcclMeeting::goodbye()});
+  join_barrier({NcclBarrier::goodbye()});
 }
 
 void Communicator::abort() {
   std::lock_guard lock(mutex_);
   aborted_ = true;
-  for (const int connection : {for_data_, for_meetings_}) {
+  for (const int connection : {for_data_, for_barriers_}) {
     if (connection >= 0) shutdown(connection, SHUT_RDWR);
   }
   stop_ = true;

@@ -1,8 +1,8 @@
 // A rank of an emulated NCCL communicator.  Private to the emulation.
 //
-// Two threads stand for NCCL and the GPU.  The launcher joins the other ranks, opens the links that a call is the first to need, and
-// queues the call on its stream; until then the communicator's state is ncclInProgress.  The runner runs the streams as far as calls
-// are queued on them.  Each thread has a connection to the server.
+// Two threads represent NCCL and the GPU. The launcher joins the other ranks, opens the links that a call is the first
+// to need, and queues the call on its stream; until then the communicator's state is ncclInProgress. The runner runs
+// the streams as far as calls are queued on them. Each thread has a connection to the server.
 #pragma once
 
 #include <atomic>
@@ -38,7 +38,8 @@ struct NcclLaunch {
   std::vector<Exchange> exchanges;
 };
 
-/// Thread-safe.  Its threads and queued tasks hold references; it must be destroyed or aborted before the last reference is dropped.
+/// Thread-safe. Its threads and queued tasks hold references; it must be destroyed or aborted before the last reference
+/// is dropped.
 class Communicator : public std::enable_shared_from_this<Communicator> {
  public:
   Communicator(int rank_, int num_ranks_, int device_, bool blocking_)
@@ -67,7 +68,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
  private:
   bool connect(const std::string& server);
-  bool meet(const std::vector<NcclMeeting>& meetings);
+  bool join_barrier(const std::vector<NcclBarrier>& barriers);
   void run_launcher(const std::string& server);
   void run_streams();
   void queue(NcclLaunch launch);
@@ -77,11 +78,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   std::atomic<ncclResult_t> state_{ncclInProgress};
   std::atomic<bool> aborted_{false};
-  std::set<NcclMeeting> links_;  // used by the launcher only
+  std::set<NcclBarrier> links_;  // used by the launcher only
 
   std::mutex mutex_;  // guards the members below; locked after that of the runtime
   std::condition_variable changed_;
-  int for_data_ = -1, for_meetings_ = -1;  // sockets of connections
+  int for_data_ = -1, for_barriers_ = -1;  // sockets of connections
   bool stop_ = false;                      // no further launches
   bool all_queued_ = false;                // the launcher has ended
   bool all_done_ = false;                  // the runner has ended

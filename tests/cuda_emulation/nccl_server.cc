@@ -46,14 +46,14 @@ class Server {
 
  private:
   void answer(int connection, uint64_t number, const NcclRequest& request, Bytes input);
-  bool meet(int connection, const NcclRequest& request, const Bytes& input);
+  bool join_barrier(int connection, const NcclRequest& request, const Bytes& input);
   bool wait_for(std::unique_lock<std::mutex>& lock, int connection, const std::function<bool()>& ready);
   void finish(Call& call);
 
   const int listener_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<NcclMeeting, int> arrived_;                                                 // number of ranks
+  std::map<NcclBarrier, int> arrived_;                                                 // number of ranks
   std::map<uint64_t, Call> calls_;                                                     // by sequence number
   std::map<std::pair<int, int>, std::deque<std::pair<NcclRequest, Bytes>>> messages_;  // by sender and receiver
 };
@@ -61,41 +61,41 @@ class Server {
 void Server::serve(int connection) {
   NcclRequest request;
   uint64_t number = 0;
-  bool meets = false, has_left = false;
+  bool joins = false, has_left = false;
   while (read_all(connection, &request, sizeof(request))) {
     Bytes input(request.num_bytes);
     if (!read_all(connection, input.data(), input.size())) break;
-    if (request.kind == Kind::kMeet) {
-      meets = true;
-      has_left = has_left || meet(connection, request, input);
+    if (request.kind == Kind::kBarrier) {
+      joins = true;
+      has_left = has_left || join_barrier(connection, request, input);
     } else {
       const bool is_message = request.kind == Kind::kSend || request.kind == Kind::kRecv;
       answer(connection, is_message ? 0 : ++number, request, std::move(input));
     }
   }
   std::lock_guard lock(mutex_);
-  if (meets && !has_left) ++arrived_[NcclMeeting::goodbye()];
+  if (joins && !has_left) ++arrived_[NcclBarrier::goodbye()];
   changed_.notify_all();
 }
 
 /// Whether the rank has left.
-bool Server::meet(int connection, const NcclRequest& request, const Bytes& input) {
-  std::vector<NcclMeeting> meetings(input.size() / sizeof(NcclMeeting));
-  std::memcpy(meetings.data(), input.data(), input.size());
-  const auto is_there = [&](const NcclMeeting& meeting) {
-    return arrived_[meeting] >= (meeting.from == NcclMeeting::kAll ? request.num_ranks : 2);
+bool Server::join_barrier(int connection, const NcclRequest& request, const Bytes& input) {
+  std::vector<NcclBarrier> barriers(input.size() / sizeof(NcclBarrier));
+  std::memcpy(barriers.data(), input.data(), input.size());
+  const auto is_there = [&](const NcclBarrier& barrier) {
+    return arrived_[barrier] >= (barrier.from == NcclBarrier::kAll ? request.num_ranks : 2);
   };
   std::unique_lock lock(mutex_);
-  for (const NcclMeeting& meeting : meetings) ++arrived_[meeting];
+  for (const NcclBarrier& barrier : barriers) ++arrived_[barrier];
   // All ranks are connected.  Close the listener only once, because its descriptor may be reused.
-  if (meetings[0] == NcclMeeting::hello() && is_there(meetings[0])) shutdown(listener_, SHUT_RDWR);
+  if (barriers[0] == NcclBarrier::hello() && is_there(barriers[0])) shutdown(listener_, SHUT_RDWR);
   changed_.notify_all();
-  if (wait_for(lock, connection, [&] { return std::all_of(meetings.begin(), meetings.end(), is_there); })) {
+  if (wait_for(lock, connection, [&] { return std::all_of(barriers.begin(), barriers.end(), is_there); })) {
     lock.unlock();
     const uint64_t none = 0;
     write_all(connection, &none, sizeof(none));
   }
-  return meetings[0] == NcclMeeting::goodbye();
+  return barriers[0] == NcclBarrier::goodbye();
 }
 
 /// False if the connection is closed.  A rank that waits for an exited rank waits until it aborts.

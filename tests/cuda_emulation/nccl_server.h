@@ -1,8 +1,8 @@
 // The server of an emulated NCCL communicator: a thread of the process that created the id, at a socket of that name.
 //
-// A rank has a connection for data and one for meetings, and sends its requests on each one after the other.  The server answers a
-// collective when all ranks have sent theirs, and a meeting (a barrier of all ranks or of two) when its ranks have arrived.  Calls
-// that do not match are never answered.  Private to the emulation.
+// A rank has a connection for data and one for barriers, and sends its requests on each one after the other. The server
+// answers a collective when all ranks have sent theirs, and a barrier (a barrier of all ranks or of two) when its ranks
+// have arrived. Calls that do not match are never answered. Private to the emulation.
 #pragma once
 
 #include <compare>
@@ -16,26 +16,26 @@
 namespace cuda_emulation {
 
 struct NcclRequest {
-  enum class Kind : uint32_t { kMeet, kAllReduce, kReduce, kBroadcast, kAllGather, kReduceScatter, kSend, kRecv };
-  Kind kind = Kind::kMeet;
+  enum class Kind : uint32_t { kBarrier, kAllReduce, kReduce, kBroadcast, kAllGather, kReduceScatter, kSend, kRecv };
+  Kind kind = Kind::kBarrier;
   int32_t rank = 0;
   int32_t num_ranks = 0;
   int32_t type = 0;
   int32_t op = 0;
   int32_t peer = -1;       // root, or the other side of a message
   uint64_t count = 0;      // elements of the call's count argument
-  uint64_t num_bytes = 0;  // of payload; kMeet: NcclMeetings
+  uint64_t num_bytes = 0;  // of payload; for kBarrier: NcclBarriers
 };
 
 /// A barrier of all ranks, or of two.
-struct NcclMeeting {
+struct NcclBarrier {
   static constexpr int32_t kAll = -1;
   int32_t from = kAll;  // the rank that sends to `to`
   int32_t to = 0;       // with kAll: the number of the barrier
-  auto operator<=>(const NcclMeeting&) const = default;
+  auto operator<=>(const NcclBarrier&) const = default;
 
-  static NcclMeeting hello() { return {kAll, -1}; }
-  static NcclMeeting goodbye() { return {kAll, -2}; }  // exited ranks count as arrived
+  static NcclBarrier hello() { return {kAll, -1}; }
+  static NcclBarrier goodbye() { return {kAll, -2}; }  // exited ranks count as arrived
 };
 
 /// Starts the server of a new communicator; returns the name of its socket.

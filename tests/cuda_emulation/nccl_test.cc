@@ -1,4 +1,5 @@
-// The emulated NCCL: its reports, and where it waits, as NCCL does.  One thread acts as both ranks, each with its own device.
+// The emulated NCCL: its reports, and where it waits, as NCCL does. One thread acts as both ranks, each with its own
+// device.
 #include <gmock/gmock.h>
 #include <nccl.h>
 

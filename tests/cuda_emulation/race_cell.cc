@@ -66,8 +66,8 @@ struct Touch {
   // Adds a read or an atomic access to the accesses since the last write.
   void add(RaceCell& cell, uint64_t now) const {
     if (cell.first != 0 && R::serial(cell.first) != who.serial) {
-      // From an earlier interval: ordered for this block, but not for later blocks.  Another block can only have accessed in the
-      // same way, so that one record represents both.
+      // From an earlier interval: ordered for this block, but not for later blocks. Another block can only have
+      // accessed in the same way, so that one record represents both.
       if (counts(cell.first)) {
         cell.other = (counts(cell.other) ? cell.other : cell.first) | R::kind(cell.first) |
                      (counts(cell.second) ? R::kind(cell.second) : 0);

@@ -1,10 +1,10 @@
 // The state of the race check for four bytes of memory.
 //
-// An access is a 64-bit record.  Its serial number is the time: one counter counts launches, blocks and intervals between barriers,
-// so "an earlier launch", "another block of this launch" and "an earlier interval of this block" are comparisons with the serial at
-// the start of launch, block and interval.  A kernel ends at its first race, so all accesses in a cell are ordered, and a few records
-// suffice to find the next race: the last plain write, one later access of another block, and two accesses of the current interval,
-// by two warps if two made any.
+// An access is a 64-bit record. Its serial number is the time: one counter counts launches, blocks and intervals
+// between barriers, so "an earlier launch", "another block of this launch" and "an earlier interval of this block" are
+// comparisons with the serial at the start of launch, block and interval. A kernel ends at its first race, so all
+// accesses in a cell are ordered, and a few records suffice to find the next race: the last plain write, one later
+// access of another block, and two accesses of the current interval, by two warps if two made any.
 #pragma once
 
 #include <cstddef>
@@ -63,8 +63,8 @@ struct Race {
   uint64_t earlier;
 };
 
-/// Records an access to bytes of a cell; records before serial `scope_first` are ignored.  Returns the earlier access with which it
-/// races.  `initialised` (may be null) is set to whether these bytes have been written.
+/// Records an access to bytes of a cell; records before serial `scope_first` are ignored. Returns the earlier access
+/// with which it races. `initialised` (may be null) is set to whether these bytes have been written.
 std::optional<Race> touch_cell(RaceCell& cell, const Accessor& who, uint32_t mask, AccessKind kind,
                                uint32_t scope_first, std::vector<SplitCell>& splits, const WarpOrder& order,
                                bool* initialised);

@@ -173,7 +173,8 @@ bool may_wait(const Task& task) {
   return task.kind == Task::Kind::kExternal || (task.kind == Task::Kind::kWait && !task.record->done);
 }
 
-// In random order, other ready tasks may run first, except those that may wait for the task that this thread is about to run.
+// In random order, other ready tasks may run first, except those that may wait for the task that this thread is about
+// to run.
 void Runtime::advance_others(Lock& lock, const Stream& stream) {
   if (mode_ != Mode::kRandom || advancing_) {
     return;

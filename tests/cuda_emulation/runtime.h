@@ -1,8 +1,9 @@
 // The host side: devices, streams as queues of tasks, events.
 //
-// API calls only queue tasks.  force() runs the tasks of a stream in order up to a given one; a task that waits for an event first
-// forces the event's stream.  One lock guards all state.  It is held while tasks run, except for host functions and tasks that wait
-// for other ranks.  A thread that needs a stream on which another thread runs a task waits for it.
+// API calls only queue tasks. force() runs the tasks of a stream in order up to a given one; a task that waits for an
+// event first forces the event's stream. One lock guards all state. It is held while tasks run, except for host
+// functions and tasks that wait for other ranks. A thread that needs a stream on which another thread runs a task waits
+// for it.
 #pragma once
 
 #include <atomic>

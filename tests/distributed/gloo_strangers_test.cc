@@ -280,7 +280,7 @@ TEST(GlooConnectionSetup, ClosedConnectionIsRetriedByRank) {
 TEST(GlooConnectionSetup, FloodedListeningPortsDoNotPreventSetup) {
   for (const Attack::How how : {Attack::How::kSend, Attack::How::kReset}) {
     const Attack attack(how);
-    const int starts = testing::runs_full_product() ? 8 : 2;
+    const int starts = testing::runs_all_combinations() ? 8 : 2;
     for (int start = 0; start < starts || (attack.visits() == 0 && start < 100); ++start) {
       for (const std::string& error : join_and_add([](const ProcessGroupOptions& options) { return options.store; })) {
         EXPECT_EQ(error, "") << "start " << start;

@@ -191,7 +191,7 @@ TEST_P(RendezvousFailure, KilledRankIsNamedAtAnyStep) { expect_named("killed", k
 TEST_P(RendezvousFailure, ThrowingRankIsNamedAtAnyStep) { expect_named("throws", "out of data"); }
 
 TEST_P(RendezvousFailure, StoppedRankCausesTimeout) {
-  for_each_step("stopped", testing::runs_full_product() ? 5 : 12, [](const Notified& notified) {
+  for_each_step("stopped", testing::runs_all_combinations() ? 5 : 12, [](const Notified& notified) {
     // The lower one waits for the victim, the other for either: both have the same deadline.
     EXPECT_THAT(notified.texts[0], ::testing::MatchesRegex("\\[rank 0[^\n]*[^0-9]0\\.4 s[^0-9].*ranks? 1[^0-9]*.*"));
     EXPECT_THAT(notified.texts[1], ::testing::MatchesRegex("\\[rank 2.* (ranks? [01][^0-9].*|rank [01])"));

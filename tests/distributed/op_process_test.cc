@@ -33,7 +33,7 @@ TANDEM_RANK_MAIN(check_every_operation) {
                             .backend = args.at(0),
                             .host_id = hosts.empty() ? "" : hosts.substr(static_cast<size_t>(context.rank()), 1)});
   for (const DType dtype : kDTypes) {
-    const bool all_forms = dtype == kFloat32 || dtype == kBFloat16 || testing::runs_full_product();
+    const bool all_forms = dtype == kFloat32 || dtype == kBFloat16 || testing::runs_all_combinations();
     for (const Form form : kForms) {
       if (all_forms || (form.async && form.strided)) OpChecks(*group, dtype, 37, form).all();
     }

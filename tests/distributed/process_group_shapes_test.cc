@@ -208,7 +208,7 @@ struct Transport {
 
 std::vector<Transport> transports() {
   if (kOnGpus) return {{"auto", ""}};
-  if (!testing::runs_full_product()) return {{"", ""}, {"gloo", ""}, {"auto", "aabb"}};
+  if (!testing::runs_all_combinations()) return {{"", ""}, {"gloo", ""}, {"auto", "aabb"}};
   return {{"", ""}, {"gloo", ""}, {"auto", "abab"}, {"auto", "aabb"}};
 }
 
@@ -294,7 +294,7 @@ TEST_P(RandomShapes, FirstMismatchIsShownOnEveryRank) {
     return shape;
   };
   const std::vector<Transport> all = transports();
-  const int programs = testing::runs_full_product() ? 12 : 4;
+  const int programs = testing::runs_all_combinations() ? 12 : 4;
   for (int program = 0; program < programs; ++program) {
     const int world_size = 2 + static_cast<int>(below(3));
     const ThreadRanks ranks = ranks_of(all[below(all.size())], world_size);

@@ -25,7 +25,7 @@ OpCase case_of(const Activation& activation, const Shape& shape) {
   return op;
 }
 
-// A transformer's hidden layer: 16 sequences of 128 positions.
+// The hidden layer of a transformer: 16 sequences of 128 positions.
 TensorList hidden() { return {randn({16, 128, 512})}; }
 
 }  // namespace

@@ -36,14 +36,16 @@ Real exact_silu_slope(Real x) {
 
 // --- float32, element by element -----------------------------------------------------------------
 
-/// Distance between neighbouring floats at |x|, of normal ones at least.
+/// Distance between adjacent floats at
+/// x
+/// ; for subnormal x, that of the smallest normal numbers.
 double ulp(double x) {
   const float f = std::max(static_cast<float>(std::abs(x)), 0x1p-126f);
   return std::nextafter(f, INFINITY) - static_cast<double>(f);
 }
 
-/// The largest error over floats of all sizes and both signs, in units in the last place of the exact value, or of `floor`
-/// where that is larger.  Exact values below kTiny need only be that small.
+/// The largest error over floats of all magnitudes and both signs, in units in the last place of the exact value, or of
+/// `floor` if that is larger. If the exact value is below kTiny, the result must only be below kTiny, too.
 constexpr double kTiny = 0x1p-119;
 
 double worst_error(float (*f)(float), const Function& exact, double floor) {
@@ -68,7 +70,7 @@ TEST(Activation, Float32ErrorIsAtMostSixUlps) {
   EXPECT_LE(worst_error(silu_element, exact_silu, 0), 3);
   EXPECT_LE(worst_error(tanh_element, tanhl, 0), 3);
   EXPECT_LE(worst_error(sigmoid_element, logistic, 0), 3);
-  // The derivatives of the first three have a root, near which nothing but the absolute error is small.
+  // The first three derivatives have a root, near which only the absolute error is small.
   EXPECT_LE(worst_error(gelu_erf_derivative, exact_gelu_slope, 0.5), 4);
   EXPECT_LE(worst_error(gelu_tanh_derivative, exact_gelu_tanh_slope, 0.5), 4);
   EXPECT_LE(worst_error(silu_derivative, exact_silu_slope, 0.5), 4);

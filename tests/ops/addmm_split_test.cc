@@ -31,7 +31,6 @@ Parts split_over(const Tensor& mat1, const Tensor& mat2, SplitDim split, const s
 
 constexpr SplitDim kSplits[] = {SplitDim::kRows, SplitDim::kColumns, SplitDim::kInner};
 
-// A1
 TEST_F(AddmmSplit, PlainAddmmAcrossDevicesNamesAllOperands) {
   const Tensor input = zeros({1000}), mat1 = zeros({1000, 1000}), mat2 = zeros({1000, 1000}, {kFloat32, cpu(1)});
   EXPECT_EQ(error_text<DeviceError>([&] { static_cast<void>(addmm(input, mat1, mat2)); }),
@@ -46,14 +45,13 @@ TEST_F(AddmmSplit, PlainAddmmAcrossDevicesNamesAllOperands) {
             "  mat1   cpu:1  float32 [1000, 1000]\n"
             "  mat2   cpu:1  float32 [1000, 1000]\n"
             "  move it with input.to(cpu:1), or move the module with model.to(cpu:1)");
-  for (const int i : {0, 1}) {  // one operand on a GPU, and two on different ones
+  for (const int i : {0, 1}) {  // one operand on a GPU, and two operands on different GPUs
     const std::vector<Tensor> operands = {input, i == 0 ? mat1 : mat1.to(on(i)), mat2.to(on(3))};
     EXPECT_EQ(error_text<DeviceError>([&] { static_cast<void>(addmm(operands[0], operands[1], operands[2])); }),
               different_devices_text("addmm", {"input", "mat1", "mat2"}, operands));
   }
 }
 
-// A2, A3
 TEST_F(AddmmSplit, ExplicitMoveGivesEqualBitsOnEitherDevice) {
   const Tensor input = random_on(0, {33}, 1), mat1 = random_on(0, {31, 65}, 2), mat2 = random_on(1, {65, 33}, 3);
   const Tensor here = addmm(input, mat1, mat2.to(on(0)), 0.5, 2);
@@ -61,7 +59,6 @@ TEST_F(AddmmSplit, ExplicitMoveGivesEqualBitsOnEitherDevice) {
   EXPECT_TRUE(is_copy(there, here, 1));
 }
 
-// A4
 TEST_F(AddmmSplit, EverySplitDimGivesTheProduct) {
   for (const DType dtype : {kFloat64, kFloat32, kFloat16, kBFloat16}) {
     for (const auto& [m, k, n] :
@@ -80,7 +77,7 @@ TEST_F(AddmmSplit, EverySplitDimGivesTheProduct) {
             const Tensor out = addmm_split(input, parts.mat1, parts.mat2, split, on(2), 0.5, 2);
             EXPECT_EQ(out.device(), on(2));
             EXPECT_EQ(out.dtype(), dtype);
-            // A product, its scaling and its sum each round once more than addmm does.
+            // The product, its scaling and its sum are rounded separately, unlike in addmm.
             EXPECT_TRUE(close(out, want, 16 * epsilon(dtype) * std::sqrt(static_cast<double>(k + 1))));
           }
         }
@@ -115,7 +112,7 @@ TEST_F(AddmmSplit, InsufficientMemoryIsRejectedBeforeComputing) {
   const Parts parts =
       split_over(random_on(0, {64, 256}, 7), random_on(0, {256, 32}, 8), SplitDim::kInner, {on(1), on(2)});
   const Tensor input = zeros({32}, {kFloat32, on(3)});
-  for (const int tight : {2, 3}) {  // where a part is; where the result is to be
+  for (const int tight : {2, 3}) {  // a device of the operands; the device of the result
     set_memory_limit(on(tight), memory_stats(on(tight)).allocated + 4096);
     start_trace();
     EXPECT_EQ(error_text<OutOfMemory>([&] {
@@ -162,7 +159,7 @@ TEST_F(AddmmSplit, InvalidArgumentsAreNamedInErrors) {
             "  mat2[1]  cpu:1  float32 [3, 4]  <- differs\n"
             "  move it with mat2[1].to(cpu), or move the module with model.to(cpu)");
   EXPECT_EQ(text(input.to(cpu(1)), {a}, {b}, SplitDim::kRows),
-            "addmm_split: input must be where the result is, on cpu\n"
+            "addmm_split: input must be on the result's device, cpu\n"
             "  input  cpu:1  float32 [4]\n"
             "  move it with input.to(cpu)");
   EXPECT_EQ(text(input, {a}, {ones({2, 4})}, SplitDim::kRows),

@@ -59,7 +59,7 @@ OpCase qkv_case(const Shape& batch, int64_t size, int64_t num_heads, int64_t hea
   return op;
 }
 
-// The attention of the training cases, and a long one.
+// The attention of the training cases, and a long sequence.
 struct Heads {
   int64_t batch, length, heads, head_dim;
 };

@@ -12,7 +12,7 @@ namespace tandem::testing { namespace attention {
 
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// Attention as its formula says: `score_mask(batch, t, s)` is added to the scores.
+/// Attention by its formula: `score_mask(batch, t, s)` is added to the scores.
 template <class Mask>
 inline Dense reference(const Dense& q, const Dense& k, const Dense& v, double scale, Mask score_mask) {
   const size_t dims = q.shape.size();

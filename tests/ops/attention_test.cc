@@ -27,7 +27,7 @@ namespace tandem::testing { namespace {
 
 using namespace attention;
 
-/// The same in recorded operations: what gradients are compared with.
+/// Attention composed of recorded operations, to which gradients are compared.
 Tensor composed(const Tensor& q, const Tensor& k, const Tensor& v, double scale, const Tensor& added) {
   return matmul(softmax(add(mul(matmul(q, k.transpose(-2, -1)), scale), added), -1), v);
 }
@@ -44,12 +44,13 @@ Tensor added_causal_mask(int64_t queries, int64_t keys) {
 /// A leaf with the values of `tensor`, in its memory order.
 Tensor leaf(const Tensor& tensor) { return tensor.detach().set_requires_grad(); }
 
-/// random_tensor where tests run.
+/// random_tensor on the device under test.
 Tensor random_here(const Shape& shape, uint64_t seed, DType dtype = kFloat32) {
   return random_tensor(shape, seed, dtype).to(test_device());
 }
 
-/// Value and gradients of `actual` where tests run against `expected` on the CPU on the same values in float64.
+/// Compares value and gradients of `actual` on the device under test with `expected` on the CPU, on the same values in
+/// float64.
 void expect_same(const std::function<Tensor(const std::vector<Tensor>&)>& actual,
                  const std::function<Tensor(const std::vector<Tensor>&)>& expected, std::vector<Tensor> inputs,
                  double terms) {
@@ -79,11 +80,12 @@ INSTANTIATE_TEST_SUITE_P(, AttentionBlocks,
 
 TEST_P(AttentionBlocks, ValuesAndGradientsMatchFloat64) {
   const auto [dtype, is_causal] = GetParam();
-  // Blocks of 64 queries and 256 keys and their tails; head dimensions around the tiles' widths, and wider than a GPU's.
+  // Sizes around blocks of 64 queries and 256 keys; head dimensions around the tile widths, and larger than the limit
+  // of the GPU kernels.
   const Sizes all[] = {{{2}, 31, 31, 33, 8},    {{3}, 33, 33, 32, 32},  {{1}, 65, 65, 64, 64}, {{2}, 130, 130, 1, 80},
                        {{1}, 65, 300, 8, 3},    {{1}, 300, 65, 3, 17},  {{1}, 3, 600, 8, 8},   {{17}, 70, 66, 8, 8},
                        {{2}, 300, 300, 80, 33}, {{1}, 5, 70, 130, 200}, {{2}, 67, 5, 3, 129}};
-  // As many as an emulated GPU does in a minute.
+  // As many scores as an emulated GPU computes in a minute.
   const int64_t most_scores = test_device().is_cpu() ? std::numeric_limits<int64_t>::max() : 20000;
   for (const Sizes& sizes : all) {
     if (num_elements(sizes.batch) * sizes.queries * sizes.keys > most_scores) continue;
@@ -120,7 +122,7 @@ TEST(Attention, EmptySizesGiveDefinedResultsAndGradients) {
   EXPECT_EQ(shape_of({0, 3, 4}, {0, 5, 4}, {0, 5, 2}), Shape({0, 3, 2}));
   EXPECT_EQ(shape_of({2, 0, 4}, {2, 5, 4}, {2, 5, 2}), Shape({2, 0, 2}));
   EXPECT_EQ(shape_of({2, 3, 4}, {2, 5, 4}, {2, 5, 0}), Shape({2, 3, 0}));
-  // Without keys there is nothing to attend to; without head dimensions all keys count alike.
+  // Without keys the result is 0; with head_dim 0 all keys have equal weights.
   const Tensor q = leaf(ones({2, 3}, options));
   const Tensor nothing = scaled_dot_product_attention(q, empty({0, 3}, options), empty({0, 1}, options));
   EXPECT_EQ(nothing.to_vector<float>(), (std::vector<float>{0, 0}));
@@ -130,7 +132,7 @@ TEST(Attention, EmptySizesGiveDefinedResultsAndGradients) {
                                          tensor({1.0, 3.0}).view({2, 1}).to(test_device()))
                 .item<float>(),
             2);
-  // Without queries nothing is attended to.
+  // Without queries the gradients of key and value are 0.
   const Tensor key = leaf(ones({2, 3}, options)), value = leaf(ones({2, 1}, options));
   scaled_dot_product_attention(empty({0, 3}, options), key, value).backward(empty({0, 1}, options));
   EXPECT_EQ(key.grad().to_vector<float>(), (std::vector<float>(6, 0)));
@@ -139,7 +141,8 @@ TEST(Attention, EmptySizesGiveDefinedResultsAndGradients) {
 
 // --- masks -----------------------------------------------------------------------------------------------------
 
-/// Booleans of which about a third is false, but no query is left without its first key: what is composed gives NaN there.
+/// Random booleans, about a third of them false. Every query attends to its first key, because the composed reference
+/// gives NaN for queries without keys.
 Tensor random_bools(const Shape& shape, uint64_t seed) {
   Dense values = random_dense(shape, seed, 0, 3);
   for (int64_t i = 0; i < values.num_elements(); ++i) values[i] = i % shape.back() == 0 || values[i] >= 1;
@@ -261,7 +264,7 @@ TEST(Attention, ScoreMatrixIsNotStored) {
   EXPECT_LT(memory_stats(test_device()).peak_allocated - before, size * size * 4 / 4);
 }
 
-// Rows that are masked by a large finite number alone weigh all keys alike, in backward too.
+// A row that is masked only by a large finite number weighs all keys equally, in backward too.
 TEST(Attention, LargeFiniteMasksWeighKeysEqually) {
   const int64_t queries = 7, keys = 300;
   for (const double masked : {-1e9, -3.4028234663852886e38}) {
@@ -281,21 +284,20 @@ TEST(AttentionKernels, EachAlgorithmMatchesFloat64) {
   EXPECT_EQ(attention_algorithm(kFloat64), AttentionAlgorithm::kPlain);
   EXPECT_NE(attention_algorithm(kFloat32), AttentionAlgorithm::kPlain);
   const int64_t size = 330, width = 40;
-  const std::vector<int64_t> offsets = {0};
   for (const bool is_causal : {false, true}) {
     const AttentionSizes sizes{1, size, size, width, width, 0.3, is_causal};
     const auto run = [&](DType dtype, AttentionAlgorithm algorithm) {
       std::vector<Tensor> in, out;
       for (uint64_t i = 0; i < 4; ++i) in.push_back(random_tensor({size, width}, i, kFloat32).to(dtype));
       for (int i = 0; i < 4; ++i) out.push_back(empty({size, width}, {dtype}));
-      const auto rows = [&](const Tensor& t) { return AttentionRows{t.data_ptr(), offsets.data(), width}; };
+      const auto rows = [&](const Tensor& t) { return AttentionTensor{t.data_ptr(), t.strides()}; };
       const Tensor statistics = empty({2 * size}, {dtype});
       const Tensor scratch = empty({cpu::attention_workspace_bytes(dtype, algorithm, sizes)}, {kUInt8});
-      cpu::attention(Device(), dtype, algorithm, sizes, rows(in[0]), rows(in[1]), rows(in[2]), {}, scratch.data_ptr(),
-                     rows(out[0]), statistics.data_ptr());
+      cpu::attention(Device(), dtype, algorithm, {}, sizes, rows(in[0]), rows(in[1]), rows(in[2]), {},
+                     scratch.data_ptr(), rows(out[0]), statistics.data_ptr());
       const Tensor backward_scratch =
           empty({cpu::attention_backward_workspace_bytes(dtype, algorithm, sizes)}, {kUInt8});
-      cpu::attention_backward(Device(), dtype, algorithm, sizes, rows(in[0]), rows(in[1]), rows(in[2]), {},
+      cpu::attention_backward(Device(), dtype, algorithm, {}, sizes, rows(in[0]), rows(in[1]), rows(in[2]), {},
                               rows(out[0]), statistics.data_ptr(), rows(in[3]), backward_scratch.data_ptr(),
                               rows(out[1]), rows(out[2]), rows(out[3]));
       out.push_back(statistics);
@@ -350,12 +352,12 @@ TEST(Attention, InvalidArgumentsAreNamedInErrors) {
         [&] { scaled_dot_product_attention(empty(q), empty(k), empty(v), {.attn_mask = mask}); });
   };
   EXPECT_EQ(text({4}, {4}, {4}),
-            "scaled_dot_product_attention: query, key and value must have as many dimensions, at least 2\n"
+            "scaled_dot_product_attention: query, key and value must have the same number of dimensions, at least 2\n"
             "  query  cpu  float32 [4]\n"
             "  key    cpu  float32 [4]\n"
             "  value  cpu  float32 [4]");
   EXPECT_EQ(text({2, 3, 4}, {5, 4}, {5, 4}),
-            "scaled_dot_product_attention: query, key and value must have as many dimensions, at least 2\n"
+            "scaled_dot_product_attention: query, key and value must have the same number of dimensions, at least 2\n"
             "  query  cpu  float32 [2, 3, 4]\n"
             "  key    cpu  float32 [5, 4]\n"
             "  value  cpu  float32 [5, 4]");
@@ -365,12 +367,12 @@ TEST(Attention, InvalidArgumentsAreNamedInErrors) {
             "  key    cpu  float32 [2, 5, 4]\n"
             "  value  cpu  float32 [1, 5, 4]");
   EXPECT_EQ(text({3, 4}, {5, 3}, {5, 4}),
-            "scaled_dot_product_attention: a query has 4 elements, a key 3\n"
+            "scaled_dot_product_attention: query and key have different head sizes, 4 and 3\n"
             "  query  cpu  float32 [3, 4]\n"
             "  key    cpu  float32 [5, 3]\n"
             "  value  cpu  float32 [5, 4]");
   EXPECT_EQ(text({3, 4}, {5, 4}, {6, 4}),
-            "scaled_dot_product_attention: there are 5 keys but 6 values\n"
+            "scaled_dot_product_attention: key and value have different lengths, 5 and 6\n"
             "  query  cpu  float32 [3, 4]\n"
             "  key    cpu  float32 [5, 4]\n"
             "  value  cpu  float32 [6, 4]");
@@ -416,7 +418,7 @@ TEST(QkvAttention, InvalidArgumentsAreNamedInErrors) {
   EXPECT_EQ(error_text<ValueError>([] {
               qkv_attention(empty({3, 15}), 0);
             }),
-            "qkv_attention: num_heads is 0\n"
+            "qkv_attention: num_heads is 0, must be at least 1\n"
             "  qkv  cpu  float32 [3, 15]");
   EXPECT_EQ(error_text<DTypeError>([] {
               qkv_attention(empty({3, 12}, {kInt64}), 2);

@@ -1,4 +1,4 @@
-// Autocast and half types, beyond what op_checks_test.cc verifies of each operation.
+// Autocast and half types, in addition to the checks of each operation in op_checks_test.cc.
 #include <cmath>
 #include <vector>
 
@@ -18,7 +18,7 @@ namespace tandem::testing { namespace {
 
 const DType kHalfTypes[] = {kBFloat16, kFloat16};
 
-/// Attention whose scores are added to a bias that a model keeps in float32.
+/// Attention with a bias that a model keeps in float32.
 Tensor attend(const Tensors& x, const Tensor& bias) {
   return scaled_dot_product_attention(x[0], x[1], x[2], {.attn_mask = bias});
 }
@@ -31,7 +31,7 @@ Tensors attention_inputs(DType dtype) {
 TEST(Autocast, AttentionBiasStaysFloat32) {
   const Tensor bias = random_tensor({4, 5}, 9);
   for (const DType half : kHalfTypes) {
-    for (int odd = -2; odd < 3; ++odd) {  // -2: all float32, -1: all half, else one float32
+    for (int odd = -2; odd < 3; ++odd) {  // -2: all float32, -1: all half, otherwise one operand float32
       SCOPED_TRACE(str(half, " ", odd));
       Tensors inputs = attention_inputs(odd == -2 ? kFloat32 : half);
       if (odd >= 0) inputs[static_cast<size_t>(odd)] = inputs[static_cast<size_t>(odd)].to(kFloat32);
@@ -82,7 +82,7 @@ TEST(Autocast, RunningStatisticsStayFloat32) {
 }
 
 TEST(HalfTypes, LongSumsAccumulateInFloat32) {
-  // One after the other in float16, 4096 ones stop at 2048; in bfloat16 at 256.
+  // Added sequentially in float16, 4096 ones give 2048; in bfloat16 256.
   for (DType half : kHalfTypes) {
     SCOPED_TRACE(to_string(half));
     const auto ones_of = [half](const Shape& shape) { return ones(shape, {half}); };
@@ -98,7 +98,7 @@ TEST(HalfTypes, LongSumsAccumulateInFloat32) {
     expect_all(conv2d(ones_of({1, 512, 4, 4}), ones_of({2, 512, 2, 4})), 4096);
     expect_all(conv2d_relu(ones_of({1, 512, 4, 4}), ones_of({2, 512, 2, 4})), 4096);
     expect_all(scaled_dot_product_attention(ones_of({2, 4}), ones_of({4096, 4}), ones_of({4096, 3})), 1);
-    // And the gradients: 4096 rows meet in one weight.
+    // The gradient of the weight sums 4096 rows.
     Tensor weight = ones_of({2, 3}).set_requires_grad(), bias = ones_of({2}).set_requires_grad();
     linear(ones_of({4096, 3}), weight, bias).backward(ones_of({4096, 2}));
     expect_all(weight.grad(), 4096);

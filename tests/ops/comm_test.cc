@@ -22,9 +22,8 @@ using Values = std::vector<double>;
 constexpr int64_t kChunk = 256;  // floats
 const TransferOptions kSmall{.chunk_bytes = kChunk * 4, .max_in_flight = 2};
 
-// --- the cases that users bring --------------------------------------------------------------------------------------------
+// --- tensors on different devices -----------------------------------------------------------------------------------
 
-// S1
 TEST_F(Comm, PlainAdditionAcrossDevicesIsRejected) {
   const Tensor a = tensor({1, 2, 3}), b = tensor({4, 5, 6}).to(cpu(1));
   EXPECT_EQ(error_text<DeviceError>([&] { static_cast<void>(a + b); }),
@@ -32,7 +31,7 @@ TEST_F(Comm, PlainAdditionAcrossDevicesIsRejected) {
             "  a  cpu    int64 [3]\n"
             "  b  cpu:1  int64 [3]  <- differs\n"
             "  move it with b.to(cpu), or move the module with model.to(cpu)");
-  for (const int i : {0, 1}) {  // on a GPU, and on two
+  for (const int i : {0, 1}) {  // one operand on a GPU, and two operands on different GPUs
     const Tensor x = i == 0 ? a : a.to(on(i)), y = b.to(on(3));
     EXPECT_EQ(error_text<DeviceError>([&] { static_cast<void>(x + y); }),
               different_devices_text("add", {"a", "b"}, {x, y}));
@@ -40,7 +39,6 @@ TEST_F(Comm, PlainAdditionAcrossDevicesIsRejected) {
   EXPECT_EQ(a.to_vector<double>(), (Values{1, 2, 3}));
 }
 
-// S4, S5
 TEST_F(Comm, TensorsOfTwoDevicesAreSummed) {
   const Tensor a = tensor({1, 2, 3}).to(on(0)), b = tensor({4, 5, 6}).to(on(1));
   const Values sum = {5, 7, 9};
@@ -59,7 +57,7 @@ TEST_F(Comm, TensorsOfTwoDevicesAreSummed) {
   EXPECT_EQ(a.to_vector<double>(), (Values{1, 2, 3}));
 }
 
-// S6: three operands of 16 KiB, and room for one more on the target.
+// Three operands of 16 KiB, with memory for one more on the target.
 TEST_F(Comm, LargeOperandsAreStreamedWithinMemoryLimit) {
   std::vector<Tensor> parts;
   for (int i = 0; i < 3; ++i) parts.push_back(random_on(i, {4096}, 30 + static_cast<uint64_t>(i)));
@@ -76,7 +74,7 @@ TEST_F(Comm, LargeOperandsAreStreamedWithinMemoryLimit) {
   EXPECT_TRUE(is_copy(out, parts[0] + parts[1].to(on(0)) + parts[2].to(on(0)), 3));
 }
 
-// --- sums ------------------------------------------------------------------------------------------------------------------
+// --- sums -----------------------------------------------------------------------------------------------------------
 
 TEST_F(Comm, SumToSupportsEveryDTypeAndLayout) {
   for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kUInt8, kBool}) {
@@ -110,7 +108,7 @@ TEST_F(Comm, HalfTypeSumsInFloat32AreRoundedOnce) {
                                      full({33}, 1, {kFloat16, on(2)})};
   EXPECT_EQ(comm::sum_to(on(1), parts).to_vector<double>(), Values(33, 2050));
   for (const Tensor& out : comm::all_reduce(parts)) EXPECT_EQ(out.to_vector<double>(), Values(33, 2050));
-  // To add in float32 and stay there is the caller's conversion, made where he says.
+  // A float32 result requires an explicit conversion by the caller, on the device of his choice.
   const Tensor wide = comm::sum_to(on(1), {parts[0].to(kFloat32), parts[1].to(kFloat32), parts[2].to(kFloat32)});
   EXPECT_EQ(wide.dtype(), kFloat32);
   EXPECT_EQ(wide.to_vector<double>(), Values(33, 2050));
@@ -130,7 +128,7 @@ TEST_F(Comm, TooManyTensorsForGpuSumAreRejected) {
     return;
   }
   EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(comm::sum_to(on(0), parts)); }),
-            "sum_to: 65 tensors, a GPU adds up to 64");
+            "sum_to: 65 tensors, but a GPU sums at most 64");
 }
 
 TEST_F(Comm, BitsAreIndependentOfChunksAndThreads) {
@@ -160,7 +158,7 @@ TEST_F(Comm, StridedOperandsArePackedChunkByChunk) {
   EXPECT_TRUE(is_copy(out, parts[0] + parts[1].to(on(0)) + parts[2].to(on(0)), 3));
 }
 
-// What is summed in one place and copied on from there counts all its ways.
+// The plan counts the copies to the summing device and the copies of the sum to the other devices.
 TEST_F(Comm, AllReducePlanCountsEveryDevice) {
   std::vector<Tensor> parts;
   for (int i = 0; i < 3; ++i) parts.push_back(random_on(i, {kChunk}, 61));
@@ -174,7 +172,7 @@ TEST_F(Comm, AllReducePlanCountsEveryDevice) {
                 ": 1024 bytes for results, 0 for chunks in flight; free 0  <- too little"));
 }
 
-// --- copies and parts ------------------------------------------------------------------------------------------------------
+// --- copies and parts -----------------------------------------------------------------------------------------------
 
 TEST_F(Comm, BroadcastCopiesToEachDevice) {
   for (const DType dtype : {kFloat32, kFloat16, kBFloat16, kInt64}) {
@@ -224,7 +222,7 @@ TEST_F(Comm, GatherAllocatesOnlyTheResult) {
   }
 }
 
-// --- failures --------------------------------------------------------------------------------------------------------------
+// --- failures -------------------------------------------------------------------------------------------------------
 
 TEST_F(Comm, FailureAtAnyChunkReleasesMemory) {
   std::vector<Tensor> parts;
@@ -267,7 +265,7 @@ TEST_F(Comm, InsufficientMemoryIsRejectedBeforeCopying) {
   TransferOptions options{.chunk_bytes = kChunk * 4, .max_in_flight = 1};
   options.progress = [&](int64_t, int64_t) { ++chunks; };
   const auto refused = [&](const char* op, const std::function<void()>& call) {
-    // No room on the last device for even one result.
+    // The last device has too little memory for a single result.
     const int last = std::string(op) == "all_reduce" || std::string(op) == "all_gather" ? 2 : 3;
     const int64_t held[] = {taken(0), taken(1), taken(2), taken(3)};
     set_memory_limit(on(last), memory_stats(on(last)).allocated + 512);
@@ -295,19 +293,19 @@ TEST_F(Comm, InvalidArgumentsAreNamedInErrors) {
   EXPECT_EQ(error_text<DeviceError>([&] {
               static_cast<void>(comm::all_reduce({a, b, a}));
             }),
-            "all_reduce: two tensors are on one device, there must be one on each\n"
+            "all_reduce: two tensors are on the same device, expected one tensor per device\n"
             "  tensors[0]  cpu  float32 [2, 3]\n"
             "  tensors[2]  cpu  float32 [2, 3]");
   EXPECT_EQ(error_text<DeviceError>([&] {
               static_cast<void>(comm::all_gather({b, b}));
             }),
-            "all_gather: two tensors are on one device, there must be one on each\n"
+            "all_gather: two tensors are on the same device, expected one tensor per device\n"
             "  tensors[0]  cpu:1  float32 [2, 3]\n"
             "  tensors[1]  cpu:1  float32 [2, 3]");
   EXPECT_EQ(error_text<ShapeError>([&] {
               static_cast<void>(comm::gather({a, ones({2, 4})}, 0, cpu(1)));
             }),
-            "gather: shapes differ in another dimension than 0\n"
+            "gather: shapes differ in a dimension other than 0\n"
             "  tensors[0]  cpu  float32 [2, 3]\n"
             "  tensors[1]  cpu  float32 [2, 4]");
   EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(comm::sum_to(cpu(1), {})); }), "sum_to: no tensors");
@@ -325,11 +323,11 @@ TEST_F(Comm, InvalidArgumentsAreNamedInErrors) {
   EXPECT_THROW(static_cast<void>(comm::broadcast(a, {Device("cuda:99")})), DeviceError);
 }
 
-// --- gradients -------------------------------------------------------------------------------------------------------------
+// --- gradients ------------------------------------------------------------------------------------------------------
 
 TEST_F(Comm, GradientsReturnToSourceDevices) {
   const auto weigh = [](const Tensor& x, double start) {
-    // Each element counts differently.
+    // Different weights for all elements.
     const Tensor weights = arange(0, x.num_elements()).to(kFloat64).view(x.shape()).to(x.device());
     return (x * x * (weights + start)).sum().cpu();
   };

@@ -30,7 +30,7 @@ TEST(OperandChecks, OperandsOffTheMajorityDeviceAreMarked) {
             "  mat1   cpu:1  float32 [64, 256]\n"
             "  mat2   cpu:1  float32 [64, 256]\n"
             "  move it with input.to(cpu:1), or move the module with model.to(cpu:1)");
-  // On a tie the first operand's device counts.
+  // On a tie, the first operand's device is the reference.
   EXPECT_EQ(error_text<DeviceError>([&] {
               static_cast<void>(ops::check_same_device("op", {{"a", here}, {"b", there}, {"c", far}}));
             }),

@@ -28,7 +28,7 @@ void add_comparison(OpCases& cases, const std::string& name, Comparison compare,
               .has_gradient = false,
               .broadcasts = true};
     list.push_back(op);
-    // Integers from -2 to 1 make ties.
+    // Integers from -2 to 1, so that many elements are equal.
     op.inputs[0].dtype = kInt64;
     op.inputs[1].dtype = kInt32;
     op.dtypes = {kInt64};

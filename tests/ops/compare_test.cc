@@ -32,7 +32,7 @@ TEST(Compare, NaNIsUnequalAndMixedKindsPromote) {
     EXPECT_EQ(c.tensors(x, x).to_vector<double>()[1], unequal) << c.name;
     EXPECT_EQ(c.number(x, 3).to_vector<double>()[1], unequal) << c.name;
   }
-  // An integer tensor and a floating number meet in float32.
+  // An integer tensor and a floating number are compared in float32.
   EXPECT_EQ(lt(tensor({0, 1}), 0.5).to_vector<double>(), (Values{1, 0}));
   EXPECT_EQ(lt(full({1}, INT64_MIN, {kInt64}), full({1}, INT64_MAX, {kInt64})).item(), 1);
   EXPECT_FALSE(eq(x, x).requires_grad());

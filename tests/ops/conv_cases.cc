@@ -11,7 +11,7 @@ namespace tandem::testing {
 
 namespace {
 
-/// conv2d in float64, one number after the other.
+/// conv2d in float64, element by element.
 Dense reference(const Dense& input, const Dense& weight, const Dense* bias, const Conv2dOptions& o) {
   const int64_t n = input.shape[0], channels = input.shape[1], h = input.shape[2], w = input.shape[3];
   const int64_t filters = weight.shape[0], depth = weight.shape[1], kh = weight.shape[2], kw = weight.shape[3];
@@ -61,7 +61,7 @@ OpCase conv_case(Shape input, Shape weight, Conv2dOptions options, bool with_bia
   return op;
 }
 
-/// A channels-last image, as convolutions make it.
+/// A channels-last image, as returned by convolutions.
 Tensor image(const Shape& shape) { return randn({shape[0], shape[2], shape[3], shape[1]}).permute({0, 3, 1, 2}); }
 
 struct Case {
@@ -112,7 +112,7 @@ TANDEM_OP_CASES(conv) {
       "Tensor conv2d_relu(const Tensor& input, const Tensor& weight, const Tensor& bias = {}, Conv2dOptions options = "
       "{})",
       CastPolicy::kLowPrecision,
-      // Positive sums, which rounding does not move across the kink.
+      // All sums are positive, so that rounding cannot change the sign at the kink of relu.
       {{.inputs = {positive("input", image_input.shape), positive("weight", filters.shape),
                    optional(positive("bias", bias.shape))},
         .run = [](const Tensors& x) { return conv2d_relu(x[0], x[1], x[2], {.padding = 1}); }},
@@ -172,7 +172,7 @@ TANDEM_OP_CASES(conv) {
                             {"conv2d 3x3 4 groups", {32, 128, 16, 16}, {128, 32, 3, 3}, {.padding = 1, .groups = 4}});
   add_convolution_benchmark(cases,
                             {"conv2d 3x3 depthwise", {32, 64, 32, 32}, {64, 1, 3, 3}, {.padding = 1, .groups = 64}});
-  // LeNet's.
+  // LeNet.
   const Tensor digits = randn({64, 1, 28, 28});
   cases.benchmark(
       "conv2d_relu 5x5 of an image",

@@ -20,7 +20,7 @@
 
 namespace tandem {
 
-// How GoogleTest names what failed.
+// GoogleTest prints parameters of failed tests by this function.
 void PrintTo(const ConvGeometry& g, std::ostream* out) {
   *out << "[" << g.batch << ", " << g.channels << ", " << g.size.height << ", " << g.size.width << "] -> "
        << g.out_channels << " filters " << g.kernel << " stride " << g.stride << " padding " << g.padding
@@ -52,7 +52,7 @@ Tensor run_pass(ConvPass pass, ConvAlgorithm algorithm, const ConvGeometry& g, c
   const KernelContext context{};
   const DType dtype = input.dtype();
   const int64_t bytes = cpu::conv_workspace_bytes(dtype, algorithm, pass, g);
-  const Tensor scratch = full({bytes + 1}, 255, {kUInt8});  // NaN to whom reads it unwritten
+  const Tensor scratch = full({bytes + 1}, 255, {kUInt8});  // NaN, in case a kernel reads it before writing
   switch (pass) {
     case ConvPass::kForward: {
       const Tensor out = full({g.out_pixels() * g.out_channels}, 77, {dtype});
@@ -82,19 +82,19 @@ INSTANTIATE_TEST_SUITE_P(
                       geometry(1, 1, {28, 28}, 32, 5),          //
                       geometry(2, 32, {12, 12}, 65, 5),         // more than a panel of columns
                       geometry(3, 33, {8, 8}, 31, 3, 1, 1),     //
-                      geometry(1, 64, {16, 14}, 128, 3, 2, 1),  // halves the map
+                      geometry(1, 64, {16, 14}, 128, 3, 2, 1),  // halves the size
                       geometry(2, 64, {9, 8}, 66, 1, 2),        // three of four inputs are not read
-                      geometry(4, 65, {7, 5}, 67, 1),           // a plain product
+                      geometry(4, 65, {7, 5}, 67, 1),           // a matrix product
                       geometry(2, 6, {13, 11}, 9, {3, 2}, {2, 3}, {3, 1}, {2, 3}, 3),  //
                       geometry(1, 5, {9, 10}, 7, 3, {4, 2}, {2, 0}, {2, 4}),  // strides and dilations share factors
                       geometry(1, 4, {3, 4}, 5, {2, 2}, 7, {5, 4}),           // steps over the input
-                      geometry(2, 16, {6, 6}, 16, 3, 1, 1, 1, 16),            // each channel by itself
+                      geometry(2, 16, {6, 6}, 16, 3, 1, 1, 1, 16),            // depthwise
                       geometry(3, 70, {9, 8}, 70, {3, 2}, {2, 1}, {1, 2}, {1, 3}, 70),  //
                       geometry(1, 260, {6, 7}, 3, 3, 1, 1),         // more than a block of the depth
                       geometry(9, 16, {15, 18}, 33, 3, 1, {1, 0}),  // more tiles than channels and filters
                       geometry(6, 20, {12, 11}, 41, 5, 1, {0, 1}),  // little padding: tiles add to the gradient
                       geometry(7, 9, {13, 10}, 17, 5, 1, {0, 3}),   //
-                      geometry(3, 20, {3, 3}, 130, 3, 1, 2),        // more padding than the gradient has
+                      geometry(3, 20, {3, 3}, 130, 3, 1, 2),        // padding larger than the kernel's reach
                       geometry(2, 150, {4, 5}, 35, 5, 1, 2),        //
                       geometry(40, 8, {5, 5}, 12, 3, 1, 2),         // several pieces and slices
                       geometry(0, 3, {5, 5}, 4, 3),                 // no images
@@ -130,7 +130,7 @@ TEST_P(Conv2dAlgorithms, EachMatchesDirectAlgorithmInFloat64) {
   }
 }
 
-/// Values and gradients, added up `times` times, where tests run against those of float64 on the CPU.
+/// Compares values and gradients on the device under test, accumulated `times` times, with float64 on the CPU.
 void check_operator_functions(const ConvGeometry& g, DType dtype, int times = 2) {
   const Conv2dOptions options{g.stride, g.padding, g.dilation, g.groups};
   const Tensor input = random_tensor({g.batch, g.channels, g.size.height, g.size.width}, 1, dtype);
@@ -169,7 +169,7 @@ TEST_P(Conv2dAlgorithms, OperatorFunctionsMatchFloat64) {
 }
 
 TEST(Conv2d, Im2colBeyondOneGpuPieceMatchesFloat64) {
-  // 33.8 MB of them, in forward and in the gradient of the input; a piece has 33.5.
+  // The workspace would need 33.8 MB, in forward and in the gradient of the input; a piece has 33.5 MB.
   check_operator_functions(geometry(1, 2, 91, 2, {15, 17}, 1, {7, 8}), kFloat64, 1);
 }
 
@@ -211,7 +211,7 @@ TEST(ConvAlgorithm, EnvironmentVariableSelectsDirectAlgorithm) {
   EXPECT_TRUE(close(usual, dense(direct), 1e-4));
 }
 
-// --- what the fronts promise -----------------------------------------------------------------------------------------
+// --- operator functions ----------------------------------------------------------------------------------------------
 
 TEST(Conv2d, ResultsAndInputGradientsAreChannelsLast) {
   Tensor input = random_tensor({2, 16, 9, 8}, 1).to(test_device());
@@ -292,7 +292,7 @@ TEST(Conv2d, InvalidShapesAreNamedInErrors) {
             "  input   cpu  float32 [1, 3, 5, 5]\n"
             "  weight  cpu  float32 [4, 27]");
   EXPECT_EQ(text({1, 3, 5, 5}, {4, 3, 0, 3}),
-            "conv2d: filters must have at least one tap\n"
+            "conv2d: the kernel size of weight must be at least 1\n"
             "  input   cpu  float32 [1, 3, 5, 5]\n"
             "  weight  cpu  float32 [4, 3, 0, 3]");
   EXPECT_EQ(text({1, 3, 5, 5}, {4, 2, 3, 3}),
@@ -304,7 +304,7 @@ TEST(Conv2d, InvalidShapesAreNamedInErrors) {
             "  input   cpu  float32 [1, 6, 5, 5]\n"
             "  weight  cpu  float32 [4, 6, 3, 3]");
   EXPECT_EQ(text({1, 6, 5, 5}, {4, 2, 3, 3}, {.groups = 3}),
-            "conv2d: 6 channels of the input and 4 filters do not divide into 3 groups\n"
+            "conv2d: 6 channels of the input and 4 filters are not divisible into 3 groups\n"
             "  input   cpu  float32 [1, 6, 5, 5]\n"
             "  weight  cpu  float32 [4, 2, 3, 3]");
   EXPECT_EQ(text({1, 3, 5, 5}, {4, 3, 3, 3}, {}, {3}),
@@ -318,11 +318,11 @@ TEST(Conv2d, InvalidShapesAreNamedInErrors) {
             "  weight  cpu  float32 [4, 3, 3, 3]");
   constexpr int64_t kHuge = std::numeric_limits<int64_t>::max() / 2;
   EXPECT_EQ(text({1, 3, 5, 5}, {4, 3, 3, 3}, {.padding = {0, kHuge}}),
-            "conv2d: the padded width or the filters' width does not fit int64\n"
+            "conv2d: the padded width or the filters' width overflows int64\n"
             "  input   cpu  float32 [1, 3, 5, 5]\n"
             "  weight  cpu  float32 [4, 3, 3, 3]");
   EXPECT_EQ(text({1, 3, 5, 5}, {4, 3, 3, 3}, {.dilation = kHuge + 1}),
-            "conv2d: the padded height or the filters' height does not fit int64\n"
+            "conv2d: the padded height or the filters' height overflows int64\n"
             "  input   cpu  float32 [1, 3, 5, 5]\n"
             "  weight  cpu  float32 [4, 3, 3, 3]");
   EXPECT_NE(text({1, 3, 5, 5}, {4, 3, 3, 3}, {.padding = kHuge / 4}), "");

@@ -1,4 +1,4 @@
-// Random programs of moves and sums on four devices, against the same on one.
+// Random programs of copies and sums on four devices, compared with the same programs on one device.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -15,7 +15,7 @@ namespace tandem::testing { namespace {
 
 class MultiDeviceProgram : public FourDevices, public ::testing::WithParamInterface<int> {
  protected:
-  /// A tensor somewhere, and what it should hold, on cpu.
+  /// A tensor on any device, and its expected values on cpu.
   struct Value {
     Tensor tensor;
     Tensor expected;
@@ -25,7 +25,7 @@ class MultiDeviceProgram : public FourDevices, public ::testing::WithParamInterf
   Device any_device() { return on(static_cast<int>(pick(kDevices))); }
   const Value& any() { return values_[static_cast<size_t>(pick(static_cast<int64_t>(values_.size())))]; }
 
-  /// Chunks of any size, some at a time; one time in four a failure or a cancellation at some chunk.
+  /// Random chunk sizes and numbers in flight; in one of four cases a failure or cancellation at a random chunk.
   TransferOptions any_options() {
     TransferOptions options{.chunk_bytes = 4 << pick(9), .max_in_flight = static_cast<int>(1 + pick(3))};
     if (pick(4) == 0) {
@@ -37,7 +37,7 @@ class MultiDeviceProgram : public FourDevices, public ::testing::WithParamInterf
     return options;
   }
 
-  /// Whole numbers, so that sums are exact.
+  /// Integers, so that sums are exact.
   Value fresh() {
     const Shape shapes[] = {{12}, {1}, {0}, {5, 7}, {64, 33}, {3, 1, 50}};
     const Shape shape = shapes[pick(6)];
@@ -46,7 +46,7 @@ class MultiDeviceProgram : public FourDevices, public ::testing::WithParamInterf
     const Layout layout = shape.size() > 1 ? kLayouts[pick(3)] : Layout::kContiguous;
     return {make_tensor(values, kFloat32, layout, any_device()), make_tensor(values, kFloat32)};
   }
-  /// Others of its shape, on any devices.
+  /// Other values of the same shape, on any devices.
   std::vector<Value> alike(const Value& value) {
     std::vector<Value> result;
     for (const Value& other : values_) {
@@ -66,7 +66,7 @@ class MultiDeviceProgram : public FourDevices, public ::testing::WithParamInterf
     for (size_t i = 1; i < values.size(); ++i) total.add_(values[i].expected);
     return total;
   }
-  /// The first of each device.
+  /// The first value of each device.
   static std::vector<Value> one_per_device(std::vector<Value> values) {
     std::vector<Value> result;
     for (Value& value : values) {
@@ -76,7 +76,7 @@ class MultiDeviceProgram : public FourDevices, public ::testing::WithParamInterf
     return result;
   }
 
-  /// One operation; what it gives joins the values.  Throws what was planted.
+  /// Runs one operation; its results are added to the values. Throws planted failures.
   void step() {
     const TransferOptions options = any_options();
     const Value x = any();
@@ -90,7 +90,7 @@ class MultiDeviceProgram : public FourDevices, public ::testing::WithParamInterf
         if (pick(4) == 0 && future.cancel()) {
           EXPECT_THROW(static_cast<void>(future.get()), CancelledError);
         }
-        if (future.exception() == nullptr) made = {{future.get(), x.expected}};  // throws what is planted
+        if (future.exception() == nullptr) made = {{future.get(), x.expected}};  // throws planted failures
         break;
       }
       case 2: {
@@ -151,7 +151,7 @@ TEST_P(MultiDeviceProgram, RandomOperationsMatchSingleDeviceResults) {
       for (int d = 0; d < kDevices; ++d) EXPECT_EQ(taken(d), before[d]) << "something was left on " << on(d);
     }
   }
-  EXPECT_GT(failures, 0);  // how many depends on what was cancelled in time
+  EXPECT_GT(failures, 0);  // the number depends on which cancellations came in time
   for (const Value& value : values_) EXPECT_EQ(value.tensor.to_vector<float>(), value.expected.to_vector<float>());
   values_.clear();
 }

@@ -1,4 +1,5 @@
-// Every operation of the registry: the errors for operands on different devices, and that a call uses only the device of its operands.
+// Every operation of the registry: the errors for operands on different devices, and that a call uses only the device
+// of its operands.
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +23,7 @@ namespace tandem::testing { namespace {
 
 class OpDevices : public FourDevices {};
 
-// --- operands ----------------------------------------------------------------------------------------------------------------
+// --- operands -------------------------------------------------------------------------------------------------------
 
 /// Every case whose operands must be on one device, with the declaration of its operation.
 std::vector<std::pair<std::string, OpCase>> single_device_cases() {
@@ -49,7 +50,8 @@ std::vector<Call> calls_of(const OpCase& row) {
   return calls;
 }
 
-/// Input k of a call on device k of `devices`, or all on its only device; floating inputs without a fixed dtype get `dtype`.
+/// Input k of a call on device k of `devices`, or all on its only device; floating inputs without a fixed dtype get
+/// `dtype`.
 std::vector<Tensor> make_operands(const Call& call, const std::vector<Device>& devices, DType dtype = kFloat32,
                                   Layout layout = Layout::kContiguous) {
   std::vector<Tensor> tensors(call.size());
@@ -88,7 +90,7 @@ void expect_untouched(Device device, const std::function<void()>& f) {
   EXPECT_EQ(default_generator(device).reserve(0).offset, position) << "drawn on " << device;
 }
 
-// --- operands on different devices -------------------------------------------------------------------------------------------
+// --- operands on different devices ----------------------------------------------------------------------------------
 
 /// Verifies the error text of the call inside a module, and that nothing was allocated, moved or changed.
 void expect_refused(const OpCase& row, const Call& call, const std::vector<Device>& devices) {
@@ -172,7 +174,7 @@ TEST_F(OpDevices, ErrorTextsMarkMisplacedOperands) {
             "  move it with tensors[1].to(cpu:1), or move the module with model.to(cpu:1)");
 }
 
-// --- operands on one device --------------------------------------------------------------------------------------------------
+// --- operands on one device -----------------------------------------------------------------------------------------
 
 /// Makes the differentiable operands leaves and returns them.
 std::vector<Tensor> make_leaves(const Call& call, std::vector<Tensor>& operands) {

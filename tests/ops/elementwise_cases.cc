@@ -16,7 +16,7 @@ namespace {
 using Unary = std::function<Tensor(const Tensor&)>;
 using Binary = std::function<Tensor(const Tensor&, const Tensor&)>;
 
-/// One operand of each of these shapes, with values in [low, high).
+/// Cases with one operand of each shape, with values in [low, high).
 std::vector<OpCase> unary(std::initializer_list<Shape> shapes, const Unary& run, std::function<double(double)> f,
                           const char* input = "input", double low = -2, double high = 2) {
   std::vector<OpCase> cases;
@@ -28,13 +28,13 @@ std::vector<OpCase> unary(std::initializer_list<Shape> shapes, const Unary& run,
   return cases;
 }
 
-/// A tensor and a number.
+/// Cases of a tensor and a number.
 std::vector<OpCase> with_number(const Unary& run, std::function<double(double)> f, const char* input = "a",
                                 double low = -2) {
   return unary({{3, 7}, {3, 33}, {}, {0}}, run, std::move(f), input, low);
 }
 
-/// Two operands that broadcast.
+/// Cases of two operands that broadcast.
 std::vector<OpCase> binary(const char* name, const Binary& run, const std::function<double(double, double)>& f) {
   const std::pair<Shape, Shape> shapes[] = {
       {{3, 7}, {7}}, {{3, 7}, {3, 7}}, {{2, 31}, {31}}, {{5, 1, 3}, {4, 1}}, {{2, 3, 1, 2}, {1, 4, 1}},
@@ -50,7 +50,7 @@ std::vector<OpCase> binary(const char* name, const Binary& run, const std::funct
   return cases;
 }
 
-/// `cases`, and one whose alpha is an integer, which integer operands accept.
+/// `cases`, and one with an integer alpha, which integer operands accept.
 std::vector<OpCase> with_integer_alpha(std::vector<OpCase> cases, Tensor (*run)(Tensor, Tensor, Scalar), double sign) {
   OpCase op = cases[0];
   op.run = [run](const Tensors& x) { return run(x[0], x[1], 2); };
@@ -59,7 +59,7 @@ std::vector<OpCase> with_integer_alpha(std::vector<OpCase> cases, Tensor (*run)(
   return cases;
 }
 
-/// A hidden layer's activations in a training step: larger than a second-level cache, forward and backward together.
+/// Activations of a hidden layer in a training step: larger than the L2 cache, forward and backward together.
 TensorList one() { return {rand({128, 32, 24, 24}) + 0.5}; }
 TensorList two() { return {rand({128, 32, 24, 24}) + 0.5, rand({128, 32, 24, 24}) + 0.5}; }
 TensorList broadcast() { return {randn({2048, 1024}), randn({1024})}; }

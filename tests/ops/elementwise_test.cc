@@ -29,7 +29,7 @@ TEST(Elementwise, DTypesPromoteAsInPyTorch) {
   EXPECT_EQ(add(of(kBool), of(kBool)).dtype(), kBool);
   EXPECT_EQ(div(of(kInt64), of(kInt32)).dtype(), kFloat32);
   EXPECT_EQ(div(of(kBool), 2).dtype(), kFloat32);
-  // A 0-dim tensor counts only where it is of a higher kind.
+  // A 0-dim tensor counts only if it is of a higher kind.
   EXPECT_EQ(mul(of(kFloat32), of(kFloat64, {})).dtype(), kFloat32);
   EXPECT_EQ(mul(of(kInt32), of(kInt64, {})).dtype(), kInt32);
   EXPECT_EQ(mul(of(kInt32), of(kFloat64, {})).dtype(), kFloat64);
@@ -55,7 +55,9 @@ TEST(Elementwise, IntegerOverflowWrapsAround) {
   EXPECT_EQ((tensor({true, false}) + tensor({true, false})).to_vector<int64_t>(), (std::vector<int64_t>{1, 0}));
 }
 
-/// Distance between neighbouring floats at |x|.
+/// Distance between adjacent floats at
+/// x
+/// .
 double ulp(double x) {
   const float f = static_cast<float>(std::abs(x));
   if (f < 0x1p-126f) return 0x1p-149;
@@ -205,8 +207,8 @@ TEST(Elementwise, InvalidArgumentsAreNamedInErrors) {
             "  b  undefined");
 }
 
-// A gradient that is rounded once is off by a quarter of a unit in the last place on average, which is from 1 / 8 to 1 / 4 of the
-// dtype's epsilon by the size of the result.
+// A gradient that is rounded once has a mean error of a quarter of a unit in the last place, which is between 1 / 8 and
+// 1 / 4 of the dtype's epsilon.
 TEST(Elementwise, GradientOfHalfDivisorIsRoundedOnce) {
   for (const DType dtype : {kFloat16, kBFloat16}) {
     for (const bool create_graph : {false, true}) {

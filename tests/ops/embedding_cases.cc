@@ -13,7 +13,7 @@ OpCase embedding_case(Shape indices, int64_t rows, int64_t d) {
   OpCase op;
   op.name = "embedding";
   op.inputs = {{"indices", indices, 0, static_cast<double>(rows), kInt64, false}, {"weight", {rows, d}}};
-  op.terms = static_cast<double>(num_elements(indices));  // the gradient of a row that all use
+  op.terms = static_cast<double>(num_elements(indices));  // for a row used by all indices
   op.run = [](const std::vector<Tensor>& in) { return embedding(in[0], in[1]); };
   op.reference = [=](const std::vector<Dense>& in) {
     Shape shape = indices;

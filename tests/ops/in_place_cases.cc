@@ -10,7 +10,7 @@ namespace {
 
 using Values = std::vector<double>;
 
-/// run(self, other) changes self in place; tested on a copy of self, of which it is then a function like any other.
+/// run(self, other) changes self in place. The case runs it on a copy of self, so it is tested like a function.
 OpCase in_place_case(const char* name, const Shape& other,
                      std::function<const Tensor&(const Tensor&, const Tensor&)> run,
                      std::function<double(double, double)> f) {
@@ -18,7 +18,7 @@ OpCase in_place_case(const char* name, const Shape& other,
   op.name = name;
   op.inputs = {{"self", {3, 7}}, {"other", other, 0.5, 2}};
   op.run = [run](const std::vector<Tensor>& in) {
-    // A product, so that what the operation did not save is not saved by luck.
+    // A product, so that self is not saved by accident.
     const Tensor self = in[0].defined() ? in[0] * 1.5 : in[0];
     run(self, in[1]);
     return self * 1.25;

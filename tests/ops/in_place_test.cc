@@ -31,7 +31,7 @@ TEST(InPlace, OverlappingOperandsAreReadBeforeWriting) {
   EXPECT_EQ(x.to_vector<double>(), (Values{1, 9, 25, 49}));
   x.slice(0, 0, 3).copy_(x.slice(0, 1, 4));
   EXPECT_EQ(x.to_vector<double>(), (Values{9, 25, 49, 49}));
-  // The same with gradients: y = (2 w)^2.
+  // With gradients: y = (2 w)^2.
   Tensor w = tensor({1.0, -2.0});
   w.set_requires_grad();
   const Tensor y = w * 2;

@@ -45,7 +45,7 @@ OpCase gather_case(const Shape& input, int64_t dim, const Shape& index) {
     }
     return out;
   };
-  op.terms = static_cast<double>(std::max<int64_t>(num_elements(index), 1));  // of a gradient that all fall on
+  op.terms = static_cast<double>(std::max<int64_t>(num_elements(index), 1));  // if all indices select the same element
   return op;
 }
 
@@ -106,7 +106,7 @@ TANDEM_OP_CASES(index) {
   cases.op("Tensor gather(const Tensor& input, int64_t dim, const Tensor& index)", std::nullopt,
            {gather_case({3, 7}, 1, {2, 5}), gather_case({}, 0, {}), gather_case({7}, 0, {33}),
             gather_case({3, 7}, 1, {3, 4}), gather_case({5, 3}, 0, {7, 3}), gather_case({4, 5, 3}, -2, {4, 2, 3}),
-            gather_case({4, 5, 3}, 2, {3, 5, 9}),  // index is smaller in a dimension
+            gather_case({4, 5, 3}, 2, {3, 5, 9}),  // index is smaller than input in a dimension
             gather_case({4, 5, 3}, 0, {6, 2, 1}), gather_case({3, 2}, 1, {3, 0})});
   cases.op("Tensor index_select(const Tensor& input, int64_t dim, const Tensor& index)", std::nullopt,
            {index_select_case({3, 7}, 1, 4), index_select_case({7}, 0, 33), index_select_case({7, 3}, 0, 5),
@@ -161,7 +161,7 @@ TANDEM_OP_CASES(index) {
           topk_case({2, 5, 3}, 2, 1, largest), topk_case({}, 1, 0, largest), topk_case({3, 4}, 0, 1, largest),
           topk_case({0, 4}, 2, 1, largest)}) {
       cases.add(op, kValues);
-      op.dtypes = {kFloat64, kFloat32};  // rounding to a half type makes ties where float64 has none
+      op.dtypes = {kFloat64, kFloat32};  // rounding to a half type makes elements equal that differ in float64
       cases.add(op);
     }
   }

@@ -20,7 +20,7 @@ namespace tandem::testing { namespace {
 
 using Values = std::vector<double>;
 
-/// How a text ends that is told after the operation, on a device that finds faults in its own time.
+/// The end of error texts that a device reports at its next synchronization.
 std::string deferred_suffix() {
   return test_device().is_cpu() ? ""
                                 : str("; detected on ", zeros({}, {kFloat32, test_device()}).device(),
@@ -35,7 +35,7 @@ TEST(Gather, IntegerAndBoolInputsAreGathered) {
 }
 
 TEST(Gather, HalfTypeGradientsAreSummedInFloat32) {
-  // 4096 ones one after the other in float16 would stop at 2048.
+  // Added sequentially in float16, 4096 ones would give 2048.
   Tensor x = ones({2}, {kFloat16}).set_requires_grad();
   gather(x, 0, zeros({4096}, {kInt64})).backward(ones({4096}, {kFloat16}));
   EXPECT_EQ(x.grad().to_vector<double>(), (Values{4096, 0}));
@@ -52,7 +52,7 @@ TEST(TopK, TiesKeepPositionOrderAndNaNIsLargest) {
   const Tensor x = tensor({2.0, NAN, 5.0, 2.0, INFINITY, 5.0, NAN, -INFINITY, 2.0});
   EXPECT_EQ(topk(x, 9).indices.to_vector<int64_t>(), (Indices{1, 6, 4, 2, 5, 0, 3, 8, 7}));
   EXPECT_EQ(topk(x, 9, 0, false).indices.to_vector<int64_t>(), (Indices{7, 0, 3, 8, 2, 5, 4, 1, 6}));
-  for (int64_t k = 0; k <= 9; ++k) {  // any k gives the beginning of the same order
+  for (int64_t k = 0; k <= 9; ++k) {  // every k gives a prefix of the same order
     EXPECT_EQ(topk(x, k).indices.to_vector<int64_t>(), topk(x, 9).indices.slice(0, 0, k).to_vector<int64_t>());
   }
   const TopK of_integers = topk(tensor({3, -1, 7, 7, -9}), 3);
@@ -89,7 +89,7 @@ TEST(Tril, ExtremeDiagonalsAndOtherDTypes) {
 
 // --- on other devices ----------------------------------------------------------------------------
 
-/// What f gives on test_device() has the bits of what it gives on the CPU.
+/// Verifies that f gives the same bits on test_device() and on the CPU.
 void expect_the_cpus_bits(const std::function<Tensor(Device)>& f) {
   const Tensor actual = f(test_device()).cpu(), expected = f(Device());
   ASSERT_EQ(actual.shape(), expected.shape());
@@ -97,7 +97,7 @@ void expect_the_cpus_bits(const std::function<Tensor(Device)>& f) {
   EXPECT_TRUE(primitives::bytes_equal(actual, expected));
 }
 
-/// n indices into `size`, some of them often.
+/// Random indices below `size`, some of them frequent.
 Tensor indices(const Shape& shape, int64_t size, Device device) {
   Dense values = random_dense(shape, 5, 0, 1);
   for (double& value : values.values) value = std::floor(value * value * static_cast<double>(size));
@@ -146,7 +146,7 @@ TEST(IndexSelect, GradientIsBitwiseEqualToCpu) {
 TEST(IndexSelect, RowsOfAnyWidthAndAlignmentMatchCpu) {
   for (DType dtype : {kBool, kUInt8, kFloat16, kInt32, kFloat64}) {
     for (int64_t width : {1, 2, 3, 4, 8, 16, 33}) {
-      for (int64_t skipped : {0, 1}) {  // the first element of the rows' memory
+      for (int64_t skipped : {0, 1}) {  // first element of the rows in memory
         SCOPED_TRACE(str(dtype, " ", width, " ", skipped));
         expect_the_cpus_bits([&](Device device) {
           const Tensor memory = random_tensor({7 * width + 1}, 1, kFloat64, 0, 2).to(dtype).to(device);
@@ -168,7 +168,7 @@ TEST(TopK, AllDTypesAndSizesMatchCpuOrder) {
     for (DType dtype : {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64}) {
       for (bool largest : {true, false}) {
         SCOPED_TRACE(str(c.shape, " ", c.k, " ", dtype, " ", largest));
-        // Wide values for few ties, narrow ones for many.
+        // A wide range of values for few equal elements, a narrow range for many.
         for (double width : {dtype == kBool || dtype == kUInt8 ? 200.0 : 30000.0, 3.0}) {
           const Tensor x = random_tensor(c.shape, 1, kFloat64, dtype == kUInt8 ? 0 : -width, width).to(dtype);
           expect_the_cpus_bits([&](Device device) { return topk(x.to(device), c.k, 1, largest).indices; });
@@ -224,7 +224,7 @@ TEST(Index, BadIndexIsReportedAndDeviceStaysUsable) {
 }
 
 TEST(Index, BackwardWithOutOfRangeIndexIsReported) {
-  for (int64_t n : {3, 300}) {  // columns, one after the other, and sorted
+  for (int64_t n : {3, 300}) {  // without and with sorting of the indices
     const auto backward_of = [&](bool select) {
       return error_text<IndexError>([&] {
         Tensor x = zeros({5}, {kFloat32, test_device()}).set_requires_grad();
@@ -255,7 +255,7 @@ TEST(Index, InvalidArgumentsAreNamedInErrors) {
   EXPECT_EQ(error_text<ShapeError>([&] {
               gather(x, 1, zeros({3, 3}, {kInt64}));
             }),
-            "gather: index must have input's number of dimensions, and no larger sizes but in dimension 1\n"
+            "gather: index must have as many dimensions as input, and sizes up to input's except in dimension 1\n"
             "  input  cpu  float32 [2, 3]\n"
             "  index  cpu  int64   [3, 3]");
   EXPECT_EQ(error_text<IndexError>([&] {

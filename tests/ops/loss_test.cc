@@ -15,7 +15,7 @@
 namespace tandem::testing { namespace {
 
 TEST(CrossEntropy, LargeLogitShiftDoesNotChangeResult) {
-  // 2^16 and its neighbours by 1/4 are exact in float32: the loss and the gradient are those of the small numbers.
+  // 2^16 plus multiples of 1/4 is exact in float32, so loss and gradient are those of the small numbers.
   const Tensor small = tensor({0.25, 1.5, -0.75}).view({1, 3}), labels = tensor({1});
   Tensor x = small.clone().set_requires_grad(),
          y = tensor({65536.25, 65537.5, 65535.25}).view({1, 3}).clone().set_requires_grad();
@@ -108,13 +108,13 @@ TEST(NllLoss, InvalidArgumentsAreNamedInErrors) {
 TEST(MseLoss, EmptyInputGivesNaN) { EXPECT_TRUE(std::isnan(mse_loss(empty({0}), empty({0})).item<float>())); }
 
 TEST(MseLoss, HalfTypesDoNotOverflow) {
-  // 300^2 is no float16, but the mean with zeros is.
+  // 300^2 overflows float16, but the mean over four elements does not.
   Tensor x = zeros({4}, {kFloat16});
   x.select(0, 1).fill_(300);
   x = x.detach().set_requires_grad();
   const Tensor loss = mse_loss(x, zeros({4}, {kFloat16}));
   EXPECT_EQ(loss.dtype(), kFloat16);
-  EXPECT_EQ(loss.item(), 22496);  // the float16 next to 22500
+  EXPECT_EQ(loss.item(), 22496);  // nearest float16 of 22500
   loss.backward(full({}, 0.5, {kFloat16}));
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{0, 75, 0, 0}));
 }

@@ -162,7 +162,7 @@ TEST(Math, InvalidArgumentsAreNamedInErrors) {
   EXPECT_EQ(error_text<ValueError>([&] {
               static_cast<void>(pow(tensor({1, 2}), -2));
             }),
-            "pow: an integer to the power -2 is no integer\n"
+            "pow: an integer to the power -2 is not an integer\n"
             "  input  cpu  int64 [2]\n"
             "  make the exponent a floating number");
   EXPECT_EQ(error_text<ShapeError>([&] {

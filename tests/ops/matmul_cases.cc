@@ -121,7 +121,7 @@ OpCase linear_case(Shape x, int64_t out, bool with_bias, bool with_relu) {
   return op;
 }
 
-// x W^T, dy W and dy^T x of the training cases' layers.
+// x W^T, dy W and dy^T x of the layers in the training cases.
 struct Product {
   int64_t m, n, k;
   bool a_transposed, b_transposed;
@@ -132,8 +132,8 @@ constexpr Product kProducts[] = {
     {1024, 784, 128, true, false},  {1024, 1024, 128, true, false},   {10, 1024, 128, true, false},
     {2048, 512, 128, false, true},  {1000, 1000, 1000, false, false},
 };
-constexpr ProductAlgorithm kAlgorithms[] = {ProductAlgorithm::kAvx2, ProductAlgorithm::kAvx2Swapped,
-                                            ProductAlgorithm::kAvx512, ProductAlgorithm::kAvx512Swapped};
+constexpr GemmAlgorithm kAlgorithms[] = {GemmAlgorithm::kAvx2, GemmAlgorithm::kAvx2Swapped, GemmAlgorithm::kAvx512,
+                                         GemmAlgorithm::kAvx512Swapped};
 
 double flops(const Product& p) { return 2.0 * static_cast<double>(p.m * p.n * p.k); }
 
@@ -142,13 +142,13 @@ TensorList operands(const Product& p) {
           p.b_transposed ? transpose(randn({p.n, p.k}), 0, 1) : randn({p.k, p.n})};
 }
 
-/// The kernel alone, with one algorithm.
-Tensor product(const Product& p, ProductAlgorithm algorithm, const TensorList& in) {
+/// The kernel with a given algorithm, without the operator function.
+Tensor product(const Product& p, GemmAlgorithm algorithm, const TensorList& in) {
   const MatrixOperand a{in[0].data_ptr(), p.a_transposed ? p.m : p.k, p.a_transposed};
   const MatrixOperand b{in[1].data_ptr(), p.b_transposed ? p.k : p.n, p.b_transposed};
-  const Tensor scratch = empty({cpu::product_workspace_bytes(kFloat32, algorithm, p.m, p.n, p.k, a, b)}, {kUInt8});
+  const Tensor scratch = empty({cpu::gemm_workspace_bytes(kFloat32, algorithm, p.m, p.n, p.k, a, b)}, {kUInt8});
   Tensor out = empty({p.m, p.n});
-  cpu::product(Device(), kFloat32, algorithm, p.m, p.n, p.k, 1, a, b, 0, {}, scratch.data_ptr(), out.data_ptr());
+  cpu::gemm(Device(), kFloat32, algorithm, p.m, p.n, p.k, 1, a, b, 0, {}, scratch.data_ptr(), out.data_ptr());
   return out;
 }
 
@@ -254,11 +254,11 @@ TANDEM_OP_CASES(matmul) {
   cases.add(linear_case({33, 31}, 65, true, true), kThreads);
 
   for (const Product& p : kProducts) {
-    const auto rule = product_algorithm(p.m, p.n, p.k, p.a_transposed, p.b_transposed);
+    const auto rule = gemm_algorithm(p.m, p.n, p.k, p.a_transposed, p.b_transposed);
     cases.benchmark(
         std::string("matmul ") + to_string(rule), [&p] { return operands(p); },
         [](const TensorList& in) { return matmul(in[0], in[1]); }, {.flops = flops(p)});
-    for (const ProductAlgorithm algorithm : kAlgorithms) {
+    for (const GemmAlgorithm algorithm : kAlgorithms) {
       if (!is_available(algorithm)) continue;
       cases.benchmark(
           std::string("product ") + to_string(algorithm), [&p] { return operands(p); },

@@ -58,13 +58,13 @@ TEST(Matmul, InvalidArgumentsAreNamedInErrors) {
   EXPECT_EQ(error_text<ShapeError>([] {
               matmul(empty({}), empty({3, 5}));
             }),
-            "matmul: a 0-dim operand has no product\n"
+            "matmul: input and other must have at least one dimension\n"
             "  input  cpu  float32 []\n"
             "  other  cpu  float32 [3, 5]");
   EXPECT_EQ(error_text<DTypeError>([] {
               matmul(empty({2, 3}, {kBool}), empty({3, 5}, {kBool}));
             }),
-            "matmul: bool matrices have no product\n"
+            "matmul: bool matrices cannot be multiplied\n"
             "  input  cpu  bool [2, 3]\n"
             "  other  cpu  bool [3, 5]");
   EXPECT_NE(error_text<DTypeError>([] {
@@ -198,7 +198,7 @@ TEST(Linear, GradientsAccumulateInTheSlot) {
   }
 }
 
-// More than the rows that a GPU sums in one go, and more columns; the last of both are not full.
+// More rows than a GPU block sums at once, and more columns; the last block of both is partial.
 TEST(Linear, BiasGradientSumsManyRows) {
   const Dense cotangent = random_dense({130, 37}, 1);
   const auto on_device = [](const Dense& values) {
@@ -244,13 +244,11 @@ TEST(Linear, InvalidArgumentsAreNamedInErrors) {
 
 // --- algorithms of float32 -------------------------------------------------------------------------------------------
 
-constexpr ProductAlgorithm kAlgorithms[] = {ProductAlgorithm::kDirect, ProductAlgorithm::kAvx2,
-                                            ProductAlgorithm::kAvx2Swapped, ProductAlgorithm::kAvx512,
-                                            ProductAlgorithm::kAvx512Swapped};
+constexpr GemmAlgorithm kAlgorithms[] = {GemmAlgorithm::kDirect, GemmAlgorithm::kAvx2, GemmAlgorithm::kAvx2Swapped,
+                                         GemmAlgorithm::kAvx512, GemmAlgorithm::kAvx512Swapped};
 
-/// Runs one algorithm on one product, with room around the matrices, and compares with float64.
-void check_algorithm(ProductAlgorithm algorithm, int64_t m, int64_t n, int64_t k, bool a_transposed,
-                     bool b_transposed) {
+/// Compares one algorithm with float64 on one product; the matrices have padding around them.
+void check_algorithm(GemmAlgorithm algorithm, int64_t m, int64_t n, int64_t k, bool a_transposed, bool b_transposed) {
   SCOPED_TRACE(
       str(to_string(algorithm), " m=", m, " n=", n, " k=", k, a_transposed ? " aT" : "", b_transposed ? " bT" : ""));
   const int64_t a_leading = (a_transposed ? m : k) + 3, b_leading = (b_transposed ? k : n) + 5;
@@ -261,7 +259,7 @@ void check_algorithm(ProductAlgorithm algorithm, int64_t m, int64_t n, int64_t k
                bias_values = make_tensor(bias, kFloat32);
   const MatrixOperand left{a_values.data_ptr(), a_leading, a_transposed},
       right{b_values.data_ptr(), b_leading, b_transposed};
-  const int64_t bytes = cpu::product_workspace_bytes(kFloat32, algorithm, m, n, k, left, right);
+  const int64_t bytes = cpu::gemm_workspace_bytes(kFloat32, algorithm, m, n, k, left, right);
   const Tensor scratch = empty({bytes + 8}, {kUInt8});
   primitives::fill(scratch, 0xab);
   const double alpha = -1.25;
@@ -278,8 +276,8 @@ void check_algorithm(ProductAlgorithm algorithm, int64_t m, int64_t n, int64_t k
   for (const double beta : {0.0, 1.0, 0.5}) {
     for (const bool epilogue : {false, true}) {
       const Tensor out = make_tensor(old, kFloat32);
-      cpu::product(Device(), kFloat32, algorithm, m, n, k, alpha, left, right, beta,
-                   {epilogue ? bias_values.data_ptr() : nullptr, epilogue}, scratch.data_ptr(), out.data_ptr());
+      cpu::gemm(Device(), kFloat32, algorithm, m, n, k, alpha, left, right, beta,
+                {epilogue ? bias_values.data_ptr() : nullptr, epilogue}, scratch.data_ptr(), out.data_ptr());
       Dense expected = dense_zeros({m, n});
       for (int64_t i = 0; i < m * n; ++i) {
         const double value = alpha * sums[i] + beta * old[i] + (epilogue ? bias[i % n] : 0.0);
@@ -292,7 +290,7 @@ void check_algorithm(ProductAlgorithm algorithm, int64_t m, int64_t n, int64_t k
 }
 
 TEST(GemmAlgorithms, EachAlgorithmMatchesFloat64) {
-  for (const ProductAlgorithm algorithm : kAlgorithms) {
+  for (const GemmAlgorithm algorithm : kAlgorithms) {
     if (!is_available(algorithm)) continue;
     for (const int64_t m : {1, 5, 7, 49}) {
       for (const int64_t n : {1, 3, 17, 33, 65}) {
@@ -310,23 +308,23 @@ TEST(GemmAlgorithms, EachAlgorithmMatchesFloat64) {
 }
 
 TEST(GemmAlgorithms, ShapeDeterminesTheAlgorithm) {
-  const bool avx512 = is_available(ProductAlgorithm::kAvx512);
-  const auto tiles = avx512 ? ProductAlgorithm::kAvx512 : ProductAlgorithm::kAvx2;
-  const auto swapped = avx512 ? ProductAlgorithm::kAvx512Swapped : ProductAlgorithm::kAvx2Swapped;
-  EXPECT_EQ(product_algorithm(8, 8, 8, false, false), ProductAlgorithm::kDirect);
-  EXPECT_EQ(product_algorithm(128, 1024, 0, false, false), ProductAlgorithm::kDirect);
-  EXPECT_EQ(product_algorithm(128, 1024, 784, false, true), swapped);
-  EXPECT_EQ(product_algorithm(512, 1024, 784, false, true), swapped);
-  EXPECT_EQ(product_algorithm(513, 1024, 784, false, true), tiles);
-  EXPECT_EQ(product_algorithm(128, 10, 1024, false, true), ProductAlgorithm::kAvx2);
-  EXPECT_EQ(product_algorithm(128, 17, 1024, false, true), tiles);
-  EXPECT_EQ(product_algorithm(16, 1024, 784, false, true), ProductAlgorithm::kAvx2Swapped);
-  EXPECT_EQ(product_algorithm(128, 1024, 784, false, false), tiles);
-  EXPECT_EQ(product_algorithm(1024, 784, 128, true, false), tiles);
-  EXPECT_EQ(product_algorithm(512, 128, 2048, true, false), swapped);
-  EXPECT_EQ(product_algorithm(511, 128, 2048, true, false), tiles);
-  EXPECT_EQ(product_algorithm(512, 32, 2048, true, false), tiles);
-  EXPECT_EQ(product_algorithm(128, 1024, 784, true, true), tiles);
+  const bool avx512 = is_available(GemmAlgorithm::kAvx512);
+  const auto tiles = avx512 ? GemmAlgorithm::kAvx512 : GemmAlgorithm::kAvx2;
+  const auto swapped = avx512 ? GemmAlgorithm::kAvx512Swapped : GemmAlgorithm::kAvx2Swapped;
+  EXPECT_EQ(gemm_algorithm(8, 8, 8, false, false), GemmAlgorithm::kDirect);
+  EXPECT_EQ(gemm_algorithm(128, 1024, 0, false, false), GemmAlgorithm::kDirect);
+  EXPECT_EQ(gemm_algorithm(128, 1024, 784, false, true), swapped);
+  EXPECT_EQ(gemm_algorithm(512, 1024, 784, false, true), swapped);
+  EXPECT_EQ(gemm_algorithm(513, 1024, 784, false, true), tiles);
+  EXPECT_EQ(gemm_algorithm(128, 10, 1024, false, true), GemmAlgorithm::kAvx2);
+  EXPECT_EQ(gemm_algorithm(128, 17, 1024, false, true), tiles);
+  EXPECT_EQ(gemm_algorithm(16, 1024, 784, false, true), GemmAlgorithm::kAvx2Swapped);
+  EXPECT_EQ(gemm_algorithm(128, 1024, 784, false, false), tiles);
+  EXPECT_EQ(gemm_algorithm(1024, 784, 128, true, false), tiles);
+  EXPECT_EQ(gemm_algorithm(512, 128, 2048, true, false), swapped);
+  EXPECT_EQ(gemm_algorithm(511, 128, 2048, true, false), tiles);
+  EXPECT_EQ(gemm_algorithm(512, 32, 2048, true, false), tiles);
+  EXPECT_EQ(gemm_algorithm(128, 1024, 784, true, true), tiles);
 }
 
 TEST(GemmAlgorithms, ThreadCountDoesNotChangeBits) {

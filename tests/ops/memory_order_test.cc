@@ -1,4 +1,4 @@
-// In which order results lie in memory.
+// The memory order of results.
 #include <gtest/gtest.h>
 
 #include <tandem/autograd/engine.h>

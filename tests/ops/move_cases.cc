@@ -18,7 +18,7 @@ std::vector<Placed> placed(const std::vector<Tensor>& tensors, const std::vector
   return result;
 }
 
-/// 16 MiB on a device; the one of cpu:1 is declared where it is not.
+/// 16 MiB on a device; declares cpu:1 if necessary.
 Tensor large_on(int device) {
   if (cpu_device_count() < 2) set_cpu_device_count(2);
   return randn({2048, 2048}).to(Device(DeviceType::kCpu, device));

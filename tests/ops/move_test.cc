@@ -21,7 +21,7 @@ namespace tandem::testing { namespace {
 
 using Move = FourDevices;
 
-/// Sizes in elements: none, one, prime, just around a chunk of kChunk floats, many of them.
+/// Sizes in elements: 0, 1, a prime, around one chunk of kChunk floats, many chunks.
 constexpr int64_t kChunk = 256;
 constexpr int64_t kSizes[] = {0, 1, 3, 251, 256, 257, 1021, 4096};
 const TransferOptions kSmall{.chunk_bytes = kChunk * 4, .max_in_flight = 2};
@@ -69,7 +69,7 @@ TEST_F(Move, ProgramContinuesDuringAsyncMove) {
   std::promise<void> computed;
   std::shared_future<void> result = computed.get_future().share();
   TransferOptions options = kSmall;
-  // The last chunks wait for what the program computes while the move is on its way.
+  // The last chunks wait for a computation that the program does during the copy.
   options.progress = [&](int64_t done, int64_t total) {
     EXPECT_EQ(total, x.num_bytes());
     if (done > total / 2) result.wait();
@@ -85,7 +85,7 @@ TEST_F(Move, ProgramContinuesDuringAsyncMove) {
 }
 
 TEST_F(Move, WaitReturnsAtItsTimeout) {
-  // Though there are chunks to help with, none of which comes to its end.
+  // The deadline holds although there are chunks to help with, because none of them ends.
   const Tensor x = random_on(0, {200 * kChunk}, 22);
   std::promise<void> go_on;
   TransferOptions options{.chunk_bytes = kChunk * 4, .max_in_flight = 200};
@@ -112,7 +112,7 @@ TEST_F(Move, ContinuationsRunOnSuccessAndFailure) {
   EXPECT_THROW(static_cast<void>(failed.get()), std::runtime_error);
 }
 
-// The account of the target grows by the result alone; chunks of what is not contiguous are packed where they come from.
+// The memory of the target grows only by the result; chunks of non-contiguous tensors are packed on their own device.
 TEST_F(Move, PeakMemoryIsResultPlusChunksInFlight) {
   constexpr int64_t kRows = 64;
   const int64_t bytes = kRows * kChunk * 4;
@@ -167,12 +167,12 @@ TEST_F(Move, InsufficientMemoryIsRejectedBeforeCopying) {
   EXPECT_FALSE(plan_move({x}, on(1), options).fits());
   EXPECT_EQ(chunks, 0);
   EXPECT_EQ(taken(1), 0);
-  // Two that fit alone do not fit together: none is moved.
+  // Each of the two fits, but not both: nothing is copied.
   const Tensor half = random_on(0, {kChunk}, 8), other = random_on(2, {kChunk + 1}, 8);
   EXPECT_THROW(static_cast<void>(gather_to(on(1), {half, other}, options)), OutOfMemory);
   EXPECT_EQ(chunks, 0);
   EXPECT_TRUE(is_copy(gather_to(on(1), {half}, kSmall)[0], half, 1));
-  // A large tensor is refused with the plan's numbers by `to`, too.
+  // `to` checks memory for a large tensor as well.
   set_memory_limit(on(1), 1 << 20);
   const Tensor large = zeros({1 << 19});
   EXPECT_EQ(
@@ -185,13 +185,14 @@ TEST_F(Move, InsufficientMemoryIsRejectedBeforeCopying) {
 
 TEST_F(Move, StagingMemoryOnSourceIsCounted) {
   const Tensor x = random_on(2, {64, kChunk}, 9, kFloat32, Layout::kTransposed), want = x.cpu();
-  set_memory_limit(on(2), memory_stats(on(2)).allocated + 1024);  // one chunk, not two
+  set_memory_limit(on(2), memory_stats(on(2)).allocated + 1024);  // enough for one chunk, not for two
   EXPECT_THROW(static_cast<void>(to_async(x, on(1), kSmall)), OutOfMemory);
   EXPECT_EQ(taken(1), 0);
   EXPECT_TRUE(is_copy(to_async(x, on(1), {.chunk_bytes = kChunk * 4, .max_in_flight = 1}).get(), want, 1));
 }
 
-// What a move will pack is counted from its start on: another is refused rather than failing, or making this one fail, midway.
+// Packing memory is allocated at the start of a copy, so a concurrent copy is rejected at once, and neither fails
+// midway.
 TEST_F(Move, MemoryOfConcurrentMovesIsCountedTogether) {
   const Tensor x = random_on(2, {16, kChunk}, 23, kFloat32, Layout::kTransposed), want = x.cpu();
   set_memory_limit(on(2), memory_stats(on(2)).allocated + 2 * block_bytes(kChunk * 4));
@@ -264,7 +265,7 @@ TEST_F(Move, CancelAtAnyChunkReleasesMemory) {
 }
 
 TEST_F(Move, CancelBeforeFirstChunkReleasesMemory) {
-  // Every thread that carries chunks is held up by another move, or behind it.
+  // All copy workers are occupied by another copy, or wait behind it.
   std::atomic<int> held{0};
   std::promise<void> go_on, others_done;
   std::shared_future<void> may_go_on = go_on.get_future().share();
@@ -309,7 +310,7 @@ TEST_F(Move, InputIsKeptAliveUntilMoveCompletes) {
   const Future<Tensor> future = to_async(x, on(1), kSmall);
   x = {};
   EXPECT_TRUE(is_copy(future.get(), kept, 1));
-  EXPECT_EQ(taken(0), block_bytes(4 * kChunk * 4));  // kept alone
+  EXPECT_EQ(taken(0), block_bytes(4 * kChunk * 4));  // only the input is alive
 }
 
 TEST_F(Move, DroppedResultReleasesItsMemory) {
@@ -319,7 +320,7 @@ TEST_F(Move, DroppedResultReleasesItsMemory) {
   options.progress = [wait = registered.get_future().share()](int64_t, int64_t) { wait.wait(); };
   {
     const Future<Tensor> future = to_async(x, on(1), options);
-    future.then([&] {  // on the thread that brought the last chunk, which is not this one
+    future.then([&] {  // runs on the copy worker of the last chunk
       go_on.get_future().wait();
       returned.set_value();
     });
@@ -359,7 +360,7 @@ TEST_F(Move, PlanAndSuggestionFollowSizesAndMemory) {
   EXPECT_TRUE(plan.fits());
   EXPECT_EQ(plan_move({tensors[1]}, on(1)).num_chunks, 0);
 
-  // Where most of it is, a thousand times as much as elsewhere; unless it does not fit there.
+  // The device of the largest tensor (a thousand times the others), unless the others do not fit there.
   EXPECT_EQ(suggest_device(tensors).best, on(1));
   set_memory_limit(on(1), memory_stats(on(1)).allocated);
   const DeviceSuggestion second = suggest_device(tensors);
@@ -372,9 +373,9 @@ TEST_F(Move, PlanAndSuggestionFollowSizesAndMemory) {
   EXPECT_EQ(taken(3), 0) << "a suggestion moves nothing";
 }
 
-// The fewest bytes, where times cannot be compared.
+// Fewest bytes, if times are unknown.
 TEST_F(Move, SuggestionWithoutBandwidthMinimizesBytes) {
-  set_cpu_device_count(kDevices + 2);  // between these nothing was measured, and for that there is too little memory
+  set_cpu_device_count(kDevices + 2);  // their bandwidth was not measured, and there is too little memory to measure it
   const Device few(DeviceType::kCpu, kDevices), many(DeviceType::kCpu, kDevices + 1);
   {
     const std::vector<Tensor> tensors = {zeros({25 << 10}, {kFloat32, few}), zeros({75 << 10}, {kFloat32, many})};
@@ -392,7 +393,7 @@ TEST_F(Move, SuggestionWithoutBandwidthMinimizesBytes) {
   set_cpu_device_count(kDevices);
 }
 
-// CPU devices without a limit take from one memory: what fits on each alone may not fit on both.
+// CPU devices without a limit share one memory, so what fits on each alone may not fit on both.
 TEST_F(Move, SharedCpuMemoryIsCountedOnce) {
   set_cpu_device_count(kDevices);
   const Device first("cpu:1"), second("cpu:2"), limited("cpu:3");

@@ -17,7 +17,7 @@ namespace {
 
 using namespace norm;
 
-/// The batch of one rank.
+/// The exchange of a single rank.
 struct SingleRank : BatchNormExchange {
   Tensor gather(const Tensor& moments) override { return moments.unsqueeze(0); }
   void sum(const Tensor&) override {}
@@ -53,7 +53,7 @@ OpCase layer_norm_case(Shape shape, Shape normalized, bool with_weight = true, b
   return op;
 }
 
-/// Images as convolutions make them: [N, H, W, C] in memory, so that neither the input's gradient nor the output's is copied.
+/// Images with [N, H, W, C] in memory, as returned by convolutions, so that gradients are not copied.
 Tensor image(const Shape& shape) { return randn({shape[0], shape[2], shape[3], shape[1]}); }
 Tensor nchw(const Tensor& image) { return image.permute({0, 3, 1, 2}); }
 Tensor nhwc(const Tensor& image) { return image.permute({0, 2, 3, 1}); }

@@ -1,4 +1,4 @@
-// Batch norms by their formula, in float64.
+// Batch norm by its formula, in float64.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct Options {
 
 inline constexpr double kEps = 1e-2, kMomentum = 0.3;
 
-/// Running statistics for evaluation, other ones for each channel.
+/// Running statistics for evaluation, different for each channel.
 inline Tensor running(int64_t channels, double first, double step, Device device) {
   std::vector<double> values;
   for (int64_t c = 0; c < channels; ++c) values.push_back(first + step * static_cast<double>(c));
@@ -39,7 +39,7 @@ inline Dense batch_norm_reference(const Dense& x, const Options& o, const Dense*
     double mean = 0.5 - 0.25 * static_cast<double>(c), variance = 0.5 + static_cast<double>(c);
     const auto at = [&](int64_t i) { return (i / inner * channels + c) * inner + i % inner; };
     if (o.training) {
-      long double sum = 0, squares = 0;  // more exact than the sums that it judges
+      long double sum = 0, squares = 0;  // more precise than the sums under test
       for (int64_t i = 0; i < n * inner; ++i) sum += x[at(i)];
       mean = static_cast<double>(sum / static_cast<long double>(n * inner));
       for (int64_t i = 0; i < n * inner; ++i) squares += (x[at(i)] - mean) * (x[at(i)] - mean);

@@ -1,4 +1,5 @@
-// Batch norms and layer_norm of sizes around those at which work is split, on the device under test, against float64 on the CPU.
+// batch_norm and layer_norm at sizes around the limits of blocks and pieces, on the device under test, compared with
+// float64 on the CPU.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -16,12 +17,13 @@ namespace tandem::testing { namespace {
 
 constexpr double kEps = 1e-2, kMomentum = 0.3;
 
-/// Values that `dtype` holds, in [low, high).
+/// Random values in [low, high) that `dtype` can represent.
 Dense random_of(DType dtype, const Shape& shape, uint64_t seed, double low = -2, double high = 2) {
   return dense(make_tensor(random_dense(shape, seed, low, high), dtype));
 }
 
-/// A result, its gradients for random cotangents, and the running statistics after it, of inputs that `rounded` holds.
+/// Result, gradients for random cotangents, and running statistics of a batch norm, for inputs representable in
+/// `rounded`.
 std::vector<Tensor> all_of_batch_norm(const Shape& shape, bool channels_last, DType rounded, DType dtype,
                                       Device device) {
   const Shape per_channel = {shape[1]};
@@ -53,7 +55,7 @@ TEST(BatchNormSizes, SizesAroundBlocksMatchFloat64) {
       const std::vector<Tensor> exact = all_of_batch_norm(shape, channels_last, dtype, kFloat64, Device());
       for (size_t i = 0; i < actual.size(); ++i) {
         const double rounding = epsilon(i < 2 ? kFloat32 : dtype), sums = i < 4 ? 8 : 2 * std::sqrt(terms);
-        const double inexact = dtype == kFloat64 ? 64 * epsilon(kFloat64) : 0;  // of what should be exact
+        const double inexact = dtype == kFloat64 ? 64 * epsilon(kFloat64) : 0;  // tolerance of the reference
         EXPECT_TRUE(close(actual[i], dense(exact[i]), sums * rounding + inexact)) << i << " " << dtype;
       }
     }
@@ -85,9 +87,9 @@ TEST(LayerNormSizes, SizesAroundBlocksMatchFloat64) {
   }
 }
 
-// --- cancellation --------------------------------------------------------------------------------------------------------------
+// --- cancellation --------------------------------------------------------------------------------------------------
 //
-// Where rows or channels are nearly constant, 1 / sqrt(var + eps) is large and multiplies what is left of g - mean(g).
+// For nearly constant rows or channels, 1 / sqrt(var + eps) is large and multiplies the rounding errors of g - mean(g).
 
 /// d x for the cotangent `grad`, by kernels or by recorded operations.
 Tensor input_gradient(const std::function<Tensor(const Tensor&)>& norm, const Dense& values, const Dense& grad_values,
@@ -116,7 +118,7 @@ TEST(LayerNormSizes, ConstantRowsWithEqualCotangentsHaveZeroGradient) {
       for (const double value : {0.0, 3.0, 1e4}) {
         const auto norm = [n](const Tensor& x) { return layer_norm(x, {n}, {}, {}); };
         const Dense x{{3, n}, std::vector<double>(static_cast<size_t>(3 * n), value)};
-        const Dense g{{3, n}, std::vector<double>(static_cast<size_t>(3 * n), 1.3125)};  // whose sums are exact
+        const Dense g{{3, n}, std::vector<double>(static_cast<size_t>(3 * n), 1.3125)};  // exact sums
         EXPECT_EQ(input_gradient(norm, x, g, dtype, false).to_vector<double>(), dense_zeros({3, n}).values)
             << n << " " << value;
       }
@@ -140,7 +142,7 @@ TEST(BatchNormSizes, ConstantChannelsWithEqualCotangentsHaveZeroGradient) {
   }
 }
 
-/// Fails unless the kernels' gradient is about as close to the exact one as that of recorded operations.
+/// Verifies that the gradient of the kernels is about as precise as that of recorded operations.
 void expect_as_exact_as_recorded(const std::function<Tensor(const Tensor&)>& norm, const Shape& shape, double offset,
                                  double spread) {
   Dense x = random_dense(shape, 1, -spread, spread), g = random_dense(shape, 2, 1, 1.001);

@@ -34,7 +34,7 @@ INSTANTIATE_TEST_SUITE_P(, BatchNorm, ::testing::Values(Tail::kNone, Tail::kRelu
   return p.param == Tail::kNone ? "batch_norm" : p.param == Tail::kRelu ? "batch_norm_relu" : "batch_norm_add_relu";
 });
 
-/// The result and gradients of a batch norm followed by separate operations.
+/// The result and gradients of a fused batch norm and of separate operations.
 TEST_P(BatchNorm, FusedResultMatchesPartsBitwise) {
   const auto run = [&](const std::vector<Tensor>& in, bool fused) {
     const Options o = {.tail = fused ? GetParam() : Tail::kNone};
@@ -77,7 +77,7 @@ TEST_P(BatchNorm, ResultAndGradientsKeepMemoryOrder) {
 }
 
 TEST(BatchNormStatistics, LargeOffsetsDoNotLosePrecision) {
-  // 10^4 plus values of deviation about 1: the results and gradients are those of the same numbers in float64.
+  // 10^4 plus values of deviation about 1: results and gradients must be those of the same numbers in float64.
   for (const bool channels_last : {false, true}) {
     for (const DType dtype : {kFloat32, kFloat64}) {
       const Dense values = dense(random_tensor({32, 5, 9, 7}, 1, dtype, 1e4 - 1.7, 1e4 + 1.7));
@@ -91,7 +91,7 @@ TEST(BatchNormStatistics, LargeOffsetsDoNotLosePrecision) {
       const Tensor y = batch_norm_relu(in[0], {}, {}, in[1], in[2], true, 0.1, kEps);
       const auto exact_in = inputs(kFloat64);
       const Dense weight = dense(in[1]), bias = dense(in[2]);
-      // Against long sums of exact differences.
+      // Compared with exact differences summed in high precision.
       const Dense expected = batch_norm_reference(values, {.tail = Tail::kRelu}, nullptr, &weight, &bias);
       EXPECT_TRUE(close(y, expected, dtype == kFloat64 ? 1e-11 : 1e-6));
       if (dtype == kFloat64) continue;
@@ -106,7 +106,7 @@ TEST(BatchNormStatistics, LargeOffsetsDoNotLosePrecision) {
 }
 
 TEST(BatchNormStatistics, OutlyingFirstValuesDoNotLosePrecision) {
-  // All that a first look at the data sees is 10^4, the rest is around 0: its variance must not drown in that.
+  // The sampled elements are 10^4, all others are around 0: the shift must not reduce the precision of their variance.
   for (const bool channels_last : {false, true}) {
     Dense values = random_dense({3, 2, 40, 40}, 1);
     for (int64_t i = 0; i < 40; ++i) values[i] = values[1600 + i] = 1e4;
@@ -134,7 +134,7 @@ TEST(BatchNormStatistics, RunningStatisticsUseUnbiasedVariance) {
   }
 }
 
-TEST(BatchNormStatistics, RunningStatisticsMayBeStridedOrAlone) {
+TEST(BatchNormStatistics, RunningStatisticsMayBeStridedOrOmitted) {
   const Tensor both = zeros({3, 2}, {kFloat32, test_device()});
   const Tensor x = from_vector<double>({1, 10, 100, 3, 20, 300}, {2, 3}, {kFloat32, test_device()});
   batch_norm(x, both.select(1, 1), {}, {}, {}, true, 1.0);
@@ -172,15 +172,15 @@ TEST(BatchNormStatistics, EmptyInputGivesEmptyResultAndZeroGradients) {
   }
 }
 
-/// A rank alone.
-struct OneRank : BatchNormExchange {
+/// The exchange of a single rank.
+struct SingleRank : BatchNormExchange {
   Tensor gather(const Tensor& moments) override { return moments.unsqueeze(0); }
   void sum(const Tensor&) override {}
 };
 
 TEST(SyncBatchNorm, SingleRankResultEqualsBatchNorm) {
   const Tensor x = random_here({4, 3, 5}, 1);
-  EXPECT_EQ(sync_batch_norm(x, {}, {}, {}, {}, std::make_shared<OneRank>()).to_vector<float>(),
+  EXPECT_EQ(sync_batch_norm(x, {}, {}, {}, {}, std::make_shared<SingleRank>()).to_vector<float>(),
             batch_norm(x, {}, {}, {}, {}, true).to_vector<float>());
 }
 
@@ -230,13 +230,13 @@ TEST(BatchNormErrors, InvalidArgumentsAreNamed) {
   EXPECT_EQ(error_text<ShapeError>([&] {
               batch_norm_add_relu(x, zeros({2, 3, 4}), {}, {}, {}, {}, true);
             }),
-            "batch_norm_add_relu: input and residual must have one shape\n"
+            "batch_norm_add_relu: input and residual must have the same shape\n"
             "  input     cpu  float32 [2, 3, 4, 5]\n"
             "  residual  cpu  float32 [2, 3, 4]");
   EXPECT_EQ(error_text<DTypeError>([&] {
               batch_norm_add_relu(x, zeros({2, 3, 4, 5}, {kFloat64}), {}, {}, {}, {}, true);
             }),
-            "batch_norm_add_relu: input and residual must have one dtype\n"
+            "batch_norm_add_relu: input and residual must have the same dtype\n"
             "  input     cpu  float32 [2, 3, 4, 5]\n"
             "  residual  cpu  float64 [2, 3, 4, 5]");
   EXPECT_EQ(error_text<ValueError>([&] { sync_batch_norm(x, {}, {}, {}, {}, nullptr); }),

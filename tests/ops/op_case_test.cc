@@ -1,4 +1,4 @@
-// The checks of a case find faults: each one is given an operation that is wrong.
+// The checks of OpCase detect faults: each test plants a fault in an operation.
 #include <tandem/tests/support/op_case.h>
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 namespace tandem::testing { namespace {
 
-/// 2 a + b, as a case that passes.
+/// 2 a + b, a case without faults.
 OpCase good_case() {
   return {.name = "add",
           .inputs = {{"a", {3, 7}}, {"b", {7}}},
@@ -52,7 +52,7 @@ TEST(OpCaseChecks, FindWrongGradients) {
   EXPECT_EQ(num_failures([] { check_gradients(good_case()); }), 0);
   const OpCase wrong = with_run([](const Tensors& x) { return add(x[1], x[0], 2) + x[0] - x[0].detach(); });
   EXPECT_GT(num_failures([&] { check_gradients(wrong); }), 0);
-  // Right in float64 alone.
+  // Correct only in float64.
   const OpCase wrong_in_half = with_run([](const Tensors& x) {
     return add(x[1], x[0].dtype() == kFloat16 ? x[0] * 1 : x[0], 2) +
            (x[0].dtype() == kFloat16 ? x[0] - x[0].detach() : x[0] * 0);
@@ -63,7 +63,7 @@ TEST(OpCaseChecks, FindWrongGradients) {
 TEST(OpCaseChecks, FindWrongSecondGradients) {
   OpCase op{.name = "mul",
             .inputs = {{"a", {3}}},
-            // The value and the gradient of a^2; the second gradient is that of 2 a.
+            // Value and gradient are those of a^2; the second gradient is that of 2 a.
             .run = [](const Tensors& x) { return x[0] * x[0].detach() * 2 - x[0].detach() * x[0].detach(); }};
   EXPECT_GT(num_failures([&] { check_gradients(op); }), 0);
   op.has_second_gradient = false;

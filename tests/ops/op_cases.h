@@ -23,12 +23,12 @@
 
 namespace tandem::testing {
 
-/// The work of a benchmark, which its time is compared with.
+/// Work of a benchmark, from which its speed is computed.
 struct Cost {
-  double flops = 0;           ///< of forward, two for a multiply-add; backward counts twice as many
-  double bytes = 0;           ///< that forward reads and writes; 0: its inputs and its output once each
+  double flops = 0;           ///< of forward, two per multiply-add; backward counts twice as many
+  double bytes = 0;           ///< read and written by forward; 0: inputs and output once each
   double backward_bytes = 0;  ///< 0: inputs, their gradients and the output's gradient once each
-  bool backward = true;       ///< false: forward alone
+  bool backward = true;       ///< false: measure forward only
 };
 
 struct Benchmark {
@@ -69,7 +69,7 @@ struct Operation {
   std::string name() const;
 };
 
-/// A case, what it is checked for, and a name unique among all: "matmul_12".
+/// A case, its checks, and a unique name such as "matmul_12".
 struct CheckedCase {
   std::string id;
   OpCase op;
@@ -78,16 +78,16 @@ struct CheckedCase {
 
 class OpCases {
  public:
-  /// An overload, and calls of it whose operands must be on one device. `autocast` is what autocast does to the
-  /// operands. Each case gets every check that applies: those of values and gradients where it has a reference.
+  /// Declares an overload, with calls whose operands must be on one device. `autocast` is its cast policy. Each case
+  /// gets all applicable checks: values and gradients require a reference.
   void op(std::string declaration, std::optional<CastPolicy> autocast, std::vector<OpCase> cases);
-  /// An overload whose calls say where their results are.
+  /// Declares an overload whose calls name the devices of their results.
   void crossing(std::string declaration, CrossingCase op_case);
-  /// More shapes, layouts and attributes of a declared operation, for the checks named.
+  /// Adds more shapes, layouts and attributes of a declared operation, with the given checks.
   void add(OpCase op, unsigned checks = kAllChecks);
-  /// A row of //benchmarks/ops.  `name` is the function's name; a word follows where rows differ in more than shapes:
-  /// "conv2d winograd".  `inputs` is called when the row runs.  Floating inputs get gradients: capture in `run` those
-  /// that should have none.
+  /// Adds a row of //benchmarks/ops. `name` is the function's name, plus a word if rows differ in more than
+  /// shapes: "conv2d winograd". `inputs` is called when the row runs. Floating inputs get gradients; capture inputs
+  /// without gradients in `run`.
   void benchmark(std::string name, std::function<TensorList()> inputs, std::function<Tensor(const TensorList&)> run,
                  Cost cost = {});
 

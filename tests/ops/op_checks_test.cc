@@ -1,4 +1,4 @@
-// What every operation must do, for each case of the registry.
+// Checks of every operation, for each case of the registry.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@
 
 namespace tandem::testing { namespace {
 
-// --- values, gradients, threads, errors --------------------------------------------------------------------------------------
+// --- values, gradients, threads, errors -----------------------------------------------------------------------------
 
 /// A check of a case.
 struct Check {
@@ -57,9 +57,9 @@ TEST(OpCaseTests, IncludeEveryCheck) {
   for (const auto& [name, count] : counts) EXPECT_GE(count, 500) << name;
 }
 
-// --- autocast ----------------------------------------------------------------------------------------------------------------
+// --- autocast -------------------------------------------------------------------------------------------------------
 
-/// An operation that is called with operands on one device.
+/// An operation whose operands must be on one device.
 class OpTest : public ::testing::TestWithParam<const Operation*> {};
 
 std::vector<const Operation*> operations() {
@@ -79,7 +79,7 @@ constexpr DType kHalfTypes[] = {kBFloat16, kFloat16};
 
 bool is_cast(const Input& input) { return !input.dtype && input.autocast; }
 
-/// The inputs that autocast casts, or all floating ones, in another dtype.
+/// The tensors with the inputs that autocast casts, or with all floating inputs, converted to another dtype.
 Tensors converted(const OpCase& op, Tensors tensors, DType dtype, bool all = false) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (is_cast(op.inputs[i]) || (all && !op.inputs[i].dtype)) tensors[i] = tensors[i].detach().to(dtype);
@@ -97,7 +97,7 @@ Tensor run(const OpCase& op, const Tensors& inputs, std::optional<DType> autocas
   return op.run(copies);
 }
 
-/// What operands of `dtype` become under autocast to `half`.
+/// The dtype to which operands of `dtype` are cast under autocast to `half`.
 DType dtype_under(std::optional<CastPolicy> policy, DType dtype, DType half) {
   if (policy == CastPolicy::kLowPrecision) return half;
   if (policy == CastPolicy::kFloat32) return kFloat32;
@@ -159,7 +159,7 @@ TEST_P(OpTest, AutocastKeepsFloat64) {
   }
 }
 
-/// Makes the differentiable operands leaves: all, or those that autocast casts.
+/// Makes the differentiable operands leaves: all of them, or only those that autocast casts.
 Tensors require_grad(const OpCase& op, Tensors tensors, bool all = true) {
   Tensors leaves;
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -228,11 +228,11 @@ TEST_P(OpTest, LowPrecisionOperationsRoundOnce) {
     for (const DType half : kHalfTypes) {
       SCOPED_TRACE(str(GetParam()->declaration, " ", half));
       const Tensors inputs = make_inputs(op, half), exact = converted(op, inputs, kFloat64, true);
-      // The gradient of an attention mask is composed of several operations, which round one after the other.
+      // The gradient of an attention mask is composed of several operations, each of which rounds.
       const Tensors leaves = require_grad(op, inputs, false), exact_leaves = require_grad(op, exact, false);
       const Tensor out = op.run(inputs), expected = op.run(exact);
       EXPECT_EQ(out.dtype(), half);
-      // One rounding of a result formed in float32: half a unit in the last place, and float32's own error.
+      // One rounding of a float32 result: half a unit in the last place, plus the error of float32.
       EXPECT_TRUE(close(out, dense(expected), 0.51 * epsilon(half)));
       const Dense cotangent = dense(make_tensor(random_dense(out.shape(), 7, -1, 1), half));
       out.backward(make_tensor(cotangent, half, Layout::kContiguous, out.device()));
@@ -246,9 +246,9 @@ TEST_P(OpTest, LowPrecisionOperationsRoundOnce) {
   }
 }
 
-// --- operands without elements -----------------------------------------------------------------------------------------------
+// --- empty operands ------------------------------------------------------------------------------------------------
 
-/// The inputs with zero in place of every size that `emptied` holds.
+/// The inputs with all sizes in `emptied` replaced by 0.
 OpCase emptied(OpCase op, const std::set<int64_t>& emptied) {
   for (Input& input : op.inputs) {
     for (int64_t& size : input.shape) size = emptied.contains(size) ? 0 : size;
@@ -300,11 +300,11 @@ void expect_derivatives(const OpCase& op, Tensors operands) {
   expect_finite(grad(differentiable, inputs, ones), inputs, "second gradient");
 }
 
-/// Whether forward accepts the operands; an argument check may refuse them.
+/// Whether forward accepts the operands, or an argument check rejects them.
 bool is_accepted(const OpCase& op, const Tensors& operands) {
   const NoGradGuard no_grad;
   try {
-    // The copy to the CPU waits for the device, which reports invalid data then.
+    // The copy to the CPU synchronizes the device, which then reports invalid data.
     for (const Tensor& result : op.run(operands).tensors) static_cast<void>(result.cpu());
     return true;
   } catch (const Error&) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr DType kDTypes[] = {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64};
 
-/// Whether all operands have a dtype of their own, such as labels.
+/// Whether all operands have a fixed dtype, such as labels.
 bool has_fixed_dtypes(const OpCase& op) {
   return std::all_of(op.inputs.begin(), op.inputs.end(), [](const Input& input) { return input.dtype.has_value(); });
 }
@@ -62,7 +62,7 @@ std::string derivatives_of(const Operation& operation) {
 }
 
 std::string devices_of(const Operation& operation) {
-  return operation.cases.empty() ? "as the arguments say" : "that of the operands";
+  return operation.cases.empty() ? "given by the arguments" : "that of the operands";
 }
 
 }  // namespace
@@ -72,11 +72,11 @@ std::string operations_page() {
       "# Operations\n\n"
       "Every public operation, with the properties that the tests verify. This page is generated:\n"
       "`./bazelw run //tests/ops:operations_page > docs/operations.md`. The contracts are in the headers `ops/*.h`.\n\n"
-      "- *dtypes*: of the operands that have no dtype of their own; labels and indices are int64, masks bool.\n"
+      "- *dtypes*: of the operands without a fixed dtype; labels and indices are int64, masks bool.\n"
       "- *autocast*: the dtype that [autocast](from_pytorch.md) casts floating operands to. `widest`: the widest of "
       "the\n"
       "  operands. `-`: operands keep their dtypes.\n"
-      "- *derivatives*: `all` orders, the `first` alone, or none (`-`).\n"
+      "- *derivatives*: `all` orders, only the `first`, or none (`-`).\n"
       "- *device*: where the operation runs and its results are.\n\n"
       "| declaration | dtypes | autocast | derivatives | device |\n|---|---|---|---|---|\n";
   for (const Operation& operation : op_cases().operations) {

@@ -1,4 +1,4 @@
-// docs/operations.md, made from the registry of operations.
+// docs/operations.md, generated from the registry of operations.
 #pragma once
 
 #include <string>

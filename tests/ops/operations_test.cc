@@ -1,4 +1,4 @@
-// The registry is complete: it has each declared operation, and each of those is described and measured.
+// The registry is complete: it contains each declared operation, with a description and a benchmark.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ std::string read(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// The text after each `marker` up to the declaration's end, comments left out, with single spaces.
+/// The texts after each `marker` up to the end of the declaration, without comments, with single spaces.
 std::set<std::string> declarations(std::string text, const std::string& marker) {
   for (size_t at = text.find("//"); at != std::string::npos; at = text.find("//")) {
     text.erase(at, text.find('\n', at) - at);
@@ -90,14 +90,14 @@ TEST(OperationRegistry, HasEveryDeclaredOperation) {
   }
 }
 
-/// Whether the result is a view of an operand, which costs nothing that grows with the operand.
+/// Whether the result is a view of an operand, so that its time does not depend on the size.
 bool is_view(const OpCase& op) {
   const Tensors inputs = make_inputs(op, kFloat32);
   const Tensor out = op.run(inputs);
   return std::any_of(inputs.begin(), inputs.end(), [&](const Tensor& t) { return t.storage() == out.storage(); });
 }
 
-/// The checks of values, gradients, threads and errors that the operation's cases get together.
+/// The union of the checks of the operation's cases.
 unsigned checks_of(const std::string& name) {
   unsigned checks = 0;
   for (const CheckedCase& checked : op_cases().checked) {
@@ -112,7 +112,7 @@ bool is_measured(const std::string& name) {
 }
 
 TEST(OperationRegistry, EveryOperationHasAllChecks) {
-  // Random numbers are compared in random_test.cc, synchronized batch norms in norm_test.cc, overwritten tensors in
+  // Random tensors are checked in random_test.cc, synchronized batch norms in norm_test.cc, overwritten tensors in
   // in_place_test.cc.
   const std::set<std::string> elsewhere = {"bernoulli", "dropout", "fill_", "multinomial", "sync_batch_norm", "zero_"};
   for (const Operation& operation : op_cases().operations) {

@@ -16,17 +16,17 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-/// Number of windows by counting them.
+/// The number of windows, by counting.
 int64_t windows(int64_t image, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation, bool ceil_mode) {
   const int64_t extent = dilation * (kernel - 1) + 1;
   int64_t n = 0;
   while (n * stride - padding + extent <= image + padding) ++n;
-  // ceil_mode: one more, where it begins inside the image or the padding before it and something is left for it.
+  // ceil_mode: one more window if it begins inside the image or the padding before it, and has elements left.
   if (ceil_mode && (n - 1) * stride - padding + extent < image + padding && n * stride - padding < image) ++n;
   return n;
 }
 
-/// f(the elements of a window that lie inside, the number of positions inside the padded image) for each window.
+/// f(the elements of a window inside the image, the number of its positions inside the padded image) for each window.
 template <class F>
 Dense pool(const Dense& in, Size2d kernel, Size2d stride, Size2d padding, Size2d dilation, bool ceil_mode, F f) {
   const Shape& s = in.shape;
@@ -126,7 +126,7 @@ void add_both_orders(OpCases& cases, const OpCase& op) {
   cases.add(in_channels_last(op), kValues | kGradients | kThreads);
 }
 
-/// Images as convolutions make them: [N, H, W, C] in memory, so that neither the input's gradient nor the output's is copied.
+/// Images with [N, H, W, C] in memory, as returned by convolutions, so that gradients are not copied.
 Tensor image(const Shape& shape) { return randn({shape[0], shape[2], shape[3], shape[1]}); }
 Tensor nchw(const Tensor& image) { return image.permute({0, 3, 1, 2}); }
 Tensor nhwc(const Tensor& image) { return image.permute({0, 2, 3, 1}); }
@@ -194,7 +194,7 @@ TANDEM_OP_CASES(pool) {
       cases.add(op, kValues);
       cases.add(in_channels_last(op), kValues);
     }
-    // Windows of as many elements as a warp of a GPU takes, fewer and more.
+    // Windows with fewer, as many, and more elements than a warp of a GPU.
     for (const int64_t side : {7, 8, 9, 33}) cases.add(adaptive_case({1, 3, side, side}, 1), kValues);
     cases.add(adaptive_case({1, 2, 40, 1025}, {2, 1}), kValues);
     const OpCase op = adaptive_case({3, 33, 25, 23}, 7);

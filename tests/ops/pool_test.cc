@@ -20,7 +20,7 @@ TensorOptions options_here(DType dtype = kFloat32) { return {dtype, test_device(
 
 const double kInf = std::numeric_limits<double>::infinity(), kNan = std::numeric_limits<double>::quiet_NaN();
 
-/// The gradient of one window over `values` [1, 1, 2, n] for the cotangent 1; in channels-last order for a second channel.
+/// The gradient of a single window over `values` [1, 1, 2, n] for the cotangent 1; with channels_last, of two channels.
 std::vector<double> gradient_of_window(const std::vector<double>& values, bool channels_last) {
   const int64_t n = static_cast<int64_t>(values.size()) / 2;
   Tensor x = from_vector<double>(values, {1, 1, 2, n}, options_here(kFloat64));
@@ -36,7 +36,7 @@ std::vector<double> gradient_of_window(const std::vector<double>& values, bool c
   return grad;
 }
 
-/// The result of max_pool2d, its gradient for a random cotangent and that gradient's, on a device.
+/// max_pool2d on a device: result, gradient for a random cotangent, and second gradient.
 std::vector<std::vector<double>> all_of_max_pool(const Dense& values, DType dtype, Device device, bool channels_last,
                                                  Size2d kernel, const MaxPool2dOptions& options) {
   const auto make = [&](const Dense& of) { return make_tensor(of, dtype, Layout::kContiguous, device); };
@@ -51,13 +51,13 @@ std::vector<std::vector<double>> all_of_max_pool(const Dense& values, DType dtyp
   return {y.to_vector<double>(), first.to_vector<double>(), second.to_vector<double>()};
 }
 
-/// On the device under test.
+/// The values on the device under test.
 Tensor here(const Dense& values, DType dtype = kFloat32) {
   return make_tensor(values, dtype, Layout::kContiguous, test_device());
 }
 
 TEST(MaxPool2d, LargeKernelsRouteGradientToMaximum) {
-  // 15 x 17 = 255 elements fit a byte, 16 x 16 do not; the largest one is element 254, or 255.
+  // The place 254 of a kernel of 15 x 17 = 255 elements fits a byte; the places of 16 x 16 do not.
   for (const Size2d kernel : {Size2d{15, 17}, Size2d{16, 16}}) {
     Tensor x = zeros({1, 1, kernel.height, kernel.width}, options_here(kFloat64));
     x.select(2, kernel.height - 1).select(2, kernel.width - 1).fill_(3);
@@ -89,7 +89,7 @@ TEST(MaxPool2d, NaNIsTreatedAsLargest) {
 }
 
 TEST(MaxPool2d, ManyChannelsMatchSingleChannelBits) {
-  // Ties, NaN and infinities, in as many channels as several vectors hold, and in one.
+  // Equal elements, NaN and infinities, in the channels of several vectors, and in one channel.
   Dense values = random_dense({2, 75, 5, 6}, 1, 0, 4);
   for (int64_t i = 0; i < values.num_elements(); ++i) {
     values[i] = i % 11 == 0 ? kNan : i % 7 == 0 ? -kInf : std::floor(values[i]);
@@ -117,7 +117,7 @@ TEST(MaxPool2d, ManyChannelsMatchSingleChannelBits) {
 }
 
 TEST(MaxPool2d, WindowWithoutElementsGivesNegativeInfinity) {
-  // Elements at -1 and 3 of an image of 3: nothing is inside.
+  // Window elements at -1 and 3 of an image of size 3: all are outside.
   const MaxPool2dOptions options = {.padding = {0, 1}, .dilation = {1, 4}};
   for (const int64_t channels : {1, 2}) {
     Tensor x = ops::channels_last(ones({1, channels, 1, 3}, options_here())).set_requires_grad();
@@ -162,7 +162,7 @@ TEST(Pooling, ResultAndGradientKeepMemoryOrder) {
     const Tensor x = here(random_dense({2, 3, 6, 6}, 1));
     for (const bool channels_last : {false, true}) {
       Tensor leaf = (channels_last ? ops::channels_last(x) : x).detach().set_requires_grad();
-      Tensor inside = neg(leaf);  // the gradient of something inside the graph shows which order it comes in
+      Tensor inside = neg(leaf);  // an inner tensor, whose gradient shows the memory order
       const Tensor y = run(which, inside);
       EXPECT_EQ(ops::is_channels_last(y), channels_last);
       EXPECT_EQ(y.is_contiguous(), !channels_last);
@@ -204,12 +204,12 @@ TEST(Pooling, InvalidArgumentsAreNamedInErrors) {
   EXPECT_EQ(error_text<ShapeError>([&] {
               max_pool2d(x, {2, 3}, {.padding = {0, 1}, .dilation = {1, 4}});
             }),
-            "max_pool2d: a window covers 9 of the width, the image with its padding has 7\n"
+            "max_pool2d: the window's width 9 exceeds the padded image's width 7\n"
             "  input  cpu  float32 [2, 3, 4, 5]");
   EXPECT_EQ(error_text<ShapeError>([&] {
               avg_pool2d(x, {5, 1});
             }),
-            "avg_pool2d: a window covers 5 of the height, the image with its padding has 4\n"
+            "avg_pool2d: the window's height 5 exceeds the padded image's height 4\n"
             "  input  cpu  float32 [2, 3, 4, 5]");
   EXPECT_EQ(error_text<ValueError>([&] { max_pool2d(x, {0, 2}); }), "max_pool2d: kernel_size [0, 2] is below 1");
   EXPECT_EQ(error_text<ValueError>([&] {
@@ -234,7 +234,7 @@ TEST(Pooling, InvalidArgumentsAreNamedInErrors) {
             "adaptive_avg_pool2d: output_size [0, 1] is below 1");
 }
 
-// Sizes whose sums or products do not fit int64_t are errors, not other sizes.
+// Sizes whose sums or products overflow int64_t are rejected.
 TEST(Pooling, OverflowingSizesAreRejected) {
   const Tensor x = zeros({1, 1, 2, 3});
   const int64_t side = (int64_t{1} << 31) - 1, huge = std::numeric_limits<int64_t>::max();
@@ -263,7 +263,7 @@ TEST(Pooling, OverflowingSizesAreRejected) {
   EXPECT_EQ(error_text<ShapeError>([&] {
               max_pool2d(expand(zeros({1, 1, 1, 1}), {1, 1, 1, side + 1}), 1);
             }),
-            "max_pool2d: the image is too large\n"
+            "max_pool2d: the image has a side above 2147483647\n"
             "  input  cpu  float32 [1, 1, 1, 2147483648]");
 }
 

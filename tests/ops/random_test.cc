@@ -29,7 +29,7 @@ std::vector<uint32_t> words(PhiloxState state, int64_t n) {
   return result;
 }
 
-/// A generator that is not at its start, and its position.
+/// A generator after some draws, and its position.
 struct Stream {
   Generator generator{17, 3, 2};
   PhiloxState state;
@@ -40,7 +40,7 @@ struct Stream {
   }
 };
 
-/// The sample's mean and variance are within five standard deviations of what they estimate.
+/// Verifies that mean and variance of the sample are within five standard deviations of the expected values.
 void expect_moments(const std::vector<double>& values, double mean, double variance, double fourth_moment) {
   const double n = static_cast<double>(values.size());
   double sum = 0, squares = 0;
@@ -293,7 +293,7 @@ TEST(Random, ThreadCountDoesNotChangeBits) {
 
 // --- on other devices ----------------------------------------------------------------------------
 
-/// `f` with a stream, on test_device() and on the CPU.
+/// The results of f with a fresh stream on test_device() and on the CPU.
 std::pair<Tensor, Tensor> on_both(const std::function<Tensor(Device, Generator*)>& f) {
   Stream stream, same;
   return {f(test_device(), &stream.generator).cpu(), f(Device(), &same.generator)};
@@ -316,7 +316,7 @@ TEST(Random, DeviceDrawsMatchTheCpu) {
           [&](Device device, Generator* g) { return bernoulli(random_tensor({n}, 1, dtype, 0, 1).to(device), g); });
       expect_the_cpus_bits(
           [&](Device device, Generator* g) { return dropout(random_tensor({n}, 1, dtype).to(device), 0.3, true, g); });
-      // Whose logarithms, cosines and sines are the device's own.
+      // They use the device's own logarithms, cosines and sines.
       const auto [actual, expected] = on_both([&](Device device, Generator* g) {
         return randn({n}, {dtype, device}, g);
       });
@@ -336,7 +336,7 @@ TEST(Random, DeviceContinuesTheRandomStream) {
     const Tensor first = rand({5}, {kFloat32, device}, g), second = rand({7}, {kFloat32, device}, g);
     return second;
   });
-  expect_the_cpus_bits([](Device device, Generator* g) {  // x begins in the middle of a block
+  expect_the_cpus_bits([](Device device, Generator* g) {  // x begins in the middle of a Philox block
     Tensor x = random_tensor({40}, 1).to(device).slice(0, 3, 36).detach().set_requires_grad();
     dropout(x, 0.5, true, g).backward(random_tensor({33}, 2).to(device));
     return x.grad();
@@ -459,7 +459,7 @@ TEST(Multinomial, FrequenciesFollowTheWeights) {
   const int64_t n = 40000;
   for (bool replacement : {true, false}) {
     Stream stream;
-    // One sample per row, so that both ways have the same distribution; transposed, so that strides count.
+    // One sample per row, so that both ways have the same distribution; transposed, to test strides.
     const Tensor rows = tensor({1.0, 0.0, 3.0, 4.0}).view({4, 1}).expand({4, n}).t();
     const Tensor drawn = multinomial(rows, 1, replacement, &stream.generator);
     ASSERT_EQ(drawn.shape(), (Shape{n, 1}));

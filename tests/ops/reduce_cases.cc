@@ -14,7 +14,7 @@ namespace {
 using Values = std::vector<double>;
 
 double sum_of(const Values& values) {
-  long double total = 0;  // more exact than the float64 sum that it judges
+  long double total = 0;  // more precise than the float64 sum under test
   for (double value : values) total += value;
   return static_cast<double>(total);
 }
@@ -29,7 +29,7 @@ double var_of(const Values& values, int64_t correction) {
   return static_cast<double>(total / static_cast<long double>(static_cast<int64_t>(values.size()) - correction));
 }
 
-/// The naive reduction: kept indices in row-major order, each with the removed elements in row-major order.
+/// The naive reduction: the removed elements of each result in row-major order.
 Dense reduce(const Dense& in, const std::vector<bool>& removed, bool keepdim,
              const std::function<double(const Values&)>& f) {
   Shape kept;
@@ -152,7 +152,7 @@ TANDEM_OP_CASES(reduce) {
         "var", all, [](const Tensor& x) { return x.var(); }, [](const Values& values) { return var_of(values, 1); }));
   }
 
-  // Sizes around the blocks that long sums are cut into, for rows, columns and both; and the paths with scratch memory.
+  // Sizes around the blocks of long sums, for rows, columns and both, including those that need a workspace.
   {
     const Case list[] = {
         {{4095}, {0}, false, {true}},
@@ -173,7 +173,7 @@ TANDEM_OP_CASES(reduce) {
       cases.add(op, kValues | kThreads);
       op.run = [c](const std::vector<Tensor>& in) { return in[0].mean(c.dims); };
       op.reference = [c](const std::vector<Dense>& in) { return reduce(in[0], c.removed, c.keepdim, mean_of); };
-      op.terms = 64;  // a lane of a leaf adds 128 numbers one after the other
+      op.terms = 64;  // a lane of a leaf adds 128 elements sequentially
       cases.add(op, kValues);
     }
   }
@@ -184,7 +184,7 @@ TANDEM_OP_CASES(reduce) {
       const Case all{shape, {}, false, std::vector<bool>(shape.size(), true)};
       OpCase op = reduce_case(
           "max", all, [](const Tensor& x) { return x.max(); }, largest);
-      // Rounding to a half type makes ties where float64 has none, so gradients are compared from float32 on.
+      // Rounding to a half type makes elements equal that differ in float64, so gradients are compared from float32 on.
       cases.add(op, kValues);
       op.dtypes = {kFloat64, kFloat32};
       cases.add(op);

@@ -19,7 +19,7 @@ namespace tandem::testing { namespace {
 using Values = std::vector<double>;
 
 double sum_of(const Values& values) {
-  long double total = 0;  // more exact than the float64 sum that it judges
+  long double total = 0;  // more precise than the float64 sum under test
   for (double value : values) total += value;
   return static_cast<double>(total);
 }
@@ -35,7 +35,7 @@ double var_of(const Values& values, int64_t correction) {
 }
 
 TEST(Reduce, VarStaysAccurateFarFromZero) {
-  // The difference of the mean square and the squared mean would have no correct digit.
+  // The difference of mean square and squared mean would have no correct digit.
   const Values small = random_dense({3000}, 5, -1, 1).values;
   Dense far{{3000}, small};
   for (double& value : far.values) value = static_cast<float>(value + 10000);
@@ -43,7 +43,7 @@ TEST(Reduce, VarStaysAccurateFarFromZero) {
   Dense farther{{3000}, small};
   for (double& value : farther.values) value = static_cast<float>(value + 1e6);
   EXPECT_NEAR(var(make_tensor(farther, kFloat32)).item(), var_of(farther.values, 1), 1e-6);
-  for (double& value : far.values) value = 1000 + 8 * std::floor(value - 9998);  // in bfloat16 without rounding
+  for (double& value : far.values) value = 1000 + 8 * std::floor(value - 9998);  // exact in bfloat16
   EXPECT_NEAR(var(make_tensor(far, kBFloat16)).item(), var_of(far.values, 1), 0.1);
 }
 
@@ -69,7 +69,7 @@ TEST(Reduce, EmptyInputsGiveIdentityOrNaN) {
 }
 
 TEST(Reduce, LongSumsOfOnesStayAccurate) {
-  // One after the other in float32 this would stop growing at 2^24.
+  // Added sequentially in float32, the sum would stop at 2^24.
   const Tensor x = ones({(1 << 25) + 3});
   EXPECT_NEAR(sum(x).item(), (1 << 25) + 3, 4);
   EXPECT_EQ(sum(ones({100000}, {kFloat16})).item(), INFINITY);
@@ -145,7 +145,7 @@ TEST(Reduce, EmptyMeanAndVarHaveSecondGradients) {
   }
 }
 
-// As PyTorch's: NaN where the divisor is 0, 0 where it is 1.
+// As in PyTorch: NaN if the divisor is 0, 0 if it is 1.
 TEST(Reduce, VarOfOneValueHasPyTorchGradients) {
   for (const int64_t correction : {0, 1}) {
     const Tensor x = full({1}, 3.0, {kFloat64, test_device()}).set_requires_grad();
@@ -165,7 +165,7 @@ TEST(Reduce, InvalidArgumentsAreNamedInErrors) {
   EXPECT_EQ(error_text<ShapeError>([&] {
               static_cast<void>(sum(x, {1, -1}));
             }),
-            "sum: dims [1, -1] name dimension 1 twice\n"
+            "sum: dims [1, -1] contain dimension 1 twice\n"
             "  input  cpu  float32 [2, 3]");
   EXPECT_EQ(error_text<IndexError>([&] { static_cast<void>(sum(x, {2})); }),
             "sum: dimension 2 is out of range [-2, 2) of a tensor with 2 dimensions");
@@ -184,7 +184,7 @@ TEST(Reduce, InvalidArgumentsAreNamedInErrors) {
   EXPECT_EQ(error_text<ShapeError>([&] {
               static_cast<void>(var(x, {0, 0}));
             }),
-            "var: dims [0, 0] name dimension 0 twice\n"
+            "var: dims [0, 0] contain dimension 0 twice\n"
             "  input  cpu  float32 [2, 3]");
   EXPECT_EQ(error_text<ShapeError>([&] {
               static_cast<void>(max(zeros({0, 3})));

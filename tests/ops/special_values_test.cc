@@ -1,5 +1,5 @@
-// Elementwise operations at zeros, infinities, NaN, subnormal and the largest numbers against PyTorch 2.15, which wrote the fixture
-// (tools/fixtures/make_fixtures.py): values, gradients and second gradients.
+// Elementwise operations at zeros, infinities, NaN, subnormal and the largest numbers, compared with PyTorch 2.15:
+// values, gradients and second gradients. tools/fixtures/make_fixtures.py writes the fixture.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -93,7 +93,7 @@ std::map<std::string, Tensor> derivatives(const Operation& op, const In& argumen
   return result;
 }
 
-/// PyTorch's number, or what tandem gives instead: see "Differences" in docs/from_pytorch.md.
+/// The expected number: PyTorch's, or that of tandem if they differ (see "Differences" in docs/from_pytorch.md).
 double expected_number(const Operation& op, const std::string& part, const std::vector<double>& at, double pytorch) {
   const bool is_limit = op.name == "silu" || op.name.starts_with("gelu");
   if (is_limit && std::abs(at[0]) >= 10000 && !std::isfinite(pytorch)) {
@@ -110,7 +110,8 @@ double expected_number(const Operation& op, const std::string& part, const std::
   return pytorch;
 }
 
-/// NaN is NaN, infinities and zeros are themselves; other numbers are roughly so, because accuracy is tested elsewhere.
+/// Whether both are NaN, the same infinity, or zeros of the same sign; other numbers must agree roughly, because
+/// precision is tested elsewhere.
 bool agrees(double actual, double expected, double rounding) {
   if (std::isnan(expected) || std::isnan(actual)) return std::isnan(expected) && std::isnan(actual);
   if (std::isinf(expected) || std::isinf(actual)) return actual == expected;

@@ -12,7 +12,7 @@ namespace tandem::testing {
 
 namespace {
 
-/// f maps an index of the result to the index of the input that it shows.
+/// f maps an index of the result to the index of the input.
 OpCase view_case(const char* name, const Shape& shape, const Shape& result, std::function<Tensor(const Tensor&)> run,
                  std::function<Shape(const Shape&)> f) {
   OpCase op;
@@ -37,7 +37,7 @@ OpCase view_case(const char* name, const Shape& shape, const Shape& result, std:
   return op;
 }
 
-/// Row-major order stays as it is.
+/// A case that keeps the row-major order of the elements.
 OpCase reshape_case(const char* name, const Shape& shape, const Shape& result,
                     std::function<Tensor(const Tensor&)> run) {
   OpCase op = view_case(name, shape, result, std::move(run), nullptr);
@@ -45,7 +45,7 @@ OpCase reshape_case(const char* name, const Shape& shape, const Shape& result,
   return op;
 }
 
-/// Part `number` of a split, as a case: its dimension 1 begins at `begin`.
+/// Part `number` of a split as a case; it begins at index `begin` of dimension 1.
 OpCase part_case(const char* name, std::function<std::vector<Tensor>(const Tensor&)> run, size_t number, int64_t begin,
                  int64_t size) {
   return view_case(
@@ -118,7 +118,7 @@ TANDEM_OP_CASES(view) {
   cases.add(reshape_case("reshape", {1}, {}, [](const Tensor& x) { return x.reshape({}); }));
   cases.add(reshape_case("reshape", {0, 3}, {3, 0, 2}, [](const Tensor& x) { return x.reshape({3, 0, 2}); }));
 
-  // Each of these splits or adds dimensions only, which all strides permit.
+  // These only split or add dimensions, which is possible for any strides.
   cases.add(reshape_case("view", {6, 4}, {2, 3, 4}, [](const Tensor& x) { return x.view({2, 3, -1}); }));
   cases.add(reshape_case("view", {6, 4}, {1, 6, 1, 2, 2}, [](const Tensor& x) { return x.view({1, 6, 1, 2, 2}); }));
   cases.add(reshape_case("view", {}, {1, 1}, [](const Tensor& x) { return x.view({1, 1}); }));
@@ -157,7 +157,7 @@ TANDEM_OP_CASES(view) {
       [](const Shape& i) {
         return Shape{i[1], i[0]};
       }));
-  // Not its own inverse.
+  // A permutation that is not its own inverse.
   cases.add(view_case(
       "permute", {2, 3, 4}, {4, 2, 3},
       [](const Tensor& x) {

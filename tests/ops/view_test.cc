@@ -23,7 +23,7 @@ TEST(View, ViewsShareMemoryAndVersion) {
   views[0].fill_(3);
   EXPECT_EQ(x.version(), 1u);
   EXPECT_EQ(x.to_vector<double>(), Values(24, 3));
-  // Not without a copy:
+  // Requires a copy:
   EXPECT_NE(x.transpose(0, 2).reshape({24}).data_ptr(), x.data_ptr());
 }
 
@@ -55,7 +55,7 @@ TEST(View, SizesOfSplitAndChunk) {
   EXPECT_EQ(sizes(x.split(2)), (Sizes{2, 2, 1}));
   EXPECT_EQ(sizes(x.split(9)), (Sizes{5}));
   EXPECT_EQ(sizes(x.split(INT64_MAX)), (Sizes{5}));
-  EXPECT_EQ(sizes(x.chunk(4)), (Sizes{2, 2, 1}));  // one fewer than asked for
+  EXPECT_EQ(sizes(x.chunk(4)), (Sizes{2, 2, 1}));  // one fewer than requested
   EXPECT_EQ(sizes(x.chunk(9)), (Sizes{1, 1, 1, 1, 1}));
   EXPECT_EQ(sizes(zeros({0, 3}).split(2)), (Sizes{0}));
   EXPECT_EQ(sizes(zeros({0, 3}).chunk(3)), (Sizes{0}));
@@ -110,7 +110,7 @@ TEST(View, InvalidArgumentsAreNamedInErrors) {
             "  input  cpu  float32 [3, 2]\n"
             "  use reshape");
   EXPECT_EQ(error_text<ShapeError>([&] { static_cast<void>(x.flatten(1, 0)); }),
-            "flatten: start_dim 1 lies behind end_dim 0\n"
+            "flatten: start_dim 1 is after end_dim 0\n"
             "  input  cpu  float32 [2, 3]");
   EXPECT_EQ(error_text<ShapeError>([&] { static_cast<void>(zeros({2}).t()); }),
             "t: input must be a matrix\n"
@@ -127,7 +127,7 @@ TEST(View, InvalidArgumentsAreNamedInErrors) {
             "slice: input has no dimensions\n"
             "  input  cpu  float32 []");
   EXPECT_EQ(error_text<IndexError>([&] { static_cast<void>(x.select(1, 3)); }),
-            "select: index 3 lies outside dimension 1 of size 3\n"
+            "select: index 3 is out of range for dimension 1 of size 3\n"
             "  input  cpu  float32 [2, 3]");
   EXPECT_EQ(error_text<ShapeError>([&] {
               static_cast<void>(x.expand({3, 3}));
@@ -140,7 +140,7 @@ TEST(View, InvalidArgumentsAreNamedInErrors) {
   EXPECT_EQ(error_text<ShapeError>([&] {
               static_cast<void>(cat({x, x, zeros({2, 4})}, 0));
             }),
-            "cat: sizes differ in another dimension than 0\n"
+            "cat: sizes differ in a dimension other than 0\n"
             "  tensors[0]  cpu  float32 [2, 3]\n"
             "  tensors[2]  cpu  float32 [2, 4]");
   EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(stack({})); }), "stack: no tensors");
@@ -158,7 +158,7 @@ TEST(View, InvalidArgumentsAreNamedInErrors) {
   EXPECT_EQ(error_text<ValueError>([&] {
               static_cast<void>(split(x, {4, -1}, 1));
             }),
-            "split: split_sizes [4, -1] has a negative one\n"
+            "split: split_sizes [4, -1] contain a negative size\n"
             "  input  cpu  float32 [2, 3]");
   EXPECT_EQ(error_text<ShapeError>([&] { static_cast<void>(split(x, {2}, 1)); }),
             "split: split_sizes [2] do not add up to dimension 1 of size 3\n"

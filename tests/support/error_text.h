@@ -1,4 +1,4 @@
-// What a call throws, as text.
+// The texts of exceptions.
 #pragma once
 
 #include <exception>
@@ -8,7 +8,7 @@
 
 namespace tandem::testing {
 
-/// What f() throws as an E, its text; "" (and a test failure) if it throws nothing or something else.
+/// The text of the E that f() throws; "" (and a test failure) if it throws nothing or another exception.
 template <class E, class F>
 std::string error_text(F&& f) {
   try {

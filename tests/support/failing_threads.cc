@@ -22,7 +22,7 @@ int number_from_environment() {
   return number != nullptr && is_chosen ? std::atoi(number) : 0;
 }
 
-// How many are still to be started up to the one that fails, that one included; 0: none fails.
+// Number of threads to start up to and including the one that fails; 0: none fails.
 std::atomic<int>& countdown() {
   static std::atomic<int> left{number_from_environment()};
   return left;

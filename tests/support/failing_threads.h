@@ -1,11 +1,11 @@
-// Threads that cannot be started: programs that link this call a pthread_create that fails on request.
+// Failing thread starts: programs that link this use a pthread_create that fails on request.
 #pragma once
 
 namespace tandem::testing_support {
 
-/// While it lives, the `number`th pthread_create of the process, from 1, fails with EAGAIN, as at the limit of threads.  One at
-/// a time.  A program fails so from its start where the variable FAILING_THREAD is set to the number, and FAILING_THREAD_OF to
-/// what its variable RANK is ("" where that is not set).
+/// While in scope, the `number`th pthread_create of the process, counted from 1, fails with EAGAIN, as at the limit of
+/// threads. Only one at a time. If FAILING_THREAD is set to the number, a program fails in this way from its start,
+/// provided that FAILING_THREAD_OF equals its variable RANK (unset counts as "").
 class FailingThread {
  public:
   explicit FailingThread(int number);
@@ -13,11 +13,11 @@ class FailingThread {
   FailingThread(const FailingThread&) = delete;
   FailingThread& operator=(const FailingThread&) = delete;
 
-  /// Whether one has failed.
+  /// Whether a thread start has failed.
   bool has_failed() const;
 };
 
-/// How many threads this process has.
+/// Number of threads of this process.
 int num_running_threads();
 
 }  // namespace tandem::testing_support

@@ -1,4 +1,4 @@
-// Tests of checks that use EXPECT_*.
+// Tests of helper functions that use EXPECT_*.
 #pragma once
 
 #include <functional>
@@ -7,7 +7,7 @@
 
 namespace tandem::testing {
 
-/// How many expectations fail in f, on this thread.
+/// Number of expectations that fail in f, on this thread.
 inline int num_failures(const std::function<void()>& f) {
   ::testing::TestPartResultArray results;
   {

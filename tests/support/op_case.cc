@@ -30,7 +30,7 @@ std::string layout_name(Layout layout) {
   return "";
 }
 
-/// Layouts of the inputs of one run: all alike, or one after the other.
+/// The layouts of the inputs of each run: all inputs in one layout, or mixed.
 std::vector<std::vector<Layout>> layout_plans(size_t num_inputs) {
   std::vector<std::vector<Layout>> plans;
   for (Layout layout : kLayouts) plans.emplace_back(num_inputs, layout);
@@ -52,7 +52,7 @@ DType dtype_of_input(const Input& input, DType dtype) { return input.dtype.value
 
 bool collects_gradient(const Input& input) { return !input.dtype && input.differentiable; }
 
-/// Inputs in one layout each.
+/// The inputs, each in the layout of the plan.
 Tensors make_inputs(const OpCase& op, DType dtype, const std::vector<Layout>& plan, Device device = test_device()) {
   Tensors tensors;
   for (size_t i = 0; i < op.inputs.size(); ++i) {
@@ -75,7 +75,8 @@ std::vector<std::byte> storage_bytes(const Tensor& tensor) {
 
 double tolerance_of(const OpCase& op, DType dtype) { return op.tolerance * epsilon(dtype) * std::sqrt(op.terms); }
 
-/// The tensors with new identity, collecting gradients where the case says so; in another dtype if asked.
+/// Detached copies of the handles, which collect gradients if the case says so; converted to another dtype if
+/// requested.
 std::vector<Tensor> as_leaves(const OpCase& op, const std::vector<Tensor>& tensors, std::optional<DType> dtype = {}) {
   std::vector<Tensor> leaves;
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -236,7 +237,7 @@ Tensor make_tensor(const Dense& values, DType dtype, Layout layout, Device devic
       break;
     }
     case Layout::kSliced: {
-      // One element more on either side of each dimension, and every other element of the last one.
+      // One extra element on both sides of each dimension, and every other element of the last dimension.
       total = 1;
       for (size_t d = shape.size(); d-- > 0;) {
         const bool last = d + 1 == shape.size();
@@ -333,7 +334,7 @@ void check_gradients(const OpCase& op) {
         ASSERT_EQ(actual[i].defined(), exact[i].defined()) << "gradient " << i;
         if (!actual[i].defined()) continue;
         EXPECT_EQ(actual[i].dtype(), dtype);
-        // Twice the forward's: the gradient is computed from results that were rounded themselves.
+        // Twice the forward's tolerance: the gradient is computed from results that were rounded themselves.
         EXPECT_TRUE(close(actual[i], dense(exact[i]), 2 * tolerance_of(op, dtype))) << "gradient " << i;
       }
     }

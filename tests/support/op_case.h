@@ -19,7 +19,7 @@ Device test_device();
 
 using Tensors = std::vector<Tensor>;
 
-/// Row-major values in float64, on which references compute.
+/// Row-major float64 values, used by references.
 struct Dense {
   Shape shape;
   std::vector<double> values;
@@ -60,7 +60,7 @@ struct Input {
   std::optional<DType> dtype = {};  ///< fixed, such as int64 for labels; else the case's floating dtype
   bool differentiable = true;       ///< of a floating input
   bool optional = false;            ///< whether it may be undefined
-  bool autocast = true;             ///< whether autocast casts it where the operation casts its operands
+  bool autocast = true;             ///< whether autocast casts it if the operation casts its operands
 };
 
 /// int64 from 0 to end - 1, such as indices and labels.
@@ -84,7 +84,7 @@ struct Results {
 
 /// A call of an operation, its inputs and its expected result.
 ///
-/// Choose sizes that are awkward (0, 1, 3, 7, 31, 32, 33) and attributes that are not the defaults; `run` passes both.
+/// Choose awkward sizes (0, 1, 3, 7, 31, 32, 33) and attributes that are not the defaults; `run` passes both.
 struct OpCase {
   std::string name = {};  ///< the operation's name in error texts
   std::vector<Input> inputs;
@@ -92,8 +92,8 @@ struct OpCase {
   Reference reference = {};  ///< undefined: values and gradients are not compared
   double tolerance = 4;      ///< c in |actual - expected| <= c eps(dtype) sqrt(terms) (1 + |expected|)
   double terms = 1;          ///< numbers summed for one result
-  std::vector<DType> dtypes = floating_dtypes();  ///< those that are checked
-  std::optional<DType> result_dtype = {};         ///< where it is not the inputs' dtype
+  std::vector<DType> dtypes = floating_dtypes();  ///< dtypes that are checked
+  std::optional<DType> result_dtype = {};         ///< if different from the dtype of the inputs
   bool has_gradient = true;                       ///< of the first order
   bool has_second_gradient = true;
   bool names_operands = true;  ///< whether device errors list `inputs` in order
@@ -101,37 +101,38 @@ struct OpCase {
   bool in_place = false;       ///< whether it changes inputs[0]
 };
 
-/// Random inputs, the same for each dtype up to rounding.  Those with a dtype of their own keep it.
+/// Random inputs, the same for each dtype up to rounding. Inputs with a fixed dtype keep it.
 Tensors make_inputs(const OpCase& op, DType dtype, Layout layout = Layout::kContiguous, Device device = test_device());
 
-/// Compares values in each dtype, with inputs contiguous, transposed, sliced, expanded and mixed, with the reference, and
-/// verifies that the inputs and the memory around them do not change.
+/// Compares values with the reference in each dtype, for inputs that are contiguous, transposed, sliced, expanded and
+/// mixed. Verifies that the inputs and the memory around them do not change.
 void check_values(const OpCase& op);
-/// gradcheck and gradgradcheck in float64; then each other dtype's gradients, for random cotangents and each layout,
-/// against those of the float64 operation on the same (rounded) inputs.
+/// gradcheck and gradgradcheck in float64. Then compares the gradients of each other dtype, for random cotangents and
+/// each layout, with those of the float64 operation on the same (rounded) inputs.
 void check_gradients(const OpCase& op);
 /// Verifies that 1 and 2 threads give the same bits, in the result and the gradients.
 void check_threads(const OpCase& op);
 /// Verifies the error texts for undefined operands and for operands on another device.
 void check_errors(const OpCase& op);
 
-/// The four checks above; gradients where the case has them.
+/// The four checks above; gradients only if the case has them.
 void check(const OpCase& op);
 
-/// Whether all elements are within `tolerance` (1 + |expected|) of the expected ones; shapes must agree.  NaN is close
-/// to nothing; infinities are close to themselves.
+/// Whether all elements are within `tolerance` (1 +
+/// expected
+/// ) of the expected ones; shapes must be equal. NaN is not close to anything; infinities are close to themselves.
 ::testing::AssertionResult close(const Tensor& actual, const Dense& expected, double tolerance);
 
-/// The whole text of the DeviceError of `op` for operands with these names.  Operands are marked that are not on the device of
-/// most operands; on a tie, on the device of the first.
+/// The complete text of the DeviceError of `op` for operands with these names. Marks operands that are not on the
+/// device of the majority (on a tie, the device of the first operand).
 std::string different_devices_text(const std::string& op, const std::vector<std::string>& names,
                                    const std::vector<Tensor>& operands);
 
 /// Distance from 1 to the next number of a floating dtype.
 double epsilon(DType dtype);
 
-/// `values` as a tensor of that layout; gaps in memory hold NaN (integers: 77).  kExpanded repeats index 0 of the
-/// first dimension.
+/// `values` as a tensor of the given layout; gaps in memory contain NaN (integers: 77). kExpanded repeats index 0 of
+/// the first dimension.
 Tensor make_tensor(const Dense& values, DType dtype, Layout layout = Layout::kContiguous, Device device = {});
 /// Values uniform in [low, high), a function of the seed.
 Dense random_dense(const Shape& shape, uint64_t seed, double low = -2, double high = 2);

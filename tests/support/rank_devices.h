@@ -1,4 +1,4 @@
-// Where ranks that are threads compute in tests that run on CPUs and on GPUs.
+// Devices of ranks that are threads, in tests that run on CPUs and on GPUs.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace tandem::testing {
 
-/// The CPU for all, or, where TANDEM_TEST_DEVICE says cuda, the GPU of each rank's number.
+/// The CPU for all ranks, or GPU i for rank i if TANDEM_TEST_DEVICE is cuda.
 inline std::vector<Device> rank_devices(int n) {
   const bool on_gpus = !test_device().is_cpu();
   std::vector<Device> devices;

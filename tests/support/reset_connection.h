@@ -1,4 +1,4 @@
-// A connection that is reset as by a firewall or an administrator, without the privileges of one.
+// Resets a TCP connection as a firewall would, without privileges.
 #pragma once
 
 #include <arpa/inet.h>
@@ -9,8 +9,8 @@
 
 namespace tandem::testing_support {
 
-/// Resets this process's TCP connections to `port` of the loopback: both ends get ECONNRESET, the descriptors stay open.  Returns
-/// how many there were.
+/// Resets this process's TCP connections to `port` on the loopback interface: both ends get ECONNRESET, the descriptors
+/// stay open. Returns the number of connections.
 inline int reset_connections(int port) {
   int num_reset = 0;
   for (int fd = 0; fd < 1024; ++fd) {
@@ -20,7 +20,7 @@ inline int reset_connections(int port) {
     if (ntohs(peer.sin_port) != port) continue;
     sockaddr nowhere{};
     nowhere.sa_family = AF_UNSPEC;  // disconnects
-    // Not connect(): ThreadSanitizer takes that for a write to a descriptor which other threads use.
+    // A raw system call: ThreadSanitizer would treat connect() as a write to a descriptor that other threads use.
     num_reset += syscall(SYS_connect, fd, &nowhere, sizeof(nowhere)) == 0 ? 1 : 0;
   }
   return num_reset;

@@ -1,10 +1,10 @@
-// Which sanitizer watches the tests.
+// The sanitizer with which the tests were built.
 #pragma once
 
 namespace tandem::testing {
 
-/// The thread sanitizer sees the threads of one process alone and makes them many times slower, so tests whose ranks are
-/// processes, or that walk a product of which each row takes the same path, give it a part of what other builds run.
+/// ThreadSanitizer sees only the threads of one process and slows them down considerably. Tests whose ranks are
+/// processes, or that run many combinations of parameters through the same code, run fewer combinations with it.
 #ifdef __SANITIZE_THREAD__
 inline constexpr bool kThreadSanitizer = true;
 #else

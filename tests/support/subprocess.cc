@@ -33,7 +33,7 @@ int count(const std::string& text, const std::string& part) {
   return n;
 }
 
-/// Appends what can be read; closes at the end of the file.
+/// Appends the available bytes; closes the descriptor at the end of the file.
 void drain(int* fd, std::string* text) {
   char bytes[4096];
   for (;;) {
@@ -126,7 +126,7 @@ void Subprocess::type(const std::string& text) {
 bool Subprocess::read_some(std::chrono::steady_clock::time_point deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
   if (left <= 0) return false;
-  // A finished process whose output is at its end as well has nothing more to say.
+  // After the process has ended and its output was read completely, there is nothing left to wait for.
   pollfd polled[3] = {{out_fd_, POLLIN, 0}, {err_fd_, POLLIN, 0}, {pidfd_, POLLIN, 0}};
   poll(polled, 3, static_cast<int>(left));
   if (out_fd_ >= 0) drain(&out_fd_, &result_.out);

@@ -1,4 +1,4 @@
-// Runs a program for a test: catches what it prints, sends signals, waits with a bound.
+// Runs a program for a test: captures its output, sends signals, waits with a time limit.
 #pragma once
 
 #include <sys/types.h>
@@ -13,7 +13,7 @@ namespace tandem::testing_support {
 class Subprocess {
  public:
   struct Result {
-    int status = -1;  ///< exit status, or 128 + signal; -1: killed because the bound had passed
+    int status = -1;  ///< exit status, or 128 + signal; -1: killed at the time limit
     std::string out;
     std::string err;
   };
@@ -22,28 +22,28 @@ class Subprocess {
 
   static constexpr std::chrono::seconds kBound{40};
 
-  /// Starts argv[0] (a path) with this process's environment, less every variable about ranks, plus `variables`.  With
-  /// kTerminal its stdout and stderr are one pseudo-terminal, and what that shows is read as `out`; with kSession so is its
-  /// stdin, and the terminal controls it, as that of a shell's user does.
+  /// Starts argv[0] (a path) with this process's environment without variables about ranks, plus `variables`. With
+  /// kTerminal, stdout and stderr are one pseudo-terminal, whose output is read as `out`. With kSession, stdin is the
+  /// pseudo-terminal too, and it is the controlling terminal, as for a shell's user.
   explicit Subprocess(const std::vector<std::string>& argv,
                       const std::vector<std::pair<std::string, std::string>>& variables = {},
                       Output output = Output::kPipes);
-  /// Kills it if it still runs.
+  /// Kills the process if it is still running.
   ~Subprocess();
   Subprocess(const Subprocess&) = delete;
   Subprocess& operator=(const Subprocess&) = delete;
 
   void send_signal(int signal);
-  /// Types it at the terminal of kSession.
+  /// Types `text` at the terminal of kSession.
   void type(const std::string& text);
   pid_t pid() const { return pid_; }
   int pidfd() const { return pidfd_; }
-  /// Waits until there is output, without reading it: the pipe fills up.
+  /// Waits until there is output, without reading it, so that the pipe fills up.
   bool wait_unread() const;
-  /// Reads until stdout holds `text` `times` times; false where that did not happen within the bound.
+  /// Reads until stdout contains `text` `times` times; false if the time limit is reached first.
   bool wait_for_output(const std::string& text, int times = 1);
   const std::string& out() const { return result_.out; }
-  /// Waits for the end; kills it where the bound has passed.
+  /// Waits for the end of the process; kills it at the time limit.
   Result wait(std::chrono::seconds bound = kBound);
 
  private:
@@ -56,15 +56,15 @@ class Subprocess {
   Result result_;
 };
 
-/// Runs the program to its end.
+/// Runs the program to completion.
 Subprocess::Result run_program(const std::vector<std::string>& argv,
                                const std::vector<std::pair<std::string, std::string>>& variables = {});
 
-/// The lines of what ranks print, which they do in any order.
+/// The lines of a text, sorted: ranks print in any order.
 std::vector<std::string> sorted_lines(const std::string& text);
 
-/// Waits until no process `pid`, which need not be a child, runs any more; false where the bound passed.  `pidfd` was
-/// opened while it ran.
+/// Waits until the process of `pidfd` (need not be a child) has ended; false if the time limit is reached first.
+/// `pidfd` was opened while the process ran.
 bool wait_for_end(int pidfd);
 int open_pidfd(pid_t pid);
 

@@ -1,4 +1,4 @@
-// A folder of its own for each test.
+// A temporary folder for each test.
 #pragma once
 
 #include <cstdlib>
@@ -11,7 +11,7 @@
 
 namespace tandem::testing {
 
-/// Made by the constructor, removed by the destructor.
+/// Creates the folder; the destructor removes it.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -36,7 +36,7 @@ class TemporaryFolder {
     return path_ + "/" + name;
   }
 
-  /// `text` with this folder written as DIR.
+  /// `text` with the path of this folder replaced by DIR.
   std::string shortened(std::string text) const {
     for (size_t at = text.find(path_); at != std::string::npos; at = text.find(path_))
       text.replace(at, path_.size(), "DIR");

@@ -12,13 +12,14 @@ import common
 IN_TEXTS = {
     "told": "notified, reported", "tells": "reports", "hears": "is notified", "heard": "was notified", "beside": "concurrently with",
     "whoever": "the rank or program that", "somebody": "a rank or program", "nobody": "no rank or program", "verdict": "consistency check",
-    "lane": "stream", "chore": "primitive", "chores": "primitives", "rooms": "packages",
+    "lane": "stream", "chore": "primitive", "chores": "primitives", "rooms": "packages", "lies": "is", "anybody": "any rank or program",
 }
 # Part of an identifier, in lower case -> replacement.
 IN_NAMES = {
     "chores": "primitives", "complaint": "error record", "complaints": "error records", "complain": "report", "hush": "suppress",
     "whoever": "the subject", "told": "notified", "hears": "notified", "heard": "notified", "letters": "messages",
-    "fronts": "operator functions",
+    "fronts": "operator functions", "complained": "reported", "walk": "loop", "walks": "loops", "stretch": "chunk",
+    "stretches": "chunks", "landed": "staged",
 }
 # Folders in which identifiers are not checked.
 _UNCHECKED_NAMES = ("distributed/backends/", "distributed/group/", "distributed/rendezvous/")
@@ -65,6 +66,9 @@ PLANTED = [
      ["the name throw_complaint", "the name DeviceComplaint"]),
     ({"distributed/group/a.h": "void hush();\n", "distributed/launch/a.h": "void hush_gpu();\n"}, ["distributed/launch/a.h: the name hush_gpu"]),
     ({"ops/a.cc": "int x = 'a'; /* told */ auto y = \"beside the way\";\n"}, ["'beside'"]),
+    ({"ops/a.cc": 'const char* a = "index 3 lies outside";  // lies\n'}, ["'lies' in \"index 3 lies outside\""]),
+    ({"ops/a.h": "struct Walk {}; int num_stretches(); bool is_landed(); int walker; double stretched;\n"},
+     ["the name Walk", "the name num_stretches", "the name is_landed"]),
 ]
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-// A process that uses only its second GPU creates no context on the first one, on any thread.  A separate program, because
-// contexts exist until the process ends.
+// A process that uses only its second GPU creates no context on the first one, on any thread. A separate program,
+// because contexts exist until the process ends.
 #include <gtest/gtest.h>
 
 #include <optional>

@@ -21,7 +21,8 @@
 #include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/op_case.h>
 
-// Memory, streams and primitives of a real or emulated GPU.  Suite TwoGpus needs two GPUs; tools/gpu_check selects it by name.
+// Memory, streams and primitives of a real or emulated GPU. Suite TwoGpus needs two GPUs; tools/gpu_check selects it by
+// name.
 namespace tandem::testing { namespace {
 
 const Device kGpu("cuda:0"), kOther("cuda:1");

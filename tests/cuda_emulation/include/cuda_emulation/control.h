@@ -11,14 +11,14 @@ namespace cuda_emulation {
 /// The text of the newest error in a kernel or of a rejected call; empty after reset().
 std::string last_report();
 
-/// Clears the failed state of all devices and the report.  Tasks of failed devices are dropped; memory, streams and events remain
-/// valid.
+/// Clears the failed state of all devices and the report. Tasks of failed devices are dropped; memory, streams and
+/// events remain valid.
 void reset();
 
 /// Fails a device as an illegal access of a kernel does, with `text` as last_report().
 void fail(int device, const std::string& text);
 
-/// Sets the order: "lazy", "eager" or "random:SEED"; initially TANDEM_EMULATED_ORDER.  Returns false for any other text.
+/// Sets the order: "lazy", "eager" or "random:SEED"; initially TANDEM_EMULATED_ORDER. Returns false for any other text.
 bool set_order(const std::string& order);
 
 /// Enables or disables access checks of instrumented kernels; initially by TANDEM_EMULATED_CHECKS.
@@ -27,7 +27,8 @@ void set_checks(bool on);
 /// Bytes in live blocks of a device; -1 is pinned host memory.
 size_t live_bytes(int device);
 
-/// Queues work() as a task of the stream, as a CUDA library would: it runs on the CPU with access to the device's memory.
+/// Queues work() as a task of the stream, as a CUDA library would: it runs on the CPU with access to the device's
+/// memory.
 void run_on_device(cudaStream_t stream, std::function<void()> work);
 
 /// Number of queued tasks in all streams.

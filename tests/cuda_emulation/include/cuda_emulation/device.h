@@ -1,7 +1,7 @@
 // CUDA device code: keywords, indices, barriers, warp operations, atomics and intrinsics.
 //
-// A thread of a kernel is a fiber.  Operations that may wait, or that the checker must see, are library functions; all others are
-// inline and instrumented with the kernel.
+// A thread of a kernel is a fiber. Operations that may wait, or that the checker must see, are library functions; all
+// others are inline and instrumented with the kernel.
 #pragma once
 
 #include <bit>
@@ -33,7 +33,8 @@ void* dynamic_shared_memory();
 
 enum class ShuffleKind { kIndex, kUp, kDown, kXor };
 
-/// The bits of the source lane, given by `argument` (an index, a distance or a pattern), within segments of `width` lanes.
+/// The bits of the source lane, given by `argument` (an index, a distance or a pattern), within segments of `width`
+/// lanes.
 uint64_t shuffle(ShuffleKind kind, unsigned int mask, uint64_t bits, int argument, int width);
 
 template <typename T>
@@ -52,8 +53,8 @@ int reduce(ReduceKind kind, unsigned int mask, int value);
 
 }  // namespace cuda_emulation
 
-// Constant for a thread of the kernel: the library writes them, under other names, when it switches threads.  They are declared const
-// because the compiler does not instrument reads of constants.
+// Constant for a thread of the kernel: the library writes them, under other names, when it switches threads. They are
+// declared const because the compiler does not instrument reads of constants.
 extern constinit const thread_local uint3 threadIdx __asm__("tandem_emulated_threadIdx");
 extern constinit const thread_local uint3 blockIdx __asm__("tandem_emulated_blockIdx");
 extern constinit const thread_local uint3 blockDim __asm__("tandem_emulated_blockDim");

@@ -1,4 +1,4 @@
-// The GPU's own kernel of products, with the library switched off.
+// The own GEMM kernel for GPUs, without cuBLASLt.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -13,18 +13,18 @@
 
 namespace tandem::testing { namespace {
 
-constexpr int64_t kM = 65, kN = 67, kK = 33;  // one more than a tile has, three more, and one more than two depths
+constexpr int64_t kM = 65, kN = 67, kK = 33;  // a tile plus 1, a tile plus 3, two steps of depth plus 1
 constexpr int64_t kBatches = 2;
 const Device kGpu("cuda:0");
 
-/// Whole numbers, so that sums are exact.
+/// Integers, so that sums are exact.
 Dense whole_numbers(const Shape& shape, DType dtype, uint64_t seed) {
   Dense result = random_dense(shape, seed, dtype == kUInt8 ? 0 : -9, 10);
   for (double& x : result.values) x = std::floor(x);
   return result;
 }
 
-/// kBatches matrices whose rows are farther apart than they are long.
+/// kBatches matrices with padding between rows.
 struct Matrices {
   int64_t leading;
   bool transposed;
@@ -46,7 +46,7 @@ struct Matrices {
   MatrixOperand operand() const { return {on_gpu.data_ptr(), leading, transposed}; }
 };
 
-void check_product(DType dtype, bool a_transposed, bool b_transposed, double alpha, double beta, bool epilogue) {
+void check_gemm(DType dtype, bool a_transposed, bool b_transposed, double alpha, double beta, bool epilogue) {
   SCOPED_TRACE(
       str(dtype, a_transposed ? " aT" : "", b_transposed ? " bT" : "", " beta ", beta, epilogue ? " epilogue" : ""));
   const Matrices a(kM, kK, a_transposed, dtype, 1), b(kK, kN, b_transposed, dtype, 2);
@@ -54,11 +54,11 @@ void check_product(DType dtype, bool a_transposed, bool b_transposed, double alp
   const Tensor bias = make_tensor(bias_values, dtype, Layout::kContiguous, kGpu);
   const Tensor out = make_tensor(old_values, dtype, Layout::kContiguous, kGpu);
   const KernelContext context = kernel_context(kGpu);
-  const ProductEpilogue end{epilogue ? bias.data_ptr() : nullptr, epilogue};
-  ASSERT_FALSE(cuda::library_product(context, dtype, kBatches, kM, kN, kK, alpha, a.operand(), a.offsets.data(),
+  const GemmEpilogue end{epilogue ? bias.data_ptr() : nullptr, epilogue};
+  ASSERT_FALSE(cuda::cublaslt_matmul(context, dtype, kBatches, kM, kN, kK, alpha, a.operand(), a.offsets.data(),
                                      b.operand(), b.offsets.data(), beta, end, nullptr, out.data_ptr()));
-  cuda::product(context, dtype, kBatches, kM, kN, kK, alpha, a.operand(), a.offsets.data(), b.operand(),
-                b.offsets.data(), beta, end, nullptr, out.data_ptr());
+  cuda::gemm(context, dtype, kBatches, kM, kN, kK, alpha, a.operand(), a.offsets.data(), b.operand(), b.offsets.data(),
+             beta, end, nullptr, out.data_ptr());
 
   Dense expected = dense_zeros({kBatches, kM, kN});
   for (int64_t i = 0; i < expected.num_elements(); ++i) {
@@ -75,11 +75,11 @@ void check_product(DType dtype, bool a_transposed, bool b_transposed, double alp
 TEST(GemmKernel, MatchesReferenceForEveryDTypeAndTransposition) {
   for (const DType dtype : {kFloat64, kFloat32, kFloat16, kBFloat16, kInt64, kInt32, kUInt8}) {
     for (const int transposed : {0, 1, 2, 3}) {
-      check_product(dtype, transposed & 1, transposed & 2, 1, 0, false);
+      check_gemm(dtype, transposed & 1, transposed & 2, 1, 0, false);
       if (is_floating_point(dtype)) {
-        check_product(dtype, transposed & 1, transposed & 2, -1.25, 0.5, true);
+        check_gemm(dtype, transposed & 1, transposed & 2, -1.25, 0.5, true);
       } else {
-        check_product(dtype, transposed & 1, transposed & 2, -3, 2, false);
+        check_gemm(dtype, transposed & 1, transposed & 2, -3, 2, false);
       }
     }
   }

@@ -1,4 +1,4 @@
-// Which algorithm a product takes, as the emulated library chooses it: by rule, by a named tuning file, by measuring.
+// Choice of the GEMM algorithm in the emulated cuBLASLt: by rule, by the tuning file, by measuring.
 #include <stdlib.h>
 
 #include <algorithm>
@@ -20,10 +20,9 @@
 namespace tandem { namespace {
 
 constexpr int64_t kRows = 13,
-                  kDepth = 2100;  // deep enough for sums of several blocks, whose bits tell algorithms apart
-constexpr ProductAlgorithm kAlgorithms[] = {ProductAlgorithm::kDirect, ProductAlgorithm::kAvx2,
-                                            ProductAlgorithm::kAvx2Swapped, ProductAlgorithm::kAvx512,
-                                            ProductAlgorithm::kAvx512Swapped};
+                  kDepth = 2100;  // deep enough for sums of several blocks, so that algorithms give different bits
+constexpr GemmAlgorithm kAlgorithms[] = {GemmAlgorithm::kDirect, GemmAlgorithm::kAvx2, GemmAlgorithm::kAvx2Swapped,
+                                         GemmAlgorithm::kAvx512, GemmAlgorithm::kAvx512Swapped};
 
 std::string key(int64_t n) {
   return str("product, emulated: float32 1x", kRows, "x", n, "x", kDepth, " a N ", kDepth, " 0 b N ", n,
@@ -40,26 +39,26 @@ struct Operands {
     }
   }
 
-  std::vector<float> on_cpu(ProductAlgorithm algorithm) const {
+  std::vector<float> on_cpu(GemmAlgorithm algorithm) const {
     const int64_t n = b.size(1);
     const Tensor out = empty({kRows, n});
     const MatrixOperand left{a.data_ptr(), kDepth, false}, right{b.data_ptr(), n, false};
     const Tensor workspace =
-        empty({cpu::product_workspace_bytes(kFloat32, algorithm, kRows, n, kDepth, left, right) + 64}, {kUInt8});
-    cpu::product(Device(), kFloat32, algorithm, kRows, n, kDepth, 1, left, right, 0, {}, workspace.data_ptr(),
-                 out.data_ptr());
+        empty({cpu::gemm_workspace_bytes(kFloat32, algorithm, kRows, n, kDepth, left, right) + 64}, {kUInt8});
+    cpu::gemm(Device(), kFloat32, algorithm, kRows, n, kDepth, 1, left, right, 0, {}, workspace.data_ptr(),
+              out.data_ptr());
     return out.to_vector<float>();
   }
 
   std::vector<float> on_gpu() const { return matmul(a.to(Device::cuda()), b.to(Device::cuda())).to_vector<float>(); }
 };
 
-// One test, because the variables are read once.
+// One test, because the process reads the variables only once.
 TEST(GemmTuning, FileOverridesRuleAndNewShapesAreMeasured) {
   const testing::TemporaryFolder folder;
   const std::string choices = folder / "choices", measured = folder / "measured";
-  std::vector<ProductAlgorithm> available;
-  for (const ProductAlgorithm algorithm : kAlgorithms) {
+  std::vector<GemmAlgorithm> available;
+  for (const GemmAlgorithm algorithm : kAlgorithms) {
     if (!is_available(algorithm)) continue;
     Tuning::append(choices, key(70 + static_cast<int64_t>(available.size())), to_string(algorithm));
     available.push_back(algorithm);
@@ -74,20 +73,20 @@ TEST(GemmTuning, FileOverridesRuleAndNewShapesAreMeasured) {
     const Operands operands(n);
     const std::vector<float> result = operands.on_gpu();
     EXPECT_EQ(result, operands.on_cpu(available[i])) << to_string(available[i]);
-    num_other_bits += result != operands.on_cpu(product_algorithm(kRows, n, kDepth, false, false));
+    num_other_bits += result != operands.on_cpu(gemm_algorithm(kRows, n, kDepth, false, false));
   }
-  EXPECT_GT(num_other_bits, 0);  // else nothing was proved
+  EXPECT_GT(num_other_bits, 0);  // otherwise the comparison would be trivial
   EXPECT_FALSE(std::ifstream(measured).good());
 
   EXPECT_EQ(testing::error_text<ValueError>([] { Operands(40).on_gpu(); }),
-            "tuning file: 'by hand' is no algorithm here for " + key(40));
+            "tuning file: 'by hand' is not an available algorithm for " + key(40));
 
   const Operands fresh(41);
   const std::vector<float> first = fresh.on_gpu();
   const Tuning written(measured);
   ASSERT_NE(written.find(key(41)), nullptr);
   bool is_the_written_one = false;
-  for (const ProductAlgorithm algorithm : available) {
+  for (const GemmAlgorithm algorithm : available) {
     is_the_written_one =
         is_the_written_one || (*written.find(key(41)) == to_string(algorithm) && first == fresh.on_cpu(algorithm));
   }
