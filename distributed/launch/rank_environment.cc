@@ -150,9 +150,13 @@ std::chrono::milliseconds parse_seconds(const std::string& what, const std::stri
   return std::chrono::milliseconds(static_cast<int64_t>(std::ceil(value * 1000.0)));
 }
 
-int parse_num_ranks(const std::string& what, const std::string& text) {
+int parse_num_ranks(const std::string& what, const std::string& text, const std::string& words) {
   if (text == "auto" || text == "cpu") return available_cores();
-  return static_cast<int>(parse_int(what, text, 1, kMaxRanks));
+  try {
+    return static_cast<int>(parse_int(what, text, 1, kMaxRanks));
+  } catch (const ValueError&) {
+    throw ValueError(str(what, ": expected an integer from 1 to ", kMaxRanks, ", ", words, ", got '", text, "'"));
+  }
 }
 
 }}}  // namespace tandem::v0::distributed

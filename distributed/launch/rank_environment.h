@@ -69,7 +69,8 @@ TANDEM_API int64_t parse_int(const std::string& what, const std::string& text, i
 /// Parses a number of seconds; 0 means no limit.  Throws ValueError; the text begins with `what`.
 TANDEM_API std::chrono::milliseconds parse_seconds(const std::string& what, const std::string& text);
 /// Parses a number of ranks, 1 to 1024, or "auto" or "cpu" (one per core).  Throws ValueError; the text begins with
-/// `what`.
-TANDEM_API int parse_num_ranks(const std::string& what, const std::string& text);
+/// `what` and lists `words`, the words that the caller accepts besides a number.
+TANDEM_API int parse_num_ranks(const std::string& what, const std::string& text,
+                               const std::string& words = "auto or cpu");
 
 }}}  // namespace tandem::v0::distributed

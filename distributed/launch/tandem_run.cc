@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -60,45 +61,55 @@ std::string both_spellings(const std::string& dashed, const std::string& short_f
   return names;
 }
 
+class Formatter : public CLI::Formatter {
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: tandem-run [FLAGS] PROGRAM [ARGUMENTS]\n";
+  }
+};
+
 void declare(CLI::App& app, Flags& flags) {
   app.prefix_command();
+  app.formatter(std::make_shared<Formatter>());
   app.set_version_flag("--version", td::str("tandem-run ", td::kVersion));
-  app.add_option(
-      both_spellings("--nproc-per-node"), flags.num_ranks,
-      "Number of ranks on this host: N, gpu (one rank per GPU), cpu (one rank per core), or auto (gpu if the host "
-      "has a GPU, else cpu)");
-  app.add_option(both_spellings("--nnodes"), flags.num_nodes, "Number of hosts; start tandem-run once on each host");
-  app.add_option(both_spellings("--node-rank"), flags.node_rank, "Index of this host, 0 to nnodes - 1");
-  app.add_option(both_spellings("--rdzv-endpoint"), flags.endpoint,
-                 "HOST:PORT of node 0's host, where the launchers rendezvous");
-  app.add_option(
-      both_spellings("--rdzv-id"), flags.run_id,
+  const auto add = [&app](const std::string& names, std::string& value, const char* type, const char* help) {
+    app.add_option(names, value, help)->type_name(type);
+  };
+  add(both_spellings("--nproc-per-node"), flags.num_ranks, "N",
+      "Number of ranks on this host: a number, gpu (one rank per GPU), cpu (one rank per core), or auto (gpu if the "
+      "host "
+      "has a GPU, else cpu); default 1");
+  add(both_spellings("--nnodes"), flags.num_nodes, "N",
+      "Number of hosts, default 1; start tandem-run once on each host");
+  add(both_spellings("--node-rank"), flags.node_rank, "R", "Index of this host, 0 to nnodes - 1");
+  add(both_spellings("--rdzv-endpoint"), flags.endpoint, "HOST:PORT",
+      "Address of node 0's host, where the launchers rendezvous; default port 29400");
+  add(both_spellings("--rdzv-id"), flags.run_id, "ID",
       "Name of the job, the same on all hosts; the launchers' token is derived from it unless TANDEM_TOKEN is set");
-  app.add_option(both_spellings("--rdzv-backend"), flags.rdzv_backend,
-                 "c10d or static; both select tandem's own rendezvous");
-  app.add_option(both_spellings("--rdzv-conf"), flags.rdzv_conf, "Accepted for compatibility with torchrun; ignored");
-  app.add_option(both_spellings("--master-addr"), flags.master_addr,
-                 "Address of the job's store; with several hosts, the host of the endpoint");
-  app.add_option(
-      both_spellings("--master-port"), flags.master_port,
-      "Port of the job's store, 0 = any free port; with several hosts, the port of the endpoint (default 29500)");
+  add(both_spellings("--rdzv-backend"), flags.rdzv_backend, "NAME",
+      "c10d or static; both select tandem's own rendezvous");
+  add(both_spellings("--rdzv-conf"), flags.rdzv_conf, "TEXT", "Accepted for compatibility with torchrun; ignored");
+  add(both_spellings("--master-addr"), flags.master_addr, "HOST",
+      "Address of the job's store, default 127.0.0.1; with several hosts, the host of the endpoint");
+  add(both_spellings("--master-port"), flags.master_port, "PORT",
+      "Port of the job's store, default 0 = any free port; with several hosts, the port of the endpoint, default "
+      "29500");
   app.add_flag(both_spellings("--standalone"), flags.standalone,
                "Use the loopback address and any free port; overrides the other address flags");
-  app.add_option(both_spellings("--log-dir"), flags.log_dir, "Write the output of rank R to DIR/rank-R.log");
+  add(both_spellings("--log-dir"), flags.log_dir, "DIR",
+      "Write the output of rank R to DIR/rank-R.log; without --redirects and --tee both streams go to the log only");
   app.add_option(both_spellings("--redirects", "-r"), flags.redirects,
                  "Streams written to the logs only: 0 = no stream, 1 = stdout, 2 = stderr, 3 = both")
       ->check(CLI::Range(0, 3));
   app.add_option(both_spellings("--tee", "-t"), flags.tee,
                  "Streams written to the logs and to the terminal: 0 to 3, as for --redirects")
       ->check(CLI::Range(0, 3));
-  app.add_option(both_spellings("--monitor-interval"), flags.monitor_interval,
-                 "Accepted for compatibility with torchrun; ignored, because rank exits are detected immediately");
-  app.add_option(both_spellings("--max-restarts"), flags.max_restarts,
-                 "Maximum number of restarts of all ranks after a failure");
-  app.add_option(
-      "--timeout", flags.timeout,
-      "Timeout in seconds of the launchers' rendezvous, the ranks' rendezvous and collectives; 0 = no timeout");
-  app.add_option("--gdb", flags.gdb_rank, "Run this rank under gdb in the terminal; disables all timeouts");
+  add(both_spellings("--monitor-interval"), flags.monitor_interval, "SECONDS",
+      "Accepted for compatibility with torchrun; ignored, because rank exits are detected immediately");
+  add(both_spellings("--max-restarts"), flags.max_restarts, "N",
+      "Maximum number of restarts of all ranks after a failure, default 0");
+  add("--timeout", flags.timeout, "SECONDS",
+      "Timeout of the launchers' rendezvous, the ranks' rendezvous and collectives, default 300; 0 = no timeout");
+  add("--gdb", flags.gdb_rank, "RANK", "Run this rank under gdb in the terminal; disables all timeouts");
   app.add_flag(both_spellings("--no-python"), flags.no_python,
                "Accepted for compatibility with torchrun; ignored, because programs are executed directly");
 }
@@ -193,7 +204,9 @@ JobOptions job_of(Flags flags) {
   TANDEM_CHECK(ValueError, !wants_logs || !flags.log_dir.empty(), "--redirects and --tee require --log-dir");
   if (!wants_logs && !flags.log_dir.empty()) flags.redirects = 3;
   JobOptions options;
-  options.num_ranks = num_gpus > 0 ? num_gpus : td::distributed::parse_num_ranks("--nproc-per-node", flags.num_ranks);
+  options.num_ranks = num_gpus > 0
+                          ? num_gpus
+                          : td::distributed::parse_num_ranks("--nproc-per-node", flags.num_ranks, "auto, cpu or gpu");
   if (num_gpus > 0 && !td::env_string("TANDEM_DEVICE")) options.variables.emplace_back("TANDEM_DEVICE", "cuda");
   options.run_id = flags.run_id;
   options.max_restarts = td::distributed::parse_num_restarts("--max-restarts", flags.max_restarts);
@@ -226,7 +239,7 @@ int usage_error(const std::string& text) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("tandem-run [FLAGS] PROGRAM [ARGUMENTS] runs PROGRAM as the ranks of a job on this host.", "tandem-run");
+  CLI::App app("Runs PROGRAM as the ranks of a job on this host.", "tandem-run");
   Flags flags;
   declare(app, flags);
   JobOptions options;

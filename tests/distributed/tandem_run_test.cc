@@ -85,7 +85,8 @@ TEST(TandemRun, InvalidFlagsAreUsageErrors) {
   const std::vector<std::pair<Arguments, std::string>> cases = {
       {{}, "no program is given"},
       {{"--bogus", "x"}, "unknown flag --bogus"},
-      {{"--nproc-per-node", "0", "x"}, "--nproc-per-node: expected an integer from 1 to 1024, got '0'"},
+      {{"--nproc-per-node", "0", "x"},
+       "--nproc-per-node: expected an integer from 1 to 1024, auto, cpu or gpu, got '0'"},
       {{"--nproc-per-node", "gpu", "x"},
        "--nproc-per-node gpu: this build of tandem has no CUDA support; build with --config=cuda"},
       {{"--nnodes", "1:2", "x"}, "--nnodes 1:2 is not supported: elastic jobs are not available; give one number"},
@@ -121,7 +122,12 @@ TEST(TandemRun, InvalidFlagsAreUsageErrors) {
 
 TEST(TandemRun, HelpIsPrintedToStdout) {
   const auto result = run({"--help"});
-  EXPECT_NE(result.out.find("--nproc-per-node"), std::string::npos);
+  EXPECT_EQ(result.out.find("Runs PROGRAM as the ranks of a job on this host.\n"
+                            "Usage: tandem-run [FLAGS] PROGRAM [ARGUMENTS]\n"),
+            0u)
+      << result.out;
+  EXPECT_NE(result.out.find("\n  --nproc-per-node,--nproc_per_node N\n"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("\n  --timeout SECONDS"), std::string::npos) << result.out;
   EXPECT_EQ(result.err, "");
   EXPECT_EQ(result.status, 0);
 }
