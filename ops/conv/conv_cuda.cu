@@ -251,14 +251,14 @@ struct Layout {
 };
 
 struct StepLayout : Layout {
-  int64_t rows, library, filters, patches, products;
+  int64_t rows, gemm_scratch, filters, patches, products;
 
   StepLayout(const Step& step, DType dtype) {
     const int64_t bytes = size_of(dtype);
     const int64_t columns = step.patches.is_source() ? 0 : step.patches.groups * step.patches.columns();
     const int64_t results = step.is_direct() ? 0 : step.target.channels;
     rows = piece_rows(step.patches.rows(), columns + results, bytes);
-    library = take(cublaslt_workspace_bytes(dtype));
+    gemm_scratch = take(cublaslt_workspace_bytes(dtype));
     filters = take(step.filters.num_elements() * bytes);
     patches = take(rows * columns * bytes);
     products = take(rows * results * bytes);
@@ -266,14 +266,14 @@ struct StepLayout : Layout {
 };
 
 struct WeightLayout : Layout {
-  int64_t rows, library, patches, part, sums;
+  int64_t rows, gemm_scratch, patches, part, sums;
 
   WeightLayout(const ConvGeometry& g, DType dtype) {
     const int64_t bytes = size_of(dtype);
     const Im2col p = im2col_of(g);
     const int64_t columns = p.is_source() ? 0 : p.groups * p.columns();
     rows = piece_rows(p.rows(), columns, bytes);
-    library = take(cublaslt_workspace_bytes(dtype));
+    gemm_scratch = take(cublaslt_workspace_bytes(dtype));
     patches = take(rows * columns * bytes);
     part = take(g.weight_elements() * bytes);
     sums = take(g.weight_elements() * std::max<int64_t>(4, bytes));
@@ -282,14 +282,14 @@ struct WeightLayout : Layout {
 
 /// The workspace of cuDNN: reordered filters, and its own scratch memory.
 struct CudnnLayout : Layout {
-  int64_t filters, library, library_bytes;
+  int64_t filters, cudnn, cudnn_bytes;
 
   CudnnLayout(const KernelContext& context, DType dtype, ConvPass pass, const ConvGeometry& g)
-      : library_bytes(cudnn_workspace_bytes(context, dtype, pass, g)) {
+      : cudnn_bytes(cudnn_workspace_bytes(context, dtype, pass, g)) {
     filters = take(g.weight_elements() * size_of(dtype));
-    library = take(library_bytes);
+    cudnn = take(cudnn_bytes);
   }
-  bool is_possible() const { return library_bytes > 0; }
+  bool is_possible() const { return cudnn_bytes > 0; }
 };
 
 /// Copies the filters to the order [filter][tap][channel], for cuDNN.
@@ -347,7 +347,7 @@ void run_step(const KernelContext& context, DType dtype, const Step& step, const
                     f.to, bias, products);
     }
     gemm(context, dtype, p.groups, rows, f.to, p.columns(), 1, patches, patch_offsets.data(), {filters, f.to},
-         filter_offsets.data(), adds ? 1 : 0, {adds ? nullptr : bias, relu}, workspace + layout.library,
+         filter_offsets.data(), adds ? 1 : 0, {adds ? nullptr : bias, relu}, workspace + layout.gemm_scratch,
          step.is_direct() ? out + first * f.to : products);
     if (!step.is_direct()) {
       launch_kernel(context, scatter_kernel<T>, blocks_for(rows * step.target.channels), kBlock, 0, step.target, p.grid,
@@ -373,7 +373,7 @@ void run_weight(const KernelContext& context, DType dtype, const ConvGeometry& g
         run_im2col(context, p, first, rows, input, reinterpret_cast<T*>(workspace + layout.patches), patch_offsets);
     gemm(context, dtype, p.groups, g.group_out_channels(), p.columns(), rows, 1,
          {grad + first * g.out_channels, g.out_channels, true}, grad_offsets.data(), patches, patch_offsets.data(), 0,
-         {}, workspace + layout.library, part);
+         {}, workspace + layout.gemm_scratch, part);
     launch_kernel(context, add_filters_kernel<T>, blocks_for(g.weight_elements()), kBlock, 0, g.out_channels, g.taps(),
                   g.group_channels(), static_cast<const T*>(part), first == 0, first + layout.rows >= p.rows(), beta,
                   reinterpret_cast<Accumulator<T>*>(workspace + layout.sums), out);
@@ -385,8 +385,8 @@ void run_weight(const KernelContext& context, DType dtype, const ConvGeometry& g
 
 int64_t conv_workspace_bytes(const KernelContext& context, DType dtype, ConvPass pass, const ConvGeometry& geometry) {
   if (depthwise_can(geometry)) return depthwise_workspace_bytes(pass, geometry);
-  const CudnnLayout library(context, dtype, pass, geometry);
-  int64_t most = library.is_possible() ? library.used : 0;
+  const CudnnLayout layout(context, dtype, pass, geometry);
+  int64_t most = layout.is_possible() ? layout.used : 0;
   if (pass == ConvPass::kBackwardWeight) return std::max(most, WeightLayout(geometry, dtype).used);
   for_each_step(pass, geometry, [&](const Step& step) { most = std::max(most, StepLayout(step, dtype).used); });
   return most;
@@ -398,10 +398,10 @@ void conv_forward(const KernelContext& context, DType dtype, const ConvGeometry&
   if (depthwise_can(geometry)) return depthwise_forward(context, dtype, geometry, input, weight, bias, relu, out);
   visit_floating_dtype(dtype, [&]<class T>() {
     auto* const memory = static_cast<std::byte*>(workspace);
-    if (const CudnnLayout library(context, dtype, ConvPass::kForward, geometry); library.is_possible()) {
-      T* const filters = reinterpret_cast<T*>(memory + library.filters);
+    if (const CudnnLayout layout(context, dtype, ConvPass::kForward, geometry); layout.is_possible()) {
+      T* const filters = reinterpret_cast<T*>(memory + layout.filters);
       reorder_filters(context, geometry, static_cast<const T*>(weight), filters);
-      if (cudnn_conv_forward(context, dtype, geometry, input, filters, memory + library.library, out)) {
+      if (cudnn_conv_forward(context, dtype, geometry, input, filters, memory + layout.cudnn, out)) {
         const int64_t n = geometry.out_pixels() * geometry.out_channels;
         if (bias == nullptr && !relu) return;
         launch_kernel(context, add_bias_kernel<T>, blocks_for(n), kBlock, 0, n, geometry.out_channels,
@@ -422,11 +422,10 @@ void conv_backward_input(const KernelContext& context, DType dtype, const ConvGe
   if (depthwise_can(geometry)) return depthwise_backward_input(context, dtype, geometry, grad, weight, input_grad);
   visit_floating_dtype(dtype, [&]<class T>() {
     auto* const memory = static_cast<std::byte*>(workspace);
-    if (const CudnnLayout library(context, dtype, ConvPass::kBackwardInput, geometry); library.is_possible()) {
-      T* const filters = reinterpret_cast<T*>(memory + library.filters);
+    if (const CudnnLayout layout(context, dtype, ConvPass::kBackwardInput, geometry); layout.is_possible()) {
+      T* const filters = reinterpret_cast<T*>(memory + layout.filters);
       reorder_filters(context, geometry, static_cast<const T*>(weight), filters);
-      if (cudnn_conv_backward_input(context, dtype, geometry, grad, filters, memory + library.library, input_grad))
-        return;
+      if (cudnn_conv_backward_input(context, dtype, geometry, grad, filters, memory + layout.cudnn, input_grad)) return;
     }
     for_each_step(ConvPass::kBackwardInput, geometry, [&](const Step& step) {
       run_step<T>(context, dtype, step, static_cast<const T*>(grad), static_cast<const T*>(weight), nullptr, false,
@@ -443,9 +442,9 @@ void conv_backward_weight(const KernelContext& context, DType dtype, const ConvG
   }
   visit_floating_dtype(dtype, [&]<class T>() {
     auto* const memory = static_cast<std::byte*>(workspace);
-    if (const CudnnLayout library(context, dtype, ConvPass::kBackwardWeight, geometry); library.is_possible()) {
-      T* const part = reinterpret_cast<T*>(memory + library.filters);
-      if (cudnn_conv_backward_weight(context, dtype, geometry, input, grad, memory + library.library, part)) {
+    if (const CudnnLayout layout(context, dtype, ConvPass::kBackwardWeight, geometry); layout.is_possible()) {
+      T* const part = reinterpret_cast<T*>(memory + layout.filters);
+      if (cudnn_conv_backward_weight(context, dtype, geometry, input, grad, memory + layout.cudnn, part)) {
         launch_kernel(context, add_filters_kernel<T>, blocks_for(geometry.weight_elements()), kBlock, 0,
                       geometry.out_channels, geometry.taps(), geometry.group_channels(), static_cast<const T*>(part),
                       true, true, beta, static_cast<Accumulator<T>*>(nullptr), static_cast<T*>(weight_grad));

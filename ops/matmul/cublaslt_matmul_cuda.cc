@@ -241,7 +241,7 @@ struct Description {
 };
 
 /// The cuBLASLt handle of one GPU and the algorithms chosen for it in this process. Thread-safe.
-struct Library {
+struct CublasLt {
   cublasLtHandle_t handle = nullptr;
   std::once_flag made;
   Choices<cublasLtMatmulAlgo_t> choices;
@@ -249,10 +249,10 @@ struct Library {
 };
 
 /// The GPU must be the calling thread's current device.
-Library& library_of(Device device) {
+CublasLt& cublaslt_of(Device device) {
   // Never destroyed: the driver may be unloaded first.
-  static Library* const libraries = new Library[static_cast<size_t>(device_count())];
-  Library& own = libraries[device.index];
+  static CublasLt* const handles = new CublasLt[static_cast<size_t>(device_count())];
+  CublasLt& own = handles[device.index];
   std::call_once(own.made, [&] { TANDEM_CUBLAS_CHECK(cublasLtCreate(&own.handle)); });
   return own;
 }
@@ -324,7 +324,7 @@ std::optional<cublasLtMatmulAlgo_t> from_text(const std::string& text) {
 /// The algorithm for a problem: that of the tuning file, else the first of the heuristic, which depends only on the
 /// problem; nullopt if there is none. run(algorithm) starts the product into other memory.
 template <class F>
-std::optional<cublasLtMatmulAlgo_t> choose(Library& library, const Problem& problem, cublasLtMatmulDesc_t description,
+std::optional<cublasLtMatmulAlgo_t> choose(CublasLt& cublaslt, const Problem& problem, cublasLtMatmulDesc_t description,
                                            const Layout& a, const Layout& b, const Layout& out, F run) {
   const std::string prefix =
       str("product, ", device_properties(Device::cuda(problem.device)).name, ", cublasLt ", cublasLtGetVersion(), ": ");
@@ -334,21 +334,21 @@ std::optional<cublasLtMatmulAlgo_t> choose(Library& library, const Problem& prob
     cublasLtMatmulHeuristicResult_t result = {};
     TANDEM_CHECK(ValueError,
                  algorithm &&
-                     cublasLtMatmulAlgoCheck(library.handle, description, a.layout, b.layout, out.layout, out.layout,
+                     cublasLtMatmulAlgoCheck(cublaslt.handle, description, a.layout, b.layout, out.layout, out.layout,
                                              &*algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
                      result.workspaceSize <= static_cast<size_t>(kWorkspaceBytes),
                  "tuning file: '", *text, "' is not an available algorithm for ", prefix, problem.text());
     return algorithm;
   }
   if (tuning.hash() != 0 && !tuning.has_prefix(prefix)) {
-    std::call_once(library.reported, [&] {
+    std::call_once(cublaslt.reported, [&] {
       log(LogLevel::kWarning, "the tuning file has nothing that begins with '", prefix,
-          "': the library's advice is taken");
+          "': the heuristic of cuBLASLt is used");
     });
   }
   constexpr int kMaxMeasured = 16;
   const auto advised =
-      advice(library.handle, description, a, b, out, problem.aligned, measured_choices() ? kMaxMeasured : 1);
+      advice(cublaslt.handle, description, a, b, out, problem.aligned, measured_choices() ? kMaxMeasured : 1);
   if (advised.empty()) return std::nullopt;
   if (!measured_choices()) return advised[0];
   const int best = fastest(static_cast<int>(advised.size()), [&](int i) {
@@ -389,7 +389,7 @@ bool cublaslt_matmul(const KernelContext& context, DType dtype, int64_t batches,
     return true;
   }
   const DeviceGuard guard(context.device);
-  Library& library = library_of(context.device);
+  CublasLt& cublaslt = cublaslt_of(context.device);
   const auto first = [&](const MatrixOperand& operand, const int64_t* offsets) {
     return static_cast<const std::byte*>(operand.data) + (offsets == nullptr ? 0 : offsets[0]) * element;
   };
@@ -415,7 +415,7 @@ bool cublaslt_matmul(const KernelContext& context, DType dtype, int64_t batches,
   const void* const scale = dtype == kFloat64 ? static_cast<const void*>(wide) : narrow;
   const void* const old_scale = dtype == kFloat64 ? static_cast<const void*>(wide + 1) : narrow + 1;
   const auto run = [&](const cublasLtMatmulAlgo_t& algorithm, void* to) {
-    return cublasLtMatmul(library.handle, description.description, scale, b_data, left.layout, a_data, right.layout,
+    return cublasLtMatmul(cublaslt.handle, description.description, scale, b_data, left.layout, a_data, right.layout,
                           old_scale, to, result.layout, to, result.layout, &algorithm, workspace,
                           static_cast<size_t>(kWorkspaceBytes), static_cast<cudaStream_t>(context.stream));
   };
@@ -436,9 +436,9 @@ bool cublaslt_matmul(const KernelContext& context, DType dtype, int64_t batches,
                         epilogue.relu,
                         beta != 0,
                         alignment({a_data, b_data, out, epilogue.bias})};
-  const auto algorithm = library.choices.get(problem, [&] {
+  const auto algorithm = cublaslt.choices.get(problem, [&] {
     Tensor elsewhere;  // so that measuring does not change `out`
-    return choose(library, problem, description.description, left, right, result,
+    return choose(cublaslt, problem, description.description, left, right, result,
                   [&](const cublasLtMatmulAlgo_t& candidate) {
                     if (!elsewhere.defined()) elsewhere = zeros({batches * m * n * element}, {kUInt8, context.device});
                     check_cublas(run(candidate, elsewhere.data_ptr()), "cublasLtMatmul");
@@ -447,7 +447,7 @@ bool cublaslt_matmul(const KernelContext& context, DType dtype, int64_t batches,
   if (!algorithm) return false;
   const cublasStatus_t status = run(*algorithm, out);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) {  // although the heuristic proposed it: do not use it again
-    library.choices.refuse(problem);
+    cublaslt.choices.refuse(problem);
     return false;
   }
   check_cublas(status, "cublasLtMatmul");
