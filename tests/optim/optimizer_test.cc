@@ -137,6 +137,39 @@ TYPED_TEST(EveryOptimizer, GroupsHaveTheirOwnOptions) {
   }
 }
 
+/// Takes a step in which only `parameters` have gradients.
+void step_with_gradients_of(optim::Optimizer& optimizer, const std::vector<Tensor>& parameters, int phase) {
+  optimizer.zero_grad();
+  for (const Tensor& p : parameters) {
+    set_gradient(p, from_vector<float>(repeated(p.num_elements(), 1 + phase), p.shape()));
+  }
+  optimizer.step();
+}
+
+TYPED_TEST(EveryOptimizer, LaterFirstStepsAreThoseOfAnOptimizerOfItsOwn) {
+  for (const auto& options : TypeParam::options()) {
+    for (const size_t late : {0, 1}) {
+      std::vector<Tensor> together, alone;
+      std::vector<std::unique_ptr<optim::Optimizer>> own;
+      for (const int64_t n : {9, 5}) {
+        together.push_back(repeated_parameter(n));
+        alone.push_back(repeated_parameter(n));
+        own.push_back(std::make_unique<typename TypeParam::Optimizer>(std::vector<Tensor>{alone.back()}, options));
+      }
+      typename TypeParam::Optimizer optimizer(together, options);
+      for (int phase = 0; phase < 3; ++phase) {
+        std::vector<Tensor> trained = together;
+        if (phase == 0) trained.erase(trained.begin() + static_cast<std::ptrdiff_t>(late));
+        step_with_gradients_of(optimizer, trained, phase);
+        for (size_t i = 0; i < 2; ++i) {
+          if (phase > 0 || i != late) step_with_gradients_of(*own[i], {alone[i]}, phase);
+        }
+      }
+      for (size_t i = 0; i < 2; ++i) EXPECT_EQ(together[i].to_vector<float>(), alone[i].to_vector<float>()) << late;
+    }
+  }
+}
+
 TYPED_TEST(EveryOptimizer, OptionsCanChangeBetweenSteps) {
   for (const auto& first : TypeParam::options()) {
     for (const auto& second : TypeParam::options()) {
