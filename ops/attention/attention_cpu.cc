@@ -9,9 +9,11 @@
 
 #include <tandem/base/math.h>
 #include <tandem/base/parallel_for.h>
+#include <tandem/base/trace.h>
 #include <tandem/ops/attention/attention_kernels.h>
 #include <tandem/ops/elementwise/elementwise_kernels.h>
 #include <tandem/ops/matmul/gemm_blocks.h>
+#include <tandem/ops/matmul/matmul_kernels.h>
 #include <tandem/ops/softmax/row_math.h>
 
 namespace tandem { inline namespace v0 {
@@ -385,11 +387,16 @@ T* rows(const AttentionRows& operand, int64_t batch) {
   return static_cast<T*>(operand.data) + operand.offsets[batch];
 }
 
+const char* to_string(AttentionAlgorithm algorithm) {
+  constexpr const char* kNames[] = {"plain", "avx2", "avx512"};
+  return kNames[static_cast<int>(algorithm)];
+}
+
 }  // namespace
 
 AttentionAlgorithm attention_algorithm(DType dtype) {
   if (dtype != kFloat32) return AttentionAlgorithm::kPlain;
-  return __builtin_cpu_supports("x86-64-v4") ? AttentionAlgorithm::kAvx512 : AttentionAlgorithm::kAvx2;
+  return is_available(ProductAlgorithm::kAvx512) ? AttentionAlgorithm::kAvx512 : AttentionAlgorithm::kAvx2;
 }
 
 namespace cpu {
@@ -415,6 +422,7 @@ int64_t attention_backward_workspace_bytes(DType dtype, AttentionAlgorithm algor
 void attention(const CpuContext&, DType dtype, AttentionAlgorithm algorithm, const AttentionSizes& sizes,
                const AttentionRows& query, const AttentionRows& key, const AttentionRows& value,
                const AttentionMask& mask, void* workspace, const AttentionRows& out, void* statistics) {
+  const TraceSpan span(to_string(algorithm), "algorithm");
   visit(dtype, [&]<class T>() {
     const ForwardPlan<T> plan(algorithm, sizes);
     const int64_t tasks = plan.tasks(sizes), grain = task_grain(tasks);
@@ -437,6 +445,7 @@ void attention_backward(const CpuContext&, DType dtype, AttentionAlgorithm algor
                         const AttentionMask& mask, const AttentionRows& out, const void* statistics,
                         const AttentionRows& grad, void* workspace, const AttentionRows& grad_query,
                         const AttentionRows& grad_key, const AttentionRows& grad_value) {
+  const TraceSpan span(to_string(algorithm), "algorithm");
   visit(dtype, [&]<class T>() {
     const BackwardPlan<T> plan(algorithm, sizes);
     const int64_t grain = task_grain(sizes.batches);

@@ -3,16 +3,15 @@
 #include <type_traits>
 
 #include <tandem/base/parallel_for.h>
+#include <tandem/base/trace.h>
 #include <tandem/ops/conv/conv_passes.h>
+#include <tandem/ops/matmul/matmul_kernels.h>
 
 namespace tandem { inline namespace v0 {
 
 namespace {
 
-bool has_avx512() {
-  static const bool has = __builtin_cpu_supports("x86-64-v4");
-  return has;
-}
+bool has_avx512() { return is_available(ProductAlgorithm::kAvx512); }
 
 bool is_winograd(ConvAlgorithm algorithm) {
   return algorithm == ConvAlgorithm::kWinogradAvx2 || algorithm == ConvAlgorithm::kWinogradAvx512;
@@ -174,11 +173,24 @@ void direct_backward_weight(const ConvGeometry& g, const ConvData<T>& data) {
 
 template <class T>
 void solve(ConvAlgorithm algorithm, ConvPass pass, const ConvGeometry& geometry, const ConvData<T>& data) {
-  if (algorithm == ConvAlgorithm::kDirect) return direct_conv(pass, geometry, data);
-  if (algorithm == ConvAlgorithm::kDepthwise) return depthwise_conv(pass, geometry, data);
-  if constexpr (std::is_same_v<T, float>) {
-    if (is_winograd(algorithm)) return winograd_conv(pass, geometry, kernels_of(algorithm), data);
+  if (algorithm == ConvAlgorithm::kDirect) {
+    const TraceSpan span("direct", "algorithm");
+    return direct_conv(pass, geometry, data);
   }
+  if (algorithm == ConvAlgorithm::kDepthwise) {
+    const TraceSpan span("depthwise", "algorithm");
+    return depthwise_conv(pass, geometry, data);
+  }
+  if constexpr (std::is_same_v<T, float>) {
+    if (is_winograd(algorithm)) {
+      const TraceSpan span(is_avx512(algorithm) ? "winograd avx512" : "winograd avx2", "algorithm");
+      return winograd_conv(pass, geometry, kernels_of(algorithm), data);
+    }
+  }
+  const TraceSpan span(std::is_same_v<T, double> ? "tiles eigen"
+                       : is_avx512(algorithm)    ? "tiles avx512"
+                                                 : "tiles avx2",
+                       "algorithm");
   patch_conv(pass, geometry, kernels_of(algorithm), data);
 }
 

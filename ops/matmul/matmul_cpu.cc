@@ -5,8 +5,10 @@
 
 #include <Eigen/Core>
 
+#include <tandem/base/env.h>
 #include <tandem/base/math.h>
 #include <tandem/base/parallel_for.h>
+#include <tandem/base/trace.h>
 #include <tandem/ops/matmul/gemm_tile.h>
 #include <tandem/ops/matmul/matmul_kernels.h>
 
@@ -15,7 +17,12 @@ namespace tandem { inline namespace v0 {
 namespace {
 
 bool has_avx512() {
-  static const bool has = __builtin_cpu_supports("x86-64-v4");
+  static const bool has = [] {
+    constexpr const char* kVariable = "TANDEM_CPU_CAPABILITY";
+    const auto limit = env_string(kVariable);
+    TANDEM_CHECK(ValueError, !limit || *limit == "avx2", kVariable, ": must be unset or 'avx2', it is '", *limit, "'");
+    return !limit && __builtin_cpu_supports("x86-64-v4");
+  }();
   return has;
 }
 
@@ -346,6 +353,11 @@ void solve(DType dtype, ProductAlgorithm algorithm, const Problem& p, void* work
   tiled_product(algorithm, p, static_cast<float*>(workspace));
 }
 
+/// The span of a product; only float32 has a choice of algorithms.
+TraceSpan trace_product(DType dtype, ProductAlgorithm algorithm) {
+  return dtype == kFloat32 ? TraceSpan(to_string(algorithm), "algorithm") : TraceSpan();
+}
+
 }  // namespace
 
 int64_t product_workspace_bytes(DType dtype, ProductAlgorithm algorithm, int64_t m, int64_t n, int64_t k,
@@ -358,12 +370,14 @@ int64_t product_workspace_bytes(DType dtype, ProductAlgorithm algorithm, int64_t
 void product(const CpuContext&, DType dtype, ProductAlgorithm algorithm, int64_t m, int64_t n, int64_t k, double alpha,
              const MatrixOperand& a, const MatrixOperand& b, double beta, ProductEpilogue epilogue, void* workspace,
              void* out) {
+  const TraceSpan span = trace_product(dtype, algorithm);
   solve(dtype, algorithm, {m, n, k, alpha, beta, a, b, epilogue, out, n}, workspace);
 }
 
 void batched_product(const CpuContext&, DType dtype, ProductAlgorithm algorithm, int64_t batches, int64_t m, int64_t n,
                      int64_t k, const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b,
                      const int64_t* b_offsets, void* workspace, void* out) {
+  const TraceSpan span = trace_product(dtype, algorithm);
   const int64_t work = std::max<int64_t>(1, m * n * k);
   const int64_t grain = std::max<int64_t>(1, (int64_t{1} << 20) / work);
   const int64_t bytes = size_of(dtype), workspace_bytes = product_workspace_bytes(dtype, algorithm, m, n, k, a, b);
