@@ -24,19 +24,21 @@ struct TrainingCase {
   /// Of products and convolutions, by autocast; none: float32.
   std::optional<DType> product_dtype = {};
 
+  /// The forward part of a step.
+  Tensor loss() {
+    std::optional<Autocast> autocast;
+    if (product_dtype) autocast.emplace(*product_dtype);
+    const Tensor scores = (*model)(input);
+    return cross_entropy(scores.reshape({-1, scores.size(-1)}), target);
+  }
+
   /// One step; returns its loss.
   Tensor step() {
     optimizer->zero_grad();
-    Tensor loss;
-    {
-      std::optional<Autocast> autocast;
-      if (product_dtype) autocast.emplace(*product_dtype);
-      const Tensor scores = (*model)(input);
-      loss = cross_entropy(scores.reshape({-1, scores.size(-1)}), target);
-    }
-    loss.backward();
+    const Tensor result = loss();
+    result.backward();
     optimizer->step();
-    return loss;
+    return result;
   }
 };
 
