@@ -191,7 +191,7 @@ def tandem_cc_test(name, srcs = None, deps = [], copts = [], size = "small", mai
       srcs: default [<name>.cc]
       deps: what the test includes
       copts: come after COPTS
-      size: small means a limit of 60 s
+      size: small for tests of less than half a minute on a quiet machine; .bazelrc has the limits
       main: the library with main()
       **kwargs: as for cc_test
     """
