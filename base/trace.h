@@ -27,7 +27,7 @@ struct TraceEvent {
   std::string name;
   /// "op" (a public operation), "copy" (a primitive of tensor/) and "backward" of a node count their work.  Other categories:
   /// "forward" (a module), "backward" (the whole pass, which contains one span per node), "comm", "consistency check" (consistency check
-  /// of a GPU collective), "optimizer", "data", "step" and "wait".
+  /// of a GPU collective), "optimizer", "data", "step", "wait" and "algorithm" (which algorithm a kernel or collective chose).
   std::string category;
   int rank = 0;
   int thread = 0;  ///< see TraceThread
