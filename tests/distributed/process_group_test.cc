@@ -324,11 +324,10 @@ TEST(ProcessGroup, TraceRecordsLaunchAndExecution) {
     EXPECT_EQ(event.num_bytes, event.name == "bucket 0" ? 1200 : 0);
     ++count[event.name];
   }
-  EXPECT_EQ(count, (std::map<std::string, int>{{"launch bucket 0", 2},
-                                                   {"bucket 0", 2},
-                                                   {"all_reduce: slots", 2},
-                                                   {"barrier", 2},
-                                                   {"barrier: slots", 2}}));
+  EXPECT_EQ(
+      count,
+      (std::map<std::string, int>{
+          {"launch bucket 0", 2}, {"bucket 0", 2}, {"all_reduce: slots", 2}, {"barrier", 2}, {"barrier: slots", 2}}));
 }
 
 }}}}  // namespace tandem::v0::distributed
