@@ -236,6 +236,7 @@ void Optimizer::run(const Batch& batch) {
     };
     call.replay_factors = tandem::cuda::add_step_bytes(call.factors.data(), num_bytes, replay).data<double>();
   }
+  const TraceSpan span(rule_.name, "algorithm");
   (batch.device.is_cpu() ? rule_.cpu : rule_.cuda)(kernel_context(batch.device), call);
 }
 

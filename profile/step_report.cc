@@ -50,6 +50,7 @@ std::vector<const TraceEvent*> nested_order(const std::vector<TraceEvent>& event
   std::vector<const TraceEvent*> result;
   // Spans are recorded when they end, so of two spans with equal times the later record is the outer one.
   for (auto event = events.rbegin(); event != events.rend(); ++event) {
+    if (event->category == "algorithm") continue;  // its time is part of the operation's
     if (event->rank == rank && event->thread == 0 && event->end_ns > event->begin_ns) result.push_back(&*event);
   }
   std::stable_sort(result.begin(), result.end(), [](const TraceEvent* a, const TraceEvent* b) {

@@ -24,19 +24,21 @@ struct TrainingCase {
   /// Dtype of autocast; nullopt: no autocast, float32.
   std::optional<DType> autocast_dtype = {};
 
+  /// Runs forward and returns the loss.
+  Tensor loss() {
+    std::optional<Autocast> autocast;
+    if (autocast_dtype) autocast.emplace(*autocast_dtype);
+    const Tensor scores = (*model)(input);
+    return cross_entropy(scores.reshape({-1, scores.size(-1)}), target);
+  }
+
   /// Runs zero_grad, forward, backward and the optimizer's step; returns the loss.
   Tensor step() {
     optimizer->zero_grad();
-    Tensor loss;
-    {
-      std::optional<Autocast> autocast;
-      if (autocast_dtype) autocast.emplace(*autocast_dtype);
-      const Tensor scores = (*model)(input);
-      loss = cross_entropy(scores.reshape({-1, scores.size(-1)}), target);
-    }
-    loss.backward();
+    const Tensor result = loss();
+    result.backward();
     optimizer->step();
-    return loss;
+    return result;
   }
 };
 

@@ -10,9 +10,11 @@
 
 #include <tandem/base/math.h>
 #include <tandem/base/parallel_for.h>
+#include <tandem/base/trace.h>
 #include <tandem/ops/attention/attention_kernels.h>
 #include <tandem/ops/elementwise/elementwise_kernels.h>
 #include <tandem/ops/matmul/gemm_blocks.h>
+#include <tandem/ops/matmul/matmul_kernels.h>
 #include <tandem/ops/softmax/row_math.h>
 
 namespace tandem { inline namespace v0 {
@@ -419,11 +421,16 @@ struct Rows {
         stride(tensor.strides[tensor.strides.size() - 2]) {}
 };
 
+const char* to_string(AttentionAlgorithm algorithm) {
+  constexpr const char* kNames[] = {"plain", "avx2", "avx512"};
+  return kNames[static_cast<int>(algorithm)];
+}
+
 }  // namespace
 
 AttentionAlgorithm attention_algorithm(DType dtype) {
   if (dtype != kFloat32) return AttentionAlgorithm::kPlain;
-  return __builtin_cpu_supports("x86-64-v4") ? AttentionAlgorithm::kAvx512 : AttentionAlgorithm::kAvx2;
+  return is_available(GemmAlgorithm::kAvx512) ? AttentionAlgorithm::kAvx512 : AttentionAlgorithm::kAvx2;
 }
 
 namespace cpu {
@@ -451,6 +458,7 @@ void attention(const CpuContext&, DType dtype, AttentionAlgorithm algorithm, std
                const AttentionTensor& value, const AttentionMask& mask, void* workspace, const AttentionTensor& out,
                void* statistics) {
   const MaskRows mask_rows(mask);
+  const TraceSpan span(to_string(algorithm), "algorithm");
   visit(dtype, [&]<class T>() {
     const ForwardPlan<T> plan(algorithm, sizes);
     const int64_t tasks = plan.tasks(sizes), grain = task_grain(tasks);
@@ -476,6 +484,7 @@ void attention_backward(const CpuContext&, DType dtype, AttentionAlgorithm algor
                         void* workspace, const AttentionTensor& grad_query, const AttentionTensor& grad_key,
                         const AttentionTensor& grad_value) {
   const MaskRows mask_rows(mask);
+  const TraceSpan span(to_string(algorithm), "algorithm");
   visit(dtype, [&]<class T>() {
     const BackwardPlan<T> plan(algorithm, sizes);
     const int64_t grain = task_grain(sizes.batches);

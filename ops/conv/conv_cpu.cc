@@ -4,16 +4,15 @@
 
 #include <tandem/base/env.h>
 #include <tandem/base/parallel_for.h>
+#include <tandem/base/trace.h>
 #include <tandem/ops/conv/conv_passes.h>
+#include <tandem/ops/matmul/matmul_kernels.h>
 
 namespace tandem { inline namespace v0 {
 
 namespace {
 
-bool has_avx512() {
-  static const bool has = __builtin_cpu_supports("x86-64-v4");
-  return has;
-}
+bool has_avx512() { return is_available(GemmAlgorithm::kAvx512); }
 
 bool is_winograd(ConvAlgorithm algorithm) {
   return algorithm == ConvAlgorithm::kWinogradAvx2 || algorithm == ConvAlgorithm::kWinogradAvx512;
@@ -173,6 +172,8 @@ void direct_backward_weight(const ConvGeometry& g, const ConvData<T>& data) {
 
 template <class T>
 void solve(ConvAlgorithm algorithm, ConvPass pass, const ConvGeometry& geometry, const ConvData<T>& data) {
+  const bool is_tiled = algorithm == ConvAlgorithm::kTilesAvx2 || algorithm == ConvAlgorithm::kTilesAvx512;
+  const TraceSpan span(is_tiled && std::is_same_v<T, double> ? "tiles eigen" : to_string(algorithm), "algorithm");
   if (algorithm == ConvAlgorithm::kDirect) return direct_conv(pass, geometry, data);
   if (algorithm == ConvAlgorithm::kDepthwise) return depthwise_conv(pass, geometry, data);
   if constexpr (std::is_same_v<T, float>) {

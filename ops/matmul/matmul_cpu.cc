@@ -5,8 +5,10 @@
 
 #include <Eigen/Core>
 
+#include <tandem/base/env.h>
 #include <tandem/base/math.h>
 #include <tandem/base/parallel_for.h>
+#include <tandem/base/trace.h>
 #include <tandem/ops/matmul/gemm_tile.h>
 #include <tandem/ops/matmul/matmul_kernels.h>
 
@@ -15,7 +17,12 @@ namespace tandem { inline namespace v0 {
 namespace {
 
 bool has_avx512() {
-  static const bool has = __builtin_cpu_supports("x86-64-v4");
+  static const bool has = [] {
+    constexpr const char* kVariable = "TANDEM_CPU_CAPABILITY";
+    const auto limit = env_string(kVariable);
+    TANDEM_CHECK(ValueError, !limit || *limit == "avx2", kVariable, ": must be unset or 'avx2', it is '", *limit, "'");
+    return !limit && __builtin_cpu_supports("x86-64-v4");
+  }();
   return has;
 }
 
@@ -345,6 +352,11 @@ void solve(DType dtype, GemmAlgorithm algorithm, const Problem& p, void* workspa
   tiled_gemm(algorithm, p, static_cast<float*>(workspace));
 }
 
+/// The span of a product; only float32 has a choice of algorithms.
+TraceSpan trace_gemm(DType dtype, GemmAlgorithm algorithm) {
+  return dtype == kFloat32 ? TraceSpan(to_string(algorithm), "algorithm") : TraceSpan();
+}
+
 }  // namespace
 
 int64_t gemm_workspace_bytes(DType dtype, GemmAlgorithm algorithm, int64_t m, int64_t n, int64_t k,
@@ -357,6 +369,7 @@ int64_t gemm_workspace_bytes(DType dtype, GemmAlgorithm algorithm, int64_t m, in
 void gemm(const CpuContext&, DType dtype, GemmAlgorithm algorithm, int64_t m, int64_t n, int64_t k, double alpha,
           const MatrixOperand& a, const MatrixOperand& b, double beta, GemmEpilogue epilogue, void* workspace,
           void* out) {
+  const TraceSpan span = trace_gemm(dtype, algorithm);
   solve(dtype, algorithm, {m, n, k, alpha, beta, a, b, epilogue, out, n}, workspace);
 }
 
@@ -369,6 +382,7 @@ void gemm(const KernelContext&, DType dtype, int64_t batches, int64_t m, int64_t
           const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b, const int64_t* b_offsets,
           double beta, GemmEpilogue epilogue, void* workspace, void* out) {
   const GemmAlgorithm algorithm = gemm_algorithm(m, n, k, a.transposed, b.transposed);
+  const TraceSpan span = trace_gemm(dtype, algorithm);
   if (batches == 1 && a_offsets == nullptr && b_offsets == nullptr) {  // split over threads inside solve
     return solve(dtype, algorithm, {m, n, k, alpha, beta, a, b, epilogue, out, n}, workspace);
   }

@@ -159,6 +159,7 @@ cudaError_t cudaDeviceSynchronize() {
   }
   Call call;
   auto& device = call.runtime().device(current_device());
+  ++call.runtime().counts.synchronizations;
   call.runtime().synchronize(call.lock(), device);
   return result(device.failed);
 }

@@ -82,8 +82,9 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t stream_handle) 
   if (stream->device->failed != cudaSuccess) {
     return result(stream->device->failed);
   }
+  ++call.runtime().counts.graph_launches;
   for (const Task& task : graph->tasks) {
-    call.runtime().enqueue(call.lock(), stream, task);
+    call.runtime().enqueue(call.lock(), stream, task, /*is_replay=*/true);
   }
   return result(stream->device->failed);
 }

@@ -124,6 +124,7 @@ cudaError_t copy_async(const Copy& copy, cudaMemcpyKind kind, cudaStream_t handl
   }
   const uint64_t ticket = runtime.enqueue(call.lock(), stream, std::move(task));
   if (to.pageable()) {
+    ++runtime.counts.synchronizations;
     runtime.force(call.lock(), *stream, ticket);
   }
   return stream->device->failed;

@@ -162,6 +162,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   if (spoils_capture(*stream)) {
     return result(cudaErrorStreamCaptureUnsupported);
   }
+  ++call.runtime().counts.synchronizations;
   call.runtime().force(call.lock(), *stream, stream->num_queued);
   return result(stream->device->failed);
 }
@@ -289,6 +290,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
   if (const cudaError_t error = state_of(runtime, device); error != cudaSuccess) {
     return result(error);
   }
+  ++runtime.counts.synchronizations;
   if (record != nullptr) {
     runtime.force(call.lock(), *record->stream, record->ticket);
   }

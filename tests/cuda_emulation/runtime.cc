@@ -120,7 +120,21 @@ bool spoils_capture(const Stream& stream) {
   return stream.capture != nullptr;
 }
 
-uint64_t Runtime::enqueue(Lock& lock, const std::shared_ptr<Stream>& stream, Task task) {
+void Runtime::count(const Task& task) {
+  switch (task.kind) {
+    case Task::Kind::kKernel: ++counts.kernels; break;
+    case Task::Kind::kMemory: ++counts.memory_tasks; break;
+    case Task::Kind::kRecord: ++counts.event_records; break;
+    case Task::Kind::kWait: ++counts.event_waits; break;
+    case Task::Kind::kHostFunction:
+    case Task::Kind::kExternal: break;
+  }
+}
+
+uint64_t Runtime::enqueue(Lock& lock, const std::shared_ptr<Stream>& stream, Task task, bool is_replay) {
+  if (!is_replay) {
+    count(task);
+  }
   if (stream->capture != nullptr) {
     stream->capture->tasks.push_back(std::move(task));
     return stream->num_completed;
@@ -285,6 +299,9 @@ void Runtime::drop_drained_streams() {
 }
 
 void Runtime::run_kernel(Device& device, const cudaLaunchConfig_t& config, const KernelCall& call) {
+  if (!kernels_run) {
+    return;
+  }
   KernelLaunch launch{&call,
                       config.gridDim,
                       config.blockDim,
@@ -393,6 +410,16 @@ void run_on_device(cudaStream_t handle, std::function<void()> work) {
 size_t num_queued_tasks() {
   Call call;
   return call.runtime().num_queued_tasks();
+}
+
+CallCounts call_counts() {
+  Call call;
+  return call.runtime().counts;
+}
+
+void set_kernels_run(bool on) {
+  Call call;
+  call.runtime().kernels_run = on;
 }
 
 }  // namespace cuda_emulation

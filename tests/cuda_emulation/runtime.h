@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include <cuda_emulation/control.h>
 #include <cuda_runtime.h>
 #include <tandem/tests/cuda_emulation/arena.h>
 #include <tandem/tests/cuda_emulation/kernel_run.h>
@@ -87,8 +88,8 @@ class Runtime {
   Device* device_of(const void* p);
   Arena& pinned() { return pinned_; }
 
-  /// Appends a task, and runs it in eager order.  A captured stream adds it to its graph.
-  uint64_t enqueue(Lock& lock, const std::shared_ptr<Stream>& stream, Task task);
+  /// Appends a task, and runs it in eager order.  A captured stream adds it to its graph.  Tasks of a graph's launch are not counted.
+  uint64_t enqueue(Lock& lock, const std::shared_ptr<Stream>& stream, Task task, bool is_replay = false);
   /// Runs the stream up to and including this ticket.
   void force(Lock& lock, Stream& stream, uint64_t ticket);
   /// Runs at most one task; false if there was none.
@@ -120,11 +121,14 @@ class Runtime {
   std::string last_report;
   bool set_order(const std::string& order);
   bool checks = true;
+  bool kernels_run = true;
+  CallCounts counts;
   void reset();
   size_t num_queued_tasks() const;
   std::map<const void*, int> dynamic_shared_limits;  // by kernel
 
  private:
+  void count(const Task& task);
   enum class Mode { kLazy, kEager, kRandom };
 
   Runtime();

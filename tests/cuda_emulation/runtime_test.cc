@@ -444,6 +444,43 @@ TEST_F(ExecutionOrder, PinnedCopiesReadBytesAtExecution) {
   EXPECT_CUDA(cudaFreeHost(pinned));
 }
 
+TEST_F(ExecutionOrder, CallsAreCountedWhetherKernelsRunOrNot) {
+  const Stream stream;
+  const Buffer<int> x(std::vector<int>(64, 0));
+  cudaEvent_t event;
+  ASSERT_CUDA(cudaEventCreate(&event));
+  const CallCounts before = call_counts();
+  for (const bool run : {true, false}) {
+    set_kernels_run(run);
+    EXPECT_CUDA(launch(stream, 1, 64, 0, add, x.data(), 64, 1));
+    EXPECT_CUDA(cudaStreamSynchronize(stream));
+  }
+  set_kernels_run(true);
+  EXPECT_CUDA(cudaEventRecord(event, stream));
+  EXPECT_CUDA(cudaStreamWaitEvent(stream, event, 0));
+  EXPECT_CUDA(cudaEventSynchronize(event));
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t launchable = nullptr;
+  ASSERT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+  EXPECT_CUDA(launch(stream, 1, 64, 0, add, x.data(), 64, 4));
+  EXPECT_CUDA(cudaMemsetAsync(x.data(), 0, 4, stream));
+  ASSERT_CUDA(cudaStreamEndCapture(stream, &graph));
+  ASSERT_CUDA(cudaGraphInstantiate(&launchable, graph, 0));
+  for (int i = 0; i < 3; ++i) EXPECT_CUDA(cudaGraphLaunch(launchable, stream));
+  EXPECT_CUDA(cudaDeviceSynchronize());
+  const CallCounts after = call_counts();
+  EXPECT_EQ(after.kernels - before.kernels, 3);  // one of them is captured; replays do not count
+  EXPECT_EQ(after.memory_tasks - before.memory_tasks, 1);
+  EXPECT_EQ(after.event_records - before.event_records, 1);
+  EXPECT_EQ(after.event_waits - before.event_waits, 1);
+  EXPECT_EQ(after.graph_launches - before.graph_launches, 3);
+  EXPECT_EQ(after.synchronizations - before.synchronizations, 4);
+  EXPECT_EQ(x.values()[63], 1 + 3 * 4);
+  EXPECT_CUDA(cudaGraphExecDestroy(launchable));
+  EXPECT_CUDA(cudaGraphDestroy(graph));
+  EXPECT_CUDA(cudaEventDestroy(event));
+}
+
 TEST_F(ExecutionOrder, OverlongQueueIsExecutedEarly) {
   const Stream stream;
   const Buffer<int> x(std::vector<int>(1, 0));

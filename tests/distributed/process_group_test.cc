@@ -319,12 +319,15 @@ TEST(ProcessGroup, TraceRecordsLaunchAndExecution) {
   std::map<std::string, int> count;
   for (const TraceEvent& event : stop_trace()) {
     if (event.category == "copy") continue;  // creation of x
-    EXPECT_EQ(event.category, "comm");
+    EXPECT_EQ(event.category, event.name.ends_with(": slots") ? "algorithm" : "comm");
     EXPECT_LE(event.begin_ns, event.end_ns);
     EXPECT_EQ(event.num_bytes, event.name == "bucket 0" ? 1200 : 0);
     ++count[event.name];
   }
-  EXPECT_EQ(count, (std::map<std::string, int>{{"launch bucket 0", 2}, {"bucket 0", 2}, {"barrier", 2}}));
+  EXPECT_EQ(
+      count,
+      (std::map<std::string, int>{
+          {"launch bucket 0", 2}, {"bucket 0", 2}, {"all_reduce: slots", 2}, {"barrier", 2}, {"barrier: slots", 2}}));
 }
 
 }}}}  // namespace tandem::v0::distributed

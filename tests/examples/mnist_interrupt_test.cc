@@ -61,19 +61,17 @@ TEST(InterruptedTraining, SecondSignalKillsTheJob) {
   const TemporaryFolder data;
   write_small_data(data.path());
   const std::string out = fresh_folder("killed");
-  Subprocess job(example_command("mnist", training(data.path(), out)));
+  // Without the second signal the test would kill the job.
+  Subprocess job(example_command("mnist", training(data.path(), out)), {{"TANDEM_SHUTDOWN_TIMEOUT_S", "1000"}});
   ASSERT_TRUE(job.wait_for_output("over all ranks"));
   const std::vector<pid_t> ranks = ranks_of(job.pid());
   ASSERT_EQ(ranks.size(), 2u);
   kill(ranks[1], SIGSTOP);  // the rank can neither finish its step nor exit
-  const auto begin = std::chrono::steady_clock::now();
   job.send_signal(SIGINT);
   job.send_signal(SIGTERM);  // a different signal: two pending SIGINT would be delivered once
   const auto result = job.wait();
   EXPECT_EQ(result.status, 130);
   EXPECT_EQ(without_core_note(result.err), "");
-  EXPECT_LT(std::chrono::steady_clock::now() - begin,
-            std::chrono::seconds(8));  // less than the shutdown timeout of 10 s
   EXPECT_EQ(read_file(out + "/model.safetensors"), "");
 }
 

@@ -43,6 +43,7 @@ TEST(OpTrace, ForwardAndBackwardCountFlopsAndBytes) {
   EXPECT_EQ(traced([&] { y = relu(matmul(x, w)); }),
             (Lines{
                 "op matmul [210 284] Linear 'fc1'",  // 2 * 5 * 7 * 3; (35 + 21 + 15) floats
+                "algorithm direct [0 0] Linear 'fc1'",
                 "op relu [0 120] Linear 'fc1'",
             }));
   RankContext::current().module_scope = {};
@@ -53,6 +54,7 @@ TEST(OpTrace, ForwardAndBackwardCountFlopsAndBytes) {
                 "backward relu [0 0] Linear 'fc1'",        // does all its work in
                 "op relu_backward [0 180] Linear 'fc1'",   // this operation
                 "backward matmul [210 284] Linear 'fc1'",  // cotangent, x and the gradient of w
+                "algorithm direct [0 0] Linear 'fc1'",
             }));
 }
 

@@ -194,7 +194,7 @@ def tandem_cc_test(name, srcs = None, deps = [], copts = [], size = "small", mai
       srcs: default [<name>.cc]
       deps: direct dependencies
       copts: flags after COPTS
-      size: small is a limit of 60 s
+      size: small for tests of less than 30 s on an idle machine; .bazelrc has the limits
       main: the library with main(); None: srcs define it
       **kwargs: as for cc_test
     """

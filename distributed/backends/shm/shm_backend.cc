@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include <tandem/base/rank_context.h>
 #include <tandem/base/trace.h>
 #include <tandem/distributed/backends/shm/futex.h>
 #include <tandem/distributed/backends/shm/join.h>
@@ -127,6 +128,12 @@ Advance ShmBackend::do_advance() {
   const Advance result = step();
   if (result == Advance::kDone) {
     own().finished.store(number_, std::memory_order_release);
+    if (trace_enabled()) {
+      constexpr const char* kNames[] = {"nothing", "slots", "one-shot", "two-shot", "exchange"};
+      const int64_t now = trace_now_ns();
+      record_trace({str(to_string(call_->kind), ": ", kNames[static_cast<int>(path_)]), "algorithm",
+                    job_rank(options_, rank_), RankContext::current().trace_thread, now, now});
+    }
     if (is_tried()) trials_.end(rounds_);
   }
   if (result != Advance::kIdle) return result;

@@ -1,6 +1,7 @@
 // Functions of the emulation for tests, in addition to the CUDA API.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -33,5 +34,20 @@ void run_on_device(cudaStream_t stream, std::function<void()> work);
 
 /// Number of queued tasks in all streams.
 size_t num_queued_tasks();
+
+/// Numbers of calls since the process started.
+struct CallCounts {
+  int64_t kernels = 0;       ///< launched, those of captured streams included
+  int64_t memory_tasks = 0;  ///< asynchronous copies, fills and tasks of run_on_device
+  int64_t event_records = 0;
+  int64_t event_waits = 0;  ///< of streams
+  int64_t graph_launches = 0;
+  int64_t synchronizations = 0;  ///< waits of the host: for streams, events, devices and copies to pageable memory
+};
+CallCounts call_counts();
+
+/// Whether queued kernels run.  With false a kernel is checked and queued but does nothing, for tests that count calls: its results
+/// are undefined.
+void set_kernels_run(bool on);
 
 }  // namespace cuda_emulation
