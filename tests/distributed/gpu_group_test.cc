@@ -234,27 +234,31 @@ std::vector<std::string> texts_of(const std::vector<std::exception_ptr>& errors)
 }
 
 /// Errors of the ranks and their duration; up to three attempts, because the machine may be loaded.
-std::vector<std::string> notified_in_time(int world_size, const std::function<void(ProcessGroup&)>& f) {
-  const ThreadRanks ranks{.world_size = world_size, .backend = "auto"};
-  std::atomic<int64_t> took{0};
-  const std::vector<std::string> texts = texts_of(run_on_threads(
-      world_size, [&](int rank) { return ranks.make(rank); },
-      [&](ProcessGroup& group) {
-        group.all_reduce(on_gpu(group, 1));  // opens the connections
-        const auto begin = Clock::now();
-        try {
-          f(group);
-        } catch (const Error&) {
-          took = std::max(took.load(), std::chrono::nanoseconds(Clock::now() - begin).count());
-          throw;
-        }
-      }));
-  EXPECT_LT(std::chrono::nanoseconds(took), kNotifiedWithin);
+std::vector<std::string> notified_within_a_second(int world_size, const std::function<void(ProcessGroup&)>& f) {
+  std::vector<std::string> texts;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    const ThreadRanks ranks{.world_size = world_size, .backend = "auto"};
+    std::atomic<int64_t> took{0};
+    texts = texts_of(run_on_threads(
+        world_size, [&](int rank) { return ranks.make(rank); },
+        [&](ProcessGroup& group) {
+          group.all_reduce(on_gpu(group, 1));  // opens the connections
+          const auto begin = Clock::now();
+          try {
+            f(group);
+          } catch (const Error&) {
+            took = std::max(took.load(), std::chrono::nanoseconds(Clock::now() - begin).count());
+            throw;
+          }
+        }));
+    if (took < 1'500'000'000) return texts;
+  }
+  ADD_FAILURE() << "the ranks heard late";
   return texts;
 }
 
 TEST(GpuGroup, ShapeMismatchReportsBothSides) {
-  const auto texts = notified_in_time(2, [](ProcessGroup& group) {
+  const auto texts = notified_within_a_second(2, [](ProcessGroup& group) {
     const Tensor x = on_gpu(group, 1, group.rank() == 0 ? 4 : 5);
     group.all_reduce(x, ReduceOp::kSum, {.name = "x"});
   });
@@ -266,7 +270,7 @@ TEST(GpuGroup, ShapeMismatchReportsBothSides) {
 }
 
 TEST(GpuGroup, ListAgainstTensorIsReportedAsMismatch) {
-  const auto texts = notified_in_time(2, [](ProcessGroup& group) {
+  const auto texts = notified_within_a_second(2, [](ProcessGroup& group) {
     const Tensor parts = on_gpu(group, 0, 8).view({2, 4});
     if (group.rank() == 0) {
       group.all_gather(parts, on_gpu(group, 1));
@@ -281,7 +285,7 @@ TEST(GpuGroup, ListAgainstTensorIsReportedAsMismatch) {
 }
 
 TEST(GpuGroup, TransposedShapesAreReportedAsMismatch) {
-  const auto texts = notified_in_time(2, [](ProcessGroup& group) {
+  const auto texts = notified_within_a_second(2, [](ProcessGroup& group) {
     group.all_reduce(on_gpu(group, 1, 6).view(group.rank() == 0 ? Shape{2, 3} : Shape{3, 2}));
   });
   for (const std::string& text : texts) {
@@ -291,7 +295,7 @@ TEST(GpuGroup, TransposedShapesAreReportedAsMismatch) {
 }
 
 TEST(GpuGroup, AllToAllSizeMismatchReportsBothSides) {
-  const auto texts = notified_in_time(2, [](ProcessGroup& group) {
+  const auto texts = notified_within_a_second(2, [](ProcessGroup& group) {
     const int64_t sent = group.rank() == 0 ? 5 : 2, wanted = group.rank() == 0 ? 2 : 3;
     group.all_to_all(on_gpu(group, 0, 1 + wanted), on_gpu(group, 1, 1 + sent),
                      group.rank() == 0 ? std::vector<int64_t>{1, wanted} : std::vector<int64_t>{wanted, 1},
@@ -304,7 +308,7 @@ TEST(GpuGroup, AllToAllSizeMismatchReportsBothSides) {
 }
 
 TEST(GpuGroup, CpuTensorOnOneRankReportsBothSides) {
-  const auto texts = notified_in_time(2, [](ProcessGroup& group) {
+  const auto texts = notified_within_a_second(2, [](ProcessGroup& group) {
     const Tensor x = group.rank() == 0 ? on_gpu(group, 1) : full({4}, 1);
     group.all_reduce(x);
   });
@@ -315,7 +319,7 @@ TEST(GpuGroup, CpuTensorOnOneRankReportsBothSides) {
 }
 
 TEST(GpuGroupOf4, ThrowingRankIsReportedOnAllOtherRanks) {
-  const auto texts = notified_in_time(4, [](ProcessGroup& group) {
+  const auto texts = notified_within_a_second(4, [](ProcessGroup& group) {
     if (group.rank() == 2) throw ValueError("out of data");
     const Tensor x = on_gpu(group, 1);
     group.all_reduce(x);
@@ -329,7 +333,7 @@ TEST(GpuGroupOf4, ThrowingRankIsReportedOnAllOtherRanks) {
 
 // A pending collective that the others never complete does not block it.
 TEST(GpuGroup, ExceptionDuringTransferEndsRanksPromptly) {
-  const auto texts = notified_in_time(2, [](ProcessGroup& group) {
+  const auto texts = notified_within_a_second(2, [](ProcessGroup& group) {
     const Tensor x = on_gpu(group, 1);
     std::optional<Stall> stall;
     if (group.rank() == 1) stall.emplace(cuda::current_stream(x.device()));
@@ -346,7 +350,7 @@ TEST(GpuGroup, ExceptionDuringTransferEndsRanksPromptly) {
 // The first of two collectives is late on one rank, which does not start the second: only this rank is blamed.
 TEST(GpuGroup, RankThatSkipsSecondCollectiveIsReported) {
   std::promise<void> over;
-  const ThreadRanks ranks{.world_size = 2, .timeout = std::chrono::seconds(3), .backend = "auto"};
+  const ThreadRanks ranks{.world_size = 2, .timeout = std::chrono::milliseconds(600), .backend = "auto"};
   int culprit = -1;
   const auto texts = texts_of(run_on_threads(
       2, [&](int rank) { return ranks.make(rank); },
@@ -370,7 +374,7 @@ TEST(GpuGroup, RankThatSkipsSecondCollectiveIsReported) {
         }
       }));
   EXPECT_EQ(culprit, 1);
-  EXPECT_THAT(texts[0], HasSubstr("[rank 0 of 2] all_reduce #4 timed out after 3.0 s"));
+  EXPECT_THAT(texts[0], HasSubstr("[rank 0 of 2] all_reduce #4 timed out after 0.6 s"));
   EXPECT_THAT(texts[0], HasSubstr("missing: rank 1"));
 }
 

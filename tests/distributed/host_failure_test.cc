@@ -44,7 +44,7 @@ TEST(HierarchicalConsistencyCheck, MismatchIsShownEverywhereAndDataIsUnchanged) 
       for (int wrong = 0; wrong < 4 && hosts[wrong] != 0; ++wrong) {
         const auto here = std::source_location::current();
         std::vector<std::exception_ptr> errors;
-        const auto took = [&] {
+        const auto took = notification_time([&] {
           const HostRanks ranks{.hosts = hosts, .tuning = kTiny};
           const auto start = Clock::now();
           errors = ranks.run([&](ProcessGroup& group) {
@@ -57,7 +57,7 @@ TEST(HierarchicalConsistencyCheck, MismatchIsShownEverywhereAndDataIsUnchanged) 
             }
           });
           return Clock::now() - start;
-        }();
+        });
         EXPECT_LT(took, kNotifiedWithin);
         for (size_t rank = 0; rank < errors.size(); ++rank) {
           const Thrown t = thrown_by(errors[rank]);
@@ -149,11 +149,11 @@ void expect_all_report(End end, const std::string& wanted) {
       for (int rank = 0; hosts[rank] != 0; ++rank) {
         for (const int64_t number : {1, 2, 4}) {
           std::vector<Thrown> thrown;
-          const auto took = [&] {
+          const auto took = notification_time([&] {
             const auto start = Clock::now();
             thrown = run_until(hosts, {rank, part, number}, end);
             return Clock::now() - start;
-          }();
+          });
           if (thrown.empty()) continue;
           ++num_moments;
           const std::string where = str(hosts, " rank ", rank, " part ", static_cast<int>(part), " number ", number);

@@ -19,7 +19,6 @@
 #include <tandem/distributed/process_group.h>
 #include <tandem/distributed/rendezvous/forwarding_store.h>
 #include <tandem/tests/distributed/killed_rank.h>
-#include <tandem/tests/distributed/notification_time.h>
 #include <tandem/tests/distributed/thread_ranks.h>
 #include <tandem/tests/support/full.h>
 #include <tandem/tests/support/sanitizers.h>
@@ -157,11 +156,16 @@ class RendezvousFailure : public ::testing::TestWithParam<Setting> {
   /// and 2).
   static void for_each_step(const std::string& how, int stride, const std::function<void(const Notified&)>& check) {
     // For a stopped rank: the timeout, plus one second in which a complete rendezvous waits for a response.
-    const double allowed = (how == "stopped" ? 2 : 0) + std::chrono::duration<double>(kNotifiedWithin).count();
+    const double allowed = how == "stopped" ? 2 : 1;
     if (testing::kThreadSanitizer) stride *= 5;
     int step = 1;
     for (;; step += stride) {
-      const Notified notified = run_once(GetParam(), how, step);
+      Notified notified;
+      // Retried if it took a second too long, because the machine may be loaded.
+      for (int attempt = 0; attempt < 3; ++attempt) {
+        notified = run_once(GetParam(), how, step);
+        if (notified.has_passed || notified.seconds < allowed) break;
+      }
       if (notified.is_over) break;
       if (notified.has_passed) continue;
       const ::testing::ScopedTrace trace(__FILE__, __LINE__, str(how, " at step ", step));
