@@ -185,7 +185,8 @@ TEST_F(Safetensors, InvalidNamesAndTensorsAreRejected) {
   EXPECT_EQ(rejected({{"", one}}), "save_safetensors: a tensor's name is empty");
   EXPECT_EQ(rejected({{"__metadata__", one}}), "save_safetensors: a tensor cannot be named '__metadata__'");
   EXPECT_EQ(rejected({{"x", one}, {"x", td::ones({2})}}), "save_safetensors: the name 'x' occurs twice");
-  EXPECT_EQ(rejected({{std::string("a\0b", 3), one}}), "save_safetensors: the name that begins with 'a' contains a NUL");
+  EXPECT_EQ(rejected({{std::string("a\0b", 3), one}}),
+            "save_safetensors: the name that begins with 'a' contains a NUL");
   EXPECT_EQ(rejected({{"\xff", one}}), "save_safetensors: the name '\xff' is not valid UTF-8");
   EXPECT_EQ(rejected({}, {{"k", "\xed\xa0\x80"}}), "save_safetensors: the metadata 'k' is not valid UTF-8");
   EXPECT_EQ(rejected({}, {{"alias:x", "y"}}),
