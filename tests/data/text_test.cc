@@ -45,7 +45,7 @@ TEST(CharVocabulary, EveryByteValueRoundTrips) {
 TEST(CharVocabulary, UnknownBytesAndTokensAreRejected) {
   const CharVocabulary vocabulary("abc");
   EXPECT_EQ(error_text<td::ValueError>([&] { vocabulary.encode("ab\xc3z"); }),
-            "CharVocabulary: byte 195 at 2 is not in the vocabulary");
+            "CharVocabulary: the byte 195 at position 2 is not in the vocabulary");
   EXPECT_EQ(error_text<td::IndexError>([&] {
               vocabulary.decode(std::vector<int64_t>{1, 3});
             }),

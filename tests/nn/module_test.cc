@@ -150,7 +150,7 @@ TEST(Module, InvalidParametersAndBuffersAreRejected) {
   Module module;
   const Tensor x = td::ones({2, 3}).set_requires_grad();
   EXPECT_EQ(error_text<td::StateError>([&] { module.add_parameter("p", td::mul(x, x)); }),
-            "add_parameter: 'p' is the result of an operation (float32 [2, 3] on cpu)");
+            "add_parameter: 'p' is the result of an operation (float32 [2, 3] on cpu), expected a leaf; use detach()");
   EXPECT_EQ(error_text<td::StateError>([&] {
               module.add_parameter("p", td::ones({2, 3}).t());
             }),
