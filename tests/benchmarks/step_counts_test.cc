@@ -135,7 +135,7 @@ page faults 0
 }
 TEST(StepCounts, GptSmall) {
   check_step("gpt-small", R"(
-heap allocations 775
+heap allocations 631
 blocks 171
 system allocations 0
 peak bytes 2538048
@@ -173,7 +173,7 @@ page faults 0
 }
 TEST(StepCounts, Gpt384) {
   check_step("gpt-384", R"(
-heap allocations 1121
+heap allocations 905
 blocks 245
 system allocations 0
 peak bytes 12774976
