@@ -55,7 +55,7 @@ def _check_shared(lines, expected):
 
 
 def main():
-    common.prove(links.check, PLANTED)
+    common.self_test(links.check, PLANTED)
     for lines, expected in SHARED:
         _check_shared(lines, expected)
     for symbols, expected in ((EXEMPT, True), (NOT_EXEMPT, False)):
