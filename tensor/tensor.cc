@@ -30,6 +30,8 @@ TensorImpl::TensorImpl(RefPtr<Storage> memory, DType type, const Shape& sizes, c
   is_row_major = row_major || count == 0;
 }
 
+void Tensor::throw_undefined() { throw StateError(with_module_scope("an undefined tensor was used")); }
+
 template <class T>
 T Tensor::item() const {
   TANDEM_CHECK(ShapeError, num_elements() == 1, "item: expected a tensor with one element, got ", describe(*this));

@@ -186,13 +186,16 @@ class TANDEM_API Tensor {
 
   /// The object behind the handle.  Internal.  Throws StateError for an undefined tensor.
   TensorImpl& impl() const {
-    TANDEM_CHECK(StateError, impl_, "an undefined tensor was used");
+    if (!impl_) [[unlikely]]
+      throw_undefined();  // a call, so that impl() is inlined
     return *impl_;
   }
   /// The object behind the handle, null if undefined; internal.
   const RefPtr<TensorImpl>& impl_ptr() const { return impl_; }
 
  private:
+  [[noreturn]] static void throw_undefined();
+
   RefPtr<TensorImpl> impl_;
 };
 
