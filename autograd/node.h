@@ -177,11 +177,13 @@ N* record_list(const char* name, const Tensor& output, std::span<const Tensor> i
   return node.get();
 }
 
-/// Must be called by an in-place operation after its argument checks and before it writes. Throws StateError if `self`
-/// is a leaf that requires grad and grad mode is on; or, if the operation will be recorded, a view, or a tensor outside
-/// the graph that shares its memory with other tensors.
+/// Must be called by an in-place operation after its argument checks and before it writes. Throws StateError
+/// - if `self` is a leaf that requires grad, and grad mode is on;
+/// - if the operation will be recorded, and `self` is a view;
+/// - if the operation will be recorded, and `self` is outside the graph but shares memory with other tensors.
 TANDEM_API void begin_in_place(const char* op, const Tensor& self, bool will_record);
-/// Must be called at the end of an in-place operation: bumps the version, and keeps `self` valid in the graph.
+/// Must be called at the end of an in-place operation: increments the version, so that stale saved tensors are
+/// detected.
 TANDEM_API void end_in_place(const char* op, const Tensor& self);
 
 }}}  // namespace tandem::v0::autograd

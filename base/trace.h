@@ -27,8 +27,8 @@ struct TraceEvent {
   std::string name;  ///< the operation, module or phase
   /// "op" (a public operation), "copy" (a primitive of tensor/) and "backward" of a node count their work. Other
   /// categories: "forward" (a module), "backward" (the whole pass, which contains one span per node), "comm",
-  /// "consistency check" (of a GPU collective), "optimizer", "data", "step", "wait" and
-  /// "algorithm" (the algorithm that a kernel or collective has chosen).
+  /// "consistency check" (of a GPU collective), "optimizer", "data", "io", "step", "wait"
+  /// and "algorithm" (the algorithm that a kernel or collective has chosen).
   std::string category;
   int rank = 0;             ///< in the job
   int thread = 0;           ///< see TraceThread

@@ -28,7 +28,7 @@ struct ParameterSlice {
 /// The tensor that a hook averages.
 struct GradBucket {
   Tensor values = {};     ///< [n]: the values of this rank; contains the mean afterwards
-  int index = 0;          ///< of the bucket; the same when `values` is a tensor sent by an earlier hook for this bucket
+  int index = 0;          ///< of the bucket, also if an earlier hook passes another tensor for this bucket
   std::string name = {};  ///< shown in errors and traces
   std::vector<ParameterSlice> slices = {};  ///< in unspecified order; empty for all but the first hook of a chain
 };
@@ -43,7 +43,7 @@ using AllReduceMean = std::function<void(const Tensor& values, std::function<voi
 class TANDEM_API CommHook {
  public:
   virtual ~CommHook() = default;
-  /// Name and options, for example "power_sgd(rank 2)".  Must be equal on all ranks, which is checked: include every
+  /// Name and options, for example "power_sgd(rank 2, from step 10, saving 2, seed 1)".  Must be equal on all ranks, which is checked: include every
   /// option that must be the same on all ranks.
   virtual std::string describe() const = 0;
   /// Whether the hook uses GradBucket::slices.  Such a hook must be the first of its chain, and the reducer does not
@@ -116,7 +116,7 @@ struct HookReport {
     double relative_error = 0;  ///< |result - exact| / |exact|, 2-norm; 0 if both are zero
     double cosine = 1;          ///< cosine similarity of result and exact; 1 if both are zero, 0 if one of them is
   };
-  /// Contribution of one hook: the step was replayed with the hooks before it, and with these hooks and it.
+  /// Contribution of one hook: the step is replayed with the preceding hooks, first without and then with this hook.
   struct Hook {
     std::string name;           ///< describe()
     double relative_error = 0;  ///< |with the hook - without it| / |exact|, over all buckets

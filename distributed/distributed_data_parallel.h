@@ -19,8 +19,8 @@ namespace tandem { inline namespace v0 {
 ///
 /// M needs named_parameters(), named_buffers(), freeze_structure() and operator(), like nn::Module.  Construction and
 /// each backward are collective; see distributed::GradientReducer for errors, devices and streams.  The module must
-/// outlive this object.  Meanwhile moving the module, or adding parameters, buffers or submodules, throws StateError.
-/// Not thread-safe.
+/// outlive this object.  During the lifetime of this object, moving the module, or adding parameters, buffers or child
+/// modules, throws StateError.  Not thread-safe.
 template <class M>
 class DistributedDataParallel {
  public:

@@ -17,7 +17,8 @@ namespace tandem { inline namespace v0 { namespace distributed {
 /// Arguments of init_process_group.
 struct InitOptions {
   std::string backend = "auto";  ///< as ProcessGroupOptions::backend
-  /// "env://": the variables of tandem-run, torchrun, mpirun or srun, or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT;
+  /// "env://": the variables of tandem-run, torchrun, mpirun, mpiexec or srun, or RANK, WORLD_SIZE, MASTER_ADDR and
+  /// MASTER_PORT;
   /// "tcp://host:port": the address on which rank 0 listens; "file:///path": a shared file that does not exist yet.
   /// The last two may end with "?rank=R&world_size=N".
   std::string init_method = "env://";
@@ -63,7 +64,7 @@ TANDEM_API std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks
 /// Throws StateError if the rank was not created by init_process_group; launch, spawn and run_threads end their own
 /// ranks.
 TANDEM_API void destroy_process_group();
-/// Releases a reference to a group of new_group and sets `group` to null; for the default group as above.
+/// Releases a group of new_group and sets `group` to null. For the default group: calls destroy_process_group().
 TANDEM_API void destroy_process_group(std::shared_ptr<ProcessGroup>& group);
 
 }}}  // namespace tandem::v0::distributed

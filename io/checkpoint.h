@@ -71,8 +71,8 @@ class TANDEM_API Checkpointer {
   ///
   /// Throws ValueError for a rank outside [0, world_size), a world_size above 1 without a barrier, and keep < 1.
   /// Throws StateError on rank 0, with the name of the other process, if another run has locked the folder.  If the
-  /// folder cannot be created or written, the constructor only logs it, because loading may still be possible; save()
-  /// reports the error.
+  /// folder cannot be created or written, the constructor logs a warning and does not throw, because loading may still
+  /// work; save() reports the error.
   explicit Checkpointer(std::string folder, CheckpointOptions options = {});
   ~Checkpointer();
   Checkpointer(const Checkpointer&) = delete;

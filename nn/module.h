@@ -28,8 +28,8 @@ namespace tandem { inline namespace v0 { namespace nn {
 ///
 /// Names have no '.' and are unique within their module. They form paths such as "encoder.fc1.weight", which are the
 /// keys of state_dict() and the names of parameters in error texts. A tensor that is added several times (tied) is one
-/// parameter, with its first path. Modules cannot be copied or moved. A call from several threads is safe if forward
-/// is; changing a module is not.
+/// parameter, with its first path. Modules cannot be copied or moved. Concurrent calls are safe if forward()
+/// is thread-safe. Changing a module is not thread-safe.
 class TANDEM_API Module {
  public:
   Module() = default;
@@ -80,14 +80,14 @@ class TANDEM_API Module {
   void load_state_dict(const State& state);
 
   // --- device, mode and gradients ------------------------------------------------------------------------------------
-  /// Moves parameters, their gradients and buffers in place, so that other handles to them (an optimizer's, tied
-  /// parameters) see the move. Throws StateError while the structure of this module, of a module above or of a module
+  /// Moves parameters, their gradients and buffers in place, so that other handles (of an optimizer, or tied
+  /// parameters) refer to the moved tensors. Throws StateError while the structure of this module, of a module above or of a module
   /// below is frozen, DeviceError, and OutOfMemory, after which each tensor is either moved or not.
   void to(Device device);
   /// Sets training or evaluation mode of this module and its children, which for instance Dropout depends on.
   void train(bool on = true);
   void eval() { train(false); }                   ///< train(false)
-  bool is_training() const { return training_; }  ///< whether the module is in training mode, as it is at first
+  bool is_training() const { return training_; }  ///< whether the module is in training mode; initially true
   /// Empties the gradient slots of all parameters; does not write to their memory.
   void zero_grad() const;
 

@@ -21,16 +21,16 @@
 ///   OutOfMemory.
 namespace tandem { inline namespace v0 { namespace comm {
 
-/// tensors[0] + tensors[1] + ... on `device`, of equal shape and dtype. d tensors[i] = d out, copied to the device of
-/// tensors[i].
+/// tensors[0] + tensors[1] + ... on `device`, of equal shape and dtype. Gradient of tensors[i]: that of the result,
+/// copied to the device of tensors[i].
 TANDEM_OP Tensor sum_to(Device device, const std::vector<Tensor>& tensors, const TransferOptions& options = {});
 
-/// The sum of the tensors on the device of each of them, as new tensors; one tensor per device, else DeviceError. d
-/// tensors[i] = the sum of d out[j], copied to the device of tensors[i].
+/// New tensors: a copy of the sum on the device of each input. Throws DeviceError if two inputs are on one device.
+/// Gradient of tensors[i]: the sum of the gradients of all outputs, copied to the device of tensors[i].
 TANDEM_OP std::vector<Tensor> all_reduce(const std::vector<Tensor>& tensors, const TransferOptions& options = {});
 
-/// `tensor` on each device, in the order of `devices`; `tensor` itself on its own device. d tensor = the sum of the
-/// gradients.
+/// `tensor` on each device, in the order of `devices`; `tensor` itself on its own device. Gradient: the sum of
+/// the gradients of all outputs.
 TANDEM_OP std::vector<Tensor> broadcast(const Tensor& tensor, const std::vector<Device>& devices,
                                         const TransferOptions& options = {});
 
@@ -40,8 +40,8 @@ TANDEM_OP std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<De
                                       const TransferOptions& options = {});
 
 /// The tensors concatenated along `dim`, on `device`; the other sizes and the dtypes must be equal. Each tensor is
-/// copied directly into the result. (`gather_to` does not concatenate; tandem::gather picks elements by index.) d
-/// tensors[i] = its part of d out, copied to its device. Throws IndexError.
+/// copied directly into the result. (`gather_to` does not concatenate; tandem::gather picks elements by index.)
+/// Gradient of tensors[i]: its part of the result's gradient, copied to its device. Throws IndexError.
 TANDEM_OP Tensor gather(const std::vector<Tensor>& tensors, int64_t dim, Device device,
                         const TransferOptions& options = {});
 

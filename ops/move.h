@@ -1,4 +1,4 @@
-// Copies of tensors between devices. Only these operations and those of comm.h use more than one device.
+// Copies of tensors between devices. Only these operations, comm.h and addmm_split.h use more than one device.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ namespace tandem { inline namespace v0 {
 
 /// Options of transfers between devices.
 struct TransferOptions {
-  int64_t chunk_bytes = int64_t{4} << 20;  ///< of the result per chunk, at most, but one element
+  int64_t chunk_bytes = int64_t{4} << 20;  ///< maximum bytes of the result per chunk; at least one element
   int max_in_flight = 2;                   ///< chunks copied concurrently, each by one thread
   /// [optional] Called after each chunk, one call at a time, on any thread. Must not wait for the same transfer. An
   /// exception ends the transfer; its results are dropped.
@@ -35,7 +35,7 @@ struct MemoryNeed {
 /// The cost of a transfer.
 struct MovePlan {
   int64_t num_bytes = 0;                      ///< bytes that are copied to another device
-  int64_t num_chunks = 0;                     ///< copied one by one
+  int64_t num_chunks = 0;                     ///< number of chunks; up to max_in_flight are copied concurrently
   std::vector<MemoryNeed> needs;              ///< target device first
   std::chrono::nanoseconds expected_time{0};  ///< by device_bandwidth
   bool fits() const;                          ///< whether every device has room
@@ -85,7 +85,7 @@ struct DeviceSuggestion {
 /// A table: device, free, needed, to move, bandwidth, time; the suggested device is marked.
 TANDEM_API std::string to_string(const DeviceSuggestion& suggestion);
 
-/// Compares devices as targets of gather_to. Copies nothing; no function of tandem follows the suggestion by itself.
+/// Compares devices as targets of gather_to. Copies nothing; tandem never moves tensors because of a suggestion.
 /// `candidates`: by default all CPU devices and GPUs. Throws DeviceError, ValueError.
 TANDEM_API DeviceSuggestion suggest_device(const std::vector<Tensor>& tensors,
                                            const std::vector<Device>& candidates = {},

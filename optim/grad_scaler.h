@@ -49,7 +49,7 @@ class TANDEM_API GradScaler {
   /// positive.
   explicit GradScaler(GradScalerOptions options = {});
 
-  double get_scale() const { return scale_; }  ///< the present scale
+  double get_scale() const { return scale_; }  ///< the current scale
   /// Computes the gradients of `loss` times the scale; loss is floating-point.
   void backward(const Tensor& loss) const;
   /// Divides the gradients by the scale, in place, and checks for infinities and NaN. Call it before step to read or

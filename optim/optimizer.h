@@ -108,7 +108,7 @@ class TANDEM_API Optimizer {
 template <class Options>
 class GroupedOptimizer : public Optimizer {
  public:
-  const std::vector<ParameterGroup<Options>>& groups() const { return groups_; }  ///< with their present options
+  const std::vector<ParameterGroup<Options>>& groups() const { return groups_; }  ///< with their current options
 
   /// Replaces the options of a group.  Throws IndexError, and ValueError as the constructor does.
   void set_options(int64_t group, Options options) {

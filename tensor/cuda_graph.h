@@ -15,16 +15,16 @@ namespace tandem { inline namespace v0 { namespace cuda {
 ///     train(x, labels);                                 // first step as usual: creates optimizer state
 ///     cuda::Graph graph(device);
 ///     graph.capture([&] { loss = train(x, labels); });  // records and runs one step
-///     while (next(batch)) {
-///       x.copy_(batch.x.to(device));
+///     for (auto& batch : loader) {
+///       x.copy_(batch.images.to(device));
 ///       labels.copy_(batch.labels.to(device));
-///       graph.replay();                                 // runs another step on the present contents of x and labels
+///       graph.replay();                                 // runs another step on the current contents of x and labels
 ///     }
 ///
 /// A replay runs the same kernels on the same memory, on the calling thread's current stream. Values that the host
 /// changes from step to step are kept in a small block of GPU memory that each replay writes first: learning rates and
 /// other options of optimizers, their step numbers, positions of random streams, the scale of a GradScaler. After a
-/// replay gradients are in their slots and version counters are bumped as after the function itself; other host code of
+/// replay gradients are in their slots and version counters are incremented as after the function itself; other host code of
 /// the function does not run again.
 ///
 /// The graph owns the memory that was allocated and freed during capture; a replay overwrites results of earlier

@@ -30,7 +30,7 @@ class Tensor;
 struct TensorOptions {
   DType dtype = kFloat32;      ///< element type
   Device device = {};          ///< where the memory is
-  bool requires_grad = false;  ///< whether backward accumulates gradients for the tensor, a leaf
+  bool requires_grad = false;  ///< whether the new leaf accumulates a gradient in backward
 };
 
 /// The object behind Tensor handles: shape, strides, storage, and position in the autograd graph. Internal; use Tensor.
@@ -145,9 +145,9 @@ class TANDEM_API Tensor {
   Tensor contiguous() const;                ///< this tensor if row-major, else a row-major copy
   Tensor clone() const;                     ///< a row-major copy with memory of its own: tandem::clone
 
-  Tensor to(DType dtype) const;                ///< converted to a dtype; this tensor if it has it
-  Tensor to(Device device) const;              ///< on a device; this tensor if it is there
-  Tensor cpu() const { return to(Device()); }  ///< on cpu:0; this tensor if it is there
+  Tensor to(DType dtype) const;                ///< converted to dtype; this tensor if the dtype is equal
+  Tensor to(Device device) const;              ///< copied to device; this tensor if it is already on that device
+  Tensor cpu() const { return to(Device()); }  ///< to(cpu:0)
 
   Tensor sum() const;                                          ///< of all elements, 0-dim: tandem::sum
   Tensor sum(const Shape& dims, bool keepdim = false) const;   ///< over `dims`, which keep size 1 with keepdim

@@ -43,7 +43,7 @@ struct ReducerOptions {
 /// Time per step in milliseconds, averaged over `steps`.  step = local + exposed + stolen.
 struct OverlapReport {
   int64_t steps = 0;      ///< number of steps in the averages
-  double step_ms = 0;     ///< from the end of one backward to the end of the next
+  double step_ms = 0;     ///< from the end of one gradient all-reduce to the end of the next
   double local_ms = 0;    ///< computation: step - exposed - stolen
   double exposed_ms = 0;  ///< waiting for communication after backward
   double stolen_ms = 0;   ///< time in which the thread of backward was not running after communication had started

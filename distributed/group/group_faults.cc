@@ -240,7 +240,7 @@ void GroupQueue::fail_with_current_exception(Operation& operation) {
   try {
     std::rethrow_exception(operation.error);
   } catch (const std::exception& e) {
-    reason = str(operation.title(), " threw: ", e.what());
+    reason = str(operation.title(), " threw: ", error_text(e));
   } catch (...) {  // not an exception with a text
   }
   fail_group(own_job_rank(), reason);

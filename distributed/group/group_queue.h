@@ -32,8 +32,8 @@ class HandsOver {
 
 /// Collectives run one after another, in the order of their start; messages run beside them.
 ///
-/// `running_` is the lock of design: its holder alone touches the backend (but for the calls that may be made beside).
-/// It holds it for a turn, in which it advances the head of the collectives and all messages until one of them has
+/// `running_` guards the backend: only the thread that set it may call it, except for the functions documented as
+/// thread-safe in backend.h.  The thread holds it for a turn, in which it advances the head of the collectives and all messages until one of them has
 /// ended.  Threads that wait for an operation hold it while they wait for peers; the worker and progress() give it back
 /// instead.
 class GroupQueue : public std::enable_shared_from_this<GroupQueue> {

@@ -76,8 +76,7 @@ void declare(CLI::App& app, Flags& flags) {
   };
   add(both_spellings("--nproc-per-node"), flags.num_ranks, "N",
       "Number of ranks on this host: a number, gpu (one rank per GPU), cpu (one rank per core), or auto (gpu if the "
-      "host "
-      "has a GPU, else cpu); default 1");
+      "host has a GPU, else cpu); default 1");
   add(both_spellings("--nnodes"), flags.num_nodes, "N",
       "Number of hosts, default 1; start tandem-run once on each host");
   add(both_spellings("--node-rank"), flags.node_rank, "R", "Index of this host, 0 to nnodes - 1");

@@ -98,6 +98,7 @@ std::span<const int64_t> batch_shape(const Tensor& query) { return {query.shape(
 /// The argument of kernels for a mask, which may be undefined; holds its strides and, for CPU kernels of another dtype,
 /// a copy.
 struct Mask {
+  Mask(const Mask&) = delete;  // mask.tensor refers to `strides`
   Mask(const KernelContext& context, const Tensor& argument, const Shape& scores, DType dtype) {
     if (!argument.defined()) return;
     tensor = argument;

@@ -369,7 +369,6 @@ int64_t gemm_workspace_bytes(DType dtype, GemmAlgorithm algorithm, int64_t m, in
 void gemm(const CpuContext&, DType dtype, GemmAlgorithm algorithm, int64_t m, int64_t n, int64_t k, double alpha,
           const MatrixOperand& a, const MatrixOperand& b, double beta, GemmEpilogue epilogue, void* workspace,
           void* out) {
-  const TraceSpan span = trace_gemm(dtype, algorithm);
   solve(dtype, algorithm, {m, n, k, alpha, beta, a, b, epilogue, out, n}, workspace);
 }
 

@@ -364,7 +364,7 @@ TEST(NcclBackend, InFlightWorkIsAbortedAfterGrace) {
                 HasSubstr("a rank was lost\n  all_reduce #2"));
     const auto took = Clock::now() - begin;
     EXPECT_GE(took, 290ms);
-    EXPECT_LT(took, 20s);
+    EXPECT_LT(took, 5s);
     EXPECT_EQ(error_text<CommError>([&] { work->join(); }), "[rank 0 of 2] a rank was lost");
   });
 }
@@ -394,7 +394,7 @@ TEST(NcclBackend, AbortEndsFirstLaunch) {
                             const GivesUp gives_up(r.lane, 200ms);
                             EXPECT_EQ(error_text<CommError>([&] { r.all_reduce(r.ones()); }),
                                       "[rank 0 of 2] a rank was lost");
-                            EXPECT_LT(Clock::now() - begin, 20s);
+                            EXPECT_LT(Clock::now() - begin, 3s);
                             r.drain();
                           });
 }

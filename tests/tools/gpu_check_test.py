@@ -332,10 +332,10 @@ class Time(GpuCheckTest):
         self.add_tests("gpu_tests", f"echo half; sleep 100 & echo $! > {self.path('child')}; wait")
         begin = time.monotonic()
         done, report = self.check("--seconds", "7", "--parts", "smoke")
-        self.assertLess(time.monotonic() - begin, 60)  # what hangs would take 100 s
+        self.assertLess(time.monotonic() - begin, 12)
         self.assertEqual(done.returncode, 1)
         self.assertTrue([text for text in report["not_run"]
-                         if re.match(r"gpu_tests Cuda: not finished after [1-7] s; end of its output: half\n", text)], report["not_run"])
+                         if re.match(r"gpu_tests Cuda: not finished after [67] s; end of its output: half\n", text)], report["not_run"])
         for name in ["gpu_tests Matmul", "gpu_tests Softmax", "gpu_ops_test World/GpuOps", "mnist on cuda"]:
             self.assertIn(f"{name}: no time left", report["not_run"])
         with open(self.path("child"), encoding="ascii") as file:

@@ -1,4 +1,4 @@
-// Gloo's pairs over connections that exist already.  Private to distributed/gloo.
+// Gloo's pairs over connections that exist already.  Private to distributed/backends/gloo.
 #pragma once
 
 #include <vector>

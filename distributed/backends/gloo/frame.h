@@ -1,4 +1,4 @@
-// What the ranks of a gloo group send each other.  Private to distributed/gloo.
+// What the ranks of a gloo group send each other.  Private to distributed/backends/gloo.
 //
 // A frame is a record: a header and up to a record's room of payload.  A data frame announces bytes that lie in a slot
 // already when the record comes.

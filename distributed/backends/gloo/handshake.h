@@ -1,4 +1,4 @@
-// How the ranks of a group connect to each other.  Private to distributed/gloo.
+// How the ranks of a group connect to each other.  Private to distributed/backends/gloo.
 #pragma once
 
 #include <string>

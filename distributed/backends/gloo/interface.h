@@ -1,4 +1,4 @@
-// Which of this host's network interfaces a group's connections use.  Private to distributed/gloo.
+// Which of this host's network interfaces a group's connections use.  Private to distributed/backends/gloo.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// One connection to another rank, in frames that neither side can overrun.  Private to distributed/gloo.
+// One connection to another rank, in frames that neither side can overrun.  Private to distributed/backends/gloo.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Links between all ranks of a group.  Private to distributed/gloo.
+// Links between all ranks of a group.  Private to distributed/backends/gloo.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Messages between two ranks.  Private to distributed/gloo.
+// Messages between two ranks.  Private to distributed/backends/gloo.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// NCCL's communicator, and the calls on it.  Private to distributed/nccl.
+// NCCL's communicator, and the calls on it.  Private to distributed/backends/nccl.
 #pragma once
 
 #include <chrono>

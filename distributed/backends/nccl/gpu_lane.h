@@ -1,7 +1,7 @@
 // A group's collectives on GPUs: NCCL, on a stream of its own.  Private to distributed/.
 //
 // The lane moves data and knows nothing of ranks that are late, gone or elsewhere in their program: signatures, deadlines and failures
-// are the group's CPU backend's, which compares every collective's signature beside the transfer (design: verdicts).  A collective
+// are the group's CPU backend's, which compares every collective's signature concurrently with the transfer (consistency check, group_gpu.cc).  A collective
 // here begins on the lane's stream when what the caller's current stream holds is done, and later work of a stream that has joined it
 // begins when it is done.  The host waits where NCCL makes links, when it first takes one of its algorithms (by kind and size),
 // and where very many are queued; both end when the lane is given up.

@@ -1,4 +1,4 @@
-// Whether data goes into the rings through the caches or past them.  Private to distributed/shm.
+// Whether data goes into the rings through the caches or past them.  Private to distributed/backends/shm.
 #pragma once
 
 #include <cstdint>

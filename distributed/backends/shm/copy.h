@@ -1,4 +1,4 @@
-// How bytes come into shared memory and out of it.  Private to distributed/shm.
+// How bytes come into shared memory and out of it.  Private to distributed/backends/shm.
 #pragma once
 
 #include <cstddef>

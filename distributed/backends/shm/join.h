@@ -1,4 +1,4 @@
-// How the ranks of one host come to share memory.  Private to distributed/shm.
+// How the ranks of one host come to share memory.  Private to distributed/backends/shm.
 #pragma once
 
 #include <memory>

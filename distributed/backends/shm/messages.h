@@ -1,4 +1,4 @@
-// Messages between pairs of ranks over shared memory.  Private to distributed/shm.
+// Messages between pairs of ranks over shared memory.  Private to distributed/backends/shm.
 #pragma once
 
 #include <cstdint>
