@@ -38,7 +38,7 @@ struct MovePlan {
   int64_t num_chunks = 0;                     ///< number of chunks; up to max_in_flight are copied concurrently
   std::vector<MemoryNeed> needs;              ///< target device first
   std::chrono::nanoseconds expected_time{0};  ///< by device_bandwidth
-  bool fits() const;                          ///< whether every device has room
+  bool fits() const;                          ///< whether every device has enough free memory
 };
 /// One line for bytes and time, then one line per device.
 TANDEM_API std::string to_string(const MovePlan& plan);

@@ -1,4 +1,4 @@
-// How bytes come into shared memory and out of it.  Private to distributed/backends/shm.
+// Copies between tensors and shared memory. Private to distributed/backends/shm.
 #pragma once
 
 #include <cstddef>
