@@ -1,4 +1,4 @@
-// All of tandem.  Compiles in under two seconds; tools/check/tandem_header.py measures it.
+// All of tandem. Compiles in under two seconds; tools/check/tandem_header.py measures it.
 #pragma once
 
 #include <tandem/autograd/engine.h>

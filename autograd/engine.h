@@ -28,7 +28,7 @@ TANDEM_API void backward(std::span<const Tensor> roots, std::span<const Tensor> 
 /// StateError outside a backward.
 TANDEM_API void queue_callback(std::function<void()> f);
 
-/// a + b, recorded: accumulates gradients under create_graph.  Defined in ops/elementwise/elementwise.cc.
+/// a + b, recorded: accumulates gradients under create_graph. Defined in ops/elementwise/elementwise.cc.
 TANDEM_API Tensor accumulate_with_graph(const Tensor& a, const Tensor& b);
 
 }}}  // namespace tandem::v0::autograd

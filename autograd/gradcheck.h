@@ -8,7 +8,7 @@
 
 namespace tandem { inline namespace v0 { namespace autograd {
 
-/// Options of gradcheck and gradgradcheck.  A value matches if |analytic - numeric| <= atol + rtol |numeric|.
+/// Options of gradcheck and gradgradcheck. A value matches if |analytic - numeric| <= atol + rtol |numeric|.
 struct GradcheckOptions {
   double step = 1e-6;  ///< of the central differences
   double atol = 1e-6;  ///< absolute tolerance
@@ -23,7 +23,7 @@ TANDEM_API void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)
                           GradcheckOptions options = {});
 
 /// Checks second derivatives: gradcheck of the function that maps (inputs, cotangent) to the gradients, computed with
-/// create_graph.  Also checks that gradients with and without create_graph are equal.
+/// create_graph. Also checks that gradients with and without create_graph are equal.
 TANDEM_API void gradgradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, std::vector<Tensor> inputs,
                               GradcheckOptions options = {});
 

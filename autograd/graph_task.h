@@ -1,4 +1,4 @@
-// GraphTask: the execution of one backward.  Private to autograd/.
+// GraphTask: the execution of one backward. Private to autograd/.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@ namespace tandem { inline namespace v0 { namespace autograd {
 
 /// Runs one backward; the destructor clears its marks on nodes and leaves, also after an exception.
 ///
-/// Without captures (Tensor::backward), gradients are accumulated in the leaves' slots and hooks run.  With captures
+/// Without captures (Tensor::backward), gradients are accumulated in the leaves' slots and hooks run. With captures
 /// (tandem::grad), gradients of the captured tensors are returned, and only nodes on a path to one of them run.
 class GraphTask {
  public:

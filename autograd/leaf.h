@@ -52,7 +52,7 @@ class TANDEM_API Leaf : public RefCounted {
   friend class GraphTask;
   friend class BackwardContext;
 
-  /// Adds a contribution.  An empty slot is overwritten, or replaced by `gradient` if that has no other reference.
+  /// Adds a contribution. An empty slot is overwritten, or replaced by `gradient` if that has no other reference.
   void accumulate(Tensor gradient);
   void accumulate_with_graph(const Tensor& gradient);
   /// During capture of a cuda::Graph: registers that each replay fills the slot. A replay throws if the slot is not as
@@ -80,7 +80,7 @@ class TANDEM_API Leaf : public RefCounted {
   int32_t capture_ = -1;      ///< position among the inputs of grad(), else -1
 };
 
-/// The leaf state of `tensor`, created on first use.  Throws StateError unless it is a leaf that requires grad.
+/// The leaf state of `tensor`, created on first use. Throws StateError unless it is a leaf that requires grad.
 TANDEM_API Leaf& leaf(const Tensor& tensor);
 
 }}}  // namespace tandem::v0::autograd

@@ -47,7 +47,7 @@ class TANDEM_API SavedTensor {
 
   /// Saves `tensor` (may be undefined), an input or the output of the owner.
   void save(const Tensor& tensor);
-  /// The saved tensor.  Throws StateError if it was changed in place after save, or released by an earlier backward.
+  /// The saved tensor. Throws StateError if it was changed in place after save, or released by an earlier backward.
   Tensor get() const;
 
  private:
@@ -92,7 +92,7 @@ class TANDEM_API BackwardContext {
   uint32_t ready_ = 0;  ///< bit i: the gradient of input i has been delivered
 };
 
-/// One recorded operation.  To define one, derive, add `SavedTensor` members and attributes, and implement `backward`.
+/// One recorded operation. To define one, derive, add `SavedTensor` members and attributes, and implement `backward`.
 class TANDEM_API Node : public RefCounted {
  public:
   ~Node() override;
@@ -144,7 +144,7 @@ bool should_record(const Inputs&... inputs) {
 TANDEM_API void set_history(RefPtr<Node> node, const char* name, const Tensor& output, const Tensor* const* inputs,
                             size_t num_inputs);
 
-/// Adds the bytes of an operation's result to the trace.  Used by `record`.
+/// Adds the bytes of an operation's result to the trace. Used by `record`.
 TANDEM_API void trace_output(const Tensor& output);
 
 /// Creates a node N with these inputs (may be undefined) and makes `output` its result. Returns the node, so that the

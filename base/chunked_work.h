@@ -21,7 +21,7 @@ struct ChunkWork {
   const char* name = "";   ///< name of the public operation, a string literal
   int64_t num_chunks = 0;  ///< at least 1
   int max_in_flight = 1;
-  /// Runs one chunk; different chunks may run concurrently.  An exception ends the work.
+  /// Runs one chunk; different chunks may run concurrently. An exception ends the work.
   std::function<void(int64_t chunk)> run = {};
   /// [optional] Called after each chunk with the number of finished chunks, one call at a time, ascending. An exception
   /// ends the work.

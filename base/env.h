@@ -12,7 +12,7 @@ namespace tandem { inline namespace v0 {
 /// The variable's value; nullopt if unset or empty.
 TANDEM_API std::optional<std::string> env_string(const char* name);
 
-/// The variable as a decimal integer; nullopt if unset or empty.  Throws ValueError if it is anything else.
+/// The variable as a decimal integer; nullopt if unset or empty. Throws ValueError if it is anything else.
 TANDEM_API std::optional<int64_t> env_int(const char* name);
 
 }}  // namespace tandem::v0

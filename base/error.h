@@ -1,4 +1,4 @@
-// Exceptions and checks.  The library reports every failure by throwing one of these; it never exits and never prints.
+// Exceptions and checks. The library reports every failure by throwing one of these; it never exits and never prints.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Reading regular files by position, and writing files.  Every failure is an IoError.
+// Reading regular files by position, and writing files. Every failure is an IoError.
 #pragma once
 
 #include <csignal>
@@ -36,7 +36,7 @@ class TANDEM_API InputFile {
   int descriptor_;
 };
 
-/// Size in bytes of an open file.  Throws "OP: 'PATH' is a FIFO, not a regular file" if it is not a regular file.
+/// Size in bytes of an open file. Throws "OP: 'PATH' is a FIFO, not a regular file" if it is not a regular file.
 TANDEM_API int64_t regular_file_size(const char* op, const std::string& path, int descriptor);
 
 /// Whether the path exists; symbolic links are followed. Throws IoError if this cannot be determined (no permission for
@@ -58,7 +58,7 @@ class TANDEM_API FileSizeSignalGuard {
   bool was_pending_;  ///< the signal was pending before, so it belongs to the program and is not consumed
 };
 
-/// Writes all bytes at the descriptor's position, under a FileSizeSignalGuard.  Returns 0, or the errno of the failure.
+/// Writes all bytes at the descriptor's position, under a FileSizeSignalGuard. Returns 0, or the errno of the failure.
 TANDEM_API int write_all(int descriptor, std::string_view bytes);
 
 enum class WriteMode { kReplace, kAppend };

@@ -93,7 +93,7 @@ class FutureReference {
 template <class T>
 class Promise;
 
-/// The consumer's end of a result.  Copies refer to the same result; the last one releases its value.  Thread-safe.
+/// The consumer's end of a result. Copies refer to the same result; the last one releases its value. Thread-safe.
 template <class T>
 class [[nodiscard]] Future {
  public:
@@ -103,7 +103,7 @@ class [[nodiscard]] Future {
   Future() = default;
   bool valid() const { return state_.get() != nullptr; }  ///< whether the future refers to a result
 
-  /// Whether the operation has succeeded, failed or been cancelled.  Does not block.
+  /// Whether the operation has succeeded, failed or been cancelled. Does not block.
   bool is_completed() const {
     std::lock_guard lock(state().mutex);
     return state().done;
@@ -121,7 +121,7 @@ class [[nodiscard]] Future {
     rethrow();
   }
 
-  /// Blocks for at most `timeout`; returns false on timeout.  Rethrows the failure.
+  /// Blocks for at most `timeout`; returns false on timeout. Rethrows the failure.
   bool wait(std::chrono::nanoseconds timeout) const {
     using Clock = std::chrono::steady_clock;
     const auto now = Clock::now();
@@ -197,7 +197,7 @@ class [[nodiscard]] Future {
   detail::FutureReference<Value> state_;
 };
 
-/// The producer's end.  The first call of set_value or set_exception counts; later calls are ignored.
+/// The producer's end. The first call of set_value or set_exception counts; later calls are ignored.
 template <class T>
 class Promise {
  public:
@@ -211,7 +211,7 @@ class Promise {
   void set_value(Value value = Value()) const { state_->finish(std::move(value), nullptr); }
   /// Completes the operation with a failure and runs the continuations.
   void set_exception(std::exception_ptr error) const { state_->finish(std::nullopt, std::move(error)); }
-  /// Sets a function that waiting threads run to speed up the result.  Call before handing out the future.
+  /// Sets a function that waiting threads run to speed up the result. Call before handing out the future.
   void set_help(std::function<bool(std::chrono::steady_clock::time_point)> help) { state_->help = std::move(help); }
   /// Sets a function that each wait() and get() runs on its own thread after completion, for example to order the
   /// streams of a GPU. It may throw. Call before handing out the future.

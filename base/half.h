@@ -1,4 +1,4 @@
-// 16-bit floating-point storage types.  Arithmetic is done in float; conversion rounds to nearest, ties to even.
+// 16-bit floating-point storage types. Arithmetic is done in float; conversion rounds to nearest, ties to even.
 #pragma once
 
 #include <bit>

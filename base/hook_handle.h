@@ -8,7 +8,7 @@
 
 namespace tandem { inline namespace v0 {
 
-/// Removes a hook when destroyed.  Movable; an empty handle does nothing.
+/// Removes a hook when destroyed. Movable; an empty handle does nothing.
 class [[nodiscard]] TANDEM_API HookHandle {
  public:
   HookHandle() = default;

@@ -1,4 +1,4 @@
-// Log lines on stderr, with the rank.  TANDEM_LOG = off | error | warning (default) | info | debug.
+// Log lines on stderr, with the rank. TANDEM_LOG = off | error | warning (default) | info | debug.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace tandem { inline namespace v0 {
 /// Levels of log lines, in ascending order; kOff writes none.
 enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
 
-/// Whether a line of this level is written.  Ranks other than 0 write only warnings and errors.
+/// Whether a line of this level is written. Ranks other than 0 write only warnings and errors.
 TANDEM_API bool log_enabled(LogLevel level);
 
 /// Writes one line: time, level, "[rank 1/4]" if world_size > 1, text.

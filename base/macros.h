@@ -11,5 +11,5 @@
 #define TANDEM_HOST_DEVICE
 #endif
 
-/// Marks a public operation in ops/*.h.  Tools and tests search for this macro.
+/// Marks a public operation in ops/*.h. Tools and tests search for this macro.
 #define TANDEM_OP TANDEM_API

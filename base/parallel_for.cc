@@ -28,7 +28,7 @@ namespace {
 // Polls before a waiting thread sleeps: some tens of microseconds in total, the cost of a wake-up.
 constexpr int kSpins = 200;
 
-// Whether this thread is running a piece.  Not part of RankContext, which pool threads share with their caller.
+// Whether this thread is running a piece. Not part of RankContext, which pool threads share with their caller.
 constinit thread_local bool inside_piece = false;
 
 struct Job {
@@ -121,7 +121,7 @@ class Worker {
 
 using Team = SmallVector<Worker*, 32>;
 
-/// The idle workers.  Last in, first out: a caller gets the workers of its previous call, which are still awake.
+/// The idle workers. Last in, first out: a caller gets the workers of its previous call, which are still awake.
 class Pool {
  public:
   static Pool& instance() {

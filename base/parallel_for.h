@@ -18,7 +18,7 @@ TANDEM_API void parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t 
 /// the cores.
 TANDEM_API int num_threads();
 
-/// Sets the calling rank's thread budget; 0 = all cores.  Throws ValueError if negative.
+/// Sets the calling rank's thread budget; 0 = all cores. Throws ValueError if negative.
 TANDEM_API void set_num_threads(int n);
 
 }}  // namespace tandem::v0

@@ -9,7 +9,7 @@ namespace tandem { inline namespace v0 {
 
 namespace {
 
-// The library's only per-thread state.  A plain pointer, so that reading it costs one instruction.
+// The library's only per-thread state. A plain pointer, so that reading it costs one instruction.
 constinit thread_local RankContext* current_context = nullptr;
 
 }  // namespace

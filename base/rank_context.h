@@ -20,7 +20,7 @@ class TANDEM_API ScopeName : public RefCounted {
 
 struct OpenTraceSpan;
 
-/// The innermost open trace span of a thread.  Not copied: a context copied for another thread starts without one.
+/// The innermost open trace span of a thread. Not copied: a context copied for another thread starts without one.
 struct OpenTraceSpans {
   OpenTraceSpan* innermost = nullptr;  ///< owned by its TraceSpan
 

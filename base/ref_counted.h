@@ -10,7 +10,7 @@
 
 namespace tandem { inline namespace v0 {
 
-/// Base class of objects held by RefPtr.  Counting is thread-safe.
+/// Base class of objects held by RefPtr. Counting is thread-safe.
 class TANDEM_API RefCounted {
  public:
   RefCounted() = default;
@@ -18,7 +18,7 @@ class TANDEM_API RefCounted {
   RefCounted& operator=(const RefCounted&) = delete;
   virtual ~RefCounted();
 
-  /// Number of RefPtr that own the object.  May change at once if other threads hold some.
+  /// Number of RefPtr that own the object. May change at once if other threads hold some.
   uint32_t use_count() const { return references_.load(std::memory_order_acquire); }
 
  private:

@@ -17,7 +17,7 @@ namespace tandem { inline namespace v0 {
 /// thread.
 TANDEM_API std::thread start_thread(std::function<void()> f);
 
-/// As start_thread, but with the caller's signal mask.  For threads that run code of the program.
+/// As start_thread, but with the caller's signal mask. For threads that run code of the program.
 TANDEM_API std::thread start_program_thread(std::function<void()> f);
 
 /// "(Resource temporarily unavailable): the limit ... is reached; ...", for the errno of a thread or process that could
@@ -36,7 +36,7 @@ TANDEM_API void use_all_cores();
 /// started, its call runs on the calling thread and a warning is logged.
 TANDEM_API void run_concurrently(int n, FunctionRef<void(int i)> fn);
 
-/// Calls f on this thread; threads that f starts have all signals blocked.  For libraries that start threads.  Throws
+/// Calls f on this thread; threads that f starts have all signals blocked. For libraries that start threads. Throws
 /// ResourceError if f throws the std::system_error of a failed thread start.
 TANDEM_API void without_signals(const std::function<void()>& f);
 

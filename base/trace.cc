@@ -21,7 +21,7 @@ struct OpenTraceSpan {
 
 namespace {
 
-// The events of this process.  Ranks that are threads of the process share it, as they share the trace file.
+// The events of this process. Ranks that are threads of the process share it, as they share the trace file.
 struct Recorder {
   std::mutex mutex;
   std::vector<TraceEvent> events;

@@ -1,4 +1,4 @@
-// Trace events: named time spans by rank and thread.  base/ records them, profile/ reports them.
+// Trace events: named time spans by rank and thread. base/ records them, profile/ reports them.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ enum TraceThread : int {
   kNcclStreamThread = 255,       ///< not a thread: row of collectives on the GPU
 };
 
-/// One span or instant.  Times are in nanoseconds of CLOCK_MONOTONIC, which is common to all processes of a host.
+/// One span or instant. Times are in nanoseconds of CLOCK_MONOTONIC, which is common to all processes of a host.
 struct TraceEvent {
   std::string name;  ///< the operation, module or phase
   /// "op" (a public operation), "copy" (a primitive of tensor/) and "backward" of a node count their work. Other
@@ -44,13 +44,13 @@ struct OpenTraceSpan;
 /// Nanoseconds of CLOCK_MONOTONIC.
 TANDEM_API int64_t trace_now_ns();
 
-/// Whether a trace is being recorded.  One relaxed load.
+/// Whether a trace is being recorded. One relaxed load.
 TANDEM_API bool trace_enabled();
 /// Starts recording; discards the events of an earlier trace.
 TANDEM_API void start_trace();
 /// Stops recording and returns the events of this process by begin time.
 TANDEM_API std::vector<TraceEvent> stop_trace();
-/// Adds an event to the trace, if one is being recorded.  Thread-safe.
+/// Adds an event to the trace, if one is being recorded. Thread-safe.
 TANDEM_API void record_trace(TraceEvent event);
 /// Sets the calling thread's number in traces (TraceThread).
 TANDEM_API void set_trace_thread(int thread);

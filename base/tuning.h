@@ -14,7 +14,7 @@
 
 namespace tandem { inline namespace v0 {
 
-/// The choices of a tuning file.  Safe to read from many threads.
+/// The choices of a tuning file. Safe to read from many threads.
 class TANDEM_API Tuning {
  public:
   /// Empty.
@@ -32,7 +32,7 @@ class TANDEM_API Tuning {
   /// Hash of all choices, compared between ranks; 0 if empty.
   uint64_t hash() const;
 
-  /// Appends a choice to a file; creates the file if it does not exist.  Throws IoError.
+  /// Appends a choice to a file; creates the file if it does not exist. Throws IoError.
   static void append(const std::string& path, const std::string& key, const std::string& value);
 
  private:

@@ -55,7 +55,7 @@ class TANDEM_API Sampler {
   virtual std::vector<int64_t> indices(Epoch epoch) const = 0;
   /// Number of indices in an epoch that starts at `start`.
   virtual int64_t size_from(int64_t start) const { return size() - start; }
-  /// Adds the sampler's own entries to `state`; `start` as in Epoch.  Adds nothing by default.
+  /// Adds the sampler's own entries to `state`; `start` as in Epoch. Adds nothing by default.
   virtual void save(State& state, int64_t start) const;
   /// Loads the entries of save(), and returns the place at which the epoch continues after `position` indices. Throws
   /// before it changes anything.

@@ -1,6 +1,6 @@
 // Communication hooks of DistributedDataParallel: how the gradients of a bucket are averaged over the ranks.
 //
-// Hooks form a chain.  A hook averages a bucket by averaging smaller or cheaper tensors with the next hook of the
+// Hooks form a chain. A hook averages a bucket by averaging smaller or cheaper tensors with the next hook of the
 // chain; the last hook uses the all-reduce of the process group.
 #pragma once
 
@@ -33,34 +33,34 @@ struct GradBucket {
   std::vector<ParameterSlice> slices = {};  ///< in unspecified order; empty for all but the first hook of a chain
 };
 
-/// Replaces the flat tensor `values` by its mean over the ranks, then calls `done`.  Asynchronous.  Copyable.
+/// Replaces the flat tensor `values` by its mean over the ranks, then calls `done`. Asynchronous. Copyable.
 using AllReduceMean = std::function<void(const Tensor& values, std::function<void()> done)>;
 
 /// Averages buckets.
 ///
-/// Thread safety: methods are called on any thread.  Calls for one bucket are sequential; calls for different buckets
-/// may run concurrently.  An exception thrown by a hook or by one of its callbacks aborts the process group.
+/// Thread safety: methods are called on any thread. Calls for one bucket are sequential; calls for different buckets
+/// may run concurrently. An exception thrown by a hook or by one of its callbacks aborts the process group.
 class TANDEM_API CommHook {
  public:
   virtual ~CommHook() = default;
-  /// Name and options, for example "power_sgd(rank 2, from step 10, saving 2, seed 1)".  Must be equal on all ranks, which is checked: include every
+  /// Name and options, for example "power_sgd(rank 2, from step 10, saving 2, seed 1)". Must be equal on all ranks, which is checked: include every
   /// option that must be the same on all ranks.
   virtual std::string describe() const = 0;
-  /// Whether the hook uses GradBucket::slices.  Such a hook must be the first of its chain, and the reducer does not
+  /// Whether the hook uses GradBucket::slices. Such a hook must be the first of its chain, and the reducer does not
   /// split parameters between buckets.
   virtual bool needs_whole_parameters() const { return false; }
-  /// Called once, on the first hook of a chain, before any other method.  Throws StateError if the hook already belongs
+  /// Called once, on the first hook of a chain, before any other method. Throws StateError if the hook already belongs
   /// to a reducer.
   virtual void prepare(const std::vector<GradBucket>& /*buckets*/) {}
   /// Number of all-reduces that the next average() of this bucket starts; at least 1 and equal on all ranks.
   virtual int num_all_reduces(const GradBucket& /*bucket*/) const { return 1; }
   /// Replaces bucket.values by an approximation of the mean over the ranks: calls `all_reduce` num_all_reduces() times,
-  /// then `done`.  Must not block.  `bucket` stays valid until `done` is called.
+  /// then `done`. Must not block. `bucket` stays valid until `done` is called.
   ///
-  /// CUDA buckets: the current stream is a communication stream, not the stream of backward.  Tensors captured by the
+  /// CUDA buckets: the current stream is a communication stream, not the stream of backward. Tensors captured by the
   /// callbacks stay alive until the GPU has finished the step.
   virtual void average(const GradBucket& bucket, const AllReduceMean& all_reduce, std::function<void()> done) = 0;
-  /// State of this rank that later steps depend on.  Also used to restore the hook after an error measurement
+  /// State of this rank that later steps depend on. Also used to restore the hook after an error measurement
   /// (ReducerOptions::hook_report_every).
   virtual State state_dict() const { return {}; }
   /// Throws StateError, without changes, if an entry is missing or does not match.
@@ -73,13 +73,13 @@ using CommHooks = std::vector<std::shared_ptr<CommHook>>;
 /// Sends float32 and float64 gradients as float16.
 ///
 /// CPU: result = round(mean(round(g))), summed in float32, divided, then rounded once; gradients beyond 65504 become
-/// infinite.  CUDA: NCCL sums in float16, which rounds once per rank, and sums beyond 65504 become infinite too.
+/// infinite. CUDA: NCCL sums in float16, which rounds once per rank, and sums beyond 65504 become infinite too.
 TANDEM_API std::shared_ptr<CommHook> fp16_compress();
 /// Sends float32 and float64 gradients as bfloat16: the range of float32, with three bits less precision than float16.
 /// Otherwise like fp16_compress().
 TANDEM_API std::shared_ptr<CommHook> bf16_compress();
-/// Sends float16 and bfloat16 gradients as float32: result = round(mean(g)), at twice the traffic.  Use it for
-/// parameters of half types on CUDA, where NCCL otherwise rounds once per rank.  On CPU it changes no bit, because sums
+/// Sends float16 and bfloat16 gradients as float32: result = round(mean(g)), at twice the traffic. Use it for
+/// parameters of half types on CUDA, where NCCL otherwise rounds once per rank. On CPU it changes no bit, because sums
 /// use float32 anyway.
 TANDEM_API std::shared_ptr<CommHook> fp32_upcast();
 
@@ -92,18 +92,18 @@ struct PowerSgdOptions {
 };
 
 /// PowerSGD (Vogels, Karimireddy, Jaggi, "PowerSGD: Practical Low-Rank Gradient Compression for Distributed
-/// Optimization", NeurIPS 2019).  Each parameter of two or more dimensions is a matrix M of shape [d0, d1 * d2 * ...].
+/// Optimization", NeurIPS 2019). Each parameter of two or more dimensions is a matrix M of shape [d0, d1 * d2 * ...].
 /// Two factors with `rank` columns are all-reduced instead of M, computed by one step of power iteration from the Q of
 /// the last step:
 ///
 ///    M = gradient + error     P = orthonormal(mean(M Q))     Q = mean(M^T P)     result = P Q^T     error = M - result
 ///
-/// computed in float32 (float64 for float64); Gram-Schmidt orthonormalisation in float64.  `error` stays on its rank
-/// and is added to the next gradient (error feedback).  For a parameter that no rank used in a step, the error is
+/// computed in float32 (float64 for float64); Gram-Schmidt orthonormalisation in float64. `error` stays on its rank
+/// and is added to the next gradient (error feedback). For a parameter that no rank used in a step, the error is
 /// discarded.
 ///
-/// Two all-reduces per bucket; other parameters are sent uncompressed with the first one.  If the factors are not
-/// finite, the result is NaN for that matrix and its error is reset.  Memory: one additional copy of the gradients.
+/// Two all-reduces per bucket; other parameters are sent uncompressed with the first one. If the factors are not
+/// finite, the result is NaN for that matrix and its error is reset. Memory: one additional copy of the gradients.
 /// Throws ValueError if rank < 1, start_step < 0 or min_saving < 1.
 TANDEM_API std::shared_ptr<CommHook> power_sgd(PowerSgdOptions options = {});
 

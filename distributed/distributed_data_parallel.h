@@ -11,20 +11,20 @@
 namespace tandem { inline namespace v0 {
 
 /// Data-parallel training, as torch.nn.parallel.DistributedDataParallel: each rank computes on its own part of the
-/// batch, and backward stores the mean over all ranks in each parameter's gradient.  The all-reduce overlaps with
+/// batch, and backward stores the mean over all ranks in each parameter's gradient. The all-reduce overlaps with
 /// backward.
 ///
 ///     DistributedDataParallel ddp(model, context.group());
 ///     cross_entropy(ddp(images), labels).backward();
 ///
-/// M needs named_parameters(), named_buffers(), freeze_structure() and operator(), like nn::Module.  Construction and
-/// each backward are collective; see distributed::GradientReducer for errors, devices and streams.  The module must
-/// outlive this object.  During the lifetime of this object, moving the module, or adding parameters, buffers or child
-/// modules, throws StateError.  Not thread-safe.
+/// M needs named_parameters(), named_buffers(), freeze_structure() and operator(), like nn::Module. Construction and
+/// each backward are collective; see distributed::GradientReducer for errors, devices and streams. The module must
+/// outlive this object. During the lifetime of this object, moving the module, or adding parameters, buffers or child
+/// modules, throws StateError. Not thread-safe.
 template <class M>
 class DistributedDataParallel {
  public:
-  /// Collective.  `options` are those of the reducer, equal on all ranks.  Throws as GradientReducer does.
+  /// Collective. `options` are those of the reducer, equal on all ranks. Throws as GradientReducer does.
   DistributedDataParallel(M& module, std::shared_ptr<distributed::ProcessGroup> group,
                           distributed::ReducerOptions options = {})
       : module_(module),
@@ -43,7 +43,7 @@ class DistributedDataParallel {
   distributed::GradientReducer& reducer() { return reducer_; }
   /// While the handle exists, backward accumulates gradients locally; the first backward after it averages the sums.
   HookHandle no_sync() { return reducer_.no_sync(); }
-  /// Broadcasts the buffers of rank 0, for evaluation and checkpoints.  Collective.
+  /// Broadcasts the buffers of rank 0, for evaluation and checkpoints. Collective.
   void broadcast_buffers() { reducer_.broadcast_buffers(); }
 
  private:

@@ -22,18 +22,18 @@ struct InitOptions {
   /// "tcp://host:port": the address on which rank 0 listens; "file:///path": a shared file that does not exist yet.
   /// The last two may end with "?rank=R&world_size=N".
   std::string init_method = "env://";
-  /// Alternative to init_method; requires rank and world_size.  A later job needs a new store.  With a memory store the
+  /// Alternative to init_method; requires rank and world_size. A later job needs a new store. With a memory store the
   /// ranks are threads of this process.
   std::shared_ptr<Store> store = nullptr;
   int rank = -1;        ///< -1: from the environment or init_method
   int world_size = -1;  ///< -1: from the environment or init_method
-  /// Of the rendezvous and of collectives; 0: no timeout.  The variable TANDEM_TIMEOUT_S takes precedence.
+  /// Of the rendezvous and of collectives; 0: no timeout. The variable TANDEM_TIMEOUT_S takes precedence.
   std::chrono::milliseconds timeout{300000};
   std::string interface = {};  ///< as ProcessGroupOptions::interface
 };
 
-/// Makes the calling thread a rank of a job and creates the default group.  Collective: returns when all ranks have
-/// called it.  Afterwards Context::current() and default_group() work as under launch, also on threads that this thread
+/// Makes the calling thread a rank of a job and creates the default group. Collective: returns when all ranks have
+/// called it. Afterwards Context::current() and default_group() work as under launch, also on threads that this thread
 /// starts through tandem, such as the workers of a DataLoader.
 ///
 /// Throws ValueError for invalid options or variables, listing the variables found; StateError if the thread is already
@@ -44,7 +44,7 @@ TANDEM_API void init_process_group(const InitOptions& options = {});
 /// Whether the calling thread is a rank of init_process_group, launch, spawn or run_threads.
 TANDEM_API bool is_initialized();
 
-/// The group of all ranks.  This function and those below throw StateError if the calling thread is not a rank.
+/// The group of all ranks. This function and those below throw StateError if the calling thread is not a rank.
 TANDEM_API const std::shared_ptr<ProcessGroup>& default_group();
 
 /// Rank of the caller in `group` and size of `group`; null: the default group.
@@ -55,11 +55,11 @@ TANDEM_API int get_world_size(const std::shared_ptr<ProcessGroup>& group = nullp
 /// Context::current().new_group(ranks, options).
 TANDEM_API std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks, const NewGroupOptions& options = {});
 
-/// Leaves the job.  Wait for asynchronous operations first.  On the other ranks, later operations that need this rank
-/// fail with "left the job"; operations that this rank has completed stay valid.  Operations of groups that are still
-/// referenced, for example by a DistributedDataParallel, fail.  On the rank that hosts the store the call blocks until
-/// the other ranks have left or the timeout expires.  Afterwards the thread is not a rank and may call
-/// init_process_group again.  A process that exits without calling this function counts as dead.
+/// Leaves the job. Wait for asynchronous operations first. On the other ranks, later operations that need this rank
+/// fail with "left the job"; operations that this rank has completed stay valid. Operations of groups that are still
+/// referenced, for example by a DistributedDataParallel, fail. On the rank that hosts the store the call blocks until
+/// the other ranks have left or the timeout expires. Afterwards the thread is not a rank and may call
+/// init_process_group again. A process that exits without calling this function counts as dead.
 ///
 /// Throws StateError if the rank was not created by init_process_group; launch, spawn and run_threads end their own
 /// ranks.

@@ -20,10 +20,10 @@ struct ProcessGroupOptions {
   std::chrono::milliseconds timeout{300000};  ///< of the rendezvous and of operations; 0: no timeout
   bool thread_ranks = false;                  ///< the ranks are threads of this process
   /// Backend of CPU tensors: "shm" (shared memory, one host), "gloo" (TCP), or "auto" (shared memory within a host,
-  /// gloo between hosts).  "auto" also uses NCCL for CUDA tensors; with another CPU backend select it explicitly:
+  /// gloo between hosts). "auto" also uses NCCL for CUDA tensors; with another CPU backend select it explicitly:
   /// "cpu:gloo,cuda:nccl".
   std::string backend = "auto";
-  /// Ranks of the members in the job, ascending; empty: 0 to world_size - 1.  Error messages use these ranks.
+  /// Ranks of the members in the job, ascending; empty: 0 to world_size - 1. Error messages use these ranks.
   std::vector<int> ranks = {};
   std::string host_id = {};  ///< replaces TANDEM_HOST_ID: ranks with different values are treated as on different hosts
   std::string interface =

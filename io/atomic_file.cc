@@ -22,7 +22,7 @@ constexpr int64_t kPieceBytes = 1 << 20;  // of a digest: small enough for the C
 constexpr int kMaxTemporaries = 1000;     // killed processes leave temporary files
 constexpr const char* kTemporarySuffix = ".tmp";
 
-/// fsync, repeated when a signal interrupts it.  Returns 0, or -1 with errno.
+/// fsync, repeated when a signal interrupts it. Returns 0, or -1 with errno.
 int sync_descriptor(int descriptor) {
   int status = 0;
   do {
@@ -71,7 +71,7 @@ void AtomicFile::write(const void* data, size_t num_bytes) {
 void AtomicFile::commit() {
   if (sync_descriptor(descriptor_) != 0) fail("cannot write to disk", temporary_);
   if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot replace", path_);
-  // The file has been replaced.  Flushing the folder makes that survive a power failure.
+  // The file has been replaced. Flushing the folder makes that survive a power failure.
   const int descriptor = std::exchange(descriptor_, -1);
   if (::close(descriptor) != 0) fail("cannot close", path_);
   const std::filesystem::path folder = std::filesystem::path(path_).parent_path();

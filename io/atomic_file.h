@@ -1,4 +1,4 @@
-// Atomic replacement of a file.  Private to io/.
+// Atomic replacement of a file. Private to io/.
 #pragma once
 
 #include <cstddef>
@@ -20,18 +20,18 @@ struct FileDigest {
 FileDigest digest_of(const InputFile& file);
 
 /// Writes a temporary file in the folder of `path`; `commit` flushes it to disk (fsync) and renames it to `path`.
-/// Without commit the destructor removes it and `path` is unchanged.  Every member throws IoError with the path and the
-/// system's reason.  Not thread-safe.
+/// Without commit the destructor removes it and `path` is unchanged. Every member throws IoError with the path and the
+/// system's reason. Not thread-safe.
 class AtomicFile {
  public:
-  /// `op` begins error texts.  Creates "<path>.tmp<k>" with the smallest k for which no such file exists.
+  /// `op` begins error texts. Creates "<path>.tmp<k>" with the smallest k for which no such file exists.
   AtomicFile(const char* op, std::string path);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   void write(const void* data, size_t num_bytes);
-  /// The digest of the bytes passed to write().  It is computed from memory, so it also detects corruption by the disk.
+  /// The digest of the bytes passed to write(). It is computed from memory, so it also detects corruption by the disk.
   const FileDigest& digest() const { return digest_; }
   void commit();
 
@@ -48,7 +48,7 @@ class AtomicFile {
 /// Whether `name` is the name of a temporary file of AtomicFile.
 bool is_temporary(const std::string& name);
 
-/// Flushes the entries of a folder (created, renamed and removed names) to disk.  Throws IoError, whose text begins
+/// Flushes the entries of a folder (created, renamed and removed names) to disk. Throws IoError, whose text begins
 /// with `op`.
 void sync_folder(const char* op, const std::string& folder);
 

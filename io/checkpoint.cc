@@ -1,5 +1,5 @@
-// A checkpoint is complete when its manifest exists; the rename of the manifest is the commit.  Before it the folder
-// has no manifest: it is never loaded, and the next start removes it.  If a step is saved again, its complete
+// A checkpoint is complete when its manifest exists; the rename of the manifest is the commit. Before it the folder
+// has no manifest: it is never loaded, and the next start removes it. If a step is saved again, its complete
 // checkpoint is first renamed ("set aside"), and removed after the commit of the new one.
 
 #include <tandem/io/checkpoint.h>
@@ -89,7 +89,7 @@ struct CompleteCheckpoint {
   Manifest manifest;
 };
 
-/// The complete checkpoints, newest first.  Appends an error text to `problems` for each manifest that cannot be read.
+/// The complete checkpoints, newest first. Appends an error text to `problems` for each manifest that cannot be read.
 std::vector<CompleteCheckpoint> find_checkpoints(const fs::path& folder, std::vector<std::string>& problems) {
   std::vector<CompleteCheckpoint> found;
   for (const std::string& name : entries_of(folder)) {
@@ -119,7 +119,7 @@ void verify(const CompleteCheckpoint& checkpoint) {
   }
 }
 
-/// Calls f().  If it throws IoError and `problem` is empty, sets `problem` to the error text.
+/// Calls f(). If it throws IoError and `problem` is empty, sets `problem` to the error text.
 template <class F>
 void attempt(std::string& problem, F&& f) {
   try {
@@ -183,7 +183,7 @@ std::string Checkpointer::path_of(int64_t step) const {
   return fs::path(folder_) / name;
 }
 
-/// Locks the folder unless this object already has the lock.  The kernel releases the lock when the process ends.
+/// Locks the folder unless this object already has the lock. The kernel releases the lock when the process ends.
 void Checkpointer::lock() {
   if (lock_ >= 0) return;
   std::error_code error;
@@ -340,7 +340,7 @@ bool Checkpointer::save(int64_t step, const CheckpointState& state) {
     attempt(ignored, [&] { remove_checkpoint(path); });
   }
   const std::string text = str("the checkpoint of step ", step, " is not saved: ", problem);
-  if (options_.fail) throw IoError(text);
+  if (options_.throw_on_failure) throw IoError(text);
   log(LogLevel::kWarning, text);
   return false;
 }

@@ -7,8 +7,8 @@
 //                          rank-R.safetensors  written by rank R
 //                          manifest.json       versions, world size, step, sizes and checksums; written last
 //
-// Every file is written under a temporary name, flushed to disk and renamed.  A checkpoint without manifest.json is
-// incomplete and is ignored.  So the newest complete checkpoint can be loaded after a crash or power failure at any
+// Every file is written under a temporary name, flushed to disk and renamed. A checkpoint without manifest.json is
+// incomplete and is ignored. So the newest complete checkpoint can be loaded after a crash or power failure at any
 // time.
 #pragma once
 
@@ -36,8 +36,8 @@ struct CheckpointOptions {
   int rank = 0;                        ///< of this process or thread
   int world_size = 1;                  ///< number of ranks
   std::function<void()> barrier = {};  ///< returns when all ranks have called it; may be empty if world_size is 1
-  int keep = 2;       ///< number of complete checkpoints to keep; older ones are removed after a successful save
-  bool fail = false;  ///< if saving fails, throw IoError instead of logging a warning
+  int keep = 2;  ///< number of complete checkpoints to keep; older ones are removed after a successful save
+  bool throw_on_failure = false;  ///< if saving fails, throw IoError instead of logging a warning
 };
 
 /// What load_checkpoint returns.
@@ -47,14 +47,14 @@ struct LoadedCheckpoint {
   CheckpointState state;  ///< tensors are on the CPU
 };
 
-/// Loads the newest complete checkpoint of `folder`; nullopt if the folder has no checkpoint.  Tensors are on the CPU.
+/// Loads the newest complete checkpoint of `folder`; nullopt if the folder has no checkpoint. Tensors are on the CPU.
 /// The rank state is from the file of `rank`, or of rank 0 if the run that saved had fewer ranks (generators and
 /// samplers convert it).
 ///
-/// Every rank verifies size and checksum of all files against the manifest, so all ranks select the same checkpoint.  A
+/// Every rank verifies size and checksum of all files against the manifest, so all ranks select the same checkpoint. A
 /// damaged checkpoint is skipped with a logged warning, and the one saved before it is loaded.
 ///
-/// Throws ValueError for a negative rank.  Throws IoError, with a line for each checkpoint, if the folder has
+/// Throws ValueError for a negative rank. Throws IoError, with a line for each checkpoint, if the folder has
 /// checkpoints and each of them is damaged, unreadable or of another format.
 TANDEM_API std::optional<LoadedCheckpoint> load_checkpoint(const std::string& folder, int rank = 0);
 
@@ -64,13 +64,13 @@ TANDEM_API std::optional<LoadedCheckpoint> load_checkpoint(const std::string& fo
 ///                                          .barrier = [&] { group.barrier(); }});
 ///     checkpoints.save(step, {model.state_dict(), optimizer.state_dict(), rank_state});
 ///
-/// Every rank creates one, for the same folder of a shared file system.  Not thread-safe.
+/// Every rank creates one, for the same folder of a shared file system. Not thread-safe.
 class TANDEM_API Checkpointer {
  public:
   /// On rank 0: creates and locks the folder, and removes incomplete checkpoints of a run that crashed.
   ///
   /// Throws ValueError for a rank outside [0, world_size), a world_size above 1 without a barrier, and keep < 1.
-  /// Throws StateError on rank 0, with the name of the other process, if another run has locked the folder.  If the
+  /// Throws StateError on rank 0, with the name of the other process, if another run has locked the folder. If the
   /// folder cannot be created or written, the constructor logs a warning and does not throw, because loading may still
   /// work; save() reports the error.
   explicit Checkpointer(std::string folder, CheckpointOptions options = {});
@@ -78,10 +78,10 @@ class TANDEM_API Checkpointer {
   Checkpointer(const Checkpointer&) = delete;
   Checkpointer& operator=(const Checkpointer&) = delete;
 
-  /// Saves a checkpoint.  Collective: all ranks call it with the same step.  Returns, with the same value on all ranks,
-  /// whether the checkpoint is complete and on disk.  If it is not (disk full, no permission), every rank logs a
-  /// warning with its reason, or throws IoError if options.fail is set; the written files are removed and older
-  /// checkpoints are unchanged.  An older checkpoint of the same step is replaced after the new one is complete.
+  /// Saves a checkpoint. Collective: all ranks call it with the same step. Returns, with the same value on all ranks,
+  /// whether the checkpoint is complete and on disk. If it is not (disk full, no permission), every rank logs a
+  /// warning with its reason, or throws IoError if options.throw_on_failure is set; the written files are removed and older
+  /// checkpoints are unchanged. An older checkpoint of the same step is replaced after the new one is complete.
   ///
   /// Throws ValueError for a negative step, and the errors of save_state for a state that cannot be saved.
   bool save(int64_t step, const CheckpointState& state);

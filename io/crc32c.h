@@ -1,4 +1,4 @@
-// CRC-32C (Castagnoli; RFC 3720), the checksum of event files.  Private to io/.
+// CRC-32C (Castagnoli; RFC 3720), the checksum of event files. Private to io/.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ constexpr uint32_t crc32c(std::string_view bytes) {
 }
 static_assert(crc32c("123456789") == 0xe3069283);  // the published check value
 
-/// The CRC-32C rotated right by 15 bits plus a constant, as event files store it.  A CRC of bytes that contain their
+/// The CRC-32C rotated right by 15 bits plus a constant, as event files store it. A CRC of bytes that contain their
 /// own CRC would be weak.
 constexpr uint32_t masked_crc32c(std::string_view bytes) {
   const uint32_t value = crc32c(bytes);

@@ -1,4 +1,4 @@
-// save_safetensors and save_state that return the digest of the written file.  Private to io/.
+// save_safetensors and save_state that return the digest of the written file. Private to io/.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // A file is a sequence of records: the number of bytes (64 bits), the checksum of that number, the bytes, and the
-// checksum of the bytes.  The bytes are an Event of TensorFlow's event.proto in the protocol-buffer encoding.
+// checksum of the bytes. The bytes are an Event of TensorFlow's event.proto in the protocol-buffer encoding.
 
 #include <tandem/io/event_file.h>
 

@@ -14,11 +14,11 @@ namespace tandem { inline namespace v0 { namespace io {
 ///     io::EventFile events("runs/first");
 ///     events.add_scalar("loss/train", loss.item(), step);
 ///
-/// Use one per run, on rank 0.  A resumed run creates another file in the same folder and calls `resume`, which hides
+/// Use one per run, on rank 0. A resumed run creates another file in the same folder and calls `resume`, which hides
 /// the scalars that the earlier run wrote for later steps.
 ///
-/// A write error does not end the training: it is logged once, as a warning, and later scalars are dropped.  Each
-/// scalar is written immediately, without a buffer.  Not thread-safe.
+/// A write error does not end the training: it is logged once, as a warning, and later scalars are dropped. Each
+/// scalar is written immediately, without a buffer. Not thread-safe.
 class TANDEM_API EventFile {
  public:
   /// Creates the folder and the file.
@@ -27,9 +27,9 @@ class TANDEM_API EventFile {
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;
 
-  /// Writes `value` as float32.  A '/' in the tag groups tags.  Throws ValueError if `tag` is not valid UTF-8.
+  /// Writes `value` as float32. A '/' in the tag groups tags. Throws ValueError if `tag` is not valid UTF-8.
   void add_scalar(std::string_view tag, double value, int64_t step);
-  /// Records that this run resumes at `step`.  TensorBoard hides earlier events of that step and of later ones.
+  /// Records that this run resumes at `step`. TensorBoard hides earlier events of that step and of later ones.
   void resume(int64_t step);
 
   /// The path of the file.

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Iterates over bytes.  The position is stored outside, because the parser has copies of the iterator.
+/// Iterates over bytes. The position is stored outside, because the parser has copies of the iterator.
 class ByteIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -58,7 +58,7 @@ class JsonHandler::Sax {
     return value(number);
   }
   bool number_float(double number, const std::string& digits) {
-    // An integer outside 64 bits comes here too.  The decimal point is the locale's.
+    // An integer outside 64 bits comes here too. The decimal point is the locale's.
     check_integer(digits.find_first_not_of("-0123456789") != std::string::npos);
     // The parser rounds a number that is too small to 0, without an error.
     check_double(number != 0 ||

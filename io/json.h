@@ -1,4 +1,4 @@
-// Parsing of JSON (RFC 8259) with nlohmann-json's SAX parser into handlers for one schema each.  Private to io/.
+// Parsing of JSON (RFC 8259) with nlohmann-json's SAX parser into handlers for one schema each. Private to io/.
 #pragma once
 
 #include <cstddef>
@@ -23,16 +23,16 @@ struct JsonArray {};
 /// An integer with a minus sign ("-0" too) is an int64_t; another integer is a uint64_t of at most 2^63 - 1.
 using JsonValue = std::variant<std::nullptr_t, bool, uint64_t, int64_t, double, std::string, JsonObject, JsonArray>;
 
-/// Receives the tokens of one text, whose outermost value is an object.  A derived class throws IoError, by check() and
-/// get(), for tokens outside its schema.  The parser builds no tree and does not recurse, so the derived class alone
+/// Receives the tokens of one text, whose outermost value is an object. A derived class throws IoError, by check() and
+/// get(), for tokens outside its schema. The parser builds no tree and does not recurse, so the derived class alone
 /// determines the memory and limits the depth.
 class JsonHandler {
  public:
-  /// Error texts are "<where>byte 17: <reason>" after 17 bytes have been read.  These include the byte after a number.
+  /// Error texts are "<where>byte 17: <reason>" after 17 bytes have been read. These include the byte after a number.
   JsonHandler(std::string_view where, std::string_view text) : where_(where), text_(text), position_(text.data()) {}
   virtual ~JsonHandler() = default;
 
-  /// Calls the virtual functions in the order of the text.  Call it once.  Throws IoError if the text is not one JSON
+  /// Calls the virtual functions in the order of the text. Call it once. Throws IoError if the text is not one JSON
   /// object in UTF-8 without a byte order mark, or has an integer outside int64_t or a number outside double.
   void parse();
 

@@ -1,4 +1,4 @@
-// The contents of a checkpoint's manifest.json.  Private to io/.
+// The contents of a checkpoint's manifest.json. Private to io/.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,10 @@ struct Manifest {
 /// "rank-3.safetensors"
 std::string rank_file_name(int64_t rank);
 
-/// The manifest as JSON, one line per field.  The last field is the CRC-32 of the text before it.
+/// The manifest as JSON, one line per field. The last field is the CRC-32 of the text before it.
 std::string manifest_text(const Manifest& manifest);
 
-/// Parses the text of manifest_text.  Throws IoError, which names `path`, for another form or order of the fields,
+/// Parses the text of manifest_text. Throws IoError, which names `path`, for another form or order of the fields,
 /// another format, a wrong checksum, and `files` that are not exactly those of a checkpoint of world_size ranks.
 Manifest parse_manifest(const std::string& path, std::string_view text);
 

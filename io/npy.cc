@@ -160,7 +160,7 @@ class Parser {
 };
 
 DType dtype_of_descr(const std::string& path, const std::string& descr) {
-  // '=' is the native byte order.  Single bytes have no byte order, so any sign is accepted.
+  // '=' is the native byte order. Single bytes have no byte order, so any sign is accepted.
   std::string name = descr;
   if (name.size() == 3) {
     if (name[2] == '1') {

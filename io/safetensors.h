@@ -27,12 +27,12 @@ struct SafetensorsFile {
 };
 
 /// Writes tensors (any device, any dtype of tandem, any strides) to `path`, sorted by descending element size and by
-/// name.  Equal input gives equal bytes.
+/// name. Equal input gives equal bytes.
 ///
 /// The file is replaced atomically: the bytes are written to a temporary file in the same folder, flushed to disk, and
-/// the file is renamed to `path`.  A tensor with several names (a tied parameter) is written once, under the first of
-/// its names in the list.  Each other name is an entry "alias:<name>" of the file's metadata, whose value is the first
-/// name.  Two tensors are the same if they have the same memory address, dtype, device, shape and strides.
+/// the file is renamed to `path`. A tensor with several names (a tied parameter) is written once, under the first of
+/// its names in the list. Each other name is an entry "alias:<name>" of the file's metadata, whose value is the first
+/// name. Two tensors are the same if they have the same memory address, dtype, device, shape and strides.
 ///
 /// Throws ValueError for a name that is empty, "__metadata__", repeated, not valid UTF-8 or contains a NUL; for
 /// metadata that is not valid UTF-8 or has a key that begins with "alias:"; and for a header above 100 MB.  Throws
@@ -40,7 +40,7 @@ struct SafetensorsFile {
 /// After an error `path` is unchanged.
 TANDEM_API void save_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata = {});
 
-/// Reads a file.  The tensors are on the CPU, row-major, with the dtypes and shapes of the file; an alias is a handle
+/// Reads a file. The tensors are on the CPU, row-major, with the dtypes and shapes of the file; an alias is a handle
 /// of the same tensor.
 ///
 /// Throws IoError, with the path, the byte and the violated rule, if the file cannot be read or violates the format.

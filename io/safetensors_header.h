@@ -1,4 +1,4 @@
-// The JSON header of a safetensors file.  Private to io/.
+// The JSON header of a safetensors file. Private to io/.
 #pragma once
 
 #include <cstdint>
@@ -30,16 +30,16 @@ struct Header {
   std::map<std::string, std::string> metadata;
 };
 
-/// The rank of a dtype in the storage order of the format: tensors are stored by descending rank, then by name.  Larger
+/// The rank of a dtype in the storage order of the format: tensors are stored by descending rank, then by name. Larger
 /// elements come first, so every tensor is aligned.
 int storage_rank(DType dtype);
 
 /// The header as JSON without spaces, with the entries in the given order.
 std::string write_header(const Header& header);
 
-/// Parses the header of a file that has `num_data_bytes` of data.  Throws IoError, which names `path`, unless the text
+/// Parses the header of a file that has `num_data_bytes` of data. Throws IoError, which names `path`, unless the text
 /// has the schema of the format, the byte ranges are contiguous from 0 to `num_data_bytes`, and each range has the size
-/// of its dtype and shape.  Throws DTypeError for a dtype that tandem does not support.
+/// of its dtype and shape. Throws DTypeError for a dtype that tandem does not support.
 Header parse_header(const std::string& path, std::string_view text, int64_t num_data_bytes);
 
 }}}  // namespace tandem::v0::io

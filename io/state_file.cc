@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kStateKey = "state";
 constexpr size_t kMaxDepth = 64;
-// State searches names linearly.  The limits keep a hostile file from taking hours to load.
+// State searches names linearly. The limits keep a hostile file from taking hours to load.
 constexpr size_t kMaxEntries = 16384;              // of one state
 constexpr size_t kMaxTensorsWithoutState = 65536;  // of a file without the key "state"
 

@@ -27,7 +27,7 @@ enum class Fan { kIn, kOut };
 /// Uniform in [-b, b], b = sqrt(6 / ((1 + slope^2) fan)), which preserves the variance through layers followed by a
 /// leaky ReLU with this slope (0: ReLU). K. He et al., "Delving deep into rectifiers", ICCV 2015.
 TANDEM_API const Tensor& kaiming_uniform_(const Tensor& tensor, double slope = 0, Fan fan = Fan::kIn);
-/// Uniform in [-b, b], b = gain sqrt(6 / (fan_in + fan_out)).  X. Glorot, Y. Bengio, "Understanding the difficulty of
+/// Uniform in [-b, b], b = gain sqrt(6 / (fan_in + fan_out)). X. Glorot, Y. Bengio, "Understanding the difficulty of
 /// training deep feedforward neural networks", AISTATS 2010.
 TANDEM_API const Tensor& xavier_uniform_(const Tensor& tensor, double gain = 1);
 

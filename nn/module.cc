@@ -57,7 +57,7 @@ void Module::check_new_name(const char* what, const std::string& name) const {
   TANDEM_CHECK(ValueError, !taken, what, ": ", scope_name()->text, " already contains '", name, "'");
 }
 
-void Module::adopt_module(std::string name, std::unique_ptr<Module> child) {
+void Module::insert_child(std::string name, std::unique_ptr<Module> child) {
   check_new_name("add", name);
   TANDEM_CHECK(ValueError, child != nullptr, "add: the module '", name, "' is null");
   child->parent_ = this;

@@ -44,13 +44,13 @@ class TANDEM_API Module {
   /// Creates a child T(args...).
   template <class T, class... Args>
   T& add(std::string name, Args&&... args) {
-    return adopt(std::move(name), std::make_unique<T>(std::forward<Args>(args)...));
+    return add_module(std::move(name), std::make_unique<T>(std::forward<Args>(args)...));
   }
   /// Adds an existing module as a child. Throws ValueError for null.
   template <class T>
-  T& adopt(std::string name, std::unique_ptr<T> child) {
+  T& add_module(std::string name, std::unique_ptr<T> child) {
     T* const result = child.get();
-    adopt_module(std::move(name), std::move(child));
+    insert_child(std::move(name), std::move(child));
     return *result;
   }
   /// Adds a parameter and makes it require grad. An undefined tensor is allowed: it represents an optional parameter
@@ -115,7 +115,7 @@ class TANDEM_API Module {
   };
   using NamedTensor = std::pair<std::string, Tensor>;
 
-  void adopt_module(std::string name, std::unique_ptr<Module> child);
+  void insert_child(std::string name, std::unique_ptr<Module> child);
   void check_new_name(const char* what, const std::string& name) const;
   /// Throws if this module or a module above is frozen.
   void check_not_frozen_above(const char* what) const;
@@ -165,7 +165,7 @@ class TANDEM_API ModuleScope {
 /// A module that maps one tensor to one tensor.
 class TANDEM_API Layer : public Module {
  public:
-  /// The layer's function.  Call operator() instead, so that errors and traces name the layer.
+  /// The layer's function. Call operator() instead, so that errors and traces name the layer.
   virtual Tensor forward(const Tensor& input) = 0;
   /// Calls forward() in a ModuleScope of this module.
   Tensor operator()(const Tensor& input) {

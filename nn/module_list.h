@@ -27,7 +27,7 @@ class ModuleList : public Module {
   }
   template <class U>
   U& append(std::unique_ptr<U> module) {
-    U& result = adopt(std::to_string(modules_.size()), std::move(module));
+    U& result = add_module(std::to_string(modules_.size()), std::move(module));
     modules_.push_back(&result);
     return result;
   }

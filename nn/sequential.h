@@ -34,7 +34,7 @@ class TANDEM_API Sequential : public Layer {
   }
   template <class T>
   T& append(std::unique_ptr<T> layer) {
-    T& result = adopt(std::to_string(layers_.size()), std::move(layer));
+    T& result = add_module(std::to_string(layers_.size()), std::move(layer));
     layers_.push_back(&result);
     return result;
   }

@@ -24,7 +24,7 @@ enum class GeluApproximation : int8_t {
 /// D. Hendrycks, K. Gimpel, "Gaussian error linear units (GELUs)", 2016.
 TANDEM_OP Tensor gelu(Tensor input, GeluApproximation approximation = GeluApproximation::kNone);
 
-/// input * sigmoid(input); 0 at -inf.  Floating dtypes (else DTypeError).  Saves its input.  float32: within 3 units in
+/// input * sigmoid(input); 0 at -inf. Floating dtypes (else DTypeError). Saves its input. float32: within 3 units in
 /// the last place; tails below 2e-36 have an absolute error of 1e-43.
 TANDEM_OP Tensor silu(Tensor input);
 

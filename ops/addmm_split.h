@@ -11,9 +11,9 @@ namespace tandem { inline namespace v0 {
 
 /// How mat1 [m, k] and mat2 [k, n] are split into parts; part i of both is on one device.
 enum class SplitDim {
-  kRows,     ///< mat1[i] [m_i, k]: rows;    mat2[i] [k, n]: a copy.  The rows of the result are concatenated
-  kColumns,  ///< mat1[i] [m, k]: a copy;    mat2[i] [k, n_i]: columns.  The columns of the result are concatenated
-  kInner,    ///< mat1[i] [m, k_i]: columns; mat2[i] [k_i, n]: rows.  The partial products are summed in list order
+  kRows,     ///< mat1[i] [m_i, k]: rows;    mat2[i] [k, n]: a copy. The rows of the result are concatenated
+  kColumns,  ///< mat1[i] [m, k]: a copy;    mat2[i] [k, n_i]: columns. The columns of the result are concatenated
+  kInner,    ///< mat1[i] [m, k_i]: columns; mat2[i] [k_i, n]: rows. The partial products are summed in list order
 };
 
 /// out = beta * input + alpha * (mat1 @ mat2) on `device`; the parts of mat1 and mat2 stay on their devices.

@@ -1,4 +1,4 @@
-// Comparison and selection.  Devices, shapes and dtypes as in ops/elementwise.h.
+// Comparison and selection. Devices, shapes and dtypes as in ops/elementwise.h.
 #pragma once
 
 #include <tandem/base/macros.h>

@@ -13,22 +13,22 @@
 
 namespace tandem { inline namespace v0 {
 
-/// a + alpha * b.  Any dtype.  Saves nothing.
+/// a + alpha * b. Any dtype. Saves nothing.
 TANDEM_OP Tensor add(Tensor a, Tensor b, Scalar alpha = 1);
 TANDEM_OP Tensor add(Tensor a, Scalar b);
 /// a - alpha * b. Throws DTypeError if a or b is bool; use eq(mask, 0) to invert a mask. Saves nothing.
 TANDEM_OP Tensor sub(Tensor a, Tensor b, Scalar alpha = 1);
 TANDEM_OP Tensor sub(Tensor a, Scalar b);
 TANDEM_OP Tensor sub(Scalar a, const Tensor& b);
-/// a * b.  Any dtype.  Saves each operand only if the other one needs a gradient.
+/// a * b. Any dtype. Saves each operand only if the other one needs a gradient.
 TANDEM_OP Tensor mul(Tensor a, Tensor b);
 TANDEM_OP Tensor mul(Tensor a, Scalar b);
-/// a / b; integers and bools are converted to float32 first.  Saves b, and a only if b needs a gradient.
+/// a / b; integers and bools are converted to float32 first. Saves b, and a only if b needs a gradient.
 TANDEM_OP Tensor div(Tensor a, Tensor b);
 TANDEM_OP Tensor div(Tensor a, Scalar b);
 TANDEM_OP Tensor div(Scalar a, const Tensor& b);
 
-/// -input.  Throws DTypeError for bool.  Saves nothing.
+/// -input. Throws DTypeError for bool. Saves nothing.
 TANDEM_OP Tensor neg(Tensor input);
 /// e^input; integers and bools are converted to float32 first. float32: within 2 units in the last place. Saves its
 /// output. Under autocast half types are raised to float32.

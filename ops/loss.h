@@ -8,8 +8,8 @@ namespace tandem { inline namespace v0 {
 
 /// The mean over i of -log(softmax(logits[i]))[labels[i]].
 ///
-/// logits [N, C] floating, any strides; labels [N] int64; one device.  Returns a 0-dim tensor of logits' dtype (float32
-/// under autocast); NaN for N = 0.  Half types are computed in float32; the mean is summed in float64.
+/// logits [N, C] floating, any strides; labels [N] int64; one device. Returns a 0-dim tensor of logits' dtype (float32
+/// under autocast); NaN for N = 0. Half types are computed in float32; the mean is summed in float64.
 ///
 /// Saves logits, labels and, for each row, its maximum and log-sum-exp; d logits = (softmax(logits) - one_hot(labels))
 /// * d out / N, in one pass. Throws ShapeError, DTypeError, DeviceError; IndexError naming the first label outside [0,

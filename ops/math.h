@@ -18,7 +18,7 @@ TANDEM_OP Tensor sqrt(Tensor input);
 /// units in the last place. Saves its output. Under autocast half types are raised to float32.
 TANDEM_OP Tensor rsqrt(Tensor input);
 
-/// Sine of an angle in radians, NaN at infinities; integers and bools are converted to float32 first.  Saves its input.
+/// Sine of an angle in radians, NaN at infinities; integers and bools are converted to float32 first. Saves its input.
 TANDEM_OP Tensor sin(Tensor input);
 
 /// input^exponent, as C's pow: pow(x, 0.5) is inf at -inf and 0 at -0, pow(x, -0.5) is 0 at -inf and inf at -0, unlike

@@ -30,7 +30,7 @@ TANDEM_OP Tensor bmm(const Tensor& input, const Tensor& mat2);
 /// do not propagate. Any dtype except bool, equal for all three; one device.
 ///
 /// Backward saves mat1 and mat2: d input = beta * d out summed to its shape, d mat1 = alpha * d out @ mat2^T,
-/// d mat2 = alpha * mat1^T @ d out.  Throws DeviceError, DTypeError, ShapeError.
+/// d mat2 = alpha * mat1^T @ d out. Throws DeviceError, DTypeError, ShapeError.
 TANDEM_OP Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, Scalar beta = 1, Scalar alpha = 1);
 
 /// y = x @ weight^T + bias.

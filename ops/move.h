@@ -24,21 +24,21 @@ struct TransferOptions {
 };
 
 /// Memory that a transfer needs on one device.
-struct MemoryNeed {
+struct MemoryRequirement {
   Device device;              ///< whose memory is used
   int64_t result_bytes = 0;   ///< of the results on this device, in size classes of the allocator
   int64_t staging_bytes = 0;  ///< of the chunks in flight, at most
-  int64_t free_bytes = 0;     ///< see free_memory; minus the memory of earlier needs if devices share memory
+  int64_t free_bytes = 0;     ///< see free_memory; minus the memory of earlier requirements if devices share memory
   bool fits() const { return result_bytes + staging_bytes <= free_bytes; }  ///< whether both are free
 };
 
 /// The cost of a transfer.
 struct MovePlan {
-  int64_t num_bytes = 0;                      ///< bytes that are copied to another device
-  int64_t num_chunks = 0;                     ///< number of chunks; up to max_in_flight are copied concurrently
-  std::vector<MemoryNeed> needs;              ///< target device first
-  std::chrono::nanoseconds expected_time{0};  ///< by device_bandwidth
-  bool fits() const;                          ///< whether every device has enough free memory
+  int64_t num_bytes = 0;                        ///< bytes that are copied to another device
+  int64_t num_chunks = 0;                       ///< number of chunks; up to max_in_flight are copied concurrently
+  std::vector<MemoryRequirement> requirements;  ///< target device first
+  std::chrono::nanoseconds expected_time{0};    ///< by device_bandwidth
+  bool fits() const;                            ///< whether every device has enough free memory
 };
 /// One line for bytes and time, then one line per device.
 TANDEM_API std::string to_string(const MovePlan& plan);

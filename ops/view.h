@@ -24,7 +24,7 @@ TANDEM_OP Tensor flatten(const Tensor& input, int64_t start_dim = 0, int64_t end
 TANDEM_OP Tensor transpose(const Tensor& input, int64_t dim0, int64_t dim1);
 /// Transpose of a matrix. Throws ShapeError unless input has two dimensions.
 TANDEM_OP Tensor t(const Tensor& input);
-/// Dimension d of the result is dimension dims[d] of the input.  Throws ShapeError unless `dims` names each one once.
+/// Dimension d of the result is dimension dims[d] of the input. Throws ShapeError unless `dims` names each one once.
 TANDEM_OP Tensor permute(const Tensor& input, const Shape& dims);
 /// Indices begin, begin + step, ... below end of dimension dim. Negative begin and end count from the end; both are
 /// clamped to the dimension. Throws ValueError unless step >= 1.

@@ -14,8 +14,8 @@ struct AdamFamilyRule {
 
   static std::vector<Option> options(Options& o) {
     return {{"lr", &o.lr, not_negative},
-            {"beta1", &o.betas.first, below_one},
-            {"beta2", &o.betas.second, below_one},
+            {"beta1", &o.betas.first, in_zero_one},
+            {"beta2", &o.betas.second, in_zero_one},
             {"eps", &o.eps, not_negative},
             {"weight_decay", &o.weight_decay, not_negative}};
   }

@@ -25,7 +25,7 @@ struct AdamOptions {
 ///     p = p - lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
 ///
 /// One pass over memory per parameter, in the parameter's dtype; t counts the steps in which the parameter had a
-/// gradient.  D. P. Kingma, J. Ba, "Adam: A method for stochastic optimization", ICLR 2015.
+/// gradient. D. P. Kingma, J. Ba, "Adam: A method for stochastic optimization", ICLR 2015.
 class TANDEM_API Adam : public GroupedOptimizer<AdamOptions> {
  public:
   /// Throws ValueError for an lr, eps or weight_decay that is negative or not finite and betas outside of [0, 1), and

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kEps = 1e-6;  // as in PyTorch, avoids a division by 0
 
-/// The sum of |x|^norm_type, or the largest |x|, over a batch.  Synchronizes with the device.
+/// The sum of |x|^norm_type, or the largest |x|, over a batch. Synchronizes with the device.
 double norm_sum(const GradientBatch& batch, double norm_type) {
   const KernelContext context = kernel_context(batch.device);
   if (context.device.is_cpu()) {

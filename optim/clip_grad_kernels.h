@@ -1,4 +1,4 @@
-// Kernels of gradient clipping.  Private to optim/.
+// Kernels of gradient clipping. Private to optim/.
 #pragma once
 
 #include <cmath>

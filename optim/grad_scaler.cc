@@ -48,9 +48,9 @@ void GradScaler::unscale_(Optimizer& optimizer) {
   }
   for (const Tensor& gradient : gradients) autograd::end_in_place("unscale_", gradient);
   for (const Tensor& flag : flags) any = flag.to_vector<int32_t>()[0] != 0 || any;
-  if (options_.share) {
+  if (options_.all_reduce_found_inf) {
     const Tensor found = full({1}, any ? 1 : 0, {kFloat64});
-    options_.share(found);
+    options_.all_reduce_found_inf(found);
     any = found.to_vector<double>()[0] != 0;
   }
   unscaled_.push_back({&optimizer, any, false});

@@ -21,8 +21,8 @@ struct GradScalerOptions {
   /// Replaces `found` [1], a float64 on the CPU that is 1 if this rank has found an infinity and else 0, by the maximum
   /// over all ranks, so that all ranks skip the same steps. Not needed where gradients are equal on all ranks, as they
   /// are after DistributedDataParallel.
-  ///     .share = [&](const Tensor& found) { group->all_reduce(found, ReduceOp::kMax); }
-  std::function<void(const Tensor& found)> share = {};
+  ///     .all_reduce_found_inf = [&](const Tensor& found) { group->all_reduce(found, ReduceOp::kMax); }
+  std::function<void(const Tensor& found)> all_reduce_found_inf = {};
 };
 
 /// Multiplies the loss by a scale, so that small gradients do not underflow in float16, and divides the gradients by it
@@ -54,7 +54,7 @@ class TANDEM_API GradScaler {
   void backward(const Tensor& loss) const;
   /// Divides the gradients by the scale, in place, and checks for infinities and NaN. Call it before step to read or
   /// clip the gradients. Throws StateError if it was called for this optimizer since the last update(). Gradients are
-  /// row-major float32 or float64. A collective if `share` is one.
+  /// row-major float32 or float64. A collective if `all_reduce_found_inf` is one.
   void unscale_(Optimizer& optimizer);
   /// Calls unscale_ unless it was called already, then the optimizer's step unless a gradient was infinite or NaN.
   /// Returns whether the step was taken.

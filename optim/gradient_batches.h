@@ -1,4 +1,4 @@
-// Gradients as arguments of kernels.  Private to optim/.
+// Gradients as arguments of kernels. Private to optim/.
 #pragma once
 
 #include <vector>
@@ -27,7 +27,7 @@ inline std::vector<GradientBatch> batches_of(const std::vector<Tensor>& gradient
   return batches;
 }
 
-/// The gradients of the parameters that have one.  Throws DTypeError and StateError for a gradient that cannot be changed in place;
+/// The gradients of the parameters that have one. Throws DTypeError and StateError for a gradient that cannot be changed in place;
 /// `op` begins the error text.
 inline std::vector<Tensor> gradients_of(const char* op, const std::vector<Tensor>& parameters) {
   std::vector<Tensor> gradients;

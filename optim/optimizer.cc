@@ -219,7 +219,7 @@ void Optimizer::run(const Batch& batch) {
   StepCall call = {batch.dtype, batch.cases, rule_.factors(options, batch.steps), nullptr, batch.tensors};
   const size_t num_bytes = rule_.num_factors * sizeof(double);
   if (tandem::cuda::is_capturing(batch.device)) {
-    // A replay runs the same kernels on the same memory.  The host counts the step and gives the kernels its factors.
+    // A replay runs the same kernels on the same memory. The host counts the step and gives the kernels its factors.
     const auto replay = [this, batch, options, num_bytes](void* bytes) {
       const int64_t steps = states_[batch.indices[0]].steps;
       for (size_t i = 0; i < batch.indices.size(); ++i) {

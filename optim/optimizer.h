@@ -50,11 +50,11 @@ class TANDEM_API Optimizer {
   const std::vector<Tensor>& parameters() const { return parameters_; }
 
   int64_t num_groups() const { return static_cast<int64_t>(group_ends_.size()); }  ///< number of parameter groups
-  /// The learning rate of a group.  Throws IndexError.
+  /// The learning rate of a group. Throws IndexError.
   double lr(int64_t group = 0) const;
-  /// Sets the learning rate of all groups.  Throws ValueError unless lr is finite and >= 0.
+  /// Sets the learning rate of all groups. Throws ValueError unless lr is finite and >= 0.
   void set_lr(double lr);
-  /// Sets the learning rate of one group.  Throws IndexError, and ValueError as above.
+  /// Sets the learning rate of one group. Throws IndexError, and ValueError as above.
   void set_lr(int64_t group, double lr);
 
   /// {"optimizer": its name, "groups": {"<g>": {its options, "num_parameters"}}, "state": {"<i>": {"name", the state of
@@ -110,7 +110,7 @@ class GroupedOptimizer : public Optimizer {
  public:
   const std::vector<ParameterGroup<Options>>& groups() const { return groups_; }  ///< with their current options
 
-  /// Replaces the options of a group.  Throws IndexError, and ValueError as the constructor does.
+  /// Replaces the options of a group. Throws IndexError, and ValueError as the constructor does.
   void set_options(int64_t group, Options options) {
     check_options(group, &options);
     groups_[static_cast<size_t>(group)].options = options;

@@ -13,7 +13,7 @@ struct RmspropRule {
 
   static std::vector<Option> options(Options& o) {
     return {{"lr", &o.lr, not_negative},
-            {"alpha", &o.alpha, below_one},
+            {"alpha", &o.alpha, in_zero_one},
             {"eps", &o.eps, not_negative},
             {"weight_decay", &o.weight_decay, not_negative},
             {"momentum", &o.momentum, not_negative},

@@ -27,7 +27,7 @@ struct RMSpropOptions {
 ///     b = momentum b + d, and d = b                            (if momentum != 0)
 ///     p = p - lr d
 ///
-/// One pass over memory per parameter, in the parameter's dtype.  G. Hinton, "Neural networks for machine learning",
+/// One pass over memory per parameter, in the parameter's dtype. G. Hinton, "Neural networks for machine learning",
 /// lecture 6, 2012; A. Graves, "Generating sequences with recurrent neural networks", 2013 (centered).
 class TANDEM_API RMSprop : public GroupedOptimizer<RMSpropOptions> {
  public:

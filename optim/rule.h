@@ -33,7 +33,7 @@ inline std::string not_negative(const char* name, double value) {
   return std::isfinite(value) && value >= 0 ? "" : str(name, " is ", value, ", expected a finite number >= 0");
 }
 
-inline std::string below_one(const char* name, double value) {
+inline std::string in_zero_one(const char* name, double value) {
   return value >= 0 && value < 1 ? "" : str(name, " is ", value, ", expected 0 <= ", name, " < 1");
 }
 

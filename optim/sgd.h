@@ -24,7 +24,7 @@ struct SGDOptions {
 ///     d = d + momentum b with nesterov, else b                                      (if momentum != 0)
 ///     p = p - lr d
 ///
-/// One pass over memory per parameter, in the parameter's dtype.  Y. Nesterov, 1983; I. Sutskever et al., "On the
+/// One pass over memory per parameter, in the parameter's dtype. Y. Nesterov, 1983; I. Sutskever et al., "On the
 /// importance of initialization and momentum in deep learning", ICML 2013.
 class TANDEM_API SGD : public GroupedOptimizer<SGDOptions> {
  public:

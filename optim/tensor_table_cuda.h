@@ -1,6 +1,6 @@
-// One launch over many tensors.  For *.cu files of optim/.
+// One launch over many tensors. For *.cu files of optim/.
 //
-// The argument of a launch is a table of the tensors; each block processes one chunk of one tensor.  One launch for a hundred
+// The argument of a launch is a table of the tensors; each block processes one chunk of one tensor. One launch for a hundred
 // parameters saves the launch time of the other 99.
 #pragma once
 
@@ -15,7 +15,7 @@ inline constexpr int64_t kChunk = 1 << 14;  // elements per block
 
 inline int64_t num_chunks(int64_t n) { return (n + kChunk - 1) / kChunk; }
 
-/// Tensors with `kPointers` arrays of n elements each.  The arguments of a kernel are limited to 32764 bytes.
+/// Tensors with `kPointers` arrays of n elements each. The arguments of a kernel are limited to 32764 bytes.
 template <int kPointers>
 struct TensorTable {
   struct Entry {
@@ -54,7 +54,7 @@ __global__ void for_each_chunk_kernel(const __grid_constant__ TensorTable<kPoint
   }
 }
 
-/// Launches f for all chunks of the tensors; make_entry(i) returns the pointers and n of tensor i of `count`.  Before each launch,
+/// Launches f for all chunks of the tensors; make_entry(i) returns the pointers and n of tensor i of `count`. Before each launch,
 /// f.begin_at(n) is called with the number of chunks of the earlier launches.
 template <int kPointers, class MakeEntry, class F>
 void for_each_chunk(const KernelContext& context, size_t count, MakeEntry make_entry, F f) {

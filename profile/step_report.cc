@@ -74,7 +74,7 @@ void add(const Span& span, bool by_module, Rows& rows) {
   row.bytes += static_cast<double>(event.num_bytes);
 }
 
-/// Adds the spans of one step to the rows.  The first span is the step itself.
+/// Adds the spans of one step to the rows. The first span is the step itself.
 void add_step(const TraceEvent* const* begin, const TraceEvent* const* end, bool by_module, Rows& rows) {
   std::vector<Span> spans;
   spans.reserve(static_cast<size_t>(end - begin));  // `parent` points into the vector

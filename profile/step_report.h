@@ -10,10 +10,10 @@
 
 namespace tandem { inline namespace v0 { namespace profile {
 
-/// One row of the table.  Numbers are means per step.
+/// One row of the table. Numbers are means per step.
 struct StepRow {
   std::string phase;  ///< "forward", "backward", "optimizer" or "other"
-  /// The operation, such as "linear".  An operation inside another one has its own row, "linear: copy".  Time outside
+  /// The operation, such as "linear". An operation inside another one has its own row, "linear: copy". Time outside
   /// of operations has a name in parentheses, such as "(between operations)".
   std::string op;
   std::string module;  ///< "" unless StepReportOptions::by_module is set
@@ -36,8 +36,8 @@ struct StepReportOptions {
   bool by_module = false;  ///< one row per operation and module, instead of one per operation
 };
 
-/// Reports the spans of category "step" on the compute thread of options.rank.  Only the faster half of the steps is
-/// used (rounded up), because other processes may slow down single steps.  Without steps the report is empty.
+/// Reports the spans of category "step" on the compute thread of options.rank. Only the faster half of the steps is
+/// used (rounded up), because other processes may slow down single steps. Without steps the report is empty.
 TANDEM_API StepReport step_report(const std::vector<TraceEvent>& events, StepReportOptions options = {});
 
 /// The peak rates of the machine.
@@ -47,10 +47,10 @@ struct MachineRates {
 };
 
 /// The fraction of the roofline that the row reaches: max(flops / (gflops * 1e9), bytes / (gb_per_s * 1e9)) / seconds.
-/// 0 if the row has no time, or neither flops nor bytes.  The rates must be positive.
+/// 0 if the row has no time, or neither flops nor bytes. The rates must be positive.
 TANDEM_API double roofline_share(const StepRow& row, MachineRates rates);
 
-/// The report as a text table: a line per row, a line per phase, and the sum.  `share` is of the step's time, `roof` is
+/// The report as a text table: a line per row, a line per phase, and the sum. `share` is of the step's time, `roof` is
 /// roofline_share.
 TANDEM_API std::string to_text(const StepReport& report, MachineRates rates);
 

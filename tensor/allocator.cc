@@ -10,7 +10,7 @@
 // streams get the memory only after it was returned to the driver, which waits for the GPU.
 //
 // `reserved` counts bytes obtained from the system, `allocated` those held by tensors; a limit bounds `reserved`, as a
-// device's memory would.  Cached blocks are returned to the system before OutOfMemory is thrown.
+// device's memory would. Cached blocks are returned to the system before OutOfMemory is thrown.
 #include <tandem/tensor/allocator.h>
 
 #include <sys/mman.h>
@@ -116,7 +116,7 @@ int64_t available_bytes() {
   return kMaxBytes;
 }
 
-/// The memory of one device.  Thread-safe.
+/// The memory of one device. Thread-safe.
 class DeviceMemory {
  public:
   Block allocate(Device device, int64_t num_bytes) {
@@ -268,7 +268,7 @@ class DeviceMemory {
   std::vector<cuda::GraphMemory*> graphs_;
 };
 
-/// The memory of all devices.  One of the library's few process-wide objects, because memory belongs to the process.
+/// The memory of all devices. One of the library's few process-wide objects, because memory belongs to the process.
 struct Registry {
   std::atomic<int> num_cpu_devices{1};
   std::array<DeviceMemory, kMaxCpuDevices> cpu;

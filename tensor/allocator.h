@@ -34,7 +34,7 @@ TANDEM_API void deallocate(Device device, Block block) noexcept;
 /// Bytes that an allocation of num_bytes adds to MemoryStats::allocated: its size class.
 TANDEM_API int64_t block_bytes(int64_t num_bytes);
 
-/// Current statistics of `device`.  Throws DeviceError if it does not exist, as do the functions below.
+/// Current statistics of `device`. Throws DeviceError if it does not exist, as do the functions below.
 TANDEM_API MemoryStats memory_stats(Device device);
 /// Bytes that can still be allocated on `device`: with a limit, limit - allocated; without, cached bytes plus bytes
 /// available from the system (MemAvailable of /proc/meminfo for a CPU device, cudaMemGetInfo for a GPU).

@@ -20,7 +20,7 @@ constexpr int64_t kMaxBytes = int64_t{64} << 20;
 constexpr int64_t kMinBytes = int64_t{1} << 20;
 constexpr int kCopies = 5;  // the first only touches the memory
 
-/// Cached measurements, by the names of the devices.  Process-wide, because bandwidth is a property of the machine.
+/// Cached measurements, by the names of the devices. Process-wide, because bandwidth is a property of the machine.
 struct Measured {
   std::mutex mutex;
   std::map<std::pair<std::string, std::string>, double> bytes_per_second;

@@ -1,4 +1,4 @@
-// memcpy with non-temporal stores.  Private to tensor/.
+// memcpy with non-temporal stores. Private to tensor/.
 #pragma once
 
 #include <cstddef>

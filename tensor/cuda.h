@@ -34,19 +34,19 @@ struct DeviceProperties {
 /// Throws DeviceError.
 TANDEM_API const DeviceProperties& device_properties(Device device);
 
-/// Versions of CUDA, such as "13.0".  Empty if is_built() is false.
+/// Versions of CUDA, such as "13.0". Empty if is_built() is false.
 struct Versions {
   std::string runtime;  ///< of the runtime library
   std::string driver;   ///< the newest version that the driver supports
 };
-/// The versions of this process.  Throws BackendError if the runtime reports an error.
+/// The versions of this process. Throws BackendError if the runtime reports an error.
 TANDEM_API Versions versions();
 
 /// A CUDA stream: a queue of work on one GPU that runs in order. Streams of one GPU run concurrently unless an event
 /// orders them. A handle: copies refer to the same stream. Thread-safe.
 class TANDEM_API Stream {
  public:
-  /// Creates a stream.  The GPU schedules streams of high priority first.  Throws DeviceError.
+  /// Creates a stream. The GPU schedules streams of high priority first. Throws DeviceError.
   explicit Stream(Device device, bool high_priority = false);
 
   Device device() const;  ///< the GPU of the stream
@@ -95,7 +95,7 @@ class TANDEM_API StreamGuard {
   friend Stream current_stream(Device device);
 };
 
-/// A CUDA event: a point in the work of a stream.  A handle; thread-safe.
+/// A CUDA event: a point in the work of a stream. A handle; thread-safe.
 class TANDEM_API Event {
  public:
   /// `timed` enables milliseconds_since, at a small cost.

@@ -1,4 +1,4 @@
-// Hooks into the capture of a cuda::Graph by the calling thread.  Private to the library.
+// Hooks into the capture of a cuda::Graph by the calling thread. Private to the library.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ TANDEM_API Tensor step_block(Device device);
 /// the bytes at `now` for the captured run; before each replay make(bytes) updates them, in the order of on_replay.
 TANDEM_API Tensor add_step_bytes(const void* now, size_t num_bytes, std::function<void(void* bytes)> make);
 
-/// While `device` is being captured: each replay fills `out` with the result of value().  Otherwise does nothing.
+/// While `device` is being captured: each replay fills `out` with the result of value(). Otherwise does nothing.
 TANDEM_API void fill_in_replays(const Tensor& out, std::function<double()> value);
 
 /// Address in GPU memory of a value that the host changes from step to step: `now` for the captured run, the result of

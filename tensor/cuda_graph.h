@@ -46,7 +46,7 @@ class TANDEM_API Graph {
   /// rethrown and the GPU has executed nothing: gradients are empty or as before, other tensors made by f have
   /// undefined contents, and changes that f made on the host (counters) remain.
   void capture(const std::function<void()>& f);
-  /// Launches the graph.  Throws StateError
+  /// Launches the graph. Throws StateError
   /// - without a successful capture, and after a replay that threw;
   /// - if an optimizer's step has changed: its options need other kernels (weight decay from or to 0), the address of a
   ///   parameter, gradient or state tensor has changed (moved, made by another backward, loaded), or the set of

@@ -1,4 +1,4 @@
-// GPU memory for the allocator.  Private to tensor/.
+// GPU memory for the allocator. Private to tensor/.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Devices.  A process may declare several CPU devices; like GPUs, they never share tensors implicitly.
+// Devices. A process may declare several CPU devices; like GPUs, they never share tensors implicitly.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace tandem { inline namespace v0 {
 /// Kind of a device.
 enum class DeviceType : int8_t { kCpu, kCuda };
 
-/// Where a tensor's memory is.  "cpu" is cpu:0.
+/// Where a tensor's memory is. "cpu" is cpu:0.
 struct TANDEM_API Device {
   DeviceType type = DeviceType::kCpu;  ///< CPU or CUDA GPU
   int8_t index = 0;                    ///< number among the devices of its kind
@@ -23,7 +23,7 @@ struct TANDEM_API Device {
   Device(DeviceType device_type, int device_index)
       : type(device_type),
         index(device_index >= 0 && device_index <= 127 ? static_cast<int8_t>(device_index) : int8_t{-1}) {}
-  /// Parses "cpu", "cpu:1", "cuda", "cuda:0".  Throws ValueError for other texts; whether the device exists is checked
+  /// Parses "cpu", "cpu:1", "cuda", "cuda:0". Throws ValueError for other texts; whether the device exists is checked
   /// on first use.
   explicit Device(std::string_view text);
 

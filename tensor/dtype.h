@@ -11,7 +11,7 @@
 
 namespace tandem { inline namespace v0 {
 
-/// Element type of a tensor.  The order is the order of promotion within a kind.
+/// Element type of a tensor. The order is the order of promotion within a kind.
 enum class DType : int8_t { kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64 };
 using enum DType;
 

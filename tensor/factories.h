@@ -36,7 +36,7 @@ TANDEM_API Tensor tensor(std::initializer_list<float> values);
 TANDEM_API Tensor tensor(std::initializer_list<int> values);
 TANDEM_API Tensor tensor(std::initializer_list<int64_t> values);
 TANDEM_API Tensor tensor(std::initializer_list<bool> values);
-/// A 0-dim tensor.  Throws as full.
+/// A 0-dim tensor. Throws as full.
 TANDEM_API Tensor scalar_tensor(Scalar value, TensorOptions options);
 /// Row-major copy of `values` with the given shape, dtype and device. Throws ShapeError if the number of values differs
 /// from the number of elements.

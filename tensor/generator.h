@@ -24,7 +24,7 @@ TANDEM_HOST_DEVICE constexpr std::array<uint32_t, 4> philox(std::array<uint32_t,
   return counter;
 }
 
-/// A position in a random stream, passed to kernels that draw numbers.  Number i of a draw is word i % 4 of
+/// A position in a random stream, passed to kernels that draw numbers. Number i of a draw is word i % 4 of
 /// philox(key = seed, counter = {offset + i / 4 (64 bits), rank, device_number}).
 struct PhiloxState {
   uint64_t seed = 0;           ///< of the stream
@@ -70,12 +70,12 @@ class TANDEM_API Generator {
 
 /// The calling rank's own device, whose device_number is 0; cpu unless set by set_rank_device.
 TANDEM_API Device rank_device();
-/// Sets the calling rank's own device.  Throws StateError after the first use of a generator.
+/// Sets the calling rank's own device. Throws StateError after the first use of a generator.
 TANDEM_API void set_rank_device(Device device);
 
 /// The calling rank's generator of `device`.
 TANDEM_API Generator& default_generator(Device device = {});
-/// Seeds all generators of the calling rank.  Streams of different ranks stay different.
+/// Seeds all generators of the calling rank. Streams of different ranks stay different.
 TANDEM_API void manual_seed(uint64_t seed);
 
 }}  // namespace tandem::v0

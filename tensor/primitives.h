@@ -33,7 +33,7 @@ inline constexpr size_t kMaxGpuSumInputs = 64;
 /// can_read(out.device(), inputs[i].device()) holds. On a GPU at most kMaxGpuSumInputs inputs. Half types are added in
 /// float32 and rounded once. Runs on the calling thread; `total_bytes` as for copy.
 TANDEM_API void sum(std::span<const Tensor> inputs, const Tensor& out, int64_t total_bytes = 0);
-/// out += src; both have one shape, dtype and device.  Half types are added in float32.
+/// out += src; both have one shape, dtype and device. Half types are added in float32.
 TANDEM_API void add_into(const Tensor& src, const Tensor& out);
 /// Whether two tensors of one shape, dtype and device have the same bits.
 TANDEM_API bool bytes_equal(const Tensor& a, const Tensor& b);

@@ -60,7 +60,7 @@ T combine(T a, T b) {
   return add(a, b);
 }
 
-/// The division of kAvg.  For a power of two, multiplication by the inverse is exact and faster.
+/// The division of kAvg. For a power of two, multiplication by the inverse is exact and faster.
 template <class T>
 struct Divide {
   T divisor;

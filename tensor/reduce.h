@@ -1,4 +1,4 @@
-// Elementwise reduction of several buffers, of ranks or devices, into one.  Private to the library.
+// Elementwise reduction of several buffers, of ranks or devices, into one. Private to the library.
 #pragma once
 
 #include <cstddef>

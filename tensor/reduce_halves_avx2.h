@@ -1,4 +1,4 @@
-// Reduction of half types with AVX2.  Private to tensor/.
+// Reduction of half types with AVX2. Private to tensor/.
 #pragma once
 
 #include <cstddef>

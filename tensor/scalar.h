@@ -1,4 +1,4 @@
-// A C++ number as an operand.  It never changes the dtype of a floating tensor operand.
+// A C++ number as an operand. It never changes the dtype of a floating tensor operand.
 #pragma once
 
 #include <concepts>
@@ -12,7 +12,7 @@ namespace tandem { inline namespace v0 {
 /// A double, int64_t or bool.
 class Scalar {
  public:
-  /// Any floating-point or integer number, or a bool.  Implicit, so that `x + 1` and `x * 0.5` work.
+  /// Any floating-point or integer number, or a bool. Implicit, so that `x + 1` and `x * 0.5` work.
   Scalar(std::floating_point auto value) : dtype_(kFloat64), real_(static_cast<double>(value)) {}
   Scalar(std::integral auto value) : dtype_(kInt64), integer_(static_cast<int64_t>(value)) {}
   Scalar(bool value) : dtype_(kBool), integer_(value) {}

@@ -41,7 +41,7 @@ TANDEM_API Shape row_major_strides(const Shape& shape);
 /// one.
 TANDEM_API bool is_dense(const Shape& shape, const Shape& strides);
 
-/// `dim`, or dim + ndim if negative.  Throws IndexError outside [-ndim, ndim); a 0-dim tensor counts as one dimension.
+/// `dim`, or dim + ndim if negative. Throws IndexError outside [-ndim, ndim); a 0-dim tensor counts as one dimension.
 TANDEM_API int64_t wrap_dim(const char* op, int64_t dim, int64_t ndim);
 
 }}  // namespace tandem::v0

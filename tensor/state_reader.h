@@ -30,7 +30,7 @@ class TANDEM_API StateReader {
   /// another type.
   template <class T>
   const T* read(const std::string& path);
-  /// The tensor at `path`; null, and a mismatch, unless it has the shape and dtype of `like`.  It may be on any device.
+  /// The tensor at `path`; null, and a mismatch, unless it has the shape and dtype of `like`. It may be on any device.
   const Tensor* read_tensor(const std::string& path, const Tensor& like);
   /// Adds a mismatch: "different   <path>: <why>".
   void refuse(const std::string& path, const std::string& why);

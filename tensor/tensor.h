@@ -60,13 +60,13 @@ struct TANDEM_API TensorImpl : RefCounted {
 class TANDEM_API Tensor {
  public:
   Tensor() = default;
-  /// A handle of an existing object.  Internal.
+  /// A handle of an existing object. Internal.
   explicit Tensor(RefPtr<TensorImpl> impl) : impl_(std::move(impl)) {}
 
   // --- attributes -------------------------------------------------------------------------------------------------
   bool defined() const { return static_cast<bool>(impl_); }  ///< false for a default-constructed tensor
   const Shape& shape() const { return impl().shape; }        ///< sizes
-  /// Size of dimension d; a negative d counts from the end.  Throws IndexError.
+  /// Size of dimension d; a negative d counts from the end. Throws IndexError.
   int64_t size(int64_t d) const { return impl().shape[static_cast<size_t>(wrap_dim("size", d, dim()))]; }
   const Shape& strides() const { return impl().strides; }       ///< in elements; 0 along expanded dimensions
   int64_t dim() const { return impl().shape.dim(); }            ///< number of dimensions
@@ -168,8 +168,8 @@ class TANDEM_API Tensor {
   Tensor pow(Scalar exponent) const;                           ///< this^exponent: tandem::pow
   Tensor masked_fill(const Tensor& mask, Scalar value) const;  ///< `value` where mask, else this: tandem::masked_fill
 
-  /// this = this + alpha * other, in place; returns this tensor.  The other in-place operations follow the same rules:
-  /// `other` is broadcast to this tensor's shape and converted to its dtype.  Throws StateError for an expanded tensor,
+  /// this = this + alpha * other, in place; returns this tensor. The other in-place operations follow the same rules:
+  /// `other` is broadcast to this tensor's shape and converted to its dtype. Throws StateError for an expanded tensor,
   /// and for a leaf that requires grad while recording; DTypeError or ValueError if the dtype cannot hold the result.
   const Tensor& add_(const Tensor& other, Scalar alpha = 1) const;
   const Tensor& sub_(const Tensor& other, Scalar alpha = 1) const;  ///< this = this - alpha * other
@@ -181,10 +181,10 @@ class TANDEM_API Tensor {
   const Tensor& div_(Scalar other) const;                           ///< this = this / other
   const Tensor& fill_(Scalar value) const;                          ///< sets all elements to `value`
   const Tensor& zero_() const { return fill_(0); }                  ///< sets all elements to 0
-  /// Overwrites with src, converted and broadcast.  Devices must be equal.
+  /// Overwrites with src, converted and broadcast. Devices must be equal.
   const Tensor& copy_(const Tensor& src) const;
 
-  /// The object behind the handle.  Internal.  Throws StateError for an undefined tensor.
+  /// The object behind the handle. Internal. Throws StateError for an undefined tensor.
   TensorImpl& impl() const {
     if (!impl_) [[unlikely]]
       throw_undefined();  // a call, so that impl() is inlined
@@ -202,13 +202,13 @@ class TANDEM_API Tensor {
 /// A list of tensors; up to four are stored inside the object.
 using TensorList = SmallVector<Tensor, 4>;
 
-/// A tensor on part of a storage; `strides` and `offset` in elements.  Throws IndexError if it exceeds the storage.
+/// A tensor on part of a storage; `strides` and `offset` in elements. Throws IndexError if it exceeds the storage.
 TANDEM_API Tensor make_view(const RefPtr<Storage>& storage, DType dtype, const Shape& shape, const Shape& strides,
                             int64_t offset);
 
 /// "float32 [64, 256] on cpu", or "undefined".
 TANDEM_API std::string describe(const Tensor& tensor);
-/// The values, abbreviated beyond 1000 elements, then shape, dtype and device.  Copies from the device.
+/// The values, abbreviated beyond 1000 elements, then shape, dtype and device. Copies from the device.
 TANDEM_API std::string to_string(const Tensor& tensor);
 TANDEM_API std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 

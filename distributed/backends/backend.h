@@ -1,4 +1,4 @@
-// What moves the bytes of a ProcessGroup.  Private to distributed/.
+// What moves the bytes of a ProcessGroup. Private to distributed/.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@
 namespace tandem { inline namespace v0 { namespace distributed {
 
 /// A failure that makes the group unusable: what follows the operation's label ("[rank 2 of 4] all_reduce #7") in this
-/// rank's error, and the text for its peers.  Ranks in texts, and `culprit`, are numbers in the job.  With a headline this rank's
+/// rank's error, and the text for its peers. Ranks in texts, and `culprit`, are numbers in the job. With a headline this rank's
 /// error is a MissingRanksError.
 class GroupError : public Error {
  public:
@@ -43,9 +43,9 @@ enum class Advance : uint8_t { kIdle, kMoved, kDone };
 /// The transport of one group, seen by one of its ranks.
 ///
 /// The front (ProcessGroup) checks, numbers, signs and times; a backend runs one collective at a time, in the order of
-/// their numbers: do_start, then do_advance until it returns kDone; and, beside it, any number of transfers.  It
-/// publishes the signature, and uses nobody's data before all signatures are known to be equal.  Numbers may have gaps
-/// (the front of a composed backend skips some); members agree on them.  Only do_sleep, do_wake, do_abort,
+/// their numbers: do_start, then do_advance until it returns kDone; and, beside it, any number of transfers. It
+/// publishes the signature, and uses nobody's data before all signatures are known to be equal. Numbers may have gaps
+/// (the front of a composed backend skips some); members agree on them. Only do_sleep, do_wake, do_abort,
 /// do_hear_failure and do_last_started are called beside another member function.
 ///
 /// Rank arguments are ranks of the group; `culprit` and what texts show are numbers in the job.
@@ -67,21 +67,21 @@ class Backend {
   /// Publishes the collective; `collective` lives until it has completed or failed.
   virtual void do_start(const Collective& collective) = 0;
   /// Tells the peers, if the backend can, that `next` will be started after the running collective and those announced
-  /// before; false where it cannot, or not yet.  Only while a collective runs; `next` may not be read after the call.
+  /// before; false where it cannot, or not yet. Only while a collective runs; `next` may not be read after the call.
   /// Its input may be, and until it has completed or do_abort has returned, if `input_is_ready`: nothing will change it
-  /// but, maybe, what the collectives before write.  Nothing else of its tensors may.
+  /// but, maybe, what the collectives before write. Nothing else of its tensors may.
   virtual bool do_announce(const Collective& next, bool input_is_ready) {
     (void)next, (void)input_is_ready;
     return false;
   }
-  /// Goes as far as it can without waiting, or part of the way.  Throws GroupError when the signatures differ or a
+  /// Goes as far as it can without waiting, or part of the way. Throws GroupError when the signatures differ or a
   /// rank that is needed has failed.
   virtual Advance do_advance() = 0;
   /// Begins a message; `transfer` lives until it is done or has failed.
   virtual void do_start_transfer(Transfer& transfer) = 0;
   /// Takes all begun messages as far as they go without waiting, and sets `done`; kMoved if anything happened, else
-  /// kIdle.  Throws GroupError as do_advance; then all messages have failed, and those that caused it have `failed`
-  /// set.  Not called again after do_abort.
+  /// kIdle. Throws GroupError as do_advance; then all messages have failed, and those that caused it have `failed`
+  /// set. Not called again after do_abort.
   virtual Advance do_advance_transfers() = 0;
   /// Sleeps until something may have changed or `until` has passed; not at all if `changed` returns true, which is
   /// called once after changes have begun to be noticed.
@@ -98,7 +98,7 @@ class Backend {
   /// maybe none.
   virtual std::vector<int> do_awaited() = 0;
   /// Calls `wake` from now on, on any thread, wherever it would end do_sleep: for a backend made of several, whose ranks
-  /// sleep in one of them.  Called once, before the first collective.  Not every backend can.
+  /// sleep in one of them. Called once, before the first collective. Not every backend can.
   virtual void do_notify(const std::function<void()>& wake);
 };
 

@@ -1,4 +1,4 @@
-// One operation as the front hands it to a backend, and how it is shown in errors.  Private to distributed/.
+// One operation as the front hands it to a backend, and how it is shown in errors. Private to distributed/.
 #pragma once
 
 #include <cstddef>
@@ -69,7 +69,7 @@ struct Signature {
   bool operator==(const Signature&) const = default;
 };
 
-/// A collective on row-major memory.  Which fields count:
+/// A collective on row-major memory. Which fields count:
 ///
 ///     all_reduce      input, output (may be the same), num_elements
 ///     reduce          input; on root: output (may be the same)
@@ -80,11 +80,11 @@ struct Signature {
 ///     reduce_scatter  inputs by rank, all of num_elements; output
 ///     all_to_all      inputs and outputs by rank, of sizes that may differ
 ///
-/// `outputs[rank].data` may be `input`, and `output` may be `inputs[rank].data`; else nothing overlaps.  Parts of no
+/// `outputs[rank].data` may be `input`, and `output` may be `inputs[rank].data`; else nothing overlaps. Parts of no
 /// elements may have null data.
 struct Collective : Signature {
   int64_t seq = 0;     ///< number in its group, from 1
-  Device device = {};  ///< of all memory.  Backends are given CPU memory, or what moves no data
+  Device device = {};  ///< of all memory. Backends are given CPU memory, or what moves no data
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::vector<Part> inputs = {};
@@ -118,11 +118,11 @@ struct Transfer {
   int64_t num_bytes() const { return num_elements * size_of(dtype); }
 };
 
-/// What one rank passed, for mismatch errors: "all_reduce sum float32 [4, 3], 'fc1.weight', train.cc:12".  `tensors` as in
+/// What one rank passed, for mismatch errors: "all_reduce sum float32 [4, 3], 'fc1.weight', train.cc:12". `tensors` as in
 /// Collective.
 std::string describe_call(const Signature& signature, const ShownShape& shape, std::string_view tensors,
                           std::string_view name, std::string_view file, uint32_t line);
-/// "send float32 [4, 3] to rank 2 tag 7, 'x', train.cc:12".  Shape and call site are not those of `transfer`, which may describe
+/// "send float32 [4, 3] to rank 2 tag 7, 'x', train.cc:12". Shape and call site are not those of `transfer`, which may describe
 /// another rank's.
 std::string describe_call(const Transfer& transfer, int shown_peer, const ShownShape& shape, std::string_view file,
                           uint32_t line);
@@ -130,7 +130,7 @@ std::string describe_call(const Transfer& transfer, int shown_peer, const ShownS
 /// 64 bits of `name`; 0 for the empty one.
 uint64_t hash_name(std::string_view name);
 
-/// 64 bits that stand for a shape in signatures.  Shapes of equal length that differ in one size never collide.  Any other two do
+/// 64 bits that stand for a shape in signatures. Shapes of equal length that differ in one size never collide. Any other two do
 /// with a probability of about 2^-64, and then a mismatch is not noticed where the counts are equal; memory stays safe, because
 /// counts are compared as they are.
 uint64_t hash_shape(const Shape& shape);

@@ -1,7 +1,7 @@
 // Layout of gradients in flat buffers and buckets.
 //
-// A *buffer* is one flat allocation per dtype and device.  A *bucket* is a range of a buffer that is averaged by one
-// all-reduce.  A *module* is a run of consecutive parameters whose names agree up to the last '.'; their gradients
+// A *buffer* is one flat allocation per dtype and device. A *bucket* is a range of a buffer that is averaged by one
+// all-reduce. A *module* is a run of consecutive parameters whose names agree up to the last '.'; their gradients
 // become ready at about the same time.
 #pragma once
 
@@ -58,7 +58,7 @@ struct BucketPlan {
   std::vector<Bucket> buckets;        ///< in launch order
 };
 
-/// Computes the layout for gradients that become ready in reverse registration order.  A pure function: ranks with
+/// Computes the layout for gradients that become ready in reverse registration order. A pure function: ranks with
 /// equal arguments compute equal plans.
 TANDEM_API BucketPlan plan_buckets(const std::vector<ParameterInfo>& parameters, const BucketSizes& sizes = {});
 

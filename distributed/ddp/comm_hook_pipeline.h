@@ -1,4 +1,4 @@
-// Runs buckets through a chain of communication hooks, with the same order of collectives on all ranks.  Private to
+// Runs buckets through a chain of communication hooks, with the same order of collectives on all ranks. Private to
 // distributed/.
 #pragma once
 
@@ -21,33 +21,33 @@ namespace tandem { inline namespace v0 { namespace distributed {
 /// Averages buckets with communication hooks.
 ///
 /// Collectives must start in the same order on all ranks, but a hook starts its second all-reduce when the first one
-/// completes, at a different time on each rank.  Therefore only one bucket at a time, the *open* bucket, may start
-/// all-reduces.  The next bucket opens when the open one has started its last all-reduce.  Hooks with one all-reduce
-/// thus keep all buckets in flight.  The thread that completes an all-reduce (the worker of the group, or a waiting
+/// completes, at a different time on each rank. Therefore only one bucket at a time, the *open* bucket, may start
+/// all-reduces. The next bucket opens when the open one has started its last all-reduce. Hooks with one all-reduce
+/// thus keep all buckets in flight. The thread that completes an all-reduce (the worker of the group, or a waiting
 /// thread) continues its bucket and opens the next.
 ///
 /// With hooks of several all-reduces no other collectives may be started on a CPU group while buckets are in flight.
-/// launch() and end_step() must not be called concurrently.  Pending all-reduces own this object; callbacks stored in
+/// launch() and end_step() must not be called concurrently. Pending all-reduces own this object; callbacks stored in
 /// it do not.
 ///
 /// On GPUs launch() enqueues all all-reduces and callbacks of a bucket immediately, on streams separate from the
-/// compute stream, so that the order of collectives is program order.  The callbacks after the k-th all-reduce of each
-/// bucket use stream k, so that they do not delay the next bucket.  Waiting for a bucket makes the compute stream wait
+/// compute stream, so that the order of collectives is program order. The callbacks after the k-th all-reduce of each
+/// bucket use stream k, so that they do not delay the next bucket. Waiting for a bucket makes the compute stream wait
 /// for its last callback.
 ///
 /// end_step() of a measured step replays the all-reduces from a snapshot of the local gradients and hook states:
-/// without hooks, with the first hook, with the first two, and so on.  It then restores the results of the step.
+/// without hooks, with the first hook, with the first two, and so on. It then restores the results of the step.
 class CommHookPipeline : public std::enable_shared_from_this<CommHookPipeline> {
  public:
-  /// Measures every `hook_report_every`-th step; 0: never.  Throws ValueError for an invalid chain.
+  /// Measures every `hook_report_every`-th step; 0: never. Throws ValueError for an invalid chain.
   CommHookPipeline(std::shared_ptr<ProcessGroup> group, CommHooks hooks, std::vector<GradBucket> buckets,
                    int64_t hook_report_every);
   /// Waits for work of a failed step on the GPU, which writes to memory of this object.
   ~CommHookPipeline();
 
-  /// Averages buckets[bucket] after the buckets launched before it.  Call in index order.
+  /// Averages buckets[bucket] after the buckets launched before it. Call in index order.
   Work launch(size_t bucket);
-  /// Call when all buckets of a step are complete.  Collective in a measured step.
+  /// Call when all buckets of a step are complete. Collective in a measured step.
   void end_step();
   const HookReport& report() const { return report_; }
   State state_dict() const;
@@ -65,9 +65,9 @@ class CommHookPipeline : public std::enable_shared_from_this<CommHookPipeline> {
 
   using Clock = std::chrono::steady_clock;
 
-  /// Waits for the pending all-reduce of the bucket.  Returns false if there is none.
+  /// Waits for the pending all-reduce of the bucket. Returns false if there is none.
   bool progress(size_t bucket, Clock::time_point deadline);
-  /// Opens waiting buckets, unless another thread does.  Releases `lock` meanwhile.
+  /// Opens waiting buckets, unless another thread does. Releases `lock` meanwhile.
   void open_next(std::unique_lock<std::mutex>& lock);
   void open(size_t bucket);
   void average(size_t bucket, size_t level, const std::shared_ptr<const GradBucket>& values, bool is_last,

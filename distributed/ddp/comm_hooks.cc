@@ -41,13 +41,13 @@ class CastHook final : public CommHook {
 }  // namespace
 
 std::shared_ptr<CommHook> fp16_compress() {
-  return std::make_shared<CastHook>(kFloat16, CastHook::Casts::kLarger, "fp16");
+  return std::make_shared<CastHook>(kFloat16, CastHook::Casts::kLarger, "fp16_compress");
 }
 std::shared_ptr<CommHook> bf16_compress() {
-  return std::make_shared<CastHook>(kBFloat16, CastHook::Casts::kLarger, "bf16");
+  return std::make_shared<CastHook>(kBFloat16, CastHook::Casts::kLarger, "bf16_compress");
 }
 std::shared_ptr<CommHook> fp32_upcast() {
-  return std::make_shared<CastHook>(kFloat32, CastHook::Casts::kSmaller, "fp32");
+  return std::make_shared<CastHook>(kFloat32, CastHook::Casts::kSmaller, "fp32_upcast");
 }
 
 std::string to_string(const HookReport& report) {

@@ -1,5 +1,5 @@
-// One backward pass: the first leaf hook calls begin().  Each leaf hook decrements the counters of the buckets that
-// contain its parameter; launch() starts the all-reduce of complete buckets, always in index order.  finish() runs at
+// One backward pass: the first leaf hook calls begin(). Each leaf hook decrements the counters of the buckets that
+// contain its parameter; launch() starts the all-reduce of complete buckets, always in index order. finish() runs at
 // the end of backward: it sets missing gradients to zero, launches the remaining buckets, and all-gathers a control
 // record (used parameters, stop request) of each rank.
 #include <tandem/distributed/ddp/gradient_reducer.h>
@@ -194,7 +194,7 @@ void GradientReducer::Impl::broadcast_values(const NamedTensors& tensors) {
 
 void GradientReducer::Impl::begin() {
   cuda::check_not_capturing("the all-reduce of gradients");
-  // If backward throws, finish() is not called.  The destructor then aborts the group, because other ranks wait for
+  // If backward throws, finish() is not called. The destructor then aborts the group, because other ranks wait for
   // this one.
   struct AbortGuard {
     Impl* impl;
@@ -489,10 +489,10 @@ void GradientReducer::reset_report() {
   Impl& impl = *impl_;
   impl.gpu_steps.clear();
   impl.steps = impl.step_ns = impl.exposed_ns = impl.stolen_ns = impl.comm_ns = 0;
-  leave_out_step();
+  exclude_step();
 }
 
-void GradientReducer::leave_out_step() {
+void GradientReducer::exclude_step() {
   impl_->step_begin_ns = 0;
   impl_->gpu_step_begin.reset();
 }

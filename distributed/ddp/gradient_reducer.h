@@ -26,21 +26,21 @@ enum class UnusedParameters {
   kAllow,  ///< unused on all ranks: no gradient; used on some ranks: the mean, other ranks contribute zero
 };
 
-/// Options of GradientReducer and DistributedDataParallel.  Must be equal on all ranks.
+/// Options of GradientReducer and DistributedDataParallel. Must be equal on all ranks.
 struct ReducerOptions {
   BucketSizes buckets = {};  ///< target sizes of buckets
   /// What to do with parameters that backward did not reach on every rank.
   UnusedParameters unused = UnusedParameters::kError;
-  /// Communication hooks, applied in order.  Example: {power_sgd({.rank = 4}), bf16_compress()} sends the factors of
-  /// PowerSGD, and the parameters that it does not compress, as bfloat16.  Empty: exact all-reduce.  Must be equal on
-  /// all ranks.  A hook object belongs to one reducer.
+  /// Communication hooks, applied in order. Example: {power_sgd({.rank = 4}), bf16_compress()} sends the factors of
+  /// PowerSGD, and the parameters that it does not compress, as bfloat16. Empty: exact all-reduce. Must be equal on
+  /// all ranks. A hook object belongs to one reducer.
   CommHooks hooks = {};
   /// k > 0: replay every k-th step without hooks, and with the first hooks of the chain, to measure the error of the
-  /// hooks; see GradientReducer::hook_report().  Does not change the training.  0: never.
+  /// hooks; see GradientReducer::hook_report(). Does not change the training. 0: never.
   int64_t hook_report_every = 0;
 };
 
-/// Time per step in milliseconds, averaged over `steps`.  step = local + exposed + stolen.
+/// Time per step in milliseconds, averaged over `steps`. step = local + exposed + stolen.
 struct OverlapReport {
   int64_t steps = 0;      ///< number of steps in the averages
   double step_ms = 0;     ///< from the end of one gradient all-reduce to the end of the next
@@ -53,13 +53,13 @@ struct OverlapReport {
 TANDEM_API std::string to_string(const OverlapReport& report);
 
 /// Stores the gradients of parameters in flat buckets and all-reduces each bucket (mean over the ranks) as soon as
-/// backward has computed it, in the same order on all ranks.  The part of DistributedDataParallel that does not depend
+/// backward has computed it, in the same order on all ranks. The part of DistributedDataParallel that does not depend
 /// on modules.
 ///
 /// Construction is collective: it checks that names, shapes and dtypes of parameters and buffers, the hooks and the
 /// tuning file are equal on all ranks (StateError on every rank, naming the first difference), then broadcasts the
-/// values of rank 0.  Afterwards each backward pass that reaches a parameter, outside no_sync(), is collective: it
-/// returns when all gradients are averaged, or throws CommError.  Parameters that do not require grad are only
+/// values of rank 0. Afterwards each backward pass that reaches a parameter, outside no_sync(), is collective: it
+/// returns when all gradients are averaged, or throws CommError. Parameters that do not require grad are only
 /// broadcast.
 ///
 /// CPU and CUDA tensors of floating dtypes; all CUDA parameters on one GPU.  On CUDA, backward returns when all ranks
@@ -69,34 +69,34 @@ TANDEM_API std::string to_string(const OverlapReport& report);
 /// group: use a separate group for SyncBatchNorm.
 class TANDEM_API GradientReducer {
  public:
-  /// Collective.  Throws StateError if ranks differ, if `group` is null, or if a gradient belongs to another reducer;
+  /// Collective. Throws StateError if ranks differ, if `group` is null, or if a gradient belongs to another reducer;
   /// ValueError for invalid options or without parameters that require grad.
   GradientReducer(NamedTensors parameters, NamedTensors buffers, std::shared_ptr<ProcessGroup> group,
                   ReducerOptions options = {});
-  /// Moves the gradients to separate memory.  Aborts the group if all-reduces are in flight.
+  /// Moves the gradients to separate memory. Aborts the group if all-reduces are in flight.
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
   /// While the handle exists, backward accumulates gradients locally; the first backward after it averages the sums.
   HookHandle no_sync();
-  /// Broadcasts the buffers of rank 0.  Collective.
+  /// Broadcasts the buffers of rank 0. Collective.
   void broadcast_buffers();
 
   const BucketPlan& plan() const;  ///< layout of the buckets
-  /// Averages since construction or the last reset_report(), without the first step.  Waits for the GPU.
+  /// Averages since construction or the last reset_report(), without the first step. Waits for the GPU.
   OverlapReport report() const;
   /// Starts a new measurement for report().
   void reset_report();
-  /// The error of the hooks in the last measured step (ReducerOptions::hook_report_every); equal on all ranks.  Rank 0
+  /// The error of the hooks in the last measured step (ReducerOptions::hook_report_every); equal on all ranks. Rank 0
   /// logs it.
   HookReport hook_report() const;
-  /// State of the hooks on this rank; needed for a bit-exact restart.  Empty without hooks.
+  /// State of the hooks on this rank; needed for a bit-exact restart. Empty without hooks.
   State state_dict() const;
   /// Throws StateError, without changes, if the state belongs to other hooks or another model.
   void load_state_dict(const State& state);
-  /// Excludes the current step from the report.  Call it after an evaluation or a checkpoint.
-  void leave_out_step();
+  /// Excludes the current step from the report. Call it after an evaluation or a checkpoint.
+  void exclude_step();
 
  private:
   struct Impl;

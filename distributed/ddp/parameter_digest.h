@@ -1,4 +1,4 @@
-// Checks that all ranks have the same model.  Private to distributed/.
+// Checks that all ranks have the same model. Private to distributed/.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 namespace tandem { inline namespace v0 { namespace distributed {
 
 /// Compares a digest of names, shapes and dtypes, of `hooks`, and of the tuning file (base/tuning.h) across ranks.
-/// Throws StateError on every rank, showing the first entry that differs from rank 0.  Collective.
+/// Throws StateError on every rank, showing the first entry that differs from rank 0. Collective.
 void check_same_parameters(const std::vector<std::pair<std::string, Tensor>>& parameters,
                            const std::vector<std::pair<std::string, Tensor>>& buffers, const std::string& hooks,
                            ProcessGroup& group);

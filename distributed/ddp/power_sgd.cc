@@ -50,7 +50,7 @@ Tensor orthonormalize(const Tensor& rows, const Tensor& replacements) {
 
 namespace {
 
-/// A compressed parameter.  Its tensors are on the device of the gradient, in the accumulation dtype.  Factors are stored transposed:
+/// A compressed parameter. Its tensors are on the device of the gradient, in the accumulation dtype. Factors are stored transposed:
 /// a column of P or Q is a row of the tensor.
 struct Matrix {
   ParameterSlice piece;

@@ -1,4 +1,4 @@
-// Checks of arguments, and operations made of them.  Private to distributed/.
+// Checks of arguments, and operations made of them. Private to distributed/.
 #pragma once
 
 #include <span>

@@ -19,7 +19,7 @@ constexpr std::chrono::seconds kStoreTimeout{1};
 
 }  // namespace
 
-/// Until it is cancelled it passes everything on; then it behaves as if its host were lost.  By a key in it the members tell
+/// Until it is cancelled it passes everything on; then it behaves as if its host were lost. By a key in it the members tell
 /// each other who has given up; whoever joins looks for that where it has waited in vain, and takes it for a rank's end.
 class LateBackend::CancelledStore final : public ForwardingStore {
  public:
@@ -33,7 +33,7 @@ class LateBackend::CancelledStore final : public ForwardingStore {
     is_cancelled_ = true;
     report(-1, kReason);
   }
-  /// The first time counts.  The joining thread tells it, so that nobody else waits for the store.
+  /// The first time counts. The joining thread tells it, so that nobody else waits for the store.
   void give_up(int culprit, const std::string& reason) {
     std::lock_guard lock(mutex_);
     if (!given_up_.empty()) return;

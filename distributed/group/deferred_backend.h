@@ -1,4 +1,4 @@
-// A backend that is still being made.  Private to distributed/.
+// A backend that is still being made. Private to distributed/.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// For groups whose members come in any order: nobody waits for them but the operations.  These begin once all have come;
+/// For groups whose members come in any order: nobody waits for them but the operations. These begin once all have come;
 /// where that fails, they fail with the reason.
 class LateBackend final : public Backend {
  public:

@@ -511,7 +511,7 @@ Advance GroupQueue::advance_head() {
   return Advance::kDone;
 }
 
-/// Tells the peers of what is queued behind the head.  Whether there was something to tell.
+/// Tells the peers of what is queued behind the head. Whether there was something to tell.
 bool GroupQueue::announce() {
   bool any = false;
   for (; num_announced_ < behind_.size(); ++num_announced_) {

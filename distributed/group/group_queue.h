@@ -1,4 +1,4 @@
-// The queue of a group, and whoever runs its head.  Private to distributed/.
+// The queue of a group, and whoever runs its head. Private to distributed/.
 #pragma once
 
 #include <atomic>
@@ -33,8 +33,8 @@ class HandsOver {
 /// Collectives run one after another, in the order of their start; messages run beside them.
 ///
 /// `running_` guards the backend: only the thread that set it may call it, except for the functions documented as
-/// thread-safe in backend.h.  The thread holds it for a turn, in which it advances the head of the collectives and all messages until one of them has
-/// ended.  Threads that wait for an operation hold it while they wait for peers; the worker and progress() give it back
+/// thread-safe in backend.h. The thread holds it for a turn, in which it advances the head of the collectives and all messages until one of them has
+/// ended. Threads that wait for an operation hold it while they wait for peers; the worker and progress() give it back
 /// instead.
 class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
  public:
@@ -62,7 +62,7 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   void run_alone(CollectiveOperation& operation);
   /// The same, and its handle, which is complete: the GPU does the work in the order of the stream that is current now.
   Work start_alone(CollectiveOperation& operation);
-  /// Of tensors on the rank's GPU, all of one device: queued there at once.  The handle is complete when all ranks have started the
+  /// Of tensors on the rank's GPU, all of one device: queued there at once. The handle is complete when all ranks have started the
   /// same; waiting for it puts the results before what the waiter's current stream is given next.
   Work start_on_gpu(std::span<CollectiveOperation* const> operations);
   void run(Message& message);

@@ -1,4 +1,4 @@
-// One call on a group, from its start to its completion.  Private to distributed/.
+// One call on a group, from its start to its completion. Private to distributed/.
 #pragma once
 
 #include <chrono>

@@ -17,7 +17,7 @@ struct Pack {
   int64_t count = 0;
 };
 
-/// By dtype, in one order for all ranks.  An empty list is one operation without elements, so that ranks notice where
+/// By dtype, in one order for all ranks. An empty list is one operation without elements, so that ranks notice where
 /// others have a longer one.
 std::map<DType, Pack> pack_by_dtype(const Tensors& list) {
   std::map<DType, Pack> packs;
@@ -72,7 +72,7 @@ std::string describe_list(const Tensors& list) {
   return text;
 }
 
-/// prepare(operation, pack, options) for each pack of the list.  The signature compares the list's length and all dtypes and
+/// prepare(operation, pack, options) for each pack of the list. The signature compares the list's length and all dtypes and
 /// shapes, in addition to what one operation shows.
 template <class Prepare>
 Operations prepare_packs(const Tensors& list, CollectiveOptions&& options, const Prepare& prepare) {

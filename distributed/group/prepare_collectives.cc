@@ -76,7 +76,7 @@ void check_results_apart(const char* op, const Parts& parts, const std::vector<P
   }
 }
 
-/// What stands in the host's memory for a GPU's tensor while its message travels.  Waits for the current stream: for what is sent, or
+/// What stands in the host's memory for a GPU's tensor while its message travels. Waits for the current stream: for what is sent, or
 /// for those who still use the memory that will be written.
 Tensor in_host_memory(Message& message, const Tensor& tensor) {
   const Tensor host = empty(tensor.shape(), {tensor.dtype()});
@@ -212,7 +212,7 @@ void prepare_all_gather(CollectiveOperation& operation, const ProcessGroupOption
     }
     check_shape(kOp, outputs.operand(static_cast<size_t>(group.rank)), input.shape(), in);
     if (!equal) {
-      // The inputs differ between ranks by contract.  The name has all shapes, and is compared.
+      // The inputs differ between ranks by contract. The name has all shapes, and is compared.
       options.name += options.name.empty() ? "into" : " into";
       for (const Tensor& output : outputs.tensors) options.name += str(" ", output.shape());
     }

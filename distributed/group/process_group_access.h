@@ -9,7 +9,7 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// The backend that options.backend names.  Collective.  Throws CommError as ProcessGroup::create.
+/// The backend that options.backend names. Collective. Throws CommError as ProcessGroup::create.
 std::unique_ptr<Backend> make_backend(const ProcessGroupOptions& options);
 
 /// How long an operation waits before its group says so.

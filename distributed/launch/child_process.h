@@ -1,4 +1,4 @@
-// Starts a rank as a child process; signal handling of the launcher.  Private to distributed/.
+// Starts a rank as a child process; signal handling of the launcher. Private to distributed/.
 #pragma once
 
 #include <sched.h>
@@ -16,7 +16,7 @@
 namespace tandem { inline namespace v0 { namespace distributed {
 
 /// Blocks SIGINT and SIGTERM, delivers them through a signalfd, and ignores SIGPIPE.  The destructor restores the
-/// previous state.  Threads created meanwhile inherit the signal mask.
+/// previous state. Threads created meanwhile inherit the signal mask.
 class LauncherSignals {
  public:
   /// If `handle` is false, SIGINT and SIGTERM are not blocked.
@@ -26,7 +26,7 @@ class LauncherSignals {
   LauncherSignals& operator=(const LauncherSignals&) = delete;
 
   int fd() const { return fd_.get(); }
-  /// Returns the next pending signal, or 0.  Does not block.
+  /// Returns the next pending signal, or 0. Does not block.
   int next();
   const sigset_t& old_mask() const { return old_mask_; }
   const struct sigaction& old_pipe() const { return old_pipe_; }
@@ -54,13 +54,13 @@ struct Child {
   FileDescriptor pidfd;
 };
 
-/// Starts the program with fork and exec in a new process group.  The child gets SIGKILL when the calling thread exits.
-/// The process group is added to `guard`; the caller removes it.  Throws IoError if the program cannot be executed and
-/// ResourceError if fork fails.  The code between fork and exec is async-signal-safe, because the caller may have other
+/// Starts the program with fork and exec in a new process group. The child gets SIGKILL when the calling thread exits.
+/// The process group is added to `guard`; the caller removes it. Throws IoError if the program cannot be executed and
+/// ResourceError if fork fails. The code between fork and exec is async-signal-safe, because the caller may have other
 /// threads.
 Child start_child(const ChildProgram& program, const LauncherSignals& signals, const GroupGuard& guard);
 
-/// Makes this process's group the terminal's foreground group again.  No effect if stdin is not a terminal.
+/// Makes this process's group the terminal's foreground group again. No effect if stdin is not a terminal.
 void reclaim_terminal();
 
 /// "exit status 3", "killed by SIGKILL".

@@ -1,4 +1,4 @@
-// Creates the Context of a rank for launch, spawn, run_threads and init_process_group.  Private to distributed/.
+// Creates the Context of a rank for launch, spawn, run_threads and init_process_group. Private to distributed/.
 #pragma once
 
 #include <chrono>
@@ -29,7 +29,7 @@ struct ContextOptions {
 struct TANDEM_API ContextAccess {
   /// Creates a Context and installs it, with rank, world size and number of threads, in `rank_context`.
   static std::shared_ptr<Context> install(RankContext& rank_context, const ContextOptions& options);
-  /// Releases the default group.  Call before the store is released, because the group uses it.
+  /// Releases the default group. Call before the store is released, because the group uses it.
   static void drop_group(Context& context);
   /// Null if the context was not created by init_process_group.
   static const std::shared_ptr<InitSession>& session(const Context& context) { return context.session_; }

@@ -20,8 +20,8 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-/// Main function of the guard.  Must not allocate or lock, because it runs after fork in a process that may have
-/// threads.  `groups` has max_groups elements; 0 marks a free element.
+/// Main function of the guard. Must not allocate or lock, because it runs after fork in a process that may have
+/// threads. `groups` has max_groups elements; 0 marks a free element.
 [[noreturn]] void guard(int in, int out, std::vector<pid_t>& groups) {
   setsid();
   prctl(PR_SET_NAME, "tandem-guard");
@@ -67,7 +67,7 @@ GroupGuard::~GroupGuard() {
 }
 
 void GroupGuard::send(pid_t change) const {
-  // Writes of this size to a pipe do not block.  An error means that the guard was killed; the job continues without
+  // Writes of this size to a pipe do not block. An error means that the guard was killed; the job continues without
   // it.
   [[maybe_unused]] const ssize_t n = write(pipe_.get(), &change, sizeof(change));
 }

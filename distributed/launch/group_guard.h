@@ -1,4 +1,4 @@
-// Kills the processes of ranks if the launcher is killed.  Private to distributed/.
+// Kills the processes of ranks if the launcher is killed. Private to distributed/.
 #pragma once
 
 #include <sys/types.h>
@@ -7,15 +7,15 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// A process that kills the process groups of the ranks when the launcher dies.  PR_SET_PDEATHSIG kills only the ranks
+/// A process that kills the process groups of the ranks when the launcher dies. PR_SET_PDEATHSIG kills only the ranks
 /// themselves, not the processes that they started.
 ///
 /// The guard is forked without exec and runs in its own session, so that signals to the launcher's group or terminal do
-/// not reach it.  It reads process groups from a pipe; end of file means that the launcher died or that this object was
+/// not reach it. It reads process groups from a pipe; end of file means that the launcher died or that this object was
 /// destroyed.
 class GroupGuard {
  public:
-  /// Guards at most `max_groups` process groups at a time.  Throws IoError or ResourceError if the guard cannot be
+  /// Guards at most `max_groups` process groups at a time. Throws IoError or ResourceError if the guard cannot be
   /// started.
   explicit GroupGuard(int max_groups);
   ~GroupGuard();

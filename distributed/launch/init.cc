@@ -60,7 +60,7 @@ void check_rank(int rank, int world_size) {
                " is not in [0, ", world_size, ")");
 }
 
-/// The value of `option` (-1: not set) or of `other`.  Throws ValueError if both are set and differ.
+/// The value of `option` (-1: not set) or of `other`. Throws ValueError if both are set and differ.
 int merge_values(const char* what, int option, const char* other_what, std::optional<int> other) {
   TANDEM_CHECK(ValueError, option < 0 || !other || option == *other, "init_process_group: ", what, " is ", option,
                ", but ", other_what, " has ", other.value_or(0));

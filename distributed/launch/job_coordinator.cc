@@ -21,7 +21,7 @@ namespace {
 // A launcher that does not respond for this long after one of its ranks died, or must have been killed, counts as lost.
 constexpr std::chrono::seconds kResponseTimeout{3};
 
-// A killed process may reset its connection.  If the connection was lost earlier than this before the exit, the loss
+// A killed process may reset its connection. If the connection was lost earlier than this before the exit, the loss
 // came first.
 constexpr std::chrono::seconds kKillResetWindow{1};
 
@@ -162,7 +162,7 @@ void JobCoordinator::on_ended(const RankExit& exit) {
   rank.when = Clock::now();
   rank.exit = exit;
   const bool success = exit.wait_status == 0;
-  // The store detects the exit of ranks that have joined.  The exit of other ranks must be reported to it.
+  // The store detects the exit of ranks that have joined. The exit of other ranks must be reported to it.
   if (!server_->has_joined(exit.rank)) {
     server_->report({exit.rank, success ? RankEnd::kLeft : RankEnd::kDied,
                      success ? "left the job" : str("died (", status_text(exit.wait_status), ") before it joined")});

@@ -1,4 +1,4 @@
-// Coordinates all launchers of a job; runs in the launcher of node 0.  Private to distributed/.
+// Coordinates all launchers of a job; runs in the launcher of node 0. Private to distributed/.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@
 namespace tandem { inline namespace v0 { namespace distributed {
 
 /// Waits for all launchers, hosts the store of the ranks, starts the ranks, determines the first failed rank, stops the
-/// other ranks, and then restarts or finishes the job.  Not thread-safe.
+/// other ranks, and then restarts or finishes the job. Not thread-safe.
 class JobCoordinator {
  public:
   using Clock = std::chrono::steady_clock;
@@ -31,7 +31,7 @@ class JobCoordinator {
   void on_event(const NodeEvent& event);
   /// The launcher of `node` and its ranks were lost; `why` as in "died (its connection closed)".
   void on_lost(int node, const std::string& why);
-  /// Starts serving the ranks' store.  Call after the ranks of this node were forked, because it starts a thread.
+  /// Starts serving the ranks' store. Call after the ranks of this node were forked, because it starts a thread.
   void serve();
   /// Handles failures reported by the store and expired deadlines.
   void step();

@@ -1,4 +1,4 @@
-// Connects a rank to the store of its job.  Private to distributed/.
+// Connects a rank to the store of its job. Private to distributed/.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ struct JobStore {
   std::shared_ptr<TcpStore> store;
 };
 
-/// Starts the store server if `env` says that this rank hosts it, then connects to the store.  Throws IoError if the
+/// Starts the store server if `env` says that this rank hosts it, then connects to the store. Throws IoError if the
 /// server cannot listen, and CommError if the store is not reachable within `timeout` (0: no timeout) or belongs to
 /// another job.
 TANDEM_API JobStore join_job_store(const RankEnvironment& env, std::chrono::milliseconds timeout);

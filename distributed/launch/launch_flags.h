@@ -1,4 +1,4 @@
-// Command line flags of launch().  Private to distributed/.
+// Command line flags of launch(). Private to distributed/.
 #pragma once
 
 #include <chrono>
@@ -21,17 +21,17 @@ struct LaunchFlags {
   std::optional<std::chrono::milliseconds> timeout;
 };
 
-/// Removes the flags before "--" from argv.  Throws ValueError for a missing or invalid value and then leaves argv
+/// Removes the flags before "--" from argv. Throws ValueError for a missing or invalid value and then leaves argv
 /// unchanged.
 TANDEM_API LaunchFlags take_launch_flags(int& argc, char** argv);
 
-/// Parses a number of restarts.  Throws ValueError; the text begins with `what`.
+/// Parses a number of restarts. Throws ValueError; the text begins with `what`.
 TANDEM_API int parse_num_restarts(const std::string& what, const std::string& text);
 
-/// The device of the rank with `local_rank` among `num_local_ranks` ranks of this host.  `choice` is "cpu", "cuda" (GPU
-/// number `local_rank`) or "auto" (cuda if there is a GPU for each local rank, else cpu).  `has_own_visible_devices`:
+/// The device of the rank with `local_rank` among `num_local_ranks` ranks of this host. `choice` is "cpu", "cuda" (GPU
+/// number `local_rank`) or "auto" (cuda if there is a GPU for each local rank, else cpu). `has_own_visible_devices`:
 /// CUDA_VISIBLE_DEVICES was set for this rank only; if it sees fewer GPUs than local ranks, the rank uses GPU
-/// `local_rank` modulo their number.  Throws ValueError for another `choice` or if the GPU does not exist; the text
+/// `local_rank` modulo their number. Throws ValueError for another `choice` or if the GPU does not exist; the text
 /// begins with `what`.
 TANDEM_API Device choose_device(const std::string& what, const std::string& choice, int local_rank, int num_local_ranks,
                                 bool has_own_visible_devices);

@@ -40,7 +40,7 @@ class Launcher {
     }
   }
 
-  /// Sets address, port and token of the store.  `first_host` is empty if the launcher does not provide it, `job` if it
+  /// Sets address, port and token of the store. `first_host` is empty if the launcher does not provide it, `job` if it
   /// does not provide a job id.
   void locate_store(const std::string& first_host, const std::string& job, const std::string& how_to_set,
                     RankEnvironment* env) const {

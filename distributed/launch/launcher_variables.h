@@ -11,8 +11,8 @@
 namespace tandem { inline namespace v0 { namespace distributed {
 
 /// Reads OMPI_COMM_WORLD_* of OpenMPI, else PMI_* of MPICH and Intel MPI, else SLURM_* of a job step started by srun.
-/// Returns nullopt if they are not set.  The store's address is MASTER_ADDR and MASTER_PORT; by default the first host
-/// and a port derived from the job id.  Throws ValueError, listing the variables that were found, if variables are
+/// Returns nullopt if they are not set. The store's address is MASTER_ADDR and MASTER_PORT; by default the first host
+/// and a port derived from the job id. Throws ValueError, listing the variables that were found, if variables are
 /// missing, not numeric or contradictory, or if the first host or the port cannot be determined.
 TANDEM_API std::optional<RankEnvironment> read_launcher_environment(const Lookup& lookup);
 

@@ -194,7 +194,7 @@ std::optional<RankExit> LocalRanks::reap(int local_rank) {
       info.si_pid == 0) {
     return std::nullopt;
   }
-  // Kill the processes that a failed rank started.  Before waitpid, while the group id cannot be reused.
+  // Kill the processes that a failed rank started. Before waitpid, while the group id cannot be reused.
   const bool clean = info.si_code == CLD_EXITED && info.si_status == 0;
   if (!clean || stopping_) kill(-rank.child.pid, SIGKILL);
   RankExit end;

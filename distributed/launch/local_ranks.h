@@ -1,4 +1,4 @@
-// The rank processes of one launcher.  Private to distributed/.
+// The rank processes of one launcher. Private to distributed/.
 #pragma once
 
 #include <poll.h>
@@ -25,7 +25,7 @@ struct RankExit {
   std::string log_tail;
 };
 
-/// Starts ranks, forwards their output, stops and kills them.  Not thread-safe.
+/// Starts ranks, forwards their output, stops and kills them. Not thread-safe.
 class LocalRanks {
  public:
   using Clock = std::chrono::steady_clock;
@@ -36,13 +36,13 @@ class LocalRanks {
   LocalRanks(const LocalRanks&) = delete;
   LocalRanks& operator=(const LocalRanks&) = delete;
 
-  /// Starts all ranks of this host; `first` is the assignment of the first one.  Precondition: !running().  Throws
+  /// Starts all ranks of this host; `first` is the assignment of the first one. Precondition: !running(). Throws
   /// IoError or ResourceError if a rank cannot be started.
   void start(const RankAssignment& first, bool no_deadlines);
   bool running() const;
 
-  /// Stops the ranks after a failure.  Ranks in `terminate_now` (global ranks) get SIGTERM immediately, because they
-  /// are not connected to the store and would not be notified.  All others get SIGTERM after half of shutdown_timeout()
+  /// Stops the ranks after a failure. Ranks in `terminate_now` (global ranks) get SIGTERM immediately, because they
+  /// are not connected to the store and would not be notified. All others get SIGTERM after half of shutdown_timeout()
   /// and SIGKILL after all of it.
   void stop(const std::vector<int>& terminate_now);
   /// stop() with all ranks of this host.
@@ -52,11 +52,11 @@ class LocalRanks {
   void kill_now();
 
   void add_polled(std::vector<pollfd>* polled) const;
-  /// Forwards output and returns the ranks that exited since the last call.  Call after poll() and at next_deadline().
+  /// Forwards output and returns the ranks that exited since the last call. Call after poll() and at next_deadline().
   std::vector<RankExit> step();
   /// Time of the next deadline that step() handles.
   Clock::time_point next_deadline() const;
-  /// Writes the remaining output of the ranks, waiting up to `timeout_ms` each time the reader is not ready.  Returns
+  /// Writes the remaining output of the ranks, waiting up to `timeout_ms` each time the reader is not ready. Returns
   /// whether all output was written.
   bool flush(int timeout_ms) { return output_.flush(timeout_ms); }
 

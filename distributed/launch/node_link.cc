@@ -17,8 +17,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// World size of the launchers' store.  It does not depend on --nnodes, so that a launcher with another --nnodes can
-// still join and be reported.  Ranks from kMaxNodes on are for launchers that report a conflict.
+// World size of the launchers' store. It does not depend on --nnodes, so that a launcher with another --nnodes can
+// still join and be reported. Ranks from kMaxNodes on are for launchers that report a conflict.
 constexpr int kStoreWorldSize = kMaxNodes + 8;
 
 // Duration of one connection attempt; signals are checked between attempts.

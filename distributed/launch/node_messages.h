@@ -1,5 +1,5 @@
-// Messages between the launchers of a job: events to node 0, and commands from node 0 to all launchers.  A single
-// launcher uses them internally.  Private to distributed/.
+// Messages between the launchers of a job: events to node 0, and commands from node 0 to all launchers. A single
+// launcher uses them internally. Private to distributed/.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Environment variables with the rank of a process.  Private to distributed/.
+// Environment variables with the rank of a process. Private to distributed/.
 #pragma once
 
 #include <chrono>
@@ -30,8 +30,8 @@ struct RankEnvironment {
 using Lookup = std::function<std::optional<std::string>(const char* name)>;
 
 /// Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and the variables of tandem's
-/// launcher.  If none of the first four is set, reads the variables of other launchers (launcher_variables.h).  Returns
-/// nullopt if those are not set either, or for the single task of a job, which may start ranks itself.  Throws
+/// launcher. If none of the first four is set, reads the variables of other launchers (launcher_variables.h). Returns
+/// nullopt if those are not set either, or for the single task of a job, which may start ranks itself. Throws
 /// ValueError, listing the variables that were found, if variables are missing, not numeric, or contradictory.
 ///
 /// If `local_optional`, LOCAL_RANK and LOCAL_WORLD_SIZE may both be missing; local_world_size is then 0.
@@ -61,14 +61,14 @@ struct RankAssignment {
 /// The environment variables that the launcher sets for a rank.
 TANDEM_API Variables rank_variables(const RankAssignment& assignment);
 
-/// A token derived from the run id.  It separates jobs but is not a secret.
+/// A token derived from the run id. It separates jobs but is not a secret.
 TANDEM_API std::string token_from_run_id(const std::string& run_id);
 
-/// Parses a decimal integer in [low, high].  Throws ValueError; the text begins with `what`.
+/// Parses a decimal integer in [low, high]. Throws ValueError; the text begins with `what`.
 TANDEM_API int64_t parse_int(const std::string& what, const std::string& text, int64_t low, int64_t high);
-/// Parses a number of seconds; 0 means no limit.  Throws ValueError; the text begins with `what`.
+/// Parses a number of seconds; 0 means no limit. Throws ValueError; the text begins with `what`.
 TANDEM_API std::chrono::milliseconds parse_seconds(const std::string& what, const std::string& text);
-/// Parses a number of ranks, 1 to 1024, or "auto" or "cpu" (one per core).  Throws ValueError; the text begins with
+/// Parses a number of ranks, 1 to 1024, or "auto" or "cpu" (one per core). Throws ValueError; the text begins with
 /// `what` and lists `words`, the words that the caller accepts besides a number.
 TANDEM_API int parse_num_ranks(const std::string& what, const std::string& text,
                                const std::string& words = "auto or cpu");

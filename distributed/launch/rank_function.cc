@@ -53,7 +53,7 @@ int run_only_rank(std::chrono::milliseconds timeout, Device device, const RankFu
   return 1;
 }
 
-/// Waits until the store reports a failure.  A peer's abort arrives through shared memory earlier than its announcement
+/// Waits until the store reports a failure. A peer's abort arrives through shared memory earlier than its announcement
 /// through the store; waiting lets the root cause be reported first.
 void wait_for_failure(FailureBoard& failures, std::chrono::milliseconds time) {
   std::mutex mutex;
@@ -69,7 +69,7 @@ void wait_for_failure(FailureBoard& failures, std::chrono::milliseconds time) {
   changed.wait_for(lock, time, [&] { return failed; });
 }
 
-/// Announces the failure to the other ranks, or leaves after a secondary failure.  Prints the failure if the launcher
+/// Announces the failure to the other ranks, or leaves after a secondary failure. Prints the failure if the launcher
 /// does not.
 void report_failure(const RankEnvironment& env, const RankOutcome& outcome, TcpStore& store) {
   if (outcome.is_secondary) {

@@ -1,4 +1,4 @@
-// Runs the function of a rank and distinguishes root causes from secondary failures.  Private to distributed/.
+// Runs the function of a rank and distinguishes root causes from secondary failures. Private to distributed/.
 #pragma once
 
 #include <chrono>
@@ -34,12 +34,12 @@ struct ThreadJobResult {
 TANDEM_API ThreadJobResult run_thread_ranks(const std::vector<Device>& devices, std::chrono::milliseconds timeout,
                                             const RankFunction& f);
 
-/// run_threads() for launch(): handles interrupts and prints the failure to stderr.  Returns the exit status.
+/// run_threads() for launch(): handles interrupts and prints the failure to stderr. Returns the exit status.
 TANDEM_API int run_device_ranks(const std::vector<Device>& devices, std::chrono::milliseconds timeout,
                                 const RankFunction& f);
 
 /// Runs f as the rank of this process on `device`: joins the store, calls f and reports the result to the other ranks.
-/// If `environment` is null, the process is the only rank.  Returns the exit status.
+/// If `environment` is null, the process is the only rank. Returns the exit status.
 TANDEM_API int run_rank_process(const RankEnvironment* environment, std::chrono::milliseconds timeout, Device device,
                                 const RankFunction& f);
 

@@ -168,7 +168,7 @@ void RankOutput::collect_rest(int rank) {
 }
 
 void RankOutput::collect_rest(Stream& stream) {
-  // One transfer reads more than the capacity of a pipe (64 KiB by default).  Do not read until end of file: a process
+  // One transfer reads more than the capacity of a pipe (64 KiB by default). Do not read until end of file: a process
   // that the rank started may keep the pipe open.
   transfer(stream);
   if (!stream.line.empty()) write_line(stream, false);

@@ -1,4 +1,4 @@
-// Forwards the output of ranks to the terminal and to log files.  Private to distributed/.
+// Forwards the output of ranks to the terminal and to log files. Private to distributed/.
 #pragma once
 
 #include <poll.h>
@@ -19,29 +19,29 @@ enum class OutputTarget : uint8_t { kShow, kLog, kShowAndLog };
 /// Output streams of all ranks of a launcher.
 ///
 /// Lines of rank r are printed with the prefix "[r] "; rank 0 has no prefix except under kShowAndLog, and inherits the
-/// terminal directly, so that progress bars work.  All other output passes through pipes and is written in whole lines,
-/// so that lines of several ranks do not mix.  Not thread-safe.
+/// terminal directly, so that progress bars work. All other output passes through pipes and is written in whole lines,
+/// so that lines of several ranks do not mix. Not thread-safe.
 class TANDEM_API RankOutput {
  public:
-  /// Creates `log_dir` if it is missing; empty means no logs.  Methods throw IoError naming the file that cannot be
+  /// Creates `log_dir` if it is missing; empty means no logs. Methods throw IoError naming the file that cannot be
   /// written.
   explicit RankOutput(std::string log_dir);
 
-  /// Call before each start of the ranks.  `restart` is 0 for the first start; each restart has its own log files.
+  /// Call before each start of the ranks. `restart` is 0 for the first start; each restart has its own log files.
   void begin(int restart);
-  /// Prepares stream `fd` (1 or 2) of `rank`.  Returns the descriptor for the child; empty means that the child
+  /// Prepares stream `fd` (1 or 2) of `rank`. Returns the descriptor for the child; empty means that the child
   /// inherits it.
   FileDescriptor open(int rank, int fd, OutputTarget target);
 
   /// Appends the descriptors to poll.
   void add_polled(std::vector<pollfd>* polled) const;
-  /// Forwards available output.  Does not block.
+  /// Forwards available output. Does not block.
   void transfer();
-  /// Reads the remaining output of all ranks, including an unterminated last line.  Call after they have exited.
+  /// Reads the remaining output of all ranks, including an unterminated last line. Call after they have exited.
   void collect_rest();
   /// Reads the remaining output of one rank that has exited.
   void collect_rest(int rank);
-  /// Writes the pending output, waiting up to `timeout_ms` each time the reader is not ready.  Returns whether all was
+  /// Writes the pending output, waiting up to `timeout_ms` each time the reader is not ready. Returns whether all was
   /// written.
   bool flush(int timeout_ms);
 

@@ -36,7 +36,7 @@ std::string host_name() {
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown host";
 }
 
-/// One launcher: executes the commands of node 0 and reports events of this host.  The launcher of node 0 owns the
+/// One launcher: executes the commands of node 0 and reports events of this host. The launcher of node 0 owns the
 /// coordinator.
 class Launcher {
  public:

@@ -1,5 +1,5 @@
 // The launcher behind launch, spawn and tandem-run: starts ranks as processes, hosts their store, monitors and restarts
-// them, and reports failures.  Private to distributed/.
+// them, and reports failures. Private to distributed/.
 #pragma once
 
 #include <chrono>
@@ -49,8 +49,8 @@ struct JobResult {
   std::string message;   ///< "rank 2 of 4 failed (exit status 1): ..."; empty without failure
 };
 
-/// Runs the job until it ends; prints the reason of each restart to stderr.  Blocks.  The ranks are killed when the
-/// calling thread exits.  Throws IoError or ResourceError if the job cannot be started, and CommError if the rendezvous
+/// Runs the job until it ends; prints the reason of each restart to stderr. Blocks. The ranks are killed when the
+/// calling thread exits. Throws IoError or ResourceError if the job cannot be started, and CommError if the rendezvous
 /// of the launchers fails; no rank is running then.
 TANDEM_API JobResult run_job(const JobOptions& options);
 

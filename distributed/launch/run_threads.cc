@@ -17,7 +17,7 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-/// State shared by the threads of the ranks.  `mutex` guards the members after it.
+/// State shared by the threads of the ranks. `mutex` guards the members after it.
 struct ThreadJob {
   const std::vector<Device>& devices;  // of the ranks
   std::chrono::milliseconds timeout;

@@ -14,7 +14,7 @@ namespace {
 
 using RankMain = void (*)(Context&, const std::vector<std::string>&);
 
-// A function-local static, because static initializers of other files fill it in unspecified order.  Read-only
+// A function-local static, because static initializers of other files fill it in unspecified order. Read-only
 // afterwards.
 std::map<std::string, RankMain>& rank_mains() {
   static std::map<std::string, RankMain> registry;

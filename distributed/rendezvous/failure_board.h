@@ -1,4 +1,4 @@
-// Which ranks of a job have ended, in which order and why; shared by the stores.  Private to distributed/.
+// Which ranks of a job have ended, in which order and why; shared by the stores. Private to distributed/.
 #pragma once
 
 #include <chrono>
@@ -38,11 +38,11 @@ std::string failure_text(const std::string& headline, int culprit, std::string_v
 /// themselves.
 inline constexpr std::chrono::milliseconds kAnnounceTime{2000};
 
-/// Keeps the first end of each rank and tells those who asked.  Safe from many threads; callbacks run without a lock
+/// Keeps the first end of each rank and tells those who asked. Safe from many threads; callbacks run without a lock
 /// that another member function needs.
 class TANDEM_API FailureBoard {
  public:
-  /// Records the event and runs the callbacks on this thread.  False where the rank has ended before: the first counts.
+  /// Records the event and runs the callbacks on this thread. False where the rank has ended before: the first counts.
   bool report(RankEndEvent event);
 
   /// As Store::on_failure.

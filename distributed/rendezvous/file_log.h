@@ -1,6 +1,6 @@
 // What the file of a FileStore holds: eight bytes of magic, then records, each the FNV-1a of the rest, a kind, and two
-// texts with their lengths.  Only holders of the write lock change it, and only at its end, so that the checksums tell
-// how far it is whole.  Private to distributed/.
+// texts with their lengths. Only holders of the write lock change it, and only at its end, so that the checksums tell
+// how far it is whole. Private to distributed/.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace tandem { inline namespace v0 { namespace distributed { namespace file_
 
 enum class RecordKind : uint32_t { kSet = 1, kDelete, kEnd };
 
-/// kSet: key, value.  kDelete: key.  kEnd: decimal rank, "L" or "F" and the reason.
+/// kSet: key, value. kDelete: key. kEnd: decimal rank, "L" or "F" and the reason.
 struct Record {
   RecordKind kind = RecordKind::kSet;
   std::string key;

@@ -50,7 +50,7 @@ bool try_lock(int fd, short type) {
 
 }  // namespace
 
-/// Holds the file's lock.  Never sleeps in the kernel, as its holder may be stopped.
+/// Holds the file's lock. Never sleeps in the kernel, as its holder may be stopped.
 class FileStore::Lock {
  public:
   Lock(FileStore& store, short type) : fd_(store.fd_.get()) {

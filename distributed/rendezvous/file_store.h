@@ -1,4 +1,4 @@
-// The store of processes that share a file.  Private to distributed/; users call make_file_store().
+// The store of processes that share a file. Private to distributed/; users call make_file_store().
 #pragma once
 
 #include <atomic>

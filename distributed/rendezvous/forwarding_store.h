@@ -1,4 +1,4 @@
-// A store that passes everything on, for those that change some of it.  Private to distributed/.
+// A store that passes everything on, for those that change some of it. Private to distributed/.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Which ranks of a group share a host.  Private to distributed/.
+// Which ranks of a group share a host. Private to distributed/.
 #pragma once
 
 #include <string>
@@ -30,10 +30,10 @@ HostLayout group_by_host(const std::vector<std::string>& identities);
 /// Who options.rank's group inside its host is: its members, in this group's numbers and the job's, under a name of its
 /// own.
 ProcessGroupOptions options_inside(const ProcessGroupOptions& options, const HostLayout& layout);
-/// The same across hosts: the ranks that have the same number in their hosts.  Every host must have such a rank.
+/// The same across hosts: the ranks that have the same number in their hosts. Every host must have such a rank.
 ProcessGroupOptions options_across(const ProcessGroupOptions& options, const HostLayout& layout);
 
-/// Collective.  Throws CommError as ProcessGroup::create.
+/// Collective. Throws CommError as ProcessGroup::create.
 HostLayout find_hosts(const ProcessGroupOptions& options);
 
 }}}  // namespace tandem::v0::distributed

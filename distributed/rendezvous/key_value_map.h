@@ -1,4 +1,4 @@
-// What a store holds, and the rules of its changes; shared by the stores.  Private to distributed/.
+// What a store holds, and the rules of its changes; shared by the stores. Private to distributed/.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,7 @@ class TANDEM_API KeyValueMap {
   void set(const std::string& key, std::string value) { values_[key] = std::move(value); }
   bool erase(const std::string& key) { return values_.erase(key) > 0; }
 
-  /// What Store::add would set and return; does not set it.  Throws CommError naming `key` where the value is no integer,
+  /// What Store::add would set and return; does not set it. Throws CommError naming `key` where the value is no integer,
   /// or the sum too large for one.
   int64_t sum(const std::string& key, int64_t delta) const;
   /// Whether Store::compare_set is to set the key.

@@ -1,4 +1,4 @@
-// Deadlines that pass before other ranks come, as launchers show them.  Private to distributed/.
+// Deadlines that pass before other ranks come, as launchers show them. Private to distributed/.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// What ranks waited for in vain.  Ranks are numbers in the job, ascending.
+/// What ranks waited for in vain. Ranks are numbers in the job, ascending.
 struct MissingRanks {
   std::vector<int> missing = {};
   std::vector<int> waiting = {};
@@ -28,7 +28,7 @@ struct MissingRanks {
 /// have started it.
 TANDEM_API std::string to_headline(const MissingRanks& ranks);
 
-/// The error of a rank whose deadline has passed.  Launchers show the headline in place of that rank's number.
+/// The error of a rank whose deadline has passed. Launchers show the headline in place of that rank's number.
 class TANDEM_API MissingRanksError : public CommError {
  public:
   MissingRanksError(std::string headline, const std::string& what, int rank, int peer, int64_t seq = -1)
@@ -43,7 +43,7 @@ class TANDEM_API MissingRanksError : public CommError {
 TANDEM_API std::string headline_of(const std::exception& error);
 /// What a rank that ends by `error` announces: what(), after the headline where there is one.
 TANDEM_API std::string failure_to_announce(const std::exception& error);
-/// "rank 1 of 4 failed (exit status 1): loss is NaN"; the text alone where it has a headline.  `how` is "" or " (exit status 1)".
+/// "rank 1 of 4 failed (exit status 1): loss is NaN"; the text alone where it has a headline. `how` is "" or " (exit status 1)".
 TANDEM_API std::string describe_failure(const std::string& rank, const std::string& how, std::string_view announced);
 
 }}}  // namespace tandem::v0::distributed

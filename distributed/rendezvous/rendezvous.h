@@ -1,4 +1,4 @@
-// How the ranks of a group find each other through their store.  Private to distributed/.
+// How the ranks of a group find each other through their store. Private to distributed/.
 #pragma once
 
 #include <chrono>
@@ -15,18 +15,18 @@ namespace tandem { inline namespace v0 { namespace distributed {
 /// TANDEM_HOST_ID.
 std::string host_identity(const ProcessGroupOptions& options);
 
-/// Throws CommError "[rank 2 of 4] group 'default': what", a MissingRanksError if there is a headline.  `peer` is a rank of the
+/// Throws CommError "[rank 2 of 4] group 'default': what", a MissingRanksError if there is a headline. `peer` is a rank of the
 /// group, -1 for none.
 [[noreturn]] void fail_to_join(const ProcessGroupOptions& options, const std::string& what, int peer = -1,
                                const std::string& headline = {});
 
-/// Waits for what other ranks do to join, and gives up as soon as one of them can no longer do it.  Ranks are ranks of
-/// the group.  Throws MissingRanksError naming the ranks that are missing at the deadline.
+/// Waits for what other ranks do to join, and gives up as soon as one of them can no longer do it. Ranks are ranks of
+/// the group. Throws MissingRanksError naming the ranks that are missing at the deadline.
 class Rendezvous {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Keys are kept under the group's name and `part`.  Throws CommError where this rank has used both before in this
+  /// Keys are kept under the group's name and `part`. Throws CommError where this rank has used both before in this
   /// job.
   Rendezvous(const ProcessGroupOptions& options, const std::string& part);
   ~Rendezvous();
@@ -47,7 +47,7 @@ class Rendezvous {
   void blame_ended();
   /// Returns when all ranks have called it.
   void meet();
-  /// Says that this rank needs nothing more of the others; the last call.  The last rank to say so removes all keys but
+  /// Says that this rank needs nothing more of the others; the last call. The last rank to say so removes all keys but
   /// one, by which the group's name is known to be used up.
   void finish();
   /// When the group's time to come together is over; time_point::max() without a limit.

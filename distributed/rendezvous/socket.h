@@ -1,4 +1,4 @@
-// The few socket calls that the store's two ends share.  Private to distributed/.
+// The few socket calls that the store's two ends share. Private to distributed/.
 #pragma once
 
 #include <chrono>
@@ -33,12 +33,12 @@ class TANDEM_API FileDescriptor {
 /// leads here by translation.
 TANDEM_API std::string listening_address(const std::string& host);
 
-/// A non-blocking listening socket; "" is every address of this machine.  Throws IoError, which begins with `owner` and
+/// A non-blocking listening socket; "" is every address of this machine. Throws IoError, which begins with `owner` and
 /// names the address.
 TANDEM_API FileDescriptor listen_on(const std::string& host, int port, const char* owner = "store");
 TANDEM_API int local_port(int fd);
 
-/// A non-blocking connection; tries again until `deadline`, because the host may start later.  Throws CommError naming
+/// A non-blocking connection; tries again until `deadline`, because the host may start later. Throws CommError naming
 /// the address and the last reason.
 TANDEM_API FileDescriptor connect_to(const std::string& host, int port, std::chrono::steady_clock::time_point deadline);
 

@@ -1,4 +1,4 @@
-// The store's host: one thread that serves all ranks of a job, and notices when one of them ends.  Private to
+// The store's host: one thread that serves all ranks of a job, and notices when one of them ends. Private to
 // distributed/.
 #pragma once
 
@@ -36,12 +36,12 @@ struct StoreServerOptions {
 ///
 /// Nothing that a stranger sends or leaves out blocks it: sockets never block, a connection that has not shown the
 /// token may send kMaxHelloPayload bytes within hello_timeout, there are at most kMaxStrangers of those beside one for
-/// each rank, and every breach of the protocol closes that one connection.  Where there are too many the oldest is closed; a
+/// each rank, and every breach of the protocol closes that one connection. Where there are too many the oldest is closed; a
 /// rank that this hits is asked to try again.
 ///
 /// A rank that has left may come back for the next round, when all have left; until then it is asked to try again.
 ///
-/// Threads: the constructor binds; start() makes the only thread.  All state below mutex_ belongs to that thread and to
+/// Threads: the constructor binds; start() makes the only thread. All state below mutex_ belongs to that thread and to
 /// callers of the public functions, each holding mutex_; nobody sleeps or sends while holding it, as sockets never
 /// block.
 class TANDEM_API StoreServer {

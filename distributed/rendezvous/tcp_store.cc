@@ -279,7 +279,7 @@ void TcpStore::announce_failure(int rank, const std::string& reason) {
   throw CommError("store: " + lost_text(why), options_.rank);
 }
 
-/// Ends the connection: the control thread finds out.  With mutex_ held.
+/// Ends the connection: the control thread finds out. With mutex_ held.
 void TcpStore::cut(const std::string& why) {
   if (cut_.empty()) cut_ = why;
   shutdown(fd_.get(), SHUT_RDWR);
@@ -353,7 +353,7 @@ void TcpStore::run() {
   }
 }
 
-/// `error`: of recv, 0 where the host has closed the connection.  After a reset only the first system call gets its errno,
+/// `error`: of recv, 0 where the host has closed the connection. After a reset only the first system call gets its errno,
 /// so a send that is under way may have it.
 std::string TcpStore::reason_of_loss(int error) {
   std::unique_lock lock(mutex_);

@@ -1,4 +1,4 @@
-// A rank's end of the store of processes.  Private to distributed/.
+// A rank's end of the store of processes. Private to distributed/.
 #pragma once
 
 #include <chrono>
@@ -28,17 +28,17 @@ struct TcpStoreOptions {
   int host_rank = -1;  ///< the rank that runs the StoreServer; -1: the launcher does
   /// 0 = none, and no reply_timeout: whoever wants no deadlines may have stopped the host in a debugger.
   std::chrono::milliseconds connect_timeout{60000};
-  /// For requests that the host answers at once.  A machine may be busy, so this is no measure of its health.
+  /// For requests that the host answers at once. A machine may be busy, so this is no measure of its health.
   std::chrono::milliseconds reply_timeout{30000};
 };
 
 /// One connection, kept for the rank's life: its end is how the others notice that this rank died.
 ///
-/// Safe from many threads.  A control thread receives: it hands replies to their callers and runs the on_failure
+/// Safe from many threads. A control thread receives: it hands replies to their callers and runs the on_failure
 /// callbacks, which therefore must not call the store.
 class TANDEM_API TcpStore final : public Store {
  public:
-  /// Connects and shows the token.  Throws CommError if that has not succeeded by the deadline.
+  /// Connects and shows the token. Throws CommError if that has not succeeded by the deadline.
   explicit TcpStore(const TcpStoreOptions& options);
   /// Without leave() before, the others see this rank die.
   ~TcpStore() override;
@@ -54,11 +54,11 @@ class TANDEM_API TcpStore final : public Store {
   void announce_failure(int rank, const std::string& reason) override;
   HookHandle on_failure(std::function<void(int rank, const std::string& reason)> f) override;
 
-  /// Says goodbye and disconnects; the others learn that this rank left the job.  Callers that still wait here, and later
+  /// Says goodbye and disconnects; the others learn that this rank left the job. Callers that still wait here, and later
   /// calls, fail.
   void leave();
   void leave(int rank) override;
-  /// Disconnects without a goodbye: the others see this rank die.  Callers that still wait here, and later calls, fail.
+  /// Disconnects without a goodbye: the others see this rank die. Callers that still wait here, and later calls, fail.
   void disconnect();
   /// Runs the host as long as this lives, and until leave() has seen the other ranks leave too.
   void keep(std::unique_ptr<StoreServer> server);
@@ -79,7 +79,7 @@ class TANDEM_API TcpStore final : public Store {
   };
   void join();
   Refusal shake_hands(std::chrono::steady_clock::time_point deadline);
-  /// Sends a request and waits for its reply.  Null where the deadline passed first, or, where `awaited` is given, one of
+  /// Sends a request and waits for its reply. Null where the deadline passed first, or, where `awaited` is given, one of
   /// those ranks failed.
   std::unique_ptr<Request> call(wire::FrameType type, std::string_view payload,
                                 std::chrono::steady_clock::time_point deadline, const std::vector<int>* awaited,

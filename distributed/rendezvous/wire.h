@@ -1,4 +1,4 @@
-// What ranks and the store's host send each other: frames of a fixed header and `length` bytes.  Private to
+// What ranks and the store's host send each other: frames of a fixed header and `length` bytes. Private to
 // distributed/.
 #pragma once
 
@@ -20,7 +20,7 @@ inline constexpr uint32_t kMaxPayload = kMaxBytes + 64;  // of a rank: these, an
 inline constexpr uint32_t kMaxHelloPayload = 256;        // of somebody who has not shown the token yet
 
 enum class FrameType : uint8_t {
-  kHello = 1,        // rank -> host: token, rank, world size.  Must be the first
+  kHello = 1,        // rank -> host: token, rank, world size. Must be the first
   kWelcome,          // host -> rank: accepted
   kRejected,         // host -> rank: knows the token but does not fit; the reason
   kSet,              // key, value
@@ -58,7 +58,7 @@ struct Frame {
 /// Throws ValueError where a call's key and values are longer than a store takes.
 TANDEM_API void check_size(std::string_view key, std::string_view value, std::string_view other = {});
 
-/// Builds a payload.  All hosts of a job are little-endian.
+/// Builds a payload. All hosts of a job are little-endian.
 class PayloadWriter {
  public:
   PayloadWriter& number(int64_t value);
@@ -92,7 +92,7 @@ class FrameBuffer {
  public:
   void append(const char* data, size_t n) { bytes_.append(data, n); }
   size_t size() const { return bytes_.size(); }
-  /// The next whole frame.  Throws IoError at a wrong magic number or a length beyond `max_payload`, as soon as the
+  /// The next whole frame. Throws IoError at a wrong magic number or a length beyond `max_payload`, as soon as the
   /// header is there.
   std::optional<Frame> next(uint32_t max_payload);
 
@@ -117,7 +117,7 @@ TANDEM_API Request read_request(const Frame& frame);
 /// Whether the strings are equal, in a time that depends on their lengths alone.
 TANDEM_API bool equal_constant_time(std::string_view a, std::string_view b);
 
-/// `text`, 64 hexadecimal digits, as 32 bytes.  Throws ValueError for anything else, without showing it.
+/// `text`, 64 hexadecimal digits, as 32 bytes. Throws ValueError for anything else, without showing it.
 TANDEM_API std::string token_from_hex(std::string_view text);
 TANDEM_API std::string token_to_hex(std::string_view token);
 /// A token for those who share nothing but a name: it keeps jobs apart and is no secret.

@@ -35,7 +35,7 @@ void show_chunks(Demo& demo, const td::Tensor& x, td::Device target, td::Transfe
   const PeakMemory peak(target);
   const td::Tensor moved = td::to_async(x, target, options).get();
   demo.check(peak_of(target, peak.bytes()) + ", only the result: chunks are copied directly into it",
-             peak.bytes() == plan.needs[0].result_bytes);
+             peak.bytes() == plan.requirements[0].result_bytes);
   demo.check("the data is equal", largest_difference(moved, x) == 0);
 }
 
@@ -46,9 +46,9 @@ void show_strided(Demo& demo, const td::Tensor& x, td::Device target, const td::
   const PeakMemory target_peak(target);
   const PeakMemory source_peak(x.device());
   const td::Tensor moved = td::to_async(x.t(), target, options).get();
-  demo.check(peak_of(target, target_peak.bytes()), target_peak.bytes() == plan.needs[0].result_bytes);
+  demo.check(peak_of(target, target_peak.bytes()), target_peak.bytes() == plan.requirements[0].result_bytes);
   const int64_t chunks = source_peak.bytes();
-  const int64_t planned = plan.needs[1].staging_bytes;
+  const int64_t planned = plan.requirements[1].staging_bytes;
   demo.check(td::str(peak_of(x.device(), chunks), " for chunks in flight, planned ", td::format_bytes(planned)),
              chunks > 0 && chunks <= planned);
   demo.check("the data is equal", largest_difference(moved, x.t()) == 0);

@@ -67,7 +67,7 @@ TrainingRun::TrainingRun(td::distributed::Context& ctx, const TrainingFlags& fla
   if (is_rank0()) check_outputs(options_.name, flags, components_.model.state_dict().tensors());
   ctx_.group()->barrier();  // if rank 0 throws, the barrier fails on all ranks
   if (flags.amp != "float16") return;
-  scaler_.emplace(td::optim::GradScalerOptions{.share = [group = ctx.group()](const td::Tensor& found) {
+  scaler_.emplace(td::optim::GradScalerOptions{.all_reduce_found_inf = [group = ctx.group()](const td::Tensor& found) {
     group->all_reduce(found, td::distributed::ReduceOp::kMax, {.name = "whether gradients are finite"});
   }});
 }
@@ -213,7 +213,7 @@ void TrainingRun::validate(const std::function<Validation()>& evaluate) {
   const Validation result = evaluate();
   metrics_.add_validation(step(), result);
   report();
-  components_.reducer.leave_out_step();
+  components_.reducer.exclude_step();
   const bool by_epoch = validate_every_ == steps_per_epoch_;
   std::string text = by_epoch ? td::str("epoch ", (step() - 1) / steps_per_epoch_ + 1) : td::str("step ", step());
   text += td::str(": loss ", fixed(progress_.loss(), 4), ", ", options_.validation, " loss ", fixed(result.loss, 4));
@@ -274,13 +274,13 @@ void TrainingRun::save_checkpoint() {
   if (td::State hooks = components_.reducer.state_dict(); !hooks.empty())
     state.rank.set("gradient_hooks", std::move(hooks));
   if (checkpointer().save(step(), state)) saved_step_ = step();
-  components_.reducer.leave_out_step();
+  components_.reducer.exclude_step();
 }
 
 void TrainingRun::end_trace() {
   tracing_ = false;
   const auto events = td::distributed::gather_trace(*ctx_.group());
-  components_.reducer.leave_out_step();
+  components_.reducer.exclude_step();
   if (!is_rank0()) return;
   try {
     td::profile::write_chrome_trace(paths_.trace, events);

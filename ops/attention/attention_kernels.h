@@ -1,4 +1,4 @@
-// Kernels of attention.  Private to ops/.
+// Kernels of attention. Private to ops/.
 #pragma once
 
 #include <cstdint>

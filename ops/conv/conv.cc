@@ -6,6 +6,7 @@
 #include <tandem/ops/cast.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/conv/conv_kernels.h>
+#include <tandem/ops/elementwise/elementwise_functions.h>
 #include <tandem/ops/matmul/matmul_kernels.h>
 #include <tandem/ops/reduce.h>
 
@@ -291,27 +292,6 @@ Tensor conv2d(const Tensor& input_argument, const Tensor& weight_argument, const
   return out;
 }
 
-namespace {
-
-/// grad where output is positive, else 0; recorded. output is channels-last.
-Tensor mask_where_positive(const Tensor& grad, const Tensor& output) {
-  const Tensor dense = channels_last(grad);
-  const Tensor masked = empty_channels_last(grad.shape(), grad.options());
-  TANDEM_KERNEL(kernel_context(grad.device()), mask_and_sum_rows, grad.dtype(), 1, grad.num_elements(),
-                dense.data_ptr(), output.data_ptr(), 0, masked.data_ptr(), nullptr);
-
-  struct MaskNode : Node {
-    SavedTensor output{*this, "output"};
-    TensorList backward(BackwardContext& context) override {
-      return {mask_where_positive(context.grad(), output.get())};
-    }
-  };
-  if (auto* node = autograd::record<MaskNode>("conv2d_relu_backward", masked, grad)) node->output.save(output.detach());
-  return masked;
-}
-
-}  // namespace
-
 Tensor conv2d_relu(const Tensor& input_argument, const Tensor& weight_argument, const Tensor& bias_argument,
                    Conv2dOptions options) {
   Tensor input = input_argument, weight = weight_argument, bias = bias_argument;
@@ -326,7 +306,7 @@ Tensor conv2d_relu(const Tensor& input_argument, const Tensor& weight_argument, 
       const bool needs_bias = num_inputs() == 3 && context.needs(2);
       const Tensor result = output.get();
       if (context.create_graph()) {
-        const Tensor masked = mask_where_positive(context.grad(), result);
+        const Tensor masked = ops::relu_backward(context.grad(), result.detach());
         operand_gradients(context, masked, grads);
         if (needs_bias) grads[2] = channel_sums(masked);
         return grads;

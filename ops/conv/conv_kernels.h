@@ -1,4 +1,4 @@
-// Kernels of convolutions.  Private to ops/.
+// Kernels of convolutions. Private to ops/.
 #pragma once
 
 #include <cstdint>

@@ -27,10 +27,8 @@ struct FloatPair {
   float low;
 };
 
-/// min(
-/// x
-/// , limit) for limit >= 0; `limit` for NaN. This function and the next two compute on bits: the compiler would turn
-/// comparisons of floats into branches, which prevent vectorization.
+/// min(abs(x), limit) for limit >= 0; `limit` for NaN. This function and the next two compute on bits: the compiler
+/// would turn comparisons of floats into branches, which prevent vectorization.
 TANDEM_HOST_DEVICE inline float magnitude_up_to(float x, float limit) {
   return std::bit_cast<float>(std::min(std::bit_cast<uint32_t>(x) & 0x7fffffffu, std::bit_cast<uint32_t>(limit)));
 }
@@ -45,8 +43,7 @@ TANDEM_HOST_DEVICE inline float nan_of(float x, float value) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(value) | is_nan);
 }
 
-/// 2^-(w.high + w.low) for w >= 0; 0 below 2^-126. 2^-w = 2^n 2^f with
-/// f
+/// 2^-(w.high + w.low) for w >= 0; 0 below 2^-126. 2^-w = 2^n 2^f with abs(f)
 /// <= 1/2; 2^f by a polynomial of relative error 2e-9 (economized Taylor series).
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp2_of_minus(FloatPair w) {
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: after adding it, the low bits are the nearest integer
@@ -64,9 +61,7 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp2_of_minus(FloatPair w) {
   return p * std::bit_cast<float>((n + 127u) << 23);  // n = -127 gives the factor 0
 }
 
-/// Above this
-/// x
-/// , the tails of gelu and of its derivative are 0 in float.
+/// Above this abs(x), the tails of gelu and of its derivative are 0 in float.
 inline constexpr float kGeluEnd = 16.0f;
 
 /// 2 sqrt(2 / pi) (a + 0.044715 a^3) / ln 2.
@@ -154,11 +149,7 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline float sigmoid_element(float x) {
   return by_sign(x, e, 1.0f) / (1.0f + e);
 }
 
-/// Above this
-/// x
-/// , e^-
-/// x
-/// is 0 in float.
+/// Above this abs(x), e^-abs(x) is 0 in float.
 inline constexpr float kSigmoidEnd = 128.0f;
 
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float silu_element(float x) {
@@ -175,9 +166,7 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline float silu_derivative(float x) {
   return nan_of(x, __builtin_fmaf(by_sign(x, e, 1.0f), d, std::copysign(a, x) * e) / (d * d));
 }
 
-/// -m / (2 + m) with m = exp(-2
-/// x
-/// ) - 1 = 2^k (e^r - 1) + (2^k - 1), a form that keeps its precision near 0.
+/// -m / (2 + m) with m = exp(-2 abs(x)) - 1 = 2^k (e^r - 1) + (2^k - 1), a form that keeps its precision near 0.
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float tanh_element(float x) {
   constexpr float kRound = 12582912.0f;
   const float y = -2.0f * magnitude_up_to(x, 16.0f);

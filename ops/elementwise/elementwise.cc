@@ -59,6 +59,10 @@ Tensor ops::in_place_argument(const char* op, const Tensor& self, const Tensor& 
 
 TANDEM_UNARY_FUNCTIONS(TANDEM_DEFINE_UNARY)
 
+Tensor ops::relu_backward(const Tensor& grad, const Tensor& output) {
+  return unary_backward(functions::Relu{}, grad, output);
+}
+
 Tensor Tensor::exp() const { return tandem::exp(*this); }
 Tensor Tensor::log() const { return tandem::log(*this); }
 Tensor Tensor::relu() const { return tandem::relu(*this); }

@@ -1,4 +1,4 @@
-// Arithmetic and comparisons as structs (see elementwise_kernels.h).  Private to ops/.
+// Arithmetic and comparisons as structs (see elementwise_kernels.h). Private to ops/.
 #pragma once
 
 #include <tandem/ops/elementwise.h>
@@ -186,3 +186,10 @@ struct Ge : Comparison {
 #define TANDEM_COMPARISONS(X) X(eq, Eq) X(ne, Ne) X(lt, Lt) X(le, Le) X(gt, Gt) X(ge, Ge)
 
 }}}  // namespace tandem::v0::functions
+
+namespace tandem { inline namespace v0 { namespace ops {
+
+/// The gradient of a ReLU with this output, also of fused ones. Recorded; layout of output.
+Tensor relu_backward(const Tensor& grad, const Tensor& output);
+
+}}}  // namespace tandem::v0::ops

@@ -1,4 +1,4 @@
-// Kernels of embedding.  Private to ops/.
+// Kernels of embedding. Private to ops/.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Kernels of losses.  Private to ops/.
+// Kernels of losses. Private to ops/.
 #pragma once
 
 #include <cstdint>

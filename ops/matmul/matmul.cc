@@ -7,6 +7,7 @@
 #include <tandem/ops/cast.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/elementwise.h>
+#include <tandem/ops/elementwise/elementwise_functions.h>
 #include <tandem/ops/matmul/matmul_kernels.h>
 
 namespace tandem { inline namespace v0 {
@@ -447,27 +448,6 @@ Tensor linear(const Tensor& x_argument, const Tensor& weight_argument, const Ten
   return out;
 }
 
-namespace {
-
-/// grad where output is positive, else 0: the backward of a fused ReLU; its own backward is the same function.
-Tensor mask_where_positive(const Tensor& grad, const Tensor& output) {
-  const Tensor dense = row_major(grad);
-  const Tensor masked = empty(grad.shape(), grad.options());
-  TANDEM_KERNEL(kernel_context(grad.device()), mask_and_sum_rows, grad.dtype(), 1, grad.num_elements(),
-                dense.data_ptr(), output.data_ptr(), 0, masked.data_ptr(), nullptr);
-
-  struct MaskNode : Node {
-    SavedTensor output{*this, "output"};
-    TensorList backward(BackwardContext& context) override {
-      return {mask_where_positive(context.grad(), output.get())};
-    }
-  };
-  if (auto* node = autograd::record<MaskNode>("linear_relu_backward", masked, grad)) node->output.save(output.detach());
-  return masked;
-}
-
-}  // namespace
-
 Tensor linear_relu(const Tensor& x_argument, const Tensor& weight_argument, const Tensor& bias_argument) {
   Tensor x = x_argument, weight = weight_argument, bias = bias_argument;
   const Tensor out = linear_forward("linear_relu", x, weight, bias, true);
@@ -481,7 +461,7 @@ Tensor linear_relu(const Tensor& x_argument, const Tensor& weight_argument, cons
       const bool needs_bias = num_inputs() == 3 && context.needs(2);
       const Tensor result = output.get();
       if (context.create_graph()) {
-        const Tensor masked = mask_where_positive(context.grad(), result);
+        const Tensor masked = ops::relu_backward(context.grad(), result.detach());
         operand_gradients(context, masked, grads);
         if (needs_bias) grads[2] = sum_to_shape(masked, bias_shape);
         return grads;

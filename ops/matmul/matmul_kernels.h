@@ -1,4 +1,4 @@
-// Kernels of matrix products.  Private to ops/.
+// Kernels of matrix products. Private to ops/.
 #pragma once
 
 #include <cstdint>

@@ -65,9 +65,10 @@ class StagingBuffer {
   /// Bytes of scratch memory for a part of num_bytes.
   static int64_t bytes_of(int64_t num_bytes) { return (num_bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-  explicit StagingBuffer(const std::vector<MemoryNeed>& needs) {
-    for (const MemoryNeed& need : needs) {
-      if (need.staging_bytes > 0) memories_.push_back({empty({need.staging_bytes}, {kUInt8, need.device})});
+  explicit StagingBuffer(const std::vector<MemoryRequirement>& requirements) {
+    for (const MemoryRequirement& requirement : requirements) {
+      if (requirement.staging_bytes > 0)
+        memories_.push_back({empty({requirement.staging_bytes}, {kUInt8, requirement.device})});
     }
   }
   /// Takes a side stream of each GPU, which waits for its event. Must be called after all scratch memory was allocated,
@@ -132,8 +133,8 @@ namespace {
 /// out of memory.
 class StagingBuffers {
  public:
-  StagingBuffers(const std::vector<MemoryNeed>& needs, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) free_.push_back(std::make_unique<StagingBuffer>(needs));
+  StagingBuffers(const std::vector<MemoryRequirement>& requirements, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) free_.push_back(std::make_unique<StagingBuffer>(requirements));
   }
   void take_streams(const std::vector<StagingBuffer::Ready>& ready) {
     for (const auto& buffer : free_) buffer->take_streams(ready);
@@ -197,16 +198,16 @@ bool all_contiguous(std::span<const Tensor> tensors) {
 
 }  // namespace
 
-MemoryNeed& DeviceCopy::need(Device device) {
-  for (MemoryNeed& need : needs_) {
-    if (need.device == device) return need;
+MemoryRequirement& DeviceCopy::requirement(Device device) {
+  for (MemoryRequirement& requirement : requirements_) {
+    if (requirement.device == device) return requirement;
   }
-  needs_.push_back({device, 0, 0, free_memory(device)});
-  return needs_.back();
+  requirements_.push_back({device, 0, 0, free_memory(device)});
+  return requirements_.back();
 }
 
 void DeviceCopy::expect_result(Device device, int64_t num_bytes) {
-  need(device).result_bytes += block_bytes(num_bytes);
+  requirement(device).result_bytes += block_bytes(num_bytes);
 }
 
 void DeviceCopy::expect_copy(const Tensor& input, Device device) {
@@ -221,9 +222,10 @@ void DeviceCopy::expect(std::span<const Tensor> inputs, std::span<const Device> 
                " tensors, but a GPU sums at most ", primitives::kMaxGpuSumInputs);
   const ChunkGrid grid = grid_of(inputs[0], row_major && all_contiguous(inputs));
   num_chunks_ += grid.size();
-  std::vector<MemoryNeed> staged;  // for one chunk of this step
+  std::vector<MemoryRequirement> staged;  // for one chunk of this step
   const auto stage = [&](Device there) {
-    auto found = std::find_if(staged.begin(), staged.end(), [&](const MemoryNeed& n) { return n.device == there; });
+    auto found =
+        std::find_if(staged.begin(), staged.end(), [&](const MemoryRequirement& n) { return n.device == there; });
     if (found == staged.end()) found = staged.insert(staged.end(), {there, 0, 0, 0});
     found->staging_bytes += StagingBuffer::bytes_of(grid.chunk_bytes());
   };
@@ -232,8 +234,8 @@ void DeviceCopy::expect(std::span<const Tensor> inputs, std::span<const Device> 
     if (is_packed(input, device, inputs.size())) stage(input.device());
     if (is_staged(input, device, inputs.size(), row_major)) stage(device);
   }
-  for (const MemoryNeed& step : staged) {
-    int64_t& bytes = need(step.device).staging_bytes;
+  for (const MemoryRequirement& step : staged) {
+    int64_t& bytes = requirement(step.device).staging_bytes;
     bytes = std::max(bytes, step.staging_bytes);
   }
   for (const Device other : devices.subspan(1)) {
@@ -243,22 +245,22 @@ void DeviceCopy::expect(std::span<const Tensor> inputs, std::span<const Device> 
 
 int64_t DeviceCopy::num_buffers() const { return std::min<int64_t>(options_.max_in_flight, num_chunks_); }
 
-std::vector<MemoryNeed> DeviceCopy::needs() const {
-  std::vector<MemoryNeed> needs = needs_;
-  int64_t num_shared_bytes = 0;  // of memory shared by several devices, taken by earlier needs
-  for (MemoryNeed& need : needs) {
-    need.staging_bytes = num_buffers() * block_bytes(need.staging_bytes);
-    if (!shares_free_memory(need.device)) continue;
-    need.free_bytes = std::max<int64_t>(0, need.free_bytes - num_shared_bytes);
-    num_shared_bytes += need.result_bytes + need.staging_bytes;
+std::vector<MemoryRequirement> DeviceCopy::requirements() const {
+  std::vector<MemoryRequirement> requirements = requirements_;
+  int64_t num_shared_bytes = 0;  // of memory shared by several devices, taken by earlier requirements
+  for (MemoryRequirement& requirement : requirements) {
+    requirement.staging_bytes = num_buffers() * block_bytes(requirement.staging_bytes);
+    if (!shares_free_memory(requirement.device)) continue;
+    requirement.free_bytes = std::max<int64_t>(0, requirement.free_bytes - num_shared_bytes);
+    num_shared_bytes += requirement.result_bytes + requirement.staging_bytes;
   }
-  return needs;
+  return requirements;
 }
 
 MovePlan DeviceCopy::plan(bool with_time) const {
   MovePlan plan;
   plan.num_chunks = num_chunks_;
-  plan.needs = needs();
+  plan.requirements = requirements();
   for (const Way& way : ways_) {
     plan.num_bytes += way.num_bytes;
     const double bandwidth = with_time && way.num_bytes > 0 ? device_bandwidth(way.from, way.to) : 0;
@@ -270,8 +272,9 @@ MovePlan DeviceCopy::plan(bool with_time) const {
 }
 
 void DeviceCopy::check_memory() const {
-  const std::vector<MemoryNeed> all = needs();
-  if (std::all_of(all.begin(), all.end(), [](const MemoryNeed& need) { return need.fits(); })) return;
+  const std::vector<MemoryRequirement> all = requirements();
+  if (std::all_of(all.begin(), all.end(), [](const MemoryRequirement& requirement) { return requirement.fits(); }))
+    return;
   throw OutOfMemory(with_module_scope(str(op_, ": too little memory, nothing was moved\n  ", to_string(plan(false)))));
 }
 
@@ -349,7 +352,7 @@ ChunkWork DeviceCopy::work() {
     touched.insert(touched.end(), step.inputs.begin(), step.inputs.end());
     touched.insert(touched.end(), step.outputs.begin(), step.outputs.end());
   }
-  const auto buffers = std::make_shared<StagingBuffers>(needs_, num_buffers());
+  const auto buffers = std::make_shared<StagingBuffers>(requirements_, num_buffers());
   buffers->take_streams(gpus_ready(touched));
   work.run = [steps = std::move(steps_), list = std::move(chunks), num_done, buffers](int64_t i) {
     const Chunk& chunk = list[static_cast<size_t>(i)];

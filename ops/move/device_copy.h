@@ -81,14 +81,14 @@ class DeviceCopy {
   };
 
   ChunkGrid grid_of(const Tensor& tensor, bool flat) const;
-  MemoryNeed& need(Device device);
-  std::vector<MemoryNeed> needs() const;
+  MemoryRequirement& requirement(Device device);
+  std::vector<MemoryRequirement> requirements() const;
   int64_t num_buffers() const;  // number of chunks in flight that need scratch memory
   ChunkWork work();
 
   const char* op_;
   TransferOptions options_;
-  std::vector<MemoryNeed> needs_;  // staging_bytes: of one chunk, not rounded up
+  std::vector<MemoryRequirement> requirements_;  // staging_bytes: of one chunk, not rounded up
   std::vector<Way> ways_;
   int64_t num_chunks_ = 0;
   std::vector<Step> steps_;

@@ -116,16 +116,18 @@ MovePlan plan_move(const std::vector<Tensor>& tensors, Device device, const Tran
 }
 
 bool MovePlan::fits() const {
-  return std::all_of(needs.begin(), needs.end(), [](const MemoryNeed& need) { return need.fits(); });
+  return std::all_of(requirements.begin(), requirements.end(),
+                     [](const MemoryRequirement& requirement) { return requirement.fits(); });
 }
 
 std::string to_string(const MovePlan& plan) {
   std::string text = str(format_bytes(plan.num_bytes), " (", plan.num_bytes, " bytes) in ", plan.num_chunks,
                          plan.num_chunks == 1 ? " chunk" : " chunks");
   if (plan.expected_time.count() > 0) text += str(", about ", format_time(plan.expected_time));
-  for (const MemoryNeed& need : plan.needs) {
-    text += str("\n  ", need.device, ": ", need.result_bytes, " bytes for results, ", need.staging_bytes,
-                " for chunks in flight; free ", need.free_bytes, need.fits() ? "" : "  <- too little");
+  for (const MemoryRequirement& requirement : plan.requirements) {
+    text += str("\n  ", requirement.device, ": ", requirement.result_bytes, " bytes for results, ",
+                requirement.staging_bytes, " for chunks in flight; free ", requirement.free_bytes,
+                requirement.fits() ? "" : "  <- too little");
   }
   return text;
 }
@@ -178,7 +180,7 @@ std::string to_string(const DeviceSuggestion& suggestion) {
   };
   row("device", "free", "needed", "to move", "bandwidth", "time", "");
   for (const DeviceChoice& choice : suggestion.choices) {
-    const MemoryNeed& target = choice.plan.needs.front();
+    const MemoryRequirement& target = choice.plan.requirements.front();
     out << "\n";
     row(to_string(choice.device), format_bytes(target.free_bytes),
         format_bytes(target.result_bytes + target.staging_bytes), format_bytes(choice.plan.num_bytes),

@@ -1,4 +1,4 @@
-// Kernels of random tensors.  Private to ops/.
+// Kernels of random tensors. Private to ops/.
 #pragma once
 
 #include <algorithm>

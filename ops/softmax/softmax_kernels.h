@@ -1,4 +1,4 @@
-// Kernels of softmax and its logarithm.  Private to ops/.
+// Kernels of softmax and its logarithm. Private to ops/.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct SoftmaxShape {
 };
 
 TANDEM_KERNELS(
-    /// out = softmax(input), or its logarithm.  Floating dtype; row-major.
+    /// out = softmax(input), or its logarithm. Floating dtype; row-major.
     void softmax(const KernelContext& context, DType dtype, SoftmaxShape shape, bool log, const void* input, void* out);
 
     /// grad_input from the gradient of the output and the output; grad_input may be the same memory as grad.

@@ -1,4 +1,4 @@
-// Warp and block reductions.  For *.cu files.  The order of operations is fixed, so the bits depend only on sizes.
+// Warp and block reductions. For *.cu files. The order of operations is fixed, so the bits depend only on sizes.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Errors detected by kernels, such as an index out of range.  For *.cu files and tensor/cuda.
+// Errors detected by kernels, such as an index out of range. For *.cu files and tensor/cuda.
 //
 // Kernels cannot throw. On invalid data a kernel writes one error record to pinned host memory and continues with a
 // safe value; the next synchronization (cuda::synchronize, a copy to the CPU, item) throws it. The GPU stays usable.

@@ -1,4 +1,4 @@
-// Launching and writing kernels.  For *.cu files.
+// Launching and writing kernels. For *.cu files.
 //
 // A kernel is a __global__ function. The host launches it by launch_kernel, never by <<<>>>, so that the same file
 // compiles for GPUs and for the emulation (tests/cuda_emulation). Functions of this file hide what differs between the
@@ -14,7 +14,7 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-/// Launches kernel(args...) on the stream.  The stream's device must be current.
+/// Launches kernel(args...) on the stream. The stream's device must be current.
 template <class... Params, class... Args>
 void launch_kernel(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
                    Args... args) {

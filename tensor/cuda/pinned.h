@@ -1,4 +1,4 @@
-// Copies between pageable CPU memory and GPU memory, staged through pinned memory.  Private to tensor/.
+// Copies between pageable CPU memory and GPU memory, staged through pinned memory. Private to tensor/.
 #pragma once
 
 #include <cstdint>

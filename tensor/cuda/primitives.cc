@@ -21,7 +21,7 @@ void order(Device earlier, Device later) {
   event.make_wait(current_stream(later));
 }
 
-/// Copies a contiguous tensor between CPU and GPU, or between GPUs.  Copies from or to the CPU have finished on return.
+/// Copies a contiguous tensor between CPU and GPU, or between GPUs. Copies from or to the CPU have finished on return.
 void copy_whole(const Tensor& src, const Tensor& out) {
   const Device from = src.device(), to = out.device();
   const Device gpu = to.is_cpu() ? from : to;

@@ -1,4 +1,4 @@
-// Kernels of the primitives.  Private to tensor/cuda.
+// Kernels of the primitives. Private to tensor/cuda.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Helpers for calls of the CUDA runtime.  For *.cu files, tensor/cuda and distributed/backends/nccl.
+// Helpers for calls of the CUDA runtime. For *.cu files, tensor/cuda and distributed/backends/nccl.
 #pragma once
 
 #include <cuda_runtime.h>

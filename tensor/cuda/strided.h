@@ -1,4 +1,4 @@
-// Elementwise kernels on strided operands.  For *.cu files.
+// Elementwise kernels on strided operands. For *.cu files.
 #pragma once
 
 #include <array>

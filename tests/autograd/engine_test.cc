@@ -110,7 +110,7 @@ TEST(Engine, MillionNodesAreDestroyedWithoutBackward) {
 }
 
 TEST(Engine, LeafHookFiresBeforeOlderNodesRun) {
-  // Layer k: y = layer(y) * w_k.  The hook of w_k must run before the backward of earlier layers.
+  // Layer k: y = layer(y) * w_k. The hook of w_k must run before the backward of earlier layers.
   std::vector<std::string> journal;
   std::vector<Tensor> weights;
   std::vector<HookHandle> hooks;

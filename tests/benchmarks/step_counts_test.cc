@@ -222,7 +222,7 @@ TEST(PageFaults, NewMemoryIsCounted) {
             1);
 }
 
-/// Collectives, their algorithms, and copies of rank 0 of two ranks.  Gradients are views of buckets: the copies are those of a step on
+/// Collectives, their algorithms, and copies of rank 0 of two ranks. Gradients are views of buckets: the copies are those of a step on
 /// one rank, and of the control record.
 void check_ddp_step(const std::string& name, const std::string& table) {
   std::vector<Count> counts;
@@ -244,9 +244,9 @@ void check_ddp_step(const std::string& name, const std::string& table) {
       if (event.rank != 0 || event.name.starts_with("barrier")) continue;
       const bool is_instant = event.begin_ns == event.end_ns;
       if (event.category == "comm" && !is_instant) {
-        const std::string name = event.name.starts_with("bucket ") ? "buckets" : event.name;
-        ++collectives[name];
-        collectives[name + ", bytes"] += event.num_bytes;
+        const std::string kind = event.name.starts_with("bucket ") ? "buckets" : event.name;
+        ++collectives[kind];
+        collectives[kind + ", bytes"] += event.num_bytes;
       }
       if (event.category == "copy" || (event.category == "algorithm" && is_instant)) events.push_back(std::move(event));
     }

@@ -1,4 +1,4 @@
-// Fibers: the threads of a kernel.  All functions must be called on the host thread that runs the kernel.
+// Fibers: the threads of a kernel. All functions must be called on the host thread that runs the kernel.
 #pragma once
 
 #include <cstddef>

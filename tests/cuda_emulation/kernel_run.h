@@ -57,7 +57,7 @@ class KernelRun final : public WarpOrder {
  public:
   KernelRun();
 
-  /// Runs one kernel at a time.  report() has the text of an error.
+  /// Runs one kernel at a time. report() has the text of an error.
   cudaError_t run(const KernelLaunch& launch);
   const std::string& report() const { return report_; }
 

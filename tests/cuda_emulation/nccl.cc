@@ -17,7 +17,7 @@
 
 #include <tandem/tests/cuda_emulation/nccl_communicator.h>
 
-/// A handle.  Guarded by Handles::mutex.
+/// A handle. Guarded by Handles::mutex.
 struct ncclComm {
   std::shared_ptr<cuda_emulation::Communicator> communicator;  // null after it was destroyed or aborted
   const char* call = "";                                       // the newest call

@@ -197,7 +197,7 @@ bool Communicator::receive(int connection, std::vector<std::byte>& bytes) {
   return read_all(connection, bytes.data(), num_bytes);
 }
 
-/// Runs as a task of the stream.  Waits for a rank that has exited as for a late one.
+/// Runs as a task of the stream. Waits for a rank that has exited as for a late one.
 bool Communicator::exchange(std::vector<Exchange>& group) {
   bool good = true;
   const auto make = [&](Exchange& e) {

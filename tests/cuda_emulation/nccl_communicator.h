@@ -1,4 +1,4 @@
-// A rank of an emulated NCCL communicator.  Private to the emulation.
+// A rank of an emulated NCCL communicator. Private to the emulation.
 //
 // Two threads represent NCCL and the GPU. The launcher joins the other ranks, opens the links that a call is the first
 // to need, and queues the call on its stream; until then the communicator's state is ncclInProgress. The runner runs
@@ -58,7 +58,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   ncclResult_t wait();
   /// Starts the calls; the state is ncclInProgress until they are queued on their stream.
   void launch(NcclLaunch launch);
-  /// Whether all launched calls end before the next task of `stream`.  The caller holds the runtime's lock.
+  /// Whether all launched calls end before the next task of `stream`. The caller holds the runtime's lock.
   bool is_before(const Runtime& runtime, const Stream& stream);
 
   /// Ends the threads after all launched calls, and waits until the other ranks have done so or have exited.

@@ -87,7 +87,7 @@ bool Server::join_barrier(int connection, const NcclRequest& request, const Byte
   };
   std::unique_lock lock(mutex_);
   for (const NcclBarrier& barrier : barriers) ++arrived_[barrier];
-  // All ranks are connected.  Close the listener only once, because its descriptor may be reused.
+  // All ranks are connected. Close the listener only once, because its descriptor may be reused.
   if (barriers[0] == NcclBarrier::hello() && is_there(barriers[0])) shutdown(listener_, SHUT_RDWR);
   changed_.notify_all();
   if (wait_for(lock, connection, [&] { return std::all_of(barriers.begin(), barriers.end(), is_there); })) {
@@ -98,7 +98,7 @@ bool Server::join_barrier(int connection, const NcclRequest& request, const Byte
   return barriers[0] == NcclBarrier::goodbye();
 }
 
-/// False if the connection is closed.  A rank that waits for an exited rank waits until it aborts.
+/// False if the connection is closed. A rank that waits for an exited rank waits until it aborts.
 bool Server::wait_for(std::unique_lock<std::mutex>& lock, int connection, const std::function<bool()>& ready) {
   char none;
   while (!ready()) {

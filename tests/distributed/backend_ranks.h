@@ -60,7 +60,7 @@ inline void run_transfers(Backend& backend, std::vector<Transfer>& transfers) {
   }
 }
 
-/// Runs f(backend, rank) on `world_size` threads; an exception aborts the other ranks.  Returns each rank's
+/// Runs f(backend, rank) on `world_size` threads; an exception aborts the other ranks. Returns each rank's
 /// error text, empty without error.
 inline std::vector<std::string> try_backend_ranks(int world_size, const MakeBackend& make,
                                                   const std::function<void(Backend&, int)>& f,

@@ -33,7 +33,7 @@ inline constexpr int kFailingWorld = 4;
 inline constexpr int kVictim = 2;
 inline constexpr int kFailingRoot = 1;
 inline constexpr std::chrono::milliseconds kStoppedTimeout{400};
-/// The number of steps to the middle of an operation.  The victim also fails at the first step, and near the end, when
+/// The number of steps to the middle of an operation. The victim also fails at the first step, and near the end, when
 /// it may have completed short operations.
 inline constexpr int kMiddle = 12;
 inline constexpr int kFailingMoves[] = {1, kMiddle, 40};
@@ -257,8 +257,8 @@ inline Notified run_once(const std::string& function, const std::string& operati
   return notified;
 }
 
-/// Runs the rank function `function`, which calls fail_in_the_middle().  `how`: "killed", "throws" or "stopped" after
-/// so many steps, "disagrees" or "mixes_devices".  At most two retries if it took a second too long, because the
+/// Runs the rank function `function`, which calls fail_in_the_middle(). `how`: "killed", "throws" or "stopped" after
+/// so many steps, "disagrees" or "mixes_devices". At most two retries if it took a second too long, because the
 /// machine may be loaded.
 inline Notified errors_of_survivors(const std::string& function, const std::string& operation, const std::string& how,
                                     int moves = kMiddle) {

@@ -423,7 +423,7 @@ std::string record_of(gloo::FrameType type, const std::function<void(gloo::Frame
   return std::string(reinterpret_cast<const char*>(&header), sizeof(header));
 }
 
-/// The errors of two ranks after rank 1 has sent this.  `together`: they leave when both have thrown.
+/// The errors of two ranks after rank 1 has sent this. `together`: they leave when both have thrown.
 std::vector<Thrown> after_record(const std::string& record, bool together) {
   std::atomic<int> port{0};  // of rank 0
   const auto note_port = [&](const std::string& key, const std::string& value) {

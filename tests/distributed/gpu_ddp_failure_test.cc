@@ -1,6 +1,6 @@
 // Data-parallel training on GPUs in which one rank fails: the others throw an error that names it, in time.
 //
-// Each rank has its own GPU, except GpuDdpProcesses with two ranks, which may share one.  tools/gpu_checks selects
+// Each rank has its own GPU, except GpuDdpProcesses with two ranks, which may share one. tools/gpu_checks selects
 // tests by these names.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Data-parallel training on GPUs equals one process on the whole batch.  Ranks are threads with one GPU each, or
+// Data-parallel training on GPUs equals one process on the whole batch. Ranks are threads with one GPU each, or
 // processes.
 #include <gtest/gtest.h>
 
@@ -254,7 +254,7 @@ TEST(GpuDdp, OverlapReportTimesAddUp) {
     reducer.reset_report();
     EXPECT_EQ(reducer.report().steps, 0);
     train(2);
-    reducer.leave_out_step();
+    reducer.exclude_step();
     train(3);
     EXPECT_EQ(reducer.report().steps, 3);
   });

@@ -1,6 +1,6 @@
 // An NCCL lane alone: timeouts, aborts and lifetimes.
 //
-// Two lanes, each with its own thread and GPU; NcclBackendOf1 has one.  NcclBackendEmulated needs the emulated GPU.
+// Two lanes, each with its own thread and GPU; NcclBackendOf1 has one. NcclBackendEmulated needs the emulated GPU.
 // tools/gpu_checks selects tests by these names.
 #include <tandem/distributed/backends/nccl/gpu_lane.h>
 

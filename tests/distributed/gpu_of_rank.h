@@ -12,8 +12,8 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// The GPU with the rank's number.  A single GPU is shared by all ranks, which NCCL permits for processes that appear
-/// to be on different hosts.  Call before the first collective of the process.
+/// The GPU with the rank's number. A single GPU is shared by all ranks, which NCCL permits for processes that appear
+/// to be on different hosts. Call before the first collective of the process.
 inline Device gpu_of_rank(int rank) {
   if (cuda::device_count() != 1) return Device::cuda(rank);
   setenv("NCCL_HOSTID", ("rank " + std::to_string(rank)).c_str(), 1);

@@ -1,4 +1,4 @@
-// Every collective in every form and dtype on GPUs, against closed forms.  Ranks are threads or processes.
+// Every collective in every form and dtype on GPUs, against closed forms. Ranks are threads or processes.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -395,7 +395,8 @@ TEST(CommHooks, InvalidHookOptionsAreRejected) {
     EXPECT_EQ(
         error({.hooks = {bf16_compress(), power_sgd()}}),
         "GradientReducer: power_sgd(rank 2, from step 10, saving 2, seed 2101305069) must be the first hook of the "
-        "chain because it needs whole parameters\n  hooks  bf16 > power_sgd(rank 2, from step 10, saving 2, seed "
+        "chain because it needs whole parameters\n  hooks  bf16_compress > power_sgd(rank 2, from step 10, saving 2, "
+        "seed "
         "2101305069)");
     EXPECT_EQ(error({.hooks = {fp16_compress(), nullptr}}), "GradientReducer: a hook is null");
     EXPECT_EQ(error({.hook_report_every = 5}), "GradientReducer: hook_report_every requires hooks");
@@ -423,14 +424,16 @@ TEST(CommHooks, HookMismatchBetweenRanksIsRejected) {
                                         {.hooks = {power_sgd({.seed = seed}), bf16_compress()}});
               }),
               "DistributedDataParallel: ranks have different communication hooks\n"
-              "  rank 0: communication hooks power_sgd(rank 2, from step 10, saving 2, seed 1) > bf16, report every 0\n"
-              "  rank 1: communication hooks power_sgd(rank 2, from step 10, saving 2, seed 2) > bf16, report every 0");
+              "  rank 0: communication hooks power_sgd(rank 2, from step 10, saving 2, seed 1) > bf16_compress, report "
+              "every 0\n"
+              "  rank 1: communication hooks power_sgd(rank 2, from step 10, saving 2, seed 2) > bf16_compress, report "
+              "every 0");
     CommHooks hooks;
     if (context.rank() == 0) hooks.push_back(bf16_compress());
     EXPECT_EQ(
         error_text<StateError>([&] { GradientReducer reducer(p.named(), {}, context.group(), {.hooks = hooks}); }),
         "DistributedDataParallel: ranks have different communication hooks\n"
-        "  rank 0: communication hooks bf16, report every 0\n"
+        "  rank 0: communication hooks bf16_compress, report every 0\n"
         "  rank 1: (end of list)");
   });
 }
@@ -449,7 +452,7 @@ TEST(CommHooks, StateOfDifferentHooksIsRejected) {
     EXPECT_TRUE(none->state_dict().empty());
     EXPECT_EQ(error_text<StateError>([&] { cast->load_state_dict(low_rank->state_dict()); }),
               "GradientReducer: the state belongs to other communication hooks\n"
-              "  saved    power_sgd(rank 2, from step 10, saving 2, seed 5)\n  current  bf16");
+              "  saved    power_sgd(rank 2, from step 10, saving 2, seed 5)\n  current  bf16_compress");
     EXPECT_EQ(error_text<StateError>([&] { none->load_state_dict(cast->state_dict()); }),
               "GradientReducer: the state belongs to communication hooks, but this reducer has none");
     EXPECT_EQ(error_text<StateError>([&] { smaller->load_state_dict(low_rank->state_dict()); }),

@@ -408,7 +408,7 @@ TEST(GradientReducer, LeftOutStepIsExcludedFromReport) {
     const Net net(1);
     GradientReducer reducer(net.named(), {}, context.group(), {.buckets = kTiny});
     for (int step = 0; step < 5; ++step) {
-      if (step == 2) reducer.leave_out_step();
+      if (step == 2) reducer.exclude_step();
       net.loss(inputs(), labels()).backward();
     }
     EXPECT_EQ(reducer.report().steps, 3);

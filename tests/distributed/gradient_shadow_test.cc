@@ -102,11 +102,11 @@ TEST_P(GradientShadowWorldSizes, ErrorsAreAttributedToEachHook) {
         for (size_t j = 0; j < with.size(); ++j) added2 += std::pow(with[j] - without[j], 2);
         for (const double v : p.mean(i, world, step)) exact2 += v * v;
       }
-      EXPECT_EQ(report.hooks[1].name, "bf16");
+      EXPECT_EQ(report.hooks[1].name, "bf16_compress");
       EXPECT_NEAR(report.hooks[1].relative_error, std::sqrt(added2 / exact2), 1e-6);
       EXPECT_GT(report.hooks[1].relative_error, 0);
       // Two-byte types are sent unchanged.
-      EXPECT_EQ(report.hooks[2].name, "fp16");
+      EXPECT_EQ(report.hooks[2].name, "fp16_compress");
       EXPECT_EQ(report.hooks[2].relative_error, 0);
       double sum = 0;
       for (const HookReport::Hook& hook : report.hooks) sum += hook.relative_error;
@@ -131,7 +131,7 @@ TEST(GradientShadow, FirstHookHasNoErrorBeforeStartStep) {
     EXPECT_GT(reducer.hook_report().hooks[0].relative_error, 0.1);
     report.hooks[1].relative_error = 0.0024;
     EXPECT_TRUE(to_string(report).ends_with(
-        "'; by hook: power_sgd(rank 2, from step 1, saving 2, seed 2101305069) 0, bf16 0.0024"))
+        "'; by hook: power_sgd(rank 2, from step 1, saving 2, seed 2101305069) 0, bf16_compress 0.0024"))
         << to_string(report);
   });
 }

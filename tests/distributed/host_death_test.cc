@@ -1,5 +1,5 @@
 // A rank is killed, is stopped, throws or calls another operation in a job of two hosts with two ranks each: shared
-// memory within a host, TCP between hosts.  The other ranks throw an error that names it within a second.
+// memory within a host, TCP between hosts. The other ranks throw an error that names it within a second.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -110,7 +110,7 @@ struct Moment {
   int64_t number;
 };
 
-/// Errors of all ranks in one of two all_reduces if one rank ends at that step.  Empty if it has no such
+/// Errors of all ranks in one of two all_reduces if one rank ends at that step. Empty if it has no such
 /// step.
 std::vector<Thrown> run_until(const char* hosts, const Moment& moment, End end) {
   HostRanks ranks{.hosts = hosts, .tuning = kTiny, .shm_inside = false};

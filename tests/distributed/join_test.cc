@@ -27,7 +27,7 @@ std::string rendezvous_error(int rank, int world_size, const std::string& why) {
   return str("[rank ", rank, " of ", world_size, "] group 'default': rendezvous ", why);
 }
 
-/// args: a path, the rank that does not join, and its action instead.  The others write their errors to the path
+/// args: a path, the rank that does not join, and its action instead. The others write their errors to the path
 /// plus their rank; the launcher would kill them before if they did not throw in time.
 TANDEM_RANK_MAIN(one_does_not_come) {
   Store& store = *context.store();

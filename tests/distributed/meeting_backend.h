@@ -1,4 +1,4 @@
-// A minimal backend for thread ranks.  It replaces the network in tests, and
+// A minimal backend for thread ranks. It replaces the network in tests, and
 // can be slowed down.
 #pragma once
 
@@ -46,7 +46,7 @@ struct Meeting {
 
 class MeetingBackend : public Backend {
  public:
-  /// Collectives complete only at every `dawdle`-th do_advance.  `on_start` is called with the number of each
+  /// Collectives complete only at every `dawdle`-th do_advance. `on_start` is called with the number of each
   /// collective before it starts.
   MeetingBackend(const ProcessGroupOptions& options, std::shared_ptr<Meeting> meeting, int dawdle = 1,
                  std::function<void(int64_t number)> on_start = {})

@@ -1,4 +1,4 @@
-// Training in float16: scaled losses, averaged gradients, and one decision per step on all ranks.  On CPUs and GPUs.
+// Training in float16: scaled losses, averaged gradients, and one decision per step on all ranks. On CPUs and GPUs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ using testing::rank_devices;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 optim::GradScalerOptions shared_over(const std::shared_ptr<ProcessGroup>& group) {
-  return {.share = [group](const Tensor& found) { group->all_reduce(found, ReduceOp::kMax); }};
+  return {.all_reduce_found_inf = [group](const Tensor& found) { group->all_reduce(found, ReduceOp::kMax); }};
 }
 
 struct Part {

@@ -1,4 +1,4 @@
-// Common first uses of a process group, one test each, on four ranks.  With CPU tensors, and with one GPU per
+// Common first uses of a process group, one test each, on four ranks. With CPU tensors, and with one GPU per
 // rank.
 #include <tandem/distributed/process_group.h>
 

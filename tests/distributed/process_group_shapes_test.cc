@@ -1,5 +1,5 @@
 // Tensors with equal element counts but different shapes: every collective and message rejects them on every rank and
-// shows both shapes.  With CPU tensors, and with one GPU per rank.
+// shows both shapes. With CPU tensors, and with one GPU per rank.
 #include <tandem/distributed/process_group.h>
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ using Tensors = std::vector<Tensor>;
 
 const bool kOnGpus = !testing::test_device().is_cpu();
 
-/// A tensor of this rank.  Strides differ between ranks.
+/// A tensor of this rank. Strides differ between ranks.
 Tensor make(const ProcessGroup& g, const Shape& shape) {
   const Device device = testing::rank_devices(g.size())[static_cast<size_t>(g.rank())];
   if (g.rank() % 2 == 0) return ones(shape, {kFloat32, device});

@@ -18,7 +18,7 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// Blocks work enqueued on `stream` from now on until destroyed.  Waits until earlier work is complete.
+/// Blocks work enqueued on `stream` from now on until destroyed. Waits until earlier work is complete.
 class Stall {
  public:
   explicit Stall(const cuda::Stream& stream) : passed_(stream.device()) {

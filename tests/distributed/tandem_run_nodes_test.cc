@@ -303,7 +303,7 @@ TEST(TandemRunMultiNode, ResumedLauncherEndsWithFailedJob) {
     EXPECT_EQ(other.status, 1);
     nodes[stopped]->send_signal(SIGCONT);
     const auto result = nodes[stopped]->wait();
-    // Node 1 may detect that node 0 does not respond.  Node 0 sees one of node 1's exits first.
+    // Node 1 may detect that node 0 does not respond. Node 0 sees one of node 1's exits first.
     const std::string said = stopped == 0 ? node_text(1)
                                           : "launch: node 0's launcher was lost: the connection to the store's host " +
                                                 endpoint(jobs[1].port) + " was lost: ";

@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 
 class ThreadRankFailure : public ::testing::TestWithParam<Setting> {
  protected:
-  /// Runs `victim` on rank kVictim and the operation on the others; returns their errors and times.  At most two
+  /// Runs `victim` on rank kVictim and the operation on the others; returns their errors and times. At most two
   /// retries if it took too long, because the machine may be loaded.
   static Notified run(const std::string& operation, std::chrono::milliseconds timeout,
                       std::chrono::milliseconds allowed,

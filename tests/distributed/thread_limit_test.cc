@@ -51,7 +51,7 @@ bool at_most_threads_run(int most) {
   return true;
 }
 
-/// Calls f with the first thread failing, then the second, and so on until all start.  Returns the number of threads
+/// Calls f with the first thread failing, then the second, and so on until all start. Returns the number of threads
 /// that f starts.
 int fail_each_thread(const std::function<void()>& f) {
   f();  // starts threads that stay in the process

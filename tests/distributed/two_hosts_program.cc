@@ -1,4 +1,4 @@
-// One rank of two_hosts_test: trains a small net, or all-reduces until a rank is lost.  In
+// One rank of two_hosts_test: trains a small net, or all-reduces until a rank is lost. In
 // strangers_start_test it computes one sum.
 #include <cmath>
 #include <iostream>

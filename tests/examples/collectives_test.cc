@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include <tandem/tensor/cuda.h>
 #include <tandem/tests/examples/collectives_output.h>
 #include <tandem/tests/examples/run_example.h>
 
@@ -84,19 +83,6 @@ TEST(CollectivesExample, InvalidFlagsAreUsageErrors) {
     EXPECT_EQ(result.err, text);
     EXPECT_EQ(result.out, "");
   }
-}
-
-TEST(CollectivesExample, CudaDeviceRequiresCudaBuild) {
-  if (tandem::cuda::is_built()) GTEST_SKIP() << "this build has CUDA support";
-  for (const char* ranks : {"1", "4"}) {
-    const auto result = run_example("collectives", {"--check", "--device", "cuda", "--nproc", ranks});
-    EXPECT_EQ(result.status, 2);
-    EXPECT_EQ(result.err, std::string("launch: --device: cuda:") + (ranks[0] == '1' ? "0" : "3") +
-                              ": this build of tandem has no CUDA support; build with --config=cuda\n");
-    EXPECT_EQ(result.out, "");
-  }
-  const auto result = run_example("collectives", {"--check", "--device", "auto", "--nproc", "2"});
-  EXPECT_EQ(result.status, 0) << result.err;
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kAllowance = 64 << 10;  // bytes: error texts, streams, read buffers
 
-// Bytes allocated by operator new.  Memory of tensors is counted by their device.
+// Bytes allocated by operator new. Memory of tensors is counted by their device.
 std::atomic<int64_t> held{0};
 std::atomic<int64_t> peak{0};
 

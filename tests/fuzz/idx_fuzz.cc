@@ -9,7 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   tandem::testing::fuzz_file(data, size, 4, [](const std::string& path) { tandem::data::read_idx(path); });
-  // The file name selects decompression, so a link has the name "*.gz".  gzip expands data at most about 1000 times.
+  // The file name selects decompression, so a link has the name "*.gz". gzip expands data at most about 1000 times.
   tandem::testing::fuzz_file(data, size, 1100, [](const std::string& path) {
     const char* folder = std::getenv("TEST_TMPDIR");
     const std::string link =

@@ -1,5 +1,5 @@
-// Headers of safetensors files.  The input has no header length, because most mutations of a whole file would only fail
-// its check.  The first byte of the input is the number of bytes of data.
+// Headers of safetensors files. The input has no header length, because most mutations of a whole file would only fail
+// its check. The first byte of the input is the number of bytes of data.
 #include <tandem/io/safetensors_header.h>
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// The JSON of state files.  The file has the tensors "a" and "b.c".
+// The JSON of state files. The file has the tensors "a" and "b.c".
 #include <tandem/io/state_file.h>
 
 #include <string>

@@ -1,8 +1,8 @@
 // Checkpoints survive a crash at any system call.
 //
-// This program replaces the C library's functions that change files.  They count their calls.  At the call selected by
+// This program replaces the C library's functions that change files. They count their calls. At the call selected by
 // a test the process exits, or a power failure is simulated (files that were not flushed to disk are truncated), or the
-// call fails.  The tests select each call of a save in turn.
+// call fails. The tests select each call of a save in turn.
 
 #include <tandem/io/checkpoint.h>
 
@@ -38,7 +38,7 @@ enum class Fault {
 
 constexpr int kDied = 42;
 
-/// The selected fault and call.  Only used by the thread of the test.
+/// The selected fault and call. Only used by the thread of the test.
 struct Plan {
   Fault fault = Fault::kNone;
   int at = -1;                       // index of the call
@@ -62,7 +62,7 @@ std::string path_of(int descriptor) {
   ::_exit(kDied);
 }
 
-/// Counts a call.  Returns whether the call must fail.
+/// Counts a call. Returns whether the call must fail.
 bool fails() {
   if (plan.fault == Fault::kNone || plan.calls++ != plan.at) return false;
   if (plan.fault == Fault::kPowerCut) lose_power();
@@ -155,7 +155,7 @@ int64_t newest_value(const std::string& folder) {
   return value;
 }
 
-/// Runs f in a child process with a fault at call `at`.  Returns whether f made that call.
+/// Runs f in a child process with a fault at call `at`. Returns whether f made that call.
 template <class F>
 bool dies(Fault fault, int at, F&& f) {
   const pid_t child = ::fork();
@@ -173,7 +173,7 @@ bool dies(Fault fault, int at, F&& f) {
   return code == kDied;
 }
 
-/// A sequence of steps to save.  The fault occurs while the last one is saved.
+/// A sequence of steps to save. The fault occurs while the last one is saved.
 struct Scenario {
   std::vector<int64_t> steps;
   const char* name;

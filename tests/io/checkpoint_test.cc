@@ -38,7 +38,7 @@ CheckpointState state_of(int64_t value, int rank = 0) {
   return state;
 }
 
-/// The `value` of state_of.  Expects that all parts have it.
+/// The `value` of state_of. Expects that all parts have it.
 int64_t value_of(const CheckpointState& state) {
   const auto value = state.rank.get<int64_t>("generator.offset");
   EXPECT_EQ(state.model.get<td::Tensor>("fc.weight").to_vector<int64_t>(), std::vector<int64_t>(7, value));
@@ -293,9 +293,9 @@ TEST_F(Checkpoint, UncreatableFolderWarnsOrThrows) {
             "warning the checkpoint of step 3 is not saved: Checkpointer: cannot create the folder 'DIR/run': Not a "
             "directory\n");
   EXPECT_FALSE(saved);
-  EXPECT_EQ(
-      folder_.shortened(error_text<td::IoError>([&] { Checkpointer(path_, {.fail = true}).save(3, state_of(1)); })),
-      "the checkpoint of step 3 is not saved: Checkpointer: cannot create the folder 'DIR/run': Not a directory");
+  EXPECT_EQ(folder_.shortened(
+                error_text<td::IoError>([&] { Checkpointer(path_, {.throw_on_failure = true}).save(3, state_of(1)); })),
+            "the checkpoint of step 3 is not saved: Checkpointer: cannot create the folder 'DIR/run': Not a directory");
   EXPECT_EQ(read_file(path_), "a file in the way");
 }
 
@@ -310,7 +310,8 @@ TEST_F(Checkpoint, WriteFailureOnOneRankFailsAllRanks) {
           // The fifth barrier: rank 0 has created the folder of the second checkpoint.
           if (rank == 1 && ++num_barriers == 5) fs::create_directory(path_ + "/step-00000002/rank-1.safetensors");
         };
-        Checkpointer checkpointer(path_, {.rank = rank, .world_size = 3, .barrier = obstruct, .fail = fail});
+        Checkpointer checkpointer(path_,
+                                  {.rank = rank, .world_size = 3, .barrier = obstruct, .throw_on_failure = fail});
         EXPECT_TRUE(checkpointer.save(1, state_of(1, rank)));
         try {
           EXPECT_FALSE(checkpointer.save(2, state_of(2, rank)));

@@ -72,7 +72,7 @@ std::vector<Field> fields_of(std::string text) {
   return fields;
 }
 
-/// The events of a file.  Expects correct checksums.
+/// The events of a file. Expects correct checksums.
 std::vector<std::vector<Field>> events_of(const std::string& path) {
   std::vector<std::vector<Field>> events;
   std::string text = read_file(path);

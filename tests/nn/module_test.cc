@@ -91,7 +91,7 @@ TEST(Module, LeafNamesArePathsFromTheRoot) {
   Module root;
   auto inner = std::make_unique<Net>();
   EXPECT_EQ(inner->head.scope_name()->text, "Scale 'head'");
-  Net& adopted = root.adopt("net", std::move(inner));
+  Net& adopted = root.add_module("net", std::move(inner));
   EXPECT_EQ(td::autograd::leaf(adopted.encoder.first.scale).name, "net.encoder.first.scale");
   EXPECT_EQ(adopted.head.scope_name()->text, "Scale 'net.head'");
 }
@@ -141,7 +141,7 @@ TEST(Module, InvalidNamesAreRejected) {
   EXPECT_EQ(error_text<td::ValueError>([&] { net.add<Scale>("head"); }), "add: Net already contains 'head'");
   EXPECT_EQ(error_text<td::ValueError>([&] { net.head.add_buffer("scale", td::ones({1})); }),
             "add_buffer: Scale 'head' already contains 'scale'");
-  EXPECT_EQ(error_text<td::ValueError>([&] { net.adopt("tail", std::unique_ptr<Scale>()); }),
+  EXPECT_EQ(error_text<td::ValueError>([&] { net.add_module("tail", std::unique_ptr<Scale>()); }),
             "add: the module 'tail' is null");
   EXPECT_EQ(net.parameters().size(), 4u);
 }

@@ -36,9 +36,7 @@ Real exact_silu_slope(Real x) {
 
 // --- float32, element by element -----------------------------------------------------------------
 
-/// Distance between adjacent floats at
-/// x
-/// ; for subnormal x, that of the smallest normal numbers.
+/// Distance between adjacent floats at abs(x); for subnormal x, that of the smallest normal numbers.
 double ulp(double x) {
   const float f = std::max(static_cast<float>(std::abs(x)), 0x1p-126f);
   return std::nextafter(f, INFINITY) - static_cast<double>(f);

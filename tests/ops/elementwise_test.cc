@@ -55,9 +55,7 @@ TEST(Elementwise, IntegerOverflowWrapsAround) {
   EXPECT_EQ((tensor({true, false}) + tensor({true, false})).to_vector<int64_t>(), (std::vector<int64_t>{1, 0}));
 }
 
-/// Distance between adjacent floats at
-/// x
-/// .
+/// Distance between adjacent floats at abs(x).
 double ulp(double x) {
   const float f = static_cast<float>(std::abs(x));
   if (f < 0x1p-126f) return 0x1p-149;

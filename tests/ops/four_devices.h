@@ -17,7 +17,7 @@ namespace tandem::testing {
 
 inline constexpr int kDevices = 4;
 
-/// cpu .. cpu:3, or four GPUs if TANDEM_TEST_DEVICE is cuda.  Fails if a test leaves memory allocated on a device.
+/// cpu .. cpu:3, or four GPUs if TANDEM_TEST_DEVICE is cuda. Fails if a test leaves memory allocated on a device.
 class FourDevices : public ::testing::Test {
  protected:
   void SetUp() override {

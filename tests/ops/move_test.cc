@@ -130,7 +130,7 @@ TEST_F(Move, PeakMemoryIsResultPlusChunksInFlight) {
       EXPECT_EQ(plan.num_bytes, bytes);
       EXPECT_EQ(plan.num_chunks, kRows);
       EXPECT_EQ(most_taken(1), block_bytes(bytes));
-      EXPECT_EQ(plan.needs[0].result_bytes, block_bytes(bytes));
+      EXPECT_EQ(plan.requirements[0].result_bytes, block_bytes(bytes));
       EXPECT_EQ(most_taken(0), before);
     }
     const Tensor x = random_on(0, {kRows, kChunk}, 6, kFloat32, Layout::kTransposed);
@@ -140,10 +140,10 @@ TEST_F(Move, PeakMemoryIsResultPlusChunksInFlight) {
     const int64_t before = taken(0);
     const Tensor y = to_async(x, on(1), options).get();
     EXPECT_EQ(most_taken(1), block_bytes(bytes));
-    ASSERT_EQ(plan.needs.size(), 2u);
-    EXPECT_EQ(plan.needs[1].device, on(0));
-    EXPECT_EQ(plan.needs[1].staging_bytes, in_flight * block_bytes(kChunk * 4));
-    EXPECT_EQ(most_taken(0) - before, plan.needs[1].staging_bytes);
+    ASSERT_EQ(plan.requirements.size(), 2u);
+    EXPECT_EQ(plan.requirements[1].device, on(0));
+    EXPECT_EQ(plan.requirements[1].staging_bytes, in_flight * block_bytes(kChunk * 4));
+    EXPECT_EQ(most_taken(0) - before, plan.requirements[1].staging_bytes);
     EXPECT_EQ(taken(0), before) << "given back with the end of the move";
   }
 }
@@ -354,8 +354,8 @@ TEST_F(Move, PlanAndSuggestionFollowSizesAndMemory) {
   const MovePlan plan = plan_move(tensors, on(1), kSmall);
   EXPECT_EQ(plan.num_bytes, 4040);
   EXPECT_EQ(plan.num_chunks, 4 + 1);
-  ASSERT_EQ(plan.needs.size(), 1u);
-  EXPECT_EQ(plan.needs[0].result_bytes, block_bytes(4000) + block_bytes(40));
+  ASSERT_EQ(plan.requirements.size(), 1u);
+  EXPECT_EQ(plan.requirements[0].result_bytes, block_bytes(4000) + block_bytes(40));
   EXPECT_GT(plan.expected_time.count(), 0);
   EXPECT_TRUE(plan.fits());
   EXPECT_EQ(plan_move({tensors[1]}, on(1)).num_chunks, 0);

@@ -100,7 +100,7 @@ class OpCases {
   std::string family_;
 };
 
-/// All families, in alphabetical order.  First called after static initialization.
+/// All families, in alphabetical order. First called after static initialization.
 const OpCases& op_cases();
 
 /// Used by TANDEM_OP_CASES.

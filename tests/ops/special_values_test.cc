@@ -67,7 +67,7 @@ std::vector<Operation> operations() {
   return list;
 }
 
-/// The value of an operation and its derivatives, named as in the fixture.  Gradients come from kernels, or recorded.
+/// The value of an operation and its derivatives, named as in the fixture. Gradients come from kernels, or recorded.
 std::map<std::string, Tensor> derivatives(const Operation& op, const In& arguments, bool recorded) {
   const size_t count = arguments.size();
   std::map<std::string, Tensor> result;

@@ -17,7 +17,7 @@ namespace tandem::testing {
 
 inline const Device kGpu("cuda:0");
 
-/// A model with its data and optimizer.  Two objects made by the same function start with the same values.
+/// A model with its data and optimizer. Two objects made by the same function start with the same values.
 struct Training {
   std::vector<Tensor> parameters;
   std::vector<Tensor> buffers;

@@ -120,7 +120,7 @@ TEST(GradScaler, UnscaledGradientsCanBeClippedBeforeStep) {
 
 TEST(GradScaler, SkipDecisionIsSharedAmongRanks) {
   std::vector<double> reported;
-  GradScaler scaler({.init_scale = 2, .share = [&](const td::Tensor& found) {
+  GradScaler scaler({.init_scale = 2, .all_reduce_found_inf = [&](const td::Tensor& found) {
                        EXPECT_EQ(found.device(), td::Device());
                        reported.push_back(found.to_vector<double>()[0]);
                        td::primitives::fill(found, 1);  // another rank found an infinity

@@ -4,7 +4,7 @@
 
 namespace tandem::profile { namespace {
 
-/// A step of 100 us that begins at `start` us: forward, backward and optimizer of one linear layer.  Spans are in the
+/// A step of 100 us that begins at `start` us: forward, backward and optimizer of one linear layer. Spans are in the
 /// order of their ends, as in a trace.
 std::vector<TraceEvent> step(int64_t start, int64_t linear_us = 20) {
   std::vector<TraceEvent> events = {

@@ -74,7 +74,7 @@ Input keeps_dtype(Input input);
 /// A floating input that has no gradient.
 Input constant(Input input);
 
-/// The result of an operation: one tensor or several.  Checks of values and of gradients read the first.
+/// The result of an operation: one tensor or several. Checks of values and of gradients read the first.
 struct Results {
   Results(Tensor tensor) : tensors{std::move(tensor)} {}
   Results(Tensors list) : tensors(std::move(list)) {}
@@ -118,9 +118,8 @@ void check_errors(const OpCase& op);
 /// The four checks above; gradients only if the case has them.
 void check(const OpCase& op);
 
-/// Whether all elements are within `tolerance` (1 +
-/// expected
-/// ) of the expected ones; shapes must be equal. NaN is not close to anything; infinities are close to themselves.
+/// Whether all elements are within `tolerance` (1 + abs(expected)) of the expected ones; shapes must be equal. NaN is
+/// not close to anything; infinities are close to themselves.
 ::testing::AssertionResult close(const Tensor& actual, const Dense& expected, double tolerance);
 
 /// The complete text of the DeviceError of `op` for operands with these names. Marks operands that are not on the

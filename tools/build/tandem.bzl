@@ -16,6 +16,12 @@ COPTS = [
     "-Wshadow",
 ]
 
+# Flags of tests, which take longer to compile than to run.
+TEST_COPTS = COPTS + ["-O0", "-U_FORTIFY_SOURCE"]
+
+# Flags of libraries in tests/ that depend on //tests/support:gtest_pch, as tests do.
+GTEST_PCH = ["-include", "gtest_pch.h"]
+
 # Flags of kernels that are emulated on the CPU: the compiler calls a function of //tests/cuda_emulation at each memory
 # access. Not in linkopts, which would link ThreadSanitizer's functions instead. Builds with a sanitizer omit these
 # checks.
@@ -36,9 +42,10 @@ def _with_cuda(emulated, toolkit, none = []):
     })
 
 # Values of target_compatible_with: NEEDS_CUDA for targets that need any CUDA build, NEEDS_CUDA_EMULATION for targets
-# that need the emulation.
+# that need the emulation, NEEDS_NO_CUDA for targets that need a build without CUDA.
 NEEDS_CUDA = _with_cuda([], [], ["@tandem//tests/cuda_emulation:impossible"])
 NEEDS_CUDA_EMULATION = _with_cuda([], ["@tandem//tests/cuda_emulation:impossible"], ["@tandem//tests/cuda_emulation:impossible"])
+NEEDS_NO_CUDA = _with_cuda(["@tandem//tests/cuda_emulation:impossible"], ["@tandem//tests/cuda_emulation:impossible"])
 
 # Dependencies of targets that include CUDA's headers.
 CUDA_HEADERS = _with_cuda(["@tandem//tests/cuda_emulation"], ["@cuda_toolkit//:headers"])
@@ -186,6 +193,55 @@ def tandem_cc_library(
         **kwargs
     )
 
+def precompiled_header(name, header, deps, visibility):
+    """A header that GCC reads in compiled form. `-include <name>.h` uses it if the target depends on `name`.
+
+    If a target's flags differ from those of tests, GCC reads the text instead.
+
+    Args:
+      name: of the target
+      header: the header
+      deps: libraries that it includes
+      visibility: packages that may depend on it
+    """
+    private = {"tags": ["manual"], "visibility": ["//visibility:private"], "testonly": True}
+    native.genrule(
+        name = name + "_source",
+        srcs = [header],
+        outs = [name + ".cc", name + "/" + name + ".h"],
+        cmd = "for file in $(OUTS); do cp $< $$file; done",
+        **private
+    )
+    native.cc_library(
+        name = name + "_object",
+        srcs = [name + ".cc"],
+        copts = TEST_COPTS + ["-x", "c++-header", "-Wno-pragma-once-outside-header"],
+        linkstatic = True,
+        deps = deps,
+        **private
+    )
+    native.filegroup(
+        name = name + "_objects",
+        srcs = [":%s_object" % name],
+        output_group = "compilation_outputs",
+        **private
+    )
+    native.genrule(
+        name = name + "_compiled",
+        srcs = [":%s_objects" % name],
+        outs = ["%s/%s.h.gch" % (name, name)],
+        cmd = "for file in $(SRCS); do cp $$file $@; done",
+        **private
+    )
+    native.cc_library(
+        name = name,
+        testonly = True,
+        includes = [name],
+        textual_hdrs = ["%s/%s.h" % (name, name), "%s/%s.h.gch" % (name, name)],
+        visibility = visibility,
+        deps = deps,
+    )
+
 def tandem_cc_test(name, srcs = None, deps = [], copts = [], size = "small", main = "@googletest//:gtest_main", **kwargs):
     """A GoogleTest test.
 
@@ -201,10 +257,10 @@ def tandem_cc_test(name, srcs = None, deps = [], copts = [], size = "small", mai
     native.cc_test(
         name = name,
         srcs = srcs if srcs != None else [name + ".cc"],
-        copts = COPTS + ["-O0", "-U_FORTIFY_SOURCE"] + copts,  # tests take longer to compile than to run
+        copts = TEST_COPTS + GTEST_PCH + copts,
         linkstatic = True,
         size = size,
-        deps = deps + ([main] if main else []),
+        deps = deps + [Label("//tests/support:gtest_pch")] + ([main] if main else []),
         **kwargs
     )
 

@@ -35,7 +35,7 @@ _OPS = {
     "view": {"common"},
     "reduce": {"common"},
     "index": {"common", "elementwise"},
-    "matmul": {"common"},
+    "matmul": {"common", "elementwise"},
     "softmax": {"common", "elementwise"},
     "attention": {"common", "elementwise", "matmul", "softmax"},
     "loss": {"common", "index", "softmax"},
@@ -43,7 +43,7 @@ _OPS = {
     "norm": {"common"},
     "embedding": {"common", "index"},
     "random": {"common", "elementwise", "index"},
-    "conv": {"common", "matmul"},
+    "conv": {"common", "elementwise", "matmul"},
     "move": {"common"},
 }
 _DISTRIBUTED = {

@@ -1,6 +1,6 @@
-// What the ranks of a gloo group send each other.  Private to distributed/backends/gloo.
+// What the ranks of a gloo group send each other. Private to distributed/backends/gloo.
 //
-// A frame is a record: a header and up to a record's room of payload.  A data frame announces bytes that lie in a slot
+// A frame is a record: a header and up to a record's room of payload. A data frame announces bytes that lie in a slot
 // already when the record comes.
 #pragma once
 
@@ -60,7 +60,7 @@ struct Expected {
   FrameHeader last;  ///< of the frame before: counters never go back
 };
 
-/// The header at the beginning of `record`, the whole of which can be read.  Throws IoError where it cannot be one.
+/// The header at the beginning of `record`, the whole of which can be read. Throws IoError where it cannot be one.
 FrameHeader check_header(std::span<const std::byte> record, const Expected& expected);
 
 /// What a rank of an all_to_all sends to, or expects from, one other.

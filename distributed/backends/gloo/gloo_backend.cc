@@ -217,7 +217,7 @@ void GlooBackend::check_parts() {
   for (int from = 0; from < size_; ++from) {
     for (int to = 0; to < size_; ++to) {
       if (at(frame_of(from).sends, to) == at(frame_of(to).expects, from)) continue;
-      // All ranks find the same pair.  Its two ranks have both shapes, and poison the others with them.
+      // All ranks find the same pair. Its two ranks have both shapes, and poison the others with them.
       parts_disagree_ = true;
       if (from != rank_ && to != rank_) return;
       const ShownShape sent = from == rank_ ? call_->inputs[static_cast<size_t>(to)].shape : frame_of(from).sent;

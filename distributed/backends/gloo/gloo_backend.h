@@ -1,4 +1,4 @@
-// Collectives of ranks that reach each other over a network.  Private to distributed/.
+// Collectives of ranks that reach each other over a network. Private to distributed/.
 #pragma once
 
 #include <atomic>
@@ -17,10 +17,10 @@ namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
 /// The backend of one rank.
 ///
-/// Every collective begins with a signature from each rank to each other.  Between two ranks each has up to two streams
-/// of bytes to the other: the first carries inputs, the second results or what is passed on.  A first stream of few
+/// Every collective begins with a signature from each rank to each other. Between two ranks each has up to two streams
+/// of bytes to the other: the first carries inputs, the second results or what is passed on. A first stream of few
 /// bytes travels inside the signature; all else is sent, in chunks from the caller's memory, once all signatures are
-/// known to be equal, so that whoever receives can always take it at once.  Large all_reduces that are queued behind
+/// known to be equal, so that whoever receives can always take it at once. Large all_reduces that are queued behind
 /// the running one send their signatures already, and the next its inputs too, once all of the running one is sent: there
 /// is no pause on the link between two.
 /// - all_reduce between two ranks, or of few bytes: all send everything and reduce everything.
@@ -28,7 +28,7 @@ namespace tandem { inline namespace v0 { namespace distributed::gloo {
 ///   reduce the same, with results to the root alone.
 /// - broadcast from one to several: each of the others gets a slice, and passes it on.
 /// - the others: to each its part.
-/// Reductions read the slots of the links and this rank's input, host by host.  A collective is complete
+/// Reductions read the slots of the links and this rank's input, host by host. A collective is complete
 /// when all has arrived here and all that was sent has arrived there.
 class GlooBackend final : public Backend {
  public:
@@ -128,7 +128,7 @@ class GlooBackend final : public Backend {
   bool is_missing(int rank);
   /// Which links are gone; read before the frames, because what a rank sent before it failed still counts.
   std::vector<uint8_t> lost_links() const;
-  /// Throws where a rank that `is_needed` has failed.  Poison counts always where `poison_always`, else unless the rank
+  /// Throws where a rank that `is_needed` has failed. Poison counts always where `poison_always`, else unless the rank
   /// has completed the running collective.
   void check_failures(const std::vector<uint8_t>& lost, bool poison_always, FunctionRef<bool(int rank)> is_needed);
   [[noreturn]] void fail(int culprit, const std::string& reason) const;
@@ -148,7 +148,7 @@ class GlooBackend final : public Backend {
 
   // streams.cc: moving it
   void open_streams();
-  /// Bytes of a stream's frames.  Short streams have several too, so that reducing one goes beside sending the next.
+  /// Bytes of a stream's frames. Short streams have several too, so that reducing one goes beside sending the next.
   int64_t chunk_bytes(int64_t total) const;
   bool move();
   bool note_arrivals();

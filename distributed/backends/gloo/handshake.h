@@ -1,4 +1,4 @@
-// How the ranks of a group connect to each other.  Private to distributed/backends/gloo.
+// How the ranks of a group connect to each other. Private to distributed/backends/gloo.
 #pragma once
 
 #include <string>
@@ -19,11 +19,11 @@ struct Connections {
 
 /// Connects this rank with every other rank of the group over `interface`; collective.
 ///
-/// A rank connects to the lower ranks, and accepts the higher ones at one listening socket.  Both ends first send a message
-/// of fixed size with `token`, which only the ranks know.  A connection without it is closed and named in a warning.  It
+/// A rank connects to the lower ranks, and accepts the higher ones at one listening socket. Both ends first send a message
+/// of fixed size with `token`, which only the ranks know. A connection without it is closed and named in a warning. It
 /// never takes the place of a rank: a rank whose connection closes early connects again.
 ///
-/// `token` has 2 * wire::kTokenBytes characters.  Gives up at the rendezvous' deadline, and after 30 s.  Throws CommError
+/// `token` has 2 * wire::kTokenBytes characters. Gives up at the rendezvous' deadline, and after 30 s. Throws CommError
 /// where this rank cannot listen or another rank has ended.
 Connections connect_ranks(const ProcessGroupOptions& options, const Interface& interface, const std::string& token,
                           Rendezvous& rendezvous);

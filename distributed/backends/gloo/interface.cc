@@ -26,7 +26,7 @@ std::string numeric(const sockaddr* address) {
   return getnameinfo(address, size, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) == 0 ? text : "";
 }
 
-/// This host's address on the way to `host`: where a datagram would leave.  Nothing is sent.
+/// This host's address on the way to `host`: where a datagram would leave. Nothing is sent.
 std::string address_towards(const std::string& host) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_DGRAM;

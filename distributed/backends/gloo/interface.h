@@ -1,4 +1,4 @@
-// Which of this host's network interfaces a group's connections use.  Private to distributed/backends/gloo.
+// Which of this host's network interfaces a group's connections use. Private to distributed/backends/gloo.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ std::vector<Interface> list_interfaces();
 
 /// options.interface (a name or an address of this host), else TANDEM_SOCKET_IFNAME, else GLOO_SOCKET_IFNAME, else
 /// loopback where `same_machine` (all ranks share one kernel and its network), else the one whose address leads to the
-/// store's host, else the first that is no loopback.  Throws CommError that lists what there is.
+/// store's host, else the first that is no loopback. Throws CommError that lists what there is.
 Interface choose_interface(const ProcessGroupOptions& options, bool same_machine);
 
 }}}  // namespace tandem::v0::distributed::gloo

@@ -1,4 +1,4 @@
-// One connection to another rank, in frames that neither side can overrun.  Private to distributed/backends/gloo.
+// One connection to another rank, in frames that neither side can overrun. Private to distributed/backends/gloo.
 #pragma once
 
 #include <algorithm>
@@ -57,19 +57,19 @@ class LinkEvents {
 
 /// The ring of records and the ring of slots of both directions.
 ///
-/// Gloo puts what arrives into buffers that were named before, and ends the process where it does not fit.  So each side
+/// Gloo puts what arrives into buffers that were named before, and ends the process where it does not fit. So each side
 /// gives the other a ring of small records and a ring of data slots, of fixed sizes, and every frame carries how many
-/// of them are free again.  A data frame is two writes: the data, straight from the caller's memory, into the next
-/// slot, and a record.  One thread of the link waits for records, in their order, checks them, and hands them on.
+/// of them are free again. A data frame is two writes: the data, straight from the caller's memory, into the next
+/// slot, and a record. One thread of the link waits for records, in their order, checks them, and hands them on.
 ///
 /// What is sent is queued, and written in flush(), which is called while Gloo's own thread stands still: that one polls for a
 /// lock which the writer holds, and where both share one core the poll takes the time that the writer needs.
 ///
-/// The functions may be called from any thread, release() and try_send_data() from one at a time.  Nothing blocks, and
+/// The functions may be called from any thread, release() and try_send_data() from one at a time. Nothing blocks, and
 /// nothing throws for a lost connection: what is sent is dropped, and link_lost is told.
 class Link {
  public:
-  /// `pair` is connected and has read nothing yet.  `rank` and `peer` are the ends.
+  /// `pair` is connected and has read nothing yet. `rank` and `peer` are the ends.
   Link(::gloo::transport::Pair* pair, int rank, int peer, const Tuning& tuning, size_t max_payload, LinkEvents* events);
   ~Link();
   Link(const Link&) = delete;
@@ -87,7 +87,7 @@ class Link {
   /// Whether memory that try_send_data was given may still be read.
   bool reads_memory();
   /// Sends up to Tuning::chunk_bytes from memory that stays as it is until arrived_data() has passed the number
-  /// returned, from 1; 0 where there is no room now.  The peer tells at once that it has arrived where that is wanted,
+  /// returned, from 1; 0 where there is no room now. The peer tells at once that it has arrived where that is wanted,
   /// and for every quarter of the slots; else with its next record.
   uint64_t try_send_data(const std::byte* data, int64_t num_bytes, uint64_t channel, uint8_t stream, uint64_t offset,
                          bool want_ack);
@@ -96,7 +96,7 @@ class Link {
   /// Gives the slot of the data frame `index` back.
   void release(uint64_t index);
   bool is_lost() const { return lost_.load(std::memory_order_acquire); }
-  /// Writes what can be written.  On one thread at a time.  True if that was more at once than ever before: Gloo has then
+  /// Writes what can be written. On one thread at a time. True if that was more at once than ever before: Gloo has then
   /// made the connection's send buffer that small.
   bool flush();
   /// Whether the peer has seen all records up to the last that asked for it, such as a goodbye, or cannot any more.

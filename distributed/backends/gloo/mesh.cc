@@ -57,10 +57,10 @@ std::shared_ptr<::gloo::transport::Device> make_device(const std::string& addres
 }  // namespace
 
 /// Calls Link::flush on a thread of its own, and only while Gloo's stands still: that one looks at a descriptor of ours
-/// beside those of its connections, and waits in its handler until the writing is done.  Looks for silent peers meanwhile.
+/// beside those of its connections, and waits in its handler until the writing is done. Looks for silent peers meanwhile.
 ///
 /// Gloo's thread itself must not write: where a write fails Gloo closes the connection, and if epoll has reported an event
-/// of it together with ours, Gloo's thread meets a closed connection and ends the process.  The writer holds the
+/// of it together with ours, Gloo's thread meets a closed connection and ends the process. The writer holds the
 /// connection's lock meanwhile, so that Gloo's thread passes it over.
 class Mesh::Flusher final : public ::gloo::transport::tcp::Handler {
  public:
@@ -236,7 +236,7 @@ std::string Mesh::start_links() {
   return "";
 }
 
-/// Makes room for a whole data frame: where less fits, what follows waits for the peer's delayed acknowledgement.  Not for
+/// Makes room for a whole data frame: where less fits, what follows waits for the peer's delayed acknowledgement. Not for
 /// more: records that go behind data in the buffer tell late what has arrived.
 void Mesh::hold_a_chunk(size_t peer) {
   const auto num_bytes = static_cast<int>(tuning_.chunk_bytes);

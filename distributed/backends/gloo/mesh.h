@@ -1,4 +1,4 @@
-// Links between all ranks of a group.  Private to distributed/backends/gloo.
+// Links between all ranks of a group. Private to distributed/backends/gloo.
 #pragma once
 
 #include <atomic>
@@ -32,9 +32,9 @@ class Mesh final : private LinkEvents {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Connects all ranks of `options`; collective.  Throws CommError.
+  /// Connects all ranks of `options`; collective. Throws CommError.
   Mesh(const ProcessGroupOptions& options, const Tuning& tuning);
-  /// Says goodbye.  Waits for a second at most until the peers have heard it.
+  /// Says goodbye. Waits for a second at most until the peers have heard it.
   ~Mesh() override;
 
   Link& link(int peer) { return *links_[static_cast<size_t>(peer)]; }
@@ -46,10 +46,10 @@ class Mesh final : private LinkEvents {
 
   /// Appends what has arrived.
   void take(std::vector<Frame>& frames);
-  /// Why the link to `peer` is gone: "died (its connection closed)".  All its frames can be taken by then.
+  /// Why the link to `peer` is gone: "died (its connection closed)". All its frames can be taken by then.
   std::optional<std::string> lost(int peer) const;
 
-  /// Tells all that this rank takes part no longer, and sends no data from now on.  Returns when nobody reads memory that
+  /// Tells all that this rank takes part no longer, and sends no data from now on. Returns when nobody reads memory that
   /// was to be sent: peers that do not take it within 0.7 s are cut off.
   void poison(const std::string& payload);
 

@@ -115,7 +115,7 @@ void Messages::take_answer(int rank, const AnswerFrame& answer) {
       message->is_wanted = true;
       return;
     case Verdict::kDone:
-      // The memory is the caller's again after this.  Small messages went with their offers.
+      // The memory is the caller's again after this. Small messages went with their offers.
       if (!is_small(*message->transfer) &&
           (message->sent < message->transfer->num_bytes() || mesh_.link(rank).arrived_data() < message->last_index)) {
         throw IoError("gloo: received an acknowledgement of a message that was not sent yet");

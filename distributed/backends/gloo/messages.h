@@ -1,4 +1,4 @@
-// Messages between two ranks.  Private to distributed/backends/gloo.
+// Messages between two ranks. Private to distributed/backends/gloo.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@ namespace tandem { inline namespace v0 { namespace distributed::gloo {
 /// This rank's messages, to and from all others.
 ///
 /// A sender offers a message; the receiver, once it waits for one of that tag, agrees and asks for the data, which small
-/// messages carry with the offer, and in the end says that it has it.  So what arrives in the links' slots can always be
+/// messages carry with the offer, and in the end says that it has it. So what arrives in the links' slots can always be
 /// taken at once, and a send is complete when the receiver says so.
 class Messages {
  public:
   Messages(const ProcessGroupOptions& options, const Tuning& tuning, Mesh& mesh);
 
   void start(Transfer& transfer);
-  /// An offer, an answer, or data of a message.  Throws IoError where it fits no message.
+  /// An offer, an answer, or data of a message. Throws IoError where it fits no message.
   void take(Frame& frame);
-  /// Goes on with all; whether anything has happened since the last call.  Throws GroupError where two ranks do not
+  /// Goes on with all; whether anything has happened since the last call. Throws GroupError where two ranks do not
   /// agree.
   bool advance();
   bool any() const;

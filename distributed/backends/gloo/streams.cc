@@ -152,7 +152,7 @@ bool GlooBackend::send_chunks() {
   bool moved = false;
   for (bool any = true; any;) {
     any = false;
-    // Each rank begins with the next one, so that not all send to the same.  Results first: others wait for them.
+    // Each rank begins with the next one, so that not all send to the same. Results first: others wait for them.
     for (int i = 1; i < size_; ++i) {
       const int to = (rank_ + i) % size_;
       const Outgoing* out = peer(to).out;
@@ -182,7 +182,7 @@ bool GlooBackend::send_chunk(int to, int stream) {
 }
 
 /// Lets inputs of the next collective follow what is sent of this one, once all ranks are known to start it and nothing of
-/// it is still to be written.  All that this one needs lies before them, so that no rank waits for a slot that they hold.
+/// it is still to be written. All that this one needs lies before them, so that no rank waits for a slot that they hold.
 void GlooBackend::look_ahead() {
   if (sends_ahead_ || announced_.empty() || announced_.front().input == nullptr) return;
   const Announced& next = announced_.front();

@@ -1,4 +1,4 @@
-// Collectives of a group on several hosts with several ranks each.  Private to distributed/.
+// Collectives of a group on several hosts with several ranks each. Private to distributed/.
 #pragma once
 
 #include <exception>
@@ -30,12 +30,12 @@ struct HostBackends {
 
 /// The backend of one rank, made of three.
 ///
-/// The flat one compares all signatures and moves everything but all_reduce.  An all_reduce is cut into chunks, and
+/// The flat one compares all signatures and moves everything but all_reduce. An all_reduce is cut into chunks, and
 /// each goes through three phases: reduce-scatter inside the host, all_reduce of the own slice between the ranks of
-/// equal number in their hosts, all-gather inside the host.  So every host sends each byte once, in as many flows as
-/// it has ranks, and the link works on one chunk while the next is combined and the one before handed out.  Where
+/// equal number in their hosts, all-gather inside the host. So every host sends each byte once, in as many flows as
+/// it has ranks, and the link works on one chunk while the next is combined and the one before handed out. Where
 /// hosts have different numbers of ranks, and for small tensors, there is one flow between the hosts' lowest ranks
-/// (leaders): reduce, all_reduce, broadcast.  Both combine in the same order: ascending ranks inside a host, then hosts
+/// (leaders): reduce, all_reduce, broadcast. Both combine in the same order: ascending ranks inside a host, then hosts
 /// ascending.
 ///
 /// The phases run in memory of this backend until all signatures have been found equal; only then is anything written
@@ -67,7 +67,7 @@ class HierarchicalBackend final : public Backend {
     int64_t count;
   };
   Range chunk(int64_t index) const;
-  /// Of a chunk of `count` elements, what the flow of local rank `local` combines between the hosts.  All are equally
+  /// Of a chunk of `count` elements, what the flow of local rank `local` combines between the hosts. All are equally
   /// long, so the last ones may overlap.
   Range slice(int64_t count, int local) const;
   /// The part of slice(count, local) that no rank before has.

@@ -1,4 +1,4 @@
-// NCCL's communicator, and the calls on it.  Private to distributed/backends/nccl.
+// NCCL's communicator, and the calls on it. Private to distributed/backends/nccl.
 #pragma once
 
 #include <chrono>
@@ -23,13 +23,13 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  /// Blocks until all ranks have come.  False where `gives_up` says so, which is asked now and then.  Throws BackendError.
+  /// Blocks until all ranks have come. False where `gives_up` says so, which is asked now and then. Throws BackendError.
   bool join(const NcclId& id, const std::function<bool()>& gives_up);
-  /// Queues the collective; by one thread at a time.  Throws BackendError, also where it was aborted meanwhile.
+  /// Queues the collective; by one thread at a time. Throws BackendError, also where it was aborted meanwhile.
   void run(const Collective& collective, const cuda::Stream& stream);
   /// Throws BackendError where NCCL has found something to be wrong.
   void look();
-  /// What is under way ends at once.  Waits for the host's other ranks as NCCL may, but only for a moment.
+  /// What is under way ends at once. Waits for the host's other ranks as NCCL may, but only for a moment.
   void abort();
   /// After the last call, when nothing is under way: waits for the host's other ranks to end theirs, but not for long.
   void end();

@@ -1,4 +1,4 @@
-// Counters that peers look at, and waking those who sleep meanwhile.  Private to distributed/backends/shm.
+// Counters that peers look at, and waking those who sleep meanwhile. Private to distributed/backends/shm.
 #pragma once
 
 #include <atomic>

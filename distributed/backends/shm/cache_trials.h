@@ -1,4 +1,4 @@
-// Whether data goes into the rings through the caches or past them.  Private to distributed/backends/shm.
+// Whether data goes into the rings through the caches or past them. Private to distributed/backends/shm.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace tandem { inline namespace v0 { namespace distributed::shm {
 
-/// Through the caches is up to twice as fast where cores share one, and several times slower where they do not.  What
+/// Through the caches is up to twice as fast where cores share one, and several times slower where they do not. What
 /// the operating system says of that is wrong in many virtual machines, and ranks move between cores: so now and then
 /// some rounds go one way and some the other, and from the next collective on the better way is taken.
 ///
 /// The two do not compete on equal terms: what goes past the caches drives out what the other rounds would find there.
 /// So through them is the better way unless it takes over a quarter longer.
 ///
-/// All ranks try in the same rounds, as a rank's times depend on what its peers write.  What each makes of its own times
+/// All ranks try in the same rounds, as a rank's times depend on what its peers write. What each makes of its own times
 /// changes nothing but the time.
 class CacheTrials {
  public:
@@ -42,7 +42,7 @@ class CacheTrials {
   static constexpr int64_t kUncounted = 8;  // in the first of which slots still hold what went the other way
   static constexpr double kTolerance = 1.25;
 
-  /// Of one way into the rings: the least time per byte of each stage.  Fresh pages and interruptions make others longer.
+  /// Of one way into the rings: the least time per byte of each stage. Fresh pages and interruptions make others longer.
   struct Least {
     double ns[3] = {};
     double total() const { return ns[0] + ns[1] + ns[2]; }

@@ -19,7 +19,7 @@ inline void copy_bytes(std::byte* out, const std::byte* in, int64_t num_bytes) {
   if (num_bytes > 0 && out != in) std::memcpy(out, in, static_cast<size_t>(num_bytes));
 }
 
-/// Copies to where peers read next, aligned to kAlignment, past the caches.  Lines that lie dirty in this core's cache
+/// Copies to where peers read next, aligned to kAlignment, past the caches. Lines that lie dirty in this core's cache
 /// reach another core many times slower than lines in memory, where the two cores share no cache; where they do, past
 /// the caches costs little for data that the caches would hold, and more for larger (see CacheTrials).
 inline void copy_to_peer(std::byte* out, const std::byte* in, int64_t num_bytes) {

@@ -1,4 +1,4 @@
-// Sleeping on a word that several processes map.  Private to distributed/backends/shm.
+// Sleeping on a word that several processes map. Private to distributed/backends/shm.
 #pragma once
 
 #include <linux/futex.h>

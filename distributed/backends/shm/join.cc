@@ -64,7 +64,7 @@ void initialise(std::byte* segment, const Layout& layout) {
 
 // --- ranks that are threads ---
 
-/// Mappings on offer to other threads of this process, by token.  Weak: an offer ends with the rank that made it.
+/// Mappings on offer to other threads of this process, by token. Weak: an offer ends with the rank that made it.
 struct Offers {
   std::mutex mutex;
   std::map<std::string, std::weak_ptr<Mapping>> by_token;
@@ -202,7 +202,7 @@ bool has_token(const Hello& hello, const std::string& token) {
   return std::string(hello.token, strnlen(hello.token, sizeof(hello.token))) == token;
 }
 
-/// Rank 0: collects everybody's segment and hands all of them, then the doorbells, to everybody.  Returns them in rank
+/// Rank 0: collects everybody's segment and hands all of them, then the doorbells, to everybody. Returns them in rank
 /// order, the doorbells last.
 std::vector<SharedFile> exchange_as_host(const ProcessGroupOptions& options, SharedFile segment, SharedFile doorbells,
                                          Rendezvous& rendezvous) {

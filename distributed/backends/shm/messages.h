@@ -1,4 +1,4 @@
-// Messages between pairs of ranks over shared memory.  Private to distributed/backends/shm.
+// Messages between pairs of ranks over shared memory. Private to distributed/backends/shm.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace tandem { inline namespace v0 { namespace distributed::shm {
 /// The messages of one rank.
 ///
 /// A sender announces its messages, in order, in entries of the pair's Channel; an entry is free again when its message
-/// is over.  The receiver finds for each receive, oldest first, the first announced message of that tag, compares the
-/// two, and answers in its Inbox.  Small data lies beside the announcement, so that the answer is the end of it.  Large
+/// is over. The receiver finds for each receive, oldest first, the first announced message of that tag, compares the
+/// two, and answers in its Inbox. Small data lies beside the announcement, so that the answer is the end of it. Large
 /// data follows the answer in pieces through the ring of the pair: only messages with a receive send pieces, so that
 /// whatever lies in the ring can always be taken out.
 class Messages {
@@ -25,7 +25,7 @@ class Messages {
            const Bells& bells);
 
   void start(Transfer& transfer);
-  /// Goes on without waiting, a piece or so per pair; whether anything moved.  Throws GroupError where a message differs
+  /// Goes on without waiting, a piece or so per pair; whether anything moved. Throws GroupError where a message differs
   /// from its receive.
   bool advance();
   bool any() const { return num_running_ > 0; }

@@ -1,7 +1,7 @@
-// The memory that ranks of one host share.  Private to distributed/backends/shm.
+// The memory that ranks of one host share. Private to distributed/backends/shm.
 //
 // Each rank owns one segment, which it alone writes: a header (records, counters, poison), slots for small data, rings for
-// large, and what it tells each other rank of messages.  Peers map it read-only.  What all write are the doorbell pages,
+// large, and what it tells each other rank of messages. Peers map it read-only. What all write are the doorbell pages,
 // which hold nothing but wake-up counts.
 #pragma once
 
@@ -24,7 +24,7 @@ inline constexpr size_t kLine = 64;  ///< bytes of a cache line
 inline constexpr int kParities = 2;  ///< a record or slot is reused by the collective after the next
 inline constexpr size_t kShownText = 192;
 
-/// The signature of one collective on one rank, and where its data is.  One cache line: whoever waits for `seq` to
+/// The signature of one collective on one rank, and where its data is. One cache line: whoever waits for `seq` to
 /// appear has the rest with it.
 struct alignas(kLine) Record {
   std::atomic<int64_t> seq{0};  ///< stored last
@@ -52,7 +52,7 @@ struct PostedPart {
   ShownShape shape;
 };
 
-/// How far the rank is within its collective.  Each counter holds stamp(seq, rounds done), so it only grows.
+/// How far the rank is within its collective. Each counter holds stamp(seq, rounds done), so it only grows.
 struct alignas(kLine) Counters {
   std::atomic<int64_t> staged{0};    ///< rounds of input in the ring
   std::atomic<int64_t> produced{0};  ///< rounds of results, or of what a source sends, in the ring
@@ -62,7 +62,7 @@ struct alignas(kLine) Counters {
 inline constexpr int64_t stamp(int64_t seq, int64_t rounds) { return (seq << 24) | rounds; }
 inline constexpr int64_t kMaxRounds = (int64_t{1} << 24) - 1;
 
-/// That the rank takes part no longer, and why.  Written once.
+/// That the rank takes part no longer, and why. Written once.
 struct alignas(kLine) Poison {
   std::atomic<uint32_t> state{kClean};
   int32_t culprit = -1;
@@ -71,7 +71,7 @@ struct alignas(kLine) Poison {
   static constexpr uint32_t kClean = 0, kWriting = 1, kWritten = 2;
 };
 
-/// The collective that the rank started last, for peers that wonder.  They read it at any time, and again where it
+/// The collective that the rank started last, for peers that wonder. They read it at any time, and again where it
 /// changed meanwhile.
 struct alignas(kLine) Started {
   std::atomic<int64_t> version{0};  ///< odd while the rest changes
@@ -101,8 +101,8 @@ struct SegmentHeader {
   uint64_t cores[16] = {};  ///< the rank's affinity mask when it joined
 };
 
-// Messages.  Every ordered pair of ranks has a Channel, in the segment of the one that sends, and an Inbox, in the
-// segment of the other.  They are many and most are never used: nobody touches their pages before, and all zeros is
+// Messages. Every ordered pair of ranks has a Channel, in the segment of the one that sends, and an Inbox, in the
+// segment of the other. They are many and most are never used: nobody touches their pages before, and all zeros is
 // their state at the beginning.
 
 inline constexpr int kMaxAnnounced = 128;  ///< messages of one pair that wait for a receive or for their data
@@ -164,7 +164,7 @@ struct Layout {
   size_t slots;  ///< kParities slots of tuning.slot_bytes
   size_t staging;   ///< kParities rings of inputs
   size_t results;   ///< ring of results, or of what a source sends
-  size_t channels;  ///< one for each receiver.  Only what lies before is sure to be used.
+  size_t channels;  ///< one for each receiver. Only what lies before is sure to be used.
   size_t inboxes;   ///< one for each sender
   size_t total;
   size_t ring_bytes;     ///< of one ring
@@ -204,7 +204,7 @@ class SharedFile {
   SharedFile(SharedFile&& other) noexcept;
   SharedFile& operator=(SharedFile&& other) noexcept;
   ~SharedFile();
-  /// Anonymous memory of that size (memfd).  Throws CommError.
+  /// Anonymous memory of that size (memfd). Throws CommError.
   static SharedFile create(const char* name, size_t num_bytes);
   int fd() const { return fd_; }
   /// Lets no later mapping be writable.
@@ -214,7 +214,7 @@ class SharedFile {
   int fd_ = -1;
 };
 
-/// Maps `num_bytes` of `fd`, or private memory where fd is -1.  Throws CommError.
+/// Maps `num_bytes` of `fd`, or private memory where fd is -1. Throws CommError.
 std::byte* map_memory(int fd, size_t num_bytes, bool writable);
 size_t page_bytes();
 

@@ -1,4 +1,4 @@
-// Collectives of ranks that share memory: processes of one host, or threads of one process, by the same code.  Private
+// Collectives of ranks that share memory: processes of one host, or threads of one process, by the same code. Private
 // to distributed/.
 #pragma once
 
@@ -20,14 +20,14 @@ namespace tandem { inline namespace v0 { namespace distributed::shm {
 /// The backend of one rank.
 ///
 /// Data up to Tuning::slot_bytes is written into the rank's slot beside its record; once all records are there, each
-/// rank reads the slots that it needs: one round of flags.  A slot is used again two collectives later; a rank completes
+/// rank reads the slots that it needs: one round of flags. A slot is used again two collectives later; a rank completes
 /// a collective only after it has seen everybody's record, and posts one only after completing the one before, so by
 /// then all have read it.
 ///
 /// Larger data travels through rings, in rounds, so that ranks rarely wait and the bytes on the way are few.
 /// - all_reduce between two ranks, up to Tuning::whole_bytes: both send all their data and reduce all of it.
 ///   There is a ring for odd numbers and one for even, for the reason above.
-/// - all_reduce in slices: a round has one block per rank, and block j is reduced by rank j.  Once all have arrived, a
+/// - all_reduce in slices: a round has one block per rank, and block j is reduced by rank j. Once all have arrived, a
 ///   rank stages the others' blocks of its input in one ring, reduces its own block of everybody's input into its
 ///   tensor and into a second ring, and copies the others' results out of theirs.
 /// - all others: once all have arrived, ranks that have something for others send it, a block that all of them read or

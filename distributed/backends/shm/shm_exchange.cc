@@ -118,7 +118,7 @@ std::byte* ShmBackend::incoming(int from) const {
 }
 
 void ShmBackend::choose_path() {
-  // Ranks whose signatures (and counts, once they are known) are equal take the same path.  Before that an all_to_all
+  // Ranks whose signatures (and counts, once they are known) are equal take the same path. Before that an all_to_all
   // knows only what this rank sends, and puts it into the slot in case that all can.
   path_ = Path::kNothing;
   fills_rings_ = false;

@@ -1,4 +1,4 @@
-// Collectives of a group of one rank on its GPU: results are copies of what they are made of.  Private to distributed/.
+// Collectives of a group of one rank on its GPU: results are copies of what they are made of. Private to distributed/.
 #pragma once
 
 #include <tandem/distributed/backends/collective.h>

@@ -287,7 +287,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t launchable);
 // Kernels.
 namespace cuda_emulation {
 
-/// A kernel with its arguments.  run() is called once for each thread.
+/// A kernel with its arguments. run() is called once for each thread.
 class KernelCall {
  public:
   virtual ~KernelCall() = default;

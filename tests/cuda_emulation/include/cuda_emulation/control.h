@@ -46,7 +46,7 @@ struct CallCounts {
 };
 CallCounts call_counts();
 
-/// Whether queued kernels run.  With false a kernel is checked and queued but does nothing, for tests that count calls: its results
+/// Whether queued kernels run. With false a kernel is checked and queued but does nothing, for tests that count calls: its results
 /// are undefined.
 void set_kernels_run(bool on);
 
