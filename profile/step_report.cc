@@ -99,7 +99,8 @@ std::string line(const char* phase, const std::string& op, const std::string& mo
     return std::string(text);
   };
   const auto right = [](std::string text, size_t width) {
-    return std::string(width - std::min(width, text.size()), ' ') + text;
+    text.insert(0, width - std::min(width, text.size()), ' ');
+    return text;
   };
   const auto left = [](std::string text, size_t width) {
     text.resize(std::max(width, text.size()), ' ');

@@ -11,6 +11,7 @@
 #include <climits>
 #include <csignal>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include <tandem/base/error.h>
@@ -20,14 +21,26 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
+struct Pipe {
+  FileDescriptor out, in;  // `out` reads what is written to `in`
+  Pipe() {
+    int ends[2];
+    TANDEM_CHECK(IoError, pipe2(ends, O_CLOEXEC) == 0,
+                 "launch: cannot create a pipe for the process-group guard: ", std::strerror(errno));
+    out = FileDescriptor(ends[0]);
+    in = FileDescriptor(ends[1]);
+  }
+};
+
 /// Main function of the guard. Must not allocate or lock, because it runs after fork in a process that may have
 /// threads. `groups` has max_groups elements; 0 marks a free element.
-[[noreturn]] void guard(int in, int out, std::vector<pid_t>& groups) {
+[[noreturn]] void guard(int in, int out, int ready, std::vector<pid_t>& groups) {
   setsid();
   prctl(PR_SET_NAME, "tandem-guard");
   sigset_t all;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, nullptr);
+  [[maybe_unused]] const ssize_t written = write(ready, "", 1);
   close(out);
   dup2(in, 0);
   // Close inherited files: an open pipe or connection would never reach end of file for its reader.
@@ -50,14 +63,16 @@ namespace {
 
 GroupGuard::GroupGuard(int max_groups) {
   std::vector<pid_t> groups(static_cast<size_t>(max_groups), 0);
-  int ends[2];
-  TANDEM_CHECK(IoError, pipe2(ends, O_CLOEXEC) == 0,
-               "launch: cannot create a pipe for the process-group guard: ", std::strerror(errno));
-  const FileDescriptor in(ends[0]);
-  pipe_ = FileDescriptor(ends[1]);
+  Pipe changes, ready;
   pid_ = fork();
-  if (pid_ == 0) guard(in.get(), pipe_.get(), groups);
+  if (pid_ == 0) guard(changes.out.get(), changes.in.get(), ready.in.get(), groups);
   TANDEM_CHECK(ResourceError, pid_ > 0, "launch: cannot start the process-group guard ", resource_limit_text(errno));
+  pipe_ = std::move(changes.in);
+  ready.in.reset();
+  // Before it is in its own session, a signal to the launcher's group would kill it too.
+  char byte;
+  while (read(ready.out.get(), &byte, 1) < 0 && errno == EINTR) {
+  }
 }
 
 GroupGuard::~GroupGuard() {

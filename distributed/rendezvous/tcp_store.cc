@@ -76,6 +76,7 @@ std::string TcpStore::lost_text(const std::string& why) const {
 void TcpStore::join() {
   const auto deadline = deadline_after(options_.connect_timeout);
   auto pause = kPause;
+  std::string not_yet;  // the host's latest answer that permits another attempt
   for (int mute = 0;;) {
     in_ = {};
     fd_ = connect_to(options_.host, options_.port, deadline);
@@ -84,7 +85,11 @@ void TcpStore::join() {
     // Who closes without a word may be the host of a job that is just ending.
     mute += refusal.mute ? 1 : 0;
     const bool again = refusal.again || (refusal.mute && mute < kMuteAttempts);
-    if (!again || Clock::now() + pause > deadline) throw CommError(refusal.text, options_.rank);
+    if (refusal.again) not_yet = refusal.text;
+    if (!again || Clock::now() + pause > deadline) {
+      const bool is_late = !again && Clock::now() >= deadline;
+      throw CommError(is_late && !not_yet.empty() ? not_yet : refusal.text, options_.rank);
+    }
     std::this_thread::sleep_for(pause);
     if (refusal.mute) pause *= 3;
   }
