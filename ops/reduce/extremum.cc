@@ -156,7 +156,9 @@ Tensor truth_of(const char* op, const Tensor& input, const Shape& dims, bool kee
 }  // namespace
 
 Tensor any(const Tensor& input, const Shape& dims, bool keepdim) { return truth_of("any", input, dims, keepdim, true); }
-Tensor all(const Tensor& input, const Shape& dims, bool keepdim) { return truth_of("all", input, dims, keepdim, false); }
+Tensor all(const Tensor& input, const Shape& dims, bool keepdim) {
+  return truth_of("all", input, dims, keepdim, false);
+}
 
 Tensor Tensor::max() const { return tandem::max(*this); }
 Tensor Tensor::min() const { return tandem::min(*this); }

@@ -215,6 +215,8 @@ Tensor root(const Tensor& x) {
 Tensor std_of(const char* op, const KernelContext& context, const Tensor& input, const Shape& dims, double correction,
               bool keepdim) {
   ops::check_floating(op, {"input", input});
+  // The root's derivative at NaN would make second gradients of empty inputs NaN.
+  if (input.num_elements() == 0) return var_of(op, context, input, dims, correction, keepdim);
   const DType dtype = input.dtype();
   const Tensor wide = size_of(dtype) == 2 ? to(input, kFloat32) : input;
   return to(root(var_of(op, context, wide, dims, correction, keepdim)), dtype);
@@ -417,6 +419,7 @@ Tensor nanmean(Tensor input, const Shape& dims, bool keepdim) {
   const KernelContext context = ops::check_same_device("nanmean", {{"input", input}});
   ops::check_floating("nanmean", {"input", input});
   const Reduction reduction = plan_reduction("nanmean", input, dims, keepdim);
+  if (input.num_elements() == 0) return sum_or_mean("nanmean", context, input, reduction, 0);
   const Tensor count = sum(eq(input, input), dims, keepdim);
   const Tensor total = sum_or_mean("nanmean", context, masked_fill(input, ne(input, input), 0), reduction, 1);
   return div(total, to(count, input.dtype()));

@@ -21,8 +21,8 @@ __global__ void scan_by_threads_kernel(ScanSizes sizes, bool reverse, F f) {
     typename F::State state = f.start();
     for (int64_t i = 0; i < sizes.size; ++i) {
       const int64_t at = element_of(sizes, reverse, line, i);
-      state = f.combine(state, f.load(at, i == 0));
-      f.store(at, state);
+      state = f.combine(state, f.load(at, i));
+      f.store(at, i, state);
     }
   }
 }
@@ -37,7 +37,7 @@ __global__ void scan_by_blocks_kernel(ScanSizes sizes, bool reverse, F f) {
     State before = f.start();  // of the tiles so far
     for (int64_t tile = 0; tile < sizes.size; tile += threads) {
       const int64_t i = tile + thread, at = element_of(sizes, reverse, line, i);
-      State state = i < sizes.size ? f.load(at, i == 0) : f.start();
+      State state = i < sizes.size ? f.load(at, i) : f.start();
       for (int distance = 1; distance < threads; distance *= 2) {
         states[thread] = state;
         __syncthreads();
@@ -45,7 +45,7 @@ __global__ void scan_by_blocks_kernel(ScanSizes sizes, bool reverse, F f) {
         __syncthreads();
       }
       state = f.combine(before, state);
-      if (i < sizes.size) f.store(at, state);
+      if (i < sizes.size) f.store(at, i, state);
       states[thread] = state;
       __syncthreads();
       before = states[threads - 1];
@@ -86,8 +86,7 @@ void extremum_scan(const KernelContext& context, DType dtype, const ScanSizes& s
                    void* values, int64_t* indices) {
   visit_dtype(dtype, [&]<class T>() {
     scan_lines(context, sizes, false,
-               scans::Extremum<T>{static_cast<const T*>(in), static_cast<T*>(values), indices, largest, sizes.size,
-                                  sizes.inner});
+               scans::Extremum<T>{static_cast<const T*>(in), static_cast<T*>(values), indices, largest, sizes.inner});
   });
 }
 

@@ -4,9 +4,9 @@
 //
 //     State                                  a trivial type
 //     State start() const                    the neutral state
-//     State load(int64_t at, bool first)     the state of element `at`; `first`: it begins its line
+//     State load(int64_t at, int64_t i)      the state of the element at `at`, the i-th of its line in scan order
 //     State combine(State a, State b) const  a precedes b
-//     void store(int64_t at, State) const    writes the result of element `at`
+//     void store(int64_t at, int64_t i, State) const  writes the result of that element
 #pragma once
 
 #include <cmath>
@@ -36,8 +36,8 @@ struct Elements {
   using Out = std::conditional_t<std::is_integral_v<T>, int64_t, T>;
   const T* in;
   Out* out;
-  TANDEM_HOST_DEVICE A load(int64_t at, bool) const { return static_cast<A>(in[at]); }
-  TANDEM_HOST_DEVICE void store(int64_t at, A state) const { out[at] = static_cast<Out>(state); }
+  TANDEM_HOST_DEVICE A load(int64_t at, int64_t) const { return static_cast<A>(in[at]); }
+  TANDEM_HOST_DEVICE void store(int64_t at, int64_t, A state) const { out[at] = static_cast<Out>(state); }
 };
 
 template <class T, class A>
@@ -85,35 +85,32 @@ struct Linear {
   T* out;
   int64_t to_factor;  ///< distance from an element to its factor
   TANDEM_HOST_DEVICE State start() const { return {1, 0}; }
-  TANDEM_HOST_DEVICE State load(int64_t at, bool first) const {
-    return {first ? A{0} : static_cast<A>(factors[at + to_factor]), static_cast<A>(in[at])};
+  TANDEM_HOST_DEVICE State load(int64_t at, int64_t i) const {
+    return {i == 0 ? A{0} : static_cast<A>(factors[at + to_factor]), static_cast<A>(in[at])};
   }
   TANDEM_HOST_DEVICE State combine(State x, State y) const { return {product(x.a, y.a), y.b + product(y.a, x.b)}; }
-  TANDEM_HOST_DEVICE void store(int64_t at, State state) const { out[at] = static_cast<T>(state.b); }
+  TANDEM_HOST_DEVICE void store(int64_t at, int64_t, State state) const { out[at] = static_cast<T>(state.b); }
 };
 
-/// A key and its position.
-template <class Key>
+/// A key and its position in the line; negative: none. Without padding.
 struct Candidate {
-  Key key;
-  int64_t at;
+  int64_t key, i;
 };
 
 template <class T>
 struct Extremum {
-  using Key = OrderKey<T>;
-  using State = Candidate<Key>;
+  using State = Candidate;
   const T* in;
   T* values;
   int64_t* indices;
   bool largest;
-  int64_t size, inner;
-  TANDEM_HOST_DEVICE State start() const { return {std::numeric_limits<Key>::min(), -1}; }
-  TANDEM_HOST_DEVICE State load(int64_t at, bool) const { return {extremum_key(in[at], largest, true), at}; }
-  TANDEM_HOST_DEVICE State combine(State a, State b) const { return b.at >= 0 && b.key >= a.key ? b : a; }
-  TANDEM_HOST_DEVICE void store(int64_t at, State state) const {
-    values[at] = in[state.at];
-    indices[at] = state.at / inner % size;
+  int64_t inner;
+  TANDEM_HOST_DEVICE State start() const { return {std::numeric_limits<int64_t>::min(), -1}; }
+  TANDEM_HOST_DEVICE State load(int64_t at, int64_t i) const { return {extremum_key(in[at], largest, true), i}; }
+  TANDEM_HOST_DEVICE State combine(State a, State b) const { return b.i >= 0 && b.key >= a.key ? b : a; }
+  TANDEM_HOST_DEVICE void store(int64_t at, int64_t i, State state) const {
+    values[at] = in[at - (i - state.i) * inner];
+    indices[at] = state.i;
   }
 };
 

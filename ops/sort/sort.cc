@@ -124,10 +124,10 @@ Tensor searchsorted(const Tensor& sorted_sequence, const Tensor& values, bool ri
   const bool is_shared = sorted_sequence.dim() == 1;
   bool fits = is_shared || (sorted_sequence.dim() > 1 && sorted_sequence.dim() == values.dim());
   for (int64_t i = 0; fits && i < sorted_sequence.dim() - 1; ++i) fits = sorted_sequence.size(i) == values.size(i);
-  TANDEM_CHECK(ShapeError, fits,
-               ops::operand_error("searchsorted",
-                                  "sorted_sequence must have one dimension, or values' sizes except in the last one",
-                                  operands));
+  TANDEM_CHECK(
+      ShapeError, fits,
+      ops::operand_error("searchsorted",
+                         "sorted_sequence must have one dimension, or values' sizes except in the last one", operands));
   Tensor out = empty(values.shape(), {kInt64, values.device()});
   const Tensor sequence = ops::row_major(sorted_sequence), needles = ops::row_major(values);
   TANDEM_KERNEL(context, searchsorted, values.dtype(), sequence.size(-1), values.num_elements(),
@@ -150,7 +150,8 @@ Unique unique(const Tensor& input, bool, bool return_inverse, bool return_counts
   const int64_t n = input.num_elements();
   const auto [values, order] = run_sort("unique", context, reshape(input, {n}), 0, false);
   const TensorOptions indices{kInt64, input.device()};
-  Tensor groups = zeros({n}, indices), starts = zeros({0}, indices);  // the group of each sorted element; where each begins
+  Tensor groups = zeros({n}, indices),
+         starts = zeros({0}, indices);  // the group of each sorted element; where each begins
   if (n > 0) {
     const Tensor is_new = ne(slice(values, 0, 1, n), slice(values, 0, 0, n - 1));
     groups = cumsum(cat({zeros({1}, {kBool, input.device()}), is_new}), 0);

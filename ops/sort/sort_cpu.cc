@@ -17,16 +17,14 @@ constexpr int64_t kMaxPieces = 64;
 /// Elements per piece of parallel work.
 constexpr int64_t kGrain = 1 << 13;
 /// Rows up to this length are sorted by comparisons.
-constexpr int64_t kShort = 64;
+constexpr int64_t kShort = 24;
 constexpr int kValues = 256;  // of a digit
 
 template <class Key>
 struct Entry {
   Key key;
   uint32_t position;
-  bool operator<(const Entry& other) const {
-    return key != other.key ? key < other.key : position < other.position;
-  }
+  bool operator<(const Entry& other) const { return key != other.key ? key < other.key : position < other.position; }
 };
 
 int64_t rows_per_piece(int64_t rows, int64_t n) {
@@ -57,8 +55,9 @@ Entry<Key>* radix_sort(Entry<Key>* from, Entry<Key>* to, int64_t n) {
 
 int64_t sort_workspace_bytes(const KernelContext&, DType dtype, int64_t rows, int64_t n) {
   const int64_t pieces = ceil_div(rows, rows_per_piece(rows, n));
-  return visit_dtype(
-      dtype, [&]<class T>() { return pieces * 2 * n * static_cast<int64_t>(sizeof(Entry<decltype(sort_key(T{}, false))>)); });
+  return visit_dtype(dtype, [&]<class T>() {
+    return pieces * 2 * n * static_cast<int64_t>(sizeof(Entry<decltype(sort_key(T{}, false))>));
+  });
 }
 
 void sort(const KernelContext&, DType dtype, int64_t rows, int64_t n, bool descending, const void* input,

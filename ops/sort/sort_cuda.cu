@@ -67,9 +67,9 @@ void sort(const KernelContext& context, DType dtype, int64_t rows, int64_t n, bo
 void searchsorted(const KernelContext& context, DType dtype, int64_t size, int64_t num_values, int64_t row_size,
                   bool right, const void* sequence, const void* values, int64_t* out) {
   visit_dtype(dtype, [&]<class T>() {
-    for_each_index(context, num_values,
-                   SearchSorted<T>{size, row_size, right, static_cast<const T*>(sequence),
-                                   static_cast<const T*>(values), out});
+    for_each_index(
+        context, num_values,
+        SearchSorted<T>{size, row_size, right, static_cast<const T*>(sequence), static_cast<const T*>(values), out});
   });
 }
 

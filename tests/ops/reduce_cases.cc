@@ -128,12 +128,19 @@ double count_of(const Values& values) {
   return static_cast<double>(std::count_if(values.begin(), values.end(), is_true));
 }
 
+/// Checks of a case of the loops below: gradients, which cost two runs per element, of small inputs only.
+unsigned checks_of(const OpCase& op) {
+  return num_elements(op.inputs[0].shape) <= 64 ? kAllChecks : kAllChecks & ~kGradients;
+}
+
+void add_case(OpCases& cases, const OpCase& op) { cases.add(op, checks_of(op)); }
+
 /// A case that selects elements. Rounding to a half type makes elements equal that differ in float64, so gradients are
 /// compared from float32 on.
 void add_selection(OpCases& cases, OpCase op) {
   cases.add(op, kValues);
   op.dtypes = {kFloat64, kFloat32};
-  cases.add(op);
+  add_case(cases, op);
 }
 
 /// A case without gradient whose result has a dtype of its own.
@@ -289,9 +296,9 @@ TANDEM_OP_CASES(reduce) {
       int64_t count = 1;
       for (size_t d = 0; d < c.shape.size(); ++d) count *= c.removed[d] ? c.shape[d] : 1;
       const double less = count > 1 ? 0.75 : 0;
-      cases.add(reduce_case(
-          "std", c, [=](const Tensor& x) { return x.std(c.dims, less, c.keepdim); },
-          [=](const Values& values) { return std::sqrt(var_of(values, less)); }));
+      add_case(cases, reduce_case(
+                          "std", c, [=](const Tensor& x) { return x.std(c.dims, less, c.keepdim); },
+                          [=](const Values& values) { return std::sqrt(var_of(values, less)); }));
     }
     const Case all{{5, 7}, {}, false, {true, true}};
     cases.add(reduce_case(
@@ -333,7 +340,7 @@ TANDEM_OP_CASES(reduce) {
       if (std::isinf(p)) {
         add_selection(cases, op);
       } else {
-        cases.add(op, p == 2 || p == 1.5 ? kAllChecks : kValues | kGradients);
+        cases.add(op, checks_of(op) & (p == 2 || p == 1.5 ? kAllChecks : kValues | kGradients));
       }
     }
     const auto is_present = [](const Values& values) { return count_of(values) > 0 ? 1.0 : 0.0; };
@@ -353,12 +360,12 @@ TANDEM_OP_CASES(reduce) {
     count.inputs = {integers("input", c.shape, 3)};
     if (!c.keepdim) add_integral(cases, count, kInt64);
 
-    cases.add(reduce_case(
-        "logsumexp", c, [=](const Tensor& x) { return x.logsumexp(c.dims, c.keepdim); }, logsumexp_of));
-    cases.add(reduce_case(
-        "nansum", c, [=](const Tensor& x) { return x.nansum(c.dims, c.keepdim); }, sum_of));
-    cases.add(reduce_case(
-        "nanmean", c, [=](const Tensor& x) { return x.nanmean(c.dims, c.keepdim); }, mean_of));
+    add_case(cases, reduce_case(
+                        "logsumexp", c, [=](const Tensor& x) { return x.logsumexp(c.dims, c.keepdim); }, logsumexp_of));
+    add_case(cases, reduce_case(
+                        "nansum", c, [=](const Tensor& x) { return x.nansum(c.dims, c.keepdim); }, sum_of));
+    add_case(cases, reduce_case(
+                        "nanmean", c, [=](const Tensor& x) { return x.nanmean(c.dims, c.keepdim); }, mean_of));
     add_selection(cases, reduce_case(
                              "amax", c, [=](const Tensor& x) { return x.amax(c.dims, c.keepdim); }, largest_of));
     add_selection(cases, reduce_case(
@@ -370,7 +377,7 @@ TANDEM_OP_CASES(reduce) {
     product.inputs[0].low = -1.2;
     product.inputs[0].high = 1.2;
     product.terms *= 2;
-    cases.add(product);
+    add_case(cases, product);
     add_selection(cases, reduce_case(
                              "max", c, [=](const Tensor& x) { return x.max(dim, c.keepdim).values; }, largest_of));
     add_selection(cases, reduce_case(

@@ -84,11 +84,16 @@ TANDEM_OP_CASES(scan) {
   cases.op("ValuesIndices cummin(const Tensor& input, int64_t dim)", std::nullopt,
            {{.inputs = input, .run = [=](const Tensors& x) { return both(x[0].cummin(0)); }}});
 
-  add_cases(cases, "cumsum", [](const Tensor& x, int64_t dim) { return cumsum(x, dim); }, add, false);
-  add_cases(cases, "cumprod", [](const Tensor& x, int64_t dim) { return cumprod(x, dim); }, multiply, false);
-  add_cases(cases, "logcumsumexp", [](const Tensor& x, int64_t dim) { return logcumsumexp(x, dim); }, log_add, false);
-  add_cases(cases, "cummax", [](const Tensor& x, int64_t dim) { return cummax(x, dim).values; }, larger, true);
-  add_cases(cases, "cummin", [](const Tensor& x, int64_t dim) { return cummin(x, dim).values; }, smaller, true);
+  add_cases(
+      cases, "cumsum", [](const Tensor& x, int64_t dim) { return cumsum(x, dim); }, add, false);
+  add_cases(
+      cases, "cumprod", [](const Tensor& x, int64_t dim) { return cumprod(x, dim); }, multiply, false);
+  add_cases(
+      cases, "logcumsumexp", [](const Tensor& x, int64_t dim) { return logcumsumexp(x, dim); }, log_add, false);
+  add_cases(
+      cases, "cummax", [](const Tensor& x, int64_t dim) { return cummax(x, dim).values; }, larger, true);
+  add_cases(
+      cases, "cummin", [](const Tensor& x, int64_t dim) { return cummin(x, dim).values; }, smaller, true);
 
   cases.benchmark("cumsum", matrix, [](const TensorList& in) { return cumsum(in[0], 1); });
   cases.benchmark("cumsum columns", matrix, [](const TensorList& in) { return cumsum(in[0], 0); });

@@ -86,19 +86,18 @@ TANDEM_OP_CASES(sort) {
     for (const bool descending : {false, true}) {
       const auto order = [=](const Line& line) { return sorted(line, descending); };
       const auto positions = [=](const Line& line) { return sorted_positions(line, descending); };
-      add_selection(cases,
-                    line_case(
-                        "sort", c.shape, c.dim, [=](const Tensor& x) { return sort(x, c.dim, descending).values; },
-                        order));
+      add_selection(cases, line_case(
+                               "sort", c.shape, c.dim,
+                               [=](const Tensor& x) { return sort(x, c.dim, descending).values; }, order));
       add_positions(cases, line_case(
                                "argsort", c.shape, c.dim,
                                [=](const Tensor& x) { return argsort(x, c.dim, descending); }, positions));
     }
     const int64_t k = c.shape.empty() ? 1 : (c.shape[static_cast<size_t>(c.dim < 0 ? 1 : c.dim)] + 2) / 3;
-    add_selection(cases, line_case(
-                             "kthvalue", c.shape, c.dim, [=](const Tensor& x) { return kthvalue(x, k, c.dim).values; },
-                             [=](const Line& line) { return Line{sorted(line, false)[static_cast<size_t>(k - 1)]}; },
-                             true));
+    add_selection(cases,
+                  line_case(
+                      "kthvalue", c.shape, c.dim, [=](const Tensor& x) { return kthvalue(x, k, c.dim).values; },
+                      [=](const Line& line) { return Line{sorted(line, false)[static_cast<size_t>(k - 1)]}; }, true));
     add_selection(cases, line_case(
                              "median", c.shape, c.dim, [=](const Tensor& x) { return median(x, c.dim).values; },
                              median_of, true));
@@ -125,22 +124,23 @@ TANDEM_OP_CASES(sort) {
       values.erase(std::unique(values.begin(), values.end()), values.end());
       return Dense{{static_cast<int64_t>(values.size())}, values};
     };
-    cases.op("Unique unique(const Tensor& input, bool sorted = true, bool return_inverse = false, "
-             "bool return_counts = false)",
-             std::nullopt,
-             {{.inputs = {integers("input", {5, 7}, 9)},
-               .run =
-                   [](const Tensors& x) {
-                     const Unique result = unique(x[0], true, true, true);
-                     return Tensors{result.output, result.inverse_indices, result.counts};
-                   },
-               .reference = distinct,
-               .result_dtype = kInt64,
-               .has_gradient = false},
-              {.inputs = {{"input", {2, 33}}},
-               .run = [](const Tensors& x) { return unique(x[0]).output; },
-               .reference = distinct,
-               .has_gradient = false}});
+    cases.op(
+        "Unique unique(const Tensor& input, bool sorted = true, bool return_inverse = false, "
+        "bool return_counts = false)",
+        std::nullopt,
+        {{.inputs = {integers("input", {5, 7}, 9)},
+          .run =
+              [](const Tensors& x) {
+                const Unique result = unique(x[0], true, true, true);
+                return Tensors{result.output, result.inverse_indices, result.counts};
+              },
+          .reference = distinct,
+          .result_dtype = kInt64,
+          .has_gradient = false},
+         {.inputs = {{"input", {2, 33}}},
+          .run = [](const Tensors& x) { return unique(x[0]).output; },
+          .reference = distinct,
+          .has_gradient = false}});
   }
 
   for (const bool right : {false, true}) {
@@ -203,10 +203,16 @@ TANDEM_OP_CASES(sort) {
   cases.benchmark("median", matrix, [](const TensorList& in) { return median(in[0], 1).values; });
   cases.benchmark("unique", sequence, [](const TensorList& in) { return unique(in[0]).output; }, {.backward = false});
   cases.benchmark(
-      "searchsorted", [] { return TensorList{arange(1000).to(kFloat32), rand({1 << 20}) * 1000}; },
+      "searchsorted",
+      [] {
+        return TensorList{arange(1000).to(kFloat32), rand({1 << 20}) * 1000};
+      },
       [](const TensorList& in) { return searchsorted(in[0], in[1]); }, {.backward = false});
   cases.benchmark(
-      "bucketize", [] { return TensorList{rand({1 << 20}) * 1000, arange(1000).to(kFloat32)}; },
+      "bucketize",
+      [] {
+        return TensorList{rand({1 << 20}) * 1000, arange(1000).to(kFloat32)};
+      },
       [](const TensorList& in) { return bucketize(in[0], in[1]); }, {.backward = false});
 }
 

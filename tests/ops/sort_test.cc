@@ -102,10 +102,14 @@ TEST(Sort, InvalidArgumentsAreNamedInErrors) {
   EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(kthvalue(x, 4)); }),
             "kthvalue: k is 4, must be in [1, 3], for dimension 1\n"
             "  input  cpu  float32 [2, 3]");
-  EXPECT_EQ(error_text<ShapeError>([&] { static_cast<void>(median(zeros({2, 0}), 1)); }),
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              static_cast<void>(median(zeros({2, 0}), 1));
+            }),
             "median: dimension 1 is empty\n"
             "  input  cpu  float32 [2, 0]");
-  EXPECT_EQ(error_text<ShapeError>([&] { static_cast<void>(searchsorted(x, zeros({3, 4}))); }),
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              static_cast<void>(searchsorted(x, zeros({3, 4})));
+            }),
             "searchsorted: sorted_sequence must have one dimension, or values' sizes except in the last one\n"
             "  sorted_sequence  cpu  float32 [2, 3]\n"
             "  values           cpu  float32 [3, 4]");
