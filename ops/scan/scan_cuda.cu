@@ -27,29 +27,37 @@ __global__ void scan_by_threads_kernel(ScanSizes sizes, bool reverse, F f) {
   }
 }
 
-/// Each tile is scanned by doubling distances (W. D. Hillis and G. L. Steele, "Data parallel algorithms", 1986).
+/// Each thread combines `items` adjacent elements of a tile; the results are scanned by doubling distances (W. D. Hillis
+/// and G. L. Steele, "Data parallel algorithms", 1986).
 template <class F>
-__global__ void scan_by_blocks_kernel(ScanSizes sizes, bool reverse, F f) {
+__global__ void scan_by_blocks_kernel(ScanSizes sizes, bool reverse, int items, F f) {
   using State = typename F::State;
   __shared__ State states[kBlock];
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   for (int64_t line = blockIdx.x; line < sizes.outer * sizes.inner; line += gridDim.x) {
     State before = f.start();  // of the tiles so far
-    for (int64_t tile = 0; tile < sizes.size; tile += threads) {
-      const int64_t i = tile + thread, at = element_of(sizes, reverse, line, i);
-      State state = i < sizes.size ? f.load(at, i) : f.start();
+    for (int64_t tile = 0; tile < sizes.size; tile += threads * items) {
+      const int64_t begin = tile + thread * items, end = min(begin + items, sizes.size);
+      State state = f.start();
+      for (int64_t i = begin; i < end; ++i) {
+        state = f.combine(state, f.load(element_of(sizes, reverse, line, i), i));
+      }
       for (int distance = 1; distance < threads; distance *= 2) {
         states[thread] = state;
         __syncthreads();
         if (thread >= distance) state = f.combine(states[thread - distance], state);
         __syncthreads();
       }
-      state = f.combine(before, state);
-      if (i < sizes.size) f.store(at, i, state);
       states[thread] = state;
       __syncthreads();
-      before = states[threads - 1];
+      state = f.combine(before, thread > 0 ? states[thread - 1] : f.start());
+      before = f.combine(before, states[threads - 1]);
       __syncthreads();
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t at = element_of(sizes, reverse, line, i);
+        state = f.combine(state, f.load(at, i));
+        f.store(at, i, state);
+      }
     }
   }
 }
@@ -62,7 +70,8 @@ void scan_lines(const KernelContext& context, const ScanSizes& sizes, bool rever
     launch_kernel(context, scan_by_threads_kernel<F>, blocks_for(lines), kBlock, 0, sizes, reverse, f);
   } else {
     const int threads = sizes.size <= 32 ? 32 : sizes.size <= 128 ? 128 : kBlock;
-    launch_kernel(context, scan_by_blocks_kernel<F>, blocks_for(lines, 1), threads, 0, sizes, reverse, f);
+    const int items = sizes.size > 4 * kBlock ? 8 : 1;
+    launch_kernel(context, scan_by_blocks_kernel<F>, blocks_for(lines, 1), threads, 0, sizes, reverse, items, f);
   }
 }
 

@@ -58,7 +58,7 @@ void add_cases(OpCases& cases, const char* name, const Run& run, const std::func
     }
     cases.add(op);
   }
-  for (const Case& c : {Case{{2, 700}, 1}, Case{{300, 70}, 0}, Case{{3, 40, 1500}, 1}}) {
+  for (const Case& c : {Case{{2, 5003}, 1}, Case{{300, 70}, 0}, Case{{3, 40, 1500}, 1}}) {
     OpCase op = scan_case(name, c.shape, c.dim, run, f);
     op.inputs[0].low = -1;
     op.inputs[0].high = 1;
