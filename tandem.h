@@ -66,8 +66,10 @@
 #include <tandem/ops/pool.h>
 #include <tandem/ops/random.h>
 #include <tandem/ops/reduce.h>
+#include <tandem/ops/scan.h>
 #include <tandem/ops/size2d.h>
 #include <tandem/ops/softmax.h>
+#include <tandem/ops/sort.h>
 #include <tandem/ops/view.h>
 #include <tandem/optim/adam.h>
 #include <tandem/optim/clip_grad.h>

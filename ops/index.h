@@ -31,15 +31,11 @@ TANDEM_OP Tensor index_select(const Tensor& input, int64_t dim, const Tensor& in
 /// position.
 TANDEM_OP Tensor one_hot(const Tensor& labels, int64_t num_classes);
 
-/// Result of topk: elements and their positions, both with size k in dimension dim.
-struct TopK {
-  Tensor values;   ///< the gradient is added to the selected elements
-  Tensor indices;  ///< int64, no gradient
-};
 /// The k largest elements along dimension dim in descending order, or the k smallest in ascending order, with their
 /// indices; among equal elements the lowest index comes first. NaN counts as larger than every number. Any dtype; a
-/// 0-dim input counts as one element. Throws ValueError unless 0 <= k <= size of dim. Saves the indices.
-TANDEM_OP TopK topk(const Tensor& input, int64_t k, int64_t dim = -1, bool largest = true);
+/// 0-dim input counts as one element. The result is in order even if not `sorted`. Throws ValueError unless 0 <= k <=
+/// size of dim. Saves the indices.
+TANDEM_OP ValuesIndices topk(const Tensor& input, int64_t k, int64_t dim = -1, bool largest = true, bool sorted = true);
 
 /// mask ? value : input. mask is bool (else DTypeError) and broadcasts with input (ShapeError). The result has input's
 /// dtype, which must be of the value's kind or a higher one (DTypeError: float into integers) and able to represent it

@@ -25,6 +25,7 @@
 namespace tandem { inline namespace v0 {
 
 class Tensor;
+struct ValuesIndices;
 
 /// Options of tensor factories.
 struct TensorOptions {
@@ -154,10 +155,43 @@ class TANDEM_API Tensor {
   Tensor mean() const;                                         ///< of all elements, 0-dim: tandem::mean
   Tensor mean(const Shape& dims, bool keepdim = false) const;  ///< over `dims`, which keep size 1 with keepdim
   /// Variance over `dims` (none: all), divided by count - correction: tandem::var.
-  Tensor var(const Shape& dims = {}, int64_t correction = 1, bool keepdim = false) const;
-  Tensor max() const;  ///< the largest element, 0-dim: tandem::max
-  /// Positions of the largest elements, int64: tandem::argmax.
-  Tensor argmax(int64_t dim, bool keepdim = false) const;
+  Tensor var(const Shape& dims = {}, double correction = 1, bool keepdim = false) const;
+  /// Square root of var: tandem::std.
+  Tensor std(const Shape& dims = {}, double correction = 1, bool keepdim = false) const;
+  /// The p-norm over `dims` (none: all): tandem::norm.
+  Tensor norm(double p = 2, const Shape& dims = {}, bool keepdim = false) const;
+  Tensor prod() const;                                   ///< product of all elements, 0-dim: tandem::prod
+  Tensor prod(int64_t dim, bool keepdim = false) const;  ///< product along `dim`
+  /// log(sum(e^this)) over `dims`: tandem::logsumexp.
+  Tensor logsumexp(const Shape& dims, bool keepdim = false) const;
+  Tensor nansum(const Shape& dims = {}, bool keepdim = false) const;   ///< sum without NaNs: tandem::nansum
+  Tensor nanmean(const Shape& dims = {}, bool keepdim = false) const;  ///< mean without NaNs: tandem::nanmean
+  Tensor count_nonzero(const Shape& dims = {}) const;                  ///< how many are not 0: tandem::count_nonzero
+  Tensor any(const Shape& dims = {}, bool keepdim = false) const;      ///< whether an element is not 0: tandem::any
+  Tensor all(const Shape& dims = {}, bool keepdim = false) const;      ///< whether no element is 0: tandem::all
+  Tensor max() const;                                                  ///< the largest element, 0-dim: tandem::max
+  Tensor min() const;                                                  ///< the smallest element, 0-dim: tandem::min
+  ValuesIndices max(int64_t dim, bool keepdim = false) const;          ///< the largest elements along `dim`
+  ValuesIndices min(int64_t dim, bool keepdim = false) const;          ///< the smallest elements along `dim`
+  Tensor amax(const Shape& dims = {}, bool keepdim = false) const;  ///< the largest elements over `dims`: tandem::amax
+  Tensor amin(const Shape& dims = {}, bool keepdim = false) const;  ///< the smallest elements over `dims`
+  Tensor argmax() const;  ///< position of the largest element in row-major order, int64: tandem::argmax
+  Tensor argmin() const;  ///< position of the smallest element in row-major order, int64: tandem::argmin
+  Tensor argmax(int64_t dim, bool keepdim = false) const;  ///< positions of the largest elements along `dim`
+  Tensor argmin(int64_t dim, bool keepdim = false) const;  ///< positions of the smallest elements along `dim`
+  Tensor cumsum(int64_t dim) const;                        ///< sums of the elements up to each one: tandem::cumsum
+  Tensor cumprod(int64_t dim) const;                       ///< products of the elements up to each one: tandem::cumprod
+  Tensor logcumsumexp(int64_t dim) const;   ///< logs of sums of exponentials up to each: tandem::logcumsumexp
+  ValuesIndices cummax(int64_t dim) const;  ///< the largest element up to each one: tandem::cummax
+  ValuesIndices cummin(int64_t dim) const;  ///< the smallest element up to each one: tandem::cummin
+  ValuesIndices sort(int64_t dim = -1, bool descending = false) const;  ///< elements in order: tandem::sort
+  Tensor argsort(int64_t dim = -1, bool descending = false) const;      ///< their positions: tandem::argsort
+  /// The k-th smallest elements along `dim`: tandem::kthvalue.
+  ValuesIndices kthvalue(int64_t k, int64_t dim = -1, bool keepdim = false) const;
+  Tensor median() const;                                          ///< of all elements, 0-dim: tandem::median
+  ValuesIndices median(int64_t dim, bool keepdim = false) const;  ///< along `dim`: tandem::median
+  /// The k largest (or smallest) elements along `dim`: tandem::topk.
+  ValuesIndices topk(int64_t k, int64_t dim = -1, bool largest = true, bool sorted = true) const;
   Tensor matmul(const Tensor& other) const;                    ///< matrix product: tandem::matmul
   Tensor exp() const;                                          ///< e^this: tandem::exp
   Tensor log() const;                                          ///< natural logarithm: tandem::log
@@ -197,6 +231,12 @@ class TANDEM_API Tensor {
   [[noreturn]] static void throw_undefined();
 
   RefPtr<TensorImpl> impl_;
+};
+
+/// Elements selected along a dimension, and their positions in it.
+struct ValuesIndices {
+  Tensor values;   ///< its gradient is added to the selected elements
+  Tensor indices;  ///< int64, no gradient
 };
 
 /// A list of tensors; up to four are stored inside the object.

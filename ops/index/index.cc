@@ -7,6 +7,7 @@
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/elementwise/elementwise_loop.h>
 #include <tandem/ops/index/bounds_check.h>
+#include <tandem/ops/index/gather.h>
 #include <tandem/ops/index/index_kernels.h>
 #include <tandem/ops/view.h>
 
@@ -78,16 +79,15 @@ Tensor run_gather(const KernelContext& context, const Tensor& input, int64_t dim
   return out;
 }
 
-Tensor gather_backward(const Tensor& grad, int64_t dim, const Tensor& index, const Shape& input_shape);
-
 struct GatherBackwardNode : Node {
   SavedTensor index{*this, "index"};
   int64_t dim = 0;
   TensorList backward(BackwardContext& context) override { return {gather(context.grad(), dim, index.get())}; }
 };
 
-/// The gradient of gather as an operation: adds each element of grad at the position it was gathered from.
-Tensor gather_backward(const Tensor& grad, int64_t dim, const Tensor& index, const Shape& input_shape) {
+}  // namespace
+
+Tensor ops::gather_backward(const Tensor& grad, int64_t dim, const Tensor& index, const Shape& input_shape) {
   const KernelContext context = ops::check_same_device("gather_backward", {{"grad", grad}, {"index", index}});
   const Extents block = block_of(index.shape(), dim);
   Shape reached = index.shape();
@@ -115,25 +115,28 @@ Tensor gather_backward(const Tensor& grad, int64_t dim, const Tensor& index, con
   return out;
 }
 
-/// Node of gather, and of topk's values.
+namespace {
+
+/// Node of gather, and of operations that select elements by index.
 struct GatherNode : Node {
   SavedTensor index{*this, "index"};
   int64_t dim = 0;
   Shape input_shape;
   TensorList backward(BackwardContext& context) override {
-    return {gather_backward(context.grad(), dim, index.get(), input_shape)};
+    const Tensor positions = index.get();
+    return {ops::gather_backward(reshape(context.grad(), positions.shape()), dim, positions, input_shape)};
   }
 };
 
-void record_gather(const char* op, const Tensor& out, const Tensor& input, int64_t dim, const Tensor& index) {
+}  // namespace
+
+void ops::record_gather(const char* op, const Tensor& out, const Tensor& input, int64_t dim, const Tensor& index) {
   if (auto* node = record<GatherNode>(op, out, input)) {
     node->index.save(index);
     node->dim = dim;
     node->input_shape = input.shape();
   }
 }
-
-}  // namespace
 
 Tensor gather(const Tensor& input, int64_t dim, const Tensor& index_argument) {
   const ops::Operands operands = {{"input", input}, {"index", index_argument}};
@@ -150,7 +153,7 @@ Tensor gather(const Tensor& input, int64_t dim, const Tensor& index_argument) {
   const Tensor index = row_major(index_argument.detach());
   check_index_bounds("gather", "index", context, index, input.dim() == 0 ? 1 : input.size(d));
   Tensor out = run_gather(context, input.detach(), d, index);
-  record_gather("gather", out, input, d, index);
+  ops::record_gather("gather", out, input, d, index);
   return out;
 }
 
@@ -239,7 +242,7 @@ Tensor one_hot(const Tensor& labels_argument, int64_t num_classes) {
   return out;
 }
 
-TopK topk(const Tensor& input, int64_t k, int64_t dim, bool largest) {
+ValuesIndices topk(const Tensor& input, int64_t k, int64_t dim, bool largest, bool) {
   const KernelContext context = ops::check_same_device("topk", {{"input", input}});
   const int64_t d = wrap_dim("topk", dim, input.dim());
   const int64_t size = input.dim() == 0 ? 1 : input.size(d);
@@ -260,7 +263,7 @@ TopK topk(const Tensor& input, int64_t k, int64_t dim, bool largest) {
     values = row_major(transpose(values, d, -1));
     indices = row_major(transpose(indices, d, -1));
   }
-  record_gather("topk", values, input, d, indices);
+  ops::record_gather("topk", values, input, d, indices);
   return {values, indices};
 }
 
@@ -323,6 +326,9 @@ Tensor tril(const Tensor& input, int64_t diagonal) {
   return out;
 }
 
+ValuesIndices Tensor::topk(int64_t k, int64_t dim, bool largest, bool sorted) const {
+  return tandem::topk(*this, k, dim, largest, sorted);
+}
 Tensor Tensor::masked_fill(const Tensor& mask, Scalar value) const { return tandem::masked_fill(*this, mask, value); }
 
 }}  // namespace tandem::v0

@@ -97,26 +97,43 @@ inline int64_t sort_workspace_bytes(int64_t n) {
          blocks * sorting::kValues * static_cast<int64_t>(sizeof(int64_t));
 }
 
-/// {key, position} of n keys in [0, num_keys), ascending, stored in the workspace, which is aligned like newly
-/// allocated memory.
+/// The two buffers of a sort in its workspace, which is aligned like newly allocated memory. `from` holds the result.
+struct PairBuffers {
+  PairBuffers(int64_t size, void* workspace)
+      : n(size),
+        from(static_cast<sorting::Pair*>(workspace)),
+        to(from + n),
+        counts(reinterpret_cast<int64_t*>(to + n)) {}
+  int64_t n;
+  sorting::Pair* from;
+  sorting::Pair* to;
+  int64_t* counts;
+};
+
+/// Sorts by the low `bits` bits of the keys, as unsigned numbers. The pairs are {keys[i], i}, or if `keys` is null, those
+/// in buffers.from.
 template <class Key>
-const sorting::Pair* sorted_pairs(const KernelContext& context, int64_t n, int64_t num_keys, const Key* keys,
-                                  void* workspace) {
+void sort_pairs(const KernelContext& context, int bits, const Key* keys, PairBuffers& buffers) {
   using namespace sorting;
-  Pair* from = static_cast<Pair*>(workspace);
-  Pair* to = from + n;
-  int64_t* counts = reinterpret_cast<int64_t*>(to + n);
-  const int64_t blocks = (n + kBlockSize - 1) / kBlockSize;
-  const int bits = std::bit_width(static_cast<uint64_t>(std::max<int64_t>(num_keys - 1, 1)));
+  const int64_t n = buffers.n, blocks = (n + kBlockSize - 1) / kBlockSize;
   for (int shift = 0; shift < bits && n > 0; shift += kDigitBits) {
     const Key* first = shift == 0 ? keys : nullptr;
     const dim3 grid(static_cast<unsigned>(blocks));
-    launch_kernel(context, count_kernel<Key>, grid, kValues, 0, n, shift, first, from, counts);
-    launch_kernel(context, scan_kernel<int64_t>, 1, kValues, 0, blocks, counts);
-    launch_kernel(context, scatter_kernel<Key>, grid, kValues, 0, n, shift, first, from, counts, to);
-    std::swap(from, to);
+    launch_kernel(context, count_kernel<Key>, grid, kValues, 0, n, shift, first, buffers.from, buffers.counts);
+    launch_kernel(context, scan_kernel<int64_t>, 1, kValues, 0, blocks, buffers.counts);
+    launch_kernel(context, scatter_kernel<Key>, grid, kValues, 0, n, shift, first, buffers.from, buffers.counts,
+                  buffers.to);
+    std::swap(buffers.from, buffers.to);
   }
-  return from;
+}
+
+/// {key, position} of n keys in [0, num_keys), ascending, stored in the workspace.
+template <class Key>
+const sorting::Pair* sorted_pairs(const KernelContext& context, int64_t n, int64_t num_keys, const Key* keys,
+                                  void* workspace) {
+  PairBuffers buffers(n, workspace);
+  sort_pairs(context, std::bit_width(static_cast<uint64_t>(std::max<int64_t>(num_keys - 1, 1))), keys, buffers);
+  return buffers.from;
 }
 
 }}}  // namespace tandem::v0::cuda

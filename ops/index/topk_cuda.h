@@ -13,8 +13,8 @@
 #include <type_traits>
 
 #include <tandem/base/error.h>
+#include <tandem/ops/common/order_key.h>
 #include <tandem/tensor/cuda/block.h>
-#include <tandem/tensor/dtype.h>
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
@@ -27,34 +27,6 @@ constexpr int kMaxThreads = 1024;          ///< per block
 
 using Rank = unsigned __int128;
 
-/// The unsigned integer type of T's size.
-template <class T>
-using Bits = std::conditional_t<
-    sizeof(T) == 1, uint8_t,
-    std::conditional_t<sizeof(T) == 2, uint16_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>>>;
-
-/// A key with the order of the values, or the reverse order if `largest`. NaN is the largest value; zeros of both signs
-/// are equal.
-template <class T>
-__device__ Bits<T> key_of(T value, bool largest) {
-  using Key = Bits<T>;
-  constexpr Key kTop = static_cast<Key>(Key{1} << (8 * sizeof(Key) - 1));
-  Key key = std::bit_cast<Key>(value);
-  if constexpr (std::is_integral_v<T>) {
-    if constexpr (std::is_signed_v<T>) key ^= kTop;
-  } else {
-    const auto number = static_cast<Accumulator<T>>(value);
-    if (number != number) {
-      key = static_cast<Key>(~Key{0});
-    } else if (number == 0) {
-      key = kTop;
-    } else {
-      key = static_cast<Key>((key & kTop) != 0 ? ~key : key | kTop);
-    }
-  }
-  return static_cast<Key>(largest ? ~key : key);
-}
-
 /// The elements of a row.
 template <class T>
 struct Ranked {
@@ -62,7 +34,7 @@ struct Ranked {
   int position_bits;  ///< rounded up to full digits
   bool largest;
   __device__ Rank rank(int64_t i) const {
-    return static_cast<Rank>(key_of(x[i], largest)) << position_bits | static_cast<Rank>(i);
+    return static_cast<Rank>(sort_key(x[i], largest)) << position_bits | static_cast<Rank>(i);
   }
 };
 

@@ -1,12 +1,19 @@
 #include <tandem/ops/reduce.h>
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
+#include <tandem/ops/activation.h>
 #include <tandem/ops/cast.h>
-#include <tandem/ops/common/common.h>
 #include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
-#include <tandem/ops/reduce/reduce_kernels.h>
+#include <tandem/ops/index.h>
+#include <tandem/ops/index/gather.h>
+#include <tandem/ops/math.h>
+#include <tandem/ops/reduce/reduction.h>
+#include <tandem/ops/scan.h>
+#include <tandem/ops/scan/linear_scan.h>
 #include <tandem/ops/view.h>
 
 namespace tandem { inline namespace v0 {
@@ -15,18 +22,10 @@ using autograd::BackwardContext;
 using autograd::Node;
 using autograd::record;
 using autograd::SavedTensor;
+using ops::plan_reduction;
+using ops::Reduction;
 
-namespace {
-
-/// The removed dimensions and the shape of the result.
-struct Reduction {
-  SmallVector<bool, 6> removed;
-  Shape kept_shape;   ///< of the result with keepdim
-  Shape shape;        ///< of the result
-  int64_t count = 1;  ///< elements per result
-};
-
-Reduction plan(const char* op, const Tensor& input, const Shape& dims, bool keepdim) {
+Reduction ops::plan_reduction(const char* op, const Tensor& input, const Shape& dims, bool keepdim) {
   Reduction plan;
   plan.removed.resize(input.shape().size(), dims.empty());
   for (int64_t dim : dims) {
@@ -45,15 +44,7 @@ Reduction plan(const char* op, const Tensor& input, const Shape& dims, bool keep
   return plan;
 }
 
-/// Memory that kernels read as a row-major block [outer, reduce, inner].
-struct BlockView {
-  ReduceSizes sizes;
-  Tensor memory;
-};
-
-/// The input's own memory if the removed dimensions are one contiguous block between the others, which are in the order
-/// of the result; otherwise a copy with the removed dimensions last.
-BlockView arrange(const Tensor& input, const Reduction& plan) {
+ops::BlockView ops::arrange(const Tensor& input, const Reduction& plan) {
   const Shape& shape = input.shape();
   const Shape& strides = input.strides();
   if (plan.count == input.num_elements() && plan.count > 0 && input.is_contiguous()) return {{1, plan.count, 1}, input};
@@ -92,14 +83,17 @@ BlockView arrange(const Tensor& input, const Reduction& plan) {
   return {{num_elements(plan.shape), plan.count, 1}, contiguous(permute(input.detach(), dims))};
 }
 
-/// The sums over the plan's dimensions, divided by `divisor`.
-Tensor run_sum(const KernelContext& context, const Tensor& input, const Reduction& plan, double divisor) {
+namespace {
+
+/// The fold over the reduction's dimensions, divided by `divisor`.
+Tensor run_fold(const KernelContext& context, Fold fold, const Tensor& input, const Reduction& reduction,
+                double divisor = 1) {
   const DType dtype = is_floating_point(input.dtype()) ? input.dtype() : kInt64;
-  Tensor out = empty(plan.shape, {dtype, input.device()});
-  const BlockView block = arrange(input, plan);
-  const int64_t num_bytes = TANDEM_KERNEL(context, sum_workspace_bytes, block.sizes);
+  Tensor out = empty(reduction.shape, {dtype, input.device()});
+  const ops::BlockView block = ops::arrange(input, reduction);
+  const int64_t num_bytes = TANDEM_KERNEL(context, fold_workspace_bytes, block.sizes);
   const Tensor workspace = num_bytes > 0 ? empty({num_bytes}, {kUInt8, input.device()}) : Tensor();
-  TANDEM_KERNEL(context, sum, input.dtype(), block.sizes, divisor, block.memory.data_ptr(),
+  TANDEM_KERNEL(context, fold, fold, input.dtype(), block.sizes, divisor, block.memory.data_ptr(),
                 num_bytes > 0 ? workspace.data_ptr() : nullptr, out.data_ptr());
   return out;
 }
@@ -123,7 +117,7 @@ struct SumNode : Node {
 
 Tensor sum_or_mean(const char* op, const KernelContext& context, const Tensor& input, const Reduction& plan,
                    double divisor) {
-  Tensor out = run_sum(context, input, plan, divisor);
+  Tensor out = run_fold(context, Fold::kSum, input, plan, divisor);
   if (!is_floating_point(out.dtype())) return out;
   if (auto* node = record<SumNode>(op, out, input)) {
     node->input_shape = input.shape();
@@ -139,7 +133,7 @@ Tensor sum_or_mean(const char* op, const KernelContext& context, const Tensor& i
 Tensor sum(Tensor input, const Shape& dims, bool keepdim) {
   cast_for(CastPolicy::kFloat32, {&input});
   const KernelContext context = ops::check_same_device("sum", {{"input", input}});
-  return sum_or_mean("sum", context, input, plan("sum", input, dims, keepdim), 1);
+  return sum_or_mean("sum", context, input, plan_reduction("sum", input, dims, keepdim), 1);
 }
 
 Tensor sum(Tensor input) { return sum(std::move(input), {}); }
@@ -148,7 +142,7 @@ Tensor mean(Tensor input, const Shape& dims, bool keepdim) {
   cast_for(CastPolicy::kFloat32, {&input});
   const KernelContext context = ops::check_same_device("mean", {{"input", input}});
   ops::check_floating("mean", {"input", input});
-  const Reduction reduction = plan("mean", input, dims, keepdim);
+  const Reduction reduction = plan_reduction("mean", input, dims, keepdim);
   return sum_or_mean("mean", context, input, reduction, static_cast<double>(reduction.count));
 }
 
@@ -186,22 +180,23 @@ struct VarNode : Node {
 
 }  // namespace
 
-Tensor var(Tensor input, const Shape& dims, int64_t correction, bool keepdim) {
-  cast_for(CastPolicy::kFloat32, {&input});
-  const KernelContext context = ops::check_same_device("var", {{"input", input}});
-  ops::check_floating("var", {"input", input});
+namespace {
+
+Tensor var_of(const char* op, const KernelContext& context, const Tensor& input, const Shape& dims, double correction,
+              bool keepdim) {
+  ops::check_floating(op, {"input", input});
   const DType dtype = input.dtype();
-  if (size_of(dtype) == 2) return to(var(to(input, kFloat32), dims, correction, keepdim), dtype);
-  const Reduction reduction = plan("var", input, dims, keepdim);
-  const double divisor = static_cast<double>(std::max<int64_t>(reduction.count - correction, 0));
+  if (size_of(dtype) == 2) return to(var_of(op, context, to(input, kFloat32), dims, correction, keepdim), dtype);
+  const Reduction reduction = plan_reduction(op, input, dims, keepdim);
+  const double divisor = std::max(static_cast<double>(reduction.count) - correction, 0.0);
   Tensor out;
   {
     const NoGradGuard no_grad;
     const Tensor centred = sub(input, mean(input, dims, true));
     centred.sub_(mean(centred, dims, true));  // the rounding error of the mean may exceed the deviations
-    out = run_sum(context, mul(centred, centred), reduction, divisor);
+    out = run_fold(context, Fold::kSquares, centred, reduction, divisor);
   }
-  if (auto* node = record<VarNode>("var", out, input)) {
+  if (auto* node = record<VarNode>(op, out, input)) {
     node->input.save(input);
     node->dims = dims;
     node->kept_shape = reduction.kept_shape;
@@ -210,59 +205,272 @@ Tensor var(Tensor input, const Shape& dims, int64_t correction, bool keepdim) {
   return out;
 }
 
-// --- max, argmax ---------------------------------------------------------------------------------
+/// Square root with the gradient 0 at 0.
+Tensor root(const Tensor& x) {
+  if (!autograd::should_record(x)) return sqrt(x);
+  const Tensor is_zero = eq(x, 0);
+  return where(is_zero, 0, sqrt(where(is_zero, 1, x)));
+}
+
+Tensor std_of(const char* op, const KernelContext& context, const Tensor& input, const Shape& dims, double correction,
+              bool keepdim) {
+  ops::check_floating(op, {"input", input});
+  // The root's derivative at NaN would make second gradients of empty inputs NaN.
+  if (input.num_elements() == 0) return var_of(op, context, input, dims, correction, keepdim);
+  const DType dtype = input.dtype();
+  const Tensor wide = size_of(dtype) == 2 ? to(input, kFloat32) : input;
+  return to(root(var_of(op, context, wide, dims, correction, keepdim)), dtype);
+}
+
+}  // namespace
+
+Tensor var(Tensor input, const Shape& dims, double correction, bool keepdim) {
+  cast_for(CastPolicy::kFloat32, {&input});
+  const KernelContext context = ops::check_same_device("var", {{"input", input}});
+  return var_of("var", context, input, dims, correction, keepdim);
+}
+
+Tensor std(Tensor input, const Shape& dims, double correction, bool keepdim) {
+  cast_for(CastPolicy::kFloat32, {&input});
+  const KernelContext context = ops::check_same_device("std", {{"input", input}});
+  return std_of("std", context, input, dims, correction, keepdim);
+}
+
+std::pair<Tensor, Tensor> var_mean(Tensor input, const Shape& dims, double correction, bool keepdim) {
+  cast_for(CastPolicy::kFloat32, {&input});
+  const KernelContext context = ops::check_same_device("var_mean", {{"input", input}});
+  return {var_of("var_mean", context, input, dims, correction, keepdim), mean(input, dims, keepdim)};
+}
+
+std::pair<Tensor, Tensor> std_mean(Tensor input, const Shape& dims, double correction, bool keepdim) {
+  cast_for(CastPolicy::kFloat32, {&input});
+  const KernelContext context = ops::check_same_device("std_mean", {{"input", input}});
+  return {std_of("std_mean", context, input, dims, correction, keepdim), mean(input, dims, keepdim)};
+}
+
+// --- norm ----------------------------------------------------------------------------------------
 
 namespace {
 
-struct MaxNode : Node {
+/// Gradient of the norms with p = 1 and p = 2.
+struct NormNode : Node {
+  SavedTensor input{*this, "input"};
+  SavedTensor output{*this, "output"};  // if p = 2
+  Shape kept_shape;
+  double p = 2;
+  TensorList backward(BackwardContext& context) override {
+    const Tensor x = input.get();
+    const Tensor grad = reshape(context.grad(), kept_shape);
+    if (p == 1) return {mul(grad, sub(to(gt(x, 0), x.dtype()), to(lt(x, 0), x.dtype())))};
+    const Tensor norms = reshape(output.get(), kept_shape);
+    const Tensor is_zero = eq(norms, 0);
+    return {mul(x, where(is_zero, 0, div(grad, where(is_zero, 1, norms))))};
+  }
+};
+
+/// The norm for every other p, in operations. Elements that are 0 get the gradient 0.
+Tensor composed_norm(const Tensor& x, double p, const Shape& dims, bool keepdim) {
+  const Tensor magnitudes = add(relu(x), relu(neg(x)));
+  if (std::isinf(p)) return p > 0 ? amax(magnitudes, dims, keepdim) : amin(magnitudes, dims, keepdim);
+  const Tensor is_zero = eq(x, 0);
+  if (p == 0) return sum(where(is_zero, mul(magnitudes, 0), 1), dims, keepdim);
+  const Tensor powers = where(is_zero, p > 0 ? 0 : INFINITY, pow(where(is_zero, 1, magnitudes), p));
+  const Tensor total = sum(powers, dims, keepdim);
+  const Tensor is_none = eq(total, 0);
+  return where(is_none, p > 0 ? 0 : INFINITY, pow(where(is_none, 1, total), 1 / p));
+}
+
+}  // namespace
+
+Tensor norm(Tensor input, double p, const Shape& dims, bool keepdim) {
+  cast_for(CastPolicy::kFloat32, {&input});
+  const KernelContext context = ops::check_same_device("norm", {{"input", input}});
+  ops::check_floating("norm", {"input", input});
+  const DType dtype = input.dtype();
+  if (size_of(dtype) == 2) return to(norm(to(input, kFloat32), p, dims, keepdim), dtype);
+  const Reduction reduction = plan_reduction("norm", input, dims, keepdim);
+  TANDEM_CHECK(
+      ShapeError, reduction.count > 0 || (p >= 0 && !std::isinf(p)),
+      ops::operand_error("norm", str("a norm with p = ", p, " needs at least one element"), {{"input", input}}));
+  if (p != 1 && p != 2) return composed_norm(input, p, dims, keepdim);
+  Tensor out = run_fold(context, p == 1 ? Fold::kMagnitudes : Fold::kSquares, input, reduction);
+  if (p == 2) {
+    const NoGradGuard no_grad;
+    out = sqrt(out);
+  }
+  if (auto* node = record<NormNode>("norm", out, input)) {
+    node->input.save(input);
+    if (p == 2) node->output.save(out);
+    node->kept_shape = reduction.kept_shape;
+    node->p = p;
+  }
+  return out;
+}
+
+// --- prod ----------------------------------------------------------------------------------------
+
+namespace {
+
+/// Each element's gradient is the product of the elements before and after it, without a division: right for zeros.
+struct ProdNode : Node {
+  SavedTensor input{*this, "input"};
+  Shape kept_shape;
+  int64_t dim = 0;
+  bool whole = false;
+  TensorList backward(BackwardContext& context) override {
+    const Tensor saved = input.get();
+    if (saved.num_elements() == 0) return {zeros_like(saved)};
+    const Tensor x = whole ? reshape(saved, {-1}) : saved;
+    Shape one = x.shape();
+    one[static_cast<size_t>(dim)] = 1;
+    const Tensor unit = ones(one, x.options());
+    const int64_t n = x.size(dim);
+    const Tensor before = cat({unit, slice(cumprod(x, dim), dim, 0, n - 1)}, dim);
+    const Tensor last = cat({zeros(slice(x, dim, 1, n).shape(), x.options()), unit}, dim);
+    const Tensor after = ops::linear_scan(x, last, dim, /*reverse=*/true);
+    const Tensor grad = mul(mul(before, after), reshape(context.grad(), whole ? Shape{1} : kept_shape));
+    return {reshape(grad, saved.shape())};
+  }
+};
+
+Tensor prod_of(const KernelContext& context, const Tensor& input, const Shape& dims, bool keepdim) {
+  const Reduction reduction = plan_reduction("prod", input, dims, keepdim);
+  Tensor out = run_fold(context, Fold::kProduct, input, reduction);
+  if (!is_floating_point(out.dtype())) return out;
+  if (auto* node = record<ProdNode>("prod", out, input)) {
+    node->input.save(input);
+    node->kept_shape = reduction.kept_shape;
+    node->whole = dims.empty() || input.dim() == 0;
+    node->dim = node->whole ? 0 : wrap_dim("prod", dims[0], input.dim());
+  }
+  return out;
+}
+
+}  // namespace
+
+Tensor prod(Tensor input) {
+  cast_for(CastPolicy::kFloat32, {&input});
+  const KernelContext context = ops::check_same_device("prod", {{"input", input}});
+  return prod_of(context, input, {}, false);
+}
+
+Tensor prod(Tensor input, int64_t dim, bool keepdim) {
+  cast_for(CastPolicy::kFloat32, {&input});
+  const KernelContext context = ops::check_same_device("prod", {{"input", input}});
+  return prod_of(context, input, {dim}, keepdim);
+}
+
+// --- logsumexp -----------------------------------------------------------------------------------
+
+namespace {
+
+struct LogSumExpNode : Node {
   SavedTensor input{*this, "input"};
   SavedTensor output{*this, "output"};
+  Shape kept_shape;
   TensorList backward(BackwardContext& context) override {
-    const Tensor values = input.get();
-    const Tensor largest = output.get();
-    // If the largest element is NaN, all NaNs count as largest.
-    const Tensor is_largest = where(eq(largest, largest), eq(values, largest), ne(values, values));
-    return {where(is_largest, div(context.grad(), to(sum(is_largest), values.dtype())), 0)};
+    const Tensor total = reshape(output.get(), kept_shape);
+    const Tensor shift = where(eq(total, -INFINITY), 0, total);  // else the difference would be NaN
+    return {mul(exp(sub(input.get(), shift)), reshape(context.grad(), kept_shape))};
   }
 };
 
 }  // namespace
 
-Tensor max(const Tensor& input) {
-  const KernelContext context = ops::check_same_device("max", {{"input", input}});
-  TANDEM_CHECK(ShapeError, input.num_elements() > 0,
-               ops::operand_error("max", "input has no elements", {{"input", input}}));
-  Tensor out = empty({}, input.options());
-  const Tensor memory = contiguous(input.detach());
-  TANDEM_KERNEL(context, max, input.dtype(), memory.num_elements(), memory.data_ptr(), out.data_ptr());
-  if (auto* node = record<MaxNode>("max", out, input)) {
+Tensor logsumexp(Tensor input, const Shape& dims, bool keepdim) {
+  cast_for(CastPolicy::kFloat32, {&input});
+  const KernelContext context = ops::check_same_device("logsumexp", {{"input", input}});
+  const DType dtype = is_floating_point(input.dtype()) ? input.dtype() : kFloat32;
+  if (input.dtype() != dtype || size_of(dtype) == 2) {
+    return to(logsumexp(to(input, size_of(dtype) == 2 ? kFloat32 : dtype), dims, keepdim), dtype);
+  }
+  const Reduction reduction = plan_reduction("logsumexp", input, dims, keepdim);
+  Tensor out;
+  {
+    const NoGradGuard no_grad;
+    if (reduction.count == 0) {
+      out = full(reduction.shape, -INFINITY, input.options());
+    } else {
+      const Tensor largest = amax(input, dims, true);
+      const Tensor shift = where(eq(sub(largest, largest), 0), largest, 0);  // finite
+      out = add(log(sum(exp(sub(input, shift)), dims, keepdim)), reshape(shift, reduction.shape));
+    }
+  }
+  if (auto* node = record<LogSumExpNode>("logsumexp", out, input)) {
     node->input.save(input);
     node->output.save(out);
+    node->kept_shape = reduction.kept_shape;
   }
   return out;
 }
 
-Tensor argmax(const Tensor& input, int64_t dim, bool keepdim) {
-  const KernelContext context = ops::check_same_device("argmax", {{"input", input}});
-  const int64_t wrapped = wrap_dim("argmax", dim, input.dim());
-  const Reduction reduction = plan("argmax", input, {wrapped}, keepdim);
-  TANDEM_CHECK(ShapeError, reduction.count > 0,
-               ops::operand_error("argmax", str("dimension ", wrapped, " is empty"), {{"input", input}}));
-  Tensor out = empty(reduction.shape, {kInt64, input.device()});
-  if (out.num_elements() == 0) return out;
-  const BlockView block = arrange(input, reduction);
-  TANDEM_KERNEL(context, argmax, input.dtype(), block.sizes, block.memory.data_ptr(), out.data_ptr());
-  return out;
+// --- nansum, nanmean, count_nonzero, bincount ----------------------------------------------------
+
+Tensor nansum(Tensor input, const Shape& dims, bool keepdim) {
+  cast_for(CastPolicy::kFloat32, {&input});
+  const KernelContext context = ops::check_same_device("nansum", {{"input", input}});
+  const Reduction reduction = plan_reduction("nansum", input, dims, keepdim);
+  if (is_floating_point(input.dtype())) input = masked_fill(input, ne(input, input), 0);
+  return sum_or_mean("nansum", context, input, reduction, 1);
+}
+
+Tensor nanmean(Tensor input, const Shape& dims, bool keepdim) {
+  cast_for(CastPolicy::kFloat32, {&input});
+  const KernelContext context = ops::check_same_device("nanmean", {{"input", input}});
+  ops::check_floating("nanmean", {"input", input});
+  const Reduction reduction = plan_reduction("nanmean", input, dims, keepdim);
+  if (input.num_elements() == 0) return sum_or_mean("nanmean", context, input, reduction, 0);
+  const Tensor count = sum(eq(input, input), dims, keepdim);
+  const Tensor total = sum_or_mean("nanmean", context, masked_fill(input, ne(input, input), 0), reduction, 1);
+  return div(total, to(count, input.dtype()));
+}
+
+Tensor count_nonzero(const Tensor& input, const Shape& dims) {
+  const KernelContext context = ops::check_same_device("count_nonzero", {{"input", input}});
+  const Reduction reduction = plan_reduction("count_nonzero", input, dims, false);
+  return run_fold(context, Fold::kSum, ne(input, 0), reduction);
+}
+
+Tensor bincount(const Tensor& input, const Tensor& weights, int64_t minlength) {
+  const ops::Operand all[] = {{"input", input}, {"weights", weights}};
+  const ops::OperandSpan operands(all, weights.defined() ? 2 : 1);
+  const KernelContext context = ops::check_same_device("bincount", operands);
+  TANDEM_CHECK(DTypeError, is_integral(input.dtype()),
+               ops::operand_error("bincount", "input must be of an integer dtype", operands));
+  TANDEM_CHECK(ShapeError, input.dim() == 1 && (!weights.defined() || weights.shape() == input.shape()),
+               ops::operand_error("bincount", "input must have one dimension, and weights its shape", operands));
+  TANDEM_CHECK(ValueError, minlength >= 0,
+               ops::operand_error("bincount", str("minlength is ", minlength, ", must not be negative"), operands));
+  const NoGradGuard no_grad;
+  const DType dtype = weights.defined() && weights.dtype() == kFloat32 ? kFloat32 : kFloat64;
+  int64_t size = minlength;
+  if (input.num_elements() > 0) {
+    const int64_t lowest = min(input).item<int64_t>();
+    TANDEM_CHECK(ValueError, lowest >= 0,
+                 ops::operand_error("bincount", str("input contains ", lowest, ", must not be negative"), operands));
+    size = std::max(size, max(input).item<int64_t>() + 1);
+  }
+  const Tensor values = weights.defined() ? to(weights, dtype) : ones(input.shape(), {dtype, input.device()});
+  const Tensor sums = ops::gather_backward(values, 0, contiguous(to(input, kInt64)), {size});
+  return weights.defined() ? sums : to(sums, kInt64);
 }
 
 Tensor Tensor::sum() const { return tandem::sum(*this); }
 Tensor Tensor::sum(const Shape& dims, bool keepdim) const { return tandem::sum(*this, dims, keepdim); }
 Tensor Tensor::mean() const { return tandem::mean(*this); }
 Tensor Tensor::mean(const Shape& dims, bool keepdim) const { return tandem::mean(*this, dims, keepdim); }
-Tensor Tensor::var(const Shape& dims, int64_t correction, bool keepdim) const {
+Tensor Tensor::var(const Shape& dims, double correction, bool keepdim) const {
   return tandem::var(*this, dims, correction, keepdim);
 }
-Tensor Tensor::max() const { return tandem::max(*this); }
-Tensor Tensor::argmax(int64_t dim, bool keepdim) const { return tandem::argmax(*this, dim, keepdim); }
+Tensor Tensor::std(const Shape& dims, double correction, bool keepdim) const {
+  return tandem::std(*this, dims, correction, keepdim);
+}
+Tensor Tensor::norm(double p, const Shape& dims, bool keepdim) const { return tandem::norm(*this, p, dims, keepdim); }
+Tensor Tensor::prod() const { return tandem::prod(*this); }
+Tensor Tensor::prod(int64_t dim, bool keepdim) const { return tandem::prod(*this, dim, keepdim); }
+Tensor Tensor::logsumexp(const Shape& dims, bool keepdim) const { return tandem::logsumexp(*this, dims, keepdim); }
+Tensor Tensor::nansum(const Shape& dims, bool keepdim) const { return tandem::nansum(*this, dims, keepdim); }
+Tensor Tensor::nanmean(const Shape& dims, bool keepdim) const { return tandem::nanmean(*this, dims, keepdim); }
+Tensor Tensor::count_nonzero(const Shape& dims) const { return tandem::count_nonzero(*this, dims); }
 
 }}  // namespace tandem::v0

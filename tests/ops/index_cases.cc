@@ -116,11 +116,12 @@ TANDEM_OP_CASES(index) {
            {{.inputs = {integers("labels", {3}, 5)},
              .run = [](const Tensors& x) { return one_hot(x[0], 5); },
              .has_gradient = false}});
-  cases.op("TopK topk(const Tensor& input, int64_t k, int64_t dim = -1, bool largest = true)", std::nullopt,
-           {{.inputs = input, .run = [](const Tensors& x) {
-               const TopK both = topk(x[0], 2, 0);
-               return Tensors{both.values, both.indices};
-             }}});
+  cases.op(
+      "ValuesIndices topk(const Tensor& input, int64_t k, int64_t dim = -1, bool largest = true, bool sorted = true)",
+      std::nullopt, {{.inputs = input, .run = [](const Tensors& x) {
+                        const ValuesIndices both = topk(x[0], 2, 0);
+                        return Tensors{both.values, both.indices};
+                      }}});
   cases.op("Tensor masked_fill(const Tensor& input, const Tensor& mask, Scalar value)", std::nullopt,
            {{.inputs = {{"input", {3, 7}}, bools("mask", {7})},
              .run = [](const Tensors& x) { return masked_fill(x[0], x[1], 2.5); },

@@ -55,14 +55,14 @@ TEST(TopK, TiesKeepPositionOrderAndNaNIsLargest) {
   for (int64_t k = 0; k <= 9; ++k) {  // every k gives a prefix of the same order
     EXPECT_EQ(topk(x, k).indices.to_vector<int64_t>(), topk(x, 9).indices.slice(0, 0, k).to_vector<int64_t>());
   }
-  const TopK of_integers = topk(tensor({3, -1, 7, 7, -9}), 3);
+  const ValuesIndices of_integers = topk(tensor({3, -1, 7, 7, -9}), 3);
   EXPECT_EQ(of_integers.values.to_vector<int64_t>(), (Indices{7, 7, 3}));
   EXPECT_EQ(of_integers.indices.to_vector<int64_t>(), (Indices{2, 3, 0}));
 }
 
 TEST(TopK, GradientFlowsToSelectedElements) {
   Tensor x = tensor({1.0, 5.0, 5.0, 3.0}).set_requires_grad();
-  const TopK best = topk(x, 2);
+  const ValuesIndices best = topk(x, 2);
   EXPECT_FALSE(best.indices.requires_grad());
   topk(x, 3).values.backward(tensor({2.0, 3.0, 4.0}));
   EXPECT_EQ(x.grad().to_vector<double>(), (Values{0, 2, 3, 4}));

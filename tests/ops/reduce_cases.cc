@@ -1,7 +1,10 @@
 #include <algorithm>
+#include <cmath>
 #include <functional>
+#include <utility>
 #include <vector>
 
+#include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/random.h>
 #include <tandem/ops/reduce.h>
@@ -22,11 +25,11 @@ double sum_of(const Values& values) {
 double mean_of(const Values& values) { return sum_of(values) / static_cast<double>(values.size()); }
 
 /// The sum of squared differences from the mean, divided.
-double var_of(const Values& values, int64_t correction) {
+double var_of(const Values& values, double correction) {
   const long double mean = mean_of(values);
   long double total = 0;
   for (double value : values) total += (value - mean) * (value - mean);
-  return static_cast<double>(total / static_cast<long double>(static_cast<int64_t>(values.size()) - correction));
+  return static_cast<double>(total / (static_cast<long double>(values.size()) - correction));
 }
 
 /// The naive reduction: the removed elements of each result in row-major order.
@@ -87,6 +90,66 @@ OpCase reduce_case(const char* name, const Case& c, std::function<Tensor(const T
   return op;
 }
 
+double prod_of(const Values& values) {
+  double product = 1;
+  for (double value : values) product *= value;
+  return product;
+}
+
+double norm_of(const Values& values, double p) {
+  Values magnitudes;
+  for (double value : values) magnitudes.push_back(std::abs(value));
+  if (std::isinf(p)) {
+    return p > 0 ? *std::max_element(magnitudes.begin(), magnitudes.end())
+                 : *std::min_element(magnitudes.begin(), magnitudes.end());
+  }
+  long double total = 0;
+  for (double value : magnitudes) total += p == 0 ? value != 0 : std::pow(value, p);
+  return static_cast<double>(p == 0 ? total : std::pow(total, 1 / static_cast<long double>(p)));
+}
+
+double logsumexp_of(const Values& values) {
+  double total = 0;
+  for (double value : values) total += std::exp(value);
+  return std::log(total);
+}
+
+double largest_of(const Values& values) { return *std::max_element(values.begin(), values.end()); }
+double smallest_of(const Values& values) { return *std::min_element(values.begin(), values.end()); }
+double position_of_largest(const Values& values) {
+  return static_cast<double>(std::max_element(values.begin(), values.end()) - values.begin());
+}
+double position_of_smallest(const Values& values) {
+  return static_cast<double>(std::min_element(values.begin(), values.end()) - values.begin());
+}
+
+bool is_true(double value) { return value != 0; }
+double count_of(const Values& values) {
+  return static_cast<double>(std::count_if(values.begin(), values.end(), is_true));
+}
+
+/// Checks of a case of the loops below: gradients, which cost two runs per element, of small inputs only.
+unsigned checks_of(const OpCase& op) {
+  return num_elements(op.inputs[0].shape) <= 64 ? kAllChecks : kAllChecks & ~kGradients;
+}
+
+void add_case(OpCases& cases, const OpCase& op) { cases.add(op, checks_of(op)); }
+
+/// A case that selects elements. Rounding to a half type makes elements equal that differ in float64, so gradients are
+/// compared from float32 on.
+void add_selection(OpCases& cases, OpCase op) {
+  cases.add(op, kValues);
+  op.dtypes = {kFloat64, kFloat32};
+  add_case(cases, op);
+}
+
+/// A case without gradient whose result has a dtype of its own.
+void add_integral(OpCases& cases, OpCase op, DType dtype, unsigned checks = kAllChecks) {
+  op.result_dtype = dtype;
+  op.has_gradient = false;
+  cases.add(op, checks);
+}
+
 TensorList matrix() { return {randn({2048, 1024})}; }
 
 }  // namespace
@@ -107,14 +170,96 @@ TANDEM_OP_CASES(reduce) {
       {{.inputs = {{"input", {3, 7}, 0.5, 2}}, .run = [](const Tensors& x) { return mean(x[0], {0}); }},
        {.inputs = {{"input", {3, 7}, 0.5, 2}}, .run = [](const Tensors& x) { return x[0].mean({1}); }, .terms = 7}});
   cases.op(
-      "Tensor var(Tensor input, const Shape& dims = {}, int64_t correction = 1, bool keepdim = false)",
+      "Tensor var(Tensor input, const Shape& dims = {}, double correction = 1, bool keepdim = false)",
       CastPolicy::kFloat32,
       {{.inputs = {{"input", {3, 7}, 0.5, 2}}, .run = [](const Tensors& x) { return var(x[0], {1}); }},
        {.inputs = {{"input", {3, 7}, 0.5, 2}}, .run = [](const Tensors& x) { return x[0].var({1}); }, .terms = 7}});
   cases.op("Tensor max(const Tensor& input)", std::nullopt,
            {{.inputs = input, .run = [](const Tensors& x) { return max(x[0]); }}});
+  cases.op("Tensor min(const Tensor& input)", std::nullopt,
+           {{.inputs = input, .run = [](const Tensors& x) { return min(x[0]); }}});
+  cases.op("Tensor amax(const Tensor& input, const Shape& dims = {}, bool keepdim = false)", std::nullopt,
+           {{.inputs = input, .run = [](const Tensors& x) { return amax(x[0], {1}, true); }}});
+  cases.op("Tensor amin(const Tensor& input, const Shape& dims = {}, bool keepdim = false)", std::nullopt,
+           {{.inputs = input, .run = [](const Tensors& x) { return amin(x[0], {0}); }}});
+  const auto both = [](const ValuesIndices& result) { return Tensors{result.values, result.indices}; };
+  cases.op("ValuesIndices max(const Tensor& input, int64_t dim, bool keepdim = false)", std::nullopt,
+           {{.inputs = input, .run = [=](const Tensors& x) { return both(max(x[0], 1, true)); }}});
+  cases.op("ValuesIndices min(const Tensor& input, int64_t dim, bool keepdim = false)", std::nullopt,
+           {{.inputs = input, .run = [=](const Tensors& x) { return both(min(x[0], 0)); }}});
+  cases.op("Tensor argmax(const Tensor& input)", std::nullopt,
+           {{.inputs = input, .run = [](const Tensors& x) { return argmax(x[0]); }, .has_gradient = false}});
+  cases.op("Tensor argmin(const Tensor& input)", std::nullopt,
+           {{.inputs = input, .run = [](const Tensors& x) { return argmin(x[0]); }, .has_gradient = false}});
   cases.op("Tensor argmax(const Tensor& input, int64_t dim, bool keepdim = false)", std::nullopt,
            {{.inputs = input, .run = [](const Tensors& x) { return argmax(x[0], 1); }, .has_gradient = false}});
+  cases.op("Tensor argmin(const Tensor& input, int64_t dim, bool keepdim = false)", std::nullopt,
+           {{.inputs = input, .run = [](const Tensors& x) { return argmin(x[0], 1); }, .has_gradient = false}});
+  cases.op("Tensor any(const Tensor& input, const Shape& dims = {}, bool keepdim = false)", std::nullopt,
+           {{.inputs = input, .run = [](const Tensors& x) { return any(x[0], {1}); }, .has_gradient = false}});
+  cases.op("Tensor all(const Tensor& input, const Shape& dims = {}, bool keepdim = false)", std::nullopt,
+           {{.inputs = input, .run = [](const Tensors& x) { return all(x[0], {0}); }, .has_gradient = false}});
+  cases.op("Tensor std(Tensor input, const Shape& dims = {}, double correction = 1, bool keepdim = false)",
+           CastPolicy::kFloat32,
+           {{.inputs = {{"input", {3, 7}, 0.5, 2}}, .run = [](const Tensors& x) { return std(x[0], {1}, 0.5); }}});
+  cases.op("Tensor norm(Tensor input, double p = 2, const Shape& dims = {}, bool keepdim = false)",
+           CastPolicy::kFloat32,
+           {{.inputs = input, .run = [](const Tensors& x) { return norm(x[0], 3, {1}, true); }, .terms = 7}});
+  cases.op("Tensor prod(Tensor input)", CastPolicy::kFloat32,
+           {{.inputs = {{"input", {2, 3}}}, .run = [](const Tensors& x) { return prod(x[0]); }, .terms = 6}});
+  cases.op("Tensor prod(Tensor input, int64_t dim, bool keepdim = false)", CastPolicy::kFloat32,
+           {{.inputs = input, .run = [](const Tensors& x) { return prod(x[0], 1, true); }, .terms = 7}});
+  cases.op("Tensor logsumexp(Tensor input, const Shape& dims, bool keepdim = false)", CastPolicy::kFloat32,
+           {{.inputs = input, .run = [](const Tensors& x) { return logsumexp(x[0], {0}, true); }, .terms = 3}});
+  cases.op("Tensor nansum(Tensor input, const Shape& dims = {}, bool keepdim = false)", CastPolicy::kFloat32,
+           {{.inputs = input, .run = [](const Tensors& x) { return nansum(x[0], {0}, true); }, .terms = 3}});
+  cases.op("Tensor nanmean(Tensor input, const Shape& dims = {}, bool keepdim = false)", CastPolicy::kFloat32,
+           {{.inputs = input, .run = [](const Tensors& x) { return nanmean(x[0], {0}, true); }, .terms = 3}});
+  cases.op(
+      "Tensor count_nonzero(const Tensor& input, const Shape& dims = {})", std::nullopt,
+      {{.inputs = input, .run = [](const Tensors& x) { return count_nonzero(x[0], {0}); }, .has_gradient = false}});
+  {
+    // {the result, an unused one}: only the first is compared.
+    OpCase op = reduce_case(
+        "var_mean", {{7, 31}, {1}, false, {false, true}}, [](const Tensor& x) { return var_mean(x, {1}).first; },
+        [](const Values& values) { return var_of(values, 1); });
+    cases.op(
+        "std::pair<Tensor, Tensor> var_mean(Tensor input, const Shape& dims = {}, double correction = 1, "
+        "bool keepdim = false)",
+        CastPolicy::kFloat32, {op});
+    op.run = [](const Tensors& x) { return var_mean(x[0], {1}).second; };
+    op.reference = [](const std::vector<Dense>& in) { return reduce(in[0], {false, true}, false, mean_of); };
+    cases.add(op);
+    op.name = "std_mean";
+    cases.op(
+        "std::pair<Tensor, Tensor> std_mean(Tensor input, const Shape& dims = {}, double correction = 1, "
+        "bool keepdim = false)",
+        CastPolicy::kFloat32,
+        {{.inputs = input,
+          .run =
+              [](const Tensors& x) {
+                const auto [deviation, average] = std_mean(x[0], {1});
+                return Tensors{deviation, average};
+              },
+          .terms = 7}});
+    op.run = [](const Tensors& x) { return std_mean(x[0], {1}).second; };
+    cases.add(op);
+  }
+  {
+    OpCase op;
+    op.inputs = {integers("input", {33}, 5), optional(constant({"weights", {33}}))};
+    op.run = [](const Tensors& x) { return bincount(x[0], x[1], 3); };
+    op.reference = [](const std::vector<Dense>& in) {
+      Dense out = dense_zeros({static_cast<int64_t>(std::max(largest_of(in[0].values) + 1, 3.0))});
+      for (int64_t i = 0; i < in[0].num_elements(); ++i) out[static_cast<int64_t>(in[0][i])] += in[1][i];
+      return out;
+    };
+    op.terms = 33;
+    op.dtypes = {kFloat64, kFloat32};
+    op.has_gradient = false;
+    cases.op("Tensor bincount(const Tensor& input, const Tensor& weights = {}, int64_t minlength = 0)", std::nullopt,
+             {op});
+  }
 
   {
     for (const Case& c : kCases) {
@@ -147,6 +292,14 @@ TANDEM_OP_CASES(reduce) {
           "var", c, [=](const Tensor& x) { return x.var(c.dims, fitting, c.keepdim); },
           [=](const Values& values) { return var_of(values, fitting); }));
     }
+    for (const Case& c : kCases) {
+      int64_t count = 1;
+      for (size_t d = 0; d < c.shape.size(); ++d) count *= c.removed[d] ? c.shape[d] : 1;
+      const double less = count > 1 ? 0.75 : 0;
+      add_case(cases, reduce_case(
+                          "std", c, [=](const Tensor& x) { return x.std(c.dims, less, c.keepdim); },
+                          [=](const Values& values) { return std::sqrt(var_of(values, less)); }));
+    }
     const Case all{{5, 7}, {}, false, {true, true}};
     cases.add(reduce_case(
         "var", all, [](const Tensor& x) { return x.var(); }, [](const Values& values) { return var_of(values, 1); }));
@@ -178,44 +331,109 @@ TANDEM_OP_CASES(reduce) {
     }
   }
 
-  {
-    const auto largest = [](const Values& values) { return *std::max_element(values.begin(), values.end()); };
-    for (const Shape& shape : {Shape{33}, Shape{7, 31}, Shape{2, 3, 4}, Shape{}, Shape{1}}) {
-      const Case all{shape, {}, false, std::vector<bool>(shape.size(), true)};
+  for (const Case& c : kCases) {
+    for (const double p : {2.0, 1.0, 3.0, 1.5, double{INFINITY}, -double{INFINITY}, 0.5, -2.0}) {
       OpCase op = reduce_case(
-          "max", all, [](const Tensor& x) { return x.max(); }, largest);
-      // Rounding to a half type makes elements equal that differ in float64, so gradients are compared from float32 on.
-      cases.add(op, kValues);
-      op.dtypes = {kFloat64, kFloat32};
-      cases.add(op);
+          "norm", c, [=](const Tensor& x) { return x.norm(p, c.dims, c.keepdim); },
+          [=](const Values& values) { return norm_of(values, p); });
+      if (p < 2) op.inputs[0].low = 0.5;  // derivatives are large near 0
+      if (std::isinf(p)) {
+        add_selection(cases, op);
+      } else {
+        cases.add(op, checks_of(op) & (p == 2 || p == 1.5 ? kAllChecks : kValues | kGradients));
+      }
     }
+    const auto is_present = [](const Values& values) { return count_of(values) > 0 ? 1.0 : 0.0; };
+    const auto is_complete = [](const Values& values) {
+      return count_of(values) == static_cast<double>(values.size()) ? 1.0 : 0.0;
+    };
+    OpCase any_case = reduce_case(
+        "any", c, [=](const Tensor& x) { return x.any(c.dims, c.keepdim); }, is_present);
+    any_case.inputs = {bools("input", c.shape)};
+    add_integral(cases, any_case, kBool);
+    OpCase all_case = reduce_case(
+        "all", c, [=](const Tensor& x) { return x.all(c.dims, c.keepdim); }, is_complete);
+    all_case.inputs = {integers("input", c.shape, 4)};
+    add_integral(cases, all_case, kBool);
+    OpCase count = reduce_case(
+        "count_nonzero", c, [=](const Tensor& x) { return x.count_nonzero(c.dims); }, count_of);
+    count.inputs = {integers("input", c.shape, 3)};
+    if (!c.keepdim) add_integral(cases, count, kInt64);
+
+    add_case(cases, reduce_case(
+                        "logsumexp", c, [=](const Tensor& x) { return x.logsumexp(c.dims, c.keepdim); }, logsumexp_of));
+    add_case(cases, reduce_case(
+                        "nansum", c, [=](const Tensor& x) { return x.nansum(c.dims, c.keepdim); }, sum_of));
+    add_case(cases, reduce_case(
+                        "nanmean", c, [=](const Tensor& x) { return x.nanmean(c.dims, c.keepdim); }, mean_of));
+    add_selection(cases, reduce_case(
+                             "amax", c, [=](const Tensor& x) { return x.amax(c.dims, c.keepdim); }, largest_of));
+    add_selection(cases, reduce_case(
+                             "amin", c, [=](const Tensor& x) { return x.amin(c.dims, c.keepdim); }, smallest_of));
+    if (c.dims.size() != 1) continue;
+    const int64_t dim = c.dims[0];
+    OpCase product = reduce_case(
+        "prod", c, [=](const Tensor& x) { return x.prod(dim, c.keepdim); }, prod_of);
+    product.inputs[0].low = -1.2;
+    product.inputs[0].high = 1.2;
+    product.terms *= 2;
+    add_case(cases, product);
+    add_selection(cases, reduce_case(
+                             "max", c, [=](const Tensor& x) { return x.max(dim, c.keepdim).values; }, largest_of));
+    add_selection(cases, reduce_case(
+                             "min", c, [=](const Tensor& x) { return x.min(dim, c.keepdim).values; }, smallest_of));
+    add_integral(cases,
+                 reduce_case(
+                     "argmax", c, [=](const Tensor& x) { return x.argmax(dim, c.keepdim); }, position_of_largest),
+                 kInt64);
+    add_integral(cases,
+                 reduce_case(
+                     "argmin", c, [=](const Tensor& x) { return x.argmin(dim, c.keepdim); }, position_of_smallest),
+                 kInt64);
+    add_integral(cases,
+                 reduce_case(
+                     "max", c, [=](const Tensor& x) { return x.max(dim, c.keepdim).indices; }, position_of_largest),
+                 kInt64);
   }
 
-  {
-    const auto first_largest = [](const Values& values) {
-      return static_cast<double>(std::max_element(values.begin(), values.end()) - values.begin());
-    };
-    const Case list[] = {
-        {{33}, {0}, true, {true}},
-        {{3, 7}, {1}, false, {false, true}},
-        {{7, 65}, {0}, false, {true, false}},
-        {{3, 5, 4}, {-2}, true, {false, true, false}},
-        {{5, 1}, {1}, false, {false, true}},
-        {{}, {0}, false, {}},
-    };
-    for (const Case& c : list) {
-      OpCase op = reduce_case(
-          "argmax", c, [c](const Tensor& x) { return x.argmax(c.dims[0], c.keepdim); }, first_largest);
-      op.result_dtype = kInt64;
-      op.has_gradient = false;
-      cases.add(op);
-    }
-    OpCase large = reduce_case(
-        "argmax", {{600, 129}, {1}, false, {false, true}}, [](const Tensor& x) { return x.argmax(1); }, first_largest);
-    large.result_dtype = kInt64;
-    large.has_gradient = false;
-    cases.add(large, kValues);
-    cases.add(large, kThreads);
+  for (const Shape& shape : {Shape{33}, Shape{7, 31}, Shape{2, 3, 4}, Shape{}, Shape{1}}) {
+    const Case all{shape, {}, false, std::vector<bool>(shape.size(), true)};
+    add_selection(cases, reduce_case(
+                             "max", all, [](const Tensor& x) { return x.max(); }, largest_of));
+    add_selection(cases, reduce_case(
+                             "min", all, [](const Tensor& x) { return x.min(); }, smallest_of));
+    add_integral(cases,
+                 reduce_case(
+                     "argmax", all, [](const Tensor& x) { return x.argmax(); }, position_of_largest),
+                 kInt64);
+    add_integral(cases,
+                 reduce_case(
+                     "argmin", all, [](const Tensor& x) { return x.argmin(); }, position_of_smallest),
+                 kInt64);
+    OpCase product = reduce_case(
+        "prod", all, [](const Tensor& x) { return x.prod(); }, prod_of);
+    product.inputs[0].low = -1.2;
+    product.inputs[0].high = 1.2;
+    cases.add(product);
+  }
+
+  // Long rows, many columns, and long sequences, which are reduced in chunks.
+  for (const Case& c : {Case{{600, 129}, {1}, false, {false, true}}, Case{{129, 600}, {0}, false, {true, false}},
+                        Case{{5, 20, 1000}, {1}, false, {false, true, false}}, Case{{200003}, {0}, false, {true}}}) {
+    OpCase op = reduce_case(
+        "amax", c, [=](const Tensor& x) { return amax(x, c.dims); }, largest_of);
+    op.dtypes = {kFloat64, kFloat32, kBFloat16};
+    cases.add(op, kValues);
+    op.has_gradient = false;
+    cases.add(op, kThreads);
+    OpCase positions = reduce_case(
+        "argmin", c, [=](const Tensor& x) { return argmin(x, c.dims[0]); }, position_of_smallest);
+    add_integral(cases, positions, kInt64, kValues | kThreads);
+    op = reduce_case(
+        "norm", c, [=](const Tensor& x) { return norm(x, 2, c.dims); },
+        [](const Values& values) { return norm_of(values, 2); });
+    op.terms = 64;
+    cases.add(op, kValues | kThreads);
   }
 
   cases.benchmark("sum", matrix, [](const TensorList& in) { return sum(in[0]); });
@@ -225,7 +443,32 @@ TANDEM_OP_CASES(reduce) {
   cases.benchmark("var", matrix, [](const TensorList& in) { return var(in[0]); });
   cases.benchmark("var columns", matrix, [](const TensorList& in) { return var(in[0], {0}); });
   cases.benchmark("max", matrix, [](const TensorList& in) { return max(in[0]); }, {.backward = false});
+  cases.benchmark("max rows", matrix, [](const TensorList& in) { return max(in[0], 1).values; });
+  cases.benchmark("max columns", matrix, [](const TensorList& in) { return max(in[0], 0).values; });
+  cases.benchmark("min", matrix, [](const TensorList& in) { return min(in[0]); }, {.backward = false});
+  cases.benchmark("amax", matrix, [](const TensorList& in) { return amax(in[0], {1}); });
+  cases.benchmark("amax columns", matrix, [](const TensorList& in) { return amax(in[0], {0}); });
+  cases.benchmark("amin", matrix, [](const TensorList& in) { return amin(in[0], {1}); });
   cases.benchmark("argmax", matrix, [](const TensorList& in) { return argmax(in[0], 1); }, {.backward = false});
+  cases.benchmark("argmin", matrix, [](const TensorList& in) { return argmin(in[0], 0); }, {.backward = false});
+  cases.benchmark("std", matrix, [](const TensorList& in) { return std(in[0], {1}); });
+  cases.benchmark("var_mean", matrix, [](const TensorList& in) { return var_mean(in[0], {1}).first; });
+  cases.benchmark("std_mean", matrix, [](const TensorList& in) { return std_mean(in[0], {1}).first; });
+  cases.benchmark("norm", matrix, [](const TensorList& in) { return norm(in[0]); });
+  cases.benchmark("norm rows", matrix, [](const TensorList& in) { return norm(in[0], 2, {1}); });
+  cases.benchmark("norm p=1", matrix, [](const TensorList& in) { return norm(in[0], 1, {1}); });
+  cases.benchmark("prod", matrix, [](const TensorList& in) { return prod(in[0], 1); });
+  cases.benchmark("logsumexp", matrix, [](const TensorList& in) { return logsumexp(in[0], {1}); });
+  cases.benchmark("nansum", matrix, [](const TensorList& in) { return nansum(in[0], {1}); });
+  cases.benchmark("nanmean", matrix, [](const TensorList& in) { return nanmean(in[0], {1}); });
+  const auto flags = [] { return TensorList{gt(randn({2048, 1024}), 0)}; };
+  cases.benchmark("any", flags, [](const TensorList& in) { return any(in[0]); }, {.backward = false});
+  cases.benchmark("all", flags, [](const TensorList& in) { return all(in[0], {1}); }, {.backward = false});
+  cases.benchmark("count_nonzero", flags, [](const TensorList& in) { return count_nonzero(in[0]); },
+                  {.backward = false});
+  cases.benchmark(
+      "bincount", [] { return TensorList{randint(0, 1000, {1 << 20})}; },
+      [](const TensorList& in) { return bincount(in[0]); }, {.backward = false});
 }
 
 }  // namespace tandem::testing

@@ -8,6 +8,7 @@
 
 #include <tandem/autograd/engine.h>
 #include <tandem/base/parallel_for.h>
+#include <tandem/ops/cast.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/view.h>
 #include <tandem/tensor/factories.h>
@@ -159,6 +160,113 @@ TEST(Reduce, VarOfOneValueHasPyTorchGradients) {
 }
 
 TEST(Reduce, ArgmaxReturnsTheFirstOfEqualElements) { EXPECT_EQ(argmax(tensor({1, 7, 3, 7}), 0).item<int64_t>(), 1); }
+
+TEST(Reduce, SmallestElementsTreatNaNAndZerosAsLargestOnes) {
+  for (const DType dtype : floating_dtypes()) {
+    const Tensor zeros_of_both_signs = tensor({0.0, -0.0, 1.0}).to(dtype).to(test_device());
+    EXPECT_TRUE(std::signbit(min(zeros_of_both_signs).item())) << dtype;
+    EXPECT_EQ(argmin(zeros_of_both_signs).item<int64_t>(), 0) << dtype;
+    const Tensor x = tensor({3.0, NAN, -INFINITY, -NAN}).to(dtype).to(test_device());
+    EXPECT_TRUE(std::isnan(min(x).item()) && std::isnan(amax(x).item())) << dtype;
+    EXPECT_EQ(argmin(x).item<int64_t>(), 1) << dtype;
+    EXPECT_EQ(min(x.slice(0, 2, 3)).item(), -INFINITY) << dtype;
+  }
+}
+
+TEST(Reduce, ExtremaOfIntegersAreExact) {
+  const Tensor x = tensor({INT64_MIN, INT64_MAX, int64_t{0}, INT64_MAX - 1}).to(test_device());
+  EXPECT_EQ(max(x).item<int64_t>(), INT64_MAX);
+  EXPECT_EQ(min(x).item<int64_t>(), INT64_MIN);
+  const Tensor bytes = tensor({3, 255, 0, 128}).to(kUInt8).to(test_device());
+  EXPECT_EQ(max(bytes).item<int64_t>(), 255);
+  EXPECT_EQ(min(bytes).item<int64_t>(), 0);
+  EXPECT_FALSE(amin(tensor({true, false}).to(test_device())).item<bool>());
+}
+
+TEST(Reduce, MaxAlongADimensionGivesTheGradientToTheSelectedElement) {
+  const Tensor x = tensor({2.0, 5.0, 5.0, 1.0}).to(test_device()).view({2, 2}).clone().set_requires_grad();
+  const ValuesIndices best = max(x, 0);
+  EXPECT_EQ(best.indices.to_vector<int64_t>(), (std::vector<int64_t>{1, 0}));
+  best.values.backward(tensor({1.0, 10.0}).to(test_device()));
+  EXPECT_EQ(x.grad().to_vector<double>(), (Values{0, 10, 1, 0}));
+  const Tensor ties = tensor({5.0, 5.0}).to(test_device()).set_requires_grad();
+  max(ties, 0).values.backward();
+  amin(ties, {0}).backward();
+  EXPECT_EQ(ties.grad().to_vector<double>(), (Values{1.5, 0.5}));
+}
+
+TEST(Reduce, ProdGradientIsExactWithZeros) {
+  const Tensor x = tensor({2.0, 0.0, 3.0, 0.0, 0.0, 3.0}).to(test_device()).view({2, 3}).clone().set_requires_grad();
+  prod(x, 1).sum().backward();
+  EXPECT_EQ(x.grad().to_vector<double>(), (Values{0, 6, 0, 0, 0, 0}));
+  EXPECT_EQ(prod(zeros({0}, {kFloat32, test_device()})).item(), 1);
+  EXPECT_EQ(prod(tensor({2, 3, -4}).to(test_device())).item<int64_t>(), -24);
+}
+
+TEST(Reduce, NormsOfZeroVectorsHaveGradientZero) {
+  for (const double p : {0.0, 0.5, 1.0, 2.0, 3.0, double{INFINITY}, -double{INFINITY}}) {
+    const Tensor x = zeros({2, 3}, {kFloat64, test_device()}).set_requires_grad();
+    const Tensor out = norm(x, p, {1});
+    EXPECT_EQ(out.to_vector<double>(), (Values{0, 0})) << p;
+    out.sum().backward();
+    EXPECT_EQ(x.grad().to_vector<double>(), Values(6, 0)) << p;
+  }
+  const Tensor x = tensor({3.0, 0.0, NAN}).to(test_device());
+  EXPECT_EQ(norm(x, 0).item(), 2);
+  EXPECT_TRUE(std::isnan(norm(x).item()) && std::isnan(norm(x, 1).item()) && std::isnan(norm(x, INFINITY).item()));
+  EXPECT_EQ(norm(x.slice(0, 0, 2), -1).item(), 0);
+  EXPECT_EQ(norm(full({100}, 200.0, {kFloat16, test_device()})).item(), 2000);
+}
+
+TEST(Reduce, StdOfEqualElementsHasGradientZero) {
+  const Tensor x = full({3}, 2.0, {kFloat32, test_device()}).set_requires_grad();
+  std(x).backward();
+  EXPECT_EQ(x.grad().to_vector<double>(), (Values{0, 0, 0}));
+  EXPECT_NEAR(std(tensor({1.0, 3.0}), {}, 0.5).item(), std::sqrt(2 / 1.5), 1e-6);
+}
+
+TEST(Reduce, LogsumexpHandlesInfinities) {
+  const Tensor x = tensor({-INFINITY, -INFINITY, 1000.0, 1000.0, INFINITY, 0.0}).to(test_device()).view({3, 2});
+  const Tensor leaf = x.slice(0, 0, 2).clone().set_requires_grad();
+  const Values rows = logsumexp(x, {1}).to_vector<double>();
+  EXPECT_EQ(rows[0], -INFINITY);
+  EXPECT_NEAR(rows[1], 1000 + std::log(2), 1e-4);
+  EXPECT_EQ(rows[2], INFINITY);
+  logsumexp(leaf, {1}).sum().backward();
+  const Values gradient = leaf.grad().to_vector<double>(), expected = {0, 0, 0.5, 0.5};
+  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(gradient[i], expected[i], 1e-4) << i;
+  EXPECT_EQ(logsumexp(zeros({2, 0}, {kFloat32, test_device()}), {1}).to_vector<double>(), Values(2, -INFINITY));
+  EXPECT_EQ(logsumexp(tensor({1, 1}).to(test_device()), {0}).dtype(), kFloat32);
+}
+
+TEST(Reduce, NansumAndNanmeanSkipNaNs) {
+  const Tensor x = tensor({1.0, NAN, 4.0, NAN}).to(test_device()).set_requires_grad();
+  EXPECT_EQ(nansum(x).item(), 5);
+  nanmean(x).backward();
+  EXPECT_EQ(x.grad().to_vector<double>(), (Values{0.5, 0, 0.5, 0}));
+  EXPECT_TRUE(std::isnan(nanmean(full({2}, NAN, {kFloat32, test_device()})).item()));
+  EXPECT_EQ(nansum(tensor({1, 2}).to(test_device())).dtype(), kInt64);
+}
+
+TEST(Reduce, AnyAndAllOfEmptyRangesAndBytes) {
+  const Tensor none = zeros({2, 0}, {kFloat32, test_device()});
+  EXPECT_EQ(any(none, {1}).to_vector<bool>(), (std::vector<bool>{false, false}));
+  EXPECT_EQ(all(none, {1}).to_vector<bool>(), (std::vector<bool>{true, true}));
+  EXPECT_EQ(all(tensor({3, 0}).to(kUInt8)).dtype(), kUInt8);
+  EXPECT_TRUE(any(tensor({0.0, NAN}).to(test_device())).item<bool>());
+}
+
+TEST(Reduce, BincountChecksItsArguments) {
+  EXPECT_EQ(bincount(tensor({1, 3, 1}).to(test_device()), {}, 5).to_vector<int64_t>(),
+            (std::vector<int64_t>{0, 2, 0, 1, 0}));
+  EXPECT_EQ(bincount(zeros({0}, {kInt64, test_device()}), {}, 2).to_vector<int64_t>(), (std::vector<int64_t>{0, 0}));
+  EXPECT_EQ(error_text<ValueError>([] {
+              static_cast<void>(bincount(tensor({1, -3})));
+            }),
+            "bincount: input contains -3, must not be negative\n"
+            "  input  cpu  int64 [2]");
+  EXPECT_THROW(static_cast<void>(bincount(tensor({1.0}))), DTypeError);
+}
 
 TEST(Reduce, InvalidArgumentsAreNamedInErrors) {
   const Tensor x = zeros({2, 3});

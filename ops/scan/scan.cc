@@ -1,0 +1,214 @@
+#include <tandem/ops/scan.h>
+
+#include <cmath>
+#include <utility>
+
+#include <tandem/ops/cast.h>
+#include <tandem/ops/common/common.h>
+#include <tandem/ops/compare.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/index/gather.h>
+#include <tandem/ops/scan/linear_scan.h>
+#include <tandem/ops/scan/scan_kernels.h>
+#include <tandem/ops/view.h>
+
+namespace tandem { inline namespace v0 {
+
+using autograd::BackwardContext;
+using autograd::Node;
+using autograd::record;
+using autograd::SavedTensor;
+
+namespace {
+
+ScanSizes sizes_of(const Shape& shape, int64_t dim) {
+  ScanSizes sizes;
+  for (int64_t d = 0; d < shape.dim(); ++d) {
+    (d < dim ? sizes.outer : d == dim ? sizes.size : sizes.inner) *= shape[static_cast<size_t>(d)];
+  }
+  return sizes;
+}
+
+Tensor run_scan(const KernelContext& context, ScanKind kind, const Tensor& input, int64_t dim, bool reverse = false) {
+  Tensor out = empty(input.shape(), {is_floating_point(input.dtype()) ? input.dtype() : kInt64, input.device()});
+  const Tensor memory = ops::row_major(input);
+  TANDEM_KERNEL(context, scan, kind, input.dtype(), sizes_of(input.shape(), dim), reverse, memory.data_ptr(),
+                out.data_ptr());
+  return out;
+}
+
+/// {edge, x[0], x[1], ..} without the last element along dim; `edge` has size 1 along it.
+Tensor shifted(const Tensor& edge, const Tensor& x, int64_t dim) {
+  return cat({edge, slice(x, dim, 0, x.size(dim) - 1)}, dim);
+}
+Shape edge_shape(const Tensor& x, int64_t dim) {
+  Shape shape = x.shape();
+  shape[static_cast<size_t>(dim)] = 1;
+  return shape;
+}
+
+}  // namespace
+
+// --- cumsum --------------------------------------------------------------------------------------
+
+namespace {
+
+Tensor cumulative_sum(const char* op, const KernelContext& context, const Tensor& input, int64_t dim, bool reverse);
+
+struct CumsumNode : Node {
+  int64_t dim = 0;
+  bool reverse = false;
+  TensorList backward(BackwardContext& context) override {
+    const KernelContext kernels = kernel_context(context.grad().device());
+    return {cumulative_sum("cumsum_backward", kernels, context.grad(), dim, !reverse)};
+  }
+};
+
+Tensor cumulative_sum(const char* op, const KernelContext& context, const Tensor& input, int64_t dim, bool reverse) {
+  Tensor out = run_scan(context, ScanKind::kSum, input, dim, reverse);
+  if (!is_floating_point(out.dtype())) return out;
+  if (auto* node = record<CumsumNode>(op, out, input)) {
+    node->dim = dim;
+    node->reverse = reverse;
+  }
+  return out;
+}
+
+}  // namespace
+
+Tensor cumsum(Tensor input, int64_t dim) {
+  cast_for(CastPolicy::kFloat32, {&input});
+  const KernelContext context = ops::check_same_device("cumsum", {{"input", input}});
+  return cumulative_sum("cumsum", context, input, wrap_dim("cumsum", dim, input.dim()), false);
+}
+
+// --- linear_scan ---------------------------------------------------------------------------------
+
+namespace {
+
+/// The gradient of `input` is the transposed recurrence of grad. With y the results of the recurrence and z those of its
+/// transpose, one of which is the output, the gradient of factors[i] is z[i] y[i - 1].
+struct LinearScanNode : Node {
+  SavedTensor factors{*this, "factors"};
+  SavedTensor output{*this, "output"};
+  int64_t dim = 0;
+  bool reverse = false;
+  TensorList backward(BackwardContext& context) override {
+    const Tensor other = ops::linear_scan(factors.get(), context.grad(), dim, !reverse);
+    Tensor y = output.get(), z = other;
+    if (reverse) std::swap(y, z);
+    TensorList grads(2);
+    if (context.needs(0)) grads[0] = mul(z, shifted(zeros(edge_shape(y, dim), y.options()), y, dim));
+    grads[1] = other;
+    return grads;
+  }
+};
+
+}  // namespace
+
+Tensor ops::linear_scan(const Tensor& factors, const Tensor& input, int64_t dim, bool reverse) {
+  const KernelContext context = kernel_context(input.device());
+  Tensor out = empty(input.shape(), input.options());
+  const Tensor a = row_major(factors), b = row_major(input);
+  TANDEM_KERNEL(context, linear_scan, input.dtype(), sizes_of(input.shape(), dim), reverse, a.data_ptr(), b.data_ptr(),
+                out.data_ptr());
+  if (auto* node = record<LinearScanNode>("linear_scan", out, factors, input)) {
+    node->factors.save(factors);
+    node->output.save(out);
+    node->dim = dim;
+    node->reverse = reverse;
+  }
+  return out;
+}
+
+// --- cumprod, logcumsumexp -----------------------------------------------------------------------
+
+namespace {
+
+/// The gradient of x[k] is the product of the elements before it times s[k], where s[k] = grad[k] + x[k + 1] s[k + 1]:
+/// no division, so it is right for zeros.
+struct CumprodNode : Node {
+  SavedTensor input{*this, "input"};
+  SavedTensor output{*this, "output"};
+  int64_t dim = 0;
+  TensorList backward(BackwardContext& context) override {
+    const Tensor x = input.get();
+    if (x.num_elements() == 0) return {zeros_like(x)};
+    if (x.dim() == 0) return {context.grad()};
+    const Tensor before = shifted(ones(edge_shape(x, dim), x.options()), output.get(), dim);
+    return {mul(before, ops::linear_scan(x, context.grad(), dim, /*reverse=*/true))};
+  }
+};
+
+/// The gradient of x[k] is the sum over j >= k of grad[j] exp(x[k] - out[j]). It is computed as exp(x[k] - out[k]) s[k],
+/// where s[k] = grad[k] + exp(out[k] - out[k + 1]) s[k + 1]: no exponential exceeds 1.
+struct LogcumsumexpNode : Node {
+  SavedTensor input{*this, "input"};
+  SavedTensor output{*this, "output"};
+  int64_t dim = 0;
+  TensorList backward(BackwardContext& context) override {
+    const Tensor x = input.get(), out = output.get();
+    if (x.num_elements() == 0) return {zeros_like(x)};
+    if (x.dim() == 0) return {context.grad()};
+    const Tensor finite = where(eq(out, -INFINITY), 0, out);  // else differences would be NaN
+    const Tensor factors = exp(sub(shifted(slice(out, dim, 0, 1), out, dim), finite));
+    const Tensor sums = ops::linear_scan(factors, context.grad(), dim, /*reverse=*/true);
+    return {mul(exp(sub(x, finite)), sums)};
+  }
+};
+
+template <class N>
+Tensor scan_of(const char* op, const KernelContext& context, ScanKind kind, const Tensor& input, int64_t dim) {
+  const int64_t d = wrap_dim(op, dim, input.dim());
+  Tensor out = run_scan(context, kind, input, d);
+  if (!is_floating_point(out.dtype())) return out;
+  if (auto* node = record<N>(op, out, input)) {
+    node->input.save(input);
+    node->output.save(out);
+    node->dim = d;
+  }
+  return out;
+}
+
+}  // namespace
+
+Tensor cumprod(Tensor input, int64_t dim) {
+  cast_for(CastPolicy::kFloat32, {&input});
+  const KernelContext context = ops::check_same_device("cumprod", {{"input", input}});
+  return scan_of<CumprodNode>("cumprod", context, ScanKind::kProduct, input, dim);
+}
+
+Tensor logcumsumexp(Tensor input, int64_t dim) {
+  cast_for(CastPolicy::kFloat32, {&input});
+  const KernelContext context = ops::check_same_device("logcumsumexp", {{"input", input}});
+  ops::check_floating("logcumsumexp", {"input", input});
+  return scan_of<LogcumsumexpNode>("logcumsumexp", context, ScanKind::kLogSumExp, input, dim);
+}
+
+// --- cummax, cummin ------------------------------------------------------------------------------
+
+namespace {
+
+ValuesIndices cumulative_extremum(const char* op, const Tensor& input, int64_t dim, bool largest) {
+  const KernelContext context = ops::check_same_device(op, {{"input", input}});
+  const int64_t d = wrap_dim(op, dim, input.dim());
+  ValuesIndices out{empty(input.shape(), input.options()), empty(input.shape(), {kInt64, input.device()})};
+  const Tensor memory = ops::row_major(input);
+  TANDEM_KERNEL(context, extremum_scan, input.dtype(), sizes_of(input.shape(), d), largest, memory.data_ptr(),
+                out.values.data_ptr(), out.indices.data<int64_t>());
+  ops::record_gather(op, out.values, input, d, out.indices);
+  return out;
+}
+
+}  // namespace
+
+ValuesIndices cummax(const Tensor& input, int64_t dim) { return cumulative_extremum("cummax", input, dim, true); }
+ValuesIndices cummin(const Tensor& input, int64_t dim) { return cumulative_extremum("cummin", input, dim, false); }
+
+Tensor Tensor::cumsum(int64_t dim) const { return tandem::cumsum(*this, dim); }
+Tensor Tensor::cumprod(int64_t dim) const { return tandem::cumprod(*this, dim); }
+Tensor Tensor::logcumsumexp(int64_t dim) const { return tandem::logcumsumexp(*this, dim); }
+ValuesIndices Tensor::cummax(int64_t dim) const { return tandem::cummax(*this, dim); }
+ValuesIndices Tensor::cummin(int64_t dim) const { return tandem::cummin(*this, dim); }
+
+}}  // namespace tandem::v0
