@@ -89,7 +89,8 @@ void Fixtures::op(std::string key, std::function<Results(const Arguments&)> run,
 }
 
 void Fixtures::unary(std::string key, Tensor (*f)(Tensor), double tolerance) {
-  op(std::move(key), [f](const Arguments& a) { return f(a.tensor("input")); }, tolerance);
+  op(
+      std::move(key), [f](const Arguments& a) { return f(a.tensor("input")); }, tolerance);
 }
 
 bool register_fixtures(void (*add)(Fixtures&)) {

@@ -92,8 +92,8 @@ bool register_fixtures(void (*add)(Fixtures&));
 }  // namespace tandem::testing
 
 /// Defines a function with a parameter `Fixtures& fixtures` that adds the functions of a family.
-#define TANDEM_FIXTURES(family)                                             \
-  static void tandem_fixtures_##family(::tandem::testing::Fixtures&);       \
-  static const bool tandem_fixtures_registered_##family =                   \
-      ::tandem::testing::register_fixtures(&tandem_fixtures_##family);      \
+#define TANDEM_FIXTURES(family)                                        \
+  static void tandem_fixtures_##family(::tandem::testing::Fixtures&);  \
+  static const bool tandem_fixtures_registered_##family =              \
+      ::tandem::testing::register_fixtures(&tandem_fixtures_##family); \
   static void tandem_fixtures_##family(::tandem::testing::Fixtures& fixtures)

@@ -110,11 +110,13 @@ void check_call(const File& file, const json& call, const FixtureOp& op, Layout 
     }
   }
   if (leaves.empty() || ::testing::Test::HasFailure()) return;
-  const std::vector<Tensor> gradients = roots.empty() ? std::vector<Tensor>(leaves.size()) : grad(roots, leaves, cotangents);
+  const std::vector<Tensor> gradients =
+      roots.empty() ? std::vector<Tensor>(leaves.size()) : grad(roots, leaves, cotangents);
   for (size_t i = 0; i < gradients.size(); ++i) {
     // An undefined gradient is zero.
     const auto or_zero = [&](const Tensor& gradient) { return gradient.defined() ? gradient : zeros_like(leaves[i]); };
-    EXPECT_TRUE(matches(or_zero(gradients[i]), or_zero(expected_gradients[i]), tolerance_of(leaves[i].dtype()))) << "gradient " << i;
+    EXPECT_TRUE(matches(or_zero(gradients[i]), or_zero(expected_gradients[i]), tolerance_of(leaves[i].dtype())))
+        << "gradient " << i;
   }
 }
 
@@ -151,7 +153,8 @@ std::vector<std::string> keys() {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, Fixture, ::testing::ValuesIn(keys()), [](const auto& param) {
   std::string name = param.param;
-  std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
   return name;
 });
 

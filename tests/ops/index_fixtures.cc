@@ -15,9 +15,8 @@ TANDEM_FIXTURES(index) {
         topk(a.tensor("input"), a.integer("k"), a.integer("dim", -1), a.flag("largest", true));
     return Results({values, indices});
   });
-  fixtures.op("masked_fill", [](const Arguments& a) {
-    return masked_fill(a.tensor("input"), a.tensor("mask"), a.number("value"));
-  });
+  fixtures.op("masked_fill",
+              [](const Arguments& a) { return masked_fill(a.tensor("input"), a.tensor("mask"), a.number("value")); });
   fixtures.op("tril", [](const Arguments& a) { return tril(a.tensor("input"), a.integer("diagonal", 0)); });
 }
 

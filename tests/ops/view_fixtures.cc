@@ -9,9 +9,8 @@ TANDEM_FIXTURES(view) {
   fixtures.op("flatten", [](const Arguments& a) {
     return flatten(a.tensor("input"), a.integer("start_dim", 0), a.integer("end_dim", -1));
   });
-  fixtures.op("transpose", [](const Arguments& a) {
-    return transpose(a.tensor("input"), a.integer("dim0"), a.integer("dim1"));
-  });
+  fixtures.op("transpose",
+              [](const Arguments& a) { return transpose(a.tensor("input"), a.integer("dim0"), a.integer("dim1")); });
   fixtures.op("t", [](const Arguments& a) { return t(a.tensor("input")); });
   fixtures.op("T", [](const Arguments& a) { return t(a.tensor("input")); });
   fixtures.op("permute", [](const Arguments& a) { return permute(a.tensor("input"), a.shape("dims")); });
