@@ -228,8 +228,8 @@ void check_call(Draw& draw, const OpCase& op) {
   };
   const Outcome outcome = attempt([&] { return call(inputs); });
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const bool shares = op.in_place && inputs[i].defined() && inputs[0].defined() &&
-                        inputs[i].storage() == inputs[0].storage();
+    const bool shares =
+        op.in_place && inputs[i].defined() && inputs[0].defined() && inputs[i].storage() == inputs[0].storage();
     const bool may_change = outcome.error.empty() && (shares || is_written(op, i));
     EXPECT_TRUE(may_change || storage_bytes(inputs[i]) == before[i]) << op.inputs[i].name << " was changed";
   }

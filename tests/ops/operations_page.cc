@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <vector>
 
@@ -83,6 +84,11 @@ bool has_benchmark(const std::string& name) {
                      [&](const Benchmark& row) { return row.name.substr(0, row.name.find(' ')) == name; });
 }
 
+std::string text_of(const char* path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 /// The table of tests/fixtures/ops/absent_operations.txt, whose lines are a reason ("= ..."), names or a comment.
 std::string absent_operations() {
   std::ifstream file("tests/fixtures/ops/absent_operations.txt");
@@ -132,7 +138,7 @@ std::string operations_page() {
       "The entries of PyTorch's own list of operations, OpInfo, that no recorded call covers: tandem does not have "
       "the\n"
       "operation, or it is tested otherwise.\n\n" +
-      absent_operations();
+      absent_operations() + "\n## Node tests of ONNX\n\n" + text_of("tests/fixtures/ops/onnx_node_tests.txt");
   return page;
 }
 
