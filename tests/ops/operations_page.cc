@@ -1,10 +1,13 @@
 #include <tandem/tests/ops/operations_page.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <vector>
 
 #include <tandem/autograd/grad_mode.h>
+#include <tandem/tests/ops/fixtures.h>
 #include <tandem/tests/ops/op_cases.h>
 
 namespace tandem::testing {
@@ -65,6 +68,48 @@ std::string devices_of(const Operation& operation) {
   return operation.cases.empty() ? "given by the arguments" : "that of the operands";
 }
 
+/// Whether PyTorch's results are recorded for an operation: its name is a key without namespace and variant.
+bool has_fixture(const std::string& name) {
+  return std::any_of(fixtures().ops.begin(), fixtures().ops.end(), [&](const auto& entry) {
+    std::string key = entry.first;
+    for (const std::string prefix : {"nn.functional.", "linalg."}) {
+      if (key.starts_with(prefix)) key.erase(0, prefix.size());
+    }
+    return key.substr(0, key.find('.')) == name;
+  });
+}
+
+bool has_benchmark(const std::string& name) {
+  return std::any_of(op_cases().benchmarks.begin(), op_cases().benchmarks.end(),
+                     [&](const Benchmark& row) { return row.name.substr(0, row.name.find(' ')) == name; });
+}
+
+std::string text_of(const char* path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// The table of tests/fixtures/ops/absent_operations.txt, whose lines are a reason ("= ..."), names or a comment.
+std::string absent_operations() {
+  std::ifstream file("tests/fixtures/ops/absent_operations.txt");
+  std::string table = "| reason | operations |\n|---|---|\n";
+  std::string names, reason, line;
+  const auto add_row = [&] {
+    if (!names.empty()) table += str("| ", reason, " | `", names.substr(1), "` |\n");
+    names.clear();
+  };
+  while (std::getline(file, line)) {
+    if (line.starts_with("= ")) {
+      add_row();
+      reason = line.substr(2);
+    } else if (!line.empty() && line[0] != '#') {
+      names += " " + line;
+    }
+  }
+  add_row();
+  return table;
+}
+
 }  // namespace
 
 std::string operations_page() {
@@ -77,12 +122,23 @@ std::string operations_page() {
       "the\n"
       "  operands. `-`: operands keep their dtypes.\n"
       "- *derivatives*: `all` orders, only the `first`, or none (`-`).\n"
-      "- *device*: where the operation runs and its results are.\n\n"
-      "| declaration | dtypes | autocast | derivatives | device |\n|---|---|---|---|---|\n";
+      "- *device*: where the operation runs and its results are.\n"
+      "- *PyTorch*: `yes`: `//tests/ops:fixtures_test` compares results and gradients with recorded ones of PyTorch.\n"
+      "- *benchmark*: `yes`: `//benchmarks/ops` measures it.\n\n"
+      "| declaration | dtypes | autocast | derivatives | device | PyTorch | benchmark "
+      "|\n|---|---|---|---|---|---|---|\n";
   for (const Operation& operation : op_cases().operations) {
-    page += str("| `", operation.declaration, "` | ", dtypes_of(operation), " | ", autocast_of(operation), " | ",
-                derivatives_of(operation), " | ", devices_of(operation), " |\n");
+    page +=
+        str("| `", operation.declaration, "` | ", dtypes_of(operation), " | ", autocast_of(operation), " | ",
+            derivatives_of(operation), " | ", devices_of(operation), " | ", has_fixture(operation.name()) ? "yes" : "-",
+            " | ", has_benchmark(operation.name()) ? "yes" : "-", " |\n");
   }
+  page +=
+      "\n## Operations of PyTorch without a comparison\n\n"
+      "The entries of PyTorch's own list of operations, OpInfo, that no recorded call covers: tandem does not have "
+      "the\n"
+      "operation, or it is tested otherwise.\n\n" +
+      absent_operations() + "\n## Node tests of ONNX\n\n" + text_of("tests/fixtures/ops/onnx_node_tests.txt");
   return page;
 }
 

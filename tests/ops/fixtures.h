@@ -1,0 +1,99 @@
+// Calls of PyTorch's operations that tests/fixtures/ops has recorded, and tandem's functions for them. A family's
+// functions are in tests/ops/<family>_fixtures.cc; no list names that file:
+//
+//     TANDEM_FIXTURES(index) {
+//       fixtures.op("topk", [](const Arguments& a) {
+//         const auto [values, indices] = topk(a.tensor("input"), a.integer("k"), a.integer("dim", -1));
+//         return Results({values, indices});
+//       });
+//     }
+//
+// The keys and the names of arguments are those of tools/fixtures/operations.py.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <tandem/ops/size2d.h>
+#include <tandem/tensor/tensor.h>
+#include <tandem/tests/support/op_case.h>
+
+namespace tandem::testing {
+
+/// The arguments of a recorded call, by PyTorch's names. An argument that is None counts as absent. Functions without a
+/// default throw for an absent argument.
+class Arguments {
+ public:
+  Arguments(const nlohmann::json& values, std::function<Tensor(const nlohmann::json&)> make_tensor);
+
+  bool has(const char* name) const;
+  bool is_tensor(const char* name) const;
+  bool is_list(const char* name) const;
+
+  /// Undefined if the argument is absent.
+  Tensor tensor(const char* name) const;
+  Tensors tensors(const char* name) const;
+  int64_t integer(const char* name) const;
+  int64_t integer(const char* name, int64_t otherwise) const { return has(name) ? integer(name) : otherwise; }
+  double real(const char* name, double otherwise) const;
+  bool flag(const char* name, bool otherwise = false) const;
+  Scalar number(const char* name) const;
+  Scalar number(const char* name, Scalar otherwise) const { return has(name) ? number(name) : otherwise; }
+  std::optional<Scalar> optional_number(const char* name) const;
+  std::string text(const char* name, const std::string& otherwise) const;
+  DType dtype(const char* name) const;
+  /// A list of integers, or one.
+  Shape shape(const char* name) const;
+  /// Two integers, or one for both.
+  Size2d size2d(const char* name) const;
+  Size2d size2d(const char* name, Size2d otherwise) const { return has(name) ? size2d(name) : otherwise; }
+
+ private:
+  const nlohmann::json& at(const char* name) const;
+
+  const nlohmann::json* values_;
+  std::map<std::string, Tensors> tensors_;
+};
+
+/// The function of a key.
+struct FixtureOp {
+  std::function<Results(const Arguments&)> run;
+  double tolerance;  ///< c in |actual - expected| <= c eps(dtype) (1 + |expected|); 8 at most for half types
+};
+
+class Fixtures {
+ public:
+  void op(std::string key, std::function<Results(const Arguments&)> run, double tolerance = 4);
+  /// An operation of the argument "input".
+  void unary(std::string key, Tensor (*f)(Tensor), double tolerance = 4);
+  /// f of two arguments, `a` and `b`, of which the second may be a number.
+  template <class F>
+  void binary(std::string key, F f, const char* a = "input", const char* b = "other") {
+    op(std::move(key), [=](const Arguments& x) -> Results {
+      return x.is_tensor(b) ? f(x.tensor(a), x.tensor(b)) : f(x.tensor(a), x.number(b));
+    });
+  }
+
+  std::map<std::string, FixtureOp> ops;
+};
+
+/// Of all families. First called after static initialization.
+const Fixtures& fixtures();
+
+/// Used by TANDEM_FIXTURES.
+bool register_fixtures(void (*add)(Fixtures&));
+
+}  // namespace tandem::testing
+
+/// Defines a function with a parameter `Fixtures& fixtures` that adds the functions of a family.
+#define TANDEM_FIXTURES(family)                                        \
+  static void tandem_fixtures_##family(::tandem::testing::Fixtures&);  \
+  static const bool tandem_fixtures_registered_##family =              \
+      ::tandem::testing::register_fixtures(&tandem_fixtures_##family); \
+  static void tandem_fixtures_##family(::tandem::testing::Fixtures& fixtures)
