@@ -29,6 +29,10 @@ TANDEM_OP Tensor rand(const Shape& shape, TensorOptions options = {}, Generator*
 /// G. E. P. Box, M. E. Muller, "A note on the generation of random normal deviates", 1958.
 TANDEM_OP Tensor randn(const Shape& shape, TensorOptions options = {}, Generator* generator = nullptr);
 
+/// rand and randn with the shape, dtype and device of `input`.
+TANDEM_OP Tensor rand_like(const Tensor& input, Generator* generator = nullptr);
+TANDEM_OP Tensor randn_like(const Tensor& input, Generator* generator = nullptr);
+
 /// Uniform integers in [low, high): low + floor((w_2i + 2^32 w_2i+1) * (high - low) / 2^64). The error of each
 /// probability is below 2^-64. Throws ValueError unless low < high and both fit the dtype; DTypeError for bool.
 TANDEM_OP Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions options = {kInt64},

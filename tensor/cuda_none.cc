@@ -76,6 +76,7 @@ int64_t available_bytes(Device device) { throw_not_built(device); }
 void copy_bytes(Device device, void*, const void*, int64_t) { throw_not_built(device); }
 void fill(const Tensor& out, Scalar) { throw_not_built(out.device()); }
 void fill_range(const Tensor& out, int64_t, int64_t) { throw_not_built(out.device()); }
+void fill_linear(const Tensor& out, double, int64_t, double) { throw_not_built(out.device()); }
 void copy(const Tensor& src, const Tensor& out) {
   throw_not_built(src.device().is_cpu() ? out.device() : src.device());
 }

@@ -13,6 +13,8 @@ void copy_bytes(Device device, void* out, const void* src, int64_t num_bytes);
 void fill(const Tensor& out, Scalar value);
 /// out[i] = begin + i * step, int64, row-major; wraps around.
 void fill_range(const Tensor& out, int64_t begin, int64_t step);
+/// out[i] = base + (i + shift) * step, float64, row-major.
+void fill_linear(const Tensor& out, double base, int64_t shift, double step);
 /// At least one of the tensors is on a GPU.
 void copy(const Tensor& src, const Tensor& out);
 /// Whether kernels on `device` can access memory of GPU `memory`; the first call enables peer access.

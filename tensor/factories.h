@@ -1,7 +1,9 @@
 // Tensor factories.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
+#include <type_traits>
 #include <vector>
 
 #include <tandem/tensor/tensor.h>
@@ -23,19 +25,48 @@ TANDEM_API Tensor empty_like(const Tensor& tensor);  ///< row-major, same shape,
 /// `like` is dense, the result has its strides (a transposed matrix stays transposed, channels-last stays
 /// channels-last), else it is row-major.
 TANDEM_API Tensor empty_preserving_layout(const Tensor& like, DType dtype);
-TANDEM_API Tensor zeros_like(const Tensor& tensor);  ///< zeros; row-major, same shape, dtype, device
-TANDEM_API Tensor ones_like(const Tensor& tensor);   ///< ones; row-major, same shape, dtype, device
-/// int64 [ceil((end - begin) / step)]: begin, begin + step, ...  Throws ValueError if step is 0 or leads away from end.
-TANDEM_API Tensor arange(int64_t begin, int64_t end, int64_t step = 1, Device device = {});
-/// 0, 1, .. end - 1.
-TANDEM_API inline Tensor arange(int64_t end) { return arange(0, end); }
+TANDEM_API Tensor zeros_like(const Tensor& tensor);               ///< zeros; row-major, same shape, dtype, device
+TANDEM_API Tensor ones_like(const Tensor& tensor);                ///< ones; row-major, same shape, dtype, device
+TANDEM_API Tensor full_like(const Tensor& tensor, Scalar value);  ///< filled; row-major, same shape, dtype, device
 
-/// A 1-dim CPU tensor of the values: float32 for floating values, int64 for integers, bool for bools.
-TANDEM_API Tensor tensor(std::initializer_list<double> values);
-TANDEM_API Tensor tensor(std::initializer_list<float> values);
-TANDEM_API Tensor tensor(std::initializer_list<int> values);
-TANDEM_API Tensor tensor(std::initializer_list<int64_t> values);
-TANDEM_API Tensor tensor(std::initializer_list<bool> values);
+/// [ceil((end - start) / step)]: start, start + step, ... int64 if all are integers, else float32, computed in float64
+/// and rounded once. Throws ValueError if step is 0 or leads away from end, or if a number is not finite.
+TANDEM_API Tensor arange(Scalar start, Scalar end, Scalar step = 1, Device device = {});
+/// arange with the dtype of the options.
+TANDEM_API Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options);
+/// arange from 0.
+TANDEM_API inline Tensor arange(Scalar end) { return arange(0, end); }
+TANDEM_API inline Tensor arange(Scalar end, TensorOptions options) { return arange(0, end, 1, options); }
+/// [steps]: numbers from start to end, both included, equally spaced; one step gives start. Computed in float64 from the
+/// nearer end and rounded once. Throws ValueError for a negative number of steps.
+TANDEM_API Tensor linspace(Scalar start, Scalar end, int64_t steps, TensorOptions options = {});
+/// [n, m]: 1 where the row is the column, else 0.
+TANDEM_API Tensor eye(int64_t n, int64_t m, TensorOptions options = {});
+TANDEM_API inline Tensor eye(int64_t n, TensorOptions options = {}) { return eye(n, n, options); }
+
+/// Numbers in nested lists of equal lengths: 1, {1, 2} or {{1, 2}, {3, 4}}. An argument of `tensor`.
+struct TANDEM_API NestedList {
+  template <class T>
+  requires std::is_arithmetic_v<T> NestedList(T value) : values{Scalar(value)} {}
+  /// Throws ShapeError unless all elements have the same shape.
+  NestedList(std::initializer_list<NestedList> list);
+
+  Shape shape;
+  std::vector<Scalar> values;  ///< row-major
+};
+/// A CPU tensor of the values: float32 if one is floating or if there are none, else int64 if one is an integer, else
+/// bool.
+TANDEM_API Tensor tensor(const NestedList& values);
+/// A tensor of the values with a dtype and device. Throws as full.
+TANDEM_API Tensor tensor(const NestedList& values, TensorOptions options);
+/// A row-major tensor of the caller's memory, which the tensor and its views use. `deleter` (may be empty) is called
+/// with `data` when the last of them is destroyed; without it the memory must outlive them. CPU devices only
+/// (DeviceError).
+TANDEM_API Tensor from_blob(void* data, const Shape& shape, std::function<void(void*)> deleter,
+                            TensorOptions options = {});
+TANDEM_API inline Tensor from_blob(void* data, const Shape& shape, TensorOptions options = {}) {
+  return from_blob(data, shape, nullptr, options);
+}
 /// A 0-dim tensor. Throws as full.
 TANDEM_API Tensor scalar_tensor(Scalar value, TensorOptions options);
 /// Row-major copy of `values` with the given shape, dtype and device. Throws ShapeError if the number of values differs

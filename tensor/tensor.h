@@ -26,6 +26,8 @@ namespace tandem { inline namespace v0 {
 
 class Tensor;
 struct ValuesIndices;
+class TensorIndex;               ///< ops/index.h
+enum class ScatterReduce : int;  ///< ops/index.h
 
 /// Options of tensor factories.
 struct TensorOptions {
@@ -143,8 +145,31 @@ class TANDEM_API Tensor {
   Tensor squeeze() const;                   ///< without all dimensions of size 1: tandem::squeeze
   Tensor squeeze(int64_t dim) const;        ///< without dimension dim if its size is 1
   Tensor unsqueeze(int64_t dim) const;      ///< with a new dimension of size 1: tandem::unsqueeze
-  Tensor contiguous() const;                ///< this tensor if row-major, else a row-major copy
-  Tensor clone() const;                     ///< a row-major copy with memory of its own: tandem::clone
+  Tensor view_as(const Tensor& other) const { return view(other.shape()); }      ///< view in the shape of `other`
+  Tensor expand_as(const Tensor& other) const { return expand(other.shape()); }  ///< expand to the shape of `other`
+  std::vector<Tensor> unbind(int64_t dim = 0) const;                             ///< all selects: tandem::unbind
+  /// `length` indices of a dimension from `start` on: tandem::narrow.
+  Tensor narrow(int64_t dim, int64_t start, int64_t length) const;
+  Tensor unflatten(int64_t dim, const Shape& sizes) const;             ///< splits a dimension: tandem::unflatten
+  Tensor movedim(int64_t source, int64_t destination) const;           ///< moves a dimension: tandem::movedim
+  Tensor repeat(const Shape& repeats) const;                           ///< copies along each dimension: tandem::repeat
+  Tensor flip(const Shape& dims) const;                                ///< reversed dimensions: tandem::flip
+  Tensor roll(const Shape& shifts, const Shape& dims = {}) const;      ///< moved indices: tandem::roll
+  Tensor unfold(int64_t dimension, int64_t size, int64_t step) const;  ///< windows: tandem::unfold
+  /// Each index repeated: tandem::repeat_interleave.
+  Tensor repeat_interleave(int64_t repeats, std::optional<int64_t> dim = {}) const;
+  /// The diagonal of matrices, a view: tandem::diagonal.
+  Tensor diagonal(int64_t offset = 0, int64_t dim1 = 0, int64_t dim2 = 1) const;
+  /// this[indices] as NumPy's: x.index({Slice(1, None), None, Ellipsis, mask}): tandem::index.
+  Tensor index(const std::vector<TensorIndex>& indices) const;
+  Tensor index_select(int64_t dim, const Tensor& index) const;  ///< slices of a dimension: tandem::index_select
+  Tensor gather(int64_t dim, const Tensor& index) const;        ///< elements along a dimension: tandem::gather
+  Tensor masked_select(const Tensor& mask) const;               ///< elements where mask: tandem::masked_select
+  Tensor nonzero() const;                                       ///< coordinates of nonzeros: tandem::nonzero
+  Tensor tril(int64_t diagonal = 0) const;                      ///< lower triangle: tandem::tril
+  Tensor triu(int64_t diagonal = 0) const;                      ///< upper triangle: tandem::triu
+  Tensor contiguous() const;                                    ///< this tensor if row-major, else a row-major copy
+  Tensor clone() const;  ///< a row-major copy with memory of its own: tandem::clone
 
   Tensor to(DType dtype) const;                ///< converted to dtype; this tensor if the dtype is equal
   Tensor to(Device device) const;              ///< copied to device; this tensor if it is already on that device
@@ -217,6 +242,21 @@ class TANDEM_API Tensor {
   const Tensor& zero_() const { return fill_(0); }                  ///< sets all elements to 0
   /// Overwrites with src, converted and broadcast. Devices must be equal.
   const Tensor& copy_(const Tensor& src) const;
+
+  // Writes to indexed elements; arguments and errors as of the functions in ops/index.h.
+  /// this[indices] = value, or += with accumulate.
+  const Tensor& index_put_(const std::vector<TensorIndex>& indices, const Tensor& value, bool accumulate = false) const;
+  const Tensor& index_put_(const std::vector<TensorIndex>& indices, Scalar value, bool accumulate = false) const;
+  const Tensor& scatter_(int64_t dim, const Tensor& index, const Tensor& src) const;      ///< overwrites elements
+  const Tensor& scatter_(int64_t dim, const Tensor& index, Scalar value) const;           ///< overwrites elements
+  const Tensor& scatter_add_(int64_t dim, const Tensor& index, const Tensor& src) const;  ///< adds to elements
+  /// Reduces elements with values of src.
+  const Tensor& scatter_reduce_(int64_t dim, const Tensor& index, const Tensor& src, ScatterReduce reduce,
+                                bool include_self = true) const;
+  /// Adds alpha * source to slices.
+  const Tensor& index_add_(int64_t dim, const Tensor& index, const Tensor& source, Scalar alpha = 1) const;
+  const Tensor& index_copy_(int64_t dim, const Tensor& index, const Tensor& source) const;  ///< overwrites slices
+  const Tensor& index_fill_(int64_t dim, const Tensor& index, Scalar value) const;          ///< fills slices
 
   /// The object behind the handle. Internal. Throws StateError for an undefined tensor.
   TensorImpl& impl() const {

@@ -174,19 +174,21 @@ const Tensor& Tensor::fill_(Scalar value) const {
   return *this;
 }
 
-const Tensor& Tensor::copy_(const Tensor& src) const {
-  const KernelContext context = ops::check_same_device("copy_", {{"self", *this}, {"src", src}});
-  ops::check_in_place("copy_", *this, dtype());
-  const Tensor source = ops::in_place_argument("copy_", *this, src, "src");
-  ops::begin_in_place("copy_", *this, source);
-  if (is_floating_point(dtype())) {
-    if (auto* node = record<CopyNode>("copy_", *this, *this, source)) node->src_shape = source.shape();
+const Tensor& ops::copy_in_place(const char* op, const Tensor& self, const Tensor& src) {
+  const KernelContext context = check_same_device(op, {{"self", self}, {"src", src}});
+  check_in_place(op, self, self.dtype());
+  const Tensor source = in_place_argument(op, self, src, "src");
+  begin_in_place(op, self, source);
+  if (is_floating_point(self.dtype())) {
+    if (auto* node = record<CopyNode>(op, self, self, source)) node->src_shape = source.shape();
   }
-  primitives::copy(make_view(source.storage(), source.dtype(), shape(), ops::broadcast_strides(source, shape()),
+  primitives::copy(make_view(source.storage(), source.dtype(), self.shape(), broadcast_strides(source, self.shape()),
                              source.impl().offset),
-                   *this);
-  autograd::end_in_place("copy_", *this);
-  return *this;
+                   self);
+  autograd::end_in_place(op, self);
+  return self;
 }
+
+const Tensor& Tensor::copy_(const Tensor& src) const { return ops::copy_in_place("copy_", *this, src); }
 
 }}  // namespace tandem::v0

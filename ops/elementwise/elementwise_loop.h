@@ -111,6 +111,8 @@ void check_in_place(const char* op, const Tensor& self, DType result);
 /// `other` converted for an in-place operation: self's dtype, and no memory shared with self. Throws ShapeError if it
 /// does not broadcast.
 Tensor in_place_argument(const char* op, const Tensor& self, const Tensor& other, const char* name = "other");
+/// self = src, broadcast and converted: copy_, also for in-place forms that compute a new tensor first.
+const Tensor& copy_in_place(const char* op, const Tensor& self, const Tensor& src);
 /// autograd::begin_in_place for a result computed from `self` and `others`.
 template <class... Tensors>
 void begin_in_place(const char* op, const Tensor& self, const Tensors&... others) {

@@ -11,4 +11,8 @@ namespace tandem { inline namespace v0 { namespace ops {
 void check_index_bounds(const char* op, const char* what, const KernelContext& context, const Tensor& index,
                         int64_t size);
 
+/// `index` (int64, row-major) with negative elements counted from the end: a new tensor. Throws like
+/// check_index_bounds for elements outside [-size, size); on a GPU they become 0.
+Tensor wrap_index(const char* op, const char* what, const KernelContext& context, const Tensor& index, int64_t size);
+
 }}}  // namespace tandem::v0::ops

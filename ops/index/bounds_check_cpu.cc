@@ -14,14 +14,27 @@ std::string position_text(const Shape& shape, int64_t i) {
   return shape.size() == 1 ? str(position[0]) : str(position);
 }
 
+/// IndexError if element i of `index` is not in [low, size).
+void check_index(const char* op, const char* what, const Shape& shape, int64_t low, int64_t size, int64_t i,
+                 int64_t index) {
+  TANDEM_CHECK(IndexError, index >= low && index < size, op, ": ", what, " ", index, " at position ",
+               position_text(shape, i), " is outside [", low, ", ", size, ")");
+}
+
 }  // namespace
 
 void check_indices(const KernelContext&, const char* op, const char* what, const Shape& shape, int64_t size,
                    const int64_t* index) {
   const int64_t n = num_elements(shape);
+  for (int64_t i = 0; i < n; ++i) check_index(op, what, shape, 0, size, i, index[i]);
+}
+
+void wrap_indices(const KernelContext&, const char* op, const char* what, const Shape& shape, int64_t size,
+                  const int64_t* index, int64_t* out) {
+  const int64_t n = num_elements(shape);
   for (int64_t i = 0; i < n; ++i) {
-    TANDEM_CHECK(IndexError, index[i] >= 0 && index[i] < size, op, ": ", what, " ", index[i], " at position ",
-                 position_text(shape, i), " is outside [0, ", size, ")");
+    check_index(op, what, shape, -size, size, i, index[i]);
+    out[i] = index[i] + (index[i] < 0 ? size : 0);
   }
 }
 

@@ -17,11 +17,31 @@ struct CheckIndex {
   }
 };
 
+struct WrapIndex {
+  DeviceErrorRecord* record;
+  const char* op;
+  const char* what;
+  int64_t size;
+  const int64_t* index;
+  int64_t* out;
+  __device__ void operator()(int64_t i) const {
+    const bool valid = index[i] >= -size && index[i] < size;
+    if (!valid) report_device_error(record, op, what, index[i], i, size, -size);
+    out[i] = valid ? index[i] + (index[i] < 0 ? size : 0) : 0;
+  }
+};
+
 }  // namespace
 
 void check_indices(const KernelContext& context, const char* op, const char* what, const Shape& shape, int64_t size,
                    const int64_t* index) {
   for_each_index(context, num_elements(shape), CheckIndex{device_error_record(context.device), op, what, size, index});
+}
+
+void wrap_indices(const KernelContext& context, const char* op, const char* what, const Shape& shape, int64_t size,
+                  const int64_t* index, int64_t* out) {
+  for_each_index(context, num_elements(shape),
+                 WrapIndex{device_error_record(context.device), op, what, size, index, out});
 }
 
 }}}  // namespace tandem::v0::cuda

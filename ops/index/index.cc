@@ -4,12 +4,15 @@
 
 #include <tandem/ops/cast.h>
 #include <tandem/ops/common/common.h>
+#include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/elementwise/elementwise_loop.h>
 #include <tandem/ops/index/bounds_check.h>
 #include <tandem/ops/index/gather.h>
 #include <tandem/ops/index/index_kernels.h>
+#include <tandem/ops/index/scatter.h>
 #include <tandem/ops/view.h>
+#include <tandem/ops/view/view_of.h>
 
 namespace tandem { inline namespace v0 {
 
@@ -17,45 +20,15 @@ using autograd::BackwardContext;
 using autograd::Node;
 using autograd::record;
 using autograd::SavedTensor;
+using ops::block_of;
 using ops::check_index_bounds;
+using ops::Extents;
 using ops::row_major;
 
 namespace {
 
-/// A shape as [outer, size, inner] around one dimension; a 0-dim tensor has one element.
-struct Extents {
-  int64_t outer = 1;
-  int64_t size = 1;
-  int64_t inner = 1;
-};
-
-Extents block_of(const Shape& shape, int64_t dim) {
-  Extents block;
-  for (int64_t d = 0; d < shape.dim(); ++d) {
-    (d < dim ? block.outer : d == dim ? block.size : block.inner) *= shape[static_cast<size_t>(d)];
-  }
-  return block;
-}
-
 void check_int64(const char* op, const char* name, const Tensor& index, ops::Operands operands) {
   TANDEM_CHECK(DTypeError, index.dtype() == kInt64, ops::operand_error(op, str(name, " must be int64"), operands));
-}
-
-/// The dtype of the sums of a floating dtype.
-DType sum_dtype(DType dtype) { return size_of(dtype) == 2 ? kFloat32 : dtype; }
-
-/// Scratch memory; undefined for 0 bytes.
-Tensor scratch(int64_t num_bytes, Device device) {
-  return num_bytes > 0 ? empty({num_bytes}, {kUInt8, device}) : Tensor();
-}
-void* data_of(const Tensor& workspace) { return workspace.defined() ? workspace.data_ptr() : nullptr; }
-
-/// `sums` rounded to `dtype`, unrecorded.
-Tensor rounded(const Tensor& sums, DType dtype) {
-  if (sums.dtype() == dtype) return sums;
-  Tensor out = empty(sums.shape(), {dtype, sums.device()});
-  primitives::copy(sums, out);
-  return out;
 }
 
 }  // namespace
@@ -79,44 +52,6 @@ Tensor run_gather(const KernelContext& context, const Tensor& input, int64_t dim
   return out;
 }
 
-struct GatherBackwardNode : Node {
-  SavedTensor index{*this, "index"};
-  int64_t dim = 0;
-  TensorList backward(BackwardContext& context) override { return {gather(context.grad(), dim, index.get())}; }
-};
-
-}  // namespace
-
-Tensor ops::gather_backward(const Tensor& grad, int64_t dim, const Tensor& index, const Shape& input_shape) {
-  const KernelContext context = ops::check_same_device("gather_backward", {{"grad", grad}, {"index", index}});
-  const Extents block = block_of(index.shape(), dim);
-  Shape reached = index.shape();
-  if (!reached.empty()) reached[static_cast<size_t>(dim)] = input_shape[static_cast<size_t>(dim)];
-  const Tensor sums = empty(reached, {sum_dtype(grad.dtype()), grad.device()});
-  const Tensor memory = row_major(grad);
-  const Tensor workspace = scratch(
-      TANDEM_KERNEL(context, gather_backward_workspace_bytes, block.outer, block.size, block.inner), grad.device());
-  TANDEM_KERNEL(context, gather_backward, grad.dtype(), block.outer, block.size, block.inner,
-                block_of(reached, dim).size, index.data<int64_t>(), memory.data_ptr(), data_of(workspace),
-                sums.data_ptr());
-  Tensor out = rounded(sums, grad.dtype());
-  if (reached != input_shape) {
-    const NoGradGuard no_grad;
-    const Tensor whole = zeros(input_shape, grad.options());
-    Tensor part = whole;
-    for (int64_t d = 0; d < part.dim(); ++d) part = slice(part, d, 0, reached[static_cast<size_t>(d)]);
-    primitives::copy(out, part);
-    out = whole;
-  }
-  if (auto* node = record<GatherBackwardNode>("gather_backward", out, grad)) {
-    node->index.save(index);
-    node->dim = dim;
-  }
-  return out;
-}
-
-namespace {
-
 /// Node of gather, and of operations that select elements by index.
 struct GatherNode : Node {
   SavedTensor index{*this, "index"};
@@ -138,19 +73,18 @@ void ops::record_gather(const char* op, const Tensor& out, const Tensor& input, 
   }
 }
 
-Tensor gather(const Tensor& input, int64_t dim, const Tensor& index_argument) {
-  const ops::Operands operands = {{"input", input}, {"index", index_argument}};
+Tensor gather(const Tensor& input, int64_t dim, const Tensor& index_tensor) {
+  const ops::Operands operands = {{"input", input}, {"index", index_tensor}};
   const KernelContext context = ops::check_same_device("gather", operands);
-  check_int64("gather", "index", index_argument, operands);
   const int64_t d = wrap_dim("gather", dim, input.dim());
-  bool fits = index_argument.dim() == input.dim();
-  for (int64_t i = 0; fits && i < input.dim(); ++i) fits = i == d || index_argument.size(i) <= input.size(i);
+  bool fits = index_tensor.dim() == input.dim();
+  for (int64_t i = 0; fits && i < input.dim(); ++i) fits = i == d || index_tensor.size(i) <= input.size(i);
   TANDEM_CHECK(
       ShapeError, fits,
       ops::operand_error(
           "gather", str("index must have as many dimensions as input, and sizes up to input's except in dimension ", d),
           operands));
-  const Tensor index = row_major(index_argument.detach());
+  const Tensor index = ops::index_argument("gather", "index", index_tensor, operands);
   check_index_bounds("gather", "index", context, index, input.dim() == 0 ? 1 : input.size(d));
   Tensor out = run_gather(context, input.detach(), d, index);
   ops::record_gather("gather", out, input, d, index);
@@ -161,54 +95,25 @@ Tensor gather(const Tensor& input, int64_t dim, const Tensor& index_argument) {
 
 namespace {
 
-Tensor index_select_backward(const Tensor& grad, int64_t dim, const Tensor& index, int64_t size);
-
-struct IndexSelectBackwardNode : Node {
-  SavedTensor index{*this, "index"};
-  int64_t dim = 0;
-  TensorList backward(BackwardContext& context) override { return {index_select(context.grad(), dim, index.get())}; }
-};
-
-/// The gradient of index_select as an operation.
-Tensor index_select_backward(const Tensor& grad, int64_t dim, const Tensor& index, int64_t size) {
-  const KernelContext context = ops::check_same_device("index_select_backward", {{"grad", grad}, {"index", index}});
-  Shape shape = grad.shape();
-  shape[static_cast<size_t>(dim)] = size;
-  const Extents block = block_of(grad.shape(), dim);
-  const Tensor sums = empty(shape, {sum_dtype(grad.dtype()), grad.device()});
-  const Tensor memory = row_major(grad);
-  const Tensor workspace =
-      scratch(TANDEM_KERNEL(context, index_select_backward_workspace_bytes, block.size, size), grad.device());
-  TANDEM_KERNEL(context, index_select_backward, grad.dtype(), block.outer, block.size, block.inner, size,
-                index.data<int64_t>(), memory.data_ptr(), data_of(workspace), sums.data_ptr());
-  Tensor out = rounded(sums, grad.dtype());
-  if (auto* node = record<IndexSelectBackwardNode>("index_select_backward", out, grad)) {
-    node->index.save(index);
-    node->dim = dim;
-  }
-  return out;
-}
-
 struct IndexSelectNode : Node {
   SavedTensor index{*this, "index"};
   int64_t dim = 0;
-  int64_t size = 0;
+  Shape input_shape;
   TensorList backward(BackwardContext& context) override {
-    return {index_select_backward(context.grad(), dim, index.get(), size)};
+    return {ops::index_select_backward(context.grad(), dim, index.get(), input_shape)};
   }
 };
 
 }  // namespace
 
-Tensor index_select(const Tensor& input, int64_t dim, const Tensor& index_argument) {
-  const ops::Operands operands = {{"input", input}, {"index", index_argument}};
+Tensor index_select(const Tensor& input, int64_t dim, const Tensor& index_tensor) {
+  const ops::Operands operands = {{"input", input}, {"index", index_tensor}};
   const KernelContext context = ops::check_same_device("index_select", operands);
-  check_int64("index_select", "index", index_argument, operands);
-  TANDEM_CHECK(ShapeError, index_argument.dim() == 1,
+  TANDEM_CHECK(ShapeError, index_tensor.dim() == 1,
                ops::operand_error("index_select", "index must have one dimension", operands));
   TANDEM_CHECK(IndexError, input.dim() > 0, ops::operand_error("index_select", "input has no dimensions", operands));
   const int64_t d = wrap_dim("index_select", dim, input.dim());
-  const Tensor index = row_major(index_argument.detach());
+  const Tensor index = ops::index_argument("index_select", "index", index_tensor, operands);
   check_index_bounds("index_select", "index", context, index, input.size(d));
   Shape shape = input.shape();
   shape[static_cast<size_t>(d)] = index.num_elements();
@@ -220,7 +125,7 @@ Tensor index_select(const Tensor& input, int64_t dim, const Tensor& index_argume
   if (auto* node = record<IndexSelectNode>("index_select", out, input)) {
     node->index.save(index);
     node->dim = d;
-    node->size = input.size(d);
+    node->input_shape = input.shape();
   }
   return out;
 }
@@ -306,29 +211,79 @@ Tensor masked_fill(const Tensor& input, const Tensor& mask, Scalar value) {
 
 namespace {
 
-struct TrilNode : Node {
+struct TriangleNode : Node {
+  bool upper = false;
   int64_t diagonal = 0;
-  TensorList backward(BackwardContext& context) override { return {tril(context.grad(), diagonal)}; }
+  TensorList backward(BackwardContext& context) override {
+    return {upper ? triu(context.grad(), diagonal) : tril(context.grad(), diagonal)};
+  }
 };
 
-}  // namespace
-
-Tensor tril(const Tensor& input, int64_t diagonal) {
-  const KernelContext context = ops::check_same_device("tril", {{"input", input}});
+Tensor triangle(const char* op, bool upper, const Tensor& input, int64_t diagonal) {
+  const KernelContext context = ops::check_same_device(op, {{"input", input}});
   TANDEM_CHECK(ShapeError, input.dim() >= 2,
-               ops::operand_error("tril", "input must have at least two dimensions", {{"input", input}}));
+               ops::operand_error(op, "input must have at least two dimensions", {{"input", input}}));
   const int64_t rows = input.size(-2), columns = input.size(-1);
   Tensor out = empty_like(input);
   const Tensor memory = row_major(input);
-  TANDEM_KERNEL(context, tril, size_of(input.dtype()), input.num_elements() / std::max<int64_t>(rows * columns, 1),
-                rows, columns, diagonal, memory.data_ptr(), out.data_ptr());
-  if (auto* node = record<TrilNode>("tril", out, input)) node->diagonal = diagonal;
+  TANDEM_KERNEL(context, triangle, upper, size_of(input.dtype()),
+                input.num_elements() / std::max<int64_t>(rows * columns, 1), rows, columns, diagonal, memory.data_ptr(),
+                out.data_ptr());
+  if (auto* node = record<TriangleNode>(op, out, input)) {
+    node->upper = upper;
+    node->diagonal = diagonal;
+  }
   return out;
+}
+
+}  // namespace
+
+Tensor tril(const Tensor& input, int64_t diagonal) { return triangle("tril", false, input, diagonal); }
+Tensor triu(const Tensor& input, int64_t diagonal) { return triangle("triu", true, input, diagonal); }
+
+// --- nonzero, take_along_dim ---------------------------------------------------------------------
+
+Tensor nonzero(const Tensor& input) {
+  const KernelContext context = ops::check_same_device("nonzero", {{"input", input}});
+  const Tensor mask = row_major(input.dtype() == kBool ? input : ne(input, 0));
+  const int64_t n = mask.num_elements();
+  const Tensor workspace = empty({TANDEM_KERNEL(context, nonzero_workspace_bytes, n)}, {kUInt8, input.device()});
+  const Tensor count = empty({}, {kInt64, input.device()});
+  TANDEM_KERNEL(context, count_nonzero, n, mask.data<bool>(), workspace.data_ptr(), count.data<int64_t>());
+  Tensor out = empty({count.item<int64_t>(), input.dim()}, {kInt64, input.device()});
+  TANDEM_KERNEL(context, nonzero, input.shape(), out.size(0), mask.data<bool>(), workspace.data_ptr(),
+                out.data<int64_t>());
+  return out;
+}
+
+std::vector<Tensor> where(const Tensor& condition) {
+  ops::check_defined("where", condition, "condition");
+  return unbind(nonzero(condition.dim() == 0 ? condition.reshape({1}) : condition), 1);
+}
+
+Tensor take_along_dim(const Tensor& input, const Tensor& indices, std::optional<int64_t> dim) {
+  const ops::Operands operands = {{"input", input}, {"indices", indices}};
+  const KernelContext context = ops::check_same_device("take_along_dim", operands);
+  if (!dim) return gather(flatten(input), 0, flatten(indices));
+  TANDEM_CHECK(
+      ShapeError, input.dim() == indices.dim(),
+      ops::operand_error("take_along_dim", "input and indices must have the same number of dimensions", operands));
+  const size_t d = static_cast<size_t>(wrap_dim("take_along_dim", *dim, input.dim()));
+  Shape from = input.shape(), at = indices.shape();
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (i != d) from[i] = at[i] = from[i] == 1 ? at[i] : from[i];
+  }
+  return gather(expand(input, from), *dim, expand(indices, at));
 }
 
 ValuesIndices Tensor::topk(int64_t k, int64_t dim, bool largest, bool sorted) const {
   return tandem::topk(*this, k, dim, largest, sorted);
 }
 Tensor Tensor::masked_fill(const Tensor& mask, Scalar value) const { return tandem::masked_fill(*this, mask, value); }
+Tensor Tensor::gather(int64_t dim, const Tensor& index) const { return tandem::gather(*this, dim, index); }
+Tensor Tensor::index_select(int64_t dim, const Tensor& index) const { return tandem::index_select(*this, dim, index); }
+Tensor Tensor::tril(int64_t diagonal) const { return tandem::tril(*this, diagonal); }
+Tensor Tensor::triu(int64_t diagonal) const { return tandem::triu(*this, diagonal); }
+Tensor Tensor::nonzero() const { return tandem::nonzero(*this); }
 
 }}  // namespace tandem::v0

@@ -1,7 +1,8 @@
-// CPU kernels of gather, index_select, one_hot, topk and tril.
+// CPU kernels of index_kernels.h.
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/index/index_kernels.h>
@@ -42,17 +43,6 @@ void for_columns(int64_t outer, int64_t inner, int64_t length, F f) {
   });
 }
 
-/// Writes zeros to columns [first, last) of block o of an [outer, size, inner] tensor.
-template <class A>
-void clear_columns(A* out, int64_t o, int64_t size, int64_t inner, int64_t first, int64_t last) {
-  A* block = out + o * size * inner;
-  if (last - first == inner) {
-    std::fill(block, block + size * inner, A{});
-    return;
-  }
-  for (int64_t s = 0; s < size; ++s) std::fill(block + s * inner + first, block + s * inner + last, A{});
-}
-
 }  // namespace
 
 void gather(const KernelContext&, int64_t element_bytes, int64_t outer, int64_t n, int64_t inner, int64_t size,
@@ -69,20 +59,19 @@ void gather(const KernelContext&, int64_t element_bytes, int64_t outer, int64_t 
   });
 }
 
-int64_t gather_backward_workspace_bytes(const KernelContext&, int64_t, int64_t, int64_t) { return 0; }
+int64_t scatter_workspace_bytes(const KernelContext&, int64_t, int64_t, int64_t) { return 0; }
 
-void gather_backward(const KernelContext&, DType dtype, int64_t outer, int64_t n, int64_t inner, int64_t size,
-                     const int64_t* index, const void* grad, void*, void* out) {
-  visit_floating_dtype(dtype, [&]<class T>() {
-    using A = Accumulator<T>;
-    const T* from = static_cast<const T*>(grad);
+void scatter(const KernelContext&, ScatterOp op, DType dtype, int64_t outer, int64_t n, int64_t inner, int64_t size,
+             const int64_t* index, const void* src, void*, void* out) {
+  visit_scatter(op, dtype, [&]<ScatterOp known, class T, class A>() {
+    const T* from = static_cast<const T*>(src);
     A* to = static_cast<A*>(out);
-    for_columns(outer, inner, n + size, [&](int64_t o, int64_t first, int64_t last) {
-      clear_columns(to, o, size, inner, first, last);
+    for_columns(outer, inner, n, [&](int64_t o, int64_t first, int64_t last) {
       for (int64_t i = 0; i < n; ++i) {
         const int64_t row = (o * n + i) * inner;
         for (int64_t k = first; k < last; ++k) {
-          to[(o * size + index[row + k]) * inner + k] += static_cast<A>(from[row + k]);
+          A& target = to[(o * size + index[row + k]) * inner + k];
+          target = combine<known>(target, static_cast<A>(from[row + k]));
         }
       }
     });
@@ -116,27 +105,43 @@ void index_select(const KernelContext&, int64_t row_bytes, int64_t outer, int64_
   });
 }
 
-int64_t index_select_backward_workspace_bytes(const KernelContext&, int64_t, int64_t) { return 0; }
+int64_t scatter_slices_workspace_bytes(const KernelContext&, int64_t, int64_t) { return 0; }
 
-void index_select_backward(const KernelContext&, DType dtype, int64_t outer, int64_t n, int64_t inner, int64_t size,
-                           const int64_t* index, const void* grad, void*, void* out) {
-  visit_floating_dtype(dtype, [&]<class T>() {
-    using A = Accumulator<T>;
-    const T* from = static_cast<const T*>(grad);
-    A* to = static_cast<A*>(out);
-    for_columns(outer, inner, n + size, [&](int64_t o, int64_t first, int64_t last) {
-      clear_columns(to, o, size, inner, first, last);
-      for (int64_t i = 0; i < n; ++i) {
-        const T* source = from + (o * n + i) * inner;
-        A* target = to + (o * size + index[i]) * inner;
-        if (inner == 1) {
-          *target += static_cast<A>(*source);
-        } else {
-          for (int64_t k = first; k < last; ++k) target[k] += static_cast<A>(source[k]);
+void scatter_slices(const KernelContext&, ScatterOp op, DType dtype, int64_t outer, int64_t n, int64_t inner,
+                    int64_t size, const int64_t* index, const void* src, void*, void* out) {
+  visit_scatter(op, dtype, [&]<ScatterOp known, class T, class A>() {
+    if constexpr (known == ScatterOp::kAssign || known == ScatterOp::kSum) {
+      const T* from = static_cast<const T*>(src);
+      A* to = static_cast<A*>(out);
+      for_columns(outer, inner, n, [&](int64_t o, int64_t first, int64_t last) {
+        for (int64_t i = 0; i < n; ++i) {
+          const T* source = from + (o * n + i) * inner;
+          A* target = to + (o * size + index[i]) * inner;
+          if (inner == 1) {
+            *target = combine<known>(*target, static_cast<A>(*source));
+          } else {
+            for (int64_t k = first; k < last; ++k) target[k] = combine<known>(target[k], static_cast<A>(source[k]));
+          }
         }
-      }
-    });
+      });
+    }
   });
+}
+
+int64_t nonzero_workspace_bytes(const KernelContext&, int64_t) { return 0; }
+
+void count_nonzero(const KernelContext&, int64_t n, const bool* mask, void*, int64_t* count) {
+  *count = std::count(mask, mask + n, true);
+}
+
+void nonzero(const KernelContext&, const Shape& shape, int64_t, const bool* mask, const void*, int64_t* out) {
+  const int64_t n = num_elements(shape);
+  for (int64_t i = 0; i < n; ++i) {
+    if (!mask[i]) continue;
+    int64_t rest = i;
+    for (size_t d = shape.size(); d-- > 0; rest /= shape[d]) out[d] = rest % shape[d];
+    out += shape.size();
+  }
 }
 
 void one_hot(const KernelContext&, int64_t n, int64_t classes, const int64_t* labels, int64_t* out) {
@@ -191,8 +196,8 @@ void topk(const KernelContext&, DType dtype, int64_t rows, int64_t size, int64_t
   });
 }
 
-void tril(const KernelContext&, int64_t element_bytes, int64_t matrices, int64_t rows, int64_t columns,
-          int64_t diagonal, const void* input, void* out) {
+void triangle(const KernelContext&, bool upper, int64_t element_bytes, int64_t matrices, int64_t rows, int64_t columns,
+              int64_t diagonal, const void* input, void* out) {
   if (columns == 0) return;  // the pointers may be null
   const std::byte* from = static_cast<const std::byte*>(input);
   std::byte* to = static_cast<std::byte*>(out);
@@ -200,9 +205,12 @@ void tril(const KernelContext&, int64_t element_bytes, int64_t matrices, int64_t
   parallel_for(matrices * rows, grain_of(columns), [&](int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; ++item) {
       const int64_t last = std::clamp<int64_t>(diagonal, -rows, columns) + item % rows;
-      const int64_t kept = std::clamp<int64_t>(last + 1, 0, columns) * element_bytes;
-      std::memcpy(to + item * row_bytes, from + item * row_bytes, static_cast<size_t>(kept));
-      std::memset(to + item * row_bytes + kept, 0, static_cast<size_t>(row_bytes - kept));
+      const int64_t split = std::clamp<int64_t>(upper ? last : last + 1, 0, columns) * element_bytes;
+      const auto [kept, kept_end] = upper ? std::pair(split, row_bytes) : std::pair(int64_t{0}, split);
+      const int64_t row = item * row_bytes;
+      std::memset(to + row, 0, static_cast<size_t>(kept));
+      std::memcpy(to + row + kept, from + row + kept, static_cast<size_t>(kept_end - kept));
+      std::memset(to + row + kept_end, 0, static_cast<size_t>(row_bytes - kept_end));
     }
   });
 }

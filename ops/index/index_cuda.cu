@@ -1,5 +1,5 @@
-// GPU kernels of gather, index_select, one_hot, topk and tril. An invalid index was reported by check_indices: its
-// result is 0, and its gradient is dropped.
+// GPU kernels of index_kernels.h. An invalid index was reported by check_indices: its
+// result is 0, and what is written to it is dropped.
 #include <algorithm>
 #include <cstddef>
 
@@ -30,12 +30,6 @@ int64_t* after_sort(void* workspace, int64_t n) {
   return reinterpret_cast<int64_t*>(static_cast<std::byte*>(workspace) + sort_workspace_bytes(n));
 }
 
-template <class A>
-struct Clear {
-  A* out;
-  __device__ void operator()(int64_t i) const { out[i] = A{}; }
-};
-
 template <class T>
 struct Gather {
   int64_t n, inner, size;
@@ -48,23 +42,25 @@ struct Gather {
   }
 };
 
-/// One thread adds a column of grad [outer, n, inner] in order.
-template <class T>
-struct AddColumn {
+/// One thread writes a column of src [outer, n, inner] in order.
+template <ScatterOp op, class T, class A>
+struct WriteColumn {
   int64_t n, inner, size;
   const int64_t* index;
-  const T* grad;
-  Accumulator<T>* out;
+  const T* src;
+  A* out;
   __device__ void operator()(int64_t column) const {
     const int64_t o = column / inner, k = column % inner;
     for (int64_t i = 0; i < n; ++i) {
       const int64_t from = (o * n + i) * inner + k, at = index[from];
-      if (is_in(at, size)) out[(o * size + at) * inner + k] += static_cast<Accumulator<T>>(grad[from]);
+      if (!is_in(at, size)) continue;
+      A& target = out[(o * size + at) * inner + k];
+      target = combine<op>(target, static_cast<A>(src[from]));
     }
   }
 };
 
-/// The position in out of each element of grad; the end of out for invalid indices.
+/// The position in out of each element of src; the end of out for invalid indices.
 struct FindTarget {
   int64_t n, inner, size, nowhere;
   const int64_t* index;
@@ -75,26 +71,26 @@ struct FindTarget {
   }
 };
 
-/// Elements of grad with the same target are adjacent in `pairs`; the thread of the first one adds them.
-template <class T>
-struct AddRun {
+/// Elements of src with the same target are adjacent in `pairs`; the thread of the first one writes them.
+template <ScatterOp op, class T, class A>
+struct WriteRun {
   int64_t n, nowhere;
   const sorting::Pair* pairs;
-  const T* grad;
-  Accumulator<T>* out;
+  const T* src;
+  A* out;
   __device__ void operator()(int64_t first) const {
     const int64_t target = pairs[first].key;
     if (target == nowhere || (first > 0 && pairs[first - 1].key == target)) return;
-    Accumulator<T> sum = 0;
+    A value = out[target];
     for (int64_t i = first; i < n && pairs[i].key == target; ++i) {
-      sum += static_cast<Accumulator<T>>(grad[pairs[i].position]);
+      value = combine<op>(value, static_cast<A>(src[pairs[i].position]));
     }
-    out[target] = sum;
+    out[target] = value;
   }
 };
 
-/// Whether the gradients are sorted by target: if there are too few columns for one thread each, and the columns are
-/// long. Both ways add in the same order.
+/// Whether the elements are sorted by target: if there are too few columns for one thread each, and the columns are
+/// long. Both ways write in the same order.
 bool sorts(int64_t outer, int64_t n, int64_t inner) { return n > 128 && outer * inner < (1 << 14); }
 
 }  // namespace
@@ -107,26 +103,29 @@ void gather(const KernelContext& context, int64_t element_bytes, int64_t outer, 
   });
 }
 
-int64_t gather_backward_workspace_bytes(const KernelContext&, int64_t outer, int64_t n, int64_t inner) {
+int64_t scatter_workspace_bytes(const KernelContext&, int64_t outer, int64_t n, int64_t inner) {
   const int64_t all = outer * n * inner;
   return sorts(outer, n, inner) ? all * static_cast<int64_t>(sizeof(int64_t)) + sort_workspace_bytes(all) : 0;
 }
 
-void gather_backward(const KernelContext& context, DType dtype, int64_t outer, int64_t n, int64_t inner, int64_t size,
-                     const int64_t* index, const void* grad, void* workspace, void* out) {
+void scatter(const KernelContext& context, ScatterOp op, DType dtype, int64_t outer, int64_t n, int64_t inner,
+             int64_t size, const int64_t* index, const void* src, void* workspace, void* out) {
   const int64_t all = outer * n * inner, num_targets = outer * size * inner;
-  visit_floating_dtype(dtype, [&]<class T>() {
-    const T* from = static_cast<const T*>(grad);
-    auto* to = static_cast<Accumulator<T>*>(out);
-    for_each_index(context, num_targets, Clear<Accumulator<T>>{to});
-    if (!sorts(outer, n, inner)) {
-      for_each_index(context, outer * inner, AddColumn<T>{n, inner, size, index, from, to});
-      return;
-    }
+  const bool sorted = sorts(outer, n, inner);
+  const sorting::Pair* pairs = nullptr;
+  if (sorted) {
     int64_t* targets = after_sort(workspace, all);
     for_each_index(context, all, FindTarget{n, inner, size, num_targets, index, targets});
-    const sorting::Pair* pairs = sorted_pairs(context, all, num_targets + 1, targets, workspace);
-    for_each_index(context, all, AddRun<T>{all, num_targets, pairs, from, to});
+    pairs = sorted_pairs(context, all, num_targets + 1, targets, workspace);
+  }
+  visit_scatter(op, dtype, [&]<ScatterOp known, class T, class A>() {
+    const T* from = static_cast<const T*>(src);
+    A* to = static_cast<A*>(out);
+    if (sorted) {
+      for_each_index(context, all, WriteRun<known, T, A>{all, num_targets, pairs, from, to});
+    } else {
+      for_each_index(context, outer * inner, WriteColumn<known, T, A>{n, inner, size, index, from, to});
+    }
   });
 }
 
@@ -153,23 +152,23 @@ struct FindStart {
   __device__ void operator()(int64_t row) const { starts[row] = sorting::lower_bound(pairs, n, row); }
 };
 
-/// An element of out [outer, size, inner] is the sum over pairs[starts[row]] .. pairs[starts[row + 1] - 1], the slices
-/// with index `row`.
-template <class T>
-struct AddUses {
+/// Writes to an element of out [outer, size, inner] pairs[starts[row]] .. pairs[starts[row + 1] - 1], the slices with
+/// index `row`.
+template <ScatterOp op, class T, class A>
+struct WriteUses {
   int64_t n, inner, size;
   const sorting::Pair* pairs;
   const int64_t* starts;
-  const T* grad;
-  Accumulator<T>* out;
+  const T* src;
+  A* out;
   __device__ void operator()(int64_t i) const {
     const int64_t row = i / inner, k = i % inner, o = row / size;
     const int64_t end = starts[row % size + 1];
-    Accumulator<T> sum = 0;
+    A value = out[i];
     for (int64_t use = starts[row % size]; use < end; ++use) {
-      sum += static_cast<Accumulator<T>>(grad[(o * n + pairs[use].position) * inner + k]);
+      value = combine<op>(value, static_cast<A>(src[(o * n + pairs[use].position) * inner + k]));
     }
-    out[i] = sum;
+    out[i] = value;
   }
 };
 
@@ -190,20 +189,73 @@ void index_select(const KernelContext& context, int64_t row_bytes, int64_t outer
   visit_element(int64_t{1} << std::min(std::countr_zero(low_bits), 3), run);
 }
 
-int64_t index_select_backward_workspace_bytes(const KernelContext&, int64_t n, int64_t size) {
+int64_t scatter_slices_workspace_bytes(const KernelContext&, int64_t n, int64_t size) {
   return sort_workspace_bytes(n) + (size + 1) * static_cast<int64_t>(sizeof(int64_t));
 }
 
-void index_select_backward(const KernelContext& context, DType dtype, int64_t outer, int64_t n, int64_t inner,
-                           int64_t size, const int64_t* index, const void* grad, void* workspace, void* out) {
+void scatter_slices(const KernelContext& context, ScatterOp op, DType dtype, int64_t outer, int64_t n, int64_t inner,
+                    int64_t size, const int64_t* index, const void* src, void* workspace, void* out) {
   int64_t* starts = after_sort(workspace, n);
   const sorting::Pair* pairs = sorted_pairs(context, n, size, index, workspace);
   for_each_index(context, size + 1, FindStart{n, pairs, starts});
-  visit_floating_dtype(dtype, [&]<class T>() {
-    for_each_index(
-        context, outer * size * inner,
-        AddUses<T>{n, inner, size, pairs, starts, static_cast<const T*>(grad), static_cast<Accumulator<T>*>(out)});
+  visit_scatter(op, dtype, [&]<ScatterOp known, class T, class A>() {
+    if constexpr (known == ScatterOp::kAssign || known == ScatterOp::kSum) {
+      for_each_index(
+          context, outer * size * inner,
+          WriteUses<known, T, A>{n, inner, size, pairs, starts, static_cast<const T*>(src), static_cast<A*>(out)});
+    }
   });
+}
+
+namespace {
+
+/// 0 for elements that are not 0, else 1, so that they come first.
+struct NonzeroKey {
+  const bool* mask;
+  uint8_t* keys;
+  __device__ void operator()(int64_t i) const { keys[i] = !mask[i]; }
+};
+
+struct CountFirst {
+  int64_t n;
+  const sorting::Pair* pairs;
+  int64_t* count;
+  __device__ void operator()(int64_t) const { *count = sorting::lower_bound(pairs, n, 1); }
+};
+
+/// One coordinate of each position; `stride` is that of its dimension.
+struct Coordinate {
+  int64_t num_dims, dim, stride, size;
+  const sorting::Pair* pairs;
+  int64_t* out;
+  __device__ void operator()(int64_t i) const { out[i * num_dims + dim] = pairs[i].position / stride % size; }
+};
+
+/// Where sorted_pairs stores the result for keys of one digit.
+const sorting::Pair* nonzero_pairs(const void* workspace, int64_t n) {
+  return static_cast<const sorting::Pair*>(workspace) + n;
+}
+
+}  // namespace
+
+int64_t nonzero_workspace_bytes(const KernelContext&, int64_t n) { return sort_workspace_bytes(n) + n; }
+
+void count_nonzero(const KernelContext& context, int64_t n, const bool* mask, void* workspace, int64_t* count) {
+  uint8_t* keys = reinterpret_cast<uint8_t*>(after_sort(workspace, n));
+  for_each_index(context, n, NonzeroKey{mask, keys});
+  sorted_pairs(context, n, 2, keys, workspace);
+  for_each_index(context, 1, CountFirst{n, nonzero_pairs(workspace, n), count});
+}
+
+void nonzero(const KernelContext& context, const Shape& shape, int64_t count, const bool*, const void* workspace,
+             int64_t* out) {
+  const int64_t n = num_elements(shape), num_dims = shape.dim();
+  int64_t stride = 1;
+  for (int64_t d = num_dims - 1; d >= 0; --d) {
+    const int64_t size = shape[static_cast<size_t>(d)];
+    for_each_index(context, count, Coordinate{num_dims, d, stride, size, nonzero_pairs(workspace, n), out});
+    stride *= size;
+  }
 }
 
 namespace {
@@ -216,12 +268,14 @@ struct OneHot {
 };
 
 template <class T>
-struct LowerTriangle {
+struct Triangle {
+  bool upper;
   int64_t rows, columns, diagonal;
   const T* input;
   T* out;
   __device__ void operator()(int64_t i) const {
-    out[i] = i % columns <= i / columns % rows + diagonal ? input[i] : T{};
+    const int64_t last = i / columns % rows + diagonal, column = i % columns;
+    out[i] = (upper ? column >= last : column <= last) ? input[i] : T{};
   }
 };
 
@@ -239,12 +293,12 @@ void topk(const KernelContext& context, DType dtype, int64_t rows, int64_t size,
   });
 }
 
-void tril(const KernelContext& context, int64_t element_bytes, int64_t matrices, int64_t rows, int64_t columns,
-          int64_t diagonal, const void* input, void* out) {
+void triangle(const KernelContext& context, bool upper, int64_t element_bytes, int64_t matrices, int64_t rows,
+              int64_t columns, int64_t diagonal, const void* input, void* out) {
   visit_element(element_bytes, [&]<class T>(T) {
     const int64_t nearest = std::clamp<int64_t>(diagonal, -rows, columns);
     for_each_index(context, matrices * rows * columns,
-                   LowerTriangle<T>{rows, columns, nearest, static_cast<const T*>(input), static_cast<T*>(out)});
+                   Triangle<T>{upper, rows, columns, nearest, static_cast<const T*>(input), static_cast<T*>(out)});
   });
 }
 

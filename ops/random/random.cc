@@ -50,6 +50,16 @@ Tensor randn(const Shape& shape, TensorOptions options, Generator* generator) {
   return finished(out, options);
 }
 
+Tensor rand_like(const Tensor& input, Generator* generator) {
+  const KernelContext context = check_same_device("rand_like", {{"input", input}});
+  return rand(input.shape(), input.options(), generator);
+}
+
+Tensor randn_like(const Tensor& input, Generator* generator) {
+  const KernelContext context = check_same_device("randn_like", {{"input", input}});
+  return randn(input.shape(), input.options(), generator);
+}
+
 Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions options, Generator* generator) {
   TANDEM_CHECK(ValueError, low < high, "randint: low must be below high, they are ", low, " and ", high);
   TANDEM_CHECK(DTypeError, is_integral(options.dtype), "randint: the dtype must be an integer type, it is ",

@@ -6,26 +6,15 @@
 #include <tandem/ops/cast.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/elementwise.h>
+#include <tandem/ops/view/view_of.h>
 
 namespace tandem { inline namespace v0 {
 
 using autograd::BackwardContext;
 using autograd::Node;
 using autograd::record;
-
-namespace {
-
-Tensor view_of(const Tensor& input, const Shape& shape, const Shape& strides, int64_t offset) {
-  Tensor out = make_view(input.storage(), input.dtype(), shape, strides, offset);
-  out.impl().is_view = true;
-  return out;
-}
-
-void check_defined(const char* op, const Tensor& input) {
-  TANDEM_CHECK(StateError, input.defined(), ops::operand_error(op, "input is undefined", {{"input", input}}));
-}
-
-}  // namespace
+using ops::check_defined;
+using ops::view_of;
 
 // --- view, reshape, flatten, squeeze, unsqueeze --------------------------------------------------
 
@@ -219,8 +208,9 @@ Tensor transpose(const Tensor& input, int64_t dim0, int64_t dim1) {
 
 Tensor t(const Tensor& input) {
   check_defined("t", input);
-  TANDEM_CHECK(ShapeError, input.dim() == 2, ops::operand_error("t", "input must be a matrix", {{"input", input}}));
-  return exchange("t", input, 0, 1);
+  TANDEM_CHECK(ShapeError, input.dim() <= 2,
+               ops::operand_error("t", "input must have at most two dimensions", {{"input", input}}));
+  return exchange("t", input, 0, input.dim() < 2 ? 0 : 1);
 }
 
 Tensor permute(const Tensor& input, const Shape& dims) {
@@ -291,9 +281,7 @@ struct SliceNode : Node {
 }  // namespace
 
 Tensor slice(const Tensor& input, int64_t dim, int64_t begin, int64_t end, int64_t step) {
-  check_defined("slice", input);
-  const int64_t d = wrap_dim("slice", dim, input.dim());
-  TANDEM_CHECK(IndexError, input.dim() > 0, ops::operand_error("slice", "input has no dimensions", {{"input", input}}));
+  const int64_t d = ops::existing_dim("slice", input, dim);
   TANDEM_CHECK(ValueError, step >= 1,
                ops::operand_error("slice", str("step is ", step, ", must be at least 1"), {{"input", input}}));
   const int64_t size = input.size(d);
@@ -309,10 +297,7 @@ Tensor slice(const Tensor& input, int64_t dim, int64_t begin, int64_t end, int64
 }
 
 Tensor select(const Tensor& input, int64_t dim, int64_t index) {
-  check_defined("select", input);
-  const int64_t d = wrap_dim("select", dim, input.dim());
-  TANDEM_CHECK(IndexError, input.dim() > 0,
-               ops::operand_error("select", "input has no dimensions", {{"input", input}}));
+  const int64_t d = ops::existing_dim("select", input, dim);
   const int64_t size = input.size(d);
   TANDEM_CHECK(
       IndexError, index >= -size && index < size,
@@ -358,18 +343,10 @@ std::vector<Tensor> equal_slices(const char* op, const Tensor& input, int64_t d,
   return slices(op, input, d, sizes);
 }
 
-/// wrap_dim; throws IndexError for a 0-dim input.
-int64_t split_dim(const char* op, const Tensor& input, int64_t dim) {
-  check_defined(op, input);
-  const int64_t d = wrap_dim(op, dim, input.dim());
-  TANDEM_CHECK(IndexError, input.dim() > 0, ops::operand_error(op, "input has no dimensions", {{"input", input}}));
-  return d;
-}
-
 }  // namespace
 
 std::vector<Tensor> split(const Tensor& input, int64_t split_size, int64_t dim) {
-  const int64_t d = split_dim("split", input, dim);
+  const int64_t d = ops::existing_dim("split", input, dim);
   TANDEM_CHECK(
       ValueError, split_size >= 1,
       ops::operand_error("split", str("split_size is ", split_size, ", must be at least 1"), {{"input", input}}));
@@ -377,7 +354,7 @@ std::vector<Tensor> split(const Tensor& input, int64_t split_size, int64_t dim) 
 }
 
 std::vector<Tensor> split(const Tensor& input, const Shape& split_sizes, int64_t dim) {
-  const int64_t d = split_dim("split", input, dim);
+  const int64_t d = ops::existing_dim("split", input, dim);
   int64_t total = 0;
   for (const int64_t size : split_sizes) {
     TANDEM_CHECK(
@@ -394,7 +371,7 @@ std::vector<Tensor> split(const Tensor& input, const Shape& split_sizes, int64_t
 }
 
 std::vector<Tensor> chunk(const Tensor& input, int64_t chunks, int64_t dim) {
-  const int64_t d = split_dim("chunk", input, dim);
+  const int64_t d = ops::existing_dim("chunk", input, dim);
   TANDEM_CHECK(ValueError, chunks >= 1,
                ops::operand_error("chunk", str("chunks is ", chunks, ", must be at least 1"), {{"input", input}}));
   const int64_t size = input.size(d);
@@ -435,55 +412,64 @@ namespace {
 
 struct CatNode : Node {
   int64_t dim = 0;
-  std::vector<int64_t> ends;  ///< end of each tensor along dim
+  std::vector<int64_t> ends;         ///< end of each tensor along dim
+  std::vector<bool> is_placeholder;  ///< of shape [0], unlike the others: its gradient is zero
   TensorList backward(BackwardContext& context) override {
     TensorList grads(ends.size());
     for (size_t i = 0; i < ends.size(); ++i) {
       const int64_t begin = i == 0 ? 0 : ends[i - 1];
-      if (context.needs(static_cast<int>(i))) grads[i] = slice(context.grad(), dim, begin, ends[i]);
+      if (!context.needs(static_cast<int>(i)) || is_placeholder[i]) continue;
+      grads[i] = slice(context.grad(), dim, begin, ends[i]);
     }
     return grads;
   }
 };
 
 /// Throws, naming both tensors by number, unless `other` can be concatenated with `first`.
-void check_cat_pair(const Tensor& first, const Tensor& other, size_t number, int64_t dim) {
+void check_cat_pair(const char* first_name, const Tensor& first, const Tensor& other, size_t number, int64_t dim) {
   bool fits = other.dim() == first.dim();
   for (int64_t d = 0; fits && d < first.dim(); ++d) fits = d == dim || other.size(d) == first.size(d);
   if (fits) return;
   const std::string name = str("tensors[", number, "]");
   throw ShapeError(with_module_scope(ops::operand_error("cat", str("sizes differ in a dimension other than ", dim),
-                                                        {{"tensors[0]", first}, {name.c_str(), other}})));
+                                                        {{first_name, first}, {name.c_str(), other}})));
 }
 
 }  // namespace
 
 Tensor cat(const std::vector<Tensor>& tensors, int64_t dim) {
   TANDEM_CHECK(ValueError, !tensors.empty(), "cat: no tensors");
-  const Tensor& first = tensors.front();
   const KernelContext context = ops::check_same_device_list("cat", tensors);
+  size_t model = 0;  // the first tensor that is not a placeholder of shape [0]
+  while (model + 1 < tensors.size() && tensors[model].shape() == Shape{0}) ++model;
+  const Tensor& first = tensors[model];
+  const std::string name = str("tensors[", model, "]");
   TANDEM_CHECK(ShapeError, first.dim() > 0,
-               ops::operand_error("cat", "tensors must have at least one dimension", {{"tensors[0]", first}}));
+               ops::operand_error("cat", "tensors must have at least one dimension", {{name.c_str(), first}}));
   const int64_t d = wrap_dim("cat", dim, first.dim());
   DType dtype = first.dtype();
   Shape shape = first.shape();
   shape[static_cast<size_t>(d)] = 0;
   std::vector<int64_t> ends;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    check_cat_pair(first, tensors[i], i, d);
     dtype = promote(dtype, tensors[i].dtype());
-    shape[static_cast<size_t>(d)] += tensors[i].size(d);
+    if (tensors[i].shape() != Shape{0}) {
+      check_cat_pair(name.c_str(), first, tensors[i], i, d);
+      shape[static_cast<size_t>(d)] += tensors[i].size(d);
+    }
     ends.push_back(shape[static_cast<size_t>(d)]);
   }
   std::vector<Tensor> parts = tensors;
   for (Tensor& part : parts) part = to(part, dtype);
   Tensor out = empty(shape, {dtype, first.device()});
   for (size_t i = 0; i < parts.size(); ++i) {
-    primitives::copy(parts[i], part_of(out, {shape, d, i == 0 ? 0 : ends[i - 1], parts[i].size(d), 1}));
+    const int64_t begin = i == 0 ? 0 : ends[i - 1];
+    if (ends[i] > begin) primitives::copy(parts[i], part_of(out, {shape, d, begin, ends[i] - begin, 1}));
   }
   if (auto* node = autograd::record_list<CatNode>("cat", out, parts)) {
     node->dim = d;
     node->ends = std::move(ends);
+    for (const Tensor& part : parts) node->is_placeholder.push_back(part.shape() == Shape{0} && first.dim() != 1);
   }
   return out;
 }

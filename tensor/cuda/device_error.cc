@@ -72,8 +72,8 @@ void throw_device_error(Device device) {
   lock.unlock();
   const std::string suffix = str("; detected on ", device, ", reported at this synchronization");
   if (found.raise != nullptr) found.raise(found, suffix);
-  throw IndexError(str(found.op, ": ", found.what, " ", found.value, " at position ", found.position,
-                       " is outside [0, ", found.size, ")", suffix));
+  throw IndexError(str(found.op, ": ", found.what, " ", found.value, " at position ", found.position, " is outside [",
+                       found.low, ", ", found.size, ")", suffix));
 }
 
 }}}  // namespace tandem::v0::cuda

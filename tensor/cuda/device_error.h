@@ -12,8 +12,8 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-/// The record of an error. By default an IndexError "<op>: <what> <value> at position <position> is outside [0,
-/// <size>)"; `raise` overrides this.
+/// The record of an error. By default an IndexError "<op>: <what> <value> at position <position> is outside
+/// [<low>, <size>)"; `raise` overrides this.
 struct DeviceErrorRecord {
   int32_t raised = 0;
   const char* op = nullptr;  ///< string literals of the host
@@ -21,6 +21,7 @@ struct DeviceErrorRecord {
   int64_t value = 0;
   int64_t position = 0;
   int64_t size = 0;
+  int64_t low = 0;
   double number = 0;
   /// Host function that throws a different error from these numbers; its text must end with `suffix`.
   void (*raise)(const DeviceErrorRecord& found, const std::string& suffix) = nullptr;
@@ -46,14 +47,15 @@ __device__ inline void report_device_error(DeviceErrorRecord* record, const Devi
   record->value = found.value;
   record->position = found.position;
   record->size = found.size;
+  record->low = found.low;
   record->number = found.number;
   record->raise = found.raise;
   __threadfence_system();
   *static_cast<volatile int32_t*>(&record->ready) = 1;
 }
 __device__ inline void report_device_error(DeviceErrorRecord* record, const char* op, const char* what, int64_t value,
-                                           int64_t position, int64_t size) {
-  report_device_error(record, DeviceErrorRecord{0, op, what, value, position, size});
+                                           int64_t position, int64_t size, int64_t low = 0) {
+  report_device_error(record, DeviceErrorRecord{0, op, what, value, position, size, low});
 }
 #endif
 

@@ -53,6 +53,10 @@ void fill_range(const Tensor& out, int64_t begin, int64_t step) {
   range_elements(kernel_context(out.device()), begin, step, out.num_elements(), out.data<int64_t>());
 }
 
+void fill_linear(const Tensor& out, double base, int64_t shift, double step) {
+  linear_elements(kernel_context(out.device()), base, shift, step, out.num_elements(), out.data<double>());
+}
+
 void copy(const Tensor& src, const Tensor& out) {
   const Device from = src.device(), to = out.device();
   const bool plain = src.dtype() == out.dtype() && src.is_contiguous() && out.is_contiguous();

@@ -52,6 +52,14 @@ struct Range {
   }
 };
 
+struct Linear {
+  double base;
+  int64_t shift;
+  double step;
+  double* out;
+  __device__ void operator()(int64_t i) const { out[i] = base + static_cast<double>(i + shift) * step; }
+};
+
 template <class To, class From>
 struct Copy {
   To* out;
@@ -137,6 +145,10 @@ void fill_elements(const KernelContext& context, const Tensor& out, Scalar value
 
 void range_elements(const KernelContext& context, int64_t begin, int64_t step, int64_t n, int64_t* out) {
   for_each_index(context, n, Range{static_cast<uint64_t>(begin), static_cast<uint64_t>(step), out});
+}
+
+void linear_elements(const KernelContext& context, double base, int64_t shift, double step, int64_t n, double* out) {
+  for_each_index(context, n, Linear{base, shift, step, out});
 }
 
 void copy_elements(const KernelContext& context, const Tensor& src, const Tensor& out) {

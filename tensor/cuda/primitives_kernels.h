@@ -14,6 +14,8 @@ namespace tandem { inline namespace v0 { namespace cuda {
 void fill_elements(const KernelContext& context, const Tensor& out, Scalar value);
 /// out[i] = begin + i * step for i < n.
 void range_elements(const KernelContext& context, int64_t begin, int64_t step, int64_t n, int64_t* out);
+/// out[i] = base + (i + shift) * step for i < n.
+void linear_elements(const KernelContext& context, double base, int64_t shift, double step, int64_t n, double* out);
 /// Any strides and dtypes.
 void copy_elements(const KernelContext& context, const Tensor& src, const Tensor& out);
 void add_elements(const KernelContext& context, const Tensor& src, const Tensor& out);

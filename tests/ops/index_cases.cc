@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <numeric>
 #include <vector>
 
 #include <tandem/ops/elementwise.h>
@@ -7,27 +6,13 @@
 #include <tandem/ops/random.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/ops/op_cases.h>
+#include <tandem/tests/ops/view_reference.h>
 
 namespace tandem::testing {
 
 namespace {
 
 using Values = std::vector<double>;
-
-/// The index of element i of a row-major tensor of `shape`, and back.
-Shape unravel(const Shape& shape, int64_t i) {
-  Shape position = shape;
-  for (size_t d = shape.size(); d-- > 0;) {
-    position[d] = i % shape[d];
-    i /= shape[d];
-  }
-  return position;
-}
-
-int64_t ravel(const Shape& shape, const Shape& position) {
-  const Shape strides = row_major_strides(shape);
-  return std::inner_product(position.begin(), position.end(), strides.begin(), int64_t{0});
-}
 
 OpCase gather_case(const Shape& input, int64_t dim, const Shape& index) {
   OpCase op;
@@ -128,6 +113,8 @@ TANDEM_OP_CASES(index) {
              .broadcasts = true}});
   cases.op("Tensor tril(const Tensor& input, int64_t diagonal = 0)", std::nullopt,
            {{.inputs = input, .run = [](const Tensors& x) { return tril(x[0], 1); }}});
+  cases.op("Tensor triu(const Tensor& input, int64_t diagonal = 0)", std::nullopt,
+           {{.inputs = input, .run = [](const Tensors& x) { return triu(x[0], 1); }}});
 
   {
     OpCase op = gather_case({7, 9, 300}, 1, {7, 11, 300});
@@ -194,20 +181,23 @@ TANDEM_OP_CASES(index) {
   for (const Shape& shape :
        {Shape{5, 5}, Shape{3, 7}, Shape{7, 3}, Shape{2, 3, 4, 5}, Shape{1, 1}, Shape{3, 0}, Shape{0, 3}}) {
     for (int64_t diagonal : {-9, -2, 0, 1, 3, 9}) {
-      OpCase op;
-      op.name = "tril";
-      op.inputs = {{"input", shape}};
-      op.run = [=](const std::vector<Tensor>& in) { return tril(in[0], diagonal); };
-      op.reference = [=](const std::vector<Dense>& in) {
-        Dense out = in[0];
-        for (int64_t i = 0; i < out.num_elements(); ++i) {
-          const Shape position = unravel(shape, i);
-          const size_t last = position.size() - 1;
-          if (position[last] > position[last - 1] + diagonal) out[i] = 0;
-        }
-        return out;
-      };
-      cases.add(op);
+      for (const bool upper : {false, true}) {
+        OpCase op;
+        op.name = upper ? "triu" : "tril";
+        op.inputs = {{"input", shape}};
+        op.run = [=](const std::vector<Tensor>& in) { return upper ? triu(in[0], diagonal) : tril(in[0], diagonal); };
+        op.reference = [=](const std::vector<Dense>& in) {
+          Dense out = in[0];
+          for (int64_t i = 0; i < out.num_elements(); ++i) {
+            const Shape position = unravel(shape, i);
+            const size_t last = position.size() - 1;
+            const int64_t distance = position[last] - position[last - 1] - diagonal;
+            if (upper ? distance < 0 : distance > 0) out[i] = 0;
+          }
+          return out;
+        };
+        cases.add(op);
+      }
     }
   }
 
@@ -230,6 +220,12 @@ TANDEM_OP_CASES(index) {
         return TensorList{randn({64, 128, 128})};
       },
       [](const TensorList& in) { return tril(in[0], 1); });
+  cases.benchmark(
+      "triu",
+      [] {
+        return TensorList{randn({64, 128, 128})};
+      },
+      [](const TensorList& in) { return triu(in[0], 1); });
 }
 
 }  // namespace tandem::testing

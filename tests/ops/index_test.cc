@@ -247,11 +247,11 @@ TEST(Index, InvalidArgumentsAreNamedInErrors) {
             }),
             "gather: index 3 at position [1, 0] is outside [0, 3)");
   EXPECT_EQ(error_text<DTypeError>([&] {
-              gather(x, 1, zeros({2, 3}, {kInt32}));
+              gather(x, 1, zeros({2, 3}, {kUInt8}));
             }),
-            "gather: index must be int64\n"
+            "gather: index must be int32 or int64\n"
             "  input  cpu  float32 [2, 3]\n"
-            "  index  cpu  int32   [2, 3]");
+            "  index  cpu  uint8   [2, 3]");
   EXPECT_EQ(error_text<ShapeError>([&] {
               gather(x, 1, zeros({3, 3}, {kInt64}));
             }),
@@ -273,7 +273,7 @@ TEST(Index, InvalidArgumentsAreNamedInErrors) {
             "  input  cpu  float32 [2, 3]\n"
             "  index  cpu  int64   [1, 1]");
   EXPECT_EQ(error_text<DTypeError>([&] { index_select(x, 0, tensor({1.0})); }),
-            "index_select: index must be int64\n"
+            "index_select: index must be int32 or int64\n"
             "  input  cpu  float32 [2, 3]\n"
             "  index  cpu  float32 [1]");
   EXPECT_EQ(error_text<IndexError>([&] { index_select(zeros({}), 0, tensor({0})); }),

@@ -24,6 +24,14 @@ TANDEM_OP_CASES(random) {
                  {{}, [=](const Tensors&) { return placed({rand({5}, on_second)}, {second}); }});
   cases.crossing("Tensor randn(const Shape& shape, TensorOptions options = {}, Generator* generator = nullptr)",
                  {{}, [=](const Tensors&) { return placed({randn({5}, on_second)}, {second}); }});
+  cases.op("Tensor rand_like(const Tensor& input, Generator* generator = nullptr)", std::nullopt,
+           {{.inputs = {{"input", {3, 7}}},
+             .run = [](const Tensors& x) { return rand_like(x[0]); },
+             .has_gradient = false}});
+  cases.op("Tensor randn_like(const Tensor& input, Generator* generator = nullptr)", std::nullopt,
+           {{.inputs = {{"input", {3, 7}}},
+             .run = [](const Tensors& x) { return randn_like(x[0]); },
+             .has_gradient = false}});
   cases.crossing(
       "Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions options = {kInt64}, Generator* "
       "generator = nullptr)",
@@ -49,6 +57,8 @@ TANDEM_OP_CASES(random) {
   };
   cases.benchmark("rand", input, like(rand), {.bytes = 2048 * 1024 * 4, .backward = false});
   cases.benchmark("randn", input, like(randn), {.bytes = 2048 * 1024 * 4, .backward = false});
+  cases.benchmark("rand_like", input, [](const TensorList& in) { return rand_like(in[0]); }, {.backward = false});
+  cases.benchmark("randn_like", input, [](const TensorList& in) { return randn_like(in[0]); }, {.backward = false});
   cases.benchmark("randint", input, [](const TensorList& in) { return randint(-9, 1000, in[0].shape()); },
                   {.bytes = 2048 * 1024 * 8, .backward = false});
   cases.benchmark("randperm", input, [](const TensorList& in) { return randperm(in[0].num_elements()); },

@@ -1,5 +1,4 @@
 #include <functional>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -7,35 +6,11 @@
 #include <tandem/ops/random.h>
 #include <tandem/ops/view.h>
 #include <tandem/tests/ops/op_cases.h>
+#include <tandem/tests/ops/view_reference.h>
 
 namespace tandem::testing {
 
 namespace {
-
-/// f maps an index of the result to the index of the input.
-OpCase view_case(const char* name, const Shape& shape, const Shape& result, std::function<Tensor(const Tensor&)> run,
-                 std::function<Shape(const Shape&)> f) {
-  OpCase op;
-  op.name = name;
-  op.inputs = {{"input", shape}};
-  op.run = [run](const std::vector<Tensor>& in) { return run(in[0]); };
-  op.reference = [result, f](const std::vector<Dense>& in) {
-    Dense out = dense_zeros(result);
-    const Shape strides = row_major_strides(in[0].shape);
-    for (int64_t i = 0; i < out.num_elements(); ++i) {
-      Shape index = result;
-      int64_t rest = i;
-      for (size_t d = result.size(); d-- > 0;) {
-        index[d] = rest % result[d];
-        rest /= result[d];
-      }
-      const Shape from = f(index);
-      out[i] = in[0][std::inner_product(from.begin(), from.end(), strides.begin(), int64_t{0})];
-    }
-    return out;
-  };
-  return op;
-}
 
 /// A case that keeps the row-major order of the elements.
 OpCase reshape_case(const char* name, const Shape& shape, const Shape& result,

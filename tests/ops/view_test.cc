@@ -112,9 +112,11 @@ TEST(View, InvalidArgumentsAreNamedInErrors) {
   EXPECT_EQ(error_text<ShapeError>([&] { static_cast<void>(x.flatten(1, 0)); }),
             "flatten: start_dim 1 is after end_dim 0\n"
             "  input  cpu  float32 [2, 3]");
-  EXPECT_EQ(error_text<ShapeError>([&] { static_cast<void>(zeros({2}).t()); }),
-            "t: input must be a matrix\n"
-            "  input  cpu  float32 [2]");
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              static_cast<void>(zeros({2, 1, 3}).t());
+            }),
+            "t: input must have at most two dimensions\n"
+            "  input  cpu  float32 [2, 1, 3]");
   EXPECT_EQ(error_text<ShapeError>([&] {
               static_cast<void>(x.permute({0, 0}));
             }),

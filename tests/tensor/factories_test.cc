@@ -115,6 +115,81 @@ TEST(Factories, ArangeGivesValuesAndRejectsBadSteps) {
             "arange: 9223372036854775807 elements do not fit in memory");
 }
 
+TEST(Factories, ArangeOfFloatingNumbers) {
+  const Tensor x = arange(0, 1, 0.1);
+  EXPECT_EQ(x.dtype(), kFloat32);
+  EXPECT_EQ(x.num_elements(), 10);
+  EXPECT_EQ(x.to_vector<float>()[3], static_cast<float>(3 * 0.1));
+  EXPECT_EQ(arange(2.5).to_vector<double>(), (std::vector<double>{0, 1, 2}));
+  EXPECT_EQ(arange(1.0, -1.0, -0.5).to_vector<double>(), (std::vector<double>{1, 0.5, 0, -0.5}));
+  EXPECT_EQ(arange(0, 3, 1, {kFloat64}).dtype(), kFloat64);
+  EXPECT_EQ(arange(3, {kInt32}).dtype(), kInt32);
+  EXPECT_TRUE(arange(0, 3, 1, TensorOptions{.requires_grad = true}).requires_grad());
+  EXPECT_EQ(error_text<ValueError>([] { arange(0, INFINITY, 1); }),
+            "arange: start 0, end inf and step 1 must be finite");
+  EXPECT_EQ(error_text<ValueError>([] { arange(0.0, 1.0, -1); }),
+            "arange: end 1 cannot be reached from begin 0 with step -1");
+  EXPECT_EQ(error_text<ShapeError>([] { arange(0, 1e30, 1); }), "arange: 1e+30 elements do not fit in memory");
+}
+
+TEST(Factories, LinspaceIncludesBothEnds) {
+  EXPECT_EQ(linspace(0, 1, 5).to_vector<double>(), (std::vector<double>{0, 0.25, 0.5, 0.75, 1}));
+  EXPECT_EQ(linspace(3, -3, 4, {kInt64}).to_vector<int64_t>(), (std::vector<int64_t>{3, 1, -1, -3}));
+  EXPECT_EQ(linspace(2, 9, 1).to_vector<double>(), (std::vector<double>{2}));
+  EXPECT_EQ(linspace(2, 9, 0).num_elements(), 0);
+  const std::vector<double> values = linspace(0.1, 0.7, 101, {kFloat64}).to_vector<double>();
+  EXPECT_EQ(values.front(), 0.1);
+  EXPECT_EQ(values.back(), 0.7);
+  EXPECT_EQ(error_text<ValueError>([] { linspace(0, 1, -1); }), "linspace: steps is -1, must not be negative");
+}
+
+TEST(Factories, EyeAndFullLike) {
+  EXPECT_EQ(eye(2).to_vector<double>(), (std::vector<double>{1, 0, 0, 1}));
+  EXPECT_EQ(eye(2, 3, {kInt32}).to_vector<int64_t>(), (std::vector<int64_t>{1, 0, 0, 0, 1, 0}));
+  EXPECT_EQ(eye(3, 1, {kBool}).to_vector<int64_t>(), (std::vector<int64_t>{1, 0, 0}));
+  EXPECT_EQ(eye(0).shape(), (Shape{0, 0}));
+  EXPECT_EQ(full_like(zeros({2}, {kUInt8}), 7).to_vector<int64_t>(), (std::vector<int64_t>{7, 7}));
+}
+
+TEST(Factories, NestedListsGiveTensorsOfSeveralDimensions) {
+  const Tensor x = tensor({{1, 2}, {3, 4}, {5, 6}});
+  EXPECT_EQ(x.shape(), (Shape{3, 2}));
+  EXPECT_EQ(x.dtype(), kInt64);
+  EXPECT_EQ(x.to_vector<int64_t>(), (std::vector<int64_t>{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(tensor({{1}, {2}}).shape(), (Shape{2, 1}));
+  EXPECT_EQ(tensor({{1, 2}}).shape(), (Shape{1, 2}));
+  EXPECT_EQ(tensor({{{1.5, 2}}, {{3, 4}}}).shape(), (Shape{2, 1, 2}));
+  EXPECT_EQ(tensor({{1.5, 2}}).dtype(), kFloat32);
+  EXPECT_EQ(tensor(5).shape(), Shape());
+  EXPECT_EQ(tensor({}).dtype(), kFloat32);
+  EXPECT_EQ(tensor({{}, {}}).shape(), (Shape{2, 0}));
+  EXPECT_EQ(tensor({true, 2}).dtype(), kInt64);
+  EXPECT_EQ(tensor({1, 2}, {kFloat64}).dtype(), kFloat64);
+  EXPECT_EQ(error_text<ShapeError>([] {
+              tensor({{1, 2}, {3}});
+            }),
+            "tensor: elements of one list have the shapes [2] and [1]; all must have the same");
+  EXPECT_EQ(error_text<ValueError>([] { tensor({300}, {kUInt8}); }),
+            "tensor: value 300 does not fit in uint8 (0 to 255); choose another dtype");
+}
+
+TEST(Factories, FromBlobUsesTheCallersMemory) {
+  float memory[6] = {1, 2, 3, 4, 5, 6};
+  void* deleted = nullptr;
+  {
+    const Tensor whole = from_blob(memory, {2, 3}, [&](void* data) { deleted = data; });
+    whole.data<float>()[3] = 7;
+    EXPECT_EQ(deleted, nullptr);
+  }
+  EXPECT_EQ(deleted, memory);
+  EXPECT_EQ(memory[3], 7);
+  EXPECT_EQ(from_blob(memory, {6}).to_vector<double>()[0], 1);
+  EXPECT_EQ(error_text<DeviceError>([&] {
+              from_blob(memory, {1}, {kFloat32, Device::cuda()});
+            }),
+            "from_blob: the device must be a CPU device, it is cuda:0");
+}
+
 TEST(Factories, TensorInfersDTypeFromValues) {
   EXPECT_EQ(tensor({1.0, 2.5}).dtype(), kFloat32);
   EXPECT_EQ(tensor({1.0f, 2.5f}).dtype(), kFloat32);

@@ -1,0 +1,490 @@
+// scatter, scatter_reduce, index_add, index_copy, index_fill and their in-place forms.
+#include <tandem/ops/index/scatter.h>
+
+#include <cmath>
+#include <limits>
+
+#include <tandem/ops/cast.h>
+#include <tandem/ops/compare.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/elementwise/elementwise_loop.h>
+#include <tandem/ops/index.h>
+#include <tandem/ops/index/bounds_check.h>
+#include <tandem/ops/index/gather.h>
+#include <tandem/ops/view.h>
+#include <tandem/ops/view/view_of.h>
+
+namespace tandem { inline namespace v0 {
+
+using autograd::BackwardContext;
+using autograd::Node;
+using autograd::record;
+using autograd::SavedTensor;
+using ops::block_of;
+using ops::copy_of;
+using ops::Extents;
+using ops::index_argument;
+using ops::operand_error;
+using ops::Operands;
+using ops::row_major;
+using ops::scatter_into;
+using ops::scatter_slices_into;
+
+// --- writes --------------------------------------------------------------------------------------
+
+namespace {
+
+/// The dtype in which values are accumulated: float32 for half types, int64 for integers and bool.
+DType accumulation_dtype(DType dtype) {
+  return visit_dtype(dtype, []<class T>() { return dtype_of<Accumulator<T>>(); });
+}
+
+/// Calls write(memory) for the contents of `out` as a row-major tensor of the dtype that kernels write, and stores them.
+template <class F>
+void write_through(ScatterOp op, const Tensor& out, const F& write) {
+  const DType dtype = op == ScatterOp::kAssign ? out.dtype() : accumulation_dtype(out.dtype());
+  if (out.is_contiguous() && out.dtype() == dtype) return write(out);
+  const Tensor memory = empty(out.shape(), {dtype, out.device()});
+  primitives::copy(out, memory);
+  write(memory);
+  primitives::copy(memory, out);
+}
+
+/// Scratch memory; undefined for 0 bytes.
+Tensor scratch(int64_t num_bytes, Device device) {
+  return num_bytes > 0 ? empty({num_bytes}, {kUInt8, device}) : Tensor();
+}
+void* data_of(const Tensor& workspace) { return workspace.defined() ? workspace.data_ptr() : nullptr; }
+
+/// `tensor` with memory that in-place writes to self do not change (recorded).
+Tensor separate(const Tensor& tensor, const Tensor& self) {
+  return tensor.storage() == self.storage() ? clone(tensor) : tensor;
+}
+
+}  // namespace
+
+Tensor ops::index_argument(const char* op, const char* name, const Tensor& index, Operands operands) {
+  TANDEM_CHECK(DTypeError, index.dtype() == kInt64 || index.dtype() == kInt32,
+               operand_error(op, str(name, " must be int32 or int64"), operands));
+  return row_major(to(index.detach(), kInt64));
+}
+
+Tensor ops::copy_of(const Tensor& input) {
+  Tensor copy = empty_like(input);
+  primitives::copy(input, copy);
+  return copy;
+}
+
+void ops::scatter_into(const KernelContext& context, ScatterOp op, const Tensor& out, int64_t dim, const Tensor& index,
+                       const Tensor& src) {
+  const NoGradGuard no_grad;
+  Tensor part = out;
+  for (int64_t d = 0; d < part.dim(); ++d) {  // only the part that index can address
+    if (d != dim && index.size(d) != part.size(d)) part = slice(part, d, 0, index.size(d));
+  }
+  const Extents block = block_of(index.shape(), dim);
+  const Tensor values = row_major(src);
+  const Tensor workspace =
+      scratch(TANDEM_KERNEL(context, scatter_workspace_bytes, block.outer, block.size, block.inner), out.device());
+  write_through(op, part, [&](const Tensor& memory) {
+    TANDEM_KERNEL(context, scatter, op, src.dtype(), block.outer, block.size, block.inner,
+                  block_of(memory.shape(), dim).size, index.data<int64_t>(), values.data_ptr(), data_of(workspace),
+                  memory.data_ptr());
+  });
+}
+
+void ops::scatter_slices_into(const KernelContext& context, ScatterOp op, const Tensor& out, int64_t dim,
+                              const Tensor& index, const Tensor& src) {
+  const Extents block = block_of(src.shape(), dim);
+  const int64_t size = block_of(out.shape(), dim).size;
+  const Tensor values = row_major(src);
+  const Tensor workspace =
+      scratch(TANDEM_KERNEL(context, scatter_slices_workspace_bytes, block.size, size), out.device());
+  write_through(op, out, [&](const Tensor& memory) {
+    TANDEM_KERNEL(context, scatter_slices, op, src.dtype(), block.outer, block.size, block.inner, size,
+                  index.data<int64_t>(), values.data_ptr(), data_of(workspace), memory.data_ptr());
+  });
+}
+
+// --- scatter, scatter_add ------------------------------------------------------------------------
+
+namespace {
+
+/// Node of scatter (kAssign) and of scatter_add (kSum). Inputs: input, src.
+struct ScatterNode : Node {
+  SavedTensor index{*this, "index"};
+  int64_t dim = 0;
+  bool adds = false;
+  TensorList backward(BackwardContext& context) override {
+    TensorList grads(2);
+    const Tensor at = index.get();
+    if (context.needs(0)) grads[0] = adds ? context.grad() : scatter(context.grad(), dim, at, 0);
+    if (context.needs(1)) grads[1] = gather(context.grad(), dim, at);
+    return grads;
+  }
+};
+
+void record_scatter(const char* op, const Tensor& out, const Tensor& input, int64_t dim, const Tensor& index,
+                    const Tensor& src, bool adds) {
+  if (!is_floating_point(out.dtype())) return;
+  if (auto* node = record<ScatterNode>(op, out, input, src)) {
+    node->index.save(index);
+    node->dim = dim;
+    node->adds = adds;
+  }
+}
+
+/// Checks the arguments of scatter operations, replaces dim and index by those that kernels get, and src by the part
+/// that is written.
+KernelContext prepare(const char* op, const char* name, const Tensor& input, int64_t& dim, Tensor& index, Tensor& src) {
+  const Operands operands = {{name, input}, {"index", index}, {"src", src}};
+  KernelContext context = ops::check_same_device(op, operands);
+  ops::check_same_dtype(op, {{name, input}, {"src", src}});
+  dim = wrap_dim(op, dim, input.dim());
+  bool fits = index.dim() == input.dim() && index.dim() == src.dim();
+  for (int64_t d = 0; fits && d < input.dim(); ++d) {
+    fits = index.size(d) <= src.size(d) && (d == dim || index.size(d) <= input.size(d));
+  }
+  TANDEM_CHECK(ShapeError, fits,
+               operand_error(op,
+                             str("index must have as many dimensions as ", name,
+                                 " and src, and sizes up to src's, and "
+                                 "up to ",
+                                 name, "'s except in dimension ", dim),
+                             operands));
+  index = index_argument(op, "index", index, operands);
+  ops::check_index_bounds(op, "index", context, index, block_of(input.shape(), dim).size);
+  for (int64_t d = 0; d < src.dim(); ++d) {
+    if (index.size(d) != src.size(d)) src = slice(src, d, 0, index.size(d));
+  }
+  return context;
+}
+
+Tensor scatter(const char* op, ScatterOp how, Tensor input, int64_t dim, Tensor index, Tensor src) {
+  cast_for(CastPolicy::kWidest, {&input, &src});
+  const KernelContext context = prepare(op, "input", input, dim, index, src);
+  Tensor out = copy_of(input);
+  scatter_into(context, how, out, dim, index, src.detach());
+  record_scatter(op, out, input, dim, index, src, how == ScatterOp::kSum);
+  return out;
+}
+
+const Tensor& scatter_in_place(const char* op, ScatterOp how, const Tensor& self, int64_t dim, Tensor index,
+                               Tensor src) {
+  const KernelContext context = prepare(op, "self", self, dim, index, src);
+  ops::check_in_place(op, self, self.dtype());
+  index = separate(index, self);
+  src = separate(src, self);
+  ops::begin_in_place(op, self, src);
+  record_scatter(op, self, self, dim, index, src, how == ScatterOp::kSum);
+  scatter_into(context, how, self, dim, index, src.detach());
+  autograd::end_in_place(op, self);
+  return self;
+}
+
+/// A mask like `input` that is true at the elements that index selects.
+Tensor scatter_mask(const char* op, const Tensor& input, int64_t dim, const Tensor& index_tensor) {
+  const Operands operands = {{"input", input}, {"index", index_tensor}};
+  const KernelContext context = ops::check_same_device(op, operands);
+  dim = wrap_dim(op, dim, input.dim());
+  bool fits = index_tensor.dim() == input.dim();
+  for (int64_t d = 0; fits && d < input.dim(); ++d) fits = d == dim || index_tensor.size(d) <= input.size(d);
+  TANDEM_CHECK(ShapeError, fits,
+               operand_error(op,
+                             str("index must have as many dimensions as input, and sizes up to input's except in "
+                                 "dimension ",
+                                 dim),
+                             operands));
+  const Tensor index = index_argument(op, "index", index_tensor, operands);
+  ops::check_index_bounds(op, "index", context, index, block_of(input.shape(), dim).size);
+  Tensor mask = zeros(input.shape(), {kBool, input.device()});
+  scatter_into(context, ScatterOp::kAssign, mask, dim, index, ones(index.shape(), mask.options()));
+  return mask;
+}
+
+}  // namespace
+
+Tensor ops::gather_backward(const Tensor& grad, int64_t dim, const Tensor& index, const Shape& shape) {
+  const KernelContext context = check_same_device("gather_backward", {{"grad", grad}, {"index", index}});
+  Tensor out = zeros(shape, grad.options());
+  scatter_into(context, ScatterOp::kSum, out, dim, index, grad.detach());
+  record_scatter("gather_backward", out, Tensor(), dim, index, grad, true);
+  return out;
+}
+
+Tensor scatter(Tensor input, int64_t dim, const Tensor& index, Tensor src) {
+  return scatter("scatter", ScatterOp::kAssign, std::move(input), dim, index, std::move(src));
+}
+Tensor scatter_add(Tensor input, int64_t dim, const Tensor& index, Tensor src) {
+  return scatter("scatter_add", ScatterOp::kSum, std::move(input), dim, index, std::move(src));
+}
+Tensor scatter(const Tensor& input, int64_t dim, const Tensor& index, Scalar value) {
+  const Tensor mask = scatter_mask("scatter", input, dim, index);
+  return masked_fill(input, mask, value);
+}
+
+const Tensor& Tensor::scatter_(int64_t dim, const Tensor& index, const Tensor& src) const {
+  return scatter_in_place("scatter_", ScatterOp::kAssign, *this, dim, index, src);
+}
+const Tensor& Tensor::scatter_add_(int64_t dim, const Tensor& index, const Tensor& src) const {
+  return scatter_in_place("scatter_add_", ScatterOp::kSum, *this, dim, index, src);
+}
+const Tensor& Tensor::scatter_(int64_t dim, const Tensor& index, Scalar value) const {
+  const KernelContext context = ops::check_same_device("scatter_", {{"self", *this}, {"index", index}});
+  return ops::copy_in_place("scatter_", *this, scatter(*this, dim, index, value));
+}
+
+// --- scatter_reduce ------------------------------------------------------------------------------
+
+namespace {
+
+/// The value that a reduction ignores.
+Scalar identity_of(ScatterReduce reduce, DType dtype) {
+  if (reduce == ScatterReduce::kProd) return 1;
+  if (reduce == ScatterReduce::kSum || reduce == ScatterReduce::kMean) return 0;
+  const bool largest = reduce == ScatterReduce::kAmin;
+  if (is_floating_point(dtype)) return largest ? INFINITY : -INFINITY;
+  return visit_dtype(dtype, [&]<class T>() -> Scalar {
+    if constexpr (!std::is_integral_v<T>)
+      return 0;
+    else
+      return largest ? std::numeric_limits<T>::max() : std::numeric_limits<T>::lowest();
+  });
+}
+
+ScatterOp op_of(ScatterReduce reduce) {
+  switch (reduce) {
+    case ScatterReduce::kProd: return ScatterOp::kProd;
+    case ScatterReduce::kAmax: return ScatterOp::kMax;
+    case ScatterReduce::kAmin: return ScatterOp::kMin;
+    default: return ScatterOp::kSum;
+  }
+}
+
+/// How many values each element is the mean of; 1 for elements without values. Not recorded.
+Tensor counts_of(const KernelContext& context, const Shape& shape, int64_t dim, const Tensor& index, bool include_self,
+                 DType dtype) {
+  const NoGradGuard no_grad;
+  const TensorOptions options = {dtype, index.device()};
+  const Tensor counts = full(shape, include_self ? 1 : 0, options);
+  scatter_into(context, ScatterOp::kSum, counts, dim, index, ones(index.shape(), options));
+  return include_self ? counts : masked_fill(counts, eq(counts, 0), 1);
+}
+
+/// Inputs: input, src.
+struct ScatterReduceNode : Node {
+  SavedTensor index{*this, "index"}, input{*this, "input"}, src{*this, "src"}, result{*this, "result"};
+  int64_t dim = 0;
+  ScatterReduce reduce = ScatterReduce::kSum;
+  bool include_self = true;
+
+  TensorList backward(BackwardContext& context) override {
+    const Tensor& grad = context.grad();
+    const Tensor at = index.get();
+    TensorList grads(2);
+    if (reduce == ScatterReduce::kProd) {
+      if (context.needs(0)) grads[0] = product_of_others(grad, at);
+      if (context.needs(1)) grads[1] = product_of_other_values(grad, at);
+    } else if (reduce == ScatterReduce::kSum || reduce == ScatterReduce::kMean) {
+      Tensor share = grad;
+      if (reduce == ScatterReduce::kMean) {
+        share = grad / counts_of(kernel_context(grad.device()), grad.shape(), dim, at, include_self, grad.dtype());
+      }
+      grads = {share, gather(share, dim, at)};
+    } else {  // divided equally among equal extrema
+      const Tensor extremum = result.get();
+      Tensor from_self = to(eq(input.get(), extremum), grad.dtype());
+      if (!include_self) from_self = scatter(from_self, dim, at, 0);
+      const Tensor from_src = to(eq(src.get(), gather(extremum, dim, at)), grad.dtype());
+      const Tensor share = grad / scatter_add(from_self, dim, at, from_src);
+      grads = {share * from_self, gather(share, dim, at) * from_src};
+    }
+    if (!include_self && grads[0].defined()) grads[0] = scatter(grads[0], dim, at, 0);
+    for (int i = 0; i < 2; ++i) {
+      if (!context.needs(i)) grads[static_cast<size_t>(i)] = Tensor();
+    }
+    return grads;
+  }
+
+ private:
+  // Zeros are replaced by 1 to find the product of the other factors.
+  Tensor product_of_others(const Tensor& grad, const Tensor& at) const {
+    const Tensor self = input.get(), nonzero = masked_fill(self, eq(self, 0), 1);
+    return grad * scatter_reduce(nonzero, dim, at, src.get(), reduce, include_self) / nonzero;
+  }
+  Tensor product_of_other_values(const Tensor& grad, const Tensor& at) const {
+    const Tensor values = src.get(), zero = eq(values, 0);
+    const Tensor num_zeros =
+        gather(scatter_add(zeros(grad.shape(), grad.options()), dim, at, to(zero, grad.dtype())), dim, at);
+    const Tensor only_zero = where(zero, eq(num_zeros, 1), zero);
+    const Tensor others = scatter_reduce(input.get(), dim, at, masked_fill(values, only_zero, 1), reduce, include_self);
+    return where(only_zero, gather(grad * others, dim, at),
+                 gather(grad * result.get(), dim, at) / masked_fill(values, zero, 1));
+  }
+};
+
+}  // namespace
+
+Tensor scatter_reduce(Tensor input, int64_t dim, const Tensor& index_tensor, Tensor src, ScatterReduce reduce,
+                      bool include_self) {
+  cast_for(CastPolicy::kWidest, {&input, &src});
+  Tensor index = index_tensor;
+  const KernelContext context = prepare("scatter_reduce", "input", input, dim, index, src);
+  TANDEM_CHECK(
+      DTypeError, reduce != ScatterReduce::kMean || is_floating_point(input.dtype()),
+      operand_error("scatter_reduce", "the mean of integers is not supported", {{"input", input}, {"src", src}}));
+  Tensor out;
+  {
+    const NoGradGuard no_grad;
+    const DType dtype = reduce == ScatterReduce::kMean ? accumulation_dtype(input.dtype()) : input.dtype();
+    out = copy_of(to(input, dtype));  // a mean is rounded once
+    if (!include_self) {
+      const Tensor identity = full(index.shape(), identity_of(reduce, dtype), out.options());
+      scatter_into(context, ScatterOp::kAssign, out, dim, index, identity);
+    }
+    scatter_into(context, op_of(reduce), out, dim, index, to(src, dtype));
+    if (reduce == ScatterReduce::kMean) out = out / counts_of(context, out.shape(), dim, index, include_self, dtype);
+    out = to(out, input.dtype());
+  }
+  if (auto* node = record<ScatterReduceNode>("scatter_reduce", out, input, src)) {
+    node->index.save(index);
+    node->dim = dim;
+    node->reduce = reduce;
+    node->include_self = include_self;
+    if (reduce != ScatterReduce::kSum && reduce != ScatterReduce::kMean) {
+      node->input.save(input);
+      node->src.save(src);
+      node->result.save(out);
+    }
+  }
+  return out;
+}
+
+const Tensor& Tensor::scatter_reduce_(int64_t dim, const Tensor& index, const Tensor& src, ScatterReduce reduce,
+                                      bool include_self) const {
+  const ops::Operands operands = {{"self", *this}, {"index", index}, {"src", src}};
+  const KernelContext context = ops::check_same_device("scatter_reduce_", operands);
+  const Tensor old = autograd::should_record(*this, src) ? clone() : *this;  // may be saved for backward
+  return ops::copy_in_place("scatter_reduce_", *this, scatter_reduce(old, dim, index, src, reduce, include_self));
+}
+
+// --- index_add, index_copy, index_fill -----------------------------------------------------------
+
+namespace {
+
+/// Node of index_copy (kAssign) and of index_add (kSum). Inputs: input, source.
+struct IndexAddNode : Node {
+  SavedTensor index{*this, "index"};
+  int64_t dim = 0;
+  bool adds = false;
+  TensorList backward(BackwardContext& context) override {
+    TensorList grads(2);
+    const Tensor at = index.get();
+    if (context.needs(0)) grads[0] = adds ? context.grad() : index_fill(context.grad(), dim, at, 0);
+    if (context.needs(1)) grads[1] = index_select(context.grad(), dim, at);
+    return grads;
+  }
+};
+
+void record_index_add(const char* op, const Tensor& out, const Tensor& input, int64_t dim, const Tensor& index,
+                      const Tensor& source, bool adds) {
+  if (!is_floating_point(out.dtype())) return;
+  if (auto* node = record<IndexAddNode>(op, out, input, source)) {
+    node->index.save(index);
+    node->dim = dim;
+    node->adds = adds;
+  }
+}
+
+/// Checks the arguments of index_add and index_copy and replaces them by those that kernels get.
+KernelContext prepare_slices(const char* op, const char* name, const Tensor& input, int64_t& dim, Tensor& index,
+                             Tensor& source, Scalar alpha) {
+  const Operands operands = {{name, input}, {"index", index}, {"source", source}};
+  KernelContext context = ops::check_same_device(op, operands);
+  ops::check_same_dtype(op, {{name, input}, {"source", source}});
+  dim = wrap_dim(op, dim, input.dim());
+  Shape expected = input.shape();
+  if (!expected.empty()) expected[static_cast<size_t>(dim)] = index.num_elements();
+  TANDEM_CHECK(ShapeError, index.dim() == 1 && !expected.empty() && source.shape() == expected,
+               operand_error(op,
+                             str("index must have one dimension, and source the sizes of ", name,
+                                 " with one slice per index in dimension ", dim),
+                             operands));
+  const bool scales = alpha.to_double() != 1;
+  TANDEM_CHECK(DTypeError, !scales || ops::dtype_with(source, alpha) == source.dtype(),
+               operand_error(op, "alpha is of a higher kind than source", operands));
+  index = index_argument(op, "index", index, operands);
+  ops::check_index_bounds(op, "index", context, index, input.size(dim));
+  if (scales) source = mul(source, alpha);
+  return context;
+}
+
+Tensor write_slices(const char* op, ScatterOp how, Tensor input, int64_t dim, Tensor index, Tensor source,
+                    Scalar alpha) {
+  cast_for(CastPolicy::kWidest, {&input, &source});
+  const KernelContext context = prepare_slices(op, "input", input, dim, index, source, alpha);
+  Tensor out = copy_of(input);
+  scatter_slices_into(context, how, out, dim, index, source);
+  record_index_add(op, out, input, dim, index, source, how == ScatterOp::kSum);
+  return out;
+}
+
+const Tensor& write_slices_in_place(const char* op, ScatterOp how, const Tensor& self, int64_t dim, Tensor index,
+                                    Tensor source, Scalar alpha) {
+  const KernelContext context = prepare_slices(op, "self", self, dim, index, source, alpha);
+  ops::check_in_place(op, self, self.dtype());
+  index = separate(index, self);
+  source = separate(source, self);
+  ops::begin_in_place(op, self, source);
+  record_index_add(op, self, self, dim, index, source, how == ScatterOp::kSum);
+  scatter_slices_into(context, how, self, dim, index, source);
+  autograd::end_in_place(op, self);
+  return self;
+}
+
+}  // namespace
+
+Tensor ops::index_select_backward(const Tensor& grad, int64_t dim, const Tensor& index, const Shape& shape) {
+  const KernelContext context = check_same_device("index_select_backward", {{"grad", grad}, {"index", index}});
+  Tensor out = zeros(shape, grad.options());
+  scatter_slices_into(context, ScatterOp::kSum, out, dim, index, grad);
+  record_index_add("index_select_backward", out, Tensor(), dim, index, grad, true);
+  return out;
+}
+
+Tensor index_add(Tensor input, int64_t dim, const Tensor& index, Tensor source, Scalar alpha) {
+  return write_slices("index_add", ScatterOp::kSum, std::move(input), dim, index, std::move(source), alpha);
+}
+Tensor index_copy(Tensor input, int64_t dim, const Tensor& index, Tensor source) {
+  return write_slices("index_copy", ScatterOp::kAssign, std::move(input), dim, index, std::move(source), 1);
+}
+
+Tensor index_fill(const Tensor& input, int64_t dim, const Tensor& index_tensor, Scalar value) {
+  const Operands operands = {{"input", input}, {"index", index_tensor}};
+  const KernelContext context = ops::check_same_device("index_fill", operands);
+  const int64_t d = ops::existing_dim("index_fill", input, dim);
+  TANDEM_CHECK(ShapeError, index_tensor.dim() == 1,
+               operand_error("index_fill", "index must have one dimension", operands));
+  const Tensor index = index_argument("index_fill", "index", index_tensor, operands);
+  ops::check_index_bounds("index_fill", "index", context, index, input.size(d));
+  Shape shape(input.shape().size(), 1);
+  shape[static_cast<size_t>(d)] = input.size(d);
+  const Tensor mask = zeros(shape, {kBool, input.device()});
+  Shape slices = shape;
+  slices[static_cast<size_t>(d)] = index.num_elements();
+  scatter_slices_into(context, ScatterOp::kAssign, mask, d, index, ones(slices, mask.options()));
+  return masked_fill(input, mask, value);
+}
+
+const Tensor& Tensor::index_add_(int64_t dim, const Tensor& index, const Tensor& source, Scalar alpha) const {
+  return write_slices_in_place("index_add_", ScatterOp::kSum, *this, dim, index, source, alpha);
+}
+const Tensor& Tensor::index_copy_(int64_t dim, const Tensor& index, const Tensor& source) const {
+  return write_slices_in_place("index_copy_", ScatterOp::kAssign, *this, dim, index, source, 1);
+}
+const Tensor& Tensor::index_fill_(int64_t dim, const Tensor& index, Scalar value) const {
+  const KernelContext context = ops::check_same_device("index_fill_", {{"self", *this}, {"index", index}});
+  return ops::copy_in_place("index_fill_", *this, index_fill(*this, dim, index, value));
+}
+
+}}  // namespace tandem::v0

@@ -1,0 +1,44 @@
+// Writes to indexed elements. Private to ops/index/.
+#pragma once
+
+#include <algorithm>
+
+#include <tandem/ops/common/common.h>
+#include <tandem/ops/index/index_kernels.h>
+
+namespace tandem { inline namespace v0 { namespace ops {
+
+/// A shape as [outer, size, inner] around one dimension; a 0-dim tensor has one element.
+struct Extents {
+  int64_t outer = 1;
+  int64_t size = 1;
+  int64_t inner = 1;
+};
+
+inline Extents block_of(const Shape& shape, int64_t dim) {
+  Extents block;
+  for (int64_t d = 0; d < shape.dim(); ++d) {
+    (d < dim ? block.outer : d == dim ? block.size : block.inner) *= shape[static_cast<size_t>(d)];
+  }
+  return block;
+}
+
+/// An index argument as row-major int64, not recorded. Throws DTypeError unless it is int32 or int64.
+Tensor index_argument(const char* op, const char* name, const Tensor& index, Operands operands);
+
+/// An unrecorded row-major copy.
+Tensor copy_of(const Tensor& input);
+
+/// Writes src [like index] to elements of `out` as scatter does, in place and unrecorded. `index` is row-major int64 in
+/// range; it and src share no memory with `out`.
+void scatter_into(const KernelContext& context, ScatterOp op, const Tensor& out, int64_t dim, const Tensor& index,
+                  const Tensor& src);
+/// Writes slice i of src to slice index[i] of dimension dim of `out`; `index` has one dimension. Otherwise as
+/// scatter_into.
+void scatter_slices_into(const KernelContext& context, ScatterOp op, const Tensor& out, int64_t dim,
+                         const Tensor& index, const Tensor& src);
+
+/// The gradient of index_select: zeros of `shape` to which `grad` is added (recorded).
+Tensor index_select_backward(const Tensor& grad, int64_t dim, const Tensor& index, const Shape& shape);
+
+}}}  // namespace tandem::v0::ops

@@ -1,0 +1,461 @@
+// Views and copies composed of those in view.cc; diagonals and windows.
+#include <algorithm>
+#include <cstdlib>
+
+#include <tandem/ops/common/common.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/index.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/ops/view.h>
+#include <tandem/ops/view/view_of.h>
+
+namespace tandem { inline namespace v0 {
+
+using autograd::BackwardContext;
+using autograd::Node;
+using autograd::record;
+using ops::check_defined;
+using ops::existing_dim;
+using ops::operand_error;
+using ops::view_of;
+
+namespace {
+
+/// The dimensions `dims` of `input`, not negative. Throws ShapeError if one is repeated.
+Shape distinct_dims(const char* op, const Tensor& input, const Shape& dims) {
+  Shape wrapped;
+  for (const int64_t dim : dims) {
+    const int64_t d = wrap_dim(op, dim, input.dim());
+    TANDEM_CHECK(ShapeError, std::find(wrapped.begin(), wrapped.end(), d) == wrapped.end(),
+                 operand_error(op, str("dims ", dims, " repeat dimension ", d), {{"input", input}}));
+    wrapped.push_back(d);
+  }
+  return wrapped;
+}
+
+}  // namespace
+
+// --- parts ---------------------------------------------------------------------------------------
+
+std::vector<Tensor> unbind(const Tensor& input, int64_t dim) {
+  const int64_t d = existing_dim("unbind", input, dim);
+  std::vector<Tensor> parts;
+  for (int64_t i = 0; i < input.size(d); ++i) parts.push_back(select(input, d, i));
+  return parts;
+}
+
+Tensor narrow(const Tensor& input, int64_t dim, int64_t start, int64_t length) {
+  const int64_t d = existing_dim("narrow", input, dim), size = input.size(d);
+  const int64_t begin = start < 0 ? start + size : start;
+  TANDEM_CHECK(
+      IndexError, begin >= 0 && begin <= size && length >= 0 && length <= size - begin,
+      operand_error("narrow", str("start ", start, " and length ", length, " exceed dimension ", d, " of size ", size),
+                    {{"input", input}}));
+  return slice(input, d, begin, begin + length);
+}
+
+std::vector<Tensor> tensor_split(const Tensor& input, int64_t sections, int64_t dim) {
+  const int64_t d = existing_dim("tensor_split", input, dim), size = input.size(d);
+  TANDEM_CHECK(
+      ValueError, sections >= 1,
+      operand_error("tensor_split", str("sections is ", sections, ", must be at least 1"), {{"input", input}}));
+  std::vector<Tensor> parts;
+  for (int64_t i = 0, begin = 0; i < sections; ++i) {
+    const int64_t length = size / sections + (i < size % sections);
+    parts.push_back(slice(input, d, begin, begin + length));
+    begin += length;
+  }
+  return parts;
+}
+
+std::vector<Tensor> tensor_split(const Tensor& input, const Shape& indices, int64_t dim) {
+  const int64_t d = existing_dim("tensor_split", input, dim);
+  std::vector<Tensor> parts;
+  int64_t begin = 0;
+  for (const int64_t index : indices) {
+    parts.push_back(slice(input, d, begin, index));
+    begin = index;
+  }
+  parts.push_back(slice(input, d, begin, input.size(d)));
+  return parts;
+}
+
+// --- shapes --------------------------------------------------------------------------------------
+
+Tensor unflatten(const Tensor& input, int64_t dim, const Shape& sizes) {
+  const int64_t d = existing_dim("unflatten", input, dim);
+  int64_t known = 1;
+  bool fits = std::count(sizes.begin(), sizes.end(), -1) <= 1;
+  for (const int64_t size : sizes)
+    fits = fits && (size == -1 || (size >= 0 && !__builtin_mul_overflow(known, size, &known)));
+  const bool infers = std::find(sizes.begin(), sizes.end(), -1) != sizes.end();
+  fits = fits && (infers ? known > 0 && input.size(d) % known == 0 : known == input.size(d));
+  TANDEM_CHECK(
+      ShapeError, fits,
+      operand_error("unflatten", str("dimension ", d, " of size ", input.size(d), " does not split into ", sizes),
+                    {{"input", input}}));
+  Shape shape(input.shape().begin(), input.shape().begin() + d);
+  for (const int64_t size : sizes) shape.push_back(size == -1 ? input.size(d) / known : size);
+  for (int64_t i = d + 1; i < input.dim(); ++i) shape.push_back(input.size(i));
+  return view(input, shape);
+}
+
+Tensor movedim(const Tensor& input, const Shape& source, const Shape& destination) {
+  check_defined("movedim", input);
+  TANDEM_CHECK(ShapeError, source.size() == destination.size(),
+               operand_error("movedim", str("source ", source, " and destination ", destination, " differ in length"),
+                             {{"input", input}}));
+  const Shape from = distinct_dims("movedim", input, source), to = distinct_dims("movedim", input, destination);
+  Shape dims(static_cast<size_t>(input.dim()), -1);
+  for (size_t i = 0; i < from.size() && !dims.empty(); ++i) dims[static_cast<size_t>(to[i])] = from[i];
+  int64_t next = 0;  // the other dimensions keep their order
+  for (int64_t& dim : dims) {
+    if (dim >= 0) continue;
+    while (std::find(from.begin(), from.end(), next) != from.end()) ++next;
+    dim = next++;
+  }
+  return permute(input, dims);
+}
+
+Tensor movedim(const Tensor& input, int64_t source, int64_t destination) {
+  return movedim(input, Shape{source}, Shape{destination});
+}
+
+Tensor broadcast_to(const Tensor& input, const Shape& shape) {
+  check_defined("broadcast_to", input);
+  return expand(input, shape);
+}
+
+std::vector<Tensor> meshgrid(const std::vector<Tensor>& tensors, MeshIndexing indexing) {
+  TANDEM_CHECK(ValueError, !tensors.empty(), "meshgrid: no tensors");
+  const KernelContext context = ops::check_same_device_list("meshgrid", tensors);
+  Shape shape;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const std::string name = str("tensors[", i, ']');
+    TANDEM_CHECK(ShapeError, tensors[i].dim() <= 1,
+                 operand_error("meshgrid", "tensors must have at most one dimension", {{name.c_str(), tensors[i]}}));
+    shape.push_back(tensors[i].num_elements());
+  }
+  const bool swaps = indexing == MeshIndexing::kXY && shape.size() >= 2;
+  if (swaps) std::swap(shape[0], shape[1]);
+  std::vector<Tensor> grids;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    Shape one(shape.size(), 1);
+    one[swaps && i < 2 ? 1 - i : i] = tensors[i].num_elements();
+    grids.push_back(expand(reshape(tensors[i], one), shape));
+  }
+  return grids;
+}
+
+// --- repetition ----------------------------------------------------------------------------------
+
+namespace {
+
+/// The tensor of shape [.., size, ..] repeated `repeats[d]` times along dimension d, as many as it has.
+Tensor repeated(const char* op, const Tensor& input, Shape repeats) {
+  check_defined(op, input);
+  while (repeats.size() < input.shape().size()) repeats.insert(0, 1);
+  Shape split, copies, joined;  // each dimension as [repeats, size]
+  for (size_t d = 0; d < repeats.size(); ++d) {
+    TANDEM_CHECK(ValueError, repeats[d] >= 0,
+                 operand_error(op, str("repeats ", repeats, " contain a negative number"), {{"input", input}}));
+    const size_t added = repeats.size() - input.shape().size();
+    const int64_t size = d < added ? 1 : input.shape()[d - added];
+    split.push_back(1);
+    split.push_back(size);
+    copies.push_back(repeats[d]);
+    copies.push_back(size);
+    joined.push_back(num_elements({repeats[d], size}));
+  }
+  static_cast<void>(num_elements(joined));  // checks for overflow
+  return view(clone(expand(reshape(input, split), copies)), joined);
+}
+
+}  // namespace
+
+Tensor repeat(const Tensor& input, const Shape& repeats) {
+  check_defined("repeat", input);
+  TANDEM_CHECK(
+      ShapeError, repeats.dim() >= input.dim(),
+      operand_error("repeat", str("repeats ", repeats, " must have a number for each dimension"), {{"input", input}}));
+  return repeated("repeat", input, repeats);
+}
+
+Tensor tile(const Tensor& input, const Shape& dims) { return repeated("tile", input, dims); }
+
+Tensor repeat_interleave(const Tensor& input, int64_t repeats, std::optional<int64_t> dim) {
+  check_defined("repeat_interleave", input);
+  const Tensor whole = dim ? input : flatten(input);
+  const int64_t d = existing_dim("repeat_interleave", whole, dim.value_or(0));
+  TANDEM_CHECK(
+      ValueError, repeats >= 0,
+      operand_error("repeat_interleave", str("repeats is ", repeats, ", must not be negative"), {{"input", input}}));
+  Shape copies = whole.shape();
+  copies.insert(static_cast<size_t>(d) + 1, repeats);
+  static_cast<void>(num_elements(copies));  // checks for overflow
+  return flatten(clone(expand(unsqueeze(whole, d + 1), copies)), d, d + 1);
+}
+
+Tensor repeat_interleave(const Tensor& input, const Tensor& repeats, std::optional<int64_t> dim) {
+  const ops::Operands operands = {{"input", input}, {"repeats", repeats}};
+  const KernelContext context = ops::check_same_device("repeat_interleave", operands);
+  TANDEM_CHECK(DTypeError, repeats.dtype() == kInt32 || repeats.dtype() == kInt64,
+               operand_error("repeat_interleave", "repeats must be int32 or int64", operands));
+  const Tensor whole = dim ? input : flatten(input);
+  const int64_t d = existing_dim("repeat_interleave", whole, dim.value_or(0)), size = whole.size(d);
+  const bool fits = repeats.dim() <= 1 && (repeats.num_elements() == 1 || repeats.num_elements() == size);
+  TANDEM_CHECK(ShapeError, fits,
+               operand_error("repeat_interleave",
+                             str("repeats must have one number, or one for each of ", size, " indices"), operands));
+  const std::vector<int64_t> counts = repeats.to_vector<int64_t>();
+  int64_t total = 0;
+  for (int64_t i = 0; i < size; ++i) {
+    const int64_t count = counts[counts.size() == 1 ? 0 : static_cast<size_t>(i)];
+    TANDEM_CHECK(
+        ValueError, count >= 0,
+        operand_error("repeat_interleave", str("repeats contain ", count, ", must not be negative"), operands));
+    TANDEM_CHECK(ShapeError, !__builtin_add_overflow(total, count, &total),
+                 operand_error("repeat_interleave", "the result is too large", operands));
+  }
+  const Tensor index = empty({total}, {kInt64, input.device()});
+  const Tensor host = input.device().is_cpu() ? index : empty({total}, {kInt64});
+  int64_t* next = host.data<int64_t>();
+  for (int64_t i = 0; i < size; ++i)
+    next = std::fill_n(next, counts[counts.size() == 1 ? 0 : static_cast<size_t>(i)], i);
+  if (!host.is_same(index)) primitives::copy(host, index);
+  return index_select(whole, d, index);
+}
+
+// --- flip, roll ----------------------------------------------------------------------------------
+
+namespace {
+
+struct FlipNode : Node {
+  Shape dims;
+  TensorList backward(BackwardContext& context) override { return {flip(context.grad(), dims)}; }
+};
+
+struct RollNode : Node {
+  Shape shifts, dims;
+  TensorList backward(BackwardContext& context) override {
+    Shape back = shifts;
+    for (int64_t& shift : back) shift = -shift;
+    return {roll(context.grad(), back, dims)};
+  }
+};
+
+}  // namespace
+
+Tensor flip(const Tensor& input, const Shape& dims) {
+  check_defined("flip", input);
+  const Shape wrapped = distinct_dims("flip", input, dims);
+  Tensor out = input;
+  {
+    const NoGradGuard no_grad;
+    for (const int64_t d : wrapped) {
+      if (input.dim() > 0) out = index_select(out, d, arange(input.size(d) - 1, -1, -1, input.device()));
+    }
+    if (out.is_same(input)) out = clone(input);
+  }
+  if (auto* node = record<FlipNode>("flip", out, input)) node->dims = wrapped;
+  return out;
+}
+
+Tensor roll(const Tensor& input, const Shape& shifts, const Shape& dims) {
+  check_defined("roll", input);
+  if (dims.empty()) {
+    TANDEM_CHECK(ValueError, shifts.size() == 1,
+                 operand_error("roll", str("shifts ", shifts, " without dims must be one number"), {{"input", input}}));
+    return view(roll(flatten(input), shifts, {0}), input.shape());
+  }
+  TANDEM_CHECK(
+      ValueError, shifts.size() == dims.size(),
+      operand_error("roll", str("shifts ", shifts, " and dims ", dims, " differ in length"), {{"input", input}}));
+  Tensor out = input;
+  Shape moves;
+  {
+    const NoGradGuard no_grad;
+    for (size_t i = 0; i < dims.size(); ++i) {
+      const int64_t d = existing_dim("roll", input, dims[i]), size = std::max<int64_t>(input.size(d), 1);
+      moves.push_back(shifts[i] % size);
+      const int64_t split = (size - moves.back()) % size;
+      out = cat({slice(out, d, split, size), slice(out, d, 0, split)}, d);
+    }
+  }
+  if (auto* node = record<RollNode>("roll", out, input)) {
+    node->shifts = moves;
+    node->dims = dims;
+  }
+  return out;
+}
+
+// --- windows -------------------------------------------------------------------------------------
+
+namespace {
+
+struct UnfoldNode : Node {
+  Shape input_shape;
+  int64_t dim = 0;
+  int64_t size = 0;
+  int64_t step = 1;
+  TensorList backward(BackwardContext& context) override {
+    const Tensor windows = flatten(movedim(context.grad(), -1, dim + 1), dim, dim + 1);
+    const Device device = windows.device();
+    const int64_t length = input_shape[static_cast<size_t>(dim)];
+    const Tensor index = flatten(unfold(arange(0, length, 1, device), 0, size, step));
+    return {index_add(zeros(input_shape, windows.options()), dim, index, windows)};
+  }
+};
+
+}  // namespace
+
+Tensor unfold(const Tensor& input, int64_t dimension, int64_t size, int64_t step) {
+  const int64_t d = existing_dim("unfold", input, dimension), length = input.size(d);
+  TANDEM_CHECK(
+      ValueError, size >= 0 && size <= length,
+      operand_error("unfold", str("size is ", size, ", must be in [0, ", length, "], the size of dimension ", d),
+                    {{"input", input}}));
+  TANDEM_CHECK(ValueError, step >= 1,
+               operand_error("unfold", str("step is ", step, ", must be at least 1"), {{"input", input}}));
+  Shape shape = input.shape(), strides = input.strides();
+  const size_t at = static_cast<size_t>(d);
+  shape[at] = (length - size) / step + 1;
+  shape.push_back(size);
+  strides.push_back(strides[at]);
+  strides[at] *= std::min(step, std::max<int64_t>(length, 1));  // a larger step gives one window; no overflow
+  Tensor out = view_of(input, shape, strides, input.impl().offset);
+  if (auto* node = record<UnfoldNode>("unfold", out, input)) {
+    node->input_shape = input.shape();
+    node->dim = d;
+    node->size = size;
+    node->step = step;
+  }
+  return out;
+}
+
+// --- diagonals -----------------------------------------------------------------------------------
+
+namespace {
+
+/// A diagonal of tensors of one shape: elements [i, i + offset] of dimensions dim1 and dim2, which are in range.
+struct Diagonal {
+  int64_t offset = 0;
+  int64_t dim1 = 0;
+  int64_t dim2 = 1;
+
+  /// The unrecorded view.
+  Tensor of(const Tensor& input) const {
+    const size_t row = static_cast<size_t>(dim1), column = static_cast<size_t>(dim2);
+    Shape shape = input.shape(), strides = input.strides();
+    const int64_t rows = shape[row], columns = shape[column];
+    const int64_t from = std::clamp<int64_t>(offset, -rows, columns);
+    const int64_t size = from >= 0 ? std::min(rows, columns - from) : std::min(rows + from, columns);
+    const int64_t skipped = from >= 0 ? from * strides[column] : -from * strides[row];
+    const int64_t step = strides[row] + strides[column];
+    for (const size_t d : {std::max(row, column), std::min(row, column)}) {
+      shape.erase(d);
+      strides.erase(d);
+    }
+    shape.push_back(size);
+    strides.push_back(step);
+    return view_of(input, shape, strides, input.impl().offset + (num_elements(shape) > 0 ? skipped : 0));
+  }
+};
+
+struct EmbedDiagonalNode : Node {
+  Diagonal where;
+  TensorList backward(BackwardContext& context) override {
+    return {diagonal(context.grad(), where.offset, where.dim1, where.dim2)};
+  }
+};
+
+/// Zeros of `shape` with `input` on a diagonal.
+Tensor embed_diagonal(const char* op, const Tensor& input, const Shape& shape, const Diagonal& where) {
+  Tensor out = zeros(shape, input.options());
+  primitives::copy(input, where.of(out));
+  if (auto* node = record<EmbedDiagonalNode>(op, out, input)) node->where = where;
+  return out;
+}
+
+struct DiagonalNode : Node {
+  Shape input_shape;
+  Diagonal where;
+  TensorList backward(BackwardContext& context) override {
+    return {embed_diagonal("diagonal_backward", context.grad(), input_shape, where)};
+  }
+};
+
+/// The arguments of diagonal and diag_embed for matrices in dimensions of `ndim`.
+Diagonal diagonal_of(const char* op, int64_t ndim, int64_t offset, int64_t dim1, int64_t dim2) {
+  const Diagonal where{offset, wrap_dim(op, dim1, ndim), wrap_dim(op, dim2, ndim)};
+  TANDEM_CHECK(ShapeError, where.dim1 != where.dim2, op, ": dim1 ", dim1, " and dim2 ", dim2,
+               " are the same dimension");
+  return where;
+}
+
+}  // namespace
+
+Tensor diagonal(const Tensor& input, int64_t offset, int64_t dim1, int64_t dim2) {
+  check_defined("diagonal", input);
+  TANDEM_CHECK(ShapeError, input.dim() >= 2,
+               operand_error("diagonal", "input must have at least two dimensions", {{"input", input}}));
+  const Diagonal where = diagonal_of("diagonal", input.dim(), offset, dim1, dim2);
+  Tensor out = where.of(input);
+  if (auto* node = record<DiagonalNode>("diagonal", out, input)) {
+    node->input_shape = input.shape();
+    node->where = where;
+  }
+  return out;
+}
+
+Tensor diag_embed(const Tensor& input, int64_t offset, int64_t dim1, int64_t dim2) {
+  const int64_t last = existing_dim("diag_embed", input, -1);
+  const Diagonal where = diagonal_of("diag_embed", input.dim() + 1, offset, dim1, dim2);
+  int64_t size = 0;
+  const bool fits = offset != INT64_MIN && !__builtin_add_overflow(input.size(last), std::abs(offset), &size);
+  TANDEM_CHECK(ShapeError, fits,
+               operand_error("diag_embed", str("offset ", offset, " is too large"), {{"input", input}}));
+  Shape shape = input.shape();
+  shape.erase(static_cast<size_t>(last));
+  shape.insert(static_cast<size_t>(std::min(where.dim1, where.dim2)), size);
+  shape.insert(static_cast<size_t>(std::max(where.dim1, where.dim2)), size);
+  return embed_diagonal("diag_embed", input, shape, where);
+}
+
+Tensor diag(const Tensor& input, int64_t diagonal) {
+  check_defined("diag", input);
+  TANDEM_CHECK(ShapeError, input.dim() == 1 || input.dim() == 2,
+               operand_error("diag", "input must have one or two dimensions", {{"input", input}}));
+  return input.dim() == 1 ? diag_embed(input, diagonal) : clone(tandem::diagonal(input, diagonal));
+}
+
+Tensor trace(Tensor input) {
+  check_defined("trace", input);
+  TANDEM_CHECK(ShapeError, input.dim() == 2, operand_error("trace", "input must be a matrix", {{"input", input}}));
+  return sum(diagonal(input));
+}
+
+// --- members -------------------------------------------------------------------------------------
+
+std::vector<Tensor> Tensor::unbind(int64_t dim) const { return tandem::unbind(*this, dim); }
+Tensor Tensor::narrow(int64_t dim, int64_t start, int64_t length) const {
+  return tandem::narrow(*this, dim, start, length);
+}
+Tensor Tensor::unflatten(int64_t dim, const Shape& sizes) const { return tandem::unflatten(*this, dim, sizes); }
+Tensor Tensor::movedim(int64_t source, int64_t destination) const {
+  return tandem::movedim(*this, source, destination);
+}
+Tensor Tensor::repeat(const Shape& repeats) const { return tandem::repeat(*this, repeats); }
+Tensor Tensor::repeat_interleave(int64_t repeats, std::optional<int64_t> dim) const {
+  return tandem::repeat_interleave(*this, repeats, dim);
+}
+Tensor Tensor::flip(const Shape& dims) const { return tandem::flip(*this, dims); }
+Tensor Tensor::roll(const Shape& shifts, const Shape& dims) const { return tandem::roll(*this, shifts, dims); }
+Tensor Tensor::unfold(int64_t dimension, int64_t size, int64_t step) const {
+  return tandem::unfold(*this, dimension, size, step);
+}
+Tensor Tensor::diagonal(int64_t offset, int64_t dim1, int64_t dim2) const {
+  return tandem::diagonal(*this, offset, dim1, dim2);
+}
+
+}}  // namespace tandem::v0

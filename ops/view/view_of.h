@@ -1,0 +1,27 @@
+// Helpers of view operations. Private to ops/.
+#pragma once
+
+#include <tandem/ops/common/common.h>
+
+namespace tandem { inline namespace v0 { namespace ops {
+
+/// An unrecorded view of input's storage; `offset` from the start of the storage, in elements.
+inline Tensor view_of(const Tensor& input, const Shape& shape, const Shape& strides, int64_t offset) {
+  Tensor out = make_view(input.storage(), input.dtype(), shape, strides, offset);
+  out.impl().is_view = true;
+  return out;
+}
+
+inline void check_defined(const char* op, const Tensor& input, const char* name = "input") {
+  TANDEM_CHECK(StateError, input.defined(), operand_error(op, str(name, " is undefined"), {{name, input}}));
+}
+
+/// wrap_dim for operations on a dimension that must exist: throws IndexError for a 0-dim input.
+inline int64_t existing_dim(const char* op, const Tensor& input, int64_t dim) {
+  check_defined(op, input);
+  const int64_t d = wrap_dim(op, dim, input.dim());
+  TANDEM_CHECK(IndexError, input.dim() > 0, operand_error(op, "input has no dimensions", {{"input", input}}));
+  return d;
+}
+
+}}}  // namespace tandem::v0::ops
