@@ -12,7 +12,6 @@
 #include <tandem/ops/index/index_kernels.h>
 #include <tandem/ops/index/scatter.h>
 #include <tandem/ops/view.h>
-#include <tandem/ops/view/view_of.h>
 
 namespace tandem { inline namespace v0 {
 
@@ -257,7 +256,7 @@ Tensor nonzero(const Tensor& input) {
 }
 
 std::vector<Tensor> where(const Tensor& condition) {
-  ops::check_defined("where", condition, "condition");
+  const KernelContext context = ops::check_same_device("where", {{"condition", condition}});
   return unbind(nonzero(condition.dim() == 0 ? condition.reshape({1}) : condition), 1);
 }
 

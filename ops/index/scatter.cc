@@ -12,7 +12,6 @@
 #include <tandem/ops/index/bounds_check.h>
 #include <tandem/ops/index/gather.h>
 #include <tandem/ops/view.h>
-#include <tandem/ops/view/view_of.h>
 
 namespace tandem { inline namespace v0 {
 
@@ -462,9 +461,9 @@ Tensor index_copy(Tensor input, int64_t dim, const Tensor& index, Tensor source)
 Tensor index_fill(const Tensor& input, int64_t dim, const Tensor& index_tensor, Scalar value) {
   const Operands operands = {{"input", input}, {"index", index_tensor}};
   const KernelContext context = ops::check_same_device("index_fill", operands);
-  const int64_t d = ops::existing_dim("index_fill", input, dim);
-  TANDEM_CHECK(ShapeError, index_tensor.dim() == 1,
-               operand_error("index_fill", "index must have one dimension", operands));
+  const int64_t d = wrap_dim("index_fill", dim, input.dim());
+  TANDEM_CHECK(ShapeError, index_tensor.dim() == 1 && input.dim() > 0,
+               operand_error("index_fill", "index must have one dimension, and input at least one", operands));
   const Tensor index = index_argument("index_fill", "index", index_tensor, operands);
   ops::check_index_bounds("index_fill", "index", context, index, input.size(d));
   Shape shape(input.shape().size(), 1);

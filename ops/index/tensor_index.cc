@@ -9,7 +9,6 @@
 #include <tandem/ops/index/bounds_check.h>
 #include <tandem/ops/index/scatter.h>
 #include <tandem/ops/view.h>
-#include <tandem/ops/view/view_of.h>
 
 namespace tandem { inline namespace v0 {
 
@@ -61,7 +60,8 @@ Selection select_view(const char* op, const Tensor& input, const Indices& indice
   int64_t num_indexed = 0, num_ellipses = 0;
   for (const TensorIndex& index : indices) {
     const Tensor* tensor = tensor_of(index);
-    num_indexed += tensor != nullptr ? is_mask(*tensor) ? tensor->dim() : 1 : index.value.index() >= 2;
+    const bool is_plain = std::holds_alternative<int64_t>(index.value) || std::holds_alternative<Slice>(index.value);
+    num_indexed += tensor == nullptr ? is_plain : is_mask(*tensor) ? tensor->dim() : 1;
     num_ellipses += std::holds_alternative<EllipsisType>(index.value);
   }
   TANDEM_CHECK(IndexError, num_indexed <= input.dim(),

@@ -1,4 +1,4 @@
-// Helpers of view operations. Private to ops/.
+// Helpers of view operations. Private to ops/view/.
 #pragma once
 
 #include <tandem/ops/common/common.h>
@@ -12,8 +12,8 @@ inline Tensor view_of(const Tensor& input, const Shape& shape, const Shape& stri
   return out;
 }
 
-inline void check_defined(const char* op, const Tensor& input, const char* name = "input") {
-  TANDEM_CHECK(StateError, input.defined(), operand_error(op, str(name, " is undefined"), {{name, input}}));
+inline void check_defined(const char* op, const Tensor& input) {
+  TANDEM_CHECK(StateError, input.defined(), operand_error(op, "input is undefined", {{"input", input}}));
 }
 
 /// wrap_dim for operations on a dimension that must exist: throws IndexError for a 0-dim input.
