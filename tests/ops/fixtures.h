@@ -3,8 +3,7 @@
 //
 //     TANDEM_FIXTURES(index) {
 //       fixtures.op("topk", [](const Arguments& a) {
-//         const auto [values, indices] = topk(a.tensor("input"), a.integer("k"), a.integer("dim", -1));
-//         return Results({values, indices});
+//         return both(topk(a.tensor("input"), a.integer("k"), a.integer("dim", -1)));
 //       });
 //     }
 //
@@ -66,6 +65,13 @@ struct FixtureOp {
   std::function<Results(const Arguments&)> run;
   double tolerance;  ///< c in |actual - expected| <= c eps(dtype) (1 + |expected|); 8 at most for half types
 };
+
+/// Results of a function that returns two tensors.
+template <class Pair>
+Results both(const Pair& pair) {
+  const auto& [first, second] = pair;
+  return Results({first, second});
+}
 
 class Fixtures {
  public:

@@ -11,9 +11,7 @@ TANDEM_FIXTURES(index) {
   fixtures.op("nn.functional.one_hot",
               [](const Arguments& a) { return one_hot(a.tensor("input"), a.integer("num_classes")); });
   fixtures.op("topk", [](const Arguments& a) {
-    const auto [values, indices] =
-        topk(a.tensor("input"), a.integer("k"), a.integer("dim", -1), a.flag("largest", true));
-    return Results({values, indices});
+    return both(topk(a.tensor("input"), a.integer("k"), a.integer("dim", -1), a.flag("largest", true)));
   });
   fixtures.op("masked_fill",
               [](const Arguments& a) { return masked_fill(a.tensor("input"), a.tensor("mask"), a.number("value")); });
