@@ -7,15 +7,15 @@
 namespace tandem { inline namespace v0 { namespace ops {
 
 void check_index_bounds(const char* op, const char* what, const KernelContext& context, const Tensor& index,
-                        int64_t size) {
+                        int64_t size, std::optional<int64_t> ignored) {
   if (context.device.is_cpu() || size > 0) {
-    TANDEM_KERNEL(context, check_indices, op, what, index.shape(), size, index.data<int64_t>());
+    TANDEM_KERNEL(context, check_indices, op, what, index.shape(), size, ignored, index.data<int64_t>());
     return;
   }
   // GPU kernels continue with index 0 after an invalid one, which does not exist here: check on the host.
   const Tensor host_index = empty(index.shape(), {kInt64});
   primitives::copy(index, host_index);
-  cpu::check_indices(kernel_context(Device()), op, what, index.shape(), size, host_index.data<int64_t>());
+  cpu::check_indices(kernel_context(Device()), op, what, index.shape(), size, ignored, host_index.data<int64_t>());
 }
 
 }}}  // namespace tandem::v0::ops

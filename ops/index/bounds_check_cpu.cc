@@ -17,11 +17,11 @@ std::string position_text(const Shape& shape, int64_t i) {
 }  // namespace
 
 void check_indices(const KernelContext&, const char* op, const char* what, const Shape& shape, int64_t size,
-                   const int64_t* index) {
+                   std::optional<int64_t> ignored, const int64_t* index) {
   const int64_t n = num_elements(shape);
   for (int64_t i = 0; i < n; ++i) {
-    TANDEM_CHECK(IndexError, index[i] >= 0 && index[i] < size, op, ": ", what, " ", index[i], " at position ",
-                 position_text(shape, i), " is outside [0, ", size, ")");
+    TANDEM_CHECK(IndexError, (index[i] >= 0 && index[i] < size) || index[i] == ignored, op, ": ", what, " ", index[i],
+                 " at position ", position_text(shape, i), " is outside [0, ", size, ")");
   }
 }
 

@@ -23,10 +23,13 @@ using Label = int;
 using Labels = std::vector<Label>;
 constexpr Label kEllipsis = 256;
 
-bool contains(const Labels& labels, Label label) { return std::find(labels.begin(), labels.end(), label) != labels.end(); }
+bool contains(const Labels& labels, Label label) {
+  return std::find(labels.begin(), labels.end(), label) != labels.end();
+}
 
 std::string label_text(Label label) {
-  return label < kEllipsis ? str('\'', static_cast<char>(label), '\'') : str("... (dimension ", kEllipsis - label - 1, ')');
+  return label < kEllipsis ? str('\'', static_cast<char>(label), '\'')
+                           : str("... (dimension ", kEllipsis - label - 1, ')');
 }
 
 /// A tensor whose dimensions have these labels.
@@ -100,8 +103,9 @@ Term take_diagonals(const Call& call, size_t operand, Term term) {
     for (size_t d1 = 0; d1 < d2; ++d1) {
       if (term.labels[d1] != term.labels[d2]) continue;
       const int64_t a = term.tensor.shape()[d1], b = term.tensor.shape()[d2];
-      TANDEM_CHECK(ShapeError, a == b, call.error(str(label_text(term.labels[d1]), " has sizes ", a, " and ", b, " in ",
-                                                      call.names[operand])));
+      TANDEM_CHECK(
+          ShapeError, a == b,
+          call.error(str(label_text(term.labels[d1]), " has sizes ", a, " and ", b, " in ", call.names[operand])));
       return take_diagonals(call, operand, take_diagonal(term, d1, d2));
     }
   }
@@ -202,8 +206,9 @@ Equation parse(const Call& call, const std::vector<Tensor>& tensors) {
     for (const Label label : term.labels) {
       int64_t& size = result.sizes[static_cast<size_t>(label)];
       const int64_t own = term.size(label);
-      TANDEM_CHECK(ShapeError, own == size || own == 1 || size == 1,
-                   call.error(str(label_text(label), " has size ", own, " in ", call.names[i], ", before it ", size, ',')));
+      TANDEM_CHECK(
+          ShapeError, own == size || own == 1 || size == 1,
+          call.error(str(label_text(label), " has size ", own, " in ", call.names[i], ", before it ", size, ',')));
       if (own != 1) size = own;
     }
     for (const Label label : parse_term(call, text, 0)) ++counts[static_cast<size_t>(label)];

@@ -66,9 +66,10 @@ OpCase einsum_case(const std::string& equation, const std::vector<Shape>& shapes
 }  // namespace
 
 TANDEM_OP_CASES(einsum) {
-  cases.op("Tensor einsum(const std::string& equation, const std::vector<Tensor>& tensors)", CastPolicy::kLowPrecision,
-           {einsum_case("ij,jk->ik", {{3, 7}, {7, 5}}, 7), einsum_case("bhqd,bhkd->bhqk", {{2, 3, 4, 5}, {2, 3, 6, 5}}, 5),
-            einsum_case("i,j->ij", {{3}, {7}}, 1), einsum_case("ii->", {{5, 5}}, 5), einsum_case("ij->ji", {{3, 7}}, 1)});
+  cases.op(
+      "Tensor einsum(const std::string& equation, const std::vector<Tensor>& tensors)", CastPolicy::kLowPrecision,
+      {einsum_case("ij,jk->ik", {{3, 7}, {7, 5}}, 7), einsum_case("bhqd,bhkd->bhqk", {{2, 3, 4, 5}, {2, 3, 6, 5}}, 5),
+       einsum_case("i,j->ij", {{3}, {7}}, 1), einsum_case("ii->", {{5, 5}}, 5), einsum_case("ij->ji", {{3, 7}}, 1)});
   const OpCase more[] = {
       einsum_case("i,i->", {{7}, {7}}, 7),
       einsum_case("i,i", {{7}, {7}}, 7, "i,i->"),
@@ -99,7 +100,9 @@ TANDEM_OP_CASES(einsum) {
       [] {
         return TensorList{randn({8, 256, 12, 64}), randn({8, 256, 12, 64})};
       },
-      [](const TensorList& in) { return einsum("bqhd,bkhd->bhqk", {in[0], in[1]}); },
+      [](const TensorList& in) {
+        return einsum("bqhd,bkhd->bhqk", {in[0], in[1]});
+      },
       {.flops = 2.0 * 8 * 12 * 256 * 256 * 64});
 }
 

@@ -38,7 +38,7 @@ _OPS = {
     "matmul": {"common", "elementwise"},
     "softmax": {"common", "elementwise"},
     "attention": {"common", "elementwise", "matmul", "softmax"},
-    "loss": {"common", "index", "softmax"},
+    "loss": {"common", "elementwise", "index", "softmax"},
     "pool": {"common", "softmax"},
     "norm": {"common"},
     "embedding": {"common", "index"},
