@@ -24,6 +24,7 @@
 
 namespace tandem { inline namespace v0 {
 
+class Generator;
 class Tensor;
 
 /// Options of tensor factories.
@@ -183,6 +184,12 @@ class TANDEM_API Tensor {
   const Tensor& zero_() const { return fill_(0); }                  ///< sets all elements to 0
   /// Overwrites with src, converted and broadcast. Devices must be equal.
   const Tensor& copy_(const Tensor& src) const;
+
+  /// Overwrites with random numbers (ops/random.h); the gradient of the old values is 0.
+  const Tensor& normal_(double mean = 0, double std = 1, Generator* generator = nullptr) const;
+  const Tensor& uniform_(double from = 0, double to = 1, Generator* generator = nullptr) const;  ///< in [from, to)
+  const Tensor& bernoulli_(double p = 0.5, Generator* generator = nullptr) const;      ///< 1 with probability p, else 0
+  const Tensor& exponential_(double lambd = 1, Generator* generator = nullptr) const;  ///< of rate lambd
 
   /// The object behind the handle. Internal. Throws StateError for an undefined tensor.
   TensorImpl& impl() const {
