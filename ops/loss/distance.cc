@@ -76,8 +76,8 @@ Tensor triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, cons
 
 Tensor cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, double margin, Reduction reduction) {
   const char* op = "cosine_embedding_loss";
-  const LossScope scope = prepare(
-      op, {{"input1", &input1}, {"input2", &input2}, {"target", &target, false, /*keeps_dtype=*/true}});
+  const LossScope scope =
+      prepare(op, {{"input1", &input1}, {"input2", &input2}, {"target", &target, false, /*keeps_dtype=*/true}});
   Shape rows = input1.shape();
   if (!rows.empty()) rows.pop_back();
   TANDEM_CHECK(ShapeError,

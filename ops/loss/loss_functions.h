@@ -100,10 +100,10 @@ struct KlDiv : BinaryOp {
   }
 };
 
-#define TANDEM_LOSS_KERNELS(UNARY, BINARY)              \
-  UNARY(huber, Huber)                                   \
-  BINARY(binary_cross_entropy, BinaryCrossEntropy)      \
-  BINARY(with_logits, BinaryCrossEntropyWithLogits)     \
+#define TANDEM_LOSS_KERNELS(UNARY, BINARY)          \
+  UNARY(huber, Huber)                               \
+  BINARY(binary_cross_entropy, BinaryCrossEntropy)  \
+  BINARY(with_logits, BinaryCrossEntropyWithLogits) \
   BINARY(kl_div, KlDiv)
 
 }}}  // namespace tandem::v0::functions

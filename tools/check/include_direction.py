@@ -36,6 +36,7 @@ _OPS = {
     "reduce": {"common"},
     "index": {"common", "elementwise"},
     "matmul": {"common", "elementwise"},
+    "linalg": {"common"},
     "softmax": {"common", "elementwise"},
     "attention": {"common", "elementwise", "matmul", "softmax"},
     "loss": {"common", "elementwise", "index", "softmax"},
