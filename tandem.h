@@ -58,6 +58,7 @@
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/embedding.h>
 #include <tandem/ops/index.h>
+#include <tandem/ops/linalg.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/math.h>
 #include <tandem/ops/matmul.h>

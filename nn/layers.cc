@@ -43,7 +43,7 @@ Tensor Flatten::forward(const Tensor& input) { return flatten(input, start_dim_,
 std::string Flatten::extra_repr() const { return str(start_dim_, ", ", end_dim_); }
 
 Dropout::Dropout(double p) : p_(p) {
-  TANDEM_CHECK(ValueError, p >= 0 && p < 1, "Dropout: p is ", p, ", expected 0 <= p < 1");
+  TANDEM_CHECK(ValueError, p >= 0 && p <= 1, "Dropout: p is ", p, ", expected 0 <= p <= 1");
 }
 
 Tensor Dropout::forward(const Tensor& input) { return dropout(input, p_, is_training()); }

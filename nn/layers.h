@@ -56,7 +56,7 @@ class TANDEM_API Flatten : public Layer {
 /// returns its input. Ranks draw different values.
 class TANDEM_API Dropout : public Layer {
  public:
-  /// Throws ValueError unless 0 <= p < 1.
+  /// Throws ValueError unless 0 <= p <= 1.
   explicit Dropout(double p = 0.5);
   Tensor forward(const Tensor& input) override;
   std::string extra_repr() const override;

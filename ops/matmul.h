@@ -1,6 +1,9 @@
 // Matrix products.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include <tandem/base/macros.h>
 #include <tandem/tensor/tensor.h>
 
@@ -33,9 +36,40 @@ TANDEM_OP Tensor bmm(const Tensor& input, const Tensor& mat2);
 /// d mat2 = alpha * mat1^T @ d out. Throws DeviceError, DTypeError, ShapeError.
 TANDEM_OP Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, Scalar beta = 1, Scalar alpha = 1);
 
+/// out[i] = beta * input[i] + alpha * (batch1[i] @ batch2[i]).
+///
+/// batch1 [b, m, k], batch2 [b, k, n]; input broadcasts to [b, m, n]. The rest as for addmm: gradients, and an input
+/// that is not read if beta is 0.
+TANDEM_OP Tensor baddbmm(const Tensor& input, const Tensor& batch1, const Tensor& batch2, Scalar beta = 1,
+                         Scalar alpha = 1);
+
+/// matmul of two matrices [m, k] and [k, n]. Throws as matmul, and ShapeError for other numbers of dimensions.
+TANDEM_OP Tensor mm(const Tensor& input, const Tensor& mat2);
+/// matmul of a matrix [m, k] and a vector [k]: [m]. Throws as mm.
+TANDEM_OP Tensor mv(const Tensor& input, const Tensor& vec);
+/// The sum of the products of two vectors [k], 0-dim. Throws as mm.
+TANDEM_OP Tensor dot(const Tensor& input, const Tensor& tensor);
+/// out[i, j] = input[i] * vec2[j] for vectors [m] and [n]; dtypes promote, and gradients are those of mul. Throws
+/// ShapeError for other numbers of dimensions.
+TANDEM_OP Tensor outer(const Tensor& input, const Tensor& vec2);
+
+/// Einstein's summation: "ij,jk->ik" is a matrix product, "bij->bji" a transpose, "ii->" a trace.
+///
+/// `equation` names the dimensions of each tensor by letters, separated by commas; spaces are ignored. The letters after
+/// "->" are the dimensions of the result; the products are summed over all others. Without "->" they are the letters
+/// that occur once, upper case first, in alphabetical order, after the dimensions of "...". A letter that occurs twice
+/// in one tensor takes its diagonal. "..." stands for any number of dimensions, which broadcast; dimensions of size 1
+/// broadcast to the size of their letter. "..." that is missing after "->" is summed.
+///
+/// Tensors are multiplied from left to right, each pair by one (batched) matmul, after sums over dimensions that only
+/// one of them has; without products the result may be a view. Any dtype except bool, equal for all; half types are
+/// rounded after each product. The result has their dtype. Backward saves what these operations save. Throws ValueError for a malformed equation, ShapeError
+/// naming the tensor and the letter, DTypeError, DeviceError.
+TANDEM_OP Tensor einsum(const std::string& equation, const std::vector<Tensor>& tensors);
+
 /// y = x @ weight^T + bias.
 ///
-/// x [..., in], weight [out, in], bias [out] [optional] -> [..., out]. Floating, equal dtypes, one device. The bias is
+/// x [..., in], weight [out, in], bias [out] [optional] -> [..., out]. A weight [in] with a bias [] gives [...]. Floating, equal dtypes, one device. The bias is
 /// added while a tile of the product is in the cache.
 ///
 /// Backward saves x and weight: d x = d y @ weight (only if x needs a gradient); d weight = d y^T @ x and d bias = the

@@ -32,9 +32,13 @@ TANDEM_OP Tensor randn(const Shape& shape, TensorOptions options = {}, Generator
 /// rand and randn with the shape, dtype and device of `input`.
 TANDEM_OP Tensor rand_like(const Tensor& input, Generator* generator = nullptr);
 TANDEM_OP Tensor randn_like(const Tensor& input, Generator* generator = nullptr);
+/// mean + std * randn, as Tensor::normal_.
+TANDEM_OP Tensor normal(double mean, double std, const Shape& shape, TensorOptions options = {},
+                        Generator* generator = nullptr);
 
 /// Uniform integers in [low, high): low + floor((w_2i + 2^32 w_2i+1) * (high - low) / 2^64). The error of each
-/// probability is below 2^-64. Throws ValueError unless low < high and both fit the dtype; DTypeError for bool.
+/// probability is below 2^-64. Throws ValueError unless low < high and the dtype represents all integers of the range;
+/// DTypeError for bool.
 TANDEM_OP Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions options = {kInt64},
                          Generator* generator = nullptr);
 
@@ -64,8 +68,14 @@ TANDEM_OP Tensor multinomial(const Tensor& probabilities, int64_t num_samples, b
 /// x_i / (1 - p) where w_i >= p * 2^32, else 0. x itself if not training or p = 0; then no numbers are drawn.
 ///
 /// Any floating dtype, shape, strides. Saves the position of the stream, from which backward draws the same mask. The
-/// gradient is the same function of d y. Throws DTypeError, ValueError unless 0 <= p < 1.
+/// gradient is the same function of d y. Throws DTypeError, ValueError unless 0 <= p <= 1.
 /// N. Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting", 2014.
 TANDEM_OP Tensor dropout(const Tensor& x, double p, bool training = true, Generator* generator = nullptr);
+
+// The in-place forms are members of Tensor. They overwrite self, of any strides, in row-major order of its elements:
+// normal_ mean + std * randn; uniform_ from + (to - from) * rand of self's dtype; exponential_ -ln(1 - rand) / lambd;
+// each in float32 or float64 and rounded to self's dtype, which must be floating (DTypeError); bernoulli_ 1 where rand's
+// float64 value is below p, else 0, in any dtype. They throw ValueError unless std >= 0, from <= to, lambd > 0, 0
+// <= p <= 1, and StateError as the other in-place forms (ops/elementwise.h).
 
 }}  // namespace tandem::v0

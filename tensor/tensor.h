@@ -24,6 +24,7 @@
 
 namespace tandem { inline namespace v0 {
 
+class Generator;
 class Tensor;
 struct ValuesIndices;
 class TensorIndex;               ///< ops/index.h
@@ -257,6 +258,11 @@ class TANDEM_API Tensor {
   const Tensor& index_add_(int64_t dim, const Tensor& index, const Tensor& source, Scalar alpha = 1) const;
   const Tensor& index_copy_(int64_t dim, const Tensor& index, const Tensor& source) const;  ///< overwrites slices
   const Tensor& index_fill_(int64_t dim, const Tensor& index, Scalar value) const;          ///< fills slices
+  /// Overwrites with random numbers (ops/random.h); the gradient of the old values is 0.
+  const Tensor& normal_(double mean = 0, double std = 1, Generator* generator = nullptr) const;
+  const Tensor& uniform_(double from = 0, double to = 1, Generator* generator = nullptr) const;  ///< in [from, to)
+  const Tensor& bernoulli_(double p = 0.5, Generator* generator = nullptr) const;      ///< 1 with probability p, else 0
+  const Tensor& exponential_(double lambd = 1, Generator* generator = nullptr) const;  ///< of rate lambd
 
   /// The object behind the handle. Internal. Throws StateError for an undefined tensor.
   TensorImpl& impl() const {

@@ -10,19 +10,19 @@ namespace {
 
 /// GPU kernels continue with index 0 after an invalid one. If the size is 0, it does not exist: throws here.
 void check_empty_range(const char* op, const char* what, const KernelContext& context, const Tensor& index,
-                       int64_t size) {
+                       int64_t size, std::optional<int64_t> ignored = {}) {
   if (context.device.is_cpu() || size > 0) return;
   const Tensor host_index = empty(index.shape(), {kInt64});
   primitives::copy(index, host_index);
-  cpu::check_indices(kernel_context(Device()), op, what, index.shape(), size, host_index.data<int64_t>());
+  cpu::check_indices(kernel_context(Device()), op, what, index.shape(), size, ignored, host_index.data<int64_t>());
 }
 
 }  // namespace
 
 void check_index_bounds(const char* op, const char* what, const KernelContext& context, const Tensor& index,
-                        int64_t size) {
-  check_empty_range(op, what, context, index, size);
-  TANDEM_KERNEL(context, check_indices, op, what, index.shape(), size, index.data<int64_t>());
+                        int64_t size, std::optional<int64_t> ignored) {
+  check_empty_range(op, what, context, index, size, ignored);
+  TANDEM_KERNEL(context, check_indices, op, what, index.shape(), size, ignored, index.data<int64_t>());
 }
 
 Tensor wrap_index(const char* op, const char* what, const KernelContext& context, const Tensor& index, int64_t size) {

@@ -24,9 +24,11 @@ void check_index(const char* op, const char* what, const Shape& shape, int64_t l
 }  // namespace
 
 void check_indices(const KernelContext&, const char* op, const char* what, const Shape& shape, int64_t size,
-                   const int64_t* index) {
+                   std::optional<int64_t> ignored, const int64_t* index) {
   const int64_t n = num_elements(shape);
-  for (int64_t i = 0; i < n; ++i) check_index(op, what, shape, 0, size, i, index[i]);
+  for (int64_t i = 0; i < n; ++i) {
+    if (index[i] != ignored) check_index(op, what, shape, 0, size, i, index[i]);
+  }
 }
 
 void wrap_indices(const KernelContext&, const char* op, const char* what, const Shape& shape, int64_t size,

@@ -11,8 +11,11 @@ struct CheckIndex {
   const char* op;
   const char* what;
   int64_t size;
+  bool ignores;
+  int64_t ignored;
   const int64_t* index;
   __device__ void operator()(int64_t i) const {
+    if (ignores && index[i] == ignored) return;
     if (index[i] < 0 || index[i] >= size) report_device_error(record, op, what, index[i], i, size);
   }
 };
@@ -34,8 +37,10 @@ struct WrapIndex {
 }  // namespace
 
 void check_indices(const KernelContext& context, const char* op, const char* what, const Shape& shape, int64_t size,
-                   const int64_t* index) {
-  for_each_index(context, num_elements(shape), CheckIndex{device_error_record(context.device), op, what, size, index});
+                   std::optional<int64_t> ignored, const int64_t* index) {
+  for_each_index(
+      context, num_elements(shape),
+      CheckIndex{device_error_record(context.device), op, what, size, ignored.has_value(), ignored.value_or(0), index});
 }
 
 void wrap_indices(const KernelContext& context, const char* op, const char* what, const Shape& shape, int64_t size,

@@ -1,6 +1,6 @@
 #include <tandem/ops/loss.h>
 
-#include <algorithm>
+#include <cmath>
 
 #include <tandem/ops/cast.h>
 #include <tandem/ops/common/common.h>
@@ -9,8 +9,11 @@
 #include <tandem/ops/index.h>
 #include <tandem/ops/index/bounds_check.h>
 #include <tandem/ops/loss/loss_kernels.h>
+#include <tandem/ops/loss/loss_operands.h>
+#include <tandem/ops/math.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/softmax.h>
+#include <tandem/ops/view.h>
 
 namespace tandem { inline namespace v0 {
 
@@ -21,61 +24,110 @@ using autograd::SavedTensor;
 
 namespace {
 
+int64_t class_dim(const Tensor& input) { return input.dim() == 1 ? 0 : 1; }
+
+/// Arguments of cross_entropy and nll_loss with labels: checks all but devices; returns the labels in row-major order.
+Tensor checked_labels(const char* op, const KernelContext& context, const Tensor& input, const Tensor& target,
+                      int64_t ignore_index) {
+  const Operands operands = {{"input", input}, {"target", target}};
+  Shape shape = input.shape();
+  if (!shape.empty()) shape.erase(static_cast<size_t>(class_dim(input)));
+  TANDEM_CHECK(DTypeError, target.dtype() == kInt64, operand_error(op, "target must be int64", operands));
+  TANDEM_CHECK(ShapeError, input.dim() > 0 && target.shape() == shape,
+               operand_error(op, "input must be [C] or [N, C, ...] and target have its shape without C", operands));
+  const Tensor labels = row_major(target.detach());
+  check_index_bounds(op, "label", context, labels, input.size(class_dim(input)), ignore_index);
+  return labels;
+}
+
+/// `weight` [C] as a factor of tensors of input's shape; undefined if it is undefined.
+Tensor per_class(const char* op, const Tensor& input, const Tensor& weight) {
+  if (!weight.defined()) return {};
+  TANDEM_CHECK(ShapeError, input.dim() > 0 && weight.shape() == Shape{input.size(class_dim(input))},
+               operand_error(op, "weight must be [C]", {{"input", input}, {"weight", weight}}));
+  Shape shape(input.shape().size(), 1);
+  shape[static_cast<size_t>(class_dim(input))] = weight.size(0);
+  return weight.detach().reshape(shape);
+}
+
+/// The reduced losses of labels for log-probabilities, with smoothed targets.
+Tensor label_loss(const char* op, const Tensor& log_probs, const Tensor& labels, const Tensor& weight,
+                  int64_t ignore_index, double smoothing, Reduction reduction) {
+  const int64_t dim = class_dim(log_probs);
+  const Tensor ignored = eq(labels, ignore_index), index = masked_fill(labels, ignored, 0).unsqueeze(dim);
+  const Tensor class_weights = per_class(op, log_probs, weight);
+  Tensor losses = neg(gather(log_probs, dim, index)), counts = ne(labels, ignore_index);
+  if (weight.defined()) {
+    const Tensor of_labels = gather(class_weights.expand(log_probs.shape()), dim, index);
+    losses = mul(losses, of_labels);
+    counts = masked_fill(of_labels.squeeze(dim), ignored, 0);
+  }
+  if (smoothing > 0) {
+    const Tensor spread = sum(weight.defined() ? mul(log_probs, class_weights) : log_probs, {dim}, true);
+    losses = sub(mul(losses, 1 - smoothing), spread, smoothing / static_cast<double>(log_probs.size(dim)));
+  }
+  losses = masked_fill(losses.squeeze(dim), ignored, 0);
+  if (reduction != Reduction::kMean) return reduce(op, losses, reduction);
+  const Tensor count = sum(counts), is_zero = eq(count, 0);
+  return masked_fill(div(sum(losses), masked_fill(count, is_zero, 1)), is_zero, NAN);
+}
+
+/// cross_entropy with probabilities as target.
+Tensor cross_entropy_of_probabilities(Tensor input, Tensor target, const CrossEntropyOptions& options) {
+  const char* op = "cross_entropy";
+  Tensor weight = options.weight;
+  const LossScope scope = prepare(op, {{"input", &input}, {"target", &target}, {"weight", &weight, true}});
+  TANDEM_CHECK(ShapeError, input.dim() > 0 && target.shape() == input.shape(),
+               operand_error(op, "target must be int64 labels, or probabilities of input's shape",
+                             {{"input", input}, {"target", target}}));
+  const int64_t dim = class_dim(input);
+  if (options.label_smoothing > 0) {
+    target =
+        add(mul(target, 1 - options.label_smoothing), options.label_smoothing / static_cast<double>(input.size(dim)));
+  }
+  Tensor products = mul(log_softmax(input, dim), target);
+  if (weight.defined()) products = mul(products, per_class(op, input, weight));
+  return to(reduce(op, neg(sum(products, {dim})), options.reduction), scope.dtype);
+}
+
 /// 1 at (i, labels[i]), else 0, with logits' shape and dtype; no gradient.
 Tensor one_hot_like(const Tensor& logits, const Tensor& labels) {
   const Tensor classes = arange(0, logits.size(1), 1, logits.device());
   return to(eq(labels.unsqueeze(1), classes), logits.dtype());
 }
 
-/// Checks everything except devices; returns the labels in row-major order.
-Tensor checked_labels(const char* op, const KernelContext& context, Operand rows, const Tensor& labels_argument) {
-  const Operands operands = {rows, {"labels", labels_argument}};
-  const Shape& shape = rows.tensor.shape();
-  check_floating(op, rows);
-  TANDEM_CHECK(DTypeError, labels_argument.dtype() == kInt64, operand_error(op, "labels must be int64", operands));
-  TANDEM_CHECK(ShapeError, shape.dim() == 2 && labels_argument.dim() == 1 && shape[0] == labels_argument.shape()[0],
-               operand_error(op, str(rows.name, " must be [N, C] and labels [N]"), operands));
-  const Tensor labels = row_major(labels_argument.detach());
-  check_index_bounds(op, "label", context, labels, shape[1]);
-  return labels;
-}
-
-bool is_half(DType dtype) { return size_of(dtype) == 2; }
-
-}  // namespace
-
-Tensor cross_entropy(const Tensor& logits_argument, const Tensor& labels_argument) {
-  Tensor logits = logits_argument;
-  cast_for(CastPolicy::kFloat32, {&logits});
-  const Operands operands = {{"logits", logits}, {"labels", labels_argument}};
-  const KernelContext context = check_same_device("cross_entropy", operands);
-  const Tensor labels = checked_labels("cross_entropy", context, {"logits", logits}, labels_argument);
+/// The mean cross entropy of logits [N, C] and row-major labels [N], in one kernel.
+Tensor cross_entropy_of_rows(const KernelContext& context, const Tensor& logits, const Tensor& labels,
+                             int64_t ignore_index) {
   const int64_t n = logits.shape()[0], classes = logits.shape()[1];
-
   const DType row_dtype = logits.dtype() == kFloat64 ? kFloat64 : kFloat32;
-  const Tensor shifts = empty({n, 2}, {row_dtype, logits.device()});
+  const Tensor shifts = empty({2 * n + 1}, {row_dtype, logits.device()});
   const Tensor losses = empty({n}, {kFloat64, logits.device()});
   const Tensor out = empty({}, logits.options());
   const Tensor dense = row_major(logits);
   TANDEM_KERNEL(context, cross_entropy_rows, logits.dtype(), n, classes, dense.data_ptr(), labels.data<int64_t>(),
-                shifts.data_ptr(), losses.data<double>());
-  TANDEM_KERNEL(context, mean_of_losses, logits.dtype(), n, losses.data<double>(), out.data_ptr());
+                ignore_index, shifts.data_ptr(), losses.data<double>());
+  TANDEM_KERNEL(context, mean_of_losses, logits.dtype(), n, labels.data<int64_t>(), ignore_index, losses.data<double>(),
+                shifts.data_ptr(), out.data_ptr());
 
   struct CrossEntropyNode : Node {
-    SavedTensor logits{*this, "logits"}, labels{*this, "labels"}, shifts{*this, "shifts"};
+    SavedTensor logits{*this, "input"}, labels{*this, "target"}, shifts{*this, "shifts"};
+    int64_t ignore_index = 0;
 
     TensorList backward(BackwardContext& context) override {
-      const Tensor x = logits.get(), targets = labels.get();
+      const Tensor x = logits.get(), targets = labels.get(), saved = shifts.get();
       const Tensor& grad = context.grad();
       const int64_t rows = x.shape()[0];
       if (context.create_graph()) {
         const Tensor difference = sub(softmax(x, 1), one_hot_like(x, targets));
-        return {mul(difference, div(grad, static_cast<double>(std::max<int64_t>(1, rows))))};
+        const Tensor count = clamp(saved.select(0, 2 * rows), 1);  // without labels, gradients are 0
+        const Tensor scale = to(div(to(grad, saved.dtype()), count), x.dtype());
+        return {mul(difference, where(ne(targets, ignore_index), scale, 0).unsqueeze(1))};
       }
       const Tensor dense = row_major(x);
       const Tensor grad_logits = empty(x.shape(), x.options());
       TANDEM_KERNEL(kernel_context(x.device()), cross_entropy_backward, x.dtype(), rows, x.shape()[1], dense.data_ptr(),
-                    targets.data<int64_t>(), shifts.get().data_ptr(), grad.data_ptr(), grad_logits.data_ptr());
+                    targets.data<int64_t>(), ignore_index, saved.data_ptr(), grad.data_ptr(), grad_logits.data_ptr());
       return {grad_logits};
     }
   };
@@ -83,58 +135,42 @@ Tensor cross_entropy(const Tensor& logits_argument, const Tensor& labels_argumen
     node->logits.save(logits);
     node->labels.save(labels);
     node->shifts.save(shifts);
+    node->ignore_index = ignore_index;
   }
   return out;
 }
 
-Tensor nll_loss(const Tensor& log_probs_argument, const Tensor& labels_argument) {
-  Tensor log_probs = log_probs_argument;
-  cast_for(CastPolicy::kFloat32, {&log_probs});
-  const KernelContext context = check_same_device("nll_loss", {{"log_probs", log_probs}, {"labels", labels_argument}});
-  const Tensor labels = checked_labels("nll_loss", context, {"log_probs", log_probs}, labels_argument);
-  const DType dtype = log_probs.dtype();
-  if (is_half(dtype)) log_probs = to(log_probs, kFloat32);
-  return to(neg(mean(gather(log_probs, 1, labels.unsqueeze(1)))), dtype);
+}  // namespace
+
+Tensor cross_entropy(const Tensor& input_argument, const Tensor& target, const CrossEntropyOptions& options) {
+  const char* op = "cross_entropy";
+  TANDEM_CHECK(ValueError, options.label_smoothing >= 0 && options.label_smoothing <= 1, op,
+               ": label_smoothing must be in [0, 1], it is ", options.label_smoothing);
+  if (target.defined() && is_floating_point(target.dtype())) {
+    return cross_entropy_of_probabilities(input_argument, target, options);
+  }
+  Tensor input = input_argument, weight = options.weight, labels = target;
+  cast_for(CastPolicy::kFloat32, {&input});
+  const bool is_plain = options.reduction == Reduction::kMean && options.label_smoothing == 0 && !weight.defined();
+  if (is_plain && input.defined() && input.dim() == 2) {
+    const KernelContext context = check_same_device(op, {{"input", input}, {"target", target}});
+    check_floating(op, {"input", input});
+    labels = checked_labels(op, context, input, target, options.ignore_index);
+    return cross_entropy_of_rows(context, input, labels, options.ignore_index);
+  }
+  const LossScope scope = prepare(op, {{"input", &input}, {"target", &labels, false, true}, {"weight", &weight, true}});
+  labels = checked_labels(op, scope.context, input, labels, options.ignore_index);
+  const Tensor loss = label_loss(op, log_softmax(input, class_dim(input)), labels, weight, options.ignore_index,
+                                 options.label_smoothing, options.reduction);
+  return to(loss, scope.dtype);
 }
 
-Tensor mse_loss(const Tensor& input_argument, const Tensor& target_argument) {
-  Tensor input = input_argument, target = target_argument;
-  cast_for(CastPolicy::kFloat32, {&input, &target});
-  const Operands operands = {{"input", input}, {"target", target}};
-  const KernelContext context = check_same_device("mse_loss", operands);
-  check_floating("mse_loss", {"input", input});
-  check_floating("mse_loss", {"target", target});
-  TANDEM_CHECK(ShapeError, input.shape() == target.shape(), operand_error("mse_loss", "shapes differ", operands));
-  const DType dtype = promote(input.dtype(), target.dtype());
-  const DType compute = is_half(dtype) ? kFloat32 : dtype;
-  if (input.dtype() != compute || target.dtype() != compute) {
-    return to(mse_loss(to(input, compute), to(target, compute)), dtype);
-  }
-  Tensor out;
-  {
-    const NoGradGuard no_grad;
-    const Tensor difference = sub(input, target);
-    out = mean(mul(difference, difference));
-  }
-
-  struct MseLossNode : Node {
-    SavedTensor input{*this, "input"}, target{*this, "target"};
-
-    TensorList backward(BackwardContext& context) override {
-      const Tensor x = input.get(), y = target.get();
-      const double count = static_cast<double>(std::max<int64_t>(1, x.num_elements()));
-      const Tensor slope = mul(sub(x, y), mul(context.grad(), 2 / count));
-      TensorList grads(2);
-      if (context.needs(0)) grads[0] = slope;
-      if (context.needs(1)) grads[1] = neg(slope);
-      return grads;
-    }
-  };
-  if (auto* node = autograd::record<MseLossNode>("mse_loss", out, input, target)) {
-    node->input.save(input);
-    node->target.save(target);
-  }
-  return out;
+Tensor nll_loss(const Tensor& input_argument, const Tensor& target, const NllLossOptions& options) {
+  Tensor input = input_argument, labels = target, weight = options.weight;
+  const LossScope scope =
+      prepare("nll_loss", {{"input", &input}, {"target", &labels, false, true}, {"weight", &weight, true}});
+  labels = checked_labels("nll_loss", scope.context, input, labels, options.ignore_index);
+  return to(label_loss("nll_loss", input, labels, weight, options.ignore_index, 0, options.reduction), scope.dtype);
 }
 
 }}  // namespace tandem::v0

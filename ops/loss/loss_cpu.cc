@@ -16,11 +16,15 @@ int64_t row_grain(int64_t classes) { return std::max<int64_t>(1, kGrainElements 
 }  // namespace
 
 void cross_entropy_rows(const KernelContext&, DType dtype, int64_t n, int64_t classes, const void* logits,
-                        const int64_t* labels, void* shifts, double* losses) {
+                        const int64_t* labels, int64_t ignore_index, void* shifts, double* losses) {
   visit_floating_dtype(dtype, [&]<class T>() {
     using C = RowCompute<T>;
     parallel_for(n, row_grain(classes), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
+        if (labels[i] == ignore_index) {
+          losses[i] = 0;
+          continue;
+        }
         const T* x = static_cast<const T*>(logits) + i * classes;
         const C max = row_max(x, classes);
         const C sum = row_sum<C>(classes, [&](int64_t j) { return exp_element(static_cast<C>(x[j]) - max); });
@@ -33,23 +37,33 @@ void cross_entropy_rows(const KernelContext&, DType dtype, int64_t n, int64_t cl
   });
 }
 
-void mean_of_losses(const KernelContext&, DType dtype, int64_t n, const double* losses, void* out) {
+void mean_of_losses(const KernelContext&, DType dtype, int64_t n, const int64_t* labels, int64_t ignore_index,
+                    const double* losses, void* shifts, void* out) {
+  const int64_t count = n - std::count(labels, labels + n, ignore_index);
   double sum = 0;
   for (int64_t i = 0; i < n; ++i) sum += losses[i];
-  const double mean = sum / static_cast<double>(n);
-  visit_floating_dtype(dtype,
-                       [&]<class T>() { *static_cast<T*>(out) = static_cast<T>(static_cast<RowCompute<T>>(mean)); });
+  const double mean = sum / static_cast<double>(count);
+  visit_floating_dtype(dtype, [&]<class T>() {
+    using C = RowCompute<T>;
+    static_cast<C*>(shifts)[2 * n] = static_cast<C>(count);
+    *static_cast<T*>(out) = static_cast<T>(static_cast<C>(mean));
+  });
 }
 
 void cross_entropy_backward(const KernelContext&, DType dtype, int64_t n, int64_t classes, const void* logits,
-                            const int64_t* labels, const void* shifts, const void* grad, void* grad_logits) {
+                            const int64_t* labels, int64_t ignore_index, const void* shifts, const void* grad,
+                            void* grad_logits) {
   visit_floating_dtype(dtype, [&]<class T>() {
     using C = RowCompute<T>;
-    const C scale = static_cast<C>(*static_cast<const T*>(grad)) / static_cast<C>(n);
+    const C scale = static_cast<C>(*static_cast<const T*>(grad)) / static_cast<const C*>(shifts)[2 * n];
     parallel_for(n, row_grain(classes), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const T* x = static_cast<const T*>(logits) + i * classes;
         T* out = static_cast<T*>(grad_logits) + i * classes;
+        if (labels[i] == ignore_index) {
+          std::fill_n(out, classes, static_cast<T>(C(0)));
+          continue;
+        }
         const C max = static_cast<const C*>(shifts)[2 * i], logarithm = static_cast<const C*>(shifts)[2 * i + 1];
         auto probability = [&](int64_t j) { return exp_element((static_cast<C>(x[j]) - max) - logarithm); };
         for (int64_t j = 0; j < classes; ++j) out[j] = static_cast<T>(probability(j) * scale);

@@ -10,9 +10,13 @@ __device__ int64_t valid_label(int64_t label, int64_t classes) { return label >=
 
 template <class T>
 __global__ void cross_entropy_kernel(int64_t n, int64_t classes, const T* logits, const int64_t* labels,
-                                     Accumulator<T>* shifts, double* losses) {
+                                     int64_t ignore_index, Accumulator<T>* shifts, double* losses) {
   using C = Accumulator<T>;
   for (int64_t i = blockIdx.x; i < n; i += gridDim.x) {
+    if (labels[i] == ignore_index) {  // for the whole block
+      if (threadIdx.x == 0) losses[i] = 0;
+      continue;
+    }
     const T* x = logits + i * classes;
     const RowSum<C> sum = sum_of_exponentials<C>(classes, [&](int64_t j) { return static_cast<C>(x[j]); });
     if (threadIdx.x != 0) continue;
@@ -25,19 +29,31 @@ __global__ void cross_entropy_kernel(int64_t n, int64_t classes, const T* logits
 }
 
 template <class T>
-__global__ void mean_kernel(int64_t n, const double* losses, T* out) {
-  double sum = 0;
-  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum += losses[i];
+__global__ void mean_kernel(int64_t n, const int64_t* labels, int64_t ignore_index, const double* losses,
+                            Accumulator<T>* shifts, T* out) {
+  double sum = 0, count = 0;
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+    sum += losses[i];
+    count += labels[i] == ignore_index ? 0 : 1;
+  }
   sum = block_reduce(sum, 0.0, Plus());
-  if (threadIdx.x == 0) *out = static_cast<T>(static_cast<Accumulator<T>>(sum / static_cast<double>(n)));
+  count = block_reduce(count, 0.0, Plus());
+  if (threadIdx.x != 0) return;
+  shifts[2 * n] = static_cast<Accumulator<T>>(count);
+  *out = static_cast<T>(static_cast<Accumulator<T>>(sum / count));
 }
 
 template <class T>
 __global__ void cross_entropy_backward_kernel(int64_t n, int64_t classes, const T* logits, const int64_t* labels,
-                                              const Accumulator<T>* shifts, const T* grad, T* grad_logits) {
+                                              int64_t ignore_index, const Accumulator<T>* shifts, const T* grad,
+                                              T* grad_logits) {
   using C = Accumulator<T>;
-  const C scale = static_cast<C>(*grad) / static_cast<C>(n);
+  const C scale = static_cast<C>(*grad) / shifts[2 * n];
   for (int64_t i = blockIdx.x; i < n; i += gridDim.x) {
+    if (labels[i] == ignore_index) {
+      for (int64_t j = threadIdx.x; j < classes; j += blockDim.x) grad_logits[i * classes + j] = static_cast<T>(C{0});
+      continue;
+    }
     const C max = shifts[2 * i], logarithm = shifts[2 * i + 1];
     const int64_t label = valid_label(labels[i], classes);
     for (int64_t j = threadIdx.x; j < classes; j += blockDim.x) {
@@ -50,26 +66,29 @@ __global__ void cross_entropy_backward_kernel(int64_t n, int64_t classes, const 
 }  // namespace
 
 void cross_entropy_rows(const KernelContext& context, DType dtype, int64_t n, int64_t classes, const void* logits,
-                        const int64_t* labels, void* shifts, double* losses) {
+                        const int64_t* labels, int64_t ignore_index, void* shifts, double* losses) {
   if (n == 0) return;
   visit_floating_dtype(dtype, [&]<class T>() {
     launch_kernel(context, cross_entropy_kernel<T>, blocks_for(n, 1), threads_for_row(classes), 0, n, classes,
-                  static_cast<const T*>(logits), labels, static_cast<Accumulator<T>*>(shifts), losses);
+                  static_cast<const T*>(logits), labels, ignore_index, static_cast<Accumulator<T>*>(shifts), losses);
   });
 }
 
-void mean_of_losses(const KernelContext& context, DType dtype, int64_t n, const double* losses, void* out) {
+void mean_of_losses(const KernelContext& context, DType dtype, int64_t n, const int64_t* labels, int64_t ignore_index,
+                    const double* losses, void* shifts, void* out) {
   visit_floating_dtype(dtype, [&]<class T>() {
-    launch_kernel(context, mean_kernel<T>, 1, threads_for_row(n), 0, n, losses, static_cast<T*>(out));
+    launch_kernel(context, mean_kernel<T>, 1, threads_for_row(n), 0, n, labels, ignore_index, losses,
+                  static_cast<Accumulator<T>*>(shifts), static_cast<T*>(out));
   });
 }
 
 void cross_entropy_backward(const KernelContext& context, DType dtype, int64_t n, int64_t classes, const void* logits,
-                            const int64_t* labels, const void* shifts, const void* grad, void* grad_logits) {
+                            const int64_t* labels, int64_t ignore_index, const void* shifts, const void* grad,
+                            void* grad_logits) {
   if (n == 0 || classes == 0) return;
   visit_floating_dtype(dtype, [&]<class T>() {
     launch_kernel(context, cross_entropy_backward_kernel<T>, blocks_for(n, 1), threads_for_row(classes), 0, n, classes,
-                  static_cast<const T*>(logits), labels, static_cast<const Accumulator<T>*>(shifts),
+                  static_cast<const T*>(logits), labels, ignore_index, static_cast<const Accumulator<T>*>(shifts),
                   static_cast<const T*>(grad), static_cast<T*>(grad_logits));
   });
 }

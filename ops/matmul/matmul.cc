@@ -128,19 +128,18 @@ void check_dtype(const char* op, Operands operands) {
                operand_error(op, "bool matrices cannot be multiplied", operands));
 }
 
-/// The product of two tensors of at least two dimensions, unrecorded.
-Tensor batched_matmul(const KernelContext& context, const Tensor& a, const Tensor& b, const Shape& batch) {
-  Shape shape = batch;
-  shape.push_back(a.size(-2));
-  shape.push_back(b.size(-1));
-  const Tensor out = empty(shape, a.options());
+/// out = alpha * a @ b + beta * out for tensors of at least two dimensions, unrecorded; out is row-major [batch, m, n].
+void batched_multiply(const KernelContext& context, const Tensor& a, const Tensor& b, const Shape& batch, double alpha,
+                      double beta, const Tensor& out) {
   if (b.dim() == 2) {  // one product of all rows of a
-    multiply(context, rows_of(a), matrix(b), 1, 0, {}, false, out);
-    return out;
+    multiply(context, rows_of(a), matrix(b), alpha, beta, {}, false, out);
+    return;
   }
   if (is_half(a.dtype()) && a.device().is_cpu()) {
-    primitives::copy(batched_matmul(context, row_major_copy(a, kFloat32), row_major_copy(b, kFloat32), batch), out);
-    return out;
+    const Tensor wide = beta == 0 ? empty(out.shape(), {kFloat32, out.device()}) : row_major_copy(out, kFloat32);
+    batched_multiply(context, row_major_copy(a, kFloat32), row_major_copy(b, kFloat32), batch, alpha, beta, wide);
+    primitives::copy(wide, out);
+    return;
   }
   Tensor left_tensor = a, right_tensor = b;
   Matrix left = matrix(a), right = matrix(b);
@@ -171,9 +170,32 @@ Tensor batched_matmul(const KernelContext& context, const Tensor& a, const Tenso
   const Tensor scratch = workspace(
       TANDEM_KERNEL(context, gemm_workspace_bytes, out.dtype(), batches, m, n, k, left_operand, right_operand),
       out.device());
-  TANDEM_KERNEL(context, gemm, out.dtype(), batches, m, n, k, 1, left_operand, offsets.data(), right_operand,
-                offsets.data() + batches, 0, {}, scratch.defined() ? scratch.data_ptr() : nullptr, out.data_ptr());
+  TANDEM_KERNEL(context, gemm, out.dtype(), batches, m, n, k, alpha, left_operand, offsets.data(), right_operand,
+                offsets.data() + batches, beta, {}, scratch.defined() ? scratch.data_ptr() : nullptr, out.data_ptr());
+}
+
+/// a @ b for tensors of at least two dimensions, unrecorded.
+Tensor batched_matmul(const KernelContext& context, const Tensor& a, const Tensor& b, const Shape& batch) {
+  Shape shape = batch;
+  shape.push_back(a.size(-2));
+  shape.push_back(b.size(-1));
+  const Tensor out = empty(shape, a.options());
+  batched_multiply(context, a, b, batch, 1, 0, out);
   return out;
+}
+
+/// Fills the new `out` with `input`, broadcast, unless beta is 0. Throws ShapeError unless it broadcasts.
+void fill_with_input(const char* op, Operands operands, double beta, const Tensor& out) {
+  const Tensor& input = operands.begin()->tensor;
+  const Shape &from = input.shape(), &shape = out.shape();
+  bool expands = from.size() <= shape.size();
+  for (size_t d = 0; d < from.size() && expands; ++d) {
+    expands = from[d] == 1 || from[d] == shape[d + shape.size() - from.size()];
+  }
+  TANDEM_CHECK(ShapeError, expands, operand_error(op, str("input does not broadcast to ", shape), operands));
+  if (beta == 0) return;
+  primitives::copy(
+      make_view(input.storage(), input.dtype(), shape, broadcast_strides(input, shape), input.impl().offset), out);
 }
 
 /// The batch dimensions of a and b, broadcast.
@@ -189,6 +211,17 @@ Shape batch_shape(const Tensor& a, const Tensor& b) {
     batch.push_back(in_a == 1 ? in_b : in_a);
   }
   return batch;
+}
+
+/// Throws ShapeError unless left and right are batches of matrices that can be multiplied.
+void check_batches(const char* op, Operands operands, Operand left, Operand right) {
+  const Tensor &a = left.tensor, &b = right.tensor;
+  TANDEM_CHECK(ShapeError, a.dim() == 3 && b.dim() == 3,
+               operand_error(op, str(left.name, " and ", right.name, " must have 3 dimensions"), operands));
+  TANDEM_CHECK(ShapeError, a.size(0) == b.size(0),
+               operand_error(op, str("batch sizes ", a.size(0), " and ", b.size(0), " differ"), operands));
+  TANDEM_CHECK(ShapeError, a.size(2) == b.size(1),
+               operand_error(op, str("inner sizes ", a.size(2), " and ", b.size(1), " differ"), operands));
 }
 
 }}  // namespace ops
@@ -258,18 +291,44 @@ Tensor matmul(const Tensor& input_argument, const Tensor& other_argument) {
 
 Tensor Tensor::matmul(const Tensor& other) const { return v0::matmul(*this, other); }
 
+namespace {
+
+/// matmul under the name `op`, of operands with the given numbers of dimensions.
+Tensor checked_matmul(const char* op, Tensor input, int64_t dims, const char* other_name, Tensor other,
+                      int64_t other_dims) {
+  cast_for(CastPolicy::kLowPrecision, {&input, &other});
+  const Operands operands = {{"input", input}, {other_name, other}};
+  const KernelContext context = check_same_device(op, operands);
+  check_dtype(op, operands);
+  TANDEM_CHECK(ShapeError, input.dim() == dims && other.dim() == other_dims && input.size(-1) == other.size(0),
+               operand_error(op,
+                             str("input must be ", dims == 2 ? "[m, k]" : "[k]", " and ", other_name, " ",
+                                 other_dims == 2 ? "[k, n]" : "[k]"),
+                             operands));
+  return matmul(input, other);
+}
+
+}  // namespace
+
+Tensor mm(const Tensor& input, const Tensor& mat2) { return checked_matmul("mm", input, 2, "mat2", mat2, 2); }
+Tensor mv(const Tensor& input, const Tensor& vec) { return checked_matmul("mv", input, 2, "vec", vec, 1); }
+Tensor dot(const Tensor& input, const Tensor& tensor) { return checked_matmul("dot", input, 1, "tensor", tensor, 1); }
+
+Tensor outer(const Tensor& input, const Tensor& vec2) {
+  const Operands operands = {{"input", input}, {"vec2", vec2}};
+  const KernelContext context = check_same_device("outer", operands);
+  TANDEM_CHECK(ShapeError, input.dim() == 1 && vec2.dim() == 1,
+               operand_error("outer", "input and vec2 must have 1 dimension", operands));
+  return mul(input.unsqueeze(1), vec2);
+}
+
 Tensor bmm(const Tensor& input_argument, const Tensor& mat2_argument) {
   Tensor input = input_argument, mat2 = mat2_argument;
   cast_for(CastPolicy::kLowPrecision, {&input, &mat2});
   const Operands operands = {{"input", input}, {"mat2", mat2}};
   const KernelContext context = check_same_device("bmm", operands);
   check_dtype("bmm", operands);
-  TANDEM_CHECK(ShapeError, input.dim() == 3 && mat2.dim() == 3,
-               operand_error("bmm", "input and mat2 must have 3 dimensions", operands));
-  TANDEM_CHECK(ShapeError, input.size(0) == mat2.size(0),
-               operand_error("bmm", str("batch sizes ", input.size(0), " and ", mat2.size(0), " differ"), operands));
-  TANDEM_CHECK(ShapeError, input.size(2) == mat2.size(1),
-               operand_error("bmm", str("inner sizes ", input.size(2), " and ", mat2.size(1), " differ"), operands));
+  check_batches("bmm", operands, operands.begin()[0], operands.begin()[1]);
   const Tensor out = batched_matmul(context, input, mat2, {input.size(0)});
 
   struct BmmNode : Node {
@@ -300,22 +359,8 @@ Tensor addmm(const Tensor& input_argument, const Tensor& mat1_argument, const Te
                operand_error("addmm", "mat1 and mat2 must have 2 dimensions", operands));
   TANDEM_CHECK(ShapeError, mat1.size(1) == mat2.size(0),
                operand_error("addmm", str("inner sizes ", mat1.size(1), " and ", mat2.size(0), " differ"), operands));
-  const Shape shape = {mat1.size(0), mat2.size(1)};
-  auto expands_to = [&](const Shape& from) {
-    if (from.size() > 2) return false;
-    for (size_t d = 0; d < from.size(); ++d) {
-      if (from[d] != 1 && from[d] != shape[d + 2 - from.size()]) return false;
-    }
-    return true;
-  };
-  TANDEM_CHECK(ShapeError, expands_to(input.shape()),
-               operand_error("addmm", str("input does not broadcast to ", shape), operands));
-
-  const Tensor out = empty(shape, mat1.options());
-  if (beta.to_double() != 0) {
-    primitives::copy(
-        make_view(input.storage(), input.dtype(), shape, broadcast_strides(input, shape), input.impl().offset), out);
-  }
+  const Tensor out = empty({mat1.size(0), mat2.size(1)}, mat1.options());
+  fill_with_input("addmm", operands, beta.to_double(), out);
   multiply(context, matrix(mat1), matrix(mat2), alpha.to_double(), beta.to_double(), {}, false, out);
 
   struct AddmmNode : Node {
@@ -347,6 +392,45 @@ Tensor addmm(const Tensor& input_argument, const Tensor& mat1_argument, const Te
     node->input_shape = input.shape();
     node->mat1_shape = mat1.shape();
     node->mat2_shape = mat2.shape();
+    node->beta = beta.to_double();
+    node->alpha = alpha.to_double();
+  }
+  return out;
+}
+
+Tensor baddbmm(const Tensor& input_argument, const Tensor& batch1_argument, const Tensor& batch2_argument, Scalar beta,
+               Scalar alpha) {
+  Tensor input = input_argument, batch1 = batch1_argument, batch2 = batch2_argument;
+  cast_for(CastPolicy::kLowPrecision, {&input, &batch1, &batch2});
+  const Operands operands = {{"input", input}, {"batch1", batch1}, {"batch2", batch2}};
+  const KernelContext context = check_same_device("baddbmm", operands);
+  check_dtype("baddbmm", operands);
+  check_batches("baddbmm", operands, operands.begin()[1], operands.begin()[2]);
+  const Tensor out = empty({batch1.size(0), batch1.size(1), batch2.size(2)}, batch1.options());
+  fill_with_input("baddbmm", operands, beta.to_double(), out);
+  batched_multiply(context, batch1, batch2, {batch1.size(0)}, alpha.to_double(), beta.to_double(), out);
+
+  struct BaddbmmNode : Node {
+    SavedTensor batch1{*this, "batch1"}, batch2{*this, "batch2"};
+    Shape input_shape;
+    double beta = 1, alpha = 1;
+
+    TensorList backward(BackwardContext& context) override {
+      TensorList grads(3);
+      const auto scaled = [](const Tensor& tensor, double factor) {
+        return factor == 1 ? tensor : mul(tensor, factor);
+      };
+      const Tensor& grad = context.grad();
+      if (context.needs(0)) grads[0] = sum_to_shape(scaled(grad, beta), input_shape);
+      if (context.needs(1)) grads[1] = scaled(bmm(grad, swap_last_two(batch2.get())), alpha);
+      if (context.needs(2)) grads[2] = scaled(bmm(swap_last_two(batch1.get()), grad), alpha);
+      return grads;
+    }
+  };
+  if (auto* node = autograd::record<BaddbmmNode>("baddbmm", out, input, batch1, batch2)) {
+    if (batch2.requires_grad()) node->batch1.save(batch1);
+    if (batch1.requires_grad()) node->batch2.save(batch2);
+    node->input_shape = input.shape();
     node->beta = beta.to_double();
     node->alpha = alpha.to_double();
   }
@@ -419,6 +503,11 @@ BackwardContext::GradBuffer slot_or_new(BackwardContext& context, int i, const S
 }  // namespace
 
 Tensor linear(const Tensor& x_argument, const Tensor& weight_argument, const Tensor& bias_argument) {
+  if (weight_argument.defined() && weight_argument.dim() == 1) {  // one output feature, without its dimension
+    const bool adds_number = bias_argument.defined() && bias_argument.dim() == 0;
+    return linear(x_argument, weight_argument.unsqueeze(0), adds_number ? bias_argument.unsqueeze(0) : bias_argument)
+        .squeeze(-1);
+  }
   Tensor x = x_argument, weight = weight_argument, bias = bias_argument;
   const Tensor out = linear_forward("linear", x, weight, bias, false);
 

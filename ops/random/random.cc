@@ -2,8 +2,14 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
+#include <tandem/autograd/grad_mode.h>
+#include <tandem/ops/cast.h>
 #include <tandem/ops/common/common.h>
+#include <tandem/ops/compare.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/elementwise/elementwise_loop.h>
 #include <tandem/ops/random/random_kernels.h>
 #include <tandem/tensor/cuda_capture.h>
 
@@ -26,6 +32,41 @@ Tensor finished(Tensor out, const TensorOptions& options) {
 
 void check_result_dtype(const char* op, DType dtype) {
   TANDEM_CHECK(DTypeError, is_floating_point(dtype), op, ": the dtype must be floating, it is ", dtype);
+}
+
+/// The smallest and the largest integer of the range in which the dtype represents all integers.
+std::pair<int64_t, int64_t> integer_range(DType dtype) {
+  const auto up_to = [](int64_t largest) { return std::pair(-largest, largest); };
+  switch (dtype) {
+    case kUInt8: return {0, 255};
+    case kInt32: return {std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()};
+    case kInt64: return {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()};
+    case kBFloat16: return up_to(int64_t{1} << 8);
+    case kFloat16: return up_to(int64_t{1} << 11);
+    case kFloat32: return up_to(int64_t{1} << 24);
+    default: return up_to(int64_t{1} << 53);
+  }
+}
+
+/// self = make(dtype), converted, as the in-place form `op`. `dtype` is that of the numbers: at least float32.
+template <class Make>
+const Tensor& overwrite(const char* op, const Tensor& self, Make make) {
+  const KernelContext context = check_same_device(op, {{"self", self}});
+  check_in_place(op, self, self.dtype());
+  begin_in_place(op, self);
+  struct OverwriteNode : Node {
+    TensorList backward(BackwardContext&) override { return TensorList(1); }
+  };
+  autograd::record<OverwriteNode>(op, self, self);
+  const NoGradGuard no_grad;
+  primitives::copy(make(TensorOptions{promote(self.dtype(), kFloat32), self.device()}), self);
+  autograd::end_in_place(op, self);
+  return self;
+}
+
+void check_floating_self(const char* op, const Tensor& self) {
+  TANDEM_CHECK(DTypeError, !self.defined() || is_floating_point(self.dtype()),
+               operand_error(op, "self must be floating", {{"self", self}}));
 }
 
 }  // namespace
@@ -60,24 +101,59 @@ Tensor randn_like(const Tensor& input, Generator* generator) {
   return randn(input.shape(), input.options(), generator);
 }
 
+Tensor normal(double mean, double std, const Shape& shape, TensorOptions options, Generator* generator) {
+  check_result_dtype("normal", options.dtype);
+  const Tensor out = empty(shape, {options.dtype, options.device});
+  out.normal_(mean, std, generator);
+  return finished(out, options);
+}
+
+const Tensor& Tensor::normal_(double mean, double std, Generator* generator) const {
+  check_floating_self("normal_", *this);
+  TANDEM_CHECK(ValueError, std >= 0, "normal_: std must not be negative, it is ", std);
+  return overwrite("normal_", *this,
+                   [&](TensorOptions o) { return add(mul(randn(shape(), o, generator), std), mean); });
+}
+
+const Tensor& Tensor::uniform_(double from, double to, Generator* generator) const {
+  check_floating_self("uniform_", *this);
+  TANDEM_CHECK(ValueError, from <= to, "uniform_: from must not be above to, they are ", from, " and ", to);
+  return overwrite("uniform_", *this, [&](TensorOptions o) {
+    const Tensor drawn = rand(shape(), options(), generator);  // fewer bits for half types, so that 1 is not drawn
+    return add(mul(tandem::to(drawn, o.dtype), to - from), from);
+  });
+}
+
+const Tensor& Tensor::bernoulli_(double p, Generator* generator) const {
+  TANDEM_CHECK(ValueError, p >= 0 && p <= 1, "bernoulli_: p must be in [0, 1], it is ", p);
+  return overwrite("bernoulli_", *this, [&](TensorOptions o) {
+    return lt(rand(shape(), {kFloat64, o.device}, generator), p);
+  });
+}
+
+const Tensor& Tensor::exponential_(double lambd, Generator* generator) const {
+  check_floating_self("exponential_", *this);
+  TANDEM_CHECK(ValueError, lambd > 0, "exponential_: lambd must be positive, it is ", lambd);
+  return overwrite("exponential_", *this, [&](TensorOptions o) {  // 1 - u is exact
+    return div(sub(0, tandem::log(sub(1, rand(shape(), o, generator)))), lambd);
+  });
+}
+
 Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions options, Generator* generator) {
   TANDEM_CHECK(ValueError, low < high, "randint: low must be below high, they are ", low, " and ", high);
-  TANDEM_CHECK(DTypeError, is_integral(options.dtype), "randint: the dtype must be an integer type, it is ",
-               options.dtype);
-  const int64_t smallest = options.dtype == kUInt8   ? 0
-                           : options.dtype == kInt32 ? std::numeric_limits<int32_t>::min()
-                                                     : std::numeric_limits<int64_t>::min();
-  const int64_t largest = options.dtype == kUInt8   ? 255
-                          : options.dtype == kInt32 ? std::numeric_limits<int32_t>::max()
-                                                    : std::numeric_limits<int64_t>::max();
+  TANDEM_CHECK(DTypeError, options.dtype != kBool, "randint: the dtype must not be bool");
+  const auto [smallest, largest] = integer_range(options.dtype);
   TANDEM_CHECK(ValueError, low >= smallest && high - 1 <= largest, "randint: [", low, ", ", high, ") does not fit ",
                options.dtype);
   const Tensor out = empty(shape, {options.dtype, options.device});
   const KernelContext context = check_same_device("randint", {{"out", out}});
   const int64_t n = out.num_elements();
-  TANDEM_KERNEL(context, integers, options.dtype, reserve(generator, options.device, 2 * n), low,
-                static_cast<uint64_t>(high) - static_cast<uint64_t>(low), n, out.data_ptr());
-  return out;
+  const bool is_floating = is_floating_point(options.dtype);
+  const Tensor drawn = is_floating ? empty(shape, {kInt64, options.device}) : out;
+  TANDEM_KERNEL(context, integers, drawn.dtype(), reserve(generator, options.device, 2 * n), low,
+                static_cast<uint64_t>(high) - static_cast<uint64_t>(low), n, drawn.data_ptr());
+  if (is_floating) primitives::copy(drawn, out);
+  return finished(out, options);
 }
 
 Tensor randperm(int64_t n, Device device, Generator* generator) {
@@ -139,7 +215,7 @@ Tensor masked(const Tensor& x, PhiloxState state, double p) {
   const Tensor dense = row_major(x);
   const Tensor out = empty(x.shape(), x.options());
   TANDEM_KERNEL(kernel_context(x.device()), dropout, x.dtype(), state, static_cast<uint64_t>(std::llround(p * 0x1p32)),
-                1 / (1 - p), x.num_elements(), dense.data_ptr(), out.data_ptr());
+                p == 1 ? 0 : 1 / (1 - p), x.num_elements(), dense.data_ptr(), out.data_ptr());
 
   struct DropoutNode : Node {
     PhiloxState state;
@@ -161,7 +237,7 @@ Tensor masked(const Tensor& x, PhiloxState state, double p) {
 Tensor dropout(const Tensor& x, double p, bool training, Generator* generator) {
   const KernelContext context = check_same_device("dropout", {{"x", x}});
   check_floating("dropout", {"x", x});
-  TANDEM_CHECK(ValueError, p >= 0 && p < 1, "dropout: p must be in [0, 1), it is ", p);
+  TANDEM_CHECK(ValueError, p >= 0 && p <= 1, "dropout: p must be in [0, 1], it is ", p);
   if (!training || p == 0) return x;
   return masked(x, reserve(generator, x.device(), x.num_elements()), p);
 }

@@ -22,10 +22,11 @@ SoftmaxShape split_at(const Shape& shape, int64_t dim) {
   return split;
 }
 
-/// Checks and forward of both operations; `input` is replaced by its cast under autocast.
-Tensor softmax_forward(const char* op, Tensor& input, int64_t& dim, bool log) {
-  cast_for(CastPolicy::kFloat32, {&input});
+/// Checks and forward of both operations; `input` is replaced by its cast.
+Tensor softmax_forward(const char* op, Tensor& input, int64_t& dim, std::optional<DType> dtype, bool log) {
+  if (!dtype) cast_for(CastPolicy::kFloat32, {&input});
   const KernelContext context = check_same_device(op, {{"input", input}});
+  if (dtype) input = to(input, *dtype);
   check_floating(op, {"input", input});
   dim = wrap_dim(op, dim, input.dim());
   const Tensor out = empty(input.shape(), input.options());
@@ -47,9 +48,9 @@ Tensor sum_over(const Tensor& tensor, int64_t dim) { return tensor.dim() == 0 ? 
 
 }  // namespace
 
-Tensor softmax(const Tensor& input_argument, int64_t dim) {
+Tensor softmax(const Tensor& input_argument, int64_t dim, std::optional<DType> dtype) {
   Tensor input = input_argument;
-  const Tensor out = softmax_forward("softmax", input, dim, false);
+  const Tensor out = softmax_forward("softmax", input, dim, dtype, false);
 
   struct SoftmaxNode : Node {
     SavedTensor output{*this, "output"};
@@ -69,9 +70,9 @@ Tensor softmax(const Tensor& input_argument, int64_t dim) {
   return out;
 }
 
-Tensor log_softmax(const Tensor& input_argument, int64_t dim) {
+Tensor log_softmax(const Tensor& input_argument, int64_t dim, std::optional<DType> dtype) {
   Tensor input = input_argument;
-  const Tensor out = softmax_forward("log_softmax", input, dim, true);
+  const Tensor out = softmax_forward("log_softmax", input, dim, dtype, true);
 
   struct LogSoftmaxNode : Node {
     SavedTensor output{*this, "output"};

@@ -137,9 +137,9 @@ TEST(Dropout, ElementsAreDroppedInTrainingOnly) {
 }
 
 TEST(Dropout, InvalidProbabilitiesAreRejected) {
-  EXPECT_EQ(error_text<td::ValueError>([] { nn::Dropout(1.0); }), "Dropout: p is 1, expected 0 <= p < 1");
-  EXPECT_EQ(error_text<td::ValueError>([] { nn::Dropout(-0.1); }), "Dropout: p is -0.1, expected 0 <= p < 1");
-  EXPECT_EQ(error_text<td::ValueError>([] { nn::Dropout(std::nan("")); }), "Dropout: p is nan, expected 0 <= p < 1");
+  EXPECT_EQ(error_text<td::ValueError>([] { nn::Dropout(1.5); }), "Dropout: p is 1.5, expected 0 <= p <= 1");
+  EXPECT_EQ(error_text<td::ValueError>([] { nn::Dropout(-0.1); }), "Dropout: p is -0.1, expected 0 <= p <= 1");
+  EXPECT_EQ(error_text<td::ValueError>([] { nn::Dropout(std::nan("")); }), "Dropout: p is nan, expected 0 <= p <= 1");
 }
 
 }  // namespace

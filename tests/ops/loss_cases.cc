@@ -1,5 +1,9 @@
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numbers>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <tandem/ops/elementwise.h>
@@ -29,7 +33,7 @@ OpCase cross_entropy_case(int64_t n, int64_t classes) {
   OpCase op;
   op.name = "cross_entropy";
   op.terms = static_cast<double>(classes);
-  op.inputs = {{"logits", {n, classes}, -4, 4}, {"labels", {n}, 0, static_cast<double>(classes), kInt64, false}};
+  op.inputs = {{"input", {n, classes}, -4, 4}, integers("target", {n}, static_cast<double>(classes))};
   op.run = [](const std::vector<Tensor>& in) { return cross_entropy(in[0], in[1]); };
   op.reference = [](const std::vector<Dense>& in) {
     Dense out = dense_zeros({});
@@ -43,7 +47,7 @@ OpCase nll_loss_case(int64_t n, int64_t classes) {
   OpCase op;
   op.name = "nll_loss";
   op.terms = static_cast<double>(n);
-  op.inputs = {{"log_probs", {n, classes}, -4, 0}, {"labels", {n}, 0, static_cast<double>(classes), kInt64, false}};
+  op.inputs = {{"input", {n, classes}, -4, 0}, integers("target", {n}, static_cast<double>(classes))};
   op.run = [](const std::vector<Tensor>& in) { return nll_loss(in[0], in[1]); };
   op.reference = [=](const std::vector<Dense>& in) {
     Dense out = dense_zeros({});
@@ -54,19 +58,320 @@ OpCase nll_loss_case(int64_t n, int64_t classes) {
   return op;
 }
 
-OpCase mse_loss_case(const Shape& shape) {
+/// The reduced losses.
+Dense reduced(const Dense& losses, Reduction reduction, double count) {
+  if (reduction == Reduction::kNone) return losses;
+  Dense out = dense_zeros({});
+  for (const double loss : losses.values) out[0] += loss;
+  if (reduction != Reduction::kSum) out[0] /= count;
+  return out;
+}
+
+/// cross_entropy, or nll_loss, of input [N, C, inner] with labels or probabilities.
+struct ClassCase {
+  Shape shape;
+  Reduction reduction = Reduction::kMean;
+  bool with_weight = false;
+  int64_t ignore_index = -100;
+  double smoothing = 0;
+  bool is_nll = false;
+  bool has_probabilities = false;
+};
+
+Dense reference(const ClassCase& c, const std::vector<Dense>& in) {
+  const int64_t n = c.shape[0], classes = c.shape[1], inner = c.shape.size() > 2 ? c.shape[2] : 1;
+  Dense losses = dense_zeros(c.shape.size() > 2 ? Shape{n, inner} : Shape{n});
+  double count = 0;
+  for (int64_t i = 0; i < n * inner; ++i) {
+    const auto at = [&](int64_t j) { return (i / inner * classes + j) * inner + i % inner; };
+    double sum = 0;
+    for (int64_t j = 0; j < classes; ++j) sum += std::exp(in[0][at(j)]);
+    const int64_t label = c.has_probabilities ? -1 : static_cast<int64_t>(in[1][i]);
+    if (!c.has_probabilities && label == c.ignore_index) continue;
+    const auto weight_of = [&](int64_t j) { return c.with_weight ? in[2][j] : 1.0; };
+    for (int64_t j = 0; j < classes; ++j) {
+      const double hard = c.has_probabilities ? in[1][at(j)] : j == label ? 1 : 0;
+      const double target = (1 - c.smoothing) * hard + c.smoothing / static_cast<double>(classes);
+      losses[i] -= weight_of(j) * target * (in[0][at(j)] - (c.is_nll ? 0 : std::log(sum)));
+    }
+    count += c.has_probabilities ? 1 : weight_of(label);
+  }
+  return reduced(losses, c.reduction, count);
+}
+
+OpCase class_case(const ClassCase& c) {
   OpCase op;
-  op.name = "mse_loss";
-  op.terms = static_cast<double>(num_elements(shape));
-  op.inputs = {{"input", shape}, {"target", shape}};
-  op.run = [](const std::vector<Tensor>& in) { return mse_loss(in[0], in[1]); };
-  op.reference = [](const std::vector<Dense>& in) {
-    Dense out = dense_zeros({});
-    const int64_t n = in[0].num_elements();
-    for (int64_t i = 0; i < n; ++i) out[0] += (in[0][i] - in[1][i]) * (in[0][i] - in[1][i]) / static_cast<double>(n);
-    return out;
+  op.name = c.is_nll ? "nll_loss" : "cross_entropy";
+  op.terms = static_cast<double>(num_elements(c.shape));
+  Shape labels = c.shape;
+  labels.erase(1);
+  op.inputs = {{"input", c.shape, -4, 4}, integers("target", labels, static_cast<double>(c.shape[1]))};
+  if (c.has_probabilities) op.inputs[1] = {"target", c.shape, 0, 1};
+  if (c.with_weight) op.inputs.push_back(optional(constant(positive("weight", {c.shape[1]}))));
+  op.run = [c](const Tensors& in) {
+    const Tensor weight = c.with_weight ? in[2] : Tensor();
+    return c.is_nll ? nll_loss(in[0], in[1], {weight, c.ignore_index, c.reduction})
+                    : cross_entropy(in[0], in[1], {weight, c.ignore_index, c.reduction, c.smoothing});
+  };
+  op.reference = [c](const std::vector<Dense>& in) { return reference(c, in); };
+  return op;
+}
+
+/// A loss whose losses have the shape of the first input, one for each element.
+OpCase elementwise_case(const std::string& name, std::vector<Input> inputs,
+                        std::function<Tensor(const Tensors&, Reduction)> run,
+                        std::function<double(const std::vector<double>&)> f, Reduction reduction = Reduction::kMean) {
+  OpCase op;
+  op.name = name;
+  op.inputs = std::move(inputs);
+  op.terms = static_cast<double>(std::max<int64_t>(1, num_elements(op.inputs[0].shape)));
+  op.run = [=](const Tensors& in) { return run(in, reduction); };
+  op.reference = [=](const std::vector<Dense>& in) {
+    return reduced(dense_map(in[0].shape, in, f), reduction, static_cast<double>(in[0].num_elements()));
   };
   return op;
+}
+
+/// A function of rows of the last dimension: f(i) computes element i of the result.
+OpCase rows_case(const char* name, std::vector<Input> inputs, std::function<Tensor(const Tensors&)> run, Shape shape,
+                 std::function<double(const std::vector<Dense>&, int64_t)> f) {
+  OpCase op;
+  op.name = name;
+  op.terms = static_cast<double>(2 * inputs[0].shape.back());
+  op.inputs = std::move(inputs);
+  op.run = std::move(run);
+  op.reference = [=](const std::vector<Dense>& in) {
+    Dense out = dense_zeros(shape);
+    for (int64_t i = 0; i < out.num_elements(); ++i) out[i] = f(in, i);
+    return out;
+  };
+  op.tolerance = 16;
+  return op;
+}
+
+/// The sum of f over row i of the inputs' last dimension.
+double row_sum(const Dense& a, const Dense& b, int64_t i, const std::function<double(double, double)>& f) {
+  const int64_t size = a.shape.back();
+  double sum = 0;
+  for (int64_t j = i * size; j < (i + 1) * size; ++j) sum += f(a[j], b[j]);
+  return sum;
+}
+
+double distance(const Dense& a, const Dense& b, int64_t i, double p, double eps) {
+  return std::pow(row_sum(a, b, i, [=](double x, double y) { return std::pow(std::abs(x - y + eps), p); }), 1 / p);
+}
+double cosine(const Dense& a, const Dense& b, int64_t i, double eps = 0) {
+  const auto product = [](double x, double y) { return x * y; };
+  return row_sum(a, b, i, product) / std::sqrt((row_sum(a, a, i, product) + eps) * (row_sum(b, b, i, product) + eps));
+}
+
+void add_classification(OpCases& cases) {
+  const auto policy = CastPolicy::kFloat32;
+  using enum Reduction;
+  cases.op("Tensor cross_entropy(const Tensor& input, const Tensor& target, const CrossEntropyOptions& options = {})",
+           policy,
+           {cross_entropy_case(3, 7), cross_entropy_case(3, 5), cross_entropy_case(7, 3), cross_entropy_case(1, 1),
+            cross_entropy_case(3, 33), cross_entropy_case(31, 2), class_case({.shape = {9, 3}, .ignore_index = 1}),
+            class_case({.shape = {9, 3}, .with_weight = true, .ignore_index = 2, .smoothing = 0.3}),
+            class_case({.shape = {5, 3}, .with_weight = true, .smoothing = 0.3, .has_probabilities = true})});
+  cases.op("Tensor nll_loss(const Tensor& input, const Tensor& target, const NllLossOptions& options = {})", policy,
+           {nll_loss_case(3, 7), nll_loss_case(3, 5), nll_loss_case(7, 3), nll_loss_case(1, 1), nll_loss_case(3, 33),
+            class_case({.shape = {9, 3, 2}, .with_weight = true, .ignore_index = 1, .is_nll = true})});
+  cases.add(cross_entropy_case(700, 101), kThreads);
+  cases.add(nll_loss_case(700, 101), kThreads);
+  for (const Reduction reduction : {kNone, kSum, kMean}) {
+    for (const bool weight : {false, true}) {
+      for (const ClassCase& c :
+           {ClassCase{.shape = {4, 5, 2}, .ignore_index = 3}, ClassCase{.shape = {4, 5}, .smoothing = 0.2},
+            ClassCase{.shape = {4, 5, 2}, .ignore_index = 3, .smoothing = 0.2},
+            ClassCase{.shape = {4, 3}, .ignore_index = 2, .is_nll = true},
+            ClassCase{.shape = {3, 5, 2}, .has_probabilities = true}}) {
+        ClassCase varied = c;
+        varied.reduction = reduction;
+        varied.with_weight = weight;
+        cases.add(class_case(varied), kValues | kGradients);
+      }
+    }
+  }
+  OpCase vector = cross_entropy_case(1, 5);
+  vector.inputs = {{"input", {5}, -4, 4}, integers("target", {}, 5)};
+  vector.reference = [](std::vector<Dense> in) {
+    in[0].shape = {1, 5};
+    Dense out = dense_zeros({});
+    out[0] = reference(in[0], in[1]);
+    return out;
+  };
+  cases.add(vector);
+}
+
+void add_elementwise(OpCases& cases) {
+  const auto policy = CastPolicy::kFloat32;
+  using Values = std::vector<double>;
+  struct Loss {
+    const char* declaration;
+    std::vector<Input> inputs;
+    std::function<Tensor(const Tensors&, Reduction)> run;
+    std::function<double(const Values&)> f;
+  };
+  const Shape shape = {3, 7};
+  const std::vector<Input> two = {{"input", shape}, {"target", shape}};
+  const Input probability = {"input", shape, 0.1, 0.9}, target = {"target", shape, 0.1, 0.9};
+  const Input weight = optional(positive("weight", {7})), pos_weight = optional(positive("pos_weight", {3, 1}));
+  const auto bce = [](double x, double t) { return -(t * std::log(x) + (1 - t) * std::log(1 - x)); };
+  const auto logits = [](double x, double t, double p) {
+    return (1 - t) * x + (1 + (p - 1) * t) * std::log1p(std::exp(-x));
+  };
+  const Loss losses[] = {
+      {"Tensor mse_loss(Tensor input, Tensor target, Reduction reduction = Reduction::kMean)", two,
+       [](const Tensors& x, Reduction r) { return mse_loss(x[0], x[1], r); },
+       [](const Values& v) { return (v[0] - v[1]) * (v[0] - v[1]); }},
+      {"Tensor l1_loss(Tensor input, Tensor target, Reduction reduction = Reduction::kMean)", two,
+       [](const Tensors& x, Reduction r) { return l1_loss(x[0], x[1], r); },
+       [](const Values& v) { return std::abs(v[0] - v[1]); }},
+      {"Tensor smooth_l1_loss(Tensor input, Tensor target, Reduction reduction = Reduction::kMean, double beta = 1)",
+       two, [](const Tensors& x, Reduction r) { return smooth_l1_loss(x[0], x[1], r, 0.75); },
+       [](const Values& v) {
+         const double d = std::abs(v[0] - v[1]);
+         return d < 0.75 ? d * d / 1.5 : d - 0.375;
+       }},
+      {"Tensor huber_loss(Tensor input, Tensor target, Reduction reduction = Reduction::kMean, double delta = 1)", two,
+       [](const Tensors& x, Reduction r) { return huber_loss(x[0], x[1], r, 1.25); },
+       [](const Values& v) {
+         const double d = std::abs(v[0] - v[1]);
+         return d < 1.25 ? d * d / 2 : 1.25 * (d - 0.625);
+       }},
+      {"Tensor binary_cross_entropy(Tensor input, Tensor target, Tensor weight = {}, Reduction reduction = "
+       "Reduction::kMean)",
+       {probability, target, weight},
+       [](const Tensors& x, Reduction r) { return binary_cross_entropy(x[0], x[1], x[2], r); },
+       [=](const Values& v) { return v[2] * bce(v[0], v[1]); }},
+      {"Tensor binary_cross_entropy_with_logits(Tensor input, Tensor target, Tensor weight = {}, Reduction reduction = "
+       "Reduction::kMean, Tensor pos_weight = {})",
+       {{"input", shape, -6, 6}, target, weight, pos_weight},
+       [](const Tensors& x, Reduction r) { return binary_cross_entropy_with_logits(x[0], x[1], x[2], r, x[3]); },
+       [=](const Values& v) { return v[2] * logits(v[0], v[1], v[3]); }},
+      {"Tensor kl_div(Tensor input, Tensor target, Reduction reduction = Reduction::kMean, bool log_target = false)",
+       {{"input", shape, -4, 0}, target},
+       [](const Tensors& x, Reduction r) { return kl_div(x[0], x[1], r); },
+       [](const Values& v) { return v[1] * (std::log(v[1]) - v[0]); }},
+      {"Tensor gaussian_nll_loss(Tensor input, Tensor target, Tensor var, bool full = false, double eps = 1e-6, "
+       "Reduction reduction = Reduction::kMean)",
+       {two[0], two[1], positive("var", shape)},
+       [](const Tensors& x, Reduction r) { return gaussian_nll_loss(x[0], x[1], x[2], true, 1e-3, r); },
+       [](const Values& v) {
+         return 0.5 * (std::log(v[2]) + (v[0] - v[1]) * (v[0] - v[1]) / v[2] + std::log(2 * std::numbers::pi));
+       }}};
+  for (const Loss& loss : losses) {
+    const std::string declaration = loss.declaration, name = declaration.substr(7, declaration.find('(') - 7);
+    cases.op(declaration, policy, {elementwise_case(name, loss.inputs, loss.run, loss.f)});
+    for (const Reduction reduction : {Reduction::kNone, Reduction::kSum}) {
+      cases.add(elementwise_case(name, loss.inputs, loss.run, loss.f, reduction), kValues | kGradients);
+    }
+    std::vector<Input> scalars = loss.inputs, many = loss.inputs;
+    for (size_t i = 0; i < many.size(); ++i) {
+      scalars[i].shape = {};
+      if (i < 2 || many[i].shape == shape) many[i].shape = {301, 101};
+      if (many[i].shape == Shape{7}) many[i].shape = {101};
+      if (many[i].shape == Shape{3, 1}) many[i].shape = {301, 1};
+    }
+    cases.add(elementwise_case(name, scalars, loss.run, loss.f), kValues | kGradients);
+    cases.add(elementwise_case(name, many, loss.run, loss.f), kThreads);
+  }
+
+  cases.add(elementwise_case(
+                "binary_cross_entropy_with_logits", {{"input", shape, -6, 6}, target},
+                [](const Tensors& x, Reduction r) { return binary_cross_entropy_with_logits(x[0], x[1], {}, r); },
+                [=](const Values& v) { return logits(v[0], v[1], 1); }),
+            kValues | kGradients);
+  cases.add(elementwise_case(
+                "kl_div", {{"input", shape, -4, 0}, {"target", shape, -4, 0}},
+                [](const Tensors& x, Reduction r) { return kl_div(x[0], x[1], r, true); },
+                [](const Values& v) { return std::exp(v[1]) * (v[1] - v[0]); }),
+            kValues | kGradients);
+  OpCase batch_mean = elementwise_case(
+      "kl_div", {{"input", shape, -4, 0}, target},
+      [](const Tensors& x, Reduction) { return kl_div(x[0], x[1], Reduction::kBatchMean); },
+      [](const Values& v) { return 7 * v[1] * (std::log(v[1]) - v[0]); });
+  cases.add(batch_mean, kValues | kGradients);
+  cases.add(
+      elementwise_case(
+          "gaussian_nll_loss", {{"input", shape}, {"target", shape}, positive("var", {3, 1})},
+          [](const Tensors& x, Reduction r) { return gaussian_nll_loss(x[0], x[1], x[2].squeeze(1), false, 1e-6, r); },
+          [](const Values& v) { return 0.5 * (std::log(v[2]) + (v[0] - v[1]) * (v[0] - v[1]) / v[2]); }),
+      kValues | kGradients);
+}
+
+void add_distances(OpCases& cases) {
+  const auto policy = CastPolicy::kFloat32;
+  const std::vector<Input> two = {{"x1", {5, 7}}, {"x2", {5, 7}}};
+  cases.op("Tensor normalize(Tensor input, double p = 2, int64_t dim = 1, double eps = 1e-12)", policy,
+           {rows_case(
+                "normalize", {{"input", {5, 7}}}, [](const Tensors& x) { return normalize(x[0], 3); }, {5, 7},
+                [](const std::vector<Dense>& in, int64_t i) {
+                  return in[0][i] / distance(in[0], dense_zeros({5, 7}), i / 7, 3, 0);
+                }),
+            rows_case(
+                "normalize", {{"input", {7}}}, [](const Tensors& x) { return normalize(x[0], 1, 0); }, {7},
+                [](const std::vector<Dense>& in, int64_t i) {
+                  return in[0][i] / distance(in[0], dense_zeros({7}), 0, 1, 0);
+                })});
+  cases.op("Tensor cosine_similarity(Tensor x1, Tensor x2, int64_t dim = 1, double eps = 1e-8)", policy,
+           {rows_case(
+                "cosine_similarity", two, [](const Tensors& x) { return cosine_similarity(x[0], x[1]); }, {5},
+                [](const std::vector<Dense>& in, int64_t i) { return cosine(in[0], in[1], i); }),
+            {.inputs = {{"x1", {4, 3, 5}}, {"x2", {3, 1}}},
+             .run = [](const Tensors& x) { return cosine_similarity(x[0], x[1], -2); }}});
+  cases.op("Tensor pairwise_distance(Tensor x1, Tensor x2, double p = 2, double eps = 1e-6, bool keepdim = false)",
+           policy,
+           {rows_case(
+                "pairwise_distance", two, [](const Tensors& x) { return pairwise_distance(x[0], x[1]); }, {5},
+                [](const std::vector<Dense>& in, int64_t i) { return distance(in[0], in[1], i, 2, 1e-6); }),
+            rows_case(
+                "pairwise_distance", two, [](const Tensors& x) { return pairwise_distance(x[0], x[1], 1, 0.25, true); },
+                {5, 1}, [](const std::vector<Dense>& in, int64_t i) { return distance(in[0], in[1], i, 1, 0.25); })});
+  const std::vector<Input> three = {{"anchor", {5, 7}}, {"positive", {5, 7}}, {"negative", {5, 7}}};
+  const auto triplet = [](const std::vector<Dense>& in, int64_t i, bool swap) {
+    const double far = distance(in[0], in[2], i, 2, 1e-6), other = distance(in[1], in[2], i, 2, 1e-6);
+    return std::max(0.0, distance(in[0], in[1], i, 2, 1e-6) + 1.5 - (swap ? std::min(far, other) : far));
+  };
+  const auto triplet_case = [&](bool swap) {
+    return rows_case(
+        "triplet_margin_loss", three,
+        [=](const Tensors& x) {
+          return triplet_margin_loss(x[0], x[1], x[2], {.margin = 1.5, .swap = swap, .reduction = Reduction::kNone});
+        },
+        {5}, [=](const std::vector<Dense>& in, int64_t i) { return triplet(in, i, swap); });
+  };
+  cases.op(
+      "Tensor triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, const TripletMarginLossOptions& "
+      "options = {})",
+      policy,
+      {triplet_case(false), triplet_case(true),
+       rows_case(
+           "triplet_margin_loss", three,
+           [](const Tensors& x) { return triplet_margin_loss(x[0], x[1], x[2], {.margin = 1.5}); }, {},
+           [=](const std::vector<Dense>& in, int64_t) {
+             double sum = 0;
+             for (int64_t i = 0; i < 5; ++i) sum += triplet(in, i, false) / 5;
+             return sum;
+           })});
+  const std::vector<Input> pairs = {
+      {"input1", {5, 7}}, {"input2", {5, 7}}, {.name = "target", .shape = {5}, .low = -1, .high = 2, .dtype = kInt64}};
+  cases.op(
+      "Tensor cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, double margin = 0, Reduction "
+      "reduction = Reduction::kMean)",
+      policy,
+      {rows_case(
+          "cosine_embedding_loss", pairs,
+          [](const Tensors& x) { return cosine_embedding_loss(x[0], x[1], x[2], 0.1, Reduction::kSum); }, {},
+          [](const std::vector<Dense>& in, int64_t) {
+            double sum = 0;
+            for (int64_t i = 0; i < 5; ++i) {
+              const double s = cosine(in[0], in[1], i, 1e-12);
+              sum += in[2][i] == 1 ? 1 - s : in[2][i] == -1 ? std::max(0.0, s - 0.1) : 0;
+            }
+            return sum;
+          })});
 }
 
 TensorList scores() { return {randn({2048, 65})}; }
@@ -75,20 +380,9 @@ TensorList wide_scores() { return {randn({256, 8192})}; }
 }  // namespace
 
 TANDEM_OP_CASES(loss) {
-  const auto policy = CastPolicy::kFloat32;
-  cases.op("Tensor cross_entropy(const Tensor& logits, const Tensor& labels)", policy,
-           {cross_entropy_case(3, 7), cross_entropy_case(3, 5), cross_entropy_case(7, 3), cross_entropy_case(1, 1),
-            cross_entropy_case(3, 33), cross_entropy_case(31, 2)});
-  cases.op("Tensor nll_loss(const Tensor& log_probs, const Tensor& labels)", policy,
-           {nll_loss_case(3, 7), nll_loss_case(3, 5), nll_loss_case(7, 3), nll_loss_case(1, 1), nll_loss_case(3, 33)});
-  cases.op("Tensor mse_loss(const Tensor& input, const Tensor& target)", policy,
-           {mse_loss_case({3, 7}), mse_loss_case({3, 5}), mse_loss_case({7}), mse_loss_case({3, 33}),
-            mse_loss_case({2, 3, 4}), mse_loss_case({}), mse_loss_case({1})});
-  cases.add(cross_entropy_case(700, 101), kThreads);
-
-  cases.add(nll_loss_case(700, 101), kThreads);
-
-  cases.add(mse_loss_case({70001}), kThreads);
+  add_classification(cases);
+  add_elementwise(cases);
+  add_distances(cases);
 
   for (const auto& input : {scores, wide_scores}) {
     cases.benchmark("softmax", input, [](const TensorList& in) { return softmax(in[0], 1); });
@@ -114,11 +408,29 @@ TANDEM_OP_CASES(loss) {
       },
       [](const TensorList& in) { return nll_loss(in[0], in[1]); });
   cases.benchmark(
-      "mse_loss",
+      "cross_entropy smoothing",
       [] {
-        return TensorList{randn({2048, 1024}), randn({2048, 1024})};
+        return TensorList{randn({2048, 65}), randint(0, 65, {2048})};
       },
-      [](const TensorList& in) { return mse_loss(in[0], in[1]); });
+      [](const TensorList& in) { return cross_entropy(in[0], in[1], {.label_smoothing = 0.1}); });
+  const auto pair = [] { return TensorList{rand({2048, 1024}), rand({2048, 1024})}; };
+  const std::pair<const char*, Tensor (*)(const TensorList&)> rows[] = {
+      {"mse_loss", [](const TensorList& in) { return mse_loss(in[0], in[1]); }},
+      {"l1_loss", [](const TensorList& in) { return l1_loss(in[0], in[1]); }},
+      {"smooth_l1_loss", [](const TensorList& in) { return smooth_l1_loss(in[0], in[1]); }},
+      {"huber_loss", [](const TensorList& in) { return huber_loss(in[0], in[1]); }},
+      {"binary_cross_entropy", [](const TensorList& in) { return binary_cross_entropy(in[0], in[1].detach()); }},
+      {"binary_cross_entropy_with_logits",
+       [](const TensorList& in) { return binary_cross_entropy_with_logits(in[0], in[1].detach()); }},
+      {"kl_div", [](const TensorList& in) { return kl_div(in[0], in[1].detach()); }},
+      {"gaussian_nll_loss", [](const TensorList& in) { return gaussian_nll_loss(in[0], in[0].detach(), in[1]); }},
+      {"normalize", [](const TensorList& in) { return normalize(in[0]); }},
+      {"cosine_similarity", [](const TensorList& in) { return cosine_similarity(in[0], in[1]); }},
+      {"pairwise_distance", [](const TensorList& in) { return pairwise_distance(in[0], in[1]); }},
+      {"triplet_margin_loss", [](const TensorList& in) { return triplet_margin_loss(in[0], in[1], in[0] * 2); }},
+      {"cosine_embedding_loss",
+       [](const TensorList& in) { return cosine_embedding_loss(in[0], in[1], ones({2048})); }}};
+  for (const auto& [name, run] : rows) cases.benchmark(name, pair, run);
 }
 
 }  // namespace tandem::testing

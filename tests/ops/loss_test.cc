@@ -8,7 +8,11 @@
 
 #include <tandem/autograd/engine.h>
 #include <tandem/autograd/gradcheck.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/index.h>
+#include <tandem/ops/reduce.h>
 #include <tandem/ops/softmax.h>
+#include <tandem/ops/view.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 
@@ -57,13 +61,13 @@ TEST(CrossEntropy, InvalidArgumentsAreNamedInErrors) {
             }),
             "cross_entropy: label -7 at position 1 is outside [0, 10)");
   EXPECT_EQ(error_text<DTypeError>([&] { cross_entropy(logits, zeros({4}, {kInt32})); }),
-            "cross_entropy: labels must be int64\n"
-            "  logits  cpu  float32 [4, 10]\n"
-            "  labels  cpu  int32   [4]");
+            "cross_entropy: target must be int64\n"
+            "  input   cpu  float32 [4, 10]\n"
+            "  target  cpu  int32   [4]");
   EXPECT_EQ(error_text<ShapeError>([&] { cross_entropy(logits, zeros({5}, {kInt64})); }),
-            "cross_entropy: logits must be [N, C] and labels [N]\n"
-            "  logits  cpu  float32 [4, 10]\n"
-            "  labels  cpu  int64   [5]");
+            "cross_entropy: input must be [C] or [N, C, ...] and target have its shape without C\n"
+            "  input   cpu  float32 [4, 10]\n"
+            "  target  cpu  int64   [5]");
 }
 
 // --- nll_loss ------------------------------------------------------------------------------------
@@ -89,18 +93,18 @@ TEST(NllLoss, InvalidArgumentsAreNamedInErrors) {
             }),
             "nll_loss: label 10 at position 2 is outside [0, 10)");
   EXPECT_EQ(error_text<DTypeError>([&] { nll_loss(log_probs, zeros({4}, {kInt32})); }),
-            "nll_loss: labels must be int64\n"
-            "  log_probs  cpu  float32 [4, 10]\n"
-            "  labels     cpu  int32   [4]");
+            "nll_loss: target must be int64\n"
+            "  input   cpu  float32 [4, 10]\n"
+            "  target  cpu  int32   [4]");
   EXPECT_EQ(error_text<ShapeError>([&] { nll_loss(log_probs, zeros({5}, {kInt64})); }),
-            "nll_loss: log_probs must be [N, C] and labels [N]\n"
-            "  log_probs  cpu  float32 [4, 10]\n"
-            "  labels     cpu  int64   [5]");
+            "nll_loss: input must be [C] or [N, C, ...] and target have its shape without C\n"
+            "  input   cpu  float32 [4, 10]\n"
+            "  target  cpu  int64   [5]");
   EXPECT_EQ(error_text<DTypeError>([&] {
               nll_loss(zeros({4, 10}, {kInt64}), zeros({4}, {kInt64}));
             }),
-            "nll_loss: log_probs must be floating\n"
-            "  log_probs  cpu  int64 [4, 10]");
+            "nll_loss: input must be floating\n"
+            "  input  cpu  int64 [4, 10]");
 }
 
 // --- mse_loss ------------------------------------------------------------------------------------
@@ -145,6 +149,113 @@ TEST(MseLoss, InvalidArgumentsAreNamedInErrors) {
             }),
             "mse_loss: input must be floating\n"
             "  input  cpu  int64 [2]");
+}
+
+// --- reductions and options -----------------------------------------------------------------------
+
+TEST(CrossEntropy, IgnoredLabelsHaveNoLossAndNoGradient) {
+  const Tensor labels = tensor({2, -100, 0, -100});
+  Tensor x = random_tensor({4, 5}, 1, kFloat64).set_requires_grad(), y = x.detach().clone().set_requires_grad();
+  const Tensor kept = stack({y[0], y[2]});
+  const Tensor a = cross_entropy(x, labels), b = cross_entropy(kept, tensor({2, 0}));
+  EXPECT_EQ(a.item(), b.item());
+  a.backward();
+  b.backward();
+  EXPECT_EQ(x.grad().to_vector<double>(), y.grad().to_vector<double>());
+  EXPECT_TRUE(std::isnan(cross_entropy(x, full({4}, -100, {kInt64})).item()));
+  EXPECT_EQ(cross_entropy(x, full({4}, 7, {kInt64}), {.ignore_index = 7, .reduction = Reduction::kSum}).item(), 0);
+}
+
+TEST(CrossEntropy, KernelEqualsComposition) {
+  const Tensor labels = tensor({2, 3, 0, 4});
+  for (const int64_t ignored : {3, -100}) {
+    Tensor x = random_tensor({4, 5}, 1, kFloat64).set_requires_grad(), y = x.detach().clone().set_requires_grad();
+    const Tensor a = cross_entropy(x, labels, {.ignore_index = ignored});
+    const Tensor b = cross_entropy(y, labels, {.weight = ones({5}, {kFloat64}), .ignore_index = ignored});
+    EXPECT_NEAR(a.item(), b.item(), 1e-15);
+    a.backward(full({}, 3, {kFloat64}));
+    b.backward(full({}, 3, {kFloat64}));
+    EXPECT_TRUE(close(x.grad(), dense(y.grad()), 1e-15));
+  }
+}
+
+TEST(CrossEntropy, OneHotProbabilitiesEqualLabels) {
+  const Tensor x = random_tensor({4, 5, 2}, 1, kFloat64), weight = random_tensor({5}, 2, kFloat64, 0.5, 2);
+  const Tensor labels = tensor({2, 3, 0, 4, 1, 1, 2, 0}).reshape({4, 2});
+  const Tensor probabilities = one_hot(labels, 5).transpose(1, 2).to(kFloat64);
+  const CrossEntropyOptions options = {.weight = weight, .reduction = Reduction::kNone, .label_smoothing = 0.25};
+  EXPECT_TRUE(close(cross_entropy(x, probabilities, options), dense(cross_entropy(x, labels, options)), 1e-14));
+}
+
+TEST(CrossEntropy, InvalidOptionsAreNamedInErrors) {
+  const Tensor x = zeros({4, 10}), labels = zeros({4}, {kInt64});
+  EXPECT_EQ(error_text<ValueError>([&] { cross_entropy(x, labels, {.label_smoothing = 1.5}); }),
+            "cross_entropy: label_smoothing must be in [0, 1], it is 1.5");
+  EXPECT_EQ(error_text<ShapeError>([&] { cross_entropy(x, labels, {.weight = ones({9})}); }),
+            "cross_entropy: weight must be [C]\n"
+            "  input   cpu  float32 [4, 10]\n"
+            "  weight  cpu  float32 [9]");
+  EXPECT_EQ(error_text<ShapeError>([&] { cross_entropy(x, zeros({4})); }),
+            "cross_entropy: target must be int64 labels, or probabilities of input's shape\n"
+            "  input   cpu  float32 [4, 10]\n"
+            "  target  cpu  float32 [4]");
+  EXPECT_EQ(error_text<ValueError>([&] { nll_loss(x, labels, {.reduction = Reduction::kBatchMean}); }),
+            "nll_loss: kBatchMean is a reduction of kl_div only");
+}
+
+TEST(BinaryCrossEntropy, SaturatedInputsHavePyTorchsLossesAndGradients) {
+  Tensor x = tensor({0.0, 1.0, 0.0, 1.0}).set_requires_grad();
+  const Tensor losses = binary_cross_entropy(x, tensor({0.0, 1.0, 1.0, 0.0}), {}, Reduction::kNone);
+  EXPECT_EQ(losses.to_vector<float>(), (std::vector<float>{0, 0, 100, 100}));
+  losses.backward(ones({4}));
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{0, 0, -1e12f, 1e12f}));
+}
+
+TEST(BinaryCrossEntropyWithLogits, LargeLogitsAreExact) {
+  const Tensor x = tensor({200.0, -200.0, 200.0, 30.0}), target = tensor({1.0, 0.0, 0.0, 1.0});
+  const std::vector<float> expected = {0, 0, 200, std::exp(-30.0f)};
+  const std::vector<float> losses =
+      binary_cross_entropy_with_logits(x, target, {}, Reduction::kNone).to_vector<float>();
+  for (size_t i = 0; i < 4; ++i) EXPECT_FLOAT_EQ(losses[i], expected[i]) << i;
+}
+
+TEST(HuberLoss, KinksHaveSubgradients) {
+  Tensor x = tensor({0.0, 1.0, -1.0, 3.0}).set_requires_grad();
+  const Tensor zero = zeros({4});
+  l1_loss(x, zero, Reduction::kSum).backward();
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{0, 1, -1, 1}));
+  x.zero_grad();
+  smooth_l1_loss(x, zero, Reduction::kSum, 0).backward();
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{0, 1, -1, 1}));
+  EXPECT_EQ(error_text<ValueError>([&] { huber_loss(x, zero, Reduction::kMean, 0); }),
+            "huber_loss: delta must be positive, it is 0");
+  EXPECT_EQ(error_text<ValueError>([&] { smooth_l1_loss(x, zero, Reduction::kMean, -1); }),
+            "smooth_l1_loss: beta must not be negative, it is -1");
+}
+
+TEST(KlDiv, ZeroProbabilitiesHaveNoLoss) {
+  const Tensor out = kl_div(tensor({-INFINITY, -1.0}), tensor({0.0, 1.0}), Reduction::kSum);
+  EXPECT_EQ(out.item<float>(), 1.0f);
+}
+
+TEST(Distances, ZeroVectorsHaveFiniteGradients) {
+  Tensor x = zeros({2, 3}).set_requires_grad();
+  cosine_similarity(x, ones({2, 3})).sum().backward();
+  for (const float value : x.grad().to_vector<float>()) EXPECT_TRUE(std::isfinite(value));
+  x.zero_grad();
+  pairwise_distance(x, zeros({2, 3}), 2, 0).sum().backward();
+  EXPECT_EQ(x.grad().to_vector<float>(), std::vector<float>(6));
+  EXPECT_EQ(error_text<ValueError>([&] { normalize(x, 0); }), "normalize: p must be finite and positive, it is 0");
+}
+
+TEST(CosineEmbeddingLoss, ShapesAreNamedInErrors) {
+  EXPECT_EQ(error_text<ShapeError>([] {
+              cosine_embedding_loss(zeros({4, 3}), zeros({4, 3}), ones({3}));
+            }),
+            "cosine_embedding_loss: input1 and input2 must be [N, D] and target [N], or [D] and []\n"
+            "  input1  cpu  float32 [4, 3]\n"
+            "  input2  cpu  float32 [4, 3]\n"
+            "  target  cpu  float32 [3]");
 }
 
 }}  // namespace tandem::testing

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <tandem/ops/elementwise.h>
@@ -98,6 +99,31 @@ OpCase addmm_case(Shape input, Shape a, Shape b) {
   return op;
 }
 
+/// A product of operands with one dimension fewer than matrices; `as_matrices` are the shapes that `product` takes.
+OpCase vector_case(const char* name, Input a, Input b, Tensor (*run)(const Tensor&, const Tensor&),
+                   std::pair<Shape, Shape> as_matrices, const Shape& result) {
+  OpCase op;
+  op.name = name;
+  op.terms = static_cast<double>(as_matrices.first.back());
+  op.inputs = {std::move(a), std::move(b)};
+  op.run = [run](const std::vector<Tensor>& in) { return run(in[0], in[1]); };
+  op.reference = [=](const std::vector<Dense>& in) {
+    Dense out = product({as_matrices.first, in[0].values}, {as_matrices.second, in[1].values});
+    out.shape = result;
+    return out;
+  };
+  return op;
+}
+
+OpCase baddbmm_case(Shape input, Shape a, Shape b) {
+  OpCase op = addmm_case(std::move(input), std::move(a), std::move(b));
+  op.name = "baddbmm";
+  op.inputs[1].name = "batch1";
+  op.inputs[2].name = "batch2";
+  op.run = [](const std::vector<Tensor>& in) { return baddbmm(in[0], in[1], in[2], 0.5, -1.25); };
+  return op;
+}
+
 OpCase linear_case(Shape x, int64_t out, bool with_bias, bool with_relu) {
   OpCase op;
   op.name = with_relu ? "linear_relu" : "linear";
@@ -181,6 +207,25 @@ TANDEM_OP_CASES(matmul) {
        addmm_case({5}, {3, 4}, {4, 5}),
        {.inputs = {{"input", {}}, {"mat1", {3, 5}}, {"mat2", {5, 4}}},
         .run = [](const Tensors& x) { return addmm(x[0], x[1], x[2], 0, 2); }}});
+  cases.op(
+      "Tensor baddbmm(const Tensor& input, const Tensor& batch1, const Tensor& batch2, Scalar beta = 1, Scalar alpha = "
+      "1)",
+      policy,
+      {baddbmm_case({4}, {2, 3, 5}, {2, 5, 4}),
+       baddbmm_case({2, 1, 5}, {2, 3, 7}, {2, 7, 5}),
+       baddbmm_case({3, 1}, {1, 3, 7}, {1, 7, 5}),
+       {.inputs = {{"input", {}}, {"batch1", {2, 3, 5}}, {"batch2", {2, 5, 4}}},
+        .run = [](const Tensors& x) { return baddbmm(x[0], x[1], x[2], 0, 2); }}});
+  cases.op("Tensor mm(const Tensor& input, const Tensor& mat2)", policy,
+           {vector_case("mm", {"input", {3, 7}}, {"mat2", {7, 5}}, mm, {{3, 7}, {7, 5}}, {3, 5})});
+  cases.op("Tensor mv(const Tensor& input, const Tensor& vec)", policy,
+           {vector_case("mv", {"input", {3, 7}}, {"vec", {7}}, mv, {{3, 7}, {7, 1}}, {3}),
+            vector_case("mv", {"input", {33, 31}}, {"vec", {31}}, mv, {{33, 31}, {31, 1}}, {33})});
+  cases.op("Tensor dot(const Tensor& input, const Tensor& tensor)", policy,
+           {vector_case("dot", {"input", {7}}, {"tensor", {7}}, dot, {{1, 7}, {7, 1}}, {}),
+            vector_case("dot", {"input", {1}}, {"tensor", {1}}, dot, {{1, 1}, {1, 1}}, {})});
+  cases.op("Tensor outer(const Tensor& input, const Tensor& vec2)", CastPolicy::kWidest,
+           {vector_case("outer", {"input", {3}}, {"vec2", {7}}, outer, {{3, 1}, {1, 7}}, {3, 7})});
   cases.op("Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {})", CastPolicy::kLowPrecision,
            {{.inputs = affine, .run = [](const Tensors& x) { return linear(x[0], x[1], x[2]); }},
             {.inputs = {{"x", {3, 7}, 0.5, 2}, {"weight", {5, 7}, 0.5, 2}, {"bias", {5}, 0.5, 2}},
@@ -247,6 +292,20 @@ TANDEM_OP_CASES(matmul) {
   cases.add(linear_case({33, 31}, 65, true, false), kValues);
   cases.add(linear_case({33, 31}, 65, true, false), kThreads);
 
+  {
+    OpCase op = linear_case({2, 3, 4}, 1, true, false);
+    op.inputs[1].shape = {4};
+    op.inputs[2].shape = {};
+    const Reference reference = op.reference;
+    op.reference = [reference](std::vector<Dense> in) {
+      in[1].shape = {1, 4};
+      Dense out = reference(in);
+      out.shape = {2, 3};
+      return out;
+    };
+    cases.add(op, kValues | kGradients);
+  }
+
   cases.add(linear_case({7, 3}, 5, true, true));
   cases.add(linear_case({7, 3}, 5, false, true));
   cases.add(linear_case({2, 3, 4}, 5, true, true));
@@ -278,6 +337,36 @@ TANDEM_OP_CASES(matmul) {
         return TensorList{randn({24, 256, 64}), randn({24, 64, 256})};
       },
       [](const TensorList& in) { return bmm(in[0], in[1]); }, {.flops = 2.0 * 24 * 256 * 256 * 64});
+  cases.benchmark(
+      "baddbmm",
+      [] {
+        return TensorList{randn({24, 256, 256}), randn({24, 256, 64}), randn({24, 64, 256})};
+      },
+      [](const TensorList& in) { return baddbmm(in[0], in[1], in[2]); }, {.flops = 2.0 * 24 * 256 * 256 * 64});
+  cases.benchmark(
+      "mm",
+      [] {
+        return TensorList{randn({512, 512}), randn({512, 512})};
+      },
+      [](const TensorList& in) { return mm(in[0], in[1]); }, {.flops = 2.0 * 512 * 512 * 512});
+  cases.benchmark(
+      "mv",
+      [] {
+        return TensorList{randn({2048, 1024}), randn({1024})};
+      },
+      [](const TensorList& in) { return mv(in[0], in[1]); });
+  cases.benchmark(
+      "dot",
+      [] {
+        return TensorList{randn({1000000}), randn({1000000})};
+      },
+      [](const TensorList& in) { return dot(in[0], in[1]); });
+  cases.benchmark(
+      "outer",
+      [] {
+        return TensorList{randn({2048}), randn({1024})};
+      },
+      [](const TensorList& in) { return outer(in[0], in[1]); });
   const auto layer = [] { return TensorList{randn({2048, 128}), randn({512, 128}), randn({512})}; };
   const double layer_flops = 2.0 * 2048 * 512 * 128;
   cases.benchmark("linear", layer, [](const TensorList& in) { return linear(in[0], in[1], in[2]); },

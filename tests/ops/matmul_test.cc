@@ -235,11 +235,11 @@ TEST(Linear, InvalidArgumentsAreNamedInErrors) {
             "  weight  cpu  float32 [5, 4]\n"
             "  bias    cpu  float32 [1]");
   EXPECT_EQ(error_text<ShapeError>([] {
-              linear(empty({2, 4}), empty({4}));
+              linear(empty({2, 4}), empty({1, 5, 4}));
             }),
             "linear: weight must have 2 dimensions, [out, in]\n"
             "  x       cpu  float32 [2, 4]\n"
-            "  weight  cpu  float32 [4]");
+            "  weight  cpu  float32 [1, 5, 4]");
 }
 
 // --- algorithms of float32 -------------------------------------------------------------------------------------------
@@ -342,6 +342,60 @@ TEST(GemmAlgorithms, ThreadCountDoesNotChangeBits) {
   const auto one = run(1), two = run(2);
   set_num_threads(0);
   for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(primitives::bytes_equal(one[i], two[i])) << i;
+}
+
+TEST(Products, ShapesAreNamedInErrors) {
+  EXPECT_EQ(error_text<ShapeError>([] {
+              mm(zeros({3, 4}), zeros({5, 2}));
+            }),
+            "mm: input must be [m, k] and mat2 [k, n]\n"
+            "  input  cpu  float32 [3, 4]\n"
+            "  mat2   cpu  float32 [5, 2]");
+  EXPECT_EQ(error_text<ShapeError>([] {
+              mv(zeros({3, 4}), zeros({4, 1}));
+            }),
+            "mv: input must be [m, k] and vec [k]\n"
+            "  input  cpu  float32 [3, 4]\n"
+            "  vec    cpu  float32 [4, 1]");
+  EXPECT_EQ(error_text<ShapeError>([] {
+              outer(zeros({3, 4}), zeros({4}));
+            }),
+            "outer: input and vec2 must have 1 dimension\n"
+            "  input  cpu  float32 [3, 4]\n"
+            "  vec2   cpu  float32 [4]");
+  EXPECT_EQ(error_text<ShapeError>([] {
+              baddbmm(zeros({3}), zeros({2, 3, 4}), zeros({2, 4, 5}));
+            }),
+            "baddbmm: input does not broadcast to [2, 3, 5]\n"
+            "  input   cpu  float32 [3]\n"
+            "  batch1  cpu  float32 [2, 3, 4]\n"
+            "  batch2  cpu  float32 [2, 4, 5]");
+}
+
+TEST(Baddbmm, InputIsNotReadIfBetaIsZero) {
+  const Tensor out = baddbmm(full({1}, NAN), ones({2, 1, 3}), ones({2, 3, 1}), 0, 2);
+  EXPECT_EQ(out.to_vector<float>(), (std::vector<float>{6, 6}));
+}
+
+TEST(Einsum, InvalidEquationsAreNamedInErrors) {
+  const Tensor a = zeros({3, 4}), b = zeros({5, 2});
+  const std::string operands = "\n  tensors[0]  cpu  float32 [3, 4]\n  tensors[1]  cpu  float32 [5, 2]";
+  const auto text = [&](const std::string& equation) { return error_text<Error>([&] { einsum(equation, {a, b}); }); };
+  EXPECT_EQ(text("ij,jk->ik"), "einsum: 'j' has size 5 in tensors[1], before it 4, in \"ij,jk->ik\"" + operands);
+  EXPECT_EQ(text("ij,ii"), "einsum: 'i' has sizes 5 and 2 in tensors[1] in \"ij,ii\"" + operands);
+  EXPECT_EQ(text("ij,kl->ijj"), "einsum: the result has 'j' twice in \"ij,kl->ijj\"" + operands);
+  EXPECT_EQ(text("ij,kl->m"), "einsum: the result has 'm', which no tensor has, in \"ij,kl->m\"" + operands);
+  EXPECT_EQ(text("ij,klm"), "einsum: tensors[1] has 2 dimensions, but 3 labels in \"ij,klm\"" + operands);
+  EXPECT_EQ(text("ij"), "einsum: 2 tensors for another number of terms in \"ij\"" + operands);
+  EXPECT_EQ(text("ij,kl,m"), "einsum: 2 tensors for another number of terms in \"ij,kl,m\"" + operands);
+  EXPECT_EQ(text("i.j,kl"), "einsum: unexpected '.': a term has letters and at most one ..., in \"i.j,kl\"" + operands);
+  EXPECT_EQ(error_text<ValueError>([] { einsum("", {}); }), "einsum: the list of tensors is empty");
+}
+
+TEST(Einsum, IntegersKeepTheirDType) {
+  const Tensor a = tensor({1, 2, 3}).to(kInt32);
+  EXPECT_EQ(einsum("i->", {a}).dtype(), kInt32);
+  EXPECT_EQ(einsum("i,i", {a, a}).item<int64_t>(), 14);
 }
 
 }}  // namespace tandem::testing

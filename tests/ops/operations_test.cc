@@ -25,7 +25,10 @@ std::set<std::string> declarations(std::string text, const std::string& marker) 
   for (size_t at = text.find("//"); at != std::string::npos; at = text.find("//")) {
     text.erase(at, text.find('\n', at) - at);
   }
-  const std::string scope = text.find("namespace comm {") != std::string::npos ? "comm::" : "";
+  std::string scope;
+  for (const char* name : {"comm", "linalg"}) {
+    if (text.find(str("namespace ", name, " {")) != std::string::npos) scope = str(name, "::");
+  }
   std::set<std::string> result;
   for (size_t at = text.find(marker); at != std::string::npos; at = text.find(marker, at + 1)) {
     const size_t begin = at + marker.size();
@@ -114,8 +117,9 @@ bool is_measured(const std::string& name) {
 TEST(OperationRegistry, EveryOperationHasAllChecks) {
   // Random tensors are checked in random_test.cc, synchronized batch norms in norm_test.cc, overwritten tensors in
   // in_place_test.cc.
-  const std::set<std::string> elsewhere = {"bernoulli", "dropout",    "fill_",           "multinomial",
-                                           "rand_like", "randn_like", "sync_batch_norm", "zero_"};
+  const std::set<std::string> elsewhere = {"bernoulli",  "bernoulli_",      "dropout",  "exponential_",
+                                           "fill_",      "multinomial",     "normal_",  "rand_like",
+                                           "randn_like", "sync_batch_norm", "uniform_", "zero_"};
   for (const Operation& operation : op_cases().operations) {
     if (operation.cases.empty() || elsewhere.contains(operation.cases[0].name)) continue;
     const OpCase& op = operation.cases[0];

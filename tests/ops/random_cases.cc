@@ -38,6 +38,22 @@ TANDEM_OP_CASES(random) {
       {{}, [=](const Tensors&) {
          return placed({randint(0, 9, {5}, {kInt64, second})}, {second});
        }});
+  cases.crossing(
+      "Tensor normal(double mean, double std, const Shape& shape, TensorOptions options = {}, Generator* generator = "
+      "nullptr)",
+      {{}, [=](const Tensors&) { return placed({normal(1, 2, {5}, on_second)}, {second}); }});
+  const auto in_place = [&](const char* declaration, Tensor (*run)(const Tensors&)) {
+    cases.op(declaration, std::nullopt,
+             {{.inputs = {constant({"self", {3, 7}})}, .run = run, .has_gradient = false, .in_place = true}});
+  };
+  in_place("const Tensor& normal_(double mean = 0, double std = 1, Generator* generator = nullptr) const",
+           [](const Tensors& x) { return x[0].normal_(1, 2); });
+  in_place("const Tensor& uniform_(double from = 0, double to = 1, Generator* generator = nullptr) const",
+           [](const Tensors& x) { return x[0].uniform_(-1, 2); });
+  in_place("const Tensor& bernoulli_(double p = 0.5, Generator* generator = nullptr) const",
+           [](const Tensors& x) { return x[0].bernoulli_(0.25); });
+  in_place("const Tensor& exponential_(double lambd = 1, Generator* generator = nullptr) const",
+           [](const Tensors& x) { return x[0].exponential_(2); });
   cases.crossing("Tensor randperm(int64_t n, Device device = {}, Generator* generator = nullptr)",
                  {{}, [=](const Tensors&) { return placed({randperm(5, second)}, {second}); }});
   cases.op(
@@ -59,6 +75,8 @@ TANDEM_OP_CASES(random) {
   cases.benchmark("randn", input, like(randn), {.bytes = 2048 * 1024 * 4, .backward = false});
   cases.benchmark("rand_like", input, [](const TensorList& in) { return rand_like(in[0]); }, {.backward = false});
   cases.benchmark("randn_like", input, [](const TensorList& in) { return randn_like(in[0]); }, {.backward = false});
+  cases.benchmark("normal", input, [](const TensorList& in) { return normal(1, 2, in[0].shape()); },
+                  {.bytes = 2048 * 1024 * 4, .backward = false});
   cases.benchmark("randint", input, [](const TensorList& in) { return randint(-9, 1000, in[0].shape()); },
                   {.bytes = 2048 * 1024 * 8, .backward = false});
   cases.benchmark("randperm", input, [](const TensorList& in) { return randperm(in[0].num_elements()); },

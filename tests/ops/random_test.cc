@@ -163,11 +163,22 @@ TEST(Randint, ValuesSpanTheFullIntegerRange) {
   EXPECT_EQ(randint(255, 256, {2}, {kUInt8}).to_vector<int64_t>(), (std::vector<int64_t>{255, 255}));
 }
 
+TEST(Randint, FloatingDTypesHaveTheSameIntegers) {
+  for (const DType dtype : floating_dtypes()) {
+    Stream stream, same;
+    const Tensor integers = randint(-9, 257, {100}, {kInt64}, &stream.generator);
+    const Tensor drawn = randint(-9, 257, {100}, {dtype}, &same.generator);
+    EXPECT_EQ(drawn.dtype(), dtype);
+    EXPECT_EQ(drawn.to_vector<int64_t>(), integers.to_vector<int64_t>());
+  }
+}
+
 TEST(Randint, InvalidRangeAndDTypeAreNamedInErrors) {
   EXPECT_EQ(error_text<ValueError>([] { randint(3, 3, {2}); }), "randint: low must be below high, they are 3 and 3");
   EXPECT_EQ(error_text<ValueError>([] { randint(0, 257, {2}, {kUInt8}); }), "randint: [0, 257) does not fit uint8");
-  EXPECT_EQ(error_text<DTypeError>([] { randint(0, 2, {2}, {kFloat32}); }),
-            "randint: the dtype must be an integer type, it is float32");
+  EXPECT_EQ(error_text<DTypeError>([] { randint(0, 2, {2}, {kBool}); }), "randint: the dtype must not be bool");
+  EXPECT_EQ(error_text<ValueError>([] { randint(0, 258, {2}, {kBFloat16}); }),
+            "randint: [0, 258) does not fit bfloat16");
   EXPECT_EQ(error_text<DTypeError>([] { rand({2}, {kInt64}); }), "rand: the dtype must be floating, it is int64");
   EXPECT_EQ(error_text<DTypeError>([] { randn({2}, {kBool}); }), "randn: the dtype must be floating, it is bool");
 }
@@ -268,10 +279,18 @@ TEST(Dropout, BackwardUsesTheForwardMask) {
   check(op);
 }
 
+TEST(Dropout, ProbabilityOneGivesZeros) {
+  Tensor x = ones({70}).set_requires_grad();
+  const Tensor out = dropout(x, 1);
+  EXPECT_EQ(out.to_vector<float>(), std::vector<float>(70));
+  out.backward(ones({70}));
+  EXPECT_EQ(x.grad().to_vector<float>(), std::vector<float>(70));
+}
+
 TEST(Dropout, ProbabilityOutsideRangeIsRejected) {
-  EXPECT_EQ(error_text<ValueError>([] { dropout(ones({2}), 1.0); }), "dropout: p must be in [0, 1), it is 1");
+  EXPECT_EQ(error_text<ValueError>([] { dropout(ones({2}), 1.5); }), "dropout: p must be in [0, 1], it is 1.5");
   EXPECT_EQ(error_text<ValueError>([] { dropout(ones({2}), -0.5, false); }),
-            "dropout: p must be in [0, 1), it is -0.5");
+            "dropout: p must be in [0, 1], it is -0.5");
 }
 
 TEST(Random, ThreadCountDoesNotChangeBits) {

@@ -47,8 +47,8 @@ OpCase softmax_case(Shape shape, int64_t dim, bool log) {
 
 TANDEM_OP_CASES(softmax) {
   for (const bool log : {false, true}) {
-    cases.op(log ? "Tensor log_softmax(const Tensor& input, int64_t dim)"
-                 : "Tensor softmax(const Tensor& input, int64_t dim)",
+    cases.op(log ? "Tensor log_softmax(const Tensor& input, int64_t dim, std::optional<DType> dtype = {})"
+                 : "Tensor softmax(const Tensor& input, int64_t dim, std::optional<DType> dtype = {})",
              CastPolicy::kFloat32,
              {softmax_case({3, 7}, 0, log), softmax_case({3, 7}, 1, log), softmax_case({2, 33}, -1, log),
               softmax_case({7, 3}, 0, log), softmax_case({2, 5, 3}, 1, log), softmax_case({4, 1}, 1, log),

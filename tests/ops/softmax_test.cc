@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/ops/cast.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 
@@ -80,6 +81,16 @@ TEST(SoftmaxErrors, MessagesNameTheOperation) {
             }),
             error_text<IndexError>([] { wrap_dim("softmax", 2, 2); }));
   EXPECT_EQ(error_text<DTypeError>([] { log_softmax(empty({2}, {kInt64}), 0); }).substr(0, 12), "log_softmax:");
+}
+
+TEST(SoftmaxDType, ConvertsTheInput) {
+  const Tensor x = tensor({1, 2, 3}), half = x.to(kFloat16);
+  EXPECT_TRUE(same_bits(softmax(x, 0, kFloat64), softmax(x.to(kFloat64), 0)));
+  EXPECT_TRUE(same_bits(log_softmax(half, 0, kFloat32), log_softmax(x.to(kFloat32), 0)));
+  const Autocast autocast(kBFloat16);
+  EXPECT_EQ(softmax(half, 0, kFloat16).dtype(), kFloat16);
+  EXPECT_EQ(error_text<DTypeError>([&] { softmax(half, 0, kInt64); }),
+            "softmax: input must be floating\n  input  cpu  int64 [3]");
 }
 
 }}  // namespace tandem::testing

@@ -1,0 +1,344 @@
+#include <tandem/ops/linalg.h>
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include <tandem/ops/cast.h>
+#include <tandem/ops/common/common.h>
+#include <tandem/ops/compare.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/index.h>
+#include <tandem/ops/linalg/linalg_cpu.h>
+#include <tandem/ops/matmul.h>
+#include <tandem/ops/view.h>
+
+namespace tandem { inline namespace v0 { namespace linalg {
+
+using namespace ops;
+using autograd::BackwardContext;
+using autograd::Node;
+using autograd::SavedTensor;
+
+namespace {
+
+Tensor transposed(const Tensor& matrix) { return matrix.transpose(-2, -1); }
+
+Shape batch_shape(const Tensor& matrix) {
+  return {std::span<const int64_t>(matrix.shape().begin(), matrix.shape().size() - 2)};
+}
+
+/// `batch` followed by the sizes of a matrix or a vector.
+Shape joined(Shape batch, const Shape& sizes) {
+  for (const int64_t size : sizes) batch.push_back(size);
+  return batch;
+}
+
+/// Checks devices, dtypes, and that A is a (square) matrix.
+[[nodiscard]] KernelContext check(const char* op, Operands operands, bool is_square = true) {
+  KernelContext context = check_same_device(op, operands);
+  const Tensor& a = operands.begin()->tensor;
+  TANDEM_CHECK(
+      DeviceError, a.device().is_cpu(),
+      operand_error(op, "it runs on CPUs only", operands, {}, "move the operands with .cpu(), and the result back"));
+  check_same_dtype(op, operands);
+  TANDEM_CHECK(DTypeError, a.dtype() == kFloat32 || a.dtype() == kFloat64,
+               operand_error(op, "A must be float32 or float64", operands));
+  TANDEM_CHECK(ShapeError, a.dim() >= 2 && (!is_square || a.size(-1) == a.size(-2)),
+               operand_error(op, is_square ? "A must be square, [..., n, n]" : "A must be [..., m, n]", operands));
+  return context;
+}
+
+/// Throws ValueError for a matrix A that failed in a kernel; `index` is its batch index, or -1.
+void check_succeeded(const char* op, const Tensor& a, const Shape& batch, int64_t index, const char* problem) {
+  if (index < 0) return;
+  Shape position = batch;
+  for (size_t d = batch.size(); d-- > 0; index /= batch[d]) position[d] = index % batch[d];
+  throw ValueError(
+      with_module_scope(operand_error(op, str('A', batch.empty() ? "" : to_string(position), problem), {{"A", a}})));
+}
+
+Tensor identity(int64_t n, TensorOptions options) {
+  const Tensor elements = zeros({n * n}, options);
+  elements.slice(0, 0, n * n, n + 1).fill_(1);
+  return elements.view({n, n});
+}
+
+/// numerator / denominator, but 0 where both are 0.
+Tensor ratio(const Tensor& numerator, const Tensor& denominator) {
+  const Tensor is_zero = to(eq(numerator, 0), numerator.dtype());
+  return div(numerator, where(eq(denominator, 0), is_zero, denominator));
+}
+
+/// Results of a decomposition are parts of one tensor [batches, elements], so that one node computes all gradients.
+Tensor part(const Tensor& packed, int64_t begin, const Shape& batch, const Shape& sizes) {
+  return packed.slice(1, begin, begin + num_elements(sizes)).reshape(joined(batch, sizes));
+}
+
+Tensor empty_packed(const Tensor& a, int64_t elements) {
+  return empty({num_elements(batch_shape(a)), elements}, a.options());
+}
+
+Shape broadcast_batches(const char* op, const Tensor& a, const Tensor& b) {
+  Shape batch = batch_shape(a), other = batch_shape(b);
+  if (batch.size() < other.size()) std::swap(batch, other);
+  for (size_t d = other.size(); d-- > 0;) {
+    int64_t& size = batch[batch.size() - other.size() + d];
+    TANDEM_CHECK(ShapeError, size == other[d] || size == 1 || other[d] == 1,
+                 operand_error(op, "batches do not broadcast", {{"A", a}, {"B", b}}));
+    if (size == 1) size = other[d];
+  }
+  return batch;
+}
+
+/// A^-1 B for square A and matrices B, whose batches broadcast; recorded.
+Tensor solve_matrices(const char* op, const Tensor& a, const Tensor& b) {
+  const Shape batch = broadcast_batches(op, a, b);
+  const int64_t n = a.size(-1), k = b.size(-1);
+  const Tensor left = row_major(a.detach().expand(joined(batch, {n, n})));
+  const Tensor right = row_major(b.detach().expand(joined(batch, {n, k})));
+  const Tensor out = empty(joined(batch, {n, k}), a.options());
+  check_succeeded(op, a, batch,
+                  cpu::solve(a.dtype(), num_elements(batch), n, k, left.data_ptr(), right.data_ptr(), out.data_ptr()),
+                  " is singular");
+
+  struct SolveNode : Node {
+    SavedTensor a{*this, "A"}, solution{*this, "output"};
+    Shape a_shape, b_shape;
+    TensorList backward(BackwardContext& context) override {
+      TensorList grads(2);
+      const Tensor grad_b = solve_matrices(name(), transposed(a.get()), context.grad());
+      if (context.needs(0)) grads[0] = sum_to_shape(neg(matmul(grad_b, transposed(solution.get()))), a_shape);
+      if (context.needs(1)) grads[1] = sum_to_shape(grad_b, b_shape);
+      return grads;
+    }
+  };
+  if (auto* node = autograd::record<SolveNode>(op, out, a, b)) {
+    node->a.save(a);
+    if (a.requires_grad()) node->solution.save(out);
+    node->a_shape = a.shape();
+    node->b_shape = b.shape();
+  }
+  return out;
+}
+
+/// x R^-1 for square R.
+Tensor times_inverse(const Tensor& x, const Tensor& r) {
+  return transposed(solve_matrices("linalg::solve", transposed(r), transposed(x)));
+}
+
+}  // namespace
+
+Tensor cholesky(Tensor A) {
+  cast_for(CastPolicy::kFloat32, {&A});
+  const KernelContext context = check("linalg::cholesky", {{"A", A}});
+  const Tensor out = empty(A.shape(), A.options()), dense = row_major(A);
+  const Shape batch = batch_shape(A);
+  check_succeeded("linalg::cholesky", A, batch,
+                  cpu::cholesky(A.dtype(), num_elements(batch), A.size(-1), dense.data_ptr(), out.data_ptr()),
+                  " is not positive definite");
+
+  struct CholeskyNode : Node {
+    SavedTensor output{*this, "output"};
+    TensorList backward(BackwardContext& context) override {
+      const Tensor lower = output.get(), product = tril(matmul(transposed(lower), context.grad()));
+      const Tensor halved = sub(mul(product, 0.5), mul(mul(product, identity(lower.size(-1), lower.options())), 0.25));
+      const Tensor symmetric = add(halved, transposed(halved));
+      return {times_inverse(transposed(times_inverse(symmetric, lower)), lower)};
+    }
+  };
+  if (auto* node = autograd::record<CholeskyNode>("linalg::cholesky", out, A)) node->output.save(out);
+  return out;
+}
+
+Tensor solve(Tensor A, Tensor B) {
+  cast_for(CastPolicy::kFloat32, {&A, &B});
+  const Operands operands = {{"A", A}, {"B", B}};
+  const KernelContext context = check("linalg::solve", operands);
+  Shape vectors = A.shape();
+  vectors.pop_back();
+  const bool is_vector = B.dim() == 1 || B.shape() == vectors;
+  TANDEM_CHECK(
+      ShapeError, B.dim() > 0 && B.size(is_vector ? -1 : -2) == A.size(-1),
+      operand_error("linalg::solve", str("B must be [..., ", A.size(-1), ", k] or [..., ", A.size(-1), "]"), operands));
+  const Tensor out = solve_matrices("linalg::solve", A, is_vector ? B.unsqueeze(-1) : B);
+  return is_vector ? out.squeeze(-1) : out;
+}
+
+Tensor inv(Tensor A) {
+  cast_for(CastPolicy::kFloat32, {&A});
+  const KernelContext context = check("linalg::inv", {{"A", A}});
+  return solve_matrices("linalg::inv", A, identity(A.size(-1), A.options()));
+}
+
+Tensor det(Tensor A) {
+  cast_for(CastPolicy::kFloat32, {&A});
+  const KernelContext context = check("linalg::det", {{"A", A}});
+  const Shape batch = batch_shape(A);
+  const Tensor out = empty(batch, A.options()), dense = row_major(A);
+  cpu::det(A.dtype(), num_elements(batch), A.size(-1), dense.data_ptr(), out.data_ptr());
+
+  struct DetNode : Node {
+    SavedTensor a{*this, "A"}, output{*this, "output"};
+    TensorList backward(BackwardContext& context) override {
+      const Tensor matrix = a.get();
+      const Tensor& grad = context.grad();
+      if (context.create_graph()) {
+        const Tensor inverse = solve_matrices(name(), matrix, identity(matrix.size(-1), matrix.options()));
+        return {mul(mul(grad, output.get()).unsqueeze(-1).unsqueeze(-1), transposed(inverse))};
+      }
+      const Tensor result = empty(matrix.shape(), matrix.options()), dense = row_major(matrix);
+      check_succeeded(name(), matrix, grad.shape(),
+                      cpu::det_backward(matrix.dtype(), grad.num_elements(), matrix.size(-1), dense.data_ptr(),
+                                        row_major(grad).data_ptr(), result.data_ptr()),
+                      " is not finite");
+      return {result};
+    }
+  };
+  if (auto* node = autograd::record<DetNode>("linalg::det", out, A)) {
+    node->a.save(A);
+    node->output.save(out);
+  }
+  return out;
+}
+
+// --- qr ------------------------------------------------------------------------------------------
+
+namespace {
+
+QR qr_parts(const Tensor& packed, const Shape& shape) {
+  const Shape batch(std::span<const int64_t>(shape.begin(), shape.size() - 2));
+  const int64_t m = shape[shape.size() - 2], n = shape.back(), k = std::min(m, n);
+  return {part(packed, 0, batch, {m, k}), part(packed, m * k, batch, {k, n})};
+}
+
+/// The gradient of A = Q R for square R.
+Tensor qr_gradient(const Tensor& q, const Tensor& r, const Tensor& grad_q, const Tensor& grad_r) {
+  const Tensor m = sub(matmul(r, transposed(grad_r)), matmul(transposed(grad_q), q));
+  const Tensor symmetric = add(tril(m), transposed(tril(m, -1)));
+  return times_inverse(add(grad_q, matmul(q, symmetric)), transposed(r));
+}
+
+}  // namespace
+
+QR qr(Tensor A) {
+  cast_for(CastPolicy::kFloat32, {&A});
+  const KernelContext context = check("linalg::qr", {{"A", A}}, false);
+  const int64_t m = A.size(-2), n = A.size(-1);
+  const Tensor packed = empty_packed(A, std::min(m, n) * (m + n)), dense = row_major(A);
+  cpu::qr(A.dtype(), packed.size(0), m, n, dense.data_ptr(), packed.data_ptr());
+
+  struct QrNode : Node {
+    SavedTensor packed{*this, "output"};
+    Shape shape;
+    TensorList backward(BackwardContext& context) override {
+      const auto [q, r] = qr_parts(packed.get(), shape);
+      const auto [grad_q, grad_r] = qr_parts(context.grad(), shape);
+      const int64_t k = q.size(-1), n = r.size(-1);
+      if (n == k) return {qr_gradient(q, r, grad_q, grad_r)};
+      // A = [Q R1, Q R2]: the gradients of Q through both.
+      const Tensor r1 = r.slice(-1, 0, k), r2 = r.slice(-1, k, n), grad_r2 = grad_r.slice(-1, k, n);
+      const Tensor grad_of_q = add(grad_q, matmul(q, matmul(r2, transposed(grad_r2))));
+      return {cat({qr_gradient(q, r1, grad_of_q, grad_r.slice(-1, 0, k)), matmul(q, grad_r2)}, -1)};
+    }
+  };
+  if (auto* node = autograd::record<QrNode>("linalg::qr", packed, A)) {
+    node->packed.save(packed);
+    node->shape = A.shape();
+  }
+  const QR views = qr_parts(packed, A.shape());
+  return {clone(views.Q), clone(views.R)};
+}
+
+// --- svd -----------------------------------------------------------------------------------------
+
+namespace {
+
+SVD svd_parts(const Tensor& packed, const Shape& shape) {
+  const Shape batch(std::span<const int64_t>(shape.begin(), shape.size() - 2));
+  const int64_t m = shape[shape.size() - 2], n = shape.back(), k = std::min(m, n);
+  return {part(packed, 0, batch, {m, k}), part(packed, m * k, batch, {k}), part(packed, m * k + k, batch, {k, n})};
+}
+
+}  // namespace
+
+SVD svd(Tensor A) {
+  cast_for(CastPolicy::kFloat32, {&A});
+  const KernelContext context = check("linalg::svd", {{"A", A}}, false);
+  const int64_t m = A.size(-2), n = A.size(-1);
+  const Tensor packed = empty_packed(A, std::min(m, n) * (m + n + 1)), dense = row_major(A);
+  check_succeeded("linalg::svd", A, batch_shape(A),
+                  cpu::svd(A.dtype(), packed.size(0), m, n, dense.data_ptr(), packed.data_ptr()), " is not finite");
+
+  struct SvdNode : Node {
+    SavedTensor packed{*this, "output"};
+    Shape shape;
+    TensorList backward(BackwardContext& context) override {
+      const auto [u, s, vh] = svd_parts(packed.get(), shape);
+      const auto [grad_u, grad_s, grad_vh] = svd_parts(context.grad(), shape);
+      const int64_t k = s.size(-1);
+      const Tensor row = s.unsqueeze(-2), column = s.unsqueeze(-1), gaps = mul(sub(row, column), add(row, column));
+      const auto skew = [&](const Tensor& x) { return ratio(sub(x, transposed(x)), gaps); };
+      const Tensor of_u = matmul(transposed(u), grad_u), of_v = matmul(vh, transposed(grad_vh));
+      const Tensor off_diagonal = add(mul(skew(of_u), row), mul(column, skew(of_v)));
+      const Tensor inner = add(off_diagonal, mul(identity(k, s.options()), grad_s.unsqueeze(-1)));
+      Tensor left = matmul(u, inner);
+      if (u.size(-2) > k) left = add(left, ratio(sub(grad_u, matmul(u, of_u)), row));
+      Tensor grad = matmul(left, vh);
+      if (vh.size(-1) > k) {
+        const Tensor rest = sub(grad_vh, matmul(transposed(of_v), vh));
+        grad = add(grad, matmul(u, ratio(rest, column)));
+      }
+      return {grad};
+    }
+  };
+  if (auto* node = autograd::record<SvdNode>("linalg::svd", packed, A)) {
+    node->packed.save(packed);
+    node->shape = A.shape();
+  }
+  const SVD views = svd_parts(packed, A.shape());
+  return {clone(views.U), clone(views.S), clone(views.Vh)};
+}
+
+// --- eigh ----------------------------------------------------------------------------------------
+
+namespace {
+
+Eigh eigh_parts(const Tensor& packed, const Shape& shape) {
+  const Shape batch(std::span<const int64_t>(shape.begin(), shape.size() - 2));
+  const int64_t n = shape.back();
+  return {part(packed, 0, batch, {n}), part(packed, n, batch, {n, n})};
+}
+
+}  // namespace
+
+Eigh eigh(Tensor A) {
+  cast_for(CastPolicy::kFloat32, {&A});
+  const KernelContext context = check("linalg::eigh", {{"A", A}});
+  const int64_t n = A.size(-1);
+  const Tensor packed = empty_packed(A, n * (n + 1)), dense = row_major(A);
+  check_succeeded("linalg::eigh", A, batch_shape(A),
+                  cpu::eigh(A.dtype(), packed.size(0), n, dense.data_ptr(), packed.data_ptr()), " is not finite");
+
+  struct EighNode : Node {
+    SavedTensor packed{*this, "output"};
+    Shape shape;
+    TensorList backward(BackwardContext& context) override {
+      const auto [values, vectors] = eigh_parts(packed.get(), shape);
+      const auto [grad_values, grad_vectors] = eigh_parts(context.grad(), shape);
+      const Tensor diagonal = identity(values.size(-1), values.options());
+      const Tensor gaps = sub(values.unsqueeze(-2), values.unsqueeze(-1));
+      const Tensor rotations = mul(matmul(transposed(vectors), grad_vectors), sub(1, diagonal));
+      const Tensor inner = add(ratio(rotations, gaps), mul(diagonal, grad_values.unsqueeze(-1)));
+      return {matmul(matmul(vectors, inner), transposed(vectors))};
+    }
+  };
+  if (auto* node = autograd::record<EighNode>("linalg::eigh", packed, A)) {
+    node->packed.save(packed);
+    node->shape = A.shape();
+  }
+  const Eigh views = eigh_parts(packed, A.shape());
+  return {clone(views.eigenvalues), clone(views.eigenvectors)};
+}
+
+}}}  // namespace tandem::v0::linalg

@@ -1,0 +1,94 @@
+// Similarities, distances and their losses.
+#include <cmath>
+
+#include <tandem/ops/cast.h>
+#include <tandem/ops/compare.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/index.h>
+#include <tandem/ops/loss/loss_operands.h>
+#include <tandem/ops/math.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/ops/view.h>
+
+namespace tandem { inline namespace v0 {
+
+using namespace ops;
+
+namespace {
+
+/// The p-norm over dimension dim; its gradient at zero vectors is 0.
+Tensor norm_over(const char* op, const Tensor& x, double p, int64_t dim, bool keepdim) {
+  TANDEM_CHECK(ValueError, p > 0 && std::isfinite(p), op, ": p must be finite and positive, it is ", p);
+  const auto sum_over = [&](const Tensor& values) { return x.dim() == 0 ? values : sum(values, {dim}, keepdim); };
+  if (p == 1) return sum_over(add(relu(x), relu(neg(x))));
+  const Tensor total = sum_over(p == 2 ? mul(x, x) : pow(add(relu(x), relu(neg(x))), p));
+  const Tensor is_zero = eq(total, 0), positive = masked_fill(total, is_zero, 1);
+  return masked_fill(p == 2 ? sqrt(positive) : pow(positive, 1 / p), is_zero, 0);
+}
+
+Tensor unit_vectors(const char* op, const Tensor& x, double p, int64_t dim, double eps) {
+  return div(x, clamp(norm_over(op, x, p, dim, true), eps));
+}
+
+/// min(a, b).
+Tensor smaller(const Tensor& a, const Tensor& b) { return sub(a, relu(sub(a, b))); }
+
+}  // namespace
+
+Tensor normalize(Tensor input, double p, int64_t dim, double eps) {
+  const LossScope scope = prepare("normalize", {{"input", &input}});
+  dim = wrap_dim("normalize", dim, input.dim());
+  return to(unit_vectors("normalize", input, p, dim, eps), scope.dtype);
+}
+
+Tensor cosine_similarity(Tensor x1, Tensor x2, int64_t dim, double eps) {
+  const LossScope scope = prepare("cosine_similarity", {{"x1", &x1}, {"x2", &x2}});
+  const Shape shape = broadcast_shape("cosine_similarity", {{"x1", x1}, {"x2", x2}});
+  dim = wrap_dim("cosine_similarity", dim, shape.dim());
+  const auto unit = [&](const Tensor& x) { return unit_vectors("cosine_similarity", x.expand(shape), 2, dim, eps); };
+  const Tensor product = mul(unit(x1), unit(x2));
+  return to(shape.empty() ? product : sum(product, {dim}), scope.dtype);
+}
+
+Tensor pairwise_distance(Tensor x1, Tensor x2, double p, double eps, bool keepdim) {
+  const LossScope scope = prepare("pairwise_distance", {{"x1", &x1}, {"x2", &x2}});
+  const Shape shape = broadcast_shape("pairwise_distance", {{"x1", x1}, {"x2", x2}});
+  TANDEM_CHECK(ShapeError, !shape.empty(),
+               operand_error("pairwise_distance", "x1 or x2 must have a dimension", {{"x1", x1}, {"x2", x2}}));
+  return to(norm_over("pairwise_distance", add(sub(x1, x2), eps), p, -1, keepdim), scope.dtype);
+}
+
+Tensor triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, const TripletMarginLossOptions& options) {
+  const char* op = "triplet_margin_loss";
+  const LossScope scope = prepare(op, {{"anchor", &anchor}, {"positive", &positive}, {"negative", &negative}});
+  const Shape shape = broadcast_shape(op, {{"anchor", anchor}, {"positive", positive}, {"negative", negative}});
+  TANDEM_CHECK(ShapeError, !shape.empty(),
+               operand_error(op, "the tensors must have a dimension",
+                             {{"anchor", anchor}, {"positive", positive}, {"negative", negative}}));
+  const auto distance = [&](const Tensor& a, const Tensor& b) {
+    return norm_over(op, add(sub(a, b), options.eps), options.p, -1, false);
+  };
+  const Tensor near = distance(anchor, positive);
+  Tensor far = distance(anchor, negative);
+  if (options.swap) far = smaller(far, distance(positive, negative));
+  return to(reduce(op, relu(add(sub(near, far), options.margin)), options.reduction), scope.dtype);
+}
+
+Tensor cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, double margin, Reduction reduction) {
+  const char* op = "cosine_embedding_loss";
+  const LossScope scope =
+      prepare(op, {{"input1", &input1}, {"input2", &input2}, {"target", &target, false, /*keeps_dtype=*/true}});
+  Shape rows = input1.shape();
+  if (!rows.empty()) rows.pop_back();
+  TANDEM_CHECK(ShapeError,
+               input1.shape() == input2.shape() && (input1.dim() == 1 || input1.dim() == 2) && target.shape() == rows,
+               operand_error(op, "input1 and input2 must be [N, D] and target [N], or [D] and []",
+                             {{"input1", input1}, {"input2", input2}, {"target", target}}));
+  const auto sum_of = [](const Tensor& a, const Tensor& b) { return sum(mul(a, b), {-1}); };
+  const Tensor squares = mul(add(sum_of(input1, input1), 1e-12), add(sum_of(input2, input2), 1e-12));
+  const Tensor cosine = div(sum_of(input1, input2), sqrt(squares));
+  const Tensor negative = where(eq(target, -1), relu(sub(cosine, margin)), 0);
+  return to(reduce(op, where(eq(target, 1), sub(1, cosine), negative), reduction), scope.dtype);
+}
+
+}}  // namespace tandem::v0

@@ -1,0 +1,109 @@
+// Elementwise losses as structs (see elementwise_kernels.h). Private to ops/.
+#pragma once
+
+#include <cmath>
+
+#include <tandem/ops/activation.h>
+#include <tandem/ops/compare.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/elementwise/elementwise_kernels.h>
+#include <tandem/ops/math.h>
+
+namespace tandem { inline namespace v0 { namespace functions {
+
+/// log(1 + y) within 3 units in the last place for y >= -1, without branches. W. Kahan: the error of log(u) for the
+/// rounded u = 1 + y is that of u, so y / (u - 1) corrects it.
+TANDEM_HOST_DEVICE inline float log_of_one_plus(float y) {
+  const float u = 1.0f + y, product = log_element(u) * (y / (u - 1.0f));
+  return u == 1.0f ? y : u == 0.0f ? log_element(0.0f) : product;
+}
+TANDEM_HOST_DEVICE inline double log_of_one_plus(double y) { return std::log1p(y); }
+
+/// slope / (2 threshold) d^2 where |d| < threshold, else slope (|d| - threshold / 2): a parabola between two lines.
+template <class C>
+struct HuberFormula {
+  C threshold, slope;
+  TANDEM_FORMULA C operator()(C d) const {
+    const C size = d < 0 ? -d : d;
+    return size < threshold ? slope / (2 * threshold) * d * d : slope * (size - threshold / 2);
+  }
+  TANDEM_FORMULA C gradient(C g, C d) const {
+    const C size = d < 0 ? -d : d;
+    const C line = d > 0 ? slope : d < 0 ? -slope : d;  // 0 or NaN
+    return g * (size < threshold ? slope / threshold * d : line);
+  }
+};
+struct Huber : UnaryOp {
+  static constexpr const char* kName = "huber";
+  static constexpr DTypeRule kDTypeRule = DTypeRule::kFloating;
+  static constexpr Saves kSaves = Saves::kInput;
+  double threshold = 0, slope = 1;
+
+  template <class T, class Run>
+  void visit(const Run& run) const {
+    using C = Compute<T>;
+    run(HuberFormula<C>{static_cast<C>(threshold), static_cast<C>(slope)});
+  }
+  Tensor second_factor(const Tensor& d) const {
+    return mul(to(lt(mul(d, d), threshold * threshold), d.dtype()), threshold > 0 ? slope / threshold : 0);
+  }
+};
+
+/// binary_cross_entropy of one element.
+struct BinaryCrossEntropy : BinaryOp {
+  static constexpr const char* kName = "binary_cross_entropy";
+  static constexpr DTypeRule kDTypeRule = DTypeRule::kFloating;
+  static constexpr unsigned kSavedForA = kA | kB, kSavedForB = kA;
+  template <class C>
+  TANDEM_FORMULA C operator()(C x, C t) const {
+    const C log_x = log_element(x), log_rest = log_of_one_plus(-x);
+    return (t - 1) * (log_rest < -100 ? C{-100} : log_rest) - t * (log_x < -100 ? C{-100} : log_x);
+  }
+  static Tensor backward_a(const Tensor& grad, const Tensor& x, const Tensor& t) {
+    return div(mul(grad, sub(x, t)), clamp(mul(x, sub(1, x)), 1e-12));
+  }
+  static Tensor backward_b(const Tensor& grad, const Tensor& x, const Tensor&, const Tensor&) {
+    return mul(grad, sub(clamp(log(sub(1, x)), -100), clamp(log(x), -100)));
+  }
+};
+
+/// (1 - t) x + log(1 + e^-x).
+struct BinaryCrossEntropyWithLogits : BinaryOp {
+  static constexpr const char* kName = "binary_cross_entropy_with_logits";
+  static constexpr DTypeRule kDTypeRule = DTypeRule::kFloating;
+  static constexpr unsigned kSavedForA = kA | kB, kSavedForB = kA;
+  template <class C>
+  TANDEM_FORMULA C operator()(C x, C t) const {
+    return (1 - t) * x + ((x < 0 ? -x : C{0}) + log_of_one_plus(exp_element(x < 0 ? x : -x)));
+  }
+  static Tensor backward_a(const Tensor& grad, const Tensor& x, const Tensor& t) {
+    return mul(grad, sub(sigmoid(x), t));
+  }
+  static Tensor backward_b(const Tensor& grad, const Tensor& x, const Tensor&, const Tensor&) {
+    return neg(mul(grad, x));
+  }
+};
+
+/// kl_div of one element.
+struct KlDiv : BinaryOp {
+  static constexpr const char* kName = "kl_div";
+  static constexpr DTypeRule kDTypeRule = DTypeRule::kFloating;
+  static constexpr unsigned kSavedForA = kB, kSavedForB = kA | kB;
+  template <class C>
+  TANDEM_FORMULA C operator()(C x, C t) const {
+    const C loss = t * (log_element(t) - x);
+    return t == 0 ? C{0} : loss;
+  }
+  static Tensor backward_a(const Tensor& grad, const Tensor&, const Tensor& t) { return neg(mul(grad, t)); }
+  static Tensor backward_b(const Tensor& grad, const Tensor& x, const Tensor& t, const Tensor&) {
+    return mul(grad, sub(add(log(t), 1), x));
+  }
+};
+
+#define TANDEM_LOSS_KERNELS(UNARY, BINARY)          \
+  UNARY(huber, Huber)                               \
+  BINARY(binary_cross_entropy, BinaryCrossEntropy)  \
+  BINARY(with_logits, BinaryCrossEntropyWithLogits) \
+  BINARY(kl_div, KlDiv)
+
+}}}  // namespace tandem::v0::functions

@@ -1,0 +1,104 @@
+// In-place random numbers: members of Tensor.
+#include <cmath>
+#include <functional>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/ops/cast.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/random.h>
+#include <tandem/ops/view.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/support/op_case.h>
+
+namespace tandem::testing { namespace {
+
+/// A generator after some draws, and its position.
+struct Stream {
+  Generator generator{17, 3, 2};
+  PhiloxState state;
+  Stream() {
+    static_cast<void>(generator.reserve(9));
+    Generator same = generator;
+    state = same.reserve(0);
+  }
+};
+
+TEST(RandomInPlace, ValuesFollowTheFunctionsOfTheSameStream) {
+  for (const DType dtype : {kFloat32, kFloat64}) {
+    const auto drawn = [&](const std::function<Tensor(Generator*)>& f) {
+      Stream stream;
+      return f(&stream.generator);
+    };
+    const TensorOptions options = {dtype};
+    const auto filled = [&](const std::function<void(const Tensor&, Generator*)>& f) {
+      const Tensor memory = zeros({5, 6}, options), self = memory.t();  // the order is that of elements, not of memory
+      drawn([&](Generator* g) { return f(self, g), self; });
+      return self.clone();
+    };
+    const Shape shape = {6, 5};
+    EXPECT_TRUE(same_bits(filled([](const Tensor& x, Generator* g) { x.uniform_(0, 1, g); }),
+                          drawn([&](Generator* g) { return rand(shape, options, g); })));
+    EXPECT_TRUE(same_bits(filled([](const Tensor& x, Generator* g) { x.uniform_(-1, 3, g); }),
+                          drawn([&](Generator* g) { return rand(shape, options, g) * 4 - 1; })));
+    EXPECT_TRUE(same_bits(filled([](const Tensor& x, Generator* g) { x.normal_(1, 2, g); }),
+                          drawn([&](Generator* g) { return randn(shape, options, g) * 2 + 1; })));
+    EXPECT_TRUE(same_bits(drawn([&](Generator* g) { return normal(1, 2, shape, options, g); }),
+                          drawn([&](Generator* g) { return randn(shape, options, g) * 2 + 1; })));
+    EXPECT_TRUE(same_bits(filled([](const Tensor& x, Generator* g) { x.bernoulli_(0.25, g); }),
+                          drawn([&](Generator* g) { return bernoulli(full(shape, 0.25, options), g); })));
+    const Tensor u = drawn([&](Generator* g) { return rand(shape, options, g); });
+    const Tensor exponentials = filled([](const Tensor& x, Generator* g) { x.exponential_(2, g); });
+    Dense expected = dense(u);
+    for (double& value : expected.values) value = -std::log1p(-value) / 2;
+    EXPECT_TRUE(close(exponentials, expected, 4 * epsilon(dtype)));
+  }
+}
+
+TEST(RandomInPlace, HalfTypesAreRoundedFromFloat32) {
+  for (const DType dtype : {kFloat16, kBFloat16}) {
+    Stream stream, same;
+    const Tensor x = zeros({500}, {dtype});
+    x.normal_(3, 0.5, &stream.generator);
+    EXPECT_TRUE(same_bits(x, normal(3, 0.5, {500}, {}, &same.generator).to(dtype)));
+    x.uniform_();
+    for (const double value : x.to_vector<double>()) EXPECT_TRUE(value >= 0 && value < 1);
+  }
+}
+
+TEST(RandomInPlace, BernoulliFillsAnyDType) {
+  for (const DType dtype : {kBool, kUInt8, kInt32, kInt64, kFloat16}) {
+    const Tensor x = zeros({64}, {dtype});
+    EXPECT_EQ(x.bernoulli_(1).to_vector<int64_t>(), std::vector<int64_t>(64, 1));
+    EXPECT_EQ(x.bernoulli_(0).to_vector<int64_t>(), std::vector<int64_t>(64, 0));
+  }
+}
+
+TEST(RandomInPlace, OldValuesHaveZeroGradient) {
+  Tensor x = ones({3}).set_requires_grad();
+  const Tensor y = x * 2;
+  y.normal_();
+  y.backward(ones({3}));
+  EXPECT_FALSE(x.grad().defined());
+}
+
+TEST(RandomInPlace, InvalidArgumentsAreNamedInErrorsBeforeADraw) {
+  Stream stream;
+  Generator* g = &stream.generator;
+  const Tensor x = zeros({2}), integers = zeros({2}, {kInt64});
+  Tensor leaf = zeros({2}).set_requires_grad();
+  EXPECT_EQ(error_text<ValueError>([&] { x.normal_(0, -1, g); }), "normal_: std must not be negative, it is -1");
+  EXPECT_EQ(error_text<ValueError>([&] { x.uniform_(2, 1, g); }),
+            "uniform_: from must not be above to, they are 2 and 1");
+  EXPECT_EQ(error_text<ValueError>([&] { x.bernoulli_(1.5, g); }), "bernoulli_: p must be in [0, 1], it is 1.5");
+  EXPECT_EQ(error_text<ValueError>([&] { x.exponential_(0, g); }), "exponential_: lambd must be positive, it is 0");
+  EXPECT_EQ(error_text<DTypeError>([&] { integers.normal_(0, 1, g); }),
+            "normal_: self must be floating\n  self  cpu  int64 [2]");
+  EXPECT_THROW(leaf.normal_(0, 1, g), StateError);
+  EXPECT_THROW(zeros({1}).expand({2}).uniform_(0, 1, g), StateError);
+  EXPECT_EQ(x.to_vector<float>(), std::vector<float>(2));
+  EXPECT_EQ(stream.generator.reserve(0).offset, stream.state.offset);
+}
+
+}}  // namespace tandem::testing
