@@ -16,7 +16,7 @@ namespace tandem::testing { namespace {
 using Values = std::vector<double>;
 using Indices = std::vector<int64_t>;
 
-Tensor on_device(std::initializer_list<double> values) { return tensor(values).to(test_device()); }
+Tensor on_device(const NestedList& values) { return tensor(values).to(test_device()); }
 
 TEST(Scan, IntegersAreAccumulatedInInt64) {
   const Tensor x = full({300}, 200, {kUInt8, test_device()});

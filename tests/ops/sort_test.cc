@@ -17,7 +17,7 @@ namespace tandem::testing { namespace {
 using Values = std::vector<double>;
 using Indices = std::vector<int64_t>;
 
-Tensor on_device(std::initializer_list<double> values) { return tensor(values).to(test_device()); }
+Tensor on_device(const NestedList& values) { return tensor(values).to(test_device()); }
 
 TEST(Sort, NaNIsLargestAndEqualElementsKeepTheirOrder) {
   const Tensor x = on_device({0.0, NAN, 1, -INFINITY, -0.0, INFINITY, -NAN, 1});
