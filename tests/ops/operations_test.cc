@@ -114,7 +114,8 @@ bool is_measured(const std::string& name) {
 TEST(OperationRegistry, EveryOperationHasAllChecks) {
   // Random tensors are checked in random_test.cc, synchronized batch norms in norm_test.cc, overwritten tensors in
   // in_place_test.cc.
-  const std::set<std::string> elsewhere = {"bernoulli", "dropout", "fill_", "multinomial", "sync_batch_norm", "zero_"};
+  const std::set<std::string> elsewhere = {"bernoulli",   "dropout",         "fill_", "gumbel_softmax",
+                                           "multinomial", "sync_batch_norm", "zero_"};
   for (const Operation& operation : op_cases().operations) {
     if (operation.cases.empty() || elsewhere.contains(operation.cases[0].name)) continue;
     const OpCase& op = operation.cases[0];
