@@ -28,6 +28,53 @@ TANDEM_OP Tensor div(Tensor a, Tensor b);
 TANDEM_OP Tensor div(Tensor a, Scalar b);
 TANDEM_OP Tensor div(Scalar a, const Tensor& b);
 
+/// Rounding of quotients.
+enum class RoundingMode : int8_t {
+  kTrunc,  ///< toward zero
+  kFloor,  ///< down
+};
+
+/// a / b rounded to an integer, in the common dtype. Throws DTypeError for bool. An integer divided by 0 is 0. The
+/// gradients are 0. Saves nothing.
+TANDEM_OP Tensor div(Tensor a, Tensor b, RoundingMode rounding_mode);
+TANDEM_OP Tensor div(Tensor a, Scalar b, RoundingMode rounding_mode);
+/// div(input, other, RoundingMode::kFloor).
+TANDEM_OP Tensor floor_divide(Tensor input, Tensor other);
+TANDEM_OP Tensor floor_divide(Tensor input, Scalar other);
+/// The remainder input - other * trunc(input / other), which has the sign of input. Throws DTypeError for bool. For
+/// integers the remainder of a division by 0 is 0. Saves its operands if `other` needs a gradient.
+TANDEM_OP Tensor fmod(Tensor input, Tensor other);
+TANDEM_OP Tensor fmod(Tensor input, Scalar other);
+/// The remainder input - other * floor(input / other), which has the sign of other; otherwise as fmod.
+TANDEM_OP Tensor remainder(Tensor input, Tensor other);
+TANDEM_OP Tensor remainder(Tensor input, Scalar other);
+
+/// The larger element; NaN if one is NaN. Any dtype. Equal elements each get half of the gradient. Saves its operands.
+TANDEM_OP Tensor maximum(Tensor input, Tensor other);
+/// The smaller element; otherwise as maximum.
+TANDEM_OP Tensor minimum(Tensor input, Tensor other);
+
+/// Combines the bits of integers or bools (else DTypeError). No gradient.
+TANDEM_OP Tensor bitwise_and(Tensor input, Tensor other);
+TANDEM_OP Tensor bitwise_and(Tensor input, Scalar other);
+TANDEM_OP Tensor bitwise_or(Tensor input, Tensor other);
+TANDEM_OP Tensor bitwise_or(Tensor input, Scalar other);
+TANDEM_OP Tensor bitwise_xor(Tensor input, Tensor other);
+TANDEM_OP Tensor bitwise_xor(Tensor input, Scalar other);
+/// All bits inverted; true for false. Integers or bools (else DTypeError). No gradient.
+TANDEM_OP Tensor bitwise_not(const Tensor& input);
+
+/// input + weight * (end - input). Floating dtypes (else DTypeError). Saves weight, and input and end if weight needs a
+/// gradient.
+TANDEM_OP Tensor lerp(Tensor input, Tensor end, Scalar weight);
+TANDEM_OP Tensor lerp(Tensor input, Tensor end, Tensor weight);
+/// input + value * tensor1 * tensor2. Any dtype except bool (DTypeError). Throws DTypeError for a floating value with
+/// integers. Saves each factor if the other one needs a gradient.
+TANDEM_OP Tensor addcmul(Tensor input, Tensor tensor1, Tensor tensor2, Scalar value = 1);
+/// input + value * tensor1 / tensor2. Floating dtypes (else DTypeError). Saves tensor2, and tensor1 if tensor2 needs a
+/// gradient.
+TANDEM_OP Tensor addcdiv(Tensor input, Tensor tensor1, Tensor tensor2, Scalar value = 1);
+
 /// -input. Throws DTypeError for bool. Saves nothing.
 TANDEM_OP Tensor neg(Tensor input);
 /// e^input; integers and bools are converted to float32 first. float32: within 2 units in the last place. Saves its
@@ -44,7 +91,9 @@ TANDEM_OP Tensor clone(const Tensor& input);
 /// `input` itself if it is row-major, else a row-major copy. Saves nothing.
 TANDEM_OP Tensor contiguous(const Tensor& input);
 
-// The in-place forms are members of Tensor: add_ sub_ mul_ div_ fill_ zero_ copy_. `other` broadcasts to self's shape
+// The in-place forms are members of Tensor: add_ sub_ mul_ div_ and their operators, lerp_ fill_ zero_ copy_
+// masked_fill_, and functions of one tensor such as exp_, which save a copy of self where their function saves its
+// input. `other` broadcasts to self's shape
 // and is converted to self's dtype, which must be of the result's kind or a higher one (DTypeError: float into
 // integers). fill_ accepts a number of any kind that self's integer dtype can represent (ValueError: 300 or -1 in
 // uint8). They throw StateError if self is expanded; if self is a leaf that requires grad and grad mode is on; or if
@@ -74,5 +123,15 @@ TANDEM_API inline Tensor operator/(const Tensor& a, Scalar b) { return div(a, b)
 TANDEM_API inline Tensor operator/(Scalar a, const Tensor& b) { return div(a, b); }
 /// -a, as neg.
 TANDEM_API inline Tensor operator-(const Tensor& a) { return neg(a); }
+/// a & b, as bitwise_and.
+TANDEM_API inline Tensor operator&(const Tensor& a, const Tensor& b) { return bitwise_and(a, b); }
+TANDEM_API inline Tensor operator&(const Tensor& a, Scalar b) { return bitwise_and(a, b); }
+TANDEM_API inline Tensor operator&(Scalar a, const Tensor& b) { return bitwise_and(b, a); }
+/// a | b, as bitwise_or.
+TANDEM_API inline Tensor operator|(const Tensor& a, const Tensor& b) { return bitwise_or(a, b); }
+TANDEM_API inline Tensor operator|(const Tensor& a, Scalar b) { return bitwise_or(a, b); }
+TANDEM_API inline Tensor operator|(Scalar a, const Tensor& b) { return bitwise_or(b, a); }
+/// ~a, as bitwise_not.
+TANDEM_API inline Tensor operator~(const Tensor& a) { return bitwise_not(a); }
 
 }}  // namespace tandem::v0

@@ -228,6 +228,35 @@ class TANDEM_API Tensor {
   Tensor pow(Scalar exponent) const;                           ///< this^exponent: tandem::pow
   Tensor masked_fill(const Tensor& mask, Scalar value) const;  ///< `value` where mask, else this: tandem::masked_fill
 
+  // Functions of each element: tandem::abs and so on.
+  Tensor abs() const;
+  Tensor sign() const;
+  Tensor square() const;
+  Tensor reciprocal() const;
+  Tensor rsqrt() const;
+  Tensor floor() const;
+  Tensor ceil() const;
+  Tensor trunc() const;
+  Tensor round() const;
+  Tensor frac() const;
+  Tensor exp2() const;
+  Tensor expm1() const;
+  Tensor log2() const;
+  Tensor log10() const;
+  Tensor log1p() const;
+  Tensor sin() const;
+  Tensor cos() const;
+  Tensor tan() const;
+  Tensor asin() const;
+  Tensor acos() const;
+  Tensor atan() const;
+  Tensor sinh() const;
+  Tensor cosh() const;
+  Tensor erf() const;
+  Tensor erfc() const;
+  Tensor erfinv() const;
+  Tensor clamp(std::optional<Scalar> min, std::optional<Scalar> max = {}) const;
+
   /// this = this + alpha * other, in place; returns this tensor. The other in-place operations follow the same rules:
   /// `other` is broadcast to this tensor's shape and converted to its dtype. Throws StateError for an expanded tensor,
   /// and for a leaf that requires grad while recording; DTypeError or ValueError if the dtype cannot hold the result.
@@ -263,6 +292,36 @@ class TANDEM_API Tensor {
   const Tensor& uniform_(double from = 0, double to = 1, Generator* generator = nullptr) const;  ///< in [from, to)
   const Tensor& bernoulli_(double p = 0.5, Generator* generator = nullptr) const;      ///< 1 with probability p, else 0
   const Tensor& exponential_(double lambd = 1, Generator* generator = nullptr) const;  ///< of rate lambd
+  // Further in-place forms, of functions of the same name.
+  const Tensor& operator+=(const Tensor& other) const { return add_(other); }
+  const Tensor& operator-=(const Tensor& other) const { return sub_(other); }
+  const Tensor& operator*=(const Tensor& other) const { return mul_(other); }
+  const Tensor& operator/=(const Tensor& other) const { return div_(other); }
+  const Tensor& operator+=(Scalar other) const { return add_(other); }
+  const Tensor& operator-=(Scalar other) const { return sub_(other); }
+  const Tensor& operator*=(Scalar other) const { return mul_(other); }
+  const Tensor& operator/=(Scalar other) const { return div_(other); }
+  const Tensor& lerp_(const Tensor& end, Scalar weight) const;
+  const Tensor& masked_fill_(const Tensor& mask, Scalar value) const;
+  const Tensor& clamp_(std::optional<Scalar> min, std::optional<Scalar> max = {}) const;
+  const Tensor& pow_(Scalar exponent) const;
+  const Tensor& abs_() const;
+  const Tensor& neg_() const;
+  const Tensor& sign_() const;
+  const Tensor& floor_() const;
+  const Tensor& ceil_() const;
+  const Tensor& trunc_() const;
+  const Tensor& round_() const;
+  const Tensor& exp_() const;
+  const Tensor& log_() const;
+  const Tensor& sqrt_() const;
+  const Tensor& rsqrt_() const;
+  const Tensor& reciprocal_() const;
+  const Tensor& sin_() const;
+  const Tensor& cos_() const;
+  const Tensor& relu_() const;
+  const Tensor& tanh_() const;
+  const Tensor& sigmoid_() const;
 
   /// The object behind the handle. Internal. Throws StateError for an undefined tensor.
   TensorImpl& impl() const {

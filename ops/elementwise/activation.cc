@@ -1,7 +1,15 @@
 #include <tandem/ops/activation.h>
 
+#include <cmath>
+
+#include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise/activation_functions.h>
 #include <tandem/ops/elementwise/elementwise_op.h>
+#include <tandem/ops/math.h>
+#include <tandem/ops/random.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/ops/softmax.h>
+#include <tandem/ops/view.h>
 
 namespace tandem { inline namespace v0 {
 
@@ -11,7 +19,117 @@ Tensor gelu(Tensor input, GeluApproximation approximation) {
   return ops::unary(functions::Gelu{{}, approximation}, std::move(input));
 }
 
-Tensor Tensor::tanh() const { return tandem::tanh(*this); }
-Tensor Tensor::sigmoid() const { return tandem::sigmoid(*this); }
+TANDEM_DEFINE_METHOD(tanh)
+TANDEM_DEFINE_METHOD(sigmoid)
+TANDEM_DEFINE_IN_PLACE(tanh, Tanh)
+TANDEM_DEFINE_IN_PLACE(sigmoid, Sigmoid)
+
+// --- piecewise functions -------------------------------------------------------------------------
+
+Tensor leaky_relu(Tensor input, double negative_slope) {
+  return ops::unary(functions::LeakyRelu{{}, negative_slope}, std::move(input));
+}
+
+Tensor prelu(Tensor input, Tensor weight) {
+  cast_for(CastPolicy::kLowPrecision, {&input, &weight});
+  const ops::Operands operands = {{"input", input}, {"weight", weight}};
+  const KernelContext context = ops::check_same_device("prelu", operands);
+  ops::check_floating("prelu", operands.begin()[0]);
+  ops::check_same_dtype("prelu", operands);
+  const int64_t channels = input.dim() > 1 ? input.size(1) : 1;
+  TANDEM_CHECK(ShapeError, weight.dim() <= 1 && (weight.num_elements() == 1 || weight.num_elements() == channels),
+               ops::operand_error("prelu", str("weight must have 1 element, or ", channels, " (channels)"), operands));
+  Shape shape(input.shape().size(), 1);
+  if (shape.size() > 1) shape[1] = weight.num_elements();
+  return where(gt(input, 0), input, mul(input, reshape(weight, shape)));
+}
+
+Tensor elu(Tensor input, double alpha) { return ops::unary(functions::Elu{{}, alpha, 1}, std::move(input)); }
+
+Tensor selu(Tensor input) {
+  cast_for(CastPolicy::kWidest, {&input});
+  const KernelContext context = ops::check_same_device("selu", {{"input", input}});
+  ops::check_floating("selu", {"input", input});
+  return ops::unary(functions::Elu{{}, 1.6732632423543772848, 1.0507009873554804934}, std::move(input));
+}
+
+Tensor hardsigmoid(Tensor input) {
+  cast_for(CastPolicy::kWidest, {&input});
+  const KernelContext context = ops::check_same_device("hardsigmoid", {{"input", input}});
+  ops::check_floating("hardsigmoid", {"input", input});
+  return div(clamp(add(input, 3), 0, 6), 6);
+}
+
+Tensor hardtanh(Tensor input, double min_val, double max_val) {
+  cast_for(CastPolicy::kWidest, {&input});
+  const KernelContext context = ops::check_same_device("hardtanh", {{"input", input}});
+  const auto bound = [&](double value) {
+    return is_integral(input.dtype()) ? Scalar(static_cast<int64_t>(value)) : Scalar(value);
+  };
+  return clamp(input, bound(min_val), bound(max_val));
+}
+
+Tensor relu6(Tensor input) {
+  cast_for(CastPolicy::kWidest, {&input});
+  const KernelContext context = ops::check_same_device("relu6", {{"input", input}});
+  return clamp(input, 0, 6);
+}
+
+// --- smooth functions ----------------------------------------------------------------------------
+
+Tensor softplus(Tensor input, double beta, double threshold) {
+  cast_for(CastPolicy::kFloat32, {&input});
+  return ops::unary(functions::Softplus{{}, beta, threshold}, std::move(input));
+}
+
+Tensor logsigmoid(Tensor input) {
+  cast_for(CastPolicy::kWidest, {&input});
+  const KernelContext context = ops::check_same_device("logsigmoid", {{"input", input}});
+  ops::check_floating("logsigmoid", {"input", input});
+  return ops::unary(functions::Softplus{{}, -1, INFINITY}, std::move(input));
+}
+
+Tensor mish(Tensor input) {
+  cast_for(CastPolicy::kWidest, {&input});
+  const KernelContext context = ops::check_same_device("mish", {{"input", input}});
+  ops::check_floating("mish", {"input", input});
+  return mul(input, tanh(ops::unary(functions::Softplus{}, input)));
+}
+
+Tensor softsign(Tensor input) {
+  cast_for(CastPolicy::kWidest, {&input});
+  const KernelContext context = ops::check_same_device("softsign", {{"input", input}});
+  ops::check_floating("softsign", {"input", input});
+  return div(input, add(abs(input), 1));
+}
+
+Tensor glu(Tensor input, int64_t dim) {
+  cast_for(CastPolicy::kWidest, {&input});
+  const KernelContext context = ops::check_same_device("glu", {{"input", input}});
+  ops::check_floating("glu", {"input", input});
+  dim = wrap_dim("glu", dim, input.dim());
+  const int64_t half = input.size(dim) / 2;
+  TANDEM_CHECK(ValueError, input.size(dim) == 2 * half,
+               ops::operand_error("glu", str("the size of dimension ", dim, " must be even"), {{"input", input}}));
+  return mul(slice(input, dim, 0, half), sigmoid(slice(input, dim, half, 2 * half)));
+}
+
+Tensor gumbel_softmax(Tensor logits, double tau, bool hard, int64_t dim, Generator* generator) {
+  cast_for(CastPolicy::kFloat32, {&logits});
+  const KernelContext context = ops::check_same_device("gumbel_softmax", {{"logits", logits}});
+  ops::check_floating("gumbel_softmax", {"logits", logits});
+  TANDEM_CHECK(ValueError, tau > 0, "gumbel_softmax: tau must be positive, got ", tau);
+  dim = wrap_dim("gumbel_softmax", dim, logits.dim());
+  const Tensor uniform = rand(logits.shape(), {kFloat32, logits.device()}, generator);
+  const Tensor noise = neg(log(neg(log(uniform))));
+  const Tensor soft = softmax(div(add(logits, to(noise, logits.dtype())), tau), dim);
+  if (!hard) return soft;
+  Shape shape(logits.shape().size(), 1);
+  if (logits.dim() > 0) shape[static_cast<size_t>(dim)] = logits.size(dim);
+  const Tensor index =
+      reshape(arange(0, logits.num_elements() == 0 ? 0 : num_elements(shape), 1, logits.device()), shape);
+  const Tensor chosen = to(eq(index, argmax(soft.detach(), dim, true)), soft.dtype());
+  return add(sub(chosen, soft.detach()), soft);
+}
 
 }}  // namespace tandem::v0

@@ -1,9 +1,7 @@
 // Activation functions as structs (see elementwise_kernels.h), and their formulas for single elements. Private to ops/.
 //
-// The float forms have no branches, so that the compiler vectorizes loops over them. All use exponentials of arguments
-// that are not positive, which cannot overflow; the other half of the line follows by symmetry. The relative error of
-// an exponential is the absolute error of its argument, so large arguments (gelu) are represented as an unevaluated sum
-// of two floats.
+// All use exponentials of arguments that are not positive, which cannot overflow; the other half of the line follows by
+// symmetry.
 #pragma once
 
 #include <algorithm>
@@ -13,53 +11,13 @@
 #include <numbers>
 
 #include <tandem/ops/activation.h>
+#include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/elementwise/elementwise_kernels.h>
+#include <tandem/ops/elementwise/math_formulas.h>
 #include <tandem/ops/math.h>
 
 namespace tandem { inline namespace v0 {
-
-/// high + low, where
-/// low
-/// is below half a unit in the last place of high.
-struct FloatPair {
-  float high;
-  float low;
-};
-
-/// min(abs(x), limit) for limit >= 0; `limit` for NaN. This function and the next two compute on bits: the compiler
-/// would turn comparisons of floats into branches, which prevent vectorization.
-TANDEM_HOST_DEVICE inline float magnitude_up_to(float x, float limit) {
-  return std::bit_cast<float>(std::min(std::bit_cast<uint32_t>(x) & 0x7fffffffu, std::bit_cast<uint32_t>(limit)));
-}
-/// a if x has a minus sign, else b.
-TANDEM_HOST_DEVICE inline float by_sign(float x, float a, float b) {
-  const uint32_t negative = sign_mask(std::bit_cast<uint32_t>(x));
-  return std::bit_cast<float>((std::bit_cast<uint32_t>(a) & negative) | (std::bit_cast<uint32_t>(b) & ~negative));
-}
-/// `value`, or NaN if x is NaN.
-TANDEM_HOST_DEVICE inline float nan_of(float x, float value) {
-  const uint32_t is_nan = sign_mask(0x7f800000u - (std::bit_cast<uint32_t>(x) & 0x7fffffffu));
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(value) | is_nan);
-}
-
-/// 2^-(w.high + w.low) for w >= 0; 0 below 2^-126. 2^-w = 2^n 2^f with abs(f)
-/// <= 1/2; 2^f by a polynomial of relative error 2e-9 (economized Taylor series).
-TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp2_of_minus(FloatPair w) {
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: after adding it, the low bits are the nearest integer
-  const float high = -magnitude_up_to(w.high, 127.0f);
-  const float shifted = high + kRound;
-  const float f = (high - (shifted - kRound)) - w.low;
-  float p = 1.54614447e-4f;
-  p = __builtin_fmaf(p, f, 1.34004282e-3f);
-  p = __builtin_fmaf(p, f, 9.61805668e-3f);
-  p = __builtin_fmaf(p, f, 5.55032723e-2f);
-  p = __builtin_fmaf(p, f, 2.40226509e-1f);
-  p = __builtin_fmaf(p, f, 6.93147207e-1f);
-  p = __builtin_fmaf(p, f, 1.0f);
-  const uint32_t n = std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRound);
-  return p * std::bit_cast<float>((n + 127u) << 23);  // n = -127 gives the factor 0
-}
 
 /// Above this abs(x), the tails of gelu and of its derivative are 0 in float.
 inline constexpr float kGeluEnd = 16.0f;
@@ -97,41 +55,12 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline float gelu_tanh_derivative(float x) {
   return nan_of(x, __builtin_fmaf(by_sign(x, e, 1.0f), d, e * slope) / (d * d));
 }
 
-/// Phi(-a) and its exponential factor exp(-a^2 / 2), for 0 <= a <= kGeluEnd.
-struct NormalTail {
-  float tail;
-  float exponential;
-};
-
-/// Phi(-a) = exp(-a^2 / 2) r P(1 - 5 r) with r = 1 / (a + 2.5), which maps the half line to an interval on which
-/// Phi(-a) / (exp(-a^2 / 2) r) is smooth and nearly constant. P was fitted at Chebyshev points to a relative error of
-/// 2e-8.
-TANDEM_HOST_DEVICE TANDEM_INLINED inline NormalTail normal_tail(float a) {
-  constexpr float kScale = 0x1.715476p-1f, kScaleLow = 0x1.4ae0c0p-27f;  // 1 / (2 ln 2)
-  const float q = a * a;
-  const float q_low = __builtin_fmaf(a, a, -q);
-  const float w = kScale * q;
-  const float w_low = __builtin_fmaf(kScale, q, -w) + __builtin_fmaf(kScaleLow, q, kScale * q_low);
-  const float e = exp2_of_minus({w, w_low});
-  const float r = 1.0f / (a + 2.5f);
-  const float t = __builtin_fmaf(-5.0f, r, 1.0f);
-  float p = -1.58118832e-4f;
-  p = __builtin_fmaf(p, t, -3.13274935e-4f);
-  p = __builtin_fmaf(p, t, 6.83511828e-4f);
-  p = __builtin_fmaf(p, t, 2.52552609e-3f);
-  p = __builtin_fmaf(p, t, -1.59968822e-3f);
-  p = __builtin_fmaf(p, t, -1.63866664e-2f);
-  p = __builtin_fmaf(p, t, 9.23553745e-3f);
-  p = __builtin_fmaf(p, t, 1.31987027e-1f);
-  p = __builtin_fmaf(p, t, -4.33691988e-1f);
-  p = __builtin_fmaf(p, t, 7.06656659e-1f);
-  return {e * (p * r), e};
-}
+inline constexpr FloatPair kNormalScale = {0x1.715476p-1f, 0x1.4ae0c0p-27f};  // 1 / (2 ln 2)
 
 /// x Phi(x).
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float gelu_erf(float x) {
   const float a = magnitude_up_to(x, kGeluEnd);
-  const float tail = normal_tail(a).tail;
+  const float tail = normal_tail(a, a, kNormalScale).tail;
   return nan_of(x, by_sign(x, -a * tail, x * (1.0f - tail)));
 }
 
@@ -139,7 +68,7 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline float gelu_erf(float x) {
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float gelu_erf_derivative(float x) {
   constexpr float kDensity = 0.398942280f;  // 1 / sqrt(2 pi)
   const float a = magnitude_up_to(x, kGeluEnd);
-  const NormalTail normal = normal_tail(a);
+  const NormalTail normal = normal_tail(a, a, kNormalScale);
   const float lower_or_upper = by_sign(x, normal.tail, 1.0f - normal.tail);
   return nan_of(x, __builtin_fmaf(std::copysign(a * kDensity, x), normal.exponential, lower_or_upper));
 }
@@ -323,7 +252,90 @@ struct Sigmoid : UnaryOp {
   static Tensor second_factor(const Tensor& output) { return 1 - 2 * output; }
 };
 
-#define TANDEM_ACTIVATION_FUNCTIONS(X) X(silu, Silu) X(tanh, Tanh) X(sigmoid, Sigmoid)
+/// x if x > 0, else slope x.
+template <class C>
+struct LeakyReluElement {
+  C slope;
+  TANDEM_FORMULA C operator()(C x) const { return choose(x > C{0}, x, slope * x); }
+  TANDEM_FORMULA C gradient(C g, C x) const { return choose(x > C{0}, g, slope * g); }
+};
+struct LeakyRelu : UnaryOp {
+  static constexpr const char* kName = "leaky_relu";
+  static constexpr DTypeRule kDTypeRule = DTypeRule::kFloating;
+  static constexpr Saves kSaves = Saves::kInput;
+  double negative_slope = 0;
+  template <class T, class Run>
+  void visit(const Run& run) const {
+    run(LeakyReluElement<Compute<T>>{static_cast<Compute<T>>(negative_slope)});
+  }
+};
+
+/// scale x if x > 0, else scale alpha (e^x - 1).
+template <class C>
+struct EluElement {
+  C alpha, scale;
+  TANDEM_FORMULA C operator()(C x) const { return scale * choose(x > C{0}, x, alpha * expm1_element(x)); }
+  TANDEM_FORMULA C gradient(C g, C x) const { return g * scale * choose(x > C{0}, C{1}, alpha * exp_element(x)); }
+};
+struct Elu : UnaryOp {
+  static constexpr const char* kName = "elu";
+  static constexpr DTypeRule kDTypeRule = DTypeRule::kFloating;
+  static constexpr Saves kSaves = Saves::kInput;
+  double alpha = 1, scale = 1;
+  template <class T, class Run>
+  void visit(const Run& run) const {
+    using C = Compute<T>;
+    run(EluElement<C>{static_cast<C>(alpha), static_cast<C>(scale)});
+  }
+  Tensor second_factor(const Tensor& input) const { return exp(clamp(input, {}, 0)) * le(input, 0) * (alpha * scale); }
+};
+
+/// log(1 + e^(beta x)) / beta; x if beta x > threshold.
+template <class C>
+struct SoftplusElement {
+  C beta, threshold;
+  TANDEM_FORMULA C operator()(C x) const {
+    const C z = beta * x;
+    return choose(z > threshold, x, softplus_element(z) / beta);
+  }
+  TANDEM_FORMULA C gradient(C g, C x) const {
+    const C z = beta * x;
+    return g * choose(z > threshold, C{1}, sigmoid_element(z));
+  }
+};
+struct Softplus : UnaryOp {
+  static constexpr const char* kName = "softplus";
+  static constexpr DTypeRule kDTypeRule = DTypeRule::kFloating;
+  static constexpr Saves kSaves = Saves::kInput;
+  double beta = 1, threshold = 20;
+  template <class T, class Run>
+  void visit(const Run& run) const {
+    using C = Compute<T>;
+    run(SoftplusElement<C>{static_cast<C>(beta), static_cast<C>(threshold)});
+  }
+  Tensor second_factor(const Tensor& input) const {
+    const Tensor z = input * beta;
+    return sigmoid(z) * sigmoid(-z) * le(z, threshold) * beta;
+  }
+};
+
+struct Hardswish : UnaryOp {
+  static constexpr const char* kName = "hardswish";
+  static constexpr DTypeRule kDTypeRule = DTypeRule::kFloating;
+  static constexpr Saves kSaves = Saves::kInput;
+  template <class C>
+  TANDEM_FORMULA C operator()(C x) const {
+    const C shifted = x + C{3};
+    return x * choose(shifted < C{0}, C{0}, choose(shifted > C{6}, C{6}, shifted)) / C{6};
+  }
+  template <class C>
+  TANDEM_FORMULA C gradient(C g, C x) const {
+    return choose(x <= C{-3}, C{0}, choose(x > C{3}, g, g * (x / C{3} + C{0.5})));
+  }
+  static Tensor second_factor(const Tensor& input) { return (abs(input) < 3) * (1.0 / 3); }
+};
+
+#define TANDEM_ACTIVATION_FUNCTIONS(X) X(silu, Silu) X(tanh, Tanh) X(sigmoid, Sigmoid) X(hardswish, Hardswish)
 
 }  // namespace functions
 

@@ -11,6 +11,7 @@ using autograd::Node;
 using autograd::record;
 using functions::Add;
 using functions::Div;
+using functions::DivBackward;
 using functions::Mul;
 using functions::Sub;
 
@@ -63,9 +64,10 @@ Tensor ops::relu_backward(const Tensor& grad, const Tensor& output) {
   return unary_backward(functions::Relu{}, grad, output);
 }
 
-Tensor Tensor::exp() const { return tandem::exp(*this); }
-Tensor Tensor::log() const { return tandem::log(*this); }
-Tensor Tensor::relu() const { return tandem::relu(*this); }
+TANDEM_DEFINE_METHOD(exp)
+TANDEM_DEFINE_METHOD(log)
+TANDEM_DEFINE_METHOD(relu)
+TANDEM_UNARY_FUNCTIONS(TANDEM_DEFINE_IN_PLACE)
 
 Tensor add(Tensor a, Tensor b, Scalar alpha) { return ops::binary(Add{{}, alpha}, std::move(a), std::move(b)); }
 Tensor add(Tensor a, Scalar b) { return ops::binary(Add{}, std::move(a), b); }
@@ -96,11 +98,7 @@ Tensor functions::Div::backward_b(const Tensor& grad, const Tensor& a, const Ten
     const Tensor wide_b = to(b, compute);
     return to(neg(mul(to(grad, compute), div(div(to(a, compute), wide_b), wide_b))), grad.dtype());
   }
-  Tensor out = empty_preserving_layout(grad, grad.dtype());
-  const auto loop = ops::make_loop<4>(out.shape(), out.num_elements(), {&out, &grad, &a, &b});
-  TANDEM_KERNEL(kernel_context(out.device()), div_backward, out.dtype(), loop, grad.data_ptr(), a.data_ptr(),
-                b.data_ptr(), out.data_ptr());
-  return out;
+  return ops::ternary_kernel(DivBackward{}, grad, a, b);
 }
 
 const Tensor& Tensor::add_(const Tensor& other, Scalar alpha) const {

@@ -9,11 +9,7 @@ TANDEM_BINARY_KERNELS(sub, Sub)
 TANDEM_BINARY_KERNELS(mul, Mul)
 TANDEM_BINARY_KERNELS(div, Div)
 TANDEM_COMPARISONS(TANDEM_BINARY_KERNELS)
-
-void div_backward(const KernelContext&, DType dtype, const StridedLoop<4>& loop, const void* grad, const void* a,
-                  const void* b, void* out) {
-  visit_floating_dtype(dtype, [&]<class T>() { map_ternary<T>(loop, grad, a, b, out, functions::DivBackward{}); });
-}
+TANDEM_TERNARY_KERNELS(DivBackward)
 
 namespace {
 

@@ -9,32 +9,7 @@ TANDEM_BINARY_KERNELS(sub, Sub)
 TANDEM_BINARY_KERNELS(mul, Mul)
 TANDEM_BINARY_KERNELS(div, Div)
 TANDEM_COMPARISONS(TANDEM_BINARY_KERNELS)
-
-namespace {
-
-template <class T>
-struct DivBackward {
-  T* out;
-  const T* grad;
-  const T* a;
-  const T* b;
-  __device__ void operator()(const int64_t (&at)[4]) const {
-    using C = Compute<T>;
-    const functions::DivBackward f;
-    out[at[0]] = store<T>(f(static_cast<C>(grad[at[1]]), static_cast<C>(a[at[2]]), static_cast<C>(b[at[3]])));
-  }
-};
-
-}  // namespace
-
-void div_backward(const KernelContext& context, DType dtype, const StridedLoop<4>& loop, const void* grad,
-                  const void* a, const void* b, void* out) {
-  visit_floating_dtype(dtype, [&]<class T>() {
-    const DivBackward<T> kernel{static_cast<T*>(out), static_cast<const T*>(grad), static_cast<const T*>(a),
-                                static_cast<const T*>(b)};
-    for_each_element(context, strided(loop), kernel);
-  });
-}
+TANDEM_TERNARY_KERNELS(DivBackward)
 
 namespace {
 

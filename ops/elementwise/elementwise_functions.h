@@ -129,7 +129,7 @@ struct Div : BinaryOp {
 };
 
 /// The kernel formula of Div::backward_b, ordered so that b^2 does not overflow.
-struct DivBackward {
+struct DivBackward : TernaryOp {
   template <class C>
   TANDEM_FORMULA C operator()(C grad, C a, C b) const {
     return -grad * ((a / b) / b);

@@ -62,14 +62,15 @@ TANDEM_HOST_DEVICE inline uint32_t sign_mask(uint32_t bits) {
   return static_cast<uint32_t>(static_cast<int32_t>(bits) >> 31);
 }
 
-/// log(x) within 2 units in the last place, without branches. Special cases use masks computed from the bits: the
-/// compiler would turn comparisons into branches, which prevent vectorization.
+/// log(x) = n ln 2 + log(1 + f), where log(1 + f) = f - (half_square - s * rest).
 ///
-/// x = 2^k (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2). With s = f / (2 + f), log(1 + f) = 2 atanh(s) = 2 s + 2/3 s^3 +
+/// x = 2^n (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2). With s = f / (2 + f), log(1 + f) = 2 atanh(s) = 2 s + 2/3 s^3 +
 /// ..., rearranged as f minus small terms, so that the leading part is exact.
-TANDEM_HOST_DEVICE inline float log_element(float x) {
+struct LogParts {
+  float n, f, s, half_square, rest;
+};
+TANDEM_HOST_DEVICE TANDEM_INLINED inline LogParts log_parts(float x) {
   constexpr uint32_t kSqrtHalf = 0x3f3504f3u;
-  constexpr uint32_t kInfinity = 0x7f800000u;
   const uint32_t original = std::bit_cast<uint32_t>(x);
   const uint32_t subnormal = (original - 0x00800000u) >> 31;  // 1 or 0; irrelevant for negative numbers
   const float scale = std::bit_cast<float>(0x3f800000u + subnormal * (23u << 23));  // 2^23 or 1
@@ -84,8 +85,13 @@ TANDEM_HOST_DEVICE inline float log_element(float x) {
   p = __builtin_fmaf(p, z, 2.0f / 5);
   p = __builtin_fmaf(p, z, 2.0f / 3);
   const float half_square = 0.5f * f * f;
-  const float small = __builtin_fmaf(s, __builtin_fmaf(p, z, half_square), n * -2.12194440e-4f);
-  const uint32_t result = std::bit_cast<uint32_t>(__builtin_fmaf(n, 0.693359375f, f - (half_square - small)));
+  return {n, f, s, half_square, __builtin_fmaf(p, z, half_square)};
+}
+/// `value`, or the limit of log(x) if x is 0 or infinite, NaN if x is negative or NaN. Uses masks computed from the
+/// bits: the compiler would turn comparisons into branches, which prevent vectorization.
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float log_limits(float x, float value) {
+  constexpr uint32_t kInfinity = 0x7f800000u;
+  const uint32_t original = std::bit_cast<uint32_t>(x), result = std::bit_cast<uint32_t>(value);
   const uint32_t magnitude = original & 0x7fffffffu;
   const uint32_t is_zero = sign_mask(magnitude - 1u);
   const uint32_t is_nan = sign_mask(kInfinity - magnitude);
@@ -94,6 +100,13 @@ TANDEM_HOST_DEVICE inline float log_element(float x) {
   const uint32_t no_number = kInfinity | ((is_negative | is_nan) & 0x00400000u);  // infinity, or NaN
   const uint32_t special = (is_zero & 0xff800000u) | (~is_zero & no_number);
   return std::bit_cast<float>((result & is_regular) | (special & ~is_regular));
+}
+
+/// log(x) within 2 units in the last place, without branches.
+TANDEM_HOST_DEVICE inline float log_element(float x) {
+  const LogParts log = log_parts(x);
+  const float small = __builtin_fmaf(log.s, log.rest, log.n * -2.12194440e-4f);
+  return log_limits(x, __builtin_fmaf(log.n, 0.693359375f, log.f - (log.half_square - small)));
 }
 TANDEM_HOST_DEVICE inline double log_element(double x) { return std::log(x); }
 
@@ -139,6 +152,7 @@ enum class DTypeRule : int8_t {
   kNotBool,     ///< DTypeError for bool
   kFloating,    ///< DTypeError unless floating
   kToFloating,  ///< integers and bools are converted to float32
+  kIntegral,    ///< DTypeError for floating dtypes; no gradient
 };
 
 enum class Saves : int8_t { kNothing, kInput, kOutput };
@@ -158,6 +172,9 @@ enum class Saves : int8_t { kNothing, kInput, kOutput };
 ///     void prepare(Tensor& input) const                              further checks and conversions of the argument
 ///     template <class T, class Run> void visit(const Run& run) const  calls run(f), where f computes elements of T;
 ///                                                                    for attributes, and formulas that depend on T
+///     static auto kernel()                                           another description, whose kernels are used:
+///                                                                    functions used rarely share kernels
+/// A functor f may have a form for float without branches, f.fast(x), for abs(x) <= f.kFastLimit.
 struct UnaryOp {
   static constexpr DTypeRule kDTypeRule = DTypeRule::kToFloating;
   static constexpr CastPolicy kCastPolicy = CastPolicy::kWidest;
@@ -170,8 +187,8 @@ struct UnaryOp {
 ///     Tensor backward_a(const Tensor& grad, const Tensor& a, b) const          b is a Tensor or a Scalar
 ///     Tensor backward_b(const Tensor& grad, const Tensor& a, const Tensor& b, const Tensor& out) const
 ///
-/// which return tensors of the result's shape; tensors that are not saved are undefined. Optional: visit as in UnaryOp,
-/// and
+/// which return tensors of the result's shape; tensors that are not saved are undefined. Optional: visit and kernel as
+/// in UnaryOp, and
 ///
 ///     void check(const char* name, const Tensor& a) const            after promotion
 struct BinaryOp {
@@ -183,6 +200,26 @@ struct BinaryOp {
   static constexpr unsigned kSavedForA = 0;  ///< tensors that backward_a needs
   static constexpr unsigned kSavedForB = 0;
 };
+
+/// out = f(a, b, c) for tensors. A derived struct has kName, kArguments, the formula and
+///
+///     Tensor backward(int i, const Tensor& grad, const Tensor& a, b, c) const    the gradient of argument i
+///
+/// which returns a tensor of the result's shape, from the tensors that kSavedFor[i] names (1: a, 2: b, 4: c). Optional:
+/// visit and check as in BinaryOp.
+struct TernaryOp {
+  static constexpr DTypeRule kDTypeRule = DTypeRule::kFloating;
+};
+
+/// The description whose kernels compute `op`.
+template <class Op>
+decltype(auto) kernel_of(const Op& op) {
+  if constexpr (requires { Op::kernel(); }) {
+    return Op::kernel();
+  } else {
+    return op;
+  }
+}
 
 /// Calls run(f), where f is the functor of `op` for elements of type T.
 template <class T, class Op, class Run>
@@ -200,7 +237,9 @@ void visit_dtype_of(DType dtype, const F& f) {
   if constexpr (Op::kDTypeRule == DTypeRule::kFloating || Op::kDTypeRule == DTypeRule::kToFloating) {
     visit_floating_dtype(dtype, f);
   } else {
-    visit_dtype(dtype, f);
+    visit_dtype(dtype, [&]<class T>() {
+      if constexpr (Op::kDTypeRule != DTypeRule::kIntegral || std::is_integral_v<T>) f.template operator()<T>();
+    });
   }
 }
 
@@ -230,9 +269,10 @@ TANDEM_KERNELS(
     /// out = op(a, b); a and b have `dtype`. a or b may be the same memory as out.
     template <class Op> void binary(const KernelContext& context, const Op& op, DType dtype, const StridedLoop<3>& loop,
                                     Source a, Source b, void* out);
-    /// out = -grad ((a / b) / b), the gradient of a / b with respect to b. Floating dtypes.
-    void div_backward(const KernelContext& context, DType dtype, const StridedLoop<4>& loop, const void* grad,
-                      const void* a, const void* b, void* out);
+    /// out = op(a, b, c); all have `dtype`.
+    template <class Op>
+    void ternary(const KernelContext& context, const Op& op, DType dtype, const StridedLoop<4>& loop, const void* a,
+                 const void* b, const void* c, void* out);
     /// out = condition ? a : b, for elements of `element_bytes` (1, 2, 4 or 8).
     void where(const KernelContext& context, int64_t element_bytes, const StridedLoop<4>& loop, const void* condition,
                Source a, Source b, void* out);)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <type_traits>
 
@@ -97,7 +98,7 @@ void visit_step(int64_t step, F f) {
   step == 0 ? f(std::integral_constant<int64_t, 0>()) : f(std::integral_constant<int64_t, 1>());
 }
 
-/// out[i] = f(a[i], b[i], c[i]). out does not overlap an operand.
+/// out[i] = f(a[i], b[i], c[i]).
 template <class T, class F>
 void map_ternary(const StridedLoop<4>& loop, const void* a_data, const void* b_data, const void* c_data, void* out_data,
                  F f) {
@@ -127,6 +128,16 @@ void map_ternary(const StridedLoop<4>& loop, const void* a_data, const void* b_d
   });
 }
 
+/// Whether abs(a[i]) <= limit for all i.
+template <class T>
+bool is_within(const T* a, int64_t n, float limit) {
+  uint32_t largest = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    largest = std::max(largest, std::bit_cast<uint32_t>(static_cast<float>(a[i])) & 0x7fffffffu);
+  }
+  return largest <= std::bit_cast<uint32_t>(limit);
+}
+
 /// out[i] = f(a[i]).
 template <class T, class F>
 void map_unary(const StridedLoop<2>& loop, const void* a_data, void* out_data, F f) {
@@ -136,6 +147,13 @@ void map_unary(const StridedLoop<2>& loop, const void* a_data, void* out_data, F
   for_each_row<2>(loop, [&](const int64_t* offsets, int64_t n) {
     T* out = static_cast<T*>(out_data) + offsets[0];
     const T* a = static_cast<const T*>(a_data) + offsets[1];
+    if constexpr (requires(float x) { f.fast(x); } && std::is_same_v<C, float>) {
+      if (out_step == 1 && a_step == 1 && is_within(a, n, f.kFastLimit)) {
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n; ++i) out[i] = store<T>(f.fast(static_cast<C>(a[i])));
+        return;
+      }
+    }
     if (out_step == 1 && a_step == 1) {
 #pragma GCC ivdep
       for (int64_t i = 0; i < n; ++i) out[i] = store<T>(f(static_cast<C>(a[i])));
@@ -171,12 +189,24 @@ void binary(const KernelContext&, const Op& op, DType dtype, const StridedLoop<3
   });
 }
 
+template <class Op>
+void ternary(const KernelContext&, const Op& op, DType dtype, const StridedLoop<4>& loop, const void* a, const void* b,
+             const void* c, void* out) {
+  visit_dtype_of<Op>(dtype,
+                     [&]<class T>() { visit_formula<T>(op, [&](auto f) { map_ternary<T>(loop, a, b, c, out, f); }); });
+}
+
 /// Instantiates the kernels of functions::Op. `name` is not used.
+#define TANDEM_UNARY_KERNEL(name, Op) \
+  template void unary(const KernelContext&, const functions::Op&, DType, const StridedLoop<2>&, const void*, void*);
 #define TANDEM_UNARY_KERNELS(name, Op)                                                                                \
-  template void unary(const KernelContext&, const functions::Op&, DType, const StridedLoop<2>&, const void*, void*);  \
+  TANDEM_UNARY_KERNEL(name, Op)                                                                                       \
   template void unary_gradient(const KernelContext&, const functions::Op&, DType, const StridedLoop<3>&, const void*, \
                                const void*, void*);
 #define TANDEM_BINARY_KERNELS(name, Op) \
   template void binary(const KernelContext&, const functions::Op&, DType, const StridedLoop<3>&, Source, Source, void*);
+#define TANDEM_TERNARY_KERNELS(Op)                                                                             \
+  template void ternary(const KernelContext&, const functions::Op&, DType, const StridedLoop<4>&, const void*, \
+                        const void*, const void*, void*);
 
 }}}  // namespace tandem::v0::cpu

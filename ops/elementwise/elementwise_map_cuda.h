@@ -135,6 +135,19 @@ void map_unary(const KernelContext& context, const StridedLoop<2>& loop, Source 
   for_each_element(context, strided(loop), kernel);
 }
 
+template <class T, class F>
+struct MapTernary {
+  T* out;
+  const T* a;
+  const T* b;
+  const T* c;
+  F f;
+  __device__ void operator()(const int64_t (&at)[4]) const {
+    using C = Compute<T>;
+    out[at[0]] = store<T>(f(static_cast<C>(a[at[1]]), static_cast<C>(b[at[2]]), static_cast<C>(c[at[3]])));
+  }
+};
+
 // Kernels of elementwise operations; the *_cuda.cu files instantiate them.
 
 template <class Op>
@@ -164,12 +177,29 @@ void binary(const KernelContext& context, const Op& op, DType dtype, const Strid
   });
 }
 
+template <class Op>
+void ternary(const KernelContext& context, const Op& op, DType dtype, const StridedLoop<4>& loop, const void* a,
+             const void* b, const void* c, void* out) {
+  visit_dtype_of<Op>(dtype, [&]<class T>() {
+    visit_formula<T>(op, [&](auto f) {
+      const MapTernary<T, decltype(f)> kernel{static_cast<T*>(out), static_cast<const T*>(a), static_cast<const T*>(b),
+                                              static_cast<const T*>(c), f};
+      for_each_element(context, strided(loop), kernel);
+    });
+  });
+}
+
 /// Instantiates the kernels of functions::Op. `name` is not used.
+#define TANDEM_UNARY_KERNEL(name, Op) \
+  template void unary(const KernelContext&, const functions::Op&, DType, const StridedLoop<2>&, const void*, void*);
 #define TANDEM_UNARY_KERNELS(name, Op)                                                                                \
-  template void unary(const KernelContext&, const functions::Op&, DType, const StridedLoop<2>&, const void*, void*);  \
+  TANDEM_UNARY_KERNEL(name, Op)                                                                                       \
   template void unary_gradient(const KernelContext&, const functions::Op&, DType, const StridedLoop<3>&, const void*, \
                                const void*, void*);
 #define TANDEM_BINARY_KERNELS(name, Op) \
   template void binary(const KernelContext&, const functions::Op&, DType, const StridedLoop<3>&, Source, Source, void*);
+#define TANDEM_TERNARY_KERNELS(Op)                                                                             \
+  template void ternary(const KernelContext&, const functions::Op&, DType, const StridedLoop<4>&, const void*, \
+                        const void*, const void*, void*);
 
 }}}  // namespace tandem::v0::cuda

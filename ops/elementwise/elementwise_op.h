@@ -90,7 +90,7 @@ Tensor unary(const Op& op, Tensor input) {
   if constexpr (requires { op.prepare(input); }) op.prepare(input);
   Tensor out = empty_preserving_layout(input, input.dtype());
   const auto loop = make_loop<2>(out.shape(), out.num_elements(), {&out, &input});
-  TANDEM_KERNEL(context, unary, op, out.dtype(), loop, input.data_ptr(), out.data_ptr());
+  TANDEM_KERNEL(context, unary, kernel_of(op), out.dtype(), loop, input.data_ptr(), out.data_ptr());
   if (auto* node = autograd::record<UnaryNode<Op>>(Op::kName, out, input)) {
     node->op = op;
     if (Op::kSaves != Saves::kNothing) node->saved.save(Op::kSaves == Saves::kInput ? input : out);
@@ -165,14 +165,14 @@ void record_binary(const char* name, const Op& op, const Tensor& out, const Tens
 template <class Op>
 void run_binary(const KernelContext& context, const Op& op, const Tensor& a, const Tensor& b, const Tensor& out) {
   const auto loop = make_loop<3>(out.shape(), out.num_elements(), {&out, &a, &b});
-  TANDEM_KERNEL(context, binary, op, a.dtype(), loop, a.data_ptr(), b.data_ptr(), out.data_ptr());
+  TANDEM_KERNEL(context, binary, kernel_of(op), a.dtype(), loop, a.data_ptr(), b.data_ptr(), out.data_ptr());
 }
 
 template <class Op>
 void run_binary(const KernelContext& context, const Op& op, const Tensor& a, Scalar b, const Tensor& out) {
   const auto loop = make_loop<3>(out.shape(), out.num_elements(), {&out, &a, nullptr});
   const Element number(b, a.dtype());
-  TANDEM_KERNEL(context, binary, op, a.dtype(), loop, a.data_ptr(), number.source(), out.data_ptr());
+  TANDEM_KERNEL(context, binary, kernel_of(op), a.dtype(), loop, a.data_ptr(), number.source(), out.data_ptr());
 }
 
 template <class Op, class B>
@@ -190,6 +190,9 @@ DType compute_dtype(DType promoted) {
 }
 
 template <class Op>
+inline constexpr bool kIsRecorded = !Op::kReturnsBool && Op::kDTypeRule != DTypeRule::kIntegral;
+
+template <class Op>
 Tensor binary(const Op& op, Tensor a, Tensor b) {
   cast_for(Op::kCastPolicy, {&a, &b});
   const KernelContext context = check_same_device(Op::kName, {{Op::kArguments[0], a}, {Op::kArguments[1], b}});
@@ -200,7 +203,7 @@ Tensor binary(const Op& op, Tensor a, Tensor b) {
   if constexpr (requires { op.check(Op::kName, a); }) op.check(Op::kName, a);
   Tensor out = empty_for(Op::kName, Op::kArguments, a, b, Op::kReturnsBool ? kBool : dtype);
   run_binary(context, op, a, b, out);
-  if constexpr (!Op::kReturnsBool) record_binary(Op::kName, op, out, a, a, b);
+  if constexpr (kIsRecorded<Op>) record_binary(Op::kName, op, out, a, a, b);
   return out;
 }
 
@@ -210,6 +213,7 @@ Tensor binary(const Op& op, Tensor a, Scalar b) {
   const KernelContext context = check_same_device(Op::kName, {{Op::kArguments[0], a}});
   check_binary<Op>(Op::kName, Op::kArguments, a, b);
   convert(a, compute_dtype<Op>(dtype_with(a, b)));
+  if constexpr (requires { op.check(Op::kName, a); }) op.check(Op::kName, a);
   Tensor out = empty_preserving_layout(a, Op::kReturnsBool ? kBool : a.dtype());
   if constexpr (Op::kReturnsBool) {
     if (!can_hold(a.dtype(), b)) {  // the number is greater, or less, than every value of the dtype
@@ -218,13 +222,95 @@ Tensor binary(const Op& op, Tensor a, Scalar b) {
     }
   }
   run_binary(context, op, a, b, out);
-  if constexpr (!Op::kReturnsBool) record_binary(Op::kName, op, out, a, b);
+  if constexpr (kIsRecorded<Op>) record_binary(Op::kName, op, out, a, b);
+  return out;
+}
+
+// --- ternary -------------------------------------------------------------------------------------
+
+/// op(a, b, c) for operands of one dtype that broadcast to the shape of `out`, by default the shape of a.
+template <class Op>
+Tensor ternary_kernel(const Op& op, const Tensor& a, const Tensor& b, const Tensor& c, Tensor out = {}) {
+  if (!out.defined()) out = empty_preserving_layout(a, a.dtype());
+  const auto loop = make_loop<4>(out.shape(), out.num_elements(), {&out, &a, &b, &c});
+  TANDEM_KERNEL(kernel_context(out.device()), ternary, op, out.dtype(), loop, a.data_ptr(), b.data_ptr(), c.data_ptr(),
+                out.data_ptr());
+  return out;
+}
+
+template <class Op>
+struct TernaryNode : autograd::Node {
+  Op op;
+  autograd::SavedTensor saved[3] = {{*this, Op::kArguments[0]}, {*this, Op::kArguments[1]}, {*this, Op::kArguments[2]}};
+  Shape shapes[3];
+  TensorList backward(autograd::BackwardContext& context) override {
+    TensorList grads(3);
+    for (int i = 0; i < 3; ++i) {
+      if (!context.needs(i)) continue;
+      const auto get = [&](int k) { return Op::kSavedFor[i] >> k & 1 ? saved[k].get() : Tensor(); };
+      grads[i] = sum_to_shape(op.backward(i, context.grad(), get(0), get(1), get(2)), shapes[i]);
+    }
+    return grads;
+  }
+};
+
+template <class Op>
+Tensor ternary(const Op& op, Tensor a, Tensor b, Tensor c) {
+  cast_for(CastPolicy::kWidest, {&a, &b, &c});
+  const Operands operands = {{Op::kArguments[0], a}, {Op::kArguments[1], b}, {Op::kArguments[2], c}};
+  const KernelContext context = check_same_device(Op::kName, operands);
+  promote_operands(a, b);
+  promote_operands(a, c);
+  convert(b, a.dtype());
+  if constexpr (Op::kDTypeRule == DTypeRule::kFloating) check_floating(Op::kName, operands.begin()[0]);
+  if constexpr (requires { op.check(Op::kName, a); }) op.check(Op::kName, a);
+  const Shape shape = broadcast_shape(Op::kName, operands);
+  const Tensor* const inputs[] = {&a, &b, &c};
+  Tensor out = shape == a.shape() ? empty_preserving_layout(a, a.dtype()) : empty(shape, a.options());
+  ternary_kernel(op, a, b, c, out);
+  if (auto* node = autograd::record<TernaryNode<Op>>(Op::kName, out, a, b, c)) {
+    node->op = op;
+    int saved = 0;
+    for (int i = 0; i < 3; ++i) saved |= inputs[i]->requires_grad() ? Op::kSavedFor[i] : 0;
+    for (int i = 0; i < 3; ++i) {
+      if (saved >> i & 1) node->saved[i].save(*inputs[i]);
+      node->shapes[i] = inputs[i]->shape();
+    }
+  }
   return out;
 }
 
 // --- in-place forms ------------------------------------------------------------------------------
 //
 // They record before they write, so that self is unchanged if recording throws.
+
+/// self = op(self). `name` is the name of the in-place form.
+template <class Op>
+const Tensor& unary_in_place(const char* name, const Op& op, const Tensor& self) {
+  const KernelContext context = check_same_device(name, {{"self", self}});
+  if constexpr (Op::kDTypeRule == DTypeRule::kNotBool) check_not_bool(name, "self", self);
+  Tensor input = self;
+  if constexpr (Op::kDTypeRule == DTypeRule::kToFloating) convert(input, floating_or_float32(self.dtype()));
+  if constexpr (requires { op.prepare(input); }) op.prepare(input);
+  check_in_place(name, self, input.dtype());
+  begin_in_place(name, self);
+  const bool needs_old = Op::kSaves == Saves::kInput && autograd::should_record(self);
+  const Tensor old = needs_old ? clone(self) : Tensor();
+  auto* node = autograd::record<UnaryNode<Op>>(name, self, self);
+  if (node != nullptr) node->op = op;
+  const auto loop = make_loop<2>(self.shape(), self.num_elements(), {&self, &self});
+  TANDEM_KERNEL(context, unary, kernel_of(op), self.dtype(), loop, self.data_ptr(), self.data_ptr());
+  autograd::end_in_place(name, self);
+  if (node != nullptr && Op::kSaves != Saves::kNothing) node->saved.save(Op::kSaves == Saves::kInput ? old : self);
+  return self;
+}
+
+/// Defines the in-place form of `name`, a member of Tensor.
+#define TANDEM_DEFINE_IN_PLACE(name, Op) \
+  const Tensor& Tensor::name##_() const { return ops::unary_in_place(#name "_", functions::Op{}, *this); }
+/// Defines the member `name` of Tensor.
+#define TANDEM_DEFINE_METHOD(name, ...) \
+  Tensor Tensor::name() const { return tandem::name(*this); }
 
 inline constexpr const char* kInPlaceArguments[] = {"self", "other"};
 

@@ -10,8 +10,44 @@
 namespace tandem { inline namespace v0 {
 
 TANDEM_MATH_FUNCTIONS(TANDEM_DEFINE_UNARY)
+TANDEM_STEP_FUNCTIONS(TANDEM_DEFINE_UNARY)
+TANDEM_RARE_FUNCTIONS(TANDEM_DEFINE_UNARY)
 
-Tensor Tensor::sqrt() const { return tandem::sqrt(*this); }
+TANDEM_MATH_FUNCTIONS(TANDEM_DEFINE_METHOD)
+TANDEM_STEP_FUNCTIONS(TANDEM_DEFINE_METHOD)
+TANDEM_RARE_FUNCTIONS(TANDEM_DEFINE_METHOD)
+TANDEM_DEFINE_METHOD(square)
+TANDEM_DEFINE_METHOD(frac)
+
+TANDEM_DEFINE_IN_PLACE(sqrt, Sqrt)
+TANDEM_DEFINE_IN_PLACE(rsqrt, Rsqrt)
+TANDEM_DEFINE_IN_PLACE(reciprocal, Reciprocal)
+TANDEM_DEFINE_IN_PLACE(sin, Sin)
+TANDEM_DEFINE_IN_PLACE(cos, Cos)
+TANDEM_STEP_FUNCTIONS(TANDEM_DEFINE_IN_PLACE)
+
+Tensor square(Tensor input) {
+  cast_for(CastPolicy::kFloat32, {&input});
+  const KernelContext context = ops::check_same_device("square", {{"input", input}});
+  ops::check_not_bool("square", "input", input);
+  return pow(input, 2);
+}
+
+Tensor round(Tensor input, int64_t decimals) {
+  cast_for(CastPolicy::kWidest, {&input});
+  const KernelContext context = ops::check_same_device("round", {{"input", input}});
+  if (decimals == 0) return round(input);
+  ops::check_floating("round", {"input", input});
+  const double scale = std::pow(10.0, std::abs(static_cast<double>(decimals)));
+  return decimals > 0 ? div(round(mul(input, scale)), scale) : mul(round(div(input, scale)), scale);
+}
+
+Tensor frac(Tensor input) {
+  cast_for(CastPolicy::kWidest, {&input});
+  const KernelContext context = ops::check_same_device("frac", {{"input", input}});
+  ops::check_floating("frac", {"input", input});
+  return sub(input, trunc(input));
+}
 
 // --- pow -----------------------------------------------------------------------------------------
 
@@ -63,6 +99,16 @@ void functions::Clamp::prepare(Tensor& input) const {
 
 Tensor clamp(Tensor input, std::optional<Scalar> min, std::optional<Scalar> max) {
   return ops::unary(functions::Clamp{{}, min, max}, std::move(input));
+}
+
+const Tensor& Tensor::clamp_(std::optional<Scalar> min, std::optional<Scalar> max) const {
+  return ops::unary_in_place("clamp_", functions::Clamp{{}, min, max}, *this);
+}
+Tensor Tensor::clamp(std::optional<Scalar> min, std::optional<Scalar> max) const {
+  return tandem::clamp(*this, min, max);
+}
+const Tensor& Tensor::pow_(Scalar exponent) const {
+  return ops::unary_in_place("pow_", functions::PowScalar{{}, exponent}, *this);
 }
 
 }}  // namespace tandem::v0

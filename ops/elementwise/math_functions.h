@@ -1,16 +1,19 @@
-// Roots, powers and clamp as structs (see elementwise_kernels.h). Private to ops/.
+// Math functions of one tensor, powers and clamp as structs (see elementwise_kernels.h). Private to ops/.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numbers>
 #include <optional>
 #include <type_traits>
 
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/elementwise/elementwise_kernels.h>
+#include <tandem/ops/elementwise/math_formulas.h>
 #include <tandem/ops/math.h>
+#include <tandem/tensor/factories.h>
 
 namespace tandem { inline namespace v0 { namespace functions {
 
@@ -35,21 +38,275 @@ struct Rsqrt : UnaryOp {
   static Tensor backward(const Tensor& grad, const Tensor& output) { return mul(grad, mul(pow(output, 3), -0.5)); }
 };
 
-struct Sin : UnaryOp {
-  static constexpr const char* kName = "sin";
+struct Reciprocal : UnaryOp {
+  static constexpr const char* kName = "reciprocal";
+  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
+  static constexpr Saves kSaves = Saves::kOutput;
+  template <class C>
+  TANDEM_FORMULA C operator()(C x) const {
+    return C{1} / x;
+  }
+  template <class C>
+  TANDEM_FORMULA C gradient(C g, C output) const {
+    return -g * (output * output);
+  }
+  static Tensor second_factor(const Tensor& output) { return -2 * output; }
+};
+
+struct Exp2 : UnaryOp {
+  static constexpr const char* kName = "exp2";
+  static constexpr Saves kSaves = Saves::kOutput;
+  template <class C>
+  TANDEM_FORMULA C operator()(C x) const {
+    return exp2_element(x);
+  }
+  static Tensor backward(const Tensor& grad, const Tensor& output) { return mul(grad, mul(output, std::numbers::ln2)); }
+};
+
+struct Expm1 : UnaryOp {
+  static constexpr const char* kName = "expm1";
+  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
+  static constexpr Saves kSaves = Saves::kOutput;
+  template <class C>
+  TANDEM_FORMULA C operator()(C x) const {
+    return expm1_element(x);
+  }
+  static Tensor backward(const Tensor& grad, const Tensor& output) { return mul(grad, add(output, 1)); }
+};
+
+struct Log2 : UnaryOp {
+  static constexpr const char* kName = "log2";
+  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
   static constexpr Saves kSaves = Saves::kInput;
   template <class C>
   TANDEM_FORMULA C operator()(C x) const {
-    return std::sin(x);
+    return log2_element(x);
+  }
+  static Tensor backward(const Tensor& grad, const Tensor& input) { return div(grad, mul(input, std::numbers::ln2)); }
+};
+
+struct Log10 : UnaryOp {
+  static constexpr const char* kName = "log10";
+  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
+  static constexpr Saves kSaves = Saves::kInput;
+  template <class C>
+  TANDEM_FORMULA C operator()(C x) const {
+    return log10_element(x);
+  }
+  static Tensor backward(const Tensor& grad, const Tensor& input) { return div(grad, mul(input, std::numbers::ln10)); }
+};
+
+struct Log1p : UnaryOp {
+  static constexpr const char* kName = "log1p";
+  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
+  static constexpr Saves kSaves = Saves::kInput;
+  template <class C>
+  TANDEM_FORMULA C operator()(C x) const {
+    return log1p_element(x);
+  }
+  static Tensor backward(const Tensor& grad, const Tensor& input) { return div(grad, add(input, 1)); }
+};
+
+struct Erf : UnaryOp {
+  static constexpr const char* kName = "erf";
+  static constexpr Saves kSaves = Saves::kInput;
+  template <class C>
+  TANDEM_FORMULA C operator()(C x) const {
+    return erf_element(x);
+  }
+  static Tensor backward(const Tensor& grad, const Tensor& input) {
+    return mul(grad, mul(exp(neg(mul(input, input))), 2 * std::numbers::inv_sqrtpi));
+  }
+};
+
+struct Erfc : UnaryOp {
+  static constexpr const char* kName = "erfc";
+  static constexpr Saves kSaves = Saves::kInput;
+  template <class C>
+  TANDEM_FORMULA C operator()(C x) const {
+    return erfc_element(x);
+  }
+  static Tensor backward(const Tensor& grad, const Tensor& input) {
+    return mul(grad, mul(exp(neg(mul(input, input))), -2 * std::numbers::inv_sqrtpi));
+  }
+};
+
+/// sin(x), or cos(x) = sin(x + pi / 2).
+template <bool is_cosine>
+struct Sine : UnaryOp {
+  static constexpr const char* kName = is_cosine ? "cos" : "sin";
+  static constexpr Saves kSaves = Saves::kInput;
+  static constexpr float kFastLimit = kMaxFastAngle;
+  TANDEM_FORMULA float fast(float x) const { return fast_sine < is_cosine ? 1 : 0 > (x); }
+  template <class C>
+  TANDEM_HOST_DEVICE C operator()(C x) const {
+    if constexpr (std::is_same_v<C, float>) {
+      if (std::fabs(x) <= kFastLimit) return fast(x);
+    }
+    return is_cosine ? std::cos(x) : std::sin(x);
+  }
+  static Tensor backward(const Tensor& grad, const Tensor& input) {
+    return is_cosine ? mul(grad, neg(sin(input))) : mul(grad, cos(input));
+  }
+};
+using Sin = Sine<false>;
+using Cos = Sine<true>;
+
+#define TANDEM_MATH_FUNCTIONS(X) \
+  X(sqrt, Sqrt)                  \
+  X(rsqrt, Rsqrt)                \
+  X(reciprocal, Reciprocal)      \
+  X(exp2, Exp2)                  \
+  X(expm1, Expm1) X(log2, Log2) X(log10, Log10) X(log1p, Log1p) X(erf, Erf) X(erfc, Erfc) X(sin, Sin) X(cos, Cos)
+
+// --- sign and rounding ---------------------------------------------------------------------------
+
+struct Abs : UnaryOp {
+  static constexpr const char* kName = "abs";
+  static constexpr DTypeRule kDTypeRule = DTypeRule::kNotBool;
+  static constexpr Saves kSaves = Saves::kInput;
+  template <class C>
+  TANDEM_FORMULA C operator()(C x) const {
+    if constexpr (std::is_integral_v<C>) {
+      return signed_value(x) < 0 ? -x : x;
+    } else {
+      return std::fabs(x);
+    }
   }
   template <class C>
   TANDEM_FORMULA C gradient(C g, C x) const {
-    return g * std::cos(x);
+    return g * (static_cast<C>(x > C{0}) - static_cast<C>(x < C{0}));
   }
-  static Tensor second_factor(const Tensor& input) { return -sin(input); }
 };
 
-#define TANDEM_MATH_FUNCTIONS(X) X(sqrt, Sqrt) X(rsqrt, Rsqrt) X(sin, Sin)
+/// A function with derivative 0.
+struct StepFunction : UnaryOp {
+  static constexpr DTypeRule kDTypeRule = DTypeRule::kNotBool;
+  static Tensor backward(const Tensor& grad, const Tensor&) { return zeros_like(grad); }
+};
+
+struct Sign : StepFunction {
+  static constexpr const char* kName = "sign";
+  static constexpr DTypeRule kDTypeRule = DTypeRule::kAny;
+  template <class C>
+  TANDEM_FORMULA C operator()(C x) const {
+    const auto value = signed_value(x);
+    return static_cast<C>(value > 0) - static_cast<C>(value < 0);
+  }
+};
+
+enum class Rounding : int8_t { kFloor, kCeil, kTrunc, kNearest };
+
+/// A floating number rounded to an integer; integers unchanged.
+template <Rounding rounding>
+struct Rounded : StepFunction {
+  static constexpr const char* kName = rounding == Rounding::kFloor   ? "floor"
+                                       : rounding == Rounding::kCeil  ? "ceil"
+                                       : rounding == Rounding::kTrunc ? "trunc"
+                                                                      : "round";
+  template <class C>
+  TANDEM_FORMULA C operator()(C x) const {
+    if constexpr (std::is_integral_v<C>) {
+      return x;
+    } else if constexpr (rounding == Rounding::kFloor) {
+      return std::floor(x);
+    } else if constexpr (rounding == Rounding::kCeil) {
+      return std::ceil(x);
+    } else if constexpr (rounding == Rounding::kTrunc) {
+      return std::trunc(x);
+    } else {
+      return std::nearbyint(x);
+    }
+  }
+};
+using Floor = Rounded<Rounding::kFloor>;
+using Ceil = Rounded<Rounding::kCeil>;
+using Trunc = Rounded<Rounding::kTrunc>;
+using Round = Rounded<Rounding::kNearest>;
+
+#define TANDEM_STEP_FUNCTIONS(X) X(abs, Abs) X(sign, Sign) X(floor, Floor) X(ceil, Ceil) X(trunc, Trunc) X(round, Round)
+
+// --- functions that share one kernel -------------------------------------------------------------
+
+/// Functions that programs use rarely.
+struct RareFunction : UnaryOp {
+  enum Kind : int8_t { kTan, kAsin, kAcos, kAtan, kSinh, kCosh, kErfinv };
+  Kind kind;
+  template <class C>
+  TANDEM_HOST_DEVICE C operator()(C x) const {
+    switch (kind) {
+      case kTan: return std::tan(x);
+      case kAsin: return std::asin(x);
+      case kAcos: return std::acos(x);
+      case kAtan: return std::atan(x);
+      case kSinh: return std::sinh(x);
+      case kCosh: return std::cosh(x);
+      case kErfinv: break;
+    }
+    return erfinv_element(x);
+  }
+};
+template <RareFunction::Kind kind>
+struct Rare : UnaryOp {
+  static RareFunction kernel() { return {{}, kind}; }
+};
+
+struct Tan : Rare<RareFunction::kTan> {
+  static constexpr const char* kName = "tan";
+  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
+  static constexpr Saves kSaves = Saves::kOutput;
+  static Tensor backward(const Tensor& grad, const Tensor& output) { return mul(grad, add(mul(output, output), 1)); }
+};
+
+struct Asin : Rare<RareFunction::kAsin> {
+  static constexpr const char* kName = "asin";
+  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
+  static constexpr Saves kSaves = Saves::kInput;
+  static Tensor backward(const Tensor& grad, const Tensor& input) {
+    return mul(grad, rsqrt(sub(1, mul(input, input))));
+  }
+};
+
+struct Acos : Rare<RareFunction::kAcos> {
+  static constexpr const char* kName = "acos";
+  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
+  static constexpr Saves kSaves = Saves::kInput;
+  static Tensor backward(const Tensor& grad, const Tensor& input) {
+    return mul(grad, neg(rsqrt(sub(1, mul(input, input)))));
+  }
+};
+
+struct Atan : Rare<RareFunction::kAtan> {
+  static constexpr const char* kName = "atan";
+  static constexpr Saves kSaves = Saves::kInput;
+  static Tensor backward(const Tensor& grad, const Tensor& input) { return div(grad, add(mul(input, input), 1)); }
+};
+
+struct Sinh : Rare<RareFunction::kSinh> {
+  static constexpr const char* kName = "sinh";
+  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
+  static constexpr Saves kSaves = Saves::kInput;
+  static Tensor backward(const Tensor& grad, const Tensor& input) { return mul(grad, cosh(input)); }
+};
+
+struct Cosh : Rare<RareFunction::kCosh> {
+  static constexpr const char* kName = "cosh";
+  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
+  static constexpr Saves kSaves = Saves::kInput;
+  static Tensor backward(const Tensor& grad, const Tensor& input) { return mul(grad, sinh(input)); }
+};
+
+struct Erfinv : Rare<RareFunction::kErfinv> {
+  static constexpr const char* kName = "erfinv";
+  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
+  static constexpr Saves kSaves = Saves::kOutput;
+  static Tensor backward(const Tensor& grad, const Tensor& output) {
+    return mul(grad, mul(exp(mul(output, output)), 0.5 / std::numbers::inv_sqrtpi));
+  }
+};
+
+#define TANDEM_RARE_FUNCTIONS(X) \
+  X(tan, Tan) X(asin, Asin) X(acos, Acos) X(atan, Atan) X(sinh, Sinh) X(cosh, Cosh) X(erfinv, Erfinv)
 
 // --- powers --------------------------------------------------------------------------------------
 

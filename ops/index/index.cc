@@ -185,27 +185,60 @@ struct MaskedFillNode : Node {
 
 }  // namespace
 
-Tensor masked_fill(const Tensor& input, const Tensor& mask, Scalar value) {
-  const ops::Operands operands = {{"input", input}, {"mask", mask}};
-  const KernelContext context = ops::check_same_device("masked_fill", operands);
-  TANDEM_CHECK(DTypeError, mask.dtype() == kBool, ops::operand_error("masked_fill", "mask must be bool", operands));
+namespace {
+
+void check_masked_fill(const char* op, const char* name, const Tensor& input, const Tensor& mask, Scalar value) {
+  const ops::Operands operands = {{name, input}, {"mask", mask}};
+  TANDEM_CHECK(DTypeError, mask.dtype() == kBool, ops::operand_error(op, "mask must be bool", operands));
   TANDEM_CHECK(DTypeError, ops::dtype_with(input, value) == input.dtype(),
-               ops::operand_error("masked_fill",
+               ops::operand_error(op,
                                   str("the value is a ", value.dtype() == kFloat64 ? "floating number" : "number",
-                                      ", which input cannot hold"),
+                                      ", which ", name, " cannot hold"),
                                   operands));
-  check_fits("masked_fill", "value", value, input.dtype());
-  const Shape shape = ops::broadcast_shape("masked_fill", operands);
-  Tensor out = shape == input.shape() ? empty_preserving_layout(input, input.dtype()) : empty(shape, input.options());
+  check_fits(op, "value", value, input.dtype());
+}
+
+void run_masked_fill(const KernelContext& context, const Tensor& input, const Tensor& mask, Scalar value,
+                     const Tensor& out) {
   const auto loop = ops::make_loop<4>(out.shape(), out.num_elements(), {&out, &mask, nullptr, &input});
   const ops::Element number(value, input.dtype());
   TANDEM_KERNEL(context, where, size_of(input.dtype()), loop, mask.data_ptr(), number.source(), input.data_ptr(),
                 out.data_ptr());
-  if (auto* node = record<MaskedFillNode>("masked_fill", out, input)) {
+}
+
+void record_masked_fill(const char* op, const Tensor& out, const Tensor& input, const Tensor& mask) {
+  if (auto* node = record<MaskedFillNode>(op, out, input)) {
     node->mask.save(mask);
     node->input_shape = input.shape();
   }
+}
+
+}  // namespace
+
+Tensor masked_fill(const Tensor& input, const Tensor& mask, Scalar value) {
+  const ops::Operands operands = {{"input", input}, {"mask", mask}};
+  const KernelContext context = ops::check_same_device("masked_fill", operands);
+  check_masked_fill("masked_fill", "input", input, mask, value);
+  const Shape shape = ops::broadcast_shape("masked_fill", operands);
+  Tensor out = shape == input.shape() ? empty_preserving_layout(input, input.dtype()) : empty(shape, input.options());
+  run_masked_fill(context, input, mask, value, out);
+  record_masked_fill("masked_fill", out, input, mask);
   return out;
+}
+
+const Tensor& Tensor::masked_fill_(const Tensor& mask, Scalar value) const {
+  const ops::Operands operands = {{"self", *this}, {"mask", mask}};
+  const KernelContext context = ops::check_same_device("masked_fill_", operands);
+  check_masked_fill("masked_fill_", "self", *this, mask, value);
+  ops::check_in_place("masked_fill_", *this, dtype());
+  TANDEM_CHECK(ShapeError, ops::broadcast_shape("masked_fill_", operands) == shape(),
+               ops::operand_error("masked_fill_", "mask does not broadcast to the shape of self", operands));
+  const Tensor condition = mask.storage() == storage() ? tandem::clone(mask) : mask;
+  ops::begin_in_place("masked_fill_", *this);
+  record_masked_fill("masked_fill_", *this, *this, condition);
+  run_masked_fill(context, *this, condition, value, *this);
+  autograd::end_in_place("masked_fill_", *this);
+  return *this;
 }
 
 namespace {

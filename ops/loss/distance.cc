@@ -1,6 +1,4 @@
 // Similarities, distances and their losses.
-#include <cmath>
-
 #include <tandem/ops/cast.h>
 #include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
@@ -16,36 +14,23 @@ using namespace ops;
 
 namespace {
 
-/// The p-norm over dimension dim; its gradient at zero vectors is 0.
-Tensor norm_over(const char* op, const Tensor& x, double p, int64_t dim, bool keepdim) {
-  TANDEM_CHECK(ValueError, p > 0 && std::isfinite(p), op, ": p must be finite and positive, it is ", p);
-  const auto sum_over = [&](const Tensor& values) { return x.dim() == 0 ? values : sum(values, {dim}, keepdim); };
-  if (p == 1) return sum_over(add(relu(x), relu(neg(x))));
-  const Tensor total = sum_over(p == 2 ? mul(x, x) : pow(add(relu(x), relu(neg(x))), p));
-  const Tensor is_zero = eq(total, 0), positive = masked_fill(total, is_zero, 1);
-  return masked_fill(p == 2 ? sqrt(positive) : pow(positive, 1 / p), is_zero, 0);
+Tensor unit_vectors(const Tensor& x, double p, int64_t dim, double eps) {
+  return div(x, clamp(norm(x, p, {dim}, true), eps));
 }
-
-Tensor unit_vectors(const char* op, const Tensor& x, double p, int64_t dim, double eps) {
-  return div(x, clamp(norm_over(op, x, p, dim, true), eps));
-}
-
-/// min(a, b).
-Tensor smaller(const Tensor& a, const Tensor& b) { return sub(a, relu(sub(a, b))); }
 
 }  // namespace
 
 Tensor normalize(Tensor input, double p, int64_t dim, double eps) {
   const LossScope scope = prepare("normalize", {{"input", &input}});
   dim = wrap_dim("normalize", dim, input.dim());
-  return to(unit_vectors("normalize", input, p, dim, eps), scope.dtype);
+  return to(unit_vectors(input, p, dim, eps), scope.dtype);
 }
 
 Tensor cosine_similarity(Tensor x1, Tensor x2, int64_t dim, double eps) {
   const LossScope scope = prepare("cosine_similarity", {{"x1", &x1}, {"x2", &x2}});
   const Shape shape = broadcast_shape("cosine_similarity", {{"x1", x1}, {"x2", x2}});
   dim = wrap_dim("cosine_similarity", dim, shape.dim());
-  const auto unit = [&](const Tensor& x) { return unit_vectors("cosine_similarity", x.expand(shape), 2, dim, eps); };
+  const auto unit = [&](const Tensor& x) { return unit_vectors(x.expand(shape), 2, dim, eps); };
   const Tensor product = mul(unit(x1), unit(x2));
   return to(shape.empty() ? product : sum(product, {dim}), scope.dtype);
 }
@@ -55,7 +40,7 @@ Tensor pairwise_distance(Tensor x1, Tensor x2, double p, double eps, bool keepdi
   const Shape shape = broadcast_shape("pairwise_distance", {{"x1", x1}, {"x2", x2}});
   TANDEM_CHECK(ShapeError, !shape.empty(),
                operand_error("pairwise_distance", "x1 or x2 must have a dimension", {{"x1", x1}, {"x2", x2}}));
-  return to(norm_over("pairwise_distance", add(sub(x1, x2), eps), p, -1, keepdim), scope.dtype);
+  return to(norm(add(sub(x1, x2), eps), p, {-1}, keepdim), scope.dtype);
 }
 
 Tensor triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, const TripletMarginLossOptions& options) {
@@ -66,11 +51,11 @@ Tensor triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, cons
                operand_error(op, "the tensors must have a dimension",
                              {{"anchor", anchor}, {"positive", positive}, {"negative", negative}}));
   const auto distance = [&](const Tensor& a, const Tensor& b) {
-    return norm_over(op, add(sub(a, b), options.eps), options.p, -1, false);
+    return norm(add(sub(a, b), options.eps), options.p, {-1});
   };
   const Tensor near = distance(anchor, positive);
   Tensor far = distance(anchor, negative);
-  if (options.swap) far = smaller(far, distance(positive, negative));
+  if (options.swap) far = minimum(far, distance(positive, negative));
   return to(reduce(op, relu(add(sub(near, far), options.margin)), options.reduction), scope.dtype);
 }
 

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include <tandem/ops/activation.h>
 #include <tandem/ops/cast.h>
 #include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
@@ -270,7 +269,7 @@ struct NormNode : Node {
 
 /// The norm for every other p, in operations. Elements that are 0 get the gradient 0.
 Tensor composed_norm(const Tensor& x, double p, const Shape& dims, bool keepdim) {
-  const Tensor magnitudes = add(relu(x), relu(neg(x)));
+  const Tensor magnitudes = abs(x);
   if (std::isinf(p)) return p > 0 ? amax(magnitudes, dims, keepdim) : amin(magnitudes, dims, keepdim);
   const Tensor is_zero = eq(x, 0);
   if (p == 0) return sum(where(is_zero, mul(magnitudes, 0), 1), dims, keepdim);

@@ -31,7 +31,7 @@ struct Prelude : nn::Module {
   std::function<void(const td::Tensor& grad)> hook;
 
   // tensors
-  td::Tensor x, y, w, t, p, q, k, v, bias, residual, attn_mask, loss;
+  td::Tensor x, y, w, t, p, q, k, v, bias, residual, attn_mask, mask, loss;
   std::vector<td::Tensor> inputs, matrices, others;
 
   // modules

@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 
 #include <tandem/autograd/engine.h>
+#include <tandem/ops/compare.h>
+#include <tandem/ops/elementwise.h>
 #include <tandem/ops/elementwise/activation_functions.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/ops/activation_reference.h>
@@ -153,6 +155,74 @@ TEST(Activation, ForwardSavesInputOrOutputOnly) {
     const bool of_output = activation.name[0] == 't' || activation.name == std::string("sigmoid");
     EXPECT_EQ(holders(x), before + (of_output ? 0 : 1)) << activation.name;
   }
+}
+
+TEST(Activation, PiecewiseFunctionsHaveSlopesOfPyTorchAtKinks) {
+  const auto slope = [](double x, const std::function<Tensor(const Tensor&)>& f) {
+    Tensor leaf = full({}, x, {kFloat32, test_device()}).set_requires_grad();
+    f(leaf).backward(full({}, 3, {kFloat32, test_device()}));
+    return leaf.grad().item<float>();
+  };
+  EXPECT_FLOAT_EQ(slope(0, [](const Tensor& x) { return leaky_relu(x, 0.25); }), 0.75f);
+  EXPECT_FLOAT_EQ(slope(0, [](const Tensor& x) { return elu(x, 0.5); }), 1.5f);
+  EXPECT_FLOAT_EQ(slope(3, hardswish), 3);
+  EXPECT_FLOAT_EQ(slope(-3, hardswish), 0);
+  EXPECT_FLOAT_EQ(slope(3, hardsigmoid), 0);
+  EXPECT_FLOAT_EQ(slope(6, relu6), 0);
+  EXPECT_FLOAT_EQ(slope(-1, [](const Tensor& x) { return hardtanh(x); }), 0);
+  EXPECT_FLOAT_EQ(slope(0, [](const Tensor& x) { return prelu(x, full({1}, 0.5, {kFloat32, test_device()})); }), 1.5f);
+}
+
+TEST(Activation, SoftplusIsLinearAboveThresholdAndStable) {
+  const Tensor x = tensor({21.0, -100.0, 100.0, NAN}).to(test_device());
+  const std::vector<double> y = softplus(x).to_vector<double>();
+  EXPECT_EQ(y[0], 21);
+  EXPECT_NEAR(y[1], 0, 1e-40);
+  EXPECT_EQ(y[2], 100);
+  EXPECT_TRUE(std::isnan(y[3]));
+  const std::vector<double> log_of = logsigmoid(x).to_vector<double>();
+  EXPECT_NEAR(log_of[0], -std::exp(-21), 1e-15);
+  EXPECT_EQ(log_of[1], -100);
+}
+
+TEST(Activation, ClampsAcceptIntegersAndShapesAreChecked) {
+  EXPECT_EQ(hardtanh(tensor({-5, 0, 5})).to_vector<int64_t>(), (std::vector<int64_t>{-1, 0, 1}));
+  EXPECT_EQ(relu6(tensor({-5, 3, 9})).to_vector<int64_t>(), (std::vector<int64_t>{0, 3, 6}));
+  EXPECT_EQ(error_text<ValueError>([] {
+              static_cast<void>(glu(zeros({2, 3})));
+            }),
+            "glu: the size of dimension 1 must be even\n"
+            "  input  cpu  float32 [2, 3]");
+  EXPECT_EQ(error_text<ShapeError>([] {
+              static_cast<void>(prelu(zeros({2, 3}), zeros({2})));
+            }),
+            "prelu: weight must have 1 element, or 3 (channels)\n"
+            "  input   cpu  float32 [2, 3]\n"
+            "  weight  cpu  float32 [2]");
+}
+
+TEST(GumbelSoftmax, SamplesFollowTheLogits) {
+  Generator generator(7);
+  const Tensor logits = log(tensor({1.0, 2.0, 7.0})).expand({20000, 3}).to(test_device());
+  const Tensor soft = gumbel_softmax(logits, 0.5, false, -1, &generator);
+  EXPECT_TRUE(allclose(soft.sum(Shape{1}), ones({20000}, soft.options()), 1e-5));
+  const Tensor hard = gumbel_softmax(logits, 0.5, true, -1, &generator);
+  EXPECT_TRUE(close(hard.mean(Shape{0}), {{3}, {0.1, 0.2, 0.7}}, 0.02));
+  EXPECT_TRUE(allclose(hard.sum(Shape{1}), ones({20000}, soft.options()), 1e-5));
+  EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(gumbel_softmax(logits, 0)); }),
+            "gumbel_softmax: tau must be positive, got 0");
+}
+
+TEST(GumbelSoftmax, HardFormHasTheGradientOfTheSoftOne) {
+  Tensor x = random_tensor({3, 5}, 1).to(test_device()).set_requires_grad();
+  const Tensor weights = random_tensor({3, 5}, 2).to(test_device());
+  const auto gradient = [&](bool hard) {
+    Generator generator(3);
+    x.zero_grad();
+    (gumbel_softmax(x, 0.75, hard, 1, &generator) * weights).sum().backward();
+    return x.grad().to_vector<double>();
+  };
+  EXPECT_EQ(gradient(true), gradient(false));
 }
 
 TEST(Activation, GeluAndSiluRejectIntegerInput) {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include <tandem/ops/elementwise.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 
@@ -24,6 +25,50 @@ const Comparison kComparisons[] = {
     {"gt", gt, gt, [](double a, double b) { return a > b; }},
     {"ge", ge, ge, [](double a, double b) { return a >= b; }},
 };
+
+TEST(Compare, OperatorsReturnTensors) {
+  const Tensor x = tensor({1, 2, 3});
+  EXPECT_EQ((x == 2).to_vector<double>(), (Values{0, 1, 0}));
+  EXPECT_EQ((2 != x).to_vector<double>(), (Values{1, 0, 1}));
+  EXPECT_EQ((2 < x).to_vector<double>(), (Values{0, 0, 1}));
+  EXPECT_EQ((2.5 >= x).to_vector<double>(), (Values{1, 1, 0}));
+  EXPECT_EQ(((x > 1) & !(x == 3)).to_vector<double>(), (Values{0, 1, 0}));
+  EXPECT_EQ(((x < 2) | (x == tensor({3, 3, 3}))).to_vector<double>(), (Values{1, 0, 1}));
+  EXPECT_EQ((x == x).dtype(), kBool);
+}
+
+TEST(Compare, FindsNaNAndInfinitiesInEachDType) {
+  for (const DType dtype : floating_dtypes()) {
+    const Tensor x = tensor({1.0, NAN, INFINITY, -INFINITY}).to(dtype).to(test_device()).set_requires_grad();
+    EXPECT_EQ(isnan(x).to_vector<double>(), (Values{0, 1, 0, 0}));
+    EXPECT_EQ(isinf(x).to_vector<double>(), (Values{0, 0, 1, 1}));
+    EXPECT_EQ(isfinite(x).to_vector<double>(), (Values{1, 0, 0, 0}));
+    EXPECT_EQ(logical_not(x).to_vector<double>(), (Values{0, 0, 0, 0}));
+    EXPECT_FALSE(isfinite(x).requires_grad());
+  }
+  EXPECT_EQ(isinf(tensor({1, 2})).to_vector<double>(), (Values{0, 0}));
+  EXPECT_EQ(isfinite(tensor({true})).to_vector<double>(), (Values{1}));
+  EXPECT_EQ(logical_and(tensor({0.5, 0.0}), tensor({true, true})).to_vector<double>(), (Values{1, 0}));
+  EXPECT_EQ(logical_xor(tensor({2, 0}), tensor({1.0, NAN})).to_vector<double>(), (Values{0, 1}));
+}
+
+TEST(Compare, ClosenessOfNaNInfinitiesAndIntegers) {
+  const Tensor a = tensor({1.0, NAN, INFINITY, INFINITY, 0.0}).to(test_device());
+  const Tensor b = tensor({1.00001, NAN, INFINITY, -INFINITY, 1e-9}).to(test_device());
+  EXPECT_EQ(isclose(a, b).to_vector<double>(), (Values{1, 0, 1, 0, 1}));
+  EXPECT_EQ(isclose(a, b, 0, 0, true).to_vector<double>(), (Values{0, 1, 1, 0, 0}));
+  EXPECT_EQ(isclose(tensor({100, 7}), tensor({99, 7}), 0, 0.5).to_vector<double>(), (Values{0, 1}));
+  EXPECT_TRUE(isclose(tensor({true}), tensor({true})).item<bool>());
+  EXPECT_TRUE(allclose(a.slice(0, 2, 3), b.slice(0, 2, 3)));
+  EXPECT_FALSE(allclose(a, b));
+  EXPECT_TRUE(allclose(zeros({0}), zeros({0})));
+  EXPECT_TRUE(equal(tensor({0.0}), tensor({-0.0})));
+  EXPECT_FALSE(equal(tensor({NAN}), tensor({NAN})));
+  EXPECT_FALSE(equal(zeros({2, 3}), zeros({3, 2})));
+  EXPECT_TRUE(equal(zeros({0, 3}), zeros({0, 3})));
+  EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(isclose(a, b, -1)); }),
+            "isclose: rtol and atol must not be negative, got -1 and 1e-08");
+}
 
 TEST(Compare, NaNIsUnequalAndMixedKindsPromote) {
   const Tensor x = tensor({1.0, NAN, 3.0});

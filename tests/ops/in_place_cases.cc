@@ -1,6 +1,10 @@
+#include <algorithm>
+#include <cmath>
 #include <functional>
+#include <string>
 #include <vector>
 
+#include <tandem/base/error.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/tests/ops/op_cases.h>
 
@@ -29,6 +33,14 @@ OpCase in_place_case(const char* name, const Shape& other,
   return op;
 }
 
+/// Runs an in-place form and returns self.
+std::function<Results(const Tensors&)> changed(std::function<void(const Tensor&)> run) {
+  return [run](const Tensors& x) {
+    run(x[0]);
+    return x[0];
+  };
+}
+
 }  // namespace
 
 TANDEM_OP_CASES(in_place) {
@@ -55,6 +67,78 @@ TANDEM_OP_CASES(in_place) {
            {{.inputs = self, .run = [](const Tensors& x) { return x[0].mul_(2.5); }, .in_place = true}});
   cases.op("const Tensor& div_(Scalar other) const", std::nullopt,
            {{.inputs = self, .run = [](const Tensors& x) { return x[0].div_(2.5); }, .in_place = true}});
+  const auto operators = [&](const std::string& sign, const char* name,
+                             std::function<void(const Tensor&, const Tensor&)> run,
+                             std::function<void(const Tensor&)> run_number) {
+    const auto run_two = [run](const Tensors& x) {
+      run(x[0], x[1]);
+      return x[0];
+    };
+    cases.op("const Tensor& operator" + sign + "(const Tensor& other) const", std::nullopt,
+             {{.name = name, .inputs = two, .run = run_two, .in_place = true}});
+    cases.op("const Tensor& operator" + sign + "(Scalar other) const", std::nullopt,
+             {{.name = name, .inputs = self, .run = changed(run_number), .in_place = true}});
+  };
+  operators(
+      "+=", "add_", [](const Tensor& a, const Tensor& b) { a += b; }, [](const Tensor& x) { x += 2; });
+  operators(
+      "-=", "sub_", [](const Tensor& a, const Tensor& b) { a -= b; }, [](const Tensor& x) { x -= 2; });
+  operators(
+      "*=", "mul_", [](const Tensor& a, const Tensor& b) { a *= b; }, [](const Tensor& x) { x *= 2; });
+  operators(
+      "/=", "div_", [](const Tensor& a, const Tensor& b) { a /= b; }, [](const Tensor& x) { x /= 2; });
+  struct {
+    const char* name;
+    const char* arguments;
+    std::function<void(const Tensor&)> run;
+    double (*f)(double);
+    double low = -2;
+  } const unary[] = {
+      {"abs_", "", &Tensor::abs_, std::fabs},
+      {"neg_", "", &Tensor::neg_, [](double x) { return -x; }},
+      {"sign_", "", &Tensor::sign_, [](double x) { return x < 0 ? -1.0 : 1.0; }},
+      {"floor_", "", &Tensor::floor_, std::floor},
+      {"ceil_", "", &Tensor::ceil_, std::ceil},
+      {"trunc_", "", &Tensor::trunc_, std::trunc},
+      {"round_", "", &Tensor::round_, std::nearbyint},
+      {"exp_", "", &Tensor::exp_, std::exp},
+      {"log_", "", &Tensor::log_, std::log, 0.5},
+      {"sqrt_", "", &Tensor::sqrt_, std::sqrt, 0.5},
+      {"rsqrt_", "", &Tensor::rsqrt_, [](double x) { return 1 / std::sqrt(x); }, 0.5},
+      {"reciprocal_", "", &Tensor::reciprocal_, [](double x) { return 1 / x; }, 0.5},
+      {"sin_", "", &Tensor::sin_, std::sin},
+      {"cos_", "", &Tensor::cos_, std::cos},
+      {"relu_", "", &Tensor::relu_, [](double x) { return std::max(x, 0.0); }},
+      {"tanh_", "", &Tensor::tanh_, std::tanh},
+      {"sigmoid_", "", &Tensor::sigmoid_, [](double x) { return 1 / (1 + std::exp(-x)); }},
+      {"clamp_", "std::optional<Scalar> min, std::optional<Scalar> max = {}",
+       [](const Tensor& x) { x.clamp_(-0.75, 1); }, [](double x) { return std::clamp(x, -0.75, 1.0); }},
+      {"pow_", "Scalar exponent", [](const Tensor& x) { x.pow_(2); }, [](double x) { return x * x; }},
+  };
+  for (const auto& [name, arguments, run, f, low] : unary) {
+    cases.op(str("const Tensor& ", name, "(", arguments, ") const"), std::nullopt,
+             {{.name = name, .inputs = {{"self", {3, 7}, low, 2}}, .run = changed(run), .in_place = true}});
+    OpCase op;
+    op.name = name;
+    op.inputs = {{"self", {3, 7}, low, 2}};
+    op.run = [run = run](const Tensors& in) {
+      const Tensor doubled = in[0].defined() ? in[0] * 2 : in[0];
+      run(doubled);
+      return doubled * doubled;
+    };
+    op.reference = elementwise([f = f](double x) { return f(2 * x) * f(2 * x); });
+    op.tolerance = 16;
+    op.terms = 4;
+    cases.add(op);
+  }
+  cases.op("const Tensor& lerp_(const Tensor& end, Scalar weight) const", std::nullopt,
+           {{.inputs = {{"self", {3, 7}}, {"other", {7}}},
+             .run = [](const Tensors& x) { return x[0].lerp_(x[1], 0.75); },
+             .in_place = true}});
+  cases.op("const Tensor& masked_fill_(const Tensor& mask, Scalar value) const", std::nullopt,
+           {{.inputs = {{"self", {3, 7}}, bools("mask", {7})},
+             .run = [](const Tensors& x) { return x[0].masked_fill_(x[1], 2.5); },
+             .in_place = true}});
   cases.op("const Tensor& fill_(Scalar value) const", std::nullopt,
            {{.inputs = overwritten,
              .run = [](const Tensors& x) { return x[0].fill_(2.5); },
@@ -89,6 +173,15 @@ TANDEM_OP_CASES(in_place) {
             [](double a, double b) { return a / b; }),
     };
     for (const OpCase& op : list) cases.add(op);
+    OpCase lerp = in_place_case(
+        "lerp_", other, [](const Tensor& a, const Tensor& b) -> auto& { return a.lerp_(b, 0.75); },
+        [](double a, double b) { return a + 0.75 * (b - a); });
+    cases.add(lerp);
+    OpCase fill = in_place_case(
+        "masked_fill_", other, [](const Tensor& a, const Tensor& b) -> auto& { return a.masked_fill_(b, 2.5); },
+        [](double a, double b) { return b != 0 ? 2.5 : a; });
+    fill.inputs[1] = bools("mask", other);
+    cases.add(fill);
     OpCase copy = in_place_case(
         "copy_", other, [](const Tensor& a, const Tensor& b) -> auto& { return a.copy_(b); },
         [](double, double b) { return b; });

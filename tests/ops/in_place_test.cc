@@ -82,6 +82,59 @@ TEST(InPlace, ChangeBumpsVersionAndRecordsWriter) {
       "saved at 0)");
 }
 
+TEST(InPlace, OperatorsAndFunctionsChangeSelf) {
+  const Tensor x = tensor({1.0, -4.0, 9.0}).to(test_device()), address = x;
+  ((x += 1) -= 1) *= tensor({1.0, -1.0, 1.0}).to(test_device());
+  x.sqrt_().exp_().log_().clamp_({}, 2.5);
+  EXPECT_TRUE(close(x, {{3}, {1, 2, 2.5}}, 1e-5));
+  EXPECT_TRUE(x.is_same(address));
+  EXPECT_STREQ(x.storage()->last_writer(), "clamp_");
+  const Tensor counts = tensor({-3, 4}).to(test_device());
+  EXPECT_EQ(counts.abs_().pow_(2).to_vector<int64_t>(), (std::vector<int64_t>{9, 16}));
+  EXPECT_EQ(counts.masked_fill_(tensor({true, false}).to(test_device()), 7).to_vector<int64_t>(),
+            (std::vector<int64_t>{7, 16}));
+  const Tensor mask = tensor({true, false}).to(test_device());
+  EXPECT_EQ(mask.masked_fill_(mask, false).to_vector<int64_t>(), (std::vector<int64_t>{0, 0}));
+}
+
+TEST(InPlace, FunctionsKeepValuesThatBackwardNeeds) {
+  Tensor w = tensor({2.0, 3.0}).to(test_device()).set_requires_grad();
+  const Tensor y = w * 1;
+  y.log_();         // saves a copy of its input
+  y.exp_().exp_();  // the second one overwrites what the first one saved
+  EXPECT_EQ(error_text<StateError>([&] { y.sum().backward(); }).substr(0, 5), "exp_:");
+  const Tensor z = w * 1;
+  z.log_().mul_(2).exp_();
+  z.sum().backward();
+  EXPECT_TRUE(close(w.grad(), {{2}, {4, 6}}, 1e-5));
+}
+
+TEST(InPlace, FunctionErrorsLeaveSelfUnchanged) {
+  const Tensor counts = tensor({1, 2});
+  EXPECT_EQ(error_text<DTypeError>([&] { counts.exp_(); }),
+            "exp_: the result is float32, which self cannot hold\n"
+            "  self  cpu  int64 [2]");
+  EXPECT_EQ(error_text<DTypeError>([&] { counts.clamp_(0.5); }),
+            "clamp_: the result is float32, which self cannot hold\n"
+            "  self  cpu  int64 [2]");
+  EXPECT_EQ(error_text<DTypeError>([&] { tensor({true}).abs_(); }),
+            "abs_: bool is not accepted\n"
+            "  self  cpu  bool [1]");
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              counts.masked_fill_(tensor({true, false, true}).view({3, 1}), 1);
+            }),
+            "masked_fill_: mask does not broadcast to the shape of self\n"
+            "  self  cpu  int64 [2]\n"
+            "  mask  cpu  bool  [3, 1]");
+  EXPECT_EQ(error_text<StateError>([&] { zeros({1}).expand({2}).abs_(); }),
+            "abs_: self is expanded, several of its elements share memory: clone it first\n"
+            "  self  cpu  float32 [2]");
+  Tensor w = tensor({1.0, 2.0}).set_requires_grad();
+  EXPECT_EQ(error_text<StateError>([&] { w.relu_(); }).substr(0, 6), "relu_:");
+  EXPECT_EQ(counts.to_vector<int64_t>(), (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(w.version(), 0u);
+}
+
 TEST(InPlace, SelfKeepsItsDType) {
   const Tensor counts = tensor({1, 2, 3});
   counts.add_(tensor({1, 1, 1}), 2);

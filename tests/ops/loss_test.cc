@@ -245,7 +245,10 @@ TEST(Distances, ZeroVectorsHaveFiniteGradients) {
   x.zero_grad();
   pairwise_distance(x, zeros({2, 3}), 2, 0).sum().backward();
   EXPECT_EQ(x.grad().to_vector<float>(), std::vector<float>(6));
-  EXPECT_EQ(error_text<ValueError>([&] { normalize(x, 0); }), "normalize: p must be finite and positive, it is 0");
+}
+
+TEST(Distances, InfiniteNormIsLargestMagnitude) {
+  EXPECT_EQ(normalize(tensor({3.0, -4.0}), INFINITY, 0).to_vector<float>(), (std::vector<float>{0.75f, -1.0f}));
 }
 
 TEST(CosineEmbeddingLoss, ShapesAreNamedInErrors) {

@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include <tandem/base/error.h>
+#include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/math.h>
 #include <tandem/ops/random.h>
@@ -20,6 +22,51 @@ OpCase unary(const Shape& shape, std::function<Tensor(const Tensor&)> run, std::
           .run = [run](const Tensors& x) { return run(x[0]); },
           .reference = elementwise(std::move(f))};
 }
+
+using Function = Tensor (*)(Tensor);
+
+struct MathFunction {
+  const char* name;
+  Function run;
+  double (*f)(double);
+  double low, high;
+  CastPolicy policy = CastPolicy::kWidest;
+};
+
+double sign_of(double x) { return (x > 0) - (x < 0); }
+double inverse_erf(double y) {
+  double low = -6, high = 6;
+  for (int step = 0; step < 100; ++step) (std::erf((low + high) / 2) < y ? low : high) = (low + high) / 2;
+  return low;
+}
+
+constexpr CastPolicy kFull = CastPolicy::kFloat32;
+const MathFunction kFunctions[] = {
+    {"abs", abs, std::fabs, -2, 2},
+    {"sign", sign, sign_of, -2, 2},
+    {"square", square, [](double x) { return x * x; }, -2, 2, kFull},
+    {"reciprocal", reciprocal, [](double x) { return 1 / x; }, 0.5, 2, kFull},
+    {"floor", floor, std::floor, -3, 3},
+    {"ceil", ceil, std::ceil, -3, 3},
+    {"trunc", trunc, std::trunc, -3, 3},
+    {"round", round, std::nearbyint, -3, 3},
+    {"frac", frac, [](double x) { return x - std::trunc(x); }, -3, 3},
+    {"exp2", exp2, std::exp2, -3, 3},
+    {"expm1", expm1, std::expm1, -2, 2, kFull},
+    {"log2", log2, std::log2, 0.25, 4, kFull},
+    {"log10", log10, std::log10, 0.25, 4, kFull},
+    {"log1p", log1p, std::log1p, -0.5, 2, kFull},
+    {"cos", cos, std::cos, -4, 4},
+    {"tan", tan, std::tan, -1.2, 1.2, kFull},
+    {"asin", asin, std::asin, -0.9, 0.9, kFull},
+    {"acos", acos, std::acos, -0.9, 0.9, kFull},
+    {"atan", atan, std::atan, -2, 2},
+    {"sinh", sinh, std::sinh, -2, 2, kFull},
+    {"cosh", cosh, std::cosh, -2, 2, kFull},
+    {"erf", erf, std::erf, -3, 3},
+    {"erfc", erfc, std::erfc, -3, 3},
+    {"erfinv", erfinv, inverse_erf, -0.9, 0.9, kFull},
+};
 
 }  // namespace
 
@@ -74,6 +121,35 @@ TANDEM_OP_CASES(math) {
   }
   cases.op("Tensor pow(Tensor input, Tensor exponent)", full, tensor_power_cases);
 
+  const auto positive = [] { return TensorList{rand({128, 32, 24, 24}) + 0.5}; };
+  const auto fractions = [] { return TensorList{rand({128, 32, 24, 24}) * 1.8 - 0.9}; };
+  for (const MathFunction& function : kFunctions) {
+    std::vector<OpCase> list;
+    for (const Shape& shape : {Shape{3, 7}, Shape{33}, Shape{}, Shape{0, 3}}) {
+      list.push_back(unary(
+          shape, [run = function.run](const Tensor& x) { return run(x); }, function.f, function.low, function.high));
+      list.back().tolerance = 8;
+    }
+    cases.op(str("Tensor ", function.name, "(Tensor input)"), function.policy, list);
+    const auto run = [run = function.run](const TensorList& in) { return run(in[0]); };
+    if (function.high < 1) {
+      cases.benchmark(function.name, fractions, run);
+    } else {
+      cases.benchmark(function.name, positive, run);
+    }
+  }
+  OpCase to_tenths = unary(
+      {3, 7}, [](const Tensor& x) { return round(x, 1); }, [](double x) { return std::nearbyint(x * 10) / 10; }, -2, 2);
+  to_tenths.dtypes = {kFloat64, kFloat32};
+  cases.op("Tensor round(Tensor input, int64_t decimals)", wide, {to_tenths});
+  cases.op(
+      "Tensor nan_to_num(const Tensor& input, double nan = 0, std::optional<double> posinf = {}, "
+      "std::optional<double> neginf = {})",
+      wide,
+      {unary(
+          {3, 7}, [](const Tensor& x) { return nan_to_num(x, 5); }, [](double x) { return x; }, -2, 2)});
+  cases.benchmark("nan_to_num", positive, [](const TensorList& in) { return nan_to_num(in[0]); });
+
   // Long enough for several threads.
   OpCase large = unary(
       {3, 32769}, [](const Tensor& x) { return sqrt(x); }, [](double x) { return std::sqrt(x); }, 0.25, 4);
@@ -85,7 +161,6 @@ TANDEM_OP_CASES(math) {
   large.name = "clamp";
   cases.add(large, kValues | kThreads);
 
-  const auto positive = [] { return TensorList{rand({128, 32, 24, 24}) + 0.5}; };
   cases.benchmark("sqrt", positive, [](const TensorList& in) { return sqrt(in[0]); });
   cases.benchmark("rsqrt", positive, [](const TensorList& in) { return rsqrt(in[0]); });
   cases.benchmark("sin", positive, [](const TensorList& in) { return sin(in[0]); });

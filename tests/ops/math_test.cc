@@ -1,5 +1,7 @@
 #include <tandem/ops/math.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <vector>
@@ -8,6 +10,7 @@
 
 #include <tandem/autograd/engine.h>
 #include <tandem/ops/elementwise.h>
+#include <tandem/ops/elementwise/math_formulas.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 
@@ -23,6 +26,104 @@ TEST(Math, RootsOfZeroNegativeAndIntegerNumbers) {
   EXPECT_EQ(rsqrt(tensor({4.0, 0.0, INFINITY})).to_vector<double>(), (Values{0.5, INFINITY, 0}));
   EXPECT_TRUE(std::isnan(sqrt(tensor({-1.0})).item()));
   EXPECT_TRUE(std::isnan(rsqrt(tensor({-1.0})).item()));
+}
+
+/// The largest error of a float function over floats in [low, high], in units in the last place of the exact value;
+/// results below 2^-119 are skipped.
+double worst_error(float (*f)(float), long double (*exact)(long double), double low, double high) {
+  double worst = 0;
+  for (uint32_t bits = 0; bits < 0x7f800000u; bits += 9973) {
+    for (const uint32_t sign : {0u, 0x80000000u}) {
+      const float x = std::bit_cast<float>(bits | sign);
+      if (!(x >= low && x <= high)) continue;
+      const long double expected = exact(x);
+      const float size = std::abs(static_cast<float>(expected));
+      if (size < 0x1p-119f) continue;
+      worst = std::max(worst, static_cast<double>(std::abs(f(x) - expected)) / (std::nextafter(size, INFINITY) - size));
+    }
+  }
+  return worst;
+}
+
+TEST(Math, Float32ErrorIsWithinTheDocumentedBounds) {
+  EXPECT_LE(worst_error(exp2_element, exp2l, -140, 127.9), 2);
+  EXPECT_LE(worst_error(expm1_element, expm1l, -200, 88.5), 2);
+  EXPECT_LE(worst_error(log2_element, log2l, 0, 3e38), 2);
+  EXPECT_LE(worst_error(log10_element, log10l, 0, 3e38), 2);
+  EXPECT_LE(worst_error(log1p_element, log1pl, -1, 3e38), 2);
+  EXPECT_LE(worst_error(erf_element, erfl, -3e38, 3e38), 2);
+  EXPECT_LE(worst_error(erfc_element, erfcl, -3e38, 3e38), 4);
+  EXPECT_LE(worst_error(fast_sine<0>, sinl, -1e9, 1e9), 2);
+  EXPECT_LE(worst_error(fast_sine<1>, cosl, -1e9, 1e9), 2);
+  const auto logistic = [](long double x) { return log1pl(expl(x)); };
+  EXPECT_LE(worst_error([](float x) { return softplus_element(x); }, logistic, -80, 80), 4);
+}
+
+TEST(Math, SpecialValuesAreLimits) {
+  for (const DType dtype : floating_dtypes()) {
+    SCOPED_TRACE(to_string(dtype));
+    const Tensor x = tensor({INFINITY, -INFINITY, 0.0, -0.0, -1.0, NAN}).to(dtype).to(test_device());
+    const auto expect = [&](const char* name, const Tensor& result, const Values& expected) {
+      const Values actual = result.to_vector<double>();
+      for (size_t i = 0; i < expected.size(); ++i) {
+        const bool is_exact = std::isinf(expected[i]) || expected[i] == 0;
+        const bool is_same =
+            is_exact ? actual[i] == expected[i] && std::signbit(actual[i]) == std::signbit(expected[i])
+                     : std::abs(actual[i] - expected[i]) < 0.02 || (std::isnan(actual[i]) && std::isnan(expected[i]));
+        EXPECT_TRUE(is_same) << name << " " << i << ": " << actual[i] << ", expected " << expected[i];
+      }
+    };
+    expect("exp2", exp2(x), {INFINITY, 0, 1, 1, 0.5, NAN});
+    expect("expm1", expm1(x), {INFINITY, -1, 0, -0.0, std::expm1(-1), NAN});
+    expect("log2", log2(x), {INFINITY, NAN, -INFINITY, -INFINITY, NAN, NAN});
+    expect("log10", log10(x), {INFINITY, NAN, -INFINITY, -INFINITY, NAN, NAN});
+    expect("log1p", log1p(x), {INFINITY, NAN, 0, -0.0, -INFINITY, NAN});
+    expect("sin", sin(x), {NAN, NAN, 0, -0.0, std::sin(-1), NAN});
+    expect("cos", cos(x), {NAN, NAN, 1, 1, std::cos(-1), NAN});
+    expect("erf", erf(x), {1, -1, 0, -0.0, std::erf(-1), NAN});
+    expect("erfc", erfc(x), {0, 2, 1, 1, std::erfc(-1), NAN});
+    expect("erfinv", erfinv(x), {NAN, NAN, 0, -0.0, -INFINITY, NAN});
+    expect("abs", abs(x), {INFINITY, INFINITY, 0, 0, 1, NAN});
+    expect("sign", sign(x), {1, -1, 0, 0, -1, 0});
+    expect("floor", floor(x), {INFINITY, -INFINITY, 0, -0.0, -1, NAN});
+    expect("nan_to_num", nan_to_num(x, 3, 5, -7), {5, -7, 0, 0, -1, 3});
+    const double largest = nan_to_num(x).to_vector<double>()[0];
+    EXPECT_TRUE(std::isfinite(largest) && largest >= 65504);
+  }
+}
+
+TEST(Math, LargeAnglesAreExactAndIndependentOfNeighbors) {
+  for (const float angle : {1e9f, 3e12f, 1e20f, 3e38f}) {
+    const Tensor mixed = tensor({0.5f, angle, -angle}).to(test_device());
+    const Values sines = sin(mixed).to_vector<double>(), cosines = cos(mixed).to_vector<double>();
+    EXPECT_NEAR(sines[1], std::sin(static_cast<double>(angle)), 2e-7) << angle;
+    EXPECT_NEAR(sines[2], -std::sin(static_cast<double>(angle)), 2e-7) << angle;
+    EXPECT_NEAR(cosines[1], std::cos(static_cast<double>(angle)), 2e-7) << angle;
+    EXPECT_EQ(sines[0], sin(tensor({0.5f}).to(test_device())).item());
+  }
+}
+
+TEST(Math, RoundingOfTiesIntegersAndDecimals) {
+  const Tensor x = tensor({-2.5, -1.5, -0.5, 0.5, 1.5, 2.5}).to(test_device());
+  EXPECT_EQ(round(x).to_vector<double>(), (Values{-2, -2, 0, 0, 2, 2}));
+  EXPECT_EQ(ceil(x).to_vector<double>(), (Values{-2, -1, 0, 1, 2, 3}));
+  EXPECT_EQ(trunc(x).to_vector<double>(), (Values{-2, -1, 0, 0, 1, 2}));
+  EXPECT_EQ(frac(x).to_vector<double>(), (Values{-0.5, -0.5, -0.5, 0.5, 0.5, 0.5}));
+  const Tensor integers = tensor({-3, 7}).to(test_device());
+  for (const Tensor& result : {floor(integers), ceil(integers), trunc(integers), round(integers)}) {
+    EXPECT_EQ(result.dtype(), kInt64);
+    EXPECT_EQ(result.to_vector<int64_t>(), (Numbers{-3, 7}));
+  }
+  EXPECT_EQ(abs(integers).to_vector<int64_t>(), (Numbers{3, 7}));
+  EXPECT_EQ(sign(integers).to_vector<int64_t>(), (Numbers{-1, 1}));
+  EXPECT_EQ(sign(tensor({true, false})).dtype(), kBool);
+  EXPECT_EQ(sin(integers).dtype(), kFloat32);
+  EXPECT_EQ(reciprocal(tensor({true})).item(), 1);
+  EXPECT_TRUE(close(round(tensor({1234.567, -0.05}), 2), {{2}, {1234.57, -0.05}}, 1e-6));
+  EXPECT_EQ(round(tensor({1234.567}), -2).item(), 1200);
+  EXPECT_EQ(error_text<DTypeError>([] { static_cast<void>(floor(tensor({true}))); }),
+            "floor: bool is not accepted\n"
+            "  input  cpu  bool [1]");
 }
 
 TEST(Math, GradientOfSqrtAtZeroIsInfinite) {
@@ -174,7 +275,7 @@ TEST(Math, InvalidArgumentsAreNamedInErrors) {
   EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(clamp(flags, 0)); }),
             "clamp: bool is not accepted\n"
             "  input  cpu  bool [2]");
-  EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(clamp(zeros({2}), {}, {})); }),
+  EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(clamp(zeros({2}), std::nullopt, std::nullopt)); }),
             "clamp: at least one of min and max is needed");
   EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(clamp(zeros({2}), NAN)); }), "clamp: min is NaN");
   EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(clamp(zeros({2}), {}, NAN)); }), "clamp: max is NaN");

@@ -16,7 +16,7 @@ std::map<std::string, void (*)(OpCases&)>& families() {
 }  // namespace
 
 std::string Operation::name() const {
-  const size_t end = declaration.find('('), begin = declaration.find_last_of(" &", end) + 1;
+  const size_t end = declaration.find('('), begin = declaration.find_last_of(' ', end) + 1;
   return declaration.substr(begin, end - begin);
 }
 

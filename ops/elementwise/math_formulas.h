@@ -1,0 +1,272 @@
+// Formulas of single elements for math and activation functions. Private to ops/.
+//
+// The float forms have no branches, so that the compiler vectorizes loops over them. They select by masks computed from
+// the bits: the compiler would turn comparisons of floats into branches. Polynomials without another source were fitted
+// at Chebyshev points. The relative error of an exponential is the absolute error of its argument, so large arguments
+// are represented as an unevaluated sum of two floats.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <numbers>
+
+#include <tandem/ops/elementwise/elementwise_kernels.h>
+
+namespace tandem { inline namespace v0 {
+
+/// high + low, where low is below half a unit in the last place of high.
+struct FloatPair {
+  float high;
+  float low;
+};
+
+// --- selections ----------------------------------------------------------------------------------
+
+/// condition ? a : b, where both are computed.
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float choose(bool condition, float a, float b) {
+  const uint32_t mask = 0u - static_cast<uint32_t>(condition);
+  return std::bit_cast<float>((std::bit_cast<uint32_t>(a) & mask) | (std::bit_cast<uint32_t>(b) & ~mask));
+}
+TANDEM_HOST_DEVICE TANDEM_INLINED inline double choose(bool condition, double a, double b) {
+  const uint64_t mask = uint64_t{0} - static_cast<uint64_t>(condition);
+  return std::bit_cast<double>((std::bit_cast<uint64_t>(a) & mask) | (std::bit_cast<uint64_t>(b) & ~mask));
+}
+/// min(abs(x), limit) for limit >= 0; `limit` for NaN.
+TANDEM_HOST_DEVICE inline float magnitude_up_to(float x, float limit) {
+  return std::bit_cast<float>(std::min(std::bit_cast<uint32_t>(x) & 0x7fffffffu, std::bit_cast<uint32_t>(limit)));
+}
+/// a if x has a minus sign, else b.
+TANDEM_HOST_DEVICE inline float by_sign(float x, float a, float b) {
+  const uint32_t negative = sign_mask(std::bit_cast<uint32_t>(x));
+  return std::bit_cast<float>((std::bit_cast<uint32_t>(a) & negative) | (std::bit_cast<uint32_t>(b) & ~negative));
+}
+/// `value`, or NaN if x is NaN.
+TANDEM_HOST_DEVICE inline float nan_of(float x, float value) {
+  const uint32_t is_nan = sign_mask(0x7f800000u - (std::bit_cast<uint32_t>(x) & 0x7fffffffu));
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(value) | is_nan);
+}
+/// a if abs(x) < limit, else b (also for NaN).
+TANDEM_HOST_DEVICE inline float if_below(float x, float limit, float a, float b) {
+  const uint32_t below = sign_mask((std::bit_cast<uint32_t>(x) & 0x7fffffffu) - std::bit_cast<uint32_t>(limit));
+  return std::bit_cast<float>((std::bit_cast<uint32_t>(a) & below) | (std::bit_cast<uint32_t>(b) & ~below));
+}
+
+// --- exponentials --------------------------------------------------------------------------------
+
+inline constexpr float kRoundFloat = 12582912.0f;  // 1.5 * 2^23: after adding it, the low bits are the nearest integer
+
+/// 2^f for abs(f) <= 1/2, with a relative error of 2e-9 (economized Taylor series).
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp2_fraction(float f) {
+  float p = 1.54614447e-4f;
+  p = __builtin_fmaf(p, f, 1.34004282e-3f);
+  p = __builtin_fmaf(p, f, 9.61805668e-3f);
+  p = __builtin_fmaf(p, f, 5.55032723e-2f);
+  p = __builtin_fmaf(p, f, 2.40226509e-1f);
+  p = __builtin_fmaf(p, f, 6.93147207e-1f);
+  return __builtin_fmaf(p, f, 1.0f);
+}
+
+/// 2^-(w.high + w.low) for w >= 0; 0 below 2^-126.
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp2_of_minus(FloatPair w) {
+  const float high = -magnitude_up_to(w.high, 127.0f);
+  const float shifted = high + kRoundFloat;
+  const float p = exp2_fraction((high - (shifted - kRoundFloat)) - w.low);
+  const uint32_t n = std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRoundFloat);
+  return p * std::bit_cast<float>((n + 127u) << 23);  // n = -127 gives the factor 0
+}
+
+/// 2^x, as exp_element.
+TANDEM_HOST_DEVICE inline float exp2_element(float x) {
+  const float low = choose(x < -151.0f, -151.0f, x);
+  const float y = choose(low > 129.0f, 129.0f, low);
+  const float shifted = y + kRoundFloat;
+  const float p = exp2_fraction(y - (shifted - kRoundFloat));
+  const uint32_t k = std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRoundFloat);
+  const uint32_t half = static_cast<uint32_t>(static_cast<int32_t>(k) >> 1);
+  return p * std::bit_cast<float>((half + 127u) << 23) * std::bit_cast<float>((k - half + 127u) << 23);
+}
+TANDEM_HOST_DEVICE inline double exp2_element(double x) { return std::exp2(x); }
+
+/// e^x - 1 = 2^k (e^r - 1) + (2^k - 1), as exp_element; half of it is computed, because 2^128 is not a float.
+TANDEM_HOST_DEVICE inline float expm1_element(float x) {
+  const float bounded = std::copysign(magnitude_up_to(x, 89.0f), x);
+  const float y = bounded < -30.0f ? -30.0f : bounded;
+  const float shifted = __builtin_fmaf(y, 1.44269504f, kRoundFloat);
+  const float n = shifted - kRoundFloat;
+  const float r = __builtin_fmaf(n, 2.12194440e-4f, __builtin_fmaf(n, -0.693359375f, y));
+  float p = 1.98909885e-4f;
+  p = __builtin_fmaf(p, r, 1.39336479e-3f);
+  p = __builtin_fmaf(p, r, 8.33331093e-3f);
+  p = __builtin_fmaf(p, r, 4.16664649e-2f);
+  p = __builtin_fmaf(p, r, 1.66666667e-1f);
+  p = __builtin_fmaf(p, r, 5.00000001e-1f);
+  p = __builtin_fmaf(p * r, r, r);
+  const uint32_t k = std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRoundFloat);
+  const float scale = std::bit_cast<float>((k + 126u) << 23);  // 2^(k-1)
+  const float half = __builtin_fmaf(p, scale, scale - 0.5f);
+  return nan_of(x, if_below(x, 0x1p-25f, x, half + half));
+}
+TANDEM_HOST_DEVICE inline double expm1_element(double x) { return std::expm1(x); }
+
+// --- logarithms ----------------------------------------------------------------------------------
+
+/// n (high + low) + scale log(1 + f), with n and f as in LogParts.
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float scaled_log(float x, float high, float low, float scale) {
+  const LogParts log = log_parts(x);
+  const float fraction = log.f - (log.half_square - log.s * log.rest);
+  return log_limits(x, __builtin_fmaf(log.n, high, __builtin_fmaf(log.n, low, fraction * scale)));
+}
+TANDEM_HOST_DEVICE inline float log2_element(float x) { return scaled_log(x, 1.0f, 0.0f, 1.44269504f); }
+TANDEM_HOST_DEVICE inline double log2_element(double x) { return std::log2(x); }
+/// The high part of log10(2) has 11 bits, so that its product with n is exact.
+TANDEM_HOST_DEVICE inline float log10_element(float x) {
+  return scaled_log(x, 0x1.348p-2f, -0x1.f657bp-13f, 0.434294482f);
+}
+TANDEM_HOST_DEVICE inline double log10_element(double x) { return std::log10(x); }
+
+/// log(1 + x): log(u) for the rounded u = 1 + x, plus the rounding error of u divided by u.
+TANDEM_HOST_DEVICE inline float log1p_element(float x) {
+  const float u = 1.0f + x;
+  const uint32_t correction = std::bit_cast<uint32_t>((x - (u - 1.0f)) / u);
+  const uint32_t bits = std::bit_cast<uint32_t>(u);
+  const uint32_t is_regular = sign_mask(bits - 0x7f800000u) & ~sign_mask(bits - 1u);
+  return std::copysign(log_element(u) + std::bit_cast<float>(correction & is_regular), x);
+}
+TANDEM_HOST_DEVICE inline double log1p_element(double x) { return std::log1p(x); }
+
+/// log(1 + e^-a) for a >= 0: with e = e^-a and s = e / (2 + e), it is 2 atanh(s).
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float log1p_exp_of_minus(float a) {
+  const float e = exp_element(-a);
+  const float s = e / (2.0f + e);
+  const float z = s * s;
+  float p = 0.232243292f;
+  p = __builtin_fmaf(p, z, 0.217065758f);
+  p = __builtin_fmaf(p, z, 0.28592358f);
+  p = __builtin_fmaf(p, z, 0.399997063f);
+  p = __builtin_fmaf(p, z, 0.666666673f);
+  return __builtin_fmaf(p * z, s, s + s);
+}
+TANDEM_HOST_DEVICE inline double log1p_exp_of_minus(double a) { return std::log1p(std::exp(-a)); }
+
+/// log(1 + e^x), without overflow.
+template <class C>
+TANDEM_HOST_DEVICE TANDEM_INLINED inline C softplus_element(C x) {
+  return choose(x > C{0}, x, C{0}) + log1p_exp_of_minus(std::fabs(x));
+}
+
+// --- sine and cosine -----------------------------------------------------------------------------
+
+/// sin(x + shift pi / 2) within 2 units in the last place, for abs(x) <= kMaxFastAngle.
+///
+/// x = q pi/2 + r with abs(r) <= pi/4, reduced in float64 with pi/2 as a sum of two numbers.
+inline constexpr float kMaxFastAngle = 0x1p40f;
+template <uint32_t shift>
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float fast_sine(float x) {
+  constexpr double kRound = 0x1.8p52;
+  const double wide = static_cast<double>(x);
+  const double q = (wide * 0x1.45f306dc9c883p-1 + kRound) - kRound;
+  const double reduced = __builtin_fma(q, -0x1.1a62633145c07p-54, __builtin_fma(q, -0x1.921fb54442d18p+0, wide));
+  const double turns = (q * 0.25 + kRound) - kRound;
+  const float remainder = static_cast<float>(q - 4 * turns);  // q modulo 4, from -2 to 2
+  const uint32_t quadrant = std::bit_cast<uint32_t>(remainder + kRoundFloat) + shift;
+  const float r = static_cast<float>(reduced);
+  const float z = r * r;
+  float s = 2.72483648e-6f;
+  s = __builtin_fmaf(s, z, -1.98400747e-4f);
+  s = __builtin_fmaf(s, z, 8.33333185e-3f);
+  s = __builtin_fmaf(s, z, -1.66666667e-1f);
+  const uint32_t sine = std::bit_cast<uint32_t>(r * __builtin_fmaf(s, z, 1.0f));
+  float c = 2.45466538e-5f;
+  c = __builtin_fmaf(c, z, -1.38882971e-3f);
+  c = __builtin_fmaf(c, z, 4.16666646e-2f);
+  c = __builtin_fmaf(c, z, -0.5f);
+  const uint32_t cosine = std::bit_cast<uint32_t>(__builtin_fmaf(c, z, 1.0f));
+  const uint32_t is_odd = 0u - (quadrant & 1u);
+  return std::bit_cast<float>(((cosine & is_odd) | (sine & ~is_odd)) ^ ((quadrant & 2u) << 30));
+}
+
+// --- error function ------------------------------------------------------------------------------
+
+/// Phi(-b) and its exponential factor exp(-b^2 / 2), where Phi is the standard normal distribution function.
+struct NormalTail {
+  float tail;
+  float exponential;
+};
+
+/// The tail for 0 <= b <= 16 sqrt(2), given a with exp(-b^2 / 2) = 2^(-scale a^2).
+///
+/// Phi(-b) = exp(-b^2 / 2) r P(1 - 5 r) with r = 1 / (b + 2.5), which maps the half line to an interval on which
+/// Phi(-b) / (exp(-b^2 / 2) r) is smooth and nearly constant. P has a relative error of 2e-8.
+TANDEM_HOST_DEVICE TANDEM_INLINED inline NormalTail normal_tail(float b, float a, FloatPair scale) {
+  const float q = a * a;
+  const float q_low = __builtin_fmaf(a, a, -q);
+  const float w = scale.high * q;
+  const float w_low = __builtin_fmaf(scale.high, q, -w) + __builtin_fmaf(scale.low, q, scale.high * q_low);
+  const float e = exp2_of_minus({w, w_low});
+  const float r = 1.0f / (b + 2.5f);
+  const float t = __builtin_fmaf(-5.0f, r, 1.0f);
+  float p = -1.58118832e-4f;
+  p = __builtin_fmaf(p, t, -3.13274935e-4f);
+  p = __builtin_fmaf(p, t, 6.83511828e-4f);
+  p = __builtin_fmaf(p, t, 2.52552609e-3f);
+  p = __builtin_fmaf(p, t, -1.59968822e-3f);
+  p = __builtin_fmaf(p, t, -1.63866664e-2f);
+  p = __builtin_fmaf(p, t, 9.23553745e-3f);
+  p = __builtin_fmaf(p, t, 1.31987027e-1f);
+  p = __builtin_fmaf(p, t, -4.33691988e-1f);
+  p = __builtin_fmaf(p, t, 7.06656659e-1f);
+  return {e * (p * r), e};
+}
+
+/// 1 - erf(abs(x)) = 2 Phi(-abs(x) sqrt(2)).
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float erfc_of_magnitude(float x) {
+  constexpr FloatPair kScale = {0x1.715476p+0f, 0x1.4ae0c0p-26f};  // 1 / ln 2
+  const float a = magnitude_up_to(x, 16.0f);
+  return 2.0f * normal_tail(a * std::numbers::sqrt2_v<float>, a, kScale).tail;
+}
+/// erf(x) for abs(x) < 0.85: an odd polynomial with the first coefficient 1 + 0.128, so that the leading part is exact.
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float erf_of_small(float x) {
+  const float z = x * x;
+  float p = 9.25537085e-5f;
+  p = __builtin_fmaf(p, z, -8.33160324e-4f);
+  p = __builtin_fmaf(p, z, 5.21604364e-3f);
+  p = __builtin_fmaf(p, z, -2.68648433e-2f);
+  p = __builtin_fmaf(p, z, 1.12837835e-1f);
+  p = __builtin_fmaf(p, z, -3.76126388e-1f);
+  p = __builtin_fmaf(p, z, 1.28379167e-1f);
+  return __builtin_fmaf(x, p, x);
+}
+TANDEM_HOST_DEVICE inline float erf_element(float x) {
+  return nan_of(x, if_below(x, 0.85f, erf_of_small(x), std::copysign(1.0f - erfc_of_magnitude(x), x)));
+}
+TANDEM_HOST_DEVICE inline float erfc_element(float x) {
+  const float tail = erfc_of_magnitude(x);
+  return nan_of(x, if_below(x, 0.5f, 1.0f - erf_of_small(x), by_sign(x, 2.0f - tail, tail)));
+}
+TANDEM_HOST_DEVICE inline double erfc_element(double x) { return std::erfc(x); }
+TANDEM_HOST_DEVICE inline double erf_element(double x) { return std::erf(x); }
+
+/// The inverse of erf: an approximation with a relative error of 2e-3 (S. Winitzki, "A handy approximation for the
+/// error function and its inverse", 2008), improved by two steps of Halley's method.
+TANDEM_HOST_DEVICE inline double erfinv_element(double y) {
+  const double magnitude = std::fabs(y);
+  if (!(magnitude < 1)) return magnitude == 1 ? y * std::numeric_limits<double>::infinity() : NAN;
+  constexpr double kA = 0.147;
+  const double log = std::log1p(-y * y);
+  const double half = 2 / (std::numbers::pi * kA) + log / 2;
+  double x = std::sqrt(std::fmax(std::sqrt(half * half - log / kA) - half, 0));
+  for (int step = 0; step < 2; ++step) {
+    const double error = magnitude > 0.5 ? (1 - magnitude) - std::erfc(x) : std::erf(x) - magnitude;
+    const double newton = error / (2 * std::numbers::inv_sqrtpi * std::exp(-x * x));
+    x -= newton / (1 + x * newton);
+  }
+  return std::copysign(x, y);
+}
+TANDEM_HOST_DEVICE inline float erfinv_element(float y) {
+  return static_cast<float>(erfinv_element(static_cast<double>(y)));
+}
+
+}}  // namespace tandem::v0

@@ -1,0 +1,148 @@
+// Functions of two and three tensors: ties, signs, integers, special values and errors.
+#include <cmath>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/ops/compare.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/math.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/support/op_case.h>
+
+namespace tandem::testing { namespace {
+
+using Values = std::vector<double>;
+using Numbers = std::vector<int64_t>;
+
+Tensor here(const Tensor& x) { return x.to(test_device()); }
+Values values(const Tensor& x) { return x.to_vector<double>(); }
+Numbers numbers(const Tensor& x) { return x.to_vector<int64_t>(); }
+
+TEST(Extremum, NaNPropagatesAndEqualElementsShareTheGradient) {
+  Tensor a = here(tensor({1.0, 2.0, 3.0, NAN, 5.0})).set_requires_grad();
+  Tensor b = here(tensor({2.0, 2.0, 1.0, 4.0, NAN})).set_requires_grad();
+  const Tensor larger = maximum(a, b), smaller = minimum(a, b);
+  for (const Tensor& result : {larger, smaller}) {
+    EXPECT_TRUE(std::isnan(values(result)[3]));
+    EXPECT_TRUE(std::isnan(values(result)[4]));
+  }
+  const Tensor cotangent = full({5}, 4, {kFloat32, test_device()});
+  larger.backward(cotangent);
+  EXPECT_EQ(values(a.grad()), (Values{0, 2, 4, 4, 4}));
+  EXPECT_EQ(values(b.grad()), (Values{4, 2, 0, 4, 4}));
+  a.zero_grad();
+  b.zero_grad();
+  smaller.backward(cotangent, false, true);
+  EXPECT_EQ(values(a.grad()), (Values{4, 2, 0, 4, 4}));
+  EXPECT_EQ(values(b.grad()), (Values{0, 2, 4, 4, 4}));
+  EXPECT_EQ(numbers(maximum(tensor({-3, 2}), tensor({1, -5}))), (Numbers{1, 2}));
+  EXPECT_EQ(numbers(minimum(full({1}, 200, {kUInt8}), full({1}, 3, {kUInt8}))), (Numbers{3}));
+}
+
+TEST(Division, IntegersAreRoundedBySign) {
+  const Tensor a = here(tensor({7, -7, 7, -7, 6, 5, INT32_MIN})), b = here(tensor({2, 2, -2, -2, -3, 0, -1}));
+  EXPECT_EQ(numbers(div(a, b, RoundingMode::kTrunc)), (Numbers{3, -3, -3, 3, -2, 0, -int64_t{INT32_MIN}}));
+  EXPECT_EQ(numbers(floor_divide(a, b)), (Numbers{3, -4, -4, 3, -2, 0, -int64_t{INT32_MIN}}));
+  EXPECT_EQ(numbers(fmod(a, b)), (Numbers{1, -1, 1, -1, 0, 0, 0}));
+  EXPECT_EQ(numbers(remainder(a, b)), (Numbers{1, 1, -1, -1, 0, 0, 0}));
+  EXPECT_EQ(numbers(remainder(a, 4)), (Numbers{3, 1, 3, 1, 2, 1, 0}));
+  EXPECT_EQ(numbers(floor_divide(a.to(kInt32), -1).slice(0, 6, 7)), (Numbers{INT32_MIN}));
+  EXPECT_EQ(numbers(floor_divide(full({1}, 200, {kUInt8}), 3)), (Numbers{66}));
+  EXPECT_EQ(floor_divide(a, 2.5).dtype(), kFloat32);
+}
+
+TEST(Division, FloatsHandleSignsZerosAndInfinities) {
+  const Tensor a = here(tensor({7.0, -7.0, -1.0, 1.0, -0.5, 0.0, INFINITY}));
+  const Tensor b = here(tensor({2.0, 2.0, INFINITY, 0.0, 1.0, -3.0, 2.0}));
+  const Values floored = values(floor_divide(a, b)), rest = values(remainder(a, b));
+  EXPECT_EQ(Values(floored.begin(), floored.begin() + 5), (Values{3, -4, -1, INFINITY, -1}));
+  EXPECT_TRUE(floored[5] == 0 && std::signbit(floored[5]));
+  EXPECT_TRUE(std::isnan(floored[6]));
+  EXPECT_EQ(Values(rest.begin(), rest.begin() + 3), (Values{1, 1, INFINITY}));
+  EXPECT_TRUE(std::isnan(rest[3]) && std::isnan(rest[6]));
+  EXPECT_EQ(values(div(a, b, RoundingMode::kTrunc))[1], -3);
+  EXPECT_EQ(values(fmod(a, b))[1], -1);
+}
+
+TEST(Bitwise, AcceptsBoolsAndPromotesIntegers) {
+  const Tensor yes = here(tensor({true, true, false})), no = here(tensor({true, false, false}));
+  EXPECT_EQ(numbers(yes & no), (Numbers{1, 0, 0}));
+  EXPECT_EQ(numbers(yes | no), (Numbers{1, 1, 0}));
+  EXPECT_EQ(numbers(bitwise_xor(yes, no)), (Numbers{0, 1, 0}));
+  EXPECT_EQ(numbers(~no), (Numbers{0, 1, 1}));
+  EXPECT_EQ((yes & no).dtype(), kBool);
+  EXPECT_EQ((yes & 3).dtype(), kInt64);
+  EXPECT_EQ(numbers(~full({1}, 5, {kUInt8})), (Numbers{250}));
+  EXPECT_EQ(error_text<DTypeError>([] { static_cast<void>(bitwise_and(ones({2}), 1)); }),
+            "bitwise_and: integers or bools are needed, got float32");
+  EXPECT_EQ(error_text<DTypeError>([] { static_cast<void>(tensor({1}) | ones({1})); }),
+            "bitwise_or: integers or bools are needed, got float32");
+  EXPECT_EQ(error_text<DTypeError>([] { static_cast<void>(~ones({1})); }),
+            "bitwise_not: integers or bools are needed, got float32");
+}
+
+TEST(Logaddexp, HandlesInfinitiesAndLargeNumbers) {
+  for (const DType dtype : {kFloat32, kFloat64}) {
+    const Tensor a = here(tensor({INFINITY, -INFINITY, -INFINITY, 1000.0, NAN}).to(dtype));
+    const Tensor b = here(tensor({INFINITY, -INFINITY, 2.0, 1000.0, 0.0}).to(dtype));
+    const Values result = values(logaddexp(a, b));
+    EXPECT_EQ(Values(result.begin(), result.begin() + 3), (Values{INFINITY, -INFINITY, 2}));
+    EXPECT_NEAR(result[3], 1000 + std::log(2), 1e-4);
+    EXPECT_TRUE(std::isnan(result[4]));
+  }
+}
+
+TEST(Xlogy, IsZeroAtZero) {
+  Tensor a = here(tensor({0.0, 0.0, 2.0})).set_requires_grad(), b = here(tensor({0.0, NAN, 1.0})).set_requires_grad();
+  const Tensor result = xlogy(a, b);
+  EXPECT_EQ(values(result)[0], 0);
+  EXPECT_TRUE(std::isnan(values(result)[1]));
+  result.backward(ones_like(result));
+  EXPECT_EQ(values(a.grad())[0], 0);
+  EXPECT_EQ(values(b.grad())[2], 2);
+}
+
+TEST(Atan2, CoversAllQuadrantsAndTheOrigin) {
+  Tensor y = here(tensor({1.0, 1.0, -1.0, -1.0, 0.0})).set_requires_grad();
+  Tensor x = here(tensor({1.0, -1.0, -1.0, 1.0, 0.0})).set_requires_grad();
+  const Tensor angle = atan2(y, x);
+  EXPECT_TRUE(close(angle, {{5}, {M_PI_4, 3 * M_PI_4, -3 * M_PI_4, -M_PI_4, 0}}, 1e-6));
+  angle.backward(ones_like(angle));
+  EXPECT_EQ(values(y.grad()), (Values{0.5, -0.5, -0.5, 0.5, 0}));
+  EXPECT_EQ(values(x.grad()), (Values{-0.5, -0.5, 0.5, 0.5, 0}));
+}
+
+TEST(Clamp, TensorBoundsPropagateNaNAndMaxWins) {
+  Tensor x = here(tensor({-3.0, 0.0, 3.0, NAN, 1.0, 1.0})).set_requires_grad();
+  Tensor low = here(tensor({-1.0, -1.0, 2.0, -1.0, NAN, 1.0})).set_requires_grad();
+  Tensor high = here(tensor({1.0, 1.0, 1.0, 1.0, 1.0, 2.0})).set_requires_grad();
+  const Tensor result = clamp(x, low, high);
+  const Values of = values(result);
+  EXPECT_EQ((Values{of[0], of[1], of[2], of[5]}), (Values{-1, 0, 1, 1}));
+  EXPECT_TRUE(std::isnan(of[3]) && std::isnan(of[4]));
+  result.backward(ones_like(result));
+  EXPECT_EQ(values(x.grad()), (Values{0, 1, 0, 1, 0, 1}));
+  EXPECT_EQ(values(low.grad()), (Values{1, 0, 0, 0, 1, 0}));
+  EXPECT_EQ(values(high.grad()), (Values{0, 0, 1, 0, 0, 0}));
+  EXPECT_EQ(values(clamp(x.detach(), {}, high.detach()))[2], 1);
+}
+
+TEST(Lerp, IsExactAtBothEnds) {
+  const Tensor a = here(tensor({0.1, 1e8})), b = here(tensor({0.7, 1.0}));
+  EXPECT_EQ(values(lerp(a, b, 0)), values(a));
+  EXPECT_EQ(values(lerp(a, b, 1)), values(b));
+  EXPECT_EQ(values(lerp(a, b, ones_like(a))), values(b));
+  EXPECT_EQ(error_text<DTypeError>([] { static_cast<void>(lerp(tensor({1}), tensor({2}), 0.5)); }).substr(0, 5),
+            "lerp:");
+}
+
+TEST(Addcmul, AcceptsIntegersAndRejectsFloatingValues) {
+  const Tensor a = here(tensor({1, 2})), b = here(tensor({3, 4})), c = here(tensor({5, -6}));
+  EXPECT_EQ(numbers(addcmul(a, b, c, 2)), (Numbers{31, -46}));
+  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(addcmul(a, b, c, 0.5)); }),
+            "addcmul: value is the floating number 0.5, but the result is int64");
+  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(addcdiv(a, b, c)); }).substr(0, 8), "addcdiv:");
+}
+
+}}  // namespace tandem::testing
