@@ -330,7 +330,7 @@ struct Hardswish : UnaryOp {
   }
   template <class C>
   TANDEM_FORMULA C gradient(C g, C x) const {
-    return choose(x <= C{-3}, C{0}, choose(x > C{3}, g, g * (x / C{3} + C{0.5})));
+    return choose(x <= C{-3}, C{0}, choose(x >= C{3}, g, g * (x / C{3} + C{0.5})));
   }
   static Tensor second_factor(const Tensor& input) { return (abs(input) < 3) * (1.0 / 3); }
 };

@@ -86,7 +86,7 @@ TEST(Math, SpecialValuesAreLimits) {
     expect("abs", abs(x), {INFINITY, INFINITY, 0, 0, 1, NAN});
     expect("sign", sign(x), {1, -1, 0, 0, -1, 0});
     expect("floor", floor(x), {INFINITY, -INFINITY, 0, -0.0, -1, NAN});
-    expect("nan_to_num", nan_to_num(x, 3, 5, -7), {5, -7, 0, 0, -1, 3});
+    expect("nan_to_num", nan_to_num(x, 3, 5, -7), {5, -7, 0, -0.0, -1, 3});
     const double largest = nan_to_num(x).to_vector<double>()[0];
     EXPECT_TRUE(std::isfinite(largest) && largest >= 65504);
   }

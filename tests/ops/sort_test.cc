@@ -64,7 +64,7 @@ TEST(Sort, MedianIsTheLowerOneAndPropagatesNaN) {
 }
 
 TEST(Sort, MedianSharesItsGradientAmongEqualElements) {
-  const Tensor x = on_device({2, 1, 2, 3}).set_requires_grad();
+  const Tensor x = on_device({2.0, 1.0, 2.0, 3.0}).set_requires_grad();
   median(x).backward();
   EXPECT_EQ(x.grad().to_vector<double>(), (Values{0.5, 0, 0.5, 0}));
   x.zero_grad();
