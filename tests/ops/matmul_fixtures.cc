@@ -21,6 +21,23 @@ TANDEM_FIXTURES(matmul) {
   fixtures.op(
       "nn.functional.linear",
       [](const Arguments& a) { return linear(a.tensor("input"), a.tensor("weight"), a.tensor("bias")); }, kTolerance);
+  fixtures.op(
+      "mm", [](const Arguments& a) { return mm(a.tensor("input"), a.tensor("mat2")); }, kTolerance);
+  fixtures.op(
+      "mv", [](const Arguments& a) { return mv(a.tensor("input"), a.tensor("vec")); }, kTolerance);
+  fixtures.op(
+      "dot", [](const Arguments& a) { return dot(a.tensor("input"), a.tensor("tensor")); }, kTolerance);
+  fixtures.op(
+      "outer", [](const Arguments& a) { return outer(a.tensor("input"), a.tensor("vec2")); }, kTolerance);
+  fixtures.op(
+      "baddbmm",
+      [](const Arguments& a) {
+        return baddbmm(a.tensor("input"), a.tensor("batch1"), a.tensor("batch2"), a.number("beta", 1),
+                       a.number("alpha", 1));
+      },
+      kTolerance);
+  fixtures.op(
+      "einsum", [](const Arguments& a) { return einsum(a.text("equation", ""), a.tensors("operands")); }, kTolerance);
 }
 
 }  // namespace tandem::testing
