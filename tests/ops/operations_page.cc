@@ -110,6 +110,12 @@ std::string absent_operations() {
   return table;
 }
 
+/// Text of a table's cell: a bar would end the cell.
+std::string cell(std::string text) {
+  for (size_t at = text.find('|'); at != std::string::npos; at = text.find('|', at + 2)) text.insert(at, "\\");
+  return text;
+}
+
 }  // namespace
 
 std::string operations_page() {
@@ -129,7 +135,7 @@ std::string operations_page() {
       "|\n|---|---|---|---|---|---|---|\n";
   for (const Operation& operation : op_cases().operations) {
     page +=
-        str("| `", operation.declaration, "` | ", dtypes_of(operation), " | ", autocast_of(operation), " | ",
+        str("| `", cell(operation.declaration), "` | ", dtypes_of(operation), " | ", autocast_of(operation), " | ",
             derivatives_of(operation), " | ", devices_of(operation), " | ", has_fixture(operation.name()) ? "yes" : "-",
             " | ", has_benchmark(operation.name()) ? "yes" : "-", " |\n");
   }
