@@ -23,14 +23,14 @@ TANDEM_OP Tensor ge(Tensor a, Scalar b);
 
 /// Whether each element is NaN, is infinite, is neither. Any dtype; bool results, no gradients.
 TANDEM_OP Tensor isnan(const Tensor& input);
-TANDEM_OP Tensor isinf(const Tensor& input);
-TANDEM_OP Tensor isfinite(const Tensor& input);
+TANDEM_OP Tensor isinf(const Tensor& input);     ///< +infinity or -infinity
+TANDEM_OP Tensor isfinite(const Tensor& input);  ///< neither infinite nor NaN
 
 /// Logic of bools; an element of another dtype counts as true if it is not 0 (NaN is not). bool results, no gradients.
 TANDEM_OP Tensor logical_not(const Tensor& input);
-TANDEM_OP Tensor logical_and(const Tensor& input, const Tensor& other);
-TANDEM_OP Tensor logical_or(const Tensor& input, const Tensor& other);
-TANDEM_OP Tensor logical_xor(const Tensor& input, const Tensor& other);
+TANDEM_OP Tensor logical_and(const Tensor& input, const Tensor& other);  ///< input and other
+TANDEM_OP Tensor logical_or(const Tensor& input, const Tensor& other);   ///< input or other
+TANDEM_OP Tensor logical_xor(const Tensor& input, const Tensor& other);  ///< one of input and other
 
 /// abs(input - other) <= atol + rtol * abs(other), or the elements are equal, or both are NaN and equal_nan is set. Any
 /// dtype: integers and bools are compared in float64. bool results, no gradients.
@@ -54,18 +54,18 @@ TANDEM_API inline Tensor operator==(Scalar a, const Tensor& b) { return eq(b, a)
 TANDEM_API inline Tensor operator!=(const Tensor& a, const Tensor& b) { return ne(a, b); }
 TANDEM_API inline Tensor operator!=(const Tensor& a, Scalar b) { return ne(a, b); }
 TANDEM_API inline Tensor operator!=(Scalar a, const Tensor& b) { return ne(b, a); }
-TANDEM_API inline Tensor operator<(const Tensor& a, const Tensor& b) { return lt(a, b); }
-TANDEM_API inline Tensor operator<(const Tensor& a, Scalar b) { return lt(a, b); }
-TANDEM_API inline Tensor operator<(Scalar a, const Tensor& b) { return gt(b, a); }
-TANDEM_API inline Tensor operator<=(const Tensor& a, const Tensor& b) { return le(a, b); }
-TANDEM_API inline Tensor operator<=(const Tensor& a, Scalar b) { return le(a, b); }
-TANDEM_API inline Tensor operator<=(Scalar a, const Tensor& b) { return ge(b, a); }
-TANDEM_API inline Tensor operator>(const Tensor& a, const Tensor& b) { return gt(a, b); }
-TANDEM_API inline Tensor operator>(const Tensor& a, Scalar b) { return gt(a, b); }
-TANDEM_API inline Tensor operator>(Scalar a, const Tensor& b) { return lt(b, a); }
-TANDEM_API inline Tensor operator>=(const Tensor& a, const Tensor& b) { return ge(a, b); }
-TANDEM_API inline Tensor operator>=(const Tensor& a, Scalar b) { return ge(a, b); }
-TANDEM_API inline Tensor operator>=(Scalar a, const Tensor& b) { return le(b, a); }
+TANDEM_API inline Tensor operator<(const Tensor& a, const Tensor& b) { return lt(a, b); }   ///< lt
+TANDEM_API inline Tensor operator<(const Tensor& a, Scalar b) { return lt(a, b); }          ///< lt
+TANDEM_API inline Tensor operator<(Scalar a, const Tensor& b) { return gt(b, a); }          ///< lt
+TANDEM_API inline Tensor operator<=(const Tensor& a, const Tensor& b) { return le(a, b); }  ///< le
+TANDEM_API inline Tensor operator<=(const Tensor& a, Scalar b) { return le(a, b); }         ///< le
+TANDEM_API inline Tensor operator<=(Scalar a, const Tensor& b) { return ge(b, a); }         ///< le
+TANDEM_API inline Tensor operator>(const Tensor& a, const Tensor& b) { return gt(a, b); }   ///< gt
+TANDEM_API inline Tensor operator>(const Tensor& a, Scalar b) { return gt(a, b); }          ///< gt
+TANDEM_API inline Tensor operator>(Scalar a, const Tensor& b) { return lt(b, a); }          ///< gt
+TANDEM_API inline Tensor operator>=(const Tensor& a, const Tensor& b) { return ge(a, b); }  ///< ge
+TANDEM_API inline Tensor operator>=(const Tensor& a, Scalar b) { return ge(a, b); }         ///< ge
+TANDEM_API inline Tensor operator>=(Scalar a, const Tensor& b) { return le(b, a); }         ///< ge
 /// logical_not(a).
 TANDEM_API inline Tensor operator!(const Tensor& a) { return logical_not(a); }
 

@@ -57,10 +57,10 @@ TANDEM_OP Tensor minimum(Tensor input, Tensor other);
 /// Combines the bits of integers or bools (else DTypeError). No gradient.
 TANDEM_OP Tensor bitwise_and(Tensor input, Tensor other);
 TANDEM_OP Tensor bitwise_and(Tensor input, Scalar other);
-TANDEM_OP Tensor bitwise_or(Tensor input, Tensor other);
-TANDEM_OP Tensor bitwise_or(Tensor input, Scalar other);
-TANDEM_OP Tensor bitwise_xor(Tensor input, Tensor other);
-TANDEM_OP Tensor bitwise_xor(Tensor input, Scalar other);
+TANDEM_OP Tensor bitwise_or(Tensor input, Tensor other);   ///< input | other
+TANDEM_OP Tensor bitwise_or(Tensor input, Scalar other);   ///< input | other
+TANDEM_OP Tensor bitwise_xor(Tensor input, Tensor other);  ///< bits that differ
+TANDEM_OP Tensor bitwise_xor(Tensor input, Scalar other);  ///< bits that differ
 /// All bits inverted; true for false. Integers or bools (else DTypeError). No gradient.
 TANDEM_OP Tensor bitwise_not(const Tensor& input);
 

@@ -32,22 +32,26 @@ inline constexpr EllipsisType Ellipsis = EllipsisType::kEllipsis;
 /// Indices start, start + step, ... below stop of a dimension, as of `slice`; a missing bound is an end of the
 /// dimension.
 struct Slice {
+  /// Indices from, from + by, ... below to.
   Slice(std::optional<int64_t> from = {}, std::optional<int64_t> to = {}, std::optional<int64_t> by = {})
       : start(from.value_or(0)), stop(to.value_or(INT64_MAX)), step(by.value_or(1)) {}
-  int64_t start, stop, step;
+  int64_t start;  ///< first index; negative: from the end
+  int64_t stop;   ///< end, exclusive; negative: from the end
+  int64_t step;   ///< at least 1
 };
 
 /// One index of Tensor::index: an integer, a Slice, None, Ellipsis, or a tensor of indices or bools.
 class TensorIndex {
  public:
-  TensorIndex(std::nullopt_t) {}
-  TensorIndex(EllipsisType ellipsis) : value(ellipsis) {}
-  TensorIndex(Slice slice) : value(slice) {}
+  TensorIndex(std::nullopt_t) {}                           ///< a new dimension
+  TensorIndex(EllipsisType ellipsis) : value(ellipsis) {}  ///< all other dimensions
+  TensorIndex(Slice slice) : value(slice) {}               ///< a range of a dimension
+  /// One index of a dimension, which is removed; negative: from the end.
   template <std::integral I>
   requires(!std::same_as<I, bool>) TensorIndex(I index) : value(static_cast<int64_t>(index)) {}
-  TensorIndex(Tensor indices) : value(std::move(indices)) {}
+  TensorIndex(Tensor indices) : value(std::move(indices)) {}  ///< indices or a mask
 
-  std::variant<std::nullopt_t, EllipsisType, Slice, int64_t, Tensor> value = std::nullopt;
+  std::variant<std::nullopt_t, EllipsisType, Slice, int64_t, Tensor> value = std::nullopt;  ///< the index
 };
 
 /// input[indices], NumPy's indexing: integers, slices, None and Ellipsis select a view; if there are tensors, the

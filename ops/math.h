@@ -34,9 +34,9 @@ TANDEM_OP Tensor sign(Tensor input);
 /// input rounded down, up, toward zero, and to the nearest integer (halves to the even one). Integers are returned
 /// unchanged; throws DTypeError for bool. The gradient is 0. Saves nothing.
 TANDEM_OP Tensor floor(Tensor input);
-TANDEM_OP Tensor ceil(Tensor input);
-TANDEM_OP Tensor trunc(Tensor input);
-TANDEM_OP Tensor round(Tensor input);
+TANDEM_OP Tensor ceil(Tensor input);   ///< rounded up
+TANDEM_OP Tensor trunc(Tensor input);  ///< rounded toward 0
+TANDEM_OP Tensor round(Tensor input);  ///< rounded to the nearest integer
 /// input rounded to `decimals` places after the point, before it if negative: round(input * 10^decimals) / 10^decimals.
 /// Floating dtypes unless decimals is 0 (DTypeError).
 TANDEM_OP Tensor round(Tensor input, int64_t decimals);
@@ -52,7 +52,7 @@ TANDEM_OP Tensor expm1(Tensor input);
 /// The logarithms to base 2 and 10: -inf at 0, NaN below 0; powers of 2 have exact logarithms to base 2. Floating. Save
 /// their input. Under autocast half types are raised to float32.
 TANDEM_OP Tensor log2(Tensor input);
-TANDEM_OP Tensor log10(Tensor input);
+TANDEM_OP Tensor log10(Tensor input);  ///< to base 10
 /// log(1 + input), precise near 0: -inf at -1, NaN below. Floating. Saves its input. Under autocast half types are
 /// raised to float32.
 TANDEM_OP Tensor log1p(Tensor input);
@@ -60,25 +60,25 @@ TANDEM_OP Tensor log1p(Tensor input);
 /// Trigonometric functions of an angle in radians, NaN at infinities. Floating. sin and cos save their input, tan saves
 /// its output. Under autocast tan raises half types to float32.
 TANDEM_OP Tensor sin(Tensor input);
-TANDEM_OP Tensor cos(Tensor input);
-TANDEM_OP Tensor tan(Tensor input);
+TANDEM_OP Tensor cos(Tensor input);  ///< cosine
+TANDEM_OP Tensor tan(Tensor input);  ///< tangent
 /// Their inverses, NaN outside [-1, 1] for asin and acos. Floating. Save their input. Under autocast asin and acos
 /// raise half types to float32.
 TANDEM_OP Tensor asin(Tensor input);
-TANDEM_OP Tensor acos(Tensor input);
-TANDEM_OP Tensor atan(Tensor input);
+TANDEM_OP Tensor acos(Tensor input);  ///< arc cosine
+TANDEM_OP Tensor atan(Tensor input);  ///< arc tangent
 /// The angle of the point (other, input), from -pi to pi. Floating. The gradient at the origin is 0. Saves its
 /// operands.
 TANDEM_OP Tensor atan2(Tensor input, Tensor other);
 /// (e^input - e^-input) / 2 and (e^input + e^-input) / 2. Floating. Save their input. Under autocast half types are
 /// raised to float32.
 TANDEM_OP Tensor sinh(Tensor input);
-TANDEM_OP Tensor cosh(Tensor input);
+TANDEM_OP Tensor cosh(Tensor input);  ///< hyperbolic cosine
 
 /// The error function 2 / sqrt(pi) times the integral of e^(-t^2) from 0 to input, and erfc = 1 - erf, precise for
 /// large inputs (float32: within 4 units in the last place; below 2^-126 it may be 0). Floating. Save their input.
 TANDEM_OP Tensor erf(Tensor input);
-TANDEM_OP Tensor erfc(Tensor input);
+TANDEM_OP Tensor erfc(Tensor input);  ///< 1 - erf
 /// The inverse of erf: infinite at -1 and 1, NaN outside. Floating. Saves its output. Under autocast half types are
 /// raised to float32.
 TANDEM_OP Tensor erfinv(Tensor input);

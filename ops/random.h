@@ -31,7 +31,7 @@ TANDEM_OP Tensor randn(const Shape& shape, TensorOptions options = {}, Generator
 
 /// rand and randn with the shape, dtype and device of `input`.
 TANDEM_OP Tensor rand_like(const Tensor& input, Generator* generator = nullptr);
-TANDEM_OP Tensor randn_like(const Tensor& input, Generator* generator = nullptr);
+TANDEM_OP Tensor randn_like(const Tensor& input, Generator* generator = nullptr);  ///< normally distributed
 /// mean + std * randn, as Tensor::normal_.
 TANDEM_OP Tensor normal(double mean, double std, const Shape& shape, TensorOptions options = {},
                         Generator* generator = nullptr);

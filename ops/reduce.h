@@ -37,7 +37,7 @@ TANDEM_OP Tensor std(Tensor input, const Shape& dims = {}, double correction = 1
 TANDEM_OP std::pair<Tensor, Tensor> var_mean(Tensor input, const Shape& dims = {}, double correction = 1,
                                              bool keepdim = false);
 TANDEM_OP std::pair<Tensor, Tensor> std_mean(Tensor input, const Shape& dims = {}, double correction = 1,
-                                             bool keepdim = false);
+                                             bool keepdim = false);  ///< std and mean
 
 /// The p-norm (sum of |x|^p)^(1/p) over `dims`, torch.linalg.vector_norm. p = 0: the number of elements that are not 0,
 /// with gradient 0; p = infinity: the largest |x|, p = -infinity: the smallest; other negative p: 0 if an element is 0.
@@ -73,27 +73,27 @@ TANDEM_OP Tensor bincount(const Tensor& input, const Tensor& weights = {}, int64
 /// Largest (smallest) element, 0-dim; NaN if there is one. +0 counts as larger than -0. Any dtype. Throws ShapeError for
 /// an empty tensor. Saves its input and its output; the gradient is divided equally among equal extreme elements.
 TANDEM_OP Tensor max(const Tensor& input);
-TANDEM_OP Tensor min(const Tensor& input);
+TANDEM_OP Tensor min(const Tensor& input);  ///< the smallest
 /// max and min over `dims`.
 TANDEM_OP Tensor amax(const Tensor& input, const Shape& dims = {}, bool keepdim = false);
-TANDEM_OP Tensor amin(const Tensor& input, const Shape& dims = {}, bool keepdim = false);
+TANDEM_OP Tensor amin(const Tensor& input, const Shape& dims = {}, bool keepdim = false);  ///< the smallest
 
 /// The largest (smallest) elements along dimension `dim`, with their indices: the first of equal elements, the first NaN
 /// if there is one. Any dtype. Throws IndexError for a dimension out of range, ShapeError if it has size 0. Saves the
 /// indices; the gradient is added to the selected elements.
 TANDEM_OP ValuesIndices max(const Tensor& input, int64_t dim, bool keepdim = false);
-TANDEM_OP ValuesIndices min(const Tensor& input, int64_t dim, bool keepdim = false);
+TANDEM_OP ValuesIndices min(const Tensor& input, int64_t dim, bool keepdim = false);  ///< the smallest
 /// Position of the first largest (smallest) element, or of the first NaN, in row-major order: int64, 0-dim, no gradient.
 /// Any dtype. Throws ShapeError for an empty tensor.
 TANDEM_OP Tensor argmax(const Tensor& input);
-TANDEM_OP Tensor argmin(const Tensor& input);
+TANDEM_OP Tensor argmin(const Tensor& input);  ///< of the smallest
 /// The indices of max and min along dimension `dim`.
 TANDEM_OP Tensor argmax(const Tensor& input, int64_t dim, bool keepdim = false);
-TANDEM_OP Tensor argmin(const Tensor& input, int64_t dim, bool keepdim = false);
+TANDEM_OP Tensor argmin(const Tensor& input, int64_t dim, bool keepdim = false);  ///< of the smallest
 
 /// Whether any element over `dims` is not 0 (false for an empty range); whether all are not 0 (true). NaN is not 0. Any
 /// dtype; bool, but uint8 for uint8. No gradient.
 TANDEM_OP Tensor any(const Tensor& input, const Shape& dims = {}, bool keepdim = false);
-TANDEM_OP Tensor all(const Tensor& input, const Shape& dims = {}, bool keepdim = false);
+TANDEM_OP Tensor all(const Tensor& input, const Shape& dims = {}, bool keepdim = false);  ///< whether no element is 0
 
 }}  // namespace tandem::v0

@@ -46,12 +46,13 @@ TANDEM_API inline Tensor eye(int64_t n, TensorOptions options = {}) { return eye
 
 /// Numbers in nested lists of equal lengths: 1, {1, 2} or {{1, 2}, {3, 4}}. An argument of `tensor`.
 struct TANDEM_API NestedList {
+  /// One number.
   template <class T>
   requires std::is_arithmetic_v<T> NestedList(T value) : values{Scalar(value)} {}
   /// Throws ShapeError unless all elements have the same shape.
   NestedList(std::initializer_list<NestedList> list);
 
-  Shape shape;
+  Shape shape;                 ///< of the tensor
   std::vector<Scalar> values;  ///< row-major
 };
 /// A CPU tensor of the values: float32 if one is floating or if there are none, else int64 if one is an integer, else

@@ -229,33 +229,34 @@ class TANDEM_API Tensor {
   Tensor masked_fill(const Tensor& mask, Scalar value) const;  ///< `value` where mask, else this: tandem::masked_fill
 
   // Functions of each element: tandem::abs and so on.
-  Tensor abs() const;
-  Tensor sign() const;
-  Tensor square() const;
-  Tensor reciprocal() const;
-  Tensor rsqrt() const;
-  Tensor floor() const;
-  Tensor ceil() const;
-  Tensor trunc() const;
-  Tensor round() const;
-  Tensor frac() const;
-  Tensor exp2() const;
-  Tensor expm1() const;
-  Tensor log2() const;
-  Tensor log10() const;
-  Tensor log1p() const;
-  Tensor sin() const;
-  Tensor cos() const;
-  Tensor tan() const;
-  Tensor asin() const;
-  Tensor acos() const;
-  Tensor atan() const;
-  Tensor sinh() const;
-  Tensor cosh() const;
-  Tensor erf() const;
-  Tensor erfc() const;
-  Tensor erfinv() const;
-  Tensor clamp(std::optional<Scalar> min, std::optional<Scalar> max = {}) const;
+  Tensor abs() const;         ///< magnitude: tandem::abs
+  Tensor sign() const;        ///< -1, 0 or 1: tandem::sign
+  Tensor square() const;      ///< this * this: tandem::square
+  Tensor reciprocal() const;  ///< 1 / this: tandem::reciprocal
+  Tensor rsqrt() const;       ///< 1 / square root: tandem::rsqrt
+  Tensor floor() const;       ///< rounded down: tandem::floor
+  Tensor ceil() const;        ///< rounded up: tandem::ceil
+  Tensor trunc() const;       ///< rounded toward 0: tandem::trunc
+  Tensor round() const;       ///< rounded to the nearest integer: tandem::round
+  Tensor frac() const;        ///< fractional part: tandem::frac
+  Tensor exp2() const;        ///< 2^this: tandem::exp2
+  Tensor expm1() const;       ///< e^this - 1: tandem::expm1
+  Tensor log2() const;        ///< logarithm to base 2: tandem::log2
+  Tensor log10() const;       ///< logarithm to base 10: tandem::log10
+  Tensor log1p() const;       ///< log(1 + this): tandem::log1p
+  Tensor sin() const;         ///< sine: tandem::sin
+  Tensor cos() const;         ///< cosine: tandem::cos
+  Tensor tan() const;         ///< tangent: tandem::tan
+  Tensor asin() const;        ///< arc sine: tandem::asin
+  Tensor acos() const;        ///< arc cosine: tandem::acos
+  Tensor atan() const;        ///< arc tangent: tandem::atan
+  Tensor sinh() const;        ///< hyperbolic sine: tandem::sinh
+  Tensor cosh() const;        ///< hyperbolic cosine: tandem::cosh
+  Tensor erf() const;         ///< error function: tandem::erf
+  Tensor erfc() const;        ///< 1 - erf: tandem::erfc
+  Tensor erfinv() const;      ///< inverse of erf: tandem::erfinv
+  Tensor clamp(std::optional<Scalar> min,
+               std::optional<Scalar> max = {}) const;  ///< limited to [min, max]: tandem::clamp
 
   /// this = this + alpha * other, in place; returns this tensor. The other in-place operations follow the same rules:
   /// `other` is broadcast to this tensor's shape and converted to its dtype. Throws StateError for an expanded tensor,
@@ -293,35 +294,35 @@ class TANDEM_API Tensor {
   const Tensor& bernoulli_(double p = 0.5, Generator* generator = nullptr) const;      ///< 1 with probability p, else 0
   const Tensor& exponential_(double lambd = 1, Generator* generator = nullptr) const;  ///< of rate lambd
   // Further in-place forms, of functions of the same name.
-  const Tensor& operator+=(const Tensor& other) const { return add_(other); }
-  const Tensor& operator-=(const Tensor& other) const { return sub_(other); }
-  const Tensor& operator*=(const Tensor& other) const { return mul_(other); }
-  const Tensor& operator/=(const Tensor& other) const { return div_(other); }
-  const Tensor& operator+=(Scalar other) const { return add_(other); }
-  const Tensor& operator-=(Scalar other) const { return sub_(other); }
-  const Tensor& operator*=(Scalar other) const { return mul_(other); }
-  const Tensor& operator/=(Scalar other) const { return div_(other); }
-  const Tensor& lerp_(const Tensor& end, Scalar weight) const;
-  const Tensor& masked_fill_(const Tensor& mask, Scalar value) const;
-  const Tensor& clamp_(std::optional<Scalar> min, std::optional<Scalar> max = {}) const;
-  const Tensor& pow_(Scalar exponent) const;
-  const Tensor& abs_() const;
-  const Tensor& neg_() const;
-  const Tensor& sign_() const;
-  const Tensor& floor_() const;
-  const Tensor& ceil_() const;
-  const Tensor& trunc_() const;
-  const Tensor& round_() const;
-  const Tensor& exp_() const;
-  const Tensor& log_() const;
-  const Tensor& sqrt_() const;
-  const Tensor& rsqrt_() const;
-  const Tensor& reciprocal_() const;
-  const Tensor& sin_() const;
-  const Tensor& cos_() const;
-  const Tensor& relu_() const;
-  const Tensor& tanh_() const;
-  const Tensor& sigmoid_() const;
+  const Tensor& operator+=(const Tensor& other) const { return add_(other); }  ///< add_(other)
+  const Tensor& operator-=(const Tensor& other) const { return sub_(other); }  ///< sub_(other)
+  const Tensor& operator*=(const Tensor& other) const { return mul_(other); }  ///< mul_(other)
+  const Tensor& operator/=(const Tensor& other) const { return div_(other); }  ///< div_(other)
+  const Tensor& operator+=(Scalar other) const { return add_(other); }         ///< add_(other)
+  const Tensor& operator-=(Scalar other) const { return sub_(other); }         ///< sub_(other)
+  const Tensor& operator*=(Scalar other) const { return mul_(other); }         ///< mul_(other)
+  const Tensor& operator/=(Scalar other) const { return div_(other); }         ///< div_(other)
+  const Tensor& lerp_(const Tensor& end, Scalar weight) const;                 ///< in place: tandem::lerp
+  const Tensor& masked_fill_(const Tensor& mask, Scalar value) const;          ///< in place: tandem::masked_fill
+  const Tensor& clamp_(std::optional<Scalar> min, std::optional<Scalar> max = {}) const;  ///< in place: tandem::clamp
+  const Tensor& pow_(Scalar exponent) const;                                              ///< in place: tandem::pow
+  const Tensor& abs_() const;                                                             ///< in place: tandem::abs
+  const Tensor& neg_() const;                                                             ///< in place: tandem::neg
+  const Tensor& sign_() const;                                                            ///< in place: tandem::sign
+  const Tensor& floor_() const;                                                           ///< in place: tandem::floor
+  const Tensor& ceil_() const;                                                            ///< in place: tandem::ceil
+  const Tensor& trunc_() const;                                                           ///< in place: tandem::trunc
+  const Tensor& round_() const;                                                           ///< in place: tandem::round
+  const Tensor& exp_() const;                                                             ///< in place: tandem::exp
+  const Tensor& log_() const;                                                             ///< in place: tandem::log
+  const Tensor& sqrt_() const;                                                            ///< in place: tandem::sqrt
+  const Tensor& rsqrt_() const;                                                           ///< in place: tandem::rsqrt
+  const Tensor& reciprocal_() const;  ///< in place: tandem::reciprocal
+  const Tensor& sin_() const;         ///< in place: tandem::sin
+  const Tensor& cos_() const;         ///< in place: tandem::cos
+  const Tensor& relu_() const;        ///< in place: tandem::relu
+  const Tensor& tanh_() const;        ///< in place: tandem::tanh
+  const Tensor& sigmoid_() const;     ///< in place: tandem::sigmoid
 
   /// The object behind the handle. Internal. Throws StateError for an undefined tensor.
   TensorImpl& impl() const {
