@@ -18,8 +18,8 @@ TANDEM_FIXTURES(sort) {
     return both(median(a.tensor("input"), a.integer("dim"), a.flag("keepdim")));
   });
   fixtures.op("unique", [](const Arguments& a) {
-    const Unique unique = tandem::unique(a.tensor("input"), a.flag("sorted", true), a.flag("return_inverse"),
-                                         a.flag("return_counts"));
+    const Unique unique =
+        tandem::unique(a.tensor("input"), a.flag("sorted", true), a.flag("return_inverse"), a.flag("return_counts"));
     Tensors results = {unique.output};
     if (a.flag("return_inverse")) results.push_back(unique.inverse_indices);
     if (a.flag("return_counts")) results.push_back(unique.counts);
@@ -28,9 +28,8 @@ TANDEM_FIXTURES(sort) {
   fixtures.op("searchsorted", [](const Arguments& a) {
     return searchsorted(a.tensor("sorted_sequence"), a.tensor("values"), a.flag("right"));
   });
-  fixtures.op("bucketize", [](const Arguments& a) {
-    return bucketize(a.tensor("input"), a.tensor("boundaries"), a.flag("right"));
-  });
+  fixtures.op("bucketize",
+              [](const Arguments& a) { return bucketize(a.tensor("input"), a.tensor("boundaries"), a.flag("right")); });
 }
 
 }  // namespace tandem::testing
