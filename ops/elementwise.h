@@ -34,15 +34,15 @@ enum class RoundingMode : int8_t {
   kFloor,  ///< down
 };
 
-/// a / b rounded to an integer, in the common dtype. Throws DTypeError for bool. An integer divided by 0 is 0. The
-/// gradients are 0. Saves nothing.
+/// a / b rounded to an integer, in the common dtype. Throws DTypeError if that is bool. An integer divided by 0 is 0.
+/// The gradients are 0. Saves nothing.
 TANDEM_OP Tensor div(Tensor a, Tensor b, RoundingMode rounding_mode);
 TANDEM_OP Tensor div(Tensor a, Scalar b, RoundingMode rounding_mode);
 /// div(input, other, RoundingMode::kFloor).
 TANDEM_OP Tensor floor_divide(Tensor input, Tensor other);
 TANDEM_OP Tensor floor_divide(Tensor input, Scalar other);
-/// The remainder input - other * trunc(input / other), which has the sign of input. Throws DTypeError for bool. For
-/// integers the remainder of a division by 0 is 0. Saves its operands if `other` needs a gradient.
+/// The remainder input - other * trunc(input / other), which has the sign of input. Throws DTypeError for bools.
+/// For integers the remainder of a division by 0 is 0. Saves its operands if `other` needs a gradient.
 TANDEM_OP Tensor fmod(Tensor input, Tensor other);
 TANDEM_OP Tensor fmod(Tensor input, Scalar other);
 /// The remainder input - other * floor(input / other), which has the sign of other; otherwise as fmod.

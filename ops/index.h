@@ -1,12 +1,12 @@
 // Indexing, scattering, top-k and masks.
 //
 // A negative dimension counts from the end (IndexError outside [-ndim, ndim)). Index tensors are int32 or int64 (else
-// DTypeError) and not negative; `index`, `index_put`, `take` and `put` also accept negative indices, which count from
-// the end. An index out of range is an IndexError that names the first one and its position. Results are row-major and
-// share no memory with the operands, except views by `index`. Where indices repeat, values are added (multiplied,
-// compared) in ascending order of their positions, and the last one is stored by operations that overwrite; the
-// gradient of values is then passed to all, as in PyTorch. Undefined operands throw StateError, operands on
-// different devices DeviceError. All gradients are sums in ascending order, with the same bits for any number of
+// DTypeError) and not negative; `index`, `index_put`, `take`, `take_along_dim` and `put` also accept negative indices,
+// which count from the end. An index out of range is an IndexError that names the first one and its position. Results
+// are row-major and share no memory with the operands, except views by `index`. Where indices repeat, values are added
+// (multiplied, compared) in ascending order of their positions, and the last one is stored by operations that
+// overwrite; the gradient of values is then passed to all, as in PyTorch. Undefined operands throw StateError, operands
+// on different devices DeviceError. All gradients are sums in ascending order, with the same bits for any number of
 // threads and on GPUs, and are differentiable; half types are summed in float32 and rounded once. On a GPU an invalid
 // index makes the next synchronization (tensor/cuda.h) throw, which names any one of the invalid indices; its result is
 // 0.

@@ -83,11 +83,16 @@ struct Division : BinaryOp {
   }
 };
 
+/// One operand may be bool.
+inline void check_common_dtype(const char* name, const Tensor& a) {
+  TANDEM_CHECK(DTypeError, a.dtype() != kBool, name, ": both operands are bool; convert one with to(kInt64)");
+}
+
 template <Division::Kind kind>
 struct RoundedQuotient : BinaryOp {
   static constexpr const char* kName = "div";
-  static constexpr DTypeRule kDTypeRule = DTypeRule::kNotBool;
   static Division kernel() { return {{}, kind}; }
+  static void check(const char* name, const Tensor& a) { check_common_dtype(name, a); }
   static Tensor backward_a(const Tensor& grad, const Tensor&, const auto&) { return zeros_like(grad); }
   static Tensor backward_b(const Tensor& grad, const Tensor&, const Tensor&, const Tensor&) { return zeros_like(grad); }
 };
@@ -98,9 +103,9 @@ using FloorDiv = RoundedQuotient<Division::kFloor>;
 template <Division::Kind kind>
 struct Modulo : PairOp {
   static constexpr const char* kName = kind == Division::kFmod ? "fmod" : "remainder";
-  static constexpr DTypeRule kDTypeRule = DTypeRule::kNotBool;
   static constexpr unsigned kSavedForB = kA | kB;
   static Division kernel() { return {{}, kind}; }
+  static void check(const char* name, const Tensor& a) { check_common_dtype(name, a); }
   static Tensor backward_a(const Tensor& grad, const Tensor&, const auto&) { return grad; }
   static Tensor backward_b(const Tensor& grad, const Tensor& a, const Tensor& b, const Tensor&) {
     return neg(mul(grad, div(a, b, kind == Division::kFmod ? RoundingMode::kTrunc : RoundingMode::kFloor)));

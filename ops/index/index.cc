@@ -296,16 +296,19 @@ std::vector<Tensor> where(const Tensor& condition) {
 Tensor take_along_dim(const Tensor& input, const Tensor& indices, std::optional<int64_t> dim) {
   const ops::Operands operands = {{"input", input}, {"indices", indices}};
   const KernelContext context = ops::check_same_device("take_along_dim", operands);
-  if (!dim) return gather(flatten(input), 0, flatten(indices));
+  const Tensor given = ops::index_argument("take_along_dim", "indices", indices, operands);
+  const auto wrapped = [&](int64_t size) { return ops::wrap_index("take_along_dim", "index", context, given, size); };
+  if (!dim) return gather(flatten(input), 0, flatten(wrapped(input.num_elements())));
   TANDEM_CHECK(
       ShapeError, input.dim() == indices.dim(),
       ops::operand_error("take_along_dim", "input and indices must have the same number of dimensions", operands));
   const size_t d = static_cast<size_t>(wrap_dim("take_along_dim", *dim, input.dim()));
+  const Tensor index = wrapped(input.dim() == 0 ? 1 : input.size(*dim));
   Shape from = input.shape(), at = indices.shape();
   for (size_t i = 0; i < from.size(); ++i) {
     if (i != d) from[i] = at[i] = from[i] == 1 ? at[i] : from[i];
   }
-  return gather(expand(input, from), *dim, expand(indices, at));
+  return gather(expand(input, from), *dim, expand(index, at));
 }
 
 ValuesIndices Tensor::topk(int64_t k, int64_t dim, bool largest, bool sorted) const {

@@ -14,6 +14,24 @@ TANDEM_FIXTURES(activation) {
   fixtures.unary("nn.functional.silu", silu);
   fixtures.unary("sigmoid", sigmoid);
   fixtures.unary("tanh", tanh);
+  fixtures.unary("nn.functional.selu", selu);
+  fixtures.unary("nn.functional.logsigmoid", logsigmoid);
+  fixtures.unary("nn.functional.mish", mish);
+  fixtures.unary("nn.functional.hardswish", hardswish);
+  fixtures.unary("nn.functional.hardsigmoid", hardsigmoid);
+  fixtures.unary("nn.functional.softsign", softsign);
+  fixtures.unary("nn.functional.relu6", relu6);
+  fixtures.op("nn.functional.leaky_relu",
+              [](const Arguments& a) { return leaky_relu(a.tensor("input"), a.real("negative_slope", 0.01)); });
+  fixtures.op("nn.functional.prelu", [](const Arguments& a) { return prelu(a.tensor("input"), a.tensor("weight")); });
+  fixtures.op("nn.functional.elu", [](const Arguments& a) { return elu(a.tensor("input"), a.real("alpha", 1)); });
+  fixtures.op("nn.functional.softplus", [](const Arguments& a) {
+    return softplus(a.tensor("input"), a.real("beta", 1), a.real("threshold", 20));
+  });
+  fixtures.op("nn.functional.hardtanh", [](const Arguments& a) {
+    return hardtanh(a.tensor("input"), a.real("min_val", -1), a.real("max_val", 1));
+  });
+  fixtures.op("nn.functional.glu", [](const Arguments& a) { return glu(a.tensor("input"), a.integer("dim", -1)); });
 }
 
 }  // namespace tandem::testing

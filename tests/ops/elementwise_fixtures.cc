@@ -24,6 +24,38 @@ TANDEM_FIXTURES(elementwise) {
   fixtures.unary("exp", exp);
   fixtures.unary("log", log);
   fixtures.unary("nn.functional.relu", relu);
+  fixtures.binary("div.floor_rounding", [](const Tensor& a, const auto& b) { return div(a, b, RoundingMode::kFloor); });
+  fixtures.binary("div.trunc_rounding", [](const Tensor& a, const auto& b) { return div(a, b, RoundingMode::kTrunc); });
+  fixtures.binary("floor_divide", [](const Tensor& a, const auto& b) { return floor_divide(a, b); });
+  fixtures.binary("fmod", [](const Tensor& a, const auto& b) { return fmod(a, b); });
+  fixtures.binary("remainder", [](const Tensor& a, const auto& b) { return remainder(a, b); });
+  fixtures.of_tensors("__rmod__", [](const Tensor& a, const Tensor& b) { return remainder(b, a); });
+  fixtures.of_tensors("maximum", maximum);
+  fixtures.of_tensors("minimum", minimum);
+  fixtures.binary("bitwise_and", [](const Tensor& a, const auto& b) { return bitwise_and(a, b); });
+  fixtures.binary("bitwise_or", [](const Tensor& a, const auto& b) { return bitwise_or(a, b); });
+  for (const char* key : {"bitwise_xor", "__rxor__"}) {
+    fixtures.binary(key, [](const Tensor& a, const auto& b) { return bitwise_xor(a, b); });
+  }
+  fixtures.binary("__rand__", [](const Tensor& a, const auto& b) { return b & a; });
+  fixtures.binary("__ror__", [](const Tensor& a, const auto& b) { return b | a; });
+  fixtures.unary("bitwise_not", bitwise_not);
+  fixtures.op("lerp", [](const Arguments& a) {
+    const Tensor input = a.tensor("input"), end = a.tensor("end");
+    return a.is_tensor("weight") ? lerp(input, end, a.tensor("weight")) : lerp(input, end, a.number("weight"));
+  });
+  fixtures.op(
+      "addcmul",
+      [](const Arguments& a) {
+        return addcmul(a.tensor("input"), a.tensor("tensor1"), a.tensor("tensor2"), a.number("value", 1));
+      },
+      16);
+  fixtures.op(
+      "addcdiv",
+      [](const Arguments& a) {
+        return addcdiv(a.tensor("input"), a.tensor("tensor1"), a.tensor("tensor2"), a.number("value", 1));
+      },
+      16);
   fixtures.op("clone", [](const Arguments& a) { return clone(a.tensor("input")); });
   fixtures.op("contiguous", [](const Arguments& a) { return contiguous(a.tensor("input")); });
 }

@@ -79,6 +79,28 @@ Shape Arguments::shape(const char* name) const {
   return at(name).get<std::vector<int64_t>>();
 }
 
+std::vector<TensorIndex> Arguments::indices(const char* name) const {
+  std::vector<TensorIndex> result;
+  size_t num_tensors = 0;
+  for (const nlohmann::json& value : is_list(name) ? at(name) : nlohmann::json::array({at(name)})) {
+    if (is_tensor_value(value)) {
+      result.emplace_back(tensors_.at(name).at(num_tensors++));
+    } else if (value.is_object() && value.contains("slice")) {
+      const auto bound = [&](int i) {
+        return value.at("slice")[i].is_null() ? std::nullopt : std::optional(value.at("slice")[i].get<int64_t>());
+      };
+      result.emplace_back(Slice(bound(0), bound(1), bound(2)));
+    } else if (value.is_object()) {
+      result.emplace_back(Ellipsis);
+    } else if (value.is_null()) {
+      result.emplace_back(None);
+    } else {
+      result.emplace_back(value.get<int64_t>());
+    }
+  }
+  return result;
+}
+
 Size2d Arguments::size2d(const char* name) const {
   const Shape sizes = shape(name);
   return {sizes.front(), sizes.back()};
@@ -91,6 +113,10 @@ void Fixtures::op(std::string key, std::function<Results(const Arguments&)> run,
 void Fixtures::unary(std::string key, Tensor (*f)(Tensor), double tolerance) {
   op(
       std::move(key), [f](const Arguments& a) { return f(a.tensor("input")); }, tolerance);
+}
+
+void Fixtures::unary(std::string key, Tensor (*f)(const Tensor&)) {
+  op(std::move(key), [f](const Arguments& a) { return f(a.tensor("input")); });
 }
 
 bool register_fixtures(void (*add)(Fixtures&)) {

@@ -19,6 +19,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <tandem/ops/index.h>
 #include <tandem/ops/size2d.h>
 #include <tandem/tensor/tensor.h>
 #include <tandem/tests/support/op_case.h>
@@ -49,6 +50,8 @@ class Arguments {
   DType dtype(const char* name) const;
   /// A list of integers, or one.
   Shape shape(const char* name) const;
+  /// One index, or a list of them.
+  std::vector<TensorIndex> indices(const char* name) const;
   /// Two integers, or one for both.
   Size2d size2d(const char* name) const;
   Size2d size2d(const char* name, Size2d otherwise) const { return has(name) ? size2d(name) : otherwise; }
@@ -78,12 +81,19 @@ class Fixtures {
   void op(std::string key, std::function<Results(const Arguments&)> run, double tolerance = 4);
   /// An operation of the argument "input".
   void unary(std::string key, Tensor (*f)(Tensor), double tolerance = 4);
+  void unary(std::string key, Tensor (*f)(const Tensor&));
   /// f of two arguments, `a` and `b`, of which the second may be a number.
   template <class F>
   void binary(std::string key, F f, const char* a = "input", const char* b = "other") {
     op(std::move(key), [=](const Arguments& x) -> Results {
       return x.is_tensor(b) ? f(x.tensor(a), x.tensor(b)) : f(x.tensor(a), x.number(b));
     });
+  }
+
+  /// f of the tensors "input" and "other".
+  template <class F>
+  void of_tensors(std::string key, F f) {
+    op(std::move(key), [=](const Arguments& x) { return f(x.tensor("input"), x.tensor("other")); });
   }
 
   std::map<std::string, FixtureOp> ops;

@@ -36,6 +36,45 @@ TANDEM_FIXTURES(view) {
   });
   fixtures.op("cat", [](const Arguments& a) { return cat(a.tensors("tensors"), a.integer("dim", 0)); });
   fixtures.op("stack", [](const Arguments& a) { return stack(a.tensors("tensors"), a.integer("dim", 0)); });
+  fixtures.op("narrow", [](const Arguments& a) {
+    return narrow(a.tensor("input"), a.integer("dim"), a.integer("start"), a.integer("length"));
+  });
+  fixtures.op("unbind", [](const Arguments& a) { return unbind(a.tensor("input"), a.integer("dim", 0)); });
+  fixtures.op("tensor_split", [](const Arguments& a) {
+    const char* name = "indices_or_sections";
+    const int64_t dim = a.integer("dim", 0);
+    return a.is_list(name) ? tensor_split(a.tensor("input"), a.shape(name), dim)
+                           : tensor_split(a.tensor("input"), a.integer(name), dim);
+  });
+  fixtures.op("unflatten",
+              [](const Arguments& a) { return unflatten(a.tensor("input"), a.integer("dim"), a.shape("sizes")); });
+  fixtures.op("movedim",
+              [](const Arguments& a) { return movedim(a.tensor("input"), a.shape("source"), a.shape("destination")); });
+  fixtures.op("broadcast_to", [](const Arguments& a) { return broadcast_to(a.tensor("input"), a.shape("size")); });
+  fixtures.op("expand_as", [](const Arguments& a) { return a.tensor("input").expand_as(a.tensor("other")); });
+  fixtures.op("meshgrid.list_of_tensors", [](const Arguments& a) {
+    return meshgrid(a.tensors("tensors"), a.text("indexing", "ij") == "xy" ? MeshIndexing::kXY : MeshIndexing::kIJ);
+  });
+  fixtures.op("diagonal", [](const Arguments& a) {
+    return diagonal(a.tensor("input"), a.integer("offset", 0), a.integer("dim1", 0), a.integer("dim2", 1));
+  });
+  fixtures.op("diag_embed", [](const Arguments& a) {
+    return diag_embed(a.tensor("input"), a.integer("offset", 0), a.integer("dim1", -2), a.integer("dim2", -1));
+  });
+  fixtures.op("diag", [](const Arguments& a) { return diag(a.tensor("input"), a.integer("diagonal", 0)); });
+  fixtures.unary("trace", trace);
+  fixtures.op("unfold", [](const Arguments& a) {
+    return unfold(a.tensor("input"), a.integer("dimension"), a.integer("size"), a.integer("step"));
+  });
+  fixtures.op("repeat", [](const Arguments& a) { return repeat(a.tensor("input"), a.shape("repeats")); });
+  fixtures.op("tile", [](const Arguments& a) { return tile(a.tensor("input"), a.shape("dims")); });
+  fixtures.op("repeat_interleave", [](const Arguments& a) {
+    const auto dim = a.has("dim") ? std::optional(a.integer("dim")) : std::nullopt;
+    return a.is_tensor("repeats") ? repeat_interleave(a.tensor("input"), a.tensor("repeats"), dim)
+                                  : repeat_interleave(a.tensor("input"), a.integer("repeats"), dim);
+  });
+  fixtures.op("flip", [](const Arguments& a) { return flip(a.tensor("input"), a.shape("dims")); });
+  fixtures.op("roll", [](const Arguments& a) { return roll(a.tensor("input"), a.shape("shifts"), a.shape("dims")); });
 }
 
 }  // namespace tandem::testing
