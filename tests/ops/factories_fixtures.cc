@@ -25,9 +25,8 @@ TANDEM_FIXTURES(factories) {
   fixtures.op("linspace", [](const Arguments& a) {
     return linspace(a.number("start"), a.number("end"), a.integer("steps"), options(a));
   });
-  fixtures.op("eye", [](const Arguments& a) {
-    return eye(a.integer("n"), a.integer("m", a.integer("n")), options(a));
-  });
+  fixtures.op("eye",
+              [](const Arguments& a) { return eye(a.integer("n"), a.integer("m", a.integer("n")), options(a)); });
 }
 
 }  // namespace tandem::testing
