@@ -226,13 +226,13 @@ def precompiled_header(name, header, copts, visibility, deps = [], testonly = Fa
         name = name + "_source",
         srcs = [header],
         outs = [name + ".cc", name + "/" + name + ".h"],
-        cmd = "for file in $(OUTS); do cp $< $$file; done",
+        cmd = "grep -v '^#pragma once' $< | tee $(OUTS) > /dev/null",  # GCC warns about it in the file it compiles
         **private
     )
     native.cc_library(
         name = name + "_object",
         srcs = [name + ".cc"],
-        copts = copts + ["-x", "c++-header", "-Wno-pragma-once-outside-header"],
+        copts = copts + ["-x", "c++-header"],
         linkstatic = True,
         deps = deps,
         **private
