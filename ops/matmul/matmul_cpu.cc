@@ -9,6 +9,7 @@
 #include <tandem/base/math.h>
 #include <tandem/base/parallel_for.h>
 #include <tandem/base/trace.h>
+#include <tandem/ops/elementwise/elementwise_kernels.h>
 #include <tandem/ops/matmul/gemm_tile.h>
 #include <tandem/ops/matmul/matmul_kernels.h>
 
@@ -115,10 +116,14 @@ void apply_epilogue(const Problem& p) {
 /// out = alpha * sums + beta * out for `cols` neighbours.
 template <class T>
 void store(const T* sums, int64_t cols, T alpha, T beta, T* out) {
+  using C = Compute<T>;  // integers wrap around
+  const C factor = static_cast<C>(alpha), kept = static_cast<C>(beta);
   if (beta == 0) {
-    for (int64_t j = 0; j < cols; ++j) out[j] = alpha * sums[j];
+    for (int64_t j = 0; j < cols; ++j) out[j] = static_cast<T>(factor * static_cast<C>(sums[j]));
   } else {
-    for (int64_t j = 0; j < cols; ++j) out[j] = alpha * sums[j] + beta * out[j];
+    for (int64_t j = 0; j < cols; ++j) {
+      out[j] = static_cast<T>(factor * static_cast<C>(sums[j]) + kept * static_cast<C>(out[j]));
+    }
   }
 }
 
@@ -157,7 +162,9 @@ void direct_gemm(const Problem& p) {
               if constexpr (std::is_floating_point_v<T>) {
                 sums[r][c] = std::fma(factor, b[l * b_stride + c], sums[r][c]);
               } else {
-                sums[r][c] = static_cast<T>(sums[r][c] + factor * b[l * b_stride + c]);
+                sums[r][c] =
+                    static_cast<T>(static_cast<Compute<T>>(sums[r][c]) +
+                                   static_cast<Compute<T>>(factor) * static_cast<Compute<T>>(b[l * b_stride + c]));
               }
             }
           }
