@@ -43,7 +43,13 @@ struct Elements {
 template <class T, class A>
 struct Sum : Elements<T, A> {
   TANDEM_HOST_DEVICE A start() const { return 0; }
-  TANDEM_HOST_DEVICE A combine(A a, A b) const { return a + b; }
+  TANDEM_HOST_DEVICE A combine(A a, A b) const {
+    if constexpr (std::is_integral_v<A>) {
+      return static_cast<A>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));  // wraps around
+    } else {
+      return a + b;
+    }
+  }
 };
 
 template <class T, class A>
