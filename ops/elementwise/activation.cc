@@ -19,11 +19,6 @@ Tensor gelu(Tensor input, GeluApproximation approximation) {
   return ops::unary(functions::Gelu{{}, approximation}, std::move(input));
 }
 
-TANDEM_DEFINE_METHOD(tanh)
-TANDEM_DEFINE_METHOD(sigmoid)
-TANDEM_DEFINE_IN_PLACE(tanh, Tanh)
-TANDEM_DEFINE_IN_PLACE(sigmoid, Sigmoid)
-
 // --- piecewise functions -------------------------------------------------------------------------
 
 Tensor leaky_relu(Tensor input, double negative_slope) {

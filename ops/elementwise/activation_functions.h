@@ -5,7 +5,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <numbers>
@@ -73,11 +72,6 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline float gelu_erf_derivative(float x) {
   return nan_of(x, __builtin_fmaf(std::copysign(a * kDensity, x), normal.exponential, lower_or_upper));
 }
 
-TANDEM_HOST_DEVICE TANDEM_INLINED inline float sigmoid_element(float x) {
-  const float e = exp_element(-std::fabs(x));
-  return by_sign(x, e, 1.0f) / (1.0f + e);
-}
-
 /// Above this abs(x), e^-abs(x) is 0 in float.
 inline constexpr float kSigmoidEnd = 128.0f;
 
@@ -95,31 +89,6 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline float silu_derivative(float x) {
   return nan_of(x, __builtin_fmaf(by_sign(x, e, 1.0f), d, std::copysign(a, x) * e) / (d * d));
 }
 
-/// -m / (2 + m) with m = exp(-2 abs(x)) - 1 = 2^k (e^r - 1) + (2^k - 1), a form that keeps its precision near 0.
-TANDEM_HOST_DEVICE TANDEM_INLINED inline float tanh_element(float x) {
-  constexpr float kRound = 12582912.0f;
-  const float y = -2.0f * magnitude_up_to(x, 16.0f);
-  const float shifted = __builtin_fmaf(y, 1.44269504f, kRound);
-  const float n = shifted - kRound;
-  const float r = __builtin_fmaf(n, 2.12194440e-4f, __builtin_fmaf(n, -0.693359375f, y));
-  float p = 1.98992740e-4f;
-  p = __builtin_fmaf(p, r, 1.39411084e-3f);
-  p = __builtin_fmaf(p, r, 8.33329848e-3f);
-  p = __builtin_fmaf(p, r, 4.16663529e-2f);
-  p = __builtin_fmaf(p, r, 1.66666667e-1f);
-  p = __builtin_fmaf(p, r, 5.00000005e-1f);
-  p = __builtin_fmaf(p * r, r, r);
-  const uint32_t k = std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRound);
-  const float scale = std::bit_cast<float>((k + 127u) << 23);
-  const float m = __builtin_fmaf(p, scale, scale - 1.0f);
-  return nan_of(x, std::copysign(m / (2.0f + m), x));
-}
-
-TANDEM_HOST_DEVICE inline double sigmoid_element(double x) {
-  const double e = std::exp(-std::fabs(x));
-  return (x < 0 ? e : 1) / (1 + e);
-}
-TANDEM_HOST_DEVICE inline double tanh_element(double x) { return std::tanh(x); }
 inline constexpr double kSigmoidEndDouble = 1024;  // as kSigmoidEnd
 TANDEM_HOST_DEVICE inline double silu_element(double x) {
   return x < -kSigmoidEndDouble ? -0.0 : x * sigmoid_element(x);
@@ -224,34 +193,6 @@ struct Silu : UnaryOp {
   }
 };
 
-struct Tanh : UnaryOp {
-  static constexpr const char* kName = "tanh";
-  static constexpr Saves kSaves = Saves::kOutput;
-  template <class C>
-  TANDEM_FORMULA C operator()(C x) const {
-    return tanh_element(x);
-  }
-  template <class C>
-  TANDEM_FORMULA C gradient(C g, C output) const {
-    return g * ((C{1} - output) * (C{1} + output));
-  }
-  static Tensor second_factor(const Tensor& output) { return -2 * output; }
-};
-
-struct Sigmoid : UnaryOp {
-  static constexpr const char* kName = "sigmoid";
-  static constexpr Saves kSaves = Saves::kOutput;
-  template <class C>
-  TANDEM_FORMULA C operator()(C x) const {
-    return sigmoid_element(x);
-  }
-  template <class C>
-  TANDEM_FORMULA C gradient(C g, C output) const {
-    return g * (output * (C{1} - output));
-  }
-  static Tensor second_factor(const Tensor& output) { return 1 - 2 * output; }
-};
-
 /// x if x > 0, else slope x.
 template <class C>
 struct LeakyReluElement {
@@ -335,7 +276,7 @@ struct Hardswish : UnaryOp {
   static Tensor second_factor(const Tensor& input) { return (abs(input) < 3) * (1.0 / 3); }
 };
 
-#define TANDEM_ACTIVATION_FUNCTIONS(X) X(silu, Silu) X(tanh, Tanh) X(sigmoid, Sigmoid) X(hardswish, Hardswish)
+#define TANDEM_ACTIVATION_FUNCTIONS(X) X(silu, Silu) X(hardswish, Hardswish)
 
 }  // namespace functions
 

@@ -249,6 +249,37 @@ TANDEM_HOST_DEVICE inline float erfc_element(float x) {
 TANDEM_HOST_DEVICE inline double erfc_element(double x) { return std::erfc(x); }
 TANDEM_HOST_DEVICE inline double erf_element(double x) { return std::erf(x); }
 
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float sigmoid_element(float x) {
+  const float e = exp_element(-std::fabs(x));
+  return by_sign(x, e, 1.0f) / (1.0f + e);
+}
+
+/// -m / (2 + m) with m = exp(-2 abs(x)) - 1 = 2^k (e^r - 1) + (2^k - 1), a form that keeps its precision near 0.
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float tanh_element(float x) {
+  constexpr float kRound = 12582912.0f;
+  const float y = -2.0f * magnitude_up_to(x, 16.0f);
+  const float shifted = __builtin_fmaf(y, 1.44269504f, kRound);
+  const float n = shifted - kRound;
+  const float r = __builtin_fmaf(n, 2.12194440e-4f, __builtin_fmaf(n, -0.693359375f, y));
+  float p = 1.98992740e-4f;
+  p = __builtin_fmaf(p, r, 1.39411084e-3f);
+  p = __builtin_fmaf(p, r, 8.33329848e-3f);
+  p = __builtin_fmaf(p, r, 4.16663529e-2f);
+  p = __builtin_fmaf(p, r, 1.66666667e-1f);
+  p = __builtin_fmaf(p, r, 5.00000005e-1f);
+  p = __builtin_fmaf(p * r, r, r);
+  const uint32_t k = std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRound);
+  const float scale = std::bit_cast<float>((k + 127u) << 23);
+  const float m = __builtin_fmaf(p, scale, scale - 1.0f);
+  return nan_of(x, std::copysign(m / (2.0f + m), x));
+}
+
+TANDEM_HOST_DEVICE inline double sigmoid_element(double x) {
+  const double e = std::exp(-std::fabs(x));
+  return (x < 0 ? e : 1) / (1 + e);
+}
+TANDEM_HOST_DEVICE inline double tanh_element(double x) { return std::tanh(x); }
+
 /// The inverse of erf: an approximation with a relative error of 2e-3 (S. Winitzki, "A handy approximation for the
 /// error function and its inverse", 2008), improved by two steps of Halley's method.
 TANDEM_HOST_DEVICE inline double erfinv_element(double y) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <type_traits>
 
+#include <tandem/ops/activation.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/elementwise/elementwise_kernels.h>
 #include <tandem/ops/elementwise/math_formulas.h>
@@ -152,12 +153,42 @@ struct Sine : UnaryOp {
 using Sin = Sine<false>;
 using Cos = Sine<true>;
 
-#define TANDEM_MATH_FUNCTIONS(X) \
-  X(sqrt, Sqrt)                  \
-  X(rsqrt, Rsqrt)                \
-  X(reciprocal, Reciprocal)      \
-  X(exp2, Exp2)                  \
-  X(expm1, Expm1) X(log2, Log2) X(log10, Log10) X(log1p, Log1p) X(erf, Erf) X(erfc, Erfc) X(sin, Sin) X(cos, Cos)
+struct Tanh : UnaryOp {
+  static constexpr const char* kName = "tanh";
+  static constexpr Saves kSaves = Saves::kOutput;
+  template <class C>
+  TANDEM_FORMULA C operator()(C x) const {
+    return tanh_element(x);
+  }
+  template <class C>
+  TANDEM_FORMULA C gradient(C g, C output) const {
+    return g * ((C{1} - output) * (C{1} + output));
+  }
+  static Tensor second_factor(const Tensor& output) { return -2 * output; }
+};
+
+struct Sigmoid : UnaryOp {
+  static constexpr const char* kName = "sigmoid";
+  static constexpr Saves kSaves = Saves::kOutput;
+  template <class C>
+  TANDEM_FORMULA C operator()(C x) const {
+    return sigmoid_element(x);
+  }
+  template <class C>
+  TANDEM_FORMULA C gradient(C g, C output) const {
+    return g * (output * (C{1} - output));
+  }
+  static Tensor second_factor(const Tensor& output) { return 1 - 2 * output; }
+};
+
+#define TANDEM_MATH_FUNCTIONS(X)                                                                                \
+  X(sqrt, Sqrt)                                                                                                 \
+  X(rsqrt, Rsqrt)                                                                                               \
+  X(reciprocal, Reciprocal)                                                                                     \
+  X(exp2, Exp2)                                                                                                 \
+  X(expm1, Expm1)                                                                                               \
+  X(log2, Log2) X(log10, Log10) X(log1p, Log1p) X(erf, Erf) X(erfc, Erfc) X(sin, Sin) X(cos, Cos) X(tanh, Tanh) \
+      X(sigmoid, Sigmoid)
 
 // --- sign and rounding ---------------------------------------------------------------------------
 
