@@ -2,9 +2,9 @@
 //
 // Common to all: A [..., m, n] is a batch of float32 or float64 matrices (DTypeError) of any strides; m x m where a
 // function says square (ShapeError). Half types are raised to float32 under autocast. Results are row-major and share
-// no memory. The matrices of a batch are computed in parallel by Eigen; bits do not depend on threads. Tensors on GPUs
-// throw DeviceError. The formulas of backward are written in operations, so all gradients are differentiable. Names
-// with one letter are PyTorch's.
+// no memory. The matrices of a batch are computed in parallel by Eigen, in double; bits do not depend on threads.
+// Tensors on GPUs throw DeviceError. The formulas of backward are written in operations, so all gradients are
+// differentiable. Names with one letter are PyTorch's.
 //
 // M. B. Giles, "An extended collection of matrix derivative results for forward and reverse mode algorithmic
 // differentiation", 2008; others are named below.
