@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include <tandem/base/macros.h>
 
@@ -67,5 +68,9 @@ TANDEM_HOST_DEVICE inline float Half::to_float(uint16_t bits) {
   }
   return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000u));
 }
+
+/// Whether T is Half or BFloat16.
+template <class T>
+inline constexpr bool kIsHalf = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
 
 }}  // namespace tandem::v0

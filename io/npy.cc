@@ -28,8 +28,10 @@ struct Descr {
   const char* name;
   DType dtype;
 };
-constexpr std::array<Descr, 7> kDescrs = {{{"|b1", kBool},
+constexpr std::array<Descr, 9> kDescrs = {{{"|b1", kBool},
                                            {"|u1", kUInt8},
+                                           {"|i1", kInt8},
+                                           {"<i2", kInt16},
                                            {"<i4", kInt32},
                                            {"<i8", kInt64},
                                            {"<f2", kFloat16},

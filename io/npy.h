@@ -15,8 +15,8 @@ namespace tandem { inline namespace v0 { namespace io {
 /// for an undefined tensor; IoError with the path and the system's reason. After an error `path` is unchanged.
 TANDEM_API void save_npy(const std::string& path, const Tensor& tensor);
 
-/// Reads a file of format version 1.0, 2.0 or 3.0, in C or Fortran order, of little-endian bool, uint8, int32, int64,
-/// float16, float32 or float64. The result has the shape of the file and is row-major on the CPU.
+/// Reads a file of format version 1.0, 2.0 or 3.0, in C or Fortran order, of little-endian bool, uint8, int8, int16,
+/// int32, int64, float16, float32 or float64. The result has the shape of the file and is row-major on the CPU.
 ///
 /// Throws IoError, with the path and the reason, if the file cannot be read or violates the format: the magic string,
 /// the version, the header (a dictionary of "descr", "fortran_order" and "shape" of at most 10,000 bytes and 64

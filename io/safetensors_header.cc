@@ -18,30 +18,30 @@ struct DTypeName {
   DType dtype;
 };
 /// By ascending storage rank.
-constexpr std::array<DTypeName, 8> kDTypeNames = {{{"BOOL", kBool},
-                                                   {"U8", kUInt8},
-                                                   {"F16", kFloat16},
-                                                   {"BF16", kBFloat16},
-                                                   {"I32", kInt32},
-                                                   {"F32", kFloat32},
-                                                   {"F64", kFloat64},
-                                                   {"I64", kInt64}}};
+constexpr std::array<DTypeName, 10> kDTypeNames = {{{"BOOL", kBool},
+                                                    {"U8", kUInt8},
+                                                    {"I8", kInt8},
+                                                    {"I16", kInt16},
+                                                    {"F16", kFloat16},
+                                                    {"BF16", kBFloat16},
+                                                    {"I32", kInt32},
+                                                    {"F32", kFloat32},
+                                                    {"F64", kFloat64},
+                                                    {"I64", kInt64}}};
 
 /// Dtypes of the format that tandem does not support.
 struct UnsupportedDType {
   const char* name;
   int bits;
 };
-constexpr std::array<UnsupportedDType, 14> kUnsupportedDTypes = {{{"F4", 4},
+constexpr std::array<UnsupportedDType, 12> kUnsupportedDTypes = {{{"F4", 4},
                                                                   {"F6_E2M3", 6},
                                                                   {"F6_E3M2", 6},
-                                                                  {"I8", 8},
                                                                   {"F8_E5M2", 8},
                                                                   {"F8_E4M3", 8},
                                                                   {"F8_E8M0", 8},
                                                                   {"F8_E4M3FNUZ", 8},
                                                                   {"F8_E5M2FNUZ", 8},
-                                                                  {"I16", 16},
                                                                   {"U16", 16},
                                                                   {"U32", 32},
                                                                   {"C64", 64},

@@ -58,6 +58,10 @@ TANDEM_OP Tensor elu(Tensor input, double alpha = 1);
 /// G. Klambauer et al., "Self-normalizing neural networks", 2017.
 TANDEM_OP Tensor selu(Tensor input);
 
+/// input if input > 0, else alpha (e^(input / alpha) - 1). Throws ValueError if alpha is 0.
+/// J. T. Barron, "Continuously differentiable exponential linear units", 2017.
+TANDEM_OP Tensor celu(Tensor input, double alpha = 1);
+
 /// log(1 + e^(beta input)) / beta; input if beta input > threshold. float32: within 4 units in the last place. Under
 /// autocast half types are raised to float32.
 TANDEM_OP Tensor softplus(Tensor input, double beta = 1, double threshold = 20);
@@ -75,10 +79,10 @@ TANDEM_OP Tensor hardswish(Tensor input);
 /// relu6(input + 3) / 6.
 TANDEM_OP Tensor hardsigmoid(Tensor input);
 
-/// clamp(input, min_val, max_val): any dtype except bool. The gradient at the bounds is 0.
+/// clamp(input, min_val, max_val): any dtype except bool. The gradient at the bounds is 0, at NaN it is passed.
 TANDEM_OP Tensor hardtanh(Tensor input, double min_val = -1, double max_val = 1);
 
-/// clamp(input, 0, 6): any dtype except bool. The gradient at the bounds is 0.
+/// clamp(input, 0, 6): any dtype except bool. The gradient at the bounds is 0, at NaN it is passed.
 TANDEM_OP Tensor relu6(Tensor input);
 
 /// input / (1 + abs(input)). Saves intermediate results.

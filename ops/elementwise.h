@@ -92,7 +92,7 @@ TANDEM_OP Tensor clone(const Tensor& input);
 TANDEM_OP Tensor contiguous(const Tensor& input);
 
 // The in-place forms are members of Tensor: add_ sub_ mul_ div_ and their operators, lerp_ fill_ zero_ copy_
-// masked_fill_, and functions of one tensor such as exp_, which save a copy of self where their function saves its
+// masked_fill_ addcmul_ addcdiv_, and functions of one tensor such as exp_, which save a copy of self where their function saves its
 // input. `other` broadcasts to self's shape
 // and is converted to self's dtype, which must be of the result's kind or a higher one (DTypeError: float into
 // integers). fill_ accepts a number of any kind that self's integer dtype can represent (ValueError: 300 or -1 in

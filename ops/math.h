@@ -110,6 +110,8 @@ TANDEM_OP Tensor pow(Tensor input, Tensor exponent);
 /// both bounds are missing or one is NaN. The gradient is passed where min < input < max, not at the bounds themselves,
 /// as in PyTorch 2.15. Saves its input.
 TANDEM_OP Tensor clamp(Tensor input, std::optional<Scalar> min, std::optional<Scalar> max = {});
+TANDEM_OP Tensor clamp_min(Tensor input, Scalar min);  ///< clamp(input, min)
+TANDEM_OP Tensor clamp_max(Tensor input, Scalar max);  ///< clamp(input, {}, max)
 
 /// clamp with tensors as bounds, which broadcast with input [min optional if max is given, max optional]; NaN if an
 /// operand is NaN. The gradient is passed to the operand whose value the result has: to max if min > max, to input if

@@ -36,6 +36,9 @@ TANDEM_OP Tensor bmm(const Tensor& input, const Tensor& mat2);
 /// d mat2 = alpha * mat1^T @ d out. Throws DeviceError, DTypeError, ShapeError.
 TANDEM_OP Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, Scalar beta = 1, Scalar alpha = 1);
 
+/// addmm of a matrix [n, m] and a vector [m]: beta * input + alpha * (mat @ vec) for an input [n], [1] or [].
+TANDEM_OP Tensor addmv(const Tensor& input, const Tensor& mat, const Tensor& vec, Scalar beta = 1, Scalar alpha = 1);
+
 /// out[i] = beta * input[i] + alpha * (batch1[i] @ batch2[i]).
 ///
 /// batch1 [b, m, k], batch2 [b, k, n]; input broadcasts to [b, m, n]. The rest as for addmm: gradients, and an input

@@ -42,6 +42,10 @@ TANDEM_OP Tensor normal(double mean, double std, const Shape& shape, TensorOptio
 TANDEM_OP Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions options = {kInt64},
                          Generator* generator = nullptr);
 
+/// randint(0, high, ...).
+TANDEM_OP Tensor randint(int64_t high, const Shape& shape, TensorOptions options = {kInt64},
+                         Generator* generator = nullptr);
+
 /// A random permutation of 0 .. n - 1, int64 [n], by the Fisher-Yates shuffle: for i = n - 1 .. 1 it swaps elements i
 /// and j, where j is drawn as by randint(0, i + 1) from words 2i and 2i + 1. For a GPU it is computed on the CPU and
 /// copied. Throws ValueError for a negative n.
@@ -59,10 +63,10 @@ TANDEM_OP Tensor bernoulli(const Tensor& p, Generator* generator = nullptr);
 /// num_samples smallest of -ln(1 - u_c) / weight_c in ascending order, where u_c is rand's float64 value c of the row
 /// (P. S. Efraimidis, P. G. Spirakis, "Weighted random sampling with a reservoir", 2006). All in float64.
 ///
-/// Throws DTypeError unless probabilities are floating, ShapeError unless they have one or two dimensions, ValueError
+/// Throws DTypeError unless input is floating, ShapeError unless it has one or two dimensions, ValueError
 /// unless num_samples >= 1. Throws ValueError naming the first row that has a negative or non-finite weight, has a sum
 /// of 0, or has fewer than num_samples positive weights for sampling without replacement.
-TANDEM_OP Tensor multinomial(const Tensor& probabilities, int64_t num_samples, bool replacement = false,
+TANDEM_OP Tensor multinomial(const Tensor& input, int64_t num_samples, bool replacement = false,
                              Generator* generator = nullptr);
 
 /// x_i / (1 - p) where w_i >= p * 2^32, else 0. x itself if not training or p = 0; then no numbers are drawn.

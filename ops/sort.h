@@ -28,6 +28,9 @@ TANDEM_OP ValuesIndices kthvalue(const Tensor& input, int64_t k, int64_t dim = -
 TANDEM_OP Tensor median(const Tensor& input);
 /// The medians along `dim` with their positions (the first NaN if there is one). Throws ShapeError if dim has size 0.
 TANDEM_OP ValuesIndices median(const Tensor& input, int64_t dim, bool keepdim = false);
+/// median of the elements that are not NaN; NaN (the first one) if there are no others.
+TANDEM_OP Tensor nanmedian(const Tensor& input);
+TANDEM_OP ValuesIndices nanmedian(const Tensor& input, int64_t dim, bool keepdim = false);
 
 /// Result of unique.
 struct Unique {

@@ -15,7 +15,7 @@ template <class To, class From>
 TANDEM_HOST_DEVICE inline To convert(From value) {
   if constexpr (std::is_same_v<To, From>) {
     return value;
-  } else if constexpr (sizeof(From) == 2) {  // a half type
+  } else if constexpr (kIsHalf<From>) {
     return convert<To>(static_cast<float>(value));
   } else if constexpr (std::is_same_v<To, bool>) {
     return value != 0;
@@ -25,7 +25,7 @@ TANDEM_HOST_DEVICE inline To convert(From value) {
     if (value >= kEnd) return std::numeric_limits<To>::max();
     if (value > kMin) return static_cast<To>(value);
     return value <= kMin ? std::numeric_limits<To>::min() : To{0};
-  } else if constexpr (sizeof(To) == 2) {
+  } else if constexpr (kIsHalf<To>) {
     return To(static_cast<float>(value));
   } else {
     return static_cast<To>(value);
@@ -37,7 +37,7 @@ template <class T>
 TANDEM_HOST_DEVICE inline T add(T a, T b) {
   if constexpr (std::is_same_v<T, bool>) {
     return a || b;
-  } else if constexpr (sizeof(T) == 2) {
+  } else if constexpr (kIsHalf<T>) {
     return T(static_cast<float>(a) + static_cast<float>(b));
   } else if constexpr (std::is_integral_v<T>) {
     return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) + static_cast<std::make_unsigned_t<T>>(b));

@@ -6,16 +6,18 @@
 namespace tandem { inline namespace v0 {
 
 const char* to_string(DType dtype) {
-  constexpr const char* kNames[] = {"bool", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64"};
+  constexpr const char* kNames[] = {"bool",  "uint8",   "int8",     "int16",   "int32",
+                                    "int64", "float16", "bfloat16", "float32", "float64"};
   return kNames[static_cast<int>(dtype)];
 }
 
 std::ostream& operator<<(std::ostream& out, DType dtype) { return out << to_string(dtype); }
 
 DType promote(DType a, DType b) {
-  // The enum is in promotion order, except for the half types: neither represents all values of the other.
-  const bool mixed_halves = (a == kFloat16 && b == kBFloat16) || (a == kBFloat16 && b == kFloat16);
-  return mixed_halves ? kFloat32 : std::max(a, b);
+  // The enum is in promotion order, except for two pairs of which neither represents all values of the other.
+  const auto [low, high] = std::minmax(a, b);
+  if (low == kUInt8 && high == kInt8) return kInt16;
+  return low == kFloat16 && high == kBFloat16 ? kFloat32 : high;
 }
 
 }}  // namespace tandem::v0

@@ -219,6 +219,8 @@ Tensor from_vector(const std::vector<T>& values, const Shape& shape, TensorOptio
 
 template TANDEM_API Tensor from_vector(const std::vector<bool>&, const Shape&, TensorOptions);
 template TANDEM_API Tensor from_vector(const std::vector<uint8_t>&, const Shape&, TensorOptions);
+template TANDEM_API Tensor from_vector(const std::vector<int8_t>&, const Shape&, TensorOptions);
+template TANDEM_API Tensor from_vector(const std::vector<int16_t>&, const Shape&, TensorOptions);
 template TANDEM_API Tensor from_vector(const std::vector<int32_t>&, const Shape&, TensorOptions);
 template TANDEM_API Tensor from_vector(const std::vector<int64_t>&, const Shape&, TensorOptions);
 template TANDEM_API Tensor from_vector(const std::vector<Half>&, const Shape&, TensorOptions);

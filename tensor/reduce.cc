@@ -21,9 +21,6 @@ namespace {
 
 constexpr bool is_power_of_two(size_t n) { return (n & (n - 1)) == 0; }
 
-template <class T>
-inline constexpr bool kIsHalf = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
-
 /// Accumulation type of T.
 template <class T>
 using Sum = std::conditional_t<kIsHalf<T>, float, T>;

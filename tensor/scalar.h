@@ -30,7 +30,7 @@ class Scalar {
       return dtype_ == kFloat64 ? real_ != 0 : integer_ != 0;
     } else if constexpr (std::is_integral_v<T>) {
       return static_cast<T>(to_int());
-    } else if constexpr (sizeof(T) == 2) {
+    } else if constexpr (kIsHalf<T>) {
       return T(static_cast<float>(to_double()));
     } else {
       return static_cast<T>(to_double());

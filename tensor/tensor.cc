@@ -64,6 +64,8 @@ std::vector<T> Tensor::to_vector() const {
   template TANDEM_API std::vector<T> Tensor::to_vector<T>() const;
 TANDEM_INSTANTIATE(bool)
 TANDEM_INSTANTIATE(uint8_t)
+TANDEM_INSTANTIATE(int8_t)
+TANDEM_INSTANTIATE(int16_t)
 TANDEM_INSTANTIATE(int32_t)
 TANDEM_INSTANTIATE(int64_t)
 TANDEM_INSTANTIATE(Half)

@@ -214,8 +214,10 @@ class TANDEM_API Tensor {
   Tensor argsort(int64_t dim = -1, bool descending = false) const;      ///< their positions: tandem::argsort
   /// The k-th smallest elements along `dim`: tandem::kthvalue.
   ValuesIndices kthvalue(int64_t k, int64_t dim = -1, bool keepdim = false) const;
-  Tensor median() const;                                          ///< of all elements, 0-dim: tandem::median
-  ValuesIndices median(int64_t dim, bool keepdim = false) const;  ///< along `dim`: tandem::median
+  Tensor median() const;                                             ///< of all elements, 0-dim: tandem::median
+  ValuesIndices median(int64_t dim, bool keepdim = false) const;     ///< along `dim`: tandem::median
+  Tensor nanmedian() const;                                          ///< of all that are not NaN: tandem::nanmedian
+  ValuesIndices nanmedian(int64_t dim, bool keepdim = false) const;  ///< along `dim`: tandem::nanmedian
   /// The k largest (or smallest) elements along `dim`: tandem::topk.
   ValuesIndices topk(int64_t k, int64_t dim = -1, bool largest = true, bool sorted = true) const;
   Tensor matmul(const Tensor& other) const;                    ///< matrix product: tandem::matmul
@@ -256,7 +258,9 @@ class TANDEM_API Tensor {
   Tensor erfc() const;        ///< 1 - erf: tandem::erfc
   Tensor erfinv() const;      ///< inverse of erf: tandem::erfinv
   Tensor clamp(std::optional<Scalar> min,
-               std::optional<Scalar> max = {}) const;  ///< limited to [min, max]: tandem::clamp
+               std::optional<Scalar> max = {}) const;            ///< limited to [min, max]: tandem::clamp
+  Tensor clamp_min(Scalar min) const { return clamp(min); }      ///< at least min: tandem::clamp_min
+  Tensor clamp_max(Scalar max) const { return clamp({}, max); }  ///< at most max: tandem::clamp_max
 
   /// this = this + alpha * other, in place; returns this tensor. The other in-place operations follow the same rules:
   /// `other` is broadcast to this tensor's shape and converted to its dtype. Throws StateError for an expanded tensor,
@@ -303,26 +307,32 @@ class TANDEM_API Tensor {
   const Tensor& operator*=(Scalar other) const { return mul_(other); }         ///< mul_(other)
   const Tensor& operator/=(Scalar other) const { return div_(other); }         ///< div_(other)
   const Tensor& lerp_(const Tensor& end, Scalar weight) const;                 ///< in place: tandem::lerp
-  const Tensor& masked_fill_(const Tensor& mask, Scalar value) const;          ///< in place: tandem::masked_fill
+  /// In place: tandem::addcmul.
+  const Tensor& addcmul_(const Tensor& tensor1, const Tensor& tensor2, Scalar value = 1) const;
+  /// In place: tandem::addcdiv.
+  const Tensor& addcdiv_(const Tensor& tensor1, const Tensor& tensor2, Scalar value = 1) const;
+  const Tensor& masked_fill_(const Tensor& mask, Scalar value) const;  ///< in place: tandem::masked_fill
   const Tensor& clamp_(std::optional<Scalar> min, std::optional<Scalar> max = {}) const;  ///< in place: tandem::clamp
-  const Tensor& pow_(Scalar exponent) const;                                              ///< in place: tandem::pow
-  const Tensor& abs_() const;                                                             ///< in place: tandem::abs
-  const Tensor& neg_() const;                                                             ///< in place: tandem::neg
-  const Tensor& sign_() const;                                                            ///< in place: tandem::sign
-  const Tensor& floor_() const;                                                           ///< in place: tandem::floor
-  const Tensor& ceil_() const;                                                            ///< in place: tandem::ceil
-  const Tensor& trunc_() const;                                                           ///< in place: tandem::trunc
-  const Tensor& round_() const;                                                           ///< in place: tandem::round
-  const Tensor& exp_() const;                                                             ///< in place: tandem::exp
-  const Tensor& log_() const;                                                             ///< in place: tandem::log
-  const Tensor& sqrt_() const;                                                            ///< in place: tandem::sqrt
-  const Tensor& rsqrt_() const;                                                           ///< in place: tandem::rsqrt
-  const Tensor& reciprocal_() const;  ///< in place: tandem::reciprocal
-  const Tensor& sin_() const;         ///< in place: tandem::sin
-  const Tensor& cos_() const;         ///< in place: tandem::cos
-  const Tensor& relu_() const;        ///< in place: tandem::relu
-  const Tensor& tanh_() const;        ///< in place: tandem::tanh
-  const Tensor& sigmoid_() const;     ///< in place: tandem::sigmoid
+  const Tensor& clamp_min_(Scalar min) const;  ///< in place: tandem::clamp_min
+  const Tensor& clamp_max_(Scalar max) const;  ///< in place: tandem::clamp_max
+  const Tensor& pow_(Scalar exponent) const;   ///< in place: tandem::pow
+  const Tensor& abs_() const;                  ///< in place: tandem::abs
+  const Tensor& neg_() const;                  ///< in place: tandem::neg
+  const Tensor& sign_() const;                 ///< in place: tandem::sign
+  const Tensor& floor_() const;                ///< in place: tandem::floor
+  const Tensor& ceil_() const;                 ///< in place: tandem::ceil
+  const Tensor& trunc_() const;                ///< in place: tandem::trunc
+  const Tensor& round_() const;                ///< in place: tandem::round
+  const Tensor& exp_() const;                  ///< in place: tandem::exp
+  const Tensor& log_() const;                  ///< in place: tandem::log
+  const Tensor& sqrt_() const;                 ///< in place: tandem::sqrt
+  const Tensor& rsqrt_() const;                ///< in place: tandem::rsqrt
+  const Tensor& reciprocal_() const;           ///< in place: tandem::reciprocal
+  const Tensor& sin_() const;                  ///< in place: tandem::sin
+  const Tensor& cos_() const;                  ///< in place: tandem::cos
+  const Tensor& relu_() const;                 ///< in place: tandem::relu
+  const Tensor& tanh_() const;                 ///< in place: tandem::tanh
+  const Tensor& sigmoid_() const;              ///< in place: tandem::sigmoid
 
   /// The object behind the handle. Internal. Throws StateError for an undefined tensor.
   TensorImpl& impl() const {

@@ -52,7 +52,7 @@ void finish_partial(ReduceOp op, DType dtype, int num_ranks, const std::byte* in
   const int divisor = op == ReduceOp::kAvg ? num_ranks : 1;
   visit_dtype(dtype, [&]<class T>() {
     if constexpr (is_floating_point(dtype_of<T>())) {
-      using S = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float, T>;
+      using S = std::conditional_t<kIsHalf<T>, float, T>;
       divide(reinterpret_cast<const S*>(in), count, divisor, reinterpret_cast<T*>(out));
     }
   });

@@ -5,6 +5,7 @@
 #include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise/activation_functions.h>
 #include <tandem/ops/elementwise/elementwise_op.h>
+#include <tandem/ops/elementwise/math_functions.h>
 #include <tandem/ops/math.h>
 #include <tandem/ops/random.h>
 #include <tandem/ops/reduce.h>
@@ -48,6 +49,14 @@ Tensor selu(Tensor input) {
   return ops::unary(functions::Elu{{}, 1.6732632423543772848, 1.0507009873554804934}, std::move(input));
 }
 
+Tensor celu(Tensor input, double alpha) {
+  cast_for(CastPolicy::kWidest, {&input});
+  const KernelContext context = ops::check_same_device("celu", {{"input", input}});
+  ops::check_floating("celu", {"input", input});
+  TANDEM_CHECK(ValueError, alpha != 0, "celu: alpha must not be 0");
+  return ops::unary(functions::Elu{{}, alpha, 1, 1 / alpha}, std::move(input));
+}
+
 Tensor hardsigmoid(Tensor input) {
   cast_for(CastPolicy::kWidest, {&input});
   const KernelContext context = ops::check_same_device("hardsigmoid", {{"input", input}});
@@ -61,13 +70,13 @@ Tensor hardtanh(Tensor input, double min_val, double max_val) {
   const auto bound = [&](double value) {
     return is_integral(input.dtype()) ? Scalar(static_cast<int64_t>(value)) : Scalar(value);
   };
-  return clamp(input, bound(min_val), bound(max_val));
+  return ops::unary(functions::Clamp{{}, bound(min_val), bound(max_val), true}, input);
 }
 
 Tensor relu6(Tensor input) {
   cast_for(CastPolicy::kWidest, {&input});
   const KernelContext context = ops::check_same_device("relu6", {{"input", input}});
-  return clamp(input, 0, 6);
+  return ops::unary(functions::Clamp{{}, 0, 6, true}, input);
 }
 
 // --- smooth functions ----------------------------------------------------------------------------

@@ -121,14 +121,8 @@ TANDEM_HOST_DEVICE inline double gelu_tanh_derivative(double x) {
 namespace functions {
 
 struct GeluErf {
-  template <class C>
-  TANDEM_FORMULA C operator()(C x) const {
-    return gelu_erf(x);
-  }
-  template <class C>
-  TANDEM_FORMULA C gradient(C g, C x) const {
-    return g * gelu_erf_derivative(x);
-  }
+  TANDEM_FORMULA auto operator()(auto x) const { return gelu_erf(x); }
+  TANDEM_FORMULA auto gradient(auto g, auto x) const { return g * gelu_erf_derivative(x); }
   /// (Phi + x phi)' = phi (2 - x^2).
   static Tensor second_factor(const Tensor& input) {
     const Tensor x = clamp(input, -kGeluEndDouble, kGeluEndDouble);
@@ -138,14 +132,8 @@ struct GeluErf {
 };
 
 struct GeluTanh {
-  template <class C>
-  TANDEM_FORMULA C operator()(C x) const {
-    return gelu_tanh(x);
-  }
-  template <class C>
-  TANDEM_FORMULA C gradient(C g, C x) const {
-    return g * gelu_tanh_derivative(x);
-  }
+  TANDEM_FORMULA auto operator()(auto x) const { return gelu_tanh(x); }
+  TANDEM_FORMULA auto gradient(auto g, auto x) const { return g * gelu_tanh_derivative(x); }
   /// With s = sigmoid(v): s' = s (1 - s) v', where 1 - s = sigmoid(-v) is precise.
   static Tensor second_factor(const Tensor& input) {
     const Tensor x = clamp(input, -kGeluEndDouble, kGeluEndDouble);
@@ -178,14 +166,8 @@ struct Silu : UnaryOp {
   static constexpr const char* kName = "silu";
   static constexpr DTypeRule kDTypeRule = DTypeRule::kFloating;
   static constexpr Saves kSaves = Saves::kInput;
-  template <class C>
-  TANDEM_FORMULA C operator()(C x) const {
-    return silu_element(x);
-  }
-  template <class C>
-  TANDEM_FORMULA C gradient(C g, C x) const {
-    return g * silu_derivative(x);
-  }
+  TANDEM_FORMULA auto operator()(auto x) const { return silu_element(x); }
+  TANDEM_FORMULA auto gradient(auto g, auto x) const { return g * silu_derivative(x); }
   static Tensor second_factor(const Tensor& input) {
     const Tensor x = clamp(input, -kSigmoidEndDouble, kSigmoidEndDouble);
     const Tensor s = sigmoid(x), rest = sigmoid(-x);
@@ -194,65 +176,57 @@ struct Silu : UnaryOp {
 };
 
 /// x if x > 0, else slope x.
-template <class C>
-struct LeakyReluElement {
-  C slope;
-  TANDEM_FORMULA C operator()(C x) const { return choose(x > C{0}, x, slope * x); }
-  TANDEM_FORMULA C gradient(C g, C x) const { return choose(x > C{0}, g, slope * g); }
-};
 struct LeakyRelu : UnaryOp {
   static constexpr const char* kName = "leaky_relu";
   static constexpr DTypeRule kDTypeRule = DTypeRule::kFloating;
   static constexpr Saves kSaves = Saves::kInput;
   double negative_slope = 0;
-  template <class T, class Run>
-  void visit(const Run& run) const {
-    run(LeakyReluElement<Compute<T>>{static_cast<Compute<T>>(negative_slope)});
+  template <class C>
+  TANDEM_FORMULA C operator()(C x) const {
+    return gradient(x, x);
+  }
+  template <class C>
+  TANDEM_FORMULA C gradient(C g, C x) const {
+    return choose(x > C{0}, g, static_cast<C>(negative_slope) * g);
   }
 };
 
-/// scale x if x > 0, else scale alpha (e^x - 1).
-template <class C>
-struct EluElement {
-  C alpha, scale;
-  TANDEM_FORMULA C operator()(C x) const { return scale * choose(x > C{0}, x, alpha * expm1_element(x)); }
-  TANDEM_FORMULA C gradient(C g, C x) const { return g * scale * choose(x > C{0}, C{1}, alpha * exp_element(x)); }
-};
+/// scale x if x > 0, else scale alpha (e^(input_scale x) - 1). The derivative at NaN is that of x > 0, as PyTorch's.
 struct Elu : UnaryOp {
   static constexpr const char* kName = "elu";
   static constexpr DTypeRule kDTypeRule = DTypeRule::kFloating;
   static constexpr Saves kSaves = Saves::kInput;
-  double alpha = 1, scale = 1;
-  template <class T, class Run>
-  void visit(const Run& run) const {
-    using C = Compute<T>;
-    run(EluElement<C>{static_cast<C>(alpha), static_cast<C>(scale)});
+  double alpha = 1, scale = 1, input_scale = 1;
+  template <class C>
+  TANDEM_FORMULA C operator()(C x) const {
+    const C z = static_cast<C>(input_scale) * x;
+    return static_cast<C>(scale) * choose(x > C{0}, x, static_cast<C>(alpha) * expm1_element(z));
   }
-  Tensor second_factor(const Tensor& input) const { return exp(clamp(input, {}, 0)) * le(input, 0) * (alpha * scale); }
+  template <class C>
+  TANDEM_FORMULA C gradient(C g, C x) const {
+    const C slope = static_cast<C>(alpha * input_scale) * exp_element(static_cast<C>(input_scale) * x);
+    return g * static_cast<C>(scale) * choose(x <= C{0}, slope, C{1});
+  }
+  Tensor second_factor(const Tensor& input) const {
+    return exp(clamp(input * input_scale, {}, 0)) * le(input, 0) * (alpha * scale * input_scale * input_scale);
+  }
 };
 
 /// log(1 + e^(beta x)) / beta; x if beta x > threshold.
-template <class C>
-struct SoftplusElement {
-  C beta, threshold;
-  TANDEM_FORMULA C operator()(C x) const {
-    const C z = beta * x;
-    return choose(z > threshold, x, softplus_element(z) / beta);
-  }
-  TANDEM_FORMULA C gradient(C g, C x) const {
-    const C z = beta * x;
-    return g * choose(z > threshold, C{1}, sigmoid_element(z));
-  }
-};
 struct Softplus : UnaryOp {
   static constexpr const char* kName = "softplus";
   static constexpr DTypeRule kDTypeRule = DTypeRule::kFloating;
   static constexpr Saves kSaves = Saves::kInput;
   double beta = 1, threshold = 20;
-  template <class T, class Run>
-  void visit(const Run& run) const {
-    using C = Compute<T>;
-    run(SoftplusElement<C>{static_cast<C>(beta), static_cast<C>(threshold)});
+  template <class C>
+  TANDEM_FORMULA C operator()(C x) const {
+    const C z = static_cast<C>(beta) * x;
+    return choose(z > static_cast<C>(threshold), x, softplus_element(z) / static_cast<C>(beta));
+  }
+  template <class C>
+  TANDEM_FORMULA C gradient(C g, C x) const {
+    const C z = static_cast<C>(beta) * x;
+    return g * choose(z > static_cast<C>(threshold), C{1}, sigmoid_element(z));
   }
   Tensor second_factor(const Tensor& input) const {
     const Tensor z = input * beta;
@@ -271,7 +245,7 @@ struct Hardswish : UnaryOp {
   }
   template <class C>
   TANDEM_FORMULA C gradient(C g, C x) const {
-    return choose(x <= C{-3}, C{0}, choose(x >= C{3}, g, g * (x / C{3} + C{0.5})));
+    return choose(x <= C{-3}, C{0}, choose(x < C{3}, g * (x / C{3} + C{0.5}), g));
   }
   static Tensor second_factor(const Tensor& input) { return (abs(input) < 3) * (1.0 / 3); }
 };

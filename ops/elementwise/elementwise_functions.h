@@ -9,10 +9,7 @@ namespace tandem { inline namespace v0 { namespace functions {
 struct Neg : UnaryOp {
   static constexpr const char* kName = "neg";
   static constexpr DTypeRule kDTypeRule = DTypeRule::kNotBool;
-  template <class C>
-  TANDEM_FORMULA C operator()(C x) const {
-    return -x;
-  }
+  TANDEM_FORMULA auto operator()(auto x) const { return -x; }
   static Tensor backward(const Tensor& grad, const Tensor&) { return neg(grad); }
 };
 
@@ -20,10 +17,7 @@ struct Exp : UnaryOp {
   static constexpr const char* kName = "exp";
   static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
   static constexpr Saves kSaves = Saves::kOutput;
-  template <class C>
-  TANDEM_FORMULA C operator()(C x) const {
-    return exp_element(x);
-  }
+  TANDEM_FORMULA auto operator()(auto x) const { return exp_element(x); }
   static Tensor backward(const Tensor& grad, const Tensor& output) { return mul(grad, output); }
 };
 
@@ -31,10 +25,7 @@ struct Log : UnaryOp {
   static constexpr const char* kName = "log";
   static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
   static constexpr Saves kSaves = Saves::kInput;
-  template <class C>
-  TANDEM_FORMULA C operator()(C x) const {
-    return log_element(x);
-  }
+  TANDEM_FORMULA auto operator()(auto x) const { return log_element(x); }
   static Tensor backward(const Tensor& grad, const Tensor& input) { return div(grad, input); }
 };
 
@@ -42,30 +33,18 @@ struct Relu : UnaryOp {
   static constexpr const char* kName = "relu";
   static constexpr DTypeRule kDTypeRule = DTypeRule::kNotBool;
   static constexpr Saves kSaves = Saves::kOutput;
-  template <class C>
-  TANDEM_FORMULA C operator()(C x) const {
-    return signed_value(x) < 0 ? C{0} : x;
-  }
-  template <class C>
-  TANDEM_FORMULA C gradient(C g, C output) const {
-    return output <= C{0} ? C{0} : g;
-  }
+  TANDEM_FORMULA auto operator()(auto x) const { return signed_value(x) < 0 ? 0 : x; }
+  TANDEM_FORMULA auto gradient(auto g, auto output) const { return output <= 0 ? 0 : g; }
 };
 
 #define TANDEM_UNARY_FUNCTIONS(X) X(neg, Neg) X(exp, Exp) X(log, Log) X(relu, Relu)
 
 /// Formulas of AddMultiple.
 struct Plus {
-  template <class C>
-  TANDEM_FORMULA C operator()(C a, C b) const {
-    return a + b;
-  }
+  TANDEM_FORMULA auto operator()(auto a, auto b) const { return a + b; }
 };
 struct Minus {
-  template <class C>
-  TANDEM_FORMULA C operator()(C a, C b) const {
-    return a - b;
-  }
+  TANDEM_FORMULA auto operator()(auto a, auto b) const { return a - b; }
 };
 template <class C>
 struct PlusMultiple {
@@ -107,10 +86,7 @@ using Sub = AddMultiple<true>;
 struct Mul : BinaryOp {
   static constexpr const char* kName = "mul";
   static constexpr unsigned kSavedForA = kB, kSavedForB = kA;
-  template <class C>
-  TANDEM_FORMULA C operator()(C a, C b) const {
-    return a * b;
-  }
+  TANDEM_FORMULA auto operator()(auto a, auto b) const { return a * b; }
   static Tensor backward_a(const Tensor& grad, const Tensor&, const auto& b) { return mul(grad, b); }
   static Tensor backward_b(const Tensor& grad, const Tensor& a, const Tensor&, const Tensor&) { return mul(grad, a); }
 };
@@ -119,10 +95,7 @@ struct Div : BinaryOp {
   static constexpr const char* kName = "div";
   static constexpr DTypeRule kDTypeRule = DTypeRule::kToFloating;
   static constexpr unsigned kSavedForA = kB, kSavedForB = kA | kB;
-  template <class C>
-  TANDEM_FORMULA C operator()(C a, C b) const {
-    return a / b;
-  }
+  TANDEM_FORMULA auto operator()(auto a, auto b) const { return a / b; }
   static Tensor backward_a(const Tensor& grad, const Tensor&, const auto& b) { return div(grad, b); }
   /// -grad a / b^2, rounded once.
   static Tensor backward_b(const Tensor& grad, const Tensor& a, const Tensor& b, const Tensor&);
@@ -130,10 +103,7 @@ struct Div : BinaryOp {
 
 /// The kernel formula of Div::backward_b, ordered so that b^2 does not overflow.
 struct DivBackward : TernaryOp {
-  template <class C>
-  TANDEM_FORMULA C operator()(C grad, C a, C b) const {
-    return -grad * ((a / b) / b);
-  }
+  TANDEM_FORMULA auto operator()(auto grad, auto a, auto b) const { return -grad * ((a / b) / b); }
 };
 
 struct Comparison : BinaryOp {
@@ -142,45 +112,27 @@ struct Comparison : BinaryOp {
 
 struct Eq : Comparison {
   static constexpr const char* kName = "eq";
-  template <class C>
-  TANDEM_FORMULA bool operator()(C a, C b) const {
-    return a == b;
-  }
+  TANDEM_FORMULA bool operator()(auto a, auto b) const { return a == b; }
 };
 struct Ne : Comparison {
   static constexpr const char* kName = "ne";
-  template <class C>
-  TANDEM_FORMULA bool operator()(C a, C b) const {
-    return a != b;
-  }
+  TANDEM_FORMULA bool operator()(auto a, auto b) const { return a != b; }
 };
 struct Lt : Comparison {
   static constexpr const char* kName = "lt";
-  template <class C>
-  TANDEM_FORMULA bool operator()(C a, C b) const {
-    return signed_value(a) < signed_value(b);
-  }
+  TANDEM_FORMULA bool operator()(auto a, auto b) const { return signed_value(a) < signed_value(b); }
 };
 struct Le : Comparison {
   static constexpr const char* kName = "le";
-  template <class C>
-  TANDEM_FORMULA bool operator()(C a, C b) const {
-    return signed_value(a) <= signed_value(b);
-  }
+  TANDEM_FORMULA bool operator()(auto a, auto b) const { return signed_value(a) <= signed_value(b); }
 };
 struct Gt : Comparison {
   static constexpr const char* kName = "gt";
-  template <class C>
-  TANDEM_FORMULA bool operator()(C a, C b) const {
-    return signed_value(a) > signed_value(b);
-  }
+  TANDEM_FORMULA bool operator()(auto a, auto b) const { return signed_value(a) > signed_value(b); }
 };
 struct Ge : Comparison {
   static constexpr const char* kName = "ge";
-  template <class C>
-  TANDEM_FORMULA bool operator()(C a, C b) const {
-    return signed_value(a) >= signed_value(b);
-  }
+  TANDEM_FORMULA bool operator()(auto a, auto b) const { return signed_value(a) >= signed_value(b); }
 };
 
 #define TANDEM_COMPARISONS(X) X(eq, Eq) X(ne, Ne) X(lt, Lt) X(le, Le) X(gt, Gt) X(ge, Ge)

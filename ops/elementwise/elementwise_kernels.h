@@ -160,12 +160,12 @@ enum class Saves : int8_t { kNothing, kInput, kOutput };
 /// out = f(input). A derived struct has
 ///
 ///     static constexpr const char* kName            the public name
-///     template <class C> C operator()(C x) const    the formula; C: float, double; uint32_t, uint64_t for integers
+///     auto operator()(auto x) const                 the formula of a float, double, uint32_t or uint64_t (integers)
 ///
 /// and its gradient in one of two forms, where `saved` is the input or the output:
 ///
 ///     Tensor backward(const Tensor& grad, const Tensor& saved) const         in operations, which record themselves
-///     template <class C> C gradient(C g, C saved) const                      g times the derivative, in one kernel
+///     auto gradient(auto g, auto saved) const                                g times the derivative, in one kernel
 ///     Tensor second_factor(const Tensor& saved) const                       [optional] d derivative / d saved; default 0
 /// Optional:
 ///

@@ -102,9 +102,23 @@ void functions::Clamp::prepare(Tensor& input) const {
 Tensor clamp(Tensor input, std::optional<Scalar> min, std::optional<Scalar> max) {
   return ops::unary(functions::Clamp{{}, min, max}, std::move(input));
 }
+Tensor clamp_min(Tensor input, Scalar min) {
+  const KernelContext context = ops::check_same_device("clamp_min", {{"input", input}});
+  return clamp(std::move(input), min);
+}
+Tensor clamp_max(Tensor input, Scalar max) {
+  const KernelContext context = ops::check_same_device("clamp_max", {{"input", input}});
+  return clamp(std::move(input), {}, max);
+}
 
 const Tensor& Tensor::clamp_(std::optional<Scalar> min, std::optional<Scalar> max) const {
   return ops::unary_in_place("clamp_", functions::Clamp{{}, min, max}, *this);
+}
+const Tensor& Tensor::clamp_min_(Scalar min) const {
+  return ops::unary_in_place("clamp_min_", functions::Clamp{{}, min, {}}, *this);
+}
+const Tensor& Tensor::clamp_max_(Scalar max) const {
+  return ops::unary_in_place("clamp_max_", functions::Clamp{{}, {}, max}, *this);
 }
 Tensor Tensor::clamp(std::optional<Scalar> min, std::optional<Scalar> max) const {
   return tandem::clamp(*this, min, max);

@@ -21,10 +21,7 @@ namespace tandem { inline namespace v0 { namespace functions {
 struct Sqrt : UnaryOp {
   static constexpr const char* kName = "sqrt";
   static constexpr Saves kSaves = Saves::kOutput;
-  template <class C>
-  TANDEM_FORMULA C operator()(C x) const {
-    return std::sqrt(x);
-  }
+  TANDEM_FORMULA auto operator()(auto x) const { return std::sqrt(x); }
   static Tensor backward(const Tensor& grad, const Tensor& output) { return div(grad, mul(output, 2)); }
 };
 
@@ -32,10 +29,7 @@ struct Rsqrt : UnaryOp {
   static constexpr const char* kName = "rsqrt";
   static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
   static constexpr Saves kSaves = Saves::kOutput;
-  template <class C>
-  TANDEM_FORMULA C operator()(C x) const {
-    return C{1} / std::sqrt(x);
-  }
+  TANDEM_FORMULA auto operator()(auto x) const { return 1 / std::sqrt(x); }
   static Tensor backward(const Tensor& grad, const Tensor& output) { return mul(grad, mul(pow(output, 3), -0.5)); }
 };
 
@@ -43,24 +37,15 @@ struct Reciprocal : UnaryOp {
   static constexpr const char* kName = "reciprocal";
   static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
   static constexpr Saves kSaves = Saves::kOutput;
-  template <class C>
-  TANDEM_FORMULA C operator()(C x) const {
-    return C{1} / x;
-  }
-  template <class C>
-  TANDEM_FORMULA C gradient(C g, C output) const {
-    return -g * (output * output);
-  }
+  TANDEM_FORMULA auto operator()(auto x) const { return 1 / x; }
+  TANDEM_FORMULA auto gradient(auto g, auto output) const { return -g * (output * output); }
   static Tensor second_factor(const Tensor& output) { return -2 * output; }
 };
 
 struct Exp2 : UnaryOp {
   static constexpr const char* kName = "exp2";
   static constexpr Saves kSaves = Saves::kOutput;
-  template <class C>
-  TANDEM_FORMULA C operator()(C x) const {
-    return exp2_element(x);
-  }
+  TANDEM_FORMULA auto operator()(auto x) const { return exp2_element(x); }
   static Tensor backward(const Tensor& grad, const Tensor& output) { return mul(grad, mul(output, std::numbers::ln2)); }
 };
 
@@ -68,10 +53,7 @@ struct Expm1 : UnaryOp {
   static constexpr const char* kName = "expm1";
   static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
   static constexpr Saves kSaves = Saves::kOutput;
-  template <class C>
-  TANDEM_FORMULA C operator()(C x) const {
-    return expm1_element(x);
-  }
+  TANDEM_FORMULA auto operator()(auto x) const { return expm1_element(x); }
   static Tensor backward(const Tensor& grad, const Tensor& output) { return mul(grad, add(output, 1)); }
 };
 
@@ -79,10 +61,7 @@ struct Log2 : UnaryOp {
   static constexpr const char* kName = "log2";
   static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
   static constexpr Saves kSaves = Saves::kInput;
-  template <class C>
-  TANDEM_FORMULA C operator()(C x) const {
-    return log2_element(x);
-  }
+  TANDEM_FORMULA auto operator()(auto x) const { return log2_element(x); }
   static Tensor backward(const Tensor& grad, const Tensor& input) { return div(grad, mul(input, std::numbers::ln2)); }
 };
 
@@ -90,10 +69,7 @@ struct Log10 : UnaryOp {
   static constexpr const char* kName = "log10";
   static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
   static constexpr Saves kSaves = Saves::kInput;
-  template <class C>
-  TANDEM_FORMULA C operator()(C x) const {
-    return log10_element(x);
-  }
+  TANDEM_FORMULA auto operator()(auto x) const { return log10_element(x); }
   static Tensor backward(const Tensor& grad, const Tensor& input) { return div(grad, mul(input, std::numbers::ln10)); }
 };
 
@@ -101,20 +77,14 @@ struct Log1p : UnaryOp {
   static constexpr const char* kName = "log1p";
   static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
   static constexpr Saves kSaves = Saves::kInput;
-  template <class C>
-  TANDEM_FORMULA C operator()(C x) const {
-    return log1p_element(x);
-  }
+  TANDEM_FORMULA auto operator()(auto x) const { return log1p_element(x); }
   static Tensor backward(const Tensor& grad, const Tensor& input) { return div(grad, add(input, 1)); }
 };
 
 struct Erf : UnaryOp {
   static constexpr const char* kName = "erf";
   static constexpr Saves kSaves = Saves::kInput;
-  template <class C>
-  TANDEM_FORMULA C operator()(C x) const {
-    return erf_element(x);
-  }
+  TANDEM_FORMULA auto operator()(auto x) const { return erf_element(x); }
   static Tensor backward(const Tensor& grad, const Tensor& input) {
     return mul(grad, mul(exp(neg(mul(input, input))), 2 * std::numbers::inv_sqrtpi));
   }
@@ -123,10 +93,7 @@ struct Erf : UnaryOp {
 struct Erfc : UnaryOp {
   static constexpr const char* kName = "erfc";
   static constexpr Saves kSaves = Saves::kInput;
-  template <class C>
-  TANDEM_FORMULA C operator()(C x) const {
-    return erfc_element(x);
-  }
+  TANDEM_FORMULA auto operator()(auto x) const { return erfc_element(x); }
   static Tensor backward(const Tensor& grad, const Tensor& input) {
     return mul(grad, mul(exp(neg(mul(input, input))), -2 * std::numbers::inv_sqrtpi));
   }
@@ -156,28 +123,16 @@ using Cos = Sine<true>;
 struct Tanh : UnaryOp {
   static constexpr const char* kName = "tanh";
   static constexpr Saves kSaves = Saves::kOutput;
-  template <class C>
-  TANDEM_FORMULA C operator()(C x) const {
-    return tanh_element(x);
-  }
-  template <class C>
-  TANDEM_FORMULA C gradient(C g, C output) const {
-    return g * ((C{1} - output) * (C{1} + output));
-  }
+  TANDEM_FORMULA auto operator()(auto x) const { return tanh_element(x); }
+  TANDEM_FORMULA auto gradient(auto g, auto output) const { return g * ((1 - output) * (1 + output)); }
   static Tensor second_factor(const Tensor& output) { return -2 * output; }
 };
 
 struct Sigmoid : UnaryOp {
   static constexpr const char* kName = "sigmoid";
   static constexpr Saves kSaves = Saves::kOutput;
-  template <class C>
-  TANDEM_FORMULA C operator()(C x) const {
-    return sigmoid_element(x);
-  }
-  template <class C>
-  TANDEM_FORMULA C gradient(C g, C output) const {
-    return g * (output * (C{1} - output));
-  }
+  TANDEM_FORMULA auto operator()(auto x) const { return sigmoid_element(x); }
+  TANDEM_FORMULA auto gradient(auto g, auto output) const { return g * (output * (1 - output)); }
   static Tensor second_factor(const Tensor& output) { return 1 - 2 * output; }
 };
 
@@ -463,13 +418,14 @@ struct ClampElement {
   using C = Compute<T>;
   using Bound = std::conditional_t<std::is_integral_v<T>, T, C>;
   Bound low, high;
+  bool passes_nan;
 
   TANDEM_FORMULA C operator()(C element) const {
     const Bound x = static_cast<Bound>(element);
     const Bound raised = x < low ? low : x;
     return static_cast<C>(raised > high ? high : raised);
   }
-  TANDEM_FORMULA C gradient(C g, C x) const { return (x == x) & !(x <= low) & !(x >= high) ? g : C{0}; }
+  TANDEM_FORMULA C gradient(C g, C x) const { return ((x == x) | passes_nan) & !(x <= low) & !(x >= high) ? g : C{0}; }
 };
 
 struct Clamp : UnaryOp {
@@ -477,15 +433,16 @@ struct Clamp : UnaryOp {
   static constexpr DTypeRule kDTypeRule = DTypeRule::kNotBool;
   static constexpr Saves kSaves = Saves::kInput;
   std::optional<Scalar> min, max;
+  bool passes_nan = false;  ///< whether the gradient at NaN is passed
 
   void prepare(Tensor& input) const;
   template <class T, class Run>
   void visit(const Run& run) const {
     if constexpr (std::is_integral_v<T>) {
       run(ClampElement<T>{integer_bound(min, std::numeric_limits<T>::lowest()),
-                          integer_bound(max, std::numeric_limits<T>::max())});
+                          integer_bound(max, std::numeric_limits<T>::max()), passes_nan});
     } else {
-      run(ClampElement<T>{floating_bound<T>(min), floating_bound<T>(max)});
+      run(ClampElement<T>{floating_bound<T>(min), floating_bound<T>(max), passes_nan});
     }
   }
 

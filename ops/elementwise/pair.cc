@@ -78,7 +78,7 @@ Tensor Logaddexp::backward_a(const Tensor& grad, const Tensor& a, const Tensor& 
 }
 
 Tensor Xlogy::backward_a(const Tensor& grad, const Tensor& a, const Tensor& b) {
-  return where(bitwise_and(eq(a, 0), le(b, 0)), 0, mul(grad, log(b)));
+  return where(bitwise_and(eq(a, 0), le(b, 0)), 0, xlogy(grad, b));
 }
 
 Tensor Atan2::backward_a(const Tensor& grad, const Tensor& a, const Tensor& b) {
@@ -118,5 +118,16 @@ Tensor addcdiv(Tensor input, Tensor tensor1, Tensor tensor2, Scalar value) {
 const Tensor& Tensor::lerp_(const Tensor& end, Scalar weight) const {
   return ops::binary_in_place("lerp_", LerpNumber{{}, weight}, *this, end);
 }
+
+#define TANDEM_DEFINE_TERNARY_IN_PLACE(name)                                                        \
+  const Tensor& Tensor::name##_(const Tensor& tensor1, const Tensor& tensor2, Scalar value) const { \
+    const ops::Operands operands = {{"self", *this}, {"tensor1", tensor1}, {"tensor2", tensor2}};   \
+    const KernelContext context = ops::check_same_device(#name "_", operands);                      \
+    const Tensor result = name(*this, tensor1, tensor2, value);                                     \
+    ops::check_in_place(#name "_", *this, result.dtype());                                          \
+    return ops::copy_in_place(#name "_", *this, result);                                            \
+  }
+TANDEM_DEFINE_TERNARY_IN_PLACE(addcmul)
+TANDEM_DEFINE_TERNARY_IN_PLACE(addcdiv)
 
 }}  // namespace tandem::v0

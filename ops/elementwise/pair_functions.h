@@ -226,10 +226,7 @@ struct Lerp : TernaryOp {
   static constexpr const char* kName = "lerp";
   static constexpr const char* kArguments[] = {"input", "end", "weight"};
   static constexpr int kSavedFor[] = {4, 4, 3};
-  template <class C>
-  TANDEM_FORMULA C operator()(C a, C b, C w) const {
-    return lerp_element(a, b, w);
-  }
+  TANDEM_FORMULA auto operator()(auto a, auto b, auto w) const { return lerp_element(a, b, w); }
   static Tensor backward(int i, const Tensor& grad, const Tensor& a, const Tensor& b, const Tensor& w) {
     return mul(grad, i == 0 ? sub(1, w) : i == 1 ? w : sub(b, a));
   }

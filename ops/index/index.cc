@@ -38,6 +38,7 @@ namespace {
 
 /// gather without checks and recording; index is row-major.
 Tensor run_gather(const KernelContext& context, const Tensor& input, int64_t dim, const Tensor& index) {
+  if (index.num_elements() == 0) return empty(index.shape(), input.options());
   const Extents block = block_of(index.shape(), dim);
   Tensor memory = input;
   for (int64_t d = 0; d < input.dim(); ++d) {  // only the part of input that index can address
@@ -119,8 +120,10 @@ Tensor index_select(const Tensor& input, int64_t dim, const Tensor& index_tensor
   const Extents block = block_of(shape, d);
   Tensor out = empty(shape, input.options());
   const Tensor memory = row_major(input);
-  TANDEM_KERNEL(context, index_select, block.inner * size_of(input.dtype()), block.outer, block.size, input.size(d),
-                index.data<int64_t>(), memory.data_ptr(), out.data_ptr());
+  if (out.num_elements() > 0) {
+    TANDEM_KERNEL(context, index_select, block.inner * size_of(input.dtype()), block.outer, block.size, input.size(d),
+                  index.data<int64_t>(), memory.data_ptr(), out.data_ptr());
+  }
   if (auto* node = record<IndexSelectNode>("index_select", out, input)) {
     node->index.save(index);
     node->dim = d;
@@ -190,12 +193,7 @@ namespace {
 void check_masked_fill(const char* op, const char* name, const Tensor& input, const Tensor& mask, Scalar value) {
   const ops::Operands operands = {{name, input}, {"mask", mask}};
   TANDEM_CHECK(DTypeError, mask.dtype() == kBool, ops::operand_error(op, "mask must be bool", operands));
-  TANDEM_CHECK(DTypeError, ops::dtype_with(input, value) == input.dtype(),
-               ops::operand_error(op,
-                                  str("the value is a ", value.dtype() == kFloat64 ? "floating number" : "number",
-                                      ", which ", name, " cannot hold"),
-                                  operands));
-  check_fits(op, "value", value, input.dtype());
+  ops::check_fill_value(op, name, operands, value);
 }
 
 void run_masked_fill(const KernelContext& context, const Tensor& input, const Tensor& mask, Scalar value,
@@ -214,6 +212,14 @@ void record_masked_fill(const char* op, const Tensor& out, const Tensor& input, 
 }
 
 }  // namespace
+
+void ops::check_fill_value(const char* op, const char* name, Operands operands, Scalar value) {
+  const Tensor& input = operands.begin()->tensor;
+  const char* const kind = value.dtype() == kFloat64 ? "floating number" : "number";
+  TANDEM_CHECK(DTypeError, dtype_with(input, value) == input.dtype(),
+               operand_error(op, str("the value is a ", kind, ", which ", name, " cannot hold"), operands));
+  check_fits(op, "value", value, input.dtype());
+}
 
 Tensor masked_fill(const Tensor& input, const Tensor& mask, Scalar value) {
   const ops::Operands operands = {{"input", input}, {"mask", mask}};

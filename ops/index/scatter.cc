@@ -76,6 +76,7 @@ Tensor ops::copy_of(const Tensor& input) {
 
 void ops::scatter_into(const KernelContext& context, ScatterOp op, const Tensor& out, int64_t dim, const Tensor& index,
                        const Tensor& src) {
+  if (index.num_elements() == 0) return;
   const NoGradGuard no_grad;
   Tensor part = out;
   for (int64_t d = 0; d < part.dim(); ++d) {  // only the part that index can address
@@ -94,6 +95,7 @@ void ops::scatter_into(const KernelContext& context, ScatterOp op, const Tensor&
 
 void ops::scatter_slices_into(const KernelContext& context, ScatterOp op, const Tensor& out, int64_t dim,
                               const Tensor& index, const Tensor& src) {
+  if (src.num_elements() == 0) return;
   const Extents block = block_of(src.shape(), dim);
   const int64_t size = block_of(out.shape(), dim).size;
   const Tensor values = row_major(src);
@@ -109,27 +111,30 @@ void ops::scatter_slices_into(const KernelContext& context, ScatterOp op, const 
 
 namespace {
 
-/// Node of scatter (kAssign) and of scatter_add (kSum). Inputs: input, src.
+/// Node of operations that write elements, or slices, which an index selects, by kAssign or kSum. Inputs: input, src.
 struct ScatterNode : Node {
   SavedTensor index{*this, "index"};
   int64_t dim = 0;
-  bool adds = false;
+  bool adds = false, of_slices = false;
   TensorList backward(BackwardContext& context) override {
     TensorList grads(2);
+    const Tensor& grad = context.grad();
     const Tensor at = index.get();
-    if (context.needs(0)) grads[0] = adds ? context.grad() : scatter(context.grad(), dim, at, 0);
-    if (context.needs(1)) grads[1] = gather(context.grad(), dim, at);
+    const auto others = [&] { return of_slices ? index_fill(grad, dim, at, 0) : scatter(grad, dim, at, 0); };
+    if (context.needs(0)) grads[0] = adds ? grad : others();
+    if (context.needs(1)) grads[1] = of_slices ? index_select(grad, dim, at) : gather(grad, dim, at);
     return grads;
   }
 };
 
 void record_scatter(const char* op, const Tensor& out, const Tensor& input, int64_t dim, const Tensor& index,
-                    const Tensor& src, bool adds) {
+                    const Tensor& src, ScatterOp how, bool of_slices = false) {
   if (!is_floating_point(out.dtype())) return;
   if (auto* node = record<ScatterNode>(op, out, input, src)) {
     node->index.save(index);
     node->dim = dim;
-    node->adds = adds;
+    node->adds = how == ScatterOp::kSum;
+    node->of_slices = of_slices;
   }
 }
 
@@ -164,7 +169,7 @@ Tensor scatter(const char* op, ScatterOp how, Tensor input, int64_t dim, Tensor 
   const KernelContext context = prepare(op, "input", input, dim, index, src);
   Tensor out = copy_of(input);
   scatter_into(context, how, out, dim, index, src.detach());
-  record_scatter(op, out, input, dim, index, src, how == ScatterOp::kSum);
+  record_scatter(op, out, input, dim, index, src, how);
   return out;
 }
 
@@ -175,16 +180,17 @@ const Tensor& scatter_in_place(const char* op, ScatterOp how, const Tensor& self
   index = separate(index, self);
   src = separate(src, self);
   ops::begin_in_place(op, self, src);
-  record_scatter(op, self, self, dim, index, src, how == ScatterOp::kSum);
+  record_scatter(op, self, self, dim, index, src, how);
   scatter_into(context, how, self, dim, index, src.detach());
   autograd::end_in_place(op, self);
   return self;
 }
 
 /// A mask like `input` that is true at the elements that index selects.
-Tensor scatter_mask(const char* op, const Tensor& input, int64_t dim, const Tensor& index_tensor) {
+Tensor scatter_mask(const char* op, const Tensor& input, int64_t dim, const Tensor& index_tensor, Scalar value) {
   const Operands operands = {{"input", input}, {"index", index_tensor}};
   const KernelContext context = ops::check_same_device(op, operands);
+  ops::check_fill_value(op, "input", operands, value);
   dim = wrap_dim(op, dim, input.dim());
   bool fits = index_tensor.dim() == input.dim();
   for (int64_t d = 0; fits && d < input.dim(); ++d) fits = d == dim || index_tensor.size(d) <= input.size(d);
@@ -207,7 +213,7 @@ Tensor ops::gather_backward(const Tensor& grad, int64_t dim, const Tensor& index
   const KernelContext context = check_same_device("gather_backward", {{"grad", grad}, {"index", index}});
   Tensor out = zeros(shape, grad.options());
   scatter_into(context, ScatterOp::kSum, out, dim, index, grad.detach());
-  record_scatter("gather_backward", out, Tensor(), dim, index, grad, true);
+  record_scatter("gather_backward", out, Tensor(), dim, index, grad, ScatterOp::kSum);
   return out;
 }
 
@@ -218,7 +224,7 @@ Tensor scatter_add(Tensor input, int64_t dim, const Tensor& index, Tensor src) {
   return scatter("scatter_add", ScatterOp::kSum, std::move(input), dim, index, std::move(src));
 }
 Tensor scatter(const Tensor& input, int64_t dim, const Tensor& index, Scalar value) {
-  const Tensor mask = scatter_mask("scatter", input, dim, index);
+  const Tensor mask = scatter_mask("scatter", input, dim, index, value);
   return masked_fill(input, mask, value);
 }
 
@@ -371,30 +377,6 @@ const Tensor& Tensor::scatter_reduce_(int64_t dim, const Tensor& index, const Te
 
 namespace {
 
-/// Node of index_copy (kAssign) and of index_add (kSum). Inputs: input, source.
-struct IndexAddNode : Node {
-  SavedTensor index{*this, "index"};
-  int64_t dim = 0;
-  bool adds = false;
-  TensorList backward(BackwardContext& context) override {
-    TensorList grads(2);
-    const Tensor at = index.get();
-    if (context.needs(0)) grads[0] = adds ? context.grad() : index_fill(context.grad(), dim, at, 0);
-    if (context.needs(1)) grads[1] = index_select(context.grad(), dim, at);
-    return grads;
-  }
-};
-
-void record_index_add(const char* op, const Tensor& out, const Tensor& input, int64_t dim, const Tensor& index,
-                      const Tensor& source, bool adds) {
-  if (!is_floating_point(out.dtype())) return;
-  if (auto* node = record<IndexAddNode>(op, out, input, source)) {
-    node->index.save(index);
-    node->dim = dim;
-    node->adds = adds;
-  }
-}
-
 /// Checks the arguments of index_add and index_copy and replaces them by those that kernels get.
 KernelContext prepare_slices(const char* op, const char* name, const Tensor& input, int64_t& dim, Tensor& index,
                              Tensor& source, Scalar alpha) {
@@ -424,7 +406,7 @@ Tensor write_slices(const char* op, ScatterOp how, Tensor input, int64_t dim, Te
   const KernelContext context = prepare_slices(op, "input", input, dim, index, source, alpha);
   Tensor out = copy_of(input);
   scatter_slices_into(context, how, out, dim, index, source);
-  record_index_add(op, out, input, dim, index, source, how == ScatterOp::kSum);
+  record_scatter(op, out, input, dim, index, source, how, true);
   return out;
 }
 
@@ -435,7 +417,7 @@ const Tensor& write_slices_in_place(const char* op, ScatterOp how, const Tensor&
   index = separate(index, self);
   source = separate(source, self);
   ops::begin_in_place(op, self, source);
-  record_index_add(op, self, self, dim, index, source, how == ScatterOp::kSum);
+  record_scatter(op, self, self, dim, index, source, how, true);
   scatter_slices_into(context, how, self, dim, index, source);
   autograd::end_in_place(op, self);
   return self;
@@ -447,7 +429,7 @@ Tensor ops::index_select_backward(const Tensor& grad, int64_t dim, const Tensor&
   const KernelContext context = check_same_device("index_select_backward", {{"grad", grad}, {"index", index}});
   Tensor out = zeros(shape, grad.options());
   scatter_slices_into(context, ScatterOp::kSum, out, dim, index, grad);
-  record_index_add("index_select_backward", out, Tensor(), dim, index, grad, true);
+  record_scatter("index_select_backward", out, Tensor(), dim, index, grad, ScatterOp::kSum, true);
   return out;
 }
 
@@ -461,6 +443,7 @@ Tensor index_copy(Tensor input, int64_t dim, const Tensor& index, Tensor source)
 Tensor index_fill(const Tensor& input, int64_t dim, const Tensor& index_tensor, Scalar value) {
   const Operands operands = {{"input", input}, {"index", index_tensor}};
   const KernelContext context = ops::check_same_device("index_fill", operands);
+  ops::check_fill_value("index_fill", "input", operands, value);
   const int64_t d = wrap_dim("index_fill", dim, input.dim());
   TANDEM_CHECK(ShapeError, index_tensor.dim() == 1 && input.dim() > 0,
                operand_error("index_fill", "index must have one dimension, and input at least one", operands));

@@ -20,29 +20,22 @@ TANDEM_HOST_DEVICE inline float log_of_one_plus(float y) {
 TANDEM_HOST_DEVICE inline double log_of_one_plus(double y) { return std::log1p(y); }
 
 /// slope / (2 threshold) d^2 where |d| < threshold, else slope (|d| - threshold / 2): a parabola between two lines.
-template <class C>
-struct HuberFormula {
-  C threshold, slope;
-  TANDEM_FORMULA C operator()(C d) const {
-    const C size = d < 0 ? -d : d;
-    return size < threshold ? slope / (2 * threshold) * d * d : slope * (size - threshold / 2);
-  }
-  TANDEM_FORMULA C gradient(C g, C d) const {
-    const C size = d < 0 ? -d : d;
-    const C line = d > 0 ? slope : d < 0 ? -slope : d;  // 0 or NaN
-    return g * (size < threshold ? slope / threshold * d : line);
-  }
-};
 struct Huber : UnaryOp {
   static constexpr const char* kName = "huber";
   static constexpr DTypeRule kDTypeRule = DTypeRule::kFloating;
   static constexpr Saves kSaves = Saves::kInput;
   double threshold = 0, slope = 1;
 
-  template <class T, class Run>
-  void visit(const Run& run) const {
-    using C = Compute<T>;
-    run(HuberFormula<C>{static_cast<C>(threshold), static_cast<C>(slope)});
+  template <class C>
+  TANDEM_FORMULA C operator()(C d) const {
+    const C size = d < 0 ? -d : d, t = static_cast<C>(threshold), s = static_cast<C>(slope);
+    return size < t ? s / (2 * t) * d * d : s * (size - t / 2);
+  }
+  template <class C>
+  TANDEM_FORMULA C gradient(C g, C d) const {
+    const C size = d < 0 ? -d : d, t = static_cast<C>(threshold), s = static_cast<C>(slope);
+    const C line = d > 0 ? s : d < 0 ? -s : d;  // 0 or NaN
+    return g * (size < t ? s / t * d : line);
   }
   Tensor second_factor(const Tensor& d) const {
     return mul(to(lt(mul(d, d), threshold * threshold), d.dtype()), threshold > 0 ? slope / threshold : 0);

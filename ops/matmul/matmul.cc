@@ -398,6 +398,19 @@ Tensor addmm(const Tensor& input_argument, const Tensor& mat1_argument, const Te
   return out;
 }
 
+Tensor addmv(const Tensor& input_argument, const Tensor& mat_argument, const Tensor& vec_argument, Scalar beta,
+             Scalar alpha) {
+  Tensor input = input_argument, mat = mat_argument, vec = vec_argument;
+  cast_for(CastPolicy::kLowPrecision, {&input, &mat, &vec});
+  const Operands operands = {{"input", input}, {"mat", mat}, {"vec", vec}};
+  const KernelContext context = check_same_device("addmv", operands);
+  check_dtype("addmv", operands);
+  const bool fits = mat.dim() == 2 && vec.dim() == 1 && mat.size(1) == vec.size(0) && input.dim() <= 1;
+  TANDEM_CHECK(ShapeError, fits && (input.num_elements() == 1 || input.size(0) == mat.size(0)),
+               operand_error("addmv", "input [n], mat [n, m] and vec [m] are needed", operands));
+  return addmm(input.unsqueeze(-1), mat, vec.unsqueeze(1), beta, alpha).squeeze(1);
+}
+
 Tensor baddbmm(const Tensor& input_argument, const Tensor& batch1_argument, const Tensor& batch2_argument, Scalar beta,
                Scalar alpha) {
   Tensor input = input_argument, batch1 = batch1_argument, batch2 = batch2_argument;

@@ -132,13 +132,14 @@ void store(const T* sums, int64_t cols, T alpha, T beta, T* out) {
 template <class T>
 void direct_gemm(const Problem& p) {
   constexpr int64_t kRows = 4, kCols = 16, kDepth = 128;
-  const T alpha = static_cast<T>(p.alpha);
+  using Number = std::conditional_t<std::is_integral_v<T>, int64_t, double>;  // wraps around in narrow integers
+  const T alpha = static_cast<T>(static_cast<Number>(p.alpha));
   for (int64_t j = 0; j < p.n; j += kCols) {
     const int64_t cols = std::min(kCols, p.n - j);
     T panel[kDepth * kCols];
     for (int64_t begin = 0; begin == 0 || begin < p.k; begin += kDepth) {
       const int64_t depth = std::min(kDepth, p.k - begin);
-      const T beta = begin == 0 ? static_cast<T>(p.beta) : T(1);
+      const T beta = begin == 0 ? static_cast<T>(static_cast<Number>(p.beta)) : T(1);
       const T* b = element<T>(p.b, begin, j);
       int64_t b_stride = p.b.leading;
       if (p.b.transposed || cols < kCols) {
@@ -339,6 +340,8 @@ void solve(DType dtype, GemmAlgorithm algorithm, const Problem& p, void* workspa
   if (p.m == 0 || p.n == 0) return;
   switch (dtype) {
     case kUInt8: return direct_gemm<uint8_t>(p);
+    case kInt8: return direct_gemm<int8_t>(p);
+    case kInt16: return direct_gemm<int16_t>(p);
     case kInt32: return direct_gemm<int32_t>(p);
     case kInt64: return direct_gemm<int64_t>(p);
     case kFloat64:

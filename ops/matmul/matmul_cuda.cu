@@ -97,6 +97,8 @@ template <class F>
 void visit_gemm_dtype(DType dtype, const F& f) {
   switch (dtype) {
     case kUInt8: return f.template operator()<uint8_t>();
+    case kInt8: return f.template operator()<int8_t>();
+    case kInt16: return f.template operator()<int16_t>();
     case kInt32: return f.template operator()<int32_t>();
     case kInt64: return f.template operator()<int64_t>();
     default: return visit_floating_dtype(dtype, f);

@@ -164,32 +164,32 @@ Tensor max_pool2d(const Tensor& input, Size2d kernel_size, const MaxPool2dOption
 
 namespace {
 
-/// Owns the arrays of an AvgPoolTable.
+/// Owns the arrays of an AvgPoolTable, on the device. Those of windows, or of the image, are omitted if there are no
+/// elements: one side may be long and another 0.
 class MeanTable {
  public:
   MeanTable() = default;
-  explicit MeanTable(const AvgPoolAxis& axis)
-      : axis_(axis),
-        begin_(list(axis.windows, [&](int64_t o) { return axis.begin(o); })),
-        end_(list(axis.windows, [&](int64_t o) { return axis.end(o); })),
-        size_(list(axis.windows, [&](int64_t o) { return axis.size(o); })),
-        first_(list(axis.image, [&](int64_t i) { return axis.first(i); })),
-        last_(list(axis.image, [&](int64_t i) { return axis.last(i); })) {}
+  MeanTable(const AvgPoolAxis& axis, Device device, bool has_windows, bool has_image) : axis_(axis) {
+    const auto list = [&](bool needed, int64_t n, int64_t (AvgPoolAxis::*f)(int64_t) const) {
+      const Tensor values = empty({needed ? n : 0}, {kInt64, device});
+      for (int64_t i = 0; i < values.num_elements(); ++i) values.data<int64_t>()[i] = (axis.*f)(i);
+      return values;
+    };
+    begin_ = list(has_windows, axis.windows, &AvgPoolAxis::begin);
+    end_ = list(has_windows, axis.windows, &AvgPoolAxis::end);
+    size_ = list(has_windows, axis.windows, &AvgPoolAxis::size);
+    first_ = list(has_image, axis.image, &AvgPoolAxis::first);
+    last_ = list(has_image, axis.image, &AvgPoolAxis::last);
+  }
 
   AvgPoolTable table() const {
-    return {axis_.image, axis_.windows, begin_.data(), end_.data(), size_.data(), first_.data(), last_.data()};
+    const auto data = [](const Tensor& list) { return list.defined() ? list.data<int64_t>() : nullptr; };
+    return {axis_.image, axis_.windows, data(begin_), data(end_), data(size_), data(first_), data(last_)};
   }
 
  private:
-  template <class F>
-  static std::vector<int64_t> list(int64_t n, F f) {
-    std::vector<int64_t> values(static_cast<size_t>(n));
-    for (int64_t i = 0; i < n; ++i) values[static_cast<size_t>(i)] = f(i);
-    return values;
-  }
-
   AvgPoolAxis axis_;
-  std::vector<int64_t> begin_, end_, size_, first_, last_;
+  Tensor begin_, end_, size_, first_, last_;
 };
 
 /// The windows of an operation.
@@ -211,7 +211,9 @@ Tensor mean_backward(const char* op, const Tensor& grad, const MeanPlan& plan) {
   const Tensor dense = in_order(grad, plan.shape.channels_last);
   const Tensor out = empty_in_order(plan.image_shape(), grad, plan.shape.channels_last);
   const KernelContext context = kernel_context(grad.device());
-  TANDEM_KERNEL(context, avg_pool_backward, grad.dtype(), plan.windows(), dense.data_ptr(), out.data_ptr());
+  if (out.num_elements() > 0) {
+    TANDEM_KERNEL(context, avg_pool_backward, grad.dtype(), plan.windows(), dense.data_ptr(), out.data_ptr());
+  }
 
   struct MeanBackwardNode : Node {
     MeanPlan plan;
@@ -226,7 +228,9 @@ Tensor mean_of_windows(const char* op, const Tensor& input, const MeanPlan& plan
   const Tensor dense = in_order(input, plan.shape.channels_last);
   const Tensor out = empty_in_order(plan.windows_shape(), input, plan.shape.channels_last);
   const KernelContext context = kernel_context(input.device());
-  TANDEM_KERNEL(context, avg_pool, input.dtype(), plan.windows(), dense.data_ptr(), out.data_ptr());
+  if (out.num_elements() > 0) {
+    TANDEM_KERNEL(context, avg_pool, input.dtype(), plan.windows(), dense.data_ptr(), out.data_ptr());
+  }
 
   struct MeanNode : Node {
     MeanPlan plan;
@@ -239,8 +243,9 @@ Tensor mean_of_windows(const char* op, const Tensor& input, const MeanPlan& plan
 Tensor mean_pool(const char* op, const Tensor& input, const AvgPoolAxis& height, const AvgPoolAxis& width) {
   MeanPlan plan = {{input.shape()[0], input.shape()[1], height, width, has_inner_channels(input)}, {}, {}};
   if (input.device().is_cpu()) {
-    plan.height = MeanTable(height);
-    plan.width = MeanTable(width);
+    const bool has_windows = num_elements(plan.windows_shape()) > 0, has_image = input.num_elements() > 0;
+    plan.height = MeanTable(height, input.device(), has_windows, has_image);
+    plan.width = MeanTable(width, input.device(), has_windows, has_image);
   }
   return mean_of_windows(op, input, plan);
 }

@@ -39,6 +39,8 @@ std::pair<int64_t, int64_t> integer_range(DType dtype) {
   const auto up_to = [](int64_t largest) { return std::pair(-largest, largest); };
   switch (dtype) {
     case kUInt8: return {0, 255};
+    case kInt8: return {std::numeric_limits<int8_t>::min(), std::numeric_limits<int8_t>::max()};
+    case kInt16: return {std::numeric_limits<int16_t>::min(), std::numeric_limits<int16_t>::max()};
     case kInt32: return {std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()};
     case kInt64: return {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()};
     case kBFloat16: return up_to(int64_t{1} << 8);
@@ -156,6 +158,10 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions opti
   return finished(out, options);
 }
 
+Tensor randint(int64_t high, const Shape& shape, TensorOptions options, Generator* generator) {
+  return randint(0, high, shape, options, generator);
+}
+
 Tensor randperm(int64_t n, Device device, Generator* generator) {
   TANDEM_CHECK(ValueError, n >= 0, "randperm: n must not be negative, it is ", n);
   const Tensor out = empty({n}, {kInt64, device});
@@ -183,26 +189,25 @@ Tensor bernoulli(const Tensor& p, Generator* generator) {
   return out;
 }
 
-Tensor multinomial(const Tensor& probabilities, int64_t num_samples, bool replacement, Generator* generator) {
-  const Operands operands = {{"probabilities", probabilities}};
+Tensor multinomial(const Tensor& input, int64_t num_samples, bool replacement, Generator* generator) {
+  const Operands operands = {{"input", input}};
   const KernelContext context = check_same_device("multinomial", operands);
-  check_floating("multinomial", {"probabilities", probabilities});
-  TANDEM_CHECK(ShapeError, probabilities.dim() == 1 || probabilities.dim() == 2,
-               operand_error("multinomial", "probabilities must be [N, C] or [C]", operands));
+  check_floating("multinomial", {"input", input});
+  TANDEM_CHECK(ShapeError, input.dim() == 1 || input.dim() == 2,
+               operand_error("multinomial", "input must be [N, C] or [C]", operands));
   TANDEM_CHECK(ValueError, num_samples >= 1,
                operand_error("multinomial", str("num_samples is ", num_samples, ", must be at least 1"), operands));
-  const int64_t classes = probabilities.size(-1);
-  const int64_t rows = probabilities.dim() == 1 ? 1 : probabilities.size(0);
-  const Tensor weights = row_major(probabilities.detach());
+  const int64_t classes = input.size(-1);
+  const int64_t rows = input.dim() == 1 ? 1 : input.size(0);
+  const Tensor weights = row_major(input.detach());
   TANDEM_KERNEL(context, check_weights, weights.dtype(), rows, classes, replacement ? 1 : num_samples,
                 weights.data_ptr());
 
-  Shape shape = probabilities.shape();
+  Shape shape = input.shape();
   shape.back() = num_samples;
-  const Tensor out = empty(shape, {kInt64, probabilities.device()});
-  const Tensor workspace = empty({rows, classes}, {kFloat64, probabilities.device()});
-  const PhiloxState state =
-      reserve(generator, probabilities.device(), 2 * rows * (replacement ? num_samples : classes));
+  const Tensor out = empty(shape, {kInt64, input.device()});
+  const Tensor workspace = empty({rows, classes}, {kFloat64, input.device()});
+  const PhiloxState state = reserve(generator, input.device(), 2 * rows * (replacement ? num_samples : classes));
   TANDEM_KERNEL(context, multinomial, weights.dtype(), state, rows, classes, num_samples, replacement,
                 weights.data_ptr(), workspace.data<double>(), out.data<int64_t>());
   return out;

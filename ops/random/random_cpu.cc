@@ -94,6 +94,8 @@ void integers(const KernelContext&, DType dtype, PhiloxState state, int64_t low,
   };
   switch (dtype) {
     case kUInt8: return fill(static_cast<uint8_t*>(out));
+    case kInt8: return fill(static_cast<int8_t*>(out));
+    case kInt16: return fill(static_cast<int16_t*>(out));
     case kInt32: return fill(static_cast<int32_t*>(out));
     default: return fill(static_cast<int64_t*>(out));
   }

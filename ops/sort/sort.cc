@@ -7,6 +7,7 @@
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/index/gather.h>
+#include <tandem/ops/math.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/reduce/reduction.h>
 #include <tandem/ops/scan.h>
@@ -85,35 +86,48 @@ ValuesIndices kthvalue(const Tensor& input, int64_t k, int64_t dim, bool keepdim
   return selected("kthvalue", input, d, kth, keepdim);
 }
 
-ValuesIndices median(const Tensor& input, int64_t dim, bool keepdim) {
-  const KernelContext context = ops::check_same_device("median", {{"input", input}});
-  const int64_t d = wrap_dim("median", dim, input.dim()), size = size_along(input, d);
-  TANDEM_CHECK(ShapeError, size > 0,
-               ops::operand_error("median", str("dimension ", d, " is empty"), {{"input", input}}));
-  Tensor indices = run_sort("median", context, input, d, false).indices;
+namespace {
+
+ValuesIndices median_along(const char* op, bool skips_nan, const Tensor& input, int64_t dim, bool keepdim) {
+  const KernelContext context = ops::check_same_device(op, {{"input", input}});
+  const int64_t d = wrap_dim(op, dim, input.dim()), size = size_along(input, d);
+  TANDEM_CHECK(ShapeError, size > 0, ops::operand_error(op, str("dimension ", d, " is empty"), {{"input", input}}));
+  Tensor indices = run_sort(op, context, input, d, false).indices;
   if (input.dim() > 0) {
     // NaNs are last: if there are any, the position of the first one is the number of numbers.
     const Tensor numbers = sum(eq(input.detach(), input.detach()), {d}, true);
-    indices = gather(indices, d, where(lt(numbers, size), numbers, (size - 1) / 2));
+    const Tensor middle = div(clamp(numbers, 1) - 1, 2, RoundingMode::kTrunc);
+    indices = gather(indices, d, skips_nan ? middle : where(lt(numbers, size), numbers, middle));
   }
-  return selected("median", input, d, indices, keepdim);
+  return selected(op, input, d, indices, keepdim);
 }
 
-Tensor median(const Tensor& input) {
-  const KernelContext context = ops::check_same_device("median", {{"input", input}});
+Tensor median_of_all(const char* op, bool skips_nan, const Tensor& input) {
+  const KernelContext context = ops::check_same_device(op, {{"input", input}});
   if (input.num_elements() == 0) {
     TANDEM_CHECK(ShapeError, is_floating_point(input.dtype()),
-                 ops::operand_error("median", "input has no elements", {{"input", input}}));
+                 ops::operand_error(op, "input has no elements", {{"input", input}}));
     return full({}, NAN, input.options());
   }
   Tensor out;
   {
     const NoGradGuard no_grad;
-    out = median(reshape(input.detach(), {-1}), 0).values;
+    out = median_along(op, skips_nan, reshape(input.detach(), {-1}), 0, false).values;
   }
-  ops::record_even_gradient("median", out, input, {}, Shape(static_cast<size_t>(input.dim()), 1));
+  ops::record_even_gradient(op, out, input, {}, Shape(static_cast<size_t>(input.dim()), 1));
   return out;
 }
+
+}  // namespace
+
+ValuesIndices median(const Tensor& input, int64_t dim, bool keepdim) {
+  return median_along("median", false, input, dim, keepdim);
+}
+Tensor median(const Tensor& input) { return median_of_all("median", false, input); }
+ValuesIndices nanmedian(const Tensor& input, int64_t dim, bool keepdim) {
+  return median_along("nanmedian", true, input, dim, keepdim);
+}
+Tensor nanmedian(const Tensor& input) { return median_of_all("nanmedian", true, input); }
 
 // --- searchsorted, unique ------------------------------------------------------------------------
 
@@ -173,5 +187,7 @@ ValuesIndices Tensor::kthvalue(int64_t k, int64_t dim, bool keepdim) const {
 }
 Tensor Tensor::median() const { return tandem::median(*this); }
 ValuesIndices Tensor::median(int64_t dim, bool keepdim) const { return tandem::median(*this, dim, keepdim); }
+Tensor Tensor::nanmedian() const { return tandem::nanmedian(*this); }
+ValuesIndices Tensor::nanmedian(int64_t dim, bool keepdim) const { return tandem::nanmedian(*this, dim, keepdim); }
 
 }}  // namespace tandem::v0

@@ -90,7 +90,7 @@ struct Sum {
   int num_inputs;
   T* out;
   __device__ void operator()(int64_t i) const {
-    using Wide = std::conditional_t<sizeof(T) == 2, float, T>;
+    using Wide = std::conditional_t<kIsHalf<T>, float, T>;
     Wide sum = static_cast<Wide>(inputs[0][i]);
     for (int k = 1; k < num_inputs; ++k) sum = primitives::add<Wide>(sum, static_cast<Wide>(inputs[k][i]));
     out[i] = static_cast<T>(sum);

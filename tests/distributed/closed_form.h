@@ -15,7 +15,8 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-inline constexpr DType kDTypes[] = {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64};
+inline constexpr DType kDTypes[] = {kBool,  kUInt8,   kInt8,     kInt16,   kInt32,
+                                    kInt64, kFloat16, kBFloat16, kFloat32, kFloat64};
 inline constexpr ReduceOp kReduceOps[] = {ReduceOp::kSum, ReduceOp::kAvg,    ReduceOp::kProduct, ReduceOp::kMin,
                                           ReduceOp::kMax, ReduceOp::kBitAnd, ReduceOp::kBitOr,   ReduceOp::kBitXor};
 
@@ -81,7 +82,7 @@ inline double stored(double v, DType dtype) {
 
 template <class T>
 T as(double v) {
-  if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
+  if constexpr (kIsHalf<T>) {
     return T(static_cast<float>(v));
   } else {
     return static_cast<T>(v);

@@ -189,6 +189,8 @@ TEST(GpuGroup, UnsupportedTensorsAreRejectedBeforeSending) {
     const Tensor ints = full({2}, 1, {kInt32, Device::cuda(group.rank())});
     EXPECT_EQ(error_text<DTypeError>([&] { group.all_reduce(ints, ReduceOp::kBitXor); }),
               "all_reduce: NCCL does not support bitxor of int32; use tensors on a CPU device");
+    EXPECT_EQ(error_text<DTypeError>([&] { group.all_reduce(ints.to(kInt16)); }),
+              "all_reduce: NCCL does not support sum of int16; use tensors on a CPU device");
     const Tensor x = on_gpu(group, 1);
     EXPECT_THAT(error_text<DeviceError>([&] { group.all_reduce(x, full({4}, 1)); }),
                 HasSubstr("all_reduce: devices differ"));

@@ -25,7 +25,7 @@
 namespace tandem::testing { namespace {
 
 constexpr int64_t kMaxElements = 4096;  // of tensors that are read
-constexpr DType kDTypes[] = {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64};
+constexpr DType kDTypes[] = {kBool, kUInt8, kInt8, kInt16, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64};
 
 int64_t setting(const char* name, int64_t otherwise) {
   const auto text = env_string(name);

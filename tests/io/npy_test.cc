@@ -68,6 +68,7 @@ TEST_F(Npy, FileMatchesNpyFormatByteForByte) {
 TEST_F(Npy, RoundTripKeepsEveryDtypeAndShape) {
   const std::vector<Tensor> tensors = {
       td::tensor({true, false, true}),           td::from_vector<uint8_t>({0, 128, 255}, {3, 1}),
+      td::from_vector<int8_t>({-128, 127}, {2}), td::from_vector<int16_t>({-32768, 32767, 7}, {3}),
       td::from_vector<int32_t>({-5}, {1, 1, 1}), td::from_vector<int64_t>({INT64_MIN, INT64_MAX}, {2}),
       td::full({7}, 0.333, {td::kFloat16}),      td::full({3, 11}, -0.1),
       td::full({}, 0.1, {td::kFloat64}),         td::empty({0, 5})};

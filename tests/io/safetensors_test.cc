@@ -106,6 +106,8 @@ TEST_F(Safetensors, EqualInputGivesEqualBytes) {
 TEST_F(Safetensors, RoundTripKeepsEveryDtypeAndShape) {
   const NamedTensors tensors = {{"bool", td::tensor({true, false, true})},
                                 {"uint8", td::from_vector<uint8_t>({0, 128, 255}, {3})},
+                                {"int8", td::from_vector<int8_t>({-128, 0, 127}, {3})},
+                                {"int16", td::from_vector<int16_t>({-32768, 32767}, {2})},
                                 {"int32", td::from_vector<int32_t>({-5}, {1, 1, 1})},
                                 {"int64", td::from_vector<int64_t>({INT64_MIN, INT64_MAX}, {2, 1})},
                                 {"half", td::full({7}, 0.333, {td::kFloat16})},

@@ -75,6 +75,8 @@ TANDEM_OP_CASES(activation) {
        [](const Tensor& x) { return leaky_relu(x, 0.2); }, [](double x) { return x > 0 ? x : 0.2 * x; }},
       {"elu", "Tensor elu(Tensor input, double alpha = 1)", [](const Tensor& x) { return elu(x, 0.75); },
        [](double x) { return x > 0 ? x : 0.75 * std::expm1(x); }},
+      {"celu", "Tensor celu(Tensor input, double alpha = 1)", [](const Tensor& x) { return celu(x, 0.75); },
+       [](double x) { return x > 0 ? x : 0.75 * std::expm1(x / 0.75); }},
       {"selu", "Tensor selu(Tensor input)", [](const Tensor& x) { return selu(x); },
        [](double x) { return 1.0507009873554805 * (x > 0 ? x : 1.6732632423543772 * std::expm1(x)); }},
       {"softplus", "Tensor softplus(Tensor input, double beta = 1, double threshold = 20)",

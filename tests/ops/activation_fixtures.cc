@@ -24,6 +24,7 @@ TANDEM_FIXTURES(activation) {
   fixtures.op("nn.functional.leaky_relu",
               [](const Arguments& a) { return leaky_relu(a.tensor("input"), a.real("negative_slope", 0.01)); });
   fixtures.op("nn.functional.prelu", [](const Arguments& a) { return prelu(a.tensor("input"), a.tensor("weight")); });
+  fixtures.op("nn.functional.celu", [](const Arguments& a) { return celu(a.tensor("input"), a.real("alpha", 1)); });
   fixtures.op("nn.functional.elu", [](const Arguments& a) { return elu(a.tensor("input"), a.real("alpha", 1)); });
   fixtures.op("nn.functional.softplus", [](const Arguments& a) {
     return softplus(a.tensor("input"), a.real("beta", 1), a.real("threshold", 20));

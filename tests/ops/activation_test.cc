@@ -173,6 +173,24 @@ TEST(Activation, PiecewiseFunctionsHaveSlopesOfPyTorchAtKinks) {
   EXPECT_FLOAT_EQ(slope(0, [](const Tensor& x) { return prelu(x, full({1}, 0.5, {kFloat32, test_device()})); }), 1.5f);
 }
 
+TEST(Activation, GradientsAtNaNAreThoseOfPyTorchsFormulas) {
+  for (const DType dtype : floating_dtypes()) {
+    const auto slope = [&](const std::function<Tensor(const Tensor&)>& f) {
+      Tensor leaf = full({9}, NAN, {dtype, test_device()}).set_requires_grad();
+      f(leaf).backward(full({9}, 2, {dtype, test_device()}));
+      return leaf.grad().to_vector<double>()[8];
+    };
+    EXPECT_EQ(slope([](const Tensor& x) { return elu(x, 0.5); }), 2);
+    EXPECT_EQ(slope([](const Tensor& x) { return celu(x, 0.5); }), 2);
+    EXPECT_NEAR(slope(selu), 2.1014, 2.2 * epsilon(dtype) + 1e-4);
+    EXPECT_EQ(slope(hardswish), 2);
+    EXPECT_EQ(slope(relu6), 2);
+    EXPECT_EQ(slope([](const Tensor& x) { return hardtanh(x); }), 2);
+    EXPECT_EQ(slope(hardsigmoid), 0);
+  }
+  EXPECT_EQ(error_text<ValueError>([] { static_cast<void>(celu(zeros({2}), 0)); }), "celu: alpha must not be 0");
+}
+
 TEST(Activation, SoftplusIsLinearAboveThresholdAndStable) {
   const Tensor x = tensor({21.0, -100.0, 100.0, NAN}).to(test_device());
   const std::vector<double> y = softplus(x).to_vector<double>();

@@ -31,8 +31,11 @@ TEST(Cast, GradientOfCastHasTheDTypeOfTheInput) {
 
 TEST(Cast, FloatingToIntegerTruncatesAndSaturates) {
   const std::vector<double> values = {2.75, -2.75, 1e30, -1e30, INFINITY, -INFINITY, NAN};
-  const std::vector<std::pair<DType, std::pair<int64_t, int64_t>>> integers = {
-      {kUInt8, {0, 255}}, {kInt32, {INT32_MIN, INT32_MAX}}, {kInt64, {INT64_MIN, INT64_MAX}}};
+  const std::vector<std::pair<DType, std::pair<int64_t, int64_t>>> integers = {{kUInt8, {0, 255}},
+                                                                               {kInt8, {-128, 127}},
+                                                                               {kInt16, {INT16_MIN, INT16_MAX}},
+                                                                               {kInt32, {INT32_MIN, INT32_MAX}},
+                                                                               {kInt64, {INT64_MIN, INT64_MAX}}};
   for (const DType from : {kFloat16, kBFloat16, kFloat32, kFloat64}) {
     const Tensor x = from_vector<double>(values, {7}).to(from);
     for (const auto& [dtype, range] : integers) {

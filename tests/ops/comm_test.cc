@@ -77,7 +77,7 @@ TEST_F(Comm, LargeOperandsAreStreamedWithinMemoryLimit) {
 // --- sums -----------------------------------------------------------------------------------------------------------
 
 TEST_F(Comm, SumToSupportsEveryDTypeAndLayout) {
-  for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kUInt8, kBool}) {
+  for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8, kBool}) {
     for (const int64_t size : {0, 1, 3, 251, 256, 257, 1021}) {
       for (const Layout layout : {Layout::kContiguous, Layout::kSliced}) {
         for (const int n : {1, 2, 3, 7}) {

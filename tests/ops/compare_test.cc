@@ -86,7 +86,7 @@ TEST(Compare, NaNIsUnequalAndMixedKindsPromote) {
 TEST(Compare, OutOfRangeNumbersAreComparedByValue) {
   const auto values = [](const Tensor& result) { return result.to_vector<bool>(); };
   const std::vector<bool> all = {true, true}, none = {false, false};
-  for (const DType dtype : {kUInt8, kInt32}) {
+  for (const DType dtype : {kUInt8, kInt8, kInt16, kInt32}) {
     const Tensor x = tensor({0, 44}).to(dtype);
     for (const bool above : {true, false}) {
       const int64_t far = above ? (int64_t{1} << 40) + 44 : -(int64_t{1} << 40) + 44;  // 44 in the lowest bits
@@ -106,7 +106,7 @@ TEST(Compare, OutOfRangeNumbersAreComparedByValue) {
 
 TEST(Where, KeepsIntegerDTypesAndPromotesMixed) {
   const Tensor condition = tensor({true, false});
-  for (DType dtype : {kBool, kUInt8, kInt32, kInt64}) {
+  for (DType dtype : {kBool, kUInt8, kInt8, kInt16, kInt32, kInt64}) {
     const Tensor chosen = where(condition, full({2}, 1, {dtype}), full({2}, 0, {dtype}));
     EXPECT_EQ(chosen.dtype(), dtype);
     EXPECT_EQ(chosen.to_vector<double>(), (Values{1, 0}));

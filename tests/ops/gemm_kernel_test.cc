@@ -67,13 +67,14 @@ void check_gemm(DType dtype, bool a_transposed, bool b_transposed, double alpha,
     for (int64_t l = 0; l < kK; ++l) sum += a.at(batch, row, l) * b.at(batch, l, column);
     const double value = alpha * sum + beta * old_values[i] + (epilogue ? bias_values[column] : 0.0);
     expected[i] = epilogue ? std::max(0.0, value) : value;
-    if (dtype == kUInt8) expected[i] -= 256 * std::floor(expected[i] / 256);  // overflow wraps around
+    const double low = dtype == kInt8 ? -128 : 0;  // overflow wraps around
+    if (size_of(dtype) == 1) expected[i] -= 256 * std::floor((expected[i] - low) / 256);
   }
   EXPECT_TRUE(close(out, expected, size_of(dtype) == 2 ? epsilon(dtype) : 0));
 }
 
 TEST(GemmKernel, MatchesReferenceForEveryDTypeAndTransposition) {
-  for (const DType dtype : {kFloat64, kFloat32, kFloat16, kBFloat16, kInt64, kInt32, kUInt8}) {
+  for (const DType dtype : {kFloat64, kFloat32, kFloat16, kBFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8}) {
     for (const int transposed : {0, 1, 2, 3}) {
       check_gemm(dtype, transposed & 1, transposed & 2, 1, 0, false);
       if (is_floating_point(dtype)) {

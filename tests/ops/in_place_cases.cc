@@ -113,6 +113,10 @@ TANDEM_OP_CASES(in_place) {
       {"sigmoid_", "", &Tensor::sigmoid_, [](double x) { return 1 / (1 + std::exp(-x)); }},
       {"clamp_", "std::optional<Scalar> min, std::optional<Scalar> max = {}",
        [](const Tensor& x) { x.clamp_(-0.75, 1); }, [](double x) { return std::clamp(x, -0.75, 1.0); }},
+      {"clamp_min_", "Scalar min", [](const Tensor& x) { x.clamp_min_(0.75); },
+       [](double x) { return std::max(x, 0.75); }},
+      {"clamp_max_", "Scalar max", [](const Tensor& x) { x.clamp_max_(0.75); },
+       [](double x) { return std::min(x, 0.75); }},
       {"pow_", "Scalar exponent", [](const Tensor& x) { x.pow_(2); }, [](double x) { return x * x; }},
   };
   for (const auto& [name, arguments, run, f, low] : unary) {
@@ -135,6 +139,32 @@ TANDEM_OP_CASES(in_place) {
            {{.inputs = {{"self", {3, 7}}, {"other", {7}}},
              .run = [](const Tensors& x) { return x[0].lerp_(x[1], 0.75); },
              .in_place = true}});
+  const std::vector<Input> three = {{"self", {3, 7}}, {"tensor1", {7}}, {"tensor2", {3, 1}, 0.5, 2}};
+  const auto ternary = [&](const char* name, std::function<void(const Tensors&)> run,
+                           std::function<double(double, double, double)> f) {
+    const auto run_in_place = [run](const Tensors& x) {
+      run(x);
+      return x[0];
+    };
+    cases.op(str("const Tensor& ", name, "(const Tensor& tensor1, const Tensor& tensor2, Scalar value = 1) const"),
+             std::nullopt, {{.name = name, .inputs = three, .run = run_in_place, .in_place = true}});
+    const auto run_copy = [run](const Tensors& x) {
+      const Tensors changed = {x[0].defined() ? x[0] * 2 : x[0], x[1], x[2]};
+      run(changed);
+      return changed[0] * 2;
+    };
+    cases.add({.name = name,
+               .inputs = three,
+               .run = run_copy,
+               .reference = elementwise([f](double a, double b, double c) { return 2 * f(2 * a, b, c); }),
+               .tolerance = 16});
+  };
+  ternary(
+      "addcmul_", [](const Tensors& x) { x[0].addcmul_(x[1], x[2], 0.75); },
+      [](double a, double b, double c) { return a + 0.75 * b * c; });
+  ternary(
+      "addcdiv_", [](const Tensors& x) { x[0].addcdiv_(x[1], x[2], 0.75); },
+      [](double a, double b, double c) { return a + 0.75 * b / c; });
   cases.op("const Tensor& masked_fill_(const Tensor& mask, Scalar value) const", std::nullopt,
            {{.inputs = {{"self", {3, 7}}, bools("mask", {7})},
              .run = [](const Tensors& x) { return x[0].masked_fill_(x[1], 2.5); },

@@ -72,7 +72,7 @@ const MathFunction kFunctions[] = {
 
 TANDEM_OP_CASES(math) {
   const auto wide = CastPolicy::kWidest, full = CastPolicy::kFloat32;
-  std::vector<OpCase> sqrt_cases, rsqrt_cases, sin_cases, power_cases, clamp_cases;
+  std::vector<OpCase> sqrt_cases, rsqrt_cases, sin_cases, power_cases, clamp_cases, min_cases, max_cases;
   for (const Shape& shape : {Shape{3, 7}, Shape{3, 33}, Shape{2, 3, 7}, Shape{}, Shape{0, 3}}) {
     sqrt_cases.push_back(unary(
         shape, [](const Tensor& x) { return sqrt(x); }, [](double x) { return std::sqrt(x); }, 0.25, 4));
@@ -96,6 +96,10 @@ TANDEM_OP_CASES(math) {
         shape, [](const Tensor& x) { return clamp(x, 0.75); }, [](double x) { return std::max(x, 0.75); }, -3, 3));
     clamp_cases.push_back(unary(
         shape, [](const Tensor& x) { return clamp(x, {}, 1); }, [](double x) { return std::min(x, 1.0); }, -3, 3));
+    min_cases.push_back(unary(
+        shape, [](const Tensor& x) { return clamp_min(x, 0.75); }, [](double x) { return std::max(x, 0.75); }, -3, 3));
+    max_cases.push_back(unary(
+        shape, [](const Tensor& x) { return clamp_max(x, 1); }, [](double x) { return std::min(x, 1.0); }, -3, 3));
   }
   for (const double exponent : {0.5, -0.5, 1.5, 1.7, 2.5, -2.3}) {
     power_cases.push_back(unary(
@@ -107,6 +111,8 @@ TANDEM_OP_CASES(math) {
   cases.op("Tensor sin(Tensor input)", wide, sin_cases);
   cases.op("Tensor pow(Tensor input, Scalar exponent)", full, power_cases);
   cases.op("Tensor clamp(Tensor input, std::optional<Scalar> min, std::optional<Scalar> max = {})", wide, clamp_cases);
+  cases.op("Tensor clamp_min(Tensor input, Scalar min)", wide, min_cases);
+  cases.op("Tensor clamp_max(Tensor input, Scalar max)", wide, max_cases);
 
   std::vector<OpCase> tensor_power_cases;
   const std::pair<Shape, Shape> shapes[] = {{{3, 7}, {7}},       {{3, 7}, {3, 7}}, {{2, 33}, {33}},
@@ -173,6 +179,8 @@ TANDEM_OP_CASES(math) {
       },
       [](const TensorList& in) { return pow(in[0], in[1]); });
   cases.benchmark("clamp", positive, [](const TensorList& in) { return clamp(in[0], 0.75, 1.25); });
+  cases.benchmark("clamp_min", positive, [](const TensorList& in) { return clamp_min(in[0], 0.75); });
+  cases.benchmark("clamp_max", positive, [](const TensorList& in) { return clamp_max(in[0], 1.25); });
 }
 
 }  // namespace tandem::testing

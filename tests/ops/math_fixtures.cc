@@ -44,6 +44,8 @@ TANDEM_FIXTURES(math) {
   fixtures.of_tensors("__rpow__", [](const Tensor& a, const Tensor& b) { return pow(b, a); });
   fixtures.binary(
       "pow", [](const Tensor& a, const auto& b) { return pow(a, b); }, "input", "exponent");
+  fixtures.op("clamp_min", [](const Arguments& a) { return clamp_min(a.tensor("input"), a.number("min", 0)); });
+  fixtures.op("clamp_max", [](const Arguments& a) { return clamp_max(a.tensor("input"), a.number("max", 0)); });
   fixtures.op("clamp", [](const Arguments& a) {
     if (a.is_tensor("min") || a.is_tensor("max")) return clamp(a.tensor("input"), a.tensor("min"), a.tensor("max"));
     return clamp(a.tensor("input"), a.optional_number("min"), a.optional_number("max"));

@@ -154,6 +154,8 @@ TEST(Math, IntegerPowWrapsAroundAndFloatExponentPromotes) {
   EXPECT_EQ(pow(tensor({-3, 0, 2, 7}), 3).to_vector<int64_t>(), (Numbers{-27, 0, 8, 343}));
   EXPECT_EQ(pow(tensor({-3, 0, 2}), 0).to_vector<int64_t>(), (Numbers{1, 1, 1}));
   EXPECT_EQ(pow(full({1}, 3, {kUInt8}), 6).item<int64_t>(), 729 % 256);
+  EXPECT_EQ(pow(full({1}, -3, {kInt8}), 5).item<int64_t>(), 256 - 243);
+  EXPECT_EQ(pow(full({1}, -3, {kInt16}), full({1}, 9, {kInt16})).item<int64_t>(), -19683);
   EXPECT_EQ(pow(full({1}, -2, {kInt32}), 31).item<int64_t>(), INT32_MIN);
   EXPECT_EQ(pow(tensor({2}), 62).item<int64_t>(), int64_t{1} << 62);
   EXPECT_EQ(pow(tensor({4}), 0.5).dtype(), kFloat32);

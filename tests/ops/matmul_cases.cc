@@ -115,6 +115,21 @@ OpCase vector_case(const char* name, Input a, Input b, Tensor (*run)(const Tenso
   return op;
 }
 
+OpCase addmv_case(Shape input, Shape mat) {
+  OpCase op;
+  op.name = "addmv";
+  op.terms = static_cast<double>(mat.back() + 1);
+  op.inputs = {{"input", input}, {"mat", mat}, {"vec", {mat.back()}}};
+  op.run = [](const std::vector<Tensor>& in) { return addmv(in[0], in[1], in[2], 0.5, -1.25); };
+  op.reference = [](const std::vector<Dense>& in) {
+    Dense factor = product(in[1], {{in[2].num_elements(), 1}, in[2].values});
+    factor.shape = {factor.num_elements()};
+    return dense_map(factor.shape, {in[0], factor},
+                     [](const std::vector<double>& x) { return 0.5 * x[0] - 1.25 * x[1]; });
+  };
+  return op;
+}
+
 OpCase baddbmm_case(Shape input, Shape a, Shape b) {
   OpCase op = addmm_case(std::move(input), std::move(a), std::move(b));
   op.name = "baddbmm";
@@ -207,6 +222,8 @@ TANDEM_OP_CASES(matmul) {
        addmm_case({5}, {3, 4}, {4, 5}),
        {.inputs = {{"input", {}}, {"mat1", {3, 5}}, {"mat2", {5, 4}}},
         .run = [](const Tensors& x) { return addmm(x[0], x[1], x[2], 0, 2); }}});
+  cases.op("Tensor addmv(const Tensor& input, const Tensor& mat, const Tensor& vec, Scalar beta = 1, Scalar alpha = 1)",
+           policy, {addmv_case({3}, {3, 7}), addmv_case({1}, {33, 5}), addmv_case({}, {4, 3})});
   cases.op(
       "Tensor baddbmm(const Tensor& input, const Tensor& batch1, const Tensor& batch2, Scalar beta = 1, Scalar alpha = "
       "1)",
@@ -337,6 +354,12 @@ TANDEM_OP_CASES(matmul) {
         return TensorList{randn({24, 256, 64}), randn({24, 64, 256})};
       },
       [](const TensorList& in) { return bmm(in[0], in[1]); }, {.flops = 2.0 * 24 * 256 * 256 * 64});
+  cases.benchmark(
+      "addmv",
+      [] {
+        return TensorList{randn({2048}), randn({2048, 1024}), randn({1024})};
+      },
+      [](const TensorList& in) { return addmv(in[0], in[1], in[2]); });
   cases.benchmark(
       "baddbmm",
       [] {

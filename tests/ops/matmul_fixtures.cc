@@ -19,6 +19,12 @@ TANDEM_FIXTURES(matmul) {
       },
       kTolerance);
   fixtures.op(
+      "addmv",
+      [](const Arguments& a) {
+        return addmv(a.tensor("input"), a.tensor("mat"), a.tensor("vec"), a.number("beta", 1), a.number("alpha", 1));
+      },
+      kTolerance);
+  fixtures.op(
       "nn.functional.linear",
       [](const Arguments& a) { return linear(a.tensor("input"), a.tensor("weight"), a.tensor("bias")); }, kTolerance);
   fixtures.op(

@@ -32,6 +32,9 @@ TEST(Matmul, EmptyInnerDimensionGivesZeros) {
 TEST(Matmul, IntegerOverflowWrapsAround) {
   const Tensor a = from_vector<uint8_t>({200, 100, 3, 4}, {2, 2}), b = from_vector<uint8_t>({2, 0, 1, 5}, {2, 2});
   EXPECT_EQ(matmul(a, b).to_vector<int64_t>(), (std::vector<int64_t>{500 % 256, 500 % 256, 10, 20}));
+  const Tensor small = a.to(kInt8);  // -56, 100, 3, 4
+  EXPECT_EQ(matmul(small, b.to(kInt8)).to_vector<int64_t>(), (std::vector<int64_t>{-12, 500 % 256 - 256, 10, 20}));
+  EXPECT_EQ(addmm(small, small, small, 300, 1).to_vector<int64_t>(), (std::vector<int64_t>{-52, -32, -24, -20}));
   const Tensor c = tensor({1, 2, 3}).view({1, 3}), d = tensor({4, 5, 6}).view({3, 1});
   EXPECT_EQ(matmul(c, d).to_vector<int64_t>(), (std::vector<int64_t>{32}));
   EXPECT_EQ(matmul(d, c).dtype(), kInt64);
@@ -132,6 +135,18 @@ TEST(Addmm, OperandsOnDifferentDevicesAreRejected) {
             "  mat2   cpu:1  float32 [256, 128]\n"
             "  move it with input.to(cpu:1), or move the module with model.to(cpu:1)");
   EXPECT_EQ(addmm(input.to(other), mat1, mat2).device(), other);
+}
+
+TEST(Addmm, ShapesOfAddmvAreNamedInErrors) {
+  EXPECT_EQ(addmv(tensor({1, 2}), tensor({{1, 2}, {3, 4}}), tensor({5, 6}), 2, 3).to_vector<int64_t>(),
+            (std::vector<int64_t>{53, 121}));
+  EXPECT_EQ(error_text<ShapeError>([] {
+              addmv(empty({4}), empty({2, 3}), empty({3}));
+            }),
+            "addmv: input [n], mat [n, m] and vec [m] are needed\n"
+            "  input  cpu  float32 [4]\n"
+            "  mat    cpu  float32 [2, 3]\n"
+            "  vec    cpu  float32 [3]");
 }
 
 TEST(Addmm, InvalidArgumentsAreNamedInErrors) {

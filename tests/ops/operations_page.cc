@@ -14,9 +14,9 @@ namespace tandem::testing {
 
 namespace {
 
-constexpr DType kDTypes[] = {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64};
+constexpr DType kDTypes[] = {kBool, kUInt8, kInt8, kInt16, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64};
 
-/// Whether all operands have a fixed dtype, such as labels.
+/// Whether all operands have a fixed dtype, such as labels, or integers of which many are equal.
 bool has_fixed_dtypes(const OpCase& op) {
   return std::all_of(op.inputs.begin(), op.inputs.end(), [](const Input& input) { return input.dtype.has_value(); });
 }
@@ -24,8 +24,10 @@ bool has_fixed_dtypes(const OpCase& op) {
 /// Whether some case accepts operands of `dtype`.
 bool accepts(const Operation& operation, DType dtype) {
   const NoGradGuard no_grad;
-  for (const OpCase& op : operation.cases) {
-    if (has_fixed_dtypes(op)) continue;
+  for (OpCase op : operation.cases) {
+    if (has_fixed_dtypes(op)) {
+      for (Input& input : op.inputs) input.dtype = dtype;
+    }
     try {
       op.run(make_inputs(op, dtype, Layout::kContiguous, Device()));
       return true;
@@ -37,14 +39,13 @@ bool accepts(const Operation& operation, DType dtype) {
 
 std::string dtypes_of(const Operation& operation) {
   if (operation.cases.empty()) return "any";
-  if (has_fixed_dtypes(operation.cases[0])) return to_string(*operation.cases[0].inputs[0].dtype);
   std::string accepted, refused;
   for (const DType dtype : kDTypes) {
     std::string& list = accepts(operation, dtype) ? accepted : refused;
     list += str(list.empty() ? "" : ", ", dtype);
   }
   if (refused.empty()) return "any";
-  if (refused == "bool, uint8, int32, int64") return "floating";
+  if (refused == "bool, uint8, int8, int16, int32, int64") return "floating";
   return refused == "bool" ? "all but bool" : accepted;
 }
 

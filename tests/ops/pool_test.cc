@@ -174,6 +174,12 @@ TEST(Pooling, ResultAndGradientKeepMemoryOrder) {
   }
 }
 
+TEST(Pooling, LongSidesWithoutElementsNeedNoMemory) {
+  const int64_t kLong = (int64_t{1} << 31) - 1;
+  EXPECT_EQ(avg_pool2d(empty({0, 1, kLong, 1}), {1, 1}).shape(), (Shape{0, 1, kLong, 1}));
+  EXPECT_EQ(adaptive_avg_pool2d(empty({1, 0, kLong, 3}), {kLong, 1}).shape(), (Shape{1, 0, kLong, 1}));
+}
+
 TEST(Pooling, EmptyBatchOrChannelsAreAccepted) {
   for (const Shape& shape : {Shape{0, 3, 4, 4}, Shape{2, 0, 4, 4}}) {
     Tensor x = zeros(shape, options_here()).set_requires_grad();

@@ -19,7 +19,7 @@ TANDEM_OP_CASES(random) {
   const Device second(test_device().type, 2);
   const TensorOptions on_second = {kFloat32, second};
   const std::vector<Input> probabilities = {{"p", {3, 7}, 0, 1}};
-  const std::vector<Input> weights = {positive("probabilities", {3, 7})};
+  const std::vector<Input> weights = {positive("input", {3, 7})};
   cases.crossing("Tensor rand(const Shape& shape, TensorOptions options = {}, Generator* generator = nullptr)",
                  {{}, [=](const Tensors&) { return placed({rand({5}, on_second)}, {second}); }});
   cases.crossing("Tensor randn(const Shape& shape, TensorOptions options = {}, Generator* generator = nullptr)",
@@ -37,6 +37,12 @@ TANDEM_OP_CASES(random) {
       "generator = nullptr)",
       {{}, [=](const Tensors&) {
          return placed({randint(0, 9, {5}, {kInt64, second})}, {second});
+       }});
+  cases.crossing(
+      "Tensor randint(int64_t high, const Shape& shape, TensorOptions options = {kInt64}, Generator* generator = "
+      "nullptr)",
+      {{}, [=](const Tensors&) {
+         return placed({randint(9, {5}, {kInt64, second})}, {second});
        }});
   cases.crossing(
       "Tensor normal(double mean, double std, const Shape& shape, TensorOptions options = {}, Generator* generator = "
@@ -60,7 +66,7 @@ TANDEM_OP_CASES(random) {
       "Tensor bernoulli(const Tensor& p, Generator* generator = nullptr)", std::nullopt,
       {{.inputs = probabilities, .run = [=](const Tensors& x) { return bernoulli(x[0]); }, .has_gradient = false}});
   cases.op(
-      "Tensor multinomial(const Tensor& probabilities, int64_t num_samples, bool replacement = false, Generator* "
+      "Tensor multinomial(const Tensor& input, int64_t num_samples, bool replacement = false, Generator* "
       "generator = nullptr)",
       std::nullopt,
       {{.inputs = weights, .run = [=](const Tensors& x) { return multinomial(x[0], 2); }, .has_gradient = false}});

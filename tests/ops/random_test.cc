@@ -141,7 +141,7 @@ TEST(Randint, ValuesFollowDocumentedFunctionOfPhiloxWords) {
 TEST(Randint, AllValuesAreEquallyLikely) {
   Stream stream;
   constexpr int64_t kDraws = 70000, kValues = 7;
-  for (const DType dtype : {kUInt8, kInt32, kInt64}) {
+  for (const DType dtype : {kUInt8, kInt8, kInt16, kInt32, kInt64}) {
     std::vector<double> counts(kValues);
     for (int64_t value : randint(3, 3 + kValues, {kDraws}, {dtype}, &stream.generator).to_vector<int64_t>()) {
       ASSERT_TRUE(value >= 3 && value < 3 + kValues);
@@ -160,6 +160,9 @@ TEST(Randint, ValuesSpanTheFullIntegerRange) {
   const std::vector<int64_t> values = randint(low, high, {1000}, {kInt64}, &stream.generator).to_vector<int64_t>();
   EXPECT_LT(*std::min_element(values.begin(), values.end()), low / 2);
   EXPECT_GT(*std::max_element(values.begin(), values.end()), high / 2);
+  EXPECT_EQ(randint(-128, -127, {1}, {kInt8}).item<int64_t>(), -128);
+  EXPECT_EQ(randint(32767, 32768, {1}, {kInt16}).item<int64_t>(), 32767);
+  EXPECT_EQ(randint(1, {3}).to_vector<int64_t>(), (std::vector<int64_t>{0, 0, 0}));
   EXPECT_EQ(randint(255, 256, {2}, {kUInt8}).to_vector<int64_t>(), (std::vector<int64_t>{255, 255}));
 }
 
@@ -176,6 +179,8 @@ TEST(Randint, FloatingDTypesHaveTheSameIntegers) {
 TEST(Randint, InvalidRangeAndDTypeAreNamedInErrors) {
   EXPECT_EQ(error_text<ValueError>([] { randint(3, 3, {2}); }), "randint: low must be below high, they are 3 and 3");
   EXPECT_EQ(error_text<ValueError>([] { randint(0, 257, {2}, {kUInt8}); }), "randint: [0, 257) does not fit uint8");
+  EXPECT_EQ(error_text<ValueError>([] { randint(-129, 3, {2}, {kInt8}); }), "randint: [-129, 3) does not fit int8");
+  EXPECT_EQ(error_text<ValueError>([] { randint(32769, {2}, {kInt16}); }), "randint: [0, 32769) does not fit int16");
   EXPECT_EQ(error_text<DTypeError>([] { randint(0, 2, {2}, {kBool}); }), "randint: the dtype must not be bool");
   EXPECT_EQ(error_text<ValueError>([] { randint(0, 258, {2}, {kBFloat16}); }),
             "randint: [0, 258) does not fit bfloat16");
@@ -341,8 +346,8 @@ TEST(Random, DeviceDrawsMatchTheCpu) {
       });
       EXPECT_TRUE(close(actual, dense(expected), 4 * epsilon(dtype)));
     }
-    for (DType dtype : {kUInt8, kInt32, kInt64}) {
-      expect_the_cpus_bits([&](Device device, Generator* g) { return randint(3, 250, {n}, {dtype, device}, g); });
+    for (DType dtype : {kUInt8, kInt8, kInt16, kInt32, kInt64}) {
+      expect_the_cpus_bits([&](Device device, Generator* g) { return randint(3, 127, {n}, {dtype, device}, g); });
     }
     expect_the_cpus_bits([&](Device device, Generator* g) { return randperm(n, device, g); });
   }
@@ -540,20 +545,20 @@ TEST(Multinomial, InvalidArgumentsAreNamedInErrors) {
             "multinomial: row 0 holds 2 positive numbers, which are not enough to draw 3 without replacement");
   EXPECT_EQ(error_text<ValueError>([&] { multinomial(weights, 0); }),
             "multinomial: num_samples is 0, must be at least 1\n"
-            "  probabilities  cpu  float32 [2, 3]");
+            "  input  cpu  float32 [2, 3]");
   EXPECT_EQ(error_text<ShapeError>([&] {
               multinomial(ones({1, 2, 3}), 1);
             }),
-            "multinomial: probabilities must be [N, C] or [C]\n"
-            "  probabilities  cpu  float32 [1, 2, 3]");
+            "multinomial: input must be [N, C] or [C]\n"
+            "  input  cpu  float32 [1, 2, 3]");
   EXPECT_EQ(error_text<DTypeError>([&] {
               multinomial(tensor({1, 2}), 1);
             }),
-            "multinomial: probabilities must be floating\n"
-            "  probabilities  cpu  int64 [2]");
+            "multinomial: input must be floating\n"
+            "  input  cpu  int64 [2]");
   EXPECT_EQ(error_text<StateError>([&] { multinomial(Tensor(), 1); }),
-            "multinomial: probabilities is undefined\n"
-            "  probabilities  undefined");
+            "multinomial: input is undefined\n"
+            "  input  undefined");
 }
 
 }}  // namespace tandem::testing

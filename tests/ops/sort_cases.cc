@@ -81,6 +81,10 @@ TANDEM_OP_CASES(sort) {
            {{.inputs = input, .run = [](const Tensors& x) { return x[0].median(); }}});
   cases.op("ValuesIndices median(const Tensor& input, int64_t dim, bool keepdim = false)", std::nullopt,
            {{.inputs = input, .run = [=](const Tensors& x) { return both(x[0].median(1, true)); }}});
+  cases.op("Tensor nanmedian(const Tensor& input)", std::nullopt,
+           {{.inputs = input, .run = [](const Tensors& x) { return x[0].nanmedian(); }}});
+  cases.op("ValuesIndices nanmedian(const Tensor& input, int64_t dim, bool keepdim = false)", std::nullopt,
+           {{.inputs = input, .run = [=](const Tensors& x) { return both(x[0].nanmedian(1, true)); }}});
 
   for (const Case& c : kShapes) {
     for (const bool descending : {false, true}) {
@@ -100,6 +104,9 @@ TANDEM_OP_CASES(sort) {
                       [=](const Line& line) { return Line{sorted(line, false)[static_cast<size_t>(k - 1)]}; }, true));
     add_selection(cases, line_case(
                              "median", c.shape, c.dim, [=](const Tensor& x) { return median(x, c.dim).values; },
+                             median_of, true));
+    add_selection(cases, line_case(
+                             "nanmedian", c.shape, c.dim, [=](const Tensor& x) { return nanmedian(x, c.dim).values; },
                              median_of, true));
   }
   for (const Case& c : kLong) {
@@ -200,6 +207,7 @@ TANDEM_OP_CASES(sort) {
   cases.benchmark("sort sequence", sequence, [](const TensorList& in) { return sort(in[0]).values; });
   cases.benchmark("argsort", matrix, [](const TensorList& in) { return argsort(in[0]); }, {.backward = false});
   cases.benchmark("kthvalue", matrix, [](const TensorList& in) { return kthvalue(in[0], 100).values; });
+  cases.benchmark("nanmedian", matrix, [](const TensorList& in) { return nanmedian(in[0], 1).values; });
   cases.benchmark("median", matrix, [](const TensorList& in) { return median(in[0], 1).values; });
   cases.benchmark("unique", sequence, [](const TensorList& in) { return unique(in[0]).output; }, {.backward = false});
   cases.benchmark(

@@ -17,6 +17,10 @@ TANDEM_FIXTURES(sort) {
     if (!a.has("dim")) return median(a.tensor("input"));
     return both(median(a.tensor("input"), a.integer("dim"), a.flag("keepdim")));
   });
+  fixtures.op("nanmedian", [](const Arguments& a) -> Results {
+    if (!a.has("dim")) return nanmedian(a.tensor("input"));
+    return both(nanmedian(a.tensor("input"), a.integer("dim"), a.flag("keepdim")));
+  });
   fixtures.op("unique", [](const Arguments& a) {
     const Unique unique =
         tandem::unique(a.tensor("input"), a.flag("sorted", true), a.flag("return_inverse"), a.flag("return_counts"));

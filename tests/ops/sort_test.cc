@@ -31,11 +31,14 @@ TEST(Sort, IntegersAreOrderedByTheirSignedValues) {
   const Tensor x = tensor({INT64_MIN, int64_t{0}, INT64_MAX, int64_t{-1}}).to(test_device());
   EXPECT_EQ(sort(x).values.to_vector<int64_t>(), (Indices{INT64_MIN, -1, 0, INT64_MAX}));
   EXPECT_EQ(argsort(tensor({3, 200, 255, 0}).to(kUInt8).to(test_device())).to_vector<int64_t>(), (Indices{3, 0, 1, 2}));
+  const Tensor small = tensor({-1, 100, -128, 0, 127}).to(kInt8).to(test_device());
+  EXPECT_EQ(argsort(small).to_vector<int64_t>(), (Indices{2, 0, 3, 1, 4}));
+  EXPECT_EQ(argsort((small.to(kInt16) * 256)).to_vector<int64_t>(), (Indices{2, 0, 3, 1, 4}));
   EXPECT_EQ(argsort(tensor({true, false, true}).to(test_device())).to_vector<int64_t>(), (Indices{1, 0, 2}));
 }
 
 TEST(Sort, LongRowsOfEveryDTypeAreStable) {
-  for (const DType dtype : {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64}) {
+  for (const DType dtype : {kBool, kUInt8, kInt8, kInt16, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64}) {
     for (const bool descending : {false, true}) {
       const Tensor x = random_tensor({3, 1300}, 5, kFloat32, -40, 40).to(kInt32).to(dtype);
       const auto [values, indices] = sort(x.to(test_device()), 1, descending);
@@ -61,6 +64,21 @@ TEST(Sort, MedianIsTheLowerOneAndPropagatesNaN) {
   EXPECT_TRUE(std::isnan(median(x).item()));
   EXPECT_EQ(median(tensor({4, 1, 3, 2}).to(test_device())).item<int64_t>(), 2);
   EXPECT_TRUE(std::isnan(median(zeros({0}, {kFloat32, test_device()})).item()));
+}
+
+TEST(Sort, NanmedianIgnoresNaN) {
+  const Tensor x = on_device({4, NAN, 3, 2, 5, NAN, NAN, NAN, NAN, NAN, NAN, NAN}).view({3, 4}).set_requires_grad();
+  const ValuesIndices rows = nanmedian(x, 1);
+  const Values values = rows.values.to_vector<double>();
+  EXPECT_EQ(values[0], 3);
+  EXPECT_EQ(values[1], 5);
+  EXPECT_TRUE(std::isnan(values[2]));
+  EXPECT_EQ(rows.indices.to_vector<int64_t>(), (Indices{2, 0, 0}));
+  EXPECT_EQ(nanmedian(x).item(), 3);
+  nanmedian(x).backward();
+  EXPECT_EQ(x.grad().to_vector<double>(), (Values{0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(nanmedian(tensor({4, 1, 3, 2}).to(test_device())).item<int64_t>(), 2);
+  EXPECT_TRUE(std::isnan(nanmedian(zeros({0}, {kFloat32, test_device()})).item()));
 }
 
 TEST(Sort, MedianSharesItsGradientAmongEqualElements) {

@@ -254,6 +254,13 @@ TEST(TensorIndex, InvalidArgumentsAreNamedInErrors) {
             "  value  cpu  float32 [2]");
   EXPECT_EQ(error_text<ValueError>([&] { index_put(tensor({1}, {kUInt8}), {0}, 300); }),
             "index_put: value 300 does not fit in uint8 (0 to 255); choose another dtype");
+  const Tensor integers = tensor({1, 2});
+  EXPECT_EQ(error_text<DTypeError>([&] { scatter(integers, 0, tensor({0}), 0.5); }),
+            "scatter: the value is a floating number, which input cannot hold\n"
+            "  input  cpu  int64 [2]\n"
+            "  index  cpu  int64 [1]");
+  EXPECT_EQ(error_text<ValueError>([&] { index_fill(integers.to(kInt8), 0, tensor({0}), 128); }),
+            "index_fill: value 128 does not fit in int8 (-128 to 127); choose another dtype");
   EXPECT_EQ(error_text<ShapeError>([&] {
               scatter_add(x, 1, zeros({2, 3}, {kInt64}), zeros({2, 2}));
             }),

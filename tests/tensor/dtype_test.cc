@@ -6,11 +6,12 @@
 
 namespace tandem { namespace {
 
-constexpr DType kAll[] = {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64};
+constexpr DType kAll[] = {kBool, kUInt8, kInt8, kInt16, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64};
 
 TEST(DType, NamesAndSizesMatchTypes) {
-  const char* names[] = {"bool", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64"};
-  for (int i = 0; i < 8; ++i) {
+  const char* names[] = {"bool",  "uint8",   "int8",     "int16",   "int32",
+                         "int64", "float16", "bfloat16", "float32", "float64"};
+  for (int i = 0; i < 10; ++i) {
     EXPECT_STREQ(to_string(kAll[i]), names[i]);
     std::ostringstream out;
     out << kAll[i];
@@ -26,22 +27,26 @@ TEST(DType, FloatingAndIntegralKindsAreDistinguished) {
   for (DType dtype : kAll) {
     EXPECT_EQ(is_floating_point(dtype),
               dtype == kFloat16 || dtype == kBFloat16 || dtype == kFloat32 || dtype == kFloat64);
-    EXPECT_EQ(is_integral(dtype), dtype == kUInt8 || dtype == kInt32 || dtype == kInt64);
+    EXPECT_EQ(is_integral(dtype),
+              dtype == kUInt8 || dtype == kInt8 || dtype == kInt16 || dtype == kInt32 || dtype == kInt64);
   }
 }
 
 TEST(DType, PromotionMatchesPyTorch) {
   // torch.promote_types, in the order of kAll.
-  const DType expected[8][8] = {{kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64},
-                                {kUInt8, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64},
-                                {kInt32, kInt32, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64},
-                                {kInt64, kInt64, kInt64, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64},
-                                {kFloat16, kFloat16, kFloat16, kFloat16, kFloat16, kFloat32, kFloat32, kFloat64},
-                                {kBFloat16, kBFloat16, kBFloat16, kBFloat16, kFloat32, kBFloat16, kFloat32, kFloat64},
-                                {kFloat32, kFloat32, kFloat32, kFloat32, kFloat32, kFloat32, kFloat32, kFloat64},
-                                {kFloat64, kFloat64, kFloat64, kFloat64, kFloat64, kFloat64, kFloat64, kFloat64}};
-  for (int a = 0; a < 8; ++a) {
-    for (int b = 0; b < 8; ++b) EXPECT_EQ(promote(kAll[a], kAll[b]), expected[a][b]) << kAll[a] << " " << kAll[b];
+  const DType expected[10][10] = {
+      {kBool, kUInt8, kInt8, kInt16, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64},
+      {kUInt8, kUInt8, kInt16, kInt16, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64},
+      {kInt8, kInt16, kInt8, kInt16, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64},
+      {kInt16, kInt16, kInt16, kInt16, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64},
+      {kInt32, kInt32, kInt32, kInt32, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64},
+      {kInt64, kInt64, kInt64, kInt64, kInt64, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64},
+      {kFloat16, kFloat16, kFloat16, kFloat16, kFloat16, kFloat16, kFloat16, kFloat32, kFloat32, kFloat64},
+      {kBFloat16, kBFloat16, kBFloat16, kBFloat16, kBFloat16, kBFloat16, kFloat32, kBFloat16, kFloat32, kFloat64},
+      {kFloat32, kFloat32, kFloat32, kFloat32, kFloat32, kFloat32, kFloat32, kFloat32, kFloat32, kFloat64},
+      {kFloat64, kFloat64, kFloat64, kFloat64, kFloat64, kFloat64, kFloat64, kFloat64, kFloat64, kFloat64}};
+  for (int a = 0; a < 10; ++a) {
+    for (int b = 0; b < 10; ++b) EXPECT_EQ(promote(kAll[a], kAll[b]), expected[a][b]) << kAll[a] << " " << kAll[b];
   }
 }
 

@@ -10,7 +10,7 @@ namespace tandem { namespace {
 
 using testing::error_text;
 
-constexpr DType kAll[] = {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64};
+constexpr DType kAll[] = {kBool, kUInt8, kInt8, kInt16, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64};
 
 TEST(Factories, EmptyTensorIsRowMajor) {
   const Tensor t = empty({3, 1, 7}, {kInt32});

@@ -16,7 +16,7 @@
 
 namespace tandem { namespace {
 
-constexpr DType kAll[] = {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64};
+constexpr DType kAll[] = {kBool, kUInt8, kInt8, kInt16, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64};
 
 /// A test layout: a tensor of `shape` inside a storage of `span` elements.
 struct Layout {
@@ -145,6 +145,9 @@ std::vector<To> converted(const std::vector<From>& values) {
 TEST(PrimitivesCopy, FloatToIntegerTruncatesAndSaturates) {
   const std::vector<double> values = {2.75, -2.75, 0.999, -0.999, 255.5, 256, -1, 1e30, -1e30, INFINITY, NAN};
   EXPECT_EQ((converted<double, uint8_t>(values)), (std::vector<uint8_t>{2, 0, 0, 0, 255, 255, 0, 255, 0, 255, 0}));
+  EXPECT_EQ((converted<double, int8_t>(values)), (std::vector<int8_t>{2, -2, 0, 0, 127, 127, -1, 127, -128, 127, 0}));
+  EXPECT_EQ((converted<double, int16_t>(values)),
+            (std::vector<int16_t>{2, -2, 0, 0, 255, 256, -1, INT16_MAX, INT16_MIN, INT16_MAX, 0}));
   constexpr int32_t kMax = INT32_MAX, kMin = INT32_MIN;
   EXPECT_EQ((converted<double, int32_t>(values)),
             (std::vector<int32_t>{2, -2, 0, 0, 255, 256, -1, kMax, kMin, kMax, 0}));
@@ -153,10 +156,14 @@ TEST(PrimitivesCopy, FloatToIntegerTruncatesAndSaturates) {
   EXPECT_EQ((converted<float, int64_t>({9.3e18f, -9.3e18f, 1099511627776.0f})),
             (std::vector<int64_t>{INT64_MAX, INT64_MIN, int64_t{1} << 40}));
   EXPECT_EQ((converted<double, int32_t>({2147483647.5, -2147483648.5})), (std::vector<int32_t>{kMax, kMin}));
+  EXPECT_EQ((converted<Half, int16_t>({Half(300.0f), Half(-INFINITY)})), (std::vector<int16_t>{300, INT16_MIN}));
+  EXPECT_EQ((converted<int16_t, Half>({-300, 7})), (std::vector<Half>{Half(-300.0f), Half(7.0f)}));
   EXPECT_EQ((converted<Half, uint8_t>({Half(300.0f), Half(-3.5f)})), (std::vector<uint8_t>{255, 0}));
 }
 
 TEST(PrimitivesCopy, IntegerNarrowingWrapsAround) {
+  EXPECT_EQ((converted<int64_t, int8_t>({256 + 7, 200})), (std::vector<int8_t>{7, -56}));
+  EXPECT_EQ((converted<int8_t, uint8_t>({-1, 5})), (std::vector<uint8_t>{255, 5}));
   EXPECT_EQ((converted<int64_t, uint8_t>({256 + 7, -1})), (std::vector<uint8_t>{7, 255}));
   EXPECT_EQ((converted<int64_t, int32_t>({(int64_t{1} << 32) + 31})), (std::vector<int32_t>{31}));
 }
@@ -376,7 +383,7 @@ TEST(Primitives, NontemporalStoresGiveEqualResults) {
 }
 
 TEST(Primitives, SumSupportsEveryDType) {
-  for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kUInt8, kBool}) {
+  for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8, kBool}) {
     const Tensor inputs[] = {full({33}, 1, {dtype}), full({33}, 0, {dtype}), full({33}, 3, {dtype})};
     for (const int64_t total_bytes : {int64_t{0}, int64_t{1} << 40}) {
       const Tensor out = empty({33}, {dtype});

@@ -16,6 +16,8 @@ TEST(Print, VectorElementsAreAligned) {
 
 TEST(Print, ScalarsMatricesAndEmptyTensorsArePrinted) {
   EXPECT_EQ(to_string(scalar_tensor(2.5, {})), "2.5000\nfloat32 [] on cpu");
+  EXPECT_EQ(to_string(from_vector<int8_t>({-128, 65}, {2})), "[-128,   65]\nint8 [2] on cpu");
+  EXPECT_EQ(to_string(from_vector<int16_t>({-300}, {})), "-300\nint16 [] on cpu");
   EXPECT_EQ(to_string(from_vector<int32_t>({1, 2, 3, 4}, {2, 2})), "[[1, 2],\n [3, 4]]\nint32 [2, 2] on cpu");
   EXPECT_EQ(to_string(from_vector<int32_t>({1, 2, 3, 4, 5, 6, 7, 8}, {2, 2, 2})),
             "[[[1, 2],\n  [3, 4]],\n\n [[5, 6],\n  [7, 8]]]\nint32 [2, 2, 2] on cpu");

@@ -119,7 +119,7 @@ void check(ReduceOp op, DType dtype, size_t num_inputs, int64_t count) {
 }
 
 TEST(ReduceKernels, EveryOperatorAndDTypeMatchesReference) {
-  for (const DType dtype : {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64}) {
+  for (const DType dtype : {kBool, kUInt8, kInt8, kInt16, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64}) {
     visit_dtype(dtype, [&]<class T>() {
       for (const ReduceOp op : kOps) {
         if (!allowed<T>(op)) continue;

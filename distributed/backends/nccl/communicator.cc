@@ -46,6 +46,8 @@ ncclDataType_t type_of(DType dtype) {
     case kBFloat16: return ncclBfloat16;
     case kInt64: return ncclInt64;
     case kInt32: return ncclInt32;
+    case kInt16: return ncclFloat16;  // only moved, see operator_of
+    case kInt8: return ncclInt8;
     case kUInt8:
     case kBool: return ncclUint8;
   }
@@ -54,6 +56,7 @@ ncclDataType_t type_of(DType dtype) {
 
 /// For bool, whose bytes are 0 and 1, "or" is the larger and "and" the smaller.
 std::optional<ncclRedOp_t> operator_of(ReduceOp op, DType dtype) {
+  if (dtype == kInt16) return std::nullopt;
   const bool is_bool = dtype == kBool;
   switch (op) {
     case ReduceOp::kSum: return is_bool ? ncclMax : ncclSum;

@@ -66,7 +66,7 @@ class GpuLane {
   /// Joins the others; blocks. Throws CommError at the deadline and where is_given_up() becomes true, BackendError.
   static std::shared_ptr<GpuLane> join(Options options, const NcclId& id, Clock::time_point deadline,
                                        const std::function<bool()>& is_given_up);
-  /// Throws DTypeError for what NCCL does not do: bitwise operators of integers.
+  /// Throws DTypeError for what NCCL does not do: bitwise operators of integers, reductions of int16.
   static void check(const Collective& collective);
 
   virtual ~GpuLane() = default;

@@ -28,7 +28,7 @@ namespace tandem::testing { namespace {
 const Device kGpu("cuda:0"), kOther("cuda:1");
 
 constexpr int64_t kSizes[] = {0, 1, 3, 31, 255, 256, 257, 1025, 70001};
-constexpr DType kDTypes[] = {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64};
+constexpr DType kDTypes[] = {kBool, kUInt8, kInt8, kInt16, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64};
 
 Tensor moved(const Tensor& tensor, Device device) {
   const Tensor out = empty(tensor.shape(), {tensor.dtype(), device});
