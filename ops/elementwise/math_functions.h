@@ -181,14 +181,14 @@ struct Sigmoid : UnaryOp {
   static Tensor second_factor(const Tensor& output) { return 1 - 2 * output; }
 };
 
-#define TANDEM_MATH_FUNCTIONS(X)                                                                                \
-  X(sqrt, Sqrt)                                                                                                 \
-  X(rsqrt, Rsqrt)                                                                                               \
-  X(reciprocal, Reciprocal)                                                                                     \
-  X(exp2, Exp2)                                                                                                 \
-  X(expm1, Expm1)                                                                                               \
-  X(log2, Log2) X(log10, Log10) X(log1p, Log1p) X(erf, Erf) X(erfc, Erfc) X(sin, Sin) X(cos, Cos) X(tanh, Tanh) \
-      X(sigmoid, Sigmoid)
+#define TANDEM_MATH_FUNCTIONS(X) \
+  X(sqrt, Sqrt)                  \
+  X(rsqrt, Rsqrt)                \
+  X(reciprocal, Reciprocal)      \
+  X(exp2, Exp2)                  \
+  X(expm1, Expm1)                \
+  X(log2, Log2)                  \
+  X(log10, Log10) X(log1p, Log1p) X(erf, Erf) X(erfc, Erfc) X(sin, Sin) X(cos, Cos) X(tanh, Tanh) X(sigmoid, Sigmoid)
 
 // --- sign and rounding ---------------------------------------------------------------------------
 
