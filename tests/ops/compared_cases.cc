@@ -56,30 +56,30 @@ void add_elementwise(OpCases& cases) {
   const auto positive = sizes([](const Shape& s) { return TensorList{add(rand(s), 0.1)}; });
   const auto two = sizes([](const Shape& s) { return TensorList{randn(s), randn(s)}; });
   const auto positive_two = sizes([](const Shape& s) { return TensorList{add(rand(s), 0.1), add(rand(s), 0.1)}; });
-  add_rows(cases,
-           {
-               {"neg", [](In in) { return neg(in[0]); }, "torch.neg(a)"},
-               {"mul number", [](In in) { return mul(in[0], 3); }, "a * 3"},
-               {"exp", [](In in) { return exp(in[0]); }, "torch.exp(a)"},
-               {"abs", [](In in) { return abs(in[0]); }, "torch.abs(a)"},
-               {"tanh", [](In in) { return tanh(in[0]); }, "torch.tanh(a)"},
-               {"sigmoid", [](In in) { return sigmoid(in[0]); }, "torch.sigmoid(a)"},
-               {"relu", [](In in) { return relu(in[0]); }, "torch.relu(a)"},
-               {"gelu", [](In in) { return gelu(in[0]); }, "F.gelu(a)"},
-               {"gelu tanh", [](In in) { return gelu(in[0], GeluApproximation::kTanh); },
-                "F.gelu(a, approximate='tanh')"},
-               {"silu", [](In in) { return silu(in[0]); }, "F.silu(a)"},
-               {"leaky_relu", [](In in) { return leaky_relu(in[0]); }, "F.leaky_relu(a)"},
-               {"elu", [](In in) { return elu(in[0]); }, "F.elu(a)"},
-               {"softplus", [](In in) { return softplus(in[0]); }, "F.softplus(a)"},
-               {"clamp", [](In in) { return clamp(in[0], -1, 1); }, "torch.clamp(a, -1, 1)"},
-               {"sin", [](In in) { return sin(in[0]); }, "torch.sin(a)"},
-               {"lt", [](In in) { return lt(in[0], 0.5); }, "a < 0.5", false},
-               {"to bfloat16", [](In in) { return to(in[0], kBFloat16); }, "a.to(torch.bfloat16)"},
-               {"to float16", [](In in) { return to(in[0], kFloat16); }, "a.to(torch.float16)"},
-               {"dropout", [](In in) { return dropout(in[0], 0.1); }, "F.dropout(a, 0.1)"},
-           },
-           one);
+  add_rows(
+      cases,
+      {
+          {"neg", [](In in) { return neg(in[0]); }, "torch.neg(a)"},
+          {"mul number", [](In in) { return mul(in[0], 3); }, "a * 3"},
+          {"exp", [](In in) { return exp(in[0]); }, "torch.exp(a)"},
+          {"abs", [](In in) { return abs(in[0]); }, "torch.abs(a)"},
+          {"tanh", [](In in) { return tanh(in[0]); }, "torch.tanh(a)"},
+          {"sigmoid", [](In in) { return sigmoid(in[0]); }, "torch.sigmoid(a)"},
+          {"relu", [](In in) { return relu(in[0]); }, "torch.relu(a)"},
+          {"gelu", [](In in) { return gelu(in[0]); }, "F.gelu(a)"},
+          {"gelu tanh", [](In in) { return gelu(in[0], GeluApproximation::kTanh); }, "F.gelu(a, approximate='tanh')"},
+          {"silu", [](In in) { return silu(in[0]); }, "F.silu(a)"},
+          {"leaky_relu", [](In in) { return leaky_relu(in[0]); }, "F.leaky_relu(a)"},
+          {"elu", [](In in) { return elu(in[0]); }, "F.elu(a)"},
+          {"softplus", [](In in) { return softplus(in[0]); }, "F.softplus(a)"},
+          {"clamp", [](In in) { return clamp(in[0], -1, 1); }, "torch.clamp(a, -1, 1)"},
+          {"sin", [](In in) { return sin(in[0]); }, "torch.sin(a)"},
+          {"lt", [](In in) { return lt(in[0], 0.5); }, "a < 0.5", false},
+          {"to bfloat16", [](In in) { return to(in[0], kBFloat16); }, "a.to(torch.bfloat16)"},
+          {"to float16", [](In in) { return to(in[0], kFloat16); }, "a.to(torch.float16)"},
+          {"dropout", [](In in) { return dropout(in[0], 0.1); }, "F.dropout(a, 0.1)"},
+      },
+      one);
   add_rows(cases,
            {
                {"log", [](In in) { return log(in[0]); }, "torch.log(a)"},
@@ -104,16 +104,21 @@ void add_elementwise(OpCases& cases) {
                {"pow", [](In in) { return pow(in[0], in[1]); }, "torch.pow(a, b)"},
            },
            positive_two);
-  add_rows(cases, {{"add bias", [](In in) { return add(in[0], in[1]); }, "a + b"}},
-           sizes([](const Shape& s) { return TensorList{randn(s), randn({s[1]})}; }));
+  add_rows(cases, {{"add bias", [](In in) { return add(in[0], in[1]); }, "a + b"}}, sizes([](const Shape& s) {
+             return TensorList{randn(s), randn({s[1]})};
+           }));
   add_rows(cases, {{"where", [](In in) { return where(in[0], in[1], in[2]); }, "torch.where(a, b, c)"}},
-           sizes([](const Shape& s) { return TensorList{gt(randn(s), 0), randn(s), randn(s)}; }));
+           sizes([](const Shape& s) {
+             return TensorList{gt(randn(s), 0), randn(s), randn(s)};
+           }));
   add_rows(cases,
            {
                {"masked_fill", [](In in) { return masked_fill(in[0], in[1], -1e9); }, "a.masked_fill(b, -1e9)"},
                {"masked_select", [](In in) { return masked_select(in[0], in[1]); }, "torch.masked_select(a, b)"},
            },
-           sizes([](const Shape& s) { return TensorList{randn(s), gt(randn(s), 0)}; }));
+           sizes([](const Shape& s) {
+             return TensorList{randn(s), gt(randn(s), 0)};
+           }));
   add_rows(cases, {{"bfloat16 to float32", [](In in) { return to(in[0], kFloat32); }, "a.to(torch.float32)"}},
            sizes([](const Shape& s) { return TensorList{to(randn(s), kBFloat16)}; }));
   add_rows(cases, {{"float16 to float32", [](In in) { return to(in[0], kFloat32); }, "a.to(torch.float32)"}},
@@ -155,20 +160,26 @@ void add_reductions(OpCases& cases) {
                 "F.cross_entropy(a, b, label_smoothing=0.1)"},
                {"nll_loss", [](In in) { return nll_loss(in[0], in[1]); }, "F.nll_loss(a, b)"},
            },
-           sizes([](const Shape& s) { return TensorList{randn(s), randint(0, s[1], {s[0]})}; }));
+           sizes([](const Shape& s) {
+             return TensorList{randn(s), randint(0, s[1], {s[0]})};
+           }));
   add_rows(cases,
            {
                {"mse_loss", [](In in) { return mse_loss(in[0], in[1]); }, "F.mse_loss(a, b)"},
                {"smooth_l1_loss", [](In in) { return smooth_l1_loss(in[0], in[1]); }, "F.smooth_l1_loss(a, b)"},
            },
-           sizes([](const Shape& s) { return TensorList{randn(s), randn(s)}; }));
+           sizes([](const Shape& s) {
+             return TensorList{randn(s), randn(s)};
+           }));
   add_rows(cases,
            {
                {"binary_cross_entropy_with_logits",
                 [](In in) { return binary_cross_entropy_with_logits(in[0], in[1].detach()); },
                 "F.binary_cross_entropy_with_logits(a, b.detach())"},
            },
-           sizes([](const Shape& s) { return TensorList{randn(s), rand(s)}; }));
+           sizes([](const Shape& s) {
+             return TensorList{randn(s), rand(s)};
+           }));
 }
 
 void add_moves(OpCases& cases) {
@@ -178,33 +189,62 @@ void add_moves(OpCases& cases) {
                {"transpose contiguous", [](In in) { return in[0].t().contiguous(); }, "a.t().contiguous()"},
                {"flip", [](In in) { return flip(in[0], {1}); }, "torch.flip(a, [1])"},
                {"roll", [](In in) { return roll(in[0], {100}, {1}); }, "torch.roll(a, 100, 1)"},
-               {"repeat", [](In in) { return repeat(in[0], {1, 2}); }, "a.repeat(1, 2)"},
+               {"repeat",
+                [](In in) {
+                  return repeat(in[0], {1, 2});
+                },
+                "a.repeat(1, 2)"},
                {"clone", [](In in) { return clone(in[0]); }, "a.clone()"},
            },
            one);
-  const std::vector<std::function<TensorList()>> heads = {[] { return TensorList{randn({8, 128, 12, 64})}; },
-                                                          [] { return TensorList{randn({32, 512, 12, 32})}; }};
+  const std::vector<std::function<TensorList()>> heads = {[] {
+                                                            return TensorList{randn({8, 128, 12, 64})};
+                                                          },
+                                                          [] {
+                                                            return TensorList{randn({32, 512, 12, 32})};
+                                                          }};
+  add_rows(cases,
+           {{"permute heads",
+             [](In in) {
+               return in[0].permute({0, 2, 1, 3}).contiguous();
+             },
+             "a.permute(0, 2, 1, 3).contiguous()"},
+            {"permute",
+             [](In in) {
+               return in[0].permute({0, 3, 1, 2}).contiguous();
+             },
+             "a.permute(0, 3, 1, 2).contiguous()"}},
+           heads);
+  add_rows(cases,
+           {
+               {"cat",
+                [](In in) {
+                  return cat({in[0], in[1]}, 1);
+                },
+                "torch.cat([a, b], 1)"},
+               {"stack",
+                [](In in) {
+                  return stack({in[0], in[1]});
+                },
+                "torch.stack([a, b])"},
+           },
+           sizes([](const Shape& s) {
+             return TensorList{randn(s), randn(s)};
+           }));
   add_rows(
       cases,
-      {{"permute heads", [](In in) { return in[0].permute({0, 2, 1, 3}).contiguous(); },
-        "a.permute(0, 2, 1, 3).contiguous()"},
-       {"permute", [](In in) { return in[0].permute({0, 3, 1, 2}).contiguous(); }, "a.permute(0, 3, 1, 2).contiguous()"}},
-      heads);
+      {
+          {"gather", [](In in) { return gather(in[0], 1, in[1]); }, "torch.gather(a, 1, b)"},
+          {"scatter_add", [](In in) { return scatter_add(in[0], 1, in[1], in[2]); }, "torch.scatter_add(a, 1, b, c)"},
+      },
+      sizes([](const Shape& s) {
+        return TensorList{randn(s), randint(0, s[1], s), randn(s)};
+      }));
   add_rows(cases,
-           {
-               {"cat", [](In in) { return cat({in[0], in[1]}, 1); }, "torch.cat([a, b], 1)"},
-               {"stack", [](In in) { return stack({in[0], in[1]}); }, "torch.stack([a, b])"},
-           },
-           sizes([](const Shape& s) { return TensorList{randn(s), randn(s)}; }));
-  add_rows(cases,
-           {
-               {"gather", [](In in) { return gather(in[0], 1, in[1]); }, "torch.gather(a, 1, b)"},
-               {"scatter_add", [](In in) { return scatter_add(in[0], 1, in[1], in[2]); },
-                "torch.scatter_add(a, 1, b, c)"},
-           },
-           sizes([](const Shape& s) { return TensorList{randn(s), randint(0, s[1], s), randn(s)}; }));
-  add_rows(cases, {{"index_select", [](In in) { return index_select(in[0], 0, in[1]); }, "torch.index_select(a, 0, b)"}},
-           sizes([](const Shape& s) { return TensorList{randn(s), randint(0, s[0], {s[0]})}; }));
+           {{"index_select", [](In in) { return index_select(in[0], 0, in[1]); }, "torch.index_select(a, 0, b)"}},
+           sizes([](const Shape& s) {
+             return TensorList{randn(s), randint(0, s[0], {s[0]})};
+           }));
   add_rows(cases, {{"embedding", [](In in) { return embedding(in[0], in[1]); }, "F.embedding(a, b)"}},
            {[] {
               return TensorList{randint(0, 1000, {8, 128}), randn({1000, 128})};
@@ -216,8 +256,12 @@ void add_moves(OpCases& cases) {
 
 /// Images with [N, C, H, W] in memory.
 void add_layers(OpCases& cases) {
-  const std::vector<std::function<TensorList()>> images = {[] { return TensorList{randn({16, 32, 28, 28})}; },
-                                                           [] { return TensorList{randn({32, 64, 56, 56})}; }};
+  const std::vector<std::function<TensorList()>> images = {[] {
+                                                             return TensorList{randn({16, 32, 28, 28})};
+                                                           },
+                                                           [] {
+                                                             return TensorList{randn({32, 64, 56, 56})};
+                                                           }};
   add_rows(cases,
            {
                {"max_pool2d 2", [](In in) { return max_pool2d(in[0], 2); }, "F.max_pool2d(a, 2)"},
@@ -235,8 +279,9 @@ void add_layers(OpCases& cases) {
             [] {
               return TensorList{randn({32, 64, 56, 56}), randn({64}), randn({64})};
             }});
-  add_rows(cases, {{"conv2d 3x3", [](In in) { return conv2d(in[0], in[1], in[2], {.padding = 1}); },
-                    "F.conv2d(a, b, c, padding=1)"}},
+  add_rows(cases,
+           {{"conv2d 3x3", [](In in) { return conv2d(in[0], in[1], in[2], {.padding = 1}); },
+             "F.conv2d(a, b, c, padding=1)"}},
            {[] {
               return TensorList{randn({16, 32, 28, 28}), randn({64, 32, 3, 3}), randn({64})};
             },
@@ -250,15 +295,15 @@ void add_layers(OpCases& cases) {
             [] {
               return TensorList{randn({16, 256, 28, 28}), randn({128, 256, 1, 1}), randn({128})};
             }});
-  add_rows(cases,
-           {{"layer_norm", [](In in) { return layer_norm(in[0], {768}, in[1], in[2]); },
-             "F.layer_norm(a, [768], b, c)"}},
-           {[] {
-              return TensorList{randn({8, 128, 768}), randn({768}), randn({768})};
-            },
-            [] {
-              return TensorList{randn({8, 512, 768}), randn({768}), randn({768})};
-            }});
+  add_rows(
+      cases,
+      {{"layer_norm", [](In in) { return layer_norm(in[0], {768}, in[1], in[2]); }, "F.layer_norm(a, [768], b, c)"}},
+      {[] {
+         return TensorList{randn({8, 128, 768}), randn({768}), randn({768})};
+       },
+       [] {
+         return TensorList{randn({8, 512, 768}), randn({768}), randn({768})};
+       }});
   add_rows(cases,
            {{"scaled_dot_product_attention",
              [](In in) { return scaled_dot_product_attention(in[0], in[1], in[2], {.is_causal = true}); },
@@ -282,7 +327,10 @@ void add_products(OpCases& cases) {
   add_rows(cases,
            {
                {"bmm", [](In in) { return bmm(in[0], in[1]); }, "torch.bmm(a, b)"},
-               {"einsum", [](In in) { return einsum("bij,bjk->bik", {in[0], in[1]}); },
+               {"einsum",
+                [](In in) {
+                  return einsum("bij,bjk->bik", {in[0], in[1]});
+                },
                 "torch.einsum('bij,bjk->bik', a, b)"},
            },
            {[] {
