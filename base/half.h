@@ -45,28 +45,23 @@ struct BFloat16 {
 
 TANDEM_HOST_DEVICE inline uint16_t Half::from_float(float value) {
   const uint32_t u = std::bit_cast<uint32_t>(value);
-  const uint32_t sign = (u >> 16) & 0x8000u;
   const uint32_t magnitude = u & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
-  if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // rounds to infinity from 65520 on
-  if (magnitude < 0x38800000u) {
-    // Below 2^-14 the result is subnormal: adding 0.5 aligns the 10 kept bits at the bottom and rounds in hardware.
-    const float aligned = std::bit_cast<float>(magnitude) + 0.5f;
-    return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(aligned) - 0x3f000000u));
-  }
-  const uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
-  return static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
+  // All cases are computed, so that the compiler vectorizes loops. Below 2^-14 the result is subnormal: adding 0.5
+  // aligns the 10 kept bits at the bottom and rounds in hardware.
+  const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
+  const uint32_t normal = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
+  const uint32_t nan = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
+  uint32_t result = magnitude < 0x38800000u ? subnormal : normal;
+  result = magnitude >= 0x477ff000u ? 0x7c00u : result;  // rounds to infinity from 65520 on
+  result = magnitude > 0x7f800000u ? nan : result;
+  return static_cast<uint16_t>(((u >> 16) & 0x8000u) | result);
 }
 
 TANDEM_HOST_DEVICE inline float Half::to_float(uint16_t bits) {
-  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
   const uint32_t magnitude = bits & 0x7fffu;
-  if (magnitude >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
-  if (magnitude < 0x0400u) {
-    const float value = static_cast<float>(magnitude) * 0x1p-24f;
-    return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(value));
-  }
-  return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000u));
+  const uint32_t value = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude << 13) * 0x1p112f);  // exact
+  const uint32_t not_finite = magnitude >= 0x7c00u ? 0x7f800000u : 0u;
+  return std::bit_cast<float>((static_cast<uint32_t>(bits & 0x8000u) << 16) | value | not_finite);
 }
 
 /// Whether T is Half or BFloat16.

@@ -16,6 +16,7 @@
 #include <tandem/base/parallel_for.h>
 #include <tandem/base/trace.h>
 #include <tandem/tensor/convert.h>
+#include <tandem/tensor/convert_float16_avx2.h>
 #include <tandem/tensor/copy_nontemporal_avx2.h>
 #include <tandem/tensor/cuda_primitives.h>
 #include <tandem/tensor/reduce.h>
@@ -29,6 +30,8 @@ constexpr int64_t kGrain = 1 << 16;
 // Tile of a transposed copy: wide enough to fill a cache line of floats, and with few enough rows for one set of the L1
 // cache, to which all rows of a matrix map if its width is a power of two.
 constexpr int64_t kTile = 16;
+// Tiles are copied in square blocks, so that the pages of a block stay in the TLB until all of its lines are read.
+constexpr int64_t kBlock = 64;
 // Copies from this size on use non-temporal stores: cached lines would be evicted before they are read, and a fully
 // written line need not be fetched first. Measured 1.7 to 2 times as fast; slower for smaller copies.
 constexpr int64_t kNontemporalBytes = int64_t{16} << 20;
@@ -139,11 +142,17 @@ void convert_line(const From* src, int64_t src_stride, To* out, int64_t out_stri
   if (src_stride == 1 && out_stride == 1) {
     if constexpr (std::is_same_v<To, From>) {
       std::memcpy(out, src, static_cast<size_t>(n) * sizeof(To));
+    } else if constexpr (std::is_same_v<To, Half> && std::is_same_v<From, float>) {
+      to_float16_avx2(src, reinterpret_cast<uint16_t*>(out), static_cast<size_t>(n));
+    } else if constexpr (std::is_same_v<To, float> && std::is_same_v<From, Half>) {
+      from_float16_avx2(reinterpret_cast<const uint16_t*>(src), out, static_cast<size_t>(n));
     } else {
       for (int64_t i = 0; i < n; ++i) out[i] = convert<To>(src[i]);
     }
   } else if (src_stride == 0 && out_stride == 1) {
     std::fill_n(out, n, convert<To>(src[0]));
+  } else if (src_stride == -1 && out_stride == 1) {
+    for (int64_t i = 0; i < n; ++i) out[i] = convert<To>(src[-i]);
   } else {
     for (int64_t i = 0; i < n; ++i) out[i * out_stride] = convert<To>(src[i * src_stride]);
   }
@@ -202,23 +211,29 @@ void copy_transposed(StridedLoop<2> loop, size_t src_inner, const From* src, To*
   const size_t num_outer = loop.dims.size() - 2;
   const auto row = loop.dims[num_outer];         // contiguous in src
   const auto column = loop.dims[num_outer + 1];  // contiguous in out
-  const int64_t row_tiles = ceil_div(row.size, kTile);
-  const int64_t column_tiles = ceil_div(column.size, kTile);
+  const int64_t row_blocks = ceil_div(row.size, kBlock);
+  const int64_t column_blocks = ceil_div(column.size, kBlock);
   const int64_t num_matrices = loop.num_lines() / row.size;
-  parallel_for(num_matrices * row_tiles * column_tiles, kGrain / (kTile * kTile), [&](int64_t begin, int64_t end) {
-    for (int64_t tile = begin; tile < end; ++tile) {
-      const int64_t matrix = tile / (row_tiles * column_tiles);
-      const int64_t r = tile / column_tiles % row_tiles * kTile;
-      const int64_t c = tile % column_tiles * kTile;
+  const auto copy_tile = [&](const From* from, To* to, int64_t r, int64_t c) {
+    const int64_t rows = std::min(kTile, row.size - r), columns = std::min(kTile, column.size - c);
+    from += r + c * column.strides[1];
+    to += r * row.strides[0] + c;
+    if (rows == kTile && columns == kTile) {
+      transpose_full_tile(from, column.strides[1], to, row.strides[0]);
+    } else {
+      transpose_tile(from, column.strides[1], to, row.strides[0], rows, columns);
+    }
+  };
+  parallel_for(num_matrices * row_blocks * column_blocks, kGrain / (kBlock * kBlock), [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t matrix = block / (row_blocks * column_blocks);
+      const int64_t first_row = block / column_blocks % row_blocks * kBlock;
+      const int64_t first_column = block % column_blocks * kBlock;
       for_positions(loop, num_outer, matrix, matrix + 1, [&](const auto& offsets) {
-        const From* from = src + offsets[1] + r + c * column.strides[1];
-        To* to = out + offsets[0] + r * row.strides[0] + c;
-        const int64_t rows = std::min(kTile, row.size - r);
-        const int64_t columns = std::min(kTile, column.size - c);
-        if (rows == kTile && columns == kTile) {
-          transpose_full_tile(from, column.strides[1], to, row.strides[0]);
-        } else {
-          transpose_tile(from, column.strides[1], to, row.strides[0], rows, columns);
+        for (int64_t c = first_column; c < std::min(first_column + kBlock, column.size); c += kTile) {
+          for (int64_t r = first_row; r < std::min(first_row + kBlock, row.size); r += kTile) {
+            copy_tile(src + offsets[1], out + offsets[0], r, c);
+          }
         }
       });
     }

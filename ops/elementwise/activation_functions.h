@@ -77,14 +77,14 @@ inline constexpr float kSigmoidEnd = 128.0f;
 
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float silu_element(float x) {
   const float a = magnitude_up_to(x, kSigmoidEnd);
-  const float e = exp_element(-a);
+  const float e = exp_of_nonpositive(-a);
   return nan_of(x, by_sign(x, -a * e, x) / (1.0f + e));
 }
 
 /// s + x s (1 - s), s = sigmoid(x).
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float silu_derivative(float x) {
   const float a = magnitude_up_to(x, kSigmoidEnd);
-  const float e = exp_element(-a);
+  const float e = exp_of_nonpositive(-a);
   const float d = 1.0f + e;
   return nan_of(x, __builtin_fmaf(by_sign(x, e, 1.0f), d, std::copysign(a, x) * e) / (d * d));
 }

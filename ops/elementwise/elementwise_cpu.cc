@@ -40,6 +40,10 @@ void where_of(const StridedLoop<4>& loop, const uint8_t* condition_data, const T
       const T a0 = *a;
 #pragma GCC ivdep
       for (int64_t i = 0; i < n; ++i) out[i] = choose(condition[i], a0, b[i]);
+    } else if (dense && a_step == 0 && b_step == 0) {
+      const T a0 = *a, b0 = *b;
+#pragma GCC ivdep
+      for (int64_t i = 0; i < n; ++i) out[i] = choose(condition[i], a0, b0);
     } else if (dense && a_step == 1 && b_step == 1) {
 #pragma GCC ivdep
       for (int64_t i = 0; i < n; ++i) out[i] = choose(condition[i], a[i], b[i]);

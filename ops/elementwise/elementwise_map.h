@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include <tandem/base/parallel_for.h>
+#include <tandem/ops/common/wide.h>
 #include <tandem/ops/elementwise/elementwise_kernels.h>
 
 namespace tandem { inline namespace v0 { namespace cpu {
@@ -61,6 +62,16 @@ void for_each_row(const StridedLoop<N>& loop, FunctionRef<void(const int64_t* of
   }
 }
 
+/// run_wide where the arithmetic is in float: integers and float64 gain nothing.
+template <class C, class F>
+void run_wide_if(const F& loop) {
+  if constexpr (std::is_same_v<C, float>) {
+    run_wide(loop);
+  } else {
+    loop();
+  }
+}
+
 /// out[i] = f(a[i], b[i]). The pragma is valid because an operand either is the output itself or does not overlap it,
 /// so iterations are independent.
 template <class T, class Out, class F>
@@ -74,8 +85,10 @@ void map_binary(const StridedLoop<3>& loop, Source a_data, Source b_data, void* 
     const T* a = static_cast<const T*>(a_data.data) + offsets[1];
     const T* b = static_cast<const T*>(b_data.data) + offsets[2];
     if (out_step == 1 && a_step == 1 && b_step == 1) {
+      run_wide_if<C>([=] {
 #pragma GCC ivdep
-      for (int64_t i = 0; i < n; ++i) out[i] = store<Out>(f(static_cast<C>(a[i]), static_cast<C>(b[i])));
+        for (int64_t i = 0; i < n; ++i) out[i] = store<Out>(f(static_cast<C>(a[i]), static_cast<C>(b[i])));
+      });
     } else if (out_step == 1 && a_step == 1 && b_step == 0) {
       const C b0 = static_cast<C>(*b);
 #pragma GCC ivdep
@@ -149,14 +162,18 @@ void map_unary(const StridedLoop<2>& loop, const void* a_data, void* out_data, F
     const T* a = static_cast<const T*>(a_data) + offsets[1];
     if constexpr (requires(float x) { f.fast(x); } && std::is_same_v<C, float>) {
       if (out_step == 1 && a_step == 1 && is_within(a, n, f.kFastLimit)) {
+        run_wide_if<C>([=] {
 #pragma GCC ivdep
-        for (int64_t i = 0; i < n; ++i) out[i] = store<T>(f.fast(static_cast<C>(a[i])));
+          for (int64_t i = 0; i < n; ++i) out[i] = store<T>(f.fast(static_cast<C>(a[i])));
+        });
         return;
       }
     }
     if (out_step == 1 && a_step == 1) {
+      run_wide_if<C>([=] {
 #pragma GCC ivdep
-      for (int64_t i = 0; i < n; ++i) out[i] = store<T>(f(static_cast<C>(a[i])));
+        for (int64_t i = 0; i < n; ++i) out[i] = store<T>(f(static_cast<C>(a[i])));
+      });
     } else {
       for (int64_t i = 0; i < n; ++i) out[i * out_step] = store<T>(f(static_cast<C>(a[i * a_step])));
     }

@@ -139,7 +139,7 @@ TANDEM_HOST_DEVICE inline double log1p_element(double x) { return std::log1p(x);
 
 /// log(1 + e^-a) for a >= 0: with e = e^-a and s = e / (2 + e), it is 2 atanh(s).
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float log1p_exp_of_minus(float a) {
-  const float e = exp_element(-a);
+  const float e = exp_of_nonpositive(-a);
   const float s = e / (2.0f + e);
   const float z = s * s;
   float p = 0.232243292f;
@@ -156,6 +156,46 @@ template <class C>
 TANDEM_HOST_DEVICE TANDEM_INLINED inline C softplus_element(C x) {
   return choose(x > C{0}, x, C{0}) + log1p_exp_of_minus(std::fabs(x));
 }
+
+// --- powers --------------------------------------------------------------------------------------
+
+/// x^y within 1.1 units in the last place, as std::pow for zeros, infinities and NaN: 2^(y log2(abs(x))), where the
+/// exponent is computed in float64.
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float pow_element(float x, float y) {
+#if defined(__CUDA_ARCH__)
+  return std::pow(x, y);  // GPUs have few units for float64
+#else
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  // a = 2^n (1 + f) as in log_parts, and log2(1 + f) = 2 / ln 2 atanh(s).
+  const float a = std::fabs(x);
+  const bool is_subnormal = a < 0x1p-126f;
+  const uint32_t bits = std::bit_cast<uint32_t>(a * choose(is_subnormal, 0x1p23f, 1.0f));
+  const int32_t k = static_cast<int32_t>(bits - 0x3f3504f3u) >> 23;
+  const double f = static_cast<double>(std::bit_cast<float>(bits - (static_cast<uint32_t>(k) << 23)) - 1.0f);
+  const double s = f / (2 + f), z = s * s;
+  double p = 1.0 / 15;
+  for (int i = 13; i >= 1; i -= 2) p = __builtin_fma(p, z, 1.0 / i);
+  const float finite = choose(a == 0, -kInfinity, static_cast<float>(k) - choose(is_subnormal, 23.0f, 0.0f));
+  const double n = static_cast<double>(choose(a < kInfinity, finite, a));
+  const double log = __builtin_fma(s * (2 * std::numbers::log2e), p, n);
+  // 0 log(x) and y log(1) are 0, also where the other factor is infinite or NaN.
+  const bool is_one = (y == 0) | ((a == 1) & (y == y));
+  const double exponent = choose(is_one, 0.0, static_cast<double>(y) * log);
+  const double low = choose(exponent < -151, -151.0, exponent), bounded = choose(low > 129, 129.0, low);
+  const double whole = (bounded + 0x1.8p52) - 0x1.8p52;
+  const float power = exp2_fraction(static_cast<float>(bounded - whole));
+  const uint32_t e = std::bit_cast<uint32_t>(static_cast<float>(whole) + kRoundFloat) - 0x4b400000u;
+  const uint32_t half = static_cast<uint32_t>(static_cast<int32_t>(e) >> 1);
+  const float size = power * std::bit_cast<float>((half + 127u) << 23) * std::bit_cast<float>((e - half + 127u) << 23);
+  const float half_y = y * 0.5f;
+  const bool is_integer = std::floor(y) == y, is_odd = is_integer & (std::floor(half_y) != half_y);
+  const float value = choose(is_odd, std::copysign(size, x), size);
+  const float no_number =
+      choose((x < 0) & (a < kInfinity) & !is_integer, std::numeric_limits<float>::quiet_NaN(), value);
+  return choose(x == 1, 1.0f, no_number);
+#endif
+}
+TANDEM_HOST_DEVICE inline double pow_element(double x, double y) { return std::pow(x, y); }
 
 // --- sine and cosine -----------------------------------------------------------------------------
 
@@ -250,7 +290,7 @@ TANDEM_HOST_DEVICE inline double erfc_element(double x) { return std::erfc(x); }
 TANDEM_HOST_DEVICE inline double erf_element(double x) { return std::erf(x); }
 
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float sigmoid_element(float x) {
-  const float e = exp_element(-std::fabs(x));
+  const float e = exp_of_nonpositive(-std::fabs(x));
   return by_sign(x, e, 1.0f) / (1.0f + e);
 }
 

@@ -346,7 +346,7 @@ struct MinusHalfPower {
 template <class C>
 struct PowerOf {
   C exponent;
-  TANDEM_HOST_DEVICE C operator()(C x) const { return std::pow(x, exponent); }
+  TANDEM_FORMULA C operator()(C x) const { return pow_element(x, exponent); }
 };
 
 /// input^exponent for one exponent.
@@ -381,7 +381,7 @@ struct PowScalar : UnaryOp {
 template <class T>
 struct Power {
   using C = Compute<T>;
-  TANDEM_HOST_DEVICE C operator()(C x, C y) const {
+  TANDEM_FORMULA C operator()(C x, C y) const {
     if constexpr (std::is_integral_v<T>) {
       const T base = static_cast<T>(x);
       const int64_t exponent = static_cast<int64_t>(static_cast<T>(y));
@@ -389,7 +389,7 @@ struct Power {
       if (base == T{1}) return C{1};
       return static_cast<T>(base + T{1}) == T{0} ? (exponent % 2 == 0 ? C{1} : x) : C{0};
     } else {
-      return std::pow(x, y);
+      return pow_element(x, y);
     }
   }
 };

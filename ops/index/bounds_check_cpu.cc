@@ -26,6 +26,13 @@ void check_index(const char* op, const char* what, const Shape& shape, int64_t l
 void check_indices(const KernelContext&, const char* op, const char* what, const Shape& shape, int64_t size,
                    std::optional<int64_t> ignored, const int64_t* index) {
   const int64_t n = num_elements(shape);
+  // The sign bit of `outside` is set if an index is below 0 or above size - 1.
+  uint64_t outside = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const uint64_t value = static_cast<uint64_t>(index[i]);
+    outside |= value | (static_cast<uint64_t>(size) - 1 - value);
+  }
+  if (static_cast<int64_t>(outside) >= 0) return;
   for (int64_t i = 0; i < n; ++i) {
     if (index[i] != ignored) check_index(op, what, shape, 0, size, i, index[i]);
   }

@@ -50,7 +50,11 @@ void gather(const KernelContext&, int64_t element_bytes, int64_t outer, int64_t 
   visit_element(element_bytes, [&]<class T>(T) {
     const T* from = static_cast<const T*>(input);
     T* to = static_cast<T*>(out);
-    for_columns(outer, inner, n, [&](int64_t o, int64_t first, int64_t last) {
+    for_columns(outer, inner, n, [=](int64_t o, int64_t first, int64_t last) {
+      if (inner == 1) {
+        for (int64_t i = 0; i < n; ++i) to[o * n + i] = from[o * size + index[o * n + i]];
+        return;
+      }
       for (int64_t i = 0; i < n; ++i) {
         const int64_t row = (o * n + i) * inner;
         for (int64_t k = first; k < last; ++k) to[row + k] = from[(o * size + index[row + k]) * inner + k];
@@ -66,7 +70,14 @@ void scatter(const KernelContext&, ScatterOp op, DType dtype, int64_t outer, int
   visit_scatter(op, dtype, [&]<ScatterOp known, class T, class A>() {
     const T* from = static_cast<const T*>(src);
     A* to = static_cast<A*>(out);
-    for_columns(outer, inner, n, [&](int64_t o, int64_t first, int64_t last) {
+    for_columns(outer, inner, n, [=](int64_t o, int64_t first, int64_t last) {
+      if (inner == 1) {
+        for (int64_t i = 0; i < n; ++i) {
+          A& target = to[o * size + index[o * n + i]];
+          target = combine<known>(target, static_cast<A>(from[o * n + i]));
+        }
+        return;
+      }
       for (int64_t i = 0; i < n; ++i) {
         const int64_t row = (o * n + i) * inner;
         for (int64_t k = first; k < last; ++k) {
@@ -86,12 +97,11 @@ void index_select(const KernelContext&, int64_t row_bytes, int64_t outer, int64_
   if (row_bytes == 1 || row_bytes == 2 || row_bytes == 4 ||
       row_bytes == 8) {  // a copy of constant size is one load and one store
     visit_element(row_bytes, [&]<class T>(T) {
-      constexpr int64_t kBytes = sizeof(T);
-      parallel_for(outer, grain_of(n), [&](int64_t begin, int64_t end) {
+      const T* elements = static_cast<const T*>(input);
+      T* selected = static_cast<T*>(out);
+      parallel_for(outer, grain_of(n), [=](int64_t begin, int64_t end) {
         for (int64_t o = begin; o < end; ++o) {
-          for (int64_t i = 0; i < n; ++i) {
-            std::memcpy(to + (o * n + i) * kBytes, from + (o * size + index[i]) * kBytes, kBytes);
-          }
+          for (int64_t i = 0; i < n; ++i) selected[o * n + i] = elements[o * size + index[i]];
         }
       });
     });
@@ -113,7 +123,7 @@ void scatter_slices(const KernelContext&, ScatterOp op, DType dtype, int64_t out
     if constexpr (known == ScatterOp::kAssign || known == ScatterOp::kSum) {
       const T* from = static_cast<const T*>(src);
       A* to = static_cast<A*>(out);
-      for_columns(outer, inner, n, [&](int64_t o, int64_t first, int64_t last) {
+      for_columns(outer, inner, n, [=](int64_t o, int64_t first, int64_t last) {
         for (int64_t i = 0; i < n; ++i) {
           const T* source = from + (o * n + i) * inner;
           A* target = to + (o * size + index[i]) * inner;
@@ -136,6 +146,18 @@ void count_nonzero(const KernelContext&, int64_t n, const bool* mask, void*, int
 
 void nonzero(const KernelContext&, const Shape& shape, int64_t, const bool* mask, const void*, int64_t* out) {
   const int64_t n = num_elements(shape);
+  if (shape.size() == 1) {  // without branches, which random masks would make slow
+    constexpr int64_t kBlock = 256;
+    for (int64_t begin = 0; begin < n; begin += kBlock) {
+      int64_t found[kBlock], count = 0;
+      for (int64_t i = begin; i < std::min(begin + kBlock, n); ++i) {
+        found[count] = i;
+        count += mask[i];
+      }
+      out = std::copy_n(found, count, out);
+    }
+    return;
+  }
   for (int64_t i = 0; i < n; ++i) {
     if (!mask[i]) continue;
     int64_t rest = i;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include <tandem/base/parallel_for.h>
+#include <tandem/ops/common/wide.h>
 #include <tandem/ops/loss/loss_kernels.h>
 #include <tandem/ops/softmax/row_math.h>
 
@@ -11,7 +12,12 @@ namespace {
 
 constexpr int64_t kGrainElements = 1 << 14;
 
-int64_t row_grain(int64_t classes) { return std::max<int64_t>(1, kGrainElements / std::max<int64_t>(1, classes)); }
+/// Calls f(begin, end) for pieces of n rows.
+template <class F>
+void for_rows(int64_t n, int64_t classes, const F& f) {
+  parallel_for(n, std::max<int64_t>(1, kGrainElements / std::max<int64_t>(1, classes)),
+               [&](int64_t begin, int64_t end) { run_wide([&] { f(begin, end); }); });
+}
 
 }  // namespace
 
@@ -19,7 +25,7 @@ void cross_entropy_rows(const KernelContext&, DType dtype, int64_t n, int64_t cl
                         const int64_t* labels, int64_t ignore_index, void* shifts, double* losses) {
   visit_floating_dtype(dtype, [&]<class T>() {
     using C = RowCompute<T>;
-    parallel_for(n, row_grain(classes), [&](int64_t begin, int64_t end) {
+    for_rows(n, classes, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         if (labels[i] == ignore_index) {
           losses[i] = 0;
@@ -27,7 +33,7 @@ void cross_entropy_rows(const KernelContext&, DType dtype, int64_t n, int64_t cl
         }
         const T* x = static_cast<const T*>(logits) + i * classes;
         const C max = row_max(x, classes);
-        const C sum = row_sum<C>(classes, [&](int64_t j) { return exp_element(static_cast<C>(x[j]) - max); });
+        const C sum = row_sum<C>(classes, [&](int64_t j) { return exp_of_nonpositive(static_cast<C>(x[j]) - max); });
         const C logarithm = std::log(sum);
         static_cast<C*>(shifts)[2 * i] = max;
         static_cast<C*>(shifts)[2 * i + 1] = logarithm;
@@ -56,7 +62,7 @@ void cross_entropy_backward(const KernelContext&, DType dtype, int64_t n, int64_
   visit_floating_dtype(dtype, [&]<class T>() {
     using C = RowCompute<T>;
     const C scale = static_cast<C>(*static_cast<const T*>(grad)) / static_cast<const C*>(shifts)[2 * n];
-    parallel_for(n, row_grain(classes), [&](int64_t begin, int64_t end) {
+    for_rows(n, classes, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const T* x = static_cast<const T*>(logits) + i * classes;
         T* out = static_cast<T*>(grad_logits) + i * classes;
@@ -65,7 +71,7 @@ void cross_entropy_backward(const KernelContext&, DType dtype, int64_t n, int64_
           continue;
         }
         const C max = static_cast<const C*>(shifts)[2 * i], logarithm = static_cast<const C*>(shifts)[2 * i + 1];
-        auto probability = [&](int64_t j) { return exp_element((static_cast<C>(x[j]) - max) - logarithm); };
+        auto probability = [&](int64_t j) { return exp_of_nonpositive((static_cast<C>(x[j]) - max) - logarithm); };
         for (int64_t j = 0; j < classes; ++j) out[j] = static_cast<T>(probability(j) * scale);
         const int64_t label = labels[i];
         out[label] = static_cast<T>((probability(label) - C(1)) * scale);

@@ -7,35 +7,34 @@
 #include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/elementwise/elementwise_kernels.h>
+#include <tandem/ops/elementwise/math_formulas.h>
 #include <tandem/ops/math.h>
 
 namespace tandem { inline namespace v0 { namespace functions {
 
-/// log(1 + y) within 3 units in the last place for y >= -1, without branches. W. Kahan: the error of log(u) for the
-/// rounded u = 1 + y is that of u, so y / (u - 1) corrects it.
-TANDEM_HOST_DEVICE inline float log_of_one_plus(float y) {
-  const float u = 1.0f + y, product = log_element(u) * (y / (u - 1.0f));
-  return u == 1.0f ? y : u == 0.0f ? log_element(0.0f) : product;
-}
-TANDEM_HOST_DEVICE inline double log_of_one_plus(double y) { return std::log1p(y); }
-
 /// slope / (2 threshold) d^2 where |d| < threshold, else slope (|d| - threshold / 2): a parabola between two lines.
+template <class C>
+struct HuberFormula {
+  C threshold, slope, parabola;  // parabola = slope / (2 threshold)
+  TANDEM_FORMULA C operator()(C d) const {
+    const C size = std::fabs(d);
+    return choose(size < threshold, parabola * d * d, slope * (size - threshold / 2));
+  }
+  TANDEM_FORMULA C gradient(C g, C d) const {
+    const C line = choose(d != 0 && d == d, std::copysign(slope, d), d);
+    return g * choose(std::fabs(d) < threshold, 2 * parabola * d, line);
+  }
+};
 struct Huber : UnaryOp {
   static constexpr const char* kName = "huber";
   static constexpr DTypeRule kDTypeRule = DTypeRule::kFloating;
   static constexpr Saves kSaves = Saves::kInput;
   double threshold = 0, slope = 1;
 
-  template <class C>
-  TANDEM_FORMULA C operator()(C d) const {
-    const C size = d < 0 ? -d : d, t = static_cast<C>(threshold), s = static_cast<C>(slope);
-    return size < t ? s / (2 * t) * d * d : s * (size - t / 2);
-  }
-  template <class C>
-  TANDEM_FORMULA C gradient(C g, C d) const {
-    const C size = d < 0 ? -d : d, t = static_cast<C>(threshold), s = static_cast<C>(slope);
-    const C line = d > 0 ? s : d < 0 ? -s : d;  // 0 or NaN
-    return g * (size < t ? s / t * d : line);
+  template <class T, class Run>
+  void visit(const Run& run) const {
+    using C = Compute<T>;
+    run(HuberFormula<C>{static_cast<C>(threshold), static_cast<C>(slope), static_cast<C>(slope / (2 * threshold))});
   }
   Tensor second_factor(const Tensor& d) const {
     return mul(to(lt(mul(d, d), threshold * threshold), d.dtype()), threshold > 0 ? slope / threshold : 0);
@@ -49,8 +48,8 @@ struct BinaryCrossEntropy : BinaryOp {
   static constexpr unsigned kSavedForA = kA | kB, kSavedForB = kA;
   template <class C>
   TANDEM_FORMULA C operator()(C x, C t) const {
-    const C log_x = log_element(x), log_rest = log_of_one_plus(-x);
-    return (t - 1) * (log_rest < -100 ? C{-100} : log_rest) - t * (log_x < -100 ? C{-100} : log_x);
+    const C log_x = log_element(x), log_rest = log1p_element(-x);
+    return (t - 1) * choose(log_rest < -100, C{-100}, log_rest) - t * choose(log_x < -100, C{-100}, log_x);
   }
   static Tensor backward_a(const Tensor& grad, const Tensor& x, const Tensor& t) {
     return div(mul(grad, sub(x, t)), clamp(mul(x, sub(1, x)), 1e-12));
@@ -67,7 +66,7 @@ struct BinaryCrossEntropyWithLogits : BinaryOp {
   static constexpr unsigned kSavedForA = kA | kB, kSavedForB = kA;
   template <class C>
   TANDEM_FORMULA C operator()(C x, C t) const {
-    return (1 - t) * x + ((x < 0 ? -x : C{0}) + log_of_one_plus(exp_element(x < 0 ? x : -x)));
+    return (1 - t) * x + (choose(x < 0, -x, C{0}) + log1p_exp_of_minus(std::fabs(x)));
   }
   static Tensor backward_a(const Tensor& grad, const Tensor& x, const Tensor& t) {
     return mul(grad, sub(sigmoid(x), t));

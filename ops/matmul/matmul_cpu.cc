@@ -5,10 +5,10 @@
 
 #include <Eigen/Core>
 
-#include <tandem/base/env.h>
 #include <tandem/base/math.h>
 #include <tandem/base/parallel_for.h>
 #include <tandem/base/trace.h>
+#include <tandem/ops/common/wide.h>
 #include <tandem/ops/elementwise/elementwise_kernels.h>
 #include <tandem/ops/matmul/gemm_tile.h>
 #include <tandem/ops/matmul/matmul_kernels.h>
@@ -16,16 +16,6 @@
 namespace tandem { inline namespace v0 {
 
 namespace {
-
-bool has_avx512() {
-  static const bool has = [] {
-    constexpr const char* kVariable = "TANDEM_CPU_CAPABILITY";
-    const auto limit = env_string(kVariable);
-    TANDEM_CHECK(ValueError, !limit || *limit == "avx2", kVariable, ": must be unset or 'avx2', it is '", *limit, "'");
-    return !limit && __builtin_cpu_supports("x86-64-v4");
-  }();
-  return has;
-}
 
 bool is_swapped(GemmAlgorithm algorithm) {
   return algorithm == GemmAlgorithm::kAvx2Swapped || algorithm == GemmAlgorithm::kAvx512Swapped;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include <tandem/base/parallel_for.h>
+#include <tandem/ops/common/wide.h>
 #include <tandem/ops/random/random_kernels.h>
 
 namespace tandem { inline namespace v0 { namespace cpu {
@@ -50,10 +51,12 @@ void for_words(const PhiloxState& state, int64_t n, int64_t per_value, F f) {
   parallel_for(n, kGrainWords / per_value, [&](int64_t begin, int64_t end) {
     uint32_t words[kGrainWords];
     const int64_t first = begin * per_value, count = (end - begin) * per_value;
-    for (int64_t w = 0; w < count; w += 4 * kBlocksTogether) {
-      draw_blocks(state, static_cast<uint64_t>((first + w) / 4), words + w);
-    }
-    f(begin, end, words);
+    run_wide([&] {
+      for (int64_t w = 0; w < count; w += 4 * kBlocksTogether) {
+        draw_blocks(state, static_cast<uint64_t>((first + w) / 4), words + w);
+      }
+      f(begin, end, words);
+    });
   });
 }
 
@@ -74,11 +77,13 @@ void normal(const KernelContext&, DType dtype, PhiloxState state, int64_t n, voi
     T* values = static_cast<T*>(out);
     constexpr int64_t kWords = words_per_uniform(dtype_of<T>());
     for_words(state, (n + 1) / 2, 2 * kWords, [=](int64_t begin, int64_t end, const uint32_t* words) {
-      for (int64_t pair = begin; pair < end; ++pair) {
+      const int64_t whole = std::min(end, n / 2);
+      for (int64_t pair = begin; pair < whole; ++pair) {
         const NormalPair<T> drawn = normal_pair<T>(words + (pair - begin) * 2 * kWords);
         values[2 * pair] = drawn.first;
-        if (2 * pair + 1 < n) values[2 * pair + 1] = drawn.second;
+        values[2 * pair + 1] = drawn.second;
       }
+      if (whole < end) values[n - 1] = normal_pair<T>(words + (whole - begin) * 2 * kWords).first;
     });
   });
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -46,17 +47,50 @@ TANDEM_HOST_DEVICE T uniform_value(const uint32_t* words) {
   }
 }
 
-/// Two normal values of type T from the words of two uniform values.
 template <class T>
 struct NormalPair {
   T first, second;
 };
+
+/// sqrt(-2 log(1 - u)) (cos(2 pi v), sin(2 pi v)) for the uniform values u and v of two words, computed in float64 and
+/// rounded once, without branches, so that the compiler vectorizes loops.
+TANDEM_HOST_DEVICE inline NormalPair<float> box_muller(uint32_t u_word, uint32_t v_word) {
+  // 1 - u, an exact float in (0, 1], is 2^n (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2), and log(1 + f) = 2 atanh(s).
+  const uint32_t bits = std::bit_cast<uint32_t>(1.0f - uniform_float(u_word));
+  const int32_t n = static_cast<int32_t>(bits - 0x3f3504f3u) >> 23;
+  const double f = static_cast<double>(std::bit_cast<float>(bits - (static_cast<uint32_t>(n) << 23)) - 1.0f);
+  const double s = f / (2 + f), z = s * s;
+  double log = 1.0 / 19;
+  for (int k = 17; k >= 1; k -= 2) log = __builtin_fma(log, z, 1.0 / k);
+  const double radius = std::sqrt(-2 * __builtin_fma(2 * s, log, n * std::numbers::ln2));
+  // 4 v = q + r with abs(r) <= 1/2, exactly; Taylor series of sine and cosine of the angle r pi / 2.
+  const float turns = 4.0f * uniform_float(v_word), shifted = turns + 12582912.0f;
+  const double angle = static_cast<double>(turns - (shifted - 12582912.0f)) * (std::numbers::pi / 2);
+  const double square = -angle * angle;
+  double sine = 1, cosine = 1;
+  for (int k = 16; k >= 2; k -= 2) {
+    sine = __builtin_fma(sine, square * (1.0 / (k * (k + 1))), 1.0);
+    cosine = __builtin_fma(cosine, square * (1.0 / (k * (k - 1))), 1.0);
+  }
+  const uint32_t quadrant = std::bit_cast<uint32_t>(shifted);
+  const uint32_t x = std::bit_cast<uint32_t>(static_cast<float>(radius * cosine));
+  const uint32_t y = std::bit_cast<uint32_t>(static_cast<float>(radius * (sine * angle)));
+  const uint32_t is_odd = 0u - (quadrant & 1u);
+  return {std::bit_cast<float>(((y & is_odd) | (x & ~is_odd)) ^ (((quadrant + 1) & 2u) << 30)),
+          std::bit_cast<float>(((x & is_odd) | (y & ~is_odd)) ^ ((quadrant & 2u) << 30))};
+}
+
+/// Two normal values of type T from the words of two uniform values.
 template <class T>
 TANDEM_HOST_DEVICE NormalPair<T> normal_pair(const uint32_t* words) {
-  using U = std::conditional_t<std::is_same_v<T, double>, double, float>;
-  const double u = uniform_value<U>(words), v = uniform_value<U>(words + words_per_uniform(dtype_of<T>()));
+  const auto pair = box_muller(words[0], words[1]);
+  return {T(pair.first), T(pair.second)};
+}
+template <>
+TANDEM_HOST_DEVICE inline NormalPair<double> normal_pair(const uint32_t* words) {
+  const double u = uniform_value<double>(words), v = uniform_value<double>(words + 2);
   const double radius = std::sqrt(-2 * std::log1p(-u)), angle = 2 * std::numbers::pi * v;
-  return {T(static_cast<U>(radius * std::cos(angle))), T(static_cast<U>(radius * std::sin(angle)))};
+  return {radius * std::cos(angle), radius * std::sin(angle)};
 }
 
 /// The sort key of multinomial without replacement: an exponential random value of rate `weight`, infinite for weight

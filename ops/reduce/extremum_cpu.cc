@@ -4,6 +4,7 @@
 
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/common/order_key.h>
+#include <tandem/ops/common/wide.h>
 #include <tandem/ops/reduce/reduce_kernels.h>
 
 namespace tandem { inline namespace v0 { namespace cpu {
@@ -15,6 +16,11 @@ constexpr int64_t kLanes = 32;
 constexpr int64_t kStripe = 64;
 /// Elements per piece of parallel work.
 constexpr int64_t kGrain = 32768;
+
+template <class F>
+void for_items(int64_t n, int64_t grain, const F& f) {
+  parallel_for(n, grain, [&](int64_t begin, int64_t end) { run_wide([&] { f(begin, end); }); });
+}
 
 template <class T, bool kLargest>
 struct Extremum {
@@ -75,7 +81,7 @@ struct Extremum {
   static void run(const ReduceSizes& sizes, const T* in, T* values, int64_t* indices) {
     const int64_t stripes = (sizes.inner + kStripe - 1) / kStripe;
     const int64_t grain = std::max<int64_t>(kGrain / (sizes.reduce * std::min(kStripe, sizes.inner)), 1);
-    parallel_for(sizes.outer * stripes, grain, [&](int64_t begin, int64_t end) {
+    for_items(sizes.outer * stripes, grain, [&](int64_t begin, int64_t end) {
       for (int64_t item = begin; item < end; ++item) {
         const int64_t o = item / stripes, column = item % stripes * kStripe;
         const T* from = in + o * sizes.reduce * sizes.inner + column;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <limits>
 
+#include <tandem/ops/common/simd.h>
 #include <tandem/ops/elementwise/elementwise_kernels.h>
 #include <tandem/tensor/dtype.h>
 
@@ -33,24 +34,29 @@ C reduce_lanes(C* lanes, F f) {
 template <class T>
 RowCompute<T> row_max(const T* x, int64_t n) {
   using C = RowCompute<T>;
+  using V = Vec<C>;
+  constexpr int64_t kVecs = kRowLanes / kVecSize<C>;
   // Comparisons drop NaN, so `nans` keeps them; their sum is NaN if there was one.
-  C lanes[kRowLanes], nans[kRowLanes] = {};
-  for (int64_t l = 0; l < kRowLanes; ++l) lanes[l] = -std::numeric_limits<C>::infinity();
+  V maxima[kVecs], nans[kVecs] = {};
+  for (V& max : maxima) max = V{} - std::numeric_limits<C>::infinity();
   int64_t i = 0;
   for (; i + kRowLanes <= n; i += kRowLanes) {
-    for (int64_t l = 0; l < kRowLanes; ++l) {
-      const C value = static_cast<C>(x[i + l]);
-      lanes[l] = value > lanes[l] ? value : lanes[l];
-      nans[l] = value == value ? nans[l] : value;
+    for (int64_t v = 0; v < kVecs; ++v) {
+      const V value = load_vec(x + i + v * kVecSize<C>);
+      maxima[v] = value > maxima[v] ? value : maxima[v];
+      nans[v] = value == value ? nans[v] : value;
     }
   }
-  for (int64_t l = 0; i < n; ++i, ++l) {
-    const C value = static_cast<C>(x[i]);
-    lanes[l] = value > lanes[l] ? value : lanes[l];
-    nans[l] = value == value ? nans[l] : value;
+  C max = -std::numeric_limits<C>::infinity(), nan = 0;
+  const auto add = [&](C value) {
+    max = value > max ? value : max;
+    nan = value == value ? nan : value;
+  };
+  for (int64_t l = 0; l < kRowLanes; ++l) {
+    add(maxima[l / kVecSize<C>][l % kVecSize<C>]);
+    nan += nans[l / kVecSize<C>][l % kVecSize<C>];
   }
-  const C nan = reduce_lanes(nans, [](C a, C b) { return a + b; });
-  const C max = reduce_lanes(lanes, [](C a, C b) { return b > a ? b : a; });
+  for (; i < n; ++i) add(static_cast<C>(x[i]));
   return nan == nan ? max : nan;
 }
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include <tandem/base/parallel_for.h>
+#include <tandem/ops/common/wide.h>
 #include <tandem/ops/softmax/row_math.h>
 #include <tandem/ops/softmax/softmax_kernels.h>
 
@@ -21,19 +22,19 @@ void softmax_row(bool log, int64_t n, const T* x, T* out) {
   const C max = row_max(x, n);
   if constexpr (std::is_same_v<T, C>) {
     if (!log) {  // stores the exponentials in the output until their sum is known
-      const C sum = row_sum<C>(n, [&](int64_t i) { return out[i] = exp_element(x[i] - max); });
+      const C sum = row_sum<C>(n, [&](int64_t i) { return out[i] = exp_of_nonpositive(x[i] - max); });
       const C scale = C(1) / sum;
       for (int64_t i = 0; i < n; ++i) out[i] *= scale;
       return;
     }
   }
-  const C sum = row_sum<C>(n, [&](int64_t i) { return exp_element(static_cast<C>(x[i]) - max); });
+  const C sum = row_sum<C>(n, [&](int64_t i) { return exp_of_nonpositive(static_cast<C>(x[i]) - max); });
   if (log) {
     const C shift = std::log(sum);
     for (int64_t i = 0; i < n; ++i) out[i] = static_cast<T>((static_cast<C>(x[i]) - max) - shift);
   } else {
     const C scale = C(1) / sum;
-    for (int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(exp_element(static_cast<C>(x[i]) - max) * scale);
+    for (int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(exp_of_nonpositive(static_cast<C>(x[i]) - max) * scale);
   }
 }
 
@@ -50,13 +51,13 @@ void softmax_columns(bool log, int64_t size, int64_t inner, int64_t count, const
     }
   }
   for (int64_t i = 0; i < size; ++i) {
-    for (int64_t c = 0; c < count; ++c) sum[c] += exp_element(static_cast<C>(x[i * inner + c]) - max[c]);
+    for (int64_t c = 0; c < count; ++c) sum[c] += exp_of_nonpositive(static_cast<C>(x[i * inner + c]) - max[c]);
   }
   for (int64_t c = 0; c < count; ++c) sum[c] = log ? std::log(sum[c]) : C(1) / sum[c];
   for (int64_t i = 0; i < size; ++i) {
     for (int64_t c = 0; c < count; ++c) {
       const C value = static_cast<C>(x[i * inner + c]) - max[c];
-      out[i * inner + c] = static_cast<T>(log ? value - sum[c] : exp_element(value) * sum[c]);
+      out[i * inner + c] = static_cast<T>(log ? value - sum[c] : exp_of_nonpositive(value) * sum[c]);
     }
   }
 }
@@ -67,7 +68,7 @@ void backward_row(bool log, int64_t n, const T* grad, const T* y, T* out) {
   if (log) {
     const C sum = row_sum<C>(n, [&](int64_t i) { return static_cast<C>(grad[i]); });
     for (int64_t i = 0; i < n; ++i) {
-      out[i] = static_cast<T>(static_cast<C>(grad[i]) - exp_element(static_cast<C>(y[i])) * sum);
+      out[i] = static_cast<T>(static_cast<C>(grad[i]) - exp_of_nonpositive(static_cast<C>(y[i])) * sum);
     }
   } else {
     const C sum = row_sum<C>(n, [&](int64_t i) { return static_cast<C>(grad[i]) * static_cast<C>(y[i]); });
@@ -89,7 +90,7 @@ void backward_columns(bool log, int64_t size, int64_t inner, int64_t count, cons
     for (int64_t c = 0; c < count; ++c) {
       const int64_t at = i * inner + c;
       const C g = static_cast<C>(grad[at]), value = static_cast<C>(y[at]);
-      out[at] = static_cast<T>(log ? g - exp_element(value) * sum[c] : value * (g - sum[c]));
+      out[at] = static_cast<T>(log ? g - exp_of_nonpositive(value) * sum[c] : value * (g - sum[c]));
     }
   }
 }
@@ -100,7 +101,9 @@ void for_rows(SoftmaxShape shape, Row row, Columns columns) {
   if (shape.size == 0) return;
   if (shape.inner == 1) {
     parallel_for(shape.outer, std::max<int64_t>(1, kGrainElements / shape.size), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) row(i * shape.size);
+      run_wide([&] {
+        for (int64_t i = begin; i < end; ++i) row(i * shape.size);
+      });
     });
     return;
   }
@@ -108,10 +111,12 @@ void for_rows(SoftmaxShape shape, Row row, Columns columns) {
   const int64_t grain =
       std::max<int64_t>(1, kGrainElements / (shape.size * std::min(kColumns, std::max<int64_t>(1, shape.inner))));
   parallel_for(shape.outer * pieces, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t column = i % pieces * kColumns;
-      columns(i / pieces * shape.size * shape.inner + column, std::min(kColumns, shape.inner - column));
-    }
+    run_wide([&] {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t column = i % pieces * kColumns;
+        columns(i / pieces * shape.size * shape.inner + column, std::min(kColumns, shape.inner - column));
+      }
+    });
   });
 }
 

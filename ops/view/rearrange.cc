@@ -249,14 +249,17 @@ struct RollNode : Node {
 Tensor flip(const Tensor& input, const Shape& dims) {
   check_defined("flip", input);
   const Shape wrapped = distinct_dims("flip", input, dims);
-  Tensor out = input;
-  {
-    const NoGradGuard no_grad;
-    for (const int64_t d : wrapped) {
-      if (input.dim() > 0) out = index_select(out, d, arange(input.size(d) - 1, -1, -1, input.device()));
-    }
-    if (out.is_same(input)) out = clone(input);
+  // A view with negative strides; make_view rejects them, because only copies support them.
+  Shape strides = input.impl().strides;
+  int64_t offset = input.impl().offset;
+  for (const int64_t dim : wrapped) {
+    if (input.dim() == 0) continue;
+    const size_t d = static_cast<size_t>(dim);
+    offset += (input.size(dim) - 1) * strides[d];
+    strides[d] = -strides[d];
   }
+  const Tensor out = empty(input.shape(), input.options());
+  primitives::copy(Tensor(make_ref<TensorImpl>(input.storage(), input.dtype(), input.shape(), strides, offset)), out);
   if (auto* node = record<FlipNode>("flip", out, input)) node->dims = wrapped;
   return out;
 }

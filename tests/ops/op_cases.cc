@@ -38,8 +38,8 @@ void OpCases::add(OpCase op, unsigned checks) {
 }
 
 void OpCases::benchmark(std::string name, std::function<TensorList()> inputs,
-                        std::function<Tensor(const TensorList&)> run, Cost cost) {
-  benchmarks.push_back({std::move(name), std::move(inputs), std::move(run), cost});
+                        std::function<Tensor(const TensorList&)> run, Cost cost, std::string torch) {
+  benchmarks.push_back({std::move(name), std::move(inputs), std::move(run), cost, std::move(torch)});
 }
 
 bool register_op_cases(const char* family, void (*add)(OpCases&)) { return families().emplace(family, add).second; }

@@ -36,6 +36,7 @@ struct Benchmark {
   std::function<TensorList()> inputs;
   std::function<Tensor(const TensorList&)> run;
   Cost cost;
+  std::string torch;  ///< the call in PyTorch, an expression over the inputs a, b, ...; "": not compared
 };
 
 /// A result, and the device it must be on.
@@ -87,9 +88,9 @@ class OpCases {
   void add(OpCase op, unsigned checks = kAllChecks);
   /// Adds a row of //benchmarks/ops. `name` is the function's name, plus a word if rows differ in more than
   /// shapes: "conv2d winograd". `inputs` is called when the row runs. Floating inputs get gradients; capture inputs
-  /// without gradients in `run`.
+  /// without gradients in `run`. With `torch`, for example "torch.add(a, b)", the row is compared with PyTorch.
   void benchmark(std::string name, std::function<TensorList()> inputs, std::function<Tensor(const TensorList&)> run,
-                 Cost cost = {});
+                 Cost cost = {}, std::string torch = {});
 
   std::vector<Operation> operations;
   std::vector<CheckedCase> checked;

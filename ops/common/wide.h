@@ -1,0 +1,25 @@
+// Loops compiled for wider vectors than the baseline's. Private to ops/.
+#pragma once
+
+#include <tandem/base/macros.h>
+
+namespace tandem { inline namespace v0 {
+
+/// Whether the CPU has AVX-512 and TANDEM_CPU_CAPABILITY does not forbid it. Throws ValueError for unknown values.
+bool has_avx512();
+
+/// loop(), compiled for AVX-512: `loop` and all functions that it calls are inlined here.
+template <class F>
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"), gnu::flatten, gnu::noinline]] void
+run_avx512(const F& loop) {
+  loop();
+}
+
+/// loop(), with AVX-512 if the CPU has it. Only for loops whose results do not depend on the width of vectors: each
+/// iteration computes one element, or sums have fixed lanes.
+template <class F>
+inline void run_wide(const F& loop) {
+  has_avx512() ? run_avx512(loop) : loop();
+}
+
+}}  // namespace tandem::v0
