@@ -172,7 +172,8 @@ class MeanTable {
   MeanTable(const AvgPoolAxis& axis, Device device, bool has_windows, bool has_image) : axis_(axis) {
     const auto list = [&](bool needed, int64_t n, int64_t (AvgPoolAxis::*f)(int64_t) const) {
       const Tensor values = empty({needed ? n : 0}, {kInt64, device});
-      for (int64_t i = 0; i < values.num_elements(); ++i) values.data<int64_t>()[i] = (axis.*f)(i);
+      int64_t* const out = values.data<int64_t>();
+      for (int64_t i = 0; i < values.num_elements(); ++i) out[i] = (axis.*f)(i);
       return values;
     };
     begin_ = list(has_windows, axis.windows, &AvgPoolAxis::begin);
