@@ -169,10 +169,17 @@ class Comparison {
   std::vector<std::string> slower_;
 };
 
-bool is_selected(const std::string& op, const std::vector<std::string>& filters) {
-  return filters.empty() || std::any_of(filters.begin(), filters.end(), [&](const std::string& filter) {
-           return op.find(filter) != std::string::npos;
-         });
+/// Rows with one of the texts in their names; all if there are none. Throws ValueError if no row is left.
+std::vector<testing::Benchmark> rows(const std::vector<std::string>& filters, bool with_torch) {
+  std::vector<testing::Benchmark> selected;
+  for (const testing::Benchmark& row : testing::op_cases().benchmarks) {
+    if (with_torch && row.torch.empty()) continue;
+    const auto in_name = [&](const std::string& filter) { return row.name.find(filter) != std::string::npos; };
+    if (filters.empty() || std::any_of(filters.begin(), filters.end(), in_name)) selected.push_back(row);
+  }
+  TANDEM_CHECK(ValueError, !selected.empty(), "--filter: no row's name contains '",
+               CLI::detail::join(filters, "' or '"), "'");
+  return selected;
 }
 
 }}  // namespace tandem::benchmarks
@@ -193,16 +200,15 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
     tandem::set_num_threads(1);
     if (!python.empty()) {
+      const auto selected = tb::rows(filters, /*with_torch=*/true);
       tb::Comparison comparison(python);
-      for (const tandem::testing::Benchmark& row : tandem::testing::op_cases().benchmarks) {
-        if (!row.torch.empty() && tb::is_selected(row.name, filters)) comparison.run(row, seconds);
-      }
+      for (const tandem::testing::Benchmark& row : selected) comparison.run(row, seconds);
       return 0;
     }
     tb::Report report(json);
     tb::Peaks peaks{tb::fma_peak_gflops(), {}};
-    for (const tandem::testing::Benchmark& row : tandem::testing::op_cases().benchmarks) {
-      if (tb::is_selected(row.name, filters)) tb::run(row, seconds, peaks, report);
+    for (const tandem::testing::Benchmark& row : tb::rows(filters, /*with_torch=*/false)) {
+      tb::run(row, seconds, peaks, report);
     }
   } catch (const CLI::ParseError& error) {
     return app.exit(error, std::cout, std::cerr) == 0 ? 0 : 2;

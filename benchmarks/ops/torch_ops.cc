@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 
@@ -37,6 +38,7 @@ TorchOps::TorchOps(const std::string& python) {
   posix_spawn_file_actions_adddup2(&actions, answer[1], 1);
   for (const int fd : {request[0], request[1], answer[0], answer[1]}) posix_spawn_file_actions_addclose(&actions, fd);
   const char* argv[] = {python.c_str(), "-W", "ignore", path.c_str(), nullptr};
+  std::signal(SIGPIPE, SIG_IGN);  // if the process dies, the missing answer is the error
   setenv("OMP_NUM_THREADS", "1", 1);
   const int error = posix_spawnp(&pid_, python.c_str(), &actions, nullptr, const_cast<char* const*>(argv), environ);
   posix_spawn_file_actions_destroy(&actions);
