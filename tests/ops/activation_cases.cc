@@ -154,12 +154,6 @@ TANDEM_OP_CASES(activation) {
       "Generator* generator = nullptr)",
       CastPolicy::kFloat32, {gumbel});
   cases.benchmark("gumbel_softmax", hidden, [](const TensorList& in) { return gumbel_softmax(in[0]); });
-
-  cases.benchmark("gelu", hidden, [](const TensorList& in) { return gelu(in[0]); });
-  cases.benchmark("gelu tanh", hidden, [](const TensorList& in) { return gelu(in[0], GeluApproximation::kTanh); });
-  cases.benchmark("silu", hidden, [](const TensorList& in) { return silu(in[0]); });
-  cases.benchmark("tanh", hidden, [](const TensorList& in) { return tanh(in[0]); });
-  cases.benchmark("sigmoid", hidden, [](const TensorList& in) { return sigmoid(in[0]); });
 }
 
 }  // namespace tandem::testing

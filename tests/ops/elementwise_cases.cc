@@ -59,11 +59,6 @@ std::vector<OpCase> with_integer_alpha(std::vector<OpCase> cases, Tensor (*run)(
   return cases;
 }
 
-/// Activations of a hidden layer in a training step: larger than the L2 cache, forward and backward together.
-TensorList one() { return {rand({128, 32, 24, 24}) + 0.5}; }
-TensorList two() { return {rand({128, 32, 24, 24}) + 0.5, rand({128, 32, 24, 24}) + 0.5}; }
-TensorList broadcast() { return {randn({2048, 1024}), randn({1024})}; }
-
 }  // namespace
 
 TANDEM_OP_CASES(elementwise) {
@@ -180,23 +175,6 @@ TANDEM_OP_CASES(elementwise) {
              .run = [](const Tensors& x) { return x[0] + x[1]; },
              .reference = elementwise(std::plus<double>())},
             kValues | kThreads);
-
-  cases.benchmark("add", two, [](const TensorList& in) { return add(in[0], in[1]); });
-  cases.benchmark("add", broadcast, [](const TensorList& in) { return add(in[0], in[1]); });
-  cases.benchmark("sub", two, [](const TensorList& in) { return sub(in[0], in[1]); });
-  cases.benchmark("mul", two, [](const TensorList& in) { return mul(in[0], in[1]); });
-  cases.benchmark("mul", broadcast, [](const TensorList& in) { return mul(in[0], in[1]); });
-  cases.benchmark("mul number", one, [](const TensorList& in) { return mul(in[0], 3); });
-  cases.benchmark("div", two, [](const TensorList& in) { return div(in[0], in[1]); });
-  cases.benchmark("neg", one, [](const TensorList& in) { return neg(in[0]); });
-  cases.benchmark("exp", one, [](const TensorList& in) { return exp(in[0]); });
-  cases.benchmark("log", one, [](const TensorList& in) { return log(in[0]); });
-  cases.benchmark("relu", one, [](const TensorList& in) { return relu(in[0]); });
-  cases.benchmark("where", two, [condition = bernoulli(full({128, 32, 24, 24}, 0.5)).to(kBool)](const TensorList& in) {
-    return where(condition, in[0], in[1]);
-  });
-  cases.benchmark("to bfloat16", one, [](const TensorList& in) { return to(in[0], kBFloat16); });
-  cases.benchmark("clone", one, [](const TensorList& in) { return clone(in[0]); });
 }
 
 }  // namespace tandem::testing

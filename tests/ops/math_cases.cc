@@ -167,9 +167,6 @@ TANDEM_OP_CASES(math) {
   large.name = "clamp";
   cases.add(large, kValues | kThreads);
 
-  cases.benchmark("sqrt", positive, [](const TensorList& in) { return sqrt(in[0]); });
-  cases.benchmark("rsqrt", positive, [](const TensorList& in) { return rsqrt(in[0]); });
-  cases.benchmark("sin", positive, [](const TensorList& in) { return sin(in[0]); });
   cases.benchmark("pow square", positive, [](const TensorList& in) { return pow(in[0], 2); });
   cases.benchmark("pow number", positive, [](const TensorList& in) { return pow(in[0], 1.7); });
   cases.benchmark(
@@ -178,7 +175,6 @@ TANDEM_OP_CASES(math) {
         return TensorList{rand({2048, 1024}) + 0.5, randn({1024})};
       },
       [](const TensorList& in) { return pow(in[0], in[1]); });
-  cases.benchmark("clamp", positive, [](const TensorList& in) { return clamp(in[0], 0.75, 1.25); });
   cases.benchmark("clamp_min", positive, [](const TensorList& in) { return clamp_min(in[0], 0.75); });
   cases.benchmark("clamp_max", positive, [](const TensorList& in) { return clamp_max(in[0], 1.25); });
 }

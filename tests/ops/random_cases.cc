@@ -78,7 +78,6 @@ TANDEM_OP_CASES(random) {
     return [make](const TensorList& in) { return make(in[0].shape(), {}, nullptr); };
   };
   cases.benchmark("rand", input, like(rand), {.bytes = 2048 * 1024 * 4, .backward = false});
-  cases.benchmark("randn", input, like(randn), {.bytes = 2048 * 1024 * 4, .backward = false});
   cases.benchmark("rand_like", input, [](const TensorList& in) { return rand_like(in[0]); }, {.backward = false});
   cases.benchmark("randn_like", input, [](const TensorList& in) { return randn_like(in[0]); }, {.backward = false});
   cases.benchmark("normal", input, [](const TensorList& in) { return normal(1, 2, in[0].shape()); },
@@ -93,7 +92,6 @@ TANDEM_OP_CASES(random) {
         return TensorList{rand({2048, 1024})};
       },
       [](const TensorList& in) { return bernoulli(in[0]); }, {.backward = false});
-  cases.benchmark("dropout", input, [](const TensorList& in) { return dropout(in[0], 0.1); });
   cases.benchmark(
       "multinomial",
       [] {

@@ -95,8 +95,6 @@ TANDEM_OP_CASES(scan) {
   add_cases(
       cases, "cummin", [](const Tensor& x, int64_t dim) { return cummin(x, dim).values; }, smaller, true);
 
-  cases.benchmark("cumsum", matrix, [](const TensorList& in) { return cumsum(in[0], 1); });
-  cases.benchmark("cumsum columns", matrix, [](const TensorList& in) { return cumsum(in[0], 0); });
   cases.benchmark("cumprod", matrix, [](const TensorList& in) { return cumprod(in[0], 1); });
   cases.benchmark("logcumsumexp", matrix, [](const TensorList& in) { return logcumsumexp(in[0], 1); });
   cases.benchmark("cummax", matrix, [](const TensorList& in) { return cummax(in[0], 1).values; });

@@ -49,8 +49,6 @@ Reference on_diagonal(int64_t offset) {
   };
 }
 
-TensorList images() { return {randn({16, 64, 32, 32})}; }
-
 }  // namespace
 
 TANDEM_OP_CASES(shape) {
@@ -353,8 +351,6 @@ TANDEM_OP_CASES(shape) {
         return TensorList{randn({512, 256})};
       },
       [](const TensorList& in) { return repeat_interleave(in[0], 4, 0); });
-  cases.benchmark("flip", images, [](const TensorList& in) { return flip(in[0], {3}); });
-  cases.benchmark("roll", images, [](const TensorList& in) { return roll(in[0], {4, 4}, {2, 3}); });
 }
 
 }  // namespace tandem::testing

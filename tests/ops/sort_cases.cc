@@ -203,7 +203,6 @@ TANDEM_OP_CASES(sort) {
     }
   }
 
-  cases.benchmark("sort", matrix, [](const TensorList& in) { return sort(in[0]).values; });
   cases.benchmark("sort sequence", sequence, [](const TensorList& in) { return sort(in[0]).values; });
   cases.benchmark("argsort", matrix, [](const TensorList& in) { return argsort(in[0]); }, {.backward = false});
   cases.benchmark("kthvalue", matrix, [](const TensorList& in) { return kthvalue(in[0], 100).values; });

@@ -392,7 +392,6 @@ TANDEM_OP_CASES(tensor_index) {
   cases.benchmark("take_along_dim", rows, [index = randint(0, 64, {4096, 8})](const TensorList& in) {
     return take_along_dim(in[0], index, 1);
   });
-  cases.benchmark("masked_select", rows, [mask](const TensorList& in) { return masked_select(in[0], mask); });
   cases.benchmark(
       "masked_scatter",
       [] {
