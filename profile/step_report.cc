@@ -98,14 +98,11 @@ std::string line(const char* phase, const std::string& op, const std::string& mo
     std::snprintf(text, sizeof text, format, value);
     return std::string(text);
   };
-  const auto right = [](std::string text, size_t width) {
-    text.insert(0, width - std::min(width, text.size()), ' ');
-    return text;
+  const auto spaces = [](const std::string& text, size_t width) {
+    return std::string(width - std::min(width, text.size()), ' ');
   };
-  const auto left = [](std::string text, size_t width) {
-    text.resize(std::max(width, text.size()), ' ');
-    return text;
-  };
+  const auto right = [&](const std::string& text, size_t width) { return spaces(text, width) + text; };
+  const auto left = [&](const std::string& text, size_t width) { return text + spaces(text, width); };
   const double roofline = roofline_share(row, rates);
   std::string text = left(phase, 10) + left(op, 40) + right(number("%.0f", row.calls), 6) +
                      right(number("%.3f", row.ms), 11) + right(number("%.1f", 100 * row.ms / step_ms), 7) + " %" +

@@ -22,10 +22,10 @@ struct EvenGradientNode : autograd::Node {
   TensorList backward(autograd::BackwardContext& context) override {
     const Tensor values = input.get();
     const Tensor best = reshape(output.get(), kept_shape);
-    // All NaNs count; where there is one, the result is NaN.
-    const Tensor is_best = bitwise_or(eq(values, best), ne(values, values));
-    const Tensor share =
-        div(reshape(context.grad(), kept_shape), to(sum(to(is_best, kFloat32), dims, true), values.dtype()));
+    // If the result is NaN, all NaNs count.
+    const Tensor is_best = bitwise_or(eq(values, best), bitwise_and(ne(values, values), ne(best, best)));
+    const Tensor count = sum(to(is_best, promote(values.dtype(), kFloat32)), dims, true);
+    const Tensor share = div(reshape(context.grad(), kept_shape), to(count, values.dtype()));
     return {where(is_best, share, 0)};
   }
 };

@@ -38,7 +38,10 @@ struct Extremum {
       for (int64_t k = 0; k < kLanes; ++k) best[k] = std::max(best[k], key(in[i + k], kEqualZeros));
     }
     for (int64_t i = whole; i < n; ++i) best[0] = std::max(best[0], key(in[i], kEqualZeros));
-    return *std::max_element(best, best + kLanes);
+    for (int64_t half = kLanes / 2; half > 0; half /= 2) {
+      for (int64_t k = 0; k < half; ++k) best[k] = std::max(best[k], best[k + half]);
+    }
+    return best[0];
   }
 
   /// The first index of the extremum of a row.
