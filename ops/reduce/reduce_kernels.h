@@ -32,7 +32,11 @@ struct Sum {
   }
   template <class A>
   TANDEM_HOST_DEVICE static A combine(A a, A b) {
-    return a + b;
+    if constexpr (std::is_integral_v<A>) {
+      return static_cast<A>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));  // wraps around
+    } else {
+      return a + b;
+    }
   }
 };
 
