@@ -97,11 +97,14 @@ void index_select(const KernelContext&, int64_t row_bytes, int64_t outer, int64_
   if (row_bytes == 1 || row_bytes == 2 || row_bytes == 4 ||
       row_bytes == 8) {  // a copy of constant size is one load and one store
     visit_element(row_bytes, [&]<class T>(T) {
-      const T* elements = static_cast<const T*>(input);
-      T* selected = static_cast<T*>(out);
       parallel_for(outer, grain_of(n), [=](int64_t begin, int64_t end) {
         for (int64_t o = begin; o < end; ++o) {
-          for (int64_t i = 0; i < n; ++i) selected[o * n + i] = elements[o * size + index[i]];
+          const std::byte* rows = from + o * size * static_cast<int64_t>(sizeof(T));
+          std::byte* selected = to + o * n * static_cast<int64_t>(sizeof(T));
+          for (int64_t i = 0; i < n; ++i) {
+            std::memcpy(selected + i * static_cast<int64_t>(sizeof(T)),
+                        rows + index[i] * static_cast<int64_t>(sizeof(T)), sizeof(T));
+          }
         }
       });
     });
