@@ -67,7 +67,8 @@ struct P2POp {
 /// until the transfer completes. The first call that makes NCCL choose a new algorithm (by kind and size) opens
 /// connections and blocks until all ranks have made it, even in the _async forms. Summation order and rounding are
 /// NCCL's: kAvg multiplies by 1 / size() rounded to the dtype, an error of up to 0.2 % in half types if size() is not a
-/// power of two; kMin and kMax ignore NaN, while CPU tensors propagate it. Bitwise operators and reductions of int16 throw DTypeError.
+/// power of two; kMin and kMax ignore NaN, while CPU tensors propagate it. Bitwise operators and
+/// reductions of int16 throw DTypeError.
 /// Collectives of groups that share GPUs must be started in the same order on all ranks. A group of one rank copies on
 /// the caller's current stream.
 ///

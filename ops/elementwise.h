@@ -92,12 +92,12 @@ TANDEM_OP Tensor clone(const Tensor& input);
 TANDEM_OP Tensor contiguous(const Tensor& input);
 
 // The in-place forms are members of Tensor: add_ sub_ mul_ div_ and their operators, lerp_ fill_ zero_ copy_
-// masked_fill_ addcmul_ addcdiv_, and functions of one tensor such as exp_, which save a copy of self where their function saves its
-// input. `other` broadcasts to self's shape
-// and is converted to self's dtype, which must be of the result's kind or a higher one (DTypeError: float into
-// integers). fill_ accepts a number of any kind that self's integer dtype can represent (ValueError: 300 or -1 in
-// uint8). They throw StateError if self is expanded; if self is a leaf that requires grad and grad mode is on; or if
-// the change would be recorded and self is a view, or a tensor outside the graph that shares its memory. self is
+// masked_fill_ addcmul_ addcdiv_, and functions of one tensor such as exp_, which save a copy of self where their
+// function saves its input. `other` broadcasts to self's shape and is converted to self's dtype, which must be of
+// the result's kind or a higher one (DTypeError: float into integers). fill_ accepts a number of any kind that
+// self's integer dtype can represent (ValueError: 300 or -1 in uint8). They throw StateError if self is expanded; if
+// self is a leaf that requires grad and grad mode is on; or if the change would be recorded and self is a view, or a
+// tensor outside the graph that shares its memory. self is
 // unchanged after a throw. mul_ and div_ save a copy of self only if `other` needs a gradient.
 
 /// a + b.

@@ -39,7 +39,7 @@ T add(T a, T b) {
 template <class T>
 T multiply(T a, T b) {
   if constexpr (std::is_integral_v<T>) {
-    using U = std::common_type_t<unsigned, std::make_unsigned_t<T>>;  // int has no room for products of uint16_t
+    using U = std::common_type_t<unsigned, std::make_unsigned_t<T>>;  // uint16_t promotes to int, which overflows
     return static_cast<T>(static_cast<U>(a) * static_cast<U>(b));
   } else {
     return a * b;

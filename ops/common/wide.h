@@ -15,8 +15,8 @@ run_avx512(const F& loop) {
   loop();
 }
 
-/// loop(), with AVX-512 if the CPU has it. Only for loops whose results do not depend on the width of vectors: each
-/// iteration computes one element, or sums have fixed lanes.
+/// Runs loop() with AVX-512 if the CPU has it. The result of the loop must not depend on the width of vectors: each
+/// iteration computes one element, or the loop adds into a fixed number of partial sums.
 template <class F>
 inline void run_wide(const F& loop) {
   has_avx512() ? run_avx512(loop) : loop();

@@ -46,7 +46,8 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp_polynomial(float r) {
 
 /// e^x within 2 units in the last place, without branches so that loops are vectorized.
 ///
-/// x = k ln 2 + r with abs(r) <= ln(2)/2; 2^k as a product of two factors, because k is between -150 (subnormal results) and 128.
+/// x = k ln 2 + r with abs(r) <= ln(2)/2; 2^k as a product of two factors, because k is between -150 (subnormal
+/// results) and 128.
 TANDEM_HOST_DEVICE inline float exp_element(float x) {
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: after adding it, the low bits are the nearest integer
   x = x > 89.0f ? 89.0f : x;             // written so that NaN is kept

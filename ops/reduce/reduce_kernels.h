@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include <tandem/base/macros.h>
+#include <tandem/tensor/convert.h>
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/kernel_context.h>
 
@@ -32,11 +33,7 @@ struct Sum {
   }
   template <class A>
   TANDEM_HOST_DEVICE static A combine(A a, A b) {
-    if constexpr (std::is_integral_v<A>) {
-      return static_cast<A>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));  // wraps around
-    } else {
-      return a + b;
-    }
+    return primitives::add(a, b);
   }
 };
 

@@ -15,6 +15,7 @@
 #include <type_traits>
 
 #include <tandem/ops/common/order_key.h>
+#include <tandem/tensor/convert.h>
 #include <tandem/tensor/kernel_context.h>
 
 namespace tandem { inline namespace v0 {
@@ -43,13 +44,7 @@ struct Elements {
 template <class T, class A>
 struct Sum : Elements<T, A> {
   TANDEM_HOST_DEVICE A start() const { return 0; }
-  TANDEM_HOST_DEVICE A combine(A a, A b) const {
-    if constexpr (std::is_integral_v<A>) {
-      return static_cast<A>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));  // wraps around
-    } else {
-      return a + b;
-    }
-  }
+  TANDEM_HOST_DEVICE A combine(A a, A b) const { return primitives::add(a, b); }
 };
 
 template <class T, class A>
