@@ -97,8 +97,8 @@ TANDEM_OP Tensor contiguous(const Tensor& input);
 // the result's kind or a higher one (DTypeError: float into integers). fill_ accepts a number of any kind that
 // self's integer dtype can represent (ValueError: 300 or -1 in uint8). They throw StateError if self is expanded; if
 // self is a leaf that requires grad and grad mode is on; or if the change would be recorded and self is a view, or a
-// tensor outside the graph that shares its memory. self is
-// unchanged after a throw. mul_ and div_ save a copy of self only if `other` needs a gradient.
+// tensor outside the graph that shares its memory. self is unchanged after a throw. mul_ and div_ save a copy of self
+// only if `other` needs a gradient.
 
 /// a + b.
 TANDEM_API inline Tensor add(Scalar a, const Tensor& b) { return add(b, a); }
