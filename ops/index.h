@@ -103,8 +103,7 @@ enum class ScatterReduce : int { kSum, kProd, kMean, kAmax, kAmin };
 /// scatter with each element of the result reduced from src's values at it, and input's value if include_self; elements
 /// without values of src keep input's value. Maxima and minima with NaN are NaN; the gradient is divided equally among
 /// equal extrema. Half types are reduced in float32 and rounded once. Throws DTypeError for the mean of integers. Saves
-/// index, and for products and extrema input, src and the result; second gradients of products are wrong where a
-/// factor is 0.
+/// index, and for products and extrema input, src and the result.
 TANDEM_OP Tensor scatter_reduce(Tensor input, int64_t dim, const Tensor& index, Tensor src, ScatterReduce reduce,
                                 bool include_self = true);
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <tandem/base/parallel_for.h>
+#include <tandem/ops/common/order_key.h>
 #include <tandem/ops/index/index_kernels.h>
 
 namespace tandem { inline namespace v0 { namespace cpu {
@@ -176,43 +177,26 @@ void one_hot(const KernelContext&, int64_t n, int64_t classes, const int64_t* la
   });
 }
 
-namespace {
-
-/// The compute type: T, or float for half types.
-template <class T>
-using Comparable = std::conditional_t<std::is_integral_v<T> || std::is_floating_point_v<T>, T, float>;
-
-/// Whether a precedes b in descending order; NaN precedes everything else.
-template <class C>
-bool is_larger(C a, C b) {
-  return a > b || (a != a && b == b);
-}
-
-}  // namespace
-
 // The output holds a heap of the k best positions so far, with the worst on top; it is sorted at the end.
 void topk(const KernelContext&, DType dtype, int64_t rows, int64_t size, int64_t k, bool largest, const void* input,
           void* values, int64_t* indices) {
   if (k == 0) return;
   visit_dtype(dtype, [&]<class T>() {
-    using C = Comparable<T>;
     parallel_for(rows, grain_of(size), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const T* x = static_cast<const T*>(input) + row * size;
         int64_t* chosen = indices + row * k;
-        const auto is_before = [&](int64_t a, int64_t b) {
-          const C left = static_cast<C>(x[a]), right = static_cast<C>(x[b]);
-          const bool first = largest ? is_larger(left, right) : is_larger(right, left);
-          const bool second = largest ? is_larger(right, left) : is_larger(left, right);
-          return first || (!second && a < b);
-        };
+        const auto key = [&](int64_t i) { return sort_key(x[i], largest); };
+        const auto is_before = [&](int64_t a, int64_t b) { return key(a) != key(b) ? key(a) < key(b) : a < b; };
         for (int64_t i = 0; i < k; ++i) chosen[i] = i;
         std::make_heap(chosen, chosen + k, is_before);
+        auto worst = key(chosen[0]);
         for (int64_t i = k; i < size; ++i) {
-          if (!is_before(i, chosen[0])) continue;
+          if (key(i) >= worst) continue;
           std::pop_heap(chosen, chosen + k, is_before);
           chosen[k - 1] = i;
           std::push_heap(chosen, chosen + k, is_before);
+          worst = key(chosen[0]);
         }
         std::sort_heap(chosen, chosen + k, is_before);
         for (int64_t i = 0; i < k; ++i) static_cast<T*>(values)[row * k + i] = x[chosen[i]];

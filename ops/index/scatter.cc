@@ -317,14 +317,20 @@ struct ScatterReduceNode : Node {
     const Tensor self = input.get(), nonzero = masked_fill(self, eq(self, 0), 1);
     return grad * scatter_reduce(nonzero, dim, at, src.get(), reduce, include_self) / nonzero;
   }
+  // The first and the last zero of each element are left out in turn. With more zeros, second gradients are 0 too.
   Tensor product_of_other_values(const Tensor& grad, const Tensor& at) const {
     const Tensor values = src.get(), zero = eq(values, 0);
-    const Tensor num_zeros =
-        gather(scatter_add(zeros(grad.shape(), grad.options()), dim, at, to(zero, grad.dtype())), dim, at);
-    const Tensor only_zero = where(zero, eq(num_zeros, 1), zero);
-    const Tensor others = scatter_reduce(input.get(), dim, at, masked_fill(values, only_zero, 1), reduce, include_self);
-    return where(only_zero, gather(grad * others, dim, at),
-                 gather(grad * result.get(), dim, at) / masked_fill(values, zero, 1));
+    const Tensor positions = arange(0, at.num_elements(), 1, at.device()).reshape(at.shape());
+    Tensor out = gather(grad * result.get(), dim, at) / masked_fill(values, zero, 1);
+    for (const ScatterReduce end : {ScatterReduce::kAmin, ScatterReduce::kAmax}) {
+      const Tensor of_zeros = masked_fill(positions, eq(zero, 0), identity_of(end, kInt64));
+      const Tensor ends = scatter_reduce(zeros(grad.shape(), positions.options()), dim, at, of_zeros, end, false);
+      const Tensor left_out = logical_and(zero, eq(of_zeros, gather(ends, dim, at)));
+      const Tensor rest = masked_fill(values, left_out, 1);
+      const Tensor others = scatter_reduce(input.get(), dim, at, rest, reduce, include_self);
+      out = where(left_out, gather(grad * others, dim, at), out);
+    }
+    return out;
   }
 };
 

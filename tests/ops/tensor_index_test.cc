@@ -7,6 +7,7 @@
 
 #include <tandem/autograd/engine.h>
 #include <tandem/autograd/grad_mode.h>
+#include <tandem/autograd/gradcheck.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/view.h>
@@ -162,6 +163,17 @@ TEST(Scatter, GradientsOfProductsWithZeros) {
   scatter_reduce(x, 0, at, src, ScatterReduce::kProd).backward(ones_like(x));
   EXPECT_EQ(x.grad().to_vector<double>(), (Values{0, 0, 7}));
   EXPECT_EQ(src.grad().to_vector<double>(), (Values{10, 0, 0, 0, 0}));
+}
+
+TEST(Scatter, SecondGradientsOfProductsWithZeros) {
+  const Tensor at = here(tensor({0, 0, 1, 1, 1, 2, 2, 2, 2}));
+  const auto product = [&](const std::vector<Tensor>& in) {
+    return scatter_reduce(in[0], 0, at, in[1], ScatterReduce::kProd);
+  };
+  const Tensor x = here(tensor({0.0, 3.0, 4.0}, {kFloat64})).set_requires_grad();
+  const Tensor src = here(tensor({0.0, 5.0, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0, 7.0}, {kFloat64})).set_requires_grad();
+  EXPECT_NO_THROW(autograd::gradcheck(product, {x, src}));
+  EXPECT_NO_THROW(autograd::gradgradcheck(product, {x, src}));
 }
 
 TEST(Scatter, EqualExtremaShareTheGradient) {
