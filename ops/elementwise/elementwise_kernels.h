@@ -44,19 +44,28 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp_polynomial(float r) {
   return __builtin_fmaf(p, r, 1.0f);
 }
 
+inline constexpr float kRoundFloat = 12582912.0f;  // 1.5 * 2^23: after adding it, the low bits are the nearest integer
+
+/// y = k ln 2 + r with abs(r) <= ln(2)/2.
+struct ExpParts {
+  float r;
+  uint32_t k;
+};
+TANDEM_HOST_DEVICE TANDEM_INLINED inline ExpParts exp_parts(float y) {
+  const float shifted = __builtin_fmaf(y, 1.44269504f, kRoundFloat);
+  const float n = shifted - kRoundFloat;
+  return {__builtin_fmaf(n, 2.12194440e-4f, __builtin_fmaf(n, -0.693359375f, y)),
+          std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRoundFloat)};
+}
+
 /// e^x within 2 units in the last place, without branches so that loops are vectorized.
 ///
-/// x = k ln 2 + r with abs(r) <= ln(2)/2; 2^k as a product of two factors, because k is between -150 (subnormal
-/// results) and 128.
+/// 2^k is a product of two factors, because k is between -150 (subnormal results) and 128.
 TANDEM_HOST_DEVICE inline float exp_element(float x) {
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: after adding it, the low bits are the nearest integer
-  x = x > 89.0f ? 89.0f : x;             // written so that NaN is kept
+  x = x > 89.0f ? 89.0f : x;  // written so that NaN is kept
   x = x < -104.0f ? -104.0f : x;
-  const float shifted = __builtin_fmaf(x, 1.44269504f, kRound);
-  const float n = shifted - kRound;
-  const float r = __builtin_fmaf(n, 2.12194440e-4f, __builtin_fmaf(n, -0.693359375f, x));
+  const auto [r, k] = exp_parts(x);
   const float p = exp_polynomial(r);
-  const uint32_t k = std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRound);
   const uint32_t half = static_cast<uint32_t>(static_cast<int32_t>(k) >> 1);
   return p * std::bit_cast<float>((half + 127u) << 23) * std::bit_cast<float>((k - half + 127u) << 23);
 }
@@ -64,12 +73,8 @@ TANDEM_HOST_DEVICE inline double exp_element(double x) { return std::exp(x); }
 
 /// exp_element(x), with the same bits, for x <= 0 or NaN: 2^k is one factor, 2^(k+64), if the result is scaled by 2^-64.
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp_of_nonpositive(float x) {
-  constexpr float kRound = 12582912.0f;
   x = x < -104.0f ? -104.0f : x;
-  const float shifted = __builtin_fmaf(x, 1.44269504f, kRound);
-  const float n = shifted - kRound;
-  const float r = __builtin_fmaf(n, 2.12194440e-4f, __builtin_fmaf(n, -0.693359375f, x));
-  const uint32_t k = std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRound);
+  const auto [r, k] = exp_parts(x);
   return exp_polynomial(r) * std::bit_cast<float>((k + 191u) << 23) * 0x1p-64f;
 }
 TANDEM_HOST_DEVICE inline double exp_of_nonpositive(double x) { return std::exp(x); }

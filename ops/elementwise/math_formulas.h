@@ -56,8 +56,6 @@ TANDEM_HOST_DEVICE inline float if_below(float x, float limit, float a, float b)
 
 // --- exponentials --------------------------------------------------------------------------------
 
-inline constexpr float kRoundFloat = 12582912.0f;  // 1.5 * 2^23: after adding it, the low bits are the nearest integer
-
 /// 2^f for abs(f) <= 1/2, with a relative error of 2e-9 (economized Taylor series).
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp2_fraction(float f) {
   float p = 1.54614447e-4f;
@@ -94,9 +92,7 @@ TANDEM_HOST_DEVICE inline double exp2_element(double x) { return std::exp2(x); }
 TANDEM_HOST_DEVICE inline float expm1_element(float x) {
   const float bounded = std::copysign(magnitude_up_to(x, 89.0f), x);
   const float y = bounded < -30.0f ? -30.0f : bounded;
-  const float shifted = __builtin_fmaf(y, 1.44269504f, kRoundFloat);
-  const float n = shifted - kRoundFloat;
-  const float r = __builtin_fmaf(n, 2.12194440e-4f, __builtin_fmaf(n, -0.693359375f, y));
+  const auto [r, k] = exp_parts(y);
   float p = 1.98909885e-4f;
   p = __builtin_fmaf(p, r, 1.39336479e-3f);
   p = __builtin_fmaf(p, r, 8.33331093e-3f);
@@ -104,7 +100,6 @@ TANDEM_HOST_DEVICE inline float expm1_element(float x) {
   p = __builtin_fmaf(p, r, 1.66666667e-1f);
   p = __builtin_fmaf(p, r, 5.00000001e-1f);
   p = __builtin_fmaf(p * r, r, r);
-  const uint32_t k = std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRoundFloat);
   const float scale = std::bit_cast<float>((k + 126u) << 23);  // 2^(k-1)
   const float half = __builtin_fmaf(p, scale, scale - 0.5f);
   return nan_of(x, if_below(x, 0x1p-25f, x, half + half));
@@ -296,11 +291,8 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline float sigmoid_element(float x) {
 
 /// -m / (2 + m) with m = exp(-2 abs(x)) - 1 = 2^k (e^r - 1) + (2^k - 1), a form that keeps its precision near 0.
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float tanh_element(float x) {
-  constexpr float kRound = 12582912.0f;
   const float y = -2.0f * magnitude_up_to(x, 16.0f);
-  const float shifted = __builtin_fmaf(y, 1.44269504f, kRound);
-  const float n = shifted - kRound;
-  const float r = __builtin_fmaf(n, 2.12194440e-4f, __builtin_fmaf(n, -0.693359375f, y));
+  const auto [r, k] = exp_parts(y);
   float p = 1.98992740e-4f;
   p = __builtin_fmaf(p, r, 1.39411084e-3f);
   p = __builtin_fmaf(p, r, 8.33329848e-3f);
@@ -308,7 +300,6 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline float tanh_element(float x) {
   p = __builtin_fmaf(p, r, 1.66666667e-1f);
   p = __builtin_fmaf(p, r, 5.00000005e-1f);
   p = __builtin_fmaf(p * r, r, r);
-  const uint32_t k = std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRound);
   const float scale = std::bit_cast<float>((k + 127u) << 23);
   const float m = __builtin_fmaf(p, scale, scale - 1.0f);
   return nan_of(x, std::copysign(m / (2.0f + m), x));

@@ -1,7 +1,6 @@
 // CPU kernels of index_kernels.h.
 #include <algorithm>
 #include <cstring>
-#include <type_traits>
 #include <utility>
 
 #include <tandem/base/parallel_for.h>

@@ -455,13 +455,11 @@ Tensor index_fill(const Tensor& input, int64_t dim, const Tensor& index_tensor, 
                operand_error("index_fill", "index must have one dimension, and input at least one", operands));
   const Tensor index = index_argument("index_fill", "index", index_tensor, operands);
   ops::check_index_bounds("index_fill", "index", context, index, input.size(d));
+  const Tensor mask = zeros({input.size(d)}, {kBool, input.device()});
+  scatter_slices_into(context, ScatterOp::kAssign, mask, 0, index, ones(index.shape(), mask.options()));
   Shape shape(input.shape().size(), 1);
   shape[static_cast<size_t>(d)] = input.size(d);
-  const Tensor mask = zeros(shape, {kBool, input.device()});
-  Shape slices = shape;
-  slices[static_cast<size_t>(d)] = index.num_elements();
-  scatter_slices_into(context, ScatterOp::kAssign, mask, d, index, ones(slices, mask.options()));
-  return masked_fill(input, mask, value);
+  return masked_fill(input, mask.reshape(shape), value);
 }
 
 const Tensor& Tensor::index_add_(int64_t dim, const Tensor& index, const Tensor& source, Scalar alpha) const {

@@ -78,25 +78,6 @@ Labels parse_term(const Call& call, std::string_view text, int64_t num_ellipsis)
   return labels;
 }
 
-/// The term with dimensions d1 < d2, of equal size n, replaced by their diagonal, as the last dimension.
-Term take_diagonal(const Term& term, size_t d1, size_t d2) {
-  Shape order, shape;
-  Term result;
-  for (size_t d = 0; d < term.labels.size(); ++d) {
-    if (d == d1 || d == d2) continue;
-    order.push_back(static_cast<int64_t>(d));
-    shape.push_back(term.tensor.shape()[d]);
-    result.labels.push_back(term.labels[d]);
-  }
-  order.push_back(static_cast<int64_t>(d1));
-  order.push_back(static_cast<int64_t>(d2));
-  const int64_t n = term.tensor.shape()[d1];
-  shape.push_back(n * n);
-  result.tensor = term.tensor.permute(order).reshape(shape).slice(-1, 0, n * n, n + 1);
-  result.labels.push_back(term.labels[d1]);
-  return result;
-}
-
 /// The term without repeated labels.
 Term take_diagonals(const Call& call, size_t operand, Term term) {
   for (size_t d2 = 1; d2 < term.labels.size(); ++d2) {
@@ -106,7 +87,11 @@ Term take_diagonals(const Call& call, size_t operand, Term term) {
       TANDEM_CHECK(
           ShapeError, a == b,
           call.error(str(label_text(term.labels[d1]), " has sizes ", a, " and ", b, " in ", call.names[operand])));
-      return take_diagonals(call, operand, take_diagonal(term, d1, d2));
+      Term rest = {diagonal(term.tensor, 0, static_cast<int64_t>(d1), static_cast<int64_t>(d2)), term.labels};
+      rest.labels.erase(rest.labels.begin() + static_cast<int64_t>(d2));
+      rest.labels.erase(rest.labels.begin() + static_cast<int64_t>(d1));
+      rest.labels.push_back(term.labels[d1]);
+      return take_diagonals(call, operand, rest);
     }
   }
   return term;

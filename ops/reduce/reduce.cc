@@ -84,6 +84,12 @@ ops::BlockView ops::arrange(const Tensor& input, const Reduction& plan) {
 
 namespace {
 
+/// Casts input to float32 under autocast; returns the context of kernels on its device.
+KernelContext prepare(const char* op, Tensor& input) {
+  cast_for(CastPolicy::kFloat32, {&input});
+  return ops::check_same_device(op, {{"input", input}});
+}
+
 /// The fold over the reduction's dimensions, divided by `divisor`.
 Tensor run_fold(const KernelContext& context, Fold fold, const Tensor& input, const Reduction& reduction,
                 double divisor = 1) {
@@ -97,11 +103,7 @@ Tensor run_fold(const KernelContext& context, Fold fold, const Tensor& input, co
   return out;
 }
 
-}  // namespace
-
 // --- sum, mean -----------------------------------------------------------------------------------
-
-namespace {
 
 /// Every element gets the gradient of its sum, divided for a mean.
 struct SumNode : Node {
@@ -130,16 +132,14 @@ Tensor sum_or_mean(const char* op, const KernelContext& context, const Tensor& i
 }  // namespace
 
 Tensor sum(Tensor input, const Shape& dims, bool keepdim) {
-  cast_for(CastPolicy::kFloat32, {&input});
-  const KernelContext context = ops::check_same_device("sum", {{"input", input}});
+  const KernelContext context = prepare("sum", input);
   return sum_or_mean("sum", context, input, plan_reduction("sum", input, dims, keepdim), 1);
 }
 
 Tensor sum(Tensor input) { return sum(std::move(input), {}); }
 
 Tensor mean(Tensor input, const Shape& dims, bool keepdim) {
-  cast_for(CastPolicy::kFloat32, {&input});
-  const KernelContext context = ops::check_same_device("mean", {{"input", input}});
+  const KernelContext context = prepare("mean", input);
   ops::check_floating("mean", {"input", input});
   const Reduction reduction = plan_reduction("mean", input, dims, keepdim);
   return sum_or_mean("mean", context, input, reduction, static_cast<double>(reduction.count));
@@ -176,10 +176,6 @@ struct VarNode : Node {
     return {mul(sub(x, mean(x, dims, true)), scale)};
   }
 };
-
-}  // namespace
-
-namespace {
 
 Tensor var_of(const char* op, const KernelContext& context, const Tensor& input, const Shape& dims, double correction,
               bool keepdim) {
@@ -224,26 +220,22 @@ Tensor std_of(const char* op, const KernelContext& context, const Tensor& input,
 }  // namespace
 
 Tensor var(Tensor input, const Shape& dims, double correction, bool keepdim) {
-  cast_for(CastPolicy::kFloat32, {&input});
-  const KernelContext context = ops::check_same_device("var", {{"input", input}});
+  const KernelContext context = prepare("var", input);
   return var_of("var", context, input, dims, correction, keepdim);
 }
 
 Tensor std(Tensor input, const Shape& dims, double correction, bool keepdim) {
-  cast_for(CastPolicy::kFloat32, {&input});
-  const KernelContext context = ops::check_same_device("std", {{"input", input}});
+  const KernelContext context = prepare("std", input);
   return std_of("std", context, input, dims, correction, keepdim);
 }
 
 std::pair<Tensor, Tensor> var_mean(Tensor input, const Shape& dims, double correction, bool keepdim) {
-  cast_for(CastPolicy::kFloat32, {&input});
-  const KernelContext context = ops::check_same_device("var_mean", {{"input", input}});
+  const KernelContext context = prepare("var_mean", input);
   return {var_of("var_mean", context, input, dims, correction, keepdim), mean(input, dims, keepdim)};
 }
 
 std::pair<Tensor, Tensor> std_mean(Tensor input, const Shape& dims, double correction, bool keepdim) {
-  cast_for(CastPolicy::kFloat32, {&input});
-  const KernelContext context = ops::check_same_device("std_mean", {{"input", input}});
+  const KernelContext context = prepare("std_mean", input);
   return {std_of("std_mean", context, input, dims, correction, keepdim), mean(input, dims, keepdim)};
 }
 
@@ -282,8 +274,7 @@ Tensor composed_norm(const Tensor& x, double p, const Shape& dims, bool keepdim)
 }  // namespace
 
 Tensor norm(Tensor input, double p, const Shape& dims, bool keepdim) {
-  cast_for(CastPolicy::kFloat32, {&input});
-  const KernelContext context = ops::check_same_device("norm", {{"input", input}});
+  const KernelContext context = prepare("norm", input);
   ops::check_floating("norm", {"input", input});
   const DType dtype = input.dtype();
   if (size_of(dtype) == 2) return to(norm(to(input, kFloat32), p, dims, keepdim), dtype);
@@ -332,7 +323,8 @@ struct ProdNode : Node {
   }
 };
 
-Tensor prod_of(const KernelContext& context, const Tensor& input, const Shape& dims, bool keepdim) {
+Tensor prod_of(Tensor input, const Shape& dims, bool keepdim) {
+  const KernelContext context = prepare("prod", input);
   const Reduction reduction = plan_reduction("prod", input, dims, keepdim);
   Tensor out = run_fold(context, Fold::kProduct, input, reduction);
   if (!is_floating_point(out.dtype())) return out;
@@ -347,17 +339,8 @@ Tensor prod_of(const KernelContext& context, const Tensor& input, const Shape& d
 
 }  // namespace
 
-Tensor prod(Tensor input) {
-  cast_for(CastPolicy::kFloat32, {&input});
-  const KernelContext context = ops::check_same_device("prod", {{"input", input}});
-  return prod_of(context, input, {}, false);
-}
-
-Tensor prod(Tensor input, int64_t dim, bool keepdim) {
-  cast_for(CastPolicy::kFloat32, {&input});
-  const KernelContext context = ops::check_same_device("prod", {{"input", input}});
-  return prod_of(context, input, {dim}, keepdim);
-}
+Tensor prod(Tensor input) { return prod_of(std::move(input), {}, false); }
+Tensor prod(Tensor input, int64_t dim, bool keepdim) { return prod_of(std::move(input), {dim}, keepdim); }
 
 // --- logsumexp -----------------------------------------------------------------------------------
 
@@ -377,8 +360,7 @@ struct LogSumExpNode : Node {
 }  // namespace
 
 Tensor logsumexp(Tensor input, const Shape& dims, bool keepdim) {
-  cast_for(CastPolicy::kFloat32, {&input});
-  const KernelContext context = ops::check_same_device("logsumexp", {{"input", input}});
+  const KernelContext context = prepare("logsumexp", input);
   const DType dtype = is_floating_point(input.dtype()) ? input.dtype() : kFloat32;
   if (input.dtype() != dtype || size_of(dtype) == 2) {
     return to(logsumexp(to(input, size_of(dtype) == 2 ? kFloat32 : dtype), dims, keepdim), dtype);
@@ -406,16 +388,14 @@ Tensor logsumexp(Tensor input, const Shape& dims, bool keepdim) {
 // --- nansum, nanmean, count_nonzero, bincount ----------------------------------------------------
 
 Tensor nansum(Tensor input, const Shape& dims, bool keepdim) {
-  cast_for(CastPolicy::kFloat32, {&input});
-  const KernelContext context = ops::check_same_device("nansum", {{"input", input}});
+  const KernelContext context = prepare("nansum", input);
   const Reduction reduction = plan_reduction("nansum", input, dims, keepdim);
   if (is_floating_point(input.dtype())) input = masked_fill(input, ne(input, input), 0);
   return sum_or_mean("nansum", context, input, reduction, 1);
 }
 
 Tensor nanmean(Tensor input, const Shape& dims, bool keepdim) {
-  cast_for(CastPolicy::kFloat32, {&input});
-  const KernelContext context = ops::check_same_device("nanmean", {{"input", input}});
+  const KernelContext context = prepare("nanmean", input);
   ops::check_floating("nanmean", {"input", input});
   const Reduction reduction = plan_reduction("nanmean", input, dims, keepdim);
   if (input.num_elements() == 0) return sum_or_mean("nanmean", context, input, reduction, 0);

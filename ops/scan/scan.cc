@@ -158,7 +158,10 @@ struct LogcumsumexpNode : Node {
 };
 
 template <class N>
-Tensor scan_of(const char* op, const KernelContext& context, ScanKind kind, const Tensor& input, int64_t dim) {
+Tensor scan_of(const char* op, ScanKind kind, Tensor input, int64_t dim) {
+  cast_for(CastPolicy::kFloat32, {&input});
+  const KernelContext context = ops::check_same_device(op, {{"input", input}});
+  if (kind == ScanKind::kLogSumExp) ops::check_floating(op, {"input", input});
   const int64_t d = wrap_dim(op, dim, input.dim());
   Tensor out = run_scan(context, kind, input, d);
   if (!is_floating_point(out.dtype())) return out;
@@ -173,16 +176,10 @@ Tensor scan_of(const char* op, const KernelContext& context, ScanKind kind, cons
 }  // namespace
 
 Tensor cumprod(Tensor input, int64_t dim) {
-  cast_for(CastPolicy::kFloat32, {&input});
-  const KernelContext context = ops::check_same_device("cumprod", {{"input", input}});
-  return scan_of<CumprodNode>("cumprod", context, ScanKind::kProduct, input, dim);
+  return scan_of<CumprodNode>("cumprod", ScanKind::kProduct, std::move(input), dim);
 }
-
 Tensor logcumsumexp(Tensor input, int64_t dim) {
-  cast_for(CastPolicy::kFloat32, {&input});
-  const KernelContext context = ops::check_same_device("logcumsumexp", {{"input", input}});
-  ops::check_floating("logcumsumexp", {"input", input});
-  return scan_of<LogcumsumexpNode>("logcumsumexp", context, ScanKind::kLogSumExp, input, dim);
+  return scan_of<LogcumsumexpNode>("logcumsumexp", ScanKind::kLogSumExp, std::move(input), dim);
 }
 
 // --- cummax, cummin ------------------------------------------------------------------------------

@@ -207,10 +207,9 @@ Tensor repeat_interleave(const Tensor& input, const Tensor& repeats, std::option
   TANDEM_CHECK(ShapeError, fits,
                operand_error("repeat_interleave",
                              str("repeats must have one number, or one for each of ", size, " indices"), operands));
-  const std::vector<int64_t> counts = repeats.to_vector<int64_t>();
+  const std::vector<int64_t> counts = expand(repeats, {size}).to_vector<int64_t>();
   int64_t total = 0;
-  for (int64_t i = 0; i < size; ++i) {
-    const int64_t count = counts[counts.size() == 1 ? 0 : static_cast<size_t>(i)];
+  for (const int64_t count : counts) {
     TANDEM_CHECK(
         ValueError, count >= 0,
         operand_error("repeat_interleave", str("repeats contain ", count, ", must not be negative"), operands));
@@ -220,8 +219,7 @@ Tensor repeat_interleave(const Tensor& input, const Tensor& repeats, std::option
   const Tensor index = empty({total}, {kInt64, input.device()});
   const Tensor host = input.device().is_cpu() ? index : empty({total}, {kInt64});
   int64_t* next = host.data<int64_t>();
-  for (int64_t i = 0; i < size; ++i)
-    next = std::fill_n(next, counts[counts.size() == 1 ? 0 : static_cast<size_t>(i)], i);
+  for (size_t i = 0; i < counts.size(); ++i) next = std::fill_n(next, counts[i], static_cast<int64_t>(i));
   if (!host.is_same(index)) primitives::copy(host, index);
   return index_select(whole, d, index);
 }
@@ -303,9 +301,8 @@ struct UnfoldNode : Node {
   int64_t step = 1;
   TensorList backward(BackwardContext& context) override {
     const Tensor windows = flatten(movedim(context.grad(), -1, dim + 1), dim, dim + 1);
-    const Device device = windows.device();
-    const int64_t length = input_shape[static_cast<size_t>(dim)];
-    const Tensor index = flatten(unfold(arange(0, length, 1, device), 0, size, step));
+    const Tensor positions = arange(0, input_shape[static_cast<size_t>(dim)], 1, windows.device());
+    const Tensor index = flatten(unfold(positions, 0, size, step));
     return {index_add(zeros(input_shape, windows.options()), dim, index, windows)};
   }
 };
