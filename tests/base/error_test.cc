@@ -1,5 +1,7 @@
 #include <tandem/base/error.h>
 
+#include <new>
+
 #include <gtest/gtest.h>
 
 #include <tandem/base/rank_context.h>
@@ -37,6 +39,14 @@ TEST(Error, MessageNamesTheRunningModule) {
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "addmm: sizes do not fit\n  in Linear 'encoder.fc1'");
   }
+}
+
+TEST(Error, TextOfFailedAllocationsNamesTheLimits) {
+  EXPECT_EQ(error_text(std::bad_alloc()),
+            str("out of memory (", std::bad_alloc().what(),
+                "): the memory limit (ulimit -v, cgroup memory.max) is reached; raise it, or use fewer ranks, workers "
+                "and threads"));
+  EXPECT_EQ(error_text(ValueError("relu: wrong")), "relu: wrong");
 }
 
 TEST(Error, ExposesRankPeerSeqAndStatus) {

@@ -152,11 +152,13 @@ TEST(GradScaler, StateDictContinuesScaleAndGrowth) {
   sooner.step(p.sgd);
   sooner.update();
   EXPECT_EQ(sooner.get_scale(), 32);
-  td::State wrong = scaler.state_dict();
-  wrong.set("scale", -1.0);
-  EXPECT_NE(error_text<td::StateError>([&] {
-              other.load_state_dict(wrong);
-            }).find("scale: is -1, expected a positive number"),
+  const auto refusal = [&](const char* name, auto value) {
+    td::State wrong = scaler.state_dict();
+    wrong.set(name, value);
+    return error_text<td::StateError>([&] { other.load_state_dict(wrong); });
+  };
+  EXPECT_NE(refusal("scale", -1.0).find("scale: is -1, expected a positive number"), std::string::npos);
+  EXPECT_NE(refusal("growth_tracker", int64_t{-1}).find("growth_tracker: is -1, expected at least 0"),
             std::string::npos);
   EXPECT_EQ(other.get_scale(), 32);
 }

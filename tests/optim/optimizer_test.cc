@@ -70,6 +70,15 @@ TYPED_TEST(EveryOptimizer, UpdatesEveryValueAlike) {
   }
 }
 
+TYPED_TEST(EveryOptimizer, GradientsThatAreViewsAreUsed) {
+  const Tensor with_view = repeated_parameter(9), with_copy = repeated_parameter(9);
+  with_view.sum().backward({}, false, /*create_graph=*/true);
+  ASSERT_FALSE(with_view.grad().is_contiguous());  // one element, expanded
+  set_gradient(with_copy, ones({9}));
+  for (const Tensor& p : {with_view, with_copy}) typename TypeParam::Optimizer({p}, TypeParam::options()[0]).step();
+  EXPECT_EQ(with_view.to_vector<float>(), with_copy.to_vector<float>());
+}
+
 TYPED_TEST(EveryOptimizer, DoesNotDependOnTheNumberOfThreads) {
   std::vector<std::string> states;
   for (const int threads : {1, 2}) {

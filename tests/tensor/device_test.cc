@@ -1,14 +1,20 @@
 #include <tandem/tensor/device.h>
 
+#include <functional>
 #include <sstream>
+#include <utility>
 
 #include <gtest/gtest.h>
 
 #include <tandem/tensor/allocator.h>
 #include <tandem/tensor/cuda.h>
+#include <tandem/tensor/cuda_graph.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tests/support/error_text.h>
 
 namespace tandem { namespace {
+
+using testing::error_text;
 
 TEST(Device, NamesAreParsedAndPrinted) {
   EXPECT_EQ(Device("cpu"), Device());
@@ -77,13 +83,25 @@ TEST(Device, UnknownDevicesAreRejected) {
                  "cpu:1: there is no such device; 1 CPU device is declared, see TANDEM_CPU_DEVICES and "
                  "set_cpu_device_count");
   }
-  try {
-    empty({3}, {kFloat32, Device::cuda(99)});
-    FAIL();
-  } catch (const DeviceError& error) {
-    EXPECT_EQ(error.what(), cuda::is_built()
-                                ? str("cuda:99: there is no such device; ", cuda::device_count(), " GPUs are available")
-                                : "cuda:99: this build of tandem has no CUDA support; build with --config=cuda");
+  const Device gpu = Device::cuda(99);
+  const std::pair<const char*, std::function<void()>> uses[] = {
+      {"empty",
+       [&] {
+         empty({3}, {kFloat32, gpu});
+       }},
+      {"device_properties", [&] { cuda::device_properties(gpu); }},
+      {"current_stream", [&] { cuda::current_stream(gpu); }},
+      {"side_stream", [&] { cuda::side_stream(gpu, 0); }},
+      {"Stream", [&] { cuda::Stream stream(gpu); }},
+      {"Event", [&] { cuda::Event event(gpu); }},
+      {"Graph", [&] { cuda::Graph graph(gpu); }},
+      {"synchronize", [&] { cuda::synchronize(gpu); }},
+  };
+  for (const auto& [name, use] : uses) {
+    EXPECT_EQ(error_text<DeviceError>(use),
+              cuda::is_built() ? str("cuda:99: there is no such device; ", cuda::device_count(), " GPUs are available")
+                               : "cuda:99: this build of tandem has no CUDA support; build with --config=cuda")
+        << name;
   }
   EXPECT_THROW(memory_stats(Device(DeviceType::kCpu, -1)), DeviceError);
   EXPECT_THROW(memory_stats(Device(DeviceType::kCpu, 256)), DeviceError);  // not cpu:0
