@@ -70,6 +70,11 @@ int try_connect(const addrinfo& address, Clock::time_point deadline, FileDescrip
     if (getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) return errno;
     if (error != 0) return error;
   }
+  if (is_connected_to_itself(fd.get())) {
+    const linger reset = {1, 0};  // frees the port at once, for the host
+    setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+    return ECONNREFUSED;
+  }
   *connected = std::move(fd);
   return 0;
 }
@@ -128,6 +133,14 @@ int local_port(int fd) {
                "store: getsockname: ", std::strerror(errno));
   return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
                                              : reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+bool is_connected_to_itself(int fd) {
+  sockaddr_storage own{}, peer{};
+  socklen_t own_length = sizeof(own), peer_length = sizeof(peer);
+  return getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_length) == 0 &&
+         getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_length) == 0 && own_length == peer_length &&
+         std::memcmp(&own, &peer, own_length) == 0;
 }
 
 FileDescriptor connect_to(const std::string& host, int port, Clock::time_point deadline) {

@@ -38,6 +38,10 @@ TANDEM_API std::string listening_address(const std::string& host);
 TANDEM_API FileDescriptor listen_on(const std::string& host, int port, const char* owner = "store");
 TANDEM_API int local_port(int fd);
 
+/// Whether the peer of a TCP connection is the socket itself. That happens when nothing listens at a port of this machine
+/// and the system chooses the same port for the connecting socket.
+TANDEM_API bool is_connected_to_itself(int fd);
+
 /// A non-blocking connection; tries again until `deadline`, because the host may start later. Throws CommError naming
 /// the address and the last reason.
 TANDEM_API FileDescriptor connect_to(const std::string& host, int port, std::chrono::steady_clock::time_point deadline);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <tandem/base/error.h>
 #include <tandem/distributed/rendezvous/socket.h>
 #include <tandem/tests/support/subprocess.h>
 #include <tandem/tests/support/temporary_folder.h>
@@ -157,8 +158,21 @@ TEST(InitProcessGroup, SingleOpenMpiTaskFormsWorldOfOne) {
   EXPECT_EQ(result.out, "rank 0 of 1 local 0 sum 1 half 1\n") << result.err;
 }
 
+/// A listener on a port after which another port is free.
+FileDescriptor listen_before_free_port() {
+  for (int attempt = 0;; ++attempt) {
+    FileDescriptor listener = listen_on("127.0.0.1", 0);
+    try {
+      listen_on("127.0.0.1", local_port(listener.get()) + 1);
+      return listener;
+    } catch (const td::IoError&) {
+      if (attempt == 100) throw;
+    }
+  }
+}
+
 TEST(InitProcessGroup, TorchrunAgentMovesStoreToNextPort) {
-  const FileDescriptor agent = listen_on("127.0.0.1", 0);
+  const FileDescriptor agent = listen_before_free_port();
   std::vector<Variables> ranks;
   for (const char* rank : {"0", "1", "2"}) {
     ranks.push_back({{"RANK", rank},

@@ -386,6 +386,25 @@ TEST_F(TcpStoreServer, ReportedFailuresReachRanks) {
   EXPECT_EQ(reported.get_future().get(), "1 died (exit status 3) before it joined");
 }
 
+TEST(Socket, ConnectionToItselfIsRecognized) {
+  const FileDescriptor alone(socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  auto* any = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(bind(alone.get(), any, length), 0);
+  EXPECT_FALSE(is_connected_to_itself(alone.get()));
+  ASSERT_EQ(getsockname(alone.get(), any, &length), 0);
+  ASSERT_EQ(connect(alone.get(), any, length), 0);
+  EXPECT_TRUE(is_connected_to_itself(alone.get()));
+
+  const FileDescriptor listener = listen_on("127.0.0.1", 0);
+  const FileDescriptor client =
+      connect_to("127.0.0.1", local_port(listener.get()), std::chrono::steady_clock::now() + 20s);
+  EXPECT_FALSE(is_connected_to_itself(client.get()));
+}
+
 TEST(TcpStoreServerCreation, PortInUseIsAnError) {
   StoreServer server({.token = wire::random_token()});
   try {
