@@ -77,7 +77,7 @@ void put(Json& line, const std::string& phase, double ms, double flops, double b
 
 /// A case with its inputs, ready to run.
 struct Call {
-  explicit Call(const testing::Benchmark& row) : row(row) {
+  explicit Call(const testing::Benchmark& benchmark) : row(benchmark) {
     manual_seed(1);
     inputs = row.inputs();
     for (Tensor& t : inputs) {
