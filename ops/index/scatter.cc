@@ -325,7 +325,7 @@ struct ScatterReduceNode : Node {
     for (const ScatterReduce end : {ScatterReduce::kAmin, ScatterReduce::kAmax}) {
       const Tensor of_zeros = masked_fill(positions, eq(zero, 0), identity_of(end, kInt64));
       const Tensor ends = scatter_reduce(zeros(grad.shape(), positions.options()), dim, at, of_zeros, end, false);
-      const Tensor left_out = logical_and(zero, eq(of_zeros, gather(ends, dim, at)));
+      const Tensor left_out = bitwise_and(zero, eq(of_zeros, gather(ends, dim, at)));
       const Tensor rest = masked_fill(values, left_out, 1);
       const Tensor others = scatter_reduce(input.get(), dim, at, rest, reduce, include_self);
       out = where(left_out, gather(grad * others, dim, at), out);

@@ -276,6 +276,8 @@ def tandem_cc_test(name, srcs = None, deps = [], copts = [], size = "small", mai
         srcs = srcs if srcs != None else [name + ".cc"],
         copts = TEST_COPTS + GTEST_PCH + copts,
         linkstatic = True,
+        # Otherwise a library that lacks a dependency could link: the linker would drop the function that needs it.
+        linkopts = ["-Wl,--no-gc-sections"],
         size = size,
         deps = deps + GTEST_PCH_DEPS + ([main] if main else []),
         **kwargs
