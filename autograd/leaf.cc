@@ -1,7 +1,5 @@
 #include <tandem/autograd/leaf.h>
 
-#include <algorithm>
-
 #include <tandem/autograd/engine.h>
 #include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/factories.h>
@@ -59,14 +57,6 @@ void Leaf::move_to(Device device) {
   slot_ = moved;
   shared_slot_ = false;
   device_ = device;
-}
-
-HookHandle Leaf::add_hook(std::function<void(const Tensor& grad)> f) {
-  const uint64_t id = next_hook_++;
-  hooks_.emplace_back(id, std::move(f));
-  return HookHandle([self = RefPtr<Leaf>(this), id] {
-    std::erase_if(self->hooks_, [id](const auto& hook) { return hook.first == id; });
-  });
 }
 
 void Leaf::prepare_slot() {
@@ -129,18 +119,6 @@ void Leaf::follow_replays() {
   };
   cuda::on_replay(replay);
   cuda::on_failed_capture([self = RefPtr<Leaf>(this), filled = was_filled_] { self->filled_ = filled; });
-}
-
-void Leaf::run_hooks() {
-  // A hook may add hooks, which run from the next backward on, and remove itself or others, which then do not run.
-  SmallVector<uint64_t, 4> ids;
-  for (const auto& [id, hook] : hooks_) ids.push_back(id);
-  for (const uint64_t id : ids) {
-    const auto found = std::find_if(hooks_.begin(), hooks_.end(), [id](const auto& hook) { return hook.first == id; });
-    if (found == hooks_.end()) continue;
-    const auto hook = found->second;  // a copy: the hook may remove itself
-    hook(slot_);
-  }
 }
 
 Leaf& leaf(const Tensor& tensor) {

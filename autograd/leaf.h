@@ -5,8 +5,8 @@
 #include <functional>
 #include <string>
 #include <utility>
-#include <vector>
 
+#include <tandem/base/hook_list.h>
 #include <tandem/tensor/tensor.h>
 
 namespace tandem { inline namespace v0 { namespace autograd {
@@ -46,7 +46,7 @@ class TANDEM_API Leaf : public RefCounted {
   bool has_foreign_slot() const { return foreign_slot_; }
 
   /// Calls f(gradient) in each backward, after the last contribution to this leaf.
-  HookHandle add_hook(std::function<void(const Tensor& grad)> f);
+  HookHandle add_hook(std::function<void(const Tensor& grad)> f) { return hooks_.add(std::move(f)); }
 
  private:
   friend class GraphTask;
@@ -58,7 +58,9 @@ class TANDEM_API Leaf : public RefCounted {
   /// During capture of a cuda::Graph: registers that each replay fills the slot. A replay throws if the slot is not as
   /// it was at the start of the captured backward.
   void follow_replays();
-  void run_hooks();
+  void run_hooks() {
+    hooks_.run([this](const auto& hook) { hook(slot_); });
+  }
   /// Makes the slot writable: a slot shared by create_graph is replaced by a copy.
   void prepare_slot();
 
@@ -69,8 +71,7 @@ class TANDEM_API Leaf : public RefCounted {
   bool filled_ = false;
   bool foreign_slot_ = false;
   bool shared_slot_ = false;  ///< the slot is a gradient tensor of a backward with create_graph
-  uint64_t next_hook_ = 0;
-  std::vector<std::pair<uint64_t, std::function<void(const Tensor&)>>> hooks_;
+  HookList<std::function<void(const Tensor& grad)>> hooks_;
   // State of the running backward:
   GraphTask* task_ = nullptr;
   int32_t edges_total_ = 0;   ///< edges into this leaf from reachable nodes
