@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include <tandem/autograd/graph_task.h>
+#include <tandem/autograd/nan_check.h>
 #include <tandem/base/trace.h>
 #include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/factories.h>
@@ -23,17 +24,25 @@ struct Expected {
   Device device;
 };
 
-void check_gradient(const Node* from, size_t input, const Tensor& gradient, const Expected& expected) {
-  const auto where = [&] {
-    return from != nullptr ? str(from->name(), ": backward returned for input ", input, " a gradient")
-                           : std::string("backward: got a gradient");
-  };
+/// Throws if a gradient does not match; where() names its source, as the begin of the message.
+template <class Source>
+void check_gradient(const Tensor& gradient, const Expected& expected, Source&& where) {
   TANDEM_CHECK(ShapeError, gradient.shape() == expected.shape, where(), " of shape ", gradient.shape(), ", expected ",
                expected.shape);
   TANDEM_CHECK(DTypeError, gradient.dtype() == expected.dtype, where(), " of dtype ", gradient.dtype(), ", expected ",
                expected.dtype);
   TANDEM_CHECK(DeviceError, gradient.device() == expected.device, where(), " on ", gradient.device(), ", expected ",
                expected.device);
+}
+
+/// In anomaly mode: throws if a result of the node's backward contains NaN.
+void check_no_nan(const Node& node, const TensorList& results, const std::string& recorded_at) {
+  for (size_t i = 0; i < results.size(); ++i) {
+    TANDEM_CHECK(ValueError, !results[i].defined() || !has_nan(results[i]), node.name(),
+                 ": backward returned for input ", i, " a gradient (", describe(results[i]), ") that contains NaN; ",
+                 recorded_at.empty() ? str("call ", node.name(), " under DetectAnomalyGuard to see where")
+                                     : str(node.name(), " was called at ", recorded_at));
+  }
 }
 
 /// Makes the node's module the current module scope while its backward runs, for errors and traces.
@@ -67,6 +76,8 @@ Tensor root_gradient(const char* op, const Tensor& root, const Tensor& gradient,
     TANDEM_CHECK(DeviceError, gradient.device() == root.device(), op, ": the gradient (", describe(gradient),
                  ") is on another device than the tensor (", describe(root), "); move it with gradient.to(",
                  root.device(), ")");
+    TANDEM_CHECK(ValueError, !RankContext::current().detect_anomaly || !has_nan(gradient), op, ": the gradient (",
+                 describe(gradient), ") contains NaN");
     return create_graph ? gradient : gradient.detach();
   }
   TANDEM_CHECK(ShapeError, root.num_elements() == 1, op,
@@ -88,13 +99,17 @@ bool BackwardContext::create_graph() const { return task_.options_.create_graph;
 
 BackwardContext::GradBuffer BackwardContext::grad_buffer(int i) const {
   Leaf* leaf = node_.edges_[static_cast<size_t>(i)].leaf.get();
-  if (leaf == nullptr || task_.capturing_ || task_.options_.create_graph || leaf->edges_total_ != 1) return {};
+  if (leaf == nullptr || task_.capturing_ || task_.options_.create_graph || leaf->edges_total_ != 1 ||
+      !leaf->tensor_hooks_.empty()) {
+    return {};
+  }
   leaf->prepare_slot();
   const Tensor& slot = leaf->slot();
   // Not if the node also reads the slot, when a gradient is used as an operand of a later graph.
   const auto reads_slot = [&](const Tensor& t) { return t.defined() && t.storage() == slot.storage(); };
   if (reads_slot(grad_)) return {};
   for (const SavedTensor* saved = node_.saved_; saved != nullptr; saved = saved->next_) {
+    if (saved->recomputation_) saved->recompute();
     if (reads_slot(saved->data_)) return {};
   }
   return {slot, leaf->filled_};
@@ -114,17 +129,20 @@ GraphTask::GraphTask(BackwardOptions options)
     : options_(options),
       grad_mode_(options.create_graph),
       autocast_(std::exchange(RankContext::current().autocast, int8_t{-1})),
-      enclosing_(std::exchange(RankContext::current().running_backward, this)) {}
+      enclosing_(std::exchange(RankContext::current().open_autograd.backward, this)) {}
 
 GraphTask::~GraphTask() {
-  RankContext::current().running_backward = enclosing_;
+  RankContext::current().open_autograd.backward = enclosing_;
   RankContext::current().autocast = autocast_;
   for (Node* node : nodes_) {
     node->task_ = nullptr;
     node->grad_ = {};
     node->needed_ = false;
   }
-  for (const RefPtr<Leaf>& leaf : leaves_) leaf->task_ = nullptr;
+  for (const RefPtr<Leaf>& leaf : leaves_) {
+    leaf->task_ = nullptr;
+    leaf->pending_ = {};
+  }
   for (const Edge& edge : captures_) (edge.leaf ? edge.leaf->capture_ : edge.node->capture_) = -1;
 }
 
@@ -200,6 +218,8 @@ void GraphTask::run(const char* op, std::span<const Tensor> roots, std::span<con
 
 void GraphTask::run_node(Node& node) {
   Tensor gradient = std::move(node.grad_);
+  if (node.extras_ && gradient.defined()) [[unlikely]]
+    gradient = run_extras(node, std::move(gradient));
   if (node.capture_ >= 0) captured_[static_cast<size_t>(node.capture_)] = gradient;
   if (capturing_ && !node.needed_) return;
   TensorList results;
@@ -216,6 +236,8 @@ void GraphTask::run_node(Node& node) {
     }
     TANDEM_CHECK(StateError, results.size() == node.edges_.size(), node.name(), ": backward returned ", results.size(),
                  " gradients for ", node.edges_.size(), " inputs");
+    if (RankContext::current().detect_anomaly) [[unlikely]]
+      check_no_nan(node, results, node.extras_ ? node.extras_->recorded_at.caller() : "");
   } else {
     results.resize(node.edges_.size());
   }
@@ -226,18 +248,24 @@ void GraphTask::run_node(Node& node) {
 }
 
 void GraphTask::deliver(const Node* from, size_t input, const Edge& edge, Tensor gradient) {
+  const auto where = [&] {
+    return from != nullptr ? str(from->name(), ": backward returned for input ", input, " a gradient")
+                           : std::string("backward: got a gradient");
+  };
   if (edge.node) {
     if (!gradient.defined()) return;
-    check_gradient(from, input, gradient, {edge.node->shape_, edge.node->dtype_, edge.node->device_});
+    check_gradient(gradient, {edge.node->shape_, edge.node->dtype_, edge.node->device_}, where);
     add_to(edge.node->grad_, std::move(gradient));
     return;
   }
   if (!edge.leaf) return;
   Leaf& leaf = *edge.leaf;
   if (gradient.defined()) {
-    check_gradient(from, input, gradient, {leaf.shape(), leaf.dtype(), leaf.device()});
+    check_gradient(gradient, {leaf.shape(), leaf.dtype(), leaf.device()}, where);
     if (capturing_) {
       if (leaf.capture_ >= 0) add_to(captured_[static_cast<size_t>(leaf.capture_)], std::move(gradient));
+    } else if (!leaf.tensor_hooks_.empty()) {
+      add_to(leaf.pending_, std::move(gradient));
     } else if (options_.create_graph) {
       leaf.accumulate_with_graph(gradient);
     } else if (gradient.is_same(leaf.slot_)) {  // written in place, see BackwardContext::grad_buffer
@@ -248,10 +276,49 @@ void GraphTask::deliver(const Node* from, size_t input, const Edge& edge, Tensor
     }
     leaf.contributed_ = true;
   }
-  if (--leaf.edges_left_ == 0 && leaf.contributed_ && !capturing_) {
-    leaf.follow_replays();
-    leaf.run_hooks();
+  if (--leaf.edges_left_ == 0 && leaf.contributed_) complete(leaf);
+}
+
+void GraphTask::complete(Leaf& leaf) {
+  if (capturing_) {
+    if (leaf.capture_ < 0 || leaf.tensor_hooks_.empty()) return;
+    Tensor& captured = captured_[static_cast<size_t>(leaf.capture_)];
+    captured = run_tensor_hooks(leaf.tensor_hooks_, nullptr, std::move(captured));
+    return;
   }
+  if (leaf.pending_.defined()) {
+    Tensor gradient = run_tensor_hooks(leaf.tensor_hooks_, nullptr, std::move(leaf.pending_));
+    options_.create_graph ? leaf.accumulate_with_graph(gradient) : leaf.accumulate(std::move(gradient));
+  }
+  leaf.follow_replays();
+  leaf.run_hooks();
+}
+
+Tensor GraphTask::run_tensor_hooks(const HookList<TensorHook>& hooks, const Node* from, Tensor gradient) {
+  const Shape shape = gradient.shape();
+  const DType dtype = gradient.dtype();
+  const Device device = gradient.device();
+  hooks.run([&](const TensorHook& hook) {
+    Tensor result = hook(gradient);
+    if (!result.defined()) return;
+    check_gradient(result, {shape, dtype, device}, [&] {
+      return str("register_hook: a hook", from != nullptr ? str(" of a result of ", from->name()) : "",
+                 " returned a gradient");
+    });
+    gradient = std::move(result);
+  });
+  return gradient;
+}
+
+Tensor GraphTask::run_extras(Node& node, Tensor gradient) {
+  const NodeScope scope(node);
+  const RefPtr<Node> alive(&node);  // a hook may drop the graph
+  gradient = run_tensor_hooks(node.extras_->hooks, &node, std::move(gradient));
+  if (node.extras_->retains_grad) {
+    Tensor& kept = node.extras_->grad;
+    kept = kept.defined() ? accumulate_with_graph(kept, gradient) : gradient;
+  }
+  return gradient;
 }
 
 void GraphTask::add_to(Tensor& sum, Tensor gradient) {
@@ -277,7 +344,7 @@ void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients, 
 }
 
 void queue_callback(std::function<void()> f) {
-  auto* task = static_cast<GraphTask*>(RankContext::current().running_backward);
+  auto* task = static_cast<GraphTask*>(RankContext::current().open_autograd.backward);
   TANDEM_CHECK(StateError, task != nullptr, "queue_callback: no backward is running on this thread");
   task->queue_callback(std::move(f));
 }
@@ -311,18 +378,48 @@ Tensor& Tensor::set_requires_grad(bool on) {
 
 Tensor Tensor::grad() const {
   const TensorImpl& self = impl();
-  if (self.has_node || !self.autograd) return {};
+  if (!self.autograd) return {};
+  if (self.has_node) {
+    const auto& node = static_cast<const autograd::Node&>(*self.autograd);
+    return node.extras_ ? node.extras_->grad : Tensor();
+  }
   return static_cast<const autograd::Leaf&>(*self.autograd).grad();
 }
 
 void Tensor::zero_grad() const {
   const TensorImpl& self = impl();
-  if (self.has_node) return;
-  if (self.autograd) {
+  if (self.has_node) {
+    const auto& node = static_cast<const autograd::Node&>(*self.autograd);
+    if (node.extras_) node.extras_->grad = {};
+  } else if (self.autograd) {
     static_cast<autograd::Leaf&>(*self.autograd).mark_empty();
   } else if (self.requires_grad && cuda::is_capturing(device())) {
     autograd::leaf(*this).mark_empty();  // the gradient may exist when the graph is replayed
   }
+}
+
+void Tensor::set_grad(const Tensor& grad) const {
+  const TensorImpl& self = impl();
+  if (!self.has_node) return autograd::leaf(*this).set_grad(grad);
+  auto& node = static_cast<autograd::Node&>(*self.autograd);
+  TANDEM_CHECK(StateError, node.extras_ && node.extras_->retains_grad, "set_grad: the tensor (", describe(*this),
+               ") is the result of ", node.name(), " and has no gradient; call retain_grad() first");
+  if (grad.defined()) {
+    autograd::check_gradient(grad, {self.shape, self.dtype, self.storage->device()},
+                             [] { return std::string("set_grad: got a gradient"); });
+  }
+  node.extras_->grad = grad.defined() ? grad.detach() : Tensor();
+}
+
+void Tensor::retain_grad() const {
+  TANDEM_CHECK(StateError, requires_grad(), "retain_grad: the tensor (", describe(*this), ") does not require grad");
+  if (impl().has_node) static_cast<autograd::Node&>(*impl().autograd).extras().retains_grad = true;
+}
+
+HookHandle Tensor::register_hook(std::function<Tensor(const Tensor& grad)> f) const {
+  TANDEM_CHECK(StateError, requires_grad(), "register_hook: the tensor (", describe(*this), ") does not require grad");
+  if (!impl().has_node) return autograd::leaf(*this).add_tensor_hook(std::move(f));
+  return static_cast<autograd::Node&>(*impl().autograd).extras().hooks.add(std::move(f));
 }
 
 void Tensor::backward(const Tensor& gradient, bool retain_graph, bool create_graph) const {

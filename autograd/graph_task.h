@@ -39,6 +39,12 @@ class GraphTask {
   /// Adds `gradient` (undefined: zero), computed by `from` (null: given for a root), to the target of `edge`.
   void deliver(const Node* from, size_t input, const Edge& edge, Tensor gradient);
   void add_to(Tensor& sum, Tensor gradient);
+  /// The gradient after the hooks of its tensor, which is the output of `from` or a leaf (null).
+  Tensor run_tensor_hooks(const HookList<TensorHook>& hooks, const Node* from, Tensor gradient);
+  /// Hooks and retain_grad of the node's output.
+  Tensor run_extras(Node& node, Tensor gradient);
+  /// Called after the last contribution to a leaf.
+  void complete(Leaf& leaf);
 
   const BackwardOptions options_;
   const detail::GradMode grad_mode_;

@@ -24,11 +24,7 @@ const Tensor& Leaf::slot() {
 
 void Leaf::set_slot(const Tensor& slot) {
   if (slot.defined()) {
-    TANDEM_CHECK(ShapeError, slot.shape() == shape_, "set_slot: '", name, "' has shape ", shape_, ", slot has shape ",
-                 slot.shape());
-    TANDEM_CHECK(DTypeError, slot.dtype() == dtype_, "set_slot: '", name, "' is ", dtype_, ", slot is ", slot.dtype());
-    TANDEM_CHECK(DeviceError, slot.device() == device_, "set_slot: '", name, "' is on ", device_, ", slot is on ",
-                 slot.device());
+    check_matches("set_slot", slot);
     TANDEM_CHECK(StateError, slot.is_contiguous(), "set_slot: the slot of '", name, "' is not row-major");
     if (filled_) primitives::copy(slot_, slot);
     slot_ = slot;
@@ -42,6 +38,33 @@ void Leaf::set_slot(const Tensor& slot) {
     }
     slot_ = own;
     foreign_slot_ = false;
+  }
+}
+
+void Leaf::check_matches(const char* op, const Tensor& tensor) const {
+  const char* const argument = op + 4;  // "slot" or "grad"
+  TANDEM_CHECK(ShapeError, tensor.shape() == shape_, op, ": '", name, "' has shape ", shape_, ", ", argument,
+               " has shape ", tensor.shape());
+  TANDEM_CHECK(DTypeError, tensor.dtype() == dtype_, op, ": '", name, "' is ", dtype_, ", ", argument, " is ",
+               tensor.dtype());
+  TANDEM_CHECK(DeviceError, tensor.device() == device_, op, ": '", name, "' is on ", device_, ", ", argument, " is on ",
+               tensor.device());
+}
+
+void Leaf::set_grad(const Tensor& grad) {
+  if (!grad.defined()) return mark_empty();
+  check_matches("set_grad", grad);
+  prepare_slot();
+  primitives::copy(grad, slot());
+  slot_.storage()->bump_version("set_grad");
+  filled_ = true;
+  if (cuda::is_capturing(device_)) {
+    cuda::on_replay([self = RefPtr<Leaf>(this), slot = slot_] {
+      TANDEM_CHECK(StateError, self->slot_.is_same(slot), "Graph: the gradient of '", self->name,
+                   "' is in different memory than at capture; capture a new Graph");
+      self->filled_ = true;
+      slot.storage()->bump_version("set_grad");
+    });
   }
 }
 

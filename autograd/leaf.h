@@ -45,6 +45,11 @@ class TANDEM_API Leaf : public RefCounted {
   /// Whether the slot was given by set_slot (a slice of a bucket).
   bool has_foreign_slot() const { return foreign_slot_; }
 
+  /// Copies `grad` into the slot; undefined empties it. Throws ShapeError, DTypeError or DeviceError if it does not match
+  /// the leaf.
+  void set_grad(const Tensor& grad);
+  /// See Tensor::register_hook.
+  HookHandle add_tensor_hook(std::function<Tensor(const Tensor& grad)> f) { return tensor_hooks_.add(std::move(f)); }
   /// Calls f(gradient) in each backward, after the last contribution to this leaf.
   HookHandle add_hook(std::function<void(const Tensor& grad)> f) { return hooks_.add(std::move(f)); }
 
@@ -58,6 +63,7 @@ class TANDEM_API Leaf : public RefCounted {
   /// During capture of a cuda::Graph: registers that each replay fills the slot. A replay throws if the slot is not as
   /// it was at the start of the captured backward.
   void follow_replays();
+  void check_matches(const char* op, const Tensor& tensor) const;
   void run_hooks() {
     hooks_.run([this](const auto& hook) { hook(slot_); });
   }
@@ -72,11 +78,13 @@ class TANDEM_API Leaf : public RefCounted {
   bool foreign_slot_ = false;
   bool shared_slot_ = false;  ///< the slot is a gradient tensor of a backward with create_graph
   HookList<std::function<void(const Tensor& grad)>> hooks_;
+  HookList<std::function<Tensor(const Tensor& grad)>> tensor_hooks_;
   // State of the running backward:
   GraphTask* task_ = nullptr;
   int32_t edges_total_ = 0;   ///< edges into this leaf from reachable nodes
   int32_t edges_left_ = 0;    ///< edges whose node has not run yet
   bool contributed_ = false;  ///< whether any edge delivered a gradient
+  Tensor pending_;            ///< with tensor hooks: sum of the contributions so far
   bool was_filled_ = false;   ///< state of the slot at the start
   int32_t capture_ = -1;      ///< position among the inputs of grad(), else -1
 };

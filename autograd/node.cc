@@ -1,11 +1,11 @@
+#include <tandem/autograd/nan_check.h>
 #include <tandem/autograd/node.h>
+#include <tandem/autograd/recomputation.h>
 #include <tandem/tensor/cuda_capture.h>
 
 #include <algorithm>
 
 namespace tandem { inline namespace v0 { namespace autograd {
-
-namespace {
 
 void attach(const Tensor& tensor, RefPtr<Node> node) {
   TensorImpl& impl = tensor.impl();
@@ -14,8 +14,6 @@ void attach(const Tensor& tensor, RefPtr<Node> node) {
   impl.requires_grad = false;
   impl.history_version = impl.storage->version();
 }
-
-}  // namespace
 
 Edge edge_to(const Tensor& tensor) {
   Edge edge;
@@ -46,11 +44,27 @@ void SavedTensor::save(const Tensor& tensor) {
   is_output_ = impl.has_node && impl.autograd.get() == &owner_;
   if (!is_output_) edge_ = edge_to(tensor);  // an edge to the owner would be a reference cycle
   data_ = tensor.detach();
+  if (Recomputation* checkpoint = Recomputation::current()) [[unlikely]]
+    checkpoint->add(*this);
+}
+
+void SavedTensor::recompute() const {
+  auto [tensor, version] = static_cast<Recomputation&>(*recomputation_).take(index_);
+  data_ = std::move(tensor);
+  version_ = version;
+  recomputation_ = {};
+}
+
+void SavedTensor::release() {
+  data_ = {};
+  if (recomputation_) static_cast<Recomputation&>(*recomputation_).drop(index_);
 }
 
 Tensor SavedTensor::get() const {
   TANDEM_CHECK(StateError, !owner_.released_, owner_.name(),
                ": backward was called a second time on a released graph; pass retain_graph = true to the first call");
+  if (recomputation_) [[unlikely]]
+    recompute();
   if (!data_.defined()) return {};
   TANDEM_CHECK(StateError, data_.version() == version_, owner_.name(), ": '", name_, "' (", describe(data_),
                ") was changed in place by '", data_.storage()->last_writer(),
@@ -64,6 +78,11 @@ Tensor SavedTensor::get() const {
 // --- Node -----------------------------------------------------------------------------------------------------------
 
 Node::~Node() = default;
+
+Node::Extras& Node::extras() {
+  if (extras_ == nullptr) extras_ = std::make_unique<Extras>();
+  return *extras_;
+}
 
 void Node::destroy() {
   // Iterative, because graphs may be a million nodes deep: edges are moved out of nodes before these are destroyed.
@@ -91,7 +110,7 @@ int64_t Node::num_saved_bytes() const {
 }
 
 void Node::release_saved() {
-  for (SavedTensor* saved = saved_; saved != nullptr; saved = saved->next_) saved->data_ = {};
+  for (SavedTensor* saved = saved_; saved != nullptr; saved = saved->next_) saved->release();
   released_ = true;
 }
 
@@ -126,6 +145,19 @@ void set_history(RefPtr<Node> node, const char* name, const Tensor& output, cons
   node->shape_ = impl.shape;
   node->dtype_ = impl.dtype;
   node->device_ = impl.storage->device();
+  if (impl.has_node) {  // changed in place
+    const auto& old = static_cast<const Node&>(*impl.autograd);
+    if (old.extras_ && old.extras_->retains_grad) {
+      node->extras().retains_grad = true;
+      node->extras().grad = std::move(old.extras_->grad);
+      old.extras_->retains_grad = false;
+    }
+  }
+  if (context.detect_anomaly) [[unlikely]] {
+    node->extras().recorded_at = CallStack::here();
+    TANDEM_CHECK(ValueError, !has_nan(output), name, ": the result (", describe(output), ") contains NaN; ", name,
+                 " was called at ", node->extras().recorded_at.caller());
+  }
   attach(output, std::move(node));
 }
 

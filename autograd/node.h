@@ -7,6 +7,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -14,6 +16,8 @@
 
 #include <tandem/autograd/grad_mode.h>
 #include <tandem/autograd/leaf.h>
+#include <tandem/base/call_stack.h>
+#include <tandem/base/hook_list.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/base/trace.h>
 #include <tandem/tensor/tensor.h>
@@ -22,6 +26,10 @@ namespace tandem { inline namespace v0 { namespace autograd {
 
 class Node;
 class GraphTask;
+class Recomputation;
+
+/// A function that gets a gradient and may return another in its place, see Tensor::register_hook.
+using TensorHook = std::function<Tensor(const Tensor& grad)>;
 
 /// The source of an input: a node, a leaf, or empty if no gradient is needed.
 struct TANDEM_API Edge {
@@ -38,6 +46,7 @@ TANDEM_API Edge edge_to(const Tensor& tensor);
 ///
 /// It is stored detached; `get` checks that it has not been changed in place, and under create_graph attaches it to the
 /// graph again. The constructor registers it with the node, which releases it after a backward without retain_graph.
+/// In a checkpoint it is not stored: the first `get` computes it again.
 class TANDEM_API SavedTensor {
  public:
   /// `name` is the argument's name, for error texts.
@@ -53,13 +62,19 @@ class TANDEM_API SavedTensor {
  private:
   friend class Node;
   friend class BackwardContext;
+  friend class Recomputation;
+  void recompute() const;
+  void release();
+
   Node& owner_;
   const char* name_;
   SavedTensor* next_;
-  Tensor data_;
+  mutable Tensor data_;
   Edge edge_;
-  uint32_t version_ = 0;
+  mutable uint32_t version_ = 0;
   bool is_output_ = false;
+  uint32_t index_ = 0;                        ///< among the saved tensors of the checkpoint
+  mutable RefPtr<RefCounted> recomputation_;  ///< a Recomputation; null unless data_ must be computed again
 };
 
 /// Argument of Node::backward.
@@ -110,12 +125,23 @@ class TANDEM_API Node : public RefCounted {
  private:
   friend class SavedTensor;
   friend class BackwardContext;
+  friend class FunctionOutput;
   friend class GraphTask;
+  friend class v0::Tensor;
   friend void set_history(RefPtr<Node> node, const char* name, const Tensor& output, const Tensor* const* inputs,
                           size_t num_inputs);
   void destroy() override;
   void release_saved();
   int64_t num_saved_bytes() const;
+
+  /// What few nodes have.
+  struct Extras {
+    HookList<TensorHook> hooks;  ///< of the output
+    bool retains_grad = false;   ///< whether `grad` is kept
+    Tensor grad;                 ///< sum of the output's gradients
+    CallStack recorded_at;       ///< of the operation, in anomaly mode
+  };
+  Extras& extras();
 
   const char* name_ = "";
   uint64_t number_ = 0;
@@ -123,7 +149,8 @@ class TANDEM_API Node : public RefCounted {
   SmallVector<Edge, 3> edges_;
   SavedTensor* saved_ = nullptr;  ///< head of the linked list of SavedTensor members
   bool released_ = false;
-  Shape shape_;  ///< shape, dtype and device of the output, which gradients must match
+  std::unique_ptr<Extras> extras_;  ///< null if unused
+  Shape shape_;                     ///< shape, dtype and device of the output, which gradients must match
   DType dtype_ = kFloat32;
   Device device_;
   // State of the running backward:
@@ -138,6 +165,9 @@ template <class... Inputs>
 bool should_record(const Inputs&... inputs) {
   return is_grad_enabled() && ((inputs.defined() && inputs.requires_grad()) || ...);
 }
+
+/// Makes `node` the source of `tensor`.
+TANDEM_API void attach(const Tensor& tensor, RefPtr<Node> node);
 
 /// Sets the name, edges and output of `node`. Throws StateError if an input of the graph was changed in place through
 /// another tensor that shares its memory. Used by `record`.

@@ -50,7 +50,6 @@ class Run final : public RunningChunks, public std::enable_shared_from_this<Run>
     context_.num_threads = 1;
     context_.grad_enabled = false;
     context_.autocast = -1;
-    context_.running_backward = nullptr;
   }
 
   bool help() override {

@@ -40,6 +40,17 @@ struct OpenStreams {
   OpenStreams& operator=(const OpenStreams&) { return *this; }
 };
 
+/// What autograd runs on a thread. Not copied: a context copied for another thread starts without it.
+struct OpenAutograd {
+  void* backward = nullptr;     ///< the running GraphTask
+  void* checkpoint = nullptr;   ///< the innermost autograd::Recomputation that collects saved tensors
+  bool is_recomputing = false;  ///< whether backward is running a checkpointed function again
+
+  OpenAutograd() = default;
+  OpenAutograd(const OpenAutograd&) {}
+  OpenAutograd& operator=(const OpenAutograd&) { return *this; }
+};
+
 /// The state of one rank, or of a thread that works for one.
 ///
 /// A thread has exactly one current context. The main thread, and any thread without an installed context, creates a
@@ -57,7 +68,8 @@ struct TANDEM_API RankContext {
   int8_t autocast = -1;                    ///< -1 = off, else the DType that autocast lowers to
   bool allow_tf32 = false;                 ///< set by cuda::set_allow_tf32
   uint64_t next_node = 1;                  ///< creation number of the next autograd node
-  void* running_backward = nullptr;        ///< the running backward of this thread, owned by autograd/
+  bool detect_anomaly = false;             ///< see DetectAnomalyGuard
+  OpenAutograd open_autograd;              ///< owned by autograd/
   OpenTraceSpans open_span;                ///< parent of the next trace span; trace_work adds to it
   OpenStreams open_streams;                ///< owned by tensor/
   RefPtr<ScopeName> module_scope;          ///< the innermost running module; null outside modules

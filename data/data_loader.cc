@@ -35,7 +35,6 @@ RankContext worker_context(const RankContext& creator) {
   context.num_threads = 1;
   context.grad_enabled = true;
   context.autocast = -1;
-  context.running_backward = nullptr;
   context.module_scope = nullptr;
   return context;
 }

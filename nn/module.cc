@@ -1,14 +1,12 @@
 #include <tandem/nn/module.h>
 
-#include <cxxabi.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <set>
 #include <typeinfo>
 
 #include <tandem/autograd/leaf.h>
 #include <tandem/autograd/node.h>
+#include <tandem/base/type_name.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/primitives.h>
 #include <tandem/tensor/state_reader.h>
@@ -217,21 +215,7 @@ void Module::check_not_frozen_below(const char* what) const {
 
 std::string Module::path() const { return parent_ == nullptr ? "" : joined(parent_->path(), name_); }
 
-std::string Module::type_name() const {
-  int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> demangled(
-      abi::__cxa_demangle(typeid(*this).name(), nullptr, nullptr, &status), &std::free);
-  const std::string full = status == 0 ? demangled.get() : typeid(*this).name();
-  // The part after the last "::" that is not in template arguments or in "(anonymous namespace)".
-  size_t begin = 0;
-  int depth = 0;
-  for (size_t i = 0; i < full.size(); ++i) {
-    if (full[i] == '<' || full[i] == '(') ++depth;
-    if (full[i] == '>' || full[i] == ')') --depth;
-    if (depth == 0 && full.compare(i, 2, "::") == 0) begin = i + 2;
-  }
-  return full.substr(begin);
-}
+std::string Module::type_name() const { return v0::type_name(typeid(*this)); }
 
 RefPtr<ScopeName> Module::make_scope_name() const {
   const std::string where = path();

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include <tandem/autograd/grad_mode.h>
+#include <tandem/autograd/recomputation.h>
 #include <tandem/ops/norm.h>
 #include <tandem/tensor/factories.h>
 
@@ -47,7 +48,7 @@ void BatchNorm2d::check(const Tensor& input) const {
 }
 
 void BatchNorm2d::count() const {
-  if (is_training()) num_batches_tracked.add_(1);
+  if (is_training() && !autograd::is_recomputing()) num_batches_tracked.add_(1);
 }
 
 Tensor BatchNorm2d::forward(const Tensor& input) {

@@ -15,6 +15,8 @@ namespace tandem { inline namespace v0 { namespace cuda {
 
 /// Whether the calling thread is capturing a graph of `device`.
 TANDEM_API bool is_capturing(Device device);
+/// Whether the calling thread is capturing a graph.
+TANDEM_API bool is_capturing();
 /// Throws StateError if the calling thread is capturing a graph; `what` names the operation that cannot be captured.
 TANDEM_API void check_not_capturing(const char* what);
 /// Registers f with the running capture: each replay calls the registered functions, in order, before it launches the

@@ -60,6 +60,7 @@ Graph::~Graph() = default;
 void Graph::capture(const std::function<void()>&) {}
 void Graph::replay() {}
 bool is_capturing(Device) { return false; }
+bool is_capturing() { return false; }
 void check_not_capturing(const char*) {}
 void on_replay(std::function<void()>) {}
 void on_failed_capture(std::function<void()>) {}

@@ -99,6 +99,43 @@ Generator& default_generator(Device device) {
       .first->second;
 }
 
+struct GeneratorPositions::Positions {
+  uint64_t seed = 0;
+  std::map<std::pair<DeviceType, int8_t>, Generator> generators;
+
+  void read(TensorSlot& slot) {
+    std::lock_guard lock(slot.mutex);
+    seed = slot.seed;
+    generators = slot.generators;
+  }
+  void write(TensorSlot& slot) const {
+    std::lock_guard lock(slot.mutex);
+    slot.seed = seed;
+    for (auto& [device, generator] : slot.generators) {
+      const auto known = generators.find(device);
+      if (known != generators.end()) {
+        generator = known->second;
+      } else {
+        generator.manual_seed(seed);
+      }
+    }
+  }
+};
+
+GeneratorPositions::GeneratorPositions() : positions_(std::make_shared<Positions>()) {
+  positions_->read(tensor_slot());
+  if (cuda::is_capturing()) {
+    cuda::on_replay([positions = positions_] { positions->read(tensor_slot()); });
+  }
+}
+
+void GeneratorPositions::restore() const {
+  positions_->write(tensor_slot());
+  if (cuda::is_capturing()) {
+    cuda::on_replay([positions = positions_] { positions->write(tensor_slot()); });
+  }
+}
+
 void manual_seed(uint64_t seed) {
   TensorSlot& slot = tensor_slot();
   std::lock_guard lock(slot.mutex);

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 
 #include <tandem/base/macros.h>
 #include <tandem/tensor/device.h>
@@ -75,6 +76,20 @@ TANDEM_API void set_rank_device(Device device);
 
 /// The calling rank's generator of `device`.
 TANDEM_API Generator& default_generator(Device device = {});
+/// The positions of the calling rank's generators at one time, to draw the same numbers again. Captured in a
+/// cuda::Graph, each replay uses the positions of that replay.
+class TANDEM_API GeneratorPositions {
+ public:
+  /// The present positions.
+  GeneratorPositions();
+  /// Returns all generators to these positions; those that did not exist yet return to their start.
+  void restore() const;
+
+ private:
+  struct Positions;
+  std::shared_ptr<Positions> positions_;
+};
+
 /// Seeds all generators of the calling rank. Streams of different ranks stay different.
 TANDEM_API void manual_seed(uint64_t seed);
 

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -116,17 +117,38 @@ class TANDEM_API Tensor {
   Tensor& set_requires_grad(bool on = true);
   bool is_leaf() const { return !impl().has_node; }  ///< whether no recorded operation made this tensor
   /// The leaf's gradient; undefined if the gradient slot is empty. It is the slot itself: after zero_grad() the next
-  /// backward overwrites it.
+  /// backward overwrites it. For the result of an operation: the sum of its gradients since retain_grad.
   Tensor grad() const;
   /// Marks the leaf's gradient slot as empty, without writing memory.
   void zero_grad() const;
+  /// Copies `grad` into the gradient slot of a leaf, or into the gradient that retain_grad keeps; undefined empties it.
+  /// Throws ShapeError, DTypeError or DeviceError if it does not match this tensor, StateError if this tensor has no
+  /// gradient.
+  void set_grad(const Tensor& grad) const;
+  /// Keeps the gradient of this result of an operation in grad(). Does nothing for a leaf. Throws StateError if it does
+  /// not require grad.
+  void retain_grad() const;
   /// Adds d(sum of gradient * this) / d leaf into the gradient slot of each leaf. `gradient` [optional if this has one
   /// element] has the shape, dtype and device of this tensor. retain_graph keeps saved tensors for another backward;
   /// create_graph records the backward itself, for second derivatives.
   void backward(const Tensor& gradient = {}, bool retain_graph = false, bool create_graph = false) const;
   /// A tensor outside the graph that shares storage and version counter.
   Tensor detach() const;
-  /// Calls f(gradient) once per backward, as soon as this leaf's gradient is complete.
+  /// Calls f(gradient) in each backward, when the gradient of this tensor is complete, before it is passed on, or added
+  /// to a leaf's grad(). If f returns a tensor, which must have the same shape, dtype and device, it replaces the
+  /// gradient. Hooks run in the order in which they were added; under tandem::grad too. Throws StateError if this tensor
+  /// does not require grad. After an in-place operation, hooks still get the gradient of the old value.
+  HookHandle register_hook(std::function<Tensor(const Tensor& grad)> f) const;
+  /// As above, for a function that only reads the gradient.
+  template <class F>
+  requires std::is_void_v<std::invoke_result_t<F&, const Tensor&>> HookHandle register_hook(F f)
+  const {
+    return register_hook([f = std::move(f)](const Tensor& grad) mutable {
+      f(grad);
+      return Tensor();
+    });
+  }
+  /// Calls f(grad()) once per backward, as soon as this leaf's gradient is complete.
   HookHandle register_post_accumulate_grad_hook(std::function<void(const Tensor& grad)> f) const;
 
   // --- operations, as methods (defined in ops/) --------------------------------------------------------------------

@@ -311,7 +311,6 @@ std::thread GroupQueue::start_rank_thread(std::function<void()> f) {
   // Modes are of the code around, which the thread outlives.
   context.grad_enabled = true;
   context.autocast = -1;
-  context.running_backward = nullptr;
   context.module_scope = nullptr;
   return start_thread([f = std::move(f), context]() mutable {
     const RankContext::Use use(context);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include <tandem/autograd/recomputation.h>
 #include <tandem/base/trace.h>
 #include <tandem/ops/cast.h>
 #include <tandem/ops/common/common.h>
@@ -185,10 +186,12 @@ BatchStatistics batch_statistics(const char* op, const KernelContext& context, c
   BatchStatistics result{empty({channels}, options), empty({channels}, options)};
   const Tensor squares = empty({channels}, options);
   if (a.training) {
+    const bool updates = !autograd::is_recomputing();  // the first run of a checkpoint has updated
     result.count =
         batch_moments(op, context, a, shape, dense, workspace, result.mean.data<double>(), squares.data<double>());
-    if (a.running_mean.defined()) update_running(op, context, a.running_mean, a.momentum, 1, result.mean);
-    if (a.running_var.defined()) update_running(op, context, a.running_var, a.momentum, result.count - 1, squares);
+    if (a.running_mean.defined() && updates) update_running(op, context, a.running_mean, a.momentum, 1, result.mean);
+    if (a.running_var.defined() && updates)
+      update_running(op, context, a.running_var, a.momentum, result.count - 1, squares);
   } else {
     primitives::copy(a.running_mean, result.mean);
     primitives::copy(a.running_var, squares);

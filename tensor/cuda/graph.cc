@@ -138,6 +138,8 @@ bool is_capturing(Device device) {
   return recorded != nullptr && recorded->device == device;
 }
 
+bool is_capturing() { return recorded_now() != nullptr; }
+
 void check_not_capturing(const char* what) {
   TANDEM_CHECK(StateError, recorded_now() == nullptr, "Graph: ", what,
                " cannot be captured; do it before or after the capture");

@@ -1,0 +1,27 @@
+// Call stacks, to name the line of a program that called an operation.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <tandem/base/macros.h>
+
+namespace tandem { inline namespace v0 {
+
+/// The functions that were running when it was made. Making one takes microseconds, caller() milliseconds.
+class TANDEM_API CallStack {
+ public:
+  /// An empty one.
+  CallStack() = default;
+  /// That of the calling thread.
+  static CallStack here();
+  /// The innermost function outside the library, such as "train.cc:42 in main". Without debug information (-g) only its
+  /// name, "main"; "" if that is unknown too.
+  std::string caller() const;
+
+ private:
+  std::vector<uintptr_t> addresses_;  ///< of the calls, innermost first
+};
+
+}}  // namespace tandem::v0

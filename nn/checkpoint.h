@@ -1,0 +1,41 @@
+// Activation checkpointing.
+#pragma once
+
+#include <type_traits>
+#include <utility>
+
+#include <tandem/autograd/grad_mode.h>
+#include <tandem/autograd/recomputation.h>
+#include <tandem/nn/module.h>
+
+namespace tandem { inline namespace v0 { namespace nn {
+
+/// Calls function(inputs...) without keeping the tensors that its operations save for backward; backward calls the
+/// function again to compute them. Trades one more forward pass for memory: of a chain of n checkpointed blocks only the
+/// inputs of the blocks are stored, and the activations of one block at a time (Chen et al., "Training deep nets with
+/// sublinear memory cost", 2016).
+///
+/// Results and gradients have the same bits as without it: the second run draws the same numbers from the default
+/// generators, has the same autocast mode, and does not update the running statistics of batch normalization. It works
+/// under DistributedDataParallel, with tied parameters, in nested checkpoints, and with second derivatives.
+///
+/// The function must do the same in both runs, which is checked by what it saves (StateError). What it refers to, such
+/// as a module captured by reference, must live until backward; generators of its own are not reset. The inputs must
+/// not be changed in place before backward (StateError). The result is the function's, of any type. Without grad mode
+/// it is an ordinary call.
+template <class F, class... Inputs>
+requires(!std::is_base_of_v<Module, F>) auto checkpoint(F function, const Inputs&... inputs) {
+  static_assert((std::is_same_v<Inputs, Tensor> && ...), "the arguments of a checkpointed function must be tensors");
+  if (!is_grad_enabled()) return function(inputs...);
+  const auto recomputation = make_ref<autograd::Recomputation>(
+      [function, inputs...]() mutable { static_cast<void>(function(inputs...)); }, std::vector<Tensor>{inputs...});
+  const autograd::Recomputation::Scope scope(*recomputation);
+  return function(inputs...);
+}
+
+/// checkpoint of a layer: checkpoint(block, x) instead of block(x).
+inline Tensor checkpoint(Layer& layer, const Tensor& input) {
+  return checkpoint([&layer](const Tensor& x) { return layer(x); }, input);
+}
+
+}}}  // namespace tandem::v0::nn
