@@ -1,7 +1,9 @@
 // All of tandem. Compiles in under two seconds; tools/check/tandem_header.py measures it.
 #pragma once
 
+#include <tandem/autograd/anomaly.h>
 #include <tandem/autograd/engine.h>
+#include <tandem/autograd/function.h>
 #include <tandem/autograd/grad_mode.h>
 #include <tandem/autograd/gradcheck.h>
 #include <tandem/base/env.h>
@@ -38,6 +40,7 @@
 #include <tandem/io/state_file.h>
 #include <tandem/nn/activation.h>
 #include <tandem/nn/attention.h>
+#include <tandem/nn/checkpoint.h>
 #include <tandem/nn/conv.h>
 #include <tandem/nn/embedding.h>
 #include <tandem/nn/init.h>
@@ -52,6 +55,7 @@
 #include <tandem/ops/addmm_split.h>
 #include <tandem/ops/attention.h>
 #include <tandem/ops/cast.h>
+#include <tandem/ops/check.h>
 #include <tandem/ops/comm.h>
 #include <tandem/ops/compare.h>
 #include <tandem/ops/conv.h>

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 
+#include <tandem/autograd/node.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem { inline namespace v0 { namespace autograd {
@@ -93,9 +95,8 @@ void FunctionNode::record(const char* name, const FunctionBase::Inputs& inputs, 
   const auto& non_differentiable = function_->non_differentiable_;
   size_t num_differentiable = 0;
   for (const Tensor* output : outputs) {
-    const bool is_marked =
-        std::any_of(non_differentiable.begin(), non_differentiable.end(),
-                    [&](const Tensor& marked) { return marked.impl_ptr() == output->impl_ptr(); });
+    const bool is_marked = std::any_of(non_differentiable.begin(), non_differentiable.end(),
+                                       [&](const Tensor& marked) { return marked.impl_ptr() == output->impl_ptr(); });
     outputs_.push_back({output->shape(), output->options(), !is_marked && is_floating_point(output->dtype())});
     num_differentiable += outputs_.back().is_differentiable ? 1 : 0;
   }

@@ -2,10 +2,8 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
 #include <initializer_list>
 #include <memory>
-#include <span>
 #include <tuple>
 #include <type_traits>
 #include <typeinfo>
@@ -13,7 +11,6 @@
 #include <vector>
 
 #include <tandem/autograd/grad_mode.h>
-#include <tandem/autograd/node.h>
 #include <tandem/base/trace.h>
 #include <tandem/base/type_name.h>
 #include <tandem/tensor/tensor.h>

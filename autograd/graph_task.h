@@ -7,6 +7,7 @@
 
 #include <tandem/autograd/engine.h>
 #include <tandem/autograd/node.h>
+#include <tandem/autograd/node_extras.h>
 
 namespace tandem { inline namespace v0 { namespace autograd {
 

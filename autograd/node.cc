@@ -1,5 +1,6 @@
 #include <tandem/autograd/nan_check.h>
 #include <tandem/autograd/node.h>
+#include <tandem/autograd/node_extras.h>
 #include <tandem/autograd/recomputation.h>
 #include <tandem/tensor/cuda_capture.h>
 
@@ -77,10 +78,12 @@ Tensor SavedTensor::get() const {
 
 // --- Node -----------------------------------------------------------------------------------------------------------
 
+Node::Node() = default;
+
 Node::~Node() = default;
 
-Node::Extras& Node::extras() {
-  if (extras_ == nullptr) extras_ = std::make_unique<Extras>();
+NodeExtras& Node::extras() {
+  if (extras_ == nullptr) extras_ = std::make_unique<NodeExtras>();
   return *extras_;
 }
 

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <type_traits>
@@ -16,8 +15,6 @@
 
 #include <tandem/autograd/grad_mode.h>
 #include <tandem/autograd/leaf.h>
-#include <tandem/base/call_stack.h>
-#include <tandem/base/hook_list.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/base/trace.h>
 #include <tandem/tensor/tensor.h>
@@ -27,9 +24,7 @@ namespace tandem { inline namespace v0 { namespace autograd {
 class Node;
 class GraphTask;
 class Recomputation;
-
-/// A function that gets a gradient and may return another in its place, see Tensor::register_hook.
-using TensorHook = std::function<Tensor(const Tensor& grad)>;
+struct NodeExtras;
 
 /// The source of an input: a node, a leaf, or empty if no gradient is needed.
 struct TANDEM_API Edge {
@@ -110,6 +105,7 @@ class TANDEM_API BackwardContext {
 /// One recorded operation. To define one, derive, add `SavedTensor` members and attributes, and implement `backward`.
 class TANDEM_API Node : public RefCounted {
  public:
+  Node();
   ~Node() override;
 
   /// The operation's public name, a string literal.
@@ -134,14 +130,7 @@ class TANDEM_API Node : public RefCounted {
   void release_saved();
   int64_t num_saved_bytes() const;
 
-  /// What few nodes have.
-  struct Extras {
-    HookList<TensorHook> hooks;  ///< of the output
-    bool retains_grad = false;   ///< whether `grad` is kept
-    Tensor grad;                 ///< sum of the output's gradients
-    CallStack recorded_at;       ///< of the operation, in anomaly mode
-  };
-  Extras& extras();
+  NodeExtras& extras();
 
   const char* name_ = "";
   uint64_t number_ = 0;
@@ -149,8 +138,8 @@ class TANDEM_API Node : public RefCounted {
   SmallVector<Edge, 3> edges_;
   SavedTensor* saved_ = nullptr;  ///< head of the linked list of SavedTensor members
   bool released_ = false;
-  std::unique_ptr<Extras> extras_;  ///< null if unused
-  Shape shape_;                     ///< shape, dtype and device of the output, which gradients must match
+  std::unique_ptr<NodeExtras> extras_;  ///< null if unused
+  Shape shape_;                         ///< shape, dtype and device of the output, which gradients must match
   DType dtype_ = kFloat32;
   Device device_;
   // State of the running backward:

@@ -1,7 +1,9 @@
 #include <tandem/autograd/recomputation.h>
 
 #include <cstring>
+#include <utility>
 
+#include <tandem/autograd/checkpoint.h>
 #include <tandem/autograd/grad_mode.h>
 #include <tandem/base/trace.h>
 
@@ -12,8 +14,10 @@ namespace {
 /// Sets the modes of a call again; the destructor returns to those of the running backward.
 class CallModes {
  public:
-  CallModes(int8_t autocast, const RefPtr<ScopeName>& module_scope, const GeneratorPositions& positions)
-      : autocast_(std::exchange(context_.autocast, autocast)),
+  CallModes(Recomputation* checkpoint, int8_t autocast, const RefPtr<ScopeName>& module_scope,
+            const GeneratorPositions& positions)
+      : checkpoint_(std::exchange(context_.open_autograd.checkpoint, checkpoint)),
+        autocast_(std::exchange(context_.autocast, autocast)),
         module_scope_(std::exchange(context_.module_scope, module_scope)),
         is_recomputing_(std::exchange(context_.open_autograd.is_recomputing, true)) {
     positions.restore();
@@ -23,6 +27,7 @@ class CallModes {
     context_.open_autograd.is_recomputing = is_recomputing_;
     context_.module_scope = module_scope_;
     context_.autocast = autocast_;
+    context_.open_autograd.checkpoint = checkpoint_;
   }
   CallModes(const CallModes&) = delete;
   CallModes& operator=(const CallModes&) = delete;
@@ -30,6 +35,7 @@ class CallModes {
  private:
   RankContext& context_ = RankContext::current();
   const GeneratorPositions positions_;
+  void* checkpoint_;
   int8_t autocast_;
   RefPtr<ScopeName> module_scope_;
   bool is_recomputing_;
@@ -50,10 +56,12 @@ Recomputation* Recomputation::current() {
   return static_cast<Recomputation*>(RankContext::current().open_autograd.checkpoint);
 }
 
-Recomputation::Scope::Scope(Recomputation& recomputation)
-    : previous_(std::exchange(RankContext::current().open_autograd.checkpoint, &recomputation)) {}
+CheckpointScope::CheckpointScope(std::function<void()> run, std::vector<Tensor> inputs)
+    : recomputation_(make_ref<Recomputation>(std::move(run), std::move(inputs))),
+      previous_(std::exchange(RankContext::current().open_autograd.checkpoint,
+                              static_cast<Recomputation*>(recomputation_.get()))) {}
 
-Recomputation::Scope::~Scope() { RankContext::current().open_autograd.checkpoint = previous_; }
+CheckpointScope::~CheckpointScope() { RankContext::current().open_autograd.checkpoint = previous_; }
 
 void Recomputation::add(SavedTensor& saved) {
   if (!is_running_again_) {
@@ -70,23 +78,23 @@ void Recomputation::add(SavedTensor& saved) {
                    saved.data_.shape() == expected->shape && saved.data_.dtype() == expected->dtype,
                "checkpoint: the function must do the same in backward as in forward, but in backward ",
                saved.owner_.name(), " saved ", saved.data_.dtype(), " ", saved.data_.shape(),
-               expected != nullptr ? str(", in forward ", expected->op, " saved ", expected->dtype, " ", expected->shape)
-                                   : str(" as number ", index + 1, ", in forward ", index, " tensors were saved"));
+               expected != nullptr
+                   ? str(", in forward ", expected->op, " saved ", expected->dtype, " ", expected->shape)
+                   : str(" as number ", index + 1, ", in forward ", index, " tensors were saved"));
   recomputed_.push_back({saved.data_, saved.version_});
 }
 
 void Recomputation::run_again() {
   for (size_t i = 0; i < inputs_.size(); ++i) {
-    TANDEM_CHECK(StateError, !inputs_[i].defined() || inputs_[i].version() == input_versions_[i],
-                 "checkpoint: input ", i, " (", describe(inputs_[i]), ") was changed in place by '",
-                 inputs_[i].storage()->last_writer(), "' after the call, but backward needs its value");
+    TANDEM_CHECK(StateError, !inputs_[i].defined() || inputs_[i].version() == input_versions_[i], "checkpoint: input ",
+                 i, " (", describe(inputs_[i]), ") was changed in place by '", inputs_[i].storage()->last_writer(),
+                 "' after the call, but backward needs its value");
   }
   recomputed_.reserve(signatures_.size());
   is_running_again_ = true;
   try {
     const TraceSpan span("checkpoint", "backward");
-    const CallModes modes(autocast_, module_scope_, positions_);
-    const Scope scope(*this);
+    const CallModes modes(this, autocast_, module_scope_, positions_);
     run_();
     TANDEM_CHECK(StateError, recomputed_.size() == signatures_.size(), "checkpoint: in backward the function saved ",
                  recomputed_.size(), " tensors, in forward ", signatures_.size(), "; it must do the same in both");

@@ -1,9 +1,8 @@
-// Activation checkpointing: saved tensors that are computed again in backward.
+// Saved tensors that are computed again in backward. Private to autograd/.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <utility>
 #include <vector>
 
 #include <tandem/autograd/node.h>
@@ -17,22 +16,10 @@ namespace tandem { inline namespace v0 { namespace autograd {
 /// function again, under the random numbers, autocast mode and module of the call, and collects what the nodes of that
 /// run save; the new nodes are dropped. The graph is the one of the call, so the engine, hooks and communication do not
 /// know of checkpoints. Leaves are always stored, since they live anyway. See docs/decisions/020-checkpointing.md.
-class TANDEM_API Recomputation : public RefCounted {
+class Recomputation : public RefCounted {
  public:
   /// `run` calls the function on `inputs`, which must have the same values when it runs again.
   Recomputation(std::function<void()> run, std::vector<Tensor> inputs);
-
-  /// While in scope, tensors saved by the calling thread belong to `recomputation`.
-  class TANDEM_API Scope {
-   public:
-    explicit Scope(Recomputation& recomputation);
-    ~Scope();
-    Scope(const Scope&) = delete;
-    Scope& operator=(const Scope&) = delete;
-
-   private:
-    void* const previous_;
-  };
 
  private:
   friend class SavedTensor;
@@ -62,13 +49,9 @@ class TANDEM_API Recomputation : public RefCounted {
   GeneratorPositions positions_;
   int8_t autocast_;
   RefPtr<ScopeName> module_scope_;
-  std::vector<Signature> signatures_;   ///< of the saved tensors, in order
+  std::vector<Signature> signatures_;  ///< of the saved tensors, in order
   bool is_running_again_ = false;
   std::vector<Recomputed> recomputed_;  ///< empty before run_again
 };
-
-/// Whether backward is running a checkpointed function again. Layers that count their calls or update statistics must
-/// not do so then.
-inline bool is_recomputing() { return RankContext::current().open_autograd.is_recomputing; }
 
 }}}  // namespace tandem::v0::autograd

@@ -50,9 +50,7 @@ std::string name_of(const std::string& function) {
 }
 
 /// Whether a function belongs to the library, or to the standard library, through which the library calls itself.
-bool is_internal(const std::string& name) {
-  return name.rfind("tandem::v0::", 0) == 0 || name.rfind("std::", 0) == 0;
-}
+bool is_internal(const std::string& name) { return name.rfind("tandem::v0::", 0) == 0 || name.rfind("std::", 0) == 0; }
 
 /// The innermost function outside the library.
 struct Search {

@@ -4,8 +4,8 @@
 #include <type_traits>
 #include <utility>
 
+#include <tandem/autograd/checkpoint.h>
 #include <tandem/autograd/grad_mode.h>
-#include <tandem/autograd/recomputation.h>
 #include <tandem/nn/module.h>
 
 namespace tandem { inline namespace v0 { namespace nn {
@@ -27,9 +27,8 @@ template <class F, class... Inputs>
 requires(!std::is_base_of_v<Module, F>) auto checkpoint(F function, const Inputs&... inputs) {
   static_assert((std::is_same_v<Inputs, Tensor> && ...), "the arguments of a checkpointed function must be tensors");
   if (!is_grad_enabled()) return function(inputs...);
-  const auto recomputation = make_ref<autograd::Recomputation>(
-      [function, inputs...]() mutable { static_cast<void>(function(inputs...)); }, std::vector<Tensor>{inputs...});
-  const autograd::Recomputation::Scope scope(*recomputation);
+  const autograd::CheckpointScope scope([function, inputs...]() mutable { static_cast<void>(function(inputs...)); },
+                                        {inputs...});
   return function(inputs...);
 }
 

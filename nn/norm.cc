@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include <tandem/autograd/checkpoint.h>
 #include <tandem/autograd/grad_mode.h>
-#include <tandem/autograd/recomputation.h>
 #include <tandem/ops/norm.h>
 #include <tandem/tensor/factories.h>
 

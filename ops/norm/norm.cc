@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include <tandem/autograd/recomputation.h>
+#include <tandem/autograd/checkpoint.h>
 #include <tandem/base/trace.h>
 #include <tandem/ops/cast.h>
 #include <tandem/ops/common/common.h>

@@ -42,6 +42,13 @@ inline unsigned blocks_for(int64_t n, int threads = kBlock) {
   return static_cast<unsigned>(std::clamp<int64_t>(ceil_div(n, threads), 1, kMaxBlocks));
 }
 
+/// Launches kernel(n, args...) on the context's device and stream, with a thread per work item; nothing if n is 0. The
+/// kernel's first parameter is int64_t n, and it handles items thread_index(), thread_index() + num_threads(), ... < n.
+template <class... Params, class... Args>
+void launch_for_each(const KernelContext& context, int64_t n, void (*kernel)(Params...), Args... args) {
+  if (n > 0) launch_kernel(context, kernel, blocks_for(n), kBlock, 0, n, args...);
+}
+
 /// Dynamic shared memory, of the size passed to the launch.
 template <class T>
 __device__ T* dynamic_shared() {

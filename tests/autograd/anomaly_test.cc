@@ -65,9 +65,10 @@ TEST(DetectAnomaly, OwnFunctionIsNamed) {
   const Tensor x = two(0, 1);
   const DetectAnomalyGuard guard;
   const Tensor y = BadGradient::apply(x);
-  EXPECT_EQ(error_text<ValueError>([&] { sum(y).backward(); }).substr(0, 116),
-            "BadGradient: backward returned for input 0 a gradient (float64 [2] on cpu) that contains NaN; BadGradient was "
-            "called");
+  EXPECT_EQ(
+      error_text<ValueError>([&] { sum(y).backward(); }).substr(0, 116),
+      "BadGradient: backward returned for input 0 a gradient (float64 [2] on cpu) that contains NaN; BadGradient was "
+      "called");
 }
 
 TEST(DetectAnomaly, GivenGradientWithNaNIsRejected) {
@@ -99,4 +100,4 @@ TEST(DetectAnomaly, GuardsNestAndEnd) {
   EXPECT_NO_THROW(sum(y).backward());
 }
 
-}}  // namespace tandem::(anonymous)
+}}  // namespace tandem

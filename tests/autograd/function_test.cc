@@ -101,7 +101,9 @@ TEST(Function, SeveralOutputsPassGradcheckTogetherAndAlone) {
     const auto [product, total] = ProductAndSum::apply(in[0], in[1], none);
     return mul(product, total);
   };
-  const auto product = [&](const std::vector<Tensor>& in) { return std::get<0>(ProductAndSum::apply(in[0], in[1], none)); };
+  const auto product = [&](const std::vector<Tensor>& in) {
+    return std::get<0>(ProductAndSum::apply(in[0], in[1], none));
+  };
   for (const auto& f : std::vector<std::function<Tensor(const std::vector<Tensor>&)>>{both, product}) {
     autograd::gradcheck(f, inputs);
     autograd::gradgradcheck(f, inputs);
@@ -134,9 +136,7 @@ struct ExpPair : Function<ExpPair> {
     save_for_backward({y});
     return {y, neg(x)};
   }
-  TensorList backward(const TensorList& grads) override {
-    return {sub(mul(grads[0], saved_tensor(0)), grads[1])};
-  }
+  TensorList backward(const TensorList& grads) override { return {sub(mul(grads[0], saved_tensor(0)), grads[1])}; }
 };
 
 TEST(Function, SavedOutputOfSeveralHasSecondDerivativesAlsoWhenDropped) {
@@ -215,7 +215,9 @@ TEST(Function, ListArgumentsHaveGradients) {
     }
   };
   autograd::gradcheck(
-      [](const std::vector<Tensor>& in) { return Total::apply(std::vector<Tensor>{in[0], in[1]}, in[2]); },
+      [](const std::vector<Tensor>& in) {
+        return Total::apply(std::vector<Tensor>{in[0], in[1]}, in[2]);
+      },
       {vector3(1, 2, 3), vector3(4, 5, 6), vector3(-1, 0.5, 2)});
 }
 
@@ -292,9 +294,10 @@ TEST(Function, ChangedSavedTensorIsRejected) {
     const NoGradGuard no_grad;
     y.mul_(Scalar(2));
   }
-  EXPECT_EQ(error_text<StateError>([&] { z.backward(); }),
-            "Cube: 'saved tensor 0' (float64 [3] on cpu) was changed in place by 'mul_' after it was saved for backward "
-            "(version 1, saved at 0)");
+  EXPECT_EQ(
+      error_text<StateError>([&] { z.backward(); }),
+      "Cube: 'saved tensor 0' (float64 [3] on cpu) was changed in place by 'mul_' after it was saved for backward "
+      "(version 1, saved at 0)");
 }
 
 TEST(Function, ReleasedGraphIsRejected) {
@@ -333,4 +336,4 @@ TEST(Function, WrongResultsOfBackwardAreRejected) {
             "Undefined: forward returned an undefined tensor as output 0");
 }
 
-}}  // namespace tandem::(anonymous)
+}}  // namespace tandem

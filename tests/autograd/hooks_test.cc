@@ -99,9 +99,7 @@ TEST(TensorHook, GradientsOfWrongKindAreRejectedAndTheGraphStaysUsable) {
 }
 
 TEST(TensorHook, TensorWithoutGradientIsRejected) {
-  EXPECT_EQ(error_text<StateError>([] {
-              const HookHandle hook = zeros({2}).register_hook([](const Tensor&) {});
-            }),
+  EXPECT_EQ(error_text<StateError>([] { const HookHandle hook = zeros({2}).register_hook([](const Tensor&) {}); }),
             "register_hook: the tensor (float32 [2] on cpu) does not require grad");
 }
 
@@ -192,4 +190,4 @@ TEST(SetGrad, MismatchedGradientsAreRejected) {
   EXPECT_EQ(values(y.grad()), (Values{5, 6}));
 }
 
-}}  // namespace tandem::(anonymous)
+}}  // namespace tandem

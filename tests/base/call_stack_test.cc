@@ -28,4 +28,4 @@ TEST(CallStack, CallerIsTheInnermostFunctionOutsideTheLibrary) {
 
 TEST(CallStack, EmptyStackHasNoCaller) { EXPECT_EQ(CallStack().caller(), ""); }
 
-}}  // namespace tandem::(anonymous)
+}}  // namespace tandem

@@ -26,4 +26,4 @@ TEST(TypeName, TemplateArgumentsAreKept) {
   EXPECT_EQ(type_name(typeid(Template<std::vector<int>>)).rfind("Template<std::", 0), 0u);
 }
 
-}}  // namespace tandem::(anonymous)
+}}  // namespace tandem

@@ -178,10 +178,10 @@ TEST(CheckpointUnderDdp, GradientsHaveTheSameBitsAndBucketsAreLaunchedInBackward
         DistributedDataParallel ddp(model, context.group(), {.buckets = kTinyBuckets});
         manual_seed(3);
         bool first_is_ready = false, last_ran = false;
-        const HookHandle last = model.weights[4]->register_post_accumulate_grad_hook(
-            [&](const Tensor&) { last_ran = true; });
-        const HookHandle first = model.weights[1]->register_post_accumulate_grad_hook(
-            [&](const Tensor&) { first_is_ready = last_ran; });
+        const HookHandle last =
+            model.weights[4]->register_post_accumulate_grad_hook([&](const Tensor&) { last_ran = true; });
+        const HookHandle first =
+            model.weights[1]->register_post_accumulate_grad_hook([&](const Tensor&) { first_is_ready = last_ran; });
         const Tensor x = own_rows(values({kBatch, 6}, 50), context.rank(), world).set_requires_grad();
         sum(square(ddp(x))).backward();
         EXPECT_TRUE(first_is_ready);
@@ -212,4 +212,4 @@ TEST(TensorHookUnderDdp, ParameterHookChangesTheLocalGradientBeforeItIsAveraged)
   });
 }
 
-}}  // namespace tandem::distributed::(anonymous)
+}}  // namespace tandem::distributed

@@ -67,7 +67,9 @@ TEST(Checkpoint, DropoutHasTheSameBits) {
 TEST(Checkpoint, GeneratorFirstUsedInsideHasTheSameBits) {
   // The generator of cpu:1 does not exist when the checkpoint begins.
   set_cpu_device_count(2);
-  const auto block = [](const Tensor& x) { return mul(x, dropout(ones({8, 16}, {kFloat32, Device(DeviceType::kCpu, 1)}), 0.5).to(Device())); };
+  const auto block = [](const Tensor& x) {
+    return mul(x, dropout(ones({8, 16}, {kFloat32, Device(DeviceType::kCpu, 1)}), 0.5).to(Device()));
+  };
   const auto step = [&](const Caller& call, const Tensor& x) { return call(block, x); };
   EXPECT_EQ(run(step, kPlain, {}), run(step, kCheckpoint, {}));
 }
@@ -145,8 +147,8 @@ TEST(Checkpoint, TiedParameterOutsideAndInsideHasTheSameBits) {
 TEST(Checkpoint, SeveralInputsAndOutputsAreSupported) {
   const Tensor a = full({2}, 2, {kFloat64}).set_requires_grad();
   const Tensor b = full({2}, 3, {kFloat64}).set_requires_grad();
-  const auto [product, quotient] = nn::checkpoint(
-      [](const Tensor& x, const Tensor& y) { return std::pair(mul(mul(x, y), y), div(x, y)); }, a, b);
+  const auto [product, quotient] =
+      nn::checkpoint([](const Tensor& x, const Tensor& y) { return std::pair(mul(mul(x, y), y), div(x, y)); }, a, b);
   add(sum(product), sum(quotient)).backward();
   EXPECT_EQ(a.grad().to_vector<double>(), (std::vector<double>{9 + 1 / 3.0, 9 + 1 / 3.0}));
   EXPECT_DOUBLE_EQ(b.grad().to_vector<double>()[0], 12 - 2 / 9.0);
@@ -178,9 +180,10 @@ TEST(Checkpoint, ChangedInputIsRejected) {
     const NoGradGuard no_grad;
     y.mul_(Scalar(3));
   }
-  EXPECT_EQ(error_text<StateError>([&] { z.backward(); }),
-            "checkpoint: input 0 (float32 [2] on cpu) was changed in place by 'mul_' after the call, but backward needs "
-            "its value");
+  EXPECT_EQ(
+      error_text<StateError>([&] { z.backward(); }),
+      "checkpoint: input 0 (float32 [2] on cpu) was changed in place by 'mul_' after the call, but backward needs "
+      "its value");
 }
 
 TEST(Checkpoint, FunctionThatSavesOtherTensorsIsRejected) {
@@ -188,18 +191,20 @@ TEST(Checkpoint, FunctionThatSavesOtherTensorsIsRejected) {
   const Tensor x = ones({2}).set_requires_grad();
   const auto loss_of = [&](const std::function<Tensor(const Tensor&)>& second_run) {
     calls = 0;
-    return sum(nn::checkpoint([&, second_run](const Tensor& t) { return calls++ == 0 ? exp(mul(t, t)) : second_run(t); },
-                              mul(x, 2)));
+    return sum(nn::checkpoint(
+        [&, second_run](const Tensor& t) { return calls++ == 0 ? exp(mul(t, t)) : second_run(t); }, mul(x, 2)));
   };
   EXPECT_EQ(error_text<StateError>([&] { loss_of([](const Tensor& t) { return mul(t, 2); }).backward(); }),
             "checkpoint: in backward the function saved 0 tensors, in forward 3; it must do the same in both");
-  EXPECT_EQ(error_text<StateError>([&] { loss_of([](const Tensor& t) { return exp(t); }).backward(); }),
-            "checkpoint: the function must do the same in backward as in forward, but in backward exp saved float32 [2], "
-            "in forward mul saved float32 [2]");
+  EXPECT_EQ(
+      error_text<StateError>([&] { loss_of([](const Tensor& t) { return exp(t); }).backward(); }),
+      "checkpoint: the function must do the same in backward as in forward, but in backward exp saved float32 [2], "
+      "in forward mul saved float32 [2]");
   const auto longer = [](const Tensor& t) { return exp(exp(mul(t, t))); };
-  EXPECT_EQ(error_text<StateError>([&] { loss_of(longer).backward(); }),
-            "checkpoint: the function must do the same in backward as in forward, but in backward exp saved float32 [2] "
-            "as number 4, in forward 3 tensors were saved");
+  EXPECT_EQ(
+      error_text<StateError>([&] { loss_of(longer).backward(); }),
+      "checkpoint: the function must do the same in backward as in forward, but in backward exp saved float32 [2] "
+      "as number 4, in forward 3 tensors were saved");
   EXPECT_FALSE(x.grad().defined());
   const Tensor y = loss_of([](const Tensor&) -> Tensor { throw ValueError("f: as planned"); });
   EXPECT_EQ(error_text<ValueError>([&] { y.backward({}, true); }), "f: as planned");
@@ -276,4 +281,4 @@ TEST(Checkpoint, TransformerOf24LayersNeedsAThirdOfTheMemory) {
   RecordProperty("checkpointed_bytes", std::to_string(checkpointed.activations));
 }
 
-}}  // namespace tandem::(anonymous)
+}}  // namespace tandem

@@ -1,0 +1,22 @@
+// What few nodes have. Private to autograd/.
+#pragma once
+
+#include <functional>
+
+#include <tandem/base/call_stack.h>
+#include <tandem/base/hook_list.h>
+#include <tandem/tensor/tensor.h>
+
+namespace tandem { inline namespace v0 { namespace autograd {
+
+/// A function that gets a gradient and may return another in its place, see Tensor::register_hook.
+using TensorHook = std::function<Tensor(const Tensor& grad)>;
+
+struct NodeExtras {
+  HookList<TensorHook> hooks;  ///< of the output
+  bool retains_grad = false;   ///< whether `grad` is kept
+  Tensor grad;                 ///< sum of the output's gradients
+  CallStack recorded_at;       ///< call of the operation, in anomaly mode
+};
+
+}}}  // namespace tandem::v0::autograd
