@@ -1,6 +1,6 @@
-// Everything that a program may add to tandem: an operation with kernels for CPUs and GPUs, a layer, an optimizer, a
-// schedule, a dataset, a gradient hook and a communication hook. Trains a small network with them on any number of ranks
-// and throws unless it learns.
+// What a program may add to tandem: an operation with kernels for CPUs and GPUs, a layer, an optimizer, a schedule, a
+// dataset, a gradient hook and a communication hook. Trains a small network with them on any number of ranks, and
+// throws unless it learns.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -71,7 +71,8 @@ void check_operation(td::Device device) {
   const std::vector<double> in = x.to_vector<double>(), out = f({x}).to_vector<double>();
   for (size_t i = 0; i < in.size(); ++i) {
     const double expected = in[i] + std::pow(std::sin(1.5 * in[i]), 2) / 1.5;
-    TANDEM_CHECK(ValueError, std::abs(out[i] - expected) < 1e-12, "snake(", in[i], ") is ", out[i], ", expected ", expected);
+    TANDEM_CHECK(ValueError, std::abs(out[i] - expected) < 1e-12, "snake(", in[i], ") is ", out[i], ", expected ",
+                 expected);
   }
 }
 
@@ -110,7 +111,8 @@ int main(int argc, char** argv) {
       }
     }
     TANDEM_CHECK(StateError, loss_of_epoch < 0.05, "the loss is ", loss_of_epoch, ", expected less than 0.05");
-    TANDEM_CHECK(StateError, hook_calls == steps, "the gradient hook was called ", hook_calls, " times in ", steps, " steps");
+    TANDEM_CHECK(StateError, hook_calls == steps, "the gradient hook was called ", hook_calls, " times in ", steps,
+                 " steps");
     if (ctx.rank() == 0) std::cout << "learned on " << ctx.world_size() << " ranks\n";
   });
 }

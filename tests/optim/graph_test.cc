@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/autograd/checkpoint.h>
 #include <tandem/autograd/grad_mode.h>
 #include <tandem/autograd/leaf.h>
 #include <tandem/base/error.h>
@@ -72,11 +73,30 @@ Training transformer() {
   return made;
 }
 
+/// The perceptron with its hidden layer in a checkpoint: backward draws the numbers of its dropout again.
+Training checkpointed() {
+  Training made = perceptron();
+  made.forward = [](const Training& t) {
+    const auto block = [input = t.input, p = t.parameters] {
+      return dropout(linear_relu(input, p[0], p[1]), 0.4, true);
+    };
+    const Tensor hidden = [&] {
+      const autograd::CheckpointScope scope([block] { static_cast<void>(block()); }, {t.input});
+      return block();
+    }();
+    return linear(dropout(hidden, 0.2, true), t.parameters[2], t.parameters[3]);
+  };
+  return made;
+}
+
 struct Case {
   const char* name;
   Training (*make)();
 };
-const Case kCases[] = {{"perceptron", perceptron}, {"convolutions", convolutions}, {"transformer", transformer}};
+const Case kCases[] = {{"perceptron", perceptron},
+                       {"convolutions", convolutions},
+                       {"transformer", transformer},
+                       {"checkpointed", checkpointed}};
 
 void expect_equal(const std::vector<Tensor>& left, const std::vector<Tensor>& right, const std::string& what) {
   ASSERT_EQ(left.size(), right.size());
