@@ -45,7 +45,9 @@ TEST(HookList, HooksRunInOrderUntilRemoved) {
 
 TEST(HookList, ListIsEmptyAfterTheLastRemoval) {
   HookList<Hook> hooks;
-  { const HookHandle handle = hooks.add([] {}); }
+  {
+    const HookHandle handle = hooks.add([] {});
+  }
   EXPECT_TRUE(hooks.empty());
 }
 
