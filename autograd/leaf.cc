@@ -68,18 +68,19 @@ void Leaf::set_grad(const Tensor& grad) {
   }
 }
 
-void Leaf::move_to(Device device) {
+void Leaf::move_to(Device device, DType dtype) {
   TANDEM_CHECK(StateError, !foreign_slot_, "move_to: the gradient of '", name,
                "' is stored in a DistributedDataParallel bucket");
-  if (device == device_) return;
+  if (device == device_ && dtype == dtype_) return;
   Tensor moved;
   if (filled_) {
-    moved = empty(shape_, {dtype_, device});
+    moved = empty(shape_, {dtype, device});
     primitives::copy(slot_, moved);
   }
   slot_ = moved;
   shared_slot_ = false;
   device_ = device;
+  dtype_ = dtype;
 }
 
 void Leaf::prepare_slot() {

@@ -39,9 +39,9 @@ class TANDEM_API Leaf : public RefCounted {
   /// by the leaf, keeping the gradient. Throws ShapeError, DTypeError or DeviceError if `slot` does not match the leaf,
   /// StateError if it is not row-major.
   void set_slot(const Tensor& slot);
-  /// Moves the gradient to `device`, after the leaf's tensor was moved; hooks stay registered. Throws StateError if the
-  /// slot was given by set_slot.
-  void move_to(Device device);
+  /// Moves the gradient to `device` and converts it to `dtype`, after the leaf's tensor was moved; hooks stay
+  /// registered. Throws StateError if the slot was given by set_slot.
+  void move_to(Device device, DType dtype);
   /// Whether the slot was given by set_slot (a slice of a bucket).
   bool has_foreign_slot() const { return foreign_slot_; }
 

@@ -28,8 +28,7 @@ MultiheadAttention::MultiheadAttention(int64_t embed_dim, int64_t num_heads, Mul
 }
 
 Tensor MultiheadAttention::operator()(const Tensor& input, const Tensor& attn_mask) {
-  const ModuleScope scope(*this);
-  return attend(input, attn_mask);
+  return call(input, [&](const Tensor& x) { return attend(x, attn_mask); });
 }
 
 Tensor MultiheadAttention::attend(const Tensor& input, const Tensor& attn_mask) {

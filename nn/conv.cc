@@ -4,7 +4,6 @@
 
 #include <tandem/nn/init.h>
 #include <tandem/nn/size_text.h>
-#include <tandem/ops/conv.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem { inline namespace v0 { namespace nn {
@@ -31,19 +30,20 @@ Shape weight_shape(int64_t in_channels, int64_t out_channels, const Size2d& kern
 
 }  // namespace
 
-Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, Size2d kernel_size, Conv2dOptions options)
+Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, Size2d kernel_size, Conv2dOptions options,
+               LinearOptions linear)
     : weight(add_parameter("weight", empty(weight_shape(in_channels, out_channels, kernel_size, options)))),
-      bias(add_parameter("bias", options.bias ? empty({out_channels}) : Tensor())),
-      options_(options) {
+      bias(add_parameter("bias", linear.bias ? empty({out_channels}) : Tensor())),
+      options_(options),
+      relu_(linear.relu) {
   // As in PyTorch: slope sqrt(5) gives the bound 1 / sqrt(fan_in).
   init::kaiming_uniform_(weight, std::sqrt(5.0));
   const double bound = 1 / std::sqrt(static_cast<double>(weight.num_elements() / out_channels));
-  if (options.bias) init::uniform_(bias, -bound, bound);
+  if (linear.bias) init::uniform_(bias, -bound, bound);
 }
 
 Tensor Conv2d::forward(const Tensor& input) {
-  const tandem::Conv2dOptions options = {options_.stride, options_.padding, options_.dilation, options_.groups};
-  return options_.relu ? conv2d_relu(input, weight, bias, options) : conv2d(input, weight, bias, options);
+  return relu_ ? conv2d_relu(input, weight, bias, options_) : conv2d(input, weight, bias, options_);
 }
 
 std::string Conv2d::extra_repr() const {
@@ -52,8 +52,8 @@ std::string Conv2d::extra_repr() const {
                          ", padding ", size_text(options_.padding));
   if (options_.dilation != Size2d(1)) text += ", dilation " + size_text(options_.dilation);
   if (options_.groups != 1) text += str(", groups ", options_.groups);
-  if (!options_.bias) text += ", no bias";
-  if (options_.relu) text += ", relu";
+  if (!bias.defined()) text += ", no bias";
+  if (relu_) text += ", relu";
   return text;
 }
 

@@ -5,20 +5,13 @@
 #include <string>
 
 #include <tandem/base/macros.h>
+#include <tandem/nn/layers.h>
 #include <tandem/nn/module.h>
-#include <tandem/ops/size2d.h>
+#include <tandem/ops/conv.h>
 
 namespace tandem { inline namespace v0 { namespace nn {
 
-/// Options of Conv2d.
-struct Conv2dOptions {
-  Size2d stride = 1;    ///< distance between neighbouring windows
-  Size2d padding = 0;   ///< zeros added on each side of the input
-  Size2d dilation = 1;  ///< distance between the elements of the kernel
-  int64_t groups = 1;   ///< a divisor of in_channels and out_channels
-  bool bias = true;     ///< whether a bias is added
-  bool relu = false;    ///< apply a fused ReLU to the result
-};
+using tandem::Conv2dOptions;  ///< stride, padding, dilation and groups, as of the operation
 
 /// conv2d: x [N, in_channels, H, W] -> [N, out_channels, H', W'] in channels-last layout.
 ///
@@ -28,7 +21,8 @@ struct Conv2dOptions {
 class TANDEM_API Conv2d : public Layer {
  public:
   /// Throws ValueError for sizes below 1, a negative padding, or groups that do not divide the channels.
-  Conv2d(int64_t in_channels, int64_t out_channels, Size2d kernel_size, Conv2dOptions options = {});
+  Conv2d(int64_t in_channels, int64_t out_channels, Size2d kernel_size, Conv2dOptions options = {},
+         LinearOptions linear = {});
   Tensor forward(const Tensor& input) override;
   std::string extra_repr() const override;
 
@@ -37,6 +31,7 @@ class TANDEM_API Conv2d : public Layer {
 
  private:
   Conv2dOptions options_;
+  bool relu_;
 };
 
 }}}  // namespace tandem::v0::nn

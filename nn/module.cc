@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
 #include <typeinfo>
 
 #include <tandem/autograd/leaf.h>
@@ -25,17 +26,57 @@ autograd::Leaf* leaf_of(const Tensor& tensor) {
   return impl.has_node ? nullptr : static_cast<autograd::Leaf*>(impl.autograd.get());
 }
 
+template <class M>
+void collect_modules(M& module, const std::string& path, std::vector<std::pair<std::string, M*>>& result) {
+  result.emplace_back(path, &module);
+  for (const auto& [name, child] : module.named_children()) collect_modules<M>(*child, joined(path, name), result);
+}
+
+/// The modules of a tree and their paths, parents before children.
+template <class M>
+std::vector<std::pair<std::string, M*>> all_modules(M& root) {
+  std::vector<std::pair<std::string, M*>> result;
+  collect_modules(root, "", result);
+  return result;
+}
+
+template <class M>
+std::vector<M*> without_names(const std::vector<std::pair<std::string, M*>>& named) {
+  std::vector<M*> result;
+  for (const auto& [name, module] : named) result.push_back(module);
+  return result;
+}
+
+/// "'first', 'second'", or "none".
+template <class Entries, class NameOf>
+std::string listed(const Entries& entries, NameOf name_of) {
+  std::string text;
+  for (const auto& entry : entries) text += (text.empty() ? "'" : ", '") + name_of(entry) + "'";
+  return text.empty() ? "none" : text;
+}
+
+/// "a.b.c" as "a.b" and "c".
+std::pair<std::string, std::string> split_path(const std::string& path) {
+  const size_t dot = path.rfind('.');
+  if (dot == std::string::npos) return {"", path};
+  return {path.substr(0, dot), path.substr(dot + 1)};
+}
+
 }  // namespace
 
-Module::~Module() { delete scope_name_.load(); }
+Module::~Module() {
+  for (const Child& child : children_) {
+    if (child.place) *child.place = nullptr;
+  }
+  delete scope_name_.load();
+}
 
 template <class F>
 void Module::for_each_tensor(const std::string& prefix, F&& f, bool recurse) const {
-  for (const auto& [name, tensor] : parameters_) {
-    if (tensor.defined()) f(joined(prefix, name), tensor, true);
-  }
-  for (const auto& [name, tensor] : buffers_) {
-    if (tensor.defined()) f(joined(prefix, name), tensor, false);
+  for (const auto* tensors : {&parameters_, &buffers_}) {
+    for (const auto& [name, tensor, kind] : *tensors) {
+      if (tensor.defined() && kind != Kind::kComputed) f(joined(prefix, name), tensor, kind);
+    }
   }
   if (!recurse) return;
   for (const Child& child : children_) child.module->for_each_tensor(joined(prefix, child.name), f);
@@ -47,28 +88,118 @@ void Module::check_new_name(const char* what, const std::string& name) const {
   check_not_frozen_above(what);
   TANDEM_CHECK(ValueError, !name.empty() && name.find('.') == std::string::npos, what, ": invalid name '", name,
                "', expected a non-empty text without '.'");
-  const auto has_name = [&](const auto& entry) { return entry.first == name; };
-  const bool taken =
-      std::any_of(parameters_.begin(), parameters_.end(), has_name) ||
-      std::any_of(buffers_.begin(), buffers_.end(), has_name) ||
-      std::any_of(children_.begin(), children_.end(), [&](const Child& child) { return child.name == name; });
+  const auto has_name = [&](const auto& entry) { return entry.name == name; };
+  const bool taken = std::any_of(parameters_.begin(), parameters_.end(), has_name) ||
+                     std::any_of(buffers_.begin(), buffers_.end(), has_name) ||
+                     std::any_of(children_.begin(), children_.end(), has_name);
   TANDEM_CHECK(ValueError, !taken, what, ": ", scope_name()->text, " already contains '", name, "'");
 }
 
-void Module::insert_child(std::string name, std::unique_ptr<Module> child) {
-  check_new_name("add", name);
-  TANDEM_CHECK(ValueError, child != nullptr, "add: the module '", name, "' is null");
-  child->parent_ = this;
-  child->name_ = name;
-  child->forget_scope_names();
+void Module::check_class(const char* what, const std::string& name, const Module& child,
+                         const ModuleClass& required) const {
+  TANDEM_CHECK(ValueError, required.contains(child), what, ": '", name, "' of ", scope_name()->text, " must be a ",
+               v0::type_name(*required.type), ", the new module is a ", child.type_name());
+}
+
+void Module::attach(Module& child, const std::string& name) {
+  child.parent_ = this;
+  child.name_ = name;
+  child.forget_scope_names();
   // A parameter whose name is its path below the child gets its path below this module. A parameter with another name
   // is tied to a parameter of another module, and keeps that name.
   const std::string prefix = joined(path(), name);
-  child->for_each_tensor("", [&](const std::string& below, const Tensor& tensor, bool) {
+  child.for_each_tensor("", [&](const std::string& below, const Tensor& tensor, Kind) {
     autograd::Leaf* leaf = leaf_of(tensor);
     if (leaf != nullptr && leaf->name == below) leaf->name = joined(prefix, below);
   });
-  children_.push_back({std::move(name), std::move(child)});
+}
+
+void Module::detach(Module& child) {
+  const std::string prefix = child.path();
+  child.for_each_tensor("", [&](const std::string& below, const Tensor& tensor, Kind) {
+    autograd::Leaf* leaf = leaf_of(tensor);
+    if (leaf != nullptr && leaf->name == joined(prefix, below)) leaf->name = below;
+  });
+  child.parent_ = nullptr;
+  child.name_.clear();
+  child.forget_scope_names();
+}
+
+void Module::insert_child(size_t position, std::string name, std::unique_ptr<Module> child) {
+  check_new_name("add", name);
+  TANDEM_CHECK(ValueError, child != nullptr, "add: the module '", name, "' is null");
+  if (const ModuleClass* type = element_class()) check_class("add", name, *child, *type);
+  attach(*child, name);
+  children_.insert(children_.begin() + static_cast<std::ptrdiff_t>(position), {std::move(name), std::move(child)});
+}
+
+std::shared_ptr<Module*> Module::insert_replaceable(std::string name, std::unique_ptr<Module> child,
+                                                    const ModuleClass& type) {
+  insert_child(children_.size(), std::move(name), std::move(child));
+  Child& added = children_.back();
+  added.required = &type;
+  added.place = std::make_shared<Module*>(added.module.get());
+  return added.place;
+}
+
+void Module::rename_child(size_t position, std::string name) {
+  Child& child = children_[position];
+  detach(*child.module);
+  child.name = std::move(name);
+  attach(*child.module, child.name);
+}
+
+void Module::renumber(size_t first, int64_t shift) {
+  for (size_t i = first; i < children_.size(); ++i) {
+    if (children_[i].name == std::to_string(static_cast<int64_t>(i) - shift)) rename_child(i, std::to_string(i));
+  }
+}
+
+Module::Child& Module::find_replaceable(const char* what, const std::string& path, Module** parent,
+                                        const Module* replacement) {
+  const auto [above, name] = split_path(path);
+  *parent = &const_cast<Module&>(find_module(what, above));
+  find_module(what, path);  // throws if it does not exist
+  TANDEM_CHECK(ValueError, !path.empty(), what, ": the path is empty, expected that of a module below ",
+               scope_name()->text);
+  Child& child = *std::find_if((*parent)->children_.begin(), (*parent)->children_.end(),
+                               [&, &name = name](const Child& entry) { return entry.name == name; });
+  (*parent)->check_not_frozen_above(what);
+  child.module->check_not_frozen_below(what);
+  const ModuleClass* const required = child.required != nullptr ? child.required : (*parent)->element_class();
+  TANDEM_CHECK(StateError, required != nullptr, what, ": ", (*parent)->scope_name()->text, " refers to its module '",
+               name, "' by a C++ reference, which would dangle; make it a Replaceable<", child.module->type_name(),
+               "> by add_replaceable()");
+  if (replacement != nullptr) (*parent)->check_class(what, name, *replacement, *required);
+  return child;
+}
+
+std::unique_ptr<Module> Module::replace_module(const std::string& path, std::unique_ptr<Module> module) {
+  Module* parent = nullptr;
+  TANDEM_CHECK(ValueError, module != nullptr, "replace_module: the new module '", path, "' is null");
+  Child& child = find_replaceable("replace_module", path, &parent, module.get());
+  detach(*child.module);
+  parent->attach(*module, child.name);
+  if (child.place) *child.place = module.get();
+  return std::exchange(child.module, std::move(module));
+}
+
+std::unique_ptr<Module> Module::remove_module(const std::string& path) {
+  Module* parent = nullptr;
+  Child& child = find_replaceable("remove_module", path, &parent, nullptr);
+  detach(*child.module);
+  if (child.place) *child.place = nullptr;
+  std::unique_ptr<Module> removed = std::move(child.module);
+  const std::ptrdiff_t position = &child - parent->children_.data();
+  parent->children_.erase(parent->children_.begin() + position);
+  if (parent->numbers_children()) parent->renumber(static_cast<size_t>(position), -1);
+  return removed;
+}
+
+void Module::make_parameter(const std::string& name, Tensor& tensor) {
+  tensor.set_requires_grad();
+  std::string& known = autograd::leaf(tensor).name;
+  if (known.empty()) known = joined(path(), name);
 }
 
 Tensor& Module::add_parameter(std::string name, Tensor value) {
@@ -78,18 +209,17 @@ Tensor& Module::add_parameter(std::string name, Tensor value) {
                  describe(value), "), expected a leaf; use detach()");
     TANDEM_CHECK(StateError, value.is_contiguous(), "add_parameter: '", name, "' is not contiguous (", describe(value),
                  "); use contiguous()");
-    value.set_requires_grad();
-    std::string& known = autograd::leaf(value).name;
-    if (known.empty()) known = joined(path(), name);
+    make_parameter(name, value);
   }
-  return parameters_.emplace_back(std::move(name), std::move(value)).second;
+  return parameters_.emplace_back(OwnTensor{std::move(name), std::move(value), Kind::kParameter}).tensor;
 }
 
-Tensor& Module::add_buffer(std::string name, Tensor value) {
+Tensor& Module::add_buffer(std::string name, Tensor value, BufferOptions options) {
   check_new_name("add_buffer", name);
   TANDEM_CHECK(StateError, !value.defined() || !value.requires_grad(), "add_buffer: '", name,
                "' requires grad; use add_parameter() or detach()");
-  return buffers_.emplace_back(std::move(name), std::move(value)).second;
+  const Kind kind = options.persistent ? Kind::kBuffer : Kind::kNonPersistentBuffer;
+  return buffers_.emplace_back(OwnTensor{std::move(name), std::move(value), kind}).tensor;
 }
 
 // --- contents ------------------------------------------------------------------------------------------------------
@@ -97,8 +227,9 @@ Tensor& Module::add_buffer(std::string name, Tensor value) {
 std::vector<Module::NamedTensor> Module::distinct_tensors(bool is_parameter, bool recurse) const {
   std::vector<NamedTensor> result;
   std::set<const TensorImpl*> seen;
-  const auto take = [&](const std::string& path, const Tensor& tensor, bool kind) {
-    if (kind == is_parameter && seen.insert(&tensor.impl()).second) result.emplace_back(path, tensor);
+  const auto take = [&](const std::string& path, const Tensor& tensor, Kind kind) {
+    if ((kind == Kind::kParameter) == is_parameter && seen.insert(&tensor.impl()).second)
+      result.emplace_back(path, tensor);
   };
   for_each_tensor("", take, recurse);
   return result;
@@ -112,70 +243,159 @@ std::vector<std::pair<std::string, Tensor>> Module::named_buffers(bool recurse) 
   return distinct_tensors(false, recurse);
 }
 
-std::vector<std::pair<std::string, const Module*>> Module::named_children() const {
-  std::vector<std::pair<std::string, const Module*>> result;
-  for (const Child& child : children_) result.emplace_back(child.name, child.module.get());
-  return result;
-}
-
 std::vector<Tensor> Module::parameters() const {
   std::vector<Tensor> result;
   for (auto& [path, tensor] : named_parameters()) result.push_back(std::move(tensor));
   return result;
 }
 
+std::vector<std::pair<std::string, Module*>> Module::named_children() {
+  std::vector<std::pair<std::string, Module*>> result;
+  for (const Child& child : children_) result.emplace_back(child.name, child.module.get());
+  return result;
+}
+
+std::vector<std::pair<std::string, const Module*>> Module::named_children() const {
+  std::vector<std::pair<std::string, const Module*>> result;
+  for (const Child& child : children_) result.emplace_back(child.name, child.module.get());
+  return result;
+}
+
+std::vector<std::pair<std::string, Module*>> Module::named_modules() { return all_modules(*this); }
+std::vector<std::pair<std::string, const Module*>> Module::named_modules() const { return all_modules(*this); }
+std::vector<Module*> Module::children() { return without_names(named_children()); }
+std::vector<const Module*> Module::children() const { return without_names(named_children()); }
+std::vector<Module*> Module::modules() { return without_names(named_modules()); }
+std::vector<const Module*> Module::modules() const { return without_names(named_modules()); }
+
+Module& Module::apply(FunctionRef<void(Module&)> f) {
+  for (Module* child : children()) child->apply(f);
+  f(*this);
+  return *this;
+}
+
+const Module& Module::find_module(const char* what, const std::string& path) const {
+  const Module* module = this;
+  for (size_t begin = 0; !path.empty() && begin <= path.size();) {
+    const size_t end = std::min(path.find('.', begin), path.size());
+    const std::string name = path.substr(begin, end - begin);
+    const auto& children = module->children_;
+    const auto found =
+        std::find_if(children.begin(), children.end(), [&](const Child& child) { return child.name == name; });
+    TANDEM_CHECK(ValueError, found != children.end(), what, ": ", module->scope_name()->text, " has no module '", name,
+                 "', its modules are ", listed(children, [](const Child& child) { return child.name; }));
+    module = found->module.get();
+    begin = end + 1;
+  }
+  return *module;
+}
+
+const Tensor& Module::find_tensor(const char* what, const char* noun, std::deque<OwnTensor> Module::*list,
+                                  const std::string& path) const {
+  const auto [above, name] = split_path(path);
+  const Module& owner = find_module(what, above);
+  std::vector<const OwnTensor*> existing;
+  for (const OwnTensor& entry : owner.*list) {
+    if (!entry.tensor.defined() || entry.kind == Kind::kComputed) continue;
+    if (entry.name == name) return entry.tensor;
+    existing.push_back(&entry);
+  }
+  throw ValueError(str(what, ": ", owner.scope_name()->text, " has no ", noun, " '", name, "', its ", noun, "s are ",
+                       listed(existing, [](const OwnTensor* entry) { return entry->name; })));
+}
+
+Tensor Module::get_parameter(const std::string& path) const {
+  return find_tensor("get_parameter", "parameter", &Module::parameters_, path);
+}
+
+Tensor Module::get_buffer(const std::string& path) const {
+  return find_tensor("get_buffer", "buffer", &Module::buffers_, path);
+}
+
+void Module::throw_wrong_class(const char* what, const Module& found, const std::type_info& expected) {
+  throw ValueError(str(what, ": ", found.scope_name()->text, " is not a ", v0::type_name(expected)));
+}
+
 State Module::state_dict() const {
   State state;
-  for_each_tensor("", [&](const std::string& path, const Tensor& tensor, bool) { state.set(path, tensor.detach()); });
+  for_each_tensor("", [&](const std::string& path, const Tensor& tensor, Kind kind) {
+    if (kind != Kind::kNonPersistentBuffer) state.set(path, tensor.detach());
+  });
   return state;
 }
 
-void Module::load_state_dict(const State& state) {
+IncompatibleKeys Module::load_state_dict(const State& state, LoadStateDictOptions options) {
   StateReader reader(state);
+  std::vector<std::pair<std::string, Tensor>> mine;
   std::set<const TensorImpl*> given;
-  for_each_tensor("", [&](const std::string& path, const Tensor& mine, bool) {
-    if (reader.has(path)) given.insert(&mine.impl());
+  for_each_tensor("", [&](const std::string& path, const Tensor& tensor, Kind kind) {
+    if (kind == Kind::kNonPersistentBuffer) return;
+    mine.emplace_back(path, tensor);
+    if (reader.has(path)) given.insert(&tensor.impl());
   });
+  IncompatibleKeys incompatible;
   std::vector<std::pair<Tensor, Tensor>> copies;  // to, from
-  for_each_tensor("", [&](const std::string& path, const Tensor& mine, bool) {
-    if (!reader.has(path) && given.contains(&mine.impl()))
-      return;  // a tied tensor, contained under another of its paths
-    if (const Tensor* saved = reader.read_tensor(path, mine)) copies.emplace_back(mine, *saved);
-  });
-  reader.finish("load_state_dict: the state does not fit " + scope_name()->text);
+  for (const auto& [path, tensor] : mine) {
+    if (!reader.has(path)) {
+      if (given.contains(&tensor.impl())) continue;  // a tied tensor, contained under another of its paths
+      incompatible.missing_keys.push_back(path);
+      if (!options.strict) continue;
+    }
+    if (const Tensor* saved = reader.read_tensor(path, tensor)) copies.emplace_back(tensor, *saved);
+  }
+  incompatible.unexpected_keys = reader.unread();
+  reader.finish("load_state_dict: the state does not fit " + scope_name()->text, options.strict);
   for (const auto& [to, from] : copies) {
     if (to.data_ptr() == from.data_ptr() && to.strides() == from.strides()) continue;  // the module's own state_dict
     primitives::copy(from, to);
     autograd::end_in_place("load_state_dict", to);
   }
+  return incompatible;
 }
 
 // --- device, mode and gradients ------------------------------------------------------------------------------------
 
-void Module::to(Device device) {
+void Module::convert(std::optional<Device> device, std::optional<DType> dtype) {
+  TANDEM_CHECK(DTypeError, !dtype || is_floating_point(*dtype), "to: dtype is ", *dtype,
+               ", expected a floating-point dtype");
   check_not_frozen_above("to");
   check_not_frozen_below("to");
-  std::vector<std::pair<Tensor, Tensor>> moves;  // (tensor, its copy on the device)
+  std::vector<std::pair<Tensor, Tensor>> moves;  // (tensor, its copy)
   std::set<const TensorImpl*> seen;
-  for_each_tensor("", [&](const std::string& path, const Tensor& tensor, bool) {
-    if (tensor.device() == device || !seen.insert(&tensor.impl()).second) return;
+  for_each_tensor("", [&](const std::string& path, const Tensor& tensor, Kind) {
+    const bool converts = dtype && is_floating_point(tensor.dtype());
+    const TensorOptions target = {converts ? *dtype : tensor.dtype(), device.value_or(tensor.device())};
+    if ((tensor.dtype() == target.dtype && tensor.device() == target.device) || !seen.insert(&tensor.impl()).second)
+      return;
     const autograd::Leaf* leaf = leaf_of(tensor);
     TANDEM_CHECK(StateError, leaf == nullptr || !leaf->has_foreign_slot(), "to: the gradient of '", path,
                  "' is stored in a DistributedDataParallel bucket");
-    Tensor moved = empty(tensor.shape(), {tensor.dtype(), device});
+    Tensor moved = empty(tensor.shape(), target);
     primitives::copy(tensor, moved);
     moves.emplace_back(tensor, std::move(moved));
   });
-  for (auto& [tensor, moved] : moves) {
-    if (autograd::Leaf* leaf = leaf_of(tensor)) leaf->move_to(device);
-    TensorImpl& impl = tensor.impl();
-    impl.storage = moved.storage();
-    impl.offset = 0;
-    impl.strides = moved.strides();
-    impl.is_row_major = true;
-    impl.is_view = false;
-    impl.history_version = impl.storage->version();
+  for (const auto& [tensor, moved] : moves) {
+    if (autograd::Leaf* leaf = leaf_of(tensor)) leaf->move_to(moved.device(), moved.dtype());
+    take_memory(tensor, moved);
   }
+}
+
+void Module::take_memory(const Tensor& tensor, const Tensor& value) {
+  TensorImpl& impl = tensor.impl();
+  impl.storage = value.storage();
+  impl.dtype = value.dtype();
+  impl.offset = 0;
+  impl.shape = value.shape();
+  impl.strides = value.strides();
+  impl.num_elements = value.num_elements();
+  impl.is_row_major = true;
+  impl.is_view = false;
+  impl.history_version = impl.storage->version();
+}
+
+Module& Module::requires_grad_(bool requires_grad) {
+  for (Tensor& parameter : parameters()) parameter.set_requires_grad(requires_grad);
+  return *this;
 }
 
 void Module::train(bool on) {
@@ -184,7 +404,7 @@ void Module::train(bool on) {
 }
 
 void Module::zero_grad() const {
-  for_each_tensor("", [](const std::string&, const Tensor& tensor, bool) { tensor.zero_grad(); });
+  for_each_tensor("", [](const std::string&, const Tensor& tensor, Kind) { tensor.zero_grad(); });
 }
 
 HookHandle Module::freeze_structure(std::string reason) {
@@ -230,6 +450,20 @@ RefPtr<ScopeName> Module::make_scope_name() const {
 void Module::forget_scope_names() {
   delete scope_name_.exchange(nullptr);
   for (const Child& child : children_) child.module->forget_scope_names();
+}
+
+// --- layers --------------------------------------------------------------------------------------------------------
+
+Tensor Layer::call_with_hooks(const Tensor& input, FunctionRef<Tensor(const Tensor&)> f) {
+  Tensor value = input;
+  pre_hooks_.run([&](const auto& hook) {
+    if (Tensor replaced = hook(*this, value); replaced.defined()) value = std::move(replaced);
+  });
+  Tensor output = f(value);
+  hooks_.run([&](const auto& hook) {
+    if (Tensor replaced = hook(*this, value, output); replaced.defined()) output = std::move(replaced);
+  });
+  return output;
 }
 
 }}}  // namespace tandem::v0::nn

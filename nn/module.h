@@ -2,14 +2,21 @@
 #pragma once
 
 #include <atomic>
+#include <concepts>
 #include <deque>
+#include <functional>
 #include <iosfwd>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
+#include <type_traits>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
+#include <tandem/base/function_ref.h>
+#include <tandem/base/hook_list.h>
 #include <tandem/base/macros.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/base/trace.h>
@@ -18,7 +25,34 @@
 
 namespace tandem { inline namespace v0 { namespace nn {
 
-/// A part of a model. Owns parameters, buffers (tensors that are saved but not trained) and child modules.
+class Module;
+template <class T>
+class Replaceable;
+TANDEM_API void copy_state(const Module& from, Module& to);  ///< nn/clone.h
+
+/// Options of add_buffer.
+struct BufferOptions {
+  bool persistent = true;  ///< whether state_dict() contains the buffer
+};
+
+/// Options of load_state_dict.
+struct LoadStateDictOptions {
+  bool strict = true;  ///< missing and unexpected keys are errors
+};
+
+/// The keys that load_state_dict did not use.
+struct IncompatibleKeys {
+  std::vector<std::string> missing_keys;     ///< keys of the module that the state does not contain
+  std::vector<std::string> unexpected_keys;  ///< keys of the state that the module does not have
+};
+
+/// The class that a replaceable child must have. Internal.
+struct ModuleClass {
+  const std::type_info* type;       ///< of the class
+  bool (*contains)(const Module&);  ///< whether a module is of the class
+};
+
+/// A part of a model. Owns parameters, buffers (tensors that are not trained) and child modules.
 ///
 /// Members are references, which are initialized and named by add(), add_parameter() and add_buffer():
 ///
@@ -28,8 +62,8 @@ namespace tandem { inline namespace v0 { namespace nn {
 ///
 /// Names have no '.' and are unique within their module. They form paths such as "encoder.fc1.weight", which are the
 /// keys of state_dict() and the names of parameters in error texts. A tensor that is added several times (tied) is one
-/// parameter, with its first path. Modules cannot be copied or moved. Concurrent calls are safe if forward()
-/// is thread-safe. Changing a module is not thread-safe.
+/// parameter, with its first path. Modules cannot be copied or moved; clone() copies them. Concurrent calls are safe if
+/// forward() is thread-safe. Changing a module is not thread-safe.
 class TANDEM_API Module {
  public:
   Module() = default;
@@ -50,15 +84,27 @@ class TANDEM_API Module {
   template <class T>
   T& add_module(std::string name, std::unique_ptr<T> child) {
     T* const result = child.get();
-    insert_child(std::move(name), std::move(child));
+    insert_child(children_.size(), std::move(name), std::move(child));
     return *result;
   }
+  /// Creates a child U(args...) that replace_module() may replace by another T.
+  template <class T, class U = T, class... Args>
+  Replaceable<T> add_replaceable(std::string name, Args&&... args);
   /// Adds a parameter and makes it require grad. An undefined tensor is allowed: it represents an optional parameter
   /// that this module does not have (a layer without bias). Throws StateError unless it is a contiguous leaf,
   /// DTypeError unless it is floating-point.
   Tensor& add_parameter(std::string name, Tensor value);
   /// Adds a buffer, which may be undefined. Throws StateError if it requires grad.
-  Tensor& add_buffer(std::string name, Tensor value);
+  Tensor& add_buffer(std::string name, Tensor value, BufferOptions options = {});
+
+  /// Replaces the module at `path`, and returns the old one. Possible for children made by add_replaceable(), and for
+  /// those of containers (Sequential, ModuleList, ModuleDict); others are members of C++ classes, whose references
+  /// would dangle (StateError). Throws ValueError if there is no such module, or if the new one is null or of a class
+  /// that its place does not allow. Not during a call of the old module.
+  std::unique_ptr<Module> replace_module(const std::string& path, std::unique_ptr<Module> module);
+  /// Removes the module at `path` and returns it, under the rules of replace_module(). Later children of a Sequential or
+  /// ModuleList get the next smaller index; using an emptied Replaceable throws StateError.
+  std::unique_ptr<Module> remove_module(const std::string& path);
 
   // --- contents ------------------------------------------------------------------------------------------------------
   /// (path, parameter) in the order in which they were added, a module's own before its children's; tied parameters
@@ -69,21 +115,60 @@ class TANDEM_API Module {
   /// Paths and buffers, in the same order and under the same rules.
   std::vector<std::pair<std::string, Tensor>> named_buffers(bool recurse = true) const;
   /// (name, child) in the order in which they were added.
+  std::vector<std::pair<std::string, Module*>> named_children();
   std::vector<std::pair<std::string, const Module*>> named_children() const;
+  /// The modules of named_children().
+  std::vector<Module*> children();
+  std::vector<const Module*> children() const;
+  /// (path below this module, module): first ("", this), then its children, each followed by the modules below.
+  std::vector<std::pair<std::string, Module*>> named_modules();
+  std::vector<std::pair<std::string, const Module*>> named_modules() const;
+  /// The modules of named_modules().
+  std::vector<Module*> modules();
+  std::vector<const Module*> modules() const;
+  /// Calls f(module) for the modules below, children before their parents, and at last for this one. Returns this.
+  Module& apply(FunctionRef<void(Module&)> f);
 
-  /// Parameters and buffers with PyTorch's keys, tied ones under each of their paths. The tensors share memory with the
-  /// module and are detached from the graph.
+  /// The module at a path below this one; "" is this module. Throws ValueError, listing what exists, if there is none,
+  /// or if it is not a T.
+  template <class T = Module>
+  T& get_submodule(const std::string& path) {
+    return const_cast<T&>(std::as_const(*this).template get_submodule<T>(path));
+  }
+  template <class T = Module>
+  const T& get_submodule(const std::string& path) const {
+    const Module& found = find_module("get_submodule", path);
+    const auto* const result = dynamic_cast<const T*>(&found);
+    if (result == nullptr) throw_wrong_class("get_submodule", found, typeid(T));
+    return *result;
+  }
+  /// The parameter at a path below this module. Throws ValueError, listing what exists, if there is none.
+  Tensor get_parameter(const std::string& path) const;
+  /// The buffer at a path below this module. Throws ValueError, listing what exists, if there is none.
+  Tensor get_buffer(const std::string& path) const;
+
+  /// Parameters and persistent buffers with PyTorch's keys, tied ones under each of their paths. The tensors share
+  /// memory with the module and are detached from the graph.
   State state_dict() const;
   /// Copies the values of `state`, whose tensors may be on any device. Throws StateError, changing nothing, unless
   /// `state` has exactly the keys, shapes and dtypes of state_dict() (tied tensors under at least one of their paths);
-  /// the error lists every missing, unexpected and different key.
-  void load_state_dict(const State& state);
+  /// the error lists every missing, unexpected and different key. Without `strict`, only different shapes and dtypes
+  /// are errors; returns the keys that are missing in `state` or unexpected.
+  IncompatibleKeys load_state_dict(const State& state, LoadStateDictOptions options = {});
 
   // --- device, mode and gradients ------------------------------------------------------------------------------------
   /// Moves parameters, their gradients and buffers in place, so that other handles (of an optimizer, or tied
-  /// parameters) refer to the moved tensors. Throws StateError while the structure of this module, of a module above or of a module
-  /// below is frozen, DeviceError, and OutOfMemory, after which each tensor is either moved or not.
-  void to(Device device);
+  /// parameters) refer to the moved tensors. Throws StateError while the structure of this module, of a module above or
+  /// of a module below is frozen, DeviceError, and OutOfMemory, after which each tensor is either moved or not.
+  void to(Device device) { convert(device, {}); }
+  /// Converts the floating-point parameters, their gradients and the floating-point buffers to `dtype` in place; other
+  /// buffers keep their dtype. Throws DTypeError unless `dtype` is floating-point, else as to(Device). Optimizers made
+  /// before keep their state in the old dtype.
+  void to(DType dtype) { convert({}, dtype); }
+  /// Both.
+  void to(Device device, DType dtype) { convert(device, dtype); }
+  /// Sets whether the parameters of this module and the modules below require grad. Returns this.
+  Module& requires_grad_(bool requires_grad = true);
   /// Sets training or evaluation mode of this module and its children, which for instance Dropout depends on.
   void train(bool on = true);
   void eval() { train(false); }                   ///< train(false)
@@ -109,35 +194,121 @@ class TANDEM_API Module {
   }
 
  private:
+  template <class Base, class T>
+  friend class ModuleContainer;
+  friend class ParametrizationList;
+  friend void copy_state(const Module& from, Module& to);
+
+  enum class Kind {
+    kParameter,
+    kComputed,  ///< was a parameter, and is now the result of a parametrization
+    kBuffer,
+    kNonPersistentBuffer,
+  };
+  struct OwnTensor {
+    std::string name;
+    Tensor tensor;
+    Kind kind;
+  };
   struct Child {
     std::string name;
     std::unique_ptr<Module> module;
+    std::shared_ptr<Module*> place = {};    ///< of Replaceable handles: `module`, or null after its removal
+    const ModuleClass* required = nullptr;  ///< of Replaceable handles
   };
   using NamedTensor = std::pair<std::string, Tensor>;
 
-  void insert_child(std::string name, std::unique_ptr<Module> child);
+  template <class T>
+  static const ModuleClass& class_of() {
+    static constexpr ModuleClass kClass = {
+        &typeid(T), [](const Module& module) { return dynamic_cast<const T*>(&module) != nullptr; }};
+    return kClass;
+  }
+  /// The class of all children of a container, which may be replaced and removed; null for other modules.
+  virtual const ModuleClass* element_class() const { return nullptr; }
+  /// Whether children that are named by their index are renamed if one is inserted or removed before them.
+  virtual bool numbers_children() const { return false; }
+
+  void insert_child(size_t position, std::string name, std::unique_ptr<Module> child);
+  std::shared_ptr<Module*> insert_replaceable(std::string name, std::unique_ptr<Module> child, const ModuleClass& type);
+  void check_class(const char* what, const std::string& name, const Module& child, const ModuleClass& required) const;
+  /// Gives `child` its parent and name, and its tensors their paths.
+  void attach(Module& child, const std::string& name);
+  static void detach(Module& child);
+  void rename_child(size_t position, std::string name);
+  /// Renames the children from `first` on that are named by their index before it changed by `shift`.
+  void renumber(size_t first, int64_t shift);
+  /// The child at `path`, which may be removed, or replaced by `replacement` if that is not null.
+  Child& find_replaceable(const char* what, const std::string& path, Module** parent, const Module* replacement);
+  const Module& find_module(const char* what, const std::string& path) const;
+  const Tensor& find_tensor(const char* what, const char* noun, std::deque<OwnTensor> Module::*list,
+                            const std::string& path) const;
+  [[noreturn]] static void throw_wrong_class(const char* what, const Module& found, const std::type_info& expected);
   void check_new_name(const char* what, const std::string& name) const;
+  /// Makes a leaf a parameter of this module: it requires grad, and its leaf state has a name.
+  void make_parameter(const std::string& name, Tensor& tensor);
   /// Throws if this module or a module above is frozen.
   void check_not_frozen_above(const char* what) const;
   void check_not_frozen_below(const char* what) const;
   [[noreturn]] void throw_frozen(const char* what, const Module& frozen) const;
   RefPtr<ScopeName> make_scope_name() const;
   void forget_scope_names();
-  /// Calls f(path, tensor, is_parameter) for each defined tensor of this module and, if `recurse`, of the modules
-  /// below; for tied tensors once per path.
+  /// Calls f(path, tensor, kind) for each defined tensor of this module and, if `recurse`, of the modules below; for
+  /// tied tensors once per path.
   template <class F>
   void for_each_tensor(const std::string& prefix, F&& f, bool recurse = true) const;
   std::vector<NamedTensor> distinct_tensors(bool is_parameter, bool recurse) const;
+  void convert(std::optional<Device> device, std::optional<DType> dtype);
+  /// Makes `tensor`, and so all its handles, refer to the memory of `value`, which no other tensor uses.
+  static void take_memory(const Tensor& tensor, const Tensor& value);
 
   Module* parent_ = nullptr;
-  std::string name_;                    ///< name in the parent
-  std::deque<NamedTensor> parameters_;  // deques: references to elements stay valid
-  std::deque<NamedTensor> buffers_;
+  std::string name_;                  ///< name in the parent
+  std::deque<OwnTensor> parameters_;  // deques: references to elements stay valid
+  std::deque<OwnTensor> buffers_;
   std::vector<Child> children_;
   bool training_ = true;
   std::shared_ptr<std::list<std::string>> freezes_;  ///< reasons; null before the first
   mutable std::atomic<const RefPtr<ScopeName>*> scope_name_ = nullptr;
 };
+
+/// A child that can be replaced, as a member of the module that owns it:
+///
+///     nn::Replaceable<nn::Linear> fc = add_replaceable<nn::Linear>("fc", 512, 1000);
+///     ...
+///     net.replace_module("fc", std::make_unique<nn::Linear>(512, 10));
+///
+/// Copies refer to the same child, whichever it is. All functions except operator bool throw StateError if the child
+/// was removed or its parent destroyed.
+template <class T>
+class Replaceable {
+ public:
+  explicit operator bool() const { return *place_ != nullptr; }  ///< whether the child exists
+  T* get() const {                                               ///< the present child
+    TANDEM_CHECK(StateError, *place_ != nullptr, "Replaceable: the module was removed");
+    return static_cast<T*>(*place_);
+  }
+  T& operator*() const { return *get(); }  ///< the present child
+  T* operator->() const { return get(); }  ///< the present child
+  /// Calls the present child.
+  template <class... Args>
+  decltype(auto) operator()(Args&&... args) const {
+    return (*get())(std::forward<Args>(args)...);
+  }
+
+ private:
+  friend class Module;
+  explicit Replaceable(std::shared_ptr<Module*> place) : place_(std::move(place)) {}
+
+  std::shared_ptr<Module*> place_;
+};
+
+template <class T, class U, class... Args>
+Replaceable<T> Module::add_replaceable(std::string name, Args&&... args) {
+  static_assert(std::derived_from<U, T>, "add_replaceable<T, U>: U is not a T");
+  return Replaceable<T>(
+      insert_replaceable(std::move(name), std::make_unique<U>(std::forward<Args>(args)...), class_of<T>()));
+}
 
 /// While in scope, error texts, traces and recorded operations of the calling thread contain the name of `module`, and
 /// a trace gets a span of category "forward". Use it as the first line of operator() of a module that is not a Layer.
@@ -163,15 +334,58 @@ class TANDEM_API ModuleScope {
 };
 
 /// A module that maps one tensor to one tensor.
+///
+/// Hooks run in each call, in the order of their registration. An exception of a hook ends the call. A hook may add and
+/// remove hooks: new ones are called from the next call on, removed ones no longer. Hooks are not copied by clone().
 class TANDEM_API Layer : public Module {
  public:
-  /// The layer's function. Call operator() instead, so that errors and traces name the layer.
+  /// The layer's function. Call operator() instead, so that errors and traces name the layer, and hooks run.
   virtual Tensor forward(const Tensor& input) = 0;
   /// Calls forward() in a ModuleScope of this module.
   Tensor operator()(const Tensor& input) {
-    const ModuleScope scope(*this);
-    return forward(input);
+    return call(input, [this](const Tensor& value) { return forward(value); });
   }
+
+  /// Calls hook(layer, input) before forward(). It returns nothing, or a tensor: the input of the later hooks and of
+  /// forward(), unless undefined.
+  template <class F>
+  HookHandle register_forward_pre_hook(F hook) {
+    return pre_hooks_.add(returning_tensor<const Tensor&>(std::move(hook)));
+  }
+  /// Calls hook(layer, input, output) after forward(). It returns nothing, or a tensor that replaces the output, unless
+  /// undefined.
+  template <class F>
+  HookHandle register_forward_hook(F hook) {
+    return hooks_.add(returning_tensor<const Tensor&, const Tensor&>(std::move(hook)));
+  }
+
+ protected:
+  /// Calls f(input) in a ModuleScope of this module, with the hooks: for call operators with further arguments.
+  template <class F>
+  Tensor call(const Tensor& input, F&& f) {
+    const ModuleScope scope(*this);
+    if (pre_hooks_.empty() && hooks_.empty()) [[likely]]
+      return f(input);
+    return call_with_hooks(input, f);
+  }
+
+ private:
+  /// `hook` as a function that returns a tensor, undefined if `hook` returns nothing.
+  template <class... Tensors, class F>
+  static std::function<Tensor(Layer&, Tensors...)> returning_tensor(F hook) {
+    if constexpr (std::is_void_v<std::invoke_result_t<F&, Layer&, Tensors...>>) {
+      return [hook = std::move(hook)](Layer& layer, Tensors... tensors) mutable {
+        hook(layer, tensors...);
+        return Tensor();
+      };
+    } else {
+      return hook;
+    }
+  }
+  Tensor call_with_hooks(const Tensor& input, FunctionRef<Tensor(const Tensor&)> f);
+
+  HookList<std::function<Tensor(Layer&, const Tensor&)>> pre_hooks_;
+  HookList<std::function<Tensor(Layer&, const Tensor&, const Tensor&)>> hooks_;
 };
 
 /// A table with one line per module of the tree: name, type and settings, number of elements in the parameters of the

@@ -60,12 +60,13 @@ Tensor BatchNorm2d::forward(const Tensor& input) {
 }
 
 Tensor BatchNorm2d::add_relu(const Tensor& input, const Tensor& residual) {
-  const ModuleScope scope(*this);
-  check(input);
-  Tensor result = batch_norm_add_relu(input, residual, running_mean, running_var, weight, bias, is_training(),
-                                      options_.momentum, options_.eps);
-  count();
-  return result;
+  return call(input, [&](const Tensor& x) {
+    check(x);
+    Tensor result = batch_norm_add_relu(x, residual, running_mean, running_var, weight, bias, is_training(),
+                                        options_.momentum, options_.eps);
+    count();
+    return result;
+  });
 }
 
 std::string BatchNorm2d::extra_repr() const {

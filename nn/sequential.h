@@ -2,12 +2,10 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include <tandem/base/macros.h>
-#include <tandem/nn/module.h>
+#include <tandem/nn/module_container.h>
 
 namespace tandem { inline namespace v0 { namespace nn {
 
@@ -17,9 +15,9 @@ namespace tandem { inline namespace v0 { namespace nn {
 ///     net.append<nn::Linear>(784, 1024);
 ///     net.append<nn::ReLU>();
 ///
-/// or nn::Sequential net(std::make_unique<nn::Linear>(784, 1024), std::make_unique<nn::ReLU>()). Returns its input if
-/// it has no layers.
-class TANDEM_API Sequential : public Layer {
+/// or nn::Sequential net(std::make_unique<nn::Linear>(784, 1024), std::make_unique<nn::ReLU>()). Layers with other names
+/// are added by add(). Returns its input if it has no layers.
+class TANDEM_API Sequential : public IndexedContainer<Layer, Layer> {
  public:
   /// Makes the layers the parts "0", "1", ...
   template <class... Layers>
@@ -27,25 +25,7 @@ class TANDEM_API Sequential : public Layer {
     (append(std::move(layers)), ...);
   }
 
-  /// Appends a layer T(args...).
-  template <class T, class... Args>
-  T& append(Args&&... args) {
-    return append(std::make_unique<T>(std::forward<Args>(args)...));
-  }
-  template <class T>
-  T& append(std::unique_ptr<T> layer) {
-    T& result = add_module(std::to_string(layers_.size()), std::move(layer));
-    layers_.push_back(&result);
-    return result;
-  }
-
   Tensor forward(const Tensor& input) override;
-  int64_t size() const { return static_cast<int64_t>(layers_.size()); }  ///< number of layers
-  /// Throws IndexError outside [0, size()).
-  Layer& operator[](int64_t index) const;
-
- private:
-  std::vector<Layer*> layers_;
 };
 
 }}}  // namespace tandem::v0::nn

@@ -61,11 +61,12 @@ Tensor SyncBatchNorm::forward(const Tensor& input) {
 
 Tensor SyncBatchNorm::add_relu(const Tensor& input, const Tensor& residual) {
   if (!is_training()) return BatchNorm2d::add_relu(input, residual);
-  const ModuleScope scope(*this);
-  TANDEM_CHECK(DeviceError, residual.device() == input.device(), "SyncBatchNorm: the residual (", describe(residual),
-               ") and the input (", describe(input), ") are on different devices; move it with residual.to(",
-               input.device(), ")");
-  return relu(normalize(input) + residual);
+  return call(input, [&](const Tensor& x) {
+    TANDEM_CHECK(DeviceError, residual.device() == x.device(), "SyncBatchNorm: the residual (", describe(residual),
+                 ") and the input (", describe(x), ") are on different devices; move it with residual.to(", x.device(),
+                 ")");
+    return relu(normalize(x) + residual);
+  });
 }
 
 }}}  // namespace tandem::v0::nn

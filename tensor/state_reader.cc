@@ -76,9 +76,17 @@ void StateReader::refuse(const std::string& path, const std::string& why) {
   problems_ += "\n  different   " + path + ": " + why;
 }
 
-void StateReader::finish(const std::string& heading) {
+std::vector<std::string> StateReader::unread() const {
+  std::vector<std::string> result;
   for (const auto& [path, value] : values_) {
-    if (!asked_.contains(path)) problems_ += "\n  unexpected  " + path;
+    if (!asked_.contains(path)) result.push_back(path);
+  }
+  return result;
+}
+
+void StateReader::finish(const std::string& heading, bool strict) {
+  if (strict) {
+    for (const std::string& path : unread()) problems_ += "\n  unexpected  " + path;
   }
   TANDEM_CHECK(StateError, problems_.empty(), heading, problems_);
 }

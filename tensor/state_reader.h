@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include <tandem/base/macros.h>
 #include <tandem/tensor/state.h>
@@ -34,8 +35,11 @@ class TANDEM_API StateReader {
   const Tensor* read_tensor(const std::string& path, const Tensor& like);
   /// Adds a mismatch: "different   <path>: <why>".
   void refuse(const std::string& path, const std::string& why);
-  /// Throws StateError with `heading` and one line per mismatch, if there are mismatches.
-  void finish(const std::string& heading);
+  /// The paths of values that were never read, in alphabetical order.
+  std::vector<std::string> unread() const;
+  /// Throws StateError with `heading` and one line per mismatch, if there are mismatches. Without `strict`, unexpected
+  /// entries are none.
+  void finish(const std::string& heading, bool strict = true);
 
  private:
   /// The value at `path`, which is marked as read; null, and a mismatch, if it is missing.

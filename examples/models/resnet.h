@@ -11,13 +11,13 @@ namespace models {
 /// convolution with batch norm (`downsample`).
 struct ResidualBlock : tandem::nn::Layer {
   ResidualBlock(int64_t in_channels, int64_t out_channels, int64_t stride)
-      : conv1(add<tandem::nn::Conv2d>("conv1", in_channels, out_channels, 3, convolution(stride, 1))),
+      : conv1(add<tandem::nn::Conv2d>("conv1", in_channels, out_channels, 3, convolution(stride, 1), kNoBias)),
         bn1(add<tandem::nn::BatchNorm2d>("bn1", out_channels, with_relu())),
-        conv2(add<tandem::nn::Conv2d>("conv2", out_channels, out_channels, 3, convolution(1, 1))),
+        conv2(add<tandem::nn::Conv2d>("conv2", out_channels, out_channels, 3, convolution(1, 1), kNoBias)),
         bn2(add<tandem::nn::BatchNorm2d>("bn2", out_channels)) {
     if (stride == 1 && in_channels == out_channels) return;
     downsample = &add<tandem::nn::Sequential>("downsample");
-    downsample->append<tandem::nn::Conv2d>(in_channels, out_channels, 1, convolution(stride, 0));
+    downsample->append<tandem::nn::Conv2d>(in_channels, out_channels, 1, convolution(stride, 0), kNoBias);
     downsample->append<tandem::nn::BatchNorm2d>(out_channels);
   }
 
@@ -26,10 +26,11 @@ struct ResidualBlock : tandem::nn::Layer {
     return bn2.add_relu(conv2(bn1(conv1(x))), shortcut);
   }
 
-  /// Without bias, which the batch norm after it would cancel.
   static tandem::nn::Conv2dOptions convolution(int64_t stride, int64_t padding) {
-    return {.stride = stride, .padding = padding, .bias = false};
+    return {.stride = stride, .padding = padding};
   }
+  /// The batch norm after a convolution would cancel its bias.
+  static constexpr tandem::nn::LinearOptions kNoBias = {.bias = false};
   /// Batch norm with fused ReLU.
   static tandem::nn::BatchNorm2dOptions with_relu() { return {.relu = true}; }
 
@@ -46,7 +47,7 @@ struct ResidualBlock : tandem::nn::Layer {
 /// linear layer. Keys as in torchvision: conv1, bn1, layer1.0.conv1 .. layer4.1.bn2, layer2.0.downsample.0, fc.
 struct ResNet18 : tandem::nn::Layer {
   explicit ResNet18(int64_t width = 64, int64_t classes = 10)
-      : conv1(add<tandem::nn::Conv2d>("conv1", 3, width, 3, ResidualBlock::convolution(1, 1))),
+      : conv1(add<tandem::nn::Conv2d>("conv1", 3, width, 3, ResidualBlock::convolution(1, 1), ResidualBlock::kNoBias)),
         bn1(add<tandem::nn::BatchNorm2d>("bn1", width, ResidualBlock::with_relu())),
         layer1(add<tandem::nn::Sequential>("layer1")),
         layer2(add<tandem::nn::Sequential>("layer2")),

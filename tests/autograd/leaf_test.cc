@@ -241,7 +241,7 @@ TEST(Leaf, MoveToTransfersGradientAndKeepsHooks) {
   });
   primitives::copy(from_vector<double>({3, 4}, {2}), leaf.slot());
   leaf.mark_filled();
-  leaf.move_to(other);
+  leaf.move_to(other, kFloat64);
   EXPECT_EQ(leaf.device(), other);
   EXPECT_EQ(leaf.grad().device(), other);
   EXPECT_EQ(leaf.grad().to_vector<double>(), (std::vector<double>{3, 4}));
@@ -253,7 +253,7 @@ TEST(Leaf, MoveToTransfersGradientAndKeepsHooks) {
   EXPECT_EQ(fired, 1);
 
   leaf.set_slot(zeros({2}, {kFloat64, other}));
-  EXPECT_THROW(leaf.move_to(Device()), StateError);
+  EXPECT_THROW(leaf.move_to(Device(), kFloat64), StateError);
 }
 
 TEST(Leaf, OnlyLeavesRequiringGradHaveLeafState) {

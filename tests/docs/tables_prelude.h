@@ -34,6 +34,9 @@ struct Prelude : nn::Module {
   std::vector<double> m, s;
   std::function<void()> step;
   std::function<void(const td::Tensor& grad)> hook;
+  std::function<void(nn::Layer& layer, const td::Tensor& input)> before;
+  std::function<td::Tensor(nn::Layer& layer, const td::Tensor& input, const td::Tensor& output)> after;
+  std::function<void(nn::Module& module)> init_weights;
 
   // tensors
   td::Tensor x, y, w, t, p, q, k, v, bias, residual, attn_mask, mask, loss;
@@ -41,6 +44,9 @@ struct Prelude : nn::Module {
 
   // modules
   nn::Sequential& model;
+  nn::Linear& net;
+  nn::ModuleDict<Block>& heads;
+  td::State state;
   nn::BatchNorm2d& bn;
   nn::MultiheadAttention& attn;
   nn::Embedding& embedding;

@@ -31,7 +31,8 @@ TEST(Conv2d, ForwardAppliesAllOptions) {
       td::conv2d(x, layer.weight, layer.bias, {.stride = {2, 1}, .padding = {1, 0}, .dilation = {1, 2}, .groups = 2});
   EXPECT_EQ(y.to_vector<float>(), expected.to_vector<float>());
 
-  nn::Conv2d fused(4, 6, {3, 2}, {.stride = {2, 1}, .padding = {1, 0}, .dilation = {1, 2}, .groups = 2, .relu = true});
+  nn::Conv2d fused(4, 6, {3, 2}, {.stride = {2, 1}, .padding = {1, 0}, .dilation = {1, 2}, .groups = 2},
+                   {.relu = true});
   fused.load_state_dict(layer.state_dict());
   EXPECT_EQ(fused(x).to_vector<float>(), expected.relu().to_vector<float>());
 }
@@ -45,7 +46,7 @@ TEST(Conv2d, GradientsReachWeightAndBias) {
 }
 
 TEST(Conv2d, BiasCanBeDisabled) {
-  const nn::Conv2d layer(2, 3, 5, {.bias = false});
+  const nn::Conv2d layer(2, 3, 5, {}, {.bias = false});
   EXPECT_FALSE(layer.bias.defined());
   EXPECT_EQ(layer.state_dict().tensors().size(), 1u);
 }

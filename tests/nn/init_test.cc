@@ -8,6 +8,10 @@
 #include <gtest/gtest.h>
 
 #include <tandem/base/rank_context.h>
+#include <tandem/ops/compare.h>
+#include <tandem/ops/conv.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/random.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
 #include <tandem/tests/support/error_text.h>
@@ -74,23 +78,150 @@ TEST(Init, ZerosAndOnesFillTheTensor) {
   EXPECT_EQ(init::ones_(x).to_vector<float>(), std::vector<float>(7, 1));
 }
 
-TEST(Init, KaimingUniformUsesFanAsInPyTorch) {
+/// Expects the moments of a normal distribution with mean 0.
+void expect_normal(const td::Tensor& tensor, double deviation) {
+  const Moments m = moments(tensor);
+  const auto n = static_cast<double>(tensor.num_elements());
+  EXPECT_NEAR(m.mean, 0, 5 * deviation / std::sqrt(n));
+  EXPECT_NEAR(m.deviation, deviation, 5 * deviation / std::sqrt(2 * n));
+  EXPECT_GT(m.high, 2 * deviation);
+  EXPECT_LT(m.low, -2 * deviation);
+}
+
+TEST(Init, ConstantFillsTheTensor) {
+  const td::Tensor x = td::zeros({3});
+  EXPECT_TRUE(init::constant_(x, 0.3).is_same(x));
+  EXPECT_EQ(x.to_vector<float>(), std::vector<float>(3, 0.3f));
+}
+
+TEST(Init, KaimingUsesFanAsInPyTorch) {
   td::manual_seed(3);
   // torch.nn.init._calculate_fan_in_and_fan_out(torch.empty(40, 30, 3, 2)) == (180, 240)
   const td::Tensor x = td::zeros({40, 30, 3, 2});
   init::kaiming_uniform_(x);
   expect_uniform(x, -std::sqrt(6.0 / 180), std::sqrt(6.0 / 180));
-  init::kaiming_uniform_(x, 0.2, init::Fan::kOut);
+  init::kaiming_uniform_(x, 0.2, init::Mode::kFanOut);
   const double bound = std::sqrt(6.0 / (1.04 * 240));
   expect_uniform(x, -bound, bound);
+  init::kaiming_uniform_(x, 0.2, init::Mode::kFanIn, init::Nonlinearity::kSelu);
+  expect_uniform(x, -0.75 * std::sqrt(3.0 / 180), 0.75 * std::sqrt(3.0 / 180));
+  expect_normal(init::kaiming_normal_(x), std::sqrt(2.0 / 180));
+  expect_normal(init::kaiming_normal_(x, 0, init::Mode::kFanOut, init::Nonlinearity::kLinear), std::sqrt(1.0 / 240));
 }
 
-TEST(Init, XavierUniformUsesBothFans) {
+TEST(Init, XavierUsesBothFans) {
   td::manual_seed(4);
   const td::Tensor x = td::zeros({40, 30, 3, 2});
   init::xavier_uniform_(x, 1.5);
   const double bound = 1.5 * std::sqrt(6.0 / (180 + 240));
   expect_uniform(x, -bound, bound);
+  expect_normal(init::xavier_normal_(x, 1.5), 1.5 * std::sqrt(2.0 / (180 + 240)));
+}
+
+TEST(Init, GainsAreThoseOfPyTorch) {
+  using init::Nonlinearity;
+  EXPECT_EQ(init::calculate_gain(Nonlinearity::kLinear), 1);
+  EXPECT_EQ(init::calculate_gain(Nonlinearity::kSigmoid), 1);
+  EXPECT_DOUBLE_EQ(init::calculate_gain(Nonlinearity::kTanh), 5.0 / 3);
+  EXPECT_DOUBLE_EQ(init::calculate_gain(Nonlinearity::kRelu), std::sqrt(2.0));
+  EXPECT_DOUBLE_EQ(init::calculate_gain(Nonlinearity::kLeakyRelu), 1.4141428569978354);
+  EXPECT_DOUBLE_EQ(init::calculate_gain(Nonlinearity::kLeakyRelu, 0.2), 1.3867504905630728);
+  EXPECT_EQ(init::calculate_gain(Nonlinearity::kSelu), 0.75);
+}
+
+TEST(Init, TruncatedNormalHasItsMomentsAndBounds) {
+  td::manual_seed(6);
+  const td::Tensor x = td::zeros({40000});
+  init::trunc_normal_(x);
+  Moments m = moments(x);
+  // The standard deviation of a normal distribution that is restricted to [-2, 2] is 0.87963 (scipy.stats.truncnorm).
+  EXPECT_GE(m.low, -2);
+  EXPECT_LE(m.high, 2);
+  EXPECT_LT(m.low, -1.99);
+  EXPECT_GT(m.high, 1.99);
+  EXPECT_NEAR(m.mean, 0, 5 * 0.88 / 200);
+  EXPECT_NEAR(m.deviation, 0.87963, 0.01);
+  // Only the upper half: the mean is sqrt(2 / pi), the standard deviation sqrt(1 - 2 / pi), of |normal|.
+  init::trunc_normal_(x, 3, 0.5, 3, 100);
+  m = moments(x);
+  EXPECT_GE(m.low, 3);
+  EXPECT_NEAR(m.mean, 3 + 0.5 * 0.797885, 0.01);
+  EXPECT_NEAR(m.deviation, 0.5 * 0.602810, 0.01);
+  // Bounds of 100 standard deviations are never reached.
+  EXPECT_LT(moments(init::trunc_normal_(x, 0, 0.02)).high, 0.2);
+  EXPECT_LT(moments(init::trunc_normal_(td::zeros({1000}, {td::kFloat16}), 0, 0.02)).high, 0.2);
+}
+
+TEST(Init, EyeHasOnesOnTheDiagonal) {
+  EXPECT_EQ(init::eye_(td::full({2, 3}, 7)).to_vector<float>(), (std::vector<float>{1, 0, 0, 0, 1, 0}));
+}
+
+TEST(Init, DiracKeepsChannels) {
+  // torch.nn.init.dirac_(torch.empty(4, 2, 3), 2)
+  EXPECT_EQ(init::dirac_(td::full({4, 2, 3}, 7), 2).to_vector<float>(),
+            (std::vector<float>{0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0}));
+  const td::Tensor weight = init::dirac_(td::full({3, 3, 3, 3}, 7));
+  const td::Tensor x = td::rand({1, 3, 4, 5});
+  EXPECT_EQ(td::conv2d(x, weight, {}, {.padding = 1}).contiguous().to_vector<float>(), x.to_vector<float>());
+  EXPECT_EQ(init::dirac_(td::full({1, 2, 2, 2, 3}, 7)).sum().item<float>(), 1);
+}
+
+TEST(Init, OrthogonalRowsOrColumnsAreOrthonormal) {
+  td::manual_seed(7);
+  for (const td::Shape& shape : {td::Shape{5, 12}, td::Shape{12, 5}, td::Shape{6, 6}, td::Shape{4, 3, 2, 2}}) {
+    const td::Tensor x = init::orthogonal_(td::zeros(shape, {td::kFloat64}), 2).reshape({shape[0], -1});
+    const bool wide = x.size(0) < x.size(1);
+    const td::Tensor product = wide ? x.matmul(x.t()) : x.t().matmul(x);
+    const td::Tensor expected = td::eye(product.size(0), product.size(1), {td::kFloat64}) * 4;
+    EXPECT_TRUE(td::allclose(product, expected, 0, 1e-12)) << shape;
+  }
+  // The distribution is uniform, so both signs of an element are equally likely.
+  int positive = 0;
+  for (int i = 0; i < 200; ++i) positive += init::orthogonal_(td::zeros({2, 2})).to_vector<float>()[0] > 0;
+  EXPECT_NEAR(positive, 100, 40);
+  EXPECT_EQ(init::orthogonal_(td::zeros({2, 3}, {td::kFloat16})).dtype(), td::kFloat16);
+}
+
+TEST(Init, SparseColumnsHaveTheirZerosInRandomRows) {
+  td::manual_seed(8);
+  const td::Tensor x = init::sparse_(td::zeros({100, 50}), 0.255, 0.5);
+  const td::Tensor zeros = (x == 0).to(td::kFloat32);
+  EXPECT_EQ(zeros.sum({0}).to_vector<float>(), std::vector<float>(50, 26));
+  EXPECT_LT(zeros.sum({1}).amax({0}).item<float>(), 30);  // not the same rows in all columns
+  EXPECT_NEAR(moments(x).deviation, 0.5 * std::sqrt(0.74), 0.02);
+}
+
+TEST(Init, GeneratorMayBeGiven) {
+  const auto draw = [](uint64_t seed) {
+    td::Generator generator(seed);
+    std::vector<float> values;
+    const auto take = [&](const td::Tensor& x) {
+      for (const float value : x.to_vector<float>()) values.push_back(value);
+    };
+    const td::Tensor x = td::zeros({2, 2});
+    take(init::uniform_(x, 0, 1, &generator));
+    take(init::normal_(x, 0, 1, &generator));
+    take(init::trunc_normal_(x, 0, 1, -2, 2, &generator));
+    take(init::xavier_uniform_(x, 1, &generator));
+    take(init::xavier_normal_(x, 1, &generator));
+    take(init::kaiming_uniform_(x, 0, init::Mode::kFanIn, init::Nonlinearity::kRelu, &generator));
+    take(init::kaiming_normal_(x, 0, init::Mode::kFanIn, init::Nonlinearity::kRelu, &generator));
+    take(init::orthogonal_(x, 1, &generator));
+    take(init::sparse_(x, 0.5, 0.01, &generator));
+    return values;
+  };
+  td::manual_seed(9);
+  const auto expected = td::rand({3}).to_vector<float>();
+  td::manual_seed(9);
+  const auto first = draw(1);
+  EXPECT_EQ(draw(1), first);
+  const auto other = draw(2);
+  for (size_t i = 0; i < first.size(); i += 4) {
+    EXPECT_FALSE(std::equal(first.begin() + static_cast<int64_t>(i), first.begin() + static_cast<int64_t>(i) + 4,
+                            other.begin() + static_cast<int64_t>(i)))
+        << "function " << i / 4;
+  }
+  EXPECT_EQ(td::rand({3}).to_vector<float>(), expected);
 }
 
 TEST(Init, SeedDeterminesTheValues) {
@@ -129,14 +260,42 @@ TEST(Init, InitializationIsNotRecordedByAutograd) {
 
 TEST(Init, EmptyTensorsAreAccepted) {
   EXPECT_EQ(init::kaiming_uniform_(td::zeros({3, 0})).num_elements(), 0);
+  EXPECT_EQ(init::kaiming_normal_(td::zeros({3, 0})).num_elements(), 0);
+  EXPECT_EQ(init::orthogonal_(td::zeros({3, 0})).num_elements(), 0);
+  EXPECT_EQ(init::sparse_(td::zeros({3, 0}), 0.5).num_elements(), 0);
+  EXPECT_EQ(init::eye_(td::zeros({3, 0})).num_elements(), 0);
   EXPECT_EQ(init::uniform_(td::zeros({0})).num_elements(), 0);
 }
 
 TEST(Init, InvalidArgumentsAreRejected) {
   const td::Tensor x = td::zeros({3});
   EXPECT_EQ(error_text<td::ValueError>([&] { init::uniform_(x, 1, -1); }),
-            "uniform_: low is 1, high is -1, expected low <= high");
-  EXPECT_EQ(error_text<td::ValueError>([&] { init::normal_(x, 0, -1); }), "normal_: deviation is -1, expected >= 0");
+            "uniform_: a is 1, b is -1, expected a <= b");
+  EXPECT_EQ(error_text<td::ValueError>([&] { init::normal_(x, 0, -1); }), "normal_: std is -1, expected >= 0");
+  EXPECT_EQ(error_text<td::ValueError>([&] { init::trunc_normal_(x, 0, 1, 2, -2); }),
+            "trunc_normal_: std is 1, a is 2, b is -2, expected std > 0 and a <= b");
+  EXPECT_EQ(error_text<td::ShapeError>([&] { init::eye_(x); }),
+            "eye_: tensor has the shape [3], expected 2 dimensions");
+  EXPECT_EQ(error_text<td::ShapeError>([&] { init::sparse_(x, 0.5); }),
+            "sparse_: tensor has the shape [3], expected 2 dimensions");
+  EXPECT_EQ(error_text<td::ValueError>([&] {
+              init::sparse_(td::zeros({2, 2}), 1.5);
+            }),
+            "sparse_: sparsity is 1.5, expected 0 <= sparsity <= 1");
+  EXPECT_EQ(error_text<td::ShapeError>([&] {
+              init::dirac_(td::zeros({2, 2}));
+            }),
+            "dirac_: tensor has the shape [2, 2], expected 3, 4 or 5 dimensions");
+  EXPECT_EQ(error_text<td::ValueError>([&] {
+              init::dirac_(td::zeros({4, 2, 3}), 3);
+            }),
+            "dirac_: groups is 3, expected a divisor of the 4 output channels");
+  EXPECT_EQ(error_text<td::ShapeError>([&] { init::orthogonal_(x); }),
+            "orthogonal_: tensor has the shape [3], expected at least 2 dimensions");
+  EXPECT_EQ(error_text<td::ShapeError>([&] { init::xavier_normal_(x); }),
+            "xavier_normal_: tensor has the shape [3], expected at least 2 dimensions");
+  EXPECT_EQ(error_text<td::ShapeError>([&] { init::kaiming_normal_(x); }),
+            "kaiming_normal_: tensor has the shape [3], expected at least 2 dimensions");
   EXPECT_EQ(error_text<td::ShapeError>([&] { init::kaiming_uniform_(x); }),
             "kaiming_uniform_: tensor has the shape [3], expected at least 2 dimensions");
   EXPECT_EQ(error_text<td::ShapeError>([&] { init::xavier_uniform_(x); }),

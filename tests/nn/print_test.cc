@@ -22,7 +22,8 @@ namespace {
 
 struct Net : nn::Module {
   Net() {
-    body.append<nn::Conv2d>(3, 64, 3, nn::Conv2dOptions{.stride = {2, 1}, .padding = 1, .bias = false});
+    body.append<nn::Conv2d>(3, 64, 3, nn::Conv2dOptions{.stride = {2, 1}, .padding = 1},
+                            nn::LinearOptions{.bias = false});
     body.append<nn::BatchNorm2d>(64, nn::BatchNorm2dOptions{.relu = true});
     body.append<nn::MaxPool2d>(2);
     body.append<nn::Flatten>();
@@ -68,7 +69,7 @@ TEST(PrintModule, PrintsModuleWithoutParameters) {
 TEST(PrintModule, ExtraReprShowsLayerOptions) {
   EXPECT_EQ(nn::Linear(3, 2).extra_repr(), "3, 2");
   EXPECT_EQ(nn::Linear(3, 2, {.bias = false}).extra_repr(), "3, 2, no bias");
-  EXPECT_EQ(nn::Conv2d(4, 6, {3, 2}, {.dilation = 2, .groups = 2, .relu = true}).extra_repr(),
+  EXPECT_EQ(nn::Conv2d(4, 6, {3, 2}, {.dilation = 2, .groups = 2}, {.relu = true}).extra_repr(),
             "4, 6, kernel 3x2, stride 1, padding 0, dilation 2, groups 2, relu");
   EXPECT_EQ(nn::BatchNorm2d(5, {.eps = 0.001, .momentum = 0.5, .affine = false}).extra_repr(),
             "5, eps 0.001, momentum 0.5, not affine");

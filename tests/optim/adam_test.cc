@@ -358,7 +358,7 @@ TEST(Adam, ParameterMovedAfterFirstStepIsRejected) {
   Adam adam({p});
   step(adam, p, 1);
   p.impl().storage = td::full({2}, 5, {td::kFloat32, td::Device("cpu:1")}).storage();
-  td::autograd::leaf(p).move_to(td::Device("cpu:1"));
+  td::autograd::leaf(p).move_to(td::Device("cpu:1"), p.dtype());
   EXPECT_EQ(error_text<td::DeviceError>([&] { adam.step(); }),
             td::str("Adam: parameter 0 is on cpu:1, its exp_avg on ", td::testing::test_device(),
                     "; create the optimizer after moving the model"));

@@ -273,7 +273,7 @@ TEST(Sgd, ParameterMovedAfterFirstStepIsRejected) {
   sgd.step();
   const td::Tensor moved = td::full({1}, 5, {td::kFloat32, td::Device("cpu:1")});
   p.impl().storage = moved.storage();
-  td::autograd::leaf(p).move_to(td::Device("cpu:1"));
+  td::autograd::leaf(p).move_to(td::Device("cpu:1"), p.dtype());
   EXPECT_EQ(error_text<td::DeviceError>([&] { sgd.step(); }),
             td::str("SGD: parameter 0 ('w') is on cpu:1, its momentum_buffer on ", td::testing::test_device(),
                     "; create the optimizer after moving the model"));

@@ -1,0 +1,57 @@
+// Copies of modules.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include <tandem/base/macros.h>
+#include <tandem/nn/module.h>
+#include <tandem/tensor/state.h>
+
+namespace tandem { inline namespace v0 { namespace nn {
+
+namespace detail {
+
+/// Resets the random stream of the rank's device, when destroyed, to where it was.
+class TANDEM_API KeepRandomStream {
+ public:
+  KeepRandomStream();
+  ~KeepRandomStream();
+
+ private:
+  State state_;
+};
+
+}  // namespace detail
+
+/// Makes `to`, a new module of the same structure as `from`, a deep copy of it: copies parameters and buffers (also
+/// non-persistent ones) with their dtypes and devices, which tensors are tied, which parameters require grad, and the
+/// modes. Handles of `to`'s parameters follow; their gradients and hooks, if any, are lost. Gradients and hooks of
+/// `from` are not copied, nor are members that are not registered. Throws StateError, changing nothing, while the
+/// structure of `to` is frozen, or if both have not the same classes, children, parameters and buffers; the error lists
+/// the differences.
+TANDEM_API void copy_state(const Module& from, Module& to);
+
+/// A deep copy of `model`, as copy.deepcopy(model): make(), which returns a std::unique_ptr to a new module of the
+/// class and with the settings of `model`, made equal by copy_state(). Does not advance the random stream of the rank's
+/// device.
+///
+///     std::unique_ptr<Net> copy = nn::clone(net, [&] { return std::make_unique<Net>(classes); });
+template <class M, class Make>
+std::unique_ptr<M> clone(const M& model, Make&& make) {
+  std::unique_ptr<M> copy;
+  {
+    const detail::KeepRandomStream keep;
+    copy = make();
+  }
+  copy_state(model, *copy);
+  return copy;
+}
+
+/// As above, for an M that is made without arguments.
+template <class M>
+std::unique_ptr<M> clone(const M& model) {
+  return clone(model, [] { return std::make_unique<M>(); });
+}
+
+}}}  // namespace tandem::v0::nn

@@ -1,0 +1,96 @@
+// Children that are found by their position: the base of Sequential, ModuleList and ModuleDict.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <tandem/base/macros.h>
+#include <tandem/nn/module.h>
+
+namespace tandem { inline namespace v0 { namespace nn {
+
+/// A Base (Module or Layer) whose children are of class T, and may be replaced and removed.
+template <class Base, class T>
+class ModuleContainer : public Base {
+ public:
+  /// Iterates over pointers to the children; invalid after a change of the container.
+  class Iterator {
+   public:
+    Iterator(const ModuleContainer* container, size_t position) : container_(container), position_(position) {}
+    T* operator*() const { return container_->child(position_); }  ///< the child
+    Iterator& operator++() {                                       ///< goes to the next child
+      ++position_;
+      return *this;
+    }
+    friend bool operator==(const Iterator& a, const Iterator& b) { return a.position_ == b.position_; }
+
+   private:
+    const ModuleContainer* container_;
+    size_t position_;
+  };
+
+  int64_t size() const { return static_cast<int64_t>(this->children_.size()); }  ///< number of children
+  Iterator begin() const { return {this, 0}; }                                   ///< iterates over the children
+  Iterator end() const { return {this, this->children_.size()}; }                ///< behind the last child
+
+ protected:
+  T* child(size_t position) const { return static_cast<T*>(this->children_[position].module.get()); }
+  const std::string& child_name(size_t position) const { return this->children_[position].name; }
+  /// Adds a child whose name is its position, and renames the following ones.
+  void insert_at(size_t position, std::unique_ptr<Module> module) {
+    this->insert_child(position, std::to_string(size()), std::move(module));
+    this->rename_child(position, std::to_string(position));
+    this->renumber(position + 1, 1);
+  }
+
+ private:
+  const ModuleClass* element_class() const final { return &Module::class_of<T>(); }
+};
+
+/// A list, whose children are named "0", "1", ... as in PyTorch. All functions with an index throw IndexError outside
+/// [0, size()).
+template <class Base, class T>
+class IndexedContainer : public ModuleContainer<Base, T> {
+ public:
+  /// Appends a module U(args...).
+  template <class U = T, class... Args>
+  U& append(Args&&... args) {
+    return append(std::make_unique<U>(std::forward<Args>(args)...));
+  }
+  /// Appends an existing module. Throws ValueError for null.
+  template <class U>
+  U& append(std::unique_ptr<U> module) {
+    return this->add_module(std::to_string(this->size()), std::move(module));
+  }
+  /// Adds a module before the one at `index`, which may be size(). The following ones get the next larger index.
+  template <class U>
+  U& insert(int64_t index, std::unique_ptr<U> module) {
+    check_index(index, this->size() + 1);
+    U* const result = module.get();
+    this->insert_at(static_cast<size_t>(index), std::move(module));
+    return *result;
+  }
+  /// Replaces a module and returns the old one. References to it stay valid as long as the result.
+  std::unique_ptr<Module> replace(int64_t index, std::unique_ptr<T> module) {
+    return this->replace_module(this->child_name(check_index(index, this->size())), std::move(module));
+  }
+  /// Removes a module and returns it. The following ones get the next smaller index.
+  std::unique_ptr<Module> pop(int64_t index) {
+    return this->remove_module(this->child_name(check_index(index, this->size())));
+  }
+  T& operator[](int64_t index) const { return *this->child(check_index(index, this->size())); }  ///< one child
+
+ private:
+  bool numbers_children() const final { return true; }
+  size_t check_index(int64_t index, int64_t size) const {
+    const std::string type = this->type_name();
+    TANDEM_CHECK(IndexError, index >= 0 && index < size, type.substr(0, type.find('<')), ": index is ", index,
+                 ", expected 0 <= index < ", size);
+    return static_cast<size_t>(index);
+  }
+};
+
+}}}  // namespace tandem::v0::nn

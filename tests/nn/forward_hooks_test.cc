@@ -1,0 +1,164 @@
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/base/error.h>
+#include <tandem/nn/attention.h>
+#include <tandem/nn/layers.h>
+#include <tandem/nn/norm.h>
+#include <tandem/nn/sequential.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/support/allocations.h>
+
+namespace td = tandem;
+namespace nn = tandem::nn;
+using td::HookHandle;
+using td::Tensor;
+
+namespace {
+
+/// y = 2 x.
+struct Double : nn::Layer {
+  Tensor forward(const Tensor& input) override {
+    ++calls;
+    return td::mul(input, 2);
+  }
+  int calls = 0;
+};
+
+float value(const Tensor& tensor) { return tensor.item<float>(); }
+
+TEST(ForwardHooks, HooksSeeInputAndOutputInOrder) {
+  Double layer;
+  std::string journal;
+  const HookHandle after1 =
+      layer.register_forward_hook([&](nn::Layer& self, const Tensor& input, const Tensor& output) {
+        EXPECT_EQ(&self, &layer);
+        journal += td::str("c", value(input), ",", value(output), " ");
+      });
+  const HookHandle before1 = layer.register_forward_pre_hook([&](nn::Layer& self, const Tensor& input) {
+    EXPECT_EQ(&self, &layer);
+    journal += td::str("a", value(input), " ");
+  });
+  const HookHandle before2 = layer.register_forward_pre_hook([&](nn::Layer&, const Tensor&) { journal += "b "; });
+  const HookHandle after2 =
+      layer.register_forward_hook([&](nn::Layer&, const Tensor&, const Tensor&) { journal += "d "; });
+  EXPECT_EQ(value(layer(td::full({}, 3))), 6);
+  EXPECT_EQ(journal, "a3 b c3,6 d ");
+}
+
+TEST(ForwardHooks, HooksReplaceInputAndOutput) {
+  Double layer;
+  const HookHandle before1 =
+      layer.register_forward_pre_hook([](nn::Layer&, const Tensor& input) { return td::add(input, 1); });
+  const HookHandle before2 =
+      layer.register_forward_pre_hook([](nn::Layer&, const Tensor& input) { return td::mul(input, 10); });
+  float seen = 0;
+  const HookHandle after1 = layer.register_forward_hook([&](nn::Layer&, const Tensor& input, const Tensor& output) {
+    seen = value(input);
+    return td::add(output, 5);
+  });
+  const HookHandle after2 =
+      layer.register_forward_hook([](nn::Layer&, const Tensor&, const Tensor& output) { return td::neg(output); });
+  const HookHandle unchanged =
+      layer.register_forward_hook([](nn::Layer&, const Tensor&, const Tensor&) { return Tensor(); });
+  EXPECT_EQ(value(layer(td::full({}, 3))), -85);  // -(2 * (3 + 1) * 10 + 5)
+  EXPECT_EQ(seen, 40);
+}
+
+TEST(ForwardHooks, ReplacementsAreDifferentiated) {
+  nn::Linear layer(1, 1);
+  const HookHandle hook =
+      layer.register_forward_hook([](nn::Layer&, const Tensor&, const Tensor& output) { return td::mul(output, 3); });
+  layer(td::full({1, 1}, 2)).backward();
+  EXPECT_EQ(layer.weight.grad().item<float>(), 6);
+}
+
+TEST(ForwardHooks, RemovedHooksAreNotCalled) {
+  Double layer;
+  int before = 0, after = 0;
+  HookHandle first = layer.register_forward_pre_hook([&](nn::Layer&, const Tensor&) { ++before; });
+  {
+    const HookHandle second = layer.register_forward_hook([&](nn::Layer&, const Tensor&, const Tensor&) { ++after; });
+    layer(td::ones({1}));
+  }
+  first.remove();
+  layer(td::ones({1}));
+  EXPECT_EQ(before, 1);
+  EXPECT_EQ(after, 1);
+  EXPECT_EQ(layer.calls, 2);
+}
+
+TEST(ForwardHooks, HookMayRemoveItself) {
+  Double layer;
+  int calls = 0;
+  HookHandle once;
+  once = layer.register_forward_pre_hook([&](nn::Layer&, const Tensor&) {
+    ++calls;
+    once.remove();
+  });
+  layer(td::ones({1}));
+  layer(td::ones({1}));
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(ForwardHooks, ExceptionsEndTheCallAndNameTheLayer) {
+  nn::Sequential net;
+  Double& layer = net.append<Double>();
+  HookHandle failing = layer.register_forward_pre_hook(
+      [](nn::Layer&, const Tensor&) { throw std::runtime_error(td::with_module_scope("no")); });
+  try {
+    net(td::ones({1}));
+    FAIL();
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "no\n  in Double '0'");
+  }
+  EXPECT_EQ(layer.calls, 0);
+  EXPECT_EQ(td::with_module_scope("after"), "after");
+  failing.remove();
+  EXPECT_EQ(value(net(td::ones({1}))), 2);
+}
+
+TEST(ForwardHooks, HandleMayOutliveTheLayer) {
+  HookHandle handle;
+  {
+    Double layer;
+    handle = layer.register_forward_pre_hook([](nn::Layer&, const Tensor&) {});
+  }
+  handle.remove();
+}
+
+TEST(ForwardHooks, CallsWithoutHooksAllocateNothingMore) {
+  Double layer;
+  const Tensor x = td::ones({1});
+  layer(x);  // makes the name of the scope
+  const auto allocations = [](auto f) {
+    const int64_t before = td::testing::heap_allocations();
+    f();
+    return td::testing::heap_allocations() - before;
+  };
+  EXPECT_EQ(allocations([&] { layer(x); }), allocations([&] { layer.forward(x); }));
+}
+
+TEST(ForwardHooks, CallsWithMoreArgumentsRunHooks) {
+  nn::MultiheadAttention attention(4, 2);
+  int calls = 0;
+  const HookHandle hook = attention.register_forward_hook([&](nn::Layer&, const Tensor&, const Tensor&) { ++calls; });
+  const Tensor x = td::ones({1, 3, 4});
+  attention(x);
+  attention(x, td::zeros({3, 3}));
+  EXPECT_EQ(calls, 2);
+
+  nn::BatchNorm2d norm(1);
+  const HookHandle zero =
+      norm.register_forward_pre_hook([](nn::Layer&, const Tensor& input) { return td::zeros(input.shape()); });
+  const Tensor image = td::arange(4).to(td::kFloat32).view({1, 1, 2, 2});
+  EXPECT_EQ(norm.add_relu(image, image).to_vector<float>(), image.to_vector<float>());
+}
+
+}  // namespace
