@@ -18,4 +18,12 @@ std::string format_bytes(int64_t num_bytes) {
   return text;
 }
 
+std::string format_fixed(double value, int digits) {
+  char text[400];  // the largest double has 309 digits before the point
+  std::snprintf(text, sizeof(text), "%.*f", digits, value);
+  return text;
+}
+
+std::string format_count(int64_t n, std::string_view noun) { return str(n, " ", noun, n == 1 ? "" : "s"); }
+
 }}  // namespace tandem::v0

@@ -44,6 +44,9 @@ class TANDEM_API DataLoader {
 
   /// Number of batches in a complete epoch.
   int64_t size() const;
+  const Dataset& dataset() const { return dataset_; }            ///< the argument of the constructor
+  Sampler& sampler() const { return sampler_; }                  ///< the argument of the constructor
+  const DataLoaderOptions& options() const { return options_; }  ///< the argument of the constructor
 
   class Epoch;
 

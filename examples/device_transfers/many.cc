@@ -1,7 +1,6 @@
 // Moves of many tensors to one device: methods, overlap with computation, continuations, suggested target.
 #include <tandem/examples/device_transfers/transfers.h>
 #include <tandem/examples/support/devices.h>
-#include <tandem/examples/support/progress.h>
 #include <tandem/tandem.h>
 
 #include <algorithm>
@@ -87,10 +86,10 @@ void show_overlap(Demo& demo, const Tensors& tensors, td::Device target, td::Dev
                     ", several times;  future.get()"));
   const auto show_time = [&](std::string what, double ms) {
     what.resize(32, ' ');
-    demo.text(what + fixed(ms, 2) + " ms");
+    demo.text(what + td::format_fixed(ms, 2) + " ms");
   };
   show_time("moves alone", moves_ms);
-  show_time(count(num_products, "product") + " alone", products_ms);
+  show_time(td::format_count(num_products, "product") + " alone", products_ms);
   show_time("one after the other", moves_ms + products_ms);
   show_time("concurrently", concurrent_ms);
   demo.check("the product is correct", largest_difference(product, a.matmul(a)) == 0);

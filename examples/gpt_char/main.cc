@@ -7,9 +7,9 @@
 #include <tandem/examples/gpt_char/sample.h>
 #include <tandem/examples/models/gpt.h>
 #include <tandem/examples/support/flags.h>
-#include <tandem/examples/support/training_run.h>
 #include <tandem/tandem.h>
 
+#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <string>
@@ -19,31 +19,22 @@ namespace td = tandem;
 
 namespace {
 
-constexpr int64_t kValidateEvery = 100;
-
 struct GptFlags {
   models::GptOptions model;  // without the vocabulary, which comes from the text
   examples::SampleOptions sample;
 };
 
-/// Mean loss per character over the validation text; the windows are distributed over the ranks. Collective.
-examples::Validation evaluate(models::Gpt& model, const td::data::Dataset& text, td::distributed::Context& ctx,
-                              const examples::TrainingFlags& flags) {
-  const td::NoGradGuard no_grad;
-  const examples::Amp amp(flags);
-  model.eval();
+/// Mean loss per character and perplexity of the validation text; its windows are distributed over the ranks.
+/// Collective.
+td::train::Evaluation evaluate(models::Gpt& model, const td::data::Dataset& text, td::distributed::Context& ctx) {
   td::data::DistributedSampler sampler(
       text.size(), ctx.rank(), ctx.world_size(),
       {.shuffle = false, .mode = td::data::DistributedSamplerOptions::Mode::kEvaluation});
   td::data::DataLoader loader(text, sampler, {.batch_size = 32, .device = ctx.device()});
-  const td::Tensor sum = td::zeros({}, {td::kFloat64, ctx.device()});
-  for (auto& batch : loader) {
-    const td::Tensor logits = model(batch.images).flatten(0, 1);
-    sum.add_(td::cross_entropy(logits, batch.labels.flatten()) * static_cast<double>(batch.size));
-  }
-  ctx.group()->all_reduce(sum);
-  model.train();
-  return {sum.item() / static_cast<double>(text.size())};
+  td::train::Perplexity perplexity({.group = ctx.group()});
+  for (auto& batch : loader) perplexity.update(model(batch.images), batch.labels);
+  const double result = perplexity.compute();
+  return {{"loss", std::log(result)}, {"perplexity", result}};
 }
 
 /// Weight decay for matrices only, not for norms and biases.
@@ -75,60 +66,37 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
   shape.vocabulary = vocabulary.size();
   models::Gpt model(shape);
   model.to(ctx.device());
-  td::DistributedDataParallel ddp(model, ctx.group(), examples::reducer_options(flags));
+  td::DistributedDataParallel ddp(model, ctx.group(), flags.reducer_options());
   td::optim::AdamW adamw(parameter_groups(model, flags.lr));
   td::data::DistributedSampler sampler(training.size(), ctx.rank(), ctx.world_size(), {.seed = flags.seed});
   td::data::DataLoader loader(
       training, sampler, {.batch_size = flags.batch_size, .num_workers = 1, .drop_last = true, .device = ctx.device()});
-  examples::check_batches("gpt_char", training, "pieces of text", loader, sampler, ctx, flags);
   // Linear warm-up over 5 % of the steps, then cosine decay to 10 % of the learning rate.
-  const int64_t steps = examples::total_steps(flags, loader.size());
+  const int64_t steps = flags.trainer.total_steps(loader.size());
   td::optim::CosineWarmupLR schedule(adamw, {.warmup_steps = steps / 20, .total_steps = steps, .min_factor = 0.1});
 
-  examples::TrainingRun run(
-      ctx, flags,
-      {.name = "gpt_char",
-       .title = td::str("GPT, ", examples::count(shape.layers, "layer"), " of width ", shape.width, ", on ", source),
-       .items = "characters",
-       .items_per_batch = flags.batch_size * shape.context,
-       .batches_per_epoch = loader.size(),
-       .validate_every = kValidateEvery,
-       .identity = {{"--layers", td::str(shape.layers)},
-                    {"--width", td::str(shape.width)},
-                    {"--heads", td::str(shape.heads)},
-                    {"--context", td::str(shape.context)},
-                    {"--dropout", td::str(shape.dropout)},
-                    {"characters", td::str(text.size())},
-                    {"steps of the schedule", td::str(steps)}}},
-      {.model = model, .reducer = ddp.reducer(), .optimizer = adamw, .schedule = &schedule, .sampler = sampler});
-  run.note(td::str("GPT of ", examples::count(shape.layers, "layer"), " of width ", shape.width, " on ",
-                   examples::count(ctx.world_size(), "rank"), "; ", source, ", ", text.size(), " characters, ",
-                   shape.vocabulary, " different ones, the last tenth for validation"));
-  run.start();
-
-  const std::vector<td::Tensor> parameters = model.parameters();
-  examples::Batches batches(loader);
-  while (run.has_next_step()) {
-    adamw.zero_grad();
-    for (int64_t micro_batch = 1; micro_batch <= flags.accumulate; ++micro_batch) {
-      const td::data::Batch& batch = batches.next();  // images: characters; labels: the characters that follow them
-      td::Tensor loss;
-      {
-        const examples::Amp amp(flags);
-        loss = td::cross_entropy(ddp(batch.images).flatten(0, 1), batch.labels.flatten());
-      }
-      // Only the last micro-batch of a step reduces gradients.
-      const td::HookHandle no_sync = micro_batch < flags.accumulate ? ddp.no_sync() : td::HookHandle();
-      run.backward(loss);
-    }
-    run.unscale_gradients();
-    td::optim::clip_grad_norm_(parameters, 1.0);
-    run.optimizer_step();
-    schedule.step();
-    run.end_step([&] { return evaluate(model, validation, ctx, flags); });
-  }
-  run.finish();
-  if (gpt_flags.sample.length > 0 && run.is_rank0()) {
+  td::train::TrainerOptions options = flags.trainer;
+  options.name = "gpt_char";
+  options.title = td::str("GPT, ", td::format_count(shape.layers, "layer"), " of width ", shape.width, ", on ", source);
+  options.items = "characters";
+  options.items_per_sample = shape.context;
+  options.max_norm = 1.0;
+  options.evaluate_every = 100;
+  options.identity.emplace_back("characters", td::str(text.size()));
+  options.identity.emplace_back("steps of the schedule", td::str(steps));
+  td::train::Trainer trainer(
+      ctx, options,
+      {.model = model, .reducer = ddp.reducer(), .optimizer = adamw, .schedule = &schedule, .loader = loader});
+  trainer.note(td::str("GPT of ", td::format_count(shape.layers, "layer"), " of width ", shape.width, " on ",
+                       td::format_count(ctx.world_size(), "rank"), "; ", source, ", ", text.size(), " characters, ",
+                       shape.vocabulary, " different ones, the last tenth for validation"));
+  // The images of a batch are characters, its labels the characters that follow them.
+  trainer.fit(
+      [&](const td::data::Batch& batch) {
+        return td::cross_entropy(ddp(batch.images).flatten(0, 1), batch.labels.flatten());
+      },
+      [&] { return evaluate(model, validation, ctx); });
+  if (gpt_flags.sample.length > 0 && ctx.rank() == 0) {
     std::cout << examples::sample(model, vocabulary, gpt_flags.sample, ctx.device()) << std::endl;
   }
 }
@@ -137,13 +105,14 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
 
 int main(int argc, char** argv) {
   examples::TrainingFlags flags;
-  flags.epochs = 1;
-  flags.max_steps = 500;
+  flags.trainer.epochs = 1;
+  flags.trainer.max_steps = 500;
   flags.batch_size = 16;
   flags.lr = 3e-3;
   GptFlags gpt_flags;
   const auto size = [](const char* name, const char* help, int64_t* value) {
-    return examples::ExampleFlag{.name = name, .help = help, .value = value, .min = 1, .max = 65536};
+    return examples::ExampleFlag{
+        .name = name, .help = help, .value = value, .min = 1, .max = 65536, .same_on_resume = true};
   };
   const int status = examples::parse_training_flags(
       argc, argv,
@@ -154,7 +123,11 @@ int main(int argc, char** argv) {
                  size("--width", "embedding size, a multiple of --heads", &gpt_flags.model.width),
                  size("--heads", "attention heads", &gpt_flags.model.heads),
                  size("--context", "characters per window", &gpt_flags.model.context),
-                 {.name = "--dropout", .help = "dropout probability", .value = &gpt_flags.model.dropout, .max = 0.99},
+                 {.name = "--dropout",
+                  .help = "dropout probability",
+                  .value = &gpt_flags.model.dropout,
+                  .max = 0.99,
+                  .same_on_resume = true},
                  {.name = "--sample",
                   .help = "characters to sample from the trained model; 0 = none",
                   .value = &gpt_flags.sample.length,

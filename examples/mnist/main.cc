@@ -6,7 +6,6 @@
 #include <tandem/examples/models/mlp.h>
 #include <tandem/examples/support/classify.h>
 #include <tandem/examples/support/flags.h>
-#include <tandem/examples/support/training_run.h>
 #include <tandem/tandem.h>
 
 #include <memory>
@@ -44,46 +43,26 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
 
   const std::unique_ptr<td::nn::Layer> model = make_model(network);
   model->to(ctx.device());
-  td::DistributedDataParallel ddp(*model, ctx.group(), examples::reducer_options(flags));
+  td::DistributedDataParallel ddp(*model, ctx.group(), flags.reducer_options());
   td::optim::SGD sgd(model->parameters(), {.lr = flags.lr, .momentum = 0.9});
   td::data::DistributedSampler sampler(data.train->size(), ctx.rank(), ctx.world_size(), {.seed = flags.seed});
   td::data::DataLoader loader(
       *data.train, sampler,
       {.batch_size = flags.batch_size, .num_workers = 1, .drop_last = true, .device = ctx.device()});
-  examples::check_batches("mnist", *data.train, "training images", loader, sampler, ctx, flags);
 
-  examples::TrainingRun run(ctx, flags,
-                            {.name = "mnist",
-                             .title = td::str(network, " on handwritten digits"),
-                             .items = "images",
-                             .items_per_batch = flags.batch_size,
-                             .batches_per_epoch = loader.size(),
-                             .validation = "test",
-                             .identity = {{"--model", network}, {"training images", td::str(data.train->size())}}},
-                            {.model = *model, .reducer = ddp.reducer(), .optimizer = sgd, .sampler = sampler});
-  run.note(td::str(network, " on ", examples::count(ctx.world_size(), "rank"), ", ", data.train->size(),
-                   " training and ", data.test->size(), " test images ",
-                   flags.data.empty() ? "drawn by this program" : "from " + flags.data));
-  run.start();
-
-  examples::Batches batches(loader);
-  while (run.has_next_step()) {
-    sgd.zero_grad();
-    for (int64_t micro_batch = 1; micro_batch <= flags.accumulate; ++micro_batch) {
-      const td::data::Batch& batch = batches.next();
-      td::Tensor loss;
-      {
-        const examples::Amp amp(flags);
-        loss = td::cross_entropy(ddp(batch.images), batch.labels);
-      }
-      // Only the last micro-batch of a step reduces gradients.
-      const td::HookHandle no_sync = micro_batch < flags.accumulate ? ddp.no_sync() : td::HookHandle();
-      run.backward(loss);
-    }
-    run.optimizer_step();
-    run.end_step([&] { return examples::evaluate_classifier(*model, *data.test, {}, ctx, flags); });
-  }
-  run.finish();
+  td::train::TrainerOptions options = flags.trainer;
+  options.name = "mnist";
+  options.title = td::str(network, " on handwritten digits");
+  options.items = "images";
+  options.evaluation_set = "test";
+  options.identity.emplace_back("training images", td::str(data.train->size()));
+  td::train::Trainer trainer(ctx, options,
+                             {.model = *model, .reducer = ddp.reducer(), .optimizer = sgd, .loader = loader});
+  trainer.note(td::str(network, " on ", td::format_count(ctx.world_size(), "rank"), ", ", data.train->size(),
+                       " training and ", data.test->size(), " test images ",
+                       flags.data.empty() ? "drawn by this program" : "from " + flags.data));
+  trainer.fit([&](const td::data::Batch& batch) { return td::cross_entropy(ddp(batch.images), batch.labels); },
+              [&] { return examples::evaluate_classifier(*model, *data.test, {}, ctx); });
 }
 
 }  // namespace
@@ -96,7 +75,11 @@ int main(int argc, char** argv) {
       {.description = "Trains a network to classify handwritten digits, on one process or on several.",
        .data_help = "folder with MNIST's files; default: generated digits",
        .batch_help = "images per rank and batch",
-       .flags = {{.name = "--model", .help = "network", .value = &network, .choices = {"mlp", "lenet"}}}},
+       .flags = {{.name = "--model",
+                  .help = "network",
+                  .value = &network,
+                  .choices = {"mlp", "lenet"},
+                  .same_on_resume = true}}},
       flags);
   if (status >= 0) return status;
   return td::distributed::launch(argc, argv, [&](td::distributed::Context& ctx) { train(ctx, flags, network); });

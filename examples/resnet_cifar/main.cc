@@ -5,7 +5,6 @@
 #include <tandem/examples/models/resnet.h>
 #include <tandem/examples/support/classify.h>
 #include <tandem/examples/support/flags.h>
-#include <tandem/examples/support/training_run.h>
 #include <tandem/tandem.h>
 
 #include <algorithm>
@@ -46,7 +45,7 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
 
   models::ResNet18 model(resnet_flags.width);
   model.to(ctx.device());
-  td::DistributedDataParallel ddp(model, ctx.group(), examples::reducer_options(flags));
+  td::DistributedDataParallel ddp(model, ctx.group(), flags.reducer_options());
   td::optim::SGD sgd(model.parameters(), {.lr = flags.lr, .momentum = 0.9, .weight_decay = 5e-4});
   td::data::DistributedSampler sampler(data.train->size(), ctx.rank(), ctx.world_size(), {.seed = flags.seed});
   td::data::DataLoader loader(
@@ -57,48 +56,26 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
        .device = ctx.device(),
        .transform = td::data::chain({td::data::random_crop(4), td::data::random_horizontal_flip(), data.normalize}),
        .transform_seed = flags.seed});
-  examples::check_batches("resnet_cifar", *data.train, "training images", loader, sampler, ctx, flags);
   // Linear warm-up over 5 % of the steps, then cosine decay to 0.
-  const int64_t steps = examples::total_steps(flags, loader.size());
+  const int64_t steps = flags.trainer.total_steps(loader.size());
   td::optim::CosineWarmupLR schedule(sgd, {.warmup_steps = steps / 20, .total_steps = steps});
 
-  examples::TrainingRun run(
-      ctx, flags,
-      {.name = "resnet_cifar",
-       .title =
-           td::str("resnet18 of width ", resnet_flags.width, flags.data.empty() ? " on drawn shapes" : " on CIFAR-10"),
-       .items = "images",
-       .items_per_batch = flags.batch_size,
-       .batches_per_epoch = loader.size(),
-       .validation = "test",
-       .identity = {{"--width", td::str(resnet_flags.width)},
-                    {"training images", td::str(data.train->size())},
-                    {"steps of the schedule", td::str(steps)}}},
-      {.model = model, .reducer = ddp.reducer(), .optimizer = sgd, .schedule = &schedule, .sampler = sampler});
-  run.note(td::str("resnet18 of width ", resnet_flags.width, " on ", examples::count(ctx.world_size(), "rank"), ", ",
-                   data.train->size(), " training and ", data.test->size(), " test images ",
-                   flags.data.empty() ? "drawn by this program" : "from " + flags.data));
-  run.start();
-
-  examples::Batches batches(loader);
-  while (run.has_next_step()) {
-    sgd.zero_grad();
-    for (int64_t micro_batch = 1; micro_batch <= flags.accumulate; ++micro_batch) {
-      const td::data::Batch& batch = batches.next();
-      td::Tensor loss;
-      {
-        const examples::Amp amp(flags);
-        loss = td::cross_entropy(ddp(batch.images), batch.labels);
-      }
-      // Only the last micro-batch of a step reduces gradients.
-      const td::HookHandle no_sync = micro_batch < flags.accumulate ? ddp.no_sync() : td::HookHandle();
-      run.backward(loss);
-    }
-    run.optimizer_step();
-    schedule.step();
-    run.end_step([&] { return examples::evaluate_classifier(model, *data.test, data.normalize, ctx, flags); });
-  }
-  run.finish();
+  td::train::TrainerOptions options = flags.trainer;
+  options.name = "resnet_cifar";
+  options.title =
+      td::str("resnet18 of width ", resnet_flags.width, flags.data.empty() ? " on drawn shapes" : " on CIFAR-10");
+  options.items = "images";
+  options.evaluation_set = "test";
+  options.identity.emplace_back("training images", td::str(data.train->size()));
+  options.identity.emplace_back("steps of the schedule", td::str(steps));
+  td::train::Trainer trainer(
+      ctx, options,
+      {.model = model, .reducer = ddp.reducer(), .optimizer = sgd, .schedule = &schedule, .loader = loader});
+  trainer.note(td::str("resnet18 of width ", resnet_flags.width, " on ", td::format_count(ctx.world_size(), "rank"),
+                       ", ", data.train->size(), " training and ", data.test->size(), " test images ",
+                       flags.data.empty() ? "drawn by this program" : "from " + flags.data));
+  trainer.fit([&](const td::data::Batch& batch) { return td::cross_entropy(ddp(batch.images), batch.labels); },
+              [&] { return examples::evaluate_classifier(model, *data.test, data.normalize, ctx); });
 }
 
 }  // namespace
@@ -116,7 +93,8 @@ int main(int argc, char** argv) {
                   .help = "channels of the first group of layers",
                   .value = &resnet_flags.width,
                   .min = 1,
-                  .max = 1024},
+                  .max = 1024,
+                  .same_on_resume = true},
                  {.name = "--images",
                   .help = "number of generated training images without --data; a tenth of it for testing",
                   .value = &resnet_flags.images,

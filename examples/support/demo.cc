@@ -2,7 +2,6 @@
 
 #include <tandem/examples/support/brief.h>
 #include <tandem/examples/support/devices.h>
-#include <tandem/examples/support/progress.h>
 #include <tandem/tandem.h>
 
 #include <algorithm>
@@ -130,7 +129,7 @@ void MethodTable::row(const std::string& method, td::Device device, const std::f
   const double deviation = max_deviation(results, expected, device);
   std::string result = demo_.count_result(deviation <= tolerance);
   if (deviation != 0) result += td::str(", off by ", deviation);
-  demo_.line(cells(method, td::to_string(device), fixed(time, 2), fixed(work_ / time / 1e6, 1),
+  demo_.line(cells(method, td::to_string(device), td::format_fixed(time, 2), td::format_fixed(work_ / time / 1e6, 1),
                    td::format_bytes(peak_bytes), result));
 }
 

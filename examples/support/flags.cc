@@ -13,6 +13,8 @@
 
 namespace examples {
 
+namespace td = tandem;
+
 namespace {
 
 /// Rejects an empty path: an unset variable in a script must not silently select the default.
@@ -85,17 +87,29 @@ bool change_to_user_folder() {
   return !error;
 }
 
+td::distributed::ReducerOptions TrainingFlags::reducer_options() const {
+  td::distributed::ReducerOptions options;
+  for (const std::string& name : compress) {
+    if (name == "fp16") options.hooks.push_back(td::distributed::fp16_compress());
+    if (name == "bf16") options.hooks.push_back(td::distributed::bf16_compress());
+    if (name == "power_sgd") options.hooks.push_back(td::distributed::power_sgd({.seed = seed}));
+  }
+  options.hook_report_every = hook_report_every;
+  return options;
+}
+
 int parse_training_flags(int argc, char** argv, const ProgramInfo& program, TrainingFlags& flags) {
   constexpr int64_t kMaxCount = 1'000'000'000;  // products of two counts must not overflow
   const auto count = [](int64_t min) { return number<int64_t>("a whole number", min, kMaxCount); };
   CommandLine line(argv[0], program.description, program.flags);
   CLI::App& app = line.app;
-  app.add_option("--epochs", flags.epochs, "passes over the training data")->check(count(1));
-  app.add_option("--max-steps", flags.max_steps, "stop after that many steps; 0 = no limit")->check(count(0));
+  app.add_option("--epochs", flags.trainer.epochs, "passes over the training data")->check(count(1));
+  app.add_option("--max-steps", flags.trainer.max_steps, "stop after that many steps; 0 = no limit")->check(count(0));
   app.add_option("--batch-size", flags.batch_size, program.batch_help)->check(count(1));
-  app.add_option("--accumulate", flags.accumulate, "micro-batches per optimizer step")->check(count(1));
+  app.add_option("--accumulate", flags.trainer.accumulate, "micro-batches per optimizer step")->check(count(1));
   app.add_option("--lr", flags.lr, "learning rate")->check(number<double>("a number", 0, 1e9));
-  app.add_option("--amp", flags.amp, "autocast dtype of matrix products and convolutions; float16 also scales the loss")
+  std::string amp = "none";
+  app.add_option("--amp", amp, "autocast dtype of matrix products and convolutions; float16 also scales the loss")
       ->check(CLI::IsMember({"none", "bfloat16", "float16"}));
   app.add_option("--compress", flags.compress,
                  "communication hooks, separated by commas: fp16, bf16, power_sgd; none: float32 all-reduce")
@@ -107,16 +121,16 @@ int parse_training_flags(int argc, char** argv, const ProgramInfo& program, Trai
   app.add_option("--seed", flags.seed, "seed of initial weights, data order and generated data")
       ->check(number<uint64_t>("a whole number", 0));
   app.add_option("--data", flags.data, program.data_help)->check(not_empty);
-  app.add_option("--out", flags.out,
+  app.add_option("--out", flags.trainer.out,
                  "folder for weights, charts, event files and checkpoints; created if it does not exist")
       ->check(not_empty);
-  app.add_flag("--resume", flags.resume, "continue from the newest checkpoint in --out, if there is one");
-  app.add_option("--save-every", flags.save_every, "steps between checkpoints; 0 = only when interrupted")
+  app.add_flag("--resume", flags.trainer.resume, "continue from the newest checkpoint in --out, if there is one");
+  app.add_option("--save-every", flags.trainer.save_every, "steps between checkpoints; 0 = only when interrupted")
       ->check(count(0));
-  app.add_option("--log-every", flags.log_every,
+  app.add_option("--log-every", flags.trainer.log_every,
                  "without a terminal: steps between progress lines; 0 = every few seconds")
       ->check(count(0));
-  app.add_option("--trace", flags.trace,
+  app.add_option("--trace", flags.trainer.trace,
                  "write a trace of the first steps of all ranks to this file, for ui.perfetto.dev")
       ->check(not_empty);
   // distributed::launch() parses these flags; they are declared here for --help and to be accepted.
@@ -137,7 +151,20 @@ int parse_training_flags(int argc, char** argv, const ProgramInfo& program, Trai
   ranks->add_option("--max-restarts", max_restarts,
                     "how often all ranks are restarted after a failure; use it with --resume");
   ranks->add_option("--timeout", timeout, "seconds that a collective may take; 0 = no limit");
-  return line.parse(argc, argv, "[--nproc N] [FLAG VALUE]...");
+  const int status = line.parse(argc, argv, "[--nproc N] [FLAG VALUE]...");
+  if (amp != "none") flags.trainer.amp = amp == "float16" ? td::kFloat16 : td::kBFloat16;
+  const auto keep = [&](const std::string& name, const std::string& value) {
+    flags.trainer.identity.emplace_back(name, value);
+  };
+  for (const ExampleFlag& flag : program.flags) {
+    if (flag.same_on_resume) keep(flag.name, std::visit([](const auto* value) { return td::str(*value); }, flag.value));
+  }
+  keep("--lr", td::str(flags.lr));
+  std::string compress;
+  for (const std::string& name : flags.compress) compress += (compress.empty() ? "" : ",") + name;
+  keep("--compress", compress);
+  keep("--seed", td::str(flags.seed));
+  return status;
 }
 
 int parse_flags(int argc, char** argv, const std::string& description, const std::vector<ExampleFlag>& flags) {

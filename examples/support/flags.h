@@ -6,24 +6,22 @@
 #include <variant>
 #include <vector>
 
+#include <tandem/tandem.h>
+
 namespace examples {
 
+/// Flags of the training examples.
 struct TrainingFlags {
-  int64_t epochs = 5;
-  int64_t max_steps = 0;  ///< 0 = no limit
+  tandem::train::TrainerOptions trainer = {.epochs = 5};
   int64_t batch_size = 64;
-  int64_t accumulate = 1;  ///< micro-batches per optimizer step
   double lr = 0.05;
-  std::string amp = "none";                      ///< autocast dtype: "none", "bfloat16", "float16"
   std::vector<std::string> compress = {"none"};  ///< chain of communication hooks
   int64_t hook_report_every = 0;                 ///< steps; 0 = never
   uint64_t seed = 1;
   std::string data;  ///< path; "" = generated data
-  std::string out = "results";
-  bool resume = false;
-  int64_t save_every = 0;  ///< steps; 0 = checkpoints only when interrupted
-  int64_t log_every = 0;   ///< steps; 0 = a line every few seconds
-  std::string trace;       ///< "" = none
+
+  /// Options of DistributedDataParallel according to --compress and --hook-report-every.
+  tandem::distributed::ReducerOptions reducer_options() const;
 };
 
 /// A flag of a single example. `value` points to the variable, whose current value is the default.
@@ -34,6 +32,7 @@ struct ExampleFlag {
   double min = 0;  ///< smallest allowed number
   double max = 1e9;
   std::vector<std::string> choices = {};  ///< allowed texts; empty: the text is a path
+  bool same_on_resume = false;            ///< whether a resumed training must have the same value
 };
 
 /// Texts of an example for --help.
@@ -44,7 +43,8 @@ struct ProgramInfo {
   std::vector<ExampleFlag> flags = {};
 };
 
-/// Parses the command line into `flags`, whose current values are the defaults. Returns -1 to continue, otherwise the
+/// Parses the command line into `flags`, whose current values are the defaults, and adds the flags that a resumed
+/// training must not change to flags.trainer.identity. Returns -1 to continue, otherwise the
 /// exit status: 0 after --help, 2 after an error on stderr. Accepts the flags of distributed::launch() (--nproc ...),
 /// which parses them itself. Calls change_to_user_folder(), so that relative paths mean the same under `bazelw run`.
 int parse_training_flags(int argc, char** argv, const ProgramInfo& program, TrainingFlags& flags);

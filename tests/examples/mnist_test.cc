@@ -74,7 +74,7 @@ TEST(MnistExample, TwoProcessesTrainAndSaveWeights) {
                             "batch 16 per rank, 32 over all ranks; 20 steps\n"),
             0u)
       << result.out;
-  const double accuracy = number_after(result.out, "\ntest accuracy ");
+  const double accuracy = number_after(result.out, "test accuracy ");
   EXPECT_GT(accuracy, 10) << result.out;
   EXPECT_LE(accuracy, 100);
   EXPECT_NE(result.out.find(" % after 20 steps\n"), std::string::npos) << result.out;
@@ -223,8 +223,7 @@ TEST(MnistExample, TooFewImagesForOneBatchAreRejected) {
   const auto result =
       run_example("mnist", {"--nproc", "2", "--data", folder.path(), "--batch-size", "21", "--out", out});
   const std::string text =
-      "mnist: not enough data for one batch: 40 training images over 2 ranks are 20 per rank, fewer than --batch-size "
-      "21\n";
+      "mnist: not enough data for one batch: 40 samples over 2 ranks are 20 per rank, fewer than batch_size 21\n";
   EXPECT_TRUE(result.err == "rank 0 of 2 failed (exit status 1): " + text ||
               result.err == "rank 1 of 2 failed (exit status 1): " + text)
       << result.err;
@@ -254,7 +253,7 @@ TEST(MnistExample, DivergingTrainingEndsWithAnError) {
       "mnist", {"--nproc", "2", "--data", folder.path(), "--batch-size", "4", "--lr", "1e+09", "--out", out});
   EXPECT_EQ(result.status, 1) << result.out;
   EXPECT_NE(result.err.find(" of 2 failed (exit status 1): mnist: the loss of step "), std::string::npos) << result.err;
-  EXPECT_TRUE(result.err.ends_with(" is not finite: the training diverged; try a smaller --lr than 1e+09\n"))
+  EXPECT_TRUE(result.err.ends_with(" is not finite: the training diverged; try a smaller learning rate than 1e+09\n"))
       << result.err;
   EXPECT_EQ(result.err.find("failed"), result.err.rfind("failed")) << result.err;
   EXPECT_FALSE(std::filesystem::exists(out + "/model.safetensors"));

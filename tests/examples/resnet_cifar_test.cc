@@ -42,10 +42,10 @@ TEST(ResNetCifarExample, TooFewImagesForOneBatchAreRejected) {
   const auto result =
       run_example("resnet_cifar", {"--images", "7", "--batch-size", "8", "--out", fresh_folder("no_step")});
   EXPECT_EQ(result.status, 1);
-  EXPECT_NE(result.err.find(
-                "resnet_cifar: not enough data for one batch: 7 training images over 1 rank are 7 per rank, fewer than "
-                "--batch-size 8\n"),
-            std::string::npos)
+  EXPECT_NE(
+      result.err.find("resnet_cifar: not enough data for one batch: 7 samples over 1 rank are 7 per rank, fewer than "
+                      "batch_size 8\n"),
+      std::string::npos)
       << result.err;
 }
 

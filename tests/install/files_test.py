@@ -48,10 +48,10 @@ def check_files(prefix):
     for header in headers:
         included |= {"include/" + name for name in re.findall(r"#include <(tandem/[^>]+)>", read(os.path.join(prefix, header)).decode())}
     expect(included == headers, "missing: %s; unexpected: %s" % (sorted(included - headers), sorted(headers - included)))
-    for name in ("base/error.h", "ops/matmul.h", "nn/module.h", "distributed/process_group.h", "tensor/storage.h"):
+    for name in ("base/error.h", "ops/matmul.h", "nn/module.h", "distributed/process_group.h", "tensor/storage.h", "train/metrics.h", "train/trainer.h"):
         expect("include/tandem/" + name in headers, "not installed: " + name)
     for name in ("ops/common/common.h", "ops/elementwise/elementwise_kernels.h", "distributed/backends/backend.h",
-                 "distributed/backends/shm/segment.h"):
+                 "distributed/backends/shm/segment.h", "train/history.h"):
         expect("include/tandem/" + name not in headers, "private header is installed: " + name)
 
     for name in found:

@@ -1,4 +1,5 @@
-// Trains one step on two thread ranks, to link tensors, autograd, layers, an optimizer and a process group.
+// Trains one step on two thread ranks, to link tensors, autograd, layers, an optimizer, a process group and
+// the parts of train/.
 #include <tandem/tandem.h>
 
 #include <cstdio>
@@ -14,6 +15,11 @@ int main() {
     sgd.step();
     const td::Tensor ranks = td::ones({2});
     ctx.group()->all_reduce(ranks);
+    td::train::Mean mean({.group = ctx.group()});
+    mean.update(ctx.rank());
+    const int64_t steps = td::train::TrainerOptions{.epochs = 2}.total_steps(3);
+    if (mean.compute() != 0.5 || steps != 6)
+      std::printf("mean %g, steps %d\n", mean.compute(), static_cast<int>(steps));
     if (ctx.rank() == 0) std::printf("gradient %g, ranks %g\n", model.bias.grad().sum().item(), ranks.sum().item() / 2);
   });
 }

@@ -2,7 +2,7 @@
 """Checks that every #include follows the dependencies between the packages, and that third-party headers are only included where
 they are allowed.
 
-    base <- tensor <- autograd <- ops <- nn <- examples, benchmarks
+    base <- tensor <- autograd <- ops <- nn <- train <- examples, benchmarks
 """
 
 import fnmatch
@@ -25,6 +25,7 @@ DEPENDS = {
     "io": {"base", "tensor"},
     "distributed": {"base", "tensor"},
     "profile": {"base"},
+    "train": {"base", "tensor", "autograd", "ops", "nn", "optim", "data", "io", "distributed", "profile"},
 }
 
 # Folders of ops/ and distributed/ and the other folders that they may include; all of them include the public headers
@@ -212,6 +213,10 @@ PLANTED = [
     (_one("distributed/distributed_data_parallel.h", "tandem/distributed/ddp/gradient_reducer.h"), []),
     (_one("distributed/launch.h", "tandem/distributed/group/operation.h"), ["distributed/ must not depend on distributed/group/"]),
     (_one("nn/a.cc", "tandem/tandem.h"), ["which depends on it"]),
+    (_one("train/trainer.cc", "tandem/optim/optimizer.h", "tandem/distributed/distributed_data_parallel.h"), []),
+    (_one("train/trainer.cc", "tandem/distributed/ddp/gradient_reducer.h"), ["must not depend on distributed/ddp/"]),
+    (_one("io/checkpoint.cc", "tandem/train/trainer.h"), ["io/ must not depend on train/"]),
+    (_one("train/trainer.h", "CLI/CLI.hpp"), ["only .cc files include it"]),
     (_one("nn/a.cc", "tandem/tests/support/op_case.h"), ["which depends on it"]),
     (_one("tests/nn/a.cc", "tandem/tandem.h", "tandem/ops/softmax/softmax_kernels.h", "gtest/gtest.h"), []),
     (_one("tests/nn/a.cc", "tandem/nowhere/a.h"), ["does not belong to a package"]),

@@ -23,6 +23,7 @@ PACKAGES = {
     "io": "Checkpoints, safetensors, NumPy and TensorBoard files.",
     "distributed": "Starting ranks, process groups, DistributedDataParallel, communication hooks.",
     "profile": "Trace files and reports of steps.",
+    "train": "The training loop, metrics, progress and charts.",
 }
 # Packages whose names are not in `tandem` itself, and the other namespaces.
 _NAMESPACES = {
@@ -30,7 +31,7 @@ _NAMESPACES = {
     "::comm": "Sums, broadcasts, scatters and gathers between devices of a process.",
     "::cuda": "CUDA devices, streams, events and graphs.",
     "::nn::init": "Initial values of parameters.",
-    **{"::" + name: PACKAGES[name] for name in ("autograd", "nn", "optim", "data", "io", "distributed", "profile")},
+    **{"::" + name: PACKAGES[name] for name in ("autograd", "nn", "optim", "data", "io", "distributed", "profile", "train")},
 }
 assert set(PACKAGES) == set(common.LIBRARY_PACKAGES)
 

@@ -1,4 +1,4 @@
-#include <tandem/examples/support/progress.h>
+#include <tandem/train/progress.h>
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include <cstring>
 #include <utility>
 
-namespace examples {
+namespace tandem { inline namespace v0 { namespace train {
 
 namespace {
 
@@ -35,14 +35,6 @@ size_t terminal_width() {
 }
 
 }  // namespace
-
-std::string fixed(double value, int digits) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", digits, value);
-  return text;
-}
-
-std::string count(int64_t n, const std::string& noun) { return std::to_string(n) + " " + noun + (n == 1 ? "" : "s"); }
 
 Progress::Progress(ProgressOptions options)
     : options_(std::move(options)), redraw_(can_redraw()), last_(Clock::now()), last_shown_(last_) {}
@@ -114,4 +106,4 @@ void Progress::note(const std::string& text) {
   last_ = Clock::now();
 }
 
-}  // namespace examples
+}}}  // namespace tandem::v0::train

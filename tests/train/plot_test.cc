@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
-#include <tandem/examples/support/plot.h>
+#include <tandem/train/plot_points.h>
 
 namespace {
 
-using examples::Plot;
-using examples::Series;
-using examples::to_svg;
+using tandem::train::Plot;
+using tandem::train::Series;
+using tandem::train::to_svg;
 
 int occurrences(const std::string& text, const std::string& part) {
   int n = 0;
@@ -20,14 +20,14 @@ int occurrences(const std::string& text, const std::string& part) {
 }
 
 TEST(Plot, TicksAreRoundAndCoverTheRange) {
-  EXPECT_EQ(examples::ticks(0, 500, 8), (std::vector<double>{0, 100, 200, 300, 400, 500}));
-  EXPECT_EQ(examples::ticks(1, 7, 6), (std::vector<double>{1, 2, 3, 4, 5, 6, 7}));
-  EXPECT_EQ(examples::ticks(-30, 170, 6), (std::vector<double>{-50, 0, 50, 100, 150, 200}));
-  const std::vector<double> small = examples::ticks(0.00213, 0.00287, 6);
+  EXPECT_EQ(tandem::train::ticks(0, 500, 8), (std::vector<double>{0, 100, 200, 300, 400, 500}));
+  EXPECT_EQ(tandem::train::ticks(1, 7, 6), (std::vector<double>{1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(tandem::train::ticks(-30, 170, 6), (std::vector<double>{-50, 0, 50, 100, 150, 200}));
+  const std::vector<double> small = tandem::train::ticks(0.00213, 0.00287, 6);
   EXPECT_NEAR(small.front(), 0.002, 1e-12);
   EXPECT_NEAR(small.back(), 0.003, 1e-12);
   for (const double value : {0.0, 3.0, -0.25}) {  // a single value is inside the range
-    const std::vector<double> around = examples::ticks(value, value, 6);
+    const std::vector<double> around = tandem::train::ticks(value, value, 6);
     EXPECT_LT(around.front(), value);
     EXPECT_GT(around.back(), value);
   }
@@ -39,12 +39,12 @@ TEST(Plot, ThinningAveragesNeighboringPoints) {
     series.x.push_back(i);
     series.y.push_back(10.0 * i);
   }
-  const Series three = examples::downsampled(series, 3);  // runs of 2, 2 and 3
+  const Series three = tandem::train::downsampled(series, 3);  // runs of 2, 2 and 3
   EXPECT_EQ(three.label, "loss");
   EXPECT_EQ(three.x, (std::vector<double>{1.5, 3.5, 6}));
   EXPECT_EQ(three.y, (std::vector<double>{15, 35, 60}));
-  EXPECT_EQ(examples::downsampled(series, 7).y, series.y);
-  EXPECT_EQ(examples::downsampled(series, 100).y, series.y);
+  EXPECT_EQ(tandem::train::downsampled(series, 7).y, series.y);
+  EXPECT_EQ(tandem::train::downsampled(series, 100).y, series.y);
 }
 
 TEST(Plot, SvgContainsAxesLinesMarkersAndLegend) {

@@ -1,4 +1,4 @@
-#include <tandem/examples/support/outputs.h>
+#include <tandem/train/outputs.h>
 
 #include <fcntl.h>
 #include <tandem/base/error.h>
@@ -11,9 +11,8 @@
 #include <system_error>
 #include <vector>
 
-namespace examples {
+namespace tandem { inline namespace v0 { namespace train {
 
-namespace td = tandem;
 namespace fs = std::filesystem;
 
 namespace {
@@ -25,7 +24,7 @@ std::string in_folder(const std::string& folder, const std::string& name) {
 void create_folder(const fs::path& folder) {
   std::error_code error;
   if (!folder.empty()) fs::create_directories(folder, error);
-  if (error) throw td::IoError(td::str("cannot create the folder '", folder.string(), "': ", error.message()));
+  if (error) throw IoError(str("cannot create the folder '", folder.string(), "': ", error.message()));
 }
 
 /// Opens an existing file for writing without changing it, or creates and removes a new file. O_NONBLOCK makes a FIFO
@@ -36,7 +35,7 @@ void check_file(const std::string& path) {
   if (!is_new && errno == EEXIST) {
     descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
   }
-  if (descriptor < 0) throw td::IoError(td::str("cannot write '", path, "': ", std::strerror(errno)));
+  if (descriptor < 0) throw IoError(str("cannot write '", path, "': ", std::strerror(errno)));
   ::close(descriptor);
   if (is_new) ::unlink(path.c_str());
 }
@@ -45,40 +44,40 @@ void check_file(const std::string& path) {
 void check_folder(const std::string& path) {
   std::error_code error;
   const bool is_new = fs::create_directory(path, error);
-  if (error) throw td::IoError(td::str("cannot create the folder '", path, "': ", error.message()));
+  if (error) throw IoError(str("cannot create the folder '", path, "': ", error.message()));
   is_new ? static_cast<void>(fs::remove(path, error)) : check_file(path + "/trial");
 }
 
-void check_weights(const std::string& path, const td::io::NamedTensors& weights) {
+void check_weights(const std::string& path, const io::NamedTensors& weights) {
   std::error_code ignored;
-  if (fs::is_directory(path, ignored)) throw td::IoError(td::str("cannot write '", path, "': Is a directory"));
+  if (fs::is_directory(path, ignored)) throw IoError(str("cannot write '", path, "': Is a directory"));
   const std::string trial = path + ".trial";
-  td::io::save_safetensors(trial, weights);
+  io::save_safetensors(trial, weights);
   fs::remove(trial, ignored);
 }
 
 /// The first path "FOLDER/NAME-model-K.safetensors" that does not exist.
 std::string new_path(const std::string& name, const std::string& folder) {
   for (int k = 0;; ++k) {
-    const std::string path = in_folder(folder, td::str(name, "-model-", k, ".safetensors"));
-    if (!td::path_exists(name.c_str(), path)) return path;
+    const std::string path = in_folder(folder, str(name, "-model-", k, ".safetensors"));
+    if (!path_exists(name.c_str(), path)) return path;
   }
 }
 
 }  // namespace
 
-OutputPaths::OutputPaths(const TrainingFlags& flags)
-    : model(in_folder(flags.out, "model.safetensors")),
-      loss_chart(in_folder(flags.out, "loss.svg")),
-      throughput_chart(in_folder(flags.out, "throughput.svg")),
-      events(in_folder(flags.out, "events")),
-      checkpoints(in_folder(flags.out, "checkpoints")),
-      trace(flags.trace) {}
+OutputPaths::OutputPaths(const TrainerOptions& options)
+    : model(in_folder(options.out, "model.safetensors")),
+      loss_chart(in_folder(options.out, "loss.svg")),
+      throughput_chart(in_folder(options.out, "throughput.svg")),
+      events(in_folder(options.out, "events")),
+      checkpoints(in_folder(options.out, "checkpoints")),
+      trace(options.trace) {}
 
-void check_outputs(const std::string& name, const TrainingFlags& flags, const td::io::NamedTensors& weights) {
-  const OutputPaths paths(flags);
+void check_outputs(const TrainerOptions& options, const io::NamedTensors& weights) {
+  const OutputPaths paths(options);
   try {
-    create_folder(flags.out);
+    create_folder(options.out);
     create_folder(fs::path(paths.trace).parent_path());
     check_weights(paths.model, weights);
     check_file(paths.loss_chart);
@@ -86,34 +85,34 @@ void check_outputs(const std::string& name, const TrainingFlags& flags, const td
     check_folder(paths.events);
     check_folder(paths.checkpoints);
     if (!paths.trace.empty()) check_file(paths.trace);
-  } catch (const td::IoError& error) {
-    throw td::IoError(td::str(name, ": an output cannot be written; training is not started\n  ", error.what()));
+  } catch (const IoError& error) {
+    throw IoError(str(options.name, ": an output cannot be written; training is not started\n  ", error.what()));
   }
 }
 
-void save_weights(const std::string& name, const std::string& path, const td::io::NamedTensors& weights) {
+void save_weights(const std::string& name, const std::string& path, const io::NamedTensors& weights) {
   std::string problems;
   try {
-    td::io::save_safetensors(path, weights);
+    io::save_safetensors(path, weights);
     return;
-  } catch (const td::IoError& error) {
-    problems = td::str("\n  ", error.what());
+  } catch (const IoError& error) {
+    problems = str("\n  ", error.what());
   }
   std::error_code ignored;
   for (const std::string& folder : {std::string("."), fs::temp_directory_path(ignored).string()}) {
     std::string kept;
     try {
       kept = new_path(name, folder);
-      td::io::save_safetensors(kept, weights);
-    } catch (const td::IoError& error) {
-      problems += td::str("\n  ", error.what());
+      io::save_safetensors(kept, weights);
+    } catch (const IoError& error) {
+      problems += str("\n  ", error.what());
       continue;
     }
     const std::string absolute = fs::absolute(kept, ignored).lexically_normal().string();
-    throw td::IoError(td::str(name, ": the trained weights are saved to '", absolute, "', because '", path,
-                              "' cannot be written", problems));
+    throw IoError(str(name, ": the trained weights are saved to '", absolute, "', because '", path,
+                      "' cannot be written", problems));
   }
-  throw td::IoError(td::str(name, ": the trained weights are LOST: all locations are unwritable", problems));
+  throw IoError(str(name, ": the trained weights are LOST: all locations are unwritable", problems));
 }
 
-}  // namespace examples
+}}}  // namespace tandem::v0::train

@@ -1,16 +1,16 @@
 // The output files of a training: checks before the first step, and a fallback location for the weights.
 #pragma once
 
-#include <tandem/examples/support/flags.h>
-#include <tandem/io/safetensors.h>
-
 #include <string>
 
-namespace examples {
+#include <tandem/io/safetensors.h>
+#include <tandem/train/trainer.h>
 
-/// The paths of all outputs of a training with these flags.
+namespace tandem { inline namespace v0 { namespace train {
+
+/// The paths of all outputs of a training with these options.
 struct OutputPaths {
-  explicit OutputPaths(const TrainingFlags& flags);
+  explicit OutputPaths(const TrainerOptions& options);
 
   std::string model;  ///< "OUT/model.safetensors"
   std::string loss_chart;
@@ -20,15 +20,15 @@ struct OutputPaths {
   std::string trace;        ///< "": none
 };
 
-/// Creates the folders of --out and --trace, and checks that every output can be written. `weights` are written
+/// Creates the folders of `out` and `trace`, and checks that every output can be written. `weights` are written
 /// completely to a temporary file, which also detects a full disk or a file size limit. Existing files are not changed,
 /// and new files are removed. Throws IoError "NAME: an output cannot be written; training is not started" with the path
 /// and the reason.
-void check_outputs(const std::string& name, const TrainingFlags& flags, const tandem::io::NamedTensors& weights);
+void check_outputs(const TrainerOptions& options, const io::NamedTensors& weights);
 
 /// Saves the weights to `path`. If that fails, saves them to a new file "NAME-model-K.safetensors" in the current
 /// folder or, if that fails too, in the system's temporary folder, and throws IoError with this file and the reasons.
 /// If all three fail, throws IoError with the three reasons.
-void save_weights(const std::string& name, const std::string& path, const tandem::io::NamedTensors& weights);
+void save_weights(const std::string& name, const std::string& path, const io::NamedTensors& weights);
 
-}  // namespace examples
+}}}  // namespace tandem::v0::train

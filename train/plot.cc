@@ -1,4 +1,4 @@
-#include <tandem/examples/support/plot.h>
+#include <tandem/train/plot.h>
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,9 @@
 #include <limits>
 #include <string_view>
 
-namespace examples {
+#include <tandem/train/plot_points.h>
+
+namespace tandem { inline namespace v0 { namespace train {
 
 namespace {
 
@@ -71,7 +73,7 @@ struct Range {
 /// An axis: its ticks, the first and last of which are its ends, and the mapping of values to page coordinates.
 struct Axis {
   Axis(Range range, int count, double page_low, double page_high)
-      : ticks(examples::ticks(range.low, range.high, count)), page_begin(page_low), page_end(page_high) {}
+      : ticks(train::ticks(range.low, range.high, count)), page_begin(page_low), page_end(page_high) {}
   double operator()(double value) const {
     return page_begin + (page_end - page_begin) * (value - ticks.front()) / (ticks.back() - ticks.front());
   }
@@ -91,7 +93,9 @@ std::string curve(const Series& series, const Axis& x, const Axis& y, const char
     }
     const std::string at_x = number(x(series.x[i]));
     const std::string at_y = number(y(series.y[i]));
-    path += (path.empty() ? "" : " ") + std::string(pen_down ? "L" : "M") + at_x + " " + at_y;
+    path += path.empty() ? "" : " ";
+    path += pen_down ? "L" : "M";
+    path += at_x + " " + at_y;
     pen_down = true;
     if (series.markers) {
       dots += "<circle cx=\"" + at_x + "\" cy=\"" + at_y + "\" r=\"3\" fill=\"" + color + "\"/>\n";
@@ -206,4 +210,4 @@ std::string to_svg(const Plot& plot) {
   return svg + legend(plot) + "</svg>\n";
 }
 
-}  // namespace examples
+}}}  // namespace tandem::v0::train

@@ -6,28 +6,28 @@
 #include <limits>
 #include <string>
 
-namespace examples {
+#include <tandem/base/macros.h>
 
-/// `value` with `digits` decimal places.
-std::string fixed(double value, int digits);
-/// "1 step", "2 steps".
-std::string count(int64_t n, const std::string& noun);
+namespace tandem { inline namespace v0 { namespace train {
 
+/// Options of Progress.
 struct ProgressOptions {
-  bool enabled = true;  ///< false: prints nothing; true on rank 0
-  int64_t total_steps = 0;
-  int64_t items_per_step = 1;  ///< over all ranks
-  std::string items;           ///< unit of the rate: "images"
-  int64_t steps_per_epoch = 1;
-  int64_t log_every = 0;  ///< without a terminal: steps between lines; 0: a line every few seconds
+  bool enabled = true;          ///< false: prints nothing; true on rank 0
+  int64_t total_steps = 0;      ///< of the whole training
+  int64_t items_per_step = 1;   ///< over all ranks
+  std::string items;            ///< unit of the rate: "images"
+  int64_t steps_per_epoch = 1;  ///< of the optimizer
+  int64_t log_every = 0;        ///< without a terminal: steps between lines; 0: a line every few seconds
 };
 
 /// Shows loss, rate and remaining time: as one redrawn line on a terminal, as plain lines otherwise, or if NO_COLOR is
 /// set or TERM is "dumb".
-class Progress {
+class TANDEM_API Progress {
  public:
+  /// The clock of rate and remaining time.
   using Clock = std::chrono::steady_clock;
 
+  /// Prints nothing yet.
   explicit Progress(ProgressOptions options);
   /// Clears the redrawn line.
   ~Progress();
@@ -39,7 +39,7 @@ class Progress {
   void step(double loss);
   /// Prints a line that is not redrawn.
   void note(const std::string& text);
-  int64_t steps() const { return steps_; }
+  int64_t steps() const { return steps_; }  ///< number of completed steps
   /// Moving average of this rank's loss over about 20 steps; NaN before the first step.
   double loss() const { return mean_loss_; }
   /// Duration of the last step; NaN for the first step.
@@ -62,4 +62,4 @@ class Progress {
   bool line_open_ = false;
 };
 
-}  // namespace examples
+}}}  // namespace tandem::v0::train

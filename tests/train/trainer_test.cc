@@ -1,0 +1,274 @@
+// Trainer: the same bits as a plain loop, resuming, evaluation, and errors.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <tandem/tandem.h>
+#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/temporary_folder.h>
+
+namespace td = tandem;
+namespace fs = std::filesystem;
+
+namespace {
+
+using tandem::testing::error_text;
+using tandem::testing::TemporaryFolder;
+using td::train::Evaluation;
+using td::train::Trainer;
+using td::train::TrainerComponents;
+using td::train::TrainerOptions;
+
+struct Net : td::nn::Layer {
+  td::nn::Linear& fc1 = add<td::nn::Linear>("fc1", 784, 8);
+  td::nn::Dropout& dropout = add<td::nn::Dropout>("dropout", 0.25);
+  td::nn::Linear& fc2 = add<td::nn::Linear>("fc2", 8, 10);
+  td::Tensor forward(const td::Tensor& x) override { return fc2(dropout(td::relu(fc1(x.flatten(1))))); }
+};
+
+/// What a rank trains: 12 batches of 4 digits per epoch on one rank.
+struct Job {
+  explicit Job(td::distributed::Context& ctx) : digits((td::manual_seed(1), 50), 1), ddp(net, ctx.group()) {
+    sampler.emplace(digits.size(), ctx.rank(), ctx.world_size(), td::data::DistributedSamplerOptions{.seed = 3});
+    loader.emplace(digits, *sampler, td::data::DataLoaderOptions{.batch_size = 4, .drop_last = true});
+  }
+  td::Tensor loss(const td::data::Batch& batch) { return td::cross_entropy(ddp(batch.images), batch.labels); }
+  TrainerComponents components() {
+    return {.model = net, .reducer = ddp.reducer(), .optimizer = sgd, .schedule = &schedule, .loader = *loader};
+  }
+  std::vector<float> weights() const { return net.fc1.weight.to_vector<float>(); }
+
+  td::data::DigitsDataset digits;
+  Net net;
+  td::DistributedDataParallel<Net> ddp;
+  td::optim::SGD sgd{net.parameters(), {.lr = 0.1, .momentum = 0.9}};
+  td::optim::StepLR schedule{sgd, 3, 0.5};
+  std::optional<td::data::DistributedSampler> sampler;
+  std::optional<td::data::DataLoader> loader;
+};
+
+/// Trains on `num_ranks` threads with these options. `use` is called on each rank after the training.
+void train(int num_ranks, const TrainerOptions& options, const std::function<void(Job&, Trainer&)>& use = {}) {
+  td::distributed::run_threads(num_ranks, [&](td::distributed::Context& ctx) {
+    Job job(ctx);
+    Trainer trainer(ctx, options, job.components());
+    trainer.fit([&](const td::data::Batch& batch) { return job.loss(batch); });
+    if (use) use(job, trainer);
+  });
+}
+
+TEST(Trainer, TrainsTheBitsOfAPlainLoop) {
+  const TemporaryFolder folder;
+  constexpr int64_t kAccumulate = 2;
+  constexpr double kMaxNorm = 0.5;
+  constexpr int kSteps = 8;  // more than an epoch
+  std::vector<float> plain;
+  td::distributed::run_threads(2, [&](td::distributed::Context& ctx) {
+    Job job(ctx);
+    std::optional<td::data::DataLoader::Iterator> batch(job.loader->begin());
+    for (int step = 0; step < kSteps; ++step) {
+      job.sgd.zero_grad();
+      for (int64_t i = 0; i < kAccumulate; ++i) {
+        if (*batch == job.loader->end()) batch.emplace(job.loader->begin());
+        const td::Tensor loss = job.loss(**batch) * (1.0 / kAccumulate);
+        const td::HookHandle no_sync = i + 1 < kAccumulate ? job.ddp.no_sync() : td::HookHandle();
+        loss.backward();
+        ++*batch;
+      }
+      td::optim::clip_grad_norm_(job.net.parameters(), kMaxNorm);
+      job.sgd.step();
+      job.schedule.step();
+    }
+    if (ctx.rank() == 0) plain = job.weights();
+  });
+  const TrainerOptions options = {
+      .epochs = 9, .max_steps = kSteps, .accumulate = kAccumulate, .max_norm = kMaxNorm, .out = folder / "out"};
+  train(2, options, [&](Job& job, Trainer& trainer) {
+    EXPECT_EQ(trainer.step(), kSteps);
+    EXPECT_EQ(job.weights(), plain);
+  });
+}
+
+TEST(Trainer, ResumedTrainingEndsWithTheSameBytes) {
+  const TemporaryFolder folder;
+  const auto run = [&](const std::string& out, int64_t max_steps, bool resume) {
+    std::vector<double> sums;  // a state of the caller: the sum of the weights after each step
+    td::distributed::run_threads(2, [&](td::distributed::Context& ctx) {
+      Job job(ctx);
+      double sum = 0;
+      TrainerComponents components = job.components();
+      components.state_dict = [&] {
+        td::State state;
+        state.set("sum", sum);
+        return state;
+      };
+      components.load_state_dict = [&](const td::State& state) { sum = state.get<double>("sum"); };
+      TrainerOptions options = {.epochs = 9, .max_steps = max_steps, .out = out, .save_every = 4, .resume = resume};
+      options.after_step = [&] { sum += job.net.fc2.weight.sum().item(); };
+      Trainer trainer(ctx, options, components);
+      trainer.fit([&](const td::data::Batch& batch) { return job.loss(batch); },
+                  [&] {
+                    return Evaluation{{"loss", 0.5}, {"f1", 0.25}};
+                  });
+      if (ctx.rank() == 0) sums.push_back(sum);
+    });
+    return sums.at(0);
+  };
+  const double whole = run(folder / "whole", 15, false);
+  run(folder / "parts", 7, false);
+  EXPECT_EQ(run(folder / "parts", 15, true), whole);
+  const std::string weights = tandem::testing::read_file(folder / "whole/model.safetensors");
+  EXPECT_GT(weights.size(), 784u * 8 * 4);
+  EXPECT_TRUE(tandem::testing::read_file(folder / "parts/model.safetensors") == weights);
+  for (const auto& entry : fs::directory_iterator(folder / "whole/events")) {
+    const std::string events = tandem::testing::read_file(entry.path());
+    EXPECT_NE(events.find("f1/validation"), std::string::npos);
+    EXPECT_NE(events.find("learning rate"), std::string::npos);
+  }
+  EXPECT_EQ(error_text<td::ValueError>([&] { train(2, {.out = folder / "parts"}); }),
+            "Trainer: '" + (folder / "parts/checkpoints") +
+                "' contains checkpoints; continue from them with resume, or choose another out");
+}
+
+TEST(Trainer, OtherSettingsAreListedAndRejectedOnResume) {
+  const TemporaryFolder folder;
+  const std::string out = folder / "out";
+  train(1, {.max_steps = 2, .out = out, .save_every = 2, .identity = {{"learning rate", "0.1"}, {"model", "a"}}});
+  const TrainerOptions options = {.name = "digits",
+                                  .max_steps = 4,
+                                  .accumulate = 2,
+                                  .max_norm = 1.5,
+                                  .amp = td::kBFloat16,
+                                  .out = out,
+                                  .resume = true,
+                                  .identity = {{"learning rate", "0.2"}, {"model", "a"}, {"width", "8"}}};
+  EXPECT_EQ(error_text<td::ValueError>([&] { train(1, options); }),
+            "digits: the checkpoints in '" + out +
+                "/checkpoints' were saved with other settings\n"
+                "  learning rate  checkpoint: 0.1, now: 0.2\n"
+                "  width          checkpoint: missing, now: 8\n"
+                "  accumulate     checkpoint: 1, now: 2\n"
+                "  max_norm       checkpoint: 0, now: 1.5\n"
+                "  amp            checkpoint: none, now: bfloat16\n"
+                "  use the checkpoint's settings, or choose another out");
+}
+
+TEST(Trainer, EvaluationRunsInEvaluationModeWithoutGradients) {
+  const TemporaryFolder folder;
+  td::distributed::run_threads(1, [&](td::distributed::Context& ctx) {
+    Job job(ctx);
+    int num_evaluations = 0;
+    bool is_training = true;
+    Trainer trainer(ctx, {.max_steps = 5, .amp = td::kBFloat16, .evaluate_every = 2, .out = folder / "out"},
+                    job.components());
+    trainer.fit(
+        [&](const td::data::Batch& batch) {
+          is_training = is_training && job.net.is_training() && td::is_grad_enabled();
+          const td::Tensor logits = job.ddp(batch.images);
+          EXPECT_EQ(logits.dtype(), td::kBFloat16);
+          return td::cross_entropy(logits, batch.labels);
+        },
+        [&] {
+          EXPECT_FALSE(job.net.dropout.is_training());
+          EXPECT_FALSE(td::is_grad_enabled());
+          EXPECT_EQ(job.net(td::ones({1, 784})).dtype(), td::kBFloat16);
+          ++num_evaluations;
+          return Evaluation{{"loss", 1}};
+        });
+    EXPECT_TRUE(is_training);
+    EXPECT_TRUE(job.net.is_training());
+    EXPECT_EQ(num_evaluations, 3);  // after steps 2 and 4, and after the last one
+  });
+}
+
+TEST(Trainer, InfiniteGradientsInFloat16SkipTheStep) {
+  const TemporaryFolder folder;
+  td::distributed::run_threads(1, [&](td::distributed::Context& ctx) {
+    Job job(ctx);
+    std::vector<std::vector<float>> weights = {job.weights()};
+    TrainerOptions options = {.max_steps = 2, .amp = td::kFloat16, .out = folder / "out"};
+    options.after_step = [&] { weights.push_back(job.weights()); };
+    Trainer trainer(ctx, options, job.components());
+    trainer.fit([&](const td::data::Batch& batch) {
+      const td::Tensor loss = job.loss(batch);
+      return trainer.step() == 0 ? loss * 1e36 : loss;  // finite, but not times the loss scale
+    });
+    EXPECT_EQ(weights.at(1), weights[0]);
+    EXPECT_NE(weights.at(2), weights[0]);
+  });
+}
+
+TEST(Trainer, LossThatIsNotFiniteThrows) {
+  const TemporaryFolder folder;
+  td::distributed::run_threads(1, [&](td::distributed::Context& ctx) {
+    Job job(ctx);
+    Trainer trainer(ctx, {.out = folder / "out"}, job.components());
+    const auto loss = [&](const td::data::Batch& batch) {
+      return job.loss(batch) * (trainer.step() < 2 ? 1 : std::numeric_limits<double>::infinity());
+    };
+    EXPECT_EQ(error_text<td::ValueError>([&] { trainer.fit(loss); }),
+              "Trainer: the loss of step 3 is not finite: the training diverged; "
+              "try a smaller learning rate than 0.05");
+  });
+}
+
+TEST(Trainer, StopRequestSavesACheckpoint) {
+  const TemporaryFolder folder;
+  td::distributed::run_threads(2, [&](td::distributed::Context& ctx) {
+    Job job(ctx);
+    TrainerOptions options = {.epochs = 1000, .out = folder / "out"};
+    Trainer trainer(ctx, options, job.components());
+    trainer.fit([&](const td::data::Batch& batch) {
+      if (trainer.step() == 3 && ctx.rank() == 1) ctx.request_stop();
+      return job.loss(batch);
+    });
+    EXPECT_GE(trainer.step(), 4);
+    EXPECT_LE(trainer.step(), 5);
+  });
+  EXPECT_TRUE(fs::exists(folder / "out/checkpoints/latest"));
+  EXPECT_TRUE(fs::exists(folder / "out/model.safetensors"));
+}
+
+TEST(Trainer, TotalStepsCountsWholeStepsUpToTheLimit) {
+  EXPECT_EQ((TrainerOptions{.epochs = 3}.total_steps(7)), 21);
+  EXPECT_EQ((TrainerOptions{.epochs = 3, .accumulate = 2}.total_steps(7)), 10);
+  EXPECT_EQ((TrainerOptions{.epochs = 3, .max_steps = 5}.total_steps(7)), 5);
+  EXPECT_EQ((TrainerOptions{.accumulate = 9}.total_steps(7)), 1);
+}
+
+TEST(Trainer, OptionsOutOfRangeThrow) {
+  const TemporaryFolder folder;
+  const auto error = [&](TrainerOptions options) {
+    if (options.out == "results") options.out = folder / "out";
+    return error_text<td::ValueError>([&] { train(1, options); });
+  };
+  EXPECT_EQ(error({.items_per_sample = 0}), "Trainer: items_per_sample is 0, expected at least 1");
+  EXPECT_EQ(error({.epochs = 0}), "Trainer: epochs is 0, expected at least 1");
+  EXPECT_EQ(error({.max_steps = -1}), "Trainer: max_steps is -1, expected at least 0");
+  EXPECT_EQ(error({.accumulate = 0}), "Trainer: accumulate is 0, expected at least 1");
+  EXPECT_EQ(error({.max_norm = -0.5}), "Trainer: max_norm is -0.5, expected at least 0");
+  EXPECT_EQ(error({.amp = td::kFloat32}), "Trainer: amp is float32, expected float16 or bfloat16");
+  EXPECT_EQ(error({.name = "digits", .evaluate_every = -1}), "digits: evaluate_every is -1, expected at least 0");
+  EXPECT_EQ(error({.save_every = -1}), "Trainer: save_every is -1, expected at least 0");
+  EXPECT_EQ(error({.log_every = -1}), "Trainer: log_every is -1, expected at least 0");
+  EXPECT_EQ(error({.out = ""}), "Trainer: out is empty, expected a folder");
+  EXPECT_FALSE(fs::exists(folder / "out"));
+}
+
+TEST(Trainer, TooFewSamplesForOneBatchThrow) {
+  const TemporaryFolder folder;
+  td::distributed::run_threads(1, [&](td::distributed::Context& ctx) {
+    Job job(ctx);
+    job.loader.emplace(job.digits, *job.sampler, td::data::DataLoaderOptions{.batch_size = 51, .drop_last = true});
+    EXPECT_EQ(error_text<td::ValueError>([&] { Trainer trainer(ctx, {.out = folder / "out"}, job.components()); }),
+              "Trainer: not enough data for one batch: 50 samples over 1 rank are 50 per rank, "
+              "fewer than batch_size 51");
+  });
+}
+
+}  // namespace

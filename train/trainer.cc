@@ -1,0 +1,458 @@
+#include <tandem/train/trainer.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <utility>
+
+#include <tandem/autograd/grad_mode.h>
+#include <tandem/base/error.h>
+#include <tandem/base/file.h>
+#include <tandem/base/format.h>
+#include <tandem/base/log.h>
+#include <tandem/base/trace.h>
+#include <tandem/data/data_loader.h>
+#include <tandem/distributed/context.h>
+#include <tandem/distributed/distributed_data_parallel.h>
+#include <tandem/distributed/gather_trace.h>
+#include <tandem/io/checkpoint.h>
+#include <tandem/io/event_file.h>
+#include <tandem/nn/module.h>
+#include <tandem/ops/cast.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/optim/clip_grad.h>
+#include <tandem/optim/grad_scaler.h>
+#include <tandem/optim/optimizer.h>
+#include <tandem/optim/schedule.h>
+#include <tandem/profile/trace_file.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tensor/generator.h>
+#include <tandem/train/history.h>
+#include <tandem/train/outputs.h>
+#include <tandem/train/progress.h>
+
+namespace tandem { inline namespace v0 { namespace train {
+
+namespace {
+
+constexpr int64_t kTracedSteps = 30;
+
+/// An endless sequence of batches, epoch after epoch. The loader must not be empty.
+class Batches {
+ public:
+  explicit Batches(data::DataLoader& loader) : loader_(loader) {}
+  /// The next batch; the reference is valid until the next call.
+  const data::Batch& next() {
+    if (position_) ++*position_;
+    while (!position_ || *position_ == std::default_sentinel) position_.emplace(loader_.begin());
+    return **position_;
+  }
+
+ private:
+  data::DataLoader& loader_;
+  std::optional<data::DataLoader::Iterator> position_;
+};
+
+/// Autocast while in scope, if there is a dtype.
+class Amp {
+ public:
+  explicit Amp(std::optional<DType> dtype) {
+    if (dtype) autocast_.emplace(*dtype);
+  }
+
+ private:
+  std::optional<Autocast> autocast_;
+};
+
+/// The options, if they are in range.
+TrainerOptions checked(TrainerOptions options) {
+  const auto check = [&](const char* name, auto value, auto least) {
+    TANDEM_CHECK(ValueError, value >= least, options.name, ": ", name, " is ", value, ", expected at least ", least);
+  };
+  check("items_per_sample", options.items_per_sample, 1);
+  check("epochs", options.epochs, 1);
+  check("max_steps", options.max_steps, 0);
+  check("accumulate", options.accumulate, 1);
+  check("max_norm", options.max_norm, 0.0);
+  check("evaluate_every", options.evaluate_every, 0);
+  check("save_every", options.save_every, 0);
+  check("log_every", options.log_every, 0);
+  TANDEM_CHECK(ValueError, !options.amp || *options.amp == kFloat16 || *options.amp == kBFloat16, options.name,
+               ": amp is ", *options.amp, ", expected float16 or bfloat16");
+  TANDEM_CHECK(ValueError, !options.out.empty(), options.name, ": out is empty, expected a folder");
+  return options;
+}
+
+/// "test loss 0.3102, test accuracy 93.20 %".
+std::string describe(const Evaluation& evaluation, const std::string& set) {
+  std::string text;
+  for (const auto& [name, value] : evaluation) {
+    text += str(text.empty() ? "" : ", ", set, " ", name, " ");
+    text += name.ends_with("accuracy") ? format_fixed(100 * value, 2) + " %" : format_fixed(value, 4);
+  }
+  return text;
+}
+
+}  // namespace
+
+int64_t TrainerOptions::total_steps(int64_t batches_per_epoch) const {
+  const int64_t total = std::max<int64_t>(1, epochs * batches_per_epoch / accumulate);
+  return max_steps > 0 ? std::min(total, max_steps) : total;
+}
+
+class Trainer::Impl {
+ public:
+  Impl(distributed::Context& ctx, TrainerOptions options, TrainerComponents components);
+
+  void fit(const std::function<Tensor(const data::Batch&)>& loss, const std::function<Evaluation()>& evaluate);
+  void note(const std::string& text) { progress_.note(text); }
+  int64_t step() const { return progress_.steps(); }
+
+ private:
+  std::vector<std::pair<std::string, std::string>> identity() const;
+  io::Checkpointer& checkpointer();
+  void start();
+  void resume();
+  void check_identity(const State& saved) const;
+  void save_checkpoint();
+  /// Forward, backward and optimizer of a step; returns the loss.
+  double train_step(Batches& batches, const std::function<Tensor(const data::Batch&)>& loss);
+  void optimizer_step();
+  void end_step(double loss, const std::function<Evaluation()>& evaluate);
+  void evaluate_model(const std::function<Evaluation()>& evaluate);
+  /// Merges the histories of the ranks and writes charts and events.
+  void report();
+  void write_chart(const std::string& path, const Plot& plot);
+  void add_events();
+  void end_trace();
+  void finish();
+
+  distributed::Context& ctx_;
+  const TrainerOptions options_;
+  const TrainerComponents components_;
+  const bool is_rank0_;
+  const int64_t batch_size_;
+  const int64_t total_;
+  const int64_t steps_per_epoch_;
+  const int64_t evaluate_every_;
+  const int64_t items_per_step_;
+  const OutputPaths paths_;
+  std::unique_ptr<io::Checkpointer> checkpointer_;
+  std::optional<optim::GradScaler> scaler_;  ///< with amp kFloat16
+  Progress progress_;
+  History history_;
+  std::unique_ptr<io::EventFile> events_;
+  bool tracing_ = false;
+  bool warned_ = false;        ///< that charts cannot be written
+  int64_t first_step_ = 0;     ///< number of steps before this process started
+  int64_t saved_step_ = -1;    ///< step of the newest checkpoint
+  int64_t events_step_ = 0;    ///< last step whose events are written
+  int64_t reported_step_ = 0;  ///< step of the last report of the communication hooks
+};
+
+Trainer::Impl::Impl(distributed::Context& ctx, TrainerOptions options, TrainerComponents components)
+    : ctx_(ctx),
+      options_(checked(std::move(options))),
+      components_(std::move(components)),
+      is_rank0_(ctx.rank() == 0),
+      batch_size_(components_.loader.options().batch_size),
+      total_(options_.total_steps(components_.loader.size())),
+      steps_per_epoch_(std::max<int64_t>(1, components_.loader.size() / options_.accumulate)),
+      evaluate_every_(options_.evaluate_every > 0 ? options_.evaluate_every : steps_per_epoch_),
+      items_per_step_(options_.items_per_sample * batch_size_ * options_.accumulate * ctx.world_size()),
+      paths_(options_),
+      progress_({.enabled = is_rank0_ && options_.verbose,
+                 .total_steps = total_,
+                 .items_per_step = items_per_step_,
+                 .items = options_.items,
+                 .steps_per_epoch = steps_per_epoch_,
+                 .log_every = options_.log_every}) {
+  TANDEM_CHECK(ValueError, components_.loader.size() > 0, options_.name,
+               ": not enough data for one batch: ", components_.loader.dataset().size(), " samples over ",
+               format_count(ctx.world_size(), "rank"), " are ", components_.loader.sampler().size(),
+               " per rank, fewer than batch_size ", batch_size_);
+  if (is_rank0_) check_outputs(options_, components_.model.state_dict().tensors());
+  ctx_.group()->barrier();  // if rank 0 throws, the barrier fails on all ranks
+  if (options_.amp != kFloat16) return;
+  scaler_.emplace(optim::GradScalerOptions{.all_reduce_found_inf = [group = ctx.group()](const Tensor& found) {
+    group->all_reduce(found, distributed::ReduceOp::kMax, {.name = "whether gradients are finite"});
+  }});
+}
+
+void Trainer::Impl::fit(const std::function<Tensor(const data::Batch&)>& loss,
+                        const std::function<Evaluation()>& evaluate) {
+  start();
+  Batches batches(components_.loader);
+  while (step() < total_ && !ctx_.should_stop()) end_step(train_step(batches, loss), evaluate);
+  finish();
+}
+
+void Trainer::Impl::start() {
+  const std::string times = options_.accumulate > 1 ? str(options_.accumulate, " times ") : "";
+  note(str("batch ", times, batch_size_, " per rank, ", options_.accumulate * batch_size_ * ctx_.world_size(),
+           " over all ranks; ", format_count(total_, "step")));
+  if (options_.resume) {
+    resume();
+  } else if (path_exists(options_.name.c_str(), paths_.checkpoints + "/latest")) {
+    throw ValueError(str(options_.name, ": '", paths_.checkpoints,
+                         "' contains checkpoints; continue from them with resume, or choose another out"));
+  }
+  reported_step_ = components_.reducer.hook_report().step;
+  tracing_ = !options_.trace.empty();
+  if (tracing_) start_trace();
+}
+
+std::vector<std::pair<std::string, std::string>> Trainer::Impl::identity() const {
+  std::vector<std::pair<std::string, std::string>> all = options_.identity;
+  all.emplace_back("batch_size", str(batch_size_));
+  all.emplace_back("accumulate", str(options_.accumulate));
+  all.emplace_back("max_norm", str(options_.max_norm));
+  all.emplace_back("amp", options_.amp ? str(*options_.amp) : "none");
+  return all;
+}
+
+void Trainer::Impl::check_identity(const State& saved) const {
+  std::vector<std::pair<std::string, std::string>> differences;
+  size_t width = 0;
+  for (const auto& [name, current] : identity()) {
+    const auto* value = saved.find(name);
+    const auto* text = value != nullptr ? std::get_if<std::string>(value) : nullptr;
+    if (text != nullptr && *text == current) continue;
+    differences.emplace_back(name, str("checkpoint: ", text != nullptr ? *text : "missing", ", now: ", current));
+    width = std::max(width, name.size());
+  }
+  if (differences.empty()) return;
+  std::string text =
+      str(options_.name, ": the checkpoints in '", paths_.checkpoints, "' were saved with other settings");
+  for (const auto& [name, what] : differences) {
+    text += "\n  " + name + std::string(width + 2 - name.size(), ' ') + what;
+  }
+  throw ValueError(text + "\n  use the checkpoint's settings, or choose another out");
+}
+
+io::Checkpointer& Trainer::Impl::checkpointer() {
+  if (checkpointer_ == nullptr) {
+    io::CheckpointOptions options;
+    options.rank = ctx_.rank();
+    options.world_size = ctx_.world_size();
+    options.barrier = [group = ctx_.group()] { group->barrier(); };
+    checkpointer_ = std::make_unique<io::Checkpointer>(paths_.checkpoints, std::move(options));
+  }
+  return *checkpointer_;
+}
+
+void Trainer::Impl::resume() {
+  const auto loaded = checkpointer().load_latest();
+  // Ranks that resume from different steps would train with different weights.
+  const Tensor range = tensor({loaded ? loaded->step : int64_t{-1}, loaded ? -loaded->step : int64_t{1}});
+  ctx_.group()->all_reduce(range, distributed::ReduceOp::kMax);
+  const auto steps = range.to_vector<int64_t>();
+  if (steps[0] != -steps[1]) {
+    throw ValueError(str(options_.name, ": ranks found different checkpoints in '", paths_.checkpoints, "': of steps ",
+                         -steps[1], " and ", steps[0], "; all ranks must see the same folder"));
+  }
+  if (!loaded) {
+    note(str("no checkpoint in ", paths_.checkpoints, "; training starts from the beginning"));
+    return;
+  }
+  const State& rank = loaded->state.rank;
+  const State& shared = loaded->state.optimizer;
+  check_identity(rank.get<State>("identity"));
+  components_.model.load_state_dict(loaded->state.model);
+  components_.optimizer.load_state_dict(shared.get<State>("optimizer"));
+  if (components_.schedule != nullptr) components_.schedule->load_state_dict(shared.get<State>("schedule"));
+  if (components_.load_state_dict) components_.load_state_dict(shared.get<State>("components"));
+  components_.loader.sampler().load_state_dict(rank.get<State>("sampler"));
+  default_generator(ctx_.device()).load_state_dict(rank.get<State>("generator"));
+  if (scaler_) scaler_->load_state_dict(shared.get<State>("scaler"));
+  history_.load_state_dict(rank.get<State>("history"));
+  if (rank.find("gradient_hooks")) components_.reducer.load_state_dict(rank.get<State>("gradient_hooks"));
+  progress_.start_at(loaded->step);
+  first_step_ = saved_step_ = events_step_ = loaded->step;
+  note(str("resumed from ", paths_.checkpoints, ": ", format_count(loaded->step, "step"), " of ", total_, " done"));
+  if (loaded->world_size != ctx_.world_size()) {
+    note(str("the checkpoint was saved by ", format_count(loaded->world_size, "rank"), ": with ", ctx_.world_size(),
+             " the results are not bit-identical to an uninterrupted run"));
+  }
+}
+
+double Trainer::Impl::train_step(Batches& batches, const std::function<Tensor(const data::Batch&)>& loss) {
+  const TraceSpan span("step", "step");
+  const auto num_batches = static_cast<double>(options_.accumulate);
+  double sum = 0;
+  components_.optimizer.zero_grad();
+  for (int64_t i = 1; i <= options_.accumulate; ++i) {
+    const data::Batch& batch = batches.next();
+    Tensor value;
+    {
+      const Amp amp(options_.amp);
+      value = loss(batch);
+    }
+    // Only the last batch of a step reduces gradients.
+    const HookHandle no_sync = i < options_.accumulate ? components_.reducer.no_sync() : HookHandle();
+    const Tensor scaled = options_.accumulate == 1 ? value : value * (1 / num_batches);
+    scaler_ ? scaler_->backward(scaled) : scaled.backward();
+    sum += value.item() / num_batches;
+  }
+  optimizer_step();
+  if (components_.schedule != nullptr) components_.schedule->step();
+  if (options_.after_step) options_.after_step();
+  return sum;
+}
+
+void Trainer::Impl::optimizer_step() {
+  if (options_.max_norm > 0) {
+    if (scaler_) scaler_->unscale_(components_.optimizer);
+    optim::clip_grad_norm_(components_.optimizer.parameters(), options_.max_norm);
+  }
+  if (!scaler_) return components_.optimizer.step();
+  const bool stepped = scaler_->step(components_.optimizer);
+  scaler_->update();
+  if (stepped) return;
+  note(str("step ", step() + 1, " skipped: gradients are not finite; loss scale reduced to ", scaler_->get_scale()));
+}
+
+void Trainer::Impl::end_step(double loss, const std::function<Evaluation()>& evaluate) {
+  progress_.step(loss);
+  if (!std::isfinite(loss)) {
+    throw ValueError(str(options_.name, ": the loss of step ", step(),
+                         " is not finite: the training diverged; try a smaller learning rate than ",
+                         components_.optimizer.lr()));
+  }
+  history_.add_step(loss, progress_.step_seconds());
+  if (const auto hooks = components_.reducer.hook_report(); hooks.step != reported_step_) {
+    reported_step_ = hooks.step;
+    note(str("gradients, ", to_string(hooks)));
+  }
+  if (tracing_ && step() - first_step_ == kTracedSteps) end_trace();
+  if (ctx_.should_stop()) return;  // finish() saves
+  if (step() % evaluate_every_ == 0 || step() == total_) evaluate_model(evaluate);
+  if (options_.save_every > 0 && step() % options_.save_every == 0) save_checkpoint();
+}
+
+void Trainer::Impl::evaluate_model(const std::function<Evaluation()>& evaluate) {
+  const bool by_epoch = evaluate_every_ == steps_per_epoch_;
+  std::string text = by_epoch ? str("epoch ", (step() - 1) / steps_per_epoch_ + 1) : str("step ", step());
+  text += ": loss " + format_fixed(progress_.loss(), 4);
+  if (evaluate) {
+    components_.reducer.broadcast_buffers();
+    components_.model.eval();
+    Evaluation result;
+    {
+      const NoGradGuard no_grad;
+      const Amp amp(options_.amp);
+      result = evaluate();
+    }
+    components_.model.train();
+    if (!result.empty()) text += ", " + describe(result, options_.evaluation_set);
+    history_.add_evaluation(step(), std::move(result));
+  }
+  report();
+  components_.reducer.exclude_step();
+  note(text);
+}
+
+void Trainer::Impl::report() {
+  history_.merge(*ctx_.group());
+  if (!is_rank0_) return;
+  add_events();
+  write_chart(paths_.loss_chart, history_.loss_plot(options_.title, options_.evaluation_set));
+  write_chart(paths_.throughput_chart, history_.throughput_plot(options_.title, options_.items, items_per_step_));
+}
+
+void Trainer::Impl::write_chart(const std::string& path, const Plot& plot) {
+  try {
+    write_file(options_.name.c_str(), path, to_svg(plot));
+  } catch (const IoError& error) {
+    if (!std::exchange(warned_, true)) log(LogLevel::kWarning, error.what(), "; training continues");
+  }
+}
+
+void Trainer::Impl::add_events() {
+  if (events_ == nullptr) {
+    events_ = std::make_unique<io::EventFile>(paths_.events);
+    if (first_step_ > 0) events_->resume(first_step_ + 1);
+  }
+  while (events_step_ < step()) {
+    const auto i = static_cast<size_t>(events_step_++);
+    events_->add_scalar("loss/training", history_.losses()[i], events_step_);
+    const double seconds = history_.seconds()[i];
+    if (!std::isnan(seconds)) {
+      events_->add_scalar(options_.items + " per second", static_cast<double>(items_per_step_) / seconds, events_step_);
+    }
+  }
+  events_->add_scalar("learning rate", components_.optimizer.lr(), step());
+  for (const auto& [name, value] : history_.evaluation(step())) {
+    events_->add_scalar(name + "/" + options_.evaluation_set, value, step());
+  }
+}
+
+void Trainer::Impl::save_checkpoint() {
+  components_.reducer.broadcast_buffers();
+  history_.merge(*ctx_.group());
+  io::CheckpointState state;
+  state.model = components_.model.state_dict();
+  state.optimizer.set("optimizer", components_.optimizer.state_dict());
+  if (components_.schedule != nullptr) state.optimizer.set("schedule", components_.schedule->state_dict());
+  if (components_.state_dict) state.optimizer.set("components", components_.state_dict());
+  if (scaler_) state.optimizer.set("scaler", scaler_->state_dict());
+  State settings;
+  for (const auto& [name, value] : identity()) settings.set(name, value);
+  state.rank.set("identity", settings);
+  state.rank.set("sampler", components_.loader.sampler().state_dict());
+  state.rank.set("generator", default_generator(ctx_.device()).state_dict());
+  state.rank.set("history", history_.state_dict());
+  if (State hooks = components_.reducer.state_dict(); !hooks.empty()) {
+    state.rank.set("gradient_hooks", std::move(hooks));
+  }
+  if (checkpointer().save(step(), state)) saved_step_ = step();
+  components_.reducer.exclude_step();
+}
+
+void Trainer::Impl::end_trace() {
+  tracing_ = false;
+  const auto events = distributed::gather_trace(*ctx_.group());
+  components_.reducer.exclude_step();
+  if (!is_rank0_) return;
+  try {
+    profile::write_chrome_trace(paths_.trace, events);
+    note(str("trace of the first steps: ", paths_.trace, " (open it at ui.perfetto.dev)"));
+  } catch (const IoError& error) {
+    log(LogLevel::kWarning, error.what(), "; training continues");
+  }
+}
+
+void Trainer::Impl::finish() {
+  if (tracing_) end_trace();  // the training had fewer than kTracedSteps steps
+  const bool stopped = ctx_.should_stop();
+  if (step() != saved_step_ && (options_.save_every > 0 || stopped)) save_checkpoint();
+  if (stopped) {
+    report();  // without a signal the last step's evaluation has called it
+    note(str("stopped by a signal after step ", step(), " of ", total_));
+    if (saved_step_ == step()) note("continue with resume");
+  } else if (const Evaluation result = history_.evaluation(step()); !result.empty()) {
+    note(str(describe(result, options_.evaluation_set), " after ", format_count(step(), "step")));
+  }
+  const distributed::OverlapReport overlap = components_.reducer.report();
+  if (overlap.steps > 0) note(distributed::to_string(overlap));
+  components_.reducer.broadcast_buffers();
+  if (!is_rank0_) return;
+  save_weights(options_.name, paths_.model, components_.model.state_dict().tensors());
+  note(str("saved ", paths_.model));
+}
+
+Trainer::Trainer(distributed::Context& ctx, TrainerOptions options, TrainerComponents components)
+    : impl_(std::make_unique<Impl>(ctx, std::move(options), std::move(components))) {}
+
+Trainer::~Trainer() = default;
+
+void Trainer::fit(const std::function<Tensor(const data::Batch& batch)>& loss,
+                  const std::function<Evaluation()>& evaluate) {
+  impl_->fit(loss, evaluate);
+}
+
+void Trainer::note(const std::string& text) { impl_->note(text); }
+
+int64_t Trainer::step() const { return impl_->step(); }
+
+}}}  // namespace tandem::v0::train
