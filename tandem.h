@@ -38,6 +38,7 @@
 #include <tandem/io/state_file.h>
 #include <tandem/nn/activation.h>
 #include <tandem/nn/attention.h>
+#include <tandem/nn/averaged_model.h>
 #include <tandem/nn/conv.h>
 #include <tandem/nn/embedding.h>
 #include <tandem/nn/init.h>
