@@ -28,6 +28,7 @@ struct Prelude : nn::Module {
   std::vector<float> values;
   std::vector<double> m, s;
   std::function<void()> step;
+  std::function<double(int64_t steps)> decay;
   std::function<void(const td::Tensor& grad)> hook;
 
   // tensors
@@ -37,6 +38,7 @@ struct Prelude : nn::Module {
   // modules
   nn::Sequential& model;
   nn::BatchNorm2d& bn;
+  nn::Linear& fc;
   nn::MultiheadAttention& attn;
   nn::Embedding& embedding;
 

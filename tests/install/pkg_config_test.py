@@ -13,9 +13,11 @@ def main():
     prefix = installed.install(args)
     env = {"PKG_CONFIG_PATH": os.path.join(prefix, "lib", "pkgconfig")}
     flags = installed.run("pkg-config", "--cflags", "--libs", "tandem", env=env).split()
-    source = os.path.join(os.path.dirname(os.path.realpath(__file__)), "pkg_config_consumer.cc")
+    folder = os.path.dirname(os.path.realpath(__file__))
+    source = os.path.join(folder, "pkg_config_consumer.cc")
+    own = os.path.join(os.path.dirname(folder), "optim", "own_optimizer.h")
     program = os.path.join(prefix, "program")
-    installed.run("g++", "-Wall", "-Wextra", "-Werror", source, "-o", program, *flags)
+    installed.run("g++", "-Wall", "-Wextra", "-Werror", "-include", own, source, "-o", program, *flags)
     printed = installed.run(program)
     expected = "gradient 8, ranks 2\n"  # 4 rows x 2 outputs
     if printed != expected:

@@ -28,6 +28,7 @@ def _install_tree_impl(ctx):
     args.add("--out", out.path)
     args.add("--ar", toolchain.ar_executable)
     args.add_all(headers, before_each = "--header", map_each = _header_argument)
+    args.add_all(ctx.attr.public_headers, before_each = "--public-header")
     args.add_all(objects, before_each = "--object")
     for flag in link_flags:
         args.add("--link-flag=" + flag)
@@ -59,6 +60,7 @@ install_tree = rule(
             providers = [CcInfo],
             doc = "libtandem.a has all objects that it depends on; the headers that tandem/tandem.h includes are installed",
         ),
+        "public_headers": attr.string_list(doc = "headers that are installed besides, and those that they include"),
         "programs": attr.label_list(doc = "programs for bin"),
         "templates": attr.label_keyed_string_dict(
             allow_files = True,
