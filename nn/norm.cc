@@ -16,12 +16,16 @@ void check_eps(const char* layer, double eps) {
   TANDEM_CHECK(ValueError, std::isfinite(eps) && eps > 0, layer, ": eps is ", eps, ", expected a finite number > 0");
 }
 
+void check_momentum(double momentum) {
+  TANDEM_CHECK(ValueError, momentum >= 0 && momentum <= 1, "BatchNorm2d: momentum is ", momentum,
+               ", expected 0 <= momentum <= 1");
+}
+
 /// Checks all arguments and returns [num_features].
 Shape channels(int64_t num_features, const BatchNorm2dOptions& options) {
   TANDEM_CHECK(ValueError, num_features >= 1, "BatchNorm2d: num_features is ", num_features, ", expected at least 1");
   check_eps("BatchNorm2d", options.eps);
-  TANDEM_CHECK(ValueError, options.momentum >= 0 && options.momentum <= 1, "BatchNorm2d: momentum is ",
-               options.momentum, ", expected 0 <= momentum <= 1");
+  check_momentum(options.momentum);
   return {num_features};
 }
 
@@ -67,6 +71,11 @@ Tensor BatchNorm2d::add_relu(const Tensor& input, const Tensor& residual) {
     count();
     return result;
   });
+}
+
+void BatchNorm2d::set_momentum(double momentum) {
+  check_momentum(momentum);
+  options_.momentum = momentum;
 }
 
 std::string BatchNorm2d::extra_repr() const {

@@ -33,6 +33,10 @@ class TANDEM_API BatchNorm2d : public Layer {
   virtual Tensor add_relu(const Tensor& input, const Tensor& residual);
   std::string extra_repr() const override;
 
+  double momentum() const { return options_.momentum; }  ///< weight of a batch in the running statistics
+  /// Sets the momentum. Throws ValueError unless 0 <= momentum <= 1.
+  void set_momentum(double momentum);
+
   Tensor& weight;               ///< [C]; undefined unless affine
   Tensor& bias;                 ///< [C]; undefined unless affine
   Tensor& running_mean;         ///< [C], a buffer
@@ -40,7 +44,7 @@ class TANDEM_API BatchNorm2d : public Layer {
   Tensor& num_batches_tracked;  ///< int64 [], a buffer
 
  protected:
-  const BatchNorm2dOptions& options() const { return options_; }  ///< of the constructor
+  const BatchNorm2dOptions& options() const { return options_; }  ///< of the constructor, with the current momentum
   /// Throws ShapeError unless input is [N, C, H, W].
   void check(const Tensor& input) const;
   /// Increments num_batches_tracked in training mode.

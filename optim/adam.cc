@@ -17,10 +17,13 @@ struct AdamFamilyRule {
             {"beta1", &o.betas.first, in_zero_one},
             {"beta2", &o.betas.second, in_zero_one},
             {"eps", &o.eps, not_negative},
-            {"weight_decay", &o.weight_decay, not_negative}};
+            {"weight_decay", &o.weight_decay, not_negative},
+            {"amsgrad", &o.amsgrad},
+            {"maximize", &o.maximize}};
   }
 
-  static constexpr StateTensor<Options> kState[] = {{"exp_avg"}, {"exp_avg_sq"}};
+  static constexpr StateTensor<Options> kState[] = {
+      {"exp_avg"}, {"exp_avg_sq"}, {"max_exp_avg_sq", [](const Options& o) { return o.amsgrad; }}};
 
   template <class T>
   struct Factors {
@@ -48,16 +51,17 @@ struct AdamFamilyRule {
             .root_scale = 1 / std::sqrt(1 - std::pow(beta2, t))};
   }
 
-  static std::array<bool, 2> cases(const Options& o, bool is_first) { return {o.weight_decay != 0, is_first}; }
-  template <bool has_decay, bool is_first, class T>
-  TANDEM_HOST_DEVICE static void update(const Factors<T>& f, T g, T& parameter, T& mean, T& square) {
+  static std::array<bool, 2> cases(const Options& o, bool) { return {o.weight_decay != 0, o.amsgrad}; }
+  template <bool has_decay, bool is_amsgrad, class T>
+  TANDEM_HOST_DEVICE static void update(const Factors<T>& f, T g, T& parameter, T& mean, T& square, T& max_square) {
     T p = parameter;
     if constexpr (has_decay && is_decoupled) p *= f.shrink;
     if constexpr (has_decay && !is_decoupled) g += f.weight_decay * p;
-    const T m = is_first ? f.new_mean * g : f.old_mean * mean + f.new_mean * g;
-    const T v = is_first ? f.new_square * g * g : f.old_square * square + f.new_square * g * g;
+    const T m = f.old_mean * mean + f.new_mean * g;
+    T v = f.old_square * square + f.new_square * g * g;
     mean = m;
     square = v;
+    if constexpr (is_amsgrad) v = max_square = v < max_square ? max_square : v;
     parameter = p - f.size * (m / (std::sqrt(v) * f.root_scale + f.eps));
   }
 };

@@ -15,6 +15,8 @@ struct AdamOptions {
   std::pair<double, double> betas = {0.9, 0.999};  ///< decay rates of the moments
   double eps = 1e-8;                               ///< added to the root of the second moment
   double weight_decay = 0;                         ///< times the parameter is added to the gradient
+  bool amsgrad = false;                            ///< divides by the largest v so far
+  bool maximize = false;                           ///< uses -g instead of g
 };
 
 /// PyTorch's rule for each parameter p with gradient g, moments m and v that begin at 0, in its t-th step, t = 1, 2, ..:
@@ -24,7 +26,10 @@ struct AdamOptions {
 ///     v = beta2 v + (1 - beta2) g^2
 ///     p = p - lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
 ///
-/// One pass over memory per parameter, in the parameter's dtype; t counts the steps in which the parameter had a
+/// With amsgrad the last line has the largest v of all steps (S. J. Reddi et al., "On the convergence of Adam and
+/// beyond", ICLR 2018).
+///
+/// One pass over memory per parameter; t counts the steps in which the parameter had a
 /// gradient. D. P. Kingma, J. Ba, "Adam: A method for stochastic optimization", ICLR 2015.
 class TANDEM_API Adam : public GroupedOptimizer<AdamOptions> {
  public:
@@ -40,6 +45,8 @@ struct AdamWOptions {
   std::pair<double, double> betas = {0.9, 0.999};  ///< decay rates of the moments
   double eps = 1e-8;                               ///< added to the root of the second moment
   double weight_decay = 1e-2;                      ///< times lr: the share of the parameter that a step removes
+  bool amsgrad = false;                            ///< divides by the largest v so far
+  bool maximize = false;                           ///< uses -g instead of g
 };
 
 /// Adam whose weight decay does not pass through the moments: instead of changing g, each step begins with

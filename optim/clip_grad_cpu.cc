@@ -59,11 +59,18 @@ double norm_of(int64_t n, const T* values, double norm_type) {
   return fold_all(n, values, NormTerm{norm_type}, add);
 }
 
-template <class T>
-void scale_values(int64_t n, double factor, T* values) {
-  parallel_for(n, kGrain, [&](int64_t begin, int64_t end) {
-    const T by = static_cast<T>(factor);
-    for (int64_t i = begin; i < end; ++i) values[i] *= by;
+/// values = Map<T>{by}(values), where T is the dtype of the arithmetic.
+template <template <class> class Map>
+void map_values(DType dtype, std::span<const Values> tensors, double by) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    const Map<Accumulator<T>> map{static_cast<Accumulator<T>>(by)};
+    for (const Values& t : tensors) {
+      T* const values = static_cast<T*>(t.data);
+      parallel_for(t.n, kGrain, [&](int64_t begin, int64_t end) {
+        const auto own = map;  // a copy that the loop's stores cannot alias
+        for (int64_t i = begin; i < end; ++i) values[i] = T(own(values[i]));
+      });
+    }
   });
 }
 
@@ -74,19 +81,21 @@ int64_t norm_workspace_size(const KernelContext&, std::span<const Values>) { ret
 void norm_sum(const KernelContext&, DType dtype, std::span<const Values> tensors, double norm_type, double*,
               double* out) {
   double sum = 0;
-  for (const Values& t : tensors) {
-    const double part = dtype == kFloat64 ? norm_of(t.n, static_cast<const double*>(t.data), norm_type)
-                                          : norm_of(t.n, static_cast<const float*>(t.data), norm_type);
-    sum = std::isinf(norm_type) ? larger(sum, part) : sum + part;
-  }
+  visit_floating_dtype(dtype, [&]<class T>() {
+    for (const Values& t : tensors) {
+      const double part = norm_of(t.n, static_cast<const T*>(t.data), norm_type);
+      sum = std::isinf(norm_type) ? larger(sum, part) : sum + part;
+    }
+  });
   *out = sum;
 }
 
 void scale(const KernelContext&, DType dtype, std::span<const Values> tensors, double factor) {
-  for (const Values& t : tensors) {
-    dtype == kFloat64 ? scale_values(t.n, factor, static_cast<double*>(t.data))
-                      : scale_values(t.n, factor, static_cast<float*>(t.data));
-  }
+  map_values<ScaleValue>(dtype, tensors, factor);
+}
+
+void clip(const KernelContext&, DType dtype, std::span<const Values> tensors, double limit) {
+  map_values<ClipValue>(dtype, tensors, limit);
 }
 
 }}}  // namespace tandem::v0::optim::cpu

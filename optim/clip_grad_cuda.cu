@@ -43,14 +43,15 @@ __global__ void fold_kernel(int64_t n, Fold fold, const double* sums, double* ou
   if (threadIdx.x == 0) *out = sum;
 }
 
-template <class T>
-struct Scale {
-  T factor;
+/// values = map(values).
+template <class T, class Map>
+struct MapValues {
+  Map map;
 
   void begin_at(int64_t) {}
   __device__ void operator()(const Table::Entry& entry, int64_t begin, int64_t end, int64_t) const {
     T* values = static_cast<T*>(entry.data[0]);
-    for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) values[i] *= factor;
+    for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) values[i] = T(map(values[i]));
   }
 };
 
@@ -62,6 +63,14 @@ void for_each(const KernelContext& context, std::span<const Values> tensors, F f
         return Table::Entry{{tensors[i].data}, tensors[i].n, 0};
       },
       f);
+}
+
+template <template <class> class Map>
+void map_values(const KernelContext& context, DType dtype, std::span<const Values> tensors, double by) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    using A = Accumulator<T>;
+    for_each(context, tensors, MapValues<T, Map<A>>{{static_cast<A>(by)}});
+  });
 }
 
 }  // namespace
@@ -76,22 +85,18 @@ void norm_sum(const KernelContext& context, DType dtype, std::span<const Values>
               double* workspace, double* out) {
   const NormTerm term{norm_type};
   const Fold fold{std::isinf(norm_type)};
-  if (dtype == kFloat64) {
-    for_each(context, tensors, ChunkNorm<double>{term, fold, workspace});
-  } else {
-    for_each(context, tensors, ChunkNorm<float>{term, fold, workspace});
-  }
+  visit_floating_dtype(dtype, [&]<class T>() { for_each(context, tensors, ChunkNorm<T>{term, fold, workspace}); });
   tandem::cuda::launch_kernel(context, fold_kernel, 1,
                               tandem::cuda::threads_for_row(norm_workspace_size(context, tensors)), 0,
                               norm_workspace_size(context, tensors), fold, workspace, out);
 }
 
 void scale(const KernelContext& context, DType dtype, std::span<const Values> tensors, double factor) {
-  if (dtype == kFloat64) {
-    for_each(context, tensors, Scale<double>{factor});
-  } else {
-    for_each(context, tensors, Scale<float>{static_cast<float>(factor)});
-  }
+  map_values<ScaleValue>(context, dtype, tensors, factor);
+}
+
+void clip(const KernelContext& context, DType dtype, std::span<const Values> tensors, double limit) {
+  map_values<ClipValue>(context, dtype, tensors, limit);
 }
 
 }}}  // namespace tandem::v0::optim::cuda

@@ -26,15 +26,29 @@ struct NormTerm {
   }
 };
 
+/// The value that scale and clip store. T is the dtype of the arithmetic.
+template <class T>
+struct ScaleValue {
+  T factor;
+  TANDEM_HOST_DEVICE T operator()(T value) const { return value * factor; }
+};
+template <class T>
+struct ClipValue {
+  T limit;
+  TANDEM_HOST_DEVICE T operator()(T value) const { return value > limit ? limit : value < -limit ? -limit : value; }
+};
+
 // clang-format off
 TANDEM_KERNELS(
 /// The float64 values of workspace that norm_sum requires.
 int64_t norm_workspace_size(const KernelContext& context, std::span<const Values> tensors);
-/// *out = sum of NormTerm over all values, or the maximum for an infinite norm_type; NaN if a value is NaN.  float32, float64.
+/// *out = sum of NormTerm over all values, or the maximum for an infinite norm_type; NaN if a value is NaN.  Floating.
 void norm_sum(const KernelContext& context, DType dtype, std::span<const Values> tensors, double norm_type,
               double* workspace, double* out);
-/// values *= factor, in their dtype.
+/// values *= factor, in their dtype or, for 16-bit values, in float32.
 void scale(const KernelContext& context, DType dtype, std::span<const Values> tensors, double factor);
+/// values = max(-limit, min(value, limit)); NaN stays NaN.
+void clip(const KernelContext& context, DType dtype, std::span<const Values> tensors, double limit);
 )
 // clang-format on
 

@@ -5,9 +5,14 @@
 #include <algorithm>
 #include <bit>
 #include <iterator>
+#include <memory>
+#include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
+#include <tandem/base/half.h>
 #include <tandem/base/parallel_for.h>
 #include <tandem/optim/rule.h>
 
@@ -19,12 +24,18 @@ inline constexpr size_t kNumState = std::size(Rule::kState);
 template <class Rule>
 inline constexpr size_t kNumFactors = sizeof(typename Rule::template Factors<double>) / sizeof(double);
 
-/// The factors in the parameters' dtype.
+/// The factors in the dtype of the update.
 template <class Rule, class T>
 TANDEM_HOST_DEVICE inline auto factors_as(const double* values) {
   std::array<T, kNumFactors<Rule>> rounded{};
   for (size_t i = 0; i < rounded.size(); ++i) rounded[i] = static_cast<T>(values[i]);
   return std::bit_cast<typename Rule::template Factors<T>>(rounded);
+}
+
+/// The master of a 16-bit parameter; see StepCall.
+template <class T, class G>
+TANDEM_HOST_DEVICE inline T current_master(T master, G rounded) {
+  return static_cast<float>(G(master)) == static_cast<float>(rounded) ? master : static_cast<T>(rounded);
 }
 
 /// Calls f.operator()<T, cases...>(). The cases are template parameters, so that loops over elements have no branches.
@@ -50,30 +61,67 @@ namespace cpu {
 inline constexpr int64_t kStepGrain = 1 << 15;  // 128 KiB of float32, much more than the overhead of a task needs
 
 template <class Rule, bool... cases, class T, class... State>
-void update_range(int64_t begin, int64_t end, const typename Rule::template Factors<T>& by,
-                  const T* __restrict gradient, T* __restrict parameter, State* __restrict... state) {
-  const auto factors = by;  // a copy that the loop's stores cannot alias
-  for (int64_t i = begin; i < end; ++i)
-    Rule::template update<cases...>(factors, gradient[i], parameter[i], state[i]...);
+void update_values(int64_t n, const double* values, const T* __restrict gradient, T* __restrict parameter,
+                   State* __restrict... state) {
+  const auto factors = factors_as<Rule, T>(values);
+  const T sign = static_cast<T>(values[kNumFactors<Rule>]);
+  for (int64_t i = 0; i < n; ++i)
+    Rule::template update<cases...>(factors, sign * gradient[i], parameter[i], state[i]...);
+}
+
+/// Calls f(begin, end, their gradients in T) for ranges in [begin, end). Of 16-bit parameters these are blocks that stay
+/// in the cache, between the conversions.
+template <class T, class G, class F>
+void for_each_range(const StepTensors& t, int64_t begin, int64_t end, const F& f) {
+  if constexpr (std::is_same_v<T, G>) {
+    f(begin, end, static_cast<const T*>(t.gradient) + begin);
+  } else {
+    constexpr int64_t kBlock = 1024;
+    std::array<T, kBlock> gradients;
+    G* const rounded = static_cast<G*>(t.rounded);
+    T* const master = static_cast<T*>(t.parameter);
+    for (int64_t first = begin; first < end; first += kBlock) {
+      const int64_t last = std::min(end, first + kBlock);
+      for (int64_t i = first; i < last; ++i) {
+        gradients[static_cast<size_t>(i - first)] = static_cast<const G*>(t.gradient)[i];
+        master[i] = current_master(master[i], rounded[i]);
+      }
+      f(first, last, gradients.data());
+      for (int64_t i = first; i < last; ++i) rounded[i] = G(master[i]);
+    }
+  }
 }
 
 template <class Rule>
 void update(const KernelContext&, const StepCall& call) {
   visit_call<Rule>(call, [&]<class T, bool... cases>() {
-    const auto factors = factors_as<Rule, T>(call.factors.data());
     for (const StepTensors& t : call.tensors) {
-      parallel_for(t.n, kStepGrain, [&](int64_t begin, int64_t end) {
+      const auto update = [&](int64_t begin, int64_t end, const T* gradient) {
         [&]<size_t... s>(std::index_sequence<s...>) {
-          update_range<Rule, cases...>(begin, end, factors, static_cast<const T*>(t.gradient),
-                                       static_cast<T*>(t.parameter), static_cast<T*>(t.state[s])...);
+          update_values<Rule, cases...>(end - begin, call.factors.data(), gradient,
+                                        static_cast<T*>(t.parameter) + begin, static_cast<T*>(t.state[s]) + begin...);
         }
         (std::make_index_sequence<kNumState<Rule>>());
+      };
+      parallel_for(t.n, kStepGrain, [&](int64_t begin, int64_t end) {
+        if constexpr (std::is_same_v<T, float>) {
+          if (call.dtype == kFloat16) return for_each_range<T, Half>(t, begin, end, update);
+          if (call.dtype == kBFloat16) return for_each_range<T, BFloat16>(t, begin, end, update);
+        }
+        for_each_range<T, T>(t, begin, end, update);
       });
     }
   });
 }
 
 }  // namespace cpu
+
+/// The option `maximize`, if there is one.
+template <class Options>
+bool is_maximizing(const Options& options) {
+  if constexpr (requires { options.maximize; }) return options.maximize;
+  return false;
+}
 
 #ifdef TANDEM_WITH_CUDA
 namespace cuda {
@@ -82,61 +130,74 @@ void update(const KernelContext& context, const StepCall& call);
 }
 #endif
 
+/// The parts of an OptimizerRule that only elementwise rules have.
+template <class Rule>
+void set_elementwise(OptimizerRule& rule) {
+  using Options = typename Rule::Options;
+  static_assert(kNumFactors<Rule> < kMaxFactors);
+  rule.num_factors = kNumFactors<Rule> + 1;
+  rule.cases = [](const void* options, bool is_first) {
+    unsigned bits = 0, bit = 1;
+    for (const bool one : Rule::cases(*static_cast<const Options*>(options), is_first)) {
+      if (one) bits |= bit;
+      bit <<= 1;
+    }
+    return bits;
+  };
+  rule.factors = [](const void* options, int64_t step) {
+    const auto values = std::bit_cast<std::array<double, kNumFactors<Rule>>>(
+        Rule::factors(*static_cast<const Options*>(options), step));
+    std::array<double, kMaxFactors> all{};
+    std::copy(values.begin(), values.end(), all.begin());
+    all[values.size()] = is_maximizing(*static_cast<const Options*>(options)) ? -1 : 1;
+    return all;
+  };
+  rule.cpu = &cpu::update<Rule>;
+#ifdef TANDEM_WITH_CUDA
+  rule.cuda = &cuda::update<Rule>;
+#endif
+}
+
 template <class Rule>
 const OptimizerRule& rule() {
   using Options = typename Rule::Options;
-  static_assert(kNumState<Rule> <= kMaxStateTensors && kNumFactors<Rule> <= kMaxFactors);
-  static const OptimizerRule made = {
-      .name = Rule::kName,
-      .counts_steps = Rule::kCountsSteps,
-      .state =
-          [] {
-            std::vector<OptimizerRule::StateInfo> state;
-            for (const auto& tensor : Rule::kState) state.push_back({tensor.name, tensor.is_used == nullptr});
-            return state;
-          }(),
-      .num_factors = kNumFactors<Rule>,
-      .options = [](void* options) { return Rule::options(*static_cast<Options*>(options)); },
-      .problem =
-          [](const void* options) {
-            if constexpr (requires(const Options& o) { Rule::problem(o); })
-              return Rule::problem(*static_cast<const Options*>(options));
-            return std::string();
-          },
-      .default_options = []() -> std::shared_ptr<void> { return std::make_shared<Options>(); },
-      .used_state =
-          [](const void* options) {
-            unsigned bits = 0, bit = 1;
-            for (const auto& tensor : Rule::kState) {
-              if (tensor.is_used == nullptr || tensor.is_used(*static_cast<const Options*>(options))) bits |= bit;
-              bit <<= 1;
-            }
-            return bits;
-          },
-      .cases =
-          [](const void* options, bool is_first) {
-            unsigned bits = 0, bit = 1;
-            for (const bool one : Rule::cases(*static_cast<const Options*>(options), is_first)) {
-              if (one) bits |= bit;
-              bit <<= 1;
-            }
-            return bits;
-          },
-      .factors =
-          [](const void* options, int64_t step) {
-            const auto values = std::bit_cast<std::array<double, kNumFactors<Rule>>>(
-                Rule::factors(*static_cast<const Options*>(options), step));
-            std::array<double, kMaxFactors> all{};
-            std::copy(values.begin(), values.end(), all.begin());
-            return all;
-          },
-      .cpu = &cpu::update<Rule>,
-#ifdef TANDEM_WITH_CUDA
-      .cuda = &cuda::update<Rule>,
-#else
-      .cuda = nullptr,
-#endif
-  };
+  static_assert(kNumState<Rule> <= kMaxStateTensors);
+  static const OptimizerRule made = [] {
+    OptimizerRule rule{};
+    rule.name = Rule::kName;
+    rule.num_dims = -1;
+    if constexpr (requires { Rule::kNumDims; }) rule.num_dims = Rule::kNumDims;
+    rule.counts_steps = Rule::kCountsSteps;
+    for (const auto& tensor : Rule::kState) rule.state.push_back({tensor.name, tensor.is_used == nullptr});
+    rule.options = [](void* options) { return Rule::options(*static_cast<Options*>(options)); };
+    rule.problem = [](const void* options) {
+      if constexpr (requires(const Options& o) { Rule::problem(o); })
+        return Rule::problem(*static_cast<const Options*>(options));
+      return std::string();
+    };
+    rule.copy_options = [](const void* options) -> std::shared_ptr<void> {
+      return std::make_shared<Options>(*static_cast<const Options*>(options));
+    };
+    rule.assign_options = [](const void* from, void* to) {
+      *static_cast<Options*>(to) = *static_cast<const Options*>(from);
+    };
+    rule.used_state = [](const void* options) {
+      unsigned bits = 0, bit = 1;
+      for (const auto& tensor : Rule::kState) {
+        if (tensor.is_used == nullptr || tensor.is_used(*static_cast<const Options*>(options))) bits |= bit;
+        bit <<= 1;
+      }
+      return bits;
+    };
+    if constexpr (requires(const Options& o, const TensorStep& step) { Rule::update_tensor(o, step); }) {
+      rule.update_tensor = [](const void* options, const TensorStep& step) {
+        Rule::update_tensor(*static_cast<const Options*>(options), step);
+      };
+    } else {
+      set_elementwise<Rule>(rule);
+    }
+    return rule;
+  }();
   return made;
 }
 
@@ -144,8 +205,9 @@ const OptimizerRule& rule() {
 
 /// Defines the constructors of `Class`, a GroupedOptimizer<Rule::Options>.
 #ifndef TANDEM_DEFINE_OPTIMIZER
-#define TANDEM_DEFINE_OPTIMIZER(Class, Rule)                                                                         \
-  Class::Class(std::vector<Tensor> parameters, Rule::Options options) : Class({{std::move(parameters), options}}) {} \
-  Class::Class(std::vector<ParameterGroup<Rule::Options>> groups)                                                    \
+#define TANDEM_DEFINE_OPTIMIZER(Class, Rule)                                       \
+  Class::Class(std::vector<::tandem::Tensor> parameters, Rule::Options options)    \
+      : Class({{std::move(parameters), options}}) {}                               \
+  Class::Class(std::vector<::tandem::optim::ParameterGroup<Rule::Options>> groups) \
       : GroupedOptimizer(::tandem::optim::rule<Rule>(), std::move(groups)) {}
 #endif

@@ -1,7 +1,10 @@
-// Instantiates the GPU kernels of an optimizer's rule. The BUILD file includes this header before the optimizer's file.
+// Instantiates the GPU kernels of an optimizer's rule: include this header, then the file with TANDEM_DEFINE_OPTIMIZER, in
+// a *.cu file. optim/BUILD does so for each optimizer.
 #pragma once
 
-#define TANDEM_DEFINE_OPTIMIZER(Class, Rule) template void cuda::update<Rule>(const KernelContext&, const StepCall&);
+#define TANDEM_DEFINE_OPTIMIZER(Class, Rule)               \
+  [[gnu::used]] static void (*const instantiated_##Class)( \
+      const ::tandem::KernelContext&, const ::tandem::optim::StepCall&) = &::tandem::optim::cuda::update<Rule>;
 
 #include <tandem/optim/define_optimizer.h>
 #include <tandem/optim/tensor_table_cuda.h>
@@ -13,43 +16,60 @@ struct UpdateChunk {
   using Factors = typename Rule::template Factors<T>;
 
   Factors launch_factors;
+  T launch_sign;
   const double* replay_factors;
+  DType dtype;
 
   void begin_at(int64_t) {}
   template <class Entry>
   __device__ void operator()(const Entry& entry, int64_t begin, int64_t end, int64_t) const {
     const Factors factors = replay_factors == nullptr ? launch_factors : factors_as<Rule, T>(replay_factors);
-    update(factors, begin, end, static_cast<const T*>(entry.data[0]), static_cast<T*>(entry.data[1]), entry,
-           std::make_index_sequence<kNumState<Rule>>());
+    const T sign = replay_factors == nullptr ? launch_sign : static_cast<T>(replay_factors[kNumFactors<Rule>]);
+    constexpr auto kState = std::make_index_sequence<kNumState<Rule>>();
+    if constexpr (std::is_same_v<T, float>) {
+      if (dtype == kFloat16) return update<Half>(factors, sign, begin, end, entry, kState);
+      if (dtype == kBFloat16) return update<BFloat16>(factors, sign, begin, end, entry, kState);
+    }
+    update<T>(factors, sign, begin, end, entry, kState);
   }
 
  private:
-  template <class Entry, size_t... s>
-  __device__ static void update(const Factors& factors, int64_t begin, int64_t end, const T* gradient, T* parameter,
-                                const Entry& entry, std::index_sequence<s...>) {
-    update(factors, begin, end, gradient, parameter, static_cast<T*>(entry.data[2 + s])...);
+  template <class G, class Entry, size_t... s>
+  __device__ static void update(const Factors& factors, T sign, int64_t begin, int64_t end, const Entry& entry,
+                                std::index_sequence<s...>) {
+    update(factors, sign, begin, end, static_cast<const G*>(entry.data[0]), static_cast<T*>(entry.data[1]),
+           static_cast<G*>(entry.data[2]), static_cast<T*>(entry.data[3 + s])...);
   }
-  template <class... State>
-  __device__ static void update(const Factors& factors, int64_t begin, int64_t end, const T* gradient, T* parameter,
-                                State*... state) {
-    for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x)
-      Rule::template update<cases...>(factors, gradient[i], parameter[i], state[i]...);
+  template <class G, class... State>
+  __device__ static void update(const Factors& factors, T sign, int64_t begin, int64_t end, const G* gradient,
+                                T* parameter, G* rounded, State*... state) {
+    for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
+      if constexpr (std::is_same_v<T, G>) {
+        Rule::template update<cases...>(factors, sign * gradient[i], parameter[i], state[i]...);
+      } else {
+        T value = current_master(parameter[i], rounded[i]);
+        Rule::template update<cases...>(factors, sign * static_cast<T>(gradient[i]), value, state[i]...);
+        parameter[i] = value;
+        rounded[i] = G(value);
+      }
+    }
   }
 };
 
 template <class Rule>
 void update(const KernelContext& context, const StepCall& call) {
-  constexpr int kPointers = static_cast<int>(2 + kNumState<Rule>);
+  constexpr int kPointers = static_cast<int>(3 + kNumState<Rule>);
   const auto entry = [&](size_t i) {
     const StepTensors& t = call.tensors[i];
-    typename TensorTable<kPointers>::Entry made = {{const_cast<void*>(t.gradient), t.parameter}, t.n, 0};
-    for (size_t s = 0; s < kNumState<Rule>; ++s) made.data[2 + s] = t.state[s];
+    typename TensorTable<kPointers>::Entry made = {{const_cast<void*>(t.gradient), t.parameter, t.rounded}, t.n, 0};
+    for (size_t s = 0; s < kNumState<Rule>; ++s) made.data[3 + s] = t.state[s];
     return made;
   };
   visit_call<Rule>(call, [&]<class T, bool... cases>() {
-    for_each_chunk<kPointers>(
-        context, call.tensors.size(), entry,
-        UpdateChunk<Rule, T, cases...>{factors_as<Rule, T>(call.factors.data()), call.replay_factors});
+    for_each_chunk<kPointers>(context, call.tensors.size(), entry,
+                              UpdateChunk<Rule, T, cases...>{factors_as<Rule, T>(call.factors.data()),
+                                                             static_cast<T>(call.factors[kNumFactors<Rule>]),
+                                                             call.replay_factors, call.dtype});
   });
 }
 

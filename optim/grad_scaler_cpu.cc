@@ -11,13 +11,14 @@ namespace {
 constexpr int64_t kGrain = 1 << 15;
 
 template <class T>
-bool unscale_values(int64_t n, T factor, T* values) {
+bool unscale_values(int64_t n, Accumulator<T> factor, T* values) {
   std::atomic<bool> found{false};
   parallel_for(n, kGrain, [&](int64_t begin, int64_t end) {
-    T sum = 0;  // of value * 0, which is 0 for finite values and NaN for others
+    Accumulator<T> sum = 0;  // of value * 0, which is 0 for finite values and NaN for others
     for (int64_t i = begin; i < end; ++i) {
-      sum += values[i] * 0;
-      values[i] *= factor;
+      const Accumulator<T> value = values[i];
+      sum += value * 0;
+      values[i] = T(value * factor);
     }
     if (sum != 0) found.store(true, std::memory_order_relaxed);  // NaN
   });
@@ -27,11 +28,11 @@ bool unscale_values(int64_t n, T factor, T* values) {
 }  // namespace
 
 void unscale(const KernelContext&, DType dtype, std::span<const Values> tensors, double factor, int32_t* found) {
-  for (const Values& t : tensors) {
-    const bool here = dtype == kFloat64 ? unscale_values(t.n, factor, static_cast<double*>(t.data))
-                                        : unscale_values(t.n, static_cast<float>(factor), static_cast<float*>(t.data));
-    if (here) *found = 1;
-  }
+  visit_floating_dtype(dtype, [&]<class T>() {
+    for (const Values& t : tensors) {
+      if (unscale_values(t.n, static_cast<Accumulator<T>>(factor), static_cast<T*>(t.data))) *found = 1;
+    }
+  });
 }
 
 }}}  // namespace tandem::v0::optim::cpu

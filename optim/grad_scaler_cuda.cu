@@ -9,7 +9,7 @@ using Table = TensorTable<1>;
 
 template <class T>
 struct Unscale {
-  T factor;
+  Accumulator<T> factor;
   int32_t* found;
 
   void begin_at(int64_t) {}
@@ -17,28 +17,22 @@ struct Unscale {
     T* values = static_cast<T*>(entry.data[0]);
     bool finite = true;
     for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
-      finite = finite && values[i] * 0 == 0;
-      values[i] *= factor;
+      const Accumulator<T> value = values[i];
+      finite = finite && value * 0 == 0;
+      values[i] = T(value * factor);
     }
     if (!finite) atomicExch(found, 1);
   }
 };
 
-template <class T>
-void run(const KernelContext& context, std::span<const Values> tensors, double factor, int32_t* found) {
-  for_each_chunk<1>(
-      context, tensors.size(),
-      [&](size_t i) {
-        return Table::Entry{{tensors[i].data}, tensors[i].n, 0};
-      },
-      Unscale<T>{static_cast<T>(factor), found});
-}
-
 }  // namespace
 
 void unscale(const KernelContext& context, DType dtype, std::span<const Values> tensors, double factor,
              int32_t* found) {
-  dtype == kFloat64 ? run<double>(context, tensors, factor, found) : run<float>(context, tensors, factor, found);
+  const auto entry = [&](size_t i) { return Table::Entry{{tensors[i].data}, tensors[i].n, 0}; };
+  visit_floating_dtype(dtype, [&]<class T>() {
+    for_each_chunk<1>(context, tensors.size(), entry, Unscale<T>{static_cast<Accumulator<T>>(factor), found});
+  });
 }
 
 }}}  // namespace tandem::v0::optim::cuda

@@ -10,7 +10,7 @@ namespace tandem { inline namespace v0 { namespace optim {
 
 // clang-format off
 TANDEM_KERNELS(
-/// values *= factor; sets *found to 1 if a value was infinite or NaN before, else leaves it unchanged. float32, float64.
+/// values *= factor; sets *found to 1 if a value was infinite or NaN before, else leaves it unchanged. Floating.
 void unscale(const KernelContext& context, DType dtype, std::span<const Values> tensors, double factor, int32_t* found);
 )
 // clang-format on

@@ -27,15 +27,13 @@ inline std::vector<GradientBatch> batches_of(const std::vector<Tensor>& gradient
   return batches;
 }
 
-/// The gradients of the parameters that have one. Throws DTypeError and StateError for a gradient that cannot be changed in place;
+/// The gradients of the parameters that have one. Throws StateError for a gradient that cannot be changed in place;
 /// `op` begins the error text.
 inline std::vector<Tensor> gradients_of(const char* op, const std::vector<Tensor>& parameters) {
   std::vector<Tensor> gradients;
   for (const Tensor& parameter : parameters) {
     const Tensor gradient = parameter.requires_grad() ? parameter.grad() : Tensor();
     if (!gradient.defined()) continue;
-    TANDEM_CHECK(DTypeError, gradient.dtype() == kFloat32 || gradient.dtype() == kFloat64, op, ": a gradient is ",
-                 gradient.dtype(), ", expected float32 or float64");
     TANDEM_CHECK(StateError, gradient.is_contiguous() && !gradient.requires_grad(), op,
                  ": a gradient was recorded by a backward with create_graph and cannot be changed in place");
     gradients.push_back(gradient);

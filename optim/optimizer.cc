@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <optional>
 #include <set>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include <tandem/autograd/leaf.h>
@@ -19,6 +21,8 @@
 namespace tandem { inline namespace v0 { namespace optim {
 
 namespace {
+
+constexpr const char* kMaster = "master";  // in states
 
 /// The name that the parameter's module gave it; "" if it has none.
 std::string name_of(const Tensor& parameter) {
@@ -37,13 +41,32 @@ Tensor gradient_of(const Tensor& parameter) {
 
 /// What is wrong with options; "" if they are valid.
 std::string problem_of(const OptimizerRule& rule, void* options) {
-  for (const Option& option : rule.options(options)) {
-    if (option.problem == nullptr) continue;
-    if (std::string problem = option.problem(option.name, *std::get<double*>(option.value)); !problem.empty())
-      return problem;
-  }
-  return rule.problem(options);
+  const std::string problem = problem_of(rule.options(options), 1);
+  return problem.empty() ? rule.problem(options) : problem;
 }
+
+/// The option of this name, if its value is a number or a bool.
+std::optional<Option> find_option(const OptimizerRule& rule, void* options, std::string_view name) {
+  for (const Option& option : rule.options(options)) {
+    if (option.name == name && !std::holds_alternative<std::string*>(option.value)) return option;
+  }
+  return std::nullopt;
+}
+
+/// Calls f with the value of an option that find_option returned.
+template <class F>
+void visit_number(const Option& option, const F& f) {
+  std::visit(
+      [&]<class T>(T* value) {
+        if constexpr (std::is_arithmetic_v<T>) f(*value);
+      },
+      option.value);
+}
+
+/// The dtype of a parameter's state and arithmetic.
+DType state_dtype(const Tensor& parameter) { return parameter.dtype() == kFloat64 ? kFloat64 : kFloat32; }
+
+bool is_16_bit(const Tensor& parameter) { return parameter.dtype() == kFloat16 || parameter.dtype() == kBFloat16; }
 
 }  // namespace
 
@@ -68,64 +91,83 @@ struct Optimizer::Batch {
   std::vector<StepTensors> tensors;
 };
 
-Optimizer::Optimizer(const OptimizerRule& rule, const std::vector<std::vector<Tensor>>& groups) : rule_(rule) {
-  for (const std::vector<Tensor>& group : groups) {
-    parameters_.insert(parameters_.end(), group.begin(), group.end());
-    group_ends_.push_back(parameters_.size());
-  }
-  TANDEM_CHECK(ValueError, !parameters_.empty(), rule_.name, ": no parameters, expected at least one");
+Optimizer::~Optimizer() = default;
+
+// --- Groups and options --------------------------------------------------------------------------------------------
+
+void Optimizer::check_group(const std::vector<Tensor>& parameters, void* options) const {
   std::set<const TensorImpl*> seen;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    const Tensor& parameter = parameters_[i];
+  for (const Tensor& parameter : parameters_) seen.insert(&parameter.impl());
+  for (size_t i = parameters_.size(); i < parameters_.size() + parameters.size(); ++i) {
+    const Tensor& parameter = parameters[i - parameters_.size()];
     TANDEM_CHECK(StateError, parameter.defined(), rule_.name, ": parameter ", i, " is undefined");
     TANDEM_CHECK(StateError, parameter.is_leaf(), rule_.name, ": parameter ", i, " is the result of an operation (",
-                 describe(parameter), "), expected a leaf");
-    TANDEM_CHECK(ValueError, seen.insert(&parameter.impl()).second, describe_parameter(i), " is given twice");
-    TANDEM_CHECK(DTypeError, parameter.dtype() == kFloat32 || parameter.dtype() == kFloat64, describe_parameter(i),
-                 " is ", parameter.dtype(), ", expected float32 or float64");
-    TANDEM_CHECK(StateError, parameter.is_contiguous(), describe_parameter(i), " is not contiguous");
+                 tandem::describe(parameter), "), expected a leaf");
+    TANDEM_CHECK(ValueError, seen.insert(&parameter.impl()).second, describe(i, parameter), " is given twice");
+    TANDEM_CHECK(DTypeError, is_floating_point(parameter.dtype()), describe(i, parameter), " is ", parameter.dtype(),
+                 ", expected a floating-point dtype");
+    TANDEM_CHECK(StateError, parameter.is_contiguous(), describe(i, parameter), " is not contiguous");
+    TANDEM_CHECK(ValueError, rule_.num_dims < 0 || parameter.dim() == rule_.num_dims, describe(i, parameter), " is ",
+                 parameter.shape(), ", expected ", rule_.num_dims, " dimensions");
   }
+  check_options(options);
+}
+
+void Optimizer::add_group(const std::vector<Tensor>& parameters, void* options) {
+  parameters_.insert(parameters_.end(), parameters.begin(), parameters.end());
+  group_ends_.push_back(parameters_.size());
+  options_.push_back(options);
   states_.resize(parameters_.size());
 }
 
-Optimizer::~Optimizer() = default;
-
-// --- Options -------------------------------------------------------------------------------------------------------
-
-void Optimizer::add_options(void* options) {
-  options_.push_back(options);
-  check_options(static_cast<int64_t>(options_.size()) - 1, options);
+void Optimizer::check_not_empty() const {
+  TANDEM_CHECK(ValueError, !parameters_.empty(), rule_.name, ": no parameters, expected at least one");
 }
 
 void Optimizer::check_options(int64_t group, void* options) const {
-  check_group(group);
+  check_index(group);
+  check_options(options);
+}
+
+void Optimizer::check_options(void* options) const {
   const std::string problem = problem_of(rule_, options);
   TANDEM_CHECK(ValueError, problem.empty(), rule_.name, ": ", problem);
 }
 
-double Optimizer::lr(int64_t group) const {
-  return *std::get<double*>(rule_.options(options_[check_group(group)])[0].value);
+bool Optimizer::has_option(std::string_view name) const { return find_option(rule_, options_[0], name).has_value(); }
+
+double Optimizer::option(int64_t group, std::string_view name) const {
+  const auto option = find_option(rule_, options_[check_index(group)], name);
+  TANDEM_CHECK(ValueError, option.has_value(), rule_.name, ": no option is named '", name, "'");
+  double result = 0;
+  visit_number(*option, [&](const auto& value) { result = static_cast<double>(value); });
+  return result;
+}
+
+void Optimizer::set_option(int64_t group, std::string_view name, double value) {
+  const size_t g = check_index(group);
+  const double before = option(group, name);
+  visit_number(*find_option(rule_, options_[g], name), [&]<class T>(T& own) { own = static_cast<T>(value); });
+  try {
+    check_options(options_[g]);
+  } catch (...) {
+    visit_number(*find_option(rule_, options_[g], name), [&]<class T>(T& own) { own = static_cast<T>(before); });
+    throw;
+  }
 }
 
 void Optimizer::set_lr(double lr) {
   for (int64_t group = 0; group < num_groups(); ++group) set_lr(group, lr);
 }
 
-void Optimizer::set_lr(int64_t group, double lr) {
-  const Option option = rule_.options(options_[check_group(group)])[0];
-  const std::string problem = option.problem(option.name, lr);
-  TANDEM_CHECK(ValueError, problem.empty(), rule_.name, ": ", problem);
-  *std::get<double*>(option.value) = lr;
-}
-
-size_t Optimizer::check_group(int64_t group) const {
+size_t Optimizer::check_index(int64_t group) const {
   TANDEM_CHECK(IndexError, group >= 0 && group < num_groups(), rule_.name, ": group is ", group,
                ", expected 0 <= group < ", num_groups());
   return static_cast<size_t>(group);
 }
 
-std::string Optimizer::describe_parameter(size_t index) const {
-  const std::string name = name_of(parameters_[index]);
+std::string Optimizer::describe(size_t index, const Tensor& parameter) const {
+  const std::string name = name_of(parameter);
   return name.empty() ? str(rule_.name, ": parameter ", index)
                       : str(rule_.name, ": parameter ", index, " ('", name, "')");
 }
@@ -135,7 +177,11 @@ std::string Optimizer::describe_parameter(size_t index) const {
 void Optimizer::step() {
   const TraceSpan span("optimizer step", "optimizer");
   const std::vector<Update> updates = prepare();
-  for (const Batch& batch : count_steps(updates)) run(batch);
+  if (rule_.update_tensor != nullptr) {
+    for (const Update& update : updates) update_tensor(update);
+  } else {
+    for (const Batch& batch : count_steps(updates)) run(batch);
+  }
   for (const Update& update : updates) autograd::end_in_place("step", parameters_[update.index]);
 }
 
@@ -163,19 +209,23 @@ std::vector<Optimizer::Update> Optimizer::prepare() {
       continue;
     }
     const unsigned used = rule_.used_state(options_[group]);
-    bool is_first = false;
-    for (size_t s = 0; s < rule_.state.size(); ++s) {
-      Tensor& tensor = states_[i].tensors[s];
+    /// Whether the tensor had to be made.
+    const auto prepare_tensor = [&](Tensor& tensor, const char* name, bool is_used) {
       TANDEM_CHECK(DeviceError, !tensor.defined() || tensor.device() == parameter.device(), describe_parameter(i),
-                   " is on ", parameter.device(), ", its ", rule_.state[s].name, " on ", tensor.device(),
+                   " is on ", parameter.device(), ", its ", name, " on ", tensor.device(),
                    "; create the optimizer after moving the model");
-      if (tensor.defined() || (used >> s & 1) == 0) continue;
+      if (tensor.defined() || !is_used) return false;
       TANDEM_CHECK(StateError, !tandem::cuda::is_capturing(parameter.device()), describe_parameter(i),
                    ": its first step cannot be captured; take one step before the capture");
-      made.emplace_back(&tensor, zeros(parameter.shape(), {parameter.dtype(), parameter.device()}));
-      is_first = true;
-    }
-    updates.push_back({i, group, gradient, used, rule_.cases(options_[group], is_first)});
+      made.emplace_back(&tensor, zeros(parameter.shape(), {state_dtype(parameter), parameter.device()}));
+      return true;
+    };
+    prepare_tensor(states_[i].master, kMaster, is_16_bit(parameter));
+    bool is_first = false;
+    for (size_t s = 0; s < rule_.state.size(); ++s)
+      is_first |= prepare_tensor(states_[i].tensors[s], rule_.state[s].name, (used >> s & 1) != 0);
+    const unsigned cases = rule_.cases == nullptr ? 0 : rule_.cases(options_[group], is_first);
+    updates.push_back({i, group, gradient, used, cases});
   }
   for (auto& [tensor, zeroed] : made) *tensor = std::move(zeroed);
   return updates;
@@ -186,8 +236,10 @@ std::vector<Optimizer::Batch> Optimizer::count_steps(const std::vector<Update>& 
   for (const auto& [index, group, gradient, used, cases] : updates) {
     const Tensor& parameter = parameters_[index];
     const int64_t steps = ++states_[index].steps;
-    // The gradient is read; the parameter and its state are read and written.
-    trace_work(0, (3 + 2 * std::popcount(used)) * parameter.num_bytes());
+    // The gradient is read; the parameter, its master and its state are read and written.
+    const int num_wide = std::popcount(used) + (is_16_bit(parameter) ? 1 : 0);
+    trace_work(0, 3 * parameter.num_bytes() +
+                      2 * num_wide * parameter.num_elements() * static_cast<int64_t>(size_of(state_dtype(parameter))));
 
     const auto key = std::tuple(parameter.device(), parameter.dtype(), group, cases, rule_.counts_steps ? steps : 0);
     auto found = std::find_if(batches.begin(), batches.end(), [&](const Batch& b) {
@@ -205,13 +257,25 @@ std::vector<Optimizer::Batch> Optimizer::count_steps(const std::vector<Update>& 
 
 StepTensors Optimizer::step_tensors(size_t index, const Tensor& gradient, unsigned used) const {
   const Tensor& parameter = parameters_[index];
-  StepTensors tensors = {
-      parameter.num_elements(), gradient.defined() ? gradient.data_ptr() : nullptr, parameter.data_ptr(), {}};
+  const bool has_master = is_16_bit(parameter);
+  StepTensors tensors = {parameter.num_elements(),
+                         gradient.defined() ? gradient.data_ptr() : nullptr,
+                         has_master ? states_[index].master.data_ptr() : parameter.data_ptr(),
+                         has_master ? parameter.data_ptr() : nullptr,
+                         {}};
   for (size_t s = 0; s < rule_.state.size(); ++s) {
     const Tensor& tensor = states_[index].tensors[s];
     tensors.state[s] = tensor.defined() && (used >> s & 1) != 0 ? tensor.data_ptr() : tensors.parameter;
   }
   return tensors;
+}
+
+void Optimizer::update_tensor(const Update& update) {
+  const Tensor& parameter = parameters_[update.index];
+  TANDEM_CHECK(StateError, !tandem::cuda::is_capturing(parameter.device()), rule_.name, ": a step cannot be captured");
+  ParameterState& state = states_[update.index];
+  ++state.steps;
+  rule_.update_tensor(options_[update.group], {update.gradient, parameter.detach(), state.master, state.tensors});
 }
 
 void Optimizer::run(const Batch& batch) {
@@ -237,6 +301,8 @@ void Optimizer::run(const Batch& batch) {
     call.replay_factors = tandem::cuda::add_step_bytes(call.factors.data(), num_bytes, replay).data<double>();
   }
   const TraceSpan span(rule_.name, "algorithm");
+  TANDEM_CHECK(DeviceError, batch.device.is_cpu() || rule_.cuda != nullptr, rule_.name, " has no kernel for ",
+               batch.device);
   (batch.device.is_cpu() ? rule_.cpu : rule_.cuda)(kernel_context(batch.device), call);
 }
 
@@ -248,8 +314,7 @@ State Optimizer::state_dict() const {
   size_t begin = 0;
   for (size_t g = 0; g < group_ends_.size(); ++g) {
     State own;
-    for (const Option& option : rule_.options(options_[g]))
-      std::visit([&](const auto* value) { own.set(option.name, *value); }, option.value);
+    save_options(rule_.options(options_[g]), own);
     own.set("num_parameters", static_cast<int64_t>(group_ends_[g] - begin));
     begin = group_ends_[g];
     state.set(str("groups.", g), std::move(own));
@@ -258,6 +323,7 @@ State Optimizer::state_dict() const {
     State own;
     if (const std::string name = name_of(parameters_[i]); !name.empty()) own.set("name", name);
     if (rule_.counts_steps && states_[i].steps > 0) own.set("step", states_[i].steps);
+    if (states_[i].master.defined()) own.set(kMaster, states_[i].master);
     for (size_t s = 0; s < rule_.state.size(); ++s) {
       if (const Tensor& tensor = states_[i].tensors[s]; tensor.defined()) own.set(rule_.state[s].name, tensor);
     }
@@ -290,25 +356,24 @@ void Optimizer::load_state_dict(const State& state) {
   std::vector<std::shared_ptr<void>> options;
   for (size_t g = 0; g < group_ends_.size(); ++g) {
     const std::string path = str("groups.", g);
-    options.push_back(rule_.default_options());
-    for (const Option& option : rule_.options(options[g].get())) {
-      std::visit(
-          [&]<class T>(T* value) {
-            if (const T* saved = reader.read<T>(str(path, ".", option.name))) *value = *saved;
-          },
-          option.value);
-    }
+    options.push_back(rule_.copy_options(options_[g]));
+    load_options(rule_.options(options[g].get()), reader, path + ".");
     if (const std::string problem = problem_of(rule_, options[g].get()); !problem.empty()) reader.refuse(path, problem);
   }
 
   struct Saved {
     int64_t steps = 0;
     std::vector<const Tensor*> tensors;
+    const Tensor* master = nullptr;
   };
   std::vector<Saved> saved(parameters_.size());
   for (size_t i = 0; i < saved.size(); ++i) {
+    const Tensor& parameter = parameters_[i];
     const auto path = [i](const char* name) { return str("state.", i, ".", name); };
-    bool has_state = rule_.counts_steps && reader.has(path("step"));
+    const auto read = [&](const char* name) {
+      return reader.read_tensor(path(name), is_16_bit(parameter) ? empty(parameter.shape(), {kFloat32}) : parameter);
+    };
+    bool has_state = (rule_.counts_steps && reader.has(path("step"))) || reader.has(path(kMaster));
     for (const auto& [name, is_always_used] : rule_.state) has_state = has_state || reader.has(path(name));
     if (has_state && rule_.counts_steps) {
       if (const auto* steps = reader.read<int64_t>(path("step"))) {
@@ -318,8 +383,9 @@ void Optimizer::load_state_dict(const State& state) {
     }
     for (const auto& [name, is_always_used] : rule_.state) {
       const bool is_expected = (has_state && is_always_used) || reader.has(path(name));
-      saved[i].tensors.push_back(is_expected ? reader.read_tensor(path(name), parameters_[i]) : nullptr);
+      saved[i].tensors.push_back(is_expected ? read(name) : nullptr);
     }
+    if (has_state && is_16_bit(parameter)) saved[i].master = read(kMaster);
   }
   reader.finish(str(rule_.name, ": the state does not fit"));
 
@@ -327,18 +393,15 @@ void Optimizer::load_state_dict(const State& state) {
   for (size_t i = 0; i < saved.size(); ++i) {
     ParameterState& own = states.emplace_back();
     own.steps = saved[i].steps;
-    for (size_t s = 0; s < rule_.state.size(); ++s) {
-      if (saved[i].tensors[s] == nullptr) continue;
-      own.tensors[s] = empty_like(parameters_[i]);
-      primitives::copy(*saved[i].tensors[s], own.tensors[s]);
-    }
+    const auto copy = [&](const Tensor* from, Tensor& to) {
+      if (from == nullptr) return;
+      to = empty(parameters_[i].shape(), {state_dtype(parameters_[i]), parameters_[i].device()});
+      primitives::copy(*from, to);
+    };
+    for (size_t s = 0; s < rule_.state.size(); ++s) copy(saved[i].tensors[s], own.tensors[s]);
+    copy(saved[i].master, own.master);
   }
-  for (size_t g = 0; g < options.size(); ++g) {
-    const std::vector<Option> from = rule_.options(options[g].get()), to = rule_.options(options_[g]);
-    for (size_t o = 0; o < from.size(); ++o) {
-      std::visit([&]<class T>(T* value) { *value = *std::get<T*>(from[o].value); }, to[o].value);
-    }
-  }
+  for (size_t g = 0; g < options.size(); ++g) rule_.assign_options(options[g].get(), options_[g]);
   states_ = std::move(states);
 }
 

@@ -3,7 +3,9 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -30,8 +32,13 @@ struct ParameterGroup {
 
 /// Updates parameters in place from their gradients.
 ///
-/// Parameters are row-major float32 or float64 leaves on any devices, in one or more groups with their own options. A
-/// step skips parameters without gradient and parameters that do not require one: neither they nor their state change.
+/// Parameters are row-major floating-point leaves on any devices, in one or more groups with their own options. float16
+/// and bfloat16 parameters have a float32 master, a part of the state: the step computes in float32 from the gradient
+/// and the master and rounds the result to the parameter. Where the parameter is not the rounded master, because it was
+/// loaded or changed by others since the last step, the step begins at the parameter. P. Micikevicius et al., "Mixed
+/// precision training", ICLR 2018.
+///
+/// A step skips parameters without gradient and parameters that do not require one: neither they nor their state change.
 /// A step records nothing for autograd and increments the versions of the tensors that it changes. On a GPU it is one
 /// kernel launch for all parameters of a group that have taken equally many steps. Results do not depend on the number
 /// of threads. Not thread-safe.
@@ -50,15 +57,23 @@ class TANDEM_API Optimizer {
   const std::vector<Tensor>& parameters() const { return parameters_; }
 
   int64_t num_groups() const { return static_cast<int64_t>(group_ends_.size()); }  ///< number of parameter groups
+  /// Whether there is an option of this name whose value is a number or a bool. Names are those in state_dict():
+  /// "lr", "weight_decay"; the pair `betas` is "beta1" and "beta2".
+  bool has_option(std::string_view name) const;
+  /// The value of an option of a group; true is 1. Throws IndexError for the group, ValueError for the name.
+  double option(int64_t group, std::string_view name) const;
+  /// Sets an option of a group. Throws IndexError for the group; ValueError for the name or the value, changing nothing.
+  void set_option(int64_t group, std::string_view name, double value);
   /// The learning rate of a group. Throws IndexError.
-  double lr(int64_t group = 0) const;
+  double lr(int64_t group = 0) const { return option(group, "lr"); }
   /// Sets the learning rate of all groups. Throws ValueError unless lr is finite and >= 0.
   void set_lr(double lr);
   /// Sets the learning rate of one group. Throws IndexError, and ValueError as above.
-  void set_lr(int64_t group, double lr);
+  void set_lr(int64_t group, double lr) { set_option(group, "lr", lr); }
 
   /// {"optimizer": its name, "groups": {"<g>": {its options, "num_parameters"}}, "state": {"<i>": {"name", the state of
   /// the parameter}}}, where i is the index in parameters() and "name" is the name that the parameter's module gave it.
+  /// The state of a 16-bit parameter contains its float32 "master".
   /// Shares the tensors. An equal optimizer that loads it continues with the same bits.
   State state_dict() const;
   /// Loads the options and copies the tensors to the parameters' devices. Throws StateError, changing nothing, unless
@@ -68,13 +83,16 @@ class TANDEM_API Optimizer {
   void load_state_dict(const State& state);
 
  protected:
-  /// `groups` are the groups' parameters. Throws ValueError if there are no parameters or one is given twice;
-  /// StateError for an undefined, non-leaf or not row-major parameter; DTypeError for another dtype.
-  Optimizer(const OptimizerRule& rule, const std::vector<std::vector<Tensor>>& groups);
+  /// An optimizer without groups.
+  explicit Optimizer(const OptimizerRule& rule) : rule_(rule) {}
 
-  /// Declares the next group's options, an object of the rule's Options that outlives the optimizer. Throws ValueError
-  /// for a wrong option.
-  void add_options(void* options);
+  /// Throws ValueError for a wrong option or if a parameter is given twice; StateError for an undefined, non-leaf or not
+  /// row-major parameter; DTypeError unless it is floating-point. `options` points to the rule's Options.
+  void check_group(const std::vector<Tensor>& parameters, void* options) const;
+  /// Adds a group that check_group accepts. `options` outlives the optimizer.
+  void add_group(const std::vector<Tensor>& parameters, void* options);
+  /// Throws ValueError if there are no parameters.
+  void check_not_empty() const;
   /// Throws IndexError if the group does not exist, ValueError for a wrong option.
   void check_options(int64_t group, void* options) const;
 
@@ -82,17 +100,21 @@ class TANDEM_API Optimizer {
   struct ParameterState {
     int64_t steps = 0;
     std::array<Tensor, kMaxStateTensors>
-        tensors;  ///< as the rule lists them; undefined before the first step that uses them
+        tensors;    ///< as the rule lists them; undefined before the first step that uses them
+    Tensor master;  ///< of a 16-bit parameter; undefined before its first step
   };
   struct Update;
   struct Batch;
 
-  size_t check_group(int64_t group) const;
-  std::string describe_parameter(size_t index) const;
+  size_t check_index(int64_t group) const;
+  void check_options(void* options) const;
+  std::string describe(size_t index, const Tensor& parameter) const;
+  std::string describe_parameter(size_t index) const { return describe(index, parameters_[index]); }
 
   std::vector<Update> prepare();
   std::vector<Batch> count_steps(const std::vector<Update>& updates);
   void run(const Batch& batch);
+  void update_tensor(const Update& update);
   /// The arguments of a kernel for parameter `index`, with the state tensors whose bits are set in `used`; `gradient`
   /// may be undefined.
   StepTensors step_tensors(size_t index, const Tensor& gradient, unsigned used) const;
@@ -108,7 +130,15 @@ class TANDEM_API Optimizer {
 template <class Options>
 class GroupedOptimizer : public Optimizer {
  public:
-  const std::vector<ParameterGroup<Options>>& groups() const { return groups_; }  ///< with their current options
+  const std::deque<ParameterGroup<Options>>& groups() const { return groups_; }  ///< with their current options
+
+  /// Adds a group, for instance of layers that are trained from now on. Throws what the constructor throws, changing
+  /// nothing. Groups and parameters keep their order, so the new ones are the last.
+  void add_param_group(ParameterGroup<Options> group) {
+    check_group(group.parameters, &group.options);
+    groups_.push_back(std::move(group));
+    add_group(groups_.back().parameters, &groups_.back().options);
+  }
 
   /// Replaces the options of a group. Throws IndexError, and ValueError as the constructor does.
   void set_options(int64_t group, Options options) {
@@ -117,20 +147,14 @@ class GroupedOptimizer : public Optimizer {
   }
 
  protected:
-  /// `rule` is the update; throws as Optimizer's constructor and add_options.
-  GroupedOptimizer(const OptimizerRule& rule, std::vector<ParameterGroup<Options>> groups)
-      : Optimizer(rule, parameters_of(groups)), groups_(std::move(groups)) {
-    for (auto& group : groups_) add_options(&group.options);
+  /// `rule` is the update. Throws ValueError if there are no parameters, and what check_group throws.
+  GroupedOptimizer(const OptimizerRule& rule, std::vector<ParameterGroup<Options>> groups) : Optimizer(rule) {
+    for (auto& group : groups) add_param_group(std::move(group));
+    check_not_empty();
   }
 
  private:
-  static std::vector<std::vector<Tensor>> parameters_of(const std::vector<ParameterGroup<Options>>& groups) {
-    std::vector<std::vector<Tensor>> result;
-    for (const auto& group : groups) result.push_back(group.parameters);
-    return result;
-  }
-
-  std::vector<ParameterGroup<Options>> groups_;
+  std::deque<ParameterGroup<Options>> groups_;  // a deque: references to elements stay valid
 };
 
 }}}  // namespace tandem::v0::optim

@@ -17,7 +17,8 @@ struct RmspropRule {
             {"eps", &o.eps, not_negative},
             {"weight_decay", &o.weight_decay, not_negative},
             {"momentum", &o.momentum, not_negative},
-            {"centered", &o.centered}};
+            {"centered", &o.centered},
+            {"maximize", &o.maximize}};
   }
 
   static constexpr StateTensor<Options> kState[] = {

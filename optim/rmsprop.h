@@ -16,6 +16,7 @@ struct RMSpropOptions {
   double weight_decay = 0;  ///< times the parameter is added to the gradient
   double momentum = 0;      ///< share of the momentum buffer that a step keeps
   bool centered = false;    ///< divides by the gradient's standard deviation instead of its root mean square
+  bool maximize = false;    ///< uses -g instead of g
 };
 
 /// PyTorch's rule for each parameter p with gradient g, averages v and a, and momentum buffer b, all of which begin at 0:
@@ -27,7 +28,7 @@ struct RMSpropOptions {
 ///     b = momentum b + d, and d = b                            (if momentum != 0)
 ///     p = p - lr d
 ///
-/// One pass over memory per parameter, in the parameter's dtype. G. Hinton, "Neural networks for machine learning",
+/// One pass over memory per parameter. G. Hinton, "Neural networks for machine learning",
 /// lecture 6, 2012; A. Graves, "Generating sequences with recurrent neural networks", 2013 (centered).
 class TANDEM_API RMSprop : public GroupedOptimizer<RMSpropOptions> {
  public:

@@ -2,43 +2,22 @@
 #pragma once
 
 #include <array>
-#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include <tandem/base/error.h>
 #include <tandem/optim/optimizer.h>
+#include <tandem/optim/option.h>
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/kernel_context.h>
 
 namespace tandem { inline namespace v0 { namespace optim {
 
-/// An option: its name in states and error texts, its value, and a function that describes an invalid value ("" if it
-/// is valid).
-struct Option {
-  const char* name;
-  std::variant<double*, bool*> value;
-  std::string (*problem)(const char* name, double value) = nullptr;
-};
-
-inline std::string finite(const char* name, double value) {
-  return std::isfinite(value) ? "" : str(name, " is ", value, ", expected a finite number");
-}
-
-inline std::string not_negative(const char* name, double value) {
-  return std::isfinite(value) && value >= 0 ? "" : str(name, " is ", value, ", expected a finite number >= 0");
-}
-
-inline std::string in_zero_one(const char* name, double value) {
-  return value >= 0 && value < 1 ? "" : str(name, " is ", value, ", expected 0 <= ", name, " < 1");
-}
-
-/// A state tensor of each parameter, with the parameter's shape, dtype and device. The first step that uses it creates
-/// it with zeros.
+/// A state tensor of each parameter, with the parameter's shape and device, and its dtype or, for 16-bit parameters,
+/// float32. The first step that uses it creates it with zeros.
 template <class Options>
 struct StateTensor {
   const char* name;                           ///< in states
@@ -50,20 +29,30 @@ inline constexpr size_t kMaxFactors = 16;
 /// n values of a parameter, of its gradient, and of its state.
 struct StepTensors {
   int64_t n;
-  const void* gradient;
-  void* parameter;
+  const void* gradient;                       ///< in the parameter's dtype
+  void* parameter;                            ///< the values that are updated: of 16-bit parameters the float32 master
+  void* rounded;                              ///< the 16-bit parameter; null for other dtypes
   std::array<void*, kMaxStateTensors> state;  ///< unused entries point to the parameter, which is valid memory
 
   friend bool operator==(const StepTensors&, const StepTensors&) = default;
 };
 
-/// Arguments of a kernel: one step of parameters of one device and dtype.
+/// Arguments of a kernel: one step of parameters of one device and dtype. A 16-bit parameter that differs from its
+/// rounded master was changed by others since the last step, or has taken none: its value becomes the master's.
 struct StepCall {
-  DType dtype;
-  unsigned cases;  ///< bit i: the rule's cases()[i]
-  std::array<double, kMaxFactors> factors;
+  DType dtype;                              ///< of the parameters
+  unsigned cases;                           ///< bit i: the rule's cases()[i]
+  std::array<double, kMaxFactors> factors;  ///< those of the rule, then the gradient's sign, -1 with maximize
   const double* replay_factors;  ///< in a cuda::Graph: the factors of each replay, in the GPU's memory; else null
   std::span<const StepTensors> tensors;
+};
+
+/// One step of a parameter whose rule is not elementwise; see StepCall for masters.
+struct TensorStep {
+  Tensor gradient;   ///< in the parameter's dtype
+  Tensor parameter;  ///< detached
+  Tensor master;     ///< float32; undefined unless the parameter is 16-bit
+  std::array<Tensor, kMaxStateTensors> state;
 };
 
 /// A type-erased optimizer rule. `options` points to the rule's Options.
@@ -74,15 +63,19 @@ struct OptimizerRule {
   };
 
   const char* name;
+  int64_t num_dims;  ///< of parameters; -1: any
   bool counts_steps;
   std::vector<StateInfo> state;
-  size_t num_factors;
+  size_t num_factors;                             ///< with the sign
   std::vector<Option> (*options)(void* options);  ///< lr is the first
   std::string (*problem)(const void* options);    ///< describes incompatible options; "" if all are valid
-  std::shared_ptr<void> (*default_options)();
+  std::shared_ptr<void> (*copy_options)(const void* options);
+  void (*assign_options)(const void* from, void* to);
   unsigned (*used_state)(const void* options);  ///< bit i: state[i]
   unsigned (*cases)(const void* options, bool is_first);
   std::array<double, kMaxFactors> (*factors)(const void* options, int64_t step);
+  void (*update_tensor)(const void* options, const TensorStep& step);  ///< null if the rule is elementwise
+  // Of elementwise rules:
   void (*cpu)(const KernelContext& context, const StepCall& call);
   void (*cuda)(const KernelContext& context, const StepCall& call);  ///< null in builds without GPUs
 };

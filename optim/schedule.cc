@@ -1,192 +1,104 @@
 #include <tandem/optim/schedule.h>
 
-#include <algorithm>
-#include <cmath>
-#include <numbers>
-#include <string>
-#include <utility>
-
-#include <tandem/optim/rule.h>
-
 namespace tandem { inline namespace v0 { namespace optim {
 
 namespace {
 
-std::string step_problem(int64_t step_size, double gamma) {
-  return step_size < 1 ? str("step_size is ", step_size, ", expected at least 1") : not_negative("gamma", gamma);
+/// The option that is set to the schedule's momentum; null if the optimizer has none.
+const char* momentum_option(const Optimizer& optimizer) {
+  return optimizer.has_option("momentum") ? "momentum" : optimizer.has_option("beta1") ? "beta1" : nullptr;
 }
 
-std::string multi_step_problem(const std::vector<int64_t>& milestones, double gamma) {
-  for (size_t i = 0; i < milestones.size(); ++i) {
-    if (milestones[i] < 1) return str("milestone ", i, " is ", milestones[i], ", expected at least 1");
-    if (i > 0 && milestones[i] <= milestones[i - 1])
-      return str("milestone ", i, " is ", milestones[i], ", expected more than milestone ", i - 1, ", which is ",
-                 milestones[i - 1]);
+/// What is wrong with the options; "" if they are valid.
+std::string problem_of(AnySchedule& rule, const Optimizer& optimizer) {
+  const std::vector<Option> options = rule->options();
+  if (std::string problem = problem_of(options, optimizer.num_groups()); !problem.empty()) return problem;
+  for (const Option& option : options) {
+    auto* const* parts = std::get_if<std::vector<AnySchedule>*>(&option.value);
+    if (parts == nullptr) continue;
+    for (AnySchedule& part : **parts) {
+      if (std::string problem = problem_of(part, optimizer); !problem.empty()) return problem;
+    }
   }
-  return not_negative("gamma", gamma);
-}
-
-std::string cosine_problem(const CosineWarmupOptions& options) {
-  if (options.warmup_steps < 0 || options.warmup_steps >= options.total_steps)
-    return str("warmup_steps is ", options.warmup_steps, " and total_steps ", options.total_steps,
-               ", expected 0 <= warmup_steps < total_steps");
-  if (!(options.min_factor >= 0 && options.min_factor <= 1))
-    return str("min_factor is ", options.min_factor, ", expected 0 <= min_factor <= 1");
+  if (std::string problem = rule->problem(optimizer); !problem.empty()) return problem;
+  if (rule->momentum(0, 0).has_value() && momentum_option(optimizer) == nullptr)
+    return "cycle_momentum needs an optimizer with the option momentum or betas";
   return "";
-}
-
-void check(const char* name, const std::string& problem) {
-  TANDEM_CHECK(ValueError, problem.empty(), name, ": ", problem);
 }
 
 }  // namespace
 
-Schedule::Schedule(const char* name, Optimizer& optimizer) : name_(name), optimizer_(optimizer) {
-  for (int64_t g = 0; g < optimizer.num_groups(); ++g) initial_.push_back(optimizer.lr(g));
+Schedule::Schedule(Optimizer& optimizer, AnySchedule rule) : optimizer_(optimizer), rule_(std::move(rule)) {
+  const std::string problem = problem_of(rule_, optimizer_);
+  TANDEM_CHECK(ValueError, problem.empty(), rule_->name(), ": ", problem);
+  apply(0, extend({}));
 }
 
 Schedule::~Schedule() = default;
 
 void Schedule::step() {
-  ++steps_;
-  apply();
+  const bool starts = steps_ == 0 && rule_->starts_at_first_step();
+  apply(steps_ + 1, extend(starts ? std::vector<double>() : initial_));
+}
+
+std::vector<double> Schedule::extend(std::vector<double> rates) const {
+  for (auto g = static_cast<int64_t>(rates.size()); g < optimizer_.num_groups(); ++g) rates.push_back(optimizer_.lr(g));
+  return rates;
 }
 
 std::vector<double> Schedule::last_lr() const {
   std::vector<double> result;
-  for (const double initial : initial_) result.push_back(initial * factor(steps_));
+  for (size_t g = 0; g < initial_.size(); ++g)
+    result.push_back(rule_->rate(initial_[g], steps_, static_cast<int64_t>(g)));
   return result;
 }
 
-void Schedule::apply() const {
-  const std::vector<double> rates = last_lr();
-  for (size_t g = 0; g < rates.size(); ++g) optimizer_.set_lr(static_cast<int64_t>(g), rates[g]);
+void Schedule::apply(int64_t steps, std::vector<double> initial) {
+  std::vector<double> rates;
+  std::vector<std::optional<double>> momenta;
+  for (size_t g = 0; g < initial.size(); ++g) {
+    rates.push_back(rule_->rate(initial[g], steps, static_cast<int64_t>(g)));
+    momenta.push_back(rule_->momentum(steps, static_cast<int64_t>(g)));
+  }
+  for (size_t g = 0; g < initial.size(); ++g) {
+    optimizer_.set_lr(static_cast<int64_t>(g), rates[g]);
+    if (momenta[g]) optimizer_.set_option(static_cast<int64_t>(g), momentum_option(optimizer_), *momenta[g]);
+  }
+  initial_ = std::move(initial);
+  steps_ = steps;
 }
 
 State Schedule::state_dict() const {
   State state;
-  state.set("schedule", std::string(name_));
-  save_options(state);
+  state.set("schedule", std::string(rule_->name()));
+  save_options(rule_->options(), state);
   state.set("steps", steps_);
-  for (size_t g = 0; g < initial_.size(); ++g) state.set(str("initial_lr.", g), initial_[g]);
+  const std::vector<double> initial = extend(initial_);
+  for (size_t g = 0; g < initial.size(); ++g) state.set(str("initial_lr.", g), initial[g]);
   return state;
 }
 
 void Schedule::load_state_dict(const State& state) {
   StateReader reader(state);
-  if (const auto* saved = reader.read<std::string>("schedule"); saved != nullptr && *saved != name_)
-    reader.refuse("schedule", str(name_, " expected, ", *saved, " in the state"));
+  if (const auto* saved = reader.read<std::string>("schedule"); saved != nullptr && *saved != rule_->name())
+    reader.refuse("schedule", str(rule_->name(), " expected, ", *saved, " in the state"));
   const auto* steps = reader.read<int64_t>("steps");
   if (steps != nullptr && *steps < 0) reader.refuse("steps", str("is ", *steps, ", expected at least 0"));
-  std::vector<double> initial(initial_.size());
-  for (size_t g = 0; g < initial.size(); ++g) {
+  std::vector<double> initial;
+  for (int64_t g = 0; g < optimizer_.num_groups(); ++g) {
     const std::string path = str("initial_lr.", g);
-    if (const auto* saved = reader.read<double>(path)) initial[g] = *saved;
-    if (const std::string problem = not_negative("initial_lr", initial[g]); !problem.empty())
-      reader.refuse(path, problem);
+    const auto* saved = reader.read<double>(path);
+    if (saved == nullptr) continue;
+    if (const std::string problem = not_negative("initial_lr", *saved); !problem.empty()) reader.refuse(path, problem);
+    initial.push_back(*saved);
   }
-  const std::function<void()> load_options = prepare_load(reader);
-  reader.finish(str(name_, ": the state does not fit"));
-  load_options();
-  steps_ = *steps;
+  AnySchedule rule = rule_;
+  load_options(rule->options(), reader, "");
+  if (const std::string problem = problem_of(rule, optimizer_); !problem.empty()) reader.refuse("options", problem);
+  reader.finish(str(rule_->name(), ": the state does not fit"));
+  rule_ = std::move(rule);
   initial_ = std::move(initial);
-}
-
-// --- StepLR --------------------------------------------------------------------------------------------------------
-
-StepLR::StepLR(Optimizer& optimizer, int64_t step_size, double gamma)
-    : Schedule("StepLR", optimizer), step_size_(step_size), gamma_(gamma) {
-  check("StepLR", step_problem(step_size, gamma));
-  apply();
-}
-
-double StepLR::factor(int64_t steps) const { return std::pow(gamma_, static_cast<double>(steps / step_size_)); }
-
-void StepLR::save_options(State& state) const {
-  state.set("step_size", step_size_);
-  state.set("gamma", gamma_);
-}
-
-std::function<void()> StepLR::prepare_load(StateReader& reader) {
-  int64_t step_size = step_size_;
-  double gamma = gamma_;
-  if (const auto* saved = reader.read<int64_t>("step_size")) step_size = *saved;
-  if (const auto* saved = reader.read<double>("gamma")) gamma = *saved;
-  if (const std::string problem = step_problem(step_size, gamma); !problem.empty()) reader.refuse("options", problem);
-  return [this, step_size, gamma] {
-    step_size_ = step_size;
-    gamma_ = gamma;
-  };
-}
-
-// --- MultiStepLR ---------------------------------------------------------------------------------------------------
-
-MultiStepLR::MultiStepLR(Optimizer& optimizer, std::vector<int64_t> milestones, double gamma)
-    : Schedule("MultiStepLR", optimizer), milestones_(std::move(milestones)), gamma_(gamma) {
-  check("MultiStepLR", multi_step_problem(milestones_, gamma));
-  apply();
-}
-
-double MultiStepLR::factor(int64_t steps) const {
-  const auto passed = std::upper_bound(milestones_.begin(), milestones_.end(), steps) - milestones_.begin();
-  return std::pow(gamma_, static_cast<double>(passed));
-}
-
-void MultiStepLR::save_options(State& state) const {
-  state.set("gamma", gamma_);
-  state.set("num_milestones", static_cast<int64_t>(milestones_.size()));
-  for (size_t i = 0; i < milestones_.size(); ++i) state.set(str("milestones.", i), milestones_[i]);
-}
-
-std::function<void()> MultiStepLR::prepare_load(StateReader& reader) {
-  double gamma = gamma_;
-  if (const auto* saved = reader.read<double>("gamma")) gamma = *saved;
-  std::vector<int64_t> milestones;
-  if (const auto* count = reader.read<int64_t>("num_milestones")) {
-    while (static_cast<int64_t>(milestones.size()) < *count) {
-      const auto* saved = reader.read<int64_t>(str("milestones.", milestones.size()));
-      if (saved == nullptr) break;
-      milestones.push_back(*saved);
-    }
-  }
-  if (const std::string problem = multi_step_problem(milestones, gamma); !problem.empty())
-    reader.refuse("options", problem);
-  return [this, gamma, milestones = std::move(milestones)] {
-    gamma_ = gamma;
-    milestones_ = milestones;
-  };
-}
-
-// --- CosineWarmupLR ------------------------------------------------------------------------------------------------
-
-CosineWarmupLR::CosineWarmupLR(Optimizer& optimizer, CosineWarmupOptions options)
-    : Schedule("CosineWarmupLR", optimizer), options_(options) {
-  check("CosineWarmupLR", cosine_problem(options));
-  apply();
-}
-
-double CosineWarmupLR::factor(int64_t steps) const {
-  const auto at = static_cast<double>(steps);
-  const auto warmup = static_cast<double>(options_.warmup_steps);
-  if (steps < options_.warmup_steps) return (at + 1) / (warmup + 1);
-  if (steps >= options_.total_steps) return options_.min_factor;
-  const double progress = (at - warmup) / (static_cast<double>(options_.total_steps) - warmup);
-  return options_.min_factor + (1 - options_.min_factor) * 0.5 * (1 + std::cos(std::numbers::pi * progress));
-}
-
-void CosineWarmupLR::save_options(State& state) const {
-  state.set("warmup_steps", options_.warmup_steps);
-  state.set("total_steps", options_.total_steps);
-  state.set("min_factor", options_.min_factor);
-}
-
-std::function<void()> CosineWarmupLR::prepare_load(StateReader& reader) {
-  CosineWarmupOptions options = options_;
-  if (const auto* saved = reader.read<int64_t>("warmup_steps")) options.warmup_steps = *saved;
-  if (const auto* saved = reader.read<int64_t>("total_steps")) options.total_steps = *saved;
-  if (const auto* saved = reader.read<double>("min_factor")) options.min_factor = *saved;
-  if (const std::string problem = cosine_problem(options); !problem.empty()) reader.refuse("options", problem);
-  return [this, options] { options_ = options; };
+  steps_ = *steps;
 }
 
 }}}  // namespace tandem::v0::optim

@@ -1,35 +1,105 @@
-// Learning-rate schedules.
+// The base class of learning-rate schedules, and how to write one.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
-#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <tandem/base/macros.h>
 #include <tandem/optim/optimizer.h>
+#include <tandem/optim/option.h>
 #include <tandem/tensor/state.h>
-#include <tandem/tensor/state_reader.h>
 
 namespace tandem { inline namespace v0 { namespace optim {
 
-/// Sets the learning rate of each group of an optimizer to factor(steps) times the group's initial learning rate, its
-/// rate when the schedule is constructed. The constructor applies factor(0); each step() adds 1 to the count and
-/// applies the next factor. Call step() after each step of the optimizer or after each epoch. The rates are a function
-/// of the count, so rounding does not accumulate. The optimizer must outlive the schedule.
+/// What Schedule calls, independent of the type of the options. ScheduleOf implements it.
+class TANDEM_API ScheduleRule {
+ public:
+  virtual ~ScheduleRule() = default;
+  virtual const char* name() const = 0;                               ///< in states and error texts
+  virtual std::vector<Option> options() = 0;                          ///< pointers into this object
+  virtual std::string problem(const Optimizer& optimizer) const = 0;  ///< of options that do not fit; "" if none
+  /// The learning rate of a group with the initial rate `initial` after `steps` steps.
+  virtual double rate(double initial, int64_t steps, int64_t group) const = 0;
+  /// The momentum of a group after `steps` steps; none if the schedule leaves it unchanged.
+  virtual std::optional<double> momentum(int64_t steps, int64_t group) const = 0;
+  virtual bool starts_at_first_step() const = 0;            ///< whether initial rates are those before the first step()
+  virtual std::unique_ptr<ScheduleRule> clone() const = 0;  ///< a copy with its own options
+};
+
+/// The options of a schedule of any kind, as a part of SequentialLR or ChainedScheduler.
+class AnySchedule {
+ public:
+  /// The type S is described in ScheduleOf.
+  template <class S>
+  requires requires { S::kName; }
+  AnySchedule(S options) : rule_(std::make_unique<RuleOf<S>>(std::move(options))) {}
+  AnySchedule(const AnySchedule& other) : rule_(other.rule_->clone()) {}
+  AnySchedule(AnySchedule&&) noexcept = default;
+  AnySchedule& operator=(AnySchedule other) noexcept {
+    rule_ = std::move(other.rule_);
+    return *this;
+  }
+  ~AnySchedule() = default;
+
+  ScheduleRule* operator->() { return rule_.get(); }
+  const ScheduleRule* operator->() const { return rule_.get(); }
+
+ private:
+  template <class S>
+  struct RuleOf final : ScheduleRule {
+    explicit RuleOf(S s) : schedule(std::move(s)) {}
+    const char* name() const override { return S::kName; }
+    std::vector<Option> options() override { return schedule.options(); }
+    std::string problem(const Optimizer& optimizer) const override {
+      if constexpr (requires { schedule.problem(optimizer); }) return schedule.problem(optimizer);
+      return "";
+    }
+    double rate(double initial, int64_t steps, int64_t group) const override {
+      if constexpr (requires { schedule.factor_at(steps); }) {
+        return initial * schedule.factor_at(steps);
+      } else {
+        return schedule.rate_at(initial, steps, group);
+      }
+    }
+    std::optional<double> momentum(int64_t steps, int64_t group) const override {
+      if constexpr (requires { schedule.momentum_at(steps, group); }) return schedule.momentum_at(steps, group);
+      return std::nullopt;
+    }
+    bool starts_at_first_step() const override {
+      return requires { S::kStartsAtFirstStep; };
+    }
+    std::unique_ptr<ScheduleRule> clone() const override { return std::make_unique<RuleOf>(schedule); }
+
+    S schedule;
+  };
+
+  std::unique_ptr<ScheduleRule> rule_;
+};
+
+/// Sets the learning rate of each group of an optimizer to a function of the number of steps and of the group's initial
+/// learning rate, its rate when the schedule is constructed. The constructor applies the rates of step 0; each step()
+/// adds 1 to the count and applies the next rates. Call step() after each step of the optimizer or after each epoch.
+/// Rates are computed from the count, so rounding does not accumulate. A group that is added to the optimizer later
+/// takes part from the next step() on; its rate then is its initial rate. The optimizer must outlive the schedule.
 class TANDEM_API Schedule {
  public:
   virtual ~Schedule();
   Schedule(const Schedule&) = delete;
   Schedule& operator=(const Schedule&) = delete;
 
-  /// Counts a step and sets the learning rates for it.
+  /// Counts a step and sets the learning rates for it. Throws, changing nothing, what the schedule's function throws.
   void step();
   /// The number of calls of step().
   int64_t steps() const { return steps_; }
   /// The learning rates of the groups that this schedule has set last.
   std::vector<double> last_lr() const;
 
-  /// {"schedule": its name, its options, "steps", "initial_lr": {"<g>"}}.
+  /// {"schedule": its name, its options, "steps", "initial_lr": {"<g>"}}. Functions are not saved.
   State state_dict() const;
   /// Loads the count, options and initial rates; the current rates are part of the optimizer's state. Throws
   /// StateError, changing nothing, unless the state is of the same kind of schedule for equally many groups; the
@@ -37,82 +107,45 @@ class TANDEM_API Schedule {
   void load_state_dict(const State& state);
 
  protected:
-  /// `name` is a literal that begins error texts.
-  Schedule(const char* name, Optimizer& optimizer);
-
-  /// The factor of the initial rates after `steps` steps.
-  virtual double factor(int64_t steps) const = 0;
-  /// Adds the schedule's options to `state`, for state_dict().
-  virtual void save_options(State& state) const = 0;
-  /// Reads the options and reports to `reader` what does not fit. Returns a function that loads them, called if
-  /// everything fits.
-  virtual std::function<void()> prepare_load(StateReader& reader) = 0;
-
-  /// Sets the rates; called at the end of each constructor.
-  void apply() const;
+  /// Throws ValueError for wrong options.
+  Schedule(Optimizer& optimizer, AnySchedule rule);
 
  private:
-  const char* name_;
+  void apply(int64_t steps, std::vector<double> initial);
+  /// `rates`, followed by the current rates of the groups that it lacks.
+  std::vector<double> extend(std::vector<double> rates) const;
+
   Optimizer& optimizer_;
-  std::vector<double> initial_;
+  mutable AnySchedule rule_;
+  std::vector<double> initial_;  ///< of the groups
   int64_t steps_ = 0;
 };
 
-/// gamma^floor(steps / step_size): PyTorch's StepLR.
-class TANDEM_API StepLR : public Schedule {
+/// The schedule of the options S, a struct with
+///
+///     static constexpr const char* kName        its name in states and error texts
+///     std::vector<Option> options()             its options, as those of an optimizer
+///     double factor_at(int64_t steps) const     the rate after `steps` steps divided by the initial rate, or
+///     double rate_at(double initial, int64_t steps, int64_t group) const                    the rate of a group
+///
+/// and, where needed,
+///
+///     std::string problem(const Optimizer&) const               describes options that do not fit; "" if all do
+///     std::optional<double> momentum_at(int64_t steps, int64_t group) const     the momentum of a group, or none
+///
+///     struct InverseSqrtLROptions {
+///       int64_t warmup_steps = 100;
+///       static constexpr const char* kName = "InverseSqrtLR";
+///       std::vector<optim::Option> options() { return {{"warmup_steps", &warmup_steps, optim::at_least_one}}; }
+///       double factor_at(int64_t steps) const { return 1 / std::sqrt(std::max(1.0, double(steps) / warmup_steps)); }
+///     };
+///     using InverseSqrtLR = optim::ScheduleOf<InverseSqrtLROptions>;
+template <class S>
+class ScheduleOf : public Schedule {
  public:
-  /// Throws ValueError unless step_size is at least 1 and gamma finite and >= 0.
-  StepLR(Optimizer& optimizer, int64_t step_size, double gamma = 0.1);
-
- protected:
-  double factor(int64_t steps) const override;
-  void save_options(State& state) const override;
-  std::function<void()> prepare_load(StateReader& reader) override;
-
- private:
-  int64_t step_size_;
-  double gamma_;
-};
-
-/// gamma^(number of milestones that are at most `steps`): PyTorch's MultiStepLR.
-class TANDEM_API MultiStepLR : public Schedule {
- public:
-  /// Throws ValueError unless the milestones are at least 1 and ascend and gamma is finite and >= 0.
-  MultiStepLR(Optimizer& optimizer, std::vector<int64_t> milestones, double gamma = 0.1);
-
- protected:
-  double factor(int64_t steps) const override;
-  void save_options(State& state) const override;
-  std::function<void()> prepare_load(StateReader& reader) override;
-
- private:
-  std::vector<int64_t> milestones_;
-  double gamma_;
-};
-
-/// Options of CosineWarmupLR.
-struct CosineWarmupOptions {
-  int64_t warmup_steps = 0;  ///< steps in which the rate rises
-  int64_t total_steps = 0;   ///< up to the end of the cosine, including the warm-up
-  double min_factor = 0;     ///< of the initial rates, from total_steps on
-};
-
-/// Rises linearly as (steps + 1) / (warmup_steps + 1) up to warmup_steps, then falls along half a cosine from 1 to
-/// min_factor at total_steps, and is constant from there on: PyTorch's SequentialLR of LinearLR(start_factor = 1 /
-/// (warmup_steps + 1), total_iters = warmup_steps) and CosineAnnealingLR(total_steps - warmup_steps). I. Loshchilov, F.
-/// Hutter, "SGDR: Stochastic gradient descent with warm restarts", ICLR 2017.
-class TANDEM_API CosineWarmupLR : public Schedule {
- public:
-  /// Throws ValueError unless 0 <= warmup_steps < total_steps and 0 <= min_factor <= 1.
-  CosineWarmupLR(Optimizer& optimizer, CosineWarmupOptions options);
-
- protected:
-  double factor(int64_t steps) const override;
-  void save_options(State& state) const override;
-  std::function<void()> prepare_load(StateReader& reader) override;
-
- private:
-  CosineWarmupOptions options_;
+  using Options = S;
+  /// Applies the rates of step 0. Throws ValueError for wrong options.
+  ScheduleOf(Optimizer& optimizer, S options) : Schedule(optimizer, AnySchedule(std::move(options))) {}
 };
 
 }}}  // namespace tandem::v0::optim

@@ -10,11 +10,9 @@ struct SgdRule {
   static constexpr bool kCountsSteps = false;
 
   static std::vector<Option> options(Options& o) {
-    return {{"lr", &o.lr, not_negative},
-            {"momentum", &o.momentum, not_negative},
-            {"dampening", &o.dampening, finite},
-            {"weight_decay", &o.weight_decay, not_negative},
-            {"nesterov", &o.nesterov}};
+    return {{"lr", &o.lr, not_negative},         {"momentum", &o.momentum, not_negative},
+            {"dampening", &o.dampening, finite}, {"weight_decay", &o.weight_decay, not_negative},
+            {"nesterov", &o.nesterov},           {"maximize", &o.maximize}};
   }
   static std::string problem(const Options& o) {
     if (!o.nesterov || (o.momentum != 0 && o.dampening == 0)) return "";

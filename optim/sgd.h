@@ -15,6 +15,7 @@ struct SGDOptions {
   double dampening = 0;     ///< the momentum buffer takes 1 - dampening of the gradient, from its second step on
   double weight_decay = 0;  ///< times the parameter is added to the gradient
   bool nesterov = false;    ///< requires momentum > 0 and dampening 0
+  bool maximize = false;    ///< uses -g instead of g
 };
 
 /// PyTorch's rule for each parameter p with gradient g and momentum buffer b:
@@ -24,8 +25,8 @@ struct SGDOptions {
 ///     d = d + momentum b with nesterov, else b                                      (if momentum != 0)
 ///     p = p - lr d
 ///
-/// One pass over memory per parameter, in the parameter's dtype. Y. Nesterov, 1983; I. Sutskever et al., "On the
-/// importance of initialization and momentum in deep learning", ICML 2013.
+/// One pass over memory per parameter. Y. Nesterov, 1983; I. Sutskever et al., "On the importance
+/// of initialization and momentum in deep learning", ICML 2013.
 class TANDEM_API SGD : public GroupedOptimizer<SGDOptions> {
  public:
   /// Throws ValueError for an option that is negative (except dampening) or not finite and for nesterov without momentum or with

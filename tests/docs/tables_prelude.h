@@ -33,6 +33,7 @@ struct Prelude : nn::Module {
   std::vector<float> values;
   std::vector<double> m, s;
   std::function<void()> step;
+  std::function<double(int64_t steps)> decay;
   std::function<void(const td::Tensor& grad)> hook;
   std::function<void(nn::Layer& layer, const td::Tensor& input)> before;
   std::function<td::Tensor(nn::Layer& layer, const td::Tensor& input, const td::Tensor& output)> after;
@@ -48,6 +49,7 @@ struct Prelude : nn::Module {
   nn::ModuleDict<Block>& heads;
   td::State state;
   nn::BatchNorm2d& bn;
+  nn::Linear& fc;
   nn::MultiheadAttention& attn;
   nn::Embedding& embedding;
 

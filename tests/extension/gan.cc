@@ -70,7 +70,8 @@ int main(int argc, char** argv) {
     const td::Tensor points = generator(td::randn({1000, kNoise}, here));
     const double error = td::abs(td::norm(points, 2, {1}) - 1).mean().item();
     const double center = td::norm(points.mean({0})).item();
-    if (ctx.rank() == 0) std::cout << "distance from the circle " << error << ", of the mean from its center " << center << "\n";
+    if (ctx.rank() == 0)
+      std::cout << "distance from the circle " << error << ", of the mean from its center " << center << "\n";
     TANDEM_CHECK(StateError, error < 0.2 && center < 0.3, "the generator has not learned the circle: distance ", error,
                  ", center ", center);
   });

@@ -50,6 +50,4 @@ struct SignSGDRule {
   }
 };
 
-TANDEM_DEFINE_OPTIMIZER(SignSGD, SignSGDRule)
-
 }  // namespace extension

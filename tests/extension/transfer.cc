@@ -72,7 +72,8 @@ int main(int argc, char** argv) {
       train(model, td::data::DigitsDataset(1024, /*seed=*/1), ctx, 4);
       weights = model.state_dict();
       if (ctx.rank() == 0) {
-        const std::string file = (std::filesystem::temp_directory_path() / td::str("digits-", getpid(), ".safetensors")).string();
+        const std::string file =
+            (std::filesystem::temp_directory_path() / td::str("digits-", getpid(), ".safetensors")).string();
         td::io::save_state(file, weights);
         weights = td::io::load_state(file);
         std::filesystem::remove(file);

@@ -43,8 +43,10 @@ def check_files(prefix):
     expect(found - headers == OTHER_FILES, "other files than headers: %s" % sorted(found - headers))
     expect(all(re.fullmatch(r"include/tandem/([a-z0-9_]+/)*[a-z0-9_]+\.h", h) for h in headers), "invalid names of headers: %s" % headers)
 
-    # Exactly tandem.h and the headers that it includes, directly or indirectly, are installed.
-    included = {"include/tandem/tandem.h"}
+    # Exactly these headers and those that they include, directly or indirectly, are installed.
+    included = {"include/tandem/tandem.h", "include/tandem/optim/define_optimizer.h"}
+    if b"TANDEM_WITH_CUDA" in read(os.path.join(prefix, "lib/pkgconfig/tandem.pc")):
+        included |= {"include/tandem/" + name for name in ("optim/define_optimizer_cuda.h", "tensor/cuda/launch.h", "tensor/cuda/strided.h")}
     for header in headers:
         included |= {"include/" + name for name in re.findall(r"#include <(tandem/[^>]+)>", read(os.path.join(prefix, header)).decode())}
     expect(included == headers, "missing: %s; unexpected: %s" % (sorted(included - headers), sorted(headers - included)))

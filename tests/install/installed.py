@@ -8,6 +8,9 @@ import sys
 import tempfile
 
 
+EXTENSION = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "extension")  # in runfiles too
+
+
 def arguments(*more):
     """Parses the command line: the paths of install.sh and its tree, and further paths."""
     parser = argparse.ArgumentParser()

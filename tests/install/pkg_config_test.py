@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Compiles, links and runs a program by g++ FILE $(pkg-config --cflags --libs tandem)."""
+"""Compiles, links and runs the program of tests/extension with the flags of pkg-config: by g++, and its kernels by nvcc if tandem has
+GPU kernels."""
 
 import os
+import shutil
 import sys
 
 sys.dont_write_bytecode = True
@@ -12,14 +14,20 @@ def main():
     args = installed.arguments()
     prefix = installed.install(args)
     env = {"PKG_CONFIG_PATH": os.path.join(prefix, "lib", "pkgconfig")}
-    flags = installed.run("pkg-config", "--cflags", "--libs", "tandem", env=env).split()
-    source = os.path.join(os.path.dirname(os.path.realpath(__file__)), "pkg_config_consumer.cc")
+    cflags = installed.run("pkg-config", "--cflags", "tandem", env=env).split()
+    libs = installed.run("pkg-config", "--libs", "tandem", env=env).split()
+    files = [os.path.join(installed.EXTENSION, name) for name in ("program.cc", "sign_sgd.cc", "snake.cc")]
+    if "-DTANDEM_WITH_CUDA" in cflags:
+        nvcc = shutil.which("nvcc", path=os.environ["PATH"] + ":/usr/local/cuda/bin")
+        for name in "sign_sgd_cuda", "snake_cuda":
+            files.append(os.path.join(prefix, name + ".o"))
+            installed.run(nvcc, "-arch=sm_90", "--expt-relaxed-constexpr", *cflags, "-c", os.path.join(installed.EXTENSION, name + ".cu"), "-o",
+                          files[-1])
     program = os.path.join(prefix, "program")
-    installed.run("g++", "-Wall", "-Wextra", "-Werror", source, "-o", program, *flags)
-    printed = installed.run(program)
-    expected = "gradient 8, ranks 2\n"  # 4 rows x 2 outputs
-    if printed != expected:
-        sys.exit("expected %r, printed %r" % (expected, printed))
+    installed.run("g++", "-Wall", "-Wextra", "-Werror", *files, "-o", program, *cflags, *libs)
+    printed = installed.run(program, "--nproc", "2")
+    if printed != "learned on 2 ranks\n":
+        sys.exit("printed %r" % printed)
     version = installed.run("pkg-config", "--modversion", "tandem", env=env)
     if version != "0.1.0\n":
         sys.exit("pkg-config printed version %r, expected 0.1.0" % version)

@@ -14,6 +14,8 @@
 
 namespace td = tandem;
 using td::optim::clip_grad_norm_;
+using td::optim::clip_grad_value_;
+using td::optim::get_total_norm;
 using td::testing::error_text;
 using td::testing::parameter;
 using td::testing::set_gradient;
@@ -131,7 +133,7 @@ TEST(ClipGradNorm, NonFiniteGradientsAreDetected) {
       td::primitives::fill(td::make_view(gradient.storage(), gradient.dtype(), {1}, {1}, gradient.impl().offset + 1),
                            bad);
       EXPECT_EQ(error_text<td::StateError>([&] { clip_grad_norm_(parameters, 1.0, norm_type, true); }),
-                td::str("clip_grad_norm_: the norm of the gradients is ", std::isnan(bad) ? "nan" : "inf"));
+                td::str("clip_grad_norm_: the norm is ", std::isnan(bad) ? "nan" : "inf"));
       EXPECT_EQ(parameters[2].grad().to_vector<double>(), (std::vector<double>{1, -2}));
       EXPECT_FALSE(std::isfinite(clip_grad_norm_(parameters, 1.0, norm_type)));
       const double other = parameters[2].grad().to_vector<double>()[0];
@@ -148,10 +150,48 @@ TEST(ClipGradNorm, InvalidArgumentsAreRejected) {
             "clip_grad_norm_: max_norm is nan, expected >= 0");
   EXPECT_EQ(error_text<td::ValueError>([&] { clip_grad_norm_(parameters, 1, 0); }),
             "clip_grad_norm_: norm_type is 0, expected > 0");
-  const td::Tensor half = td::zeros({1}, {td::kFloat16}).set_requires_grad();
-  set_gradient(half, td::ones({1}, {td::kFloat16}));
-  EXPECT_EQ(error_text<td::DTypeError>([&] { clip_grad_norm_({half}, 1); }),
-            "clip_grad_norm_: a gradient is float16, expected float32 or float64");
+  EXPECT_EQ(error_text<td::ValueError>([&] { clip_grad_value_(parameters, -1); }),
+            "clip_grad_value_: clip_value is -1, expected >= 0");
+  EXPECT_EQ(error_text<td::ValueError>([&] { get_total_norm({}, -1); }),
+            "get_total_norm: norm_type is -1, expected > 0");
+  EXPECT_EQ(error_text<td::DTypeError>([] { get_total_norm({td::zeros({1}, {td::kInt32})}); }),
+            "get_total_norm: a tensor is int32, expected a floating-point dtype");
+  EXPECT_EQ(error_text<td::StateError>([] {
+              get_total_norm({td::zeros({2, 3}).t()});
+            }),
+            "get_total_norm: a tensor is not contiguous");
+}
+
+TEST(GetTotalNorm, IsTheNormThatClippingReturns) {
+  for (const double norm_type : {1.0, 2.0, 3.0, kInfinity}) {
+    const auto parameters = three();
+    const double norm = get_total_norm({parameters[0].grad(), parameters[2].grad()}, norm_type);
+    EXPECT_EQ(clip_grad_norm_(parameters, 100, norm_type), norm);
+  }
+  EXPECT_EQ(get_total_norm({}), 0);
+  EXPECT_EQ(error_text<td::StateError>([] { get_total_norm({td::full({1}, kInfinity)}, 2, true); }),
+            "get_total_norm: the norm is inf");
+}
+
+TEST(GetTotalNorm, HalvesAreAccumulatedInFloat64) {
+  for (const td::DType dtype : {td::kFloat16, td::kBFloat16})
+    EXPECT_EQ(get_total_norm({td::full({10000}, 2, {dtype, td::testing::test_device()})}), 200);
+}
+
+TEST(ClipGradValue, LimitsEveryValueOfEveryGradient) {
+  const auto parameters = three();
+  clip_grad_value_(parameters, 1.5);
+  EXPECT_EQ(parameters[0].grad().to_vector<double>(), (std::vector<double>{1.5, -1.5}));
+  EXPECT_EQ(parameters[2].grad().to_vector<double>(), (std::vector<double>{1, -1.5}));
+  EXPECT_FALSE(parameters[1].grad().defined());
+}
+
+TEST(ClipGradValue, NanStaysNan) {
+  const td::Tensor p = parameter<float>({0, 0}, {2});
+  set_gradient(p, td::from_vector<float>({std::nanf(""), static_cast<float>(-kInfinity)}, {2}));
+  clip_grad_value_({p}, 2);
+  EXPECT_TRUE(std::isnan(p.grad().to_vector<float>()[0]));
+  EXPECT_EQ(p.grad().to_vector<float>()[1], -2);
 }
 
 }  // namespace

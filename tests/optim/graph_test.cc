@@ -26,7 +26,7 @@
 #include <tandem/optim/adam.h>
 #include <tandem/optim/clip_grad.h>
 #include <tandem/optim/grad_scaler.h>
-#include <tandem/optim/schedule.h>
+#include <tandem/optim/schedules.h>
 #include <tandem/optim/sgd.h>
 #include <tandem/tensor/allocator.h>
 #include <tandem/tensor/cuda.h>

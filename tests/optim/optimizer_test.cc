@@ -198,6 +198,70 @@ TYPED_TEST(EveryOptimizer, OptionsCanChangeBetweenSteps) {
   }
 }
 
+TYPED_TEST(EveryOptimizer, OptionsAreReachedByName) {
+  typename TypeParam::Optimizer optimizer({repeated_parameter(1)}, TypeParam::options().back());
+  const State options = optimizer.state_dict().template get<State>("groups.0");
+  for (const auto& [name, value] : options.entries()) {
+    if (name == "num_parameters") continue;
+    const double* const number = std::get_if<double>(&value);
+    EXPECT_TRUE(optimizer.has_option(name));
+    EXPECT_EQ(optimizer.option(0, name), number != nullptr ? *number : std::get<bool>(value)) << name;
+    const double other = number != nullptr ? 0.5 : 0;
+    optimizer.set_option(0, name, other);
+    EXPECT_EQ(optimizer.option(0, name), other) << name;
+  }
+  EXPECT_EQ(optimizer.groups()[0].options.lr, 0.5);
+  EXPECT_EQ(error_text<ValueError>([&] { optimizer.set_option(0, "lr", -1); }),
+            str(TypeParam::kName, ": lr is -1, expected a finite number >= 0"));
+  EXPECT_EQ(optimizer.lr(), 0.5);
+  EXPECT_FALSE(optimizer.has_option("rate"));
+  EXPECT_EQ(error_text<ValueError>([&] { optimizer.option(0, "rate"); }),
+            str(TypeParam::kName, ": no option is named 'rate'"));
+  EXPECT_EQ(error_text<IndexError>([&] { optimizer.set_option(1, "lr", 1); }),
+            str(TypeParam::kName, ": group is 1, expected 0 <= group < 1"));
+}
+
+TYPED_TEST(EveryOptimizer, AddedGroupsAreUpdated) {
+  using Optimizer = typename TypeParam::Optimizer;
+  const Tensor a = repeated_parameter(9), b = repeated_parameter(5), c = repeated_parameter(9);
+  Optimizer optimizer({a}, TypeParam::options()[0]);
+  take_steps(optimizer, 0, 2);
+  optimizer.add_param_group({{b}, TypeParam::options().back()});
+  EXPECT_EQ(optimizer.num_groups(), 2);
+  take_steps(optimizer, 2, 4);
+  Optimizer first({c}, TypeParam::options()[0]);
+  take_steps(first, 0, 4);
+  EXPECT_EQ(a.to_vector<float>(), c.to_vector<float>());
+  const Tensor d = repeated_parameter(5);
+  Optimizer second({d}, TypeParam::options().back());
+  take_steps(second, 2, 4);
+  EXPECT_EQ(b.to_vector<float>(), d.to_vector<float>());
+  EXPECT_EQ(error_text<ValueError>([&] {
+              optimizer.add_param_group({{c, a}, {}});
+            }),
+            str(TypeParam::kName, ": parameter 3 is given twice"));
+  EXPECT_EQ(optimizer.num_groups(), 2);
+}
+
+TYPED_TEST(EveryOptimizer, MaximizeNegatesTheGradient) {
+  for (auto options : TypeParam::options()) {
+    const Tensor p = repeated_parameter(9), q = repeated_parameter(9);
+    options.maximize = false;
+    typename TypeParam::Optimizer minimizing({p}, options);
+    options.maximize = true;
+    typename TypeParam::Optimizer maximizing({q}, options);
+    for (int step = 0; step < 3; ++step) {
+      std::vector<float> values = repeated(9, step);
+      set_gradient(p, from_vector<float>(values, {9}));
+      for (float& value : values) value = -value;
+      set_gradient(q, from_vector<float>(values, {9}));
+      minimizing.step();
+      maximizing.step();
+    }
+    EXPECT_EQ(p.to_vector<float>(), q.to_vector<float>());
+  }
+}
+
 TYPED_TEST(EveryOptimizer, WrongOptionsAreRejected) {
   using Optimizer = typename TypeParam::Optimizer;
   const Tensor p = parameter<float>({1}, {1});

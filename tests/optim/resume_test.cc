@@ -8,7 +8,7 @@
 
 #include <tandem/io/state_file.h>
 #include <tandem/optim/adam.h>
-#include <tandem/optim/schedule.h>
+#include <tandem/optim/schedules.h>
 #include <tandem/optim/sgd.h>
 #include <tandem/tests/optim/gradients.h>
 

@@ -1,21 +1,20 @@
-#include <tandem/optim/schedule.h>
-
 #include <cmath>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include <tandem/optim/adagrad.h>
+#include <tandem/optim/adam.h>
+#include <tandem/optim/reduce_lr_on_plateau.h>
+#include <tandem/optim/schedules.h>
 #include <tandem/optim/sgd.h>
 #include <tandem/tests/optim/gradients.h>
 #include <tandem/tests/support/error_text.h>
 
 namespace td = tandem;
-using td::optim::CosineWarmupLR;
-using td::optim::MultiStepLR;
-using td::optim::Schedule;
-using td::optim::SGD;
-using td::optim::StepLR;
+using namespace td::optim;
 using td::testing::error_text;
 using td::testing::parameter;
 
@@ -25,53 +24,6 @@ namespace {
 SGD two_groups(double lr0 = 0.5, double lr1 = 2) {
   return SGD({{.parameters = {parameter<float>({1}, {1})}, .options = {.lr = lr0}},
               {.parameters = {parameter<float>({1}, {1})}, .options = {.lr = lr1}}});
-}
-
-/// The rates of group 0 before and after each of the steps; those of group 1 are always four times as high.
-std::vector<double> rates(SGD& sgd, Schedule& schedule, int steps) {
-  std::vector<double> result = {sgd.lr()};
-  for (int i = 0; i < steps; ++i) {
-    schedule.step();
-    result.push_back(sgd.lr());
-    EXPECT_EQ(sgd.lr(1), 4 * sgd.lr());
-    EXPECT_EQ(schedule.last_lr(), (std::vector<double>{sgd.lr(), sgd.lr(1)}));
-  }
-  EXPECT_EQ(schedule.steps(), steps);
-  return result;
-}
-
-void expect_near(const std::vector<double>& values, const std::vector<double>& expected) {
-  ASSERT_EQ(values.size(), expected.size());
-  for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], expected[i], 1e-15) << i;
-}
-
-// The expected rates are those of torch.optim.lr_scheduler for SGD with lr = 0.5 and the same settings.
-
-TEST(StepLR, RatesMatchPyTorch) {
-  SGD sgd = two_groups();
-  StepLR schedule(sgd, 3, 0.5);
-  EXPECT_EQ(rates(sgd, schedule, 7), (std::vector<double>{0.5, 0.5, 0.5, 0.25, 0.25, 0.25, 0.125, 0.125}));
-}
-
-TEST(MultiStepLR, RatesMatchPyTorch) {
-  SGD sgd = two_groups();
-  MultiStepLR schedule(sgd, {2, 3, 6}, 0.1);
-  expect_near(rates(sgd, schedule, 7), {0.5, 0.5, 0.05, 0.005, 0.005, 0.005, 0.0005, 0.0005});
-}
-
-TEST(CosineWarmupLR, RatesMatchPyTorch) {
-  // SequentialLR(sgd, [LinearLR(sgd, 1 / 4, 1.0, 3), CosineAnnealingLR(sgd, 5, 0.05)], [3])
-  SGD sgd = two_groups();
-  CosineWarmupLR schedule(sgd, {.warmup_steps = 3, .total_steps = 8, .min_factor = 0.1});
-  expect_near(rates(sgd, schedule, 10), {0.125, 0.25, 0.375, 0.5, 0.45702882373436315, 0.34452882373436317,
-                                         0.20547117626563682, 0.09297117626563685, 0.05, 0.05, 0.05});
-}
-
-TEST(CosineWarmupLR, WarmupIsOptional) {
-  SGD sgd = two_groups();
-  CosineWarmupLR schedule(sgd, {.total_steps = 4});
-  expect_near(rates(sgd, schedule, 5),
-              {0.5, 0.5 * (0.5 + std::sqrt(0.125)), 0.25, 0.5 * (0.5 - std::sqrt(0.125)), 0, 0});
 }
 
 /// Takes four steps of `schedule`, loads its state into `restored`, which has other options, and expects equal rates in
@@ -93,32 +45,48 @@ void expect_continues(SGD& sgd, Schedule& schedule, SGD& later, Schedule& restor
 }
 
 TEST(Schedule, StateDictContinuesBitExactly) {
-  {
-    SGD sgd = two_groups();
-    SGD later = two_groups(7, 7);
-    StepLR schedule(sgd, 3, 0.7);
-    StepLR restored(later, 1);
+  const auto check = []<class S>(std::type_identity<ScheduleOf<S>>, std::type_identity_t<S> options,
+                                 std::type_identity_t<S> others) {
+    SGD sgd = two_groups(), later = two_groups(7, 7);
+    ScheduleOf<S> schedule(sgd, options), restored(later, others);
     expect_continues(sgd, schedule, later, restored);
-  }
-  {
-    SGD sgd = two_groups();
-    SGD later = two_groups(7, 7);
-    MultiStepLR schedule(sgd, {1, 6, 7}, 0.7);
-    MultiStepLR restored(later, {});
-    expect_continues(sgd, schedule, later, restored);
-  }
-  {
-    SGD sgd = two_groups();
-    SGD later = two_groups(7, 7);
-    CosineWarmupLR schedule(sgd, {.warmup_steps = 2, .total_steps = 11, .min_factor = 0.3});
-    CosineWarmupLR restored(later, {.total_steps = 1});
-    expect_continues(sgd, schedule, later, restored);
-  }
+  };
+  check(std::type_identity<StepLR>(), {.step_size = 3, .gamma = 0.7}, {.step_size = 1});
+  check(std::type_identity<MultiStepLR>(), {.milestones = {1, 6, 7}, .gamma = 0.7}, {.milestones = {}});
+  check(std::type_identity<CosineWarmupLR>(), {.warmup_steps = 2, .total_steps = 11, .min_factor = 0.3},
+        {.total_steps = 1});
+  const td::optim::PerGroup<StepFunction> function = [](int64_t t) { return t < 3 ? 0.9 : 0.8; };
+  check(std::type_identity<MultiplicativeLR>(), {.lr_lambda = function}, {.lr_lambda = function});
+  check(std::type_identity<OneCycleLR>(),
+        {.max_lr = {0.1, 0.2}, .total_steps = 12, .anneal_strategy = "linear", .three_phase = true},
+        {.max_lr = 1, .total_steps = 3, .cycle_momentum = false});
+  check(std::type_identity<SWALR>(), {.swa_lr = 0.1, .anneal_epochs = 6}, {.swa_lr = {0.3, 0.4}});
+  check(std::type_identity<SequentialLR>(),
+        {.schedulers = {LinearLROptions{.total_iters = 3}, ExponentialLROptions{.gamma = 0.9}}, .milestones = {3}},
+        {.schedulers = {LinearLROptions{}, ExponentialLROptions{.gamma = 0.1}}, .milestones = {1}});
+}
+
+TEST(Schedule, StatesOfEarlierVersionsAreLoaded) {
+  SGD sgd = two_groups();
+  MultiStepLR schedule(sgd, {.milestones = {5}});
+  td::State state;
+  state.set("schedule", std::string("MultiStepLR"));
+  state.set("gamma", 0.5);
+  state.set("num_milestones", int64_t{2});
+  state.set("milestones.0", int64_t{1});
+  state.set("milestones.1", int64_t{3});
+  state.set("steps", int64_t{2});
+  state.set("initial_lr.0", 0.5);
+  state.set("initial_lr.1", 2.0);
+  schedule.load_state_dict(state);
+  EXPECT_EQ(schedule.last_lr(), (std::vector<double>{0.25, 1}));
+  schedule.step();
+  EXPECT_EQ(sgd.lr(), 0.125);
 }
 
 TEST(Schedule, LoadErrorListsEveryMismatch) {
   SGD sgd = two_groups();
-  StepLR schedule(sgd, 3, 0.5);
+  StepLR schedule(sgd, {.step_size = 3, .gamma = 0.5});
   td::State state;
   state.set("schedule", std::string("MultiStepLR"));
   state.set("step_size", int64_t{0});
@@ -134,12 +102,12 @@ TEST(Schedule, LoadErrorListsEveryMismatch) {
             "\n  missing     gamma"
             "\n  different   options: step_size is 0, expected at least 1"
             "\n  unexpected  initial_lr.2");
-  MultiStepLR milestones(sgd, {2, 3});
+  MultiStepLR milestones(sgd, {.milestones = {2, 3}});
   state = milestones.state_dict();
-  state.set("milestones.1", int64_t{2});
+  state.set("milestones.1", int64_t{1});
   EXPECT_EQ(error_text<td::StateError>([&] { milestones.load_state_dict(state); }),
             "MultiStepLR: the state does not fit"
-            "\n  different   options: milestone 1 is 2, expected more than milestone 0, which is 2");
+            "\n  different   options: milestones.1 is 1, expected at least milestones.0, which is 2");
   state = milestones.state_dict();
   state.set("num_milestones", int64_t{1} << 60);
   EXPECT_EQ(error_text<td::StateError>([&] { milestones.load_state_dict(state); }),
@@ -151,26 +119,171 @@ TEST(Schedule, LoadErrorListsEveryMismatch) {
   EXPECT_EQ(error_text<td::StateError>([&] { cosine.load_state_dict(state); }),
             "CosineWarmupLR: the state does not fit"
             "\n  different   options: warmup_steps is 5 and total_steps 5, expected 0 <= warmup_steps < total_steps");
+  ChainedScheduler chained(sgd, {.schedulers = {ConstantLROptions{}, ConstantLROptions{}}});
+  ChainedScheduler other(sgd, {.schedulers = {ExponentialLROptions{.gamma = 1}}});
+  EXPECT_EQ(error_text<td::StateError>([&] { chained.load_state_dict(other.state_dict()); }),
+            "ChainedScheduler: the state does not fit"
+            "\n  different   schedulers: 2 schedules expected, 1 in the state"
+            "\n  different   schedulers.0.schedule: ConstantLR expected, ExponentialLR in the state"
+            "\n  missing     schedulers.0.factor"
+            "\n  missing     schedulers.0.total_iters"
+            "\n  missing     schedulers.1.schedule"
+            "\n  missing     schedulers.1.factor"
+            "\n  missing     schedulers.1.total_iters"
+            "\n  unexpected  schedulers.0.gamma");
   EXPECT_EQ(schedule.steps(), 0);
   EXPECT_EQ(schedule.last_lr(), (std::vector<double>{0.5, 2}));
 }
 
-TEST(Schedule, InvalidOptionsAreRejected) {
+/// The error text of constructing a schedule with these options.
+template <class S>
+std::string wrong(S options) {
   SGD sgd = two_groups();
-  EXPECT_EQ(error_text<td::ValueError>([&] { StepLR(sgd, 0); }), "StepLR: step_size is 0, expected at least 1");
-  EXPECT_EQ(error_text<td::ValueError>([&] { StepLR(sgd, 1, -1); }),
-            "StepLR: gamma is -1, expected a finite number >= 0");
-  EXPECT_EQ(error_text<td::ValueError>([&] { MultiStepLR(sgd, {0}); }),
-            "MultiStepLR: milestone 0 is 0, expected at least 1");
-  EXPECT_EQ(error_text<td::ValueError>([&] {
-              MultiStepLR(sgd, {3, 2});
-            }),
-            "MultiStepLR: milestone 1 is 2, expected more than milestone 0, which is 3");
-  EXPECT_EQ(error_text<td::ValueError>([&] { CosineWarmupLR(sgd, {}); }),
-            "CosineWarmupLR: warmup_steps is 0 and total_steps 0, expected 0 <= warmup_steps < total_steps");
-  EXPECT_EQ(error_text<td::ValueError>([&] { CosineWarmupLR(sgd, {.total_steps = 2, .min_factor = 1.5}); }),
-            "CosineWarmupLR: min_factor is 1.5, expected 0 <= min_factor <= 1");
+  const std::string text = error_text<td::ValueError>([&] { ScheduleOf<S>(sgd, std::move(options)); });
   EXPECT_EQ(sgd.lr(), 0.5);
+  return text;
+}
+
+TEST(Schedule, InvalidOptionsAreRejected) {
+  const StepFunction one = [](int64_t) { return 1.0; };
+  EXPECT_EQ(wrong(StepLROptions{.step_size = 0}), "StepLR: step_size is 0, expected at least 1");
+  EXPECT_EQ(wrong(StepLROptions{.step_size = 1, .gamma = -1}), "StepLR: gamma is -1, expected a finite number >= 0");
+  EXPECT_EQ(wrong(MultiStepLROptions{.milestones = {0}}), "MultiStepLR: milestones.0 is 0, expected at least 1");
+  EXPECT_EQ(wrong(MultiStepLROptions{.milestones = {3, 2}}),
+            "MultiStepLR: milestones.1 is 2, expected at least milestones.0, which is 3");
+  EXPECT_EQ(wrong(CosineWarmupLROptions{}),
+            "CosineWarmupLR: warmup_steps is 0 and total_steps 0, expected 0 <= warmup_steps < total_steps");
+  EXPECT_EQ(wrong(CosineWarmupLROptions{.total_steps = 2, .min_factor = 1.5}),
+            "CosineWarmupLR: min_factor is 1.5, expected 0 <= min_factor <= 1");
+  EXPECT_EQ(wrong(LambdaLROptions{.lr_lambda = {one, one, one}}),
+            "LambdaLR: lr_lambda has 3 functions, expected 1 or one for each of the 2 groups");
+  EXPECT_EQ(wrong(MultiplicativeLROptions{.lr_lambda = StepFunction()}), "MultiplicativeLR: lr_lambda 0 is empty");
+  EXPECT_EQ(wrong(LinearLROptions{.start_factor = 0}), "LinearLR: start_factor is 0, expected 0 < start_factor <= 1");
+  EXPECT_EQ(wrong(CyclicLROptions{.base_lr = {1, 2, 3}, .max_lr = 1}),
+            "CyclicLR: base_lr has 3 values, expected 1 or one for each of the 2 groups");
+  EXPECT_EQ(wrong(CyclicLROptions{.base_lr = {1, -2}, .max_lr = 1}),
+            "CyclicLR: base_lr.1 is -2, expected a finite number >= 0");
+  EXPECT_EQ(wrong(CyclicLROptions{.base_lr = 1, .max_lr = 1, .mode = "square"}),
+            "CyclicLR: mode is 'square', expected 'triangular' or 'triangular2' or 'exp_range'");
+  EXPECT_EQ(wrong(OneCycleLROptions{.max_lr = 1, .epochs = 3}),
+            "OneCycleLR: total_steps is 0, epochs 3 and steps_per_epoch 0, expected total_steps > 0, or both others");
+  EXPECT_EQ(wrong(SequentialLROptions{.schedulers = {ConstantLROptions{}}, .milestones = {1}}),
+            "SequentialLR: 1 schedulers and 1 milestones, expected one more schedule than milestones");
+  EXPECT_EQ(wrong(ChainedSchedulerOptions{}), "ChainedScheduler: no schedulers, expected at least one");
+  EXPECT_EQ(wrong(ChainedSchedulerOptions{.schedulers = {ExponentialLROptions{.gamma = -1}}}),
+            "ChainedScheduler: gamma is -1, expected a finite number >= 0");
+  EXPECT_EQ(wrong(ChainedSchedulerOptions{.schedulers = {MultiStepLROptions{.milestones = {3, 2}}}}),
+            "ChainedScheduler: milestones.1 is 2, expected at least milestones.0, which is 3");
+  Adagrad adagrad({parameter<float>({1}, {1})});
+  EXPECT_EQ(error_text<td::ValueError>([&] { CyclicLR(adagrad, {.base_lr = 0.1, .max_lr = 1}); }),
+            "CyclicLR: cycle_momentum needs an optimizer with the option momentum or betas");
+}
+
+TEST(Schedule, GroupsAddedLaterBeginAtTheirOwnRate) {
+  SGD sgd = two_groups();
+  StepLR schedule(sgd, {.step_size = 2, .gamma = 0.5});
+  schedule.step();
+  sgd.add_param_group({.parameters = {parameter<float>({1}, {1})}, .options = {.lr = 8}});
+  EXPECT_EQ(schedule.state_dict().get<double>("initial_lr.2"), 8);
+  schedule.step();
+  EXPECT_EQ(schedule.last_lr(), (std::vector<double>{0.25, 1, 4}));
+  EXPECT_EQ(sgd.lr(2), 4);
+}
+
+TEST(Schedule, OneValueForEachGroupIsNotEnoughForGroupsAddedLater) {
+  SGD sgd = two_groups();
+  CyclicLR schedule(sgd, {.base_lr = {0.1, 0.2}, .max_lr = 1});
+  sgd.add_param_group({.parameters = {parameter<float>({1}, {1})}});
+  EXPECT_EQ(error_text<td::IndexError>([&] { schedule.step(); }),
+            "PerGroup: group is 2, expected 0 <= group < 2; give one value for each group of the optimizer");
+  EXPECT_EQ(schedule.steps(), 0);
+  EXPECT_EQ(sgd.lr(0), 0.1);
+}
+
+TEST(OneCycleLR, StepsAfterTheCycleAreAnError) {
+  SGD sgd = two_groups();
+  OneCycleLR schedule(sgd, {.max_lr = 1, .total_steps = 2});
+  schedule.step();
+  schedule.step();
+  EXPECT_EQ(error_text<td::ValueError>([&] { schedule.step(); }),
+            "OneCycleLR: step 3, expected at most total_steps, which is 2; train fewer steps or set total_steps");
+  EXPECT_EQ(schedule.steps(), 2);
+}
+
+TEST(OneCycleLR, CyclesTheFirstBetaOfAdam) {
+  Adam adam({parameter<float>({1}, {1})});
+  OneCycleLR schedule(adam, {.max_lr = 1, .total_steps = 10});
+  EXPECT_EQ(adam.option(0, "beta1"), 0.95);
+  schedule.step();
+  schedule.step();
+  EXPECT_NEAR(adam.option(0, "beta1"), 0.85, 1e-15);
+  EXPECT_EQ(adam.option(0, "beta2"), 0.999);
+}
+
+TEST(MultiplicativeLR, CallsTheFunctionOncePerStep) {
+  SGD sgd({parameter<float>({1}, {1})}, {.lr = 1});
+  std::vector<int64_t> calls;
+  MultiplicativeLR schedule(sgd, {.lr_lambda = [&calls](int64_t t) {
+                              calls.push_back(t);
+                              return 0.5;
+                            }});
+  for (int i = 0; i < 3; ++i) schedule.step();
+  EXPECT_EQ(calls, (std::vector<int64_t>{1, 2, 3}));
+  EXPECT_EQ(sgd.lr(), 0.125);
+}
+
+TEST(SWALR, BeginsAtTheRateBeforeItsFirstStep) {
+  SGD sgd({parameter<float>({1}, {1})}, {.lr = 1});
+  SWALR schedule(sgd, {.swa_lr = 0.1, .anneal_epochs = 2, .anneal_strategy = "linear"});
+  sgd.set_lr(0.5);
+  schedule.step();
+  EXPECT_DOUBLE_EQ(sgd.lr(), 0.3);
+  schedule.step();
+  EXPECT_DOUBLE_EQ(sgd.lr(), 0.1);
+}
+
+TEST(ReduceLROnPlateau, StateDictContinuesBitExactly) {
+  SGD sgd = two_groups(), later = two_groups(7, 7);
+  ReduceLROnPlateau schedule(sgd, {.factor = 0.5, .patience = 1, .cooldown = 1, .min_lr = {0.01, 0.1}});
+  for (const double metric : {3.0, 2.0, 2.5, 2.5}) schedule.step(metric);
+  EXPECT_EQ(schedule.last_lr(), (std::vector<double>{0.25, 1}));
+  ReduceLROnPlateau restored(later, {.mode = "max"});
+  later.load_state_dict(sgd.state_dict());
+  restored.load_state_dict(schedule.state_dict());
+  for (const double metric : {2.5, 2.5, 2.5, 2.5, 1.0, 2.5, 2.5}) {
+    schedule.step(metric);
+    restored.step(metric);
+    EXPECT_EQ(restored.last_lr(), schedule.last_lr());
+  }
+  EXPECT_EQ(sgd.lr(), 0.0625);
+}
+
+TEST(ReduceLROnPlateau, NanIsNoImprovement) {
+  SGD sgd = two_groups();
+  ReduceLROnPlateau schedule(sgd, {.factor = 0.5, .patience = 0});
+  schedule.step(std::nan(""));
+  EXPECT_EQ(sgd.lr(), 0.25);
+}
+
+TEST(ReduceLROnPlateau, InvalidOptionsAndStatesAreRejected) {
+  SGD sgd = two_groups();
+  const auto text = [&](ReduceLROnPlateauOptions options) {
+    return error_text<td::ValueError>([&] { ReduceLROnPlateau(sgd, options); });
+  };
+  EXPECT_EQ(text({.mode = "avg"}), "ReduceLROnPlateau: mode is 'avg', expected 'min' or 'max'");
+  EXPECT_EQ(text({.factor = 1}), "ReduceLROnPlateau: factor is 1, expected 0 <= factor < 1");
+  EXPECT_EQ(text({.min_lr = {1, 2, 3}}),
+            "ReduceLROnPlateau: min_lr has 3 values, expected 1 or one for each of the 2 groups");
+  ReduceLROnPlateau schedule(sgd);
+  td::State state = schedule.state_dict();
+  state.set("schedule", std::string("StepLR"));
+  state.set("patience", int64_t{-1});
+  state.set("steps", int64_t{-2});
+  EXPECT_EQ(error_text<td::StateError>([&] { schedule.load_state_dict(state); }),
+            "ReduceLROnPlateau: the state does not fit"
+            "\n  different   schedule: ReduceLROnPlateau expected, StepLR in the state"
+            "\n  different   options: patience is -1, expected a finite number >= 0"
+            "\n  different   steps: steps is -2, expected a finite number >= 0");
 }
 
 }  // namespace

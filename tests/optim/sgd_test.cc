@@ -197,7 +197,8 @@ TEST(Sgd, MismatchedStatesAreRejected) {
             "\n  missing     groups.0.momentum"
             "\n  missing     groups.0.dampening"
             "\n  missing     groups.0.weight_decay"
-            "\n  missing     groups.0.nesterov");
+            "\n  missing     groups.0.nesterov"
+            "\n  missing     groups.0.maximize");
 }
 
 TEST(Sgd, ParameterGroupsUseTheirOwnOptions) {
@@ -229,6 +230,7 @@ TEST(Sgd, ParameterGroupsUseTheirOwnOptions) {
             "\n  different   groups.0.num_parameters: 2 expected, 1 in the state"
             "\n  unexpected  groups.1.dampening"
             "\n  unexpected  groups.1.lr"
+            "\n  unexpected  groups.1.maximize"
             "\n  unexpected  groups.1.momentum"
             "\n  unexpected  groups.1.nesterov"
             "\n  unexpected  groups.1.num_parameters"
@@ -259,8 +261,8 @@ TEST(Sgd, InvalidParametersAreRejected) {
   EXPECT_EQ(error_text<td::StateError>([&] { SGD({p.exp()}); }),
             td::str("SGD: parameter 0 is the result of an operation (float32 [2, 2] on ", td::testing::test_device(),
                     "), expected a leaf"));
-  EXPECT_EQ(error_text<td::DTypeError>([] { SGD({td::zeros({1}, {td::kFloat16}).set_requires_grad()}); }),
-            "SGD: parameter 0 is float16, expected float32 or float64");
+  EXPECT_EQ(error_text<td::DTypeError>([] { SGD({td::zeros({1}, {td::kInt32})}); }),
+            "SGD: parameter 0 is int32, expected a floating-point dtype");
   EXPECT_EQ(error_text<td::StateError>([&] { SGD({td::zeros({2, 3}).t()}); }), "SGD: parameter 0 is not contiguous");
 }
 

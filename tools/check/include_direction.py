@@ -68,6 +68,7 @@ for _top, _folders in (("ops", _OPS), ("distributed", _DISTRIBUTED)):
 
 # Files that may include more than their package, with the reason.
 EXCEPTIONS = [
+    ("optim/muon.*", {"ops"}, "its update is made of matrix products"),
     ("nn/sync_batch_norm*", {"distributed"}, "its statistics are reduced over the group"),
     ("distributed/ddp/*", {"autograd"}, "DistributedDataParallel is built on leaf hooks and gradient slots"),
     ("distributed/ddp/power_sgd.*", {"ops"}, "its products and sums are ops"),

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Creates the folder that //:install copies; tree.bzl describes its content.
 
-It contains the public headers, which are those that tandem/tandem.h includes, directly or indirectly.
+It contains the public headers, which are those that tandem/tandem.h and the headers of --public-header include, directly or
+indirectly.
 """
 
 import argparse
@@ -21,9 +22,9 @@ def read(path):
 
 
 def reachable(headers, start):
-    """Sorted names of `start` and the headers that it includes, directly or indirectly. `headers`: name -> path."""
+    """Sorted names of the headers `start` and those that they include, directly or indirectly. `headers`: name -> path."""
     found = set()
-    ahead = [start]
+    ahead = list(start)
     while ahead:
         name = ahead.pop()
         if name in found:
@@ -46,7 +47,9 @@ def main():
     parser.add_argument("--out", required=True)
     parser.add_argument("--ar", required=True)
     parser.add_argument("--header", action="append", help="tandem/ops/math.h=PATH")
+    parser.add_argument("--public-header", action="append", default=[], help="tandem/optim/define_optimizer.h")
     parser.add_argument("--object", action="append")
+    parser.add_argument("--define", action="append", default=[], help="macro that programs are compiled with")
     parser.add_argument("--link-flag", action="append", default=[])
     parser.add_argument("--program", action="append", default=[])
     parser.add_argument("--document", action="append", default=[])
@@ -54,7 +57,7 @@ def main():
     args = parser.parse_args()
 
     headers = dict(h.split("=", 1) for h in args.header)
-    for name in reachable(headers, "tandem/tandem.h"):
+    for name in reachable(headers, ["tandem/tandem.h", *args.public_header]):
         put(headers[name], args.out, "include", name)
 
     archive = os.path.join(args.out, "lib", "libtandem.a")
@@ -68,7 +71,8 @@ def main():
     os.remove(list_file)
 
     version = _VERSION.search(read(headers["tandem/base/version.h"]))
-    values = {"VERSION": version.group(2), "LINK_FLAGS": " ".join(args.link_flag), "LINK_LIST": ";".join(args.link_flag)}
+    values = {"VERSION": version.group(2), "DEFINE_FLAGS": "".join(" -D" + d for d in args.define), "DEFINE_LIST": ";".join(args.define),
+              "LINK_FLAGS": " ".join(args.link_flag), "LINK_LIST": ";".join(args.link_flag)}
     for path, source in args.template:
         text = re.sub("@([A-Z_]+)@", lambda match: values[match.group(1)], read(source))
         path = os.path.join(args.out, path)

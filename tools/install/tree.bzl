@@ -28,7 +28,9 @@ def _install_tree_impl(ctx):
     args.add("--out", out.path)
     args.add("--ar", toolchain.ar_executable)
     args.add_all(headers, before_each = "--header", map_each = _header_argument)
+    args.add_all(ctx.attr.public_headers, before_each = "--public-header")
     args.add_all(objects, before_each = "--object")
+    args.add_all(ctx.attr.defines, before_each = "--define")
     for flag in link_flags:
         args.add("--link-flag=" + flag)
     args.add_all(ctx.files.programs, before_each = "--program")
@@ -53,16 +55,18 @@ def _install_tree_impl(ctx):
 install_tree = rule(
     implementation = _install_tree_impl,
     attrs = {
+        "defines": attr.string_list(doc = "macros that programs are compiled with"),
         "documents": attr.label_list(allow_files = True, doc = "files for share/doc/tandem"),
         "library": attr.label(
             mandatory = True,
             providers = [CcInfo],
             doc = "libtandem.a has all objects that it depends on; the headers that tandem/tandem.h includes are installed",
         ),
+        "public_headers": attr.string_list(doc = "headers that are installed besides, and those that they include"),
         "programs": attr.label_list(doc = "programs for bin"),
         "templates": attr.label_keyed_string_dict(
             allow_files = True,
-            doc = "file -> its path below the prefix; @VERSION@, @LINK_FLAGS@ and @LINK_LIST@ are replaced",
+            doc = "file -> its path below the prefix; @VERSION@, @DEFINE_FLAGS@, @DEFINE_LIST@, @LINK_FLAGS@ and @LINK_LIST@ are replaced",
         ),
         "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
         "_make_tree": attr.label(default = "//tools/install:make_tree", executable = True, cfg = "exec"),

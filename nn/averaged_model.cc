@@ -1,0 +1,107 @@
+#include <tandem/nn/averaged_model.h>
+
+#include <tandem/base/error.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/math.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem { inline namespace v0 { namespace nn {
+
+namespace {
+
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+
+void check_equal(const char* what, const NamedTensors& model, const NamedTensors& average) {
+  TANDEM_CHECK(ValueError, model.size() == average.size(), "AveragedModel: the model has ", model.size(), " ", what,
+               ", the averaged model ", average.size(), "; construct both with the same arguments");
+  for (size_t i = 0; i < model.size(); ++i) {
+    const auto& [name, tensor] = model[i];
+    const auto& [own_name, own] = average[i];
+    TANDEM_CHECK(ValueError, name == own_name && tensor.shape() == own.shape() && tensor.dtype() == own.dtype(),
+                 "AveragedModel: the model has '", name, "' ", tensor.dtype(), " ", tensor.shape(),
+                 ", the averaged model '", own_name, "' ", own.dtype(), " ", own.shape(),
+                 "; construct both with the same arguments");
+  }
+}
+
+/// Calls f(average, current) for each tensor.
+template <class F>
+void for_each_pair(const char* what, const NamedTensors& model, const NamedTensors& average, const F& f) {
+  check_equal(what, model, average);
+  for (size_t i = 0; i < model.size(); ++i) f(average[i].second.detach(), model[i].second.detach());
+}
+
+void collect_norms(Module& module, std::vector<std::pair<BatchNorm2d*, double>>& norms) {
+  if (auto* norm = dynamic_cast<BatchNorm2d*>(&module)) norms.emplace_back(norm, norm->momentum());
+  for (const auto& [name, child] : module.named_children()) collect_norms(const_cast<Module&>(*child), norms);
+}
+
+}  // namespace
+
+AverageFunction get_ema_avg_fn(double decay) {
+  TANDEM_CHECK(ValueError, decay >= 0 && decay <= 1, "get_ema_avg_fn: decay is ", decay, ", expected 0 <= decay <= 1");
+  return [decay](const Tensor& averaged, const Tensor& current, int64_t) { return lerp(averaged, current, 1 - decay); };
+}
+
+AverageFunction get_swa_avg_fn() {
+  return [](const Tensor& averaged, const Tensor& current, int64_t num_averaged) {
+    return lerp(averaged, current, 1 / static_cast<double>(num_averaged + 1));
+  };
+}
+
+AveragedModelBase::AveragedModelBase(AveragedModelOptions options) : options_(std::move(options)) {
+  TANDEM_CHECK(ValueError, options_.avg_fn, "AveragedModel: avg_fn is empty");
+}
+
+Tensor AveragedModelBase::make_count() { return zeros({}, {kInt64}); }
+
+void AveragedModelBase::copy_from(const Module& model, const Module& average) {
+  const NoGradGuard no_grad;
+  const auto parameters = model.named_parameters();
+  if (!parameters.empty()) to(parameters[0].second.device());
+  const auto assign = [](const Tensor& own, const Tensor& current) { own.copy_(current); };
+  for_each_pair("parameters", parameters, average.named_parameters(), assign);
+  for_each_pair("buffers", model.named_buffers(), average.named_buffers(), assign);
+}
+
+void AveragedModelBase::update_parameters(const Module& model) {
+  const NoGradGuard no_grad;
+  const Module& average = *named_children()[0].second;
+  const auto num_averaged = n_averaged.item<int64_t>();
+  const auto assign = [](const Tensor& own, const Tensor& current) { own.copy_(current); };
+  const auto include = [&](const Tensor& own, const Tensor& current) {
+    const bool is_averaged = num_averaged > 0 && is_floating_point(own.dtype());
+    own.copy_(is_averaged ? options_.avg_fn(own, current, num_averaged) : current);
+  };
+  check_equal("buffers", model.named_buffers(), average.named_buffers());  // before anything is changed
+  for_each_pair("parameters", model.named_parameters(), average.named_parameters(), include);
+  if (options_.use_buffers) {
+    for_each_pair("buffers", model.named_buffers(), average.named_buffers(), include);
+  } else {
+    for_each_pair("buffers", model.named_buffers(), average.named_buffers(), assign);
+  }
+  n_averaged.add_(1);
+}
+
+CumulativeBatchStatistics::CumulativeBatchStatistics(Module& model)
+    : model_(model), was_training_(model.is_training()) {
+  collect_norms(model, norms_);
+  for (const auto& [norm, momentum] : norms_) {
+    norm->running_mean.zero_();
+    norm->running_var.fill_(1);
+    norm->num_batches_tracked.zero_();
+  }
+  model_.train();
+}
+
+CumulativeBatchStatistics::~CumulativeBatchStatistics() {
+  for (const auto& [norm, momentum] : norms_) norm->set_momentum(momentum);
+  model_.train(was_training_);
+}
+
+void CumulativeBatchStatistics::begin_batch() {
+  ++num_batches_;
+  for (const auto& [norm, momentum] : norms_) norm->set_momentum(1 / static_cast<double>(num_batches_));
+}
+
+}}}  // namespace tandem::v0::nn

@@ -1,0 +1,263 @@
+// Learning-rate schedules: those of torch.optim.lr_scheduler, except for ReduceLROnPlateau, which has a file of its own.
+//
+// In the formulas t is the number of steps, lr(0) the group's initial learning rate, and lr the rate after t steps.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tandem/optim/schedule.h>
+
+namespace tandem { inline namespace v0 { namespace optim {
+
+/// A function of the number of steps.
+using StepFunction = std::function<double(int64_t steps)>;
+
+/// lr = lr(0) lr_lambda(t): LambdaLR.
+struct TANDEM_API LambdaLROptions {
+  PerGroup<StepFunction> lr_lambda;  ///< not saved in states
+
+  static constexpr const char* kName = "LambdaLR";
+  std::vector<Option> options() { return {}; }
+  std::string problem(const Optimizer& optimizer) const;
+  double rate_at(double initial, int64_t steps, int64_t group) const;
+};
+using LambdaLR = ScheduleOf<LambdaLROptions>;
+
+/// lr = lr(0) lr_lambda(1) lr_lambda(2) .. lr_lambda(t): MultiplicativeLR. A step calls the function once; the first
+/// one after load_state_dict calls it for all steps before.
+struct TANDEM_API MultiplicativeLROptions {
+  PerGroup<StepFunction> lr_lambda;  ///< not saved in states
+
+  static constexpr const char* kName = "MultiplicativeLR";
+  std::vector<Option> options() { return {}; }
+  std::string problem(const Optimizer& optimizer) const;
+  double rate_at(double initial, int64_t steps, int64_t group) const;
+
+  struct Product {
+    int64_t steps = 0;
+    double value = 1;
+  };
+  mutable std::vector<Product> products = {};  ///< a cache of each group's last product; not an option
+};
+using MultiplicativeLR = ScheduleOf<MultiplicativeLROptions>;
+
+/// lr = lr(0) gamma^floor(t / step_size): StepLR.
+struct TANDEM_API StepLROptions {
+  int64_t step_size;   ///< steps between two changes
+  double gamma = 0.1;  ///< factor of a change
+
+  static constexpr const char* kName = "StepLR";
+  std::vector<Option> options() { return {{"step_size", &step_size, at_least_one}, {"gamma", &gamma, not_negative}}; }
+  double factor_at(int64_t steps) const;
+};
+using StepLR = ScheduleOf<StepLROptions>;
+
+/// lr = lr(0) gamma^(number of milestones that are at most t): MultiStepLR.
+struct TANDEM_API MultiStepLROptions {
+  std::vector<int64_t> milestones;  ///< steps that change the rate, ascending; a repeated one changes it repeatedly
+  double gamma = 0.1;               ///< factor of a change
+
+  static constexpr const char* kName = "MultiStepLR";
+  std::vector<Option> options() { return {{"gamma", &gamma, not_negative}, {"milestones", &milestones, at_least_one}}; }
+  std::string problem(const Optimizer& optimizer) const;
+  double factor_at(int64_t steps) const;
+};
+using MultiStepLR = ScheduleOf<MultiStepLROptions>;
+
+/// lr = lr(0) factor while t < total_iters, then lr(0): ConstantLR.
+struct TANDEM_API ConstantLROptions {
+  double factor = 1.0 / 3;  ///< of the first steps, in [0, 1]
+  int64_t total_iters = 5;  ///< number of these steps
+
+  static constexpr const char* kName = "ConstantLR";
+  std::vector<Option> options();
+  double factor_at(int64_t steps) const { return steps < total_iters ? factor : 1; }
+};
+using ConstantLR = ScheduleOf<ConstantLROptions>;
+
+/// lr = lr(0) (start_factor + (end_factor - start_factor) min(t, total_iters) / total_iters): LinearLR.
+struct TANDEM_API LinearLROptions {
+  double start_factor = 1.0 / 3;  ///< in (0, 1]
+  double end_factor = 1.0;        ///< in [0, 1]
+  int64_t total_iters = 5;        ///< steps between them
+
+  static constexpr const char* kName = "LinearLR";
+  std::vector<Option> options();
+  double factor_at(int64_t steps) const;
+};
+using LinearLR = ScheduleOf<LinearLROptions>;
+
+/// lr = lr(0) gamma^t: ExponentialLR.
+struct TANDEM_API ExponentialLROptions {
+  double gamma;  ///< factor of each step
+
+  static constexpr const char* kName = "ExponentialLR";
+  std::vector<Option> options() { return {{"gamma", &gamma, not_negative}}; }
+  double factor_at(int64_t steps) const;
+};
+using ExponentialLR = ScheduleOf<ExponentialLROptions>;
+
+/// lr = lr(0) (1 - min(t, total_iters) / total_iters)^power: PolynomialLR.
+struct TANDEM_API PolynomialLROptions {
+  int64_t total_iters = 5;  ///< steps until the rate is 0
+  double power = 1.0;       ///< exponent
+
+  static constexpr const char* kName = "PolynomialLR";
+  std::vector<Option> options() { return {{"total_iters", &total_iters, at_least_one}, {"power", &power, positive}}; }
+  double factor_at(int64_t steps) const;
+};
+using PolynomialLR = ScheduleOf<PolynomialLROptions>;
+
+/// lr = eta_min + (lr(0) - eta_min) (1 + cos(pi t / T_max)) / 2: CosineAnnealingLR. It rises again after T_max steps, as
+/// PyTorch's does.
+///
+/// I. Loshchilov, F. Hutter, "SGDR: Stochastic gradient descent with warm restarts", ICLR 2017.
+struct TANDEM_API CosineAnnealingLROptions {
+  int64_t T_max;       ///< steps until eta_min
+  double eta_min = 0;  ///< smallest rate
+
+  static constexpr const char* kName = "CosineAnnealingLR";
+  std::vector<Option> options() { return {{"T_max", &T_max, at_least_one}, {"eta_min", &eta_min, not_negative}}; }
+  double rate_at(double initial, int64_t steps, int64_t group) const;
+};
+using CosineAnnealingLR = ScheduleOf<CosineAnnealingLROptions>;
+
+/// Half cosines from lr(0) to eta_min over T_0, T_0 T_mult, T_0 T_mult^2, .. steps: CosineAnnealingWarmRestarts.
+struct TANDEM_API CosineAnnealingWarmRestartsOptions {
+  int64_t T_0;         ///< steps until the first restart
+  int64_t T_mult = 1;  ///< length of each cycle divided by the one before
+  double eta_min = 0;  ///< smallest rate
+
+  static constexpr const char* kName = "CosineAnnealingWarmRestarts";
+  std::vector<Option> options();
+  double rate_at(double initial, int64_t steps, int64_t group) const;
+};
+using CosineAnnealingWarmRestarts = ScheduleOf<CosineAnnealingWarmRestartsOptions>;
+
+/// Rises linearly as (t + 1) / (warmup_steps + 1) up to warmup_steps, then falls along half a cosine from 1 to min_factor
+/// at total_steps, and is constant from there on; times lr(0). PyTorch's SequentialLR of LinearLR(start_factor = 1 /
+/// (warmup_steps + 1), total_iters = warmup_steps) and CosineAnnealingLR(total_steps - warmup_steps).
+struct TANDEM_API CosineWarmupLROptions {
+  int64_t warmup_steps = 0;  ///< steps in which the rate rises
+  int64_t total_steps = 0;   ///< up to the end of the cosine, including the warm-up
+  double min_factor = 0;     ///< of the initial rates, from total_steps on; in [0, 1]
+
+  static constexpr const char* kName = "CosineWarmupLR";
+  std::vector<Option> options();
+  std::string problem(const Optimizer& optimizer) const;
+  double factor_at(int64_t steps) const;
+};
+using CosineWarmupLR = ScheduleOf<CosineWarmupLROptions>;
+
+/// Cycles between two rates: CyclicLR. With s in [0, 1], which rises linearly for step_size_up steps and falls for
+/// step_size_down steps, and the number c = 1, 2, .. of the cycle:
+///
+///     lr = base_lr + (max_lr - base_lr) s scale
+///     momentum = max_momentum - (max_momentum - base_momentum) s scale        (if cycle_momentum)
+///     scale = 1 (mode "triangular"), 2^(1 - c) ("triangular2") or gamma^t ("exp_range"); or scale_fn(c) (scale_mode
+///             "cycle") or scale_fn(t) ("iterations")
+///
+/// The momentum is the optimizer's option `momentum` or the first of its `betas`. L. N. Smith, "Cyclical learning rates
+/// for training neural networks", WACV 2017.
+struct TANDEM_API CyclicLROptions {
+  PerGroup<double> base_lr;                     ///< lowest rate
+  PerGroup<double> max_lr;                      ///< highest rate of the first cycle
+  int64_t step_size_up = 2000;                  ///< rising steps
+  int64_t step_size_down = 0;                   ///< falling steps; 0: step_size_up
+  std::string mode = "triangular";              ///< "triangular", "triangular2" or "exp_range"
+  double gamma = 1.0;                           ///< of mode "exp_range"
+  std::function<double(double)> scale_fn = {};  ///< replaces `mode`; not saved in states
+  std::string scale_mode = "cycle";             ///< argument of scale_fn: "cycle" or "iterations"
+  bool cycle_momentum = true;                   ///< whether the momentum changes too
+  PerGroup<double> base_momentum = 0.8;         ///< momentum at max_lr
+  PerGroup<double> max_momentum = 0.9;          ///< momentum at base_lr
+
+  static constexpr const char* kName = "CyclicLR";
+  std::vector<Option> options();
+  double rate_at(double initial, int64_t steps, int64_t group) const;
+  std::optional<double> momentum_at(int64_t steps, int64_t group) const;
+  double scale(int64_t steps) const;  ///< s times scale
+};
+using CyclicLR = ScheduleOf<CyclicLROptions>;
+
+/// One cycle: OneCycleLR. From max_lr / div_factor to max_lr in the share pct_start of total_steps, then to max_lr /
+/// (div_factor final_div_factor), along half cosines ("cos") or lines ("linear"); with three_phase it falls to max_lr /
+/// div_factor as fast as it rose and then further. The momentum moves the opposite way between max_momentum and
+/// base_momentum. More than total_steps steps are a ValueError. L. N. Smith, N. Topin, "Super-convergence", 2018.
+struct TANDEM_API OneCycleLROptions {
+  PerGroup<double> max_lr;                ///< highest rate
+  int64_t total_steps = 0;                ///< length of the cycle; 0: epochs times steps_per_epoch
+  int64_t epochs = 0;                     ///< if total_steps is 0
+  int64_t steps_per_epoch = 0;            ///< if total_steps is 0
+  double pct_start = 0.3;                 ///< share of the steps in which the rate rises, in [0, 1]
+  std::string anneal_strategy = "cos";    ///< "cos" or "linear"
+  bool cycle_momentum = true;             ///< whether the momentum changes too
+  PerGroup<double> base_momentum = 0.85;  ///< momentum at max_lr
+  PerGroup<double> max_momentum = 0.95;   ///< momentum at both ends
+  double div_factor = 25;                 ///< max_lr divided by the first rate
+  double final_div_factor = 1e4;          ///< the first rate divided by the last
+  bool three_phase = false;               ///< two phases of equal length, then one to the last rate
+
+  static constexpr const char* kName = "OneCycleLR";
+  std::vector<Option> options();
+  std::string problem(const Optimizer& optimizer) const;
+  double rate_at(double initial, int64_t steps, int64_t group) const;
+  std::optional<double> momentum_at(int64_t steps, int64_t group) const;
+  double anneal(int64_t steps, double first, double top, double last) const;  ///< first to top, then to last
+  int64_t length() const { return total_steps > 0 ? total_steps : epochs * steps_per_epoch; }  ///< of the cycle
+};
+using OneCycleLR = ScheduleOf<OneCycleLROptions>;
+
+/// From the rate that the group has at the first step() to swa_lr over anneal_epochs steps, along half a cosine ("cos")
+/// or a line ("linear"): torch.optim.swa_utils.SWALR, the learning rate of stochastic weight averaging.
+///
+/// P. Izmailov et al., "Averaging weights leads to wider optima and better generalization", UAI 2018.
+struct TANDEM_API SWALROptions {
+  PerGroup<double> swa_lr;              ///< last rate
+  int64_t anneal_epochs = 10;           ///< steps to it; 0: it is set at once
+  std::string anneal_strategy = "cos";  ///< "cos" or "linear"
+
+  static constexpr const char* kName = "SWALR";
+  static constexpr bool kStartsAtFirstStep = true;
+  std::vector<Option> options();
+  double rate_at(double initial, int64_t steps, int64_t group) const;
+};
+using SWALR = ScheduleOf<SWALROptions>;
+
+/// Schedules in a row: SequentialLR. Schedule i counts its steps from milestone i - 1 on.
+///
+///     optim::SequentialLR schedule(optimizer, {.schedulers = {optim::LinearLROptions{.total_iters = 10},
+///                                                             optim::CosineAnnealingLROptions{.T_max = 90}},
+///                                              .milestones = {10}});
+///
+/// The parts are options, not schedules, so that they have one count, one state and no order of construction.
+struct TANDEM_API SequentialLROptions {
+  std::vector<AnySchedule> schedulers;  ///< one more than milestones
+  std::vector<int64_t> milestones;      ///< steps at which the next schedule begins, ascending
+
+  static constexpr const char* kName = "SequentialLR";
+  std::vector<Option> options();
+  std::string problem(const Optimizer& optimizer) const;
+  double rate_at(double initial, int64_t steps, int64_t group) const;
+  std::optional<double> momentum_at(int64_t steps, int64_t group) const;
+};
+using SequentialLR = ScheduleOf<SequentialLROptions>;
+
+/// Several schedules at once: ChainedScheduler. Each takes the rate of the schedule before as its initial rate, so that
+/// factors multiply. The last schedule with a momentum sets it.
+struct TANDEM_API ChainedSchedulerOptions {
+  std::vector<AnySchedule> schedulers;  ///< at least one
+
+  static constexpr const char* kName = "ChainedScheduler";
+  std::vector<Option> options() { return {{"schedulers", &schedulers}}; }
+  std::string problem(const Optimizer& optimizer) const;
+  double rate_at(double initial, int64_t steps, int64_t group) const;
+  std::optional<double> momentum_at(int64_t steps, int64_t group) const;
+};
+using ChainedScheduler = ScheduleOf<ChainedSchedulerOptions>;
+
+}}}  // namespace tandem::v0::optim

@@ -1,0 +1,7 @@
+#include "sign_sgd.h"
+
+namespace extension {
+
+TANDEM_DEFINE_OPTIMIZER(SignSGD, SignSGDRule)
+
+}  // namespace extension
