@@ -71,6 +71,9 @@ TEST(History, MergeAveragesNewLossesOverRanks) {
     history.merge(*ctx.group());
     history.merge(*ctx.group());
     EXPECT_EQ(history.losses(), (std::vector<double>{0.5, 1.5}));
+    History loaded;
+    loaded.load_state_dict(history.state_dict());
+    EXPECT_EQ(loaded.state_dict().get<int64_t>("merged"), 2);  // averages are not averaged again
   });
 }
 

@@ -160,11 +160,10 @@ TEST(Mean, WeightsCountRepetitions) {
   mean.update(td::tensor({int64_t{7}, int64_t{8}}));
   EXPECT_EQ(mean.compute(), 7.5);
 
-  Mean weighted;
-  Mean repeated;
-  weighted.update(0.1, 1000003);  // 0.1 * 1000003 is not a float64
-  for (int i = 0; i < 1000003; ++i) repeated.update(0.1);
-  EXPECT_EQ(weighted.compute(), repeated.compute());
+  mean.reset();
+  mean.update(0.1, 3);  // 0.1 * 3 is not a float64
+  for (int i = 0; i < 3; ++i) mean.update(-0.1);
+  EXPECT_EQ(mean.compute(), 0);
 }
 
 TEST(Mean, SumIsExactAndRoundedOnce) {
