@@ -113,7 +113,3 @@
 #include <tandem/tensor/state.h>
 #include <tandem/tensor/state_reader.h>
 #include <tandem/tensor/tensor.h>
-#include <tandem/train/metrics.h>
-#include <tandem/train/plot.h>
-#include <tandem/train/progress.h>
-#include <tandem/train/trainer.h>

@@ -452,18 +452,4 @@ void Module::forget_scope_names() {
   for (const Child& child : children_) child.module->forget_scope_names();
 }
 
-// --- layers --------------------------------------------------------------------------------------------------------
-
-Tensor Layer::call_with_hooks(const Tensor& input, FunctionRef<Tensor(const Tensor&)> f) {
-  Tensor value = input;
-  pre_hooks_.run([&](const auto& hook) {
-    if (Tensor replaced = hook(*this, value); replaced.defined()) value = std::move(replaced);
-  });
-  Tensor output = f(value);
-  hooks_.run([&](const auto& hook) {
-    if (Tensor replaced = hook(*this, value, output); replaced.defined()) output = std::move(replaced);
-  });
-  return output;
-}
-
 }}}  // namespace tandem::v0::nn

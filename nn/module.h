@@ -16,7 +16,7 @@
 #include <vector>
 
 #include <tandem/base/function_ref.h>
-#include <tandem/base/hook_list.h>
+#include <tandem/base/hook_handle.h>
 #include <tandem/base/macros.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/base/trace.h>
@@ -26,6 +26,7 @@
 namespace tandem { inline namespace v0 { namespace nn {
 
 class Module;
+struct LayerHooks;
 template <class T>
 class Replaceable;
 TANDEM_API void copy_state(const Module& from, Module& to);  ///< nn/clone.h
@@ -350,13 +351,20 @@ class TANDEM_API Layer : public Module {
   /// forward(), unless undefined.
   template <class F>
   HookHandle register_forward_pre_hook(F hook) {
-    return pre_hooks_.add(returning_tensor<const Tensor&>(std::move(hook)));
+    return add_forward_pre_hook(returning_tensor<const Tensor&>(std::move(hook)));
   }
   /// Calls hook(layer, input, output) after forward(). It returns nothing, or a tensor that replaces the output, unless
   /// undefined.
   template <class F>
   HookHandle register_forward_hook(F hook) {
-    return hooks_.add(returning_tensor<const Tensor&, const Tensor&>(std::move(hook)));
+    return add_forward_hook(returning_tensor<const Tensor&, const Tensor&>(std::move(hook)));
+  }
+  /// Calls hook(layer, grad_input, grad_output) in backward, when the gradient of the input of a call is complete; if
+  /// the input does not require grad, grad_input is undefined. The hook returns nothing, or a tensor that replaces
+  /// grad_input, unless undefined. Applies to calls after the registration. The layer must outlive backward.
+  template <class F>
+  HookHandle register_full_backward_hook(F hook) {
+    return add_full_backward_hook(returning_tensor<const Tensor&, const Tensor&>(std::move(hook)));
   }
 
  protected:
@@ -364,7 +372,7 @@ class TANDEM_API Layer : public Module {
   template <class F>
   Tensor call(const Tensor& input, F&& f) {
     const ModuleScope scope(*this);
-    if (pre_hooks_.empty() && hooks_.empty()) [[likely]]
+    if (hooks_ == nullptr) [[likely]]
       return f(input);
     return call_with_hooks(input, f);
   }
@@ -382,10 +390,14 @@ class TANDEM_API Layer : public Module {
       return hook;
     }
   }
+  using TensorHook = std::function<Tensor(Layer&, const Tensor&)>;
+  using TensorsHook = std::function<Tensor(Layer&, const Tensor&, const Tensor&)>;
+  HookHandle add_forward_pre_hook(TensorHook hook);
+  HookHandle add_forward_hook(TensorsHook hook);
+  HookHandle add_full_backward_hook(TensorsHook hook);
   Tensor call_with_hooks(const Tensor& input, FunctionRef<Tensor(const Tensor&)> f);
 
-  HookList<std::function<Tensor(Layer&, const Tensor&)>> pre_hooks_;
-  HookList<std::function<Tensor(Layer&, const Tensor&, const Tensor&)>> hooks_;
+  std::shared_ptr<LayerHooks> hooks_;  ///< null before the first hook; shared with the graph
 };
 
 /// A table with one line per module of the tree: name, type and settings, number of elements in the parameters of the

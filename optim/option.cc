@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include <tandem/optim/schedule.h>
+#include <tandem/tensor/state_reader.h>
 
 namespace tandem { inline namespace v0 { namespace optim {
 

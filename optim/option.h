@@ -12,9 +12,12 @@
 #include <tandem/base/error.h>
 #include <tandem/base/macros.h>
 #include <tandem/tensor/state.h>
-#include <tandem/tensor/state_reader.h>
 
-namespace tandem { inline namespace v0 { namespace optim {
+namespace tandem { inline namespace v0 {
+
+class StateReader;
+
+namespace optim {
 
 class AnySchedule;
 
@@ -61,4 +64,6 @@ TANDEM_API void save_options(const std::vector<Option>& options, State& state);
 /// Reads what save_options wrote below `path` ("" or "groups.0."). Values that are missing in the state stay unchanged.
 TANDEM_API void load_options(const std::vector<Option>& options, StateReader& reader, const std::string& path);
 
-}}}  // namespace tandem::v0::optim
+}  // namespace optim
+
+}}  // namespace tandem::v0

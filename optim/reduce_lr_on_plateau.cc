@@ -1,5 +1,7 @@
 #include <tandem/optim/reduce_lr_on_plateau.h>
 
+#include <tandem/tensor/state_reader.h>
+
 #include <algorithm>
 #include <limits>
 

@@ -1,5 +1,7 @@
 #include <tandem/optim/schedule.h>
 
+#include <tandem/tensor/state_reader.h>
+
 namespace tandem { inline namespace v0 { namespace optim {
 
 namespace {

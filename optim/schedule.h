@@ -1,7 +1,6 @@
 // The base class of learning-rate schedules, and how to write one.
 #pragma once
 
-#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <optional>

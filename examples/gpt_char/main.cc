@@ -8,6 +8,8 @@
 #include <tandem/examples/models/gpt.h>
 #include <tandem/examples/support/flags.h>
 #include <tandem/tandem.h>
+#include <tandem/train/metrics.h>
+#include <tandem/train/trainer.h>
 
 #include <cmath>
 #include <filesystem>

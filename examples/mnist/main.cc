@@ -7,6 +7,7 @@
 #include <tandem/examples/support/classify.h>
 #include <tandem/examples/support/flags.h>
 #include <tandem/tandem.h>
+#include <tandem/train/trainer.h>
 
 #include <memory>
 #include <string>

@@ -6,6 +6,7 @@
 #include <tandem/examples/support/classify.h>
 #include <tandem/examples/support/flags.h>
 #include <tandem/tandem.h>
+#include <tandem/train/trainer.h>
 
 #include <algorithm>
 #include <memory>

@@ -1,4 +1,5 @@
 #include <tandem/examples/support/classify.h>
+#include <tandem/train/metrics.h>
 
 namespace examples {
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <tandem/tandem.h>
+#include <tandem/train/trainer.h>
 
 namespace examples {
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <tandem/tandem.h>
+#include <tandem/train/trainer.h>
 
 namespace examples {
 

@@ -8,6 +8,10 @@
 #include <vector>
 
 #include <tandem/tandem.h>
+#include <tandem/train/metrics.h>
+#include <tandem/train/plot.h>
+#include <tandem/train/progress.h>
+#include <tandem/train/trainer.h>
 
 namespace td = tandem;
 namespace nn = tandem::nn;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <tandem/tandem.h>
+#include <tandem/train/metrics.h>
 
 namespace td = tandem;
 namespace nn = tandem::nn;

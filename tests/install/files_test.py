@@ -44,7 +44,8 @@ def check_files(prefix):
     expect(all(re.fullmatch(r"include/tandem/([a-z0-9_]+/)*[a-z0-9_]+\.h", h) for h in headers), "invalid names of headers: %s" % headers)
 
     # Exactly these headers and those that they include, directly or indirectly, are installed.
-    included = {"include/tandem/tandem.h", "include/tandem/optim/define_optimizer.h"}
+    included = {"include/tandem/" + name for name in ("tandem.h", "optim/define_optimizer.h", "train/metrics.h", "train/plot.h",
+                                                      "train/progress.h", "train/trainer.h")}
     if b"TANDEM_WITH_CUDA" in read(os.path.join(prefix, "lib/pkgconfig/tandem.pc")):
         included |= {"include/tandem/" + name for name in ("optim/define_optimizer_cuda.h", "tensor/cuda/launch.h", "tensor/cuda/strided.h")}
     for header in headers:

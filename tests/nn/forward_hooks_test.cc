@@ -161,4 +161,53 @@ TEST(ForwardHooks, CallsWithMoreArgumentsRunHooks) {
   EXPECT_EQ(norm.add_relu(image, image).to_vector<float>(), image.to_vector<float>());
 }
 
+TEST(BackwardHooks, HookSeesBothGradientsAndReplacesThatOfTheInput) {
+  Double first, second;
+  nn::Layer* called = nullptr;
+  float seen_input = 0, seen_output = 0;
+  const HookHandle hook =
+      second.register_full_backward_hook([&](nn::Layer& layer, const Tensor& grad_input, const Tensor& grad_output) {
+        called = &layer;
+        seen_input = value(grad_input);
+        seen_output = value(grad_output);
+        return td::mul(grad_input, 10);
+      });
+  const Tensor x = td::ones({}).set_requires_grad();
+  td::mul(second(first(x)), 3).backward();
+  EXPECT_EQ(called, &second);
+  EXPECT_EQ(seen_output, 3);
+  EXPECT_EQ(seen_input, 6);
+  EXPECT_EQ(value(x.grad()), 120);
+}
+
+TEST(BackwardHooks, InputWithoutGradientIsUndefined) {
+  nn::Linear layer(1, 1);
+  int calls = 0;
+  std::optional<HookHandle> hook =
+      layer.register_full_backward_hook([&](nn::Layer&, const Tensor& grad_input, const Tensor& grad_output) {
+        ++calls;
+        EXPECT_FALSE(grad_input.defined());
+        EXPECT_EQ(value(grad_output), 1);
+      });
+  const Tensor x = td::ones({1, 1});
+  layer(x).sum().backward();
+  EXPECT_EQ(calls, 1);
+  const Tensor later = layer(x).sum();
+  hook.reset();  // removed hooks do not run, also for earlier calls
+  later.backward();
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(value(layer.weight.grad()), 2);
+}
+
+TEST(BackwardHooks, EachCallOfALayerHasItsOwnGradients) {
+  Double layer;
+  std::vector<float> outputs;
+  const HookHandle hook = layer.register_full_backward_hook(
+      [&](nn::Layer&, const Tensor&, const Tensor& grad_output) { outputs.push_back(value(grad_output)); });
+  const Tensor x = td::ones({}).set_requires_grad();
+  layer(layer(x)).backward();
+  EXPECT_EQ(outputs, (std::vector<float>{1, 2}));
+  EXPECT_EQ(value(x.grad()), 4);
+}
+
 }  // namespace

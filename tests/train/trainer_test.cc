@@ -11,6 +11,7 @@
 #include <tandem/tandem.h>
 #include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/temporary_folder.h>
+#include <tandem/train/trainer.h>
 
 namespace td = tandem;
 namespace fs = std::filesystem;
@@ -47,7 +48,7 @@ struct Job {
   Net net;
   td::DistributedDataParallel<Net> ddp;
   td::optim::SGD sgd{net.parameters(), {.lr = 0.1, .momentum = 0.9}};
-  td::optim::StepLR schedule{sgd, 3, 0.5};
+  td::optim::StepLR schedule{sgd, {.step_size = 3, .gamma = 0.5}};
   std::optional<td::data::DistributedSampler> sampler;
   std::optional<td::data::DataLoader> loader;
 };
