@@ -161,8 +161,8 @@ def check(root):
     for path in paths:
         includes[path] = []
         for system, quoted in _INCLUDE.findall(common.read(root, path)):
-            # tests/extension is a program outside of tandem, compiled in several ways.
-            if quoted and not path.startswith("tests/extension/"):
+            # These are programs outside of tandem.
+            if quoted and not path.startswith(("tests/consumer/", "tests/extension/")):
                 violations.append('%s: #include "%s"; write <tandem/...>' % (path, quoted))
                 continue
             includes[path].append(system)

@@ -1,0 +1,1 @@
+../extension/sign_sgd.h

@@ -1,0 +1,1 @@
+../extension/snake.cc

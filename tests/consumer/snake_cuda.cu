@@ -1,0 +1,1 @@
+../extension/snake_cuda.cu
