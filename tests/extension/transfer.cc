@@ -17,10 +17,10 @@ namespace {
 
 struct Classifier : nn::Layer {
   nn::Sequential& features = add<nn::Sequential>("features");
-  nn::Replaceable<nn::Layer> head = add_replaceable<nn::Layer, nn::Linear>("head", 64, 10);
+  nn::Replaceable<nn::Layer> head = add_replaceable<nn::Layer, nn::Linear>("head", 256, 10);
 
   Classifier() {
-    features.append<nn::Linear>(784, 64);
+    features.append<nn::Linear>(784, 256);
     features.append<nn::ReLU>();
   }
   td::Tensor forward(const td::Tensor& x) override { return head(features(x.flatten(1))); }
@@ -28,7 +28,7 @@ struct Classifier : nn::Layer {
 
 /// Digits with other labels: whether the digit is 5 or more.
 struct IsLarge : td::data::Dataset {
-  td::data::DigitsDataset digits{1024, /*seed=*/2};
+  td::data::DigitsDataset digits{2048, /*seed=*/2};
   int64_t size() const override { return digits.size(); }
   td::data::Example get(int64_t index) const override {
     td::data::Example example = digits.get(index);
@@ -70,7 +70,7 @@ int main(int argc, char** argv) {
     {
       Classifier model;
       model.to(ctx.device());
-      train(model, td::data::DigitsDataset(1024, /*seed=*/1), ctx, 4);
+      train(model, td::data::DigitsDataset(2048, /*seed=*/1), ctx, 10);
       weights = model.state_dict();
       if (ctx.rank() == 0) {
         const std::string file =
@@ -82,7 +82,7 @@ int main(int argc, char** argv) {
     }
 
     Classifier model;
-    model.replace_module("head", std::make_unique<nn::Linear>(64, 2));
+    model.replace_module("head", std::make_unique<nn::Linear>(256, 2));
     td::State wanted;
     for (const auto& [key, value] : weights.tensors()) {
       if (!key.starts_with("head.")) wanted.set(key, value);
@@ -93,7 +93,7 @@ int main(int argc, char** argv) {
     model.to(ctx.device());
     model.get_submodule("features").requires_grad_(false);
     const std::string frozen = td::to_string(model.get_parameter("features.0.weight").sum());
-    const double accuracy = train(model, IsLarge(), ctx, 6);
+    const double accuracy = train(model, IsLarge(), ctx, 20);
     TANDEM_CHECK(StateError, td::to_string(model.get_parameter("features.0.weight").sum()) == frozen,
                  "frozen weights have changed");
     if (ctx.rank() == 0) std::cout << "accuracy of the new head " << accuracy << "\n";
