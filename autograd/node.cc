@@ -50,9 +50,8 @@ void SavedTensor::save(const Tensor& tensor) {
 }
 
 void SavedTensor::recompute() const {
-  auto [tensor, version] = static_cast<Recomputation&>(*recomputation_).take(index_);
-  data_ = std::move(tensor);
-  version_ = version;
+  // Its version must be the one of the first run: a difference is a change in place of a tensor that the function uses.
+  data_ = static_cast<Recomputation&>(*recomputation_).take(index_);
   recomputation_ = {};
 }
 

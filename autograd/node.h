@@ -66,7 +66,7 @@ class TANDEM_API SavedTensor {
   SavedTensor* next_;
   mutable Tensor data_;
   Edge edge_;
-  mutable uint32_t version_ = 0;
+  uint32_t version_ = 0;
   bool is_output_ = false;
   uint32_t index_ = 0;                        ///< among the saved tensors of the checkpoint
   mutable RefPtr<RefCounted> recomputation_;  ///< a Recomputation; null unless data_ must be computed again

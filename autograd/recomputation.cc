@@ -81,7 +81,7 @@ void Recomputation::add(SavedTensor& saved) {
                expected != nullptr
                    ? str(", in forward ", expected->op, " saved ", expected->dtype, " ", expected->shape)
                    : str(" as number ", index + 1, ", in forward ", index, " tensors were saved"));
-  recomputed_.push_back({saved.data_, saved.version_});
+  recomputed_.push_back(saved.data_);
 }
 
 void Recomputation::run_again() {
@@ -106,7 +106,7 @@ void Recomputation::run_again() {
   is_running_again_ = false;
 }
 
-Recomputation::Recomputed Recomputation::take(uint32_t index) {
+Tensor Recomputation::take(uint32_t index) {
   if (recomputed_.empty()) run_again();
   return std::exchange(recomputed_[index], {});
 }

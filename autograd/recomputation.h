@@ -23,10 +23,6 @@ class Recomputation : public RefCounted {
 
  private:
   friend class SavedTensor;
-  struct Recomputed {
-    Tensor tensor;
-    uint32_t version = 0;
-  };
   struct Signature {
     const char* op;
     Shape shape;
@@ -38,7 +34,7 @@ class Recomputation : public RefCounted {
   /// Called by SavedTensor::save.
   void add(SavedTensor& saved);
   /// The tensor with this index; computes all of them if that has not happened. Each may be taken once.
-  Recomputed take(uint32_t index);
+  Tensor take(uint32_t index);
   /// Releases a tensor that will not be taken.
   void drop(uint32_t index);
   void run_again();
@@ -51,7 +47,7 @@ class Recomputation : public RefCounted {
   RefPtr<ScopeName> module_scope_;
   std::vector<Signature> signatures_;  ///< of the saved tensors, in order
   bool is_running_again_ = false;
-  std::vector<Recomputed> recomputed_;  ///< empty before run_again
+  std::vector<Tensor> recomputed_;  ///< empty before run_again
 };
 
 }}}  // namespace tandem::v0::autograd

@@ -31,11 +31,6 @@ void for_each_pair(const char* what, const NamedTensors& model, const NamedTenso
   for (size_t i = 0; i < model.size(); ++i) f(average[i].second.detach(), model[i].second.detach());
 }
 
-void collect_norms(Module& module, std::vector<std::pair<BatchNorm2d*, double>>& norms) {
-  if (auto* norm = dynamic_cast<BatchNorm2d*>(&module)) norms.emplace_back(norm, norm->momentum());
-  for (const auto& [name, child] : module.named_children()) collect_norms(const_cast<Module&>(*child), norms);
-}
-
 }  // namespace
 
 AverageFunction get_ema_avg_fn(double decay) {
@@ -85,7 +80,9 @@ void AveragedModelBase::update_parameters(const Module& model) {
 
 CumulativeBatchStatistics::CumulativeBatchStatistics(Module& model)
     : model_(model), was_training_(model.is_training()) {
-  collect_norms(model, norms_);
+  for (Module* module : model.modules()) {
+    if (auto* norm = dynamic_cast<BatchNorm2d*>(module)) norms_.emplace_back(norm, norm->momentum());
+  }
   for (const auto& [norm, momentum] : norms_) {
     norm->running_mean.zero_();
     norm->running_var.fill_(1);

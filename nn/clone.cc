@@ -6,16 +6,8 @@
 
 #include <tandem/autograd/leaf.h>
 #include <tandem/ops/move.h>
-#include <tandem/tensor/generator.h>
 
 namespace tandem { inline namespace v0 { namespace nn {
-
-namespace detail {
-
-KeepRandomStream::KeepRandomStream() : state_(default_generator(rank_device()).state_dict()) {}
-KeepRandomStream::~KeepRandomStream() { default_generator(rank_device()).load_state_dict(state_); }
-
-}  // namespace detail
 
 void copy_state(const Module& from, Module& to) {
   to.check_not_frozen_above("copy_state");

@@ -6,23 +6,9 @@
 
 #include <tandem/base/macros.h>
 #include <tandem/nn/module.h>
-#include <tandem/tensor/state.h>
+#include <tandem/tensor/generator.h>
 
 namespace tandem { inline namespace v0 { namespace nn {
-
-namespace detail {
-
-/// Resets the random stream of the rank's device, when destroyed, to where it was.
-class TANDEM_API KeepRandomStream {
- public:
-  KeepRandomStream();
-  ~KeepRandomStream();
-
- private:
-  State state_;
-};
-
-}  // namespace detail
 
 /// Makes `to`, a new module of the same structure as `from`, a deep copy of it: copies parameters and buffers (also
 /// non-persistent ones) with their dtypes and devices, which tensors are tied, which parameters require grad, and the
@@ -33,17 +19,14 @@ class TANDEM_API KeepRandomStream {
 TANDEM_API void copy_state(const Module& from, Module& to);
 
 /// A deep copy of `model`, as copy.deepcopy(model): make(), which returns a std::unique_ptr to a new module of the
-/// class and with the settings of `model`, made equal by copy_state(). Does not advance the random stream of the rank's
-/// device.
+/// class and with the settings of `model`, made equal by copy_state(). Does not advance the random streams.
 ///
 ///     std::unique_ptr<Net> copy = nn::clone(net, [&] { return std::make_unique<Net>(classes); });
 template <class M, class Make>
 std::unique_ptr<M> clone(const M& model, Make&& make) {
-  std::unique_ptr<M> copy;
-  {
-    const detail::KeepRandomStream keep;
-    copy = make();
-  }
+  const GeneratorPositions positions;
+  std::unique_ptr<M> copy = make();
+  positions.restore();
   copy_state(model, *copy);
   return copy;
 }

@@ -5,8 +5,10 @@
 #include <vector>
 
 #include <tandem/autograd/engine.h>
+#include <tandem/autograd/function.h>
 #include <tandem/autograd/leaf.h>
 #include <tandem/ops/elementwise.h>
+#include <tandem/ops/matmul.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/error_text.h>
@@ -109,6 +111,32 @@ TEST(TensorHook, HookMayDropTheGraph) {
   const HookHandle hook = y->register_hook([&](const Tensor&) { y.reset(); });
   sum(*y).backward();
   EXPECT_EQ(values(x.grad()), (Values{3, 3}));
+}
+
+TEST(TensorHook, HookOfALeafWhoseGradientIsWrittenInPlaceSeesItAlone) {
+  const Tensor w = from_vector<double>({1, 2}, {2, 1}).set_requires_grad();
+  w.set_grad(full({2, 1}, 100, {kFloat64}));
+  Values seen;
+  const HookHandle hook = w.register_hook([&](const Tensor& grad) {
+    seen = values(grad);
+    return mul(grad, 2);
+  });
+  sum(matmul(from_vector<double>({3, 4}, {1, 2}), w)).backward();  // writes into the slot, if there is no hook
+  EXPECT_EQ(seen, (Values{3, 4}));
+  EXPECT_EQ(values(w.grad()), (Values{106, 108}));
+}
+
+TEST(TensorHook, FailedBackwardLeavesNoGradientBehind) {
+  struct Failing : autograd::Function<Failing> {
+    Tensor forward(const Tensor& x) { return mul(x, 1); }
+    TensorList backward(const TensorList&) override { throw ValueError("Failing: as planned"); }
+  };
+  const Tensor x = vector2(1, 2);
+  const HookHandle hook = x.register_hook([](const Tensor& grad) { return mul(grad, 2); });
+  const Tensor failing = Failing::apply(x);
+  EXPECT_THROW(sum(add(failing, mul(x, 3))).backward(), ValueError);  // after the 3 has arrived
+  sum(mul(x, 5)).backward();
+  EXPECT_EQ(values(x.grad()), (Values{10, 10}));
 }
 
 TEST(RetainGrad, KeepsTheSumOfGradients) {
