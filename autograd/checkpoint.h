@@ -26,6 +26,10 @@ class TANDEM_API CheckpointScope {
   void* const previous_;
 };
 
+/// `tensor` as it is now, with the same memory: a later in-place operation on `tensor` does not make it part of what the
+/// snapshot was computed from.
+TANDEM_API Tensor snapshot(const Tensor& tensor);
+
 /// Whether backward is running a checkpointed function again. Layers that count their calls or update statistics must
 /// not do so then.
 inline bool is_recomputing() { return RankContext::current().open_autograd.is_recomputing; }

@@ -24,7 +24,7 @@ struct Expected {
   Device device;
 };
 
-/// Throws if a gradient does not match; where() names its source, as the begin of the message.
+/// Throws if a gradient does not match; where() names its source, as the beginning of the message.
 template <class Source>
 void check_gradient(const Tensor& gradient, const Expected& expected, Source&& where) {
   TANDEM_CHECK(ShapeError, gradient.shape() == expected.shape, where(), " of shape ", gradient.shape(), ", expected ",
@@ -35,14 +35,11 @@ void check_gradient(const Tensor& gradient, const Expected& expected, Source&& w
                expected.device);
 }
 
-/// In anomaly mode: throws if a result of the node's backward contains NaN.
-void check_no_nan(const Node& node, const TensorList& results, const std::string& recorded_at) {
-  for (size_t i = 0; i < results.size(); ++i) {
-    TANDEM_CHECK(ValueError, !results[i].defined() || !has_nan(results[i]), node.name(),
-                 ": backward returned for input ", i, " a gradient (", describe(results[i]), ") that contains NaN; ",
-                 recorded_at.empty() ? str("call ", node.name(), " under DetectAnomalyGuard to see where")
-                                     : str(node.name(), " was called at ", recorded_at));
-  }
+/// A row-major copy with memory of its own, outside the graph.
+Tensor copy_of(const Tensor& tensor) {
+  Tensor copy = empty(tensor.shape(), tensor.options());
+  primitives::copy(tensor, copy);
+  return copy;
 }
 
 /// Makes the node's module the current module scope while its backward runs, for errors and traces.
@@ -119,6 +116,8 @@ void BackwardContext::notify_ready(int i, const Tensor& gradient) {
   const Edge& edge = node_.edges_[static_cast<size_t>(i)];
   // Only for bucket slots: other hooks may change tensors that the node still reads, such as the parameter.
   if (!edge.leaf || !edge.leaf->has_foreign_slot() || !gradient.is_same(edge.leaf->slot_) || task_.capturing_) return;
+  if (RankContext::current().detect_anomaly) [[unlikely]]  // before another rank's gradient is added to the slot
+    task_.check_no_nan(node_, static_cast<size_t>(i), gradient);
   ready_ |= uint32_t{1} << i;
   task_.deliver(&node_, static_cast<size_t>(i), edge, gradient);
 }
@@ -150,6 +149,7 @@ size_t GraphTask::capture(const Tensor& input) {
   TANDEM_CHECK(StateError, input.requires_grad(), "grad: an input (", describe(input), ") does not require grad");
   capturing_ = true;
   Edge edge = edge_to(input);
+  check_capture(edge);
   int32_t& position = edge.leaf ? edge.leaf->capture_ : edge.node->capture_;
   if (position < 0) {
     position = static_cast<int32_t>(captured_.size());
@@ -159,7 +159,16 @@ size_t GraphTask::capture(const Tensor& input) {
   return static_cast<size_t>(position);
 }
 
+void GraphTask::check_capture(const Edge& edge) const {
+  const int32_t position = edge.leaf ? edge.leaf->capture_ : edge.node ? edge.node->capture_ : -1;
+  if (position < 0) return;
+  const auto i = static_cast<size_t>(position);
+  TANDEM_CHECK(StateError, i < captures_.size() && captures_[i].leaf == edge.leaf && captures_[i].node == edge.node,
+               capturing_ ? "grad" : "backward", ": reaches an input of another grad() that is still running");
+}
+
 void GraphTask::visit(const Edge& edge) {
+  check_capture(edge);
   if (edge.leaf) {
     Leaf& leaf = *edge.leaf;
     if (leaf.task_ != this) {
@@ -236,8 +245,11 @@ void GraphTask::run_node(Node& node) {
     }
     TANDEM_CHECK(StateError, results.size() == node.edges_.size(), node.name(), ": backward returned ", results.size(),
                  " gradients for ", node.edges_.size(), " inputs");
-    if (RankContext::current().detect_anomaly) [[unlikely]]
-      check_no_nan(node, results, node.extras_ ? node.extras_->recorded_at.caller() : "");
+    if (RankContext::current().detect_anomaly) [[unlikely]] {
+      for (size_t i = 0; i < results.size(); ++i) {
+        if (i >= 32 || (ready >> i & 1) == 0) check_no_nan(node, i, results[i]);
+      }
+    }
   } else {
     results.resize(node.edges_.size());
   }
@@ -245,6 +257,16 @@ void GraphTask::run_node(Node& node) {
     if (i >= 32 || (ready >> i & 1) == 0) deliver(&node, i, node.edges_[i], std::move(results[i]));
   }
   if (!options_.retain_graph && !options_.create_graph) node.release_saved();
+}
+
+void GraphTask::check_no_nan(const Node& node, size_t input, const Tensor& gradient) {
+  const auto where = [&] {
+    const std::string caller = node.extras_ ? node.extras_->recorded_at.caller() : "";
+    return caller.empty() ? str("call ", node.name(), " under DetectAnomalyGuard to see where")
+                          : str(node.name(), " was called at ", caller);
+  };
+  TANDEM_CHECK(ValueError, !gradient.defined() || !has_nan(gradient), node.name(), ": backward returned for input ",
+               input, " a gradient (", describe(gradient), ") that contains NaN; ", where());
 }
 
 void GraphTask::deliver(const Node* from, size_t input, const Edge& edge, Tensor gradient) {
@@ -316,7 +338,11 @@ Tensor GraphTask::run_extras(Node& node, Tensor gradient) {
   gradient = run_tensor_hooks(node.extras_->hooks, &node, std::move(gradient));
   if (node.extras_->retains_grad) {
     Tensor& kept = node.extras_->grad;
-    kept = kept.defined() ? accumulate_with_graph(kept, gradient) : gradient;
+    if (kept.defined()) {
+      kept = accumulate_with_graph(kept, gradient);
+    } else {
+      kept = options_.create_graph ? gradient : copy_of(gradient);  // other tensors may share its memory
+    }
   }
   return gradient;
 }
@@ -408,7 +434,7 @@ void Tensor::set_grad(const Tensor& grad) const {
     autograd::check_gradient(grad, {self.shape, self.dtype, self.storage->device()},
                              [] { return std::string("set_grad: got a gradient"); });
   }
-  node.extras_->grad = grad.defined() ? grad.detach() : Tensor();
+  node.extras_->grad = grad.defined() ? autograd::copy_of(grad) : Tensor();
 }
 
 void Tensor::retain_grad() const {

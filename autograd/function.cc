@@ -193,7 +193,6 @@ void FunctionBase::finish(std::unique_ptr<FunctionBase> function, const char* na
     if (trace_enabled()) [[unlikely]]
       trace_output(output);
   }
-  if (!function->recorded_) return;
   // An argument, a tensor of the graph or an earlier output that is returned as an output becomes another tensor with
   // the same memory, because a tensor has one source.
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -208,6 +207,7 @@ void FunctionBase::finish(std::unique_ptr<FunctionBase> function, const char* na
       output = other;
     }
   }
+  if (!function->recorded_) return;
   auto node = make_ref<FunctionNode>(std::move(function));
   node->record(name, inputs, outputs);
 }

@@ -36,6 +36,8 @@ class GraphTask {
   void discover(const Edge& edge);
   void visit(const Edge& edge);
   void find_needed();
+  /// Throws StateError if the edge's target is an input of another grad() that is still running.
+  void check_capture(const Edge& edge) const;
   void run_node(Node& node);
   /// Adds `gradient` (undefined: zero), computed by `from` (null: given for a root), to the target of `edge`.
   void deliver(const Node* from, size_t input, const Edge& edge, Tensor gradient);
@@ -44,6 +46,8 @@ class GraphTask {
   Tensor run_tensor_hooks(const HookList<TensorHook>& hooks, const Node* from, Tensor gradient);
   /// Hooks and retain_grad of the node's output.
   Tensor run_extras(Node& node, Tensor gradient);
+  /// In anomaly mode: throws ValueError if the gradient that a node's backward computed for an input contains NaN.
+  static void check_no_nan(const Node& node, size_t input, const Tensor& gradient);
   /// Called after the last contribution to a leaf.
   void complete(Leaf& leaf);
 

@@ -96,6 +96,7 @@ void Leaf::prepare_slot() {
 }
 
 void Leaf::accumulate(Tensor gradient) {
+  if (gradient.requires_grad()) gradient = gradient.detach();  // a backward or hook under EnableGradGuard
   prepare_slot();
   if (!filled_ && !foreign_slot_ && is_exclusive(gradient)) {
     slot_ = std::move(gradient);

@@ -58,6 +58,7 @@ void SavedTensor::recompute() const {
 void SavedTensor::release() {
   data_ = {};
   if (recomputation_) static_cast<Recomputation&>(*recomputation_).drop(index_);
+  recomputation_ = {};
 }
 
 Tensor SavedTensor::get() const {
@@ -125,8 +126,11 @@ void set_history(RefPtr<Node> node, const char* name, const Tensor& output, cons
   RankContext& context = RankContext::current();
   uint64_t newest = 0;
   node->edges_.reserve(num_inputs);
+  Recomputation* const checkpoint = Recomputation::current();
   for (size_t i = 0; i < num_inputs; ++i) {
     const Tensor& input = *inputs[i];
+    if (checkpoint != nullptr && input.defined()) [[unlikely]]
+      checkpoint->add_input(input.version());
     Edge edge = edge_to(input);
     if (edge.node) {
       const TensorImpl& impl = input.impl();

@@ -1,4 +1,4 @@
-// What few nodes have. Private to autograd/.
+// Optional state of a node: hooks, retained gradient, call stack. Private to autograd/.
 #pragma once
 
 #include <functional>

@@ -61,7 +61,17 @@ CheckpointScope::CheckpointScope(std::function<void()> run, std::vector<Tensor> 
       previous_(std::exchange(RankContext::current().open_autograd.checkpoint,
                               static_cast<Recomputation*>(recomputation_.get()))) {}
 
-CheckpointScope::~CheckpointScope() { RankContext::current().open_autograd.checkpoint = previous_; }
+CheckpointScope::~CheckpointScope() {
+  RankContext::current().open_autograd.checkpoint = previous_;
+  static_cast<Recomputation&>(*recomputation_).end_call();
+}
+
+Tensor snapshot(const Tensor& tensor) {
+  if (!tensor.defined() || tensor.is_leaf()) return tensor;
+  Tensor result = tensor.detach();
+  attach(result, edge_to(tensor).node);
+  return result;
+}
 
 void Recomputation::add(SavedTensor& saved) {
   if (!is_running_again_) {
@@ -84,6 +94,11 @@ void Recomputation::add(SavedTensor& saved) {
   recomputed_.push_back(saved.data_);
 }
 
+void Recomputation::add_input(uint32_t version) {
+  uint64_t& versions = is_running_again_ ? second_versions_ : first_versions_;
+  versions = (versions ^ version) * 0x9E3779B97F4A7C15 + 1;
+}
+
 void Recomputation::run_again() {
   for (size_t i = 0; i < inputs_.size(); ++i) {
     TANDEM_CHECK(StateError, !inputs_[i].defined() || inputs_[i].version() == input_versions_[i], "checkpoint: input ",
@@ -92,12 +107,16 @@ void Recomputation::run_again() {
   }
   recomputed_.reserve(signatures_.size());
   is_running_again_ = true;
+  second_versions_ = 0;
   try {
     const TraceSpan span("checkpoint", "backward");
     const CallModes modes(this, autocast_, module_scope_, positions_);
     run_();
     TANDEM_CHECK(StateError, recomputed_.size() == signatures_.size(), "checkpoint: in backward the function saved ",
                  recomputed_.size(), " tensors, in forward ", signatures_.size(), "; it must do the same in both");
+    TANDEM_CHECK(StateError, second_versions_ == first_versions_,
+                 "checkpoint: a tensor that the function uses was changed in place after the call, but backward needs "
+                 "its value");
   } catch (...) {
     is_running_again_ = false;
     recomputed_.clear();
@@ -107,6 +126,9 @@ void Recomputation::run_again() {
 }
 
 Tensor Recomputation::take(uint32_t index) {
+  TANDEM_CHECK(StateError, !is_in_call_,
+               "checkpoint: the function calls backward or grad, which is not supported; move ",
+               "the call out of the checkpoint");
   if (recomputed_.empty()) run_again();
   return std::exchange(recomputed_[index], {});
 }

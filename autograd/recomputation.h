@@ -21,6 +21,13 @@ class Recomputation : public RefCounted {
   /// `run` calls the function on `inputs`, which must have the same values when it runs again.
   Recomputation(std::function<void()> run, std::vector<Tensor> inputs);
 
+  /// The innermost one in scope on the calling thread, or null.
+  static Recomputation* current();
+  /// Called by set_history with the version of each input of an operation.
+  void add_input(uint32_t version);
+  /// Called at the end of the first run.
+  void end_call() { is_in_call_ = false; }
+
  private:
   friend class SavedTensor;
   struct Signature {
@@ -29,8 +36,6 @@ class Recomputation : public RefCounted {
     DType dtype;
   };
 
-  /// The innermost one in scope on the calling thread, or null.
-  static Recomputation* current();
   /// Called by SavedTensor::save.
   void add(SavedTensor& saved);
   /// The tensor with this index; computes all of them if that has not happened. Each may be taken once.
@@ -46,7 +51,10 @@ class Recomputation : public RefCounted {
   int8_t autocast_;
   RefPtr<ScopeName> module_scope_;
   std::vector<Signature> signatures_;  ///< of the saved tensors, in order
+  bool is_in_call_ = true;
   bool is_running_again_ = false;
+  uint64_t first_versions_ = 0;     ///< hash of the versions of the operations' inputs in the first run
+  uint64_t second_versions_ = 0;    ///< in the present one
   std::vector<Tensor> recomputed_;  ///< empty before run_again
 };
 

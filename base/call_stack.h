@@ -9,12 +9,12 @@
 
 namespace tandem { inline namespace v0 {
 
-/// The functions that were running when it was made. Making one takes microseconds, caller() milliseconds.
+/// A recorded call stack. Recording takes microseconds, caller() milliseconds.
 class TANDEM_API CallStack {
  public:
-  /// An empty one.
+  /// Creates an empty stack.
   CallStack() = default;
-  /// That of the calling thread.
+  /// Records the calling thread's stack.
   static CallStack here();
   /// The innermost function outside the library, such as "train.cc:42 in main". Without debug information (-g) only its
   /// name, "main"; "" if that is unknown too.

@@ -40,7 +40,7 @@ struct OpenStreams {
   OpenStreams& operator=(const OpenStreams&) { return *this; }
 };
 
-/// What autograd runs on a thread. Not copied: a context copied for another thread starts without it.
+/// The running backward and checkpoint of a thread. Not copied: a context copied for another thread starts without it.
 struct OpenAutograd {
   void* backward = nullptr;     ///< the running GraphTask
   void* checkpoint = nullptr;   ///< the innermost autograd::Recomputation that collects saved tensors

@@ -1,6 +1,8 @@
 #include <tandem/nn/averaged_model.h>
 
 #include <tandem/base/error.h>
+#include <tandem/nn/clone.h>
+#include <tandem/nn/training_modes.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/math.h>
 #include <tandem/tensor/factories.h>
@@ -50,13 +52,10 @@ AveragedModelBase::AveragedModelBase(AveragedModelOptions options) : options_(st
 
 Tensor AveragedModelBase::make_count() { return zeros({}, {kInt64}); }
 
-void AveragedModelBase::copy_from(const Module& model, const Module& average) {
-  const NoGradGuard no_grad;
+void AveragedModelBase::copy_from(const Module& model, Module& average) {
   const auto parameters = model.named_parameters();
   if (!parameters.empty()) to(parameters[0].second.device());
-  const auto assign = [](const Tensor& own, const Tensor& current) { own.copy_(current); };
-  for_each_pair("parameters", parameters, average.named_parameters(), assign);
-  for_each_pair("buffers", model.named_buffers(), average.named_buffers(), assign);
+  copy_state(model, average);
 }
 
 void AveragedModelBase::update_parameters(const Module& model) {
@@ -79,26 +78,23 @@ void AveragedModelBase::update_parameters(const Module& model) {
 }
 
 CumulativeBatchStatistics::CumulativeBatchStatistics(Module& model)
-    : model_(model), was_training_(model.is_training()) {
+    : modes_(std::make_unique<TrainingModes>(model, true)) {
   for (Module* module : model.modules()) {
-    if (auto* norm = dynamic_cast<BatchNorm2d*>(module)) norms_.emplace_back(norm, norm->momentum());
+    if (auto* norm = dynamic_cast<BatchNorm2d*>(module)) norms_.push_back({norm, norm->momentum(), {}});
   }
-  for (const auto& [norm, momentum] : norms_) {
-    norm->running_mean.zero_();
-    norm->running_var.fill_(1);
-    norm->num_batches_tracked.zero_();
+  for (Norm& one : norms_) {
+    BatchNorm2d& norm = *one.module;
+    norm.running_mean.zero_();
+    norm.running_var.fill_(1);
+    norm.num_batches_tracked.zero_();
+    one.hook = norm.register_forward_pre_hook([&norm, calls = 0](Layer&, const Tensor&) mutable {
+      norm.set_momentum(1.0 / ++calls);  // the mean of all calls
+    });
   }
-  model_.train();
 }
 
 CumulativeBatchStatistics::~CumulativeBatchStatistics() {
-  for (const auto& [norm, momentum] : norms_) norm->set_momentum(momentum);
-  model_.train(was_training_);
-}
-
-void CumulativeBatchStatistics::begin_batch() {
-  ++num_batches_;
-  for (const auto& [norm, momentum] : norms_) norm->set_momentum(1 / static_cast<double>(num_batches_));
+  for (const Norm& one : norms_) one.module->set_momentum(one.momentum);
 }
 
 }}}  // namespace tandem::v0::nn

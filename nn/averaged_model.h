@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/nn/module.h>
 #include <tandem/nn/norm.h>
+#include <tandem/tensor/generator.h>
 
 namespace tandem { inline namespace v0 { namespace nn {
 
@@ -31,7 +33,7 @@ struct AveragedModelOptions {
 /// The part of AveragedModel that does not depend on the model's type.
 class TANDEM_API AveragedModelBase : public Module {
  public:
-  /// Includes the parameters of `model` into the averages. The first call copies them. Throws ValueError unless the
+  /// Adds the parameters of `model` to the averages. The first call copies them. Throws ValueError unless the
   /// parameters and buffers have the names, shapes and dtypes of the averages'. Records nothing for autograd. Synchronizes
   /// with the device of n_averaged.
   void update_parameters(const Module& model);
@@ -40,8 +42,8 @@ class TANDEM_API AveragedModelBase : public Module {
 
  protected:
   explicit AveragedModelBase(AveragedModelOptions options);
-  /// Copies the values of `model` to the second instance, and moves this module to its device.
-  void copy_from(const Module& model, const Module& average);
+  /// Makes the second instance a copy of `model` (copy_state), and moves this module to its device.
+  void copy_from(const Module& model, Module& average);
 
  private:
   static Tensor make_count();
@@ -69,11 +71,11 @@ class TANDEM_API AveragedModelBase : public Module {
 template <class M>
 class AveragedModel : public AveragedModelBase {
  public:
-  /// Constructs the second instance as M(args...), which are the arguments of `model`, and copies the values and the device of
-  /// `model`.
+  /// Constructs the second instance as M(args...), which are the arguments of `model`, and makes it a copy of `model`: values,
+  /// dtypes, devices and modes. Throws StateError if their structures differ.
   template <class... Args>
   explicit AveragedModel(const M& model, AveragedModelOptions options = {}, Args&&... args)
-      : AveragedModelBase(std::move(options)), module(add<M>("module", std::forward<Args>(args)...)) {
+      : AveragedModelBase(std::move(options)), module(add_instance(std::forward<Args>(args)...)) {
     copy_from(model, module);
   }
 
@@ -84,10 +86,22 @@ class AveragedModel : public AveragedModelBase {
   }
 
   M& module;  ///< with the averages
+
+ private:
+  /// Does not advance the random streams.
+  template <class... Args>
+  M& add_instance(Args&&... args) {
+    const GeneratorPositions positions;
+    M& instance = add<M>("module", std::forward<Args>(args)...);
+    positions.restore();
+    return instance;
+  }
 };
 
-/// For update_bn: the batch norms of a model compute the mean of the statistics of all batches. The destructor restores
-/// the momenta and modes of the modules.
+class TrainingModes;
+
+/// For update_bn: the batch norms of a model compute the mean of the statistics of all their calls. The destructor
+/// restores the momenta and modes of the modules.
 class TANDEM_API CumulativeBatchStatistics {
  public:
   /// Resets the running statistics and sets training mode.
@@ -96,13 +110,15 @@ class TANDEM_API CumulativeBatchStatistics {
   CumulativeBatchStatistics(const CumulativeBatchStatistics&) = delete;
   CumulativeBatchStatistics& operator=(const CumulativeBatchStatistics&) = delete;
 
-  void begin_batch();  ///< call it before each batch
-
  private:
-  Module& model_;
-  bool was_training_;
-  int64_t num_batches_ = 0;
-  std::vector<std::pair<BatchNorm2d*, double>> norms_;  ///< with their momenta
+  struct Norm {
+    BatchNorm2d* module;
+    double momentum;  ///< to restore
+    HookHandle hook;  ///< sets the momentum of each call
+  };
+
+  std::unique_ptr<TrainingModes> modes_;
+  std::vector<Norm> norms_;
 };
 
 /// Replaces the running statistics of all batch norms of `model` by the means over the batches of `loader`, a range of
@@ -110,7 +126,7 @@ class TANDEM_API CumulativeBatchStatistics {
 /// training mode without recording for autograd, and has its old mode afterwards.
 template <class Loader, class Model>
 void update_bn(Loader&& loader, Model& model, std::optional<Device> device = std::nullopt) {
-  CumulativeBatchStatistics statistics(model);
+  const CumulativeBatchStatistics statistics(model);
   const NoGradGuard no_grad;
   for (auto&& batch : loader) {
     Tensor input;
@@ -119,7 +135,6 @@ void update_bn(Loader&& loader, Model& model, std::optional<Device> device = std
     } else {
       input = batch;
     }
-    statistics.begin_batch();
     model(device ? input.to(*device) : input);
   }
 }

@@ -19,16 +19,18 @@ namespace tandem { inline namespace v0 { namespace nn {
 /// generators, has the same autocast mode, and does not update the running statistics of batch normalization. It works
 /// under DistributedDataParallel, with tied parameters, in nested checkpoints, and with second derivatives.
 ///
-/// The function must do the same in both runs, which is checked by what it saves (StateError). What it refers to, such
-/// as a module captured by reference, must live until backward; generators of its own are not reset. The inputs must
-/// not be changed in place before backward (StateError). The result is the function's, of any type. Without grad mode
+/// The function must do the same in both runs, which is checked by what it saves, and by the versions of the tensors that
+/// its operations use (StateError): they must not be changed in place before backward. What it refers to, such as a
+/// module captured by reference, must live until backward and keep its mode; generators of its own are not reset. It
+/// must not call backward or grad (StateError). The result is the function's, of any type. Without grad mode
 /// it is an ordinary call.
 template <class F, class... Inputs>
 requires(!std::is_base_of_v<Module, F>) auto checkpoint(F function, const Inputs&... inputs) {
   static_assert((std::is_same_v<Inputs, Tensor> && ...), "the arguments of a checkpointed function must be tensors");
   if (!is_grad_enabled()) return function(inputs...);
-  const autograd::CheckpointScope scope([function, inputs...]() mutable { static_cast<void>(function(inputs...)); },
-                                        {inputs...});
+  const autograd::CheckpointScope scope(
+      [function, ... saved = autograd::snapshot(inputs)]() mutable { static_cast<void>(function(saved...)); },
+      {autograd::snapshot(inputs)...});
   return function(inputs...);
 }
 

@@ -10,6 +10,7 @@
 namespace tandem { inline namespace v0 { namespace nn {
 
 void copy_state(const Module& from, Module& to) {
+  if (&from == &to) return;
   to.check_not_frozen_above("copy_state");
   to.check_not_frozen_below("copy_state");
   std::vector<std::pair<const Module*, Module*>> modules;

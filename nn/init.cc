@@ -84,6 +84,8 @@ const Tensor& trunc_normal_(const Tensor& tensor, double mean, double std, doubl
   // The inverse of the distribution function at uniform values.
   const double low = 2 * normal_distribution((a - mean) / std) - 1;
   const double high = 2 * normal_distribution((b - mean) / std) - 1;
+  TANDEM_CHECK(ValueError, high - low > 1e-9 || a == b, "trunc_normal_: the interval from a = ", a, " to b = ", b,
+               " is too far from the mean ", mean, " for the standard deviation ", std);
   const Tensor values = rand(tensor.shape(), {kFloat64, tensor.device()}, or_default(generator));
   values.mul_(high - low).add_(low);
   return tensor.copy_(values.erfinv().mul_(std * std::numbers::sqrt2).add_(mean).clamp_(a, b));

@@ -1,4 +1,5 @@
 // Hooks of layers.
+#include <tandem/autograd/engine.h>
 #include <tandem/autograd/function.h>
 #include <tandem/base/hook_list.h>
 #include <tandem/nn/module.h>
@@ -12,7 +13,7 @@ struct LayerHooks {
 
 namespace {
 
-/// What the two ends of one call share in backward.
+/// State shared by the LayerInput and the LayerOutput of one call.
 struct Call {
   Layer* layer;
   std::shared_ptr<LayerHooks> hooks;
@@ -22,7 +23,6 @@ struct Call {
     hooks->backward.run([&](const auto& hook) {
       if (Tensor replaced = hook(*layer, grad_input, grad_output); replaced.defined()) grad_input = std::move(replaced);
     });
-    grad_output = {};
     return grad_input;
   }
 };
@@ -48,6 +48,8 @@ struct LayerOutput : autograd::Function<LayerOutput> {
   }
   TensorList backward(const TensorList& grads) override {
     call->grad_output = grads[0];
+    // Under create_graph it refers to this node; the input's backward does not run if its gradient is not needed.
+    autograd::queue_callback([of = call] { of->grad_output = {}; });
     if (!has_input) call->run({});
     return {grads[0]};
   }

@@ -360,7 +360,8 @@ class TANDEM_API Layer : public Module {
     return add_forward_hook(returning_tensor<const Tensor&, const Tensor&>(std::move(hook)));
   }
   /// Calls hook(layer, grad_input, grad_output) in backward, when the gradient of the input of a call is complete; if
-  /// the input does not require grad, grad_input is undefined. The hook returns nothing, or a tensor that replaces
+  /// the input does not require grad, grad_input is undefined; grad_output is undefined if backward does not pass through
+  /// the output. It does not run if tandem::grad does not need the input's gradient. The hook returns nothing, or a tensor that replaces
   /// grad_input, unless undefined. Applies to calls after the registration. The layer must outlive backward.
   template <class F>
   HookHandle register_full_backward_hook(F hook) {

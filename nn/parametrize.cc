@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <tandem/autograd/checkpoint.h>
 #include <tandem/autograd/grad_mode.h>
 #include <tandem/autograd/leaf.h>
 #include <tandem/nn/init.h>
@@ -22,6 +23,21 @@ class ParametrizationList : public Module {
 
   ParametrizationList(Layer& layer, Target& target, std::unique_ptr<Parametrization> parametrization)
       : layer_(layer), target_(target), parametrization_(add_module("0", std::move(parametrization))) {}
+
+  /// Throws what the parametrization throws for the present value, and ShapeError, DTypeError or DeviceError if its
+  /// result cannot replace the parameter; before anything is changed.
+  static void check_result(Parametrization& parametrization, const Tensor& value) {
+    const NoGradGuard no_grad;
+    parametrization.eval();
+    const Tensor result = parametrization.forward(parametrization.right_inverse(value));
+    const auto text = [&] {
+      return str("register_parametrization: ", parametrization.type_name(), " returned ", describe(result), " for ",
+                 describe(value));
+    };
+    TANDEM_CHECK(ShapeError, result.shape() == value.shape(), text());
+    TANDEM_CHECK(DTypeError, result.dtype() == value.dtype(), text());
+    TANDEM_CHECK(DeviceError, result.device() == value.device(), text());
+  }
 
   /// Takes the parameter over. Called when this module has its path.
   void start() {
@@ -87,6 +103,8 @@ class ParametrizationList : public Module {
     layer.find_tensor(kWhat, "parameter", &Module::parameters_, name);  // throws if it does not exist
     Target& target = *std::find_if(layer.parameters_.begin(), layer.parameters_.end(),
                                    [&](const Target& entry) { return entry.name == name; });
+    check_result(*parametrization, target.tensor);
+    parametrization->train(layer.is_training());
     if (find_child(layer, kFolder) == layer.children_.end()) layer.add<Module>(kFolder);
     Module& folder = *find_child(layer, kFolder)->module;
     folder.add_module(name, std::make_unique<ParametrizationList>(layer, target, std::move(parametrization))).start();
@@ -185,7 +203,7 @@ Tensor SpectralNorm::forward(const std::vector<Tensor>& originals) {
   const Tensor& weight = originals[0];
   if (!u_.defined()) return normalize(weight, 2, 0, eps_);
   const Tensor rows = matrix(weight);
-  if (is_training()) iterate(rows, n_power_iterations_);
+  if (is_training() && !autograd::is_recomputing()) iterate(rows, n_power_iterations_);
   // Copies: backward needs these values after later calls changed the buffers.
   const Tensor u = u_.clone(), v = v_.clone();
   return weight / dot(u, mv(rows, v));

@@ -52,7 +52,7 @@ class TANDEM_API WeightNorm : public Parametrization {
 
 /// w = original / sigma, where sigma = u^T W v is the largest singular value of W: the original as a matrix whose rows are
 /// indexed by `dim`. A vector is divided by its norm. In training mode each call improves the buffers u and v by
-/// n_power_iterations steps of power iteration. T. Miyato et al., "Spectral normalization for generative adversarial
+/// n_power_iterations steps of power iteration; backward of a checkpoint uses those of the last call. T. Miyato et al., "Spectral normalization for generative adversarial
 /// networks", ICLR 2018.
 class TANDEM_API SpectralNorm : public Parametrization {
  public:

@@ -214,12 +214,17 @@ std::vector<Optimizer::Update> Optimizer::prepare() {
       TANDEM_CHECK(DeviceError, !tensor.defined() || tensor.device() == parameter.device(), describe_parameter(i),
                    " is on ", parameter.device(), ", its ", name, " on ", tensor.device(),
                    "; create the optimizer after moving the model");
+      TANDEM_CHECK(DTypeError, !tensor.defined() || tensor.dtype() == state_dtype(parameter), describe_parameter(i),
+                   " is ", parameter.dtype(), ", its ", name, " ", tensor.dtype(),
+                   "; create the optimizer after converting the model");
       if (tensor.defined() || !is_used) return false;
       TANDEM_CHECK(StateError, !tandem::cuda::is_capturing(parameter.device()), describe_parameter(i),
                    ": its first step cannot be captured; take one step before the capture");
       made.emplace_back(&tensor, zeros(parameter.shape(), {state_dtype(parameter), parameter.device()}));
       return true;
     };
+    TANDEM_CHECK(DTypeError, !states_[i].master.defined() || is_16_bit(parameter), describe_parameter(i), " is ",
+                 parameter.dtype(), ", but has a master; create the optimizer after converting the model");
     prepare_tensor(states_[i].master, kMaster, is_16_bit(parameter));
     bool is_first = false;
     for (size_t s = 0; s < rule_.state.size(); ++s)

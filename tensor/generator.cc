@@ -111,6 +111,8 @@ struct GeneratorPositions::Positions {
   void write(TensorSlot& slot) const {
     std::lock_guard lock(slot.mutex);
     slot.seed = seed;
+    // Generators of these positions may be missing, if another thread runs the backward of a checkpoint.
+    for (const auto& [device, generator] : generators) slot.generators.try_emplace(device, generator);
     for (auto& [device, generator] : slot.generators) {
       const auto known = generators.find(device);
       if (known != generators.end()) {
@@ -125,14 +127,18 @@ struct GeneratorPositions::Positions {
 GeneratorPositions::GeneratorPositions() : positions_(std::make_shared<Positions>()) {
   positions_->read(tensor_slot());
   if (cuda::is_capturing()) {
-    cuda::on_replay([positions = positions_] { positions->read(tensor_slot()); });
+    cuda::on_replay([positions = positions_, slot = RankContext::current().tensor_slot] {
+      positions->read(*static_cast<TensorSlot*>(slot.get()));
+    });
   }
 }
 
 void GeneratorPositions::restore() const {
   positions_->write(tensor_slot());
   if (cuda::is_capturing()) {
-    cuda::on_replay([positions = positions_] { positions->write(tensor_slot()); });
+    cuda::on_replay([positions = positions_, slot = RankContext::current().tensor_slot] {
+      positions->write(*static_cast<TensorSlot*>(slot.get()));
+    });
   }
 }
 

@@ -87,6 +87,8 @@ void Perplexity::update(const Tensor& preds, const Tensor& target) {
     TANDEM_CHECK(ShapeError, preds.size(d) == target.size(d), "Perplexity: preds ", preds.shape(), " and target ",
                  target.shape(), " do not fit, expected preds [..., C] and target [...]");
   }
+  TANDEM_CHECK(DTypeError, is_floating_point(preds.dtype()), "Perplexity: preds is ", preds.dtype(),
+               ", expected floating-point logits");
   TANDEM_CHECK(DTypeError, target.dtype() == kInt64, "Perplexity: target is ", target.dtype(), ", expected int64");
   const auto tokens = target.to_vector<int64_t>();
   check_classes("Perplexity", "target", tokens, preds.size(-1), options_.ignore_index);

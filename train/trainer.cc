@@ -18,6 +18,7 @@
 #include <tandem/io/checkpoint.h>
 #include <tandem/io/event_file.h>
 #include <tandem/nn/module.h>
+#include <tandem/nn/training_modes.h>
 #include <tandem/ops/cast.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/optim/clip_grad.h>
@@ -326,24 +327,26 @@ void Trainer::Impl::end_step(double loss, const std::function<Evaluation()>& eva
   }
   if (tracing_ && step() - first_step_ == kTracedSteps) end_trace();
   if (ctx_.should_stop()) return;  // finish() saves
-  if (step() % evaluate_every_ == 0 || step() == total_) evaluate_model(evaluate);
+  const auto epochs = [&](int64_t step) { return step * options_.accumulate / components_.loader.size(); };
+  const bool is_due =
+      options_.evaluate_every == 0 ? epochs(step()) > epochs(step() - 1) : step() % options_.evaluate_every == 0;
+  if (is_due || step() == total_) evaluate_model(evaluate);
   if (options_.save_every > 0 && step() % options_.save_every == 0) save_checkpoint();
 }
 
 void Trainer::Impl::evaluate_model(const std::function<Evaluation()>& evaluate) {
-  const bool by_epoch = evaluate_every_ == steps_per_epoch_;
-  std::string text = by_epoch ? str("epoch ", (step() - 1) / steps_per_epoch_ + 1) : str("step ", step());
+  const int64_t epoch = (step() * options_.accumulate - 1) / components_.loader.size() + 1;
+  std::string text = options_.evaluate_every == 0 ? str("epoch ", epoch) : str("step ", step());
   text += ": loss " + format_fixed(progress_.loss(), 4);
   if (evaluate) {
     components_.reducer.broadcast_buffers();
-    components_.model.eval();
     Evaluation result;
     {
+      const nn::TrainingModes evaluation(components_.model, false);
       const NoGradGuard no_grad;
       const Amp amp(options_.amp);
       result = evaluate();
     }
-    components_.model.train();
     if (!result.empty()) text += ", " + describe(result, options_.evaluation_set);
     history_.add_evaluation(step(), std::move(result));
   }

@@ -277,6 +277,16 @@ TEST(Function, ReturnedArgumentIsAnotherTensorWithTheSameMemory) {
   EXPECT_EQ(values(x.grad()), (std::vector<double>{5, 5, 5}));
 }
 
+TEST(Function, ArgumentReturnedWithoutGradModeIsNotDifferentiated) {
+  struct Identity : Function<Identity> {
+    Tensor forward(const Tensor& x) { return x; }
+    TensorList backward(const TensorList& grads) override { return {grads[0]}; }
+  };
+  const Tensor x = vector3(1, 2, 3);
+  const NoGradGuard no_grad;
+  EXPECT_FALSE(Identity::apply(x).requires_grad());
+}
+
 TEST(Function, WithoutGradModeNothingIsRecorded) {
   const Tensor x = vector3(1, 2, 3);
   {

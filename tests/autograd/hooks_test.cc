@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -137,6 +138,51 @@ TEST(TensorHook, FailedBackwardLeavesNoGradientBehind) {
   EXPECT_THROW(sum(add(failing, mul(x, 3))).backward(), ValueError);  // after the 3 has arrived
   sum(mul(x, 5)).backward();
   EXPECT_EQ(values(x.grad()), (Values{10, 10}));
+}
+
+TEST(TensorHook, NestedGradOfAnInputOfTheOuterOneIsRejected) {
+  const Tensor x = vector2(1, 2), v = vector2(5, 5);
+  const Tensor q = mul(v, 3);
+  const Tensor y = mul(x, 2);
+  std::function<void()> nested;
+  const HookHandle hook = y.register_hook([&](const Tensor&) { nested(); });
+  const EnableGradGuard enable_grad;
+  nested = [&] { grad({sum(mul(v, v))}, {v, x}); };
+  EXPECT_EQ(error_text<StateError>([&] { grad({sum(mul(y, y))}, {x}, {}, {.retain_graph = true}); }),
+            "grad: reaches an input of another grad() that is still running");
+  nested = [&] { sum(mul(q, 1)).backward(); };
+  EXPECT_EQ(error_text<StateError>([&] {
+              grad({sum(mul(y, y))}, {q, x}, {}, {.retain_graph = true});
+            }),
+            "backward: reaches an input of another grad() that is still running");
+  Values inner;
+  nested = [&] { inner = values(grad({sum(mul(v, v))}, {v})[0]); };
+  EXPECT_EQ(values(grad({sum(mul(y, y))}, {x})[0]), (Values{8, 16}));
+  EXPECT_EQ(inner, (Values{10, 10}));
+}
+
+TEST(TensorHook, GradientComputedUnderEnableGradIsStoredWithoutGraph) {
+  const Tensor x = vector2(1, 2);
+  const HookHandle hook = x.register_hook([&](const Tensor& grad) {
+    const EnableGradGuard enable_grad;
+    return mul(grad, x);
+  });
+  sum(mul(x, 3)).backward();
+  EXPECT_EQ(values(x.grad()), (Values{3, 6}));
+  EXPECT_FALSE(x.grad().requires_grad());
+}
+
+TEST(RetainGrad, KeepsMemoryOfItsOwn) {
+  const Tensor x = vector2(1, 2);
+  const Tensor y = mul(x, 3);
+  y.retain_grad();
+  const Tensor given = from_vector<double>({1, 1}, {2});
+  y.backward(given, /*retain_graph=*/true);
+  given.fill_(7);
+  EXPECT_EQ(values(y.grad()), (Values{1, 1}));
+  y.set_grad(given);
+  given.fill_(9);
+  EXPECT_EQ(values(y.grad()), (Values{7, 7}));
 }
 
 TEST(RetainGrad, KeepsTheSumOfGradients) {

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <tandem/autograd/engine.h>
@@ -196,6 +197,58 @@ TEST(Checkpoint, ChangedTensorThatTheFunctionCapturesIsRejected) {
       error_text<StateError>([&] { z.backward(); }),
       "mul: 'b' (float32 [2] on cpu) was changed in place by 'mul_' after it was saved for backward (version 1, saved "
       "at 0)");
+}
+
+TEST(Checkpoint, ChangedTensorThatNoOperationSavesIsRejected) {
+  const Tensor x = ones({2}).set_requires_grad();
+  const Tensor mean = zeros({2});
+  const Tensor z = sum(nn::checkpoint(
+      [&mean](const Tensor& t) {
+        const Tensor difference = sub(t, mean);
+        return mul(difference, difference);
+      },
+      x));
+  mean.fill_(10);
+  EXPECT_EQ(error_text<StateError>([&] { z.backward(); }),
+            "checkpoint: a tensor that the function uses was changed in place after the call, but backward needs its "
+            "value");
+}
+
+TEST(Checkpoint, FunctionThatCallsGradIsRejected) {
+  const Tensor x = ones({2}).set_requires_grad();
+  EXPECT_EQ(error_text<StateError>([&] {
+              nn::checkpoint(
+                  [](const Tensor& t) {
+                    const Tensor e = exp(t);
+                    return grad({sum(mul(e, e))}, {t}, {}, {.create_graph = true})[0];
+                  },
+                  x);
+            }),
+            "checkpoint: the function calls backward or grad, which is not supported; move the call out of the "
+            "checkpoint");
+}
+
+TEST(Checkpoint, BackwardOnAnotherThreadDrawsTheSameNumbers) {
+  const auto gradient = [](const Caller& call) {
+    manual_seed(3);
+    rand({100});
+    const Tensor x = ones({64}).set_requires_grad();
+    const Tensor y = sum(call([](const Tensor& t) { return exp(dropout(t, 0.5)); }, x));
+    std::thread([&] { y.backward(); }).join();
+    return bytes(x.grad());
+  };
+  EXPECT_EQ(gradient(kPlain), gradient(kCheckpoint));
+}
+
+TEST(Checkpoint, InputThatIsChangedByARecordedOperationMakesNoReferenceCycle) {
+  const Tensor x = ones({1024}).set_requires_grad();
+  const auto allocated = [&] {
+    const Tensor y = mul(x, 2);
+    y.add_(nn::checkpoint([](const Tensor& t) { return exp(t); }, y));
+    return memory_stats(Device()).allocated;
+  };
+  const int64_t first = allocated();
+  EXPECT_EQ(allocated(), first);
 }
 
 TEST(Checkpoint, FunctionThatSavesOtherTensorsIsRejected) {

@@ -6,12 +6,14 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/autograd/engine.h>
 #include <tandem/base/error.h>
 #include <tandem/nn/attention.h>
 #include <tandem/nn/layers.h>
 #include <tandem/nn/norm.h>
 #include <tandem/nn/sequential.h>
 #include <tandem/ops/elementwise.h>
+#include <tandem/tensor/allocator.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/allocations.h>
 
@@ -197,6 +199,19 @@ TEST(BackwardHooks, InputWithoutGradientIsUndefined) {
   later.backward();
   EXPECT_EQ(calls, 1);
   EXPECT_EQ(value(layer.weight.grad()), 2);
+}
+
+TEST(BackwardHooks, GradientOfAParameterAloneMakesNoReferenceCycle) {
+  nn::Linear first(64, 64), second(64, 64);
+  const HookHandle hook = second.register_full_backward_hook([](nn::Layer&, const Tensor&, const Tensor&) {});
+  const Tensor x = td::ones({64, 64});
+  const auto allocated = [&] {
+    const Tensor y = second(first(x));
+    td::grad({td::mul(y, y).sum()}, {second.weight}, {}, {.create_graph = true});
+    return td::memory_stats(td::Device()).allocated;
+  };
+  const int64_t once = allocated();
+  EXPECT_EQ(allocated(), once);
 }
 
 TEST(BackwardHooks, EachCallOfALayerHasItsOwnGradients) {
