@@ -13,16 +13,16 @@ namespace {
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
-void check_equal(const char* what, const NamedTensors& model, const NamedTensors& average) {
+void check_equal(const char* what, const NamedTensors& model, const NamedTensors& average, bool dtypes = true) {
   TANDEM_CHECK(ValueError, model.size() == average.size(), "AveragedModel: the model has ", model.size(), " ", what,
                ", the averaged model ", average.size(), "; construct both with the same arguments");
   for (size_t i = 0; i < model.size(); ++i) {
     const auto& [name, tensor] = model[i];
     const auto& [own_name, own] = average[i];
-    TANDEM_CHECK(ValueError, name == own_name && tensor.shape() == own.shape() && tensor.dtype() == own.dtype(),
-                 "AveragedModel: the model has '", name, "' ", tensor.dtype(), " ", tensor.shape(),
-                 ", the averaged model '", own_name, "' ", own.dtype(), " ", own.shape(),
-                 "; construct both with the same arguments");
+    TANDEM_CHECK(
+        ValueError, name == own_name && tensor.shape() == own.shape() && (!dtypes || tensor.dtype() == own.dtype()),
+        "AveragedModel: the model has '", name, "' ", tensor.dtype(), " ", tensor.shape(), ", the averaged model '",
+        own_name, "' ", own.dtype(), " ", own.shape(), "; construct both with the same arguments");
   }
 }
 
@@ -54,6 +54,8 @@ Tensor AveragedModelBase::make_count() { return zeros({}, {kInt64}); }
 
 void AveragedModelBase::copy_from(const Module& model, Module& average) {
   const auto parameters = model.named_parameters();
+  check_equal("parameters", parameters, average.named_parameters(), /*dtypes=*/false);
+  check_equal("buffers", model.named_buffers(), average.named_buffers(), /*dtypes=*/false);
   if (!parameters.empty()) to(parameters[0].second.device());
   copy_state(model, average);
 }

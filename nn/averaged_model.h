@@ -72,7 +72,7 @@ template <class M>
 class AveragedModel : public AveragedModelBase {
  public:
   /// Constructs the second instance as M(args...), which are the arguments of `model`, and makes it a copy of `model`: values,
-  /// dtypes, devices and modes. Throws StateError if their structures differ.
+  /// dtypes, devices and modes. Throws ValueError or StateError if their structures differ.
   template <class... Args>
   explicit AveragedModel(const M& model, AveragedModelOptions options = {}, Args&&... args)
       : AveragedModelBase(std::move(options)), module(add_instance(std::forward<Args>(args)...)) {

@@ -135,7 +135,6 @@ class Trainer::Impl {
   const int64_t batch_size_;
   const int64_t total_;
   const int64_t steps_per_epoch_;
-  const int64_t evaluate_every_;
   const int64_t items_per_step_;
   const OutputPaths paths_;
   std::unique_ptr<io::Checkpointer> checkpointer_;
@@ -159,7 +158,6 @@ Trainer::Impl::Impl(distributed::Context& ctx, TrainerOptions options, TrainerCo
       batch_size_(components_.loader.options().batch_size),
       total_(options_.total_steps(components_.loader.size())),
       steps_per_epoch_(std::max<int64_t>(1, components_.loader.size() / options_.accumulate)),
-      evaluate_every_(options_.evaluate_every > 0 ? options_.evaluate_every : steps_per_epoch_),
       items_per_step_(options_.items_per_sample * batch_size_ * options_.accumulate * ctx.world_size()),
       paths_(options_),
       progress_({.enabled = is_rank0_ && options_.verbose,

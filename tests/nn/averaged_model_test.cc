@@ -8,6 +8,7 @@
 #include <tandem/nn/layers.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/generator.h>
 #include <tandem/tests/support/error_text.h>
 
 namespace td = tandem;
@@ -46,6 +47,25 @@ TEST(AveragedModel, BeginsAsACopyOnTheSameDevice) {
   EXPECT_EQ(averaged.n_averaged.item<int64_t>(), 0);
   const td::Tensor x = td::ones({1, 3}, {td::kFloat32, td::Device("cpu:1")});
   EXPECT_EQ(averaged(x).to_vector<float>(), model(x).to_vector<float>());
+}
+
+TEST(AveragedModel, ConvertedAndFrozenModelsAreCopiedWithoutRandomNumbers) {
+  td::manual_seed(1);
+  Net model(3);
+  model.to(td::kBFloat16);
+  model.fc.requires_grad_(false);
+  model.bn.eval();
+  const auto before = td::default_generator().state_dict().get<int64_t>("offset");
+  nn::AveragedModel<Net> averaged(model, {.avg_fn = nn::get_ema_avg_fn(0.5)}, 3);
+  EXPECT_EQ(td::default_generator().state_dict().get<int64_t>("offset"), before);
+  EXPECT_EQ(averaged.module.fc.weight.dtype(), td::kBFloat16);
+  EXPECT_FALSE(averaged.module.fc.weight.requires_grad());
+  EXPECT_FALSE(averaged.module.bn.is_training());
+  set(model, 1);
+  averaged.update_parameters(model);
+  set(model, 3);
+  averaged.update_parameters(model);
+  EXPECT_EQ(bias(averaged.module), 2);
 }
 
 TEST(AveragedModel, SwaIsTheMeanOfAllUpdates) {
@@ -135,6 +155,21 @@ TEST(UpdateBn, StatisticsAreTheMeansOverAllBatches) {
   EXPECT_EQ(bn.num_batches_tracked.item<int64_t>(), 3);
   EXPECT_EQ(bn.momentum(), 0.25);
   EXPECT_FALSE(bn.is_training());
+}
+
+TEST(UpdateBn, RestoresTheModeOfEachModuleAndCountsEachCall) {
+  struct Twice : nn::Layer {
+    nn::BatchNorm2d& bn = add<nn::BatchNorm2d>("bn", 1);
+    nn::BatchNorm2d& frozen = add<nn::BatchNorm2d>("frozen", 1);
+    td::Tensor forward(const td::Tensor& x) override { return bn(x) + bn(td::mul(x, 3)); }
+  } net;
+  net.frozen.eval();
+  const std::vector<td::Tensor> batches = {td::ones({2, 1, 1, 1}), td::full({2, 1, 1, 1}, 2)};
+  nn::update_bn(batches, net);
+  EXPECT_TRUE(net.is_training());
+  EXPECT_TRUE(net.bn.is_training());
+  EXPECT_FALSE(net.frozen.is_training());
+  EXPECT_FLOAT_EQ(net.bn.running_mean.item<float>(), 3);  // of 1, 3, 2 and 6
 }
 
 }  // namespace

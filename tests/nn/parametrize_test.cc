@@ -13,10 +13,12 @@
 #include <tandem/autograd/grad_mode.h>
 #include <tandem/autograd/leaf.h>
 #include <tandem/io/safetensors.h>
+#include <tandem/nn/checkpoint.h>
 #include <tandem/nn/clone.h>
 #include <tandem/nn/conv.h>
 #include <tandem/nn/layers.h>
 #include <tandem/ops/elementwise.h>
+#include <tandem/ops/random.h>
 #include <tandem/optim/sgd.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
@@ -305,6 +307,50 @@ TEST(Parametrize, FrozenStructureIsRejected) {
   EXPECT_EQ(error_text<td::StateError>([&] { nn::remove_parametrizations(net.fc, "weight"); }),
             "remove_parametrizations: the structure of Net is fixed while it is trained");
   net(td::ones({1, 3})).sum().backward();
+}
+
+TEST(Parametrize, FailedRegistrationChangesNothing) {
+  struct Failing : nn::Parametrization {
+    Tensor forward(const std::vector<Tensor>&) override { throw td::ValueError("Failing: as planned"); }
+  };
+  struct OtherShape : nn::Parametrization {
+    Tensor forward(const std::vector<Tensor>& originals) override { return originals[0].sum(); }
+  };
+  nn::Linear layer(2, 2);
+  EXPECT_THROW(nn::weight_norm(layer, "weight", 5), td::IndexError);
+  EXPECT_EQ(
+      error_text<td::ValueError>([&] { nn::register_parametrization(layer, "weight", std::make_unique<Failing>()); }),
+      "Failing: as planned");
+  EXPECT_EQ(error_text<td::ShapeError>(
+                [&] { nn::register_parametrization(layer, "weight", std::make_unique<OtherShape>()); }),
+            "register_parametrization: OtherShape returned float32 [] on cpu for float32 [2, 2] on cpu");
+  EXPECT_FALSE(nn::is_parametrized(layer, "weight"));
+  EXPECT_EQ(keys(layer.named_parameters()), (std::vector<std::string>{"weight", "bias"}));
+  nn::weight_norm(layer);
+  EXPECT_TRUE(nn::is_parametrized(layer, "weight"));
+}
+
+TEST(SpectralNorm, LayerInEvaluationModeKeepsItsVectors) {
+  nn::Linear layer(4, 4);
+  layer.eval();
+  nn::spectral_norm(layer);
+  const auto before = layer.get_buffer("parametrizations.weight.0._u").to_vector<float>();
+  layer(td::ones({1, 4}));
+  EXPECT_EQ(layer.get_buffer("parametrizations.weight.0._u").to_vector<float>(), before);
+}
+
+TEST(SpectralNorm, CheckpointHasTheSameBits) {
+  const auto run = [](bool checkpoint) {
+    td::manual_seed(3);
+    nn::Linear layer(8, 8);
+    nn::spectral_norm(layer);
+    const Tensor x = td::randn({4, 8});
+    (checkpoint ? nn::checkpoint(layer, x) : layer(x)).sum().backward();
+    std::vector<float> result = layer.get_parameter("parametrizations.weight.original").grad().to_vector<float>();
+    for (const float u : layer.get_buffer("parametrizations.weight.0._u").to_vector<float>()) result.push_back(u);
+    return result;
+  };
+  EXPECT_EQ(run(true), run(false));
 }
 
 }  // namespace

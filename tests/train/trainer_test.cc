@@ -187,6 +187,40 @@ TEST(Trainer, EvaluationRunsInEvaluationModeWithoutGradients) {
   });
 }
 
+TEST(Trainer, FrozenModulesStayInEvaluationMode) {
+  const TemporaryFolder folder;
+  td::distributed::run_threads(1, [&](td::distributed::Context& ctx) {
+    Job job(ctx);
+    job.net.dropout.eval();
+    Trainer trainer(ctx, {.max_steps = 4, .evaluate_every = 1, .out = folder / "out"}, job.components());
+    trainer.fit(
+        [&](const td::data::Batch& batch) {
+          EXPECT_FALSE(job.net.dropout.is_training());
+          return job.loss(batch);
+        },
+        [] {
+          return Evaluation{{"loss", 1}};
+        });
+    EXPECT_TRUE(job.net.is_training());
+    EXPECT_FALSE(job.net.dropout.is_training());
+  });
+}
+
+TEST(Trainer, EvaluationFollowsEachEpochAlsoIfStepsDoNotDivideIt) {
+  const TemporaryFolder folder;
+  td::distributed::run_threads(1, [&](td::distributed::Context& ctx) {
+    Job job(ctx);  // 12 batches per epoch
+    std::vector<int64_t> evaluated;
+    Trainer trainer(ctx, {.epochs = 2, .accumulate = 5, .out = folder / "out"}, job.components());
+    trainer.fit([&](const td::data::Batch& batch) { return job.loss(batch); },
+                [&] {
+                  evaluated.push_back(trainer.step());
+                  return Evaluation{{"loss", 1}};
+                });
+    EXPECT_EQ(evaluated, (std::vector<int64_t>{3, 4}));  // 15 of 24 batches, and the last step
+  });
+}
+
 TEST(Trainer, InfiniteGradientsInFloat16SkipTheStep) {
   const TemporaryFolder folder;
   td::distributed::run_threads(1, [&](td::distributed::Context& ctx) {
