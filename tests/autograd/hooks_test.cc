@@ -145,8 +145,10 @@ TEST(TensorHook, NestedGradOfAnInputOfTheOuterOneIsRejected) {
   const Tensor q = mul(v, 3);
   const Tensor y = mul(x, 2);
   std::function<void()> nested;
-  const HookHandle hook = y.register_hook([&](const Tensor&) { nested(); });
-  const EnableGradGuard enable_grad;
+  const HookHandle hook = y.register_hook([&](const Tensor&) {
+    const EnableGradGuard enable_grad;
+    nested();
+  });
   nested = [&] { grad({sum(mul(v, v))}, {v, x}); };
   EXPECT_EQ(error_text<StateError>([&] { grad({sum(mul(y, y))}, {x}, {}, {.retain_graph = true}); }),
             "grad: reaches an input of another grad() that is still running");

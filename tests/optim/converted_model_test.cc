@@ -48,4 +48,4 @@ TEST(ConvertedModel, ParameterThatBecomesBFloat16GetsAMaster) {
   EXPECT_EQ(adam.state_dict().get<Tensor>("state.0.master").dtype(), kFloat32);
 }
 
-}}  // namespace tandem::(anonymous)
+}}  // namespace tandem
