@@ -25,8 +25,9 @@ TEST(ConvertedModel, StateOfAnotherDtypeIsRejected) {
   optim::Adam adam(layer.parameters());
   step(layer, adam);
   layer.to(kFloat64);
-  EXPECT_EQ(error_text<DTypeError>([&] { step(layer, adam); }),
-            "Adam: 'weight' is float64, its exp_avg float32; create the optimizer after converting the model");
+  EXPECT_EQ(
+      error_text<DTypeError>([&] { step(layer, adam); }),
+      "Adam: parameter 0 ('weight') is float64, its exp_avg float32; create the optimizer after converting the model");
 }
 
 TEST(ConvertedModel, MasterOfAParameterThatBecameFloat32IsRejected) {
@@ -35,8 +36,9 @@ TEST(ConvertedModel, MasterOfAParameterThatBecameFloat32IsRejected) {
   optim::Adam adam(layer.parameters());
   step(layer, adam);
   layer.to(kFloat32);
-  EXPECT_EQ(error_text<DTypeError>([&] { step(layer, adam); }),
-            "Adam: 'weight' is float32, but has a master; create the optimizer after converting the model");
+  EXPECT_EQ(
+      error_text<DTypeError>([&] { step(layer, adam); }),
+      "Adam: parameter 0 ('weight') is float32, but has a master; create the optimizer after converting the model");
 }
 
 TEST(ConvertedModel, ParameterThatBecomesBFloat16GetsAMaster) {
