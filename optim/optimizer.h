@@ -62,7 +62,8 @@ class TANDEM_API Optimizer {
   bool has_option(std::string_view name) const;
   /// The value of an option of a group; true is 1. Throws IndexError for the group, ValueError for the name.
   double option(int64_t group, std::string_view name) const;
-  /// Sets an option of a group. Throws IndexError for the group; ValueError for the name or the value, changing nothing.
+  /// Sets an option of a group. Throws IndexError for the group; ValueError, changing nothing, for the name or the
+  /// value, which is an integer, or 0 or 1, for an option of such a type.
   void set_option(int64_t group, std::string_view name, double value);
   /// The learning rate of a group. Throws IndexError.
   double lr(int64_t group = 0) const { return option(group, "lr"); }
