@@ -209,7 +209,10 @@ double OneCycleLROptions::anneal(int64_t steps, double first, double top, double
   size_t i = 0;
   for (; i + 1 < phases.size() && t > phases[i].end; ++i) start = phases[i].end;
   const auto [end, from, to] = phases[i];
-  return interpolate(anneal_strategy, from, to, end == start ? 1 : (t - start) / (end - start));
+  double share = end == start ? 1 : (t - start) / (end - start);
+  // Step total_steps is one after the last phase. A line would end at a negative rate; the cosine is PyTorch's.
+  if (anneal_strategy == "linear") share = std::min(share, 1.0);
+  return interpolate(anneal_strategy, from, to, share);
 }
 
 double OneCycleLROptions::rate_at(double, int64_t steps, int64_t group) const {

@@ -187,7 +187,9 @@ using CyclicLR = ScheduleOf<CyclicLROptions>;
 /// One cycle: OneCycleLR. From max_lr / div_factor to max_lr in the share pct_start of total_steps, then to max_lr /
 /// (div_factor final_div_factor), along half cosines ("cos") or lines ("linear"); with three_phase it falls to max_lr /
 /// div_factor as fast as it rose and then further. The momentum moves the opposite way between max_momentum and
-/// base_momentum. More than total_steps steps are a ValueError. L. N. Smith, N. Topin, "Super-convergence", 2018.
+/// base_momentum. The last rate is reached at step total_steps - 1; at step total_steps, which a loop computes but does
+/// not use, a line stays there and a cosine rises. More steps are a ValueError. L. N. Smith, N. Topin,
+/// "Super-convergence", 2018.
 struct TANDEM_API OneCycleLROptions {
   PerGroup<double> max_lr;                ///< highest rate
   int64_t total_steps = 0;                ///< length of the cycle; 0: epochs times steps_per_epoch

@@ -210,6 +210,31 @@ TEST(OneCycleLR, StepsAfterTheCycleAreAnError) {
   EXPECT_EQ(schedule.steps(), 2);
 }
 
+// torch.optim.lr_scheduler.OneCycleLR, but for the linear rates of the last step, which are negative there.
+TEST(OneCycleLR, StepAfterTheLastPhaseIsValid) {
+  const auto last_rates = [](OneCycleLROptions options) {
+    SGD sgd({parameter<float>({1}, {1})}, {.lr = 0.1, .momentum = 0.9});
+    options.max_lr = 0.1;
+    options.total_steps = 10;
+    OneCycleLR schedule(sgd, options);
+    for (int i = 0; i < 9; ++i) schedule.step();
+    const double last = sgd.lr();
+    schedule.step();
+    EXPECT_GE(sgd.option(0, "momentum"), 0.85);
+    EXPECT_LE(sgd.option(0, "momentum"), 0.95);
+    return std::vector<double>{last, sgd.lr()};
+  };
+  const auto expect_near = [](const std::vector<double>& actual, double last, double after) {
+    EXPECT_NEAR(actual[0], last, 1e-8);
+    EXPECT_NEAR(actual[1], after, 1e-8);
+  };
+  expect_near(last_rates({.max_lr = 0, .anneal_strategy = "linear"}), 4e-7, 4e-7);
+  expect_near(last_rates({.max_lr = 0, .anneal_strategy = "linear", .three_phase = true}), 4e-7, 4e-7);
+  expect_near(last_rates({.max_lr = 0, .anneal_strategy = "linear", .final_div_factor = 1}), 0.004, 0.004);
+  expect_near(last_rates({.max_lr = 0}), 4e-7, 0.00495194);
+  expect_near(last_rates({.max_lr = 0, .three_phase = true}), 4e-7, 0.00038233);
+}
+
 TEST(OneCycleLR, CyclesTheFirstBetaOfAdam) {
   Adam adam({parameter<float>({1}, {1})});
   OneCycleLR schedule(adam, {.max_lr = 1, .total_steps = 10});
