@@ -290,6 +290,18 @@ TEST(ReduceLROnPlateau, NanIsNoImprovement) {
   EXPECT_EQ(sgd.lr(), 0.25);
 }
 
+TEST(ReduceLROnPlateau, StepWithoutAMinimumForAnAddedGroupChangesNothing) {
+  SGD sgd = two_groups();
+  ReduceLROnPlateau schedule(sgd, {.factor = 0.5, .patience = 0, .min_lr = {0.01, 0.1}});
+  schedule.step(1);
+  sgd.add_param_group({.parameters = {parameter<float>({1}, {1})}, .options = {.lr = 8}});
+  EXPECT_EQ(error_text<td::IndexError>([&] { schedule.step(2); }),
+            "PerGroup: group is 2, expected 0 <= group < 2; give one value for each group of the optimizer");
+  EXPECT_EQ(schedule.last_lr(), (std::vector<double>{0.5, 2, 8}));
+  EXPECT_EQ(schedule.state_dict().get<int64_t>("steps"), 1);
+  EXPECT_EQ(schedule.state_dict().get<int64_t>("num_bad_epochs"), 0);
+}
+
 TEST(ReduceLROnPlateau, InvalidOptionsAndStatesAreRejected) {
   SGD sgd = two_groups();
   const auto text = [&](ReduceLROnPlateauOptions options) {
