@@ -24,9 +24,12 @@ class TANDEM_API ScheduleRule {
   virtual std::string problem(const Optimizer& optimizer) const = 0;  ///< of options that do not fit; "" if none
   /// The learning rate of a group with the initial rate `initial` after `steps` steps.
   virtual double rate(double initial, int64_t steps, int64_t group) const = 0;
+  /// The rate of a group `steps` steps after another schedule whose last rate was `last`, in SequentialLR.
+  virtual double rate_after(double last, int64_t steps, int64_t group) const = 0;
   /// The momentum of a group after `steps` steps; none if the schedule leaves it unchanged.
   virtual std::optional<double> momentum(int64_t steps, int64_t group) const = 0;
-  virtual bool starts_at_first_step() const = 0;            ///< whether initial rates are those before the first step()
+  /// Whether initial rates are those before the first step(), in SequentialLR the last ones of the schedule before.
+  virtual bool starts_at_first_step() const = 0;
   virtual std::unique_ptr<ScheduleRule> clone() const = 0;  ///< a copy with its own options
 };
 
@@ -63,6 +66,13 @@ class AnySchedule {
         return initial * schedule.factor_at(steps);
       } else {
         return schedule.rate_at(initial, steps, group);
+      }
+    }
+    double rate_after(double last, int64_t steps, int64_t group) const override {
+      if constexpr (requires { schedule.rate_after(last, steps, group); }) {
+        return schedule.rate_after(last, steps, group);
+      } else {
+        return rate(last, steps, group);
       }
     }
     std::optional<double> momentum(int64_t steps, int64_t group) const override {
@@ -131,6 +141,9 @@ class TANDEM_API Schedule {
 ///
 ///     std::string problem(const Optimizer&) const               describes options that do not fit; "" if all do
 ///     std::optional<double> momentum_at(int64_t steps, int64_t group) const     the momentum of a group, or none
+///     static constexpr bool kStartsAtFirstStep = true           its initial rates are those before the first step(),
+///                                                               in SequentialLR the last ones of the schedule before
+///     double rate_after(double last, int64_t steps, int64_t group) const        replaces rate_at(last, ..) there
 ///
 ///     struct InverseSqrtLROptions {
 ///       int64_t warmup_steps = 100;

@@ -27,19 +27,23 @@ struct TANDEM_API LambdaLROptions {
 };
 using LambdaLR = ScheduleOf<LambdaLROptions>;
 
-/// lr = lr(0) lr_lambda(1) lr_lambda(2) .. lr_lambda(t): MultiplicativeLR. A step calls the function once; the first
-/// one after load_state_dict calls it for all steps before.
+/// lr = lr(0) lr_lambda(1) lr_lambda(2) .. lr_lambda(t), where lr(0) is the rate before the first step():
+/// MultiplicativeLR. A step calls the function once; load_state_dict calls it for all steps before. In SequentialLR a
+/// later part begins at the last rate of the part before, times lr_lambda(0), as PyTorch's does.
 struct TANDEM_API MultiplicativeLROptions {
   PerGroup<StepFunction> lr_lambda;  ///< not saved in states
 
   static constexpr const char* kName = "MultiplicativeLR";
+  static constexpr bool kStartsAtFirstStep = true;
   std::vector<Option> options() { return {}; }
   std::string problem(const Optimizer& optimizer) const;
   double rate_at(double initial, int64_t steps, int64_t group) const;
+  double rate_after(double last, int64_t steps, int64_t group) const;
 
   struct Product {
     int64_t steps = 0;
     double value = 1;
+    std::optional<double> at_milestone = {};  ///< lr_lambda(0), for rate_after
   };
   mutable std::vector<Product> products = {};  ///< a cache of each group's last product; not an option
 };
@@ -230,7 +234,8 @@ struct TANDEM_API SWALROptions {
 };
 using SWALR = ScheduleOf<SWALROptions>;
 
-/// Schedules in a row: SequentialLR. Schedule i counts its steps from milestone i - 1 on.
+/// Schedules in a row: SequentialLR. Schedule i counts its steps from milestone i - 1 on. Its initial rate is the
+/// group's, or for SWALR and MultiplicativeLR the last rate of the schedule before.
 ///
 ///     optim::SequentialLR schedule(optimizer, {.schedulers = {optim::LinearLROptions{.total_iters = 10},
 ///                                                             optim::CosineAnnealingLROptions{.T_max = 90}},
