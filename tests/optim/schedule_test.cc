@@ -290,8 +290,14 @@ TEST(Schedule, OneValueForEachGroupIsNotEnoughForGroupsAddedLater) {
 }
 
 TEST(OneCycleLR, StepsAfterTheCycleAreAnError) {
-  SGD sgd = two_groups();
+  SGD sgd = two_groups(), other = two_groups();
   OneCycleLR schedule(sgd, {.max_lr = 1, .total_steps = 2});
+  td::State state = OneCycleLR(other, {.max_lr = 1, .total_steps = 5}).state_dict();
+  state.set("steps", int64_t{6});
+  EXPECT_EQ(error_text<td::StateError>([&] { schedule.load_state_dict(state); }),
+            "OneCycleLR: the state does not fit"
+            "\n  different   steps: OneCycleLR: step 6, expected at most total_steps, which is 5; train fewer steps or "
+            "set total_steps");
   schedule.step();
   schedule.step();
   EXPECT_EQ(error_text<td::ValueError>([&] { schedule.step(); }),
