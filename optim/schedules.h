@@ -255,7 +255,11 @@ struct TANDEM_API SequentialLROptions {
 using SequentialLR = ScheduleOf<SequentialLROptions>;
 
 /// Several schedules at once: ChainedScheduler. Each takes the rate of the schedule before as its initial rate, so that
-/// factors multiply. The last schedule with a momentum sets it.
+/// factors multiply; CyclicLR and OneCycleLR replace the rate. The last schedule with a momentum sets it.
+///
+/// Rates are PyTorch's for factors that do not depend on the initial rate. They differ for LambdaLR,
+/// CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR and SWALR, whose PyTorch versions compute their rates from the
+/// optimizer's initial or current rate, and for CosineAnnealingLR with an eta_min or after T_max steps.
 struct TANDEM_API ChainedSchedulerOptions {
   std::vector<AnySchedule> schedulers;  ///< at least one
 
