@@ -1,4 +1,4 @@
-// Learning-rate schedules: those of torch.optim.lr_scheduler, except for ReduceLROnPlateau, which has a file of its own.
+// Learning-rate schedules: those of torch.optim.lr_scheduler, except for ReduceLROnPlateau, which has its own file.
 //
 // In the formulas t is the number of steps, lr(0) the group's initial learning rate, and lr the rate after t steps.
 #pragma once
@@ -116,8 +116,8 @@ struct TANDEM_API PolynomialLROptions {
 };
 using PolynomialLR = ScheduleOf<PolynomialLROptions>;
 
-/// lr = eta_min + (lr(0) - eta_min) (1 + cos(pi t / T_max)) / 2: CosineAnnealingLR. It rises again after T_max steps, as
-/// PyTorch's does.
+/// lr = eta_min + (lr(0) - eta_min) (1 + cos(pi t / T_max)) / 2: CosineAnnealingLR. It rises again after T_max steps,
+/// as PyTorch's does.
 ///
 /// I. Loshchilov, F. Hutter, "SGDR: Stochastic gradient descent with warm restarts", ICLR 2017.
 struct TANDEM_API CosineAnnealingLROptions {
@@ -142,9 +142,10 @@ struct TANDEM_API CosineAnnealingWarmRestartsOptions {
 };
 using CosineAnnealingWarmRestarts = ScheduleOf<CosineAnnealingWarmRestartsOptions>;
 
-/// Rises linearly as (t + 1) / (warmup_steps + 1) up to warmup_steps, then falls along half a cosine from 1 to min_factor
-/// at total_steps, and is constant from there on; times lr(0). PyTorch's SequentialLR of LinearLR(start_factor = 1 /
-/// (warmup_steps + 1), total_iters = warmup_steps) and CosineAnnealingLR(total_steps - warmup_steps).
+/// Rises linearly as (t + 1) / (warmup_steps + 1) up to warmup_steps, then falls along half a cosine from 1 to
+/// min_factor at total_steps, and is constant from there on; times lr(0). PyTorch's SequentialLR of
+/// LinearLR(start_factor = 1 / (warmup_steps + 1), total_iters = warmup_steps) and CosineAnnealingLR(total_steps -
+/// warmup_steps).
 struct TANDEM_API CosineWarmupLROptions {
   int64_t warmup_steps = 0;  ///< steps in which the rate rises
   int64_t total_steps = 0;   ///< up to the end of the cosine, including the warm-up
