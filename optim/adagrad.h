@@ -18,8 +18,8 @@ struct AdagradOptions {
   bool maximize = false;                 ///< uses -g instead of g
 };
 
-/// PyTorch's rule for each parameter p with gradient g and sum of squares s, which begins at initial_accumulator_value, in
-/// its t-th step, t = 1, 2, ..:
+/// PyTorch's rule for each parameter p with gradient g and sum of squares s, which begins at initial_accumulator_value,
+/// in its t-th step, t = 1, 2, ..:
 ///
 ///     g = g + weight_decay p
 ///     s = s + g^2

@@ -19,7 +19,8 @@ struct AdamOptions {
   bool maximize = false;                           ///< uses -g instead of g
 };
 
-/// PyTorch's rule for each parameter p with gradient g, moments m and v that begin at 0, in its t-th step, t = 1, 2, ..:
+/// PyTorch's rule for each parameter p with gradient g, moments m and v that begin at 0, in its t-th step,
+/// t = 1, 2, ..:
 ///
 ///     g = g + weight_decay p
 ///     m = beta1 m + (1 - beta1) g
@@ -29,8 +30,8 @@ struct AdamOptions {
 /// With amsgrad the last line has the largest v of all steps (S. J. Reddi et al., "On the convergence of Adam and
 /// beyond", ICLR 2018).
 ///
-/// One pass over memory per parameter; t counts the steps in which the parameter had a
-/// gradient. D. P. Kingma, J. Ba, "Adam: A method for stochastic optimization", ICLR 2015.
+/// One pass over memory per parameter; t counts the steps in which the parameter had a gradient. D. P. Kingma, J. Ba,
+/// "Adam: A method for stochastic optimization", ICLR 2015.
 class TANDEM_API Adam : public GroupedOptimizer<AdamOptions> {
  public:
   /// Throws ValueError for an lr, eps or weight_decay that is negative or not finite and betas outside of [0, 1), and

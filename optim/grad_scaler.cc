@@ -1,7 +1,9 @@
 #include <tandem/optim/grad_scaler.h>
 
 #include <cmath>
+#include <string>
 
+#include <tandem/autograd/leaf.h>
 #include <tandem/autograd/node.h>
 #include <tandem/optim/grad_scaler_kernels.h>
 #include <tandem/optim/gradient_batches.h>
@@ -10,6 +12,16 @@
 #include <tandem/tensor/state_reader.h>
 
 namespace tandem { inline namespace v0 { namespace optim {
+
+namespace {
+
+/// " ('fc.weight')"; "" if no module has named the parameter.
+std::string name_in_text(const Tensor& parameter) {
+  const std::string name = parameter.requires_grad() ? autograd::leaf(parameter).name : "";
+  return name.empty() ? "" : str(" ('", name, "')");
+}
+
+}  // namespace
 
 GradScaler::GradScaler(GradScalerOptions options) : options_(std::move(options)), scale_(options_.init_scale) {
   TANDEM_CHECK(ValueError, std::isfinite(scale_) && scale_ > 0, "GradScaler: init_scale is ", scale_,
@@ -39,6 +51,12 @@ void GradScaler::unscale_(Optimizer& optimizer) {
   TANDEM_CHECK(StateError, find(optimizer) == nullptr,
                "GradScaler: unscale_ was already called for this optimizer; call update() before the next step");
   const std::vector<Tensor> gradients = gradients_of("GradScaler", optimizer.parameters());
+  for (size_t i = 0; i < optimizer.parameters().size(); ++i) {
+    const Tensor& parameter = optimizer.parameters()[i];
+    TANDEM_CHECK(DTypeError, parameter.dtype() != kFloat16 || !parameter.requires_grad() || !parameter.grad().defined(),
+                 "GradScaler: the gradient of parameter ", i, name_in_text(parameter),
+                 " is float16, in which unscaled gradients underflow; keep parameters in float32 and use Autocast");
+  }
   bool any = false;
   std::vector<Tensor> flags;
   for (const GradientBatch& batch : batches_of(gradients)) {  // launches all kernels before the first synchronization

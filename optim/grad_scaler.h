@@ -53,8 +53,10 @@ class TANDEM_API GradScaler {
   /// Computes the gradients of `loss` times the scale; loss is floating-point.
   void backward(const Tensor& loss) const;
   /// Divides the gradients by the scale, in place, and checks for infinities and NaN. Call it before step to read or
-  /// clip the gradients. Throws StateError if it was called for this optimizer since the last update(). Gradients are
-  /// row-major; float16 and bfloat16 ones are divided in float32 and rounded. A collective if `all_reduce_found_inf` is one.
+  /// clip the gradients. Throws StateError if it was called for this optimizer since the last update(), and DTypeError,
+  /// changing nothing, for a float16 gradient, because it would underflow: parameters are float32 with Autocast.
+  /// Gradients are row-major; bfloat16 ones are divided in float32 and rounded. A collective if `all_reduce_found_inf`
+  /// is one.
   void unscale_(Optimizer& optimizer);
   /// Calls unscale_ unless it was called already, then the optimizer's step unless a gradient was infinite or NaN.
   /// Returns whether the step was taken.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <optional>
 #include <set>
@@ -146,14 +147,24 @@ double Optimizer::option(int64_t group, std::string_view name) const {
 
 void Optimizer::set_option(int64_t group, std::string_view name, double value) {
   const size_t g = check_index(group);
-  const double before = option(group, name);
-  visit_number(*find_option(rule_, options_[g], name), [&]<class T>(T& own) { own = static_cast<T>(value); });
-  try {
-    check_options(options_[g]);
-  } catch (...) {
-    visit_number(*find_option(rule_, options_[g], name), [&]<class T>(T& own) { own = static_cast<T>(before); });
-    throw;
-  }
+  option(group, name);  // throws for a wrong name
+  visit_number(*find_option(rule_, options_[g], name), [&]<class T>(T& own) {
+    if constexpr (std::is_same_v<T, bool>) {
+      TANDEM_CHECK(ValueError, value == 0 || value == 1, rule_.name, ": ", name, " is ", value, ", expected 0 or 1");
+    } else if constexpr (std::is_integral_v<T>) {
+      const bool is_in_range = value >= -0x1p63 && value < 0x1p63;  // false for NaN
+      TANDEM_CHECK(ValueError, is_in_range && std::trunc(value) == value, rule_.name, ": ", name, " is ", value,
+                   ", expected an integer");
+    }
+    const T before = own;
+    own = static_cast<T>(value);
+    try {
+      check_options(options_[g]);
+    } catch (...) {
+      own = before;
+      throw;
+    }
+  });
 }
 
 void Optimizer::set_lr(double lr) {

@@ -38,10 +38,10 @@ struct ParameterGroup {
 /// loaded or changed by others since the last step, the step begins at the parameter. P. Micikevicius et al., "Mixed
 /// precision training", ICLR 2018.
 ///
-/// A step skips parameters without gradient and parameters that do not require one: neither they nor their state change.
-/// A step records nothing for autograd and increments the versions of the tensors that it changes. On a GPU it is one
-/// kernel launch for all parameters of a group that have taken equally many steps. Results do not depend on the number
-/// of threads. Not thread-safe.
+/// A step skips parameters without gradient and parameters that do not require one: neither they nor their state
+/// change. A step records nothing for autograd and increments the versions of the tensors that it changes. On a GPU it
+/// is one kernel launch for all parameters of a group that have taken equally many steps. Results do not depend on the
+/// number of threads. Not thread-safe.
 class TANDEM_API Optimizer {
  public:
   virtual ~Optimizer();
@@ -62,7 +62,8 @@ class TANDEM_API Optimizer {
   bool has_option(std::string_view name) const;
   /// The value of an option of a group; true is 1. Throws IndexError for the group, ValueError for the name.
   double option(int64_t group, std::string_view name) const;
-  /// Sets an option of a group. Throws IndexError for the group; ValueError for the name or the value, changing nothing.
+  /// Sets an option of a group. Throws IndexError for the group; ValueError, changing nothing, for the name or the
+  /// value, which is an integer, or 0 or 1, for an option of such a type.
   void set_option(int64_t group, std::string_view name, double value);
   /// The learning rate of a group. Throws IndexError.
   double lr(int64_t group = 0) const { return option(group, "lr"); }
@@ -86,8 +87,8 @@ class TANDEM_API Optimizer {
   /// An optimizer without groups.
   explicit Optimizer(const OptimizerRule& rule) : rule_(rule) {}
 
-  /// Throws ValueError for a wrong option or if a parameter is given twice; StateError for an undefined, non-leaf or not
-  /// row-major parameter; DTypeError unless it is floating-point. `options` points to the rule's Options.
+  /// Throws ValueError for a wrong option or if a parameter is given twice; StateError for an undefined, non-leaf or
+  /// not row-major parameter; DTypeError unless it is floating-point. `options` points to the rule's Options.
   void check_group(const std::vector<Tensor>& parameters, void* options) const;
   /// Adds a group that check_group accepts. `options` outlives the optimizer.
   void add_group(const std::vector<Tensor>& parameters, void* options);

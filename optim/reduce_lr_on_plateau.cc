@@ -43,7 +43,8 @@ ReduceLROnPlateau::ReduceLROnPlateau(Optimizer& optimizer, ReduceLROnPlateauOpti
 }
 
 void ReduceLROnPlateau::step(double metrics) {
-  auto& [best, steps, num_bad_epochs, cooldown_counter] = progress_;
+  Progress progress = progress_;
+  auto& [best, steps, num_bad_epochs, cooldown_counter] = progress;
   ++steps;
   // "max" is "min" of the negative metric; a relative threshold is a share of |best| only for positive metrics, as in
   // PyTorch.
@@ -60,13 +61,17 @@ void ReduceLROnPlateau::step(double metrics) {
     --cooldown_counter;
     num_bad_epochs = 0;
   }
-  if (num_bad_epochs <= options_.patience) return;
-  for (int64_t g = 0; g < optimizer_.num_groups(); ++g) {
-    const double lr = optimizer_.lr(g), reduced = std::max(lr * options_.factor, options_.min_lr[g]);
-    if (lr - reduced > options_.eps) optimizer_.set_lr(g, reduced);
+  if (num_bad_epochs > options_.patience) {
+    std::vector<double> rates = last_lr();  // complete before anything is changed: a group may lack its min_lr
+    for (size_t g = 0; g < rates.size(); ++g) {
+      const double reduced = std::max(rates[g] * options_.factor, options_.min_lr[static_cast<int64_t>(g)]);
+      if (rates[g] - reduced > options_.eps) rates[g] = reduced;
+    }
+    for (size_t g = 0; g < rates.size(); ++g) optimizer_.set_lr(static_cast<int64_t>(g), rates[g]);
+    cooldown_counter = options_.cooldown;
+    num_bad_epochs = 0;
   }
-  cooldown_counter = options_.cooldown;
-  num_bad_epochs = 0;
+  progress_ = progress;
 }
 
 std::vector<double> ReduceLROnPlateau::last_lr() const {

@@ -38,7 +38,8 @@ class TANDEM_API ReduceLROnPlateau {
   explicit ReduceLROnPlateau(Optimizer& optimizer, ReduceLROnPlateauOptions options = {});
 
   /// Counts a step with this metric, for instance the validation loss after an epoch. A metric that is NaN is no
-  /// improvement.
+  /// improvement. Throws IndexError, changing nothing, if min_lr is a list without a value for a group that was added
+  /// to the optimizer.
   void step(double metrics);
   /// The current learning rates of the groups.
   std::vector<double> last_lr() const;

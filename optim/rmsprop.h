@@ -19,7 +19,8 @@ struct RMSpropOptions {
   bool maximize = false;    ///< uses -g instead of g
 };
 
-/// PyTorch's rule for each parameter p with gradient g, averages v and a, and momentum buffer b, all of which begin at 0:
+/// PyTorch's rule for each parameter p with gradient g, averages v and a, and momentum buffer b, all of which
+/// begin at 0:
 ///
 ///     g = g + weight_decay p
 ///     v = alpha v + (1 - alpha) g^2
@@ -28,8 +29,8 @@ struct RMSpropOptions {
 ///     b = momentum b + d, and d = b                            (if momentum != 0)
 ///     p = p - lr d
 ///
-/// One pass over memory per parameter. G. Hinton, "Neural networks for machine learning",
-/// lecture 6, 2012; A. Graves, "Generating sequences with recurrent neural networks", 2013 (centered).
+/// One pass over memory per parameter. G. Hinton, "Neural networks for machine learning", lecture 6, 2012; A. Graves,
+/// "Generating sequences with recurrent neural networks", 2013 (centered).
 class TANDEM_API RMSprop : public GroupedOptimizer<RMSpropOptions> {
  public:
   /// Throws ValueError for an lr, eps, weight_decay or momentum that is negative or not finite and an alpha outside of

@@ -28,6 +28,12 @@ std::string problem_of(AnySchedule& rule, const Optimizer& optimizer) {
   return "";
 }
 
+std::vector<double> rates_at(const AnySchedule& rule, int64_t steps, const std::vector<double>& initial) {
+  std::vector<double> rates;
+  for (size_t g = 0; g < initial.size(); ++g) rates.push_back(rule->rate(initial[g], steps, static_cast<int64_t>(g)));
+  return rates;
+}
+
 }  // namespace
 
 Schedule::Schedule(Optimizer& optimizer, AnySchedule rule) : optimizer_(optimizer), rule_(std::move(rule)) {
@@ -48,26 +54,38 @@ std::vector<double> Schedule::extend(std::vector<double> rates) const {
   return rates;
 }
 
-std::vector<double> Schedule::last_lr() const {
-  std::vector<double> result;
-  for (size_t g = 0; g < initial_.size(); ++g)
-    result.push_back(rule_->rate(initial_[g], steps_, static_cast<int64_t>(g)));
-  return result;
+void Schedule::apply(int64_t steps, std::vector<double> initial) {
+  std::vector<double> rates = rates_at(rule_, steps, initial);
+  std::vector<std::optional<double>> momenta;
+  for (size_t g = 0; g < initial.size(); ++g) momenta.push_back(rule_->momentum(steps, static_cast<int64_t>(g)));
+  set_rates(rates, momenta);
+  initial_ = std::move(initial);
+  last_ = std::move(rates);
+  steps_ = steps;
 }
 
-void Schedule::apply(int64_t steps, std::vector<double> initial) {
-  std::vector<double> rates;
-  std::vector<std::optional<double>> momenta;
-  for (size_t g = 0; g < initial.size(); ++g) {
-    rates.push_back(rule_->rate(initial[g], steps, static_cast<int64_t>(g)));
-    momenta.push_back(rule_->momentum(steps, static_cast<int64_t>(g)));
+/// Sets the groups' rates and momenta: all of them or, if this throws, nothing.
+void Schedule::set_rates(const std::vector<double>& rates, const std::vector<std::optional<double>>& momenta) {
+  struct Change {
+    int64_t group;
+    const char* option;
+    double before;
+  };
+  std::vector<Change> changes;
+  const auto set = [&](int64_t group, const char* option, double value) {
+    changes.push_back({group, option, optimizer_.option(group, option)});
+    optimizer_.set_option(group, option, value);
+  };
+  try {
+    for (size_t g = 0; g < rates.size(); ++g) {
+      set(static_cast<int64_t>(g), "lr", rates[g]);
+      if (momenta[g]) set(static_cast<int64_t>(g), momentum_option(optimizer_), *momenta[g]);
+    }
+  } catch (...) {
+    for (auto change = changes.rbegin(); change != changes.rend(); ++change)
+      optimizer_.set_option(change->group, change->option, change->before);
+    throw;
   }
-  for (size_t g = 0; g < initial.size(); ++g) {
-    optimizer_.set_lr(static_cast<int64_t>(g), rates[g]);
-    if (momenta[g]) optimizer_.set_option(static_cast<int64_t>(g), momentum_option(optimizer_), *momenta[g]);
-  }
-  initial_ = std::move(initial);
-  steps_ = steps;
 }
 
 State Schedule::state_dict() const {
@@ -97,9 +115,18 @@ void Schedule::load_state_dict(const State& state) {
   AnySchedule rule = rule_;
   load_options(rule->options(), reader, "");
   if (const std::string problem = problem_of(rule, optimizer_); !problem.empty()) reader.refuse("options", problem);
-  reader.finish(str(rule_->name(), ": the state does not fit"));
+  const std::string heading = str(rule_->name(), ": the state does not fit");
+  reader.finish(heading);
+  std::vector<double> last;
+  try {
+    last = rates_at(rule, *steps, initial);
+  } catch (const ValueError& error) {  // of a schedule that has fewer steps
+    reader.refuse("steps", error.what());
+    reader.finish(heading);
+  }
   rule_ = std::move(rule);
   initial_ = std::move(initial);
+  last_ = std::move(last);
   steps_ = *steps;
 }
 

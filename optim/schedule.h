@@ -24,9 +24,12 @@ class TANDEM_API ScheduleRule {
   virtual std::string problem(const Optimizer& optimizer) const = 0;  ///< of options that do not fit; "" if none
   /// The learning rate of a group with the initial rate `initial` after `steps` steps.
   virtual double rate(double initial, int64_t steps, int64_t group) const = 0;
+  /// The rate of a group `steps` steps after another schedule whose last rate was `last`, in SequentialLR.
+  virtual double rate_after(double last, int64_t steps, int64_t group) const = 0;
   /// The momentum of a group after `steps` steps; none if the schedule leaves it unchanged.
   virtual std::optional<double> momentum(int64_t steps, int64_t group) const = 0;
-  virtual bool starts_at_first_step() const = 0;            ///< whether initial rates are those before the first step()
+  /// Whether initial rates are those before the first step(), in SequentialLR the last ones of the schedule before.
+  virtual bool starts_at_first_step() const = 0;
   virtual std::unique_ptr<ScheduleRule> clone() const = 0;  ///< a copy with its own options
 };
 
@@ -65,6 +68,13 @@ class AnySchedule {
         return schedule.rate_at(initial, steps, group);
       }
     }
+    double rate_after(double last, int64_t steps, int64_t group) const override {
+      if constexpr (requires { schedule.rate_after(last, steps, group); }) {
+        return schedule.rate_after(last, steps, group);
+      } else {
+        return rate(last, steps, group);
+      }
+    }
     std::optional<double> momentum(int64_t steps, int64_t group) const override {
       if constexpr (requires { schedule.momentum_at(steps, group); }) return schedule.momentum_at(steps, group);
       return std::nullopt;
@@ -84,19 +94,24 @@ class AnySchedule {
 /// learning rate, its rate when the schedule is constructed. The constructor applies the rates of step 0; each step()
 /// adds 1 to the count and applies the next rates. Call step() after each step of the optimizer or after each epoch.
 /// Rates are computed from the count, so rounding does not accumulate. A group that is added to the optimizer later
-/// takes part from the next step() on; its rate then is its initial rate. The optimizer must outlive the schedule.
+/// takes part from the next step() on; its rate then is its initial rate. An option with a list of values (PerGroup)
+/// needs one for each group, also for groups that are added later: without one step() throws IndexError.
+///
+/// An optimizer has one schedule, because each schedule sets the rates and overwrites those of another; combine
+/// schedules by ChainedScheduler or SequentialLR. The optimizer must outlive the schedule.
 class TANDEM_API Schedule {
  public:
   virtual ~Schedule();
   Schedule(const Schedule&) = delete;
   Schedule& operator=(const Schedule&) = delete;
 
-  /// Counts a step and sets the learning rates for it. Throws, changing nothing, what the schedule's function throws.
+  /// Counts a step and sets the learning rates for it. Throws, changing nothing, what the schedule's function throws,
+  /// and ValueError for a rate or momentum that the optimizer rejects.
   void step();
   /// The number of calls of step().
   int64_t steps() const { return steps_; }
   /// The learning rates of the groups that this schedule has set last.
-  std::vector<double> last_lr() const;
+  const std::vector<double>& last_lr() const { return last_; }
 
   /// {"schedule": its name, its options, "steps", "initial_lr": {"<g>"}}. Functions are not saved.
   State state_dict() const;
@@ -111,12 +126,14 @@ class TANDEM_API Schedule {
 
  private:
   void apply(int64_t steps, std::vector<double> initial);
+  void set_rates(const std::vector<double>& rates, const std::vector<std::optional<double>>& momenta);
   /// `rates`, followed by the current rates of the groups that it lacks.
   std::vector<double> extend(std::vector<double> rates) const;
 
   Optimizer& optimizer_;
   mutable AnySchedule rule_;
-  std::vector<double> initial_;  ///< of the groups
+  std::vector<double> initial_;  ///< rates of the groups
+  std::vector<double> last_;     ///< rates of the groups
   int64_t steps_ = 0;
 };
 
@@ -131,6 +148,9 @@ class TANDEM_API Schedule {
 ///
 ///     std::string problem(const Optimizer&) const               describes options that do not fit; "" if all do
 ///     std::optional<double> momentum_at(int64_t steps, int64_t group) const     the momentum of a group, or none
+///     static constexpr bool kStartsAtFirstStep = true           its initial rates are those before the first step(),
+///                                                               in SequentialLR the last ones of the schedule before
+///     double rate_after(double last, int64_t steps, int64_t group) const        replaces rate_at(last, ..) there
 ///
 ///     struct InverseSqrtLROptions {
 ///       int64_t warmup_steps = 100;

@@ -80,6 +80,13 @@ double MultiplicativeLROptions::rate_at(double initial, int64_t steps, int64_t g
   return initial * product.value;
 }
 
+double MultiplicativeLROptions::rate_after(double last, int64_t steps, int64_t group) const {
+  const double product = rate_at(1, steps, group);
+  std::optional<double>& at_milestone = products[static_cast<size_t>(group)].at_milestone;
+  if (!at_milestone) at_milestone = lr_lambda[group](0);
+  return last * *at_milestone * product;
+}
+
 double StepLROptions::factor_at(int64_t steps) const { return std::pow(gamma, static_cast<double>(steps / step_size)); }
 
 std::string MultiStepLROptions::problem(const Optimizer&) const { return problem_of_order(milestones); }
@@ -209,7 +216,10 @@ double OneCycleLROptions::anneal(int64_t steps, double first, double top, double
   size_t i = 0;
   for (; i + 1 < phases.size() && t > phases[i].end; ++i) start = phases[i].end;
   const auto [end, from, to] = phases[i];
-  return interpolate(anneal_strategy, from, to, end == start ? 1 : (t - start) / (end - start));
+  double share = end == start ? 1 : (t - start) / (end - start);
+  // Step total_steps is one after the last phase. A line would end at a negative rate; the cosine is PyTorch's.
+  if (anneal_strategy == "linear") share = std::min(share, 1.0);
+  return interpolate(anneal_strategy, from, to, share);
 }
 
 double OneCycleLROptions::rate_at(double, int64_t steps, int64_t group) const {
@@ -250,7 +260,11 @@ std::string SequentialLROptions::problem(const Optimizer&) const {
 
 double SequentialLROptions::rate_at(double initial, int64_t steps, int64_t group) const {
   const size_t i = num_passed(milestones, steps);
-  return schedulers[i]->rate(initial, i == 0 ? steps : steps - milestones[i - 1], group);
+  if (i == 0) return schedulers[0]->rate(initial, steps, group);
+  const int64_t begin = milestones[i - 1];
+  const AnySchedule& part = schedulers[i];
+  if (!part->starts_at_first_step()) return part->rate(initial, steps - begin, group);
+  return part->rate_after(rate_at(initial, begin - 1, group), steps - begin, group);
 }
 
 std::optional<double> SequentialLROptions::momentum_at(int64_t steps, int64_t group) const {

@@ -1,4 +1,4 @@
-// Learning-rate schedules: those of torch.optim.lr_scheduler, except for ReduceLROnPlateau, which has a file of its own.
+// Learning-rate schedules: those of torch.optim.lr_scheduler, except for ReduceLROnPlateau, which has its own file.
 //
 // In the formulas t is the number of steps, lr(0) the group's initial learning rate, and lr the rate after t steps.
 #pragma once
@@ -27,19 +27,23 @@ struct TANDEM_API LambdaLROptions {
 };
 using LambdaLR = ScheduleOf<LambdaLROptions>;
 
-/// lr = lr(0) lr_lambda(1) lr_lambda(2) .. lr_lambda(t): MultiplicativeLR. A step calls the function once; the first
-/// one after load_state_dict calls it for all steps before.
+/// lr = lr(0) lr_lambda(1) lr_lambda(2) .. lr_lambda(t), where lr(0) is the rate before the first step():
+/// MultiplicativeLR. A step calls the function once; load_state_dict calls it for all steps before. In SequentialLR a
+/// later part begins at the last rate of the part before, times lr_lambda(0), as PyTorch's does.
 struct TANDEM_API MultiplicativeLROptions {
   PerGroup<StepFunction> lr_lambda;  ///< not saved in states
 
   static constexpr const char* kName = "MultiplicativeLR";
+  static constexpr bool kStartsAtFirstStep = true;
   std::vector<Option> options() { return {}; }
   std::string problem(const Optimizer& optimizer) const;
   double rate_at(double initial, int64_t steps, int64_t group) const;
+  double rate_after(double last, int64_t steps, int64_t group) const;
 
   struct Product {
     int64_t steps = 0;
     double value = 1;
+    std::optional<double> at_milestone = {};  ///< lr_lambda(0), for rate_after
   };
   mutable std::vector<Product> products = {};  ///< a cache of each group's last product; not an option
 };
@@ -112,8 +116,8 @@ struct TANDEM_API PolynomialLROptions {
 };
 using PolynomialLR = ScheduleOf<PolynomialLROptions>;
 
-/// lr = eta_min + (lr(0) - eta_min) (1 + cos(pi t / T_max)) / 2: CosineAnnealingLR. It rises again after T_max steps, as
-/// PyTorch's does.
+/// lr = eta_min + (lr(0) - eta_min) (1 + cos(pi t / T_max)) / 2: CosineAnnealingLR. It rises again after T_max steps,
+/// as PyTorch's does.
 ///
 /// I. Loshchilov, F. Hutter, "SGDR: Stochastic gradient descent with warm restarts", ICLR 2017.
 struct TANDEM_API CosineAnnealingLROptions {
@@ -138,9 +142,10 @@ struct TANDEM_API CosineAnnealingWarmRestartsOptions {
 };
 using CosineAnnealingWarmRestarts = ScheduleOf<CosineAnnealingWarmRestartsOptions>;
 
-/// Rises linearly as (t + 1) / (warmup_steps + 1) up to warmup_steps, then falls along half a cosine from 1 to min_factor
-/// at total_steps, and is constant from there on; times lr(0). PyTorch's SequentialLR of LinearLR(start_factor = 1 /
-/// (warmup_steps + 1), total_iters = warmup_steps) and CosineAnnealingLR(total_steps - warmup_steps).
+/// Rises linearly as (t + 1) / (warmup_steps + 1) up to warmup_steps, then falls along half a cosine from 1 to
+/// min_factor at total_steps, and is constant from there on; times lr(0). PyTorch's SequentialLR of
+/// LinearLR(start_factor = 1 / (warmup_steps + 1), total_iters = warmup_steps) and CosineAnnealingLR(total_steps -
+/// warmup_steps).
 struct TANDEM_API CosineWarmupLROptions {
   int64_t warmup_steps = 0;  ///< steps in which the rate rises
   int64_t total_steps = 0;   ///< up to the end of the cosine, including the warm-up
@@ -187,7 +192,9 @@ using CyclicLR = ScheduleOf<CyclicLROptions>;
 /// One cycle: OneCycleLR. From max_lr / div_factor to max_lr in the share pct_start of total_steps, then to max_lr /
 /// (div_factor final_div_factor), along half cosines ("cos") or lines ("linear"); with three_phase it falls to max_lr /
 /// div_factor as fast as it rose and then further. The momentum moves the opposite way between max_momentum and
-/// base_momentum. More than total_steps steps are a ValueError. L. N. Smith, N. Topin, "Super-convergence", 2018.
+/// base_momentum. The last rate is reached at step total_steps - 1; at step total_steps, which a loop computes but does
+/// not use, a line stays there and a cosine rises. More steps are a ValueError. L. N. Smith, N. Topin,
+/// "Super-convergence", 2018.
 struct TANDEM_API OneCycleLROptions {
   PerGroup<double> max_lr;                ///< highest rate
   int64_t total_steps = 0;                ///< length of the cycle; 0: epochs times steps_per_epoch
@@ -228,7 +235,8 @@ struct TANDEM_API SWALROptions {
 };
 using SWALR = ScheduleOf<SWALROptions>;
 
-/// Schedules in a row: SequentialLR. Schedule i counts its steps from milestone i - 1 on.
+/// Schedules in a row: SequentialLR. Schedule i counts its steps from milestone i - 1 on. Its initial rate is the
+/// group's, or for SWALR and MultiplicativeLR the last rate of the schedule before.
 ///
 ///     optim::SequentialLR schedule(optimizer, {.schedulers = {optim::LinearLROptions{.total_iters = 10},
 ///                                                             optim::CosineAnnealingLROptions{.T_max = 90}},
@@ -248,7 +256,11 @@ struct TANDEM_API SequentialLROptions {
 using SequentialLR = ScheduleOf<SequentialLROptions>;
 
 /// Several schedules at once: ChainedScheduler. Each takes the rate of the schedule before as its initial rate, so that
-/// factors multiply. The last schedule with a momentum sets it.
+/// factors multiply; CyclicLR and OneCycleLR replace the rate. The last schedule with a momentum sets it.
+///
+/// Rates are PyTorch's for factors that do not depend on the initial rate. They differ for LambdaLR,
+/// CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR and SWALR, whose PyTorch versions compute their rates from the
+/// optimizer's initial or current rate, and for CosineAnnealingLR with an eta_min or after T_max steps.
 struct TANDEM_API ChainedSchedulerOptions {
   std::vector<AnySchedule> schedulers;  ///< at least one
 

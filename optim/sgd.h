@@ -25,12 +25,12 @@ struct SGDOptions {
 ///     d = d + momentum b with nesterov, else b                                      (if momentum != 0)
 ///     p = p - lr d
 ///
-/// One pass over memory per parameter. Y. Nesterov, 1983; I. Sutskever et al., "On the importance
-/// of initialization and momentum in deep learning", ICML 2013.
+/// One pass over memory per parameter. Y. Nesterov, 1983; I. Sutskever et al., "On the importance of initialization and
+/// momentum in deep learning", ICML 2013.
 class TANDEM_API SGD : public GroupedOptimizer<SGDOptions> {
  public:
-  /// Throws ValueError for an option that is negative (except dampening) or not finite and for nesterov without momentum or with
-  /// dampening, and what Optimizer throws for parameters.
+  /// Throws ValueError for an option that is negative (except dampening) or not finite and for nesterov without
+  /// momentum or with dampening, and what Optimizer throws for parameters.
   explicit SGD(std::vector<Tensor> parameters, SGDOptions options = {});
   explicit SGD(std::vector<ParameterGroup<SGDOptions>> groups);
 };

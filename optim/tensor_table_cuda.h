@@ -1,7 +1,7 @@
 // One launch over many tensors. For *.cu files of optim/.
 //
-// The argument of a launch is a table of the tensors; each block processes one chunk of one tensor. One launch for a hundred
-// parameters saves the launch time of the other 99.
+// The argument of a launch is a table of the tensors; each block processes one chunk of one tensor. One launch for a
+// hundred parameters saves the launch time of the other 99.
 #pragma once
 
 #include <cstdint>
@@ -54,8 +54,8 @@ __global__ void for_each_chunk_kernel(const __grid_constant__ TensorTable<kPoint
   }
 }
 
-/// Launches f for all chunks of the tensors; make_entry(i) returns the pointers and n of tensor i of `count`. Before each launch,
-/// f.begin_at(n) is called with the number of chunks of the earlier launches.
+/// Launches f for all chunks of the tensors; make_entry(i) returns the pointers and n of tensor i of `count`. Before
+/// each launch, f.begin_at(n) is called with the number of chunks of the earlier launches.
 template <int kPointers, class MakeEntry, class F>
 void for_each_chunk(const KernelContext& context, size_t count, MakeEntry make_entry, F f) {
   using tandem::cuda::blocks_for, tandem::cuda::kBlock, tandem::cuda::launch_kernel;

@@ -135,7 +135,7 @@ TYPED_TEST(HalfParameters, StateIsFloat32) {
             std::string::npos);
 }
 
-TYPED_TEST(HalfParameters, GradScalerAndClippingWorkInFloat32) {
+TYPED_TEST(HalfParameters, GradScalerRejectsFloat16AndClippingWorksInFloat32) {
   for (const DType dtype : kHalfTypes) {
     Pair<TypeParam> pair(40, dtype, TypeParam::options().back());
     optim::GradScaler scaler({.init_scale = 4});
@@ -145,6 +145,14 @@ TYPED_TEST(HalfParameters, GradScalerAndClippingWorkInFloat32) {
     EXPECT_EQ(norm, optim::clip_grad_norm_({pair.wide}, 2));
     EXPECT_EQ(pair.half.grad().template to_vector<float>(), rounded(pair.wide.grad(), dtype));
     set_gradient(pair.wide, pair.half.grad());
+    if (dtype == kFloat16) {
+      const auto before = pair.half.grad().template to_vector<float>();
+      EXPECT_EQ(error_text<DTypeError>([&] { scaler.step(*pair.optimizer); }),
+                "GradScaler: the gradient of parameter 0 is float16, in which unscaled gradients underflow; keep "
+                "parameters in float32 and use Autocast");
+      EXPECT_EQ(pair.half.grad().template to_vector<float>(), before);
+      continue;
+    }
     scaler.unscale_(*pair.optimizer);
     EXPECT_EQ(pair.half.grad().template to_vector<float>()[7], 0.25f * pair.wide.grad().template to_vector<float>()[7]);
     EXPECT_TRUE(scaler.step(*pair.optimizer));

@@ -136,4 +136,19 @@ TEST(Muon, WrongArgumentsAreRejected) {
             "Muon: adjust_lr_fn is 'none', expected 'original' or 'match_rms_adamw' or 'spectral_unclamped'");
 }
 
+TEST(Muon, IntegerOptionsAreSetToIntegersOnly) {
+  Muon muon({parameter<float>({1}, {1, 1})});
+  muon.set_option(0, "ns_steps", 3);
+  for (const double value : {2.7, static_cast<double>(NAN), static_cast<double>(INFINITY), 0x1p63, -0x1p70}) {
+    EXPECT_EQ(error_text<ValueError>([&] { muon.set_option(0, "ns_steps", value); }),
+              str("Muon: ns_steps is ", value, ", expected an integer"));
+  }
+  EXPECT_EQ(error_text<ValueError>([&] { muon.set_option(0, "ns_steps", -0x1p63); }),
+            "Muon: ns_steps is -9.22337e+18, expected 0 <= ns_steps < 100");
+  EXPECT_EQ(error_text<ValueError>([&] { muon.set_option(0, "nesterov", 0.5); }),
+            "Muon: nesterov is 0.5, expected 0 or 1");
+  EXPECT_EQ(muon.groups()[0].options.ns_steps, 3);
+  EXPECT_TRUE(muon.groups()[0].options.nesterov);
+}
+
 }}  // namespace tandem::testing

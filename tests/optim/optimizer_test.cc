@@ -221,6 +221,17 @@ TYPED_TEST(EveryOptimizer, OptionsAreReachedByName) {
             str(TypeParam::kName, ": group is 1, expected 0 <= group < 1"));
 }
 
+TYPED_TEST(EveryOptimizer, BooleanOptionsAreZeroOrOne) {
+  typename TypeParam::Optimizer optimizer({repeated_parameter(1)});
+  for (const double value : {0.5, -1.0, 2.0, std::nan("")}) {
+    EXPECT_EQ(error_text<ValueError>([&] { optimizer.set_option(0, "maximize", value); }),
+              str(TypeParam::kName, ": maximize is ", value, ", expected 0 or 1"));
+    EXPECT_EQ(optimizer.option(0, "maximize"), 0);
+  }
+  optimizer.set_option(0, "maximize", 1);
+  EXPECT_EQ(optimizer.option(0, "maximize"), 1);
+}
+
 TYPED_TEST(EveryOptimizer, AddedGroupsAreUpdated) {
   using Optimizer = typename TypeParam::Optimizer;
   const Tensor a = repeated_parameter(9), b = repeated_parameter(5), c = repeated_parameter(9);

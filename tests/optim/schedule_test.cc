@@ -144,6 +144,95 @@ std::string wrong(S options) {
   return text;
 }
 
+/// The rates of a SequentialLR, beginning at 0.1.
+std::vector<double> sequential_rates(SequentialLROptions options, int steps) {
+  SGD sgd({parameter<float>({1}, {1})}, {.lr = 0.1});
+  SequentialLR schedule(sgd, std::move(options));
+  std::vector<double> rates = schedule.last_lr();
+  for (int i = 0; i < steps; ++i) {
+    schedule.step();
+    rates.push_back(sgd.lr());
+  }
+  return rates;
+}
+
+// The expected rates are those of torch.optim.lr_scheduler.SequentialLR.
+TEST(SequentialLR, PartsThatStartAtTheCurrentRateContinueThePartBefore) {
+  const auto expect_rates = [](const std::vector<double>& expected, SequentialLROptions options) {
+    const std::vector<double> rates = sequential_rates(std::move(options), static_cast<int>(expected.size()) - 1);
+    for (size_t t = 0; t < expected.size(); ++t) EXPECT_NEAR(rates[t], expected[t], 1e-8) << t;
+  };
+  const ExponentialLROptions half = {.gamma = 0.5};
+  const StepFunction factors = [](int64_t t) { return t == 0 ? 9 : 1 - 0.1 * static_cast<double>(t); };
+  const auto swa = [](int64_t anneal_epochs) {
+    return SWALROptions{.swa_lr = 0.05, .anneal_epochs = anneal_epochs, .anneal_strategy = "linear"};
+  };
+  expect_rates({0.1, 0.05, 0.025, 0.0125, 0.0125, 0.021875, 0.03125, 0.040625, 0.05, 0.05},
+               {.schedulers = {half, swa(4)}, .milestones = {4}});
+  expect_rates({0.1, 0.05, 0.025, 0.025, 0.03125, 0.0375, 0.04375, 0.05},
+               {.schedulers = {half, half, swa(4)}, .milestones = {3, 3}});
+  expect_rates({0.1, 0.05, 0.025, 0.05, 0.05}, {.schedulers = {half, swa(0)}, .milestones = {3}});
+  expect_rates({0.01, 0.01, 0.01, 0.01, 0.01585786, 0.03, 0.04414214, 0.05},
+               {.schedulers = {ConstantLROptions{.factor = 0.1, .total_iters = 20},
+                               SWALROptions{.swa_lr = 0.05, .anneal_epochs = 4}},
+                .milestones = {3}});
+  expect_rates(
+      {0.1, 0.05, 0.025, 0.0225, 0.02025, 0.018225},
+      {.schedulers = {half, MultiplicativeLROptions{.lr_lambda = [](int64_t) { return 0.9; }}}, .milestones = {3}});
+  expect_rates({0.1, 0.05, 0.025, 0.225, 0.2025, 0.162, 0.1134, 0.06804},
+               {.schedulers = {half, MultiplicativeLROptions{.lr_lambda = factors}}, .milestones = {3}});
+  expect_rates({0.1, 0.09, 0.072, 0.1, 0.05, 0.025},
+               {.schedulers = {MultiplicativeLROptions{.lr_lambda = factors}, half}, .milestones = {3}});
+  expect_rates({0.1, 0.05, 0.025, 0.025, 0.0375, 0.03375, 0.030375, 0.0273375},
+               {.schedulers = {half, swa(2), MultiplicativeLROptions{.lr_lambda = [](int64_t) { return 0.9; }}},
+                .milestones = {3, 5}});
+  expect_rates({0.1, 0.05, 0.025, 0.025, 0.0375, 0.1, 0.05, 0.025},
+               {.schedulers = {half, swa(2), half}, .milestones = {3, 5}});
+}
+
+// The other order of the groups changes which one is set first.
+TEST(Schedule, StepWithAnInvalidRateChangesNothing) {
+  for (const int64_t bad : {0, 1}) {
+    SGD sgd = two_groups();
+    const StepFunction good_rate = [](int64_t) { return 0.5; };
+    const StepFunction bad_rate = [](int64_t t) { return t == 2 ? -1.0 : 0.5; };
+    LambdaLR schedule(sgd, {.lr_lambda = {bad == 0 ? bad_rate : good_rate, bad == 1 ? bad_rate : good_rate}});
+    schedule.step();
+    sgd.set_lr(0, 0.125);
+    EXPECT_EQ(error_text<td::ValueError>([&] { schedule.step(); }),
+              td::str("SGD: lr is ", bad == 0 ? "-0.5" : "-2", ", expected a finite number >= 0"));
+    EXPECT_EQ(sgd.lr(0), 0.125);
+    EXPECT_EQ(sgd.lr(1), 1);
+    EXPECT_EQ(schedule.steps(), 1);
+    EXPECT_EQ(schedule.last_lr(), (std::vector<double>{0.25, 1}));
+  }
+}
+
+TEST(Schedule, StepWithAnInvalidMomentumChangesNothing) {
+  SGD sgd({{{parameter<float>({1}, {1})}, {.lr = 1, .momentum = 0.5}},
+           {{parameter<float>({1}, {1})}, {.lr = 1, .momentum = 0.5, .nesterov = true}}});
+  const CyclicLROptions options = {
+      .base_lr = 0.1, .max_lr = 1, .step_size_up = 1, .base_momentum = {0.5, 0}, .max_momentum = 0.9};
+  CyclicLR schedule(sgd, options);
+  EXPECT_EQ(error_text<td::ValueError>([&] { schedule.step(); }),
+            "SGD: nesterov needs momentum > 0 and dampening 0, got 0 and 0");
+  for (const int64_t group : {0, 1}) {
+    EXPECT_EQ(sgd.lr(group), 0.1);
+    EXPECT_EQ(sgd.option(group, "momentum"), 0.9);
+  }
+  EXPECT_EQ(schedule.steps(), 0);
+}
+
+TEST(Schedule, LastRatesAreNotComputedAgain) {
+  SGD sgd({parameter<float>({1}, {1})}, {.lr = 1});
+  int calls = 0;
+  LambdaLR schedule(sgd, {.lr_lambda = [&calls](int64_t) { return 1.0 / ++calls; }});
+  schedule.step();
+  EXPECT_EQ(schedule.last_lr(), (std::vector<double>{0.5}));
+  EXPECT_EQ(schedule.last_lr(), (std::vector<double>{0.5}));
+  EXPECT_EQ(calls, 2);
+}
+
 TEST(Schedule, InvalidOptionsAreRejected) {
   const StepFunction one = [](int64_t) { return 1.0; };
   EXPECT_EQ(wrong(StepLROptions{.step_size = 0}), "StepLR: step_size is 0, expected at least 1");
@@ -201,13 +290,44 @@ TEST(Schedule, OneValueForEachGroupIsNotEnoughForGroupsAddedLater) {
 }
 
 TEST(OneCycleLR, StepsAfterTheCycleAreAnError) {
-  SGD sgd = two_groups();
+  SGD sgd = two_groups(), other = two_groups();
   OneCycleLR schedule(sgd, {.max_lr = 1, .total_steps = 2});
+  td::State state = OneCycleLR(other, {.max_lr = 1, .total_steps = 5}).state_dict();
+  state.set("steps", int64_t{6});
+  EXPECT_EQ(error_text<td::StateError>([&] { schedule.load_state_dict(state); }),
+            "OneCycleLR: the state does not fit"
+            "\n  different   steps: OneCycleLR: step 6, expected at most total_steps, which is 5; train fewer steps or "
+            "set total_steps");
   schedule.step();
   schedule.step();
   EXPECT_EQ(error_text<td::ValueError>([&] { schedule.step(); }),
             "OneCycleLR: step 3, expected at most total_steps, which is 2; train fewer steps or set total_steps");
   EXPECT_EQ(schedule.steps(), 2);
+}
+
+// torch.optim.lr_scheduler.OneCycleLR, but for the linear rates of the last step, which are negative there.
+TEST(OneCycleLR, StepAfterTheLastPhaseIsValid) {
+  const auto last_rates = [](OneCycleLROptions options) {
+    SGD sgd({parameter<float>({1}, {1})}, {.lr = 0.1, .momentum = 0.9});
+    options.max_lr = 0.1;
+    options.total_steps = 10;
+    OneCycleLR schedule(sgd, options);
+    for (int i = 0; i < 9; ++i) schedule.step();
+    const double last = sgd.lr();
+    schedule.step();
+    EXPECT_GE(sgd.option(0, "momentum"), 0.85);
+    EXPECT_LE(sgd.option(0, "momentum"), 0.95);
+    return std::vector<double>{last, sgd.lr()};
+  };
+  const auto expect_near = [](const std::vector<double>& actual, double last, double after) {
+    EXPECT_NEAR(actual[0], last, 1e-8);
+    EXPECT_NEAR(actual[1], after, 1e-8);
+  };
+  expect_near(last_rates({.max_lr = 0, .anneal_strategy = "linear"}), 4e-7, 4e-7);
+  expect_near(last_rates({.max_lr = 0, .anneal_strategy = "linear", .three_phase = true}), 4e-7, 4e-7);
+  expect_near(last_rates({.max_lr = 0, .anneal_strategy = "linear", .final_div_factor = 1}), 0.004, 0.004);
+  expect_near(last_rates({.max_lr = 0}), 4e-7, 0.00495194);
+  expect_near(last_rates({.max_lr = 0, .three_phase = true}), 4e-7, 0.00038233);
 }
 
 TEST(OneCycleLR, CyclesTheFirstBetaOfAdam) {
@@ -263,6 +383,18 @@ TEST(ReduceLROnPlateau, NanIsNoImprovement) {
   ReduceLROnPlateau schedule(sgd, {.factor = 0.5, .patience = 0});
   schedule.step(std::nan(""));
   EXPECT_EQ(sgd.lr(), 0.25);
+}
+
+TEST(ReduceLROnPlateau, StepWithoutAMinimumForAnAddedGroupChangesNothing) {
+  SGD sgd = two_groups();
+  ReduceLROnPlateau schedule(sgd, {.factor = 0.5, .patience = 0, .min_lr = {0.01, 0.1}});
+  schedule.step(1);
+  sgd.add_param_group({.parameters = {parameter<float>({1}, {1})}, .options = {.lr = 8}});
+  EXPECT_EQ(error_text<td::IndexError>([&] { schedule.step(2); }),
+            "PerGroup: group is 2, expected 0 <= group < 2; give one value for each group of the optimizer");
+  EXPECT_EQ(schedule.last_lr(), (std::vector<double>{0.5, 2, 8}));
+  EXPECT_EQ(schedule.state_dict().get<int64_t>("steps"), 1);
+  EXPECT_EQ(schedule.state_dict().get<int64_t>("num_bad_epochs"), 0);
 }
 
 TEST(ReduceLROnPlateau, InvalidOptionsAndStatesAreRejected) {
