@@ -1,6 +1,7 @@
 #include <tandem/nn/module.h>
 
 #include <algorithm>
+#include <list>
 #include <set>
 #include <string>
 #include <typeinfo>
@@ -407,27 +408,31 @@ void Module::zero_grad() const {
   for_each_tensor("", [](const std::string&, const Tensor& tensor, Kind) { tensor.zero_grad(); });
 }
 
+struct Module::Freezes {
+  std::list<std::string> reasons;
+};
+
 HookHandle Module::freeze_structure(std::string reason) {
-  if (!freezes_) freezes_ = std::make_shared<std::list<std::string>>();
-  freezes_->push_back(std::move(reason));
-  return HookHandle([held = std::weak_ptr(freezes_), position = std::prev(freezes_->end())] {
-    if (const auto freezes = held.lock()) freezes->erase(position);
+  if (!freezes_) freezes_ = std::make_shared<Freezes>();
+  freezes_->reasons.push_back(std::move(reason));
+  return HookHandle([held = std::weak_ptr(freezes_), position = std::prev(freezes_->reasons.end())] {
+    if (const auto freezes = held.lock()) freezes->reasons.erase(position);
   });
 }
 
 void Module::throw_frozen(const char* what, const Module& frozen) const {
-  throw StateError(
-      str(what, ": the structure of ", frozen.scope_name()->text, " is fixed while ", frozen.freezes_->front()));
+  throw StateError(str(what, ": the structure of ", frozen.scope_name()->text, " is fixed while ",
+                       frozen.freezes_->reasons.front()));
 }
 
 void Module::check_not_frozen_above(const char* what) const {
   for (const Module* module = this; module != nullptr; module = module->parent_) {
-    if (module->freezes_ && !module->freezes_->empty()) throw_frozen(what, *module);
+    if (module->freezes_ && !module->freezes_->reasons.empty()) throw_frozen(what, *module);
   }
 }
 
 void Module::check_not_frozen_below(const char* what) const {
-  if (freezes_ && !freezes_->empty()) throw_frozen(what, *this);
+  if (freezes_ && !freezes_->reasons.empty()) throw_frozen(what, *this);
   for (const Child& child : children_) child.module->check_not_frozen_below(what);
 }
 

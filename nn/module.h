@@ -6,7 +6,6 @@
 #include <deque>
 #include <functional>
 #include <iosfwd>
-#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -269,7 +268,8 @@ class TANDEM_API Module {
   std::deque<OwnTensor> buffers_;
   std::vector<Child> children_;
   bool training_ = true;
-  std::shared_ptr<std::list<std::string>> freezes_;  ///< reasons; null before the first
+  struct Freezes;
+  std::shared_ptr<Freezes> freezes_;  ///< null before the first
   mutable std::atomic<const RefPtr<ScopeName>*> scope_name_ = nullptr;
 };
 

@@ -34,6 +34,31 @@ std::vector<double> rates_at(const AnySchedule& rule, int64_t steps, const std::
   return rates;
 }
 
+/// Sets the groups' rates and momenta: all of them or, if this throws, nothing.
+void set_rates(Optimizer& optimizer, const std::vector<double>& rates,
+               const std::vector<std::optional<double>>& momenta) {
+  struct Change {
+    int64_t group;
+    const char* option;
+    double before;
+  };
+  std::vector<Change> changes;
+  const auto set = [&](int64_t group, const char* option, double value) {
+    changes.push_back({group, option, optimizer.option(group, option)});
+    optimizer.set_option(group, option, value);
+  };
+  try {
+    for (size_t g = 0; g < rates.size(); ++g) {
+      set(static_cast<int64_t>(g), "lr", rates[g]);
+      if (momenta[g]) set(static_cast<int64_t>(g), momentum_option(optimizer), *momenta[g]);
+    }
+  } catch (...) {
+    for (auto change = changes.rbegin(); change != changes.rend(); ++change)
+      optimizer.set_option(change->group, change->option, change->before);
+    throw;
+  }
+}
+
 }  // namespace
 
 Schedule::Schedule(Optimizer& optimizer, AnySchedule rule) : optimizer_(optimizer), rule_(std::move(rule)) {
@@ -58,34 +83,10 @@ void Schedule::apply(int64_t steps, std::vector<double> initial) {
   std::vector<double> rates = rates_at(rule_, steps, initial);
   std::vector<std::optional<double>> momenta;
   for (size_t g = 0; g < initial.size(); ++g) momenta.push_back(rule_->momentum(steps, static_cast<int64_t>(g)));
-  set_rates(rates, momenta);
+  set_rates(optimizer_, rates, momenta);
   initial_ = std::move(initial);
   last_ = std::move(rates);
   steps_ = steps;
-}
-
-/// Sets the groups' rates and momenta: all of them or, if this throws, nothing.
-void Schedule::set_rates(const std::vector<double>& rates, const std::vector<std::optional<double>>& momenta) {
-  struct Change {
-    int64_t group;
-    const char* option;
-    double before;
-  };
-  std::vector<Change> changes;
-  const auto set = [&](int64_t group, const char* option, double value) {
-    changes.push_back({group, option, optimizer_.option(group, option)});
-    optimizer_.set_option(group, option, value);
-  };
-  try {
-    for (size_t g = 0; g < rates.size(); ++g) {
-      set(static_cast<int64_t>(g), "lr", rates[g]);
-      if (momenta[g]) set(static_cast<int64_t>(g), momentum_option(optimizer_), *momenta[g]);
-    }
-  } catch (...) {
-    for (auto change = changes.rbegin(); change != changes.rend(); ++change)
-      optimizer_.set_option(change->group, change->option, change->before);
-    throw;
-  }
 }
 
 State Schedule::state_dict() const {

@@ -126,7 +126,6 @@ class TANDEM_API Schedule {
 
  private:
   void apply(int64_t steps, std::vector<double> initial);
-  void set_rates(const std::vector<double>& rates, const std::vector<std::optional<double>>& momenta);
   /// `rates`, followed by the current rates of the groups that it lacks.
   std::vector<double> extend(std::vector<double> rates) const;
 
