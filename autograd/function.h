@@ -52,8 +52,8 @@ class TANDEM_API FunctionBase {
   /// true.
   void set_materialize_grads(bool on) { materialize_grads_ = on; }
 
-  using Inputs = SmallVector<const Tensor*, 4>;
-  using Outputs = SmallVector<Tensor*, 4>;
+  using Inputs = SmallVector<const Tensor*, 4>;  ///< the tensor arguments
+  using Outputs = SmallVector<Tensor*, 4>;       ///< the results
   /// Before forward: whether the call must be recorded.
   void begin(const Inputs& inputs);
   /// After forward: records the call, and releases what it saved if it need not be recorded.

@@ -41,6 +41,7 @@ class TANDEM_API AveragedModelBase : public Module {
   Tensor& n_averaged = add_buffer("n_averaged", make_count());  ///< int64 [], the number of updates; a buffer
 
  protected:
+  /// Throws ValueError if avg_fn is empty.
   explicit AveragedModelBase(AveragedModelOptions options);
   /// Makes the second instance a copy of `model` (copy_state), and moves this module to its device.
   void copy_from(const Module& model, Module& average);

@@ -19,6 +19,7 @@ class ModuleContainer : public Base {
   /// Iterates over pointers to the children; invalid after a change of the container.
   class Iterator {
    public:
+    /// At the child of this position.
     Iterator(const ModuleContainer* container, size_t position) : container_(container), position_(position) {}
     T* operator*() const { return container_->child(position_); }  ///< the child
     Iterator& operator++() {                                       ///< goes to the next child
@@ -37,7 +38,9 @@ class ModuleContainer : public Base {
   Iterator end() const { return {this, this->children_.size()}; }                ///< behind the last child
 
  protected:
+  /// The child at a position.
   T* child(size_t position) const { return static_cast<T*>(this->children_[position].module.get()); }
+  /// Its name.
   const std::string& child_name(size_t position) const { return this->children_[position].name; }
   /// Adds a child whose name is its position, and renames the following ones.
   void insert_at(size_t position, std::unique_ptr<Module> module) {

@@ -14,9 +14,10 @@ namespace tandem { inline namespace v0 { namespace ops {
 
 /// An argument with its name in the public function.
 struct Operand {
-  const char* name;
-  const Tensor& tensor;
+  const char* name;      ///< of the argument
+  const Tensor& tensor;  ///< its value
 };
+/// The arguments of an operation.
 using Operands = std::initializer_list<Operand>;
 /// A list of operands of a length known only at run time: operations with optional arguments list the defined ones.
 using OperandSpan = std::span<const Operand>;

@@ -24,10 +24,12 @@ class AnySchedule;
 /// One value for all groups of an optimizer (`.max_lr = 0.1`), or one for each (`.max_lr = {0.1, 0.01}`).
 template <class T>
 struct PerGroup {
-  std::vector<T> values;
+  std::vector<T> values;  ///< one, or one for each group
 
+  /// One value for all groups.
   template <class Value>
   requires std::is_convertible_v<Value, T> PerGroup(Value&& value) : values{T(std::forward<Value>(value))} {}
+  /// A value for each group.
   PerGroup(std::initializer_list<T> list) : values(list) {}
 
   /// The value of a group. Throws IndexError if there are several values, and none for this group.
@@ -41,7 +43,8 @@ struct PerGroup {
 
 /// An option: its name in states and error texts, its value, and what values are valid.
 struct Option {
-  const char* name;
+  const char* name;  ///< in states and error texts
+  /// Where the value is stored.
   std::variant<double*, bool*, int64_t*, std::string*, std::vector<double>*, std::vector<int64_t>*, PerGroup<double>*,
                std::vector<AnySchedule>*>
       value;

@@ -48,7 +48,9 @@ class AnySchedule {
   }
   ~AnySchedule() = default;
 
+  /// The rule.
   ScheduleRule* operator->() { return rule_.get(); }
+  /// The rule.
   const ScheduleRule* operator->() const { return rule_.get(); }
 
  private:
@@ -161,7 +163,7 @@ class TANDEM_API Schedule {
 template <class S>
 class ScheduleOf : public Schedule {
  public:
-  using Options = S;
+  using Options = S;  ///< the options
   /// Applies the rates of step 0. Throws ValueError for wrong options.
   ScheduleOf(Optimizer& optimizer, S options) : Schedule(optimizer, AnySchedule(std::move(options))) {}
 };

@@ -20,11 +20,12 @@ using StepFunction = std::function<double(int64_t steps)>;
 struct TANDEM_API LambdaLROptions {
   PerGroup<StepFunction> lr_lambda;  ///< not saved in states
 
-  static constexpr const char* kName = "LambdaLR";
-  std::vector<Option> options() { return {}; }
-  std::string problem(const Optimizer& optimizer) const;
-  double rate_at(double initial, int64_t steps, int64_t group) const;
+  static constexpr const char* kName = "LambdaLR";        ///< its name in states and error texts
+  std::vector<Option> options() { return {}; }            ///< its options
+  std::string problem(const Optimizer& optimizer) const;  ///< describes options that do not fit; "" if all do
+  double rate_at(double initial, int64_t steps, int64_t group) const;  ///< the rate of a group
 };
+/// The schedule of LambdaLROptions.
 using LambdaLR = ScheduleOf<LambdaLROptions>;
 
 /// lr = lr(0) lr_lambda(1) lr_lambda(2) .. lr_lambda(t), where lr(0) is the rate before the first step():
@@ -33,20 +34,22 @@ using LambdaLR = ScheduleOf<LambdaLROptions>;
 struct TANDEM_API MultiplicativeLROptions {
   PerGroup<StepFunction> lr_lambda;  ///< not saved in states
 
-  static constexpr const char* kName = "MultiplicativeLR";
-  static constexpr bool kStartsAtFirstStep = true;
-  std::vector<Option> options() { return {}; }
-  std::string problem(const Optimizer& optimizer) const;
-  double rate_at(double initial, int64_t steps, int64_t group) const;
-  double rate_after(double last, int64_t steps, int64_t group) const;
+  static constexpr const char* kName = "MultiplicativeLR";  ///< its name in states and error texts
+  static constexpr bool kStartsAtFirstStep = true;          ///< see ScheduleOf
+  std::vector<Option> options() { return {}; }              ///< its options
+  std::string problem(const Optimizer& optimizer) const;    ///< describes options that do not fit; "" if all do
+  double rate_at(double initial, int64_t steps, int64_t group) const;  ///< the rate of a group
+  double rate_after(double last, int64_t steps, int64_t group) const;  ///< the rate after another schedule
 
+  /// The product of the function's values in a number of steps.
   struct Product {
-    int64_t steps = 0;
-    double value = 1;
+    int64_t steps = 0;                        ///< their number
+    double value = 1;                         ///< the product
     std::optional<double> at_milestone = {};  ///< lr_lambda(0), for rate_after
   };
   mutable std::vector<Product> products = {};  ///< a cache of each group's last product; not an option
 };
+/// The schedule of MultiplicativeLROptions.
 using MultiplicativeLR = ScheduleOf<MultiplicativeLROptions>;
 
 /// lr = lr(0) gamma^floor(t / step_size): StepLR.
@@ -54,10 +57,12 @@ struct TANDEM_API StepLROptions {
   int64_t step_size;   ///< steps between two changes
   double gamma = 0.1;  ///< factor of a change
 
-  static constexpr const char* kName = "StepLR";
+  static constexpr const char* kName = "StepLR";  ///< its name in states and error texts
+  /// its options
   std::vector<Option> options() { return {{"step_size", &step_size, at_least_one}, {"gamma", &gamma, not_negative}}; }
-  double factor_at(int64_t steps) const;
+  double factor_at(int64_t steps) const;  ///< the rate divided by the initial rate
 };
+/// The schedule of StepLROptions.
 using StepLR = ScheduleOf<StepLROptions>;
 
 /// lr = lr(0) gamma^(number of milestones that are at most t): MultiStepLR.
@@ -65,11 +70,13 @@ struct TANDEM_API MultiStepLROptions {
   std::vector<int64_t> milestones;  ///< steps that change the rate, ascending; a repeated one changes it repeatedly
   double gamma = 0.1;               ///< factor of a change
 
-  static constexpr const char* kName = "MultiStepLR";
+  static constexpr const char* kName = "MultiStepLR";  ///< its name in states and error texts
+  /// its options
   std::vector<Option> options() { return {{"gamma", &gamma, not_negative}, {"milestones", &milestones, at_least_one}}; }
-  std::string problem(const Optimizer& optimizer) const;
-  double factor_at(int64_t steps) const;
+  std::string problem(const Optimizer& optimizer) const;  ///< describes options that do not fit; "" if all do
+  double factor_at(int64_t steps) const;                  ///< the rate divided by the initial rate
 };
+/// The schedule of MultiStepLROptions.
 using MultiStepLR = ScheduleOf<MultiStepLROptions>;
 
 /// lr = lr(0) factor while t < total_iters, then lr(0): ConstantLR.
@@ -77,10 +84,12 @@ struct TANDEM_API ConstantLROptions {
   double factor = 1.0 / 3;  ///< of the first steps, in [0, 1]
   int64_t total_iters = 5;  ///< number of these steps
 
-  static constexpr const char* kName = "ConstantLR";
-  std::vector<Option> options();
+  static constexpr const char* kName = "ConstantLR";  ///< its name in states and error texts
+  std::vector<Option> options();                      ///< its options
+  /// the rate divided by the initial rate
   double factor_at(int64_t steps) const { return steps < total_iters ? factor : 1; }
 };
+/// The schedule of ConstantLROptions.
 using ConstantLR = ScheduleOf<ConstantLROptions>;
 
 /// lr = lr(0) (start_factor + (end_factor - start_factor) min(t, total_iters) / total_iters): LinearLR.
@@ -89,20 +98,22 @@ struct TANDEM_API LinearLROptions {
   double end_factor = 1.0;        ///< in [0, 1]
   int64_t total_iters = 5;        ///< steps between them
 
-  static constexpr const char* kName = "LinearLR";
-  std::vector<Option> options();
-  double factor_at(int64_t steps) const;
+  static constexpr const char* kName = "LinearLR";  ///< its name in states and error texts
+  std::vector<Option> options();                    ///< its options
+  double factor_at(int64_t steps) const;            ///< the rate divided by the initial rate
 };
+/// The schedule of LinearLROptions.
 using LinearLR = ScheduleOf<LinearLROptions>;
 
 /// lr = lr(0) gamma^t: ExponentialLR.
 struct TANDEM_API ExponentialLROptions {
   double gamma;  ///< factor of each step
 
-  static constexpr const char* kName = "ExponentialLR";
-  std::vector<Option> options() { return {{"gamma", &gamma, not_negative}}; }
-  double factor_at(int64_t steps) const;
+  static constexpr const char* kName = "ExponentialLR";                        ///< its name in states and error texts
+  std::vector<Option> options() { return {{"gamma", &gamma, not_negative}}; }  ///< its options
+  double factor_at(int64_t steps) const;                                       ///< the rate divided by the initial rate
 };
+/// The schedule of ExponentialLROptions.
 using ExponentialLR = ScheduleOf<ExponentialLROptions>;
 
 /// lr = lr(0) (1 - min(t, total_iters) / total_iters)^power: PolynomialLR.
@@ -110,10 +121,12 @@ struct TANDEM_API PolynomialLROptions {
   int64_t total_iters = 5;  ///< steps until the rate is 0
   double power = 1.0;       ///< exponent
 
-  static constexpr const char* kName = "PolynomialLR";
+  static constexpr const char* kName = "PolynomialLR";  ///< its name in states and error texts
+  /// its options
   std::vector<Option> options() { return {{"total_iters", &total_iters, at_least_one}, {"power", &power, positive}}; }
-  double factor_at(int64_t steps) const;
+  double factor_at(int64_t steps) const;  ///< the rate divided by the initial rate
 };
+/// The schedule of PolynomialLROptions.
 using PolynomialLR = ScheduleOf<PolynomialLROptions>;
 
 /// lr = eta_min + (lr(0) - eta_min) (1 + cos(pi t / T_max)) / 2: CosineAnnealingLR. It rises again after T_max steps,
@@ -124,10 +137,12 @@ struct TANDEM_API CosineAnnealingLROptions {
   int64_t T_max;       ///< steps until eta_min
   double eta_min = 0;  ///< smallest rate
 
-  static constexpr const char* kName = "CosineAnnealingLR";
+  static constexpr const char* kName = "CosineAnnealingLR";  ///< its name in states and error texts
+  /// its options
   std::vector<Option> options() { return {{"T_max", &T_max, at_least_one}, {"eta_min", &eta_min, not_negative}}; }
-  double rate_at(double initial, int64_t steps, int64_t group) const;
+  double rate_at(double initial, int64_t steps, int64_t group) const;  ///< the rate of a group
 };
+/// The schedule of CosineAnnealingLROptions.
 using CosineAnnealingLR = ScheduleOf<CosineAnnealingLROptions>;
 
 /// Half cosines from lr(0) to eta_min over T_0, T_0 T_mult, T_0 T_mult^2, .. steps: CosineAnnealingWarmRestarts.
@@ -136,10 +151,11 @@ struct TANDEM_API CosineAnnealingWarmRestartsOptions {
   int64_t T_mult = 1;  ///< length of each cycle divided by the one before
   double eta_min = 0;  ///< smallest rate
 
-  static constexpr const char* kName = "CosineAnnealingWarmRestarts";
-  std::vector<Option> options();
-  double rate_at(double initial, int64_t steps, int64_t group) const;
+  static constexpr const char* kName = "CosineAnnealingWarmRestarts";  ///< its name in states and error texts
+  std::vector<Option> options();                                       ///< its options
+  double rate_at(double initial, int64_t steps, int64_t group) const;  ///< the rate of a group
 };
+/// The schedule of CosineAnnealingWarmRestartsOptions.
 using CosineAnnealingWarmRestarts = ScheduleOf<CosineAnnealingWarmRestartsOptions>;
 
 /// Rises linearly as (t + 1) / (warmup_steps + 1) up to warmup_steps, then falls along half a cosine from 1 to
@@ -151,11 +167,12 @@ struct TANDEM_API CosineWarmupLROptions {
   int64_t total_steps = 0;   ///< up to the end of the cosine, including the warm-up
   double min_factor = 0;     ///< of the initial rates, from total_steps on; in [0, 1]
 
-  static constexpr const char* kName = "CosineWarmupLR";
-  std::vector<Option> options();
-  std::string problem(const Optimizer& optimizer) const;
-  double factor_at(int64_t steps) const;
+  static constexpr const char* kName = "CosineWarmupLR";  ///< its name in states and error texts
+  std::vector<Option> options();                          ///< its options
+  std::string problem(const Optimizer& optimizer) const;  ///< describes options that do not fit; "" if all do
+  double factor_at(int64_t steps) const;                  ///< the rate divided by the initial rate
 };
+/// The schedule of CosineWarmupLROptions.
 using CosineWarmupLR = ScheduleOf<CosineWarmupLROptions>;
 
 /// Cycles between two rates: CyclicLR. With s in [0, 1], which rises linearly for step_size_up steps and falls for
@@ -181,12 +198,13 @@ struct TANDEM_API CyclicLROptions {
   PerGroup<double> base_momentum = 0.8;         ///< momentum at max_lr
   PerGroup<double> max_momentum = 0.9;          ///< momentum at base_lr
 
-  static constexpr const char* kName = "CyclicLR";
-  std::vector<Option> options();
-  double rate_at(double initial, int64_t steps, int64_t group) const;
-  std::optional<double> momentum_at(int64_t steps, int64_t group) const;
-  double scale(int64_t steps) const;  ///< s times scale
+  static constexpr const char* kName = "CyclicLR";                        ///< its name in states and error texts
+  std::vector<Option> options();                                          ///< its options
+  double rate_at(double initial, int64_t steps, int64_t group) const;     ///< the rate of a group
+  std::optional<double> momentum_at(int64_t steps, int64_t group) const;  ///< the momentum of a group
+  double scale(int64_t steps) const;                                      ///< s times scale
 };
+/// The schedule of CyclicLROptions.
 using CyclicLR = ScheduleOf<CyclicLROptions>;
 
 /// One cycle: OneCycleLR. From max_lr / div_factor to max_lr in the share pct_start of total_steps, then to max_lr /
@@ -209,14 +227,15 @@ struct TANDEM_API OneCycleLROptions {
   double final_div_factor = 1e4;          ///< the first rate divided by the last
   bool three_phase = false;               ///< two phases of equal length, then one to the last rate
 
-  static constexpr const char* kName = "OneCycleLR";
-  std::vector<Option> options();
-  std::string problem(const Optimizer& optimizer) const;
-  double rate_at(double initial, int64_t steps, int64_t group) const;
-  std::optional<double> momentum_at(int64_t steps, int64_t group) const;
+  static constexpr const char* kName = "OneCycleLR";      ///< its name in states and error texts
+  std::vector<Option> options();                          ///< its options
+  std::string problem(const Optimizer& optimizer) const;  ///< describes options that do not fit; "" if all do
+  double rate_at(double initial, int64_t steps, int64_t group) const;         ///< the rate of a group
+  std::optional<double> momentum_at(int64_t steps, int64_t group) const;      ///< the momentum of a group
   double anneal(int64_t steps, double first, double top, double last) const;  ///< first to top, then to last
   int64_t length() const { return total_steps > 0 ? total_steps : epochs * steps_per_epoch; }  ///< of the cycle
 };
+/// The schedule of OneCycleLROptions.
 using OneCycleLR = ScheduleOf<OneCycleLROptions>;
 
 /// From the rate that the group has at the first step() to swa_lr over anneal_epochs steps, along half a cosine ("cos")
@@ -228,11 +247,12 @@ struct TANDEM_API SWALROptions {
   int64_t anneal_epochs = 10;           ///< steps to it; 0: it is set at once
   std::string anneal_strategy = "cos";  ///< "cos" or "linear"
 
-  static constexpr const char* kName = "SWALR";
-  static constexpr bool kStartsAtFirstStep = true;
-  std::vector<Option> options();
-  double rate_at(double initial, int64_t steps, int64_t group) const;
+  static constexpr const char* kName = "SWALR";                        ///< its name in states and error texts
+  static constexpr bool kStartsAtFirstStep = true;                     ///< see ScheduleOf
+  std::vector<Option> options();                                       ///< its options
+  double rate_at(double initial, int64_t steps, int64_t group) const;  ///< the rate of a group
 };
+/// The schedule of SWALROptions.
 using SWALR = ScheduleOf<SWALROptions>;
 
 /// Schedules in a row: SequentialLR. Schedule i counts its steps from milestone i - 1 on. Its initial rate is the
@@ -247,12 +267,13 @@ struct TANDEM_API SequentialLROptions {
   std::vector<AnySchedule> schedulers;  ///< one more than milestones
   std::vector<int64_t> milestones;      ///< steps at which the next schedule begins, ascending
 
-  static constexpr const char* kName = "SequentialLR";
-  std::vector<Option> options();
-  std::string problem(const Optimizer& optimizer) const;
-  double rate_at(double initial, int64_t steps, int64_t group) const;
-  std::optional<double> momentum_at(int64_t steps, int64_t group) const;
+  static constexpr const char* kName = "SequentialLR";    ///< its name in states and error texts
+  std::vector<Option> options();                          ///< its options
+  std::string problem(const Optimizer& optimizer) const;  ///< describes options that do not fit; "" if all do
+  double rate_at(double initial, int64_t steps, int64_t group) const;     ///< the rate of a group
+  std::optional<double> momentum_at(int64_t steps, int64_t group) const;  ///< the momentum of a group
 };
+/// The schedule of SequentialLROptions.
 using SequentialLR = ScheduleOf<SequentialLROptions>;
 
 /// Several schedules at once: ChainedScheduler. Each takes the rate of the schedule before as its initial rate, so that
@@ -264,12 +285,13 @@ using SequentialLR = ScheduleOf<SequentialLROptions>;
 struct TANDEM_API ChainedSchedulerOptions {
   std::vector<AnySchedule> schedulers;  ///< at least one
 
-  static constexpr const char* kName = "ChainedScheduler";
-  std::vector<Option> options() { return {{"schedulers", &schedulers}}; }
-  std::string problem(const Optimizer& optimizer) const;
-  double rate_at(double initial, int64_t steps, int64_t group) const;
-  std::optional<double> momentum_at(int64_t steps, int64_t group) const;
+  static constexpr const char* kName = "ChainedScheduler";                 ///< its name in states and error texts
+  std::vector<Option> options() { return {{"schedulers", &schedulers}}; }  ///< its options
+  std::string problem(const Optimizer& optimizer) const;  ///< describes options that do not fit; "" if all do
+  double rate_at(double initial, int64_t steps, int64_t group) const;     ///< the rate of a group
+  std::optional<double> momentum_at(int64_t steps, int64_t group) const;  ///< the momentum of a group
 };
+/// The schedule of ChainedSchedulerOptions.
 using ChainedScheduler = ScheduleOf<ChainedSchedulerOptions>;
 
 }}}  // namespace tandem::v0::optim

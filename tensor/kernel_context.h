@@ -14,8 +14,8 @@ namespace tandem { inline namespace v0 {
 /// An operator function gets its context from ops::check_same_device; the context's `span` is the operation's trace
 /// span.
 struct KernelContext {
-  Device device;
-  TraceSpan span = {};
+  Device device;           ///< of the kernel's operands
+  TraceSpan span = {};     ///< of the operation
   void* stream = nullptr;  ///< cudaStream_t on a GPU, else null
 };
 
@@ -28,7 +28,9 @@ inline KernelContext kernel_context(Device device) { return {device, {}, stream_
 
 /// Context of a kernel that exists only for CPUs: throws DeviceError for any other device.
 struct CpuContext : KernelContext {
+  /// A context without a trace span.
   CpuContext(Device on) : KernelContext{on} { check(); }
+  /// The context of an operation.
   CpuContext(const KernelContext& context) : KernelContext{context.device} { check(); }
 
  private:
@@ -38,8 +40,8 @@ struct CpuContext : KernelContext {
   }
 };
 
-/// Declares kernels once for each kind of device of this build: in namespace cpu and, with CUDA, in namespace cuda.
 #ifdef TANDEM_WITH_CUDA
+/// Declares kernels once for each kind of device of this build: in namespace cpu and, with CUDA, in namespace cuda.
 #define TANDEM_KERNELS(...) \
   namespace cpu {           \
   __VA_ARGS__               \
@@ -48,19 +50,21 @@ struct CpuContext : KernelContext {
   __VA_ARGS__               \
   }
 #else
+/// Declares kernels once for each kind of device of this build: in namespace cpu and, with CUDA, in namespace cuda.
 #define TANDEM_KERNELS(...) \
   namespace cpu {           \
   __VA_ARGS__               \
   }
 #endif
 
-/// Calls the kernel `name` for the context's device; `context` is evaluated once.
 #ifdef TANDEM_WITH_CUDA
+/// Calls the kernel `name` for the context's device; `context` is evaluated once.
 #define TANDEM_KERNEL(context, name, ...)                                                       \
   [&](const KernelContext& once) {                                                              \
     return once.device.is_cpu() ? cpu::name(once, __VA_ARGS__) : cuda::name(once, __VA_ARGS__); \
   }(context)
 #else
+/// Calls the kernel `name` for the context's device; `context` is evaluated once.
 #define TANDEM_KERNEL(context, name, ...) cpu::name(context, __VA_ARGS__)
 #endif
 
