@@ -82,7 +82,7 @@ class TANDEM_API GeneratorPositions {
  public:
   /// The present positions.
   GeneratorPositions();
-  /// Returns all generators to these positions; those that did not exist yet return to their start.
+  /// Returns all generators to these positions. A generator that was created later returns to its start.
   void restore() const;
 
  private:

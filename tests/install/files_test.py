@@ -43,7 +43,7 @@ def check_files(prefix):
     expect(found - headers == OTHER_FILES, "other files than headers: %s" % sorted(found - headers))
     expect(all(re.fullmatch(r"include/tandem/([a-z0-9_]+/)*[a-z0-9_]+\.h", h) for h in headers), "invalid names of headers: %s" % headers)
 
-    # Exactly these headers and those that they include, directly or indirectly, are installed.
+    # Exactly these headers, and all headers that they include directly or indirectly, are installed.
     included = {"include/tandem/" + name for name in ("tandem.h", "optim/define_optimizer.h", "train/metrics.h", "train/plot.h",
                                                       "train/progress.h", "train/trainer.h")}
     if b"TANDEM_WITH_CUDA" in read(os.path.join(prefix, "lib/pkgconfig/tandem.pc")):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Creates the folder that //:install copies; tree.bzl describes its content.
 
-It contains the public headers, which are those that tandem/tandem.h and the headers of --public-header include, directly or
-indirectly.
+It contains the public headers: tandem/tandem.h, the headers given by --public-header, and all headers that these include, directly
+or indirectly.
 """
 
 import argparse
@@ -22,7 +22,7 @@ def read(path):
 
 
 def reachable(headers, start):
-    """Sorted names of the headers `start` and those that they include, directly or indirectly. `headers`: name -> path."""
+    """Sorted names of the headers `start` and of all headers that they include. `headers`: name -> path."""
     found = set()
     ahead = list(start)
     while ahead:
