@@ -130,7 +130,8 @@ class TANDEM_API Tensor {
   void retain_grad() const;
   /// Adds d(sum of gradient * this) / d leaf into the gradient slot of each leaf. `gradient` [optional if this has one
   /// element] has the shape, dtype and device of this tensor. retain_graph keeps saved tensors for another backward;
-  /// create_graph records the backward itself, for second derivatives.
+  /// create_graph records the backward itself, for second derivatives. The gradient of a leaf and its graph then hold
+  /// each other: replace the gradient (set_grad) to free them, or use grad(), whose results are held by you alone.
   void backward(const Tensor& gradient = {}, bool retain_graph = false, bool create_graph = false) const;
   /// A tensor outside the graph that shares storage and version counter.
   Tensor detach() const;
