@@ -107,9 +107,9 @@ Tensors make_inputs(const OpCase& op, DType dtype, Layout layout = Layout::kCont
 /// Compares values with the reference in each dtype, for inputs that are contiguous, transposed, sliced, expanded and
 /// mixed. Verifies that the inputs and the memory around them do not change.
 void check_values(const OpCase& op);
-/// gradcheck and gradgradcheck in float64, for each layout (gradgradcheck with a sanitizer or emulated GPUs: for one,
-/// unless runs_all_combinations()). Then compares the gradients of each other dtype, for random cotangents and
-/// each layout, with those of the float64 operation on the same (rounded) inputs.
+/// gradcheck and gradgradcheck in float64, for each layout (with a sanitizer or emulated GPUs: for one, unless
+/// runs_all_combinations()). Then compares the gradients of each other dtype, for random cotangents and each layout,
+/// with those of the float64 operation on the same (rounded) inputs.
 void check_gradients(const OpCase& op);
 /// Verifies that 1 and 2 threads give the same bits, in the result and the gradients.
 void check_threads(const OpCase& op);
