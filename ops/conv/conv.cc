@@ -43,9 +43,10 @@ Tensor prepare(const KernelContext& context, ConvPass pass, DType dtype, const C
 void* pointer(const Tensor& tensor) { return tensor.defined() ? tensor.data_ptr() : nullptr; }
 
 /// conv2d, unrecorded.
-Tensor forward(const KernelContext& context, const ConvGeometry& geometry, const Tensor& input_argument,
+Tensor forward(const KernelContext& context, ConvGeometry geometry, const Tensor& input_argument,
                const Tensor& weight_argument, const Tensor& bias_argument, bool relu) {
   const DType dtype = input_argument.dtype();
+  geometry.has_bias = bias_argument.defined();
   const Tensor out = empty_channels_last(output_shape(geometry), input_argument.options());
   if (is_half(dtype) && context.device.is_cpu()) {
     primitives::copy(forward(context, geometry, widened(input_argument), widened(weight_argument),

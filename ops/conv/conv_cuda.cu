@@ -3,8 +3,8 @@
 // im2col: row i of a matrix holds the channels of all source pixels that the taps of result i read, tap by tap. Rows
 // times filters are the results. The gradient of the input is the same product with the output gradient as source:
 // pixels with the same remainder modulo the stride read the same taps, so a stride of 2 gives four products (*steps*),
-// which do not multiply by the zeros of the stride. Every number is therefore summed by one product and rounded once
-// (after cuDNN, adding the bias rounds again). The matrix is built in *pieces* of rows, which bounds the workspace.
+// which do not multiply by the zeros of the stride. Every number is therefore summed by one product and rounded once.
+// The matrix is built in *pieces* of rows, which bounds the workspace.
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
@@ -13,6 +13,7 @@
 #include <tandem/ops/conv/conv_depthwise_cuda.h>
 #include <tandem/ops/conv/conv_kernels.h>
 #include <tandem/ops/conv/cudnn_conv.h>
+#include <tandem/ops/elementwise/elementwise_functions.h>
 #include <tandem/ops/matmul/cublaslt_matmul.h>
 #include <tandem/ops/matmul/matmul_kernels.h>
 #include <tandem/tensor/cuda/launch.h>
@@ -102,16 +103,6 @@ __global__ void pick_filters_kernel(Filters f, const T* weight, T* out) {
     const int64_t group = tap / f.taps.width / f.taps.height;
     out[i] = weight[group * f.group_stride + from * f.from_stride + to * f.to_stride +
                     (f.first.height + tap_y * f.step.height) * f.kernel_width + f.first.width + tap_x * f.step.width];
-  }
-}
-
-/// out += bias, negative values replaced by 0 if `relu`. Runs after cuDNN.
-template <class T>
-__global__ void add_bias_kernel(int64_t n, int64_t channels, const T* bias, bool relu, T* out) {
-  using C = Accumulator<T>;
-  for (int64_t i = thread_index(); i < n; i += num_threads()) {
-    const C sum = static_cast<C>(out[i]) + (bias == nullptr ? C{0} : static_cast<C>(bias[i % channels]));
-    out[i] = static_cast<T>(relu && sum < C{0} ? C{0} : sum);
   }
 }
 
@@ -401,11 +392,12 @@ void conv_forward(const KernelContext& context, DType dtype, const ConvGeometry&
     if (const CudnnLayout layout(context, dtype, ConvPass::kForward, geometry); layout.is_possible()) {
       T* const filters = reinterpret_cast<T*>(memory + layout.filters);
       reorder_filters(context, geometry, static_cast<const T*>(weight), filters);
-      if (cudnn_conv_forward(context, dtype, geometry, input, filters, memory + layout.cudnn, out)) {
-        const int64_t n = geometry.out_pixels() * geometry.out_channels;
-        if (bias == nullptr && !relu) return;
-        launch_kernel(context, add_bias_kernel<T>, blocks_for(n), kBlock, 0, n, geometry.out_channels,
-                      static_cast<const T*>(bias), relu, static_cast<T*>(out));
+      if (cudnn_conv(context, dtype, ConvPass::kForward, geometry, input, filters, bias, out, memory + layout.cudnn)) {
+        // Not in cuDNN's graph, which does not promise that NaN passes.
+        if (relu) {
+          const int64_t n = geometry.out_pixels() * geometry.out_channels;
+          unary(context, functions::Relu{}, dtype, {n, {n}, {{1}, {1}}}, out, out);
+        }
         return;
       }
     }
@@ -425,7 +417,10 @@ void conv_backward_input(const KernelContext& context, DType dtype, const ConvGe
     if (const CudnnLayout layout(context, dtype, ConvPass::kBackwardInput, geometry); layout.is_possible()) {
       T* const filters = reinterpret_cast<T*>(memory + layout.filters);
       reorder_filters(context, geometry, static_cast<const T*>(weight), filters);
-      if (cudnn_conv_backward_input(context, dtype, geometry, grad, filters, memory + layout.cudnn, input_grad)) return;
+      if (cudnn_conv(context, dtype, ConvPass::kBackwardInput, geometry, input_grad, filters, nullptr, grad,
+                     memory + layout.cudnn)) {
+        return;
+      }
     }
     for_each_step(ConvPass::kBackwardInput, geometry, [&](const Step& step) {
       run_step<T>(context, dtype, step, static_cast<const T*>(grad), static_cast<const T*>(weight), nullptr, false,
@@ -444,7 +439,8 @@ void conv_backward_weight(const KernelContext& context, DType dtype, const ConvG
     auto* const memory = static_cast<std::byte*>(workspace);
     if (const CudnnLayout layout(context, dtype, ConvPass::kBackwardWeight, geometry); layout.is_possible()) {
       T* const part = reinterpret_cast<T*>(memory + layout.filters);
-      if (cudnn_conv_backward_weight(context, dtype, geometry, input, grad, memory + layout.cudnn, part)) {
+      if (cudnn_conv(context, dtype, ConvPass::kBackwardWeight, geometry, input, part, nullptr, grad,
+                     memory + layout.cudnn)) {
         launch_kernel(context, add_filters_kernel<T>, blocks_for(geometry.weight_elements()), kBlock, 0,
                       geometry.out_channels, geometry.taps(), geometry.group_channels(), static_cast<const T*>(part),
                       true, true, beta, static_cast<Accumulator<T>*>(nullptr), static_cast<T*>(weight_grad));

@@ -9,7 +9,7 @@
 
 namespace tandem { inline namespace v0 {
 
-/// All sizes of a convolution; `out` follows from the other sizes.
+/// What a convolution computes; `out` follows from the other sizes.
 struct ConvGeometry {
   int64_t batch = 0;
   int64_t channels = 0;
@@ -21,6 +21,7 @@ struct ConvGeometry {
   Size2d padding = 0;
   Size2d dilation = 1;
   int64_t groups = 1;
+  bool has_bias = false;  ///< of the forward pass
 
   constexpr int64_t group_channels() const { return channels / groups; }
   constexpr int64_t group_out_channels() const { return out_channels / groups; }

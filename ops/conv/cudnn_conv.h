@@ -1,4 +1,4 @@
-// Convolutions by cuDNN.  Private to ops/.
+// Convolutions by cuDNN. Private to ops/.
 #pragma once
 
 #include <cstdint>
@@ -7,18 +7,14 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-/// Bytes of cuDNN's scratch memory for a pass, at least 1. 0 if cuDNN has no deterministic algorithm that sums
-/// products, for float64, and in the emulation.
+/// Bytes of cuDNN's workspace for a pass, at least 1; 0 if tandem's own kernels must compute it: for float64, and where
+/// cuDNN has no suitable plan (cudnn_plan.h), which is logged once per problem as a warning.
 int64_t cudnn_workspace_bytes(const KernelContext& context, DType dtype, ConvPass pass, const ConvGeometry& geometry);
 
-// The functions of conv_kernels.h without bias and relu, and with filters in the order [filter][tap][channel]. Return
-// false if nothing was computed.
-
-bool cudnn_conv_forward(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* input,
-                        const void* filters, void* workspace, void* out);
-bool cudnn_conv_backward_input(const KernelContext& context, DType dtype, const ConvGeometry& geometry,
-                               const void* grad, const void* filters, void* workspace, void* input_grad);
-bool cudnn_conv_backward_weight(const KernelContext& context, DType dtype, const ConvGeometry& geometry,
-                                const void* input, const void* grad, void* workspace, void* filters_grad);
+/// Computes input, filters or output from the other two, as `pass` says; `filters` in the order [filter][tap][channel];
+/// `bias` is null if !has_bias. Each result is rounded once. Returns false if tandem's own kernels must compute it: also
+/// if a tensor is not aligned to 16 bytes, or cuDNN fails.
+bool cudnn_conv(const KernelContext& context, DType dtype, ConvPass pass, const ConvGeometry& geometry,
+                const void* input, const void* filters, const void* bias, const void* output, void* workspace);
 
 }}}  // namespace tandem::v0::cuda

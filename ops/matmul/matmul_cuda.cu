@@ -2,6 +2,7 @@
 // computes a tile of the result, each thread a small part of it; tiles of a and b are staged in shared memory.
 #include <type_traits>
 
+#include <tandem/ops/elementwise/elementwise_functions.h>
 #include <tandem/ops/matmul/cublaslt_matmul.h>
 #include <tandem/ops/matmul/matmul_kernels.h>
 #include <tandem/tensor/cuda/strided.h>
@@ -116,8 +117,12 @@ void gemm(const KernelContext& context, DType dtype, int64_t batches, int64_t m,
           const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b, const int64_t* b_offsets,
           double beta, GemmEpilogue epilogue, void* workspace, void* out) {
   if (m == 0 || n == 0 || batches == 0) return;
-  if (cublaslt_matmul(context, dtype, batches, m, n, k, alpha, a, a_offsets, b, b_offsets, beta, epilogue, workspace,
-                      out)) {
+  if (cublaslt_matmul(context, dtype, batches, m, n, k, alpha, a, a_offsets, b, b_offsets, beta, epilogue.bias,
+                      workspace, out)) {
+    // Not in cuBLASLt's epilogue, whose documentation, max(x, 0), does not say whether NaN passes.
+    if (epilogue.relu) {
+      unary(context, functions::Relu{}, dtype, {batches * m * n, {batches * m * n}, {{1}, {1}}}, out, out);
+    }
     return;
   }
   visit_gemm_dtype(dtype, [&]<class T>() {

@@ -73,7 +73,7 @@ TEST_F(GpuStepCounts, Mlp) {
   check("mlp", R"(
 blocks 20
 system allocations 0
-peak bytes 2621568
+peak bytes 36175936
 backward backward 1
 backward cross_entropy 1
 backward linear 1
@@ -85,7 +85,7 @@ op cross_entropy 1
 op linear 1
 op linear_relu 2
 algorithm SGD in optimizer optimizer step 1
-forward, kernels 3
+forward, kernels 5
 forward, copies and fills 3
 backward, kernels 5
 backward, copies and fills 5
@@ -99,7 +99,7 @@ TEST_F(GpuStepCounts, Lenet) {
   check("lenet", R"(
 blocks 33
 system allocations 0
-peak bytes 1487936
+peak bytes 42120256
 backward backward 1
 backward clone 1
 backward conv2d_relu 2
@@ -120,9 +120,9 @@ op linear 1
 op linear_relu 1
 op max_pool2d 2
 algorithm SGD in optimizer optimizer step 1
-forward, kernels 9
+forward, kernels 10
 forward, copies and fills 3
-backward, kernels 15
+backward, kernels 13
 backward, copies and fills 6
 optimizer, kernels 1
 replay, kernels 1
@@ -134,7 +134,7 @@ TEST_F(GpuStepCounts, Resnet18) {
   check("resnet18", R"(
 blocks 280
 system allocations 0
-peak bytes 25726016
+peak bytes 63474752
 backward adaptive_avg_pool2d 1
 backward backward 1
 backward batch_norm 3
@@ -160,10 +160,10 @@ op conv2d 20
 op cross_entropy 1
 op linear 1
 algorithm SGD in optimizer optimizer step 1
-forward, kernels 185
+forward, kernels 165
 forward, copies and fills 21
-backward, kernels 236
-backward, copies and fills 50
+backward, kernels 152
+backward, copies and fills 41
 optimizer, kernels 1
 replay, kernels 1
 replay, graph launches 1
@@ -174,7 +174,7 @@ TEST_F(GpuStepCounts, GptSmall) {
   check("gpt-small", R"(
 blocks 167
 system allocations 0
-peak bytes 2275968
+peak bytes 35830336
 backward add 9
 backward backward 1
 backward cross_entropy 1
@@ -213,7 +213,7 @@ TEST_F(GpuStepCounts, Gpt384) {
   check("gpt-384", R"(
 blocks 239
 system allocations 0
-peak bytes 10153600
+peak bytes 43707968
 backward add 13
 backward backward 1
 backward cross_entropy 1

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include <tandem/tests/cuda_emulation/library.h>
 #include <tandem/tests/cuda_emulation/nccl_communicator.h>
 
 /// A handle. Guarded by Handles::mutex.
@@ -42,11 +43,6 @@ struct Handles {
 Handles& handles() {
   static Handles* all = new Handles;  // never destroyed: communicators may be used after main
   return *all;
-}
-
-[[noreturn]] void end_process(const std::string& text) {
-  std::fprintf(stderr, "cuda_emulation: %s\n", text.c_str());
-  std::abort();
 }
 
 thread_local std::string last_error;
@@ -215,12 +211,20 @@ using cuda_emulation::handles;
 using cuda_emulation::Kind;
 using cuda_emulation::Running;
 
+#define TANDEM_RECORD()                                                                      \
+  if (const int to_inject = cuda_emulation::record_library_call(__func__); to_inject != 0) { \
+    cuda_emulation::last_error = "injected";                                                 \
+    return static_cast<ncclResult_t>(to_inject);                                             \
+  }
+
 ncclResult_t ncclGetVersion(int* version) {
+  TANDEM_RECORD();
   *version = NCCL_VERSION_CODE;
   return ncclSuccess;
 }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  TANDEM_RECORD();
   const std::string name = cuda_emulation::start_nccl_server();
   if (name.empty()) return ncclSystemError;
   std::memset(id, 0, sizeof(*id));
@@ -245,6 +249,7 @@ const char* ncclGetErrorString(ncclResult_t result) {
 const char* ncclGetLastError(ncclComm_t) { return cuda_emulation::last_error.c_str(); }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int num_ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
+  TANDEM_RECORD();
   if (comm == nullptr || rank < 0 || rank >= num_ranks) return ncclInvalidArgument;
   const bool blocking = config == nullptr || config->blocking != 0;
   const auto communicator = std::make_shared<Communicator>(rank, num_ranks, cuda_emulation::current_device(), blocking);
@@ -257,11 +262,13 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int num_ranks, ncclUniqueI
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+  TANDEM_RECORD();
   *state = Running(comm, "ncclCommGetAsyncError")->state();
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  TANDEM_RECORD();
   if (comm == nullptr) return ncclSuccess;
   Running communicator(comm, "ncclCommDestroy");
   if (const ncclResult_t state = cuda_emulation::check_ready(*communicator); state != ncclSuccess) return state;
@@ -273,6 +280,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 // The only call that is allowed during a call of another thread, which it ends. NCCL may then wait for other ranks of
 // the host; TANDEM_EMULATED_ABORT_MS is the duration of this wait.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  TANDEM_RECORD();
   if (comm == nullptr) return ncclSuccess;
   std::unique_lock lock(handles().mutex);
   cuda_emulation::find(comm, "ncclCommAbort").abort();
@@ -287,11 +295,13 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 
 ncclResult_t ncclAllReduce(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t stream) {
+  TANDEM_RECORD();
   return collective("ncclAllReduce", Kind::kAllReduce, send, recv, count, count, count, type, op, -1, comm, stream);
 }
 
 ncclResult_t ncclReduce(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
                         ncclComm_t comm, cudaStream_t stream) {
+  TANDEM_RECORD();
   const bool receives = cuda_emulation::rank_of(comm, "ncclReduce") == root;
   return collective("ncclReduce", Kind::kReduce, send, recv, count, count, receives ? count : 0, type, op, root, comm,
                     stream);
@@ -299,6 +309,7 @@ ncclResult_t ncclReduce(const void* send, void* recv, size_t count, ncclDataType
 
 ncclResult_t ncclBroadcast(const void* send, void* recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                            cudaStream_t stream) {
+  TANDEM_RECORD();
   const bool sends = cuda_emulation::rank_of(comm, "ncclBroadcast") == root;
   return collective("ncclBroadcast", Kind::kBroadcast, send, recv, count, sends ? count : 0, count, type, 0, root, comm,
                     stream);
@@ -306,6 +317,7 @@ ncclResult_t ncclBroadcast(const void* send, void* recv, size_t count, ncclDataT
 
 ncclResult_t ncclAllGather(const void* send, void* recv, size_t send_count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream) {
+  TANDEM_RECORD();
   const size_t n = cuda_emulation::num_ranks_of(comm, "ncclAllGather");
   return collective("ncclAllGather", Kind::kAllGather, send, recv, send_count, send_count, n * send_count, type, 0, -1,
                     comm, stream);
@@ -313,6 +325,7 @@ ncclResult_t ncclAllGather(const void* send, void* recv, size_t send_count, nccl
 
 ncclResult_t ncclReduceScatter(const void* send, void* recv, size_t recv_count, ncclDataType_t type, ncclRedOp_t op,
                                ncclComm_t comm, cudaStream_t stream) {
+  TANDEM_RECORD();
   const size_t n = cuda_emulation::num_ranks_of(comm, "ncclReduceScatter");
   return collective("ncclReduceScatter", Kind::kReduceScatter, send, recv, recv_count, n * recv_count, recv_count, type,
                     op, -1, comm, stream);
@@ -320,26 +333,30 @@ ncclResult_t ncclReduceScatter(const void* send, void* recv, size_t recv_count, 
 
 ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
+  TANDEM_RECORD();
   return collective("ncclSend", Kind::kSend, send, nullptr, count, count, 0, type, 0, peer, comm, stream);
 }
 
 ncclResult_t ncclRecv(void* recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+  TANDEM_RECORD();
   return collective("ncclRecv", Kind::kRecv, nullptr, recv, count, 0, count, type, 0, peer, comm, stream);
 }
 
 ncclResult_t ncclGroupStart() {
+  TANDEM_RECORD();
   ++cuda_emulation::group_depth;
   return ncclSuccess;
 }
 
 ncclResult_t ncclGroupEnd() {
   using namespace cuda_emulation;
+  const auto to_inject = static_cast<ncclResult_t>(record_library_call(__func__));
   if (group_depth == 0) return ncclInvalidUsage;
   if (--group_depth > 0) return ncclSuccess;
   ncclResult_t result = ncclSuccess;
   for (Pending& group : pending) {
     Running communicator(group.comm, "ncclGroupEnd");
-    const ncclResult_t one = launch(communicator, group);
+    const ncclResult_t one = to_inject != ncclSuccess ? to_inject : launch(communicator, group);
     communicator.set_grouping(false);
     if (result == ncclSuccess || result == ncclInProgress) result = one;
   }

@@ -14,8 +14,10 @@
 #include <cstdlib>
 #include <functional>
 #include <future>
+#include <iostream>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -291,6 +293,60 @@ TEST(NcclBackendEmulated, GpuFailureFailsPendingAndLaterWork) {
     EXPECT_EQ(r.reported->count(), 1U);
     mend_gpus();
   });
+}
+#endif
+
+#ifdef TANDEM_CUDA_EMULATED
+/// The first error of a single rank's lane, from its id to its end; empty if there was none.
+std::string first_error() {
+  Rank own{0, Device::cuda(0)};
+  try {
+    own.lane = GpuLane::join(
+        {.device = own.device,
+         .who = "the rank",
+         .on_failure = [reported = own.reported](const std::string& reason, int) { reported->add(reason); }},
+        GpuLane::make_id(), Clock::now() + 20s, [] { return false; });
+    for (const CollectiveKind kind :
+         {CollectiveKind::kAllReduce, CollectiveKind::kReduce, CollectiveKind::kBroadcast, CollectiveKind::kAllGather,
+          CollectiveKind::kReduceScatter, CollectiveKind::kGather}) {
+      const auto work = launch_alone(own, kind, ReduceOp::kSum, own.ones(), own.ones());
+      work->join();
+      cuda::synchronize(own.device);
+    }
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  own.lane.reset();
+  return own.reported->count() == 0 ? "" : own.reported->first();
+}
+
+// The end of a lane ignores failures, because nobody uses the communicator any more.
+TEST(NcclBackendEmulated, EveryFailureOfNcclIsReported) {
+  cuda_emulation::forget_library_calls();
+  ASSERT_EQ(first_error(), "");
+  const std::vector<std::string> calls = cuda_emulation::library_calls();
+  const std::set<std::string> names(calls.begin(), calls.end());
+  EXPECT_THAT(names, ::testing::IsSupersetOf({"ncclGetUniqueId", "ncclCommInitRankConfig", "ncclCommGetAsyncError",
+                                              "ncclAllReduce", "ncclGroupStart", "ncclGroupEnd", "ncclCommDestroy"}));
+  for (const std::string& name : names) {
+    for (const int status : {ncclUnhandledCudaError, ncclSystemError, ncclInternalError, ncclInvalidArgument,
+                             ncclInvalidUsage, ncclRemoteError}) {
+      SCOPED_TRACE(name + ", status " + std::to_string(status));
+      cuda_emulation::forget_library_calls();
+      cuda_emulation::fail_library_call(name, 0, status);
+      const std::string error = first_error();
+      if (name == "ncclCommDestroy") {
+        EXPECT_EQ(error, "");
+      } else {
+        EXPECT_THAT(error, HasSubstr("injected"));
+      }
+      cuda_emulation::forget_library_calls();
+      EXPECT_EQ(first_error(), "") << "afterwards";
+    }
+  }
+  std::cout << "injected " << 6 * names.size() << " statuses into";
+  for (const std::string& name : names) std::cout << " " << name;
+  std::cout << "\n";
 }
 #endif
 

@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 #ifdef TANDEM_CUDA_EMULATED
 #include <cuda_emulation/control.h>
+#include <nccl.h>
 #endif
 #include <gtest/gtest.h>
 

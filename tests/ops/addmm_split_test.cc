@@ -120,7 +120,7 @@ TEST_F(AddmmSplit, InsufficientMemoryIsRejectedBeforeComputing) {
               }).find("addmm_split: too little memory, nothing was moved\n"),
               0u);
     for (const TraceEvent& event : stop_trace()) EXPECT_NE(event.name, "matmul");
-    set_memory_limit(on(tight), 24 << 20);
+    set_memory_limit(on(tight), 48 << 20);
   }
 }
 

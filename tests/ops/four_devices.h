@@ -25,7 +25,7 @@ class FourDevices : public ::testing::Test {
     for (int i = 0; i < kDevices; ++i) {
       empty_cache(on(i));
       reset_peak_memory(on(i));
-      set_memory_limit(on(i), 24 << 20);  // so that measuring bandwidths takes a moment
+      set_memory_limit(on(i), 48 << 20);  // so that measuring bandwidths takes a moment
       before_[static_cast<size_t>(i)] = memory_stats(on(i)).allocated;
     }
   }

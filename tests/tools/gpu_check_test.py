@@ -291,6 +291,15 @@ class Suites(GpuCheckTest):
         self.assertIn(" --gtest_filter=*/softmax_*_values:*/softmax_*_threads ", calls[11])
 
 
+class Fallbacks(GpuCheckTest):
+    def test_warnings_are_counted(self):
+        problem = "cuDNN does not compute conv2d forward float32 [1, 2, 3, 3], 4 filters 1x1 (CUDNN_STATUS_NOT_SUPPORTED)"
+        self.add_tests("gpu_tests", f"""echo "12:00 warning {problem}: tandem's own kernels do, which may be slower" >&2
+{PASSES}""")
+        _, report = self.check("--parts", "smoke", "--only", "gpu_tests*")
+        self.assertEqual(report["fallbacks"], {problem: len(SUITES["gpu_tests"])})
+
+
 class SuiteNames(unittest.TestCase):
     def test_listed_suites_exist(self):
         found = set()

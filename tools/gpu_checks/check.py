@@ -5,12 +5,15 @@ import fnmatch
 import glob
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 
+# As written by ops/common/library_fallback.h.
+FALLBACK = re.compile(r"(cuBLASLt|cuDNN) does not compute .*\)(?=: tandem's own kernels do)")
 MIN_SECONDS = 5  # no command is started with less time left
 
 
@@ -37,7 +40,7 @@ class Check:
         self.folder, self.out, self.only = folder, out, only
         self.end = 0  # deadline of the current part, on the monotonic clock
         self.failed = False
-        self.report = {"not_run": [], "differences": [], "running": [], "steps": []}
+        self.report = {"not_run": [], "differences": [], "fallbacks": {}, "running": [], "steps": []}
         self.environment = environment_of(folder)
         self.lock = threading.Lock()
 
@@ -72,10 +75,20 @@ class Check:
         self.save()
         begin = time.monotonic()
         done = self.run_command(step, command, min(seconds, left), variables)
+        if done is not None:
+            self.count_fallbacks(done.stdout)
         self.report["running"].remove(step)
         self.report["steps"].append({"step": step, "seconds": round(time.monotonic() - begin, 1)})
         self.save()
         return done
+
+    def count_fallbacks(self, output):
+        """Counts the problems that tandem's own kernels computed because a library failed, by their warnings."""
+        for line in output.splitlines():
+            found = FALLBACK.search(line)
+            if found:
+                with self.lock:
+                    self.report["fallbacks"][found.group()] = self.report["fallbacks"].get(found.group(), 0) + 1
 
     def run_command(self, step, command, seconds, variables):
         # Python runs with the original environment, because PyTorch has its own libraries.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include <cuda_runtime.h>
 
@@ -32,6 +33,15 @@ size_t live_bytes(int device);
 /// memory.
 void run_on_device(cudaStream_t stream, std::function<void()> work);
 
+/// The names of the calls of cuBLASLt, cuDNN and NCCL since the process started or the last forget_library_calls().
+std::vector<std::string> library_calls();
+
+/// Clears library_calls(), and the calls of fail_library_call() that were not made.
+void forget_library_calls();
+
+/// Makes a call return `status`, with no other effect: the one with this name in library_calls() that `occurrence` others precede.
+void fail_library_call(const std::string& name, size_t occurrence, int status);
+
 /// Number of queued tasks in all streams.
 size_t num_queued_tasks();
 
@@ -46,8 +56,8 @@ struct CallCounts {
 };
 CallCounts call_counts();
 
-/// Whether queued kernels run. With false a kernel is checked and queued but does nothing, for tests that count calls: its results
-/// are undefined.
+/// Whether queued kernels, and the computations of libraries, run. With false they are checked and queued but do nothing, for tests
+/// that count calls: their results are undefined.
 void set_kernels_run(bool on);
 
 }  // namespace cuda_emulation
