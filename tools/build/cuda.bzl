@@ -104,7 +104,8 @@ def _collect_impl(target, ctx):
 _collect = aspect(implementation = _collect_impl, attr_aspects = ["srcs", "deps"])
 
 def _all_cuda_objects_impl(ctx):
-    return [DefaultInfo(files = depset(transitive = [d[_CudaObjects].files for d in ctx.attr.deps]))]
+    files = depset(transitive = [d[_CudaObjects].files for d in ctx.attr.deps])
+    return [DefaultInfo(files = files, runfiles = ctx.runfiles(transitive_files = files))]
 
 all_cuda_objects = rule(
     implementation = _all_cuda_objects_impl,
