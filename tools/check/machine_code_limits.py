@@ -8,7 +8,7 @@ import typing
 
 
 class Promise(typing.NamedTuple):
-    threads: int  # per block, as launched for large tensors
+    threads: int  # per block, as launched for large tensors, without dynamic shared memory
     warps: int  # least number of resident warps per multiprocessor
     loads: int = 0  # least number of load and store instructions of 16 bytes
     stores: int = 0
