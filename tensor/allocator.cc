@@ -171,21 +171,28 @@ class DeviceMemory {
   }
 
   void empty_cache(Device device) {
-    std::vector<Free> freed;
+    struct Freed {
+      void* data;
+      int64_t num_bytes;
+    };
+    std::vector<Freed> freed;
+    bool is_capturing = false;
     for (int index = 0; index < kNumClasses; ++index) {
       const int64_t size = class_bytes(index);
-      {
-        std::lock_guard guard(lock_);
-        SizeClass& c = classes_[static_cast<size_t>(index)];
-        const auto kept =
-            std::stable_partition(c.free.begin(), c.free.end(), [&](const Free& block) { return is_of_graph(block); });
-        freed.assign(kept, c.free.end());
-        c.free.erase(kept, c.free.end());
-        c.num_blocks -= freed.size();
-        stats_.reserved -= static_cast<int64_t>(freed.size()) * size;
-      }
-      for (const Free& block : freed) system_free(device, block.data, size);
+      std::lock_guard guard(lock_);
+      SizeClass& c = classes_[static_cast<size_t>(index)];
+      const auto kept =
+          std::stable_partition(c.free.begin(), c.free.end(), [&](const Free& block) { return is_of_graph(block); });
+      const auto num_freed = c.free.end() - kept;
+      for (auto block = kept; block != c.free.end(); ++block) freed.push_back({block->data, size});
+      c.free.erase(kept, c.free.end());
+      c.num_blocks -= static_cast<size_t>(num_freed);
+      stats_.reserved -= num_freed * size;
+      is_capturing = is_captured();
     }
+    // Once for all blocks. cudaFree also waits, and alone if a graph is being captured, which this wait would spoil.
+    if (!device.is_cpu() && !freed.empty() && !is_capturing) cuda::wait_for_work(device);
+    for (const Freed& block : freed) system_free(device, block.data, block.num_bytes);
   }
 
   void add(cuda::GraphMemory* graph) {
@@ -215,6 +222,10 @@ class DeviceMemory {
     std::lock_guard guard(lock_);
     return std::any_of(graphs_.begin(), graphs_.end(),
                        [](const cuda::GraphMemory* graph) { return graph->capturing == std::this_thread::get_id(); });
+  }
+  bool is_captured() const {
+    return std::any_of(graphs_.begin(), graphs_.end(),
+                       [](const cuda::GraphMemory* graph) { return graph->capturing != std::thread::id(); });
   }
   bool is_of_graph(const Free& block) const {
     return std::any_of(graphs_.begin(), graphs_.end(),

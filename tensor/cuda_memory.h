@@ -14,6 +14,8 @@ namespace tandem { inline namespace v0 { namespace cuda {
 uint64_t current_stream_id(Device device);
 /// Memory from the driver, aligned to 256 bytes; null if it has none left.
 void* system_allocate(Device device, int64_t num_bytes);
+/// Waits for all work of the GPU.
+void wait_for_work(Device device) noexcept;
 /// Returns memory to the driver; waits for the work of the GPU.
 void system_free(Device device, void* data) noexcept;
 /// Free bytes as reported by the driver.

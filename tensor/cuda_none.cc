@@ -71,6 +71,7 @@ Tensor add_step_bytes(const void*, size_t, std::function<void(void*)>) { return 
 
 uint64_t current_stream_id(Device device) { throw_not_built(device); }
 void* system_allocate(Device device, int64_t) { throw_not_built(device); }
+void wait_for_work(Device) noexcept {}
 void system_free(Device, void*) noexcept {}
 int64_t available_bytes(Device device) { throw_not_built(device); }
 

@@ -1,5 +1,6 @@
 #include <cuda.h>
 
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -14,6 +15,13 @@
 namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
+
+/// Called before the first CUDA call. Loading a kernel at its first launch may wait for a GPU on which an NCCL kernel waits
+/// for another rank of this process, which waits for the same lock: so all kernels are loaded at the start.
+void load_kernels_eagerly() {
+  static const int status = setenv("CUDA_MODULE_LOADING", "EAGER", 0);  // a value set by the user has priority
+  static_cast<void>(status);
+}
 
 /// The GPUs visible to the process, read once.
 struct Devices {
@@ -32,6 +40,7 @@ struct Devices {
   }
 
   Devices() {
+    load_kernels_eagerly();
     int count = 0;
     status = cudaGetDeviceCount(&count);
     if (status != cudaSuccess) {
@@ -71,6 +80,7 @@ bool has_context(Device device) noexcept {
   // Not linked to the driver, so that programs also start on machines without one.
   using GetState = CUresult (*)(CUdevice, unsigned int* flags, int* is_active);
   static const GetState get_state = [] {
+    load_kernels_eagerly();
     void* found = nullptr;
     cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
     constexpr unsigned int kSinceVersion = 7000;

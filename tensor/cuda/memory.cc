@@ -16,6 +16,11 @@ void* system_allocate(Device device, int64_t num_bytes) {
   return data;
 }
 
+void wait_for_work(Device device) noexcept {
+  const DeviceGuard guard(device, std::nothrow);
+  cudaDeviceSynchronize();  // errors are reported by the next synchronization that a caller asks for
+}
+
 void system_free(Device device, void* data) noexcept {
   const DeviceGuard guard(device, std::nothrow);
   cudaFree(data);  // errors of earlier work, which are reported elsewhere

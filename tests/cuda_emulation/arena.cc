@@ -1,9 +1,12 @@
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include <tandem/tests/cuda_emulation/arena.h>
 
@@ -33,6 +36,20 @@ size_t rounded(size_t num_bytes) { return (num_bytes + kMemoryGranule - 1) / kMe
 
 size_t with_redzone(size_t num_bytes) { return rounded(num_bytes) + kMemoryGranule; }
 
+constexpr size_t kPage = 4096;
+constexpr size_t kFillBytes = size_t{16} << 20;
+
+/// A file of 0xFF bytes in memory.
+int make_fill_file() {
+  const std::vector<char> bytes(kFillBytes, '\xFF');
+  const int file = ::memfd_create("cuda_emulation", MFD_CLOEXEC);
+  if (file < 0 || ::write(file, bytes.data(), kFillBytes) != static_cast<ssize_t>(kFillBytes)) {
+    std::perror("cuda_emulation: memfd_create");
+    std::abort();
+  }
+  return file;
+}
+
 }  // namespace
 
 // The range is twice the limit, so that guard bytes and gaps between blocks do not count against the limit.
@@ -55,6 +72,30 @@ void Arena::mark(size_t offset, size_t num_bytes, bool live) {
     const size_t here = num_bytes - done < kMemoryGranule ? num_bytes - done : kMemoryGranule;
     valid_[(offset + done) / kMemoryGranule] = live ? static_cast<uint16_t>(here) : 0;
   }
+}
+
+// Fills with 0xFF bytes. Large blocks get private mappings of one file, whose pages are copied when they are written.
+void Arena::fill(char* p, size_t num_bytes) {
+  const bool was_open = open_;
+  set_open(true);
+  if (num_bytes >= kSparseBytes) {
+    static const int file = make_fill_file();
+    const size_t before = -reinterpret_cast<uintptr_t>(p) % kPage;
+    std::memset(p, 0xFF, before);
+    p += before;
+    num_bytes -= before;
+    while (num_bytes >= kPage) {
+      const size_t here = std::min(kFillBytes, num_bytes / kPage * kPage);
+      if (::mmap(p, here, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, file, 0) == MAP_FAILED) {
+        std::perror("cuda_emulation: mmap of a large block");
+        std::abort();
+      }
+      p += here;
+      num_bytes -= here;
+    }
+  }
+  std::memset(p, 0xFF, num_bytes);
+  set_open(was_open);
 }
 
 void* Arena::allocate(size_t num_bytes) {
@@ -89,10 +130,7 @@ void* Arena::allocate(size_t num_bytes) {
   void* p = reinterpret_cast<void*>(base_ + offset);
   ASAN_UNPOISON_MEMORY_REGION(p, num_bytes);
   ASAN_POISON_MEMORY_REGION(static_cast<char*>(p) + num_bytes, needed - num_bytes);
-  const bool was_open = open_;
-  set_open(true);
-  std::memset(p, 0xFF, num_bytes);
-  set_open(was_open);
+  fill(static_cast<char*>(p), num_bytes);
   return p;
 }
 
@@ -103,10 +141,7 @@ bool Arena::release(void* p) {
     return false;
   }
   const size_t num_bytes = it->second;
-  const bool was_open = open_;
-  set_open(true);
-  std::memset(p, 0xFF, num_bytes);
-  set_open(was_open);
+  fill(static_cast<char*>(p), num_bytes);
   mark(offset, num_bytes, false);
   ASAN_POISON_MEMORY_REGION(p, num_bytes);
   blocks_.erase(it);

@@ -3,6 +3,7 @@
 // A device's range is inaccessible (PROT_NONE) except while a task that may use it runs. A table has, for each granule
 // of 256 bytes, the number of bytes that belong to a live block; access checks read it. A second range contains the
 // shadow cells of the race check. Blocks begin at multiples of 256 and are followed by at least 256 guard bytes.
+// Blocks of kSparseBytes and more use physical memory only for the pages that are written.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +17,7 @@
 namespace cuda_emulation {
 
 inline constexpr size_t kMemoryGranule = 256;
+inline constexpr size_t kSparseBytes = size_t{1} << 30;
 
 struct MemoryBlock {
   uintptr_t begin;
@@ -60,6 +62,7 @@ class Arena {
 
  private:
   void mark(size_t offset, size_t num_bytes, bool live);
+  void fill(char* p, size_t num_bytes);
 
   std::string name_;
   size_t limit_;

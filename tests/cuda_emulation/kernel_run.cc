@@ -96,7 +96,7 @@ cudaError_t KernelRun::run(const KernelLaunch& launch) {
   launch_ = &launch;
   error_ = cudaSuccess;
   report_.clear();
-  num_blocks_ = static_cast<uint64_t>(launch.grid.x) * launch.grid.y * launch.grid.z;
+  num_blocks_ = std::min(static_cast<uint64_t>(launch.grid.x) * launch.grid.y * launch.grid.z, launch.max_blocks);
   next_block_ = 0;
   num_threads_ = launch.block.x * launch.block.y * launch.block.z;
   block_order_ = Order(num_blocks_, launch.random);

@@ -50,7 +50,8 @@ struct KernelLaunch {
   std::vector<Arena*> arenas;  // accessible arenas, that of its own device first
   std::vector<Arena*> others;
   bool checks;
-  Random* random;  // order of blocks and threads; nullptr: ascending
+  Random* random;       // order of blocks and threads; nullptr: ascending
+  uint64_t max_blocks;  // that run
 };
 
 class KernelRun final : public WarpOrder {

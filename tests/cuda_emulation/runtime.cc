@@ -65,6 +65,8 @@ Runtime::Runtime() : pinned_("pinned memory", kPinnedLimit, false) {
     devices_.push_back(std::make_unique<Device>(i, static_cast<size_t>(mib) << 20));
   }
   checks = number_from("TANDEM_EMULATED_CHECKS", 1) != 0;
+  const char* loading = std::getenv("CUDA_MODULE_LOADING");
+  module_loading = loading == nullptr ? "" : loading;
   const char* order = std::getenv("TANDEM_EMULATED_ORDER");
   if (order != nullptr && *order != '\0' && !set_order(order)) {
     std::fprintf(stderr, "cuda_emulation: TANDEM_EMULATED_ORDER=%s: lazy, eager or random:SEED\n", order);
@@ -309,7 +311,8 @@ void Runtime::run_kernel(Device& device, const cudaLaunchConfig_t& config, const
                       {&device.memory},
                       {},
                       checks && call.is_instrumented(),
-                      mode_ == Mode::kRandom ? &random_ : nullptr};
+                      mode_ == Mode::kRandom ? &random_ : nullptr,
+                      max_blocks};
   for (const auto& other : devices_) {
     if (other.get() != &device) {
       (device.peers.count(other->id) != 0 ? launch.arenas : launch.others).push_back(&other->memory);
@@ -417,9 +420,19 @@ CallCounts call_counts() {
   return call.runtime().counts;
 }
 
+std::string module_loading() {
+  Call call;
+  return call.runtime().module_loading;
+}
+
 void set_kernels_run(bool on) {
   Call call;
   call.runtime().kernels_run = on;
+}
+
+void set_max_blocks(uint64_t count) {
+  Call call;
+  call.runtime().max_blocks = count;
 }
 
 }  // namespace cuda_emulation

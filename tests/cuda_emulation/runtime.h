@@ -122,6 +122,8 @@ class Runtime {
   bool set_order(const std::string& order);
   bool checks = true;
   bool kernels_run = true;
+  uint64_t max_blocks = UINT64_MAX;
+  std::string module_loading;
   CallCounts counts;
   void reset();
   size_t num_queued_tasks() const;

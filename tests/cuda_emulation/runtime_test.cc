@@ -1,6 +1,7 @@
 // Devices, memory, copies, streams and events.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -442,6 +443,21 @@ TEST_F(ExecutionOrder, PinnedCopiesReadBytesAtExecution) {
   EXPECT_CUDA(cudaStreamSynchronize(stream));
   EXPECT_EQ(x.values()[0], 2);
   EXPECT_CUDA(cudaFreeHost(pinned));
+}
+
+TEST_F(ExecutionOrder, OnlyFirstBlocksRunIfLimited) {
+  for (const char* const order : {"lazy", "random:5"}) {
+    ASSERT_TRUE(set_order(order));
+    const Stream stream;
+    const Buffer<int> x(std::vector<int>(4 * 32, 0));
+    set_max_blocks(3);
+    EXPECT_CUDA(launch(stream, 4, 32, 0, add, x.data(), 4 * 32, 1));
+    EXPECT_CUDA(cudaStreamSynchronize(stream));
+    set_max_blocks(UINT64_MAX);
+    std::vector<int> expected(4 * 32, 0);
+    std::fill_n(expected.begin(), 3 * 32, 1);
+    EXPECT_EQ(x.values(), expected) << order;
+  }
 }
 
 TEST_F(ExecutionOrder, CallsAreCountedWhetherKernelsRunOrNot) {

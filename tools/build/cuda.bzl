@@ -50,6 +50,8 @@ def _gencode(architecture):
     number = architecture.rstrip("+")
     return "-gencode=arch=compute_%s,code=%s_%s" % (number, "compute" if architecture.endswith("+") else "sm", number)
 
+_CudaObjects = provider(fields = ["files"])
+
 def _cuda_objects_impl(ctx):
     cc = ctx.attr._cc_toolchain[cc_common.CcToolchainInfo]
     compilation = cc_common.merge_cc_infos(cc_infos = [dep[CcInfo] for dep in ctx.attr.deps]).compilation_context
@@ -79,7 +81,7 @@ def _cuda_objects_impl(ctx):
             mnemonic = "CudaCompile",
             progress_message = "Compiling %s" % src.short_path,
         )
-    return [DefaultInfo(files = depset(outputs))]
+    return [DefaultInfo(files = depset(outputs)), _CudaObjects(files = depset(outputs))]
 
 cuda_objects = rule(
     implementation = _cuda_objects_impl,
@@ -91,4 +93,22 @@ cuda_objects = rule(
         "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
     },
     doc = "Object files of kernels, compiled by the toolkit's nvcc.",
+)
+
+def _collect_impl(target, ctx):
+    if _CudaObjects in target:
+        return []
+    deps = getattr(ctx.rule.attr, "srcs", []) + getattr(ctx.rule.attr, "deps", [])
+    return [_CudaObjects(files = depset(transitive = [d[_CudaObjects].files for d in deps if _CudaObjects in d]))]
+
+_collect = aspect(implementation = _collect_impl, attr_aspects = ["srcs", "deps"])
+
+def _all_cuda_objects_impl(ctx):
+    files = depset(transitive = [d[_CudaObjects].files for d in ctx.attr.deps])
+    return [DefaultInfo(files = files, runfiles = ctx.runfiles(transitive_files = files))]
+
+all_cuda_objects = rule(
+    implementation = _all_cuda_objects_impl,
+    attrs = {"deps": attr.label_list(aspects = [_collect])},
+    doc = "The object files of all kernels that the libraries contain.",
 )

@@ -54,9 +54,11 @@ def _with_cuda(emulated, toolkit, none = []):
     })
 
 # Values of target_compatible_with: NEEDS_CUDA for targets that need any CUDA build, NEEDS_CUDA_EMULATION for targets
-# that need the emulation, NEEDS_NO_CUDA for targets that need a build without CUDA.
+# that need the emulation, NEEDS_CUDA_TOOLKIT for targets that need CUDA's compiler, NEEDS_NO_CUDA for targets that need a
+# build without CUDA.
 NEEDS_CUDA = _with_cuda([], [], ["@tandem//tests/cuda_emulation:impossible"])
 NEEDS_CUDA_EMULATION = _with_cuda([], ["@tandem//tests/cuda_emulation:impossible"], ["@tandem//tests/cuda_emulation:impossible"])
+NEEDS_CUDA_TOOLKIT = _with_cuda(["@tandem//tests/cuda_emulation:impossible"], [], ["@tandem//tests/cuda_emulation:impossible"])
 NEEDS_NO_CUDA = _with_cuda(["@tandem//tests/cuda_emulation:impossible"], ["@tandem//tests/cuda_emulation:impossible"])
 
 # Dependencies of targets that include CUDA's headers.

@@ -58,6 +58,14 @@ CallCounts call_counts();
 
 /// Whether queued kernels, and the computations of libraries, run. With false they are checked and queued but do nothing, for tests
 /// that count calls: their results are undefined.
+/// The value of CUDA_MODULE_LOADING at the first call of the process; empty if it was not set.
+std::string module_loading();
+
+/// Whether queued kernels run. With false a kernel is checked and queued but does nothing, for tests that count calls: its results
+/// are undefined.
 void set_kernels_run(bool on);
+
+/// Of each later kernel only the first `count` blocks run, for tests with more elements than the CPU can compute.
+void set_max_blocks(uint64_t count);
 
 }  // namespace cuda_emulation

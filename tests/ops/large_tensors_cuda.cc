@@ -1,0 +1,168 @@
+// Kernels on tensors of more than 2^32 elements: an index or offset of 32 bits would address other elements. The emulated memory is
+// sparse, and of each kernel only the first blocks run, whose grid-stride loops also reach rows near the end.
+#include <cmath>
+#include <vector>
+
+#include <cuda_emulation/control.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <tandem/ops/compare.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/embedding.h>
+#include <tandem/ops/index.h>
+#include <tandem/ops/loss.h>
+#include <tandem/ops/norm.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/ops/softmax.h>
+#include <tandem/ops/view.h>
+#include <tandem/tensor/allocator.h>
+#include <tandem/tensor/cuda.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
+#include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/sanitizers.h>
+
+namespace tandem::testing { namespace {
+
+using ::testing::Each;
+using ::testing::IsNan;
+
+const Device kGpu("cuda");
+constexpr int64_t kCols = 2048, kRows = (1 << 21) + 8;  // 2^32 + 2^14 elements
+constexpr int64_t kStep = 1 << 20;                      // rows of 2^31 elements
+/// Elements 5 * kCols, and the same plus 2^31 and plus 2^32: where 32-bit arithmetic is wrong, and where it wraps around.
+const std::vector<int64_t> kChecked = {5, kStep + 5, 2 * kStep + 5};
+
+Tensor values(uint64_t seed, DType dtype = kBFloat16) { return random_tensor({3, kCols}, seed, dtype).to(kGpu); }
+
+/// A tensor with these values in the checked rows. Its other elements are NaN.
+Tensor large(const Tensor& rows) {
+  Tensor all = empty({kRows, kCols}, {rows.dtype(), kGpu});
+  for (int64_t i = 0; i < 3; ++i) all.narrow(0, kChecked[i], 1).copy_(rows.narrow(0, i, 1));
+  return all;
+}
+
+std::vector<float> floats(const Tensor& tensor) { return tensor.to(Device()).to(kFloat32).to_vector<float>(); }
+
+std::vector<float> checked_rows(const Tensor& all) {
+  std::vector<float> found;
+  for (const int64_t row : kChecked) {
+    for (const float value : floats(all.narrow(0, row, 1))) found.push_back(value);
+  }
+  return found;
+}
+
+/// The checked rows as one tensor whose rows are 2^31 elements apart.
+Tensor strided(const Tensor& all) { return all.slice(0, 5, kRows, kStep); }
+
+Tensor index() { return from_vector<int64_t>(kChecked, {3}).to(kGpu); }
+
+class LargeTensors : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (kAddressSanitizer) GTEST_SKIP() << "its shadow memory is not sparse";
+  }
+  void TearDown() override {
+    cuda_emulation::set_max_blocks(UINT64_MAX);
+    empty_cache(kGpu);
+  }
+
+  /// f() with the first 64 blocks of each kernel.
+  template <class F>
+  static auto run_first_blocks(const F& f) {
+    cuda_emulation::set_max_blocks(64);
+    auto result = f();
+    cuda::synchronize(kGpu);
+    cuda_emulation::set_max_blocks(UINT64_MAX);
+    return result;
+  }
+
+  template <class F>
+  static void expect_rows_equal(const F& f) {
+    const Tensor a = values(1), b = values(2);
+    const Tensor x = large(a), y = large(b);
+    EXPECT_EQ(checked_rows(run_first_blocks([&] { return f(x, y); })), floats(f(a, b)));
+  }
+};
+
+TEST_F(LargeTensors, NewMemoryIsNan) {
+  for (int round = 0; round < 2; ++round) {
+    empty_cache(kGpu);  // the second round allocates the memory that the first one has freed
+    const Tensor x = empty({kRows, kCols}, {kBFloat16, kGpu});
+    EXPECT_THAT(checked_rows(x), Each(IsNan())) << round;
+    x.narrow(0, kChecked[1], 1).fill_(1);
+    EXPECT_THAT(floats(x.narrow(0, kChecked[1], 1)), Each(1)) << round;
+  }
+}
+
+TEST_F(LargeTensors, Elementwise) {
+  expect_rows_equal([](const Tensor& x, const Tensor& y) { return add(x, y); });
+  expect_rows_equal([](const Tensor& x, const Tensor&) { return relu(x); });
+}
+
+TEST_F(LargeTensors, Comparison) {
+  expect_rows_equal([](const Tensor& x, const Tensor& y) { return lt(x, y); });
+}
+
+TEST_F(LargeTensors, Cast) {
+  expect_rows_equal([](const Tensor& x, const Tensor&) { return x.to(kFloat32); });
+}
+
+TEST_F(LargeTensors, Softmax) {
+  expect_rows_equal([](const Tensor& x, const Tensor&) { return softmax(x, 1); });
+}
+
+TEST_F(LargeTensors, LayerNorm) {
+  expect_rows_equal([](const Tensor& x, const Tensor& y) {
+    return layer_norm(x, {kCols}, y.narrow(0, y.size(0) == 3 ? 1 : kChecked[1], 1).view({kCols}), {});
+  });
+}
+
+TEST_F(LargeTensors, SumOfRows) {
+  expect_rows_equal([](const Tensor& x, const Tensor&) { return sum(x, {1}, true); });
+}
+
+TEST_F(LargeTensors, CrossEntropyGradient) {
+  const Tensor a = values(1);
+  const auto gradient = [](const Tensor& logits) {
+    Tensor x = logits.detach().set_requires_grad();
+    cross_entropy(x, full({x.size(0)}, 7, {kInt64}).to(kGpu)).backward();
+    return x.grad();
+  };
+  const std::vector<float> expected = floats(gradient(a));  // of a mean over 3 rows
+  const std::vector<float> found = checked_rows(run_first_blocks([&] { return gradient(large(a)); }));
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const float wanted = expected[i] * 3;
+    EXPECT_NEAR(found[i] * kRows, wanted, std::abs(wanted) / 64) << i;  // both are rounded to bfloat16
+  }
+}
+
+TEST_F(LargeTensors, StridedOperands) {
+  const Tensor a = values(1), b = values(2);
+  const Tensor x = large(a), y = large(b);
+  EXPECT_EQ(strided(x).strides(), Shape({kStep * kCols, 1}));
+  EXPECT_EQ(floats(add(strided(x), strided(y))), floats(add(a, b)));
+  EXPECT_EQ(floats(strided(x).to(kFloat32)), floats(a));
+  EXPECT_EQ(floats(strided(x).t().contiguous()), floats(a.t().contiguous()));
+  primitives::add_into(strided(x), strided(y));
+  EXPECT_EQ(checked_rows(y), floats(add(b, a)));
+  strided(y).copy_(strided(x));
+  EXPECT_EQ(checked_rows(y), floats(a));
+  strided(y).fill_(3);
+  EXPECT_EQ(checked_rows(y), std::vector<float>(3 * kCols, 3));
+}
+
+TEST_F(LargeTensors, Indexing) {
+  const Tensor a = values(1);
+  const Tensor x = large(a);
+  EXPECT_EQ(floats(index_select(x, 0, index())), floats(a));
+  EXPECT_EQ(floats(embedding(index(), x)), floats(a));
+  EXPECT_EQ(floats(gather(x, 0, index().view({3, 1}).expand({3, kCols}))), floats(a));
+  EXPECT_EQ(floats(take(x, mul(index(), kCols))), floats(a.narrow(1, 0, 1)));
+  const Tensor b = values(2);
+  x.scatter_(0, index().view({3, 1}).expand({3, kCols}), b);
+  EXPECT_EQ(checked_rows(x), floats(b));
+}
+
+}}  // namespace tandem::testing

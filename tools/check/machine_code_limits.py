@@ -1,0 +1,109 @@
+"""What tools/check/machine_code.py requires of the CUDA kernels' machine code for sm_90a.
+
+Kernels are named OBJECT/KERNEL<TYPES>, patterns as of fnmatch. The numbers are those of the compiled code: lower an exception, or
+raise a promise, with the change that improves it.
+"""
+
+import typing
+
+
+class Promise(typing.NamedTuple):
+    threads: int  # per block, as launched for large tensors, without dynamic shared memory
+    warps: int  # least number of resident warps per multiprocessor
+    loads: int = 0  # least number of load and store instructions of 16 bytes
+    stores: int = 0
+
+
+# The kernels that take most of the time of GPT-2's and ResNet's steps; BFloat16 also represents Half.
+HOT = {
+    "elementwise/for_each_index_kernel<MapBinary<BFloat16, BFloat16, Plus>>": Promise(256, 40, loads=2, stores=1),
+    "elementwise/for_each_index_kernel<MapBinary<float, float, Plus>>": Promise(256, 48, loads=2, stores=1),
+    "elementwise/for_each_index_kernel<MapBinary<BFloat16, BFloat16, Mul>>": Promise(256, 40, loads=2, stores=1),
+    "elementwise/for_each_index_kernel<MapUnary<BFloat16, BFloat16, Relu>>": Promise(256, 64, loads=1, stores=1),
+    "elementwise/for_each_index_kernel<MapBinary<BFloat16, BFloat16, GradientOf<Relu>>>": Promise(256, 40, loads=2, stores=1),
+    "activation/for_each_index_kernel<MapUnary<BFloat16, BFloat16, GeluTanh>>": Promise(256, 48, loads=1, stores=1),
+    "activation/for_each_index_kernel<MapBinary<BFloat16, BFloat16, GradientOf<GeluTanh>>>": Promise(256, 48, loads=2, stores=1),
+    "primitives/for_each_element_kernel<2, Copy<BFloat16, float>>": Promise(256, 48),
+    "primitives/for_each_element_kernel<2, Copy<float, BFloat16>>": Promise(256, 48),
+    "primitives/for_each_element_kernel<2, Copy<unsigned short, unsigned short>>": Promise(256, 48),
+    "primitives/for_each_element_kernel<2, AddInto<BFloat16>>": Promise(256, 48),
+    "primitives/for_each_element_kernel<2, AddInto<float>>": Promise(256, 48),
+    "attention/attention_kernel<BFloat16, 1>": Promise(256, 16),
+    "attention/attention_query_gradient_kernel<BFloat16, 1>": Promise(256, 8),
+    "attention/attention_key_gradient_kernel<BFloat16, 1>": Promise(256, 8),
+    "layer_norm/layer_norm_kernel<BFloat16>": Promise(128, 64),
+    "layer_norm/input_gradient_kernel<BFloat16>": Promise(128, 64),
+    "layer_norm/parameter_sums_kernel<BFloat16>": Promise(256, 64),
+    "batch_norm/sum_kernel<AddMoments<BFloat16>>": Promise(256, 48),
+    "batch_norm/map_kernel<Normalise<BFloat16>>": Promise(256, 64),
+    "batch_norm/sum_kernel<AddGradients<BFloat16>>": Promise(256, 40),
+    "batch_norm/map_kernel<InputGradient<BFloat16>>": Promise(256, 48),
+    "softmax/softmax_kernel<BFloat16>": Promise(512, 64),
+    "softmax/softmax_backward_kernel<BFloat16>": Promise(512, 64),
+    "loss/cross_entropy_kernel<BFloat16>": Promise(512, 64),
+    "loss/cross_entropy_backward_kernel<BFloat16>": Promise(512, 64),
+    "embedding/for_each_index_kernel<TakeRows<unsigned short>>": Promise(256, 64),
+    "embedding/embedding_backward_kernel<BFloat16>": Promise(128, 64),
+    "matmul/sum_rows_kernel<BFloat16>": Promise(512, 48),
+    "reduce/fold_columns_kernel<folds::Sum, BFloat16, float, BFloat16>": Promise(256, 64),
+    "max_pool/for_each_index_kernel<MaxPool<BFloat16, unsigned char>>": Promise(256, 32),
+    "max_pool/for_each_index_kernel<MaxPoolBackward<BFloat16, unsigned char>>": Promise(256, 16),
+    "random/for_each_index_kernel<Draw<float, Dropout<float>>>": Promise(256, 48, loads=1, stores=1),
+    "random/for_each_index_kernel<Draw<BFloat16, Dropout<BFloat16>>>": Promise(256, 64),
+    "clip_grad/for_each_chunk_kernel<1, ChunkNorm<float>>": Promise(256, 40),
+    "adam/for_each_chunk_kernel<6, UpdateChunk<AdamWRule, float, false, false>>": Promise(256, 48),
+    "sgd/for_each_chunk_kernel<4, UpdateChunk<SgdRule, float, true, true, false, false>>": Promise(256, 64),
+}
+
+# Bytes of local memory per thread: spilled registers, and arrays with indices that the compiler does not know.
+LOCAL = {
+    "attention/attention_key_gradient_kernel<double, 2>": 80,
+    "math/*MapUnary<*, Sine<*>>>": 40,  # the reduction of large arguments
+    "math/for_each_element_kernel<2, MapUnary<*, RareFunction>>": 40,
+    "math/for_each_index_kernel<MapUnary<double, double, RareFunction>>": 80,
+    "math/for_each_index_kernel<MapUnary<[BH]*, RareFunction>>": 64,
+    "matmul/gemm_kernel<[BH]*>": 64,
+    "random/*<Draw<[BH]*, Bernoulli<*>>>": 32,
+    "random/*<Draw<[BH]*, Dropout<*>>>": 40,
+    "random/*<Draw<[BH]*, Normal<*>>>": 8,
+    "random/*<Draw<[BH]*, Uniform<*>>>": 8,
+    "random/*<Draw<double, Bernoulli<*>>>": 64,
+    "random/*<Draw<double, Dropout<*>>>": 144,
+    "random/*<Draw<double, Exponential<*>>>": 64,
+    "random/*<Draw<double, Normal<*>>>": 64,
+    "random/*<Draw<double, Uniform<*>>>": 16,
+    "random/*<Draw<*, Integers<*>>>": 16,
+}
+
+# Calls of an IEEE division or square root in the hot kernels of half types.
+DIVISIONS = {
+    "activation/for_each_index_kernel<MapUnary<BFloat16, BFloat16, GeluTanh>>": 13,
+    "activation/for_each_index_kernel<MapBinary<BFloat16, BFloat16, GradientOf<GeluTanh>>>": 10,
+    "attention/attention_kernel<BFloat16, 1>": 4,
+    "batch_norm/map_kernel<InputGradient<BFloat16>>": 2,
+    "layer_norm/input_gradient_kernel<BFloat16>": 2,
+    "layer_norm/layer_norm_kernel<BFloat16>": 5,
+    "loss/cross_entropy_backward_kernel<BFloat16>": 1,
+    "reduce/fold_columns_kernel<folds::Sum, BFloat16, float, BFloat16>": 1,
+    "softmax/softmax_kernel<BFloat16>": 1,
+}
+
+# KiB of machine code per object, 5 to 10 % above the compiled code; "*": all others.
+CODE_KIB = {
+    "activation": 2000,
+    "attention": 2650,
+    "conv": 450,
+    "elementwise": 5500,
+    "elementwise_loss": 770,
+    "index": 960,
+    "math": 7000,
+    "max_pool": 750,
+    "pair": 2500,
+    "primitives": 1650,
+    "random": 490,
+    "reduce": 930,
+    "scan": 1400,
+    "*": 360,
+}
+# KiB of all objects' compressed code (.nv_fatbin), if compiled for sm_90a only.
+FATBIN_KIB = 2800
