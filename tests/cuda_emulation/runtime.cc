@@ -309,7 +309,8 @@ void Runtime::run_kernel(Device& device, const cudaLaunchConfig_t& config, const
                       {&device.memory},
                       {},
                       checks && call.is_instrumented(),
-                      mode_ == Mode::kRandom ? &random_ : nullptr};
+                      mode_ == Mode::kRandom ? &random_ : nullptr,
+                      traffic.get()};
   for (const auto& other : devices_) {
     if (other.get() != &device) {
       (device.peers.count(other->id) != 0 ? launch.arenas : launch.others).push_back(&other->memory);
@@ -420,6 +421,17 @@ CallCounts call_counts() {
 void set_kernels_run(bool on) {
   Call call;
   call.runtime().kernels_run = on;
+}
+
+void start_counting() {
+  Call call;
+  call.runtime().traffic = std::make_unique<Traffic>();
+}
+
+std::vector<KernelTraffic> stop_counting() {
+  Call call;
+  const std::unique_ptr<Traffic> traffic = std::move(call.runtime().traffic);
+  return traffic == nullptr ? std::vector<KernelTraffic>{} : traffic->records();
 }
 
 }  // namespace cuda_emulation

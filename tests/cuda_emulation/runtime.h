@@ -122,6 +122,7 @@ class Runtime {
   bool set_order(const std::string& order);
   bool checks = true;
   bool kernels_run = true;
+  std::unique_ptr<Traffic> traffic;  // null: accesses are not counted
   CallCounts counts;
   void reset();
   size_t num_queued_tasks() const;
