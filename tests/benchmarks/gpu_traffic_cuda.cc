@@ -200,7 +200,9 @@ std::string number(double value) {
   return text;
 }
 
-std::string ratio(int64_t a, int64_t b) { return b == 0 ? "" : number(static_cast<double>(a) / static_cast<double>(b)); }
+std::string ratio(int64_t a, int64_t b) {
+  return b == 0 ? "" : number(static_cast<double>(a) / static_cast<double>(b));
+}
 
 /// The row of the table. Without the own kernel of matrix products, which cuBLASLt computes on a GPU.
 std::vector<std::string> measure(const Operation& operation) {
@@ -212,7 +214,8 @@ std::vector<std::string> measure(const Operation& operation) {
   KernelTraffic sum;
   int64_t most = -1, blocks = 0;
   for (const KernelTraffic& launch : cuda_emulation::stop_counting()) {
-    if (launch.kernel.starts_with("gemm_kernel") || launch.kernel.find(operation.kernels) == std::string::npos) continue;
+    if (launch.kernel.starts_with("gemm_kernel") || launch.kernel.find(operation.kernels) == std::string::npos)
+      continue;
     sum.add(launch);
     if (launch.traffic_bytes() > most) {
       most = launch.traffic_bytes();
@@ -299,8 +302,7 @@ TEST(GpuTraffic, DocumentHasTheTable) {
   std::ifstream file("docs/gpu_performance.md");
   std::ostringstream text;
   text << file.rdbuf();
-  EXPECT_NE(text.str().find(kTable), std::string::npos)
-      << "copy the table of this test into docs/gpu_performance.md";
+  EXPECT_NE(text.str().find(kTable), std::string::npos) << "copy the table of this test into docs/gpu_performance.md";
 }
 
 }}  // namespace tandem::testing
