@@ -24,7 +24,7 @@ void atomic_access(T* address) {
     if (reinterpret_cast<uintptr_t>(address) % sizeof(T) != 0) {
       run->fail(cudaErrorMisalignedAddress, "misaligned address of an atomic operation");
     }
-    run->memory().access(reinterpret_cast<uintptr_t>(address), sizeof(T), kAtomic);
+    run->access(0, reinterpret_cast<uintptr_t>(address), sizeof(T), kAtomic);
   }
 }
 

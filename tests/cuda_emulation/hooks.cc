@@ -9,17 +9,18 @@
 
 namespace cuda_emulation { namespace {
 
-void access(const volatile void* p, size_t num_bytes, AccessKind kind) {
+/// `pc`: return address of the hook, which identifies the instruction; unused for atomics.
+void access(const volatile void* p, size_t num_bytes, AccessKind kind, const void* pc = nullptr) {
   if (KernelRun* run = checked_kernel) {
     checked_kernel = nullptr;
-    run->memory().access(reinterpret_cast<uintptr_t>(p), num_bytes, kind);
+    run->access(reinterpret_cast<uintptr_t>(pc), reinterpret_cast<uintptr_t>(p), num_bytes, kind);
     checked_kernel = run;
   }
 }
 
 // The compiler assumes an aligned address; a device faults for a misaligned one.
 template <size_t kBytes>
-void aligned_access(const volatile void* p, AccessKind kind) {
+void aligned_access(const volatile void* p, AccessKind kind, const void* pc) {
   if (KernelRun* run = checked_kernel) {
     checked_kernel = nullptr;
     const auto address = reinterpret_cast<uintptr_t>(p);
@@ -27,7 +28,7 @@ void aligned_access(const volatile void* p, AccessKind kind) {
       run->fail(cudaErrorMisalignedAddress,
                 "misaligned address: " + std::to_string(kBytes) + " bytes at " + run->memory().describe(address));
     }
-    run->memory().access(address, kBytes, kind);
+    run->access(reinterpret_cast<uintptr_t>(pc), address, kBytes, kind);
     checked_kernel = run;
   }
 }
@@ -46,15 +47,16 @@ void __tsan_init() {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 
-#define TANDEM_HOOKS(n)                                                         \
-  void __tsan_read##n(void* p) { aligned_access<n>(p, kPlainRead); }            \
-  void __tsan_write##n(void* p) { aligned_access<n>(p, kPlainWrite); }          \
-  void __tsan_volatile_read##n(void* p) { aligned_access<n>(p, kPlainRead); }   \
-  void __tsan_volatile_write##n(void* p) { aligned_access<n>(p, kPlainWrite); } \
-  void __tsan_unaligned_read##n(void* p) { access(p, n, kPlainRead); }          \
-  void __tsan_unaligned_write##n(void* p) { access(p, n, kPlainWrite); }        \
-  void __tsan_unaligned_volatile_read##n(void* p) { access(p, n, kPlainRead); } \
-  void __tsan_unaligned_volatile_write##n(void* p) { access(p, n, kPlainWrite); }
+#define TANDEM_PC __builtin_return_address(0)
+#define TANDEM_HOOKS(n)                                                                    \
+  void __tsan_read##n(void* p) { aligned_access<n>(p, kPlainRead, TANDEM_PC); }            \
+  void __tsan_write##n(void* p) { aligned_access<n>(p, kPlainWrite, TANDEM_PC); }          \
+  void __tsan_volatile_read##n(void* p) { aligned_access<n>(p, kPlainRead, TANDEM_PC); }   \
+  void __tsan_volatile_write##n(void* p) { aligned_access<n>(p, kPlainWrite, TANDEM_PC); } \
+  void __tsan_unaligned_read##n(void* p) { access(p, n, kPlainRead, TANDEM_PC); }          \
+  void __tsan_unaligned_write##n(void* p) { access(p, n, kPlainWrite, TANDEM_PC); }        \
+  void __tsan_unaligned_volatile_read##n(void* p) { access(p, n, kPlainRead, TANDEM_PC); } \
+  void __tsan_unaligned_volatile_write##n(void* p) { access(p, n, kPlainWrite, TANDEM_PC); }
 TANDEM_HOOKS(1)
 TANDEM_HOOKS(2)
 TANDEM_HOOKS(4)
@@ -62,10 +64,10 @@ TANDEM_HOOKS(8)
 TANDEM_HOOKS(16)
 #undef TANDEM_HOOKS
 
-void __tsan_read_range(void* p, size_t n) { access(p, n, kPlainRead); }
-void __tsan_write_range(void* p, size_t n) { access(p, n, kPlainWrite); }
-void __tsan_vptr_read(void** p) { access(p, sizeof(void*), kPlainRead); }
-void __tsan_vptr_update(void** p, void*) { access(p, sizeof(void*), kPlainWrite); }
+void __tsan_read_range(void* p, size_t n) { access(p, n, kPlainRead, TANDEM_PC); }
+void __tsan_write_range(void* p, size_t n) { access(p, n, kPlainWrite, TANDEM_PC); }
+void __tsan_vptr_read(void** p) { access(p, sizeof(void*), kPlainRead, TANDEM_PC); }
+void __tsan_vptr_update(void** p, void*) { access(p, sizeof(void*), kPlainWrite, TANDEM_PC); }
 
 // C++ atomic operations become calls, also in host code of instrumented files.
 #define TANDEM_ATOMICS(bits, T)                                                                        \

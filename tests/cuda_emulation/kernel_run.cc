@@ -117,6 +117,9 @@ cudaError_t KernelRun::run(const KernelLaunch& launch) {
     report_ = "too many intervals between barriers for the race check";
     return cudaErrorLaunchFailure;
   }
+  if (launch.traffic != nullptr) {
+    launch.traffic->begin_launch(launch.call->function(), num_blocks_, num_threads_);
+  }
   if (!next_block()) {
     return cudaSuccess;
   }
@@ -130,6 +133,8 @@ cudaError_t KernelRun::run(const KernelLaunch& launch) {
   if (error_ != cudaSuccess) {
     pool_.restart();
     std::fprintf(stderr, "%s\n", report_.c_str());
+  } else if (launch.traffic != nullptr) {
+    launch.traffic->end_launch();
   }
   launch_ = nullptr;
   return error_;
@@ -174,6 +179,20 @@ void KernelRun::begin_interval() {
       warp.pairs = {};
       warp.some = false;
     }
+  }
+}
+
+void KernelRun::count_access(uintptr_t pc, uintptr_t address, size_t num_bytes, AccessKind kind) {
+  const MemoryCheck::Space space = memory_.space_of(address);
+  if (space == MemoryCheck::Space::kOther) {
+    return;
+  }
+  if (kind == kAtomic) {
+    launch_->traffic->add_atomic();
+  } else if (!launch_->traffic->access(pc, address, num_bytes, kind == kPlainWrite,
+                                       space == MemoryCheck::Space::kShared, current_->number)) {
+    fail(cudaErrorLaunchFailure, "more than " + std::to_string(Traffic::kMaxRequests) +
+                                     " requests of warps without a synchronization cannot be counted");
   }
 }
 
@@ -267,6 +286,9 @@ void KernelRun::release_barrier() {
   num_true_ = 0;
   memory_.who.serial = ++serial_;
   begin_interval();
+  for (uint32_t w = 0; launch_->traffic != nullptr && w * 32 < num_threads_; ++w) {
+    launch_->traffic->end_interval(w);
+  }
   for (uint32_t i = 0; i < num_threads_; ++i) {
     const auto number = static_cast<uint32_t>(thread_order_(i));
     if (threads_[number].state == State::kBarrier) {
@@ -283,6 +305,9 @@ void KernelRun::end_thread() {
   Warp& warp = warps_[thread.number / 32];
   const uint32_t lane = thread.number % 32;
   warp.ended |= 1U << lane;
+  if (launch_->traffic != nullptr && warp.ended == warp.lanes) {
+    launch_->traffic->end_interval(thread.number / 32);
+  }
   for (unsigned int left = warp.waiting; left != 0; left &= left - 1) {
     const int other = std::countr_zero(left);
     if ((warp.lane[other].mask >> lane & 1) != 0) {
@@ -408,6 +433,9 @@ void KernelRun::complete(Warp& warp, unsigned int mask, WarpOp op) {
   }
   warp.waiting &= ~mask;
   const uint32_t base = static_cast<uint32_t>(&warp - warps_.data()) * 32;
+  if (launch_->traffic != nullptr && mask == (warp.lanes & ~warp.ended)) {
+    launch_->traffic->end_interval(base / 32);
+  }
   for (unsigned int left = mask; left != 0; left &= left - 1) {
     const auto lane = static_cast<uint32_t>(std::countr_zero(left));
     warp.lane[lane].result = reduces || votes || op == WarpOp::kSync ? all : shuffle_result(warp, lane, mask);

@@ -15,6 +15,7 @@
 #include <tandem/tests/cuda_emulation/fiber.h>
 #include <tandem/tests/cuda_emulation/memory_check.h>
 #include <tandem/tests/cuda_emulation/random.h>
+#include <tandem/tests/cuda_emulation/traffic.h>
 
 namespace cuda_emulation {
 
@@ -52,6 +53,7 @@ struct KernelLaunch {
   bool checks;
   Random* random;       // order of blocks and threads; nullptr: ascending
   uint64_t max_blocks;  // that run
+  Traffic* traffic;     // counts the accesses; nullptr: they are not counted
 };
 
 class KernelRun final : public WarpOrder {
@@ -67,6 +69,13 @@ class KernelRun final : public WarpOrder {
   uint64_t warp_operation(WarpOp op, unsigned int mask, uint64_t value, int argument, int width);
   void* dynamic_shared() { return dynamic_shared_; }
   MemoryCheck& memory() { return memory_; }
+  /// Checks and counts an access of the current thread.
+  void access(uintptr_t pc, uintptr_t address, size_t num_bytes, AccessKind kind) {
+    memory_.access(address, num_bytes, kind);
+    if (launch_->traffic != nullptr) {
+      count_access(pc, address, num_bytes, kind);
+    }
+  }
   const FiberPool& fibers() const { return pool_; }
   /// Ends the kernel.
   [[noreturn]] void fail(cudaError_t error, const std::string& what);
@@ -104,6 +113,7 @@ class KernelRun final : public WarpOrder {
     std::array<std::array<uint32_t, 32>, 32> pairs;  // time of the last partial synchronization of two lanes
   };
 
+  void count_access(uintptr_t pc, uintptr_t address, size_t num_bytes, AccessKind kind);
   bool next_block();
   void begin_interval();
   void release_barrier();

@@ -134,6 +134,23 @@ void MemoryCheck::access_elsewhere(uintptr_t address, size_t num_bytes, AccessKi
   refuse(address, num_bytes, kind);
 }
 
+MemoryCheck::Space MemoryCheck::space_of(uintptr_t address) const {
+  if (address - stack_low < FiberPool::kStackBytes) {
+    return Space::kOther;
+  }
+  for (const SharedRange& range : shared_) {
+    if (address - range.begin < range.num_bytes) {
+      return Space::kShared;
+    }
+  }
+  for (const Arena* arena : arenas_) {
+    if (address - arena->base() < arena->size()) {
+      return Space::kGlobal;
+    }
+  }
+  return Space::kOther;
+}
+
 std::string MemoryCheck::describe(uintptr_t address) const {
   const auto* p = reinterpret_cast<const void*>(address);
   std::vector<const Arena*> all(arenas_.begin(), arenas_.end());

@@ -42,6 +42,9 @@ class MemoryCheck {
     access_elsewhere(address, num_bytes, kind);
   }
 
+  enum class Space : uint8_t { kGlobal, kShared, kOther };  // kOther: stacks, arguments and constant data
+  Space space_of(uintptr_t address) const;
+
   /// Why the address is not accessible, for the signal handler and for reports.
   std::string describe(uintptr_t address) const;
 

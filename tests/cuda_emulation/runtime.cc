@@ -312,7 +312,8 @@ void Runtime::run_kernel(Device& device, const cudaLaunchConfig_t& config, const
                       {},
                       checks && call.is_instrumented(),
                       mode_ == Mode::kRandom ? &random_ : nullptr,
-                      max_blocks};
+                      max_blocks,
+                      traffic.get()};
   for (const auto& other : devices_) {
     if (other.get() != &device) {
       (device.peers.count(other->id) != 0 ? launch.arenas : launch.others).push_back(&other->memory);
@@ -433,6 +434,17 @@ void set_kernels_run(bool on) {
 void set_max_blocks(uint64_t count) {
   Call call;
   call.runtime().max_blocks = count;
+}
+
+void start_counting() {
+  Call call;
+  call.runtime().traffic = std::make_unique<Traffic>();
+}
+
+std::vector<KernelTraffic> stop_counting() {
+  Call call;
+  const std::unique_ptr<Traffic> traffic = std::move(call.runtime().traffic);
+  return traffic == nullptr ? std::vector<KernelTraffic>{} : traffic->records();
 }
 
 }  // namespace cuda_emulation

@@ -124,6 +124,7 @@ class Runtime {
   bool kernels_run = true;
   uint64_t max_blocks = UINT64_MAX;
   std::string module_loading;
+  std::unique_ptr<Traffic> traffic;  // null: accesses are not counted
   CallCounts counts;
   void reset();
   size_t num_queued_tasks() const;

@@ -42,6 +42,13 @@ EMULATED_CUDA_COPTS = select({
     "//conditions:default": [
         "-fsanitize=thread",
         "--param=tsan-instrument-func-entry-exit=0",
+        # Each access of the source stays one call, so that accesses can be counted: vectors are not split into their
+        # elements, and threads on different paths execute the same code where the paths have met.
+        "-fno-tree-sra",
+        "-fno-thread-jumps",
+        "-fno-unswitch-loops",
+        "-fno-split-paths",
+        "-fno-reorder-blocks",
         "-Wno-tsan",  # TSan does not support fences; they have no effect in the emulation either
     ],
 })

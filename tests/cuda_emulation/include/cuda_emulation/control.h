@@ -1,6 +1,7 @@
 // Functions of the emulation for tests, in addition to the CUDA API.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -56,16 +57,50 @@ struct CallCounts {
 };
 CallCounts call_counts();
 
-/// Whether queued kernels, and the computations of libraries, run. With false they are checked and queued but do nothing, for tests
-/// that count calls: their results are undefined.
 /// The value of CUDA_MODULE_LOADING at the first call of the process; empty if it was not set.
 std::string module_loading();
 
-/// Whether queued kernels run. With false a kernel is checked and queued but does nothing, for tests that count calls: its results
-/// are undefined.
+/// Whether queued kernels, and the computations of libraries, run. With false they are checked and queued but do nothing,
+/// for tests that count calls: their results are undefined.
 void set_kernels_run(bool on);
 
 /// Of each later kernel only the first `count` blocks run, for tests with more elements than the CPU can compute.
 void set_max_blocks(uint64_t count);
+
+/// Accesses of kernels to global memory, reads or writes. A request is the accesses of a warp's lanes that one
+/// instruction makes at a time.
+struct AccessCounts {
+  int64_t requests = 0;
+  int64_t sectors = 0;        ///< of 32 bytes, distinct ones of each request: what the caches transfer
+  int64_t bytes = 0;          ///< requested by the lanes
+  int64_t least_sectors = 0;  ///< distinct ones of each launch
+};
+
+/// What a launch did to memory, or the sum over several launches.
+struct KernelTraffic {
+  std::string kernel;  ///< without namespaces and parameters: "copy_kernel<float>"
+  int64_t launches = 0;
+  int64_t blocks = 0;   ///< of the largest launch
+  int64_t threads = 0;  ///< per block, the most of a launch
+  AccessCounts reads, writes;
+  std::array<int64_t, 5> widths{};  ///< lanes' accesses to global memory of 1, 2, 4, 8 and 16 bytes
+  int64_t shared_requests = 0;
+  int64_t wavefronts = 0;        ///< of shared memory: with bank conflicts a request takes several
+  int64_t least_wavefronts = 0;  ///< without bank conflicts: 1 per request; 2 or 4 for accesses of 8 or 16 bytes
+  int64_t atomics = 0;           ///< lanes' atomic accesses, which no other count contains
+
+  int64_t traffic_bytes() const { return 32 * (reads.sectors + writes.sectors); }
+  int64_t least_bytes() const { return 32 * (reads.least_sectors + writes.least_sectors); }
+  void add(const KernelTraffic& other);
+};
+
+/// Starts to count the accesses of kernels that run from now on, if access checks are enabled.
+void start_counting();
+
+/// Stops counting; returns one record per launch, in the order in which the kernels ran. Queued kernels have not run.
+std::vector<KernelTraffic> stop_counting();
+
+/// The sums over launches of the same kernel, in the order of their first launches.
+std::vector<KernelTraffic> sum_per_kernel(const std::vector<KernelTraffic>& launches);
 
 }  // namespace cuda_emulation
