@@ -14,6 +14,7 @@
 #include <tandem/base/error.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/matmul.h>
+#include <tandem/tensor/cuda.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 
@@ -128,6 +129,27 @@ TEST(LibraryStatus, EveryFailureOfCudnnIsHandled) {
        CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED, CUDNN_STATUS_EXECUTION_FAILED,
        CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER},
       0);
+}
+
+// The emulated engines in the order of the heuristic: 0 is not deterministic, 1 uses tensor cores, 2 is a transform.
+TEST(CudnnEngine, IsDeterministicAndExact) {
+  const auto engine = [](DType dtype) {
+    cuda_emulation::forget_library_calls();
+    const Tensor input = ones({1, 3, 5, 6}, {dtype, kGpu});
+    conv2d(input, ones({2, 3, 2, 2}, input.options()));
+    const std::vector<std::string> calls = cuda_emulation::library_calls();
+    const auto executed = std::find_if(calls.begin(), calls.end(), [](const std::string& call) {
+      return call.rfind("cudnnBackendExecute", 0) == 0;
+    });
+    return executed == calls.end() ? "" : *executed;
+  };
+  EXPECT_EQ(engine(kFloat32), "cudnnBackendExecute, engine 3");
+  EXPECT_EQ(engine(kBFloat16), "cudnnBackendExecute, engine 1");
+  EXPECT_EQ(engine(kFloat16), "cudnnBackendExecute, engine 1");
+  cuda::set_allow_tf32(true);
+  EXPECT_EQ(engine(kFloat32), "cudnnBackendExecute, engine 1");
+  cuda::set_allow_tf32(false);
+  EXPECT_EQ(engine(kFloat64), "");
 }
 
 }}  // namespace tandem::testing
