@@ -94,6 +94,7 @@ KernelRun::KernelRun() : pool_(&run_fiber), memory_(*this), threads_(kMaxThreads
 
 cudaError_t KernelRun::run(const KernelLaunch& launch) {
   launch_ = &launch;
+  traffic_ = launch.traffic;
   error_ = cudaSuccess;
   report_.clear();
   num_blocks_ = std::min(static_cast<uint64_t>(launch.grid.x) * launch.grid.y * launch.grid.z, launch.max_blocks);
@@ -117,8 +118,8 @@ cudaError_t KernelRun::run(const KernelLaunch& launch) {
     report_ = "too many intervals between barriers for the race check";
     return cudaErrorLaunchFailure;
   }
-  if (launch.traffic != nullptr) {
-    launch.traffic->begin_launch(launch.call->function(), num_blocks_, num_threads_);
+  if (traffic_ != nullptr) {
+    traffic_->begin_launch(launch.call->function(), num_blocks_, num_threads_);
   }
   if (!next_block()) {
     return cudaSuccess;
@@ -133,8 +134,8 @@ cudaError_t KernelRun::run(const KernelLaunch& launch) {
   if (error_ != cudaSuccess) {
     pool_.restart();
     std::fprintf(stderr, "%s\n", report_.c_str());
-  } else if (launch.traffic != nullptr) {
-    launch.traffic->end_launch();
+  } else if (traffic_ != nullptr) {
+    traffic_->end_launch();
   }
   launch_ = nullptr;
   return error_;
@@ -188,9 +189,9 @@ void KernelRun::count_access(uintptr_t pc, uintptr_t address, size_t num_bytes, 
     return;
   }
   if (kind == kAtomic) {
-    launch_->traffic->add_atomic();
-  } else if (!launch_->traffic->access(pc, address, num_bytes, kind == kPlainWrite,
-                                       space == MemoryCheck::Space::kShared, current_->number)) {
+    traffic_->add_atomic();
+  } else if (!traffic_->access(pc, address, num_bytes, kind == kPlainWrite, space == MemoryCheck::Space::kShared,
+                               current_->number)) {
     fail(cudaErrorLaunchFailure, "more than " + std::to_string(Traffic::kMaxRequests) +
                                      " requests of warps without a synchronization cannot be counted");
   }
@@ -286,8 +287,8 @@ void KernelRun::release_barrier() {
   num_true_ = 0;
   memory_.who.serial = ++serial_;
   begin_interval();
-  for (uint32_t w = 0; launch_->traffic != nullptr && w * 32 < num_threads_; ++w) {
-    launch_->traffic->end_interval(w);
+  for (uint32_t w = 0; traffic_ != nullptr && w * 32 < num_threads_; ++w) {
+    traffic_->end_interval(w);
   }
   for (uint32_t i = 0; i < num_threads_; ++i) {
     const auto number = static_cast<uint32_t>(thread_order_(i));
@@ -305,8 +306,8 @@ void KernelRun::end_thread() {
   Warp& warp = warps_[thread.number / 32];
   const uint32_t lane = thread.number % 32;
   warp.ended |= 1U << lane;
-  if (launch_->traffic != nullptr && warp.ended == warp.lanes) {
-    launch_->traffic->end_interval(thread.number / 32);
+  if (traffic_ != nullptr && warp.ended == warp.lanes) {
+    traffic_->end_interval(thread.number / 32);
   }
   for (unsigned int left = warp.waiting; left != 0; left &= left - 1) {
     const int other = std::countr_zero(left);
@@ -433,8 +434,8 @@ void KernelRun::complete(Warp& warp, unsigned int mask, WarpOp op) {
   }
   warp.waiting &= ~mask;
   const uint32_t base = static_cast<uint32_t>(&warp - warps_.data()) * 32;
-  if (launch_->traffic != nullptr && mask == (warp.lanes & ~warp.ended)) {
-    launch_->traffic->end_interval(base / 32);
+  if (traffic_ != nullptr && mask == (warp.lanes & ~warp.ended)) {
+    traffic_->end_interval(base / 32);
   }
   for (unsigned int left = mask; left != 0; left &= left - 1) {
     const auto lane = static_cast<uint32_t>(std::countr_zero(left));

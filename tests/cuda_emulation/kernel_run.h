@@ -69,12 +69,12 @@ class KernelRun final : public WarpOrder {
   uint64_t warp_operation(WarpOp op, unsigned int mask, uint64_t value, int argument, int width);
   void* dynamic_shared() { return dynamic_shared_; }
   MemoryCheck& memory() { return memory_; }
-  /// Checks and counts an access of the current thread.
+  /// Counts and checks an access of the current thread.
   void access(uintptr_t pc, uintptr_t address, size_t num_bytes, AccessKind kind) {
-    memory_.access(address, num_bytes, kind);
-    if (launch_->traffic != nullptr) {
+    if (traffic_ != nullptr) [[unlikely]] {
       count_access(pc, address, num_bytes, kind);
     }
+    memory_.access(address, num_bytes, kind);
   }
   const FiberPool& fibers() const { return pool_; }
   /// Ends the kernel.
@@ -130,6 +130,7 @@ class KernelRun final : public WarpOrder {
   bool any_ready() const { return ready_begin_ != ready_end_; }
 
   const KernelLaunch* launch_ = nullptr;
+  Traffic* traffic_ = nullptr;  // of the launch
   FiberPool pool_;
   MemoryCheck memory_;
   Context machine_;  // the host thread
