@@ -114,8 +114,8 @@ std::vector<CudnnDescriptor> proposals(const CudnnTarget& target, const CudnnDes
 
 /// Whether an engine's results are those that make_conv_plan promises.
 bool is_exact(const CudnnDescriptor& engine, bool keeps_float32) {
-  for (const auto note : engine.values<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-                                                                    CUDNN_TYPE_NUMERICAL_NOTE, 32)) {
+  for (const auto note :
+       engine.values<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, 32)) {
     switch (note) {
       case CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP: break;
       case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
@@ -133,8 +133,8 @@ std::string conv_text(ConvPass pass, DType dtype, const ConvGeometry& g) {
   static constexpr const char* kPasses[] = {"forward", "backward of input", "backward of weight"};
   const auto pair = [](Size2d size) { return str(size.height, "x", size.width); };
   return str(kPasses[static_cast<int>(pass)], " ", dtype, " [", g.batch, ", ", g.channels, ", ", g.size.height, ", ",
-             g.size.width, "], ", g.out_channels, " filters ", pair(g.kernel), ", stride ", pair(g.stride), ", padding ",
-             pair(g.padding), ", dilation ", pair(g.dilation), ", groups ", g.groups,
+             g.size.width, "], ", g.out_channels, " filters ", pair(g.kernel), ", stride ", pair(g.stride),
+             ", padding ", pair(g.padding), ", dilation ", pair(g.dilation), ", groups ", g.groups,
              g.has_bias ? ", bias" : "");
 }
 

@@ -188,8 +188,8 @@ struct Product {
 /// The bytes from the first to the last element of all matrices.
 size_t extent(const cublasLtMatrixLayoutOpaque& m) {
   if (m.rows == 0 || m.columns == 0) return 0;
-  return static_cast<size_t>(
-      ((m.batches - 1) * m.batch_stride + m.leading * (m.columns - 1) + m.rows) * size_of(m.type));
+  return static_cast<size_t>(((m.batches - 1) * m.batch_stride + m.leading * (m.columns - 1) + m.rows) *
+                             size_of(m.type));
 }
 
 /// op(matrix) in row-major order.
@@ -242,9 +242,8 @@ void multiply(const Product& p, const Data& data) {
 
 using namespace cuda_emulation;
 
-#define TANDEM_RECORD()                                                       \
-  if (const int to_inject = record_library_call(__func__); to_inject != 0) \
-  return static_cast<cublasStatus_t>(to_inject)
+#define TANDEM_RECORD() \
+  if (const int to_inject = record_library_call(__func__); to_inject != 0) return static_cast<cublasStatus_t>(to_inject)
 
 const char* cublasLtGetStatusString(cublasStatus_t status) {
   switch (status) {
@@ -273,8 +272,8 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) { return destroy(handle,
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type, uint64_t rows,
                                           uint64_t columns, int64_t leading) {
   TANDEM_RECORD();
-  return create(layout, new cublasLtMatrixLayoutOpaque{type, static_cast<int64_t>(rows), static_cast<int64_t>(columns),
-                                                       leading});
+  return create(
+      layout, new cublasLtMatrixLayoutOpaque{type, static_cast<int64_t>(rows), static_cast<int64_t>(columns), leading});
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) { return destroy(layout, __func__); }
 cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
@@ -323,9 +322,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   TANDEM_RECORD();
   checked(preference, __func__);
   switch (attribute) {
-    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
-      read(preference->workspace_bytes, value, num_bytes, __func__);
-      break;
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES: read(preference->workspace_bytes, value, num_bytes, __func__); break;
     case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
       read(preference->reduction_schemes, value, num_bytes, __func__);
       break;

@@ -125,7 +125,8 @@ const std::vector<Required>& required(cudnnBackendDescriptorType_t type) {
   };
   static const std::map<cudnnBackendDescriptorType_t, Names> all = {
       {CUDNN_BACKEND_POINTWISE_DESCRIPTOR,
-       {{CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE}, {CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE}}},
+       {{CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE},
+        {CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE}}},
       {CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
        {{CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, CUDNN_TYPE_BACKEND_DESCRIPTOR},
         {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR},
@@ -322,7 +323,8 @@ struct ConvGraph {
       add.emplace(*ops[1]);
       if (conv.pass != 0 || add->a.id != conv.y.id) fault("the bias is not added to the convolution's result");
     }
-    if (conv.y.is_virtual != add.has_value()) fault("a virtual result that no operation reads, or a read one that is not");
+    if (conv.y.is_virtual != add.has_value())
+      fault("a virtual result that no operation reads, or a read one that is not");
   }
   const TensorInfo& output() const { return add ? add->sum : conv.y; }
 };
@@ -338,7 +340,8 @@ void convolve(const ConvGraph& graph, void* x_data, void* w_data, void* y_data, 
     for (int64_t row = 0; row < c.y.sizes[2]; ++row) {
       for (int64_t column = 0; column < c.y.sizes[3]; ++column) {
         for (int64_t filter = 0; filter < c.w.sizes[0]; ++filter) {
-          double& out = y[static_cast<size_t>(((n * c.y.sizes[2] + row) * c.y.sizes[3] + column) * c.y.sizes[1] + filter)];
+          double& out =
+              y[static_cast<size_t>(((n * c.y.sizes[2] + row) * c.y.sizes[3] + column) * c.y.sizes[1] + filter)];
           for (int64_t r = 0; r < c.w.sizes[2]; ++r) {
             const int64_t from_row = row * c.stride[0] - c.padding[0] + r * c.dilation[0];
             if (from_row < 0 || from_row >= c.x.sizes[2]) continue;
@@ -364,8 +367,13 @@ void convolve(const ConvGraph& graph, void* x_data, void* w_data, void* y_data, 
     const std::vector<double> bias = load(graph.add->bias, b_data);
     for (size_t i = 0; i < y.size(); ++i) y[i] += bias[i % bias.size()];
   }
-  store(c.pass == 0 ? graph.output() : c.pass == 1 ? c.x : c.w, result,
-        c.pass == 0 ? y_data : c.pass == 1 ? x_data : w_data);
+  store(c.pass == 0   ? graph.output()
+        : c.pass == 1 ? c.x
+                      : c.w,
+        result,
+        c.pass == 0   ? y_data
+        : c.pass == 1 ? x_data
+                      : w_data);
 }
 
 /// Whether there are engines; without them (TANDEM_EMULATED_CUDNN=0) tandem's own kernels compute.
@@ -409,9 +417,8 @@ void check_final(const Descriptor& d) {
 
 using namespace cuda_emulation;
 
-#define TANDEM_RECORD()                                                    \
-  if (const int to_inject = record_library_call(__func__); to_inject != 0) \
-  return static_cast<cudnnStatus_t>(to_inject)
+#define TANDEM_RECORD() \
+  if (const int to_inject = record_library_call(__func__); to_inject != 0) return static_cast<cudnnStatus_t>(to_inject)
 
 const char* cudnnGetErrorString(cudnnStatus_t status) {
   static thread_local std::string text;

@@ -69,8 +69,8 @@ void check_device_memory(const std::string& what, const void* p, size_t num_byte
   }
   const Arena& memory = runtime.device(device).memory;
   if (!memory.contains(p) || !memory.live(p, num_bytes)) {
-    end_process(what + ": " + std::to_string(num_bytes) + " bytes are not inside a live block of cuda:" +
-                std::to_string(device));
+    end_process(what + ": " + std::to_string(num_bytes) +
+                " bytes are not inside a live block of cuda:" + std::to_string(device));
   }
 }
 

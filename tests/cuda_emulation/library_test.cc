@@ -59,7 +59,9 @@ struct Product {
     return cublasLtMatmul(handle, description, alpha_pointer, a_pointer, a, b_data.data(), b, &beta, d_pointer, d,
                           d_pointer, d, &algorithm, workspace_pointer, workspace_bytes, on);
   }
-  cublasStatus_t run() { return run(a_data.data(), d_data.data(), &alpha, workspace.data(), workspace.num_bytes(), stream); }
+  cublasStatus_t run() {
+    return run(a_data.data(), d_data.data(), &alpha, workspace.data(), workspace.num_bytes(), stream);
+  }
 };
 
 TEST(CublasLt, ProductWithBiasMatches) {

@@ -199,6 +199,9 @@ ncclResult_t collective(const char* name, Kind kind, const void* send, void* rec
 }
 
 int rank_of(ncclComm_t comm, const char* name) { return Running(comm, name)->rank; }
+bool has_rank(ncclComm_t comm, int rank, const char* name) {
+  return rank >= 0 && rank < Running(comm, name)->num_ranks;
+}
 size_t num_ranks_of(ncclComm_t comm, const char* name) { return static_cast<size_t>(Running(comm, name)->num_ranks); }
 
 }}  // namespace cuda_emulation
@@ -302,6 +305,7 @@ ncclResult_t ncclAllReduce(const void* send, void* recv, size_t count, ncclDataT
 ncclResult_t ncclReduce(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
                         ncclComm_t comm, cudaStream_t stream) {
   TANDEM_RECORD();
+  if (!cuda_emulation::has_rank(comm, root, "ncclReduce")) return ncclInvalidArgument;
   const bool receives = cuda_emulation::rank_of(comm, "ncclReduce") == root;
   return collective("ncclReduce", Kind::kReduce, send, recv, count, count, receives ? count : 0, type, op, root, comm,
                     stream);
@@ -310,6 +314,7 @@ ncclResult_t ncclReduce(const void* send, void* recv, size_t count, ncclDataType
 ncclResult_t ncclBroadcast(const void* send, void* recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                            cudaStream_t stream) {
   TANDEM_RECORD();
+  if (!cuda_emulation::has_rank(comm, root, "ncclBroadcast")) return ncclInvalidArgument;
   const bool sends = cuda_emulation::rank_of(comm, "ncclBroadcast") == root;
   return collective("ncclBroadcast", Kind::kBroadcast, send, recv, count, sends ? count : 0, count, type, 0, root, comm,
                     stream);
@@ -334,11 +339,13 @@ ncclResult_t ncclReduceScatter(const void* send, void* recv, size_t recv_count, 
 ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
   TANDEM_RECORD();
+  if (!cuda_emulation::has_rank(comm, peer, "ncclSend")) return ncclInvalidArgument;
   return collective("ncclSend", Kind::kSend, send, nullptr, count, count, 0, type, 0, peer, comm, stream);
 }
 
 ncclResult_t ncclRecv(void* recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
   TANDEM_RECORD();
+  if (!cuda_emulation::has_rank(comm, peer, "ncclRecv")) return ncclInvalidArgument;
   return collective("ncclRecv", Kind::kRecv, nullptr, recv, count, 0, count, type, 0, peer, comm, stream);
 }
 

@@ -243,6 +243,17 @@ TEST_F(Nccl, WriteToBuffersDuringCallIsReported) {
   }
 }
 
+TEST_F(Nccl, RanksOutOfRangeAreRejected) {
+  float* const data = side(0).values.data();
+  for (const int rank : {-1, 2}) {
+    EXPECT_EQ(ncclBroadcast(data, data, kCount, ncclFloat32, rank, comms_[0], side(0).stream), ncclInvalidArgument);
+    EXPECT_EQ(ncclReduce(data, data, kCount, ncclFloat32, ncclSum, rank, comms_[0], side(0).stream),
+              ncclInvalidArgument);
+    EXPECT_EQ(ncclSend(data, kCount, ncclFloat32, rank, comms_[0], side(0).stream), ncclInvalidArgument);
+    EXPECT_EQ(ncclRecv(data, kCount, ncclFloat32, rank, comms_[0], side(0).stream), ncclInvalidArgument);
+  }
+}
+
 // --- two communicators on one device ---
 
 TEST_F(Nccl, UnorderedCommunicatorsOnOneDeviceAreRejected) {

@@ -306,9 +306,8 @@ std::string first_error() {
          .who = "the rank",
          .on_failure = [reported = own.reported](const std::string& reason, int) { reported->add(reason); }},
         GpuLane::make_id(), Clock::now() + 20s, [] { return false; });
-    for (const CollectiveKind kind :
-         {CollectiveKind::kAllReduce, CollectiveKind::kReduce, CollectiveKind::kBroadcast, CollectiveKind::kAllGather,
-          CollectiveKind::kReduceScatter, CollectiveKind::kGather}) {
+    for (const CollectiveKind kind : {CollectiveKind::kAllReduce, CollectiveKind::kBroadcast,
+                                      CollectiveKind::kAllGather, CollectiveKind::kReduceScatter}) {
       const auto work = launch_alone(own, kind, ReduceOp::kSum, own.ones(), own.ones());
       work->join();
       cuda::synchronize(own.device);

@@ -85,10 +85,11 @@ bool read_problem(std::istream& file, ConvPass& pass, DType& dtype, ConvGeometry
       pass = one;
       dtype = type;
       long long v[14];
-      const int count = std::sscanf(
-          line.c_str() + name.size(),
-          "[%lld, %lld, %lld, %lld], %lld filters %lldx%lld, stride %lldx%lld, padding %lldx%lld, dilation %lldx%lld, groups %lld",
-          v, v + 1, v + 2, v + 3, v + 4, v + 5, v + 6, v + 7, v + 8, v + 9, v + 10, v + 11, v + 12, v + 13);
+      const int count =
+          std::sscanf(line.c_str() + name.size(),
+                      "[%lld, %lld, %lld, %lld], %lld filters %lldx%lld, stride %lldx%lld, padding %lldx%lld, dilation "
+                      "%lldx%lld, groups %lld",
+                      v, v + 1, v + 2, v + 3, v + 4, v + 5, v + 6, v + 7, v + 8, v + 9, v + 10, v + 11, v + 12, v + 13);
       EXPECT_EQ(count, 14) << line;
       g = {.batch = v[0],
            .channels = v[1],
@@ -100,7 +101,8 @@ bool read_problem(std::istream& file, ConvPass& pass, DType& dtype, ConvGeometry
            .dilation = {v[11], v[12]},
            .groups = v[13],
            .has_bias = line.find(", bias") != std::string::npos};
-      g.out = {(v[2] + 2 * v[9] - v[11] * (v[5] - 1) - 1) / v[7] + 1, (v[3] + 2 * v[10] - v[12] * (v[6] - 1) - 1) / v[8] + 1};
+      g.out = {(v[2] + 2 * v[9] - v[11] * (v[5] - 1) - 1) / v[7] + 1,
+               (v[3] + 2 * v[10] - v[12] * (v[6] - 1) - 1) / v[8] + 1};
       EXPECT_EQ(conv_text(pass, dtype, g), line);
       return true;
     }
@@ -145,10 +147,11 @@ TEST(CudnnPlans, FallsBackWithAReasonWhereCudnnHasNoPlan) {
 }
 
 void print_table() {
-  std::cout << "| convolution (batch 256, bfloat16) | forward | backward of input | backward of weight |\n|---|---|---|---|\n";
+  std::cout << "| convolution (batch 256, bfloat16) | forward | backward of input | backward of weight "
+               "|\n|---|---|---|---|\n";
   for (const ConvGeometry& g : resnet50(256)) {
-    std::cout << "| " << g.channels << " x " << g.size.height << "^2, " << g.out_channels << " filters of " << g.kernel.height
-              << "^2, stride " << g.stride.height << " |";
+    std::cout << "| " << g.channels << " x " << g.size.height << "^2, " << g.out_channels << " filters of "
+              << g.kernel.height << "^2, stride " << g.stride.height << " |";
     for (const ConvPass pass : kPasses) {
       const auto plan = cuda::make_conv_plan({nullptr, &h200()}, pass, kBFloat16, false, g);
       std::cout << " engine " << plan.engine << ", " << (plan.workspace_bytes + (1 << 19)) / (1 << 20) << " MiB |";

@@ -120,7 +120,8 @@ TEST(LibraryStatus, EveryFailureOfCudnnIsHandled) {
   inject(
       "cudnn", "cudnnCreate", "cudnnBackendExecute",
       [](int64_t number) {
-        const Tensor input = ones({1, 2, 4, number + 4}, {kFloat32, kGpu}), weight = ones({3, 2, 2, 2}, input.options());
+        const Tensor input = ones({1, 2, 4, number + 4}, {kFloat32, kGpu}),
+                     weight = ones({3, 2, 2, 2}, input.options());
         EXPECT_TRUE(close(conv2d(input, weight), dense(full({1, 3, 3, number + 3}, 8)), 0));
       },
       {CUDNN_STATUS_NOT_INITIALIZED, CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED, CUDNN_STATUS_BAD_PARAM,
@@ -138,9 +139,8 @@ TEST(CudnnEngine, IsDeterministicAndExact) {
     const Tensor input = ones({1, 3, 5, 6}, {dtype, kGpu});
     conv2d(input, ones({2, 3, 2, 2}, input.options()));
     const std::vector<std::string> calls = cuda_emulation::library_calls();
-    const auto executed = std::find_if(calls.begin(), calls.end(), [](const std::string& call) {
-      return call.rfind("cudnnBackendExecute", 0) == 0;
-    });
+    const auto executed = std::find_if(
+        calls.begin(), calls.end(), [](const std::string& call) { return call.rfind("cudnnBackendExecute", 0) == 0; });
     return executed == calls.end() ? "" : *executed;
   };
   EXPECT_EQ(engine(kFloat32), "cudnnBackendExecute, engine 3");
