@@ -181,10 +181,12 @@ TEST(NcclBackend, NcclCallsAreSerialized) {
 
 /// For a single rank.
 std::shared_ptr<GpuWork> launch_alone(Rank& r, CollectiveKind kind, ReduceOp op, const Tensor& output,
-                                      const Tensor& input, std::chrono::milliseconds timeout = 0ms) {
+                                      const Tensor& input, std::chrono::milliseconds timeout = 0ms,
+                                      bool in_list = false) {
   CollectiveOperation operation;
   Collective& c = operation.collective;
   c.kind = kind;
+  c.in_list = in_list;
   c.op = op;
   c.root = kind == CollectiveKind::kBroadcast ? 0 : -1;
   c.num_elements = input.num_elements();
@@ -306,10 +308,13 @@ std::string first_error() {
          .who = "the rank",
          .on_failure = [reported = own.reported](const std::string& reason, int) { reported->add(reason); }},
         GpuLane::make_id(), Clock::now() + 20s, [] { return false; });
-    for (const CollectiveKind kind : {CollectiveKind::kAllReduce, CollectiveKind::kBroadcast,
-                                      CollectiveKind::kAllGather, CollectiveKind::kReduceScatter}) {
-      const auto work = launch_alone(own, kind, ReduceOp::kSum, own.ones(), own.ones());
-      work->join();
+    using Kind = CollectiveKind;
+    for (const auto& [kind, in_list] : {std::pair{Kind::kAllReduce, false},
+                                        {Kind::kBroadcast, false},
+                                        {Kind::kAllGather, false},
+                                        {Kind::kReduceScatter, false},
+                                        {Kind::kReduceScatter, true}}) {
+      launch_alone(own, kind, ReduceOp::kSum, own.ones(), own.ones(), 0ms, in_list)->join();
       cuda::synchronize(own.device);
     }
   } catch (const std::exception& error) {
@@ -326,7 +331,8 @@ TEST(NcclBackendEmulated, EveryFailureOfNcclIsReported) {
   const std::vector<std::string> calls = cuda_emulation::library_calls();
   const std::set<std::string> names(calls.begin(), calls.end());
   EXPECT_THAT(names, ::testing::IsSupersetOf({"ncclGetUniqueId", "ncclCommInitRankConfig", "ncclCommGetAsyncError",
-                                              "ncclAllReduce", "ncclGroupStart", "ncclGroupEnd", "ncclCommDestroy"}));
+                                              "ncclAllReduce", "ncclReduce", "ncclGroupStart", "ncclGroupEnd",
+                                              "ncclCommDestroy"}));
   for (const std::string& name : names) {
     for (const int status : {ncclUnhandledCudaError, ncclSystemError, ncclInternalError, ncclInvalidArgument,
                              ncclInvalidUsage, ncclRemoteError}) {
