@@ -116,6 +116,22 @@ TEST(LibraryStatus, EveryFailureOfCublasLtIsHandled) {
       CUBLAS_STATUS_EXECUTION_FAILED);
 }
 
+TEST(LibraryStatus, NextProposalOfCublasLtIsUsed) {
+  cuda_emulation::forget_library_calls();
+  for (const int i : {0, 1}) {
+    cuda_emulation::fail_library_call(str("cublasLtMatmul, algorithm ", i), 0, CUBLAS_STATUS_NOT_SUPPORTED);
+  }
+  const Operation product = [](int64_t) {
+    const Tensor a = ones({5, 7}, {kFloat32, kGpu}), b = ones({7, 3}, a.options());
+    EXPECT_EQ(matmul(a, b).to_vector<float>(), std::vector<float>(15, 7));
+  };
+  const auto first = run("cublasLtMatmul,", product, 0), second = run("cublasLtMatmul,", product, 0);
+  EXPECT_EQ(first.calls, (std::vector<std::string>{"cublasLtMatmul, algorithm 0", "cublasLtMatmul, algorithm 1",
+                                                   "cublasLtMatmul, algorithm 2"}));
+  EXPECT_EQ(first.num_warnings, 0u);
+  EXPECT_EQ(second.calls, std::vector<std::string>{"cublasLtMatmul, algorithm 2"});
+}
+
 TEST(LibraryStatus, EveryFailureOfCudnnIsHandled) {
   inject(
       "cudnn", "cudnnCreate", "cudnnBackendExecute",
