@@ -11,7 +11,7 @@ using namespace tandem::testing_support;
 
 /// No checks of kernels, which other tests do; little memory, because bandwidth is measured with blocks of half of it.
 const Variables kSmall = {
-    {"TANDEM_EMULATED_GPUS", "4"}, {"TANDEM_EMULATED_CHECKS", "0"}, {"TANDEM_EMULATED_GPU_MIB", "24"}};
+    {"TANDEM_EMULATED_GPUS", "4"}, {"TANDEM_EMULATED_CHECKS", "0"}, {"TANDEM_EMULATED_GPU_MIB", "64"}};
 
 struct Program {
   const char* name;
