@@ -112,7 +112,7 @@ std::vector<CudnnDescriptor> proposals(const CudnnTarget& target, const CudnnDes
   return configs;
 }
 
-/// Whether an engine's results are those that make_conv_plan promises.
+/// Whether an engine is deterministic, sums products in float32 and, if keeps_float32, does not round to tf32.
 bool is_exact(const CudnnDescriptor& engine, bool keeps_float32) {
   for (const auto note :
        engine.values<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, 32)) {

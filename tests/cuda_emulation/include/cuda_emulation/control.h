@@ -67,12 +67,11 @@ void set_kernels_run(bool on);
 /// Of each later kernel only the first `count` blocks run, for tests with more elements than the CPU can compute.
 void set_max_blocks(uint64_t count);
 
-/// Accesses of kernels to global memory, reads or writes. A request is the accesses of a warp's lanes that one
-/// instruction makes at a time.
+/// Reads or writes of global memory. A request is what one instruction of a warp accesses at once.
 struct AccessCounts {
   int64_t requests = 0;
   int64_t sectors = 0;        ///< of 32 bytes, distinct ones of each request: what the caches transfer
-  int64_t bytes = 0;          ///< requested by the lanes
+  int64_t bytes = 0;          ///< that threads load or store
   int64_t least_sectors = 0;  ///< distinct ones of each launch
 };
 
@@ -83,11 +82,11 @@ struct KernelTraffic {
   int64_t blocks = 0;   ///< of the largest launch
   int64_t threads = 0;  ///< per block, the most of a launch
   AccessCounts reads, writes;
-  std::array<int64_t, 5> widths{};  ///< lanes' accesses to global memory of 1, 2, 4, 8 and 16 bytes
+  std::array<int64_t, 5> widths{};  ///< number of threads' accesses of 1, 2, 4, 8 and 16 bytes
   int64_t shared_requests = 0;
   int64_t wavefronts = 0;        ///< of shared memory: with bank conflicts a request takes several
   int64_t least_wavefronts = 0;  ///< without bank conflicts: 1 per request; 2 or 4 for accesses of 8 or 16 bytes
-  int64_t atomics = 0;           ///< lanes' atomic accesses, which no other count contains
+  int64_t atomics = 0;           ///< atomic accesses of threads, which are in no other count
 
   int64_t traffic_bytes() const { return 32 * (reads.sectors + writes.sectors); }
   int64_t least_bytes() const { return 32 * (reads.least_sectors + writes.least_sectors); }
