@@ -18,6 +18,14 @@ cc_library(
     linkopts = ["-L{lib}", "-lcudart_static", "-ldl", "-lrt", "-pthread"],
     deps = [":headers"],
 )
+
+# Without files if neither the toolkit nor TANDEM_CUDA_EXTRAS has them.
+cc_library(
+    name = "cudnn_frontend",
+    hdrs = glob(["extras/cudnn_frontend*", "extras/cudnn_frontend/**", "extras/cudnn_backend_base.h"]),
+    includes = ["extras"],
+    deps = [":headers"],
+)
 """
 
 _LIBRARY = """
@@ -33,7 +41,8 @@ _LIBRARIES = ["cublasLt", "cudnn", "nccl"]
 def _cuda_toolkit_impl(rctx):
     rctx.file("WORKSPACE", "")
     home = rctx.os.environ.get("TANDEM_CUDA_HOME", "/usr/local/cuda")
-    rctx.file("defs.bzl", "CUDA_HOME = %r\n" % home)
+    extras = rctx.os.environ.get("TANDEM_CUDA_EXTRAS", home) + "/include"
+    rctx.file("defs.bzl", "CUDA_HOME = %r\nHAVE_CUDNN_FRONTEND = %r\n" % (home, rctx.path(extras + "/cudnn_frontend.h").exists))
     lib = home + "/lib64"
     nvcc = rctx.path(home + "/bin/nvcc")
     if not nvcc.exists:
@@ -41,6 +50,7 @@ def _cuda_toolkit_impl(rctx):
                                                  "or set its folder with --repo_env=TANDEM_CUDA_HOME=DIR"))
         return
     rctx.symlink(home + "/include", "include")
+    rctx.symlink(extras, "extras")
     text = _BUILD.format(lib = lib)
     for name in _LIBRARIES:
         files = [f.basename for f in rctx.path(lib).readdir() if f.basename.startswith("lib%s.so." % name)]
@@ -54,5 +64,5 @@ cuda_toolkit = repository_rule(
     implementation = _cuda_toolkit_impl,
     local = True,
     configure = True,
-    environ = ["TANDEM_CUDA_HOME"],
+    environ = ["TANDEM_CUDA_EXTRAS", "TANDEM_CUDA_HOME"],
 )

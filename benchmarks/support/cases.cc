@@ -40,6 +40,13 @@ TrainingCase resnet18() {
   return training;
 }
 
+TrainingCase resnet50() {
+  auto model = std::make_shared<models::ResNet50>();
+  TrainingCase training = images(model, {256, 3, 224, 224}, sgd(*model, 0.1, 1e-4));
+  training.compared_lr = 1e-4;
+  return training;
+}
+
 /// Random tokens with random targets.
 TrainingCase gpt(const models::GptOptions& options, int64_t batch) {
   auto model = std::make_shared<models::Gpt>(options);
@@ -74,7 +81,8 @@ constexpr Case kCases[] = {
     {"gpt-small", gpt_small},
     {"gpt-384", gpt_384},
     {"gpt2-124m-4", gpt2_124m_4},
-    {"gpt2-124m-64", gpt2_124m_64},  // the last number is the batch size; too large for CPUs
+    {"gpt2-124m-64", gpt2_124m_64},  // the last number is the batch size; too large for CPUs, as the next
+    {"resnet50-256", resnet50},
 };
 
 }  // namespace

@@ -77,6 +77,41 @@ class ResNet18(nn.Module):
         return self.fc(h.flatten(1))
 
 
+class BottleneckBlock(nn.Module):
+    def __init__(self, in_channels, width, stride):
+        super().__init__()
+        out = 4 * width
+        self.conv1, self.bn1 = nn.Conv2d(in_channels, width, 1, bias=False), nn.BatchNorm2d(width)
+        self.conv2, self.bn2 = nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width)
+        self.conv3, self.bn3 = nn.Conv2d(width, out, 1, bias=False), nn.BatchNorm2d(out)
+        self.downsample = None
+        if stride != 1 or in_channels != out:
+            self.downsample = nn.Sequential(nn.Conv2d(in_channels, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+
+    def forward(self, x):
+        h = F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x))))))
+        return F.relu(self.bn3(self.conv3(h)) + (x if self.downsample is None else self.downsample(x)))
+
+
+class ResNet50(nn.Module):
+    def __init__(self, classes=1000):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64)
+        channels = 64
+        for group, blocks in enumerate((3, 4, 6, 3)):
+            layer = nn.Sequential()
+            for block in range(blocks):
+                layer.append(BottleneckBlock(channels, 64 << group, 2 if block == 0 and group > 0 else 1))
+                channels = 4 * (64 << group)
+            setattr(self, f"layer{group + 1}", layer)
+        self.fc = nn.Linear(channels, classes)
+
+    def forward(self, images):
+        h = F.max_pool2d(F.relu(self.bn1(self.conv1(images))), 3, 2, 1)
+        h = F.adaptive_avg_pool2d(self.layer4(self.layer3(self.layer2(self.layer1(h)))), 1)
+        return self.fc(h.flatten(1))
+
+
 class CausalAttention(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
@@ -142,6 +177,7 @@ CASES = {
     "gpt-384": (lambda: Gpt(65, 256, 6, 6, 384), adamw, 1e-3),
     "gpt2-124m-4": (lambda: Gpt(50304, 1024, 12, 12, 768), adamw, 1e-3),
     "gpt2-124m-64": (lambda: Gpt(50304, 1024, 12, 12, 768), adamw, 1e-3),
+    "resnet50-256": (ResNet50, sgd(lr=0.1, weight_decay=1e-4), 1e-4),
 }
 
 # --- weights and data -----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-// A residual network for 32x32 images.
+// Residual networks, as K. He et al., "Deep residual learning for image recognition", CVPR 2016.
 #pragma once
 
 #include <tandem/tandem.h>
@@ -41,10 +41,10 @@ struct ResidualBlock : tandem::nn::Layer {
   tandem::nn::Sequential* downsample = nullptr;
 };
 
-/// images [N, 3, H, W] -> logits [N, classes], as K. He et al., "Deep residual learning for image recognition", CVPR
-/// 2016, with a stem for small images: one 3x3 convolution of stride 1, no pooling. Then four groups of two blocks with
-/// width, 2 width, 4 width and 8 width channels, of which the last three halve the image; global average pooling; a
-/// linear layer. Keys as in torchvision: conv1, bn1, layer1.0.conv1 .. layer4.1.bn2, layer2.0.downsample.0, fc.
+/// images [N, 3, H, W] -> logits [N, classes], with a stem for small images: one 3x3 convolution of stride 1, no pooling.
+/// Then four groups of two blocks with width, 2 width, 4 width and 8 width channels, of which the last three halve the
+/// image; global average pooling; a linear layer. Keys as in torchvision: conv1, bn1, layer1.0.conv1 .. layer4.1.bn2,
+/// layer2.0.downsample.0, fc.
 struct ResNet18 : tandem::nn::Layer {
   explicit ResNet18(int64_t width = 64, int64_t classes = 10)
       : conv1(add<tandem::nn::Conv2d>("conv1", 3, width, 3, ResidualBlock::convolution(1, 1), ResidualBlock::kNoBias)),
@@ -77,6 +77,72 @@ struct ResNet18 : tandem::nn::Layer {
   tandem::nn::Sequential& layer3;
   tandem::nn::Sequential& layer4;
   tandem::nn::Linear& fc;
+};
+
+/// relu(bn3(conv3(relu(bn2(conv2(relu(bn1(conv1(x)))))))) + shortcut(x)): a 1x1 convolution to `width` channels, a 3x3
+/// one with the stride, and a 1x1 one to 4 width channels. The shortcut is as in ResidualBlock.
+struct BottleneckBlock : tandem::nn::Layer {
+  BottleneckBlock(int64_t in_channels, int64_t width, int64_t stride)
+      : conv1(add<tandem::nn::Conv2d>("conv1", in_channels, width, 1, ResidualBlock::convolution(1, 0),
+                                      ResidualBlock::kNoBias)),
+        bn1(add<tandem::nn::BatchNorm2d>("bn1", width, ResidualBlock::with_relu())),
+        conv2(add<tandem::nn::Conv2d>("conv2", width, width, 3, ResidualBlock::convolution(stride, 1),
+                                      ResidualBlock::kNoBias)),
+        bn2(add<tandem::nn::BatchNorm2d>("bn2", width, ResidualBlock::with_relu())),
+        conv3(add<tandem::nn::Conv2d>("conv3", width, 4 * width, 1, ResidualBlock::convolution(1, 0),
+                                      ResidualBlock::kNoBias)),
+        bn3(add<tandem::nn::BatchNorm2d>("bn3", 4 * width)) {
+    if (stride == 1 && in_channels == 4 * width) return;
+    downsample = &add<tandem::nn::Sequential>("downsample");
+    downsample->append<tandem::nn::Conv2d>(in_channels, 4 * width, 1, ResidualBlock::convolution(stride, 0),
+                                           ResidualBlock::kNoBias);
+    downsample->append<tandem::nn::BatchNorm2d>(4 * width);
+  }
+
+  tandem::Tensor forward(const tandem::Tensor& x) override {
+    const tandem::Tensor shortcut = downsample != nullptr ? (*downsample)(x) : x;
+    return bn3.add_relu(conv3(bn2(conv2(bn1(conv1(x))))), shortcut);
+  }
+
+  tandem::nn::Conv2d& conv1;
+  tandem::nn::BatchNorm2d& bn1;
+  tandem::nn::Conv2d& conv2;
+  tandem::nn::BatchNorm2d& bn2;
+  tandem::nn::Conv2d& conv3;
+  tandem::nn::BatchNorm2d& bn3;
+  tandem::nn::Sequential* downsample = nullptr;
+};
+
+/// images [N, 3, H, W] -> logits [N, classes] by torchvision's resnet50: a 7x7 convolution and a 3x3 maximum, both of
+/// stride 2; groups of 3, 4, 6 and 3 bottleneck blocks, of which the last three halve the image by the 3x3 convolution of
+/// their first block; global average pooling; a linear layer. torchvision's keys.
+struct ResNet50 : tandem::nn::Layer {
+  explicit ResNet50(int64_t classes = 1000)
+      : conv1(add<tandem::nn::Conv2d>("conv1", 3, 64, 7, ResidualBlock::convolution(2, 3), ResidualBlock::kNoBias)),
+        bn1(add<tandem::nn::BatchNorm2d>("bn1", 64, ResidualBlock::with_relu())) {
+    int64_t channels = 64;
+    for (int64_t group = 0; group < 4; ++group) {
+      constexpr int64_t kBlocks[] = {3, 4, 6, 3};
+      const int64_t width = 64 << group;
+      groups[group] = &add<tandem::nn::Sequential>("layer" + std::to_string(group + 1));
+      for (int64_t block = 0; block < kBlocks[group]; ++block) {
+        groups[group]->append<BottleneckBlock>(channels, width, block == 0 && group > 0 ? 2 : 1);
+        channels = 4 * width;
+      }
+    }
+    fc = &add<tandem::nn::Linear>("fc", channels, classes);
+  }
+
+  tandem::Tensor forward(const tandem::Tensor& images) override {
+    tandem::Tensor h = tandem::max_pool2d(bn1(conv1(images)), 3, {.stride = 2, .padding = 1});
+    for (tandem::nn::Sequential* group : groups) h = (*group)(h);
+    return (*fc)(tandem::adaptive_avg_pool2d(h, 1).flatten(1));
+  }
+
+  tandem::nn::Conv2d& conv1;
+  tandem::nn::BatchNorm2d& bn1;
+  tandem::nn::Sequential* groups[4] = {};
+  tandem::nn::Linear* fc = nullptr;
 };
 
 }  // namespace models

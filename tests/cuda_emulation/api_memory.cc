@@ -47,6 +47,7 @@ struct Copy {
   size_t height;
 
   bool nothing() const { return width == 0 || height == 0; }
+  size_t num_bytes() const { return width * height; }
   size_t destination_span() const { return (height - 1) * destination_pitch + width; }
   size_t source_span() const { return (height - 1) * source_pitch + width; }
   void run() const {
@@ -109,11 +110,17 @@ cudaError_t copy_async(const Copy& copy, cudaMemcpyKind kind, cudaStream_t handl
   if (const cudaError_t error = check_copy(runtime, copy, kind, to, from); error != cudaSuccess) {
     return error;
   }
-  Task task{Task::Kind::kMemory, to.arenas() | from.arenas(), [copy] { copy.run(); }, nullptr};
+  Task task{Task::Kind::kMemory, to.arenas() | from.arenas(),
+            [copy, &runtime] {
+              runtime.count_work("copy", 0, 2 * copy.num_bytes());
+              copy.run();
+            },
+            nullptr};
   if (from.pageable() && !to.pageable()) {  // reads the bytes during the call
     auto bytes = std::make_shared<std::vector<char>>(copy.source_span());
     std::memcpy(bytes->data(), copy.source, bytes->size());
-    task.work = [copy, bytes] {
+    task.work = [copy, bytes, &runtime] {
+      runtime.count_work("copy", 0, 2 * copy.num_bytes());
       Copy staged = copy;
       staged.source = bytes->data();
       staged.run();
@@ -308,6 +315,11 @@ cudaError_t cudaMemsetAsync(void* pointer, int value, size_t bytes, cudaStream_t
     return result(cudaErrorInvalidValue);
   }
   runtime.enqueue(call.lock(), stream,
-                  {Task::Kind::kMemory, place.arenas(), [=] { std::memset(pointer, value, bytes); }, nullptr});
+                  {Task::Kind::kMemory, place.arenas(),
+                   [=, &runtime] {
+                     runtime.count_work("fill", 0, bytes);
+                     std::memset(pointer, value, bytes);
+                   },
+                   nullptr});
   return result(stream->device->failed);
 }

@@ -17,7 +17,7 @@
 namespace cuda_emulation {
 
 inline constexpr size_t kMemoryGranule = 256;
-inline constexpr size_t kSparseBytes = size_t{1} << 30;
+inline constexpr size_t kSparseBytes = size_t{64} << 20;
 
 struct MemoryBlock {
   uintptr_t begin;

@@ -53,6 +53,7 @@ struct KernelLaunch {
   bool checks;
   Random* random;       // order of blocks and threads; nullptr: ascending
   uint64_t max_blocks;  // that run
+  bool spread;          // these are distributed over the grid, else the first ones
   Traffic* traffic;     // counts the accesses; nullptr: they are not counted
 };
 
@@ -139,7 +140,8 @@ class KernelRun final : public WarpOrder {
   std::string report_;
   char* dynamic_shared_ = nullptr;
 
-  uint32_t serial_ = 0;  // of the current interval, counted over all launches
+  uint32_t serial_ = 0;      // of the current interval, counted over all launches
+  uint64_t block_step_ = 1;  // between blocks that run
   uint64_t num_blocks_ = 0, next_block_ = 0;
   Order block_order_, thread_order_;
   uint3 block_index_{};

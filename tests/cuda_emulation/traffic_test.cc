@@ -332,6 +332,40 @@ TEST_F(TrafficCounts, KernelsAreCountedSeparately) {
   expect_accesses(kernels[1].reads, 2, 16, 256, 16);
 }
 
+__global__ void mark_block(int* marks) { marks[blockIdx.x] = 1; }
+
+TEST_F(TrafficCounts, SampledBlocksAreSpreadOverTheGrid) {
+  const Buffer<int> marks(std::vector<int>(64));
+  const Buffer<float> in(4096), out(4096);
+  set_sampling(4, {"copy"});
+  const KernelTraffic sampled = count(64, 1, mark_block, marks.data());
+  const KernelTraffic whole = count(16, 256, copy<float>, in.data(), out.data());
+  set_sampling(0);
+  EXPECT_EQ(sampled.blocks, 64);
+  EXPECT_EQ(sampled.blocks_run, 4);
+  EXPECT_EQ(sampled.writes.requests, 4);
+  EXPECT_EQ(whole.blocks_run, 16);
+  std::vector<int> expected(64);
+  for (const size_t block : {8, 24, 40, 56}) expected[block] = 1;
+  EXPECT_EQ(marks.values(), expected);
+}
+
+TEST_F(TrafficCounts, CopiesAndFillsAreListed) {
+  const Buffer<float> in(1024), out(1024);
+  Stream stream;
+  start_counting();
+  EXPECT_CUDA(cudaMemsetAsync(in.data(), 0, 4096, stream));
+  EXPECT_CUDA(cudaMemcpyAsync(out.data(), in.data(), 4096, cudaMemcpyDeviceToDevice, stream));
+  EXPECT_CUDA(cudaStreamSynchronize(stream));
+  const std::vector<KernelTraffic> work = stop_counting();
+  ASSERT_EQ(work.size(), 2U);
+  EXPECT_EQ(work[0].kernel, "fill");
+  EXPECT_EQ(work[0].bytes, 4096);
+  EXPECT_EQ(work[1].kernel, "copy");
+  EXPECT_EQ(work[1].bytes, 8192);
+  EXPECT_EQ(work[1].launches, 0);
+}
+
 TEST_F(TrafficCounts, CountsDoNotDependOnTheOrder) {
   const Buffer<float> in(1000), out(1000), in2(1024), out2(1024);
   const KernelTraffic loop = count(2, 64, copy_in_loop, in.data(), out.data(), 1000);

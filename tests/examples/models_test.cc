@@ -51,6 +51,16 @@ TEST(ResNet18, ParametersAndOutputHaveExpectedShapes) {
   EXPECT_EQ(count(models::ResNet18()), 11173962);  // the number of torchvision's resnet18 with this stem and 10 classes
 }
 
+TEST(ResNet50, ParametersAndOutputHaveExpectedShapes) {
+  models::ResNet50 model;
+  EXPECT_EQ(model(randn({1, 3, 64, 64})).shape(), Shape({1, 1000}));
+  const auto found = shapes(model);
+  EXPECT_EQ(found.size(), 53u + 53u * 5u + 2u);  // 53 convolutions without bias, 53 batch norms, one linear layer
+  EXPECT_EQ(found.at("layer1.0.downsample.0.weight"), Shape({256, 64, 1, 1}));
+  EXPECT_EQ(found.at("layer4.2.conv3.weight"), Shape({2048, 512, 1, 1}));
+  EXPECT_EQ(count(model), 25557032);  // the number of torchvision's resnet50
+}
+
 TEST(Gpt, ParametersAndOutputHaveExpectedShapes) {
   manual_seed(3);
   models::Gpt model({.vocabulary = 11, .context = 6, .layers = 2, .heads = 3, .width = 24});

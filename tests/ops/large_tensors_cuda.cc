@@ -21,7 +21,6 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/op_case.h>
-#include <tandem/tests/support/sanitizers.h>
 
 namespace tandem::testing { namespace {
 
@@ -60,9 +59,6 @@ Tensor index() { return from_vector<int64_t>(kChecked, {3}).to(kGpu); }
 
 class LargeTensors : public ::testing::Test {
  protected:
-  void SetUp() override {
-    if (kAddressSanitizer) GTEST_SKIP() << "its shadow memory is not sparse";
-  }
   void TearDown() override {
     cuda_emulation::set_max_blocks(UINT64_MAX);
     empty_cache(kGpu);

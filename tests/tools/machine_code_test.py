@@ -99,12 +99,12 @@ class MachineCodeTest(unittest.TestCase):
 
     def test_missing_disassembler_is_explained(self):
         with tempfile.TemporaryDirectory() as folder:
-            environment = {k: v for k, v in os.environ.items() if k != "TANDEM_CUDA_DISASSEMBLER"}
+            environment = {k: v for k, v in os.environ.items() if k != "TANDEM_CUDA_EXTRAS"}
             ended = subprocess.run([sys.executable, "-B", os.path.join(CHECKS, "machine_code.py"), "--tools", folder, "a.o"],
                                    capture_output=True, text=True, check=False, env=environment)
         self.assertEqual(ended.returncode, 1)
         self.assertIn("cuobjdump and nvdisasm not found in " + folder, ended.stderr)
-        self.assertIn("tools/cuda_toolkit --disassembler DIR", ended.stderr)
+        self.assertIn("tools/cuda_toolkit --extras DIR", ended.stderr)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 
 Local memory, registers and shared memory (as resident warps), accesses of 16 bytes, calls of IEEE divisions and square roots, and
 code sizes are checked. An exception that is no longer needed is a violation too, so the exceptions only shrink. DIR has cuobjdump
-and nvdisasm; TANDEM_CUDA_DISASSEMBLER in the environment replaces it.
+and nvdisasm; $TANDEM_CUDA_EXTRAS/bin replaces it if the environment has that variable.
 """
 
 import argparse
@@ -37,8 +37,8 @@ _WIDE = re.compile(r"\b(LDG|STG)\.E[.\w]*\.128\b")
 _SYMBOL = re.compile(r"^ *(\d+): [0-9a-f]+ +(\w+) FUNC .* (\S+)$", re.MULTILINE)
 _CALL = re.compile(r"\bCALL[.\w]* `\(([^)]+)\)")
 _NAMESPACES = re.compile(r"\(anonymous namespace\)::|\b(?:tandem|v0|cuda|optim|functions|primitives)::")
-GET_TOOLS = ("cuobjdump and nvdisasm not found in %s; install them with tools/cuda_toolkit --disassembler DIR and set "
-             "TANDEM_CUDA_DISASSEMBLER=DIR/bin (in Bazel --test_env=TANDEM_CUDA_DISASSEMBLER=DIR/bin)")
+GET_TOOLS = ("cuobjdump and nvdisasm not found in %s; install them with tools/cuda_toolkit --extras DIR and set "
+             "TANDEM_CUDA_EXTRAS=DIR (in Bazel --test_env=TANDEM_CUDA_EXTRAS=DIR)")
 
 
 def warps_of(registers, shared, threads):
@@ -169,7 +169,8 @@ def main():
     parser.add_argument("--table", action="store_true")
     parser.add_argument("objects", nargs="+")
     arguments = parser.parse_args()
-    tools = os.environ.get("TANDEM_CUDA_DISASSEMBLER") or arguments.tools
+    extras = os.environ.get("TANDEM_CUDA_EXTRAS")
+    tools = extras + "/bin" if extras else arguments.tools
     if any(shutil.which(os.path.join(tools, name)) is None for name in ("cuobjdump", "nvdisasm")):
         sys.exit("machine_code: " + GET_TOOLS % tools)
     largest_first = sorted(arguments.objects, key=os.path.getsize, reverse=True)

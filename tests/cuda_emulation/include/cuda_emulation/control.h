@@ -67,6 +67,11 @@ void set_kernels_run(bool on);
 /// Of each later kernel only the first `count` blocks run, for tests with more elements than the CPU can compute.
 void set_max_blocks(uint64_t count);
 
+/// Of each later kernel only `count` blocks run, evenly distributed over its grid, and libraries compute nothing: for
+/// counting work that is too large for the CPU. Results are undefined, so kernels that compute indices must run whole:
+/// those whose name contains one of `whole`. 0 turns sampling off.
+void set_sampling(uint64_t count, const std::vector<std::string>& whole = {});
+
 /// Reads or writes of global memory. A request is what one instruction of a warp accesses at once.
 struct AccessCounts {
   int64_t requests = 0;
@@ -75,12 +80,16 @@ struct AccessCounts {
   int64_t least_sectors = 0;  ///< distinct ones of each launch
 };
 
-/// What a launch did to memory, or the sum over several launches.
+/// What a launch did to memory, or the sum over several launches. Also the work of a library's call, a copy or a fill,
+/// of which only `kernel`, `flops` and `bytes` are set.
 struct KernelTraffic {
   std::string kernel;  ///< without namespaces and parameters: "copy_kernel<float>"
   int64_t launches = 0;
-  int64_t blocks = 0;   ///< of the largest launch
-  int64_t threads = 0;  ///< per block, the most of a launch
+  int64_t blocks = 0;      ///< of the largest launch
+  int64_t blocks_run = 0;  ///< of these, fewer with set_sampling()
+  int64_t threads = 0;     ///< per block, the most of a launch
+  double flops = 0;        ///< of a library's call
+  int64_t bytes = 0;       ///< of operands and results of a library's call; that a copy or a fill reads and writes
   AccessCounts reads, writes;
   std::array<int64_t, 5> widths{};  ///< number of threads' accesses of 1, 2, 4, 8 and 16 bytes
   int64_t shared_requests = 0;
@@ -96,7 +105,8 @@ struct KernelTraffic {
 /// Starts to count the accesses of kernels that run from now on, if access checks are enabled.
 void start_counting();
 
-/// Stops counting; returns one record per launch, in the order in which the kernels ran. Queued kernels have not run.
+/// Stops counting; returns one record per launch, library's computation, copy and fill, in the order in which they ran.
+/// Queued ones have not run.
 std::vector<KernelTraffic> stop_counting();
 
 /// The sums over launches of the same kernel, in the order of their first launches.
