@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <tandem/tensor/convert.h>
 #include <tandem/tensor/cuda/primitives_kernels.h>
 #include <tandem/tensor/cuda/strided.h>
@@ -11,14 +13,22 @@ std::span<const int64_t> span_of(const T& shape) {
   return {shape.data(), shape.size()};
 }
 
-/// The strides of tensors of one shape, with dimensions merged where all tensors are contiguous.
+/// The strides of tensors of one shape: dimensions in the order of the first tensor's memory, so that threads access
+/// adjacent elements, and merged where all tensors are contiguous.
 template <size_t N>
 Strided<static_cast<int>(N)> elements_of(const std::array<const Tensor*, N>& tensors) {
+  const Shape& shape = tensors[0]->shape();
+  Shape dims;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (shape[d] != 1) dims.push_back(static_cast<int64_t>(d));
+  }
+  const Shape& steps_of_first = tensors[0]->strides();
+  std::stable_sort(dims.begin(), dims.end(),
+                   [&](int64_t a, int64_t b) { return steps_of_first[a] > steps_of_first[b]; });
+
   Shape sizes;
   std::array<Shape, N> strides;
-  const Shape& shape = tensors[0]->shape();
-  for (size_t d = 0; d < shape.size(); ++d) {
-    if (shape[d] == 1) continue;
+  for (const int64_t d : dims) {
     bool joins = !sizes.empty();
     for (size_t k = 0; k < N; ++k) joins = joins && strides[k].back() == shape[d] * tensors[k]->strides()[d];
     if (joins) {

@@ -39,6 +39,7 @@ constexpr char kTable[] = R"(
 | gelu backward, bfloat16 | 1 | 96 | 16.00 | 16.00 | 1.00 | 6.00 | |
 | cast, float32 to bfloat16 | 1 | 768 | 3.00 | 3.00 | 1.00 | 6.00 | |
 | cast, bfloat16 to float32 | 1 | 768 | 3.00 | 3.00 | 1.00 | 6.00 | |
+| cast, channels-last | 1 | 768 | 3.00 | 3.00 | 1.00 | 6.00 | |
 | copy, transposed | 1 | 768 | 4.00 | 18.00 | 4.50 | 36.00 | |
 | copy, every other column | 1 | 384 | 4.00 | 6.00 | 1.00 | 6.00 | |
 | sum | 2 | 6 | 4.00 | 4.00 | 1.00 | 4.00 | 1.00 |
@@ -143,6 +144,8 @@ void add_float32(Operations& operations) {
   const Tensor x = leaf({256, 768}, kFloat32, false), half = leaf({256, 768}, kBFloat16, false);
   operations.add("cast, float32 to bfloat16", x, [=] { x.to(kBFloat16); });
   operations.add("cast, bfloat16 to float32", x, [=] { half.to(kFloat32); });
+  const Tensor channels_last = half.view({2, 8, 16, 768}).permute({0, 3, 1, 2});
+  operations.add("cast, channels-last", x, [=] { channels_last.to(kFloat32); });
   operations.add("copy, transposed", x, [=] { x.transpose(0, 1).contiguous(); });
   operations.add("copy, every other column", x, [=] { x.slice(1, 0, 768, 2).contiguous(); });
   operations.add("sum", x, [=] { sum(x); });

@@ -5,6 +5,7 @@
 //     ./bazelw run --config=cuda-emulated //tests/benchmarks:gpu_work -- --case gpt2-124m-64 --amp
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <iostream>
 #include <memory>
@@ -73,18 +74,16 @@ nlohmann::json json_of(const KernelTraffic& record) {
   }
   // Per grid, from the blocks that ran.
   const double scale = static_cast<double>(record.blocks) / static_cast<double>(record.blocks_run);
-  int64_t accesses = 0;
-  for (const int64_t n : record.widths) accesses += n;
+  const auto scaled = [&](int64_t n) { return std::round(scale * static_cast<double>(n)); };
   line["blocks"] = record.blocks;
   line["threads"] = record.threads;
-  line["requests"] = scale * static_cast<double>(record.reads.requests + record.writes.requests);
-  line["reads"] = scale * static_cast<double>(record.reads.requests);
-  line["traffic"] = scale * static_cast<double>(record.traffic_bytes());
-  line["least"] = scale * static_cast<double>(record.least_bytes());
-  line["access_bytes"] = accesses == 0 ? 0 : static_cast<double>(record.reads.bytes + record.writes.bytes) / static_cast<double>(accesses);
-  line["shared_requests"] = scale * static_cast<double>(record.shared_requests);
-  line["wavefronts"] = scale * static_cast<double>(record.wavefronts);
-  line["atomics"] = scale * static_cast<double>(record.atomics);
+  line["reads"] = scaled(record.reads.requests);
+  line["writes"] = scaled(record.writes.requests);
+  line["traffic"] = scaled(record.traffic_bytes());
+  line["least"] = scaled(record.least_bytes());
+  for (const int64_t n : record.widths) line["widths"].push_back(scaled(n));
+  line["wavefronts"] = scaled(record.wavefronts);
+  line["least_wavefronts"] = scaled(record.least_wavefronts);
   return line;
 }
 

@@ -330,6 +330,7 @@ void Runtime::run_kernel(Device& device, const cudaLaunchConfig_t& config, const
   set_open(open);
   need_signal_stack();
   const cudaError_t error = kernel_run_.run(launch);
+  if (sampled) device.memory.clear_cells();  // else each launch of a large grid leaves many pages of them
   if (error != cudaSuccess) {
     device.failed = error;
     last_report = kernel_run_.report();

@@ -72,18 +72,33 @@ def accesses_of(code):
     return wide.count("LDG"), wide.count("STG"), len([callee for callee in _CALL.findall(code) if _SLOW.search(callee)])
 
 
+def symbols_of(cubin):
+    """symbol -> (index, bytes of code)"""
+    return {symbol: (index, int(size, 0)) for index, size, symbol in _SYMBOL.findall(output("readelf", "-sW", cubin))}
+
+
+def resources_of(cubin, tools):
+    """symbol -> (name, registers, bytes of shared memory, bytes of local memory)"""
+    found = _RESOURCES.findall(output(tools + "cuobjdump", "-res-usage", cubin))
+    names = output("c++filt", input="\n".join(f[0] for f in found)).splitlines()
+    return {symbol: (short_name(name), int(registers), max(0, int(shared) - SHARED_OF_SYSTEM), int(stack) + int(local))
+            for (symbol, registers, stack, shared, local), name in zip(found, names)}
+
+
+def sections_of(cubin, tools, indices=None):
+    """symbol -> nvdisasm's text, of the functions with these indices (None: all)"""
+    code = output(tools + "nvdisasm", "-c", *([] if indices is None else ["-fun", ",".join(indices)]), cubin)
+    return dict(part.split(":\n", 1) for part in code.split("\n.text.")[1:])
+
+
 def read_cubin(cubin, prefix, tools):
     """The kernels of a file of machine code. Only the hot ones are disassembled, because that takes long."""
-    symbols = {symbol: (index, int(size, 0)) for index, size, symbol in _SYMBOL.findall(output("readelf", "-sW", cubin))}
-    resources = _RESOURCES.findall(output(tools + "cuobjdump", "-res-usage", cubin))
-    names = output("c++filt", input="\n".join(r[0] for r in resources)).splitlines()
-    names = [prefix + short_name(name) for name in names]
-    hot = [symbols[r[0]][0] for r, name in zip(resources, names) if any(fnmatch.fnmatchcase(name, p) for p in limits.HOT)]
-    code = output(tools + "nvdisasm", "-c", "-fun", ",".join(hot), cubin) if hot else ""
-    sections = dict(part.split(":\n", 1) for part in code.split("\n.text.")[1:])
-    return [Kernel(name, int(registers), max(0, int(shared) - SHARED_OF_SYSTEM), int(stack) + int(local),
-                   *accesses_of(sections.get(symbol, "")), symbols[symbol][1])
-            for (symbol, registers, stack, shared, local), name in zip(resources, names)]
+    symbols = symbols_of(cubin)
+    resources = {symbol: (prefix + name, *rest) for symbol, (name, *rest) in resources_of(cubin, tools).items()}
+    hot = [symbols[symbol][0] for symbol, (name, *_) in resources.items() if any(fnmatch.fnmatchcase(name, p) for p in limits.HOT)]
+    sections = sections_of(cubin, tools, hot) if hot else {}
+    return [Kernel(name, registers, shared, local, *accesses_of(sections.get(symbol, "")), symbols[symbol][1])
+            for symbol, (name, registers, shared, local) in resources.items()]
 
 
 def read(path, tools):
