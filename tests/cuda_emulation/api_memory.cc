@@ -113,7 +113,7 @@ cudaError_t copy_async(const Copy& copy, cudaMemcpyKind kind, cudaStream_t handl
   Task task{Task::Kind::kMemory, to.arenas() | from.arenas(),
             [copy, &runtime] {
               runtime.count_work("copy", 0, 2 * copy.num_bytes());
-              copy.run();
+              if (runtime.computes(copy.num_bytes())) copy.run();
             },
             nullptr};
   if (from.pageable() && !to.pageable()) {  // reads the bytes during the call
@@ -318,7 +318,7 @@ cudaError_t cudaMemsetAsync(void* pointer, int value, size_t bytes, cudaStream_t
                   {Task::Kind::kMemory, place.arenas(),
                    [=, &runtime] {
                      runtime.count_work("fill", 0, bytes);
-                     std::memset(pointer, value, bytes);
+                     if (runtime.computes(bytes)) std::memset(pointer, value, bytes);
                    },
                    nullptr});
   return result(stream->device->failed);

@@ -187,6 +187,25 @@ ncclResult_t submit(const char* name, ncclComm_t comm, cudaStream_t stream, Exch
   return ncclSuccess;
 }
 
+int rank_of(ncclComm_t comm, const char* name) { return Running(comm, name)->rank; }
+
+/// Ends the process unless the buffers are aligned to their type, and are the same memory only where the documentation
+/// permits it: a rank's part of the larger buffer is the smaller one.
+void check_buffers(const char* name, const Exchange& e, ncclDataType_t type, int rank) {
+  const auto send = reinterpret_cast<uintptr_t>(e.send), recv = reinterpret_cast<uintptr_t>(e.recv);
+  const size_t send_bytes = e.request.num_bytes, recv_bytes = e.recv_bytes;
+  if ((send_bytes != 0 && send % size_of(type) != 0) || (recv_bytes != 0 && recv % size_of(type) != 0)) {
+    end_process(std::string(name) + ": a buffer is not aligned to its type");
+  }
+  if (send_bytes == 0 || recv_bytes == 0) return;
+  const size_t part = static_cast<size_t>(rank) * std::min(send_bytes, recv_bytes);
+  const bool in_place = send_bytes < recv_bytes   ? send == recv + part
+                        : recv_bytes < send_bytes ? recv == send + part
+                                                  : send == recv;
+  if (!in_place)
+    check_disjoint(std::string(name) + ": the sent buffer", e.send, send_bytes, "the received one", e.recv, recv_bytes);
+}
+
 ncclResult_t collective(const char* name, Kind kind, const void* send, void* recv, size_t count, size_t send_count,
                         size_t recv_count, ncclDataType_t type, int op, int root, ncclComm_t comm,
                         cudaStream_t stream) {
@@ -195,10 +214,10 @@ ncclResult_t collective(const char* name, Kind kind, const void* send, void* rec
   e.send = send;
   e.recv = recv;
   e.recv_bytes = recv_count * size_of(type);
+  check_buffers(name, e, type, rank_of(comm, name));
   return submit(name, comm, stream, std::move(e));
 }
 
-int rank_of(ncclComm_t comm, const char* name) { return Running(comm, name)->rank; }
 bool has_rank(ncclComm_t comm, int rank, const char* name) {
   return rank >= 0 && rank < Running(comm, name)->num_ranks;
 }

@@ -223,6 +223,25 @@ TEST_F(NcclDeathTest, ConcurrentUseByTwoThreadsIsReported) {
       "ncclCommGetAsyncError while another thread is in ncclCommDestroy on the communicator of rank 0");
 }
 
+TEST_F(NcclDeathTest, MisalignedBuffersAreReported) {
+  char* const odd = reinterpret_cast<char*>(data(0)) + 2;
+  EXPECT_DEATH(ncclAllReduce(odd, odd, 1, ncclFloat32, ncclSum, comms_[0], side(0).stream),
+               "ncclAllReduce: a buffer is not aligned to its type");
+}
+
+// As in NCCL's documentation: in place, a rank's part of the larger buffer is the smaller one.
+TEST_F(NcclDeathTest, OverlappingBuffersAreReported) {
+  const cudaStream_t stream = side(1).stream;
+  float* const values = data(1);
+  EXPECT_DEATH(ncclAllReduce(values, values + 1, 2, ncclFloat32, ncclSum, comms_[1], stream),
+               "ncclAllReduce: the sent buffer overlaps the received one");
+  EXPECT_DEATH(ncclAllGather(values, values, 1, ncclFloat32, comms_[1], stream),
+               "ncclAllGather: the sent buffer overlaps the received one");
+  EXPECT_DEATH(ncclReduceScatter(values, values, 1, ncclFloat32, ncclSum, comms_[1], stream),
+               "ncclReduceScatter: the sent buffer overlaps the received one");
+  EXPECT_EQ(ncclAllGather(values + 1, values, 1, ncclFloat32, comms_[1], stream), ncclInProgress);
+}
+
 TEST_F(Nccl, WriteToBuffersDuringCallIsReported) {
   all_reduce();
   for (const bool input : {false, true}) {

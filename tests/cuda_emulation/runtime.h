@@ -129,6 +129,8 @@ class Runtime {
   std::unique_ptr<Traffic> traffic;  // null: accesses are not counted
   CallCounts counts;
   void count_work(const std::string& name, double flops, size_t num_bytes);
+  /// Whether a copy or fill runs: with sampling, large ones would only use up the memory of sparse blocks.
+  bool computes(size_t num_bytes) const { return sampled_blocks == 0 || num_bytes < kSparseBytes; }
   void reset();
   size_t num_queued_tasks() const;
   std::map<const void*, int> dynamic_shared_limits;  // by kernel

@@ -67,8 +67,8 @@ void set_kernels_run(bool on);
 /// Of each later kernel only the first `count` blocks run, for tests with more elements than the CPU can compute.
 void set_max_blocks(uint64_t count);
 
-/// Of each later kernel only `count` blocks run, evenly distributed over its grid, and libraries compute nothing: for
-/// counting work that is too large for the CPU. Results are undefined, so kernels that compute indices must run whole:
+/// Of each later kernel only `count` blocks run, evenly distributed over its grid, and libraries, copies and fills of
+/// 64 MiB and more do nothing: for counting work that is too large for the CPU. Results are undefined, so kernels that compute indices must run whole:
 /// those whose name contains one of `whole`. 0 turns sampling off.
 void set_sampling(uint64_t count, const std::vector<std::string>& whole = {});
 
