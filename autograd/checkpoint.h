@@ -30,6 +30,11 @@ class TANDEM_API CheckpointScope {
 /// snapshot was computed from.
 TANDEM_API Tensor snapshot(const Tensor& tensor);
 
+/// Inside a checkpointed function: backward throws StateError if `tensor` was changed in place after this call. The
+/// tensors that operations use are checked already; this is for values that reach them in another way, such as a copy
+/// of a buffer. Elsewhere it does nothing.
+TANDEM_API void expect_unchanged(const Tensor& tensor);
+
 /// Whether backward is running a checkpointed function again. Layers that count their calls or update statistics must
 /// not do so then.
 inline bool is_recomputing() { return RankContext::current().open_autograd.is_recomputing; }

@@ -8,6 +8,7 @@
 
 #include <tandem/autograd/graph_task.h>
 #include <tandem/autograd/nan_check.h>
+#include <tandem/autograd/recomputation.h>
 #include <tandem/base/trace.h>
 #include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/factories.h>
@@ -207,6 +208,8 @@ void GraphTask::find_needed() {
 }
 
 void GraphTask::run(const char* op, std::span<const Tensor> roots, std::span<const Tensor> gradients) {
+  TANDEM_CHECK(StateError, Recomputation::current() == nullptr, "checkpoint: the function calls ", op,
+               ", which is not supported; move the call out of the checkpoint");
   TANDEM_CHECK(ValueError, gradients.empty() || gradients.size() == roots.size(), op, ": got ", roots.size(),
                " tensors and ", gradients.size(), " gradients");
   std::vector<Tensor> given;

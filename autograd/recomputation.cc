@@ -61,9 +61,10 @@ CheckpointScope::CheckpointScope(std::function<void()> run, std::vector<Tensor> 
       previous_(std::exchange(RankContext::current().open_autograd.checkpoint,
                               static_cast<Recomputation*>(recomputation_.get()))) {}
 
-CheckpointScope::~CheckpointScope() {
-  RankContext::current().open_autograd.checkpoint = previous_;
-  static_cast<Recomputation&>(*recomputation_).end_call();
+CheckpointScope::~CheckpointScope() { RankContext::current().open_autograd.checkpoint = previous_; }
+
+void expect_unchanged(const Tensor& tensor) {
+  if (Recomputation* checkpoint = Recomputation::current()) checkpoint->add_input(tensor.version());
 }
 
 Tensor snapshot(const Tensor& tensor) {
@@ -126,9 +127,6 @@ void Recomputation::run_again() {
 }
 
 Tensor Recomputation::take(uint32_t index) {
-  TANDEM_CHECK(StateError, !is_in_call_,
-               "checkpoint: the function calls backward or grad, which is not supported; move ",
-               "the call out of the checkpoint");
   if (recomputed_.empty()) run_again();
   return std::exchange(recomputed_[index], {});
 }

@@ -23,10 +23,8 @@ class Recomputation : public RefCounted {
 
   /// The innermost one in scope on the calling thread, or null.
   static Recomputation* current();
-  /// Called by set_history with the version of each input of an operation.
+  /// Called with the version of each input of an operation (set_history), and of expect_unchanged.
   void add_input(uint32_t version);
-  /// Called at the end of the first run.
-  void end_call() { is_in_call_ = false; }
 
  private:
   friend class SavedTensor;
@@ -51,7 +49,6 @@ class Recomputation : public RefCounted {
   int8_t autocast_;
   RefPtr<ScopeName> module_scope_;
   std::vector<Signature> signatures_;  ///< of the saved tensors, in order
-  bool is_in_call_ = true;
   bool is_running_again_ = false;
   uint64_t first_versions_ = 0;     ///< hash of the versions of the operations' inputs in the first run
   uint64_t second_versions_ = 0;    ///< in the present one

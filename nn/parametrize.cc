@@ -204,6 +204,7 @@ Tensor SpectralNorm::forward(const std::vector<Tensor>& originals) {
   if (!u_.defined()) return normalize(weight, 2, 0, eps_);
   const Tensor rows = matrix(weight);
   if (is_training() && !autograd::is_recomputing()) iterate(rows, n_power_iterations_);
+  autograd::expect_unchanged(u_);
   // Copies: backward needs these values after later calls changed the buffers.
   const Tensor u = u_.clone(), v = v_.clone();
   return weight / dot(u, mv(rows, v));

@@ -353,4 +353,17 @@ TEST(SpectralNorm, CheckpointHasTheSameBits) {
   EXPECT_EQ(run(true), run(false));
 }
 
+// Backward of the first call would use the buffers of the second one.
+TEST(SpectralNorm, SecondCallBeforeBackwardOfACheckpointIsRejected) {
+  nn::Linear layer(8, 8);
+  nn::spectral_norm(layer);
+  const Tensor real = nn::checkpoint(layer, td::randn({4, 8})), fake = nn::checkpoint(layer, td::randn({4, 8}));
+  EXPECT_EQ(error_text<td::StateError>([&] { (real - fake).sum().backward(); }),
+            "checkpoint: a tensor that the function uses was changed in place after the call, but backward needs its "
+            "value");
+  layer.eval();
+  const Tensor first = nn::checkpoint(layer, td::randn({4, 8})), second = nn::checkpoint(layer, td::randn({4, 8}));
+  EXPECT_NO_THROW((first - second).sum().backward());
+}
+
 }  // namespace
