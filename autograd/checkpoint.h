@@ -26,8 +26,8 @@ class TANDEM_API CheckpointScope {
   void* const previous_;
 };
 
-/// `tensor` as it is now, with the same memory: a later in-place operation on `tensor` does not make it part of what the
-/// snapshot was computed from.
+/// `tensor` as it is now, with the same memory: a later in-place operation on `tensor` does not make it part of what
+/// the snapshot was computed from.
 TANDEM_API Tensor snapshot(const Tensor& tensor);
 
 /// Inside a checkpointed function: backward throws StateError if `tensor` was changed in place after this call. The

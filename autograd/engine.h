@@ -36,8 +36,9 @@ TANDEM_API Tensor accumulate_with_graph(const Tensor& a, const Tensor& b);
 namespace tandem { inline namespace v0 {
 
 /// d(sum over i of <grad_outputs[i], outputs[i]>) / d inputs, as torch.autograd.grad: does not change the
-/// gradients of leaves and does not run their post-accumulate hooks. Tensor hooks run, and retain_grad keeps gradients. Inputs are leaves or intermediate results, at least one (ValueError). The gradient of an
-/// input on which no output depends is undefined.
+/// gradients of leaves and does not run their post-accumulate hooks. Tensor hooks run, and retain_grad keeps gradients.
+/// Inputs are leaves or intermediate results, at least one (ValueError). The gradient of an input on which no output
+/// depends is undefined.
 TANDEM_API std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                                     std::span<const Tensor> grad_outputs = {}, autograd::BackwardOptions options = {});
 /// grad for initializer lists: grad({y}, {x}).

@@ -38,8 +38,8 @@ class TANDEM_API FunctionBase {
   /// is changed in place between forward and backward makes saved_tensor throw. Other members of the class are kept as
   /// well, but are neither checked nor released after backward.
   void save_for_backward(std::initializer_list<Tensor> tensors);
-  /// In backward: saved tensor i. Throws IndexError if there is none, StateError if it was changed in place, or released
-  /// by an earlier backward without retain_graph.
+  /// In backward: saved tensor i. Throws IndexError if there is none, StateError if it was changed in place, or
+  /// released by an earlier backward without retain_graph.
   Tensor saved_tensor(size_t i) const;
   /// In backward: all saved tensors.
   TensorList saved_tensors() const;

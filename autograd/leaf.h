@@ -45,8 +45,8 @@ class TANDEM_API Leaf : public RefCounted {
   /// Whether the slot was given by set_slot (a slice of a bucket).
   bool has_foreign_slot() const { return foreign_slot_; }
 
-  /// Copies `grad` into the slot; undefined empties it. Throws ShapeError, DTypeError or DeviceError if it does not match
-  /// the leaf.
+  /// Copies `grad` into the slot; undefined empties it. Throws ShapeError, DTypeError or DeviceError if it does not
+  /// match the leaf.
   void set_grad(const Tensor& grad);
   /// See Tensor::register_hook.
   HookHandle add_tensor_hook(std::function<Tensor(const Tensor& grad)> f) { return tensor_hooks_.add(std::move(f)); }

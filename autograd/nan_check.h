@@ -5,7 +5,8 @@
 
 namespace tandem { inline namespace v0 { namespace autograd {
 
-/// Whether a floating-point tensor contains NaN. Copies it to the CPU. Throws StateError while a cuda::Graph is captured.
+/// Whether a floating-point tensor contains NaN. Copies it to the CPU. Throws StateError while a cuda::Graph is
+/// captured.
 bool has_nan(const Tensor& tensor);
 
 }}}  // namespace tandem::v0::autograd

@@ -43,8 +43,8 @@ using AllReduceMean = std::function<void(const Tensor& values, std::function<voi
 class TANDEM_API CommHook {
  public:
   virtual ~CommHook() = default;
-  /// Name and options, for example "power_sgd(rank 2, from step 10, saving 2, seed 1)". Must be equal on all ranks, which is checked: include every
-  /// option that must be the same on all ranks.
+  /// Name and options, for example "power_sgd(rank 2, from step 10, saving 2, seed 1)". Must be equal on all ranks,
+  /// which is checked: include every option that must be the same on all ranks.
   virtual std::string describe() const = 0;
   /// Whether the hook uses GradBucket::slices. Such a hook must be the first of its chain, and the reducer does not
   /// split parameters between buckets.

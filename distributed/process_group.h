@@ -45,9 +45,9 @@ struct P2POp {
 /// thread per group, or synchronize.
 ///
 /// Tensors: any dtype and any strides. All tensors of one collective are on one device and, except in the coalesced
-/// forms, have one dtype. Non-contiguous tensors are copied once at the beginning and once at the end. Outputs must not be expanded and must not share memory with
-/// each other or with inputs, unless stated. For bool, kSum means logical OR and kProduct means logical
-/// AND.  kAvg requires a floating dtype.
+/// forms, have one dtype. Non-contiguous tensors are copied once at the beginning and once at the end. Outputs must not
+/// be expanded and must not share memory with each other or with inputs, unless stated. For bool, kSum means logical OR
+/// and kProduct means logical AND.  kAvg requires a floating dtype.
 ///
 /// Consistency check. Each collective has a sequence number and a signature (kind, operator, dtype, shape, root,
 /// name). Ranks compare signatures before data is used; a mismatch throws CommError on every rank, showing both sides.

@@ -80,8 +80,8 @@ class TANDEM_API Checkpointer {
 
   /// Saves a checkpoint. Collective: all ranks call it with the same step. Returns, with the same value on all ranks,
   /// whether the checkpoint is complete and on disk. If it is not (disk full, no permission), every rank logs a
-  /// warning with its reason, or throws IoError if options.throw_on_failure is set; the written files are removed and older
-  /// checkpoints are unchanged. An older checkpoint of the same step is replaced after the new one is complete.
+  /// warning with its reason, or throws IoError if options.throw_on_failure is set; the written files are removed and
+  /// older checkpoints are unchanged. An older checkpoint of the same step is replaced after the new one is complete.
   ///
   /// Throws ValueError for a negative step, and the errors of save_state for a state that cannot be saved.
   bool save(int64_t step, const CheckpointState& state);

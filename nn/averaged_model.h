@@ -34,8 +34,8 @@ struct AveragedModelOptions {
 class TANDEM_API AveragedModelBase : public Module {
  public:
   /// Adds the parameters of `model` to the averages. The first call copies them. Throws ValueError unless the
-  /// parameters and buffers have the names, shapes and dtypes of the averages'. Records nothing for autograd. Synchronizes
-  /// with the device of n_averaged.
+  /// parameters and buffers have the names, shapes and dtypes of the averages'. Records nothing for autograd.
+  /// Synchronizes with the device of n_averaged.
   void update_parameters(const Module& model);
 
   Tensor& n_averaged = add_buffer("n_averaged", make_count());  ///< int64 [], the number of updates; a buffer
@@ -67,13 +67,13 @@ class TANDEM_API AveragedModelBase : public Module {
 ///     averaged(images);
 ///
 /// The keys of state_dict() are PyTorch's: "n_averaged", and the model's with "module." before them. B. Polyak, A.
-/// Juditsky, "Acceleration of stochastic approximation by averaging", 1992; P. Izmailov et al., "Averaging weights leads
-/// to wider optima and better generalization", UAI 2018.
+/// Juditsky, "Acceleration of stochastic approximation by averaging", 1992; P. Izmailov et al., "Averaging weights
+/// leads to wider optima and better generalization", UAI 2018.
 template <class M>
 class AveragedModel : public AveragedModelBase {
  public:
-  /// Constructs the second instance as M(args...), which are the arguments of `model`, and makes it a copy of `model`: values,
-  /// dtypes, devices and modes. Throws ValueError or StateError if their structures differ.
+  /// Constructs the second instance as M(args...), which are the arguments of `model`, and makes it a copy of `model`:
+  /// values, dtypes, devices and modes. Throws ValueError or StateError if their structures differ.
   template <class... Args>
   explicit AveragedModel(const M& model, AveragedModelOptions options = {}, Args&&... args)
       : AveragedModelBase(std::move(options)), module(add_instance(std::forward<Args>(args)...)) {
@@ -123,8 +123,8 @@ class TANDEM_API CumulativeBatchStatistics {
 };
 
 /// Replaces the running statistics of all batch norms of `model` by the means over the batches of `loader`, a range of
-/// tensors or of data::Batch: torch.optim.swa_utils.update_bn. Batches are moved to `device`, if given. The model runs in
-/// training mode without recording for autograd, and has its old mode afterwards.
+/// tensors or of data::Batch: torch.optim.swa_utils.update_bn. Batches are moved to `device`, if given. The model runs
+/// in training mode without recording for autograd, and has its old mode afterwards.
 template <class Loader, class Model>
 void update_bn(Loader&& loader, Model& model, std::optional<Device> device = std::nullopt) {
   const CumulativeBatchStatistics statistics(model);

@@ -14,8 +14,8 @@ namespace tandem { inline namespace v0 { namespace nn {
 /// non-persistent ones) with their dtypes and devices, which tensors are tied, which parameters require grad, and the
 /// modes. Handles of `to`'s parameters follow; their gradients and hooks, if any, are lost. Gradients and hooks of
 /// `from` are not copied, nor are members that are not registered. Throws StateError, changing nothing, while the
-/// structure of `to` is frozen, or if `from` and `to` differ in classes, children, parameters or buffers; the error lists
-/// the differences.
+/// structure of `to` is frozen, or if `from` and `to` differ in classes, children, parameters or buffers; the error
+/// lists the differences.
 TANDEM_API void copy_state(const Module& from, Module& to);
 
 /// A deep copy of `model`, as copy.deepcopy(model): make(), which returns a std::unique_ptr to a new module of the

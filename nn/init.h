@@ -51,8 +51,9 @@ enum class Nonlinearity {
   kSelu,       ///< selu
 };
 
-/// The factor of standard deviations for layers before a nonlinearity: 1 for linear functions and sigmoid, 5/3 for tanh,
-/// sqrt(2) for ReLU, sqrt(2 / (1 + param^2)) for leaky ReLU, whose slope `param` is 0.01 by default, and 3/4 for SELU.
+/// The factor of standard deviations for layers before a nonlinearity: 1 for linear functions and sigmoid, 5/3 for
+/// tanh, sqrt(2) for ReLU, sqrt(2 / (1 + param^2)) for leaky ReLU, whose slope `param` is 0.01 by default, and 3/4 for
+/// SELU.
 TANDEM_API double calculate_gain(Nonlinearity nonlinearity, std::optional<double> param = {});
 
 /// Uniform in [-b, b], b = gain sqrt(6 / (fan_in + fan_out)). X. Glorot, Y. Bengio, "Understanding the difficulty of
@@ -70,8 +71,8 @@ TANDEM_API const Tensor& kaiming_normal_(const Tensor& tensor, double a = 0, Mod
                                          Nonlinearity nonlinearity = Nonlinearity::kLeakyRelu,
                                          Generator* generator = nullptr);
 /// gain times a random matrix with orthonormal rows or columns, whichever are fewer, uniformly distributed; dimensions
-/// after the first count as columns. Computed on the CPU by QR. Throws ShapeError for fewer than 2 dimensions. A. Saxe et
-/// al., "Exact solutions to the nonlinear dynamics of learning in deep linear neural networks", 2013.
+/// after the first count as columns. Computed on the CPU by QR. Throws ShapeError for fewer than 2 dimensions. A. Saxe
+/// et al., "Exact solutions to the nonlinear dynamics of learning in deep linear neural networks", 2013.
 TANDEM_API const Tensor& orthogonal_(const Tensor& tensor, double gain = 1, Generator* generator = nullptr);
 /// Normal with standard deviation `std`, with ceil(sparsity rows) random elements of each column set to 0. Throws
 /// ShapeError unless `tensor` has 2 dimensions, ValueError unless 0 <= sparsity <= 1. J. Martens, "Deep learning via

@@ -102,8 +102,8 @@ class TANDEM_API Module {
   /// would dangle (StateError). Throws ValueError if there is no such module, or if the new one is null or of a class
   /// that its place does not allow. Not during a call of the old module.
   std::unique_ptr<Module> replace_module(const std::string& path, std::unique_ptr<Module> module);
-  /// Removes the module at `path` and returns it, under the rules of replace_module(). Later children of a Sequential or
-  /// ModuleList get the next smaller index; using an emptied Replaceable throws StateError.
+  /// Removes the module at `path` and returns it, under the rules of replace_module(). Later children of a Sequential
+  /// or ModuleList get the next smaller index; using an emptied Replaceable throws StateError.
   std::unique_ptr<Module> remove_module(const std::string& path);
 
   // --- contents ------------------------------------------------------------------------------------------------------
@@ -360,9 +360,10 @@ class TANDEM_API Layer : public Module {
     return add_forward_hook(returning_tensor<const Tensor&, const Tensor&>(std::move(hook)));
   }
   /// Calls hook(layer, grad_input, grad_output) in backward, when the gradient of the input of a call is complete; if
-  /// the input does not require grad, grad_input is undefined; grad_output is undefined if backward does not pass through
-  /// the output. It does not run if tandem::grad does not need the input's gradient. The hook returns nothing, or a tensor that replaces
-  /// grad_input, unless undefined. Applies to calls after the registration. The layer must outlive backward.
+  /// the input does not require grad, grad_input is undefined; grad_output is undefined if backward does not pass
+  /// through the output. It does not run if tandem::grad does not need the input's gradient. The hook returns nothing,
+  /// or a tensor that replaces grad_input, unless undefined. Applies to calls after the registration. The layer must
+  /// outlive backward.
   template <class F>
   HookHandle register_full_backward_hook(F hook) {
     return add_full_backward_hook(returning_tensor<const Tensor&, const Tensor&>(std::move(hook)));

@@ -50,8 +50,8 @@ class TANDEM_API WeightNorm : public Parametrization {
   std::optional<int64_t> dim_;
 };
 
-/// w = original / sigma, where sigma = u^T W v is the largest singular value of W: the original as a matrix whose rows are
-/// indexed by `dim`. A vector is divided by its norm. In training mode each call improves the buffers u and v by
+/// w = original / sigma, where sigma = u^T W v is the largest singular value of W: the original as a matrix whose rows
+/// are indexed by `dim`. A vector is divided by its norm. In training mode each call improves the buffers u and v by
 /// n_power_iterations steps of power iteration. A checkpointed call must therefore be the last one before its backward
 /// (StateError). T. Miyato et al., "Spectral normalization for generative adversarial networks", ICLR 2018.
 class TANDEM_API SpectralNorm : public Parametrization {

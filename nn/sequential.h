@@ -15,8 +15,8 @@ namespace tandem { inline namespace v0 { namespace nn {
 ///     net.append<nn::Linear>(784, 1024);
 ///     net.append<nn::ReLU>();
 ///
-/// or nn::Sequential net(std::make_unique<nn::Linear>(784, 1024), std::make_unique<nn::ReLU>()). Layers with other names
-/// are added by add(). Returns its input if it has no layers.
+/// or nn::Sequential net(std::make_unique<nn::Linear>(784, 1024), std::make_unique<nn::ReLU>()). Layers with other
+/// names are added by add(). Returns its input if it has no layers.
 class TANDEM_API Sequential : public IndexedContainer<Layer, Layer> {
  public:
   /// Makes the layers the parts "0", "1", ...

@@ -62,8 +62,8 @@ class TensorIndex {
 /// Ellipsis, DTypeError for index tensors of other dtypes, ValueError for a step below 1. Saves int64 indices.
 TANDEM_OP Tensor index(const Tensor& input, const std::vector<TensorIndex>& indices);
 /// A copy of `input` in which input[indices] is overwritten by `value`, or with accumulate by its sum with `value`.
-/// `value` is converted to input's dtype and broadcast to the shape of input[indices] (ShapeError). A bool tensor as the
-/// only tensor, with one value and without accumulate, does not synchronize. Throws as `index`. Saves the indices.
+/// `value` is converted to input's dtype and broadcast to the shape of input[indices] (ShapeError). A bool tensor as
+/// the only tensor, with one value and without accumulate, does not synchronize. Throws as `index`. Saves the indices.
 TANDEM_OP Tensor index_put(const Tensor& input, const std::vector<TensorIndex>& indices, const Tensor& value,
                            bool accumulate = false);
 /// index_put of a number. Throws ValueError if the dtype cannot represent it.
@@ -116,8 +116,8 @@ TANDEM_OP Tensor index_copy(Tensor input, int64_t dim, const Tensor& index, Tens
 /// A copy of `input` with the slices at `index` [n] filled with a number; errors as masked_fill.
 TANDEM_OP Tensor index_fill(const Tensor& input, int64_t dim, const Tensor& index, Scalar value);
 
-/// The coordinates of the elements that are not 0, in ascending order: int64 [count, ndim]. Any dtype. No gradient. On a
-/// GPU it synchronizes, because the shape depends on the values.
+/// The coordinates of the elements that are not 0, in ascending order: int64 [count, ndim]. Any dtype. No gradient. On
+/// a GPU it synchronizes, because the shape depends on the values.
 TANDEM_OP Tensor nonzero(const Tensor& input);
 /// The columns of nonzero(condition), one for each dimension; a 0-dim condition counts as [1].
 TANDEM_OP std::vector<Tensor> where(const Tensor& condition);

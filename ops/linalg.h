@@ -20,9 +20,9 @@ namespace tandem { inline namespace v0 { namespace linalg {
 /// I. Murray, "Differentiation of the Cholesky decomposition", 2016.
 TANDEM_OP Tensor cholesky(Tensor A);
 
-/// X with A X = B, by LU with partial pivoting, for square A. B is [..., m, k] with batches that broadcast with those of
-/// A, or vectors: [m], or of A's shape without the last dimension. Saves A and X: d B = A^-T d X, d A = -d B X^T. Throws
-/// ValueError naming the first singular matrix, ShapeError, DeviceError.
+/// X with A X = B, by LU with partial pivoting, for square A. B is [..., m, k] with batches that broadcast with those
+/// of A, or vectors: [m], or of A's shape without the last dimension. Saves A and X: d B = A^-T d X, d A = -d B X^T.
+/// Throws ValueError naming the first singular matrix, ShapeError, DeviceError.
 TANDEM_OP Tensor solve(Tensor A, Tensor B);
 
 /// The inverse of square A: solve(A, identity). Throws ValueError naming the first singular matrix.

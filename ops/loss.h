@@ -38,8 +38,9 @@ struct CrossEntropyOptions {
 /// float64.
 ///
 /// The kernel saves input, target and, for each row, its maximum and log-sum-exp; d input = (softmax(input) -
-/// one_hot(target)) * d out / count, in one pass. Other cases save log_softmax(input). Throws ValueError for a smoothing
-/// outside [0, 1]; IndexError naming the first label outside [0, C), other than ignore_index, and its position.
+/// one_hot(target)) * d out / count, in one pass. Other cases save log_softmax(input). Throws ValueError for a
+/// smoothing outside [0, 1]; IndexError naming the first label outside [0, C), other than ignore_index, and its
+/// position.
 TANDEM_OP Tensor cross_entropy(const Tensor& input, const Tensor& target, const CrossEntropyOptions& options = {});
 
 /// Options of nll_loss, as those of cross_entropy.

@@ -58,22 +58,22 @@ TANDEM_OP Tensor outer(const Tensor& input, const Tensor& vec2);
 
 /// Einstein's summation: "ij,jk->ik" is a matrix product, "bij->bji" a transpose, "ii->" a trace.
 ///
-/// `equation` names the dimensions of each tensor by letters, separated by commas; spaces are ignored. The letters after
-/// "->" are the dimensions of the result; the products are summed over all others. Without "->" they are the letters
-/// that occur once, upper case first, in alphabetical order, after the dimensions of "...". A letter that occurs twice
-/// in one tensor takes its diagonal. "..." stands for any number of dimensions, which broadcast; dimensions of size 1
-/// broadcast to the size of their letter. "..." that is missing after "->" is summed.
+/// `equation` names the dimensions of each tensor by letters, separated by commas; spaces are ignored. The letters
+/// after "->" are the dimensions of the result; the products are summed over all others. Without "->" they are the
+/// letters that occur once, upper case first, in alphabetical order, after the dimensions of "...". A letter that
+/// occurs twice in one tensor takes its diagonal. "..." stands for any number of dimensions, which broadcast;
+/// dimensions of size 1 broadcast to the size of their letter. "..." that is missing after "->" is summed.
 ///
 /// Tensors are multiplied from left to right, each pair by one (batched) matmul, after sums over dimensions that only
 /// one of them has; without products the result may be a view. Any dtype except bool, equal for all; half types are
-/// rounded after each product. The result has their dtype. Backward saves what these operations save. Throws ValueError for a malformed equation, ShapeError
-/// naming the tensor and the letter, DTypeError, DeviceError.
+/// rounded after each product. The result has their dtype. Backward saves what these operations save. Throws ValueError
+/// for a malformed equation, ShapeError naming the tensor and the letter, DTypeError, DeviceError.
 TANDEM_OP Tensor einsum(const std::string& equation, const std::vector<Tensor>& tensors);
 
 /// y = x @ weight^T + bias.
 ///
-/// x [..., in], weight [out, in], bias [out] [optional] -> [..., out]. A weight [in] with a bias [] gives [...]. Floating, equal dtypes, one device. The bias is
-/// added while a tile of the product is in the cache.
+/// x [..., in], weight [out, in], bias [out] [optional] -> [..., out]. A weight [in] with a bias [] gives [...].
+/// Floating, equal dtypes, one device. The bias is added while a tile of the product is in the cache.
 ///
 /// Backward saves x and weight: d x = d y @ weight (only if x needs a gradient); d weight = d y^T @ x and d bias = the
 /// sum of the rows of d y are written into the leaf's gradient slot if they are its only contribution. Throws

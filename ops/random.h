@@ -78,8 +78,8 @@ TANDEM_OP Tensor dropout(const Tensor& x, double p, bool training = true, Genera
 
 // The in-place forms are members of Tensor. They overwrite self, of any strides, in row-major order of its elements:
 // normal_ mean + std * randn; uniform_ from + (to - from) * rand of self's dtype; exponential_ -ln(1 - rand) / lambd;
-// each in float32 or float64 and rounded to self's dtype, which must be floating (DTypeError); bernoulli_ 1 where rand's
-// float64 value is below p, else 0, in any dtype. They throw ValueError unless std >= 0, from <= to, lambd > 0, 0
-// <= p <= 1, and StateError as the other in-place forms (ops/elementwise.h).
+// each in float32 or float64 and rounded to self's dtype, which must be floating (DTypeError); bernoulli_ 1 where
+// rand's float64 value is below p, else 0, in any dtype. They throw ValueError unless std >= 0, from <= to, lambd > 0,
+// 0 <= p <= 1, and StateError as the other in-place forms (ops/elementwise.h).
 
 }}  // namespace tandem::v0

@@ -3,9 +3,9 @@
 // `dims` are the dimensions that are reduced, all if empty; with keepdim they stay with size 1. IndexError for a
 // dimension outside [-ndim, ndim), ShapeError for a repeated one.
 //
-// Sums and products are accumulated in float32 for half types, in int64 for integers and bool, else in the tensor's own dtype, along
-// a fixed tree that depends only on sizes and strides: the bits are the same for any number of threads. Undefined
-// inputs throw StateError. All gradients are differentiable.
+// Sums and products are accumulated in float32 for half types, in int64 for integers and bool, else in the tensor's own
+// dtype, along a fixed tree that depends only on sizes and strides: the bits are the same for any number of threads.
+// Undefined inputs throw StateError. All gradients are differentiable.
 #pragma once
 
 #include <utility>
@@ -70,21 +70,21 @@ TANDEM_OP Tensor count_nonzero(const Tensor& input, const Shape& dims = {});
 /// input is of an integer dtype, ShapeError, ValueError for a negative element or minlength.
 TANDEM_OP Tensor bincount(const Tensor& input, const Tensor& weights = {}, int64_t minlength = 0);
 
-/// Largest (smallest) element, 0-dim; NaN if there is one. +0 counts as larger than -0. Any dtype. Throws ShapeError for
-/// an empty tensor. Saves its input and its output; the gradient is divided equally among equal extreme elements.
+/// Largest (smallest) element, 0-dim; NaN if there is one. +0 counts as larger than -0. Any dtype. Throws ShapeError
+/// for an empty tensor. Saves its input and its output; the gradient is divided equally among equal extreme elements.
 TANDEM_OP Tensor max(const Tensor& input);
 TANDEM_OP Tensor min(const Tensor& input);  ///< the smallest
 /// max and min over `dims`.
 TANDEM_OP Tensor amax(const Tensor& input, const Shape& dims = {}, bool keepdim = false);
 TANDEM_OP Tensor amin(const Tensor& input, const Shape& dims = {}, bool keepdim = false);  ///< the smallest
 
-/// The largest (smallest) elements along dimension `dim`, with their indices: the first of equal elements, the first NaN
-/// if there is one. Any dtype. Throws IndexError for a dimension out of range, ShapeError if it has size 0. Saves the
-/// indices; the gradient is added to the selected elements.
+/// The largest (smallest) elements along dimension `dim`, with their indices: the first of equal elements, the first
+/// NaN if there is one. Any dtype. Throws IndexError for a dimension out of range, ShapeError if it has size 0. Saves
+/// the indices; the gradient is added to the selected elements.
 TANDEM_OP ValuesIndices max(const Tensor& input, int64_t dim, bool keepdim = false);
 TANDEM_OP ValuesIndices min(const Tensor& input, int64_t dim, bool keepdim = false);  ///< the smallest
-/// Position of the first largest (smallest) element, or of the first NaN, in row-major order: int64, 0-dim, no gradient.
-/// Any dtype. Throws ShapeError for an empty tensor.
+/// Position of the first largest (smallest) element, or of the first NaN, in row-major order: int64, 0-dim, no
+/// gradient. Any dtype. Throws ShapeError for an empty tensor.
 TANDEM_OP Tensor argmax(const Tensor& input);
 TANDEM_OP Tensor argmin(const Tensor& input);  ///< of the smallest
 /// The indices of max and min along dimension `dim`.

@@ -11,14 +11,14 @@
 
 namespace tandem { inline namespace v0 {
 
-/// out[i] = input[0] + ... + input[i]. Any dtype; integers and bools give int64. Saves nothing. Under autocast half types
-/// are raised to float32.
+/// out[i] = input[0] + ... + input[i]. Any dtype; integers and bools give int64. Saves nothing. Under autocast half
+/// types are raised to float32.
 TANDEM_OP Tensor cumsum(Tensor input, int64_t dim);
 /// out[i] = input[0] * ... * input[i]. Any dtype; integers and bools give int64, which wraps around. The gradient is
 /// exact also if elements are 0. Saves its input and its output. Under autocast half types are raised to float32.
 TANDEM_OP Tensor cumprod(Tensor input, int64_t dim);
-/// out[i] = log(e^input[0] + ... + e^input[i]), without overflow. Floating dtypes (else DTypeError). Saves its input and
-/// its output. Under autocast half types are raised to float32.
+/// out[i] = log(e^input[0] + ... + e^input[i]), without overflow. Floating dtypes (else DTypeError). Saves its input
+/// and its output. Under autocast half types are raised to float32.
 TANDEM_OP Tensor logcumsumexp(Tensor input, int64_t dim);
 
 /// The largest (smallest) of input[0] .. input[i], and its index: the last of equal elements, the last NaN if there is

@@ -24,7 +24,8 @@ TANDEM_OP Tensor reshape(const Tensor& input, const Shape& shape);
 TANDEM_OP Tensor flatten(const Tensor& input, int64_t start_dim = 0, int64_t end_dim = -1);
 /// Exchanges two dimensions.
 TANDEM_OP Tensor transpose(const Tensor& input, int64_t dim0, int64_t dim1);
-/// Transpose of a matrix; a tensor with fewer dimensions keeps its shape. Throws ShapeError for more than two dimensions.
+/// Transpose of a matrix; a tensor with fewer dimensions keeps its shape. Throws ShapeError for more than two
+/// dimensions.
 TANDEM_OP Tensor t(const Tensor& input);
 /// Dimension d of the result is dimension dims[d] of the input. Throws ShapeError unless `dims` names each one once.
 TANDEM_OP Tensor permute(const Tensor& input, const Shape& dims);
@@ -93,8 +94,8 @@ TANDEM_OP Tensor broadcast_to(const Tensor& input, const Shape& shape);
 
 /// Dimension of the first tensor of meshgrid: 0 (kIJ, matrices), or 1 (kXY, images) with the second one in dimension 0.
 enum class MeshIndexing { kIJ, kXY };
-/// Coordinate grids: result i is tensors[i], of shape [n_i] or [], expanded to [n_0, n_1, ...] along dimension i. Throws
-/// ValueError for an empty list, ShapeError for more than one dimension.
+/// Coordinate grids: result i is tensors[i], of shape [n_i] or [], expanded to [n_0, n_1, ...] along dimension i.
+/// Throws ValueError for an empty list, ShapeError for more than one dimension.
 TANDEM_OP std::vector<Tensor> meshgrid(const std::vector<Tensor>& tensors, MeshIndexing indexing = MeshIndexing::kIJ);
 
 /// Elements [i, i + offset] of dimensions dim1 and dim2, in a new last dimension. Throws ShapeError for fewer than two

@@ -10,7 +10,8 @@ namespace tandem { inline namespace v0 { namespace optim {
 
 /// The total norm of tensors, for instance of gradients:
 ///
-///     norm = (sum |x|^norm_type)^(1 / norm_type) over all values of all tensors; the largest |x| for an infinite norm_type
+///     norm = (sum |x|^norm_type)^(1 / norm_type) over all values of all tensors; the largest |x| for an infinite
+///     norm_type
 ///
 /// Sums are accumulated in float64 in an order that depends only on sizes. Tensors are row-major (else StateError)
 /// floating-point (else DTypeError) and may be on several devices. Throws ValueError for a norm_type that is not

@@ -24,8 +24,8 @@ namespace tandem { inline namespace v0 { namespace cuda {
 /// A replay runs the same kernels on the same memory, on the calling thread's current stream. Values that the host
 /// changes from step to step are kept in a small block of GPU memory that each replay writes first: learning rates and
 /// other options of optimizers, their step numbers, positions of random streams, the scale of a GradScaler. After a
-/// replay gradients are in their slots and version counters are incremented as after the function itself; other host code of
-/// the function does not run again.
+/// replay gradients are in their slots and version counters are incremented as after the function itself; other host
+/// code of the function does not run again.
 ///
 /// The graph owns the memory that was allocated and freed during capture; a replay overwrites results of earlier
 /// replays, such as the loss. The caller keeps alive all other tensors, optimizers, generators and scalers that the

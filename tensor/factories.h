@@ -37,8 +37,8 @@ TANDEM_API Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions op
 /// arange from 0.
 TANDEM_API inline Tensor arange(Scalar end) { return arange(0, end); }
 TANDEM_API inline Tensor arange(Scalar end, TensorOptions options) { return arange(0, end, 1, options); }
-/// [steps]: numbers from start to end, both included, equally spaced; one step gives start. Computed in float64 from the
-/// nearer end and rounded once. Throws ValueError for a negative number of steps.
+/// [steps]: numbers from start to end, both included, equally spaced; one step gives start. Computed in float64 from
+/// the nearer end and rounded once. Throws ValueError for a negative number of steps.
 TANDEM_API Tensor linspace(Scalar start, Scalar end, int64_t steps, TensorOptions options = {});
 /// [n, m]: 1 where the row is the column, else 0.
 TANDEM_API Tensor eye(int64_t n, int64_t m, TensorOptions options = {});

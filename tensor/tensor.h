@@ -137,8 +137,8 @@ class TANDEM_API Tensor {
   Tensor detach() const;
   /// Calls f(gradient) in each backward, when the gradient of this tensor is complete, before it is passed on, or added
   /// to a leaf's grad(). If f returns a tensor, which must have the same shape, dtype and device, it replaces the
-  /// gradient. Hooks run in the order in which they were added; under tandem::grad too. Throws StateError if this tensor
-  /// does not require grad. After an in-place operation, hooks still get the gradient of the old value.
+  /// gradient. Hooks run in the order in which they were added; under tandem::grad too. Throws StateError if this
+  /// tensor does not require grad. After an in-place operation, hooks still get the gradient of the old value.
   HookHandle register_hook(std::function<Tensor(const Tensor& grad)> f) const;
   /// As above, for a function that only reads the gradient.
   template <class F>

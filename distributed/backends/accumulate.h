@@ -26,9 +26,9 @@ void widen(DType dtype, const std::byte* in, int64_t count, std::byte* out);
 /// and divided before by num_ranks for kAvg. `out` may be `in` where both have one type.
 void finish_partial(ReduceOp op, DType dtype, int num_ranks, const std::byte* in, int64_t count, std::byte* out);
 
-/// What an all_reduce in phases leaves, at once: each host's ranks in ascending order, then the hosts in theirs, half types in
-/// float32 until the end. `inputs` by rank, of `count` elements each; `out` may be one of them. `scratch` is kept by the
-/// caller for the next call.
+/// What an all_reduce in phases leaves, at once: each host's ranks in ascending order, then the hosts in theirs, half
+/// types in float32 until the end. `inputs` by rank, of `count` elements each; `out` may be one of them. `scratch` is
+/// kept by the caller for the next call.
 void reduce_by_hosts(const HostLayout& layout, ReduceOp op, DType dtype, std::span<const std::byte* const> inputs,
                      int64_t count, std::vector<std::byte>& scratch, std::byte* out);
 

@@ -14,8 +14,8 @@
 namespace tandem { inline namespace v0 { namespace distributed {
 
 /// A failure that makes the group unusable: what follows the operation's label ("[rank 2 of 4] all_reduce #7") in this
-/// rank's error, and the text for its peers. Ranks in texts, and `culprit`, are numbers in the job. With a headline this rank's
-/// error is a MissingRanksError.
+/// rank's error, and the text for its peers. Ranks in texts, and `culprit`, are numbers in the job. With a headline
+/// this rank's error is a MissingRanksError.
 class GroupError : public Error {
  public:
   GroupError(const std::string& after_label, std::string reason, int culprit, std::string headline = {})
@@ -97,8 +97,8 @@ class Backend {
   /// Of the ranks that have started the running collective, those that keep it waiting, as far as this rank can tell;
   /// maybe none.
   virtual std::vector<int> do_awaited() = 0;
-  /// Calls `wake` from now on, on any thread, wherever it would end do_sleep: for a backend made of several, whose ranks
-  /// sleep in one of them. Called once, before the first collective. Not every backend can.
+  /// Calls `wake` from now on, on any thread, wherever it would end do_sleep: for a backend made of several, whose
+  /// ranks sleep in one of them. Called once, before the first collective. Not every backend can.
   virtual void do_notify(const std::function<void()>& wake);
 };
 

@@ -118,21 +118,21 @@ struct Transfer {
   int64_t num_bytes() const { return num_elements * size_of(dtype); }
 };
 
-/// What one rank passed, for mismatch errors: "all_reduce sum float32 [4, 3], 'fc1.weight', train.cc:12". `tensors` as in
-/// Collective.
+/// What one rank passed, for mismatch errors: "all_reduce sum float32 [4, 3], 'fc1.weight', train.cc:12". `tensors` as
+/// in Collective.
 std::string describe_call(const Signature& signature, const ShownShape& shape, std::string_view tensors,
                           std::string_view name, std::string_view file, uint32_t line);
-/// "send float32 [4, 3] to rank 2 tag 7, 'x', train.cc:12". Shape and call site are not those of `transfer`, which may describe
-/// another rank's.
+/// "send float32 [4, 3] to rank 2 tag 7, 'x', train.cc:12". Shape and call site are not those of `transfer`, which may
+/// describe another rank's.
 std::string describe_call(const Transfer& transfer, int shown_peer, const ShownShape& shape, std::string_view file,
                           uint32_t line);
 
 /// 64 bits of `name`; 0 for the empty one.
 uint64_t hash_name(std::string_view name);
 
-/// 64 bits that stand for a shape in signatures. Shapes of equal length that differ in one size never collide. Any other two do
-/// with a probability of about 2^-64, and then a mismatch is not noticed where the counts are equal; memory stays safe, because
-/// counts are compared as they are.
+/// 64 bits that stand for a shape in signatures. Shapes of equal length that differ in one size never collide. Any
+/// other two do with a probability of about 2^-64, and then a mismatch is not noticed where the counts are equal;
+/// memory stays safe, because counts are compared as they are.
 uint64_t hash_shape(const Shape& shape);
 
 }}}  // namespace tandem::v0::distributed

@@ -50,8 +50,8 @@ Tensor orthonormalize(const Tensor& rows, const Tensor& replacements) {
 
 namespace {
 
-/// A compressed parameter. Its tensors are on the device of the gradient, in the accumulation dtype. Factors are stored transposed:
-/// a column of P or Q is a row of the tensor.
+/// A compressed parameter. Its tensors are on the device of the gradient, in the accumulation dtype. Factors are stored
+/// transposed: a column of P or Q is a row of the tensor.
 struct Matrix {
   ParameterSlice piece;
   int64_t rows;

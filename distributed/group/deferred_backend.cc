@@ -19,8 +19,9 @@ constexpr std::chrono::seconds kStoreTimeout{1};
 
 }  // namespace
 
-/// Until it is cancelled it passes everything on; then it behaves as if its host were lost. By a key in it the members tell
-/// each other who has given up; whoever joins looks for that where it has waited in vain, and takes it for a rank's end.
+/// Until it is cancelled it passes everything on; then it behaves as if its host were lost. By a key in it the members
+/// tell each other who has given up; whoever joins looks for that where it has waited in vain, and takes it for a
+/// rank's end.
 class LateBackend::CancelledStore final : public ForwardingStore {
  public:
   explicit CancelledStore(const ProcessGroupOptions& options)

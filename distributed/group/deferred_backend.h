@@ -16,8 +16,8 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// For groups whose members come in any order: nobody waits for them but the operations. These begin once all have come;
-/// where that fails, they fail with the reason.
+/// For groups whose members come in any order: nobody waits for them but the operations. These begin once all have
+/// come; where that fails, they fail with the reason.
 class LateBackend final : public Backend {
  public:
   /// Calls make(options), on a thread of its own, with a store that gives up when this is destroyed.

@@ -18,8 +18,8 @@ std::chrono::milliseconds to_milliseconds(std::chrono::nanoseconds duration) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration);
 }
 
-/// Whether no other rank has made the `number`-th report of the wait for operation `seq`, or a later one. Who cannot ask
-/// reports.
+/// Whether no other rank has made the `number`-th report of the wait for operation `seq`, or a later one. Who cannot
+/// ask reports.
 bool claims_report(const ProcessGroupOptions& options, int64_t seq, int number) {
   const std::string mine = str(seq, " ", number, " ", options.rank);
   std::string last;
@@ -50,8 +50,8 @@ Backend::Clock::time_point GroupQueue::wake_at() const {
   return first;
 }
 
-/// Whether its deadline has passed. Joining, which began earlier, has the group's, and says who is missing: so while members
-/// are to come this gives way to it for a moment.
+/// Whether its deadline has passed. Joining, which began earlier, has the group's, and says who is missing: so while
+/// members are to come this gives way to it for a moment.
 bool GroupQueue::is_due(Operation& operation, Clock::time_point now) const {
   constexpr std::chrono::milliseconds kJoiningGrace{100};
   if (now < operation.deadline) return false;
@@ -160,8 +160,8 @@ void GroupQueue::time_out(Operation& operation, const std::string& progress, int
 
 // --- stalls ---
 
-/// One line for the group: from the lowest of those who wait and are alive. The k-th report of a wait is made by the first
-/// who claims it in the store, and each rank gives way for a moment to the lower ones that are in the operation.
+/// One line for the group: from the lowest of those who wait and are alive. The k-th report of a wait is made by the
+/// first who claims it in the store, and each rank gives way for a moment to the lower ones that are in the operation.
 void GroupQueue::report_stall(CollectiveOperation& operation, Clock::time_point now) {
   const int64_t seq = operation.collective.seq;
   std::string missing;

@@ -1,4 +1,5 @@
-// Collectives of a group on GPUs: the lane moves the data, and an operation of the queue, which moves none, is their verdict.
+// Collectives of a group on GPUs: the lane moves the data, and an operation of the queue, which moves none, is their
+// verdict.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -200,9 +201,9 @@ std::shared_ptr<GpuLane> GroupQueue::connect_gpu(Device device, const Collective
   return lane;
 }
 
-/// All ranks have started collective `seq`, and on this one it is not done in time. Healthy ranks for which it is not done find that
-/// at the same moment: so each signs here, and who does not within a second is who is missing. On a thread that nobody waits for
-/// long: the store may be what does not answer.
+/// All ranks have started collective `seq`, and on this one it is not done in time. Healthy ranks for which it is not
+/// done find that at the same moment: so each signs here, and who does not within a second is who is missing. On a
+/// thread that nobody waits for long: the store may be what does not answer.
 GpuLane::Absence GroupQueue::call_roll(int64_t seq) const {
   if (options_.store == nullptr) return {};
   const auto silent = std::make_shared<std::promise<std::vector<int>>>();
@@ -237,8 +238,8 @@ GpuLane::Absence GroupQueue::call_roll(int64_t seq) const {
   return {.text = text, .culprit = ranks.size() == 1 ? job_rank(options_, ranks[0]) : -1};
 }
 
-/// Ranks hear of a failure by their CPU backend where somebody runs their queue. Of one that waits for its GPU nobody may: so it also
-/// stands in the store, where lanes look now and then.
+/// Ranks hear of a failure by their CPU backend where somebody runs their queue. Of one that waits for its GPU nobody
+/// may: so it also stands in the store, where lanes look now and then.
 void GroupQueue::post_failure(int culprit, const std::string& reason) {
   if (!is_on_gpu_ || options_.store == nullptr) return;
   try {

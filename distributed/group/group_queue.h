@@ -21,7 +21,8 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// While it lives, the worker completes what this thread's turns end: continuations may wait for a lock that this thread holds.
+/// While it lives, the worker completes what this thread's turns end: continuations may wait for a lock that this
+/// thread holds.
 class HandsOver {
  public:
   HandsOver();
@@ -33,9 +34,9 @@ class HandsOver {
 /// Collectives run one after another, in the order of their start; messages run beside them.
 ///
 /// `running_` guards the backend: only the thread that set it may call it, except for the functions documented as
-/// thread-safe in backend.h. The thread holds it for a turn, in which it advances the head of the collectives and all messages until one of them has
-/// ended. Threads that wait for an operation hold it while they wait for peers; the worker and progress() give it back
-/// instead.
+/// thread-safe in backend.h. The thread holds it for a turn, in which it advances the head of the collectives and all
+/// messages until one of them has ended. Threads that wait for an operation hold it while they wait for peers; the
+/// worker and progress() give it back instead.
 class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
  public:
   using Clock = Backend::Clock;
@@ -62,8 +63,8 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   void run_alone(CollectiveOperation& operation);
   /// The same, and its handle, which is complete: the GPU does the work in the order of the stream that is current now.
   Work start_alone(CollectiveOperation& operation);
-  /// Of tensors on the rank's GPU, all of one device: queued there at once. The handle is complete when all ranks have started the
-  /// same; waiting for it puts the results before what the waiter's current stream is given next.
+  /// Of tensors on the rank's GPU, all of one device: queued there at once. The handle is complete when all ranks have
+  /// started the same; waiting for it puts the results before what the waiter's current stream is given next.
   Work start_on_gpu(std::span<CollectiveOperation* const> operations);
   void run(Message& message);
   /// The same for several that follow each other directly; throws the first's error.

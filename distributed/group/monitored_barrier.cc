@@ -1,7 +1,7 @@
-// Ranks count themselves in the store, and wait for a verdict. The last to arrive gives it: all are here; else the first
-// whose deadline passes, which lists those that have not counted themselves. The first verdict counts, and who comes
-// later finds it, so that all ranks agree on how each barrier ended. Where a member has ended, whoever waits for it fails
-// without a verdict.
+// Ranks count themselves in the store, and wait for a verdict. The last to arrive gives it: all are here; else the
+// first whose deadline passes, which lists those that have not counted themselves. The first verdict counts, and who
+// comes later finds it, so that all ranks agree on how each barrier ended. Where a member has ended, whoever waits for
+// it fails without a verdict.
 #include <tandem/distributed/group/monitored_barrier.h>
 
 #include <algorithm>

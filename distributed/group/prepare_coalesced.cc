@@ -72,8 +72,8 @@ std::string describe_list(const Tensors& list) {
   return text;
 }
 
-/// prepare(operation, pack, options) for each pack of the list. The signature compares the list's length and all dtypes and
-/// shapes, in addition to what one operation shows.
+/// prepare(operation, pack, options) for each pack of the list. The signature compares the list's length and all dtypes
+/// and shapes, in addition to what one operation shows.
 template <class Prepare>
 Operations prepare_packs(const Tensors& list, CollectiveOptions&& options, const Prepare& prepare) {
   if (!options.name.empty()) options.name += ", ";

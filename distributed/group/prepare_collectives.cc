@@ -76,8 +76,8 @@ void check_results_apart(const char* op, const Parts& parts, const std::vector<P
   }
 }
 
-/// What stands in the host's memory for a GPU's tensor while its message travels. Waits for the current stream: for what is sent, or
-/// for those who still use the memory that will be written.
+/// What stands in the host's memory for a GPU's tensor while its message travels. Waits for the current stream: for
+/// what is sent, or for those who still use the memory that will be written.
 Tensor in_host_memory(Message& message, const Tensor& tensor) {
   const Tensor host = empty(tensor.shape(), {tensor.dtype()});
   if (message.transfer.sends) {

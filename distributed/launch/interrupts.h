@@ -18,8 +18,8 @@ TANDEM_API std::chrono::milliseconds shutdown_timeout();
 /// Handles SIGINT and SIGTERM until destroyed. One at a time per process.
 class TANDEM_API InterruptHandlers {
  public:
-  /// If `enforce` is true, the process exits with status 130 or 143 at the second signal or shutdown_timeout() after the
-  /// first. Ranks of tandem's launcher pass false, because the launcher enforces this.
+  /// If `enforce` is true, the process exits with status 130 or 143 at the second signal or shutdown_timeout() after
+  /// the first. Ranks of tandem's launcher pass false, because the launcher enforces this.
   explicit InterruptHandlers(bool enforce);
   ~InterruptHandlers();
   InterruptHandlers(const InterruptHandlers&) = delete;

@@ -21,8 +21,8 @@ class TANDEM_API KeyValueMap {
   void set(const std::string& key, std::string value) { values_[key] = std::move(value); }
   bool erase(const std::string& key) { return values_.erase(key) > 0; }
 
-  /// What Store::add would set and return; does not set it. Throws CommError naming `key` where the value is no integer,
-  /// or the sum too large for one.
+  /// What Store::add would set and return; does not set it. Throws CommError naming `key` where the value is no
+  /// integer, or the sum too large for one.
   int64_t sum(const std::string& key, int64_t delta) const;
   /// Whether Store::compare_set is to set the key.
   bool matches(const std::string& key, const std::string& expected) const;

@@ -24,8 +24,8 @@ struct MissingRanks {
   bool have_started = false;  ///< the missing ranks stand still in the operation
 };
 
-/// "rank 2 of 3 did not take part in all_reduce (collective 7) within 2.0 s; waiting: ranks 0, 1"; "did not finish" of ranks that
-/// have started it.
+/// "rank 2 of 3 did not take part in all_reduce (collective 7) within 2.0 s; waiting: ranks 0, 1"; "did not finish" of
+/// ranks that have started it.
 TANDEM_API std::string to_headline(const MissingRanks& ranks);
 
 /// The error of a rank whose deadline has passed. Launchers show the headline in place of that rank's number.
@@ -43,7 +43,8 @@ class TANDEM_API MissingRanksError : public CommError {
 TANDEM_API std::string headline_of(const std::exception& error);
 /// What a rank that ends by `error` announces: what(), after the headline where there is one.
 TANDEM_API std::string failure_to_announce(const std::exception& error);
-/// "rank 1 of 4 failed (exit status 1): loss is NaN"; the text alone where it has a headline. `how` is "" or " (exit status 1)".
+/// "rank 1 of 4 failed (exit status 1): loss is NaN"; the text alone where it has a headline. `how` is "" or " (exit
+/// status 1)".
 TANDEM_API std::string describe_failure(const std::string& rank, const std::string& how, std::string_view announced);
 
 }}}  // namespace tandem::v0::distributed

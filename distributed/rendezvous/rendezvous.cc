@@ -77,8 +77,8 @@ class Rendezvous::Impl {
     options_.store->set(prefix_ + key, value);
   }
 
-  /// What `owner` sets. Where the higher ranks set something too, under `stem` and their number, an error names all that
-  /// are missing.
+  /// What `owner` sets. Where the higher ranks set something too, under `stem` and their number, an error names all
+  /// that are missing.
   std::string get(const std::string& key, int owner, const std::string& stem = {}) {
     keys_.insert(key);
     for (;;) {

@@ -15,8 +15,8 @@ namespace tandem { inline namespace v0 { namespace distributed {
 /// TANDEM_HOST_ID.
 std::string host_identity(const ProcessGroupOptions& options);
 
-/// Throws CommError "[rank 2 of 4] group 'default': what", a MissingRanksError if there is a headline. `peer` is a rank of the
-/// group, -1 for none.
+/// Throws CommError "[rank 2 of 4] group 'default': what", a MissingRanksError if there is a headline. `peer` is a rank
+/// of the group, -1 for none.
 [[noreturn]] void fail_to_join(const ProcessGroupOptions& options, const std::string& what, int peer = -1,
                                const std::string& headline = {});
 

@@ -190,9 +190,9 @@ bool SilenceWatch::is_lost(const tcp_info& info, Clock::time_point now) {
   const std::chrono::milliseconds silence(info.tcpi_last_ack_recv);
   const bool answered = silence <= now - std::exchange(last_look_, now) + kCoarse;
   if (answered || info.tcpi_retransmits < retransmits_) retransmits_ = info.tcpi_retransmits;
-  // A machine whose program takes nothing answers what is sent again, if only that it has no room; such questions become
-  // rare, so that a long silence alone says nothing. What counts is that several were not answered. That nothing could be
-  // sent, without a route, counts too.
+  // A machine whose program takes nothing answers what is sent again, if only that it has no room; such questions
+  // become rare, so that a long silence alone says nothing. What counts is that several were not answered. That nothing
+  // could be sent, without a route, counts too.
   const bool asked = (info.tcpi_unacked > 0 && info.tcpi_retransmits >= retransmits_ + 2) || info.tcpi_probes >= 2;
   unanswered_ = !answered && asked ? unanswered_ + 1 : 0;
   return silence >= longest_ && unanswered_ >= 2;  // two looks: the last question's answer has had time to come

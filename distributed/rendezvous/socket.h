@@ -38,8 +38,8 @@ TANDEM_API std::string listening_address(const std::string& host);
 TANDEM_API FileDescriptor listen_on(const std::string& host, int port, const char* owner = "store");
 TANDEM_API int local_port(int fd);
 
-/// Whether the peer of a TCP connection is the socket itself. That happens when nothing listens at a port of this machine
-/// and the system chooses the same port for the connecting socket.
+/// Whether the peer of a TCP connection is the socket itself. That happens when nothing listens at a port of this
+/// machine and the system chooses the same port for the connecting socket.
 TANDEM_API bool is_connected_to_itself(int fd);
 
 /// A non-blocking connection; tries again until `deadline`, because the host may start later. Throws CommError naming
@@ -48,7 +48,8 @@ TANDEM_API FileDescriptor connect_to(const std::string& host, int port, std::chr
 
 /// When a peer whose machine is silent counts as lost.
 inline constexpr std::chrono::milliseconds kLostAfter{10000};
-/// No delay for small frames, and a peer whose machine vanished while nothing was on the way is noticed after kLostAfter.
+/// No delay for small frames, and a peer whose machine vanished while nothing was on the way is noticed after
+/// kLostAfter.
 TANDEM_API void tune_connection(int fd);
 /// Whether the peer's machine has all that was sent.
 TANDEM_API bool is_delivered(int fd);

@@ -166,7 +166,8 @@ void StoreServer::accept_some() {
     socklen_t length = sizeof(address);
     const int fd = accept4(listen_fd_, reinterpret_cast<sockaddr*>(&address), &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
-      // Without a free descriptor or memory the listener stays readable: leave it alone for a moment instead of spinning.
+      // Without a free descriptor or memory the listener stays readable: leave it alone for a moment instead of
+      // spinning.
       out_of_descriptors_ = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
       if (errno == EINTR || errno == ECONNABORTED) continue;
       return;

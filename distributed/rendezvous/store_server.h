@@ -36,8 +36,8 @@ struct StoreServerOptions {
 ///
 /// Nothing that a stranger sends or leaves out blocks it: sockets never block, a connection that has not shown the
 /// token may send kMaxHelloPayload bytes within hello_timeout, there are at most kMaxStrangers of those beside one for
-/// each rank, and every breach of the protocol closes that one connection. Where there are too many the oldest is closed; a
-/// rank that this hits is asked to try again.
+/// each rank, and every breach of the protocol closes that one connection. Where there are too many the oldest is
+/// closed; a rank that this hits is asked to try again.
 ///
 /// A rank that has left may come back for the next round, when all have left; until then it is asked to try again.
 ///

@@ -358,8 +358,8 @@ void TcpStore::run() {
   }
 }
 
-/// `error`: of recv, 0 where the host has closed the connection. After a reset only the first system call gets its errno,
-/// so a send that is under way may have it.
+/// `error`: of recv, 0 where the host has closed the connection. After a reset only the first system call gets its
+/// errno, so a send that is under way may have it.
 std::string TcpStore::reason_of_loss(int error) {
   std::unique_lock lock(mutex_);
   if (!cut_.empty()) return cut_;

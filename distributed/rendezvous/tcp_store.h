@@ -54,8 +54,8 @@ class TANDEM_API TcpStore final : public Store {
   void announce_failure(int rank, const std::string& reason) override;
   HookHandle on_failure(std::function<void(int rank, const std::string& reason)> f) override;
 
-  /// Says goodbye and disconnects; the others learn that this rank left the job. Callers that still wait here, and later
-  /// calls, fail.
+  /// Says goodbye and disconnects; the others learn that this rank left the job. Callers that still wait here, and
+  /// later calls, fail.
   void leave();
   void leave(int rank) override;
   /// Disconnects without a goodbye: the others see this rank die. Callers that still wait here, and later calls, fail.
@@ -79,8 +79,8 @@ class TANDEM_API TcpStore final : public Store {
   };
   void join();
   Refusal shake_hands(std::chrono::steady_clock::time_point deadline);
-  /// Sends a request and waits for its reply. Null where the deadline passed first, or, where `awaited` is given, one of
-  /// those ranks failed.
+  /// Sends a request and waits for its reply. Null where the deadline passed first, or, where `awaited` is given, one
+  /// of those ranks failed.
   std::unique_ptr<Request> call(wire::FrameType type, std::string_view payload,
                                 std::chrono::steady_clock::time_point deadline, const std::vector<int>* awaited,
                                 uint32_t* id);

@@ -41,10 +41,10 @@ struct ResidualBlock : tandem::nn::Layer {
   tandem::nn::Sequential* downsample = nullptr;
 };
 
-/// images [N, 3, H, W] -> logits [N, classes], with a stem for small images: one 3x3 convolution of stride 1, no pooling.
-/// Then four groups of two blocks with width, 2 width, 4 width and 8 width channels, of which the last three halve the
-/// image; global average pooling; a linear layer. Keys as in torchvision: conv1, bn1, layer1.0.conv1 .. layer4.1.bn2,
-/// layer2.0.downsample.0, fc.
+/// images [N, 3, H, W] -> logits [N, classes], with a stem for small images: one 3x3 convolution of stride 1, no
+/// pooling. Then four groups of two blocks with width, 2 width, 4 width and 8 width channels, of which the last three
+/// halve the image; global average pooling; a linear layer. Keys as in torchvision: conv1, bn1, layer1.0.conv1 ..
+/// layer4.1.bn2, layer2.0.downsample.0, fc.
 struct ResNet18 : tandem::nn::Layer {
   explicit ResNet18(int64_t width = 64, int64_t classes = 10)
       : conv1(add<tandem::nn::Conv2d>("conv1", 3, width, 3, ResidualBlock::convolution(1, 1), ResidualBlock::kNoBias)),
@@ -114,8 +114,8 @@ struct BottleneckBlock : tandem::nn::Layer {
 };
 
 /// images [N, 3, H, W] -> logits [N, classes] by torchvision's resnet50: a 7x7 convolution and a 3x3 maximum, both of
-/// stride 2; groups of 3, 4, 6 and 3 bottleneck blocks, of which the last three halve the image by the 3x3 convolution of
-/// their first block; global average pooling; a linear layer. torchvision's keys.
+/// stride 2; groups of 3, 4, 6 and 3 bottleneck blocks, of which the last three halve the image by the 3x3 convolution
+/// of their first block; global average pooling; a linear layer. torchvision's keys.
 struct ResNet50 : tandem::nn::Layer {
   explicit ResNet50(int64_t classes = 1000)
       : conv1(add<tandem::nn::Conv2d>("conv1", 3, 64, 7, ResidualBlock::convolution(2, 3), ResidualBlock::kNoBias)),

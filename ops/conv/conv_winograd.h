@@ -2,8 +2,8 @@
 // ops/.
 //
 // A. Lavin, S. Gray, "Fast algorithms for convolutional neural networks", 2015. M adjacent results of a filter with
-// R = 7 - M taps, y = A^T ((G g) * (B^T d)), take six multiplications for the six inputs d. Each transform is applied to the
-// columns and then to the rows of a tile. The letters are those of the paper.
+// R = 7 - M taps, y = A^T ((G g) * (B^T d)), take six multiplications for the six inputs d. Each transform is applied
+// to the columns and then to the rows of a tile. The letters are those of the paper.
 #pragma once
 
 #include <cstdint>

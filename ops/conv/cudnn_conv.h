@@ -12,8 +12,8 @@ namespace tandem { inline namespace v0 { namespace cuda {
 int64_t cudnn_workspace_bytes(const KernelContext& context, DType dtype, ConvPass pass, const ConvGeometry& geometry);
 
 /// Computes input, filters or output from the other two, as `pass` says; `filters` in the order [filter][tap][channel];
-/// `bias` is null if !has_bias. Each result is rounded once. Returns false if tandem's own kernels must compute it: also
-/// if a tensor is not aligned to 16 bytes, or cuDNN fails.
+/// `bias` is null if !has_bias. Each result is rounded once. Returns false if tandem's own kernels must compute it:
+/// also if a tensor is not aligned to 16 bytes, or cuDNN fails.
 bool cudnn_conv(const KernelContext& context, DType dtype, ConvPass pass, const ConvGeometry& geometry,
                 const void* input, const void* filters, const void* bias, const void* output, void* workspace);
 

@@ -34,9 +34,9 @@ struct ConvPlan {
 /// "forward float32 [8, 3, 32, 32], 16 filters 3x3, stride 1x1, padding 1x1, dilation 1x1, groups 1, bias"
 std::string conv_text(ConvPass pass, DType dtype, const ConvGeometry& geometry);
 
-/// The first plan, in the order of cuDNN's heuristics, that is deterministic, sums products (no transforms) and the bias
-/// in float32, and rounds float32 operands only if `tf32`. Depends only on sizes and the GPU. Throws CudnnFailure if
-/// there is none.
+/// The first plan, in the order of cuDNN's heuristics, that is deterministic, sums products (no transforms) and the
+/// bias in float32, and rounds float32 operands only if `tf32`. Depends only on sizes and the GPU. Throws CudnnFailure
+/// if there is none.
 ConvPlan make_conv_plan(const CudnnTarget& target, ConvPass pass, DType dtype, bool tf32, const ConvGeometry& geometry);
 
 }}}  // namespace tandem::v0::cuda

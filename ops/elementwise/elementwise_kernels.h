@@ -71,7 +71,8 @@ TANDEM_HOST_DEVICE inline float exp_element(float x) {
 }
 TANDEM_HOST_DEVICE inline double exp_element(double x) { return std::exp(x); }
 
-/// exp_element(x), with the same bits, for x <= 0 or NaN: 2^k is one factor, 2^(k+64), if the result is scaled by 2^-64.
+/// exp_element(x), with the same bits, for x <= 0 or NaN: 2^k is one factor, 2^(k+64), if the result is scaled by
+/// 2^-64.
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp_of_nonpositive(float x) {
   x = x < -104.0f ? -104.0f : x;
   const auto [r, k] = exp_parts(x);
@@ -188,7 +189,8 @@ enum class Saves : int8_t { kNothing, kInput, kOutput };
 ///
 ///     Tensor backward(const Tensor& grad, const Tensor& saved) const         in operations, which record themselves
 ///     auto gradient(auto g, auto saved) const                                g times the derivative, in one kernel
-///     Tensor second_factor(const Tensor& saved) const                       [optional] d derivative / d saved; default 0
+///     Tensor second_factor(const Tensor& saved) const                       [optional] d derivative / d saved; default
+///     0
 /// Optional:
 ///
 ///     void prepare(Tensor& input) const                              further checks and conversions of the argument

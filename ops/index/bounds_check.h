@@ -8,8 +8,8 @@
 namespace tandem { inline namespace v0 { namespace ops {
 
 /// Throws IndexError, "<op>: <what> 7 at position [1, 0] is outside [0, 5)", for the first element of `index` (int64,
-/// row-major) that is neither in [0, size) nor `ignored`. On a GPU the next synchronization throws (tensor/cuda.h), and kernels use index
-/// 0 instead.
+/// row-major) that is neither in [0, size) nor `ignored`. On a GPU the next synchronization throws (tensor/cuda.h), and
+/// kernels use index 0 instead.
 void check_index_bounds(const char* op, const char* what, const KernelContext& context, const Tensor& index,
                         int64_t size, std::optional<int64_t> ignored = {});
 

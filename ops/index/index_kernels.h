@@ -93,8 +93,8 @@ void one_hot(const KernelContext& context, int64_t n, int64_t classes, const int
 void topk(const KernelContext& context, DType dtype, int64_t rows, int64_t size, int64_t k, bool largest,
           const void* input, void* values, int64_t* indices);
 
-/// out[i, j] = input[i, j] if j <= i + diagonal (upper: j >= i + diagonal), else 0, for row-major matrices rows x columns
-/// with elements of `element_bytes`.
+/// out[i, j] = input[i, j] if j <= i + diagonal (upper: j >= i + diagonal), else 0, for row-major matrices rows x
+/// columns with elements of `element_bytes`.
 void triangle(const KernelContext& context, bool upper, int64_t element_bytes, int64_t matrices, int64_t rows,
               int64_t columns, int64_t diagonal, const void* input, void* out);
 )

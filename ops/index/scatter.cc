@@ -38,7 +38,8 @@ DType accumulation_dtype(DType dtype) {
   return visit_dtype(dtype, []<class T>() { return dtype_of<Accumulator<T>>(); });
 }
 
-/// Calls write(memory) for the contents of `out` as a row-major tensor of the dtype that kernels write, and stores them.
+/// Calls write(memory) for the contents of `out` as a row-major tensor of the dtype that kernels write, and stores
+/// them.
 template <class F>
 void write_through(ScatterOp op, const Tensor& out, const F& write) {
   const DType dtype = op == ScatterOp::kAssign ? out.dtype() : accumulation_dtype(out.dtype());

@@ -10,9 +10,9 @@ namespace tandem { inline namespace v0 {
 
 TANDEM_KERNELS(
     /// shifts[2 i], shifts[2 i + 1] = max, log sum_j exp(logits[i, j] - max) of row i, in the compute type (float32 for
-    /// half types): two numbers, because their sum would lose the digits of the smaller one. losses[i] (float64) = max +
-    /// log - logits[i, labels[i]]. For a label ignore_index the loss is 0 and shifts are not written. logits: row-major n
-    /// x classes, floating.
+    /// half types): two numbers, because their sum would lose the digits of the smaller one. losses[i] (float64) = max
+    /// + log - logits[i, labels[i]]. For a label ignore_index the loss is 0 and shifts are not written. logits:
+    /// row-major n x classes, floating.
     void cross_entropy_rows(const KernelContext& context, DType dtype, int64_t n, int64_t classes, const void* logits,
                             const int64_t* labels, int64_t ignore_index, void* shifts, double* losses);
 
@@ -21,8 +21,8 @@ TANDEM_KERNELS(
     void mean_of_losses(const KernelContext& context, DType dtype, int64_t n, const int64_t* labels,
                         int64_t ignore_index, const double* losses, void* shifts, void* out);
 
-    /// grad_logits[i, j] = (exp(logits[i, j] - max - log) - (j == labels[i])) * grad / shifts[2 n], or 0 where the label
-    /// is ignore_index; grad is 0-dim.
+    /// grad_logits[i, j] = (exp(logits[i, j] - max - log) - (j == labels[i])) * grad / shifts[2 n], or 0 where the
+    /// label is ignore_index; grad is 0-dim.
     void cross_entropy_backward(const KernelContext& context, DType dtype, int64_t n, int64_t classes,
                                 const void* logits, const int64_t* labels, int64_t ignore_index, const void* shifts,
                                 const void* grad, void* grad_logits);)

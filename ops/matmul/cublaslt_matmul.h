@@ -13,9 +13,9 @@ int64_t cublaslt_workspace_bytes(DType dtype);
 /// out = alpha a b + beta out + bias by cuBLASLt, as cuda::gemm. Returns false if tandem's own kernel must compute the
 /// product: without a workspace, and where cuBLASLt fails, which is logged once per problem as a warning.
 ///
-/// The algorithm is the first of cuBLASLt's eight proposals that runs, or the one in the tuning file (base/tuning.h). If
-/// TANDEM_TUNING_WRITE names a file, the proposals are measured at each new problem; the fastest is used and written to
-/// the file.
+/// The algorithm is the first of cuBLASLt's eight proposals that runs, or the one in the tuning file (base/tuning.h).
+/// If TANDEM_TUNING_WRITE names a file, the proposals are measured at each new problem; the fastest is used and written
+/// to the file.
 bool cublaslt_matmul(const KernelContext& context, DType dtype, int64_t batches, int64_t m, int64_t n, int64_t k,
                      double alpha, const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b,
                      const int64_t* b_offsets, double beta, const void* bias, void* workspace, void* out);

@@ -233,7 +233,8 @@ std::optional<cublasLtMatmulAlgo_t> from_text(const std::string& text) {
 }
 
 /// Candidates for a new problem, best first: the algorithm of the tuning file; the fastest one if measuring is on; else
-/// the proposals of the heuristic, which depend only on the problem. run(algorithm) starts the product into other memory.
+/// the proposals of the heuristic, which depend only on the problem. run(algorithm) starts the product into other
+/// memory.
 template <class F>
 std::vector<cublasLtMatmulAlgo_t> candidates(CublasLt& cublaslt, const Problem& problem,
                                              cublasLtMatmulDesc_t description, const Layout& a, const Layout& b,

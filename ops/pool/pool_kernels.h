@@ -101,8 +101,8 @@ constexpr DType index_dtype(int64_t kernel_elements) { return kernel_elements < 
 
 // clang-format off
 TANDEM_KERNELS(
-/// out = maximum of each window; indices (unless null) = index of the maximum in its window, row-major in the kernel, of
-/// index_dtype; all bits set for a window without elements, whose maximum is -inf.
+/// out = maximum of each window; indices (unless null) = index of the maximum in its window, row-major in the kernel,
+/// of index_dtype; all bits set for a window without elements, whose maximum is -inf.
 void max_pool(const KernelContext& context, DType dtype, const MaxPoolShape& shape, const void* in, void* out,
               void* indices);
 /// grad_in = the sum of grad_out over the windows of which the element is the largest.

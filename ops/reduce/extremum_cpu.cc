@@ -1,5 +1,5 @@
-// CPU kernel of minima and maxima. Values are compared as integer keys, so that loops are vectorized for every dtype and
-// NaN and zeros need no branches.
+// CPU kernel of minima and maxima. Values are compared as integer keys, so that loops are vectorized for every dtype
+// and NaN and zeros need no branches.
 #include <algorithm>
 
 #include <tandem/base/parallel_for.h>

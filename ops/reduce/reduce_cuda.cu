@@ -1,5 +1,5 @@
-// GPU kernels of sums and products. Row sums: one block per chunk of a row. Column sums: one block per chunk of some adjacent
-// columns, one thread per column. If there are several chunks, a second launch adds their sums.
+// GPU kernels of sums and products. Row sums: one block per chunk of a row. Column sums: one block per chunk of some
+// adjacent columns, one thread per column. If there are several chunks, a second launch adds their sums.
 #include <type_traits>
 
 #include <tandem/ops/reduce/reduce_kernels.h>

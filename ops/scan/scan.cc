@@ -86,8 +86,8 @@ Tensor cumsum(Tensor input, int64_t dim) {
 
 namespace {
 
-/// The gradient of `input` is the transposed recurrence of grad. With y the results of the recurrence and z those of its
-/// transpose, one of which is the output, the gradient of factors[i] is z[i] y[i - 1].
+/// The gradient of `input` is the transposed recurrence of grad. With y the results of the recurrence and z those of
+/// its transpose, one of which is the output, the gradient of factors[i] is z[i] y[i - 1].
 struct LinearScanNode : Node {
   SavedTensor factors{*this, "factors"};
   SavedTensor output{*this, "output"};
@@ -140,8 +140,8 @@ struct CumprodNode : Node {
   }
 };
 
-/// The gradient of x[k] is the sum over j >= k of grad[j] exp(x[k] - out[j]). It is computed as exp(x[k] - out[k]) s[k],
-/// where s[k] = grad[k] + exp(out[k] - out[k + 1]) s[k + 1]: no exponential exceeds 1.
+/// The gradient of x[k] is the sum over j >= k of grad[j] exp(x[k] - out[j]). It is computed as exp(x[k] - out[k])
+/// s[k], where s[k] = grad[k] + exp(out[k] - out[k + 1]) s[k + 1]: no exponential exceeds 1.
 struct LogcumsumexpNode : Node {
   SavedTensor input{*this, "input"};
   SavedTensor output{*this, "output"};

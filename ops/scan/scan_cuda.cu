@@ -27,8 +27,8 @@ __global__ void scan_by_threads_kernel(ScanSizes sizes, bool reverse, F f) {
   }
 }
 
-/// Each thread combines `items` adjacent elements of a tile; the results are scanned by doubling distances (W. D. Hillis
-/// and G. L. Steele, "Data parallel algorithms", 1986).
+/// Each thread combines `items` adjacent elements of a tile; the results are scanned by doubling distances (W. D.
+/// Hillis and G. L. Steele, "Data parallel algorithms", 1986).
 template <class F>
 __global__ void scan_by_blocks_kernel(ScanSizes sizes, bool reverse, int items, F f) {
   using State = typename F::State;

@@ -117,7 +117,8 @@ struct Extremum {
 
 }  // namespace scans
 
-/// Calls run(formula) for a cumulative sum, product or log of a sum of exponentials. kWide: accumulate floats in double.
+/// Calls run(formula) for a cumulative sum, product or log of a sum of exponentials. kWide: accumulate floats in
+/// double.
 template <bool kWide, class Run>
 void visit_scan(ScanKind kind, DType dtype, const void* in, void* out, const Run& run) {
   visit_dtype(dtype, [&]<class T>() {

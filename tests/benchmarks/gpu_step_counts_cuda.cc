@@ -1,5 +1,5 @@
-// Counts the kernels, copies and event calls of one warm training step of each case of //benchmarks:train_step on a GPU. The emulated
-// GPU counts kernels without running them.
+// Counts the kernels, copies and event calls of one warm training step of each case of //benchmarks:train_step on a
+// GPU. The emulated GPU counts kernels without running them.
 #include <functional>
 #include <optional>
 #include <string>

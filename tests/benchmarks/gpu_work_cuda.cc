@@ -1,6 +1,6 @@
 // Counts what a GPU does in one warm training step, at full size: kernels with their memory accesses, products and
-// convolutions of the libraries, copies and fills, each with the operation that it belongs to. The emulated GPU runs a few
-// blocks of each kernel. tools/gpu_prediction computes times from the output: a line of JSON per record.
+// convolutions of the libraries, copies and fills, each with the operation that it belongs to. The emulated GPU runs a
+// few blocks of each kernel. tools/gpu_prediction computes times from the output: a line of JSON per record.
 //
 //     ./bazelw run --config=cuda-emulated //tests/benchmarks:gpu_work -- --case gpt2-124m-64 --amp
 #include <CLI/CLI.hpp>

@@ -1,4 +1,5 @@
-// Counts of a training step, compared with a table in the source. A count needs no clock, so a busy machine does not change it.
+// Counts of a training step, compared with a table in the source. A count needs no clock, so a busy machine does not
+// change it.
 #pragma once
 
 #include <cstdint>
@@ -30,16 +31,16 @@ void limit_data(benchmarks::TrainingCase& training, int64_t batch, int64_t lengt
 /// and trace_counts.
 std::vector<Count> count_step(const std::function<void()>& step, Device device);
 
-/// Page faults of a step: the least of several steps, because the kernel also takes pages away from idle processes. Zero if a step
-/// only touches memory that the steps before it have used.
+/// Page faults of a step: the least of several steps, because the kernel also takes pages away from idle processes.
+/// Zero if a step only touches memory that the steps before it have used.
 int64_t count_page_faults(const std::function<void()>& step);
 
-/// Per name: spans of operations ("op"), nodes of backward ("backward"), primitives ("copy", with their bytes), and the algorithms
-/// that they ran.
+/// Per name: spans of operations ("op"), nodes of backward ("backward"), primitives ("copy", with their bytes), and the
+/// algorithms that they ran.
 std::vector<Count> trace_counts(const std::vector<TraceEvent>& events);
 
-/// Fails unless the counts are those of the table, which has lines "<name> <value>". The failure has a table of the differences and
-/// the text of the new table.
+/// Fails unless the counts are those of the table, which has lines "<name> <value>". The failure has a table of the
+/// differences and the text of the new table.
 void expect_counts(const std::string& title, const std::string& table, const std::vector<Count>& counts);
 
 }  // namespace tandem::testing

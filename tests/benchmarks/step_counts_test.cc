@@ -1,5 +1,5 @@
-// What one warm training step of each case of //benchmarks:train_step does, on one thread and with AVX2 (see the BUILD file), and
-// what its gradients' all-reduce adds.
+// What one warm training step of each case of //benchmarks:train_step does, on one thread and with AVX2 (see the BUILD
+// file), and what its gradients' all-reduce adds.
 #include <sys/mman.h>
 
 #include <cstddef>
@@ -222,8 +222,8 @@ TEST(PageFaults, NewMemoryIsCounted) {
             1);
 }
 
-/// Collectives, their algorithms, and copies of rank 0 of two ranks. Gradients are views of buckets: the copies are those of a step on
-/// one rank, and of the control record.
+/// Collectives, their algorithms, and copies of rank 0 of two ranks. Gradients are views of buckets: the copies are
+/// those of a step on one rank, and of the control record.
 void check_ddp_step(const std::string& name, const std::string& table) {
   std::vector<Count> counts;
   distributed::run_threads(2, [&](distributed::Context& context) {

@@ -1,5 +1,5 @@
-// cuDNN's graph API for a convolution, to which a bias may be added. Descriptors are checked when they are finalized and executed; a violation of a
-// documented rule ends the process.
+// cuDNN's graph API for a convolution, to which a bias may be added. Descriptors are checked when they are finalized
+// and executed; a violation of a documented rule ends the process.
 #include <cudnn.h>
 
 #include <algorithm>

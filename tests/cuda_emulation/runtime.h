@@ -88,7 +88,8 @@ class Runtime {
   Device* device_of(const void* p);
   Arena& pinned() { return pinned_; }
 
-  /// Appends a task, and runs it in eager order. A captured stream adds it to its graph. Tasks of a graph's launch are not counted.
+  /// Appends a task, and runs it in eager order. A captured stream adds it to its graph. Tasks of a graph's launch are
+  /// not counted.
   uint64_t enqueue(Lock& lock, const std::shared_ptr<Stream>& stream, Task task, bool is_replay = false);
   /// Runs the stream up to and including this ticket.
   void force(Lock& lock, Stream& stream, uint64_t ticket);

@@ -16,7 +16,8 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 using Bytes = std::vector<std::byte>;
 
-/// The n elements f(0), f(1), ..., repeated after the dtype's period. Repetitions are copied, which is faster than calling f.
+/// The n elements f(0), f(1), ..., repeated after the dtype's period. Repetitions are copied, which is faster than
+/// calling f.
 template <class F>
 Bytes bytes_of(DType dtype, int64_t n, const F& f) {
   const int64_t distinct = std::min(n, period_of(dtype));
@@ -44,8 +45,8 @@ inline Collective make(CollectiveKind kind, DType dtype, int64_t count, int root
   return c;
 }
 
-/// The collectives of one rank, for one dtype and operator. `run` executes a collective until it is complete. Throws StateError if
-/// a result differs from the closed form.
+/// The collectives of one rank, for one dtype and operator. `run` executes a collective until it is complete. Throws
+/// StateError if a result differs from the closed form.
 class BackendChecks {
  public:
   using Run = std::function<void(Collective&)>;

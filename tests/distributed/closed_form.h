@@ -24,8 +24,8 @@ inline bool is_allowed(ReduceOp op, DType dtype) {
   return is_floating_point(dtype) ? op < ReduceOp::kBitAnd : op != ReduceOp::kAvg;
 }
 
-/// Whether a test covers all operators and sizes for a dtype. Under ThreadSanitizer only one integer and one half type: the other
-/// dtypes take the same paths.
+/// Whether a test covers all operators and sizes for a dtype. Under ThreadSanitizer only one integer and one half type:
+/// the other dtypes take the same paths.
 inline bool is_walked_whole(DType dtype) { return !testing::kThreadSanitizer || dtype == kInt32 || dtype == kBFloat16; }
 
 /// The operators that a test covers for a dtype.
@@ -38,14 +38,14 @@ inline std::vector<ReduceOp> reduce_ops_of(DType dtype) {
   return ops;
 }
 
-/// value() repeats after this many elements. The period of wide integers is long, so that a misplaced element is detected at any
-/// offset.
+/// value() repeats after this many elements. The period of wide integers is long, so that a misplaced element is
+/// detected at any offset.
 inline constexpr int64_t kPeriod = 2 * 3 * 19;
 inline constexpr int64_t kLongPeriod = 2 * 3 * 683;
 inline int64_t period_of(DType dtype) { return dtype == kInt32 || dtype == kInt64 ? kLongPeriod : kPeriod; }
 
-/// Element i of the input of rank r. Values are small: every dtype represents the result of up to seven ranks exactly, or rounded
-/// once.
+/// Element i of the input of rank r. Values are small: every dtype represents the result of up to seven ranks exactly,
+/// or rounded once.
 inline double value(int rank, int64_t i, ReduceOp op, DType dtype) {
   if (dtype == kBool) return (i + rank) % 3 == 0;
   if (op == ReduceOp::kProduct) return static_cast<double>(1 + (i + rank) % 2);  // at most 2^7

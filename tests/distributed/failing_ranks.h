@@ -38,8 +38,8 @@ inline constexpr std::chrono::milliseconds kStoppedTimeout{400};
 inline constexpr int kMiddle = 12;
 inline constexpr int kFailingMoves[] = {1, kMiddle, 40};
 
-/// The operations that a test covers: by default a collective without root, one with a root, one with different data for each rank,
-/// and a message.
+/// The operations that a test covers: by default a collective without root, one with a root, one with different data
+/// for each rank, and a message.
 inline std::vector<std::string> failing_operations() {
   if (testing::kThreadSanitizer) return {"all_reduce", "gather", "send"};
   if (!testing::runs_all_combinations()) return {"all_reduce", "gather", "all_to_all", "send"};

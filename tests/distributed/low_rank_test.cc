@@ -1,4 +1,5 @@
-// PowerSGD's linear algebra, and one step of the hook in which the test replaces the all-reduce. On the CPU, without a group.
+// PowerSGD's linear algebra, and one step of the hook in which the test replaces the all-reduce. On the CPU, without a
+// group.
 #include <tandem/distributed/ddp/power_sgd.h>
 
 #include <gtest/gtest.h>

@@ -245,8 +245,8 @@ TEST_P(ShapeMismatch, DifferentShapesOfEqualCountAreRejected) {
   const std::pair<Shape, Shape> pairs[] = {{{2, 3}, {3, 2}},    {{2, 3}, {6}},    {{2, 3}, {1, 2, 3}},
                                            {{2, 3}, {2, 3, 1}}, {{0, 3}, {3, 0}}, {{1}, {}}};
   for (const Transport& transport : transports()) {
-    // Only two pairs between hosts, because creating groups takes longer there, and under ThreadSanitizer, because all pairs take
-    // the same paths.
+    // Only two pairs between hosts, because creating groups takes longer there, and under ThreadSanitizer, because all
+    // pairs take the same paths.
     const bool all_pairs = transport.backend.empty() && !testing::kThreadSanitizer;
     const size_t num_pairs = all_pairs ? std::size(pairs) : 2;
     bool async = false;

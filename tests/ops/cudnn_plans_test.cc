@@ -1,5 +1,5 @@
-// Asks cuDNN, without a GPU, for the plans by which an H200 would compute tandem's convolutions (ops/conv/cudnn_plan.h):
-// cuDNN accepts a description of a GPU in place of one.
+// Asks cuDNN, without a GPU, for the plans by which an H200 would compute tandem's convolutions
+// (ops/conv/cudnn_plan.h): cuDNN accepts a description of a GPU in place of one.
 //
 //   cudnn_plans_test --table    prints the plans of ResNet-50 as a Markdown table
 #include <cstdio>

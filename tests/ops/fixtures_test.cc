@@ -1,5 +1,6 @@
-// tandem's operations repeat the calls of PyTorch that tools/fixtures/op_fixtures.py has recorded: results and gradients
-// are equal within rounding, for inputs of several layouts. TANDEM_FIXTURES is another folder with recorded calls.
+// tandem's operations repeat the calls of PyTorch that tools/fixtures/op_fixtures.py has recorded: results and
+// gradients are equal within rounding, for inputs of several layouts. TANDEM_FIXTURES is another folder with recorded
+// calls.
 #include <gtest/gtest.h>
 
 #include <algorithm>

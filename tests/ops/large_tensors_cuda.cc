@@ -1,5 +1,6 @@
-// Kernels on tensors of more than 2^32 elements: an index or offset of 32 bits would address other elements. The emulated memory is
-// sparse, and of each kernel only the first blocks run, whose grid-stride loops also reach rows near the end.
+// Kernels on tensors of more than 2^32 elements: an index or offset of 32 bits would address other elements. The
+// emulated memory is sparse, and of each kernel only the first blocks run, whose grid-stride loops also reach rows near
+// the end.
 #include <cmath>
 #include <vector>
 
@@ -30,7 +31,8 @@ using ::testing::IsNan;
 const Device kGpu("cuda");
 constexpr int64_t kCols = 2048, kRows = (1 << 21) + 8;  // 2^32 + 2^14 elements
 constexpr int64_t kStep = 1 << 20;                      // rows of 2^31 elements
-/// Elements 5 * kCols, and the same plus 2^31 and plus 2^32: where 32-bit arithmetic is wrong, and where it wraps around.
+/// Elements 5 * kCols, and the same plus 2^31 and plus 2^32: where 32-bit arithmetic is wrong, and where it wraps
+/// around.
 const std::vector<int64_t> kChecked = {5, kStep + 5, 2 * kStep + 5};
 
 Tensor values(uint64_t seed, DType dtype = kBFloat16) { return random_tensor({3, kCols}, seed, dtype).to(kGpu); }

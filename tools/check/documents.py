@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 """Checks that names in the documents exist: paths in backticks, Bazel labels, links with their headings, and pages named in code.
+In the prose of docs/from_pytorch.md each word of code must be one of a public header, or be listed here as PyTorch's.
 
 A path is checked if it begins with a folder of the tree; `<family>` and `*` in it match anything. Also limits the length of README.md.
 """
@@ -22,6 +23,8 @@ _PAGE = re.compile(r"\bdocs/[\w./-]*\w\.(?:md|svg)\b")
 _MAX_README_LINES = 120
 # Their planted trees name pages that are not in this one.
 _PLANTED_NAMES = ("tools/check/documents.py", "tools/site/check_site.py")
+_FROM_PYTORCH = "docs/from_pytorch.md"  # its code blocks and tables are compiled by //tests/docs
+_PYTORCH_ONLY = {"DETAIL", "TORCH_DISTRIBUTED_DEBUG", "save_model", "set_to_none"}
 _CODE = (".h", ".cc", ".cu", ".py", ".sh", "BUILD")
 
 
@@ -90,9 +93,21 @@ def _check_page(root, page, folders):
     return wrong, len(paths) + len(labels) + len(links)
 
 
+def _check_words(root):
+    """Returns (violations, number of checked words) of the page about PyTorch."""
+    if not os.path.isfile(os.path.join(root, _FROM_PYTORCH)):
+        return [], 0
+    prose = "\n".join(line for line in _FENCED.sub("", common.read(root, _FROM_PYTORCH)).splitlines() if not line.startswith("|"))
+    spans = [span for span in re.findall(r"`([^`]+)`", prose) if not span.startswith("tests/")]
+    words = {word for span in spans for word in re.findall(r"[A-Za-z_]\w*", re.sub(r'"[^"]*"', "", span))} - _PYTORCH_ONLY - {"td"}
+    known = {word for path in common.files(root, common.LIBRARY_PACKAGES, (".h",))
+             for word in re.findall(r"[A-Za-z_]\w*", common.read(root, path))}
+    return ["%s: no public header has %s" % (_FROM_PYTORCH, word) for word in words - known], len(words)
+
+
 def check(root):
     folders = _folders(root)
-    violations, count = [], 0
+    violations, count = _check_words(root)
     for page in _pages(root):
         wrong, seen = _check_page(root, page, folders)
         violations += wrong
@@ -119,6 +134,7 @@ PLANTED = [
      ["//ops:b", "//ops:{a,c}", "//ops/none"]),
     ({"docs/decisions/001.md": "# One\n\n[two](002.md)\n"}, ["link 002.md"]),
     ({"README.md": "\n" * 121}, ["more than 120 lines"]),
+    ({"docs/from_pytorch.md": "`td::f(x, \"y\")` and `Gone`\n\n| `table` |\n", "ops/a.h": "int f(int x);"}, ["no public header has Gone"]),
     ({"ops/a.h": "// see docs/gone.md\n"}, ["ops/a.h: the page docs/gone.md does not exist"]),
 ]
 

@@ -88,8 +88,8 @@ class DeviceTask final : public tcp::Handler {
   const FileDescriptor begin_;
 };
 
-/// Makes a new pair, which listens, use `connection`; on the device's thread. False where the pair cannot be used because
-/// the connection that it accepted had ended already.
+/// Makes a new pair, which listens, use `connection`; on the device's thread. False where the pair cannot be used
+/// because the connection that it accepted had ended already.
 bool hand_over(tcp::Device& device, ::gloo::transport::Pair& pair, const FileDescriptor& connection) {
   auto& handler = dynamic_cast<tcp::Handler&>(pair);
   const sockaddr_storage address = as_sockaddr(pair.address().bytes());

@@ -21,8 +21,8 @@ namespace tandem { inline namespace v0 { namespace distributed::gloo {
 /// of bytes to the other: the first carries inputs, the second results or what is passed on. A first stream of few
 /// bytes travels inside the signature; all else is sent, in chunks from the caller's memory, once all signatures are
 /// known to be equal, so that whoever receives can always take it at once. Large all_reduces that are queued behind
-/// the running one send their signatures already, and the next its inputs too, once all of the running one is sent: there
-/// is no pause on the link between two.
+/// the running one send their signatures already, and the next its inputs too, once all of the running one is sent:
+/// there is no pause on the link between two.
 /// - all_reduce between two ranks, or of few bytes: all send everything and reduce everything.
 /// - else: slice j of the tensor goes to rank j, which reduces chunk after chunk and sends each at once to all others;
 ///   reduce the same, with results to the root alone.

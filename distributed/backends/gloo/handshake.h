@@ -19,9 +19,9 @@ struct Connections {
 
 /// Connects this rank with every other rank of the group over `interface`; collective.
 ///
-/// A rank connects to the lower ranks, and accepts the higher ones at one listening socket. Both ends first send a message
-/// of fixed size with `token`, which only the ranks know. A connection without it is closed and named in a warning. It
-/// never takes the place of a rank: a rank whose connection closes early connects again.
+/// A rank connects to the lower ranks, and accepts the higher ones at one listening socket. Both ends first send a
+/// message of fixed size with `token`, which only the ranks know. A connection without it is closed and named in a
+/// warning. It never takes the place of a rank: a rank whose connection closes early connects again.
 ///
 /// `token` has 2 * wire::kTokenBytes characters. Gives up at the rendezvous' deadline, and after 30 s. Throws CommError
 /// where this rank cannot listen or another rank has ended.

@@ -62,8 +62,8 @@ class LinkEvents {
 /// of them are free again. A data frame is two writes: the data, straight from the caller's memory, into the next
 /// slot, and a record. One thread of the link waits for records, in their order, checks them, and hands them on.
 ///
-/// What is sent is queued, and written in flush(), which is called while Gloo's own thread stands still: that one polls for a
-/// lock which the writer holds, and where both share one core the poll takes the time that the writer needs.
+/// What is sent is queued, and written in flush(), which is called while Gloo's own thread stands still: that one polls
+/// for a lock which the writer holds, and where both share one core the poll takes the time that the writer needs.
 ///
 /// The functions may be called from any thread, release() and try_send_data() from one at a time. Nothing blocks, and
 /// nothing throws for a lost connection: what is sent is dropped, and link_lost is told.

@@ -57,10 +57,11 @@ std::shared_ptr<::gloo::transport::Device> make_device(const std::string& addres
 }  // namespace
 
 /// Calls Link::flush on a thread of its own, and only while Gloo's stands still: that one looks at a descriptor of ours
-/// beside those of its connections, and waits in its handler until the writing is done. Looks for silent peers meanwhile.
+/// beside those of its connections, and waits in its handler until the writing is done. Looks for silent peers
+/// meanwhile.
 ///
-/// Gloo's thread itself must not write: where a write fails Gloo closes the connection, and if epoll has reported an event
-/// of it together with ours, Gloo's thread meets a closed connection and ends the process. The writer holds the
+/// Gloo's thread itself must not write: where a write fails Gloo closes the connection, and if epoll has reported an
+/// event of it together with ours, Gloo's thread meets a closed connection and ends the process. The writer holds the
 /// connection's lock meanwhile, so that Gloo's thread passes it over.
 class Mesh::Flusher final : public ::gloo::transport::tcp::Handler {
  public:
@@ -236,8 +237,8 @@ std::string Mesh::start_links() {
   return "";
 }
 
-/// Makes room for a whole data frame: where less fits, what follows waits for the peer's delayed acknowledgement. Not for
-/// more: records that go behind data in the buffer tell late what has arrived.
+/// Makes room for a whole data frame: where less fits, what follows waits for the peer's delayed acknowledgement. Not
+/// for more: records that go behind data in the buffer tell late what has arrived.
 void Mesh::hold_a_chunk(size_t peer) {
   const auto num_bytes = static_cast<int>(tuning_.chunk_bytes);
   setsockopt(sockets_[peer].get(), SOL_SOCKET, SO_SNDBUF, &num_bytes, sizeof(num_bytes));
@@ -365,8 +366,8 @@ void Mesh::close(std::chrono::milliseconds patience) {
   for (const auto& link : links_) {
     if (link != nullptr && has_started_) link->send(FrameType::kGoodbye, {});
   }
-  // Closing at once would reset connections on which something is unread, and lose what is on the way: poison or a goodbye,
-  // which are worth a moment where no answer is expected.
+  // Closing at once would reset connections on which something is unread, and lose what is on the way: poison or a
+  // goodbye, which are worth a moment where no answer is expected.
   const auto begin = Clock::now();
   for (size_t peer = 0; peer < links_.size(); ++peer) {
     const auto& link = links_[peer];

@@ -49,8 +49,8 @@ class Mesh final : private LinkEvents {
   /// Why the link to `peer` is gone: "died (its connection closed)". All its frames can be taken by then.
   std::optional<std::string> lost(int peer) const;
 
-  /// Tells all that this rank takes part no longer, and sends no data from now on. Returns when nobody reads memory that
-  /// was to be sent: peers that do not take it within 0.7 s are cut off.
+  /// Tells all that this rank takes part no longer, and sends no data from now on. Returns when nobody reads memory
+  /// that was to be sent: peers that do not take it within 0.7 s are cut off.
   void poison(const std::string& payload);
 
   /// As Backend::do_sleep.
@@ -58,7 +58,8 @@ class Mesh final : private LinkEvents {
   void wake();
   /// As Backend::do_notify.
   void notify(const std::function<void()>& wake);
-  /// That rank of the job (-1: the store's host, and so maybe any) takes part no longer: parting waits for it a moment only.
+  /// That rank of the job (-1: the store's host, and so maybe any) takes part no longer: parting waits for it a moment
+  /// only.
   void expect_nothing_of(int job_rank);
 
  private:

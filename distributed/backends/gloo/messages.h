@@ -12,9 +12,9 @@ namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
 /// This rank's messages, to and from all others.
 ///
-/// A sender offers a message; the receiver, once it waits for one of that tag, agrees and asks for the data, which small
-/// messages carry with the offer, and in the end says that it has it. So what arrives in the links' slots can always be
-/// taken at once, and a send is complete when the receiver says so.
+/// A sender offers a message; the receiver, once it waits for one of that tag, agrees and asks for the data, which
+/// small messages carry with the offer, and in the end says that it has it. So what arrives in the links' slots can
+/// always be taken at once, and a send is complete when the receiver says so.
 class Messages {
  public:
   Messages(const ProcessGroupOptions& options, const Tuning& tuning, Mesh& mesh);

@@ -181,8 +181,9 @@ bool GlooBackend::send_chunk(int to, int stream) {
   return true;
 }
 
-/// Lets inputs of the next collective follow what is sent of this one, once all ranks are known to start it and nothing of
-/// it is still to be written. All that this one needs lies before them, so that no rank waits for a slot that they hold.
+/// Lets inputs of the next collective follow what is sent of this one, once all ranks are known to start it and nothing
+/// of it is still to be written. All that this one needs lies before them, so that no rank waits for a slot that they
+/// hold.
 void GlooBackend::look_ahead() {
   if (sends_ahead_ || announced_.empty() || announced_.front().input == nullptr) return;
   const Announced& next = announced_.front();

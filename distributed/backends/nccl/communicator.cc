@@ -93,8 +93,8 @@ class NcclGroup {
   bool open_ = true;
 };
 
-/// Threads that NCCL holds up. One that goes on while the process ends would meet what CUDA takes down then, so the end waits for
-/// them a little; those that still wait do no harm.
+/// Threads that NCCL holds up. One that goes on while the process ends would meet what CUDA takes down then, so the end
+/// waits for them a little; those that still wait do no harm.
 class Left {
  public:
   static void leave(std::thread thread, std::future<void> ended) {

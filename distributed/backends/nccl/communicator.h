@@ -15,15 +15,16 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// Not blocking: a call that has to make links first returns at once, and is waited for here, so that abort() always gets through.
-/// All of NCCL's calls are made under one mutex: not even those that only look are safe beside another.
+/// Not blocking: a call that has to make links first returns at once, and is waited for here, so that abort() always
+/// gets through. All of NCCL's calls are made under one mutex: not even those that only look are safe beside another.
 class Communicator {
  public:
   Communicator(Device device, int rank, int world_size) : device_(device), rank_(rank), world_size_(world_size) {}
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  /// Blocks until all ranks have come. False where `gives_up` says so, which is asked now and then. Throws BackendError.
+  /// Blocks until all ranks have come. False where `gives_up` says so, which is asked now and then. Throws
+  /// BackendError.
   bool join(const NcclId& id, const std::function<bool()>& gives_up);
   /// Queues the collective; by one thread at a time. Throws BackendError, also where it was aborted meanwhile.
   void run(const Collective& collective, const cuda::Stream& stream);

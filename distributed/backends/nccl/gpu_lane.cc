@@ -34,11 +34,12 @@ constexpr std::chrono::milliseconds kPollInterval{20};  // between two looks at 
 constexpr std::chrono::seconds kNews{1};                // without anything ending
 /// Where NCCL says that something is wrong, who knows the cause may say so too.
 constexpr std::chrono::milliseconds kRootCauseGrace{300};
-// CUDA blocks a thread whose stream holds about a thousand launches, inside of NCCL, where nothing could end them any more.
+// CUDA blocks a thread whose stream holds about a thousand launches, inside of NCCL, where nothing could end them any
+// more.
 constexpr size_t kMaxUnderWay = 128;
 
-/// NCCL wants the communicators of a GPU to be used one after the other: kernels that wait for other ranks, and for room on the GPU
-/// that another such kernel has, may wait for ever.
+/// NCCL wants the communicators of a GPU to be used one after the other: kernels that wait for other ranks, and for
+/// room on the GPU that another such kernel has, may wait for ever.
 struct LaunchOrder {
   std::mutex mutex;
   uint64_t stream = 0;        // number of the lane's that launched last

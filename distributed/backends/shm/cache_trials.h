@@ -42,7 +42,8 @@ class CacheTrials {
   static constexpr int64_t kUncounted = 8;  // in the first of which slots still hold what went the other way
   static constexpr double kTolerance = 1.25;
 
-  /// Of one way into the rings: the least time per byte of each stage. Fresh pages and interruptions make others longer.
+  /// Of one way into the rings: the least time per byte of each stage. Fresh pages and interruptions make others
+  /// longer.
   struct Least {
     double ns[3] = {};
     double total() const { return ns[0] + ns[1] + ns[2]; }

@@ -1,8 +1,8 @@
 // The memory that ranks of one host share. Private to distributed/backends/shm.
 //
-// Each rank owns one segment, which it alone writes: a header (records, counters, poison), slots for small data, rings for
-// large, and what it tells each other rank of messages. Peers map it read-only. What all write are the doorbell pages,
-// which hold nothing but wake-up counts.
+// Each rank owns one segment, which it alone writes: a header (records, counters, poison), slots for small data, rings
+// for large, and what it tells each other rank of messages. Peers map it read-only. What all write are the doorbell
+// pages, which hold nothing but wake-up counts.
 #pragma once
 
 #include <atomic>

@@ -40,7 +40,8 @@ std::vector<std::string> library_calls();
 /// Clears library_calls(), and the calls of fail_library_call() that were not made.
 void forget_library_calls();
 
-/// Makes a call return `status`, with no other effect: the one with this name in library_calls() that `occurrence` others precede.
+/// Makes a call return `status`, with no other effect: the one with this name in library_calls() that `occurrence`
+/// others precede.
 void fail_library_call(const std::string& name, size_t occurrence, int status);
 
 /// Number of queued tasks in all streams.
@@ -60,16 +61,16 @@ CallCounts call_counts();
 /// The value of CUDA_MODULE_LOADING at the first call of the process; empty if it was not set.
 std::string module_loading();
 
-/// Whether queued kernels, and the computations of libraries, run. With false they are checked and queued but do nothing,
-/// for tests that count calls: their results are undefined.
+/// Whether queued kernels, and the computations of libraries, run. With false they are checked and queued but do
+/// nothing, for tests that count calls: their results are undefined.
 void set_kernels_run(bool on);
 
 /// Of each later kernel only the first `count` blocks run, for tests with more elements than the CPU can compute.
 void set_max_blocks(uint64_t count);
 
 /// Of each later kernel only `count` blocks run, evenly distributed over its grid, and libraries, copies and fills of
-/// 64 MiB and more do nothing: for counting work that is too large for the CPU. Results are undefined, so kernels that compute indices must run whole:
-/// those whose name contains one of `whole`. 0 turns sampling off.
+/// 64 MiB and more do nothing: for counting work that is too large for the CPU. Results are undefined, so kernels that
+/// compute indices must run whole: those whose name contains one of `whole`. 0 turns sampling off.
 void set_sampling(uint64_t count, const std::vector<std::string>& whole = {});
 
 /// Reads or writes of global memory. A request is what one instruction of a warp accesses at once.
