@@ -22,8 +22,8 @@ namespace tandem { inline namespace v0 { namespace nn {
 /// The function must do the same in both runs, which is checked by what it saves, and by the versions of the tensors
 /// that its operations use (StateError): they must not be changed in place before backward. What it refers to, such as
 /// a module captured by reference, must live until backward and keep its mode; generators of its own are not reset. It
-/// must not call backward or grad (StateError). The result is the function's, of any type. Without grad mode
-/// it is an ordinary call.
+/// must not call backward or grad (StateError). Hooks of layers inside run in both runs (autograd::is_recomputing). The
+/// result is the function's, of any type. Without grad mode it is an ordinary call.
 template <class F, class... Inputs>
 requires(!std::is_base_of_v<Module, F>) auto checkpoint(F function, const Inputs&... inputs) {
   static_assert((std::is_same_v<Inputs, Tensor> && ...), "the arguments of a checkpointed function must be tensors");

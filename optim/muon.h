@@ -34,8 +34,9 @@ struct MuonOptions {
 ///     p = p - lr weight_decay p - lr adjust_lr_fn(A, B) x
 ///
 /// x is computed in bfloat16 by matrix products, in the transposed form if A > B; it is close to U V^T of the singular
-/// value decomposition of u. Give Muon the matrices of hidden layers, and the other parameters to AdamW. A step cannot
-/// be captured in a cuda::Graph. K. Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024.
+/// value decomposition of u. So parameters agree with PyTorch's to about lr / 64 per step, other optimizers' to
+/// rounding. Give Muon the matrices of hidden layers, and the other parameters to AdamW. A step cannot be captured in a
+/// cuda::Graph. K. Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024.
 class TANDEM_API Muon : public GroupedOptimizer<MuonOptions> {
  public:
   /// Throws ValueError for an lr, weight_decay or eps that is negative or not finite, a momentum outside of [0, 1),
