@@ -97,7 +97,11 @@ void Traffic::begin_launch(const void* function, uint64_t num_blocks, uint64_t n
 void Traffic::end_launch() { launches_.push_back({function_, counts_}); }
 
 void Traffic::add_work(const std::string& name, double flops, int64_t num_bytes) {
-  launches_.push_back({nullptr, {.kernel = name, .flops = flops, .bytes = num_bytes}});
+  KernelTraffic work;
+  work.kernel = name;
+  work.flops = flops;
+  work.bytes = num_bytes;
+  launches_.push_back({nullptr, work});
 }
 
 std::vector<KernelTraffic> Traffic::records() const {

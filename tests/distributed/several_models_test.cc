@@ -122,6 +122,27 @@ INSTANTIATE_TEST_SUITE_P(, AdversarialTraining,
                          ::testing::Combine(::testing::Values(1, 2, 3),
                                             ::testing::Values(Frozen::kNoSync, Frozen::kRequiresGrad)));
 
+TEST(TwoModels, BothAreAveragedInOneBackward) {
+  const Tensor x = values({kBatch, 3}, 5);
+  Mlp first_alone(3, 5, 1), second_alone(5, 2, 10);
+  mean(square(second_alone(first_alone(x)))).backward();
+  for (const int world : {1, 2, 3}) {
+    run_threads(world, [&](Context& context) {
+      Mlp first(3, 5, 1), second(5, 2, 10);
+      DistributedDataParallel first_ddp(first, context.group(), {.buckets = kTinyBuckets});
+      DistributedDataParallel second_ddp(second, context.group(), {.buckets = kTinyBuckets});
+      mean(square(second_ddp(first_ddp(own_rows(x, context.rank(), world))))).backward();
+      for (const auto& [got, expected] : {std::pair<Tensor, Tensor>{first.w1, first_alone.w1},
+                                          {first.w2, first_alone.w2},
+                                          {second.w1, second_alone.w1},
+                                          {second.w2, second_alone.w2}}) {
+        const std::vector<double> a = got.grad().to_vector<double>(), b = expected.grad().to_vector<double>();
+        for (size_t i = 0; i < b.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-12);
+      }
+    });
+  }
+}
+
 /// WGAN-GP (Gulrajani et al., "Improved training of Wasserstein GANs", 2017): the loss of the critic.
 Tensor critic_loss(const Model& critic, const Tensor& real, const Tensor& fake) {
   const Tensor mixed = add(mul(real, Scalar(0.25)), mul(fake, Scalar(0.75))).detach().set_requires_grad();

@@ -10,6 +10,8 @@
 #include <tandem/nn/layers.h>
 #include <tandem/ops/activation.h>
 #include <tandem/ops/cast.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/math.h>
 #include <tandem/ops/random.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/tensor/allocator.h>
@@ -32,7 +34,7 @@ std::vector<std::vector<float>> step(bool checkpoints, bool half) {
   std::optional<Autocast> autocast;
   if (half) autocast.emplace(kBFloat16);
   const Tensor y = checkpoints ? nn::checkpoint(block, x) : block(x);
-  sum(y * y).backward();
+  sum(square(y)).backward();
   std::vector<std::vector<float>> result;
   for (const Tensor& tensor : {y, x.grad(), a.weight.grad(), b.weight.grad(), rand({1}, {.device = kGpu})}) {
     result.push_back(tensor.cpu().to(kFloat32).to_vector<float>());
@@ -45,22 +47,19 @@ TEST(GpuCheckpoint, DropoutAndAutocastHaveTheSameBits) {
 }
 
 TEST(GpuCheckpoint, ActivationsAreNotStored) {
-  nn::Linear a(256, 256);
-  a.to(kGpu);
-  const auto peak = [&](bool checkpoints) {
+  const auto peak = [](bool checkpoints) {
     const Tensor x = ones({64, 256}, {.device = kGpu}).set_requires_grad();
-    cuda::synchronize(kGpu);
     reset_peak_memory(kGpu);
     const int64_t before = memory_stats(kGpu).allocated;
     Tensor y = x;
     for (int i = 0; i < 8; ++i) {
-      const auto block = [&](const Tensor& t) { return gelu(a(gelu(t))); };
+      const auto block = [](const Tensor& t) { return gelu(gelu(gelu(t))); };
       y = checkpoints ? nn::checkpoint(block, y) : block(y);
     }
     sum(y).backward();
     return memory_stats(kGpu).peak_allocated - before;
   };
-  EXPECT_LT(peak(true), 0.6 * static_cast<double>(peak(false)));
+  EXPECT_LE(peak(true), peak(false) / 2);
 }
 
 }}  // namespace tandem

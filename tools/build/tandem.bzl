@@ -116,7 +116,7 @@ def _cuda(name, srcs, headers, copts, cuda_deps):
             native.genrule(
                 name = file.replace("/", "_") + "_wrapper",
                 outs = [wrapper],
-                cmd = "echo '#include \"%s/%s\"' > $@" % (native.package_name(), file),
+                cmd = "echo '#include \"%s\"' > $@" % "/".join([part for part in [native.package_name(), file] if part]),
                 **private
             )
         native.cc_library(
