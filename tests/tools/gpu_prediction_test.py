@@ -90,6 +90,11 @@ class KernelTimeTest(unittest.TestCase):
         many = predict.kernel_time(work(128, 512, 1 << 16, 0, 4), kernel())[0]
         self.assertAlmostEqual(one / many, 128)
 
+    def test_shared_memory_is_that_of_the_multiprocessors_in_use(self):
+        for blocks, used in ((1, 1), (24, 24), (132 * 64, 132)):
+            busy = {**work(blocks, 512, blocks, 0, 4), "wavefronts": 1 << 28, "least_wavefronts": 1 << 28}
+            self.assertEqual(predict.kernel_time(busy, kernel()), ((1 << 28) / used / predict.CLOCK, "shared memory"))
+
     def test_many_instructions(self):
         seconds, bound = predict.kernel_time(work(132 * 64, 1024, 1 << 21, 0, 4), kernel(instructions=1000))
         self.assertEqual(bound, "instructions")
