@@ -237,8 +237,8 @@ std::string Mesh::start_links() {
   return "";
 }
 
-/// Makes room for a whole data frame: where less fits, what follows waits for the peer's delayed acknowledgement. Not
-/// for more: records that go behind data in the buffer tell late what has arrived.
+/// Sets the size of the send buffer to one data frame. If it is smaller, the rest of a frame waits for the peer's
+/// delayed acknowledgement; if it is larger, control records wait behind the data in it.
 void Mesh::hold_a_chunk(size_t peer) {
   const auto num_bytes = static_cast<int>(tuning_.chunk_bytes);
   setsockopt(sockets_[peer].get(), SOL_SOCKET, SO_SNDBUF, &num_bytes, sizeof(num_bytes));
