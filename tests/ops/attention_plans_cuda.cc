@@ -13,10 +13,11 @@
 #include <iterator>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include <tandem/tests/ops/plans_main.h>
 
 // The functions of the CUDA runtime that the frontend calls: without a GPU the real ones fail. It asks for the compute
 // capability, and measures plans only on request.
@@ -37,7 +38,8 @@ cudaError_t cudaEventElapsedTime(float*, cudaEvent_t, cudaEvent_t) { return cuda
 cudaError_t cudaDeviceSynchronize() { return cudaErrorNotSupported; }
 }
 
-namespace tandem { namespace {
+namespace tandem {
+namespace {
 
 namespace fe = cudnn_frontend;
 using fe::graph::Tensor_attributes;
@@ -271,7 +273,9 @@ TEST(AttentionPlans, TestsAreSupportedIfTheirHeadSizesAreMultiplesOfEight) {
   }
 }
 
-void print_table() {
+}  // namespace
+
+void print_plans() {
   std::cout
       << "| attention (bfloat16, causal) | forward: plan, bytes of workspace | backward: plan, bytes of workspace "
          "|\n|---|---|---|\n";
@@ -285,13 +289,4 @@ void print_table() {
   }
 }
 
-}}  // namespace tandem
-
-int main(int argc, char** argv) {
-  ::testing::InitGoogleTest(&argc, argv);
-  if (argc == 2 && std::string_view(argv[1]) == "--table") {
-    tandem::print_table();
-    return 0;
-  }
-  return RUN_ALL_TESTS();
-}
+}  // namespace tandem

@@ -8,14 +8,15 @@
 #include <iterator>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include <tandem/ops/conv/cudnn_plan.h>
+#include <tandem/tests/ops/plans_main.h>
 
-namespace tandem { namespace {
+namespace tandem {
+namespace {
 
 using cuda::conv_text;
 using cuda::ConvPlan;
@@ -146,7 +147,9 @@ TEST(CudnnPlans, FallsBackWithAReasonWhereCudnnHasNoPlan) {
   }
 }
 
-void print_table() {
+}  // namespace
+
+void print_plans() {
   std::cout << "| convolution (batch 256, bfloat16) | forward | backward of input | backward of weight "
                "|\n|---|---|---|---|\n";
   for (const ConvGeometry& g : resnet50(256)) {
@@ -160,13 +163,4 @@ void print_table() {
   }
 }
 
-}}  // namespace tandem
-
-int main(int argc, char** argv) {
-  ::testing::InitGoogleTest(&argc, argv);
-  if (argc == 2 && std::string_view(argv[1]) == "--table") {
-    tandem::print_table();
-    return 0;
-  }
-  return RUN_ALL_TESTS();
-}
+}  // namespace tandem

@@ -132,6 +132,12 @@ class StepTest(unittest.TestCase):
         with self.assertRaisesRegex(SystemExit, "predict: no machine code of g<int>"):
             self.step({**work(1, 32, 1, 0, 4), "name": "g<int>"})
 
+    def test_tables_in_a_document_are_replaced(self):
+        old, new = (predict.markdown([self.step(*[work(1, 32, 1, 0, 4)] * count)], 1) for count in (10, 20))
+        self.assertNotEqual(old, new)
+        document = "before\n\n%s\n\nafter\n\n| another | table |\n"
+        self.assertEqual(predict.with_tables(document % old, new), document % new)
+
 
 class NamesTest(unittest.TestCase):
     def test_names_of_emulation_and_machine_code_are_equal(self):

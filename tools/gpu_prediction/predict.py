@@ -2,6 +2,9 @@
 """Predicts the time of training steps on an H200 from counted work, and prints it as Markdown.
 
     predict.py [--tools DIR] --objects OBJECT... --work FILE...
+    predict.py ... --document FILE [--check]
+
+The first prints the tables; the second replaces them in a document, or fails if the document has others.
 
 A FILE is the output of //tests/benchmarks:gpu_work for one case: the work of the GPU by kernel, product, convolution and copy. An
 OBJECT is a *.cu file compiled for Hopper: its machine code tells how many instructions a kernel needs per memory access, and how
@@ -12,6 +15,7 @@ explains the formulas.
 import argparse
 import collections
 import concurrent.futures
+import difflib
 import glob
 import json
 import math
@@ -176,12 +180,21 @@ def markdown(steps, num_rows):
     return "\n".join(lines)
 
 
+def with_tables(text, tables):
+    """The text of a document with these tables in place of its own."""
+    start = text.index("| case | precision |")
+    end = text.index("\n\n", text.index("| step | phase |", start))
+    return text[:start] + tables + text[end:]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tools", metavar="DIR", default="/usr/local/cuda/bin")
     parser.add_argument("--objects", nargs="+", required=True)
     parser.add_argument("--work", nargs="+", required=True)
     parser.add_argument("--rows", type=int, default=8, help="rows of each step in the second table")
+    parser.add_argument("--document", help="write the tables into this Markdown file")
+    parser.add_argument("--check", action="store_true", help="compare with the document instead")
     arguments = parser.parse_args()
     extras = os.environ.get("TANDEM_CUDA_EXTRAS")
     tools = os.path.join(os.path.abspath(extras + "/bin" if extras else arguments.tools), "")
@@ -191,7 +204,19 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for found in pool.map(lambda path: read_object(path, tools), arguments.objects):
             kernels.update(found)
-    print(markdown([step_of(path, kernels) for path in arguments.work], arguments.rows))
+    tables = markdown([step_of(path, kernels) for path in arguments.work], arguments.rows)
+    if not arguments.document:
+        print(tables)
+        return
+    with open(arguments.document, encoding="utf-8") as file:
+        old = file.read()
+    new = with_tables(old, tables)
+    if not arguments.check:
+        with open(arguments.document, "w", encoding="utf-8") as file:
+            file.write(new)
+    elif new != old:
+        sys.stdout.writelines(difflib.unified_diff(old.splitlines(True), new.splitlines(True), arguments.document, "predicted"))
+        sys.exit("predict: %s has other tables; tools/gpu_prediction/update writes them" % arguments.document)
 
 
 if __name__ == "__main__":
