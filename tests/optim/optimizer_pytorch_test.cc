@@ -62,8 +62,8 @@ void expect_trajectory(const std::map<std::string, Tensor>& tensors, size_t c, d
     }
     const auto ours = std::get<Tensor>(value).template to_vector<double>();
     for (size_t i = 0; i < ours.size(); ++i) {
-      const double value = theirs.to_vector<double>()[i];
-      EXPECT_NEAR(ours[i], value, tolerance * std::max(1.0, std::abs(value))) << prefix << name;
+      const double expected = theirs.to_vector<double>()[i];
+      EXPECT_NEAR(ours[i], expected, tolerance * std::max(1.0, std::abs(expected))) << prefix << name;
     }
   }
   EXPECT_EQ(state.entries().size(), num_state) << prefix;
