@@ -15,7 +15,7 @@ namespace tandem { inline namespace v0 { namespace autograd {
 /// to compute them again. See nn::checkpoint.
 class TANDEM_API CheckpointScope {
  public:
-  /// `run` repeats what is done in the scope, with `inputs`, which must not be changed in place before backward.
+  /// `run` repeats the operations of the scope on `inputs`, which must not be changed in place before backward.
   CheckpointScope(std::function<void()> run, std::vector<Tensor> inputs);
   ~CheckpointScope();
   CheckpointScope(const CheckpointScope&) = delete;
@@ -26,13 +26,13 @@ class TANDEM_API CheckpointScope {
   void* const previous_;
 };
 
-/// `tensor` as it is now, with the same memory: a later in-place operation on `tensor` does not make it part of what
-/// the snapshot was computed from.
+/// A tensor with the memory and the present history of `tensor`. A later in-place operation on `tensor` does not become
+/// part of the snapshot's history.
 TANDEM_API Tensor snapshot(const Tensor& tensor);
 
 /// Inside a checkpointed function: backward throws StateError if `tensor` was changed in place after this call. The
-/// tensors that operations use are checked already; this is for values that reach them in another way, such as a copy
-/// of a buffer. Elsewhere it does nothing.
+/// tensors that operations use are checked already; call this for values that operations get in another way, such as a
+/// copy of a buffer. Outside of a checkpointed function it does nothing.
 TANDEM_API void expect_unchanged(const Tensor& tensor);
 
 /// Whether backward is running a checkpointed function again. Layers that count their calls or update statistics must

@@ -103,7 +103,7 @@ BackwardContext::GradBuffer BackwardContext::grad_buffer(int i) const {
   }
   leaf->prepare_slot();
   const Tensor& slot = leaf->slot();
-  // Not if the node also reads the slot, when a gradient is used as an operand of a later graph.
+  // No buffer if the node also reads the slot, which happens if a gradient is an operand of a later graph.
   const auto reads_slot = [&](const Tensor& t) { return t.defined() && t.storage() == slot.storage(); };
   if (reads_slot(grad_)) return {};
   for (const SavedTensor* saved = node_.saved_; saved != nullptr; saved = saved->next_) {

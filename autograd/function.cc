@@ -16,7 +16,7 @@ constexpr std::array<const char*, 8> kSavedNames = {"saved tensor 0", "saved ten
                                                     "saved tensor 3", "saved tensor 4", "saved tensor 5",
                                                     "saved tensor 6", "saved tensor 7"};
 
-/// The node of a function with several outputs has this tensor as its output; the gradients of the outputs reach it
+/// The output of the node of a function with several outputs. The gradients of the actual outputs reach this node
 /// through its FunctionOutputs.
 Tensor no_elements() { return empty({0}); }
 
@@ -115,7 +115,8 @@ void FunctionNode::record(const char* name, const FunctionBase::Inputs& inputs, 
         saved.output = static_cast<int>(i);
       }
     }
-    // A reference to the node of one of several outputs would be a cycle: the node refers to this one.
+    // One of several outputs is saved detached: its node refers to this node, so a reference to that node would form a
+    // cycle.
     saved.tensor.save(saved.output < 0 ? tensor : tensor.detach());
   }
   function_->to_save_.clear();
@@ -193,8 +194,8 @@ void FunctionBase::finish(std::unique_ptr<FunctionBase> function, const char* na
     if (trace_enabled()) [[unlikely]]
       trace_output(output);
   }
-  // An argument, a tensor of the graph or an earlier output that is returned as an output becomes another tensor with
-  // the same memory, because a tensor has one source.
+  // If forward returns an argument, a tensor of the graph or an earlier output, that output is replaced by a new tensor
+  // with the same memory, because a tensor has one source.
   for (size_t i = 0; i < outputs.size(); ++i) {
     Tensor& output = *outputs[i];
     const auto is_output = [&](const auto* other) { return other->impl_ptr() == output.impl_ptr(); };

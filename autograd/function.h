@@ -29,21 +29,22 @@ class TANDEM_API FunctionBase {
 
   /// One gradient per tensor argument of forward, in that order; undefined for zero, or where needs_input_grad is
   /// false. `grad_outputs` has one gradient per output, with its shape, dtype and device. Grad mode is on only under
-  /// create_graph: a backward written in operations then supports second derivatives; one that calls kernels does not,
-  /// and must itself be a Function if it should.
+  /// create_graph: a backward composed of operations then supports second derivatives. A backward that calls kernels
+  /// does not support them, unless it calls the kernels in another Function.
   virtual TensorList backward(const TensorList& grad_outputs) = 0;
 
  protected:
-  /// In forward: saves arguments, outputs or intermediate results for backward, after those saved before. A tensor that
-  /// is changed in place between forward and backward makes saved_tensor throw. Other members of the class are kept as
-  /// well, but are neither checked nor released after backward.
+  /// In forward: saves arguments, outputs or intermediate results for backward, after the tensors that earlier calls
+  /// saved. A tensor that is changed in place between forward and backward makes saved_tensor throw. Other members of
+  /// the class are kept as well, but are neither checked nor released after backward.
   void save_for_backward(std::initializer_list<Tensor> tensors);
   /// In backward: saved tensor i. Throws IndexError if there is none, StateError if it was changed in place, or
   /// released by an earlier backward without retain_graph.
   Tensor saved_tensor(size_t i) const;
   /// In backward: all saved tensors.
   TensorList saved_tensors() const;
-  /// Whether tensor argument i (also counting those in lists) needs a gradient. Throws IndexError if there is none.
+  /// Whether tensor argument i needs a gradient; the tensors of list arguments are counted too. Throws IndexError if
+  /// there is none.
   bool needs_input_grad(size_t i) const;
   /// In forward: `output` gets no gradient and does not require grad. Outputs that are not floating-point are marked
   /// automatically.
@@ -56,7 +57,7 @@ class TANDEM_API FunctionBase {
   using Outputs = SmallVector<Tensor*, 4>;       ///< the results
   /// Before forward: whether the call must be recorded.
   void begin(const Inputs& inputs);
-  /// After forward: records the call, and releases what it saved if it need not be recorded.
+  /// After forward: records the call; if it need not be recorded, releases its saved tensors.
   static void finish(std::unique_ptr<FunctionBase> function, const char* name, const Inputs& inputs,
                      const Outputs& outputs);
 
@@ -84,9 +85,10 @@ class TANDEM_API FunctionBase {
 ///     };
 ///     Tensor y = Cube::apply(x);
 ///
-/// Each call has an object of its own, so attributes are members, which forward sets. forward takes any arguments, of
-/// which Tensor, std::vector<Tensor> and TensorList have gradients, and returns a Tensor, a std::tuple of Tensors, a
-/// std::vector<Tensor> or a TensorList. It runs without grad mode. The class's name is in error texts and traces.
+/// Each call creates its own object, so attributes are members that forward sets. forward takes arguments of any type;
+/// arguments of type Tensor, std::vector<Tensor> and TensorList have gradients. It returns a Tensor, a std::tuple of
+/// Tensors, a std::vector<Tensor> or a TensorList. It runs without grad mode. The class's name is in error texts and
+/// traces.
 template <class F>
 class Function : public FunctionBase {
  public:

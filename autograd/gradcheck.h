@@ -10,7 +10,7 @@ namespace tandem { inline namespace v0 { namespace autograd {
 
 /// Options of gradcheck and gradgradcheck. A value matches if |analytic - numeric| <= atol + rtol |numeric|.
 struct GradcheckOptions {
-  double step = 1e-6;  ///< of the central differences
+  double step = 1e-6;  ///< distance h in (f(x + h) - f(x - h)) / (2 h)
   double atol = 1e-6;  ///< absolute tolerance
   double rtol = 1e-4;  ///< relative tolerance
   uint64_t seed = 1;   ///< seed of the random cotangent

@@ -50,7 +50,8 @@ void SavedTensor::save(const Tensor& tensor) {
 }
 
 void SavedTensor::recompute() const {
-  // Its version must be the one of the first run: a difference is a change in place of a tensor that the function uses.
+  // version_ is kept from the first run. If the version differs now, a tensor that the function uses was changed in
+  // place.
   data_ = static_cast<Recomputation&>(*recomputation_).take(index_);
   recomputation_ = {};
 }
@@ -142,7 +143,7 @@ void set_history(RefPtr<Node> node, const char* name, const Tensor& output, cons
     }
     node->edges_.push_back(std::move(edge));
   }
-  // Larger than the numbers of the inputs, also of those created by other threads.
+  // Larger than the numbers of all inputs, including inputs created by other threads.
   context.next_node = std::max(context.next_node, newest + 1);
   node->number_ = context.next_node++;
   node->name_ = name;

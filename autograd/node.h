@@ -2,7 +2,7 @@
 //
 // A *node* is one recorded operation with exactly one *output* tensor. An *edge* points from a node to the source of
 // one of its inputs: another node, or a *leaf*. A *contribution* is the gradient passed along one edge. Nodes have
-// creation numbers: a consumer's number is larger than those of its producers, so a backward that runs nodes from
+// creation numbers: a consumer's number is larger than the numbers of its producers, so a backward that runs nodes from
 // newest to oldest runs each node after all contributions to it.
 #pragma once
 
@@ -39,9 +39,9 @@ TANDEM_API Edge edge_to(const Tensor& tensor);
 
 /// A tensor saved for backward, a named member of its node.
 ///
-/// It is stored detached; `get` checks that it has not been changed in place, and under create_graph attaches it to the
-/// graph again. The constructor registers it with the node, which releases it after a backward without retain_graph.
-/// In a checkpoint it is not stored: the first `get` computes it again.
+/// The tensor is stored detached; `get` checks that it has not been changed in place, and under create_graph attaches
+/// it to the graph again. The constructor registers it with the node, which releases it after a backward without
+/// retain_graph. In a checkpoint the tensor is not stored: the first `get` computes it again.
 class TANDEM_API SavedTensor {
  public:
   /// `name` is the argument's name, for error texts.

@@ -13,7 +13,7 @@ namespace tandem { inline namespace v0 { namespace autograd {
 using TensorHook = std::function<Tensor(const Tensor& grad)>;
 
 struct NodeExtras {
-  HookList<TensorHook> hooks;  ///< of the output
+  HookList<TensorHook> hooks;  ///< tensor hooks of the output
   bool retains_grad = false;   ///< whether `grad` is kept
   Tensor grad;                 ///< sum of the output's gradients
   CallStack recorded_at;       ///< call of the operation, in anomaly mode

@@ -11,7 +11,7 @@ namespace tandem { inline namespace v0 { namespace autograd {
 
 namespace {
 
-/// Sets the modes of a call again; the destructor returns to those of the running backward.
+/// Restores the modes of the checkpointed call; the destructor restores the modes of the running backward.
 class CallModes {
  public:
   CallModes(Recomputation* checkpoint, int8_t autocast, const RefPtr<ScopeName>& module_scope,

@@ -12,16 +12,17 @@ namespace tandem { inline namespace v0 { namespace autograd {
 
 /// One call of a checkpointed function (Chen et al., "Training deep nets with sublinear memory cost", 2016).
 ///
-/// Tensors that nodes save during the call are not stored, only counted. The first one that backward reads runs the
-/// function again, under the random numbers, autocast mode and module of the call, and collects what the nodes of that
-/// run save; the new nodes are dropped. The graph is the one of the call, so the engine, hooks and communication do not
-/// know of checkpoints. Leaves are always stored, since they live anyway. See docs/decisions/020-checkpointing.md.
+/// Tensors that nodes save during the call are not stored; only their operations, shapes and dtypes are recorded. When
+/// backward reads the first of them, the function runs again, with the random numbers, autocast mode and module of the
+/// call; the tensors that the nodes of this run save are collected, and the new nodes are dropped. The graph is that of
+/// the call, so the engine, hooks and communication need no code for checkpoints. Leaves are always stored, because
+/// they stay alive anyway. See docs/decisions/020-checkpointing.md.
 class Recomputation : public RefCounted {
  public:
   /// `run` calls the function on `inputs`, which must have the same values when it runs again.
   Recomputation(std::function<void()> run, std::vector<Tensor> inputs);
 
-  /// The innermost one in scope on the calling thread, or null.
+  /// The innermost Recomputation in scope on the calling thread, or null.
   static Recomputation* current();
   /// Called with the version of each input of an operation (set_history), and of expect_unchanged.
   void add_input(uint32_t version);
@@ -36,7 +37,7 @@ class Recomputation : public RefCounted {
 
   /// Called by SavedTensor::save.
   void add(SavedTensor& saved);
-  /// The tensor with this index; computes all of them if that has not happened. Each may be taken once.
+  /// The saved tensor with this index. The first call computes all saved tensors; each may be taken once.
   Tensor take(uint32_t index);
   /// Releases a tensor that will not be taken.
   void drop(uint32_t index);
@@ -51,7 +52,7 @@ class Recomputation : public RefCounted {
   std::vector<Signature> signatures_;  ///< of the saved tensors, in order
   bool is_running_again_ = false;
   uint64_t first_versions_ = 0;     ///< hash of the versions of the operations' inputs in the first run
-  uint64_t second_versions_ = 0;    ///< in the present one
+  uint64_t second_versions_ = 0;    ///< the same hash in the recomputation
   std::vector<Tensor> recomputed_;  ///< empty before run_again
 };
 

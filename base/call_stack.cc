@@ -54,11 +54,11 @@ bool is_internal(const std::string& name) { return name.rfind("tandem::v0::", 0)
 
 /// The innermost function outside the library.
 struct Search {
-  std::string symbol;  ///< of the function that contains the present address, "" if unknown
+  std::string symbol;  ///< name of the function that contains the current address; "" if unknown
   std::string text;    ///< "" until found
 
-  /// Returns 1, which ends the search, if the function is the one. Debug information gives lambdas and functions of
-  /// local classes a name without its scope, so theirs is that of the symbol.
+  /// Returns 1, which ends the search, if the function is outside the library. For lambdas and functions of local
+  /// classes, debug information has a name without the scope; the name of the symbol is used for them.
   int add(const char* file, int line, const char* name) {
     const bool is_complete = name != nullptr && std::string_view(name).substr(0, 2) == "_Z";
     const std::string function = name_of(is_complete ? demangled(name) : symbol);

@@ -72,7 +72,7 @@ class Run final : public RunningChunks, public std::enable_shared_from_this<Run>
     return true;
   }
 
-  // The caller of the next two holds the mutex of the copy workers.
+  // The caller of the next two functions holds the mutex of the copy workers.
   bool can_take() const { return !stopped() && next_ < work_.num_chunks && num_in_flight_ < work_.max_in_flight; }
   std::optional<int64_t> take() {
     if (!can_take()) return std::nullopt;
@@ -103,7 +103,7 @@ class Run final : public RunningChunks, public std::enable_shared_from_this<Run>
     if (error && !stopped()) error_ = std::move(error);  // the first of failure and cancellation counts
     freed_.notify_all();
     finish_if_over(lock);
-    // A helping thread may not come back for the next chunk, so a copy worker must.
+    // A helping thread may stop helping after this chunk, so a copy worker is notified to take the next one.
     if (lock.owns_lock() && can_take()) CopyWorkers::instance().changed.notify_one();
   }
 
@@ -132,7 +132,7 @@ class Run final : public RunningChunks, public std::enable_shared_from_this<Run>
   ChunkWork work_;
   RankContext context_;
   std::condition_variable
-      freed_;  // for help(), with the mutex of the copy workers: fewer chunks are in flight, or none is left
+      freed_;  // wakes help() when fewer chunks are in flight, or no chunk is left; used with the copy workers' mutex
   std::mutex progress_mutex_;
   int64_t num_reported_ = 0;
   int64_t next_ = 0;

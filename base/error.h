@@ -80,7 +80,7 @@ class TANDEM_API ResourceError : public Error {
 /// A collective, the store or a peer failed.
 class TANDEM_API CommError : public Error {
  public:
-  /// `what` is the text; the other arguments are those that the methods return.
+  /// `what` is the text. The other arguments are the results of the methods below.
   explicit CommError(const std::string& what, int rank = -1, int peer = -1, int64_t seq = -1)
       : Error(what), rank_(rank), peer_(peer), seq_(seq) {}
   int rank() const { return rank_; }    ///< the rank that threw, -1 if unknown

@@ -26,7 +26,7 @@ class TANDEM_API RefCounted {
   friend class RefPtr;
   void retain() const { references_.fetch_add(1, std::memory_order_relaxed); }
   void release() const {
-    // A sole owner needs no read-modify-write: nobody else can hold a reference to copy from.
+    // A sole owner needs no read-modify-write: there is no other reference that another thread could copy.
     if (references_.load(std::memory_order_acquire) == 1 || references_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
       const_cast<RefCounted*>(this)->destroy();
     }

@@ -27,8 +27,8 @@ TANDEM_API std::string resource_limit_text(int error);
 /// Logs a warning, once per process, that `operation` continues without a thread that could not be started.
 TANDEM_API void warn_fewer_threads(const char* operation, const ResourceError& e);
 
-/// Allows the calling thread to run on all cores of the process. A new thread inherits its creator's affinity, which
-/// may be that of a rank pinned to one core.
+/// Allows the calling thread to run on all cores of the process. A new thread inherits its creator's affinity, and the
+/// creator may be a rank that is pinned to one core.
 TANDEM_API void use_all_cores();
 
 /// Calls fn(0) .. fn(n - 1) concurrently, each on its own thread with a copy of the caller's RankContext and 1/n of its

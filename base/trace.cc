@@ -135,7 +135,7 @@ void TraceSpan::close() {
     record_trace(std::move(event));
   } else if (event.begin_ns != TraceClock::kNoMark && event.end_ns != TraceClock::kNoMark) {
     std::lock_guard lock(recorder().mutex);
-    // A trace started since then has another clock, to which these marks do not belong.
+    // If another trace was started in the meantime, it has another clock, for which these marks are not valid.
     if (recorder().clock == open_->clock) recorder().marked_events.push_back(std::move(event));
   }
   delete open_;

@@ -34,8 +34,8 @@ struct DataLoaderOptions {
 /// workers: when the loop is left in any way, they finish their current item and are joined.
 ///
 /// Workers run with a copy of the consumer's RankContext: its rank, device and generators, but without module scope,
-/// autocast and backward. They are the threads 2, 3, ... of traces, and each runs operations on one thread. The loader
-/// is not thread-safe; dataset and sampler must outlive loader and iterators.
+/// autocast and backward. In traces they are the threads 2, 3, ...; each runs operations on one thread. The loader is
+/// not thread-safe; dataset and sampler must outlive loader and iterators.
 class TANDEM_API DataLoader {
  public:
   /// Throws ValueError unless batch_size >= 1, num_workers >= 0 and prefetch >= 1. begin() throws ResourceError if the
@@ -72,7 +72,7 @@ class TANDEM_API DataLoader {
 
   /// Starts an epoch of the sampler and returns an iterator to its first batch.
   Iterator begin();
-  std::default_sentinel_t end() const { return {}; }  ///< compares equal to an iterator behind the last batch
+  std::default_sentinel_t end() const { return {}; }  ///< compares equal to an iterator past the last batch
 
  private:
   const Dataset& dataset_;

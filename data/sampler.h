@@ -39,10 +39,10 @@ class TANDEM_API Sampler {
   void load_state_dict(const State& state);
 
  protected:
-  /// `start`: position in the order at which this iteration of the epoch begins: 0, or the number of items that another
-  /// number of ranks has consumed.
+  /// `start`: position in the order at which this iteration of the epoch begins: 0 or, after a resume with another
+  /// number of ranks, the number of items that had been consumed.
   struct Epoch {
-    int64_t number;  ///< of the epoch, from 0
+    int64_t number;  ///< number of the epoch, from 0
     int64_t start;   ///< place in the order of the epoch
   };
   /// A position in an epoch: `position` indices after `start`.
@@ -63,7 +63,7 @@ class TANDEM_API Sampler {
 
  private:
   int64_t epoch_ = 0;
-  int64_t start_ = 0;     ///< of epoch_
+  int64_t start_ = 0;     ///< Epoch::start of epoch_
   int64_t position_ = 0;  ///< number of consumed indices of epoch_ since start_
   bool started_ = false;  ///< an iteration over epoch_ has started
 };
@@ -114,8 +114,8 @@ struct DistributedSamplerOptions {
   bool drop_last = false;
 };
 
-/// The items of one rank: those at the positions rank, rank + world_size, ... of the epoch's order. In training mode
-/// the order is first made divisible by world_size, by repeating items from its beginning or, with drop_last, by
+/// The items of one rank: the items at the positions rank, rank + world_size, ... of the epoch's order. In training
+/// mode the order is first made divisible by world_size, by repeating items from its beginning or, with drop_last, by
 /// dropping its end. This is the rule of PyTorch's DistributedSampler, with other permutations.
 ///
 /// In training mode a state can be loaded by another number of ranks, also within an epoch: the W ranks that saved it

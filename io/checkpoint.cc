@@ -1,5 +1,5 @@
-// A checkpoint is complete when its manifest exists; the rename of the manifest is the commit. Before it the folder
-// has no manifest: it is never loaded, and the next start removes it. If a step is saved again, its complete
+// A checkpoint is complete when its manifest exists; the rename of the manifest is the commit. Before the commit the
+// folder has no manifest, so it is never loaded, and the next start removes it. If a step is saved again, its complete
 // checkpoint is first renamed ("set aside"), and removed after the commit of the new one.
 
 #include <tandem/io/checkpoint.h>

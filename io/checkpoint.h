@@ -40,7 +40,7 @@ struct CheckpointOptions {
   bool throw_on_failure = false;  ///< if saving fails, throw IoError instead of logging a warning
 };
 
-/// What load_checkpoint returns.
+/// Result of load_checkpoint.
 struct LoadedCheckpoint {
   int64_t step = 0;       ///< the argument of save()
   int world_size = 1;     ///< of the run that saved the checkpoint

@@ -58,7 +58,7 @@ class JsonHandler::Sax {
     return value(number);
   }
   bool number_float(double number, const std::string& digits) {
-    // An integer outside 64 bits comes here too. The decimal point is the locale's.
+    // The parser calls this function for an integer outside 64 bits too. The decimal point is that of the locale.
     check_integer(digits.find_first_not_of("-0123456789") != std::string::npos);
     // The parser rounds a number that is too small to 0, without an error.
     check_double(number != 0 ||

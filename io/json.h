@@ -20,7 +20,7 @@ std::string json_quoted(std::string_view text);
 /// The beginning of an object, and of an array.
 struct JsonObject {};
 struct JsonArray {};
-/// An integer with a minus sign ("-0" too) is an int64_t; another integer is a uint64_t of at most 2^63 - 1.
+/// An integer with a minus sign ("-0" too) is an int64_t; any other integer is a uint64_t of at most 2^63 - 1.
 using JsonValue = std::variant<std::nullptr_t, bool, uint64_t, int64_t, double, std::string, JsonObject, JsonArray>;
 
 /// Receives the tokens of one text, whose outermost value is an object. A derived class throws IoError, by check() and

@@ -27,7 +27,7 @@ std::string rank_file_name(int64_t rank);
 std::string manifest_text(const Manifest& manifest);
 
 /// Parses the text of manifest_text. Throws IoError, which names `path`, for another form or order of the fields,
-/// another format, a wrong checksum, and `files` that are not exactly those of a checkpoint of world_size ranks.
+/// another format, a wrong checksum, or `files` that are not exactly the files of a checkpoint of world_size ranks.
 Manifest parse_manifest(const std::string& path, std::string_view text);
 
 }}}  // namespace tandem::v0::io

@@ -71,7 +71,7 @@ void append_state(std::string& out, const State& state, const std::string& prefi
 /// Accepts the JSON that append_state writes.
 class StateHandler : public JsonHandler {
  public:
-  /// `tensors` by path; those that the text names are moved into the state.
+  /// `tensors`: tensors by path. Each tensor that the text names is moved into the state.
   StateHandler(std::string_view where, std::string_view text, std::map<std::string, Tensor>& tensors)
       : JsonHandler(where, text), tensors_(tensors) {}
 

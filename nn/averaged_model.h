@@ -34,7 +34,7 @@ struct AveragedModelOptions {
 class TANDEM_API AveragedModelBase : public Module {
  public:
   /// Adds the parameters of `model` to the averages. The first call copies them. Throws ValueError unless the
-  /// parameters and buffers have the names, shapes and dtypes of the averages'. Records nothing for autograd.
+  /// parameters and buffers have the names, shapes and dtypes of the averages. Records nothing for autograd.
   /// Synchronizes with the device of n_averaged.
   void update_parameters(const Module& model);
 
@@ -52,7 +52,7 @@ class TANDEM_API AveragedModelBase : public Module {
   AveragedModelOptions options_;
 };
 
-/// A second instance of the model M whose parameters are averages of those of the trained model:
+/// A second instance of the model M whose parameters are averages of the parameters of the trained model:
 /// torch.optim.swa_utils.AveragedModel.
 ///
 ///     Net model(10);
@@ -124,7 +124,7 @@ class TANDEM_API CumulativeBatchStatistics {
 
 /// Replaces the running statistics of all batch norms of `model` by the means over the batches of `loader`, a range of
 /// tensors or of data::Batch: torch.optim.swa_utils.update_bn. Batches are moved to `device`, if given. The model runs
-/// in training mode without recording for autograd, and has its old mode afterwards.
+/// in training mode without recording for autograd; afterwards its mode is restored.
 template <class Loader, class Model>
 void update_bn(Loader&& loader, Model& model, std::optional<Device> device = std::nullopt) {
   const CumulativeBatchStatistics statistics(model);

@@ -11,19 +11,21 @@
 namespace tandem { inline namespace v0 { namespace nn {
 
 /// Calls function(inputs...) without keeping the tensors that its operations save for backward; backward calls the
-/// function again to compute them. Trades one more forward pass for memory: of a chain of n checkpointed blocks only
-/// the inputs of the blocks are stored, and the activations of one block at a time (Chen et al., "Training deep nets
-/// with sublinear memory cost", 2016).
+/// function again to compute them. Saves memory at the cost of one more forward pass: for a chain of n checkpointed
+/// blocks, only the inputs of the blocks and the activations of one block at a time are stored (Chen et al., "Training
+/// deep nets with sublinear memory cost", 2016).
 ///
-/// Results and gradients have the same bits as without it: the second run draws the same numbers from the default
-/// generators, has the same autocast mode, and does not update the running statistics of batch normalization. It works
-/// under DistributedDataParallel, with tied parameters, in nested checkpoints, and with second derivatives.
+/// Results and gradients have the same bits as without checkpointing: the second run draws the same numbers from the
+/// default generators, has the same autocast mode, and does not update the running statistics of batch normalization.
+/// Checkpointing works under DistributedDataParallel, with tied parameters, in nested checkpoints, and with second
+/// derivatives.
 ///
-/// The function must do the same in both runs, which is checked by what it saves, and by the versions of the tensors
-/// that its operations use (StateError): they must not be changed in place before backward. What it refers to, such as
-/// a module captured by reference, must live until backward and keep its mode; generators of its own are not reset. It
-/// must not call backward or grad (StateError). Hooks of layers inside run in both runs (autograd::is_recomputing). The
-/// result is the function's, of any type. Without grad mode it is an ordinary call.
+/// The function must run the same operations in both runs. This is checked by the operations, shapes and dtypes of the
+/// saved tensors, and by the versions of the tensors that its operations use, which must not be changed in place before
+/// backward (StateError). Objects that the function refers to, such as a module captured by reference, must exist until
+/// backward and keep their mode. The function's own generators are not reset. The function must not call backward or
+/// grad (StateError). Hooks of layers in the function run in both runs (autograd::is_recomputing). The function may
+/// return any type. Without grad mode, checkpoint is an ordinary call of the function.
 template <class F, class... Inputs>
 requires(!std::is_base_of_v<Module, F>) auto checkpoint(F function, const Inputs&... inputs) {
   static_assert((std::is_same_v<Inputs, Tensor> && ...), "the arguments of a checkpointed function must be tensors");

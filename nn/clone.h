@@ -10,16 +10,16 @@
 
 namespace tandem { inline namespace v0 { namespace nn {
 
-/// Makes `to`, a new module of the same structure as `from`, a deep copy of it: copies parameters and buffers (also
-/// non-persistent ones) with their dtypes and devices, which tensors are tied, which parameters require grad, and the
-/// modes. Handles of `to`'s parameters follow; their gradients and hooks, if any, are lost. Gradients and hooks of
-/// `from` are not copied, nor are members that are not registered. Throws StateError, changing nothing, while the
-/// structure of `to` is frozen, or if `from` and `to` differ in classes, children, parameters or buffers; the error
-/// lists the differences.
+/// Makes `to`, a new module of the same structure as `from`, a deep copy of `from`: copies parameters and buffers (also
+/// non-persistent ones) with their dtypes and devices, the ties between tensors, the requires_grad flags and the modes.
+/// Existing handles of `to`'s parameters refer to the copied values; their gradients and hooks, if any, are lost.
+/// Gradients and hooks of `from` are not copied, nor are members that are not registered. Throws StateError, changing
+/// nothing, while the structure of `to` is frozen, or if `from` and `to` differ in classes, children, parameters or
+/// buffers; the error lists the differences.
 TANDEM_API void copy_state(const Module& from, Module& to);
 
-/// A deep copy of `model`, as copy.deepcopy(model): make(), which returns a std::unique_ptr to a new module of the
-/// class and with the settings of `model`, made equal by copy_state(). Does not advance the random streams.
+/// A deep copy of `model`, as copy.deepcopy(model). make() returns a std::unique_ptr to a new module with the class and
+/// settings of `model`; copy_state() then makes it equal to `model`. Does not advance the random streams.
 ///
 ///     std::unique_ptr<Net> copy = nn::clone(net, [&] { return std::make_unique<Net>(classes); });
 template <class M, class Make>
@@ -31,7 +31,7 @@ std::unique_ptr<M> clone(const M& model, Make&& make) {
   return copy;
 }
 
-/// As above, for an M that is made without arguments.
+/// As above, for a class M with a default constructor.
 template <class M>
 std::unique_ptr<M> clone(const M& model) {
   return clone(model, [] { return std::make_unique<M>(); });

@@ -11,7 +11,7 @@
 
 namespace tandem { inline namespace v0 { namespace nn {
 
-using tandem::Conv2dOptions;  ///< stride, padding, dilation and groups, as of the operation
+using tandem::Conv2dOptions;  ///< stride, padding, dilation and groups, as in the operation
 
 /// conv2d: x [N, in_channels, H, W] -> [N, out_channels, H', W'] in channels-last layout.
 ///

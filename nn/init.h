@@ -1,10 +1,10 @@
 // Initial values of parameters: torch.nn.init.
 //
 // All functions change `tensor` (floating-point, any device) in place, without recording, and return it. Random values
-// come from `generator`, by default that of the rank's device, whatever the tensor's device: a model that is created on
-// the CPU and then moved starts with the same bits on every type of device. As in PyTorch, a weight [out, in, ...] has
-// fan_in = in r and fan_out = out r, where r is the product of the other sizes. Functions that use fans throw
-// ShapeError for tensors with fewer than two dimensions.
+// come from `generator`, by default the generator of the rank's device, independently of the tensor's device. So a
+// model that is created on the CPU and then moved starts with the same bits on every type of device. As in PyTorch, a
+// weight [out, in, ...] has fan_in = in r and fan_out = out r, where r is the product of the other sizes. Functions
+// that use fans throw ShapeError for tensors with fewer than two dimensions.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ enum class Mode {
 
 /// The function after a layer.
 enum class Nonlinearity {
-  kLinear,     ///< none
+  kLinear,     ///< no nonlinearity
   kSigmoid,    ///< sigmoid
   kTanh,       ///< tanh
   kRelu,       ///< max(x, 0)
@@ -70,9 +70,10 @@ TANDEM_API const Tensor& kaiming_uniform_(const Tensor& tensor, double a = 0, Mo
 TANDEM_API const Tensor& kaiming_normal_(const Tensor& tensor, double a = 0, Mode mode = Mode::kFanIn,
                                          Nonlinearity nonlinearity = Nonlinearity::kLeakyRelu,
                                          Generator* generator = nullptr);
-/// gain times a random matrix with orthonormal rows or columns, whichever are fewer, uniformly distributed; dimensions
-/// after the first count as columns. Computed on the CPU by QR. Throws ShapeError for fewer than 2 dimensions. A. Saxe
-/// et al., "Exact solutions to the nonlinear dynamics of learning in deep linear neural networks", 2013.
+/// gain times a uniformly distributed random matrix with orthonormal rows (orthonormal columns, if there are fewer
+/// columns than rows); dimensions after the first count as columns. Computed on the CPU by QR. Throws ShapeError for
+/// fewer than 2 dimensions. A. Saxe et al., "Exact solutions to the nonlinear dynamics of learning in deep linear
+/// neural networks", 2013.
 TANDEM_API const Tensor& orthogonal_(const Tensor& tensor, double gain = 1, Generator* generator = nullptr);
 /// Normal with standard deviation `std`, with ceil(sparsity rows) random elements of each column set to 0. Throws
 /// ShapeError unless `tensor` has 2 dimensions, ValueError unless 0 <= sparsity <= 1. J. Martens, "Deep learning via

@@ -37,7 +37,8 @@ struct LayerInput : autograd::Function<LayerInput> {
   TensorList backward(const TensorList& grads) override { return {call->run(grads[0])}; }
 };
 
-/// The output of a call; its backward provides the hooks with its gradient, and runs them if the input has none.
+/// The output of a call; its backward stores the output's gradient for the hooks, and runs them if the input has no
+/// gradient.
 struct LayerOutput : autograd::Function<LayerOutput> {
   std::shared_ptr<Call> call;
   bool has_input = false;
@@ -48,7 +49,8 @@ struct LayerOutput : autograd::Function<LayerOutput> {
   }
   TensorList backward(const TensorList& grads) override {
     call->grad_output = grads[0];
-    // Under create_graph it refers to this node; the input's backward does not run if its gradient is not needed.
+    // Released at the end of backward: under create_graph the gradient refers to this node, which refers to `call`.
+    // LayerInput::backward cannot release it, because it does not run if the input's gradient is not needed.
     autograd::queue_callback([of = call] { of->grad_output = {}; });
     if (!has_input) call->run({});
     return {grads[0]};

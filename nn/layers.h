@@ -9,7 +9,7 @@
 
 namespace tandem { inline namespace v0 { namespace nn {
 
-/// Options of Linear, and of Conv2d besides those of its operation.
+/// Options of Linear. Conv2d has them in addition to Conv2dOptions.
 struct LinearOptions {
   bool bias = true;   ///< whether a bias is added
   bool relu = false;  ///< apply a fused ReLU to the result

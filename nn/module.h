@@ -98,9 +98,9 @@ class TANDEM_API Module {
   Tensor& add_buffer(std::string name, Tensor value, BufferOptions options = {});
 
   /// Replaces the module at `path`, and returns the old one. Possible for children made by add_replaceable(), and for
-  /// those of containers (Sequential, ModuleList, ModuleDict); others are members of C++ classes, whose references
-  /// would dangle (StateError). Throws ValueError if there is no such module, or if the new one is null or of a class
-  /// that its place does not allow. Not during a call of the old module.
+  /// children of containers (Sequential, ModuleList, ModuleDict). Other children are referenced by members of C++
+  /// classes, which would dangle (StateError). Throws ValueError if there is no such module, or if the new module is
+  /// null or of a class that is not allowed there. Must not be called during a call of the old module.
   std::unique_ptr<Module> replace_module(const std::string& path, std::unique_ptr<Module> module);
   /// Removes the module at `path` and returns it, under the rules of replace_module(). Later children of a Sequential
   /// or ModuleList get the next smaller index; using an emptied Replaceable throws StateError.
@@ -126,11 +126,11 @@ class TANDEM_API Module {
   /// The modules of named_modules().
   std::vector<Module*> modules();
   std::vector<const Module*> modules() const;
-  /// Calls f(module) for the modules below, children before their parents, and at last for this one. Returns this.
+  /// Calls f(module) for the modules below, children before their parents, and finally for this module. Returns this.
   Module& apply(FunctionRef<void(Module&)> f);
 
-  /// The module at a path below this one; "" is this module. Throws ValueError, listing what exists, if there is none,
-  /// or if it is not a T.
+  /// The module at a path below this one; "" is this module. Throws ValueError if there is no such module, listing the
+  /// existing ones, or if it is not a T.
   template <class T = Module>
   T& get_submodule(const std::string& path) {
     return const_cast<T&>(std::as_const(*this).template get_submodule<T>(path));
@@ -142,9 +142,9 @@ class TANDEM_API Module {
     if (result == nullptr) throw_wrong_class("get_submodule", found, typeid(T));
     return *result;
   }
-  /// The parameter at a path below this module. Throws ValueError, listing what exists, if there is none.
+  /// The parameter at a path below this module. Throws ValueError, listing the existing ones, if there is none.
   Tensor get_parameter(const std::string& path) const;
-  /// The buffer at a path below this module. Throws ValueError, listing what exists, if there is none.
+  /// The buffer at a path below this module. Throws ValueError, listing the existing ones, if there is none.
   Tensor get_buffer(const std::string& path) const;
 
   /// Parameters and persistent buffers with PyTorch's keys, tied ones under each of their paths. The tensors share
@@ -165,11 +165,11 @@ class TANDEM_API Module {
   /// buffers keep their dtype. Throws DTypeError unless `dtype` is floating-point, else as to(Device). Optimizers made
   /// before keep their state in the old dtype.
   void to(DType dtype) { convert({}, dtype); }
-  /// Both.
+  /// to(device) and to(dtype) together.
   void to(Device device, DType dtype) { convert(device, dtype); }
   /// Sets whether the parameters of this module and the modules below require grad. Returns this.
   Module& requires_grad_(bool requires_grad = true);
-  /// Sets training or evaluation mode of this module and its children, which for instance Dropout depends on.
+  /// Sets training or evaluation mode of this module and its children. For instance, Dropout depends on the mode.
   void train(bool on = true);
   void eval() { train(false); }                   ///< train(false)
   bool is_training() const { return training_; }  ///< whether the module is in training mode; initially true
@@ -213,8 +213,8 @@ class TANDEM_API Module {
   struct Child {
     std::string name;
     std::unique_ptr<Module> module;
-    std::shared_ptr<Module*> place = {};    ///< of Replaceable handles: `module`, or null after its removal
-    const ModuleClass* required = nullptr;  ///< of Replaceable handles
+    std::shared_ptr<Module*> place = {};    ///< for Replaceable handles: `module`, or null after its removal
+    const ModuleClass* required = nullptr;  ///< for Replaceable handles: class that the module must have
   };
   using NamedTensor = std::pair<std::string, Tensor>;
 
@@ -279,8 +279,8 @@ class TANDEM_API Module {
 ///     ...
 ///     net.replace_module("fc", std::make_unique<nn::Linear>(512, 10));
 ///
-/// Copies refer to the same child, whichever it is. All functions except operator bool throw StateError if the child
-/// was removed or its parent destroyed.
+/// Copies refer to the same child, also after it was replaced. All functions except operator bool throw StateError if
+/// the child was removed or its parent destroyed.
 template <class T>
 class Replaceable {
  public:

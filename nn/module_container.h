@@ -19,10 +19,10 @@ class ModuleContainer : public Base {
   /// Iterates over pointers to the children; invalid after a change of the container.
   class Iterator {
    public:
-    /// At the child of this position.
+    /// Points to the child at `position`.
     Iterator(const ModuleContainer* container, size_t position) : container_(container), position_(position) {}
     T* operator*() const { return container_->child(position_); }  ///< the child
-    Iterator& operator++() {                                       ///< goes to the next child
+    Iterator& operator++() {                                       ///< moves to the next child
       ++position_;
       return *this;
     }
@@ -35,12 +35,12 @@ class ModuleContainer : public Base {
 
   int64_t size() const { return static_cast<int64_t>(this->children_.size()); }  ///< number of children
   Iterator begin() const { return {this, 0}; }                                   ///< iterates over the children
-  Iterator end() const { return {this, this->children_.size()}; }                ///< behind the last child
+  Iterator end() const { return {this, this->children_.size()}; }                ///< past the last child
 
  protected:
   /// The child at a position.
   T* child(size_t position) const { return static_cast<T*>(this->children_[position].module.get()); }
-  /// Its name.
+  /// The name of the child at a position.
   const std::string& child_name(size_t position) const { return this->children_[position].name; }
   /// Adds a child whose name is its position, and renames the following ones.
   void insert_at(size_t position, std::unique_ptr<Module> module) {
@@ -76,7 +76,7 @@ class IndexedContainer : public ModuleContainer<Base, T> {
     this->insert_at(static_cast<size_t>(index), std::move(module));
     return *result;
   }
-  /// Replaces a module and returns the old one. References to it stay valid as long as the result.
+  /// Replaces a module and returns the old one. References to the old module stay valid as long as the result.
   std::unique_ptr<Module> replace(int64_t index, std::unique_ptr<T> module) {
     return this->replace_module(this->child_name(check_index(index, this->size())), std::move(module));
   }

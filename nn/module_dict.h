@@ -10,7 +10,7 @@
 
 namespace tandem { inline namespace v0 { namespace nn {
 
-/// Modules of type T by name, in the order in which they were inserted, which the model calls itself:
+/// Modules of type T by name, in the order in which they were inserted. The code of the model calls them:
 ///
 ///     nn::ModuleDict<>& heads = add<nn::ModuleDict<>>("heads");
 ///     heads.insert<nn::Linear>("depth", 512, 1);
@@ -51,7 +51,7 @@ class ModuleDict : public ModuleContainer<Module, T> {
       result.emplace_back(this->child_name(i), this->child(i));
     return result;
   }
-  /// Replaces a module and returns the old one. References to it stay valid as long as the result.
+  /// Replaces a module and returns the old one. References to the old module stay valid as long as the result.
   std::unique_ptr<Module> replace(const std::string& key, std::unique_ptr<T> module) {
     return this->replace_module(key, std::move(module));
   }

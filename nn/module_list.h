@@ -5,7 +5,7 @@
 
 namespace tandem { inline namespace v0 { namespace nn {
 
-/// A list of modules of type T, named "0", "1", ... as in PyTorch, which the model calls itself:
+/// A list of modules of type T, named "0", "1", ... as in PyTorch. The code of the model calls them:
 ///
 ///     nn::ModuleList<Block>& blocks = add<nn::ModuleList<Block>>("blocks");
 ///     ...

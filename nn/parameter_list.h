@@ -25,7 +25,7 @@ class TANDEM_API ParameterList : public Module {
   explicit ParameterList(const std::vector<Tensor>& values) {
     for (const Tensor& value : values) append(value);
   }
-  /// Appends a parameter; errors are those of add_parameter().
+  /// Appends a parameter. Throws the errors of add_parameter().
   Tensor& append(Tensor value) {
     return parameters_.emplace_back(add_parameter(std::to_string(size()), std::move(value)));
   }
@@ -37,7 +37,7 @@ class TANDEM_API ParameterList : public Module {
     return parameters_[static_cast<size_t>(index)];
   }
   auto begin() const { return parameters_.begin(); }  ///< iterates over the parameters
-  auto end() const { return parameters_.end(); }      ///< behind the last parameter
+  auto end() const { return parameters_.end(); }      ///< past the last parameter
 
  private:
   std::vector<std::reference_wrapper<Tensor>> parameters_;

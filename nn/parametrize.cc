@@ -16,7 +16,7 @@
 
 namespace tandem { inline namespace v0 { namespace nn {
 
-/// The module "parametrizations.<name>" of a layer, with the originals of one parameter. Named as PyTorch's.
+/// The module "parametrizations.<name>" of a layer, with the originals of one parameter. Named as in PyTorch.
 class ParametrizationList : public Module {
  public:
   using Target = Module::OwnTensor;
@@ -24,8 +24,8 @@ class ParametrizationList : public Module {
   ParametrizationList(Layer& layer, Target& target, std::unique_ptr<Parametrization> parametrization)
       : layer_(layer), target_(target), parametrization_(add_module("0", std::move(parametrization))) {}
 
-  /// Throws what the parametrization throws for the present value, and ShapeError, DTypeError or DeviceError if its
-  /// result cannot replace the parameter; before anything is changed.
+  /// Throws the errors of the parametrization for the present value, and ShapeError, DTypeError or DeviceError if its
+  /// result cannot replace the parameter. Called before anything is changed.
   static void check_result(Parametrization& parametrization, const Tensor& value) {
     const NoGradGuard no_grad;
     parametrization.eval();
@@ -39,7 +39,7 @@ class ParametrizationList : public Module {
     TANDEM_CHECK(DeviceError, result.device() == value.device(), text());
   }
 
-  /// Takes the parameter over. Called when this module has its path.
+  /// Replaces the parameter by its originals and registers the hooks. Called when this module has its path.
   void start() {
     const bool requires_grad = target_.tensor.requires_grad();
     std::vector<Tensor> values;
@@ -59,7 +59,7 @@ class ParametrizationList : public Module {
     compute();
     target_.tensor = target_.tensor.detach();
     before_ = layer_.register_forward_pre_hook([this](Layer&, const Tensor&) { compute(); });
-    // Without a handle of the result, the graph is freed as that of any other operation.
+    // The member is detached after each call, so that it does not keep the graph of the call alive.
     after_ = layer_.register_forward_hook(
         [this](Layer&, const Tensor&, const Tensor&) { target_.tensor = target_.tensor.detach(); });
   }
@@ -70,7 +70,7 @@ class ParametrizationList : public Module {
     target_.tensor = parametrization_.forward(values);
   }
 
-  /// Gives the parameter back.
+  /// Makes the member a parameter again.
   void stop(bool leave_parametrized) {
     const bool requires_grad = originals_[0]->requires_grad();
     if (leave_parametrized) {

@@ -23,16 +23,16 @@ class TANDEM_API Parametrization : public Module {
 };
 
 /// Makes parameter `name` of `layer` the result of a parametrization, which each call of the layer computes before its
-/// forward hooks; between calls the member keeps the value of the last one. The originals are parameters with
+/// forward hooks; between calls the member keeps the value of the last call. The originals are parameters with
 /// PyTorch's keys "parametrizations.<name>.original", or "original0", "original1", ... if there are several; parameters
-/// and buffers of the parametrization itself have the prefix "parametrizations.<name>.0.". Make optimizers and
+/// and buffers of the parametrization itself have the prefix "parametrizations.<name>.0.". Create optimizers and
 /// DistributedDataParallel afterwards. Calls of the layer are not thread-safe. Throws ValueError if there is no such
 /// parameter, or it is parametrized already; StateError while the structure of the layer is frozen.
 TANDEM_API void register_parametrization(Layer& layer, const std::string& name,
                                          std::unique_ptr<Parametrization> parametrization);
-/// Makes `name` a parameter again: its computed value, or, unless `leave_parametrized`, the only original. Throws
-/// ValueError if it is not parametrized, or has several originals and not `leave_parametrized`; StateError while the
-/// structure of the layer is frozen.
+/// Makes `name` a parameter again: a copy of its computed value or, if `leave_parametrized` is false, its only
+/// original. Throws ValueError if it is not parametrized, or if it has several originals and `leave_parametrized` is
+/// false; StateError while the structure of the layer is frozen.
 TANDEM_API void remove_parametrizations(Layer& layer, const std::string& name, bool leave_parametrized = true);
 /// Whether parameter `name` of `module` is the result of a parametrization.
 TANDEM_API bool is_parametrized(const Module& module, const std::string& name);

@@ -19,7 +19,7 @@ namespace tandem { inline namespace v0 { namespace nn {
 /// names are added by add(). Returns its input if it has no layers.
 class TANDEM_API Sequential : public IndexedContainer<Layer, Layer> {
  public:
-  /// Makes the layers the parts "0", "1", ...
+  /// Adds the layers with the names "0", "1", ...
   template <class... Layers>
   explicit Sequential(std::unique_ptr<Layers>... layers) {
     (append(std::move(layers)), ...);

@@ -1,4 +1,4 @@
-// Argument checks of operations, for the library's own and for those of programs.
+// Argument checks for operations of the library and of programs.
 #pragma once
 
 #include <initializer_list>

@@ -21,8 +21,8 @@
 ///   OutOfMemory.
 namespace tandem { inline namespace v0 { namespace comm {
 
-/// tensors[0] + tensors[1] + ... on `device`, of equal shape and dtype. Gradient of tensors[i]: that of the result,
-/// copied to the device of tensors[i].
+/// tensors[0] + tensors[1] + ... on `device`, of equal shape and dtype. Gradient of tensors[i]: the gradient of the
+/// result, copied to the device of tensors[i].
 TANDEM_OP Tensor sum_to(Device device, const std::vector<Tensor>& tensors, const TransferOptions& options = {});
 
 /// New tensors: a copy of the sum on the device of each input. Throws DeviceError if two inputs are on one device.

@@ -21,7 +21,7 @@ TANDEM_OP Tensor gt(Tensor a, Scalar b);
 TANDEM_OP Tensor ge(Tensor a, Tensor b);  ///< a >= b
 TANDEM_OP Tensor ge(Tensor a, Scalar b);
 
-/// Whether each element is NaN, is infinite, is neither. Any dtype; bool results, no gradients.
+/// Whether each element is NaN (isinf: infinite; isfinite: neither). Any dtype; bool results, no gradients.
 TANDEM_OP Tensor isnan(const Tensor& input);
 TANDEM_OP Tensor isinf(const Tensor& input);     ///< +infinity or -infinity
 TANDEM_OP Tensor isfinite(const Tensor& input);  ///< neither infinite nor NaN

@@ -23,13 +23,13 @@
 
 namespace tandem { inline namespace v0 {
 
-/// An index that adds a dimension of size 1, and a missing bound of a Slice.
+/// As an index: adds a dimension of size 1. In a Slice: a missing bound.
 inline constexpr std::nullopt_t None = std::nullopt;
 /// The type of Ellipsis.
 enum class EllipsisType { kEllipsis };
-/// An index that stands for all dimensions that the other indices do not mention.
+/// An index for all dimensions that the other indices do not mention.
 inline constexpr EllipsisType Ellipsis = EllipsisType::kEllipsis;
-/// Indices start, start + step, ... below stop of a dimension, as of `slice`; a missing bound is an end of the
+/// Indices start, start + step, ... below stop of a dimension, as in `slice`; a missing bound is an end of the
 /// dimension.
 struct Slice {
   /// Indices from, from + by, ... below to.
@@ -55,11 +55,12 @@ class TensorIndex {
 };
 
 /// input[indices], NumPy's indexing: integers, slices, None and Ellipsis select a view; if there are tensors, the
-/// result is a copy. Index tensors broadcast to one shape (ShapeError), which replaces their dimensions where these are
-/// adjacent, and else is first; integers do not count as tensors, as in PyTorch. A bool tensor has the sizes of the
-/// dimensions that it indexes (ShapeError), and selects its true elements in ascending order; on a GPU it synchronizes,
-/// because the shape of the result depends on it. Any dtype. Throws IndexError for too many indices or more than one
-/// Ellipsis, DTypeError for index tensors of other dtypes, ValueError for a step below 1. Saves int64 indices.
+/// result is a copy. Index tensors broadcast to one shape (ShapeError). It replaces the indexed dimensions if these are
+/// adjacent; otherwise it comes first. Integers do not count as tensors, as in PyTorch. A bool tensor has the sizes of
+/// the dimensions that it indexes (ShapeError), and selects its true elements in ascending order; on a GPU it
+/// synchronizes, because the shape of the result depends on it. Any dtype. Throws IndexError for too many indices or
+/// more than one Ellipsis, DTypeError for index tensors of other dtypes, ValueError for a step below 1. Saves int64
+/// indices.
 TANDEM_OP Tensor index(const Tensor& input, const std::vector<TensorIndex>& indices);
 /// A copy of `input` in which input[indices] is overwritten by `value`, or with accumulate by its sum with `value`.
 /// `value` is converted to input's dtype and broadcast to the shape of input[indices] (ShapeError). A bool tensor as
@@ -78,8 +79,8 @@ TANDEM_OP Tensor take(const Tensor& input, const Tensor& index);
 TANDEM_OP Tensor put(const Tensor& input, const Tensor& index, const Tensor& source, bool accumulate = false);
 
 /// out[i, j, k] = input[i, index[i, j, k], k] for dim = 1; for other values of dim `index` replaces that coordinate.
-/// `index` has the number of dimensions of input, any size along dim, and in other dimensions no larger sizes than
-/// input (ShapeError); the result has the shape of `index`. Any dtype. Saves index.
+/// `index` has as many dimensions as input, any size along dim, and at most input's sizes in the other dimensions
+/// (ShapeError); the result has the shape of `index`. Any dtype. Saves index.
 TANDEM_OP Tensor gather(const Tensor& input, int64_t dim, const Tensor& index);
 
 /// The slices input.select(dim, index[i]), stacked along dim; `index` is [n] (ShapeError). Any dtype. Saves index.
@@ -90,8 +91,9 @@ TANDEM_OP Tensor index_select(const Tensor& input, int64_t dim, const Tensor& in
 TANDEM_OP Tensor take_along_dim(const Tensor& input, const Tensor& indices, std::optional<int64_t> dim = {});
 
 /// A copy of `input` with out[i, index[i, j, k], k] = src[i, j, k] for dim = 1. `index`, input and src have the same
-/// number of dimensions, and index no larger sizes than src, and than input except in dimension dim (ShapeError). Any
-/// dtype; input and src have the same (DTypeError), but autocast promotes them to the widest. Saves index.
+/// number of dimensions, and the sizes of index are not larger than the sizes of src and, except in dimension dim, of
+/// input (ShapeError). Any dtype, equal for input and src (DTypeError); autocast promotes both to the wider one. Saves
+/// index.
 TANDEM_OP Tensor scatter(Tensor input, int64_t dim, const Tensor& index, Tensor src);
 /// scatter of a number; errors as masked_fill.
 TANDEM_OP Tensor scatter(const Tensor& input, int64_t dim, const Tensor& index, Scalar value);
@@ -100,7 +102,7 @@ TANDEM_OP Tensor scatter_add(Tensor input, int64_t dim, const Tensor& index, Ten
 
 /// Reductions of scatter_reduce.
 enum class ScatterReduce : int { kSum, kProd, kMean, kAmax, kAmin };
-/// scatter with each element of the result reduced from src's values at it, and input's value if include_self; elements
+/// scatter that reduces all values of src for an element and, if include_self, input's value to one result; elements
 /// without values of src keep input's value. Maxima and minima with NaN are NaN; the gradient is divided equally among
 /// equal extrema. Half types are reduced in float32 and rounded once. Throws DTypeError for the mean of integers. Saves
 /// index, and for products and extrema input, src and the result.
@@ -108,8 +110,8 @@ TANDEM_OP Tensor scatter_reduce(Tensor input, int64_t dim, const Tensor& index, 
                                 bool include_self = true);
 
 /// A copy of `input` with out.select(dim, index[i]) += alpha * source.select(dim, i). `index` is [n], and source has
-/// input's shape with n in dimension dim (ShapeError). Any dtype; input and source have the same (DTypeError), but
-/// autocast promotes them to the widest. Saves index.
+/// input's shape with n in dimension dim (ShapeError). Any dtype, equal for input and source (DTypeError); autocast
+/// promotes both to the wider one. Saves index.
 TANDEM_OP Tensor index_add(Tensor input, int64_t dim, const Tensor& index, Tensor source, Scalar alpha = 1);
 /// index_add that overwrites instead of adding.
 TANDEM_OP Tensor index_copy(Tensor input, int64_t dim, const Tensor& index, Tensor source);

@@ -4,10 +4,10 @@
 // function says square (ShapeError). Half types are raised to float32 under autocast. Results are row-major and share
 // no memory. The matrices of a batch are computed in parallel by Eigen, in double; bits do not depend on threads.
 // Tensors on GPUs throw DeviceError. The formulas of backward are written in operations, so all gradients are
-// differentiable. Names with one letter are PyTorch's.
+// differentiable. Names with one letter are as in PyTorch.
 //
 // M. B. Giles, "An extended collection of matrix derivative results for forward and reverse mode algorithmic
-// differentiation", 2008; others are named below.
+// differentiation", 2008; other sources are named below.
 #pragma once
 
 #include <tandem/base/macros.h>
@@ -20,9 +20,9 @@ namespace tandem { inline namespace v0 { namespace linalg {
 /// I. Murray, "Differentiation of the Cholesky decomposition", 2016.
 TANDEM_OP Tensor cholesky(Tensor A);
 
-/// X with A X = B, by LU with partial pivoting, for square A. B is [..., m, k] with batches that broadcast with those
-/// of A, or vectors: [m], or of A's shape without the last dimension. Saves A and X: d B = A^-T d X, d A = -d B X^T.
-/// Throws ValueError naming the first singular matrix, ShapeError, DeviceError.
+/// X with A X = B, by LU with partial pivoting, for square A. B is [..., m, k] with batches that broadcast with the
+/// batches of A, or vectors: [m], or of A's shape without the last dimension. Saves A and X: d B = A^-T d X, d A = -d B
+/// X^T. Throws ValueError naming the first singular matrix, ShapeError, DeviceError.
 TANDEM_OP Tensor solve(Tensor A, Tensor B);
 
 /// The inverse of square A: solve(A, identity). Throws ValueError naming the first singular matrix.

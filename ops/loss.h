@@ -13,12 +13,12 @@
 
 namespace tandem { inline namespace v0 {
 
-/// What a loss returns of the losses of its elements.
+/// How a loss combines the losses of its elements.
 enum class Reduction : int8_t {
-  kNone,       ///< all of them
-  kMean,       ///< their mean, 0-dim; NaN if there are none
-  kSum,        ///< their sum, 0-dim
-  kBatchMean,  ///< kl_div only (else ValueError): their sum divided by the first size of input
+  kNone,       ///< returns all losses
+  kMean,       ///< returns their mean, 0-dim; NaN if there are no losses
+  kSum,        ///< returns their sum, 0-dim
+  kBatchMean,  ///< kl_div only (else ValueError): returns their sum divided by the first size of input
 };
 
 /// Options of cross_entropy.
@@ -43,7 +43,7 @@ struct CrossEntropyOptions {
 /// position.
 TANDEM_OP Tensor cross_entropy(const Tensor& input, const Tensor& target, const CrossEntropyOptions& options = {});
 
-/// Options of nll_loss, as those of cross_entropy.
+/// Options of nll_loss, as in cross_entropy.
 struct NllLossOptions {
   Tensor weight = {};                      ///< [C] [optional]
   int64_t ignore_index = -100;             ///< a label whose loss is 0 and not counted
@@ -69,8 +69,8 @@ TANDEM_OP Tensor smooth_l1_loss(Tensor input, Tensor target, Reduction reduction
 TANDEM_OP Tensor huber_loss(Tensor input, Tensor target, Reduction reduction = Reduction::kMean, double delta = 1);
 
 /// -weight * (target * log(input) + (1 - target) * log(1 - input)) with logarithms of at least -100. weight [optional]
-/// broadcasts to input's shape. NaN for an input outside [0, 1] (PyTorch throws, which on a GPU waits for it). Saves
-/// input and target; d input = weight * (input - target) / max(input * (1 - input), 1e-12) * d out.
+/// broadcasts to input's shape. NaN for an input outside [0, 1] (PyTorch throws, which needs a synchronization on a
+/// GPU). Saves input and target; d input = weight * (input - target) / max(input * (1 - input), 1e-12) * d out.
 TANDEM_OP Tensor binary_cross_entropy(Tensor input, Tensor target, Tensor weight = {},
                                       Reduction reduction = Reduction::kMean);
 

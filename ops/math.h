@@ -62,8 +62,8 @@ TANDEM_OP Tensor log1p(Tensor input);
 TANDEM_OP Tensor sin(Tensor input);
 TANDEM_OP Tensor cos(Tensor input);  ///< cosine
 TANDEM_OP Tensor tan(Tensor input);  ///< tangent
-/// Their inverses, NaN outside [-1, 1] for asin and acos. Floating. Save their input. Under autocast asin and acos
-/// raise half types to float32.
+/// Inverse trigonometric functions; asin and acos are NaN outside [-1, 1]. Floating. Save their input. Under autocast
+/// asin and acos raise half types to float32.
 TANDEM_OP Tensor asin(Tensor input);
 TANDEM_OP Tensor acos(Tensor input);  ///< arc cosine
 TANDEM_OP Tensor atan(Tensor input);  ///< arc tangent

@@ -41,8 +41,8 @@ TANDEM_OP Tensor addmv(const Tensor& input, const Tensor& mat, const Tensor& vec
 
 /// out[i] = beta * input[i] + alpha * (batch1[i] @ batch2[i]).
 ///
-/// batch1 [b, m, k], batch2 [b, k, n]; input broadcasts to [b, m, n]. The rest as for addmm: gradients, and an input
-/// that is not read if beta is 0.
+/// batch1 [b, m, k], batch2 [b, k, n]; input broadcasts to [b, m, n]. Gradients, and an input that is not read if beta
+/// is 0, as for addmm.
 TANDEM_OP Tensor baddbmm(const Tensor& input, const Tensor& batch1, const Tensor& batch2, Scalar beta = 1,
                          Scalar alpha = 1);
 
@@ -52,7 +52,7 @@ TANDEM_OP Tensor mm(const Tensor& input, const Tensor& mat2);
 TANDEM_OP Tensor mv(const Tensor& input, const Tensor& vec);
 /// The sum of the products of two vectors [k], 0-dim. Throws as mm.
 TANDEM_OP Tensor dot(const Tensor& input, const Tensor& tensor);
-/// out[i, j] = input[i] * vec2[j] for vectors [m] and [n]; dtypes promote, and gradients are those of mul. Throws
+/// out[i, j] = input[i] * vec2[j] for vectors [m] and [n]; dtypes promote, and gradients are as in mul. Throws
 /// ShapeError for other numbers of dimensions.
 TANDEM_OP Tensor outer(const Tensor& input, const Tensor& vec2);
 
@@ -66,8 +66,8 @@ TANDEM_OP Tensor outer(const Tensor& input, const Tensor& vec2);
 ///
 /// Tensors are multiplied from left to right, each pair by one (batched) matmul, after sums over dimensions that only
 /// one of them has; without products the result may be a view. Any dtype except bool, equal for all; half types are
-/// rounded after each product. The result has their dtype. Backward saves what these operations save. Throws ValueError
-/// for a malformed equation, ShapeError naming the tensor and the letter, DTypeError, DeviceError.
+/// rounded after each product. The result has their dtype. Backward saves the tensors that these operations save.
+/// Throws ValueError for a malformed equation, ShapeError naming the tensor and the letter, DTypeError, DeviceError.
 TANDEM_OP Tensor einsum(const std::string& equation, const std::vector<Tensor>& tensors);
 
 /// y = x @ weight^T + bias.

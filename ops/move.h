@@ -25,9 +25,9 @@ struct TransferOptions {
 
 /// Memory that a transfer needs on one device.
 struct MemoryRequirement {
-  Device device;              ///< whose memory is used
-  int64_t result_bytes = 0;   ///< of the results on this device, in size classes of the allocator
-  int64_t staging_bytes = 0;  ///< of the chunks in flight, at most
+  Device device;              ///< device whose memory is used
+  int64_t result_bytes = 0;   ///< memory of the results on this device, in size classes of the allocator
+  int64_t staging_bytes = 0;  ///< maximum memory of the chunks in flight
   int64_t free_bytes = 0;     ///< see free_memory; minus the memory of earlier requirements if devices share memory
   bool fits() const { return result_bytes + staging_bytes <= free_bytes; }  ///< whether both are free
 };
@@ -37,7 +37,7 @@ struct MovePlan {
   int64_t num_bytes = 0;                        ///< bytes that are copied to another device
   int64_t num_chunks = 0;                       ///< number of chunks; up to max_in_flight are copied concurrently
   std::vector<MemoryRequirement> requirements;  ///< target device first
-  std::chrono::nanoseconds expected_time{0};    ///< by device_bandwidth
+  std::chrono::nanoseconds expected_time{0};    ///< estimated from device_bandwidth
   bool fits() const;                            ///< whether every device has enough free memory
 };
 /// One line for bytes and time, then one line per device.
@@ -71,11 +71,11 @@ TANDEM_API MovePlan plan_move(const std::vector<Tensor>& tensors, Device device,
 /// The cost of one device as target of gather_to.
 struct DeviceChoice {
   Device device;                ///< the candidate
-  MovePlan plan;                ///< of moving all tensors to it
-  double bytes_per_second = 0;  ///< of the slowest link used; 0 = nothing to copy, or unknown
+  MovePlan plan;                ///< plan to move all tensors to it
+  double bytes_per_second = 0;  ///< bandwidth of the slowest link used; 0 = nothing to copy, or unknown
 };
 
-/// What suggest_device returns.
+/// Result of suggest_device.
 struct DeviceSuggestion {
   std::vector<DeviceChoice> choices;  ///< in the order of the candidates
   /// The device on which all tensors fit and arrive first (fewest bytes if times are unknown; the first one if equal);

@@ -14,7 +14,7 @@ namespace tandem { inline namespace v0 {
 
 /// y = (x - mean_c) / sqrt(var_c + eps) * weight_c + bias_c for each channel c of input [N, C] or [N, C, ...].
 ///
-/// In training, mean and (biased) variance are those of the batch, which has at least two values per channel
+/// In training, mean and (biased) variance are computed from the batch, which has at least two values per channel
 /// (ShapeError); running_mean and running_var, [C] floating [optional], become (1 - momentum) * running + momentum *
 /// batch statistic, in place (StateError if expanded), with the unbiased variance. Otherwise mean and variance are
 /// running_mean and running_var, which must be defined (StateError). momentum is in [0, 1], eps is not negative
@@ -48,8 +48,8 @@ class TANDEM_API BatchNormExchange {
   virtual void sum(const Tensor& sums) = 0;
 };
 
-/// batch_norm in training over the batches of all ranks: mean and variance are those of the joint batch, which has at
-/// least two values per channel; the batch of a rank may be empty. The gradients of weight and bias are this rank's
+/// batch_norm in training over the batches of all ranks: mean and variance are computed from the joint batch, which has
+/// at least two values per channel; the batch of a rank may be empty. The gradients of weight and bias are this rank's
 /// contributions. Its backward cannot be recorded (StateError).
 TANDEM_OP Tensor sync_batch_norm(Tensor input, const Tensor& running_mean, const Tensor& running_var, Tensor weight,
                                  Tensor bias, std::shared_ptr<BatchNormExchange> exchange, double momentum = 0.1,

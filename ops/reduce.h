@@ -86,10 +86,10 @@ TANDEM_OP ValuesIndices min(const Tensor& input, int64_t dim, bool keepdim = fal
 /// Position of the first largest (smallest) element, or of the first NaN, in row-major order: int64, 0-dim, no
 /// gradient. Any dtype. Throws ShapeError for an empty tensor.
 TANDEM_OP Tensor argmax(const Tensor& input);
-TANDEM_OP Tensor argmin(const Tensor& input);  ///< of the smallest
+TANDEM_OP Tensor argmin(const Tensor& input);  ///< position of the smallest element
 /// The indices of max and min along dimension `dim`.
 TANDEM_OP Tensor argmax(const Tensor& input, int64_t dim, bool keepdim = false);
-TANDEM_OP Tensor argmin(const Tensor& input, int64_t dim, bool keepdim = false);  ///< of the smallest
+TANDEM_OP Tensor argmin(const Tensor& input, int64_t dim, bool keepdim = false);  ///< indices of min
 
 /// Whether any element over `dims` is not 0 (false for an empty range); whether all are not 0 (true). NaN is not 0. Any
 /// dtype; bool, but uint8 for uint8. No gradient.

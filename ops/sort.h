@@ -19,8 +19,8 @@ TANDEM_OP ValuesIndices sort(const Tensor& input, int64_t dim = -1, bool descend
 /// The positions that sort returns; no gradient.
 TANDEM_OP Tensor argsort(const Tensor& input, int64_t dim = -1, bool descending = false);
 
-/// The k-th smallest elements along `dim`, counted from 1, with their positions; of equal elements the one that a
-/// stable sort puts there. `dim` stays with size 1 if keepdim. Throws ValueError unless 1 <= k <= size of dim.
+/// The k-th smallest elements along `dim`, counted from 1, with their positions; equal elements are ordered as by a
+/// stable sort. `dim` stays with size 1 if keepdim. Throws ValueError unless 1 <= k <= size of dim.
 TANDEM_OP ValuesIndices kthvalue(const Tensor& input, int64_t k, int64_t dim = -1, bool keepdim = false);
 
 /// The median of all elements, 0-dim: the lower one of the two middle elements of an even number, NaN if there is one.
@@ -36,8 +36,8 @@ TANDEM_OP ValuesIndices nanmedian(const Tensor& input, int64_t dim, bool keepdim
 /// Result of unique.
 struct Unique {
   Tensor output;           ///< 1-d, the distinct values in ascending order
-  Tensor inverse_indices;  ///< int64, shape of input: output[inverse_indices] is the input; undefined unless asked for
-  Tensor counts;           ///< int64, shape of output: how often each value occurs; undefined unless asked for
+  Tensor inverse_indices;  ///< int64, shape of input: output[inverse_indices] is the input; undefined unless requested
+  Tensor counts;           ///< int64, shape of output: how often each value occurs; undefined unless requested
 };
 /// The distinct values of all elements. Each NaN is distinct. The values are in order even if not `sorted`. No
 /// gradient. On a GPU it synchronizes, because the shape of the result depends on the data.
@@ -46,7 +46,8 @@ TANDEM_OP Unique unique(const Tensor& input, bool sorted = true, bool return_inv
 
 /// For each of `values` the first position at which it can be inserted into `sorted_sequence` so that the order is
 /// kept; with `right` the last one. int64, shape of values. `sorted_sequence` is ascending along its last dimension; it
-/// is 1-d, or its other dimensions are those of values (ShapeError). Both have one dtype (DTypeError). No gradient.
+/// is 1-d, or its other dimensions are equal to the other dimensions of values (ShapeError). Both have one dtype
+/// (DTypeError). No gradient.
 TANDEM_OP Tensor searchsorted(const Tensor& sorted_sequence, const Tensor& values, bool right = false);
 /// searchsorted(boundaries, input, right).
 TANDEM_OP Tensor bucketize(const Tensor& input, const Tensor& boundaries, bool right = false);

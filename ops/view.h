@@ -76,7 +76,7 @@ TANDEM_OP std::vector<Tensor> unbind(const Tensor& input, int64_t dim = 0);
 /// `sections` slices; the first size % sections ones are longer by one. Throws ValueError unless sections >= 1,
 /// IndexError for a 0-dim input.
 TANDEM_OP std::vector<Tensor> tensor_split(const Tensor& input, int64_t sections, int64_t dim = 0);
-/// The slices [0, indices[0]), [indices[0], indices[1]), ..., [indices.back(), size), as of `slice`.
+/// The slices [0, indices[0]), [indices[0], indices[1]), ..., [indices.back(), size), as in `slice`.
 TANDEM_OP std::vector<Tensor> tensor_split(const Tensor& input, const Shape& indices, int64_t dim = 0);
 TANDEM_API inline std::vector<Tensor> tensor_split(const Tensor& input, std::initializer_list<int64_t> indices,
                                                    int64_t dim = 0) {
@@ -107,7 +107,7 @@ TANDEM_OP Tensor diag_embed(const Tensor& input, int64_t offset = 0, int64_t dim
 /// A copy of the diagonal of a matrix, or a square matrix with a vector as the diagonal. Throws ShapeError unless input
 /// has one or two dimensions.
 TANDEM_OP Tensor diag(const Tensor& input, int64_t diagonal = 0);
-/// Sum of the diagonal of a matrix, 0-dim; dtypes as of `sum`. Throws ShapeError unless input has two dimensions. Under
+/// Sum of the diagonal of a matrix, 0-dim; dtypes as in `sum`. Throws ShapeError unless input has two dimensions. Under
 /// autocast half types are raised to float32.
 TANDEM_OP Tensor trace(Tensor input);
 /// Windows of `size` indices of a dimension, `step` apart, in a new last dimension; the dimension becomes the number of

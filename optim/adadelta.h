@@ -13,7 +13,7 @@ struct AdadeltaOptions {
   double lr = 1.0;          ///< learning rate
   double rho = 0.9;         ///< decay rate of the averages
   double eps = 1e-6;        ///< added to the averages before their roots
-  double weight_decay = 0;  ///< times the parameter is added to the gradient
+  double weight_decay = 0;  ///< weight_decay times the parameter is added to the gradient
   bool maximize = false;    ///< uses -g instead of g
 };
 
@@ -29,7 +29,7 @@ struct AdadeltaOptions {
 class TANDEM_API Adadelta : public GroupedOptimizer<AdadeltaOptions> {
  public:
   /// Throws ValueError for an lr, eps or weight_decay that is negative or not finite and a rho outside of [0, 1), and
-  /// what Optimizer throws for parameters.
+  /// the errors of Optimizer for parameters.
   explicit Adadelta(std::vector<Tensor> parameters, AdadeltaOptions options = {});
   explicit Adadelta(std::vector<ParameterGroup<AdadeltaOptions>> groups);
 };

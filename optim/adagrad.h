@@ -12,8 +12,8 @@ namespace tandem { inline namespace v0 { namespace optim {
 struct AdagradOptions {
   double lr = 1e-2;                      ///< learning rate
   double lr_decay = 0;                   ///< the rate of step t is lr / (1 + (t - 1) lr_decay)
-  double weight_decay = 0;               ///< times the parameter is added to the gradient
-  double initial_accumulator_value = 0;  ///< of the sum of squares
+  double weight_decay = 0;               ///< weight_decay times the parameter is added to the gradient
+  double initial_accumulator_value = 0;  ///< initial value of the sum of squares
   double eps = 1e-10;                    ///< added to the divisor
   bool maximize = false;                 ///< uses -g instead of g
 };
@@ -29,7 +29,7 @@ struct AdagradOptions {
 /// and stochastic optimization", JMLR 12, 2011.
 class TANDEM_API Adagrad : public GroupedOptimizer<AdagradOptions> {
  public:
-  /// Throws ValueError for an option that is negative or not finite, and what Optimizer throws for parameters.
+  /// Throws ValueError for an option that is negative or not finite, and the errors of Optimizer for parameters.
   explicit Adagrad(std::vector<Tensor> parameters, AdagradOptions options = {});
   explicit Adagrad(std::vector<ParameterGroup<AdagradOptions>> groups);
 };

@@ -14,7 +14,7 @@ struct AdamOptions {
   double lr = 1e-3;                                ///< learning rate
   std::pair<double, double> betas = {0.9, 0.999};  ///< decay rates of the moments
   double eps = 1e-8;                               ///< added to the root of the second moment
-  double weight_decay = 0;                         ///< times the parameter is added to the gradient
+  double weight_decay = 0;                         ///< weight_decay times the parameter is added to the gradient
   bool amsgrad = false;                            ///< divides by the largest v so far
   bool maximize = false;                           ///< uses -g instead of g
 };
@@ -35,7 +35,7 @@ struct AdamOptions {
 class TANDEM_API Adam : public GroupedOptimizer<AdamOptions> {
  public:
   /// Throws ValueError for an lr, eps or weight_decay that is negative or not finite and betas outside of [0, 1), and
-  /// what Optimizer throws for parameters.
+  /// the errors of Optimizer for parameters.
   explicit Adam(std::vector<Tensor> parameters, AdamOptions options = {});
   explicit Adam(std::vector<ParameterGroup<AdamOptions>> groups);
 };
@@ -45,7 +45,7 @@ struct AdamWOptions {
   double lr = 1e-3;                                ///< learning rate
   std::pair<double, double> betas = {0.9, 0.999};  ///< decay rates of the moments
   double eps = 1e-8;                               ///< added to the root of the second moment
-  double weight_decay = 1e-2;                      ///< times lr: the share of the parameter that a step removes
+  double weight_decay = 1e-2;                      ///< a step removes the share lr weight_decay of the parameter
   bool amsgrad = false;                            ///< divides by the largest v so far
   bool maximize = false;                           ///< uses -g instead of g
 };
@@ -57,7 +57,7 @@ struct AdamWOptions {
 /// I. Loshchilov, F. Hutter, "Decoupled weight decay regularization", ICLR 2019.
 class TANDEM_API AdamW : public GroupedOptimizer<AdamWOptions> {
  public:
-  /// Throws what Adam throws.
+  /// Throws the errors of Adam.
   explicit AdamW(std::vector<Tensor> parameters, AdamWOptions options = {});
   explicit AdamW(std::vector<ParameterGroup<AdamWOptions>> groups);
 };

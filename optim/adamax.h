@@ -14,7 +14,7 @@ struct AdamaxOptions {
   double lr = 2e-3;                                ///< learning rate
   std::pair<double, double> betas = {0.9, 0.999};  ///< decay rates of the moment and of the norm
   double eps = 1e-8;                               ///< added to |g|
-  double weight_decay = 0;                         ///< times the parameter is added to the gradient
+  double weight_decay = 0;                         ///< weight_decay times the parameter is added to the gradient
   bool maximize = false;                           ///< uses -g instead of g
 };
 
@@ -31,7 +31,7 @@ struct AdamaxOptions {
 class TANDEM_API Adamax : public GroupedOptimizer<AdamaxOptions> {
  public:
   /// Throws ValueError for an lr, eps or weight_decay that is negative or not finite and betas outside of [0, 1), and
-  /// what Optimizer throws for parameters.
+  /// the errors of Optimizer for parameters.
   explicit Adamax(std::vector<Tensor> parameters, AdamaxOptions options = {});
   explicit Adamax(std::vector<ParameterGroup<AdamaxOptions>> groups);
 };

@@ -20,7 +20,7 @@ TANDEM_API double get_total_norm(const std::vector<Tensor>& tensors, double norm
                                  bool error_if_nonfinite = false);
 
 /// Scales the gradients of all parameters in place so that their total norm is at most max_norm. Returns the norm
-/// before, that of get_total_norm:
+/// before scaling, as computed by get_total_norm:
 ///
 ///     g = g min(1, max_norm / (norm + 1e-6))
 ///

@@ -69,8 +69,8 @@ void update_values(int64_t n, const double* values, const T* __restrict gradient
     Rule::template update<cases...>(factors, sign * gradient[i], parameter[i], state[i]...);
 }
 
-/// Calls f(begin, end, their gradients in T) for ranges in [begin, end). Of 16-bit parameters these are blocks that
-/// stay in the cache, between the conversions.
+/// Calls f(first, last, gradients as T) for ranges that cover [begin, end). For 16-bit parameters, each range is a
+/// block that stays in the cache; its values are converted before and after the call.
 template <class T, class G, class F>
 void for_each_range(const StepTensors& t, int64_t begin, int64_t end, const F& f) {
   if constexpr (std::is_same_v<T, G>) {

@@ -1,5 +1,5 @@
 // Instantiates the GPU kernels of an optimizer's rule: include this header, then the file with TANDEM_DEFINE_OPTIMIZER,
-// in a *.cu file. optim/BUILD does so for each optimizer.
+// in a *.cu file. optim/BUILD generates such a file for each optimizer.
 #pragma once
 
 #define TANDEM_DEFINE_OPTIMIZER(Class, Rule)               \

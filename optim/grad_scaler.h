@@ -15,12 +15,12 @@ namespace tandem { inline namespace v0 { namespace optim {
 /// Options of GradScaler.
 struct GradScalerOptions {
   double init_scale = 65536;       ///< first scale
-  double growth_factor = 2;        ///< of the scale after growth_interval steps in a row without infinities
-  double backoff_factor = 0.5;     ///< of the scale after a step with one
+  double growth_factor = 2;        ///< factor of the scale after growth_interval consecutive steps without infinities
+  double backoff_factor = 0.5;     ///< factor of the scale after a step with an infinity
   int64_t growth_interval = 2000;  ///< steps without infinities until the scale grows
   /// Replaces `found` [1], a float64 on the CPU that is 1 if this rank has found an infinity and else 0, by the maximum
-  /// over all ranks, so that all ranks skip the same steps. Not needed where gradients are equal on all ranks, as they
-  /// are after DistributedDataParallel.
+  /// over all ranks, so that all ranks skip the same steps. Not needed if the gradients are equal on all ranks, as
+  /// after DistributedDataParallel.
   ///     .all_reduce_found_inf = [&](const Tensor& found) { group->all_reduce(found, ReduceOp::kMax); }
   std::function<void(const Tensor& found)> all_reduce_found_inf = {};
 };
@@ -38,8 +38,8 @@ struct GradScalerOptions {
 ///       scaler.update();
 ///     }
 ///
-/// backward can be captured in a cuda::Graph; each replay uses the current scale. step cannot be captured, because it
-/// decides on the host.
+/// backward can be captured in a cuda::Graph; each replay uses the current scale. step cannot be captured, because the
+/// host decides whether the optimizer's step runs.
 ///
 /// unscale_ costs one pass over the gradients, one kernel launch per GPU and dtype, and one synchronization. P.
 /// Micikevicius et al., "Mixed Precision Training", 2018. Not thread-safe.
@@ -55,8 +55,8 @@ class TANDEM_API GradScaler {
   /// Divides the gradients by the scale, in place, and checks for infinities and NaN. Call it before step to read or
   /// clip the gradients. Throws StateError if it was called for this optimizer since the last update(), and DTypeError,
   /// changing nothing, for a float16 gradient, because it would underflow: parameters are float32 with Autocast.
-  /// Gradients are row-major; bfloat16 ones are divided in float32 and rounded. A collective if `all_reduce_found_inf`
-  /// is one.
+  /// Gradients are row-major; bfloat16 ones are divided in float32 and rounded. Collective if `all_reduce_found_inf` is
+  /// collective.
   void unscale_(Optimizer& optimizer);
   /// Calls unscale_ unless it was called already, then the optimizer's step unless a gradient was infinite or NaN.
   /// Returns whether the step was taken.

@@ -9,11 +9,11 @@
 
 namespace tandem { inline namespace v0 { namespace optim {
 
-/// Options of Lion, those of its authors' implementation.
+/// Options of Lion, with the defaults of its authors' implementation.
 struct LionOptions {
   double lr = 1e-4;                               ///< learning rate; about a tenth of AdamW's
   std::pair<double, double> betas = {0.9, 0.99};  ///< weights of the moment in the direction and in the next moment
-  double weight_decay = 0;                        ///< times lr: the share of the parameter that a step removes
+  double weight_decay = 0;                        ///< a step removes the share lr weight_decay of the parameter
   bool maximize = false;                          ///< uses -g instead of g
 };
 
@@ -26,8 +26,8 @@ struct LionOptions {
 /// One pass over memory per parameter. X. Chen et al., "Symbolic discovery of optimization algorithms", NeurIPS 2023.
 class TANDEM_API Lion : public GroupedOptimizer<LionOptions> {
  public:
-  /// Throws ValueError for an lr or weight_decay that is negative or not finite and betas outside of [0, 1), and what
-  /// Optimizer throws for parameters.
+  /// Throws ValueError for an lr or weight_decay that is negative or not finite and betas outside of [0, 1), and the
+  /// errors of Optimizer for parameters.
   explicit Lion(std::vector<Tensor> parameters, LionOptions options = {});
   explicit Lion(std::vector<ParameterGroup<LionOptions>> groups);
 };

@@ -14,7 +14,7 @@ namespace tandem { inline namespace v0 { namespace optim {
 /// Options of Muon.
 struct MuonOptions {
   double lr = 1e-3;           ///< learning rate
-  double weight_decay = 0.1;  ///< times lr: the share of the parameter that a step removes
+  double weight_decay = 0.1;  ///< a step removes the share lr weight_decay of the parameter
   double momentum = 0.95;     ///< share of the momentum buffer that a step keeps
   bool nesterov = true;       ///< looks ahead by one step
   std::array<double, 3> ns_coefficients = {3.4445, -4.775, 2.0315};  ///< a, b and c of the iteration
@@ -34,13 +34,13 @@ struct MuonOptions {
 ///     p = p - lr weight_decay p - lr adjust_lr_fn(A, B) x
 ///
 /// x is computed in bfloat16 by matrix products, in the transposed form if A > B; it is close to U V^T of the singular
-/// value decomposition of u. So parameters agree with PyTorch's to about lr / 64 per step, other optimizers' to
+/// value decomposition of u. So parameters agree with PyTorch's to about lr / 64 per step; other optimizers agree to
 /// rounding. Give Muon the matrices of hidden layers, and the other parameters to AdamW. A step cannot be captured in a
 /// cuda::Graph. K. Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024.
 class TANDEM_API Muon : public GroupedOptimizer<MuonOptions> {
  public:
   /// Throws ValueError for an lr, weight_decay or eps that is negative or not finite, a momentum outside of [0, 1),
-  /// ns_steps outside of [0, 99] and a parameter that is not a matrix, and what Optimizer throws for parameters.
+  /// ns_steps outside of [0, 99] and a parameter that is not a matrix, and the errors of Optimizer for parameters.
   explicit Muon(std::vector<Tensor> parameters, MuonOptions options = {});
   explicit Muon(std::vector<ParameterGroup<MuonOptions>> groups);
 };

@@ -14,7 +14,7 @@ struct NAdamOptions {
   double lr = 2e-3;                                ///< learning rate
   std::pair<double, double> betas = {0.9, 0.999};  ///< decay rates of the moments
   double eps = 1e-8;                               ///< added to the root of the second moment
-  double weight_decay = 0;                         ///< times the parameter is added to the gradient
+  double weight_decay = 0;                         ///< weight_decay times the parameter is added to the gradient
   double momentum_decay = 4e-3;                    ///< how fast the momentum rises to beta1
   bool decoupled_weight_decay = false;             ///< p = p - lr weight_decay p instead, as in AdamW
   bool maximize = false;                           ///< uses -g instead of g
@@ -34,7 +34,7 @@ struct NAdamOptions {
 class TANDEM_API NAdam : public GroupedOptimizer<NAdamOptions> {
  public:
   /// Throws ValueError for an lr, eps, weight_decay or momentum_decay that is negative or not finite and betas outside
-  /// of [0, 1), and what Optimizer throws for parameters.
+  /// of [0, 1), and the errors of Optimizer for parameters.
   explicit NAdam(std::vector<Tensor> parameters, NAdamOptions options = {});
   explicit NAdam(std::vector<ParameterGroup<NAdamOptions>> groups);
 };

@@ -35,12 +35,12 @@ Tensor gradient_of(const Tensor& parameter) {
   if (!parameter.requires_grad()) return {};
   const Tensor gradient = parameter.grad();
   if (!gradient.defined() || gradient.is_contiguous()) return gradient;
-  Tensor copy = empty_like(gradient);  // slots are row-major, except those that a backward with create_graph recorded
+  Tensor copy = empty_like(gradient);  // slots are row-major, except after a backward with create_graph
   primitives::copy(gradient, copy);
   return copy;
 }
 
-/// What is wrong with options; "" if they are valid.
+/// Describes invalid options; "" if they are valid.
 std::string problem_of(const OptimizerRule& rule, void* options) {
   const std::string problem = problem_of(rule.options(options), 1);
   return problem.empty() ? rule.problem(options) : problem;
@@ -77,7 +77,7 @@ struct Optimizer::Update {
   size_t group;
   Tensor gradient;  ///< row-major
   unsigned used;    ///< OptimizerRule::used_state
-  unsigned cases;   ///< OptimizerRule::cases; a first step is one that made some of the state
+  unsigned cases;   ///< OptimizerRule::cases; in a first step, some of the state was made
 };
 
 /// Parameters that one kernel updates.
@@ -220,7 +220,7 @@ std::vector<Optimizer::Update> Optimizer::prepare() {
       continue;
     }
     const unsigned used = rule_.used_state(options_[group]);
-    /// Whether the tensor had to be made.
+    /// Returns whether the tensor had to be made.
     const auto prepare_tensor = [&](Tensor& tensor, const char* name, bool is_used) {
       TANDEM_CHECK(DeviceError, !tensor.defined() || tensor.device() == parameter.device(), describe_parameter(i),
                    " is on ", parameter.device(), ", its ", name, " on ", tensor.device(),
@@ -299,7 +299,8 @@ void Optimizer::run(const Batch& batch) {
   StepCall call = {batch.dtype, batch.cases, rule_.factors(options, batch.steps), nullptr, batch.tensors};
   const size_t num_bytes = rule_.num_factors * sizeof(double);
   if (tandem::cuda::is_capturing(batch.device)) {
-    // A replay runs the same kernels on the same memory. The host counts the step and gives the kernels its factors.
+    // A replay runs the same kernels on the same memory. The host counts the step and passes the factors of this step
+    // to the kernels.
     const auto replay = [this, batch, options, num_bytes](void* bytes) {
       const int64_t steps = states_[batch.indices[0]].steps;
       for (size_t i = 0; i < batch.indices.size(); ++i) {

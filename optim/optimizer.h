@@ -15,7 +15,7 @@
 
 namespace tandem { inline namespace v0 { namespace optim {
 
-inline constexpr size_t kMaxStateTensors = 4;  ///< of one parameter
+inline constexpr size_t kMaxStateTensors = 4;  ///< maximum per parameter
 
 struct OptimizerRule;
 struct StepTensors;
@@ -33,9 +33,9 @@ struct ParameterGroup {
 /// Updates parameters in place from their gradients.
 ///
 /// Parameters are row-major floating-point leaves on any devices, in one or more groups with their own options. float16
-/// and bfloat16 parameters have a float32 master, a part of the state: the step computes in float32 from the gradient
-/// and the master and rounds the result to the parameter. Where the parameter is not the rounded master, because it was
-/// loaded or changed by others since the last step, the step begins at the parameter. P. Micikevicius et al., "Mixed
+/// and bfloat16 parameters have a float32 master, which is part of the state: the step computes in float32 from the
+/// gradient and the master and rounds the result to the parameter. If the parameter is not the rounded master, because
+/// it was loaded or changed since the last step, the step starts from the parameter. P. Micikevicius et al., "Mixed
 /// precision training", ICLR 2018.
 ///
 /// A step skips parameters without gradient and parameters that do not require one: neither they nor their state
@@ -57,13 +57,13 @@ class TANDEM_API Optimizer {
   const std::vector<Tensor>& parameters() const { return parameters_; }
 
   int64_t num_groups() const { return static_cast<int64_t>(group_ends_.size()); }  ///< number of parameter groups
-  /// Whether there is an option of this name whose value is a number or a bool. Names are those in state_dict():
-  /// "lr", "weight_decay"; the pair `betas` is "beta1" and "beta2".
+  /// Whether there is an option of this name whose value is a number or a bool. Names are as in state_dict(): "lr",
+  /// "weight_decay"; the pair `betas` is "beta1" and "beta2".
   bool has_option(std::string_view name) const;
   /// The value of an option of a group; true is 1. Throws IndexError for the group, ValueError for the name.
   double option(int64_t group, std::string_view name) const;
-  /// Sets an option of a group. Throws IndexError for the group; ValueError, changing nothing, for the name or the
-  /// value, which is an integer, or 0 or 1, for an option of such a type.
+  /// Sets an option of a group. Throws IndexError for the group; ValueError, changing nothing, for the name or for an
+  /// invalid value. The value must be an integer for an integer option, and 0 or 1 for a bool.
   void set_option(int64_t group, std::string_view name, double value);
   /// The learning rate of a group. Throws IndexError.
   double lr(int64_t group = 0) const { return option(group, "lr"); }
@@ -75,7 +75,7 @@ class TANDEM_API Optimizer {
   /// {"optimizer": its name, "groups": {"<g>": {its options, "num_parameters"}}, "state": {"<i>": {"name", the state of
   /// the parameter}}}, where i is the index in parameters() and "name" is the name that the parameter's module gave it.
   /// The state of a 16-bit parameter contains its float32 "master".
-  /// Shares the tensors. An equal optimizer that loads it continues with the same bits.
+  /// The tensors are shared with the optimizer. An equal optimizer that loads the state continues with the same bits.
   State state_dict() const;
   /// Loads the options and copies the tensors to the parameters' devices. Throws StateError, changing nothing, unless
   /// the state is of the same kind of optimizer with equally many groups of equally many parameters of the same names,
@@ -101,8 +101,8 @@ class TANDEM_API Optimizer {
   struct ParameterState {
     int64_t steps = 0;
     std::array<Tensor, kMaxStateTensors>
-        tensors;    ///< as the rule lists them; undefined before the first step that uses them
-    Tensor master;  ///< of a 16-bit parameter; undefined before its first step
+        tensors;    ///< in the order of the rule; undefined before the first step that uses them
+    Tensor master;  ///< master of a 16-bit parameter; undefined before its first step
   };
   struct Update;
   struct Batch;
@@ -133,8 +133,8 @@ class GroupedOptimizer : public Optimizer {
  public:
   const std::deque<ParameterGroup<Options>>& groups() const { return groups_; }  ///< with their current options
 
-  /// Adds a group, for instance of layers that are trained from now on. Throws what the constructor throws, changing
-  /// nothing. Groups and parameters keep their order, so the new ones are the last.
+  /// Adds a group, for instance of layers that are trained from now on. Throws the errors of the constructor, changing
+  /// nothing. Groups and parameters keep their order; the new ones are the last.
   void add_param_group(ParameterGroup<Options> group) {
     check_group(group.parameters, &group.options);
     groups_.push_back(std::move(group));
@@ -148,7 +148,7 @@ class GroupedOptimizer : public Optimizer {
   }
 
  protected:
-  /// `rule` is the update. Throws ValueError if there are no parameters, and what check_group throws.
+  /// `rule` is the update. Throws ValueError if there are no parameters, and the errors of check_group.
   GroupedOptimizer(const OptimizerRule& rule, std::vector<ParameterGroup<Options>> groups) : Optimizer(rule) {
     for (auto& group : groups) add_param_group(std::move(group));
     check_not_empty();

@@ -32,7 +32,7 @@ void visit_option(const Option& option, const One& one, const List& list, const 
       option.value);
 }
 
-/// What is wrong with a number or string; "" if it is valid.
+/// Describes an invalid number or string; "" if it is valid.
 template <class T>
 std::string problem_of_value(const Option& option, const std::string& name, const T& value) {
   if constexpr (std::is_same_v<T, std::string>) {

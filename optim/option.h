@@ -1,4 +1,4 @@
-// Options that are declared by name: of optimizers and of schedules.
+// Options of optimizers and schedules, declared by name.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ struct PerGroup {
   }
 };
 
-/// An option: its name in states and error texts, its value, and what values are valid.
+/// An option: its name in states and error texts, its value, and its valid values.
 struct Option {
   const char* name;  ///< in states and error texts
   /// Where the value is stored.
@@ -60,11 +60,12 @@ TANDEM_API std::string positive(const char* name, double value);      ///< a fin
 TANDEM_API std::string in_zero_one(const char* name, double value);   ///< in [0, 1)
 TANDEM_API std::string at_least_one(const char* name, double value);  ///< an integer >= 1
 
-/// What is wrong with the options' values, for an optimizer with `num_groups` groups; "" if all are valid.
+/// Describes the first invalid value of the options, for an optimizer with `num_groups` groups; "" if all are valid.
 TANDEM_API std::string problem_of(const std::vector<Option>& options, int64_t num_groups);
 /// Sets the entry `name` of `state` for each option. A list has the entries "num_<name>" and "<name>.<i>".
 TANDEM_API void save_options(const std::vector<Option>& options, State& state);
-/// Reads what save_options wrote below `path` ("" or "groups.0."). Values that are missing in the state stay unchanged.
+/// Reads the entries that save_options wrote below `path` ("" or "groups.0."). Values that are missing in the state
+/// stay unchanged.
 TANDEM_API void load_options(const std::vector<Option>& options, StateReader& reader, const std::string& path);
 
 }  // namespace optim

@@ -26,8 +26,8 @@ struct RAdamRule {
   template <class T>
   struct Factors {
     T weight_decay, shrink, old_mean, new_mean, old_square, new_square, eps;
-    T mean_size;   ///< times m is subtracted if r <= 5, else 0
-    T ratio_size;  ///< times m / (sqrt(v) + eps) is subtracted if r > 5, else 0
+    T mean_size;   ///< factor of m in the step if r <= 5, else 0
+    T ratio_size;  ///< factor of m / (sqrt(v) + eps) in the step if r > 5, else 0
   };
   static Factors<double> factors(const Options& o, int64_t step) {
     const auto [beta1, beta2] = o.betas;
@@ -57,7 +57,7 @@ struct RAdamRule {
     if constexpr (has_decay && !is_decoupled) g += f.weight_decay * parameter;
     mean = f.old_mean * mean + f.new_mean * g;
     square = f.old_square * square + f.new_square * g * g;
-    const T ratio = f.ratio_size == 0 ? T{0} : mean / (std::sqrt(square) + f.eps);  // 0 / 0 must not get in
+    const T ratio = f.ratio_size == 0 ? T{0} : mean / (std::sqrt(square) + f.eps);  // avoids 0 / 0
     parameter -= f.mean_size * mean + f.ratio_size * ratio;
   }
 };

@@ -14,7 +14,7 @@ struct RAdamOptions {
   double lr = 1e-3;                                ///< learning rate
   std::pair<double, double> betas = {0.9, 0.999};  ///< decay rates of the moments
   double eps = 1e-8;                               ///< added to the root of the second moment
-  double weight_decay = 0;                         ///< times the parameter is added to the gradient
+  double weight_decay = 0;                         ///< weight_decay times the parameter is added to the gradient
   bool decoupled_weight_decay = false;             ///< p = p - lr weight_decay p instead, as in AdamW
   bool maximize = false;                           ///< uses -g instead of g
 };
@@ -34,7 +34,7 @@ struct RAdamOptions {
 class TANDEM_API RAdam : public GroupedOptimizer<RAdamOptions> {
  public:
   /// Throws ValueError for an lr, eps or weight_decay that is negative or not finite and betas outside of [0, 1), and
-  /// what Optimizer throws for parameters.
+  /// the errors of Optimizer for parameters.
   explicit RAdam(std::vector<Tensor> parameters, RAdamOptions options = {});
   explicit RAdam(std::vector<ParameterGroup<RAdamOptions>> groups);
 };

@@ -15,17 +15,17 @@ namespace tandem { inline namespace v0 { namespace optim {
 /// Options of ReduceLROnPlateau.
 struct ReduceLROnPlateauOptions {
   std::string mode = "min";            ///< the metric should become small ("min") or large ("max")
-  double factor = 0.1;                 ///< of the learning rate at a reduction, in [0, 1)
+  double factor = 0.1;                 ///< factor of the learning rate at a reduction, in [0, 1)
   int64_t patience = 10;               ///< steps without improvement that are tolerated
-  double threshold = 1e-4;             ///< by how much a metric must be better than the best before
+  double threshold = 1e-4;             ///< required improvement over the best metric so far
   std::string threshold_mode = "rel";  ///< `threshold` times the best metric ("rel"), or `threshold` itself ("abs")
-  int64_t cooldown = 0;                ///< steps after a reduction in which nothing is counted
+  int64_t cooldown = 0;                ///< steps after a reduction that are not counted
   PerGroup<double> min_lr = 0;         ///< lower limit of the rates
-  double eps = 1e-8;                   ///< smaller changes of a rate are not made
+  double eps = 1e-8;                   ///< minimum change of a rate; smaller changes are skipped
 };
 
-/// PyTorch's ReduceLROnPlateau: multiplies the learning rates by `factor` after more than `patience` steps in a row
-/// whose metric is not better than the best one before:
+/// PyTorch's ReduceLROnPlateau: multiplies the learning rates by `factor` after more than `patience` consecutive steps
+/// whose metric is not better than the best metric before:
 ///
 ///     metric < best (1 - threshold)  or  metric < best - threshold      (mode "min": threshold_mode "rel" or "abs")
 ///     metric > best (1 + threshold)  or  metric > best + threshold      (mode "max")
@@ -37,9 +37,9 @@ class TANDEM_API ReduceLROnPlateau {
   /// Throws ValueError for wrong options.
   explicit ReduceLROnPlateau(Optimizer& optimizer, ReduceLROnPlateauOptions options = {});
 
-  /// Counts a step with this metric, for instance the validation loss after an epoch. A metric that is NaN is no
-  /// improvement. Throws IndexError, changing nothing, if min_lr is a list without a value for a group that was added
-  /// to the optimizer.
+  /// Counts a step with this metric, for instance the validation loss after an epoch. A metric that is NaN does not
+  /// count as an improvement. Throws IndexError, changing nothing, if min_lr is a list without a value for a group that
+  /// was added to the optimizer.
   void step(double metrics);
   /// The current learning rates of the groups.
   std::vector<double> last_lr() const;

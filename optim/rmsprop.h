@@ -13,7 +13,7 @@ struct RMSpropOptions {
   double lr = 1e-2;         ///< learning rate
   double alpha = 0.99;      ///< decay rate of the averages
   double eps = 1e-8;        ///< added to the divisor
-  double weight_decay = 0;  ///< times the parameter is added to the gradient
+  double weight_decay = 0;  ///< weight_decay times the parameter is added to the gradient
   double momentum = 0;      ///< share of the momentum buffer that a step keeps
   bool centered = false;    ///< divides by the gradient's standard deviation instead of its root mean square
   bool maximize = false;    ///< uses -g instead of g
@@ -34,7 +34,7 @@ struct RMSpropOptions {
 class TANDEM_API RMSprop : public GroupedOptimizer<RMSpropOptions> {
  public:
   /// Throws ValueError for an lr, eps, weight_decay or momentum that is negative or not finite and an alpha outside of
-  /// [0, 1), and what Optimizer throws for parameters.
+  /// [0, 1), and the errors of Optimizer for parameters.
   explicit RMSprop(std::vector<Tensor> parameters, RMSpropOptions options = {});
   explicit RMSprop(std::vector<ParameterGroup<RMSpropOptions>> groups);
 };

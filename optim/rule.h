@@ -37,12 +37,13 @@ struct StepTensors {
   friend bool operator==(const StepTensors&, const StepTensors&) = default;
 };
 
-/// Arguments of a kernel: one step of parameters of one device and dtype. A 16-bit parameter that differs from its
-/// rounded master was changed by others since the last step, or has taken none: its value becomes the master's.
+/// Arguments of a kernel: one step of parameters of one device and dtype. If a 16-bit parameter differs from its
+/// rounded master, it was changed since the last step, or this is its first step: the master is then set to the
+/// parameter's value.
 struct StepCall {
   DType dtype;                              ///< of the parameters
   unsigned cases;                           ///< bit i: the rule's cases()[i]
-  std::array<double, kMaxFactors> factors;  ///< those of the rule, then the gradient's sign, -1 with maximize
+  std::array<double, kMaxFactors> factors;  ///< the rule's factors, then the sign of the gradient: -1 with maximize
   const double* replay_factors;  ///< in a cuda::Graph: the factors of each replay, in the GPU's memory; else null
   std::span<const StepTensors> tensors;
 };
@@ -63,10 +64,10 @@ struct OptimizerRule {
   };
 
   const char* name;
-  int64_t num_dims;  ///< of parameters; -1: any
+  int64_t num_dims;  ///< required number of dimensions of parameters; -1: any
   bool counts_steps;
   std::vector<StateInfo> state;
-  size_t num_factors;                             ///< with the sign
+  size_t num_factors;                             ///< including the sign
   std::vector<Option> (*options)(void* options);  ///< lr is the first
   std::string (*problem)(const void* options);    ///< describes incompatible options; "" if all are valid
   std::shared_ptr<void> (*copy_options)(const void* options);
@@ -75,7 +76,7 @@ struct OptimizerRule {
   unsigned (*cases)(const void* options, bool is_first);
   std::array<double, kMaxFactors> (*factors)(const void* options, int64_t step);
   void (*update_tensor)(const void* options, const TensorStep& step);  ///< null if the rule is elementwise
-  // Of elementwise rules:
+  // For elementwise rules only:
   void (*cpu)(const KernelContext& context, const StepCall& call);
   void (*cuda)(const KernelContext& context, const StepCall& call);  ///< null in builds without GPUs
 };

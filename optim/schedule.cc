@@ -11,7 +11,7 @@ const char* momentum_option(const Optimizer& optimizer) {
   return optimizer.has_option("momentum") ? "momentum" : optimizer.has_option("beta1") ? "beta1" : nullptr;
 }
 
-/// What is wrong with the options; "" if they are valid.
+/// Describes invalid options; "" if they are valid.
 std::string problem_of(AnySchedule& rule, const Optimizer& optimizer) {
   const std::vector<Option> options = rule->options();
   if (std::string problem = problem_of(options, optimizer.num_groups()); !problem.empty()) return problem;

@@ -15,20 +15,21 @@
 
 namespace tandem { inline namespace v0 { namespace optim {
 
-/// What Schedule calls, independent of the type of the options. ScheduleOf implements it.
+/// The interface that Schedule calls, independent of the type of the options. ScheduleOf implements it.
 class TANDEM_API ScheduleRule {
  public:
   virtual ~ScheduleRule() = default;
   virtual const char* name() const = 0;                               ///< in states and error texts
   virtual std::vector<Option> options() = 0;                          ///< pointers into this object
-  virtual std::string problem(const Optimizer& optimizer) const = 0;  ///< of options that do not fit; "" if none
+  virtual std::string problem(const Optimizer& optimizer) const = 0;  ///< describes options that do not fit; "" if none
   /// The learning rate of a group with the initial rate `initial` after `steps` steps.
   virtual double rate(double initial, int64_t steps, int64_t group) const = 0;
   /// The rate of a group `steps` steps after another schedule whose last rate was `last`, in SequentialLR.
   virtual double rate_after(double last, int64_t steps, int64_t group) const = 0;
-  /// The momentum of a group after `steps` steps; none if the schedule leaves it unchanged.
+  /// The momentum of a group after `steps` steps; nullopt if the schedule leaves it unchanged.
   virtual std::optional<double> momentum(int64_t steps, int64_t group) const = 0;
-  /// Whether initial rates are those before the first step(), in SequentialLR the last ones of the schedule before.
+  /// Whether initial rates are the rates before the first step() (in SequentialLR: the last rates of the previous
+  /// schedule), instead of the rates at construction.
   virtual bool starts_at_first_step() const = 0;
   virtual std::unique_ptr<ScheduleRule> clone() const = 0;  ///< a copy with its own options
 };
@@ -97,18 +98,18 @@ class AnySchedule {
 /// adds 1 to the count and applies the next rates. Call step() after each step of the optimizer or after each epoch.
 /// Rates are computed from the count, so rounding does not accumulate. A group that is added to the optimizer later
 /// takes part from the next step() on; its rate then is its initial rate. An option with a list of values (PerGroup)
-/// needs one for each group, also for groups that are added later: without one step() throws IndexError.
+/// needs a value for each group, also for groups that are added later; otherwise step() throws IndexError.
 ///
-/// An optimizer has one schedule, because each schedule sets the rates and overwrites those of another; combine
-/// schedules by ChainedScheduler or SequentialLR. The optimizer must outlive the schedule.
+/// An optimizer has one schedule, because each schedule sets the rates and overwrites the rates of another schedule;
+/// combine schedules by ChainedScheduler or SequentialLR. The optimizer must outlive the schedule.
 class TANDEM_API Schedule {
  public:
   virtual ~Schedule();
   Schedule(const Schedule&) = delete;
   Schedule& operator=(const Schedule&) = delete;
 
-  /// Counts a step and sets the learning rates for it. Throws, changing nothing, what the schedule's function throws,
-  /// and ValueError for a rate or momentum that the optimizer rejects.
+  /// Counts a step and sets the learning rates for it. Throws, changing nothing, the exceptions of the schedule's
+  /// function, and ValueError for a rate or momentum that the optimizer rejects.
   void step();
   /// The number of calls of step().
   int64_t steps() const { return steps_; }
@@ -141,7 +142,7 @@ class TANDEM_API Schedule {
 /// The schedule of the options S, a struct with
 ///
 ///     static constexpr const char* kName        its name in states and error texts
-///     std::vector<Option> options()             its options, as those of an optimizer
+///     std::vector<Option> options()             its options, as in an optimizer
 ///     double factor_at(int64_t steps) const     the rate after `steps` steps divided by the initial rate, or
 ///     double rate_at(double initial, int64_t steps, int64_t group) const                    the rate of a group
 ///
@@ -149,9 +150,9 @@ class TANDEM_API Schedule {
 ///
 ///     std::string problem(const Optimizer&) const               describes options that do not fit; "" if all do
 ///     std::optional<double> momentum_at(int64_t steps, int64_t group) const     the momentum of a group, or none
-///     static constexpr bool kStartsAtFirstStep = true           its initial rates are those before the first step(),
-///                                                               in SequentialLR the last ones of the schedule before
-///     double rate_after(double last, int64_t steps, int64_t group) const        replaces rate_at(last, ..) there
+///     static constexpr bool kStartsAtFirstStep = true           its initial rates are the rates before the first
+///                                                               step() (SequentialLR: the previous schedule's last)
+///     double rate_after(double last, int64_t steps, int64_t group) const    replaces rate_at(last, ..) in SequentialLR
 ///
 ///     struct InverseSqrtLROptions {
 ///       int64_t warmup_steps = 100;

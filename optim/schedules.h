@@ -1,4 +1,4 @@
-// Learning-rate schedules: those of torch.optim.lr_scheduler, except for ReduceLROnPlateau, which has its own file.
+// The learning-rate schedules of torch.optim.lr_scheduler, except for ReduceLROnPlateau, which has its own file.
 //
 // In the formulas t is the number of steps, lr(0) the group's initial learning rate, and lr the rate after t steps.
 #pragma once
@@ -29,8 +29,8 @@ struct TANDEM_API LambdaLROptions {
 using LambdaLR = ScheduleOf<LambdaLROptions>;
 
 /// lr = lr(0) lr_lambda(1) lr_lambda(2) .. lr_lambda(t), where lr(0) is the rate before the first step():
-/// MultiplicativeLR. A step calls the function once; load_state_dict calls it for all steps before. In SequentialLR a
-/// later part begins at the last rate of the part before, times lr_lambda(0), as PyTorch's does.
+/// MultiplicativeLR. A step calls the function once; load_state_dict calls it for all earlier steps. In SequentialLR a
+/// later part begins at the last rate of the previous part, times lr_lambda(0), as in PyTorch.
 struct TANDEM_API MultiplicativeLROptions {
   PerGroup<StepFunction> lr_lambda;  ///< not saved in states
 
@@ -43,7 +43,7 @@ struct TANDEM_API MultiplicativeLROptions {
 
   /// The product of the function's values in a number of steps.
   struct Product {
-    int64_t steps = 0;                        ///< their number
+    int64_t steps = 0;                        ///< number of steps
     double value = 1;                         ///< the product
     std::optional<double> at_milestone = {};  ///< lr_lambda(0), for rate_after
   };
@@ -67,7 +67,7 @@ using StepLR = ScheduleOf<StepLROptions>;
 
 /// lr = lr(0) gamma^(number of milestones that are at most t): MultiStepLR.
 struct TANDEM_API MultiStepLROptions {
-  std::vector<int64_t> milestones;  ///< steps that change the rate, ascending; a repeated one changes it repeatedly
+  std::vector<int64_t> milestones;  ///< steps that change the rate, ascending; a repeated step changes it repeatedly
   double gamma = 0.1;               ///< factor of a change
 
   static constexpr const char* kName = "MultiStepLR";  ///< its name in states and error texts
@@ -81,7 +81,7 @@ using MultiStepLR = ScheduleOf<MultiStepLROptions>;
 
 /// lr = lr(0) factor while t < total_iters, then lr(0): ConstantLR.
 struct TANDEM_API ConstantLROptions {
-  double factor = 1.0 / 3;  ///< of the first steps, in [0, 1]
+  double factor = 1.0 / 3;  ///< factor of the first steps, in [0, 1]
   int64_t total_iters = 5;  ///< number of these steps
 
   static constexpr const char* kName = "ConstantLR";  ///< its name in states and error texts
@@ -96,7 +96,7 @@ using ConstantLR = ScheduleOf<ConstantLROptions>;
 struct TANDEM_API LinearLROptions {
   double start_factor = 1.0 / 3;  ///< in (0, 1]
   double end_factor = 1.0;        ///< in [0, 1]
-  int64_t total_iters = 5;        ///< steps between them
+  int64_t total_iters = 5;        ///< steps from start_factor to end_factor
 
   static constexpr const char* kName = "LinearLR";  ///< its name in states and error texts
   std::vector<Option> options();                    ///< its options
@@ -130,7 +130,7 @@ struct TANDEM_API PolynomialLROptions {
 using PolynomialLR = ScheduleOf<PolynomialLROptions>;
 
 /// lr = eta_min + (lr(0) - eta_min) (1 + cos(pi t / T_max)) / 2: CosineAnnealingLR. It rises again after T_max steps,
-/// as PyTorch's does.
+/// as in PyTorch.
 ///
 /// I. Loshchilov, F. Hutter, "SGDR: Stochastic gradient descent with warm restarts", ICLR 2017.
 struct TANDEM_API CosineAnnealingLROptions {
@@ -148,7 +148,7 @@ using CosineAnnealingLR = ScheduleOf<CosineAnnealingLROptions>;
 /// Half cosines from lr(0) to eta_min over T_0, T_0 T_mult, T_0 T_mult^2, .. steps: CosineAnnealingWarmRestarts.
 struct TANDEM_API CosineAnnealingWarmRestartsOptions {
   int64_t T_0;         ///< steps until the first restart
-  int64_t T_mult = 1;  ///< length of each cycle divided by the one before
+  int64_t T_mult = 1;  ///< length of each cycle divided by the length of the previous cycle
   double eta_min = 0;  ///< smallest rate
 
   static constexpr const char* kName = "CosineAnnealingWarmRestarts";  ///< its name in states and error texts
@@ -165,7 +165,7 @@ using CosineAnnealingWarmRestarts = ScheduleOf<CosineAnnealingWarmRestartsOption
 struct TANDEM_API CosineWarmupLROptions {
   int64_t warmup_steps = 0;  ///< steps in which the rate rises
   int64_t total_steps = 0;   ///< up to the end of the cosine, including the warm-up
-  double min_factor = 0;     ///< of the initial rates, from total_steps on; in [0, 1]
+  double min_factor = 0;     ///< factor of the initial rates from total_steps on; in [0, 1]
 
   static constexpr const char* kName = "CosineWarmupLR";  ///< its name in states and error texts
   std::vector<Option> options();                          ///< its options
@@ -191,7 +191,7 @@ struct TANDEM_API CyclicLROptions {
   int64_t step_size_up = 2000;                  ///< rising steps
   int64_t step_size_down = 0;                   ///< falling steps; 0: step_size_up
   std::string mode = "triangular";              ///< "triangular", "triangular2" or "exp_range"
-  double gamma = 1.0;                           ///< of mode "exp_range"
+  double gamma = 1.0;                           ///< base of the scale in mode "exp_range"
   std::function<double(double)> scale_fn = {};  ///< replaces `mode`; not saved in states
   std::string scale_mode = "cycle";             ///< argument of scale_fn: "cycle" or "iterations"
   bool cycle_momentum = true;                   ///< whether the momentum changes too
@@ -210,9 +210,9 @@ using CyclicLR = ScheduleOf<CyclicLROptions>;
 /// One cycle: OneCycleLR. From max_lr / div_factor to max_lr in the share pct_start of total_steps, then to max_lr /
 /// (div_factor final_div_factor), along half cosines ("cos") or lines ("linear"); with three_phase it falls to max_lr /
 /// div_factor as fast as it rose and then further. The momentum moves the opposite way between max_momentum and
-/// base_momentum. The last rate is reached at step total_steps - 1; at step total_steps, which a loop computes but does
-/// not use, a line stays there and a cosine rises. More steps are a ValueError. L. N. Smith, N. Topin,
-/// "Super-convergence", 2018.
+/// base_momentum. The last rate is reached at step total_steps - 1; at step total_steps, whose rate a training loop
+/// sets but does not use, a line stays at the last rate and a cosine rises. A later step throws ValueError. L. N.
+/// Smith, N. Topin, "Super-convergence", 2018.
 struct TANDEM_API OneCycleLROptions {
   PerGroup<double> max_lr;                ///< highest rate
   int64_t total_steps = 0;                ///< length of the cycle; 0: epochs times steps_per_epoch
@@ -244,7 +244,7 @@ using OneCycleLR = ScheduleOf<OneCycleLROptions>;
 /// P. Izmailov et al., "Averaging weights leads to wider optima and better generalization", UAI 2018.
 struct TANDEM_API SWALROptions {
   PerGroup<double> swa_lr;              ///< last rate
-  int64_t anneal_epochs = 10;           ///< steps to it; 0: it is set at once
+  int64_t anneal_epochs = 10;           ///< steps until swa_lr; 0: swa_lr is set at once
   std::string anneal_strategy = "cos";  ///< "cos" or "linear"
 
   static constexpr const char* kName = "SWALR";                        ///< its name in states and error texts
@@ -255,14 +255,15 @@ struct TANDEM_API SWALROptions {
 /// The schedule of SWALROptions.
 using SWALR = ScheduleOf<SWALROptions>;
 
-/// Schedules in a row: SequentialLR. Schedule i counts its steps from milestone i - 1 on. Its initial rate is the
-/// group's, or for SWALR and MultiplicativeLR the last rate of the schedule before.
+/// Schedules one after the other: SequentialLR. Schedule i counts its steps from milestone i - 1 on. Its initial rate
+/// is the group's, or for SWALR and MultiplicativeLR the last rate of the previous schedule.
 ///
 ///     optim::SequentialLR schedule(optimizer, {.schedulers = {optim::LinearLROptions{.total_iters = 10},
 ///                                                             optim::CosineAnnealingLROptions{.T_max = 90}},
 ///                                              .milestones = {10}});
 ///
-/// The parts are options, not schedules, so that they have one count, one state and no order of construction.
+/// The parts are options, not schedules, so that they share one count and one state, and the order of construction does
+/// not matter.
 struct TANDEM_API SequentialLROptions {
   std::vector<AnySchedule> schedulers;  ///< one more than milestones
   std::vector<int64_t> milestones;      ///< steps at which the next schedule begins, ascending
@@ -276,8 +277,8 @@ struct TANDEM_API SequentialLROptions {
 /// The schedule of SequentialLROptions.
 using SequentialLR = ScheduleOf<SequentialLROptions>;
 
-/// Several schedules at once: ChainedScheduler. Each takes the rate of the schedule before as its initial rate, so that
-/// factors multiply; CyclicLR and OneCycleLR replace the rate. The last schedule with a momentum sets it.
+/// Several schedules at once: ChainedScheduler. Each takes the rate of the previous schedule as its initial rate, so
+/// that factors multiply; CyclicLR and OneCycleLR replace the rate. The last schedule with a momentum sets it.
 ///
 /// Rates are PyTorch's for factors that do not depend on the initial rate. They differ for LambdaLR,
 /// CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR and SWALR, whose PyTorch versions compute their rates from the

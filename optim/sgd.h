@@ -12,8 +12,8 @@ namespace tandem { inline namespace v0 { namespace optim {
 struct SGDOptions {
   double lr = 1e-3;         ///< learning rate
   double momentum = 0;      ///< share of the momentum buffer that a step keeps
-  double dampening = 0;     ///< the momentum buffer takes 1 - dampening of the gradient, from its second step on
-  double weight_decay = 0;  ///< times the parameter is added to the gradient
+  double dampening = 0;     ///< from the second step on, the buffer takes 1 - dampening times the gradient
+  double weight_decay = 0;  ///< weight_decay times the parameter is added to the gradient
   bool nesterov = false;    ///< requires momentum > 0 and dampening 0
   bool maximize = false;    ///< uses -g instead of g
 };
@@ -30,7 +30,7 @@ struct SGDOptions {
 class TANDEM_API SGD : public GroupedOptimizer<SGDOptions> {
  public:
   /// Throws ValueError for an option that is negative (except dampening) or not finite and for nesterov without
-  /// momentum or with dampening, and what Optimizer throws for parameters.
+  /// momentum or with dampening, and the errors of Optimizer for parameters.
   explicit SGD(std::vector<Tensor> parameters, SGDOptions options = {});
   explicit SGD(std::vector<ParameterGroup<SGDOptions>> groups);
 };

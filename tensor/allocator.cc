@@ -1,16 +1,17 @@
 // A caching allocator.
 //
 // A request is rounded up to its size class: multiples of 64 bytes up to 256, then four steps per power of two, so that
-// at most a fifth of a block is padding. Freed blocks are pushed on the stack of their class and serve its next
-// requests. The free lists are not stored inside the blocks, because free memory is poisoned and may have left the
+// at most a fifth of a block is padding. Freed blocks are pushed on the stack of their class and are reused for its
+// next requests. The free lists are not stored inside the blocks, because free memory is poisoned and may have left the
 // CPU's caches. Blocks below 2 MiB come from the C library; larger ones are mapped at 2 MiB boundaries with
 // MADV_HUGEPAGE, for fewer page faults and TLB misses.
 //
 // A GPU block is reused only on its stream, whose later work runs after all work that may still use the block. Other
 // streams get the memory only after it was returned to the driver, which waits for the GPU.
 //
-// `reserved` counts bytes obtained from the system, `allocated` those held by tensors; a limit bounds `reserved`, as a
-// device's memory would. Cached blocks are returned to the system before OutOfMemory is thrown.
+// `reserved` counts bytes obtained from the system, `allocated` counts bytes held by tensors; a limit bounds
+// `reserved`, as the size of a device's memory would. Cached blocks are returned to the system before OutOfMemory is
+// thrown.
 #include <tandem/tensor/allocator.h>
 
 #include <sys/mman.h>
@@ -190,7 +191,8 @@ class DeviceMemory {
       stats_.reserved -= num_freed * size;
       is_capturing = is_captured();
     }
-    // Once for all blocks. cudaFree also waits, and alone if a graph is being captured, which this wait would spoil.
+    // Waits once for all blocks, because each cudaFree waits too. During a graph capture only cudaFree waits: this wait
+    // would invalidate the capture.
     if (!device.is_cpu() && !freed.empty() && !is_capturing) cuda::wait_for_work(device);
     for (const Freed& block : freed) system_free(device, block.data, block.num_bytes);
   }

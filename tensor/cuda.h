@@ -65,8 +65,8 @@ class TANDEM_API Stream {
   std::shared_ptr<Impl> impl_;
 };
 
-/// The stream on which the calling thread's operations on `device` are queued: that of the innermost StreamGuard, else
-/// the device's default stream, which all threads share. Throws DeviceError.
+/// The stream on which the calling thread's operations on `device` are queued: the stream of the innermost StreamGuard,
+/// else the device's default stream, which all threads share. Throws DeviceError.
 TANDEM_API Stream current_stream(Device device);
 
 /// Number of side streams of a GPU.

@@ -33,7 +33,7 @@ class GraphMemory {
   ~GraphMemory();
   GraphMemory(const GraphMemory&) = delete;
   GraphMemory& operator=(const GraphMemory&) = delete;
-  /// Marks the calling thread as capturing, or ends this.
+  /// Marks the calling thread as capturing, or removes the mark.
   void set_capturing(bool on);
   /// Returns the held blocks to the allocator.
   void release() noexcept;

@@ -51,7 +51,7 @@ PhiloxState Generator::reserve(int64_t num_values) {
 PhiloxState Generator::reserve(int64_t num_values, Device device) {
   PhiloxState start = reserve(num_values);
   if (cuda::is_capturing(device)) {
-    // The calling rank's own generators live as long as its slot does.
+    // `slot` keeps the calling rank's own generators alive as long as the graph.
     const auto replay = [this, num_values, slot = RankContext::current().tensor_slot] { return reserve(num_values); };
     start.of_step = cuda::step_value(device, start, replay);
   }

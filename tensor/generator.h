@@ -28,7 +28,7 @@ TANDEM_HOST_DEVICE constexpr std::array<uint32_t, 4> philox(std::array<uint32_t,
 /// A position in a random stream, passed to kernels that draw numbers. Number i of a draw is word i % 4 of
 /// philox(key = seed, counter = {offset + i / 4 (64 bits), rank, device_number}).
 struct PhiloxState {
-  uint64_t seed = 0;           ///< of the stream
+  uint64_t seed = 0;           ///< seed of the stream
   uint32_t rank = 0;           ///< draws of different ranks are independent
   uint32_t device_number = 0;  ///< see Generator
   uint64_t offset = 0;         ///< number of the first block, four words each
@@ -45,8 +45,8 @@ struct PhiloxState {
   }
 };
 
-/// The random stream (seed, rank, device_number) of a device. device_number is 0 on the rank's own device, whichever it
-/// is, so that CPU, CUDA, thread and process ranks draw the same bits. Not thread-safe.
+/// The random stream (seed, rank, device_number) of a device. device_number is 0 on the rank's own device, of whatever
+/// type, so that CPU, CUDA, thread and process ranks draw the same bits. Not thread-safe.
 class TANDEM_API Generator {
  public:
   /// The stream of (seed, rank, device_number), from its start.

@@ -14,8 +14,8 @@ namespace tandem { inline namespace v0 {
 /// An operator function gets its context from ops::check_same_device; the context's `span` is the operation's trace
 /// span.
 struct KernelContext {
-  Device device;           ///< of the kernel's operands
-  TraceSpan span = {};     ///< of the operation
+  Device device;           ///< device of the kernel's operands
+  TraceSpan span = {};     ///< trace span of the operation
   void* stream = nullptr;  ///< cudaStream_t on a GPU, else null
 };
 

@@ -25,8 +25,8 @@ inline constexpr bool kHasNontemporalCopy = false;
 /// memcpy with non-temporal stores followed by a store fence. Use for data that this core will not read soon, or that
 /// another core reads next. Plain memcpy if kHasNontemporalCopy is false.
 TANDEM_API void copy_nontemporal(void* out, const void* src, size_t num_bytes);
-/// Whether kernels of `device` can read memory of `memory` directly: CPU devices read each other's memory, GPUs their
-/// own and that of peers with peer access.
+/// Whether kernels of `device` can read memory of `memory` directly: CPU devices read each other's memory; GPUs read
+/// their own memory and the memory of peers with peer access.
 TANDEM_API bool can_read(Device device, Device memory);
 inline constexpr size_t kMaxGpuSumInputs = 64;
 /// out = inputs[0] + inputs[1] + ..., in this order. All tensors have one shape and dtype and are row-major;

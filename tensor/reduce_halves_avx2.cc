@@ -8,7 +8,7 @@ namespace {
 
 constexpr size_t kStep = 16;  // elements in two float vectors
 
-/// kStep elements: for float16 the first and the last eight; for bfloat16 those of even and of odd index, because these
+/// kStep elements: for float16 the first and the last eight; for bfloat16 the elements of even and of odd index, which
 /// are unpacked and packed within their lanes.
 struct Pair {
   __m256 first;

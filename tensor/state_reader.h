@@ -38,7 +38,7 @@ class TANDEM_API StateReader {
   /// The paths of values that were never read, in alphabetical order.
   std::vector<std::string> unread() const;
   /// Throws StateError with `heading` and one line per mismatch, if there are mismatches. Without `strict`, unexpected
-  /// entries are none.
+  /// entries are not mismatches.
   void finish(const std::string& heading, bool strict = true);
 
  private:

@@ -50,7 +50,7 @@ struct TANDEM_API TensorImpl : RefCounted {
   bool is_view = false;          ///< made by a view operation from another tensor
   bool has_node = false;         ///< `autograd` is the node that made this tensor; else a leaf's state or null
   uint32_t history_version = 0;  ///< storage version when the node was set or the tensor last changed in place
-  int64_t offset;                ///< of the first element from the start of the storage, in elements
+  int64_t offset;                ///< position of the first element in the storage, in elements
   int64_t num_elements;          ///< product of the sizes
   Shape shape;                   ///< sizes
   Shape strides;                 ///< in elements; may be 0 (expanded), never negative
@@ -130,8 +130,8 @@ class TANDEM_API Tensor {
   void retain_grad() const;
   /// Adds d(sum of gradient * this) / d leaf into the gradient slot of each leaf. `gradient` [optional if this has one
   /// element] has the shape, dtype and device of this tensor. retain_graph keeps saved tensors for another backward;
-  /// create_graph records the backward itself, for second derivatives. The gradient of a leaf and its graph then hold
-  /// each other: replace the gradient (set_grad) to free them, or use grad(), whose results are held by you alone.
+  /// create_graph records the backward itself, for second derivatives. The gradient of a leaf and its graph then form a
+  /// reference cycle: replace the gradient (set_grad) to free them, or use grad(), whose results only the caller holds.
   void backward(const Tensor& gradient = {}, bool retain_graph = false, bool create_graph = false) const;
   /// A tensor outside the graph that shares storage and version counter.
   Tensor detach() const;
@@ -184,7 +184,7 @@ class TANDEM_API Tensor {
   Tensor repeat_interleave(int64_t repeats, std::optional<int64_t> dim = {}) const;
   /// The diagonal of matrices, a view: tandem::diagonal.
   Tensor diagonal(int64_t offset = 0, int64_t dim1 = 0, int64_t dim2 = 1) const;
-  /// this[indices] as NumPy's: x.index({Slice(1, None), None, Ellipsis, mask}): tandem::index.
+  /// this[indices] as in NumPy: x.index({Slice(1, None), None, Ellipsis, mask}): tandem::index.
   Tensor index(const std::vector<TensorIndex>& indices) const;
   Tensor index_select(int64_t dim, const Tensor& index) const;  ///< slices of a dimension: tandem::index_select
   Tensor gather(int64_t dim, const Tensor& index) const;        ///< elements along a dimension: tandem::gather
@@ -234,7 +234,7 @@ class TANDEM_API Tensor {
   ValuesIndices cummax(int64_t dim) const;  ///< the largest element up to each one: tandem::cummax
   ValuesIndices cummin(int64_t dim) const;  ///< the smallest element up to each one: tandem::cummin
   ValuesIndices sort(int64_t dim = -1, bool descending = false) const;  ///< elements in order: tandem::sort
-  Tensor argsort(int64_t dim = -1, bool descending = false) const;      ///< their positions: tandem::argsort
+  Tensor argsort(int64_t dim = -1, bool descending = false) const;      ///< the sorting permutation: tandem::argsort
   /// The k-th smallest elements along `dim`: tandem::kthvalue.
   ValuesIndices kthvalue(int64_t k, int64_t dim = -1, bool keepdim = false) const;
   Tensor median() const;                                             ///< of all elements, 0-dim: tandem::median
@@ -301,7 +301,7 @@ class TANDEM_API Tensor {
   /// Overwrites with src, converted and broadcast. Devices must be equal.
   const Tensor& copy_(const Tensor& src) const;
 
-  // Writes to indexed elements; arguments and errors as of the functions in ops/index.h.
+  // Writes to indexed elements; arguments and errors as in the functions of ops/index.h.
   /// this[indices] = value, or += with accumulate.
   const Tensor& index_put_(const std::vector<TensorIndex>& indices, const Tensor& value, bool accumulate = false) const;
   const Tensor& index_put_(const std::vector<TensorIndex>& indices, Scalar value, bool accumulate = false) const;
@@ -320,7 +320,7 @@ class TANDEM_API Tensor {
   const Tensor& uniform_(double from = 0, double to = 1, Generator* generator = nullptr) const;  ///< in [from, to)
   const Tensor& bernoulli_(double p = 0.5, Generator* generator = nullptr) const;      ///< 1 with probability p, else 0
   const Tensor& exponential_(double lambd = 1, Generator* generator = nullptr) const;  ///< of rate lambd
-  // Further in-place forms, of functions of the same name.
+  // Further in-place forms; each computes the function of the same name.
   const Tensor& operator+=(const Tensor& other) const { return add_(other); }  ///< add_(other)
   const Tensor& operator-=(const Tensor& other) const { return sub_(other); }  ///< sub_(other)
   const Tensor& operator*=(const Tensor& other) const { return mul_(other); }  ///< mul_(other)

@@ -39,7 +39,7 @@ class History {
   std::vector<double> losses_;
   std::vector<double> seconds_;
   int64_t merged_ = 0;
-  std::vector<std::pair<int64_t, Evaluation>> evaluations_;  ///< with their steps, ascending
+  std::vector<std::pair<int64_t, Evaluation>> evaluations_;  ///< (step, evaluation), ascending
 };
 
 }}}  // namespace tandem::v0::train

@@ -1,8 +1,8 @@
 // Mean: an exact sum of float64.
 //
-// A double is an integer of 53 bits times 2^e with -1126 <= e <= 971, so in units of 2^-1152 each finite one is an
-// integer, which 70 digits of 32 bits hold together with the carries of 2^63 summands. Digits are int64, so that 2^30
-// summands fit between two carries, and a sum of int64 over the ranks is the sum of their numbers.
+// A double is an integer of 53 bits times 2^e with -1126 <= e <= 971, so in units of 2^-1152 each finite double is an
+// integer. 70 digits of 32 bits can hold it and the carries of 2^63 summands. Digits are int64, so that 2^30 summands
+// fit between two carries, and the sum of the digits over the ranks represents the sum of the ranks' numbers.
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -30,7 +30,7 @@ void Mean::update(double value, int64_t weight) {
   const auto factor = static_cast<double>(weight);
   const double product = value * factor;
   add(product);
-  if (std::isfinite(product)) add(std::fma(value, factor, -product));  // what the product's rounding has lost
+  if (std::isfinite(product)) add(std::fma(value, factor, -product));  // the rounding error of the product
   state_.back() += weight;
 }
 

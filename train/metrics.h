@@ -1,8 +1,8 @@
 // Metrics of predictions, exact over the ranks of a process group.
 //
-// Common to all: update() adds a batch, compute() gives the metric of everything that was added since the construction
-// or the last reset(). Inputs are on any device, of any strides, and are not changed; gradients are not recorded. The
-// state is on the CPU: update() copies what it says below from the device and waits for it. Not thread-safe.
+// Common to all: update() adds a batch, compute() returns the metric of all data added since the construction or the
+// last reset(). Inputs are on any device, of any strides, and are not changed; gradients are not recorded. The state is
+// on the CPU: update() copies the data named below from the device and waits for the copy. Not thread-safe.
 //
 // Ranks. update() does not communicate, so ranks may have different numbers of batches, also none. With a `group`,
 // compute() is collective: one all_reduce of int64, which gives every rank the metric of the samples of all ranks and
@@ -150,7 +150,7 @@ class TANDEM_API ConfusionMatrix {
   std::vector<int64_t> counts_;
 };
 
-/// What normalize_confusion divides by.
+/// The divisor of normalize_confusion.
 enum class ConfusionNormalize : int8_t {
   kTrue,  ///< the number of samples of the row's class: rows sum to 1
   kPred,  ///< the number of predictions of the column's class: columns sum to 1

@@ -428,7 +428,7 @@ void Trainer::Impl::finish() {
   const bool stopped = ctx_.should_stop();
   if (step() != saved_step_ && (options_.save_every > 0 || stopped)) save_checkpoint();
   if (stopped) {
-    report();  // without a signal the last step's evaluation has called it
+    report();  // without a signal, the evaluation after the last step has called it
     note(str("stopped by a signal after step ", step(), " of ", total_));
     if (saved_step_ == step()) note("continue with resume");
   } else if (const Evaluation result = history_.evaluation(step()); !result.empty()) {

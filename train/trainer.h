@@ -71,7 +71,7 @@ struct TrainerOptions {
   TANDEM_API int64_t total_steps(int64_t batches_per_epoch) const;
 };
 
-/// What a Trainer trains and saves in checkpoints. The objects must outlive it.
+/// The objects that a Trainer trains and saves in checkpoints. They must outlive the Trainer.
 struct TrainerComponents {
   nn::Module& model;                       ///< on the rank's device
   distributed::GradientReducer& reducer;   ///< of the model's DistributedDataParallel
@@ -79,7 +79,7 @@ struct TrainerComponents {
   optim::Schedule* schedule = nullptr;     ///< [optional] stepped after each step of the optimizer
   data::DataLoader& loader;                ///< batches of this rank; its sampler's position is saved
   std::function<State()> state_dict = {};  ///< [optional] more state for checkpoints, equal on all ranks
-  std::function<void(const State&)> load_state_dict = {};  ///< [optional] restores what state_dict returned
+  std::function<void(const State&)> load_state_dict = {};  ///< [optional] restores the result of state_dict
 };
 
 /// Trains a model on all ranks of a job.
@@ -90,9 +90,10 @@ struct TrainerComponents {
 ///                 [&] { return evaluate(model, ctx); });
 ///
 /// Writes model.safetensors, loss.svg, throughput.svg and events/ (TensorBoard) to the folder `out`, and checkpoints/
-/// with save_every or when a signal stops the training. A checkpoint has everything that later steps depend on:
+/// with save_every or when a signal stops the training. A checkpoint has all state on which later steps depend:
 /// weights, buffers, optimizer, schedule, loss scale, data position, and each rank's random generator and communication
-/// hooks. So a training that was killed and resumed ends with the same bytes as an uninterrupted one on as many ranks.
+/// hooks. So a training that was killed and resumed ends with the same bytes as an uninterrupted training on the same
+/// number of ranks.
 ///
 /// All outputs are checked before the first step. Output that cannot be written later causes a warning, and training
 /// continues; if the weights cannot be written at the end, they are saved elsewhere, and fit() throws. Every rank

@@ -81,7 +81,7 @@ constexpr Case kCases[] = {
     {"gpt-small", gpt_small},
     {"gpt-384", gpt_384},
     {"gpt2-124m-4", gpt2_124m_4},
-    {"gpt2-124m-64", gpt2_124m_64},  // the last number is the batch size; too large for CPUs, as the next
+    {"gpt2-124m-64", gpt2_124m_64},  // the last number is the batch size; this case and the next are too large for CPUs
     {"resnet50-256", resnet50},
 };
 

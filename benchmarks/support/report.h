@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 /// which the constructor measures, to each.
 class Report {
  public:
-  /// `path`: file to append to, relative to the user's folder; "": none. Throws IoError if it cannot be written.
+  /// `path`: file to append to, relative to the user's folder; "": no file. Throws IoError if it cannot be written.
   explicit Report(const std::string& path);
   void line(Json object);
 

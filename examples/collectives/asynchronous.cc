@@ -33,9 +33,9 @@ std::pair<double, double> comm_and_hidden_ms(const std::vector<td::TraceEvent>& 
   return {comm_ms, hidden_ms};
 }
 
-/// Whether an all_reduce was in flight while the other ranks computed a matrix product; tried with the first and the
-/// last rank as the late one. Times would not prove it, so the late rank starts only after the others have their
-/// product.
+/// Whether an all_reduce was in flight while the other ranks computed a matrix product; tested with the first and with
+/// the last rank as the late rank. Times would not prove it, so the late rank starts its all_reduce only after the
+/// other ranks have computed their products.
 bool overlaps_with_product(const Setup& setup) {
   const td::Tensor a = td::ones({100, 100}, {.device = setup.device});
   const td::Tensor ready = td::zeros({1});

@@ -22,7 +22,7 @@ namespace td = tandem;
 namespace {
 
 struct GptFlags {
-  models::GptOptions model;  // without the vocabulary, which comes from the text
+  models::GptOptions model;  // without the vocabulary, which is computed from the text
   examples::SampleOptions sample;
 };
 

@@ -74,9 +74,9 @@ struct GptBlock : tandem::nn::Layer {
 /// Keys: wte.weight, wpe.weight, h.0.ln_1.weight .. h.0.attn.c_attn.weight .. h.0.mlp.c_proj.bias .. ln_f.bias and
 /// lm_head.weight, which is tied to wte.weight; weights of linear layers are [out, in].
 ///
-/// Initial values as in GPT-2: weights normal with deviation 0.02, those of the two layers that end in the residual
-/// stream with 0.02 / sqrt(2 layers), biases 0. A. Radford et al., "Language models are unsupervised multitask
-/// learners", 2019.
+/// Initial values as in GPT-2: weights normal with deviation 0.02, or 0.02 / sqrt(2 layers) for the two c_proj layers
+/// of each block, whose results are added to the residual stream; biases 0. A. Radford et al., "Language models are
+/// unsupervised multitask learners", 2019.
 struct Gpt : tandem::nn::Layer {
   explicit Gpt(const GptOptions& o)
       : options(o),

@@ -39,15 +39,16 @@ struct ExampleFlag {
 /// Texts of an example for --help.
 struct ProgramInfo {
   std::string description;
-  std::string data_help;   ///< of --data
-  std::string batch_help;  ///< of --batch-size
+  std::string data_help;   ///< help text of --data
+  std::string batch_help;  ///< help text of --batch-size
   std::vector<ExampleFlag> flags = {};
 };
 
 /// Parses the command line into `flags`, whose current values are the defaults, and adds the flags that a resumed
 /// training must not change to flags.trainer.identity. Returns -1 to continue, otherwise the
 /// exit status: 0 after --help, 2 after an error on stderr. Accepts the flags of distributed::launch() (--nproc ...),
-/// which parses them itself. Calls change_to_user_folder(), so that relative paths mean the same under `bazelw run`.
+/// which parses them itself. Calls change_to_user_folder(), so that relative paths start at the user's folder under
+/// `bazelw run` too.
 int parse_training_flags(int argc, char** argv, const ProgramInfo& program, TrainingFlags& flags);
 
 /// Parses the command line of a program with only these flags, which starts no ranks.

@@ -491,7 +491,7 @@ std::span<const int64_t> batch_strides(const AttentionTensor& tensor) {
   return tensor.strides.first(tensor.strides.size() - 2);
 }
 
-/// The mask; if there is none, its batch strides are not read, and those of another tensor are passed.
+/// The mask. Without a mask its batch strides are not read, so the strides of another tensor are passed.
 MaskRows mask_rows(const AttentionMask& mask) {
   if (mask.tensor.data == nullptr) return {nullptr, kBool, 0, 0};
   const auto strides = mask.tensor.strides.last(2);

@@ -45,7 +45,7 @@ AttentionAlgorithm attention_algorithm(DType dtype);
 
 namespace cpu {
 
-// As the kernels below, by a given algorithm.
+// The kernels below with the algorithm as an argument.
 
 int64_t attention_workspace_bytes(DType dtype, AttentionAlgorithm algorithm, const AttentionSizes& sizes);
 int64_t attention_backward_workspace_bytes(DType dtype, AttentionAlgorithm algorithm, const AttentionSizes& sizes);

@@ -22,7 +22,7 @@ namespace keys {
 template <class T>
 inline constexpr OrderKey<T> kFlip = std::is_signed_v<T> ? 0 : std::numeric_limits<OrderKey<T>>::min();
 
-/// The bits of infinity: those of a NaN's magnitude are larger.
+/// The bits of infinity. The bits of the magnitude of a NaN are a larger integer.
 template <class T>
 inline constexpr OrderKey<T> kInfinity = [] {
   if constexpr (std::is_same_v<T, Half>) return int16_t{0x7c00};

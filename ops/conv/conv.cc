@@ -106,8 +106,8 @@ BackwardContext::GradBuffer slot_or_new(BackwardContext& context, int i, const S
 
 Conv2dOptions options_of(const ConvGeometry& g) { return {g.stride, g.padding, g.dilation, g.groups}; }
 
-// The two gradients as operations. conv2d and they are the three derivatives of one function that is linear in input,
-// weight and output gradient, so the gradients of each are the other two.
+// The gradients of input and weight as operations. These two and conv2d are the three derivatives of one function that
+// is linear in input, weight and output gradient, so the gradients of each operation are the other two.
 Tensor conv2d_input_gradient(const ConvGeometry& geometry, const Tensor& grad, const Tensor& weight);
 Tensor conv2d_weight_gradient(const ConvGeometry& geometry, const Tensor& input, const Tensor& grad);
 

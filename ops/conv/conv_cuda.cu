@@ -393,7 +393,7 @@ void conv_forward(const KernelContext& context, DType dtype, const ConvGeometry&
       T* const filters = reinterpret_cast<T*>(memory + layout.filters);
       reorder_filters(context, geometry, static_cast<const T*>(weight), filters);
       if (cudnn_conv(context, dtype, ConvPass::kForward, geometry, input, filters, bias, out, memory + layout.cudnn)) {
-        // Not in cuDNN's graph, which does not promise that NaN passes.
+        // Not in cuDNN's graph, which does not guarantee that NaN stays NaN.
         if (relu) {
           const int64_t n = geometry.out_pixels() * geometry.out_channels;
           unary(context, functions::Relu{}, dtype, {n, {n}, {{1}, {1}}}, out, out);

@@ -8,7 +8,8 @@ namespace tandem { inline namespace v0 { namespace cuda {
 /// Whether each group has one input channel, and any number of filters.
 bool depthwise_can(const ConvGeometry& geometry);
 
-// The kernels of conv_kernels.h for such convolutions. Results, channels and filters must not be empty.
+// The kernels of conv_kernels.h for convolutions with one input channel per group. Results, channels and filters must
+// not be empty.
 
 int64_t depthwise_workspace_bytes(ConvPass pass, const ConvGeometry& geometry);
 

@@ -9,7 +9,7 @@
 
 namespace tandem { inline namespace v0 {
 
-/// What a convolution computes; `out` follows from the other sizes.
+/// The sizes and options of a convolution; `out` follows from the other sizes.
 struct ConvGeometry {
   int64_t batch = 0;
   int64_t channels = 0;
@@ -21,14 +21,14 @@ struct ConvGeometry {
   Size2d padding = 0;
   Size2d dilation = 1;
   int64_t groups = 1;
-  bool has_bias = false;  ///< of the forward pass
+  bool has_bias = false;  ///< whether the forward pass adds a bias
 
   constexpr int64_t group_channels() const { return channels / groups; }
   constexpr int64_t group_out_channels() const { return out_channels / groups; }
   constexpr int64_t taps() const { return kernel.height * kernel.width; }
   constexpr int64_t out_pixels() const { return batch * out.height * out.width; }
   constexpr int64_t weight_elements() const { return out_channels * group_channels() * taps(); }
-  /// Number of multiplications, including those with padding.
+  /// Number of multiplications, including multiplications with padding.
   int64_t work() const { return out_pixels() * weight_elements(); }
 };
 
@@ -54,8 +54,8 @@ bool is_available(ConvAlgorithm algorithm, const ConvGeometry& geometry);
 
 namespace cpu {
 
-// As the kernels below, by a given algorithm. float64 has kDirect, kDepthwise and, for every other value, im2col with
-// products by Eigen.
+// The kernels below with the algorithm as an argument. float64 has kDirect, kDepthwise and, for every other value,
+// im2col with products by Eigen.
 
 int64_t conv_workspace_bytes(DType dtype, ConvAlgorithm algorithm, ConvPass pass, const ConvGeometry& geometry);
 

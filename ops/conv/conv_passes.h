@@ -11,7 +11,7 @@ template <class T>
 struct ConvData {
   const T* input = nullptr;
   const T* weight = nullptr;
-  const T* grad = nullptr;  ///< of the output
+  const T* grad = nullptr;  ///< gradient of the output
   const T* bias = nullptr;
   bool relu = false;
   double beta = 0;  ///< factor of the old value of the weight's gradient
@@ -28,7 +28,7 @@ int64_t im2col_conv_workspace_bytes(ConvPass pass, const ConvGeometry& geometry,
 template <class T>
 void im2col_conv(ConvPass pass, const ConvGeometry& geometry, const GemmKernels& kernels, const ConvData<T>& data);
 
-/// One filter per channel.
+/// Depthwise convolutions: one filter per channel.
 bool depthwise_can(const ConvGeometry& geometry);
 int64_t depthwise_workspace_elements(const ConvGeometry& geometry);
 template <class T>

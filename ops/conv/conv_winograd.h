@@ -1,9 +1,9 @@
 // One-dimensional transforms of Winograd's minimal filtering with six points: 0, 1, -1, 2, -2 and infinity. Private to
 // ops/.
 //
-// A. Lavin, S. Gray, "Fast algorithms for convolutional neural networks", 2015. M adjacent results of a filter with
-// R = 7 - M taps, y = A^T ((G g) * (B^T d)), take six multiplications for the six inputs d. Each transform is applied
-// to the columns and then to the rows of a tile. The letters are those of the paper.
+// A. Lavin, S. Gray, "Fast algorithms for convolutional neural networks", 2015. M adjacent results of a filter with R =
+// 7 - M taps, y = A^T ((G g) * (B^T d)), take six multiplications for the six inputs d. Each transform is applied to
+// the columns and then to the rows of a tile. The letters are as in the paper.
 #pragma once
 
 #include <cstdint>

@@ -11,9 +11,9 @@ namespace tandem { inline namespace v0 { namespace cuda {
 /// cuDNN has no suitable plan (cudnn_plan.h), which is logged once per problem as a warning.
 int64_t cudnn_workspace_bytes(const KernelContext& context, DType dtype, ConvPass pass, const ConvGeometry& geometry);
 
-/// Computes input, filters or output from the other two, as `pass` says; `filters` in the order [filter][tap][channel];
-/// `bias` is null if !has_bias. Each result is rounded once. Returns false if tandem's own kernels must compute it:
-/// also if a tensor is not aligned to 16 bytes, or cuDNN fails.
+/// Computes input, filters or output from the other two, depending on `pass`; `filters` in the order
+/// [filter][tap][channel]; `bias` is null if !has_bias. Each result is rounded once. Returns false if tandem's own
+/// kernels must compute it, for instance because a tensor is not aligned to 16 bytes or cuDNN failed.
 bool cudnn_conv(const KernelContext& context, DType dtype, ConvPass pass, const ConvGeometry& geometry,
                 const void* input, const void* filters, const void* bias, const void* output, void* workspace);
 

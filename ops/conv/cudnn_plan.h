@@ -10,7 +10,8 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-/// The GPU for which a plan is made: that of a handle, or one that is only described, which needs no GPU.
+/// The GPU for which a plan is made: the GPU of a handle, or a GPU that is only described by its properties and need
+/// not exist.
 struct CudnnTarget {
   cudnnHandle_t handle = nullptr;
   const CudnnDescriptor* properties = nullptr;  ///< used if handle is null

@@ -2,9 +2,9 @@
 //
 // A *position* is an element of a grid, for which one row is gathered from a channels-last *source*: for each tap, by
 // rows and columns of the filter, the channels of one group. Positions are numbered image by image, row by row. The
-// forward pass has one grid, that of its outputs. The gradient of the input gathers from the gradient of the output:
-// inputs whose indices have the same remainder modulo the stride have the same taps, so there is one grid, and one set
-// of taps, per pair of remainders.
+// forward pass has one grid, whose positions are its outputs. The gradient of the input gathers from the gradient of
+// the output: inputs whose indices have the same remainder modulo the stride have the same taps, so there is one grid,
+// and one set of taps, per pair of remainders.
 #pragma once
 
 #include <algorithm>
@@ -25,9 +25,9 @@ struct Im2colAxis {
   int64_t first = 0;       ///< pixel of tap 0 of position 0; may be outside the source
   int64_t tap_step = 1;    ///< pixels from one tap to the next
   int64_t first_tap = 0;   ///< index in the filter of tap 0
-  int64_t tap_stride = 1;  ///< and from one tap to the next
+  int64_t tap_stride = 1;  ///< taps of the filter from one tap of the grid to the next
   int64_t out_first = 0;   ///< index in the result of position 0
-  int64_t out_stride = 1;  ///< and from one position to the next
+  int64_t out_stride = 1;  ///< indices in the result from one position to the next
 
   static Im2colAxis forward(int64_t size, int64_t out, int64_t kernel, int64_t stride, int64_t padding,
                             int64_t dilation) {
@@ -58,7 +58,7 @@ struct Im2colGrid {
   int64_t batch = 0;
   Im2colAxis y, x;
   int64_t source_channels = 0;  ///< elements from one pixel of the source to the next
-  int64_t channels = 0;         ///< per group
+  int64_t channels = 0;         ///< channels per group
 
   int64_t rows() const { return batch * y.positions * x.positions; }
   int64_t row_length() const { return y.taps * x.taps * channels; }

@@ -191,7 +191,8 @@ struct LeakyRelu : UnaryOp {
   }
 };
 
-/// scale x if x > 0, else scale alpha (e^(input_scale x) - 1). The derivative at NaN is that of x > 0, as PyTorch's.
+/// scale x if x > 0, else scale alpha (e^(input_scale x) - 1). The derivative at NaN is the derivative for x > 0, as in
+/// PyTorch.
 struct Elu : UnaryOp {
   static constexpr const char* kName = "elu";
   static constexpr DTypeRule kDTypeRule = DTypeRule::kFloating;

@@ -62,7 +62,7 @@ void for_each_row(const StridedLoop<N>& loop, FunctionRef<void(const int64_t* of
   }
 }
 
-/// run_wide where the arithmetic is in float: integers and float64 gain nothing.
+/// run_wide if the arithmetic is in float; loops over integers and float64 gain nothing from wider vectors.
 template <class C, class F>
 void run_wide_if(const F& loop) {
   if constexpr (std::is_same_v<C, float>) {

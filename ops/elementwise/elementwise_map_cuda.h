@@ -63,7 +63,7 @@ struct MapBinary {
   static constexpr int kPack = 16 / static_cast<int>(std::max(sizeof(T), sizeof(Out)));
   Out* out;
   Elements<T> a, b;
-  int a_step, b_step;  // of contiguous operands
+  int a_step, b_step;  // steps of contiguous operands: 1, or 0 for a single element
   int64_t n;
   F f;
 

@@ -36,7 +36,7 @@ int64_t embedding_backward_workspace_bytes(const KernelContext&, int64_t n, int6
 
 void embedding_backward(const KernelContext&, DType dtype, int64_t n, int64_t rows, int64_t d, const int64_t* indices,
                         const void* grad, bool accumulate, void* workspace, void* grad_weight) {
-  // A counting sort lists the uses of each row: those of row r are uses[starts[r]] .. uses[starts[r + 1] - 1].
+  // A counting sort lists the uses of each row: row r has uses[starts[r]] .. uses[starts[r + 1] - 1].
   int64_t* starts = static_cast<int64_t*>(workspace);
   int64_t* uses = starts + rows + 1;
   std::fill(starts, starts + rows + 1, 0);

@@ -1,5 +1,5 @@
-// GPU kernels of index_kernels.h. An invalid index was reported by check_indices: its
-// result is 0, and what is written to it is dropped.
+// GPU kernels of index_kernels.h. An invalid index was reported by check_indices: reading it gives 0, and values
+// written to it are dropped.
 #include <algorithm>
 #include <cstddef>
 
@@ -223,7 +223,7 @@ struct CountFirst {
   __device__ void operator()(int64_t) const { *count = sorting::lower_bound(pairs, n, 1); }
 };
 
-/// One coordinate of each position; `stride` is that of its dimension.
+/// One coordinate of each position; `stride` is the stride of its dimension.
 struct Coordinate {
   int64_t num_dims, dim, stride, size;
   const sorting::Pair* pairs;

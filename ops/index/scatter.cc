@@ -112,7 +112,8 @@ void ops::scatter_slices_into(const KernelContext& context, ScatterOp op, const 
 
 namespace {
 
-/// Node of operations that write elements, or slices, which an index selects, by kAssign or kSum. Inputs: input, src.
+/// Node of operations that assign or add (kAssign, kSum) to elements or slices that an index selects. Inputs: input,
+/// src.
 struct ScatterNode : Node {
   SavedTensor index{*this, "index"};
   int64_t dim = 0;
@@ -139,8 +140,8 @@ void record_scatter(const char* op, const Tensor& out, const Tensor& input, int6
   }
 }
 
-/// Checks the arguments of scatter operations, replaces dim and index by those that kernels get, and src by the part
-/// that is written.
+/// Checks the arguments of scatter operations, replaces dim and index by the arguments of the kernel, and src by the
+/// part that is written.
 KernelContext prepare(const char* op, const char* name, const Tensor& input, int64_t& dim, Tensor& index, Tensor& src) {
   const Operands operands = {{name, input}, {"index", index}, {"src", src}};
   KernelContext context = ops::check_same_device(op, operands);
@@ -384,7 +385,7 @@ const Tensor& Tensor::scatter_reduce_(int64_t dim, const Tensor& index, const Te
 
 namespace {
 
-/// Checks the arguments of index_add and index_copy and replaces them by those that kernels get.
+/// Checks the arguments of index_add and index_copy and replaces them by the arguments of the kernel.
 KernelContext prepare_slices(const char* op, const char* name, const Tensor& input, int64_t& dim, Tensor& index,
                              Tensor& source, Scalar alpha) {
   const Operands operands = {{name, input}, {"index", index}, {"source", source}};

@@ -110,8 +110,8 @@ struct PairBuffers {
   int64_t* counts;
 };
 
-/// Sorts by the low `bits` bits of the keys, as unsigned numbers. The pairs are {keys[i], i}, or if `keys` is null,
-/// those in buffers.from.
+/// Sorts by the low `bits` bits of the keys, as unsigned numbers. The pairs are {keys[i], i}, or if `keys` is null, the
+/// pairs in buffers.from.
 template <class Key>
 void sort_pairs(const KernelContext& context, int bits, const Key* keys, PairBuffers& buffers) {
   using namespace sorting;

@@ -50,7 +50,7 @@ struct Indexed {
   Tensor index;
 };
 
-/// A list of indices applied to a tensor, except for its tensors.
+/// A tensor to which all indices except index tensors were applied, and the index tensors.
 struct Selection {
   Tensor part;  ///< a view (recorded)
   std::vector<Indexed> tensors;
@@ -100,8 +100,8 @@ Selection select_view(const char* op, const Tensor& input, const Indices& indice
 
 /// The dimensions with index tensors as one dimension between others.
 struct Plan {
-  Shape order;         ///< permutation of the dimensions that makes those with tensors adjacent
-  Shape outer, inner;  ///< sizes of the dimensions before and behind
+  Shape order;         ///< permutation that makes the dimensions with index tensors adjacent
+  Shape outer, inner;  ///< sizes of the dimensions before and after them
   int64_t size = 1;    ///< elements of the indexed dimensions
   Shape index_shape;   ///< of the index tensors, broadcast
   Tensor index;        ///< int64 [n]: positions in the indexed dimensions

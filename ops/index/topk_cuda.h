@@ -1,6 +1,6 @@
 // Top-k of rows. Private to the *.cu files of ops/.
 //
-// One block per row. Each element has a unique rank: the bits of its value, mapped so that their order is that of the
+// One block per row. Each element has a unique rank: the bits of its value, mapped so that they have the order of the
 // values, followed by its position in the low bits. The rank of the last selected element is found digit by digit from
 // the top, by counting the next digit of the elements that match the digits so far (radix select; T. Alabi et al.,
 // "Fast k-selection algorithms for graphics processing units", 2012). The selected elements are sorted by merge

@@ -17,7 +17,7 @@ namespace {
 /// Multiply-adds per piece of parallel work.
 constexpr int64_t kGrain = 1 << 16;
 
-// All is computed in double: Eigen's decompositions take too long to compile to have them twice.
+// Everything is computed in double, because compiling Eigen's decompositions for two types takes too long.
 using Matrix = Eigen::MatrixXd;
 using Vector = Eigen::VectorXd;
 
@@ -45,8 +45,8 @@ void store(DType dtype, const Matrix& matrix, void* data, int64_t offset) {
   });
 }
 
-/// Calls succeeds(i) for all batch indices; returns the first one for which it is false, or -1. `size` is that of a
-/// matrix's longer side.
+/// Calls succeeds(i) for all batch indices; returns the first one for which it is false, or -1. `size` is the length of
+/// a matrix's longer side.
 template <class F>
 int64_t for_batches(int64_t batches, int64_t size, F succeeds) {
   std::atomic<int64_t> first = batches;

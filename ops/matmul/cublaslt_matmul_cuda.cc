@@ -44,18 +44,18 @@ struct Problem {
   }
 };
 
-/// Why cuBLASLt does not compute a product. Thrown within this file.
+/// The reason why cuBLASLt does not compute a product. Thrown and caught in this file.
 struct Refusal {
   std::string reason;
 };
 
-/// What computes a problem's product: this algorithm, or tandem's own kernel.
+/// The algorithm for a problem; nullopt: tandem's own kernel computes the product.
 using Choice = std::optional<cublasLtMatmulAlgo_t>;
 
 /// The choices of this process. Thread-safe.
 class Choices {
  public:
-  /// False if there is none for the problem yet.
+  /// Returns false if no choice is stored for the problem.
   bool find(const Problem& problem, Choice& choice) const {
     std::lock_guard lock(mutex_);
     const auto found = choices_.find(problem);
@@ -233,8 +233,8 @@ std::optional<cublasLtMatmulAlgo_t> from_text(const std::string& text) {
 }
 
 /// Candidates for a new problem, best first: the algorithm of the tuning file; the fastest one if measuring is on; else
-/// the proposals of the heuristic, which depend only on the problem. run(algorithm) starts the product into other
-/// memory.
+/// the proposals of the heuristic, which depend only on the problem. run(algorithm) starts the product with other
+/// memory as its output.
 template <class F>
 std::vector<cublasLtMatmulAlgo_t> candidates(CublasLt& cublaslt, const Problem& problem,
                                              cublasLtMatmulDesc_t description, const Layout& a, const Layout& b,

@@ -10,7 +10,7 @@
 
 namespace tandem { inline namespace v0 {
 
-/// Micro-kernels in plain C++: for float64, and as the reference of the others.
+/// Micro-kernels in plain C++: for float64, and as the reference for the vectorized micro-kernels.
 template <class T>
 struct PlainTiles {
   static constexpr int64_t kRows = 4, kColumns = 16;

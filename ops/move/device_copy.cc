@@ -71,8 +71,8 @@ class StagingBuffer {
         memories_.push_back({empty({requirement.staging_bytes}, {kUInt8, requirement.device})});
     }
   }
-  /// Takes a side stream of each GPU, which waits for its event. Must be called after all scratch memory was allocated,
-  /// because the work that used that memory before is then complete as well.
+  /// Takes a side stream of each GPU and makes it wait for the GPU's event. The events must be recorded after all
+  /// scratch memory was allocated, so that earlier work that used this memory is complete too.
   void take_streams(const std::vector<Ready>& ready) {
     static std::atomic<unsigned> num_taken{0};
     const int number = static_cast<int>(num_taken++ % static_cast<unsigned>(cuda::kSideStreams));
@@ -81,8 +81,8 @@ class StagingBuffer {
       gpu.event.make_wait(streams_.back());
     }
   }
-  /// Runs f, which may queue work on the GPUs, and waits for that work, also if f or the work fails, because the memory
-  /// is then freed. Device errors of the program's kernels are kept for the program's own synchronization.
+  /// Runs f, which may queue work on the GPUs, and waits for that work even if f or the work fails, because the memory
+  /// is freed afterwards. Device errors of the program's kernels are kept for the program's own synchronization.
   template <class F>
   void run(const F& f) {
     if (streams_.empty()) return f();

@@ -43,8 +43,9 @@ struct BatchNormChannel {
   }
   /// d x = factor (g - mean of g - (x - mean) rstd^2 * mean of g (x - mean)), for the gradient g of a result.
   TANDEM_HOST_DEVICE double factor() const { return rstd * weight; }
-  /// The map of x that d x subtracts from g; the sums of g and of g (x - mean) are over `count` values. The subtraction
-  /// precedes the factor, which is large for nearly constant channels, so that equal g give exactly 0.
+  /// The map of x to the number that is subtracted from g in d x; the sums of g and of g (x - mean) are over `count`
+  /// values. The number is subtracted before multiplying by factor(), which is large for nearly constant channels, so
+  /// that equal g give exactly 0.
   template <class C>
   TANDEM_HOST_DEVICE ChannelMap<C> subtracted_from_gradient(double sum, double sum_along, double count) const {
     return map_around<C>(mean, rstd * rstd * sum_along / count, sum / count);

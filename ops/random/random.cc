@@ -50,7 +50,8 @@ std::pair<int64_t, int64_t> integer_range(DType dtype) {
   }
 }
 
-/// self = make(dtype), converted, as the in-place form `op`. `dtype` is that of the numbers: at least float32.
+/// self = make(dtype), converted, as the in-place form `op`. `dtype` is the dtype of the computed numbers: at least
+/// float32.
 template <class Make>
 const Tensor& overwrite(const char* op, const Tensor& self, Make make) {
   const KernelContext context = check_same_device(op, {{"self", self}});

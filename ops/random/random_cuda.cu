@@ -1,4 +1,4 @@
-// GPU kernels of random tensors: one thread draws a Philox block and computes the values of it.
+// GPU kernels of random tensors: one thread draws a Philox block and computes its values.
 #include <tandem/ops/elementwise/elementwise_map_cuda.h>
 #include <tandem/ops/index/topk_cuda.h>
 #include <tandem/ops/random/random_kernels.h>

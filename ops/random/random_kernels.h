@@ -110,7 +110,7 @@ TANDEM_HOST_DEVICE inline int64_t sampled_index(const double* sums, int64_t clas
 
 // clang-format off
 TANDEM_KERNELS(
-/// n values as documented in ops/random.h. Here and below, out is row-major and begins its storage.
+/// n values as documented in ops/random.h. Here and below, out is row-major and starts at the beginning of its storage.
 void uniform(const KernelContext& context, DType dtype, PhiloxState state, int64_t n, void* out);
 void normal(const KernelContext& context, DType dtype, PhiloxState state, int64_t n, void* out);
 /// low + an integer in [0, range); range 0 means 2^64. Integer dtypes.

@@ -1,6 +1,6 @@
 // CPU kernels of sums and products.
 //
-// The tree of a sum, and likewise of a product: up to kLeafRows elements of a column, or kLeaf elements of a row in
+// The tree of a sum (a product has the same tree): up to kLeafRows elements of a column, or kLeaf elements of a row in
 // kLanes interleaved lanes, are added sequentially. Longer ranges are halved (at a multiple of a leaf), and the sums of
 // the halves are added. Ranges longer than a chunk are first divided into chunks, possibly summed by several threads;
 // the sums of chunks are then summed by the same rule. Lanes and columns are independent, so the innermost loops are

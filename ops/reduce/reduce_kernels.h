@@ -18,7 +18,8 @@ struct ReduceSizes {
   int64_t inner = 1;
 };
 
-/// What a fold combines: the sum, the product, the sum of x^2 or of |x|. The last two take floating dtypes only.
+/// The result of a fold: the sum, the product, the sum of x^2, or the sum of |x|. The last two take floating dtypes
+/// only.
 enum class Fold : int8_t { kSum, kProduct, kSquares, kMagnitudes };
 
 /// The formulas of folds, on accumulators. `Chunks` combines the results of parts.

@@ -9,8 +9,8 @@ namespace tandem { inline namespace v0 { namespace ops {
 /// The removed dimensions and the shape of the result.
 struct Reduction {
   SmallVector<bool, 6> removed;
-  Shape kept_shape;   ///< of the result with keepdim
-  Shape shape;        ///< of the result
+  Shape kept_shape;   ///< shape of the result with keepdim
+  Shape shape;        ///< shape of the result
   int64_t count = 1;  ///< elements per result
 };
 
@@ -25,8 +25,8 @@ struct BlockView {
 };
 
 /// The input's own memory if the removed dimensions are one contiguous block between the others, which are in the order
-/// of the result; otherwise a copy with the removed dimensions last. The order of the reduced elements is that of
-/// memory if several dimensions are removed.
+/// of the result; otherwise a copy with the removed dimensions last. If several dimensions are removed, their elements
+/// are reduced in memory order.
 BlockView arrange(const Tensor& input, const Reduction& reduction);
 
 /// Records a reduction over `dims` (all if empty) that selects elements: the gradient is divided equally among the

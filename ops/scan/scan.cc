@@ -86,8 +86,8 @@ Tensor cumsum(Tensor input, int64_t dim) {
 
 namespace {
 
-/// The gradient of `input` is the transposed recurrence of grad. With y the results of the recurrence and z those of
-/// its transpose, one of which is the output, the gradient of factors[i] is z[i] y[i - 1].
+/// The gradient of `input` is the transposed recurrence of grad. Let y be the results of the recurrence and z the
+/// results of its transpose; one of them is the output. The gradient of factors[i] is z[i] y[i - 1].
 struct LinearScanNode : Node {
   SavedTensor factors{*this, "factors"};
   SavedTensor output{*this, "output"};

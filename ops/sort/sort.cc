@@ -48,7 +48,7 @@ ValuesIndices selected(const char* op, const Tensor& input, int64_t dim, const T
     const NoGradGuard no_grad;
     Shape shape = indices.shape();
     if (!keepdim && !shape.empty()) shape.erase(static_cast<size_t>(dim));
-    const auto reshaped = [&](const Tensor& row_major) {  // not marked as a view, because nobody else has the memory
+    const auto reshaped = [&](const Tensor& row_major) {  // not marked as a view, because no other tensor uses it
       return make_view(row_major.storage(), row_major.dtype(), shape, row_major_strides(shape), 0);
     };
     out.values = reshaped(gather(input.detach(), dim, indices));

@@ -31,7 +31,7 @@ int64_t rows_per_piece(int64_t rows, int64_t n) {
   return std::max({int64_t{1}, ceil_div(rows, kMaxPieces), kGrain / std::max<int64_t>(n, 1)});
 }
 
-/// Sorts the n entries in `from`; returns `from` or `to`, whichever holds the result.
+/// Sorts the n entries in `from`; returns the one that holds the result, `from` or `to`.
 template <class Key>
 Entry<Key>* radix_sort(Entry<Key>* from, Entry<Key>* to, int64_t n) {
   constexpr int kDigits = sizeof(Key);

@@ -11,7 +11,7 @@ namespace tandem { inline namespace v0 {
 /// Computes element i of searchsorted by bisection.
 template <class T>
 struct SearchSorted {
-  int64_t size, row_size;  ///< of a sequence; of a row of values, or 0 if there is only one sequence
+  int64_t size, row_size;  ///< sizes of a sequence and of a row of values; row_size is 0 if there is only one sequence
   bool right;
   const T* sequence;
   const T* values;

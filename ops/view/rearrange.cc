@@ -1,4 +1,4 @@
-// Views and copies composed of those in view.cc; diagonals and windows.
+// Views and copies composed of the operations in view.cc; diagonals and windows.
 #include <algorithm>
 #include <cstdlib>
 
@@ -151,7 +151,8 @@ std::vector<Tensor> meshgrid(const std::vector<Tensor>& tensors, MeshIndexing in
 
 namespace {
 
-/// The tensor of shape [.., size, ..] repeated `repeats[d]` times along dimension d, as many as it has.
+/// A copy with repeats[d] copies of `input` along dimension d. Missing numbers at the front of `repeats` are 1; missing
+/// dimensions at the front of `input` have size 1.
 Tensor repeated(const char* op, const Tensor& input, Shape repeats) {
   check_defined(op, input);
   while (repeats.size() < input.shape().size()) repeats.insert(0, 1);

@@ -20,7 +20,7 @@ using ops::view_of;
 
 namespace {
 
-/// Views between shapes of the same elements in the same order.
+/// Node of views that change only the shape: the elements and their order are the same.
 struct ViewNode : Node {
   Shape input_shape;
   TensorList backward(BackwardContext& context) override { return {reshape(context.grad(), input_shape)}; }

@@ -16,8 +16,9 @@ namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
-/// Called before the first CUDA call. Loading a kernel at its first launch may wait for a GPU on which an NCCL kernel
-/// waits for another rank of this process, which waits for the same lock: so all kernels are loaded at the start.
+/// Called before the first CUDA call. With lazy loading, the first launch of a kernel may wait, while it holds CUDA's
+/// lock, for a GPU on which an NCCL kernel waits for another rank of this process; that rank waits for the same lock.
+/// So all kernels are loaded at the start.
 void load_kernels_eagerly() {
   static const int status = setenv("CUDA_MODULE_LOADING", "EAGER", 0);  // a value set by the user has priority
   static_cast<void>(status);

@@ -1,8 +1,8 @@
 // Launching and writing kernels. For *.cu files.
 //
 // A kernel is a __global__ function. The host launches it by launch_kernel, never by <<<>>>, so that the same file
-// compiles for GPUs and for the emulation (tests/cuda_emulation). Functions of this file hide what differs between the
-// two.
+// compiles for GPUs and for the emulation (tests/cuda_emulation). The functions of this file hide the differences
+// between the two.
 #pragma once
 
 #include <algorithm>

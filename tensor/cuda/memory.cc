@@ -18,12 +18,12 @@ void* system_allocate(Device device, int64_t num_bytes) {
 
 void wait_for_work(Device device) noexcept {
   const DeviceGuard guard(device, std::nothrow);
-  cudaDeviceSynchronize();  // errors are reported by the next synchronization that a caller asks for
+  cudaDeviceSynchronize();  // errors are reported by the caller's next synchronization
 }
 
 void system_free(Device device, void* data) noexcept {
   const DeviceGuard guard(device, std::nothrow);
-  cudaFree(data);  // errors of earlier work, which are reported elsewhere
+  cudaFree(data);  // an error is from earlier work, and is reported elsewhere
 }
 
 int64_t available_bytes(Device device) {

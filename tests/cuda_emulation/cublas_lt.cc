@@ -168,7 +168,7 @@ struct Product {
            (is_half(a.type) && (d.type == a.type || d.type == CUDA_R_32F));
   }
 
-  /// Identifies what an algorithm is chosen for.
+  /// Identifies the problem for which an algorithm is chosen.
   uint64_t hash() const {
     std::string text;
     for (const auto* layout : {&a, &b, &c, &d}) {

@@ -26,7 +26,7 @@ struct cudnnContext {
   cudaStream_t stream = nullptr;
 };
 
-/// Attributes are kept as they were set.
+/// Stores the attributes as they were set.
 struct cudnnBackendDescriptor {
   struct Value {
     cudnnBackendAttributeType_t type;
@@ -385,7 +385,7 @@ bool has_engines() {
   return has;
 }
 
-/// The configurations of a heuristic: those of mode A, or the fallback.
+/// The engines [first, last) of a heuristic: the engines of mode A, or the fallback engine.
 std::pair<int64_t, int64_t> engines_of(const Descriptor& heuristic) {
   const bool is_fallback =
       value_of<cudnnBackendHeurMode_t>(heuristic, CUDNN_ATTR_ENGINEHEUR_MODE) == CUDNN_HEUR_MODE_FALLBACK;

@@ -1,5 +1,5 @@
-// The SIGSEGV handler, for invalid addresses that no access check has seen: host code in device memory, kernels without
-// checks.
+// The SIGSEGV handler, for invalid addresses that no access check has detected: accesses of host code to device memory,
+// and kernels without checks.
 #include <signal.h>
 #include <ucontext.h>
 #include <unistd.h>

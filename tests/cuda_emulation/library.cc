@@ -18,7 +18,7 @@ struct LibraryCalls {
   std::mutex mutex;
   std::vector<std::string> names;
   std::map<std::string, size_t> counts;
-  std::map<std::pair<std::string, size_t>, int> failing;  // name and how many calls of it came before -> status
+  std::map<std::pair<std::string, size_t>, int> failing;  // (name, number of earlier calls of that name) -> status
 };
 
 LibraryCalls& recorded() {

@@ -1,4 +1,4 @@
-// What the emulated libraries, cuBLASLt, cuDNN and NCCL, share.
+// Functions shared by the emulated libraries: cuBLASLt, cuDNN and NCCL.
 #pragma once
 
 #include <cstddef>

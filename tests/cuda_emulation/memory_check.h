@@ -19,7 +19,7 @@ class MemoryCheck {
  public:
   explicit MemoryCheck(KernelRun& run) : run_(run) {}
 
-  /// `arenas`: accessible memory, that of the kernel's own device first; `others`: used only in reports.
+  /// `arenas`: accessible memory, the kernel's own device first; `others`: used only in reports.
   void begin_launch(const std::vector<Arena*>& arenas, const std::vector<Arena*>& others, const void* arguments,
                     size_t num_argument_bytes, char* dynamic_shared, size_t num_dynamic_bytes, uint32_t serial);
   void begin_block(uint32_t serial) {

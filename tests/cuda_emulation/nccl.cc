@@ -35,7 +35,7 @@ using Kind = NcclRequest::Kind;
 constexpr std::chrono::microseconds kLaunchTime{50};
 
 struct Handles {
-  std::mutex mutex;  // locked after that of the runtime
+  std::mutex mutex;  // locked after the runtime's mutex
   std::condition_variable left;
   std::deque<ncclComm> all;  // never destroyed, so that no address is reused
 };

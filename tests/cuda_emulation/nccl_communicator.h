@@ -80,7 +80,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::atomic<bool> aborted_{false};
   std::set<NcclBarrier> links_;  // used by the launcher only
 
-  std::mutex mutex_;  // guards the members below; locked after that of the runtime
+  std::mutex mutex_;  // guards the members below; locked after the runtime's mutex
   std::condition_variable changed_;
   int for_data_ = -1, for_barriers_ = -1;  // sockets of connections
   bool stop_ = false;                      // no further launches

@@ -1,8 +1,8 @@
 // The server of an emulated NCCL communicator: a thread of the process that created the id, at a socket of that name.
 //
-// A rank has a connection for data and one for barriers, and sends its requests on each one after the other. The server
-// answers a collective when all ranks have sent theirs, and a barrier (a barrier of all ranks or of two) when its ranks
-// have arrived. Calls that do not match are never answered. Private to the emulation.
+// A rank has a connection for data and one for barriers, and sends its requests on each connection one after the other.
+// The server answers a collective when all ranks have sent theirs, and a barrier (a barrier of all ranks or of two)
+// when its ranks have arrived. Calls that do not match are never answered. Private to the emulation.
 #pragma once
 
 #include <compare>
@@ -24,7 +24,7 @@ struct NcclRequest {
   int32_t op = 0;
   int32_t peer = -1;       // root, or the other side of a message
   uint64_t count = 0;      // elements of the call's count argument
-  uint64_t num_bytes = 0;  // of payload; for kBarrier: NcclBarriers
+  uint64_t num_bytes = 0;  // size of the payload; for kBarrier the payload is a list of NcclBarrier
 };
 
 /// A barrier of all ranks, or of two.

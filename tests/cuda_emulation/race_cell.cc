@@ -85,7 +85,7 @@ struct Touch {
         return;
       }
       if (same_thread || (same_warp(*slot, now) && ordered(*slot))) {
-        if (R::kind(*slot) != kind) {  // this warp needs only the later one, all other warps both
+        if (R::kind(*slot) != kind) {  // for this warp the later access suffices, for other warps both are needed
           cell.other = *slot | (counts(cell.other) ? R::kind(cell.other) : 0);
         }
         *slot = now;

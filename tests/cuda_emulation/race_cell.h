@@ -39,7 +39,7 @@ struct RaceCell {
   uint64_t second;
 };
 
-/// Cells of single bytes, for split cells: those whose accesses have different bytes.
+/// One cell per byte, for a split cell: a cell whose accesses have different bytes.
 struct SplitCell {
   RaceCell bytes[4];
 };

@@ -190,7 +190,7 @@ bool may_wait(const Task& task) {
   return task.kind == Task::Kind::kExternal || (task.kind == Task::Kind::kWait && !task.record->done);
 }
 
-// In random order, other ready tasks may run first, except those that may wait for the task that this thread is about
+// In random order, other ready tasks may run first, except tasks that may wait for the task that this thread is about
 // to run.
 void Runtime::advance_others(Lock& lock, const Stream& stream) {
   if (mode_ != Mode::kRandom || advancing_) {

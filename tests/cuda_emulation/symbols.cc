@@ -66,7 +66,7 @@ Program program() {
         auto& result = *static_cast<Program*>(data);
         result.base = info->dlpi_addr;
         result.thread_local_data = reinterpret_cast<uintptr_t>(info->dlpi_tls_data);
-        return 1;  // the program comes first
+        return 1;  // the first entry is the program itself
       },
       &found);
   return found;

@@ -32,7 +32,7 @@ class Traffic {
   /// Completes the requests of a warp.
   void end_interval(uint32_t warp);
 
-  static constexpr size_t kMaxRequests = size_t{1} << 18;  // incomplete ones, 66 MiB
+  static constexpr size_t kMaxRequests = size_t{1} << 18;  // maximum number of incomplete requests: 66 MiB
 
  private:
   struct Request {
@@ -64,7 +64,7 @@ class Traffic {
   const void* function_ = nullptr;
   KernelTraffic counts_;  // of the current launch
   std::array<Warp, 32> warps_;
-  size_t num_requests_ = 0;  // incomplete ones
+  size_t num_requests_ = 0;  // number of incomplete requests
 
   using Page = std::array<uint8_t, 128>;  // for each sector of 4 KiB: 1: was read, 2: was written
   std::unordered_map<uintptr_t, Page> pages_;

@@ -5,7 +5,7 @@ namespace cuda_emulation::testing { namespace {
 
 class TrafficCounts : public CudaTest {
  protected:
-  /// Runs a kernel and returns what its only launch did.
+  /// Runs a kernel and returns the record of its only launch.
   template <typename... Params, typename... Args>
   KernelTraffic count(dim3 grid, dim3 block, void (*kernel)(Params...), Args&&... args) {
     start_counting();
@@ -271,7 +271,7 @@ __global__ void through_shared_memory(const T* in, T* out, int stride) {
 template <typename T>
 int64_t wavefronts_of(const KernelTraffic& counts) {
   EXPECT_EQ(counts.shared_requests, 2);
-  return counts.wavefronts - counts.least_wavefronts / 2;  // without those of the writes
+  return counts.wavefronts - counts.least_wavefronts / 2;  // without the wavefronts of the writes
 }
 
 TEST_F(TrafficCounts, WavefrontsDependOnWidthAndStride) {

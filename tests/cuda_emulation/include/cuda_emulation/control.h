@@ -40,8 +40,8 @@ std::vector<std::string> library_calls();
 /// Clears library_calls(), and the calls of fail_library_call() that were not made.
 void forget_library_calls();
 
-/// Makes a call return `status`, with no other effect: the one with this name in library_calls() that `occurrence`
-/// others precede.
+/// Makes one call return `status`, with no other effect: the call with this `name` (as in library_calls()) after
+/// `occurrence` calls with the same name.
 void fail_library_call(const std::string& name, size_t occurrence, int status);
 
 /// Number of queued tasks in all streams.
@@ -49,10 +49,10 @@ size_t num_queued_tasks();
 
 /// Numbers of calls since the process started.
 struct CallCounts {
-  int64_t kernels = 0;       ///< launched, those of captured streams included
+  int64_t kernels = 0;       ///< launched, including launches on captured streams
   int64_t memory_tasks = 0;  ///< asynchronous copies, fills and tasks of run_on_device
   int64_t event_records = 0;
-  int64_t event_waits = 0;  ///< of streams
+  int64_t event_waits = 0;  ///< waits of streams
   int64_t graph_launches = 0;
   int64_t synchronizations = 0;  ///< waits of the host: for streams, events, devices and copies to pageable memory
 };
@@ -61,7 +61,7 @@ CallCounts call_counts();
 /// The value of CUDA_MODULE_LOADING at the first call of the process; empty if it was not set.
 std::string module_loading();
 
-/// Whether queued kernels, and the computations of libraries, run. With false they are checked and queued but do
+/// Sets whether queued kernels and computations of libraries run. With false they are checked and queued but do
 /// nothing, for tests that count calls: their results are undefined.
 void set_kernels_run(bool on);
 
@@ -70,33 +70,34 @@ void set_max_blocks(uint64_t count);
 
 /// Of each later kernel only `count` blocks run, evenly distributed over its grid, and libraries, copies and fills of
 /// 64 MiB and more do nothing: for counting work that is too large for the CPU. Results are undefined, so kernels that
-/// compute indices must run whole: those whose name contains one of `whole`. 0 turns sampling off.
+/// compute indices must run all blocks: kernels whose name contains one of the texts in `whole` do. 0 turns sampling
+/// off.
 void set_sampling(uint64_t count, const std::vector<std::string>& whole = {});
 
-/// Reads or writes of global memory. A request is what one instruction of a warp accesses at once.
+/// Reads or writes of global memory. A request is all accesses of one instruction of a warp.
 struct AccessCounts {
   int64_t requests = 0;
-  int64_t sectors = 0;        ///< of 32 bytes, distinct ones of each request: what the caches transfer
-  int64_t bytes = 0;          ///< that threads load or store
-  int64_t least_sectors = 0;  ///< distinct ones of each launch
+  int64_t sectors = 0;        ///< sectors of 32 bytes that the caches transfer: the distinct ones of each request
+  int64_t bytes = 0;          ///< bytes that threads load or store
+  int64_t least_sectors = 0;  ///< distinct sectors of each launch
 };
 
-/// What a launch did to memory, or the sum over several launches. Also the work of a library's call, a copy or a fill,
-/// of which only `kernel`, `flops` and `bytes` are set.
+/// Memory accesses of a launch, or their sums over several launches. Also the work of a library's call, a copy or a
+/// fill; then only `kernel`, `flops` and `bytes` are set.
 struct KernelTraffic {
   std::string kernel;  ///< without namespaces and parameters: "copy_kernel<float>"
   int64_t launches = 0;
-  int64_t blocks = 0;      ///< of the largest launch
-  int64_t blocks_run = 0;  ///< of these, fewer with set_sampling()
-  int64_t threads = 0;     ///< per block, the most of a launch
+  int64_t blocks = 0;      ///< blocks of the largest launch
+  int64_t blocks_run = 0;  ///< blocks of it that have run; fewer with set_sampling()
+  int64_t threads = 0;     ///< threads per block, the maximum over launches
   double flops = 0;        ///< of a library's call
-  int64_t bytes = 0;       ///< of operands and results of a library's call; that a copy or a fill reads and writes
+  int64_t bytes = 0;       ///< bytes of a library's operands and results, or bytes that a copy or fill reads and writes
   AccessCounts reads, writes;
   std::array<int64_t, 5> widths{};  ///< number of threads' accesses of 1, 2, 4, 8 and 16 bytes
   int64_t shared_requests = 0;
   int64_t wavefronts = 0;        ///< of shared memory: with bank conflicts a request takes several
   int64_t least_wavefronts = 0;  ///< without bank conflicts: 1 per request; 2 or 4 for accesses of 8 or 16 bytes
-  int64_t atomics = 0;           ///< atomic accesses of threads, which are in no other count
+  int64_t atomics = 0;           ///< atomic accesses of threads, which no other member counts
 
   int64_t traffic_bytes() const { return 32 * (reads.sectors + writes.sectors); }
   int64_t least_bytes() const { return 32 * (reads.least_sectors + writes.least_sectors); }
@@ -107,7 +108,7 @@ struct KernelTraffic {
 void start_counting();
 
 /// Stops counting; returns one record per launch, library's computation, copy and fill, in the order in which they ran.
-/// Queued ones have not run.
+/// Queued launches and calls that have not run are not included.
 std::vector<KernelTraffic> stop_counting();
 
 /// The sums over launches of the same kernel, in the order of their first launches.
