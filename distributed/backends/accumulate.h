@@ -1,4 +1,5 @@
-// What a host has combined travels on to the others in a type that loses nothing. Private to distributed/.
+// Partial sums are exchanged between hosts in the accumulation dtype (float32 for half types), so that results are
+// rounded once. Private to distributed/.
 #pragma once
 
 #include <cstddef>
@@ -13,22 +14,22 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// The operator that combines partial results: kSum for kAvg, which divides at the end.
+/// The operator that combines partial results. For kAvg it is kSum; the division follows at the end.
 ReduceOp partial_op(ReduceOp op);
 
-/// float32 for what adds or multiplies half types, else `dtype`.
+/// float32 if `op` adds or multiplies and `dtype` is a half type; else `dtype`.
 DType partial_dtype(ReduceOp op, DType dtype);
 
 /// out[i] = in[i] as float32; `dtype` is a half type.
 void widen(DType dtype, const std::byte* in, int64_t count, std::byte* out);
 
-/// Results of `op` over `num_ranks` ranks: from elements of partial_dtype(op, dtype) to such of `dtype`, rounded once,
-/// and divided before by num_ranks for kAvg. `out` may be `in` where both have one type.
+/// Converts results of `op` over `num_ranks` ranks from partial_dtype(op, dtype) to `dtype`. For kAvg it first divides
+/// by num_ranks. Rounds once. `out` may be `in` if both have the same dtype.
 void finish_partial(ReduceOp op, DType dtype, int num_ranks, const std::byte* in, int64_t count, std::byte* out);
 
-/// What an all_reduce in phases leaves, at once: each host's ranks in ascending order, then the hosts in theirs, half
-/// types in float32 until the end. `inputs` by rank, of `count` elements each; `out` may be one of them. `scratch` is
-/// kept by the caller for the next call.
+/// Computes the result of a hierarchical all_reduce in one step: first the ranks of each host in ascending order, then
+/// the hosts in ascending order. Half types are accumulated in float32. `inputs` has one entry per rank, with `count`
+/// elements each; `out` may be one of them. The caller keeps `scratch` for the next call.
 void reduce_by_hosts(const HostLayout& layout, ReduceOp op, DType dtype, std::span<const std::byte* const> inputs,
                      int64_t count, std::vector<std::byte>& scratch, std::byte* out);
 

@@ -29,7 +29,7 @@ void throw_parts_disagree(const ProcessGroupOptions& options, DType dtype, const
 
 namespace {
 
-// What precedes and follows the CPU's backend in "cpu:gloo,cuda:nccl".
+// Prefix and suffix of the CPU backend's name in "cpu:gloo,cuda:nccl".
 constexpr std::string_view kCpu = "cpu:", kAndNccl = ",cuda:nccl";
 
 bool is_mixed(std::string_view text) { return text.starts_with(kCpu) && text.ends_with(kAndNccl); }

@@ -1,4 +1,4 @@
-// What moves the bytes of a ProcessGroup. Private to distributed/.
+// Interface of the transports of a ProcessGroup. Private to distributed/.
 #pragma once
 
 #include <chrono>
@@ -13,9 +13,9 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// A failure that makes the group unusable: what follows the operation's label ("[rank 2 of 4] all_reduce #7") in this
-/// rank's error, and the text for its peers. Ranks in texts, and `culprit`, are numbers in the job. With a headline
-/// this rank's error is a MissingRanksError.
+/// A failure that makes the group unusable. `after_label` follows the operation's label ("[rank 2 of 4] all_reduce #7")
+/// in this rank's error; `reason` is the text for its peers. Ranks in texts, and `culprit`, are ranks in the job. If
+/// `headline` is not empty, this rank's error is a MissingRanksError.
 class GroupError : public Error {
  public:
   GroupError(const std::string& after_label, std::string reason, int culprit, std::string headline = {})
@@ -30,25 +30,26 @@ class GroupError : public Error {
   std::string headline_;
 };
 
-/// What a rank started last, as far as this rank knows.
+/// The collective that a rank started last, as far as this rank knows.
 struct LastStarted {
-  int64_t seq = 0;  ///< 0: nothing
+  int64_t seq = 0;  ///< 0: no collective
   std::chrono::nanoseconds ago{0};
   std::string what = {};  ///< "all_reduce 'bucket 3 of 7'"
 };
 
-/// What do_advance has come to.
+/// Result of do_advance.
 enum class Advance : uint8_t { kIdle, kMoved, kDone };
 
-/// The transport of one group, seen by one of its ranks.
+/// The transport of one group, as used by one of its ranks.
 ///
-/// The front (ProcessGroup) checks, numbers, signs and times; a backend runs one collective at a time, in the order of
-/// their numbers: do_start, then do_advance until it returns kDone; and, beside it, any number of transfers. It
-/// publishes the signature, and uses nobody's data before all signatures are known to be equal. Numbers may have gaps
-/// (the front of a composed backend skips some); members agree on them. Only do_sleep, do_wake, do_abort,
-/// do_hear_failure and do_last_started are called beside another member function.
+/// ProcessGroup checks the arguments, numbers the collectives, creates their signatures and checks deadlines. A backend
+/// runs one collective at a time, in the order of the numbers: do_start, then do_advance until it returns kDone. It
+/// runs any number of transfers concurrently. It publishes the signature, and uses data of other ranks only after all
+/// signatures are known to be equal. Numbers may have gaps (a composed backend skips some), but all members agree on
+/// them. Only do_sleep, do_wake, do_abort, do_hear_failure and do_last_started may be called concurrently with another
+/// member function.
 ///
-/// Rank arguments are ranks of the group; `culprit` and what texts show are numbers in the job.
+/// Rank arguments are ranks of the group; `culprit` and ranks in texts are ranks in the job.
 class Backend {
  public:
   using Clock = std::chrono::steady_clock;
@@ -59,62 +60,64 @@ class Backend {
   /// Shown once when the group is made, after its name: "1 host x 4: shm between processes", "2 hosts x 1: gloo over
   /// eth0".
   virtual std::string describe() const = 0;
-  /// False while members are still to come, and where they cannot: then it knows nothing of them.
+  /// False while members are still joining, and if they cannot join: then the backend has no information about them.
   virtual bool has_members() const { return true; }
-  /// Whether a blocked caller may spin for a moment: every rank has a core of its own.
+  /// Whether a blocked caller may spin briefly: every rank has its own core.
   virtual bool may_spin() const = 0;
 
-  /// Publishes the collective; `collective` lives until it has completed or failed.
+  /// Publishes the collective. `collective` must live until it has completed or failed.
   virtual void do_start(const Collective& collective) = 0;
-  /// Tells the peers, if the backend can, that `next` will be started after the running collective and those announced
-  /// before; false where it cannot, or not yet. Only while a collective runs; `next` may not be read after the call.
-  /// Its input may be, and until it has completed or do_abort has returned, if `input_is_ready`: nothing will change it
-  /// but, maybe, what the collectives before write. Nothing else of its tensors may.
+  /// Sends the signature of `next` to the peers early. `next` will start after the running collective and those
+  /// announced before. Returns false if the backend cannot do this, or not yet. Call it only while a collective runs;
+  /// `next` must not be read after the call. If `input_is_ready`, its input may be read until `next` has completed or
+  /// do_abort has returned; only the collectives before it may still write that input. The backend must not access the
+  /// other tensors of `next`.
   virtual bool do_announce(const Collective& next, bool input_is_ready) {
     (void)next, (void)input_is_ready;
     return false;
   }
-  /// Goes as far as it can without waiting, or part of the way. Throws GroupError when the signatures differ or a
-  /// rank that is needed has failed.
+  /// Makes progress without waiting, but not necessarily all possible progress. Throws GroupError when the signatures
+  /// differ or a required rank has failed.
   virtual Advance do_advance() = 0;
-  /// Begins a message; `transfer` lives until it is done or has failed.
+  /// Starts a message. `transfer` must live until it is done or has failed.
   virtual void do_start_transfer(Transfer& transfer) = 0;
-  /// Takes all begun messages as far as they go without waiting, and sets `done`; kMoved if anything happened, else
-  /// kIdle. Throws GroupError as do_advance; then all messages have failed, and those that caused it have `failed`
-  /// set. Not called again after do_abort.
+  /// Advances all started messages without waiting, and sets `done`. Returns kMoved if anything happened, else kIdle.
+  /// Throws GroupError like do_advance; then all messages have failed, and the messages that caused the error have
+  /// `failed` set. Not called again after do_abort.
   virtual Advance do_advance_transfers() = 0;
-  /// Sleeps until something may have changed or `until` has passed; not at all if `changed` returns true, which is
-  /// called once after changes have begun to be noticed.
+  /// Sleeps until something may have changed or `until` has passed. Calls `changed` once, after it has begun to detect
+  /// changes, and does not sleep if the result is true.
   virtual void do_sleep(FunctionRef<bool()> changed, Clock::time_point until) = 0;
-  /// Ends this rank's do_sleep.
+  /// Wakes this rank's do_sleep.
   virtual void do_wake() = 0;
-  /// Tells the peers, and this rank's waiters, that this rank takes part no longer, for what `culprit` did.
+  /// Notifies the peers, and the waiting threads of this rank, that this rank no longer participates. `culprit` is the
+  /// cause.
   virtual void do_abort(int culprit, const std::string& reason) = 0;
-  /// Tells this rank's waiters that member `culprit` (-1: the store's host) takes part no longer; what it has finished
-  /// still completes.
+  /// Notifies the waiting threads of this rank that member `culprit` (-1: the store's host) no longer participates.
+  /// Operations that the culprit has finished still complete.
   virtual void do_hear_failure(int culprit, const std::string& reason) = 0;
   virtual LastStarted do_last_started(int rank) const = 0;
-  /// Of the ranks that have started the running collective, those that keep it waiting, as far as this rank can tell;
-  /// maybe none.
+  /// Ranks that have started the running collective but delay it, as far as this rank can tell. May be empty.
   virtual std::vector<int> do_awaited() = 0;
-  /// Calls `wake` from now on, on any thread, wherever it would end do_sleep: for a backend made of several, whose
-  /// ranks sleep in one of them. Called once, before the first collective. Not every backend can.
+  /// From now on calls `wake`, on any thread, whenever it would wake do_sleep. For a composed backend, whose rank
+  /// sleeps in one of its parts. Called once, before the first collective. Throws StateError if the backend does not
+  /// support it.
   virtual void do_notify(const std::function<void()>& wake);
 };
 
-/// Whether the group has NCCL for tensors on GPUs.
+/// Whether the group uses NCCL for GPU tensors.
 bool moves_gpu_tensors(const ProcessGroupOptions& options);
-/// What moves its CPU tensors: "auto", "shm", "gloo", or what else the options have.
+/// The backend of the group's CPU tensors: "auto", "shm", "gloo", or another value of the options.
 std::string cpu_backend(const ProcessGroupOptions& options);
 
-/// What a rank of the group called, as describe_call gives it.
+/// A call of one rank of the group, formatted by describe_call.
 struct RankCall {
   int rank;
   std::string call;
 };
-/// Throws the GroupError of two calls that do not fit each other.
+/// Throws the GroupError for two calls that do not match.
 [[noreturn]] void throw_disagreement(const ProcessGroupOptions& options, RankCall one, RankCall other);
-/// Throws that of an all_to_all in which `sender` sends another shape to `receiver` than that expects.
+/// Throws the GroupError for an all_to_all in which `sender` sends a shape that `receiver` does not expect.
 [[noreturn]] void throw_parts_disagree(const ProcessGroupOptions& options, DType dtype, const RankCall& sender,
                                        const ShownShape& sent, const RankCall& receiver, const ShownShape& expected);
 

@@ -1,4 +1,4 @@
-// One operation as the front hands it to a backend, and how it is shown in errors. Private to distributed/.
+// One operation as ProcessGroup passes it to a backend, and its description in errors. Private to distributed/.
 #pragma once
 
 #include <cstddef>
@@ -31,20 +31,20 @@ enum class CollectiveKind : uint8_t {
 const char* to_string(CollectiveKind kind);
 using v0::to_string;
 
-/// What one rank sends to, or gets from, one other (or itself).
+/// Data that one rank sends to, or receives from, one rank (possibly itself).
 struct Part {
   std::byte* data = nullptr;
   int64_t num_elements = 0;
-  Shape shape = {};  ///< of all_to_all, whose two sides are compared
+  Shape shape = {};  ///< only for all_to_all, which compares the shapes of both sides
 };
 
 inline constexpr size_t kMaxShownDims = 16;
 inline constexpr size_t kMaxShownTensors = 512;  ///< bytes of Collective::tensors
 
-/// A shape as errors show it.
+/// A shape for error messages.
 struct ShownShape {
   int64_t dims = 0;
-  int64_t sizes[kMaxShownDims] = {};  ///< the first ones
+  int64_t sizes[kMaxShownDims] = {};  ///< the first kMaxShownDims sizes
 
   ShownShape() = default;
   ShownShape(const Shape& shape) { *this = shape; }
@@ -54,22 +54,22 @@ struct ShownShape {
 /// "[4, 3]"; of more than kMaxShownDims dimensions "[1, 2, ..., 20 dimensions]".
 std::string to_string(const ShownShape& shape);
 
-/// What ranks compare before data is used.
+/// The fields that ranks compare before they use any data.
 struct Signature {
   CollectiveKind kind = CollectiveKind::kBarrier;
-  ReduceOp op = ReduceOp::kSum;  ///< of those that reduce
+  ReduceOp op = ReduceOp::kSum;  ///< only of reductions
   DType dtype = kFloat32;
-  int root = -1;             ///< of those that have one
-  int64_t num_elements = 0;  ///< of the input or, where there are parts, of each; all_gather: of all; all_to_all: 0
+  int root = -1;             ///< -1: the collective has no root
+  int64_t num_elements = 0;  ///< of the input or of each part; all_gather: of all parts; all_to_all: 0
   uint64_t name_hash = 0;    ///< of the name, and of the shapes of a list whose elements differ
-  uint64_t shape_hash = 0;   ///< of what all ranks have in common: the input or, where there are parts, each; else 0
-  bool on_gpu = false;       ///< where the tensors are
-  bool in_list = false;  ///< there, all_gather and reduce_scatter of a list, which go by other calls than one tensor's
+  uint64_t shape_hash = 0;   ///< of the shape that is equal on all ranks: of the input or of each part; else 0
+  bool on_gpu = false;       ///< the tensors are on a GPU
+  bool in_list = false;      ///< on a GPU: all_gather or reduce_scatter of a list, which uses separate NCCL calls
 
   bool operator==(const Signature&) const = default;
 };
 
-/// A collective on row-major memory. Which fields count:
+/// A collective on row-major memory. Each kind uses these fields:
 ///
 ///     all_reduce      input, output (may be the same), num_elements
 ///     reduce          input; on root: output (may be the same)
@@ -80,20 +80,20 @@ struct Signature {
 ///     reduce_scatter  inputs by rank, all of num_elements; output
 ///     all_to_all      inputs and outputs by rank, of sizes that may differ
 ///
-/// `outputs[rank].data` may be `input`, and `output` may be `inputs[rank].data`; else nothing overlaps. Parts of no
-/// elements may have null data.
+/// `outputs[rank].data` may be `input`, and `output` may be `inputs[rank].data`; no other memory may overlap. Parts
+/// with zero elements may have null data.
 struct Collective : Signature {
   int64_t seq = 0;     ///< number in its group, from 1
-  Device device = {};  ///< of all memory. Backends are given CPU memory, or what moves no data
+  Device device = {};  ///< of all memory; a backend gets CPU memory, or a collective that moves no data
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::vector<Part> inputs = {};
   std::vector<Part> outputs = {};
-  Shape shape = {};          ///< of the input; shown
+  Shape shape = {};          ///< of the input, for messages
   std::string tensors = {};  ///< shown in place of dtype and shape where not empty: "float32 [2, 3], [4], int32 [5]"
   std::string name = {};     ///< CollectiveOptions::name
   std::source_location where = {};  ///< shown, never compared
-  bool moves_data = true;           ///< false: signatures are compared and nothing else happens
+  bool moves_data = true;           ///< false: only signatures are compared
 
   int64_t num_bytes() const { return num_elements * size_of(dtype); }
 };
@@ -107,32 +107,32 @@ struct Transfer {
   int64_t num_elements = 0;
   uint64_t name_hash = 0;
   uint64_t shape_hash = 0;
-  std::byte* data = nullptr;  ///< only read where this rank sends
+  std::byte* data = nullptr;  ///< only read if this rank sends
   int64_t seq = 0;            ///< number among this rank's transfers, from 1
   Shape shape = {};
   std::string name = {};
   std::source_location where = {};
   bool done = false;    ///< set by the backend
-  bool failed = false;  ///< set by the backend where the error that it throws next is this message's own
+  bool failed = false;  ///< set by the backend if this message caused the error that it throws next
 
   int64_t num_bytes() const { return num_elements * size_of(dtype); }
 };
 
-/// What one rank passed, for mismatch errors: "all_reduce sum float32 [4, 3], 'fc1.weight', train.cc:12". `tensors` as
-/// in Collective.
+/// Describes a rank's call for mismatch errors: "all_reduce sum float32 [4, 3], 'fc1.weight', train.cc:12". `tensors`
+/// is as in Collective.
 std::string describe_call(const Signature& signature, const ShownShape& shape, std::string_view tensors,
                           std::string_view name, std::string_view file, uint32_t line);
-/// "send float32 [4, 3] to rank 2 tag 7, 'x', train.cc:12". Shape and call site are not those of `transfer`, which may
-/// describe another rank's.
+/// "send float32 [4, 3] to rank 2 tag 7, 'x', train.cc:12". Shape and call site are separate arguments because they may
+/// belong to another rank's message; those of `transfer` are not used.
 std::string describe_call(const Transfer& transfer, int shown_peer, const ShownShape& shape, std::string_view file,
                           uint32_t line);
 
-/// 64 bits of `name`; 0 for the empty one.
+/// 64-bit hash of `name`; 0 if it is empty.
 uint64_t hash_name(std::string_view name);
 
-/// 64 bits that stand for a shape in signatures. Shapes of equal length that differ in one size never collide. Any
-/// other two do with a probability of about 2^-64, and then a mismatch is not noticed where the counts are equal;
-/// memory stays safe, because counts are compared as they are.
+/// 64-bit hash of a shape, for signatures. Shapes with equally many dimensions that differ in one size never collide.
+/// Any other two shapes collide with a probability of about 2^-64. Then a mismatch is not detected if the element
+/// counts are equal. Memory access stays safe, because counts are compared directly.
 uint64_t hash_shape(const Shape& shape);
 
 }}}  // namespace tandem::v0::distributed

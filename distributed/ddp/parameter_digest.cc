@@ -22,7 +22,7 @@ std::string line_or_end(std::istringstream& lines) {
   return std::getline(lines, line) ? line : "(end of list)";
 }
 
-/// What differs if these are the first lines that do. The lines of one rank may have ended.
+/// The subject of the error, from the first lines that differ. One of them may be the end of a rank's list.
 const char* subject_of(const std::string& a, const std::string& b) {
   for (const std::string& line : {a, b}) {
     if (line.starts_with("parameter ") || line.starts_with("buffer ")) return "models";

@@ -57,10 +57,10 @@ struct Matrix {
   int64_t rows;
   int64_t cols;
   int64_t rank;
-  Tensor error;       ///< [rows, cols]; between the exchanges gradient + error
+  Tensor error;       ///< [rows, cols]; during the exchanges: gradient + error
   Tensor q;           ///< [rank, cols]
   Tensor p;           ///< [rank, rows]; of the running step
-  Tensor start;       ///< [rank, cols]: random columns, for q before the first step and where it has nothing better
+  Tensor start;       ///< [rank, cols]: random columns: the first q, and replacements for unusable columns of q
   Tensor not_finite;  ///< 0-dim: NaN where the running step's p is not finite, else 0
 
   int64_t p_elements() const { return rank * rows; }
@@ -84,8 +84,8 @@ class PlainOps {
 struct BucketMemory {
   int64_t steps = 0;
   std::vector<Matrix> matrices;
-  std::vector<Tensor> rest;  ///< views of what is sent as it is
-  int64_t p_elements = 0;    ///< of all matrices' factors
+  std::vector<Tensor> rest;  ///< views of the uncompressed gradients
+  int64_t p_elements = 0;    ///< of the factors of all matrices
   int64_t q_elements = 0;
   int64_t rest_elements = 0;
 };

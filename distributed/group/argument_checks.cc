@@ -141,7 +141,7 @@ std::chrono::milliseconds timeout_of(const char* op, const CollectiveOptions& op
 
 std::chrono::milliseconds checked_timeout(const char* op, std::chrono::milliseconds timeout) {
   TANDEM_CHECK(ValueError, timeout.count() >= 0, op, ": timeout must not be negative, got ", timeout.count(), " ms");
-  // Sums of it and a time must not overflow.
+  // The sum of a time point and the timeout must not overflow.
   constexpr std::chrono::hours kLongest(24 * 365 * 100);
   return timeout > kLongest ? std::chrono::milliseconds(0) : timeout;
 }

@@ -1,4 +1,4 @@
-// Checks of arguments, and operations made of them. Private to distributed/.
+// Argument checks, and preparation of operations. Private to distributed/.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// An argument as errors name it: "output", "outputs[3]".
+/// An argument and its name in errors: "output", "outputs[3]".
 struct Operand {
   const char* name;
   const Tensor& tensor;
@@ -23,7 +23,7 @@ std::string to_string(const Operand& operand);
 using Tensors = std::vector<Tensor>;
 using Splits = std::vector<int64_t>;
 
-/// An argument that has a part for each rank: one tensor [size(), ...], or a list.
+/// An argument with one part per rank: one tensor [size(), ...], or a list.
 struct Parts {
   const char* name;
   std::span<const Tensor> tensors;
@@ -45,49 +45,50 @@ struct Inputs : Parts {
 
 // --- checks; they throw the errors of base/error.h, "op: what is wrong" and the operands ---
 
-/// Defined, and where the group moves tensors: on a CPU device, or on a GPU if the group has NCCL or one rank alone.
+/// Checks that the tensor is defined and on a supported device: a CPU device, or a GPU if the group has NCCL or one
+/// rank.
 void check_operand(const char* op, const Operand& operand, const ProcessGroupOptions& group);
-/// And none of its elements share memory.
+/// Also checks that no two elements share memory.
 void check_writable(const char* op, const Operand& operand, const ProcessGroupOptions& group);
-/// On one device.
+/// Checks that both are on one device.
 void check_same_device(const char* op, const Operand& a, const Operand& b);
-/// And of one dtype.
+/// Checks that both have one dtype and are on one device.
 void check_alike(const char* op, const Operand& a, const Operand& b);
 void check_shape(const char* op, const Operand& operand, const Shape& wanted, const Operand& other);
 void check_reduce_op(const char* op, ReduceOp reduction, const Operand& operand);
 /// `name`: "root", "dst".
 void check_rank(const char* op, const char* name, int rank, const ProcessGroupOptions& group);
-/// As many tensors as ranks.
+/// Checks that the list has one tensor per rank.
 void check_length(const char* op, const char* name, size_t length, const ProcessGroupOptions& group);
 
-/// `must_be` where it is wrong: "gather: output must be undefined on ranks other than root 2".
+/// Throws an error with the text `must_be`: "gather: output must be undefined on ranks other than root 2".
 template <class ErrorType = ValueError>
 [[noreturn]] void refuse(const char* op, const Operand& operand, const std::string& must_be);
-/// That a result and what is read share no memory; `may_be_same`: but they may be the very same.
+/// Checks that a result and an input do not share memory. `may_be_same`: they may be identical.
 void check_apart(const char* op, const Operand& a, const Part& a_part, const Operand& b, const Part& b_part,
                  bool may_be_same);
 
 // --- row-major memory; the operation keeps it and makes the copies ---
 
-/// For reading the tensor; a copy where it is not row-major.
+/// Memory to read the tensor from; a copy if the tensor is not row-major.
 std::byte* memory_to_read(Operation& operation, const Tensor& tensor);
-/// For a result that goes to the tensor.
+/// Memory for a result that is copied to the tensor afterwards, unless the tensor is row-major.
 std::byte* memory_to_write(Operation& operation, const Tensor& tensor);
-/// For both.
+/// Memory for an argument that is read and written.
 std::byte* memory_to_update(Operation& operation, const Tensor& tensor);
-/// Results count as changed from the start of the operation on.
+/// Marks the results as changed from the start of the operation on.
 void bump_versions(const char* op, std::span<const Tensor> results);
 
-/// Name, call site and timeout, and the dtype, shape and count of `tensor`, which may be undefined.
+/// Sets name, call site and timeout, and dtype, shape and count of `tensor`, which may be undefined.
 void describe_collective(CollectiveOperation& operation, const ProcessGroupOptions& group, CollectiveKind kind,
                          const Tensor& tensor, CollectiveOptions&& options);
-/// Not negative; 0 = none, also where it is longer than any time that a clock can hold.
+/// Checks that the timeout is not negative. Returns 0 (no timeout) also for a timeout that is too long for a clock.
 std::chrono::milliseconds checked_timeout(const char* op, std::chrono::milliseconds timeout);
-/// `options.timeout`, else the group's; 0 = none.
+/// `options.timeout`, else the group's; 0 means no timeout.
 std::chrono::milliseconds timeout_of(const char* op, const CollectiveOptions& options,
                                      const ProcessGroupOptions& group);
 
-// --- the operations, each checked and complete but for its number ---
+// --- operations; each is checked and complete except for its number ---
 
 void prepare_all_reduce(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& tensor,
                         ReduceOp op, CollectiveOptions&& options);

@@ -19,9 +19,9 @@ constexpr std::chrono::seconds kStoreTimeout{1};
 
 }  // namespace
 
-/// Until it is cancelled it passes everything on; then it behaves as if its host were lost. By a key in it the members
-/// tell each other who has given up; whoever joins looks for that where it has waited in vain, and takes it for a
-/// rank's end.
+/// Forwards all calls until it is cancelled; then it behaves as if the store's host were lost. A member that gives up
+/// stores the reason under one key. A joining rank whose wait has timed out reads that key and treats the reason as the
+/// end of a rank.
 class LateBackend::CancelledStore final : public ForwardingStore {
  public:
   explicit CancelledStore(const ProcessGroupOptions& options)
@@ -34,13 +34,13 @@ class LateBackend::CancelledStore final : public ForwardingStore {
     is_cancelled_ = true;
     report(-1, kReason);
   }
-  /// The first time counts. The joining thread tells it, so that nobody else waits for the store.
+  /// Records only the first reason. The joining thread publishes it, so that no other thread waits for the store.
   void give_up(int culprit, const std::string& reason) {
     std::lock_guard lock(mutex_);
     if (!given_up_.empty()) return;
     given_up_ = str(culprit < 0 ? own_rank_ : culprit, " ", reason.substr(0, kMaxReason));
   }
-  /// On the joining thread.
+  /// Called on the joining thread.
   void tell() {
     {
       std::lock_guard lock(mutex_);
@@ -50,7 +50,7 @@ class LateBackend::CancelledStore final : public ForwardingStore {
     try {
       store_->compare_set(kGivenUp, "", given_up_);
     } catch (const CommError&) {
-      // The store is lost, which the others hear themselves.
+      // The store is lost; the other ranks detect that themselves.
     }
   }
   std::string get_from(const std::string& key, const std::vector<int>& ranks,
@@ -88,7 +88,7 @@ class LateBackend::CancelledStore final : public ForwardingStore {
   const int own_rank_;  // in the job
   FailureBoard board_;
   std::atomic<bool> is_cancelled_{false};
-  bool has_told_ = false;  // of the joining thread
+  bool has_told_ = false;  // used only by the joining thread
   std::mutex mutex_;
   std::string given_up_;  // culprit and reason; set once
   HookHandle ends_;
@@ -108,7 +108,7 @@ LateBackend::LateBackend(const ProcessGroupOptions& options,
 }
 
 LateBackend::~LateBackend() {
-  // An exception that ends this rank is to be told at once.
+  // An exception that ends this rank must be reported immediately.
   if (std::uncaught_exceptions() == 0) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kStoreTimeout, [&] { return state_.load() != State::kComing; });
@@ -129,7 +129,7 @@ void LateBackend::make(const std::function<std::unique_ptr<Backend>(const Proces
     error_.emplace(str(" failed\n  ", e.what()), e.what(), own_rank);
     state = State::kFailed;
   }
-  // That others have not come, or have failed, the rest hear themselves.
+  // If other ranks are missing or have failed, the remaining ranks detect that themselves.
   if (state == State::kFailed && (error_->culprit() < 0 || error_->culprit() == own_rank)) {
     store_->give_up(own_rank, error_->reason());
     store_->tell();
@@ -195,7 +195,7 @@ Advance LateBackend::do_advance() {
 }
 
 void LateBackend::do_start_transfer(Transfer& transfer) {
-  // Not before those that wait: their order is what peers compare.
+  // Not before the transfers that already wait: peers compare them in order.
   if (Backend* backend = made(); backend != nullptr && transfers_.empty()) return backend->do_start_transfer(transfer);
   transfers_.push_back(&transfer);
 }
@@ -229,7 +229,7 @@ void LateBackend::do_wake() {
     ++wakes_;
   }
   changed_.notify_all();
-  if (Backend* backend = made()) backend->do_wake();  // whoever has gone to sleep there since
+  if (Backend* backend = made()) backend->do_wake();  // for a thread that has begun to sleep there meanwhile
 }
 
 void LateBackend::do_abort(int culprit, const std::string& reason) {

@@ -1,4 +1,4 @@
-// A backend that is still being made. Private to distributed/.
+// A backend that connects later. Private to distributed/.
 #pragma once
 
 #include <atomic>
@@ -16,14 +16,14 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// For groups whose members come in any order: nobody waits for them but the operations. These begin once all have
-/// come; where that fails, they fail with the reason.
+/// For groups whose members join in any order: only operations wait for the members. The operations begin when all
+/// members have joined. If that fails, they fail with the reason.
 class LateBackend final : public Backend {
  public:
-  /// Calls make(options), on a thread of its own, with a store that gives up when this is destroyed.
+  /// Calls make(options) on its own thread, with a store that is cancelled when this object is destroyed.
   LateBackend(const ProcessGroupOptions& options,
               std::function<std::unique_ptr<Backend>(const ProcessGroupOptions&)> make);
-  /// Lets the members come for a second more, unless an exception is on its way; those that come later hear of it.
+  /// Waits up to 1 s for missing members, unless an exception is in flight. Members that join later are notified.
   ~LateBackend() override;
   LateBackend(const LateBackend&) = delete;
   LateBackend& operator=(const LateBackend&) = delete;
@@ -49,11 +49,11 @@ class LateBackend final : public Backend {
   enum class State : uint8_t { kComing, kMade, kFailed };
 
   void make(const std::function<std::unique_ptr<Backend>(const ProcessGroupOptions&)>& make);
-  /// None while it is being made.
+  /// Null until the backend is made.
   Backend* made() const { return state_.load(std::memory_order_acquire) == State::kMade ? backend_.get() : nullptr; }
-  /// Throws where it could not be made, or was aborted before it was.
+  /// Throws if the backend could not be made, or if the group was aborted before that.
   void check() const;
-  /// Calls f(backend) once it is made: now or then.
+  /// Calls f(backend) when the backend is made, or immediately if it already is.
   void when_made(std::function<void(Backend&)> f);
 
   const std::shared_ptr<CancelledStore> store_;
@@ -62,14 +62,14 @@ class LateBackend final : public Backend {
   std::atomic<State> state_{State::kComing};
   std::optional<GroupError> error_;
   std::optional<GroupError> aborted_;
-  std::atomic<bool> is_aborted_{false};  // aborted_ is there, and stays
+  std::atomic<bool> is_aborted_{false};  // aborted_ is set and does not change any more
 
   std::mutex mutex_;
   std::condition_variable changed_;
   uint64_t wakes_ = 0;
   std::vector<std::function<void(Backend&)>> when_made_;
 
-  // Of the group's running thread: what it began meanwhile.
+  // Used only by the thread that runs the group: operations that were started before the backend was made.
   const Collective* collective_ = nullptr;
   std::vector<Transfer*> transfers_;
 

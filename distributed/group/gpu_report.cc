@@ -24,7 +24,7 @@ const char* card_of(const Tensor& cards, int64_t rank) {
   return reinterpret_cast<const char*>(cards.data<uint8_t>() + rank * cards.shape()[1]);
 }
 
-/// As NCCL knows hosts apart.
+/// The identity of this host as NCCL computes it.
 std::string nccl_host(const std::string& name) {
   if (const auto id = env_string("NCCL_HOSTID")) return *id;
   std::string boot;
@@ -38,7 +38,7 @@ Tensor gpu_card(Device device) {
   const cuda::Versions versions = cuda::versions();
   std::string text =
       str(cuda::device_properties(device).name, ", CUDA ", versions.runtime, ", driver for ", versions.driver);
-  text.resize(kIdentityAt - 1);  // a zero behind it
+  text.resize(kIdentityAt - 1);  // leaves a terminating zero
   char host[128] = "";
   gethostname(host, sizeof(host) - 1);
   std::string identity = str(cuda::device_properties(device).uuid, " of ", host, "\n", nccl_host(host));

@@ -1,4 +1,4 @@
-// What a group says and does when an operation fails, or waits for too long.
+// Timeouts, stall reports and failures of a group.
 #include <algorithm>
 #include <sstream>
 #include <utility>
@@ -18,8 +18,8 @@ std::chrono::milliseconds to_milliseconds(std::chrono::nanoseconds duration) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration);
 }
 
-/// Whether no other rank has made the `number`-th report of the wait for operation `seq`, or a later one. Who cannot
-/// ask reports.
+/// Claims the `number`-th stall report of operation `seq` in the store. Returns false if another rank has made this
+/// report or a later one. Returns true if the store fails, so that this rank reports.
 bool claims_report(const ProcessGroupOptions& options, int64_t seq, int number) {
   const std::string mine = str(seq, " ", number, " ", options.rank);
   std::string last;
@@ -50,8 +50,8 @@ Backend::Clock::time_point GroupQueue::wake_at() const {
   return first;
 }
 
-/// Whether its deadline has passed. Joining, which began earlier, has the group's, and says who is missing: so while
-/// members are to come this gives way to it for a moment.
+/// Whether the operation's deadline has passed. Joining began earlier, has the group's timeout, and its error names the
+/// missing ranks. So while members are missing, the deadline is extended briefly: joining can then fail first.
 bool GroupQueue::is_due(Operation& operation, Clock::time_point now) const {
   constexpr std::chrono::milliseconds kJoiningGrace{100};
   if (now < operation.deadline) return false;
@@ -61,7 +61,7 @@ bool GroupQueue::is_due(Operation& operation, Clock::time_point now) const {
   return false;
 }
 
-/// Reports what waits for long, and fails what waits for too long; true if something did.
+/// Reports operations that wait for long, and fails those whose deadline has passed. Returns whether one failed.
 bool GroupQueue::check_times() {
   const Clock::time_point now = Clock::now();
   bool failed = false;
@@ -73,7 +73,7 @@ bool GroupQueue::check_times() {
       report_stall(*head_, now);
     }
   }
-  Message* due = nullptr;  // of several messages the first stands for all
+  Message* due = nullptr;  // one report for all messages
   for (const auto& message : active_) {
     if (message->ended) continue;
     if (is_due(*message, now)) {
@@ -160,8 +160,9 @@ void GroupQueue::time_out(Operation& operation, const std::string& progress, int
 
 // --- stalls ---
 
-/// One line for the group: from the lowest of those who wait and are alive. The k-th report of a wait is made by the
-/// first who claims it in the store, and each rank gives way for a moment to the lower ones that are in the operation.
+/// Logs one line for the group, from the lowest rank that waits and is alive. The first rank that claims the k-th
+/// report of a wait in the store makes it. Before that, each rank waits briefly for the lower ranks that have started
+/// the operation.
 void GroupQueue::report_stall(CollectiveOperation& operation, Clock::time_point now) {
   const int64_t seq = operation.collective.seq;
   std::string missing;
@@ -204,7 +205,7 @@ std::string GroupQueue::describe_stall(const Operation& operation, Clock::time_p
              backend_->has_members() ? waited_for : " for members to join");
 }
 
-/// On a thread of its own, which nobody waits for: the store may be what does not answer.
+/// Runs on its own thread, for which no thread waits: the store may be the component that does not respond.
 void GroupQueue::log_once(const CollectiveOperation& operation, const std::string& line) {
   if (reporting_->exchange(true)) return;
   try {
@@ -215,7 +216,7 @@ void GroupQueue::log_once(const CollectiveOperation& operation, const std::strin
     }).detach();
   } catch (const ResourceError&) {
     *reporting_ = false;
-    log(LogLevel::kWarning, line);  // twice is better than not at all
+    log(LogLevel::kWarning, line);  // two reports are better than none
   }
 }
 
@@ -241,12 +242,13 @@ void GroupQueue::fail_with_current_exception(Operation& operation) {
     std::rethrow_exception(operation.error);
   } catch (const std::exception& e) {
     reason = str(operation.title(), " threw: ", error_text(e));
-  } catch (...) {  // not an exception with a text
+  } catch (...) {  // not a std::exception
   }
   fail_group(own_job_rank(), reason);
 }
 
-/// The error is of those that the backend says so of; else all have it.
+/// If the backend has marked some messages as failed, only these get its error, and the others a general error. Else
+/// all get its error.
 void GroupQueue::fail_messages(const GroupError& error) {
   const bool is_of_some = std::any_of(active_.begin(), active_.end(), [](const auto& m) { return m->transfer.failed; });
   const GroupError of_others(failure_text(" failed", error.culprit(), error.reason()), error.reason(), error.culprit());

@@ -1,5 +1,5 @@
-// Collectives of a group on GPUs: the lane moves the data, and an operation of the queue, which moves none, is their
-// verdict.
+// Collectives of a group on GPUs: the GpuLane moves the data, and an operation of the queue that moves no data compares
+// the signatures (consistency check).
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -20,12 +20,12 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-/// How long what is under way on the GPU may take after a rank was lost: others may have done their part.
+/// Time for collectives in progress on the GPU after a rank was lost: the other ranks may still complete them.
 constexpr std::chrono::milliseconds kAbortGrace{300};
 constexpr std::chrono::milliseconds kRollCall{1000};
 constexpr std::chrono::milliseconds kNews{1000};
 
-/// What ranks compare of the collective, and when.
+/// The consistency check of a collective: an operation with its signature but without data.
 std::shared_ptr<CollectiveOperation> verdict_of(const CollectiveOperation& operation) {
   auto verdict = std::make_shared<CollectiveOperation>();
   Collective& c = verdict->collective;
@@ -33,7 +33,7 @@ std::shared_ptr<CollectiveOperation> verdict_of(const CollectiveOperation& opera
   c.device = {};
   c.input = nullptr;
   c.output = nullptr;
-  if (c.kind != CollectiveKind::kAllToAll) {  // whose counts are compared
+  if (c.kind != CollectiveKind::kAllToAll) {  // its counts are compared
     c.inputs.clear();
     c.outputs.clear();
   }
@@ -46,7 +46,7 @@ std::shared_ptr<CollectiveOperation> verdict_of(const CollectiveOperation& opera
   return verdict;
 }
 
-/// Those of [begin, end) for which no key is there, by halves.
+/// Appends the ranks of [begin, end) whose key is not in the store. Bisects the range.
 void find_missing(Store& store, const std::function<std::string(int)>& key, int begin, int end,
                   std::vector<int>& missing) {
   std::vector<std::string> keys;
@@ -61,7 +61,7 @@ void find_missing(Store& store, const std::function<std::string(int)>& key, int 
   find_missing(store, key, middle, end, missing);
 }
 
-/// Signs for this rank; the members that have not signed when all might have.
+/// Writes this rank's key. Returns the members that have not written their key when all have, or after kRollCall.
 std::vector<int> find_silent(const ProcessGroupOptions& options, int64_t seq) {
   const std::string roll = str("group/", options.name, "/late/", seq);
   const auto key = [&](int rank) { return str(roll, "/", rank); };
@@ -77,7 +77,7 @@ std::vector<int> find_silent(const ProcessGroupOptions& options, int64_t seq) {
   return silent;
 }
 
-/// A collective that did not get as far as the GPU.
+/// A collective that failed before it was launched on the GPU.
 class FailedWork final : public GpuWork {
  public:
   explicit FailedWork(std::exception_ptr error) : error_(std::move(error)) {}
@@ -90,8 +90,8 @@ class FailedWork final : public GpuWork {
 }  // namespace
 
 Work GroupQueue::start_on_gpu(std::span<CollectiveOperation* const> operations) {
-  const HandsOver hands_over;             // connect_gpu's waits: continuations may start collectives here
-  std::lock_guard launching(gpu_mutex_);  // verdicts and launches in one order
+  const HandsOver hands_over;             // for the waits of connect_gpu: continuations may start collectives here
+  std::lock_guard launching(gpu_mutex_);  // consistency checks and launches have the same order
   const Device device = operations.front()->collective.device;
   const auto lane = gpu_lane();
   TANDEM_CHECK(DeviceError, lane == nullptr || lane->device() == device, to_string(operations.front()->collective.kind),
@@ -118,7 +118,7 @@ Work GroupQueue::start_on_gpu(std::span<CollectiveOperation* const> operations) 
     for (size_t i = 0; i < operations.size(); ++i) works->push_back(connected->launch(*operations[i], agreed[i]));
   } catch (const std::exception& error) {
     works->push_back(std::make_shared<FailedWork>(std::current_exception()));
-    if (!is_failing_) abort(error.what());  // else the cause is known to all
+    if (!is_failing_) abort(error.what());  // otherwise all ranks know the cause
   }
   return verdict;
 }
@@ -128,7 +128,8 @@ std::shared_ptr<GpuLane> GroupQueue::gpu_lane() {
   return gpu_lane_;
 }
 
-/// Makes the communicator. First the verdict, which says better what is wrong where ranks are elsewhere.
+/// Creates the NCCL communicator. First waits for the consistency check, which gives the better error if the calls
+/// differ.
 std::shared_ptr<GpuLane> GroupQueue::connect_gpu(Device device, const CollectiveOperation& verdict,
                                                  std::chrono::milliseconds timeout) {
   {
@@ -138,7 +139,7 @@ std::shared_ptr<GpuLane> GroupQueue::connect_gpu(Device device, const Collective
   if (verdict.error) std::rethrow_exception(verdict.error);
   is_on_gpu_ = true;
   const Clock::time_point deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
-  // What ranks tell each other: of rank 0 the id, of all what their GPUs are.
+  // Each rank contributes the NCCL id (only rank 0 fills it in) and the information about its GPU.
   constexpr int64_t kIdBytes = sizeof(NcclId);
   const Tensor card = gpu_card(device);
   const int64_t card_bytes = card.num_bytes(), row = kIdBytes + card_bytes;
@@ -159,7 +160,7 @@ std::shared_ptr<GpuLane> GroupQueue::connect_gpu(Device device, const Collective
     std::memcpy(cards.data_ptr() + rank * card_bytes, all.data_ptr() + rank * row + kIdBytes,
                 static_cast<size_t>(card_bytes));
   }
-  const std::string shared_gpu = find_shared_gpu(cards, options_.ranks);  // all ranks find the same
+  const std::string shared_gpu = find_shared_gpu(cards, options_.ranks);  // all ranks get the same result
   TANDEM_CHECK(DeviceError, shared_gpu.empty(), "group '", options_.name, "': ", shared_gpu,
                "\n  NCCL requires a different GPU for each rank; the local rank and CUDA_VISIBLE_DEVICES determine a "
                "rank's GPU");
@@ -201,9 +202,10 @@ std::shared_ptr<GpuLane> GroupQueue::connect_gpu(Device device, const Collective
   return lane;
 }
 
-/// All ranks have started collective `seq`, and on this one it is not done in time. Healthy ranks for which it is not
-/// done find that at the same moment: so each signs here, and who does not within a second is who is missing. On a
-/// thread that nobody waits for long: the store may be what does not answer.
+/// Called when `seq` was started by all ranks but did not finish here by its deadline. Every healthy waiting rank
+/// reaches this point at about the same time and writes a key. Ranks without a key after one second are reported as
+/// stragglers. A separate thread uses the store, and this function waits for it only for a limited time: the store may
+/// be the component that does not respond.
 GpuLane::Absence GroupQueue::call_roll(int64_t seq) const {
   if (options_.store == nullptr) return {};
   const auto silent = std::make_shared<std::promise<std::vector<int>>>();
@@ -238,15 +240,15 @@ GpuLane::Absence GroupQueue::call_roll(int64_t seq) const {
   return {.text = text, .culprit = ranks.size() == 1 ? job_rank(options_, ranks[0]) : -1};
 }
 
-/// Ranks hear of a failure by their CPU backend where somebody runs their queue. Of one that waits for its GPU nobody
-/// may: so it also stands in the store, where lanes look now and then.
+/// The CPU backend notifies a rank of a failure only while a thread runs the rank's queue. A rank that waits for its
+/// GPU may have no such thread. So the failure is also written to the store, which GpuLanes poll.
 void GroupQueue::post_failure(int culprit, const std::string& reason) {
   if (!is_on_gpu_ || options_.store == nullptr) return;
   try {
     start_rank_thread([store = options_.store, key = failure_key(), text = str(culprit, " ", reason)] {
       try {
         store->compare_set(key, "", text);
-      } catch (const Error&) {  // then the store's failure is heard
+      } catch (const Error&) {  // a failure of the store is reported separately
       }
     }).detach();
   } catch (const ResourceError&) {  // no thread
@@ -266,7 +268,7 @@ void GroupQueue::look_for_news() {
           std::getline(text.ignore(), reason, '\0');
           if (const auto self = weak.lock()) self->abort(reason, culprit);
         }
-      } catch (const Error&) {  // then the store's failure is heard
+      } catch (const Error&) {  // a failure of the store is reported separately
       }
       *asks = false;
     }).detach();
@@ -282,7 +284,7 @@ void GroupQueue::give_up_gpu(const std::string& reason, int culprit) {
   if (const auto lane = gpu_lane()) lane->give_up(reason, culprit, kAbortGrace);
 }
 
-/// This rank knows of the failure: it is the one that fails, or has an error of it.
+/// Suppresses the deferred error: this rank has caused the failure or already has its error.
 void GroupQueue::hush_gpu() {
   if (const auto lane = gpu_lane()) lane->hush();
 }

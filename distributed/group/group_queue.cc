@@ -14,8 +14,8 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-// Polls before a blocked caller goes to sleep, about 50 us: longer than ranks in step are apart, shorter than a time
-// slice.
+// Number of polls before a blocked caller sleeps, about 50 us. This is longer than the skew between ranks in step, and
+// shorter than a time slice.
 constexpr int kSpins = 1500;
 
 void pause_briefly() {
@@ -30,7 +30,7 @@ ProcessGroupOptions with_ranks(ProcessGroupOptions options) {
   return options;
 }
 
-/// A pointer to what its owner keeps until it is done.
+/// A shared_ptr without ownership: the owner keeps the object until it is done.
 template <class Pending>
 std::shared_ptr<Pending> borrow(Pending& operation) {
   return std::shared_ptr<Pending>(std::shared_ptr<void>(), &operation);
@@ -46,11 +46,11 @@ void complete(const Operation& operation) {
 
 thread_local bool hands_over = false;
 
-/// Joins the handles of several operations.
+/// Joins the handles of several operations into one.
 struct WhenAll {
   std::mutex mutex;
   size_t left;
-  std::exception_ptr error;  // of the first that failed
+  std::exception_ptr error;  // first error
   Promise<void> promise;
 
   explicit WhenAll(size_t count) : left(count) {}
@@ -97,7 +97,7 @@ void GroupQueue::watch_failures() {
     } else {
       backend_->do_hear_failure(rank, reason);
     }
-    // Who has left did its part in what is under way; what it did not begin has no verdict, and fails by that.
+    // A rank that left has completed its collectives in progress. Any other collective fails in its consistency check.
     if (reason != "left the job") give_up_gpu(failure_text("failed", rank, reason), rank);
   });
 }
@@ -117,7 +117,7 @@ void GroupQueue::enqueue(std::shared_ptr<Message> message) {
   if (running_) tell_runner();
 }
 
-/// That something has come in during its turn.
+/// Notifies the thread that runs the group of new operations.
 void GroupQueue::tell_runner() {
   has_arrivals_.store(true);
   wake_runner();
@@ -231,7 +231,7 @@ void GroupQueue::queue_all(std::span<const std::shared_ptr<Pending>> operations)
   }
   {
     std::lock_guard lock(mutex_);
-    // First: where there can be no worker nothing is queued.
+    // First: if no worker can be started, nothing is queued.
     if (!operations.empty() && !worker_.joinable()) start_worker();
     for (const auto& operation : operations) enqueue(operation);
   }
@@ -240,7 +240,7 @@ void GroupQueue::queue_all(std::span<const std::shared_ptr<Pending>> operations)
 }
 
 void GroupQueue::wake_runner() {
-  // Either this sees that somebody is about to sleep, or the sleeper, who looks once more, sees what has come in.
+  // Either this thread sees the sleeper, or the sleeper, which checks again after it has registered, sees the new work.
   if (sleepers_.load() > 0) backend_->do_wake();
 }
 
@@ -290,12 +290,12 @@ void GroupQueue::close() {
     --helpers_;
   }
   lock.unlock();
-  if (const auto lane = gpu_lane()) lane->finish();  // while deaths of ranks are still heard
+  if (const auto lane = gpu_lane()) lane->finish();  // while failures of ranks are still reported
   failures_.remove();
   lock.lock();
   stop_ = true;
   std::thread worker = std::move(worker_);
-  const std::shared_ptr<GpuLane> lane = std::move(gpu_lane_);  // ends with this function
+  const std::shared_ptr<GpuLane> lane = std::move(gpu_lane_);  // released at the end of this function
   lock.unlock();
   for_worker_.notify_one();
   backend_->do_wake();
@@ -308,7 +308,7 @@ void GroupQueue::close() {
 
 std::thread GroupQueue::start_rank_thread(std::function<void()> f) {
   RankContext context = RankContext::current();
-  // Modes are of the code around, which the thread outlives.
+  // Modes belong to the surrounding code, which may end before the thread.
   context.grad_enabled = true;
   context.autocast = -1;
   context.module_scope = nullptr;
@@ -325,7 +325,7 @@ void GroupQueue::start_worker() {
   });
 }
 
-/// The worker: goes on with what is there unless somebody who waits for it does.
+/// The worker: makes progress unless a waiting thread does.
 void GroupQueue::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -355,7 +355,7 @@ void GroupQueue::work() {
   }
 }
 
-/// Runs turns on this thread until `operation` is done or `until` has passed.
+/// Runs the group on this thread until `operation` is done or `until` has passed.
 void GroupQueue::help(std::unique_lock<std::mutex>& lock, const Operation& operation, Clock::time_point until) {
   ++helpers_;
   while (!operation.done) {
@@ -371,7 +371,7 @@ void GroupQueue::help(std::unique_lock<std::mutex>& lock, const Operation& opera
   if (helpers_ == 0 && has_work()) for_worker_.notify_one();
 }
 
-/// A turn that waits for peers until something has ended; false where `until` passed first.
+/// A turn that waits for peers until an operation has ended. Returns false if `until` passed first.
 bool GroupQueue::wait_turn(std::unique_lock<std::mutex>& lock, Clock::time_point until) {
   begin_turn(lock);
   Advance result = Advance::kIdle;
@@ -398,7 +398,7 @@ bool GroupQueue::wait_turn(std::unique_lock<std::mutex>& lock, Clock::time_point
   return result == Advance::kDone;
 }
 
-/// A turn that goes as far as it can without waiting; true if something has ended.
+/// A turn without waiting. Returns whether an operation has ended.
 bool GroupQueue::poll_turn(std::unique_lock<std::mutex>& lock) {
   begin_turn(lock);
   Advance result = Advance::kMoved;
@@ -415,7 +415,7 @@ void GroupQueue::begin_turn(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
 }
 
-/// Shows the holder of running_ what has come in.
+/// Makes new operations visible to the holder of running_.
 void GroupQueue::collect() {
   if (head_ == nullptr && !queue_.empty()) head_ = queue_.front();
   while (behind_.size() + 1 < queue_.size()) behind_.push_back(queue_[behind_.size() + 1]);
@@ -476,9 +476,9 @@ void GroupQueue::end_turn(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-// --- by the holder of running_ ---
+// --- only for the holder of running_ ---
 
-/// Goes on with everything once, without waiting; kDone where something has ended.
+/// Advances all operations once, without waiting. Returns kDone if one has ended.
 Advance GroupQueue::step() {
   if (has_arrivals_.load()) {
     std::lock_guard lock(mutex_);
@@ -500,7 +500,7 @@ Advance GroupQueue::advance_head() {
     }
     const Advance result = backend_->do_advance();
     head.ended = result == Advance::kDone;
-    // What is known ahead may let the backend go on.
+    // The backend may be able to continue when it knows later collectives.
     return !head.ended && announce() ? Advance::kMoved : result;
   } catch (const GroupError& e) {
     fail(head, e);
@@ -510,7 +510,7 @@ Advance GroupQueue::advance_head() {
   return Advance::kDone;
 }
 
-/// Tells the peers of what is queued behind the head. Whether there was something to tell.
+/// Announces the collectives behind the head to the peers. Returns whether it announced any.
 bool GroupQueue::announce() {
   bool any = false;
   for (; num_announced_ < behind_.size(); ++num_announced_) {
@@ -539,7 +539,7 @@ Advance GroupQueue::advance_messages() {
     }
   }
   try {
-    // A message that has failed is the backend's no longer, so it is left alone from then on.
+    // The backend has dropped failed messages, so they must not be advanced any more.
     if (failed_) throw GroupError(failure_text(" failed", culprit_, reason_), reason_, culprit_);
     if (backend_->do_advance_transfers() != Advance::kIdle) result = std::max(result, Advance::kMoved);
   } catch (const GroupError& e) {
@@ -582,7 +582,7 @@ void GroupQueue::finish(Operation& operation) {
       for (const CopyStep& copy : operation.after) primitives::copy(copy.from, copy.to);
       if (operation.at_end) operation.at_end();
     } catch (...) {
-      operation.error = std::current_exception();  // this rank's alone: the others have what they need
+      operation.error = std::current_exception();  // only of this rank: the other ranks have their data
     }
   }
   if (operation.trace_begin_ns == 0) return;

@@ -1,4 +1,4 @@
-// The queue of a group, and whoever runs its head. Private to distributed/.
+// The queue of a group, and the threads that run it. Private to distributed/.
 #pragma once
 
 #include <atomic>
@@ -21,8 +21,8 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// While it lives, the worker completes what this thread's turns end: continuations may wait for a lock that this
-/// thread holds.
+/// While in scope, operations that finish on this thread are completed by the worker thread, because their
+/// continuations may need a lock that this thread holds (avoids deadlock).
 class HandsOver {
  public:
   HandsOver();
@@ -31,58 +31,60 @@ class HandsOver {
   HandsOver& operator=(const HandsOver&) = delete;
 };
 
-/// Collectives run one after another, in the order of their start; messages run beside them.
+/// Collectives run one after another, in the order in which they were started. Messages run concurrently with them.
 ///
 /// `running_` guards the backend: only the thread that set it may call it, except for the functions documented as
-/// thread-safe in backend.h. The thread holds it for a turn, in which it advances the head of the collectives and all
-/// messages until one of them has ended. Threads that wait for an operation hold it while they wait for peers; the
-/// worker and progress() give it back instead.
+/// thread-safe in backend.h. A thread holds it for a turn, in which it advances the first collective and all messages
+/// until one of them has ended. A thread that waits for an operation holds it while it waits for peers; the worker and
+/// progress() release it instead.
 class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
  public:
   using Clock = Backend::Clock;
 
-  /// `stall`: how long an operation waits before the group reports it.
+  /// `stall`: time after which the group reports a waiting operation.
   GroupQueue(const ProcessGroupOptions& options, std::unique_ptr<Backend> backend, std::chrono::milliseconds stall);
 
-  /// With `ranks` filled in.
+  /// The options, with `ranks` filled in.
   const ProcessGroupOptions& options() const { return options_; }
   Backend& backend() { return *backend_; }
   int own_job_rank() const { return job_rank(options_, options_.rank); }
-  /// "[rank 2 of 4]"; in a group of some ranks only "[rank 2, group 'evaluation']".
+  /// "[rank 2 of 4]"; in a subgroup "[rank 2, group 'evaluation']".
   std::string who() const;
 
-  /// For the headline of an operation whose deadline has passed; without ranks.
+  /// Headline for an operation whose deadline has passed, without the lists of ranks.
   MissingRanks missing_ranks(std::string operation, std::chrono::milliseconds timeout) const;
 
-  /// Passes the store's news of failed ranks on to whoever waits.
+  /// Forwards the store's reports of failed ranks to waiting operations.
   void watch_failures();
 
-  /// Runs the operation on this thread, a collective after those that are queued.
+  /// Runs the operation on this thread. A collective runs after all queued collectives.
   void run(CollectiveOperation& operation);
-  /// In a group of one rank, on its GPU: at once, on the calling thread.
+  /// For a group of one rank with a GPU: runs the operation immediately, on the calling thread.
   void run_alone(CollectiveOperation& operation);
-  /// The same, and its handle, which is complete: the GPU does the work in the order of the stream that is current now.
+  /// Like run_alone(), but returns a completed handle: the GPU works in the order of the calling thread's current
+  /// stream.
   Work start_alone(CollectiveOperation& operation);
-  /// Of tensors on the rank's GPU, all of one device: queued there at once. The handle is complete when all ranks have
-  /// started the same; waiting for it puts the results before what the waiter's current stream is given next.
+  /// Immediately enqueues collectives of tensors on the rank's GPU. All tensors must be on one device. The handle is
+  /// complete when all ranks have started the same collectives. Waiting for it makes the waiter's current stream wait
+  /// for the results.
   Work start_on_gpu(std::span<CollectiveOperation* const> operations);
   void run(Message& message);
-  /// The same for several that follow each other directly; throws the first's error.
+  /// Runs several collectives directly one after another. Throws the first error.
   void run(std::span<const std::shared_ptr<CollectiveOperation>> operations);
   /// Queues the operation and returns its handle.
   Work start(const std::shared_ptr<CollectiveOperation>& operation);
   std::vector<Work> start(std::span<const std::shared_ptr<Message>> messages);
-  /// One handle for several.
+  /// Queues all operations and returns one handle for them.
   Work start(std::span<const std::shared_ptr<CollectiveOperation>> operations);
 
-  /// Blocks until what was launched on the GPU is done, or has failed.
+  /// Blocks until all work that was launched on the GPU is complete or has failed.
   void finish_gpu() {
     if (const auto lane = gpu_lane()) lane->finish();
   }
 
   bool progress();
   void abort(const std::string& reason);
-  /// Fails what is queued, see ~ProcessGroup, and ends the worker.
+  /// Fails all queued operations (see ~ProcessGroup), and stops the worker.
   void close();
 
  private:
@@ -117,7 +119,7 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   void work();
   void wake_runner();
 
-  // --- by the holder of running_ ---
+  // --- only for the holder of running_ ---
   Advance step();
   Advance advance_head();
   bool announce();
@@ -148,11 +150,11 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
 
   std::mutex mutex_;
   std::condition_variable for_helpers_;  // running_ is free, or an operation is done
-  std::condition_variable for_worker_;   // work is left to it, or it should stop
+  std::condition_variable for_worker_;   // there is work for the worker, or it must stop
   std::deque<std::shared_ptr<CollectiveOperation>> queue_;
-  std::vector<std::shared_ptr<Message>> arrived_;        // not yet known to the holder of running_
-  std::vector<std::shared_ptr<Operation>> handed_over_;  // that the worker is to complete
-  size_t num_messages_ = 0;                              // that are not done
+  std::vector<std::shared_ptr<Message>> arrived_;        // not yet visible to the holder of running_
+  std::vector<std::shared_ptr<Operation>> handed_over_;  // to be completed by the worker
+  size_t num_messages_ = 0;                              // messages that are not done
   int64_t last_seq_ = 0;
   int64_t last_transfer_seq_ = 0;
   bool running_ = false;
@@ -161,26 +163,26 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   std::thread worker_;
   std::string abort_reason_;
   int abort_culprit_ = -1;
-  std::atomic<bool> is_aborted_{false};  // abort_reason_ is there
-  std::shared_ptr<GpuLane> gpu_lane_;    // made by the first collective on a GPU
-  std::mutex gpu_mutex_;                 // who starts collectives on the GPU; before mutex_
-  std::atomic<bool> is_on_gpu_{false};   // collectives are, or ranks are about to join
+  std::atomic<bool> is_aborted_{false};  // abort_reason_ is set
+  std::shared_ptr<GpuLane> gpu_lane_;    // created by the first collective on a GPU
+  std::mutex gpu_mutex_;                 // serializes launches on the GPU; locked before mutex_
+  std::atomic<bool> is_on_gpu_{false};   // collectives use the GPU, or the ranks are about to join
   const std::shared_ptr<std::atomic<bool>> asks_ =
-      std::make_shared<std::atomic<bool>>(false);  // a thread looks for news
+      std::make_shared<std::atomic<bool>>(false);  // a thread polls the failure key
   std::atomic<bool> is_failing_{
-      false};  // a rank was lost, or an operation failed: nobody is to be waited for on the GPU
+      false};  // a rank was lost, or an operation failed: do not wait for other ranks on the GPU
 
-  std::atomic<bool> has_arrivals_{false};  // something came in during a turn
+  std::atomic<bool> has_arrivals_{false};  // operations were queued during a turn
   std::atomic<int> sleepers_{0};           // threads that may be in do_sleep
 
-  // Of the holder of running_.
+  // Used only by the holder of running_.
   std::shared_ptr<CollectiveOperation> head_;
-  std::deque<std::shared_ptr<CollectiveOperation>> behind_;  // the head, those that were announced first
+  std::deque<std::shared_ptr<CollectiveOperation>> behind_;  // collectives behind the head, announced ones first
   size_t num_announced_ = 0;
   std::vector<std::shared_ptr<Message>> active_;
   size_t num_begun_ = 0;                                       // of active_: [0, num_begun_) have begun
-  Clock::time_point worker_until_ = Clock::time_point::max();  // when the times of what waits are to be looked at again
-  const std::shared_ptr<std::atomic<bool>> reporting_ = std::make_shared<std::atomic<bool>>(false);  // a thread asks
+  Clock::time_point worker_until_ = Clock::time_point::max();  // next time to check the deadlines
+  const std::shared_ptr<std::atomic<bool>> reporting_ = std::make_shared<std::atomic<bool>>(false);  // in log_once()
   bool failed_ = false;
   int culprit_ = -1;
   std::string reason_;

@@ -33,7 +33,7 @@ std::unique_ptr<Backend> make_hierarchical_backend(const ProcessGroupOptions& op
       backends.cross = gloo::make_gloo_backend(options_across(options, layout));
     }
   } catch (const CommError& e) {
-    if (e.peer() >= 0) rendezvous.blame_ended();  // maybe a rank that has no share in what failed
+    if (e.peer() >= 0) rendezvous.blame_ended();  // the cause may be a rank that is not part of the failed backend
     throw;
   }
   rendezvous.finish();

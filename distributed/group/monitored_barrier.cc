@@ -1,7 +1,7 @@
-// Ranks count themselves in the store, and wait for a verdict. The last to arrive gives it: all are here; else the
-// first whose deadline passes, which lists those that have not counted themselves. The first verdict counts, and who
-// comes later finds it, so that all ranks agree on how each barrier ended. Where a member has ended, whoever waits for
-// it fails without a verdict.
+// Each rank registers in the store and waits for the result. The last rank to arrive writes the result "all". Otherwise
+// the first rank whose deadline passes writes a result that lists the ranks that have not registered. Only the first
+// result is stored, and later ranks read it. So all ranks agree on the result of each barrier. If a member has ended,
+// the ranks that wait for it fail without a result.
 #include <tandem/distributed/group/monitored_barrier.h>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ class MonitoredBarrier {
  private:
   using Ends = std::map<int, std::string>;
 
-  // How long a rank that has left the job goes unnoticed.
+  // Maximum time until the exit of a rank is detected.
   static constexpr std::chrono::milliseconds kSlice{100};
   static constexpr const char* kMissing = "\n  missing: rank ";
 
@@ -67,7 +67,7 @@ class MonitoredBarrier {
   std::string wait() {
     const auto deadline = timeout_.count() > 0 ? Clock::now() + timeout_ : Clock::time_point::max();
     for (;;) {
-      // Asked before the arrivals are: who has left may have come.
+      // Read before the arrivals: a rank that has ended may have arrived before.
       const auto ends = ended();
       const auto begin = Clock::now();
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - begin);
@@ -83,7 +83,7 @@ class MonitoredBarrier {
     }
   }
 
-  /// Fails where one of those that have ended did not come before.
+  /// Fails if a rank in `ends` had not arrived.
   void fail_for_missing(const Ends& ends) {
     for (int rank = 0; rank < options_.world_size; ++rank) {
       const auto end = ends.find(job_rank(options_, rank));
@@ -92,7 +92,7 @@ class MonitoredBarrier {
     }
   }
 
-  /// The headline, then what follows the title in the error of each rank.
+  /// The headline, then the text after the title in the error of each rank.
   std::string time_out() {
     std::string came;
     std::string missing;
@@ -107,13 +107,13 @@ class MonitoredBarrier {
         ranks.missing.push_back(shown);
       }
     }
-    // All have come while this rank looked.
+    // All ranks have arrived during the loop.
     if (missing.empty()) return kAllCame;
     return str(to_headline(ranks), "\n timed out after ", format_seconds(timeout_), "\n  arrived: ranks", came,
                missing);
   }
 
-  /// The ranks of the job that the store knows to have ended, and why.
+  /// The ranks of the job that have ended, as far as the store knows, and why.
   Ends ended() {
     Ends found;
     HookHandle handle = store_.on_failure([&](int rank, const std::string& reason) { found.emplace(rank, reason); });
@@ -123,7 +123,7 @@ class MonitoredBarrier {
 
   std::string reason_of(int rank) { return ended()[rank]; }
 
-  /// All have come to this barrier, so shown looks at what the one before has left.
+  /// All ranks have arrived at this barrier, so no rank reads the keys of the previous one.
   void remove_previous() {
     if (number_ == 1) return;
     for (int rank = 0; rank < options_.world_size; ++rank) store_.delete_key(arrival(number_ - 1, rank));

@@ -1,4 +1,4 @@
-// The barrier that knows who is missing. Private to distributed/.
+// A barrier that reports which ranks are missing. Private to distributed/.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// The `number`-th (from 1) of the group, whose `options.ranks` are filled in. `who` begins errors: "[rank 2 of 4]".
-/// `shown` has no ranks; its timeout is the deadline, 0 = none.
+/// Runs the `number`-th monitored barrier (from 1) of the group; `options.ranks` must be filled in. `who` is the prefix
+/// of errors: "[rank 2 of 4]". `shown` has no lists of ranks; its timeout is the deadline, 0 means no timeout.
 void monitored_barrier(const ProcessGroupOptions& options, const std::string& who, int64_t number,
                        const MissingRanks& shown);
 

@@ -38,7 +38,7 @@ std::string Message::shown_name() const {
 
 std::string describe_last(const LastStarted& last, const char* last_word) {
   if (last.seq == 0) return "has started nothing yet";
-  // The number stands behind the kind: "all_gather" #1860 "'control record'".
+  // The number follows the kind: "all_gather" #1860 "'control record'".
   const size_t kind_size = std::min(last.what.find(' '), last.what.size());
   const std::string kind = last.what.substr(0, kind_size);
   const auto ago = std::chrono::duration_cast<std::chrono::milliseconds>(last.ago);

@@ -16,13 +16,13 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// A copy between a caller's tensor and the row-major memory that stands for it.
+/// A copy between a caller's tensor and the row-major memory that replaces it.
 struct CopyStep {
   Tensor from;
   Tensor to;
 };
 
-/// What collectives and messages have in common.
+/// Common part of collectives and messages.
 struct Operation {
   using Clock = Backend::Clock;
   virtual ~Operation() = default;
@@ -31,34 +31,34 @@ struct Operation {
   virtual std::string title() const = 0;
   /// CollectiveOptions::name.
   virtual const std::string& name() const = 0;
-  /// What timeouts show of it: "1024 float32 (4.0 KiB)"; may be empty.
+  /// Shown in timeout errors: "1024 float32 (4.0 KiB)"; may be empty.
   virtual std::string payload() const = 0;
   virtual int64_t num_bytes() const = 0;
   /// Number of the collective in its group, -1 for messages.
   virtual int64_t number() const = 0;
-  /// How traces show it.
+  /// Name in traces.
   virtual std::string shown_name() const = 0;
 
-  TensorList kept;               ///< memory that is read and written
-  std::vector<CopyStep> before;  ///< made when it begins
-  std::vector<CopyStep> after;   ///< made at the end, unless it failed
-  std::function<void()> at_end;  ///< called then
+  TensorList kept;               ///< memory that the operation reads and writes
+  std::vector<CopyStep> before;  ///< copies made when it begins
+  std::vector<CopyStep> after;   ///< copies made at the end, unless it failed
+  std::function<void()> at_end;  ///< called after these copies
   std::chrono::milliseconds timeout{0};
   std::exception_ptr error;
   std::optional<Promise<void>> promise;  ///< asynchronous form
-  std::function<void()> join;            ///< of its promise
+  std::function<void()> join;            ///< join action of the promise
   const char* trace_category = "comm";
   bool done = false;  ///< guarded by the group's mutex
 
-  // Of whoever runs the group.
+  // Used only by the thread that runs the group.
   bool started = false;
   bool ended = false;
   int64_t trace_begin_ns = 0;
   Clock::time_point began = {};
   Clock::time_point deadline = Clock::time_point::max();
-  Clock::time_point next_report = Clock::time_point::max();  ///< of the wait
+  Clock::time_point next_report = Clock::time_point::max();  ///< time of the next stall report
   int num_reports = 0;
-  bool has_given_way = false;  ///< next_report was put off, so that a lower rank may report first
+  bool has_given_way = false;  ///< next_report was delayed, so that a lower rank may report first
 
  protected:
   Operation() = default;
@@ -79,7 +79,7 @@ struct CollectiveOperation final : Operation {
 
 struct Message final : Operation {
   Transfer transfer;
-  int shown_peer = 0;  ///< number in the job
+  int shown_peer = 0;  ///< rank in the job
 
   std::string title() const override;
   const std::string& name() const override { return transfer.name; }

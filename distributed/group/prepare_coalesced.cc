@@ -1,4 +1,4 @@
-// Lists of tensors in one operation per dtype: packed into flat memory when it begins, and unpacked at its end.
+// Lists of tensors: one operation per dtype, packed into flat memory when it begins and unpacked when it ends.
 #include <map>
 #include <memory>
 
@@ -9,7 +9,7 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-/// The places of a list's tensors of one dtype in flat memory.
+/// Positions of a list's tensors of one dtype in flat memory.
 struct Pack {
   TensorOptions options;
   std::vector<size_t> indices;
@@ -17,8 +17,8 @@ struct Pack {
   int64_t count = 0;
 };
 
-/// By dtype, in one order for all ranks. An empty list is one operation without elements, so that ranks notice where
-/// others have a longer one.
+/// Packs by dtype, in the same order on all ranks. An empty list becomes one operation with zero elements, so that a
+/// longer list on another rank is detected as a mismatch.
 std::map<DType, Pack> pack_by_dtype(const Tensors& list) {
   std::map<DType, Pack> packs;
   for (size_t i = 0; i < list.size(); ++i) {
@@ -32,7 +32,7 @@ std::map<DType, Pack> pack_by_dtype(const Tensors& list) {
   return packs;
 }
 
-/// The place of a tensor of that shape in flat memory [n], or of [rows, ...] in flat memory [rows, n].
+/// A view of a tensor of that shape in flat memory [n], or of [rows, ...] in flat memory [rows, n].
 Tensor place(const Tensor& flat, const Shape& shape, int64_t offset) {
   Shape strides = row_major_strides(shape);
   if (flat.dim() == 2) strides[0] = flat.size(1);
@@ -53,7 +53,7 @@ void copy_out(Operation& operation, const Pack& pack, const Tensor& flat, const 
   }
 }
 
-/// "float32 [2, 3], 12 x [4], int32 [5]", and "and 7 more" past the end of what errors show.
+/// "float32 [2, 3], 12 x [4], int32 [5]", with "and 7 more" if the text is too long for an error.
 std::string describe_list(const Tensors& list) {
   constexpr size_t kRoomForMore = 32;
   std::string text;
@@ -72,8 +72,8 @@ std::string describe_list(const Tensors& list) {
   return text;
 }
 
-/// prepare(operation, pack, options) for each pack of the list. The signature compares the list's length and all dtypes
-/// and shapes, in addition to what one operation shows.
+/// Calls prepare(operation, pack, options) for each pack of the list. In addition to the fields of one operation, the
+/// signature compares the list's length and all dtypes and shapes.
 template <class Prepare>
 Operations prepare_packs(const Tensors& list, CollectiveOptions&& options, const Prepare& prepare) {
   if (!options.name.empty()) options.name += ", ";
@@ -92,7 +92,7 @@ Operations prepare_packs(const Tensors& list, CollectiveOptions&& options, const
   return operations;
 }
 
-/// Lists of which larger[i] is [size(), ...] of smaller[i].
+/// Checks lists in which larger[i] has the shape [size(), ...] of smaller[i].
 void check_lists(const char* op, const ProcessGroupOptions& group, const Tensors& outputs, const Tensors& inputs,
                  bool outputs_are_larger) {
   TANDEM_CHECK(ValueError, outputs.size() == inputs.size(), op, ": outputs and inputs have ", outputs.size(), " and ",
@@ -123,7 +123,7 @@ Operations prepare_all_reduce_coalesced(const ProcessGroupOptions& group, const 
     check_same_device(kOp, operand, {"tensors", tensors[0], 0});
     check_reduce_op(kOp, op, operand);
   }
-  if (tensors.empty()) op = ReduceOp::kSum;  // which every dtype takes
+  if (tensors.empty()) op = ReduceOp::kSum;  // valid for every dtype
   Operations operations = prepare_packs(tensors, std::move(options), [&](auto& operation, const Pack& pack, auto&& o) {
     const Tensor flat = empty({pack.count}, pack.options);
     prepare_all_reduce(operation, group, flat, op, std::move(o));
@@ -178,7 +178,7 @@ Operations prepare_reduce_scatter_coalesced(const ProcessGroupOptions& group, co
   for (size_t i = 0; i < outputs.size(); ++i) {
     check_reduce_op(kOp, op, {"outputs", outputs[i], static_cast<int>(i)});
   }
-  if (outputs.empty()) op = ReduceOp::kSum;  // which every dtype takes
+  if (outputs.empty()) op = ReduceOp::kSum;  // valid for every dtype
   Operations operations = prepare_packs(outputs, std::move(options), [&](auto& operation, const Pack& pack, auto&& o) {
     const Tensor flat_output = empty({pack.count}, pack.options);
     const Tensor flat_input = empty({group.world_size, pack.count}, pack.options);

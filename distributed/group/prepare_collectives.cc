@@ -1,4 +1,4 @@
-// What each collective demands of its tensors, and the operation that it becomes.
+// Checks the tensors of each collective, and prepares its operation.
 #include <numeric>
 #include <span>
 
@@ -30,7 +30,7 @@ std::vector<Part> memory_of(Operation& operation, const Parts& parts, int world_
   return result;
 }
 
-/// Equal parts, each of `one`'s shape, dtype and device.
+/// Checks that all parts have the shape, dtype and device of `one`.
 void check_parts(const char* op, const Parts& parts, const Operand& one, const ProcessGroupOptions& group) {
   const auto check = parts.is_result ? check_writable : check_operand;
   Shape wanted = one.tensor.shape();
@@ -46,7 +46,7 @@ void check_parts(const char* op, const Parts& parts, const Operand& one, const P
   }
 }
 
-/// On root as check_parts, and no parts elsewhere.
+/// On root: check_parts. On other ranks: checks that there are no parts.
 void check_parts_of_root(const char* op, const Parts& parts, const Operand& one, const ProcessGroupOptions& group,
                          int root) {
   if (root == group.rank) return check_parts(op, parts, one, group);
@@ -58,7 +58,7 @@ void check_parts_of_root(const char* op, const Parts& parts, const Operand& one,
                parts.tensors.size() == 1 ? " element" : " elements");
 }
 
-/// `one` may be part `same` itself (-1: none).
+/// Checks that no part overlaps `one`. Only part `same` may be `one` itself (-1: no part).
 void check_parts_apart(const char* op, const Parts& parts, const std::vector<Part>& memory, const Operand& one,
                        const Part& one_memory, int same) {
   for (size_t rank = 0; rank < memory.size(); ++rank) {
@@ -66,7 +66,7 @@ void check_parts_apart(const char* op, const Parts& parts, const std::vector<Par
   }
 }
 
-/// Results of a list lie apart from each other.
+/// Checks that the results of a list do not overlap each other.
 void check_results_apart(const char* op, const Parts& parts, const std::vector<Part>& memory) {
   if (!parts.is_list) return;
   for (size_t a = 0; a < memory.size(); ++a) {
@@ -76,8 +76,8 @@ void check_results_apart(const char* op, const Parts& parts, const std::vector<P
   }
 }
 
-/// What stands in the host's memory for a GPU's tensor while its message travels. Waits for the current stream: for
-/// what is sent, or for those who still use the memory that will be written.
+/// Host memory for the message of a GPU tensor. Waits for the current stream: for the data to send, or for earlier
+/// users of the memory that will be overwritten.
 Tensor in_host_memory(Message& message, const Tensor& tensor) {
   const Tensor host = empty(tensor.shape(), {tensor.dtype()});
   if (message.transfer.sends) {
@@ -96,7 +96,7 @@ Tensor in_host_memory(Message& message, const Tensor& tensor) {
   return host;
 }
 
-/// The parts have their own sizes and shapes, which ranks compare by pairs.
+/// The parts have their own sizes and shapes, which each pair of ranks compares.
 void finish_all_to_all(CollectiveOperation& operation, const Parts& outputs, const Parts& inputs) {
   constexpr const char* kOp = "all_to_all";
   Collective& c = operation.collective;
@@ -150,7 +150,7 @@ void prepare_reduce(CollectiveOperation& operation, const ProcessGroupOptions& g
   constexpr const char* kOp = "reduce";
   const Operand operand{"tensor", tensor};
   check_rank(kOp, "root", root, group);
-  check_writable(kOp, operand, group);  // on all ranks, so that all hear of it
+  check_writable(kOp, operand, group);  // on all ranks, so that all get the error
   check_reduce_op(kOp, op, operand);
   describe_collective(operation, group, CollectiveKind::kReduce, tensor, std::move(options));
   Collective& c = operation.collective;
@@ -212,7 +212,7 @@ void prepare_all_gather(CollectiveOperation& operation, const ProcessGroupOption
     }
     check_shape(kOp, outputs.operand(static_cast<size_t>(group.rank)), input.shape(), in);
     if (!equal) {
-      // The inputs differ between ranks by contract. The name has all shapes, and is compared.
+      // Inputs may differ between ranks. The name contains all shapes and is compared.
       options.name += options.name.empty() ? "into" : " into";
       for (const Tensor& output : outputs.tensors) options.name += str(" ", output.shape());
     }

@@ -17,14 +17,14 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// Turns arguments into operations; the queue runs them.
+/// Converts arguments to operations, which the queue runs.
 class ProcessGroup::Impl : public GroupQueue {
  public:
   using GroupQueue::GroupQueue;
 
   std::atomic<int64_t> monitored_barriers{0};
 
-  /// prepare(operation, options(), arguments...) checks the arguments and fills the operation in.
+  /// prepare(operation, options(), arguments...) checks the arguments and fills in the operation.
   template <class Prepare, class... Arguments>
   void call(const Prepare& prepare, Arguments&&... arguments) {
     CollectiveOperation operation;
@@ -42,7 +42,7 @@ class ProcessGroup::Impl : public GroupQueue {
     return options().world_size == 1 ? start_alone(*operation) : start_on_gpu(std::vector{operation.get()});
   }
 
-  void call(const Operations& operations) {  // of one device
+  void call(const Operations& operations) {  // all on one device
     if (!operations.front()->collective.on_gpu) return run(operations);
     if (options().world_size > 1) return start_on_gpu(pointers(operations)).wait();
     for (const auto& operation : operations) run_alone(*operation);
@@ -109,7 +109,7 @@ void check_options(ProcessGroupOptions& options) {
 
 std::unique_ptr<Backend> join(const ProcessGroupOptions& options) {
   auto backend = make_backend(options);
-  // Which card carries a group is worth a line unless all lines but errors are off.
+  // The network interface of a group is logged unless only errors are logged.
   const bool uses_network = std::string_view(backend->name()) != "shm";
   if (options.rank == 0 && log_enabled(uses_network ? LogLevel::kWarning : LogLevel::kInfo)) {
     log_line(LogLevel::kInfo, str("group '", options.name, "': ", backend->describe()));
@@ -281,7 +281,7 @@ Work ProcessGroup::barrier_async(CollectiveOptions options) {
   return impl_->call_async(prepare_barrier, std::move(options));
 }
 
-// --- several tensors ---
+// --- coalesced collectives ---
 
 void ProcessGroup::all_reduce_coalesced(const std::vector<Tensor>& tensors, ReduceOp op, CollectiveOptions options) {
   impl_->call(prepare_all_reduce_coalesced(impl_->options(), tensors, op, std::move(options)));
@@ -360,7 +360,7 @@ void ProcessGroup::monitored_barrier(CollectiveOptions options) {
 double ProcessGroup::reduce_mean(double value, double weight, CollectiveOptions options) {
   TANDEM_CHECK(ValueError, weight >= 0 && std::isfinite(weight),
                "reduce_mean: weight must be finite and not negative, got ", weight);
-  // A value of no weight counts for nothing, be it NaN.
+  // A value with weight 0 is ignored, even if it is NaN.
   const Tensor sums = from_vector<double>({weight > 0 ? value * weight : 0, weight}, {2});
   all_reduce(sums, ReduceOp::kSum, std::move(options));
   const double* const sum = sums.data<double>();

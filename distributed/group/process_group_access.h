@@ -1,4 +1,4 @@
-// How the library and its tests make groups. Private to distributed/.
+// Creates groups for the library and its tests. Private to distributed/.
 #pragma once
 
 #include <chrono>
@@ -9,19 +9,20 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// The backend that options.backend names. Collective. Throws CommError as ProcessGroup::create.
+/// Creates the backend that options.backend names. Collective. Throws CommError like ProcessGroup::create.
 std::unique_ptr<Backend> make_backend(const ProcessGroupOptions& options);
 
-/// How long an operation waits before its group says so.
+/// Time after which a group reports a waiting operation.
 inline constexpr std::chrono::milliseconds kStall{5000};
 
 /// Makes a group on a given backend; for ProcessGroup::create and for tests that choose a backend's tuning.
 struct ProcessGroupAccess {
   static std::shared_ptr<ProcessGroup> make(const ProcessGroupOptions& options, std::unique_ptr<Backend> backend,
                                             std::chrono::milliseconds stall = kStall);
-  /// As ProcessGroup::create, but returns at once: see LateBackend.
+  /// Like ProcessGroup::create, but returns immediately (see LateBackend).
   static std::shared_ptr<ProcessGroup> make_late(ProcessGroupOptions options);
-  /// Blocks until what the group has launched on its GPU is done, or has failed: traces have it from then on.
+  /// Blocks until all work that the group launched on its GPU is complete or has failed. From then on traces contain
+  /// it.
   static void finish_gpu(ProcessGroup& group);
 };
 

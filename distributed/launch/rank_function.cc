@@ -73,7 +73,7 @@ void wait_for_failure(FailureBoard& failures, std::chrono::milliseconds time) {
 /// does not.
 void report_failure(const RankEnvironment& env, const RankOutcome& outcome, TcpStore& store) {
   if (outcome.is_secondary) {
-    // Print failures that nobody else reports: the death of a rank without tandem's launcher, or the loss of this
+    // Print failures that no other process reports: the death of a rank without tandem's launcher, or the loss of this
     // rank's own connection.
     const auto first = store.failures().first_failure();
     if (first && (first->rank < 0 || (!env.launched_here && first->end != RankEnd::kFailed))) {
@@ -100,7 +100,7 @@ RankOutcome call_rank_function(const RankFunction& f, Context& context, FailureB
     f(context);
     return outcome;
   } catch (const CommError& e) {
-    // A rank that names the missing ones announces its failure before those that were only notified of it.
+    // A rank whose error names the missing ranks announces it before the ranks that were only notified of it.
     const bool names_missing = !headline_of(e).empty();
     if (e.peer() >= 0 && e.peer() != context.rank())
       wait_for_failure(failures, names_missing ? kRootCauseGrace / 2 : kRootCauseGrace);

@@ -31,7 +31,7 @@ std::string address_text(const sockaddr_storage& address) {
   return str(host, ":", port);
 }
 
-/// " (user 1000)" where the kernel's list has an open socket that is bound to the address, else "".
+/// " (user 1000)" if the kernel lists an open socket that is bound to the address, else "".
 std::string user_text(const sockaddr_storage& address) {
   // The list shows addresses as 32-bit words of this host's byte order.
   const bool is_v6 = address.ss_family == AF_INET6;
@@ -61,7 +61,7 @@ std::string user_text(const sockaddr_storage& address) {
     std::string number, local, remote, state, queues, timer, retransmits, user, timeout;
     uint64_t inode = 0;
     fields >> number >> local >> remote >> state >> queues >> timer >> retransmits >> user >> timeout >> inode;
-    if (local == wanted && inode != 0) return str(" (user ", user, ")");  // no inode: closed, the user is not known
+    if (local == wanted && inode != 0) return str(" (user ", user, ")");  // inode 0: closed, user unknown
   }
   return "";
 }

@@ -1,4 +1,4 @@
-// Names connections that are closed because they show no token. Private to distributed/.
+// Warnings about connections that are closed because they did not send the token. Private to distributed/.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@ struct sockaddr_storage;
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// The warnings of one listening socket, the first ten of them. Used by one thread at a time.
+/// Logs the first ten warnings about one listening socket. Not thread-safe.
 class TANDEM_API DropLog {
  public:
-  /// `owner` begins each warning: "store".
+  /// `owner` is the prefix of each warning: "store".
   explicit DropLog(std::string owner) : owner_(std::move(owner)) {}
-  /// "store: dropped the connection from 127.0.0.1:41234 (user 1000): why". The user is known where the other end is an
+  /// "store: dropped the connection from 127.0.0.1:41234 (user 1000): why". The user is shown if the other end is an
   /// open socket of this network namespace.
   void warn(const sockaddr_storage& other_end, const std::string& why);
 

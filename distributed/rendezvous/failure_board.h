@@ -1,4 +1,4 @@
-// Which ranks of a job have ended, in which order and why; shared by the stores. Private to distributed/.
+// List of the ranks of a job that have ended, in order and with reasons; shared by the stores. Private to distributed/.
 #pragma once
 
 #include <chrono>
@@ -19,9 +19,9 @@ namespace tandem { inline namespace v0 { namespace distributed {
 /// How a rank ended.
 enum class RankEnd : uint8_t {
   kFailed,  ///< it announced an error
-  kDied,    ///< its connection ended without a goodbye
+  kDied,    ///< its connection closed without a goodbye
   kLeft,    ///< its function returned
-  kLost,    ///< its connection was lost, as by a reset; the rank may still run
+  kLost,    ///< its connection was lost, for example by a reset; the rank may still run
 };
 
 struct RankEndEvent {
@@ -31,34 +31,35 @@ struct RankEndEvent {
   std::chrono::steady_clock::time_point when = {};
 };
 
-/// `headline`, then "  rank 2: reason" on a line of its own; without the rank where `culprit` is negative.
+/// `headline`, then a line "  rank 2: reason"; without the rank if `culprit` is negative.
 std::string failure_text(const std::string& headline, int culprit, std::string_view reason);
 
-/// How long a rank that failed waits at most for its store to hear of it: it is to end soon, and others may notice by
-/// themselves.
+/// Maximum time that a failed rank waits until its store has received the failure. The rank is about to end, and the
+/// other ranks may detect its end themselves.
 inline constexpr std::chrono::milliseconds kAnnounceTime{2000};
 
-/// Keeps the first end of each rank and tells those who asked. Safe from many threads; callbacks run without a lock
-/// that another member function needs.
+/// Keeps the first end of each rank and calls the registered callbacks. Thread-safe. Callbacks run without the mutex of
+/// the list, so they may call other member functions.
 class TANDEM_API FailureBoard {
  public:
-  /// Records the event and runs the callbacks on this thread. False where the rank has ended before: the first counts.
+  /// Records the event and runs the callbacks on this thread. Returns false, without effect, if the rank has already
+  /// ended.
   bool report(RankEndEvent event);
 
-  /// As Store::on_failure.
+  /// See Store::on_failure.
   HookHandle on_failure(std::function<void(int rank, const std::string& reason)> f);
 
-  /// In the order of report.
+  /// All ends, in the order in which they were reported.
   std::vector<RankEndEvent> events() const;
-  /// The first failure or death, of `ranks` or of the store's host (empty: of any rank); ranks that left do not count.
+  /// The first failure or death of `ranks` (empty: of any rank) or of the store's host. Ranks that left do not count.
   std::optional<RankEndEvent> first_failure(const std::vector<int>& ranks = {}) const;
-  /// Forgets all ends, where ranks that have left begin anew.
+  /// Removes all ends, when ranks that have left may join again.
   void clear();
 
  private:
   struct Callback {
     std::function<void(int rank, const std::string& reason)> f;
-    std::recursive_mutex running;  ///< held during f, so that removal can wait for it; recursive: f may remove itself
+    std::recursive_mutex running;  ///< held while f runs, so that removal waits for f; recursive: f may remove itself
     bool removed = false;
     std::set<int> told;
   };
@@ -72,7 +73,7 @@ class TANDEM_API FailureBoard {
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-/// The text of a get() that ended without a value, because one of `ranks` failed or the deadline passed.
+/// The error text of a get() without a value: one of `ranks` failed, or the deadline passed.
 TANDEM_API std::string missing_key_text(const std::string& key, const std::vector<int>& ranks,
                                         std::chrono::milliseconds timeout, const FailureBoard& failures);
 

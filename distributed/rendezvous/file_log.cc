@@ -10,7 +10,7 @@ namespace tandem { inline namespace v0 { namespace distributed { namespace file_
 namespace {
 
 struct RecordHeader {
-  uint64_t checksum;  // of what follows
+  uint64_t checksum;  // of all following bytes
   uint32_t kind;
   uint32_t key_length;
   uint64_t value_length;

@@ -1,6 +1,6 @@
-// What the file of a FileStore holds: eight bytes of magic, then records, each the FNV-1a of the rest, a kind, and two
-// texts with their lengths. Only holders of the write lock change it, and only at its end, so that the checksums tell
-// how far it is whole. Private to distributed/.
+// File format of a FileStore: eight magic bytes, then records. A record consists of the FNV-1a checksum of its other
+// bytes, a kind, and two texts with their lengths. The file is changed only by holders of the write lock, and only at
+// its end, so the checksums show where the complete records end. Private to distributed/.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct Record {
 inline constexpr std::string_view kMagic = "tandem 1";
 
 TANDEM_API std::string encode(const Record& record);
-/// Calls f with each whole record at the beginning of `bytes`, and returns how many bytes those are.
+/// Calls f with each complete record at the beginning of `bytes`. Returns the number of bytes of these records.
 TANDEM_API size_t parse(std::string_view bytes, FunctionRef<void(const Record& record)> f);
 
 }}}}  // namespace tandem::v0::distributed::file_log

@@ -28,7 +28,7 @@ constexpr std::chrono::microseconds kShortestPause{200};
 constexpr std::chrono::microseconds kLongestPause{10000};
 constexpr std::chrono::milliseconds kWatchPause{50};
 
-/// Pauses that grow, for who waits for a file.
+/// Growing pauses between polls of a file.
 class Pauses {
  public:
   void pause() {
@@ -40,7 +40,7 @@ class Pauses {
   std::chrono::microseconds next_ = kShortestPause;
 };
 
-/// A lock of the whole file, of this open file description alone.
+/// Locks the whole file for this open file description. Does not block.
 bool try_lock(int fd, short type) {
   struct flock lock = {};
   lock.l_type = type;
@@ -50,7 +50,7 @@ bool try_lock(int fd, short type) {
 
 }  // namespace
 
-/// Holds the file's lock. Never sleeps in the kernel, as its holder may be stopped.
+/// Holds the file's lock. Polls, and never sleeps in the kernel, because the current holder may be a stopped process.
 class FileStore::Lock {
  public:
   Lock(FileStore& store, short type) : fd_(store.fd_.get()) {
@@ -60,7 +60,7 @@ class FileStore::Lock {
                    ": ", std::strerror(errno));
       const auto given = store.options_.lock_timeout;
       const std::chrono::milliseconds longest = given.count() > 0 ? given : std::chrono::hours(24 * 365);
-      // Asked each time: whoever announces a failure waits for those of its process who wait for the file.
+      // Checked in every round: announce_failure() on another thread waits for the mutex that this thread holds.
       const auto timeout = store.has_announced_ ? std::min(longest, kAnnounceTime) : longest;
       TANDEM_CHECK(CommError, Clock::now() - begin < timeout, "store: cannot lock ", store.path_, " within ",
                    format_seconds(timeout), ": another process holds the lock; check for stopped processes");
@@ -91,7 +91,7 @@ void FileStore::open_file() {
   for (;;) {
     fd_ = FileDescriptor(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600));
     TANDEM_CHECK(IoError, bool{fd_}, "store: cannot open ", path_, ": ", std::strerror(errno));
-    regular_file_size("store", path_, fd_.get());  // for its check: nothing else can be locked and shortened
+    regular_file_size("store", path_, fd_.get());  // for its check: only regular files can be locked and truncated
     const Lock lock(*this, F_WRLCK);
     struct stat status = {};
     TANDEM_CHECK(IoError, fstat(fd_.get(), &status) == 0, "store: cannot stat ", path_, ": ", std::strerror(errno));
@@ -101,7 +101,7 @@ void FileStore::open_file() {
     const std::string_view found(magic, static_cast<size_t>(std::max<ssize_t>(n, 0)));
     TANDEM_CHECK(IoError, n >= 0 && file_log::kMagic.starts_with(found), "store: ", path_, " is not a tandem store");
     if (found != file_log::kMagic) {
-      // New, or whoever made it was killed at once.
+      // The file is new, or its creator was killed before it wrote the magic bytes.
       const FileSizeSignalGuard guard;
       const ssize_t written = pwrite(fd_.get(), file_log::kMagic.data(), file_log::kMagic.size(), 0);
       TANDEM_CHECK(IoError, written == static_cast<ssize_t>(file_log::kMagic.size()), "store: cannot write ", path_,
@@ -144,7 +144,7 @@ void FileStore::with_file(bool change, FunctionRef<void()> f) {
     const Lock lock(*this, change ? F_WRLCK : F_RDLCK);
     refresh();
     if (change) {
-      // Nobody else writes now: what is left is of a writer that was killed.
+      // No other process writes now: bytes after the last record are from a writer that was killed.
       TANDEM_CHECK(IoError, ftruncate(fd_.get(), read_) == 0, "store: cannot truncate ", path_, ": ",
                    std::strerror(errno));
     }
@@ -174,7 +174,7 @@ std::string FileStore::get_from(const std::string& key, const std::vector<int>& 
   const auto deadline = deadline_after(timeout);
   for (Pauses pauses;; pauses.pause()) {
     std::optional<std::string> found;
-    // Asked before the key is: who has failed may have set it.
+    // Read before the key: a rank that has failed may have set the key.
     const auto failure = failures_.first_failure(ranks);
     const bool late = Clock::now() >= deadline;
     with_file(false, [&] {

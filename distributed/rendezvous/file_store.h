@@ -1,4 +1,4 @@
-// The store of processes that share a file. Private to distributed/; users call make_file_store().
+// A store for processes that share a file. Private to distributed/; users call make_file_store().
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// Safe from many threads, and beside other objects of the same file in this and other processes.
+/// Thread-safe. Several objects, in this and other processes, may use the same file.
 class TANDEM_API FileStore final : public Store {
  public:
   FileStore(std::string path, const FileStoreOptions& options);
@@ -45,28 +45,28 @@ class TANDEM_API FileStore final : public Store {
   class Lock;
 
   void open_file();
-  /// Reads what has been appended.
+  /// Reads the records that were appended since the last call.
   void refresh();
-  /// Runs f with the file locked and read; for changes also with its torn end cut off.
+  /// Runs f while the file is locked and up to date. For changes it first removes an incomplete record at the end.
   void with_file(bool change, FunctionRef<void()> f);
   void append(const file_log::Record& record);
   void append_end(int rank, RankEnd end, const std::string& reason);
-  /// Reports the ends that refresh() found; called without mutex_.
+  /// Reports the ends that refresh() found. Call without mutex_.
   void tell_ends();
   void watch();
 
   const std::string path_;
   const FileStoreOptions options_;
   FailureBoard failures_;
-  std::atomic<bool> has_announced_{false};  // a failure: who waits for the file waits for less long
+  std::atomic<bool> has_announced_{false};  // a failure was announced: wait less long for the file
   std::mutex watch_mutex_;                  // guards the start of watcher_
-  std::thread watcher_;                     // looks for ends while somebody wants to hear of them
+  std::thread watcher_;                     // polls for ends once on_failure() was called
 
   std::mutex mutex_;
   std::condition_variable stopped_;
   bool stop_ = false;
   FileDescriptor fd_;
-  int64_t read_ = 0;  // as far as values_ knows the file
+  int64_t read_ = 0;  // offset up to which values_ contains the file
   KeyValueMap values_;
   std::vector<RankEndEvent> ends_;
   size_t ends_told_ = 0;

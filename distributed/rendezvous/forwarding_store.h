@@ -1,4 +1,4 @@
-// A store that passes everything on, for those that change some of it. Private to distributed/.
+// Base class of stores that forward most calls to another store. Private to distributed/.
 #pragma once
 
 #include <chrono>

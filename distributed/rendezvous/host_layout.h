@@ -16,24 +16,25 @@ struct HostLayout {
   int num_hosts() const { return static_cast<int>(hosts.size()); }
   /// Index of the rank's host.
   int host_of(int rank) const;
-  /// The rank's number in its host.
+  /// Index of the rank within its host.
   int local_rank(int rank) const;
-  /// Whether every host has as many ranks.
+  /// Whether all hosts have the same number of ranks.
   bool is_even() const;
-  /// "1 host x 4", "2 hosts x 2" or, where hosts differ, "2 hosts x 2 + 1".
+  /// "1 host x 4", "2 hosts x 2" or, if the hosts differ, "2 hosts x 2 + 1".
   std::string describe() const;
 };
 
-/// `identities`: of each rank's host, by rank.
+/// `identities`: host identity of each rank, by rank.
 HostLayout group_by_host(const std::vector<std::string>& identities);
 
-/// Who options.rank's group inside its host is: its members, in this group's numbers and the job's, under a name of its
-/// own.
+/// Options of the subgroup of options.rank's host: rank and size in the subgroup, members as ranks in the job, and a
+/// separate name.
 ProcessGroupOptions options_inside(const ProcessGroupOptions& options, const HostLayout& layout);
-/// The same across hosts: the ranks that have the same number in their hosts. Every host must have such a rank.
+/// Options of the subgroup across hosts: the ranks with the same index within their hosts. Every host must have such a
+/// rank.
 ProcessGroupOptions options_across(const ProcessGroupOptions& options, const HostLayout& layout);
 
-/// Collective. Throws CommError as ProcessGroup::create.
+/// Groups the ranks by host. Collective. Throws CommError like ProcessGroup::create.
 HostLayout find_hosts(const ProcessGroupOptions& options);
 
 }}}  // namespace tandem::v0::distributed

@@ -64,7 +64,7 @@ void MemoryStore::leave(int rank) { report({rank, RankEnd::kLeft, "left the job"
 
 void MemoryStore::report(RankEndEvent event) {
   failures_.report(std::move(event));
-  // The lock orders this with a get() that has looked at the board and is about to sleep.
+  // The lock orders this with a get() that has read the board and is about to sleep.
   std::lock_guard lock(mutex_);
   changed_.notify_all();
 }

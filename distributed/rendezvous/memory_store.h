@@ -1,4 +1,4 @@
-// The store of ranks that are threads of one process. Private to distributed/; users call make_memory_store().
+// A store for ranks that are threads of one process. Private to distributed/; users call make_memory_store().
 #pragma once
 
 #include <condition_variable>
@@ -13,7 +13,7 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// Safe from many threads. Callbacks run on the thread that reports the failure.
+/// Thread-safe. Callbacks run on the thread that reports the failure.
 class TANDEM_API MemoryStore final : public Store {
  public:
   void set(const std::string& key, const std::string& value) override;

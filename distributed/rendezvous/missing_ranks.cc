@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view kWaiting = "; waiting: rank";
 
-/// " 2", or "s 0, 1", "s 0-5, 7": what follows "rank".
+/// The ranks in the form that follows "rank": " 2", "s 0, 1" or "s 0-5, 7".
 std::string list(const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "" : "s";
   for (size_t i = 0; i < ranks.size();) {

@@ -59,7 +59,7 @@ class Rendezvous::Impl {
         ended_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         watch_(options.store->on_failure([this](int rank, const std::string& reason) { hear(rank, reason); })) {
     if (ended_fd_ < 0) fail_to_join(options_, str("cannot create an eventfd: ", std::strerror(errno)));
-    // In this order: who removes the keys of a group that is complete sets kComplete first.
+    // In this order: the rank that removes the keys of a complete group sets kComplete first.
     const bool is_first = options.store->add(joined(options.rank), 1) == 1;
     const bool is_complete = options.store->check({prefix_ + kComplete});
     if (is_complete) options.store->delete_key(joined(options.rank));
@@ -77,12 +77,12 @@ class Rendezvous::Impl {
     options_.store->set(prefix_ + key, value);
   }
 
-  /// What `owner` sets. Where the higher ranks set something too, under `stem` and their number, an error names all
-  /// that are missing.
+  /// Returns the value that `owner` sets. If `stem` is not empty, the higher ranks set values too, under `stem` and
+  /// their rank; then an error names all missing ranks.
   std::string get(const std::string& key, int owner, const std::string& stem = {}) {
     keys_.insert(key);
     for (;;) {
-      // Asked before the key is: an owner that has ended may have set it.
+      // Read before the key: an owner that has ended may have set the key.
       const bool owner_ended = has_ended(owner);
       const auto begin = Clock::now();
       const auto slice = std::clamp(remaining(deadline_), std::chrono::milliseconds(1), kSlice);
@@ -103,7 +103,7 @@ class Rendezvous::Impl {
     }
   }
 
-  /// Every rank's value, by rank.
+  /// Returns the values of all ranks, by rank.
   std::vector<std::string> exchange(const std::string& key, const std::string& value) {
     const std::string stem = key + "/";
     set(str(stem, options_.rank), value);
@@ -125,7 +125,7 @@ class Rendezvous::Impl {
     }
   }
 
-  /// Fails where another rank has ended, or ends soon: for one that wonders why the connection to rank 0 closed.
+  /// Throws if another rank has ended or ends soon. Called to find out why the connection to rank 0 closed.
   void blame_ended() {
     pollfd entry = {ended_fd_, POLLIN, 0};
     if (poll(&entry, 1, static_cast<int>(kSlice.count())) > 0) fail_for_ended();
@@ -134,7 +134,7 @@ class Rendezvous::Impl {
   /// Returns when all ranks have called it.
   void meet() { exchange("mapped", "1"); }
 
-  /// Every rank has set or got every key, so that the last one knows all.
+  /// Every rank has set or read every key, so the last rank knows all keys.
   void finish() {
     try {
       Store& store = *options_.store;
@@ -144,7 +144,7 @@ class Rendezvous::Impl {
       for (int rank = 0; rank < options_.world_size; ++rank) store.delete_key(joined(rank));
       store.delete_key(prefix_ + kFinished);
     } catch (const Error&) {
-      // The ranks have come together; if the store is lost the group hears of it as always.
+      // All ranks have joined. If the store is lost, the group is notified as usual.
     }
   }
 
@@ -168,7 +168,7 @@ class Rendezvous::Impl {
   const ProcessGroupOptions& options() const { return options_; }
 
  private:
-  // How long a rank that has left goes unnoticed while a key is waited for.
+  // Maximum time until the end of a rank is detected while this rank waits for a key.
   static constexpr std::chrono::milliseconds kSlice{100};
   static constexpr int kNoMember = -2;
   static constexpr const char* kFinished = "finished";
@@ -178,7 +178,7 @@ class Rendezvous::Impl {
 
   void hear(int rank, const std::string& reason) {
     const int member = member_of(rank);
-    if (member == kNoMember) return;  // of this rank itself another thread may have said that it failed
+    if (member == kNoMember) return;  // this rank counts: another thread may have announced its failure
     {
       std::lock_guard lock(mutex_);
       ended_.emplace_back(member, reason);
@@ -194,7 +194,7 @@ class Rendezvous::Impl {
 
   int shown(int rank) const { return rank < 0 ? rank : job_rank(options_, rank); }
 
-  /// The rank of the group, -1 for the store's host.
+  /// The rank in the group, -1 for the store's host, or kNoMember.
   int member_of(int rank_in_job) const {
     if (rank_in_job < 0 || options_.ranks.empty()) return rank_in_job;
     const auto found = std::find(options_.ranks.begin(), options_.ranks.end(), rank_in_job);
@@ -213,7 +213,7 @@ class Rendezvous::Impl {
   std::set<std::string> keys_;
   const int ended_fd_;  // readable once a rank has ended
   std::mutex mutex_;
-  std::vector<std::pair<int, std::string>> ended_;  // with the reason
+  std::vector<std::pair<int, std::string>> ended_;  // rank in the group and reason
   HookHandle watch_;
 };
 

@@ -1,4 +1,4 @@
-// How the ranks of a group find each other through their store. Private to distributed/.
+// Rendezvous of the ranks of a group through their store. Private to distributed/.
 #pragma once
 
 #include <chrono>
@@ -11,46 +11,46 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// What ranks of one host have in common: the running kernel, the network namespace, and options.host_id or
-/// TANDEM_HOST_ID.
+/// An identity that is equal for all ranks of one host: the running kernel, the network namespace, and options.host_id
+/// or TANDEM_HOST_ID.
 std::string host_identity(const ProcessGroupOptions& options);
 
-/// Throws CommError "[rank 2 of 4] group 'default': what", a MissingRanksError if there is a headline. `peer` is a rank
-/// of the group, -1 for none.
+/// Throws CommError "[rank 2 of 4] group 'default': what", or MissingRanksError if `headline` is not empty. `peer` is a
+/// rank of the group, or -1.
 [[noreturn]] void fail_to_join(const ProcessGroupOptions& options, const std::string& what, int peer = -1,
                                const std::string& headline = {});
 
-/// Waits for what other ranks do to join, and gives up as soon as one of them can no longer do it. Ranks are ranks of
-/// the group. Throws MissingRanksError naming the ranks that are missing at the deadline.
+/// Waits for the other ranks to join, and throws as soon as one of them has ended and can no longer join. Ranks are
+/// ranks of the group. Throws MissingRanksError naming the ranks that are missing at the deadline.
 class Rendezvous {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Keys are kept under the group's name and `part`. Throws CommError where this rank has used both before in this
-  /// job.
+  /// Keys are stored under the group's name and `part`. Throws CommError if this rank has already used this name and
+  /// part in this job.
   Rendezvous(const ProcessGroupOptions& options, const std::string& part);
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
   void set(const std::string& key, const std::string& value);
-  /// What `owner` sets.
+  /// Returns the value that `owner` sets.
   std::string get(const std::string& key, int owner);
-  /// Every rank's value, by rank.
+  /// Sets this rank's value and returns the values of all ranks, by rank.
   std::vector<std::string> exchange(const std::string& key, const std::string& value);
-  /// Returns when something can be read from `fd`, or accepted; false where `until` or the deadline passed before.
-  /// Until this rank has called meet() nobody leaves in peace, so that the end of any other rank is a failure.
+  /// Waits until `fd` is readable or has a connection to accept. Returns false if `until` or the deadline passes first.
+  /// Before this rank has called meet() no rank may leave, so the end of any other rank is a failure.
   bool wait_readable(int fd, Clock::time_point until = Clock::time_point::max());
-  /// For who has waited until the deadline.
+  /// Throws the error for `ranks`, which are missing at the deadline.
   [[noreturn]] void fail_for_missing(const std::vector<int>& ranks);
-  /// Fails where another rank has ended, or ends soon: for one that wonders why a connection closed.
+  /// Throws if another rank has ended or ends soon. Call it to find out why a connection closed.
   void blame_ended();
   /// Returns when all ranks have called it.
   void meet();
-  /// Says that this rank needs nothing more of the others; the last call. The last rank to say so removes all keys but
-  /// one, by which the group's name is known to be used up.
+  /// Declares that this rank needs nothing more from the others. Must be the last call. The last rank that calls it
+  /// removes all keys except one, which marks the group's name as used.
   void finish();
-  /// When the group's time to come together is over; time_point::max() without a limit.
+  /// End of the time for joining; time_point::max() if there is no timeout.
   Clock::time_point deadline() const;
 
  private:

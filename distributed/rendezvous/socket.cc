@@ -30,7 +30,7 @@ struct FreeAddresses {
 };
 using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
 
-/// Null, with the reason in `error`, where the name is not known.
+/// Returns null and sets `error` if the name cannot be resolved.
 Addresses resolve(const std::string& host, int port, bool passive, std::string* error) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -53,7 +53,7 @@ bool is_loopback(const sockaddr* address) {
          IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
 }
 
-/// One attempt to connect; 0 or errno.
+/// Tries to connect once. Returns 0 or errno.
 int try_connect(const addrinfo& address, Clock::time_point deadline, FileDescriptor* connected) {
   FileDescriptor fd(socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return errno;
@@ -71,7 +71,7 @@ int try_connect(const addrinfo& address, Clock::time_point deadline, FileDescrip
     if (error != 0) return error;
   }
   if (is_connected_to_itself(fd.get())) {
-    const linger reset = {1, 0};  // frees the port at once, for the host
+    const linger reset = {1, 0};  // frees the port immediately, for the host
     setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
     return ECONNREFUSED;
   }
@@ -99,7 +99,7 @@ void FileDescriptor::reset() {
 std::string listening_address(const std::string& host) {
   std::string error;
   const Addresses list = resolve(host, 0, true, &error);
-  if (list == nullptr) return host;  // listen_on will say so
+  if (list == nullptr) return host;  // listen_on reports the error
   if (is_loopback(list->ai_addr)) {
     in6_addr number;
     const bool literal =
@@ -186,16 +186,16 @@ bool SilenceWatch::is_lost(int fd) {
 }
 
 bool SilenceWatch::is_lost(const tcp_info& info, Clock::time_point now) {
-  constexpr std::chrono::milliseconds kCoarse{20};  // of the kernel's times
+  constexpr std::chrono::milliseconds kCoarse{20};  // resolution of the kernel's times
   const std::chrono::milliseconds silence(info.tcpi_last_ack_recv);
   const bool answered = silence <= now - std::exchange(last_look_, now) + kCoarse;
   if (answered || info.tcpi_retransmits < retransmits_) retransmits_ = info.tcpi_retransmits;
-  // A machine whose program takes nothing answers what is sent again, if only that it has no room; such questions
-  // become rare, so that a long silence alone says nothing. What counts is that several were not answered. That nothing
-  // could be sent, without a route, counts too.
+  // If a program does not read, its machine still answers retransmissions and window probes, if only with a zero
+  // window. These become rare, so a long silence alone proves nothing: several of them must be unanswered. A send that
+  // fails without a route counts too.
   const bool asked = (info.tcpi_unacked > 0 && info.tcpi_retransmits >= retransmits_ + 2) || info.tcpi_probes >= 2;
   unanswered_ = !answered && asked ? unanswered_ + 1 : 0;
-  return silence >= longest_ && unanswered_ >= 2;  // two looks: the last question's answer has had time to come
+  return silence >= longest_ && unanswered_ >= 2;  // two checks: the last answer has had time to arrive
 }
 
 int milliseconds_until(Clock::time_point deadline) {

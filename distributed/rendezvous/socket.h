@@ -1,4 +1,4 @@
-// The few socket calls that the store's two ends share. Private to distributed/.
+// Socket functions shared by the store's client and server. Private to distributed/.
 #pragma once
 
 #include <chrono>
@@ -28,52 +28,52 @@ class TANDEM_API FileDescriptor {
   int fd_ = -1;
 };
 
-/// Where rank 0 is to listen so that ranks that connect to `host` reach it: `host`, or "", which is every address of
-/// this machine, where the name stands for the loopback here and for something else elsewhere, or for an address that
-/// leads here by translation.
+/// The address on which rank 0 should listen so that ranks that connect to `host` reach it: `host`, or "", which means
+/// all addresses of this machine. It is "" if the name is the loopback address on this machine but another address
+/// elsewhere, or if the address reaches this machine by address translation.
 TANDEM_API std::string listening_address(const std::string& host);
 
-/// A non-blocking listening socket; "" is every address of this machine. Throws IoError, which begins with `owner` and
+/// A nonblocking listening socket. "" means all addresses of this machine. Throws IoError that begins with `owner` and
 /// names the address.
 TANDEM_API FileDescriptor listen_on(const std::string& host, int port, const char* owner = "store");
 TANDEM_API int local_port(int fd);
 
-/// Whether the peer of a TCP connection is the socket itself. That happens when nothing listens at a port of this
+/// Whether the peer of a TCP connection is the socket itself. That happens if no program listens at a port of this
 /// machine and the system chooses the same port for the connecting socket.
 TANDEM_API bool is_connected_to_itself(int fd);
 
-/// A non-blocking connection; tries again until `deadline`, because the host may start later. Throws CommError naming
-/// the address and the last reason.
+/// A nonblocking connection. Retries until `deadline`, because the host may start later. Throws CommError naming the
+/// address and the last error.
 TANDEM_API FileDescriptor connect_to(const std::string& host, int port, std::chrono::steady_clock::time_point deadline);
 
-/// When a peer whose machine is silent counts as lost.
+/// Time without an answer after which a peer's machine counts as lost.
 inline constexpr std::chrono::milliseconds kLostAfter{10000};
-/// No delay for small frames, and a peer whose machine vanished while nothing was on the way is noticed after
-/// kLostAfter.
+/// Sends small frames without delay, and enables keep-alive: the loss of a peer's machine on an idle connection is
+/// detected after kLostAfter.
 TANDEM_API void tune_connection(int fd);
-/// Whether the peer's machine has all that was sent.
+/// Whether the peer's machine has received all sent data.
 TANDEM_API bool is_delivered(int fd);
 
-/// Notices a peer whose machine vanished while something was on the way to it, but takes a program for alive that takes
-/// nothing for long, as in a debugger: its machine answers.
+/// Detects a peer whose machine was lost while sent data was unacknowledged. A program that does not read for long, for
+/// example in a debugger, counts as alive, because its machine still answers.
 class TANDEM_API SilenceWatch {
  public:
   static constexpr std::chrono::seconds kInterval{1};
-  /// `longest`: the silence, on a connection that tune_connection has seen, that no live machine keeps.
+  /// `longest`: a silence that no live machine reaches, on a connection that was set up by tune_connection.
   explicit SilenceWatch(std::chrono::milliseconds longest = kLostAfter - kInterval) : longest_(longest) {}
-  /// Called every kInterval, or later.
+  /// Call it every kInterval, or less often.
   bool is_lost(int fd);
-  /// The same for what the kernel has said at that time.
+  /// Like is_lost(fd), for the kernel's information at time `now`.
   bool is_lost(const tcp_info& info, std::chrono::steady_clock::time_point now);
 
  private:
   std::chrono::milliseconds longest_;
   std::chrono::steady_clock::time_point last_look_;
-  int retransmits_ = 0;  // at the look that heard something last
-  int unanswered_ = 0;   // looks in a row at which questions were
+  int retransmits_ = 0;  // at the last check with an answer
+  int unanswered_ = 0;   // consecutive checks with unanswered retransmissions or probes
 };
 
-/// Milliseconds until `deadline` for poll(), rounded up, at least 0; -1 where there is none.
+/// Milliseconds until `deadline` for poll(), rounded up, at least 0; -1 if there is no deadline.
 TANDEM_API int milliseconds_until(std::chrono::steady_clock::time_point deadline);
 
 }}}  // namespace tandem::v0::distributed

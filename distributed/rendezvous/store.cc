@@ -57,7 +57,7 @@ void Store::wait(const std::vector<std::string>& keys, std::chrono::milliseconds
       for (const std::string& other : keys) {
         if (!check({other})) missing += str(" '", other, "'");
       }
-      // All came in the last moment: as good as in time.
+      // All keys were set at the last moment, which counts as in time.
       if (missing.empty()) return;
       throw CommError(str("store: not all of ", keys.size(), " keys were set within ", format_seconds(timeout),
                           "\n  missing:", missing),

@@ -23,12 +23,12 @@ using wire::Status;
 
 namespace {
 
-// A rank that does not read for so long that this much waits for it is disconnected.
+// A rank is disconnected if it does not read and this much data waits for it.
 constexpr size_t kMaxOutgoing = 64u << 20;
 
 constexpr size_t kMaxReason = 64u << 10;
 
-// Connections that are accepted before those of the ranks are served again.
+// Maximum number of connections to accept before the ranks' connections are served again.
 constexpr int kMaxAccepts = 16;
 
 std::string encode_end(const RankEndEvent& event) {
@@ -71,7 +71,7 @@ void StoreServer::start() {
 
 void StoreServer::wake() {
   const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t n = write(wake_fd_, &one, sizeof(one));  // fails only where it is awake already
+  [[maybe_unused]] const ssize_t n = write(wake_fd_, &one, sizeof(one));  // fails only if the thread is already awake
 }
 
 void StoreServer::report(RankEndEvent event) {
@@ -166,18 +166,18 @@ void StoreServer::accept_some() {
     socklen_t length = sizeof(address);
     const int fd = accept4(listen_fd_, reinterpret_cast<sockaddr*>(&address), &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
-      // Without a free descriptor or memory the listener stays readable: leave it alone for a moment instead of
-      // spinning.
+      // Without a free descriptor or memory the listening socket stays readable. Do not poll it for a short time,
+      // instead of spinning.
       out_of_descriptors_ = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
       if (errno == EINTR || errno == ECONNABORTED) continue;
       return;
     }
     tune_connection(fd);
     const auto is_stranger = [](const Connection& c) { return c.rank < 0 && !c.closing; };
-    // All ranks may come at once.
+    // All ranks may connect at the same time.
     const size_t limit = kMaxStrangers + joined_.size();
     if (static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), is_stranger)) >= limit) {
-      // It may be a rank that has had no time to show its token: it is to come back.
+      // It may be a rank that had no time to send its token, so ask it to try again.
       const std::string why = "too many connections without a token";
       Connection& oldest = *std::find_if(connections_.begin(), connections_.end(), is_stranger);
       send(oldest, FrameType::kNotYet, 0, PayloadWriter().text(why).take());
@@ -199,7 +199,8 @@ void StoreServer::drop_silent_strangers() {
   }
 }
 
-/// Whoever is stopped, as in a debugger, may be so for as long as it likes; whose machine is gone is lost.
+/// A stopped process (for example in a debugger) is not lost, however long it is stopped. A rank whose machine is gone
+/// is lost.
 void StoreServer::look_for_silence() {
   const auto now = std::chrono::steady_clock::now();
   if (now < next_look_) return;
@@ -219,7 +220,7 @@ void StoreServer::receive(Connection& connection) {
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
       if (n <= 0) {
-        // A send may have had the errno of a reset; EPIPE says no more than that the rank has closed.
+        // A send may have received the errno of a reset. EPIPE means only that the rank has closed the connection.
         const int error = n < 0 ? errno : connection.send_error == EPIPE ? 0 : connection.send_error;
         if (error == 0) {
           lose_rank(connection, RankEnd::kDied, "died (its connection closed)");
@@ -237,7 +238,7 @@ void StoreServer::receive(Connection& connection) {
         if (!frame) break;
         handle(connection, *frame);
       }
-      if (static_cast<size_t>(n) < sizeof(bytes)) return;  // poll tells about more; others get their turn
+      if (static_cast<size_t>(n) < sizeof(bytes)) return;  // poll reports the rest; other connections are served first
     }
   } catch (const std::exception& e) {
     lose_rank(connection, RankEnd::kLost, str("violated the store's protocol: ", error_text(e)));
@@ -299,7 +300,7 @@ void StoreServer::handle(Connection& connection, const wire::Frame& frame) {
       end_rank({static_cast<int>(request.number), RankEnd::kFailed, std::move(request.value)});
       answer("");
       return;
-    default:  // kGoodbye: read_request knows no other
+    default:  // kGoodbye: read_request accepts no other type
       left_[static_cast<size_t>(connection.rank)] = true;
       connection.left = true;
       end_rank({connection.rank, RankEnd::kLeft, "left the job"});
@@ -340,7 +341,7 @@ void StoreServer::handle_hello(Connection& connection, const wire::Frame& frame)
   joined_[static_cast<size_t>(rank)] = true;
   send(connection, FrameType::kWelcome, 0, "");
   for (const RankEndEvent& event : failures_.events()) {
-    // One that is still to be broadcast arrives twice; the rank's board keeps the first.
+    // An event that is not broadcast yet arrives twice; the rank's board keeps the first.
     send(connection, FrameType::kRankEnded, 0, encode_end(event));
   }
 }
@@ -388,7 +389,7 @@ void StoreServer::flush(Connection& connection) {
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (n < 0) {
       connection.send_error = errno;
-      break;  // a broken connection shows itself to recv as well, which knows what to do
+      break;  // recv also detects a broken connection, and handles it
     }
     connection.sent += static_cast<size_t>(n);
   }
@@ -406,8 +407,7 @@ void StoreServer::lose_rank(const Connection& connection, RankEnd end, const std
 }
 
 void StoreServer::end_rank(RankEndEvent event) {
-  // The host's own callbacks run here, on the control thread, with mutex_ held: they must not call back into the
-  // server.
+  // Callbacks of the hosting process run here, on the server's thread, with mutex_ held: they must not call the server.
   if (failures_.report(event)) broadcasts_.push_back(std::move(event));
 }
 

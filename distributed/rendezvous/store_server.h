@@ -1,4 +1,4 @@
-// The store's host: one thread that serves all ranks of a job, and notices when one of them ends. Private to
+// The server of the store: one thread that serves all ranks of a job and detects when one of them ends. Private to
 // distributed/.
 #pragma once
 
@@ -24,26 +24,26 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 struct StoreServerOptions {
   std::string host = "127.0.0.1";  ///< address or name to listen on
-  int port = 0;                    ///< 0: any free one
+  int port = 0;                    ///< 0: any free port
   std::string token;               ///< wire::kTokenBytes bytes
   int world_size = 1;
-  bool renew = true;  ///< once all ranks have joined and left they may join again, and find an empty store
-  /// Whoever has not shown the token by then is disconnected.
+  bool renew = true;  ///< after all ranks have joined and left, they may join again with an empty store
+  /// A connection that has not sent the token within this time is closed.
   std::chrono::milliseconds hello_timeout{5000};
 };
 
 /// Serves the keys, and keeps the list of ends.
 ///
-/// Nothing that a stranger sends or leaves out blocks it: sockets never block, a connection that has not shown the
-/// token may send kMaxHelloPayload bytes within hello_timeout, there are at most kMaxStrangers of those beside one for
-/// each rank, and every breach of the protocol closes that one connection. Where there are too many the oldest is
-/// closed; a rank that this hits is asked to try again.
+/// An unauthenticated connection cannot block the server. Sockets are nonblocking. A connection that has not sent the
+/// token may send kMaxHelloPayload bytes, within hello_timeout. There may be kMaxStrangers of these connections in
+/// addition to one per rank; if there are more, the oldest is closed, and a rank whose connection is closed in this way
+/// is asked to try again. Every violation of the protocol closes only its own connection.
 ///
-/// A rank that has left may come back for the next round, when all have left; until then it is asked to try again.
+/// A rank that has left may join the next round after all ranks have left. Until then it is asked to try again.
 ///
-/// Threads: the constructor binds; start() makes the only thread. All state below mutex_ belongs to that thread and to
-/// callers of the public functions, each holding mutex_; nobody sleeps or sends while holding it, as sockets never
-/// block.
+/// Threads: the constructor binds; start() starts the only thread. State declared below mutex_ is used by that thread
+/// and by callers of the public functions, all with mutex_ held. No thread blocks in a system call while it holds
+/// mutex_, because sockets are nonblocking.
 class TANDEM_API StoreServer {
  public:
   static constexpr size_t kMaxStrangers = 64;
@@ -57,15 +57,15 @@ class TANDEM_API StoreServer {
   int port() const { return port_; }
   void start();
 
-  /// Tells all ranks that one ended which the connection cannot tell about: it never joined, or its process is known
-  /// dead.
+  /// Reports to all ranks the end of a rank that a connection cannot show: the rank never joined, or its process is
+  /// known to be dead.
   void report(RankEndEvent event);
-  /// Whether the rank has shown the token, now or earlier.
+  /// Whether the rank has sent the token, now or earlier.
   bool has_joined(int rank);
-  /// Waits until no rank is connected, and, where `all_joined`, each has been; false if `timeout` (0: none) passed
-  /// first.
+  /// Waits until no rank is connected and, if `all_joined`, every rank has been connected. Returns false if `timeout`
+  /// (0: no timeout) passed first.
   bool wait_until_empty(std::chrono::milliseconds timeout, bool all_joined = false);
-  /// Closes the connection of a rank that is given up; nobody waits for it then.
+  /// Closes the connection of a lost rank, so that wait_until_empty() does not wait for it.
   void disconnect(int rank);
   FailureBoard& failures() { return failures_; }
 
@@ -73,14 +73,14 @@ class TANDEM_API StoreServer {
   struct Connection {
     int fd = -1;
     sockaddr_storage other_end = {};  // for the log
-    int rank = -1;                    // -1: has not shown the token
-    bool left = false;                // has said goodbye: its end is none of the rank's, who may have joined again
+    int rank = -1;                    // -1: has not sent the token
+    bool left = false;                // has sent a goodbye: its end does not end the rank, which may have joined again
     bool closing = false;
     std::chrono::steady_clock::time_point accepted;
     SilenceWatch silence;
     wire::FrameBuffer in;
     std::string out;
-    size_t sent = 0;     // of `out`
+    size_t sent = 0;     // bytes of `out` that were sent
     int send_error = 0;  // errno
   };
   struct Waiter {
@@ -93,14 +93,14 @@ class TANDEM_API StoreServer {
   void receive(Connection& connection);
   void handle(Connection& connection, const wire::Frame& frame);
   void handle_hello(Connection& connection, const wire::Frame& frame);
-  /// Ends the round where all ranks have joined and left in peace, so that they may join again.
+  /// Starts a new round if all ranks have joined and left without failure, so that they may join again.
   bool renew();
   void set_value(const std::string& key, std::string value);
   void send(Connection& connection, wire::FrameType type, uint32_t id, std::string_view payload);
   void reply(Connection& connection, uint32_t id, wire::Status status, std::string_view text);
   void flush(Connection& connection);
   void drop(Connection& connection, const std::string& why);
-  /// The connection is no more; unless its rank has left, that is its end.
+  /// Called when the connection is lost: this ends its rank, unless the rank has left.
   void lose_rank(const Connection& connection, RankEnd end, const std::string& why);
   void end_rank(RankEndEvent event);
   void remove_closed();
@@ -121,14 +121,14 @@ class TANDEM_API StoreServer {
   bool stop_ = false;
   bool out_of_descriptors_ = false;
   DropLog drop_log_{"store"};
-  std::chrono::steady_clock::time_point next_look_;  // for silence
-  std::list<Connection> connections_;                // a list: Waiter and the loop hold pointers
+  std::chrono::steady_clock::time_point next_look_;  // of look_for_silence()
+  std::list<Connection> connections_;                // a list, because Waiter and run() hold pointers
   KeyValueMap values_;
   std::map<std::string, std::vector<Waiter>> waiters_;
   std::vector<bool> joined_;
   std::vector<bool> left_;
-  bool renewed_ = false;                  // all ranks had joined before
-  std::vector<RankEndEvent> broadcasts_;  // reported, not yet told to the ranks
+  bool renewed_ = false;                  // all ranks had joined in an earlier round
+  std::vector<RankEndEvent> broadcasts_;  // reported, not sent to the ranks yet
 };
 
 }}}  // namespace tandem::v0::distributed

@@ -25,13 +25,13 @@ namespace {
 
 constexpr std::chrono::seconds kGoodbyeTimeout{2};
 
-// For the reason of a connection's loss, where a send has failed.
+// After a send has failed, time to wait for the reason of the connection's loss.
 constexpr std::chrono::seconds kReasonTime{1};
 
-// For how long the host of a job that failed stays for ranks that have not joined yet: they are to hear why.
+// Time that the host of a failed job waits for ranks that have not joined yet, so that they receive the reason.
 constexpr std::chrono::milliseconds kLateRanks{30000};
 
-// Between attempts to join a host that may be about to give way to another.
+// Pause between attempts to join while the host may still belong to a job that is ending.
 constexpr std::chrono::milliseconds kPause{20};
 constexpr int kMuteAttempts = 4;
 
@@ -46,7 +46,7 @@ bool wait_ready(int fd, short events, Clock::time_point deadline) {
   }
 }
 
-/// `bytes` as far as they can be shown, in quotes.
+/// The beginning of the first line of `bytes`, in quotes; unprintable characters are replaced.
 std::string shown(std::string_view bytes) {
   std::string text;
   for (const char c : bytes.substr(0, bytes.find_first_of("\r\n"))) {
@@ -82,7 +82,7 @@ void TcpStore::join() {
     fd_ = connect_to(options_.host, options_.port, deadline);
     const Refusal refusal = shake_hands(deadline);
     if (refusal.text.empty()) return;
-    // Who closes without a word may be the host of a job that is just ending.
+    // A host that closes the connection without an answer may belong to a job that is just ending.
     mute += refusal.mute ? 1 : 0;
     const bool again = refusal.again || (refusal.mute && mute < kMuteAttempts);
     if (refusal.again) not_yet = refusal.text;
@@ -104,7 +104,8 @@ TcpStore::Refusal TcpStore::shake_hands(Clock::time_point deadline) {
   const std::string hello =
       wire::encode(FrameType::kHello, 0,
                    PayloadWriter().text(options_.token).number(options_.rank).number(options_.world_size).take());
-  // Fits the socket's buffer: it fails only where the host has closed the connection, and may have said why.
+  // The message fits into the socket's buffer. Sending fails only if the host has closed the connection, possibly after
+  // it has sent a reason.
   [[maybe_unused]] const ssize_t sent = send(fd_.get(), hello.data(), hello.size(), MSG_NOSIGNAL);
   std::string received;
   SilenceWatch watch;
@@ -168,7 +169,7 @@ void TcpStore::send_all(std::string_view bytes, Clock::time_point deadline) {
     if (errno == EINTR) continue;
     if (errno == EAGAIN || errno == EWOULDBLOCK) {
       if (wait_ready(fd_.get(), POLLOUT, deadline)) continue;
-      // Half a frame may be out: nothing sensible can follow on this connection.
+      // Part of a frame may have been sent, so the connection cannot be used any more.
       shutdown(fd_.get(), SHUT_RDWR);
       throw does_not_read();
     }
@@ -234,7 +235,7 @@ void TcpStore::set(const std::string& key, const std::string& value) {
 
 std::string TcpStore::get_from(const std::string& key, const std::vector<int>& ranks,
                                std::chrono::milliseconds timeout) {
-  // Where somebody failed already the key is asked for once: what is there can be had, what is not would never come.
+  // If a rank has already failed, query the key once: it may be set already, but waiting for it would be useless.
   const bool wait = !failures_.first_failure(ranks);
   const std::string payload = PayloadWriter().text(key).number(wait ? 1 : 0).take();
   if (!wait) {
@@ -276,7 +277,7 @@ void TcpStore::announce_failure(int rank, const std::string& reason) {
   const std::string payload = PayloadWriter().number(rank).text(reason.substr(0, 64u << 10)).take();
   uint32_t id = 0;
   if (call(FrameType::kAnnounceFailure, payload, Clock::now() + kAnnounceTime, nullptr, &id)) return;
-  // A host that has received it but is busy will tell the others when it can.
+  // A busy host that has received the announcement notifies the other ranks later.
   if (is_delivered(fd_.get())) return;
   const std::string why = str("it did not respond within ", format_seconds(kAnnounceTime));
   std::lock_guard lock(mutex_);
@@ -284,7 +285,7 @@ void TcpStore::announce_failure(int rank, const std::string& reason) {
   throw CommError("store: " + lost_text(why), options_.rank);
 }
 
-/// Ends the connection: the control thread finds out. With mutex_ held.
+/// Ends the connection; the control thread then detects the loss. Call with mutex_ held.
 void TcpStore::cut(const std::string& why) {
   if (cut_.empty()) cut_ = why;
   shutdown(fd_.get(), SHUT_RDWR);
@@ -299,10 +300,10 @@ void TcpStore::leave() {
     uint32_t id = 0;
     call(FrameType::kGoodbye, "", Clock::now() + kGoodbyeTimeout, nullptr, &id);
   } catch (const CommError&) {
-    // Whoever is gone needs no goodbye.
+    // If the host is lost, it needs no goodbye.
   }
   disconnect();
-  // For those here who would wait in vain.
+  // Notifies waiting callers of this process, which would otherwise wait forever.
   failures_.report({-1, RankEnd::kLeft, str("rank ", options_.rank, " has left the job")});
   if (server_ == nullptr) return;
   const auto timeout = options_.connect_timeout;
@@ -326,7 +327,7 @@ void TcpStore::disconnect() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t n = write(wake_fd_.get(), &one, sizeof(one));
   thread_.join();
-  shutdown(fd_.get(), SHUT_RDWR);  // the descriptor itself stays until no other thread can be using it
+  shutdown(fd_.get(), SHUT_RDWR);  // the descriptor stays open until no other thread can use it
 }
 
 void TcpStore::run() {
@@ -358,8 +359,8 @@ void TcpStore::run() {
   }
 }
 
-/// `error`: of recv, 0 where the host has closed the connection. After a reset only the first system call gets its
-/// errno, so a send that is under way may have it.
+/// `error`: errno of recv, or 0 if the host has closed the connection. After a reset only the first system call gets
+/// the errno, so a concurrent send may have received it.
 std::string TcpStore::reason_of_loss(int error) {
   std::unique_lock lock(mutex_);
   if (!cut_.empty()) return cut_;
@@ -377,7 +378,7 @@ void TcpStore::handle(const wire::Frame& frame) {
     std::string text = payload.text();
     std::lock_guard lock(mutex_);
     const auto found = pending_.find(frame.id);
-    if (found == pending_.end()) return;  // its caller has given up
+    if (found == pending_.end()) return;  // its caller no longer waits
     *found->second = {true, status, std::move(text)};
     changed_.notify_all();
   } else if (frame.type == FrameType::kRankEnded) {

@@ -1,4 +1,4 @@
-// A rank's end of the store of processes. Private to distributed/.
+// The client of the store server, one per rank. Private to distributed/.
 #pragma once
 
 #include <chrono>
@@ -26,21 +26,22 @@ struct TcpStoreOptions {
   int rank = 0;
   int world_size = 1;
   int host_rank = -1;  ///< the rank that runs the StoreServer; -1: the launcher does
-  /// 0 = none, and no reply_timeout: whoever wants no deadlines may have stopped the host in a debugger.
+  /// 0: no timeout, and no reply_timeout: a user who disables timeouts may have stopped the host in a debugger.
   std::chrono::milliseconds connect_timeout{60000};
-  /// For requests that the host answers at once. A machine may be busy, so this is no measure of its health.
+  /// For requests that the host answers immediately. A busy machine may be slow, so a late answer does not mean that it
+  /// is lost.
   std::chrono::milliseconds reply_timeout{30000};
 };
 
-/// One connection, kept for the rank's life: its end is how the others notice that this rank died.
+/// One connection, kept for the lifetime of the rank: the other ranks detect the death of this rank when it closes.
 ///
-/// Safe from many threads. A control thread receives: it hands replies to their callers and runs the on_failure
-/// callbacks, which therefore must not call the store.
+/// Thread-safe. A control thread receives: it passes replies to their callers and runs the on_failure callbacks, which
+/// therefore must not call the store.
 class TANDEM_API TcpStore final : public Store {
  public:
-  /// Connects and shows the token. Throws CommError if that has not succeeded by the deadline.
+  /// Connects and sends the token. Throws CommError if this does not succeed by the deadline.
   explicit TcpStore(const TcpStoreOptions& options);
-  /// Without leave() before, the others see this rank die.
+  /// Without an earlier leave(), the other ranks detect this as the death of this rank.
   ~TcpStore() override;
 
   void set(const std::string& key, const std::string& value) override;
@@ -54,13 +55,13 @@ class TANDEM_API TcpStore final : public Store {
   void announce_failure(int rank, const std::string& reason) override;
   HookHandle on_failure(std::function<void(int rank, const std::string& reason)> f) override;
 
-  /// Says goodbye and disconnects; the others learn that this rank left the job. Callers that still wait here, and
-  /// later calls, fail.
+  /// Sends a goodbye and disconnects. The other ranks are notified that this rank left the job. Waiting and later calls
+  /// on this object fail.
   void leave();
   void leave(int rank) override;
-  /// Disconnects without a goodbye: the others see this rank die. Callers that still wait here, and later calls, fail.
+  /// Disconnects without a goodbye: the other ranks detect a death. Waiting and later calls on this object fail.
   void disconnect();
-  /// Runs the host as long as this lives, and until leave() has seen the other ranks leave too.
+  /// Keeps the server running for the lifetime of this object, or until leave() has seen the other ranks leave.
   void keep(std::unique_ptr<StoreServer> server);
   FailureBoard& failures() { return failures_; }
 
@@ -71,20 +72,21 @@ class TANDEM_API TcpStore final : public Store {
     std::string text;
   };
 
-  /// What has become of an attempt to join: nothing while it is welcome.
+  /// Why an attempt to join failed; `text` is empty if it succeeded.
   struct Refusal {
     std::string text;
-    bool again = false;  ///< may pass by itself
-    bool mute = false;   ///< the host has closed without a word
+    bool again = false;  ///< another attempt may succeed
+    bool mute = false;   ///< the host has closed the connection without an answer
   };
   void join();
   Refusal shake_hands(std::chrono::steady_clock::time_point deadline);
-  /// Sends a request and waits for its reply. Null where the deadline passed first, or, where `awaited` is given, one
-  /// of those ranks failed.
+  /// Sends a request and waits for its reply. Returns null if the deadline passed or, if `awaited` is not null, one of
+  /// those ranks failed.
   std::unique_ptr<Request> call(wire::FrameType type, std::string_view payload,
                                 std::chrono::steady_clock::time_point deadline, const std::vector<int>* awaited,
                                 uint32_t* id);
-  /// As above with the limit for requests that the host answers at once; throws CommError instead of returning null.
+  /// Like call(), with the limit for requests that the host answers immediately. Throws CommError instead of returning
+  /// null.
   Request call_now(wire::FrameType type, std::string_view payload);
   std::chrono::steady_clock::time_point reply_deadline() const;
   void send_all(std::string_view bytes, std::chrono::steady_clock::time_point deadline);
@@ -97,10 +99,10 @@ class TANDEM_API TcpStore final : public Store {
   std::string host_text() const;
 
   const TcpStoreOptions options_;
-  std::unique_ptr<StoreServer> server_;  // ends after the connection
+  std::unique_ptr<StoreServer> server_;  // destroyed after the connection
   FileDescriptor fd_;
   FileDescriptor wake_fd_;
-  wire::FrameBuffer in_;  // belongs to the control thread once that runs
+  wire::FrameBuffer in_;  // used only by the control thread after that has started
   FailureBoard failures_;
   std::thread thread_;
 
@@ -111,8 +113,8 @@ class TANDEM_API TcpStore final : public Store {
   bool stop_ = false;
   bool sending_ = false;  // one frame at a time on the socket
   int send_error_ = 0;    // errno of the send that failed
-  std::string cut_;       // why this side ended the connection
-  std::string lost_;      // why the connection is gone; empty while it lives
+  std::string cut_;       // why this side closed the connection
+  std::string lost_;      // why the connection is lost; empty while it is open
 };
 
 }}}  // namespace tandem::v0::distributed

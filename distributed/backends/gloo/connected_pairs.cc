@@ -29,10 +29,10 @@ namespace {
 
 namespace tcp = ::gloo::transport::tcp;
 
-constexpr int kMaxAttempts = 100;  // each fails where a stranger comes first and is gone within microseconds
+constexpr int kMaxAttempts = 100;  // an attempt fails if another program connects first and leaves immediately
 constexpr int kAcceptMilliseconds = 1000;
 
-/// Gloo's address: a sockaddr_storage, then a number that sockets do not have.
+/// Gloo's address: a sockaddr_storage, then a number that is not part of a socket address.
 sockaddr_storage as_sockaddr(const std::vector<char>& address) {
   sockaddr_storage result = {};
   std::memcpy(&result, address.data(), std::min(address.size(), sizeof(result)));
@@ -51,7 +51,7 @@ bool is_bound_to(int fd, const sockaddr_storage& address) {
          std::memcmp(&own, &address, size) == 0;
 }
 
-/// The first descriptor of this process that fits; -1: none does.
+/// The first file descriptor of this process for which `fits` returns true, or -1.
 int find_descriptor(FunctionRef<bool(int fd)> fits) {
   DIR* const folder = opendir("/proc/self/fd");
   if (folder == nullptr) return -1;
@@ -88,8 +88,8 @@ class DeviceTask final : public tcp::Handler {
   const FileDescriptor begin_;
 };
 
-/// Makes a new pair, which listens, use `connection`; on the device's thread. False where the pair cannot be used
-/// because the connection that it accepted had ended already.
+/// Makes a new pair, which is listening, use `connection`. Must run on the device's thread. Returns false if the pair
+/// cannot be used because the connection that it accepted had already closed.
 bool hand_over(tcp::Device& device, ::gloo::transport::Pair& pair, const FileDescriptor& connection) {
   auto& handler = dynamic_cast<tcp::Handler&>(pair);
   const sockaddr_storage address = as_sockaddr(pair.address().bytes());
@@ -104,7 +104,7 @@ bool hand_over(tcp::Device& device, ::gloo::transport::Pair& pair, const FileDes
   try {
     handler.handleEvents(EPOLLIN);  // accepts, and closes the listening socket
   } catch (const ::gloo::EnforceNotMet&) {
-    is_connected = false;  // Gloo could not ask for the other end's address
+    is_connected = false;  // Gloo could not query the address of the other end
   }
   const int accepted = find_descriptor([&](int fd) { return is_bound_to(fd, address); });
   if (accepted < 0) return false;
@@ -112,7 +112,7 @@ bool hand_over(tcp::Device& device, ::gloo::transport::Pair& pair, const FileDes
     TANDEM_CHECK(IoError, dup3(connection.get(), accepted, O_CLOEXEC) == accepted,
                  "gloo: dup3 failed: ", std::strerror(errno));
   }
-  device.registerDescriptor(accepted, EPOLLIN, &handler);  // where it is not connected too: its destructor relies on it
+  device.registerDescriptor(accepted, EPOLLIN, &handler);  // also if it is not connected: its destructor relies on it
   return is_connected;
 }
 

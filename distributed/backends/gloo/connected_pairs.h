@@ -1,4 +1,4 @@
-// Gloo's pairs over connections that exist already. Private to distributed/backends/gloo.
+// Gloo pairs over existing connections. Private to distributed/backends/gloo.
 #pragma once
 
 #include <vector>
@@ -14,14 +14,15 @@ class Pair;
 
 namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
-/// Makes the pair of each socket's rank in `context`, which `device` made; both are of TCP.  A pair has a descriptor of
-/// its own for the connection. Calls prepare(rank, pair) before the pair reads, on another thread: a buffer that is
-/// made later would not be notified of a connection that has ended already. Throws IoError, or Gloo's exceptions.
+/// Creates one pair in `context` for each socket, for that socket's rank. `device` must have created `context`; both
+/// must use TCP. Each pair has its own file descriptor for the connection. Calls prepare(rank, pair) on another thread
+/// before the pair reads, because a buffer that is created later would not be notified of a connection that has already
+/// closed. Throws IoError, or Gloo's exceptions.
 ///
-/// Gloo's way to connect a pair accepts the first connection at a port, and Gloo believes what it reads: lengths that
-/// do not fit end the process. So a new pair accepts any one connection, and the authenticated one is put under its
-/// descriptor. All this happens on the device's thread, the only one that reads, so that nothing is read from the
-/// former connection.
+/// Gloo's own function to connect a pair accepts the first connection at a port and trusts the data that it reads:
+/// invalid lengths terminate the process. So a new pair first accepts an arbitrary connection. Then the authenticated
+/// connection replaces it under the same descriptor. All this happens on the device's thread, the only thread that
+/// reads, so nothing is read from the replaced connection.
 void make_connected_pairs(::gloo::transport::Device& device, ::gloo::transport::Context& context,
                           const std::vector<FileDescriptor>& sockets,
                           FunctionRef<void(int rank, ::gloo::transport::Pair& pair)> prepare);

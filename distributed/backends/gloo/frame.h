@@ -1,7 +1,7 @@
-// What the ranks of a gloo group send each other. Private to distributed/backends/gloo.
+// Wire format between the ranks of a gloo group. Private to distributed/backends/gloo.
 //
-// A frame is a record: a header and up to a record's room of payload. A data frame announces bytes that lie in a slot
-// already when the record comes.
+// A frame is one record: a header and a payload of limited size. A data frame announces bytes that are already in a
+// slot when its record arrives.
 #pragma once
 
 #include <cstddef>
@@ -16,54 +16,54 @@
 namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
 inline constexpr uint32_t kMagic = 0x314c4754;   // "TGL1": protocol 1
-inline constexpr size_t kInlineBytes = 8 << 10;  ///< data up to this size travels beside the signature
-inline constexpr size_t kShownText = 192;        ///< of names and files
+inline constexpr size_t kInlineBytes = 8 << 10;  ///< data up to this size is sent inside the signature
+inline constexpr size_t kShownText = 192;        ///< maximum bytes of names and file names
 inline constexpr size_t kMaxReason = 2048;
 
 enum class FrameType : uint16_t {
-  kCredit = 1,  // nothing but the counters of its header
+  kCredit = 1,  // only the counters in its header
   kSignature,   // SignatureFrame
-  kData,        // bytes of a collective or a message, in a slot
+  kData,        // data of a collective or a message, in a slot
   kOffer,       // MessageFrame: a rank wants to send
-  kAnswer,      // AnswerFrame: the receiver wants the data, has it, or disagrees
-  kPoison,      // the rank takes part no longer: culprit, reason
-  kGoodbye,     // the rank leaves
+  kAnswer,      // AnswerFrame: the receiver requests the data, has received it, or found a mismatch
+  kPoison,      // PoisonFrame: the rank no longer participates: culprit, reason
+  kGoodbye,     // the rank leaves the group
 };
 
 struct FrameHeader {
   uint32_t magic = kMagic;
   uint16_t type = 0;
   uint8_t flags = 0;
-  uint8_t stream = 0;        ///< of data: which of the collective's streams
-  uint64_t seq = 0;          ///< number of the record on its link, from 0
-  uint32_t length = 0;       ///< of the payload in the record
-  uint32_t data_length = 0;  ///< of the data in the slot
-  // What the sender has seen of the link's other direction.
+  uint8_t stream = 0;        ///< kData: index of the collective's stream
+  uint64_t seq = 0;          ///< sequence number of the record on its link, from 0
+  uint32_t length = 0;       ///< bytes of payload in the record
+  uint32_t data_length = 0;  ///< bytes of data in the slot
+  // Acknowledgements for the other direction of the link.
   uint64_t arrived_records = 0;
-  uint64_t arrived_data = 0;   ///< data frames that arrived
-  uint64_t released_data = 0;  ///< slots of data that may be written again
-  uint64_t channel = 0;        ///< of data: the collective's number, or kMessageBit and the message's
-  uint64_t offset = 0;         ///< of data: bytes before it in its stream
+  uint64_t arrived_data = 0;   ///< number of data frames that arrived
+  uint64_t released_data = 0;  ///< number of data slots that may be overwritten
+  uint64_t channel = 0;        ///< kData: number of the collective, or kMessageBit | id of the message
+  uint64_t offset = 0;         ///< kData: position of the first byte in its stream
 };
 static_assert(sizeof(FrameHeader) == 64);
 
-inline constexpr uint8_t kWantAck = 1;  ///< flag: the sender waits for news of the arrival
+inline constexpr uint8_t kWantAck = 1;  ///< flag: the sender requests an immediate acknowledgement
 inline constexpr uint64_t kMessageBit = uint64_t{1} << 63;
 
-/// What a receiver knows when a record arrives.
+/// State of the receiver against which an arriving record is checked.
 struct Expected {
   uint64_t seq = 0;
-  size_t max_payload = 0;     ///< room of a record
-  size_t max_data = 0;        ///< of a slot
-  uint64_t sent_records = 0;  ///< by this side: nobody can have seen more
+  size_t max_payload = 0;     ///< capacity of a record
+  size_t max_data = 0;        ///< capacity of a slot
+  uint64_t sent_records = 0;  ///< by this side: upper bound of acknowledged records
   uint64_t sent_data = 0;
-  FrameHeader last;  ///< of the frame before: counters never go back
+  FrameHeader last;  ///< header of the previous frame: counters never decrease
 };
 
-/// The header at the beginning of `record`, the whole of which can be read. Throws IoError where it cannot be one.
+/// Returns the header at the beginning of `record`, all of which must be readable. Throws IoError if it is invalid.
 FrameHeader check_header(std::span<const std::byte> record, const Expected& expected);
 
-/// What a rank of an all_to_all sends to, or expects from, one other.
+/// A part of an all_to_all that a rank sends to, or expects from, one other rank.
 struct PartFrame {
   int64_t num_elements = 0;
   uint64_t shape_hash = 0;
@@ -71,10 +71,10 @@ struct PartFrame {
   bool operator==(const PartFrame&) const = default;
 };
 
-/// What one rank passed to a collective.
+/// The arguments that one rank passed to a collective.
 struct SignatureFrame {
-  uint64_t number = 0;  ///< of the collective on its backend, from 1
-  int64_t seq = 0;      ///< of the front
+  uint64_t number = 0;  ///< number of the collective on its backend, from 1
+  int64_t seq = 0;      ///< number of the collective in the ProcessGroup
   Signature signature;
   ShownShape shape;
   std::string tensors;  ///< Collective::tensors
@@ -83,14 +83,14 @@ struct SignatureFrame {
   uint32_t line = 0;
   std::vector<PartFrame> sends;  ///< all_to_all: by rank
   std::vector<PartFrame> expects;
-  ShownShape sent;      ///< all_to_all: to the receiver of this frame
-  ShownShape expected;  ///< and from it
-  std::string data;     ///< what this rank puts in, where it is small
+  ShownShape sent;      ///< all_to_all: shape sent to the receiver of this frame
+  ShownShape expected;  ///< all_to_all: shape expected from it
+  std::string data;     ///< input of this rank, if it is small
 };
 
-/// A message that a rank wants to send.
+/// Offer of a message that a rank wants to send.
 struct MessageFrame {
-  uint64_t id = 0;  ///< of the sender's on this link
+  uint64_t id = 0;  ///< number of the message among the sender's on this link
   int64_t tag = 0;
   DType dtype = kFloat32;
   int64_t num_elements = 0;
@@ -100,19 +100,19 @@ struct MessageFrame {
   std::string name;
   std::string file;
   uint32_t line = 0;
-  std::string data;  ///< all of it, where it is small
+  std::string data;  ///< the whole message, if it is small
 };
 
-/// What the receiver says to a message.
+/// The receiver's answer to the offer of a message.
 struct AnswerFrame {
   enum class Verdict : uint8_t { kSend, kDone, kMismatch };
   uint64_t id = 0;
   Verdict verdict = Verdict::kSend;
-  MessageFrame posted;  ///< kMismatch: what the receiver waited for
+  MessageFrame posted;  ///< kMismatch: arguments of the receiver
 };
 
 struct PoisonFrame {
-  uint64_t finished = 0;  ///< collectives that the rank has completed
+  uint64_t finished = 0;  ///< number of collectives that the rank has completed
   int64_t culprit = -1;
   std::string reason;
 };
@@ -122,8 +122,8 @@ std::string encode(const MessageFrame& frame);
 std::string encode(const AnswerFrame& frame);
 std::string encode(const PoisonFrame& frame);
 
-// Throw IoError where the payload is none.
-/// `world_size` limits the lists.
+// Throw IoError if the payload is invalid.
+/// `world_size` is the maximum length of the lists.
 SignatureFrame decode_signature(std::string_view payload, int world_size);
 MessageFrame decode_message(std::string_view payload);
 AnswerFrame decode_answer(std::string_view payload);

@@ -14,7 +14,7 @@ std::string call_of(const SignatureFrame& f) {
   return describe_call(f.signature, f.shape, f.tensors, f.name, f.file, f.line);
 }
 
-/// What only the frame to rank `to` has.
+/// Sets the fields that differ for each receiver.
 void set_parts(SignatureFrame& frame, const Collective& collective, int to) {
   if (collective.kind != CollectiveKind::kAllToAll) return;
   frame.sent = collective.inputs[static_cast<size_t>(to)].shape;
@@ -84,7 +84,7 @@ void GlooBackend::do_start(const Collective& collective) {
 }
 
 bool GlooBackend::do_announce(const Collective& next, bool input_is_ready) {
-  // Only where no signature carries data: those may be results of what runs now.
+  // Only if no signature carries data: the data may be results of the running collective.
   const int64_t smallest_slice = next.num_bytes() / size_ - kUnit * size_;
   const bool is_large = next.kind == CollectiveKind::kAllReduce && smallest_slice > static_cast<int64_t>(kInlineBytes);
   if ((next.moves_data && !is_large) || announced_.size() == kMaxAnnounced) return false;
@@ -169,12 +169,12 @@ void GlooBackend::take_frame(Frame& frame) {
   switch (frame.type) {
     case FrameType::kSignature:
       from.signatures.push_back(decode_signature(frame.payload, size_));
-      // What is only announced is not started yet.
+      // A collective that is only announced has not started yet.
       if (from.signatures.back().number <= finished_.load() + 1) note_started(frame.peer, from.signatures.back());
       return;
     case FrameType::kData:
       if ((frame.channel & kMessageBit) != 0) {
-        // The receiver may have failed, and its memory be gone.
+        // The receive may have failed; then its memory may be freed.
         if (!is_aborted()) messages_.take(frame);
       } else {
         from.data.push_back(std::move(frame));
@@ -217,7 +217,8 @@ void GlooBackend::check_parts() {
   for (int from = 0; from < size_; ++from) {
     for (int to = 0; to < size_; ++to) {
       if (at(frame_of(from).sends, to) == at(frame_of(to).expects, from)) continue;
-      // All ranks find the same pair. Its two ranks have both shapes, and poison the others with them.
+      // All ranks find the same pair. The two ranks of this pair have both shapes; their poison carries the error to
+      // the others.
       parts_disagree_ = true;
       if (from != rank_ && to != rank_) return;
       const ShownShape sent = from == rank_ ? call_->inputs[static_cast<size_t>(to)].shape : frame_of(from).sent;
@@ -246,7 +247,8 @@ std::vector<int> GlooBackend::do_awaited() {
   for (int rank = 0; streaming_ && rank < size_; ++rank) {
     if (!is_peer(rank) || !is_missing(rank)) continue;
     missing.push_back(rank);
-    // Who owes an input, or does not take in what lies before it, waits for nobody.
+    // A rank is a cause if it has not sent its input, or does not receive data that was already sent to it. Such a rank
+    // does not wait for another rank.
     const Peer& p = peer(rank);
     const bool is_reduced = p.in[0].base == nullptr;
     const bool owes_input = p.in[0].arrived < p.in[0].total && !(is_reduced && !p.held.empty());
@@ -304,7 +306,7 @@ void GlooBackend::do_abort(int culprit, const std::string& reason) {
     aborted_ = true;
     num_failures_.store(failures_.size(), std::memory_order_release);
   }
-  // The caller's memory may go when this has returned, whoever said it first.
+  // Always poison, also if another call aborted first: the caller may free its memory when this function has returned.
   mesh_.poison(encode(PoisonFrame{finished_.load(std::memory_order_acquire), culprit, reason}));
   mesh_.wake();
 }

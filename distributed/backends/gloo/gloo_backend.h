@@ -1,4 +1,4 @@
-// Collectives of ranks that reach each other over a network. Private to distributed/.
+// Collectives between ranks that are connected by a network. Private to distributed/.
 #pragma once
 
 #include <atomic>
@@ -15,21 +15,22 @@
 
 namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
-/// The backend of one rank.
+/// The gloo backend of one rank.
 ///
-/// Every collective begins with a signature from each rank to each other. Between two ranks each has up to two streams
-/// of bytes to the other: the first carries inputs, the second results or what is passed on. A first stream of few
-/// bytes travels inside the signature; all else is sent, in chunks from the caller's memory, once all signatures are
-/// known to be equal, so that whoever receives can always take it at once. Large all_reduces that are queued behind
-/// the running one send their signatures already, and the next its inputs too, once all of the running one is sent:
-/// there is no pause on the link between two.
-/// - all_reduce between two ranks, or of few bytes: all send everything and reduce everything.
-/// - else: slice j of the tensor goes to rank j, which reduces chunk after chunk and sends each at once to all others;
-///   reduce the same, with results to the root alone.
-/// - broadcast from one to several: each of the others gets a slice, and passes it on.
-/// - the others: to each its part.
-/// Reductions read the slots of the links and this rank's input, host by host. A collective is complete
-/// when all has arrived here and all that was sent has arrived there.
+/// Every collective begins with a signature from each rank to each other rank. Between two ranks there are up to two
+/// streams of bytes in each direction: the first stream carries inputs, the second carries results or forwarded data. A
+/// small first stream is sent inside the signature. All other data is sent in chunks from the caller's memory after all
+/// signatures are known to be equal, so the receiver can always process it immediately. Large all_reduces that are
+/// queued behind the running collective send their signatures early. The next one also sends its inputs, after all data
+/// of the running collective is sent. So the link is not idle between two collectives.
+/// - all_reduce between two ranks, or of few bytes: every rank sends its whole input to all ranks and reduces
+///   everything.
+/// - other all_reduces: slice j of the tensor is sent to rank j. Rank j reduces it chunk by chunk and sends each result
+///   immediately to all other ranks. reduce works in the same way, but sends the results only to the root.
+/// - broadcast from one rank to several: each of the other ranks receives one slice from the root and forwards it.
+/// - other kinds: each rank receives its part directly.
+/// Reductions read the slots of the links and this rank's input, grouped by host. A collective is complete on a rank
+/// when the rank has received all data, and all data that it sent has arrived.
 class GlooBackend final : public Backend {
  public:
   GlooBackend(const ProcessGroupOptions& options, const Tuning& tuning);
@@ -38,7 +39,7 @@ class GlooBackend final : public Backend {
   std::string describe() const override { return str(layout_.describe(), ": ", link_name()); }
   /// "gloo over eth0".
   std::string link_name() const;
-  // Whoever spins takes the core from the threads that receive.
+  // A spinning caller would take the core from the receiving threads.
   bool may_spin() const override { return false; }
   void do_start(const Collective& collective) override;
   bool do_announce(const Collective& next, bool input_is_ready) override;
@@ -55,47 +56,47 @@ class GlooBackend final : public Backend {
 
  private:
   static constexpr int kStreams = 2;
-  static constexpr int kAhead = kStreams;  ///< the first stream of the next collective
+  static constexpr int kAhead = kStreams;  ///< index of the first stream of the next collective
   static constexpr size_t kMaxAnnounced = 8;
-  static constexpr int64_t kUnit = 64;  ///< slices begin at multiples of so many bytes
+  static constexpr int64_t kUnit = 64;  ///< slices begin at multiples of this many bytes
 
-  /// What this rank sends to one other.
+  /// A stream from this rank to one other rank.
   struct Outgoing {
     const std::byte* base = nullptr;
     int64_t total = 0;
-    int64_t ready = 0;  ///< bytes that may be sent by now
+    int64_t ready = 0;  ///< bytes that may be sent now
     int64_t sent = 0;
     int64_t arrived = 0;
-    int64_t ring = 0;       ///< not 0: base holds only the last so many bytes
-    bool ack_each = false;  ///< every chunk's arrival is waited for
+    int64_t ring = 0;       ///< if not 0: `base` is a ring buffer of this many bytes
+    bool ack_each = false;  ///< every chunk is acknowledged separately
   };
-  /// What one other sends to this rank.
+  /// A stream from one other rank to this rank.
   struct Incoming {
-    std::byte* base = nullptr;  ///< null: it is reduced
+    std::byte* base = nullptr;  ///< null: the data is reduced, not copied
     int64_t total = 0;
     int64_t arrived = 0;
-    int64_t done = 0;  ///< of what is copied
+    int64_t done = 0;  ///< bytes that are copied
   };
-  /// What is reduced here.
+  /// The reduction that this rank computes.
   struct Reduction {
     const std::byte* own = nullptr;
     std::byte* out = nullptr;
     int64_t total = 0;
     int64_t done = 0;
     int64_t ring = 0;       ///< as in Outgoing
-    bool in_place = false;  ///< out is also what is sent: no chunk is written before it has arrived
+    bool in_place = false;  ///< `out` is also sent: a chunk is overwritten only after it has arrived
   };
-  /// Data frames that have not arrived yet.
+  /// A data frame that was sent but is not acknowledged yet.
   struct Flight {
-    uint64_t index;  ///< of the link
+    uint64_t index;  ///< number of the frame on the link
     int stream;
     int64_t num_bytes;
   };
   struct Peer {
-    std::deque<SignatureFrame> signatures;  ///< the first is of the running collective, or of one that will run
+    std::deque<SignatureFrame> signatures;  ///< the first belongs to the running collective or a later one
     bool matched = false;
     std::deque<Frame> held;  ///< chunks that wait to be reduced
-    std::deque<Frame> data;  ///< of the running collective, until all signatures match
+    std::deque<Frame> data;  ///< received, not processed: signatures must match first
     Outgoing out[kStreams + 1];
     Incoming in[kStreams];
     std::deque<Flight> flights;
@@ -103,7 +104,7 @@ class GlooBackend final : public Backend {
   };
   struct Announced {
     SignatureFrame frame;
-    const std::byte* input;  ///< null: not there before its turn
+    const std::byte* input;  ///< null: not ready before the collective starts
   };
   struct Failure {
     int culprit;
@@ -126,29 +127,30 @@ class GlooBackend final : public Backend {
   bool match_signatures();
   void check_parts();
   bool is_missing(int rank);
-  /// Which links are gone; read before the frames, because what a rank sent before it failed still counts.
+  /// Which links are lost. Read this before the frames, because data that a rank sent before it failed still counts.
   std::vector<uint8_t> lost_links() const;
-  /// Throws where a rank that `is_needed` has failed. Poison counts always where `poison_always`, else unless the rank
-  /// has completed the running collective.
+  /// Throws if a rank has failed for which `is_needed` returns true. Poison always throws if `poison_always`; otherwise
+  /// it throws unless its sender has completed the running collective.
   void check_failures(const std::vector<uint8_t>& lost, bool poison_always, FunctionRef<bool(int rank)> is_needed);
   [[noreturn]] void fail(int culprit, const std::string& reason) const;
   bool is_aborted();
 
-  // plan.cc: who sends what to whom
+  // plan.cc: which data each rank sends to each other rank
   void plan();
   void plan_reduction(bool to_all);
   void plan_broadcast();
   void plan_parts();
   void plan_own_part(const std::byte* from, std::byte* to, int64_t num_bytes);
-  /// What of a tensor of `total` bytes lies in one of `count` parts.
+  /// The part with number `index` when a tensor of `total` bytes is divided into `count` parts.
   static Slice slice(int64_t total, int index, int count);
-  /// What of an all_reduce's input goes to `rank` in the first stream.
+  /// The part of an all_reduce's input that is sent to `rank` in the first stream.
   Slice input_of(int rank, int64_t total) const;
   void finish_alone();
 
-  // streams.cc: moving it
+  // streams.cc: the transfer
   void open_streams();
-  /// Bytes of a stream's frames. Short streams have several too, so that reducing one goes beside sending the next.
+  /// Chunk size of a stream. Short streams also have several chunks, so that reducing one chunk overlaps with sending
+  /// the next.
   int64_t chunk_bytes(int64_t total) const;
   bool move();
   bool note_arrivals();
@@ -180,17 +182,17 @@ class GlooBackend final : public Backend {
 
   // The running collective.
   const Collective* call_ = nullptr;
-  uint64_t number_ = 0;                // of the collectives run here, from 1
-  std::deque<Announced> announced_;    // those after the running one, in their order
-  bool sends_ahead_ = false;           // inputs of the first of them
-  std::atomic<uint64_t> finished_{0};  // completed ones
+  uint64_t number_ = 0;                // number of the running collective on this backend, from 1
+  std::deque<Announced> announced_;    // collectives after the running one, in order
+  bool sends_ahead_ = false;           // the inputs of announced_.front() are being sent
+  std::atomic<uint64_t> finished_{0};  // number of the last completed collective
   SignatureFrame own_;
   std::vector<Peer> peers_;
   int unmatched_ = 0;
   bool streaming_ = false;
-  bool parts_disagree_ = false;  // those of two other ranks, which fail the collective
+  bool parts_disagree_ = false;  // the parts of two other ranks do not match; these two ranks fail the collective
   Reduction reduction_;
-  int forwards_from_ = -1;  // second streams carry what comes from there, or (-1) results
+  int forwards_from_ = -1;  // rank whose data the second streams forward; -1: they carry results
   std::vector<std::byte> scratch_;
   const std::byte* own_part_ = nullptr;  // copied to own_target_
   std::byte* own_target_ = nullptr;
@@ -198,9 +200,9 @@ class GlooBackend final : public Backend {
   std::vector<const std::byte*> inputs_;
   std::vector<Frame> frames_;
 
-  Mesh mesh_;  // after what its threads use
+  Mesh mesh_;  // declared after the members that its threads use
   const HostLayout layout_;
-  const bool sums_by_host_;  // which is another order than that of the ranks
+  const bool sums_by_host_;  // then the order of summation differs from the order of the ranks
   std::vector<std::byte> partial_results_;
   Messages messages_;
 };

@@ -26,7 +26,7 @@ namespace {
 
 using Clock = Rendezvous::Clock;
 
-// All ranks run when connecting begins, so that more is lost time.
+// All ranks are already running when connecting begins, so a longer time would be wasted.
 constexpr std::chrono::seconds kConnectTime{30};
 constexpr std::chrono::seconds kHelloTime{5};
 constexpr std::chrono::milliseconds kPollInterval{20};
@@ -34,29 +34,29 @@ constexpr std::chrono::milliseconds kRetryInterval{50};
 constexpr size_t kMaxStrangers = 64;
 constexpr uint32_t kHelloMagic = 0x31484754;  // "TGH1"
 
-/// What both ends of a connection send first.
+/// First message of both ends of a connection.
 struct Hello {
   uint32_t magic = kHelloMagic;
   int32_t rank = -1;
   std::array<char, 2 * wire::kTokenBytes> token = {};
 };
 
-/// A connection whose other end has not shown the token yet.
+/// A connection whose other end has not sent the token yet.
 struct Handshake {
   FileDescriptor socket;
-  int rank = -1;                    // that this rank connects to; -1: accepted, so that the other end is unknown
-  sockaddr_storage other_end = {};  // of an accepted connection
+  int rank = -1;                    // peer that this rank connects to; -1: accepted connection, the peer is unknown
+  sockaddr_storage other_end = {};  // address of the other end of an accepted connection
   bool said_hello = false;
   Clock::time_point begin = Clock::now();
   Hello received;
-  size_t num_received = 0;  // bytes of it
+  size_t num_received = 0;  // bytes of `received`
 };
 
 struct FreeAddresses {
   void operator()(addrinfo* list) const { freeaddrinfo(list); }
 };
 
-/// A connection that is under way to "10.0.0.1 41234"; empty, with errno, where it cannot even begin.
+/// Starts to connect to "10.0.0.1 41234". Returns an empty descriptor and sets errno if that is not possible.
 FileDescriptor begin_connect(const std::string& address) {
   const size_t space = address.find(' ');
   addrinfo hints = {};
@@ -87,7 +87,7 @@ class Connector {
         sockets_(static_cast<size_t>(options.world_size)),
         next_attempts_(sockets_.size()),
         errors_(sockets_.size()) {
-    std::string address = "-";  // of the highest rank, which connects to all others
+    std::string address = "-";  // the highest rank does not listen: it connects to all others
     if (listener_) {
       watch(listener_, EPOLL_CTL_ADD, EPOLLIN);
       address = str(interface.address, " ", local_port(listener_.get()));
@@ -178,7 +178,7 @@ class Connector {
     if (num_accepted() >= kMaxStrangers + sockets_.size()) drop_oldest("too many connections without a token");
     Handshake handshake;
     handshake.other_end = address;
-    advance(begin(std::move(socket), std::move(handshake), EPOLLIN));  // what it has to say may be here already
+    advance(begin(std::move(socket), std::move(handshake), EPOLLIN));  // the token may already have arrived
   }
 
   size_t num_accepted() const {
@@ -223,7 +223,7 @@ class Connector {
     hello.rank = rank_;
     token_.copy(hello.token.data(), hello.token.size());
     handshake.said_hello = true;
-    // Fits the buffer of a new connection: it fails only where the connection has ended.
+    // The message fits into the buffer of a new connection, so sending fails only if the connection is closed.
     return send(handshake.socket.get(), &hello, sizeof(hello), MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(hello));
   }
 
@@ -238,7 +238,7 @@ class Connector {
       watch(handshake.socket, EPOLL_CTL_MOD, EPOLLIN);
       return;
     }
-    // No byte more than a hello: what follows is for Gloo.
+    // Reads at most one Hello: the bytes after it are for Gloo.
     char* const bytes = reinterpret_cast<char*>(&handshake.received);
     const ssize_t n = recv(fd, bytes + handshake.num_received, sizeof(Hello) - handshake.num_received, 0);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
@@ -263,9 +263,9 @@ class Connector {
   Rendezvous& rendezvous_;
   const FileDescriptor listener_;
   const FileDescriptor events_;
-  std::vector<FileDescriptor> sockets_;           // by rank: the other end knows the token
+  std::vector<FileDescriptor> sockets_;           // by rank: connections whose other end has sent the token
   std::vector<Clock::time_point> next_attempts_;  // by rank; only lower ranks are used
-  std::vector<std::string> errors_;               // by rank: of the last attempt
+  std::vector<std::string> errors_;               // by rank: error of the last attempt
   std::vector<std::string> addresses_;            // by rank
   std::map<int, Handshake> handshakes_;           // by descriptor
   DropLog drop_log_{"gloo"};

@@ -1,4 +1,4 @@
-// How the ranks of a group connect to each other. Private to distributed/backends/gloo.
+// Connects the ranks of a group to each other. Private to distributed/backends/gloo.
 #pragma once
 
 #include <string>
@@ -19,12 +19,12 @@ struct Connections {
 
 /// Connects this rank with every other rank of the group over `interface`; collective.
 ///
-/// A rank connects to the lower ranks, and accepts the higher ones at one listening socket. Both ends first send a
-/// message of fixed size with `token`, which only the ranks know. A connection without it is closed and named in a
-/// warning. It never takes the place of a rank: a rank whose connection closes early connects again.
+/// A rank connects to all lower ranks, and accepts connections of all higher ranks at one listening socket. Both ends
+/// first send a message of fixed size with `token`, which only the ranks know. A connection without the token is closed
+/// and named in a warning. It never replaces a rank: a rank whose connection closes early connects again.
 ///
-/// `token` has 2 * wire::kTokenBytes characters. Gives up at the rendezvous' deadline, and after 30 s. Throws CommError
-/// where this rank cannot listen or another rank has ended.
+/// `token` has 2 * wire::kTokenBytes characters. Stops waiting at the rendezvous' deadline or after 30 s, and returns a
+/// missing rank. Throws CommError if this rank cannot listen or another rank has ended.
 Connections connect_ranks(const ProcessGroupOptions& options, const Interface& interface, const std::string& token,
                           Rendezvous& rendezvous);
 

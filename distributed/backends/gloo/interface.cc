@@ -26,7 +26,7 @@ std::string numeric(const sockaddr* address) {
   return getnameinfo(address, size, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) == 0 ? text : "";
 }
 
-/// This host's address on the way to `host`: where a datagram would leave. Nothing is sent.
+/// The local address from which this host would send a datagram to `host`. Sends nothing.
 std::string address_towards(const std::string& host) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_DGRAM;
@@ -67,7 +67,7 @@ std::vector<Interface> list_interfaces() {
   for (const int family : {AF_INET, AF_INET6}) {
     for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
       if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != family || (i->ifa_flags & IFF_UP) == 0) continue;
-      // A link-local address reaches its own link only, and says so by a scope that other hosts cannot use.
+      // A link-local address is only valid on its own link. It contains a scope that other hosts cannot use.
       if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(i->ifa_addr)->sin6_addr))
         continue;
       const std::string address = numeric(i->ifa_addr);

@@ -1,4 +1,4 @@
-// Which of this host's network interfaces a group's connections use. Private to distributed/backends/gloo.
+// Selects the network interface for a group's connections. Private to distributed/backends/gloo.
 #pragma once
 
 #include <string>
@@ -14,12 +14,14 @@ struct Interface {
   bool is_loopback = false;
 };
 
-/// Those that are up and have an address; an interface with several is there several times, IPv4 first.
+/// All interfaces that are up and have an address, IPv4 first. An interface with several addresses has one entry for
+/// each.
 std::vector<Interface> list_interfaces();
 
-/// options.interface (a name or an address of this host), else TANDEM_SOCKET_IFNAME, else GLOO_SOCKET_IFNAME, else
-/// loopback where `same_machine` (all ranks share one kernel and its network), else the one whose address leads to the
-/// store's host, else the first that is no loopback. Throws CommError that lists what there is.
+/// Returns the first of these: options.interface (a name or an address of this host); TANDEM_SOCKET_IFNAME;
+/// GLOO_SOCKET_IFNAME; loopback if `same_machine` (all ranks share one kernel and its network); the interface whose
+/// address is used to reach the store's host (MASTER_ADDR); the first interface that is not loopback. Throws CommError
+/// with a list of all interfaces.
 Interface choose_interface(const ProcessGroupOptions& options, bool same_machine);
 
 }}}  // namespace tandem::v0::distributed::gloo

@@ -16,7 +16,7 @@ namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
 namespace {
 
-constexpr int kReserve = 4;  // records that only acknowledgements and poison may use
+constexpr int kReserve = 4;  // records that only acknowledgements may use
 constexpr std::align_val_t kAlignment{64};
 
 struct Free {
@@ -38,7 +38,7 @@ struct Link::Ring {
   std::vector<Buffer> receive_record;
   std::vector<Buffer> receive_data;
   std::vector<Buffer> send_record;
-  std::vector<Buffer> send_data;  // span all memory: offsets are addresses
+  std::vector<Buffer> send_data;  // span the whole address space: an offset is an address
 };
 
 Link::Link(::gloo::transport::Pair* pair, int rank, int peer, const Tuning& tuning, size_t max_payload,
@@ -55,8 +55,8 @@ Link::Link(::gloo::transport::Pair* pair, int rank, int peer, const Tuning& tuni
   ring_->received_records = allocate(records * record_bytes_);
   ring_->received_data = allocate(slots * slot_bytes);
   ring_->sent_records = allocate(records * record_bytes_);
-  // The two directions have numbers of their own: the end of a send buffer also makes Gloo forget the receive buffer of
-  // its number.
+  // The two directions use different buffer numbers: when a send buffer is destroyed, Gloo also removes the receive
+  // buffer with the same number.
   const int total = tuning.records + tuning.slots;
   const int first_sent = rank < peer ? 0 : total;
   const int first_received = total - first_sent;
@@ -95,7 +95,8 @@ void Link::run() {
   } catch (const std::exception& e) {
     lose(e.what());
   }
-  // Where what came was wrong Gloo still has the connection; nobody sends on it, and Mesh cuts it.
+  // After an invalid frame the connection is still open in Gloo. This side sends nothing more on it, and Mesh closes
+  // it.
   while (!closed_.load(std::memory_order_acquire)) {
     try {
       ring_->receive_record[0]->waitRecv();
@@ -128,7 +129,7 @@ void Link::receive_next() {
   if (header.data_length > 0) {
     frame.data_index = arrived_data_.load(std::memory_order_relaxed);
     const size_t slot = frame.data_index % static_cast<uint64_t>(tuning_.slots);
-    ring_->receive_data[slot]->waitRecv();  // has arrived: data goes before its record
+    ring_->receive_data[slot]->waitRecv();  // has already arrived: data is sent before its record
     frame.data = ring_->received_data.get() + slot * static_cast<size_t>(tuning_.chunk_bytes);
     frame.data_bytes = header.data_length;
     arrived_data_.store(frame.data_index + 1, std::memory_order_release);
@@ -187,12 +188,12 @@ void Link::send(FrameType type, std::string payload) {
 void Link::send_poison(std::string payload) {
   {
     std::lock_guard lock(mutex_);
-    // Who has sent what is no frame can still be told so.
+    // Poison can still be sent to a peer that has sent an invalid frame.
     if (std::exchange(poisoned_, true) || cannot_write_) return;
     std::erase_if(queue_, [](const Entry& entry) { return entry.data != nullptr; });
     Entry entry;
     entry.header.type = static_cast<uint16_t>(FrameType::kPoison);
-    entry.header.flags = kWantAck;  // once this has arrived, so have the data before it
+    entry.header.flags = kWantAck;  // its arrival implies that all data before it has arrived
     entry.payload = std::move(payload);
     queue_.push_back(std::move(entry));
   }
@@ -220,7 +221,8 @@ uint64_t Link::try_send_data(const std::byte* data, int64_t num_bytes, uint64_t 
     std::lock_guard lock(mutex_);
     if (is_lost() || poisoned_ || queued_data_ - freed_data_ >= static_cast<uint64_t>(tuning_.slots)) return 0;
     index = ++queued_data_;
-    // Every quarter of the ring hears back, whoever shares it, so that nobody waits for an arrival that is not told.
+    // Every quarter of the ring is acknowledged, for all users of the ring together. So no sender waits for the
+    // acknowledgement of data for which no acknowledgement was requested.
     if (index % quarter() == 0) entry.header.flags |= kWantAck;
     queue_.push_back(std::move(entry));
   }
@@ -256,7 +258,7 @@ bool Link::flush() {
   return largest_write_ > largest;
 }
 
-/// Takes what is to be written now, and completes its header.
+/// Takes the next entry to be written, and completes its header.
 bool Link::next_entry(Entry& entry) {
   std::lock_guard lock(mutex_);
   if (cannot_write_) return false;
@@ -287,7 +289,7 @@ void Link::write(const Entry& entry) {
   try {
     if (entry.data != nullptr) {
       ::gloo::transport::Buffer& buffer = *ring_->send_data[written_data_ % slots];
-      if (written_data_ >= slots) buffer.waitSend();  // of the frame before in this slot, which has arrived
+      if (written_data_ >= slots) buffer.waitSend();  // the previous frame in this slot, which has arrived
       ++written_data_;
       buffer.send(reinterpret_cast<size_t>(entry.data), entry.header.data_length);
     }
@@ -298,7 +300,7 @@ void Link::write(const Entry& entry) {
     std::memcpy(record + sizeof(entry.header), entry.payload.data(), entry.payload.size());
     buffer.send(0, sizeof(entry.header) + entry.payload.size());
   } catch (const std::exception&) {
-    lost_.store(true, std::memory_order_release);  // the link's thread finds out why
+    lost_.store(true, std::memory_order_release);  // the link's thread determines the reason
     std::lock_guard lock(mutex_);
     cannot_write_ = true;
   }

@@ -32,37 +32,38 @@ constexpr std::chrono::milliseconds kCutTime{100};
 constexpr std::chrono::milliseconds kLastWordTime{50};
 constexpr std::chrono::milliseconds kReasonTime{500};
 
-/// What a connection's end means, in the words that the store has for it.
+/// Translates Gloo's error text for a lost connection into the words that the store uses.
 std::string reason_of(const std::string& why) {
   const auto says = [&](const char* text) { return why.find(text) != std::string::npos; };
   for (const char* text : {"closed", "reset by peer", "Broken pipe"}) {
     if (says(text)) return "died (its connection closed)";
   }
   if (says("imed out")) return "cannot be reached (its connection timed out)";
-  // Gloo's texts begin with a place in its source.
+  // Gloo's texts begin with a source location.
   return why.rfind('[', 0) == 0 ? "cannot be reached (its connection failed)" : why;
 }
 
-/// What all ranks of one running kernel and network have in common: host_identity() without the part that users set.
+/// The part of host_identity() that all ranks with the same running kernel and network share. It excludes the part that
+/// users set.
 std::string machine_of(const std::string& identity) { return identity.substr(0, identity.rfind('/')); }
 
 std::shared_ptr<::gloo::transport::Device> make_device(const std::string& address) {
   ::gloo::transport::tcp::attr attributes;
   attributes.hostname = address;
   std::shared_ptr<::gloo::transport::Device> device;
-  without_signals([&] { device = ::gloo::transport::tcp::CreateDevice(attributes); });  // it starts a thread
+  without_signals([&] { device = ::gloo::transport::tcp::CreateDevice(attributes); });  // starts a thread
   return device;
 }
 
 }  // namespace
 
-/// Calls Link::flush on a thread of its own, and only while Gloo's stands still: that one looks at a descriptor of ours
-/// beside those of its connections, and waits in its handler until the writing is done. Looks for silent peers
-/// meanwhile.
+/// Calls Link::flush on its own thread, and only while Gloo's thread is paused. Gloo's thread polls an eventfd of this
+/// class together with the descriptors of its connections; its handler (handleEvents) blocks until the writing is done.
+/// Between writes this thread checks for silent peers.
 ///
-/// Gloo's thread itself must not write: where a write fails Gloo closes the connection, and if epoll has reported an
-/// event of it together with ours, Gloo's thread meets a closed connection and ends the process. The writer holds the
-/// connection's lock meanwhile, so that Gloo's thread passes it over.
+/// Gloo's thread must not write itself. If a write fails, Gloo closes the connection. If epoll has reported an event of
+/// that connection together with the eventfd, Gloo's thread would then handle a closed connection and terminate the
+/// process. This class's thread holds the connection's lock while it writes, so Gloo's thread skips that connection.
 class Mesh::Flusher final : public ::gloo::transport::tcp::Handler {
  public:
   explicit Flusher(Mesh& mesh)
@@ -99,7 +100,7 @@ class Mesh::Flusher final : public ::gloo::transport::tcp::Handler {
     std::unique_lock lock(mutex_);
     const uint64_t round = ++asked_;
     changed_.notify_all();
-    // Not for ever: a writer whose connection is being closed waits for this thread to look at its events again.
+    // The wait is bounded: a writer whose connection is being closed waits until this thread polls its events again.
     changed_.wait_for(lock, kLongestWrite, [&] { return done_ >= round; });
   }
 
@@ -171,7 +172,7 @@ Mesh::Mesh(const ProcessGroupOptions& options, const Tuning& tuning)
 
 Mesh::~Mesh() { close(kGoodbyeTime); }
 
-// --- coming together ---
+// --- connecting ---
 
 void Mesh::join() {
   Rendezvous rendezvous(options_, "gloo");
@@ -186,7 +187,7 @@ void Mesh::join() {
   rendezvous.finish();
 }
 
-/// Returns when all ranks have all their links.
+/// Returns when all ranks have opened all their links.
 void Mesh::connect(Rendezvous& rendezvous, const std::string& token) {
   Connections connections = connect_ranks(options_, interface_, token, rendezvous);
   const int missing = connections.missing;
@@ -213,7 +214,7 @@ void Mesh::connect(Rendezvous& rendezvous, const std::string& token) {
   }
 }
 
-/// Empty, or why a connection cannot be used.
+/// Returns an empty string, or the reason why a connection cannot be used.
 std::string Mesh::start_links() {
   for (const FileDescriptor& socket : sockets_) {
     if (socket) tune_connection(socket.get());
@@ -244,7 +245,7 @@ void Mesh::hold_a_chunk(size_t peer) {
   setsockopt(sockets_[peer].get(), SOL_SOCKET, SO_SNDBUF, &num_bytes, sizeof(num_bytes));
 }
 
-// --- while it runs ---
+// --- running ---
 
 void Mesh::frame_arrived(Frame frame) {
   {
@@ -261,7 +262,8 @@ void Mesh::flush_wanted() { flusher_->want(); }
 void Mesh::link_lost(int peer, const std::string& why, bool left) {
   {
     std::unique_lock lock(mutex_);
-    // Whoever throws out of the function that has the group leaves before the store hears what was thrown.
+    // A rank that throws out of the function that owns the group leaves before its error arrives at the store. So wait
+    // for the error here.
     if (left) changed_.wait_for(lock, kReasonTime, [&] { return !asks_; });
     std::optional<std::string>& lost = lost_[static_cast<size_t>(peer)];
     if (!lost) lost = reason_of(why);
@@ -276,7 +278,7 @@ void Mesh::look_for_silence() {
       std::lock_guard lock(mutex_);
       if (!lost_[peer]) lost_[peer] = reason_of("timed out");
     }
-    shutdown(sockets_[peer].get(), SHUT_RDWR);  // and so Gloo hears of it
+    shutdown(sockets_[peer].get(), SHUT_RDWR);  // so Gloo detects the loss too
   }
 }
 
@@ -304,8 +306,8 @@ std::optional<std::string> Mesh::lost(int peer) const {
 }
 
 void Mesh::sleep(FunctionRef<bool()> changed, Clock::time_point until) {
-  // Sequentially consistent on both sides: either whoever changes something sees the sleeper, or the sleeper, who looks
-  // once more after saying so, sees the change.
+  // Sequentially consistent on both sides: either the thread that makes a change sees the sleeper, or the sleeper,
+  // which checks again after it has registered, sees the change.
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
   const uint64_t before = changes_.load(std::memory_order_seq_cst);
   if (!changed()) {
@@ -330,7 +332,7 @@ void Mesh::notify(const std::function<void()>& wake) {
   notifies_.store(true, std::memory_order_release);
 }
 
-// --- parting ---
+// --- closing ---
 
 void Mesh::expect_nothing_of(int rank) {
   for (int peer = 0; peer < options_.world_size; ++peer) {
@@ -357,7 +359,7 @@ void Mesh::poison(const std::string& payload) {
   for (size_t peer = 0; peer < links_.size(); ++peer) {
     if (links_[peer] != nullptr && links_[peer]->reads_memory()) shutdown(sockets_[peer].get(), SHUT_RDWR);
   }
-  // From here on the kernel takes nothing from memory any more; Gloo hears of it in a moment.
+  // From here on the kernel does not read the memory any more. Gloo detects the shutdown a moment later.
   wait(kCutTime, true);
 }
 
@@ -366,8 +368,8 @@ void Mesh::close(std::chrono::milliseconds patience) {
   for (const auto& link : links_) {
     if (link != nullptr && has_started_) link->send(FrameType::kGoodbye, {});
   }
-  // Closing at once would reset connections on which something is unread, and lose what is on the way: poison or a
-  // goodbye, which are worth a moment where no answer is expected.
+  // Closing immediately would reset connections that have unread data, and lose data in flight: poison or a goodbye. So
+  // wait a short time even for peers from which no acknowledgement is expected.
   const auto begin = Clock::now();
   for (size_t peer = 0; peer < links_.size(); ++peer) {
     const auto& link = links_[peer];

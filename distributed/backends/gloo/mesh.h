@@ -27,30 +27,30 @@ class Device;
 
 namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
-/// A rank's links, the inbox where their threads put what arrives, and whoever sleeps until something does.
+/// The links of one rank, the inbox for received frames, and the wake-up of callers that sleep until a frame arrives.
 class Mesh final : private LinkEvents {
  public:
   using Clock = std::chrono::steady_clock;
 
   /// Connects all ranks of `options`; collective. Throws CommError.
   Mesh(const ProcessGroupOptions& options, const Tuning& tuning);
-  /// Says goodbye. Waits for a second at most until the peers have heard it.
+  /// Sends a goodbye to all peers. Waits at most 1 s until they have acknowledged it.
   ~Mesh() override;
 
   Link& link(int peer) { return *links_[static_cast<size_t>(peer)]; }
   /// Longest payload of a record.
   size_t max_payload() const { return max_payload_; }
   HostLayout hosts() const { return group_by_host(hosts_); }
-  /// "eth0"; "" for one rank alone.
+  /// "eth0"; "" in a group of one rank.
   const std::string& interface_name() const { return interface_.name; }
 
-  /// Appends what has arrived.
+  /// Appends the received frames.
   void take(std::vector<Frame>& frames);
-  /// Why the link to `peer` is gone: "died (its connection closed)". All its frames can be taken by then.
+  /// Why the link to `peer` is lost: "died (its connection closed)". By then take() can return all frames of that peer.
   std::optional<std::string> lost(int peer) const;
 
-  /// Tells all that this rank takes part no longer, and sends no data from now on. Returns when nobody reads memory
-  /// that was to be sent: peers that do not take it within 0.7 s are cut off.
+  /// Notifies all peers that this rank no longer participates, and sends no data from now on. Returns when memory of
+  /// earlier sends is no longer read: connections to peers that do not receive the data within 0.7 s are shut down.
   void poison(const std::string& payload);
 
   /// As Backend::do_sleep.
@@ -58,8 +58,8 @@ class Mesh final : private LinkEvents {
   void wake();
   /// As Backend::do_notify.
   void notify(const std::function<void()>& wake);
-  /// That rank of the job (-1: the store's host, and so maybe any) takes part no longer: parting waits for it a moment
-  /// only.
+  /// Rank `job_rank` (-1: the store's host, so possibly any rank) no longer participates: poison() and close() wait for
+  /// it only briefly.
   void expect_nothing_of(int job_rank);
 
  private:
@@ -69,7 +69,7 @@ class Mesh final : private LinkEvents {
   void connect(Rendezvous& rendezvous, const std::string& token);
   std::string start_links();
   void hold_a_chunk(size_t peer);
-  /// Waits that long for peers to hear of it.
+  /// Waits at most `patience` until the peers have acknowledged the goodbye.
   void close(std::chrono::milliseconds patience);
 
   void frame_arrived(Frame frame) override;
@@ -87,9 +87,9 @@ class Mesh final : private LinkEvents {
 
   std::shared_ptr<::gloo::transport::Device> device_;
   std::shared_ptr<::gloo::transport::Context> context_;
-  std::vector<FileDescriptor> sockets_;  // of the connections, by rank: Gloo has no way to end one that wakes all
-  std::vector<SilenceWatch> watches_;    // of sockets_
-  std::vector<std::atomic<bool>> gone_;  // by rank: nothing is expected of it
+  std::vector<FileDescriptor> sockets_;  // of the connections, by rank: Gloo cannot end one and wake all its waiters
+  std::vector<SilenceWatch> watches_;    // by rank, for sockets_
+  std::vector<std::atomic<bool>> gone_;  // by rank: no acknowledgement is expected from it
   std::vector<std::unique_ptr<Link>> links_;
   std::unique_ptr<Flusher> flusher_;
 
@@ -97,13 +97,13 @@ class Mesh final : private LinkEvents {
   std::condition_variable changed_;
   std::vector<Frame> inbox_;
   std::vector<std::optional<std::string>> lost_;
-  bool asks_ = true;  // why others leave
+  bool asks_ = true;  // link_lost waits for the reason why a peer left
   std::atomic<uint32_t> sleepers_{0};
   std::atomic<uint64_t> changes_{0};
-  std::atomic<bool> notifies_{false};  // also_wake_ is set and stays
+  std::atomic<bool> notifies_{false};  // also_wake_ is set and does not change any more
   std::function<void()> also_wake_;
 
-  bool has_started_ = false;  // of the thread that makes and ends this
+  bool has_started_ = false;  // used only by the thread that creates and destroys this object
 };
 
 }}}  // namespace tandem::v0::distributed::gloo

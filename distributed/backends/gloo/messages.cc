@@ -78,7 +78,7 @@ bool Messages::waits_for(int rank) const {
   return !peer.sending.empty() || !peer.posted.empty() || !peer.receiving.empty();
 }
 
-// --- what arrives ---
+// --- received frames ---
 
 void Messages::take(Frame& frame) {
   moved_ = true;
@@ -115,7 +115,7 @@ void Messages::take_answer(int rank, const AnswerFrame& answer) {
       message->is_wanted = true;
       return;
     case Verdict::kDone:
-      // The memory is the caller's again after this. Small messages went with their offers.
+      // The caller may reuse the memory after this. Small messages were sent inside their offers.
       if (!is_small(*message->transfer) &&
           (message->sent < message->transfer->num_bytes() || mesh_.link(rank).arrived_data() < message->last_index)) {
         throw IoError("gloo: received an acknowledgement of a message that was not sent yet");
@@ -129,7 +129,7 @@ void Messages::take_answer(int rank, const AnswerFrame& answer) {
   }
 }
 
-// --- going on ---
+// --- progress ---
 
 bool Messages::advance() {
   bool moved = std::exchange(moved_, false);
@@ -152,7 +152,7 @@ bool Messages::advance() {
   return moved;
 }
 
-/// Brings what is posted and what is offered together, each tag in its order.
+/// Matches posted receives with offers. Messages with the same tag are matched in order.
 bool Messages::match(int rank) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   bool moved = false;
@@ -201,7 +201,7 @@ void Messages::accept(int rank, const MessageFrame& offer, Transfer& transfer) {
   mesh_.link(rank).send(FrameType::kAnswer, encode(answer));
 }
 
-/// A chunk of each message in turn, while there is room.
+/// Sends one chunk of each message in turn while the link has space.
 bool Messages::send(int rank) {
   bool moved = false;
   for (bool any = true; any;) {

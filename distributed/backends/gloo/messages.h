@@ -1,4 +1,4 @@
-// Messages between two ranks. Private to distributed/backends/gloo.
+// Point-to-point messages. Private to distributed/backends/gloo.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,20 @@
 
 namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
-/// This rank's messages, to and from all others.
+/// Point-to-point messages between this rank and all other ranks.
 ///
-/// A sender offers a message; the receiver, once it waits for one of that tag, agrees and asks for the data, which
-/// small messages carry with the offer, and in the end says that it has it. So what arrives in the links' slots can
-/// always be taken at once, and a send is complete when the receiver says so.
+/// The sender offers a message. When the receiver has a posted receive with that tag, it checks the offer and requests
+/// the data. A small message carries its data in the offer. At the end the receiver acknowledges the data. So data in
+/// the links' slots can always be processed immediately, and a send is complete when the receiver has acknowledged it.
 class Messages {
  public:
   Messages(const ProcessGroupOptions& options, const Tuning& tuning, Mesh& mesh);
 
   void start(Transfer& transfer);
-  /// An offer, an answer, or data of a message. Throws IoError where it fits no message.
+  /// Processes an offer, an answer, or data of a message. Throws IoError if it belongs to no known message.
   void take(Frame& frame);
-  /// Goes on with all; whether anything has happened since the last call. Throws GroupError where two ranks do not
-  /// agree.
+  /// Advances all messages. Returns whether anything has happened since the last call. Throws GroupError if the
+  /// arguments of two ranks do not match.
   bool advance();
   bool any() const;
   /// Whether a message to or from `rank` is not complete.
@@ -35,7 +35,7 @@ class Messages {
     Transfer* transfer = nullptr;
     bool is_wanted = false;
     int64_t sent = 0;
-    uint64_t last_index = 0;  ///< of the link, of the data frame that was sent last
+    uint64_t last_index = 0;  ///< number of the last data frame on the link
   };
   struct Receiving {
     uint64_t id = 0;
@@ -45,8 +45,8 @@ class Messages {
   struct Peer {
     uint64_t last_id = 0;
     std::deque<Sending> sending;
-    std::deque<Transfer*> posted;     ///< wait for an offer
-    std::deque<MessageFrame> offers;  ///< that nobody waits for yet
+    std::deque<Transfer*> posted;     ///< receives that wait for an offer
+    std::deque<MessageFrame> offers;  ///< offers without a posted receive
     std::deque<Receiving> receiving;
     std::deque<AnswerFrame> answers;
   };

@@ -1,4 +1,4 @@
-// Who sends what to whom in each kind of collective.
+// Which data each rank sends to each other rank, for each kind of collective.
 #include <algorithm>
 #include <cstring>
 
@@ -48,7 +48,7 @@ void GlooBackend::plan_reduction(bool to_all) {
   reduction_ = {call_->input + own.begin, nullptr, own.num_bytes};
   if (gets_result) {
     reduction_.out = call_->output + own.begin;
-  } else {  // the tensor stays as it is: results live until they have arrived
+  } else {  // the caller's tensor must not change: results are kept in a ring until they have arrived
     reduction_.ring = std::min(round_up(own.num_bytes, kUnit), 4 * chunk_bytes(own.num_bytes));
     scratch_.resize(static_cast<size_t>(reduction_.ring));
     reduction_.out = scratch_.data();
@@ -78,7 +78,7 @@ void GlooBackend::plan_broadcast() {
     if (rank_ != root) peer(root).in[0] = {call_->output, total};
     return;
   }
-  // Slices are numbered by the ranks without the root.
+  // Slices are numbered by rank; the root is skipped.
   const auto slice_of = [&](int rank) { return slice(total, rank < root ? rank : rank - 1, size_ - 1); };
   if (rank_ == root) {
     for (int rank = 0; rank < size_; ++rank) {

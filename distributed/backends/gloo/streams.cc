@@ -1,4 +1,4 @@
-// Moving the bytes of the running collective.
+// Transfers the data of the running collective.
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -12,7 +12,7 @@ namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
 namespace {
 
-constexpr uint64_t kNoSlot = ~uint64_t{0};  // data that lies in a signature
+constexpr uint64_t kNoSlot = ~uint64_t{0};  // the data is inside a signature
 
 }  // namespace
 
@@ -76,7 +76,7 @@ bool GlooBackend::note_arrivals() {
 bool GlooBackend::take_data(int from) {
   Peer& p = peer(from);
   bool moved = false;
-  // Who has completed this collective may have gone on to the next, once that is announced.
+  // A rank that has completed this collective may already send data of the next one, if that is announced.
   while (!p.data.empty() && p.data.front().channel != number_ + 1) {
     moved = true;
     Frame frame = std::move(p.data.front());
@@ -152,7 +152,8 @@ bool GlooBackend::send_chunks() {
   bool moved = false;
   for (bool any = true; any;) {
     any = false;
-    // Each rank begins with the next one, so that not all send to the same. Results first: others wait for them.
+    // Each rank begins with the next rank, so that not all ranks send to the same one. Results are sent first because
+    // other ranks wait for them.
     for (int i = 1; i < size_; ++i) {
       const int to = (rank_ + i) % size_;
       const Outgoing* out = peer(to).out;
@@ -181,9 +182,9 @@ bool GlooBackend::send_chunk(int to, int stream) {
   return true;
 }
 
-/// Lets inputs of the next collective follow what is sent of this one, once all ranks are known to start it and nothing
-/// of it is still to be written. All that this one needs lies before them, so that no rank waits for a slot that they
-/// hold.
+/// Starts sending inputs of the next collective after the data of this one, when all ranks are known to have announced
+/// it and this collective does not write those inputs. All data of this collective is sent before them, so no rank
+/// waits for a slot that they occupy.
 void GlooBackend::look_ahead() {
   if (sends_ahead_ || announced_.empty() || announced_.front().input == nullptr) return;
   const Announced& next = announced_.front();

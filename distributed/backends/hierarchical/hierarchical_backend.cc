@@ -11,7 +11,7 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-constexpr int64_t kGrain = 16;  // elements that slices are multiples of, so that each begins on a cache line
+constexpr int64_t kGrain = 16;  // slices are multiples of this many elements, so that each begins on a cache line
 
 void make_room(RefPtr<Storage>& storage, int64_t num_bytes) {
   if (storage == nullptr || storage->num_bytes() < num_bytes) storage = Storage::allocate(Device(), num_bytes);
@@ -31,8 +31,8 @@ HierarchicalBackend::HierarchicalBackend(const ProcessGroupOptions& options, con
       local_(std::move(backends.local)),
       flat_(std::move(backends.flat)),
       cross_(std::move(backends.cross)) {
-  // This rank sleeps in the local backend, whose wake-ups come from other processes; the others' come from threads of
-  // this one, which can ring for it.
+  // This rank sleeps in the local backend, which other processes wake. The other backends run on threads of this
+  // process, so they can wake the local one.
   if (cross_ != nullptr) across_ = options_across(options, layout).ranks;
   flat_->do_notify([this] { local_->do_wake(); });
   if (cross_ != nullptr) cross_->do_notify([this] { local_->do_wake(); });
@@ -49,14 +49,15 @@ bool HierarchicalBackend::may_spin() const {
 }
 
 void HierarchicalBackend::do_abort(int culprit, const std::string& reason) {
-  // The local one first: the others wait for a moment until peers have taken what is on the way.
+  // The local backend first: the others wait briefly until peers have received data in flight.
   local_->do_abort(culprit, reason);
   flat_->do_abort(culprit, reason);
   if (cross_ != nullptr) cross_->do_abort(culprit, reason);
 }
 
 void HierarchicalBackend::do_hear_failure(int culprit, const std::string& reason) {
-  // Each phase fails where it needs the culprit; ranks that wait for one that failed hear of it by its do_abort.
+  // Each phase fails if it needs the culprit. A rank that waits for a failed rank is notified by the failed rank's
+  // do_abort.
   const auto concerns = [&](const std::vector<int>& ranks) {
     return culprit < 0 || std::find(ranks.begin(), ranks.end(), culprit) != ranks.end();
   };
@@ -94,7 +95,7 @@ void HierarchicalBackend::do_start(const Collective& collective) {
   reduced_ = crossed_ = gathered_ = 0;
   local_phase_ = Phase::kNone;
   cross_runs_ = false;
-  // All of what follows is a function of the signature and the layout, so that ranks whose signatures are equal agree.
+  // All values below depend only on the signature and the layout, so ranks with equal signatures agree on them.
   partial_ = partial_dtype(collective.op, collective.dtype);
   flows_ = layout_.is_even() && collective.num_bytes() > tuning_.leader_bytes ? local_size_ : 1;
   crosses_ = flows_ > 1 || local_rank_ == 0;
@@ -132,7 +133,8 @@ Advance HierarchicalBackend::do_advance() {
       moved |= advance_local();
       moved |= advance_cross();
     } catch (const GroupError&) {
-      // Ranks that do not agree may well have started phases that do not fit; the signatures tell what is wrong.
+      // Ranks with different calls may have started phases that do not match. The signature check then gives the better
+      // error.
       failed_ = std::current_exception();
     }
   }
@@ -171,7 +173,7 @@ bool HierarchicalBackend::advance_local() {
       local_phase_ = Phase::kNone;
       moved = true;
     }
-    // Which phase comes next follows from how many have been, so that all ranks of the host run them in one order.
+    // The next phase depends only on the numbers of completed phases, so all ranks of the host run the same order.
     if (reduced_ < std::min(num_chunks_, gathered_ + tuning_.ahead)) {
       start_reduce();
     } else if (gathered_ < num_chunks_ && matched_ && (!crosses_ || gathered_ < crossed_)) {
@@ -215,7 +217,7 @@ Collective HierarchicalBackend::inner(CollectiveKind kind, DType dtype, int64_t 
 void HierarchicalBackend::start_reduce() {
   const Range range = chunk(reduced_);
   const int64_t size = size_of(partial_);
-  // Only read; Part has no const.
+  // The input is only read; Part has no const version.
   std::byte* input = const_cast<std::byte*>(call_->input) + range.begin * size_of(call_->dtype);
   if (partial_ != call_->dtype) {
     widen(call_->dtype, input, range.count, wide_->data());

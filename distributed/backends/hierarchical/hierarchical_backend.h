@@ -11,35 +11,35 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// Sizes that all ranks of a group agree on; results do not depend on them.
+/// Sizes that all ranks of a group must agree on. Results do not depend on them.
 struct HostTuning {
-  int64_t leader_bytes = 64 << 10;  ///< up to this size only the leaders exchange between hosts
-  int64_t chunk_bytes = 4 << 20;    ///< of a tensor, whose phases overlap those of the next
-  int ahead = 3;                    ///< chunks that are combined inside the host before one has come back
+  int64_t leader_bytes = 64 << 10;  ///< up to this size only one rank per host (its leader) sends to other hosts
+  int64_t chunk_bytes = 4 << 20;    ///< of a chunk; the phases of a chunk overlap those of the next chunk
+  int ahead = 3;                    ///< chunks that are reduced inside the host before the first one has returned
 };
 
-/// The parts that a HierarchicalBackend is made of, for one rank.
+/// The backends that a HierarchicalBackend consists of, on one rank.
 struct HostBackends {
-  std::unique_ptr<Backend> flat;   ///< of all ranks
-  std::unique_ptr<Backend> local;  ///< of this host's
-  /// Of the ranks with this one's number in their hosts; where hosts have different numbers of ranks, of the lowest of
-  /// each host only, and null elsewhere.
+  std::unique_ptr<Backend> flat;   ///< connects all ranks
+  std::unique_ptr<Backend> local;  ///< connects the ranks of this host
+  /// Connects the ranks of all hosts that have the same local rank. If the hosts have different numbers of ranks, it
+  /// connects only the lowest rank of each host, and is null on all other ranks.
   std::unique_ptr<Backend> cross;
-  std::string link;  ///< shown: "gloo over eth0"
+  std::string link;  ///< for describe(): "gloo over eth0"
 };
 
-/// The backend of one rank, made of three.
+/// The backend of one rank, composed of three backends.
 ///
-/// The flat one compares all signatures and moves everything but all_reduce. An all_reduce is cut into chunks, and
-/// each goes through three phases: reduce-scatter inside the host, all_reduce of the own slice between the ranks of
-/// equal number in their hosts, all-gather inside the host. So every host sends each byte once, in as many flows as
-/// it has ranks, and the link works on one chunk while the next is combined and the one before handed out. Where
-/// hosts have different numbers of ranks, and for small tensors, there is one flow between the hosts' lowest ranks
-/// (leaders): reduce, all_reduce, broadcast. Both combine in the same order: ascending ranks inside a host, then hosts
-/// ascending.
+/// The flat backend compares all signatures and runs all collectives except all_reduce. An all_reduce is cut into
+/// chunks. Each chunk passes three phases: reduce-scatter inside the host, all_reduce of this rank's slice between
+/// ranks with the same local rank, all-gather inside the host. So every host sends each byte once, in as many flows as
+/// it has ranks, and the network transfers one chunk while the next is reduced and the previous is gathered. If hosts
+/// have different numbers of ranks, and for small tensors, there is one flow between the lowest ranks of the hosts
+/// (leaders): reduce, all_reduce, broadcast. Both variants reduce in the same order: ascending ranks inside a host,
+/// then ascending hosts.
 ///
-/// The phases run in memory of this backend until all signatures have been found equal; only then is anything written
-/// to the output.
+/// The phases use only memory of this backend until all signatures are known to be equal. Only then is the output
+/// written.
 class HierarchicalBackend final : public Backend {
  public:
   HierarchicalBackend(const ProcessGroupOptions& options, const HostLayout& layout, HostBackends backends,
@@ -67,10 +67,10 @@ class HierarchicalBackend final : public Backend {
     int64_t count;
   };
   Range chunk(int64_t index) const;
-  /// Of a chunk of `count` elements, what the flow of local rank `local` combines between the hosts. All are equally
-  /// long, so the last ones may overlap.
+  /// The slice of a chunk of `count` elements that the flow of local rank `local` reduces between the hosts. All slices
+  /// have the same length, so the last ones may overlap.
   Range slice(int64_t count, int local) const;
-  /// The part of slice(count, local) that no rank before has.
+  /// The part of slice(count, local) that no lower local rank has.
   Range own_part(int64_t count, int local) const;
 
   bool advance_local();
@@ -85,18 +85,18 @@ class HierarchicalBackend final : public Backend {
   const HostLayout layout_;
   const std::string link_;
   const HostTuning tuning_;
-  const std::vector<int> inside_;  // numbers in the job of the ranks of this host
+  const std::vector<int> inside_;  // ranks in the job of the ranks of this host
   const int local_rank_;
   const int local_size_;
-  std::vector<int> across_;  // and of those of cross_
+  std::vector<int> across_;  // ranks in the job of the ranks of cross_
 
-  // Memory that the backends may still use while they end, kept for the next collective.
+  // Buffers, kept for the next collective. The backends may still use them while they are destroyed.
   int64_t slot_bytes_ = 0;
   RefPtr<Storage> slots_;   // tuning_.ahead partial results
   RefPtr<Storage> wide_;    // a chunk of half type, as float32
   RefPtr<Storage> narrow_;  // a slice of half type
 
-  // The others' threads ring the local one, so it goes last.
+  // Threads of the other backends wake local_, so it is destroyed last.
   const std::unique_ptr<Backend> local_;
   const std::unique_ptr<Backend> flat_;
   const std::unique_ptr<Backend> cross_;
@@ -107,13 +107,13 @@ class HierarchicalBackend final : public Backend {
   Collective local_call_;
   Collective cross_call_;
   bool matched_ = false;       // all signatures are equal
-  std::exception_ptr failed_;  // of a phase; what the signatures say goes before
-  DType partial_ = kFloat32;   // of what travels between hosts
+  std::exception_ptr failed_;  // error of a phase; a signature mismatch takes precedence
+  DType partial_ = kFloat32;   // dtype of the data between hosts
   int flows_ = 1;
-  bool crosses_ = false;  // this rank has a flow
+  bool crosses_ = false;  // this rank has a flow to other hosts
   int64_t chunk_elements_ = 0;
   int64_t num_chunks_ = 0;
-  int64_t reduced_ = 0;  // chunks that have passed each phase
+  int64_t reduced_ = 0;  // chunks that have completed each phase
   int64_t crossed_ = 0;
   int64_t gathered_ = 0;
   enum class Phase : uint8_t { kNone, kReduce, kGather };

@@ -24,9 +24,9 @@ namespace {
 
 using cuda::DeviceGuard;
 
-constexpr std::chrono::seconds kEnd{5};    // for the host's other ranks to end their communicators too
-constexpr std::chrono::seconds kAbort{1};  // the same, where nobody counts on them
-constexpr std::chrono::seconds kExit{2};   // what is left then may take when the process ends
+constexpr std::chrono::seconds kEnd{5};    // time limit of ncclCommDestroy, which waits for other ranks of this host
+constexpr std::chrono::seconds kAbort{1};  // time limit of ncclCommAbort, which may wait for them too
+constexpr std::chrono::seconds kExit{2};   // at process exit: time limit for the calls that are still blocked
 
 void check_nccl(ncclResult_t result, const char* call, ncclComm_t comm = nullptr) {
   if (result == ncclSuccess || result == ncclInProgress) [[likely]]
@@ -46,7 +46,7 @@ ncclDataType_t type_of(DType dtype) {
     case kBFloat16: return ncclBfloat16;
     case kInt64: return ncclInt64;
     case kInt32: return ncclInt32;
-    case kInt16: return ncclFloat16;  // only moved, see operator_of
+    case kInt16: return ncclFloat16;  // NCCL has no int16: moved as a type of the same size, never reduced
     case kInt8: return ncclInt8;
     case kUInt8:
     case kBool: return ncclUint8;
@@ -54,7 +54,8 @@ ncclDataType_t type_of(DType dtype) {
   return ncclUint8;
 }
 
-/// For bool, whose bytes are 0 and 1, "or" is the larger and "and" the smaller.
+/// Returns nullopt if NCCL does not support the operator. For bool, whose bytes are 0 and 1, "or" is max and "and" is
+/// min.
 std::optional<ncclRedOp_t> operator_of(ReduceOp op, DType dtype) {
   if (dtype == kInt16) return std::nullopt;
   const bool is_bool = dtype == kBool;
@@ -93,8 +94,9 @@ class NcclGroup {
   bool open_ = true;
 };
 
-/// Threads that NCCL holds up. One that goes on while the process ends would meet what CUDA takes down then, so the end
-/// waits for them a little; those that still wait do no harm.
+/// Threads that are blocked in an NCCL call. A thread that continues during process exit would use CUDA state that is
+/// being destroyed. So process exit waits up to kExit for these threads. A thread that is still blocked after that does
+/// no harm.
 class Left {
  public:
   static void leave(std::thread thread, std::future<void> ended) {
@@ -107,7 +109,7 @@ class Left {
  private:
   static Left& instance() {
     static auto* const left = [] {
-      std::atexit([] { instance().wait(); });  // registered after CUDA's own, so it comes before them
+      std::atexit([] { instance().wait(); });  // registered after CUDA's handlers, so it runs before them
       return new Left;
     }();
     return *left;
@@ -124,7 +126,7 @@ class Left {
 
 }  // namespace
 
-// --- beginning and end ---
+// --- creation and destruction ---
 
 NcclId GpuLane::make_id() {
   ncclUniqueId unique;
@@ -205,7 +207,8 @@ void Communicator::end() {
   }
 }
 
-/// Both calls may wait for other ranks of the host; what they do to the GPU's streams they do at once.
+/// Runs `call` on its own thread and returns whether it ended within `limit`. ncclCommDestroy and ncclCommAbort may
+/// wait for other ranks of this host, but their effect on the GPU's streams is immediate.
 bool Communicator::finish(ncclComm_t comm, ncclResult_t (*call)(ncclComm_t), std::chrono::milliseconds limit) const {
   const auto promise = std::make_shared<std::promise<void>>();
   std::future<void> ended = promise->get_future();
@@ -236,7 +239,7 @@ ncclComm_t Communicator::handle() const {
   return handle_;
 }
 
-/// Waits until a call has been queued on the GPU.
+/// Waits until NCCL has enqueued a call on the GPU. Releases the mutex between polls, so that abort() can run.
 void Communicator::settle(std::unique_lock<std::mutex>& lock, ncclResult_t result, const char* call) {
   check_nccl(result, call, handle_);
   makes_links_ = result == ncclInProgress;
@@ -285,7 +288,7 @@ void Communicator::run(const Collective& c, const cuda::Stream& on) {
   }
 }
 
-/// all_gather and reduce_scatter of lists: each part has a root of its own.
+/// all_gather and reduce_scatter of lists: one broadcast or reduce per part, each with another root.
 void Communicator::run_parts(const Collective& c, ncclRedOp_t op, cudaStream_t stream) {
   const ncclDataType_t type = type_of(c.dtype);
   const auto own = static_cast<size_t>(rank_);
@@ -307,7 +310,7 @@ void Communicator::run_parts(const Collective& c, ncclRedOp_t op, cudaStream_t s
   settle(lock, group.end(), "ncclGroupEnd");
 }
 
-/// gather, scatter, all_to_all: what each has for each other, and a copy of its own.
+/// gather, scatter, all_to_all: one send and one recv per other rank, and a local copy of this rank's own part.
 void Communicator::exchange_parts(const Collective& c, cudaStream_t stream) {
   const auto own = static_cast<size_t>(rank_);
   const Part input{const_cast<std::byte*>(c.input), c.num_elements}, output{c.output, c.num_elements};

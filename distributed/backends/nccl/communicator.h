@@ -1,4 +1,4 @@
-// NCCL's communicator, and the calls on it. Private to distributed/backends/nccl.
+// The NCCL communicator of one rank and the calls on it. Private to distributed/backends/nccl.
 #pragma once
 
 #include <chrono>
@@ -15,24 +15,27 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// Not blocking: a call that has to make links first returns at once, and is waited for here, so that abort() always
-/// gets through. All of NCCL's calls are made under one mutex: not even those that only look are safe beside another.
+/// Uses NCCL's nonblocking mode. A call that must open connections first returns ncclInProgress immediately, and this
+/// class polls it. So abort() never waits for such a call. After join(), one mutex serializes all NCCL calls on the
+/// communicator, because not even NCCL's query functions are thread-safe. abort() and end() remove the handle under the
+/// mutex and then destroy it without the mutex.
 class Communicator {
  public:
   Communicator(Device device, int rank, int world_size) : device_(device), rank_(rank), world_size_(world_size) {}
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  /// Blocks until all ranks have come. False where `gives_up` says so, which is asked now and then. Throws
-  /// BackendError.
+  /// Blocks until all ranks have joined. Polls `gives_up` and returns false if it returns true. Throws BackendError.
   bool join(const NcclId& id, const std::function<bool()>& gives_up);
-  /// Queues the collective; by one thread at a time. Throws BackendError, also where it was aborted meanwhile.
+  /// Enqueues the collective. One thread at a time. Throws BackendError, also if abort() is called concurrently.
   void run(const Collective& collective, const cuda::Stream& stream);
-  /// Throws BackendError where NCCL has found something to be wrong.
+  /// Throws BackendError if NCCL has detected an asynchronous error.
   void look();
-  /// What is under way ends at once. Waits for the host's other ranks as NCCL may, but only for a moment.
+  /// Aborts all collectives in progress immediately. NCCL may wait for the other ranks of this host; this call waits at
+  /// most 1 s.
   void abort();
-  /// After the last call, when nothing is under way: waits for the host's other ranks to end theirs, but not for long.
+  /// Destroys the communicator. Call it when all collectives are complete. Waits at most 5 s for the other ranks of
+  /// this host to destroy theirs, then continues in the background.
   void end();
 
  private:
@@ -46,9 +49,9 @@ class Communicator {
   const int rank_;
   const int world_size_;
 
-  std::mutex mutex_;             // guards what follows, and is held through every call of NCCL
-  ncclComm_t handle_ = nullptr;  // null once it was aborted or has ended
-  bool makes_links_ = false;     // a call is on its way: none may be made but to look and to abort
+  std::mutex mutex_;             // guards the members below; held during NCCL calls on handle_
+  ncclComm_t handle_ = nullptr;  // null after abort() or end()
+  bool makes_links_ = false;     // an NCCL call is in progress: only status queries and abort are allowed
 };
 
 }}}  // namespace tandem::v0::distributed

@@ -30,25 +30,25 @@ using cuda::Event;
 using cuda::Stream;
 using cuda::StreamGuard;
 
-constexpr std::chrono::milliseconds kPollInterval{20};  // between two looks at what is under way
-constexpr std::chrono::seconds kNews{1};                // without anything ending
-/// Where NCCL says that something is wrong, who knows the cause may say so too.
+constexpr std::chrono::milliseconds kPollInterval{20};  // between two polls of the collectives in progress
+constexpr std::chrono::seconds kNews{1};                // without a completion, before look_for_news is called
+/// Grace time after an NCCL error. During this time a rank that knows the root cause may report it.
 constexpr std::chrono::milliseconds kRootCauseGrace{300};
-// CUDA blocks a thread whose stream holds about a thousand launches, inside of NCCL, where nothing could end them any
-// more.
+// CUDA blocks a host thread whose stream holds about a thousand launches. The thread would block inside NCCL, where no
+// abort could end the wait.
 constexpr size_t kMaxUnderWay = 128;
 
-/// NCCL wants the communicators of a GPU to be used one after the other: kernels that wait for other ranks, and for
-/// room on the GPU that another such kernel has, may wait for ever.
+/// NCCL requires that the communicators of one GPU are used one after the other. Otherwise kernels can deadlock: a
+/// kernel that waits for other ranks may wait forever for GPU resources that another such kernel occupies.
 struct LaunchOrder {
   std::mutex mutex;
-  uint64_t stream = 0;        // number of the lane's that launched last
-  std::optional<Event> done;  // what it launched
+  uint64_t stream = 0;        // id of the stream that launched last
+  std::optional<Event> done;  // completion of its last launch
 };
 
 LaunchOrder& launch_order(Device device) {
   static auto* const orders =
-      new std::array<LaunchOrder, 64>;  // never destroyed: the driver goes first when a process ends
+      new std::array<LaunchOrder, 64>;  // never destroyed: at process exit the driver is shut down first
   return (*orders)[static_cast<size_t>(device.index) % orders->size()];
 }
 
@@ -80,7 +80,7 @@ struct Launched final : GpuWork {
   }
 
   const std::shared_ptr<Lane> lane;
-  TensorList kept;  // what it reads and writes, and the copies' tensors; gone when it is done
+  TensorList kept;  // tensors of the collective and of its copies; released when it is done
   std::vector<CopyStep> before, after;
   const std::string title, shown_name;
   const int64_t num_bytes;
@@ -88,17 +88,18 @@ struct Launched final : GpuWork {
   const bool all_end_together;
   const std::chrono::milliseconds timeout;
   const GpuLane::Agreed agreed;
-  const std::shared_ptr<const cuda::ClockAnchor> anchor;  // for a trace; else null
+  const std::shared_ptr<const cuda::ClockAnchor> anchor;  // null if no trace is recorded
   const Event begun;
   const Event done;
-  std::atomic<bool> is_launched{false};  // `done` stands behind all of it
-  bool is_lost = false;                  // was aborted; with the lane's mutex
-  bool is_joined = false;                // likewise
+  std::atomic<bool> is_launched{false};  // `done` is recorded after all work of the collective
+  bool is_lost = false;                  // was aborted; guarded by Lane::mutex_
+  bool is_joined = false;                // a stream waits for it; guarded by Lane::mutex_
 };
 
 using Works = std::vector<std::shared_ptr<Launched>>;
 
-/// Lives as long as what it has launched; close() ends what it does.
+/// Every launched collective holds a reference, so a Lane outlives its collectives. close() stops the watchdog thread
+/// and destroys the communicator.
 class Lane final : public GpuLane, public std::enable_shared_from_this<Lane> {
  public:
   explicit Lane(Options options)
@@ -121,7 +122,7 @@ class Lane final : public GpuLane, public std::enable_shared_from_this<Lane> {
   struct Problem {
     std::string text;
     int culprit = -1;
-    std::chrono::milliseconds grace{0};  // in which a better reason may come
+    std::chrono::milliseconds grace{0};  // time in which the root cause may arrive
   };
 
   CommError error_of(const std::string& reason, int culprit) const {
@@ -140,16 +141,16 @@ class Lane final : public GpuLane, public std::enable_shared_from_this<Lane> {
   const Options options_;
   const Stream stream_;
   Communicator communicator_;
-  cuda::GpuTraceClock trace_clock_;  // of who launches
+  cuda::GpuTraceClock trace_clock_;  // used by the launching thread
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Launched>> under_way_;
   std::string failure_;
   int culprit_ = -1;
-  bool is_told_ = false;         // who uses the lane has had an error of it
-  bool has_left_error_ = false;  // on the device
-  Problem problem_;              // becomes the failure when abort_at_ has come, unless there is one by then
+  bool is_told_ = false;         // the caller has received this failure
+  bool has_left_error_ = false;  // a deferred error is set on the device
+  Problem problem_;              // becomes the failure at abort_at_, unless failure_ is set before
   Clock::time_point abort_at_ = Clock::time_point::max();
   bool stop_ = false;
   std::thread watch_;
@@ -165,7 +166,7 @@ void let_go(const Works& works) {
   }
 }
 
-// --- beginning and end ---
+// --- creation and destruction ---
 
 void Lane::join_others(const NcclId& id, Clock::time_point deadline, const std::function<bool()>& is_given_up) {
   const auto is_late = [&] { return Clock::now() >= deadline; };
@@ -187,7 +188,7 @@ void Lane::finish() {
   changed_.wait(lock, [&] { return under_way_.empty() || !failure_.empty(); });
 }
 
-/// When its owner has let it go, which on_failure may have been.
+/// Called when the owner releases the GpuLane. on_failure may release it, on the watchdog thread itself.
 void Lane::close() {
   finish();
   bool has_failed = false;
@@ -216,8 +217,8 @@ void Lane::close() {
   try {
     const Event last(options_.device);
     last.record(stream_);
-    last.synchronize();     // an aborted kernel may have begun to write
-  } catch (const Error&) {  // was told to who launched
+    last.synchronize();     // an aborted kernel may still write
+  } catch (const Error&) {  // was already reported to the launching caller
   }
   let_go(left);
 }
@@ -261,7 +262,7 @@ std::shared_ptr<GpuWork> Lane::launch(CollectiveOperation& operation, const Agre
   try {
     queue(*work, operation.collective);
   } catch (...) {
-    // What was queued of it may run, so that its memory is kept until then.
+    // Work that was already enqueued may run, so its memory is kept until that work is complete.
     try {
       work->done.record(stream_);
     } catch (const Error&) {
@@ -271,7 +272,7 @@ std::shared_ptr<GpuWork> Lane::launch(CollectiveOperation& operation, const Agre
       std::unique_lock lock(mutex_);
       changed_.wait_for(lock, 2 * kRootCauseGrace, [&] { return !failure_.empty(); });
     }
-    check();  // says better what has ended it
+    check();  // throws the root cause if it is known
     throw;
   }
   work->is_launched = true;
@@ -279,7 +280,7 @@ std::shared_ptr<GpuWork> Lane::launch(CollectiveOperation& operation, const Agre
   return work;
 }
 
-/// Puts it among what is under way, where its deadline is looked at.
+/// Adds the collective to under_way_, where the watchdog checks its deadline.
 void Lane::take_place(const std::shared_ptr<Launched>& work) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return under_way_.size() < kMaxUnderWay || !failure_.empty(); });
@@ -305,7 +306,7 @@ void Lane::queue(Launched& work, const Collective& collective) {
   order.done = work.done;
 }
 
-// --- what is under way ---
+// --- collectives in progress ---
 
 void Lane::give_up(const std::string& reason, int culprit, std::chrono::milliseconds grace) {
   {
@@ -325,12 +326,13 @@ void Lane::hush() {
   if (std::exchange(has_left_error_, false)) cuda::cancel_deferred_error(options_.device, this);
 }
 
-/// Takes what is done off the list, to be let go without the lock; what is wrong, if anything.
+/// Moves completed collectives from under_way_ to `done`; the caller releases them without the lock. Returns a detected
+/// problem, or an empty one.
 Lane::Problem Lane::look(std::unique_lock<std::mutex>& lock, Works& done) {
   try {
     while (!under_way_.empty()) {
       const std::shared_ptr<Launched> first = under_way_.front();
-      lock.unlock();  // who gives up must get through where the driver keeps who asks
+      lock.unlock();  // give_up() needs the lock, and an event query may block in the driver
       const bool is_done = first->is_done();
       if (is_done) trace(*first);
       lock.lock();
@@ -347,7 +349,7 @@ Lane::Problem Lane::look(std::unique_lock<std::mutex>& lock, Works& done) {
     if (work != nullptr) {
       problem = describe_late(*work);
     } else {
-      communicator_.look();  // throws what NCCL has noticed meanwhile
+      communicator_.look();  // throws NCCL's asynchronous errors
     }
     lock.lock();
     return problem;
@@ -366,7 +368,7 @@ Lane::Problem Lane::describe_late(const Launched& work) const {
           .culprit = work.all_end_together ? absence.culprit : -1};
 }
 
-/// The thread that lets memory go, looks at the deadlines, and aborts.
+/// Watchdog thread: releases memory, checks deadlines, polls for failures of other ranks, and aborts.
 void Lane::watch() {
   bool told = false;
   Clock::time_point quiet_since = Clock::now();
@@ -381,7 +383,7 @@ void Lane::watch() {
     Works done;
     const Problem found = look(lock, done);
     if (!found.text.empty() && failure_.empty() &&
-        problem_.text.empty()) {  // a GPU that has failed says so at every look
+        problem_.text.empty()) {  // a failed GPU reports its error at every poll
       problem_ = found;
       abort_at_ = Clock::now() + found.grace;
     }
@@ -398,7 +400,7 @@ void Lane::watch() {
     changed_.notify_all();
     lock.unlock();
     if (asks) options_.look_for_news();
-    if (tells) options_.on_failure(problem_.text, problem_.culprit);  // first: NCCL may keep who aborts
+    if (tells) options_.on_failure(problem_.text, problem_.culprit);  // before abort(), which NCCL may block
     if (aborts) abort();
     let_go(done);
     done.clear();
@@ -406,7 +408,8 @@ void Lane::watch() {
   }
 }
 
-/// Ends what the GPU waits for.
+/// Aborts NCCL's kernels, which wait for other ranks. If a stream has joined a lost collective, defers an error on the
+/// device.
 void Lane::abort() {
   Works pending;
   {

@@ -1,11 +1,13 @@
-// A group's collectives on GPUs: NCCL, on a stream of its own. Private to distributed/.
+// NCCL backend: runs a group's collectives on GPU tensors, on a CUDA stream of its own. Private to distributed/.
 //
-// The lane moves data and knows nothing of ranks that are late, gone or elsewhere in their program: signatures,
-// deadlines and failures are the group's CPU backend's, which compares every collective's signature concurrently with
-// the transfer (consistency check, group_gpu.cc). A collective here begins on the lane's stream when what the caller's
-// current stream holds is done, and later work of a stream that has joined it begins when it is done. The host waits
-// where NCCL makes links, when it first takes one of its algorithms (by kind and size), and where very many are queued;
-// both end when the lane is given up.
+// A GpuLane only moves data. The group's CPU backend detects failed ranks and mismatched calls: it compares the
+// signature of every collective concurrently with the transfer (consistency check, group_gpu.cc), and checks deadlines
+// until all ranks have started the collective. From then on the watchdog thread of the GpuLane checks the deadline.
+//
+// A collective starts on the NCCL stream when the work that is already enqueued on the caller's current stream is
+// complete. When a stream joins the collective, its later work starts after the collective is complete. The host thread
+// blocks in two cases: NCCL opens connections, when it first uses an algorithm (selected by kind and size), or too many
+// collectives are queued. give_up() ends both waits.
 #pragma once
 
 #include <array>
@@ -21,69 +23,73 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// What ranks that make a communicator together must have in common.
+/// The ncclUniqueId that all ranks of a communicator must share.
 using NcclId = std::array<std::byte, 128>;
 
-/// One collective on its way. Safe from many threads.
+/// A collective in progress. Thread-safe.
 class GpuWork {
  public:
   virtual ~GpuWork() = default;
-  /// What the calling thread's current stream is given from now on begins when the collective is done. Throws CommError
-  /// where the lane has failed before it was; what fails later is an error of the lane's next collective, or of the
-  /// GPU's next synchronisation where that comes first.
+  /// Makes the calling thread's current stream wait: work that is enqueued on it after this call starts when the
+  /// collective is complete. Throws CommError if the GpuLane failed before the collective was complete. A later failure
+  /// is reported by the next collective of the GpuLane or by the next synchronization of the GPU, whichever comes
+  /// first.
   virtual void join() = 0;
 };
 
-/// One rank's part. launch() by one thread at a time; the others by any.
+/// NCCL communicator, stream and watchdog of one rank. launch() is called by one thread at a time; the other functions
+/// are thread-safe.
 class GpuLane {
  public:
   using Clock = std::chrono::steady_clock;
-  /// When all ranks had started a collective; not before, the epoch.
+  /// Time at which all ranks had started a collective. Until then it is the clock's epoch.
   using Agreed = std::shared_ptr<std::atomic<Clock::time_point>>;
-  /// Who does not wait for a collective that others wait for.
+  /// Report about the ranks that do not take part in a collective for which other ranks wait (stragglers).
   struct Absence {
     std::string text;
-    int culprit = -1;  ///< a rank of the job, where there is one alone
+    int culprit = -1;  ///< rank in the job if there is exactly one straggler, else -1
   };
   struct Options {
     Device device;
     int rank = 0;
     int world_size = 1;
     int job_rank = 0;  ///< shown in traces
-    std::string who;   ///< begins errors: "[rank 2 of 4]"
-    /// What there is to say of the others where collective `seq` is not done in time. May be empty; called by a thread
-    /// of the lane.
+    std::string who;   ///< prefix of error messages: "[rank 2 of 4]"
+    /// Finds the stragglers of collective `seq`, which is not complete at its deadline. May be empty. Called on the
+    /// watchdog thread.
     std::function<Absence(int64_t seq)> find_absent = {};
-    /// Called each second in which nothing ended, by a thread of the lane: returns at once, and may have the lane given
-    /// up.
+    /// Polls for failures of other ranks. Called on the watchdog thread after each second without a completion. Returns
+    /// immediately; may lead to a call of give_up().
     std::function<void()> look_for_news = {};
-    /// Called by a thread of the lane, at most once. `culprit`: a rank of the job, or -1.
+    /// Called on the watchdog thread, at most once. `culprit`: a rank in the job, or -1.
     std::function<void(const std::string& reason, int culprit)> on_failure;
   };
 
-  /// Of the library, "2.28.9".
+  /// Version of the NCCL library: "2.28.9".
   static std::string version();
 
-  /// A new id; by one rank, which the others get it from. Throws BackendError.
+  /// Creates a new id. One rank creates it and sends it to the other ranks. Throws BackendError.
   static NcclId make_id();
-  /// Joins the others; blocks. Throws CommError at the deadline and where is_given_up() becomes true, BackendError.
+  /// Creates the communicator together with the other ranks; blocks. Throws CommError at the deadline or when
+  /// is_given_up() returns true, and BackendError for errors of NCCL.
   static std::shared_ptr<GpuLane> join(Options options, const NcclId& id, Clock::time_point deadline,
                                        const std::function<bool()>& is_given_up);
-  /// Throws DTypeError for what NCCL does not do: bitwise operators of integers, reductions of int16.
+  /// Throws DTypeError for reductions that NCCL does not support: bitwise operators on integers, XOR of bool, and all
+  /// reductions of int16.
   static void check(const Collective& collective);
 
   virtual ~GpuLane() = default;
   virtual Device device() const = 0;
-  /// Queues the collective with its copies, and takes from the operation what it reads and writes, to keep until it is
-  /// done. Its timeout counts from `agreed`: until then the caller looks at deadlines. Collectives of several lanes of
-  /// a GPU run one after the other, as they were launched: so all ranks must launch them in one order. Throws CommError
-  /// where the lane has failed, BackendError.
+  /// Enqueues the collective and its copies. Takes the tensors from the operation and keeps them until the collective
+  /// is complete. The timeout counts from the time in `agreed`; until that is set the caller checks the deadline.
+  /// Collectives of several GpuLanes on one GPU run one after the other in launch order, so all ranks must launch them
+  /// in the same order. Throws CommError if the GpuLane has failed, and BackendError for errors of NCCL.
   virtual std::shared_ptr<GpuWork> launch(CollectiveOperation& operation, const Agreed& agreed) = 0;
-  /// What is under way has `grace` left, then it is aborted; nothing is launched any more.
+  /// Aborts the collectives in progress after `grace`. Later launches throw CommError.
   virtual void give_up(const std::string& reason, int culprit, std::chrono::milliseconds grace) = 0;
-  /// Who uses the lane has been told of its failure: the GPU's next synchronisation need not say it too.
+  /// Suppresses the deferred error on the GPU because the caller has already received this failure.
   virtual void hush() = 0;
-  /// Blocks until what was launched is done, or has failed.
+  /// Blocks until all launched collectives are complete or the GpuLane has failed.
   virtual void finish() = 0;
 };
 

@@ -1,4 +1,4 @@
-// In builds without CUDA there are no tensors on GPUs, so nothing gets here.
+// For builds without CUDA. They have no GPU tensors, so no caller reaches these functions.
 #include <tandem/distributed/backends/nccl/gpu_lane.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {

@@ -1,4 +1,4 @@
-// Counters that peers look at, and waking those who sleep meanwhile. Private to distributed/backends/shm.
+// Counters that peers poll, and the wake-up of sleeping peers. Private to distributed/backends/shm.
 #pragma once
 
 #include <atomic>
@@ -21,17 +21,17 @@ class Bells {
     futex_wake_all(count);
   }
 
-  /// Advances a counter of this rank that all peers look at.
+  /// Stores a counter of this rank that all peers poll, and wakes sleeping peers.
   void publish(std::atomic<int64_t>& counter, int64_t value) const {
-    // Sequentially consistent on both sides: either this rank sees that a peer is about to sleep and rings, or the
-    // peer, who looks once more after saying so, sees the counter.
+    // Sequentially consistent on both sides: either this rank sees that a peer is about to sleep and rings its
+    // doorbell, or the peer, which checks again after it has registered as a sleeper, sees the counter.
     counter.store(value, std::memory_order_seq_cst);
     const int size = static_cast<int>(mapping_.segments.size());
     for (int rank = 0; rank < size; ++rank) {
       if (rank != rank_) ring_sleeper(rank);
     }
   }
-  /// The same for a counter that one peer looks at.
+  /// Like publish(), for a counter that only `rank` polls.
   void publish_to(int rank, std::atomic<int64_t>& counter, int64_t value) const {
     counter.store(value, std::memory_order_seq_cst);
     ring_sleeper(rank);

@@ -8,7 +8,7 @@ namespace tandem { inline namespace v0 { namespace distributed::shm {
 
 namespace {
 
-/// Of this thread, so that ranks which wait for a core do not count.
+/// CPU time of this thread, so that the time in which a rank waits for a core does not count.
 int64_t thread_ns() {
   timespec t{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);

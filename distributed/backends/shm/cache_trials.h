@@ -1,4 +1,4 @@
-// Whether data goes into the rings through the caches or past them. Private to distributed/backends/shm.
+// Chooses between cached and non-temporal stores into the rings. Private to distributed/backends/shm.
 #pragma once
 
 #include <cstdint>
@@ -8,42 +8,43 @@
 
 namespace tandem { inline namespace v0 { namespace distributed::shm {
 
-/// Through the caches is up to twice as fast where cores share one, and several times slower where they do not. What
-/// the operating system says of that is wrong in many virtual machines, and ranks move between cores: so now and then
-/// some rounds go one way and some the other, and from the next collective on the better way is taken.
+/// Cached stores are up to twice as fast if cores share a cache, and several times slower if they do not. The cache
+/// topology that the operating system reports is wrong in many virtual machines, and ranks move between cores. So from
+/// time to time some rounds use one kind of stores and some the other. Later collectives use the faster kind.
 ///
-/// The two do not compete on equal terms: what goes past the caches drives out what the other rounds would find there.
-/// So through them is the better way unless it takes over a quarter longer.
+/// The comparison is biased: non-temporal stores evict the lines that cached rounds would hit. So cached stores are
+/// preferred unless they are more than 25 % slower.
 ///
-/// All ranks try in the same rounds, as a rank's times depend on what its peers write. What each makes of its own times
+/// All ranks run their trials in the same rounds, because a rank's times depend on the stores of its peers. Each rank
+/// decides from its own times; the decision affects only the speed.
 /// changes nothing but the time.
 class CacheTrials {
  public:
-  /// A trial begins with the first collective, and whenever those since it began come to so many bytes.
+  /// The first trial begins with the first collective, each later one when `bytes_between` bytes have been sent since.
   explicit CacheTrials(int64_t bytes_between) : bytes_between_(bytes_between), bytes_since_(bytes_between) {}
 
-  /// What a rank does in a round.
+  /// The stages of a round, which are measured separately.
   enum class Stage : uint8_t { kSend, kReduce, kTake };
 
-  /// A collective of so many bytes begins, in which all ranks send and receive alike; the same on all of them.
+  /// Begins a collective of `num_bytes`, in which all ranks send and receive equally much. Equal on all ranks.
   void begin(int64_t num_bytes);
-  /// How that round of it goes.
+  /// Whether that round of the collective uses cached stores.
   bool through_caches(int64_t round) const;
-  /// Does a stage of that round, which moves so many bytes.
+  /// Runs a stage of that round, which moves `num_bytes`. Measures it during a trial.
   void run(Stage stage, int64_t round, int64_t num_bytes, FunctionRef<void()> body);
-  /// It is done, in so many rounds.
+  /// Ends the collective, which had `rounds` rounds.
   void end(int64_t rounds);
 
-  /// How other collectives go.
+  /// Whether cached stores are used outside of trials.
   bool prefers_caches() const { return prefers_caches_; }
 
  private:
-  static constexpr int64_t kRounds = 24;    // of a trial, ...
-  static constexpr int64_t kUncounted = 8;  // in the first of which slots still hold what went the other way
+  static constexpr int64_t kRounds = 24;    // rounds of a trial
+  static constexpr int64_t kUncounted = 8;  // first rounds, not measured: slots hold data of the other kind of stores
   static constexpr double kTolerance = 1.25;
 
-  /// Of one way into the rings: the least time per byte of each stage. Fresh pages and interruptions make others
-  /// longer.
+  /// For one kind of stores, the minimum time per byte of each stage. Fresh pages and interruptions make other
+  /// measurements longer.
   struct Least {
     double ns[3] = {};
     double total() const { return ns[0] + ns[1] + ns[2]; }
@@ -52,9 +53,9 @@ class CacheTrials {
   bool is_tried(int64_t round) const { return on_trial_ && tried_ + round < kRounds; }
 
   const int64_t bytes_between_;
-  int64_t bytes_since_;  // the last trial began
+  int64_t bytes_since_;  // since the last trial began
   bool on_trial_ = false;
-  int64_t tried_ = 0;  // rounds of the trial, before the running collective
+  int64_t tried_ = 0;  // rounds of the trial before the running collective
   Least past_, through_;
   bool prefers_caches_ = false;
 };

@@ -53,9 +53,9 @@ std::string random_token() {
   return token;
 }
 
-/// Makes the rank's header, so that its pages exist and peers find it clean.
+/// Constructs the rank's header, so that its pages exist and peers find it initialized.
 void initialise(std::byte* segment, const Layout& layout) {
-  std::memset(segment, 0, layout.channels);  // peers should meet no page fault
+  std::memset(segment, 0, layout.channels);  // so that peers meet no page fault
   auto* header = new (segment) SegmentHeader;
   cpu_set_t cores;
   static_assert(sizeof(cores) == sizeof(header->cores));
@@ -64,13 +64,13 @@ void initialise(std::byte* segment, const Layout& layout) {
 
 // --- ranks that are threads ---
 
-/// Mappings on offer to other threads of this process, by token. Weak: an offer ends with the rank that made it.
+/// Mappings offered to other threads of this process, by token. An offer is weak: it ends with the rank that made it.
 struct Offers {
   std::mutex mutex;
   std::map<std::string, std::weak_ptr<Mapping>> by_token;
 };
 
-/// Found by token from other threads, which share nothing else with this one: a store carries text only.
+/// Global, because other threads find an offer only by its token: the store transports only text.
 Offers& offers() {
   static Offers instance;
   return instance;
@@ -143,14 +143,14 @@ class Socket {
   int fd_;
 };
 
-/// What a rank says when it joins, and rank 0 when it answers.
+/// First message of a joining rank, and the answer of rank 0.
 struct Hello {
   char token[33] = {};
   int32_t rank = -1;
 };
 
 constexpr std::chrono::milliseconds kAcceptPause{10};
-// A stranger that says nothing for so long is turned away.
+// An unknown connection that sends nothing for this time is closed.
 constexpr std::chrono::milliseconds kHelloTime{1000};
 constexpr size_t kMaxDescriptors = 250;  // the kernel's limit for one message is 253
 
@@ -202,8 +202,8 @@ bool has_token(const Hello& hello, const std::string& token) {
   return std::string(hello.token, strnlen(hello.token, sizeof(hello.token))) == token;
 }
 
-/// Rank 0: collects everybody's segment and hands all of them, then the doorbells, to everybody. Returns them in rank
-/// order, the doorbells last.
+/// Rank 0: collects the segments of all ranks, and sends all segments and the doorbells to every rank. Returns the
+/// segments in rank order, then the doorbells.
 std::vector<SharedFile> exchange_as_host(const ProcessGroupOptions& options, SharedFile segment, SharedFile doorbells,
                                          Rendezvous& rendezvous) {
   // SEQPACKET: one message is one record, descriptors included.
@@ -231,7 +231,7 @@ std::vector<SharedFile> exchange_as_host(const ProcessGroupOptions& options, Sha
     }
     if (!rendezvous.wait_readable(listener.fd())) rendezvous.fail_for_missing(missing);
     Socket peer(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (peer.fd() < 0) std::this_thread::sleep_for(kAcceptPause);  // without descriptors the socket stays readable
+    if (peer.fd() < 0) std::this_thread::sleep_for(kAcceptPause);  // without a free descriptor it stays readable
     Hello hello;
     std::vector<SharedFile> received;
     if (peer.fd() < 0 || !peer.peer_is_same_user() || !peer.wait_readable(kHelloTime) ||
@@ -249,7 +249,7 @@ std::vector<SharedFile> exchange_as_host(const ProcessGroupOptions& options, Sha
   return files;
 }
 
-/// Another rank: sends its segment to rank 0 and gets all.
+/// Other ranks: sends the own segment to rank 0 and receives all files.
 std::vector<SharedFile> exchange_as_guest(const ProcessGroupOptions& options, const SharedFile& segment,
                                           Rendezvous& rendezvous) {
   const std::string text = rendezvous.get("host", 0);

@@ -1,4 +1,4 @@
-// How the ranks of one host come to share memory. Private to distributed/backends/shm.
+// Creates the memory that the ranks of one host share. Private to distributed/backends/shm.
 #pragma once
 
 #include <memory>
@@ -9,10 +9,10 @@
 
 namespace tandem { inline namespace v0 { namespace distributed::shm {
 
-/// Makes this rank's segment and maps those of all others; returns when all ranks have done so. Thread ranks get one
-/// mapping, which they share. Processes pass descriptors over an abstract Unix socket of rank 0, whose name and token
-/// go through the store; both ends check the peer's user. Throws CommError naming the ranks that are missing at the
-/// deadline, or on other hosts.
+/// Creates this rank's segment and maps the segments of all other ranks. Returns when all ranks have done so. Thread
+/// ranks share one mapping. Processes pass file descriptors over an abstract Unix socket of rank 0; its name and token
+/// are exchanged through the store, and both ends check the user of the peer. Throws CommError with the ranks that are
+/// missing at the deadline or run on other hosts.
 std::shared_ptr<Mapping> join(const ProcessGroupOptions& options, const Layout& layout);
 
 }}}  // namespace tandem::v0::distributed::shm

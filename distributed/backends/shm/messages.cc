@@ -42,7 +42,7 @@ Messages::Messages(const ProcessGroupOptions& options, const Tuning& tuning, con
       bells_(bells),
       peers_(static_cast<size_t>(options.world_size)) {}
 
-// --- where things are ---
+// --- addresses ---
 
 std::byte* Messages::channel_bytes(int from, int to) const {
   return mapping_.segments[static_cast<size_t>(from)] + layout_.channels +
@@ -66,7 +66,7 @@ std::byte* Messages::small_data(int from, int to, int32_t entry) const {
   return channel_bytes(from, to) + layout_.small + entry * tuning_.small_bytes;
 }
 
-// --- the lives of messages ---
+// --- start and progress ---
 
 void Messages::start(Transfer& transfer) {
   Peer& peer = peers_[static_cast<size_t>(transfer.peer)];
@@ -112,7 +112,7 @@ bool Messages::advance() {
   return moved;
 }
 
-// --- of the sender ---
+// --- sender ---
 
 bool Messages::announce(int rank, Peer& peer) {
   bool moved = false;
@@ -120,14 +120,14 @@ bool Messages::announce(int rank, Peer& peer) {
   while (!peer.started.empty() && !peer.free_entries.empty()) {
     Transfer& transfer = *peer.started.front();
     peer.started.pop_front();
-    // The one that was free last: its pages are in use, and its lines in a cache.
+    // The entry that was freed last: its pages are mapped, and its lines are in a cache.
     const int32_t entry = peer.free_entries.back();
     peer.free_entries.pop_back();
     write_announcement(out.entries[entry], transfer);
     out.entries[entry].number = ++peer.num_announced;
     if (transfer.num_bytes() <= tuning_.small_bytes)
       copy_to_peer(small_data(options_.rank, rank, entry), transfer.data, transfer.num_bytes());
-    // The receiver has read what stood here before: it answered that message, or the entry would not be free.
+    // The receiver has read the previous value of this slot: it answered that message, or the entry would not be free.
     out.order[(peer.num_announced - 1) % kMaxAnnounced] = entry;
     peer.announced.push_back({&transfer, peer.num_announced, entry});
     bells_.publish_to(rank, out.announced, peer.num_announced);
@@ -194,7 +194,7 @@ bool Messages::finish_sent(int rank, Peer& peer) {
   return moved;
 }
 
-// --- of the receiver ---
+// --- receiver ---
 
 bool Messages::match(int rank, Peer& peer) {
   if (peer.posted.empty()) return false;

@@ -1,4 +1,4 @@
-// Messages between pairs of ranks over shared memory. Private to distributed/backends/shm.
+// Point-to-point messages over shared memory. Private to distributed/backends/shm.
 #pragma once
 
 #include <cstdint>
@@ -12,26 +12,26 @@
 
 namespace tandem { inline namespace v0 { namespace distributed::shm {
 
-/// The messages of one rank.
+/// The point-to-point messages of one rank.
 ///
-/// A sender announces its messages, in order, in entries of the pair's Channel; an entry is free again when its message
-/// is over. The receiver finds for each receive, oldest first, the first announced message of that tag, compares the
-/// two, and answers in its Inbox. Small data lies beside the announcement, so that the answer is the end of it. Large
-/// data follows the answer in pieces through the ring of the pair: only messages with a receive send pieces, so that
-/// whatever lies in the ring can always be taken out.
+/// The sender announces its messages in order, in entries of the pair's Channel. An entry is free again when its
+/// message is complete. For each receive, oldest first, the receiver finds the first announced message with that tag,
+/// compares the arguments, and answers in its Inbox. Small data is stored with the announcement, so the answer
+/// completes the message. Large data follows the answer, in pieces through the ring of the pair. Only messages with a
+/// receive send pieces, so data in the ring can always be taken out.
 class Messages {
  public:
   Messages(const ProcessGroupOptions& options, const Tuning& tuning, const Layout& layout, const Mapping& mapping,
            const Bells& bells);
 
   void start(Transfer& transfer);
-  /// Goes on without waiting, a piece or so per pair; whether anything moved. Throws GroupError where a message differs
-  /// from its receive.
+  /// Makes progress without waiting, about one piece per pair. Returns whether anything moved. Throws GroupError if a
+  /// message differs from its receive.
   bool advance();
   bool any() const { return num_running_ > 0; }
-  /// Whether a message to or from that rank is not over.
+  /// Whether a message to or from that rank is incomplete.
   bool any_with(int rank) const;
-  /// Forgets all, after a failure.
+  /// Drops all messages, after a failure.
   void clear();
 
  private:
@@ -40,30 +40,30 @@ class Messages {
     int64_t number = 0;
     int32_t entry = 0;
     int64_t bytes_sent = 0;
-    int64_t last_piece = 0;  ///< number of the piece after which it is over, once all are in the ring
+    int64_t last_piece = 0;  ///< the message is complete when this piece is taken; set when all pieces are in the ring
   };
   struct Incoming {
     Transfer* transfer = nullptr;
     int64_t bytes_taken = 0;
   };
-  /// What goes on with one other rank, or this rank itself.
+  /// Messages between this rank and one rank (possibly itself).
   struct Peer {
     int64_t num_running = 0;
-    // Outgoing messages, in the order of their lives.
+    // Outgoing messages, one list per state, in the order of the states.
     std::deque<Transfer*> started;
     std::vector<Outgoing> announced;
-    std::deque<Outgoing> sending;   ///< the receiver has agreed; pieces of the first are put into the ring
+    std::deque<Outgoing> sending;   ///< the receiver has agreed; pieces of the first one are put into the ring
     std::deque<Outgoing> draining;  ///< all pieces are in the ring
     std::vector<int32_t> free_entries;
     int64_t num_announced = 0;
-    int64_t num_sent = 0;  ///< pieces
-    // Incoming.
+    int64_t num_sent = 0;  ///< number of pieces
+    // Incoming messages.
     std::deque<Transfer*> posted;
     std::deque<int32_t> arrived;      ///< entries of announced messages without a receive
     std::vector<Incoming> receiving;  ///< by entry
     int64_t num_receiving = 0;
-    int64_t num_seen = 0;   ///< announcements
-    int64_t num_taken = 0;  ///< pieces
+    int64_t num_seen = 0;   ///< number of announcements
+    int64_t num_taken = 0;  ///< number of pieces
   };
 
   std::byte* channel_bytes(int from, int to) const;

@@ -20,7 +20,7 @@ size_t page_bytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
 Layout::Layout(int world_size, const Tuning& tuning) {
   const size_t page = page_bytes();
-  // Slices are lines at least.
+  // A slice has at least one cache line.
   const int64_t round_bytes = std::max(tuning.chunk_bytes, static_cast<int64_t>(kLine) * world_size);
   ring_bytes = round_up(static_cast<size_t>(round_bytes * tuning.slots), page);
   parts = round_up(sizeof(SegmentHeader), kLine);
@@ -53,7 +53,7 @@ void write_shown(Shown& shown, const Shape& shape, std::string_view name, const 
 void Started::write(const Collective& collective, bool same_text, int64_t now_ns) {
   const int64_t last = version.load(std::memory_order_relaxed);
   version.store(last + 1, std::memory_order_relaxed);
-  // Release: who sees any of these sees that the version is odd, or a later one.
+  // Release: a reader that sees one of these values also sees that the version is odd, or a later version.
   seq.store(collective.seq, std::memory_order_release);
   ns.store(now_ns, std::memory_order_release);
   if (!same_text) {
@@ -71,7 +71,7 @@ void Started::write(const Collective& collective, bool same_text, int64_t now_ns
 Started::Seen Started::read() const {
   Seen seen{};
   char bytes[sizeof(what) + 1] = {};
-  // Who is read is busy if it changes at all, so that a text torn after some attempts is nothing to worry about.
+  // A rank whose data changes during every attempt makes progress, so a torn text does no harm.
   for (int attempt = 0; attempt < 100; ++attempt) {
     const int64_t before = version.load(std::memory_order_acquire);
     seen.seq = seq.load(std::memory_order_acquire);
@@ -113,14 +113,14 @@ SharedFile::~SharedFile() {
 SharedFile SharedFile::create(const char* name, size_t num_bytes) {
   SharedFile file(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   TANDEM_CHECK(CommError, file.fd_ >= 0, "shared memory: memfd_create failed: ", std::strerror(errno));
-  const FileSizeSignalGuard guard;  // the limit holds for files in memory too
+  const FileSizeSignalGuard guard;  // the limit also applies to files in memory
   TANDEM_CHECK(CommError, ftruncate(file.fd_, static_cast<off_t>(num_bytes)) == 0, "shared memory: cannot allocate ",
                num_bytes, " bytes: ", std::strerror(errno));
   return file;
 }
 
 void SharedFile::seal_writes() const {
-  // Linux before 5.1 does not know the seal; peers map read-only anyway.
+  // Linux before 5.1 does not support this seal. Peers map the memory read-only in any case.
   fcntl(fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE);
 }
 

@@ -1,8 +1,8 @@
-// The memory that ranks of one host share. Private to distributed/backends/shm.
+// The memory that the ranks of one host share. Private to distributed/backends/shm.
 //
-// Each rank owns one segment, which it alone writes: a header (records, counters, poison), slots for small data, rings
-// for large, and what it tells each other rank of messages. Peers map it read-only. What all write are the doorbell
-// pages, which hold nothing but wake-up counts.
+// Each rank owns one segment. Only the owner writes it; peers map it read-only. A segment contains a header (records,
+// counters, poison), slots for small data, rings for large data, and the channels of messages to each other rank. All
+// ranks write the doorbell pages, which contain only wake-up counts.
 #pragma once
 
 #include <atomic>
@@ -21,48 +21,48 @@
 namespace tandem { inline namespace v0 { namespace distributed::shm {
 
 inline constexpr size_t kLine = 64;  ///< bytes of a cache line
-inline constexpr int kParities = 2;  ///< a record or slot is reused by the collective after the next
+inline constexpr int kParities = 2;  ///< a record or slot is reused two collectives later
 inline constexpr size_t kShownText = 192;
 
-/// The signature of one collective on one rank, and where its data is. One cache line: whoever waits for `seq` to
-/// appear has the rest with it.
+/// The signature of one collective on one rank. One cache line: a peer that has waited for `seq` then has the signature
+/// too.
 struct alignas(kLine) Record {
   std::atomic<int64_t> seq{0};  ///< stored last
   Signature signature;
 };
 static_assert(sizeof(Record) == kLine);
 
-/// What errors show of a collective, or message, beyond its signature.
+/// Fields of a collective or message that only error messages need.
 struct Shown {
   ShownShape shape;
   uint32_t line = 0;
-  uint32_t tensors_bytes = 0;  ///< of SegmentHeader::tensors
+  uint32_t tensors_bytes = 0;  ///< length of the text in SegmentHeader::tensors
   char name[kShownText] = {};
   char file[kShownText] = {};
 };
 
-/// As much of the text as `room` bytes hold, with a zero at its end.
+/// Copies as much of the text as fits into `room` bytes with a terminating zero.
 void copy_text(char* out, std::string_view text, size_t room);
 void write_shown(Shown& shown, const Shape& shape, std::string_view name, const std::source_location& where);
 
-/// What a rank of an all_to_all sends to, or expects from, one other.
+/// A part of an all_to_all that a rank sends to, or expects from, one other rank.
 struct PostedPart {
   int64_t num_elements;
   uint64_t shape_hash;
   ShownShape shape;
 };
 
-/// How far the rank is within its collective. Each counter holds stamp(seq, rounds done), so it only grows.
+/// Progress of the rank in its collective. Each counter holds stamp(seq, completed rounds), so it only grows.
 struct alignas(kLine) Counters {
   std::atomic<int64_t> staged{0};    ///< rounds of input in the ring
-  std::atomic<int64_t> produced{0};  ///< rounds of results, or of what a source sends, in the ring
+  std::atomic<int64_t> produced{0};  ///< rounds of results, or of a sender's data, in the ring
   std::atomic<int64_t> consumed{0};  ///< rounds of peers' results copied out
 };
 
 inline constexpr int64_t stamp(int64_t seq, int64_t rounds) { return (seq << 24) | rounds; }
 inline constexpr int64_t kMaxRounds = (int64_t{1} << 24) - 1;
 
-/// That the rank takes part no longer, and why. Written once.
+/// Whether the rank has failed, and why. Written once.
 struct alignas(kLine) Poison {
   std::atomic<uint32_t> state{kClean};
   int32_t culprit = -1;
@@ -71,15 +71,14 @@ struct alignas(kLine) Poison {
   static constexpr uint32_t kClean = 0, kWriting = 1, kWritten = 2;
 };
 
-/// The collective that the rank started last, for peers that wonder. They read it at any time, and again where it
-/// changed meanwhile.
+/// The collective that the rank started last. Peers may read it at any time; they read again if it changed meanwhile.
 struct alignas(kLine) Started {
-  std::atomic<int64_t> version{0};  ///< odd while the rest changes
+  std::atomic<int64_t> version{0};  ///< odd while the other fields change
   std::atomic<int64_t> seq{0};
-  std::atomic<int64_t> ns{0};        ///< when, on CLOCK_MONOTONIC
-  std::atomic<uint64_t> what[13]{};  ///< bytes: the kind, as much of the name as fits, 0
+  std::atomic<int64_t> ns{0};        ///< start time on CLOCK_MONOTONIC
+  std::atomic<uint64_t> what[13]{};  ///< bytes: the kind, the beginning of the name, 0
 
-  /// `same_text`: kind and name are those of the collective before.
+  /// `same_text`: kind and name are equal to those of the previous collective.
   void write(const Collective& collective, bool same_text, int64_t now_ns);
   struct Seen {
     int64_t seq;
@@ -92,24 +91,23 @@ struct alignas(kLine) Started {
 struct SegmentHeader {
   Record records[kParities];
   Counters counters;
-  alignas(kLine) std::atomic<uint32_t> sleepers{0};  ///< threads of the rank that want the doorbell rung
-  alignas(kLine) std::atomic<int64_t> finished{0};   ///< collectives completed
+  alignas(kLine) std::atomic<uint32_t> sleepers{0};  ///< threads of the rank that wait for its doorbell
+  alignas(kLine) std::atomic<int64_t> finished{0};   ///< number of completed collectives
   Started started;
   Shown shown[kParities];
-  char tensors[kParities][kMaxShownTensors] = {};  ///< Collective::tensors; only written where there are several
+  char tensors[kParities][kMaxShownTensors] = {};  ///< Collective::tensors of a list; no terminating zero
   Poison poison;
   uint64_t cores[16] = {};  ///< the rank's affinity mask when it joined
 };
 
-// Messages. Every ordered pair of ranks has a Channel, in the segment of the one that sends, and an Inbox, in the
-// segment of the other. They are many and most are never used: nobody touches their pages before, and all zeros is
-// their state at the beginning.
+// Messages. Every ordered pair of ranks has a Channel in the sender's segment and an Inbox in the receiver's segment.
+// Most pairs are never used: their pages are not touched before their first use, and all zeros is their initial state.
 
 inline constexpr int kMaxAnnounced = 128;  ///< messages of one pair that wait for a receive or for their data
 
-/// A message as its receiver finds it.
+/// A message, as announced to its receiver.
 struct alignas(kLine) Announcement {
-  int64_t number;  ///< among those of the pair, from 1
+  int64_t number;  ///< number of the message in its pair, from 1
   int64_t num_elements;
   uint64_t name_hash;
   uint64_t shape_hash;
@@ -121,65 +119,65 @@ struct alignas(kLine) Announcement {
 /// A piece of a message's data in the ring of its pair.
 struct Piece {
   int64_t num_bytes;
-  int32_t entry;  ///< of its Announcement
+  int32_t entry;  ///< index of its Announcement
 };
 
 struct Channel {
-  alignas(kLine) std::atomic<int64_t> announced;  ///< messages
-  alignas(kLine) std::atomic<int64_t> sent;       ///< pieces put into the ring
+  alignas(kLine) std::atomic<int64_t> announced;  ///< number of messages
+  alignas(kLine) std::atomic<int64_t> sent;       ///< number of pieces put into the ring
   alignas(kLine) int32_t order[kMaxAnnounced];    ///< entries of messages 1, 2, ... 1 + kMaxAnnounced, ...
   Announcement entries[kMaxAnnounced];
-  // Then Tuning::pieces times Piece, data of small messages by entry, and the ring.
+  // Followed by Tuning::pieces Pieces, the data of small messages by entry, and the ring.
 };
 
 struct Inbox {
-  alignas(kLine) std::atomic<int64_t> taken;  ///< pieces taken out of the ring
-  /// What became of the message last announced in each entry: answer(its number, whether it differs from what was
-  /// posted).
+  alignas(kLine) std::atomic<int64_t> taken;  ///< number of pieces taken out of the ring
+  /// The answer to the message that was announced last in each entry: answer(its number, whether it differs from the
+  /// posted receive).
   alignas(kLine) std::atomic<int64_t> answers[kMaxAnnounced];
-  Announcement refusing;  ///< the receive that a message differed from
+  Announcement refusing;  ///< the posted receive that differs from a message
 };
 
 inline constexpr int64_t answer(int64_t number, bool refused) { return number * 2 + (refused ? 1 : 0); }
 
-/// Sizes that all ranks of a group agree on.
+/// Sizes that all ranks of a group must agree on.
 struct Tuning {
-  int64_t slot_bytes = 32 << 10;    ///< data up to this size goes through the slots
+  int64_t slot_bytes = 32 << 10;    ///< data up to this size is sent through the slots
   int64_t chunk_bytes = 256 << 10;  ///< of a tensor in a round of a ring; a multiple of 64
-  int64_t whole_bytes = 1 << 20;    ///< two ranks exchange whole tensors up to this size, larger ones in slices
-  /// What a rank puts into the rings in one all_reduce always goes past the caches up to this size; in others up to
-  /// twice that.
+  int64_t whole_bytes = 1 << 20;    ///< two ranks exchange whole tensors up to this size (one-shot), else slices
+  /// Up to this size an all_reduce always writes its data into the rings with non-temporal stores; other collectives do
+  /// up to twice this size.
   int64_t streamed_bytes = 256 << 10;
-  int64_t trial_bytes = 256 << 20;  ///< of larger ones, from one trial of the two ways to the next
+  int64_t trial_bytes = 256 << 20;  ///< bytes of larger collectives between two trials of cached stores (CacheTrials)
   int slots = 4;                    ///< rounds that a ring holds
-  int64_t small_bytes = 4 << 10;    ///< messages up to this size travel with their announcement; a multiple of 64
+  int64_t small_bytes = 4 << 10;    ///< messages up to this size are stored with their announcement; a multiple of 64
   int64_t piece_bytes = 128 << 10;  ///< of a message, in the ring of its pair; a multiple of 64
-  int pieces = 4;                   ///< that such a ring holds
+  int pieces = 4;                   ///< pieces that the ring of a pair holds
 };
 
-/// Where things are in a segment.
+/// Offsets in a segment.
 struct Layout {
   explicit Layout(int world_size, const Tuning& tuning);
-  size_t parts;  ///< kParities tables of all_to_all: PostedPart for each rank that is sent to, then for each that sends
-  size_t slots;  ///< kParities slots of tuning.slot_bytes
+  size_t parts;     ///< kParities tables of all_to_all: PostedPart for each receiving rank, then for each sending rank
+  size_t slots;     ///< kParities slots of tuning.slot_bytes
   size_t staging;   ///< kParities rings of inputs
-  size_t results;   ///< ring of results, or of what a source sends
-  size_t channels;  ///< one for each receiver. Only what lies before is sure to be used.
+  size_t results;   ///< ring of results, or of a sender's data
+  size_t channels;  ///< one for each receiver. Only the memory before them is always used.
   size_t inboxes;   ///< one for each sender
   size_t total;
   size_t ring_bytes;     ///< of one ring
   size_t parts_bytes;    ///< of one table
   size_t channel_bytes;  ///< of one channel with its data
-  size_t pieces;         ///< within a channel: what is in the ring
+  size_t pieces;         ///< within a channel: the Pieces of the ring
   size_t small;          ///< within a channel: data of small messages, by entry
-  size_t ring;           ///< within a channel
+  size_t ring;           ///< within a channel: the data of the ring
 };
 
 struct alignas(kLine) Doorbell {
   std::atomic<uint32_t> count{0};
 };
 
-/// The segments of all ranks as mapped into this process; unmapped when the last user is gone.
+/// The segments of all ranks as mapped into this process. Unmapped when the last reference is released.
 struct Mapping {
   Mapping() = default;
   Mapping(const Mapping&) = delete;
@@ -207,14 +205,14 @@ class SharedFile {
   /// Anonymous memory of that size (memfd). Throws CommError.
   static SharedFile create(const char* name, size_t num_bytes);
   int fd() const { return fd_; }
-  /// Lets no later mapping be writable.
+  /// Prevents later writable mappings.
   void seal_writes() const;
 
  private:
   int fd_ = -1;
 };
 
-/// Maps `num_bytes` of `fd`, or private memory where fd is -1. Throws CommError.
+/// Maps `num_bytes` of `fd`, or private memory if fd is -1. Throws CommError.
 std::byte* map_memory(int fd, size_t num_bytes, bool writable);
 size_t page_bytes();
 

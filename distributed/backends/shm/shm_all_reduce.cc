@@ -1,4 +1,4 @@
-// all_reduce of more than fits into the slots.
+// all_reduce of data that does not fit into the slots.
 #include <algorithm>
 
 #include <tandem/distributed/backends/shm/copy.h>
@@ -22,8 +22,8 @@ std::byte* ShmBackend::results(int rank, int64_t round) const {
 
 Advance ShmBackend::step_whole() {
   bool moved = false;
-  // Sends before the signatures are compared: peers have completed the last collective that used this ring, as for
-  // slots. A slot of it is free once all have consumed the round before in it.
+  // Sends before the signatures are compared: peers have completed the last collective that used this ring, as for the
+  // slots. A ring slot is free when all peers have consumed the previous round in it.
   if (staged_ < rounds_ && peers_passed(&Counters::consumed, staged_ + 1 - tuning_.slots)) {
     run(Stage::kSend, staged_, [&] {
       const Block b = block(staged_, num_bytes_);
@@ -51,7 +51,8 @@ void ShmBackend::reduce_whole(int64_t round) {
 Advance ShmBackend::step_slices() {
   const int64_t slots = tuning_.slots;
   bool moved = false;
-  // A slot of the staging ring is free once its round was consumed here: all peers have produced, that is, read it.
+  // A staging slot is free when its round is consumed here: then all peers have produced that round, so they have read
+  // the slot.
   if (staged_ < rounds_ && staged_ < consumed_ + slots) {
     run(Stage::kSend, staged_, [&] { stage(staged_); });
     bells_.publish(own().counters.staged, stamp(number_, ++staged_));
@@ -85,7 +86,7 @@ void ShmBackend::reduce_round(int64_t round) {
   for (int rank = 0; rank < size_; ++rank) {
     inputs_[static_cast<size_t>(rank)] = rank == rank_ ? call_->input + b.begin : staging(rank, round, rank_);
   }
-  // In tiles that are still in the L1 cache when they are sent.
+  // Reduces in tiles that are still in the L1 cache when they are sent.
   constexpr int64_t kTileBytes = 8 << 10;
   for (int64_t done = 0; done < b.num_bytes; done += kTileBytes) {
     const int64_t num_bytes = std::min(kTileBytes, b.num_bytes - done);

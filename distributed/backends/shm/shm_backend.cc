@@ -14,7 +14,7 @@ namespace tandem { inline namespace v0 { namespace distributed::shm {
 
 namespace {
 
-// A rank that was killed between advancing a counter and ringing leaves sleepers; this is how long they oversleep.
+// If a rank is killed after it has advanced a counter but before it rings, sleeping peers wake up after this time.
 constexpr std::chrono::milliseconds kLongestSleep{50};
 
 /// Whether each rank can have a core of its own.
@@ -48,7 +48,7 @@ std::byte* ShmBackend::slot(int rank) const {
   return segment(rank) + layout_.slots + static_cast<size_t>(parity_ * tuning_.slot_bytes);
 }
 
-// --- waking and being woken ---
+// --- sleep and wake-up ---
 
 void ShmBackend::do_sleep(FunctionRef<bool()> changed, Clock::time_point until) {
   std::atomic<uint32_t>& count = mapping_->doorbell(rank_).count;
@@ -165,7 +165,8 @@ Advance ShmBackend::step() {
       return Advance::kDone;
     case Path::kWhole: return step_whole();
     case Path::kSlices:
-      // Nothing is staged before all have arrived: until then peers may read what a whole exchange left in that ring.
+      // Stages nothing before all ranks have arrived: until then peers may read data of a one-shot all_reduce in that
+      // ring.
       return matched ? step_slices() : Advance::kIdle;
     case Path::kExchange: break;
   }
@@ -183,7 +184,7 @@ bool ShmBackend::match_records() {
   }
   if (call_->kind == CollectiveKind::kAllToAll) {
     match_parts();
-    choose_path();  // again: now everybody's counts are known
+    choose_path();  // again: now the counts of all ranks are known
   }
   return true;
 }
@@ -225,7 +226,7 @@ void ShmBackend::post_parts() {
 }
 
 void ShmBackend::match_parts() const {
-  // All of the table, so that every rank finds the same pair.
+  // Compares the whole table, so that every rank finds the same pair.
   for (int from = 0; from < size_; ++from) {
     for (int to = 0; to < size_; ++to) {
       const PostedPart& sent = parts(from)[to];

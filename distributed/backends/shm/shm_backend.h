@@ -1,5 +1,5 @@
-// Collectives of ranks that share memory: processes of one host, or threads of one process, by the same code. Private
-// to distributed/.
+// Collectives between ranks that share memory: processes of one host or threads of one process, with the same code.
+// Private to distributed/.
 #pragma once
 
 #include <atomic>
@@ -17,22 +17,22 @@
 
 namespace tandem { inline namespace v0 { namespace distributed::shm {
 
-/// The backend of one rank.
+/// The shm backend of one rank.
 ///
-/// Data up to Tuning::slot_bytes is written into the rank's slot beside its record; once all records are there, each
-/// rank reads the slots that it needs: one round of flags. A slot is used again two collectives later; a rank completes
-/// a collective only after it has seen everybody's record, and posts one only after completing the one before, so by
-/// then all have read it.
+/// Data up to Tuning::slot_bytes is written into the rank's slot before its record. When all records are posted, each
+/// rank reads the slots that it needs: one round of flags. A slot is reused two collectives later. A rank completes a
+/// collective only after it has seen the records of all ranks, and posts a record only after it has completed the
+/// previous collective. So all ranks have read the slot by then.
 ///
-/// Larger data travels through rings, in rounds, so that ranks rarely wait and the bytes on the way are few.
-/// - all_reduce between two ranks, up to Tuning::whole_bytes: both send all their data and reduce all of it.
-///   There is a ring for odd numbers and one for even, for the reason above.
-/// - all_reduce in slices: a round has one block per rank, and block j is reduced by rank j. Once all have arrived, a
-///   rank stages the others' blocks of its input in one ring, reduces its own block of everybody's input into its
-///   tensor and into a second ring, and copies the others' results out of theirs.
-/// - all others: once all have arrived, ranks that have something for others send it, a block that all of them read or
-///   one for each, and those that get something copy or reduce it.
-/// A slot of a ring is written again when all who read it have said that they consumed the round before in it.
+/// Larger data is sent through rings, in rounds, so that ranks rarely wait and few bytes are in flight.
+/// - one-shot all_reduce (two ranks, up to Tuning::whole_bytes): both ranks send all their data and reduce all data.
+///   Collectives with odd and even numbers use separate rings, for the reason above.
+/// - two-shot all_reduce: a round has one block per rank, and rank j reduces block j. When all ranks have arrived, a
+///   rank stages the blocks of its input for the other ranks in one ring, reduces its own block of all inputs into its
+///   tensor and into a second ring, and copies the results of the other ranks from their rings.
+/// - all other collectives: when all ranks have arrived, each sending rank writes one block for all receivers or one
+///   block for each receiver. Each receiving rank copies or reduces the blocks.
+/// A slot of a ring is reused when all its readers have consumed the previous round in it.
 class ShmBackend final : public Backend {
  public:
   ShmBackend(const ProcessGroupOptions& options, const Tuning& tuning);
@@ -57,20 +57,20 @@ class ShmBackend final : public Backend {
   const Record& record(int rank) const { return header(rank).records[parity_]; }
   std::byte* segment(int rank) const { return mapping_->segments[static_cast<size_t>(rank)]; }
   std::byte* slot(int rank) const;
-  /// What the rank sends to all others in an all_to_all, by rank, then what it expects from them.
+  /// The parts that the rank sends in an all_to_all, by receiver, then the parts that it expects, by sender.
   const PostedPart* parts(int rank) const;
 
-  /// Whether all peers' counters have passed `rounds` rounds of this collective.
+  /// Whether the counters of all peers have reached `rounds` rounds of this collective.
   bool peers_passed(std::atomic<int64_t> Counters::*counter, int64_t rounds) const;
 
   void post_parts();
   void choose_path();
-  /// Copies into a ring of this rank's, in that round.
+  /// Copies into a ring of this rank, with cached or non-temporal stores.
   void put(int64_t round, std::byte* out, const std::byte* in, int64_t num_bytes) const;
   Advance step();
   bool match_records();
-  /// For a rank that hears of a failure while it waits for a record: it may have been a difference, which this rank can
-  /// show as well.
+  /// Called when this rank is notified of a failure while it waits for a record. The cause may be a mismatch, which
+  /// this rank can then report too.
   void look_for_mismatch() const;
   void match_parts() const;
   [[noreturn]] void throw_mismatch(int peer) const;
@@ -78,7 +78,7 @@ class ShmBackend final : public Backend {
 
   using Stage = CacheTrials::Stage;
 
-  // Who moves what: a function of the signature (and the counts), the same on all ranks.
+  // Data flow: depends only on the signature (and the counts), so it is equal on all ranks.
   bool contributes(int rank) const;
   bool sends(int rank) const;
   bool takes(int rank) const;
@@ -91,12 +91,12 @@ class ShmBackend final : public Backend {
   int64_t slot_offset(int from, int to) const;
   void send_to_slot();
   void finish_slots();
-  /// Whether the ways into the rings are compared in this collective: all ranks send and receive as many bytes.
+  /// Whether this collective can be part of a trial of cached stores: all ranks send and receive equally many bytes.
   bool is_tried() const {
     using Kind = CollectiveKind;
     return fills_rings_ && (call_->kind == Kind::kAllReduce || call_->kind == Kind::kReduceScatter);
   }
-  /// Does a stage of that round.
+  /// Runs a stage of that round, and measures it if is_tried().
   void run(CacheTrials::Stage stage, int64_t round, FunctionRef<void()> body);
   Advance step_whole();
   Advance step_slices();
@@ -108,16 +108,16 @@ class ShmBackend final : public Backend {
   void send_round(int64_t round);
   void take_round(int64_t round);
   bool is_missing(int rank) const;
-  /// Whether the rank could go on, as its and the others' counters are.
+  /// Whether the rank can make progress, according to the counters of all ranks.
   bool can_move(int rank) const;
-  /// Throws where a rank has failed (`poisoned`, or one of those heard of) and the operation cannot do without it.
+  /// Throws if a rank has failed (`poisoned`, or one of the first `num_notified` failures) and the operation needs it.
   void fail_if_needed(int poisoned, size_t num_notified, FunctionRef<bool(int)> is_needed);
   [[noreturn]] void fail(int culprit, const std::string& reason) const;
 
-  /// The ways described above; kNothing: signatures are compared, and that is all.
+  /// The algorithms described above; kNothing: only signatures are compared.
   enum class Path : uint8_t { kNothing, kSlots, kWhole, kSlices, kExchange };
 
-  /// Some bytes of a part; none past its end.
+  /// A range of bytes of a part; empty past its end.
   struct Block {
     int64_t begin;
     int64_t num_bytes;
@@ -127,10 +127,10 @@ class ShmBackend final : public Backend {
   std::byte* whole(int rank, int64_t round) const;
   std::byte* results(int rank, int64_t round) const;
   std::byte* exchanged(int from, int to, int64_t round) const;
-  /// Whether the rank's counter has passed `rounds` rounds of this collective; this rank's always has.
+  /// Whether the rank's counter has reached `rounds` rounds of this collective. Always true for this rank.
   bool passed(int rank, std::atomic<int64_t> Counters::*counter, int64_t rounds) const;
 
-  /// What was heard of other ranks' ends.
+  /// A failure of another rank of which this rank was notified.
   struct Failure {
     int culprit;
     std::string reason;
@@ -152,16 +152,16 @@ class ShmBackend final : public Backend {
 
   // The running collective.
   const Collective* call_ = nullptr;
-  int64_t number_ = 0;  // of the collectives run here, from 1
+  int64_t number_ = 0;  // number of the running collective on this backend, from 1
   int parity_ = 0;
   CollectiveKind last_kind_ = CollectiveKind::kBarrier;
   std::string last_name_;
   Path path_ = Path::kSlots;
-  int64_t num_bytes_ = 0;  // of Signature::num_elements
+  int64_t num_bytes_ = 0;  // bytes of Signature::num_elements
   int matched_ = 0;        // peers [0, matched_) have posted an equal record
   int64_t block_bytes_ = 0;
   int64_t rounds_ = 0;
-  int64_t staged_ = 0;  // rounds done of the three stages
+  int64_t staged_ = 0;  // completed rounds of the three stages
   int64_t produced_ = 0;
   int64_t consumed_ = 0;
   bool fills_rings_ = false;

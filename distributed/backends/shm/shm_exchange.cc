@@ -1,4 +1,4 @@
-// Who moves what in each collective, through the slots and in rounds.
+// Data flow of each collective, through the slots and in rounds.
 #include <algorithm>
 
 #include <tandem/base/error.h>
@@ -61,7 +61,7 @@ bool ShmBackend::can_move(int rank) const {
   }
 }
 
-// --- who moves what ---
+// --- data flow ---
 
 bool ShmBackend::contributes(int rank) const {
   switch (call_->kind) {
@@ -75,7 +75,7 @@ bool ShmBackend::contributes(int rank) const {
 bool ShmBackend::takes(int rank) const {
   switch (call_->kind) {
     case CollectiveKind::kBarrier: return false;
-    case CollectiveKind::kBroadcast: return rank != call_->root;  // which has it already
+    case CollectiveKind::kBroadcast: return rank != call_->root;  // the root has the data already
     case CollectiveKind::kReduce:
     case CollectiveKind::kGather: return rank == call_->root;
     default: return true;
@@ -118,14 +118,14 @@ std::byte* ShmBackend::incoming(int from) const {
 }
 
 void ShmBackend::choose_path() {
-  // Ranks whose signatures (and counts, once they are known) are equal take the same path. Before that an all_to_all
-  // knows only what this rank sends, and puts it into the slot in case that all can.
+  // Ranks with equal signatures (and counts, once they are known) choose the same path. Before the counts are known, a
+  // rank of an all_to_all knows only its own parts. It writes them into its slot in case all ranks can do so.
   path_ = Path::kNothing;
   fills_rings_ = false;
   if (!call_->moves_data) return;
   const bool to_each = sends_to_each();
-  int64_t longest = num_bytes_;                                                             // part
-  int64_t in_slot = to_each ? (size_ - 1) * round_up(num_bytes_, kAlignment) : num_bytes_;  // of any rank
+  int64_t longest = num_bytes_;                                                             // of the longest part
+  int64_t in_slot = to_each ? (size_ - 1) * round_up(num_bytes_, kAlignment) : num_bytes_;  // in the fullest slot
   if (call_->kind == CollectiveKind::kAllGather) {
     longest = 0;
     for (int from = 0; from < size_; ++from) longest = std::max(longest, part_bytes(from, rank_));
@@ -143,7 +143,7 @@ void ShmBackend::choose_path() {
     path_ = Path::kSlots;
     return;
   }
-  int64_t blocks = 1;  // of a part in a round
+  int64_t blocks = 1;  // blocks of a part in a round
   int64_t largest = tuning_.chunk_bytes;
   const auto share = [&](int n) { return std::max(tuning_.chunk_bytes / n / kAlignment, int64_t{1}) * kAlignment; };
   if (call_->kind != CollectiveKind::kAllReduce) {
@@ -158,7 +158,7 @@ void ShmBackend::choose_path() {
   }
   const int64_t limit = tuning_.streamed_bytes * (call_->kind == CollectiveKind::kAllReduce ? 1 : 2);
   fills_rings_ = primitives::kHasNontemporalCopy && longest * (to_each ? size_ - 1 : 1) > limit;
-  // Equal rounds, so that the last is as long as the others.
+  // All rounds have equal size, so the last one is not shorter than the others.
   rounds_ = (longest + blocks * largest - 1) / (blocks * largest);
   TANDEM_CHECK(CommError, rounds_ <= kMaxRounds, to_string(call_->kind), ": ", longest,
                " bytes exceed the limit of the shm backend; use the gloo backend");
@@ -230,7 +230,7 @@ Advance ShmBackend::step_exchange() {
   return moved ? Advance::kMoved : Advance::kIdle;
 }
 
-/// Where `from` puts what `to` reads in that round.
+/// Address of the block that `to` reads from `from` in that round.
 std::byte* ShmBackend::exchanged(int from, int to, int64_t round) const {
   const int64_t blocks = sends_to_each() ? size_ - 1 : 1;
   const int64_t index = !sends_to_each() ? 0 : to < from ? to : to - 1;

@@ -1,11 +1,11 @@
-// Collectives of a group of one rank on its GPU: results are copies of what they are made of. Private to distributed/.
+// Collectives of a group with one rank on a GPU: each result is a copy of the input. Private to distributed/.
 #pragma once
 
 #include <tandem/distributed/backends/collective.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// Makes the copies, in the order of the calling thread's current stream.
+/// Enqueues the copies on the calling thread's current stream.
 void move_alone(const Collective& collective);
 
 }}}  // namespace tandem::v0::distributed
