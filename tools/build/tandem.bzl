@@ -136,6 +136,25 @@ def _cuda(name, srcs, headers, copts, cuda_deps):
     )
     return _with_cuda(**objects), [":%s_cuda_libraries" % name]
 
+def _portable(name, srcs, headers, copts):
+    """Objects of the files that do not depend on TANDEM_WITH_CUDA, so that all configurations share them."""
+    private = {"tags": ["manual"], "visibility": ["//visibility:private"]}
+    native.cc_library(
+        name = name + "_portable",
+        srcs = srcs,
+        copts = COPTS + _STD_PCH + copts,
+        linkstatic = True,
+        deps = headers + _STD_PCH_DEPS,
+        **private
+    )
+    native.filegroup(
+        name = name + "_portable_objects",
+        srcs = [":%s_portable" % name],
+        output_group = "compilation_outputs",
+        **private
+    )
+    return [":%s_portable_objects" % name]
+
 def _wide_sources(srcs):
     """The files that are compiled for wider instruction sets than the baseline."""
     return [s for s in srcs if "_avx" in s and s.endswith(".cc")]
@@ -149,6 +168,7 @@ def tandem_cc_library(
         cuda_hdrs = [],
         cuda_deps = [],
         no_cuda_srcs = [],
+        calls_kernels = True,
         copts = [],
         deps = [],
         linkstatic = True,
@@ -166,6 +186,7 @@ def tandem_cc_library(
       cuda_hdrs: headers that include CUDA's headers
       cuda_deps: libraries of CUDA's toolkit
       no_cuda_srcs: .cc files that replace cuda_srcs in builds without CUDA
+      calls_kernels: whether srcs except *_cpu.cc call kernels by TANDEM_KERNEL
       copts: flags after COPTS, which they override (-mavx512f ... for wider instruction sets)
       deps: direct dependencies
       linkstatic: build an archive, not a shared object
@@ -200,7 +221,10 @@ def tandem_cc_library(
         deps = headers + deps
     if cuda_srcs:
         objects, libraries = _cuda(name, cuda_srcs, headers, copts, cuda_deps)
-        srcs = srcs + _with_cuda([], [], no_cuda_srcs) + objects
+        portable = [s for s in srcs if s.endswith("_cpu.cc") or not calls_kernels]
+        if portable:
+            objects = objects + _portable(name, portable, headers, copts)
+        srcs = [s for s in srcs if s not in portable] + _with_cuda([], [], no_cuda_srcs) + objects
         deps = deps + _with_cuda(libraries, libraries)
         define = ["-DTANDEM_WITH_CUDA"]
         copts = _with_cuda(define, define) + copts
