@@ -137,8 +137,16 @@ void for_lines(const StridedLoop<kTensors>& loop, const F& line) {
   });
 }
 
+template <class T>
+constexpr bool kIsFloating = std::is_floating_point_v<T> || kIsHalf<T>;
+
+/// Converts n elements; strides are in elements.
+using ConvertLine = void (*)(const std::byte* src, int64_t src_stride, std::byte* out, int64_t out_stride, int64_t n);
+
 template <class To, class From>
-void convert_line(const From* src, int64_t src_stride, To* out, int64_t out_stride, int64_t n) {
+void convert_line(const std::byte* src_bytes, int64_t src_stride, std::byte* out_bytes, int64_t out_stride, int64_t n) {
+  const From* src = reinterpret_cast<const From*>(src_bytes);
+  To* out = reinterpret_cast<To*>(out_bytes);
   if (src_stride == 1 && out_stride == 1) {
     if constexpr (std::is_same_v<To, From>) {
       std::memcpy(out, src, static_cast<size_t>(n) * sizeof(To));
@@ -151,7 +159,7 @@ void convert_line(const From* src, int64_t src_stride, To* out, int64_t out_stri
     }
   } else if (src_stride == 0 && out_stride == 1) {
     std::fill_n(out, n, convert<To>(src[0]));
-  } else if (src_stride == -1 && out_stride == 1) {
+  } else if (std::is_same_v<To, From> && src_stride == -1 && out_stride == 1) {
     for (int64_t i = 0; i < n; ++i) out[i] = convert<To>(src[-i]);
   } else {
     for (int64_t i = 0; i < n; ++i) out[i * out_stride] = convert<To>(src[i * src_stride]);
@@ -159,15 +167,10 @@ void convert_line(const From* src, int64_t src_stride, To* out, int64_t out_stri
 }
 
 /// out[r * out_stride + c] = src[c * src_stride + r] for r < rows, c < columns.
-template <class To, class From>
-void transpose_tile(const From* src, int64_t src_stride, To* out, int64_t out_stride, int64_t rows, int64_t columns) {
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < columns; ++c) out[r * out_stride + c] = convert<To>(src[c * src_stride + r]);
-  }
-}
+using TransposeTile = void (*)(const std::byte* src, int64_t src_stride, std::byte* out, int64_t out_stride,
+                               int64_t rows, int64_t columns);
 
-/// transpose_tile for 8 x 8 elements of 4 bytes, in registers: three rounds exchange between lines that are 1, 2 and 4
-/// apart.
+/// 8 x 8 elements of 4 bytes, in registers: three rounds exchange between lines that are 1, 2 and 4 apart.
 void transpose_8x8(const uint32_t* src, int64_t src_stride, uint32_t* out, int64_t out_stride) {
   using Line = uint32_t [[gnu::vector_size(32)]];
   Line a[8], b[8];
@@ -189,24 +192,41 @@ void transpose_8x8(const uint32_t* src, int64_t src_stride, uint32_t* out, int64
   for (int i = 0; i < 8; ++i) std::memcpy(out + i * out_stride, &b[i], sizeof(Line));
 }
 
-/// transpose_tile for a whole tile of kTile x kTile elements.
 template <class To, class From>
-void transpose_full_tile(const From* src, int64_t src_stride, To* out, int64_t out_stride) {
-  if constexpr (std::is_same_v<To, From> && std::is_same_v<To, uint32_t>) {
+void transpose_tile(const std::byte* src_bytes, int64_t src_stride, std::byte* out_bytes, int64_t out_stride,
+                    int64_t rows, int64_t columns) {
+  const From* src = reinterpret_cast<const From*>(src_bytes);
+  To* out = reinterpret_cast<To*>(out_bytes);
+  const auto copy = [&](int64_t num_rows, int64_t num_columns) {
+    for (int64_t r = 0; r < num_rows; ++r) {
+      for (int64_t c = 0; c < num_columns; ++c) out[r * out_stride + c] = convert<To>(src[c * src_stride + r]);
+    }
+  };
+  if (rows != kTile || columns != kTile) return copy(rows, columns);
+  if constexpr (std::is_same_v<To, uint32_t> && std::is_same_v<From, uint32_t>) {
     for (int64_t r = 0; r < kTile; r += 8) {
       for (int64_t c = 0; c < kTile; c += 8) {
         transpose_8x8(src + c * src_stride + r, src_stride, out + r * out_stride + c, out_stride);
       }
     }
   } else {
-    transpose_tile(src, src_stride, out, out_stride, kTile, kTile);
+    copy(kTile, kTile);
   }
 }
 
+/// A copy between CPU tensors. Only `line` and `tile` depend on the dtypes, because there are 132 pairs of them.
+struct Conversion {
+  const std::byte* src;
+  int64_t src_size;  // bytes per element
+  std::byte* out;
+  int64_t out_size;
+  ConvertLine line;
+  TransposeTile tile;  // null: line by line, which takes twice as long; between types of which one is not floating
+};
+
 /// Copies by tiles of two dimensions, the innermost one, contiguous in `out`, and `src_inner`, contiguous in `src`, so
 /// that a cache line read for one element is still cached for its neighbours.
-template <class To, class From>
-void copy_transposed(StridedLoop<2> loop, size_t src_inner, const From* src, To* out) {
+void copy_transposed(StridedLoop<2> loop, size_t src_inner, const Conversion& copy) {
   std::rotate(loop.dims.begin() + src_inner, loop.dims.begin() + src_inner + 1, loop.dims.end() - 1);
   const size_t num_outer = loop.dims.size() - 2;
   const auto row = loop.dims[num_outer];         // contiguous in src
@@ -214,14 +234,13 @@ void copy_transposed(StridedLoop<2> loop, size_t src_inner, const From* src, To*
   const int64_t row_blocks = ceil_div(row.size, kBlock);
   const int64_t column_blocks = ceil_div(column.size, kBlock);
   const int64_t num_matrices = loop.num_lines() / row.size;
-  const auto copy_tile = [&](const From* from, To* to, int64_t r, int64_t c) {
+  const auto copy_tile = [&](const std::array<int64_t, 2>& offsets, int64_t r, int64_t c) {
     const int64_t rows = std::min(kTile, row.size - r), columns = std::min(kTile, column.size - c);
-    from += r + c * column.strides[1];
-    to += r * row.strides[0] + c;
-    if (rows == kTile && columns == kTile) {
-      transpose_full_tile(from, column.strides[1], to, row.strides[0]);
-    } else {
-      transpose_tile(from, column.strides[1], to, row.strides[0], rows, columns);
+    const std::byte* const from = copy.src + (offsets[1] + r + c * column.strides[1]) * copy.src_size;
+    std::byte* const to = copy.out + (offsets[0] + r * row.strides[0] + c) * copy.out_size;
+    if (copy.tile != nullptr) return copy.tile(from, column.strides[1], to, row.strides[0], rows, columns);
+    for (int64_t i = 0; i < rows; ++i) {
+      copy.line(from + i * copy.src_size, column.strides[1], to + i * row.strides[0] * copy.out_size, 1, columns);
     }
   };
   parallel_for(num_matrices * row_blocks * column_blocks, kGrain / (kBlock * kBlock), [&](int64_t begin, int64_t end) {
@@ -231,38 +250,33 @@ void copy_transposed(StridedLoop<2> loop, size_t src_inner, const From* src, To*
       const int64_t first_column = block % column_blocks * kBlock;
       for_positions(loop, num_outer, matrix, matrix + 1, [&](const auto& offsets) {
         for (int64_t c = first_column; c < std::min(first_column + kBlock, column.size); c += kTile) {
-          for (int64_t r = first_row; r < std::min(first_row + kBlock, row.size); r += kTile) {
-            copy_tile(src + offsets[1], out + offsets[0], r, c);
-          }
+          for (int64_t r = first_row; r < std::min(first_row + kBlock, row.size); r += kTile) copy_tile(offsets, r, c);
         }
       });
     }
   });
 }
 
-template <class To, class From>
-void copy_as(const TensorImpl& src_impl, const std::byte* src_data, const TensorImpl& out_impl, std::byte* out_data,
-             int64_t total_bytes) {
-  const From* src = reinterpret_cast<const From*>(src_data);
-  To* out = reinterpret_cast<To*>(out_data);
-  const StridedLoop<2> loop({&out_impl, &src_impl});
+/// Copies `src` to `out`, which is a part of `total_bytes` that are copied together.
+void copy_elements(const Tensor& src, const Tensor& out, int64_t total_bytes, const Conversion& copy) {
+  const StridedLoop<2> loop({&out.impl(), &src.impl()});
   const auto& inner = loop.dims.back();
   if (inner.strides[0] == 1 && inner.strides[1] > 1) {
     for (size_t d = 0; d + 1 < loop.dims.size(); ++d) {
-      if (loop.dims[d].strides[1] == 1) return copy_transposed(loop, d, src, out);
+      if (loop.dims[d].strides[1] == 1) return copy_transposed(loop, d, copy);
     }
   }
-  if constexpr (std::is_same_v<To, From>) {
-    const int64_t run = inner.size * static_cast<int64_t>(sizeof(To));
-    if (total_bytes >= kNontemporalBytes && run >= kNontemporalRun && loop.has_unit_lines()) {
-      for_lines(loop, [&](const std::array<int64_t, 2>& offsets, int64_t n) {
-        copy_nontemporal(out + offsets[0], src + offsets[1], static_cast<size_t>(n) * sizeof(To));
-      });
-      return;
-    }
-  }
+  const int64_t run = inner.size * copy.out_size;
+  const bool is_nontemporal =
+      src.dtype() == out.dtype() && total_bytes >= kNontemporalBytes && run >= kNontemporalRun && loop.has_unit_lines();
   for_lines(loop, [&](const std::array<int64_t, 2>& offsets, int64_t n) {
-    convert_line(src + offsets[1], inner.strides[1], out + offsets[0], inner.strides[0], n);
+    const std::byte* const from = copy.src + offsets[1] * copy.src_size;
+    std::byte* const to = copy.out + offsets[0] * copy.out_size;
+    if (is_nontemporal) {
+      copy_nontemporal(to, from, static_cast<size_t>(n * copy.out_size));
+    } else {
+      copy.line(from, inner.strides[1], to, inner.strides[0], n);
+    }
   });
 }
 
@@ -323,7 +337,8 @@ void fill(const Tensor& out, Scalar value) {
     const StridedLoop<1> loop({&out.impl()});
     const int64_t stride = loop.dims.back().strides[0];
     for_lines(loop, [&](const std::array<int64_t, 1>& offsets, int64_t n) {
-      convert_line(&element, 0, data + offsets[0], stride, n);
+      convert_line<T, T>(reinterpret_cast<const std::byte*>(&element), 0,
+                         reinterpret_cast<std::byte*>(data + offsets[0]), stride, n);
     });
   });
 }
@@ -333,19 +348,23 @@ void copy(const Tensor& src, const Tensor& out, int64_t total_bytes) {
   if (out.num_elements() == 0) return;
   const TraceSpan span = trace_primitive("copy", 2, out);
   if (!src.device().is_cpu() || !out.device().is_cpu()) return cuda::copy(src, out);
+  Conversion conversion = {src.data_ptr(), size_of(src.dtype()), out.data_ptr(), size_of(out.dtype()), nullptr,
+                           nullptr};
   if (src.dtype() == out.dtype()) {
-    const int64_t bytes = std::max(total_bytes, out.num_bytes());
-    visit_size(src.dtype(),
-               [&]<class T>() { copy_as<T, T>(src.impl(), src.data_ptr(), out.impl(), out.data_ptr(), bytes); });
-    return;
-  }
-  visit_dtype(src.dtype(), [&]<class From>() {
-    visit_dtype(out.dtype(), [&]<class To>() {
-      if constexpr (!std::is_same_v<From, To>) {
-        copy_as<To, From>(src.impl(), src.data_ptr(), out.impl(), out.data_ptr(), 0);
-      }
+    visit_size(src.dtype(), [&]<class T>() {
+      conversion.line = convert_line<T, T>;
+      conversion.tile = transpose_tile<T, T>;
     });
-  });
+  } else {
+    visit_dtype(src.dtype(), [&]<class From>() {
+      visit_dtype(out.dtype(), [&]<class To>() {
+        if constexpr (!std::is_same_v<From, To>) conversion.line = convert_line<To, From>;
+        if constexpr (kIsFloating<From> && kIsFloating<To> && !std::is_same_v<From, To>)
+          conversion.tile = transpose_tile<To, From>;
+      });
+    });
+  }
+  copy_elements(src, out, std::max(total_bytes, out.num_bytes()), conversion);
 }
 
 bool can_read(Device device, Device memory) {
