@@ -136,15 +136,20 @@ def _cuda(name, srcs, headers, copts, cuda_deps):
     )
     return _with_cuda(**objects), [":%s_cuda_libraries" % name]
 
+def _pch():
+    """Flags and dependencies for a library's precompiled headers. Libraries in tests/ are compiled without optimization, unlike std_pch."""
+    return ([], []) if native.package_name().startswith("tests") else (_STD_PCH, _STD_PCH_DEPS)
+
 def _portable(name, srcs, headers, copts):
     """Objects of the files that do not depend on TANDEM_WITH_CUDA, so that all configurations share them."""
+    pch, pch_deps = _pch()
     private = {"tags": ["manual"], "visibility": ["//visibility:private"]}
     native.cc_library(
         name = name + "_portable",
         srcs = srcs,
-        copts = COPTS + _STD_PCH + copts,
+        copts = COPTS + pch + copts,
         linkstatic = True,
-        deps = headers + _STD_PCH_DEPS,
+        deps = headers + pch_deps,
         **private
     )
     native.filegroup(
@@ -228,16 +233,14 @@ def tandem_cc_library(
         deps = deps + _with_cuda(libraries, libraries)
         define = ["-DTANDEM_WITH_CUDA"]
         copts = _with_cuda(define, define) + copts
-    if not native.package_name().startswith("tests"):  # compiled without optimization, unlike std_pch
-        copts = _STD_PCH + copts
-        deps = deps + _STD_PCH_DEPS
+    pch, pch_deps = _pch()
     native.cc_library(
         name = name,
         srcs = srcs,
-        copts = COPTS + copts,
+        copts = COPTS + pch + copts,
         linkstatic = linkstatic,
         visibility = visibility,
-        deps = deps,
+        deps = deps + pch_deps,
         **kwargs
     )
 
