@@ -97,7 +97,7 @@ class Backend {
   /// Operations that the culprit has finished still complete.
   virtual void do_hear_failure(int culprit, const std::string& reason) = 0;
   virtual LastStarted do_last_started(int rank) const = 0;
-  /// Ranks that have started the running collective but delay it, as far as this rank can tell. May be empty.
+  /// Ranks that started the running collective and for whose data this rank waits. Empty if this rank cannot tell.
   virtual std::vector<int> do_awaited() = 0;
   /// From now on calls `wake`, on any thread, whenever it would wake do_sleep. For a composed backend, whose rank
   /// sleeps in one of its parts. Called once, before the first collective. Throws StateError if the backend does not

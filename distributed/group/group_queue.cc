@@ -290,12 +290,13 @@ void GroupQueue::close() {
     --helpers_;
   }
   lock.unlock();
-  if (const auto lane = gpu_lane()) lane->finish();  // while failures of ranks are still reported
+  // Failures of other ranks are still reported at this point, so finish() does not wait for a failed rank.
+  if (const auto lane = gpu_lane()) lane->finish();
   failures_.remove();
   lock.lock();
   stop_ = true;
   std::thread worker = std::move(worker_);
-  const std::shared_ptr<GpuLane> lane = std::move(gpu_lane_);  // released at the end of this function
+  const std::shared_ptr<GpuLane> lane = std::move(gpu_lane_);  // keeps the lane alive until the end of this function
   lock.unlock();
   for_worker_.notify_one();
   backend_->do_wake();

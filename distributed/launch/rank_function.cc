@@ -100,7 +100,8 @@ RankOutcome call_rank_function(const RankFunction& f, Context& context, FailureB
     f(context);
     return outcome;
   } catch (const CommError& e) {
-    // A rank whose error names the missing ranks announces it before the ranks that were only notified of it.
+    // The rank whose error names the missing ranks waits for a shorter time, so its failure is recorded first. Ranks
+    // that were only notified of the failure are recorded later.
     const bool names_missing = !headline_of(e).empty();
     if (e.peer() >= 0 && e.peer() != context.rank())
       wait_for_failure(failures, names_missing ? kRootCauseGrace / 2 : kRootCauseGrace);

@@ -92,14 +92,14 @@ struct Launched final : GpuWork {
   const Event begun;
   const Event done;
   std::atomic<bool> is_launched{false};  // `done` is recorded after all work of the collective
-  bool is_lost = false;                  // was aborted; guarded by Lane::mutex_
-  bool is_joined = false;                // a stream waits for it; guarded by Lane::mutex_
+  bool is_lost = false;                  // the collective was aborted; guarded by Lane::mutex_
+  bool is_joined = false;                // a stream waits for the collective; guarded by Lane::mutex_
 };
 
 using Works = std::vector<std::shared_ptr<Launched>>;
 
-/// Every launched collective holds a reference, so a Lane outlives its collectives. close() stops the watchdog thread
-/// and destroys the communicator.
+/// Runs collectives by NCCL on one GPU. Every launched collective has a reference to its Lane, so the Lane is destroyed
+/// after the last collective. close() stops the watchdog thread and destroys the communicator.
 class Lane final : public GpuLane, public std::enable_shared_from_this<Lane> {
  public:
   explicit Lane(Options options)
@@ -400,7 +400,8 @@ void Lane::watch() {
     changed_.notify_all();
     lock.unlock();
     if (asks) options_.look_for_news();
-    if (tells) options_.on_failure(problem_.text, problem_.culprit);  // before abort(), which NCCL may block
+    // Reported first, because abort() may block in NCCL.
+    if (tells) options_.on_failure(problem_.text, problem_.culprit);
     if (aborts) abort();
     let_go(done);
     done.clear();

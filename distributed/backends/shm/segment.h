@@ -41,7 +41,7 @@ struct Shown {
   char file[kShownText] = {};
 };
 
-/// Copies as much of the text as fits into `room` bytes with a terminating zero.
+/// Copies the text and a terminating zero. Truncates the text to room - 1 bytes.
 void copy_text(char* out, std::string_view text, size_t room);
 void write_shown(Shown& shown, const Shape& shape, std::string_view name, const std::source_location& where);
 
