@@ -2,7 +2,7 @@
 
 namespace tandem {
 
-/// Prints the plans of models as a Markdown table. A program with plans_main.cc defines it.
+/// Prints the plans of models as a Markdown table. The test defines it.
 void print_plans();
 
 }  // namespace tandem
