@@ -127,12 +127,7 @@ int64_t num_flops(const AttentionSizes& sizes, int64_t width) {
   return 2 * sizes.batches * sizes.queries * sizes.keys * width / (sizes.is_causal ? 2 : 1);
 }
 
-/// Scratch memory of a kernel; undefined for 0 bytes.
-Tensor workspace(int64_t bytes, Device device) { return bytes == 0 ? Tensor() : empty({bytes}, {kUInt8, device}); }
-
-void* pointer(const Tensor& tensor) { return tensor.defined() ? tensor.data_ptr() : nullptr; }
-
-/// Writes the result; returns the kernel's statistics, [2, batches, T] in the compute dtype.
+/// Writes the result; returns the kernel's statistics.
 Tensor forward(const Tensor& query_argument, const Tensor& key_argument, const Tensor& value_argument,
                const Tensor& attn_mask, const Attributes& attributes, const Tensor& out) {
   const KernelContext context = kernel_context(out.device());
@@ -141,12 +136,15 @@ Tensor forward(const Tensor& query_argument, const Tensor& key_argument, const T
   const Tensor value = dense_rows(value_argument, dtype);
   const Tensor result = out.dtype() == dtype ? out : empty_in_order(out, out.shape(), dtype);
   const AttentionSizes sizes = sizes_of(query, key, value, attributes);
-  const Tensor statistics = empty({2, sizes.batches, sizes.queries}, {compute_dtype(dtype), query.device()});
+  const Tensor statistics =
+      empty({attention_statistics(context, dtype, attn_mask.defined()), sizes.batches, sizes.queries},
+            {compute_dtype(dtype), query.device()});
   const Mask mask(context, attn_mask, scores_shape(query, key), dtype);
-  const Tensor scratch = workspace(TANDEM_KERNEL(context, attention_workspace_bytes, dtype, sizes), query.device());
+  const AttentionCall call{dtype,       batch_shape(query), sizes,        rows(query),          rows(key),
+                           rows(value), mask.mask,          rows(result), statistics.data_ptr()};
+  const Tensor scratch = scratch_memory(TANDEM_KERNEL(context, attention_workspace_bytes, call), query.device());
   trace_work(num_flops(sizes, sizes.head_dim + sizes.value_dim));
-  TANDEM_KERNEL(context, attention, dtype, batch_shape(query), sizes, rows(query), rows(key), rows(value), mask.mask,
-                pointer(scratch), rows(result), statistics.data_ptr());
+  TANDEM_KERNEL(context, attention, call, data_or_null(scratch));
   if (!result.is_same(out)) primitives::copy(result, out);
   return statistics;
 }
@@ -166,12 +164,13 @@ void backward(const Tensor& query_argument, const Tensor& key_argument, const Te
   }
   const AttentionSizes sizes = sizes_of(query, key, value, attributes);
   const Mask mask(context, attn_mask, scores_shape(query, key), dtype);
+  const AttentionCall call{dtype,       batch_shape(query), sizes,     rows(query),          rows(key),
+                           rows(value), mask.mask,          rows(out), statistics.data_ptr()};
+  const AttentionGradients gradients{rows(grad), rows(results[0]), rows(results[1]), rows(results[2])};
   const Tensor scratch =
-      workspace(TANDEM_KERNEL(context, attention_backward_workspace_bytes, dtype, sizes), query.device());
+      scratch_memory(TANDEM_KERNEL(context, attention_backward_workspace_bytes, call, gradients), query.device());
   trace_work(num_flops(sizes, 3 * sizes.head_dim + 2 * sizes.value_dim));
-  TANDEM_KERNEL(context, attention_backward, dtype, batch_shape(query), sizes, rows(query), rows(key), rows(value),
-                mask.mask, rows(out), statistics.data_ptr(), rows(grad), pointer(scratch), rows(results[0]),
-                rows(results[1]), rows(results[2]));
+  TANDEM_KERNEL(context, attention_backward, call, gradients, data_or_null(scratch));
   for (int i = 0; i < 3; ++i) {
     if (!results[i].is_same(grads[i])) primitives::copy(results[i], grads[i]);
   }
@@ -228,6 +227,10 @@ void check_qkv(const char* op, const Tensor& query, const Tensor& key, const Ten
 }
 
 }  // namespace
+
+int attention_statistics(const KernelContext& context, DType dtype, bool has_mask) {
+  return !context.device.is_cpu() && dtype != compute_dtype(dtype) && !has_mask ? 1 : 2;
+}
 
 Tensor scaled_dot_product_attention(const Tensor& query_argument, const Tensor& key_argument,
                                     const Tensor& value_argument, const AttentionOptions& options) {

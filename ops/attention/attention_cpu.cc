@@ -453,82 +453,71 @@ int64_t attention_backward_workspace_bytes(DType dtype, AttentionAlgorithm algor
   return bytes;
 }
 
-void attention(const CpuContext&, DType dtype, AttentionAlgorithm algorithm, std::span<const int64_t> batch_shape,
-               const AttentionSizes& sizes, const AttentionTensor& query, const AttentionTensor& key,
-               const AttentionTensor& value, const AttentionMask& mask, void* workspace, const AttentionTensor& out,
-               void* statistics) {
-  const MaskRows mask_rows(mask);
+void attention(const CpuContext&, AttentionAlgorithm algorithm, const AttentionCall& call, void* workspace) {
+  const AttentionSizes& sizes = call.sizes;
+  const MaskRows mask_rows(call.mask);
   const TraceSpan span(to_string(algorithm), "algorithm");
-  visit(dtype, [&]<class T>() {
+  visit(call.dtype, [&]<class T>() {
     const ForwardPlan<T> plan(algorithm, sizes);
     const int64_t tasks = plan.tasks(sizes), grain = task_grain(tasks);
     parallel_for(tasks, grain, [&](int64_t task, int64_t end) {
       T* const scratch = static_cast<T*>(workspace) + task / grain * plan.scratch.used;
       for (; task < end; ++task) {
         const int64_t batch = task / plan.groups;
-        const Rows<const T> q(batch_shape, query, batch), k(batch_shape, key, batch), v(batch_shape, value, batch);
-        const Rows<T> o(batch_shape, out, batch);
+        const Rows<const T> q(call.batch_shape, call.query, batch), k(call.batch_shape, call.key, batch),
+            v(call.batch_shape, call.value, batch);
+        const Rows<T> o(call.batch_shape, call.out, batch);
         forward_group<T>(plan, sizes, task % plan.groups, q.data, q.stride, k.data, k.stride, v.data, v.stride,
-                         mask_rows, mask_rows.data == nullptr ? 0 : batch_offset(batch_shape, mask.tensor, batch),
-                         scratch, o.data, o.stride, static_cast<T*>(statistics) + batch * sizes.queries,
-                         static_cast<T*>(statistics) + (sizes.batches + batch) * sizes.queries);
+                         mask_rows,
+                         mask_rows.data == nullptr ? 0 : batch_offset(call.batch_shape, call.mask.tensor, batch),
+                         scratch, o.data, o.stride, static_cast<T*>(call.statistics) + batch * sizes.queries,
+                         static_cast<T*>(call.statistics) + (sizes.batches + batch) * sizes.queries);
       }
     });
   });
 }
 
-void attention_backward(const CpuContext&, DType dtype, AttentionAlgorithm algorithm,
-                        std::span<const int64_t> batch_shape, const AttentionSizes& sizes, const AttentionTensor& query,
-                        const AttentionTensor& key, const AttentionTensor& value, const AttentionMask& mask,
-                        const AttentionTensor& out, const void* statistics, const AttentionTensor& grad,
-                        void* workspace, const AttentionTensor& grad_query, const AttentionTensor& grad_key,
-                        const AttentionTensor& grad_value) {
-  const MaskRows mask_rows(mask);
+void attention_backward(const CpuContext&, AttentionAlgorithm algorithm, const AttentionCall& call,
+                        const AttentionGradients& grads, void* workspace) {
+  const AttentionSizes& sizes = call.sizes;
+  const MaskRows mask_rows(call.mask);
   const TraceSpan span(to_string(algorithm), "algorithm");
-  visit(dtype, [&]<class T>() {
+  visit(call.dtype, [&]<class T>() {
     const BackwardPlan<T> plan(algorithm, sizes);
     const int64_t grain = task_grain(sizes.batches);
     parallel_for(sizes.batches, grain, [&](int64_t batch, int64_t end) {
       T* const scratch = static_cast<T*>(workspace) + batch / grain * plan.scratch.used;
       for (; batch < end; ++batch) {
-        const Rows<const T> q(batch_shape, query, batch), k(batch_shape, key, batch), v(batch_shape, value, batch);
-        const Rows<const T> o(batch_shape, out, batch), g(batch_shape, grad, batch);
-        const Rows<T> dq(batch_shape, grad_query, batch), dk(batch_shape, grad_key, batch);
-        const Rows<T> dv(batch_shape, grad_value, batch);
+        const Rows<const T> q(call.batch_shape, call.query, batch), k(call.batch_shape, call.key, batch),
+            v(call.batch_shape, call.value, batch);
+        const Rows<const T> o(call.batch_shape, call.out, batch), g(call.batch_shape, grads.out, batch);
+        const Rows<T> dq(call.batch_shape, grads.query, batch), dk(call.batch_shape, grads.key, batch);
+        const Rows<T> dv(call.batch_shape, grads.value, batch);
         backward_batch<T>(plan, sizes, q.data, q.stride, k.data, k.stride, v.data, v.stride, mask_rows,
-                          mask_rows.data == nullptr ? 0 : batch_offset(batch_shape, mask.tensor, batch), o.data,
-                          o.stride, static_cast<const T*>(statistics) + batch * sizes.queries,
-                          static_cast<const T*>(statistics) + (sizes.batches + batch) * sizes.queries, g.data, g.stride,
-                          scratch, dq.data, dq.stride, dk.data, dk.stride, dv.data, dv.stride);
+                          mask_rows.data == nullptr ? 0 : batch_offset(call.batch_shape, call.mask.tensor, batch),
+                          o.data, o.stride, static_cast<const T*>(call.statistics) + batch * sizes.queries,
+                          static_cast<const T*>(call.statistics) + (sizes.batches + batch) * sizes.queries, g.data,
+                          g.stride, scratch, dq.data, dq.stride, dk.data, dk.stride, dv.data, dv.stride);
       }
     });
   });
 }
 
-int64_t attention_workspace_bytes(const KernelContext&, DType dtype, const AttentionSizes& sizes) {
-  return attention_workspace_bytes(dtype, attention_algorithm(dtype), sizes);
+int64_t attention_workspace_bytes(const KernelContext&, const AttentionCall& call) {
+  return attention_workspace_bytes(call.dtype, attention_algorithm(call.dtype), call.sizes);
 }
 
-int64_t attention_backward_workspace_bytes(const KernelContext&, DType dtype, const AttentionSizes& sizes) {
-  return attention_backward_workspace_bytes(dtype, attention_algorithm(dtype), sizes);
+int64_t attention_backward_workspace_bytes(const KernelContext&, const AttentionCall& call, const AttentionGradients&) {
+  return attention_backward_workspace_bytes(call.dtype, attention_algorithm(call.dtype), call.sizes);
 }
 
-void attention(const KernelContext& context, DType dtype, std::span<const int64_t> batch_shape,
-               const AttentionSizes& sizes, const AttentionTensor& query, const AttentionTensor& key,
-               const AttentionTensor& value, const AttentionMask& mask, void* workspace, const AttentionTensor& out,
-               void* statistics) {
-  attention(context, dtype, attention_algorithm(dtype), batch_shape, sizes, query, key, value, mask, workspace, out,
-            statistics);
+void attention(const KernelContext& context, const AttentionCall& call, void* workspace) {
+  attention(context, attention_algorithm(call.dtype), call, workspace);
 }
 
-void attention_backward(const KernelContext& context, DType dtype, std::span<const int64_t> batch_shape,
-                        const AttentionSizes& sizes, const AttentionTensor& query, const AttentionTensor& key,
-                        const AttentionTensor& value, const AttentionMask& mask, const AttentionTensor& out,
-                        const void* statistics, const AttentionTensor& grad, void* workspace,
-                        const AttentionTensor& grad_query, const AttentionTensor& grad_key,
-                        const AttentionTensor& grad_value) {
-  attention_backward(context, dtype, attention_algorithm(dtype), batch_shape, sizes, query, key, value, mask, out,
-                     statistics, grad, workspace, grad_query, grad_key, grad_value);
+void attention_backward(const KernelContext& context, const AttentionCall& call, const AttentionGradients& grads,
+                        void* workspace) {
+  attention_backward(context, attention_algorithm(call.dtype), call, grads, workspace);
 }
 
 }  // namespace cpu

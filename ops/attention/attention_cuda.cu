@@ -1,4 +1,4 @@
-// GPU kernels of attention.
+// GPU kernels of attention, for the problems that cuDNN does not compute (cudnn_attention.h).
 //
 // A *tile* is 64 queries by 64 keys. A block owns the rows of one side and loops over the tiles of the other: forward
 // and the gradient of queries own queries, the gradients of keys and values own keys. So each result is written by one
@@ -11,6 +11,7 @@
 #include <limits>
 
 #include <tandem/ops/attention/attention_kernels.h>
+#include <tandem/ops/attention/cudnn_attention.h>
 #include <tandem/ops/softmax/row_math_cuda.h>
 #include <tandem/tensor/cuda/strided.h>
 
@@ -257,7 +258,8 @@ enum { kQuery, kKey, kValue, kMask, kOut, kForwardOperands };
 template <class T, int kChunks>
 __global__ void __launch_bounds__(kThreads)
     attention_kernel(Split split, AttentionSizes sizes, Strided<kForwardOperands> batches, Rows<const T> query,
-                     Rows<const T> key, Rows<const T> value, MaskRows mask, Rows<T> out, Accumulator<T>* statistics) {
+                     Rows<const T> key, Rows<const T> value, MaskRows mask, Rows<T> out, Accumulator<T>* statistics,
+                     int num_statistics) {
   using C = Accumulator<T>;
   __shared__ SharedTiles<C> tiles;
   for (int64_t index = blockIdx.x; index < split.tasks; index += gridDim.x) {
@@ -319,8 +321,9 @@ __global__ void __launch_bounds__(kThreads)
       factors[i] = is_empty ? C{0} : C{1} / sum[i];
       if (x == 0 && task.first_column == 0 && t + i < sizes.queries) {
         const int64_t row = task.batch * sizes.queries + t + i;
-        statistics[row] = max[i];
-        statistics[sizes.batches * sizes.queries + row] = is_empty ? kNoScore<C> : log_of(sum[i]);
+        const C log_sum = is_empty ? kNoScore<C> : log_of(sum[i]);
+        statistics[row] = num_statistics == 1 ? max[i] + log_sum : max[i];
+        if (num_statistics == 2) statistics[sizes.batches * sizes.queries + row] = log_sum;
       }
     }
     results.write(out.at(offsets[kOut]).from(task.begin).columns_from(task.first_column), columns, factors);
@@ -347,7 +350,7 @@ __global__ void row_dots_kernel(AttentionSizes sizes, Strided<2> batches, Rows<c
   }
 }
 
-/// Per-query numbers for converting scores to weights, and gradients of weights to gradients of scores.
+/// Numbers of a query for converting scores to weights, and gradients of weights to gradients of scores.
 template <class C>
 struct QueryNumbers {
   C max = 0;
@@ -358,13 +361,13 @@ struct QueryNumbers {
   /// The numbers of query t of a batch. Queries from sizes.queries on have no scores, so any numbers are valid for
   /// them.
   __device__ QueryNumbers(const AttentionSizes& sizes, int64_t batch, int64_t t, const C* statistics,
-                          const C* products) {
+                          int num_statistics, const C* products) {
     if (t >= sizes.queries) return;
     const int64_t row = batch * sizes.queries + t;
     max = statistics[row];
-    log_sum = statistics[sizes.batches * sizes.queries + row];
+    if (num_statistics == 2) log_sum = statistics[sizes.batches * sizes.queries + row];
     product = products[row];
-    if (log_sum == kNoScore<C>) {  // a query without keys: all its weights become 0
+    if (max == kNoScore<C>) {  // a query without keys: all its weights become 0
       max = -kNoScore<C>;
       log_sum = 0;
     }
@@ -383,6 +386,7 @@ struct BackwardInputs {
   Rows<const T> query, key, value, grad;
   MaskRows mask;
   const Accumulator<T>* statistics;
+  int num_statistics;
   const Accumulator<T>* products;
 };
 
@@ -406,7 +410,8 @@ __global__ void __launch_bounds__(kThreads)
 
     QueryNumbers<C> numbers[kOwn];
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) numbers[i] = {sizes, task.batch, t + i, in.statistics, in.products};
+    for (int i = 0; i < kOwn; ++i)
+      numbers[i] = {sizes, task.batch, t + i, in.statistics, in.num_statistics, in.products};
     Results<C, kChunks> results;
     const int64_t keys_needed = sizes.is_causal ? min(sizes.keys, task.begin + kTile) : sizes.keys;
     for (int64_t begin = 0; begin < keys_needed; begin += kTile) {
@@ -458,7 +463,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int j = 0; j < kOwn; ++j) {
         const int64_t t = begin + x * kOwn + j;
-        const QueryNumbers<C> numbers(sizes, task.batch, t, in.statistics, in.products);
+        const QueryNumbers<C> numbers(sizes, task.batch, t, in.statistics, in.num_statistics, in.products);
 #pragma unroll
         for (int i = 0; i < kOwn; ++i) {
           weights[i][j] = numbers.weight(score(weights[i][j], t, s + i));
@@ -501,6 +506,10 @@ const AttentionTensor& mask_or(const AttentionMask& mask, const AttentionTensor&
   return mask.tensor.data == nullptr ? other : mask.tensor;
 }
 
+int statistics_of(const KernelContext& context, const AttentionCall& call) {
+  return attention_statistics(context, call.dtype, call.mask.tensor.data != nullptr);
+}
+
 /// Calls f.operator()<T, kChunks>() with the number of chunks for results of `columns` columns.
 template <class F>
 void visit(DType dtype, int64_t columns, const F& f) {
@@ -515,68 +524,70 @@ void visit(DType dtype, int64_t columns, const F& f) {
 
 }  // namespace
 
-void attention(const KernelContext& context, DType dtype, std::span<const int64_t> batch_shape,
-               const AttentionSizes& sizes, const AttentionTensor& query, const AttentionTensor& key,
-               const AttentionTensor& value, const AttentionMask& mask, void*, const AttentionTensor& out,
-               void* statistics) {
-  if (sizes.batches * sizes.queries == 0) return;
-  const Strided<kForwardOperands> batches(batch_shape, {batch_strides(query), batch_strides(key), batch_strides(value),
-                                                        batch_strides(mask_or(mask, query)), batch_strides(out)});
-  visit(dtype, sizes.value_dim, [&]<class T, int kChunks>() {
+int64_t attention_workspace_bytes(const KernelContext& context, const AttentionCall& call) {
+  return cudnn_attention_workspace_bytes(context, call, nullptr);
+}
+
+void attention(const KernelContext& context, const AttentionCall& call, void* workspace) {
+  const AttentionSizes& sizes = call.sizes;
+  if (sizes.batches * sizes.queries == 0 || cudnn_attention(context, call, nullptr, workspace)) return;
+  const Strided<kForwardOperands> batches(
+      call.batch_shape, {batch_strides(call.query), batch_strides(call.key), batch_strides(call.value),
+                         batch_strides(mask_or(call.mask, call.query)), batch_strides(call.out)});
+  visit(call.dtype, sizes.value_dim, [&]<class T, int kChunks>() {
     const Split split(sizes.batches, sizes.queries, sizes.value_dim, kChunks * kTile);
     launch_kernel(context, attention_kernel<T, kChunks>, blocks_for(split.tasks, 1), kThreads, 0, split, sizes, batches,
-                  rows_of<const T>(query, sizes.queries), rows_of<const T>(key, sizes.keys),
-                  rows_of<const T>(value, sizes.keys), mask_rows(mask), rows_of<T>(out, sizes.queries),
-                  static_cast<Accumulator<T>*>(statistics));
+                  rows_of<const T>(call.query, sizes.queries), rows_of<const T>(call.key, sizes.keys),
+                  rows_of<const T>(call.value, sizes.keys), mask_rows(call.mask), rows_of<T>(call.out, sizes.queries),
+                  static_cast<Accumulator<T>*>(call.statistics), statistics_of(context, call));
   });
 }
 
-int64_t attention_workspace_bytes(const KernelContext&, DType, const AttentionSizes&) { return 0; }
-
-int64_t attention_backward_workspace_bytes(const KernelContext&, DType dtype, const AttentionSizes& sizes) {
-  return sizes.batches * sizes.queries * (dtype == kFloat64 ? 8 : 4);
+int64_t attention_backward_workspace_bytes(const KernelContext& context, const AttentionCall& call,
+                                           const AttentionGradients& grads) {
+  const int64_t products = call.sizes.batches * call.sizes.queries * (call.dtype == kFloat64 ? 8 : 4);
+  return std::max(products, cudnn_attention_workspace_bytes(context, call, &grads));
 }
 
-void attention_backward(const KernelContext& context, DType dtype, std::span<const int64_t> batch_shape,
-                        const AttentionSizes& sizes, const AttentionTensor& query, const AttentionTensor& key,
-                        const AttentionTensor& value, const AttentionMask& mask, const AttentionTensor& out,
-                        const void* statistics, const AttentionTensor& grad, void* workspace,
-                        const AttentionTensor& grad_query, const AttentionTensor& grad_key,
-                        const AttentionTensor& grad_value) {
-  if (sizes.batches == 0) return;
+void attention_backward(const KernelContext& context, const AttentionCall& call, const AttentionGradients& grads,
+                        void* workspace) {
+  const AttentionSizes& sizes = call.sizes;
+  if (sizes.batches == 0 || cudnn_attention(context, call, &grads, workspace)) return;
   const auto batches = [&](const AttentionTensor& first, const AttentionTensor& second) {
-    return Strided<kBackwardOperands>(batch_shape, {batch_strides(query), batch_strides(key), batch_strides(value),
-                                                    batch_strides(mask_or(mask, query)), batch_strides(grad),
-                                                    batch_strides(first), batch_strides(second)});
+    return Strided<kBackwardOperands>(call.batch_shape,
+                                      {batch_strides(call.query), batch_strides(call.key), batch_strides(call.value),
+                                       batch_strides(mask_or(call.mask, call.query)), batch_strides(grads.out),
+                                       batch_strides(first), batch_strides(second)});
   };
-  visit_floating_dtype(dtype, [&]<class T>() {
+  visit_floating_dtype(call.dtype, [&]<class T>() {
     launch_kernel(context, row_dots_kernel<T>, blocks_for(sizes.batches * sizes.queries, kBlock / kWarp), kBlock, 0,
-                  sizes, Strided<2>(batch_shape, {batch_strides(out), batch_strides(grad)}),
-                  rows_of<const T>(out, sizes.queries), rows_of<const T>(grad, sizes.queries),
+                  sizes, Strided<2>(call.batch_shape, {batch_strides(call.out), batch_strides(grads.out)}),
+                  rows_of<const T>(call.out, sizes.queries), rows_of<const T>(grads.out, sizes.queries),
                   static_cast<Accumulator<T>*>(workspace));
   });
   const auto inputs = [&]<class T>(const AttentionTensor& first, const AttentionTensor& second) {
     return BackwardInputs<T>{sizes,
                              batches(first, second),
-                             rows_of<const T>(query, sizes.queries),
-                             rows_of<const T>(key, sizes.keys),
-                             rows_of<const T>(value, sizes.keys),
-                             rows_of<const T>(grad, sizes.queries),
-                             mask_rows(mask),
-                             static_cast<const Accumulator<T>*>(statistics),
+                             rows_of<const T>(call.query, sizes.queries),
+                             rows_of<const T>(call.key, sizes.keys),
+                             rows_of<const T>(call.value, sizes.keys),
+                             rows_of<const T>(grads.out, sizes.queries),
+                             mask_rows(call.mask),
+                             static_cast<const Accumulator<T>*>(call.statistics),
+                             statistics_of(context, call),
                              static_cast<const Accumulator<T>*>(workspace)};
   };
-  visit(dtype, sizes.head_dim, [&]<class T, int kChunks>() {
+  visit(call.dtype, sizes.head_dim, [&]<class T, int kChunks>() {
     const Split split(sizes.batches, sizes.queries, sizes.head_dim, kChunks * kTile);
     launch_kernel(context, attention_query_gradient_kernel<T, kChunks>, blocks_for(split.tasks, 1), kThreads, 0, split,
-                  inputs.template operator()<T>(grad_query, grad_query), rows_of<T>(grad_query, sizes.queries));
+                  inputs.template operator()<T>(grads.query, grads.query), rows_of<T>(grads.query, sizes.queries));
   });
   const int64_t widest = std::max(sizes.head_dim, sizes.value_dim);
-  visit(dtype, widest, [&]<class T, int kChunks>() {
+  visit(call.dtype, widest, [&]<class T, int kChunks>() {
     const Split split(sizes.batches, sizes.keys, widest, kChunks * kTile);
     launch_kernel(context, attention_key_gradient_kernel<T, kChunks>, blocks_for(split.tasks, 1), kThreads, 0, split,
-                  inputs.template operator()<T>(grad_key, grad_value), rows_of<T>(grad_key, sizes.keys),
-                  rows_of<T>(grad_value, sizes.keys));
+                  inputs.template operator()<T>(grads.key, grads.value), rows_of<T>(grads.key, sizes.keys),
+                  rows_of<T>(grads.value, sizes.keys));
   });
 }
 

@@ -33,6 +33,28 @@ struct AttentionMask {
   DType dtype = kBool;
 };
 
+/// The operands of an attention. The leading dimensions of all tensors are `batch_shape`.
+struct AttentionCall {
+  DType dtype;
+  std::span<const int64_t> batch_shape;
+  AttentionSizes sizes;
+  AttentionTensor query, key, value;
+  AttentionMask mask;
+  AttentionTensor out;
+  void* statistics;  ///< see attention_statistics()
+};
+
+/// The gradient of out, and the results of the backward pass.
+struct AttentionGradients {
+  AttentionTensor out, query, key, value;
+};
+
+/// Numbers per query that the forward pass writes to `statistics`, [attention_statistics(), batches, queries] (float32
+/// for half types). Two: the largest score m of each row, and log(sum(exp(score - m))), -infinity for a row without
+/// keys; their sum would lose the second one under a mask of -1e9. One, their sum: on GPUs for half types without a
+/// mask.
+int attention_statistics(const KernelContext& context, DType dtype, bool has_mask);
+
 /// The GEMM micro-kernels of the CPU kernels.
 enum class AttentionAlgorithm : int8_t {
   kPlain,   ///< C++: float64, and float32 as the reference
@@ -45,46 +67,29 @@ AttentionAlgorithm attention_algorithm(DType dtype);
 
 namespace cpu {
 
-// The kernels below with the algorithm as an argument.
+// The kernels below with the algorithm as an argument. The workspace depends on the dtype and the sizes only.
 
 int64_t attention_workspace_bytes(DType dtype, AttentionAlgorithm algorithm, const AttentionSizes& sizes);
 int64_t attention_backward_workspace_bytes(DType dtype, AttentionAlgorithm algorithm, const AttentionSizes& sizes);
-
-void attention(const CpuContext& context, DType dtype, AttentionAlgorithm algorithm,
-               std::span<const int64_t> batch_shape, const AttentionSizes& sizes, const AttentionTensor& query,
-               const AttentionTensor& key, const AttentionTensor& value, const AttentionMask& mask, void* workspace,
-               const AttentionTensor& out, void* statistics);
-
-void attention_backward(const CpuContext& context, DType dtype, AttentionAlgorithm algorithm,
-                        std::span<const int64_t> batch_shape, const AttentionSizes& sizes, const AttentionTensor& query,
-                        const AttentionTensor& key, const AttentionTensor& value, const AttentionMask& mask,
-                        const AttentionTensor& out, const void* statistics, const AttentionTensor& grad,
-                        void* workspace, const AttentionTensor& grad_query, const AttentionTensor& grad_key,
-                        const AttentionTensor& grad_value);
+void attention(const CpuContext& context, AttentionAlgorithm algorithm, const AttentionCall& call, void* workspace);
+void attention_backward(const CpuContext& context, AttentionAlgorithm algorithm, const AttentionCall& call,
+                        const AttentionGradients& grads, void* workspace);
 
 }  // namespace cpu
 
-// The leading dimensions of all tensors are `batch_shape`. CPUs: float32 and float64; GPUs: any floating dtype.
+// CPUs: float32 and float64; GPUs: any floating dtype.
 // clang-format off
 TANDEM_KERNELS(
-int64_t attention_workspace_bytes(const KernelContext& context, DType dtype, const AttentionSizes& sizes);
-int64_t attention_backward_workspace_bytes(const KernelContext& context, DType dtype, const AttentionSizes& sizes);
+int64_t attention_workspace_bytes(const KernelContext& context, const AttentionCall& call);
+int64_t attention_backward_workspace_bytes(const KernelContext& context, const AttentionCall& call,
+                                           const AttentionGradients& grads);
 
-/// out = softmax(scale * query @ key^T + mask) @ value, and statistics [2, batches, queries] (float32 for half types):
-/// the largest score m of each row, and log(sum(exp(score - m))), -infinity for a row without keys. Two numbers,
-/// because their sum would lose the second one under a mask of -1e9.
-void attention(const KernelContext& context, DType dtype, std::span<const int64_t> batch_shape,
-               const AttentionSizes& sizes, const AttentionTensor& query, const AttentionTensor& key,
-               const AttentionTensor& value, const AttentionMask& mask, void* workspace, const AttentionTensor& out,
-               void* statistics);
+/// out = softmax(scale * query @ key^T + mask) @ value.
+void attention(const KernelContext& context, const AttentionCall& call, void* workspace);
 
-/// The gradients of query, key and value for the gradient `grad` of out.
-void attention_backward(const KernelContext& context, DType dtype, std::span<const int64_t> batch_shape,
-                        const AttentionSizes& sizes, const AttentionTensor& query, const AttentionTensor& key,
-                        const AttentionTensor& value, const AttentionMask& mask, const AttentionTensor& out,
-                        const void* statistics, const AttentionTensor& grad, void* workspace,
-                        const AttentionTensor& grad_query, const AttentionTensor& grad_key,
-                        const AttentionTensor& grad_value);
+/// The gradients of query, key and value for the gradient grads.out of out.
+void attention_backward(const KernelContext& context, const AttentionCall& call, const AttentionGradients& grads,
+                        void* workspace);
 )
 // clang-format on
 

@@ -204,4 +204,10 @@ Tensor row_major(const Tensor& tensor) {
   return copy;
 }
 
+Tensor scratch_memory(int64_t num_bytes, Device device) {
+  return num_bytes == 0 ? Tensor() : empty({num_bytes}, {kUInt8, device});
+}
+
+void* data_or_null(const Tensor& tensor) { return tensor.defined() ? tensor.data_ptr() : nullptr; }
+
 }}}  // namespace tandem::v0::ops

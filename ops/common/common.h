@@ -27,6 +27,11 @@ Tensor row_major(const Tensor& tensor);
 
 using v0::empty_preserving_layout;
 
+/// Uninitialized memory for a kernel; undefined for 0 bytes.
+Tensor scratch_memory(int64_t num_bytes, Device device);
+/// The address of the elements; null for an undefined tensor.
+void* data_or_null(const Tensor& tensor);
+
 /// Whether the memory order of a 4-d tensor is N, H, W, C without gaps. Also true for a row-major tensor with C = 1 or
 /// H = W = 1.
 bool is_channels_last(const Tensor& tensor);

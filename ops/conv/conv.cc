@@ -37,10 +37,8 @@ Shape output_shape(const ConvGeometry& g) { return {g.batch, g.out_channels, g.o
 Tensor prepare(const KernelContext& context, ConvPass pass, DType dtype, const ConvGeometry& geometry) {
   trace_work(2 * geometry.work());
   const int64_t bytes = TANDEM_KERNEL(context, conv_workspace_bytes, dtype, pass, geometry);
-  return bytes == 0 ? Tensor() : empty({bytes}, {kUInt8, context.device});
+  return scratch_memory(bytes, context.device);
 }
-
-void* pointer(const Tensor& tensor) { return tensor.defined() ? tensor.data_ptr() : nullptr; }
 
 /// conv2d, unrecorded.
 Tensor forward(const KernelContext& context, ConvGeometry geometry, const Tensor& input_argument,
@@ -57,8 +55,8 @@ Tensor forward(const KernelContext& context, ConvGeometry geometry, const Tensor
   const Tensor input = channels_last(input_argument), weight = row_major(weight_argument);
   const Tensor bias = bias_argument.defined() ? row_major(bias_argument) : Tensor();
   const Tensor scratch = prepare(context, ConvPass::kForward, dtype, geometry);
-  TANDEM_KERNEL(context, conv_forward, dtype, geometry, input.data_ptr(), weight.data_ptr(), pointer(bias), relu,
-                pointer(scratch), out.data_ptr());
+  TANDEM_KERNEL(context, conv_forward, dtype, geometry, input.data_ptr(), weight.data_ptr(), data_or_null(bias), relu,
+                data_or_null(scratch), out.data_ptr());
   return out;
 }
 
@@ -73,8 +71,8 @@ Tensor input_gradient(const ConvGeometry& geometry, const Tensor& grad_argument,
   }
   const Tensor grad = channels_last(grad_argument), weight = row_major(weight_argument);
   const Tensor scratch = prepare(context, ConvPass::kBackwardInput, dtype, geometry);
-  TANDEM_KERNEL(context, conv_backward_input, dtype, geometry, grad.data_ptr(), weight.data_ptr(), pointer(scratch),
-                out.data_ptr());
+  TANDEM_KERNEL(context, conv_backward_input, dtype, geometry, grad.data_ptr(), weight.data_ptr(),
+                data_or_null(scratch), out.data_ptr());
   return out;
 }
 
@@ -93,7 +91,7 @@ Tensor weight_gradient(const ConvGeometry& geometry, const Tensor& input_argumen
   const Tensor input = channels_last(input_argument), grad = channels_last(grad_argument);
   const Tensor scratch = prepare(context, ConvPass::kBackwardWeight, dtype, geometry);
   TANDEM_KERNEL(context, conv_backward_weight, dtype, geometry, input.data_ptr(), grad.data_ptr(),
-                slot.accumulate ? 1 : 0, pointer(scratch), out.data_ptr());
+                slot.accumulate ? 1 : 0, data_or_null(scratch), out.data_ptr());
   return out;
 }
 
@@ -163,8 +161,12 @@ Tensor channel_sums(const Tensor& grad) { return sum(grad, {0, 2, 3}); }
 Tensor bias_gradient(BackwardContext& context, const ConvGeometry& geometry) {
   const Tensor grad = channels_last(context.grad());
   const auto [slot, accumulate] = slot_or_new(context, 2, {geometry.out_channels});
-  TANDEM_KERNEL(kernel_context(slot.device()), sum_rows, slot.dtype(), geometry.out_pixels(), geometry.out_channels,
-                grad.data_ptr(), accumulate ? 1 : 0, slot.data_ptr());
+  const KernelContext kernels = kernel_context(slot.device());
+  const int64_t rows = geometry.out_pixels(), cols = geometry.out_channels;
+  const Tensor scratch =
+      scratch_memory(TANDEM_KERNEL(kernels, sum_rows_workspace_bytes, slot.dtype(), rows, cols), slot.device());
+  TANDEM_KERNEL(kernels, sum_rows, slot.dtype(), rows, cols, grad.data_ptr(), accumulate ? 1 : 0, data_or_null(scratch),
+                slot.data_ptr());
   return slot;
 }
 
@@ -316,9 +318,13 @@ Tensor conv2d_relu(const Tensor& input_argument, const Tensor& weight_argument, 
       const Tensor masked = empty_channels_last(result.shape(), result.options());
       BackwardContext::GradBuffer bias_slot;
       if (needs_bias) bias_slot = slot_or_new(context, 2, {geometry.out_channels});
-      TANDEM_KERNEL(kernel_context(masked.device()), mask_and_sum_rows, masked.dtype(), geometry.out_pixels(),
-                    geometry.out_channels, grad.data_ptr(), result.data_ptr(), bias_slot.accumulate ? 1 : 0,
-                    masked.data_ptr(), needs_bias ? bias_slot.tensor.data_ptr() : nullptr);
+      const KernelContext kernels = kernel_context(masked.device());
+      const int64_t rows = geometry.out_pixels(), cols = geometry.out_channels;
+      const Tensor scratch =
+          scratch_memory(TANDEM_KERNEL(kernels, sum_rows_workspace_bytes, masked.dtype(), rows, cols), masked.device());
+      TANDEM_KERNEL(kernels, mask_and_sum_rows, masked.dtype(), rows, cols, grad.data_ptr(), result.data_ptr(),
+                    bias_slot.accumulate ? 1 : 0, masked.data_ptr(), data_or_null(scratch),
+                    data_or_null(bias_slot.tensor));
       if (needs_bias) {
         grads[2] = bias_slot.tensor;
         context.notify_ready(2, grads[2]);

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include <tandem/ops/elementwise/elementwise_kernels.h>
+#include <tandem/tensor/cuda/packed.h>
 #include <tandem/tensor/cuda/strided.h>
 
 namespace tandem { inline namespace v0 { namespace cuda {
@@ -21,12 +22,6 @@ struct Elements {
     if (source.is_number) std::memcpy(&number, source.data, sizeof(T));
   }
   __device__ T operator[](int64_t i) const { return data == nullptr ? number : data[i]; }
-};
-
-/// Elements that a thread loads or stores by one instruction.
-template <class T, int n>
-struct alignas(sizeof(T) * n) Pack {
-  T values[n];
 };
 
 /// `n` consecutive elements from i on (step 1), or n copies of one element (step 0).
@@ -52,7 +47,7 @@ template <int N>
 bool is_flat(const StridedLoop<N>& loop, const std::array<const void*, N>& data) {
   if (loop.sizes.size() != 1 || loop.strides[0][0] != 1) return false;
   for (int k = 0; k < N; ++k) {
-    if (loop.strides[k][0] == 1 && reinterpret_cast<uintptr_t>(data[k]) % 16 != 0) return false;
+    if (loop.strides[k][0] == 1 && !is_aligned_for_packs(data[k])) return false;
     if (loop.strides[k][0] > 1) return false;
   }
   return true;

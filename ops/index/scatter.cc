@@ -50,12 +50,6 @@ void write_through(ScatterOp op, const Tensor& out, const F& write) {
   primitives::copy(memory, out);
 }
 
-/// Scratch memory; undefined for 0 bytes.
-Tensor scratch(int64_t num_bytes, Device device) {
-  return num_bytes > 0 ? empty({num_bytes}, {kUInt8, device}) : Tensor();
-}
-void* data_of(const Tensor& workspace) { return workspace.defined() ? workspace.data_ptr() : nullptr; }
-
 /// `tensor` with memory that in-place writes to self do not change (recorded).
 Tensor separate(const Tensor& tensor, const Tensor& self) {
   return tensor.storage() == self.storage() ? clone(tensor) : tensor;
@@ -85,11 +79,11 @@ void ops::scatter_into(const KernelContext& context, ScatterOp op, const Tensor&
   }
   const Extents block = block_of(index.shape(), dim);
   const Tensor values = row_major(src);
-  const Tensor workspace =
-      scratch(TANDEM_KERNEL(context, scatter_workspace_bytes, block.outer, block.size, block.inner), out.device());
+  const Tensor workspace = scratch_memory(
+      TANDEM_KERNEL(context, scatter_workspace_bytes, block.outer, block.size, block.inner), out.device());
   write_through(op, part, [&](const Tensor& memory) {
     TANDEM_KERNEL(context, scatter, op, src.dtype(), block.outer, block.size, block.inner,
-                  block_of(memory.shape(), dim).size, index.data<int64_t>(), values.data_ptr(), data_of(workspace),
+                  block_of(memory.shape(), dim).size, index.data<int64_t>(), values.data_ptr(), data_or_null(workspace),
                   memory.data_ptr());
   });
 }
@@ -101,10 +95,10 @@ void ops::scatter_slices_into(const KernelContext& context, ScatterOp op, const 
   const int64_t size = block_of(out.shape(), dim).size;
   const Tensor values = row_major(src);
   const Tensor workspace =
-      scratch(TANDEM_KERNEL(context, scatter_slices_workspace_bytes, block.size, size), out.device());
+      scratch_memory(TANDEM_KERNEL(context, scatter_slices_workspace_bytes, block.size, size), out.device());
   write_through(op, out, [&](const Tensor& memory) {
     TANDEM_KERNEL(context, scatter_slices, op, src.dtype(), block.outer, block.size, block.inner, size,
-                  index.data<int64_t>(), values.data_ptr(), data_of(workspace), memory.data_ptr());
+                  index.data<int64_t>(), values.data_ptr(), data_or_null(workspace), memory.data_ptr());
   });
 }
 

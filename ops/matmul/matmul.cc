@@ -79,9 +79,6 @@ MatrixOperand operand(Matrix& m) {
   return {m.tensor.data_ptr(), std::max<int64_t>(1, m.cols), false};
 }
 
-/// Scratch memory of a kernel; undefined for 0 bytes.
-Tensor workspace(int64_t bytes, Device device) { return bytes == 0 ? Tensor() : empty({bytes}, {kUInt8, device}); }
-
 /// out = epilogue(alpha * a @ b + beta * out), unrecorded; out is row-major with a.rows rows in total.
 void multiply(const KernelContext& context, Matrix a, Matrix b, double alpha, double beta, const Tensor& bias,
               bool relu, const Tensor& out) {
@@ -103,12 +100,12 @@ void multiply(const KernelContext& context, Matrix a, Matrix b, double alpha, do
   const MatrixOperand left = operand(a);
   const MatrixOperand right = operand(b);
   const Tensor dense_bias = bias.defined() ? row_major(bias) : Tensor();
-  const Tensor scratch = workspace(
+  const Tensor scratch = scratch_memory(
       TANDEM_KERNEL(context, gemm_workspace_bytes, dtype, 1, a.rows, b.cols, a.cols, left, right), out.device());
   trace_work(2 * a.rows * b.cols * a.cols);
-  const GemmEpilogue epilogue{dense_bias.defined() ? dense_bias.data_ptr() : nullptr, relu};
+  const GemmEpilogue epilogue{data_or_null(dense_bias), relu};
   TANDEM_KERNEL(context, gemm, dtype, 1, a.rows, b.cols, a.cols, alpha, left, nullptr, right, nullptr, beta, epilogue,
-                scratch.defined() ? scratch.data_ptr() : nullptr, out.data_ptr());
+                data_or_null(scratch), out.data_ptr());
 }
 
 /// The gradient alpha * a @ b of input i, written into the leaf's slot if the engine provides it.
@@ -167,11 +164,11 @@ void batched_multiply(const KernelContext& context, const Tensor& a, const Tenso
   fill_offsets(right_tensor, offsets.data() + batches);
   const int64_t m = left.rows, n = right.cols, k = left.cols;
   trace_work(2 * batches * m * n * k);
-  const Tensor scratch = workspace(
+  const Tensor scratch = scratch_memory(
       TANDEM_KERNEL(context, gemm_workspace_bytes, out.dtype(), batches, m, n, k, left_operand, right_operand),
       out.device());
   TANDEM_KERNEL(context, gemm, out.dtype(), batches, m, n, k, alpha, left_operand, offsets.data(), right_operand,
-                offsets.data() + batches, beta, {}, scratch.defined() ? scratch.data_ptr() : nullptr, out.data_ptr());
+                offsets.data() + batches, beta, {}, data_or_null(scratch), out.data_ptr());
 }
 
 /// a @ b for tensors of at least two dimensions, unrecorded.
@@ -534,8 +531,11 @@ Tensor linear(const Tensor& x_argument, const Tensor& weight_argument, const Ten
         } else {
           Matrix rows = rows_of(row_major(context.grad()));
           const auto [slot, accumulate] = slot_or_new(context, 2, bias_shape);
-          TANDEM_KERNEL(kernel_context(slot.device()), sum_rows, slot.dtype(), rows.rows, rows.cols,
-                        rows.tensor.data_ptr(), accumulate ? 1 : 0, slot.data_ptr());
+          const KernelContext kernels = kernel_context(slot.device());
+          const Tensor scratch = scratch_memory(
+              TANDEM_KERNEL(kernels, sum_rows_workspace_bytes, slot.dtype(), rows.rows, rows.cols), slot.device());
+          TANDEM_KERNEL(kernels, sum_rows, slot.dtype(), rows.rows, rows.cols, rows.tensor.data_ptr(),
+                        accumulate ? 1 : 0, data_or_null(scratch), slot.data_ptr());
           grads[2] = slot;
           context.notify_ready(2, slot);
         }
@@ -572,9 +572,12 @@ Tensor linear_relu(const Tensor& x_argument, const Tensor& weight_argument, cons
       const Tensor masked = empty(result.shape(), result.options());
       BackwardContext::GradBuffer bias_slot;
       if (needs_bias) bias_slot = slot_or_new(context, 2, bias_shape);
-      TANDEM_KERNEL(kernel_context(masked.device()), mask_and_sum_rows, masked.dtype(), rows.rows, rows.cols,
-                    rows.tensor.data_ptr(), result.data_ptr(), bias_slot.accumulate ? 1 : 0, masked.data_ptr(),
-                    needs_bias ? bias_slot.tensor.data_ptr() : nullptr);
+      const KernelContext kernels = kernel_context(masked.device());
+      const Tensor scratch = scratch_memory(
+          TANDEM_KERNEL(kernels, sum_rows_workspace_bytes, masked.dtype(), rows.rows, rows.cols), masked.device());
+      TANDEM_KERNEL(kernels, mask_and_sum_rows, masked.dtype(), rows.rows, rows.cols, rows.tensor.data_ptr(),
+                    result.data_ptr(), bias_slot.accumulate ? 1 : 0, masked.data_ptr(), data_or_null(scratch),
+                    data_or_null(bias_slot.tensor));
       if (needs_bias) {
         grads[2] = bias_slot.tensor;
         context.notify_ready(2, grads[2]);

@@ -435,7 +435,10 @@ void sum_rows_of(int64_t rows, int64_t cols, double beta, T* out, Load load) {
 
 }  // namespace
 
-void sum_rows(const KernelContext&, DType dtype, int64_t rows, int64_t cols, const void* grad, double beta, void* out) {
+int64_t sum_rows_workspace_bytes(const KernelContext&, DType, int64_t, int64_t) { return 0; }
+
+void sum_rows(const KernelContext&, DType dtype, int64_t rows, int64_t cols, const void* grad, double beta, void*,
+              void* out) {
   visit_floating_dtype(dtype, [&]<class T>() {
     const T* source = static_cast<const T*>(grad);
     sum_rows_of<T>(rows, cols, beta, static_cast<T*>(out),
@@ -449,7 +452,7 @@ void sum_rows(const KernelContext&, DType dtype, int64_t rows, int64_t cols, con
 }
 
 void mask_and_sum_rows(const KernelContext&, DType dtype, int64_t rows, int64_t cols, const void* grad,
-                       const void* output, double beta, void* masked, void* bias_grad) {
+                       const void* output, double beta, void* masked, void*, void* bias_grad) {
   visit_floating_dtype(dtype, [&]<class T>() {
     using Sum = Accumulator<T>;
     const T* source = static_cast<const T*>(grad);

@@ -1,10 +1,14 @@
 // GPU kernels of matrix products: for integers, and for all dtypes if cuBLASLt does not compute the product. A block
 // computes a tile of the result, each thread a small part of it; tiles of a and b are staged in shared memory.
+#include <algorithm>
+#include <bit>
 #include <type_traits>
 
 #include <tandem/ops/elementwise/elementwise_functions.h>
 #include <tandem/ops/matmul/cublaslt_matmul.h>
 #include <tandem/ops/matmul/matmul_kernels.h>
+#include <tandem/tensor/cuda/block.h>
+#include <tandem/tensor/cuda/packed.h>
 #include <tandem/tensor/cuda/strided.h>
 
 namespace tandem { inline namespace v0 { namespace cuda {
@@ -141,40 +145,130 @@ void gemm(const KernelContext& context, DType dtype, int64_t batches, int64_t m,
 
 namespace {
 
-constexpr int kColumns = 32;
-constexpr int kMaxRows = 16;
-constexpr int64_t kRowBlock = 32;  // rows summed in T's accumulator before the sum is added to a float64 total
+// Sums of rows. A block sums a *part* of the rows in `width` packs of columns, one per threadIdx.x; threadIdx.y selects
+// rows. If there are several parts, a second kernel adds them.
+constexpr int kRowsAtOnce = 8;      // rows that a thread loads together and sums in T's accumulator, before float64
+constexpr int kBlocksWanted = 528;  // four for each multiprocessor of the largest GPUs
+constexpr int kMinSteps = 4;        // of a block, kRowsAtOnce rows per thread each
 
-/// threadIdx.x selects the column, threadIdx.y the block of rows. With `output`, gradients where output > 0, and else
-/// zeros, are written to `masked`.
+/// How rows are divided into parts; depends on sizes and alignment only.
+struct RowSplit {
+  int64_t rows, cols;
+  int pack;               // columns per thread
+  int width;              // threads per row
+  int64_t column_blocks;  // blocks side by side
+  int64_t rows_per_part;
+  int64_t parts;
+
+  RowSplit(int64_t num_rows, int64_t num_cols, int columns_per_pack)
+      : rows(num_rows), cols(num_cols), pack(columns_per_pack) {
+    const int64_t packs = ceil_div<int64_t>(cols, pack);
+    width =
+        static_cast<int>(std::min<int64_t>(kWarp, std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(1, packs)))));
+    column_blocks = ceil_div<int64_t>(packs, width);
+    const int64_t rows_per_step = kBlock / width * kRowsAtOnce, steps = ceil_div(rows, rows_per_step);
+    const int64_t wanted = std::clamp<int64_t>(kBlocksWanted / std::max<int64_t>(1, column_blocks), 1,
+                                               std::max<int64_t>(1, steps / kMinSteps));
+    rows_per_part = std::max<int64_t>(1, ceil_div(steps, wanted)) * rows_per_step;
+    parts = std::max<int64_t>(1, ceil_div(rows, rows_per_part));
+  }
+};
+
+/// Columns per access of 16 bytes; 1 if rows do not begin at multiples of 16 bytes.
 template <class T>
-__global__ void sum_rows_kernel(int64_t rows, int64_t cols, const T* grad, const T* output, double beta, T* masked,
+int pack_of(int64_t cols, const void* grad, const void* output, const void* masked) {
+  constexpr int kPack = static_cast<int>(16 / sizeof(T));
+  const bool is_aligned = is_aligned_for_packs(grad) && is_aligned_for_packs(output) && is_aligned_for_packs(masked);
+  return cols % kPack == 0 && is_aligned ? kPack : 1;
+}
+
+template <class T>
+__device__ void write_sum(double sum, double beta, T* out) {
+  using S = Accumulator<T>;
+  const double old = beta == 0 ? 0.0 : beta * static_cast<double>(static_cast<S>(*out));
+  *out = static_cast<T>(static_cast<S>(sum + old));
+}
+
+/// Writes the sums of each part to partial[part][column] or, without `partial`, of all rows to `out`; nothing if both
+/// are null. With `output`, gradients where output > 0, and else zeros, are written to `masked`.
+template <class T, int kPack>
+__global__ void sum_rows_kernel(RowSplit split, const T* grad, const T* output, T* masked, double* partial, double beta,
                                 T* out) {
   using S = Accumulator<T>;
-  __shared__ double totals[kMaxRows][kColumns];
-  for (int64_t first = static_cast<int64_t>(blockIdx.x) * kColumns; first < cols;
-       first += static_cast<int64_t>(gridDim.x) * kColumns) {
+  __shared__ double totals[kBlock * kPack];
+  const int width = split.width, height = static_cast<int>(blockDim.y);
+  for (int64_t task = blockIdx.x; task < split.column_blocks * split.parts; task += gridDim.x) {
+    const int64_t part = task / split.column_blocks, first = task % split.column_blocks * width * kPack;
+    const int64_t c = first + static_cast<int64_t>(threadIdx.x) * kPack;
+    const int64_t end = min(split.rows, (part + 1) * split.rows_per_part);
+    double total[kPack] = {};
+    const auto add = [&](int64_t row, S(&sums)[kPack], Pack<T, kPack> values) {
+      if (output != nullptr) {
+        const auto results = load_pack<kPack>(output + row * split.cols + c, kPack);
+#pragma unroll
+        for (int v = 0; v < kPack; ++v) {
+          if (static_cast<S>(results.values[v]) <= S{0}) values.values[v] = T{};
+        }
+        store_pack(masked + row * split.cols + c, values, kPack);
+      }
+#pragma unroll
+      for (int v = 0; v < kPack; ++v) sums[v] += static_cast<S>(values.values[v]);
+    };
+    int64_t row = part * split.rows_per_part + threadIdx.y;
+    for (; c < split.cols && row < end; row += height * kRowsAtOnce) {
+      S sums[kPack] = {};
+      if (row + height * (kRowsAtOnce - 1) < end) {
+        Pack<T, kPack> values[kRowsAtOnce];
+#pragma unroll
+        for (int k = 0; k < kRowsAtOnce; ++k)
+          values[k] = load_pack<kPack>(grad + (row + k * height) * split.cols + c, kPack);
+#pragma unroll
+        for (int k = 0; k < kRowsAtOnce; ++k) add(row + k * height, sums, values[k]);
+      } else {
+        for (int64_t r = row; r < end; r += height) add(r, sums, load_pack<kPack>(grad + r * split.cols + c, kPack));
+      }
+#pragma unroll
+      for (int v = 0; v < kPack; ++v) total[v] += static_cast<double>(sums[v]);
+    }
+    if (partial == nullptr && out == nullptr) continue;
+      // totals[threadIdx.y][v][threadIdx.x], so that a warp writes consecutive numbers.
+#pragma unroll
+    for (int v = 0; v < kPack; ++v) totals[(threadIdx.y * kPack + v) * width + threadIdx.x] = total[v];
+    __syncthreads();
+    const int columns = width * kPack;
+    for (int i = static_cast<int>(threadIdx.y) * width + static_cast<int>(threadIdx.x); i < columns; i += kBlock) {
+      const int64_t column = first + i % width * kPack + i / width;
+      if (column >= split.cols) continue;
+      double sum = 0;
+      for (int y = 0; y < height; ++y) sum += totals[y * columns + i];
+      if (partial != nullptr) {
+        partial[part * split.cols + column] = sum;
+      } else {
+        write_sum(sum, beta, out + column);
+      }
+    }
+    __syncthreads();
+  }
+}
+
+constexpr int kPartRows = 8;
+
+/// out = beta * out + the sums over the parts. threadIdx.x selects the column, threadIdx.y the parts.
+template <class T>
+__global__ void add_parts_kernel(int64_t parts, int64_t cols, const double* partial, double beta, T* out) {
+  __shared__ double totals[kPartRows][kWarp];
+  for (int64_t first = static_cast<int64_t>(blockIdx.x) * kWarp; first < cols;
+       first += static_cast<int64_t>(gridDim.x) * kWarp) {
     const int64_t c = first + threadIdx.x;
     double total = 0;
-    for (int64_t begin = threadIdx.y * kRowBlock; begin < rows && c < cols; begin += blockDim.y * kRowBlock) {
-      S sum = 0;
-      for (int64_t r = begin; r < min(rows, begin + kRowBlock); ++r) {
-        S value = static_cast<S>(grad[r * cols + c]);
-        if (output != nullptr) {
-          if (static_cast<S>(output[r * cols + c]) <= S{0}) value = S{0};
-          masked[r * cols + c] = static_cast<T>(value);
-        }
-        sum += value;
-      }
-      total += static_cast<double>(sum);
-    }
-    if (out == nullptr) continue;
+#pragma unroll 4
+    for (int64_t part = threadIdx.y; part < (c < cols ? parts : 0); part += kPartRows)
+      total += partial[part * cols + c];
     totals[threadIdx.y][threadIdx.x] = total;
     __syncthreads();
     if (threadIdx.y == 0 && c < cols) {
-      for (unsigned y = 1; y < blockDim.y; ++y) total += totals[y][threadIdx.x];
-      const double old = beta == 0 ? 0.0 : beta * static_cast<double>(static_cast<S>(out[c]));
-      out[c] = static_cast<T>(static_cast<S>(total + old));
+      for (int y = 1; y < kPartRows; ++y) total += totals[y][threadIdx.x];
+      write_sum(total, beta, out + c);
     }
     __syncthreads();
   }
@@ -182,19 +276,43 @@ __global__ void sum_rows_kernel(int64_t rows, int64_t cols, const T* grad, const
 
 }  // namespace
 
+int64_t sum_rows_workspace_bytes(const KernelContext&, DType dtype, int64_t rows, int64_t cols) {
+  int64_t bytes = 0;
+  visit_floating_dtype(dtype, [&]<class T>() {
+    for (const int pack : {1, static_cast<int>(16 / sizeof(T))}) {
+      const RowSplit split(rows, cols, pack);
+      if (split.parts > 1) bytes = std::max<int64_t>(bytes, split.parts * cols * static_cast<int64_t>(sizeof(double)));
+    }
+  });
+  return bytes;
+}
+
 void sum_rows(const KernelContext& context, DType dtype, int64_t rows, int64_t cols, const void* grad, double beta,
-              void* out) {
-  mask_and_sum_rows(context, dtype, rows, cols, grad, nullptr, beta, nullptr, out);
+              void* workspace, void* out) {
+  mask_and_sum_rows(context, dtype, rows, cols, grad, nullptr, beta, nullptr, workspace, out);
 }
 
 void mask_and_sum_rows(const KernelContext& context, DType dtype, int64_t rows, int64_t cols, const void* grad,
-                       const void* output, double beta, void* masked, void* bias_grad) {
+                       const void* output, double beta, void* masked, void* workspace, void* bias_grad) {
   if (cols == 0) return;
-  const auto threads_below = static_cast<unsigned>(std::clamp<int64_t>(rows / kRowBlock, 1, kMaxRows));
   visit_floating_dtype(dtype, [&]<class T>() {
-    launch_kernel(context, sum_rows_kernel<T>, blocks_for((cols + kColumns - 1) / kColumns, 1),
-                  dim3(kColumns, threads_below), 0, rows, cols, static_cast<const T*>(grad),
-                  static_cast<const T*>(output), beta, static_cast<T*>(masked), static_cast<T*>(bias_grad));
+    T* const out = static_cast<T*>(bias_grad);
+    const auto run = [&]<int kPack>(std::integral_constant<int, kPack>) {
+      const RowSplit split(rows, cols, kPack);
+      double* const partial = split.parts > 1 && out != nullptr ? static_cast<double*>(workspace) : nullptr;
+      launch_kernel(context, sum_rows_kernel<T, kPack>, blocks_for(split.column_blocks * split.parts, 1),
+                    dim3(static_cast<unsigned>(split.width), static_cast<unsigned>(kBlock / split.width)), 0, split,
+                    static_cast<const T*>(grad), static_cast<const T*>(output), static_cast<T*>(masked), partial, beta,
+                    out);
+      if (partial == nullptr) return;
+      launch_kernel(context, add_parts_kernel<T>, blocks_for(cols, kWarp), dim3(kWarp, kPartRows), 0, split.parts, cols,
+                    static_cast<const double*>(partial), beta, out);
+    };
+    if (pack_of<T>(cols, grad, output, masked) == 1) {
+      run(std::integral_constant<int, 1>());
+    } else {
+      run(std::integral_constant<int, static_cast<int>(16 / sizeof(T))>());
+    }
   });
 }
 

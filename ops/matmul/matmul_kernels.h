@@ -64,14 +64,17 @@ TANDEM_KERNELS(
               const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b, const int64_t* b_offsets,
               double beta, GemmEpilogue epilogue, void* workspace, void* out);
 
+    /// Bytes of the workspace of the two kernels below.
+    int64_t sum_rows_workspace_bytes(const KernelContext& context, DType dtype, int64_t rows, int64_t cols);
+
     /// out[j] = beta * out[j] + sum over i of grad[i, j]; grad is row-major rows x cols. Floating; half types are
     /// summed in float32.
     void sum_rows(const KernelContext& context, DType dtype, int64_t rows, int64_t cols, const void* grad, double beta,
-                  void* out);
+                  void* workspace, void* out);
 
     /// masked[i, j] = output[i, j] > 0 ? grad[i, j] : 0, and bias_grad[j] = beta * bias_grad[j] + sum over i of
     /// masked[i, j] unless bias_grad is null. All row-major rows x cols, floating.
     void mask_and_sum_rows(const KernelContext& context, DType dtype, int64_t rows, int64_t cols, const void* grad,
-                           const void* output, double beta, void* masked, void* bias_grad);)
+                           const void* output, double beta, void* masked, void* workspace, void* bias_grad);)
 
 }}  // namespace tandem::v0

@@ -24,12 +24,8 @@ using autograd::SavedTensor;
 
 namespace {
 
-const void* data_or_null(const Tensor& tensor) { return tensor.defined() ? tensor.data_ptr() : nullptr; }
-
 /// `tensor` in row-major order, or undefined.
 Tensor row_major_or_none(const Tensor& tensor) { return tensor.defined() ? row_major(tensor) : Tensor(); }
-
-Tensor scratch(int64_t num_bytes, Device device) { return empty({num_bytes}, {kUInt8, device}); }
 
 /// The memory for the gradient of parameter i: its leaf's slot, or a new tensor.
 BackwardContext::GradBuffer slot_or_new(BackwardContext& context, int i, const Shape& shape) {
@@ -154,7 +150,7 @@ double batch_moments(const char* op, const KernelContext& context, const BatchNo
                      double* squares) {
   const double local_count = shape.channels == 0 ? 0 : static_cast<double>(shape.per_channel());
   const auto local = [&](double* local_mean, double* local_squares) {
-    TANDEM_KERNEL(context, batch_norm_moments, a.input.dtype(), shape, dense.data_ptr(), workspace.data_ptr(),
+    TANDEM_KERNEL(context, batch_norm_moments, a.input.dtype(), shape, dense.data_ptr(), data_or_null(workspace),
                   local_mean, local_squares);
   };
   if (!a.exchange) {
@@ -226,7 +222,7 @@ struct BatchNormNode : Node {
     const Tensor weights = row_major_or_none(weight.get()), biases = row_major_or_none(bias.get());
     const Tensor out = output.get();
     const KernelContext kernels = kernel_context(x.device());
-    const Tensor workspace = scratch(workspace_bytes(kernels, shape), x.device());
+    const Tensor workspace = scratch_memory(workspace_bytes(kernels, shape), x.device());
     const BatchNormChannels channels = {means.data<double>(), rstds.data<double>(), data_or_null(weights),
                                         data_or_null(biases)};
     const ReluMask mask = tail == Tail::kNone   ? ReluMask::kNone
@@ -237,7 +233,7 @@ struct BatchNormNode : Node {
     // the mask.
     const Tensor counted = tail == Tail::kAddRelu ? empty_in_order(x, shape) : Tensor();
     TANDEM_KERNEL(kernels, batch_norm_backward_sums, x.dtype(), shape, channels, mask, dense.data_ptr(),
-                  data_or_null(out), grad.data_ptr(), workspace.data_ptr(), sums.data<double>(),
+                  data_or_null(out), grad.data_ptr(), data_or_null(workspace), sums.data<double>(),
                   counted.defined() ? counted.data_ptr() : nullptr);
     const auto parameter = [&](int i, int64_t row, const double* factor) {
       if (!context.needs(i)) return;
@@ -255,7 +251,7 @@ struct BatchNormNode : Node {
       const bool masked = counted.defined();
       TANDEM_KERNEL(kernels, batch_norm_backward, x.dtype(), shape, channels, masked ? ReluMask::kNone : mask,
                     dense.data_ptr(), nullptr, masked ? counted.data_ptr() : grad.data_ptr(), sums.data<double>(),
-                    count, workspace.data_ptr(), grads[0].data_ptr());
+                    count, data_or_null(workspace), grads[0].data_ptr());
     }
     if (counted.defined() && context.needs(3)) grads[3] = counted;
     return grads;
@@ -293,11 +289,11 @@ struct BatchNormNode : Node {
     const Tensor dense = in_order(x, shape), out = empty_in_order(x, shape), means = mean.get(), rstds = rstd.get();
     const Tensor weights = row_major_or_none(weight.get()), biases = row_major_or_none(bias.get());
     const KernelContext kernels = kernel_context(x.device());
-    const Tensor workspace = scratch(workspace_bytes(kernels, shape), x.device());
+    const Tensor workspace = scratch_memory(workspace_bytes(kernels, shape), x.device());
     const BatchNormChannels channels = {means.data<double>(), rstds.data<double>(), data_or_null(weights),
                                         data_or_null(biases)};
     TANDEM_KERNEL(kernels, batch_norm, x.dtype(), shape, channels, true, dense.data_ptr(), nullptr,
-                  workspace.data_ptr(), out.data_ptr());
+                  data_or_null(workspace), out.data_ptr());
     return out;
   }
 };
@@ -313,7 +309,7 @@ Tensor batch_norm_forward(const char* op, BatchNormArguments a, Tail tail) {
   const Tensor residual = tail == Tail::kAddRelu ? in_order(a.residual, shape) : Tensor();
   const Tensor weights = row_major_or_none(a.weight), biases = row_major_or_none(a.bias);
   const Tensor out = empty_in_order(a.input, shape);
-  const Tensor workspace = scratch(workspace_bytes(context, shape), context.device);
+  const Tensor workspace = scratch_memory(workspace_bytes(context, shape), context.device);
   const BatchStatistics statistics = batch_statistics(op, context, a, shape, dense, workspace);
   trace_work(0,
              (2 + a.training + (tail == Tail::kAddRelu)) *
@@ -321,7 +317,7 @@ Tensor batch_norm_forward(const char* op, BatchNormArguments a, Tail tail) {
   const BatchNormChannels channels = {statistics.mean.data<double>(), statistics.rstd.data<double>(),
                                       data_or_null(weights), data_or_null(biases)};
   TANDEM_KERNEL(context, batch_norm, a.input.dtype(), shape, channels, tail != Tail::kNone, dense.data_ptr(),
-                data_or_null(residual), workspace.data_ptr(), out.data_ptr());
+                data_or_null(residual), data_or_null(workspace), out.data_ptr());
   BatchNormNode* node = tail == Tail::kAddRelu
                             ? autograd::record<BatchNormNode>(op, out, a.input, a.weight, a.bias, a.residual)
                             : autograd::record<BatchNormNode>(op, out, a.input, a.weight, a.bias);
@@ -437,7 +433,7 @@ Tensor layer_norm(Tensor input, const Shape& normalized_shape, Tensor weight, Te
       const Tensor dense_x = row_major(x), grad = row_major(context.grad()), dense_weight = row_major_or_none(weights);
       const KernelContext kernels = kernel_context(x.device());
       const int64_t num_bytes = TANDEM_KERNEL(kernels, layer_norm_workspace_bytes, x.dtype(), num_rows, row_size);
-      const Tensor workspace = scratch(num_bytes, x.device());
+      const Tensor workspace = scratch_memory(num_bytes, x.device());
       LayerNormGradients to = {};
       if (context.needs(0)) {
         grads[0] = empty(x.shape(), x.options());
@@ -453,7 +449,8 @@ Tensor layer_norm(Tensor input, const Shape& normalized_shape, Tensor weight, Te
       parameter(1, to.weight, to.accumulate_weight);
       parameter(2, to.bias, to.accumulate_bias);
       TANDEM_KERNEL(kernels, layer_norm_backward, x.dtype(), num_rows, row_size, dense_x.data_ptr(),
-                    data_or_null(dense_weight), statistics.get().data_ptr(), grad.data_ptr(), workspace.data_ptr(), to);
+                    data_or_null(dense_weight), statistics.get().data_ptr(), grad.data_ptr(), data_or_null(workspace),
+                    to);
       return grads;
     }
   };

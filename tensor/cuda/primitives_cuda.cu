@@ -1,6 +1,8 @@
 #include <algorithm>
 
+#include <tandem/base/math.h>
 #include <tandem/tensor/convert.h>
+#include <tandem/tensor/cuda/packed.h>
 #include <tandem/tensor/cuda/primitives_kernels.h>
 #include <tandem/tensor/cuda/strided.h>
 
@@ -46,11 +48,24 @@ Strided<static_cast<int>(N)> elements_of(const std::array<const Tensor*, N>& ten
   return {span_of(sizes), steps};
 }
 
+/// Elements per pack: at least one access of 16 bytes for each operand.
+template <class... T>
+constexpr int kPackOf = static_cast<int>(std::min<size_t>(8, 16 / std::min({sizeof(T)...})));
+
+// Formulas of one element of strided operands, and of one pack of contiguous ones of n elements.
+
 template <class T>
 struct Fill {
+  static constexpr int kPack = kPackOf<T>;
   T* out;
   T value;
+  int64_t n;
   __device__ void operator()(const int64_t (&at)[1]) const { out[at[0]] = value; }
+  __device__ void operator()(int64_t pack) const {
+    Pack<T, kPack> filled;
+    for (int v = 0; v < kPack; ++v) filled.values[v] = value;
+    store_pack(out + pack * kPack, filled, n - pack * kPack);
+  }
 };
 
 struct Range {
@@ -72,40 +87,90 @@ struct Linear {
 
 template <class To, class From>
 struct Copy {
+  static constexpr int kPack = kPackOf<To, From>;
   To* out;
   const From* src;
+  int64_t n;
   __device__ void operator()(const int64_t (&at)[2]) const { out[at[0]] = primitives::convert<To>(src[at[1]]); }
+  __device__ void operator()(int64_t pack) const {
+    const int64_t begin = pack * kPack;
+    const auto from = load_pack<kPack>(src + begin, n - begin);
+    Pack<To, kPack> converted;
+    for (int v = 0; v < kPack; ++v) converted.values[v] = primitives::convert<To>(from.values[v]);
+    store_pack(out + begin, converted, n - begin);
+  }
 };
 
 template <class T>
 struct AddInto {
+  static constexpr int kPack = kPackOf<T>;
   T* out;
   const T* src;
+  int64_t n;
   __device__ void operator()(const int64_t (&at)[2]) const { out[at[0]] = primitives::add(out[at[0]], src[at[1]]); }
+  __device__ void operator()(int64_t pack) const {
+    const int64_t begin = pack * kPack;
+    auto sum = load_pack<kPack>(out + begin, n - begin);
+    const auto more = load_pack<kPack>(src + begin, n - begin);
+    for (int v = 0; v < kPack; ++v) sum.values[v] = primitives::add(sum.values[v], more.values[v]);
+    store_pack(out + begin, sum, n - begin);
+  }
 };
 
 template <class T>
 struct Compare {
+  static constexpr int kPack = kPackOf<T>;
   const T* a;
   const T* b;
   int32_t* differ;
+  int64_t n;
   __device__ void operator()(const int64_t (&at)[2]) const {
     if (a[at[0]] != b[at[1]]) atomicExch(differ, 1);
   }
+  __device__ void operator()(int64_t pack) const {
+    const int64_t begin = pack * kPack;
+    const auto x = load_pack<kPack>(a + begin, n - begin), y = load_pack<kPack>(b + begin, n - begin);
+    bool differs = false;
+    for (int v = 0; v < kPack; ++v) differs |= x.values[v] != y.values[v];
+    if (differs) atomicExch(differ, 1);
+  }
 };
 
-template <class T>
+template <class T, int pack_size>
 struct Sum {
+  static constexpr int kPack = pack_size;
   const T* inputs[primitives::kMaxGpuSumInputs];
   int num_inputs;
   T* out;
-  __device__ void operator()(int64_t i) const {
+  int64_t n;
+  __device__ void operator()(int64_t pack) const {
     using Wide = std::conditional_t<kIsHalf<T>, float, T>;
-    Wide sum = static_cast<Wide>(inputs[0][i]);
-    for (int k = 1; k < num_inputs; ++k) sum = primitives::add<Wide>(sum, static_cast<Wide>(inputs[k][i]));
-    out[i] = static_cast<T>(sum);
+    const int64_t begin = pack * kPack;
+    Wide sum[kPack] = {};
+    for (int k = 0; k < num_inputs; ++k) {
+      const auto terms = load_pack<kPack>(inputs[k] + begin, n - begin);
+      for (int v = 0; v < kPack; ++v) {
+        const Wide term = static_cast<Wide>(terms.values[v]);
+        sum[v] = k == 0 ? term : primitives::add<Wide>(sum[v], term);
+      }
+    }
+    Pack<T, kPack> rounded;
+    for (int v = 0; v < kPack; ++v) rounded.values[v] = static_cast<T>(sum[v]);
+    store_pack(out + begin, rounded, n - begin);
   }
 };
+
+/// Computes f for all elements: by packs, if all tensors are contiguous and aligned.
+template <size_t N, class F>
+void for_each(const KernelContext& context, const std::array<const Tensor*, N>& tensors, const F& f) {
+  const auto where = elements_of<N>(tensors);
+  bool is_packed = where.num_dims == 1;
+  for (size_t k = 0; k < N; ++k) {
+    is_packed = is_packed && where.strides[k][0] == 1 && is_aligned_for_packs(tensors[k]->data_ptr());
+  }
+  is_packed ? for_each_index(context, ceil_div<int64_t>(where.num_elements, F::kPack), f)
+            : for_each_element(context, where, f);
+}
 
 /// Calls f.operator()<T>() with the unsigned integer type of the dtype's size.
 template <class F>
@@ -149,7 +214,7 @@ void fill_elements(const KernelContext& context, const Tensor& out, Scalar value
   visit_dtype(out.dtype(), [&]<class T>() {
     const T element =
         value.dtype() == kFloat64 ? primitives::convert<T>(value.to_double()) : primitives::convert<T>(value.to_int());
-    for_each_element(context, elements_of<1>({&out}), Fill<T>{data_as<T>(out), element});
+    for_each<1>(context, {&out}, Fill<T>{data_as<T>(out), element, out.num_elements()});
   });
 }
 
@@ -162,17 +227,17 @@ void linear_elements(const KernelContext& context, double base, int64_t shift, d
 }
 
 void copy_elements(const KernelContext& context, const Tensor& src, const Tensor& out) {
-  const auto where = elements_of<2>({&out, &src});
+  const int64_t n = out.num_elements();
   if (src.dtype() == out.dtype()) {
     visit_size(src.dtype(), [&]<class T>() {
-      for_each_element(context, where, Copy<T, T>{data_as<T>(out), data_as<const T>(src)});
+      for_each<2>(context, {&out, &src}, Copy<T, T>{data_as<T>(out), data_as<const T>(src), n});
     });
     return;
   }
   visit_dtype(src.dtype(), [&]<class From>() {
     visit_dtype(out.dtype(), [&]<class To>() {
       if constexpr (!std::is_same_v<From, To>) {
-        for_each_element(context, where, Copy<To, From>{data_as<To>(out), data_as<const From>(src)});
+        for_each<2>(context, {&out, &src}, Copy<To, From>{data_as<To>(out), data_as<const From>(src), n});
       }
     });
   });
@@ -180,22 +245,26 @@ void copy_elements(const KernelContext& context, const Tensor& src, const Tensor
 
 void add_elements(const KernelContext& context, const Tensor& src, const Tensor& out) {
   visit_dtype(out.dtype(), [&]<class T>() {
-    for_each_element(context, elements_of<2>({&out, &src}), AddInto<T>{data_as<T>(out), data_as<const T>(src)});
+    for_each<2>(context, {&out, &src}, AddInto<T>{data_as<T>(out), data_as<const T>(src), out.num_elements()});
   });
 }
 
 void sum_elements(const KernelContext& context, DType dtype, std::span<const std::byte* const> inputs, int64_t n,
                   std::byte* out) {
   visit_dtype(dtype, [&]<class T>() {
-    Sum<T> sum{{}, static_cast<int>(inputs.size()), reinterpret_cast<T*>(out)};
-    for (size_t k = 0; k < inputs.size(); ++k) sum.inputs[k] = reinterpret_cast<const T*>(inputs[k]);
-    for_each_index(context, n, sum);
+    const auto run = [&]<int pack_size>(std::integral_constant<int, pack_size>) {
+      Sum<T, pack_size> sum{{}, static_cast<int>(inputs.size()), reinterpret_cast<T*>(out), n};
+      for (size_t k = 0; k < inputs.size(); ++k) sum.inputs[k] = reinterpret_cast<const T*>(inputs[k]);
+      for_each_index(context, ceil_div<int64_t>(n, pack_size), sum);
+    };
+    const bool is_aligned = is_aligned_for_packs(out) && std::all_of(inputs.begin(), inputs.end(), is_aligned_for_packs);
+    is_aligned ? run(std::integral_constant<int, kPackOf<T>>()) : run(std::integral_constant<int, 1>());
   });
 }
 
 void compare_elements(const KernelContext& context, const Tensor& a, const Tensor& b, int32_t* differ) {
   visit_size(a.dtype(), [&]<class T>() {
-    for_each_element(context, elements_of<2>({&a, &b}), Compare<T>{data_as<const T>(a), data_as<const T>(b), differ});
+    for_each<2>(context, {&a, &b}, Compare<T>{data_as<const T>(a), data_as<const T>(b), differ, a.num_elements()});
   });
 }
 

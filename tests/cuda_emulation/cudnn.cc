@@ -18,13 +18,9 @@
 
 #include <cuda_emulation/control.h>
 #include <tandem/base/half.h>
+#include <tandem/tests/cuda_emulation/cudnn_handle.h>
 #include <tandem/tests/cuda_emulation/library.h>
 #include <tandem/tests/cuda_emulation/runtime.h>
-
-struct cudnnContext {
-  int device;
-  cudaStream_t stream = nullptr;
-};
 
 /// Stores the attributes as they were set.
 struct cudnnBackendDescriptor {
@@ -39,7 +35,8 @@ struct cudnnBackendDescriptor {
   int64_t engine = -1;  // of an engine and its configuration
 };
 
-namespace cuda_emulation { namespace {
+namespace cuda_emulation {
+namespace {
 
 using Descriptor = cudnnBackendDescriptor;
 
@@ -376,15 +373,6 @@ void convolve(const ConvGraph& graph, void* x_data, void* w_data, void* y_data, 
                       : w_data);
 }
 
-/// Whether there are engines; without them (TANDEM_EMULATED_CUDNN=0) tandem's own kernels compute.
-bool has_engines() {
-  static const bool has = [] {
-    const char* const value = std::getenv("TANDEM_EMULATED_CUDNN");
-    return value == nullptr || std::string(value) != "0";
-  }();
-  return has;
-}
-
 /// The engines [first, last) of a heuristic: the engines of mode A, or the fallback engine.
 std::pair<int64_t, int64_t> engines_of(const Descriptor& heuristic) {
   const bool is_fallback =
@@ -413,7 +401,19 @@ void check_final(const Descriptor& d) {
   }
 }
 
-}}  // namespace cuda_emulation
+}  // namespace
+
+const cudnnContext& checked_handle(cudnnHandle_t handle, const char* call) { return checked(handle, call); }
+
+bool has_cudnn_engines() {
+  static const bool has = [] {
+    const char* const value = std::getenv("TANDEM_EMULATED_CUDNN");
+    return value == nullptr || std::string(value) != "0";
+  }();
+  return has;
+}
+
+}  // namespace cuda_emulation
 
 using namespace cuda_emulation;
 
@@ -471,7 +471,7 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
   TANDEM_RECORD();
   Descriptor& d = checked(descriptor, __func__);
   check_final(d);
-  if (d.type == CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR && !has_engines()) return CUDNN_STATUS_NOT_SUPPORTED;
+  if (d.type == CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR && !has_cudnn_engines()) return CUDNN_STATUS_NOT_SUPPORTED;
   d.is_final = true;
   return CUDNN_STATUS_SUCCESS;
 }

@@ -89,7 +89,7 @@ def _cuda(name, srcs, headers, copts, cuda_deps):
             name = name + "_cuda_host",
             srcs = host,
             copts = COPTS + ["-DTANDEM_WITH_CUDA"] + copts,
-            deps = headers + CUDA_HEADERS,
+            deps = headers + CUDA_HEADERS + _with_cuda([], cuda_deps),
             **private
         )
         native.filegroup(
