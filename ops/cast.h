@@ -19,6 +19,9 @@ enum class CastPolicy {
 /// according to the policy; otherwise does nothing. Undefined tensors are ignored.
 TANDEM_API void cast_for(CastPolicy policy, std::initializer_list<Tensor*> tensors);
 
+/// The dtype to which cast_for() would cast a tensor of `dtype`; not for kWidest, which depends on several tensors.
+TANDEM_API DType dtype_for(CastPolicy policy, DType dtype);
+
 /// While in scope, operations of the calling thread cast their operands according to their policies (torch.autocast).
 /// Backward does not cast, because gradients have the dtypes of forward. Throws DTypeError unless `dtype` is float16 or
 /// bfloat16.

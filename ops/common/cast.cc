@@ -7,19 +7,14 @@ namespace tandem { inline namespace v0 {
 namespace {
 
 /// Casts to a half type do not change float64 tensors: a program that uses float64 needs its precision.
-void cast_where(std::initializer_list<Tensor*> tensors, DType dtype) {
-  for (Tensor* tensor : tensors) {
-    if (tensor->defined() && is_floating_point(tensor->dtype()) && tensor->dtype() != kFloat64) {
-      *tensor = to(*tensor, dtype);
-    }
-  }
-}
+DType cast_dtype(DType from, DType to) { return is_floating_point(from) && from != kFloat64 ? to : from; }
 
-void autocast(CastPolicy policy, DType low_precision, std::initializer_list<Tensor*> tensors) {
-  switch (policy) {
-    case CastPolicy::kLowPrecision: return cast_where(tensors, low_precision);
-    case CastPolicy::kFloat32: return cast_where(tensors, kFloat32);
-    case CastPolicy::kWidest: break;
+void autocast(CastPolicy policy, std::initializer_list<Tensor*> tensors) {
+  if (policy != CastPolicy::kWidest) {
+    for (Tensor* tensor : tensors) {
+      if (tensor->defined()) *tensor = to(*tensor, dtype_for(policy, tensor->dtype()));
+    }
+    return;
   }
   DType widest = kFloat16;
   bool first = true;
@@ -36,9 +31,14 @@ void autocast(CastPolicy policy, DType low_precision, std::initializer_list<Tens
 }  // namespace
 
 void cast_for(CastPolicy policy, std::initializer_list<Tensor*> tensors) {
+  if (RankContext::current().autocast >= 0) [[unlikely]]
+    autocast(policy, tensors);
+}
+
+DType dtype_for(CastPolicy policy, DType dtype) {
   const int8_t low_precision = RankContext::current().autocast;
-  if (low_precision >= 0) [[unlikely]]
-    autocast(policy, static_cast<DType>(low_precision), tensors);
+  if (low_precision < 0) return dtype;
+  return cast_dtype(dtype, policy == CastPolicy::kFloat32 ? kFloat32 : static_cast<DType>(low_precision));
 }
 
 Autocast::Autocast(DType dtype) : previous_(RankContext::current().autocast) {

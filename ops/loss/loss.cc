@@ -96,18 +96,19 @@ Tensor one_hot_like(const Tensor& logits, const Tensor& labels) {
   return to(eq(labels.unsqueeze(1), classes), logits.dtype());
 }
 
-/// The mean cross entropy of logits [N, C] and row-major labels [N], in one kernel.
+/// The mean cross entropy, of `dtype`, of logits [N, C] and row-major labels [N], in one kernel. For half logits
+/// `dtype` may be float32.
 Tensor cross_entropy_of_rows(const KernelContext& context, const Tensor& logits, const Tensor& labels,
-                             int64_t ignore_index) {
+                             int64_t ignore_index, DType dtype) {
   const int64_t n = logits.shape()[0], classes = logits.shape()[1];
   const DType row_dtype = logits.dtype() == kFloat64 ? kFloat64 : kFloat32;
   const Tensor shifts = empty({2 * n + 1}, {row_dtype, logits.device()});
   const Tensor losses = empty({n}, {kFloat64, logits.device()});
-  const Tensor out = empty({}, logits.options());
+  const Tensor out = empty({}, {dtype, logits.device()});
   const Tensor dense = row_major(logits);
   TANDEM_KERNEL(context, cross_entropy_rows, logits.dtype(), n, classes, dense.data_ptr(), labels.data<int64_t>(),
                 ignore_index, shifts.data_ptr(), losses.data<double>());
-  TANDEM_KERNEL(context, mean_of_losses, logits.dtype(), n, labels.data<int64_t>(), ignore_index, losses.data<double>(),
+  TANDEM_KERNEL(context, mean_of_losses, dtype, n, labels.data<int64_t>(), ignore_index, losses.data<double>(),
                 shifts.data_ptr(), out.data_ptr());
 
   struct CrossEntropyNode : Node {
@@ -116,12 +117,12 @@ Tensor cross_entropy_of_rows(const KernelContext& context, const Tensor& logits,
 
     TensorList backward(BackwardContext& context) override {
       const Tensor x = logits.get(), targets = labels.get(), saved = shifts.get();
-      const Tensor& grad = context.grad();
+      const Tensor grad = to(context.grad(), saved.dtype());
       const int64_t rows = x.shape()[0];
       if (context.create_graph()) {
         const Tensor difference = sub(softmax(x, 1), one_hot_like(x, targets));
         const Tensor count = clamp(saved.select(0, 2 * rows), 1);  // without labels, gradients are 0
-        const Tensor scale = to(div(to(grad, saved.dtype()), count), x.dtype());
+        const Tensor scale = to(div(grad, count), x.dtype());
         return {mul(difference, where(ne(targets, ignore_index), scale, 0).unsqueeze(1))};
       }
       const Tensor dense = row_major(x);
@@ -150,14 +151,16 @@ Tensor cross_entropy(const Tensor& input_argument, const Tensor& target, const C
     return cross_entropy_of_probabilities(input_argument, target, options);
   }
   Tensor input = input_argument, weight = options.weight, labels = target;
-  cast_for(CastPolicy::kFloat32, {&input});
   const bool is_plain = options.reduction == Reduction::kMean && options.label_smoothing == 0 && !weight.defined();
   if (is_plain && input.defined() && input.dim() == 2) {
     const KernelContext context = check_same_device(op, {{"input", input}, {"target", target}});
     check_floating(op, {"input", input});
     labels = checked_labels(op, context, input, target, options.ignore_index);
-    return cross_entropy_of_rows(context, input, labels, options.ignore_index);
+    // Under autocast the kernel reads half logits, and only the loss is float32.
+    return cross_entropy_of_rows(context, input, labels, options.ignore_index,
+                                 dtype_for(CastPolicy::kFloat32, input.dtype()));
   }
+  cast_for(CastPolicy::kFloat32, {&input});
   const LossScope scope = prepare(op, {{"input", &input}, {"target", &labels, false, true}, {"weight", &weight, true}});
   labels = checked_labels(op, scope.context, input, labels, options.ignore_index);
   const Tensor loss = label_loss(op, log_softmax(input, class_dim(input)), labels, weight, options.ignore_index,

@@ -61,7 +61,7 @@ void cross_entropy_backward(const KernelContext&, DType dtype, int64_t n, int64_
                             void* grad_logits) {
   visit_floating_dtype(dtype, [&]<class T>() {
     using C = RowCompute<T>;
-    const C scale = static_cast<C>(*static_cast<const T*>(grad)) / static_cast<const C*>(shifts)[2 * n];
+    const C scale = *static_cast<const C*>(grad) / static_cast<const C*>(shifts)[2 * n];
     for_rows(n, classes, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const T* x = static_cast<const T*>(logits) + i * classes;

@@ -1,5 +1,8 @@
+#include <type_traits>
+
 #include <tandem/ops/loss/loss_kernels.h>
 #include <tandem/ops/softmax/row_math_cuda.h>
+#include <tandem/tensor/cuda/packed.h>
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
@@ -8,7 +11,7 @@ namespace {
 /// Label 0 in place of an invalid label, which check_indices has reported.
 __device__ int64_t valid_label(int64_t label, int64_t classes) { return label >= 0 && label < classes ? label : 0; }
 
-template <class T>
+template <class T, int kPack>
 __global__ void cross_entropy_kernel(int64_t n, int64_t classes, const T* logits, const int64_t* labels,
                                      int64_t ignore_index, Accumulator<T>* shifts, double* losses) {
   using C = Accumulator<T>;
@@ -18,7 +21,7 @@ __global__ void cross_entropy_kernel(int64_t n, int64_t classes, const T* logits
       continue;
     }
     const T* x = logits + i * classes;
-    const RowSum<C> sum = sum_of_exponentials<C>(classes, [&](int64_t j) { return static_cast<C>(x[j]); });
+    const RowSum<C> sum = sum_of_exponentials<C, kPack>(x, classes);
     if (threadIdx.x != 0) continue;
     const C logarithm = log_of(sum.sum);
     shifts[2 * i] = sum.max;
@@ -43,23 +46,39 @@ __global__ void mean_kernel(int64_t n, const int64_t* labels, int64_t ignore_ind
   *out = static_cast<T>(static_cast<Accumulator<T>>(sum / count));
 }
 
-template <class T>
+template <class T, int kPack>
 __global__ void cross_entropy_backward_kernel(int64_t n, int64_t classes, const T* logits, const int64_t* labels,
-                                              int64_t ignore_index, const Accumulator<T>* shifts, const T* grad,
-                                              T* grad_logits) {
+                                              int64_t ignore_index, const Accumulator<T>* shifts,
+                                              const Accumulator<T>* grad, T* grad_logits) {
   using C = Accumulator<T>;
-  const C scale = static_cast<C>(*grad) / shifts[2 * n];
+  const C scale = *grad / shifts[2 * n];
   for (int64_t i = blockIdx.x; i < n; i += gridDim.x) {
-    if (labels[i] == ignore_index) {
-      for (int64_t j = threadIdx.x; j < classes; j += blockDim.x) grad_logits[i * classes + j] = static_cast<T>(C{0});
-      continue;
-    }
-    const C max = shifts[2 * i], logarithm = shifts[2 * i + 1];
+    const bool is_ignored = labels[i] == ignore_index;
+    const C max = is_ignored ? C{0} : shifts[2 * i], logarithm = is_ignored ? C{0} : shifts[2 * i + 1];
     const int64_t label = valid_label(labels[i], classes);
-    for (int64_t j = threadIdx.x; j < classes; j += blockDim.x) {
-      const C probability = exp_element((static_cast<C>(logits[i * classes + j]) - max) - logarithm);
-      grad_logits[i * classes + j] = static_cast<T>((probability - (j == label ? C{1} : C{0})) * scale);
+    for (int64_t begin = threadIdx.x * kPack; begin < classes; begin += blockDim.x * kPack) {
+      Pack<T, kPack> results = {};
+      if (!is_ignored) {
+        const auto x = load_pack<kPack>(logits + i * classes + begin, kPack);
+#pragma unroll
+        for (int v = 0; v < kPack; ++v) {
+          const C probability = exp_element((static_cast<C>(x.values[v]) - max) - logarithm);
+          results.values[v] = static_cast<T>((probability - (begin + v == label ? C{1} : C{0})) * scale);
+        }
+      }
+      store_pack(grad_logits + i * classes + begin, results, kPack);
     }
+  }
+}
+
+/// Calls f with the number of elements per access: 16 bytes, or 1 if not all rows begin at multiples of 16 bytes.
+template <class T, class F>
+void with_pack(int64_t classes, const void* logits, const void* grad_logits, const F& f) {
+  constexpr int kPack = static_cast<int>(16 / sizeof(T));
+  if (classes % kPack == 0 && is_aligned_for_packs(logits) && is_aligned_for_packs(grad_logits)) {
+    f(std::integral_constant<int, kPack>());
+  } else {
+    f(std::integral_constant<int, 1>());
   }
 }
 
@@ -69,8 +88,11 @@ void cross_entropy_rows(const KernelContext& context, DType dtype, int64_t n, in
                         const int64_t* labels, int64_t ignore_index, void* shifts, double* losses) {
   if (n == 0) return;
   visit_floating_dtype(dtype, [&]<class T>() {
-    launch_kernel(context, cross_entropy_kernel<T>, blocks_for(n, 1), threads_for_row(classes), 0, n, classes,
-                  static_cast<const T*>(logits), labels, ignore_index, static_cast<Accumulator<T>*>(shifts), losses);
+    with_pack<T>(classes, logits, nullptr, [&]<int kPack>(std::integral_constant<int, kPack>) {
+      launch_kernel(context, cross_entropy_kernel<T, kPack>, blocks_for(n, 1), threads_for_row(classes / kPack), 0, n,
+                    classes, static_cast<const T*>(logits), labels, ignore_index, static_cast<Accumulator<T>*>(shifts),
+                    losses);
+    });
   });
 }
 
@@ -87,9 +109,12 @@ void cross_entropy_backward(const KernelContext& context, DType dtype, int64_t n
                             void* grad_logits) {
   if (n == 0 || classes == 0) return;
   visit_floating_dtype(dtype, [&]<class T>() {
-    launch_kernel(context, cross_entropy_backward_kernel<T>, blocks_for(n, 1), threads_for_row(classes), 0, n, classes,
-                  static_cast<const T*>(logits), labels, ignore_index, static_cast<const Accumulator<T>*>(shifts),
-                  static_cast<const T*>(grad), static_cast<T*>(grad_logits));
+    with_pack<T>(classes, logits, grad_logits, [&]<int kPack>(std::integral_constant<int, kPack>) {
+      launch_kernel(context, cross_entropy_backward_kernel<T, kPack>, blocks_for(n, 1),
+                    threads_for_row(classes / kPack), 0, n, classes, static_cast<const T*>(logits), labels,
+                    ignore_index, static_cast<const Accumulator<T>*>(shifts), static_cast<const Accumulator<T>*>(grad),
+                    static_cast<T*>(grad_logits));
+    });
   });
 }
 
