@@ -11,7 +11,7 @@ namespace tandem { inline namespace v0 {
 /// How autocast converts the floating operands of an operation.
 enum class CastPolicy {
   kLowPrecision,  ///< to the autocast dtype: matrix products, convolutions
-  kFloat32,       ///< half types to float32: softmax, losses, norms
+  kFloat32,       ///< half types to float32: softmax, losses, layer norm
   kWidest,        ///< to the widest floating dtype of the operands: elementwise
 };
 

@@ -2,7 +2,8 @@
 //
 // Floating (DTypeError), any strides; [optional] arguments may be undefined. Statistics are computed so that inputs
 // with mean 10^4 and deviation 1 are normalized to the precision of their dtype. Half types are computed in float32 and
-// rounded once; under autocast they are raised to float32. Results have the same bits for any number of threads.
+// rounded once. Under autocast layer_norm raises its operands to float32; batch norms take half inputs with float32
+// parameters. Results have the same bits for any number of threads.
 #pragma once
 
 #include <memory>
@@ -18,7 +19,7 @@ namespace tandem { inline namespace v0 {
 /// (ShapeError); running_mean and running_var, [C] floating [optional], become (1 - momentum) * running + momentum *
 /// batch statistic, in place (StateError if expanded), with the unbiased variance. Otherwise mean and variance are
 /// running_mean and running_var, which must be defined (StateError). momentum is in [0, 1], eps is not negative
-/// (ValueError). weight and bias: [C] of input's dtype [optional]. A channels-last input gives a channels-last result
+/// (ValueError). weight and bias: [C] of input's dtype, or for a half type of float32 [optional]. A channels-last input gives a channels-last result
 /// and gradient, any other input row-major ones.
 ///
 /// Saves the input, and mean and 1 / sqrt(var + eps) in float64. Differentiable. S. Ioffe, C. Szegedy, "Batch

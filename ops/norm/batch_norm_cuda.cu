@@ -1,18 +1,23 @@
 // GPU kernels of batch normalization.
 //
-// A block processes a *piece* of one channel, or in channels-last memory of a few adjacent channels, so that a thread
-// computes the numbers of its channel once and keeps them in registers; adjacent threads access adjacent addresses.
-// Sums are in float64: per thread, per block, and over pieces, whose sizes depend only on the shape.
+// A block processes a *piece* of one channel, or in channels-last memory of adjacent channels, so that a thread computes
+// the numbers of its channels once and keeps them in registers; adjacent threads access adjacent addresses. In
+// channels-last memory a thread has kPack channels, which it loads and stores together, 16 bytes if possible. Sums are
+// in float64: per thread, per block, and over pieces, whose sizes depend only on the shape and the alignment. Of half
+// types a thread sums kRun positions in float32 before it adds them to its float64 sums.
 //
-// In float64 the squares of float32 numbers are exact, and a mean of 10^4 deviations loses only 8 of 16 digits. So
-// float32 and half types are read once for both moments; float64 is read a second time, for the deviations from the
-// mean.
+// In float64 the squares of float32 numbers are exact, and a mean of 10^4 deviations loses only 8 of 16 digits; the same
+// is true of half types in float32. So these types are read once for both moments; float64 is read a second time, for
+// the deviations from the mean.
+#include <algorithm>
 #include <bit>
+#include <type_traits>
 
 #include <tandem/base/math.h>
 #include <tandem/ops/norm/norm_functions.h>
 #include <tandem/ops/norm/norm_kernels.h>
 #include <tandem/tensor/cuda/block.h>
+#include <tandem/tensor/cuda/packed.h>
 #include <tandem/tensor/cuda/strided.h>
 
 namespace tandem { inline namespace v0 { namespace cuda {
@@ -22,6 +27,8 @@ namespace {
 using functions::BatchNormChannel;
 using functions::channel_of;
 using functions::ChannelMap;
+
+constexpr int kRun = 16;
 
 /// Two sums that are accumulated together.
 struct Sums {
@@ -33,21 +40,23 @@ struct Sums {
 /// threads / width such rows.
 struct ThreadLayout {
   BatchNormShape shape;
+  int pack;        // channels per thread
   int width;       // a power of two
   int threads;     // per block, a power of two
-  int64_t units;   // channels, or groups of `width` channels
+  int64_t units;   // groups of width * pack channels
   int64_t images;  // per piece: images of a planar tensor, positions of a channels-last one
   int64_t run;     // elements of each image in a piece of a planar tensor
   int64_t pieces;
 
-  explicit ThreadLayout(const BatchNormShape& of) : shape(of) {
+  /// More than one channel per thread: only for channels-last tensors.
+  ThreadLayout(const BatchNormShape& of, int channels_per_thread) : shape(of), pack(channels_per_thread) {
     // Enough blocks for a GPU if the tensor is large enough.
-    const int64_t length = std::clamp<int64_t>(shape.per_channel() * shape.channels / 1024, 1024, 8192);
-    const int64_t along = std::clamp<int64_t>(shape.channels_last ? shape.channels : shape.inner, 1, kBlock);
-    width = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(along)));
+    const int64_t length = std::clamp<int64_t>(shape.per_channel() * shape.channels / 1024 / pack, 1024, 8192);
+    const int64_t row = shape.channels_last ? ceil_div<int64_t>(shape.channels, pack) : shape.inner;
+    width = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(std::clamp<int64_t>(row, 1, kBlock))));
     if (shape.channels_last) {
       width = std::min(width, 64);
-      units = ceil_div(shape.channels, width);
+      units = ceil_div<int64_t>(shape.channels, width * pack);
       images = length / width;
       run = 1;
       pieces = ceil_div(shape.per_channel(), images);
@@ -62,23 +71,27 @@ struct ThreadLayout {
     pieces = std::max<int64_t>(pieces, 1);
   }
 
-  /// Threads for a piece of that many elements.
-  int threads_for(int64_t elements) const {
-    const int64_t some = std::clamp<int64_t>(elements, std::max(width, kWarp), kBlock);
+  /// Threads for a piece of that many accesses.
+  int threads_for(int64_t accesses) const {
+    const int64_t some = std::clamp<int64_t>(accesses, std::max(width, kWarp), kBlock);
     return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(some)));
   }
   TANDEM_HOST_DEVICE int64_t num_blocks() const { return units * pieces; }
   __device__ int64_t piece(int64_t block) const { return block / units; }
-  /// The channel of the calling thread; may be >= channels.
-  __device__ int64_t channel(int64_t block) const {
-    return shape.channels_last ? block % units * width + threadIdx.x % width : block % units;
+  /// The first channel of a block, and of the calling thread, which may be >= channels.
+  __device__ int64_t first_channel(int64_t block) const {
+    return block % units * (shape.channels_last ? width * pack : 1);
   }
-  /// Calls f(offset) for the calling thread's elements of channel c in the block's piece.
+  __device__ int64_t channel(int64_t block) const {
+    return first_channel(block) + (shape.channels_last ? threadIdx.x % width * pack : 0);
+  }
+  /// Calls f(offset) for the calling thread's elements of channel c, or of the channels from c on, in the block's piece.
   template <class F>
   __device__ void for_each(int64_t block, int64_t c, F f) const {
     const int64_t row = threadIdx.x / width, rows = threads / width;
     if (shape.channels_last) {
       const int64_t begin = piece(block) * images, end = min(begin + images, shape.per_channel());
+#pragma unroll 2
       for (int64_t position = begin + row; position < end; position += rows) f(position * shape.channels + c);
       return;
     }
@@ -92,51 +105,104 @@ struct ThreadLayout {
   }
 };
 
-/// Calls f(f.numbers(c), offset) for all elements.
-template <class F>
+/// Calls f with the number of channels per thread, as std::integral_constant: 16 bytes, or 1 if the memory is
+/// not channels-last or not aligned.
+template <class T, class F>
+void with_pack(const BatchNormShape& shape, std::initializer_list<const void*> data, const F& f) {
+  constexpr int kPack = static_cast<int>(16 / sizeof(T));
+  const bool is_packed =
+      shape.channels_last && shape.channels % kPack == 0 && std::all_of(data.begin(), data.end(), is_aligned_for_packs);
+  if (is_packed) {
+    f(std::integral_constant<int, kPack>());
+  } else {
+    f(std::integral_constant<int, 1>());
+  }
+}
+
+/// The numbers of F for the channels from c on.
+template <class F, int kPack>
+struct ChannelNumbers {
+  typename F::Numbers of[kPack];
+  __device__ ChannelNumbers(const F& f, int64_t c) {
+#pragma unroll
+    for (int v = 0; v < kPack; ++v) of[v] = f.numbers(c + v);
+  }
+};
+
+/// Calls f(numbers, offset) for all packs of elements.
+template <class F, int kPack>
 __global__ void map_kernel(ThreadLayout layout, F f) {
   for (int64_t block = blockIdx.x; block < layout.num_blocks(); block += gridDim.x) {
     const int64_t c = layout.channel(block);
     if (c >= layout.shape.channels) continue;
-    const auto numbers = f.numbers(c);
-    layout.for_each(block, c, [&](int64_t at) { f(numbers, at); });
+    const ChannelNumbers<F, kPack> numbers(f, c);
+    layout.for_each(block, c, [&](int64_t at) { f(numbers.of, at); });
   }
 }
 
-template <class F>
+template <int kPack, class F>
 void map(const KernelContext& context, const BatchNormShape& shape, F f) {
   if (shape.per_channel() * shape.channels == 0) return;
-  const ThreadLayout layout(shape);
-  launch_kernel(context, map_kernel<F>, blocks_for(layout.num_blocks(), 1), layout.threads, 0, layout, f);
+  const ThreadLayout layout(shape, kPack);
+  launch_kernel(context, map_kernel<F, kPack>, blocks_for(layout.num_blocks(), 1), layout.threads, 0, layout, f);
 }
 
-/// partial[0, c, piece] and partial[1, c, piece] = the sums that f(f.numbers(c), offset, sums) accumulates.
-template <class F>
+/// partial[0, c, piece] and partial[1, c, piece] = the sums that f(numbers, offset, a, b) accumulates.
+template <class F, int kPack>
 __global__ void sum_kernel(ThreadLayout layout, F f, double* partial) {
-  __shared__ double a[kBlock], b[kBlock];
+  using Run = typename F::Run;
+  __shared__ double totals[2][kBlock * kPack];
   const int thread = static_cast<int>(threadIdx.x);
-  const int first =
-      layout.shape.channels_last ? layout.width : 1;  // the first `first` threads hold the sums of channels at the end
+  const int columns = layout.shape.channels_last ? layout.width : 1;  // sums of a row of threads that stay apart
   for (int64_t block = blockIdx.x; block < layout.num_blocks(); block += gridDim.x) {
     const int64_t c = layout.channel(block);
-    Sums sums = {0, 0};
+    double a[kPack] = {}, b[kPack] = {};
     if (c < layout.shape.channels) {
-      const auto numbers = f.numbers(c);
-      layout.for_each(block, c, [&](int64_t at) { f(numbers, at, sums); });
+      const ChannelNumbers<F, kPack> numbers(f, c);
+      if constexpr (std::is_same_v<Run, double>) {
+        layout.for_each(block, c, [&](int64_t at) { f(numbers.of, at, a, b); });
+      } else {
+        Run run_a[kPack] = {}, run_b[kPack] = {};
+        int length = 0;
+        const auto add_run = [&] {
+#pragma unroll
+          for (int v = 0; v < kPack; ++v) {
+            a[v] += static_cast<double>(run_a[v]);
+            b[v] += static_cast<double>(run_b[v]);
+            run_a[v] = run_b[v] = Run{0};
+          }
+          length = 0;
+        };
+        layout.for_each(block, c, [&](int64_t at) {
+          f(numbers.of, at, run_a, run_b);
+          if (++length == kRun) add_run();
+        });
+        add_run();
+      }
     }
     __syncthreads();  // all reads of the previous iteration are complete
-    a[thread] = sums.a;
-    b[thread] = sums.b;
-    for (int distance = layout.threads / 2; distance >= first; distance /= 2) {
-      __syncthreads();
-      if (thread >= distance) continue;
-      a[thread] += a[thread + distance];
-      b[thread] += b[thread + distance];
+    // totals[.][row][v][column], so that a warp writes consecutive numbers.
+    const int row = thread / columns, rows = layout.threads / columns;
+#pragma unroll
+    for (int v = 0; v < kPack; ++v) {
+      totals[0][(row * kPack + v) * columns + thread % columns] = a[v];
+      totals[1][(row * kPack + v) * columns + thread % columns] = b[v];
     }
-    if (thread >= first || c >= layout.shape.channels) continue;
-    const int64_t at = c * layout.pieces + layout.piece(block);
-    partial[at] = a[thread];
-    partial[layout.shape.channels * layout.pieces + at] = b[thread];
+    for (int half = rows / 2; half > 0; half /= 2) {
+      __syncthreads();
+      for (int i = thread; i < half * kPack * columns; i += layout.threads) {
+        totals[0][i] += totals[0][i + half * kPack * columns];
+        totals[1][i] += totals[1][i + half * kPack * columns];
+      }
+    }
+    __syncthreads();
+    for (int i = thread; i < kPack * columns; i += layout.threads) {
+      const int64_t channel = layout.first_channel(block) + i % columns * kPack + i / columns;
+      if (channel >= layout.shape.channels) continue;
+      const int64_t at = channel * layout.pieces + layout.piece(block);
+      partial[at] = totals[0][i];
+      partial[layout.shape.channels * layout.pieces + at] = totals[1][i];
+    }
   }
 }
 
@@ -156,28 +222,40 @@ __global__ void join_kernel(int64_t channels, int64_t pieces, const double* part
   }
 }
 
-template <class F, class Finish>
+template <int kPack, class F, class Finish>
 void sum(const KernelContext& context, const BatchNormShape& shape, void* workspace, F f, Finish finish) {
   if (shape.channels == 0) return;
-  const ThreadLayout layout(shape);
+  const ThreadLayout layout(shape, kPack);
   double* partial = static_cast<double*>(workspace);
-  launch_kernel(context, sum_kernel<F>, blocks_for(layout.num_blocks(), 1), layout.threads, 0, layout, f, partial);
+  launch_kernel(context, sum_kernel<F, kPack>, blocks_for(layout.num_blocks(), 1), layout.threads, 0, layout, f,
+                partial);
   const int warps = static_cast<int>(std::min<int64_t>(shape.channels, kBlock / kWarp));
   launch_kernel(context, join_kernel<Finish>, blocks_for(shape.channels, warps), warps * kWarp, 0, shape.channels,
                 layout.pieces, partial, finish);
 }
 
+/// The type in which a thread sums a run of positions.
+template <class T>
+using RunOf = std::conditional_t<kIsHalf<T>, float, double>;
+
 /// Sums of x - shift and of its square; a null shift is 0.
 template <class T>
 struct AddMoments {
+  using Run = RunOf<T>;
+  using Numbers = Run;
   const T* in;
   const double* shift;
 
-  __device__ double numbers(int64_t c) const { return shift == nullptr ? 0 : shift[c]; }
-  __device__ void operator()(double from, int64_t at, Sums& sums) const {
-    const double value = static_cast<double>(in[at]) - from;
-    sums.a += value;
-    sums.b += value * value;
+  __device__ Numbers numbers(int64_t c) const { return shift == nullptr ? Run{0} : static_cast<Run>(shift[c]); }
+  template <int kPack>
+  __device__ void operator()(const Numbers (&from)[kPack], int64_t at, Run (&a)[kPack], Run (&b)[kPack]) const {
+    const auto x = load_pack<kPack>(in + at, kPack);
+#pragma unroll
+    for (int v = 0; v < kPack; ++v) {
+      const Run value = static_cast<Run>(x.values[v]) - from[v];
+      a[v] += value;
+      b[v] += value * value;
+    }
   }
 };
 
@@ -198,17 +276,26 @@ struct StoreMoments {
 template <class T>
 struct Normalise {
   using C = Accumulator<T>;
+  using Numbers = ChannelMap<C>;
   BatchNormChannels channels;
   bool relu;
   const T* in;
   const T* residual;
   T* out;
 
-  __device__ ChannelMap<C> numbers(int64_t c) const { return channel_of<T>(channels, c).template normalising<C>(); }
-  __device__ void operator()(const ChannelMap<C>& result, int64_t at) const {
-    C value = result(static_cast<C>(in[at]));
-    if (residual != nullptr) value += static_cast<C>(residual[at]);
-    out[at] = static_cast<T>(relu && value < C{0} ? C{0} : value);
+  __device__ Numbers numbers(int64_t c) const { return channel_of<T>(channels, c).template normalising<C>(); }
+  template <int kPack>
+  __device__ void operator()(const Numbers (&result)[kPack], int64_t at) const {
+    const auto x = load_pack<kPack>(in + at, kPack);
+    Pack<T, kPack> added = {}, results;
+    if (residual != nullptr) added = load_pack<kPack>(residual + at, kPack);
+#pragma unroll
+    for (int v = 0; v < kPack; ++v) {
+      C value = result[v](static_cast<C>(x.values[v]));
+      if (residual != nullptr) value += static_cast<C>(added.values[v]);
+      results.values[v] = static_cast<T>(relu && value < C{0} ? C{0} : value);
+    }
+    store_pack(out + at, results, kPack);
   }
 };
 
@@ -217,38 +304,59 @@ template <class T>
 struct Counted {
   using C = Accumulator<T>;
   ReluMask mask;
-  const T* in;
   const T* out;
   const T* grad;
 
-  __device__ C at(const ChannelMap<C>& result, int64_t i) const {
-    const C g = static_cast<C>(grad[i]);
-    if (mask == ReluMask::kNone) return g;
-    const C y = mask == ReluMask::kOutput ? static_cast<C>(out[i]) : result(static_cast<C>(in[i]));
-    return y <= C{0} ? C{0} : g;
+  /// The gradients of a pack of inputs x; the maps give the results without relu.
+  template <int kPack, class Map>
+  __device__ void load(int64_t at, const Pack<T, kPack>& x, const Map& result, C (&gradients)[kPack]) const {
+    const auto g = load_pack<kPack>(grad + at, kPack);
+    Pack<T, kPack> y = {};
+    if (mask == ReluMask::kOutput) y = load_pack<kPack>(out + at, kPack);
+#pragma unroll
+    for (int v = 0; v < kPack; ++v) {
+      gradients[v] = static_cast<C>(g.values[v]);
+      if (mask == ReluMask::kNone) continue;
+      const C of = mask == ReluMask::kOutput ? static_cast<C>(y.values[v]) : result(v, static_cast<C>(x.values[v]));
+      if (of <= C{0}) gradients[v] = C{0};
+    }
   }
 };
 
 template <class T>
 struct AddGradients {
   using C = Accumulator<T>;
+  using Run = RunOf<T>;
   BatchNormChannels channels;
   Counted<T> gradients;
+  const T* in;
   T* counted;  // null: not stored
 
   struct Numbers {
     ChannelMap<C> result;
-    double mean;
+    Run mean;
   };
   __device__ Numbers numbers(int64_t c) const {
     const BatchNormChannel channel = channel_of<T>(channels, c);
-    return {channel.normalising<C>(), channel.mean};
+    return {channel.normalising<C>(), static_cast<Run>(channel.mean)};
   }
-  __device__ void operator()(const Numbers& of, int64_t at, Sums& sums) const {
-    const C g = gradients.at(of.result, at);
-    if (counted != nullptr) counted[at] = static_cast<T>(g);
-    sums.a += static_cast<double>(g);
-    sums.b += static_cast<double>(g) * (static_cast<double>(gradients.in[at]) - of.mean);
+  template <int kPack>
+  __device__ void operator()(const Numbers (&of)[kPack], int64_t at, Run (&a)[kPack], Run (&b)[kPack]) const {
+    const auto x = load_pack<kPack>(in + at, kPack);
+    C g[kPack];
+    gradients.load(
+        at, x, [&](int v, C value) { return of[v].result(value); }, g);
+    if (counted != nullptr) {
+      Pack<T, kPack> stored;
+#pragma unroll
+      for (int v = 0; v < kPack; ++v) stored.values[v] = static_cast<T>(g[v]);
+      store_pack(counted + at, stored, kPack);
+    }
+#pragma unroll
+    for (int v = 0; v < kPack; ++v) {
+      a[v] += static_cast<Run>(g[v]);
+      b[v] += static_cast<Run>(g[v]) * (static_cast<Run>(x.values[v]) - of[v].mean);
+    }
   }
 };
 
@@ -266,6 +374,7 @@ struct InputGradient {
   using C = Accumulator<T>;
   BatchNormChannels channels;
   Counted<T> gradients;
+  const T* in;
   const double* sums;
   int64_t num_channels;
   double count;
@@ -282,9 +391,19 @@ struct InputGradient {
     if (count != 0) of.subtracted = channel.subtracted_from_gradient<C>(sums[c], sums[num_channels + c], count);
     return of;
   }
-  __device__ void operator()(const Numbers& of, int64_t at) const {
-    const C g = gradients.at(of.result, at);
-    grad_in[at] = static_cast<T>((count == 0 ? g : g - of.subtracted(static_cast<C>(gradients.in[at]))) * of.factor);
+  template <int kPack>
+  __device__ void operator()(const Numbers (&of)[kPack], int64_t at) const {
+    const auto x = load_pack<kPack>(in + at, kPack);
+    C g[kPack];
+    gradients.load(
+        at, x, [&](int v, C value) { return of[v].result(value); }, g);
+    Pack<T, kPack> results;
+#pragma unroll
+    for (int v = 0; v < kPack; ++v) {
+      const C rest = count == 0 ? g[v] : g[v] - of[v].subtracted(static_cast<C>(x.values[v]));
+      results.values[v] = static_cast<T>(rest * of[v].factor);
+    }
+    store_pack(grad_in + at, results, kPack);
   }
 };
 
@@ -337,7 +456,7 @@ struct ParameterGradient {
 }  // namespace
 
 int64_t batch_norm_workspace_bytes(const KernelContext&, const BatchNormShape& shape) {
-  return 2 * ThreadLayout(shape).pieces * shape.channels * static_cast<int64_t>(sizeof(double));
+  return 2 * ThreadLayout(shape, 1).pieces * shape.channels * static_cast<int64_t>(sizeof(double));
 }
 
 void batch_norm_moments(const KernelContext& context, DType dtype, const BatchNormShape& shape, const void* in,
@@ -345,10 +464,12 @@ void batch_norm_moments(const KernelContext& context, DType dtype, const BatchNo
   const double count = static_cast<double>(shape.per_channel());
   visit_floating_dtype(dtype, [&]<class T>() {
     const T* x = static_cast<const T*>(in);
-    sum(context, shape, workspace, AddMoments<T>{x, nullptr}, StoreMoments{count, nullptr, mean, squares});
-    if constexpr (sizeof(T) == sizeof(double)) {
-      sum(context, shape, workspace, AddMoments<T>{x, mean}, StoreMoments{count, mean, mean, squares});
-    }
+    with_pack<T>(shape, {x}, [&]<int kPack>(std::integral_constant<int, kPack>) {
+      sum<kPack>(context, shape, workspace, AddMoments<T>{x, nullptr}, StoreMoments{count, nullptr, mean, squares});
+      if constexpr (sizeof(T) == sizeof(double)) {
+        sum<kPack>(context, shape, workspace, AddMoments<T>{x, mean}, StoreMoments{count, mean, mean, squares});
+      }
+    });
   });
 }
 
@@ -372,8 +493,11 @@ void batch_norm_running(const KernelContext& context, DType dtype, int64_t n, do
 void batch_norm(const KernelContext& context, DType dtype, const BatchNormShape& shape,
                 const BatchNormChannels& channels, bool relu, const void* in, const void* residual, void*, void* out) {
   visit_floating_dtype(dtype, [&]<class T>() {
-    map(context, shape,
-        Normalise<T>{channels, relu, static_cast<const T*>(in), static_cast<const T*>(residual), static_cast<T*>(out)});
+    with_pack<T>(shape, {in, residual, out}, [&]<int kPack>(std::integral_constant<int, kPack>) {
+      map<kPack>(context, shape,
+                 Normalise<T>{channels, relu, static_cast<const T*>(in), static_cast<const T*>(residual),
+                              static_cast<T*>(out)});
+    });
   });
 }
 
@@ -381,10 +505,12 @@ void batch_norm_backward_sums(const KernelContext& context, DType dtype, const B
                               const BatchNormChannels& channels, ReluMask mask, const void* in, const void* out,
                               const void* grad, void* workspace, double* sums, void* counted) {
   visit_floating_dtype(dtype, [&]<class T>() {
-    const Counted<T> gradients = {mask, static_cast<const T*>(in), static_cast<const T*>(out),
-                                  static_cast<const T*>(grad)};
-    sum(context, shape, workspace, AddGradients<T>{channels, gradients, static_cast<T*>(counted)},
-        StoreSums{shape.channels, sums});
+    const Counted<T> gradients = {mask, static_cast<const T*>(out), static_cast<const T*>(grad)};
+    with_pack<T>(shape, {in, out, grad, counted}, [&]<int kPack>(std::integral_constant<int, kPack>) {
+      sum<kPack>(context, shape, workspace,
+                 AddGradients<T>{channels, gradients, static_cast<const T*>(in), static_cast<T*>(counted)},
+                 StoreSums{shape.channels, sums});
+    });
   });
 }
 
@@ -392,9 +518,12 @@ void batch_norm_backward(const KernelContext& context, DType dtype, const BatchN
                          const BatchNormChannels& channels, ReluMask mask, const void* in, const void* out,
                          const void* grad, const double* sums, double count, void*, void* grad_in) {
   visit_floating_dtype(dtype, [&]<class T>() {
-    const Counted<T> gradients = {mask, static_cast<const T*>(in), static_cast<const T*>(out),
-                                  static_cast<const T*>(grad)};
-    map(context, shape, InputGradient<T>{channels, gradients, sums, shape.channels, count, static_cast<T*>(grad_in)});
+    const Counted<T> gradients = {mask, static_cast<const T*>(out), static_cast<const T*>(grad)};
+    with_pack<T>(shape, {in, out, grad, grad_in}, [&]<int kPack>(std::integral_constant<int, kPack>) {
+      map<kPack>(context, shape,
+                 InputGradient<T>{channels, gradients, static_cast<const T*>(in), sums, shape.channels, count,
+                                  static_cast<T*>(grad_in)});
+    });
   });
 }
 

@@ -28,9 +28,9 @@ namespace {
 Tensor row_major_or_none(const Tensor& tensor) { return tensor.defined() ? row_major(tensor) : Tensor(); }
 
 /// The memory for the gradient of parameter i: its leaf's slot, or a new tensor.
-BackwardContext::GradBuffer slot_or_new(BackwardContext& context, int i, const Shape& shape) {
+BackwardContext::GradBuffer slot_or_new(BackwardContext& context, int i, const Shape& shape, DType dtype) {
   BackwardContext::GradBuffer buffer = context.grad_buffer(i);
-  if (!buffer.tensor.defined()) buffer = {empty(shape, context.grad().options()), false};
+  if (!buffer.tensor.defined()) buffer = {empty(shape, {dtype, context.grad().device()}), false};
   return buffer;
 }
 
@@ -81,6 +81,11 @@ void check_eps(const char* op, double eps) {
   TANDEM_CHECK(ValueError, eps >= 0 && std::isfinite(eps), op, ": eps is ", eps, ", expected a finite number >= 0");
 }
 
+/// The dtype of weight and bias.
+DType parameter_dtype(const BatchNormArguments& a) {
+  return a.weight.defined() ? a.weight.dtype() : a.bias.defined() ? a.bias.dtype() : a.input.dtype();
+}
+
 KernelContext check_batch_norm(const char* op, const BatchNormArguments& a, Tail tail) {
   std::vector<Operand> operands = {{"input", a.input}};
   if (tail == Tail::kAddRelu) operands.push_back({"residual", a.residual});
@@ -103,9 +108,15 @@ KernelContext check_batch_norm(const char* op, const BatchNormArguments& a, Tail
     TANDEM_CHECK(ShapeError, operand.tensor.shape() == per_channel,
                  operand_error(op, str(operand.name, " must have shape ", per_channel), operands));
     const bool is_running = &operand - optional < 2;
-    TANDEM_CHECK(
-        DTypeError, is_running ? is_floating_point(operand.tensor.dtype()) : operand.tensor.dtype() == a.input.dtype(),
-        operand_error(op, str(operand.name, is_running ? " must be floating" : " must have input's dtype"), operands));
+    TANDEM_CHECK(DTypeError,
+                 is_running ? is_floating_point(operand.tensor.dtype())
+                            : operand.tensor.dtype() == parameter_dtype(a) &&
+                                  (parameter_dtype(a) == a.input.dtype() ||
+                                   (parameter_dtype(a) == kFloat32 && size_of(a.input.dtype()) == 2)),
+                 operand_error(op,
+                               str(operand.name, is_running ? " must be floating"
+                                                            : " must have input's dtype, or for half types float32"),
+                               operands));
     TANDEM_CHECK(
         StateError, !is_running || !a.training || per_channel[0] < 2 || operand.tensor.strides()[0] != 0,
         operand_error(op, str(operand.name, " is expanded, its elements share memory: clone it first"), operands));
@@ -207,6 +218,7 @@ struct BatchNormNode : Node {
   SavedTensor mean{*this, "mean"}, rstd{*this, "rstd"};
   double count = 0, eps = 0;
   Tail tail = Tail::kNone;
+  DType parameters = kFloat32;  ///< dtype of weight and bias
   std::shared_ptr<BatchNormExchange> exchange;
 
   TensorList backward(BackwardContext& context) override {
@@ -224,7 +236,7 @@ struct BatchNormNode : Node {
     const KernelContext kernels = kernel_context(x.device());
     const Tensor workspace = scratch_memory(workspace_bytes(kernels, shape), x.device());
     const BatchNormChannels channels = {means.data<double>(), rstds.data<double>(), data_or_null(weights),
-                                        data_or_null(biases)};
+                                        data_or_null(biases), parameters != x.dtype()};
     const ReluMask mask = tail == Tail::kNone   ? ReluMask::kNone
                           : tail == Tail::kRelu ? ReluMask::kInput
                                                 : ReluMask::kOutput;
@@ -237,7 +249,7 @@ struct BatchNormNode : Node {
                   counted.defined() ? counted.data_ptr() : nullptr);
     const auto parameter = [&](int i, int64_t row, const double* factor) {
       if (!context.needs(i)) return;
-      const auto [slot, accumulate] = slot_or_new(context, i, {shape.channels});
+      const auto [slot, accumulate] = slot_or_new(context, i, {shape.channels}, parameters);
       TANDEM_KERNEL(kernels, batch_norm_parameter_gradient, slot.dtype(), shape.channels, row_of(sums, row), factor,
                     accumulate, slot.data_ptr());
       grads[static_cast<size_t>(i)] = slot;
@@ -261,7 +273,8 @@ struct BatchNormNode : Node {
   TensorList recorded_gradients(BackwardContext& context) {
     TANDEM_CHECK(StateError, !exchange, name(), ": its backward cannot be recorded (create_graph)");
     TensorList grads(num_inputs());
-    const Tensor x = input.get(), weights = weight.get();
+    // Computed in the dtype of the parameters, which is at least as wide.
+    const Tensor x = to(input.get(), parameters), weights = weight.get();
     Shape dims, per_channel(x.shape().size(), 1);
     for (int64_t d = 0; d < x.dim(); ++d) {
       if (d != 1) dims.push_back(d);
@@ -270,14 +283,15 @@ struct BatchNormNode : Node {
     const auto fixed = [&](const Tensor& tensor) {
       return count == 0 ? to(tensor, x.dtype()).view(per_channel) : Tensor();
     };
-    Tensor g = context.grad();
-    if (tail != Tail::kNone) g = where(le(result(x), 0), 0, g);
+    Tensor g = to(context.grad(), parameters);
+    if (tail != Tail::kNone) g = where(le(result(input.get()), 0), 0, g);
     Tensor normal;
     const Tensor weighted = weights.defined() ? mul(g, weights.view(per_channel)) : g;
-    grads[0] = recorded_gradient(x, weighted, dims, eps, fixed(mean.get()), fixed(rstd.get()), normal);
+    grads[0] = to(recorded_gradient(x, weighted, dims, eps, fixed(mean.get()), fixed(rstd.get()), normal),
+                  input.get().dtype());
     if (context.needs(1)) grads[1] = sum(mul(g, normal), dims);
     if (context.needs(2)) grads[2] = sum(g, dims);
-    if (tail == Tail::kAddRelu && context.needs(3)) grads[3] = g;
+    if (tail == Tail::kAddRelu && context.needs(3)) grads[3] = to(g, input.get().dtype());
     return grads;
   }
 
@@ -291,7 +305,7 @@ struct BatchNormNode : Node {
     const KernelContext kernels = kernel_context(x.device());
     const Tensor workspace = scratch_memory(workspace_bytes(kernels, shape), x.device());
     const BatchNormChannels channels = {means.data<double>(), rstds.data<double>(), data_or_null(weights),
-                                        data_or_null(biases)};
+                                        data_or_null(biases), parameters != x.dtype()};
     TANDEM_KERNEL(kernels, batch_norm, x.dtype(), shape, channels, true, dense.data_ptr(), nullptr,
                   data_or_null(workspace), out.data_ptr());
     return out;
@@ -299,7 +313,7 @@ struct BatchNormNode : Node {
 };
 
 Tensor batch_norm_forward(const char* op, BatchNormArguments a, Tail tail) {
-  cast_for(CastPolicy::kFloat32, {&a.input, &a.residual, &a.weight, &a.bias});
+  cast_for(CastPolicy::kWidest, {&a.input, &a.residual});
   const KernelContext context = check_batch_norm(op, a, tail);
   for (const Tensor* running : {&a.running_mean, &a.running_var}) {
     if (a.training && running->defined()) autograd::begin_in_place(op, *running, false);
@@ -315,7 +329,8 @@ Tensor batch_norm_forward(const char* op, BatchNormArguments a, Tail tail) {
              (2 + a.training + (tail == Tail::kAddRelu)) *
                  out.num_bytes());  // the input is read a second time for the statistics
   const BatchNormChannels channels = {statistics.mean.data<double>(), statistics.rstd.data<double>(),
-                                      data_or_null(weights), data_or_null(biases)};
+                                      data_or_null(weights), data_or_null(biases),
+                                      parameter_dtype(a) != a.input.dtype()};
   TANDEM_KERNEL(context, batch_norm, a.input.dtype(), shape, channels, tail != Tail::kNone, dense.data_ptr(),
                 data_or_null(residual), data_or_null(workspace), out.data_ptr());
   BatchNormNode* node = tail == Tail::kAddRelu
@@ -331,6 +346,7 @@ Tensor batch_norm_forward(const char* op, BatchNormArguments a, Tail tail) {
   node->count = statistics.count;
   node->eps = a.eps;
   node->tail = tail;
+  node->parameters = parameter_dtype(a);
   node->exchange = std::move(a.exchange);
   return out;
 }
@@ -441,7 +457,7 @@ Tensor layer_norm(Tensor input, const Shape& normalized_shape, Tensor weight, Te
       }
       const auto parameter = [&](int i, void*& slot, bool& accumulate) {
         if (!context.needs(i)) return;
-        const auto buffer = slot_or_new(context, i, normalized_shape);
+        const auto buffer = slot_or_new(context, i, normalized_shape, x.dtype());
         grads[static_cast<size_t>(i)] = buffer.tensor;
         slot = buffer.tensor.data_ptr();
         accumulate = buffer.accumulate;

@@ -74,13 +74,15 @@ TANDEM_HOST_DEVICE inline JoinedMoments joined_moments(int64_t ranks, int64_t ch
   return all;
 }
 
-/// T: the dtype of weight and bias.
+/// T: the dtype of the input.
 template <class T>
 TANDEM_HOST_DEVICE inline BatchNormChannel channel_of(const BatchNormChannels& all, int64_t c) {
-  const T* weight = static_cast<const T*>(all.weight);
-  const T* bias = static_cast<const T*>(all.bias);
-  return {all.mean[c], all.rstd[c], weight == nullptr ? 1.0 : static_cast<double>(weight[c]),
-          bias == nullptr ? 0.0 : static_cast<double>(bias[c])};
+  const auto parameter = [&](const void* values, double missing) {
+    return values == nullptr            ? missing
+           : all.has_float32_parameters ? static_cast<double>(static_cast<const float*>(values)[c])
+                                        : static_cast<double>(static_cast<const T*>(values)[c]);
+  };
+  return {all.mean[c], all.rstd[c], parameter(all.weight, 1), parameter(all.bias, 0)};
 }
 
 /// 1 / sqrt(var + eps).

@@ -22,9 +22,10 @@ struct BatchNormShape {
 /// Normalization parameters of each channel; arrays of [channels].
 struct BatchNormChannels {
   const double* mean;
-  const double* rstd;  ///< 1 / sqrt(var + eps)
-  const void* weight;  ///< of the input's dtype; null: 1
-  const void* bias;    ///< of the input's dtype; null: 0
+  const double* rstd;           ///< 1 / sqrt(var + eps)
+  const void* weight;           ///< null: 1
+  const void* bias;             ///< null: 0
+  bool has_float32_parameters;  ///< weight and bias are float32; else of the input's dtype
 };
 
 /// How backward determines which results relu set to 0; their gradient is 0.

@@ -88,7 +88,7 @@ TANDEM_OP_CASES(norm) {
   cases.op(
       "Tensor batch_norm(Tensor input, const Tensor& running_mean, const Tensor& running_var, Tensor weight, Tensor "
       "bias, bool training, double momentum = 0.1, double eps = 1e-5)",
-      CastPolicy::kFloat32,
+      std::nullopt,
       {{.inputs = inputs(image_shape), .run = norm(true)},
        {.inputs = inputs(rows), .run = norm(true)},
        {.inputs = inputs(image_shape, false, true), .run = norm(false)},
@@ -98,7 +98,7 @@ TANDEM_OP_CASES(norm) {
   cases.op(
       "Tensor batch_norm_relu(Tensor input, const Tensor& running_mean, const Tensor& running_var, Tensor weight, "
       "Tensor bias, bool training, double momentum = 0.1, double eps = 1e-5)",
-      CastPolicy::kFloat32,
+      std::nullopt,
       {{.inputs = inputs(image_shape), .run = norm_relu(true)},
        {.inputs = inputs(image_shape, false, true), .run = norm_relu(false)},
        {.inputs = {{"input", {4, 3, 2, 2}, 0.5, 2}, {"weight", {3}, 0.5, 2}, {"bias", {3}, 0.5, 2}},
@@ -107,7 +107,7 @@ TANDEM_OP_CASES(norm) {
   cases.op(
       "Tensor batch_norm_add_relu(Tensor input, Tensor residual, const Tensor& running_mean, const Tensor& "
       "running_var, Tensor weight, Tensor bias, bool training, double momentum = 0.1, double eps = 1e-5)",
-      CastPolicy::kFloat32,
+      std::nullopt,
       {{.inputs = inputs(image_shape, true), .run = norm_add_relu(true)},
        {.inputs = inputs(image_shape, true, true), .run = norm_add_relu(false)},
        {.inputs = {{"input", {4, 3, 2, 2}, 0.5, 2},
@@ -119,7 +119,7 @@ TANDEM_OP_CASES(norm) {
   cases.op(
       "Tensor sync_batch_norm(Tensor input, const Tensor& running_mean, const Tensor& running_var, Tensor weight, "
       "Tensor bias, std::shared_ptr<BatchNormExchange> exchange, double momentum = 0.1, double eps = 1e-5)",
-      CastPolicy::kFloat32, {{.inputs = inputs(image_shape), .run = sync_norm, .has_second_gradient = false}});
+      std::nullopt, {{.inputs = inputs(image_shape), .run = sync_norm, .has_second_gradient = false}});
   cases.op(
       "Tensor layer_norm(Tensor input, const Shape& normalized_shape, Tensor weight, Tensor bias, double eps = 1e-5)",
       CastPolicy::kFloat32,
