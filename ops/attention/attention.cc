@@ -229,7 +229,7 @@ void check_qkv(const char* op, const Tensor& query, const Tensor& key, const Ten
 }  // namespace
 
 int attention_statistics(const KernelContext& context, DType dtype, bool has_mask) {
-  return !context.device.is_cpu() && dtype != compute_dtype(dtype) && !has_mask ? 1 : 2;
+  return !context.device.is_cpu() && is_half(dtype) && !has_mask ? 1 : 2;
 }
 
 Tensor scaled_dot_product_attention(const Tensor& query_argument, const Tensor& key_argument,

@@ -27,6 +27,8 @@ Tensor row_major(const Tensor& tensor);
 
 using v0::empty_preserving_layout;
 
+inline bool is_half(DType dtype) { return dtype == kFloat16 || dtype == kBFloat16; }
+
 /// Uninitialized memory for a kernel; undefined for 0 bytes.
 Tensor scratch_memory(int64_t num_bytes, Device device);
 /// The address of the elements; null for an undefined tensor.

@@ -18,8 +18,6 @@ using autograd::SavedTensor;
 
 namespace ops { namespace {
 
-bool is_half(DType dtype) { return dtype == kFloat16 || dtype == kBFloat16; }
-
 /// A float32 copy of a half tensor, for the CPU kernels.
 Tensor widened(const Tensor& tensor) {
   const Tensor copy = empty_preserving_layout(tensor, kFloat32);

@@ -59,8 +59,6 @@ Tensor flat_rows(const Tensor& tensor) {
   return tensor.dim() == 2 ? tensor : tensor.reshape({num_rows(tensor), tensor.shape().back()});
 }
 
-bool is_half(DType dtype) { return dtype == kFloat16 || dtype == kBFloat16; }
-
 bool has_row_major_rows(const Matrix& m) {
   return (m.cols <= 1 || m.col_stride == 1) && (m.rows <= 1 || m.row_stride >= std::max<int64_t>(1, m.cols));
 }

@@ -1,14 +1,17 @@
 // GPU kernels of layer_norm.
 //
-// One block per row, which is read three times, from the caches after the first time: for its sum, for the sums of its
-// deviations and their squares, and for the result. The sum of deviations corrects the mean, as on the CPU. The
-// gradients of weight and bias are column sums: a block sums a piece of rows for some adjacent columns, and the sums of
+// A warp normalizes a row that it keeps in registers: it needs its sum, then the sums of its deviations and their
+// squares, then the result. Long or unaligned rows are processed by a block each, which reads them again from the caches.
+// The sum of deviations corrects the mean, as on the CPU. The gradients of weight and bias are column sums: a block sums a piece of rows for some adjacent columns, and the sums of
 // pieces are added by a second kernel.
+#include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include <tandem/ops/norm/norm_functions.h>
 #include <tandem/ops/norm/norm_kernels.h>
 #include <tandem/tensor/cuda/block.h>
+#include <tandem/tensor/cuda/packed.h>
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
@@ -33,6 +36,86 @@ struct RowStatistics {
   __device__ C normal(C x) const { return fused_multiply_add(x - mean, rstd, -correction * rstd); }
 };
 
+/// The elements of a row that a thread keeps in registers: packs of 16 bytes, at distances of a warp.
+template <class T, int kPacks>
+struct OwnElements {
+  static constexpr int kPack = static_cast<int>(16 / sizeof(T));
+  Pack<T, kPack> packs[kPacks];
+
+  __device__ OwnElements(const T* row, int64_t n) {
+    for_each(n, [&](int k, int64_t begin) { packs[k] = load_pack<kPack>(row + begin, kPack); });
+  }
+  /// Calls f(k, index of the first element) for the packs of this thread.
+  template <class F>
+  static __device__ void for_each(int64_t n, F f) {
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      const int64_t begin = (k * kWarp + static_cast<int>(threadIdx.x) % kWarp) * kPack;
+      if (begin < n) f(k, begin);
+    }
+  }
+};
+
+/// A parameter's values for a pack; 1 or 0 if there is no parameter.
+template <class C, int kPack, class T>
+__device__ void load_parameter(const T* parameter, int64_t begin, C missing, C (&values)[kPack]) {
+  Pack<T, kPack> pack = {};
+  if (parameter != nullptr) pack = load_pack<kPack>(parameter + begin, kPack);
+#pragma unroll
+  for (int v = 0; v < kPack; ++v) values[v] = parameter == nullptr ? missing : static_cast<C>(pack.values[v]);
+}
+
+template <class C>
+__device__ void store_statistics(const RowStatistics<C>& of_row, C* to) {
+  to[0] = of_row.mean;
+  to[1] = of_row.correction;
+  to[2] = of_row.rstd;
+}
+
+/// One warp per row.
+template <class T, int kPacks>
+__global__ void layer_norm_warp_kernel(int64_t rows, int64_t n, Accumulator<T> eps, const T* in, const T* weight,
+                                       const T* bias, Accumulator<T>* statistics, T* out) {
+  using C = Accumulator<T>;
+  using Own = OwnElements<T, kPacks>;
+  const C count = static_cast<C>(n);
+  for (int64_t row = thread_index() / kWarp; row < rows; row += num_threads() / kWarp) {
+    const Own x(in + row * n, n);
+    C sum = 0;
+    Own::for_each(n, [&](int k, int64_t) {
+#pragma unroll
+      for (int v = 0; v < Own::kPack; ++v) sum += static_cast<C>(x.packs[k].values[v]);
+    });
+    const C mean = warp_reduce(sum, Plus()) / count;
+    C deviations = 0, squares = 0;
+    Own::for_each(n, [&](int k, int64_t) {
+#pragma unroll
+      for (int v = 0; v < Own::kPack; ++v) {
+        const C deviation = static_cast<C>(x.packs[k].values[v]) - mean;
+        deviations += deviation;
+        squares = fused_multiply_add(deviation, deviation, squares);
+      }
+    });
+    const C correction = warp_reduce(deviations, Plus()) / count;
+    const C variance = warp_reduce(squares, Plus()) / count - correction * correction;
+    const RowStatistics<C> of_row(mean, correction, C{1} / std::sqrt(variance + eps));
+    if (threadIdx.x % kWarp == 0) store_statistics(of_row, statistics + row * kLayerNormStatistics);
+    Own::for_each(n, [&](int k, int64_t begin) {
+      C factors[Own::kPack], offsets[Own::kPack];
+      load_parameter(weight, begin, C{1}, factors);
+      load_parameter(bias, begin, C{0}, offsets);
+      Pack<T, Own::kPack> results;
+#pragma unroll
+      for (int v = 0; v < Own::kPack; ++v) {
+        const C normal = of_row.normal(static_cast<C>(x.packs[k].values[v]));
+        results.values[v] = static_cast<T>(fused_multiply_add(normal, factors[v], offsets[v]));
+      }
+      store_pack(out + row * n + begin, results, Own::kPack);
+    });
+  }
+}
+
+/// One block per row.
 template <class T>
 __global__ void layer_norm_kernel(int64_t rows, int64_t n, Accumulator<T> eps, const T* in, const T* weight,
                                   const T* bias, Accumulator<T>* statistics, T* out) {
@@ -52,12 +135,7 @@ __global__ void layer_norm_kernel(int64_t rows, int64_t n, Accumulator<T> eps, c
     const C correction = block_reduce(deviations, C{0}, Plus()) / count;
     const C variance = block_reduce(squares, C{0}, Plus()) / count - correction * correction;
     const RowStatistics<C> of_row(mean, correction, C{1} / std::sqrt(variance + eps));
-    if (threadIdx.x == 0) {
-      C* kept = statistics + row * kLayerNormStatistics;
-      kept[0] = of_row.mean;
-      kept[1] = of_row.correction;
-      kept[2] = of_row.rstd;
-    }
+    if (threadIdx.x == 0) store_statistics(of_row, statistics + row * kLayerNormStatistics);
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
       const C normal = of_row.normal(static_cast<C>(x[i]));
       const C factor = weight == nullptr ? C{1} : static_cast<C>(weight[i]);
@@ -67,11 +145,63 @@ __global__ void layer_norm_kernel(int64_t rows, int64_t n, Accumulator<T> eps, c
   }
 }
 
+/// The gradient of a row: of `weighted`, the gradient times the weight, of x, and of their sums over the row. As on the
+/// CPU, the mean is subtracted before multiplying by rstd.
+template <class C>
+struct RowGradient {
+  RowStatistics<C> of_row;
+  C mean, slope;
+
+  __device__ RowGradient(const RowStatistics<C>& statistics, C count, C sum, C along)
+      : of_row(statistics), mean(sum / count), slope(-statistics.rstd * statistics.rstd / count * along) {}
+  __device__ C operator()(C weighted, C x) const {
+    const C rest = fused_multiply_add(x - of_row.mean, slope, -of_row.correction * slope);
+    return fused_multiply_add(weighted - mean, of_row.rstd, rest);
+  }
+};
+
+/// One warp per row.
+template <class T, int kPacks>
+__global__ void input_gradient_warp_kernel(int64_t rows, int64_t n, const T* in, const T* weight,
+                                           const Accumulator<T>* statistics, const T* grad, T* grad_in) {
+  using C = Accumulator<T>;
+  using Own = OwnElements<T, kPacks>;
+  for (int64_t row = thread_index() / kWarp; row < rows; row += num_threads() / kWarp) {
+    const Own x(in + row * n, n), g(grad + row * n, n);
+    const RowStatistics<C> of_row(statistics + row * kLayerNormStatistics);
+    const auto weighted = [&](int k, int64_t begin, C(&values)[Own::kPack]) {
+      load_parameter(weight, begin, C{1}, values);
+#pragma unroll
+      for (int v = 0; v < Own::kPack; ++v) values[v] *= static_cast<C>(g.packs[k].values[v]);
+    };
+    C sum = 0, along = 0;
+    Own::for_each(n, [&](int k, int64_t begin) {
+      C parts[Own::kPack];
+      weighted(k, begin, parts);
+#pragma unroll
+      for (int v = 0; v < Own::kPack; ++v) {
+        sum += parts[v];
+        along = fused_multiply_add(parts[v], of_row.normal(static_cast<C>(x.packs[k].values[v])), along);
+      }
+    });
+    const RowGradient<C> gradient(of_row, static_cast<C>(n), warp_reduce(sum, Plus()), warp_reduce(along, Plus()));
+    Own::for_each(n, [&](int k, int64_t begin) {
+      C parts[Own::kPack];
+      weighted(k, begin, parts);
+      Pack<T, Own::kPack> results;
+#pragma unroll
+      for (int v = 0; v < Own::kPack; ++v)
+        results.values[v] = static_cast<T>(gradient(parts[v], static_cast<C>(x.packs[k].values[v])));
+      store_pack(grad_in + row * n + begin, results, Own::kPack);
+    });
+  }
+}
+
+/// One block per row.
 template <class T>
 __global__ void input_gradient_kernel(int64_t rows, int64_t n, const T* in, const T* weight,
                                       const Accumulator<T>* statistics, const T* grad, T* grad_in) {
   using C = Accumulator<T>;
-  const C count = static_cast<C>(n);
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const RowStatistics<C> of_row(statistics + row * kLayerNormStatistics);
     const T* x = in + row * n;
@@ -85,15 +215,32 @@ __global__ void input_gradient_kernel(int64_t rows, int64_t n, const T* in, cons
       sum += part;
       along = fused_multiply_add(part, of_row.normal(static_cast<C>(x[i])), along);
     }
-    // As on the CPU, the mean is subtracted before multiplying by rstd.
-    const C mean = block_reduce(sum, C{0}, Plus()) / count;
-    const C slope = -of_row.rstd * of_row.rstd / count * block_reduce(along, C{0}, Plus());
+    sum = block_reduce(sum, C{0}, Plus());
+    along = block_reduce(along, C{0}, Plus());
+    const RowGradient<C> gradient(of_row, static_cast<C>(n), sum, along);
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-      const C rest = fused_multiply_add(static_cast<C>(x[i]) - of_row.mean, slope, -of_row.correction * slope);
-      grad_in[row * n + i] = static_cast<T>(fused_multiply_add(weighted(i) - mean, of_row.rstd, rest));
+      grad_in[row * n + i] = static_cast<T>(gradient(weighted(i), static_cast<C>(x[i])));
     }
   }
 }
+
+/// Calls f with the number of packs per thread of a warp, as std::integral_constant, or 0 if a block must process each
+/// row: if rows are too long for registers, or do not begin at multiples of 16 bytes.
+template <class T, class F>
+void with_packs(int64_t n, std::initializer_list<const void*> data, const F& f) {
+  constexpr int64_t kPack = 16 / sizeof(T), kElements = kWarp * kPack;
+  if (n % kPack != 0 || n > 8 * kElements || !std::all_of(data.begin(), data.end(), is_aligned_for_packs)) {
+    f(std::integral_constant<int, 0>());
+  } else if (n <= 2 * kElements) {
+    f(std::integral_constant<int, 2>());
+  } else if (n <= 4 * kElements) {
+    f(std::integral_constant<int, 4>());
+  } else {
+    f(std::integral_constant<int, 8>());
+  }
+}
+
+constexpr int kRowsPerBlock = 4;
 
 /// The sum of each column over the lines of a block, returned to the threads of line 0. Must be called by all threads
 /// of the block.
@@ -167,9 +314,18 @@ void layer_norm(const KernelContext& context, DType dtype, int64_t rows, int64_t
   if (rows == 0) return;
   visit_floating_dtype(dtype, [&]<class T>() {
     using C = Accumulator<T>;
-    launch_kernel(context, layer_norm_kernel<T>, blocks_for(rows, 1), threads_for(n), 0, rows, n, static_cast<C>(eps),
-                  static_cast<const T*>(in), static_cast<const T*>(weight), static_cast<const T*>(bias),
-                  static_cast<C*>(statistics), static_cast<T*>(out));
+    const auto launch = [&](auto* kernel, unsigned blocks, int threads) {
+      launch_kernel(context, kernel, blocks, threads, 0, rows, n, static_cast<C>(eps), static_cast<const T*>(in),
+                    static_cast<const T*>(weight), static_cast<const T*>(bias), static_cast<C*>(statistics),
+                    static_cast<T*>(out));
+    };
+    with_packs<T>(n, {in, weight, bias, out}, [&]<int kPacks>(std::integral_constant<int, kPacks>) {
+      if constexpr (kPacks == 0) {
+        launch(layer_norm_kernel<T>, blocks_for(rows, 1), threads_for(n));
+      } else {
+        launch(layer_norm_warp_kernel<T, kPacks>, blocks_for(rows, kRowsPerBlock), kRowsPerBlock * kWarp);
+      }
+    });
   });
 }
 
@@ -186,8 +342,17 @@ void layer_norm_backward(const KernelContext& context, DType dtype, int64_t rows
     const T* g = static_cast<const T*>(grad);
     const C* of_rows = static_cast<const C*>(statistics);
     if (gradients.in != nullptr && rows > 0) {
-      launch_kernel(context, input_gradient_kernel<T>, blocks_for(rows, 1), threads_for(n), 0, rows, n, x,
-                    static_cast<const T*>(weight), of_rows, g, static_cast<T*>(gradients.in));
+      const auto launch = [&](auto* kernel, unsigned blocks, int threads) {
+        launch_kernel(context, kernel, blocks, threads, 0, rows, n, x, static_cast<const T*>(weight), of_rows, g,
+                      static_cast<T*>(gradients.in));
+      };
+      with_packs<T>(n, {x, weight, g, gradients.in}, [&]<int kPacks>(std::integral_constant<int, kPacks>) {
+        if constexpr (kPacks == 0) {
+          launch(input_gradient_kernel<T>, blocks_for(rows, 1), threads_for(n));
+        } else {
+          launch(input_gradient_warp_kernel<T, kPacks>, blocks_for(rows, kRowsPerBlock), kRowsPerBlock * kWarp);
+        }
+      });
     }
     if (gradients.weight == nullptr && gradients.bias == nullptr) return;
     const int64_t pieces = num_pieces(rows, n), num_blocks = pieces * num_stripes(n);

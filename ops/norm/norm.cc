@@ -112,7 +112,7 @@ KernelContext check_batch_norm(const char* op, const BatchNormArguments& a, Tail
                  is_running ? is_floating_point(operand.tensor.dtype())
                             : operand.tensor.dtype() == parameter_dtype(a) &&
                                   (parameter_dtype(a) == a.input.dtype() ||
-                                   (parameter_dtype(a) == kFloat32 && size_of(a.input.dtype()) == 2)),
+                                   (parameter_dtype(a) == kFloat32 && is_half(a.input.dtype()))),
                  operand_error(op,
                                str(operand.name, is_running ? " must be floating"
                                                             : " must have input's dtype, or for half types float32"),

@@ -43,6 +43,9 @@ LEAST_KERNEL = 2.5e-6  # s, of a kernel without work
 HOST_TASK = 8e-6  # s of the host per kernel, copy or call of a library
 PRODUCT = {"bfloat16": 790e12 * 0.8, "float16": 790e12 * 0.8, "float32": 67e12 * 0.8, "tf32": 395e12 * 0.8, "float64": 67e12 * 0.8}
 CONVOLUTION = {"bfloat16": 790e12 * 0.15, "float16": 790e12 * 0.15, "float32": 67e12 * 0.5}
+ATTENTION = {"bfloat16": 790e12 * 0.4, "float16": 790e12 * 0.4}
+ATTENTION_BACKWARD = {"bfloat16": 790e12 * 0.3, "float16": 790e12 * 0.3}
+RATES = {"product": PRODUCT, "convolution": CONVOLUTION, "attention": ATTENTION, "attention backward": ATTENTION_BACKWARD}
 
 Kernel = collections.namedtuple("Kernel", "registers shared mix")
 
@@ -127,7 +130,7 @@ def work_time(work, kernels):
             sys.exit("predict: no machine code of %s" % work["name"])
         return kernel_time(work, kernel)
     kind, _, dtype = work["name"].partition(", ")
-    rates = {"product": PRODUCT, "convolution": CONVOLUTION}.get(kind)
+    rates = RATES.get(kind)
     bounds = {"memory": work["bytes"] / DRAM_BANDWIDTH, "launch": LEAST_KERNEL}
     if rates:
         bounds["products"] = work["flops"] / rates[dtype]
@@ -173,7 +176,7 @@ def markdown(steps, num_rows):
               "|---|---|---|---|---|---|---|---|"]
     for step in steps:
         for row in step.rows[:num_rows]:
-            work = row.work if row.work.startswith(("product", "convolution", "copy", "fill")) else "`%s`" % row.work.replace("> >", ">>")
+            work = row.work if row.work.startswith((*RATES, "copy", "fill")) else "`%s`" % row.work.replace("> >", ">>")
             lines.append("| %s, %s | %s | %s | %s | %d | %s | %.1f %% | %s |" % (
                 step.case, step.precision, row.phase, row.op, work, row.tasks, number(row.seconds * 1e3),
                 100 * row.seconds / step.gpu, row.bound))
