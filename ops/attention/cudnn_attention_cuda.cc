@@ -130,7 +130,7 @@ struct Failure {
   std::string reason;
 };
 
-void check(const fe::error_t& error) {
+void check(fe::error_t error) {
   if (error.is_bad()) throw Failure{error.get_message()};
 }
 

@@ -132,6 +132,7 @@ TANDEM_OP_CASES(attention) {
   cases.add(qkv_case({}, 7, 1, 2, false));
   cases.add(qkv_case({1, 2}, 2, 3, 1, true));
   cases.add(qkv_case({2}, 65, 3, 8, true), kValues);
+  cases.add(qkv_case({2}, 5, 2, 16, false));  // of half types on GPUs by cuDNN
   cases.add(qkv_case({3}, 65, 7, 8, true), kThreads);
 
   for (const Heads& h : kHeads) {

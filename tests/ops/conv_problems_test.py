@@ -8,7 +8,7 @@ import sys
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-RUNS = [("conv_without_cudnn_test", "*Passes/conv*"), ("families_test", "*Conv*")]
+RUNS = [("without_cudnn_test", "*Passes/conv*"), ("families_test", "*Conv*")]
 
 
 class ConvProblemsTest(unittest.TestCase):

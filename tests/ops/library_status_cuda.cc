@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/base/error.h>
+#include <tandem/ops/attention.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/tensor/cuda.h>
@@ -132,6 +133,18 @@ TEST(LibraryStatus, NextProposalOfCublasLtIsUsed) {
   EXPECT_EQ(second.calls, std::vector<std::string>{"cublasLtMatmul, algorithm 2"});
 }
 
+const std::vector<int> kCudnnStatuses = {CUDNN_STATUS_NOT_INITIALIZED,
+                                         CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED,
+                                         CUDNN_STATUS_BAD_PARAM,
+                                         CUDNN_STATUS_NOT_SUPPORTED,
+                                         CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING,
+                                         CUDNN_STATUS_INTERNAL_ERROR,
+                                         CUDNN_STATUS_INTERNAL_ERROR_COMPILATION_FAILED,
+                                         CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED,
+                                         CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED,
+                                         CUDNN_STATUS_EXECUTION_FAILED,
+                                         CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER};
+
 TEST(LibraryStatus, EveryFailureOfCudnnIsHandled) {
   inject(
       "cudnn", "cudnnCreate", "cudnnBackendExecute",
@@ -140,12 +153,42 @@ TEST(LibraryStatus, EveryFailureOfCudnnIsHandled) {
                      weight = ones({3, 2, 2, 2}, input.options());
         EXPECT_TRUE(close(conv2d(input, weight), dense(full({1, 3, 3, number + 3}, 8)), 0));
       },
-      {CUDNN_STATUS_NOT_INITIALIZED, CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED, CUDNN_STATUS_BAD_PARAM,
-       CUDNN_STATUS_NOT_SUPPORTED, CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING, CUDNN_STATUS_INTERNAL_ERROR,
-       CUDNN_STATUS_INTERNAL_ERROR_COMPILATION_FAILED, CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED,
-       CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED, CUDNN_STATUS_EXECUTION_FAILED,
-       CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER},
-      0);
+      kCudnnStatuses, 0);
+}
+
+TEST(LibraryStatus, EveryFailureOfCudnnsAttentionIsHandled) {
+  inject(
+      "cudnn", "cudnnCreate", "cudnn_frontend execute",
+      [](int64_t number) {
+        const Tensor qkv = ones({1, number + 2, 24}, {kBFloat16, kGpu});
+        EXPECT_EQ(qkv_attention(qkv, 1, {.is_causal = true}).to_vector<float>(),
+                  std::vector<float>(static_cast<size_t>(number + 2) * 8, 1));
+      },
+      kCudnnStatuses, 0);
+}
+
+// Each pass by cuDNN or by tandem's kernels: they read and write the same numbers per query.
+TEST(LibraryStatus, OnePassOfAttentionMayFail) {
+  for (const char* failing : {"", "cudnn_frontend execute, attention", "cudnn_frontend execute, attention backward"}) {
+    SCOPED_TRACE(failing);
+    const int64_t length = 40 + static_cast<int64_t>(std::string(failing).size());  // another problem each time
+    const Tensor values = random_tensor({2, length, 48}, 1, kBFloat16),
+                 grad = random_tensor({2, length, 16}, 2, kBFloat16);
+    const auto gradient = [&](Device device, DType dtype) {
+      Tensor qkv = values.to(device).to(dtype).set_requires_grad();
+      qkv_attention(qkv, 2, {.is_causal = true}).backward(grad.to(device).to(dtype));
+      return qkv.grad();
+    };
+    const Tensor expected = gradient(Device(), kFloat32);
+    cuda_emulation::forget_library_calls();
+    if (*failing != '\0') cuda_emulation::fail_library_call(failing, 0, CUDNN_STATUS_EXECUTION_FAILED);
+    Tensor actual;
+    const Run once = run(
+        "cudnn_frontend execute", [&](int64_t) { actual = gradient(kGpu, kBFloat16); }, 0);
+    EXPECT_EQ(once.num_warnings, *failing == '\0' ? 0u : 1u);
+    EXPECT_EQ(once.calls.size(), 2u);
+    EXPECT_TRUE(close(actual, dense(expected), 4 * epsilon(kBFloat16)));
+  }
 }
 
 // The emulated engines in the order of the heuristic: 0 is not deterministic, 1 uses tensor cores, 2 is a transform.

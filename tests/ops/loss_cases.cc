@@ -177,6 +177,8 @@ void add_classification(OpCases& cases) {
   cases.op("Tensor nll_loss(const Tensor& input, const Tensor& target, const NllLossOptions& options = {})", policy,
            {nll_loss_case(3, 7), nll_loss_case(3, 5), nll_loss_case(7, 3), nll_loss_case(1, 1), nll_loss_case(3, 33),
             class_case({.shape = {9, 3, 2}, .with_weight = true, .ignore_index = 1, .is_nll = true})});
+  cases.add(cross_entropy_case(3, 32));  // 16-byte accesses on GPUs
+  cases.add(cross_entropy_case(3, 4104), kValues);
   cases.add(cross_entropy_case(700, 101), kThreads);
   cases.add(nll_loss_case(700, 101), kThreads);
   for (const Reduction reduction : {kNone, kSum, kMean}) {

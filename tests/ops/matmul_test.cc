@@ -387,6 +387,34 @@ TEST(Products, ShapesAreNamedInErrors) {
             "  batch2  cpu  float32 [2, 4, 5]");
 }
 
+TEST(LinearBias, GradientIsTheSumOfTheRows) {
+  // GPUs sum many rows in parts, narrow rows with other threads, and rows of 16-byte multiples by wide accesses.
+  const Shape sizes[] = {{1, 1}, {7, 3}, {33, 64}, {600, 8}, {700, 264}, {1100, 33}, {17000, 1}, {0, 5}};
+  for (const Shape& size : sizes) {
+    for (const DType dtype : {kFloat32, kFloat64, kBFloat16, kFloat16}) {
+      for (const bool relu : {false, true}) {
+        SCOPED_TRACE(str(size, " ", dtype, relu ? " relu" : ""));
+        const int64_t rows = size[0], cols = size[1];
+        const Dense gradient = random_dense(size, 1), inputs = random_dense({rows, 1}, 2);
+        const Tensor x = make_tensor(inputs, dtype, Layout::kContiguous, test_device());
+        const Tensor weight = ones({cols, 1}, x.options()),
+                     grad = make_tensor(gradient, dtype, Layout::kContiguous, test_device());
+        const Tensor bias = zeros({cols}, x.options()).set_requires_grad();
+        for (int accumulated = 1; accumulated <= 2; ++accumulated) {
+          (relu ? linear_relu(x, weight, bias) : linear(x, weight, bias)).backward(grad);
+          Dense expected = dense_zeros({cols});
+          const Dense seen = dense(grad), values = dense(x);
+          for (int64_t i = 0; i < rows * cols; ++i) {
+            if (!relu || values[i / cols] > 0) expected[i % cols] += accumulated * seen[i];
+          }
+          const double tolerance = 4 * epsilon(dtype) * std::sqrt(static_cast<double>(std::max<int64_t>(1, rows)));
+          EXPECT_TRUE(close(bias.grad(), expected, tolerance)) << accumulated;
+        }
+      }
+    }
+  }
+}
+
 TEST(Baddbmm, InputIsNotReadIfBetaIsZero) {
   const Tensor out = baddbmm(full({1}, NAN), ones({2, 1, 3}), ones({2, 3, 1}), 0, 2);
   EXPECT_EQ(out.to_vector<float>(), (std::vector<float>{6, 6}));

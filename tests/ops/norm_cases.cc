@@ -141,6 +141,7 @@ TANDEM_OP_CASES(norm) {
       Options last = o;
       last.channels_last = true;
       cases.add(batch_norm_case({2, 3, 2, 3}, last));
+      cases.add(batch_norm_case({2, 8, 2, 2}, last));  // 16-byte accesses on GPUs
       cases.add(batch_norm_case({5, 3}, {.training = training, .tail = tail, .weight = false}));
       cases.add(batch_norm_case({5, 3}, {.training = training, .tail = tail, .bias = false}));
       cases.add(batch_norm_case({2, 3, 3}, {.training = training, .tail = tail, .weight = false, .bias = false}));
@@ -148,6 +149,7 @@ TANDEM_OP_CASES(norm) {
     for (const bool channels_last : {false, true}) {
       const Options o = {.tail = tail, .channels_last = channels_last};
       cases.add(batch_norm_case({5, 33, 3, 31}, o), kValues);
+      cases.add(batch_norm_case({5, 40, 3, 31}, o), kValues);
       cases.add(batch_norm_case({65, 33, 7, 9}, o), kThreads);
       cases.add(batch_norm_case({3, 3, 150, 201}, o), kThreads);
     }

@@ -178,6 +178,42 @@ struct SingleRank : BatchNormExchange {
   void sum(const Tensor&) override {}
 };
 
+TEST_P(BatchNorm, HalfInputsTakeFloat32Parameters) {
+  for (const DType half : {kBFloat16, kFloat16}) {
+    for (const Shape& shape : {Shape{6, 3, 4, 5}, Shape{6, 8}, Shape{3, 16}}) {
+      SCOPED_TRACE(str(half, " ", shape));
+      const Shape channels = {shape[1]};
+      const Tensor x = random_here(shape, 1, half), residual = random_here(shape, 2, half);
+      const Tensor weight = random_here(channels, 3), bias = random_here(channels, 4),
+                   grad = random_here(shape, 5, half);
+      const auto run = [&](DType dtype) {
+        std::vector<Tensor> leaves = {x.to(dtype), residual.to(dtype), weight.clone(), bias.clone()};
+        for (Tensor& leaf : leaves) leaf = leaf.detach().set_requires_grad();
+        const Tensor out = GetParam() == Tail::kNone ? batch_norm(leaves[0], {}, {}, leaves[2], leaves[3], true)
+                           : GetParam() == Tail::kRelu
+                               ? batch_norm_relu(leaves[0], {}, {}, leaves[2], leaves[3], true)
+                               : batch_norm_add_relu(leaves[0], leaves[1], {}, {}, leaves[2], leaves[3], true);
+        EXPECT_EQ(out.dtype(), dtype);
+        out.backward(grad.to(dtype));
+        std::vector<Tensor> results = {out.detach(), leaves[0].grad(), leaves[2].grad(), leaves[3].grad()};
+        if (GetParam() == Tail::kAddRelu) results.push_back(leaves[1].grad());
+        return results;
+      };
+      const std::vector<Tensor> actual = run(half), exact = run(kFloat32);
+      for (size_t i = 0; i < actual.size(); ++i) {
+        EXPECT_EQ(actual[i].dtype(), i == 2 || i == 3 ? kFloat32 : half) << i;
+        EXPECT_TRUE(close(actual[i], dense(exact[i]), (i == 2 || i == 3 ? 1e-5 : 2 * epsilon(half)))) << i;
+      }
+    }
+  }
+}
+
+TEST(BatchNormErrors, HalfParametersDoNotFitAFloat32Input) {
+  const Tensor x = ones({2, 3}), weight = ones({3}, {kBFloat16});
+  EXPECT_THROW(batch_norm(x, {}, {}, weight, {}, true), DTypeError);
+  EXPECT_THROW(batch_norm(x.to(kBFloat16), {}, {}, weight, ones({3}), true), DTypeError);
+}
+
 TEST(SyncBatchNorm, SingleRankResultEqualsBatchNorm) {
   const Tensor x = random_here({4, 3, 5}, 1);
   EXPECT_EQ(sync_batch_norm(x, {}, {}, {}, {}, std::make_shared<SingleRank>()).to_vector<float>(),

@@ -24,7 +24,7 @@ struct error_t {
 
   bool is_good() const { return message.empty(); }
   bool is_bad() const { return !message.empty(); }
-  std::string get_message() const { return message; }
+  std::string get_message() { return message; }
 };
 
 namespace graph {
