@@ -183,7 +183,7 @@ TEST(LibraryStatus, OnePassOfAttentionMayFail) {
     cuda_emulation::forget_library_calls();
     if (*failing != '\0') cuda_emulation::fail_library_call(failing, 0, CUDNN_STATUS_EXECUTION_FAILED);
     Tensor actual;
-    const Run once = run(
+    const auto once = run(
         "cudnn_frontend execute", [&](int64_t) { actual = gradient(kGpu, kBFloat16); }, 0);
     EXPECT_EQ(once.num_warnings, *failing == '\0' ? 0u : 1u);
     EXPECT_EQ(once.calls.size(), 2u);
