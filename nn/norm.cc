@@ -91,13 +91,16 @@ LayerNorm::LayerNorm(const Shape& normalized_shape, LayerNormOptions options)
     : weight(add_parameter("weight", options.affine ? ones(checked(normalized_shape, options.eps)) : Tensor())),
       bias(add_parameter("bias", options.affine && options.bias ? zeros(normalized_shape) : Tensor())),
       normalized_shape_(checked(normalized_shape, options.eps)),
-      eps_(options.eps) {}
+      options_(options) {}
 
-Tensor LayerNorm::forward(const Tensor& input) { return layer_norm(input, normalized_shape_, weight, bias, eps_); }
+Tensor LayerNorm::forward(const Tensor& input) {
+  return layer_norm(input, normalized_shape_, weight, bias, options_.eps, options_.low_precision_result);
+}
 
 std::string LayerNorm::extra_repr() const {
   std::string text = normalized_shape_.dim() == 1 ? str(normalized_shape_[0]) : str(normalized_shape_);
-  if (eps_ != LayerNormOptions().eps) text += str(", eps ", eps_);
+  if (options_.eps != LayerNormOptions().eps) text += str(", eps ", options_.eps);
+  if (options_.low_precision_result) text += ", low-precision result";
   if (!weight.defined()) text += ", not affine";
   if (weight.defined() && !bias.defined()) text += ", no bias";
   return text;

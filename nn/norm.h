@@ -59,6 +59,8 @@ struct LayerNormOptions {
   double eps = 1e-5;   ///< added to the variance
   bool affine = true;  ///< with weight and bias
   bool bias = true;    ///< with bias, if affine
+  /// Argument of layer_norm: results have autocast's dtype. For layers whose results go only into products.
+  bool low_precision_result = false;
 };
 
 /// Layer normalization over the last dimensions of x, whose sizes are normalized_shape.
@@ -78,7 +80,7 @@ class TANDEM_API LayerNorm : public Layer {
 
  private:
   Shape normalized_shape_;
-  double eps_;
+  LayerNormOptions options_;
 };
 
 }}}  // namespace tandem::v0::nn

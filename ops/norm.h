@@ -59,10 +59,13 @@ TANDEM_OP Tensor sync_batch_norm(Tensor input, const Tensor& running_mean, const
 /// y = (x - mean) / sqrt(var + eps) * weight + bias over each row: the last dimensions of input, of sizes
 /// normalized_shape.
 ///
-/// weight and bias: normalized_shape, of input's dtype [optional]. The result is row-major. Throws ShapeError if
-/// normalized_shape is empty or not the end of input's shape, ValueError for a negative eps. Saves the input, and mean
-/// and 1 / sqrt(var + eps) of each row; the gradients of weight and bias are written into their slots. Differentiable.
+/// weight and bias: normalized_shape, of input's dtype [optional]. low_precision_result: under autocast the result has
+/// autocast's dtype instead of float32. Products would convert it to this dtype: if the result goes only into products,
+/// their results are the same, in less time and memory. The result is row-major. Throws ShapeError if normalized_shape
+/// is empty or not the end of input's shape, ValueError for a negative eps. Saves the input, and mean and
+/// 1 / sqrt(var + eps) of each row; the gradients of weight and bias are written into their slots. Differentiable.
 /// J. L. Ba, J. R. Kiros, G. E. Hinton, "Layer normalization", 2016.
-TANDEM_OP Tensor layer_norm(Tensor input, const Shape& normalized_shape, Tensor weight, Tensor bias, double eps = 1e-5);
+TANDEM_OP Tensor layer_norm(Tensor input, const Shape& normalized_shape, Tensor weight, Tensor bias, double eps = 1e-5,
+                            bool low_precision_result = false);
 
 }}  // namespace tandem::v0

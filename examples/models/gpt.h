@@ -17,6 +17,9 @@ struct GptOptions {
   double dropout = 0;  ///< probability, after the embeddings and after each branch
 };
 
+/// Of norms whose results are only inputs of linear layers.
+inline constexpr tandem::nn::LayerNormOptions kNormOptions = {.low_precision_result = true};
+
 /// Causal multi-head self-attention: x [N, T, width] -> [N, T, width].
 struct CausalAttention : tandem::nn::Layer {
   explicit CausalAttention(const GptOptions& o)
@@ -50,9 +53,9 @@ struct GptMlp : tandem::nn::Layer {
 /// Pre-norm transformer block: h = x + attention(norm(x)); h + mlp(norm(h)).
 struct GptBlock : tandem::nn::Layer {
   explicit GptBlock(const GptOptions& o)
-      : ln_1(add<tandem::nn::LayerNorm>("ln_1", o.width)),
+      : ln_1(add<tandem::nn::LayerNorm>("ln_1", o.width, kNormOptions)),
         attn(add<CausalAttention>("attn", o)),
-        ln_2(add<tandem::nn::LayerNorm>("ln_2", o.width)),
+        ln_2(add<tandem::nn::LayerNorm>("ln_2", o.width, kNormOptions)),
         mlp(add<GptMlp>("mlp", o)),
         drop(add<tandem::nn::Dropout>("drop", o.dropout)) {}
 
@@ -84,7 +87,7 @@ struct Gpt : tandem::nn::Layer {
         wpe(add<tandem::nn::Embedding>("wpe", o.context, o.width)),
         drop(add<tandem::nn::Dropout>("drop", o.dropout)),
         h(add<tandem::nn::Sequential>("h")),
-        ln_f(add<tandem::nn::LayerNorm>("ln_f", o.width)),
+        ln_f(add<tandem::nn::LayerNorm>("ln_f", o.width, kNormOptions)),
         lm_head(add<Head>("lm_head", wte.weight)) {
     TANDEM_CHECK(ValueError, o.width % o.heads == 0, "Gpt: width ", o.width, " is not a multiple of heads ", o.heads);
     for (int64_t i = 0; i < o.layers; ++i) h.append<GptBlock>(o);

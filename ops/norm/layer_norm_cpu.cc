@@ -135,7 +135,7 @@ void backward_row(int64_t n, const T* x, const T* weight, const Accumulator<T>* 
 
 }  // namespace
 
-void layer_norm(const KernelContext&, DType dtype, int64_t rows, int64_t n, double eps, const void* in,
+void layer_norm(const KernelContext&, DType dtype, DType, int64_t rows, int64_t n, double eps, const void* in,
                 const void* weight, const void* bias, void* statistics, void* out) {
   visit_floating_dtype(dtype, [&]<class T>() {
     using C = Accumulator<T>;
@@ -153,8 +153,8 @@ int64_t layer_norm_workspace_bytes(const KernelContext&, DType dtype, int64_t ro
   return 2 * num_pieces(rows, n) * sums_apart(n) * (dtype == kFloat64 ? 8 : 4);
 }
 
-void layer_norm_backward(const KernelContext&, DType dtype, int64_t rows, int64_t n, const void* in, const void* weight,
-                         const void* statistics, const void* grad, void* workspace,
+void layer_norm_backward(const KernelContext&, DType dtype, DType, int64_t rows, int64_t n, const void* in,
+                         const void* weight, const void* statistics, const void* grad, void* workspace,
                          const LayerNormGradients& gradients) {
   const int64_t pieces = num_pieces(rows, n), length = piece_rows(n), apart = sums_apart(n);
   visit_floating_dtype(dtype, [&]<class T>() {

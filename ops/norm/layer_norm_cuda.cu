@@ -2,8 +2,10 @@
 //
 // A warp normalizes a row that it keeps in registers: it needs its sum, then the sums of its deviations and their
 // squares, then the result. Long or unaligned rows are processed by a block each, which reads them again from the caches.
-// The sum of deviations corrects the mean, as on the CPU. The gradients of weight and bias are column sums: a block sums a piece of rows for some adjacent columns, and the sums of
-// pieces are added by a second kernel.
+// The sum of deviations corrects the mean, as on the CPU. The gradients of weight and bias are column sums: a block
+// sums a piece of rows for some adjacent columns, and the sums of pieces are added by a second kernel.
+//
+// T is the dtype of the input, R that of the result.
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
@@ -36,10 +38,10 @@ struct RowStatistics {
   __device__ C normal(C x) const { return fused_multiply_add(x - mean, rstd, -correction * rstd); }
 };
 
-/// The elements of a row that a thread keeps in registers: packs of 16 bytes, at distances of a warp.
-template <class T, int kPacks>
+/// The elements of a row that a thread keeps in registers: packs, at distances of a warp.
+template <class T, int kPacks, int kPackSize = static_cast<int>(16 / sizeof(T))>
 struct OwnElements {
-  static constexpr int kPack = static_cast<int>(16 / sizeof(T));
+  static constexpr int kPack = kPackSize;
   Pack<T, kPack> packs[kPacks];
 
   __device__ OwnElements(const T* row, int64_t n) {
@@ -73,9 +75,9 @@ __device__ void store_statistics(const RowStatistics<C>& of_row, C* to) {
 }
 
 /// One warp per row.
-template <class T, int kPacks>
+template <class T, class R, int kPacks>
 __global__ void layer_norm_warp_kernel(int64_t rows, int64_t n, Accumulator<T> eps, const T* in, const T* weight,
-                                       const T* bias, Accumulator<T>* statistics, T* out) {
+                                       const T* bias, Accumulator<T>* statistics, R* out) {
   using C = Accumulator<T>;
   using Own = OwnElements<T, kPacks>;
   const C count = static_cast<C>(n);
@@ -104,11 +106,11 @@ __global__ void layer_norm_warp_kernel(int64_t rows, int64_t n, Accumulator<T> e
       C factors[Own::kPack], offsets[Own::kPack];
       load_parameter(weight, begin, C{1}, factors);
       load_parameter(bias, begin, C{0}, offsets);
-      Pack<T, Own::kPack> results;
+      Pack<R, Own::kPack> results;
 #pragma unroll
       for (int v = 0; v < Own::kPack; ++v) {
         const C normal = of_row.normal(static_cast<C>(x.packs[k].values[v]));
-        results.values[v] = static_cast<T>(fused_multiply_add(normal, factors[v], offsets[v]));
+        results.values[v] = static_cast<R>(fused_multiply_add(normal, factors[v], offsets[v]));
       }
       store_pack(out + row * n + begin, results, Own::kPack);
     });
@@ -116,9 +118,9 @@ __global__ void layer_norm_warp_kernel(int64_t rows, int64_t n, Accumulator<T> e
 }
 
 /// One block per row.
-template <class T>
+template <class T, class R>
 __global__ void layer_norm_kernel(int64_t rows, int64_t n, Accumulator<T> eps, const T* in, const T* weight,
-                                  const T* bias, Accumulator<T>* statistics, T* out) {
+                                  const T* bias, Accumulator<T>* statistics, R* out) {
   using C = Accumulator<T>;
   const C count = static_cast<C>(n);
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
@@ -140,7 +142,7 @@ __global__ void layer_norm_kernel(int64_t rows, int64_t n, Accumulator<T> eps, c
       const C normal = of_row.normal(static_cast<C>(x[i]));
       const C factor = weight == nullptr ? C{1} : static_cast<C>(weight[i]);
       out[row * n + i] =
-          static_cast<T>(fused_multiply_add(normal, factor, bias == nullptr ? C{0} : static_cast<C>(bias[i])));
+          static_cast<R>(fused_multiply_add(normal, factor, bias == nullptr ? C{0} : static_cast<C>(bias[i])));
     }
   }
 }
@@ -161,13 +163,14 @@ struct RowGradient {
 };
 
 /// One warp per row.
-template <class T, int kPacks>
+template <class T, class R, int kPacks>
 __global__ void input_gradient_warp_kernel(int64_t rows, int64_t n, const T* in, const T* weight,
-                                           const Accumulator<T>* statistics, const T* grad, T* grad_in) {
+                                           const Accumulator<T>* statistics, const R* grad, T* grad_in) {
   using C = Accumulator<T>;
   using Own = OwnElements<T, kPacks>;
   for (int64_t row = thread_index() / kWarp; row < rows; row += num_threads() / kWarp) {
-    const Own x(in + row * n, n), g(grad + row * n, n);
+    const Own x(in + row * n, n);
+    const OwnElements<R, kPacks, Own::kPack> g(grad + row * n, n);
     const RowStatistics<C> of_row(statistics + row * kLayerNormStatistics);
     const auto weighted = [&](int k, int64_t begin, C(&values)[Own::kPack]) {
       load_parameter(weight, begin, C{1}, values);
@@ -198,14 +201,14 @@ __global__ void input_gradient_warp_kernel(int64_t rows, int64_t n, const T* in,
 }
 
 /// One block per row.
-template <class T>
+template <class T, class R>
 __global__ void input_gradient_kernel(int64_t rows, int64_t n, const T* in, const T* weight,
-                                      const Accumulator<T>* statistics, const T* grad, T* grad_in) {
+                                      const Accumulator<T>* statistics, const R* grad, T* grad_in) {
   using C = Accumulator<T>;
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const RowStatistics<C> of_row(statistics + row * kLayerNormStatistics);
     const T* x = in + row * n;
-    const T* g = grad + row * n;
+    const R* g = grad + row * n;
     const auto weighted = [&](int64_t i) {
       return weight == nullptr ? static_cast<C>(g[i]) : static_cast<C>(g[i]) * static_cast<C>(weight[i]);
     };
@@ -240,6 +243,18 @@ void with_packs(int64_t n, std::initializer_list<const void*> data, const F& f) 
   }
 }
 
+/// Calls f.operator()<T, R>() with the types of the two dtypes.
+template <class F>
+void visit_dtypes(DType dtype, DType result, const F& f) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    if constexpr (std::is_same_v<T, float>) {
+      if (result == kBFloat16) return f.template operator()<float, BFloat16>();
+      if (result == kFloat16) return f.template operator()<float, Half>();
+    }
+    f.template operator()<T, T>();
+  });
+}
+
 constexpr int kRowsPerBlock = 4;
 
 /// The sum of each column over the lines of a block, returned to the threads of line 0. Must be called by all threads
@@ -257,9 +272,9 @@ __device__ C sum_lines(C value) {
 }
 
 /// partial[0, piece] and partial[1, piece] = the sums for weight and bias of `length` rows, [n] each.
-template <class T>
+template <class T, class R>
 __global__ void parameter_sums_kernel(int64_t num_blocks, int64_t rows, int64_t n, int64_t length, const T* in,
-                                      const Accumulator<T>* statistics, const T* grad, Accumulator<T>* partial) {
+                                      const Accumulator<T>* statistics, const R* grad, Accumulator<T>* partial) {
   using C = Accumulator<T>;
   const int64_t stripes = (n + kColumns - 1) / kColumns, pieces = num_blocks / stripes;
   for (int64_t b = blockIdx.x; b < num_blocks; b += gridDim.x) {
@@ -309,21 +324,21 @@ int64_t num_pieces(int64_t rows, int64_t n) { return (rows + piece_rows(rows, n)
 
 }  // namespace
 
-void layer_norm(const KernelContext& context, DType dtype, int64_t rows, int64_t n, double eps, const void* in,
-                const void* weight, const void* bias, void* statistics, void* out) {
+void layer_norm(const KernelContext& context, DType dtype, DType result, int64_t rows, int64_t n, double eps,
+                const void* in, const void* weight, const void* bias, void* statistics, void* out) {
   if (rows == 0) return;
-  visit_floating_dtype(dtype, [&]<class T>() {
+  visit_dtypes(dtype, result, [&]<class T, class R>() {
     using C = Accumulator<T>;
     const auto launch = [&](auto* kernel, unsigned blocks, int threads) {
       launch_kernel(context, kernel, blocks, threads, 0, rows, n, static_cast<C>(eps), static_cast<const T*>(in),
                     static_cast<const T*>(weight), static_cast<const T*>(bias), static_cast<C*>(statistics),
-                    static_cast<T*>(out));
+                    static_cast<R*>(out));
     };
     with_packs<T>(n, {in, weight, bias, out}, [&]<int kPacks>(std::integral_constant<int, kPacks>) {
       if constexpr (kPacks == 0) {
-        launch(layer_norm_kernel<T>, blocks_for(rows, 1), threads_for(n));
+        launch(layer_norm_kernel<T, R>, blocks_for(rows, 1), threads_for(n));
       } else {
-        launch(layer_norm_warp_kernel<T, kPacks>, blocks_for(rows, kRowsPerBlock), kRowsPerBlock * kWarp);
+        launch(layer_norm_warp_kernel<T, R, kPacks>, blocks_for(rows, kRowsPerBlock), kRowsPerBlock * kWarp);
       }
     });
   });
@@ -333,13 +348,13 @@ int64_t layer_norm_workspace_bytes(const KernelContext&, DType dtype, int64_t ro
   return 2 * num_pieces(rows, n) * n * (dtype == kFloat64 ? 8 : 4);
 }
 
-void layer_norm_backward(const KernelContext& context, DType dtype, int64_t rows, int64_t n, const void* in,
-                         const void* weight, const void* statistics, const void* grad, void* workspace,
+void layer_norm_backward(const KernelContext& context, DType dtype, DType result, int64_t rows, int64_t n,
+                         const void* in, const void* weight, const void* statistics, const void* grad, void* workspace,
                          const LayerNormGradients& gradients) {
-  visit_floating_dtype(dtype, [&]<class T>() {
+  visit_dtypes(dtype, result, [&]<class T, class R>() {
     using C = Accumulator<T>;
     const T* x = static_cast<const T*>(in);
-    const T* g = static_cast<const T*>(grad);
+    const R* g = static_cast<const R*>(grad);
     const C* of_rows = static_cast<const C*>(statistics);
     if (gradients.in != nullptr && rows > 0) {
       const auto launch = [&](auto* kernel, unsigned blocks, int threads) {
@@ -348,9 +363,9 @@ void layer_norm_backward(const KernelContext& context, DType dtype, int64_t rows
       };
       with_packs<T>(n, {x, weight, g, gradients.in}, [&]<int kPacks>(std::integral_constant<int, kPacks>) {
         if constexpr (kPacks == 0) {
-          launch(input_gradient_kernel<T>, blocks_for(rows, 1), threads_for(n));
+          launch(input_gradient_kernel<T, R>, blocks_for(rows, 1), threads_for(n));
         } else {
-          launch(input_gradient_warp_kernel<T, kPacks>, blocks_for(rows, kRowsPerBlock), kRowsPerBlock * kWarp);
+          launch(input_gradient_warp_kernel<T, R, kPacks>, blocks_for(rows, kRowsPerBlock), kRowsPerBlock * kWarp);
         }
       });
     }
@@ -359,7 +374,7 @@ void layer_norm_backward(const KernelContext& context, DType dtype, int64_t rows
     const dim3 block(kColumns, kLines);
     C* partial = static_cast<C*>(workspace);
     if (num_blocks > 0) {
-      launch_kernel(context, parameter_sums_kernel<T>, blocks_for(num_blocks, 1), block, 0, num_blocks, rows, n,
+      launch_kernel(context, parameter_sums_kernel<T, R>, blocks_for(num_blocks, 1), block, 0, num_blocks, rows, n,
                     piece_rows(rows, n), x, of_rows, g, partial);
     }
     const auto finish = [&](const C* sums, bool accumulate, void* slot) {

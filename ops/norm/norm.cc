@@ -396,7 +396,8 @@ Tensor sync_batch_norm(Tensor input, const Tensor& running_mean, const Tensor& r
 
 // --- layer norm ----------------------------------------------------------------------------------
 
-Tensor layer_norm(Tensor input, const Shape& normalized_shape, Tensor weight, Tensor bias, double eps) {
+Tensor layer_norm(Tensor input, const Shape& normalized_shape, Tensor weight, Tensor bias, double eps,
+                  bool low_precision_result) {
   cast_for(CastPolicy::kFloat32, {&input, &weight, &bias});
   std::vector<Operand> operands = {{"input", input}};
   if (weight.defined()) operands.push_back({"weight", weight});
@@ -416,12 +417,15 @@ Tensor layer_norm(Tensor input, const Shape& normalized_shape, Tensor weight, Te
   }
   const int64_t n = num_elements(normalized_shape);
   TANDEM_CHECK(ShapeError, n > 0, operand_error("layer_norm", "normalized_shape is empty", operands));
+  const DType result = low_precision_result ? dtype_for(CastPolicy::kLowPrecision, input.dtype()) : input.dtype();
+  if (result != input.dtype() && context.device.is_cpu())
+    return to(layer_norm(input, normalized_shape, weight, bias, eps), result);
   const int64_t rows = input.num_elements() / n;
-  const Tensor dense = row_major(input), out = empty(input.shape(), input.options());
+  const Tensor dense = row_major(input), out = empty(input.shape(), {result, input.device()});
   const Tensor weights = row_major_or_none(weight), biases = row_major_or_none(bias);
   const Tensor statistics =
       empty({rows, kLayerNormStatistics}, {input.dtype() == kFloat64 ? kFloat64 : kFloat32, context.device});
-  TANDEM_KERNEL(context, layer_norm, input.dtype(), rows, n, eps, dense.data_ptr(), data_or_null(weights),
+  TANDEM_KERNEL(context, layer_norm, input.dtype(), result, rows, n, eps, dense.data_ptr(), data_or_null(weights),
                 data_or_null(biases), statistics.data_ptr(), out.data_ptr());
 
   struct LayerNormNode : Node {
@@ -437,7 +441,7 @@ Tensor layer_norm(Tensor input, const Shape& normalized_shape, Tensor weight, Te
         for (int64_t d = 0; d < x.dim(); ++d) {
           (d < x.dim() - normalized_shape.dim() ? outer : normalized).push_back(d);
         }
-        const Tensor& g = context.grad();
+        const Tensor g = to(context.grad(), x.dtype());
         const auto sum_outer = [&](const Tensor& tensor) { return outer.empty() ? tensor : sum(tensor, outer); };
         Tensor normal;
         grads[0] = recorded_gradient(x, weights.defined() ? mul(g, weights) : g, normalized, eps, {}, {}, normal);
@@ -450,10 +454,10 @@ Tensor layer_norm(Tensor input, const Shape& normalized_shape, Tensor weight, Te
       const KernelContext kernels = kernel_context(x.device());
       const int64_t num_bytes = TANDEM_KERNEL(kernels, layer_norm_workspace_bytes, x.dtype(), num_rows, row_size);
       const Tensor workspace = scratch_memory(num_bytes, x.device());
-      LayerNormGradients to = {};
+      LayerNormGradients gradients = {};
       if (context.needs(0)) {
         grads[0] = empty(x.shape(), x.options());
-        to.in = grads[0].data_ptr();
+        gradients.in = grads[0].data_ptr();
       }
       const auto parameter = [&](int i, void*& slot, bool& accumulate) {
         if (!context.needs(i)) return;
@@ -462,11 +466,11 @@ Tensor layer_norm(Tensor input, const Shape& normalized_shape, Tensor weight, Te
         slot = buffer.tensor.data_ptr();
         accumulate = buffer.accumulate;
       };
-      parameter(1, to.weight, to.accumulate_weight);
-      parameter(2, to.bias, to.accumulate_bias);
-      TANDEM_KERNEL(kernels, layer_norm_backward, x.dtype(), num_rows, row_size, dense_x.data_ptr(),
+      parameter(1, gradients.weight, gradients.accumulate_weight);
+      parameter(2, gradients.bias, gradients.accumulate_bias);
+      TANDEM_KERNEL(kernels, layer_norm_backward, x.dtype(), grad.dtype(), num_rows, row_size, dense_x.data_ptr(),
                     data_or_null(dense_weight), statistics.get().data_ptr(), grad.data_ptr(), data_or_null(workspace),
-                    to);
+                    gradients);
       return grads;
     }
   };

@@ -84,13 +84,15 @@ void batch_norm_backward(const KernelContext& context, DType dtype, const BatchN
 void batch_norm_parameter_gradient(const KernelContext& context, DType dtype, int64_t n, const double* value,
                                    const double* factor, bool accumulate, void* slot);
 
-/// out = normalized rows of n elements, times weight plus bias ([n], or null); statistics [rows, 3].
-void layer_norm(const KernelContext& context, DType dtype, int64_t rows, int64_t n, double eps, const void* in,
-                const void* weight, const void* bias, void* statistics, void* out);
+/// out = normalized rows of n elements, times weight plus bias ([n], or null); statistics [rows, 3]. The dtype of out
+/// is `result`: `dtype` or, on GPUs for float32, a half type.
+void layer_norm(const KernelContext& context, DType dtype, DType result, int64_t rows, int64_t n, double eps,
+                const void* in, const void* weight, const void* bias, void* statistics, void* out);
 /// Bytes of the workspace of layer_norm_backward.
 int64_t layer_norm_workspace_bytes(const KernelContext& context, DType dtype, int64_t rows, int64_t n);
-void layer_norm_backward(const KernelContext& context, DType dtype, int64_t rows, int64_t n, const void* in,
-                         const void* weight, const void* statistics, const void* grad, void* workspace,
+/// `result` is the dtype of grad.
+void layer_norm_backward(const KernelContext& context, DType dtype, DType result, int64_t rows, int64_t n,
+                         const void* in, const void* weight, const void* statistics, const void* grad, void* workspace,
                          const LayerNormGradients& gradients);
 )
 // clang-format on

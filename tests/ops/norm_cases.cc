@@ -121,7 +121,8 @@ TANDEM_OP_CASES(norm) {
       "Tensor bias, std::shared_ptr<BatchNormExchange> exchange, double momentum = 0.1, double eps = 1e-5)",
       std::nullopt, {{.inputs = inputs(image_shape), .run = sync_norm, .has_second_gradient = false}});
   cases.op(
-      "Tensor layer_norm(Tensor input, const Shape& normalized_shape, Tensor weight, Tensor bias, double eps = 1e-5)",
+      "Tensor layer_norm(Tensor input, const Shape& normalized_shape, Tensor weight, Tensor bias, double eps = 1e-5, "
+      "bool low_precision_result = false)",
       CastPolicy::kFloat32,
       {{.inputs = {{"input", {2, 3, 5}}, optional({"weight", {3, 5}}), optional({"bias", {3, 5}})},
         .run =

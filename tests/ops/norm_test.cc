@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/autograd/engine.h>
+#include <tandem/ops/cast.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/view.h>
@@ -319,6 +320,36 @@ TEST(LayerNorm, EmptyInputGivesZeroGradients) {
   y.backward(zeros({0, 3}, options));
   EXPECT_EQ(weight.grad().to_vector<float>(), (std::vector<float>{0, 0, 0}));
   EXPECT_EQ(bias.grad().to_vector<float>(), (std::vector<float>{0, 0, 0}));
+}
+
+// Rows that a warp and rows that a block normalizes on GPUs.
+TEST(LayerNorm, LowPrecisionResultIsTheConvertedResult) {
+  for (const DType dtype : {kBFloat16, kFloat16}) {
+    for (const int64_t n : {33, 384, 5001}) {
+      const Tensor cotangent = random_here({5, n}, 4, kFloat32).to(dtype);
+      const auto run = [&](bool low_precision_result, bool recorded) {
+        Tensor x = random_here({5, n}, 1, kFloat32).set_requires_grad(),
+               weight = random_here({n}, 2, kFloat32).set_requires_grad(),
+               bias = random_here({n}, 3, kFloat32).set_requires_grad();
+        const auto norm = [&] {
+          const Autocast autocast(dtype);
+          return layer_norm(x, {n}, weight, bias, 1e-5, low_precision_result);
+        };
+        const Tensor y = norm(), low = y.to(dtype);
+        const auto grads = grad({low}, {x, weight, bias}, {cotangent}, {.create_graph = recorded});
+        return std::vector<Tensor>{y, low, grads[0], grads[1], grads[2]};
+      };
+      for (const bool recorded : {false, true}) {
+        const std::vector<Tensor> low = run(true, recorded), wide = run(false, recorded);
+        EXPECT_EQ(low[0].dtype(), dtype);
+        EXPECT_EQ(wide[0].dtype(), kFloat32);
+        for (size_t i = 1; i < low.size(); ++i) EXPECT_TRUE(same_bits(low[i], wide[i])) << dtype << n << i;
+      }
+    }
+  }
+  EXPECT_EQ(layer_norm(random_here({2, 8}, 1, kFloat32), {8}, {}, {}, 1e-5, true).dtype(), kFloat32);
+  const Autocast autocast(kBFloat16);
+  EXPECT_EQ(layer_norm(random_here({2, 8}, 1, kFloat64), {8}, {}, {}, 1e-5, true).dtype(), kFloat64);
 }
 
 TEST(LayerNorm, InvalidArgumentsAreNamedInErrors) {
