@@ -1,6 +1,8 @@
 #include <tandem/optim/clip_grad.h>
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <tandem/autograd/node.h>
 #include <tandem/optim/clip_grad_kernels.h>
@@ -11,33 +13,55 @@ namespace tandem { inline namespace v0 { namespace optim {
 
 namespace {
 
-constexpr double kEps = 1e-6;  // as in PyTorch, avoids a division by 0
+double* data_of(const Tensor& numbers) { return numbers.data<double>(); }
 
-/// The sum of |x|^norm_type, or the largest |x|, over a batch. Synchronizes with the device.
-double norm_sum(const GradientBatch& batch, double norm_type) {
-  const KernelContext context = kernel_context(batch.device);
-  if (context.device.is_cpu()) {
-    double sum = 0;
-    cpu::norm_sum(context, batch.dtype, batch.values, norm_type, nullptr, &sum);
-    return sum;
+/// The sum over the batches of one device, and its norm, each float64 [].
+struct DeviceNorm {
+  Tensor sum, norm;
+};
+
+DeviceNorm norm_of_device(const KernelContext& context, const std::vector<const GradientBatch*>& batches,
+                          double norm_type) {
+  int64_t num_parts = 0;
+  for (const GradientBatch* batch : batches) num_parts += TANDEM_KERNEL(context, num_norm_parts, batch->values);
+  const TensorOptions options = {kFloat64, context.device};
+  const Tensor parts = empty({num_parts}, options);
+  const DeviceNorm result = {empty({}, options), empty({}, options)};
+  double* part = data_of(parts);
+  for (const GradientBatch* batch : batches) {
+    TANDEM_KERNEL(context, norm_parts, batch->dtype, batch->values, norm_type, part);
+    part += TANDEM_KERNEL(context, num_norm_parts, batch->values);
   }
-  const int64_t size = TANDEM_KERNEL(context, norm_workspace_size, batch.values);
-  const Tensor memory = empty({size + 1}, {kFloat64, batch.device});
-  double* sum = memory.data<double>();
-  TANDEM_KERNEL(context, norm_sum, batch.dtype, batch.values, norm_type, sum + 1, sum);
-  return make_view(memory.storage(), kFloat64, {}, {}, 0).item<double>();
+  TANDEM_KERNEL(context, norm_of_parts, num_parts, data_of(parts), norm_type, data_of(result.sum),
+                data_of(result.norm));
+  return result;
 }
 
-double total_norm(const char* op, const std::vector<GradientBatch>& batches, double norm_type,
+Tensor total_norm(const char* op, const std::vector<GradientBatch>& batches, double norm_type,
                   bool error_if_nonfinite) {
-  const bool largest = std::isinf(norm_type);
-  double sum = 0;
+  std::vector<std::pair<Device, std::vector<const GradientBatch*>>> devices;
   for (const GradientBatch& batch : batches) {
-    const double part = norm_sum(batch, norm_type);
-    sum = !largest ? sum + part : part > sum || std::isnan(part) ? part : sum;
+    auto found = std::find_if(devices.begin(), devices.end(), [&](const auto& d) { return d.first == batch.device; });
+    if (found == devices.end()) found = devices.insert(found, {batch.device, {}});
+    found->second.push_back(&batch);
   }
-  const double norm = largest || norm_type == 1 ? sum : norm_type == 2 ? std::sqrt(sum) : std::pow(sum, 1 / norm_type);
-  TANDEM_CHECK(StateError, !error_if_nonfinite || std::isfinite(norm), op, ": the norm is ", norm);
+  std::vector<DeviceNorm> norms;  // all kernels are launched before the first wait
+  for (const auto& [device, own] : devices) norms.push_back(norm_of_device(kernel_context(device), own, norm_type));
+  Tensor norm;
+  if (norms.size() == 1) {
+    norm = norms[0].norm;
+  } else {
+    std::vector<double> sums;
+    for (const DeviceNorm& one : norms) sums.push_back(one.sum.item<double>());
+    norm = empty({}, {kFloat64});
+    double sum = 0;
+    cpu::norm_of_parts(kernel_context(Device()), static_cast<int64_t>(sums.size()), sums.data(), norm_type, &sum,
+                       data_of(norm));
+  }
+  if (error_if_nonfinite) {
+    const double value = norm.item<double>();
+    TANDEM_CHECK(StateError, std::isfinite(value), op, ": the norm is ", value);
+  }
   return norm;
 }
 
@@ -47,7 +71,7 @@ void check_norm_type(const char* op, double norm_type) {
 
 }  // namespace
 
-double get_total_norm(const std::vector<Tensor>& tensors, double norm_type, bool error_if_nonfinite) {
+Tensor get_total_norm(const std::vector<Tensor>& tensors, double norm_type, bool error_if_nonfinite) {
   constexpr const char* kOp = "get_total_norm";
   check_norm_type(kOp, norm_type);
   for (const Tensor& tensor : tensors) {
@@ -58,18 +82,18 @@ double get_total_norm(const std::vector<Tensor>& tensors, double norm_type, bool
   return total_norm(kOp, batches_of(tensors), norm_type, error_if_nonfinite);
 }
 
-double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, double norm_type,
+Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, double norm_type,
                        bool error_if_nonfinite) {
   constexpr const char* kOp = "clip_grad_norm_";
   TANDEM_CHECK(ValueError, max_norm >= 0, kOp, ": max_norm is ", max_norm, ", expected >= 0");
   check_norm_type(kOp, norm_type);
   const std::vector<Tensor> gradients = gradients_of(kOp, parameters);
   const std::vector<GradientBatch> batches = batches_of(gradients);
-  const double norm = total_norm(kOp, batches, norm_type, error_if_nonfinite);
-  const double factor = max_norm / (norm + kEps);
-  if (factor >= 1) return norm;  // false for NaN
-  for (const GradientBatch& batch : batches)
-    TANDEM_KERNEL(kernel_context(batch.device), scale, batch.dtype, batch.values, factor);
+  const Tensor norm = total_norm(kOp, batches, norm_type, error_if_nonfinite);
+  for (const GradientBatch& batch : batches) {
+    const Tensor own = batch.device == norm.device() ? norm : full({}, norm.item<double>(), {kFloat64, batch.device});
+    TANDEM_KERNEL(kernel_context(batch.device), clip_to_norm, batch.dtype, batch.values, max_norm, data_of(own));
+  }
   for (const Tensor& gradient : gradients) autograd::end_in_place(kOp, gradient);
   return norm;
 }

@@ -45,7 +45,7 @@ double fold_all(int64_t n, const T* values, Term term, Fold fold) {
 }
 
 template <class T>
-double norm_of(int64_t n, const T* values, double norm_type) {
+double sum_of_terms(int64_t n, const T* values, double norm_type) {
   // Separate loops for the usual norms, which the compiler vectorizes.
   if (std::isinf(norm_type))
     return fold_all(
@@ -76,22 +76,27 @@ void map_values(DType dtype, std::span<const Values> tensors, double by) {
 
 }  // namespace
 
-int64_t norm_workspace_size(const KernelContext&, std::span<const Values>) { return 0; }
-
-void norm_sum(const KernelContext&, DType dtype, std::span<const Values> tensors, double norm_type, double*,
-              double* out) {
-  double sum = 0;
-  visit_floating_dtype(dtype, [&]<class T>() {
-    for (const Values& t : tensors) {
-      const double part = norm_of(t.n, static_cast<const T*>(t.data), norm_type);
-      sum = std::isinf(norm_type) ? larger(sum, part) : sum + part;
-    }
-  });
-  *out = sum;
+int64_t num_norm_parts(const KernelContext&, std::span<const Values> tensors) {
+  return static_cast<int64_t>(tensors.size());
 }
 
-void scale(const KernelContext&, DType dtype, std::span<const Values> tensors, double factor) {
-  map_values<ScaleValue>(dtype, tensors, factor);
+void norm_parts(const KernelContext&, DType dtype, std::span<const Values> tensors, double norm_type, double* parts) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    for (const Values& t : tensors) *parts++ = sum_of_terms(t.n, static_cast<const T*>(t.data), norm_type);
+  });
+}
+
+void norm_of_parts(const KernelContext&, int64_t n, const double* parts, double norm_type, double* sum, double* norm) {
+  double total = 0;
+  for (int64_t i = 0; i < n; ++i) total = std::isinf(norm_type) ? larger(total, parts[i]) : total + parts[i];
+  *sum = total;
+  *norm = norm_of(total, norm_type);
+}
+
+void clip_to_norm(const KernelContext&, DType dtype, std::span<const Values> tensors, double max_norm,
+                  const double* norm) {
+  const double factor = clip_factor(max_norm, *norm);
+  if (!(factor >= 1)) map_values<ScaleValue>(dtype, tensors, factor);  // NaN is stored
 }
 
 void clip(const KernelContext&, DType dtype, std::span<const Values> tensors, double limit) {

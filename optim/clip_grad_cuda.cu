@@ -36,11 +36,13 @@ struct ChunkNorm {
   }
 };
 
-__global__ void fold_kernel(int64_t n, Fold fold, const double* sums, double* out) {
-  double sum = 0;
-  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum = fold(sum, sums[i]);
-  sum = block_reduce(sum, 0.0, fold);
-  if (threadIdx.x == 0) *out = sum;
+__global__ void fold_kernel(int64_t n, Fold fold, const double* parts, double norm_type, double* sum, double* norm) {
+  double total = 0;
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) total = fold(total, parts[i]);
+  total = block_reduce(total, 0.0, fold);
+  if (threadIdx.x != 0) return;
+  *sum = total;
+  *norm = norm_of(total, norm_type);
 }
 
 /// values = map(values).
@@ -52,6 +54,21 @@ struct MapValues {
   __device__ void operator()(const Table::Entry& entry, int64_t begin, int64_t end, int64_t) const {
     T* values = static_cast<T*>(entry.data[0]);
     for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) values[i] = T(map(values[i]));
+  }
+};
+
+/// values *= the factor of clip_to_norm.
+template <class T>
+struct ScaleToNorm {
+  double max_norm;
+  const double* norm;
+
+  void begin_at(int64_t) {}
+  __device__ void operator()(const Table::Entry& entry, int64_t begin, int64_t end, int64_t chunk) const {
+    const double factor = clip_factor(max_norm, *norm);
+    if (factor >= 1) return;  // false for NaN
+    using A = Accumulator<T>;
+    MapValues<T, ScaleValue<A>>{{static_cast<A>(factor)}}(entry, begin, end, chunk);
   }
 };
 
@@ -75,24 +92,29 @@ void map_values(const KernelContext& context, DType dtype, std::span<const Value
 
 }  // namespace
 
-int64_t norm_workspace_size(const KernelContext&, std::span<const Values> tensors) {
+int64_t num_norm_parts(const KernelContext&, std::span<const Values> tensors) {
   int64_t chunks = 0;
   for (const Values& t : tensors) chunks += num_chunks(t.n);
   return chunks;
 }
 
-void norm_sum(const KernelContext& context, DType dtype, std::span<const Values> tensors, double norm_type,
-              double* workspace, double* out) {
+void norm_parts(const KernelContext& context, DType dtype, std::span<const Values> tensors, double norm_type,
+                double* parts) {
   const NormTerm term{norm_type};
   const Fold fold{std::isinf(norm_type)};
-  visit_floating_dtype(dtype, [&]<class T>() { for_each(context, tensors, ChunkNorm<T>{term, fold, workspace}); });
-  tandem::cuda::launch_kernel(context, fold_kernel, 1,
-                              tandem::cuda::threads_for_row(norm_workspace_size(context, tensors)), 0,
-                              norm_workspace_size(context, tensors), fold, workspace, out);
+  visit_floating_dtype(dtype, [&]<class T>() { for_each(context, tensors, ChunkNorm<T>{term, fold, parts}); });
 }
 
-void scale(const KernelContext& context, DType dtype, std::span<const Values> tensors, double factor) {
-  map_values<ScaleValue>(context, dtype, tensors, factor);
+void norm_of_parts(const KernelContext& context, int64_t n, const double* parts, double norm_type, double* sum,
+                   double* norm) {
+  const Fold fold{std::isinf(norm_type)};
+  tandem::cuda::launch_kernel(context, fold_kernel, 1, tandem::cuda::threads_for_row(n), 0, n, fold, parts, norm_type,
+                              sum, norm);
+}
+
+void clip_to_norm(const KernelContext& context, DType dtype, std::span<const Values> tensors, double max_norm,
+                  const double* norm) {
+  visit_floating_dtype(dtype, [&]<class T>() { for_each(context, tensors, ScaleToNorm<T>{max_norm, norm}); });
 }
 
 void clip(const KernelContext& context, DType dtype, std::span<const Values> tensors, double limit) {

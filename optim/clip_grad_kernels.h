@@ -16,6 +16,12 @@ struct Values {
   void* data;
 };
 
+/// The norm of a sum of |x|^norm_type, or of a maximum for an infinite norm_type.
+TANDEM_HOST_DEVICE inline double norm_of(double sum, double norm_type) {
+  if (norm_type == 2) return std::sqrt(sum);
+  return norm_type == 1 || std::isinf(norm_type) ? sum : std::pow(sum, 1 / norm_type);
+}
+
 /// |x|^norm_type, |x| for an infinite norm_type.
 struct NormTerm {
   double norm_type;
@@ -26,7 +32,11 @@ struct NormTerm {
   }
 };
 
-/// The value that scale and clip store. T is the dtype of the arithmetic.
+/// The factor that reduces `norm` to max_norm, if it is less than 1. The small number avoids a division by 0, as in
+/// PyTorch.
+TANDEM_HOST_DEVICE inline double clip_factor(double max_norm, double norm) { return max_norm / (norm + 1e-6); }
+
+/// The value that clip_to_norm and clip store. T is the dtype of the arithmetic.
 template <class T>
 struct ScaleValue {
   T factor;
@@ -40,13 +50,17 @@ struct ClipValue {
 
 // clang-format off
 TANDEM_KERNELS(
-/// The float64 values of workspace that norm_sum requires.
-int64_t norm_workspace_size(const KernelContext& context, std::span<const Values> tensors);
-/// *out = sum of NormTerm over all values, or the maximum for an infinite norm_type; NaN if a value is NaN.  Floating.
-void norm_sum(const KernelContext& context, DType dtype, std::span<const Values> tensors, double norm_type,
-              double* workspace, double* out);
-/// values *= factor, in their dtype or, for 16-bit values, in float32.
-void scale(const KernelContext& context, DType dtype, std::span<const Values> tensors, double factor);
+/// The number of parts in which norm_parts sums these tensors.
+int64_t num_norm_parts(const KernelContext& context, std::span<const Values> tensors);
+/// Sums of NormTerm over parts of the values, or the maxima for an infinite norm_type; NaN if a value is NaN. Floating.
+void norm_parts(const KernelContext& context, DType dtype, std::span<const Values> tensors, double norm_type,
+                double* parts);
+/// *sum = the sum of n parts, or their maximum; *norm = the norm_type-th root of it.
+void norm_of_parts(const KernelContext& context, int64_t n, const double* parts, double norm_type, double* sum,
+                   double* norm);
+/// values *= clip_factor(max_norm, *norm) unless that is at least 1; in their dtype or, for 16-bit values, in float32.
+void clip_to_norm(const KernelContext& context, DType dtype, std::span<const Values> tensors, double max_norm,
+                  const double* norm);
 /// values = max(-limit, min(value, limit)); NaN stays NaN.
 void clip(const KernelContext& context, DType dtype, std::span<const Values> tensors, double limit);
 )

@@ -1,6 +1,10 @@
 #include <tandem/ops/elementwise.h>
 
+#include <cstdint>
+
 #include <tandem/autograd/engine.h>
+#include <tandem/ops/cast.h>
+#include <tandem/ops/common/common.h>
 #include <tandem/ops/elementwise/elementwise_functions.h>
 #include <tandem/ops/elementwise/elementwise_op.h>
 
@@ -26,6 +30,8 @@ void ops::check_not_bool(const char* op, const char* name, Scalar value) {
 }
 
 namespace {
+
+bool is_aligned_for_packs(const Tensor& tensor) { return reinterpret_cast<uintptr_t>(tensor.data_ptr()) % 16 == 0; }
 
 bool broadcasts_to(const Shape& from, const Shape& shape) {
   if (from.size() > shape.size()) return false;
@@ -69,7 +75,39 @@ TANDEM_DEFINE_METHOD(log)
 TANDEM_DEFINE_METHOD(relu)
 TANDEM_UNARY_FUNCTIONS(TANDEM_DEFINE_IN_PLACE)
 
-Tensor add(Tensor a, Tensor b, Scalar alpha) { return ops::binary(Add{{}, alpha}, std::move(a), std::move(b)); }
+namespace {
+
+/// Whether autocast would convert b to float32 to add it to a, and add_half can read it as it is.
+bool can_add_half(const Tensor& a, const Tensor& b) {
+  return dtype_for(CastPolicy::kLowPrecision, kFloat32) != kFloat32 && a.defined() && b.defined() &&
+         a.dtype() == kFloat32 && ops::is_half(b.dtype()) && a.device() == b.device() && a.shape() == b.shape() &&
+         a.is_contiguous() && b.is_contiguous() && is_aligned_for_packs(a) && is_aligned_for_packs(b);
+}
+
+/// a + b in one kernel, with the same bits as after converting b.
+Tensor add_half(const Tensor& a, const Tensor& b) {
+  struct AddHalfNode : Node {
+    DType dtype = kFloat32;  ///< of b
+    TensorList backward(BackwardContext& context) override {
+      return {context.grad(), context.needs(1) ? to(context.grad(), dtype) : Tensor()};
+    }
+  };
+  const Tensor out = empty(a.shape(), a.options());
+  TANDEM_KERNEL(kernel_context(a.device()), add_half, b.dtype(), out.num_elements(), a.data<float>(), b.data_ptr(),
+                out.data<float>());
+  if (auto* node = record<AddHalfNode>("add", out, a, b)) node->dtype = b.dtype();
+  return out;
+}
+
+}  // namespace
+
+Tensor add(Tensor a, Tensor b, Scalar alpha) {
+  if (alpha.to_double() == 1) {
+    if (can_add_half(a, b)) return add_half(a, b);
+    if (can_add_half(b, a)) return add_half(b, a);
+  }
+  return ops::binary(Add{{}, alpha}, std::move(a), std::move(b));
+}
 Tensor add(Tensor a, Scalar b) { return ops::binary(Add{}, std::move(a), b); }
 Tensor sub(Tensor a, Tensor b, Scalar alpha) { return ops::binary(Sub{{}, alpha}, std::move(a), std::move(b)); }
 Tensor sub(Tensor a, Scalar b) { return ops::binary(Sub{}, std::move(a), b); }

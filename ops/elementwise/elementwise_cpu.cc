@@ -57,6 +57,16 @@ void where_of(const StridedLoop<4>& loop, const uint8_t* condition_data, const T
 
 }  // namespace
 
+void add_half(const KernelContext&, DType dtype, int64_t n, const float* a, const void* b, float* out) {
+  const auto run = [&]<class T>(const T* half) {
+    parallel_for(n, kElementGrain, [&](int64_t begin, int64_t end) {
+#pragma GCC ivdep
+      for (int64_t i = begin; i < end; ++i) out[i] = a[i] + static_cast<float>(half[i]);
+    });
+  };
+  dtype == kBFloat16 ? run(static_cast<const BFloat16*>(b)) : run(static_cast<const Half*>(b));
+}
+
 void where(const KernelContext&, int64_t element_bytes, const StridedLoop<4>& loop, const void* condition, Source a,
            Source b, void* out) {
   const auto run = [&]<class T>(T) {

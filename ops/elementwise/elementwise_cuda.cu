@@ -14,6 +14,24 @@ TANDEM_TERNARY_KERNELS(DivBackward)
 namespace {
 
 template <class T>
+struct AddHalf {
+  static constexpr int kPack = 8;
+  int64_t n;
+  const float* a;
+  const T* b;
+  float* out;
+
+  __device__ void operator()(int64_t pack) const {
+    const int64_t begin = pack * kPack, count = min(n - begin, static_cast<int64_t>(kPack));
+    auto sum = load_pack<kPack>(a + begin, count);
+    const auto half = load_pack<kPack>(b + begin, count);
+#pragma unroll
+    for (int v = 0; v < kPack; ++v) sum.values[v] += static_cast<float>(half.values[v]);
+    store_pack(out + begin, sum, count);
+  }
+};
+
+template <class T>
 struct Where {
   T* out;
   const bool* condition;
@@ -22,6 +40,13 @@ struct Where {
 };
 
 }  // namespace
+
+void add_half(const KernelContext& context, DType dtype, int64_t n, const float* a, const void* b, float* out) {
+  const auto run = [&]<class T>(const T* half) {
+    for_each_index(context, (n + AddHalf<T>::kPack - 1) / AddHalf<T>::kPack, AddHalf<T>{n, a, half, out});
+  };
+  dtype == kBFloat16 ? run(static_cast<const BFloat16*>(b)) : run(static_cast<const Half*>(b));
+}
 
 void where(const KernelContext& context, int64_t element_bytes, const StridedLoop<4>& loop, const void* condition,
            Source a, Source b, void* out) {

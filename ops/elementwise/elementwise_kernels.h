@@ -297,6 +297,8 @@ TANDEM_KERNELS(
     template <class Op>
     void ternary(const KernelContext& context, const Op& op, DType dtype, const StridedLoop<4>& loop, const void* a,
                  const void* b, const void* c, void* out);
+    /// out = a + b for n elements; b has the half type `dtype`.
+    void add_half(const KernelContext& context, DType dtype, int64_t n, const float* a, const void* b, float* out);
     /// out = condition ? a : b, for elements of `element_bytes` (1, 2, 4 or 8).
     void where(const KernelContext& context, int64_t element_bytes, const StridedLoop<4>& loop, const void* condition,
                Source a, Source b, void* out);)

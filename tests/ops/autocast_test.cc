@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/autograd/engine.h>
 #include <tandem/ops/attention.h>
 #include <tandem/ops/cast.h>
 #include <tandem/ops/conv.h>
@@ -67,6 +68,34 @@ TEST(Autocast, GradientsOfAttentionWithBiasAreFloat32) {
       EXPECT_EQ(inputs[i].grad().dtype(), kFloat32) << i;
       EXPECT_TRUE(close(inputs[i].grad(), dense(exact[i].grad()), 8 * epsilon(half) * std::sqrt(8 * 25.0))) << i;
     }
+  }
+}
+
+// The sum of a float32 and a half tensor of equal shapes is one kernel.
+TEST(Autocast, SumsOfBothDTypesAreThoseAfterConversion) {
+  for (const DType half : kHalfTypes) {
+    for (const Shape& shape : {Shape{}, Shape{7}, Shape{3, 5, 8}}) {
+      for (const bool half_is_first : {false, true}) {
+        SCOPED_TRACE(str(half, " ", shape, " ", half_is_first));
+        Tensor wide = random_tensor(shape, 1).to(test_device()).set_requires_grad(),
+               low = random_tensor(shape, 2, half).to(test_device()).set_requires_grad();
+        const Tensor cotangent = random_tensor(shape, 3).to(test_device());
+        Tensor sum;
+        {
+          const Autocast autocast(half);
+          sum = half_is_first ? low + wide : wide + low;
+        }
+        EXPECT_TRUE(same_bits(sum, wide.detach() + low.detach().to(kFloat32)));
+        const auto grads = grad({sum}, {wide, low}, {cotangent});
+        EXPECT_TRUE(same_bits(grads[0], cotangent));
+        EXPECT_TRUE(same_bits(grads[1], cotangent.to(half)));
+      }
+    }
+    const Tensor wide = random_tensor({4, 6}, 1).to(test_device()), low = random_tensor({6}, 2, half).to(test_device());
+    const Tensor expected = wide + low.to(kFloat32), scaled = add(wide[0], low.to(kFloat32), 2);
+    const Autocast autocast(half);
+    EXPECT_TRUE(same_bits(wide + low, expected));
+    EXPECT_TRUE(same_bits(add(wide[0], low, 2), scaled));
   }
 }
 

@@ -10,6 +10,7 @@
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/random.h>
 #include <tandem/optim/adam.h>
+#include <tandem/optim/clip_grad.h>
 #include <tandem/optim/sgd.h>
 #include <tandem/tensor/factories.h>
 
@@ -24,12 +25,14 @@ struct Training {
   Tensor input, labels;
   std::unique_ptr<optim::Optimizer> optimizer;
   std::function<Tensor(const Training&)> forward;
-  Tensor loss;
+  double max_norm = 0;  ///< of the gradients; 0: they are not clipped
+  Tensor loss, norm;
 
   void step() {
     optimizer->zero_grad();
     loss = cross_entropy(forward(*this), labels);
     loss.backward();
+    if (max_norm > 0) norm = optim::clip_grad_norm_(parameters, max_norm);
     optimizer->step();
   }
   /// The batch and the learning rate of step i.

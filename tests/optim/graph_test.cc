@@ -89,6 +89,13 @@ Training checkpointed() {
   return made;
 }
 
+/// The perceptron with clipped gradients.
+Training clipped() {
+  Training made = perceptron();
+  made.max_norm = 0.4;
+  return made;
+}
+
 struct Case {
   const char* name;
   Training (*make)();
@@ -96,11 +103,34 @@ struct Case {
 const Case kCases[] = {{"perceptron", perceptron},
                        {"convolutions", convolutions},
                        {"transformer", transformer},
-                       {"checkpointed", checkpointed}};
+                       {"checkpointed", checkpointed},
+                       {"clipped", clipped}};
 
 void expect_equal(const std::vector<Tensor>& left, const std::vector<Tensor>& right, const std::string& what) {
   ASSERT_EQ(left.size(), right.size());
   for (size_t i = 0; i < left.size(); ++i) EXPECT_TRUE(primitives::bytes_equal(left[i], right[i])) << what << " " << i;
+}
+
+TEST(Graph, EachReplayClipsByItsOwnNorm) {
+  Tensor weight = zeros({2}, {kFloat32, kGpu});
+  weight.set_requires_grad();
+  const Tensor gradient = zeros({2}, weight.options());
+  cuda::Graph graph(kGpu);
+  Tensor norm;
+  graph.capture([&] {
+    weight.zero_grad();
+    sum(weight * gradient).backward();
+    norm = optim::clip_grad_norm_({weight}, 1);
+  });
+  for (const float scale : {0.125f, 2.0f, 0.25f, 4.0f}) {
+    gradient.copy_(from_vector<float>({3 * scale, 4 * scale}, {2}).to(kGpu));
+    graph.replay();
+    EXPECT_FLOAT_EQ(static_cast<float>(norm.item<double>()), 5 * scale);
+    const float factor = scale < 0.2f ? scale : 0.2f;
+    const auto clipped = weight.grad().to_vector<float>();
+    EXPECT_NEAR(clipped[0], 3 * factor, 1e-6);
+    EXPECT_NEAR(clipped[1], 4 * factor, 1e-6);
+  }
 }
 
 // Seven steps without a graph against two without, one captured and four replayed. Each has its own batch, learning
@@ -123,6 +153,7 @@ TEST(Graph, ReplaysMatchEagerSteps) {
             graph.replay();
           }
           losses.push_back(training.loss.item());
+          if (training.max_norm > 0) losses.push_back(training.norm.item<double>());
         }
       };
       Training usual, replayed;
