@@ -13,19 +13,47 @@
 #include <tandem/base/thread.h>
 #include <tandem/base/trace.h>
 #include <tandem/data/error_context.h>
+#include <tandem/tensor/cuda.h>
+#include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
 #include <tandem/tensor/primitives.h>
+#include <tandem/tensor/storage.h>
 
 namespace tandem { inline namespace v0 { namespace data {
 
 namespace {
 
-Tensor on_device(const Tensor& tensor, Device device) {
+/// The stream on which workers copy batches to a GPU, so that copies and the consumer's work do not wait for each other.
+cuda::Stream copy_stream(Device gpu) { return cuda::side_stream(gpu, cuda::kSideStreams - 1); }
+
+Tensor on_device(const Tensor& tensor, Device device, bool in_worker) {
   if (tensor.device() == device) return tensor;
+  std::optional<cuda::StreamGuard> beside;
+  if (in_worker && tensor.device().is_cpu() && !device.is_cpu()) beside.emplace(copy_stream(device));
   Tensor moved = empty(tensor.shape(), {tensor.dtype(), device});
   primitives::copy(tensor, moved);
   return moved;
+}
+
+/// `tensor`, which a worker made, for work on the calling thread's current stream. When the last reference is dropped,
+/// the copy stream waits for the work that the current stream has then, before the memory is used for another batch.
+Tensor for_consumer(const Tensor& tensor) {
+  if (!tensor.defined() || tensor.device().is_cpu()) return tensor;
+  const Device gpu = tensor.device();
+  const cuda::Stream user = cuda::current_stream(gpu), copies = copy_stream(gpu);
+  const RefPtr<Storage> memory = tensor.storage();
+  if (memory->stream_id() != copies.id()) return tensor;  // not copied: the dataset's tensors are on the GPU
+  const auto release = [gpu, memory, user, copies, used = cuda::Event(gpu)]() noexcept {
+    if (cuda::is_capturing(gpu)) return;  // the graph keeps the memory
+    try {
+      used.record(user);
+      used.make_wait(copies);
+    } catch (...) {  // the GPU has failed; the consumer's next synchronization throws
+    }
+  };
+  return make_view(Storage::adopt(gpu, memory->data(), memory->num_bytes(), release), tensor.dtype(), tensor.shape(),
+                   tensor.strides(), tensor.impl().offset);
 }
 
 /// A copy of the context for a worker thread: objects such as generators are shared, modes have their defaults.
@@ -88,6 +116,8 @@ class DataLoader::Epoch {
       batch = make(number);
     } else {
       batch = wait_for(number);
+      batch.images = for_consumer(batch.images);
+      batch.labels = for_consumer(batch.labels);
     }
     // Items that drop_last omits count as consumed with the last batch, so that a state saved after it resumes at the
     // next epoch.
@@ -120,8 +150,8 @@ class DataLoader::Epoch {
       if (options_.transform) {
         batch.images = transform_images(options_.transform, batch.images, items, options_.transform_seed, epoch_);
       }
-      batch.images = on_device(batch.images, options_.device);
-      batch.labels = on_device(batch.labels, options_.device);
+      batch.images = on_device(batch.images, options_.device, options_.num_workers > 0);
+      batch.labels = on_device(batch.labels, options_.device, options_.num_workers > 0);
       return batch;
     } catch (...) {
       std::string shown = str(items.front());

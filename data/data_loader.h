@@ -33,6 +33,9 @@ struct DataLoaderOptions {
 /// consumer when it requests the batch, with the same type and a text that names item and batch. The iterator owns the
 /// workers: when the loop is left in any way, they finish their current item and are joined.
 ///
+/// Workers copy batches to a GPU on a stream of their own, while the consumer's stream computes. Without workers the
+/// copies are on the consumer's stream.
+///
 /// Workers run with a copy of the consumer's RankContext: its rank, device and generators, but without module scope,
 /// autocast and backward. In traces they are the threads 2, 3, ...; each runs operations on one thread. The loader is
 /// not thread-safe; dataset and sampler must outlive loader and iterators.
