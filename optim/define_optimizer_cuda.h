@@ -18,11 +18,13 @@ struct UpdateChunk {
   Factors launch_factors;
   T launch_sign;
   const double* replay_factors;
+  const int32_t* skip;
   DType dtype;
 
   void begin_at(int64_t) {}
   template <class Entry>
   __device__ void operator()(const Entry& entry, int64_t begin, int64_t end, int64_t) const {
+    if (skip != nullptr && *skip != 0) return;
     const Factors factors = replay_factors == nullptr ? launch_factors : factors_as<Rule, T>(replay_factors);
     const T sign = replay_factors == nullptr ? launch_sign : static_cast<T>(replay_factors[kNumFactors<Rule>]);
     constexpr auto kState = std::make_index_sequence<kNumState<Rule>>();
@@ -69,7 +71,7 @@ void update(const KernelContext& context, const StepCall& call) {
     for_each_chunk<kPointers>(context, call.tensors.size(), entry,
                               UpdateChunk<Rule, T, cases...>{factors_as<Rule, T>(call.factors.data()),
                                                              static_cast<T>(call.factors[kNumFactors<Rule>]),
-                                                             call.replay_factors, call.dtype});
+                                                             call.replay_factors, call.skip, call.dtype});
   });
 }
 

@@ -1,7 +1,9 @@
 #include <tandem/optim/grad_scaler.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include <tandem/autograd/leaf.h>
 #include <tandem/autograd/node.h>
@@ -34,10 +36,19 @@ GradScaler::GradScaler(GradScalerOptions options) : options_(std::move(options))
                ", expected > 0");
 }
 
+double GradScaler::get_scale() const {
+  settle();
+  return scale_;
+}
+
 void GradScaler::backward(const Tensor& loss) const {
-  const Tensor seed = full(loss.shape(), scale_, loss.options());
-  tandem::cuda::fill_in_replays(seed, [this] { return scale_; });
+  const Tensor seed = full(loss.shape(), get_scale(), loss.options());
+  tandem::cuda::fill_in_replays(seed, [this] { return get_scale(); });
   loss.backward(seed);
+}
+
+bool GradScaler::has_found(const Unscaled& one) {
+  return one.found_in_graph.defined() ? one.found_in_graph.to_vector<int32_t>()[0] != 0 : one.found;
 }
 
 GradScaler::Unscaled* GradScaler::find(const Optimizer& optimizer) {
@@ -57,11 +68,13 @@ void GradScaler::unscale_(Optimizer& optimizer) {
                  "GradScaler: the gradient of parameter ", i, name_in_text(parameter),
                  " is float16, in which unscaled gradients underflow; keep parameters in float32 and use Autocast");
   }
+  settle();
+  if (tandem::cuda::is_capturing()) return unscale_in_graph(optimizer, gradients);
   bool any = false;
   std::vector<Tensor> flags;
   for (const GradientBatch& batch : batches_of(gradients)) {  // launches all kernels before the first synchronization
     flags.push_back(zeros({1}, {kInt32, batch.device}));
-    TANDEM_KERNEL(kernel_context(batch.device), unscale, batch.dtype, batch.values, 1 / scale_,
+    TANDEM_KERNEL(kernel_context(batch.device), unscale, batch.dtype, batch.values, 1 / scale_, nullptr,
                   flags.back().data<int32_t>());
   }
   for (const Tensor& gradient : gradients) autograd::end_in_place("unscale_", gradient);
@@ -71,7 +84,30 @@ void GradScaler::unscale_(Optimizer& optimizer) {
     options_.all_reduce_found_inf(found);
     any = found.to_vector<double>()[0] != 0;
   }
-  unscaled_.push_back({&optimizer, any, false});
+  unscaled_.push_back({&optimizer, any, false, {}});
+}
+
+void GradScaler::unscale_in_graph(const Optimizer& optimizer, const std::vector<Tensor>& gradients) {
+  TANDEM_CHECK(StateError, !options_.all_reduce_found_inf,
+               "GradScaler: all_reduce_found_inf cannot be captured in a cuda::Graph");
+  const std::vector<GradientBatch> batches = batches_of(gradients);
+  TANDEM_CHECK(StateError, !batches.empty(), "GradScaler: no parameter of the optimizer has a gradient");
+  const Device device = batches[0].device;
+  const Tensor found = zeros({1}, {kInt32, device});
+  const double* const factor =
+      tandem::cuda::step_value(device, 1 / scale_, [this] { return 1 / get_scale(); });
+  for (const GradientBatch& batch : batches) {
+    TANDEM_KERNEL(kernel_context(batch.device), unscale, batch.dtype, batch.values, 1 / scale_, factor,
+                  found.data<int32_t>());
+  }
+  for (const Tensor& gradient : gradients) autograd::end_in_place("unscale_", gradient);
+  const Unscaled one = {&optimizer, false, false, found};
+  unscaled_.push_back(one);
+  tandem::cuda::on_replay([this, one] { unscaled_.push_back(one); });
+  tandem::cuda::on_failed_capture([this] {
+    unscaled_.clear();
+    pending_.clear();
+  });
 }
 
 bool GradScaler::step(Optimizer& optimizer) {
@@ -79,17 +115,33 @@ bool GradScaler::step(Optimizer& optimizer) {
   Unscaled& one = *find(optimizer);
   TANDEM_CHECK(StateError, !one.stepped,
                "GradScaler: step was already called for this optimizer; call update() before the next step");
+  const bool in_graph = tandem::cuda::is_capturing();
+  TANDEM_CHECK(StateError, !in_graph || one.found_in_graph.defined(),
+               "GradScaler: unscale_ was called before the capture of a cuda::Graph; capture it too");
   one.stepped = true;
-  if (!one.found) optimizer.step();
+  if (!in_graph) one.found = has_found(one);
+  if (!one.found) optimizer.step(in_graph ? one.found_in_graph : Tensor());
   return !one.found;
 }
 
 void GradScaler::update() {
   TANDEM_CHECK(StateError, !unscaled_.empty(), "GradScaler: update was called before step; call step first");
-  bool found = false;
-  for (const Unscaled& one : unscaled_) found = found || one.found;
-  unscaled_.clear();
-  if (found) {
+  if (!tandem::cuda::is_capturing()) return update_scale(std::exchange(unscaled_, {}));
+  const auto postpone = [this] { pending_ = std::exchange(unscaled_, {}); };
+  tandem::cuda::on_replay(postpone);
+  postpone();
+}
+
+void GradScaler::settle() const {
+  if (pending_.empty()) return;
+  TANDEM_CHECK(StateError, !tandem::cuda::is_capturing(),
+               "GradScaler: the scale after the last step of a cuda::Graph is not known; call get_scale() before the "
+               "capture of another graph");
+  update_scale(std::exchange(pending_, {}));
+}
+
+void GradScaler::update_scale(const std::vector<Unscaled>& unscaled) const {
+  if (std::any_of(unscaled.begin(), unscaled.end(), has_found)) {
     scale_ *= options_.backoff_factor;
     growth_tracker_ = 0;
   } else if (++growth_tracker_ >= options_.growth_interval) {
@@ -100,6 +152,7 @@ void GradScaler::update() {
 }
 
 State GradScaler::state_dict() const {
+  settle();
   State state;
   state.set("scale", scale_);
   state.set("growth_tracker", growth_tracker_);
@@ -107,6 +160,7 @@ State GradScaler::state_dict() const {
 }
 
 void GradScaler::load_state_dict(const State& state) {
+  settle();
   StateReader reader(state);
   const auto* scale = reader.read<double>("scale");
   const auto* tracker = reader.read<int64_t>("growth_tracker");

@@ -38,10 +38,11 @@ struct GradScalerOptions {
 ///       scaler.update();
 ///     }
 ///
-/// backward can be captured in a cuda::Graph; each replay uses the current scale. step cannot be captured, because the
-/// host decides whether the optimizer's step runs.
+/// All of this can be captured in a cuda::Graph, except with all_reduce_found_inf. Each replay uses its own scale, and
+/// its kernels decide whether the step is skipped. The host learns the decision, and computes the next scale, at the
+/// next replay or when it reads the scale: it waits for the GPU then, instead of in unscale_.
 ///
-/// unscale_ costs one pass over the gradients, one kernel launch per GPU and dtype, and one synchronization. P.
+/// Otherwise unscale_ costs one pass over the gradients, one kernel launch per GPU and dtype, and one synchronization. P.
 /// Micikevicius et al., "Mixed Precision Training", 2018. Not thread-safe.
 class TANDEM_API GradScaler {
  public:
@@ -49,7 +50,7 @@ class TANDEM_API GradScaler {
   /// positive.
   explicit GradScaler(GradScalerOptions options = {});
 
-  double get_scale() const { return scale_; }  ///< the current scale
+  double get_scale() const;  ///< the current scale
   /// Computes the gradients of `loss` times the scale; loss is floating-point.
   void backward(const Tensor& loss) const;
   /// Divides the gradients by the scale, in place, and checks for infinities and NaN. Call it before step to read or
@@ -59,7 +60,7 @@ class TANDEM_API GradScaler {
   /// collective.
   void unscale_(Optimizer& optimizer);
   /// Calls unscale_ unless it was called already, then the optimizer's step unless a gradient was infinite or NaN.
-  /// Returns whether the step was taken.
+  /// Returns whether the step was taken; true in a capture.
   bool step(Optimizer& optimizer);
   /// Updates the scale; call it at the end of each step.
   void update();
@@ -74,13 +75,22 @@ class TANDEM_API GradScaler {
     const Optimizer* optimizer;
     bool found;
     bool stepped;
+    Tensor found_in_graph;  ///< replaces `found` if a graph unscales: int32 [1], 1 if a gradient was infinite or NaN
   };
+  /// Whether a gradient was infinite or NaN; waits for the GPU.
+  static bool has_found(const Unscaled& one);
   Unscaled* find(const Optimizer& optimizer);
+  void unscale_in_graph(const Optimizer& optimizer, const std::vector<Tensor>& gradients);
+  /// Changes the scale after the steps in `unscaled`.
+  void update_scale(const std::vector<Unscaled>& unscaled) const;
+  /// Waits for the last step of a graph and changes the scale.
+  void settle() const;
 
   const GradScalerOptions options_;
-  double scale_;
-  int64_t growth_tracker_ = 0;
-  std::vector<Unscaled> unscaled_;  // since the last update
+  mutable double scale_;
+  mutable int64_t growth_tracker_ = 0;
+  std::vector<Unscaled> unscaled_;         // since the last update
+  mutable std::vector<Unscaled> pending_;  // of the last update in a graph, until it is settled
 };
 
 }}}  // namespace tandem::v0::optim

@@ -27,7 +27,8 @@ bool unscale_values(int64_t n, Accumulator<T> factor, T* values) {
 
 }  // namespace
 
-void unscale(const KernelContext&, DType dtype, std::span<const Values> tensors, double factor, int32_t* found) {
+void unscale(const KernelContext&, DType dtype, std::span<const Values> tensors, double factor, const double*,
+             int32_t* found) {
   visit_floating_dtype(dtype, [&]<class T>() {
     for (const Values& t : tensors) {
       if (unscale_values(t.n, static_cast<Accumulator<T>>(factor), static_cast<T*>(t.data))) *found = 1;

@@ -9,11 +9,13 @@ using Table = TensorTable<1>;
 
 template <class T>
 struct Unscale {
-  Accumulator<T> factor;
+  double launch_factor;
+  const double* replay_factor;
   int32_t* found;
 
   void begin_at(int64_t) {}
   __device__ void operator()(const Table::Entry& entry, int64_t begin, int64_t end, int64_t) const {
+    const auto factor = static_cast<Accumulator<T>>(replay_factor == nullptr ? launch_factor : *replay_factor);
     T* values = static_cast<T*>(entry.data[0]);
     bool finite = true;
     for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
@@ -28,10 +30,10 @@ struct Unscale {
 }  // namespace
 
 void unscale(const KernelContext& context, DType dtype, std::span<const Values> tensors, double factor,
-             int32_t* found) {
+             const double* replay_factor, int32_t* found) {
   const auto entry = [&](size_t i) { return Table::Entry{{tensors[i].data}, tensors[i].n, 0}; };
   visit_floating_dtype(dtype, [&]<class T>() {
-    for_each_chunk<1>(context, tensors.size(), entry, Unscale<T>{static_cast<Accumulator<T>>(factor), found});
+    for_each_chunk<1>(context, tensors.size(), entry, Unscale<T>{factor, replay_factor, found});
   });
 }
 

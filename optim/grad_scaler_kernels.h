@@ -11,7 +11,9 @@ namespace tandem { inline namespace v0 { namespace optim {
 // clang-format off
 TANDEM_KERNELS(
 /// values *= factor; sets *found to 1 if a value was infinite or NaN before, else leaves it unchanged. Floating.
-void unscale(const KernelContext& context, DType dtype, std::span<const Values> tensors, double factor, int32_t* found);
+/// `replay_factor` replaces the factor unless it is null; in a cuda::Graph it is the factor of each replay.
+void unscale(const KernelContext& context, DType dtype, std::span<const Values> tensors, double factor,
+             const double* replay_factor, int32_t* found);
 )
 // clang-format on
 

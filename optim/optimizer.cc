@@ -185,15 +185,33 @@ std::string Optimizer::describe(size_t index, const Tensor& parameter) const {
 
 // --- Steps ---------------------------------------------------------------------------------------------------------
 
-void Optimizer::step() {
+void Optimizer::step(const Tensor& skip) {
   const TraceSpan span("optimizer step", "optimizer");
+  settle();
+  if (skip.defined()) tandem::cuda::on_replay([this] { settle(); });
   const std::vector<Update> updates = prepare();
   if (rule_.update_tensor != nullptr) {
     for (const Update& update : updates) update_tensor(update);
   } else {
-    for (const Batch& batch : count_steps(updates)) run(batch);
+    for (const Batch& batch : count_steps(updates)) run(batch, skip);
+  }
+  if (skip.defined()) {
+    maybe_skipped_.clear();
+    for (const Update& update : updates) maybe_skipped_.push_back(update.index);
+    skip_ = skip;
+    tandem::cuda::on_replay([this, skip] { skip_ = skip; });
+    tandem::cuda::on_failed_capture([this] { skip_ = {}; });
   }
   for (const Update& update : updates) autograd::end_in_place("step", parameters_[update.index]);
+}
+
+void Optimizer::settle() const {
+  if (!skip_.defined()) return;
+  TANDEM_CHECK(StateError, !tandem::cuda::is_capturing(), rule_.name,
+               ": the last step of a cuda::Graph may have been skipped; call state_dict() before the capture of another "
+               "graph");
+  if (std::exchange(skip_, {}).to_vector<int32_t>()[0] == 0) return;
+  for (const size_t index : maybe_skipped_) --states_[index].steps;
 }
 
 void Optimizer::zero_grad() const {
@@ -294,9 +312,14 @@ void Optimizer::update_tensor(const Update& update) {
   rule_.update_tensor(options_[update.group], {update.gradient, parameter.detach(), state.master, state.tensors});
 }
 
-void Optimizer::run(const Batch& batch) {
+void Optimizer::run(const Batch& batch, const Tensor& skip) {
   void* const options = options_[batch.group];
-  StepCall call = {batch.dtype, batch.cases, rule_.factors(options, batch.steps), nullptr, batch.tensors};
+  StepCall call = {batch.dtype,
+                   batch.cases,
+                   rule_.factors(options, batch.steps),
+                   nullptr,
+                   skip.defined() ? skip.data<int32_t>() : nullptr,
+                   batch.tensors};
   const size_t num_bytes = rule_.num_factors * sizeof(double);
   if (tandem::cuda::is_capturing(batch.device)) {
     // A replay runs the same kernels on the same memory. The host counts the step and passes the factors of this step
@@ -326,6 +349,7 @@ void Optimizer::run(const Batch& batch) {
 // --- States --------------------------------------------------------------------------------------------------------
 
 State Optimizer::state_dict() const {
+  settle();
   State state;
   state.set("optimizer", std::string(rule_.name));
   size_t begin = 0;
@@ -350,6 +374,7 @@ State Optimizer::state_dict() const {
 }
 
 void Optimizer::load_state_dict(const State& state) {
+  settle();
   StateReader reader(state);
   if (const auto* saved = reader.read<std::string>("optimizer"); saved != nullptr && *saved != rule_.name)
     reader.refuse("optimizer", str(rule_.name, " expected, ", *saved, " in the state"));

@@ -50,7 +50,7 @@ class TANDEM_API Optimizer {
 
   /// Throws, before anything is changed: DeviceError if a parameter and its state are on different devices, OutOfMemory
   /// if the state cannot be allocated, StateError if a cuda::Graph is being captured and new state would be needed.
-  void step();
+  void step() { step(Tensor()); }
   /// Empties the parameters' gradient slots; writes no memory.
   void zero_grad() const;
   /// The parameters of all groups, in the groups' order.
@@ -98,6 +98,8 @@ class TANDEM_API Optimizer {
   void check_options(int64_t group, void* options) const;
 
  private:
+  friend class GradScaler;
+
   struct ParameterState {
     int64_t steps = 0;
     std::array<Tensor, kMaxStateTensors>
@@ -112,9 +114,14 @@ class TANDEM_API Optimizer {
   std::string describe(size_t index, const Tensor& parameter) const;
   std::string describe_parameter(size_t index) const { return describe(index, parameters_[index]); }
 
+  /// A step. `skip`: in the capture of a cuda::Graph an int32 [1] on the GPU, which the graph sets before the step; the
+  /// step changes nothing if it is 1. Undefined otherwise.
+  void step(const Tensor& skip);
+  /// Waits for the last step of a graph and, if it was skipped, no longer counts it.
+  void settle() const;
   std::vector<Update> prepare();
   std::vector<Batch> count_steps(const std::vector<Update>& updates);
-  void run(const Batch& batch);
+  void run(const Batch& batch, const Tensor& skip);
   void update_tensor(const Update& update);
   /// The arguments of a kernel for parameter `index`, with the state tensors whose bits are set in `used`; `gradient`
   /// may be undefined.
@@ -124,7 +131,9 @@ class TANDEM_API Optimizer {
   std::vector<Tensor> parameters_;
   std::vector<size_t> group_ends_;  ///< index after the last parameter of each group
   std::vector<void*> options_;      ///< of each group
-  std::vector<ParameterState> states_;
+  mutable std::vector<ParameterState> states_;
+  mutable Tensor skip_;                 ///< `skip` of the last step of a graph; undefined if that is settled
+  std::vector<size_t> maybe_skipped_;  ///< the parameters of that step
 };
 
 /// An optimizer with groups of `Options`.

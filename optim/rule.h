@@ -45,6 +45,7 @@ struct StepCall {
   unsigned cases;                           ///< bit i: the rule's cases()[i]
   std::array<double, kMaxFactors> factors;  ///< the rule's factors, then the sign of the gradient: -1 with maximize
   const double* replay_factors;  ///< in a cuda::Graph: the factors of each replay, in the GPU's memory; else null
+  const int32_t* skip;           ///< in the GPU's memory: 1 if this step changes nothing; null: it is not skipped
   std::span<const StepTensors> tensors;
 };
 

@@ -31,8 +31,8 @@ namespace tandem { inline namespace v0 { namespace cuda {
 /// replays, such as the loss. The caller keeps alive all other tensors, optimizers, generators and scalers that the
 /// function uses.
 ///
-/// Cannot be captured (StateError): waiting for the GPU (item, printing, GradScaler::step), copies between GPU and CPU,
-/// other GPUs and streams, collectives of several ranks, and an optimizer's first step. Not thread-safe.
+/// Cannot be captured (StateError): waiting for the GPU (item, printing), copies between GPU and CPU, other GPUs and
+/// streams, collectives of several ranks, and an optimizer's first step. Not thread-safe.
 class TANDEM_API Graph {
  public:
   /// Throws DeviceError unless `device` is an existing GPU.

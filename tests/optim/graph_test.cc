@@ -2,6 +2,7 @@
 #include <tandem/tensor/cuda_graph.h>
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -109,6 +110,85 @@ const Case kCases[] = {{"perceptron", perceptron},
 void expect_equal(const std::vector<Tensor>& left, const std::vector<Tensor>& right, const std::string& what) {
   ASSERT_EQ(left.size(), right.size());
   for (size_t i = 0; i < left.size(); ++i) EXPECT_TRUE(primitives::bytes_equal(left[i], right[i])) << what << " " << i;
+}
+
+/// Steps of Adam with a loss scale and clipped gradients; the gradients of steps 3, 4 and 6 are infinite.
+struct ScaledTraining {
+  Tensor weight = ones({50}, {kFloat32, kGpu}).set_requires_grad();
+  Tensor slope = empty({50}, {kFloat32, kGpu});
+  optim::Adam optimizer{{weight}, {.lr = 0.1}};
+  optim::GradScaler scaler{{.growth_interval = 2}};
+
+  void prepare(int step) {
+    const double infinity = std::numeric_limits<double>::infinity();
+    slope.copy_(full({50}, step == 3 || step == 4 || step == 6 ? infinity : 0.1 * step - 0.3, {kFloat32, kGpu}));
+  }
+  void step() {
+    optimizer.zero_grad();
+    scaler.backward(sum(weight * slope));
+    scaler.unscale_(optimizer);
+    optim::clip_grad_norm_({weight}, 0.5);
+    scaler.step(optimizer);
+    scaler.update();
+  }
+};
+
+// The host learns late whether a replay skipped its step: at the next replay, or when it reads the scale.
+TEST(Graph, ReplaysOfScaledStepsAreSteps) {
+  for (const bool reads_scale : {false, true}) {
+    ScaledTraining usual, replayed;
+    cuda::Graph graph(kGpu);
+    for (int i = 0; i < 9; ++i) {
+      usual.prepare(i);
+      usual.step();
+      replayed.prepare(i);
+      if (i < 1) {
+        replayed.step();
+      } else if (i == 1) {
+        graph.capture([&] { replayed.step(); });
+      } else {
+        graph.replay();
+      }
+      if (reads_scale) {
+        EXPECT_EQ(replayed.scaler.get_scale(), usual.scaler.get_scale()) << i;
+      }
+    }
+    EXPECT_TRUE(primitives::bytes_equal(usual.weight.detach(), replayed.weight.detach()));
+    EXPECT_EQ(usual.optimizer.state_dict().get<int64_t>("state.0.step"), 6);
+    EXPECT_EQ(replayed.optimizer.state_dict().get<int64_t>("state.0.step"), 6);
+    EXPECT_EQ(usual.scaler.get_scale(), 65536);  // halved three times, doubled three times
+    EXPECT_EQ(replayed.scaler.get_scale(), usual.scaler.get_scale());
+    EXPECT_EQ(replayed.scaler.state_dict().get<int64_t>("growth_tracker"),
+              usual.scaler.state_dict().get<int64_t>("growth_tracker"));
+    const auto moments = usual.optimizer.state_dict().tensors(), others = replayed.optimizer.state_dict().tensors();
+    for (size_t i = 0; i < moments.size(); ++i)
+      EXPECT_TRUE(primitives::bytes_equal(moments[i].second, others[i].second)) << moments[i].first;
+  }
+}
+
+TEST(Graph, ScaledStepsAreCapturedAsAWhole) {
+  ScaledTraining training;
+  training.prepare(0);
+  training.step();
+  cuda::Graph graph(kGpu), other(kGpu), last(kGpu);
+  training.scaler.unscale_(training.optimizer);
+  EXPECT_EQ(error_text<StateError>([&] { graph.capture([&] { training.scaler.step(training.optimizer); }); }),
+            "GradScaler: unscale_ was called before the capture of a cuda::Graph; capture it too");
+  training.scaler.step(training.optimizer);
+  training.scaler.update();
+  graph.capture([&] { training.step(); });
+  EXPECT_EQ(error_text<StateError>([&] { other.capture([&] { training.step(); }); }),
+            "GradScaler: the scale after the last step of a cuda::Graph is not known; call get_scale() before the "
+            "capture of another graph");
+  training.scaler.get_scale();
+  EXPECT_EQ(error_text<StateError>([&] { other.capture([&] { training.step(); }); }),
+            "Adam: the last step of a cuda::Graph may have been skipped; call state_dict() before the capture of another "
+            "graph");
+  training.optimizer.state_dict();
+  other.capture([&] { training.step(); });
+  optim::GradScaler collective({.all_reduce_found_inf = [](const Tensor&) {}});
+  EXPECT_EQ(error_text<StateError>([&] { last.capture([&] { collective.unscale_(training.optimizer); }); }),
+            "GradScaler: all_reduce_found_inf cannot be captured in a cuda::Graph");
 }
 
 TEST(Graph, EachReplayClipsByItsOwnNorm) {
