@@ -10,7 +10,7 @@ namespace tandem { inline namespace v0 { namespace cuda {
 /// Bytes of the workspace of cublaslt_matmul.
 int64_t cublaslt_workspace_bytes(DType dtype);
 
-/// out = alpha a b + beta out + bias by cuBLASLt, as cuda::gemm. Returns false if tandem's own kernel must compute the
+/// out = alpha a b + beta out + bias by cuBLASLt, as cuda::gemm, but without relu. Returns false if tandem's own kernel must compute the
 /// product: without a workspace, or if cuBLASLt fails before the product starts, which is logged once per problem as a
 /// warning. Throws BackendError if the product fails later.
 ///
@@ -19,6 +19,6 @@ int64_t cublaslt_workspace_bytes(DType dtype);
 /// used and written to the file.
 bool cublaslt_matmul(const KernelContext& context, DType dtype, int64_t batches, int64_t m, int64_t n, int64_t k,
                      double alpha, const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b,
-                     const int64_t* b_offsets, double beta, const void* bias, void* workspace, void* out);
+                     const int64_t* b_offsets, double beta, const GemmEpilogue& epilogue, void* workspace, void* out);
 
 }}}  // namespace tandem::v0::cuda

@@ -33,14 +33,14 @@ struct Problem {
   int64_t batches, m, n, k;
   bool a_transposed, b_transposed;
   int64_t a_leading, b_leading, a_step, b_step;
-  bool bias, adds;
+  bool bias, adds, float32_result;
   int aligned;
 
   auto operator<=>(const Problem&) const = default;
   std::string text() const {
     return str(dtype, tf32 ? " tf32 " : " ", batches, "x", m, "x", n, "x", k, " a ", a_transposed ? "T " : "N ",
                a_leading, " ", a_step, " b ", b_transposed ? "T " : "N ", b_leading, " ", b_step, bias ? " bias" : "",
-               adds ? " adds" : "", " aligned ", aligned);
+               adds ? " adds" : "", float32_result ? " to float32" : "", " aligned ", aligned);
   }
 };
 
@@ -289,14 +289,16 @@ int64_t cublaslt_workspace_bytes(DType dtype) { return is_floating_point(dtype) 
 
 bool cublaslt_matmul(const KernelContext& context, DType dtype, int64_t batches, int64_t m, int64_t n, int64_t k,
                      double alpha, const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b,
-                     const int64_t* b_offsets, double beta, const void* bias, void* workspace, void* out) {
+                     const int64_t* b_offsets, double beta, const GemmEpilogue& epilogue, void* workspace, void* out) {
   if (!is_floating_point(dtype) || k == 0 || workspace == nullptr) return false;
-  const int64_t element = size_of(dtype);
+  const void* const bias = epilogue.bias;
+  const DType result_dtype = epilogue.float32_result ? kFloat32 : dtype;
+  const int64_t element = size_of(dtype), result_element = size_of(result_dtype);
   const std::optional<int64_t> a_step = batch_step(batches, a_offsets), b_step = batch_step(batches, b_offsets);
   if (!a_step || !b_step) {  // one matrix at a time
     for (int64_t i = 0; i < batches; ++i) {
-      if (!cublaslt_matmul(context, dtype, 1, m, n, k, alpha, a, a_offsets + i, b, b_offsets + i, beta, bias, workspace,
-                           static_cast<std::byte*>(out) + i * m * n * element)) {
+      if (!cublaslt_matmul(context, dtype, 1, m, n, k, alpha, a, a_offsets + i, b, b_offsets + i, beta, epilogue, workspace,
+                           static_cast<std::byte*>(out) + i * m * n * result_element)) {
         return false;
       }
     }
@@ -322,6 +324,7 @@ bool cublaslt_matmul(const KernelContext& context, DType dtype, int64_t batches,
                         *b_step,
                         bias != nullptr,
                         beta != 0,
+                        epilogue.float32_result,
                         alignment({a_data, b_data, out, bias})};
   const DeviceGuard guard(context.device);
   CublasLt& cublaslt = cublaslt_of(context.device);
@@ -339,7 +342,7 @@ bool cublaslt_matmul(const KernelContext& context, DType dtype, int64_t batches,
     if (bias != nullptr) description.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
     const Layout left(dtype, b.transposed ? k : n, b.transposed ? n : k, b.leading, batches, *b_step);
     const Layout right(dtype, a.transposed ? m : k, a.transposed ? k : m, a.leading, batches, *a_step);
-    const Layout result(dtype, n, m, n, batches, m * n);
+    const Layout result(result_dtype, n, m, n, batches, m * n);
 
     const float narrow[2] = {static_cast<float>(alpha), static_cast<float>(beta)};
     const double wide[2] = {alpha, beta};
@@ -358,7 +361,7 @@ bool cublaslt_matmul(const KernelContext& context, DType dtype, int64_t batches,
       algorithms = candidates(cublaslt, problem, description.description, left, right, result,
                               [&](const cublasLtMatmulAlgo_t& candidate) {
                                 if (!elsewhere.defined()) {
-                                  elsewhere = zeros({batches * m * n * element}, {kUInt8, context.device});
+                                  elsewhere = zeros({batches * m * n * result_element}, {kUInt8, context.device});
                                 }
                                 return run(candidate, elsewhere.data_ptr());
                               });

@@ -78,9 +78,10 @@ MatrixOperand operand(Matrix& m) {
 }
 
 /// out = epilogue(alpha * a @ b + beta * out), unrecorded; out is row-major with a.rows rows in total.
+/// On GPUs out may be float32 for half types; then without bias and relu.
 void multiply(const KernelContext& context, Matrix a, Matrix b, double alpha, double beta, const Tensor& bias,
               bool relu, const Tensor& out) {
-  const DType dtype = out.dtype();
+  const DType dtype = a.tensor.dtype();
   if (is_half(dtype) && context.device.is_cpu()) {
     // Float32 copies of the matrices, through views that have exactly their strides.
     auto widened = [](const Matrix& m) {
@@ -101,16 +102,16 @@ void multiply(const KernelContext& context, Matrix a, Matrix b, double alpha, do
   const Tensor scratch = scratch_memory(
       TANDEM_KERNEL(context, gemm_workspace_bytes, dtype, 1, a.rows, b.cols, a.cols, left, right), out.device());
   trace_work(2 * a.rows * b.cols * a.cols);
-  const GemmEpilogue epilogue{data_or_null(dense_bias), relu};
+  const GemmEpilogue epilogue{data_or_null(dense_bias), relu, out.dtype() != dtype};
   TANDEM_KERNEL(context, gemm, dtype, 1, a.rows, b.cols, a.cols, alpha, left, nullptr, right, nullptr, beta, epilogue,
                 data_or_null(scratch), out.data_ptr());
 }
 
-/// The gradient alpha * a @ b of input i, written into the leaf's slot if the engine provides it.
-Tensor matmul_gradient(const KernelContext& context, BackwardContext& backward, int i, const Shape& shape, Matrix a,
-                       Matrix b, double alpha = 1) {
+/// The gradient alpha * a @ b of input i, of dtype `dtype`, written into the leaf's slot if the engine provides it.
+Tensor matmul_gradient(const KernelContext& context, BackwardContext& backward, int i, const Shape& shape, DType dtype,
+                       Matrix a, Matrix b, double alpha = 1) {
   const auto [slot, accumulate] = backward.grad_buffer(i);
-  Tensor out = slot.defined() ? slot : empty(shape, backward.grad().options());
+  Tensor out = slot.defined() ? slot : empty(shape, {dtype, backward.grad().device()});
   multiply(context, std::move(a), std::move(b), alpha, accumulate ? 1 : 0, {}, false, out);
   return out;
 }
@@ -259,10 +260,10 @@ Tensor matmul(const Tensor& input_argument, const Tensor& other_argument) {
       if (input_shape.size() == 2 && other_shape.size() == 2 && !context.create_graph()) {
         const KernelContext kernels = kernel_context(grad.device());
         if (context.needs(0)) {
-          grads[0] = matmul_gradient(kernels, context, 0, input_shape, matrix(grad), matrix(other.get()).t());
+          grads[0] = matmul_gradient(kernels, context, 0, input_shape, grad.dtype(), matrix(grad), matrix(other.get()).t());
         }
         if (context.needs(1)) {
-          grads[1] = matmul_gradient(kernels, context, 1, other_shape, matrix(input.get()).t(), matrix(grad));
+          grads[1] = matmul_gradient(kernels, context, 1, other_shape, grad.dtype(), matrix(input.get()).t(), matrix(grad));
         }
         return grads;
       }
@@ -371,12 +372,12 @@ Tensor addmm(const Tensor& input_argument, const Tensor& mat1_argument, const Te
       if (context.needs(1)) {
         grads[1] = context.create_graph()
                        ? mul(matmul(grad, mat2.get().t()), alpha)
-                       : matmul_gradient(kernels, context, 1, mat1_shape, matrix(grad), matrix(mat2.get()).t(), alpha);
+                       : matmul_gradient(kernels, context, 1, mat1_shape, grad.dtype(), matrix(grad), matrix(mat2.get()).t(), alpha);
       }
       if (context.needs(2)) {
         grads[2] = context.create_graph()
                        ? mul(matmul(mat1.get().t(), grad), alpha)
-                       : matmul_gradient(kernels, context, 2, mat2_shape, matrix(mat1.get()).t(), matrix(grad), alpha);
+                       : matmul_gradient(kernels, context, 2, mat2_shape, grad.dtype(), matrix(mat1.get()).t(), matrix(grad), alpha);
       }
       return grads;
     }
@@ -447,9 +448,33 @@ Tensor baddbmm(const Tensor& input_argument, const Tensor& batch1_argument, cons
 
 namespace {
 
-/// Checks and forward of linear and linear_relu; the arguments are replaced by their casts under autocast.
-Tensor linear_forward(const char* op, Tensor& x, Tensor& weight, Tensor& bias, bool relu) {
-  cast_for(CastPolicy::kLowPrecision, {&x, &weight, &bias});
+/// The operands of a linear layer under autocast. Casts of x are recorded. On GPUs those of weight and bias are not: the
+/// node has the parameters themselves as inputs, and writes their gradients in float32 into their slots.
+struct LinearOperands {
+  Tensor x;
+  Tensor weight, bias;         ///< inputs of the node
+  Tensor low_weight, low_bias; ///< operands of the kernel
+
+  LinearOperands(const Tensor& x_argument, const Tensor& weight_argument, const Tensor& bias_argument)
+      : x(x_argument), weight(weight_argument), bias(bias_argument) {
+    const bool records_casts = !x.defined() || x.device().is_cpu();
+    if (records_casts) {
+      cast_for(CastPolicy::kLowPrecision, {&x, &weight, &bias});
+    } else {
+      cast_for(CastPolicy::kLowPrecision, {&x});
+    }
+    low_weight = weight;
+    low_bias = bias;
+    if (!records_casts) {
+      const NoGradGuard no_grad;
+      cast_for(CastPolicy::kLowPrecision, {&low_weight, &low_bias});
+    }
+  }
+};
+
+/// Checks and forward of linear and linear_relu.
+Tensor linear_forward(const char* op, const LinearOperands& operands_in, bool relu) {
+  const Tensor &x = operands_in.x, &weight = operands_in.low_weight, &bias = operands_in.low_bias;
   auto check = [&](Operands operands) {
     KernelContext context = check_same_device(op, operands);
     check_same_dtype(op, operands);
@@ -474,38 +499,58 @@ Tensor linear_forward(const char* op, Tensor& x, Tensor& weight, Tensor& bias, b
 /// The gradients of x, weight and bias of y = x @ weight^T + bias for the gradient `grad` of y; bias_grad is already
 /// written.
 struct LinearNodeBase : Node {
-  SavedTensor x{*this, "x"}, weight{*this, "weight"};
+  SavedTensor x{*this, "x"}, weight{*this, "weight"}, low_weight{*this, "weight"};
   Shape x_shape, weight_shape;
+  DType weight_dtype = kFloat32, bias_dtype = kFloat32;
 
-  void save(const Tensor& x_argument, const Tensor& weight_argument) {
-    if (weight_argument.requires_grad()) x.save(x_argument);
-    if (x_argument.requires_grad()) weight.save(weight_argument);
-    x_shape = x_argument.shape();
-    weight_shape = weight_argument.shape();
+  void save(const LinearOperands& operands) {
+    if (operands.weight.requires_grad()) x.save(operands.x);
+    if (operands.x.requires_grad()) {
+      weight.save(operands.weight);
+      low_weight.save(operands.low_weight);
+    }
+    x_shape = operands.x.shape();
+    weight_shape = operands.weight.shape();
+    weight_dtype = operands.weight.dtype();
+    if (operands.bias.defined()) bias_dtype = operands.bias.dtype();
   }
 
   void operand_gradients(BackwardContext& context, const Tensor& grad, TensorList& grads) {
     if (context.create_graph()) {
-      if (context.needs(0)) grads[0] = matmul(grad, weight.get()).reshape(x_shape);
-      if (context.needs(1)) grads[1] = matmul(flat_rows(grad).t(), flat_rows(x.get()));
+      if (context.needs(0)) grads[0] = matmul(grad, to(weight.get(), grad.dtype())).reshape(x_shape);
+      if (context.needs(1)) grads[1] = to(matmul(flat_rows(grad).t(), flat_rows(x.get())), weight_dtype);
       return;
     }
     const KernelContext kernels = kernel_context(grad.device());
     if (context.needs(1)) {  // first, because its communication can overlap the gradient of x
-      grads[1] = matmul_gradient(kernels, context, 1, weight_shape, rows_of(grad).t(), rows_of(x.get()));
+      grads[1] =
+          matmul_gradient(kernels, context, 1, weight_shape, weight_dtype, rows_of(grad).t(), rows_of(x.get()));
       context.notify_ready(1, grads[1]);
     }
     if (context.needs(0)) {
-      grads[0] = matmul_gradient(kernels, context, 0, x_shape, rows_of(grad), matrix(weight.get()));
+      grads[0] =
+          matmul_gradient(kernels, context, 0, x_shape, grad.dtype(), rows_of(grad), matrix(low_weight.get()));
     }
+  }
+
+  /// The memory for the gradient of bias: the leaf's slot, or a new tensor.
+  BackwardContext::GradBuffer bias_slot(BackwardContext& context) const {
+    BackwardContext::GradBuffer buffer = context.grad_buffer(2);
+    if (!buffer.tensor.defined())
+      buffer = {empty({weight_shape[0]}, {bias_dtype, context.grad().device()}), false};
+    return buffer;
+  }
+
+  /// The gradient of bias under create_graph.
+  Tensor recorded_bias_gradient(const Tensor& grad) const {
+    return to(sum_to_shape(grad, {weight_shape[0]}), bias_dtype);
   }
 };
 
-/// The memory for the gradient of input i: the leaf's slot, or a new tensor.
-BackwardContext::GradBuffer slot_or_new(BackwardContext& context, int i, const Shape& shape) {
-  BackwardContext::GradBuffer buffer = context.grad_buffer(i);
-  if (!buffer.tensor.defined()) buffer = {empty(shape, context.grad().options()), false};
-  return buffer;
+template <class N>
+N* record_linear(const char* op, const Tensor& out, const LinearOperands& operands) {
+  return operands.bias.defined() ? autograd::record<N>(op, out, operands.x, operands.weight, operands.bias)
+                                 : autograd::record<N>(op, out, operands.x, operands.weight);
 }
 
 }  // namespace
@@ -516,23 +561,23 @@ Tensor linear(const Tensor& x_argument, const Tensor& weight_argument, const Ten
     return linear(x_argument, weight_argument.unsqueeze(0), adds_number ? bias_argument.unsqueeze(0) : bias_argument)
         .squeeze(-1);
   }
-  Tensor x = x_argument, weight = weight_argument, bias = bias_argument;
-  const Tensor out = linear_forward("linear", x, weight, bias, false);
+  const LinearOperands operands(x_argument, weight_argument, bias_argument);
+  const Tensor out = linear_forward("linear", operands, false);
 
   struct LinearNode : LinearNodeBase {
     TensorList backward(BackwardContext& context) override {
       TensorList grads(num_inputs());
       if (num_inputs() == 3 && context.needs(2)) {
-        const Shape bias_shape = {weight_shape[0]};
         if (context.create_graph()) {
-          grads[2] = sum_to_shape(context.grad(), bias_shape);
+          grads[2] = recorded_bias_gradient(context.grad());
         } else {
           Matrix rows = rows_of(row_major(context.grad()));
-          const auto [slot, accumulate] = slot_or_new(context, 2, bias_shape);
+          const auto [slot, accumulate] = bias_slot(context);
+          const DType dtype = rows.tensor.dtype();
           const KernelContext kernels = kernel_context(slot.device());
           const Tensor scratch = scratch_memory(
-              TANDEM_KERNEL(kernels, sum_rows_workspace_bytes, slot.dtype(), rows.rows, rows.cols), slot.device());
-          TANDEM_KERNEL(kernels, sum_rows, slot.dtype(), rows.rows, rows.cols, rows.tensor.data_ptr(),
+              TANDEM_KERNEL(kernels, sum_rows_workspace_bytes, dtype, rows.rows, rows.cols), slot.device());
+          TANDEM_KERNEL(kernels, sum_rows, dtype, slot.dtype(), rows.rows, rows.cols, rows.tensor.data_ptr(),
                         accumulate ? 1 : 0, data_or_null(scratch), slot.data_ptr());
           grads[2] = slot;
           context.notify_ready(2, slot);
@@ -542,52 +587,47 @@ Tensor linear(const Tensor& x_argument, const Tensor& weight_argument, const Ten
       return grads;
     }
   };
-  auto* node = bias.defined() ? autograd::record<LinearNode>("linear", out, x, weight, bias)
-                              : autograd::record<LinearNode>("linear", out, x, weight);
-  if (node != nullptr) node->save(x, weight);
+  if (auto* node = record_linear<LinearNode>("linear", out, operands)) node->save(operands);
   return out;
 }
 
 Tensor linear_relu(const Tensor& x_argument, const Tensor& weight_argument, const Tensor& bias_argument) {
-  Tensor x = x_argument, weight = weight_argument, bias = bias_argument;
-  const Tensor out = linear_forward("linear_relu", x, weight, bias, true);
+  const LinearOperands operands(x_argument, weight_argument, bias_argument);
+  const Tensor out = linear_forward("linear_relu", operands, true);
 
   struct LinearReluNode : LinearNodeBase {
     SavedTensor output{*this, "output"};
 
     TensorList backward(BackwardContext& context) override {
       TensorList grads(num_inputs());
-      const Shape bias_shape = {weight_shape[0]};
       const bool needs_bias = num_inputs() == 3 && context.needs(2);
       const Tensor result = output.get();
       if (context.create_graph()) {
         const Tensor masked = ops::relu_backward(context.grad(), result.detach());
         operand_gradients(context, masked, grads);
-        if (needs_bias) grads[2] = sum_to_shape(masked, bias_shape);
+        if (needs_bias) grads[2] = recorded_bias_gradient(masked);
         return grads;
       }
       Matrix rows = rows_of(row_major(context.grad()));
       const Tensor masked = empty(result.shape(), result.options());
-      BackwardContext::GradBuffer bias_slot;
-      if (needs_bias) bias_slot = slot_or_new(context, 2, bias_shape);
+      BackwardContext::GradBuffer slot;
+      if (needs_bias) slot = bias_slot(context);
       const KernelContext kernels = kernel_context(masked.device());
       const Tensor scratch = scratch_memory(
           TANDEM_KERNEL(kernels, sum_rows_workspace_bytes, masked.dtype(), rows.rows, rows.cols), masked.device());
-      TANDEM_KERNEL(kernels, mask_and_sum_rows, masked.dtype(), rows.rows, rows.cols, rows.tensor.data_ptr(),
-                    result.data_ptr(), bias_slot.accumulate ? 1 : 0, masked.data_ptr(), data_or_null(scratch),
-                    data_or_null(bias_slot.tensor));
+      TANDEM_KERNEL(kernels, mask_and_sum_rows, masked.dtype(), bias_dtype, rows.rows, rows.cols,
+                    rows.tensor.data_ptr(), result.data_ptr(), slot.accumulate ? 1 : 0, masked.data_ptr(),
+                    data_or_null(scratch), data_or_null(slot.tensor));
       if (needs_bias) {
-        grads[2] = bias_slot.tensor;
+        grads[2] = slot.tensor;
         context.notify_ready(2, grads[2]);
       }
       operand_gradients(context, masked, grads);
       return grads;
     }
   };
-  auto* node = bias.defined() ? autograd::record<LinearReluNode>("linear_relu", out, x, weight, bias)
-                              : autograd::record<LinearReluNode>("linear_relu", out, x, weight);
-  if (node != nullptr) {
-    node->save(x, weight);
+  if (auto* node = record_linear<LinearReluNode>("linear_relu", out, operands)) {
+    node->save(operands);
     node->output.save(out);
   }
   return out;

@@ -437,7 +437,7 @@ void sum_rows_of(int64_t rows, int64_t cols, double beta, T* out, Load load) {
 
 int64_t sum_rows_workspace_bytes(const KernelContext&, DType, int64_t, int64_t) { return 0; }
 
-void sum_rows(const KernelContext&, DType dtype, int64_t rows, int64_t cols, const void* grad, double beta, void*,
+void sum_rows(const KernelContext&, DType dtype, DType, int64_t rows, int64_t cols, const void* grad, double beta, void*,
               void* out) {
   visit_floating_dtype(dtype, [&]<class T>() {
     const T* source = static_cast<const T*>(grad);
@@ -451,7 +451,7 @@ void sum_rows(const KernelContext&, DType dtype, int64_t rows, int64_t cols, con
   });
 }
 
-void mask_and_sum_rows(const KernelContext&, DType dtype, int64_t rows, int64_t cols, const void* grad,
+void mask_and_sum_rows(const KernelContext&, DType dtype, DType, int64_t rows, int64_t cols, const void* grad,
                        const void* output, double beta, void* masked, void*, void* bias_grad) {
   visit_floating_dtype(dtype, [&]<class T>() {
     using Sum = Accumulator<T>;

@@ -40,6 +40,9 @@ struct Operand {
   __device__ T at(int64_t i, int64_t j) const { return data[i * row_stride + j * col_stride]; }
 };
 
+template <class T>
+constexpr bool kIsHalf = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
+
 template <class S>
 __device__ S multiply_add(S a, S b, S c) {
   if constexpr (std::is_floating_point_v<S>) {
@@ -49,9 +52,10 @@ __device__ S multiply_add(S a, S b, S c) {
   }
 }
 
-template <class T>
+/// R: the dtype of the result.
+template <class T, class R>
 __global__ void gemm_kernel(int64_t m, int64_t n, int64_t k, Sum<T> alpha, Operand<T> a, Operand<T> b, Sum<T> beta,
-                            const T* bias, bool relu, T* out) {
+                            const T* bias, bool relu, R* out) {
   using S = Sum<T>;
   __shared__ S a_tile[kDepth][kTile + 1];
   __shared__ S b_tile[kDepth][kTile + 1];
@@ -85,14 +89,14 @@ __global__ void gemm_kernel(int64_t m, int64_t n, int64_t k, Sum<T> alpha, Opera
       for (int j = 0; j < kOwn; ++j) {
         const int64_t r = row + y + i * kSide, c = column + x + j * kSide;
         if (r >= m || c >= n) continue;
-        T& target = out[r * n + c];
+        R& target = out[r * n + c];
         S result = alpha * sums[i][j];
         if (beta != S{0}) result = multiply_add(beta, static_cast<S>(target), result);
         if (bias != nullptr) result += static_cast<S>(bias[c]);
         if constexpr (!std::is_integral_v<S>) {
           if (relu && result < S{0}) result = S{0};
         }
-        target = static_cast<T>(result);
+        target = static_cast<R>(result);
       }
     }
   }
@@ -121,7 +125,7 @@ void gemm(const KernelContext& context, DType dtype, int64_t batches, int64_t m,
           const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b, const int64_t* b_offsets,
           double beta, GemmEpilogue epilogue, void* workspace, void* out) {
   if (m == 0 || n == 0 || batches == 0) return;
-  if (cublaslt_matmul(context, dtype, batches, m, n, k, alpha, a, a_offsets, b, b_offsets, beta, epilogue.bias,
+  if (cublaslt_matmul(context, dtype, batches, m, n, k, alpha, a, a_offsets, b, b_offsets, beta, epilogue,
                       workspace, out)) {
     // Not in cuBLASLt's epilogue: its documentation, max(x, 0), does not define the result for NaN.
     if (epilogue.relu) {
@@ -131,15 +135,21 @@ void gemm(const KernelContext& context, DType dtype, int64_t batches, int64_t m,
   }
   visit_gemm_dtype(dtype, [&]<class T>() {
     using S = Sum<T>;
+    using Number = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
     const int64_t tiles = ((m + kTile - 1) / kTile) * ((n + kTile - 1) / kTile);
-    for (int64_t i = 0; i < batches; ++i) {
-      launch_kernel(context, gemm_kernel<T>, blocks_for(tiles, 1), kSide * kSide, 0, m, n, k,
-                    static_cast<S>(static_cast<std::conditional_t<std::is_integral_v<T>, int64_t, double>>(alpha)),
-                    Operand<T>(a, a_offsets == nullptr ? 0 : a_offsets[i]),
-                    Operand<T>(b, b_offsets == nullptr ? 0 : b_offsets[i]),
-                    static_cast<S>(static_cast<std::conditional_t<std::is_integral_v<T>, int64_t, double>>(beta)),
-                    static_cast<const T*>(epilogue.bias), epilogue.relu, static_cast<T*>(out) + i * m * n);
+    const auto run = [&]<class R>(R* to) {
+      for (int64_t i = 0; i < batches; ++i) {
+        launch_kernel(context, gemm_kernel<T, R>, blocks_for(tiles, 1), kSide * kSide, 0, m, n, k,
+                      static_cast<S>(static_cast<Number>(alpha)),
+                      Operand<T>(a, a_offsets == nullptr ? 0 : a_offsets[i]),
+                      Operand<T>(b, b_offsets == nullptr ? 0 : b_offsets[i]), static_cast<S>(static_cast<Number>(beta)),
+                      static_cast<const T*>(epilogue.bias), epilogue.relu, to + i * m * n);
+      }
+    };
+    if constexpr (kIsHalf<T>) {
+      if (epilogue.float32_result) return run(static_cast<float*>(out));
     }
+    run(static_cast<T*>(out));
   });
 }
 
@@ -182,18 +192,18 @@ int pack_of(int64_t cols, const void* grad, const void* output, const void* mask
   return cols % kPack == 0 && is_aligned ? kPack : 1;
 }
 
-template <class T>
-__device__ void write_sum(double sum, double beta, T* out) {
-  using S = Accumulator<T>;
+template <class R>
+__device__ void write_sum(double sum, double beta, R* out) {
+  using S = Accumulator<R>;
   const double old = beta == 0 ? 0.0 : beta * static_cast<double>(static_cast<S>(*out));
-  *out = static_cast<T>(static_cast<S>(sum + old));
+  *out = static_cast<R>(static_cast<S>(sum + old));
 }
 
 /// Writes the sums of each part to partial[part][column] or, without `partial`, of all rows to `out`; nothing if both
 /// are null. With `output`, gradients where output > 0, and else zeros, are written to `masked`.
-template <class T, int kPack>
+template <class T, class R, int kPack>
 __global__ void sum_rows_kernel(RowSplit split, const T* grad, const T* output, T* masked, double* partial, double beta,
-                                T* out) {
+                                R* out) {
   using S = Accumulator<T>;
   __shared__ double totals[kBlock * kPack];
   const int width = split.width, height = static_cast<int>(blockDim.y);
@@ -254,8 +264,8 @@ __global__ void sum_rows_kernel(RowSplit split, const T* grad, const T* output, 
 constexpr int kPartRows = 8;
 
 /// out = beta * out + the sums over the parts. threadIdx.x selects the column, threadIdx.y the parts.
-template <class T>
-__global__ void add_parts_kernel(int64_t parts, int64_t cols, const double* partial, double beta, T* out) {
+template <class R>
+__global__ void add_parts_kernel(int64_t parts, int64_t cols, const double* partial, double beta, R* out) {
   __shared__ double totals[kPartRows][kWarp];
   for (int64_t first = static_cast<int64_t>(blockIdx.x) * kWarp; first < cols;
        first += static_cast<int64_t>(gridDim.x) * kWarp) {
@@ -287,32 +297,38 @@ int64_t sum_rows_workspace_bytes(const KernelContext&, DType dtype, int64_t rows
   return bytes;
 }
 
-void sum_rows(const KernelContext& context, DType dtype, int64_t rows, int64_t cols, const void* grad, double beta,
-              void* workspace, void* out) {
-  mask_and_sum_rows(context, dtype, rows, cols, grad, nullptr, beta, nullptr, workspace, out);
+void sum_rows(const KernelContext& context, DType dtype, DType result, int64_t rows, int64_t cols, const void* grad,
+              double beta, void* workspace, void* out) {
+  mask_and_sum_rows(context, dtype, result, rows, cols, grad, nullptr, beta, nullptr, workspace, out);
 }
 
-void mask_and_sum_rows(const KernelContext& context, DType dtype, int64_t rows, int64_t cols, const void* grad,
-                       const void* output, double beta, void* masked, void* workspace, void* bias_grad) {
+void mask_and_sum_rows(const KernelContext& context, DType dtype, DType result, int64_t rows, int64_t cols,
+                       const void* grad, const void* output, double beta, void* masked, void* workspace,
+                       void* bias_grad) {
   if (cols == 0) return;
   visit_floating_dtype(dtype, [&]<class T>() {
-    T* const out = static_cast<T*>(bias_grad);
-    const auto run = [&]<int kPack>(std::integral_constant<int, kPack>) {
+    const auto run = [&]<class R, int kPack>(R* out, std::integral_constant<int, kPack>) {
       const RowSplit split(rows, cols, kPack);
       double* const partial = split.parts > 1 && out != nullptr ? static_cast<double*>(workspace) : nullptr;
-      launch_kernel(context, sum_rows_kernel<T, kPack>, blocks_for(split.column_blocks * split.parts, 1),
+      launch_kernel(context, sum_rows_kernel<T, R, kPack>, blocks_for(split.column_blocks * split.parts, 1),
                     dim3(static_cast<unsigned>(split.width), static_cast<unsigned>(kBlock / split.width)), 0, split,
                     static_cast<const T*>(grad), static_cast<const T*>(output), static_cast<T*>(masked), partial, beta,
                     out);
       if (partial == nullptr) return;
-      launch_kernel(context, add_parts_kernel<T>, blocks_for(cols, kWarp), dim3(kWarp, kPartRows), 0, split.parts, cols,
+      launch_kernel(context, add_parts_kernel<R>, blocks_for(cols, kWarp), dim3(kWarp, kPartRows), 0, split.parts, cols,
                     static_cast<const double*>(partial), beta, out);
     };
-    if (pack_of<T>(cols, grad, output, masked) == 1) {
-      run(std::integral_constant<int, 1>());
-    } else {
-      run(std::integral_constant<int, static_cast<int>(16 / sizeof(T))>());
+    const auto run_packed = [&]<class R>(R* out) {
+      if (pack_of<T>(cols, grad, output, masked) == 1) {
+        run(out, std::integral_constant<int, 1>());
+      } else {
+        run(out, std::integral_constant<int, static_cast<int>(16 / sizeof(T))>());
+      }
+    };
+    if constexpr (kIsHalf<T>) {
+      if (result == kFloat32) return run_packed(static_cast<float*>(bias_grad));
     }
+    run_packed(static_cast<T*>(bias_grad));
   });
 }
 

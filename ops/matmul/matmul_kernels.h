@@ -19,6 +19,7 @@ struct MatrixOperand {
 struct GemmEpilogue {
   const void* bias = nullptr;  ///< [n], added to each row; may be null
   bool relu = false;           ///< replaces negative results by 0
+  bool float32_result = false; ///< out is float32, not rounded; only half types on GPUs, without bias and relu
 };
 
 /// Algorithms of float32 products on CPUs; see docs/decisions/001-float32-products.md.
@@ -68,13 +69,15 @@ TANDEM_KERNELS(
     int64_t sum_rows_workspace_bytes(const KernelContext& context, DType dtype, int64_t rows, int64_t cols);
 
     /// out[j] = beta * out[j] + sum over i of grad[i, j]; grad is row-major rows x cols. Floating; half types are
-    /// summed in float32.
-    void sum_rows(const KernelContext& context, DType dtype, int64_t rows, int64_t cols, const void* grad, double beta,
-                  void* workspace, void* out);
+    /// summed in float32. The dtype of out is `result`: `dtype` or, on GPUs for half types, float32.
+    void sum_rows(const KernelContext& context, DType dtype, DType result, int64_t rows, int64_t cols, const void* grad,
+                  double beta, void* workspace, void* out);
 
     /// masked[i, j] = output[i, j] > 0 ? grad[i, j] : 0, and bias_grad[j] = beta * bias_grad[j] + sum over i of
-    /// masked[i, j] unless bias_grad is null. All row-major rows x cols, floating.
-    void mask_and_sum_rows(const KernelContext& context, DType dtype, int64_t rows, int64_t cols, const void* grad,
-                           const void* output, double beta, void* masked, void* workspace, void* bias_grad);)
+    /// masked[i, j] unless bias_grad is null. All row-major rows x cols, floating. `result` is the dtype of bias_grad, as
+    /// for sum_rows.
+    void mask_and_sum_rows(const KernelContext& context, DType dtype, DType result, int64_t rows, int64_t cols,
+                           const void* grad, const void* output, double beta, void* masked, void* workspace,
+                           void* bias_grad);)
 
 }}  // namespace tandem::v0

@@ -56,7 +56,7 @@ void check_gemm(DType dtype, bool a_transposed, bool b_transposed, double alpha,
   const KernelContext context = kernel_context(kGpu);
   const GemmEpilogue end{epilogue ? bias.data_ptr() : nullptr, epilogue};
   ASSERT_FALSE(cuda::cublaslt_matmul(context, dtype, kBatches, kM, kN, kK, alpha, a.operand(), a.offsets.data(),
-                                     b.operand(), b.offsets.data(), beta, end.bias, nullptr, out.data_ptr()));
+                                     b.operand(), b.offsets.data(), beta, end, nullptr, out.data_ptr()));
   cuda::gemm(context, dtype, kBatches, kM, kN, kK, alpha, a.operand(), a.offsets.data(), b.operand(), b.offsets.data(),
              beta, end, nullptr, out.data_ptr());
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include <tandem/autograd/engine.h>
 #include <tandem/autograd/gradcheck.h>
 #include <tandem/base/parallel_for.h>
+#include <tandem/ops/cast.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/matmul/matmul_kernels.h>
 #include <tandem/tensor/factories.h>
@@ -410,6 +412,40 @@ TEST(LinearBias, GradientIsTheSumOfTheRows) {
           const double tolerance = 4 * epsilon(dtype) * std::sqrt(static_cast<double>(std::max<int64_t>(1, rows)));
           EXPECT_TRUE(close(bias.grad(), expected, tolerance)) << accumulated;
         }
+      }
+    }
+  }
+}
+
+// On GPUs the gradients of float32 parameters under autocast are written in float32, without rounding to the half type.
+TEST(Linear, ParameterGradientsUnderAutocastAreNotRoundedOnGpus) {
+  constexpr int64_t kRows = 300, kIn = 24, kOut = 40;
+  for (const DType half : {kBFloat16, kFloat16}) {
+    for (const bool relu : {false, true}) {
+      SCOPED_TRACE(str(half, relu ? " relu" : ""));
+      const auto run = [&](DType dtype, const Dense& x_values, const Dense& gradient, bool autocast) {
+        const Tensor x = make_tensor(x_values, dtype, Layout::kContiguous, test_device());
+        const Tensor weight =
+            random_tensor({kOut, kIn}, 3, half).to(dtype).to(test_device()).set_requires_grad();
+        const Tensor bias = random_tensor({kOut}, 4, half).to(dtype).to(test_device()).set_requires_grad();
+        for (int accumulated = 0; accumulated < 2; ++accumulated) {
+          Tensor y;
+          {
+            std::optional<Autocast> scope;
+            if (autocast) scope.emplace(half);
+            y = relu ? linear_relu(x, weight, bias) : linear(x, weight, bias);
+          }
+          y.backward(make_tensor(gradient, y.dtype(), Layout::kContiguous, test_device()));
+        }
+        return std::vector<Tensor>{weight.grad(), bias.grad()};
+      };
+      const Dense x = dense(random_tensor({kRows, kIn}, 1, half)), gradient = dense(random_tensor({kRows, kOut}, 2, half));
+      const std::vector<Tensor> actual = run(kFloat32, x, gradient, true), exact = run(kFloat64, x, gradient, false);
+      for (size_t i = 0; i < actual.size(); ++i) {
+        EXPECT_EQ(actual[i].dtype(), kFloat32);
+        const bool is_on_gpu = !test_device().is_cpu();
+        const double tolerance = is_on_gpu ? 4e-6 : 4 * epsilon(half);
+        EXPECT_TRUE(close(actual[i], dense(exact[i]), tolerance * std::sqrt(static_cast<double>(kRows)))) << i;
       }
     }
   }

@@ -141,8 +141,8 @@ TYPED_TEST(HalfParameters, GradScalerRejectsFloat16AndClippingWorksInFloat32) {
     optim::GradScaler scaler({.init_scale = 4});
     set_gradient(pair.half, waves(40, 1, dtype));
     set_gradient(pair.wide, waves(40, 1, dtype));
-    const double norm = optim::clip_grad_norm_({pair.half}, 2).item<double>();
-    EXPECT_EQ(norm, optim::clip_grad_norm_({pair.wide}, 2).item<double>());
+    const double norm = optim::clip_grad_norm_({pair.half}, 2).template item<double>();
+    EXPECT_EQ(norm, optim::clip_grad_norm_({pair.wide}, 2).template item<double>());
     EXPECT_EQ(pair.half.grad().template to_vector<float>(), rounded(pair.wide.grad(), dtype));
     set_gradient(pair.wide, pair.half.grad());
     if (dtype == kFloat16) {
