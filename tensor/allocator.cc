@@ -204,6 +204,11 @@ class DeviceMemory {
   void remove(cuda::GraphMemory* graph) {
     std::lock_guard guard(lock_);
     std::erase(graphs_, graph);
+    for (SizeClass& c : classes_) {
+      for (Free& block : c.free) {
+        if (block.stream_id == graph->stream_id) block.stream_id = graph->heir;
+      }
+    }
   }
   void set_capturing(cuda::GraphMemory& graph, std::thread::id thread) {
     std::lock_guard guard(lock_);
@@ -371,7 +376,7 @@ void empty_cache(Device device) { memory_of(device).empty_cache(device); }
 
 namespace cuda {
 
-GraphMemory::GraphMemory(Device on, uint64_t id) : device(on), stream_id(id) { memory_of(device).add(this); }
+GraphMemory::GraphMemory(Device on, uint64_t id) : device(on), stream_id(id), heir(id) { memory_of(device).add(this); }
 
 GraphMemory::~GraphMemory() {
   memory_of(device).remove(this);

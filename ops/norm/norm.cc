@@ -107,15 +107,14 @@ KernelContext check_batch_norm(const char* op, const BatchNormArguments& a, Tail
     if (!operand.tensor.defined()) continue;
     TANDEM_CHECK(ShapeError, operand.tensor.shape() == per_channel,
                  operand_error(op, str(operand.name, " must have shape ", per_channel), operands));
-    const bool is_running = &operand - optional < 2;
-    TANDEM_CHECK(DTypeError,
-                 is_running ? is_floating_point(operand.tensor.dtype())
-                            : operand.tensor.dtype() == parameter_dtype(a) &&
-                                  (parameter_dtype(a) == a.input.dtype() ||
-                                   (parameter_dtype(a) == kFloat32 && is_half(a.input.dtype()))),
+    const bool is_running = &operand - optional < 2, may_be_float32 = is_half(a.input.dtype());
+    const DType dtype = operand.tensor.dtype();
+    const bool fits = dtype == a.input.dtype() || (may_be_float32 && dtype == kFloat32);
+    TANDEM_CHECK(DTypeError, is_running ? is_floating_point(dtype) : fits && dtype == parameter_dtype(a),
                  operand_error(op,
-                               str(operand.name, is_running ? " must be floating"
-                                                            : " must have input's dtype, or for half types float32"),
+                               str(operand.name, is_running       ? " must be floating"
+                                                 : may_be_float32 ? " must have input's dtype or be float32"
+                                                                  : " must have input's dtype"),
                                operands));
     TANDEM_CHECK(
         StateError, !is_running || !a.training || per_channel[0] < 2 || operand.tensor.strides()[0] != 0,

@@ -156,7 +156,7 @@ TEST(Graph, ReplaysOfScaledStepsAreSteps) {
     EXPECT_TRUE(primitives::bytes_equal(usual.weight.detach(), replayed.weight.detach()));
     EXPECT_EQ(usual.optimizer.state_dict().get<int64_t>("state.0.step"), 6);
     EXPECT_EQ(replayed.optimizer.state_dict().get<int64_t>("state.0.step"), 6);
-    EXPECT_EQ(usual.scaler.get_scale(), 65536);  // halved three times, doubled three times
+    EXPECT_EQ(usual.scaler.get_scale(), 32768);  // doubled twice, halved three times
     EXPECT_EQ(replayed.scaler.get_scale(), usual.scaler.get_scale());
     EXPECT_EQ(replayed.scaler.state_dict().get<int64_t>("growth_tracker"),
               usual.scaler.state_dict().get<int64_t>("growth_tracker"));
@@ -189,6 +189,22 @@ TEST(Graph, ScaledStepsAreCapturedAsAWhole) {
   optim::GradScaler collective({.all_reduce_found_inf = [](const Tensor&) {}});
   EXPECT_EQ(error_text<StateError>([&] { last.capture([&] { collective.unscale_(training.optimizer); }); }),
             "GradScaler: all_reduce_found_inf cannot be captured in a cuda::Graph");
+}
+
+TEST(Graph, MemoryOfADestroyedGraphIsUsedAgain) {
+  const Tensor weight = ones({64, 64}, {kFloat32, kGpu});
+  int64_t reserved = 0;
+  for (int i = 0; i < 6; ++i) {
+    cuda::Graph graph(kGpu);
+    Tensor product;
+    graph.capture([&] { product = linear(weight, weight); });
+    EXPECT_EQ(product.to_vector<float>(), std::vector<float>(64 * 64, 64));
+    product = linear(weight, weight);
+    if (i == 2) reserved = memory_stats(kGpu).reserved;
+    if (i > 2) {
+      EXPECT_EQ(memory_stats(kGpu).reserved, reserved) << i;
+    }
+  }
 }
 
 TEST(Graph, EachReplayClipsByItsOwnNorm) {
