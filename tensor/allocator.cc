@@ -172,43 +172,21 @@ class DeviceMemory {
   }
 
   void empty_cache(Device device) {
-    struct Freed {
-      void* data;
-      int64_t num_bytes;
-    };
-    std::vector<Freed> freed;
-    bool is_capturing = false;
-    for (int index = 0; index < kNumClasses; ++index) {
-      const int64_t size = class_bytes(index);
-      std::lock_guard guard(lock_);
-      SizeClass& c = classes_[static_cast<size_t>(index)];
-      const auto kept =
-          std::stable_partition(c.free.begin(), c.free.end(), [&](const Free& block) { return is_of_graph(block); });
-      const auto num_freed = c.free.end() - kept;
-      for (auto block = kept; block != c.free.end(); ++block) freed.push_back({block->data, size});
-      c.free.erase(kept, c.free.end());
-      c.num_blocks -= static_cast<size_t>(num_freed);
-      stats_.reserved -= num_freed * size;
-      is_capturing = is_captured();
-    }
-    // Waits once for all blocks, because each cudaFree waits too. During a graph capture only cudaFree waits: this wait
-    // would invalidate the capture.
-    if (!device.is_cpu() && !freed.empty() && !is_capturing) cuda::wait_for_work(device);
-    for (const Freed& block : freed) system_free(device, block.data, block.num_bytes);
+    free_cached(device, [&](const Free& block) { return !is_of_graph(block); });
   }
 
   void add(cuda::GraphMemory* graph) {
     std::lock_guard guard(lock_);
     graphs_.push_back(graph);
   }
+  /// Returns the graph's cached memory to the system: no other stream can use it.
   void remove(cuda::GraphMemory* graph) {
-    std::lock_guard guard(lock_);
-    std::erase(graphs_, graph);
-    for (SizeClass& c : classes_) {
-      for (Free& block : c.free) {
-        if (block.stream_id == graph->stream_id) block.stream_id = graph->heir;
-      }
+    {
+      std::lock_guard guard(lock_);
+      std::erase(graphs_, graph);
     }
+    if (is_captured_here()) return;  // of another graph, which does not allow to wait for the device
+    free_cached(graph->device, [&](const Free& block) { return block.stream_id == graph->stream_id; });
   }
   void set_capturing(cuda::GraphMemory& graph, std::thread::id thread) {
     std::lock_guard guard(lock_);
@@ -224,6 +202,34 @@ class DeviceMemory {
     std::vector<Free> free;  // capacity for all num_blocks
     size_t num_blocks = 0;   // in use or free
   };
+
+  /// Returns the cached blocks for which is_freed is true to the system.
+  template <class F>
+  void free_cached(Device device, F is_freed) {
+    struct Freed {
+      void* data;
+      int64_t num_bytes;
+    };
+    std::vector<Freed> freed;
+    bool is_capturing = false;
+    for (int index = 0; index < kNumClasses; ++index) {
+      const int64_t size = class_bytes(index);
+      std::lock_guard guard(lock_);
+      SizeClass& c = classes_[static_cast<size_t>(index)];
+      const auto kept =
+          std::stable_partition(c.free.begin(), c.free.end(), [&](const Free& block) { return !is_freed(block); });
+      const auto num_freed = c.free.end() - kept;
+      for (auto block = kept; block != c.free.end(); ++block) freed.push_back({block->data, size});
+      c.free.erase(kept, c.free.end());
+      c.num_blocks -= static_cast<size_t>(num_freed);
+      stats_.reserved -= num_freed * size;
+      is_capturing = is_captured();
+    }
+    // Waits once for all blocks, because each cudaFree waits too. During a graph capture only cudaFree waits: this wait
+    // would invalidate the capture.
+    if (!device.is_cpu() && !freed.empty() && !is_capturing) cuda::wait_for_work(device);
+    for (const Freed& block : freed) system_free(device, block.data, block.num_bytes);
+  }
 
   bool is_captured_here() {
     std::lock_guard guard(lock_);
@@ -376,7 +382,7 @@ void empty_cache(Device device) { memory_of(device).empty_cache(device); }
 
 namespace cuda {
 
-GraphMemory::GraphMemory(Device on, uint64_t id) : device(on), stream_id(id), heir(id) { memory_of(device).add(this); }
+GraphMemory::GraphMemory(Device on, uint64_t id) : device(on), stream_id(id) { memory_of(device).add(this); }
 
 GraphMemory::~GraphMemory() {
   memory_of(device).remove(this);

@@ -25,8 +25,8 @@ int64_t available_bytes(Device device);
 void check_captured_stream(Device device, uint64_t stream_id);
 
 /// Memory that replays of a graph use and no tensor holds. During the lifetime of this object, cached memory of the
-/// graph's stream is not returned to the system; then `heir` uses it. Memory of other streams that the thread frees
-/// during capture is held here.
+/// graph's stream is not returned to the system; its destructor returns it. Memory of other streams that the thread
+/// frees during capture is held here.
 class GraphMemory {
  public:
   GraphMemory(Device device, uint64_t stream_id);
@@ -40,7 +40,6 @@ class GraphMemory {
 
   const Device device;
   const uint64_t stream_id;
-  uint64_t heir;  ///< id of the stream on which the graph runs
   // Guarded by the lock of the device's allocator:
   std::thread::id capturing;
   std::vector<Block> held;

@@ -15,19 +15,23 @@ namespace {
 
 template <class T>
 struct AddHalf {
-  static constexpr int kPack = 8;
+  static constexpr int kPack = 4;
   int64_t n;
   const float* a;
   const T* b;
   float* out;
 
   __device__ void operator()(int64_t pack) const {
-    const int64_t begin = pack * kPack, count = min(n - begin, static_cast<int64_t>(kPack));
-    auto sum = load_pack<kPack>(a + begin, count);
-    const auto half = load_pack<kPack>(b + begin, count);
+    const int64_t begin = pack * kPack;
+    if (begin + kPack > n) {
+      for (int64_t i = begin; i < n; ++i) out[i] = a[i] + static_cast<float>(b[i]);
+      return;
+    }
+    auto sum = load_pack<kPack>(a + begin, kPack);
+    const auto half = load_pack<kPack>(b + begin, kPack);
 #pragma unroll
     for (int v = 0; v < kPack; ++v) sum.values[v] += static_cast<float>(half.values[v]);
-    store_pack(out + begin, sum, count);
+    store_pack(out + begin, sum, kPack);
   }
 };
 

@@ -448,26 +448,26 @@ Tensor baddbmm(const Tensor& input_argument, const Tensor& batch1_argument, cons
 
 namespace {
 
-/// The operands of a linear layer under autocast. Casts of x are recorded. On GPUs those of weight and bias are not: the
-/// node has the parameters themselves as inputs, and writes their gradients in float32 into their slots.
+/// The operands of a linear layer under autocast. Casts are recorded, except those of float32 parameters on GPUs: there
+/// the node has the parameters themselves as inputs, and writes their gradients in float32 into their slots.
 struct LinearOperands {
   Tensor x;
-  Tensor weight, bias;         ///< inputs of the node
-  Tensor low_weight, low_bias; ///< operands of the kernel
+  Tensor weight, bias;          ///< inputs of the node
+  Tensor low_weight, low_bias;  ///< operands of the kernel
 
   LinearOperands(const Tensor& x_argument, const Tensor& weight_argument, const Tensor& bias_argument)
       : x(x_argument), weight(weight_argument), bias(bias_argument) {
-    const bool records_casts = !x.defined() || x.device().is_cpu();
-    if (records_casts) {
-      cast_for(CastPolicy::kLowPrecision, {&x, &weight, &bias});
-    } else {
+    const auto is_float32 = [](const Tensor& tensor) { return tensor.defined() && tensor.dtype() == kFloat32; };
+    if (is_float32(weight) && !weight.device().is_cpu() && (is_float32(bias) || !bias.defined())) {
       cast_for(CastPolicy::kLowPrecision, {&x});
-    }
-    low_weight = weight;
-    low_bias = bias;
-    if (!records_casts) {
+      low_weight = weight;
+      low_bias = bias;
       const NoGradGuard no_grad;
       cast_for(CastPolicy::kLowPrecision, {&low_weight, &low_bias});
+    } else {
+      cast_for(CastPolicy::kLowPrecision, {&x, &weight, &bias});
+      low_weight = weight;
+      low_bias = bias;
     }
   }
 };

@@ -40,9 +40,6 @@ struct Operand {
   __device__ T at(int64_t i, int64_t j) const { return data[i * row_stride + j * col_stride]; }
 };
 
-template <class T>
-constexpr bool kIsHalf = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
-
 template <class S>
 __device__ S multiply_add(S a, S b, S c) {
   if constexpr (std::is_floating_point_v<S>) {

@@ -228,19 +228,16 @@ __global__ void input_gradient_kernel(int64_t rows, int64_t n, const T* in, cons
 }
 
 /// Calls f with the number of packs per thread of a warp, as std::integral_constant, or 0 if a block must process each
-/// row: if rows are too long for registers, or do not begin at multiples of 16 bytes.
+/// row: if rows are too long for registers, or do not begin at multiples of 16 bytes, or are float64.
 template <class T, class F>
 void with_packs(int64_t n, std::initializer_list<const void*> data, const F& f) {
-  constexpr int64_t kPack = 16 / sizeof(T), kElements = kWarp * kPack;
-  if (n % kPack != 0 || n > 8 * kElements || !std::all_of(data.begin(), data.end(), is_aligned_for_packs)) {
-    f(std::integral_constant<int, 0>());
-  } else if (n <= 2 * kElements) {
-    f(std::integral_constant<int, 2>());
-  } else if (n <= 4 * kElements) {
-    f(std::integral_constant<int, 4>());
-  } else {
-    f(std::integral_constant<int, 8>());
+  if constexpr (sizeof(T) <= 4) {
+    constexpr int64_t kPack = 16 / sizeof(T), kElements = kWarp * kPack;
+    if (n % kPack == 0 && n <= 8 * kElements && std::all_of(data.begin(), data.end(), is_aligned_for_packs)) {
+      return n <= 4 * kElements ? f(std::integral_constant<int, 4>()) : f(std::integral_constant<int, 8>());
+    }
   }
+  f(std::integral_constant<int, 0>());
 }
 
 /// Calls f.operator()<T, R>() with the types of the two dtypes.

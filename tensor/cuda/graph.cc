@@ -106,7 +106,6 @@ void Graph::Impl::launch() {
     done.make_wait(now);
   }
   launched_on = now;
-  memory.heir = now.id();
   write_numbers(kernel_context(recorded.device), recorded.numbers, recorded.block.data<double>());
   TANDEM_CUDA_CHECK(cudaGraphLaunch(graph, static_cast<cudaStream_t>(now.handle())));
 }

@@ -48,9 +48,13 @@ Strided<static_cast<int>(N)> elements_of(const std::array<const Tensor*, N>& ten
   return {span_of(sizes), steps};
 }
 
-/// Elements per pack: at least one access of 16 bytes for each operand.
+template <class T>
+constexpr bool kIsNetworkType = kIsHalf<T> || std::is_same_v<T, float>;
+
+/// Elements per pack: one access of 16 bytes of the widest operand, so that adjacent threads access adjacent bytes. 1,
+/// no packs, for the dtypes that do not matter for a network's speed.
 template <class... T>
-constexpr int kPackOf = static_cast<int>(std::min<size_t>(8, 16 / std::min({sizeof(T)...})));
+constexpr int kPackOf = (kIsNetworkType<T> && ...) ? static_cast<int>(16 / std::max({sizeof(T)...})) : 1;
 
 // Formulas of one element of strided operands, and of one pack of contiguous ones of n elements.
 
@@ -62,9 +66,14 @@ struct Fill {
   int64_t n;
   __device__ void operator()(const int64_t (&at)[1]) const { out[at[0]] = value; }
   __device__ void operator()(int64_t pack) const {
+    const int64_t begin = pack * kPack;
+    if (begin + kPack > n) {
+      for (int64_t i = begin; i < n; ++i) out[i] = value;
+      return;
+    }
     Pack<T, kPack> filled;
     for (int v = 0; v < kPack; ++v) filled.values[v] = value;
-    store_pack(out + pack * kPack, filled, n - pack * kPack);
+    store_pack(out + begin, filled, kPack);
   }
 };
 
@@ -94,10 +103,14 @@ struct Copy {
   __device__ void operator()(const int64_t (&at)[2]) const { out[at[0]] = primitives::convert<To>(src[at[1]]); }
   __device__ void operator()(int64_t pack) const {
     const int64_t begin = pack * kPack;
-    const auto from = load_pack<kPack>(src + begin, n - begin);
+    if (begin + kPack > n) {
+      for (int64_t i = begin; i < n; ++i) out[i] = primitives::convert<To>(src[i]);
+      return;
+    }
+    const auto from = load_pack<kPack>(src + begin, kPack);
     Pack<To, kPack> converted;
     for (int v = 0; v < kPack; ++v) converted.values[v] = primitives::convert<To>(from.values[v]);
-    store_pack(out + begin, converted, n - begin);
+    store_pack(out + begin, converted, kPack);
   }
 };
 
@@ -110,29 +123,25 @@ struct AddInto {
   __device__ void operator()(const int64_t (&at)[2]) const { out[at[0]] = primitives::add(out[at[0]], src[at[1]]); }
   __device__ void operator()(int64_t pack) const {
     const int64_t begin = pack * kPack;
-    auto sum = load_pack<kPack>(out + begin, n - begin);
-    const auto more = load_pack<kPack>(src + begin, n - begin);
+    if (begin + kPack > n) {
+      for (int64_t i = begin; i < n; ++i) out[i] = primitives::add(out[i], src[i]);
+      return;
+    }
+    auto sum = load_pack<kPack>(out + begin, kPack);
+    const auto more = load_pack<kPack>(src + begin, kPack);
     for (int v = 0; v < kPack; ++v) sum.values[v] = primitives::add(sum.values[v], more.values[v]);
-    store_pack(out + begin, sum, n - begin);
+    store_pack(out + begin, sum, kPack);
   }
 };
 
 template <class T>
 struct Compare {
-  static constexpr int kPack = kPackOf<T>;
+  static constexpr int kPack = 1;
   const T* a;
   const T* b;
   int32_t* differ;
-  int64_t n;
   __device__ void operator()(const int64_t (&at)[2]) const {
     if (a[at[0]] != b[at[1]]) atomicExch(differ, 1);
-  }
-  __device__ void operator()(int64_t pack) const {
-    const int64_t begin = pack * kPack;
-    const auto x = load_pack<kPack>(a + begin, n - begin), y = load_pack<kPack>(b + begin, n - begin);
-    bool differs = false;
-    for (int v = 0; v < kPack; ++v) differs |= x.values[v] != y.values[v];
-    if (differs) atomicExch(differ, 1);
   }
 };
 
@@ -144,19 +153,26 @@ struct Sum {
   T* out;
   int64_t n;
   __device__ void operator()(int64_t pack) const {
-    using Wide = std::conditional_t<kIsHalf<T>, float, T>;
     const int64_t begin = pack * kPack;
-    Wide sum[kPack] = {};
+    if (begin + kPack <= n) return add_all<kPack>(begin);
+    for (int64_t i = begin; i < n; ++i) add_all<1>(i);
+  }
+
+ private:
+  template <int count>
+  __device__ void add_all(int64_t begin) const {
+    using Wide = std::conditional_t<kIsHalf<T>, float, T>;
+    Wide sum[count] = {};
     for (int k = 0; k < num_inputs; ++k) {
-      const auto terms = load_pack<kPack>(inputs[k] + begin, n - begin);
-      for (int v = 0; v < kPack; ++v) {
+      const auto terms = load_pack<count>(inputs[k] + begin, count);
+      for (int v = 0; v < count; ++v) {
         const Wide term = static_cast<Wide>(terms.values[v]);
         sum[v] = k == 0 ? term : primitives::add<Wide>(sum[v], term);
       }
     }
-    Pack<T, kPack> rounded;
-    for (int v = 0; v < kPack; ++v) rounded.values[v] = static_cast<T>(sum[v]);
-    store_pack(out + begin, rounded, n - begin);
+    Pack<T, count> rounded;
+    for (int v = 0; v < count; ++v) rounded.values[v] = static_cast<T>(sum[v]);
+    store_pack(out + begin, rounded, count);
   }
 };
 
@@ -164,12 +180,14 @@ struct Sum {
 template <size_t N, class F>
 void for_each(const KernelContext& context, const std::array<const Tensor*, N>& tensors, const F& f) {
   const auto where = elements_of<N>(tensors);
-  bool is_packed = where.num_dims == 1;
-  for (size_t k = 0; k < N; ++k) {
-    is_packed = is_packed && where.strides[k][0] == 1 && is_aligned_for_packs(tensors[k]->data_ptr());
+  if constexpr (F::kPack > 1) {
+    bool is_packed = where.num_dims == 1;
+    for (size_t k = 0; k < N; ++k) {
+      is_packed = is_packed && where.strides[k][0] == 1 && is_aligned_for_packs(tensors[k]->data_ptr());
+    }
+    if (is_packed) return for_each_index(context, ceil_div<int64_t>(where.num_elements, F::kPack), f);
   }
-  is_packed ? for_each_index(context, ceil_div<int64_t>(where.num_elements, F::kPack), f)
-            : for_each_element(context, where, f);
+  for_each_element(context, where, f);
 }
 
 /// Calls f.operator()<T>() with the unsigned integer type of the dtype's size.
@@ -264,7 +282,7 @@ void sum_elements(const KernelContext& context, DType dtype, std::span<const std
 
 void compare_elements(const KernelContext& context, const Tensor& a, const Tensor& b, int32_t* differ) {
   visit_size(a.dtype(), [&]<class T>() {
-    for_each<2>(context, {&a, &b}, Compare<T>{data_as<const T>(a), data_as<const T>(b), differ, a.num_elements()});
+    for_each<2>(context, {&a, &b}, Compare<T>{data_as<const T>(a), data_as<const T>(b), differ});
   });
 }
 
