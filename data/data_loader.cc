@@ -24,7 +24,8 @@ namespace tandem { inline namespace v0 { namespace data {
 
 namespace {
 
-/// The stream on which workers copy batches to a GPU, so that copies and the consumer's work do not wait for each other.
+/// The stream on which workers copy batches to a GPU, so that copies and the consumer's work do not wait for each
+/// other.
 cuda::Stream copy_stream(Device gpu) { return cuda::side_stream(gpu, cuda::kSideStreams - 1); }
 
 Tensor on_device(const Tensor& tensor, Device device, bool in_worker) {

@@ -19,8 +19,8 @@ namespace tandem { inline namespace v0 {
 /// (ShapeError); running_mean and running_var, [C] floating [optional], become (1 - momentum) * running + momentum *
 /// batch statistic, in place (StateError if expanded), with the unbiased variance. Otherwise mean and variance are
 /// running_mean and running_var, which must be defined (StateError). momentum is in [0, 1], eps is not negative
-/// (ValueError). weight and bias: [C] of input's dtype, or for a half type of float32 [optional]. A channels-last input gives a channels-last result
-/// and gradient, any other input row-major ones.
+/// (ValueError). weight and bias: [C] of input's dtype, or for a half type of float32 [optional]. A channels-last input
+/// gives a channels-last result and gradient, any other input row-major ones.
 ///
 /// Saves the input, and mean and 1 / sqrt(var + eps) in float64. Differentiable. S. Ioffe, C. Szegedy, "Batch
 /// normalization", 2015.

@@ -94,8 +94,7 @@ void GradScaler::unscale_in_graph(const Optimizer& optimizer, const std::vector<
   TANDEM_CHECK(StateError, !batches.empty(), "GradScaler: no parameter of the optimizer has a gradient");
   const Device device = batches[0].device;
   const Tensor found = zeros({1}, {kInt32, device});
-  const double* const factor =
-      tandem::cuda::step_value(device, 1 / scale_, [this] { return 1 / get_scale(); });
+  const double* const factor = tandem::cuda::step_value(device, 1 / scale_, [this] { return 1 / get_scale(); });
   for (const GradientBatch& batch : batches) {
     TANDEM_KERNEL(kernel_context(batch.device), unscale, batch.dtype, batch.values, 1 / scale_, factor,
                   found.data<int32_t>());

@@ -42,8 +42,8 @@ struct GradScalerOptions {
 /// its kernels decide whether the step is skipped. The host learns the decision, and computes the next scale, at the
 /// next replay or when it reads the scale: it waits for the GPU then, instead of in unscale_.
 ///
-/// Otherwise unscale_ costs one pass over the gradients, one kernel launch per GPU and dtype, and one synchronization. P.
-/// Micikevicius et al., "Mixed Precision Training", 2018. Not thread-safe.
+/// Otherwise unscale_ costs one pass over the gradients, one kernel launch per GPU and dtype, and one synchronization.
+/// P. Micikevicius et al., "Mixed Precision Training", 2018. Not thread-safe.
 class TANDEM_API GradScaler {
  public:
   /// Throws ValueError unless the scale is positive and finite, growth > 1, 0 < backoff < 1 and the interval is

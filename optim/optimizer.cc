@@ -207,9 +207,10 @@ void Optimizer::step(const Tensor& skip) {
 
 void Optimizer::settle() const {
   if (!skip_.defined()) return;
-  TANDEM_CHECK(StateError, !tandem::cuda::is_capturing(), rule_.name,
-               ": the last step of a cuda::Graph may have been skipped; call state_dict() before the capture of another "
-               "graph");
+  TANDEM_CHECK(
+      StateError, !tandem::cuda::is_capturing(), rule_.name,
+      ": the last step of a cuda::Graph may have been skipped; call state_dict() before the capture of another "
+      "graph");
   if (std::exchange(skip_, {}).to_vector<int32_t>()[0] == 0) return;
   for (const size_t index : maybe_skipped_) --states_[index].steps;
 }

@@ -132,7 +132,7 @@ class TANDEM_API Optimizer {
   std::vector<size_t> group_ends_;  ///< index after the last parameter of each group
   std::vector<void*> options_;      ///< of each group
   mutable std::vector<ParameterState> states_;
-  mutable Tensor skip_;                 ///< `skip` of the last step of a graph; undefined if that is settled
+  mutable Tensor skip_;                ///< `skip` of the last step of a graph; undefined if that is settled
   std::vector<size_t> maybe_skipped_;  ///< the parameters of that step
 };
 

@@ -65,7 +65,8 @@ Pointers pointers_of(const AttentionCall& call, const AttentionGradients* grads)
   return all;
 }
 
-/// The tensor with its leading dimensions as [batch, heads]; nullopt if no strides describe that, or not of 16-byte steps.
+/// The tensor with its leading dimensions as [batch, heads]; nullopt if no strides describe that, or not of 16-byte
+/// steps.
 std::optional<Layout> layout_of(std::span<const int64_t> batch_shape, const AttentionTensor& tensor, int64_t rows,
                                 int64_t columns) {
   const size_t dims = batch_shape.size();

@@ -163,8 +163,8 @@ Tensor bias_gradient(BackwardContext& context, const ConvGeometry& geometry) {
   const int64_t rows = geometry.out_pixels(), cols = geometry.out_channels;
   const Tensor scratch =
       scratch_memory(TANDEM_KERNEL(kernels, sum_rows_workspace_bytes, slot.dtype(), rows, cols), slot.device());
-  TANDEM_KERNEL(kernels, sum_rows, slot.dtype(), slot.dtype(), rows, cols, grad.data_ptr(), accumulate ? 1 : 0, data_or_null(scratch),
-                slot.data_ptr());
+  TANDEM_KERNEL(kernels, sum_rows, slot.dtype(), slot.dtype(), rows, cols, grad.data_ptr(), accumulate ? 1 : 0,
+                data_or_null(scratch), slot.data_ptr());
   return slot;
 }
 
@@ -320,8 +320,8 @@ Tensor conv2d_relu(const Tensor& input_argument, const Tensor& weight_argument, 
       const int64_t rows = geometry.out_pixels(), cols = geometry.out_channels;
       const Tensor scratch =
           scratch_memory(TANDEM_KERNEL(kernels, sum_rows_workspace_bytes, masked.dtype(), rows, cols), masked.device());
-      TANDEM_KERNEL(kernels, mask_and_sum_rows, masked.dtype(), masked.dtype(), rows, cols, grad.data_ptr(), result.data_ptr(),
-                    bias_slot.accumulate ? 1 : 0, masked.data_ptr(), data_or_null(scratch),
+      TANDEM_KERNEL(kernels, mask_and_sum_rows, masked.dtype(), masked.dtype(), rows, cols, grad.data_ptr(),
+                    result.data_ptr(), bias_slot.accumulate ? 1 : 0, masked.data_ptr(), data_or_null(scratch),
                     data_or_null(bias_slot.tensor));
       if (needs_bias) {
         grads[2] = bias_slot.tensor;

@@ -10,9 +10,9 @@ namespace tandem { inline namespace v0 { namespace cuda {
 /// Bytes of the workspace of cublaslt_matmul.
 int64_t cublaslt_workspace_bytes(DType dtype);
 
-/// out = alpha a b + beta out + bias by cuBLASLt, as cuda::gemm, but without relu. Returns false if tandem's own kernel must compute the
-/// product: without a workspace, or if cuBLASLt fails before the product starts, which is logged once per problem as a
-/// warning. Throws BackendError if the product fails later.
+/// out = alpha a b + beta out + bias by cuBLASLt, as cuda::gemm, but without relu. Returns false if tandem's own kernel
+/// must compute the product: without a workspace, or if cuBLASLt fails before the product starts, which is logged once
+/// per problem as a warning. Throws BackendError if the product fails later.
 ///
 /// The algorithm is the first of at most eight proposals of cuBLASLt that runs, or the algorithm in the tuning file
 /// (base/tuning.h). If TANDEM_TUNING_WRITE names a file, the proposals are measured at each new problem; the fastest is

@@ -297,8 +297,8 @@ bool cublaslt_matmul(const KernelContext& context, DType dtype, int64_t batches,
   const std::optional<int64_t> a_step = batch_step(batches, a_offsets), b_step = batch_step(batches, b_offsets);
   if (!a_step || !b_step) {  // one matrix at a time
     for (int64_t i = 0; i < batches; ++i) {
-      if (!cublaslt_matmul(context, dtype, 1, m, n, k, alpha, a, a_offsets + i, b, b_offsets + i, beta, epilogue, workspace,
-                           static_cast<std::byte*>(out) + i * m * n * result_element)) {
+      if (!cublaslt_matmul(context, dtype, 1, m, n, k, alpha, a, a_offsets + i, b, b_offsets + i, beta, epilogue,
+                           workspace, static_cast<std::byte*>(out) + i * m * n * result_element)) {
         return false;
       }
     }

@@ -260,10 +260,12 @@ Tensor matmul(const Tensor& input_argument, const Tensor& other_argument) {
       if (input_shape.size() == 2 && other_shape.size() == 2 && !context.create_graph()) {
         const KernelContext kernels = kernel_context(grad.device());
         if (context.needs(0)) {
-          grads[0] = matmul_gradient(kernels, context, 0, input_shape, grad.dtype(), matrix(grad), matrix(other.get()).t());
+          grads[0] =
+              matmul_gradient(kernels, context, 0, input_shape, grad.dtype(), matrix(grad), matrix(other.get()).t());
         }
         if (context.needs(1)) {
-          grads[1] = matmul_gradient(kernels, context, 1, other_shape, grad.dtype(), matrix(input.get()).t(), matrix(grad));
+          grads[1] =
+              matmul_gradient(kernels, context, 1, other_shape, grad.dtype(), matrix(input.get()).t(), matrix(grad));
         }
         return grads;
       }
@@ -370,14 +372,14 @@ Tensor addmm(const Tensor& input_argument, const Tensor& mat1_argument, const Te
       const KernelContext kernels = kernel_context(grad.device());
       if (context.needs(0)) grads[0] = sum_to_shape(beta == 1 ? grad : mul(grad, beta), input_shape);
       if (context.needs(1)) {
-        grads[1] = context.create_graph()
-                       ? mul(matmul(grad, mat2.get().t()), alpha)
-                       : matmul_gradient(kernels, context, 1, mat1_shape, grad.dtype(), matrix(grad), matrix(mat2.get()).t(), alpha);
+        grads[1] = context.create_graph() ? mul(matmul(grad, mat2.get().t()), alpha)
+                                          : matmul_gradient(kernels, context, 1, mat1_shape, grad.dtype(), matrix(grad),
+                                                            matrix(mat2.get()).t(), alpha);
       }
       if (context.needs(2)) {
-        grads[2] = context.create_graph()
-                       ? mul(matmul(mat1.get().t(), grad), alpha)
-                       : matmul_gradient(kernels, context, 2, mat2_shape, grad.dtype(), matrix(mat1.get()).t(), matrix(grad), alpha);
+        grads[2] = context.create_graph() ? mul(matmul(mat1.get().t(), grad), alpha)
+                                          : matmul_gradient(kernels, context, 2, mat2_shape, grad.dtype(),
+                                                            matrix(mat1.get()).t(), matrix(grad), alpha);
       }
       return grads;
     }
@@ -523,21 +525,18 @@ struct LinearNodeBase : Node {
     }
     const KernelContext kernels = kernel_context(grad.device());
     if (context.needs(1)) {  // first, because its communication can overlap the gradient of x
-      grads[1] =
-          matmul_gradient(kernels, context, 1, weight_shape, weight_dtype, rows_of(grad).t(), rows_of(x.get()));
+      grads[1] = matmul_gradient(kernels, context, 1, weight_shape, weight_dtype, rows_of(grad).t(), rows_of(x.get()));
       context.notify_ready(1, grads[1]);
     }
     if (context.needs(0)) {
-      grads[0] =
-          matmul_gradient(kernels, context, 0, x_shape, grad.dtype(), rows_of(grad), matrix(low_weight.get()));
+      grads[0] = matmul_gradient(kernels, context, 0, x_shape, grad.dtype(), rows_of(grad), matrix(low_weight.get()));
     }
   }
 
   /// The memory for the gradient of bias: the leaf's slot, or a new tensor.
   BackwardContext::GradBuffer bias_slot(BackwardContext& context) const {
     BackwardContext::GradBuffer buffer = context.grad_buffer(2);
-    if (!buffer.tensor.defined())
-      buffer = {empty({weight_shape[0]}, {bias_dtype, context.grad().device()}), false};
+    if (!buffer.tensor.defined()) buffer = {empty({weight_shape[0]}, {bias_dtype, context.grad().device()}), false};
     return buffer;
   }
 

@@ -437,8 +437,8 @@ void sum_rows_of(int64_t rows, int64_t cols, double beta, T* out, Load load) {
 
 int64_t sum_rows_workspace_bytes(const KernelContext&, DType, int64_t, int64_t) { return 0; }
 
-void sum_rows(const KernelContext&, DType dtype, DType, int64_t rows, int64_t cols, const void* grad, double beta, void*,
-              void* out) {
+void sum_rows(const KernelContext&, DType dtype, DType, int64_t rows, int64_t cols, const void* grad, double beta,
+              void*, void* out) {
   visit_floating_dtype(dtype, [&]<class T>() {
     const T* source = static_cast<const T*>(grad);
     sum_rows_of<T>(rows, cols, beta, static_cast<T*>(out),

@@ -122,8 +122,8 @@ void gemm(const KernelContext& context, DType dtype, int64_t batches, int64_t m,
           const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b, const int64_t* b_offsets,
           double beta, GemmEpilogue epilogue, void* workspace, void* out) {
   if (m == 0 || n == 0 || batches == 0) return;
-  if (cublaslt_matmul(context, dtype, batches, m, n, k, alpha, a, a_offsets, b, b_offsets, beta, epilogue,
-                      workspace, out)) {
+  if (cublaslt_matmul(context, dtype, batches, m, n, k, alpha, a, a_offsets, b, b_offsets, beta, epilogue, workspace,
+                      out)) {
     // Not in cuBLASLt's epilogue: its documentation, max(x, 0), does not define the result for NaN.
     if (epilogue.relu) {
       unary(context, functions::Relu{}, dtype, {batches * m * n, {batches * m * n}, {{1}, {1}}}, out, out);

@@ -17,9 +17,9 @@ struct MatrixOperand {
 
 /// Operations on a product while a tile of it is in the cache.
 struct GemmEpilogue {
-  const void* bias = nullptr;  ///< [n], added to each row; may be null
-  bool relu = false;           ///< replaces negative results by 0
-  bool float32_result = false; ///< out is float32, not rounded; only half types on GPUs, without bias and relu
+  const void* bias = nullptr;   ///< [n], added to each row; may be null
+  bool relu = false;            ///< replaces negative results by 0
+  bool float32_result = false;  ///< out is float32, not rounded; only half types on GPUs, without bias and relu
 };
 
 /// Algorithms of float32 products on CPUs; see docs/decisions/001-float32-products.md.
@@ -74,8 +74,8 @@ TANDEM_KERNELS(
                   double beta, void* workspace, void* out);
 
     /// masked[i, j] = output[i, j] > 0 ? grad[i, j] : 0, and bias_grad[j] = beta * bias_grad[j] + sum over i of
-    /// masked[i, j] unless bias_grad is null. All row-major rows x cols, floating. `result` is the dtype of bias_grad, as
-    /// for sum_rows.
+    /// masked[i, j] unless bias_grad is null. All row-major rows x cols, floating. `result` is the dtype of bias_grad,
+    /// as for sum_rows.
     void mask_and_sum_rows(const KernelContext& context, DType dtype, DType result, int64_t rows, int64_t cols,
                            const void* grad, const void* output, double beta, void* masked, void* workspace,
                            void* bias_grad);)

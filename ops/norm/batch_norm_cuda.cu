@@ -1,14 +1,14 @@
 // GPU kernels of batch normalization.
 //
-// A block processes a *piece* of one channel, or in channels-last memory of adjacent channels, so that a thread computes
-// the numbers of its channels once and keeps them in registers; adjacent threads access adjacent addresses. In
+// A block processes a *piece* of one channel, or in channels-last memory of adjacent channels, so that a thread
+// computes the numbers of its channels once and keeps them in registers; adjacent threads access adjacent addresses. In
 // channels-last memory a thread has kPack channels, which it loads and stores together, 16 bytes if possible. Sums are
 // in float64: per thread, per block, and over pieces, whose sizes depend only on the shape and the alignment. Of half
 // types a thread sums kRun positions in float32 before it adds them to its float64 sums.
 //
-// In float64 the squares of float32 numbers are exact, and a mean of 10^4 deviations loses only 8 of 16 digits; the same
-// is true of half types in float32. So these types are read once for both moments; float64 is read a second time, for
-// the deviations from the mean.
+// In float64 the squares of float32 numbers are exact, and a mean of 10^4 deviations loses only 8 of 16 digits; the
+// same is true of half types in float32. So these types are read once for both moments; float64 is read a second time,
+// for the deviations from the mean.
 #include <algorithm>
 #include <bit>
 #include <type_traits>
@@ -85,7 +85,8 @@ struct ThreadLayout {
   __device__ int64_t channel(int64_t block) const {
     return first_channel(block) + (shape.channels_last ? threadIdx.x % width * pack : 0);
   }
-  /// Calls f(offset) for the calling thread's elements of channel c, or of the channels from c on, in the block's piece.
+  /// Calls f(offset) for the calling thread's elements of channel c, or of the channels from c on, in the block's
+  /// piece.
   template <class F>
   __device__ void for_each(int64_t block, int64_t c, F f) const {
     const int64_t row = threadIdx.x / width, rows = threads / width;

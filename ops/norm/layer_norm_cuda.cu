@@ -1,9 +1,9 @@
 // GPU kernels of layer_norm.
 //
 // A warp normalizes a row that it keeps in registers: it needs its sum, then the sums of its deviations and their
-// squares, then the result. Long or unaligned rows are processed by a block each, which reads them again from the caches.
-// The sum of deviations corrects the mean, as on the CPU. The gradients of weight and bias are column sums: a block
-// sums a piece of rows for some adjacent columns, and the sums of pieces are added by a second kernel.
+// squares, then the result. Long or unaligned rows are processed by a block each, which reads them again from the
+// caches. The sum of deviations corrects the mean, as on the CPU. The gradients of weight and bias are column sums: a
+// block sums a piece of rows for some adjacent columns, and the sums of pieces are added by a second kernel.
 //
 // T is the dtype of the input, R that of the result.
 #include <algorithm>

@@ -275,7 +275,8 @@ void sum_elements(const KernelContext& context, DType dtype, std::span<const std
       for (size_t k = 0; k < inputs.size(); ++k) sum.inputs[k] = reinterpret_cast<const T*>(inputs[k]);
       for_each_index(context, ceil_div<int64_t>(n, pack_size), sum);
     };
-    const bool is_aligned = is_aligned_for_packs(out) && std::all_of(inputs.begin(), inputs.end(), is_aligned_for_packs);
+    const bool is_aligned =
+        is_aligned_for_packs(out) && std::all_of(inputs.begin(), inputs.end(), is_aligned_for_packs);
     is_aligned ? run(std::integral_constant<int, kPackOf<T>>()) : run(std::integral_constant<int, 1>());
   });
 }

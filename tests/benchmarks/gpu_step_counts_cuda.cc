@@ -97,7 +97,7 @@ replay, graph launches 1
 
 TEST_F(GpuStepCounts, Lenet) {
   check("lenet", R"(
-blocks 33
+blocks 34
 system allocations 0
 peak bytes 42120256
 backward backward 1

@@ -27,19 +27,19 @@ const Device kGpu("cuda");
 constexpr char kTable[] = R"(
 | operation | launches | blocks | bytes per access | sectors per request | traffic / least | bytes per element | wavefronts / least |
 |---|---|---|---|---|---|---|---|
-| fill, float32 | 1 | 768 | 4.00 | 4.00 | 1.00 | 4.00 | |
+| fill, float32 | 1 | 192 | 16.00 | 16.00 | 1.00 | 4.00 | |
 | add, float32 | 1 | 192 | 16.00 | 16.00 | 1.00 | 12.00 | |
-| add_into, float32 | 1 | 768 | 4.00 | 4.00 | 1.00 | 12.00 | |
+| add_into, float32 | 1 | 192 | 16.00 | 16.00 | 1.00 | 12.00 | |
 | gelu, float32 | 1 | 192 | 16.00 | 16.00 | 1.00 | 8.00 | |
 | gelu backward, float32 | 1 | 192 | 16.00 | 16.00 | 1.00 | 12.00 | |
-| fill, bfloat16 | 1 | 768 | 2.00 | 2.00 | 1.00 | 2.00 | |
+| fill, bfloat16 | 1 | 96 | 16.00 | 16.00 | 1.00 | 2.00 | |
 | add, bfloat16 | 1 | 96 | 16.00 | 16.00 | 1.00 | 6.00 | |
-| add_into, bfloat16 | 1 | 768 | 2.00 | 2.00 | 1.00 | 6.00 | |
+| add_into, bfloat16 | 1 | 96 | 16.00 | 16.00 | 1.00 | 6.00 | |
 | gelu, bfloat16 | 1 | 96 | 16.00 | 16.00 | 1.00 | 4.00 | |
 | gelu backward, bfloat16 | 1 | 96 | 16.00 | 16.00 | 1.00 | 6.00 | |
-| cast, float32 to bfloat16 | 1 | 768 | 3.00 | 3.00 | 1.00 | 6.00 | |
-| cast, bfloat16 to float32 | 1 | 768 | 3.00 | 3.00 | 1.00 | 6.00 | |
-| cast, channels-last | 1 | 768 | 3.00 | 3.00 | 1.00 | 6.00 | |
+| cast, float32 to bfloat16 | 1 | 192 | 12.00 | 12.00 | 1.00 | 6.00 | |
+| cast, bfloat16 to float32 | 1 | 192 | 12.00 | 12.00 | 1.00 | 6.00 | |
+| cast, channels-last | 1 | 192 | 12.00 | 12.00 | 1.00 | 6.00 | |
 | copy, transposed | 1 | 768 | 4.00 | 18.00 | 4.50 | 36.00 | |
 | copy, every other column | 1 | 384 | 4.00 | 6.00 | 1.00 | 6.00 | |
 | sum | 2 | 6 | 4.00 | 4.00 | 1.00 | 4.00 | 1.00 |
@@ -60,27 +60,27 @@ constexpr char kTable[] = R"(
 | max_pool2d, float32 | 1 | 64 | 3.50 | 6.17 | 1.76 | 9.25 | |
 | max_pool2d backward, float32 | 1 | 256 | 2.67 | 2.00 | 1.14 | 6.00 | |
 | im2col, float64 | 1 | 144 | 8.00 | 7.69 | 1.73 | 138.12 | |
-| clip_grad_norm_ | 3 | 12 | 4.00 | 4.00 | 1.00 | 12.00 | 1.00 |
+| clip_grad_norm_ | 3 | 12 | 4.02 | 3.98 | 1.00 | 12.02 | 1.00 |
 | SGD with momentum | 1 | 12 | 4.00 | 4.00 | 1.00 | 20.00 | |
 | AdamW | 1 | 12 | 4.00 | 4.00 | 1.00 | 28.00 | |
-| cross_entropy, float32 | 3 | 64 | 4.20 | 3.81 | 2.03 | 8.14 | 1.00 |
-| cross_entropy backward, float32 | 1 | 64 | 4.16 | 3.39 | 1.06 | 8.51 | |
-| layer_norm, float32 | 1 | 128 | 4.00 | 3.94 | 2.99 | 24.12 | 1.00 |
-| layer_norm backward, float32 | 4 | 128 | 4.00 | 3.17 | 1.94 | 40.06 | 1.00 |
-| bias gradient, float32 | 1 | 24 | 4.00 | 4.00 | 1.00 | 4.00 | 1.00 |
+| cross_entropy, float32 | 3 | 64 | 13.65 | 10.63 | 1.03 | 4.14 | 1.00 |
+| cross_entropy backward, float32 | 1 | 64 | 10.35 | 8.35 | 1.06 | 8.51 | |
+| layer_norm, float32 | 1 | 32 | 15.95 | 14.33 | 2.00 | 16.12 | |
+| layer_norm backward, float32 | 4 | 32 | 6.30 | 4.86 | 1.54 | 31.69 | 1.00 |
+| bias gradient, float32 | 2 | 24 | 15.71 | 16.08 | 1.02 | 4.16 | 1.00 |
 | attention, float32 | 1 | 4 | 4.00 | 5.75 | 2.14 | 11.50 | 1.04 |
 | attention backward, float32 | 3 | 4 | 4.00 | 5.54 | 2.52 | 44.08 | 1.04 |
-| cross_entropy, bfloat16 | 3 | 64 | 2.29 | 1.94 | 2.06 | 4.14 | 1.00 |
-| cross_entropy backward, bfloat16 | 1 | 64 | 2.49 | 1.80 | 1.13 | 4.51 | |
-| layer_norm, bfloat16 | 1 | 128 | 2.00 | 1.98 | 3.00 | 12.12 | 1.00 |
-| layer_norm backward, bfloat16 | 4 | 128 | 2.57 | 1.74 | 2.08 | 22.03 | 1.00 |
-| bias gradient, bfloat16 | 1 | 24 | 2.00 | 2.00 | 1.00 | 2.00 | 1.00 |
-| attention, bfloat16 | 1 | 4 | 2.01 | 3.92 | 2.89 | 7.83 | 1.04 |
-| attention backward, bfloat16 | 3 | 4 | 2.16 | 3.99 | 3.60 | 31.75 | 1.04 |
-| GPT block, float32 | 6 | 64 | 6.15 | 6.23 | 1.52 | 134.00 | 1.04 |
-| GPT block backward, float32 | 18 | 4 | 4.59 | 4.79 | 1.46 | 296.16 | 1.04 |
-| GPT block, autocast to bfloat16 | 18 | 128 | 3.80 | 3.88 | 1.27 | 204.42 | 1.04 |
-| GPT block backward, autocast to bfloat16 | 30 | 4 | 3.30 | 3.42 | 1.37 | 316.44 | 1.04 |
+| cross_entropy, bfloat16 | 3 | 64 | 14.56 | 11.12 | 1.03 | 2.06 | 1.00 |
+| cross_entropy backward, bfloat16 | 2 | 64 | 12.22 | 10.79 | 1.03 | 4.13 | |
+| layer_norm, bfloat16 | 1 | 32 | 15.91 | 13.00 | 2.01 | 8.12 | |
+| layer_norm backward, bfloat16 | 4 | 32 | 4.59 | 3.00 | 1.67 | 17.66 | 1.00 |
+| bias gradient, bfloat16 | 2 | 12 | 15.43 | 16.13 | 1.05 | 2.16 | 1.00 |
+| attention, bfloat16 | 0 | 0 | | | | 0.00 | |
+| attention backward, bfloat16 | 0 | 0 | | | | 0.00 | |
+| GPT block, float32 | 6 | 64 | 10.89 | 10.26 | 1.33 | 118.00 | 1.04 |
+| GPT block backward, float32 | 18 | 4 | 6.87 | 7.19 | 1.39 | 281.00 | 1.04 |
+| GPT block, autocast to bfloat16 | 13 | 64 | 12.91 | 11.46 | 1.14 | 137.92 | |
+| GPT block backward, autocast to bfloat16 | 17 | 32 | 8.08 | 6.97 | 1.22 | 136.62 | 1.00 |
 )";
 
 struct Operation {

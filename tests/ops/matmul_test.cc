@@ -425,8 +425,7 @@ TEST(Linear, ParameterGradientsUnderAutocastAreNotRoundedOnGpus) {
       SCOPED_TRACE(str(half, relu ? " relu" : ""));
       const auto run = [&](DType dtype, const Dense& x_values, const Dense& gradient, bool autocast) {
         const Tensor x = make_tensor(x_values, dtype, Layout::kContiguous, test_device());
-        const Tensor weight =
-            random_tensor({kOut, kIn}, 3, half).to(dtype).to(test_device()).set_requires_grad();
+        const Tensor weight = random_tensor({kOut, kIn}, 3, half).to(dtype).to(test_device()).set_requires_grad();
         const Tensor bias = random_tensor({kOut}, 4, half).to(dtype).to(test_device()).set_requires_grad();
         for (int accumulated = 0; accumulated < 2; ++accumulated) {
           Tensor y;
@@ -439,7 +438,8 @@ TEST(Linear, ParameterGradientsUnderAutocastAreNotRoundedOnGpus) {
         }
         return std::vector<Tensor>{weight.grad(), bias.grad()};
       };
-      const Dense x = dense(random_tensor({kRows, kIn}, 1, half)), gradient = dense(random_tensor({kRows, kOut}, 2, half));
+      const Dense x = dense(random_tensor({kRows, kIn}, 1, half)),
+                  gradient = dense(random_tensor({kRows, kOut}, 2, half));
       const std::vector<Tensor> actual = run(kFloat32, x, gradient, true), exact = run(kFloat64, x, gradient, false);
       for (size_t i = 0; i < actual.size(); ++i) {
         EXPECT_EQ(actual[i].dtype(), kFloat32);

@@ -181,9 +181,10 @@ TEST(Graph, ScaledStepsAreCapturedAsAWhole) {
             "GradScaler: the scale after the last step of a cuda::Graph is not known; call get_scale() before the "
             "capture of another graph");
   training.scaler.get_scale();
-  EXPECT_EQ(error_text<StateError>([&] { other.capture([&] { training.step(); }); }),
-            "Adam: the last step of a cuda::Graph may have been skipped; call state_dict() before the capture of another "
-            "graph");
+  EXPECT_EQ(
+      error_text<StateError>([&] { other.capture([&] { training.step(); }); }),
+      "Adam: the last step of a cuda::Graph may have been skipped; call state_dict() before the capture of another "
+      "graph");
   training.optimizer.state_dict();
   other.capture([&] { training.step(); });
   optim::GradScaler collective({.all_reduce_found_inf = [](const Tensor&) {}});
