@@ -457,7 +457,9 @@ struct ParameterGradient {
 }  // namespace
 
 int64_t batch_norm_workspace_bytes(const KernelContext&, const BatchNormShape& shape) {
-  return 2 * ThreadLayout(shape, 1).pieces * shape.channels * static_cast<int64_t>(sizeof(double));
+  int64_t pieces = 0;
+  for (const int pack : {1, 2, 4, 8}) pieces = std::max(pieces, ThreadLayout(shape, pack).pieces);
+  return 2 * pieces * shape.channels * static_cast<int64_t>(sizeof(double));
 }
 
 void batch_norm_moments(const KernelContext& context, DType dtype, const BatchNormShape& shape, const void* in,

@@ -1,0 +1,200 @@
+#include <tandem/base/trace.h>
+#include <tandem/ops/cast.h>
+#include <tandem/ops/common/common.h>
+#include <tandem/ops/elementwise/elementwise_functions.h>
+#include <tandem/ops/matmul.h>
+#include <tandem/ops/matmul/product.h>
+
+namespace tandem { inline namespace v0 {
+
+using autograd::BackwardContext;
+using autograd::Node;
+using autograd::SavedTensor;
+
+using namespace ops;
+
+namespace {
+
+/// The operands of a linear layer under autocast. Casts are recorded, except those of float32 parameters on GPUs: there
+/// the node has the parameters themselves as inputs, and writes their gradients in float32 into their slots.
+struct LinearOperands {
+  Tensor x;
+  Tensor weight, bias;          ///< inputs of the node
+  Tensor low_weight, low_bias;  ///< operands of the kernel
+
+  LinearOperands(const Tensor& x_argument, const Tensor& weight_argument, const Tensor& bias_argument)
+      : x(x_argument), weight(weight_argument), bias(bias_argument) {
+    const auto is_float32 = [](const Tensor& tensor) { return tensor.defined() && tensor.dtype() == kFloat32; };
+    if (is_float32(weight) && !weight.device().is_cpu() && (is_float32(bias) || !bias.defined())) {
+      cast_for(CastPolicy::kLowPrecision, {&x});
+      low_weight = weight;
+      low_bias = bias;
+      const NoGradGuard no_grad;
+      cast_for(CastPolicy::kLowPrecision, {&low_weight, &low_bias});
+    } else {
+      cast_for(CastPolicy::kLowPrecision, {&x, &weight, &bias});
+      low_weight = weight;
+      low_bias = bias;
+    }
+  }
+};
+
+/// Checks and forward of linear and linear_relu.
+Tensor linear_forward(const char* op, const LinearOperands& operands_in, bool relu) {
+  const Tensor &x = operands_in.x, &weight = operands_in.low_weight, &bias = operands_in.low_bias;
+  auto check = [&](Operands operands) {
+    KernelContext context = check_same_device(op, operands);
+    check_same_dtype(op, operands);
+    check_floating(op, *operands.begin());
+    TANDEM_CHECK(ShapeError, weight.dim() == 2,
+                 operand_error(op, "weight must have 2 dimensions, [out, in]", operands));
+    TANDEM_CHECK(ShapeError, x.dim() >= 1 && x.shape().back() == weight.shape()[1],
+                 operand_error(op, str("the last dimension of x must have size ", weight.shape()[1]), operands));
+    TANDEM_CHECK(ShapeError, !bias.defined() || (bias.dim() == 1 && bias.shape()[0] == weight.shape()[0]),
+                 operand_error(op, str("bias must have shape [", weight.shape()[0], "]"), operands));
+    return context;
+  };
+  const KernelContext context =
+      bias.defined() ? check({{"x", x}, {"weight", weight}, {"bias", bias}}) : check({{"x", x}, {"weight", weight}});
+  Shape shape = x.shape();
+  shape.back() = weight.shape()[0];
+  const Tensor out = empty(shape, x.options());
+  multiply(context, rows_of(x), matrix(weight).t(), 1, 0, bias, relu, out);
+  return out;
+}
+
+/// The gradients of x, weight and bias of y = x @ weight^T + bias for the gradient `grad` of y; bias_grad is already
+/// written.
+struct LinearNodeBase : Node {
+  SavedTensor x{*this, "x"}, weight{*this, "weight"}, low_weight{*this, "weight"};
+  Shape x_shape, weight_shape;
+  DType weight_dtype = kFloat32, bias_dtype = kFloat32;
+
+  void save(const LinearOperands& operands) {
+    if (operands.weight.requires_grad()) x.save(operands.x);
+    if (operands.x.requires_grad()) {
+      weight.save(operands.weight);
+      low_weight.save(operands.low_weight);
+    }
+    x_shape = operands.x.shape();
+    weight_shape = operands.weight.shape();
+    weight_dtype = operands.weight.dtype();
+    if (operands.bias.defined()) bias_dtype = operands.bias.dtype();
+  }
+
+  void operand_gradients(BackwardContext& context, const Tensor& grad, TensorList& grads) {
+    if (context.create_graph()) {
+      if (context.needs(0)) grads[0] = matmul(grad, to(weight.get(), grad.dtype())).reshape(x_shape);
+      if (context.needs(1)) grads[1] = to(matmul(flat_rows(grad).t(), flat_rows(x.get())), weight_dtype);
+      return;
+    }
+    const KernelContext kernels = kernel_context(grad.device());
+    if (context.needs(1)) {  // first, because its communication can overlap the gradient of x
+      grads[1] = matmul_gradient(kernels, context, 1, weight_shape, weight_dtype, rows_of(grad).t(), rows_of(x.get()));
+      context.notify_ready(1, grads[1]);
+    }
+    if (context.needs(0)) {
+      grads[0] = matmul_gradient(kernels, context, 0, x_shape, grad.dtype(), rows_of(grad), matrix(low_weight.get()));
+    }
+  }
+
+  /// The memory for the gradient of bias: the leaf's slot, or a new tensor.
+  BackwardContext::GradBuffer bias_slot(BackwardContext& context) const {
+    BackwardContext::GradBuffer buffer = context.grad_buffer(2);
+    if (!buffer.tensor.defined()) buffer = {empty({weight_shape[0]}, {bias_dtype, context.grad().device()}), false};
+    return buffer;
+  }
+
+  /// The gradient of bias under create_graph.
+  Tensor recorded_bias_gradient(const Tensor& grad) const {
+    return to(sum_to_shape(grad, {weight_shape[0]}), bias_dtype);
+  }
+};
+
+template <class N>
+N* record_linear(const char* op, const Tensor& out, const LinearOperands& operands) {
+  return operands.bias.defined() ? autograd::record<N>(op, out, operands.x, operands.weight, operands.bias)
+                                 : autograd::record<N>(op, out, operands.x, operands.weight);
+}
+
+}  // namespace
+
+Tensor linear(const Tensor& x_argument, const Tensor& weight_argument, const Tensor& bias_argument) {
+  if (weight_argument.defined() && weight_argument.dim() == 1) {  // one output feature, without its dimension
+    const bool adds_number = bias_argument.defined() && bias_argument.dim() == 0;
+    return linear(x_argument, weight_argument.unsqueeze(0), adds_number ? bias_argument.unsqueeze(0) : bias_argument)
+        .squeeze(-1);
+  }
+  const LinearOperands operands(x_argument, weight_argument, bias_argument);
+  const Tensor out = linear_forward("linear", operands, false);
+
+  struct LinearNode : LinearNodeBase {
+    TensorList backward(BackwardContext& context) override {
+      TensorList grads(num_inputs());
+      if (num_inputs() == 3 && context.needs(2)) {
+        if (context.create_graph()) {
+          grads[2] = recorded_bias_gradient(context.grad());
+        } else {
+          Matrix rows = rows_of(row_major(context.grad()));
+          const auto [slot, accumulate] = bias_slot(context);
+          const DType dtype = rows.tensor.dtype();
+          const KernelContext kernels = kernel_context(slot.device());
+          const Tensor scratch = scratch_memory(
+              TANDEM_KERNEL(kernels, sum_rows_workspace_bytes, dtype, rows.rows, rows.cols), slot.device());
+          TANDEM_KERNEL(kernels, sum_rows, dtype, slot.dtype(), rows.rows, rows.cols, rows.tensor.data_ptr(),
+                        accumulate ? 1 : 0, data_or_null(scratch), slot.data_ptr());
+          grads[2] = slot;
+          context.notify_ready(2, slot);
+        }
+      }
+      operand_gradients(context, context.grad(), grads);
+      return grads;
+    }
+  };
+  if (auto* node = record_linear<LinearNode>("linear", out, operands)) node->save(operands);
+  return out;
+}
+
+Tensor linear_relu(const Tensor& x_argument, const Tensor& weight_argument, const Tensor& bias_argument) {
+  const LinearOperands operands(x_argument, weight_argument, bias_argument);
+  const Tensor out = linear_forward("linear_relu", operands, true);
+
+  struct LinearReluNode : LinearNodeBase {
+    SavedTensor output{*this, "output"};
+
+    TensorList backward(BackwardContext& context) override {
+      TensorList grads(num_inputs());
+      const bool needs_bias = num_inputs() == 3 && context.needs(2);
+      const Tensor result = output.get();
+      if (context.create_graph()) {
+        const Tensor masked = ops::relu_backward(context.grad(), result.detach());
+        operand_gradients(context, masked, grads);
+        if (needs_bias) grads[2] = recorded_bias_gradient(masked);
+        return grads;
+      }
+      Matrix rows = rows_of(row_major(context.grad()));
+      const Tensor masked = empty(result.shape(), result.options());
+      BackwardContext::GradBuffer slot;
+      if (needs_bias) slot = bias_slot(context);
+      const KernelContext kernels = kernel_context(masked.device());
+      const Tensor scratch = scratch_memory(
+          TANDEM_KERNEL(kernels, sum_rows_workspace_bytes, masked.dtype(), rows.rows, rows.cols), masked.device());
+      TANDEM_KERNEL(kernels, mask_and_sum_rows, masked.dtype(), bias_dtype, rows.rows, rows.cols,
+                    rows.tensor.data_ptr(), result.data_ptr(), slot.accumulate ? 1 : 0, masked.data_ptr(),
+                    data_or_null(scratch), data_or_null(slot.tensor));
+      if (needs_bias) {
+        grads[2] = slot.tensor;
+        context.notify_ready(2, grads[2]);
+      }
+      operand_gradients(context, masked, grads);
+      return grads;
+    }
+  };
+  if (auto* node = record_linear<LinearReluNode>("linear_relu", out, operands)) {
+    node->save(operands);
+    node->output.save(out);
+  }
+  return out;
+}
+
+}}  // namespace tandem::v0

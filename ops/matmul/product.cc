@@ -1,0 +1,97 @@
+#include <tandem/ops/matmul/product.h>
+
+#include <algorithm>
+
+#include <tandem/base/trace.h>
+#include <tandem/ops/common/common.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
+
+namespace tandem { inline namespace v0 { namespace ops {
+
+namespace {
+
+/// The product of all sizes except the last. (num_elements / last size would fail for a last size of 0.)
+int64_t num_rows(const Tensor& tensor) {
+  int64_t rows = 1;
+  for (size_t d = 0; d + 1 < tensor.shape().size(); ++d) rows *= tensor.shape()[d];
+  return rows;
+}
+
+}  // namespace
+
+Matrix matrix(const Tensor& tensor) {
+  const size_t d = tensor.shape().size();
+  return {tensor, tensor.shape()[d - 2], tensor.shape()[d - 1], tensor.strides()[d - 2], tensor.strides()[d - 1]};
+}
+
+Tensor row_major_copy(const Tensor& tensor, DType dtype) {
+  Tensor copy = empty(tensor.shape(), {dtype, tensor.device()});
+  primitives::copy(tensor, copy);
+  return copy;
+}
+
+Matrix rows_of(const Tensor& tensor) {
+  if (tensor.dim() == 2) return matrix(tensor);
+  const int64_t cols = tensor.shape().back();
+  return {row_major(tensor), num_rows(tensor), cols, cols, 1};
+}
+
+Tensor flat_rows(const Tensor& tensor) {
+  return tensor.dim() == 2 ? tensor : tensor.reshape({num_rows(tensor), tensor.shape().back()});
+}
+
+bool has_row_major_rows(const Matrix& m) {
+  return (m.cols <= 1 || m.col_stride == 1) && (m.rows <= 1 || m.row_stride >= std::max<int64_t>(1, m.cols));
+}
+
+MatrixOperand operand(Matrix& m) {
+  if (has_row_major_rows(m))
+    return {m.tensor.data_ptr(), m.rows <= 1 ? std::max<int64_t>(1, m.cols) : m.row_stride, false};
+  Matrix transposed = Matrix(m).t();
+  if (has_row_major_rows(transposed)) {
+    return {m.tensor.data_ptr(), m.cols <= 1 ? std::max<int64_t>(1, m.rows) : m.col_stride, true};
+  }
+  const Tensor& t = m.tensor;
+  Tensor view = make_view(t.storage(), t.dtype(), {m.rows, m.cols}, {m.row_stride, m.col_stride}, t.impl().offset);
+  m = matrix(row_major_copy(view, t.dtype()));
+  return {m.tensor.data_ptr(), std::max<int64_t>(1, m.cols), false};
+}
+
+void multiply(const KernelContext& context, Matrix a, Matrix b, double alpha, double beta, const Tensor& bias,
+              bool relu, const Tensor& out) {
+  const DType dtype = a.tensor.dtype();
+  if (is_half(dtype) && context.device.is_cpu()) {
+    // Float32 copies of the matrices, through views that have exactly their strides.
+    auto widened = [](const Matrix& m) {
+      const Tensor& t = m.tensor;
+      return matrix(row_major_copy(
+          make_view(t.storage(), t.dtype(), {m.rows, m.cols}, {m.row_stride, m.col_stride}, t.impl().offset),
+          kFloat32));
+    };
+    Tensor wide = beta == 0 ? empty(out.shape(), {kFloat32, out.device()}) : row_major_copy(out, kFloat32);
+    multiply(context, widened(a), widened(b), alpha, beta, bias.defined() ? row_major_copy(bias, kFloat32) : Tensor(),
+             relu, wide);
+    primitives::copy(wide, out);
+    return;
+  }
+  const MatrixOperand left = operand(a);
+  const MatrixOperand right = operand(b);
+  const Tensor dense_bias = bias.defined() ? row_major(bias) : Tensor();
+  const Tensor scratch = scratch_memory(
+      TANDEM_KERNEL(context, gemm_workspace_bytes, dtype, 1, a.rows, b.cols, a.cols, left, right), out.device());
+  trace_work(2 * a.rows * b.cols * a.cols);
+  const GemmEpilogue epilogue{data_or_null(dense_bias), relu, out.dtype() != dtype};
+  TANDEM_KERNEL(context, gemm, dtype, 1, a.rows, b.cols, a.cols, alpha, left, nullptr, right, nullptr, beta, epilogue,
+                data_or_null(scratch), out.data_ptr());
+}
+
+Tensor matmul_gradient(const KernelContext& context, autograd::BackwardContext& backward, int i, const Shape& shape, DType dtype,
+                       Matrix a, Matrix b, double alpha) {
+  const auto [slot, accumulate] = backward.grad_buffer(i);
+  Tensor out = slot.defined() ? slot : empty(shape, {dtype, backward.grad().device()});
+  multiply(context, std::move(a), std::move(b), alpha, accumulate ? 1 : 0, {}, false, out);
+  return out;
+}
+
+}}}  // namespace tandem::v0::ops
