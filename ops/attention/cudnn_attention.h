@@ -9,8 +9,8 @@ namespace tandem { inline namespace v0 { namespace cuda {
 
 /// Bytes of cuDNN's workspace, at least 1, for the forward pass (`grads` is null) or the backward pass; 0 if tandem's
 /// own kernels must compute it. cuDNN computes attention of half types without a mask, of head sizes that are multiples
-/// of 8 up to 256, where it has a plan; its backward is deterministic. For a problem without a plan a warning is logged
-/// once.
+/// of 8 up to 256, where it has a plan; its backward is deterministic and needs two queries. For a problem without a
+/// plan a warning is logged once.
 ///
 /// A mask is added by tandem's kernels, because the result of a query without keys must be 0 and not NaN.
 int64_t cudnn_attention_workspace_bytes(const KernelContext& context, const AttentionCall& call,

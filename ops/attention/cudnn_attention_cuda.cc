@@ -90,7 +90,8 @@ std::optional<Problem> problem_of(const AttentionCall& call, const AttentionGrad
   const AttentionSizes& sizes = call.sizes;
   const auto has_size = [](int64_t size) { return size > 0 && size <= 256 && size % 8 == 0; };
   if ((call.dtype != kBFloat16 && call.dtype != kFloat16) || call.mask.tensor.data != nullptr ||
-      sizes.batches * sizes.queries * sizes.keys == 0 || !has_size(sizes.head_dim) || !has_size(sizes.value_dim)) {
+      sizes.batches * sizes.queries * sizes.keys == 0 || (grads != nullptr && sizes.queries == 1) ||
+      !has_size(sizes.head_dim) || !has_size(sizes.value_dim)) {
     return std::nullopt;
   }
   Problem problem = {call.dtype, grads != nullptr, sizes.is_causal, static_cast<float>(sizes.scale), {}};

@@ -86,8 +86,8 @@ void multiply(const KernelContext& context, Matrix a, Matrix b, double alpha, do
                 data_or_null(scratch), out.data_ptr());
 }
 
-Tensor matmul_gradient(const KernelContext& context, autograd::BackwardContext& backward, int i, const Shape& shape, DType dtype,
-                       Matrix a, Matrix b, double alpha) {
+Tensor matmul_gradient(const KernelContext& context, autograd::BackwardContext& backward, int i, const Shape& shape,
+                       DType dtype, Matrix a, Matrix b, double alpha) {
   const auto [slot, accumulate] = backward.grad_buffer(i);
   Tensor out = slot.defined() ? slot : empty(shape, {dtype, backward.grad().device()});
   multiply(context, std::move(a), std::move(b), alpha, accumulate ? 1 : 0, {}, false, out);

@@ -111,10 +111,11 @@ TEST_F(LargeTensors, Softmax) {
   expect_rows_equal([](const Tensor& x, const Tensor&) { return softmax(x, 1); });
 }
 
+// A block processes a row, because the weight does not begin at a multiple of 16 bytes. (Where a warp does, the first
+// blocks do not process all checked rows.)
 TEST_F(LargeTensors, LayerNorm) {
-  expect_rows_equal([](const Tensor& x, const Tensor& y) {
-    return layer_norm(x, {kCols}, y.narrow(0, y.size(0) == 3 ? 1 : kChecked[1], 1).view({kCols}), {});
-  });
+  const Tensor weight = random_tensor({kCols + 1}, 3, kBFloat16).to(kGpu).narrow(0, 1, kCols);
+  expect_rows_equal([&](const Tensor& x, const Tensor&) { return layer_norm(x, {kCols}, weight, {}); });
 }
 
 TEST_F(LargeTensors, SumOfRows) {

@@ -176,7 +176,8 @@ def markdown(steps, num_rows):
               "|---|---|---|---|---|---|---|---|"]
     for step in steps:
         for row in step.rows[:num_rows]:
-            work = row.work if row.work.startswith((*RATES, "copy", "fill")) else "`%s`" % row.work.replace("> >", ">>")
+            is_kernel = row.work.partition(", ")[0] not in RATES and not row.work.startswith(("copy", "fill"))
+            work = "`%s`" % row.work.replace("> >", ">>") if is_kernel else row.work
             lines.append("| %s, %s | %s | %s | %s | %d | %s | %.1f %% | %s |" % (
                 step.case, step.precision, row.phase, row.op, work, row.tasks, number(row.seconds * 1e3),
                 100 * row.seconds / step.gpu, row.bound))
