@@ -179,6 +179,8 @@ struct Results {
 
 /// A mask. Its dtype is known only at run time; each element is read once.
 struct MaskRows {
+  static constexpr int kNoMask = -1;
+
   const void* data;  // null: there is no mask
   DType dtype;
   int64_t query_stride;
@@ -186,7 +188,10 @@ struct MaskRows {
 
   template <class C>
   __device__ C apply(C score, int64_t at) const {
-    switch (dtype) {
+    int type = data == nullptr ? kNoMask : static_cast<int>(dtype);
+    asm volatile("" : "+r"(type));  // else the compiler makes a copy of the whole kernel for each dtype
+    if (type == kNoMask) return score;
+    switch (static_cast<DType>(type)) {
       case kBool: return static_cast<const bool*>(data)[at] ? score : kNoScore<C>;
       case kFloat16: return score + static_cast<C>(static_cast<float>(static_cast<const Half*>(data)[at]));
       case kBFloat16: return score + static_cast<C>(static_cast<float>(static_cast<const BFloat16*>(data)[at]));
@@ -208,7 +213,7 @@ struct Scores {
   __device__ C operator()(C product, int64_t t, int64_t s) const {
     if (t >= queries || s >= keys || (is_causal && s > t)) return kNoScore<C>;
     const C score = scale * product;
-    return mask.data == nullptr ? score : mask.apply(score, mask_offset + t * mask.query_stride + s * mask.key_stride);
+    return mask.apply(score, mask_offset + t * mask.query_stride + s * mask.key_stride);
   }
 };
 
