@@ -113,6 +113,17 @@ BackwardContext::GradBuffer BackwardContext::grad_buffer(int i) const {
   return {slot, leaf->filled_};
 }
 
+bool BackwardContext::may_overwrite(const SavedTensor& saved, const Tensor& tensor) const {
+  const BackwardOptions& options = task_.options_;
+  const Storage& memory = *tensor.storage();
+  if (options.retain_graph || options.create_graph || !tensor.is_same(saved.data_) || !tensor.is_contiguous() ||
+      !memory.owns_memory() || memory.use_count() != 1 || tensor.impl_ptr()->use_count() != 2) {
+    return false;
+  }
+  tensor.storage()->bump_version("backward");  // a backward that throws later cannot be repeated
+  return true;
+}
+
 void BackwardContext::notify_ready(int i, const Tensor& gradient) {
   const Edge& edge = node_.edges_[static_cast<size_t>(i)];
   // Only for bucket slots: other hooks may change tensors that the node still reads, such as the parameter.

@@ -71,6 +71,7 @@ void Leaf::set_grad(const Tensor& grad) {
 void Leaf::move_to(Device device, DType dtype) {
   TANDEM_CHECK(StateError, !foreign_slot_, "move_to: the gradient of '", name,
                "' is stored in a DistributedDataParallel bucket");
+  rounded.remove();
   if (device == device_ && dtype == dtype_) return;
   Tensor moved;
   if (filled_) {

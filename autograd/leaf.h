@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include <tandem/autograd/rounded_copy.h>
 #include <tandem/base/hook_list.h>
 #include <tandem/tensor/tensor.h>
 
@@ -27,6 +28,8 @@ class TANDEM_API Leaf : public RefCounted {
   Device device() const { return device_; }
   /// The parameter's name for messages; "" if it is not registered with a module.
   std::string name;
+  /// The tensor in a half type, for autocast.
+  RoundedCopy rounded;
 
   bool filled() const { return filled_; }
   /// The slot if filled, else undefined.

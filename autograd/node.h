@@ -89,6 +89,9 @@ class TANDEM_API BackwardContext {
   /// The gradient slot of the leaf at input i, if this edge is the leaf's only contribution. The node must write the
   /// complete tensor and return it.
   GradBuffer grad_buffer(int i) const;
+  /// Whether the node may write a gradient into the memory of `tensor`, which is `saved.get()`: no other tensor uses the
+  /// memory, and no later backward needs it. If true, `saved` counts as changed in place.
+  bool may_overwrite(const SavedTensor& saved, const Tensor& tensor) const;
   /// Notifies the engine that `gradient` of input i is complete. If it is a slot in a bucket, the leaf's hooks run now,
   /// so that communication overlaps the rest of the node. The node must still return the gradient.
   void notify_ready(int i, const Tensor& gradient);

@@ -20,6 +20,7 @@ struct UpdateChunk {
   const double* replay_factors;
   const int32_t* skip;
   DType dtype;
+  DType copy_dtype;
 
   void begin_at(int64_t) {}
   template <class Entry>
@@ -37,22 +38,28 @@ struct UpdateChunk {
 
  private:
   template <class G, class Entry, size_t... s>
-  __device__ static void update(const Factors& factors, T sign, int64_t begin, int64_t end, const Entry& entry,
-                                std::index_sequence<s...>) {
+  __device__ void update(const Factors& factors, T sign, int64_t begin, int64_t end, const Entry& entry,
+                         std::index_sequence<s...>) const {
     update(factors, sign, begin, end, static_cast<const G*>(entry.data[0]), static_cast<T*>(entry.data[1]),
-           static_cast<G*>(entry.data[2]), static_cast<T*>(entry.data[3 + s])...);
+           entry.data[2], static_cast<T*>(entry.data[3 + s])...);
   }
   template <class G, class... State>
-  __device__ static void update(const Factors& factors, T sign, int64_t begin, int64_t end, const G* gradient,
-                                T* parameter, G* rounded, State*... state) {
+  __device__ void update(const Factors& factors, T sign, int64_t begin, int64_t end, const G* gradient, T* parameter,
+                         void* rounded, State*... state) const {
     for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
-      if constexpr (std::is_same_v<T, G>) {
-        Rule::template update<cases...>(factors, sign * gradient[i], parameter[i], state[i]...);
-      } else {
-        T value = current_master(parameter[i], rounded[i]);
-        Rule::template update<cases...>(factors, sign * static_cast<T>(gradient[i]), value, state[i]...);
-        parameter[i] = value;
-        rounded[i] = G(value);
+      T value = parameter[i];
+      if constexpr (!std::is_same_v<T, G>) value = current_master(value, static_cast<const G*>(rounded)[i]);
+      Rule::template update<cases...>(factors, sign * static_cast<T>(gradient[i]), value, state[i]...);
+      parameter[i] = value;
+      if constexpr (!std::is_same_v<T, G>) {
+        static_cast<G*>(rounded)[i] = G(value);
+      } else if constexpr (std::is_same_v<T, float>) {
+        if (rounded == nullptr) continue;
+        if (copy_dtype == kFloat16) {
+          static_cast<Half*>(rounded)[i] = Half(value);
+        } else {
+          static_cast<BFloat16*>(rounded)[i] = BFloat16(value);
+        }
       }
     }
   }
@@ -68,10 +75,11 @@ void update(const KernelContext& context, const StepCall& call) {
     return made;
   };
   visit_call<Rule>(call, [&]<class T, bool... cases>() {
-    for_each_chunk<kPointers>(context, call.tensors.size(), entry,
-                              UpdateChunk<Rule, T, cases...>{factors_as<Rule, T>(call.factors.data()),
-                                                             static_cast<T>(call.factors[kNumFactors<Rule>]),
-                                                             call.replay_factors, call.skip, call.dtype});
+    for_each_chunk<kPointers>(
+        context, call.tensors.size(), entry,
+        UpdateChunk<Rule, T, cases...>{factors_as<Rule, T>(call.factors.data()),
+                                       static_cast<T>(call.factors[kNumFactors<Rule>]), call.replay_factors, call.skip,
+                                       call.dtype, call.copy_dtype});
   });
 }
 

@@ -40,6 +40,17 @@ Tensor gradient_of(const Tensor& parameter) {
   return copy;
 }
 
+/// The parameter's copy for autocast; undefined if it has none.
+Tensor copy_of(const Tensor& parameter) {
+  return autograd::is_copied_by_autocast(parameter) ? autograd::leaf(parameter).rounded.existing() : Tensor();
+}
+
+/// The parameter's copy if it is of dtype `dtype`, else undefined.
+Tensor copy_of(const Tensor& parameter, DType dtype) {
+  const Tensor copy = copy_of(parameter);
+  return copy.defined() && copy.dtype() == dtype ? copy : Tensor();
+}
+
 /// Describes invalid options; "" if they are valid.
 std::string problem_of(const OptimizerRule& rule, void* options) {
   const std::string problem = problem_of(rule.options(options), 1);
@@ -84,6 +95,7 @@ struct Optimizer::Update {
 struct Optimizer::Batch {
   Device device;
   DType dtype;
+  DType copy_dtype;  ///< of the copies for autocast that the kernel writes
   size_t group;
   unsigned used;
   unsigned cases;
@@ -190,10 +202,14 @@ void Optimizer::step(const Tensor& skip) {
   settle();
   if (skip.defined()) tandem::cuda::on_replay([this] { settle(); });
   const std::vector<Update> updates = prepare();
+  DType copy_dtype = kBFloat16;  // a step writes copies of one dtype
+  for (const Update& update : updates) {
+    if (const Tensor copy = copy_of(parameters_[update.index]); copy.defined()) copy_dtype = copy.dtype();
+  }
   if (rule_.update_tensor != nullptr) {
     for (const Update& update : updates) update_tensor(update);
   } else {
-    for (const Batch& batch : count_steps(updates)) run(batch, skip);
+    for (const Batch& batch : count_steps(updates, copy_dtype)) run(batch, skip);
   }
   if (skip.defined()) {
     maybe_skipped_.clear();
@@ -202,7 +218,12 @@ void Optimizer::step(const Tensor& skip) {
     tandem::cuda::on_replay([this, skip] { skip_ = skip; });
     tandem::cuda::on_failed_capture([this] { skip_ = {}; });
   }
-  for (const Update& update : updates) autograd::end_in_place("step", parameters_[update.index]);
+  for (const Update& update : updates) {
+    const Tensor& parameter = parameters_[update.index];
+    autograd::end_in_place("step", parameter);
+    if (rule_.update_tensor == nullptr && copy_of(parameter, copy_dtype).defined())
+      autograd::leaf(parameter).rounded.end_step(parameter);
+  }
 }
 
 void Optimizer::settle() const {
@@ -266,7 +287,7 @@ std::vector<Optimizer::Update> Optimizer::prepare() {
   return updates;
 }
 
-std::vector<Optimizer::Batch> Optimizer::count_steps(const std::vector<Update>& updates) {
+std::vector<Optimizer::Batch> Optimizer::count_steps(const std::vector<Update>& updates, DType copy_dtype) {
   std::vector<Batch> batches;
   for (const auto& [index, group, gradient, used, cases] : updates) {
     const Tensor& parameter = parameters_[index];
@@ -282,15 +303,15 @@ std::vector<Optimizer::Batch> Optimizer::count_steps(const std::vector<Update>& 
     });
     if (found == batches.end()) {
       const auto [device, dtype, group_, cases_, steps_] = key;
-      found = batches.insert(found, {device, dtype, group_, used, cases_, steps_, {}, {}});
+      found = batches.insert(found, {device, dtype, copy_dtype, group_, used, cases_, steps_, {}, {}});
     }
     found->indices.push_back(index);
-    found->tensors.push_back(step_tensors(index, gradient, used));
+    found->tensors.push_back(step_tensors(index, gradient, used, copy_dtype));
   }
   return batches;
 }
 
-StepTensors Optimizer::step_tensors(size_t index, const Tensor& gradient, unsigned used) const {
+StepTensors Optimizer::step_tensors(size_t index, const Tensor& gradient, unsigned used, DType copy_dtype) const {
   const Tensor& parameter = parameters_[index];
   const bool has_master = is_16_bit(parameter);
   StepTensors tensors = {parameter.num_elements(),
@@ -298,6 +319,7 @@ StepTensors Optimizer::step_tensors(size_t index, const Tensor& gradient, unsign
                          has_master ? states_[index].master.data_ptr() : parameter.data_ptr(),
                          has_master ? parameter.data_ptr() : nullptr,
                          {}};
+  if (const Tensor copy = copy_of(parameter, copy_dtype); copy.defined()) tensors.rounded = copy.data_ptr();
   for (size_t s = 0; s < rule_.state.size(); ++s) {
     const Tensor& tensor = states_[index].tensors[s];
     tensors.state[s] = tensor.defined() && (used >> s & 1) != 0 ? tensor.data_ptr() : tensors.parameter;
@@ -315,11 +337,9 @@ void Optimizer::update_tensor(const Update& update) {
 
 void Optimizer::run(const Batch& batch, const Tensor& skip) {
   void* const options = options_[batch.group];
-  StepCall call = {batch.dtype,
-                   batch.cases,
-                   rule_.factors(options, batch.steps),
-                   nullptr,
-                   skip.defined() ? skip.data<int32_t>() : nullptr,
+  StepCall call = {batch.dtype,  batch.copy_dtype,
+                   batch.cases,  rule_.factors(options, batch.steps),
+                   nullptr,      skip.defined() ? skip.data<int32_t>() : nullptr,
                    batch.tensors};
   const size_t num_bytes = rule_.num_factors * sizeof(double);
   if (tandem::cuda::is_capturing(batch.device)) {
@@ -329,9 +349,10 @@ void Optimizer::run(const Batch& batch, const Tensor& skip) {
       const int64_t steps = states_[batch.indices[0]].steps;
       for (size_t i = 0; i < batch.indices.size(); ++i) {
         const size_t index = batch.indices[i];
-        const bool fits = step_tensors(index, gradient_of(parameters_[index]), batch.used) == batch.tensors[i] &&
-                          rule_.cases(options, false) == batch.cases && rule_.used_state(options) == batch.used &&
-                          (!rule_.counts_steps || states_[index].steps == steps);
+        const bool fits =
+            step_tensors(index, gradient_of(parameters_[index]), batch.used, batch.copy_dtype) == batch.tensors[i] &&
+            rule_.cases(options, false) == batch.cases && rule_.used_state(options) == batch.used &&
+            (!rule_.counts_steps || states_[index].steps == steps);
         TANDEM_CHECK(StateError, fits, describe_parameter(index),
                      ": the parameter, its gradient, state or options changed after the capture; capture a new graph");
       }

@@ -29,9 +29,9 @@ inline constexpr size_t kMaxFactors = 16;
 /// n values of a parameter, of its gradient, and of its state.
 struct StepTensors {
   int64_t n;
-  const void* gradient;                       ///< in the parameter's dtype
-  void* parameter;                            ///< the values that are updated: of 16-bit parameters the float32 master
-  void* rounded;                              ///< the 16-bit parameter; null for other dtypes
+  const void* gradient;  ///< in the parameter's dtype
+  void* parameter;       ///< the values that are updated: of 16-bit parameters the float32 master
+  void* rounded;  ///< the 16-bit parameter, or the copy of a float32 parameter for autocast; null if there is neither
   std::array<void*, kMaxStateTensors> state;  ///< unused entries point to the parameter, which is valid memory
 
   friend bool operator==(const StepTensors&, const StepTensors&) = default;
@@ -42,6 +42,7 @@ struct StepTensors {
 /// parameter's value.
 struct StepCall {
   DType dtype;                              ///< of the parameters
+  DType copy_dtype;                         ///< of the copies for autocast
   unsigned cases;                           ///< bit i: the rule's cases()[i]
   std::array<double, kMaxFactors> factors;  ///< the rule's factors, then the sign of the gradient: -1 with maximize
   const double* replay_factors;  ///< in a cuda::Graph: the factors of each replay, in the GPU's memory; else null

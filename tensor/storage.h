@@ -28,6 +28,8 @@ class TANDEM_API Storage : public RefCounted {
   std::byte* data() const { return data_; }         ///< first byte, in the memory of the device
   int64_t num_bytes() const { return num_bytes_; }  ///< size of the range
   Device device() const { return device_; }         ///< where the memory is
+  /// Whether this object owns the memory; false for `alias` and `adopt`.
+  bool owns_memory() const { return block_.data != nullptr; }
 
   /// Id of the stream in whose order the memory is used (Block); 0 for CPU memory and for adopted memory.
   uint64_t stream_id() const { return parent_ ? parent_->stream_id() : block_.stream_id; }

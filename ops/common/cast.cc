@@ -1,5 +1,6 @@
 #include <tandem/ops/cast.h>
 
+#include <tandem/autograd/leaf.h>
 #include <tandem/ops/common/common.h>
 
 namespace tandem { inline namespace v0 {
@@ -9,10 +10,32 @@ namespace {
 /// Casts to a half type do not change float64 tensors: a program that uses float64 needs its precision.
 DType cast_dtype(DType from, DType to) { return is_floating_point(from) && from != kFloat64 ? to : from; }
 
+struct ToDTypeNode : autograd::Node {
+  DType dtype = kFloat32;  ///< dtype of the input
+  TensorList backward(autograd::BackwardContext& context) override { return {to(context.grad(), dtype)}; }
+};
+
+/// `output`, which is `input` in another dtype, with its history.
+Tensor recorded_cast(const Tensor& input, const Tensor& output) {
+  if (is_floating_point(output.dtype())) {
+    if (auto* node = autograd::record<ToDTypeNode>("to", output, input)) node->dtype = input.dtype();
+  }
+  return output;
+}
+
+/// As to(), by the copy of a parameter if there is one.
+Tensor cast_to(const Tensor& input, DType dtype) {
+  if ((dtype == kFloat16 || dtype == kBFloat16) && autograd::is_copied_by_autocast(input)) {
+    const Tensor copy = autograd::leaf(input).rounded.get(input, dtype);
+    if (copy.defined()) return recorded_cast(input, copy);
+  }
+  return to(input, dtype);
+}
+
 void autocast(CastPolicy policy, std::initializer_list<Tensor*> tensors) {
   if (policy != CastPolicy::kWidest) {
     for (Tensor* tensor : tensors) {
-      if (tensor->defined()) *tensor = to(*tensor, dtype_for(policy, tensor->dtype()));
+      if (tensor->defined()) *tensor = cast_to(*tensor, dtype_for(policy, tensor->dtype()));
     }
     return;
   }
@@ -49,24 +72,12 @@ Autocast::Autocast(DType dtype) : previous_(RankContext::current().autocast) {
 
 Autocast::~Autocast() { RankContext::current().autocast = previous_; }
 
-namespace {
-
-struct ToDTypeNode : autograd::Node {
-  DType dtype = kFloat32;  ///< dtype of the input
-  TensorList backward(autograd::BackwardContext& context) override { return {to(context.grad(), dtype)}; }
-};
-
-}  // namespace
-
 Tensor to(const Tensor& input, DType dtype) {
   TANDEM_CHECK(StateError, input.defined(), ops::operand_error("to", "input is undefined", {{"input", input}}));
   if (input.dtype() == dtype) return input;
   Tensor output = empty_preserving_layout(input, dtype);
   primitives::copy(input, output);
-  if (is_floating_point(dtype)) {
-    if (auto* node = autograd::record<ToDTypeNode>("to", output, input)) node->dtype = input.dtype();
-  }
-  return output;
+  return recorded_cast(input, output);
 }
 
 Tensor Tensor::to(DType dtype) const { return tandem::to(*this, dtype); }

@@ -125,8 +125,8 @@ Tensor cross_entropy_of_rows(const KernelContext& context, const Tensor& logits,
         const Tensor scale = to(div(grad, count), x.dtype());
         return {mul(difference, where(ne(targets, ignore_index), scale, 0).unsqueeze(1))};
       }
+      const Tensor grad_logits = context.may_overwrite(logits, x) ? x : empty(x.shape(), x.options());
       const Tensor dense = row_major(x);
-      const Tensor grad_logits = empty(x.shape(), x.options());
       TANDEM_KERNEL(kernel_context(x.device()), cross_entropy_backward, x.dtype(), rows, x.shape()[1], dense.data_ptr(),
                     targets.data<int64_t>(), ignore_index, saved.data_ptr(), grad.data_ptr(), grad_logits.data_ptr());
       return {grad_logits};

@@ -72,9 +72,11 @@ void cross_entropy_backward(const KernelContext&, DType dtype, int64_t n, int64_
         }
         const C max = static_cast<const C*>(shifts)[2 * i], logarithm = static_cast<const C*>(shifts)[2 * i + 1];
         auto probability = [&](int64_t j) { return exp_of_nonpositive((static_cast<C>(x[j]) - max) - logarithm); };
-        for (int64_t j = 0; j < classes; ++j) out[j] = static_cast<T>(probability(j) * scale);
         const int64_t label = labels[i];
-        out[label] = static_cast<T>((probability(label) - C(1)) * scale);
+        const T at_label = static_cast<T>((probability(label) - C(1)) * scale);
+#pragma GCC ivdep  // x and out are the same memory or do not overlap
+        for (int64_t j = 0; j < classes; ++j) out[j] = static_cast<T>(probability(j) * scale);
+        out[label] = at_label;
       }
     });
   });

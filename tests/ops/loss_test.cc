@@ -70,6 +70,82 @@ TEST(CrossEntropy, InvalidArgumentsAreNamedInErrors) {
             "  target  cpu  int64   [5]");
 }
 
+// The gradient of logits that nothing else uses is written over them.
+struct OverwrittenLogits : ::testing::Test {
+  Tensor x = random_tensor({6, 5}, 1, kFloat32);
+  Tensor labels = tensor({1, 0, 4, -100, 2, 3}).to(test_device());
+  Tensor expected;
+  const void* memory = nullptr;    // of the logits
+  const void* gradient = nullptr;  // of their gradient
+  HookHandle hook;
+
+  void SetUp() override {
+    const Tensor kept = x.clone().set_requires_grad();
+    cross_entropy(kept, labels).backward();
+    expected = kept.grad();
+    x.set_requires_grad();
+  }
+  Tensor logits() {
+    const Tensor made = x * 1;
+    memory = made.data_ptr();
+    hook = made.register_hook([this](const Tensor& grad) { gradient = grad.data_ptr(); });
+    return made;
+  }
+};
+
+TEST_F(OverwrittenLogits, IfUnused) {
+  cross_entropy(logits(), labels).backward();
+  EXPECT_EQ(gradient, memory);
+  EXPECT_TRUE(same_bits(x.grad(), expected));
+}
+
+TEST_F(OverwrittenLogits, NotIfUsed) {
+  const Tensor own = logits(), before = own.detach().clone();
+  cross_entropy(own, labels).backward();
+  EXPECT_NE(gradient, memory);
+  EXPECT_TRUE(same_bits(own.detach(), before));
+  EXPECT_TRUE(same_bits(x.grad(), expected));
+}
+
+TEST_F(OverwrittenLogits, NotIfTheirMemoryIsUsed) {
+  Tensor row;
+  {
+    const Tensor own = logits();
+    row = own.detach()[2];
+    cross_entropy(own, labels).backward();
+  }
+  EXPECT_NE(gradient, memory);
+  EXPECT_TRUE(same_bits(row, x.detach()[2]));
+}
+
+TEST_F(OverwrittenLogits, NotByABackwardThatKeepsTheGraph) {
+  const Tensor loss = cross_entropy(logits(), labels);
+  loss.backward({}, true);
+  EXPECT_NE(gradient, memory);
+  x.zero_grad();
+  loss.backward();
+  EXPECT_EQ(gradient, memory);
+  EXPECT_TRUE(same_bits(x.grad(), expected));
+}
+
+TEST_F(OverwrittenLogits, NotInMemoryOfTheCaller) {
+  std::vector<float> values = x.detach().to(Device()).to_vector<float>();
+  const std::vector<float> before = values;
+  const Tensor on_cpu = labels.to(Device());
+  Tensor loss = cross_entropy(from_blob(values.data(), {6, 5}).set_requires_grad(), on_cpu);
+  loss.backward();
+  EXPECT_EQ(values, before);
+}
+
+// The logits are gone if a later node throws, so the backward cannot be repeated.
+TEST_F(OverwrittenLogits, BackwardThatThrewCannotBeRepeated) {
+  const Tensor scaled = x * 2;
+  hook = scaled.register_hook([](const Tensor&) -> Tensor { throw ValueError("stop"); });
+  const Tensor loss = cross_entropy(scaled * 1, labels);
+  EXPECT_EQ(error_text<ValueError>([&] { loss.backward(); }), "stop");
+  EXPECT_NE(error_text<StateError>([&] { loss.backward(); }).find("changed in place by 'backward'"), std::string::npos);
+}
+
 // --- nll_loss ------------------------------------------------------------------------------------
 
 TEST(NllLoss, EmptyBatchGivesNaN) {
