@@ -36,6 +36,9 @@ void check_gradient(const Tensor& gradient, const Expected& expected, Source&& w
                expected.device);
 }
 
+/// Whether the tensor or its memory has other references than this handle.
+bool is_shared(const Tensor& tensor) { return tensor.impl_ptr()->use_count() > 1 || tensor.storage()->use_count() > 1; }
+
 /// A row-major copy with memory of its own, outside the graph.
 Tensor copy_of(const Tensor& tensor) {
   Tensor copy = empty(tensor.shape(), tensor.options());
@@ -111,6 +114,15 @@ BackwardContext::GradBuffer BackwardContext::grad_buffer(int i) const {
     if (reads_slot(saved->data_)) return {};
   }
   return {slot, leaf->filled_};
+}
+
+Tensor BackwardContext::sum_so_far(int i) {
+  const Node* const source = node_.edges_[static_cast<size_t>(i)].node.get();
+  if (source == nullptr || i >= 32 || task_.options_.create_graph || RankContext::current().detect_anomaly) return {};
+  const Tensor& sum = source->grad_;
+  if (!sum.defined() || !sum.is_contiguous() || is_shared(sum)) return {};
+  ready_ |= uint32_t{1} << i;
+  return sum;
 }
 
 bool BackwardContext::may_overwrite(const SavedTensor& saved, const Tensor& tensor) const {
@@ -367,8 +379,7 @@ void GraphTask::add_to(Tensor& sum, Tensor gradient) {
   } else if (options_.create_graph) {
     sum = accumulate_with_graph(sum, gradient);
   } else {
-    if (sum.impl_ptr()->use_count() > 1 || sum.storage()->use_count() > 1 ||
-        (!sum.is_contiguous() && !is_dense(sum.shape(), sum.strides()))) {
+    if (is_shared(sum) || (!sum.is_contiguous() && !is_dense(sum.shape(), sum.strides()))) {
       Tensor own = empty_preserving_layout(sum, sum.dtype());
       primitives::copy(sum, own);
       sum = std::move(own);

@@ -101,10 +101,11 @@ void forward_row(int64_t n, double eps, const T* x, const T* weight, const T* bi
   }
 }
 
-/// Adds a row to the sums for weight and bias, and writes the gradient of the input unless `out` is null.
+/// Adds a row to the sums for weight and bias, and writes the gradient of the input to `out`, or adds it, unless `out`
+/// is null.
 template <bool kWeight, class T>
 void backward_row(int64_t n, const T* x, const T* weight, const Accumulator<T>* statistics, const T* grad,
-                  Accumulator<T>* weight_sum, Accumulator<T>* bias_sum, T* out) {
+                  Accumulator<T>* weight_sum, Accumulator<T>* bias_sum, bool accumulate, T* out) {
   using C = Accumulator<T>;
   const Statistics<C> row = {statistics[0], statistics[1], statistics[2]};
   const auto weighted = [&]<class V>(int64_t i) {
@@ -126,11 +127,17 @@ void backward_row(int64_t n, const T* x, const T* weight, const Accumulator<T>* 
   // The mean is subtracted before multiplying by rstd, which is large for nearly constant rows, so that equal gradients
   // give exactly 0.
   const C mean = sums.a / static_cast<C>(n), slope = -row.rstd * row.rstd / static_cast<C>(n) * sums.b;
-  for_vecs<C>(n, [&]<class V>(int64_t i) {
+  const auto gradient = [&]<class V>(int64_t i) {
     const V rest =
         fma_of(load_as<V>(x + i) - broadcast<V>(row.mean), broadcast<V>(slope), broadcast<V>(-row.correction * slope));
-    store_as(out + i, fma_of(weighted.template operator()<V>(i) - broadcast<V>(mean), broadcast<V>(row.rstd), rest));
-  });
+    return fma_of(weighted.template operator()<V>(i) - broadcast<V>(mean), broadcast<V>(row.rstd), rest);
+  };
+  if (accumulate) {
+    for_vecs<C>(
+        n, [&]<class V>(int64_t i) { store_as(out + i, gradient.template operator()<V>(i) + load_as<V>(out + i)); });
+  } else {
+    for_vecs<C>(n, [&]<class V>(int64_t i) { store_as(out + i, gradient.template operator()<V>(i)); });
+  }
 }
 
 }  // namespace
@@ -169,7 +176,7 @@ void layer_norm_backward(const KernelContext&, DType dtype, DType, int64_t rows,
           const auto run = weight == nullptr ? &backward_row<false, T> : &backward_row<true, T>;
           run(n, static_cast<const T*>(in) + row * n, static_cast<const T*>(weight),
               static_cast<const C*>(statistics) + row * kLayerNormStatistics, static_cast<const T*>(grad) + row * n,
-              weight_sum, weight_sum + apart, to);
+              weight_sum, weight_sum + apart, gradients.accumulate_in, to);
         }
       }
     });

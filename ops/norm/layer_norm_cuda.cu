@@ -165,7 +165,8 @@ struct RowGradient {
 /// One warp per row.
 template <class T, class R, int kPacks>
 __global__ void input_gradient_warp_kernel(int64_t rows, int64_t n, const T* in, const T* weight,
-                                           const Accumulator<T>* statistics, const R* grad, T* grad_in) {
+                                           const Accumulator<T>* statistics, const R* grad, bool accumulate,
+                                           T* grad_in) {
   using C = Accumulator<T>;
   using Own = OwnElements<T, kPacks>;
   for (int64_t row = thread_index() / kWarp; row < rows; row += num_threads() / kWarp) {
@@ -191,10 +192,13 @@ __global__ void input_gradient_warp_kernel(int64_t rows, int64_t n, const T* in,
     Own::for_each(n, [&](int k, int64_t begin) {
       C parts[Own::kPack];
       weighted(k, begin, parts);
-      Pack<T, Own::kPack> results;
+#pragma unroll
+      for (int v = 0; v < Own::kPack; ++v) parts[v] = gradient(parts[v], static_cast<C>(x.packs[k].values[v]));
+      Pack<T, Own::kPack> results = {};
+      if (accumulate) results = load_pack<Own::kPack>(grad_in + row * n + begin, Own::kPack);
 #pragma unroll
       for (int v = 0; v < Own::kPack; ++v)
-        results.values[v] = static_cast<T>(gradient(parts[v], static_cast<C>(x.packs[k].values[v])));
+        results.values[v] = static_cast<T>(accumulate ? parts[v] + static_cast<C>(results.values[v]) : parts[v]);
       store_pack(grad_in + row * n + begin, results, Own::kPack);
     });
   }
@@ -203,7 +207,7 @@ __global__ void input_gradient_warp_kernel(int64_t rows, int64_t n, const T* in,
 /// One block per row.
 template <class T, class R>
 __global__ void input_gradient_kernel(int64_t rows, int64_t n, const T* in, const T* weight,
-                                      const Accumulator<T>* statistics, const R* grad, T* grad_in) {
+                                      const Accumulator<T>* statistics, const R* grad, bool accumulate, T* grad_in) {
   using C = Accumulator<T>;
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const RowStatistics<C> of_row(statistics + row * kLayerNormStatistics);
@@ -222,7 +226,9 @@ __global__ void input_gradient_kernel(int64_t rows, int64_t n, const T* in, cons
     along = block_reduce(along, C{0}, Plus());
     const RowGradient<C> gradient(of_row, static_cast<C>(n), sum, along);
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-      grad_in[row * n + i] = static_cast<T>(gradient(weighted(i), static_cast<C>(x[i])));
+      const C value = gradient(weighted(i), static_cast<C>(x[i]));
+      T& result = grad_in[row * n + i];
+      result = static_cast<T>(accumulate ? value + static_cast<C>(result) : value);
     }
   }
 }
@@ -356,7 +362,7 @@ void layer_norm_backward(const KernelContext& context, DType dtype, DType result
     if (gradients.in != nullptr && rows > 0) {
       const auto launch = [&](auto* kernel, unsigned blocks, int threads) {
         launch_kernel(context, kernel, blocks, threads, 0, rows, n, x, static_cast<const T*>(weight), of_rows, g,
-                      static_cast<T*>(gradients.in));
+                      gradients.accumulate_in, static_cast<T*>(gradients.in));
       };
       with_packs<T>(n, {x, weight, g, gradients.in}, [&]<int kPacks>(std::integral_constant<int, kPacks>) {
         if constexpr (kPacks == 0) {

@@ -455,7 +455,9 @@ Tensor layer_norm(Tensor input, const Shape& normalized_shape, Tensor weight, Te
       const Tensor workspace = scratch_memory(num_bytes, x.device());
       LayerNormGradients gradients = {};
       if (context.needs(0)) {
-        grads[0] = empty(x.shape(), x.options());
+        grads[0] = context.sum_so_far(0);
+        gradients.accumulate_in = grads[0].defined();
+        if (!gradients.accumulate_in) grads[0] = empty(x.shape(), x.options());
         gradients.in = grads[0].data_ptr();
       }
       const auto parameter = [&](int i, void*& slot, bool& accumulate) {

@@ -42,6 +42,7 @@ inline constexpr int64_t kLayerNormStatistics = 3;
 /// Gradients of input, weight and bias; null: not computed. The flags select adding to the old contents.
 struct LayerNormGradients {
   void* in;
+  bool accumulate_in;
   void* weight;
   bool accumulate_weight;
   void* bias;

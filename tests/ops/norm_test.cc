@@ -323,6 +323,43 @@ TEST(LayerNorm, EmptyInputGivesZeroGradients) {
 }
 
 // Rows that a warp and rows that a block normalizes on GPUs.
+// The gradients of a residual connection are summed by the kernel.
+TEST(LayerNorm, GradientIsAddedToThatOfOtherUses) {
+  for (const DType dtype : {kFloat32, kFloat64, kBFloat16}) {
+    for (const int64_t n : {33, 384, 5001}) {
+      const Tensor p = random_here({5, n}, 1, dtype).set_requires_grad(), weight = random_here({n}, 2, dtype);
+      const Tensor x = p * 1, first = layer_norm(x, {n}, weight, {}), second = layer_norm(x, {n}, {}, {}),
+                   other = x * 3;
+      const std::vector<Tensor> cotangents = {random_here({5, n}, 3, dtype), random_here({5, n}, 4, dtype),
+                                              random_here({5, n}, 5, dtype)};
+      const auto gradient = [&](const Tensor& root, const Tensor& cotangent) {
+        return grad({root}, {x}, {cotangent}, {.retain_graph = true})[0];
+      };
+      // In the order of backward: the newest operation first.
+      const Tensor expected =
+          gradient(other, cotangents[2]) + gradient(second, cotangents[1]) + gradient(first, cotangents[0]);
+      const std::vector<Tensor> before = {cotangents[0].clone(), cotangents[1].clone(), cotangents[2].clone()};
+      autograd::backward(std::vector{first, second, other}, cotangents);
+      if (dtype == kBFloat16) {  // rounded less often
+        EXPECT_TRUE(close(p.grad(), dense(expected), 0x1p-5)) << n;
+      } else {
+        EXPECT_TRUE(same_bits(p.grad(), expected)) << dtype << n;
+      }
+      for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(same_bits(cotangents[i], before[i]));
+    }
+  }
+}
+
+TEST(LayerNorm, DoesNotAddToAGradientOfTheCaller) {
+  const Tensor p = random_here({5, 384}, 1, kFloat32).set_requires_grad();
+  const Tensor x = p * 1, y = layer_norm(x, {384}, {}, {});
+  const Tensor of_x = random_here({5, 384}, 2, kFloat32), of_y = random_here({5, 384}, 3, kFloat32);
+  const Tensor before = of_x.clone();
+  autograd::backward(std::vector{x, y}, std::vector{of_x, of_y});
+  EXPECT_TRUE(same_bits(of_x, before));
+  EXPECT_FALSE(same_bits(p.grad(), before));
+}
+
 TEST(LayerNorm, LowPrecisionResultIsTheConvertedResult) {
   for (const DType dtype : {kBFloat16, kFloat16}) {
     for (const int64_t n : {33, 384, 5001}) {
