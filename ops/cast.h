@@ -25,6 +25,9 @@ TANDEM_API DType dtype_for(CastPolicy policy, DType dtype);
 /// While in scope, operations of the calling thread cast their operands according to their policies (torch.autocast).
 /// Backward does not cast, because gradients have the dtypes of forward. Throws DTypeError unless `dtype` is float16 or
 /// bfloat16.
+///
+/// On GPUs, float32 parameters keep their casts, 2 bytes per element, until they are changed. A kernel of your own that
+/// changes a parameter must count the change: autograd::end_in_place.
 class TANDEM_API Autocast {
  public:
   /// Starts autocast to float16 or bfloat16.
