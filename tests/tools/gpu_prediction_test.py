@@ -123,9 +123,9 @@ class StepTest(unittest.TestCase):
         self.assertAlmostEqual(step.gpu, 2e12 / predict.PRODUCT["bfloat16"])
         self.assertEqual(step.rows, [predict.Row("backward", "linear", "product, bfloat16", step.gpu, 2, "products")])
 
-    def test_table_has_the_larger_of_gpu_and_host(self):
+    def test_step_takes_the_larger_of_gpu_and_host_and_a_captured_one_a_single_launch(self):
         step = self.step(*[work(1, 32, 1, 0, 4)] * 10)
-        self.assertIn("| mlp | bfloat16 | 10 | 0.0250 | 0.0800 | 0.0800 | 1600000 |", predict.markdown([step], 1))
+        self.assertIn("| mlp | bfloat16 | 10 | 0.0250 | 0.0800 | 0.0800 | 1600000 | 0.0330 |", predict.markdown([step], 1))
         self.assertIn("| mlp, bfloat16 | forward | copy | `f<float>` | 10 | 0.0250 | 100.0 % | launch |", predict.markdown([step], 1))
 
     def test_missing_machine_code_is_named(self):

@@ -167,11 +167,13 @@ def number(value):
 
 def markdown(steps, num_rows):
     """The steps as a table, and the longest rows of each as another one."""
-    lines = ["| case | precision | tasks | GPU, ms | host, ms | step, ms | items per second |", "|---|---|---|---|---|---|---|"]
+    lines = ["| case | precision | tasks | GPU, ms | host, ms | step, ms | items per second | captured step, ms |",
+             "|---|---|---|---|---|---|---|---|"]
     for step in steps:
         time = max(step.gpu, step.host)
-        lines.append("| %s | %s | %d | %s | %s | %s | %s |" % (step.case, step.precision, step.tasks, number(step.gpu * 1e3),
-                                                            number(step.host * 1e3), number(time * 1e3), number(step.items / time)))
+        lines.append("| %s | %s | %d | %s | %s | %s | %s | %s |" % (
+            step.case, step.precision, step.tasks, number(step.gpu * 1e3), number(step.host * 1e3), number(time * 1e3),
+            number(step.items / time), number((step.gpu + HOST_TASK) * 1e3)))
     lines += ["", "| step | phase | operation | kernel or library | tasks | ms | of the GPU's time | bound |",
               "|---|---|---|---|---|---|---|---|"]
     for step in steps:
