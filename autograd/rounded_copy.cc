@@ -10,31 +10,24 @@ namespace tandem { inline namespace v0 { namespace autograd {
 
 Tensor RoundedCopy::get(const Tensor& parameter, DType dtype) {
   const std::lock_guard lock(mutex_);
-  const Device device = parameter.device();
-  const bool is_capturing = cuda::is_capturing(device);
-  if (!copy_.defined() || copy_.dtype() != dtype) {
-    if (is_capturing) return {};  // its memory would belong to the graph
-    copy_ = empty_preserving_layout(parameter, dtype);
-    stream_id_ = cuda::current_stream(device).id();
-    write(parameter);
-  } else if (is_capturing) {
-    if (!is_current(parameter)) {
-      write(parameter);
-      mark_stale_if_capture_fails(parameter);
-    }
-    // Replays read the memory that the captured kernels read.
+  const bool has_copy = copy_.defined() && copy_.dtype() == dtype;
+  if (cuda::is_capturing(parameter.device())) {
+    if (!has_copy || !is_current(parameter)) return {};
+    written_->synchronize();
     cuda::on_replay([leaf = RefPtr<Leaf>(&autograd::leaf(parameter)), parameter, copy = copy_] {
       RoundedCopy& own = leaf->rounded;
       const std::lock_guard replay_lock(own.mutex_);
       TANDEM_CHECK(StateError, own.copy_.defined() && own.copy_.is_same(copy), "Graph: parameter '", leaf->name,
                    "' was moved, or cast to another dtype, after the capture; capture a new Graph");
-      if (!own.is_current(parameter)) own.write(parameter);
+      own.update(parameter);
     });
-  } else if (cuda::current_stream(device).id() != stream_id_) {
-    return {};
-  } else if (!is_current(parameter)) {
-    write(parameter);
+    return copy_.detach();
   }
+  if (!has_copy) {
+    copy_ = empty_preserving_layout(parameter, dtype);
+    is_stale_ = true;
+  }
+  update(parameter);
   return copy_.detach();
 }
 
@@ -51,10 +44,6 @@ void RoundedCopy::end_step(const Tensor& parameter) {
   }
   if (!cuda::is_capturing(parameter.device())) return;
   cuda::on_replay([leaf = RefPtr<Leaf>(&autograd::leaf(parameter)), parameter] { leaf->rounded.end_step(parameter); });
-  mark_stale_if_capture_fails(parameter);
-}
-
-void RoundedCopy::mark_stale_if_capture_fails(const Tensor& parameter) {
   cuda::on_failed_capture([leaf = RefPtr<Leaf>(&autograd::leaf(parameter))] {
     const std::lock_guard lock(leaf->rounded.mutex_);
     leaf->rounded.is_stale_ = true;
@@ -64,11 +53,20 @@ void RoundedCopy::mark_stale_if_capture_fails(const Tensor& parameter) {
 void RoundedCopy::remove() {
   const std::lock_guard lock(mutex_);
   copy_ = {};
+  written_ = {};
 }
 
-void RoundedCopy::write(const Tensor& parameter) {
+void RoundedCopy::update(const Tensor& parameter) {
+  const cuda::Stream stream = cuda::current_stream(parameter.device());
+  if (is_current(parameter)) {
+    if (stream.id() != stream_id_) written_->make_wait(stream);
+    return;
+  }
   primitives::copy(parameter, copy_);
   copy_.storage()->bump_version("autocast");
+  if (!written_) written_.emplace(parameter.device());
+  written_->record(stream);
+  stream_id_ = stream.id();
   version_ = parameter.storage()->version();
   is_stale_ = false;
 }

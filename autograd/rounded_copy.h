@@ -7,8 +7,10 @@
 
 #include <cstdint>
 #include <mutex>
+#include <optional>
 
 #include <tandem/base/macros.h>
+#include <tandem/tensor/cuda.h>
 #include <tandem/tensor/tensor.h>
 
 namespace tandem { inline namespace v0 { namespace autograd {
@@ -16,8 +18,8 @@ namespace tandem { inline namespace v0 { namespace autograd {
 /// The copy of one leaf. Thread-safe.
 class RoundedCopy {
  public:
-  /// `parameter` in `dtype`. Undefined if the copy cannot be used: on another stream than that of the first cast, and if
-  /// a cuda::Graph is being captured before the first cast.
+  /// `parameter` in `dtype`. Undefined if a cuda::Graph is being captured and the copy is not current: a cast in the
+  /// graph runs in each replay.
   Tensor get(const Tensor& parameter, DType dtype);
   /// The copy, current or stale; undefined before the first cast.
   Tensor existing() const;
@@ -28,14 +30,15 @@ class RoundedCopy {
 
  private:
   bool is_current(const Tensor& parameter) const { return version_ == parameter.storage()->version() && !is_stale_; }
-  void write(const Tensor& parameter);
-  static void mark_stale_if_capture_fails(const Tensor& parameter);
+  /// Writes the copy if it is not current, and lets the current stream wait until it is written.
+  void update(const Tensor& parameter);
 
   mutable std::mutex mutex_;
   Tensor copy_;
-  uint64_t stream_id_ = 0;  ///< of the first cast
-  uint32_t version_ = 0;    ///< of the parameter when the copy was written
-  bool is_stale_ = false;   ///< whatever the version: a capture that wrote the copy has failed
+  std::optional<cuda::Event> written_;  ///< recorded after the last cast, for other streams
+  uint64_t stream_id_ = 0;              ///< of the last cast
+  uint32_t version_ = 0;                ///< of the parameter when the copy was written
+  bool is_stale_ = false;               ///< whatever the version: a capture that wrote the copy has failed
 };
 
 /// Whether autocast uses copies of `tensor`: it is a float32 leaf on a GPU that requires grad.
