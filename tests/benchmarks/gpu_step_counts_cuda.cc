@@ -71,7 +71,7 @@ class GpuStepCounts : public ::testing::Test {
 
 TEST_F(GpuStepCounts, Mlp) {
   check("mlp", R"(
-blocks 20
+blocks 19
 system allocations 0
 peak bytes 36175936
 backward backward 1
@@ -97,7 +97,7 @@ replay, graph launches 1
 
 TEST_F(GpuStepCounts, Lenet) {
   check("lenet", R"(
-blocks 34
+blocks 33
 system allocations 0
 peak bytes 42120256
 backward backward 1
@@ -132,7 +132,7 @@ replay, graph launches 1
 
 TEST_F(GpuStepCounts, Resnet18) {
   check("resnet18", R"(
-blocks 280
+blocks 279
 system allocations 0
 peak bytes 63474752
 backward adaptive_avg_pool2d 1
@@ -172,7 +172,7 @@ replay, graph launches 1
 
 TEST_F(GpuStepCounts, GptSmall) {
   check("gpt-small", R"(
-blocks 167
+blocks 158
 system allocations 0
 peak bytes 35830336
 backward add 9
@@ -184,8 +184,8 @@ backward layer_norm 9
 backward linear 17
 backward qkv_attention 4
 backward reshape 1
-copy add_into 9
-copy add_into, bytes 886272
+copy add_into 1
+copy add_into, bytes 99840
 copy fill 1
 copy fill, bytes 4
 op add 9
@@ -201,7 +201,7 @@ op sum 1
 algorithm AdamW in optimizer optimizer step 1
 forward, kernels 34
 forward, copies and fills 17
-backward, kernels 88
+backward, kernels 80
 backward, copies and fills 34
 optimizer, kernels 1
 replay, kernels 1
@@ -211,7 +211,7 @@ replay, graph launches 1
 
 TEST_F(GpuStepCounts, Gpt384) {
   check("gpt-384", R"(
-blocks 239
+blocks 226
 system allocations 0
 peak bytes 43707968
 backward add 13
@@ -223,8 +223,8 @@ backward layer_norm 13
 backward linear 25
 backward qkv_attention 6
 backward reshape 1
-copy add_into 13
-copy add_into, bytes 3838464
+copy add_into 1
+copy add_into, bytes 299520
 copy fill 1
 copy fill, bytes 4
 op add 13
@@ -240,7 +240,7 @@ op sum 1
 algorithm AdamW in optimizer optimizer step 1
 forward, kernels 46
 forward, copies and fills 25
-backward, kernels 124
+backward, kernels 112
 backward, copies and fills 50
 optimizer, kernels 1
 replay, kernels 1

@@ -34,8 +34,8 @@ void check_step(const std::string& name, const std::string& table) {
 
 TEST(StepCounts, Mlp) {
   check_step("mlp", R"(
-heap allocations 68
-blocks 20
+heap allocations 66
+blocks 19
 system allocations 0
 peak bytes 6815808
 backward backward 1
@@ -58,8 +58,8 @@ page faults 0
 }
 TEST(StepCounts, Lenet) {
   check_step("lenet", R"(
-heap allocations 118
-blocks 34
+heap allocations 116
+blocks 33
 system allocations 0
 peak bytes 16646208
 backward backward 1
@@ -95,8 +95,8 @@ page faults 0
 }
 TEST(StepCounts, Resnet18) {
   check_step("resnet18", R"(
-heap allocations 926
-blocks 287
+heap allocations 924
+blocks 286
 system allocations 0
 peak bytes 33894080
 backward adaptive_avg_pool2d 1
@@ -135,8 +135,8 @@ page faults 0
 }
 TEST(StepCounts, GptSmall) {
   check_step("gpt-small", R"(
-heap allocations 631
-blocks 171
+heap allocations 613
+blocks 162
 system allocations 0
 peak bytes 2538048
 backward add 9
@@ -148,8 +148,8 @@ backward layer_norm 9
 backward linear 17
 backward qkv_attention 4
 backward reshape 1
-copy add_into 9
-copy add_into, bytes 886272
+copy add_into 1
+copy add_into, bytes 99840
 copy fill 1
 copy fill, bytes 4
 op add 9
@@ -173,8 +173,8 @@ page faults 0
 }
 TEST(StepCounts, Gpt384) {
   check_step("gpt-384", R"(
-heap allocations 905
-blocks 245
+heap allocations 879
+blocks 232
 system allocations 0
 peak bytes 12774976
 backward add 13
@@ -186,8 +186,8 @@ backward layer_norm 13
 backward linear 25
 backward qkv_attention 6
 backward reshape 1
-copy add_into 13
-copy add_into, bytes 3838464
+copy add_into 1
+copy add_into, bytes 299520
 copy fill 1
 copy fill, bytes 4
 op add 13
@@ -310,8 +310,8 @@ buckets 8
 buckets, bytes 3272192
 control record 1
 control record, bytes 16
-copy add_into 9
-copy add_into, bytes 886272
+copy add_into 1
+copy add_into, bytes 99840
 copy copy 2
 copy copy, bytes 66592
 copy fill 2
@@ -328,8 +328,8 @@ buckets 18
 buckets, bytes 43083264
 control record 1
 control record, bytes 22
-copy add_into 13
-copy add_into, bytes 3838464
+copy add_into 1
+copy add_into, bytes 299520
 copy copy 2
 copy copy, bytes 199724
 copy fill 2
