@@ -13,7 +13,6 @@ Tensor RoundedCopy::get(const Tensor& parameter, DType dtype) {
   const bool has_copy = copy_.defined() && copy_.dtype() == dtype;
   if (cuda::is_capturing(parameter.device())) {
     if (!has_copy || !is_current(parameter)) return {};
-    written_->synchronize();
     cuda::on_replay([leaf = RefPtr<Leaf>(&autograd::leaf(parameter)), parameter, copy = copy_] {
       RoundedCopy& own = leaf->rounded;
       const std::lock_guard replay_lock(own.mutex_);
