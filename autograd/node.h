@@ -89,11 +89,11 @@ class TANDEM_API BackwardContext {
   /// The gradient slot of the leaf at input i, if this edge is the leaf's only contribution. The node must write the
   /// complete tensor and return it.
   GradBuffer grad_buffer(int i) const;
-  /// If input i is the result of an operation: the sum of the gradients that other nodes have computed for it, row-major,
-  /// to which the node must add its gradient. Undefined if the node must return its gradient as usual.
+  /// If input i is the result of an operation: the sum of the gradients that other nodes have computed for it,
+  /// row-major, to which the node must add its gradient. Undefined if the node must return its gradient as usual.
   Tensor sum_so_far(int i);
-  /// Whether the node may write a gradient into the memory of `tensor`, which is `saved.get()`: no other tensor uses the
-  /// memory, and no later backward needs it. If true, `saved` counts as changed in place.
+  /// Whether the node may write a gradient into the memory of `tensor`, which is `saved.get()`: no other tensor uses
+  /// the memory, and no later backward needs it. If true, `saved` counts as changed in place.
   bool may_overwrite(const SavedTensor& saved, const Tensor& tensor) const;
   /// Notifies the engine that `gradient` of input i is complete. If it is a slot in a bucket, the leaf's hooks run now,
   /// so that communication overlaps the rest of the node. The node must still return the gradient.

@@ -123,8 +123,8 @@ class TANDEM_API Optimizer {
   std::vector<Batch> count_steps(const std::vector<Update>& updates, DType copy_dtype);
   void run(const Batch& batch, const Tensor& skip);
   void update_tensor(const Update& update);
-  /// The arguments of a kernel for parameter `index`, with the state tensors whose bits are set in `used` and a copy for
-  /// autocast of dtype `copy_dtype`; `gradient` may be undefined.
+  /// The arguments of a kernel for parameter `index`, with the state tensors whose bits are set in `used` and a copy
+  /// for autocast of dtype `copy_dtype`; `gradient` may be undefined.
   StepTensors step_tensors(size_t index, const Tensor& gradient, unsigned used, DType copy_dtype) const;
 
   const OptimizerRule& rule_;
