@@ -52,7 +52,7 @@ HOT = {
     "random/for_each_index_kernel<Draw<float, Dropout<float>>>": Promise(256, 48, loads=1, stores=1),
     "random/for_each_index_kernel<Draw<BFloat16, Dropout<BFloat16>>>": Promise(256, 64),
     "clip_grad/for_each_chunk_kernel<1, ChunkNorm<float>>": Promise(256, 40),
-    "adam/for_each_chunk_kernel<6, UpdateChunk<AdamWRule, float, false, false>>": Promise(256, 48),
+    "adam/for_each_chunk_kernel<6, UpdateChunk<AdamWRule, float, false, false>>": Promise(256, 40),
     "sgd/for_each_chunk_kernel<4, UpdateChunk<SgdRule, float, true, true, false, false>>": Promise(256, 64),
 }
 
@@ -97,7 +97,7 @@ CODE_KIB = {
     "elementwise": 5500,
     "elementwise_loss": 770,
     "index": 960,
-    "layer_norm": 670,
+    "layer_norm": 710,
     "math": 7000,
     "matmul": 730,
     "max_pool": 570,
