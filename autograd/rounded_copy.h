@@ -38,7 +38,7 @@ class RoundedCopy {
   std::optional<cuda::Event> written_;  ///< recorded after the last cast, for other streams
   uint64_t stream_id_ = 0;              ///< of the last cast
   uint32_t version_ = 0;                ///< of the parameter when the copy was written
-  bool is_stale_ = false;               ///< whatever the version: a capture that wrote the copy has failed
+  bool is_stale_ = false;               ///< not written yet, or by a capture that has failed
 };
 
 /// Whether autocast uses copies of `tensor`: it is a float32 leaf on a GPU that requires grad.

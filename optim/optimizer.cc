@@ -337,10 +337,13 @@ void Optimizer::update_tensor(const Update& update) {
 
 void Optimizer::run(const Batch& batch, const Tensor& skip) {
   void* const options = options_[batch.group];
-  StepCall call = {batch.dtype,  batch.copy_dtype,
-                   batch.cases,  rule_.factors(options, batch.steps),
-                   nullptr,      skip.defined() ? skip.data<int32_t>() : nullptr,
-                   batch.tensors};
+  StepCall call = {.dtype = batch.dtype,
+                   .copy_dtype = batch.copy_dtype,
+                   .cases = batch.cases,
+                   .factors = rule_.factors(options, batch.steps),
+                   .replay_factors = nullptr,
+                   .skip = skip.defined() ? skip.data<int32_t>() : nullptr,
+                   .tensors = batch.tensors};
   const size_t num_bytes = rule_.num_factors * sizeof(double);
   if (tandem::cuda::is_capturing(batch.device)) {
     // A replay runs the same kernels on the same memory. The host counts the step and passes the factors of this step
