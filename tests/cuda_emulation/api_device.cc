@@ -307,6 +307,11 @@ constexpr ErrorText kErrors[] = {
     TANDEM_ERROR(cudaErrorNotSupported, "operation not supported"),
     TANDEM_ERROR(cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing"),
     TANDEM_ERROR(cudaErrorStreamCaptureInvalidated, "operation failed due to a previous error during capture"),
+    TANDEM_ERROR(cudaErrorStreamCaptureMerge, "operation would result in a merge of separate capture sequences"),
+    TANDEM_ERROR(cudaErrorStreamCaptureUnmatched, "capture was not ended in the same stream as it began"),
+    TANDEM_ERROR(cudaErrorStreamCaptureUnjoined, "capturing stream has unjoined work"),
+    TANDEM_ERROR(cudaErrorStreamCaptureIsolation, "dependency created on uncaptured work in another stream"),
+    TANDEM_ERROR(cudaErrorCapturedEvent, "operation not permitted on an event last recorded in a capturing stream"),
     TANDEM_ERROR(cudaErrorUnknown, "unknown error"),
 };
 #undef TANDEM_ERROR

@@ -31,6 +31,30 @@ Runtime::Event* event_of(Runtime& runtime, cudaEvent_t handle) {
   return it == runtime.events.end() ? nullptr : it->second.get();
 }
 
+/// Prepares the stream to wait for the event: a stream that waits for a captured event joins the capture. Returns
+/// CUDA's error, and invalidates the capture, if that is not possible.
+cudaError_t join_capture(const std::shared_ptr<Stream>& stream, const Record* record) {
+  if (record == nullptr || !record->is_captured) {
+    return record != nullptr && spoils_capture(*stream) ? cudaErrorStreamCaptureIsolation : cudaSuccess;
+  }
+  const auto graph = record->graph.lock();
+  if (graph == nullptr || !graph->is_capturing) {
+    spoils_capture(*stream);
+    return cudaErrorCapturedEvent;
+  }
+  if (stream->capture != nullptr && stream->capture != graph) {
+    stream->capture->spoiled = graph->spoiled = true;
+    return cudaErrorStreamCaptureMerge;
+  }
+  if (stream->capture == nullptr) {
+    stream->capture = graph;
+    graph->add(stream);
+  }
+  return cudaSuccess;
+}
+
+bool is_captured(const std::shared_ptr<Record>& record) { return record != nullptr && record->is_captured; }
+
 bool is_size(dim3 v) { return v.x != 0 && v.y != 0 && v.z != 0; }
 
 cudaError_t check_shape(Runtime& runtime, const cudaLaunchConfig_t& config, const void* function) {
@@ -102,6 +126,8 @@ cudaError_t set_function_attribute(const void* function, cudaFuncAttribute attri
 using cuda_emulation::Call;
 using cuda_emulation::current_device;
 using cuda_emulation::event_of;
+using cuda_emulation::is_captured;
+using cuda_emulation::join_capture;
 using cuda_emulation::Record;
 using cuda_emulation::result;
 using cuda_emulation::Runtime;
@@ -194,11 +220,12 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event_handle, u
                   : event == nullptr   ? cudaErrorInvalidResourceHandle
                                        : cudaErrorInvalidValue);
   }
-  if (spoils_capture(*stream)) {
-    return result(cudaErrorStreamCaptureUnsupported);
+  const auto record = event->last;
+  if (const cudaError_t refused = join_capture(stream, record.get()); refused != cudaSuccess) {
+    return result(refused);
   }
-  if (event->last != nullptr) {
-    call.runtime().enqueue(call.lock(), stream, {Task::Kind::kWait, cuda_emulation::kNoArenas, nullptr, event->last});
+  if (record != nullptr) {
+    call.runtime().enqueue(call.lock(), stream, {Task::Kind::kWait, cuda_emulation::kNoArenas, nullptr, record});
   }
   return result(stream->device->failed);
 }
@@ -249,10 +276,9 @@ cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
                           ", the stream to cuda:" + std::to_string(stream->device->id));
     return result(cudaErrorInvalidResourceHandle);
   }
-  if (spoils_capture(*stream)) {
-    return result(cudaErrorStreamCaptureUnsupported);
-  }
   auto record = std::make_shared<Record>();
+  record->is_captured = stream->capture != nullptr;
+  record->graph = stream->capture;
   record->stream = stream;
   record->ticket = stream->num_queued + 1;
   event->last = record;
@@ -269,6 +295,9 @@ cudaError_t cudaEventQuery(cudaEvent_t handle) {
   }
   const auto record = event->last;
   const int device = event->device;
+  if (is_captured(record)) {
+    return result(cudaErrorCapturedEvent);
+  }
   if (record != nullptr && !record->done) {
     runtime.advance(call.lock(), *record->stream);
   }
@@ -287,6 +316,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
   }
   const auto record = event->last;
   const int device = event->device;
+  if (is_captured(record)) {
+    return result(cudaErrorCapturedEvent);
+  }
   if (const cudaError_t error = state_of(runtime, device); error != cudaSuccess) {
     return result(error);
   }
@@ -307,6 +339,9 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start_handle, 
   }
   if (milliseconds == nullptr) {
     return result(cudaErrorInvalidValue);
+  }
+  if (is_captured(start->last) || is_captured(end->last)) {
+    return result(cudaErrorCapturedEvent);
   }
   if (!start->last->done || !end->last->done) {
     return result(cudaErrorNotReady);

@@ -90,6 +90,7 @@ class Running {
 
   Communicator* operator->() const { return communicator_.get(); }
   Communicator& operator*() const { return *communicator_; }
+  const std::shared_ptr<Communicator>& shared() const { return communicator_; }
   void set_grouping(bool on) {
     std::lock_guard lock(handles().mutex);
     comm_->grouping = on ? std::this_thread::get_id() : std::thread::id();
@@ -137,7 +138,7 @@ ncclResult_t check_ready(const Communicator& communicator) {
 
 ncclResult_t launch(const Running& communicator, Pending& group) {
   if (const ncclResult_t state = check_ready(*communicator); state != ncclSuccess) return state;
-  NcclLaunch launch{nullptr, std::move(group.exchanges)};
+  NcclLaunch launch{nullptr, std::move(group.exchanges), {}};
   {
     Call call;
     Runtime& runtime = call.runtime();
@@ -153,10 +154,17 @@ ncclResult_t launch(const Running& communicator, Pending& group) {
           return fail(ncclInvalidArgument, "no memory of the communicator's device");
       }
     }
-    if (!is_ordered(runtime, *communicator, *launch.stream)) {
+    const auto may_launch = [&runtime, own = std::weak_ptr(communicator.shared())](const Stream& stream) {
+      const auto found = own.lock();
+      if (found == nullptr || is_ordered(runtime, *found, stream)) return true;
       runtime.refuse(
           "NCCL: calls of two communicators are queued on one device and no event orders them; ranks may run them in "
           "different orders, and wait for each other for ever (NCCL_LAUNCH_ORDER_IMPLICIT=1)");
+      return false;
+    };
+    if (launch.stream->capture != nullptr) {
+      launch.may_launch = may_launch;
+    } else if (!may_launch(*launch.stream)) {
       return fail(ncclInvalidUsage, runtime.last_report);
     }
   }
@@ -305,10 +313,12 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   TANDEM_RECORD();
   if (comm == nullptr) return ncclSuccess;
   std::unique_lock lock(handles().mutex);
-  cuda_emulation::find(comm, "ncclCommAbort").abort();
+  const auto communicator = cuda_emulation::find(comm, "ncclCommAbort").shared_from_this();
+  communicator->abort();
   handles().left.wait(lock, [&] { return comm->num_running == 0; });
   comm->communicator = nullptr;
   lock.unlock();
+  communicator->wait_for_graphs();
   if (const char* const text = std::getenv("TANDEM_EMULATED_ABORT_MS")) {
     std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(text)));
   }

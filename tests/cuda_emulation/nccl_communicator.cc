@@ -37,8 +37,11 @@ struct Transfer {
   NcclLaunch launch;
   std::vector<std::vector<std::byte>> inputs = {};
   bool arrived = false;
+  std::shared_ptr<void> graph_reference = {};  // of a captured call
 
   void begin() {
+    inputs.clear();
+    arrived = false;
     for (Exchange& e : launch.exchanges) {
       const auto* bytes = static_cast<const std::byte*>(e.send);
       e.bytes.assign(bytes, bytes + e.request.num_bytes);
@@ -49,11 +52,10 @@ struct Transfer {
     }
   }
 
-  void end(Runtime& runtime) const {
+  void end(Runtime& runtime, Device& device) const {
     if (!arrived) return;  // the call may write until it is aborted
     if (!is_untouched()) {
-      runtime.fail(*launch.stream->device,
-                   "NCCL: memory of " + launch.stream->device->memory.name() + " was written while a call had it");
+      runtime.fail(device, "NCCL: memory of " + device.memory.name() + " was written while a call had it");
       return;
     }
     for (const Exchange& e : launch.exchanges) {
@@ -145,6 +147,7 @@ void Communicator::run_launcher(const std::string& server) {
 
 void Communicator::queue(NcclLaunch launch) {
   const auto stream = launch.stream;
+  const auto may_launch = std::move(launch.may_launch);
   const auto transfer = std::make_shared<Transfer>(Transfer{std::move(launch)});
   const unsigned int arena = 1U << device;
   Call call;
@@ -152,15 +155,48 @@ void Communicator::queue(NcclLaunch launch) {
   const auto enqueue = [&](Task::Kind kind, unsigned int arenas, std::function<void()> work) {
     return runtime.enqueue(call.lock(), stream, {kind, arenas, std::move(work), nullptr});
   };
+  const bool is_captured = stream->capture != nullptr;
+  if (is_captured) {
+    ++num_captured_;
+    for (Exchange& e : transfer->launch.exchanges) e.request.captured = num_captured_;
+    transfer->launch.stream = nullptr;  // the graph's launches have other streams
+    transfer->graph_reference = graph_reference();
+  }
   enqueue(Task::Kind::kMemory, arena, [transfer] { transfer->begin(); });
   enqueue(Task::Kind::kExternal, kNoArenas,
           [transfer, self = shared_from_this()] { transfer->arrived = self->exchange(transfer->launch.exchanges); });
-  const uint64_t ticket = enqueue(Task::Kind::kMemory, arena, [transfer, &runtime] { transfer->end(runtime); });
+  Task last = {Task::Kind::kMemory, arena,
+               [transfer, &runtime, id = device] { transfer->end(runtime, runtime.device(id)); }, nullptr};
+  if (is_captured) {
+    last.may_launch = may_launch;
+    last.queued = [self = shared_from_this()](const std::shared_ptr<Stream>& on, uint64_t ticket) {
+      self->note_queued(on, ticket);
+    };
+  }
+  const uint64_t ticket = runtime.enqueue(call.lock(), stream, std::move(last));
+  if (!is_captured) note_queued(stream, ticket);
+}
+
+/// The caller holds the runtime's lock.
+void Communicator::note_queued(const std::shared_ptr<Stream>& stream, uint64_t ticket) {
   std::lock_guard lock(mutex_);
   last_stream_ = stream;
   last_ticket_ = ticket;
   queued_.emplace_back(stream, ticket);
   changed_.notify_all();
+}
+
+/// NCCL destroys a communicator only when the graphs that contain its calls are destroyed.
+std::shared_ptr<void> Communicator::graph_reference() {
+  {
+    std::lock_guard lock(mutex_);
+    ++num_graph_references_;
+  }
+  return {this, [self = shared_from_this()](void*) {
+            std::lock_guard lock(self->mutex_);
+            --self->num_graph_references_;
+            self->changed_.notify_all();
+          }};
 }
 
 // --- the runner ---
@@ -241,7 +277,13 @@ void Communicator::leave() {
     changed_.notify_all();
     changed_.wait(lock, [&] { return all_done_ || aborted_; });
   }
+  wait_for_graphs();
   join_barrier({NcclBarrier::goodbye()});
+}
+
+void Communicator::wait_for_graphs() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return num_graph_references_ == 0; });
 }
 
 void Communicator::abort() {

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -36,6 +37,8 @@ struct Exchange {
 struct NcclLaunch {
   std::shared_ptr<Stream> stream;
   std::vector<Exchange> exchanges;
+  /// Of captured calls: whether a graph that contains them may be launched on the stream now.
+  std::function<bool(const Stream& stream)> may_launch = {};
 };
 
 /// Thread-safe. Its threads and queued tasks hold references; it must be destroyed or aborted before the last reference
@@ -61,8 +64,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// Whether all launched calls end before the next task of `stream`. The caller holds the runtime's lock.
   bool is_before(const Runtime& runtime, const Stream& stream);
 
-  /// Ends the threads after all launched calls, and waits until the other ranks have done so or have exited.
+  /// Ends the threads after all launched calls, and waits until the graphs with captured calls are destroyed and the
+  /// other ranks have done so or have exited.
   void leave();
+  /// Waits until the graphs with captured calls are destroyed.
+  void wait_for_graphs();
   /// Ends all waits for other ranks, without waiting itself.
   void abort();
 
@@ -72,6 +78,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void run_launcher(const std::string& server);
   void run_streams();
   void queue(NcclLaunch launch);
+  void note_queued(const std::shared_ptr<Stream>& stream, uint64_t ticket);
+  std::shared_ptr<void> graph_reference();
   bool exchange(std::vector<Exchange>& group);
   bool send(int connection, const NcclRequest& request, const std::vector<std::byte>& bytes);
   bool receive(int connection, std::vector<std::byte>& bytes);
@@ -79,6 +87,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::atomic<ncclResult_t> state_{ncclInProgress};
   std::atomic<bool> aborted_{false};
   std::set<NcclBarrier> links_;  // used by the launcher only
+  uint64_t num_captured_ = 0;    // captured calls so far; used by the launcher only
 
   std::mutex mutex_;  // guards the members below; locked after the runtime's mutex
   std::condition_variable changed_;
@@ -86,6 +95,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   bool stop_ = false;                      // no further launches
   bool all_queued_ = false;                // the launcher has ended
   bool all_done_ = false;                  // the runner has ended
+  int num_graph_references_ = 0;           // captured calls whose graph exists
   std::deque<NcclLaunch> launches_;        // the first one is running
   std::deque<std::pair<std::shared_ptr<Stream>, uint64_t>> queued_;
   std::shared_ptr<Stream> last_stream_;

@@ -156,7 +156,7 @@ void Server::finish(Call& call) {
   const NcclRequest& first = call.requests[0];
   for (const NcclRequest& other : call.requests) {
     if (other.kind != first.kind || other.type != first.type || other.op != first.op || other.peer != first.peer ||
-        other.count != first.count) {
+        other.count != first.count || other.captured != first.captured) {
       return;
     }
   }

@@ -139,7 +139,7 @@ uint64_t Runtime::enqueue(Lock& lock, const std::shared_ptr<Stream>& stream, Tas
     count(task);
   }
   if (stream->capture != nullptr) {
-    stream->capture->tasks.push_back(std::move(task));
+    stream->capture->add(stream->branch, std::move(task));
     return stream->num_completed;
   }
   stream->tasks.push_back(std::move(task));

@@ -30,6 +30,7 @@ namespace cuda_emulation {
 inline constexpr unsigned int kNoArenas = 0;
 inline constexpr size_t kMaxQueuedTasks = 4096;
 
+struct Graph;
 struct Stream;
 
 /// One cudaEventRecord: a position in a stream.
@@ -38,6 +39,10 @@ struct Record {
   uint64_t ticket = 0;
   bool done = false;
   std::chrono::steady_clock::time_point time;
+  // Of a captured stream: the position in its graph.
+  bool is_captured = false;
+  std::weak_ptr<Graph> graph;
+  std::vector<uint64_t> reached;  // see Graph
 };
 
 struct Task {
@@ -46,6 +51,10 @@ struct Task {
   unsigned int arenas;             // bit set of the devices whose memory is accessed
   std::function<void()> work;      // empty for kRecord, kWait. kExternal: may wait for other ranks; run only by force()
   std::shared_ptr<Record> record;  // kRecord, kWait
+  // Of a task in a graph: whether the graph may be launched on the stream now, and a call after the launch has queued the
+  // task. Both may be empty.
+  std::function<bool(const Stream& stream)> may_launch = {};
+  std::function<void(const std::shared_ptr<Stream>& stream, uint64_t ticket)> queued = {};
 };
 
 struct Device {
@@ -57,11 +66,24 @@ struct Device {
   std::set<int> peers;
 };
 
-/// The tasks of a captured stream, to be queued again by each launch.
+/// The tasks of captured streams, to be queued again by each launch. Branch 0 is the stream that began the capture; a
+/// stream that waits for a captured event becomes another branch.
 struct Graph {
+  struct Node {
+    size_t branch;
+    Task task;
+  };
   Device* device;
-  std::vector<Task> tasks;
+  std::vector<Node> nodes = {};  // in the order of their capture
+  std::vector<std::weak_ptr<Stream>> captured = {};
+  /// [a][b]: number of tasks of branch b that precede the next task of branch a.
+  std::vector<std::vector<uint64_t>> reached = {};
+  std::vector<std::shared_ptr<Stream>> branches = {};  // streams of launches, from branch 1 on
+  bool is_capturing = true;
   bool spoiled = false;  // a call that cannot be captured was made
+
+  void add(const std::shared_ptr<Stream>& stream);
+  void add(size_t branch, Task task);
 };
 
 struct Stream {
@@ -74,6 +96,7 @@ struct Stream {
   bool busy = false;                // a thread is running its first task
   std::shared_ptr<Record> awaited;  // the event that this task waits for
   std::shared_ptr<Graph> capture;   // not null during capture: collects the tasks
+  size_t branch = 0;                // of `capture`
 };
 
 class Runtime {
