@@ -2,12 +2,16 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <exception>
 #include <functional>
+#include <memory>
 #include <type_traits>
 #include <utility>
 
 #include <tandem/base/macros.h>
+#include <tandem/tensor/cuda.h>
 #include <tandem/tensor/device.h>
 #include <tandem/tensor/tensor.h>
 
@@ -19,6 +23,36 @@ TANDEM_API bool is_capturing(Device device);
 TANDEM_API bool is_capturing();
 /// Throws StateError if the calling thread is capturing a graph; `what` names the operation that cannot be captured.
 TANDEM_API void check_not_capturing(const char* what);
+/// Id of the running capture of the calling thread; ids are never reused. 0 if it is not capturing.
+TANDEM_API uint64_t capture_id();
+
+/// An operation of a graph that other ranks take part in. Called on the thread that captures or replays.
+class TANDEM_API ReplayObserver {
+ public:
+  virtual ~ReplayObserver() = default;
+  /// Called when the captured function has returned. Throws if the capture is not complete.
+  virtual void end_capture() {}
+  /// Called before the captured run (`is_first`), and in each replay before any per-step value changes. May wait for
+  /// other ranks.
+  virtual void begin_replay(bool /*is_first*/) {}
+  /// Calls launch(), which launches the graph on the current stream.
+  virtual void launch(const std::function<void()>& launch) { launch(); }
+  /// Called at the end of each run for which begin_replay() was called; `error` is null if the graph was launched.
+  virtual void end_replay(const std::exception_ptr& /*error*/) noexcept {}
+};
+/// Registers an observer with the running capture. The graph owns it, and destroys it after the captured work.
+TANDEM_API void observe_replays(std::shared_ptr<ReplayObserver> observer);
+
+/// The second stream of the running capture: its work runs concurrently with work that the captured stream gets later,
+/// and after the work that both have got so far. Use it with a StreamGuard, and allocate no memory on it.
+TANDEM_API Stream fork_capture(Device device);
+/// A position in the second stream of a capture.
+class CapturePoint;
+/// The end of the work that the second stream has got so far.
+TANDEM_API std::shared_ptr<const CapturePoint> capture_point();
+/// Makes work that the captured stream gets from now on wait for the point, which belongs to the running capture.
+TANDEM_API void join_capture(const CapturePoint& point);
+
 /// Registers f with the running capture: each replay calls the registered functions, in order, before it launches the
 /// graph.
 TANDEM_API void on_replay(std::function<void()> f);

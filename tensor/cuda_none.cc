@@ -62,6 +62,11 @@ void Graph::replay() {}
 bool is_capturing(Device) { return false; }
 bool is_capturing() { return false; }
 void check_not_capturing(const char*) {}
+uint64_t capture_id() { return 0; }
+void observe_replays(std::shared_ptr<ReplayObserver>) {}
+Stream fork_capture(Device device) { throw_not_built(device); }
+std::shared_ptr<const CapturePoint> capture_point() { return nullptr; }
+void join_capture(const CapturePoint&) {}
 void on_replay(std::function<void()>) {}
 void on_failed_capture(std::function<void()>) {}
 bool is_allocated_in_capture(const Tensor&) { return false; }

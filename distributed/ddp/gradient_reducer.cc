@@ -78,9 +78,10 @@ struct GradientReducer::Impl {
   std::vector<Parameter> parameters;
   std::vector<RefPtr<Storage>> memory;  ///< one per plan.buffers
   std::vector<Bucket> buckets;
-  std::shared_ptr<int> no_sync_depth = std::make_shared<int>(0);  ///< shared with handles, which may outlive this
-  std::shared_ptr<CommHookPipeline> hook_pipeline;                ///< null without hooks
-  bool in_backward = false;                                       ///< between begin() and finish()
+  std::shared_ptr<int> no_sync_depth = std::make_shared<int>(0);      ///< shared with handles, which may outlive this
+  std::shared_ptr<CommHookPipeline> hook_pipeline;                    ///< null without hooks
+  const std::shared_ptr<Impl*> self = std::make_shared<Impl*>(this);  ///< for graphs, which may outlive this
+  bool in_backward = false;                                           ///< between begin() and finish()
   size_t next_bucket = 0;
   // Times of the current step, and sums over completed steps:
   int64_t step_begin_ns = 0, begin_ns = 0, begin_cpu_ns = 0;
@@ -105,9 +106,18 @@ struct GradientReducer::Impl {
   void broadcast_values(const NamedTensors& tensors);
   void on_gradient(size_t parameter);
   void begin();
+  void begin_capture();
   void launch(size_t bucket);
   void finish();
-  void check_usage(const std::vector<uint8_t>& records, size_t record_bytes);
+  size_t num_record_bytes() const { return 1 + (parameters.size() + 7) / 8; }
+  std::vector<uint8_t> exchange_records(const std::vector<bool>& used, const char* name);
+  void follow_replays(const std::vector<bool>& used);
+  void check_usage(const std::vector<uint8_t>& records);
+  static void mark_averaged(autograd::Leaf& leaf);
+  void exclude_step() {
+    step_begin_ns = 0;
+    gpu_step_begin.reset();
+  }
   void account(int64_t finish_ns, int64_t finish_cpu_ns);
   cuda::Event gpu_time(const cuda::Stream& stream) const;
   void account_on_gpu();
@@ -192,8 +202,36 @@ void GradientReducer::Impl::broadcast_values(const NamedTensors& tensors) {
     group->broadcast(tensor, 0, {.name = str("initial value of '", name, "'")});
 }
 
+/// Before the first all-reduce of a backward that a cuda::Graph captures.
+void GradientReducer::Impl::begin_capture() {
+  const Device device = buckets.front().tensor.device();
+  TANDEM_CHECK(StateError, cuda::is_capturing(device), "Graph: the all-reduce of gradients on ", device,
+               " cannot be captured; do it before or after the capture");
+  TANDEM_CHECK(StateError, hook_pipeline == nullptr, "Graph: communication hooks (", describe(options.hooks),
+               ") cannot be captured, because replays would not update their state; construct DistributedDataParallel "
+               "without hooks, or train without a graph");
+  class Usage final : public cuda::ReplayObserver {
+   public:
+    explicit Usage(std::weak_ptr<Impl*> of) : of_(std::move(of)) {}
+    void begin_replay(bool is_first) override {
+      const auto impl = of_.lock();
+      TANDEM_CHECK(StateError, impl != nullptr,
+                   "Graph: the DistributedDataParallel of a captured backward was destroyed; capture a new Graph");
+      TANDEM_CHECK(StateError, is_first || *(*impl)->no_sync_depth == 0,
+                   "Graph: a captured backward averages gradients, but no_sync() is active; release its handle, or "
+                   "capture a second Graph within no_sync()");
+    }
+
+   private:
+    const std::weak_ptr<Impl*> of_;
+  };
+  cuda::observe_replays(std::make_shared<Usage>(self));
+  exclude_step();
+  cuda::on_replay([this] { exclude_step(); });
+}
+
 void GradientReducer::Impl::begin() {
-  cuda::check_not_capturing("the all-reduce of gradients");
+  if (cuda::is_capturing()) begin_capture();
   // If backward throws, finish() is not called. The destructor then aborts the group, because other ranks wait for
   // this one.
   struct AbortGuard {
@@ -234,7 +272,7 @@ void GradientReducer::Impl::on_gradient(size_t parameter) {
 void GradientReducer::Impl::launch(size_t i) {
   Bucket& bucket = buckets[i];
   bucket.launch_ns = trace_now_ns();
-  if (gpu) gpu_launches.push_back(gpu_time(cuda::current_stream(*gpu)));
+  if (gpu && !cuda::is_capturing()) gpu_launches.push_back(gpu_time(cuda::current_stream(*gpu)));
   bucket.work = hook_pipeline ? hook_pipeline->launch(i)
                               : group->all_reduce_async(bucket.tensor, ReduceOp::kAvg, {.name = bucket.name});
   bucket.work.then([done = bucket.done_ns] { *done = trace_now_ns(); });
@@ -243,22 +281,14 @@ void GradientReducer::Impl::launch(size_t i) {
 void GradientReducer::Impl::finish() {
   const int64_t finish_ns = trace_now_ns();
   const int64_t finish_cpu_ns = thread_cpu_ns();
-  if (gpu) gpu_backward_end = gpu_time(cuda::current_stream(*gpu));
+  const bool captures = cuda::is_capturing();
+  if (gpu && !captures) gpu_backward_end = gpu_time(cuda::current_stream(*gpu));
   TraceSpan span("wait for gradients", "wait");
-  // Control record: one byte of flags, then one bit per parameter.
-  const auto record_bytes = static_cast<int64_t>(1 + (parameters.size() + 7) / 8);
-  const Tensor mine = zeros({record_bytes}, {kUInt8});
-  const Tensor all = empty({group->size(), record_bytes}, {kUInt8});
-  uint8_t* record = mine.data<uint8_t>();
-  Context* context = context_or_null();
-  record[0] = context != nullptr && context->stop_requested() ? 1 : 0;
-  for (size_t p = 0; p < parameters.size(); ++p) {
-    autograd::Leaf& leaf = *parameters[p].leaf;
-    if (leaf.filled()) {
-      record[1 + p / 8] = static_cast<uint8_t>(record[1 + p / 8] | (1u << (p % 8)));
-    } else {
-      primitives::fill(leaf.slot(), 0);
-    }
+  std::vector<bool> used;
+  for (const Parameter& parameter : parameters) {
+    autograd::Leaf& leaf = *parameter.leaf;
+    used.push_back(leaf.filled());
+    if (!leaf.filled()) primitives::fill(leaf.slot(), 0);
   }
   try {
     while (next_bucket < buckets.size()) launch(next_bucket++);
@@ -272,22 +302,67 @@ void GradientReducer::Impl::finish() {
     for (Bucket& bucket : buckets) bucket.work.wait();
     hook_pipeline->end_step();
   }
+  std::vector<uint8_t> records;
   try {
-    group->all_gather(all, mine, {.name = "control record"});
+    records = exchange_records(used, "control record");
   } catch (const CommError&) {
     for (Bucket& bucket : buckets) bucket.work.wait();  // throws the root cause
     throw;
   }
   for (Bucket& bucket : buckets) bucket.work.wait();
-  const std::vector<uint8_t> records = all.to_vector<uint8_t>();
-  for (int64_t r = 0; r < group->size(); ++r) {
-    if (records[static_cast<size_t>(r * record_bytes)] != 0 && context != nullptr) context->set_stop_agreed();
-  }
-  check_usage(records, static_cast<size_t>(record_bytes));
-  account(finish_ns, finish_cpu_ns);
+  if (captures) follow_replays(used);
+  check_usage(records);
+  if (!captures) account(finish_ns, finish_cpu_ns);
 }
 
-void GradientReducer::Impl::check_usage(const std::vector<uint8_t>& records, size_t record_bytes) {
+/// Gathers the control records of all ranks: a byte of flags, then a bit per parameter, whether it was used.
+std::vector<uint8_t> GradientReducer::Impl::exchange_records(const std::vector<bool>& used, const char* name) {
+  const auto record_bytes = static_cast<int64_t>(num_record_bytes());
+  const Tensor mine = zeros({record_bytes}, {kUInt8});
+  const Tensor all = empty({group->size(), record_bytes}, {kUInt8});
+  uint8_t* record = mine.data<uint8_t>();
+  Context* context = context_or_null();
+  record[0] = context != nullptr && context->stop_requested() ? 1 : 0;
+  for (size_t p = 0; p < used.size(); ++p) {
+    if (used[p]) record[1 + p / 8] = static_cast<uint8_t>(record[1 + p / 8] | (1u << (p % 8)));
+  }
+  group->all_gather(all, mine, {.name = name});
+  std::vector<uint8_t> records = all.to_vector<uint8_t>();
+  for (size_t r = 0; r < records.size(); r += num_record_bytes()) {
+    if (records[r] != 0 && context != nullptr) context->set_stop_agreed();
+  }
+  return records;
+}
+
+/// During capture of a cuda::Graph: each replay exchanges control records, for requests to stop. It throws if other
+/// parameters have gradients than at capture, because the graph fills the slots of those without.
+void GradientReducer::Impl::follow_replays(const std::vector<bool>& used) {
+  class Exchange final : public cuda::ReplayObserver {
+   public:
+    Exchange(std::weak_ptr<Impl*> of, std::vector<bool> used_parameters)
+        : of_(std::move(of)), used_(std::move(used_parameters)) {}
+    void begin_replay(bool is_first) override {
+      const auto impl = of_.lock();  // not null: Usage checks it
+      if (!is_first) (*impl)->exchange_records(used_, "control record of a replay");
+    }
+
+   private:
+    const std::weak_ptr<Impl*> of_;
+    const std::vector<bool> used_;
+  };
+  cuda::observe_replays(std::make_shared<Exchange>(self, used));
+  cuda::on_replay([this, used] {
+    for (size_t p = 0; p < parameters.size(); ++p) {
+      const Parameter& parameter = parameters[p];
+      TANDEM_CHECK(StateError, parameter.leaf->filled() == used[p], "Graph: the gradient of '", parameter.name, "' is ",
+                   used[p] ? "empty" : "filled", " after backward; at capture it was ", used[p] ? "filled" : "empty",
+                   "; call zero_grad as before the capture, or capture a new Graph");
+    }
+  });
+}
+
+void GradientReducer::Impl::check_usage(const std::vector<uint8_t>& records) {
+  const size_t record_bytes = num_record_bytes();
   std::string unused;
   for (size_t p = 0; p < parameters.size(); ++p) {
     std::vector<size_t> without;
@@ -298,8 +373,7 @@ void GradientReducer::Impl::check_usage(const std::vector<uint8_t>& records, siz
     if (without.size() == static_cast<size_t>(group->size())) {
       leaf.mark_empty();
     } else {
-      leaf.slot().storage()->bump_version("all_reduce");
-      leaf.mark_filled();
+      mark_averaged(leaf);
     }
     if (without.empty()) continue;
     unused += str("\n  '", parameters[p].name, "' on rank", without.size() == 1 ? "" : "s");
@@ -308,6 +382,18 @@ void GradientReducer::Impl::check_usage(const std::vector<uint8_t>& records, siz
   TANDEM_CHECK(StateError, unused.empty() || options.unused == UnusedParameters::kAllow,
                "DistributedDataParallel: backward did not reach these parameters", unused,
                "\n  use them in the loss, or construct with unused = UnusedParameters::kAllow");
+}
+
+void GradientReducer::Impl::mark_averaged(autograd::Leaf& leaf) {
+  const auto mark = [leaf = RefPtr<autograd::Leaf>(&leaf)] {
+    leaf->slot().storage()->bump_version("all_reduce");
+    leaf->mark_filled();
+  };
+  if (cuda::is_capturing()) {
+    cuda::on_replay(mark);
+    if (!leaf.filled()) cuda::on_failed_capture([leaf = RefPtr<autograd::Leaf>(&leaf)] { leaf->mark_empty(); });
+  }
+  mark();
 }
 
 /// Records a timing event on the stream.
@@ -492,9 +578,6 @@ void GradientReducer::reset_report() {
   exclude_step();
 }
 
-void GradientReducer::exclude_step() {
-  impl_->step_begin_ns = 0;
-  impl_->gpu_step_begin.reset();
-}
+void GradientReducer::exclude_step() { impl_->exclude_step(); }
 
 }}}  // namespace tandem::v0::distributed

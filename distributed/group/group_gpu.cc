@@ -25,7 +25,8 @@ constexpr std::chrono::milliseconds kAbortGrace{300};
 constexpr std::chrono::milliseconds kRollCall{1000};
 constexpr std::chrono::milliseconds kNews{1000};
 
-/// The consistency check of a collective: an operation with its signature but without data.
+}  // namespace
+
 std::shared_ptr<CollectiveOperation> verdict_of(const CollectiveOperation& operation) {
   auto verdict = std::make_shared<CollectiveOperation>();
   Collective& c = verdict->collective;
@@ -45,6 +46,8 @@ std::shared_ptr<CollectiveOperation> verdict_of(const CollectiveOperation& opera
   verdict->trace_category = "consistency check";
   return verdict;
 }
+
+namespace {
 
 /// Appends the ranks of [begin, end) whose key is not in the store. Bisects the range.
 void find_missing(Store& store, const std::function<std::string(int)>& key, int begin, int end,
@@ -77,16 +80,6 @@ std::vector<int> find_silent(const ProcessGroupOptions& options, int64_t seq) {
   return silent;
 }
 
-/// A collective that failed before it was launched on the GPU.
-class FailedWork final : public GpuWork {
- public:
-  explicit FailedWork(std::exception_ptr error) : error_(std::move(error)) {}
-  void join() override { std::rethrow_exception(error_); }
-
- private:
-  const std::exception_ptr error_;
-};
-
 }  // namespace
 
 Work GroupQueue::start_on_gpu(std::span<CollectiveOperation* const> operations) {
@@ -97,8 +90,8 @@ Work GroupQueue::start_on_gpu(std::span<CollectiveOperation* const> operations) 
   TANDEM_CHECK(DeviceError, lane == nullptr || lane->device() == device, to_string(operations.front()->collective.kind),
                ": this group uses ", lane->device(), ", but a tensor is on ", device,
                "\n  a group uses one GPU per rank; create another group with new_group");
-  cuda::check_not_capturing("a collective of several ranks");
   for (CollectiveOperation* const operation : operations) GpuLane::check(operation->collective);
+  if (cuda::is_capturing()) return capture_on_gpu(operations, lane);
 
   const auto works = std::make_shared<std::vector<std::shared_ptr<GpuWork>>>();
   std::vector<std::shared_ptr<CollectiveOperation>> verdicts;

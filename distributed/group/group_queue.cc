@@ -71,8 +71,8 @@ struct WhenAll {
 
 }  // namespace
 
-HandsOver::HandsOver() { hands_over = true; }
-HandsOver::~HandsOver() { hands_over = false; }
+HandsOver::HandsOver() : previous_(std::exchange(hands_over, true)) {}
+HandsOver::~HandsOver() { hands_over = previous_; }
 
 GroupQueue::GroupQueue(const ProcessGroupOptions& options, std::unique_ptr<Backend> backend,
                        std::chrono::milliseconds stall)

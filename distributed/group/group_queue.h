@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -29,6 +30,22 @@ class HandsOver {
   ~HandsOver();
   HandsOver(const HandsOver&) = delete;
   HandsOver& operator=(const HandsOver&) = delete;
+
+ private:
+  const bool previous_;
+};
+
+/// The consistency check of a collective: an operation with its signature but without data.
+std::shared_ptr<CollectiveOperation> verdict_of(const CollectiveOperation& operation);
+
+/// A collective that failed before it was given to the GPU.
+class FailedWork final : public GpuWork {
+ public:
+  explicit FailedWork(std::exception_ptr error) : error_(std::move(error)) {}
+  void join() override { std::rethrow_exception(error_); }
+
+ private:
+  const std::exception_ptr error_;
 };
 
 /// Collectives run one after another, in the order in which they were started. Messages run concurrently with them.
@@ -102,7 +119,10 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   void start_worker();
   static std::thread start_rank_thread(std::function<void()> f);
 
+  class CapturedCollectives;  // of a cuda::Graph
+
   std::shared_ptr<GpuLane> gpu_lane();
+  Work capture_on_gpu(std::span<CollectiveOperation* const> operations, const std::shared_ptr<GpuLane>& lane);
   std::shared_ptr<GpuLane> connect_gpu(Device device, const CollectiveOperation& verdict,
                                        std::chrono::milliseconds timeout);
   void give_up_gpu(const std::string& reason, int culprit);
@@ -163,10 +183,11 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   std::thread worker_;
   std::string abort_reason_;
   int abort_culprit_ = -1;
-  std::atomic<bool> is_aborted_{false};  // abort_reason_ is set
-  std::shared_ptr<GpuLane> gpu_lane_;    // created by the first collective on a GPU
-  std::mutex gpu_mutex_;                 // serializes launches on the GPU; locked before mutex_
-  std::atomic<bool> is_on_gpu_{false};   // collectives use the GPU, or the ranks are about to join
+  std::atomic<bool> is_aborted_{false};          // abort_reason_ is set
+  std::shared_ptr<GpuLane> gpu_lane_;            // created by the first collective on a GPU
+  std::mutex gpu_mutex_;                         // serializes launches on the GPU; locked before mutex_
+  std::weak_ptr<CapturedCollectives> captured_;  // of the last capture; guarded by gpu_mutex_
+  std::atomic<bool> is_on_gpu_{false};           // collectives use the GPU, or the ranks are about to join
   const std::shared_ptr<std::atomic<bool>> asks_ =
       std::make_shared<std::atomic<bool>>(false);  // a thread polls the failure key
   std::atomic<bool> is_failing_{

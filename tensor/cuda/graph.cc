@@ -1,6 +1,9 @@
 #include <tandem/tensor/cuda_graph.h>
 
 #include <cstring>
+#include <exception>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -30,26 +33,50 @@ struct Recorded {
   std::vector<double> numbers;                       ///< per-step values on the host, copied to `block` by each replay
   std::vector<std::function<void()>> before_replay;  ///< see on_replay
   std::vector<std::function<void()>> at_failure;     ///< see on_failed_capture
+  std::vector<std::shared_ptr<ReplayObserver>> observers;
+  std::optional<Stream> branch;  ///< see fork_capture
 };
 
 Recorded* recorded_now() { return static_cast<Recorded*>(RankContext::current().open_streams.capture); }
 
+cudaStream_t handle_of(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
+
 }  // namespace
+
+class CapturePoint {
+ public:
+  /// The end of the work that a captured stream has got so far.
+  explicit CapturePoint(const Stream& stream) {
+    TANDEM_CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+    const cudaError_t status = cudaEventRecord(event_, handle_of(stream));
+    if (status != cudaSuccess) cudaEventDestroy(event_);
+    check(status, "cudaEventRecord");
+  }
+  ~CapturePoint() { cudaEventDestroy(event_); }
+  CapturePoint(const CapturePoint&) = delete;
+  CapturePoint& operator=(const CapturePoint&) = delete;
+
+  void make_wait(const Stream& stream) const { TANDEM_CUDA_CHECK(cudaStreamWaitEvent(handle_of(stream), event_, 0)); }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
 
 struct Graph::Impl {
   explicit Impl(Device device)
-      : stream(device), memory(device, stream.id()), recorded{device, stream.id(), {}, {}, {}, {}} {}
+      : stream(device), memory(device, stream.id()), recorded{device, stream.id(), {}, {}, {}, {}, {}, {}} {}
   ~Impl() {
     const DeviceGuard guard(recorded.device, std::nothrow);
     if (launched_on)
-      cudaStreamSynchronize(
-          static_cast<cudaStream_t>(launched_on->handle()));  // errors are reported by the next synchronization
+      cudaStreamSynchronize(handle_of(*launched_on));  // its errors: the next synchronization throws them
     if (graph != nullptr) cudaGraphExecDestroy(graph);
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
   void record(const std::function<void()>& f);
+  void undo_capture();
+  void run(bool is_first);
   void launch();
 
   const Stream stream;  ///< used only for capture, so that memory allocated on it belongs to the graph alone
@@ -57,11 +84,11 @@ struct Graph::Impl {
   Recorded recorded;
   cudaGraphExec_t graph = nullptr;
   std::optional<Stream> launched_on;
+  bool has_run = false;
   bool broken = false;
 };
 
 void Graph::Impl::record(const std::function<void()>& f) {
-  const auto handle = static_cast<cudaStream_t>(stream.handle());
   const DeviceGuard device_guard(recorded.device);
   const StreamGuard stream_guard(stream);
   void*& capture = RankContext::current().open_streams.capture;
@@ -70,31 +97,61 @@ void Graph::Impl::record(const std::function<void()>& f) {
   cudaGraph_t made = nullptr;
   // Relaxed mode, because the allocator may call cudaMalloc during capture; tandem itself rejects what cannot be
   // captured.
-  TANDEM_CUDA_CHECK(cudaStreamBeginCapture(handle, cudaStreamCaptureModeRelaxed));
+  TANDEM_CUDA_CHECK(cudaStreamBeginCapture(handle_of(stream), cudaStreamCaptureModeRelaxed));
   capture = &recorded;
   memory.set_capturing(true);
   const auto end = [&] {
     memory.set_capturing(false);
     capture = nullptr;
-    return cudaStreamEndCapture(handle, &made);
+    return cudaStreamEndCapture(handle_of(stream), &made);
   };
   try {
     f();
+    for (const auto& observer : recorded.observers) observer->end_capture();
     check(end(), "cudaStreamEndCapture");
     TANDEM_CUDA_CHECK(cudaGraphInstantiate(&graph, made, 0));
   } catch (...) {
     if (capture != nullptr) end();
     if (made != nullptr) cudaGraphDestroy(made);
     static_cast<void>(cudaGetLastError());
-    for (auto undo = recorded.at_failure.rbegin(); undo != recorded.at_failure.rend(); ++undo) (*undo)();
-    recorded.numbers.clear();
-    recorded.before_replay.clear();
-    recorded.at_failure.clear();
-    memory.release();
+    undo_capture();
     throw;
   }
   cudaGraphDestroy(made);
+}
+
+/// After a failed capture, of which the GPU has executed nothing.
+void Graph::Impl::undo_capture() {
+  if (graph != nullptr) cudaGraphExecDestroy(std::exchange(graph, nullptr));
+  for (auto undo = recorded.at_failure.rbegin(); undo != recorded.at_failure.rend(); ++undo) (*undo)();
+  recorded.numbers.clear();
+  recorded.before_replay.clear();
   recorded.at_failure.clear();
+  recorded.observers.clear();
+  recorded.branch.reset();
+  memory.release();
+}
+
+/// The captured run, or a replay.
+void Graph::Impl::run(bool is_first) {
+  size_t num_begun = 0;
+  std::exception_ptr error;
+  try {
+    for (const auto& observer : recorded.observers) {
+      ++num_begun;
+      observer->begin_replay(is_first);
+    }
+    if (!is_first) {
+      broken = true;
+      for (const std::function<void()>& f : recorded.before_replay) f();
+    }
+    launch();
+    broken = false;
+  } catch (...) {
+    error = std::current_exception();
+  }
+  while (num_begun > 0) recorded.observers[--num_begun]->end_replay(error);
+  if (error) std::rethrow_exception(error);
 }
 
 void Graph::Impl::launch() {
@@ -107,7 +164,14 @@ void Graph::Impl::launch() {
   }
   launched_on = now;
   write_numbers(kernel_context(recorded.device), recorded.numbers, recorded.block.data<double>());
-  TANDEM_CUDA_CHECK(cudaGraphLaunch(graph, static_cast<cudaStream_t>(now.handle())));
+  std::function<void()> launch_all = [&] {
+    TANDEM_CUDA_CHECK(cudaGraphLaunch(graph, handle_of(now)));
+    has_run = true;
+  };
+  for (const auto& observer : recorded.observers) {
+    launch_all = [observer, inner = std::move(launch_all)] { observer->launch(inner); };
+  }
+  launch_all();
 }
 
 Graph::Graph(Device device) : impl_((check_device(device), std::make_unique<Impl>(device))) {}
@@ -118,7 +182,13 @@ void Graph::capture(const std::function<void()>& f) {
   check_not_capturing("another graph");
   const TraceSpan span("graph capture", "cuda");
   impl_->record(f);
-  impl_->launch();
+  try {
+    impl_->run(/*is_first=*/true);
+  } catch (...) {
+    if (!impl_->has_run) impl_->undo_capture();
+    throw;
+  }
+  impl_->recorded.at_failure.clear();
 }
 
 void Graph::replay() {
@@ -127,10 +197,7 @@ void Graph::replay() {
                "Graph: an earlier replay threw after it had changed per-step values; capture a new Graph");
   check_not_capturing("a replay");
   const TraceSpan span("graph replay", "cuda");
-  impl_->broken = true;
-  for (const std::function<void()>& f : impl_->recorded.before_replay) f();
-  impl_->launch();
-  impl_->broken = false;
+  impl_->run(/*is_first=*/false);
 }
 
 bool is_capturing(Device device) {
@@ -149,8 +216,36 @@ void check_captured_stream(Device device, uint64_t stream_id) {
   const Recorded& recorded = *recorded_now();
   TANDEM_CHECK(StateError, device == recorded.device, "Graph: ", device, " cannot be used while a graph of ",
                recorded.device, " is captured");
-  TANDEM_CHECK(StateError, stream_id == recorded.stream_id,
+  const bool is_branch = recorded.branch && stream_id == recorded.branch->id();
+  TANDEM_CHECK(StateError, stream_id == recorded.stream_id || is_branch,
                "Graph: work on another stream cannot be captured; remove the StreamGuard");
+}
+
+uint64_t capture_id() { return is_capturing() ? recorded_now()->stream_id : 0; }
+
+void observe_replays(std::shared_ptr<ReplayObserver> observer) {
+  recorded_now()->observers.push_back(std::move(observer));
+}
+
+Stream fork_capture(Device device) {
+  Recorded& recorded = *recorded_now();
+  const DeviceGuard guard(device);
+  const CapturePoint now(current_stream(device));
+  if (!recorded.branch) recorded.branch.emplace(device, true);
+  now.make_wait(*recorded.branch);
+  return *recorded.branch;
+}
+
+std::shared_ptr<const CapturePoint> capture_point() {
+  const Recorded& recorded = *recorded_now();
+  const DeviceGuard guard(recorded.device);
+  return std::make_shared<const CapturePoint>(*recorded.branch);
+}
+
+void join_capture(const CapturePoint& point) {
+  const Device device = recorded_now()->device;
+  const DeviceGuard guard(device);
+  point.make_wait(current_stream(device));
 }
 
 void on_replay(std::function<void()> f) { recorded_now()->before_replay.push_back(std::move(f)); }

@@ -41,9 +41,9 @@ constexpr size_t kMaxUnderWay = 128;
 /// NCCL requires that the communicators of one GPU are used one after the other. Otherwise kernels can deadlock: a
 /// kernel that waits for other ranks may wait forever for GPU resources that another such kernel occupies.
 struct LaunchOrder {
-  std::mutex mutex;
-  uint64_t stream = 0;        // id of the stream that launched last
-  std::optional<Event> done;  // completion of its last launch
+  std::recursive_mutex mutex;  // locked by each GpuLane of a graph
+  uint64_t stream = 0;         // id of the stream that launched last
+  std::optional<Event> done;   // completion of its last launch
 };
 
 LaunchOrder& launch_order(Device device) {
@@ -55,13 +55,13 @@ LaunchOrder& launch_order(Device device) {
 class Lane;
 
 struct Launched final : GpuWork {
-  Launched(std::shared_ptr<Lane> of, CollectiveOperation& operation, const GpuLane::Agreed& all_started, Device device,
-           std::shared_ptr<const cuda::ClockAnchor> traced)
+  Launched(std::shared_ptr<Lane> of, CollectiveOperation& operation, std::string shown_title,
+           const GpuLane::Agreed& all_started, Device device, std::shared_ptr<const cuda::ClockAnchor> traced)
       : lane(std::move(of)),
         kept(std::move(operation.kept)),
         before(std::move(operation.before)),
         after(std::move(operation.after)),
-        title(operation.title()),
+        title(std::move(shown_title)),
         shown_name(operation.shown_name()),
         num_bytes(operation.num_bytes()),
         seq(operation.number()),
@@ -113,6 +113,9 @@ class Lane final : public GpuLane, public std::enable_shared_from_this<Lane> {
 
   Device device() const override { return options_.device; }
   std::shared_ptr<GpuWork> launch(CollectiveOperation& operation, const Agreed& agreed) override;
+  std::shared_ptr<const cuda::CapturePoint> capture(const CollectiveOperation& operation) override;
+  void launch_graph(CollectiveOperation& check, const Agreed& agreed,
+                    const std::function<void()>& launch_graph) override;
   void give_up(const std::string& reason, int culprit, std::chrono::milliseconds grace) override;
   void hush() override;
   void finish() override;
@@ -130,7 +133,11 @@ class Lane final : public GpuLane, public std::enable_shared_from_this<Lane> {
   }
   [[noreturn]] void fail_as_told(std::unique_lock<std::mutex>& lock);
   void check();
+  void run(const Collective& collective, const std::vector<CopyStep>& before, const std::vector<CopyStep>& after,
+           const Stream& stream);
   void queue(Launched& work, const Collective& collective);
+  void queue_graph(Launched& work, const std::function<void()>& launch_graph);
+  void start(const std::shared_ptr<Launched>& work, const Stream& stream, const std::function<void()>& queue);
   void take_place(const std::shared_ptr<Launched>& work);
   void watch();
   Problem look(std::unique_lock<std::mutex>& lock, Works& done);
@@ -256,15 +263,41 @@ void Lane::join(Launched& work) {
 std::shared_ptr<GpuWork> Lane::launch(CollectiveOperation& operation, const Agreed& agreed) {
   const DeviceGuard guard(options_.device);
   check();
+  const auto work = std::make_shared<Launched>(shared_from_this(), operation, operation.title(), agreed,
+                                               options_.device, trace_clock_.anchor());
+  start(work, stream_, [&] { queue(*work, operation.collective); });
+  return work;
+}
+
+std::shared_ptr<const cuda::CapturePoint> Lane::capture(const CollectiveOperation& operation) {
+  const DeviceGuard guard(options_.device);
+  check();
+  const Stream branch = cuda::fork_capture(options_.device);
+  const StreamGuard on(branch);
+  run(operation.collective, operation.before, operation.after, branch);
+  return cuda::capture_point();
+}
+
+void Lane::launch_graph(CollectiveOperation& check_of_launch, const Agreed& agreed,
+                        const std::function<void()>& launch_graph) {
+  const DeviceGuard guard(options_.device);
+  check();
   const auto work =
-      std::make_shared<Launched>(shared_from_this(), operation, agreed, options_.device, trace_clock_.anchor());
+      std::make_shared<Launched>(shared_from_this(), check_of_launch, str("graph replay #", check_of_launch.number()),
+                                 agreed, options_.device, trace_clock_.anchor());
+  work->is_joined = true;
+  start(work, cuda::current_stream(options_.device), [&] { queue_graph(*work, launch_graph); });
+}
+
+/// Calls queue(), which enqueues `work` on `stream`.
+void Lane::start(const std::shared_ptr<Launched>& work, const Stream& stream, const std::function<void()>& queue) {
   take_place(work);
   try {
-    queue(*work, operation.collective);
+    queue();
   } catch (...) {
     // Work that was already enqueued may run, so its memory is kept until that work is complete.
     try {
-      work->done.record(stream_);
+      work->done.record(stream);
     } catch (const Error&) {
     }
     work->is_launched = true;
@@ -277,7 +310,6 @@ std::shared_ptr<GpuWork> Lane::launch(CollectiveOperation& operation, const Agre
   }
   work->is_launched = true;
   changed_.notify_all();
-  return work;
 }
 
 /// Adds the collective to under_way_, where the watchdog checks its deadline.
@@ -289,6 +321,14 @@ void Lane::take_place(const std::shared_ptr<Launched>& work) {
   changed_.notify_all();
 }
 
+/// With `stream` as current stream.
+void Lane::run(const Collective& collective, const std::vector<CopyStep>& before, const std::vector<CopyStep>& after,
+               const Stream& stream) {
+  for (const CopyStep& copy : before) primitives::copy(copy.from, copy.to);
+  communicator_.run(collective, stream);
+  for (const CopyStep& copy : after) primitives::copy(copy.from, copy.to);
+}
+
 void Lane::queue(Launched& work, const Collective& collective) {
   LaunchOrder& order = launch_order(options_.device);
   std::lock_guard lock(order.mutex);
@@ -298,11 +338,21 @@ void Lane::queue(Launched& work, const Collective& collective) {
   if (order.done && order.stream != stream_.id()) order.done->make_wait(stream_);
   const StreamGuard on(stream_);
   work.begun.record(stream_);
-  for (const CopyStep& copy : work.before) primitives::copy(copy.from, copy.to);
-  communicator_.run(collective, stream_);
-  for (const CopyStep& copy : work.after) primitives::copy(copy.from, copy.to);
+  run(collective, work.before, work.after, stream_);
   work.done.record(stream_);
   order.stream = stream_.id();
+  order.done = work.done;
+}
+
+void Lane::queue_graph(Launched& work, const std::function<void()>& launch_graph) {
+  LaunchOrder& order = launch_order(options_.device);
+  std::lock_guard lock(order.mutex);
+  const Stream stream = cuda::current_stream(options_.device);
+  if (order.done && order.stream != stream.id()) order.done->make_wait(stream);
+  work.begun.record(stream);
+  launch_graph();
+  work.done.record(stream);
+  order.stream = stream.id();
   order.done = work.done;
 }
 

@@ -19,6 +19,7 @@
 #include <string>
 
 #include <tandem/distributed/group/operation.h>
+#include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/device.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
@@ -85,6 +86,15 @@ class GpuLane {
   /// Collectives of several GpuLanes on one GPU run one after the other in launch order, so all ranks must launch them
   /// in the same order. Throws CommError if the GpuLane has failed, and BackendError for errors of NCCL.
   virtual std::shared_ptr<GpuWork> launch(CollectiveOperation& operation, const Agreed& agreed) = 0;
+  /// Adds the collective and its copies to the graph that the calling thread captures, on the capture's second stream.
+  /// Returns the end of the collective there. The caller keeps the tensors. Called like launch(). Throws CommError if
+  /// the GpuLane has failed, and BackendError for errors of NCCL.
+  virtual std::shared_ptr<const cuda::CapturePoint> capture(const CollectiveOperation& operation) = 0;
+  /// Launches a graph of captured collectives: calls launch_graph(), which launches it on the current stream. The
+  /// timeout of `check`, the consistency check of this launch, counts from the time in `agreed`. Called, ordered and
+  /// watched like launch(); the current stream has joined the graph.
+  virtual void launch_graph(CollectiveOperation& check, const Agreed& agreed,
+                            const std::function<void()>& launch_graph) = 0;
   /// Aborts the collectives in progress after `grace`. Later launches throw CommError.
   virtual void give_up(const std::string& reason, int culprit, std::chrono::milliseconds grace) = 0;
   /// Suppresses the deferred error on the GPU because the caller has already received this failure.

@@ -1,0 +1,184 @@
+// Collectives of a group that are captured in a cuda::Graph, and the replays of the graph.
+//
+// A captured collective has a consistency check of its own, like any collective. Each replay has one check for all
+// collectives of its graph, which names the graph by the number of its first collective, equal on all ranks. It is
+// complete before the graph is launched: nothing could stop an optimizer's step in the graph from using the data.
+#include <algorithm>
+#include <exception>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <tandem/base/format.h>
+#include <tandem/base/log.h>
+#include <tandem/distributed/group/group_queue.h>
+#include <tandem/tensor/cuda_capture.h>
+
+namespace tandem { inline namespace v0 { namespace distributed {
+
+namespace {
+
+/// A collective of a graph. It keeps the tensors that replays use.
+class CapturedWork final : public GpuWork {
+ public:
+  CapturedWork(CollectiveOperation& operation, std::shared_ptr<const cuda::CapturePoint> point)
+      : title_(operation.title()),
+        name_(operation.name()),
+        capture_id_(cuda::capture_id()),
+        point_(std::move(point)),
+        kept_(operation.kept.begin(), operation.kept.end()) {
+    for (const auto* copies : {&operation.before, &operation.after}) {
+      for (const CopyStep& copy : *copies) kept_.insert(kept_.end(), {copy.from, copy.to});
+    }
+  }
+
+  void join() override {
+    if (cuda::capture_id() == capture_id_) {
+      cuda::join_capture(*point_);
+      is_joined_ = true;
+      // The graph owns this memory, and later work of the captured stream may reuse it.
+      std::erase_if(kept_, [](const Tensor& tensor) { return cuda::is_allocated_in_capture(tensor); });
+    }
+    check_joined();
+  }
+  void check_joined() const {
+    TANDEM_CHECK(StateError, is_joined_, "Graph: ", title_, name_.empty() ? "" : str(" '", name_, "'"),
+                 " was captured, but wait() was not called during the capture; call it before the captured function "
+                 "returns");
+  }
+
+ private:
+  const std::string title_, name_;
+  const uint64_t capture_id_;
+  const std::shared_ptr<const cuda::CapturePoint> point_;
+  std::vector<Tensor> kept_;
+  bool is_joined_ = false;
+};
+
+}  // namespace
+
+/// The collectives of one group in one graph.
+class GroupQueue::CapturedCollectives final : public cuda::ReplayObserver {
+ public:
+  CapturedCollectives(std::weak_ptr<GroupQueue> group, std::shared_ptr<GpuLane> lane)
+      : capture_id_(cuda::capture_id()), group_(std::move(group)), lane_(std::move(lane)) {}
+
+  uint64_t capture_id() const { return capture_id_; }
+  std::shared_ptr<GpuWork> add(CollectiveOperation& operation) {
+    auto point = lane_->capture(operation);
+    if (works_.empty()) {
+      first_ = operation.number();
+      name_ = operation.shown_name();
+      where_ = operation.collective.where;
+      timeout_ = operation.timeout;
+    }
+    const bool is_endless = timeout_.count() == 0 || operation.timeout.count() == 0;
+    timeout_ = is_endless ? std::chrono::milliseconds(0) : std::max(timeout_, operation.timeout);
+    works_.push_back(std::make_shared<CapturedWork>(operation, std::move(point)));
+    return works_.back();
+  }
+
+  void end_capture() override {
+    if (!works_.empty()) works_.back()->check_joined();  // the others are complete before it
+  }
+  void begin_replay(bool is_first) override;
+  void launch(const std::function<void()>& launch) override { lane_->launch_graph(*check_, agreed_, launch); }
+  void end_replay(const std::exception_ptr& error) noexcept override;
+
+ private:
+  const uint64_t capture_id_;
+  const std::weak_ptr<GroupQueue> group_;
+  const std::shared_ptr<GpuLane> lane_;  // NCCL requires that its communicator outlives the graph
+  std::vector<std::shared_ptr<CapturedWork>> works_;
+  int64_t first_ = 0;  // number of the first collective
+  std::string name_;   // of the first collective
+  std::source_location where_;
+  std::chrono::milliseconds timeout_{0};
+  // Of the running replay:
+  std::shared_ptr<GroupQueue> replaying_;      // after a successful consistency check
+  std::optional<HandsOver> hands_over_;        // while launch_order_ is locked
+  std::unique_lock<std::mutex> launch_order_;  // other threads must not start collectives before the launch
+  std::shared_ptr<CollectiveOperation> check_;
+  GpuLane::Agreed agreed_;
+};
+
+void GroupQueue::CapturedCollectives::begin_replay(bool is_first) {
+  const auto group = group_.lock();
+  TANDEM_CHECK(StateError, group != nullptr && group->gpu_lane() != nullptr,
+               "Graph: the process group of its collectives was destroyed; create another group and capture a new "
+               "Graph");
+  check_ = std::make_shared<CollectiveOperation>();
+  Collective& c = check_->collective;
+  c.kind = CollectiveKind::kBarrier;
+  c.on_gpu = true;
+  c.moves_data = false;
+  c.name = str(is_first ? "first run" : "replay", " of the graph with ", works_.size(), " collectives from #", first_,
+               " '", name_, "'");
+  c.name_hash = hash_name(c.name);
+  c.where = where_;
+  check_->timeout = timeout_;
+  check_->trace_category = "consistency check";
+  agreed_ = std::make_shared<GpuLane::Agreed::element_type>();
+  check_->at_end = [agreed = agreed_] { agreed->store(GpuLane::Clock::now()); };
+  hands_over_.emplace();
+  launch_order_ = std::unique_lock(group->gpu_mutex_);
+  group->run(*check_);
+  replaying_ = group;
+}
+
+void GroupQueue::CapturedCollectives::end_replay(const std::exception_ptr& error) noexcept {
+  const auto group = std::exchange(replaying_, nullptr);
+  if (launch_order_.owns_lock()) launch_order_.unlock();
+  hands_over_.reset();
+  if (error == nullptr || group == nullptr || group->is_failing_) return;
+  // The other ranks have launched the graph.
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    try {
+      group->abort(str("a replay of a cuda::Graph threw: ", error_text(e)));
+    } catch (const std::exception& of_abort) {
+      log(LogLevel::kError, "Graph: cannot abort the process group: ", of_abort.what());
+    }
+  } catch (...) {  // no error of tandem
+  }
+}
+
+Work GroupQueue::capture_on_gpu(std::span<CollectiveOperation* const> operations,
+                                const std::shared_ptr<GpuLane>& lane) {
+  const Collective& first = operations.front()->collective;
+  TANDEM_CHECK(StateError, lane != nullptr, "Graph: ", to_string(first.kind), " is the first collective of group '",
+               options_.name, "' on ", first.device,
+               ", which cannot be captured; run the function once before the capture");
+  TANDEM_CHECK(StateError, cuda::is_capturing(first.device), "Graph: ", first.device,
+               " cannot be used while a graph of another GPU is captured");
+  auto captured = captured_.lock();
+  if (captured == nullptr || captured->capture_id() != cuda::capture_id()) {
+    captured = std::make_shared<CapturedCollectives>(weak_from_this(), lane);
+    captured_ = captured;
+    cuda::observe_replays(captured);
+  }
+  const auto works = std::make_shared<std::vector<std::shared_ptr<GpuWork>>>();
+  std::vector<std::shared_ptr<CollectiveOperation>> checks;
+  for (CollectiveOperation* const operation : operations) {
+    checks.push_back(verdict_of(*operation));
+    // NCCL requires that all ranks capture a collective, or none.
+    Collective& c = checks.back()->collective;
+    c.name_hash = hash_name(str("captured ", c.name_hash));
+    c.name += c.name.empty() ? "captured" : " (captured)";
+  }
+  checks.back()->join = [works] {
+    for (const auto& work : *works) work->join();
+  };
+  const Work check = start(std::span<const std::shared_ptr<CollectiveOperation>>(checks));
+  for (size_t i = 0; i < operations.size(); ++i) operations[i]->collective.seq = checks[i]->collective.seq;
+  try {
+    for (CollectiveOperation* const operation : operations) works->push_back(captured->add(*operation));
+  } catch (const std::exception& error) {
+    works->push_back(std::make_shared<FailedWork>(std::current_exception()));
+    if (!is_failing_) abort(error.what());
+  }
+  return check;
+}
+
+}}}  // namespace tandem::v0::distributed
