@@ -31,8 +31,16 @@ namespace tandem { inline namespace v0 { namespace cuda {
 /// replays, such as the loss. The caller keeps alive all other tensors, optimizers, generators and scalers that the
 /// function uses.
 ///
+/// Collectives on GPU tensors, and the backward of DistributedDataParallel, are captured with their tensors. Then
+/// capture and replay are collective: all ranks capture the same collectives and replay the same graphs in the same
+/// order. replay() first waits until all ranks have called it, and throws CommError, before it has changed anything, if
+/// they replay different graphs, a rank fails, or the deadline passes; later failures are thrown by the next call on the
+/// group or the next synchronization. Each Work must be waited for during the capture. Collectives on CPU tensors run
+/// during the capture only.
+///
 /// Cannot be captured (StateError): waiting for the GPU (item, printing), copies between GPU and CPU, other GPUs and
-/// streams, collectives of several ranks, and an optimizer's first step. Not thread-safe.
+/// streams, the first collective of a group on its GPU, communication hooks, and an optimizer's first step. Not
+/// thread-safe.
 class TANDEM_API Graph {
  public:
   /// Throws DeviceError unless `device` is an existing GPU.
@@ -42,16 +50,19 @@ class TANDEM_API Graph {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  /// Calls f, records its GPU work and then runs it. May be called once, else StateError. If f throws, the exception is
-  /// rethrown and the GPU has executed nothing: gradients are empty or as before, other tensors made by f have
-  /// undefined contents, and changes that f made on the host (counters) remain.
+  /// Calls f, records its GPU work and then runs it. May be called once, else StateError. If f throws, or if another
+  /// rank did not capture the same collectives (CommError), the exception is rethrown and the GPU has executed nothing:
+  /// gradients are empty or as before, other tensors made by f have undefined contents, and changes that f made on the
+  /// host (counters) remain.
   void capture(const std::function<void()>& f);
   /// Launches the graph. Throws StateError
   /// - without a successful capture, and after a replay that threw;
   /// - if an optimizer's step has changed: its options need other kernels (weight decay from or to 0), the address of a
   ///   parameter, gradient or state tensor has changed (moved, made by another backward, loaded), or the set of
   ///   parameters with gradients has changed (frozen);
-  /// - if a gradient is filled that was empty at the start of a captured backward, or the reverse.
+  /// - if a gradient is filled that was empty at the start of a captured backward, or the reverse;
+  /// - if a process group or DistributedDataParallel of the captured function was destroyed, or no_sync() is active.
+  /// Throws CommError as described above.
   void replay();
 
  private:

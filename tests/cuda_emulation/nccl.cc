@@ -218,7 +218,7 @@ ncclResult_t collective(const char* name, Kind kind, const void* send, void* rec
                         size_t recv_count, ncclDataType_t type, int op, int root, ncclComm_t comm,
                         cudaStream_t stream) {
   Exchange e;
-  e.request = {kind, 0, 0, type, op, root, count, send_count * size_of(type)};
+  e.request = {kind, 0, 0, type, op, root, count, send_count * size_of(type), 0};
   e.send = send;
   e.recv = recv;
   e.recv_bytes = recv_count * size_of(type);

@@ -24,8 +24,8 @@ struct NcclRequest {
   int32_t op = 0;
   int32_t peer = -1;       // root, or the other side of a message
   uint64_t count = 0;      // elements of the call's count argument
-  uint64_t captured = 0;   // number of the captured call of the communicator; 0 if the call was not captured
   uint64_t num_bytes = 0;  // size of the payload; for kBarrier the payload is a list of NcclBarrier
+  uint64_t captured = 0;   // number of the captured call of the communicator; 0 if the call was not captured
 };
 
 /// A barrier of all ranks, or of two.

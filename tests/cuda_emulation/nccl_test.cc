@@ -89,6 +89,21 @@ class Nccl : public CudaTest {
     for (const size_t rank : {0U, 1U}) EXPECT_CUDA(cudaStreamSynchronize(side(rank).stream));
   }
 
+  /// Graphs of an all-reduce.
+  std::array<cudaGraphExec_t, 2> capture() {
+    std::array<cudaGraphExec_t, 2> made = {};
+    for (const size_t rank : {0U, 1U}) {
+      cudaGraph_t graph = nullptr;
+      EXPECT_CUDA(cudaStreamBeginCapture(side(rank).stream, cudaStreamCaptureModeRelaxed));
+      EXPECT_EQ(all_reduce(rank), ncclInProgress);
+      EXPECT_EQ(settled(comms_[rank]), ncclSuccess);
+      EXPECT_CUDA(cudaStreamEndCapture(side(rank).stream, &graph));
+      EXPECT_CUDA(cudaGraphInstantiate(&made[rank], graph, 0));
+      EXPECT_CUDA(cudaGraphDestroy(graph));
+    }
+    return made;
+  }
+
   std::array<std::unique_ptr<Side>, 2> sides_;
   std::array<ncclComm_t, 2> comms_ = {};
 };
@@ -135,6 +150,65 @@ TEST_F(Nccl, CallIsEnqueuedOnStreamAfterConnecting) {
   for (const ncclComm_t comm : comms_) EXPECT_EQ(settled(comm), ncclSuccess);
   for (const size_t rank : {0U, 1U}) EXPECT_CUDA(cudaStreamSynchronize(side(rank).stream));
   EXPECT_EQ(side(0).values.values(), Floats(kCount, 2));
+}
+
+// --- graphs ---
+
+TEST_F(Nccl, CapturedCallRunsInEachLaunch) {
+  all_reduce();
+  const auto graphs = capture();
+  for (const size_t rank : {0U, 1U}) EXPECT_EQ(side(rank).values.values(), Floats(kCount, 3));
+  for (int round = 0; round < 2; ++round) {
+    for (const size_t rank : {0U, 1U}) EXPECT_CUDA(cudaGraphLaunch(graphs[rank], side(rank).stream));
+  }
+  all_reduce();
+  for (const size_t rank : {0U, 1U}) {
+    EXPECT_EQ(side(rank).values.values(), Floats(kCount, 24));
+    EXPECT_CUDA(cudaGraphExecDestroy(graphs[rank]));
+  }
+}
+
+TEST_F(Nccl, CapturedCallsMatchThoseOfTheSameCaptureOnly) {
+  for (const bool captured : {false, true}) {
+    all_reduce();
+    const auto first = capture(), second = capture();
+    EXPECT_CUDA(cudaGraphLaunch(first[0], side(0).stream));
+    if (captured) {
+      EXPECT_CUDA(cudaGraphLaunch(second[1], side(1).stream));
+    } else {
+      EXPECT_EQ(all_reduce(1), ncclInProgress);
+      EXPECT_EQ(settled(comms_[1]), ncclSuccess);
+    }
+    std::this_thread::sleep_for(100ms);
+    EXPECT_EQ(cudaStreamQuery(side(0).stream), cudaErrorNotReady);
+    for (const auto& graphs : {first, second}) {
+      for (const cudaGraphExec_t graph : graphs) EXPECT_CUDA(cudaGraphExecDestroy(graph));
+    }
+    for (const ncclComm_t comm : comms_) EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
+    comms_ = join();
+  }
+}
+
+TEST_F(Nccl, DestroyAndAbortWaitForGraphs) {
+  for (const bool aborts : {false, true}) {
+    all_reduce();
+    const auto graphs = capture();
+    std::array<std::atomic<bool>, 2> ended = {};
+    std::vector<std::thread> ends;
+    for (const size_t rank : {0U, 1U}) {
+      ends.emplace_back([&, rank] {
+        EXPECT_EQ(aborts ? ncclCommAbort(comms_[rank]) : ncclCommDestroy(comms_[rank]), ncclSuccess);
+        ended[rank] = true;
+      });
+    }
+    std::this_thread::sleep_for(100ms);
+    for (const size_t rank : {0U, 1U}) {
+      EXPECT_FALSE(ended[rank]);
+      EXPECT_CUDA(cudaGraphExecDestroy(graphs[rank]));
+    }
+    for (std::thread& end : ends) end.join();
+    comms_ = join();
+  }
 }
 
 // --- destroy and abort ---

@@ -176,7 +176,8 @@ TEST_P(GpuGraphFailure, RankThatThrowsBetweenReplaysIsReportedPromptly) {
   const Ends ends = ends_of(
       GetParam(),
       [](Context& context, ProcessGroup& group, const auto& fail) {
-        Training training(Variant::kPlain, context.device(), std::shared_ptr<ProcessGroup>(std::shared_ptr<void>(), &group));
+        Training training(Variant::kPlain, context.device(),
+                          std::shared_ptr<ProcessGroup>(std::shared_ptr<void>(), &group));
         training.prepare(context.rank(), 0);
         training.step();
         cuda::Graph graph(context.device());
@@ -224,7 +225,8 @@ TEST_P(GpuGraphFailure, ReplayThatThrowsOnOneRankIsReportedPromptly) {
 
 TEST_P(GpuGraphFailure, CaptureThatThrowsWithinBackwardOnOneRankIsReportedPromptly) {
   const Ends ends = ends_of(GetParam(), [](Context& context, ProcessGroup& group, const auto& fail) {
-    Training training(Variant::kPlain, context.device(), std::shared_ptr<ProcessGroup>(std::shared_ptr<void>(), &group));
+    Training training(Variant::kPlain, context.device(),
+                      std::shared_ptr<ProcessGroup>(std::shared_ptr<void>(), &group));
     training.prepare(context.rank(), 0);
     training.step();
     const HookHandle within = training.net.w1.register_post_accumulate_grad_hook([&](const Tensor&) {
@@ -245,7 +247,8 @@ TEST_P(GpuGraphFailure, CaptureThatThrowsWithinBackwardOnOneRankIsReportedPrompt
 
 TEST_P(GpuGraphFailure, CaptureThatThrowsAfterBackwardOnOneRankIsReportedOnAllRanks) {
   const Ends ends = ends_of(GetParam(), [](Context& context, ProcessGroup& group, const auto& fail) {
-    Training training(Variant::kPlain, context.device(), std::shared_ptr<ProcessGroup>(std::shared_ptr<void>(), &group));
+    Training training(Variant::kPlain, context.device(),
+                      std::shared_ptr<ProcessGroup>(std::shared_ptr<void>(), &group));
     training.prepare(context.rank(), 0);
     training.step();
     const std::vector<float> before = training.net.w1.detach().to_vector<float>();

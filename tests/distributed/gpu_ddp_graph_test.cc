@@ -32,7 +32,6 @@ using ::testing::StartsWith;
 using Clock = std::chrono::steady_clock;
 using Floats = std::vector<float>;
 
-
 /// Results of 8 steps. Captured: steps 2 and 5 have no graph, step 3 is the captured run.
 std::vector<double> train(Variant variant, Device device, const std::shared_ptr<ProcessGroup>& group, bool captured) {
   Training training(variant, device, group);
@@ -74,8 +73,8 @@ std::string name_of_training(const ::testing::TestParamInfo<std::tuple<int, Vari
 
 INSTANTIATE_TEST_SUITE_P(, GpuGraphWorldSizes,
                          ::testing::Combine(::testing::Values(1, 2, 4),
-                                            ::testing::Values(Variant::kPlain, Variant::kClipped,
-                                                              Variant::kAccumulated, Variant::kScaled)),
+                                            ::testing::Values(Variant::kPlain, Variant::kClipped, Variant::kAccumulated,
+                                                              Variant::kScaled)),
                          name_of_training);
 
 /// A graph for a backward within no_sync(), and one for the backward that averages, with the step.
@@ -97,9 +96,9 @@ TEST(GpuGraph, AccumulationWithTwoGraphsMatchesEagerSteps) {
       };
       for (int step = 0; step < 6; ++step) {
         training.prepare(context.rank(), 2 * step);
-        captured && step == 2 ? local.capture(accumulate) : captured && step > 2 ? local.replay() : accumulate();
+        captured&& step == 2 ? local.capture(accumulate) : captured&& step > 2 ? local.replay() : accumulate();
         training.prepare(context.rank(), 2 * step + 1);
-        captured && step == 2 ? averaging.capture(update) : captured && step > 2 ? averaging.replay() : update();
+        captured&& step == 2 ? averaging.capture(update) : captured&& step > 2 ? averaging.replay() : update();
         training.append(result);
       }
       return result;
@@ -114,8 +113,7 @@ TEST(GpuGraph, PartiallyUsedParameterIsAveragedInReplays) {
     const TensorOptions options{kFloat32, context.device()};
     Tensor a = ones({3}, options).set_requires_grad(), b = ones({2}, options).set_requires_grad(),
            c = ones({2}, options).set_requires_grad();
-    GradientReducer reducer({{"a", a}, {"b", b}, {"c", c}}, {}, context.group(),
-                            {.unused = UnusedParameters::kAllow});
+    GradientReducer reducer({{"a", a}, {"b", b}, {"c", c}}, {}, context.group(), {.unused = UnusedParameters::kAllow});
     const Tensor factor = full({}, 1, options);
     const auto step = [&] {
       for (const Tensor& p : {a, b, c}) p.zero_grad();
@@ -184,8 +182,8 @@ TEST(GpuGraphOf4, ReplaysOfAllCollectivesMatchEagerCalls) {
     ProcessGroup& group = *context.group();
     const auto filled = [&](const Shape& shape) { return zeros(shape, {kFloat32, context.device()}); };
     const Tensor input = filled({4, 3}), wide = filled({3, 8}), columns = wide.slice(1, 2, 5);
-    const std::vector<Tensor> outputs = {filled({4, 3}), filled({3, 3}), filled({4, 4, 3}), filled({1, 3}),
-                                         filled({4, 3}), filled({4, 3})};
+    const std::vector<Tensor> outputs = {filled({4, 3}), filled({3, 3}), filled({4, 4, 3}),
+                                         filled({1, 3}), filled({4, 3}), filled({4, 3})};
     const auto run = [&] {
       outputs[0].copy_(input);
       const Work sum = group.all_reduce_async(outputs[0]);
@@ -291,11 +289,11 @@ TEST(GpuGraph, CollectiveThatIsNotWaitedForFailsTheCapture) {
     group.all_reduce(x);
     cuda::Graph graph(x.device());
     Work left;
-    EXPECT_EQ(error_text<StateError>([&] {
-                graph.capture([&] { left = group.all_reduce_async(x, ReduceOp::kSum, {.name = "metric"}); });
-              }),
-              "Graph: all_reduce #2 'metric' was captured, but wait() was not called during the capture; call it before "
-              "the captured function returns");
+    EXPECT_EQ(
+        error_text<StateError>(
+            [&] { graph.capture([&] { left = group.all_reduce_async(x, ReduceOp::kSum, {.name = "metric"}); }); }),
+        "Graph: all_reduce #2 'metric' was captured, but wait() was not called during the capture; call it before "
+        "the captured function returns");
     EXPECT_THAT(error_text<StateError>([&] { left.wait(); }), HasSubstr("wait() was not called during the capture"));
     group.all_reduce(x);
     EXPECT_EQ(x.to_vector<float>(), Floats(4, 4));
@@ -348,7 +346,8 @@ TEST(GpuGraph, GroupAndGraphAreDestroyedInAnyOrder) {
       if (graph_first) graph.reset();
       group = nullptr;
       if (!graph_first) {
-        EXPECT_THAT(error_text<StateError>([&] { graph->replay(); }), HasSubstr("process group of its collectives was"));
+        EXPECT_THAT(error_text<StateError>([&] { graph->replay(); }),
+                    HasSubstr("process group of its collectives was"));
         graph.reset();
       }
       EXPECT_LT(Clock::now() - begin, std::chrono::seconds(4));  // NCCL did not wait for a graph

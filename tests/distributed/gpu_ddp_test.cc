@@ -23,7 +23,6 @@
 #include <tandem/distributed/gather_trace.h>
 #include <tandem/distributed/launch.h>
 #include <tandem/tensor/cuda.h>
-#include <tandem/tensor/cuda_graph.h>
 #include <tandem/tests/distributed/gpu_contexts.h>
 #include <tandem/tests/distributed/gpu_of_rank.h>
 #include <tandem/tests/distributed/hooked_parameters.h>
@@ -122,23 +121,6 @@ class Twice final : public CommHook {
   }
   std::atomic<int> came_back{0};
 };
-
-// Fails before any communication, so the group stays usable.
-TEST(GpuDdp, BackwardDuringGraphCaptureIsRejected) {
-  run_threads(gpus(2), [](Context& context) {
-    const HookedParameters p({{40, 4}, {50, 3}}, kFloat32, context.device());
-    GradientReducer reducer(many_modules(p), {}, context.group(), {.buckets = kTiny});
-    std::vector<Tensor> gradients;
-    for (size_t i = 0; i < 2; ++i) gradients.push_back(p.gradient(i, context.rank(), 0).to(context.device()));
-    p.backward(gradients);
-    const std::vector<float> usual = p[0].grad().to_vector<float>();
-    cuda::Graph graph(context.device());
-    EXPECT_EQ(error_text<StateError>([&] { graph.capture([&] { p.backward(gradients); }); }),
-              "Graph: the all-reduce of gradients cannot be captured; do it before or after the capture");
-    p.backward(gradients);
-    EXPECT_EQ(p[0].grad().to_vector<float>(), usual);
-  });
-}
 
 // Tensors that the GPU may read are kept until the end of the step, or until the step fails.
 TEST(GpuDdp, FailedStepReleasesItsCommHook) {

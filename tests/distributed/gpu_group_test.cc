@@ -22,7 +22,6 @@
 #include <tandem/distributed/process_group.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/tensor/cuda.h>
-#include <tandem/tensor/cuda_graph.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/gpu_of_rank.h>
 #include <tandem/tests/distributed/notification_time.h>
@@ -200,18 +199,6 @@ TEST(GpuGroup, UnsupportedTensorsAreRejectedBeforeSending) {
     EXPECT_EQ(error_text<DeviceError>([&] { group.all_reduce(elsewhere); }),
               str("all_reduce: this group uses cuda:", group.rank(), ", but a tensor is on cuda:", 1 - group.rank(),
                   "\n  a group uses one GPU per rank; create another group with new_group"));
-  });
-}
-
-// Nothing was sent, so the group stays usable.
-TEST(GpuGroup, CollectiveDuringGraphCaptureIsRejected) {
-  run_on_gpus(2, [](ProcessGroup& group) {
-    const Tensor x = on_gpu(group, group.rank() + 1);
-    cuda::Graph graph(x.device());
-    EXPECT_EQ(error_text<StateError>([&] { graph.capture([&] { group.all_reduce(x); }); }),
-              "Graph: a collective of several ranks cannot be captured; do it before or after the capture");
-    group.all_reduce(x);
-    EXPECT_EQ(x.to_vector<float>(), Floats(4, 3));
   });
 }
 

@@ -33,7 +33,6 @@ enum class Variant { kPlain, kClipped, kAccumulated, kScaled };
 struct Training {
   static constexpr int64_t kBatch = 6;
 
-
   Variant variant;
   Net net;
   GradientReducer reducer;

@@ -25,6 +25,8 @@ SUITES = {
     "gpu_ops_test": ["World/GpuOps"],
     "gpu_ddp_test": ["GpuDdp", "GpuDdpWorldSizes"],
     "gpu_ddp_failure_test": ["GpuDdpProcesses"],
+    "gpu_ddp_graph_test": ["GpuGraphProcesses"],
+    "gpu_ddp_graph_failure_test": ["GpuGraphFailureProcesses"],
     "gpu_group_test": ["GpuProcesses"],
     "gpu_lane_test": ["NcclBackendOf1"],
 }

@@ -25,6 +25,8 @@ PROGRAMS = {
     "gpu_ops_test": "tests/distributed/gpu_ops_test",
     "gpu_ddp_test": "tests/distributed/gpu_ddp_test",
     "gpu_ddp_failure_test": "tests/distributed/gpu_ddp_failure_test",
+    "gpu_ddp_graph_test": "tests/distributed/gpu_ddp_graph_test",
+    "gpu_ddp_graph_failure_test": "tests/distributed/gpu_ddp_graph_failure_test",
     "gpu_group_test": "tests/distributed/gpu_group_test",
     "gpu_lane_test": "tests/distributed/gpu_lane_test",
 }

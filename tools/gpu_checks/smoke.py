@@ -34,6 +34,8 @@ def test_filters(num_gpus):
         "gpu_ops_test": of_groups,
         "gpu_ddp_test": of_groups,
         "gpu_ddp_failure_test": of_groups,
+        "gpu_ddp_graph_test": of_groups,
+        "gpu_ddp_graph_failure_test": of_groups,
         "gpu_group_test": of_groups,
         "gpu_lane_test": "-*Emulated*" if num_gpus >= 2 else "*Of1*",
     }
