@@ -33,9 +33,9 @@ namespace tandem { inline namespace v0 { namespace cuda {
 ///
 /// Collectives on GPU tensors, and the backward of DistributedDataParallel, are captured with their tensors. Then
 /// capture and replay are collective: all ranks capture the same collectives and replay the same graphs in the same
-/// order. replay() first waits until all ranks have called it, and throws CommError, before it has changed anything, if
-/// they replay different graphs, a rank fails, or the deadline passes; later failures are thrown by the next call on the
-/// group or the next synchronization. Each Work must be waited for during the capture. Collectives on CPU tensors run
+/// order. replay() first waits until all ranks have called it, and throws CommError, before it has changed anything,
+/// if they replay different graphs, a rank fails, or the deadline passes; later failures are thrown by the next call on
+/// the group or the next synchronization. Each Work must be waited for during the capture. Collectives on CPU tensors run
 /// during the capture only.
 ///
 /// Cannot be captured (StateError): waiting for the GPU (item, printing), copies between GPU and CPU, other GPUs and

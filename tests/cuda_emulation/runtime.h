@@ -51,7 +51,7 @@ struct Task {
   unsigned int arenas;             // bit set of the devices whose memory is accessed
   std::function<void()> work;      // empty for kRecord, kWait. kExternal: may wait for other ranks; run only by force()
   std::shared_ptr<Record> record;  // kRecord, kWait
-  // Of a task in a graph: whether the graph may be launched on the stream now, and a call after the launch has queued the
+  // Of a task in a graph: whether the graph may be launched on the stream now, and a call after a launch has queued the
   // task. Both may be empty.
   std::function<bool(const Stream& stream)> may_launch = {};
   std::function<void(const std::shared_ptr<Stream>& stream, uint64_t ticket)> queued = {};

@@ -1,8 +1,8 @@
 // Captures and replays of collectives in which one rank fails or deviates: the others throw an error that names it, in
 // time.
 //
-// Each rank has its own GPU, except GpuGraphFailureProcesses with two ranks, which may share one. tools/gpu_checks selects
-// tests by these names.
+// Each rank has its own GPU, except GpuGraphFailureProcesses with two ranks, which may share one. tools/gpu_checks
+// selects tests by these names.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -16,7 +16,9 @@
 #include <vector>
 
 #include <tandem/base/error.h>
+#include <tandem/distributed/distributed_data_parallel.h>
 #include <tandem/distributed/launch.h>
+#include <tandem/nn/sync_batch_norm.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/cuda_graph.h>
 #include <tandem/tests/distributed/gpu_of_rank.h>
@@ -137,6 +139,35 @@ TEST(GpuGraph, PartiallyUsedParameterIsAveragedInReplays) {
       EXPECT_EQ(b.grad().to_vector<float>(), Floats(2, value / 2));
       EXPECT_FALSE(c.grad().defined());
     }
+  });
+}
+
+TEST(GpuGraph, SyncBatchNormMatchesEagerSteps) {
+  run_threads(gpus(2), [](Context& context) {
+    const auto run = [&](bool captured) {
+      nn::SyncBatchNorm norm(3, context.group());
+      norm.to(context.device());
+      DistributedDataParallel<nn::SyncBatchNorm> ddp(norm, context.group());
+      optim::Adam adam(norm.parameters(), {.lr = 0.1});
+      const Tensor x = empty({2 + context.rank(), 3, 2, 2}, {kFloat32, context.device()});
+      const auto step = [&] {
+        adam.zero_grad();
+        const Tensor y = ddp(x);
+        mul(mul(y, y), x).sum().backward();
+        adam.step();
+      };
+      cuda::Graph graph(context.device());
+      std::vector<Floats> result;
+      for (int i = 0; i < 6; ++i) {
+        x.copy_(values(x.shape(), static_cast<uint64_t>(10 * i + context.rank())).to(context.device()));
+        captured&& i == 2 ? graph.capture(step) : captured&& i > 2 ? graph.replay() : step();
+        for (const Tensor& tensor : {norm.weight.detach(), norm.bias.grad(), norm.running_mean, norm.running_var})
+          result.push_back(tensor.to_vector<float>());
+      }
+      return result;
+    };
+    const auto eager = run(false);
+    EXPECT_EQ(eager, run(true));
   });
 }
 
