@@ -33,10 +33,10 @@ namespace tandem { inline namespace v0 { namespace cuda {
 ///
 /// Collectives on GPU tensors, and the backward of DistributedDataParallel, are captured with their tensors. Then
 /// capture and replay are collective: all ranks capture the same collectives and replay the same graphs in the same
-/// order. replay() first waits until all ranks have called it, and throws CommError, before it has changed anything,
-/// if they replay different graphs, a rank fails, or the deadline passes; later failures are thrown by the next call on
-/// the group or the next synchronization. Each Work must be waited for during the capture. Collectives on CPU tensors run
-/// during the capture only.
+/// order. replay() first waits until all ranks have called it. It throws CommError, before it has changed anything, if
+/// they replay different graphs, a rank fails, or the deadline passes. Later failures are thrown by the next call on
+/// the group or by the next synchronization. Each Work must be waited for during the capture. Collectives on CPU
+/// tensors run during the capture only.
 ///
 /// Cannot be captured (StateError): waiting for the GPU (item, printing), copies between GPU and CPU, other GPUs and
 /// streams, the first collective of a group on its GPU, communication hooks, and an optimizer's first step. Not
