@@ -159,13 +159,20 @@ class TANDEM_API ProcessGroup {
   /// Point-to-point communication. Runs concurrently with collectives and other messages. Messages with equal ranks
   /// and tag are matched in order; messages with different tags are independent. A send completes when the receiver
   /// has matched it (dtype, shape and name) and received the data; a mismatch throws CommError on both ranks. Tags are
-  /// non-negative; `dst` and `src` must not be the calling rank. CUDA tensors are staged through host memory: the call
-  /// synchronizes with the caller's current stream, and a received tensor is ready when the message completes.
+  /// non-negative; `dst` and `src` must not be the calling rank.
+  ///
+  /// CUDA tensors: a message starts after all work on the caller's current stream, and keeps its tensor alive until it
+  /// is complete. If both tensors are CUDA tensors, NCCL transfers the data from GPU to GPU. The message completes when
+  /// both ranks have called; Work::wait(), send() and recv() then make the caller's current stream wait for the
+  /// transfer. If one tensor is a CPU tensor, or both are on one GPU, the data is copied through host memory, and the
+  /// message completes when the data has arrived. A group uses one GPU per rank; a tensor on another one is a
+  /// DeviceError.
   void send(const Tensor& tensor, int dst, int tag = 0, Options options = {});
   Work isend(const Tensor& tensor, int dst, int tag = 0, Options options = {});
   void recv(const Tensor& tensor, int src, int tag = 0, Options options = {});
   Work irecv(const Tensor& tensor, int src, int tag = 0, Options options = {});
-  /// Starts all operations and returns their handles. Ranks may list the operations in different orders.
+  /// Starts all operations and returns their handles. Ranks may list the operations in different orders, or start them
+  /// in separate calls. Messages between two GPUs are transferred by one NCCL call if both ranks start them together.
   std::vector<Work> batch_isend_irecv(const std::vector<P2POp>& ops, Options options = {});
 
   /// Returns when all ranks have called it.

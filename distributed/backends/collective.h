@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <source_location>
 #include <string>
 #include <string_view>
@@ -99,6 +100,10 @@ struct Collective : Signature {
 };
 
 /// A message from one rank to another on row-major memory.
+///
+/// A message between two GPUs is direct: the backend matches it, compares its arguments and sets `direct`; other code
+/// transfers the data. If only one side's tensor is on a GPU, or both are on the same GPU, the backend transfers the
+/// data and first calls `stage` on the sides whose tensor is on a GPU.
 struct Transfer {
   bool sends = false;
   int peer = 0;  ///< rank of the group
@@ -108,15 +113,30 @@ struct Transfer {
   uint64_t name_hash = 0;
   uint64_t shape_hash = 0;
   std::byte* data = nullptr;  ///< only read if this rank sends
-  int64_t seq = 0;            ///< number among this rank's transfers, from 1
+  /// Identity of the GPU of this side's tensor. 0: the tensor is in host memory, or has no elements. kNotDirect: it is
+  /// on a GPU, but the message cannot be direct.
+  uint64_t gpu = 0;
+  /// Only if `gpu` is not 0: called at most once, when the message is known not to be direct. Sets `data` to host
+  /// memory; if this rank sends, that may happen later, on the thread that calls the backend.
+  std::function<void()> stage = {};
+  int64_t number = 0;  ///< among the messages from its sender to its receiver, from 1; set by the backend
+  int64_t seq = 0;     ///< number among this rank's transfers, from 1
   Shape shape = {};
   std::string name = {};
   std::source_location where = {};
   bool done = false;    ///< set by the backend
+  bool direct = false;  ///< set by the backend before `done`: both sides are on different GPUs
   bool failed = false;  ///< set by the backend if this message caused the error that it throws next
 
   int64_t num_bytes() const { return num_elements * size_of(dtype); }
 };
+
+inline constexpr uint64_t kNotDirect = 1;  ///< value of Transfer::gpu
+
+/// Whether a message between tensors with these values of Transfer::gpu is direct.
+inline bool is_direct(uint64_t sender, uint64_t receiver) {
+  return sender > kNotDirect && receiver > kNotDirect && sender != receiver;
+}
 
 /// Describes a rank's call for mismatch errors: "all_reduce sum float32 [4, 3], 'fc1.weight', train.cc:12". `tensors`
 /// is as in Collective.

@@ -34,14 +34,18 @@ std::string nccl_host(const std::string& name) {
 
 }  // namespace
 
+std::string gpu_identity(Device device) {
+  char host[128] = "";
+  gethostname(host, sizeof(host) - 1);
+  return str(cuda::device_properties(device).uuid, " of ", host, "\n", nccl_host(host));
+}
+
 Tensor gpu_card(Device device) {
   const cuda::Versions versions = cuda::versions();
   std::string text =
       str(cuda::device_properties(device).name, ", CUDA ", versions.runtime, ", driver for ", versions.driver);
   text.resize(kIdentityAt - 1);  // leaves a terminating zero
-  char host[128] = "";
-  gethostname(host, sizeof(host) - 1);
-  std::string identity = str(cuda::device_properties(device).uuid, " of ", host, "\n", nccl_host(host));
+  std::string identity = gpu_identity(device);
   identity.resize(kCardBytes - kIdentityAt - 1);
   const Tensor card = zeros({static_cast<int64_t>(kCardBytes)}, {kUInt8});
   std::copy(text.begin(), text.end(), card.data<uint8_t>());

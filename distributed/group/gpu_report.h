@@ -14,6 +14,9 @@ namespace tandem { inline namespace v0 { namespace distributed {
 /// identity of the host. Throws DeviceError.
 Tensor gpu_card(Device device);
 
+/// The identity in gpu_card(), of which NCCL requires that it differs between ranks. Throws DeviceError.
+std::string gpu_identity(Device device);
+
 /// "4 ranks, 2 hosts x 2: gloo over eth0; nccl 2.27.3 between 4 x NVIDIA H200, CUDA 13.0, driver for 13.1"; if the GPUs
 /// differ, "3 x NVIDIA H200, ... and 1 x NVIDIA A100, ...". `cards`: of all ranks, [ranks, 512]; `cpu_backend`:
 /// describe() of the CPU backend.

@@ -47,6 +47,7 @@ Backend::Clock::time_point GroupQueue::wake_at() const {
   };
   if (head_ != nullptr) consider(*head_);
   for (const auto& message : active_) consider(*message);
+  if (running_messages_ != nullptr) first = std::min(first, running_messages_->wake_at());
   return first;
 }
 
@@ -245,21 +246,6 @@ void GroupQueue::fail_with_current_exception(Operation& operation) {
   } catch (...) {  // not a std::exception
   }
   fail_group(own_job_rank(), reason);
-}
-
-/// If the backend has marked some messages as failed, only these get its error, and the others a general error. Else
-/// all get its error.
-void GroupQueue::fail_messages(const GroupError& error) {
-  const bool is_of_some = std::any_of(active_.begin(), active_.end(), [](const auto& m) { return m->transfer.failed; });
-  const GroupError of_others(failure_text(" failed", error.culprit(), error.reason()), error.reason(), error.culprit());
-  for (const auto& message : active_) {
-    if (message->ended) continue;
-    if (message->transfer.done) {
-      message->ended = true;
-    } else {
-      fail(*message, is_of_some && !message->transfer.failed ? of_others : error);
-    }
-  }
 }
 
 void GroupQueue::fail_group(int culprit, const std::string& reason) {

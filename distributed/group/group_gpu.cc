@@ -87,9 +87,7 @@ Work GroupQueue::start_on_gpu(std::span<CollectiveOperation* const> operations) 
   std::lock_guard launching(gpu_mutex_);  // consistency checks and launches have the same order
   const Device device = operations.front()->collective.device;
   const auto lane = gpu_lane();
-  TANDEM_CHECK(DeviceError, lane == nullptr || lane->device() == device, to_string(operations.front()->collective.kind),
-               ": this group uses ", lane->device(), ", but a tensor is on ", device,
-               "\n  a group uses one GPU per rank; create another group with new_group");
+  check_gpu(to_string(operations.front()->collective.kind), device);
   for (CollectiveOperation* const operation : operations) GpuLane::check(operation->collective);
   if (cuda::is_capturing()) return capture_on_gpu(operations, lane);
 
@@ -119,6 +117,43 @@ Work GroupQueue::start_on_gpu(std::span<CollectiveOperation* const> operations) 
 std::shared_ptr<GpuLane> GroupQueue::gpu_lane() {
   std::lock_guard lock(mutex_);
   return gpu_lane_;
+}
+
+std::shared_ptr<GpuMessages> GroupQueue::gpu_messages() {
+  std::lock_guard lock(mutex_);
+  return gpu_messages_;
+}
+
+void GroupQueue::check_gpu(const char* op, Device device) {
+  const auto lane = gpu_lane();
+  const auto messages = gpu_messages();
+  const Device used = lane != nullptr ? lane->device() : messages != nullptr ? messages->device() : device;
+  TANDEM_CHECK(DeviceError, used == device, op, ": this group uses ", used, ", but a tensor is on ", device,
+               "\n  a group uses one GPU per rank; create another group with new_group");
+}
+
+void GroupQueue::finish_gpu() {
+  if (const auto lane = gpu_lane()) lane->finish();
+  if (const auto messages = gpu_messages()) messages->finish();
+}
+
+/// Options of all communicators of this rank.
+GpuLane::Options GroupQueue::lane_options(Device device) {
+  return {.device = device,
+          .rank = options_.rank,
+          .world_size = options_.world_size,
+          .job_rank = own_job_rank(),
+          .who = who(),
+          .max_blocks = GpuBlocks::of_collectives(device),
+          .look_for_news =
+              [weak = weak_from_this()] {
+                if (const auto self = weak.lock()) self->look_for_news();
+              },
+          .on_failure =
+              [weak = weak_from_this()](const std::string& reason, int culprit) {
+                const auto self = weak.lock();
+                if (self) self->abort(reason, culprit < 0 ? self->own_job_rank() : culprit);
+              }};
 }
 
 /// Creates the NCCL communicator. First waits for the consistency check, which gives the better error if the calls
@@ -161,32 +196,18 @@ std::shared_ptr<GpuLane> GroupQueue::connect_gpu(Device device, const Collective
     log_line(LogLevel::kInfo,
              str("group '", options_.name, "': ", describe_gpus(cards, backend_->describe(), GpuLane::version())));
   }
-  const auto lane = GpuLane::join({.device = device,
-                                   .rank = options_.rank,
-                                   .world_size = options_.world_size,
-                                   .job_rank = own_job_rank(),
-                                   .who = who(),
-                                   .find_absent =
-                                       [weak = weak_from_this()](int64_t seq) {
-                                         const auto self = weak.lock();
-                                         return self ? self->call_roll(seq) : GpuLane::Absence();
-                                       },
-                                   .look_for_news =
-                                       [weak = weak_from_this()] {
-                                         if (const auto self = weak.lock()) self->look_for_news();
-                                       },
-                                   .on_failure =
-                                       [weak = weak_from_this()](const std::string& reason, int culprit) {
-                                         const auto self = weak.lock();
-                                         if (self) self->abort(reason, culprit < 0 ? self->own_job_rank() : culprit);
-                                       }},
-                                  shared, deadline, [this, asked = Clock::now()]() mutable {
-                                    if (Clock::now() - asked >= kNews) {
-                                      asked = Clock::now();
-                                      look_for_news();
-                                    }
-                                    return is_aborted_.load() || is_failing_.load();
-                                  });
+  GpuLane::Options lane_of_all = lane_options(device);
+  lane_of_all.find_absent = [weak = weak_from_this()](int64_t seq) {
+    const auto self = weak.lock();
+    return self ? self->call_roll(seq) : GpuLane::Absence();
+  };
+  const auto lane = GpuLane::join(std::move(lane_of_all), shared, deadline, [this, asked = Clock::now()]() mutable {
+    if (Clock::now() - asked >= kNews) {
+      asked = Clock::now();
+      look_for_news();
+    }
+    return is_aborted_.load() || is_failing_.load();
+  });
   {
     std::lock_guard lock(mutex_);
     gpu_lane_ = lane;
@@ -275,11 +296,13 @@ std::string GroupQueue::failure_key() const { return str("group/", options_.name
 void GroupQueue::give_up_gpu(const std::string& reason, int culprit) {
   is_failing_ = true;
   if (const auto lane = gpu_lane()) lane->give_up(reason, culprit, kAbortGrace);
+  if (const auto messages = gpu_messages()) messages->give_up(reason, culprit, kAbortGrace);
 }
 
 /// Suppresses the deferred error: this rank has caused the failure or already has its error.
 void GroupQueue::hush_gpu() {
   if (const auto lane = gpu_lane()) lane->hush();
+  if (const auto messages = gpu_messages()) messages->hush();
 }
 
 }}}  // namespace tandem::v0::distributed

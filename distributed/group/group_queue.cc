@@ -158,12 +158,13 @@ Work GroupQueue::start_alone(CollectiveOperation& operation) {
   return done.future();
 }
 
-void GroupQueue::run(Message& message) {
+void GroupQueue::run(const std::shared_ptr<Message>& message) {
   std::unique_lock lock(mutex_);
-  enqueue(borrow(message));
-  help(lock, message, Clock::time_point::max());
+  enqueue(message);
+  help(lock, *message, Clock::time_point::max());
   lock.unlock();
-  if (message.error) std::rethrow_exception(message.error);
+  if (message->error) std::rethrow_exception(message->error);
+  if (message->join) message->join();
 }
 
 void GroupQueue::run(std::span<const std::shared_ptr<CollectiveOperation>> operations) {
@@ -291,12 +292,13 @@ void GroupQueue::close() {
   }
   lock.unlock();
   // Failures of other ranks are still reported at this point, so finish() does not wait for a failed rank.
-  if (const auto lane = gpu_lane()) lane->finish();
+  finish_gpu();
   failures_.remove();
   lock.lock();
   stop_ = true;
   std::thread worker = std::move(worker_);
   const std::shared_ptr<GpuLane> lane = std::move(gpu_lane_);  // keeps the lane alive until the end of this function
+  const std::shared_ptr<GpuMessages> messages = gpu_messages_;
   lock.unlock();
   for_worker_.notify_one();
   backend_->do_wake();
@@ -305,6 +307,7 @@ void GroupQueue::close() {
   } else if (worker.joinable()) {
     worker.join();
   }
+  if (messages != nullptr) messages->close();
 }
 
 std::thread GroupQueue::start_rank_thread(std::function<void()> f) {
@@ -420,6 +423,7 @@ void GroupQueue::begin_turn(std::unique_lock<std::mutex>& lock) {
 void GroupQueue::collect() {
   if (head_ == nullptr && !queue_.empty()) head_ = queue_.front();
   while (behind_.size() + 1 < queue_.size()) behind_.push_back(queue_[behind_.size() + 1]);
+  running_messages_ = gpu_messages_.get();
   if (arrived_.empty()) return;
   std::move(arrived_.begin(), arrived_.end(), std::back_inserter(active_));
   arrived_.clear();
@@ -453,7 +457,7 @@ void GroupQueue::end_turn(std::unique_lock<std::mutex>& lock) {
   if (messages_ended) {
     for (auto& message : active_) {
       if (!message->ended) continue;
-      --num_messages_;
+      if (!message->is_internal) --num_messages_;
       leave(message);
     }
     const auto begun = std::span(active_).first(num_begun_);
@@ -524,43 +528,6 @@ bool GroupQueue::announce() {
   return any;
 }
 
-Advance GroupQueue::advance_messages() {
-  Advance result = Advance::kIdle;
-  for (; num_begun_ < active_.size(); ++num_begun_) {
-    Message& message = *active_[num_begun_];
-    try {
-      begin(message);
-      backend_->do_start_transfer(message.transfer);
-    } catch (const GroupError& e) {
-      fail(message, e);
-      result = Advance::kDone;
-    } catch (...) {
-      fail_with_current_exception(message);
-      result = Advance::kDone;
-    }
-  }
-  try {
-    // The backend has dropped failed messages, so they must not be advanced any more.
-    if (failed_) throw GroupError(failure_text(" failed", culprit_, reason_), reason_, culprit_);
-    if (backend_->do_advance_transfers() != Advance::kIdle) result = std::max(result, Advance::kMoved);
-  } catch (const GroupError& e) {
-    fail_messages(e);
-    return Advance::kDone;
-  } catch (...) {
-    for (const auto& message : active_) {
-      if (!message->ended) fail_with_current_exception(*message);
-    }
-    return Advance::kDone;
-  }
-  if (result != Advance::kMoved) return result;
-  for (const auto& message : active_) {
-    if (!message->transfer.done) continue;
-    message->ended = true;
-    result = Advance::kDone;
-  }
-  return result;
-}
-
 void GroupQueue::begin(Operation& operation) {
   if (failed_) {
     throw GroupError(failure_text(": the group has already failed", culprit_, reason_), reason_, culprit_);
@@ -569,9 +536,10 @@ void GroupQueue::begin(Operation& operation) {
     std::lock_guard lock(mutex_);
     throw GroupError(failure_text(" failed", abort_culprit_, abort_reason_), abort_reason_, abort_culprit_);
   }
-  if (trace_enabled()) operation.trace_begin_ns = trace_now_ns();
   operation.started = true;
   operation.began = Clock::now();
+  if (operation.is_internal) return;
+  if (trace_enabled()) operation.trace_begin_ns = trace_now_ns();
   operation.next_report = operation.began + stall_;
   if (operation.timeout.count() > 0) operation.deadline = operation.began + operation.timeout;
   for (const CopyStep& copy : operation.before) primitives::copy(copy.from, copy.to);

@@ -17,6 +17,7 @@
 
 #include <tandem/distributed/backends/backend.h>
 #include <tandem/distributed/backends/nccl/gpu_lane.h>
+#include <tandem/distributed/group/gpu_messages.h>
 #include <tandem/distributed/group/operation.h>
 #include <tandem/distributed/rendezvous/missing_ranks.h>
 
@@ -85,7 +86,11 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   /// complete when all ranks have started the same collectives. Waiting for it makes the waiter's current stream wait
   /// for the results.
   Work start_on_gpu(std::span<CollectiveOperation* const> operations);
-  void run(Message& message);
+  /// Throws DeviceError if the group uses another GPU than `device` on this rank. `op` is the prefix of the error.
+  void check_gpu(const char* op, Device device);
+  /// Completes messages that prepare_message has prepared, before they are run or started. They belong to one batch.
+  void prepare_gpu_messages(std::span<const std::shared_ptr<Message>> messages);
+  void run(const std::shared_ptr<Message>& message);
   /// Runs several collectives directly one after another. Throws the first error.
   void run(std::span<const std::shared_ptr<CollectiveOperation>> operations);
   /// Queues the operation and returns its handle.
@@ -95,9 +100,7 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   Work start(std::span<const std::shared_ptr<CollectiveOperation>> operations);
 
   /// Blocks until all work that was launched on the GPU is complete or has failed.
-  void finish_gpu() {
-    if (const auto lane = gpu_lane()) lane->finish();
-  }
+  void finish_gpu();
 
   bool progress();
   void abort(const std::string& reason);
@@ -123,6 +126,9 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
 
   std::shared_ptr<GpuLane> gpu_lane();
   Work capture_on_gpu(std::span<CollectiveOperation* const> operations, const std::shared_ptr<GpuLane>& lane);
+  std::shared_ptr<GpuMessages> gpu_messages();
+  GpuLane::Options lane_options(Device device);
+  GpuMessages::Hooks message_hooks();
   std::shared_ptr<GpuLane> connect_gpu(Device device, const CollectiveOperation& verdict,
                                        std::chrono::milliseconds timeout);
   void give_up_gpu(const std::string& reason, int culprit);
@@ -160,6 +166,7 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   void fail(Operation& operation, const GroupError& error, int culprit);
   void fail_with_current_exception(Operation& operation);
   void fail_messages(const GroupError& error);
+  void fail_on_gpu(Message& message);
   void fail_group(int culprit, const std::string& reason);
 
   const ProcessGroupOptions options_;
@@ -185,6 +192,7 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   int abort_culprit_ = -1;
   std::atomic<bool> is_aborted_{false};          // abort_reason_ is set
   std::shared_ptr<GpuLane> gpu_lane_;            // created by the first collective on a GPU
+  std::shared_ptr<GpuMessages> gpu_messages_;    // created by the first message on a GPU
   std::mutex gpu_mutex_;                         // serializes launches on the GPU; locked before mutex_
   std::weak_ptr<CapturedCollectives> captured_;  // of the last capture; guarded by gpu_mutex_
   std::atomic<bool> is_on_gpu_{false};           // collectives use the GPU, or the ranks are about to join
@@ -202,6 +210,7 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   size_t num_announced_ = 0;
   std::vector<std::shared_ptr<Message>> active_;
   size_t num_begun_ = 0;                                       // of active_: [0, num_begun_) have begun
+  GpuMessages* running_messages_ = nullptr;                    // gpu_messages_.get()
   Clock::time_point worker_until_ = Clock::time_point::max();  // next time to check the deadlines
   const std::shared_ptr<std::atomic<bool>> reporting_ = std::make_shared<std::atomic<bool>>(false);  // in log_once()
   bool failed_ = false;

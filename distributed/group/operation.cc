@@ -36,6 +36,12 @@ std::string Message::shown_name() const {
   return !transfer.name.empty() ? transfer.name : transfer.sends ? "send" : "recv";
 }
 
+int64_t MessageBatch::num_bytes() const {
+  int64_t bytes = 0;
+  for (const GpuTransfer& transfer : transfers) bytes += transfer.num_elements * size_of(transfer.dtype);
+  return bytes;
+}
+
 std::string describe_last(const LastStarted& last, const char* last_word) {
   if (last.seq == 0) return "has started nothing yet";
   // The number follows the kind: "all_gather" #1860 "'control record'".

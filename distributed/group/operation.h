@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include <tandem/base/future.h>
 #include <tandem/distributed/backends/backend.h>
 #include <tandem/distributed/backends/collective.h>
+#include <tandem/tensor/cuda.h>
 #include <tandem/tensor/tensor.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
@@ -48,7 +50,8 @@ struct Operation {
   std::optional<Promise<void>> promise;  ///< asynchronous form
   std::function<void()> join;            ///< join action of the promise
   const char* trace_category = "comm";
-  bool done = false;  ///< guarded by the group's mutex
+  bool is_internal = false;  ///< started by the group itself: neither reported nor traced, and without a deadline
+  bool done = false;         ///< guarded by the group's mutex
 
   // Used only by the thread that runs the group.
   bool started = false;
@@ -77,9 +80,16 @@ struct CollectiveOperation final : Operation {
   std::string shown_name() const override;
 };
 
+struct GpuMessage;
+
 struct Message final : Operation {
   Transfer transfer;
-  int shown_peer = 0;  ///< rank in the job
+  int shown_peer = 0;                         ///< rank in the job
+  std::shared_ptr<GpuMessage> gpu;            ///< if the tensor is on a GPU and has elements, else null
+  std::function<void()> on_transferred = {};  ///< if is_internal: called when the transfer is done
+
+  /// Whether the data is sent or received; of a direct message: whether its transfer is queued on the GPU.
+  bool is_complete() const;
 
   std::string title() const override;
   const std::string& name() const override { return transfer.name; }
@@ -87,6 +97,29 @@ struct Message final : Operation {
   int64_t num_bytes() const override { return transfer.num_bytes(); }
   int64_t number() const override { return -1; }
   std::string shown_name() const override;
+};
+
+/// A message between two GPUs, as one of them sees it.
+struct GpuTransfer {
+  bool sends = false;
+  std::byte* data = nullptr;  ///< row-major memory of the GPU
+  int64_t num_elements = 0;
+  DType dtype = kFloat32;
+  cuda::Event
+      ready;  ///< end of the earlier work that writes the data to send, or uses the memory of the data to receive
+};
+
+/// Messages between two GPUs in one NCCL call. `kept`, `before` and `after` are those of all messages.
+struct MessageBatch final : Operation {
+  std::vector<GpuTransfer> transfers;
+  std::string shown_title, shown;
+
+  std::string title() const override { return shown_title; }
+  const std::string& name() const override { return shown; }
+  std::string payload() const override { return {}; }
+  int64_t num_bytes() const override;
+  int64_t number() const override { return -1; }
+  std::string shown_name() const override { return shown; }
 };
 
 /// "has started nothing yet", or "last: all_gather #1860 'control record', 31.2 s ago".

@@ -3,9 +3,8 @@
 #include <span>
 
 #include <tandem/distributed/group/argument_checks.h>
-#include <tandem/tensor/cuda.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/primitives.h>
+#include <tandem/distributed/group/gpu_messages.h>
+#include <tandem/tensor/cuda_capture.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
@@ -74,26 +73,6 @@ void check_results_apart(const char* op, const Parts& parts, const std::vector<P
       check_apart(op, parts.operand(a), memory[a], parts.operand(b), memory[b], false);
     }
   }
-}
-
-/// Host memory for the message of a GPU tensor. Waits for the current stream: for the data to send, or for earlier
-/// users of the memory that will be overwritten.
-Tensor in_host_memory(Message& message, const Tensor& tensor) {
-  const Tensor host = empty(tensor.shape(), {tensor.dtype()});
-  if (message.transfer.sends) {
-    primitives::copy(tensor, host);
-    return host;
-  }
-  cuda::current_stream(tensor.device()).synchronize();
-  message.at_end = [host, tensor] {
-    const cuda::Stream beside = cuda::side_stream(tensor.device(), 0);
-    const cuda::StreamGuard on(beside);
-    primitives::copy(host, tensor);
-    const cuda::Event there(tensor.device());
-    there.record(beside);
-    there.synchronize();
-  };
-  return host;
 }
 
 /// The parts have their own sizes and shapes, which each pair of ranks compares.
@@ -358,6 +337,7 @@ void prepare_message(Message& message, const char* op, const ProcessGroupOptions
   } else {
     check_writable(op, operand, group);
   }
+  if (!what.tensor.device().is_cpu()) cuda::check_not_capturing("a message");
   message.timeout = timeout_of(op, options, group);
   message.shown_peer = job_rank(group, what.peer);
   Transfer& t = message.transfer;
@@ -371,8 +351,13 @@ void prepare_message(Message& message, const char* op, const ProcessGroupOptions
   t.name = std::move(options.name);
   t.name_hash = hash_name(t.name);
   t.where = options.where;
-  const Tensor tensor = what.tensor.device().is_cpu() ? what.tensor : in_host_memory(message, what.tensor);
-  t.data = sends ? memory_to_read(message, tensor) : memory_to_write(message, tensor);
+  std::byte* const data = sends ? memory_to_read(message, what.tensor) : memory_to_write(message, what.tensor);
+  if (what.tensor.device().is_cpu() || t.num_elements == 0) {
+    t.data = data;
+  } else {
+    message.gpu = std::make_shared<GpuMessage>(what.tensor, message, data);
+    message.join = [gpu = message.gpu] { gpu->join(); };
+  }
   if (!sends) what.tensor.storage()->bump_version("recv");
 }
 

@@ -62,17 +62,22 @@ class ProcessGroup::Impl : public GroupQueue {
     return result;
   }
 
+  std::shared_ptr<Message> prepare(const char* op, const P2POp& what, CollectiveOptions&& call_options) {
+    if (what.tensor.defined() && !what.tensor.device().is_cpu()) check_gpu(op, what.tensor.device());
+    auto message = std::make_shared<Message>();
+    prepare_message(*message, op, options(), what, std::move(call_options));
+    return message;
+  }
+
   void call(const P2POp& what, CollectiveOptions&& call_options) {
-    Message message;
-    prepare_message(message, what.kind == P2POp::Kind::kSend ? "send" : "recv", options(), what,
-                    std::move(call_options));
+    const auto message = prepare(what.kind == P2POp::Kind::kSend ? "send" : "recv", what, std::move(call_options));
+    prepare_gpu_messages(std::span(&message, 1));
     run(message);
   }
 
   Work call_async(const P2POp& what, CollectiveOptions&& call_options) {
-    const auto message = std::make_shared<Message>();
-    prepare_message(*message, what.kind == P2POp::Kind::kSend ? "isend" : "irecv", options(), what,
-                    std::move(call_options));
+    const auto message = prepare(what.kind == P2POp::Kind::kSend ? "isend" : "irecv", what, std::move(call_options));
+    prepare_gpu_messages(std::span(&message, 1));
     return start(std::span(&message, 1)).front();
   }
 };
@@ -341,10 +346,10 @@ Work ProcessGroup::irecv(const Tensor& tensor, int src, int tag, CollectiveOptio
 std::vector<Work> ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& ops, CollectiveOptions options) {
   std::vector<std::shared_ptr<Message>> messages;
   for (const P2POp& op : ops) {
-    messages.push_back(std::make_shared<Message>());
-    const std::string shown = str("batch_isend_irecv: ops[", messages.size() - 1, "]");
-    prepare_message(*messages.back(), shown.c_str(), impl_->options(), op, CollectiveOptions(options));
+    const std::string shown = str("batch_isend_irecv: ops[", messages.size(), "]");
+    messages.push_back(impl_->prepare(shown.c_str(), op, CollectiveOptions(options)));
   }
+  impl_->prepare_gpu_messages(messages);
   return impl_->start(messages);
 }
 

@@ -8,10 +8,8 @@ using td::distributed::P2POp;
 namespace examples {
 
 OperationReport send_recv(const Setup& setup) {
-  OperationReport report(
-      "send_recv", "group.send(x, dst);  group.recv(x, src)",
-      setup.is_on_gpu() ? "a pipeline: each rank receives, adds one and sends; GPU tensors are staged in host memory"
-                        : "a pipeline: each rank receives, adds one and sends");
+  OperationReport report("send_recv", "group.send(x, dst);  group.recv(x, src)",
+                         "a pipeline: each rank receives, adds one and sends");
   const td::Tensor x = td::zeros({1}, {.device = setup.device});
   report.show("before", x);
   if (setup.group.rank() > 0) setup.group.recv(x, setup.group.rank() - 1);

@@ -13,12 +13,12 @@ using cuda_emulation::current_device;
 using cuda_emulation::kDefaultDynamicShared;
 using cuda_emulation::kMaxDynamicShared;
 using cuda_emulation::kMaxThreads;
+using cuda_emulation::kMultiprocessors;
 using cuda_emulation::result;
 using cuda_emulation::Runtime;
 
 namespace {
 
-constexpr int kMultiprocessors = 4;
 constexpr int kSharedOfMultiprocessor = 228 << 10;
 constexpr int kCacheBytes = 50 << 20;
 

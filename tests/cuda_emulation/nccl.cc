@@ -106,18 +106,25 @@ class Running {
   std::shared_ptr<Communicator> communicator_;
 };
 
-/// NCCL kernels of two communicators on one GPU must be ordered: otherwise ranks may run them in different orders and
-/// deadlock.
-bool is_ordered(const Runtime& runtime, const Communicator& own, const Stream& stream) {
+/// NCCL kernels of two communicators on one GPU must be ordered, or all their blocks must fit on it: otherwise ranks
+/// may run them in different orders and deadlock.
+bool can_run(const Runtime& runtime, const Communicator& own, const Stream& stream) {
   static const bool implicit = [] {
     const char* const text = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
     return text != nullptr && std::atoi(text) != 0;
   }();
+  if (implicit) return true;
+  int num_others = 0, num_blocks = own.max_blocks;
   std::lock_guard lock(handles().mutex);
-  return implicit || std::all_of(handles().all.begin(), handles().all.end(), [&](const ncclComm& other) {
-           return other.communicator == nullptr || other.communicator.get() == &own ||
-                  other.communicator->device != own.device || other.communicator->is_before(runtime, stream);
-         });
+  for (const ncclComm& other : handles().all) {
+    if (other.communicator == nullptr || other.communicator.get() == &own || other.communicator->device != own.device ||
+        other.communicator->is_before(runtime, stream)) {
+      continue;
+    }
+    ++num_others;
+    num_blocks += other.communicator->max_blocks;
+  }
+  return num_others == 0 || num_blocks <= kMultiprocessors;
 }
 
 struct Pending {
@@ -156,10 +163,10 @@ ncclResult_t launch(const Running& communicator, Pending& group) {
     }
     const auto may_launch = [&runtime, own = std::weak_ptr(communicator.shared())](const Stream& stream) {
       const auto found = own.lock();
-      if (found == nullptr || is_ordered(runtime, *found, stream)) return true;
+      if (found == nullptr || can_run(runtime, *found, stream)) return true;
       runtime.refuse(
           "NCCL: calls of two communicators are queued on one device and no event orders them; ranks may run them in "
-          "different orders, and wait for each other for ever (NCCL_LAUNCH_ORDER_IMPLICIT=1)");
+          "different orders, and wait for each other for ever (maxCTAs, NCCL_LAUNCH_ORDER_IMPLICIT=1)");
       return false;
     };
     if (launch.stream->capture != nullptr) {
@@ -282,7 +289,11 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int num_ranks, ncclUniqueI
   TANDEM_RECORD();
   if (comm == nullptr || rank < 0 || rank >= num_ranks) return ncclInvalidArgument;
   const bool blocking = config == nullptr || config->blocking != 0;
-  const auto communicator = std::make_shared<Communicator>(rank, num_ranks, cuda_emulation::current_device(), blocking);
+  const bool is_limited = config != nullptr && config->maxCTAs != NCCL_CONFIG_UNDEF_INT;
+  if (is_limited && config->maxCTAs <= 0) return ncclInvalidArgument;
+  const auto communicator =
+      std::make_shared<Communicator>(rank, num_ranks, cuda_emulation::current_device(), blocking,
+                                     is_limited ? config->maxCTAs : cuda_emulation::kMultiprocessors);
   {
     std::lock_guard lock(handles().mutex);
     *comm = &handles().all.emplace_back(ncclComm{communicator});

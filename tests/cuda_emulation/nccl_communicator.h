@@ -45,14 +45,15 @@ struct NcclLaunch {
 /// is dropped.
 class Communicator : public std::enable_shared_from_this<Communicator> {
  public:
-  Communicator(int rank_, int num_ranks_, int device_, bool blocking_)
-      : rank(rank_), num_ranks(num_ranks_), device(device_), blocking(blocking_) {}
+  Communicator(int rank_, int num_ranks_, int device_, bool blocking_, int max_blocks_)
+      : rank(rank_), num_ranks(num_ranks_), device(device_), blocking(blocking_), max_blocks(max_blocks_) {}
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
   const int rank, num_ranks, device;
   const bool blocking;
+  const int max_blocks;  // upper limit of the thread blocks of its kernels
 
   /// Starts joining the other ranks.
   void start(const std::string& server);

@@ -48,12 +48,13 @@ class Nccl : public CudaTest {
     CudaTest::TearDown();
   }
 
-  std::array<ncclComm_t, 2> join() {
+  std::array<ncclComm_t, 2> join(int max_blocks = 0) {
     ncclUniqueId id;
     EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
     std::array<ncclComm_t, 2> comms = {};
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
+    if (max_blocks > 0) config.maxCTAs = max_blocks;
     for (int rank = 0; rank < 2; ++rank) {
       cudaSetDevice(rank);
       EXPECT_EQ(ncclCommInitRankConfig(&comms[static_cast<size_t>(rank)], 2, id, rank, &config), ncclInProgress);
@@ -372,6 +373,30 @@ TEST_F(Nccl, UnorderedCommunicatorsOnOneDeviceAreRejected) {
   for (const ncclComm_t comm : others) EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
   EXPECT_EQ(all_reduce(1), ncclInProgress);
   EXPECT_CUDA(cudaStreamSynchronize(mine.stream));
+}
+
+// The emulated GPU has four multiprocessors.
+TEST_F(Nccl, UnorderedCommunicatorsMayRunIfTheirBlocksFit) {
+  const auto first = join(2), second = join(1), third = join(2);
+  cudaSetDevice(0);
+  const Side other(0), another(0);
+  const auto send = [&](ncclComm_t comm, const Side& from) {
+    return ncclSend(from.values.data(), kCount, ncclFloat32, 1, comm, from.stream);
+  };
+  EXPECT_EQ(send(first[0], side(0)), ncclInProgress);
+  EXPECT_EQ(send(second[0], other), ncclInProgress);
+  EXPECT_EQ(send(third[0], another), ncclInvalidUsage);
+  EXPECT_THAT(last_report(), HasSubstr("maxCTAs"));
+  cudaSetDevice(1);
+  for (const ncclComm_t comm : {second[1], first[1]}) {
+    EXPECT_EQ(ncclRecv(data(1), kCount, ncclFloat32, 0, comm, side(1).stream), ncclInProgress);
+    EXPECT_EQ(settled(comm), ncclSuccess);
+  }
+  EXPECT_CUDA(cudaStreamSynchronize(side(1).stream));
+  EXPECT_EQ(side(1).values.values(), Floats(kCount, 1));
+  for (const auto& comms : {first, second, third}) {
+    for (const ncclComm_t comm : comms) EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
+  }
 }
 
 }}  // namespace cuda_emulation::testing

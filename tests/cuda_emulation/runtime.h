@@ -29,6 +29,7 @@ namespace cuda_emulation {
 
 inline constexpr unsigned int kNoArenas = 0;
 inline constexpr size_t kMaxQueuedTasks = 4096;
+inline constexpr int kMultiprocessors = 4;  ///< of each device
 
 struct Graph;
 struct Stream;

@@ -194,12 +194,12 @@ TEST(FramePayloads, OutOfRangeFieldsAreRejected) {
       {0, 17, kWorld + 1, kLongList},
       {0, 18, -1, "with a negative count"},
       {0, 19, -1, "with a negative count"},
-      // Message: id, tag, dtype, count, name hash, shape hash, dims, name, file, line, data.
+      // Message: id, tag, dtype, count, name hash, shape hash, GPU, dims, name, file, line, data.
       {1, 2, static_cast<int64_t>(kFloat64) + 1, kNoValue},
       {1, 3, -1, "with a negative count"},
-      {1, 6, -1, "with a negative count"},
-      {1, 7, kShownText + 1, kLongText},
+      {1, 7, -1, "with a negative count"},
       {1, 8, kShownText + 1, kLongText},
+      {1, 9, kShownText + 1, kLongText},
       // Answer: id, verdict, message.
       {2, 1, static_cast<int64_t>(AnswerFrame::Verdict::kMismatch) + 1, kNoValue},
       {2, 5, -1, "with a negative count"},

@@ -153,6 +153,7 @@ TEST(GlooMessages, InvalidAnswerToOfferIsRejected) {
   const Case cases[] = {
       {100000, Verdict::kDone, "gloo: received an acknowledgement of a message that was not sent yet"},
       {64, Verdict::kSend, "gloo: received a request for a message that was already sent"},
+      {64, Verdict::kDirect, "gloo: received an acknowledgement of a direct message for one that is not direct"},
   };
   for (const Case& c : cases) {
     const auto store = make_memory_store();

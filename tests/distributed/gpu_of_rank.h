@@ -24,6 +24,15 @@ inline Tensor on_gpu(ProcessGroup& group, double value, int64_t n = 4) {
   return full({n}, value, {kFloat32, Device::cuda(group.rank())});
 }
 
+/// Opens the connection for messages between the two ranks of the group. Afterwards no thread waits for a
+/// GPU, so that a Stall blocks none.
+inline void connect_by_message(ProcessGroup& group) {
+  const Tensor x = on_gpu(group, group.rank());
+  group.rank() == 0 ? group.send(x, 1) : group.recv(x, 0);
+  cuda::synchronize(x.device());
+  group.barrier();
+}
+
 /// Runs f on thread ranks with one GPU each.
 inline void run_on_gpus(int world_size, const std::function<void(ProcessGroup&)>& f) {
   ThreadRanks{.world_size = world_size, .backend = "auto"}.run(f);

@@ -29,6 +29,8 @@ SUITES = {
     "gpu_ddp_graph_failure_test": ["GpuGraphFailureProcesses"],
     "gpu_group_test": ["GpuProcesses"],
     "gpu_lane_test": ["NcclBackendOf1"],
+    "gpu_messages_test": ["GpuMessageProcesses"],
+    "gpu_messages_failure_test": ["GpuMessageFailureProcesses"],
 }
 TESTS = list(SUITES)
 PASSES = "echo '[  PASSED  ] 7 tests.'"

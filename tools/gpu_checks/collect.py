@@ -29,6 +29,8 @@ PROGRAMS = {
     "gpu_ddp_graph_failure_test": "tests/distributed/gpu_ddp_graph_failure_test",
     "gpu_group_test": "tests/distributed/gpu_group_test",
     "gpu_lane_test": "tests/distributed/gpu_lane_test",
+    "gpu_messages_test": "tests/distributed/gpu_messages_test",
+    "gpu_messages_failure_test": "tests/distributed/gpu_messages_failure_test",
 }
 TORCH_STEP = "benchmarks/vs_pytorch/torch_step.py"
 COLLECTED = "collected.json"

@@ -149,6 +149,7 @@ void write_message(PayloadWriter& writer, const MessageFrame& frame) {
   writer.number(static_cast<int64_t>(frame.id)).number(frame.tag).number(static_cast<int64_t>(frame.dtype));
   writer.number(frame.num_elements);
   writer.number(static_cast<int64_t>(frame.name_hash)).number(static_cast<int64_t>(frame.shape_hash));
+  writer.number(static_cast<int64_t>(frame.gpu));
   write_shape(writer, frame.shape);
   writer.text(shown(frame.name)).text(shown(frame.file)).number(frame.line).text(frame.data);
 }
@@ -162,6 +163,7 @@ MessageFrame read_message(PayloadReader& reader) {
   require(frame.num_elements >= 0, "with a negative count");
   frame.name_hash = static_cast<uint64_t>(reader.number());
   frame.shape_hash = static_cast<uint64_t>(reader.number());
+  frame.gpu = static_cast<uint64_t>(reader.number());
   frame.shape = read_shape(reader);
   frame.name = read_text(reader, kShownText);
   frame.file = read_text(reader, kShownText);

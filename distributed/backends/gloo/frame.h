@@ -25,7 +25,7 @@ enum class FrameType : uint16_t {
   kSignature,   // SignatureFrame
   kData,        // data of a collective or a message, in a slot
   kOffer,       // MessageFrame: a rank wants to send
-  kAnswer,      // AnswerFrame: the receiver requests the data, has received it, or found a mismatch
+  kAnswer,      // AnswerFrame: the receiver requests the data, has received it, needs none, or found a mismatch
   kPoison,      // PoisonFrame: the rank no longer participates: culprit, reason
   kGoodbye,     // the rank leaves the group
 };
@@ -96,16 +96,18 @@ struct MessageFrame {
   int64_t num_elements = 0;
   uint64_t name_hash = 0;
   uint64_t shape_hash = 0;
+  uint64_t gpu = 0;  ///< Transfer::gpu
   ShownShape shape;
   std::string name;
   std::string file;
   uint32_t line = 0;
-  std::string data;  ///< the whole message, if it is small
+  std::string data;  ///< the whole message, if it is small and in host memory
 };
 
 /// The receiver's answer to the offer of a message.
 struct AnswerFrame {
-  enum class Verdict : uint8_t { kSend, kDone, kMismatch };
+  /// kDirect: the message is direct, and needs no data.
+  enum class Verdict : uint8_t { kSend, kDone, kDirect, kMismatch };
   uint64_t id = 0;
   Verdict verdict = Verdict::kSend;
   MessageFrame posted;  ///< kMismatch: arguments of the receiver

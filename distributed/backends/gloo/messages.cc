@@ -14,7 +14,11 @@ namespace {
 
 using Verdict = AnswerFrame::Verdict;
 
-bool is_small(const Transfer& transfer) { return transfer.num_bytes() <= static_cast<int64_t>(kInlineBytes); }
+/// Whether the offer contains the data.
+bool is_in_offer(const Transfer& transfer, uint64_t sender_gpu) {
+  return sender_gpu == 0 && transfer.num_bytes() <= static_cast<int64_t>(kInlineBytes);
+}
+bool is_in_offer(const Transfer& sent) { return is_in_offer(sent, sent.gpu); }
 
 MessageFrame frame_of(const Transfer& transfer) {
   MessageFrame frame;
@@ -23,6 +27,7 @@ MessageFrame frame_of(const Transfer& transfer) {
   frame.num_elements = transfer.num_elements;
   frame.name_hash = transfer.name_hash;
   frame.shape_hash = transfer.shape_hash;
+  frame.gpu = transfer.gpu;
   frame.shape = transfer.shape;
   frame.name = transfer.name;
   frame.file = transfer.where.file_name();
@@ -59,7 +64,8 @@ void Messages::start(Transfer& transfer) {
   }
   MessageFrame offer = frame_of(transfer);
   offer.id = ++peer.last_id;
-  if (is_small(transfer)) {
+  transfer.number = static_cast<int64_t>(offer.id);
+  if (is_in_offer(transfer)) {
     offer.data.assign(reinterpret_cast<const char*>(transfer.data), static_cast<size_t>(transfer.num_bytes()));
   }
   peer.sending.push_back({offer.id, &transfer});
@@ -111,12 +117,22 @@ void Messages::take_answer(int rank, const AnswerFrame& answer) {
   const auto message = find_id(peer.sending, answer.id);
   switch (answer.verdict) {
     case Verdict::kSend:
-      if (is_small(*message->transfer)) throw IoError("gloo: received a request for a message that was already sent");
+      if (is_in_offer(*message->transfer))
+        throw IoError("gloo: received a request for a message that was already sent");
+      if (message->is_wanted) throw IoError("gloo: received a second request for a message");
       message->is_wanted = true;
+      if (message->transfer->gpu != 0) message->transfer->stage();
+      return;
+    case Verdict::kDirect:
+      if (message->transfer->gpu == 0 || message->is_wanted)
+        throw IoError("gloo: received an acknowledgement of a direct message for one that is not direct");
+      message->transfer->direct = true;
+      message->transfer->done = true;
+      peer.sending.erase(message);
       return;
     case Verdict::kDone:
       // The caller may reuse the memory after this. Small messages were sent inside their offers.
-      if (!is_small(*message->transfer) &&
+      if (!is_in_offer(*message->transfer) &&
           (message->sent < message->transfer->num_bytes() || mesh_.link(rank).arrived_data() < message->last_index)) {
         throw IoError("gloo: received an acknowledgement of a message that was not sent yet");
       }
@@ -186,11 +202,18 @@ void Messages::accept(int rank, const MessageFrame& offer, Transfer& transfer) {
     throw_mismatch(rank, offer, options_.rank, answer.posted);
   }
   const int64_t num_bytes = transfer.num_bytes();
-  if (static_cast<int64_t>(offer.data.size()) != (is_small(transfer) ? num_bytes : 0)) {
+  const bool has_data = is_in_offer(transfer, offer.gpu);
+  if (static_cast<int64_t>(offer.data.size()) != (has_data ? num_bytes : 0)) {
     const std::string reason = "gloo: received a message with a wrong data length";
     throw GroupError(failure_text(" failed", job_rank(options_, rank), reason), reason, job_rank(options_, rank));
   }
-  if (is_small(transfer)) {
+  transfer.number = static_cast<int64_t>(offer.id);
+  transfer.direct = is_direct(offer.gpu, transfer.gpu);
+  if (!transfer.direct && transfer.gpu != 0) transfer.stage();
+  if (transfer.direct) {
+    transfer.done = true;
+    answer.verdict = Verdict::kDirect;
+  } else if (has_data) {
     if (num_bytes > 0) std::memcpy(transfer.data, offer.data.data(), static_cast<size_t>(num_bytes));
     transfer.done = true;
     answer.verdict = Verdict::kDone;
@@ -209,7 +232,7 @@ bool Messages::send(int rank) {
     for (Sending& message : peers_[static_cast<size_t>(rank)].sending) {
       const Transfer& transfer = *message.transfer;
       const int64_t num_bytes = std::min(tuning_.chunk_bytes, transfer.num_bytes() - message.sent);
-      if (!message.is_wanted || num_bytes == 0) continue;
+      if (!message.is_wanted || transfer.data == nullptr || num_bytes == 0) continue;
       const uint64_t index =
           mesh_.link(rank).try_send_data(transfer.data + message.sent, num_bytes, kMessageBit | message.id, 0,
                                          static_cast<uint64_t>(message.sent), false);

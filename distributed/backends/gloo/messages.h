@@ -13,8 +13,9 @@ namespace tandem { inline namespace v0 { namespace distributed::gloo {
 /// Point-to-point messages between this rank and all other ranks.
 ///
 /// The sender offers a message. When the receiver has a posted receive with that tag, it checks the offer and requests
-/// the data. A small message carries its data in the offer. At the end the receiver acknowledges the data. So data in
-/// the links' slots can always be processed immediately, and a send is complete when the receiver has acknowledged it.
+/// the data. A small message in host memory carries its data in the offer. At the end the receiver acknowledges the
+/// data; it acknowledges a direct message immediately. So data in the links' slots can always be processed immediately,
+/// and a send is complete when the receiver has acknowledged it.
 class Messages {
  public:
   Messages(const ProcessGroupOptions& options, const Tuning& tuning, Mesh& mesh);

@@ -156,6 +156,7 @@ bool Communicator::join(const NcclId& id, const std::function<bool()>& gives_up)
   std::memcpy(&unique, id.data(), sizeof(unique));
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+  if (max_blocks_ > 0) config.maxCTAs = max_blocks_;
   const DeviceGuard guard(device_);
   const ncclResult_t begun = ncclCommInitRankConfig(&handle_, world_size_, unique, rank_, &config);
   if (begun != ncclInProgress && begun != ncclSuccess) abort();
@@ -305,6 +306,23 @@ void Communicator::run_parts(const Collective& c, ncclRedOp_t op, cudaStream_t s
       const auto count = static_cast<size_t>(c.num_elements);
       TANDEM_NCCL_CHECK(
           ncclReduce(c.inputs[r].data, r == own ? c.output : nullptr, count, type, op, root, comm, stream));
+    }
+  }
+  settle(lock, group.end(), "ncclGroupEnd");
+}
+
+void Communicator::run(const MessageBatch& batch, const cuda::Stream& on) {
+  const auto stream = static_cast<cudaStream_t>(on.handle());
+  const int peer = 1 - rank_;
+  std::unique_lock lock(mutex_);
+  const ncclComm_t comm = handle();
+  NcclGroup group;
+  for (const GpuTransfer& t : batch.transfers) {
+    const auto count = static_cast<size_t>(t.num_elements);
+    if (t.sends) {
+      TANDEM_NCCL_CHECK(ncclSend(t.data, count, type_of(t.dtype), peer, comm, stream));
+    } else {
+      TANDEM_NCCL_CHECK(ncclRecv(t.data, count, type_of(t.dtype), peer, comm, stream));
     }
   }
   settle(lock, group.end(), "ncclGroupEnd");

@@ -11,6 +11,7 @@
 
 #include <tandem/distributed/backends/collective.h>
 #include <tandem/distributed/backends/nccl/gpu_lane.h>
+#include <tandem/distributed/group/operation.h>
 #include <tandem/tensor/cuda.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
@@ -21,7 +22,9 @@ namespace tandem { inline namespace v0 { namespace distributed {
 /// mutex and then destroy it without the mutex.
 class Communicator {
  public:
-  Communicator(Device device, int rank, int world_size) : device_(device), rank_(rank), world_size_(world_size) {}
+  /// `max_blocks`: as in GpuLane::Options.
+  Communicator(Device device, int rank, int world_size, int max_blocks)
+      : device_(device), rank_(rank), world_size_(world_size), max_blocks_(max_blocks) {}
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
@@ -29,6 +32,8 @@ class Communicator {
   bool join(const NcclId& id, const std::function<bool()>& gives_up);
   /// Enqueues the collective. One thread at a time. Throws BackendError, also if abort() is called concurrently.
   void run(const Collective& collective, const cuda::Stream& stream);
+  /// Enqueues the messages to and from the other of two ranks, as one NCCL call. Otherwise as above.
+  void run(const MessageBatch& batch, const cuda::Stream& stream);
   /// Throws BackendError if NCCL has detected an asynchronous error.
   void look();
   /// Aborts all collectives in progress immediately. NCCL may wait for the other ranks of this host; this call waits at
@@ -48,6 +53,7 @@ class Communicator {
   const Device device_;
   const int rank_;
   const int world_size_;
+  const int max_blocks_;
 
   std::mutex mutex_;             // guards the members below; held during NCCL calls on handle_
   ncclComm_t handle_ = nullptr;  // null after abort() or end()

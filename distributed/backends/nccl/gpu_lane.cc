@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <tandem/base/error.h>
+#include <tandem/base/function_ref.h>
 #include <tandem/base/thread.h>
 #include <tandem/base/trace.h>
 #include <tandem/distributed/backends/nccl/communicator.h>
@@ -38,8 +39,8 @@ constexpr std::chrono::milliseconds kRootCauseGrace{300};
 // abort could end the wait.
 constexpr size_t kMaxUnderWay = 128;
 
-/// NCCL requires that the communicators of one GPU are used one after the other. Otherwise kernels can deadlock: a
-/// kernel that waits for other ranks may wait forever for GPU resources that another such kernel occupies.
+/// Kernels of two communicators on one GPU can deadlock: a kernel that waits for other ranks may wait forever for GPU
+/// resources that another such kernel occupies. So ordered GpuLanes use the GPU one after the other.
 struct LaunchOrder {
   std::recursive_mutex mutex;  // locked by each GpuLane of a graph
   uint64_t stream = 0;         // id of the stream that launched last
@@ -54,8 +55,15 @@ LaunchOrder& launch_order(Device device) {
 
 class Lane;
 
+/// Enqueues the copies and what run() enqueues on the current stream.
+void with_copies(const std::vector<CopyStep>& before, const std::vector<CopyStep>& after, FunctionRef<void()> run) {
+  for (const CopyStep& copy : before) primitives::copy(copy.from, copy.to);
+  run();
+  for (const CopyStep& copy : after) primitives::copy(copy.from, copy.to);
+}
+
 struct Launched final : GpuWork {
-  Launched(std::shared_ptr<Lane> of, CollectiveOperation& operation, std::string shown_title,
+  Launched(std::shared_ptr<Lane> of, Operation& operation, std::string shown_title, bool ends_together,
            const GpuLane::Agreed& all_started, Device device, std::shared_ptr<const cuda::ClockAnchor> traced)
       : lane(std::move(of)),
         kept(std::move(operation.kept)),
@@ -65,7 +73,7 @@ struct Launched final : GpuWork {
         shown_name(operation.shown_name()),
         num_bytes(operation.num_bytes()),
         seq(operation.number()),
-        all_end_together(operation.collective.root < 0),
+        all_end_together(ends_together),
         timeout(operation.timeout),
         agreed(all_started),
         anchor(std::move(traced)),
@@ -85,7 +93,7 @@ struct Launched final : GpuWork {
   const std::string title, shown_name;
   const int64_t num_bytes;
   const int64_t seq;
-  const bool all_end_together;
+  const bool all_end_together;  // ranks that take part reach their deadline at about the same time
   const std::chrono::milliseconds timeout;
   const GpuLane::Agreed agreed;
   const std::shared_ptr<const cuda::ClockAnchor> anchor;  // null if no trace is recorded
@@ -105,7 +113,7 @@ class Lane final : public GpuLane, public std::enable_shared_from_this<Lane> {
   explicit Lane(Options options)
       : options_(std::move(options)),
         stream_(options_.device, true),
-        communicator_(options_.device, options_.rank, options_.world_size),
+        communicator_(options_.device, options_.rank, options_.world_size, options_.max_blocks),
         trace_clock_(options_.device) {}
 
   void join_others(const NcclId& id, Clock::time_point deadline, const std::function<bool()>& is_given_up);
@@ -116,6 +124,7 @@ class Lane final : public GpuLane, public std::enable_shared_from_this<Lane> {
   std::shared_ptr<const cuda::CapturePoint> capture(const CollectiveOperation& operation) override;
   void launch_graph(CollectiveOperation& check, const Agreed& agreed,
                     const std::function<void()>& launch_graph) override;
+  std::shared_ptr<GpuWork> launch(MessageBatch& batch) override;
   void give_up(const std::string& reason, int culprit, std::chrono::milliseconds grace) override;
   void hush() override;
   void finish() override;
@@ -133,11 +142,9 @@ class Lane final : public GpuLane, public std::enable_shared_from_this<Lane> {
   }
   [[noreturn]] void fail_as_told(std::unique_lock<std::mutex>& lock);
   void check();
-  void run(const Collective& collective, const std::vector<CopyStep>& before, const std::vector<CopyStep>& after,
-           const Stream& stream);
-  void queue(Launched& work, const Collective& collective);
-  void queue_graph(Launched& work, const std::function<void()>& launch_graph);
-  void start(const std::shared_ptr<Launched>& work, const Stream& stream, const std::function<void()>& queue);
+  void queue(Launched& work, FunctionRef<void()> wait_for_inputs, FunctionRef<void()> run);
+  void queue_graph(Launched& work, FunctionRef<void()> launch_graph);
+  void start(const std::shared_ptr<Launched>& work, const Stream& stream, FunctionRef<void()> queue);
   void take_place(const std::shared_ptr<Launched>& work);
   void watch();
   Problem look(std::unique_lock<std::mutex>& lock, Works& done);
@@ -263,9 +270,29 @@ void Lane::join(Launched& work) {
 std::shared_ptr<GpuWork> Lane::launch(CollectiveOperation& operation, const Agreed& agreed) {
   const DeviceGuard guard(options_.device);
   check();
-  const auto work = std::make_shared<Launched>(shared_from_this(), operation, operation.title(), agreed,
-                                               options_.device, trace_clock_.anchor());
-  start(work, stream_, [&] { queue(*work, operation.collective); });
+  const auto work =
+      std::make_shared<Launched>(shared_from_this(), operation, operation.title(), operation.collective.root < 0, agreed,
+                                 options_.device, trace_clock_.anchor());
+  const auto wait_for_inputs = [&] {
+    const Event ready(options_.device);
+    ready.record(cuda::current_stream(options_.device));
+    ready.make_wait(stream_);
+  };
+  start(work, stream_,
+        [&] { queue(*work, wait_for_inputs, [&] { communicator_.run(operation.collective, stream_); }); });
+  return work;
+}
+
+std::shared_ptr<GpuWork> Lane::launch(MessageBatch& batch) {
+  const DeviceGuard guard(options_.device);
+  check();
+  const auto now = std::make_shared<Agreed::element_type>(Clock::now());
+  const auto work = std::make_shared<Launched>(shared_from_this(), batch, batch.title(), false, now, options_.device,
+                                               trace_clock_.anchor());
+  const auto wait_for_inputs = [&] {
+    for (const GpuTransfer& transfer : batch.transfers) transfer.ready.make_wait(stream_);
+  };
+  start(work, stream_, [&] { queue(*work, wait_for_inputs, [&] { communicator_.run(batch, stream_); }); });
   return work;
 }
 
@@ -274,7 +301,7 @@ std::shared_ptr<const cuda::CapturePoint> Lane::capture(const CollectiveOperatio
   check();
   const Stream branch = cuda::fork_capture(options_.device);
   const StreamGuard on(branch);
-  run(operation.collective, operation.before, operation.after, branch);
+  with_copies(operation.before, operation.after, [&] { communicator_.run(operation.collective, branch); });
   return cuda::capture_point();
 }
 
@@ -284,13 +311,13 @@ void Lane::launch_graph(CollectiveOperation& check_of_launch, const Agreed& agre
   check();
   const auto work =
       std::make_shared<Launched>(shared_from_this(), check_of_launch, str("graph replay #", check_of_launch.number()),
-                                 agreed, options_.device, trace_clock_.anchor());
+                                 true, agreed, options_.device, trace_clock_.anchor());
   work->is_joined = true;
   start(work, cuda::current_stream(options_.device), [&] { queue_graph(*work, launch_graph); });
 }
 
 /// Calls queue(), which enqueues `work` on `stream`.
-void Lane::start(const std::shared_ptr<Launched>& work, const Stream& stream, const std::function<void()>& queue) {
+void Lane::start(const std::shared_ptr<Launched>& work, const Stream& stream, FunctionRef<void()> queue) {
   take_place(work);
   try {
     queue();
@@ -321,30 +348,23 @@ void Lane::take_place(const std::shared_ptr<Launched>& work) {
   changed_.notify_all();
 }
 
-/// With `stream` as current stream.
-void Lane::run(const Collective& collective, const std::vector<CopyStep>& before, const std::vector<CopyStep>& after,
-               const Stream& stream) {
-  for (const CopyStep& copy : before) primitives::copy(copy.from, copy.to);
-  communicator_.run(collective, stream);
-  for (const CopyStep& copy : after) primitives::copy(copy.from, copy.to);
-}
-
-void Lane::queue(Launched& work, const Collective& collective) {
+/// `wait_for_inputs` makes the NCCL stream wait for earlier work; `run` makes the NCCL calls.
+void Lane::queue(Launched& work, FunctionRef<void()> wait_for_inputs, FunctionRef<void()> run) {
   LaunchOrder& order = launch_order(options_.device);
-  std::lock_guard lock(order.mutex);
-  const Event ready(options_.device);
-  ready.record(cuda::current_stream(options_.device));
-  ready.make_wait(stream_);
-  if (order.done && order.stream != stream_.id()) order.done->make_wait(stream_);
+  std::unique_lock lock(order.mutex, std::defer_lock);
+  if (options_.is_ordered) lock.lock();
+  wait_for_inputs();
+  if (options_.is_ordered && order.done && order.stream != stream_.id()) order.done->make_wait(stream_);
   const StreamGuard on(stream_);
   work.begun.record(stream_);
-  run(collective, work.before, work.after, stream_);
+  with_copies(work.before, work.after, run);
   work.done.record(stream_);
+  if (!options_.is_ordered) return;
   order.stream = stream_.id();
   order.done = work.done;
 }
 
-void Lane::queue_graph(Launched& work, const std::function<void()>& launch_graph) {
+void Lane::queue_graph(Launched& work, FunctionRef<void()> launch_graph) {
   LaunchOrder& order = launch_order(options_.device);
   std::lock_guard lock(order.mutex);
   const Stream stream = cuda::current_stream(options_.device);

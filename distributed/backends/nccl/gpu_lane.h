@@ -1,4 +1,5 @@
-// NCCL backend: runs a group's collectives on GPU tensors, on a CUDA stream of its own. Private to distributed/.
+// NCCL backend: runs a group's collectives on GPU tensors, or the messages between two ranks, on a CUDA stream of its
+// own. Private to distributed/.
 //
 // A GpuLane only moves data. The group's CPU backend detects failed ranks and mismatched calls: it compares the
 // signature of every collective concurrently with the transfer (consistency check, group_gpu.cc), and checks deadlines
@@ -27,7 +28,7 @@ namespace tandem { inline namespace v0 { namespace distributed {
 /// The ncclUniqueId that all ranks of a communicator must share.
 using NcclId = std::array<std::byte, 128>;
 
-/// A collective in progress. Thread-safe.
+/// A collective or batch of messages in progress. Thread-safe.
 class GpuWork {
  public:
   virtual ~GpuWork() = default;
@@ -56,6 +57,10 @@ class GpuLane {
     int world_size = 1;
     int job_rank = 0;  ///< shown in traces
     std::string who;   ///< prefix of error messages: "[rank 2 of 4]"
+    /// Whether launches run one after the other with those of other such GpuLanes on the GPU. Otherwise they run
+    /// concurrently with all others, so that the caller must limit their thread blocks.
+    bool is_ordered = true;
+    int max_blocks = 0;  ///< upper limit of the thread blocks that NCCL uses at a time; 0: NCCL's default
     /// Finds the stragglers of collective `seq`, which is not complete at its deadline. May be empty. Called on the
     /// watchdog thread.
     std::function<Absence(int64_t seq)> find_absent = {};
@@ -95,6 +100,10 @@ class GpuLane {
   /// watched like launch(); the current stream has joined the graph.
   virtual void launch_graph(CollectiveOperation& check, const Agreed& agreed,
                             const std::function<void()>& launch_graph) = 0;
+  /// Enqueues messages between the two ranks of the GpuLane, each after its `ready` event. Both ranks must launch the
+  /// same batches in the same order. Takes the tensors and throws as the other overload; the timeout counts from this
+  /// call.
+  virtual std::shared_ptr<GpuWork> launch(MessageBatch& batch) = 0;
   /// Aborts the collectives in progress after `grace`. Later launches throw CommError.
   virtual void give_up(const std::string& reason, int culprit, std::chrono::milliseconds grace) = 0;
   /// Suppresses the deferred error on the GPU because the caller has already received this failure.

@@ -12,6 +12,7 @@ void write_announcement(Announcement& out, const Transfer& transfer) {
   out.num_elements = transfer.num_elements;
   out.name_hash = transfer.name_hash;
   out.shape_hash = transfer.shape_hash;
+  out.gpu = transfer.gpu;
   out.tag = transfer.tag;
   out.dtype = transfer.dtype;
   write_shown(out.shown, transfer.shape, transfer.name, transfer.where);
@@ -97,6 +98,11 @@ void Messages::finish(Peer& peer, Transfer& transfer) {
   --num_running_;
 }
 
+/// Whether the data is stored with the announcement.
+bool Messages::is_stored(const Transfer& transfer, uint64_t sender_gpu) const {
+  return sender_gpu == 0 && transfer.num_bytes() <= tuning_.small_bytes;
+}
+
 bool Messages::advance() {
   bool moved = false;
   for (int rank = 0; rank < options_.world_size; ++rank) {
@@ -124,8 +130,8 @@ bool Messages::announce(int rank, Peer& peer) {
     const int32_t entry = peer.free_entries.back();
     peer.free_entries.pop_back();
     write_announcement(out.entries[entry], transfer);
-    out.entries[entry].number = ++peer.num_announced;
-    if (transfer.num_bytes() <= tuning_.small_bytes)
+    out.entries[entry].number = transfer.number = ++peer.num_announced;
+    if (is_stored(transfer, transfer.gpu))
       copy_to_peer(small_data(options_.rank, rank, entry), transfer.data, transfer.num_bytes());
     // The receiver has read the previous value of this slot: it answered that message, or the entry would not be free.
     out.order[(peer.num_announced - 1) % kMaxAnnounced] = entry;
@@ -142,19 +148,22 @@ bool Messages::hear_answers(int rank, Peer& peer) {
   for (size_t i = 0; i < peer.announced.size();) {
     const Outgoing message = peer.announced[i];
     const int64_t given = answers.answers[message.entry].load(std::memory_order_seq_cst);
-    if (given == answer(message.number, true)) {
+    if (given == answer(message.number, Reply::kRefused)) {
       message.transfer->failed = true;
       throw_mismatch(options_.rank, channel(options_.rank, rank).entries[message.entry], rank, answers.refusing);
     }
-    if (given != answer(message.number, false)) {
+    const bool is_direct = given == answer(message.number, Reply::kDirect);
+    if (!is_direct && given != answer(message.number, Reply::kAccepted)) {
       ++i;
       continue;
     }
     moved = true;
-    if (message.transfer->num_bytes() <= tuning_.small_bytes) {
+    message.transfer->direct = is_direct;
+    if (is_direct || is_stored(*message.transfer, message.transfer->gpu)) {
       peer.free_entries.push_back(message.entry);
       finish(peer, *message.transfer);
     } else {
+      if (message.transfer->gpu != 0) message.transfer->stage();
       peer.sending.push_back(message);
     }
     peer.announced.erase(peer.announced.begin() + static_cast<std::ptrdiff_t>(i));
@@ -163,10 +172,13 @@ bool Messages::hear_answers(int rank, Peer& peer) {
 }
 
 bool Messages::send_piece(int rank, Peer& peer) {
-  if (peer.sending.empty()) return false;
+  // Messages whose data is not in host memory yet are passed over.
+  const auto next = std::find_if(peer.sending.begin(), peer.sending.end(),
+                                 [](const Outgoing& message) { return message.transfer->data != nullptr; });
+  if (next == peer.sending.end()) return false;
   const int64_t taken = inbox(rank, options_.rank).taken.load(std::memory_order_seq_cst);
   if (peer.num_sent - taken >= tuning_.pieces) return false;
-  Outgoing& message = peer.sending.front();
+  Outgoing& message = *next;
   const int64_t total = message.transfer->num_bytes();
   const int64_t num_bytes = std::min(tuning_.piece_bytes, total - message.bytes_sent);
   copy_to_peer(piece_data(options_.rank, rank, peer.num_sent), message.transfer->data + message.bytes_sent, num_bytes);
@@ -176,7 +188,7 @@ bool Messages::send_piece(int rank, Peer& peer) {
   if (message.bytes_sent == total) {
     message.last_piece = peer.num_sent;
     peer.draining.push_back(message);
-    peer.sending.pop_front();
+    peer.sending.erase(next);
   }
   return true;
 }
@@ -225,18 +237,23 @@ void Messages::accept(int rank, Peer& peer, int32_t entry, Transfer& transfer) {
   const int64_t number = sent.number;
   if (!agree(sent, transfer)) {
     write_announcement(own.refusing, transfer);
-    bells_.publish_to(rank, own.answers[entry], answer(number, true));
+    bells_.publish_to(rank, own.answers[entry], answer(number, Reply::kRefused));
     transfer.failed = true;
     throw_mismatch(rank, sent, options_.rank, own.refusing);
   }
-  if (transfer.num_bytes() <= tuning_.small_bytes) {
+  transfer.number = number;
+  transfer.direct = is_direct(sent.gpu, transfer.gpu);
+  if (!transfer.direct && transfer.gpu != 0) transfer.stage();
+  if (transfer.direct) {
+    finish(peer, transfer);
+  } else if (is_stored(transfer, sent.gpu)) {
     copy_bytes(transfer.data, small_data(rank, options_.rank, entry), transfer.num_bytes());
     finish(peer, transfer);
   } else {
     peer.receiving[static_cast<size_t>(entry)] = {&transfer, 0};
     ++peer.num_receiving;
   }
-  bells_.publish_to(rank, own.answers[entry], answer(number, false));
+  bells_.publish_to(rank, own.answers[entry], answer(number, transfer.direct ? Reply::kDirect : Reply::kAccepted));
 }
 
 bool Messages::take_piece(int rank, Peer& peer) {

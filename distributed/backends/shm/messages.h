@@ -16,9 +16,9 @@ namespace tandem { inline namespace v0 { namespace distributed::shm {
 ///
 /// The sender announces its messages in order, in entries of the pair's Channel. An entry is free again when its
 /// message is complete. For each receive, oldest first, the receiver finds the first announced message with that tag,
-/// compares the arguments, and answers in its Inbox. Small data is stored with the announcement, so the answer
-/// completes the message. Large data follows the answer, in pieces through the ring of the pair. Only messages with a
-/// receive send pieces, so data in the ring can always be taken out.
+/// compares the arguments, and answers in its Inbox. Small data in host memory is stored with the announcement, so the
+/// answer completes the message, as it does for direct messages. Other data follows the answer, in pieces through the
+/// ring of the pair. Only messages with a receive send pieces, so data in the ring can always be taken out.
 class Messages {
  public:
   Messages(const ProcessGroupOptions& options, const Tuning& tuning, const Layout& layout, const Mapping& mapping,
@@ -81,6 +81,7 @@ class Messages {
   void accept(int rank, Peer& peer, int32_t entry, Transfer& transfer);
   bool take_piece(int rank, Peer& peer);
   void finish(Peer& peer, Transfer& transfer);
+  bool is_stored(const Transfer& transfer, uint64_t sender_gpu) const;
   [[noreturn]] void throw_mismatch(int from, const Announcement& sent, int to, const Announcement& posted) const;
 
   const ProcessGroupOptions& options_;

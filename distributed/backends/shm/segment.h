@@ -111,6 +111,7 @@ struct alignas(kLine) Announcement {
   int64_t num_elements;
   uint64_t name_hash;
   uint64_t shape_hash;
+  uint64_t gpu;  ///< Transfer::gpu; if it is not 0, no data is stored with the announcement
   int32_t tag;
   DType dtype;
   Shown shown;
@@ -132,13 +133,19 @@ struct Channel {
 
 struct Inbox {
   alignas(kLine) std::atomic<int64_t> taken;  ///< number of pieces taken out of the ring
-  /// The answer to the message that was announced last in each entry: answer(its number, whether it differs from the
-  /// posted receive).
+  /// The answer to the message that was announced last in each entry.
   alignas(kLine) std::atomic<int64_t> answers[kMaxAnnounced];
   Announcement refusing;  ///< the posted receive that differs from a message
 };
 
-inline constexpr int64_t answer(int64_t number, bool refused) { return number * 2 + (refused ? 1 : 0); }
+/// The receiver's answer to an announced message.
+enum class Reply : uint8_t {
+  kAccepted,  ///< the receiver has taken the data, or waits for it
+  kDirect,    ///< the message is direct
+  kRefused,   ///< it differs from the posted receive
+};
+
+inline constexpr int64_t answer(int64_t number, Reply reply) { return number * 4 + static_cast<int64_t>(reply); }
 
 /// Sizes that all ranks of a group must agree on.
 struct Tuning {

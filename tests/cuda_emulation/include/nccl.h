@@ -53,10 +53,11 @@ enum ncclDataType_t {
 
 struct ncclConfig_t {
   int blocking;
+  int maxCTAs;
   const char* commName;
 };
 #define NCCL_CONFIG_INITIALIZER \
-  { NCCL_CONFIG_UNDEF_INT, nullptr }
+  { NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, nullptr }
 
 ncclResult_t ncclGetVersion(int* version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);

@@ -1,0 +1,516 @@
+#include <tandem/distributed/group/gpu_messages.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include <tandem/base/env.h>
+#include <tandem/base/error.h>
+#include <tandem/distributed/backends/backend.h>
+#include <tandem/distributed/group/gpu_report.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
+
+namespace tandem { inline namespace v0 { namespace distributed {
+
+namespace {
+
+constexpr int kListTag = -1;  // of internal messages; tags of callers are not negative
+// A list: number of messages, NcclId, then a key for each message.
+constexpr int64_t kListNumbers = 64;
+constexpr size_t kIdNumbers = sizeof(NcclId) / sizeof(int64_t);
+constexpr size_t kMaxListed = kListNumbers - 1 - kIdNumbers;
+/// How long the leader waits for the other messages of a batch after the first one was matched. The other rank need not
+/// start them together: it may first wait for those that are matched.
+constexpr std::chrono::milliseconds kBatchPatience{5};
+constexpr std::chrono::seconds kNews{1};                 // between two calls of look_for_news while connecting
+constexpr std::chrono::milliseconds kFailureGrace{300};  // until the reason of a failure is known
+constexpr int kMaxNcclBlocks = 64;                       // NCCL's own limit
+
+/// Blocks in use by GPU; never destroyed, because groups may outlive main.
+struct BlocksInUse {
+  std::mutex mutex;
+  std::map<int, int> count;
+};
+BlocksInUse& blocks_in_use() {
+  static auto* const all = new BlocksInUse;
+  return *all;
+}
+
+int half_of(Device device) { return std::max(1, cuda::device_properties(device).num_multiprocessors / 2); }
+
+/// The identity of a GPU, as in Transfer::gpu.
+uint64_t identity_of(Device device) {
+  const uint64_t hash = hash_name(gpu_identity(device));
+  return hash > kNotDirect ? hash : kNotDirect + 1;
+}
+
+/// The key of a message, equal on both ranks.
+int64_t key_of(const Message& message, bool leads) {
+  return message.transfer.number * 2 + (message.transfer.sends == leads ? 1 : 0);
+}
+
+}  // namespace
+
+// --- SerialThread ---
+
+void SerialThread::post(std::function<void()> f) {
+  if (!thread_.joinable()) {
+    thread_ = start_([state = state_] { run(*state); });
+  }
+  {
+    std::lock_guard lock(state_->mutex);
+    state_->functions.push_back(std::move(f));
+  }
+  state_->changed.notify_one();
+}
+
+void SerialThread::run(State& state) {
+  std::unique_lock lock(state.mutex);
+  for (;;) {
+    state.changed.wait(lock, [&] { return state.is_closed || !state.functions.empty(); });
+    if (state.functions.empty()) return;
+    std::function<void()> f = std::move(state.functions.front());
+    state.functions.pop_front();
+    lock.unlock();
+    f();
+    f = nullptr;
+    lock.lock();
+  }
+}
+
+void SerialThread::close() {
+  {
+    std::lock_guard lock(state_->mutex);
+    state_->is_closed = true;
+  }
+  state_->changed.notify_one();
+  if (!thread_.joinable()) return;
+  if (thread_.get_id() == std::this_thread::get_id()) {
+    thread_.detach();
+  } else {
+    thread_.join();
+  }
+}
+
+// --- GpuBlocks ---
+
+std::unique_ptr<GpuBlocks> GpuBlocks::reserve(Device device) {
+  if (env_string("NCCL_LAUNCH_ORDER_IMPLICIT").value_or("0") != "0") return nullptr;
+  BlocksInUse& all = blocks_in_use();
+  std::lock_guard lock(all.mutex);
+  int& used = all.count[device.index];
+  const int left = half_of(device) - used;
+  if (left <= 0) return nullptr;
+  const auto quarter = static_cast<unsigned int>(std::clamp(left / 4, 1, kMaxNcclBlocks));
+  const auto count = static_cast<int>(std::bit_floor(quarter));  // NCCL rounds up
+  used += count;
+  return std::unique_ptr<GpuBlocks>(new GpuBlocks(device, count));
+}
+
+int GpuBlocks::of_collectives(Device device) { return std::min(half_of(device), kMaxNcclBlocks); }
+
+GpuBlocks::~GpuBlocks() {
+  BlocksInUse& all = blocks_in_use();
+  std::lock_guard lock(all.mutex);
+  all.count[device_.index] -= count_;
+}
+
+// --- GpuMessage ---
+
+/// What this rank knows about its direct messages with one rank.
+struct GpuPair {
+  GpuPair(int peer_, bool leads_, std::unique_ptr<GpuBlocks> blocks_, const GpuMessages::Hooks& hooks)
+      : peer(peer_), leads(leads_), blocks(std::move(blocks_)), launcher(hooks.start_thread) {}
+
+  const int peer;
+  const bool leads;
+  const std::unique_ptr<GpuBlocks> blocks;  // null: no direct messages
+  SerialThread launcher;                    // connects and launches; may wait for the other rank
+  std::shared_ptr<GpuLane> lane;            // used by the launcher
+
+  // Used by the executor.
+  struct Entry {
+    int64_t key;
+    std::shared_ptr<GpuMessage> message;
+    GpuMessages::Clock::time_point matched;
+  };
+  std::optional<NcclId> id;
+  std::vector<Entry> matched;  // direct messages that are not launched
+  // Of a follower:
+  std::deque<std::vector<int64_t>> lists;  // received, but not launched
+  bool awaits_list = false;
+};
+
+GpuMessage::GpuMessage(const Tensor& tensor_, Message& message, std::byte* data)
+    : tensor(tensor_),
+      transfer{message.transfer.sends, data, message.transfer.num_elements, message.transfer.dtype,
+               cuda::Event(tensor_.device())},
+      kept(std::exchange(message.kept, {})),
+      before(std::exchange(message.before, {})),
+      after(std::exchange(message.after, {})),
+      title(message.title()),
+      shown_name(message.shown_name()),
+      timeout(message.timeout) {
+  transfer.ready.record(cuda::current_stream(tensor.device()));
+}
+
+bool Message::is_complete() const { return gpu != nullptr ? gpu->is_complete() : transfer.done; }
+
+void GpuMessage::join() const {
+  if (can_join && task != nullptr && task->work != nullptr) task->work->join();
+}
+
+// --- GpuMessages ---
+
+GpuMessages::GpuMessages(const ProcessGroupOptions& options, Device device, Hooks hooks)
+    : options_(options),
+      device_(device),
+      hooks_(std::move(hooks)),
+      identity_(identity_of(device)),
+      copies_(hooks_.start_thread) {}
+
+GpuMessages::~GpuMessages() { close(); }
+
+GpuPair& GpuMessages::find_pair(int peer) {
+  std::lock_guard lock(mutex_);
+  std::unique_ptr<GpuPair>& pair = pairs_[peer];
+  if (pair == nullptr) {
+    pair = std::make_unique<GpuPair>(peer, options_.rank < peer, GpuBlocks::reserve(device_), hooks_);
+  }
+  return *pair;
+}
+
+void GpuMessages::prepare(std::span<const std::shared_ptr<Message>> messages) {
+  std::map<int, std::shared_ptr<GpuMessageGroup>> groups;
+  for (const auto& message : messages) {
+    if (message->gpu == nullptr) continue;
+    message->gpu->pair = &find_pair(message->transfer.peer);
+    message->transfer.gpu = message->gpu->pair->blocks != nullptr ? identity_ : kNotDirect;
+    message->transfer.stage = [this, waiting = message.get()] { stage(*waiting); };
+    auto& group = groups[message->transfer.peer];
+    if (group == nullptr) group = std::make_shared<GpuMessageGroup>();
+    message->gpu->group = group;
+    ++group->expected;
+  }
+}
+
+std::vector<std::shared_ptr<GpuLane>> GpuMessages::lanes() {
+  std::lock_guard lock(mutex_);
+  return lanes_;
+}
+
+void GpuMessages::give_up(const std::string& reason, int culprit, std::chrono::milliseconds grace) {
+  {
+    std::lock_guard lock(mutex_);
+    if (failure_.empty()) {
+      failure_ = reason;
+      culprit_ = culprit;
+    }
+  }
+  failed_.notify_all();
+  for (const auto& lane : lanes()) lane->give_up(reason, culprit, grace);
+}
+
+void GpuMessages::hush() {
+  for (const auto& lane : lanes()) lane->hush();
+}
+
+void GpuMessages::finish() {
+  for (const auto& lane : lanes()) lane->finish();
+}
+
+/// Ends all communicators at the same time: each may wait until the other rank ends its own.
+void GpuMessages::close() {
+  std::map<int, std::unique_ptr<GpuPair>> pairs;
+  {
+    std::lock_guard lock(mutex_);
+    pairs.swap(pairs_);
+    lanes_.clear();
+  }
+  std::vector<GpuPair*> connected;
+  for (const auto& [peer, pair] : pairs) {
+    if (pair->id) connected.push_back(pair.get());
+  }
+  for (GpuPair* const pair : connected) pair->launcher.post([pair] { pair->lane.reset(); });
+  for (GpuPair* const pair : connected) pair->launcher.close();
+  copies_.close();
+}
+
+// --- staged messages ---
+
+/// Runs f on the thread. The executor notices when it is done.
+std::shared_ptr<GpuTask> GpuMessages::post(SerialThread& thread, std::function<void(GpuTask&)> f) {
+  auto task = std::make_shared<GpuTask>();
+  thread.post([task, f = std::move(f), wake = hooks_.wake] {
+    try {
+      f(*task);
+    } catch (...) {
+      task->error = std::current_exception();
+    }
+    task->is_done = true;
+    wake();
+  });
+  return task;
+}
+
+/// As Transfer::stage.
+void GpuMessages::stage(Message& message) {
+  GpuMessage& m = *message.gpu;
+  --m.group->expected;
+  m.host = empty(m.tensor.shape(), {m.tensor.dtype()});
+  if (!message.transfer.sends) {
+    message.transfer.data = m.host.data_ptr();
+    m.phase = GpuMessage::Phase::kReceiving;
+    return;
+  }
+  m.phase = GpuMessage::Phase::kCopyingOut;
+  m.task = post(copies_, [self = message.gpu](GpuTask&) {
+    self->transfer.ready.synchronize();
+    const cuda::StreamGuard on(cuda::side_stream(self->tensor.device(), 0));
+    primitives::copy(self->tensor, self->host);
+  });
+}
+
+void GpuMessages::provide_data(std::span<const std::shared_ptr<Message>> active) {
+  for (const auto& message : active) {
+    GpuMessage* const m = message->gpu.get();
+    if (m == nullptr || m->phase != GpuMessage::Phase::kCopyingOut || !m->task->is_done || m->task->error) continue;
+    message->transfer.data = m->host.data_ptr();
+    m->phase = GpuMessage::Phase::kSending;
+  }
+}
+
+// --- progress ---
+
+bool GpuMessages::advance(std::span<const std::shared_ptr<Message>> active,
+                          std::vector<std::shared_ptr<Message>>& added) {
+  bool moved = false;
+  for (const auto& message : active) {
+    if (message->ended) continue;
+    if (message->gpu != nullptr) {
+      moved |= advance_one(*message);
+    } else if (message->on_transferred && message->transfer.done) {
+      std::exchange(message->on_transferred, nullptr)();
+      moved = true;
+    }
+  }
+  wake_at_ = Clock::time_point::max();
+  std::vector<GpuPair*> pairs;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [peer, pair] : pairs_) pairs.push_back(pair.get());
+  }
+  for (const auto& pair : pairs) moved |= pair->leads ? lead(*pair, added) : follow(*pair, added);
+  return moved;
+}
+
+/// Moves the message to its next phase if the previous one is over.
+bool GpuMessages::advance_one(Message& message) {
+  using Phase = GpuMessage::Phase;
+  GpuMessage& m = *message.gpu;
+  const Phase before = m.phase;
+  const bool task_is_done = m.task != nullptr && m.task->is_done && !m.task->error;
+  switch (m.phase) {
+    case Phase::kMatching:
+      if (!message.transfer.done) break;
+      m.phase = Phase::kLaunching;
+      ++m.group->matched;
+      m.pair->matched.push_back({key_of(message, m.pair->leads), message.gpu, Clock::now()});
+      break;
+    case Phase::kSending:
+      if (message.transfer.done) m.phase = Phase::kComplete;
+      break;
+    case Phase::kReceiving:
+      if (!message.transfer.done) break;
+      m.phase = Phase::kCopyingIn;
+      m.task = post(copies_, [self = message.gpu](GpuTask&) {
+        self->transfer.ready.synchronize();
+        const cuda::Stream side = cuda::side_stream(self->tensor.device(), 0);
+        const cuda::StreamGuard on(side);
+        primitives::copy(self->host, self->tensor);
+        const cuda::Event copied(self->tensor.device());
+        copied.record(side);
+        copied.synchronize();
+      });
+      break;
+    case Phase::kCopyingIn:
+      if (task_is_done) m.phase = Phase::kComplete;
+      break;
+    case Phase::kLaunching:
+      if (task_is_done && m.task->is_announced) m.phase = Phase::kComplete;
+      break;
+    case Phase::kCopyingOut:
+    case Phase::kComplete: break;
+  }
+  if (m.phase == Phase::kComplete) {
+    m.tensor = {};
+    m.host = {};
+    m.can_join = true;
+  }
+  return m.phase != before;
+}
+
+/// An internal message with a list of messages, from the leader to the follower.
+std::shared_ptr<Message> GpuMessages::list_message(const GpuPair& pair, bool sends, const Tensor& list) const {
+  auto message = std::make_shared<Message>();
+  message->is_internal = true;
+  message->shown_peer = job_rank(options_, pair.peer);
+  message->kept.push_back(list);
+  Transfer& t = message->transfer;
+  t.sends = sends;
+  t.peer = pair.peer;
+  t.tag = kListTag;
+  t.dtype = kInt64;
+  t.num_elements = list.num_elements();
+  t.shape = list.shape();
+  t.shape_hash = hash_shape(t.shape);
+  t.name = "messages between GPUs";
+  t.name_hash = hash_name(t.name);
+  t.data = list.data_ptr();
+  return message;
+}
+
+/// Launches the matched messages, and sends their list to the follower. Keeps messages of a batch until all of its
+/// messages are matched, but at most for kBatchPatience.
+bool GpuMessages::lead(GpuPair& pair, std::vector<std::shared_ptr<Message>>& added) {
+  if (pair.matched.empty()) return false;
+  const Clock::time_point now = Clock::now();
+  Matched messages;
+  const Tensor list = zeros({kListNumbers}, {kInt64});
+  int64_t* const numbers = list.data<int64_t>();
+  std::vector<GpuPair::Entry> kept;
+  for (GpuPair::Entry& entry : pair.matched) {
+    const bool is_whole = entry.message->group->matched >= entry.message->group->expected;
+    if (messages.size() == kMaxListed || (!is_whole && now < entry.matched + kBatchPatience)) {
+      if (!is_whole) wake_at_ = std::min(wake_at_, entry.matched + kBatchPatience);
+      kept.push_back(std::move(entry));
+      continue;
+    }
+    numbers[1 + kIdNumbers + messages.size()] = entry.key;
+    messages.push_back(std::move(entry.message));
+  }
+  pair.matched = std::move(kept);
+  if (messages.empty()) return false;
+  if (!pair.id) pair.id = GpuLane::make_id();
+  numbers[0] = static_cast<int64_t>(messages.size());
+  std::memcpy(numbers + 1, pair.id->data(), pair.id->size());
+
+  const auto task = std::make_shared<GpuTask>();
+  task->is_announced = false;
+  added.push_back(list_message(pair, true, list));
+  added.back()->on_transferred = [task] { task->is_announced = true; };
+  launch(pair, messages, task);
+  return true;
+}
+
+/// Receives the leader's lists and launches their messages, when these are matched on this rank too.
+bool GpuMessages::follow(GpuPair& pair, std::vector<std::shared_ptr<Message>>& added) {
+  bool moved = false;
+  const auto find = [&](int64_t key) {
+    return std::find_if(pair.matched.begin(), pair.matched.end(), [&](const auto& entry) { return entry.key == key; });
+  };
+  const auto is_matched = [&](int64_t key) { return find(key) != pair.matched.end(); };
+  while (!pair.lists.empty() && std::all_of(pair.lists.front().begin(), pair.lists.front().end(), is_matched)) {
+    Matched messages;
+    for (const int64_t key : pair.lists.front()) {
+      const auto entry = find(key);
+      messages.push_back(std::move(entry->message));
+      pair.matched.erase(entry);
+    }
+    pair.lists.pop_front();
+    launch(pair, messages, std::make_shared<GpuTask>());
+    moved = true;
+  }
+  const bool is_listed = std::all_of(pair.matched.begin(), pair.matched.end(), [&](const auto& entry) {
+    return std::any_of(pair.lists.begin(), pair.lists.end(),
+                       [&](const auto& list) { return std::find(list.begin(), list.end(), entry.key) != list.end(); });
+  });
+  // A list is received for each matched message that is in none. So both ranks have equally many internal messages.
+  if (is_listed || pair.awaits_list) return moved;
+  pair.awaits_list = true;
+  const Tensor list = zeros({kListNumbers}, {kInt64});
+  added.push_back(list_message(pair, false, list));
+  added.back()->on_transferred = [&pair, list] {
+    const int64_t* const numbers = list.data<int64_t>();
+    const auto count = std::min(static_cast<size_t>(std::max<int64_t>(numbers[0], 0)), kMaxListed);
+    const int64_t* const keys = numbers + 1 + kIdNumbers;
+    pair.id.emplace();
+    std::memcpy(pair.id->data(), numbers + 1, pair.id->size());
+    pair.lists.emplace_back(keys, keys + count);
+    pair.awaits_list = false;
+  };
+  return true;
+}
+
+// --- launching ---
+
+void GpuMessages::launch(GpuPair& pair, const Matched& messages, const std::shared_ptr<GpuTask>& task) {
+  const auto batch = std::make_shared<MessageBatch>();
+  const bool is_timed =
+      std::all_of(messages.begin(), messages.end(), [](const auto& m) { return m->timeout.count() > 0; });
+  for (const auto& m : messages) {
+    batch->transfers.push_back(m->transfer);
+    std::move(m->kept.begin(), m->kept.end(), std::back_inserter(batch->kept));
+    std::move(m->before.begin(), m->before.end(), std::back_inserter(batch->before));
+    std::move(m->after.begin(), m->after.end(), std::back_inserter(batch->after));
+    if (is_timed) batch->timeout = std::max(batch->timeout, m->timeout);
+    batch->shown += str(batch->shown.empty() ? "" : ", ", m->shown_name);
+    m->task = task;
+    m->tensor = {};
+  }
+  batch->shown_title = messages.front()->title;
+  if (messages.size() > 1) batch->shown_title += str(" and ", messages.size() - 1, " more");
+  pair.launcher.post([this, &pair, batch, task, wake = hooks_.wake] {
+    try {
+      if (pair.lane == nullptr) connect(pair, batch->timeout);
+      task->work = pair.lane->launch(*batch);
+    } catch (...) {
+      task->error = std::current_exception();
+    }
+    task->is_done = true;
+    wake();
+  });
+}
+
+/// Creates the communicator. Blocks until the other rank does so too.
+void GpuMessages::connect(GpuPair& pair, std::chrono::milliseconds timeout) {
+  GpuLane::Options lane_options = hooks_.lane_options(device_);
+  const GpuLane::Options described = lane_options;
+  if (hooks_.is_failing()) throw_failure(described);
+  lane_options.rank = pair.leads ? 0 : 1;
+  lane_options.world_size = 2;
+  lane_options.is_ordered = false;
+  lane_options.max_blocks = pair.blocks->count();
+  const Clock::time_point deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
+  std::shared_ptr<GpuLane> lane;
+  try {
+    lane = GpuLane::join(std::move(lane_options), *pair.id, deadline, [this, asked = Clock::now()]() mutable {
+      if (Clock::now() - asked >= kNews) {
+        asked = Clock::now();
+        hooks_.look_for_news();
+      }
+      return hooks_.is_failing();
+    });
+  } catch (const CommError&) {
+    if (hooks_.is_failing()) throw_failure(described);
+    throw;
+  }
+  pair.lane = lane;
+  {
+    std::lock_guard lock(mutex_);
+    lanes_.push_back(lane);
+  }
+  if (hooks_.is_failing()) lane->give_up("the group has failed", -1, std::chrono::milliseconds(0));
+}
+
+/// Throws the group's failure. Another thread may be about to pass it to give_up().
+void GpuMessages::throw_failure(const GpuLane::Options& lane) {
+  std::unique_lock lock(mutex_);
+  failed_.wait_for(lock, kFailureGrace, [&] { return !failure_.empty(); });
+  throw CommError(str(lane.who, " ", failure_.empty() ? "NCCL: initialization was aborted" : failure_), lane.job_rank,
+                  culprit_, -1);
+}
+
+}}}  // namespace tandem::v0::distributed

@@ -1,0 +1,208 @@
+// Messages (send, recv) of tensors on GPUs. Private to distributed/.
+//
+// The CPU backend matches each message and compares its arguments. If both tensors are on GPUs, the message is direct:
+// NCCL transfers the data between the GPUs. Otherwise it is staged: the data is copied through host memory.
+//
+// NCCL has no tags: on a communicator the sends and receives of two ranks match in the order of their launches. So each
+// pair of ranks that exchanges direct messages has a communicator and a stream of its own, and the lower rank of the
+// pair, its leader, decides the order. When messages are matched, it launches them as one NCCL call and sends their
+// list to the other rank, the follower, as an internal message. The follower launches the same list.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <tandem/distributed/backends/nccl/gpu_lane.h>
+#include <tandem/distributed/group/operation.h>
+#include <tandem/distributed/process_group_options.h>
+#include <tandem/tensor/cuda.h>
+#include <tandem/tensor/tensor.h>
+
+namespace tandem { inline namespace v0 { namespace distributed {
+
+/// A thread that runs functions one after another. It is started by the first function.
+class SerialThread {
+ public:
+  /// `start` starts a thread that runs a function.
+  explicit SerialThread(std::function<std::thread(std::function<void()>)> start) : start_(std::move(start)) {}
+  /// As close().
+  ~SerialThread() { close(); }
+  SerialThread(const SerialThread&) = delete;
+  SerialThread& operator=(const SerialThread&) = delete;
+
+  /// Throws ResourceError if no thread can be started. `f` must not throw.
+  void post(std::function<void()> f);
+  /// Returns when all functions have returned. Called by one of them, it only ends the thread after them.
+  void close();
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<std::function<void()>> functions;
+    bool is_closed = false;
+  };
+  static void run(State& state);
+
+  const std::function<std::thread(std::function<void()>)> start_;
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+  std::thread thread_;
+};
+
+/// Thread blocks of NCCL's message kernels that may run on a GPU at a time, as reserved by one pair of ranks. All
+/// reservations together leave half of the GPU to collectives, so that every launched NCCL kernel can run.
+class GpuBlocks {
+ public:
+  /// Reserves a quarter of the blocks that are left, rounded down to a power of two, but at least one. Returns null if
+  /// none is left, or if NCCL orders all communicators of the GPU (NCCL_LAUNCH_ORDER_IMPLICIT): then a message could
+  /// wait for another one that its peer has not launched.
+  static std::unique_ptr<GpuBlocks> reserve(Device device);
+  /// Limit of the blocks of collectives.
+  static int of_collectives(Device device);
+  ~GpuBlocks();
+  GpuBlocks(const GpuBlocks&) = delete;
+  GpuBlocks& operator=(const GpuBlocks&) = delete;
+  int count() const { return count_; }
+
+ private:
+  GpuBlocks(Device device, int count) : device_(device), count_(count) {}
+
+  const Device device_;
+  const int count_;
+};
+
+struct GpuPair;
+
+/// Work of another thread for messages: copies, or the launch of direct messages.
+struct GpuTask {
+  std::atomic<bool> is_done{false};
+  std::exception_ptr error;       ///< set before is_done
+  std::shared_ptr<GpuWork> work;  ///< of a launch; set before is_done
+  bool is_announced = true;       ///< false: the other rank has not received the list yet; used by the executor
+};
+
+/// Messages of one batch_isend_irecv to and from one rank, which the leader launches together if it can.
+struct GpuMessageGroup {
+  int expected = 0;  ///< messages that may be direct
+  int matched = 0;   ///< direct messages
+};
+
+/// The part of a Message with a GPU tensor that other threads use too. Members are used by the group's executor (the
+/// thread that runs the queue), unless stated.
+struct GpuMessage {
+  enum class Phase : uint8_t {
+    kMatching,    ///< the backend has not found the other side yet
+    kCopyingOut,  ///< staged: the data is copied to host memory
+    kSending,     ///< staged: the backend sends it
+    kReceiving,   ///< staged: the backend receives into host memory
+    kCopyingIn,   ///< staged: the data is copied to the GPU
+    kLaunching,   ///< direct: to be launched by both ranks
+    kComplete,
+  };
+
+  GpuMessage(const Tensor& tensor_, Message& message, std::byte* data);
+  /// Makes the calling thread's current stream wait for a direct message. Any thread, after completion.
+  void join() const;
+  /// The failure of a copy or launch, or null.
+  std::exception_ptr error() const { return task != nullptr && task->is_done ? task->error : nullptr; }
+  bool is_complete() const { return phase == Phase::kComplete; }
+
+  Tensor tensor;  ///< released when a direct message is launched, or a staged one is complete
+  // Constant after the message was queued.
+  GpuTransfer transfer;
+  TensorList kept;
+  std::vector<CopyStep> before, after;  ///< copies of a tensor that is not row-major
+  std::string title, shown_name;
+  std::chrono::milliseconds timeout;
+  GpuPair* pair = nullptr;
+  std::shared_ptr<GpuMessageGroup> group;  ///< null: not in a batch
+
+  Phase phase = Phase::kMatching;
+  Tensor host;
+  std::shared_ptr<GpuTask> task;
+  std::atomic<bool> can_join{false};  ///< task is final; read by any thread
+};
+
+/// The GPU messages of a group on one rank.
+class GpuMessages {
+ public:
+  using Clock = GpuLane::Clock;
+  /// Functions of the group. They may be called from any thread until close() has returned.
+  struct Hooks {
+    std::function<std::thread(std::function<void()>)> start_thread;
+    std::function<GpuLane::Options(Device)> lane_options;
+    std::function<void()> wake;           ///< the executor must look at the messages again
+    std::function<bool()> is_failing;     ///< do not wait for other ranks
+    std::function<void()> look_for_news;  ///< polls for failures of other ranks
+  };
+
+  GpuMessages(const ProcessGroupOptions& options, Device device, Hooks hooks);
+  /// As close().
+  ~GpuMessages();
+  GpuMessages(const GpuMessages&) = delete;
+  GpuMessages& operator=(const GpuMessages&) = delete;
+
+  // --- thread-safe ---
+  Device device() const { return device_; }
+  /// Completes the description of messages before they are queued. They belong to one batch. Some may have no GPU.
+  void prepare(std::span<const std::shared_ptr<Message>> messages);
+  void give_up(const std::string& reason, int culprit, std::chrono::milliseconds grace);
+  void hush();
+  /// Blocks until all launched messages are complete or have failed.
+  void finish();
+  /// Ends all threads and communicators. Call it when no message is queued.
+  void close();
+
+  // --- for the executor ---
+  /// Passes staged data to the backend.
+  void provide_data(std::span<const std::shared_ptr<Message>> active);
+  /// Advances the messages that the backend has matched. Appends internal messages, which are to be started, to
+  /// `added`. Returns whether anything has happened.
+  bool advance(std::span<const std::shared_ptr<Message>> active, std::vector<std::shared_ptr<Message>>& added);
+  /// When advance() must be called again although nothing has happened.
+  Clock::time_point wake_at() const { return wake_at_; }
+
+ private:
+  using Matched = std::vector<std::shared_ptr<GpuMessage>>;
+
+  GpuPair& find_pair(int peer);
+  void stage(Message& message);
+  std::shared_ptr<GpuTask> post(SerialThread& thread, std::function<void(GpuTask&)> f);
+  bool advance_one(Message& message);
+  bool lead(GpuPair& pair, std::vector<std::shared_ptr<Message>>& added);
+  bool follow(GpuPair& pair, std::vector<std::shared_ptr<Message>>& added);
+  std::shared_ptr<Message> list_message(const GpuPair& pair, bool sends, const Tensor& list) const;
+  void launch(GpuPair& pair, const Matched& messages, const std::shared_ptr<GpuTask>& task);
+  void connect(GpuPair& pair, std::chrono::milliseconds timeout);
+  void throw_failure(const GpuLane::Options& lane);
+  std::vector<std::shared_ptr<GpuLane>> lanes();
+
+  const ProcessGroupOptions options_;
+  const Device device_;
+  const Hooks hooks_;
+  const uint64_t identity_;  // of the GPU, as in Transfer::gpu
+  SerialThread copies_;      // copies staged data; may wait for the GPU, but never for other ranks' calls
+
+  std::mutex mutex_;  // guards the members below
+  std::condition_variable failed_;
+  std::map<int, std::unique_ptr<GpuPair>> pairs_;
+  std::vector<std::shared_ptr<GpuLane>> lanes_;
+  std::string failure_;  // reason of the group's failure; empty: none is known
+  int culprit_ = -1;
+
+  Clock::time_point wake_at_ = Clock::time_point::max();  // used by the executor
+};
+
+}}}  // namespace tandem::v0::distributed
