@@ -143,15 +143,15 @@ class Report(GpuCheckTest):
         self.assertEqual(report["gpu_benchmark"], [{"name": "copy", "ms": 0.5}])
         self.assertEqual([(row["name"], row["device"], row["status"], row["end"]) for row in report["examples"]],
                          [(name, device, 0, LAST_LINES) for name in ("mnist", "gpt_char") for device in ("cuda", "cpu")])
-        # Seven cases in float32, TF32 and bfloat16, the largest without float32; each eager and captured.
-        self.assertEqual(report["train_step"], [{"step_ms": 2.5}] * 40)
+        # Seven cases in float32, TF32 and bfloat16, the largest without float32, and ResNet-50 in bfloat16; each eager and captured.
+        self.assertEqual(report["train_step"], [{"step_ms": 2.5}] * 42)
         self.assertEqual([kind["status"] for kind in report["compute_sanitizer"].values()], [0, 0])
         self.assertEqual(set(report["compute_sanitizer"]["racecheck"]["suites"]),
                          {"LayerNorm", "Reduce", "Softmax", "CrossEntropy", "NllLoss", "MseLoss", "Attention",
                           *(f"cases of {family}" for family in ("attention", "loss", "norm", "reduce", "softmax"))})
-        self.assertEqual(report["tuning"], {"file": "report.tuning", "products": 20, "train_step": [{"step_ms": 2.5}] * 2})
+        self.assertEqual(report["tuning"], {"file": "report.tuning", "products": 21, "train_step": [{"step_ms": 2.5}] * 2})
         with open(self.path("report.tuning"), encoding="ascii") as file:
-            self.assertEqual(file.read(), "product = 1\n" * 20)
+            self.assertEqual(file.read(), "product = 1\n" * 21)
         self.assertEqual(report["running"], [])
         self.assertEqual(report["not_run"], ["tests that need more than 1 GPU(s)",
                                              "PyTorch: not installed, or without a GPU",
@@ -187,7 +187,7 @@ exit 1""")
         self.assertEqual(report["gpu_benchmark"][0], {"name": "copy", "ms": 0.5})
         self.assertEqual((report["gpu_benchmark"][1]["failed"], report["gpu_benchmark"][1]["status"]), ("gpu_benchmark", 3))
         self.assertIn("no more memory", report["gpu_benchmark"][1]["output"])
-        self.assertEqual(len(report["train_step"]), 40)
+        self.assertEqual(len(report["train_step"]), 42)
 
     def test_failure_of_any_program_gives_status_1(self):
         for name, script, part in (("gpu_group_test", "echo '[  PASSED  ] 0 tests.'", "smoke"), ("gpu_group_test", "exit 1", "smoke"),
@@ -218,7 +218,7 @@ exit 1""")
                     self.assertIn(name, report["differences"][0])
 
     def test_losses_are_compared_with_pytorchs(self):
-        for theirs, differ in (("[2.0, 1.0]", 0), ("[2.0, 1.002]", 7), ("[2.0]", 25), ("[2.0, NaN]", 25)):
+        for theirs, differ in (("[2.0, 1.0]", 0), ("[2.0, 1.002]", 7), ("[2.0]", 27), ("[2.0, NaN]", 27)):
             with self.subTest(theirs):
                 self.setUp()
                 write(self.path("packages/torch.py"), "class cuda:\n    is_available = staticmethod(lambda: True)\n")
@@ -316,15 +316,16 @@ class SuiteNames(unittest.TestCase):
 
 
 class Steps(GpuCheckTest):
-    def test_gpt2_in_bfloat16_and_pytorch_run_first(self):
+    def test_large_cases_in_bfloat16_and_pytorch_run_first(self):
         write(self.path("packages/torch.py"), "class cuda:\n    is_available = staticmethod(lambda: True)\n")
         write(self.path("packed/torch_step.py"), "print('{}')")
         _, report = self.check("--parts", "speed")
         steps = [step["step"] for step in report["steps"]]
-        leading = [f"{case}{step}" for case in ("gpt2-124m-64", "gpt2-124m-4") for step in (
-            ": weights", " --amp", " --amp in PyTorch --fused", " --amp in PyTorch --fused --compile", " --amp, captured")]
-        self.assertEqual(steps[:11], [*leading, "gpu_benchmark"])
-        self.assertEqual(steps[11:15], ["mlp: weights", "mlp", "mlp in PyTorch --fused", "mlp, captured"])
+        leading = [f"{case}{step}" for case, flags in (
+            ("gpt2-124m-64", "--fused"), ("gpt2-124m-4", "--fused"), ("resnet50-256", "--fused --channels-last")) for step in (
+            ": weights", " --amp", f" --amp in PyTorch {flags}", f" --amp in PyTorch {flags} --compile", " --amp, captured")]
+        self.assertEqual(steps[:16], [*leading, "gpu_benchmark"])
+        self.assertEqual(steps[16:20], ["mlp: weights", "mlp", "mlp in PyTorch --fused", "mlp, captured"])
         self.assertNotIn("gpt2-124m-64", steps)
         self.assertIn("gpt2-124m-64 --tf32", steps)
         self.assertEqual(len(steps), len(set(steps)))
@@ -336,7 +337,7 @@ class Steps(GpuCheckTest):
 [ -z "$TANDEM_TUNING_WRITE" ] || echo 'product = 1' >> "$TANDEM_TUNING_WRITE\"""")
         done, report = self.check("--parts", "tune")
         self.assertEqual(done.returncode, 0, done)
-        self.assertEqual(report["tuning"]["products"], 20)
+        self.assertEqual(report["tuning"]["products"], 21)
         self.assertEqual(report["tuning"]["train_step"], [{"tuning": self.path("report.tuning")}] * 2)
 
 

@@ -10,7 +10,8 @@ import sys
 from gpu_checks import smoke
 
 CASES = ["mlp", "lenet", "resnet18", "gpt-small", "gpt-384", "gpt2-124m-4", "gpt2-124m-64"]
-LEADING = [("gpt2-124m-64", "--amp"), ("gpt2-124m-4", "--amp")]
+TUNED = [("gpt2-124m-64", "--amp"), ("gpt2-124m-4", "--amp")]
+LEADING = TUNED + [("resnet50-256", "--amp")]
 # Without the largest case in float32, which takes a minute and is not realistic.
 STEPS = LEADING + [(case, flag) for case in CASES for flag in ("", "--tf32", "--amp")
                    if (case, flag) not in LEADING and (case, flag) != ("gpt2-124m-64", "")]
@@ -26,8 +27,12 @@ def largest_difference(ours, theirs):
     return max(abs(a - b) / max(abs(b), 1e-12) if math.isfinite(a) and math.isfinite(b) else math.inf for a, b in zip(ours, theirs))
 
 
+def is_large(case):
+    return case.startswith(("gpt2", "resnet50"))
+
+
 def seconds_of(case):
-    return 120 if case.startswith("gpt2") else 60
+    return 120 if is_large(case) else 60
 
 
 def weights_of(check, case):
@@ -64,8 +69,9 @@ def steps(check, which, with_torch):
         command = ["./train_step", "--case", case, "--load", weights, "--device", "cuda", *flags]
         ours = check.lines(name, [*command, "--losses", "--operations"], seconds_of(case))
         check.report["train_step"] += ours
-        for more in (["--fused"], ["--fused", "--compile"]):
-            if not with_torch or "--compile" in more and not case.startswith("gpt2"):
+        order = ["--channels-last"] if case.startswith("resnet") else []
+        for more in (["--fused", *order], ["--fused", *order, "--compile"]):
+            if not with_torch or "--compile" in more and not is_large(case):
                 continue  # compilation takes a minute
             for line in check.lines(f"{name} in PyTorch {' '.join(more)}",
                                     [sys.executable, "torch_step.py", case, weights, "--device", "cuda", *flags, *more], 150):
@@ -128,7 +134,7 @@ def several_gpus(check):
 
 def tune(check):
     """Measures cuBLASLt's algorithms for the matrix products of all steps, saves the fastest in a tuning file next to the report,
-    and times the leading steps with it."""
+    and times GPT-2's steps with it."""
     path = os.path.splitext(check.out)[0] + ".tuning"
     with contextlib.suppress(FileNotFoundError):
         os.remove(path)  # entries of an existing file are kept
@@ -143,6 +149,6 @@ def tune(check):
         check.failed = True
         check.report["not_run"].append("tune: no product was measured")
         return
-    for case, flag in LEADING:
+    for case, flag in TUNED:
         check.report["tuning"]["train_step"] += check.lines(
             f"{case} {flag}, tuned", ["./train_step", "--case", case, "--device", "cuda", flag], seconds_of(case), {"TANDEM_TUNING_FILE": path})
