@@ -97,6 +97,10 @@ Tensor LayerNorm::forward(const Tensor& input) {
   return layer_norm(input, normalized_shape_, weight, bias, options_.eps, options_.low_precision_result);
 }
 
+std::pair<Tensor, Tensor> LayerNorm::add_forward(const Tensor& input, const Tensor& other) {
+  return add_layer_norm(input, other, normalized_shape_, weight, bias, options_.eps, options_.low_precision_result);
+}
+
 std::string LayerNorm::extra_repr() const {
   std::string text = normalized_shape_.dim() == 1 ? str(normalized_shape_[0]) : str(normalized_shape_);
   if (options_.eps != LayerNormOptions().eps) text += str(", eps ", options_.eps);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include <tandem/base/macros.h>
 #include <tandem/nn/module.h>
@@ -73,6 +74,9 @@ class TANDEM_API LayerNorm : public Layer {
   explicit LayerNorm(int64_t size, LayerNormOptions options = {}) : LayerNorm(Shape{size}, options) {}
   explicit LayerNorm(const Shape& normalized_shape, LayerNormOptions options = {});
   Tensor forward(const Tensor& input) override;
+  /// {input + other, the layer's result for this sum}: a residual connection and the norm after it in one pass, see
+  /// add_layer_norm. Runs no forward hooks.
+  std::pair<Tensor, Tensor> add_forward(const Tensor& input, const Tensor& other);
   std::string extra_repr() const override;
 
   Tensor& weight;  ///< normalized_shape; undefined unless affine

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include <tandem/base/macros.h>
 #include <tandem/tensor/tensor.h>
@@ -67,5 +68,14 @@ TANDEM_OP Tensor sync_batch_norm(Tensor input, const Tensor& running_mean, const
 /// J. L. Ba, J. R. Kiros, G. E. Hinton, "Layer normalization", 2016.
 TANDEM_OP Tensor layer_norm(Tensor input, const Shape& normalized_shape, Tensor weight, Tensor bias, double eps = 1e-5,
                             bool low_precision_result = false);
+
+/// {input + other, layer_norm(input + other, ...)}: a residual connection and the norm after it, in one pass over
+/// memory where `other` has the dtype of the normalized result, with the bits of the two operations.
+///
+/// other: floating, of input's shape (ShapeError); it is added in input's dtype. Saves what layer_norm of the sum
+/// saves.
+TANDEM_OP std::pair<Tensor, Tensor> add_layer_norm(Tensor input, const Tensor& other, const Shape& normalized_shape,
+                                                   Tensor weight, Tensor bias, double eps = 1e-5,
+                                                   bool low_precision_result = false);
 
 }}  // namespace tandem::v0

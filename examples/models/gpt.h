@@ -60,8 +60,8 @@ struct GptBlock : tandem::nn::Layer {
         drop(add<tandem::nn::Dropout>("drop", o.dropout)) {}
 
   tandem::Tensor forward(const tandem::Tensor& x) override {
-    const tandem::Tensor h = x + drop(attn(ln_1(x)));
-    return h + drop(mlp(ln_2(h)));
+    const auto [h, normal] = ln_2.add_forward(x, drop(attn(ln_1(x))));
+    return h + drop(mlp(normal));
   }
 
   tandem::nn::LayerNorm& ln_1;

@@ -143,14 +143,20 @@ void backward_row(int64_t n, const T* x, const T* weight, const Accumulator<T>* 
 }  // namespace
 
 void layer_norm(const KernelContext&, DType dtype, DType, int64_t rows, int64_t n, double eps, const void* in,
-                const void* weight, const void* bias, void* statistics, void* out) {
+                const void* added, const void* weight, const void* bias, void* sum, void* statistics, void* out) {
   visit_floating_dtype(dtype, [&]<class T>() {
     using C = Accumulator<T>;
     parallel_for(rows, std::max<int64_t>(1, kGrainElements / n), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
-        forward_row(n, eps, static_cast<const T*>(in) + row * n, static_cast<const T*>(weight),
-                    static_cast<const T*>(bias), static_cast<C*>(statistics) + row * kLayerNormStatistics,
-                    static_cast<T*>(out) + row * n);
+        const T* x = static_cast<const T*>(in) + row * n;
+        if (added != nullptr) {
+          const T* const y = static_cast<const T*>(added) + row * n;
+          T* const to = static_cast<T*>(sum) + row * n;
+          for_vecs<C>(n, [&]<class V>(int64_t i) { store_as(to + i, load_as<V>(x + i) + load_as<V>(y + i)); });
+          x = to;
+        }
+        forward_row(n, eps, x, static_cast<const T*>(weight), static_cast<const T*>(bias),
+                    static_cast<C*>(statistics) + row * kLayerNormStatistics, static_cast<T*>(out) + row * n);
       }
     });
   });

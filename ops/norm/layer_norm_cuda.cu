@@ -76,13 +76,22 @@ __device__ void store_statistics(const RowStatistics<C>& of_row, C* to) {
 
 /// One warp per row.
 template <class T, class R, int kPacks>
-__global__ void layer_norm_warp_kernel(int64_t rows, int64_t n, Accumulator<T> eps, const T* in, const T* weight,
-                                       const T* bias, Accumulator<T>* statistics, R* out) {
+__global__ void layer_norm_warp_kernel(int64_t rows, int64_t n, Accumulator<T> eps, const T* in, const R* added,
+                                       const T* weight, const T* bias, T* sums, Accumulator<T>* statistics, R* out) {
   using C = Accumulator<T>;
   using Own = OwnElements<T, kPacks>;
   const C count = static_cast<C>(n);
   for (int64_t row = thread_index() / kWarp; row < rows; row += num_threads() / kWarp) {
-    const Own x(in + row * n, n);
+    Own x(in + row * n, n);
+    if (added != nullptr) {
+      Own::for_each(n, [&](int k, int64_t begin) {
+        const Pack<R, Own::kPack> y = load_pack<Own::kPack>(added + row * n + begin, Own::kPack);
+#pragma unroll
+        for (int v = 0; v < Own::kPack; ++v)
+          x.packs[k].values[v] = static_cast<T>(static_cast<C>(x.packs[k].values[v]) + static_cast<C>(y.values[v]));
+        store_pack(sums + row * n + begin, x.packs[k], Own::kPack);
+      });
+    }
     C sum = 0;
     Own::for_each(n, [&](int k, int64_t) {
 #pragma unroll
@@ -119,12 +128,18 @@ __global__ void layer_norm_warp_kernel(int64_t rows, int64_t n, Accumulator<T> e
 
 /// One block per row.
 template <class T, class R>
-__global__ void layer_norm_kernel(int64_t rows, int64_t n, Accumulator<T> eps, const T* in, const T* weight,
-                                  const T* bias, Accumulator<T>* statistics, R* out) {
+__global__ void layer_norm_kernel(int64_t rows, int64_t n, Accumulator<T> eps, const T* in, const R* added,
+                                  const T* weight, const T* bias, T* sums, Accumulator<T>* statistics, R* out) {
   using C = Accumulator<T>;
   const C count = static_cast<C>(n);
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const T* x = in + row * n;
+    if (added != nullptr) {
+      T* const to = sums + row * n;
+      for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
+        to[i] = static_cast<T>(static_cast<C>(x[i]) + static_cast<C>(added[row * n + i]));
+      x = to;  // each thread reads what it has written
+    }
     C sum = 0;
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum += static_cast<C>(x[i]);
     const C mean = block_reduce(sum, C{0}, Plus()) / count;
@@ -328,16 +343,17 @@ int64_t num_pieces(int64_t rows, int64_t n) { return (rows + piece_rows(rows, n)
 }  // namespace
 
 void layer_norm(const KernelContext& context, DType dtype, DType result, int64_t rows, int64_t n, double eps,
-                const void* in, const void* weight, const void* bias, void* statistics, void* out) {
+                const void* in, const void* added, const void* weight, const void* bias, void* sum, void* statistics,
+                void* out) {
   if (rows == 0) return;
   visit_dtypes(dtype, result, [&]<class T, class R>() {
     using C = Accumulator<T>;
     const auto launch = [&](auto* kernel, unsigned blocks, int threads) {
       launch_kernel(context, kernel, blocks, threads, 0, rows, n, static_cast<C>(eps), static_cast<const T*>(in),
-                    static_cast<const T*>(weight), static_cast<const T*>(bias), static_cast<C*>(statistics),
-                    static_cast<R*>(out));
+                    static_cast<const R*>(added), static_cast<const T*>(weight), static_cast<const T*>(bias),
+                    static_cast<T*>(sum), static_cast<C*>(statistics), static_cast<R*>(out));
     };
-    with_packs<T>(n, {in, weight, bias, out}, [&]<int kPacks>(std::integral_constant<int, kPacks>) {
+    with_packs<T>(n, {in, added, weight, bias, sum, out}, [&]<int kPacks>(std::integral_constant<int, kPacks>) {
       if constexpr (kPacks == 0) {
         launch(layer_norm_kernel<T, R>, blocks_for(rows, 1), threads_for(n));
       } else {

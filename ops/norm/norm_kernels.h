@@ -86,9 +86,11 @@ void batch_norm_parameter_gradient(const KernelContext& context, DType dtype, in
                                    const double* factor, bool accumulate, void* slot);
 
 /// out = normalized rows of n elements, times weight plus bias ([n], or null); statistics [rows, 3]. The dtype of out
-/// is `result`: `dtype` or, on GPUs for float32, a half type.
+/// is `result`: `dtype` or, on GPUs for float32, a half type. Unless `added`, of dtype `result`, is null, the rows are
+/// those of in + added, which is written to `sum`.
 void layer_norm(const KernelContext& context, DType dtype, DType result, int64_t rows, int64_t n, double eps,
-                const void* in, const void* weight, const void* bias, void* statistics, void* out);
+                const void* in, const void* added, const void* weight, const void* bias, void* sum, void* statistics,
+                void* out);
 /// Bytes of the workspace of layer_norm_backward.
 int64_t layer_norm_workspace_bytes(const KernelContext& context, DType dtype, int64_t rows, int64_t n);
 /// `result` is the dtype of grad.

@@ -175,12 +175,13 @@ TEST_F(GpuStepCounts, GptSmall) {
 blocks 158
 system allocations 0
 peak bytes 35830336
-backward add 9
+backward add 5
+backward add_layer_norm 8
 backward backward 1
 backward cross_entropy 1
 backward embedding 2
 backward gelu 4
-backward layer_norm 9
+backward layer_norm 5
 backward linear 17
 backward qkv_attention 4
 backward reshape 1
@@ -188,18 +189,19 @@ copy add_into 1
 copy add_into, bytes 99840
 copy fill 1
 copy fill, bytes 4
-op add 9
+op add 5
+op add_layer_norm 4
 op cross_entropy 1
 op dropout 9
 op embedding 2
 op gelu 4
 op gelu_backward 4
-op layer_norm 9
+op layer_norm 5
 op linear 17
 op qkv_attention 4
 op sum 1
 algorithm AdamW in optimizer optimizer step 1
-forward, kernels 34
+forward, kernels 30
 forward, copies and fills 17
 backward, kernels 80
 backward, copies and fills 34
@@ -214,12 +216,13 @@ TEST_F(GpuStepCounts, Gpt384) {
 blocks 226
 system allocations 0
 peak bytes 43707968
-backward add 13
+backward add 7
+backward add_layer_norm 12
 backward backward 1
 backward cross_entropy 1
 backward embedding 2
 backward gelu 6
-backward layer_norm 13
+backward layer_norm 7
 backward linear 25
 backward qkv_attention 6
 backward reshape 1
@@ -227,18 +230,19 @@ copy add_into 1
 copy add_into, bytes 299520
 copy fill 1
 copy fill, bytes 4
-op add 13
+op add 7
+op add_layer_norm 6
 op cross_entropy 1
 op dropout 13
 op embedding 2
 op gelu 6
 op gelu_backward 6
-op layer_norm 13
+op layer_norm 7
 op linear 25
 op qkv_attention 6
 op sum 1
 algorithm AdamW in optimizer optimizer step 1
-forward, kernels 46
+forward, kernels 40
 forward, copies and fills 25
 backward, kernels 112
 backward, copies and fills 50

@@ -77,9 +77,9 @@ constexpr char kTable[] = R"(
 | bias gradient, bfloat16 | 2 | 12 | 15.43 | 16.13 | 1.05 | 2.16 | 1.00 |
 | attention, bfloat16 | 0 | 0 | | | | 0.00 | |
 | attention backward, bfloat16 | 0 | 0 | | | | 0.00 | |
-| GPT block, float32 | 6 | 64 | 10.89 | 10.26 | 1.33 | 118.00 | 1.04 |
+| GPT block, float32 | 5 | 64 | 10.75 | 10.13 | 1.35 | 114.00 | 1.04 |
 | GPT block backward, float32 | 18 | 4 | 6.87 | 7.19 | 1.39 | 281.00 | 1.04 |
-| GPT block, autocast to bfloat16 | 13 | 64 | 12.91 | 11.46 | 1.14 | 137.92 | |
+| GPT block, autocast to bfloat16 | 12 | 64 | 12.83 | 11.36 | 1.15 | 133.92 | |
 | GPT block backward, autocast to bfloat16 | 17 | 32 | 8.08 | 6.97 | 1.22 | 136.62 | 1.00 |
 )";
 

@@ -133,6 +133,17 @@ TANDEM_OP_CASES(norm) {
         .run = [](const Tensors& x) { return layer_norm(x[0], {7}, x[1], x[2], 1e-2); },
         .terms = 7}});
 
+  cases.op(
+      "std::pair<Tensor, Tensor> add_layer_norm(Tensor input, const Tensor& other, const Shape& normalized_shape, "
+      "Tensor weight, Tensor bias, double eps = 1e-5, bool low_precision_result = false)",
+      CastPolicy::kFloat32,
+      {{.inputs =
+            {{"input", {2, 3, 5}}, {"other", {2, 3, 5}}, optional({"weight", {3, 5}}), optional({"bias", {3, 5}})},
+        .run = [](const Tensors& x) {
+          const auto [sum, normal] = add_layer_norm(x[0], x[1], {3, 5}, x[2], x[3]);
+          return Tensors{sum, normal};
+        }}});
+
   for (const Tail tail : {Tail::kNone, Tail::kRelu, Tail::kAddRelu}) {
     for (const bool training : {true, false}) {
       const Options o = {.training = training, .tail = tail};
@@ -217,6 +228,12 @@ TANDEM_OP_CASES(norm) {
         return TensorList{randn({1024, 384}), ones({384}), zeros({384})};
       },
       [](const TensorList& in) { return layer_norm(in[0], {384}, in[1], in[2]); });
+  cases.benchmark(
+      "add_layer_norm 384",
+      [] {
+        return TensorList{randn({1024, 384}), ones({384}), zeros({384}), randn({1024, 384})};
+      },
+      [](const TensorList& in) { return add_layer_norm(in[0], in[3], {384}, in[1], in[2]).second; });
 }
 
 }  // namespace tandem::testing

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -387,6 +388,63 @@ TEST(LayerNorm, LowPrecisionResultIsTheConvertedResult) {
   EXPECT_EQ(layer_norm(random_here({2, 8}, 1, kFloat32), {8}, {}, {}, 1e-5, true).dtype(), kFloat32);
   const Autocast autocast(kBFloat16);
   EXPECT_EQ(layer_norm(random_here({2, 8}, 1, kFloat64), {8}, {}, {}, 1e-5, true).dtype(), kFloat64);
+}
+
+/// The dtypes of an add_layer_norm.
+struct AddedDTypes {
+  DType input, other;
+  std::optional<DType> autocast;  // with low_precision_result
+};
+
+// Rows that a warp and rows that a block normalizes on GPUs, in one kernel or in two.
+TEST(AddLayerNorm, ResultsAndGradientsAreThoseOfTwoOperations) {
+  const AddedDTypes all[] = {{kFloat32, kFloat32, {}},         {kFloat64, kFloat64, {}},
+                             {kBFloat16, kBFloat16, {}},       {kFloat32, kFloat16, {}},
+                             {kFloat32, kBFloat16, kBFloat16}, {kFloat32, kFloat16, kFloat16},
+                             {kFloat32, kFloat32, kBFloat16}};
+  for (const auto& [dtype, other_dtype, autocast_dtype] : all) {
+    for (const int64_t n : {33, 384, 5001}) {
+      SCOPED_TRACE(str(dtype, " ", other_dtype, " ", autocast_dtype.has_value(), " ", n));
+      const auto run = [&](bool in_one, bool recorded) {
+        const Tensor x = random_here({5, n}, 1, dtype).set_requires_grad(),
+                     y = random_here({5, n}, 2, other_dtype).set_requires_grad(),
+                     weight = random_here({n}, 3, dtype).set_requires_grad(),
+                     bias = random_here({n}, 4, dtype).set_requires_grad();
+        const auto forward = [&]() -> std::pair<Tensor, Tensor> {
+          std::optional<Autocast> autocast;
+          if (autocast_dtype) autocast.emplace(*autocast_dtype);
+          if (in_one) return add_layer_norm(x, y, {n}, weight, bias, kEps, autocast_dtype.has_value());
+          const Tensor sum = add(x, y);
+          return {sum, layer_norm(sum, {n}, weight, bias, kEps, autocast_dtype.has_value())};
+        };
+        const auto [sum, normal] = forward();
+        const auto grads = grad({sum, normal}, {x, y, weight, bias},
+                                {random_here({5, n}, 5, sum.dtype()), random_here({5, n}, 6, normal.dtype())},
+                                {.create_graph = recorded});
+        return std::vector<Tensor>{sum, normal, grads[0], grads[1], grads[2], grads[3]};
+      };
+      for (const bool recorded : {false, true}) {
+        const std::vector<Tensor> one = run(true, recorded), two = run(false, recorded);
+        for (size_t i = 0; i < one.size(); ++i) {
+          EXPECT_EQ(one[i].dtype(), two[i].dtype()) << i;
+          EXPECT_TRUE(same_bits(one[i], two[i])) << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(AddLayerNorm, InvalidOtherIsNamedInErrors) {
+  const Tensor x = zeros({2, 4});
+  EXPECT_EQ(error_text<ShapeError>([&] { add_layer_norm(x, zeros({4}), {4}, {}, {}); }),
+            "add_layer_norm: input and other must have the same shape\n"
+            "  input  cpu  float32 [2, 4]\n"
+            "  other  cpu  float32 [4]");
+  EXPECT_EQ(error_text<DTypeError>([&] {
+              add_layer_norm(x, zeros({2, 4}, {kInt32}), {4}, {}, {});
+            }),
+            "add_layer_norm: other must be floating\n"
+            "  other  cpu  int32 [2, 4]");
 }
 
 TEST(LayerNorm, InvalidArgumentsAreNamedInErrors) {

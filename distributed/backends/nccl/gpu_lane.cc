@@ -271,8 +271,8 @@ std::shared_ptr<GpuWork> Lane::launch(CollectiveOperation& operation, const Agre
   const DeviceGuard guard(options_.device);
   check();
   const auto work =
-      std::make_shared<Launched>(shared_from_this(), operation, operation.title(), operation.collective.root < 0, agreed,
-                                 options_.device, trace_clock_.anchor());
+      std::make_shared<Launched>(shared_from_this(), operation, operation.title(), operation.collective.root < 0,
+                                 agreed, options_.device, trace_clock_.anchor());
   const auto wait_for_inputs = [&] {
     const Event ready(options_.device);
     ready.record(cuda::current_stream(options_.device));
