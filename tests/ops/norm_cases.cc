@@ -53,6 +53,21 @@ OpCase layer_norm_case(Shape shape, Shape normalized, bool with_weight = true, b
   return op;
 }
 
+OpCase add_layer_norm_case(const Shape& shape, const Shape& normalized) {
+  OpCase op = layer_norm_case(shape, normalized);
+  op.name = "add_layer_norm";
+  op.inputs.insert(op.inputs.begin() + 1, {"other", shape});
+  op.run = [=](const std::vector<Tensor>& in) {
+    return add_layer_norm(in[0], in[1], normalized, in[2], in[3], kEps).second;
+  };
+  op.reference = [norm = op.reference](const std::vector<Dense>& in) {
+    Dense sum = in[0];
+    for (int64_t i = 0; i < sum.num_elements(); ++i) sum[i] += in[1][i];
+    return norm({sum, in[2], in[3]});
+  };
+  return op;
+}
+
 /// Images with [N, H, W, C] in memory, as returned by convolutions, so that gradients are not copied.
 Tensor image(const Shape& shape) { return randn({shape[0], shape[2], shape[3], shape[1]}); }
 Tensor nchw(const Tensor& image) { return image.permute({0, 3, 1, 2}); }
@@ -185,6 +200,10 @@ TANDEM_OP_CASES(norm) {
   cases.add(layer_norm_case({1001, 128}, {128}), kThreads);
   cases.add(layer_norm_case({301, 33}, {33}), kThreads);
   cases.add(layer_norm_case({67, 1024}, {1024}), kThreads);
+
+  cases.add(add_layer_norm_case({3, 7}, {7}));
+  cases.add(add_layer_norm_case({2, 3, 32}, {3, 32}));
+  cases.add(add_layer_norm_case({301, 33}, {33}), kThreads);
 
   const Tensor mean = zeros({64}), var = ones({64});
   const auto images = [] { return TensorList{image({32, 64, 32, 32}), ones({64}), zeros({64})}; };

@@ -62,8 +62,8 @@ void expect_trajectory(const std::map<std::string, Tensor>& tensors, size_t c, d
     }
     const auto ours = std::get<Tensor>(value).template to_vector<double>();
     for (size_t i = 0; i < ours.size(); ++i) {
-      const double expected = theirs.to_vector<double>()[i];
-      EXPECT_NEAR(ours[i], expected, tolerance * std::max(1.0, std::abs(expected))) << prefix << name;
+      const double value_of_pytorch = theirs.to_vector<double>()[i];
+      EXPECT_NEAR(ours[i], value_of_pytorch, tolerance * std::max(1.0, std::abs(value_of_pytorch))) << prefix << name;
     }
   }
   EXPECT_EQ(state.entries().size(), num_state) << prefix;
