@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <span>
 #include <vector>
 
 #include <tandem/autograd/checkpoint.h>
@@ -410,28 +409,31 @@ struct LayerNormArguments {
   }
 };
 
-/// `other` is added to the input, or undefined.
+/// `other` is added to the input, or null.
 KernelContext check_layer_norm(const char* op, const LayerNormArguments& a, const Tensor* other = nullptr) {
-  std::vector<Operand> operands = {{"input", a.input}};
-  if (a.weight.defined()) operands.push_back({"weight", a.weight});
-  if (a.bias.defined()) operands.push_back({"bias", a.bias});
-  const size_t of_one_dtype = operands.size();
+  std::vector<Operand> operands, parameters;
+  operands.reserve(4);
+  parameters.reserve(2);
+  operands.push_back({"input", a.input});
   if (other != nullptr) operands.push_back({"other", *other});
+  if (a.weight.defined()) parameters.push_back({"weight", a.weight});
+  if (a.bias.defined()) parameters.push_back({"bias", a.bias});
+  for (const Operand& parameter : parameters) operands.push_back(parameter);
   KernelContext context = check_same_device(op, operands);
   check_floating(op, operands.front());
-  check_same_dtype(op, std::span<const Operand>(operands).first(of_one_dtype));
   check_eps(op, a.eps);
   const Shape &shape = a.input.shape(), &normalized = a.normalized_shape;
   const size_t dims = normalized.size(), all = shape.size();
   TANDEM_CHECK(ShapeError, dims > 0 && dims <= all && Shape(shape.begin() + (all - dims), shape.end()) == normalized,
                operand_error(op, str("input must end in normalized_shape ", normalized), operands));
-  for (size_t i = 1; i < of_one_dtype; ++i) {
-    TANDEM_CHECK(ShapeError, operands[i].tensor.shape() == normalized,
-                 operand_error(op, str(operands[i].name, " must have shape ", normalized), operands));
+  for (const Operand& parameter : parameters) {
+    check_same_dtype(op, {operands.front(), parameter});
+    TANDEM_CHECK(ShapeError, parameter.tensor.shape() == normalized,
+                 operand_error(op, str(parameter.name, " must have shape ", normalized), operands));
   }
   TANDEM_CHECK(ShapeError, num_elements(normalized) > 0, operand_error(op, "normalized_shape is empty", operands));
   if (other != nullptr) {
-    check_floating(op, operands.back());
+    check_floating(op, operands[1]);
     TANDEM_CHECK(ShapeError, other->shape() == shape,
                  operand_error(op, "input and other must have the same shape", operands));
   }
