@@ -135,7 +135,7 @@ page faults 0
 }
 TEST(StepCounts, GptSmall) {
   check_step("gpt-small", R"(
-heap allocations 613
+heap allocations 604
 blocks 162
 system allocations 0
 peak bytes 2538048
@@ -175,7 +175,7 @@ page faults 0
 }
 TEST(StepCounts, Gpt384) {
   check_step("gpt-384", R"(
-heap allocations 879
+heap allocations 866
 blocks 232
 system allocations 0
 peak bytes 12774976
