@@ -22,6 +22,7 @@
 #include <tandem/distributed/process_group.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tests/distributed/death_notice.h>
 #include <tandem/tests/distributed/gpu_of_rank.h>
 #include <tandem/tests/distributed/notification_time.h>
 #include <tandem/tests/distributed/process_ranks.h>
@@ -51,14 +52,6 @@ std::vector<std::string> errors_of(const ThreadRanks& ranks, const std::function
     }
   }
   return texts;
-}
-
-/// Waits for work of the GPU; values may be wrong.
-void drain(Device device) {
-  try {
-    cuda::synchronize(device);
-  } catch (const CommError&) {
-  }
 }
 
 struct Case {
@@ -236,32 +229,6 @@ TEST(GpuMessageFailureOf4, MismatchIsReportedOnAllRanks) {
 }
 
 // --- processes ---
-
-/// Result file of a rank: whether it was notified of the death in time, and the error.
-void write_notified(Context& context, const std::string& folder, Clock::time_point notified, const std::string& text) {
-  const auto died = Clock::duration(std::stoll(context.store()->get("died", kLongTimeout)));
-  const auto took = notified.time_since_epoch() - died;
-  const char* const when = took < Clock::duration(0) ? "before " : took > kNotifiedWithin ? "late " : "in time ";
-  std::ofstream(folder + std::to_string(context.rank())) << when << text;
-}
-
-[[noreturn]] void die(Context& context) {
-  context.store()->set("died", std::to_string(Clock::now().time_since_epoch().count()));
-  raise(SIGKILL);
-  abort();
-}
-
-/// The error of rank 0 of 2 after rank 1 was killed.
-std::string errors_after_death(const std::string& function) {
-  std::string notified;
-  for (int attempt = 0; attempt < 3 && !notified.starts_with("in time"); ++attempt) {  // the machine may be loaded
-    const testing::TemporaryFolder folder;
-    EXPECT_EQ(error_text<CommError>([&] { spawn(2, function, {folder / ""}); }),
-              "spawn: rank 1 of 2 failed (killed by SIGKILL)");
-    notified = testing::read_file(folder / "0");
-  }
-  return notified;
-}
 
 TANDEM_RANK_MAIN(one_dies_before_its_call) {
   ProcessGroup& group = *context.group();
