@@ -21,9 +21,9 @@ constexpr int kListTag = -1;  // of internal messages; tags of callers are not n
 constexpr int64_t kListNumbers = 64;
 constexpr size_t kIdNumbers = sizeof(NcclId) / sizeof(int64_t);
 constexpr size_t kMaxListed = kListNumbers - 1 - kIdNumbers;
-/// How long the leader waits for the other messages of a batch after the first one was matched. The other rank need not
-/// start them together: it may first wait for those that are matched.
-constexpr std::chrono::milliseconds kBatchPatience{5};
+/// How long the leader waits for the other messages of a batch after the first one was matched. It must not wait longer,
+/// because the other rank may start them one by one and wait for each.
+constexpr std::chrono::milliseconds kMaxBatchDelay{5};
 constexpr std::chrono::seconds kNews{1};                 // between two calls of look_for_news while connecting
 constexpr std::chrono::milliseconds kFailureGrace{300};  // until the reason of a failure is known
 constexpr int kMaxNcclBlocks = 64;                       // NCCL's own limit
@@ -373,7 +373,7 @@ std::shared_ptr<Message> GpuMessages::list_message(const GpuPair& pair, bool sen
 }
 
 /// Launches the matched messages, and sends their list to the follower. Keeps messages of a batch until all of its
-/// messages are matched, but at most for kBatchPatience.
+/// messages are matched, but at most for kMaxBatchDelay.
 bool GpuMessages::lead(GpuPair& pair, std::vector<std::shared_ptr<Message>>& added) {
   if (pair.matched.empty()) return false;
   const Clock::time_point now = Clock::now();
@@ -383,8 +383,8 @@ bool GpuMessages::lead(GpuPair& pair, std::vector<std::shared_ptr<Message>>& add
   std::vector<GpuPair::Entry> kept;
   for (GpuPair::Entry& entry : pair.matched) {
     const bool is_whole = entry.message->group->matched >= entry.message->group->expected;
-    if (messages.size() == kMaxListed || (!is_whole && now < entry.matched + kBatchPatience)) {
-      if (!is_whole) wake_at_ = std::min(wake_at_, entry.matched + kBatchPatience);
+    if (messages.size() == kMaxListed || (!is_whole && now < entry.matched + kMaxBatchDelay)) {
+      if (!is_whole) wake_at_ = std::min(wake_at_, entry.matched + kMaxBatchDelay);
       kept.push_back(std::move(entry));
       continue;
     }

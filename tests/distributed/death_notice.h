@@ -20,7 +20,8 @@
 namespace tandem { inline namespace v0 { namespace distributed {
 
 /// Result file of a rank: whether it was notified of the death in time, and the error.
-inline void write_notified(Context& context, const std::string& folder, std::chrono::steady_clock::time_point notified, const std::string& text) {
+inline void write_notified(Context& context, const std::string& folder, std::chrono::steady_clock::time_point notified,
+                           const std::string& text) {
   using Clock = std::chrono::steady_clock;
   const auto died = Clock::duration(std::stoll(context.store()->get("died", kLongTimeout)));
   const auto took = notified.time_since_epoch() - died;
