@@ -21,8 +21,8 @@ constexpr int kListTag = -1;  // of internal messages; tags of callers are not n
 constexpr int64_t kListNumbers = 64;
 constexpr size_t kIdNumbers = sizeof(NcclId) / sizeof(int64_t);
 constexpr size_t kMaxListed = kListNumbers - 1 - kIdNumbers;
-/// How long the leader waits for the other messages of a batch after the first one was matched. It must not wait longer,
-/// because the other rank may start them one by one and wait for each.
+/// How long the leader waits for the other messages of a batch after the first one was matched. It must not wait
+/// longer, because the other rank may start them one by one and wait for each.
 constexpr std::chrono::milliseconds kMaxBatchDelay{5};
 constexpr std::chrono::seconds kNews{1};                 // between two calls of look_for_news while connecting
 constexpr std::chrono::milliseconds kFailureGrace{300};  // until the reason of a failure is known
