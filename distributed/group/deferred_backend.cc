@@ -30,25 +30,25 @@ class LateBackend::CancelledStore final : public ForwardingStore {
         ends_(store_->on_failure([this](int rank, const std::string& reason) { report(rank, reason); })) {}
 
   void cancel() {
-    give_up(own_rank_, kReason);
+    cancel(own_rank_, kReason);
     is_cancelled_ = true;
     report(-1, kReason);
   }
   /// Records only the first reason. The joining thread publishes it, so that no other thread waits for the store.
-  void give_up(int culprit, const std::string& reason) {
+  void cancel(int culprit, const std::string& reason) {
     std::lock_guard lock(mutex_);
-    if (!given_up_.empty()) return;
-    given_up_ = str(culprit < 0 ? own_rank_ : culprit, " ", reason.substr(0, kMaxReason));
+    if (!cancelled_.empty()) return;
+    cancelled_ = str(culprit < 0 ? own_rank_ : culprit, " ", reason.substr(0, kMaxReason));
   }
   /// Called on the joining thread.
   void tell() {
     {
       std::lock_guard lock(mutex_);
-      if (has_told_ || given_up_.empty()) return;
-      has_told_ = true;
+      if (is_published_ || cancelled_.empty()) return;
+      is_published_ = true;
     }
     try {
-      store_->compare_set(kGivenUp, "", given_up_);
+      store_->compare_set(kCancelled, "", cancelled_);
     } catch (const CommError&) {
       // The store is lost; the other ranks detect that themselves.
     }
@@ -60,7 +60,7 @@ class LateBackend::CancelledStore final : public ForwardingStore {
     try {
       return ForwardingStore::get_from(key, ranks, timeout);
     } catch (const CommError& e) {
-      if (e.peer() < 0 && !has_told_) look_who_gave_up();
+      if (e.peer() < 0 && !is_published_) look_who_gave_up();
       throw;
     }
   }
@@ -70,15 +70,15 @@ class LateBackend::CancelledStore final : public ForwardingStore {
 
  private:
   static constexpr const char* kReason = "the group was destroyed before all members had joined";
-  static constexpr const char* kGivenUp = "given up";
+  static constexpr const char* kCancelled = "given up";
   static constexpr size_t kMaxReason = 64u << 10;
 
   void report(int rank, const std::string& reason) {
     board_.report({.rank = rank, .end = RankEnd::kFailed, .reason = reason});
   }
   void look_who_gave_up() {
-    if (!store_->check({kGivenUp})) return;
-    const std::string text = store_->get_from(kGivenUp, {own_rank_}, kStoreTimeout);
+    if (!store_->check({kCancelled})) return;
+    const std::string text = store_->get_from(kCancelled, {own_rank_}, kStoreTimeout);
     const int culprit = std::stoi(text);
     const std::string reason = text.substr(text.find(' ') + 1);
     report(culprit, reason);
@@ -88,9 +88,9 @@ class LateBackend::CancelledStore final : public ForwardingStore {
   const int own_rank_;  // in the job
   FailureBoard board_;
   std::atomic<bool> is_cancelled_{false};
-  bool has_told_ = false;  // used only by the joining thread
+  bool is_published_ = false;  // used only by the joining thread
   std::mutex mutex_;
-  std::string given_up_;  // culprit and reason; set once
+  std::string cancelled_;  // culprit and reason; set once
   HookHandle ends_;
 };
 
@@ -131,7 +131,7 @@ void LateBackend::make(const std::function<std::unique_ptr<Backend>(const Proces
   }
   // If other ranks are missing or have failed, the remaining ranks detect that themselves.
   if (state == State::kFailed && (error_->culprit() < 0 || error_->culprit() == own_rank)) {
-    store_->give_up(own_rank, error_->reason());
+    store_->cancel(own_rank, error_->reason());
     store_->tell();
   }
   {
@@ -238,7 +238,7 @@ void LateBackend::do_abort(int culprit, const std::string& reason) {
     if (!aborted_) aborted_.emplace(failure_text(" failed", culprit, reason), reason, culprit);
     is_aborted_.store(true, std::memory_order_release);
   }
-  store_->give_up(culprit, reason);
+  store_->cancel(culprit, reason);
   when_made([=](Backend& backend) { backend.do_abort(culprit, reason); });
   do_wake();
 }

@@ -24,7 +24,7 @@ constexpr size_t kMaxListed = kListNumbers - 1 - kIdNumbers;
 /// How long the leader waits for the other messages of a batch after the first one was matched. It must not wait
 /// longer, because the other rank may start them one by one and wait for each.
 constexpr std::chrono::milliseconds kMaxBatchDelay{5};
-constexpr std::chrono::seconds kNews{1};                 // between two calls of look_for_news while connecting
+constexpr std::chrono::seconds kFailurePollInterval{1};  // between two calls of poll_failures while connecting
 constexpr std::chrono::milliseconds kFailureGrace{300};  // until the reason of a failure is known
 constexpr int kMaxNcclBlocks = 64;                       // NCCL's own limit
 
@@ -122,13 +122,13 @@ GpuBlocks::~GpuBlocks() {
 /// What this rank knows about its direct messages with one rank.
 struct GpuPair {
   GpuPair(int peer_, bool leads_, std::unique_ptr<GpuBlocks> blocks_, const GpuMessages::Hooks& hooks)
-      : peer(peer_), leads(leads_), blocks(std::move(blocks_)), launcher(hooks.start_thread) {}
+      : peer(peer_), leads(leads_), blocks(std::move(blocks_)), thread(hooks.start_thread) {}
 
   const int peer;
   const bool leads;
   const std::unique_ptr<GpuBlocks> blocks;  // null: no direct messages
-  SerialThread launcher;                    // connects and launches; may wait for the other rank
-  std::shared_ptr<GpuLane> lane;            // used by the launcher
+  SerialThread thread;                      // connects and launches; may wait for the other rank
+  std::shared_ptr<NcclBackend> nccl;        // used by the thread
 
   // Used by the executor.
   struct Entry {
@@ -196,12 +196,12 @@ void GpuMessages::prepare(std::span<const std::shared_ptr<Message>> messages) {
   }
 }
 
-std::vector<std::shared_ptr<GpuLane>> GpuMessages::lanes() {
+std::vector<std::shared_ptr<NcclBackend>> GpuMessages::nccl_backends() {
   std::lock_guard lock(mutex_);
-  return lanes_;
+  return nccl_backends_;
 }
 
-void GpuMessages::give_up(const std::string& reason, int culprit, std::chrono::milliseconds grace) {
+void GpuMessages::abort_after(const std::string& reason, int culprit, std::chrono::milliseconds grace) {
   {
     std::lock_guard lock(mutex_);
     if (failure_.empty()) {
@@ -210,15 +210,15 @@ void GpuMessages::give_up(const std::string& reason, int culprit, std::chrono::m
     }
   }
   failed_.notify_all();
-  for (const auto& lane : lanes()) lane->give_up(reason, culprit, grace);
+  for (const auto& nccl : nccl_backends()) nccl->abort_after(reason, culprit, grace);
 }
 
-void GpuMessages::hush() {
-  for (const auto& lane : lanes()) lane->hush();
+void GpuMessages::suppress_deferred_error() {
+  for (const auto& nccl : nccl_backends()) nccl->suppress_deferred_error();
 }
 
 void GpuMessages::finish() {
-  for (const auto& lane : lanes()) lane->finish();
+  for (const auto& nccl : nccl_backends()) nccl->finish();
 }
 
 /// Ends all communicators at the same time: each may wait until the other rank ends its own.
@@ -227,14 +227,14 @@ void GpuMessages::close() {
   {
     std::lock_guard lock(mutex_);
     pairs.swap(pairs_);
-    lanes_.clear();
+    nccl_backends_.clear();
   }
   std::vector<GpuPair*> connected;
   for (const auto& [peer, pair] : pairs) {
     if (pair->id) connected.push_back(pair.get());
   }
-  for (GpuPair* const pair : connected) pair->launcher.post([pair] { pair->lane.reset(); });
-  for (GpuPair* const pair : connected) pair->launcher.close();
+  for (GpuPair* const pair : connected) pair->thread.post([pair] { pair->nccl.reset(); });
+  for (GpuPair* const pair : connected) pair->thread.close();
   copies_.close();
 }
 
@@ -393,7 +393,7 @@ bool GpuMessages::lead(GpuPair& pair, std::vector<std::shared_ptr<Message>>& add
   }
   pair.matched = std::move(kept);
   if (messages.empty()) return false;
-  if (!pair.id) pair.id = GpuLane::make_id();
+  if (!pair.id) pair.id = NcclBackend::make_id();
   numbers[0] = static_cast<int64_t>(messages.size());
   std::memcpy(numbers + 1, pair.id->data(), pair.id->size());
 
@@ -462,10 +462,10 @@ void GpuMessages::launch(GpuPair& pair, const Matched& messages, const std::shar
   }
   batch->shown_title = messages.front()->title;
   if (messages.size() > 1) batch->shown_title += str(" and ", messages.size() - 1, " more");
-  pair.launcher.post([this, &pair, batch, task, wake = hooks_.wake] {
+  pair.thread.post([this, &pair, batch, task, wake = hooks_.wake] {
     try {
-      if (pair.lane == nullptr) connect(pair, batch->timeout);
-      task->work = pair.lane->launch(*batch);
+      if (pair.nccl == nullptr) connect(pair, batch->timeout);
+      task->work = pair.nccl->launch(*batch);
     } catch (...) {
       task->error = std::current_exception();
     }
@@ -476,20 +476,20 @@ void GpuMessages::launch(GpuPair& pair, const Matched& messages, const std::shar
 
 /// Creates the communicator. Blocks until the other rank does so too.
 void GpuMessages::connect(GpuPair& pair, std::chrono::milliseconds timeout) {
-  GpuLane::Options lane_options = hooks_.lane_options(device_);
-  const GpuLane::Options described = lane_options;
+  NcclBackend::Options nccl_options = hooks_.nccl_options(device_);
+  const NcclBackend::Options described = nccl_options;
   if (hooks_.is_failing()) throw_failure(described);
-  lane_options.rank = pair.leads ? 0 : 1;
-  lane_options.world_size = 2;
-  lane_options.is_ordered = false;
-  lane_options.max_blocks = pair.blocks->count();
+  nccl_options.rank = pair.leads ? 0 : 1;
+  nccl_options.world_size = 2;
+  nccl_options.is_ordered = false;
+  nccl_options.max_blocks = pair.blocks->count();
   const Clock::time_point deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
-  std::shared_ptr<GpuLane> lane;
+  std::shared_ptr<NcclBackend> nccl;
   try {
-    lane = GpuLane::join(std::move(lane_options), *pair.id, deadline, [this, asked = Clock::now()]() mutable {
-      if (Clock::now() - asked >= kNews) {
+    nccl = NcclBackend::join(std::move(nccl_options), *pair.id, deadline, [this, asked = Clock::now()]() mutable {
+      if (Clock::now() - asked >= kFailurePollInterval) {
         asked = Clock::now();
-        hooks_.look_for_news();
+        hooks_.poll_failures();
       }
       return hooks_.is_failing();
     });
@@ -497,19 +497,19 @@ void GpuMessages::connect(GpuPair& pair, std::chrono::milliseconds timeout) {
     if (hooks_.is_failing()) throw_failure(described);
     throw;
   }
-  pair.lane = lane;
+  pair.nccl = nccl;
   {
     std::lock_guard lock(mutex_);
-    lanes_.push_back(lane);
+    nccl_backends_.push_back(nccl);
   }
-  if (hooks_.is_failing()) lane->give_up("the group has failed", -1, std::chrono::milliseconds(0));
+  if (hooks_.is_failing()) nccl->abort_after("the group has failed", -1, std::chrono::milliseconds(0));
 }
 
-/// Throws the group's failure. Another thread may be about to pass it to give_up().
-void GpuMessages::throw_failure(const GpuLane::Options& lane) {
+/// Throws the group's failure. Another thread may be about to pass it to abort_after().
+void GpuMessages::throw_failure(const NcclBackend::Options& nccl) {
   std::unique_lock lock(mutex_);
   failed_.wait_for(lock, kFailureGrace, [&] { return !failure_.empty(); });
-  throw CommError(str(lane.who, " ", failure_.empty() ? "NCCL: initialization was aborted" : failure_), lane.job_rank,
+  throw CommError(str(nccl.who, " ", failure_.empty() ? "NCCL: initialization was aborted" : failure_), nccl.job_rank,
                   culprit_, -1);
 }
 

@@ -24,7 +24,7 @@
 #include <thread>
 #include <vector>
 
-#include <tandem/distributed/backends/nccl/gpu_lane.h>
+#include <tandem/distributed/backends/nccl/nccl_backend.h>
 #include <tandem/distributed/group/operation.h>
 #include <tandem/distributed/process_group_options.h>
 #include <tandem/tensor/cuda.h>
@@ -138,14 +138,14 @@ struct GpuMessage {
 /// The GPU messages of a group on one rank.
 class GpuMessages {
  public:
-  using Clock = GpuLane::Clock;
+  using Clock = NcclBackend::Clock;
   /// Functions of the group. They may be called from any thread until close() has returned.
   struct Hooks {
     std::function<std::thread(std::function<void()>)> start_thread;
-    std::function<GpuLane::Options(Device)> lane_options;
+    std::function<NcclBackend::Options(Device)> nccl_options;
     std::function<void()> wake;           ///< the executor must look at the messages again
     std::function<bool()> is_failing;     ///< do not wait for other ranks
-    std::function<void()> look_for_news;  ///< polls for failures of other ranks
+    std::function<void()> poll_failures;  ///< polls for failures of other ranks
   };
 
   GpuMessages(const ProcessGroupOptions& options, Device device, Hooks hooks);
@@ -158,8 +158,8 @@ class GpuMessages {
   Device device() const { return device_; }
   /// Completes the description of messages before they are queued. They belong to one batch. Some may have no GPU.
   void prepare(std::span<const std::shared_ptr<Message>> messages);
-  void give_up(const std::string& reason, int culprit, std::chrono::milliseconds grace);
-  void hush();
+  void abort_after(const std::string& reason, int culprit, std::chrono::milliseconds grace);
+  void suppress_deferred_error();
   /// Blocks until all launched messages are complete or have failed.
   void finish();
   /// Ends all threads and communicators. Call it when no message is queued.
@@ -186,8 +186,8 @@ class GpuMessages {
   std::shared_ptr<Message> list_message(const GpuPair& pair, bool sends, const Tensor& list) const;
   void launch(GpuPair& pair, const Matched& messages, const std::shared_ptr<GpuTask>& task);
   void connect(GpuPair& pair, std::chrono::milliseconds timeout);
-  void throw_failure(const GpuLane::Options& lane);
-  std::vector<std::shared_ptr<GpuLane>> lanes();
+  void throw_failure(const NcclBackend::Options& nccl);
+  std::vector<std::shared_ptr<NcclBackend>> nccl_backends();
 
   const ProcessGroupOptions options_;
   const Device device_;
@@ -198,7 +198,7 @@ class GpuMessages {
   std::mutex mutex_;  // guards the members below
   std::condition_variable failed_;
   std::map<int, std::unique_ptr<GpuPair>> pairs_;
-  std::vector<std::shared_ptr<GpuLane>> lanes_;
+  std::vector<std::shared_ptr<NcclBackend>> nccl_backends_;
   std::string failure_;  // reason of the group's failure; empty: none is known
   int culprit_ = -1;
 

@@ -230,8 +230,8 @@ void GroupQueue::fail(Operation& operation, const GroupError& error, int culprit
                         : std::make_exception_ptr(MissingRanksError(error.headline(), text, own_job_rank(),
                                                                     error.culprit(), operation.number()));
   operation.ended = true;
-  hush_gpu();
-  give_up_gpu(failure_text("failed", culprit, error.reason()), error.culprit());
+  suppress_deferred_errors();
+  abort_gpu(failure_text("failed", culprit, error.reason()), error.culprit());
   fail_group(culprit, error.reason());
 }
 
@@ -254,7 +254,7 @@ void GroupQueue::fail_group(int culprit, const std::string& reason) {
   culprit_ = culprit;
   reason_ = reason;
   backend_->do_abort(culprit, reason);
-  give_up_gpu(failure_text("failed", culprit, reason), culprit);
+  abort_gpu(failure_text("failed", culprit, reason), culprit);
   post_failure(culprit, reason);
 }
 

@@ -1,5 +1,5 @@
-// Collectives of a group on GPUs: the GpuLane moves the data, and an operation of the queue that moves no data compares
-// the signatures (consistency check).
+// Collectives of a group on GPUs: NCCL moves the data, and an operation of the queue that moves no data compares the
+// signatures (consistency check).
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -23,13 +23,13 @@ namespace {
 /// Time for collectives in progress on the GPU after a rank was lost: the other ranks may still complete them.
 constexpr std::chrono::milliseconds kAbortGrace{300};
 constexpr std::chrono::milliseconds kRollCall{1000};
-constexpr std::chrono::milliseconds kNews{1000};
+constexpr std::chrono::milliseconds kFailurePollInterval{1000};
 
 }  // namespace
 
-std::shared_ptr<CollectiveOperation> verdict_of(const CollectiveOperation& operation) {
-  auto verdict = std::make_shared<CollectiveOperation>();
-  Collective& c = verdict->collective;
+std::shared_ptr<CollectiveOperation> consistency_check_of(const CollectiveOperation& operation) {
+  auto check = std::make_shared<CollectiveOperation>();
+  Collective& c = check->collective;
   c = operation.collective;
   c.device = {};
   c.input = nullptr;
@@ -42,9 +42,9 @@ std::shared_ptr<CollectiveOperation> verdict_of(const CollectiveOperation& opera
     for (Part& part : *parts) part.data = nullptr;
   }
   c.moves_data = false;
-  verdict->timeout = operation.timeout;
-  verdict->trace_category = "consistency check";
-  return verdict;
+  check->timeout = operation.timeout;
+  check->trace_category = "consistency check";
+  return check;
 }
 
 namespace {
@@ -65,7 +65,7 @@ void find_missing(Store& store, const std::function<std::string(int)>& key, int 
 }
 
 /// Writes this rank's key. Returns the members that have not written their key when all have, or after kRollCall.
-std::vector<int> find_silent(const ProcessGroupOptions& options, int64_t seq) {
+std::vector<int> find_stragglers_in_store(const ProcessGroupOptions& options, int64_t seq) {
   const std::string roll = str("group/", options.name, "/late/", seq);
   const auto key = [&](int rank) { return str(roll, "/", rank); };
   options.store->set(key(options.rank), "here");
@@ -86,37 +86,37 @@ Work GroupQueue::start_on_gpu(std::span<CollectiveOperation* const> operations) 
   const HandsOver hands_over;             // for the waits of connect_gpu: continuations may start collectives here
   std::lock_guard launching(gpu_mutex_);  // consistency checks and launches have the same order
   const Device device = operations.front()->collective.device;
-  const auto lane = gpu_lane();
+  const auto nccl = nccl_backend();
   check_gpu(to_string(operations.front()->collective.kind), device);
-  for (CollectiveOperation* const operation : operations) GpuLane::check(operation->collective);
-  if (cuda::is_capturing()) return capture_on_gpu(operations, lane);
+  for (CollectiveOperation* const operation : operations) NcclBackend::check(operation->collective);
+  if (cuda::is_capturing()) return capture_on_gpu(operations, nccl);
 
   const auto works = std::make_shared<std::vector<std::shared_ptr<GpuWork>>>();
-  std::vector<std::shared_ptr<CollectiveOperation>> verdicts;
-  std::vector<GpuLane::Agreed> agreed;
+  std::vector<std::shared_ptr<CollectiveOperation>> checks;
+  std::vector<NcclBackend::AgreedTime> agreed;
   for (CollectiveOperation* const operation : operations) {
-    agreed.push_back(std::make_shared<GpuLane::Agreed::element_type>());
-    verdicts.push_back(verdict_of(*operation));
-    verdicts.back()->at_end = [when = agreed.back()] { when->store(GpuLane::Clock::now()); };
+    agreed.push_back(std::make_shared<NcclBackend::AgreedTime::element_type>());
+    checks.push_back(consistency_check_of(*operation));
+    checks.back()->at_end = [when = agreed.back()] { when->store(NcclBackend::Clock::now()); };
   }
-  verdicts.back()->join = [works] {
+  checks.back()->join = [works] {
     for (const auto& work : *works) work->join();
   };
-  Work verdict = start(std::span<const std::shared_ptr<CollectiveOperation>>(verdicts));
-  for (size_t i = 0; i < operations.size(); ++i) operations[i]->collective.seq = verdicts[i]->collective.seq;
+  Work check = start(std::span<const std::shared_ptr<CollectiveOperation>>(checks));
+  for (size_t i = 0; i < operations.size(); ++i) operations[i]->collective.seq = checks[i]->collective.seq;
   try {
-    const auto connected = lane != nullptr ? lane : connect_gpu(device, *verdicts.back(), operations.front()->timeout);
+    const auto connected = nccl != nullptr ? nccl : connect_gpu(device, *checks.back(), operations.front()->timeout);
     for (size_t i = 0; i < operations.size(); ++i) works->push_back(connected->launch(*operations[i], agreed[i]));
   } catch (const std::exception& error) {
     works->push_back(std::make_shared<FailedWork>(std::current_exception()));
     if (!is_failing_) abort(error.what());  // otherwise all ranks know the cause
   }
-  return verdict;
+  return check;
 }
 
-std::shared_ptr<GpuLane> GroupQueue::gpu_lane() {
+std::shared_ptr<NcclBackend> GroupQueue::nccl_backend() {
   std::lock_guard lock(mutex_);
-  return gpu_lane_;
+  return nccl_backend_;
 }
 
 std::shared_ptr<GpuMessages> GroupQueue::gpu_messages() {
@@ -125,29 +125,29 @@ std::shared_ptr<GpuMessages> GroupQueue::gpu_messages() {
 }
 
 void GroupQueue::check_gpu(const char* op, Device device) {
-  const auto lane = gpu_lane();
+  const auto nccl = nccl_backend();
   const auto messages = gpu_messages();
-  const Device used = lane != nullptr ? lane->device() : messages != nullptr ? messages->device() : device;
+  const Device used = nccl != nullptr ? nccl->device() : messages != nullptr ? messages->device() : device;
   TANDEM_CHECK(DeviceError, used == device, op, ": this group uses ", used, ", but a tensor is on ", device,
                "\n  a group uses one GPU per rank; create another group with new_group");
 }
 
 void GroupQueue::finish_gpu() {
-  if (const auto lane = gpu_lane()) lane->finish();
+  if (const auto nccl = nccl_backend()) nccl->finish();
   if (const auto messages = gpu_messages()) messages->finish();
 }
 
 /// Options of all communicators of this rank.
-GpuLane::Options GroupQueue::lane_options(Device device) {
+NcclBackend::Options GroupQueue::nccl_options(Device device) {
   return {.device = device,
           .rank = options_.rank,
           .world_size = options_.world_size,
           .job_rank = own_job_rank(),
           .who = who(),
           .max_blocks = GpuBlocks::of_collectives(device),
-          .look_for_news =
+          .poll_failures =
               [weak = weak_from_this()] {
-                if (const auto self = weak.lock()) self->look_for_news();
+                if (const auto self = weak.lock()) self->poll_failures();
               },
           .on_failure =
               [weak = weak_from_this()](const std::string& reason, int culprit) {
@@ -158,13 +158,13 @@ GpuLane::Options GroupQueue::lane_options(Device device) {
 
 /// Creates the NCCL communicator. First waits for the consistency check, which gives the better error if the calls
 /// differ.
-std::shared_ptr<GpuLane> GroupQueue::connect_gpu(Device device, const CollectiveOperation& verdict,
-                                                 std::chrono::milliseconds timeout) {
+std::shared_ptr<NcclBackend> GroupQueue::connect_gpu(Device device, const CollectiveOperation& check,
+                                                     std::chrono::milliseconds timeout) {
   {
     std::unique_lock lock(mutex_);
-    help(lock, verdict, Clock::time_point::max());
+    help(lock, check, Clock::time_point::max());
   }
-  if (verdict.error) std::rethrow_exception(verdict.error);
+  if (check.error) std::rethrow_exception(check.error);
   is_on_gpu_ = true;
   const Clock::time_point deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
   // Each rank contributes the NCCL id (only rank 0 fills it in) and the information about its GPU.
@@ -173,7 +173,7 @@ std::shared_ptr<GpuLane> GroupQueue::connect_gpu(Device device, const Collective
   const int64_t card_bytes = card.num_bytes(), row = kIdBytes + card_bytes;
   const Tensor own = zeros({row}, {kUInt8});
   if (options_.rank == 0) {
-    const NcclId made = GpuLane::make_id();
+    const NcclId made = NcclBackend::make_id();
     std::memcpy(own.data_ptr(), made.data(), made.size());
   }
   std::memcpy(own.data_ptr() + kIdBytes, card.data_ptr(), static_cast<size_t>(card_bytes));
@@ -194,40 +194,40 @@ std::shared_ptr<GpuLane> GroupQueue::connect_gpu(Device device, const Collective
                "rank's GPU");
   if (options_.rank == 0 && log_enabled(LogLevel::kWarning)) {
     log_line(LogLevel::kInfo,
-             str("group '", options_.name, "': ", describe_gpus(cards, backend_->describe(), GpuLane::version())));
+             str("group '", options_.name, "': ", describe_gpus(cards, backend_->describe(), NcclBackend::version())));
   }
-  GpuLane::Options lane_of_all = lane_options(device);
-  lane_of_all.find_absent = [weak = weak_from_this()](int64_t seq) {
+  NcclBackend::Options options = nccl_options(device);
+  options.find_stragglers = [weak = weak_from_this()](int64_t seq) {
     const auto self = weak.lock();
-    return self ? self->call_roll(seq) : GpuLane::Absence();
+    return self ? self->call_roll(seq) : NcclBackend::StragglerReport();
   };
-  const auto lane = GpuLane::join(std::move(lane_of_all), shared, deadline, [this, asked = Clock::now()]() mutable {
-    if (Clock::now() - asked >= kNews) {
+  const auto nccl = NcclBackend::join(std::move(options), shared, deadline, [this, asked = Clock::now()]() mutable {
+    if (Clock::now() - asked >= kFailurePollInterval) {
       asked = Clock::now();
-      look_for_news();
+      poll_failures();
     }
     return is_aborted_.load() || is_failing_.load();
   });
   {
     std::lock_guard lock(mutex_);
-    gpu_lane_ = lane;
+    nccl_backend_ = nccl;
   }
-  if (is_aborted_ || is_failing_) give_up_gpu("the group has failed", -1);
-  return lane;
+  if (is_aborted_ || is_failing_) abort_gpu("the group has failed", -1);
+  return nccl;
 }
 
 /// Called when `seq` was started by all ranks but did not finish here by its deadline. Every healthy waiting rank
 /// reaches this point at about the same time and writes a key. Ranks without a key after one second are reported as
 /// stragglers. A separate thread uses the store, and this function waits for it only for a limited time: the store may
 /// be the component that does not respond.
-GpuLane::Absence GroupQueue::call_roll(int64_t seq) const {
+NcclBackend::StragglerReport GroupQueue::call_roll(int64_t seq) const {
   if (options_.store == nullptr) return {};
   const auto silent = std::make_shared<std::promise<std::vector<int>>>();
   std::future<std::vector<int>> answer = silent->get_future();
   try {
     start_rank_thread([options = options_, seq, silent] {
       try {
-        silent->set_value(find_silent(options, seq));
+        silent->set_value(find_stragglers_in_store(options, seq));
       } catch (const Error&) {
       }
     }).detach();
@@ -255,7 +255,7 @@ GpuLane::Absence GroupQueue::call_roll(int64_t seq) const {
 }
 
 /// The CPU backend notifies a rank of a failure only while a thread runs the rank's queue. A rank that waits for its
-/// GPU may have no such thread. So the failure is also written to the store, which GpuLanes poll.
+/// GPU may have no such thread. So the failure is also written to the store, which NCCL backends poll.
 void GroupQueue::post_failure(int culprit, const std::string& reason) {
   if (!is_on_gpu_ || options_.store == nullptr) return;
   try {
@@ -269,13 +269,13 @@ void GroupQueue::post_failure(int culprit, const std::string& reason) {
   }
 }
 
-void GroupQueue::look_for_news() {
-  if (options_.store == nullptr || is_failing_ || asks_->exchange(true)) return;
+void GroupQueue::poll_failures() {
+  if (options_.store == nullptr || is_failing_ || is_polling_->exchange(true)) return;
   try {
-    start_rank_thread([weak = weak_from_this(), store = options_.store, key = failure_key(), asks = asks_] {
+    start_rank_thread([weak = weak_from_this(), store = options_.store, key = failure_key(), asks = is_polling_] {
       try {
         if (store->check({key})) {
-          std::istringstream text(store->get(key, kNews));
+          std::istringstream text(store->get(key, kFailurePollInterval));
           int culprit = -1;
           std::string reason;
           text >> culprit;
@@ -287,22 +287,22 @@ void GroupQueue::look_for_news() {
       *asks = false;
     }).detach();
   } catch (const ResourceError&) {
-    *asks_ = false;
+    *is_polling_ = false;
   }
 }
 
 std::string GroupQueue::failure_key() const { return str("group/", options_.name, "/failed"); }
 
-void GroupQueue::give_up_gpu(const std::string& reason, int culprit) {
+void GroupQueue::abort_gpu(const std::string& reason, int culprit) {
   is_failing_ = true;
-  if (const auto lane = gpu_lane()) lane->give_up(reason, culprit, kAbortGrace);
-  if (const auto messages = gpu_messages()) messages->give_up(reason, culprit, kAbortGrace);
+  if (const auto nccl = nccl_backend()) nccl->abort_after(reason, culprit, kAbortGrace);
+  if (const auto messages = gpu_messages()) messages->abort_after(reason, culprit, kAbortGrace);
 }
 
 /// Suppresses the deferred error: this rank has caused the failure or already has its error.
-void GroupQueue::hush_gpu() {
-  if (const auto lane = gpu_lane()) lane->hush();
-  if (const auto messages = gpu_messages()) messages->hush();
+void GroupQueue::suppress_deferred_errors() {
+  if (const auto nccl = nccl_backend()) nccl->suppress_deferred_error();
+  if (const auto messages = gpu_messages()) messages->suppress_deferred_error();
 }
 
 }}}  // namespace tandem::v0::distributed

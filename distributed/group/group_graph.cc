@@ -60,12 +60,12 @@ class CapturedWork final : public GpuWork {
 /// The collectives of one group in one graph.
 class GroupQueue::CapturedCollectives final : public cuda::ReplayObserver {
  public:
-  CapturedCollectives(std::weak_ptr<GroupQueue> group, std::shared_ptr<GpuLane> lane)
-      : capture_id_(cuda::capture_id()), group_(std::move(group)), lane_(std::move(lane)) {}
+  CapturedCollectives(std::weak_ptr<GroupQueue> group, std::shared_ptr<NcclBackend> nccl)
+      : capture_id_(cuda::capture_id()), group_(std::move(group)), nccl_(std::move(nccl)) {}
 
   uint64_t capture_id() const { return capture_id_; }
   std::shared_ptr<GpuWork> add(CollectiveOperation& operation) {
-    auto point = lane_->capture(operation);
+    auto point = nccl_->capture(operation);
     if (works_.empty()) {
       first_ = operation.number();
       name_ = operation.shown_name();
@@ -82,13 +82,13 @@ class GroupQueue::CapturedCollectives final : public cuda::ReplayObserver {
     if (!works_.empty()) works_.back()->check_joined();  // the others are complete before it
   }
   void begin_replay(bool is_first) override;
-  void launch(const std::function<void()>& launch) override { lane_->launch_graph(*check_, agreed_, launch); }
+  void launch(const std::function<void()>& launch) override { nccl_->launch_graph(*check_, agreed_, launch); }
   void end_replay(const std::exception_ptr& error) noexcept override;
 
  private:
   const uint64_t capture_id_;
   const std::weak_ptr<GroupQueue> group_;
-  const std::shared_ptr<GpuLane> lane_;  // NCCL requires that its communicator outlives the graph
+  const std::shared_ptr<NcclBackend> nccl_;  // NCCL requires that its communicator outlives the graph
   std::vector<std::shared_ptr<CapturedWork>> works_;
   int64_t first_ = 0;  // number of the first collective
   std::string name_;   // of the first collective
@@ -99,12 +99,12 @@ class GroupQueue::CapturedCollectives final : public cuda::ReplayObserver {
   std::optional<HandsOver> hands_over_;        // while launch_order_ is locked
   std::unique_lock<std::mutex> launch_order_;  // other threads must not start collectives before the launch
   std::shared_ptr<CollectiveOperation> check_;
-  GpuLane::Agreed agreed_;
+  NcclBackend::AgreedTime agreed_;
 };
 
 void GroupQueue::CapturedCollectives::begin_replay(bool is_first) {
   const auto group = group_.lock();
-  TANDEM_CHECK(StateError, group != nullptr && group->gpu_lane() != nullptr,
+  TANDEM_CHECK(StateError, group != nullptr && group->nccl_backend() != nullptr,
                "Graph: the process group of its collectives was destroyed; create another group and capture a new "
                "Graph");
   check_ = std::make_shared<CollectiveOperation>();
@@ -118,8 +118,8 @@ void GroupQueue::CapturedCollectives::begin_replay(bool is_first) {
   c.where = where_;
   check_->timeout = timeout_;
   check_->trace_category = "consistency check";
-  agreed_ = std::make_shared<GpuLane::Agreed::element_type>();
-  check_->at_end = [agreed = agreed_] { agreed->store(GpuLane::Clock::now()); };
+  agreed_ = std::make_shared<NcclBackend::AgreedTime::element_type>();
+  check_->at_end = [agreed = agreed_] { agreed->store(NcclBackend::Clock::now()); };
   hands_over_.emplace();
   launch_order_ = std::unique_lock(group->gpu_mutex_);
   group->run(*check_);
@@ -145,23 +145,23 @@ void GroupQueue::CapturedCollectives::end_replay(const std::exception_ptr& error
 }
 
 Work GroupQueue::capture_on_gpu(std::span<CollectiveOperation* const> operations,
-                                const std::shared_ptr<GpuLane>& lane) {
+                                const std::shared_ptr<NcclBackend>& nccl) {
   const Collective& first = operations.front()->collective;
-  TANDEM_CHECK(StateError, lane != nullptr, "Graph: ", to_string(first.kind), " is the first collective of group '",
+  TANDEM_CHECK(StateError, nccl != nullptr, "Graph: ", to_string(first.kind), " is the first collective of group '",
                options_.name, "' on ", first.device,
                ", which cannot be captured; run the function once before the capture");
   TANDEM_CHECK(StateError, cuda::is_capturing(first.device), "Graph: ", first.device,
                " cannot be used while a graph of another GPU is captured");
   auto captured = captured_.lock();
   if (captured == nullptr || captured->capture_id() != cuda::capture_id()) {
-    captured = std::make_shared<CapturedCollectives>(weak_from_this(), lane);
+    captured = std::make_shared<CapturedCollectives>(weak_from_this(), nccl);
     captured_ = captured;
     cuda::observe_replays(captured);
   }
   const auto works = std::make_shared<std::vector<std::shared_ptr<GpuWork>>>();
   std::vector<std::shared_ptr<CollectiveOperation>> checks;
   for (CollectiveOperation* const operation : operations) {
-    checks.push_back(verdict_of(*operation));
+    checks.push_back(consistency_check_of(*operation));
     // NCCL requires that all ranks capture a collective, or none.
     Collective& c = checks.back()->collective;
     c.name_hash = hash_name(str("captured ", c.name_hash));

@@ -77,7 +77,7 @@ void GroupQueue::fail_messages(const GroupError& error) {
 void GroupQueue::fail_on_gpu(Message& message) {
   message.error = message.gpu->error();
   message.ended = true;
-  hush_gpu();
+  suppress_deferred_errors();
   int culprit = own_job_rank();
   std::string reason;
   try {
@@ -107,10 +107,10 @@ void GroupQueue::prepare_gpu_messages(std::span<const std::shared_ptr<Message>> 
 
 GpuMessages::Hooks GroupQueue::message_hooks() {
   return {.start_thread = start_rank_thread,
-          .lane_options = [this](Device device) { return lane_options(device); },
+          .nccl_options = [this](Device device) { return nccl_options(device); },
           .wake = [this] { wake_runner(); },
           .is_failing = [this] { return is_aborted_.load() || is_failing_.load(); },
-          .look_for_news = [this] { look_for_news(); }};
+          .poll_failures = [this] { poll_failures(); }};
 }
 
 }}}  // namespace tandem::v0::distributed

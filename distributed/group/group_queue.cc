@@ -93,12 +93,12 @@ void GroupQueue::watch_failures() {
         rank < 0 || std::find(options_.ranks.begin(), options_.ranks.end(), rank) != options_.ranks.end();
     if (!member) return;
     if (rank == own_job_rank()) {
-      hush_gpu();
+      suppress_deferred_errors();
     } else {
       backend_->do_hear_failure(rank, reason);
     }
     // A rank that left has completed its collectives in progress. Any other collective fails in its consistency check.
-    if (reason != "left the job") give_up_gpu(failure_text("failed", rank, reason), rank);
+    if (reason != "left the job") abort_gpu(failure_text("failed", rank, reason), rank);
   });
 }
 
@@ -246,7 +246,7 @@ void GroupQueue::wake_runner() {
 }
 
 void GroupQueue::abort(const std::string& reason) {
-  hush_gpu();
+  suppress_deferred_errors();
   abort(reason, own_job_rank());
 }
 
@@ -260,7 +260,7 @@ void GroupQueue::abort(const std::string& reason, int culprit) {
   }
   is_aborted_ = true;
   backend_->do_abort(culprit, reason);
-  give_up_gpu(failure_text("failed", culprit, reason), culprit);
+  abort_gpu(failure_text("failed", culprit, reason), culprit);
   post_failure(culprit, reason);
 }
 
@@ -297,7 +297,8 @@ void GroupQueue::close() {
   lock.lock();
   stop_ = true;
   std::thread worker = std::move(worker_);
-  const std::shared_ptr<GpuLane> lane = std::move(gpu_lane_);  // keeps the lane alive until the end of this function
+  const std::shared_ptr<NcclBackend> nccl =
+      std::move(nccl_backend_);  // keeps the backend alive until the end of this function
   const std::shared_ptr<GpuMessages> messages = gpu_messages_;
   lock.unlock();
   for_worker_.notify_one();

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include <tandem/distributed/backends/backend.h>
-#include <tandem/distributed/backends/nccl/gpu_lane.h>
+#include <tandem/distributed/backends/nccl/nccl_backend.h>
 #include <tandem/distributed/group/gpu_messages.h>
 #include <tandem/distributed/group/operation.h>
 #include <tandem/distributed/rendezvous/missing_ranks.h>
@@ -37,7 +37,7 @@ class HandsOver {
 };
 
 /// The consistency check of a collective: an operation with its signature but without data.
-std::shared_ptr<CollectiveOperation> verdict_of(const CollectiveOperation& operation);
+std::shared_ptr<CollectiveOperation> consistency_check_of(const CollectiveOperation& operation);
 
 /// A collective that failed before it was given to the GPU.
 class FailedWork final : public GpuWork {
@@ -124,18 +124,18 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
 
   class CapturedCollectives;  // of a cuda::Graph
 
-  std::shared_ptr<GpuLane> gpu_lane();
-  Work capture_on_gpu(std::span<CollectiveOperation* const> operations, const std::shared_ptr<GpuLane>& lane);
+  std::shared_ptr<NcclBackend> nccl_backend();
+  Work capture_on_gpu(std::span<CollectiveOperation* const> operations, const std::shared_ptr<NcclBackend>& nccl);
   std::shared_ptr<GpuMessages> gpu_messages();
-  GpuLane::Options lane_options(Device device);
+  NcclBackend::Options nccl_options(Device device);
   GpuMessages::Hooks message_hooks();
-  std::shared_ptr<GpuLane> connect_gpu(Device device, const CollectiveOperation& verdict,
-                                       std::chrono::milliseconds timeout);
-  void give_up_gpu(const std::string& reason, int culprit);
-  void hush_gpu();
-  GpuLane::Absence call_roll(int64_t seq) const;
+  std::shared_ptr<NcclBackend> connect_gpu(Device device, const CollectiveOperation& check,
+                                           std::chrono::milliseconds timeout);
+  void abort_gpu(const std::string& reason, int culprit);
+  void suppress_deferred_errors();
+  NcclBackend::StragglerReport call_roll(int64_t seq) const;
   void post_failure(int culprit, const std::string& reason);
-  void look_for_news();
+  void poll_failures();
   std::string failure_key() const;
   void abort(const std::string& reason, int culprit);
   Work make_work(const std::shared_ptr<Operation>& operation);
@@ -191,12 +191,12 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   std::string abort_reason_;
   int abort_culprit_ = -1;
   std::atomic<bool> is_aborted_{false};          // abort_reason_ is set
-  std::shared_ptr<GpuLane> gpu_lane_;            // created by the first collective on a GPU
+  std::shared_ptr<NcclBackend> nccl_backend_;    // created by the first collective on a GPU
   std::shared_ptr<GpuMessages> gpu_messages_;    // created by the first message on a GPU
   std::mutex gpu_mutex_;                         // serializes launches on the GPU; locked before mutex_
   std::weak_ptr<CapturedCollectives> captured_;  // of the last capture; guarded by gpu_mutex_
   std::atomic<bool> is_on_gpu_{false};           // collectives use the GPU, or the ranks are about to join
-  const std::shared_ptr<std::atomic<bool>> asks_ =
+  const std::shared_ptr<std::atomic<bool>> is_polling_ =
       std::make_shared<std::atomic<bool>>(false);  // a thread polls the failure key
   std::atomic<bool> is_failing_{
       false};  // a rank was lost, or an operation failed: do not wait for other ranks on the GPU

@@ -28,7 +28,7 @@ SUITES = {
     "gpu_ddp_graph_test": ["GpuGraphProcesses"],
     "gpu_ddp_graph_failure_test": ["GpuGraphFailureProcesses"],
     "gpu_group_test": ["GpuProcesses"],
-    "gpu_lane_test": ["NcclBackendOf1"],
+    "gpu_nccl_backend_test": ["NcclBackendOf1"],
     "gpu_messages_test": ["GpuMessageProcesses"],
     "gpu_messages_failure_test": ["GpuMessageFailureProcesses"],
 }
@@ -383,10 +383,10 @@ class Time(GpuCheckTest):
 
 class Parts(GpuCheckTest):
     def test_only_selects_steps(self):
-        done, report = self.check("--parts", "speed,smoke", "--only", "lenet --amp,lenet: weights,gpu_lane_test*")
+        done, report = self.check("--parts", "speed,smoke", "--only", "lenet --amp,lenet: weights,gpu_nccl_backend_test*")
         self.assertEqual(done.returncode, 0, done)
         self.assertEqual([step["step"] for step in report["steps"]],
-                         ["lenet: weights", "lenet --amp", "gpu_lane_test: list", "gpu_lane_test NcclBackendOf1"])
+                         ["lenet: weights", "lenet --amp", "gpu_nccl_backend_test: list", "gpu_nccl_backend_test NcclBackendOf1"])
 
     def test_unknown_part_is_rejected(self):
         done, report = self.check("--parts", "smoke,sped")
@@ -409,7 +409,7 @@ class Gpus(GpuCheckTest):
         self.assertEqual(done.returncode, 0, done)
         for name in TESTS:
             self.assertIn(f" --gtest_list_tests --gtest_filter={report['tests'][name]['filter']} ", self.calls(name)[0])
-        return [report["tests"][name]["filter"] for name in ("gpu_tests", "gpu_ops_test", "gpu_lane_test")]
+        return [report["tests"][name]["filter"] for name in ("gpu_tests", "gpu_ops_test", "gpu_nccl_backend_test")]
 
     def test_one_gpu_is_shared_by_two_ranks(self):
         self.assertEqual(self.filters(), ["-TwoGpus*", "*Of1*:*Processes*-*Of4*", "*Of1*"])

@@ -28,7 +28,7 @@ PROGRAMS = {
     "gpu_ddp_graph_test": "tests/distributed/gpu_ddp_graph_test",
     "gpu_ddp_graph_failure_test": "tests/distributed/gpu_ddp_graph_failure_test",
     "gpu_group_test": "tests/distributed/gpu_group_test",
-    "gpu_lane_test": "tests/distributed/gpu_lane_test",
+    "gpu_nccl_backend_test": "tests/distributed/gpu_nccl_backend_test",
     "gpu_messages_test": "tests/distributed/gpu_messages_test",
     "gpu_messages_failure_test": "tests/distributed/gpu_messages_failure_test",
 }

@@ -37,7 +37,7 @@ def test_filters(num_gpus):
         "gpu_ddp_graph_test": of_groups,
         "gpu_ddp_graph_failure_test": of_groups,
         "gpu_group_test": of_groups,
-        "gpu_lane_test": "-*Emulated*" if num_gpus >= 2 else "*Of1*",
+        "gpu_nccl_backend_test": "-*Emulated*" if num_gpus >= 2 else "*Of1*",
         "gpu_messages_test": of_groups,
         "gpu_messages_failure_test": of_groups,
     }

@@ -193,7 +193,7 @@ class Connector {
       if (oldest == handshakes_.end() || place->second.begin < oldest->second.begin) oldest = place;
     }
     if (oldest == handshakes_.end()) return false;
-    give_up(oldest, why);
+    reject(oldest, why);
     return true;
   }
 
@@ -202,13 +202,13 @@ class Connector {
       const Place next = std::next(place);
       const Handshake& handshake = place->second;
       if (handshake.rank < 0 && Clock::now() >= handshake.begin + kHelloTime) {
-        give_up(place, str("no token within ", format_seconds(kHelloTime)));
+        reject(place, str("no token within ", format_seconds(kHelloTime)));
       }
       place = next;
     }
   }
 
-  void give_up(Place place, const std::string& why) {
+  void reject(Place place, const std::string& why) {
     const Handshake& handshake = place->second;
     if (handshake.rank >= 0) {
       retry_later(handshake.rank, why);
@@ -234,7 +234,7 @@ class Connector {
       int error = 0;
       socklen_t size = sizeof(error);
       getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
-      if (error != 0 || !say_hello(handshake)) return give_up(place, std::strerror(error != 0 ? error : errno));
+      if (error != 0 || !say_hello(handshake)) return reject(place, std::strerror(error != 0 ? error : errno));
       watch(handshake.socket, EPOLL_CTL_MOD, EPOLLIN);
       return;
     }
@@ -242,7 +242,7 @@ class Connector {
     char* const bytes = reinterpret_cast<char*>(&handshake.received);
     const ssize_t n = recv(fd, bytes + handshake.num_received, sizeof(Hello) - handshake.num_received, 0);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (n <= 0) return give_up(place, n == 0 ? "it closed the connection without a token" : std::strerror(errno));
+    if (n <= 0) return reject(place, n == 0 ? "it closed the connection without a token" : std::strerror(errno));
     handshake.num_received += static_cast<size_t>(n);
     if (handshake.num_received < sizeof(Hello)) return;
 
@@ -251,8 +251,8 @@ class Connector {
                                  ? hello.rank == handshake.rank
                                  : hello.rank > rank_ && static_cast<size_t>(hello.rank) < sockets_.size();
     const bool knows_token = wire::equal_constant_time({hello.token.data(), hello.token.size()}, token_);
-    if (hello.magic != kHelloMagic || !knows_token || !is_expected) return give_up(place, "wrong token");
-    if (!handshake.said_hello && !say_hello(handshake)) return give_up(place, std::strerror(errno));
+    if (hello.magic != kHelloMagic || !knows_token || !is_expected) return reject(place, "wrong token");
+    if (!handshake.said_hello && !say_hello(handshake)) return reject(place, std::strerror(errno));
     watch(handshake.socket, EPOLL_CTL_DEL, 0);
     sockets_[static_cast<size_t>(hello.rank)] = std::move(handshake.socket);
     handshakes_.erase(place);

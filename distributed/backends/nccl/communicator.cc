@@ -128,7 +128,7 @@ class Left {
 
 // --- creation and destruction ---
 
-NcclId GpuLane::make_id() {
+NcclId NcclBackend::make_id() {
   ncclUniqueId unique;
   TANDEM_NCCL_CHECK(ncclGetUniqueId(&unique));
   NcclId id;
@@ -136,13 +136,13 @@ NcclId GpuLane::make_id() {
   return id;
 }
 
-std::string GpuLane::version() {
+std::string NcclBackend::version() {
   int version = 0;
   TANDEM_NCCL_CHECK(ncclGetVersion(&version));
   return str(version / 10000, ".", version / 100 % 100, ".", version % 100);
 }
 
-void GpuLane::check(const Collective& collective) {
+void NcclBackend::check(const Collective& collective) {
   TANDEM_CHECK(DTypeError, !reduces(collective.kind) || operator_of(collective.op, collective.dtype),
                to_string(collective.kind), ": NCCL does not support ", to_string(collective.op), " of ",
                collective.dtype, "; use tensors on a CPU device");

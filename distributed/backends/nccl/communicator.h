@@ -10,7 +10,7 @@
 #include <nccl.h>
 
 #include <tandem/distributed/backends/collective.h>
-#include <tandem/distributed/backends/nccl/gpu_lane.h>
+#include <tandem/distributed/backends/nccl/nccl_backend.h>
 #include <tandem/distributed/group/operation.h>
 #include <tandem/tensor/cuda.h>
 
@@ -22,7 +22,7 @@ namespace tandem { inline namespace v0 { namespace distributed {
 /// mutex and then destroy it without the mutex.
 class Communicator {
  public:
-  /// `max_blocks`: as in GpuLane::Options.
+  /// `max_blocks`: as in NcclBackend::Options.
   Communicator(Device device, int rank, int world_size, int max_blocks)
       : device_(device), rank_(rank), world_size_(world_size), max_blocks_(max_blocks) {}
   Communicator(const Communicator&) = delete;

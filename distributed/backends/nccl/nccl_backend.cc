@@ -1,4 +1,4 @@
-#include <tandem/distributed/backends/nccl/gpu_lane.h>
+#include <tandem/distributed/backends/nccl/nccl_backend.h>
 
 #include <algorithm>
 #include <array>
@@ -31,8 +31,8 @@ using cuda::Event;
 using cuda::Stream;
 using cuda::StreamGuard;
 
-constexpr std::chrono::milliseconds kPollInterval{20};  // between two polls of the collectives in progress
-constexpr std::chrono::seconds kNews{1};                // without a completion, before look_for_news is called
+constexpr std::chrono::milliseconds kPollInterval{20};   // between two polls of the collectives in progress
+constexpr std::chrono::seconds kFailurePollInterval{1};  // without a completion, before poll_failures is called
 /// Grace time after an NCCL error. During this time a rank that knows the root cause may report it.
 constexpr std::chrono::milliseconds kRootCauseGrace{300};
 // CUDA blocks a host thread whose stream holds about a thousand launches. The thread would block inside NCCL, where no
@@ -40,9 +40,9 @@ constexpr std::chrono::milliseconds kRootCauseGrace{300};
 constexpr size_t kMaxUnderWay = 128;
 
 /// Kernels of two communicators on one GPU can deadlock: a kernel that waits for other ranks may wait forever for GPU
-/// resources that another such kernel occupies. So ordered GpuLanes use the GPU one after the other.
+/// resources that another such kernel occupies. So ordered NcclBackends use the GPU one after the other.
 struct LaunchOrder {
-  std::recursive_mutex mutex;  // locked by each GpuLane of a graph
+  std::recursive_mutex mutex;  // locked by each NcclBackend of a graph
   uint64_t stream = 0;         // id of the stream that launched last
   std::optional<Event> done;   // completion of its last launch
 };
@@ -53,7 +53,7 @@ LaunchOrder& launch_order(Device device) {
   return (*orders)[static_cast<size_t>(device.index) % orders->size()];
 }
 
-class Lane;
+class NcclBackendImpl;
 
 /// Enqueues the copies and what run() enqueues on the current stream.
 void with_copies(const std::vector<CopyStep>& before, const std::vector<CopyStep>& after, FunctionRef<void()> run) {
@@ -62,10 +62,11 @@ void with_copies(const std::vector<CopyStep>& before, const std::vector<CopyStep
   for (const CopyStep& copy : after) primitives::copy(copy.from, copy.to);
 }
 
-struct Launched final : GpuWork {
-  Launched(std::shared_ptr<Lane> of, Operation& operation, std::string shown_title, bool ends_together,
-           const GpuLane::Agreed& all_started, Device device, std::shared_ptr<const cuda::ClockAnchor> traced)
-      : lane(std::move(of)),
+struct InFlightWork final : GpuWork {
+  InFlightWork(std::shared_ptr<NcclBackendImpl> of, Operation& operation, std::string shown_title, bool ends_together,
+               const NcclBackend::AgreedTime& all_started, Device device,
+               std::shared_ptr<const cuda::ClockAnchor> traced)
+      : nccl(std::move(of)),
         kept(std::move(operation.kept)),
         before(std::move(operation.before)),
         after(std::move(operation.after)),
@@ -82,12 +83,12 @@ struct Launched final : GpuWork {
   void join() override;
 
   bool is_done() const { return is_launched && done.is_completed(); }
-  bool is_late(GpuLane::Clock::time_point now) const {
+  bool is_late(NcclBackend::Clock::time_point now) const {
     const auto since = agreed->load();
-    return timeout.count() > 0 && since != GpuLane::Clock::time_point() && now - since >= timeout;
+    return timeout.count() > 0 && since != NcclBackend::Clock::time_point() && now - since >= timeout;
   }
 
-  const std::shared_ptr<Lane> lane;
+  const std::shared_ptr<NcclBackendImpl> nccl;
   TensorList kept;  // tensors of the collective and of its copies; released when it is done
   std::vector<CopyStep> before, after;
   const std::string title, shown_name;
@@ -95,40 +96,40 @@ struct Launched final : GpuWork {
   const int64_t seq;
   const bool all_end_together;  // ranks that take part reach their deadline at about the same time
   const std::chrono::milliseconds timeout;
-  const GpuLane::Agreed agreed;
+  const NcclBackend::AgreedTime agreed;
   const std::shared_ptr<const cuda::ClockAnchor> anchor;  // null if no trace is recorded
   const Event begun;
   const Event done;
   std::atomic<bool> is_launched{false};  // `done` is recorded after all work of the collective
-  bool is_lost = false;                  // the collective was aborted; guarded by Lane::mutex_
-  bool is_joined = false;                // a stream waits for the collective; guarded by Lane::mutex_
+  bool is_lost = false;                  // the collective was aborted; guarded by NcclBackendImpl::mutex_
+  bool is_joined = false;                // a stream waits for the collective; guarded by NcclBackendImpl::mutex_
 };
 
-using Works = std::vector<std::shared_ptr<Launched>>;
+using Works = std::vector<std::shared_ptr<InFlightWork>>;
 
-/// Runs collectives by NCCL on one GPU. Every launched collective has a reference to its Lane, so the Lane is destroyed
+/// Runs collectives by NCCL on one GPU. Every launched collective has a reference to its backend, which is destroyed
 /// after the last collective. close() stops the watchdog thread and destroys the communicator.
-class Lane final : public GpuLane, public std::enable_shared_from_this<Lane> {
+class NcclBackendImpl final : public NcclBackend, public std::enable_shared_from_this<NcclBackendImpl> {
  public:
-  explicit Lane(Options options)
+  explicit NcclBackendImpl(Options options)
       : options_(std::move(options)),
         stream_(options_.device, true),
         communicator_(options_.device, options_.rank, options_.world_size, options_.max_blocks),
         trace_clock_(options_.device) {}
 
-  void join_others(const NcclId& id, Clock::time_point deadline, const std::function<bool()>& is_given_up);
+  void join_others(const NcclId& id, Clock::time_point deadline, const std::function<bool()>& is_cancelled);
   void close();
 
   Device device() const override { return options_.device; }
-  std::shared_ptr<GpuWork> launch(CollectiveOperation& operation, const Agreed& agreed) override;
+  std::shared_ptr<GpuWork> launch(CollectiveOperation& operation, const AgreedTime& agreed) override;
   std::shared_ptr<const cuda::CapturePoint> capture(const CollectiveOperation& operation) override;
-  void launch_graph(CollectiveOperation& check, const Agreed& agreed,
+  void launch_graph(CollectiveOperation& check, const AgreedTime& agreed,
                     const std::function<void()>& launch_graph) override;
   std::shared_ptr<GpuWork> launch(MessageBatch& batch) override;
-  void give_up(const std::string& reason, int culprit, std::chrono::milliseconds grace) override;
-  void hush() override;
+  void abort_after(const std::string& reason, int culprit, std::chrono::milliseconds grace) override;
+  void suppress_deferred_error() override;
   void finish() override;
-  void join(Launched& work);
+  void join(InFlightWork& work);
 
  private:
   struct Problem {
@@ -140,16 +141,16 @@ class Lane final : public GpuLane, public std::enable_shared_from_this<Lane> {
   CommError error_of(const std::string& reason, int culprit) const {
     return CommError(options_.who + " " + reason, options_.job_rank, culprit, -1);
   }
-  [[noreturn]] void fail_as_told(std::unique_lock<std::mutex>& lock);
+  [[noreturn]] void throw_failure(std::unique_lock<std::mutex>& lock);
   void check();
-  void queue(Launched& work, FunctionRef<void()> wait_for_inputs, FunctionRef<void()> run);
-  void queue_graph(Launched& work, FunctionRef<void()> launch_graph);
-  void start(const std::shared_ptr<Launched>& work, const Stream& stream, FunctionRef<void()> queue);
-  void take_place(const std::shared_ptr<Launched>& work);
+  void queue(InFlightWork& work, FunctionRef<void()> wait_for_inputs, FunctionRef<void()> run);
+  void queue_graph(InFlightWork& work, FunctionRef<void()> launch_graph);
+  void start(const std::shared_ptr<InFlightWork>& work, const Stream& stream, FunctionRef<void()> queue);
+  void take_place(const std::shared_ptr<InFlightWork>& work);
   void watch();
   Problem look(std::unique_lock<std::mutex>& lock, Works& done);
-  Problem describe_late(const Launched& work) const;
-  void trace(const Launched& work) const;
+  Problem describe_late(const InFlightWork& work) const;
+  void trace(const InFlightWork& work) const;
   void abort();
 
   const Options options_;
@@ -159,20 +160,20 @@ class Lane final : public GpuLane, public std::enable_shared_from_this<Lane> {
 
   std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
-  std::deque<std::shared_ptr<Launched>> under_way_;
+  std::deque<std::shared_ptr<InFlightWork>> in_flight_;
   std::string failure_;
   int culprit_ = -1;
-  bool is_told_ = false;         // the caller has received this failure
-  bool has_left_error_ = false;  // a deferred error is set on the device
-  Problem problem_;              // becomes the failure at abort_at_, unless failure_ is set before
+  bool is_reported_ = false;         // the caller has received this failure
+  bool has_deferred_error_ = false;  // a deferred error is set on the device
+  Problem problem_;                  // becomes the failure at abort_at_, unless failure_ is set before
   Clock::time_point abort_at_ = Clock::time_point::max();
   bool stop_ = false;
   std::thread watch_;
 };
 
-void Launched::join() { lane->join(*this); }
+void InFlightWork::join() { nccl->join(*this); }
 
-void let_go(const Works& works) {
+void release(const Works& works) {
   for (const auto& work : works) {
     work->kept.clear();
     work->before.clear();
@@ -182,11 +183,12 @@ void let_go(const Works& works) {
 
 // --- creation and destruction ---
 
-void Lane::join_others(const NcclId& id, Clock::time_point deadline, const std::function<bool()>& is_given_up) {
+void NcclBackendImpl::join_others(const NcclId& id, Clock::time_point deadline,
+                                  const std::function<bool()>& is_cancelled) {
   const auto is_late = [&] { return Clock::now() >= deadline; };
-  if (!communicator_.join(id, [&] { return is_late() || is_given_up(); })) {
-    throw error_of(is_given_up() ? "NCCL: initialization was aborted"
-                                 : "NCCL: initialization timed out: not all ranks have joined",
+  if (!communicator_.join(id, [&] { return is_late() || is_cancelled(); })) {
+    throw error_of(is_cancelled() ? "NCCL: initialization was aborted"
+                                  : "NCCL: initialization timed out: not all ranks have joined",
                    -1);
   }
   try {
@@ -197,13 +199,13 @@ void Lane::join_others(const NcclId& id, Clock::time_point deadline, const std::
   }
 }
 
-void Lane::finish() {
+void NcclBackendImpl::finish() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return under_way_.empty() || !failure_.empty(); });
+  changed_.wait(lock, [&] { return in_flight_.empty() || !failure_.empty(); });
 }
 
-/// Called when the owner releases the GpuLane. on_failure may release it, on the watchdog thread itself.
-void Lane::close() {
+/// Called when the owner releases the backend. on_failure may release it, on the watchdog thread itself.
+void NcclBackendImpl::close() {
   finish();
   bool has_failed = false;
   {
@@ -225,8 +227,8 @@ void Lane::close() {
   Works left;
   {
     std::lock_guard lock(mutex_);
-    left.assign(under_way_.begin(), under_way_.end());
-    under_way_.clear();
+    left.assign(in_flight_.begin(), in_flight_.end());
+    in_flight_.clear();
   }
   try {
     const Event last(options_.device);
@@ -234,24 +236,24 @@ void Lane::close() {
     last.synchronize();     // an aborted kernel may still write
   } catch (const Error&) {  // was already reported to the launching caller
   }
-  let_go(left);
+  release(left);
 }
 
 // --- launching ---
 
-void Lane::check() {
+void NcclBackendImpl::check() {
   std::unique_lock lock(mutex_);
-  if (!failure_.empty()) fail_as_told(lock);
+  if (!failure_.empty()) throw_failure(lock);
 }
 
-void Lane::fail_as_told(std::unique_lock<std::mutex>& lock) {
+void NcclBackendImpl::throw_failure(std::unique_lock<std::mutex>& lock) {
   const CommError error = error_of(failure_, culprit_);
   lock.unlock();
-  hush();
+  suppress_deferred_error();
   throw error;
 }
 
-void Lane::join(Launched& work) {
+void NcclBackendImpl::join(InFlightWork& work) {
   bool has_failed = false;
   {
     std::lock_guard lock(mutex_);
@@ -261,18 +263,18 @@ void Lane::join(Launched& work) {
   if (has_failed) {
     const bool is_done = work.is_done();
     std::unique_lock lock(mutex_);
-    if (work.is_lost || !is_done) fail_as_told(lock);
+    if (work.is_lost || !is_done) throw_failure(lock);
     work.is_joined = true;
   }
   work.done.make_wait(cuda::current_stream(options_.device));
 }
 
-std::shared_ptr<GpuWork> Lane::launch(CollectiveOperation& operation, const Agreed& agreed) {
+std::shared_ptr<GpuWork> NcclBackendImpl::launch(CollectiveOperation& operation, const AgreedTime& agreed) {
   const DeviceGuard guard(options_.device);
   check();
   const auto work =
-      std::make_shared<Launched>(shared_from_this(), operation, operation.title(), operation.collective.root < 0,
-                                 agreed, options_.device, trace_clock_.anchor());
+      std::make_shared<InFlightWork>(shared_from_this(), operation, operation.title(), operation.collective.root < 0,
+                                     agreed, options_.device, trace_clock_.anchor());
   const auto wait_for_inputs = [&] {
     const Event ready(options_.device);
     ready.record(cuda::current_stream(options_.device));
@@ -283,12 +285,12 @@ std::shared_ptr<GpuWork> Lane::launch(CollectiveOperation& operation, const Agre
   return work;
 }
 
-std::shared_ptr<GpuWork> Lane::launch(MessageBatch& batch) {
+std::shared_ptr<GpuWork> NcclBackendImpl::launch(MessageBatch& batch) {
   const DeviceGuard guard(options_.device);
   check();
-  const auto now = std::make_shared<Agreed::element_type>(Clock::now());
-  const auto work = std::make_shared<Launched>(shared_from_this(), batch, batch.title(), false, now, options_.device,
-                                               trace_clock_.anchor());
+  const auto now = std::make_shared<AgreedTime::element_type>(Clock::now());
+  const auto work = std::make_shared<InFlightWork>(shared_from_this(), batch, batch.title(), false, now,
+                                                   options_.device, trace_clock_.anchor());
   const auto wait_for_inputs = [&] {
     for (const GpuTransfer& transfer : batch.transfers) transfer.ready.make_wait(stream_);
   };
@@ -296,7 +298,7 @@ std::shared_ptr<GpuWork> Lane::launch(MessageBatch& batch) {
   return work;
 }
 
-std::shared_ptr<const cuda::CapturePoint> Lane::capture(const CollectiveOperation& operation) {
+std::shared_ptr<const cuda::CapturePoint> NcclBackendImpl::capture(const CollectiveOperation& operation) {
   const DeviceGuard guard(options_.device);
   check();
   const Stream branch = cuda::fork_capture(options_.device);
@@ -305,19 +307,20 @@ std::shared_ptr<const cuda::CapturePoint> Lane::capture(const CollectiveOperatio
   return cuda::capture_point();
 }
 
-void Lane::launch_graph(CollectiveOperation& check_of_launch, const Agreed& agreed,
-                        const std::function<void()>& launch_graph) {
+void NcclBackendImpl::launch_graph(CollectiveOperation& check_of_launch, const AgreedTime& agreed,
+                                   const std::function<void()>& launch_graph) {
   const DeviceGuard guard(options_.device);
   check();
-  const auto work =
-      std::make_shared<Launched>(shared_from_this(), check_of_launch, str("graph replay #", check_of_launch.number()),
-                                 true, agreed, options_.device, trace_clock_.anchor());
+  const auto work = std::make_shared<InFlightWork>(shared_from_this(), check_of_launch,
+                                                   str("graph replay #", check_of_launch.number()), true, agreed,
+                                                   options_.device, trace_clock_.anchor());
   work->is_joined = true;
   start(work, cuda::current_stream(options_.device), [&] { queue_graph(*work, launch_graph); });
 }
 
 /// Calls queue(), which enqueues `work` on `stream`.
-void Lane::start(const std::shared_ptr<Launched>& work, const Stream& stream, FunctionRef<void()> queue) {
+void NcclBackendImpl::start(const std::shared_ptr<InFlightWork>& work, const Stream& stream,
+                            FunctionRef<void()> queue) {
   take_place(work);
   try {
     queue();
@@ -339,17 +342,17 @@ void Lane::start(const std::shared_ptr<Launched>& work, const Stream& stream, Fu
   changed_.notify_all();
 }
 
-/// Adds the collective to under_way_, where the watchdog checks its deadline.
-void Lane::take_place(const std::shared_ptr<Launched>& work) {
+/// Adds the collective to in_flight_, where the watchdog checks its deadline.
+void NcclBackendImpl::take_place(const std::shared_ptr<InFlightWork>& work) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return under_way_.size() < kMaxUnderWay || !failure_.empty(); });
-  if (!failure_.empty()) fail_as_told(lock);
-  under_way_.push_back(work);
+  changed_.wait(lock, [&] { return in_flight_.size() < kMaxUnderWay || !failure_.empty(); });
+  if (!failure_.empty()) throw_failure(lock);
+  in_flight_.push_back(work);
   changed_.notify_all();
 }
 
 /// `wait_for_inputs` makes the NCCL stream wait for earlier work; `run` makes the NCCL calls.
-void Lane::queue(Launched& work, FunctionRef<void()> wait_for_inputs, FunctionRef<void()> run) {
+void NcclBackendImpl::queue(InFlightWork& work, FunctionRef<void()> wait_for_inputs, FunctionRef<void()> run) {
   LaunchOrder& order = launch_order(options_.device);
   std::unique_lock lock(order.mutex, std::defer_lock);
   if (options_.is_ordered) lock.lock();
@@ -364,7 +367,7 @@ void Lane::queue(Launched& work, FunctionRef<void()> wait_for_inputs, FunctionRe
   order.done = work.done;
 }
 
-void Lane::queue_graph(Launched& work, FunctionRef<void()> launch_graph) {
+void NcclBackendImpl::queue_graph(InFlightWork& work, FunctionRef<void()> launch_graph) {
   LaunchOrder& order = launch_order(options_.device);
   std::lock_guard lock(order.mutex);
   const Stream stream = cuda::current_stream(options_.device);
@@ -378,42 +381,42 @@ void Lane::queue_graph(Launched& work, FunctionRef<void()> launch_graph) {
 
 // --- collectives in progress ---
 
-void Lane::give_up(const std::string& reason, int culprit, std::chrono::milliseconds grace) {
+void NcclBackendImpl::abort_after(const std::string& reason, int culprit, std::chrono::milliseconds grace) {
   {
     std::lock_guard lock(mutex_);
     if (failure_.empty()) {
       failure_ = reason;
       culprit_ = culprit;
     }
-    abort_at_ = std::min(abort_at_, Clock::now() + (under_way_.empty() ? std::chrono::milliseconds(0) : grace));
+    abort_at_ = std::min(abort_at_, Clock::now() + (in_flight_.empty() ? std::chrono::milliseconds(0) : grace));
   }
   changed_.notify_all();
 }
 
-void Lane::hush() {
+void NcclBackendImpl::suppress_deferred_error() {
   std::lock_guard lock(mutex_);
-  is_told_ = true;
-  if (std::exchange(has_left_error_, false)) cuda::cancel_deferred_error(options_.device, this);
+  is_reported_ = true;
+  if (std::exchange(has_deferred_error_, false)) cuda::cancel_deferred_error(options_.device, this);
 }
 
-/// Moves completed collectives from under_way_ to `done`; the caller releases them without the lock. Returns a detected
+/// Moves completed collectives from in_flight_ to `done`; the caller releases them without the lock. Returns a detected
 /// problem, or an empty one.
-Lane::Problem Lane::look(std::unique_lock<std::mutex>& lock, Works& done) {
+NcclBackendImpl::Problem NcclBackendImpl::look(std::unique_lock<std::mutex>& lock, Works& done) {
   try {
-    while (!under_way_.empty()) {
-      const std::shared_ptr<Launched> first = under_way_.front();
-      lock.unlock();  // give_up() needs the lock, and an event query may block in the driver
+    while (!in_flight_.empty()) {
+      const std::shared_ptr<InFlightWork> first = in_flight_.front();
+      lock.unlock();  // abort_after() needs the lock, and an event query may block in the driver
       const bool is_done = first->is_done();
       if (is_done) trace(*first);
       lock.lock();
       if (!is_done) break;
       done.push_back(first);
-      under_way_.pop_front();
+      in_flight_.pop_front();
     }
-    if (under_way_.empty() || !failure_.empty() || !problem_.text.empty()) return {};
-    const auto late = std::find_if(under_way_.begin(), under_way_.end(),
+    if (in_flight_.empty() || !failure_.empty() || !problem_.text.empty()) return {};
+    const auto late = std::find_if(in_flight_.begin(), in_flight_.end(),
                                    [now = Clock::now()](const auto& work) { return work->is_late(now); });
-    const std::shared_ptr<Launched> work = late != under_way_.end() ? *late : nullptr;
+    const std::shared_ptr<InFlightWork> work = late != in_flight_.end() ? *late : nullptr;
     Problem problem;
     lock.unlock();
     if (work != nullptr) {
@@ -429,22 +432,22 @@ Lane::Problem Lane::look(std::unique_lock<std::mutex>& lock, Works& done) {
   }
 }
 
-Lane::Problem Lane::describe_late(const Launched& work) const {
+NcclBackendImpl::Problem NcclBackendImpl::describe_late(const InFlightWork& work) const {
   const bool has_begun = work.is_launched && work.begun.is_completed();
-  const Absence absence = options_.find_absent ? options_.find_absent(work.seq) : Absence();
+  const StragglerReport report = options_.find_stragglers ? options_.find_stragglers(work.seq) : StragglerReport();
   return {.text = str(work.title, " did not finish on ", options_.device, " by its deadline",
                       has_begun ? "" : "; it has not started because earlier work on that GPU has not finished",
-                      absence.text),
-          .culprit = work.all_end_together ? absence.culprit : -1};
+                      report.text),
+          .culprit = work.all_end_together ? report.culprit : -1};
 }
 
 /// Watchdog thread: releases memory, checks deadlines, polls for failures of other ranks, and aborts.
-void Lane::watch() {
+void NcclBackendImpl::watch() {
   bool told = false;
   Clock::time_point quiet_since = Clock::now();
   std::unique_lock lock(mutex_);
   while (!stop_) {
-    if (under_way_.empty() && abort_at_ == Clock::time_point::max()) {
+    if (in_flight_.empty() && abort_at_ == Clock::time_point::max()) {
       changed_.wait(lock);
       quiet_since = Clock::now();
     } else {
@@ -465,15 +468,15 @@ void Lane::watch() {
       culprit_ = problem_.culprit;
     }
     if (!done.empty()) quiet_since = Clock::now();
-    const bool asks = failure_.empty() && options_.look_for_news && Clock::now() - quiet_since >= kNews;
+    const bool asks = failure_.empty() && options_.poll_failures && Clock::now() - quiet_since >= kFailurePollInterval;
     if (asks) quiet_since = Clock::now();
     changed_.notify_all();
     lock.unlock();
-    if (asks) options_.look_for_news();
+    if (asks) options_.poll_failures();
     // Reported first, because abort() may block in NCCL.
     if (tells) options_.on_failure(problem_.text, problem_.culprit);
     if (aborts) abort();
-    let_go(done);
+    release(done);
     done.clear();
     lock.lock();
   }
@@ -481,11 +484,11 @@ void Lane::watch() {
 
 /// Aborts NCCL's kernels, which wait for other ranks. If a stream has joined a lost collective, defers an error on the
 /// device.
-void Lane::abort() {
+void NcclBackendImpl::abort() {
   Works pending;
   {
     std::lock_guard lock(mutex_);
-    pending.assign(under_way_.begin(), under_way_.end());
+    pending.assign(in_flight_.begin(), in_flight_.end());
   }
   std::erase_if(pending, [](const auto& work) {
     try {
@@ -497,8 +500,8 @@ void Lane::abort() {
   {
     std::lock_guard lock(mutex_);
     for (const auto& work : pending) {
-      if (std::exchange(work->is_lost, true) || !work->is_joined || is_told_) continue;
-      has_left_error_ = true;
+      if (std::exchange(work->is_lost, true) || !work->is_joined || is_reported_) continue;
+      has_deferred_error_ = true;
       const std::string what =
           str(failure_, "\n  ", work->title, ": wait() had already returned; values computed from the result on ",
               options_.device, " are invalid");
@@ -510,7 +513,7 @@ void Lane::abort() {
 
 // --- traces ---
 
-void Lane::trace(const Launched& work) const {
+void NcclBackendImpl::trace(const InFlightWork& work) const {
   if (work.anchor == nullptr) return;
   record_trace({work.shown_name, "comm", options_.job_rank, kNcclStreamThread, work.anchor->host_ns_of(work.begun),
                 work.anchor->host_ns_of(work.done), work.num_bytes});
@@ -518,11 +521,11 @@ void Lane::trace(const Launched& work) const {
 
 }  // namespace
 
-std::shared_ptr<GpuLane> GpuLane::join(Options options, const NcclId& id, Clock::time_point deadline,
-                                       const std::function<bool()>& is_given_up) {
-  const auto lane = std::make_shared<Lane>(std::move(options));
-  lane->join_others(id, deadline, is_given_up);
-  return {lane.get(), [lane](GpuLane*) { lane->close(); }};
+std::shared_ptr<NcclBackend> NcclBackend::join(Options options, const NcclId& id, Clock::time_point deadline,
+                                               const std::function<bool()>& is_cancelled) {
+  const auto nccl = std::make_shared<NcclBackendImpl>(std::move(options));
+  nccl->join_others(id, deadline, is_cancelled);
+  return {nccl.get(), [nccl](NcclBackend*) { nccl->close(); }};
 }
 
 }}}  // namespace tandem::v0::distributed

@@ -1,14 +1,14 @@
 // NCCL backend: runs a group's collectives on GPU tensors, or the messages between two ranks, on a CUDA stream of its
 // own. Private to distributed/.
 //
-// A GpuLane only moves data. The group's CPU backend detects failed ranks and mismatched calls: it compares the
+// An NcclBackend only moves data. The group's CPU backend detects failed ranks and mismatched calls: it compares the
 // signature of every collective concurrently with the transfer (consistency check, group_gpu.cc), and checks deadlines
-// until all ranks have started the collective. From then on the watchdog thread of the GpuLane checks the deadline.
+// until all ranks have started the collective. From then on the watchdog thread of the backend checks the deadline.
 //
 // A collective starts on the NCCL stream when the work that is already enqueued on the caller's current stream is
 // complete. When a stream joins the collective, its later work starts after the collective is complete. The host thread
 // blocks in two cases: NCCL opens connections, when it first uses an algorithm (selected by kind and size), or too many
-// collectives are queued. give_up() ends both waits.
+// collectives are queued. abort_after() ends both waits.
 #pragma once
 
 #include <array>
@@ -33,21 +33,21 @@ class GpuWork {
  public:
   virtual ~GpuWork() = default;
   /// Makes the calling thread's current stream wait: work that is enqueued on it after this call starts when the
-  /// collective is complete. Throws CommError if the GpuLane failed before the collective was complete. A later failure
-  /// is reported by the next collective of the GpuLane or by the next synchronization of the GPU, whichever comes
+  /// collective is complete. Throws CommError if the backend failed before the collective was complete. A later failure
+  /// is reported by the next collective of the backend or by the next synchronization of the GPU, whichever comes
   /// first.
   virtual void join() = 0;
 };
 
 /// NCCL communicator, stream and watchdog of one rank. launch() is called by one thread at a time; the other functions
 /// are thread-safe.
-class GpuLane {
+class NcclBackend {
  public:
   using Clock = std::chrono::steady_clock;
   /// Time at which all ranks had started a collective. Until then it is the clock's epoch.
-  using Agreed = std::shared_ptr<std::atomic<Clock::time_point>>;
+  using AgreedTime = std::shared_ptr<std::atomic<Clock::time_point>>;
   /// Report about the ranks that do not take part in a collective for which other ranks wait (stragglers).
-  struct Absence {
+  struct StragglerReport {
     std::string text;
     int culprit = -1;  ///< rank in the job if there is exactly one straggler, else -1
   };
@@ -57,16 +57,16 @@ class GpuLane {
     int world_size = 1;
     int job_rank = 0;  ///< shown in traces
     std::string who;   ///< prefix of error messages: "[rank 2 of 4]"
-    /// Whether launches run one after the other with those of other such GpuLanes on the GPU. Otherwise they run
+    /// Whether launches run one after the other with those of other such backends on the GPU. Otherwise they run
     /// concurrently with all others, so that the caller must limit their thread blocks.
     bool is_ordered = true;
     int max_blocks = 0;  ///< upper limit of the thread blocks that NCCL uses at a time; 0: NCCL's default
     /// Finds the stragglers of collective `seq`, which is not complete at its deadline. May be empty. Called on the
     /// watchdog thread.
-    std::function<Absence(int64_t seq)> find_absent = {};
+    std::function<StragglerReport(int64_t seq)> find_stragglers = {};
     /// Polls for failures of other ranks. Called on the watchdog thread after each second without a completion. Returns
-    /// immediately; may lead to a call of give_up().
-    std::function<void()> look_for_news = {};
+    /// immediately; may lead to a call of abort_after().
+    std::function<void()> poll_failures = {};
     /// Called on the watchdog thread, at most once. `culprit`: a rank in the job, or -1.
     std::function<void(const std::string& reason, int culprit)> on_failure;
   };
@@ -77,38 +77,38 @@ class GpuLane {
   /// Creates a new id. One rank creates it and sends it to the other ranks. Throws BackendError.
   static NcclId make_id();
   /// Creates the communicator together with the other ranks; blocks. Throws CommError at the deadline or when
-  /// is_given_up() returns true, and BackendError for errors of NCCL.
-  static std::shared_ptr<GpuLane> join(Options options, const NcclId& id, Clock::time_point deadline,
-                                       const std::function<bool()>& is_given_up);
+  /// is_cancelled() returns true, and BackendError for errors of NCCL.
+  static std::shared_ptr<NcclBackend> join(Options options, const NcclId& id, Clock::time_point deadline,
+                                           const std::function<bool()>& is_cancelled);
   /// Throws DTypeError for reductions that NCCL does not support: bitwise operators on integers, XOR of bool, and all
   /// reductions of int16.
   static void check(const Collective& collective);
 
-  virtual ~GpuLane() = default;
+  virtual ~NcclBackend() = default;
   virtual Device device() const = 0;
   /// Enqueues the collective and its copies. Takes the tensors from the operation and keeps them until the collective
   /// is complete. The timeout counts from the time in `agreed`; until that is set the caller checks the deadline.
-  /// Collectives of several GpuLanes on one GPU run one after the other in launch order, so all ranks must launch them
-  /// in the same order. Throws CommError if the GpuLane has failed, and BackendError for errors of NCCL.
-  virtual std::shared_ptr<GpuWork> launch(CollectiveOperation& operation, const Agreed& agreed) = 0;
+  /// Collectives of several backends on one GPU run one after the other in launch order, so all ranks must launch them
+  /// in the same order. Throws CommError if the backend has failed, and BackendError for errors of NCCL.
+  virtual std::shared_ptr<GpuWork> launch(CollectiveOperation& operation, const AgreedTime& agreed) = 0;
   /// Adds the collective and its copies to the graph that the calling thread captures, on the capture's second stream.
   /// Returns the end of the collective there. The caller keeps the tensors. Called like launch(). Throws CommError if
-  /// the GpuLane has failed, and BackendError for errors of NCCL.
+  /// the backend has failed, and BackendError for errors of NCCL.
   virtual std::shared_ptr<const cuda::CapturePoint> capture(const CollectiveOperation& operation) = 0;
   /// Launches a graph of captured collectives: calls launch_graph(), which launches it on the current stream. The
   /// timeout of `check`, the consistency check of this launch, counts from the time in `agreed`. Called, ordered and
   /// watched like launch(); the current stream has joined the graph.
-  virtual void launch_graph(CollectiveOperation& check, const Agreed& agreed,
+  virtual void launch_graph(CollectiveOperation& check, const AgreedTime& agreed,
                             const std::function<void()>& launch_graph) = 0;
-  /// Enqueues messages between the two ranks of the GpuLane, each after its `ready` event. Both ranks must launch the
+  /// Enqueues messages between the two ranks of the backend, each after its `ready` event. Both ranks must launch the
   /// same batches in the same order. Takes the tensors and throws as the other overload; the timeout counts from this
   /// call.
   virtual std::shared_ptr<GpuWork> launch(MessageBatch& batch) = 0;
   /// Aborts the collectives in progress after `grace`. Later launches throw CommError.
-  virtual void give_up(const std::string& reason, int culprit, std::chrono::milliseconds grace) = 0;
+  virtual void abort_after(const std::string& reason, int culprit, std::chrono::milliseconds grace) = 0;
   /// Suppresses the deferred error on the GPU because the caller has already received this failure.
-  virtual void hush() = 0;
-  /// Blocks until all launched collectives are complete or the GpuLane has failed.
+  virtual void suppress_deferred_error() = 0;
+  /// Blocks until all launched collectives are complete or the backend has failed.
   virtual void finish() = 0;
 };
 

@@ -1,8 +1,8 @@
-// An NCCL lane alone: timeouts, aborts and lifetimes.
+// An NCCL backend alone: timeouts, aborts and lifetimes.
 //
-// Two lanes, each with its own thread and GPU; NcclBackendOf1 has one. NcclBackendEmulated needs the emulated GPU.
+// Two backends, each with its own thread and GPU; NcclBackendOf1 has one. NcclBackendEmulated needs the emulated GPU.
 // tools/gpu_checks selects tests by these names.
-#include <tandem/distributed/backends/nccl/gpu_lane.h>
+#include <tandem/distributed/backends/nccl/nccl_backend.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ namespace tandem { inline namespace v0 { namespace distributed { namespace {
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 using testing::error_text;
-using Clock = GpuLane::Clock;
+using Clock = NcclBackend::Clock;
 using Floats = std::vector<float>;
 
 /// A one-time event with a bounded wait, so that a failing rank does not block the other.
@@ -50,7 +50,7 @@ class Signal {
   const std::shared_future<void> future_{happened_.get_future()};
 };
 
-/// Arguments of a lane's on_failure calls.
+/// Arguments of a backend's on_failure calls.
 class Reported {
  public:
   void add(const std::string& reason) {
@@ -74,20 +74,22 @@ class Reported {
   std::vector<std::string> reasons_;
 };
 
-GpuLane::Agreed agreed_at(Clock::time_point when) { return std::make_shared<GpuLane::Agreed::element_type>(when); }
+NcclBackend::AgreedTime agreed_at(Clock::time_point when) {
+  return std::make_shared<NcclBackend::AgreedTime::element_type>(when);
+}
 
 struct Rank {
   int rank;
   Device device;
-  std::shared_ptr<GpuLane> lane = nullptr;
+  std::shared_ptr<NcclBackend> nccl = nullptr;
   std::shared_ptr<Reported> reported = std::make_shared<Reported>();
   std::function<void()> on_failure = [] {};
   int64_t seq = 0;
 
   Tensor ones() const { return full({4}, 1, {kFloat32, device}); }
-  /// In place; with an rvalue the lane holds the last reference.
+  /// In place; with an rvalue the backend holds the last reference.
   std::shared_ptr<GpuWork> all_reduce(Tensor x, std::chrono::milliseconds timeout = 0ms,
-                                      GpuLane::Agreed agreed = nullptr) {
+                                      NcclBackend::AgreedTime agreed = nullptr) {
     CollectiveOperation operation;
     Collective& c = operation.collective;
     c.kind = CollectiveKind::kAllReduce;
@@ -97,7 +99,7 @@ struct Rank {
     c.input = c.output = x.data_ptr();
     operation.kept = {std::move(x)};
     operation.timeout = timeout;
-    return lane->launch(operation, agreed != nullptr ? agreed : agreed_at(Clock::now()));
+    return nccl->launch(operation, agreed != nullptr ? agreed : agreed_at(Clock::now()));
   }
   /// Runs a collective, which opens the connections.
   std::shared_ptr<GpuWork> all_reduce() {
@@ -115,28 +117,28 @@ struct Rank {
 
 /// Runs f(rank) for each rank.
 void run_lanes(const std::function<void(Rank&)>& f, int world_size = 2) {
-  const NcclId id = GpuLane::make_id();
+  const NcclId id = NcclBackend::make_id();
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world_size; ++rank) {
     threads.emplace_back([&, rank] {
       Rank own{rank, Device::cuda(rank)};
       try {
-        own.lane = GpuLane::join({.device = own.device,
-                                  .rank = rank,
-                                  .world_size = world_size,
-                                  .job_rank = rank,
-                                  .who = str("[rank ", rank, " of ", world_size, "]"),
-                                  .on_failure =
-                                      [&own, reported = own.reported](const std::string& reason, int) {
-                                        own.on_failure();
-                                        reported->add(reason);
-                                      }},
-                                 id, Clock::now() + 20s, [] { return false; });
+        own.nccl = NcclBackend::join({.device = own.device,
+                                      .rank = rank,
+                                      .world_size = world_size,
+                                      .job_rank = rank,
+                                      .who = str("[rank ", rank, " of ", world_size, "]"),
+                                      .on_failure =
+                                          [&own, reported = own.reported](const std::string& reason, int) {
+                                            own.on_failure();
+                                            reported->add(reason);
+                                          }},
+                                     id, Clock::now() + 20s, [] { return false; });
         f(own);
       } catch (const std::exception& error) {
         ADD_FAILURE() << "rank " << rank << " threw " << error.what();
       }
-      own.lane.reset();  // before the objects that its callback uses
+      own.nccl.reset();  // before the objects that its callback uses
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -198,7 +200,7 @@ std::shared_ptr<GpuWork> launch_alone(Rank& r, CollectiveKind kind, ReduceOp op,
   c.outputs = {{output.data_ptr(), c.num_elements}};
   operation.kept = {output, input};
   operation.timeout = timeout;
-  return r.lane->launch(operation, agreed_at(Clock::now()));
+  return r.nccl->launch(operation, agreed_at(Clock::now()));
 }
 
 TEST(NcclBackendOf1, SingleRankCollectivesCopyInputToOutput) {
@@ -219,8 +221,8 @@ TEST(NcclBackendOf1, SingleRankCollectivesCopyInputToOutput) {
         const Tensor in_place = full({4}, ++value, options);
         results.push_back(in_place);
         launch_alone(r, Kind::kAllReduce, ReduceOp::kMax, in_place, in_place)->join();
-        r.lane->finish();
-        r.lane.reset();
+        r.nccl->finish();
+        r.nccl.reset();
         for (size_t i = 0; i < results.size(); ++i) {
           EXPECT_EQ(results[i].to_vector<float>(), Floats(4, static_cast<float>(i + 1))) << i;
         }
@@ -243,7 +245,7 @@ TEST(NcclBackendOf1, TimeoutReportsUnfinishedEarlierWork) {
         EXPECT_EQ(r.reported->first(), reason);
         EXPECT_EQ(error_text<CommError>([&] { late->join(); }), "[rank 0 of 1] " + reason);
         stall.end();
-        r.lane.reset();
+        r.nccl.reset();
         r.drain();
       },
       1);
@@ -273,10 +275,11 @@ TEST(NcclBackend, TimeoutIsReportedOnceAndFailsWork) {
 
 TEST(NcclBackendOf1, BlockingNcclModeIsRejected) {
   setenv("NCCL_COMM_BLOCKING", "1", 1);
-  const GpuLane::Options options{
+  const NcclBackend::Options options{
       .device = Device::cuda(0), .who = "a rank", .on_failure = [](const std::string&, int) {}};
-  EXPECT_THAT(error_text<ValueError>(
-                  [&] { GpuLane::join(options, GpuLane::make_id(), Clock::now() + 20s, [] { return false; }); }),
+  EXPECT_THAT(error_text<ValueError>([&] {
+                NcclBackend::join(options, NcclBackend::make_id(), Clock::now() + 20s, [] { return false; });
+              }),
               HasSubstr("NCCL_COMM_BLOCKING"));
   unsetenv("NCCL_COMM_BLOCKING");
 }
@@ -291,7 +294,7 @@ TEST(NcclBackendEmulated, GpuFailureFailsPendingAndLaterWork) {
     EXPECT_THAT(r.reported->first(), HasSubstr("an illegal memory access"));
     EXPECT_THAT(error_text<BackendError>([&] { lost->join(); }), HasSubstr("an illegal memory access"));
     EXPECT_THAT(error_text<CommError>([&] { r.all_reduce(x); }), HasSubstr("an illegal memory access"));
-    r.lane.reset();
+    r.nccl.reset();
     EXPECT_EQ(r.reported->count(), 1U);
     mend_gpus();
   });
@@ -299,15 +302,15 @@ TEST(NcclBackendEmulated, GpuFailureFailsPendingAndLaterWork) {
 #endif
 
 #ifdef TANDEM_CUDA_EMULATED
-/// The first error of a single rank's lane, from its id to its end; empty if there was none.
+/// The first error of a single rank's backend, from its id to its end; empty if there was none.
 std::string first_error() {
   Rank own{0, Device::cuda(0)};
   try {
-    own.lane = GpuLane::join(
+    own.nccl = NcclBackend::join(
         {.device = own.device,
          .who = "the rank",
          .on_failure = [reported = own.reported](const std::string& reason, int) { reported->add(reason); }},
-        GpuLane::make_id(), Clock::now() + 20s, [] { return false; });
+        NcclBackend::make_id(), Clock::now() + 20s, [] { return false; });
     using Kind = CollectiveKind;
     for (const auto& [kind, in_list] : {std::pair{Kind::kAllReduce, false},
                                         {Kind::kBroadcast, false},
@@ -320,11 +323,11 @@ std::string first_error() {
   } catch (const std::exception& error) {
     return error.what();
   }
-  own.lane.reset();
+  own.nccl.reset();
   return own.reported->count() == 0 ? "" : own.reported->first();
 }
 
-// The end of a lane ignores failures, because nobody uses the communicator any more.
+// The end of a backend ignores failures, because nobody uses the communicator any more.
 TEST(NcclBackendEmulated, EveryFailureOfNcclIsReported) {
   cuda_emulation::forget_library_calls();
   ASSERT_EQ(first_error(), "");
@@ -360,7 +363,7 @@ TEST(NcclBackend, ReportedFailureIsNotRethrownAtSync) {
     const auto late = r.all_reduce(r.ones(), 300ms);
     late->join();
     EXPECT_THAT(r.reported->first(), HasSubstr("by its deadline"));
-    std::this_thread::sleep_for(300ms);  // the lane aborts after it has reported
+    std::this_thread::sleep_for(300ms);  // the backend aborts after it has reported
     EXPECT_THAT(error_text<CommError>([&] { late->join(); }), HasSubstr("by its deadline"));
     EXPECT_NO_THROW(cuda::synchronize(r.device));
   });
@@ -369,7 +372,7 @@ TEST(NcclBackend, ReportedFailureIsNotRethrownAtSync) {
 // Until all ranks have started a collective, the launching thread checks deadlines.
 TEST(NcclBackend, TimeoutCountsFromAgreedStart) {
   run_with_an_absent_rank([](Rank& r, GpuWork&) {
-    const GpuLane::Agreed agreed = agreed_at({});
+    const NcclBackend::AgreedTime agreed = agreed_at({});
     r.all_reduce(r.ones(), 200ms, agreed);
     std::this_thread::sleep_for(500ms);
     EXPECT_EQ(r.reported->count(), 0U);
@@ -387,7 +390,7 @@ TEST(NcclBackendEmulated, SlowAbortDoesNotBlockCallers) {
     r.all_reduce(r.ones(), 200ms);
     EXPECT_THAT(r.reported->first(), HasSubstr("by its deadline"));
     EXPECT_THAT(error_text<CommError>([&] { r.all_reduce(r.ones()); }), HasSubstr("by its deadline"));
-    r.lane.reset();
+    r.nccl.reset();
     EXPECT_LT(Clock::now() - begin, 3s);
     r.drain();
   });
@@ -405,7 +408,7 @@ TEST(NcclBackend, InFlightWorkMayFinishWithinGrace) {
     const auto work = r.all_reduce(x);
     work->join();
     if (r.rank == 0) {
-      r.lane->give_up("a rank was lost", 1, 10s);
+      r.nccl->abort_after("a rank was lost", 1, 10s);
       EXPECT_THAT(error_text<CommError>([&] { r.all_reduce(r.ones()); }), HasSubstr("a rank was lost"));
       std::this_thread::sleep_for(100ms);
       given_up.set();
@@ -420,7 +423,7 @@ TEST(NcclBackend, InFlightWorkIsAbortedAfterGrace) {
     const auto work = r.all_reduce(r.ones());
     work->join();
     const auto begin = Clock::now();
-    r.lane->give_up("a rank was lost", 1, 300ms);
+    r.nccl->abort_after("a rank was lost", 1, 300ms);
     EXPECT_THAT(error_text<CommError>([&] { cuda::synchronize(r.device); }),
                 HasSubstr("a rank was lost\n  all_reduce #2"));
     const auto took = Clock::now() - begin;
@@ -430,12 +433,12 @@ TEST(NcclBackend, InFlightWorkIsAbortedAfterGrace) {
   });
 }
 
-/// Aborts a lane after some time.
+/// Aborts a backend after some time.
 class GivesUp {
  public:
-  GivesUp(std::shared_ptr<GpuLane> lane, std::chrono::milliseconds after)
-      : thread_([this, lane = std::move(lane), after] {
-          if (!over_.wait(after)) lane->give_up("a rank was lost", 1, 300ms);
+  GivesUp(std::shared_ptr<NcclBackend> nccl, std::chrono::milliseconds after)
+      : thread_([this, nccl = std::move(nccl), after] {
+          if (!over_.wait(after)) nccl->abort_after("a rank was lost", 1, 300ms);
         }) {}
   ~GivesUp() {
     over_.set();
@@ -452,7 +455,7 @@ TEST(NcclBackend, AbortEndsFirstLaunch) {
   run_with_an_absent_rank([](Rank&) {},
                           [](Rank& r) {
                             const auto begin = Clock::now();
-                            const GivesUp gives_up(r.lane, 200ms);
+                            const GivesUp gives_up(r.nccl, 200ms);
                             EXPECT_EQ(error_text<CommError>([&] { r.all_reduce(r.ones()); }),
                                       "[rank 0 of 2] a rank was lost");
                             EXPECT_LT(Clock::now() - begin, 3s);
@@ -463,7 +466,7 @@ TEST(NcclBackend, AbortEndsFirstLaunch) {
 TEST(NcclBackend, TimeoutEndsFirstLaunch) {
   run_with_an_absent_rank([](Rank&) {},
                           [](Rank& r) {
-                            const GivesUp at_last(r.lane, 10s);
+                            const GivesUp at_last(r.nccl, 10s);
                             EXPECT_THAT(error_text<CommError>([&] { r.all_reduce(r.ones(), 300ms); }),
                                         HasSubstr("deadline"));
                             r.drain();
@@ -473,8 +476,8 @@ TEST(NcclBackend, TimeoutEndsFirstLaunch) {
 TEST(NcclBackend, AbortReasonIsReportedAfterDestruction) {
   run_with_an_absent_rank([](Rank& r, GpuWork& done) {
     const auto late = r.all_reduce(r.ones());
-    r.lane->give_up("a rank was lost", 1, 0ms);
-    r.lane.reset();
+    r.nccl->abort_after("a rank was lost", 1, 0ms);
+    r.nccl.reset();
     EXPECT_EQ(error_text<CommError>([&] { late->join(); }), "[rank 0 of 2] a rank was lost");
     done.join();
     r.drain();
@@ -488,12 +491,12 @@ TEST(NcclBackend, WorkMemoryOutlivesBackend) {
     r.drain();
     Stall stall(cuda::current_stream(r.device));
     r.all_reduce(r.ones());  // does not start before the stall ends
-    r.lane->give_up("the end", 1, 0ms);
+    r.nccl->abort_after("the end", 1, 0ms);
     std::thread ends([&] {
       std::this_thread::sleep_for(500ms);
       stall.end();
     });
-    r.lane.reset();
+    r.nccl.reset();
     ends.join();
     r.drain();
   });
@@ -507,14 +510,14 @@ TEST(NcclBackend, DestroyIsBoundedWhenPeersLag) {
       EXPECT_TRUE(gone.wait(15s));
       return;
     }
-    r.lane.reset();
+    r.nccl.reset();
     gone.set();
   });
 }
 
 TEST(NcclBackend, FailureCallbackMayDestroyBackend) {
   run_with_an_absent_rank([](Rank& r, GpuWork&) {
-    r.on_failure = [&r] { r.lane.reset(); };
+    r.on_failure = [&r] { r.nccl.reset(); };
     r.all_reduce(r.ones(), 200ms);
     EXPECT_THAT(r.reported->first(), HasSubstr("by its deadline"));
     r.drain();
