@@ -214,7 +214,7 @@ TANDEM_OP_CASES(tensor_index) {
              .inputs = {{"input", {4, 3}}, {"value", {2, 3}}},
              .run =
                  [](const Tensors& x) {
-                   return index_put(x[0], {tensor({2, -4}, {kInt32, test_device()})}, x[1]);
+                   return index_put(x[0], {tensor({2, -4}, {kInt32, x[0].device()})}, x[1]);
                  },
              .reference =
                  [](const std::vector<Dense>& in) {
