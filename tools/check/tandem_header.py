@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Checks the compile-time cost of #include <tandem/tandem.h>: it must not include third-party headers, and the compiler must need less
-memory for it than for the whole standard library, which unlike time is the same in every run. --time prints the CPU time of the
-compiler, the best of five runs."""
+"""Checks the compile-time cost of #include <tandem/tandem.h>: it must not include third-party headers, and the compiler's memory, which
+unlike time is the same in every run, is limited to 1.1 times that for the whole standard library: the compiler's tables double their
+size now and then, so a few declarations can cost 20 MiB. --time prints the CPU time of the compiler, the best of five runs."""
 
 import argparse
 import functools
@@ -54,7 +54,7 @@ def compiler_mib(root, header):
 
 @functools.cache
 def limit_mib():
-    return compiler_mib(common.workspace_root(), STANDARD_LIBRARY)
+    return 1.1 * compiler_mib(common.workspace_root(), STANDARD_LIBRARY)
 
 
 def check(root):
@@ -65,7 +65,7 @@ def check(root):
             violations.append("tandem.h includes " + path)
     own = compiler_mib(root, TANDEM)
     if own >= limit_mib():
-        violations.append("tandem.h needs %.0f MiB of the compiler; the limit is that of the whole standard library, %.0f MiB" %
+        violations.append("tandem.h needs %.0f MiB of the compiler; the limit, 1.1 times the whole standard library's, is %.0f MiB" %
                           (own, limit_mib()))
     return violations, len(found)
 
@@ -87,7 +87,8 @@ PLANTED = [
     ({"tandem.h": "#include <tandem/base/x.h>\n", "base/x.h": "#include <zlib.h>\n#include <vector>\n"},
      ["zlib.h", "zconf.h"]),
     ({"tandem.h": "#include <fmt/core.h>\n"}, ["/usr/include/fmt/core.h"]),
-    ({"tandem.h": "#include <bits/stdc++.h>\ninline std::vector<int> numbers;\n"}, ["MiB of the compiler"]),
+    ({"tandem.h": "#include <bits/stdc++.h>\n" + "".join("inline std::map<int, std::array<int, %d>> map%d;\n" % (i, i) for i in range(60))},
+     ["MiB of the compiler"]),
 ]
 
 if __name__ == "__main__":
