@@ -82,10 +82,11 @@ void AveragedModelBase::update_parameters(const Module& model) {
 CumulativeBatchStatistics::CumulativeBatchStatistics(Module& model)
     : modes_(std::make_unique<TrainingModes>(model, true)) {
   for (Module* module : model.modules()) {
-    if (auto* norm = dynamic_cast<BatchNorm2d*>(module)) norms_.push_back({norm, norm->momentum(), {}});
+    auto* norm = dynamic_cast<BatchNormBase*>(module);
+    if (norm != nullptr && norm->running_mean.defined()) norms_.push_back({norm, norm->momentum(), {}});
   }
   for (Norm& one : norms_) {
-    BatchNorm2d& norm = *one.module;
+    BatchNormBase& norm = *one.module;
     norm.running_mean.zero_();
     norm.running_var.fill_(1);
     norm.num_batches_tracked.zero_();

@@ -113,9 +113,9 @@ class TANDEM_API CumulativeBatchStatistics {
 
  private:
   struct Norm {
-    BatchNorm2d* module;
-    double momentum;  ///< to restore
-    HookHandle hook;  ///< sets the momentum of each call
+    BatchNormBase* module;
+    std::optional<double> momentum;  ///< to restore
+    HookHandle hook;                 ///< sets the momentum of each call
   };
 
   std::unique_ptr<TrainingModes> modes_;

@@ -2,7 +2,9 @@
 
 #include <tandem/nn/init.h>
 #include <tandem/ops/embedding.h>
+#include <tandem/ops/view.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 { namespace nn {
 
@@ -16,13 +18,20 @@ Shape weight_shape(int64_t num_embeddings, int64_t embedding_dim) {
 
 }  // namespace
 
-Embedding::Embedding(int64_t num_embeddings, int64_t embedding_dim)
-    : weight(add_parameter("weight", empty(weight_shape(num_embeddings, embedding_dim)))) {
+Embedding::Embedding(int64_t num_embeddings, int64_t embedding_dim, EmbeddingOptions options)
+    : weight(add_parameter("weight", empty(weight_shape(num_embeddings, embedding_dim)))), options_(options) {
+  const std::optional<int64_t> padding = options.padding_idx;
+  TANDEM_CHECK(ValueError, !padding || (*padding >= -num_embeddings && *padding < num_embeddings),
+               "Embedding: padding_idx is ", *padding, ", expected ", -num_embeddings, " to ", num_embeddings - 1);
   init::normal_(weight);
+  if (padding) primitives::fill(weight.detach().select(0, *padding), 0);
 }
 
-Tensor Embedding::forward(const Tensor& indices) { return embedding(indices, weight); }
+Tensor Embedding::forward(const Tensor& indices) { return embedding(indices, weight, options_.padding_idx); }
 
-std::string Embedding::extra_repr() const { return str(weight.size(0), ", ", weight.size(1)); }
+std::string Embedding::extra_repr() const {
+  return str(weight.size(0), ", ", weight.size(1),
+             options_.padding_idx ? str(", padding index ", *options_.padding_idx) : "");
+}
 
 }}}  // namespace tandem::v0::nn

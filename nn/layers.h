@@ -1,4 +1,4 @@
-// Linear, Identity, Flatten and Dropout layers.
+// Linear, bilinear and dropout layers, distances, and layers that change shapes.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +6,11 @@
 
 #include <tandem/base/macros.h>
 #include <tandem/nn/module.h>
+#include <tandem/tensor/shape.h>
 
 namespace tandem { inline namespace v0 { namespace nn {
 
-/// Options of Linear. Conv2d has them in addition to Conv2dOptions.
+/// Options of Linear.
 struct LinearOptions {
   bool bias = true;   ///< whether a bias is added
   bool relu = false;  ///< apply a fused ReLU to the result
@@ -33,6 +34,28 @@ class TANDEM_API Linear : public Layer {
   bool relu_;
 };
 
+/// Options of Bilinear.
+struct BilinearOptions {
+  bool bias = true;  ///< whether a bias is added
+};
+
+/// y[..., o] = x1[..., :] weight[o] x2[..., :] + bias[o]: x1 [..., in1_features], x2 [..., in2_features] -> [...,
+/// out_features].
+///
+/// `weight` [out_features, in1_features, in2_features] and `bias` [out_features] (undefined without bias) are float32.
+/// Their initial values are uniform in [-b, b], b = 1 / sqrt(in1_features), as in PyTorch, drawn in this order.
+class TANDEM_API Bilinear : public Module {
+ public:
+  /// Throws ValueError unless all sizes are at least 1.
+  Bilinear(int64_t in1_features, int64_t in2_features, int64_t out_features, BilinearOptions options = {});
+  /// The layer's result.
+  Tensor operator()(const Tensor& input1, const Tensor& input2);
+  std::string extra_repr() const override;
+
+  Tensor& weight;  ///< [out_features, in1_features, in2_features]
+  Tensor& bias;    ///< [out_features]; undefined without bias
+};
+
 /// Returns its input. A placeholder for an optional layer.
 class TANDEM_API Identity : public Layer {
  public:
@@ -52,6 +75,47 @@ class TANDEM_API Flatten : public Layer {
   int64_t end_dim_;
 };
 
+/// Splits dimension `dim` into dimensions of the given sizes, of which one may be -1 and is inferred.
+class TANDEM_API Unflatten : public Layer {
+ public:
+  /// A negative dimension counts from the end.
+  Unflatten(int64_t dim, const Shape& unflattened_size) : dim_(dim), sizes_(unflattened_size) {}
+  Tensor forward(const Tensor& input) override;
+  std::string extra_repr() const override;
+
+ private:
+  int64_t dim_;
+  Shape sizes_;
+};
+
+/// cosine_similarity of two tensors along a dimension.
+class TANDEM_API CosineSimilarity : public Module {
+ public:
+  /// `eps` is the least norm by which a tensor is divided.
+  explicit CosineSimilarity(int64_t dim = 1, double eps = 1e-8) : dim_(dim), eps_(eps) {}
+  /// The layer's result.
+  Tensor operator()(const Tensor& x1, const Tensor& x2);
+
+ private:
+  int64_t dim_;
+  double eps_;
+};
+
+/// pairwise_distance of two tensors.
+class TANDEM_API PairwiseDistance : public Module {
+ public:
+  /// The p-norm of the last dimension of the difference, plus eps.
+  explicit PairwiseDistance(double p = 2, double eps = 1e-6, bool keepdim = false)
+      : p_(p), eps_(eps), keepdim_(keepdim) {}
+  /// The layer's result.
+  Tensor operator()(const Tensor& x1, const Tensor& x2);
+
+ private:
+  double p_;
+  double eps_;
+  bool keepdim_;
+};
+
 /// In training mode, sets each element to 0 with probability p and divides the others by 1 - p. In evaluation mode,
 /// returns its input. Ranks draw different values.
 class TANDEM_API Dropout : public Layer {
@@ -61,8 +125,22 @@ class TANDEM_API Dropout : public Layer {
   Tensor forward(const Tensor& input) override;
   std::string extra_repr() const override;
 
- private:
-  double p_;
+ protected:
+  double p_;  ///< the probability
+};
+
+/// Dropout of whole channels of x [N, C, L] or [C, L].
+class TANDEM_API Dropout1d : public Dropout {
+ public:
+  using Dropout::Dropout;
+  Tensor forward(const Tensor& input) override;
+};
+
+/// Dropout of whole channels of x [N, C, H, W].
+class TANDEM_API Dropout2d : public Dropout {
+ public:
+  using Dropout::Dropout;
+  Tensor forward(const Tensor& input) override;
 };
 
 }}}  // namespace tandem::v0::nn

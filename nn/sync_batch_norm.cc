@@ -1,5 +1,6 @@
 #include <tandem/nn/sync_batch_norm.h>
 
+#include <limits>
 #include <utility>
 
 #include <tandem/ops/elementwise.h>
@@ -39,8 +40,10 @@ std::shared_ptr<BatchNormExchange> exchange_over(std::shared_ptr<distributed::Pr
 }
 
 SyncBatchNorm::SyncBatchNorm(int64_t num_features, std::shared_ptr<distributed::ProcessGroup> group,
-                             BatchNorm2dOptions options)
-    : BatchNorm2d(num_features, options), group_(std::move(group)) {
+                             const BatchNormOptions& options)
+    : BatchNormBase("SyncBatchNorm", {2, std::numeric_limits<int64_t>::max(), "[N, C] or [N, C, ...]"}, num_features,
+                    options),
+      group_(std::move(group)) {
   TANDEM_CHECK(ValueError, group_, "SyncBatchNorm: group is null");
 }
 
@@ -48,19 +51,19 @@ Tensor SyncBatchNorm::normalize(const Tensor& input) const {
   check(input);
   Tensor result =
       sync_batch_norm(input, running_mean, running_var, weight, bias,
-                      exchange_over(group_, str(type_name(), " '", path(), "'")), options().momentum, options().eps);
+                      exchange_over(group_, str(type_name(), " '", path(), "'")), call_momentum(), options().eps);
   count();
   return result;
 }
 
 Tensor SyncBatchNorm::forward(const Tensor& input) {
-  if (!is_training()) return BatchNorm2d::forward(input);
+  if (!is_training()) return BatchNormBase::forward(input);
   const Tensor result = normalize(input);
   return options().relu ? relu(result) : result;
 }
 
 Tensor SyncBatchNorm::add_relu(const Tensor& input, const Tensor& residual) {
-  if (!is_training()) return BatchNorm2d::add_relu(input, residual);
+  if (!is_training()) return BatchNormBase::add_relu(input, residual);
   return call(input, [&](const Tensor& x) {
     TANDEM_CHECK(DeviceError, residual.device() == x.device(), "SyncBatchNorm: the residual (", describe(residual),
                  ") and the input (", describe(x), ") are on different devices; move it with residual.to(", x.device(),

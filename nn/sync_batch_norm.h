@@ -11,20 +11,20 @@
 
 namespace tandem { inline namespace v0 { namespace nn {
 
-/// BatchNorm2d that in training mode uses the statistics of the combined batches of all ranks of a group, for batches
-/// that are too small per rank. BatchNorm2d on the combined batch gives equal results, gradients and running
-/// statistics.
+/// Batch normalization of x [N, C, ...] that in training mode uses the statistics of the combined batches of all ranks
+/// of a group, for batches that are too small per rank. A batch norm of the combined batch gives equal results,
+/// gradients and running statistics.
 ///
-/// Ranks may have different numbers of images, also zero. In training mode, forward calls an all_gather of 3 C float64
+/// Ranks may have different numbers of samples, also zero. In training mode, forward calls an all_gather of 3 C float64
 /// values per rank (on GPUs one more between the hosts), and backward an all_reduce of 2 C. They block the host until
 /// all ranks have called them, but do not synchronize with a GPU, so all ranks must run the same layers in the same
-/// order. The gradients of weight and bias are computed from the rank's own images; DistributedDataParallel averages
+/// order. The gradients of weight and bias are computed from the rank's own samples; DistributedDataParallel averages
 /// them. backward with create_graph is not supported.
-class TANDEM_API SyncBatchNorm : public BatchNorm2d {
+class TANDEM_API SyncBatchNorm : public BatchNormBase {
  public:
   /// Throws ValueError if `group` is null, and for arguments that BatchNorm2d rejects.
   SyncBatchNorm(int64_t num_features, std::shared_ptr<distributed::ProcessGroup> group,
-                BatchNorm2dOptions options = {});
+                const BatchNormOptions& options = {});
   Tensor forward(const Tensor& input) override;
   Tensor add_relu(const Tensor& input, const Tensor& residual) override;
 

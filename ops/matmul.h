@@ -80,6 +80,14 @@ TANDEM_OP Tensor einsum(const std::string& equation, const std::vector<Tensor>& 
 /// DeviceError, DTypeError, ShapeError.
 TANDEM_OP Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 
+/// y[..., o] = input1[..., :] @ weight[o] @ input2[..., :] + bias[o].
+///
+/// input1 [..., in1], input2 [..., in2] with equal leading sizes, weight [out, in1, in2], bias [out] [optional] ->
+/// [..., out]. Floating, equal dtypes, one device. Composed of matmul; half types are computed in float32 and rounded
+/// once. Saves all operands but the bias, and a float32 or float64 tensor [..., out, in2]. Throws DeviceError,
+/// DTypeError, ShapeError.
+TANDEM_OP Tensor bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor bias = {});
+
 /// y = max(0, x @ weight^T + bias) as one operation; shapes, dtypes and errors as for `linear`.
 ///
 /// Backward saves x, weight and y. It masks d y where y is 0 in the pass that sums the gradient of the bias.

@@ -1,12 +1,13 @@
-// Batch, synchronized batch, and layer normalization.
+// Batch, synchronized batch, group, instance, layer and root-mean-square normalization.
 //
 // Floating (DTypeError), any strides; [optional] arguments may be undefined. Statistics are computed so that inputs
 // with mean 10^4 and deviation 1 are normalized to the precision of their dtype. Half types are computed in float32 and
-// rounded once. Under autocast layer_norm raises its operands to float32; batch norms take half inputs with float32
-// parameters. Results have the same bits for any number of threads.
+// rounded once. Under autocast group_norm, layer_norm and rms_norm raise their operands to float32; batch norms and
+// instance_norm take half inputs with float32 parameters. Results have the same bits for any number of threads.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include <tandem/base/macros.h>
@@ -57,6 +58,25 @@ TANDEM_OP Tensor sync_batch_norm(Tensor input, const Tensor& running_mean, const
                                  Tensor bias, std::shared_ptr<BatchNormExchange> exchange, double momentum = 0.1,
                                  double eps = 1e-5);
 
+/// y = (x - mean) / sqrt(var + eps) * weight_c + bias_c, where mean and (biased) variance are computed from a group of
+/// C / num_groups consecutive channels of one sample of input [N, C] or [N, C, ...].
+///
+/// weight, bias, eps and the memory order of results are as in batch_norm. Throws ValueError unless num_groups is at
+/// least 1, ShapeError unless it divides C. Saves the input, and mean and 1 / sqrt(var + eps) of each group in float64.
+/// Differentiable. Y. Wu, K. He, "Group normalization", 2018.
+TANDEM_OP Tensor group_norm(Tensor input, int64_t num_groups, Tensor weight = {}, Tensor bias = {}, double eps = 1e-5);
+
+/// group_norm with one channel per group, so that each channel of each sample has its own statistics.
+///
+/// With use_input_stats a channel of a sample has at least two values (ShapeError), and running_mean and running_var
+/// [optional] become (1 - momentum) * running + momentum * (mean over the samples of their means and unbiased
+/// variances), in place. Without, the result is batch_norm's in evaluation: mean and variance are running_mean and
+/// running_var, which must be defined (StateError). Arguments as in batch_norm. Differentiable.
+/// D. Ulyanov, A. Vedaldi, V. Lempitsky, "Instance normalization: the missing ingredient for fast stylization", 2016.
+TANDEM_OP Tensor instance_norm(Tensor input, const Tensor& running_mean = {}, const Tensor& running_var = {},
+                               Tensor weight = {}, Tensor bias = {}, bool use_input_stats = true, double momentum = 0.1,
+                               double eps = 1e-5);
+
 /// y = (x - mean) / sqrt(var + eps) * weight + bias over each row: the last dimensions of input, of sizes
 /// normalized_shape.
 ///
@@ -68,6 +88,15 @@ TANDEM_OP Tensor sync_batch_norm(Tensor input, const Tensor& running_mean, const
 /// J. L. Ba, J. R. Kiros, G. E. Hinton, "Layer normalization", 2016.
 TANDEM_OP Tensor layer_norm(Tensor input, const Shape& normalized_shape, Tensor weight, Tensor bias, double eps = 1e-5,
                             bool low_precision_result = false);
+
+/// y = x / sqrt(mean(x^2) + eps) * weight over each row: the last dimensions of input, of sizes normalized_shape.
+///
+/// weight: normalized_shape, of input's dtype [optional]. Without a value eps is the distance from 1 to the next number
+/// of the dtype in which the result is computed: 2^-23, or 2^-52 for float64. Results, errors, and what backward saves
+/// are as in layer_norm. Differentiable.
+/// B. Zhang, R. Sennrich, "Root mean square layer normalization", 2019.
+TANDEM_OP Tensor rms_norm(Tensor input, const Shape& normalized_shape, Tensor weight = {},
+                          std::optional<double> eps = {});
 
 /// {input + other, layer_norm(input + other, ...)}: a residual connection and the norm after it, in one pass over
 /// memory where `other` has the dtype of the normalized result, with the bits of the two operations.

@@ -76,6 +76,13 @@ TANDEM_OP Tensor multinomial(const Tensor& input, int64_t num_samples, bool repl
 /// N. Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting", 2014.
 TANDEM_OP Tensor dropout(const Tensor& x, double p, bool training = true, Generator* generator = nullptr);
 
+/// dropout of whole channels: of input [N, C, L] or [C, L] (dropout1d), [N, C, H, W] or [N, C, L] (dropout2d); other
+/// shapes throw ShapeError. Word i decides on channel i in row-major order. Saves the factor of each channel; else as
+/// in dropout. J. Tompson et al., "Efficient object localization using convolutional networks", 2015.
+TANDEM_OP Tensor dropout1d(const Tensor& input, double p = 0.5, bool training = true, Generator* generator = nullptr);
+TANDEM_OP Tensor dropout2d(const Tensor& input, double p = 0.5, bool training = true,
+                           Generator* generator = nullptr);  ///< of images
+
 // The in-place forms are members of Tensor. They overwrite self, of any strides, in row-major order of its elements:
 // normal_ mean + std * randn; uniform_ from + (to - from) * rand of self's dtype; exponential_ -ln(1 - rand) / lambd;
 // each in float32 or float64 and rounded to self's dtype, which must be floating (DTypeError); bernoulli_ 1 where

@@ -1,7 +1,8 @@
-// Size2d: a height and a width.
+// Size2d: a height and a width; OutputSize2d: those of a result.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <ostream>
 
 namespace tandem { inline namespace v0 {
@@ -20,6 +21,18 @@ struct Size2d {
   friend std::ostream& operator<<(std::ostream& out, const Size2d& size) {
     return out << '[' << size.height << ", " << size.width << ']';
   }
+};
+
+/// Height and width of a result; std::nullopt keeps that of the input: `7`, `{7, 5}`, `{std::nullopt, 5}`.
+struct OutputSize2d {
+  std::optional<int64_t> height;  ///< first
+  std::optional<int64_t> width;   ///< second
+
+  /// Equal height and width.
+  constexpr OutputSize2d(int64_t both) : height(both), width(both) {}
+  constexpr OutputSize2d(Size2d size) : height(size.height), width(size.width) {}
+  constexpr OutputSize2d(std::optional<int64_t> height_value, std::optional<int64_t> width_value)
+      : height(height_value), width(width_value) {}
 };
 
 }}  // namespace tandem::v0

@@ -49,7 +49,7 @@ def serve(torch):
         request = json.loads(line)
         if "expression" in request:
             tensors = read_inputs(torch, request["inputs"])
-            names = ", ".join("abcdefgh"[:len(tensors)])
+            names = ", ".join("abcdefghijklmnop"[:len(tensors)])
             run = eval(f"lambda {names}: {request['expression']}", {"torch": torch, "F": function})
             cotangent = torch.randn_like(run(*tensors).detach()) if any(t.requires_grad for t in tensors) else None
             answer()

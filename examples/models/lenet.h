@@ -9,10 +9,10 @@ namespace models {
 /// linear layers. Y. LeCun et al., "Gradient-based learning applied to document recognition", 1998, with more channels.
 struct LeNet : tandem::nn::Layer {
   // With fused ReLU.
-  tandem::nn::Conv2d& conv1 =
-      add<tandem::nn::Conv2d>("conv1", 1, 32, 5, tandem::nn::Conv2dOptions{}, tandem::nn::LinearOptions{.relu = true});
-  tandem::nn::Conv2d& conv2 =
-      add<tandem::nn::Conv2d>("conv2", 32, 64, 5, tandem::nn::Conv2dOptions{}, tandem::nn::LinearOptions{.relu = true});
+  tandem::nn::Conv2d& conv1 = add<tandem::nn::Conv2d>("conv1", 1, 32, 5, tandem::nn::Conv2dOptions{},
+                                                      tandem::nn::ConvLayerOptions{.relu = true});
+  tandem::nn::Conv2d& conv2 = add<tandem::nn::Conv2d>("conv2", 32, 64, 5, tandem::nn::Conv2dOptions{},
+                                                      tandem::nn::ConvLayerOptions{.relu = true});
   tandem::nn::Linear& fc1 = add<tandem::nn::Linear>("fc1", 64 * 4 * 4, 128, tandem::nn::LinearOptions{.relu = true});
   tandem::nn::Linear& fc2 = add<tandem::nn::Linear>("fc2", 128, 10);
 

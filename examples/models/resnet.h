@@ -16,9 +16,9 @@ struct ShortcutBlock : tandem::nn::Layer {
     return {.stride = stride, .padding = padding};
   }
   /// The batch norm after a convolution would cancel its bias.
-  static constexpr tandem::nn::LinearOptions kNoBias = {.bias = false};
+  static constexpr tandem::nn::ConvLayerOptions kNoBias = {.bias = false};
   /// Batch norm with fused ReLU.
-  static tandem::nn::BatchNorm2dOptions with_relu() { return {.relu = true}; }
+  static tandem::nn::BatchNormOptions with_relu() { return {.relu = true}; }
 
  protected:
   void add_shortcut(int64_t in_channels, int64_t out_channels, int64_t stride) {

@@ -2,8 +2,8 @@
 //
 // Queries are processed in blocks of 64, keys in blocks of at most 256. Forward computes the scores of a block as rows
 // of queries. Backward computes them transposed, as rows of keys by 64 columns of queries, so that all matrix products
-// except one read their operands without a copy. Under a causal mask, tiles above the diagonal are skipped, and tiles
-// on it are shortened.
+// except one read their operands without a copy. If queries attend to a band of keys only, tiles outside of the band
+// are skipped, and tiles on its ends are shortened.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -15,6 +15,7 @@
 #include <tandem/ops/elementwise/elementwise_kernels.h>
 #include <tandem/ops/matmul/gemm_blocks.h>
 #include <tandem/ops/matmul/matmul_kernels.h>
+#include <tandem/ops/random/philox_blocks.h>
 #include <tandem/ops/softmax/row_math.h>
 
 namespace tandem { inline namespace v0 {
@@ -49,16 +50,49 @@ struct Scratch {
   }
 };
 
+/// The factors of dropout of one batch: 0 for a dropped weight, else `scale`.
+template <class T>
+struct DropoutRows {
+  PhiloxState state;
+  uint64_t threshold;  ///< 0: no dropout
+  T scale;
+  int64_t keys;
+  int64_t first = 0;  ///< number of the batch's first weight
+
+  explicit DropoutRows(const AttentionCall& call, int64_t batch = 0)
+      : state(call.dropout.state),
+        threshold(call.dropout.threshold),
+        scale(static_cast<T>(call.dropout.scale)),
+        keys(call.sizes.keys),
+        first(batch * call.sizes.queries * call.sizes.keys) {}
+
+  /// Elements of scratch memory for the factors of `count` keys; 0 without dropout.
+  int64_t size(int64_t count) const { return threshold == 0 ? 0 : count; }
+
+  /// out[i * step] = the factor of query t and key `begin` + i, for i < n.
+  void factors(int64_t t, int64_t begin, int64_t n, T* out, int64_t step) const {
+    const int64_t number = first + t * keys + begin;
+    uint32_t words[4 * kPhiloxBlocks];
+    for (int64_t i = 0, skipped = number % 4; i < n; skipped = 0) {
+      philox_blocks(state, static_cast<uint64_t>((number + i) / 4), words);
+      const int64_t count = std::min<int64_t>(n - i, 4 * kPhiloxBlocks - skipped);
+      for (int64_t w = 0; w < count; ++w) out[(i + w) * step] = words[skipped + w] >= threshold ? scale : T(0);
+      i += count;
+    }
+  }
+};
+
 /// Partition of the forward pass: tasks are (batch, group of query blocks).
 template <class T>
 struct ForwardPlan {
   const TileKernels<T>& kernels;
   int64_t key_block, groups, blocks_per_group;
   Scratch scratch;
-  int64_t keys, values, scores, max, sum;
+  int64_t keys, values, scores, max, sum, factors;
 
-  ForwardPlan(AttentionAlgorithm algorithm, const AttentionSizes& sizes) : kernels(kernels_of<T>(algorithm)) {
-    key_block = std::min(kKeyBlock, round_up(sizes.keys, 64));
+  ForwardPlan(AttentionAlgorithm algorithm, const AttentionCall& call) : kernels(kernels_of<T>(algorithm)) {
+    const AttentionSizes& sizes = call.sizes;
+    key_block = std::clamp<int64_t>(round_up(sizes.keys, 64), 64, kKeyBlock);
     const int64_t blocks = std::max<int64_t>(1, (sizes.queries + kQueryBlock - 1) / kQueryBlock);
     // Each group packs the keys again, so several groups are used only if batches alone would leave threads idle.
     const int64_t wanted = std::clamp<int64_t>(kPieces / std::max<int64_t>(1, sizes.batches), 1, blocks);
@@ -69,6 +103,7 @@ struct ForwardPlan {
     scores = scratch.take(kQueryBlock * key_block);
     max = scratch.take(blocks_per_group * kQueryBlock);
     sum = scratch.take(blocks_per_group * kQueryBlock);
+    factors = scratch.take(DropoutRows<T>(call).size(key_block));
   }
   int64_t tasks(const AttentionSizes& sizes) const { return sizes.batches * groups; }
 };
@@ -182,39 +217,41 @@ T exponentials(T* scores, int64_t n, T& max, T& sum) {
 template <class T>
 void forward_group(const ForwardPlan<T>& plan, const AttentionSizes& sizes, int64_t group, const T* query,
                    int64_t query_stride, const T* key, int64_t key_stride, const T* value, int64_t value_stride,
-                   const MaskRows& mask, int64_t mask_offset, T* workspace, T* out, int64_t out_stride, T* row_max,
-                   T* log_sum) {
+                   const MaskRows& mask, int64_t mask_offset, const DropoutRows<T>& dropout, T* workspace, T* out,
+                   int64_t out_stride, T* row_max, T* log_sum) {
   const TileKernels<T>& kernels = plan.kernels;
   const int64_t group_begin = group * plan.blocks_per_group * kQueryBlock;
   const int64_t group_end = std::min(sizes.queries, group_begin + plan.blocks_per_group * kQueryBlock);
-  const int64_t keys_needed = sizes.is_causal ? std::min(sizes.keys, group_end) : sizes.keys;
+  const int64_t keys_needed = sizes.keys_end(group_end - 1);
+  // The first key block of a query block; blocks of keys before it are skipped.
+  const auto first_keys = [&](int64_t t) { return sizes.keys_begin(t) / plan.key_block * plan.key_block; };
   T* const packed_keys = workspace + plan.keys;
   T* const scores = workspace + plan.scores;
   T* const max = workspace + plan.max - group_begin;
   T* const sum = workspace + plan.sum - group_begin;
   std::fill(max + group_begin, max + group_end, -kInfinity<T>);
   std::fill(sum + group_begin, sum + group_end, T(0));
-  if (keys_needed == 0) {
-    for (int64_t i = group_begin; i < group_end; ++i) std::fill_n(out + i * out_stride, sizes.value_dim, T(0));
-  }
 
-  for (int64_t key_begin = 0; key_begin < keys_needed; key_begin += plan.key_block) {
+  for (int64_t key_begin = first_keys(group_begin); key_begin < keys_needed; key_begin += plan.key_block) {
     const int64_t num_keys = std::min(plan.key_block, keys_needed - key_begin);
     pack_columns(kernels, key + key_begin * key_stride, sizes.head_dim, num_keys, 1, key_stride, packed_keys);
     const RightSide<T> values = right_rows(kernels, value + key_begin * value_stride, num_keys, sizes.value_dim,
                                            value_stride, workspace + plan.values);
-    const int64_t first_block =
-        sizes.is_causal ? std::max(group_begin, key_begin / kQueryBlock * kQueryBlock) : group_begin;
-    for (int64_t begin = first_block; begin < group_end; begin += kQueryBlock) {
+    for (int64_t begin = group_begin; begin < group_end; begin += kQueryBlock) {
       const int64_t num_queries = std::min(kQueryBlock, group_end - begin);
-      // Number of keys of this block to which query begin + i attends.
+      if (first_keys(begin) > key_begin || sizes.keys_end(begin + num_queries - 1) <= key_begin) continue;
+      const bool is_first = first_keys(begin) == key_begin;
+      // The keys of this block to which query begin + i attends: [first(i), limit(i)).
+      const auto first = [&](int64_t i) {
+        return std::clamp<int64_t>(sizes.keys_begin(begin + i) - key_begin, 0, num_keys);
+      };
       const auto limit = [&](int64_t i) {
-        return sizes.is_causal ? std::clamp<int64_t>(begin + i + 1 - key_begin, 0, num_keys) : num_keys;
+        return std::clamp<int64_t>(sizes.keys_end(begin + i) - key_begin, 0, num_keys);
       };
       multiply_tiles<T>(kernels, num_queries, num_keys, {query + begin * query_stride, query_stride},
                         {packed_keys, kernels.columns, sizes.head_dim * kernels.columns}, static_cast<T>(sizes.scale),
                         0, false, scores, plan.key_block, [&](int64_t i, int64_t rows) {
-                          return TileRange{0, sizes.head_dim, 0, limit(i + rows - 1)};
+                          return TileRange{0, sizes.head_dim, first(i) / kLanes * kLanes, limit(i + rows - 1)};
                         });
       for (int64_t i = 0; i < num_queries; ++i) {
         T* const row = scores + i * plan.key_block;
@@ -223,38 +260,49 @@ void forward_group(const ForwardPlan<T>& plan, const AttentionSizes& sizes, int6
           add_mask(mask, mask_offset + (begin + i) * mask.query_stride + key_begin * mask.key_stride, mask.key_stride,
                    n, row);
         }
+        std::fill_n(row, std::min(first(i), n), -kInfinity<T>);
         const T factor = exponentials(row, n, max[begin + i], sum[begin + i]);
-        if (key_begin > 0 && factor != 1) scale_row(out + (begin + i) * out_stride, sizes.value_dim, factor);
+        if (!is_first && factor != 1) scale_row(out + (begin + i) * out_stride, sizes.value_dim, factor);
         // The tile of this row is read up to the end of its last row.
         const int64_t filled = round_up(n, kLanes);
         const int64_t read = limit(std::min(i / kernels.rows * kernels.rows + kernels.rows, num_queries) - 1);
         if (filled < read) std::fill(row + filled, row + read, T(0));
+        if (dropout.threshold != 0) {
+          T* const factors = workspace + plan.factors;
+          dropout.factors(begin + i, key_begin, n, factors, 1);
+          for (int64_t j = 0; j < n; ++j) row[j] *= factors[j];
+        }
       }
-      multiply_tiles<T>(kernels, num_queries, sizes.value_dim, {scores, plan.key_block}, values, 1,
-                        key_begin == 0 ? 0 : 1, false, out + begin * out_stride, out_stride,
-                        [&](int64_t i, int64_t rows) {
-                          return TileRange{0, limit(i + rows - 1), 0, sizes.value_dim};
+      multiply_tiles<T>(kernels, num_queries, sizes.value_dim, {scores, plan.key_block}, values, 1, is_first ? 0 : 1,
+                        false, out + begin * out_stride, out_stride, [&](int64_t i, int64_t rows) {
+                          return TileRange{first(i), limit(i + rows - 1), 0, sizes.value_dim};
                         });
     }
   }
   for (int64_t i = group_begin; i < group_end; ++i) {
     const bool empty = sum[i] == 0;
-    scale_row(out + i * out_stride, sizes.value_dim, empty ? T(0) : 1 / sum[i]);
+    if (empty) {
+      std::fill_n(out + i * out_stride, sizes.value_dim, T(0));
+    } else {
+      scale_row(out + i * out_stride, sizes.value_dim, 1 / sum[i]);
+    }
     row_max[i] = max[i];
     log_sum[i] = empty ? -kInfinity<T> : std::log(sum[i]);
   }
 }
 
-/// Partition of the backward pass: one task per batch.
+/// Partition of the backward pass: one task per group of batches.
 template <class T>
 struct BackwardPlan {
   const TileKernels<T>& kernels;
   int64_t key_block;
   Scratch scratch;
-  int64_t key_rows, query_columns, grad_columns, query_rows, grad_rows, weights, errors, row_max, log_sum, products;
+  int64_t key_rows, query_columns, grad_columns, query_rows, grad_rows, weights, errors, row_max, log_sum, products,
+      factors;
 
-  BackwardPlan(AttentionAlgorithm algorithm, const AttentionSizes& sizes) : kernels(kernels_of<T>(algorithm)) {
-    key_block = std::min(kKeyBlock, round_up(sizes.keys, 64));
+  BackwardPlan(AttentionAlgorithm algorithm, const AttentionCall& call) : kernels(kernels_of<T>(algorithm)) {
+    const AttentionSizes& sizes = call.sizes;
+    key_block = std::clamp<int64_t>(round_up(sizes.keys, 64), 64, kKeyBlock);
     key_rows = scratch.take(round_up(sizes.head_dim, kernels.rows) * key_block);
     query_columns = scratch.take(sizes.head_dim * kQueryBlock);
     grad_columns = scratch.take(sizes.value_dim * kQueryBlock);
@@ -265,28 +313,39 @@ struct BackwardPlan {
     row_max = scratch.take(kQueryBlock);
     log_sum = scratch.take(kQueryBlock);
     products = scratch.take(round_up(sizes.queries, kQueryBlock));
+    factors = scratch.take(DropoutRows<T>(call).size(kQueryBlock * key_block));
   }
 };
 
-/// weights = exp(scores - max - log_sum) and errors = weights * (errors - products) for queries [first, 64) of one key;
-/// 0 for queries before `first`.
+/// weights = exp(scores - max - log_sum) and errors = weights * (errors - products) for queries [first, last) of one
+/// key; 0 for the other queries. With factors of dropout, those are applied to errors before and to weights afterwards.
 template <class T>
-void weigh_key(int64_t first, const T* __restrict max, const T* __restrict log_sum, const T* __restrict products,
-               T* __restrict weights, T* __restrict errors) {
-  for (int64_t c = first / kLanes * kLanes; c < kQueryBlock; ++c) {
+void weigh_key(int64_t first, int64_t last, const T* __restrict max, const T* __restrict log_sum,
+               const T* __restrict products, const T* __restrict factors, T* __restrict weights, T* __restrict errors) {
+  const int64_t begin = first / kLanes * kLanes, end = round_up(last, kLanes);
+  if (factors != nullptr) {
+    for (int64_t c = begin; c < end; ++c) errors[c] *= factors[c];
+  }
+  for (int64_t c = begin; c < end; ++c) {
     weights[c] = exp_element(weights[c] - max[c] - log_sum[c]);
     errors[c] = weights[c] * (errors[c] - products[c]);
   }
-  std::fill(weights, weights + first, T(0));
-  std::fill(errors, errors + first, T(0));
+  if (factors != nullptr) {
+    for (int64_t c = begin; c < end; ++c) weights[c] *= factors[c];
+  }
+  for (T* row : {weights, errors}) {
+    std::fill(row, row + first, T(0));
+    std::fill(row + last, row + kQueryBlock, T(0));
+  }
 }
 
 template <class T>
 void backward_batch(const BackwardPlan<T>& plan, const AttentionSizes& sizes, const T* query, int64_t query_stride,
                     const T* key, int64_t key_stride, const T* value, int64_t value_stride, const MaskRows& mask,
-                    int64_t mask_offset, const T* out, int64_t out_stride, const T* row_max, const T* log_sum,
-                    const T* grad, int64_t grad_stride, T* workspace, T* grad_query, int64_t grad_query_stride,
-                    T* grad_key, int64_t grad_key_stride, T* grad_value, int64_t grad_value_stride) {
+                    int64_t mask_offset, const DropoutRows<T>& dropout, const T* out, int64_t out_stride,
+                    const T* row_max, const T* log_sum, const T* grad, int64_t grad_stride, T* workspace, T* grad_query,
+                    int64_t grad_query_stride, T* grad_key, int64_t grad_key_stride, T* grad_value,
+                    int64_t grad_value_stride) {
   const TileKernels<T>& kernels = plan.kernels;
   T* const weights = workspace + plan.weights;
   T* const errors = workspace + plan.errors;
@@ -295,35 +354,37 @@ void backward_batch(const BackwardPlan<T>& plan, const AttentionSizes& sizes, co
   T* const products = workspace + plan.products;
   const T scale = static_cast<T>(sizes.scale);
 
-  for (int64_t i = 0; i < sizes.keys; ++i) {
-    std::fill_n(grad_key + i * grad_key_stride, sizes.head_dim, T(0));
-    std::fill_n(grad_value + i * grad_value_stride, sizes.value_dim, T(0));
-  }
-  if (sizes.keys == 0) {
-    for (int64_t i = 0; i < sizes.queries; ++i) std::fill_n(grad_query + i * grad_query_stride, sizes.head_dim, T(0));
-  }
   for (int64_t i = 0; i < sizes.queries; ++i) {
+    if (sizes.keys_begin(i) >= sizes.keys_end(i)) std::fill_n(grad_query + i * grad_query_stride, sizes.head_dim, T(0));
     const T* const y = out + i * out_stride;
     const T* const g = grad + i * grad_stride;
     products[i] = row_sum<T>(sizes.value_dim, [=](int64_t j) { return y[j] * g[j]; });
   }
   std::fill(products + sizes.queries, products + round_up(sizes.queries, kQueryBlock), T(0));
 
-  const int64_t keys_needed = sizes.is_causal ? std::min(sizes.keys, sizes.queries) : sizes.keys;
-  for (int64_t key_begin = 0; key_begin < keys_needed; key_begin += plan.key_block) {
+  const int64_t keys_needed = sizes.queries == 0 ? 0 : sizes.keys_end(sizes.queries - 1);
+  const auto first_keys = [&](int64_t t) { return sizes.keys_begin(t) / plan.key_block * plan.key_block; };
+  for (int64_t key_begin = first_keys(0); key_begin < keys_needed; key_begin += plan.key_block) {
     const int64_t block_keys = std::min(plan.key_block, keys_needed - key_begin);
     T* const key_rows = workspace + plan.key_rows;
     for (int64_t d = 0; d < sizes.head_dim; d += kernels.rows) {
       kernels.pack_left(key + key_begin * key_stride + d, block_keys,
                         std::min<int64_t>(kernels.rows, sizes.head_dim - d), key_stride, key_rows + d * block_keys);
     }
-    const int64_t first_block = sizes.is_causal ? key_begin / kQueryBlock * kQueryBlock : 0;
-    for (int64_t begin = first_block; begin < sizes.queries; begin += kQueryBlock) {
+    for (int64_t begin = 0; begin < sizes.queries; begin += kQueryBlock) {
       const int64_t num_queries = std::min(kQueryBlock, sizes.queries - begin);
-      const int64_t num_keys = sizes.is_causal ? std::min(block_keys, begin + num_queries - key_begin) : block_keys;
-      // The first query of this block that attends to key key_begin + i.
+      // The keys of this block to which query begin + i attends end here; none of its queries attend to later ones.
+      const auto keys_limit = [&](int64_t i) {
+        return std::clamp<int64_t>(sizes.keys_end(begin + i) - key_begin, 0, block_keys);
+      };
+      const int64_t num_keys = keys_limit(num_queries - 1);
+      if (first_keys(begin) > key_begin || num_keys == 0) continue;
+      // The queries of this block that attend to key key_begin + i: [first(i), last(i)).
       const auto first = [&](int64_t i) {
-        return sizes.is_causal ? std::max<int64_t>(0, key_begin + i - begin) : int64_t{0};
+        return std::clamp<int64_t>(sizes.queries_begin(key_begin + i) - begin, 0, num_queries);
+      };
+      const auto last = [&](int64_t i) {
+        return std::clamp<int64_t>(sizes.queries_end(key_begin + i) - begin, first(i), num_queries);
       };
       for (int64_t c = 0; c < kQueryBlock; ++c) {
         // Rows without keys, and rows after the last one, have weights 0.
@@ -348,47 +409,53 @@ void backward_batch(const BackwardPlan<T>& plan, const AttentionSizes& sizes, co
           right_rows(kernels, block_grad, num_queries, sizes.value_dim, grad_stride, workspace + plan.grad_rows);
 
       // Scores, and gradients of the weights.
-      const auto later_queries = [&](int64_t depth) {
-        return [&first, depth](int64_t i, int64_t) {
-          return TileRange{0, depth, first(i) / kLanes * kLanes, kQueryBlock};
+      const auto attending_queries = [&](int64_t depth) {
+        return [&first, &last, depth](int64_t i, int64_t rows) {
+          return TileRange{0, depth, first(i) / kLanes * kLanes, round_up(last(i + rows - 1), kLanes)};
         };
       };
       multiply_tiles<T>(kernels, num_keys, kQueryBlock, {key + key_begin * key_stride, key_stride},
                         {query_columns, kernels.columns, sizes.head_dim * kernels.columns}, scale, 0, false, weights,
-                        kQueryBlock, later_queries(sizes.head_dim));
+                        kQueryBlock, attending_queries(sizes.head_dim));
       multiply_tiles<T>(kernels, num_keys, kQueryBlock, {value + key_begin * value_stride, value_stride},
                         {grad_columns, kernels.columns, sizes.value_dim * kernels.columns}, 1, 0, false, errors,
-                        kQueryBlock, later_queries(sizes.value_dim));
+                        kQueryBlock, attending_queries(sizes.value_dim));
+      T* const factors = dropout.threshold == 0 ? nullptr : workspace + plan.factors;
+      for (int64_t c = 0; factors != nullptr && c < num_queries; ++c) {
+        dropout.factors(begin + c, key_begin, num_keys, factors + c, kQueryBlock);
+      }
       for (int64_t i = 0; i < num_keys; ++i) {
         T* const row = weights + i * kQueryBlock;
         if (mask.data != nullptr) {
           add_mask(mask, mask_offset + begin * mask.query_stride + (key_begin + i) * mask.key_stride, mask.query_stride,
                    num_queries, row);
         }
-        weigh_key(first(i), block_max, block_log_sum, products + begin, row, errors + i * kQueryBlock);
+        weigh_key(first(i), last(i), block_max, block_log_sum, products + begin,
+                  factors == nullptr ? nullptr : factors + i * kQueryBlock, row, errors + i * kQueryBlock);
       }
 
       // grad_value += weights^T @ grad, grad_key += scale * errors^T @ query.
-      const auto earlier_keys = [&](int64_t columns) {
-        return [&first, num_queries, columns](int64_t i, int64_t) {
-          return TileRange{first(i), num_queries, 0, columns};
+      const auto summed_queries = [&](int64_t columns) {
+        return [&first, &last, columns](int64_t i, int64_t rows) {
+          return TileRange{first(i), last(i + rows - 1), 0, columns};
         };
       };
       multiply_tiles<T>(kernels, num_keys, sizes.value_dim, {weights, kQueryBlock}, grad_rows, 1, 1, false,
-                        grad_value + key_begin * grad_value_stride, grad_value_stride, earlier_keys(sizes.value_dim));
+                        grad_value + key_begin * grad_value_stride, grad_value_stride, summed_queries(sizes.value_dim));
       multiply_tiles<T>(kernels, num_keys, sizes.head_dim, {errors, kQueryBlock}, query_rows, scale, 1, false,
-                        grad_key + key_begin * grad_key_stride, grad_key_stride, earlier_keys(sizes.head_dim));
+                        grad_key + key_begin * grad_key_stride, grad_key_stride, summed_queries(sizes.head_dim));
 
       // grad_query += scale * errors @ key, computed transposed; 32 queries read only the keys up to the last one of
       // their last query.
       constexpr int64_t kTogether = 32;
       for (int64_t c = 0; c < num_queries; c += kTogether) {
         const int64_t columns = std::min(kTogether, num_queries - c);
-        const int64_t depth = sizes.is_causal ? std::min(num_keys, begin + c + columns - key_begin) : num_keys;
+        const int64_t first_key = std::clamp<int64_t>(sizes.keys_begin(begin + c) - key_begin, 0, num_keys);
+        const int64_t depth = keys_limit(c + columns - 1);
         multiply_tiles<T>(kernels, sizes.head_dim, columns, {key_rows, 0, block_keys * kernels.rows},
-                          {errors + c, kQueryBlock, kernels.columns}, scale, key_begin == 0 ? 0 : 1, true,
-                          grad_query + (begin + c) * grad_query_stride, grad_query_stride, [&](int64_t, int64_t) {
-                            return TileRange{0, depth, 0, columns};
+                          {errors + c, kQueryBlock, kernels.columns}, scale, first_keys(begin) == key_begin ? 0 : 1,
+                          true, grad_query + (begin + c) * grad_query_stride, grad_query_stride, [&](int64_t, int64_t) {
+                            return TileRange{first_key, depth, 0, columns};
                           });
       }
     }
@@ -435,20 +502,20 @@ AttentionAlgorithm attention_algorithm(DType dtype) {
 
 namespace cpu {
 
-int64_t attention_workspace_bytes(DType dtype, AttentionAlgorithm algorithm, const AttentionSizes& sizes) {
+int64_t attention_workspace_bytes(AttentionAlgorithm algorithm, const AttentionCall& call) {
   int64_t bytes = 0;
-  visit(dtype, [&]<class T>() {
-    const ForwardPlan<T> plan(algorithm, sizes);
-    bytes = pieces_of(plan.tasks(sizes)) * plan.scratch.used * static_cast<int64_t>(sizeof(T));
+  visit(call.dtype, [&]<class T>() {
+    const ForwardPlan<T> plan(algorithm, call);
+    bytes = pieces_of(plan.tasks(call.sizes)) * plan.scratch.used * static_cast<int64_t>(sizeof(T));
   });
   return bytes;
 }
 
-int64_t attention_backward_workspace_bytes(DType dtype, AttentionAlgorithm algorithm, const AttentionSizes& sizes) {
+int64_t attention_backward_workspace_bytes(AttentionAlgorithm algorithm, const AttentionCall& call) {
   int64_t bytes = 0;
-  visit(dtype, [&]<class T>() {
-    const BackwardPlan<T> plan(algorithm, sizes);
-    bytes = pieces_of(sizes.batches) * plan.scratch.used * static_cast<int64_t>(sizeof(T));
+  visit(call.dtype, [&]<class T>() {
+    const BackwardPlan<T> plan(algorithm, call);
+    bytes = pieces_of(call.sizes.batches / call.sizes.group) * plan.scratch.used * static_cast<int64_t>(sizeof(T));
   });
   return bytes;
 }
@@ -458,7 +525,7 @@ void attention(const CpuContext&, AttentionAlgorithm algorithm, const AttentionC
   const MaskRows mask_rows(call.mask);
   const TraceSpan span(to_string(algorithm), "algorithm");
   visit(call.dtype, [&]<class T>() {
-    const ForwardPlan<T> plan(algorithm, sizes);
+    const ForwardPlan<T> plan(algorithm, call);
     const int64_t tasks = plan.tasks(sizes), grain = task_grain(tasks);
     parallel_for(tasks, grain, [&](int64_t task, int64_t end) {
       T* const scratch = static_cast<T*>(workspace) + task / grain * plan.scratch.used;
@@ -470,7 +537,8 @@ void attention(const CpuContext&, AttentionAlgorithm algorithm, const AttentionC
         forward_group<T>(plan, sizes, task % plan.groups, q.data, q.stride, k.data, k.stride, v.data, v.stride,
                          mask_rows,
                          mask_rows.data == nullptr ? 0 : batch_offset(call.batch_shape, call.mask.tensor, batch),
-                         scratch, o.data, o.stride, static_cast<T*>(call.statistics) + batch * sizes.queries,
+                         DropoutRows<T>(call, batch), scratch, o.data, o.stride,
+                         static_cast<T*>(call.statistics) + batch * sizes.queries,
                          static_cast<T*>(call.statistics) + (sizes.batches + batch) * sizes.queries);
       }
     });
@@ -483,19 +551,24 @@ void attention_backward(const CpuContext&, AttentionAlgorithm algorithm, const A
   const MaskRows mask_rows(call.mask);
   const TraceSpan span(to_string(algorithm), "algorithm");
   visit(call.dtype, [&]<class T>() {
-    const BackwardPlan<T> plan(algorithm, sizes);
-    const int64_t grain = task_grain(sizes.batches);
-    parallel_for(sizes.batches, grain, [&](int64_t batch, int64_t end) {
-      T* const scratch = static_cast<T*>(workspace) + batch / grain * plan.scratch.used;
-      for (; batch < end; ++batch) {
+    const BackwardPlan<T> plan(algorithm, call);
+    const int64_t groups = sizes.batches / sizes.group, grain = task_grain(groups);
+    parallel_for(groups, grain, [&](int64_t task, int64_t end) {
+      T* const scratch = static_cast<T*>(workspace) + task / grain * plan.scratch.used;
+      for (int64_t batch = task * sizes.group; batch < end * sizes.group; ++batch) {
         const Rows<const T> q(call.batch_shape, call.query, batch), k(call.batch_shape, call.key, batch),
             v(call.batch_shape, call.value, batch);
         const Rows<const T> o(call.batch_shape, call.out, batch), g(call.batch_shape, grads.out, batch);
         const Rows<T> dq(call.batch_shape, grads.query, batch), dk(call.batch_shape, grads.key, batch);
         const Rows<T> dv(call.batch_shape, grads.value, batch);
+        for (int64_t s = 0; s < sizes.keys && batch % sizes.group == 0; ++s) {  // the batches of a group add to them
+          std::fill_n(dk.data + s * dk.stride, sizes.head_dim, T(0));
+          std::fill_n(dv.data + s * dv.stride, sizes.value_dim, T(0));
+        }
         backward_batch<T>(plan, sizes, q.data, q.stride, k.data, k.stride, v.data, v.stride, mask_rows,
                           mask_rows.data == nullptr ? 0 : batch_offset(call.batch_shape, call.mask.tensor, batch),
-                          o.data, o.stride, static_cast<const T*>(call.statistics) + batch * sizes.queries,
+                          DropoutRows<T>(call, batch), o.data, o.stride,
+                          static_cast<const T*>(call.statistics) + batch * sizes.queries,
                           static_cast<const T*>(call.statistics) + (sizes.batches + batch) * sizes.queries, g.data,
                           g.stride, scratch, dq.data, dq.stride, dk.data, dk.stride, dv.data, dv.stride);
       }
@@ -504,11 +577,11 @@ void attention_backward(const CpuContext&, AttentionAlgorithm algorithm, const A
 }
 
 int64_t attention_workspace_bytes(const KernelContext&, const AttentionCall& call) {
-  return attention_workspace_bytes(call.dtype, attention_algorithm(call.dtype), call.sizes);
+  return attention_workspace_bytes(attention_algorithm(call.dtype), call);
 }
 
 int64_t attention_backward_workspace_bytes(const KernelContext&, const AttentionCall& call, const AttentionGradients&) {
-  return attention_backward_workspace_bytes(call.dtype, attention_algorithm(call.dtype), call.sizes);
+  return attention_backward_workspace_bytes(attention_algorithm(call.dtype), call);
 }
 
 void attention(const KernelContext& context, const AttentionCall& call, void* workspace) {

@@ -4,13 +4,12 @@
 // and the gradient of queries own queries, the gradients of keys and values own keys. So each result is written by one
 // block, in an order that depends only on sizes; the cost is that each of the three kernels computes the scores.
 //
-// The 256 threads are 16 x 16; thread (x, y) holds the 4 x 4 elements of a tile in rows 4 y .. and columns 4 x .. in
-// registers. Products read both sides from shared memory, where the summed dimension, `depth`, is the row. Results
-// wider than a block's registers are divided into groups of columns, one block each.
+// Results wider than a block's registers are divided into groups of columns, one block each.
 #include <algorithm>
-#include <limits>
+#include <array>
 
 #include <tandem/ops/attention/attention_kernels.h>
+#include <tandem/ops/attention/attention_tiles_cuda.h>
 #include <tandem/ops/attention/cudnn_attention.h>
 #include <tandem/ops/softmax/row_math_cuda.h>
 #include <tandem/tensor/cuda/strided.h>
@@ -19,163 +18,7 @@ namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
-constexpr int kTile = 64;
-constexpr int kOwn = 4;  // rows and columns per thread
-constexpr int kSide = kTile / kOwn;
-constexpr int kThreads = kSide * kSide;
-
-template <class C>
-constexpr int kDepth = sizeof(C) == 8 ? 16 : 32;  // rows of a side in shared memory at a time
-template <class C>
-constexpr C kNoScore = -std::numeric_limits<C>::infinity();
-
-/// Four consecutive elements, loaded by one instruction.
-template <class C>
-struct alignas(16) Four {
-  C at[kOwn];
-};
-
-/// One column wider than a tile, so that threads that write a column access different banks.
-template <class C>
-using TileRow = Four<C>[kSide + 1];
-
-template <class C>
-struct SharedTiles {
-  TileRow<C> left[kTile];
-  TileRow<C> right[kDepth<C>];
-};
-
-/// Rows of an operand; rows from `count` on are read as zeros.
-template <class T>
-struct Rows {
-  T* data;
-  int64_t stride;
-  int64_t count;
-
-  /// The rows of the batch at `offset`.
-  __device__ Rows at(int64_t offset) const { return {data + offset, stride, count}; }
-  /// The rows from `first` on.
-  __device__ Rows from(int64_t first) const {
-    return {data + first * stride, stride, count - first < kTile ? count - first : kTile};
-  }
-  /// The columns from `first` on.
-  __device__ Rows columns_from(int64_t first) const { return {data + first, stride, count}; }
-};
-
-__device__ inline float multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
-__device__ inline double multiply_add(double a, double b, double c) { return __builtin_fma(a, b, c); }
-
-__device__ inline int thread_x() { return static_cast<int>(threadIdx.x) % kSide; }
-__device__ inline int thread_y() { return static_cast<int>(threadIdx.x) / kSide; }
-
-/// tile[d][r] = element first + d of row r, for d < depth. A warp reads 8 consecutive elements of 4 rows, so that
-/// memory accesses are coalesced and shared-memory writes have no bank conflicts.
-template <class T, class C>
-__device__ void load_transposed(const Rows<T>& rows, int64_t first, int depth, TileRow<C>* tile) {
-  constexpr int kTogether = 8;
-  for (int i = static_cast<int>(threadIdx.x); i < kDepth<C> * kTile; i += kThreads) {
-    const int d = i / (kTogether * kTile) * kTogether + i % kTogether, r = i / kTogether % kTile;
-    if (d < depth)
-      tile[d][r / kOwn].at[r % kOwn] = r < rows.count ? static_cast<C>(rows.data[r * rows.stride + first + d]) : C{0};
-  }
-}
-
-/// tile[r][c] = element c of row first + r, for r < depth; zeros from column `columns` on.
-template <class T, class C>
-__device__ void load_rows(const Rows<T>& rows, int64_t first, int depth, int64_t columns, TileRow<C>* tile) {
-  for (int i = static_cast<int>(threadIdx.x); i < depth * kTile; i += kThreads) {
-    const int r = i / kTile, c = i % kTile;
-    tile[r][c / kOwn].at[c % kOwn] = c < columns ? static_cast<C>(rows.data[(first + r) * rows.stride + c]) : C{0};
-  }
-}
-
-/// sums[i][j] += sum over d < depth of left[d][4 y + i] * right[d][4 x + j].
-template <class C>
-__device__ void multiply(int depth, const TileRow<C>* left, const TileRow<C>* right, C (&sums)[kOwn][kOwn]) {
-  const int x = thread_x(), y = thread_y();
-  for (int d = 0; d < depth; ++d) {
-    const Four<C> a = left[d][y], b = right[d][x];
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-#pragma unroll
-      for (int j = 0; j < kOwn; ++j) sums[i][j] = multiply_add(a.at[i], b.at[j], sums[i][j]);
-    }
-  }
-}
-
-/// sums[i][j] = the dot product of row 4 y + i of `left` and row 4 x + j of `right`, of `depth` elements each.
-template <class T, class C>
-__device__ void multiply_rows(const Rows<T>& left, const Rows<T>& right, int64_t depth, SharedTiles<C>& tiles,
-                              C (&sums)[kOwn][kOwn]) {
-#pragma unroll
-  for (int i = 0; i < kOwn; ++i) {
-#pragma unroll
-    for (int j = 0; j < kOwn; ++j) sums[i][j] = C{0};
-  }
-  for (int64_t first = 0; first < depth; first += kDepth<C>) {
-    const int part = static_cast<int>(min(depth - first, static_cast<int64_t>(kDepth<C>)));
-    load_transposed<T, C>(left, first, part, tiles.left);
-    load_transposed<T, C>(right, first, part, tiles.right);
-    __syncthreads();
-    multiply<C>(part, tiles.left, tiles.right, sums);
-    __syncthreads();
-  }
-}
-
-/// tiles.left = the tile of `factors`, transposed, so that the summed dimension is the row.
-template <class C>
-__device__ void store_transposed(const C (&factors)[kOwn][kOwn], SharedTiles<C>& tiles) {
-  const int x = thread_x(), y = thread_y();
-#pragma unroll
-  for (int j = 0; j < kOwn; ++j) {
-    Four<C> column;
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) column.at[i] = factors[i][j];
-    tiles.left[x * kOwn + j][y] = column;
-  }
-  __syncthreads();
-}
-
-/// The columns of results of a block: kChunks tiles.
-template <class C, int kChunks>
-struct Results {
-  C sums[kChunks][kOwn][kOwn] = {};
-
-  /// Adds the product of tiles.left and `rows`, which has `columns` columns left.
-  template <class T>
-  __device__ void add(const Rows<T>& rows, int64_t columns, SharedTiles<C>& tiles) {
-#pragma unroll
-    for (int chunk = 0; chunk < kChunks; ++chunk) {
-      const int64_t begin = chunk * kTile;
-      for (int64_t first = 0; first < rows.count && begin < columns; first += kDepth<C>) {
-        const int part = static_cast<int>(min(rows.count - first, static_cast<int64_t>(kDepth<C>)));
-        load_rows<T, C>(rows.columns_from(begin), first, part, columns - begin, tiles.right);
-        __syncthreads();
-        multiply<C>(part, tiles.left + first, tiles.right, sums[chunk]);
-        __syncthreads();
-      }
-    }
-  }
-
-  /// Writes row 4 y + i of the results, multiplied by factors[i].
-  template <class T>
-  __device__ void write(const Rows<T>& rows, int64_t columns, const C (&factors)[kOwn]) const {
-    const int x = thread_x(), y = thread_y();
-#pragma unroll
-    for (int chunk = 0; chunk < kChunks; ++chunk) {
-#pragma unroll
-      for (int i = 0; i < kOwn; ++i) {
-        const int r = y * kOwn + i;
-#pragma unroll
-        for (int j = 0; j < kOwn; ++j) {
-          const int c = chunk * kTile + x * kOwn + j;
-          if (r < rows.count && c < columns)
-            rows.data[r * rows.stride + c] = static_cast<T>(sums[chunk][i][j] * factors[i]);
-        }
-      }
-    }
-  }
-};
+using namespace attention_tiles;
 
 /// A mask. Its dtype is known only at run time; each element is read once.
 struct MaskRows {
@@ -204,14 +47,13 @@ struct MaskRows {
 /// The score of query t and key s of one batch from their dot product; -infinity if t does not attend to s.
 template <class C>
 struct Scores {
-  int64_t queries, keys;
+  int64_t queries, keys, band_begin, band_end;
   C scale;
-  bool is_causal;
   MaskRows mask;
   int64_t mask_offset;
 
   __device__ C operator()(C product, int64_t t, int64_t s) const {
-    if (t >= queries || s >= keys || (is_causal && s > t)) return kNoScore<C>;
+    if (t >= queries || s >= keys || s < t + band_begin || s >= t + band_end) return kNoScore<C>;
     const C score = scale * product;
     return mask.apply(score, mask_offset + t * mask.query_stride + s * mask.key_stride);
   }
@@ -219,8 +61,37 @@ struct Scores {
 
 template <class C>
 __device__ Scores<C> scores_of(const AttentionSizes& sizes, const MaskRows& mask, int64_t mask_offset) {
-  return {sizes.queries, sizes.keys, static_cast<C>(sizes.scale), sizes.is_causal, mask, mask_offset};
+  return {sizes.queries, sizes.keys, sizes.band_begin, sizes.band_end, static_cast<C>(sizes.scale), mask, mask_offset};
 }
+
+/// The first row of the tile that contains row `i`.
+__device__ inline int64_t tile_of(int64_t i) { return i / kTile * kTile; }
+
+/// The factors of dropout, 0 or `scale`, of consecutive weights.
+template <class C>
+struct DropoutFactors {
+  PhiloxState state;
+  uint64_t threshold;
+  C scale;
+
+  explicit DropoutFactors(const AttentionDropout& dropout)
+      : state(dropout.state), threshold(dropout.threshold), scale(static_cast<C>(dropout.scale)) {}
+
+  /// factors[i] = the factor of weight `number` + i.
+  __device__ void operator()(int64_t number, C (&factors)[kOwn]) const {
+    const uint64_t skipped = static_cast<uint64_t>(number) % 4, block = static_cast<uint64_t>(number) / 4;
+    const std::array<uint32_t, 4> one = state.block(block), next = state.block(block + (skipped != 0 ? 1 : 0));
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      uint32_t word = one[i];  // selected without an index, which would put the words into local memory
+#pragma unroll
+      for (int skip = 1; skip < kOwn; ++skip) {
+        if (skipped == static_cast<uint64_t>(skip)) word = i + skip < kOwn ? one[(i + skip) % 4] : next[(i + skip) % 4];
+      }
+      factors[i] = word >= threshold ? scale : C{0};
+    }
+  }
+};
 
 /// Reduces by f over the 16 threads of the same y; all of them get the result.
 template <class C, class F>
@@ -260,15 +131,15 @@ struct Split {
 // Indices of operands in the kernels' Strided argument.
 enum { kQuery, kKey, kValue, kMask, kOut, kForwardOperands };
 
-template <class T, int kChunks>
+template <class T, int kChunks, bool kHasDropout>
 __global__ void __launch_bounds__(kThreads)
     attention_kernel(Split split, AttentionSizes sizes, Strided<kForwardOperands> batches, Rows<const T> query,
                      Rows<const T> key, Rows<const T> value, MaskRows mask, Rows<T> out, Accumulator<T>* statistics,
-                     int num_statistics) {
+                     int num_statistics, DropoutFactors<Accumulator<T>> dropout) {
   using C = Accumulator<T>;
   __shared__ SharedTiles<C> tiles;
   for (int64_t index = blockIdx.x; index < split.tasks; index += gridDim.x) {
-    const Task task(index, split.tiles, split.groups, kChunks * kTile, sizes.is_causal);
+    const Task task(index, split.tiles, split.groups, kChunks * kTile, /*longest_first=*/sizes.band_end < sizes.keys);
     int64_t offsets[kForwardOperands];
     batches.offsets(task.batch, offsets);
     const Scores<C> score = scores_of<C>(sizes, mask, offsets[kMask]);
@@ -282,8 +153,8 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) max[i] = kNoScore<C>;
     Results<C, kChunks> results;
-    const int64_t keys_needed = sizes.is_causal ? min(sizes.keys, task.begin + kTile) : sizes.keys;
-    for (int64_t begin = 0; begin < keys_needed; begin += kTile) {
+    const int64_t keys_needed = sizes.keys_end(task.begin + kTile - 1);
+    for (int64_t begin = tile_of(sizes.keys_begin(task.begin)); begin < keys_needed; begin += kTile) {
       C weights[kOwn][kOwn];
       multiply_rows<const T, C>(own, keys.from(begin), sizes.head_dim, tiles, weights);
 #pragma unroll
@@ -314,6 +185,12 @@ __global__ void __launch_bounds__(kThreads)
         }
         max[i] = largest;
         sum[i] += total;
+        if constexpr (kHasDropout) {
+          C factors[kOwn];
+          dropout((task.batch * sizes.queries + t + i) * sizes.keys + begin + x * kOwn, factors);
+#pragma unroll
+          for (int j = 0; j < kOwn; ++j) weights[i][j] *= factors[j];
+        }
       }
       store_transposed(weights, tiles);
       results.add(values.from(begin).columns_from(task.first_column), columns, tiles);
@@ -393,16 +270,17 @@ struct BackwardInputs {
   const Accumulator<T>* statistics;
   int num_statistics;
   const Accumulator<T>* products;
+  DropoutFactors<Accumulator<T>> dropout;
 };
 
-template <class T, int kChunks>
+template <class T, int kChunks, bool kHasDropout>
 __global__ void __launch_bounds__(kThreads)
     attention_query_gradient_kernel(Split split, BackwardInputs<T> in, Rows<T> out) {
   using C = Accumulator<T>;
   __shared__ SharedTiles<C> tiles;
   const AttentionSizes& sizes = in.sizes;
   for (int64_t index = blockIdx.x; index < split.tasks; index += gridDim.x) {
-    const Task task(index, split.tiles, split.groups, kChunks * kTile, sizes.is_causal);
+    const Task task(index, split.tiles, split.groups, kChunks * kTile, /*longest_first=*/sizes.band_end < sizes.keys);
     int64_t offsets[kBackwardOperands];
     in.batches.offsets(task.batch, offsets);
     const Scores<C> score = scores_of<C>(sizes, in.mask, offsets[kMask]);
@@ -418,13 +296,19 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = 0; i < kOwn; ++i)
       numbers[i] = {sizes, task.batch, t + i, in.statistics, in.num_statistics, in.products};
     Results<C, kChunks> results;
-    const int64_t keys_needed = sizes.is_causal ? min(sizes.keys, task.begin + kTile) : sizes.keys;
-    for (int64_t begin = 0; begin < keys_needed; begin += kTile) {
+    const int64_t keys_needed = sizes.keys_end(task.begin + kTile - 1);
+    for (int64_t begin = tile_of(sizes.keys_begin(task.begin)); begin < keys_needed; begin += kTile) {
       C weights[kOwn][kOwn], errors[kOwn][kOwn];
       multiply_rows<const T, C>(own, keys.from(begin), sizes.head_dim, tiles, weights);
       multiply_rows<const T, C>(own_grad, values.from(begin), sizes.value_dim, tiles, errors);
 #pragma unroll
       for (int i = 0; i < kOwn; ++i) {
+        if constexpr (kHasDropout) {
+          C factors[kOwn];
+          in.dropout((task.batch * sizes.queries + t + i) * sizes.keys + begin + x * kOwn, factors);
+#pragma unroll
+          for (int j = 0; j < kOwn; ++j) errors[i][j] *= factors[j];
+        }
 #pragma unroll
         for (int j = 0; j < kOwn; ++j) {
           const C weight = numbers[i].weight(score(weights[i][j], t + i, begin + x * kOwn + j));
@@ -441,7 +325,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <class T, int kChunks>
+template <class T, int kChunks, bool kHasDropout>
 __global__ void __launch_bounds__(kThreads)
     attention_key_gradient_kernel(Split split, BackwardInputs<T> in, Rows<T> key_out, Rows<T> value_out) {
   using C = Accumulator<T>;
@@ -449,40 +333,47 @@ __global__ void __launch_bounds__(kThreads)
   const AttentionSizes& sizes = in.sizes;
   for (int64_t index = blockIdx.x; index < split.tasks; index += gridDim.x) {
     const Task task(index, split.tiles, split.groups, kChunks * kTile, /*longest_first=*/false);
-    int64_t offsets[kBackwardOperands];
-    in.batches.offsets(task.batch, offsets);
-    const Scores<C> score = scores_of<C>(sizes, in.mask, offsets[kMask]);
-    const Rows<const T> queries = in.query.at(offsets[kQuery]);
-    const Rows<const T> grads = in.grad.at(offsets[kGrad]);
-    const Rows<const T> own = in.key.at(offsets[kKey]).from(task.begin);
-    const Rows<const T> own_values = in.value.at(offsets[kValue]).from(task.begin);
     const int x = thread_x(), y = thread_y();
     const int64_t s = task.begin + y * kOwn;
     const int64_t key_columns = sizes.head_dim - task.first_column, value_columns = sizes.value_dim - task.first_column;
 
+    int64_t offsets[kBackwardOperands];
     Results<C, kChunks> key_results, value_results;
-    for (int64_t begin = sizes.is_causal ? task.begin : 0; begin < sizes.queries; begin += kTile) {
-      C weights[kOwn][kOwn], errors[kOwn][kOwn];
-      multiply_rows<const T, C>(own, queries.from(begin), sizes.head_dim, tiles, weights);
-      multiply_rows<const T, C>(own_values, grads.from(begin), sizes.value_dim, tiles, errors);
+    const int64_t queries_needed = sizes.queries_end(task.begin + kTile - 1);
+    for (int64_t batch = task.batch * sizes.group; batch < (task.batch + 1) * sizes.group; ++batch) {
+      in.batches.offsets(batch, offsets);
+      const Scores<C> score = scores_of<C>(sizes, in.mask, offsets[kMask]);
+      const Rows<const T> queries = in.query.at(offsets[kQuery]);
+      const Rows<const T> grads = in.grad.at(offsets[kGrad]);
+      const Rows<const T> own = in.key.at(offsets[kKey]).from(task.begin);
+      const Rows<const T> own_values = in.value.at(offsets[kValue]).from(task.begin);
+      for (int64_t begin = tile_of(sizes.queries_begin(task.begin)); begin < queries_needed; begin += kTile) {
+        C weights[kOwn][kOwn], errors[kOwn][kOwn];
+        multiply_rows<const T, C>(own, queries.from(begin), sizes.head_dim, tiles, weights);
+        multiply_rows<const T, C>(own_values, grads.from(begin), sizes.value_dim, tiles, errors);
 #pragma unroll
-      for (int j = 0; j < kOwn; ++j) {
-        const int64_t t = begin + x * kOwn + j;
-        const QueryNumbers<C> numbers(sizes, task.batch, t, in.statistics, in.num_statistics, in.products);
+        for (int j = 0; j < kOwn; ++j) {
+          const int64_t t = begin + x * kOwn + j;
+          const QueryNumbers<C> numbers(sizes, batch, t, in.statistics, in.num_statistics, in.products);
+          C factors[kOwn];
+          if constexpr (kHasDropout) in.dropout((batch * sizes.queries + t) * sizes.keys + s, factors);
 #pragma unroll
-        for (int i = 0; i < kOwn; ++i) {
-          weights[i][j] = numbers.weight(score(weights[i][j], t, s + i));
-          errors[i][j] = weights[i][j] * (errors[i][j] - numbers.product);
+          for (int i = 0; i < kOwn; ++i) {
+            weights[i][j] = numbers.weight(score(weights[i][j], t, s + i));
+            if constexpr (kHasDropout) errors[i][j] *= factors[i];
+            errors[i][j] = weights[i][j] * (errors[i][j] - numbers.product);
+            if constexpr (kHasDropout) weights[i][j] *= factors[i];
+          }
         }
+        store_transposed(weights, tiles);
+        value_results.add(grads.from(begin).columns_from(task.first_column), value_columns, tiles);
+        store_transposed(errors, tiles);
+        key_results.add(queries.from(begin).columns_from(task.first_column), key_columns, tiles);
       }
-      store_transposed(weights, tiles);
-      value_results.add(grads.from(begin).columns_from(task.first_column), value_columns, tiles);
-      store_transposed(errors, tiles);
-      key_results.add(queries.from(begin).columns_from(task.first_column), key_columns, tiles);
     }
     C factors[kOwn];
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) factors[i] = score.scale;
+    for (int i = 0; i < kOwn; ++i) factors[i] = static_cast<C>(sizes.scale);
     key_results.write(key_out.at(offsets[kFirstResult]).from(task.begin).columns_from(task.first_column), key_columns,
                       factors);
 #pragma unroll
@@ -515,14 +406,17 @@ int statistics_of(const KernelContext& context, const AttentionCall& call) {
   return attention_statistics(context, call.dtype, call.mask.tensor.data != nullptr);
 }
 
-/// Calls f.operator()<T, kChunks>() with the number of chunks for results of `columns` columns.
+/// Calls f.operator()<T, kChunks, kHasDropout>() with the number of chunks for results of `columns` columns; always one
+/// with dropout, so that there are fewer kernels.
 template <class F>
-void visit(DType dtype, int64_t columns, const F& f) {
-  visit_floating_dtype(dtype, [&]<class T>() {
-    if (columns <= kTile) {
-      f.template operator()<T, 1>();
+void visit(const AttentionCall& call, int64_t columns, const F& f) {
+  visit_floating_dtype(call.dtype, [&]<class T>() {
+    if (call.dropout.threshold != 0) {
+      f.template operator()<T, 1, true>();
+    } else if (columns <= kTile) {
+      f.template operator()<T, 1, false>();
     } else {
-      f.template operator()<T, 2>();
+      f.template operator()<T, 2, false>();
     }
   });
 }
@@ -539,12 +433,13 @@ void attention(const KernelContext& context, const AttentionCall& call, void* wo
   const Strided<kForwardOperands> batches(
       call.batch_shape, {batch_strides(call.query), batch_strides(call.key), batch_strides(call.value),
                          batch_strides(mask_or(call.mask, call.query)), batch_strides(call.out)});
-  visit(call.dtype, sizes.value_dim, [&]<class T, int kChunks>() {
+  visit(call, sizes.value_dim, [&]<class T, int kChunks, bool kHasDropout>() {
     const Split split(sizes.batches, sizes.queries, sizes.value_dim, kChunks * kTile);
-    launch_kernel(context, attention_kernel<T, kChunks>, blocks_for(split.tasks, 1), kThreads, 0, split, sizes, batches,
-                  rows_of<const T>(call.query, sizes.queries), rows_of<const T>(call.key, sizes.keys),
+    launch_kernel(context, attention_kernel<T, kChunks, kHasDropout>, blocks_for(split.tasks, 1), kThreads, 0, split,
+                  sizes, batches, rows_of<const T>(call.query, sizes.queries), rows_of<const T>(call.key, sizes.keys),
                   rows_of<const T>(call.value, sizes.keys), mask_rows(call.mask), rows_of<T>(call.out, sizes.queries),
-                  static_cast<Accumulator<T>*>(call.statistics), statistics_of(context, call));
+                  static_cast<Accumulator<T>*>(call.statistics), statistics_of(context, call),
+                  DropoutFactors<Accumulator<T>>(call.dropout));
   });
 }
 
@@ -580,18 +475,20 @@ void attention_backward(const KernelContext& context, const AttentionCall& call,
                              mask_rows(call.mask),
                              static_cast<const Accumulator<T>*>(call.statistics),
                              statistics_of(context, call),
-                             static_cast<const Accumulator<T>*>(workspace)};
+                             static_cast<const Accumulator<T>*>(workspace),
+                             DropoutFactors<Accumulator<T>>(call.dropout)};
   };
-  visit(call.dtype, sizes.head_dim, [&]<class T, int kChunks>() {
+  visit(call, sizes.head_dim, [&]<class T, int kChunks, bool kHasDropout>() {
     const Split split(sizes.batches, sizes.queries, sizes.head_dim, kChunks * kTile);
-    launch_kernel(context, attention_query_gradient_kernel<T, kChunks>, blocks_for(split.tasks, 1), kThreads, 0, split,
-                  inputs.template operator()<T>(grads.query, grads.query), rows_of<T>(grads.query, sizes.queries));
+    launch_kernel(context, attention_query_gradient_kernel<T, kChunks, kHasDropout>, blocks_for(split.tasks, 1),
+                  kThreads, 0, split, inputs.template operator()<T>(grads.query, grads.query),
+                  rows_of<T>(grads.query, sizes.queries));
   });
   const int64_t widest = std::max(sizes.head_dim, sizes.value_dim);
-  visit(call.dtype, widest, [&]<class T, int kChunks>() {
-    const Split split(sizes.batches, sizes.keys, widest, kChunks * kTile);
-    launch_kernel(context, attention_key_gradient_kernel<T, kChunks>, blocks_for(split.tasks, 1), kThreads, 0, split,
-                  inputs.template operator()<T>(grads.key, grads.value), rows_of<T>(grads.key, sizes.keys),
+  visit(call, widest, [&]<class T, int kChunks, bool kHasDropout>() {
+    const Split split(sizes.batches / sizes.group, sizes.keys, widest, kChunks * kTile);
+    launch_kernel(context, attention_key_gradient_kernel<T, kChunks, kHasDropout>, blocks_for(split.tasks, 1), kThreads,
+                  0, split, inputs.template operator()<T>(grads.key, grads.value), rows_of<T>(grads.key, sizes.keys),
                   rows_of<T>(grads.value, sizes.keys));
   });
 }

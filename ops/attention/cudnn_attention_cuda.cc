@@ -65,24 +65,36 @@ Pointers pointers_of(const AttentionCall& call, const AttentionGradients* grads)
   return all;
 }
 
+bool is_step(int64_t stride) { return stride > 0 && stride % 8 == 0; }
+
+/// Joins dimensions [begin, end) into one, of which `size` is multiplied by the sizes and `stride` is set; false if no
+/// stride describes it, or not one of 16-byte steps.
+bool join_dims(std::span<const int64_t> sizes, std::span<const int64_t> strides, size_t begin, size_t end,
+               int64_t& size, int64_t& stride) {
+  int64_t next = 0;  // stride that the next outer dimension must have, 0 for any
+  for (size_t d = end; d-- > begin;) {
+    if (sizes[d] == 1) continue;
+    if (!is_step(strides[d]) || (next != 0 && strides[d] != next)) return false;
+    if (next == 0) stride = strides[d];
+    size *= sizes[d];
+    next = strides[d] * sizes[d];
+  }
+  return true;
+}
+
 /// The tensor with its leading dimensions as [batch, heads]; nullopt if no strides describe that, or not of 16-byte
-/// steps.
-std::optional<Layout> layout_of(std::span<const int64_t> batch_shape, const AttentionTensor& tensor, int64_t rows,
-                                int64_t columns) {
-  const size_t dims = batch_shape.size();
+/// steps. A shared tensor has a head per group.
+std::optional<Layout> layout_of(const AttentionCall& call, const AttentionTensor& tensor, int64_t rows, int64_t columns,
+                                bool is_shared) {
+  const size_t dims = call.batch_shape.size(), is_grouped = call.sizes.group > 1 ? 1 : 0;
+  const size_t heads = dims - std::min(dims, 1 + is_grouped);
   const int64_t row_step = tensor.strides[dims];
   Layout layout = {{1, 1, rows, columns}, {rows * row_step, rows * row_step, row_step, 1}};
-  const auto is_step = [](int64_t stride) { return stride > 0 && stride % 8 == 0; };
-  int64_t next = 0;  // stride that the next outer dimension must have, 0 for any
-  for (size_t d = dims; d-- > 0;) {
-    if (batch_shape[d] == 1) continue;
-    const bool is_heads = d + 1 == dims;
-    if (!is_step(tensor.strides[d]) || (next != 0 && tensor.strides[d] != next)) return std::nullopt;
-    if (next == 0) layout.strides[is_heads ? 1 : 0] = tensor.strides[d];
-    layout.sizes[is_heads ? 1 : 0] *= batch_shape[d];
-    next = is_heads ? 0 : tensor.strides[d] * batch_shape[d];
-  }
-  return is_step(row_step) ? std::optional(layout) : std::nullopt;
+  auto& [sizes, strides] = layout;
+  const bool fits =
+      join_dims(call.batch_shape, tensor.strides, heads, dims - (is_shared ? is_grouped : 0), sizes[1], strides[1]) &&
+      join_dims(call.batch_shape, tensor.strides, 0, heads, sizes[0], strides[0]);
+  return fits && is_step(row_step) ? std::optional(layout) : std::nullopt;
 }
 
 /// The problem; nullopt if cuDNN does not compute such attention, or not these memory layouts.
@@ -90,18 +102,19 @@ std::optional<Problem> problem_of(const AttentionCall& call, const AttentionGrad
   const AttentionSizes& sizes = call.sizes;
   const auto has_size = [](int64_t size) { return size > 0 && size <= 256 && size % 8 == 0; };
   if ((call.dtype != kBFloat16 && call.dtype != kFloat16) || call.mask.tensor.data != nullptr ||
+      (!sizes.is_full() && !sizes.is_causal()) || call.dropout.threshold != 0 ||
       sizes.batches * sizes.queries * sizes.keys == 0 || (grads != nullptr && sizes.queries == 1) ||
       !has_size(sizes.head_dim) || !has_size(sizes.value_dim)) {
     return std::nullopt;
   }
-  Problem problem = {call.dtype, grads != nullptr, sizes.is_causal, static_cast<float>(sizes.scale), {}};
-  const auto add = [&](const AttentionTensor& tensor, int64_t rows, int64_t columns) {
-    const auto layout = layout_of(call.batch_shape, tensor, rows, columns);
+  Problem problem = {call.dtype, grads != nullptr, sizes.is_causal(), static_cast<float>(sizes.scale), {}};
+  const auto add = [&](const AttentionTensor& tensor, int64_t rows, int64_t columns, bool is_shared = false) {
+    const auto layout = layout_of(call, tensor, rows, columns, is_shared);
     if (layout) problem.layouts.push_back(*layout);
   };
   add(call.query, sizes.queries, sizes.head_dim);
-  add(call.key, sizes.keys, sizes.head_dim);
-  add(call.value, sizes.keys, sizes.value_dim);
+  add(call.key, sizes.keys, sizes.head_dim, /*is_shared=*/true);
+  add(call.value, sizes.keys, sizes.value_dim, /*is_shared=*/true);
   add(call.out, sizes.queries, sizes.value_dim);
   if (problem.layouts.size() != kStatistics) return std::nullopt;
   const int64_t batch = problem.layouts[0].sizes[0], heads = problem.layouts[0].sizes[1];
@@ -109,8 +122,8 @@ std::optional<Problem> problem_of(const AttentionCall& call, const AttentionGrad
   if (grads != nullptr) {
     add(grads->out, sizes.queries, sizes.value_dim);
     add(grads->query, sizes.queries, sizes.head_dim);
-    add(grads->key, sizes.keys, sizes.head_dim);
-    add(grads->value, sizes.keys, sizes.value_dim);
+    add(grads->key, sizes.keys, sizes.head_dim, /*is_shared=*/true);
+    add(grads->value, sizes.keys, sizes.value_dim, /*is_shared=*/true);
     if (problem.layouts.size() != kNumTensors) return std::nullopt;
   }
   return problem;
@@ -120,7 +133,7 @@ std::string text_of(const Problem& p) {
   const auto& q = p.layouts[kQuery].sizes;
   const auto& v = p.layouts[kValue].sizes;
   return str("attention ", p.is_backward ? "backward " : "", p.dtype, " [", q[0], ", ", q[1], ", ", q[2], ", ", q[3],
-             "], keys [", v[2], ", ", v[3], "]", p.is_causal ? ", causal" : "");
+             "], keys [", v[1], ", ", v[2], ", ", v[3], "]", p.is_causal ? ", causal" : "");
 }
 
 #ifdef TANDEM_HAS_CUDNN_FRONTEND

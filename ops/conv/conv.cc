@@ -1,5 +1,7 @@
 #include <tandem/ops/conv.h>
 
+#include <algorithm>
+#include <limits>
 #include <string>
 
 #include <tandem/base/trace.h>
@@ -9,6 +11,7 @@
 #include <tandem/ops/elementwise/elementwise_functions.h>
 #include <tandem/ops/matmul/matmul_kernels.h>
 #include <tandem/ops/reduce.h>
+#include <tandem/ops/view.h>
 
 namespace tandem { inline namespace v0 {
 
@@ -18,8 +21,9 @@ using autograd::SavedTensor;
 
 namespace ops { namespace {
 
-/// A float32 copy of a half tensor, for the CPU kernels.
+/// A float32 copy of a half tensor, for the CPU kernels; undefined if `tensor` is.
 Tensor widened(const Tensor& tensor) {
+  if (!tensor.defined()) return {};
   const Tensor copy = empty_preserving_layout(tensor, kFloat32);
   primitives::copy(tensor, copy);
   return copy;
@@ -39,14 +43,14 @@ Tensor prepare(const KernelContext& context, ConvPass pass, DType dtype, const C
 }
 
 /// conv2d, unrecorded.
-Tensor forward(const KernelContext& context, ConvGeometry geometry, const Tensor& input_argument,
-               const Tensor& weight_argument, const Tensor& bias_argument, bool relu) {
+Tensor forward(ConvGeometry geometry, const Tensor& input_argument, const Tensor& weight_argument,
+               const Tensor& bias_argument = {}, bool relu = false) {
   const DType dtype = input_argument.dtype();
   geometry.has_bias = bias_argument.defined();
   const Tensor out = empty_channels_last(output_shape(geometry), input_argument.options());
+  const KernelContext context = kernel_context(out.device());
   if (is_half(dtype) && context.device.is_cpu()) {
-    primitives::copy(forward(context, geometry, widened(input_argument), widened(weight_argument),
-                             bias_argument.defined() ? widened(bias_argument) : Tensor(), relu),
+    primitives::copy(forward(geometry, widened(input_argument), widened(weight_argument), widened(bias_argument), relu),
                      out);
     return out;
   }
@@ -58,18 +62,22 @@ Tensor forward(const KernelContext& context, ConvGeometry geometry, const Tensor
   return out;
 }
 
-/// The gradient of the input, unrecorded.
-Tensor input_gradient(const ConvGeometry& geometry, const Tensor& grad_argument, const Tensor& weight_argument) {
+/// The gradient of the input, plus a bias of the input's channels, unrecorded.
+Tensor input_gradient(ConvGeometry geometry, const Tensor& grad_argument, const Tensor& weight_argument,
+                      const Tensor& bias_argument = {}) {
   const DType dtype = grad_argument.dtype();
+  geometry.has_bias = bias_argument.defined();
   const Tensor out = empty_channels_last(input_shape(geometry), grad_argument.options());
   const KernelContext context = kernel_context(out.device());
   if (is_half(dtype) && context.device.is_cpu()) {
-    primitives::copy(input_gradient(geometry, widened(grad_argument), widened(weight_argument)), out);
+    primitives::copy(input_gradient(geometry, widened(grad_argument), widened(weight_argument), widened(bias_argument)),
+                     out);
     return out;
   }
   const Tensor grad = channels_last(grad_argument), weight = row_major(weight_argument);
+  const Tensor bias = bias_argument.defined() ? row_major(bias_argument) : Tensor();
   const Tensor scratch = prepare(context, ConvPass::kBackwardInput, dtype, geometry);
-  TANDEM_KERNEL(context, conv_backward_input, dtype, geometry, grad.data_ptr(), weight.data_ptr(),
+  TANDEM_KERNEL(context, conv_backward_input, dtype, geometry, grad.data_ptr(), weight.data_ptr(), data_or_null(bias),
                 data_or_null(scratch), out.data_ptr());
   return out;
 }
@@ -100,32 +108,82 @@ BackwardContext::GradBuffer slot_or_new(BackwardContext& context, int i, const S
   return buffer;
 }
 
-Conv2dOptions options_of(const ConvGeometry& g) { return {g.stride, g.padding, g.dilation, g.groups}; }
+// The three derivatives of one function that is linear in input, weight and output gradient, recorded: the gradients of
+// each are the other two.
 
-// The gradients of input and weight as operations. These two and conv2d are the three derivatives of one function that
-// is linear in input, weight and output gradient, so the gradients of each operation are the other two.
-Tensor conv2d_input_gradient(const ConvGeometry& geometry, const Tensor& grad, const Tensor& weight);
+/// conv2d, or its transpose: the gradient of the input, with the gradient of the output as `input`.
+Tensor convolve(const ConvGeometry& geometry, bool is_transposed, const Tensor& input, const Tensor& weight);
 Tensor conv2d_weight_gradient(const ConvGeometry& geometry, const Tensor& input, const Tensor& grad);
 
-Tensor conv2d_input_gradient(const ConvGeometry& geometry, const Tensor& grad, const Tensor& weight) {
-  const Tensor out = input_gradient(geometry, grad, weight);
+/// Sum over batch, height and width, recorded.
+Tensor channel_sums(const Tensor& grad) { return sum(grad, {0, 2, 3}); }
 
-  struct InputGradientNode : Node {
-    SavedTensor grad{*this, "grad"}, weight{*this, "weight"};
-    ConvGeometry geometry;
+/// channel_sums, unrecorded, written into the slot of input 2.
+Tensor bias_gradient(BackwardContext& context) {
+  const Tensor grad = channels_last(context.grad());
+  const int64_t rows = grad.size(0) * grad.size(2) * grad.size(3), cols = grad.size(1);
+  const auto [slot, accumulate] = slot_or_new(context, 2, {cols});
+  const KernelContext kernels = kernel_context(slot.device());
+  const Tensor scratch =
+      scratch_memory(TANDEM_KERNEL(kernels, sum_rows_workspace_bytes, slot.dtype(), rows, cols), slot.device());
+  TANDEM_KERNEL(kernels, sum_rows, slot.dtype(), slot.dtype(), rows, cols, grad.data_ptr(), accumulate ? 1 : 0,
+                data_or_null(scratch), slot.data_ptr());
+  return slot;
+}
 
-    TensorList backward(BackwardContext& context) override {
-      TensorList grads(2);
-      if (context.needs(0)) grads[0] = conv2d(context.grad(), weight.get(), {}, options_of(geometry));
-      if (context.needs(1)) grads[1] = conv2d_weight_gradient(geometry, context.grad(), grad.get());
-      return grads;
+/// A convolution or transposed convolution.
+struct ConvNode : Node {
+  SavedTensor input{*this, "input"}, weight{*this, "weight"};
+  ConvGeometry geometry;
+  bool is_transposed = false;
+
+  TensorList backward(BackwardContext& context) override {
+    TensorList grads(num_inputs());
+    if (num_inputs() == 3 && context.needs(2)) {
+      grads[2] = context.create_graph() ? channel_sums(context.grad()) : bias_gradient(context);
+      context.notify_ready(2, grads[2]);
     }
-  };
-  if (auto* node = autograd::record<InputGradientNode>("conv2d_backward_input", out, grad, weight)) {
-    node->grad.save(grad);
-    node->weight.save(weight);
-    node->geometry = geometry;
+    operand_gradients(context, context.grad(), grads);
+    return grads;
   }
+
+  /// The gradients of input and weight for the gradient `grad` of the result.
+  void operand_gradients(BackwardContext& context, const Tensor& grad, TensorList& grads) {
+    if (context.needs(1)) {  // first, because its communication can overlap the gradient of the input
+      const Tensor& saved = input.get();
+      const Tensor &from = is_transposed ? grad : saved, &to = is_transposed ? saved : grad;
+      grads[1] = context.create_graph()
+                     ? conv2d_weight_gradient(geometry, from, to)
+                     : weight_gradient(geometry, from, to, slot_or_new(context, 1, weight_shape(geometry)));
+      context.notify_ready(1, grads[1]);
+    }
+    if (!context.needs(0)) return;
+    if (context.create_graph()) {
+      grads[0] = convolve(geometry, !is_transposed, grad, weight.get());
+    } else {
+      grads[0] = is_transposed ? forward(geometry, grad, weight.get()) : input_gradient(geometry, grad, weight.get());
+    }
+  }
+};
+
+/// Records a convolution as an N, a ConvNode.
+template <class N>
+N* record_conv(const char* op, const ConvGeometry& geometry, bool is_transposed, const Tensor& out, const Tensor& input,
+               const Tensor& weight, const Tensor& bias = {}) {
+  N* node =
+      bias.defined() ? autograd::record<N>(op, out, input, weight, bias) : autograd::record<N>(op, out, input, weight);
+  if (node == nullptr) return node;
+  if (weight.requires_grad()) node->input.save(input);
+  if (input.requires_grad()) node->weight.save(weight);
+  node->geometry = geometry;
+  node->is_transposed = is_transposed;
+  return node;
+}
+
+Tensor convolve(const ConvGeometry& geometry, bool is_transposed, const Tensor& input, const Tensor& weight) {
+  const Tensor out = is_transposed ? input_gradient(geometry, input, weight) : forward(geometry, input, weight);
+  record_conv<ConvNode>(is_transposed ? "conv2d_backward_input" : "conv2d", geometry, is_transposed, out, input,
+                        weight);
   return out;
 }
 
@@ -139,8 +197,8 @@ Tensor conv2d_weight_gradient(const ConvGeometry& geometry, const Tensor& input,
 
     TensorList backward(BackwardContext& context) override {
       TensorList grads(2);
-      if (context.needs(0)) grads[0] = conv2d_input_gradient(geometry, grad.get(), context.grad());
-      if (context.needs(1)) grads[1] = conv2d(input.get(), context.grad(), {}, options_of(geometry));
+      if (context.needs(0)) grads[0] = convolve(geometry, /*is_transposed=*/true, grad.get(), context.grad());
+      if (context.needs(1)) grads[1] = convolve(geometry, /*is_transposed=*/false, input.get(), context.grad());
       return grads;
     }
   };
@@ -152,192 +210,224 @@ Tensor conv2d_weight_gradient(const ConvGeometry& geometry, const Tensor& input,
   return out;
 }
 
-/// Sum over batch, height and width, recorded.
-Tensor channel_sums(const Tensor& grad) { return sum(grad, {0, 2, 3}); }
+/// conv2d_relu.
+struct ConvReluNode : ConvNode {
+  SavedTensor output{*this, "output"};
 
-/// channel_sums, unrecorded, written into the slot of input 2.
-Tensor bias_gradient(BackwardContext& context, const ConvGeometry& geometry) {
-  const Tensor grad = channels_last(context.grad());
-  const auto [slot, accumulate] = slot_or_new(context, 2, {geometry.out_channels});
-  const KernelContext kernels = kernel_context(slot.device());
-  const int64_t rows = geometry.out_pixels(), cols = geometry.out_channels;
-  const Tensor scratch =
-      scratch_memory(TANDEM_KERNEL(kernels, sum_rows_workspace_bytes, slot.dtype(), rows, cols), slot.device());
-  TANDEM_KERNEL(kernels, sum_rows, slot.dtype(), slot.dtype(), rows, cols, grad.data_ptr(), accumulate ? 1 : 0,
-                data_or_null(scratch), slot.data_ptr());
-  return slot;
-}
-
-/// The gradients of input and weight for the gradient `grad` of a convolution's output.
-struct ConvNodeBase : Node {
-  SavedTensor input{*this, "input"}, weight{*this, "weight"};
-  ConvGeometry geometry;
-
-  void save(const Tensor& input_argument, const Tensor& weight_argument, const ConvGeometry& sizes) {
-    if (weight_argument.requires_grad()) input.save(input_argument);
-    if (input_argument.requires_grad()) weight.save(weight_argument);
-    geometry = sizes;
-  }
-
-  void operand_gradients(BackwardContext& context, const Tensor& grad, TensorList& grads) {
+  TensorList backward(BackwardContext& context) override {
+    TensorList grads(num_inputs());
+    const bool needs_bias = num_inputs() == 3 && context.needs(2);
+    const Tensor result = output.get();
     if (context.create_graph()) {
-      if (context.needs(0)) grads[0] = conv2d_input_gradient(geometry, grad, weight.get());
-      if (context.needs(1)) grads[1] = conv2d_weight_gradient(geometry, input.get(), grad);
-      return;
+      const Tensor masked = ops::relu_backward(context.grad(), result.detach());
+      operand_gradients(context, masked, grads);
+      if (needs_bias) grads[2] = channel_sums(masked);
+      return grads;
     }
-    if (context.needs(1)) {  // first, because its communication can overlap the gradient of the input
-      grads[1] = weight_gradient(geometry, input.get(), grad, slot_or_new(context, 1, weight_shape(geometry)));
-      context.notify_ready(1, grads[1]);
+    const Tensor grad = channels_last(context.grad());
+    const Tensor masked = empty_channels_last(result.shape(), result.options());
+    BackwardContext::GradBuffer bias_slot;
+    if (needs_bias) bias_slot = slot_or_new(context, 2, {geometry.out_channels});
+    const KernelContext kernels = kernel_context(masked.device());
+    const int64_t rows = geometry.out_pixels(), cols = geometry.out_channels;
+    const Tensor scratch =
+        scratch_memory(TANDEM_KERNEL(kernels, sum_rows_workspace_bytes, masked.dtype(), rows, cols), masked.device());
+    TANDEM_KERNEL(kernels, mask_and_sum_rows, masked.dtype(), masked.dtype(), rows, cols, grad.data_ptr(),
+                  result.data_ptr(), bias_slot.accumulate ? 1 : 0, masked.data_ptr(), data_or_null(scratch),
+                  data_or_null(bias_slot.tensor));
+    if (needs_bias) {
+      grads[2] = bias_slot.tensor;
+      context.notify_ready(2, grads[2]);
     }
-    if (context.needs(0)) grads[0] = input_gradient(geometry, grad, weight.get());
+    operand_gradients(context, masked, grads);
+    return grads;
   }
 };
 
-/// Number of results along one side; throws if it is below 1 or sizes overflow.
-int64_t out_size(const char* op, const char* side, int64_t size, int64_t kernel, int64_t stride, int64_t padding,
-                 int64_t dilation, Operands operands) {
-  int64_t padded = 0, extent = 0;
-  TANDEM_CHECK(ShapeError,
-               !__builtin_mul_overflow(padding, 2, &padded) && !__builtin_add_overflow(padded, size, &padded) &&
-                   !__builtin_mul_overflow(dilation, kernel - 1, &extent) &&
-                   !__builtin_add_overflow(extent, 1, &extent),
-               operand_error(op, str("the padded ", side, " or the filters' ", side, " overflows int64"), operands));
-  TANDEM_CHECK(ShapeError, extent <= padded,
-               operand_error(op,
-                             str("filters of ", side, " ", extent, " do not fit into an input of ", side, " ", padded,
-                                 ", padding included"),
-                             operands));
-  return (padded - extent) / stride + 1;
+/// A call of a public function. With one spatial dimension, options are widths, of images of height 1.
+struct ConvCall {
+  const char* op;
+  int64_t sides = 2;  ///< spatial dimensions
+  bool is_transposed = false;
+  bool relu = false;
+  Size2d stride = 1;
+  ConvPadding padding = 0;
+  Size2d output_padding = 0;
+  Size2d dilation = 1;
+  int64_t groups = 1;
+
+  std::string text(Size2d option) const { return sides == 1 ? str(option.width) : str(option); }
+  void check_option(const char* name, Size2d value, int64_t least) const {
+    TANDEM_CHECK(ValueError, value.height >= least && value.width >= least, op, ": ", name, " must be at least ", least,
+                 ", it is ", text(value));
+  }
+  void check_options() const;
+  ConvGeometry check(const Tensor& input, const Tensor& weight, const Tensor& bias, OperandSpan operands) const;
+  Tensor run(Tensor input, Tensor weight, Tensor bias) const;
+};
+
+/// Throws ValueError for an option out of range.
+void ConvCall::check_options() const {
+  check_option("stride", stride, 1);
+  check_option("padding", padding.size(), 0);
+  check_option("dilation", dilation, 1);
+  check_option("output_padding", output_padding, 0);
+  TANDEM_CHECK(ValueError, groups >= 1, op, ": groups must be at least 1, it is ", groups);
+  TANDEM_CHECK(ValueError, !padding.is_same() || stride == Size2d(1), op,
+               ": stride must be 1 if padding is kSame, it is ", text(stride));
+  TANDEM_CHECK(ValueError,
+               output_padding.height < std::max(stride.height, dilation.height) &&
+                   output_padding.width < std::max(stride.width, dilation.width),
+               op, ": output_padding must be less than stride or dilation, it is ", text(output_padding), ", stride ",
+               text(stride), " and dilation ", text(dilation));
 }
 
-void check_option(const char* op, const char* name, Size2d value, int64_t least) {
-  TANDEM_CHECK(ValueError, value.height >= least && value.width >= least, op, ": ", name, " must be at least ", least,
-               ", it is ", value);
-}
-
-/// Checks and forward of conv2d and conv2d_relu; the arguments are replaced by their casts under autocast.
-Tensor checked_forward(const char* op, Tensor& input, Tensor& weight, Tensor& bias, const Conv2dOptions& options,
-                       bool relu, ConvGeometry& geometry) {
-  cast_for(CastPolicy::kLowPrecision, {&input, &weight, &bias});
-  auto check = [&](Operands operands) {
-    KernelContext context = check_same_device(op, operands);
-    check_same_dtype(op, operands);
-    check_floating(op, *operands.begin());
-    TANDEM_CHECK(ShapeError, input.dim() == 4,
-                 operand_error(op, "input must have 4 dimensions, [batch, channels, height, width]", operands));
-    TANDEM_CHECK(ShapeError, weight.dim() == 4,
-                 operand_error(op, "weight must have 4 dimensions, [out, in / groups, height, width]", operands));
-    check_option(op, "stride", options.stride, 1);
-    check_option(op, "padding", options.padding, 0);
-    check_option(op, "dilation", options.dilation, 1);
-    TANDEM_CHECK(ValueError, options.groups >= 1, op, ": groups must be at least 1, it is ", options.groups);
-    TANDEM_CHECK(ShapeError, weight.size(2) > 0 && weight.size(3) > 0,
-                 operand_error(op, "the kernel size of weight must be at least 1", operands));
-    TANDEM_CHECK(ShapeError, input.size(1) % options.groups == 0 && weight.size(0) % options.groups == 0,
-                 operand_error(op,
-                               str(input.size(1), " channels of the input and ", weight.size(0),
-                                   " filters are not divisible into ", options.groups, " groups"),
-                               operands));
-    TANDEM_CHECK(ShapeError, input.size(1) / options.groups == weight.size(1),
-                 operand_error(op,
-                               str("weight must have ", input.size(1) / options.groups, " channels, as many as ",
-                                   options.groups == 1 ? "the input" : "a group of the input"),
-                               operands));
-    TANDEM_CHECK(ShapeError, !bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0)),
-                 operand_error(op, str("bias must have shape [", weight.size(0), "]"), operands));
-    geometry = {.batch = input.size(0),
-                .channels = input.size(1),
-                .size = {input.size(2), input.size(3)},
-                .out_channels = weight.size(0),
-                .kernel = {weight.size(2), weight.size(3)},
-                .stride = options.stride,
-                .padding = options.padding,
-                .dilation = options.dilation,
-                .groups = options.groups};
-    const ConvGeometry& g = geometry;
-    geometry.out = {out_size(op, "height", g.size.height, g.kernel.height, g.stride.height, g.padding.height,
-                             g.dilation.height, operands),
-                    out_size(op, "width", g.size.width, g.kernel.width, g.stride.width, g.padding.width,
-                             g.dilation.width, operands)};
-    return context;
+/// The geometry of the convolution, or of the one whose transpose is called. Throws ShapeError and ValueError.
+ConvGeometry ConvCall::check(const Tensor& input, const Tensor& weight, const Tensor& bias,
+                             OperandSpan operands) const {
+  const auto require = [&](bool condition, const auto&... problem) {
+    TANDEM_CHECK(ShapeError, condition, operand_error(op, str(problem...), operands));
   };
-  const KernelContext context = bias.defined() ? check({{"input", input}, {"weight", weight}, {"bias", bias}})
-                                               : check({{"input", input}, {"weight", weight}});
-  return forward(context, geometry, input, weight, bias, relu);
+  const char* const sizes = sides == 1 ? "length]" : "height, width]";
+  require(input.dim() == sides + 2 || input.dim() == sides + 1, "input must have ", sides + 2,
+          " dimensions, [batch, channels, ", sizes, ", or ", sides + 1, " without batch");
+  require(weight.dim() == sides + 2, "weight must have ", sides + 2, " dimensions, ",
+          is_transposed ? "[in, out / groups, " : "[out, in / groups, ", sizes);
+  check_options();
+  const int64_t channels = input.size(-sides - 1);
+  const Size2d kernel(sides == 1 ? 1 : weight.size(2), weight.size(-1));
+  require(kernel.height > 0 && kernel.width > 0, "the kernel size of weight must be at least 1");
+  if (is_transposed) {
+    require(channels % groups == 0, channels, " channels of the input are not divisible into ", groups, " groups");
+    require(weight.size(0) == channels, "weight must have ", channels, " filters, as many as the input has channels");
+  } else {
+    require(channels % groups == 0 && weight.size(0) % groups == 0, channels, " channels of the input and ",
+            weight.size(0), " filters are not divisible into ", groups, " groups");
+    require(channels / groups == weight.size(1), "weight must have ", channels / groups, " channels, as many as ",
+            groups == 1 ? "the input" : "a group of the input");
+  }
+  const int64_t results = is_transposed ? weight.size(1) * groups : weight.size(0);
+  require(!bias.defined() || (bias.dim() == 1 && bias.size(0) == results), "bias must have shape [", results, "]");
+
+  const Size2d size(sides == 1 ? 1 : input.size(-2), input.size(-1));
+  ConvGeometry g{.batch = input.dim() == sides + 2 ? input.size(0) : 1,
+                 .channels = is_transposed ? results : channels,
+                 .size = size,
+                 .out_channels = is_transposed ? channels : results,
+                 .out = size,
+                 .kernel = kernel,
+                 .stride = stride,
+                 .padding = padding.size(),
+                 .dilation = dilation,
+                 .groups = groups};
+  // Sets the size of the result along one side, and the padding for kSame. 128 bits, so that nothing overflows.
+  const auto set_side = [&](const char* side, int64_t Size2d::*member) {
+    using Wide = __int128;
+    constexpr Wide kMax = std::numeric_limits<int64_t>::max();
+    const Wide extent = Wide{g.dilation.*member} * (g.kernel.*member - 1) + 1;
+    const Wide zeros = padding.is_same() ? extent - 1 : 2 * Wide{g.padding.*member};
+    if (is_transposed) {
+      const Wide least = Wide{size.*member - 1} * (g.stride.*member) - zeros + extent + output_padding.*member;
+      require(size.*member >= 1, "the ", side, " of input must be at least 1");
+      require(least <= kMax, "the ", side, " of the result overflows int64");
+      require(least >= 1, "the ", side, " of the result would be ", static_cast<int64_t>(std::max(least, -kMax)),
+              ", expected at least 1");
+      g.size.*member = static_cast<int64_t>(least);
+      return;
+    }
+    const Wide padded = size.*member + zeros;
+    require(padded <= kMax && extent <= kMax, "the padded ", side, " or the filters' ", side, " overflows int64");
+    require(extent <= padded, "filters of ", side, " ", static_cast<int64_t>(extent), " do not fit into an input of ",
+            side, " ", static_cast<int64_t>(padded), ", padding included");
+    g.padding.*member = static_cast<int64_t>(zeros / 2);
+    g.out.*member = static_cast<int64_t>((padded - extent) / (g.stride.*member)) + 1;
+  };
+  if (sides == 2) set_side("height", &Size2d::height);
+  set_side(sides == 1 ? "length" : "width", &Size2d::width);
+  return g;
+}
+
+Tensor ConvCall::run(Tensor input, Tensor weight, Tensor bias) const {
+  cast_for(CastPolicy::kLowPrecision, {&input, &weight, &bias});
+  const Operand all[] = {{"input", input}, {"weight", weight}, {"bias", bias}};
+  const OperandSpan operands(all, bias.defined() ? 3 : 2);
+  const KernelContext context = check_same_device(op, operands);
+  check_same_dtype(op, operands);
+  check_floating(op, all[0]);
+  const ConvGeometry geometry = check(input, weight, bias, operands);
+  const bool has_batch = input.dim() == sides + 2;
+  if (!has_batch) input = unsqueeze(input, 0);
+  if (sides == 1) {
+    input = unsqueeze(input, 2);
+    weight = unsqueeze(weight, 2);
+  }
+  Tensor out =
+      is_transposed ? input_gradient(geometry, input, weight, bias) : forward(geometry, input, weight, bias, relu);
+  if (relu) {
+    if (auto* node = record_conv<ConvReluNode>(op, geometry, is_transposed, out, input, weight, bias)) {
+      node->output.save(out);
+    }
+  } else {
+    record_conv<ConvNode>(op, geometry, is_transposed, out, input, weight, bias);
+  }
+  if (sides == 1) out = squeeze(out, 2);
+  return has_batch ? out : squeeze(out, 0);
+}
+
+ConvCall call_of(const char* op, const Conv2dOptions& options, bool relu) {
+  return {.op = op,
+          .relu = relu,
+          .stride = options.stride,
+          .padding = options.padding,
+          .dilation = options.dilation,
+          .groups = options.groups};
 }
 
 }}  // namespace ops
 
-using namespace ops;
+using ops::ConvCall;
 
-Tensor conv2d(const Tensor& input_argument, const Tensor& weight_argument, const Tensor& bias_argument,
-              Conv2dOptions options) {
-  Tensor input = input_argument, weight = weight_argument, bias = bias_argument;
-  ConvGeometry geometry;
-  const Tensor out = checked_forward("conv2d", input, weight, bias, options, false, geometry);
-
-  struct ConvNode : ConvNodeBase {
-    TensorList backward(BackwardContext& context) override {
-      TensorList grads(num_inputs());
-      if (num_inputs() == 3 && context.needs(2)) {
-        grads[2] = context.create_graph() ? channel_sums(context.grad()) : bias_gradient(context, geometry);
-        context.notify_ready(2, grads[2]);
-      }
-      operand_gradients(context, context.grad(), grads);
-      return grads;
-    }
-  };
-  auto* node = bias.defined() ? autograd::record<ConvNode>("conv2d", out, input, weight, bias)
-                              : autograd::record<ConvNode>("conv2d", out, input, weight);
-  if (node != nullptr) node->save(input, weight, geometry);
-  return out;
+Tensor conv2d(const Tensor& input, const Tensor& weight, const Tensor& bias, Conv2dOptions options) {
+  return ops::call_of("conv2d", options, /*relu=*/false).run(input, weight, bias);
 }
 
-Tensor conv2d_relu(const Tensor& input_argument, const Tensor& weight_argument, const Tensor& bias_argument,
-                   Conv2dOptions options) {
-  Tensor input = input_argument, weight = weight_argument, bias = bias_argument;
-  ConvGeometry geometry;
-  const Tensor out = checked_forward("conv2d_relu", input, weight, bias, options, true, geometry);
+Tensor conv2d_relu(const Tensor& input, const Tensor& weight, const Tensor& bias, Conv2dOptions options) {
+  return ops::call_of("conv2d_relu", options, /*relu=*/true).run(input, weight, bias);
+}
 
-  struct ConvReluNode : ConvNodeBase {
-    SavedTensor output{*this, "output"};
+Tensor conv1d(const Tensor& input, const Tensor& weight, const Tensor& bias, Conv1dOptions options) {
+  const Size2d padding = options.padding.size();
+  TANDEM_CHECK(ValueError, padding.height == padding.width, "conv1d: padding must be one number, it is ", padding);
+  return ConvCall{.op = "conv1d",
+                  .sides = 1,
+                  .stride = {1, options.stride},
+                  .padding = options.padding.is_same() ? options.padding : ConvPadding(0, padding.width),
+                  .dilation = {1, options.dilation},
+                  .groups = options.groups}
+      .run(input, weight, bias);
+}
 
-    TensorList backward(BackwardContext& context) override {
-      TensorList grads(num_inputs());
-      const bool needs_bias = num_inputs() == 3 && context.needs(2);
-      const Tensor result = output.get();
-      if (context.create_graph()) {
-        const Tensor masked = ops::relu_backward(context.grad(), result.detach());
-        operand_gradients(context, masked, grads);
-        if (needs_bias) grads[2] = channel_sums(masked);
-        return grads;
-      }
-      const Tensor grad = channels_last(context.grad());
-      const Tensor masked = empty_channels_last(result.shape(), result.options());
-      BackwardContext::GradBuffer bias_slot;
-      if (needs_bias) bias_slot = slot_or_new(context, 2, {geometry.out_channels});
-      const KernelContext kernels = kernel_context(masked.device());
-      const int64_t rows = geometry.out_pixels(), cols = geometry.out_channels;
-      const Tensor scratch =
-          scratch_memory(TANDEM_KERNEL(kernels, sum_rows_workspace_bytes, masked.dtype(), rows, cols), masked.device());
-      TANDEM_KERNEL(kernels, mask_and_sum_rows, masked.dtype(), masked.dtype(), rows, cols, grad.data_ptr(),
-                    result.data_ptr(), bias_slot.accumulate ? 1 : 0, masked.data_ptr(), data_or_null(scratch),
-                    data_or_null(bias_slot.tensor));
-      if (needs_bias) {
-        grads[2] = bias_slot.tensor;
-        context.notify_ready(2, grads[2]);
-      }
-      operand_gradients(context, masked, grads);
-      return grads;
-    }
-  };
-  auto* node = bias.defined() ? autograd::record<ConvReluNode>("conv2d_relu", out, input, weight, bias)
-                              : autograd::record<ConvReluNode>("conv2d_relu", out, input, weight);
-  if (node != nullptr) {
-    node->save(input, weight, geometry);
-    node->output.save(out);
-  }
-  return out;
+Tensor conv_transpose2d(const Tensor& input, const Tensor& weight, const Tensor& bias, ConvTranspose2dOptions options) {
+  return ConvCall{.op = "conv_transpose2d",
+                  .is_transposed = true,
+                  .stride = options.stride,
+                  .padding = options.padding,
+                  .output_padding = options.output_padding,
+                  .dilation = options.dilation,
+                  .groups = options.groups}
+      .run(input, weight, bias);
+}
+
+Tensor conv_transpose1d(const Tensor& input, const Tensor& weight, const Tensor& bias, ConvTranspose1dOptions options) {
+  return ConvCall{.op = "conv_transpose1d",
+                  .sides = 1,
+                  .is_transposed = true,
+                  .stride = {1, options.stride},
+                  .padding = {0, options.padding},
+                  .output_padding = {0, options.output_padding},
+                  .dilation = {1, options.dilation},
+                  .groups = options.groups}
+      .run(input, weight, bias);
 }
 
 }}  // namespace tandem::v0

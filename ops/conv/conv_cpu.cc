@@ -44,8 +44,8 @@ ConvAlgorithm conv_algorithm(ConvPass pass, const ConvGeometry& g) {
   // With few channels on either side, the transforms cost more than the saved multiplications. 2^18 pairs of channel
   // and filter take 36 MiB when transformed, which is the limit.
   constexpr int64_t kMinWinogradChannels = 16, kMaxWinogradPairs = 1 << 18;
-  if (cpu::winograd_can(g) && std::min(g.channels, g.out_channels) >= kMinWinogradChannels &&
-      g.channels * g.out_channels <= kMaxWinogradPairs) {
+  if (cpu::winograd_can(g) && std::min(g.group_channels(), g.group_out_channels()) >= kMinWinogradChannels &&
+      g.group_channels() * g.group_out_channels() <= kMaxWinogradPairs) {
     return has_avx512() ? ConvAlgorithm::kWinogradAvx512 : ConvAlgorithm::kWinogradAvx2;
   }
   // A packed panel is 64 columns wide for AVX-512 and 16 for AVX2: a narrow right side would be mostly padding.
@@ -119,7 +119,7 @@ void direct_backward_input(const ConvGeometry& g, const ConvData<T>& data) {
         T* out = data.out + (row * g.size.width + x) * g.channels;
         for (int64_t c = 0; c < g.channels; ++c) {
           const int64_t first_filter = c / depth * filters;
-          double sum = 0;
+          double sum = data.bias != nullptr ? static_cast<double>(data.bias[c]) : 0.0;
           for_results(y, g.out.height, g.kernel.height, g.stride.height, g.padding.height, g.dilation.height,
                       [&](int64_t tap_y, int64_t out_y) {
                         for_results(
@@ -170,10 +170,19 @@ void direct_backward_weight(const ConvGeometry& g, const ConvData<T>& data) {
                });
 }
 
+/// `algorithm`, or the one that float64 has instead.
 template <class T>
-void solve(ConvAlgorithm algorithm, ConvPass pass, const ConvGeometry& geometry, const ConvData<T>& data) {
-  const bool is_tiled = algorithm == ConvAlgorithm::kTilesAvx2 || algorithm == ConvAlgorithm::kTilesAvx512;
-  const TraceSpan span(is_tiled && std::is_same_v<T, double> ? "tiles eigen" : to_string(algorithm), "algorithm");
+ConvAlgorithm algorithm_for(ConvAlgorithm algorithm, const ConvGeometry& geometry) {
+  if (std::is_same_v<T, float> || algorithm == ConvAlgorithm::kDirect) return algorithm;
+  return algorithm == ConvAlgorithm::kDepthwise && geometry.group_channels() == 1 ? algorithm
+                                                                                  : ConvAlgorithm::kTilesAvx2;
+}
+
+template <class T>
+void solve(ConvAlgorithm chosen, ConvPass pass, const ConvGeometry& geometry, const ConvData<T>& data) {
+  const ConvAlgorithm algorithm = algorithm_for<T>(chosen, geometry);
+  const bool is_eigen = std::is_same_v<T, double> && algorithm == ConvAlgorithm::kTilesAvx2;
+  const TraceSpan span(is_eigen ? "tiles eigen" : to_string(algorithm), "algorithm");
   if (algorithm == ConvAlgorithm::kDirect) return direct_conv(pass, geometry, data);
   if (algorithm == ConvAlgorithm::kDepthwise) return depthwise_conv(pass, geometry, data);
   if constexpr (std::is_same_v<T, float>) {
@@ -198,13 +207,17 @@ void direct_conv(ConvPass pass, const ConvGeometry& geometry, const ConvData<T>&
   }
 }
 
-int64_t conv_workspace_bytes(DType dtype, ConvAlgorithm algorithm, ConvPass pass, const ConvGeometry& geometry) {
-  if (algorithm == ConvAlgorithm::kDirect) return 0;
-  if (algorithm == ConvAlgorithm::kDepthwise) return depthwise_workspace_elements(geometry) * size_of(dtype);
-  const GemmKernels& kernels = kernels_of(algorithm);
-  if (dtype == kFloat64) return im2col_conv_workspace_bytes<double>(pass, geometry, kernels);
-  return is_winograd(algorithm) ? winograd_workspace_bytes(pass, geometry, kernels)
-                                : im2col_conv_workspace_bytes<float>(pass, geometry, kernels);
+int64_t conv_workspace_bytes(DType dtype, ConvAlgorithm chosen, ConvPass pass, const ConvGeometry& geometry) {
+  int64_t bytes = 0;
+  visit_float_or_double(dtype, [&]<class T>(T) {
+    const ConvAlgorithm algorithm = algorithm_for<T>(chosen, geometry);
+    const GemmKernels& kernels = kernels_of(algorithm);
+    if (algorithm == ConvAlgorithm::kDirect) return;
+    bytes = algorithm == ConvAlgorithm::kDepthwise ? depthwise_workspace_bytes<T>(pass, geometry)
+            : is_winograd(algorithm)               ? winograd_workspace_bytes(pass, geometry, kernels)
+                                                   : im2col_conv_workspace_bytes<T>(pass, geometry, kernels);
+  });
+  return bytes;
 }
 
 void conv_forward(const CpuContext&, DType dtype, ConvAlgorithm algorithm, const ConvGeometry& geometry,
@@ -221,11 +234,12 @@ void conv_forward(const CpuContext&, DType dtype, ConvAlgorithm algorithm, const
 }
 
 void conv_backward_input(const CpuContext&, DType dtype, ConvAlgorithm algorithm, const ConvGeometry& geometry,
-                         const void* grad, const void* weight, void* workspace, void* input_grad) {
+                         const void* grad, const void* weight, const void* bias, void* workspace, void* input_grad) {
   visit_float_or_double(dtype, [&]<class T>(T) {
     solve<T>(algorithm, ConvPass::kBackwardInput, geometry,
              {.weight = static_cast<const T*>(weight),
               .grad = static_cast<const T*>(grad),
+              .bias = static_cast<const T*>(bias),
               .workspace = workspace,
               .out = static_cast<T*>(input_grad)});
   });
@@ -267,9 +281,9 @@ void conv_forward(const KernelContext& context, DType dtype, const ConvGeometry&
 }
 
 void conv_backward_input(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* grad,
-                         const void* weight, void* workspace, void* input_grad) {
+                         const void* weight, const void* bias, void* workspace, void* input_grad) {
   conv_backward_input(context, dtype, choose_algorithm(ConvPass::kBackwardInput, geometry), geometry, grad, weight,
-                      workspace, input_grad);
+                      bias, workspace, input_grad);
 }
 
 void conv_backward_weight(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* input,

@@ -275,6 +275,7 @@ struct WeightLayout : Layout {
 struct CudnnLayout : Layout {
   int64_t filters, cudnn, cudnn_bytes;
 
+  /// `g` is that of cudnn_part.
   CudnnLayout(const KernelContext& context, DType dtype, ConvPass pass, const ConvGeometry& g)
       : cudnn_bytes(cudnn_workspace_bytes(context, dtype, pass, g)) {
     filters = take(g.weight_elements() * size_of(dtype));
@@ -282,6 +283,13 @@ struct CudnnLayout : Layout {
   }
   bool is_possible() const { return cudnn_bytes > 0; }
 };
+
+/// What cuDNN computes of a pass: all, or the gradient of a float32 input without its bias, so that cuDNN can choose
+/// among all of its engines.
+ConvGeometry cudnn_part(DType dtype, ConvPass pass, ConvGeometry g) {
+  if (pass == ConvPass::kBackwardInput && dtype == kFloat32) g.has_bias = false;
+  return g;
+}
 
 /// Copies the filters to the order [filter][tap][channel], for cuDNN.
 template <class T>
@@ -376,7 +384,7 @@ void run_weight(const KernelContext& context, DType dtype, const ConvGeometry& g
 
 int64_t conv_workspace_bytes(const KernelContext& context, DType dtype, ConvPass pass, const ConvGeometry& geometry) {
   if (depthwise_can(geometry)) return depthwise_workspace_bytes(pass, geometry);
-  const CudnnLayout layout(context, dtype, pass, geometry);
+  const CudnnLayout layout(context, dtype, pass, cudnn_part(dtype, pass, geometry));
   int64_t most = layout.is_possible() ? layout.used : 0;
   if (pass == ConvPass::kBackwardWeight) return std::max(most, WeightLayout(geometry, dtype).used);
   for_each_step(pass, geometry, [&](const Step& step) { most = std::max(most, StepLayout(step, dtype).used); });
@@ -409,22 +417,31 @@ void conv_forward(const KernelContext& context, DType dtype, const ConvGeometry&
 }
 
 void conv_backward_input(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* grad,
-                         const void* weight, void* workspace, void* input_grad) {
-  if (geometry.batch * geometry.size.height * geometry.size.width * geometry.channels == 0) return;
-  if (depthwise_can(geometry)) return depthwise_backward_input(context, dtype, geometry, grad, weight, input_grad);
+                         const void* weight, const void* bias, void* workspace, void* input_grad) {
+  const int64_t pixels = geometry.batch * geometry.size.height * geometry.size.width, channels = geometry.channels;
+  if (pixels * channels == 0) return;
+  if (depthwise_can(geometry)) {
+    return depthwise_backward_input(context, dtype, geometry, grad, weight, bias, input_grad);
+  }
   visit_floating_dtype(dtype, [&]<class T>() {
     auto* const memory = static_cast<std::byte*>(workspace);
-    if (const CudnnLayout layout(context, dtype, ConvPass::kBackwardInput, geometry); layout.is_possible()) {
+    const ConvGeometry part = cudnn_part(dtype, ConvPass::kBackwardInput, geometry);
+    if (const CudnnLayout layout(context, dtype, ConvPass::kBackwardInput, part); layout.is_possible()) {
       T* const filters = reinterpret_cast<T*>(memory + layout.filters);
       reorder_filters(context, geometry, static_cast<const T*>(weight), filters);
-      if (cudnn_conv(context, dtype, ConvPass::kBackwardInput, geometry, input_grad, filters, nullptr, grad,
-                     memory + layout.cudnn)) {
+      if (cudnn_conv(context, dtype, ConvPass::kBackwardInput, part, input_grad, filters,
+                     part.has_bias ? bias : nullptr, grad, memory + layout.cudnn)) {
+        if (part.has_bias != geometry.has_bias) {
+          binary(context, functions::Add{}, dtype,
+                 {pixels * channels, {pixels, channels}, {{channels, 1}, {channels, 1}, {0, 1}}}, input_grad, bias,
+                 input_grad);
+        }
         return;
       }
     }
     for_each_step(ConvPass::kBackwardInput, geometry, [&](const Step& step) {
-      run_step<T>(context, dtype, step, static_cast<const T*>(grad), static_cast<const T*>(weight), nullptr, false,
-                  memory, static_cast<T*>(input_grad));
+      run_step<T>(context, dtype, step, static_cast<const T*>(grad), static_cast<const T*>(weight),
+                  static_cast<const T*>(bias), false, memory, static_cast<T*>(input_grad));
     });
   });
 }

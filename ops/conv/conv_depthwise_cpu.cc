@@ -1,170 +1,171 @@
-// Depthwise convolutions (one filter per channel): loops over adjacent channels.
+// Convolutions with narrow groups: D = 1, 2, 4 or 8 channels and as many filters; depthwise ones have D = 1.
+//
+// The kernels of depthwise_row.h compute one row of results; a tile of sums stays in registers: of several results, or
+// of several taps. Forward and the gradient of the input sum the taps of a grid (im2col.h); the gradient of the weight
+// is summed in slices of the results, which are added in order.
 #include <algorithm>
+#include <type_traits>
 
+#include <tandem/base/math.h>
 #include <tandem/base/parallel_for.h>
+#include <tandem/ops/common/wide.h>
 #include <tandem/ops/conv/conv_passes.h>
+#include <tandem/ops/conv/depthwise_row.h>
+#include <tandem/ops/conv/im2col.h>
 
 namespace tandem { inline namespace v0 { namespace cpu {
 
 namespace {
 
-/// Channels whose sums are kept in registers.
-constexpr int64_t kBlock = 32;
+/// Positions of a row per task, so that long rows have several.
+constexpr int64_t kSegment = 128;
+constexpr int64_t kMaxSlices = 16;
 
-/// sums[c] += a[c] * b[c] for the channels of a block. Most blocks are full; their constant length lets the compiler
-/// vectorize the loop.
 template <class T>
-inline void multiply_add(const T* a, const T* b, int64_t count, T* sums) {
-  if (count == kBlock) {
-    for (int64_t c = 0; c < kBlock; ++c) sums[c] += a[c] * b[c];
+const DepthwiseKernels<T>& depthwise_kernels() {
+  if constexpr (std::is_same_v<T, double>) {
+    return kDepthwiseDouble;
   } else {
-    for (int64_t c = 0; c < count; ++c) sums[c] += a[c] * b[c];
+    return has_avx512() ? kDepthwiseAvx512 : kDepthwiseAvx2;
   }
 }
 
-/// Calls f(channel, count) for the blocks of channels.
-template <class F>
-void for_blocks(int64_t channels, F f) {
-  for (int64_t c = 0; c < channels; c += kBlock) f(c, std::min(kBlock, channels - c));
-}
+/// A grid, divided into parts of rows.
+template <class T>
+struct Segments {
+  const Im2colGrid& grid;
+  int64_t channels, width;  ///< channels of the tensors, and of a group
+  int64_t kernel_width;
+  Size2d out_size;  ///< of the image to which the grid's results belong
 
-/// Taps [begin, end) of result `at` whose pixels are inside the input along one side.
-struct TapRange {
-  int64_t begin, end;
+  int64_t per_row() const { return ceil_div(grid.x.positions, kSegment); }
+  int64_t count() const { return grid.batch * grid.y.positions * per_row(); }
+
+  /// Part i of the rows; `results` is an image of out_size.
+  DepthwiseRow<T> at(int64_t i, const T* source, T* filters, T* results) const {
+    const Im2colAxis &y = grid.y, &x = grid.x;
+    const int64_t row = i / per_row(), image = row / y.positions, at_y = row % y.positions;
+    const int64_t begin = i % per_row() * kSegment, end = std::min(begin + kSegment, x.positions);
+    // Positions whose taps are all inside the source.
+    const int64_t room = x.source - 1 - x.first - (x.taps - 1) * x.tap_step;
+    const int64_t low = std::clamp(ceil_div(-x.first, x.step), begin, end);
+    const int64_t high = room < 0 ? low : std::clamp(room / x.step + 1, low, end);
+    // Taps of the column that are inside the source.
+    const int64_t first_y = at_y * y.step + y.first;
+    const int64_t tap = first_y >= 0 ? 0 : std::min(y.taps, ceil_div(-first_y, y.tap_step));
+    const int64_t past = first_y >= y.source ? 0 : std::min(y.taps, (y.source - 1 - first_y) / y.tap_step + 1);
+    const int64_t factors = width * channels;  // of a tap
+    return {.channels = channels,
+            .width = width,
+            .x_begin = begin,
+            .x_end = end,
+            .inside_begin = low,
+            .inside_end = high,
+            .taps = x.taps,
+            .pixels = x.source,
+            .first = x.first,
+            .step = x.step,
+            .tap_step = x.tap_step,
+            .rows = std::max<int64_t>(0, past - tap),
+            .source = source + (image * y.source + first_y + tap * y.tap_step) * x.source * channels,
+            .source_row = y.tap_step * x.source * channels,
+            .filters = filters + ((y.first_tap + tap * y.tap_stride) * kernel_width + x.first_tap) * factors,
+            .filter_row = y.tap_stride * kernel_width * factors,
+            .filter_tap = x.tap_stride * factors,
+            .results = results +
+                       ((image * out_size.height + y.out_first + at_y * y.out_stride) * out_size.width + x.out_first) *
+                           channels,
+            .result_step = x.out_stride * channels,
+            .bias = nullptr,
+            .relu = false};
+  }
 };
 
-TapRange taps_inside(int64_t at, int64_t size, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation) {
-  const int64_t first = at * stride - padding;
-  const int64_t begin = first >= 0 ? 0 : std::min(kernel, (-first + dilation - 1) / dilation);
-  const int64_t end = first >= size ? 0 : std::min(kernel, (size - 1 - first) / dilation + 1);
-  return {begin, std::max(begin, end)};
-}
-
-/// The filters as rows of taps: rows[tap][channel].
+/// The filters of a pass in the order of depthwise_row.h.
 template <class T>
-void transpose_filters(const ConvGeometry& g, const T* weight, T* rows) {
+void transpose_filters(ConvPass pass, const ConvGeometry& g, const T* weight, T* filters) {
+  const int64_t width = g.group_channels();
   for (int64_t tap = 0; tap < g.taps(); ++tap) {
-    for (int64_t c = 0; c < g.channels; ++c) rows[tap * g.channels + c] = weight[c * g.taps() + tap];
+    for (int64_t i = 0; i < width; ++i) {
+      for (int64_t c = 0; c < g.channels; ++c) {
+        const int64_t at = pass == ConvPass::kForward ? c * width + i : (c / width * width + i) * width + c % width;
+        filters[(tap * width + i) * g.channels + c] = weight[at * g.taps() + tap];
+      }
+    }
   }
 }
 
+/// Slices of the gradient of the weight.
 template <class T>
-void forward(const ConvGeometry& g, const ConvData<T>& data) {
-  T* filters = static_cast<T*>(data.workspace);
-  transpose_filters(g, data.weight, filters);
-  parallel_for(g.batch * g.out.height, 4, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      const TapRange ys = taps_inside(row % g.out.height, g.size.height, g.kernel.height, g.stride.height,
-                                      g.padding.height, g.dilation.height);
-      const int64_t first_y = row % g.out.height * g.stride.height - g.padding.height;
-      const T* image = data.input + row / g.out.height * g.size.height * g.size.width * g.channels;
-      for (int64_t x = 0; x < g.out.width; ++x) {
-        const TapRange xs =
-            taps_inside(x, g.size.width, g.kernel.width, g.stride.width, g.padding.width, g.dilation.width);
-        const int64_t first_x = x * g.stride.width - g.padding.width;
-        for_blocks(g.channels, [&](int64_t channel, int64_t count) {
-          T sums[kBlock] = {};
-          for (int64_t i = ys.begin; i < ys.end; ++i) {
-            for (int64_t j = xs.begin; j < xs.end; ++j) {
-              const int64_t pixel = (first_y + i * g.dilation.height) * g.size.width + first_x + j * g.dilation.width;
-              multiply_add(image + pixel * g.channels + channel,
-                           filters + (i * g.kernel.width + j) * g.channels + channel, count, sums);
-            }
-          }
-          T* out = data.out + (row * g.out.width + x) * g.channels + channel;
-          for (int64_t c = 0; c < count; ++c) {
-            const T value = sums[c] + (data.bias != nullptr ? data.bias[channel + c] : T(0));
-            out[c] = data.relu && value < 0 ? T(0) : value;
-          }
-        });
-      }
-    }
-  });
+int64_t num_slices(const Segments<T>& segments) {
+  return std::clamp<int64_t>(segments.count(), 1, kMaxSlices);
 }
 
 template <class T>
-void backward_input(const ConvGeometry& g, const ConvData<T>& data) {
-  T* filters = static_cast<T*>(data.workspace);
-  transpose_filters(g, data.weight, filters);
-  parallel_for(g.batch * g.size.height, 4, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      const int64_t y = row % g.size.height + g.padding.height;
-      const T* image = data.grad + row / g.size.height * g.out.height * g.out.width * g.channels;
-      for (int64_t column = 0; column < g.size.width; ++column) {
-        const int64_t x = column + g.padding.width;
-        for_blocks(g.channels, [&](int64_t channel, int64_t count) {
-          T sums[kBlock] = {};
-          for (int64_t i = 0; i < g.kernel.height; ++i) {
-            const int64_t scaled_y = y - i * g.dilation.height;
-            if (scaled_y < 0 || scaled_y % g.stride.height != 0 || scaled_y / g.stride.height >= g.out.height) continue;
-            const T* line = image + scaled_y / g.stride.height * g.out.width * g.channels;
-            for (int64_t j = 0; j < g.kernel.width; ++j) {
-              const int64_t scaled_x = x - j * g.dilation.width;
-              if (scaled_x < 0 || scaled_x % g.stride.width != 0 || scaled_x / g.stride.width >= g.out.width) continue;
-              multiply_add(line + scaled_x / g.stride.width * g.channels + channel,
-                           filters + (i * g.kernel.width + j) * g.channels + channel, count, sums);
-            }
-          }
-          T* out = data.out + (row * g.size.width + column) * g.channels + channel;
-          for (int64_t c = 0; c < count; ++c) out[c] = sums[c];
-        });
+void backward_weight(const ConvGeometry& g, const Segments<T>& segments, const ConvData<T>& data) {
+  T* const sums = static_cast<T*>(data.workspace);
+  const int64_t elements = g.weight_elements(), slices = num_slices(segments), count = segments.count();
+  const DepthwiseKernels<T>& kernels = depthwise_kernels<T>();
+  parallel_for(slices, 1, [&](int64_t first, int64_t past) {
+    for (int64_t slice = first; slice < past; ++slice) {
+      T* const own = sums + slice * elements;
+      std::fill_n(own, elements, T(0));
+      for (int64_t i = slice * count / slices; i < (slice + 1) * count / slices; ++i) {
+        kernels.add_gradients(segments.at(i, data.input, own, const_cast<T*>(data.grad)));  // which is only read
       }
     }
   });
-}
-
-/// Tasks are blocks of channels. Each sums over all pixels, one row of the result at a time.
-template <class T>
-void backward_weight(const ConvGeometry& g, const ConvData<T>& data) {
-  T* totals = static_cast<T*>(data.workspace);
-  std::fill_n(totals, g.weight_elements(), T(0));
-  parallel_for(g.channels, kBlock, [&](int64_t channel, int64_t channel_end) {
-    const int64_t count = channel_end - channel;
-    for (int64_t row = 0; row < g.batch * g.out.height; ++row) {
-      const int64_t first_y = row % g.out.height * g.stride.height - g.padding.height;
-      const T* image = data.input + row / g.out.height * g.size.height * g.size.width * g.channels + channel;
-      const T* grad = data.grad + row * g.out.width * g.channels + channel;
-      for (int64_t i = 0; i < g.kernel.height; ++i) {
-        const int64_t y = first_y + i * g.dilation.height;
-        if (y < 0 || y >= g.size.height) continue;
-        for (int64_t j = 0; j < g.kernel.width; ++j) {
-          T sums[kBlock] = {};
-          for (int64_t x = 0; x < g.out.width; ++x) {
-            const int64_t pixel = x * g.stride.width - g.padding.width + j * g.dilation.width;
-            if (pixel < 0 || pixel >= g.size.width) continue;
-            multiply_add(image + (y * g.size.width + pixel) * g.channels, grad + x * g.channels, count, sums);
-          }
-          T* total = totals + (i * g.kernel.width + j) * g.channels + channel;
-          for (int64_t c = 0; c < count; ++c) total[c] += sums[c];
-        }
-      }
-    }
-  });
-  for (int64_t c = 0; c < g.channels; ++c) {
-    for (int64_t tap = 0; tap < g.taps(); ++tap) {
-      T* out = data.out + c * g.taps() + tap;
-      *out = data.beta == 0 ? totals[tap * g.channels + c] : *out + totals[tap * g.channels + c];
-    }
+  for (int64_t at = 0; at < elements; ++at) {  // in the order of the weight
+    const int64_t tap = at % g.taps(), i = at / g.taps() % segments.width, c = at / g.taps() / segments.width;
+    const T* const from = sums + (tap * segments.width + i) * g.channels + c;
+    T total = from[0];
+    for (int64_t slice = 1; slice < slices; ++slice) total += from[slice * elements];
+    data.out[at] = data.beta == 0 ? total : data.out[at] + total;
   }
 }
 
 }  // namespace
 
 bool depthwise_can(const ConvGeometry& g) {
-  return g.groups > 0 && g.channels == g.groups && g.out_channels == g.groups;
+  if (g.channels != g.out_channels || g.channels == 0) return false;
+  constexpr int64_t kLanes = 16;
+  const int64_t width = g.group_channels();
+  return width == 1 || ((width == 2 || width == 4 || width == 8) && g.channels % kLanes == 0);
 }
-
-int64_t depthwise_workspace_elements(const ConvGeometry& g) { return g.weight_elements(); }
 
 template <class T>
-void depthwise_conv(ConvPass pass, const ConvGeometry& geometry, const ConvData<T>& data) {
-  switch (pass) {
-    case ConvPass::kForward: return forward(geometry, data);
-    case ConvPass::kBackwardInput: return backward_input(geometry, data);
-    case ConvPass::kBackwardWeight: return backward_weight(geometry, data);
-  }
+int64_t depthwise_workspace_bytes(ConvPass pass, const ConvGeometry& g) {
+  const Im2colGrid grid = Im2colGrid::forward(g);
+  const Segments<T> segments{grid, g.channels, g.group_channels(), g.kernel.width, g.out};
+  const int64_t copies = pass == ConvPass::kBackwardWeight ? num_slices(segments) : 1;
+  return copies * g.weight_elements() * static_cast<int64_t>(sizeof(T));
 }
 
+template <class T>
+void depthwise_conv(ConvPass pass, const ConvGeometry& g, const ConvData<T>& data) {
+  const auto segments_of = [&](const Im2colGrid& grid, Size2d out_size) {
+    return Segments<T>{grid, g.channels, g.group_channels(), g.kernel.width, out_size};
+  };
+  const Im2colGrid forward = Im2colGrid::forward(g);
+  if (pass == ConvPass::kBackwardWeight) return backward_weight(g, segments_of(forward, g.out), data);
+  T* const filters = static_cast<T*>(data.workspace);
+  transpose_filters(pass, g, data.weight, filters);
+  const auto sum = [&](const Segments<T>& segments, const T* source) {
+    parallel_for(segments.count(), 4, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        DepthwiseRow<T> row = segments.at(i, source, filters, data.out);
+        row.bias = data.bias;
+        row.relu = data.relu;
+        depthwise_kernels<T>().sum(row);
+      }
+    });
+  };
+  if (pass == ConvPass::kForward) return sum(segments_of(forward, g.out), data.input);
+  for_backward_grids(g, [&](const Im2colGrid& grid) { sum(segments_of(grid, g.size), data.grad); });
+}
+
+template int64_t depthwise_workspace_bytes<float>(ConvPass, const ConvGeometry&);
+template int64_t depthwise_workspace_bytes<double>(ConvPass, const ConvGeometry&);
 template void depthwise_conv<float>(ConvPass, const ConvGeometry&, const ConvData<float>&);
 template void depthwise_conv<double>(ConvPass, const ConvGeometry&, const ConvData<double>&);
 

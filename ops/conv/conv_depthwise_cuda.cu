@@ -45,14 +45,14 @@ __global__ void depthwise_forward_kernel(ConvGeometry g, const T* input, const T
 }
 
 template <class T>
-__global__ void depthwise_backward_input_kernel(ConvGeometry g, const T* grad, const T* weight, T* out) {
+__global__ void depthwise_backward_input_kernel(ConvGeometry g, const T* grad, const T* weight, const T* bias, T* out) {
   using C = Accumulator<T>;
   const int64_t filters = g.group_out_channels();
   for (int64_t i = thread_index(); i < g.batch * g.size.height * g.size.width * g.channels; i += num_threads()) {
     const int64_t first_filter = i % g.channels * filters;
     const Pixel at(i / g.channels, g.size);
     const T* const image = grad + at.image * g.out.height * g.out.width * g.out_channels + first_filter;
-    C sum = 0;
+    C sum = bias == nullptr ? C{0} : static_cast<C>(bias[i % g.channels]);
     for (int64_t tap_y = 0; tap_y < g.kernel.height; ++tap_y) {
       const int64_t scaled_y = at.y + g.padding.height - tap_y * g.dilation.height;
       if (scaled_y < 0 || scaled_y % g.stride.height != 0) continue;
@@ -149,11 +149,12 @@ void depthwise_forward(const KernelContext& context, DType dtype, const ConvGeom
 }
 
 void depthwise_backward_input(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* grad,
-                              const void* weight, void* input_grad) {
+                              const void* weight, const void* bias, void* input_grad) {
   const int64_t n = geometry.batch * geometry.size.height * geometry.size.width * geometry.channels;
   visit_floating_dtype(dtype, [&]<class T>() {
     launch_kernel(context, depthwise_backward_input_kernel<T>, blocks_for(n), kBlock, 0, geometry,
-                  static_cast<const T*>(grad), static_cast<const T*>(weight), static_cast<T*>(input_grad));
+                  static_cast<const T*>(grad), static_cast<const T*>(weight), static_cast<const T*>(bias),
+                  static_cast<T*>(input_grad));
   });
 }
 

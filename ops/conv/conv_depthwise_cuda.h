@@ -17,7 +17,7 @@ void depthwise_forward(const KernelContext& context, DType dtype, const ConvGeom
                        const void* weight, const void* bias, bool relu, void* out);
 
 void depthwise_backward_input(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* grad,
-                              const void* weight, void* input_grad);
+                              const void* weight, const void* bias, void* input_grad);
 
 void depthwise_backward_weight(const KernelContext& context, DType dtype, const ConvGeometry& geometry,
                                const void* input, const void* grad, double beta, void* workspace, void* weight_grad);

@@ -1,6 +1,7 @@
 // Kernels of convolutions. Private to ops/.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include <tandem/ops/size2d.h>
@@ -9,7 +10,8 @@
 
 namespace tandem { inline namespace v0 {
 
-/// The sizes and options of a convolution; `out` follows from the other sizes.
+/// The sizes and options of a convolution. `out` usually follows from the other sizes. It may be larger, then the last
+/// results read zeros after `padding`, or smaller, then the convolution has further results that are not computed.
 struct ConvGeometry {
   int64_t batch = 0;
   int64_t channels = 0;
@@ -21,13 +23,20 @@ struct ConvGeometry {
   Size2d padding = 0;
   Size2d dilation = 1;
   int64_t groups = 1;
-  bool has_bias = false;  ///< whether the forward pass adds a bias
+  bool has_bias = false;  ///< whether the pass adds a bias
 
   constexpr int64_t group_channels() const { return channels / groups; }
   constexpr int64_t group_out_channels() const { return out_channels / groups; }
   constexpr int64_t taps() const { return kernel.height * kernel.width; }
   constexpr int64_t out_pixels() const { return batch * out.height * out.width; }
   constexpr int64_t weight_elements() const { return out_channels * group_channels() * taps(); }
+  /// Rows and columns of zeros after the input: `padding`, unless the last results read more.
+  constexpr Size2d end_padding() const {
+    return {std::max(padding.height, (out.height - 1) * stride.height + dilation.height * (kernel.height - 1) + 1 -
+                                         size.height - padding.height),
+            std::max(padding.width, (out.width - 1) * stride.width + dilation.width * (kernel.width - 1) + 1 -
+                                        size.width - padding.width)};
+  }
   /// Number of multiplications, including multiplications with padding.
   int64_t work() const { return out_pixels() * weight_elements(); }
 };
@@ -35,7 +44,7 @@ struct ConvGeometry {
 /// Algorithms of convolutions on CPUs; see docs/decisions/005-convolutions.md.
 enum class ConvAlgorithm : int8_t {
   kDirect,     ///< loops that sum in float64: the reference, for any sizes
-  kDepthwise,  ///< loops over channels; one filter per channel only
+  kDepthwise,  ///< loops over channels; groups of 1, 2, 4 or 8 channels and as many filters only
   kTilesAvx2,  ///< im2col in pieces, multiplied by the GEMM micro-kernels of gemm_tile.h
   kTilesAvx512,
   kWinogradAvx2,  ///< Winograd for 3 x 3 and 5 x 5 filters of stride 1, by the same micro-kernels
@@ -54,8 +63,8 @@ bool is_available(ConvAlgorithm algorithm, const ConvGeometry& geometry);
 
 namespace cpu {
 
-// The kernels below with the algorithm as an argument. float64 has kDirect, kDepthwise and, for every other value,
-// im2col with products by Eigen.
+// The kernels below with the algorithm as an argument. float64 has kDirect, kDepthwise for groups of one channel and,
+// for everything else, im2col with products by Eigen.
 
 int64_t conv_workspace_bytes(DType dtype, ConvAlgorithm algorithm, ConvPass pass, const ConvGeometry& geometry);
 
@@ -63,7 +72,7 @@ void conv_forward(const CpuContext& context, DType dtype, ConvAlgorithm algorith
                   const void* input, const void* weight, const void* bias, bool relu, void* workspace, void* out);
 
 void conv_backward_input(const CpuContext& context, DType dtype, ConvAlgorithm algorithm, const ConvGeometry& geometry,
-                         const void* grad, const void* weight, void* workspace, void* input_grad);
+                         const void* grad, const void* weight, const void* bias, void* workspace, void* input_grad);
 
 void conv_backward_weight(const CpuContext& context, DType dtype, ConvAlgorithm algorithm, const ConvGeometry& geometry,
                           const void* input, const void* grad, double beta, void* workspace, void* weight_grad);
@@ -81,9 +90,10 @@ TANDEM_KERNELS(
     void conv_forward(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* input,
                       const void* weight, const void* bias, bool relu, void* workspace, void* out);
 
-    /// The gradient of the input for the gradient `grad` of the output.
+    /// The gradient of the input for the gradient `grad` of the output, plus `bias` of the input's channels, which may
+    /// be null. Half types are rounded once, after the addition.
     void conv_backward_input(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* grad,
-                             const void* weight, void* workspace, void* input_grad);
+                             const void* weight, const void* bias, void* workspace, void* input_grad);
 
     /// weight_grad = beta * weight_grad + the gradient of the weight; beta is 0 (weight_grad is not read) or 1.
     void conv_backward_weight(const KernelContext& context, DType dtype, const ConvGeometry& geometry,

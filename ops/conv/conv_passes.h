@@ -12,12 +12,28 @@ struct ConvData {
   const T* input = nullptr;
   const T* weight = nullptr;
   const T* grad = nullptr;  ///< gradient of the output
-  const T* bias = nullptr;
+  const T* bias = nullptr;  ///< added to each pixel of the output or, in the backward pass of input, of the input
   bool relu = false;
   double beta = 0;  ///< factor of the old value of the weight's gradient
   void* workspace = nullptr;
   T* out = nullptr;
 };
+
+/// The operands of one group: pointers to the group's first channels and filters.
+template <class T>
+ConvData<T> group_data(ConvPass pass, const ConvGeometry& g, ConvData<T> data, int64_t group) {
+  const int64_t input = group * g.group_channels(), output = group * g.group_out_channels();
+  const int64_t weight = group * (g.weight_elements() / g.groups);
+  const auto advance = [](auto*& pointer, int64_t elements) {
+    if (pointer != nullptr) pointer += elements;
+  };
+  advance(data.input, input);
+  advance(data.weight, weight);
+  advance(data.grad, output);
+  advance(data.bias, pass == ConvPass::kForward ? output : input);
+  advance(data.out, pass == ConvPass::kForward ? output : pass == ConvPass::kBackwardInput ? input : weight);
+  return data;
+}
 
 template <class T>
 void direct_conv(ConvPass pass, const ConvGeometry& geometry, const ConvData<T>& data);
@@ -28,9 +44,10 @@ int64_t im2col_conv_workspace_bytes(ConvPass pass, const ConvGeometry& geometry,
 template <class T>
 void im2col_conv(ConvPass pass, const ConvGeometry& geometry, const GemmKernels& kernels, const ConvData<T>& data);
 
-/// Depthwise convolutions: one filter per channel.
+/// Groups of one channel and one filter; for float also of 2, 4 or 8 channels and as many filters.
 bool depthwise_can(const ConvGeometry& geometry);
-int64_t depthwise_workspace_elements(const ConvGeometry& geometry);
+template <class T>
+int64_t depthwise_workspace_bytes(ConvPass pass, const ConvGeometry& geometry);
 template <class T>
 void depthwise_conv(ConvPass pass, const ConvGeometry& geometry, const ConvData<T>& data);
 

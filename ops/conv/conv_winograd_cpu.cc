@@ -6,8 +6,8 @@
 // filters. The gradient of the weight multiplies, at every point, the transformed gradients of the result, filters x
 // tiles, by the transformed inputs.
 //
-// Transforms are vectorized over adjacent channels. Tiles, and filters in *panels*, are processed in blocks, so that
-// transformed data is used while it is in the cache.
+// Groups are computed one after the other. Transforms are vectorized over adjacent channels. Tiles, and filters in
+// *panels*, are processed in blocks, so that transformed data is used while it is in the cache.
 #include <algorithm>
 
 #include <tandem/base/math.h>
@@ -45,10 +45,8 @@ struct WinogradConv {
   WinogradConv(const ConvGeometry& g, bool backward, const GemmKernels& gemm_kernels)
       : kernels(gemm_kernels),
         batch(g.batch),
-        source(backward ? Map{g.out.height, g.out.width, g.out_channels}
-                        : Map{g.size.height, g.size.width, g.channels}),
-        result(backward ? Map{g.size.height, g.size.width, g.channels}
-                        : Map{g.out.height, g.out.width, g.out_channels}),
+        source(backward ? Map::output(g) : Map::input(g)),
+        result(backward ? Map::input(g) : Map::output(g)),
         offset_y(backward ? g.padding.height - (R - 1) : -g.padding.height),
         offset_x(backward ? g.padding.width - (R - 1) : -g.padding.width),
         tiles(g.batch, {result.height, result.width}, kResults),
@@ -140,7 +138,7 @@ struct WinogradConv {
     const int64_t first = panel * kPanel, last = std::min(result.channels, first + kPanel);
     for (int64_t tile = begin; tile < end; ++tile) {
       const Place place = tiles.place(tile);
-      float* corner = out + ((place.image * result.height + place.y) * result.width + place.x) * result.channels;
+      float* corner = out + ((place.image * result.height + place.y) * result.width + place.x) * result.pixel;
       const int64_t height = std::min(kResults, result.height - place.y);
       const int64_t width = std::min(kResults, result.width - place.x);
       for (int64_t channel = first; channel < last; channel += kLanes) {
@@ -156,7 +154,7 @@ struct WinogradConv {
           for (int64_t x = 0; x < width; ++x) {
             Vec value = square[y][x] + added;
             if (relu) value = value < 0.0f ? Vec{} : value;
-            store(corner + (y * result.width + x) * result.channels + channel, value, count);
+            store(corner + (y * result.width + x) * result.pixel + channel, value, count);
           }
         }
       }
@@ -181,8 +179,8 @@ struct WinogradScatter {
       : kernels(gemm_kernels),
         g(geometry),
         tiles(g.batch, g.out, kResults),
-        depth(round_up(g.out_channels, kLanes)),
-        panels(ceil_div(g.channels, kPanel)) {
+        depth(round_up(g.group_out_channels(), kLanes)),
+        panels(ceil_div(g.group_channels(), kPanel)) {
     constexpr int64_t kBlockFloats = 1 << 15;
     block = std::clamp<int64_t>(kBlockFloats / (kAllPoints * depth) / 6, 2, 8) * 6;
     tasks = std::min(kMaxTasks, g.batch);
@@ -194,27 +192,30 @@ struct WinogradScatter {
            3 * Tiles(g.batch, g.out, kResults).count < 2 * Tiles(g.batch, g.size, kResults).count;
   }
 
-  int64_t filter_point() const { return g.out_channels * kPanel + kPad; }
+  int64_t filter_point() const { return g.group_out_channels() * kPanel + kPad; }
   int64_t grad_point() const { return block * depth + kPad; }
   int64_t result_point() const { return block * kPanel + kPad; }
   int64_t task_floats() const { return kAllPoints * (grad_point() + result_point()); }
   int64_t workspace_floats() const { return kAllPoints * panels * filter_point() + tasks * task_floats(); }
 
-  void run(const float* grad, const float* weight, float* workspace, float* out) const {
-    const FilterPanels<R> filters{weight, g.out_channels, g.channels, kPanel, true, false};
+  void run(const float* grad, const float* weight, const float* bias, float* workspace, float* out) const {
+    const int64_t group_filters = g.group_out_channels(), channels = g.group_channels();
+    const FilterPanels<R> filters{weight, group_filters, channels, kPanel, true, false};
     parallel_for(panels, 1, [&](int64_t first, int64_t past) {
       for (int64_t panel = first; panel < past; ++panel) {
-        filters.transform(panel, 0, g.out_channels, workspace + panel * kAllPoints * filter_point(), filter_point());
+        filters.transform(panel, 0, group_filters, workspace + panel * kAllPoints * filter_point(), filter_point());
       }
     });
     const int64_t image_tiles = tiles.rows * tiles.columns, image_floats = g.size.height * g.size.width * g.channels;
-    const Map result{g.out.height, g.out.width, g.out_channels};
+    const Map result = Map::output(g);
     parallel_for(tasks, 1, [&](int64_t first, int64_t past) {
       for (int64_t task = first; task < past; ++task) {
         float* grads = workspace + kAllPoints * panels * filter_point() + task * task_floats();
         float* products = grads + kAllPoints * grad_point();
         const int64_t image = task * g.batch / tasks, image_end = (task + 1) * g.batch / tasks;
-        std::fill(out + image * image_floats, out + image_end * image_floats, 0.0f);
+        for (float* to = out + image * image_floats; to < out + image_end * image_floats; to += g.channels) {
+          bias != nullptr ? std::copy_n(bias, channels, to) : std::fill_n(to, channels, 0.0f);
+        }
         for (int64_t begin = image * image_tiles; begin < image_end * image_tiles; begin += block) {
           const int64_t count = std::min(block, image_end * image_tiles - begin);
           for (int64_t i = 0; i < count; ++i) {
@@ -224,7 +225,7 @@ struct WinogradScatter {
           for (int64_t panel = 0; panel < panels; ++panel) {
             const float* u = workspace + panel * kAllPoints * filter_point();
             for (int64_t p = 0; p < kAllPoints; ++p) {
-              multiply(kernels, count, kPanel, g.out_channels, grads + p * grad_point(), depth, u + p * filter_point(),
+              multiply(kernels, count, kPanel, group_filters, grads + p * grad_point(), depth, u + p * filter_point(),
                        kPanel, false, products + p * result_point(), kPanel);
             }
             for (int64_t i = 0; i < count; ++i) {
@@ -241,8 +242,9 @@ struct WinogradScatter {
     const int64_t y_begin = std::max<int64_t>(0, -top), y_end = std::min(kPoints, g.size.height - top);
     const int64_t x_begin = std::max<int64_t>(0, -left), x_end = std::min(kPoints, g.size.width - left);
     float* image = out + place.image * g.size.height * g.size.width * g.channels;
-    for (int64_t channel = first; channel < std::min(g.channels, first + kPanel); channel += kLanes) {
-      const int64_t count = std::min(kLanes, g.channels - channel);
+    const int64_t last = std::min(g.group_channels(), first + kPanel);
+    for (int64_t channel = first; channel < last; channel += kLanes) {
+      const int64_t count = std::min(kLanes, last - channel);
       Vec points[kPoints][kPoints], square[kPoints][kPoints];
       for (int64_t p = 0; p < kAllPoints; ++p) {
         points[p / kPoints][p % kPoints] =
@@ -271,6 +273,7 @@ struct WinogradWeights {
   const GemmKernels& kernels;
   const ConvGeometry& g;
   Tiles tiles;
+  int64_t group_channels, group_filters;
   int64_t depth, filters;  ///< channels and filters, rounded up to full vectors
   int64_t tile_batch;
   int64_t filter_block, filter_blocks, channel_blocks;
@@ -280,18 +283,20 @@ struct WinogradWeights {
       : kernels(gemm_kernels),
         g(geometry),
         tiles(g.batch, g.out, kResults),
-        depth(round_up(g.channels, kLanes)),
-        filters(round_up(g.out_channels, kLanes)) {
+        group_channels(g.group_channels()),
+        group_filters(g.group_out_channels()),
+        depth(round_up(group_channels, kLanes)),
+        filters(round_up(group_filters, kLanes)) {
     // The transformed data of a batch of tiles takes 4 MiB.
     constexpr int64_t kBatchFloats = 1 << 20;
     tile_batch = std::max<int64_t>(32, kBatchFloats / std::max<int64_t>(1, kAllPoints * (depth + filters)));
     tile_batch = ceil_div(tiles.count, std::max<int64_t>(1, ceil_div(tiles.count, tile_batch)));
     constexpr int64_t kMaxFilters = 48;
-    const int64_t least = ceil_div(g.out_channels, kMaxFilters);
-    filter_block = round_up(ceil_div(g.out_channels, std::max<int64_t>(1, least)), kernels.rows);
+    const int64_t least = ceil_div(group_filters, kMaxFilters);
+    filter_block = round_up(ceil_div(group_filters, std::max<int64_t>(1, least)), kernels.rows);
     filter_block = std::max(filter_block, kernels.rows);
-    filter_blocks = ceil_div(g.out_channels, filter_block);
-    channel_blocks = ceil_div(g.channels, kChannelBlock);
+    filter_blocks = ceil_div(group_filters, filter_block);
+    channel_blocks = ceil_div(group_channels, kChannelBlock);
     one_batch = tile_batch >= tiles.count;
   }
 
@@ -307,13 +312,13 @@ struct WinogradWeights {
 
   void run(const float* input, const float* grad, bool add, float* workspace, float* out) const {
     if (tiles.count == 0) {
-      if (!add) std::fill_n(out, g.weight_elements(), 0.0f);
+      if (!add) std::fill_n(out, g.weight_elements() / g.groups, 0.0f);
       return;
     }
     float* grads = workspace;
     float* sums = grads + kAllPoints * grad_point();
     float* inputs = sums + kAllPoints * tasks() * sum_point();
-    const Map source{g.size.height, g.size.width, g.channels}, result{g.out.height, g.out.width, g.out_channels};
+    const Map source = Map::input(g), result = Map::output(g);
     for (int64_t begin = 0; begin < tiles.count; begin += tile_batch) {
       const int64_t end = std::min(tiles.count, begin + tile_batch);
       parallel_for(end - begin, 4, [&](int64_t first, int64_t past) {
@@ -347,11 +352,11 @@ struct WinogradWeights {
     tile.beta = add ? 1.0f : 0.0f;
     tile.out_leading = kChannelBlock;
     for (int64_t p = 0; p < kAllPoints; ++p) {
-      for (int64_t j = 0; j < kChannelBlock && channel + j < g.channels; j += kernels.columns) {
-        tile.columns = std::min({kernels.columns, kChannelBlock - j, g.channels - channel - j});
+      for (int64_t j = 0; j < kChannelBlock && channel + j < group_channels; j += kernels.columns) {
+        tile.columns = std::min({kernels.columns, kChannelBlock - j, group_channels - channel - j});
         tile.right = inputs + p * input_point() + channel + j;
-        for (int64_t i = 0; i < filter_block && filter + i < g.out_channels; i += kernels.rows) {
-          tile.rows = std::min({kernels.rows, filter_block - i, g.out_channels - filter - i});
+        for (int64_t i = 0; i < filter_block && filter + i < group_filters; i += kernels.rows) {
+          tile.rows = std::min({kernels.rows, filter_block - i, group_filters - filter - i});
           tile.left = grads + p * grad_point() + filter + i;
           tile.out = sums + p * sum_point() + i * kChannelBlock + j;
           kernels.tile(tile);
@@ -363,17 +368,17 @@ struct WinogradWeights {
   void write_block(const float* sums, int64_t index, bool add, float* out) const {
     constexpr int64_t kAllTaps = R * R;
     const int64_t filter = index / channel_blocks * filter_block, channel = index % channel_blocks * kChannelBlock;
-    for (int64_t i = 0; i < std::min(filter_block, g.out_channels - filter); ++i) {
-      for (int64_t j = 0; j < std::min(kChannelBlock, g.channels - channel); j += kLanes) {
+    for (int64_t i = 0; i < std::min(filter_block, group_filters - filter); ++i) {
+      for (int64_t j = 0; j < std::min(kChannelBlock, group_channels - channel); j += kLanes) {
         Vec points[kPoints][kPoints], taps[R][R];
         for (int64_t p = 0; p < kAllPoints; ++p) {
           points[p / kPoints][p % kPoints] =
               *reinterpret_cast<const Vec*>(sums + p * sum_point() + i * kChannelBlock + j);
         }
         transform_square<kPoints, R>(points, taps, Winograd<R>::filter_gradients);
-        float* to = out + ((filter + i) * g.channels + channel + j) * kAllTaps;
+        float* to = out + ((filter + i) * group_channels + channel + j) * kAllTaps;
         const float* values = reinterpret_cast<const float*>(taps);
-        for (int64_t c = 0; c < std::min(kLanes, g.channels - channel - j); ++c) {
+        for (int64_t c = 0; c < std::min(kLanes, group_channels - channel - j); ++c) {
           for (int64_t t = 0; t < kAllTaps; ++t) {
             const float value = values[t * kLanes + c];
             to[c * kAllTaps + t] = add ? to[c * kAllTaps + t] + value : value;
@@ -394,7 +399,7 @@ int64_t workspace_floats(ConvPass pass, const ConvGeometry& g, const GemmKernels
 }
 
 template <int R>
-void run(ConvPass pass, const ConvGeometry& g, const GemmKernels& kernels, const ConvData<float>& data) {
+void run_group(ConvPass pass, const ConvGeometry& g, const GemmKernels& kernels, const ConvData<float>& data) {
   float* workspace = static_cast<float*>(data.workspace);
   if (pass == ConvPass::kBackwardWeight) {
     WinogradWeights<R>(g, kernels).run(data.input, data.grad, data.beta != 0, workspace, data.out);
@@ -402,19 +407,20 @@ void run(ConvPass pass, const ConvGeometry& g, const GemmKernels& kernels, const
   }
   const bool backward = pass == ConvPass::kBackwardInput;
   if (backward && WinogradScatter<R>::pays(g)) {
-    WinogradScatter<R>(g, kernels).run(data.grad, data.weight, workspace, data.out);
+    WinogradScatter<R>(g, kernels).run(data.grad, data.weight, data.bias, workspace, data.out);
     return;
   }
-  const int64_t depth = backward ? g.out_channels : g.channels, columns = backward ? g.channels : g.out_channels;
   const WinogradConv<R> product(g, backward, kernels);
-  product.run(backward ? data.grad : data.input, {data.weight, depth, columns, product.kPanel, backward, backward},
-              data.bias, data.relu, workspace, data.out);
+  product.run(
+      backward ? data.grad : data.input,
+      {data.weight, product.source.channels, product.result.channels, WinogradConv<R>::kPanel, backward, backward},
+      data.bias, data.relu, workspace, data.out);
 }
 
 }  // namespace
 
 bool winograd_can(const ConvGeometry& g) {
-  return g.channels > 0 && g.out_channels > 0 && g.groups == 1 && g.stride == Size2d(1) && g.dilation == Size2d(1) &&
+  return g.channels > 0 && g.out_channels > 0 && g.stride == Size2d(1) && g.dilation == Size2d(1) &&
          (g.kernel == Size2d(3) || g.kernel == Size2d(5));
 }
 
@@ -425,7 +431,10 @@ int64_t winograd_workspace_bytes(ConvPass pass, const ConvGeometry& g, const Gem
 }
 
 void winograd_conv(ConvPass pass, const ConvGeometry& g, const GemmKernels& kernels, const ConvData<float>& data) {
-  g.kernel.height == 3 ? run<3>(pass, g, kernels, data) : run<5>(pass, g, kernels, data);
+  for (int64_t group = 0; group < g.groups; ++group) {
+    const ConvData<float> part = group_data(pass, g, data, group);
+    g.kernel.height == 3 ? run_group<3>(pass, g, kernels, part) : run_group<5>(pass, g, kernels, part);
+  }
 }
 
 }}}  // namespace tandem::v0::cpu

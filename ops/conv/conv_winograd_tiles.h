@@ -32,9 +32,15 @@ inline void store(float* p, Vec value, int64_t count) {
   for (int64_t i = 0; i < count; ++i) p[i] = value[i];
 }
 
-/// A channels-last tensor.
+/// The channels of a group in a channels-last tensor.
 struct Map {
   int64_t height, width, channels;
+  int64_t pixel;  ///< elements from one pixel to the next
+
+  static Map input(const ConvGeometry& g) { return {g.size.height, g.size.width, g.group_channels(), g.channels}; }
+  static Map output(const ConvGeometry& g) {
+    return {g.out.height, g.out.width, g.group_out_channels(), g.out_channels};
+  }
 };
 
 /// The position of a tile.
@@ -62,12 +68,12 @@ struct Tiles {
 template <int N>
 inline __attribute__((always_inline)) void load_square(const float* image, const Map& map, int64_t y, int64_t x,
                                                        bool inside, int64_t channel, int64_t count, Vec (*out)[N]) {
-  const int64_t line = map.width * map.channels;
-  const int64_t begin = y * line + x * map.channels + channel;
+  const int64_t line = map.width * map.pixel;
+  const int64_t begin = y * line + x * map.pixel + channel;
   if (inside) {
     for (int64_t i = 0; i < N; ++i) {
       for (int64_t j = 0; j < N; ++j) {
-        out[i][j] = *reinterpret_cast<const Vec*>(image + (begin + i * line + j * map.channels));
+        out[i][j] = *reinterpret_cast<const Vec*>(image + (begin + i * line + j * map.pixel));
       }
     }
     return;
@@ -76,7 +82,7 @@ inline __attribute__((always_inline)) void load_square(const float* image, const
     const bool row = y + i >= 0 && y + i < map.height;
     for (int64_t j = 0; j < N; ++j) {
       const bool pixel = row && x + j >= 0 && x + j < map.width;
-      out[i][j] = pixel ? load(image + (begin + i * line + j * map.channels), count) : Vec{};
+      out[i][j] = pixel ? load(image + (begin + i * line + j * map.pixel), count) : Vec{};
     }
   }
 }
@@ -99,7 +105,7 @@ inline __attribute__((always_inline)) void transform_square(const Vec (*in)[N], 
 template <int N, class Transform>
 void transform_tile(const float* map_data, const Map& map, const Place& place, float* out, int64_t point_stride,
                     Transform transform) {
-  const float* image = map_data + place.image * map.height * map.width * map.channels;
+  const float* image = map_data + place.image * map.height * map.width * map.pixel;
   const bool covered = place.y >= 0 && place.x >= 0 && place.y + N <= map.height && place.x + N <= map.width;
   for (int64_t channel = 0; channel < map.channels; channel += kLanes) {
     const int64_t count = std::min(kLanes, map.channels - channel);

@@ -7,8 +7,9 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-/// Bytes of cuDNN's workspace for a pass, at least 1; 0 if tandem's own kernels must compute it: for float64, and where
-/// cuDNN has no suitable plan (cudnn_plan.h), which is logged once per problem as a warning.
+/// Bytes of cuDNN's workspace for a pass, at least 1; 0 if tandem's own kernels must compute it: for float64, for a
+/// bias in the gradient of an input whose channels are not multiples of 8, and where cuDNN has no suitable plan
+/// (cudnn_plan.h), which is logged once per problem as a warning.
 int64_t cudnn_workspace_bytes(const KernelContext& context, DType dtype, ConvPass pass, const ConvGeometry& geometry);
 
 /// Computes input, filters or output from the other two, depending on `pass`; `filters` in the order

@@ -57,6 +57,24 @@ bool is_in_range(const ConvGeometry& g) {
          fits(g.weight_elements());
 }
 
+/// Whether cuDNN can add a bias in this pass. To the gradient of a half input only tensor cores add one, for channels
+/// in multiples of 8; other sizes have a plan for float16 only.
+bool adds_bias(ConvPass pass, const ConvGeometry& g) {
+  return pass == ConvPass::kForward || (g.group_channels() % 8 == 0 && g.group_out_channels() % 8 == 0);
+}
+
+/// Whether the number of results is that of cuDNN, which computes all that the input and its padding have.
+bool computes_all(const ConvGeometry& g) {
+  const auto is_full = [](int64_t size, int64_t padding, int64_t end, int64_t extent, int64_t stride, int64_t out) {
+    return (size + padding + end - extent) / stride + 1 == out;
+  };
+  const Size2d end = g.end_padding();
+  return is_full(g.size.height, g.padding.height, end.height, g.dilation.height * (g.kernel.height - 1) + 1,
+                 g.stride.height, g.out.height) &&
+         is_full(g.size.width, g.padding.width, end.width, g.dilation.width * (g.kernel.width - 1) + 1, g.stride.width,
+                 g.out.width);
+}
+
 /// The plan of a pass; nullopt if there is none. The caller holds the mutex and has set the device.
 std::optional<ConvPlan>& plan_of(Handle& own, const Problem& problem, ConvPass pass, DType dtype,
                                  const ConvGeometry& g) {
@@ -64,6 +82,7 @@ std::optional<ConvPlan>& plan_of(Handle& own, const Problem& problem, ConvPass p
   if (!is_new) return found->second;
   try {
     if (!is_in_range(g)) throw CudnnFailure{"more than 2^31 - 1 elements"};
+    if (!computes_all(g)) throw CudnnFailure{"results at the end that are not computed"};
     if (own.handle == nullptr) TANDEM_CUDNN_CHECK(cudnnCreate(&own.handle));
     found->second = make_conv_plan({own.handle}, pass, dtype, allow_tf32(), g);
     log(LogLevel::kDebug, "cuDNN's engine ", found->second->engine, " computes conv2d ", conv_text(pass, dtype, g));
@@ -76,7 +95,7 @@ std::optional<ConvPlan>& plan_of(Handle& own, const Problem& problem, ConvPass p
 }  // namespace
 
 int64_t cudnn_workspace_bytes(const KernelContext& context, DType dtype, ConvPass pass, const ConvGeometry& g) {
-  if (dtype == kFloat64 || g.work() == 0) return 0;
+  if (dtype == kFloat64 || g.work() == 0 || (g.has_bias && !adds_bias(pass, g))) return 0;
   const DeviceGuard guard(context.device);
   Handle& own = handle_of(context.device);
   std::lock_guard lock(own.mutex);

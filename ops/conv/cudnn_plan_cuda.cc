@@ -36,7 +36,7 @@ CudnnDescriptor make_convolution(const ConvGeometry& g) {
   conv.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT);
   conv.set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
   conv.set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, {g.padding.height, g.padding.width});
-  conv.set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, {g.padding.height, g.padding.width});
+  conv.set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, {g.end_padding().height, g.end_padding().width});
   conv.set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, {g.stride.height, g.stride.width});
   conv.set(CUDNN_ATTR_CONVOLUTION_DILATIONS, {g.dilation.height, g.dilation.width});
   conv.finalize();
@@ -135,25 +135,33 @@ std::string conv_text(ConvPass pass, DType dtype, const ConvGeometry& g) {
   return str(kPasses[static_cast<int>(pass)], " ", dtype, " [", g.batch, ", ", g.channels, ", ", g.size.height, ", ",
              g.size.width, "], ", g.out_channels, " filters ", pair(g.kernel), ", stride ", pair(g.stride),
              ", padding ", pair(g.padding), ", dilation ", pair(g.dilation), ", groups ", g.groups,
-             g.has_bias ? ", bias" : "");
+             g.end_padding() == g.padding ? "" : ", end padding " + pair(g.end_padding()), g.has_bias ? ", bias" : "");
 }
 
 ConvPlan make_conv_plan(const CudnnTarget& target, ConvPass pass, DType dtype, bool tf32, const ConvGeometry& g) {
   std::vector<CudnnDescriptor> parts;
   const auto keep = [&](CudnnDescriptor part) { return parts.push_back(std::move(part)), parts.size() - 1; };
-  const size_t input = keep(make_tensor(kInputId, dtype, g.batch, g.channels, g.size.height, g.size.width));
+  const bool is_forward = pass == ConvPass::kForward;
+  const auto make_input = [&](int64_t id, DType type, bool is_virtual) {
+    return make_tensor(id, type, g.batch, g.channels, g.size.height, g.size.width, is_virtual);
+  };
+  const auto make_output = [&](int64_t id, DType type, bool is_virtual) {
+    return make_tensor(id, type, g.batch, g.out_channels, g.out.height, g.out.width, is_virtual);
+  };
+  const size_t input = keep(make_input(kInputId, dtype, false));
   const size_t filters =
       keep(make_tensor(kFiltersId, dtype, g.out_channels, g.group_channels(), g.kernel.height, g.kernel.width));
-  const size_t output = keep(make_tensor(kOutputId, dtype, g.batch, g.out_channels, g.out.height, g.out.width));
+  const size_t output = keep(make_output(kOutputId, dtype, false));
+  const size_t biased = is_forward ? output : input;
   const size_t products =  // without the bias
-      g.has_bias ? keep(make_tensor('p', kFloat32, g.batch, g.out_channels, g.out.height, g.out.width, true)) : output;
+      !g.has_bias ? biased : keep(is_forward ? make_output('p', kFloat32, true) : make_input('p', kFloat32, true));
   const size_t conv = keep(make_convolution(g));
 
   const PassNames& names = names_of(pass);
   CudnnDescriptor operation(names.operation);
-  operation.set(names.input, parts[input]);
+  operation.set(names.input, parts[is_forward ? input : products]);
   operation.set(names.filters, parts[filters]);
-  operation.set(names.output, parts[products]);
+  operation.set(names.output, parts[is_forward ? products : output]);
   operation.set(names.conv, parts[conv]);
   operation.set(names.alpha, 1.0f);
   operation.set(names.beta, 0.0f);
@@ -161,9 +169,9 @@ ConvPlan make_conv_plan(const CudnnTarget& target, ConvPass pass, DType dtype, b
 
   CudnnDescriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   if (g.has_bias) {
-    const size_t bias = keep(make_tensor(kBiasId, dtype, 1, g.out_channels, 1, 1));
+    const size_t bias = keep(make_tensor(kBiasId, dtype, 1, is_forward ? g.out_channels : g.channels, 1, 1));
     const size_t mode = keep(make_addition_mode());
-    const size_t add = keep(make_addition(parts[mode], parts[products], parts[bias], parts[output]));
+    const size_t add = keep(make_addition(parts[mode], parts[products], parts[bias], parts[biased]));
     graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, {&operation, &parts[add]});
   } else {
     graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operation);

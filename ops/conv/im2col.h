@@ -90,6 +90,14 @@ struct Im2colGrid {
   }
 };
 
+/// Calls f(grid) for the grids of the gradient of the input.
+template <class F>
+void for_backward_grids(const ConvGeometry& g, F f) {
+  for (int64_t y = 0; y < std::min(g.stride.height, g.size.height); ++y) {
+    for (int64_t x = 0; x < std::min(g.stride.width, g.size.width); ++x) f(Im2colGrid::backward(g, y, x));
+  }
+}
+
 /// Copies `count` consecutive elements. Most runs are too short for a call of memcpy.
 template <class T>
 inline void copy_run(const T* from, int64_t count, T* to) {

@@ -217,14 +217,6 @@ struct Im2colGemm {
   }
 };
 
-/// Calls f(grid) for the grids of the gradient of the input.
-template <class F>
-void for_backward_grids(const ConvGeometry& g, F f) {
-  for (int64_t y = 0; y < std::min(g.stride.height, g.size.height); ++y) {
-    for (int64_t x = 0; x < std::min(g.stride.width, g.size.width); ++x) f(Im2colGrid::backward(g, y, x));
-  }
-}
-
 /// The gradient of the weight of one group.
 template <class T>
 struct WeightGradientGemm {
@@ -385,28 +377,24 @@ void im2col_conv(ConvPass pass, const ConvGeometry& g, const GemmKernels& kernel
   T* workspace = static_cast<T*>(data.workspace);
   const int64_t depth = g.group_channels(), filters = g.group_out_channels(), taps = g.taps();
   for (int64_t group = 0; group < g.groups; ++group) {
-    const T* weight = data.weight == nullptr ? nullptr : data.weight + group * filters * depth * taps;
-    const T* input = data.input == nullptr ? nullptr : data.input + group * depth;
-    const T* grad = data.grad == nullptr ? nullptr : data.grad + group * filters;
+    const ConvData<T> part = group_data(pass, g, data, group);
     switch (pass) {
       case ConvPass::kForward: {
         const Im2colGrid grid = Im2colGrid::forward(g);
         Im2colGemm<T>(grid, kernels, filters)
-            .run({weight, depth * taps, taps, g.kernel.width, grid, filters}, input,
-                 data.bias == nullptr ? nullptr : data.bias + group * filters, data.relu, workspace,
-                 data.out + group * filters, g.out_channels, g.out);
+            .run({part.weight, depth * taps, taps, g.kernel.width, grid, filters}, part.input, part.bias, data.relu,
+                 workspace, part.out, g.out_channels, g.out);
         break;
       }
       case ConvPass::kBackwardInput:
         for_backward_grids(g, [&](const Im2colGrid& grid) {
           Im2colGemm<T>(grid, kernels, depth)
-              .run({weight, taps, depth * taps, g.kernel.width, grid, depth}, grad, nullptr, false, workspace,
-                   data.out + group * depth, g.channels, g.size);
+              .run({part.weight, taps, depth * taps, g.kernel.width, grid, depth}, part.grad, part.bias, false,
+                   workspace, part.out, g.channels, g.size);
         });
         break;
       case ConvPass::kBackwardWeight:
-        WeightGradientGemm<T>(g, kernels)
-            .run(input, grad, static_cast<T>(data.beta), workspace, data.out + group * filters * depth * taps);
+        WeightGradientGemm<T>(g, kernels).run(part.input, part.grad, static_cast<T>(data.beta), workspace, part.out);
         break;
     }
   }

@@ -2,8 +2,10 @@
 
 #include <tandem/base/trace.h>
 #include <tandem/ops/common/common.h>
+#include <tandem/ops/compare.h>
 #include <tandem/ops/embedding/embedding_kernels.h>
 #include <tandem/ops/index/bounds_check.h>
+#include <tandem/ops/view.h>
 
 namespace tandem { inline namespace v0 {
 
@@ -13,6 +15,8 @@ using autograd::Node;
 using autograd::SavedTensor;
 
 namespace {
+
+constexpr int64_t kNoPadding = -1;
 
 /// The rows of `weight`, unrecorded; indices are row-major and already checked.
 Tensor take_rows(const Tensor& indices, const Tensor& weight) {
@@ -25,58 +29,73 @@ Tensor take_rows(const Tensor& indices, const Tensor& weight) {
   return out;
 }
 
-void write_gradient(const Tensor& grad, const Tensor& indices, bool accumulate, const Tensor& out) {
+void write_gradient(const Tensor& grad, const Tensor& indices, int64_t padding, bool accumulate, const Tensor& out) {
   const Tensor dense = row_major(grad);
   const int64_t n = indices.num_elements(), rows = out.shape()[0];
   const KernelContext context = kernel_context(grad.device());
   const Tensor workspace =
       empty({TANDEM_KERNEL(context, embedding_backward_workspace_bytes, n, rows)}, {kUInt8, grad.device()});
-  TANDEM_KERNEL(context, embedding_backward, grad.dtype(), n, rows, out.shape()[1], indices.data<int64_t>(),
+  TANDEM_KERNEL(context, embedding_backward, grad.dtype(), n, rows, out.shape()[1], padding, indices.data<int64_t>(),
                 dense.data_ptr(), accumulate, workspace.data_ptr(), out.data_ptr());
 }
 
-/// The gradient of embedding as an operation that is linear in grad; its own gradient is embedding.
-Tensor embedding_backward(const Tensor& grad, const Tensor& indices, const Shape& weight_shape) {
+/// The gradient of embedding as an operation that is linear in grad; its own gradient is embedding, and 0 for padding.
+Tensor embedding_backward(const Tensor& grad, const Tensor& indices, int64_t padding, const Shape& weight_shape) {
   const Tensor out = empty(weight_shape, grad.options());
-  write_gradient(grad, indices, false, out);
+  write_gradient(grad, indices, padding, false, out);
 
   struct EmbeddingBackwardNode : Node {
     SavedTensor indices{*this, "indices"};
-    TensorList backward(BackwardContext& context) override { return {embedding(indices.get(), context.grad())}; }
+    int64_t padding = kNoPadding;
+
+    TensorList backward(BackwardContext& context) override {
+      const Tensor rows = embedding(indices.get(), context.grad());
+      return {padding == kNoPadding ? rows : where(eq(indices.get(), padding).unsqueeze(-1), 0, rows)};
+    }
   };
-  if (auto* node = autograd::record<EmbeddingBackwardNode>("embedding_backward", out, grad))
+  if (auto* node = autograd::record<EmbeddingBackwardNode>("embedding_backward", out, grad)) {
     node->indices.save(indices);
+    node->padding = padding;
+  }
   return out;
 }
 
 }  // namespace
 
-Tensor embedding(const Tensor& indices_argument, const Tensor& weight) {
+Tensor embedding(const Tensor& indices_argument, const Tensor& weight, std::optional<int64_t> padding_idx) {
   const Operands operands = {{"indices", indices_argument}, {"weight", weight}};
   const KernelContext context = check_same_device("embedding", operands);
   TANDEM_CHECK(DTypeError, indices_argument.dtype() == kInt64,
                operand_error("embedding", "indices must be int64", operands));
   check_floating("embedding", {"weight", weight});
   TANDEM_CHECK(ShapeError, weight.dim() == 2, operand_error("embedding", "weight must be [V, d]", operands));
+  const int64_t num_rows = weight.shape()[0];
+  TANDEM_CHECK(
+      IndexError, !padding_idx || (*padding_idx >= -num_rows && *padding_idx < num_rows),
+      operand_error("embedding", str("padding_idx is ", *padding_idx, ", expected -", num_rows, " to ", num_rows - 1),
+                    operands));
+  const int64_t padding = !padding_idx ? kNoPadding : *padding_idx < 0 ? *padding_idx + num_rows : *padding_idx;
   const Tensor indices = row_major(indices_argument.detach());
-  check_index_bounds("embedding", "index", context, indices, weight.shape()[0]);
+  check_index_bounds("embedding", "index", context, indices, num_rows);
   const Tensor out = take_rows(indices, weight);
 
   struct EmbeddingNode : Node {
     SavedTensor indices{*this, "indices"};
     Shape weight_shape;
+    int64_t padding = kNoPadding;
 
     TensorList backward(BackwardContext& context) override {
-      if (context.create_graph()) return {embedding_backward(context.grad(), indices.get(), weight_shape)};
+      if (context.create_graph()) return {embedding_backward(context.grad(), indices.get(), padding, weight_shape)};
       const auto [slot, accumulate] = context.grad_buffer(0);
       const Tensor out = slot.defined() ? slot : empty(weight_shape, context.grad().options());
-      write_gradient(context.grad(), indices.get(), accumulate, out);
+      write_gradient(context.grad(), indices.get(), padding, accumulate, out);
       return {out};
     }
   };
   if (auto* node = autograd::record<EmbeddingNode>("embedding", out, weight)) {
     node->indices.save(indices);
     node->weight_shape = weight.shape();
+    node->padding = padding;
   }
   return out;
 }

@@ -34,8 +34,8 @@ int64_t embedding_backward_workspace_bytes(const KernelContext&, int64_t n, int6
   return (n + rows + 1) * static_cast<int64_t>(sizeof(int64_t));
 }
 
-void embedding_backward(const KernelContext&, DType dtype, int64_t n, int64_t rows, int64_t d, const int64_t* indices,
-                        const void* grad, bool accumulate, void* workspace, void* grad_weight) {
+void embedding_backward(const KernelContext&, DType dtype, int64_t n, int64_t rows, int64_t d, int64_t padding,
+                        const int64_t* indices, const void* grad, bool accumulate, void* workspace, void* grad_weight) {
   // A counting sort lists the uses of each row: row r has uses[starts[r]] .. uses[starts[r + 1] - 1].
   int64_t* starts = static_cast<int64_t*>(workspace);
   int64_t* uses = starts + rows + 1;
@@ -50,7 +50,7 @@ void embedding_backward(const KernelContext&, DType dtype, int64_t n, int64_t ro
     parallel_for(rows, row_grain(d), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         T* out = static_cast<T*>(grad_weight) + r * d;
-        if (starts[r] == starts[r + 1]) {
+        if (starts[r] == starts[r + 1] || r == padding) {
           if (!accumulate) std::fill(out, out + d, T(0));
           continue;
         }

@@ -22,11 +22,12 @@ struct TakeRows {
 
 /// One block per row of the weight; it adds the row's uses in order.
 template <class T>
-__global__ void embedding_backward_kernel(int64_t n, int64_t rows, int64_t d, const sorting::Pair* pairs, const T* grad,
-                                          bool accumulate, T* grad_weight) {
+__global__ void embedding_backward_kernel(int64_t n, int64_t rows, int64_t d, int64_t padding,
+                                          const sorting::Pair* pairs, const T* grad, bool accumulate, T* grad_weight) {
   using C = Accumulator<T>;
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const int64_t begin = sorting::lower_bound(pairs, n, row), end = sorting::lower_bound(pairs, n, row + 1);
+    const int64_t begin = sorting::lower_bound(pairs, n, row);
+    const int64_t end = row == padding ? begin : sorting::lower_bound(pairs, n, row + 1);
     if (begin == end && accumulate) continue;
     for (int64_t c = threadIdx.x; c < d; c += blockDim.x) {
       C sum = 0;
@@ -53,12 +54,12 @@ void embedding(const KernelContext& context, int64_t element_bytes, int64_t n, i
 
 int64_t embedding_backward_workspace_bytes(const KernelContext&, int64_t n, int64_t) { return sort_workspace_bytes(n); }
 
-void embedding_backward(const KernelContext& context, DType dtype, int64_t n, int64_t rows, int64_t d,
+void embedding_backward(const KernelContext& context, DType dtype, int64_t n, int64_t rows, int64_t d, int64_t padding,
                         const int64_t* indices, const void* grad, bool accumulate, void* workspace, void* grad_weight) {
   if (rows * d == 0) return;
   const sorting::Pair* pairs = sorted_pairs(context, n, rows, indices, workspace);
   visit_floating_dtype(dtype, [&]<class T>() {
-    launch_kernel(context, embedding_backward_kernel<T>, blocks_for(rows, 1), 128, 0, n, rows, d, pairs,
+    launch_kernel(context, embedding_backward_kernel<T>, blocks_for(rows, 1), 128, 0, n, rows, d, padding, pairs,
                   static_cast<const T*>(grad), accumulate, static_cast<T*>(grad_weight));
   });
 }

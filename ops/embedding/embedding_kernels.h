@@ -15,10 +15,10 @@ TANDEM_KERNELS(
 
     /// Bytes of the workspace of embedding_backward.
     int64_t embedding_backward_workspace_bytes(const KernelContext& context, int64_t n, int64_t rows);
-    /// grad_weight[r] = or += the sum of grad[i] over all i with indices[i] == r, in ascending order; all `rows` rows
-    /// are written.
+    /// grad_weight[r] = or += the sum of grad[i] over all i with indices[i] == r, in ascending order; 0 for the row
+    /// `padding` (-1: no row). All `rows` rows are written.
     void embedding_backward(const KernelContext& context, DType dtype, int64_t n, int64_t rows, int64_t d,
-                            const int64_t* indices, const void* grad, bool accumulate, void* workspace,
+                            int64_t padding, const int64_t* indices, const void* grad, bool accumulate, void* workspace,
                             void* grad_weight);)
 
 }}  // namespace tandem::v0

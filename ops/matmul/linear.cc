@@ -135,16 +135,9 @@ Tensor linear(const Tensor& x_argument, const Tensor& weight_argument, const Ten
         if (context.create_graph()) {
           grads[2] = recorded_bias_gradient(context.grad());
         } else {
-          Matrix rows = rows_of(row_major(context.grad()));
-          const auto [slot, accumulate] = bias_slot(context);
-          const DType dtype = rows.tensor.dtype();
-          const KernelContext kernels = kernel_context(slot.device());
-          const Tensor scratch = scratch_memory(
-              TANDEM_KERNEL(kernels, sum_rows_workspace_bytes, dtype, rows.rows, rows.cols), slot.device());
-          TANDEM_KERNEL(kernels, sum_rows, dtype, slot.dtype(), rows.rows, rows.cols, rows.tensor.data_ptr(),
-                        accumulate ? 1 : 0, data_or_null(scratch), slot.data_ptr());
-          grads[2] = slot;
-          context.notify_ready(2, slot);
+          const KernelContext kernels = kernel_context(context.grad().device());
+          grads[2] = sum_rows_gradient(kernels, context, 2, bias_dtype, rows_of(row_major(context.grad())));
+          context.notify_ready(2, grads[2]);
         }
       }
       operand_gradients(context, context.grad(), grads);

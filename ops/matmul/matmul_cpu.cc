@@ -8,6 +8,7 @@
 #include <tandem/base/math.h>
 #include <tandem/base/parallel_for.h>
 #include <tandem/base/trace.h>
+#include <tandem/ops/common/simd.h>
 #include <tandem/ops/common/wide.h>
 #include <tandem/ops/elementwise/elementwise_kernels.h>
 #include <tandem/ops/matmul/gemm_tile.h>
@@ -28,7 +29,7 @@ const GemmKernels& kernels_of(GemmAlgorithm algorithm) { return is_avx512(algori
 }  // namespace
 
 const char* to_string(GemmAlgorithm algorithm) {
-  constexpr const char* kNames[] = {"direct", "avx2", "avx2 swapped", "avx512", "avx512 swapped"};
+  constexpr const char* kNames[] = {"direct", "vector", "avx2", "avx2 swapped", "avx512", "avx512 swapped"};
   return kNames[static_cast<int>(algorithm)];
 }
 
@@ -37,6 +38,7 @@ bool is_available(GemmAlgorithm algorithm) { return !is_avx512(algorithm) || has
 GemmAlgorithm gemm_algorithm(int64_t m, int64_t n, int64_t k, bool a_transposed, bool b_transposed) {
   constexpr int64_t kSmall = 24 * 24 * 24;
   if (m * n * k <= kSmall) return GemmAlgorithm::kDirect;
+  if (m == 1 && !a_transposed && b_transposed) return GemmAlgorithm::kVector;
   // Swapping the operands avoids packing the weight of x @ weight^T. With few columns, packing the rows of x would cost
   // more; with many rows, packing the weight costs little, and tiles stored without transposition are faster.
   constexpr int64_t kFewColumns = 32, kManyRows = 512;
@@ -166,6 +168,34 @@ void direct_gemm(const Problem& p) {
       }
     }
   }
+}
+
+/// The vector algorithm: four dot products at a time.
+void vector_gemm(const Problem& p) {
+  constexpr int64_t kRows = 4, kGrainFloats = 1 << 17;
+  const float* a = static_cast<const float*>(p.a.data);
+  const int64_t grain = kRows * std::max<int64_t>(1, kGrainFloats / (kRows * p.k));
+  parallel_for(p.n, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t j = begin; j < end; j += kRows) {
+      const int64_t rows = std::min(kRows, end - j);
+      const float* b[kRows];
+      for (int64_t r = 0; r < kRows; ++r) b[r] = element<float>(p.b, 0, j + std::min(r, rows - 1));
+      Vec<float> vectors[kRows] = {};
+      float sums[kRows] = {};
+      for_vecs<float>(p.k, [&]<class V>(int64_t l) {
+        const V x = load_as<V>(a + l);
+        for (int64_t r = 0; r < kRows; ++r) {
+          if constexpr (kIsVec<V>) {
+            vectors[r] = fma_of(x, load_as<V>(b[r] + l), vectors[r]);
+          } else {
+            sums[r] = fma_of(x, b[r][l], sums[r]);
+          }
+        }
+      });
+      for (int64_t r = 0; r < kRows; ++r) sums[r] += sum_vec(vectors[r]);
+      store(sums, rows, static_cast<float>(p.alpha), static_cast<float>(p.beta), static_cast<float*>(p.out) + j);
+    }
+  });
 }
 
 /// The partition of a float32 product for the micro-kernels of an instruction set.
@@ -349,6 +379,10 @@ void solve(DType dtype, GemmAlgorithm algorithm, const Problem& p, void* workspa
     direct_gemm<float>(p);
     return apply_epilogue<float>(p);
   }
+  if (algorithm == GemmAlgorithm::kVector) {
+    vector_gemm(p);
+    return apply_epilogue<float>(p);
+  }
   tiled_gemm(algorithm, p, static_cast<float*>(workspace));
 }
 
@@ -361,7 +395,7 @@ TraceSpan trace_gemm(DType dtype, GemmAlgorithm algorithm) {
 
 int64_t gemm_workspace_bytes(DType dtype, GemmAlgorithm algorithm, int64_t m, int64_t n, int64_t k,
                              const MatrixOperand& a, const MatrixOperand& b) {
-  if (dtype != kFloat32 || algorithm == GemmAlgorithm::kDirect) return 0;
+  if (dtype != kFloat32 || algorithm < GemmAlgorithm::kAvx2) return 0;
   const TilePlan plan(algorithm, m, n, k, a, b);
   return (plan.right_floats() + plan.left_floats()) * size_of(kFloat32);
 }

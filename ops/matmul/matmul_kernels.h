@@ -25,6 +25,7 @@ struct GemmEpilogue {
 /// Algorithms of float32 products on CPUs; see docs/decisions/001-float32-products.md.
 enum class GemmAlgorithm : int8_t {
   kDirect,       ///< no packing, for small products
+  kVector,       ///< one row a and a transposed b: dot products with the rows of b, which are read once
   kAvx2,         ///< micro-kernels of gemm_tile.h: a is broadcast, b is packed
   kAvx2Swapped,  ///< computes out^T = b^T @ a^T: a is packed, b is read in place
   kAvx512,

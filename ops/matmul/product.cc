@@ -94,4 +94,16 @@ Tensor matmul_gradient(const KernelContext& context, autograd::BackwardContext& 
   return out;
 }
 
+Tensor sum_rows_gradient(const KernelContext& context, autograd::BackwardContext& backward, int i, DType dtype,
+                         const Matrix& rows) {
+  const auto [slot, accumulate] = backward.grad_buffer(i);
+  const Tensor out = slot.defined() ? slot : empty({rows.cols}, {dtype, rows.tensor.device()});
+  const DType of_rows = rows.tensor.dtype();
+  const Tensor scratch =
+      scratch_memory(TANDEM_KERNEL(context, sum_rows_workspace_bytes, of_rows, rows.rows, rows.cols), out.device());
+  TANDEM_KERNEL(context, sum_rows, of_rows, dtype, rows.rows, rows.cols, rows.tensor.data_ptr(), accumulate ? 1 : 0,
+                data_or_null(scratch), out.data_ptr());
+  return out;
+}
+
 }}}  // namespace tandem::v0::ops

@@ -42,5 +42,9 @@ void multiply(const KernelContext& context, Matrix a, Matrix b, double alpha, do
 /// The gradient alpha * a @ b of input i, of dtype `dtype`, written into the leaf's slot if the engine provides it.
 Tensor matmul_gradient(const KernelContext& context, autograd::BackwardContext& backward, int i, const Shape& shape,
                        DType dtype, Matrix a, Matrix b, double alpha = 1);
+/// The gradient of input i, of dtype `dtype`: the sum of the rows of a row-major matrix without gaps, written into the
+/// leaf's slot if the engine provides it.
+Tensor sum_rows_gradient(const KernelContext& context, autograd::BackwardContext& backward, int i, DType dtype,
+                         const Matrix& rows);
 
 }}}  // namespace tandem::v0::ops

@@ -35,7 +35,7 @@ using Compute = Accumulator<T>;
 
 /// Positions of a channels-last tensor, or images of a planar one, per piece.
 int64_t piece_length(const BatchNormShape& shape) {
-  if (shape.channels_last) return std::max<int64_t>(32, kPieceElements / std::max<int64_t>(1, shape.channels));
+  if (shape.channels_last) return std::max<int64_t>(32, kPieceElements / std::max<int64_t>(1, shape.adjacent()));
   return std::max<int64_t>(1, kPieceElements / std::max<int64_t>(1, shape.inner));
 }
 int64_t num_pieces(const BatchNormShape& shape) {
@@ -64,34 +64,38 @@ struct Sums {
 };
 
 /// Adds to a[c] and b[c], c < count, the sums that f.operator()<true, V>(first + c, position, Sums<V>&) accumulates
-/// over kCount positions.
+/// over kCount positions, from `at` on, that are `stride` elements apart.
 template <class C, int64_t kCount, class F>
-inline __attribute__((always_inline)) void sum_rows(int64_t channels, int64_t row, int64_t first, int64_t count, C* a,
+inline __attribute__((always_inline)) void sum_rows(int64_t stride, int64_t at, int64_t first, int64_t count, C* a,
                                                     C* b, F f) {
   for_vecs<C>(
       count, [&]<class V>(int64_t c) __attribute__((always_inline)) {
         Sums<V> part;
 #pragma GCC unroll 4
-        for (int64_t r = 0; r < kCount; ++r)
-          f.template operator()<true, V>(first + c, (row + r) * channels + first + c, part);
+        for (int64_t r = 0; r < kCount; ++r) f.template operator()<true, V>(first + c, at + r * stride + c, part);
         store_as(a + c, load_as<V>(a + c) + part.a);
         store_as(b + c, load_as<V>(b + c) + part.b);
       });
 }
 
-/// sums[c] and sums[channels + c] = the sums of f over the positions [begin, end); f as above.
+/// sums[c] and sums[channels + c] = the sums of f over the positions [begin, end) of a sample, for its channels c; f as
+/// above.
 template <class C, class F>
-void sum_positions(int64_t channels, int64_t begin, int64_t end, double* sums, F f) {
-  std::fill(sums, sums + 2 * channels, 0.0);
-  for (int64_t first = 0; first < channels; first += kStripe) {
-    const int64_t count = std::min(kStripe, channels - first);
+void sum_positions(const BatchNormShape& shape, int64_t sample, int64_t begin, int64_t end, double* sums, F f) {
+  const int64_t width = shape.adjacent(), last_channel = (sample + 1) * width;
+  const int64_t start = sample * width * (shape.per_channel() - 1);  // of channel 0, if positions are counted from 0
+  for (int64_t first = sample * width; first < last_channel; first += kStripe) {
+    const int64_t count = std::min(kStripe, last_channel - first);
+    double *sum_a = sums + first, *sum_b = sums + shape.channels + first;
+    std::fill(sum_a, sum_a + count, 0.0);
+    std::fill(sum_b, sum_b + count, 0.0);
     for (int64_t row = begin; row < end;) {
       C a[kStripe] = {}, b[kStripe] = {};
-      const int64_t last = std::min(end, row + kBlock);
-      for (; row + kRows <= last; row += kRows) sum_rows<C, kRows>(channels, row, first, count, a, b, f);
-      for (; row < last; ++row) sum_rows<C, 1>(channels, row, first, count, a, b, f);
-      for (int64_t c = 0; c < count; ++c) sums[first + c] += static_cast<double>(a[c]);
-      for (int64_t c = 0; c < count; ++c) sums[channels + first + c] += static_cast<double>(b[c]);
+      const int64_t last = std::min(end, row + kBlock), offset = start + first;
+      for (; row + kRows <= last; row += kRows) sum_rows<C, kRows>(width, row * width + offset, first, count, a, b, f);
+      for (; row < last; ++row) sum_rows<C, 1>(width, row * width + offset, first, count, a, b, f);
+      for (int64_t c = 0; c < count; ++c) sum_a[c] += static_cast<double>(a[c]);
+      for (int64_t c = 0; c < count; ++c) sum_b[c] += static_cast<double>(b[c]);
     }
   }
 }
@@ -122,9 +126,12 @@ template <class C, class F>
 void sum_channels(const BatchNormShape& shape, double* partial, double* sums, F f) {
   const int64_t channels = shape.channels, length = piece_length(shape), pieces = num_pieces(shape);
   if (shape.channels_last) {
-    parallel_for(pieces, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t piece = begin; piece < end; ++piece) {
-        sum_positions<C>(channels, piece * length, std::min(shape.per_channel(), (piece + 1) * length),
+    const int64_t piece_elements = std::min(length, shape.per_channel()) * shape.adjacent();
+    const int64_t grain = std::max<int64_t>(1, kPieceElements / std::max<int64_t>(1, piece_elements));
+    parallel_for(pieces * shape.samples, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t item = begin; item < end; ++item) {
+        const int64_t piece = item / shape.samples, sample = item % shape.samples;
+        sum_positions<C>(shape, sample, piece * length, std::min(shape.per_channel(), (piece + 1) * length),
                          partial + 2 * piece * channels, f);
       }
     });
@@ -160,11 +167,12 @@ template <class F>
 void map_channels(const BatchNormShape& shape, F f) {
   const int64_t channels = shape.channels;
   if (shape.channels_last) {
-    const int64_t grain = std::max<int64_t>(1, kPieceElements / std::max<int64_t>(1, channels));
-    parallel_for(shape.per_channel(), grain, [&](int64_t begin, int64_t end) {
+    const int64_t width = shape.adjacent(), grain = std::max<int64_t>(1, kPieceElements / std::max<int64_t>(1, width));
+    parallel_for(shape.samples * shape.per_channel(), grain, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
+        const int64_t first = shape.samples == 1 ? 0 : row / shape.per_channel() * width;
 #pragma GCC ivdep
-        for (int64_t c = 0; c < channels; ++c) f(c, row * channels + c);
+        for (int64_t c = 0; c < width; ++c) f(first + c, row * width + c);
       }
     });
   } else {
@@ -247,10 +255,14 @@ void sample_means(const BatchNormShape& shape, const T* x, double* sums, Compute
   const int64_t count = std::min(kSamples, shape.channels_last ? shape.per_channel() : shape.inner);
   std::fill(sums, sums + channels, 0.0);
   if (shape.channels_last) {
-    for (int64_t row = 0; row < count; ++row) {
+    const int64_t width = shape.adjacent();
+    for (int64_t sample = 0; sample < shape.samples; ++sample) {
+      for (int64_t row = 0; row < count; ++row) {
+        const T* from = x + (sample * shape.per_channel() + row) * width;
 #pragma GCC ivdep
-      for (int64_t c = 0; c < channels; ++c)
-        sums[c] += static_cast<double>(static_cast<Compute<T>>(x[row * channels + c]));
+        for (int64_t c = 0; c < width; ++c)
+          sums[sample * width + c] += static_cast<double>(static_cast<Compute<T>>(from[c]));
+      }
     }
   } else {
     for (int64_t c = 0; c < channels; ++c) {
@@ -394,8 +406,12 @@ void batch_norm_backward(const KernelContext&, DType dtype, const BatchNormShape
     C* memory = static_cast<C*>(workspace);
     const T* x = static_cast<const T*>(in);
     T* dx = static_cast<T*>(grad_in);
-    C* factors = memory + 3 * n;
-    for (int64_t c = 0; c < n; ++c) factors[c] = static_cast<C>(functions::channel_of<T>(channels, c).factor());
+    C *factors = memory + 3 * n, *weights = memory + 7 * n;
+    for (int64_t c = 0; c < n; ++c) {
+      const functions::BatchNormChannel channel = functions::channel_of<T>(channels, c);
+      factors[c] = static_cast<C>(channel.gradient_factor());
+      weights[c] = static_cast<C>(channel.gradient_weight());
+    }
     visit_mask(n, channels, mask, static_cast<const T*>(grad), x, static_cast<const T*>(out), memory, [&](auto counts) {
       if (count == 0) {
         map_channels(shape, [=](int64_t c, int64_t at) {
@@ -407,8 +423,8 @@ void batch_norm_backward(const KernelContext&, DType dtype, const BatchNormShape
         return functions::channel_of<T>(channels, c).template subtracted_from_gradient<C>(sums[c], sums[n + c], count);
       });
       map_channels(shape, [=](int64_t c, int64_t at) {
-        const C rest = counts.template at<false, C>(c, at) - subtracted.template at<false>(c, static_cast<C>(x[at]));
-        dx[at] = static_cast<T>(rest * factors[c]);
+        const C gradient = counts.template at<false, C>(c, at) * weights[c];
+        dx[at] = static_cast<T>((gradient - subtracted.template at<false>(c, static_cast<C>(x[at]))) * factors[c]);
       });
     });
   });

@@ -40,29 +40,33 @@ struct Sums {
 /// threads / width such rows.
 struct ThreadLayout {
   BatchNormShape shape;
-  int pack;        // channels per thread
-  int width;       // a power of two
-  int threads;     // per block, a power of two
-  int64_t units;   // groups of width * pack channels
-  int64_t images;  // per piece: images of a planar tensor, positions of a channels-last one
-  int64_t run;     // elements of each image in a piece of a planar tensor
+  int pack;          // channels per thread
+  int width;         // a power of two
+  int threads;       // per block, a power of two
+  int64_t adjacent;  // channels at adjacent addresses in a channels-last tensor
+  int64_t stripes;   // of width * pack channels in `adjacent`
+  int64_t units;     // stripes of all samples, or channels of a planar tensor
+  int64_t images;    // per piece: images of a planar tensor, positions of a channels-last one
+  int64_t run;       // elements of each image in a piece of a planar tensor
   int64_t pieces;
 
   /// More than one channel per thread: only for channels-last tensors.
-  ThreadLayout(const BatchNormShape& of, int channels_per_thread) : shape(of), pack(channels_per_thread) {
+  ThreadLayout(const BatchNormShape& of, int channels_per_thread)
+      : shape(of), pack(channels_per_thread), adjacent(of.adjacent()) {
     // Enough blocks for a GPU if the tensor is large enough.
     const int64_t length = std::clamp<int64_t>(shape.per_channel() * shape.channels / 1024 / pack, 1024, 8192);
-    const int64_t row = shape.channels_last ? ceil_div<int64_t>(shape.channels, pack) : shape.inner;
+    const int64_t row = shape.channels_last ? ceil_div<int64_t>(adjacent, pack) : shape.inner;
     width = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(std::clamp<int64_t>(row, 1, kBlock))));
     if (shape.channels_last) {
       width = std::min(width, 64);
-      units = ceil_div<int64_t>(shape.channels, width * pack);
+      stripes = ceil_div<int64_t>(adjacent, width * pack);
+      units = stripes * shape.samples;
       images = length / width;
       run = 1;
       pieces = ceil_div(shape.per_channel(), images);
       threads = threads_for(width * std::min(images, shape.per_channel()));
     } else {
-      units = shape.channels;
+      stripes = units = shape.channels;
       run = std::clamp<int64_t>(shape.inner, 1, length);
       images = length / run;
       pieces = ceil_div(shape.batch, images) * ceil_div(shape.inner, run);
@@ -78,12 +82,19 @@ struct ThreadLayout {
   }
   TANDEM_HOST_DEVICE int64_t num_blocks() const { return units * pieces; }
   __device__ int64_t piece(int64_t block) const { return block / units; }
-  /// The first channel of a block, and of the calling thread, which may be >= channels.
+  __device__ int64_t sample(int64_t block) const { return shape.samples == 1 ? 0 : block % units / stripes; }
+  /// The first channel of a block, and of the calling thread, which may be >= end_channel.
   __device__ int64_t first_channel(int64_t block) const {
-    return block % units * (shape.channels_last ? width * pack : 1);
+    if (!shape.channels_last) return block % units;
+    const int64_t s = sample(block);
+    return s * adjacent + (block % units - s * stripes) * (width * pack);
   }
   __device__ int64_t channel(int64_t block) const {
     return first_channel(block) + (shape.channels_last ? threadIdx.x % width * pack : 0);
+  }
+  /// The end of the channels of a block's sample.
+  __device__ int64_t end_channel(int64_t block) const {
+    return shape.channels_last ? (sample(block) + 1) * adjacent : shape.channels;
   }
   /// Calls f(offset) for the calling thread's elements of channel c, or of the channels from c on, in the block's
   /// piece.
@@ -92,8 +103,9 @@ struct ThreadLayout {
     const int64_t row = threadIdx.x / width, rows = threads / width;
     if (shape.channels_last) {
       const int64_t begin = piece(block) * images, end = min(begin + images, shape.per_channel());
+      const int64_t start = c + sample(block) * adjacent * (shape.per_channel() - 1);
 #pragma unroll 2
-      for (int64_t position = begin + row; position < end; position += rows) f(position * shape.channels + c);
+      for (int64_t position = begin + row; position < end; position += rows) f(position * adjacent + start);
       return;
     }
     const int64_t runs = max(int64_t{1}, (shape.inner + run - 1) / run);
@@ -111,8 +123,8 @@ struct ThreadLayout {
 template <class T, class F>
 void with_pack(const BatchNormShape& shape, std::initializer_list<const void*> data, const F& f) {
   constexpr int kPack = static_cast<int>(16 / sizeof(T));
-  const bool is_packed =
-      shape.channels_last && shape.channels % kPack == 0 && std::all_of(data.begin(), data.end(), is_aligned_for_packs);
+  const bool is_packed = shape.channels_last && shape.adjacent() % kPack == 0 &&
+                         std::all_of(data.begin(), data.end(), is_aligned_for_packs);
   if (is_packed) {
     f(std::integral_constant<int, kPack>());
   } else {
@@ -135,7 +147,7 @@ template <class F, int kPack>
 __global__ void map_kernel(ThreadLayout layout, F f) {
   for (int64_t block = blockIdx.x; block < layout.num_blocks(); block += gridDim.x) {
     const int64_t c = layout.channel(block);
-    if (c >= layout.shape.channels) continue;
+    if (c >= layout.end_channel(block)) continue;
     const ChannelNumbers<F, kPack> numbers(f, c);
     layout.for_each(block, c, [&](int64_t at) { f(numbers.of, at); });
   }
@@ -158,7 +170,7 @@ __global__ void sum_kernel(ThreadLayout layout, F f, double* partial) {
   for (int64_t block = blockIdx.x; block < layout.num_blocks(); block += gridDim.x) {
     const int64_t c = layout.channel(block);
     double a[kPack] = {}, b[kPack] = {};
-    if (c < layout.shape.channels) {
+    if (c < layout.end_channel(block)) {
       const ChannelNumbers<F, kPack> numbers(f, c);
       if constexpr (std::is_same_v<Run, double>) {
         layout.for_each(block, c, [&](int64_t at) { f(numbers.of, at, a, b); });
@@ -199,7 +211,7 @@ __global__ void sum_kernel(ThreadLayout layout, F f, double* partial) {
     __syncthreads();
     for (int i = thread; i < kPack * columns; i += layout.threads) {
       const int64_t channel = layout.first_channel(block) + i % columns * kPack + i / columns;
-      if (channel >= layout.shape.channels) continue;
+      if (channel >= layout.end_channel(block)) continue;
       const int64_t at = channel * layout.pieces + layout.piece(block);
       partial[at] = totals[0][i];
       partial[layout.shape.channels * layout.pieces + at] = totals[1][i];
@@ -384,11 +396,15 @@ struct InputGradient {
   struct Numbers {
     ChannelMap<C> result;
     ChannelMap<C> subtracted;
+    C weight;
     C factor;
   };
   __device__ Numbers numbers(int64_t c) const {
     const BatchNormChannel channel = channel_of<T>(channels, c);
-    Numbers of = {channel.normalising<C>(), {}, static_cast<C>(channel.factor())};
+    Numbers of = {channel.normalising<C>(),
+                  {},
+                  static_cast<C>(channel.gradient_weight()),
+                  static_cast<C>(channel.gradient_factor())};
     if (count != 0) of.subtracted = channel.subtracted_from_gradient<C>(sums[c], sums[num_channels + c], count);
     return of;
   }
@@ -401,7 +417,7 @@ struct InputGradient {
     Pack<T, kPack> results;
 #pragma unroll
     for (int v = 0; v < kPack; ++v) {
-      const C rest = count == 0 ? g[v] : g[v] - of[v].subtracted(static_cast<C>(x.values[v]));
+      const C rest = count == 0 ? g[v] : g[v] * of[v].weight - of[v].subtracted(static_cast<C>(x.values[v]));
       results.values[v] = static_cast<T>(rest * of[v].factor);
     }
     store_pack(grad_in + at, results, kPack);

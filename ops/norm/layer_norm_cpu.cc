@@ -1,4 +1,4 @@
-// CPU kernels of layer_norm.
+// CPU kernels of layer_norm, and of rms_norm, whose mean is 0.
 //
 // A row is read three times, from the L1 cache after the first time: for its sum, for the sums of its deviations and
 // their squares, and for the result. The sum of deviations corrects the mean, whose rounding error of half a unit in
@@ -70,17 +70,18 @@ struct Statistics {
 };
 
 template <class T>
-void forward_row(int64_t n, double eps, const T* x, const T* weight, const T* bias, Accumulator<T>* statistics,
-                 T* out) {
+void forward_row(bool centres, int64_t n, double eps, const T* x, const T* weight, const T* bias,
+                 Accumulator<T>* statistics, T* out) {
   using C = Accumulator<T>;
   const C count = static_cast<C>(n);
-  const C mean = sum_row<C, 4>(n, [&]<class V>(int64_t i, Sums<V>& sum) { sum.a += load_as<V>(x + i); }).a / count;
+  const auto add_element = [&]<class V>(int64_t i, Sums<V>& sum) { sum.a += load_as<V>(x + i); };
+  const C mean = centres ? sum_row<C, 4>(n, add_element).a / count : C(0);
   const Sums<C> sums = sum_row<C, 4>(n, [&]<class V>(int64_t i, Sums<V>& sum) {
     const V deviation = load_as<V>(x + i) - broadcast<V>(mean);
     sum.a += deviation;
     sum.b = fma_of(deviation, deviation, sum.b);
   });
-  const C correction = sums.a / count;
+  const C correction = centres ? sums.a / count : C(0);
   const C variance = sums.b / count - correction * correction;
   const Statistics<C> row = {mean, correction, C(1) / std::sqrt(variance + static_cast<C>(eps))};
   statistics[0] = row.mean;
@@ -104,7 +105,7 @@ void forward_row(int64_t n, double eps, const T* x, const T* weight, const T* bi
 /// Adds a row to the sums for weight and bias, and writes the gradient of the input to `out`, or adds it, unless `out`
 /// is null.
 template <bool kWeight, class T>
-void backward_row(int64_t n, const T* x, const T* weight, const Accumulator<T>* statistics, const T* grad,
+void backward_row(bool centres, int64_t n, const T* x, const T* weight, const Accumulator<T>* statistics, const T* grad,
                   Accumulator<T>* weight_sum, Accumulator<T>* bias_sum, bool accumulate, T* out) {
   using C = Accumulator<T>;
   const Statistics<C> row = {statistics[0], statistics[1], statistics[2]};
@@ -126,7 +127,8 @@ void backward_row(int64_t n, const T* x, const T* weight, const Accumulator<T>* 
   if (out == nullptr) return;
   // The mean is subtracted before multiplying by rstd, which is large for nearly constant rows, so that equal gradients
   // give exactly 0.
-  const C mean = sums.a / static_cast<C>(n), slope = -row.rstd * row.rstd / static_cast<C>(n) * sums.b;
+  const C count = static_cast<C>(n), mean = centres ? sums.a / count : C(0);
+  const C slope = -row.rstd * row.rstd / count * sums.b;
   const auto gradient = [&]<class V>(int64_t i) {
     const V rest =
         fma_of(load_as<V>(x + i) - broadcast<V>(row.mean), broadcast<V>(slope), broadcast<V>(-row.correction * slope));
@@ -142,8 +144,9 @@ void backward_row(int64_t n, const T* x, const T* weight, const Accumulator<T>* 
 
 }  // namespace
 
-void layer_norm(const KernelContext&, DType dtype, DType, int64_t rows, int64_t n, double eps, const void* in,
-                const void* added, const void* weight, const void* bias, void* sum, void* statistics, void* out) {
+void layer_norm(const KernelContext&, DType dtype, DType, bool centres, int64_t rows, int64_t n, double eps,
+                const void* in, const void* added, const void* weight, const void* bias, void* sum, void* statistics,
+                void* out) {
   visit_floating_dtype(dtype, [&]<class T>() {
     using C = Accumulator<T>;
     parallel_for(rows, std::max<int64_t>(1, kGrainElements / n), [&](int64_t begin, int64_t end) {
@@ -155,7 +158,7 @@ void layer_norm(const KernelContext&, DType dtype, DType, int64_t rows, int64_t 
           for_vecs<C>(n, [&]<class V>(int64_t i) { store_as(to + i, load_as<V>(x + i) + load_as<V>(y + i)); });
           x = to;
         }
-        forward_row(n, eps, x, static_cast<const T*>(weight), static_cast<const T*>(bias),
+        forward_row(centres, n, eps, x, static_cast<const T*>(weight), static_cast<const T*>(bias),
                     static_cast<C*>(statistics) + row * kLayerNormStatistics, static_cast<T*>(out) + row * n);
       }
     });
@@ -166,8 +169,8 @@ int64_t layer_norm_workspace_bytes(const KernelContext&, DType dtype, int64_t ro
   return 2 * num_pieces(rows, n) * sums_apart(n) * (dtype == kFloat64 ? 8 : 4);
 }
 
-void layer_norm_backward(const KernelContext&, DType dtype, DType, int64_t rows, int64_t n, const void* in,
-                         const void* weight, const void* statistics, const void* grad, void* workspace,
+void layer_norm_backward(const KernelContext&, DType dtype, DType, bool centres, int64_t rows, int64_t n,
+                         const void* in, const void* weight, const void* statistics, const void* grad, void* workspace,
                          const LayerNormGradients& gradients) {
   const int64_t pieces = num_pieces(rows, n), length = piece_rows(n), apart = sums_apart(n);
   visit_floating_dtype(dtype, [&]<class T>() {
@@ -180,7 +183,7 @@ void layer_norm_backward(const KernelContext&, DType dtype, DType, int64_t rows,
         for (int64_t row = piece * length; row < std::min(rows, (piece + 1) * length); ++row) {
           T* to = gradients.in == nullptr ? nullptr : static_cast<T*>(gradients.in) + row * n;
           const auto run = weight == nullptr ? &backward_row<false, T> : &backward_row<true, T>;
-          run(n, static_cast<const T*>(in) + row * n, static_cast<const T*>(weight),
+          run(centres, n, static_cast<const T*>(in) + row * n, static_cast<const T*>(weight),
               static_cast<const C*>(statistics) + row * kLayerNormStatistics, static_cast<const T*>(grad) + row * n,
               weight_sum, weight_sum + apart, gradients.accumulate_in, to);
         }

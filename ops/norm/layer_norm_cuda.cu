@@ -1,4 +1,4 @@
-// GPU kernels of layer_norm.
+// GPU kernels of layer_norm, and of rms_norm, whose mean is 0 (not `centres`).
 //
 // A warp normalizes a row that it keeps in registers: it needs its sum, then the sums of its deviations and their
 // squares, then the result. Long or unaligned rows are processed by a block each, which reads them again from the
@@ -76,8 +76,9 @@ __device__ void store_statistics(const RowStatistics<C>& of_row, C* to) {
 
 /// One warp per row.
 template <class T, class R, int kPacks>
-__global__ void layer_norm_warp_kernel(int64_t rows, int64_t n, Accumulator<T> eps, const T* in, const R* added,
-                                       const T* weight, const T* bias, T* sums, Accumulator<T>* statistics, R* out) {
+__global__ void layer_norm_warp_kernel(bool centres, int64_t rows, int64_t n, Accumulator<T> eps, const T* in,
+                                       const R* added, const T* weight, const T* bias, T* sums,
+                                       Accumulator<T>* statistics, R* out) {
   using C = Accumulator<T>;
   using Own = OwnElements<T, kPacks>;
   const C count = static_cast<C>(n);
@@ -97,7 +98,7 @@ __global__ void layer_norm_warp_kernel(int64_t rows, int64_t n, Accumulator<T> e
 #pragma unroll
       for (int v = 0; v < Own::kPack; ++v) sum += static_cast<C>(x.packs[k].values[v]);
     });
-    const C mean = warp_reduce(sum, Plus()) / count;
+    const C mean = centres ? warp_reduce(sum, Plus()) / count : C{0};
     C deviations = 0, squares = 0;
     Own::for_each(n, [&](int k, int64_t) {
 #pragma unroll
@@ -107,7 +108,7 @@ __global__ void layer_norm_warp_kernel(int64_t rows, int64_t n, Accumulator<T> e
         squares = fused_multiply_add(deviation, deviation, squares);
       }
     });
-    const C correction = warp_reduce(deviations, Plus()) / count;
+    const C correction = centres ? warp_reduce(deviations, Plus()) / count : C{0};
     const C variance = warp_reduce(squares, Plus()) / count - correction * correction;
     const RowStatistics<C> of_row(mean, correction, C{1} / std::sqrt(variance + eps));
     if (threadIdx.x % kWarp == 0) store_statistics(of_row, statistics + row * kLayerNormStatistics);
@@ -128,8 +129,9 @@ __global__ void layer_norm_warp_kernel(int64_t rows, int64_t n, Accumulator<T> e
 
 /// One block per row.
 template <class T, class R>
-__global__ void layer_norm_kernel(int64_t rows, int64_t n, Accumulator<T> eps, const T* in, const R* added,
-                                  const T* weight, const T* bias, T* sums, Accumulator<T>* statistics, R* out) {
+__global__ void layer_norm_kernel(bool centres, int64_t rows, int64_t n, Accumulator<T> eps, const T* in,
+                                  const R* added, const T* weight, const T* bias, T* sums, Accumulator<T>* statistics,
+                                  R* out) {
   using C = Accumulator<T>;
   const C count = static_cast<C>(n);
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
@@ -142,14 +144,14 @@ __global__ void layer_norm_kernel(int64_t rows, int64_t n, Accumulator<T> eps, c
     }
     C sum = 0;
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum += static_cast<C>(x[i]);
-    const C mean = block_reduce(sum, C{0}, Plus()) / count;
+    const C mean = centres ? block_reduce(sum, C{0}, Plus()) / count : C{0};
     C deviations = 0, squares = 0;
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
       const C deviation = static_cast<C>(x[i]) - mean;
       deviations += deviation;
       squares = fused_multiply_add(deviation, deviation, squares);
     }
-    const C correction = block_reduce(deviations, C{0}, Plus()) / count;
+    const C correction = centres ? block_reduce(deviations, C{0}, Plus()) / count : C{0};
     const C variance = block_reduce(squares, C{0}, Plus()) / count - correction * correction;
     const RowStatistics<C> of_row(mean, correction, C{1} / std::sqrt(variance + eps));
     if (threadIdx.x == 0) store_statistics(of_row, statistics + row * kLayerNormStatistics);
@@ -169,8 +171,10 @@ struct RowGradient {
   RowStatistics<C> of_row;
   C mean, slope;
 
-  __device__ RowGradient(const RowStatistics<C>& statistics, C count, C sum, C along)
-      : of_row(statistics), mean(sum / count), slope(-statistics.rstd * statistics.rstd / count * along) {}
+  __device__ RowGradient(const RowStatistics<C>& statistics, bool centres, C count, C sum, C along)
+      : of_row(statistics),
+        mean(centres ? sum / count : C{0}),
+        slope(-statistics.rstd * statistics.rstd / count * along) {}
   __device__ C operator()(C weighted, C x) const {
     const C rest = fused_multiply_add(x - of_row.mean, slope, -of_row.correction * slope);
     return fused_multiply_add(weighted - mean, of_row.rstd, rest);
@@ -179,7 +183,7 @@ struct RowGradient {
 
 /// One warp per row.
 template <class T, class R, int kPacks>
-__global__ void input_gradient_warp_kernel(int64_t rows, int64_t n, const T* in, const T* weight,
+__global__ void input_gradient_warp_kernel(bool centres, int64_t rows, int64_t n, const T* in, const T* weight,
                                            const Accumulator<T>* statistics, const R* grad, bool accumulate,
                                            T* grad_in) {
   using C = Accumulator<T>;
@@ -203,7 +207,8 @@ __global__ void input_gradient_warp_kernel(int64_t rows, int64_t n, const T* in,
         along = fused_multiply_add(parts[v], of_row.normal(static_cast<C>(x.packs[k].values[v])), along);
       }
     });
-    const RowGradient<C> gradient(of_row, static_cast<C>(n), warp_reduce(sum, Plus()), warp_reduce(along, Plus()));
+    const RowGradient<C> gradient(of_row, centres, static_cast<C>(n), warp_reduce(sum, Plus()),
+                                  warp_reduce(along, Plus()));
     Own::for_each(n, [&](int k, int64_t begin) {
       C parts[Own::kPack];
       weighted(k, begin, parts);
@@ -221,7 +226,7 @@ __global__ void input_gradient_warp_kernel(int64_t rows, int64_t n, const T* in,
 
 /// One block per row.
 template <class T, class R>
-__global__ void input_gradient_kernel(int64_t rows, int64_t n, const T* in, const T* weight,
+__global__ void input_gradient_kernel(bool centres, int64_t rows, int64_t n, const T* in, const T* weight,
                                       const Accumulator<T>* statistics, const R* grad, bool accumulate, T* grad_in) {
   using C = Accumulator<T>;
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
@@ -239,7 +244,7 @@ __global__ void input_gradient_kernel(int64_t rows, int64_t n, const T* in, cons
     }
     sum = block_reduce(sum, C{0}, Plus());
     along = block_reduce(along, C{0}, Plus());
-    const RowGradient<C> gradient(of_row, static_cast<C>(n), sum, along);
+    const RowGradient<C> gradient(of_row, centres, static_cast<C>(n), sum, along);
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
       const C value = gradient(weighted(i), static_cast<C>(x[i]));
       T& result = grad_in[row * n + i];
@@ -342,16 +347,17 @@ int64_t num_pieces(int64_t rows, int64_t n) { return (rows + piece_rows(rows, n)
 
 }  // namespace
 
-void layer_norm(const KernelContext& context, DType dtype, DType result, int64_t rows, int64_t n, double eps,
-                const void* in, const void* added, const void* weight, const void* bias, void* sum, void* statistics,
-                void* out) {
+void layer_norm(const KernelContext& context, DType dtype, DType result, bool centres, int64_t rows, int64_t n,
+                double eps, const void* in, const void* added, const void* weight, const void* bias, void* sum,
+                void* statistics, void* out) {
   if (rows == 0) return;
   visit_dtypes(dtype, result, [&]<class T, class R>() {
     using C = Accumulator<T>;
     const auto launch = [&](auto* kernel, unsigned blocks, int threads) {
-      launch_kernel(context, kernel, blocks, threads, 0, rows, n, static_cast<C>(eps), static_cast<const T*>(in),
-                    static_cast<const R*>(added), static_cast<const T*>(weight), static_cast<const T*>(bias),
-                    static_cast<T*>(sum), static_cast<C*>(statistics), static_cast<R*>(out));
+      launch_kernel(context, kernel, blocks, threads, 0, centres, rows, n, static_cast<C>(eps),
+                    static_cast<const T*>(in), static_cast<const R*>(added), static_cast<const T*>(weight),
+                    static_cast<const T*>(bias), static_cast<T*>(sum), static_cast<C*>(statistics),
+                    static_cast<R*>(out));
     };
     with_packs<T>(n, {in, added, weight, bias, sum, out}, [&]<int kPacks>(std::integral_constant<int, kPacks>) {
       if constexpr (kPacks == 0) {
@@ -367,7 +373,7 @@ int64_t layer_norm_workspace_bytes(const KernelContext&, DType dtype, int64_t ro
   return 2 * num_pieces(rows, n) * n * (dtype == kFloat64 ? 8 : 4);
 }
 
-void layer_norm_backward(const KernelContext& context, DType dtype, DType result, int64_t rows, int64_t n,
+void layer_norm_backward(const KernelContext& context, DType dtype, DType result, bool centres, int64_t rows, int64_t n,
                          const void* in, const void* weight, const void* statistics, const void* grad, void* workspace,
                          const LayerNormGradients& gradients) {
   visit_dtypes(dtype, result, [&]<class T, class R>() {
@@ -377,8 +383,8 @@ void layer_norm_backward(const KernelContext& context, DType dtype, DType result
     const C* of_rows = static_cast<const C*>(statistics);
     if (gradients.in != nullptr && rows > 0) {
       const auto launch = [&](auto* kernel, unsigned blocks, int threads) {
-        launch_kernel(context, kernel, blocks, threads, 0, rows, n, x, static_cast<const T*>(weight), of_rows, g,
-                      gradients.accumulate_in, static_cast<T*>(gradients.in));
+        launch_kernel(context, kernel, blocks, threads, 0, centres, rows, n, x, static_cast<const T*>(weight), of_rows,
+                      g, gradients.accumulate_in, static_cast<T*>(gradients.in));
       };
       with_packs<T>(n, {x, weight, g, gradients.in}, [&]<int kPacks>(std::integral_constant<int, kPacks>) {
         if constexpr (kPacks == 0) {

@@ -36,15 +36,19 @@ struct BatchNormChannel {
   double rstd;
   double weight;
   double bias;
+  bool of_group;
 
   template <class C>
   TANDEM_HOST_DEVICE ChannelMap<C> normalising() const {
     return map_around<C>(mean, factor(), bias);
   }
-  /// d x = factor (g - mean of g - (x - mean) rstd^2 * mean of g (x - mean)), for the gradient g of a result.
   TANDEM_HOST_DEVICE double factor() const { return rstd * weight; }
+  /// d x = factor (g - mean of g - (x - mean) rstd^2 * mean of g (x - mean)), for the gradient g of a result. In a
+  /// group, whose channels have different weights, g is times the weight, and the factor is rstd.
+  TANDEM_HOST_DEVICE double gradient_weight() const { return of_group ? weight : 1; }
+  TANDEM_HOST_DEVICE double gradient_factor() const { return of_group ? rstd : factor(); }
   /// The map of x to the number that is subtracted from g in d x; the sums of g and of g (x - mean) are over `count`
-  /// values. The number is subtracted before multiplying by factor(), which is large for nearly constant channels, so
+  /// values. The number is subtracted before multiplying by the factor, which is large for nearly constant channels, so
   /// that equal g give exactly 0.
   template <class C>
   TANDEM_HOST_DEVICE ChannelMap<C> subtracted_from_gradient(double sum, double sum_along, double count) const {
@@ -82,7 +86,7 @@ TANDEM_HOST_DEVICE inline BatchNormChannel channel_of(const BatchNormChannels& a
            : all.has_float32_parameters ? static_cast<double>(static_cast<const float*>(values)[c])
                                         : static_cast<double>(static_cast<const T*>(values)[c]);
   };
-  return {all.mean[c], all.rstd[c], parameter(all.weight, 1), parameter(all.bias, 0)};
+  return {all.mean[c], all.rstd[c], parameter(all.weight, 1), parameter(all.bias, 0), all.of_groups};
 }
 
 /// 1 / sqrt(var + eps).

@@ -10,12 +10,18 @@
 namespace tandem { inline namespace v0 {
 
 /// A tensor [batch, channels, inner] in one of two memory orders: row-major, or channels innermost.
+///
+/// Group norm treats the channels of all samples as different channels: batch is 1, and with channels innermost the
+/// memory is [samples, inner, channels / samples].
 struct BatchNormShape {
   int64_t batch;
   int64_t channels;
   int64_t inner;
   bool channels_last;
+  int64_t samples = 1;  ///< used if channels_last
 
+  /// Channels at adjacent addresses, if channels_last.
+  TANDEM_HOST_DEVICE int64_t adjacent() const { return channels / samples; }
   TANDEM_HOST_DEVICE int64_t per_channel() const { return batch * inner; }
 };
 
@@ -26,6 +32,7 @@ struct BatchNormChannels {
   const void* weight;           ///< null: 1
   const void* bias;             ///< null: 0
   bool has_float32_parameters;  ///< weight and bias are float32; else of the input's dtype
+  bool of_groups = false;       ///< statistics are those of groups of channels; used by batch_norm_backward
 };
 
 /// How backward determines which results relu set to 0; their gradient is 0.
@@ -77,7 +84,8 @@ void batch_norm(const KernelContext& context, DType dtype, const BatchNormShape&
 void batch_norm_backward_sums(const KernelContext& context, DType dtype, const BatchNormShape& shape,
                               const BatchNormChannels& channels, ReluMask mask, const void* in, const void* out,
                               const void* grad, void* workspace, double* sums, void* counted);
-/// grad_in; the sums are over `count` values. count = 0: mean and rstd do not depend on the input.
+/// grad_in; the sums are over `count` values, and with channels.of_groups sums of the gradient times the weight over a
+/// group. count = 0: mean and rstd do not depend on the input.
 void batch_norm_backward(const KernelContext& context, DType dtype, const BatchNormShape& shape,
                          const BatchNormChannels& channels, ReluMask mask, const void* in, const void* out,
                          const void* grad, const double* sums, double count, void* workspace, void* grad_in);
@@ -85,16 +93,16 @@ void batch_norm_backward(const KernelContext& context, DType dtype, const BatchN
 void batch_norm_parameter_gradient(const KernelContext& context, DType dtype, int64_t n, const double* value,
                                    const double* factor, bool accumulate, void* slot);
 
-/// out = normalized rows of n elements, times weight plus bias ([n], or null); statistics [rows, 3]. The dtype of out
-/// is `result`: `dtype` or, on GPUs for float32, a half type. Unless `added`, of dtype `result`, is null, the rows are
-/// those of in + added, which is written to `sum`.
-void layer_norm(const KernelContext& context, DType dtype, DType result, int64_t rows, int64_t n, double eps,
-                const void* in, const void* added, const void* weight, const void* bias, void* sum, void* statistics,
-                void* out);
+/// out = normalized rows of n elements, times weight plus bias ([n], or null); statistics [rows, 3]. Unless `centres`,
+/// the mean is 0 (rms_norm). The dtype of out is `result`: `dtype` or, on GPUs for float32, a half type. Unless
+/// `added`, of dtype `result`, is null, the rows are those of in + added, which is written to `sum`.
+void layer_norm(const KernelContext& context, DType dtype, DType result, bool centres, int64_t rows, int64_t n,
+                double eps, const void* in, const void* added, const void* weight, const void* bias, void* sum,
+                void* statistics, void* out);
 /// Bytes of the workspace of layer_norm_backward.
 int64_t layer_norm_workspace_bytes(const KernelContext& context, DType dtype, int64_t rows, int64_t n);
 /// `result` is the dtype of grad.
-void layer_norm_backward(const KernelContext& context, DType dtype, DType result, int64_t rows, int64_t n,
+void layer_norm_backward(const KernelContext& context, DType dtype, DType result, bool centres, int64_t rows, int64_t n,
                          const void* in, const void* weight, const void* statistics, const void* grad, void* workspace,
                          const LayerNormGradients& gradients);
 )

@@ -474,29 +474,49 @@ void max_pool_backward(const KernelContext&, DType dtype, const MaxPoolShape& sh
   });
 }
 
-void take_at(const KernelContext&, DType dtype, const MaxPoolShape& shape, const void* in, const void* indices,
-             void* out) {
+namespace {
+
+/// Calls f(i, image, channel, index) for the windows i, with the index of the largest element in its image; negative
+/// for a window without elements.
+template <class F>
+void for_largest(const MaxPoolShape& shape, const void* indices, F f) {
   const int64_t images = shape.channels_last ? shape.batch : shape.batch * shape.channels;
   const int64_t pixel = shape.channels_last ? shape.channels : 1;
-  const int64_t image_elements = shape.height.image * shape.width.image * pixel;
   const int64_t row_elements = shape.width.windows * pixel;
-  visit_floating_dtype(dtype, [&]<class T>() {
-    visit_index_dtype(shape, [&]<class P>(P*) {
-      for_rows(images, shape.height.windows, row_elements, [&](int64_t image, int64_t row) {
-        const int64_t at = (image * shape.height.windows + row) * row_elements;
-        const T* from = static_cast<const T*>(in) + image * image_elements;
-        for (int64_t i = 0; i < row_elements; ++i) {
-          const P index = static_cast<const P*>(indices)[at + i];
-          const int64_t k = index == static_cast<P>(-1) ? -1 : index;
-          const int64_t y =
-              row * shape.height.stride - shape.height.padding + k / shape.width.kernel * shape.height.dilation;
-          const int64_t x =
-              i / pixel * shape.width.stride - shape.width.padding + k % shape.width.kernel * shape.width.dilation;
-          static_cast<T*>(out)[at + i] = k < 0 ? T(0) : from[(y * shape.width.image + x) * pixel + i % pixel];
+  const int32_t kernel_width = static_cast<int32_t>(shape.width.kernel);  // 64-bit divisions take twice as long
+  visit_index_dtype(shape, [&]<class P>(P*) {
+    for_rows(images, shape.height.windows, row_elements, [&](int64_t image, int64_t row) {
+      const int64_t top = row * shape.height.stride - shape.height.padding;
+      int64_t i = (image * shape.height.windows + row) * row_elements;
+      for (int64_t w = 0; w < shape.width.windows; ++w) {
+        const int64_t left = w * shape.width.stride - shape.width.padding;
+        for (int64_t channel = 0; channel < pixel; ++channel, ++i) {
+          const P k = static_cast<const P*>(indices)[i];
+          const int64_t y = top + k / kernel_width * shape.height.dilation;
+          const int64_t x = left + k % kernel_width * shape.width.dilation;
+          f(i, image, channel, k == static_cast<P>(-1) ? -1 : y * shape.width.image + x);
         }
-      });
+      }
     });
   });
+}
+
+}  // namespace
+
+void take_at(const KernelContext&, DType dtype, const MaxPoolShape& shape, const void* in, const void* indices,
+             void* out) {
+  const int64_t plane = shape.height.image * shape.width.image;
+  const int64_t pixel = shape.channels_last ? shape.channels : 1;
+  visit_floating_dtype(dtype, [&]<class T>() {
+    for_largest(shape, indices, [=](int64_t i, int64_t image, int64_t channel, int64_t index) {
+      const T* from = static_cast<const T*>(in) + image * plane * pixel + channel;
+      static_cast<T*>(out)[i] = index < 0 ? T(0) : from[index * pixel];
+    });
+  });
+}
+
+void flat_indices(const KernelContext&, const MaxPoolShape& shape, const void* indices, int64_t* out) {
+  for_largest(shape, indices, [=](int64_t i, int64_t, int64_t, int64_t index) { out[i] = index; });
 }
 
 }}}  // namespace tandem::v0::cpu

@@ -80,27 +80,49 @@ struct MaxPoolBackward {
   }
 };
 
-template <class T, class P>
-struct TakeAt {
+template <class P>
+struct LargestElements {
   MaxPoolShape shape;
   int64_t n;
   int64_t pixel;
-  const T* in;
   const P* indices;
+
+  /// The index of window i's largest element in its image; negative for a window without elements.
+  __device__ int64_t index(int64_t i, const PoolPosition& at) const {
+    const P k = indices[i];
+    if (k == static_cast<P>(-1)) return -1;
+    const int64_t y =
+        at.row * shape.height.stride - shape.height.padding + k / shape.width.kernel * shape.height.dilation;
+    const int64_t x =
+        at.column * shape.width.stride - shape.width.padding + k % shape.width.kernel * shape.width.dilation;
+    return y * shape.width.image + x;
+  }
+  __device__ PoolPosition position(int64_t i) const {
+    return position_of(i, n, shape.height.windows, shape.width.windows, pixel);
+  }
+};
+
+template <class T, class P>
+struct TakeAt {
+  LargestElements<P> largest;
+  const T* in;
   T* out;
 
   __device__ void operator()(int64_t i) const {
-    const P index = indices[i];
-    if (index == static_cast<P>(-1)) {
-      out[i] = static_cast<T>(0.0f);
-      return;
-    }
-    const PoolPosition at = position_of(i, n, shape.height.windows, shape.width.windows, pixel);
-    const int64_t k = index / shape.width.kernel, j = index % shape.width.kernel;
-    const int64_t y = at.row * shape.height.stride - shape.height.padding + k * shape.height.dilation;
-    const int64_t x = at.column * shape.width.stride - shape.width.padding + j * shape.width.dilation;
-    out[i] = in[((at.image * shape.height.image + y) * shape.width.image + x) * pixel + at.channel];
+    const MaxPoolShape& shape = largest.shape;
+    const PoolPosition at = largest.position(i);
+    const int64_t index = largest.index(i, at);
+    const T* from = in + at.image * shape.height.image * shape.width.image * largest.pixel + at.channel;
+    out[i] = index < 0 ? static_cast<T>(0.0f) : from[index * largest.pixel];
   }
+};
+
+template <class P>
+struct FlatIndices {
+  LargestElements<P> largest;
+  int64_t* out;
+
+  __device__ void operator()(int64_t i) const { out[i] = largest.index(i, largest.position(i)); }
 };
 
 /// Calls run.operator()<T, P>() with the types of elements and indices.
@@ -142,9 +164,19 @@ void take_at(const KernelContext& context, DType dtype, const MaxPoolShape& shap
   const int64_t n = window_elements(shape);
   visit_types(dtype, shape, [&]<class T, class P>() {
     for_each_index(context, n,
-                   TakeAt<T, P>{shape, n, pixel_of(shape), static_cast<const T*>(in), static_cast<const P*>(indices),
+                   TakeAt<T, P>{{shape, n, pixel_of(shape), static_cast<const P*>(indices)},
+                                static_cast<const T*>(in),
                                 static_cast<T*>(out)});
   });
+}
+
+void flat_indices(const KernelContext& context, const MaxPoolShape& shape, const void* indices, int64_t* out) {
+  const int64_t n = window_elements(shape);
+  const auto run = [&]<class P>() {
+    for_each_index(context, n, FlatIndices<P>{{shape, n, pixel_of(shape), static_cast<const P*>(indices)}, out});
+  };
+  index_dtype(shape.kernel_elements()) == kUInt8 ? run.template operator()<uint8_t>()
+                                                 : run.template operator()<int32_t>();
 }
 
 }}}  // namespace tandem::v0::cuda

@@ -4,7 +4,7 @@
 #include <limits>
 #include <vector>
 
-#include <tandem/ops/common/common.h>
+#include <tandem/ops/pool/pool_arguments.h>
 #include <tandem/ops/pool/pool_kernels.h>
 
 namespace tandem { inline namespace v0 {
@@ -14,29 +14,71 @@ using autograd::BackwardContext;
 using autograd::Node;
 using autograd::SavedTensor;
 
+// --- arguments -----------------------------------------------------------------------------------
+
 namespace {
 
 /// Limit for kernel sizes, strides, paddings and image sides, so that sums and products of two of them do not overflow.
 constexpr int64_t kMaxSide = std::numeric_limits<int32_t>::max();
 
-[[nodiscard]] KernelContext check_image(const char* op, const Tensor& input) {
-  KernelContext context = check_same_device(op, {{"input", input}});
+std::string text_of(Size2d sides, bool is_signal) { return is_signal ? str(sides.width) : str(sides); }
+
+}  // namespace
+
+ImageForm ops::check_images(const char* op, const Tensor& input, bool is_signal) {
   check_floating(op, {"input", input});
-  TANDEM_CHECK(ShapeError, input.dim() == 4, operand_error(op, "input must be [N, C, H, W]", {{"input", input}}));
-  TANDEM_CHECK(ShapeError, input.shape()[2] > 0 && input.shape()[3] > 0,
-               operand_error(op, "the image is empty", {{"input", input}}));
-  TANDEM_CHECK(ShapeError, input.shape()[2] <= kMaxSide && input.shape()[3] <= kMaxSide,
-               operand_error(op, str("the image has a side above ", kMaxSide), {{"input", input}}));
-  return context;
+  const int64_t dims = is_signal ? 3 : 4;  // with N
+  TANDEM_CHECK(ShapeError, input.dim() == dims || input.dim() == dims - 1,
+               operand_error(op, str("input must be ", is_signal ? "[N, C, L] or [C, L]" : "[N, C, H, W] or [C, H, W]"),
+                             {{"input", input}}));
+  for (int64_t d = is_signal ? -1 : -2; d < 0; ++d) {
+    TANDEM_CHECK(ShapeError, input.size(d) > 0, operand_error(op, "the image is empty", {{"input", input}}));
+    TANDEM_CHECK(ShapeError, input.size(d) <= kMaxSide,
+                 operand_error(op, str("the image has a side above ", kMaxSide), {{"input", input}}));
+  }
+  return {is_signal, input.dim() == dims};
 }
 
-void check_between(const char* op, const char* name, Size2d size, int64_t least) {
-  TANDEM_CHECK(ValueError, size.height >= least && size.width >= least, op, ": ", name, " ", size, " is below ", least);
-  TANDEM_CHECK(ValueError, size.height <= kMaxSide && size.width <= kMaxSide, op, ": ", name, " ", size, " is above ",
-               kMaxSide);
+void ops::check_sides(const char* op, const char* name, Size2d sides, int64_t least, bool is_signal) {
+  TANDEM_CHECK(ValueError, sides.height >= least && sides.width >= least, op, ": ", name, " ",
+               text_of(sides, is_signal), " is below ", least);
+  TANDEM_CHECK(ValueError, sides.height <= kMaxSide && sides.width <= kMaxSide, op, ": ", name, " ",
+               text_of(sides, is_signal), " is above ", kMaxSide);
 }
 
-/// Number of windows along one axis; `axis` is "height" or "width".
+namespace {
+
+/// The windows of max and average pooling.
+struct Window {
+  Size2d kernel;
+  Size2d stride;
+  Size2d padding;
+  Size2d dilation;
+  bool ceil_mode;
+};
+
+/// The window of these options over images, and over signals as images of height 1.
+template <class Options>
+Window window_of(Size2d kernel, const Options& options, Size2d dilation = 1) {
+  return {kernel, options.stride.value_or(kernel), options.padding, dilation, options.ceil_mode};
+}
+template <class Options>
+Window window_of(int64_t kernel, const Options& options, int64_t dilation = 1) {
+  return {{1, kernel}, {1, options.stride.value_or(kernel)}, {0, options.padding}, {1, dilation}, options.ceil_mode};
+}
+
+void check_window(const char* op, const Window& window, bool is_signal) {
+  check_sides(op, "kernel_size", window.kernel, 1, is_signal);
+  check_sides(op, "stride", window.stride, 1, is_signal);
+  check_sides(op, "padding", window.padding, 0, is_signal);
+  check_sides(op, "dilation", window.dilation, 1, is_signal);
+  TANDEM_CHECK(ValueError,
+               2 * window.padding.height <= window.kernel.height && 2 * window.padding.width <= window.kernel.width, op,
+               ": padding ", text_of(window.padding, is_signal), " is more than half of kernel_size ",
+               text_of(window.kernel, is_signal));
+}
+
+/// Number of windows along one axis; `axis` is "height", "width" or "length".
 int64_t count_windows(const char* op, const char* axis, const Tensor& input, int64_t image, int64_t kernel,
                       int64_t stride, int64_t padding, int64_t dilation, bool ceil_mode) {
   const int64_t extent = dilation * (kernel - 1) + 1;
@@ -51,113 +93,121 @@ int64_t count_windows(const char* op, const char* axis, const Tensor& input, int
   return windows;
 }
 
-void check_window(const char* op, Size2d kernel, Size2d stride, Size2d padding) {
-  check_between(op, "kernel_size", kernel, 1);
-  check_between(op, "stride", stride, 1);
-  check_between(op, "padding", padding, 0);
-  TANDEM_CHECK(ValueError, 2 * padding.height <= kernel.height && 2 * padding.width <= kernel.width, op, ": padding ",
-               padding, " is more than half of kernel_size ", kernel);
-}
-
-/// The tensor in the requested memory order: channels-last or row-major.
-Tensor in_order(const Tensor& tensor, bool channels_last) {
-  return channels_last ? ops::channels_last(tensor) : row_major(tensor);
-}
-Tensor empty_in_order(const Shape& shape, const Tensor& like, bool channels_last) {
-  return channels_last ? empty_channels_last(shape, like.options()) : empty(shape, like.options());
-}
-
-/// Whether channels are the innermost loop. If both memory orders are the same (one channel, or one pixel), the longer
-/// of the two dimensions is innermost.
-bool has_inner_channels(const Tensor& input) {
-  return is_channels_last(input) && !(input.is_contiguous() && input.shape()[1] == 1);
-}
-
 // --- max -----------------------------------------------------------------------------------------
 
-Shape image_shape(const MaxPoolShape& s) { return {s.batch, s.channels, s.height.image, s.width.image}; }
-Shape windows_shape(const MaxPoolShape& s) { return {s.batch, s.channels, s.height.windows, s.width.windows}; }
+struct MaxPoolPlan {
+  MaxPoolShape shape = {};
+  ImageForm form;
 
-Tensor max_pool_backward(const Tensor& grad, const Tensor& indices, const MaxPoolShape& shape);
+  Shape image_shape() const { return {shape.batch, shape.channels, shape.height.image, shape.width.image}; }
+  Shape windows_shape() const { return {shape.batch, shape.channels, shape.height.windows, shape.width.windows}; }
+  const char* backward_name() const { return form.is_signal ? "max_pool1d_backward" : "max_pool2d_backward"; }
+};
+
+Tensor max_pool_backward(const Tensor& grad, const Tensor& indices, const MaxPoolPlan& plan);
 
 /// The elements of `input` that were the largest of their windows; linear in input.
-Tensor take_largest(const Tensor& input, const Tensor& indices, const MaxPoolShape& shape) {
-  const Tensor dense = in_order(input, shape.channels_last);
-  const Tensor out = empty_in_order(windows_shape(shape), input, shape.channels_last);
-  TANDEM_KERNEL(kernel_context(input.device()), take_at, input.dtype(), shape, dense.data_ptr(), indices.data_ptr(),
-                out.data_ptr());
+Tensor take_largest(const Tensor& input, const Tensor& indices, const MaxPoolPlan& plan) {
+  const Tensor dense = in_order(plan.form.images(input), plan.shape.channels_last);
+  const Tensor windows = empty_in_order(plan.windows_shape(), input.options(), plan.shape.channels_last);
+  TANDEM_KERNEL(kernel_context(input.device()), take_at, input.dtype(), plan.shape, dense.data_ptr(),
+                indices.data_ptr(), windows.data_ptr());
+  const Tensor out = plan.form.restore(windows);
 
   struct TakeLargestNode : Node {
     SavedTensor indices{*this, "indices"};
-    MaxPoolShape shape;
+    MaxPoolPlan plan;
     TensorList backward(BackwardContext& context) override {
-      return {max_pool_backward(context.grad(), indices.get(), shape)};
+      return {max_pool_backward(context.grad(), indices.get(), plan)};
     }
   };
-  if (auto* node = autograd::record<TakeLargestNode>("max_pool2d_backward", out, input)) {
+  if (auto* node = autograd::record<TakeLargestNode>(plan.backward_name(), out, input)) {
     node->indices.save(indices);
-    node->shape = shape;
+    node->plan = plan;
   }
   return out;
 }
 
-/// The gradient of max_pool2d, linear in grad.
-Tensor max_pool_backward(const Tensor& grad, const Tensor& indices, const MaxPoolShape& shape) {
-  const Tensor dense = in_order(grad, shape.channels_last);
-  const Tensor out = empty_in_order(image_shape(shape), grad, shape.channels_last);
-  TANDEM_KERNEL(kernel_context(grad.device()), max_pool_backward, grad.dtype(), shape, dense.data_ptr(),
-                indices.data_ptr(), out.data_ptr());
+/// The gradient of max pooling, linear in grad.
+Tensor max_pool_backward(const Tensor& grad, const Tensor& indices, const MaxPoolPlan& plan) {
+  const Tensor dense = in_order(plan.form.images(grad), plan.shape.channels_last);
+  const Tensor images = empty_in_order(plan.image_shape(), grad.options(), plan.shape.channels_last);
+  TANDEM_KERNEL(kernel_context(grad.device()), max_pool_backward, grad.dtype(), plan.shape, dense.data_ptr(),
+                indices.data_ptr(), images.data_ptr());
+  const Tensor out = plan.form.restore(images);
 
   struct MaxPoolBackwardNode : Node {
     SavedTensor indices{*this, "indices"};
-    MaxPoolShape shape;
+    MaxPoolPlan plan;
     TensorList backward(BackwardContext& context) override {
-      return {take_largest(context.grad(), indices.get(), shape)};
+      return {take_largest(context.grad(), indices.get(), plan)};
     }
   };
-  if (auto* node = autograd::record<MaxPoolBackwardNode>("max_pool2d_backward", out, grad)) {
+  if (auto* node = autograd::record<MaxPoolBackwardNode>(plan.backward_name(), out, grad)) {
     node->indices.save(indices);
-    node->shape = shape;
+    node->plan = plan;
   }
   return out;
 }
 
 struct MaxPoolNode : Node {
   SavedTensor indices{*this, "indices"};
-  MaxPoolShape shape;
+  MaxPoolPlan plan;
   TensorList backward(BackwardContext& context) override {
-    return {max_pool_backward(context.grad(), indices.get(), shape)};
+    return {max_pool_backward(context.grad(), indices.get(), plan)};
   }
 };
+
+ValuesIndices max_pool(const char* op, const Tensor& input, bool is_signal, const Window& window, bool with_indices) {
+  const KernelContext context = check_same_device(op, {{"input", input}});
+  const ImageForm form = check_images(op, input, is_signal);
+  check_window(op, window, is_signal);
+  TANDEM_CHECK(ValueError, window.kernel.height <= kMaxSide / window.kernel.width, op, ": kernel_size ", window.kernel,
+               " has more than ", kMaxSide, " elements");
+  const Tensor images = form.images(input);
+  const auto axis = [&](const char* name, int64_t image, int64_t Size2d::*side) {
+    const int64_t windows = count_windows(op, name, input, image, window.kernel.*side, window.stride.*side,
+                                          window.padding.*side, window.dilation.*side, window.ceil_mode);
+    return MaxPoolAxis{
+        image, windows, window.kernel.*side, window.stride.*side, window.padding.*side, window.dilation.*side};
+  };
+  const MaxPoolShape shape = {images.size(0), images.size(1), axis("height", images.size(2), &Size2d::height),
+                              axis(is_signal ? "length" : "width", images.size(3), &Size2d::width),
+                              has_inner_channels(images)};
+  const MaxPoolPlan plan = {shape, form};
+  const bool needs_indices = with_indices || autograd::should_record(input);
+  const Tensor dense = in_order(images, shape.channels_last);
+  const Tensor windows = empty_in_order(plan.windows_shape(), input.options(), shape.channels_last);
+  // In the memory order of `windows`.
+  const Tensor indices =
+      needs_indices ? empty(plan.windows_shape(), {index_dtype(shape.kernel_elements()), input.device()}) : Tensor();
+  TANDEM_KERNEL(context, max_pool, input.dtype(), shape, dense.data_ptr(), windows.data_ptr(), data_or_null(indices));
+  ValuesIndices result = {form.restore(windows), {}};
+  if (auto* node = autograd::record<MaxPoolNode>(op, result.values, input)) {
+    node->indices.save(indices);
+    node->plan = plan;
+  }
+  if (with_indices) {
+    const Tensor flat = empty_in_order(plan.windows_shape(), {kInt64, input.device()}, shape.channels_last);
+    TANDEM_KERNEL(context, flat_indices, shape, indices.data_ptr(), flat.data<int64_t>());
+    result.indices = form.restore(flat);
+  }
+  return result;
+}
 
 }  // namespace
 
 Tensor max_pool2d(const Tensor& input, Size2d kernel_size, const MaxPool2dOptions& options) {
-  const KernelContext context = check_image("max_pool2d", input);
-  const Size2d stride = options.stride.value_or(kernel_size), padding = options.padding, dilation = options.dilation;
-  check_window("max_pool2d", kernel_size, stride, padding);
-  check_between("max_pool2d", "dilation", dilation, 1);
-  TANDEM_CHECK(ValueError, kernel_size.height <= kMaxSide / kernel_size.width, "max_pool2d: kernel_size ", kernel_size,
-               " has more than ", kMaxSide, " elements");
-  const auto axis = [&](const char* name, int64_t image, int64_t Size2d::*side) {
-    const int64_t windows = count_windows("max_pool2d", name, input, image, kernel_size.*side, stride.*side,
-                                          padding.*side, dilation.*side, options.ceil_mode);
-    return MaxPoolAxis{image, windows, kernel_size.*side, stride.*side, padding.*side, dilation.*side};
-  };
-  const MaxPoolShape shape = {input.shape()[0], input.shape()[1], axis("height", input.shape()[2], &Size2d::height),
-                              axis("width", input.shape()[3], &Size2d::width), has_inner_channels(input)};
-  const bool records = autograd::should_record(input);
-  const Tensor dense = in_order(input, shape.channels_last);
-  const Tensor out = empty_in_order(windows_shape(shape), input, shape.channels_last);
-  const Tensor indices = records ? empty(windows_shape(shape), {index_dtype(shape.kernel_elements()), input.device()})
-                                 : Tensor();  // in the memory order of `out`
-  TANDEM_KERNEL(context, max_pool, input.dtype(), shape, dense.data_ptr(), out.data_ptr(),
-                records ? indices.data_ptr() : nullptr);
-  if (auto* node = autograd::record<MaxPoolNode>("max_pool2d", out, input)) {
-    node->indices.save(indices);
-    node->shape = shape;
-  }
-  return out;
+  return max_pool("max_pool2d", input, false, window_of(kernel_size, options, options.dilation), false).values;
+}
+Tensor max_pool1d(const Tensor& input, int64_t kernel_size, const MaxPool1dOptions& options) {
+  return max_pool("max_pool1d", input, true, window_of(kernel_size, options, options.dilation), false).values;
+}
+ValuesIndices max_pool2d_with_indices(const Tensor& input, Size2d kernel_size, const MaxPool2dOptions& options) {
+  return max_pool("max_pool2d_with_indices", input, false, window_of(kernel_size, options, options.dilation), true);
+}
+ValuesIndices max_pool1d_with_indices(const Tensor& input, int64_t kernel_size, const MaxPool1dOptions& options) {
+  return max_pool("max_pool1d_with_indices", input, true, window_of(kernel_size, options, options.dilation), true);
 }
 
 // --- mean ----------------------------------------------------------------------------------------
@@ -196,6 +246,7 @@ class MeanTable {
 /// The windows of an operation.
 struct MeanPlan {
   AvgPoolShape<AvgPoolAxis> shape;
+  ImageForm form;
   MeanTable height, width;  // empty on GPUs
 
   AvgPoolWindows windows() const {
@@ -209,12 +260,13 @@ Tensor mean_of_windows(const char* op, const Tensor& input, const MeanPlan& plan
 
 /// The gradient of `op`; linear in grad.
 Tensor mean_backward(const char* op, const Tensor& grad, const MeanPlan& plan) {
-  const Tensor dense = in_order(grad, plan.shape.channels_last);
-  const Tensor out = empty_in_order(plan.image_shape(), grad, plan.shape.channels_last);
+  const Tensor dense = in_order(plan.form.images(grad), plan.shape.channels_last);
+  const Tensor images = empty_in_order(plan.image_shape(), grad.options(), plan.shape.channels_last);
   const KernelContext context = kernel_context(grad.device());
-  if (out.num_elements() > 0) {
-    TANDEM_KERNEL(context, avg_pool_backward, grad.dtype(), plan.windows(), dense.data_ptr(), out.data_ptr());
+  if (images.num_elements() > 0) {
+    TANDEM_KERNEL(context, avg_pool_backward, grad.dtype(), plan.windows(), dense.data_ptr(), images.data_ptr());
   }
+  const Tensor out = plan.form.restore(images);
 
   struct MeanBackwardNode : Node {
     MeanPlan plan;
@@ -226,12 +278,13 @@ Tensor mean_backward(const char* op, const Tensor& grad, const MeanPlan& plan) {
 
 /// The forward of average pooling, recorded as `op`.
 Tensor mean_of_windows(const char* op, const Tensor& input, const MeanPlan& plan) {
-  const Tensor dense = in_order(input, plan.shape.channels_last);
-  const Tensor out = empty_in_order(plan.windows_shape(), input, plan.shape.channels_last);
+  const Tensor dense = in_order(plan.form.images(input), plan.shape.channels_last);
+  const Tensor windows = empty_in_order(plan.windows_shape(), input.options(), plan.shape.channels_last);
   const KernelContext context = kernel_context(input.device());
-  if (out.num_elements() > 0) {
-    TANDEM_KERNEL(context, avg_pool, input.dtype(), plan.windows(), dense.data_ptr(), out.data_ptr());
+  if (windows.num_elements() > 0) {
+    TANDEM_KERNEL(context, avg_pool, input.dtype(), plan.windows(), dense.data_ptr(), windows.data_ptr());
   }
+  const Tensor out = plan.form.restore(windows);
 
   struct MeanNode : Node {
     MeanPlan plan;
@@ -241,38 +294,62 @@ Tensor mean_of_windows(const char* op, const Tensor& input, const MeanPlan& plan
   return out;
 }
 
-Tensor mean_pool(const char* op, const Tensor& input, const AvgPoolAxis& height, const AvgPoolAxis& width) {
-  MeanPlan plan = {{input.shape()[0], input.shape()[1], height, width, has_inner_channels(input)}, {}, {}};
+/// axis(name, size of the image, side) makes the windows of an axis.
+template <class Axis>
+Tensor mean_pool(const char* op, const Tensor& input, const ImageForm& form, const Axis& axis) {
+  const Tensor images = form.images(input);
+  const AvgPoolAxis height = axis("height", images.size(2), &Size2d::height);
+  const AvgPoolAxis width = axis(form.is_signal ? "length" : "width", images.size(3), &Size2d::width);
+  MeanPlan plan = {{images.size(0), images.size(1), height, width, has_inner_channels(images)}, form, {}, {}};
+  // Before the tables are allocated, so that a too large result is a ShapeError.
+  const bool has_windows = num_elements(plan.windows_shape()) > 0, has_image = input.num_elements() > 0;
   if (input.device().is_cpu()) {
-    const bool has_windows = num_elements(plan.windows_shape()) > 0, has_image = input.num_elements() > 0;
     plan.height = MeanTable(height, input.device(), has_windows, has_image);
     plan.width = MeanTable(width, input.device(), has_windows, has_image);
   }
   return mean_of_windows(op, input, plan);
 }
 
+Tensor avg_pool(const char* op, const Tensor& input, bool is_signal, const Window& window, bool count_include_pad,
+                std::optional<int64_t> divisor) {
+  const KernelContext context = check_same_device(op, {{"input", input}});
+  const ImageForm form = check_images(op, input, is_signal);
+  check_window(op, window, is_signal);
+  TANDEM_CHECK(ValueError, divisor.value_or(1) != 0, op, ": divisor_override is 0, must be another number");
+  return mean_pool(op, input, form, [&](const char* name, int64_t image, int64_t Size2d::*side) {
+    const int64_t windows = count_windows(op, name, input, image, window.kernel.*side, window.stride.*side,
+                                          window.padding.*side, 1, window.ceil_mode);
+    AvgPoolAxis axis = {
+        image, windows, window.kernel.*side, window.stride.*side, window.padding.*side, count_include_pad};
+    if (divisor) axis.divisor = side == &Size2d::height ? *divisor : 1;  // the divisor is the product of both axes
+    return axis;
+  });
+}
+
+Tensor adaptive_avg_pool(const char* op, const Tensor& input, bool is_signal, OutputSize2d output_size) {
+  const KernelContext context = check_same_device(op, {{"input", input}});
+  const ImageForm form = check_images(op, input, is_signal);
+  const Size2d size = {output_size.height.value_or(input.size(-2)), output_size.width.value_or(input.size(-1))};
+  check_sides(op, "output_size", size, 1, is_signal);
+  return mean_pool(op, input, form, [&](const char*, int64_t image, int64_t Size2d::*side) {
+    return AvgPoolAxis{image, size.*side};
+  });
+}
+
 }  // namespace
 
 Tensor avg_pool2d(const Tensor& input, Size2d kernel_size, const AvgPool2dOptions& options) {
-  const KernelContext context = check_image("avg_pool2d", input);
-  const Size2d stride = options.stride.value_or(kernel_size), padding = options.padding;
-  check_window("avg_pool2d", kernel_size, stride, padding);
-  const auto axis = [&](const char* name, int64_t image, int64_t Size2d::*side) {
-    const int64_t windows = count_windows("avg_pool2d", name, input, image, kernel_size.*side, stride.*side,
-                                          padding.*side, 1, options.ceil_mode);
-    return AvgPoolAxis{image, windows, kernel_size.*side, stride.*side, padding.*side, options.count_include_pad};
-  };
-  return mean_pool("avg_pool2d", input, axis("height", input.shape()[2], &Size2d::height),
-                   axis("width", input.shape()[3], &Size2d::width));
+  return avg_pool("avg_pool2d", input, false, window_of(kernel_size, options), options.count_include_pad,
+                  options.divisor_override);
 }
-
-Tensor adaptive_avg_pool2d(const Tensor& input, Size2d output_size) {
-  const KernelContext context = check_image("adaptive_avg_pool2d", input);
-  check_between("adaptive_avg_pool2d", "output_size", output_size, 1);
-  // Before the tables are allocated, so that a too large result is a ShapeError.
-  num_elements({input.shape()[0], input.shape()[1], output_size.height, output_size.width});
-  return mean_pool("adaptive_avg_pool2d", input, AvgPoolAxis{input.shape()[2], output_size.height},
-                   AvgPoolAxis{input.shape()[3], output_size.width});
+Tensor avg_pool1d(const Tensor& input, int64_t kernel_size, const AvgPool1dOptions& options) {
+  return avg_pool("avg_pool1d", input, true, window_of(kernel_size, options), options.count_include_pad, {});
+}
+Tensor adaptive_avg_pool2d(const Tensor& input, OutputSize2d output_size) {
+  return adaptive_avg_pool("adaptive_avg_pool2d", input, false, output_size);
+}
+Tensor adaptive_avg_pool1d(const Tensor& input, int64_t output_size) {
+  return adaptive_avg_pool("adaptive_avg_pool1d", input, true, {1, output_size});
 }
 
 }}  // namespace tandem::v0

@@ -40,6 +40,7 @@ struct AvgPoolAxis {
   int64_t stride = 1;
   int64_t padding = 0;
   bool count_padding = false;
+  int64_t divisor = 0;  ///< of every window; 0: by the options above
 
   TANDEM_HOST_DEVICE int64_t begin(int64_t o) const {
     if (kernel == 0) return o * image / windows;
@@ -51,6 +52,7 @@ struct AvgPoolAxis {
     return whole < image ? whole : image;
   }
   TANDEM_HOST_DEVICE int64_t size(int64_t o) const {
+    if (divisor != 0) return divisor;
     if (kernel == 0 || !count_padding) return end(o) - begin(o);
     const int64_t room = image + 2 * padding - o * stride;  // distance to the end of the padding
     return kernel < room ? kernel : room;
@@ -109,8 +111,10 @@ void max_pool(const KernelContext& context, DType dtype, const MaxPoolShape& sha
 void max_pool_backward(const KernelContext& context, DType dtype, const MaxPoolShape& shape, const void* grad_out,
                        const void* indices, void* grad_in);
 /// out = the elements of `in` at `indices`; 0 for windows without elements.
-void take_at(const KernelContext& context, DType dtype, const MaxPoolShape& shape, const void* in,
-                 const void* indices, void* out);
+void take_at(const KernelContext& context, DType dtype, const MaxPoolShape& shape, const void* in, const void* indices,
+             void* out);
+/// out = the index in its image of the element that `indices` name, y * width + x; -1 for windows without elements.
+void flat_indices(const KernelContext& context, const MaxPoolShape& shape, const void* indices, int64_t* out);
 /// out = mean of each window.
 void avg_pool(const KernelContext& context, DType dtype, const AvgPoolWindows& windows, const void* in, void* out);
 /// grad_in = sum over the windows that cover an element of grad_out / size.

@@ -248,4 +248,34 @@ Tensor dropout(const Tensor& x, double p, bool training, Generator* generator) {
   return masked(x, reserve(generator, x.device(), x.num_elements()), p);
 }
 
+namespace {
+
+/// Dropout of inputs with `dims` dimensions before those that share a value.
+Tensor dropout_channels(const char* op, const char* shapes, bool fits, int64_t dims, const Tensor& input, double p,
+                        bool training, Generator* generator) {
+  const KernelContext context = check_same_device(op, {{"input", input}});
+  check_floating(op, {"input", input});
+  TANDEM_CHECK(ShapeError, fits, operand_error(op, str("input must be ", shapes), {{"input", input}}));
+  TANDEM_CHECK(ValueError, p >= 0 && p <= 1, op, ": p must be in [0, 1], it is ", p);
+  if (!training || p == 0) return input;
+  Shape shape = input.shape();
+  for (int64_t d = dims; d < shape.dim(); ++d) shape[static_cast<size_t>(d)] = 1;
+  const Tensor factors = dropout(ones(shape, {promote(input.dtype(), kFloat32), input.device()}), p, true, generator);
+  return to(mul(input, factors), input.dtype());
+}
+
+}  // namespace
+
+Tensor dropout1d(const Tensor& input, double p, bool training, Generator* generator) {
+  const int64_t dim = input.defined() ? input.dim() : 0;
+  return dropout_channels("dropout1d", "[N, C, L] or [C, L]", dim == 2 || dim == 3, dim - 1, input, p, training,
+                          generator);
+}
+
+Tensor dropout2d(const Tensor& input, double p, bool training, Generator* generator) {
+  const int64_t dim = input.defined() ? input.dim() : 0;
+  return dropout_channels("dropout2d", "[N, C, H, W] or [N, C, L]", dim == 3 || dim == 4, 2, input, p, training,
+                          generator);
+}
+
 }}  // namespace tandem::v0

@@ -4,6 +4,7 @@
 
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/common/wide.h>
+#include <tandem/ops/random/philox_blocks.h>
 #include <tandem/ops/random/random_kernels.h>
 
 namespace tandem { inline namespace v0 { namespace cpu {
@@ -11,38 +12,6 @@ namespace {
 
 /// Words per piece of parallel work; a multiple of the words drawn together.
 constexpr int64_t kGrainWords = 1 << 12;
-
-/// Philox blocks that are computed together, in vectorized code.
-constexpr int64_t kBlocksTogether = 16;
-
-/// words[4 b + j] = word j of block first + b for kBlocksTogether blocks: PhiloxState::block, written so that the
-/// compiler vectorizes over blocks.
-void draw_blocks(const PhiloxState& state, uint64_t first, uint32_t* words) {
-  uint32_t counter[4][kBlocksTogether];
-  for (int64_t b = 0; b < kBlocksTogether; ++b) {
-    const uint64_t position = state.offset + first + static_cast<uint64_t>(b);
-    counter[0][b] = static_cast<uint32_t>(position);
-    counter[1][b] = static_cast<uint32_t>(position >> 32);
-    counter[2][b] = state.rank;
-    counter[3][b] = state.device_number;
-  }
-  uint32_t key[2] = {static_cast<uint32_t>(state.seed), static_cast<uint32_t>(state.seed >> 32)};
-  for (int round = 0; round < 10; ++round) {
-    for (int64_t b = 0; b < kBlocksTogether; ++b) {
-      const uint64_t even = uint64_t{0xD2511F53} * counter[0][b];
-      const uint64_t odd = uint64_t{0xCD9E8D57} * counter[2][b];
-      counter[0][b] = static_cast<uint32_t>(odd >> 32) ^ counter[1][b] ^ key[0];
-      counter[1][b] = static_cast<uint32_t>(odd);
-      counter[2][b] = static_cast<uint32_t>(even >> 32) ^ counter[3][b] ^ key[1];
-      counter[3][b] = static_cast<uint32_t>(even);
-    }
-    key[0] += 0x9E3779B9;
-    key[1] += 0xBB67AE85;
-  }
-  for (int64_t b = 0; b < kBlocksTogether; ++b) {
-    for (int64_t j = 0; j < 4; ++j) words[4 * b + j] = counter[j][b];
-  }
-}
 
 /// Calls f(begin, end, words) for pieces [begin, end) of n values that take `per_value` words each (1, 2 or 4);
 /// words[0] is the first word of value `begin`.
@@ -52,8 +21,8 @@ void for_words(const PhiloxState& state, int64_t n, int64_t per_value, F f) {
     uint32_t words[kGrainWords];
     const int64_t first = begin * per_value, count = (end - begin) * per_value;
     run_wide([&] {
-      for (int64_t w = 0; w < count; w += 4 * kBlocksTogether) {
-        draw_blocks(state, static_cast<uint64_t>((first + w) / 4), words + w);
+      for (int64_t w = 0; w < count; w += 4 * kPhiloxBlocks) {
+        philox_blocks(state, static_cast<uint64_t>((first + w) / 4), words + w);
       }
       f(begin, end, words);
     });
@@ -167,16 +136,16 @@ class UniformDoubles {
   double operator[](int64_t i) {
     if (i < begin_ || i >= begin_ + kDrawn) {
       begin_ = i / 2 * 2;
-      draw_blocks(state_, static_cast<uint64_t>(begin_ / 2), words_);
+      philox_blocks(state_, static_cast<uint64_t>(begin_ / 2), words_);
     }
     return uniform_double(words_[2 * (i - begin_)], words_[2 * (i - begin_) + 1]);
   }
 
  private:
-  static constexpr int64_t kDrawn = 2 * kBlocksTogether;  ///< values drawn together, two per block
+  static constexpr int64_t kDrawn = 2 * kPhiloxBlocks;  ///< values drawn together, two per block
   const PhiloxState& state_;
   int64_t begin_ = -kDrawn;
-  uint32_t words_[4 * kBlocksTogether];
+  uint32_t words_[4 * kPhiloxBlocks];
 };
 
 }  // namespace

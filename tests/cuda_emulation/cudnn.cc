@@ -226,7 +226,7 @@ struct TensorInfo {
 struct Convolution {
   int pass;  // 0: y, 1: dx, 2: dw
   TensorInfo w, x, y;
-  std::vector<int64_t> padding, stride, dilation;
+  std::vector<int64_t> padding, end_padding, stride, dilation;
 
   explicit Convolution(const Descriptor& op) : Convolution(op, first_name(op.type)) {}
 
@@ -240,10 +240,10 @@ struct Convolution {
       : pass((first - 700) / 6), w(child_of(op, first + 3)), x(child_of(op, first + 4)), y(child_of(op, first + 5)) {
     const Descriptor& conv = child_of(op, first + 2);
     padding = values_of<int64_t>(conv, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS);
+    end_padding = values_of<int64_t>(conv, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS);
     stride = values_of<int64_t>(conv, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES);
     dilation = values_of<int64_t>(conv, CUDNN_ATTR_CONVOLUTION_DILATIONS);
     if (value_of<int64_t>(conv, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS) != 2) fault("only two spatial dimensions");
-    if (padding != values_of<int64_t>(conv, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS)) fault("unequal paddings");
     if (value_of<cudnnDataType_t>(conv, CUDNN_ATTR_CONVOLUTION_COMP_TYPE) != CUDNN_DATA_FLOAT) {
       fault("convolutions of float and half types are summed in float");
     }
@@ -251,7 +251,9 @@ struct Convolution {
       fault("only cross-correlation is emulated");
     }
     if (value_of<float>(op, first) != 1 || value_of<float>(op, first + 1) != 0) fault("alpha is not 1 or beta not 0");
-    if (x.type != w.type || (x.type != y.type && !y.is_virtual)) fault("tensors of different types");
+    for (const TensorInfo* t : {&x, &y}) {
+      if (t->type != w.type && !t->is_virtual) fault("tensors of different types");
+    }
     if (std::set<int64_t>{x.id, w.id, y.id}.size() != 3) fault("two tensors have the same id");
     if (x.sizes[0] != y.sizes[0] || w.sizes[0] != y.sizes[1] || x.sizes[1] % w.sizes[1] != 0 ||
         w.sizes[0] % (x.sizes[1] / w.sizes[1]) != 0) {
@@ -259,8 +261,8 @@ struct Convolution {
     }
     for (size_t i = 0; i < 2; ++i) {
       const int64_t span = (w.sizes[2 + i] - 1) * dilation[i] + 1;
-      if (padding[i] < 0 || stride[i] < 1 || dilation[i] < 1 ||
-          y.sizes[2 + i] != (x.sizes[2 + i] + 2 * padding[i] - span) / stride[i] + 1) {
+      if (padding[i] < 0 || end_padding[i] < 0 || stride[i] < 1 || dilation[i] < 1 ||
+          y.sizes[2 + i] != (x.sizes[2 + i] + padding[i] + end_padding[i] - span) / stride[i] + 1) {
         fault("the output's size does not follow from the input's");
       }
     }
@@ -318,18 +320,23 @@ struct ConvGraph {
     if (ops.size() > 2) fault("a graph of more than two operations is not emulated");
     if (ops.size() == 2) {
       add.emplace(*ops[1]);
-      if (conv.pass != 0 || add->a.id != conv.y.id) fault("the bias is not added to the convolution's result");
+      if (add->a.id != products().id) fault("the bias is not added to the convolution's result");
     }
-    if (conv.y.is_virtual != add.has_value())
+    if (products().is_virtual != add.has_value())
       fault("a virtual result that no operation reads, or a read one that is not");
+    if (conv.w.is_virtual || (conv.pass == 0 ? conv.x : conv.y).is_virtual) fault("a virtual operand");
   }
-  const TensorInfo& output() const { return add ? add->sum : conv.y; }
+  const TensorInfo& input() const { return add && conv.pass == 1 ? add->sum : conv.x; }
+  const TensorInfo& output() const { return add && conv.pass == 0 ? add->sum : conv.y; }
+
+ private:
+  const TensorInfo& products() const { return conv.pass == 0 ? conv.y : conv.pass == 1 ? conv.x : conv.w; }
 };
 
-/// Computes y, dx or dw from the other two, in float64; y plus a bias if b_data is not null.
+/// Computes y, dx or dw from the other two, in float64; y or dx plus a bias if b_data is not null.
 void convolve(const ConvGraph& graph, void* x_data, void* w_data, void* y_data, void* b_data) {
   const Convolution& c = graph.conv;
-  std::vector<double> x = load(c.x, x_data), w = load(c.w, w_data), y = load(graph.output(), y_data);
+  std::vector<double> x = load(graph.input(), x_data), w = load(c.w, w_data), y = load(graph.output(), y_data);
   std::vector<double>& result = c.pass == 0 ? y : c.pass == 1 ? x : w;
   std::fill(result.begin(), result.end(), 0);
   const int64_t channels = c.w.sizes[1], filters = c.w.sizes[0] / (c.x.sizes[1] / channels);
@@ -362,10 +369,10 @@ void convolve(const ConvGraph& graph, void* x_data, void* w_data, void* y_data, 
   }
   if (graph.add) {
     const std::vector<double> bias = load(graph.add->bias, b_data);
-    for (size_t i = 0; i < y.size(); ++i) y[i] += bias[i % bias.size()];
+    for (size_t i = 0; i < result.size(); ++i) result[i] += bias[i % bias.size()];
   }
   store(c.pass == 0   ? graph.output()
-        : c.pass == 1 ? c.x
+        : c.pass == 1 ? graph.input()
                       : c.w,
         result,
         c.pass == 0   ? y_data
@@ -548,7 +555,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
                         static_cast<size_t>(tensor.alignment), device);
     return data;
   };
-  void* const x = data_of(graph.conv.x, "the input");
+  void* const x = data_of(graph.input(), "the input");
   void* const w = data_of(graph.conv.w, "the filters");
   void* const y = data_of(graph.output(), "the output");
   void* const b = graph.add ? data_of(graph.add->bias, "the bias") : nullptr;
@@ -556,7 +563,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   const auto add_memory = [&](const char* what, void* data, const TensorInfo& t) {
     memory.emplace_back(what, data, static_cast<size_t>(t.num_elements() * t.element_bytes()));
   };
-  add_memory("the input", x, graph.conv.x);
+  add_memory("the input", x, graph.input());
   add_memory("the filters", w, graph.conv.w);
   add_memory("the output", y, graph.output());
   if (graph.add) add_memory("the bias", b, graph.add->bias);
@@ -579,7 +586,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   const double flops = 2.0 * static_cast<double>(graph.conv.y.num_elements()) *
                        static_cast<double>(filters.num_elements() / filters.sizes[0]);
   size_t num_bytes = 0;
-  for (const TensorInfo* tensor : {&graph.conv.x, &filters, &graph.output()}) {
+  for (const TensorInfo* tensor : {&graph.input(), &filters, &graph.output()}) {
     num_bytes += static_cast<size_t>(tensor->num_elements() * tensor->element_bytes());
   }
   compute_on(handle->stream, std::string("convolution, ") + type, flops, num_bytes,

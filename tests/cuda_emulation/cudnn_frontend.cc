@@ -108,10 +108,12 @@ struct Attention {
   double scale;
   bool is_causal;
 
+  /// Heads of query per head of key and value.
+  int64_t group() const { return query.sizes[1] / key.sizes[1]; }
   int64_t num_keys(int64_t t) const { return is_causal ? std::min(key.sizes[2], t + 1) : key.sizes[2]; }
 
   void forward(int64_t batch, int64_t head) const {
-    Dense q(query, batch, head), k(key, batch, head), v(value, batch, head);
+    Dense q(query, batch, head), k(key, batch, head / group()), v(value, batch, head / group());
     Dense o(query.sizes[2], value.sizes[3]);
     std::vector<double> scores(static_cast<size_t>(key.sizes[2]));
     for (int64_t t = 0; t < query.sizes[2]; ++t) {
@@ -130,24 +132,28 @@ struct Attention {
     o.store(out, batch, head);
   }
 
-  void backward(int64_t batch, int64_t head) const {
-    Dense q(query, batch, head), k(key, batch, head), v(value, batch, head), o(out, batch, head), g(grad, batch, head);
-    Dense dq(query.sizes[2], q.columns), dk(key.sizes[2], q.columns), dv(key.sizes[2], v.columns);
-    for (int64_t t = 0; t < query.sizes[2]; ++t) {
-      const double log_sum = statistics.get(statistics.at(batch, head, t, 0)), product = dot(o, t, g, t);
-      for (int64_t s = 0; s < num_keys(t); ++s) {
-        const double weight = std::exp(scale * dot(q, t, k, s) - log_sum);
-        const double error = rounded(query.type, weight * (dot(g, t, v, s) - product));
-        for (int64_t d = 0; d < v.columns; ++d) dv(s, d) += rounded(value.type, weight) * g(t, d);
-        for (int64_t d = 0; d < q.columns; ++d) {
-          dq(t, d) += scale * error * k(s, d);
-          dk(s, d) += scale * error * q(t, d);
+  /// The gradients of one head of key and value, and of the heads of query that read it.
+  void backward(int64_t batch, int64_t shared) const {
+    Dense k(key, batch, shared), v(value, batch, shared);
+    Dense dk(key.sizes[2], k.columns), dv(key.sizes[2], v.columns);
+    for (int64_t head = shared * group(); head < (shared + 1) * group(); ++head) {
+      Dense q(query, batch, head), o(out, batch, head), g(grad, batch, head), dq(query.sizes[2], q.columns);
+      for (int64_t t = 0; t < query.sizes[2]; ++t) {
+        const double log_sum = statistics.get(statistics.at(batch, head, t, 0)), product = dot(o, t, g, t);
+        for (int64_t s = 0; s < num_keys(t); ++s) {
+          const double weight = std::exp(scale * dot(q, t, k, s) - log_sum);
+          const double error = rounded(query.type, weight * (dot(g, t, v, s) - product));
+          for (int64_t d = 0; d < v.columns; ++d) dv(s, d) += rounded(value.type, weight) * g(t, d);
+          for (int64_t d = 0; d < q.columns; ++d) {
+            dq(t, d) += scale * error * k(s, d);
+            dk(s, d) += scale * error * q(t, d);
+          }
         }
       }
+      dq.store(grad_query, batch, head);
     }
-    dq.store(grad_query, batch, head);
-    dk.store(grad_key, batch, head);
-    dv.store(grad_value, batch, head);
+    dk.store(grad_key, batch, shared);
+    dv.store(grad_value, batch, shared);
   }
 };
 
@@ -212,8 +218,10 @@ error_t Graph::validate() {
   }
   const int64_t batch = query_->get_dim()[0], heads = query_->get_dim()[1], queries = query_->get_dim()[2];
   const int64_t head_dim = query_->get_dim()[3], keys = key_->get_dim()[2], value_dim = value_->get_dim()[3];
-  const std::vector<int64_t> like_query = {batch, heads, queries, head_dim}, like_key = {batch, heads, keys, head_dim};
-  const std::vector<int64_t> like_value = {batch, heads, keys, value_dim},
+  const int64_t shared = key_->get_dim()[1];  // heads of key and value
+  if (shared < 1 || heads % shared != 0) fault("the heads of key do not divide those of query");
+  const std::vector<int64_t> like_query = {batch, heads, queries, head_dim}, like_key = {batch, shared, keys, head_dim};
+  const std::vector<int64_t> like_value = {batch, shared, keys, value_dim},
                              like_out = {batch, heads, queries, value_dim};
   check_tensor("query", *query_, like_query, type);
   check_tensor("key", *key_, like_key, type);
@@ -339,7 +347,7 @@ error_t Graph::execute(cudnnHandle_t handle, std::unordered_map<int64_t, void*>&
   compute_on(context.stream, std::string(is_backward ? "attention backward, " : "attention, ") + type, flops,
              static_cast<size_t>(num_bytes), [a, is_backward] {
                for (int64_t batch = 0; batch < a.query.sizes[0]; ++batch) {
-                 for (int64_t head = 0; head < a.query.sizes[1]; ++head) {
+                 for (int64_t head = 0; head < (is_backward ? a.key : a.query).sizes[1]; ++head) {
                    is_backward ? a.backward(batch, head) : a.forward(batch, head);
                  }
                }

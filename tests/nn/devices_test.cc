@@ -13,8 +13,11 @@
 #include <tandem/nn/embedding.h>
 #include <tandem/nn/layers.h>
 #include <tandem/nn/norm.h>
+#include <tandem/nn/pad.h>
 #include <tandem/nn/pool.h>
+#include <tandem/nn/resize.h>
 #include <tandem/nn/sequential.h>
+#include <tandem/nn/transformer.h>
 #include <tandem/ops/move.h>
 #include <tandem/tensor/allocator.h>
 #include <tandem/tensor/factories.h>
@@ -42,25 +45,48 @@ std::function<nn::Layer&(nn::Module&)> add(Args... args) {
 
 std::vector<Case> cases() {
   const Tensor rows = td::ones({4, 6}), image = td::ones({2, 3, 8, 8}), tokens = td::zeros({2, 5}, {td::kInt64});
-  const Tensor words = td::ones({2, 5, 6});
+  const Tensor words = td::ones({2, 5, 6}), signal = td::ones({2, 3, 9});
   return {
       {"linear", "Linear 'encoder.layer'", rows, add<nn::Linear>(6, 2)},
       {"linear_relu", "Linear 'encoder.layer'", rows, add<nn::Linear>(6, 2, nn::LinearOptions{.relu = true})},
       {"conv2d", "Conv2d 'encoder.layer'", image, add<nn::Conv2d>(3, 2, 3)},
       {"conv2d_relu", "Conv2d 'encoder.layer'", image,
-       add<nn::Conv2d>(3, 2, 3, nn::Conv2dOptions{}, nn::LinearOptions{.relu = true})},
+       add<nn::Conv2d>(3, 2, 3, nn::Conv2dOptions{}, nn::ConvLayerOptions{.relu = true})},
+      {"conv1d", "Conv1d 'encoder.layer'", td::ones({2, 3, 8}), add<nn::Conv1d>(3, 2, 3)},
+      {"conv_transpose1d", "ConvTranspose1d 'encoder.layer'", td::ones({2, 3, 8}), add<nn::ConvTranspose1d>(3, 2, 3)},
+      {"conv_transpose2d", "ConvTranspose2d 'encoder.layer'", image, add<nn::ConvTranspose2d>(3, 2, 3)},
       {"batch_norm", "BatchNorm2d 'encoder.layer'", image, add<nn::BatchNorm2d>(3)},
       {"batch_norm_relu", "BatchNorm2d 'encoder.layer'", image,
-       add<nn::BatchNorm2d>(3, nn::BatchNorm2dOptions{.relu = true})},
+       add<nn::BatchNorm2d>(3, nn::BatchNormOptions{.relu = true})},
+      {"batch_norm", "BatchNorm1d 'encoder.layer'", rows, add<nn::BatchNorm1d>(6)},
+      {"instance_norm", "InstanceNorm2d 'encoder.layer'", image,
+       add<nn::InstanceNorm2d>(3, nn::InstanceNormOptions{.affine = true, .track_running_stats = true})},
+      {"group_norm", "GroupNorm 'encoder.layer'", image, add<nn::GroupNorm>(3, 3)},
       {"layer_norm", "LayerNorm 'encoder.layer'", rows, add<nn::LayerNorm>(6)},
+      {"rms_norm", "RMSNorm 'encoder.layer'", rows, add<nn::RMSNorm>(6)},
       {"embedding", "Embedding 'encoder.layer'", tokens, add<nn::Embedding>(7, 6)},
       {"linear", "MultiheadAttention 'encoder.layer'", words, add<nn::MultiheadAttention>(6, 2)},
+      {"prelu", "PReLU 'encoder.layer'", rows, add<nn::PReLU>()},
+      {"linear", "MultiheadAttention 'encoder.layer.self_attn'", words, add<nn::TransformerEncoderLayer>(6, 2)},
       {"", "", rows, add<nn::Dropout>()},
+      {"", "", rows, add<nn::Dropout1d>()},
+      {"", "", image, add<nn::Dropout2d>()},
+      {"", "", rows, add<nn::Softmin>(1)},
       {"", "", rows, add<nn::GELU>()},
       {"", "", rows, add<nn::Flatten>()},
       {"", "", image, add<nn::MaxPool2d>(2)},
       {"", "", image, add<nn::AvgPool2d>(2)},
       {"", "", image, add<nn::AdaptiveAvgPool2d>(2)},
+      {"", "", signal, add<nn::MaxPool1d>(2)},
+      {"", "", signal, add<nn::AvgPool1d>(2)},
+      {"", "", signal, add<nn::AdaptiveAvgPool1d>(2)},
+      {"", "", signal, add<nn::AdaptiveMaxPool1d>(2)},
+      {"", "", image, add<nn::AdaptiveMaxPool2d>(3)},
+      {"", "", image, add<nn::ZeroPad2d>(1)},
+      {"", "", image, add<nn::ReflectionPad2d>(1)},
+      {"", "", image, add<nn::Upsample>(td::InterpolateOptions{.scale_factor = {2}})},
+      {"", "", image, add<nn::UpsamplingBilinear2d>(td::InterpolateOptions{.size = {5}})},
+      {"", "", image, add<nn::PixelUnshuffle>(2)},
   };
 }
 

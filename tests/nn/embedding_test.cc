@@ -26,6 +26,19 @@ TEST(Embedding, RowsAreLookedUpAndReceiveGradients) {
   EXPECT_EQ(layer.weight.grad().to_vector<float>(), (std::vector<float>{0.5, 3, 0, 0, 3, 3}));
 }
 
+TEST(Embedding, PaddingRowIsZeroAndNotTrained) {
+  for (const int64_t padding : {1, -2}) {
+    nn::Embedding layer(3, 2, {.padding_idx = padding});
+    const auto values = layer.weight.to_vector<float>();
+    for (size_t i = 0; i < 6; ++i) EXPECT_EQ(values[i] == 0, i / 2 == 1) << i;
+    layer(td::tensor({1, 0, 1})).backward(td::ones({3, 2}));
+    EXPECT_EQ(layer.weight.grad().to_vector<float>(), (std::vector<float>{1, 1, 0, 0, 0, 0}));
+    EXPECT_EQ(layer.extra_repr(), td::str("3, 2, padding index ", padding));
+  }
+  EXPECT_EQ(error_text<td::ValueError>([] { nn::Embedding(3, 2, {.padding_idx = 3}); }),
+            "Embedding: padding_idx is 3, expected -3 to 2");
+}
+
 TEST(Embedding, InitialValuesAreStandardNormal) {
   td::manual_seed(3);
   const nn::Embedding layer(100, 200);

@@ -136,6 +136,74 @@ TEST(Dropout, ElementsAreDroppedInTrainingOnly) {
   EXPECT_EQ(dropout(x).to_vector<float>(), x.to_vector<float>());
 }
 
+TEST(Bilinear, ForwardMultipliesAndAddsBias) {
+  nn::Bilinear layer(2, 3, 1);
+  EXPECT_EQ(layer.weight.shape(), td::Shape({1, 2, 3}));
+  set(layer.weight, {1, 2, 3, -1, 0, 4});
+  set(layer.bias, {0.5});
+  const td::Tensor y =
+      layer(td::from_vector<float>({1, 10, 0, 2}, {2, 2}), td::from_vector<float>({1, 1, 2, 3, 5, 7}, {2, 3}));
+  EXPECT_EQ(y.shape(), td::Shape({2, 1}));
+  EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{9 + 70 + 0.5f, 50 + 0.5f}));
+  EXPECT_EQ(nn::Bilinear(2, 3, 4, {.bias = false}).named_parameters().size(), 1u);
+  EXPECT_EQ(nn::Bilinear(2, 3, 4, {.bias = false}).extra_repr(), "2, 3, 4, no bias");
+  EXPECT_EQ(error_text<td::ValueError>([] { nn::Bilinear(2, 0, 4); }),
+            "Bilinear: in1_features is 2, in2_features 0 and out_features 4, expected at least 1 each");
+}
+
+TEST(Bilinear, InitialValuesAreUniformAsInPyTorch) {
+  td::manual_seed(7);
+  const nn::Bilinear layer(100, 5, 40);
+  for (const td::Tensor& parameter : layer.parameters()) {
+    const auto values = parameter.to_vector<double>();
+    const auto [low, high] = std::minmax_element(values.begin(), values.end());
+    EXPECT_GE(*low, -0.1 - 1e-7);
+    EXPECT_LE(*high, 0.1 + 1e-7);
+    EXPECT_LT(*low, -0.08);
+    EXPECT_GT(*high, 0.08);
+  }
+}
+
+TEST(Unflatten, SplitsADimension) {
+  EXPECT_EQ(nn::Unflatten(1, td::Shape{3, -1})(td::zeros({2, 12, 5})).shape(), td::Shape({2, 3, 4, 5}));
+  EXPECT_EQ(nn::Unflatten(-1, td::Shape{2, 3}).extra_repr(), "-1, [2, 3]");
+}
+
+TEST(Distance, LayersUseTheirOptions) {
+  const td::Tensor x = td::from_vector<float>({3, 4, 1, 0}, {2, 2}), y = td::from_vector<float>({4, 3, 0, 1}, {2, 2});
+  const auto similarity = nn::CosineSimilarity()(x, y).to_vector<double>();
+  EXPECT_NEAR(similarity[0], 0.96, 1e-6);
+  EXPECT_NEAR(similarity[1], 0, 1e-6);
+  EXPECT_NEAR(nn::CosineSimilarity(0)(x, y).to_vector<double>()[0], 12 / std::sqrt(10.0) / 4, 1e-6);
+  nn::PairwiseDistance distance(1, 0, true);
+  const td::Tensor d = distance(x, y);
+  EXPECT_EQ(d.shape(), td::Shape({2, 1}));
+  EXPECT_EQ(d.to_vector<float>(), (std::vector<float>{2, 2}));
+  EXPECT_NEAR(nn::PairwiseDistance()(x, y).to_vector<double>()[0], std::sqrt(2.0), 1e-5);
+}
+
+TEST(Dropout, WholeChannelsAreDropped) {
+  td::manual_seed(3);
+  nn::Dropout1d one(0.25);
+  nn::Dropout2d two(0.25);
+  const auto check = [](nn::Layer& layer, const td::Tensor& x, int64_t values) {
+    int64_t dropped = 0;
+    const auto result = layer(x).to_vector<float>();
+    for (size_t i = 0; i < result.size(); ++i) {
+      EXPECT_TRUE(result[i] == 0 || result[i] == 4) << i;
+      EXPECT_EQ(result[i], result[i / static_cast<size_t>(values) * static_cast<size_t>(values)]) << i;
+      dropped += result[i] == 0;
+    }
+    EXPECT_NEAR(static_cast<double>(dropped / values), 500, 5 * std::sqrt(2000 * 0.25 * 0.75));
+    layer.eval();
+    EXPECT_EQ(layer(x).to_vector<float>(), x.to_vector<float>());
+    layer.train();
+  };
+  check(one, td::full({40, 50, 3}, 3), 3);
+  check(one, td::full({2000, 3}, 3), 3);
+  check(two, td::full({40, 50, 3, 2}, 3), 6);
+}
+
 TEST(Dropout, InvalidProbabilitiesAreRejected) {
   EXPECT_EQ(error_text<td::ValueError>([] { nn::Dropout(1.5); }), "Dropout: p is 1.5, expected 0 <= p <= 1");
   EXPECT_EQ(error_text<td::ValueError>([] { nn::Dropout(-0.1); }), "Dropout: p is -0.1, expected 0 <= p <= 1");

@@ -1,6 +1,7 @@
 #include <tandem/nn/norm.h>
 
 #include <cmath>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/random.h>
+#include <tandem/ops/view.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
 #include <tandem/tensor/primitives.h>
@@ -92,6 +94,120 @@ TEST(BatchNorm2d, AddReluMatchesSeparateOperations) {
   const std::string text = error_text<td::ShapeError>([&] { fused.add_relu(images(), td::ones({3})); });
   EXPECT_TRUE(text.ends_with("\n  in BatchNorm2d 'bn2'")) << text;
   EXPECT_EQ(fused.num_batches_tracked.item<int64_t>(), 1);
+}
+
+TEST(BatchNorm1d, NormalizesRowsAndSequences) {
+  nn::BatchNorm1d rows(2);
+  nn::BatchNorm1d sequences(2);
+  nn::BatchNorm2d images_norm(2);
+  const auto expected = images_norm(images()).to_vector<float>();
+  EXPECT_EQ(sequences(images().squeeze(2)).to_vector<float>(), expected);
+  // Rows are [N L, C].
+  EXPECT_EQ(rows(images().squeeze(2).transpose(1, 2).reshape({4, 2})).shape(), td::Shape({4, 2}));
+  EXPECT_EQ(rows.running_mean.to_vector<float>(), images_norm.running_mean.to_vector<float>());
+  EXPECT_EQ(rows.running_var.to_vector<float>(), images_norm.running_var.to_vector<float>());
+  EXPECT_EQ(error_text<td::ShapeError>([&] { rows(images()); }),
+            "BatchNorm1d: input is float32 [2, 2, 1, 2] on cpu, expected [N, C] or [N, C, L]\n  in BatchNorm1d");
+}
+
+TEST(BatchNorm1d, WithoutMomentumRunningStatisticsAreMeans) {
+  nn::BatchNorm1d layer(1, {.momentum = std::nullopt});
+  EXPECT_EQ(layer.momentum(), std::nullopt);
+  for (const float value : {1.0f, 2.0f, 6.0f}) layer(td::from_vector<float>({value - 1, value + 1}, {2, 1}));
+  expect_near(layer.running_mean, {3});
+  expect_near(layer.running_var, {2});
+  layer.eval();
+  layer(td::zeros({1, 1}));
+  expect_near(layer.running_mean, {3});
+  layer.set_momentum(0.5);
+  layer.train();
+  layer(td::from_vector<float>({4, 6}, {2, 1}));
+  expect_near(layer.running_mean, {4});
+}
+
+TEST(BatchNorm1d, WithoutRunningStatisticsEvaluationUsesTheBatch) {
+  nn::BatchNorm1d layer(2, {.track_running_stats = false});
+  EXPECT_EQ(keys(layer), (std::vector<std::string>{"weight", "bias"}));
+  const td::Tensor x = images().squeeze(2);
+  const auto trained = layer(x).to_vector<float>();
+  layer.eval();
+  EXPECT_EQ(layer(x).to_vector<float>(), trained);
+  EXPECT_EQ(trained, nn::BatchNorm1d(2)(x).to_vector<float>());
+}
+
+TEST(InstanceNorm, NormalizesEachChannelOfEachSample) {
+  const double a = 0.5 / std::sqrt(0.25 + 1e-5), b = 4 / std::sqrt(16 + 1e-5);
+  const std::vector<double> expected = {-a, a, b, -b, -a, a, 0, 0};
+  nn::InstanceNorm2d layer(2);
+  EXPECT_TRUE(keys(layer).empty());
+  expect_near(layer(images()), expected);
+  nn::InstanceNorm1d sequences(2);
+  expect_near(sequences(images().squeeze(2)), expected);
+  const td::Tensor sample = sequences(images().squeeze(2)[0]);
+  EXPECT_EQ(sample.shape(), td::Shape({2, 2}));
+  expect_near(sample, {-a, a, b, -b});
+  EXPECT_EQ(layer(images()[1]).shape(), td::Shape({2, 1, 2}));
+}
+
+TEST(InstanceNorm, EvaluationUsesRunningStatistics) {
+  nn::InstanceNorm1d layer(2, {.eps = 0.25, .momentum = 0.5, .affine = true, .track_running_stats = true});
+  EXPECT_EQ(keys(layer),
+            (std::vector<std::string>{"weight", "bias", "running_mean", "running_var", "num_batches_tracked"}));
+  layer(images().squeeze(2));
+  // Means 1.5 and 3.5, 6 and 2; unbiased variances 0.5 and 0.5, 32 and 0.
+  expect_near(layer.running_mean, {1.25, 2});
+  expect_near(layer.running_var, {0.75, 8.5});
+  EXPECT_EQ(layer.num_batches_tracked.item<int64_t>(), 0);
+  layer.eval();
+  set(layer.weight, {2, 1});
+  expect_near(layer(td::from_vector<float>({1, 2}, {2, 1})), {-0.5, 0});
+}
+
+TEST(InstanceNorm, InvalidArgumentsAreRejected) {
+  EXPECT_EQ(error_text<td::ValueError>([] { nn::InstanceNorm1d(0); }),
+            "InstanceNorm1d: num_features is 0, expected at least 1");
+  nn::InstanceNorm2d layer(2);
+  EXPECT_EQ(error_text<td::ShapeError>([&] {
+              layer(td::ones({2, 2}));
+            }),
+            "InstanceNorm2d: input is float32 [2, 2] on cpu, expected [N, C, H, W] or [C, H, W]\n  in InstanceNorm2d");
+}
+
+TEST(GroupNorm, NormalizesGroupsOfChannels) {
+  nn::GroupNorm layer(1, 2, {.eps = 0.25});
+  EXPECT_EQ(keys(layer), (std::vector<std::string>{"weight", "bias"}));
+  set(layer.weight, {2, -1});
+  set(layer.bias, {0.5, 1});
+  // 1, 2, 10, 2 has mean 3.75 and variance 13.1875; 3, 4, 2, 2 has mean 2.75 and variance 0.6875.
+  const double a = 1 / std::sqrt(13.4375), b = 1 / std::sqrt(0.9375);
+  expect_near(layer(images()), {0.5 - 5.5 * a, 0.5 - 3.5 * a, 1 - 6.25 * a, 1 + 1.75 * a, 0.5 + 0.5 * b, 0.5 + 2.5 * b,
+                                1 + 0.75 * b, 1 + 0.75 * b});
+  EXPECT_TRUE(keys(nn::GroupNorm(2, 4, {.affine = false})).empty());
+}
+
+TEST(GroupNorm, InvalidArgumentsAreRejected) {
+  EXPECT_EQ(error_text<td::ValueError>([] { nn::GroupNorm(0, 4); }),
+            "GroupNorm: num_groups is 0 and num_channels 4, expected at least 1 each");
+  EXPECT_EQ(error_text<td::ValueError>([] { nn::GroupNorm(3, 4); }),
+            "GroupNorm: num_channels is 4, expected a multiple of num_groups, 3");
+  EXPECT_EQ(error_text<td::ValueError>([] { nn::GroupNorm(2, 4, {.eps = 0}); }),
+            "GroupNorm: eps is 0, expected a finite number > 0");
+}
+
+TEST(RMSNorm, DividesByTheRootOfTheMeanSquare) {
+  nn::RMSNorm layer(2, {.eps = 0.5});
+  EXPECT_EQ(keys(layer), (std::vector<std::string>{"weight"}));
+  set(layer.weight, {2, -1});
+  const double a = 1 / std::sqrt(13.0);
+  expect_near(layer(td::from_vector<float>({3, 4, 0, 5}, {2, 2})), {6 * a, -4 * a, 0, -5 * a});
+  nn::RMSNorm bare(td::Shape{2, 2}, {.elementwise_affine = false});
+  EXPECT_TRUE(keys(bare).empty());
+  const double b = 1 / std::sqrt(12.5);
+  expect_near(bare(td::from_vector<float>({3, 4, 0, 5}, {2, 2})), {3 * b, 4 * b, 0, 5 * b});
+  EXPECT_EQ(error_text<td::ValueError>([] { nn::RMSNorm(0); }),
+            "RMSNorm: normalized_shape is [0], expected at least one dimension and sizes of at least 1");
+  EXPECT_EQ(error_text<td::ValueError>([] { nn::RMSNorm(2, {.eps = 0}); }),
+            "RMSNorm: eps is 0, expected a finite number > 0");
 }
 
 TEST(BatchNorm2d, InvalidArgumentsAreRejected) {

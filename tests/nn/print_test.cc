@@ -23,8 +23,8 @@ namespace {
 struct Net : nn::Module {
   Net() {
     body.append<nn::Conv2d>(3, 64, 3, nn::Conv2dOptions{.stride = {2, 1}, .padding = 1},
-                            nn::LinearOptions{.bias = false});
-    body.append<nn::BatchNorm2d>(64, nn::BatchNorm2dOptions{.relu = true});
+                            nn::ConvLayerOptions{.bias = false});
+    body.append<nn::BatchNorm2d>(64, nn::BatchNormOptions{.relu = true});
     body.append<nn::MaxPool2d>(2);
     body.append<nn::Flatten>();
     body.append<nn::Dropout>(0.25);
@@ -73,6 +73,14 @@ TEST(PrintModule, ExtraReprShowsLayerOptions) {
             "4, 6, kernel 3x2, stride 1, padding 0, dilation 2, groups 2, relu");
   EXPECT_EQ(nn::BatchNorm2d(5, {.eps = 0.001, .momentum = 0.5, .affine = false}).extra_repr(),
             "5, eps 0.001, momentum 0.5, not affine");
+  EXPECT_EQ(nn::BatchNorm1d(5, {.momentum = {}, .track_running_stats = false, .relu = true}).extra_repr(),
+            "5, cumulative average, no running statistics, relu");
+  EXPECT_EQ(nn::InstanceNorm1d(5).extra_repr(), "5");
+  EXPECT_EQ(nn::InstanceNorm2d(5, {.momentum = 0.5, .affine = true, .track_running_stats = true}).extra_repr(),
+            "5, momentum 0.5, affine, running statistics");
+  EXPECT_EQ(nn::GroupNorm(2, 6, {.eps = 0.001, .affine = false}).extra_repr(), "2, 6, eps 0.001, not affine");
+  EXPECT_EQ(nn::RMSNorm(td::Shape{4, 2}, {.eps = 0.001, .elementwise_affine = false}).extra_repr(),
+            "[4, 2], eps 0.001, not affine");
   EXPECT_EQ(nn::LayerNorm(8).extra_repr(), "8");
   EXPECT_EQ(nn::LayerNorm(td::Shape{4, 2}, {.eps = 0.001, .bias = false}).extra_repr(), "[4, 2], eps 0.001, no bias");
   EXPECT_EQ(nn::LayerNorm(8, {.affine = false}).extra_repr(), "8, not affine");
@@ -80,6 +88,8 @@ TEST(PrintModule, ExtraReprShowsLayerOptions) {
   EXPECT_EQ(nn::MultiheadAttention(12, 3).extra_repr(), "12, heads 3");
   EXPECT_EQ(nn::MultiheadAttention(12, 3, {.bias = false, .is_causal = true}).extra_repr(),
             "12, heads 3, no bias, causal");
+  EXPECT_EQ(nn::MultiheadAttention(12, 3, {.dropout = 0.1, .kdim = 5, .vdim = 7}).extra_repr(),
+            "12, heads 3, kdim 5, vdim 7, dropout 0.1");
   EXPECT_EQ(nn::MaxPool2d(3, {.stride = td::Size2d(2), .dilation = 2, .ceil_mode = true}).extra_repr(),
             "kernel 3x3, stride 2, padding 0, ceil mode, dilation 2");
   EXPECT_EQ(nn::AvgPool2d(3, {.padding = 1, .count_include_pad = false}).extra_repr(),

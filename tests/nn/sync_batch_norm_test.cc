@@ -4,6 +4,7 @@
 
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -44,8 +45,9 @@ Step step(const Tensor& x, const Tensor& cotangent, Norm norm) {
   input.set_requires_grad();
   weight.set_requires_grad();
   bias.set_requires_grad();
-  s.result = norm(input, s.mean, s.var, weight, bias);
-  s.result.backward(cotangent);
+  const Tensor result = norm(input, s.mean, s.var, weight, bias);
+  result.backward(cotangent);
+  s.result = result.detach();  // without the node, whose group must be destroyed by its rank
   s.grad_input = input.grad();
   s.grad_weight = weight.grad();
   s.grad_bias = bias.grad();
@@ -118,7 +120,7 @@ TEST(SyncBatchNorm, LargeOffsetsPerRankKeepAccuracy) {
 
 TEST(SyncBatchNormLayer, MatchesBatchNorm2dOnJoinedBatch) {
   const Tensor batch = images(6, 1, true).to(kFloat32), residual = images(6, 2, true).to(kFloat32);
-  const auto run = [](nn::BatchNorm2d& layer, const Tensor& x, const Tensor& r) {
+  const auto run = [](nn::BatchNormBase& layer, const Tensor& x, const Tensor& r) {
     std::vector<Tensor> results = {layer(x), layer.add_relu(x, r)};
     layer.eval();
     results.push_back(layer(x));
@@ -126,7 +128,7 @@ TEST(SyncBatchNormLayer, MatchesBatchNorm2dOnJoinedBatch) {
     return results;
   };
   for (const bool with_relu : {false, true}) {
-    const nn::BatchNorm2dOptions options = {.eps = kEps, .momentum = kMomentum, .relu = with_relu};
+    const nn::BatchNormOptions options = {.eps = kEps, .momentum = kMomentum, .relu = with_relu};
     nn::BatchNorm2d one(kChannels, options);
     const std::vector<Tensor> whole = run(one, batch, residual);
     distributed::run_threads(rank_devices(3), [&](distributed::Context& context) {
@@ -144,8 +146,32 @@ TEST(SyncBatchNormLayer, MatchesBatchNorm2dOnJoinedBatch) {
   }
 }
 
+TEST(SyncBatchNormLayer, TakesRowsAndTheOptionsOfBatchNorms) {
+  const Tensor batch = random_tensor({6, kChannels}, 1, kFloat32);
+  nn::BatchNorm1d one(kChannels, {.momentum = std::nullopt});
+  one(batch * 3);
+  const Tensor whole = one(batch);
+  distributed::run_threads(rank_devices(3), [&](distributed::Context& context) {
+    const Tensor part = batch.slice(0, 2 * context.rank(), 2 * context.rank() + 2).to(context.device());
+    nn::SyncBatchNorm layer(kChannels, context.group(), {.momentum = std::nullopt});
+    layer.to(context.device());
+    layer(part * 3);
+    EXPECT_TRUE(close(layer(part), dense(whole.slice(0, 2 * context.rank(), 2 * context.rank() + 2)), 2e-6));
+    EXPECT_TRUE(close(layer.running_mean, dense(one.running_mean), 1e-6));
+    EXPECT_TRUE(close(layer.running_var, dense(one.running_var), 1e-6));
+    nn::SyncBatchNorm stateless(kChannels, context.group(), {.track_running_stats = false});
+    stateless.to(context.device());
+    EXPECT_TRUE(close(stateless(part), dense(whole.slice(0, 2 * context.rank(), 2 * context.rank() + 2)), 2e-6));
+    EXPECT_FALSE(stateless.num_batches_tracked.defined());
+    EXPECT_EQ(error_text<ShapeError>([&] { layer(zeros({3})); }),
+              "SyncBatchNorm: input is float32 [3] on cpu, expected [N, C] or [N, C, ...]\n  in SyncBatchNorm");
+  });
+}
+
 TEST(SyncBatchNormLayer, InvalidUseIsRejectedWithMessages) {
   EXPECT_EQ(error_text<ValueError>([] { nn::SyncBatchNorm(3, nullptr); }), "SyncBatchNorm: group is null");
+  EXPECT_EQ(error_text<ValueError>([] { nn::SyncBatchNorm(0, nullptr); }),
+            "SyncBatchNorm: num_features is 0, expected at least 1");
   EXPECT_EQ(error_text<ValueError>([] { nn::exchange_over(nullptr, "bn"); }), "exchange_over: group is null");
   if (cpu_device_count() < 2) set_cpu_device_count(2);
   std::mutex mutex;

@@ -31,6 +31,43 @@ OpCase attention_case(const Sizes& sizes) {
   return op;
 }
 
+/// Dropout of a generator of its own, so that each call draws the same numbers.
+constexpr uint64_t kSeed = 7;
+constexpr double kDropout = 0.3;
+
+double dropout_factor(int64_t i) {
+  const auto block = Generator(kSeed).reserve(0).block(static_cast<uint64_t>(i / 4));
+  return block[static_cast<size_t>(i % 4)] >= kDropout * 0x1p32 ? 1 / (1 - kDropout) : 0;
+}
+
+/// Four heads of queries with two heads of keys and values, a window, an offset and dropout.
+OpCase all_options_case(int64_t queries, int64_t keys, bool has_mask) {
+  OpCase op;
+  op.name = "scaled_dot_product_attention";
+  op.inputs = {{"query", {2, 4, queries, 5}}, {"key", {2, 2, keys, 5}}, {"value", {2, 2, keys, 3}}};
+  if (has_mask) op.inputs.push_back(optional(keeps_dtype({"attn_mask", {4, 1, keys}})));
+  const AttentionWindow window = {3, 1};
+  op.run = [=](const std::vector<Tensor>& in) {
+    Generator generator(kSeed);
+    return scaled_dot_product_attention(in[0], in[1], in[2],
+                                        {.attn_mask = has_mask ? in[3] : Tensor(),
+                                         .dropout_p = kDropout,
+                                         .scale = 0.3,
+                                         .enable_gqa = true,
+                                         .window = window,
+                                         .query_offset = 2,
+                                         .generator = &generator});
+  };
+  op.reference = [=](const std::vector<Dense>& in) {
+    const auto mask = [&](int64_t batch, int64_t t, int64_t s) {
+      return window_mask(window, t + 2, s) + (has_mask ? in[3][batch % 4 * keys + s] : 0);
+    };
+    return reference(in[0], in[1], in[2], 0.3, mask, 2, dropout_factor);
+  };
+  op.terms = static_cast<double>(keys + 5);
+  return op;
+}
+
 OpCase qkv_case(const Shape& batch, int64_t size, int64_t num_heads, int64_t head_dim, bool is_causal) {
   OpCase op;
   op.name = "qkv_attention";
@@ -56,6 +93,27 @@ OpCase qkv_case(const Shape& batch, int64_t size, int64_t num_heads, int64_t hea
     return out;
   };
   op.terms = static_cast<double>(size + head_dim);
+  return op;
+}
+
+OpCase rotary_case(const Shape& batch, int64_t length, int64_t head_dim, bool interleaved) {
+  OpCase op;
+  op.name = "rotary_embedding";
+  const int64_t half = head_dim / 2;
+  op.inputs = {
+      {"x", with(batch, length, head_dim)}, constant({"cos", {length, half}}), constant({"sin", {length, half}})};
+  op.run = [=](const std::vector<Tensor>& in) { return rotary_embedding(in[0], in[1], in[2], interleaved); };
+  op.reference = [=](const std::vector<Dense>& in) {
+    Dense out = dense_zeros(in[0].shape);
+    for (int64_t i = 0; i < out.num_elements() / 2; ++i) {
+      const int64_t row = i / half, pair = i % half, angle = row % length * half + pair;
+      const int64_t a = row * head_dim + (interleaved ? 2 * pair : pair), b = a + (interleaved ? 1 : half);
+      out[a] = in[0][a] * in[1][angle] - in[0][b] * in[2][angle];
+      out[b] = in[0][b] * in[1][angle] + in[0][a] * in[2][angle];
+    }
+    return out;
+  };
+  op.terms = 2;
   return op;
 }
 
@@ -101,6 +159,12 @@ TANDEM_OP_CASES(attention) {
         .run = [](const Tensors& x) { return qkv_attention(x[0], 2, {.is_causal = true}); },
         .terms = 16}});
 
+  cases.op("Tensor rotary_embedding(const Tensor& x, const Tensor& cos, const Tensor& sin, bool interleaved = false)",
+           std::nullopt, {rotary_case({2}, 3, 6, false), rotary_case({2}, 3, 6, true)});
+  cases.add(rotary_case({}, 1, 2, true));
+  cases.add(rotary_case({2, 1}, 5, 4, false));
+  cases.add(rotary_case({3}, 300, 64, false), kThreads);
+
   for (const bool is_causal : {false, true}) {
     // Second derivatives are composed of other operations, for which an emulated GPU takes minutes.
     const unsigned checks = test_device().is_cpu() ? kAllChecks : kValues;
@@ -128,6 +192,28 @@ TANDEM_OP_CASES(attention) {
     cases.add(op, test_device().is_cpu() ? kAllChecks : kValues);  // composed of operations that have their own tests
   }
 
+  // A query offset and a window that leave the last queries without keys.
+  cases.add(all_options_case(7, 4, false), test_device().is_cpu() ? kAllChecks : kValues);
+  cases.add(all_options_case(3, 6, true), test_device().is_cpu() ? kAllChecks : kValues);
+  cases.add(all_options_case(150, 70, false), kThreads);
+  {
+    OpCase op;
+    op.name = "scaled_dot_product_attention";
+    op.inputs = {{"query", {2, 1, 3, 5}}, {"key", {3, 4, 5}}, {"value", {2, 1, 4, 2}}};
+    op.run = [](const std::vector<Tensor>& in) {
+      return scaled_dot_product_attention(in[0], in[1], in[2], {.scale = 0.3});
+    };
+    op.reference = [](const std::vector<Dense>& in) {
+      const auto expanded = [&](size_t i, int64_t rows, int64_t columns) {
+        return dense_map({2, 3, rows, columns}, {in[i]}, [](const std::vector<double>& x) { return x[0]; });
+      };
+      return reference(expanded(0, 3, 5), expanded(1, 4, 5), expanded(2, 4, 2), 0.3,
+                       [](int64_t, int64_t, int64_t) { return 0.0; });
+    };
+    op.terms = 60;  // gradients of half types are rounded before they are summed over the broadcast dimensions
+    cases.add(op, test_device().is_cpu() ? kAllChecks : kValues);
+  }
+
   cases.add(qkv_case({2}, 3, 2, 3, true));
   cases.add(qkv_case({}, 7, 1, 2, false));
   cases.add(qkv_case({1, 2}, 2, 3, 1, true));
@@ -135,6 +221,24 @@ TANDEM_OP_CASES(attention) {
   cases.add(qkv_case({2}, 5, 2, 16, false));  // of half types on GPUs by cuDNN
   cases.add(qkv_case({3}, 65, 7, 8, true), kThreads);
 
+  cases.benchmark(
+      "scaled_dot_product_attention grouped",
+      [] {
+        return TensorList{randn({1, 8, 512, 64}), randn({1, 2, 512, 64}), randn({1, 2, 512, 64})};
+      },
+      [](const TensorList& in) {
+        return scaled_dot_product_attention(in[0], in[1], in[2], {.is_causal = true, .enable_gqa = true});
+      },
+      {.flops = flops({1, 512, 8, 64}, true)});
+  cases.benchmark(
+      "rotary_embedding",
+      [] {
+        return TensorList{randn({4, 8, 512, 64})};
+      },
+      [](const TensorList& in) {
+        static const RotaryTables tables = rotary_tables(512, 64);
+        return rotary_embedding(in[0], tables.cos, tables.sin);
+      });
   for (const Heads& h : kHeads) {
     for (const bool is_causal : {true, false}) {
       const std::string word = is_causal ? " causal" : " full";

@@ -51,6 +51,9 @@ struct Problem {
   bool is_causal;
   bool is_packed;  // qkv_attention: query, key and value are slices of one projection
   bool has_mask = false;
+  int64_t shared_heads = 0;  // heads of key and value; 0: as many as of query
+
+  int64_t key_heads() const { return shared_heads == 0 ? heads : shared_heads; }
 };
 
 constexpr Problem packed(const char* source, int64_t batch, int64_t heads, int64_t length, int64_t head_dim,
@@ -94,6 +97,8 @@ constexpr Problem kTests[] = {
     {"MatchesComposition", 1, 2, 67, 5, 3, 129, false, false},
     packed("MatchesAttentionOfItsParts", 2, 3, 33, 8, true, true),
     packed("MatchesAttentionOfItsParts", 2, 3, 33, 8, false, true),
+    {"GroupedHeadsMatchRepeatedHeads", 2, 6, 67, 70, 8, 16, true, false, false, 2},
+    {"benchmark of grouped heads", 1, 8, 512, 512, 64, 64, true, false, false, 2},
     packed("traffic", 1, 2, 128, 64),
     packed("traffic of the GPT block", 2, 2, 64, 64),
     packed("one position", 1, 1, 1, 8, false),
@@ -155,10 +160,16 @@ fe::graph::Graph graph_of(fe::DataType_t type) {
 class Layout {
  public:
   explicit Layout(const Problem& p) : p_(p) {}
-  Tensor_attributes query(const char* name) const { return tensor(name, p_.queries, p_.head_dim, is_slice()); }
-  Tensor_attributes key(const char* name) const { return tensor(name, p_.keys, p_.head_dim, is_slice()); }
-  Tensor_attributes value(const char* name) const { return tensor(name, p_.keys, p_.value_dim, is_slice()); }
-  Tensor_attributes out(const char* name) const { return tensor(name, p_.queries, p_.value_dim, 1); }
+  Tensor_attributes query(const char* name) const {
+    return tensor(name, p_.heads, p_.queries, p_.head_dim, is_slice());
+  }
+  Tensor_attributes key(const char* name) const {
+    return tensor(name, p_.key_heads(), p_.keys, p_.head_dim, is_slice());
+  }
+  Tensor_attributes value(const char* name) const {
+    return tensor(name, p_.key_heads(), p_.keys, p_.value_dim, is_slice());
+  }
+  Tensor_attributes out(const char* name) const { return tensor(name, p_.heads, p_.queries, p_.value_dim, 1); }
   Tensor_attributes mask() const {
     return Tensor_attributes()
         .set_name("mask")
@@ -175,13 +186,13 @@ class Layout {
 
  private:
   int64_t is_slice() const { return p_.is_packed ? 3 : 1; }
-  Tensor_attributes tensor(const char* name, int64_t length, int64_t dim, int64_t parts) const {
-    const int64_t row = parts * p_.heads * dim;
+  Tensor_attributes tensor(const char* name, int64_t heads, int64_t length, int64_t dim, int64_t parts) const {
+    const int64_t row = parts * heads * dim;
     const std::vector<int64_t> rows = {length * row, dim, row, 1};
-    const std::vector<int64_t> contiguous = {p_.heads * length * dim, length * dim, dim, 1};
+    const std::vector<int64_t> contiguous = {heads * length * dim, length * dim, dim, 1};
     return Tensor_attributes()
         .set_name(name)
-        .set_dim({p_.batch, p_.heads, length, dim})
+        .set_dim({p_.batch, heads, length, dim})
         .set_stride(p_.is_packed ? rows : contiguous);
   }
   const Problem& p_;

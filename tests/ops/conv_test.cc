@@ -1,7 +1,9 @@
 #include <tandem/ops/conv.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <limits>
 #include <ostream>
 #include <string>
@@ -12,6 +14,7 @@
 #include <tandem/autograd/engine.h>
 #include <tandem/autograd/gradcheck.h>
 #include <tandem/base/parallel_for.h>
+#include <tandem/base/trace.h>
 #include <tandem/ops/conv/conv_kernels.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/tensor/factories.h>
@@ -62,8 +65,8 @@ Tensor run_pass(ConvPass pass, ConvAlgorithm algorithm, const ConvGeometry& g, c
     }
     case ConvPass::kBackwardInput: {
       const Tensor out = full(input.shape(), 77, {dtype});
-      cpu::conv_backward_input(context, dtype, algorithm, g, grad.data_ptr(), weight.data_ptr(), scratch.data_ptr(),
-                               out.data_ptr());
+      cpu::conv_backward_input(context, dtype, algorithm, g, grad.data_ptr(), weight.data_ptr(),
+                               bias.defined() ? bias.data_ptr() : nullptr, scratch.data_ptr(), out.data_ptr());
       return out;
     }
     default: {
@@ -90,6 +93,14 @@ INSTANTIATE_TEST_SUITE_P(
                       geometry(1, 4, {3, 4}, 5, {2, 2}, 7, {5, 4}),           // steps over the input
                       geometry(2, 16, {6, 6}, 16, 3, 1, 1, 1, 16),            // depthwise
                       geometry(3, 70, {9, 8}, 70, {3, 2}, {2, 1}, {1, 2}, {1, 3}, 70),  //
+                      geometry(1, 19, {1, 300}, 19, {1, 5}, {1, 2}, {0, 2}, 1, 19),     // several parts of a row
+                      geometry(2, 24, {14, 15}, 24, 3, 2, 1, 1, 24),                    //
+                      geometry(2, 41, {3, 3}, 41, 5, 1, 2, 1, 41),                      // every pixel is at the border
+                      geometry(3, 48, {7, 9}, 48, 3, 1, 1, 1, 24),                      // narrow groups
+                      geometry(2, 48, {9, 8}, 48, {2, 5}, {1, 2}, 1, 1, 12),            //
+                      geometry(2, 32, {9, 8}, 32, {3, 2}, {2, 1}, {1, 0}, {1, 2}, 4),   //
+                      geometry(3, 34, {9, 8}, 40, 3, 1, 1, 1, 2),                       // Winograd in groups
+                      geometry(6, 40, {12, 11}, 82, 5, 1, {0, 1}, 1, 2),                //
                       geometry(1, 260, {6, 7}, 3, 3, 1, 1),         // more than a block of the depth
                       geometry(9, 16, {15, 18}, 33, 3, 1, {1, 0}),  // more tiles than channels and filters
                       geometry(6, 20, {12, 11}, 41, 5, 1, {0, 1}),  // little padding: tiles add to the gradient
@@ -106,7 +117,7 @@ TEST_P(Conv2dAlgorithms, EachMatchesDirectAlgorithmInFloat64) {
   const Tensor input = random_tensor({g.batch * g.size.height * g.size.width * g.channels}, 1);
   const Tensor weight = random_tensor({g.weight_elements()}, 2);
   const Tensor grad = random_tensor({g.out_pixels() * g.out_channels}, 3);
-  const Tensor bias = random_tensor({g.out_channels}, 4);
+  const Tensor bias = random_tensor({std::max(g.channels, g.out_channels)}, 4);  // of either image
   const Tensor start = random_tensor({g.weight_elements()}, 5);
   for (ConvPass pass : kPasses) {
     for (const bool variant : {false, true}) {
@@ -188,13 +199,16 @@ TEST(ConvAlgorithm, ChoiceFollowsFromSizes) {
   auto chosen = [](const ConvGeometry& g) { return std::string(to_string(conv_algorithm(ConvPass::kForward, g))); };
   EXPECT_EQ(chosen(geometry(1, 3, 4, 4, 3)), "direct");
   EXPECT_EQ(chosen(geometry(4, 64, 16, 64, 3, 1, 1, 1, 64)), "depthwise");
+  EXPECT_EQ(chosen(geometry(4, 64, 16, 64, 3, 2, 1, 1, 8)), "depthwise");
   EXPECT_EQ(chosen(geometry(4, 64, 16, 8, 3, 2, 1)), "tiles avx2");
   const bool wide = is_available(ConvAlgorithm::kTilesAvx512, {});
   EXPECT_EQ(chosen(geometry(4, 64, 16, 64, 3, 2, 1)), wide ? "tiles avx512" : "tiles avx2");
   EXPECT_EQ(chosen(geometry(4, 3, 16, 64, 3)), wide ? "tiles avx512" : "tiles avx2");
   EXPECT_EQ(chosen(geometry(1, 1024, 8, 512, 3)), wide ? "tiles avx512" : "tiles avx2");
+  EXPECT_EQ(chosen(geometry(4, 32, 16, 64, 3, 1, 1, 1, 4)), "tiles avx2");
   for (const int64_t kernel : {3, 5}) {
     EXPECT_EQ(chosen(geometry(4, 16, 16, 16, kernel)), wide ? "winograd avx512" : "winograd avx2");
+    EXPECT_EQ(chosen(geometry(4, 64, 16, 64, kernel, 1, 1, 1, 4)), wide ? "winograd avx512" : "winograd avx2");
   }
 }
 
@@ -283,9 +297,9 @@ TEST(Conv2d, InvalidShapesAreNamedInErrors) {
     return error_text<ShapeError>(
         [&] { conv2d(empty(input), empty(weight), bias.empty() ? Tensor() : empty(bias), options); });
   };
-  EXPECT_EQ(text({3, 5, 5}, {4, 3, 3, 3}),
-            "conv2d: input must have 4 dimensions, [batch, channels, height, width]\n"
-            "  input   cpu  float32 [3, 5, 5]\n"
+  EXPECT_EQ(text({5, 5}, {4, 3, 3, 3}),
+            "conv2d: input must have 4 dimensions, [batch, channels, height, width], or 3 without batch\n"
+            "  input   cpu  float32 [5, 5]\n"
             "  weight  cpu  float32 [4, 3, 3, 3]");
   EXPECT_EQ(text({1, 3, 5, 5}, {4, 27}),
             "conv2d: weight must have 4 dimensions, [out, in / groups, height, width]\n"
@@ -335,12 +349,192 @@ TEST(Conv2d, InvalidOptionsAndDTypesAreNamedInErrors) {
   EXPECT_EQ(text({.stride = {1, 0}}), "conv2d: stride must be at least 1, it is [1, 0]");
   EXPECT_EQ(text({.padding = {-1, 0}}), "conv2d: padding must be at least 0, it is [-1, 0]");
   EXPECT_EQ(text({.dilation = 0}), "conv2d: dilation must be at least 1, it is [0, 0]");
+  EXPECT_EQ(text({.stride = {1, 2}, .padding = kSame}), "conv2d: stride must be 1 if padding is kSame, it is [1, 2]");
   EXPECT_EQ(text({.groups = 0}), "conv2d: groups must be at least 1, it is 0");
   EXPECT_EQ(error_text<DTypeError>([] {
               conv2d(empty({1, 3, 5, 5}, {kInt64}), empty({4, 3, 3, 3}, {kInt64}));
             }),
             "conv2d: input must be floating\n"
             "  input  cpu  int64 [1, 3, 5, 5]");
+}
+
+TEST(Convolutions, LayoutOfTheInputDoesNotChangeBits) {
+  using Conv = std::function<Tensor(const Tensor&, const Tensor&, const Tensor&)>;
+  const auto channels_last = [](const Tensor& x) {
+    return x.dim() == 3 ? x.transpose(1, 2).contiguous().transpose(1, 2)
+                        : x.permute({0, 2, 3, 1}).contiguous().permute({0, 3, 1, 2});
+  };
+  const struct {
+    Shape input, weight;
+    Conv conv;
+  } cases[] = {
+      {{2, 16, 9, 7}, {24, 16, 3, 3}, [](auto& x, auto& w, auto& b) { return conv2d(x, w, b, {.padding = kSame}); }},
+      {{2, 24, 9, 7}, {24, 3, 3, 3}, [](auto& x, auto& w, auto& b) { return conv2d(x, w, b, {.groups = 8}); }},
+      {{2, 16, 65}, {24, 16, 3}, [](auto& x, auto& w, auto& b) { return conv1d(x, w, b, {.stride = 2}); }},
+      {{2, 16, 5, 7},
+       {16, 24, 3, 3},
+       [](auto& x, auto& w, auto& b) { return conv_transpose2d(x, w, b, {.stride = 2}); }},
+      {{2, 16, 33}, {16, 24, 4}, [](auto& x, auto& w, auto& b) { return conv_transpose1d(x, w, b, {.stride = 2}); }},
+  };
+  for (const auto& c : cases) {
+    for (const DType dtype : floating_dtypes()) {
+      SCOPED_TRACE(str(c.input, " ", dtype));
+      const Tensor weight = random_tensor(c.weight, 1, dtype).to(test_device());
+      const Tensor bias = random_tensor({24}, 2, dtype).to(test_device());
+      std::vector<Tensor> results, gradients;
+      for (const bool is_last : {false, true}) {
+        const Tensor plain = random_tensor(c.input, 3, dtype).to(test_device());
+        Tensor input = is_last ? channels_last(plain) : plain;
+        const Tensor out = c.conv(input.set_requires_grad(), weight, bias);
+        out.backward(random_tensor(out.shape(), 4, dtype).to(test_device()));
+        results.push_back(out);
+        gradients.push_back(input.grad());
+      }
+      EXPECT_TRUE(same_bits(results[0], results[1]));
+      EXPECT_TRUE(same_bits(gradients[0], gradients[1]));
+    }
+  }
+}
+
+TEST(Conv2d, SamePaddingPutsTheExtraZeroAtTheEnd) {
+  const Tensor input = tensor({1.0, 2.0, 4.0}).view({1, 1, 1, 3}).to(test_device());
+  const Tensor weight = tensor({1.0, 10.0}).view({1, 1, 1, 2}).to(test_device());
+  EXPECT_EQ(conv2d(input, weight, {}, {.padding = kSame}).to_vector<float>(), (std::vector<float>{21, 42, 4}));
+}
+
+TEST(Conv1d, ResultsAreChannelsLastAndReadWithoutACopy) {
+  const Tensor input = random_tensor({2, 16, 33}, 1), weight = random_tensor({24, 16, 3}, 2);
+  const Tensor out = conv1d(input, weight);
+  EXPECT_EQ(out.strides(), Shape({31 * 24, 1, 24}));
+  const auto num_copies = [](const Tensor& x) {
+    const Tensor next = random_tensor({8, 24, 1}, 3);
+    start_trace();
+    conv1d(x, next);
+    int copies = 0;
+    for (const TraceEvent& event : stop_trace()) copies += std::string(event.category) == "copy";
+    return copies;
+  };
+  EXPECT_EQ(num_copies(out), 0);
+  EXPECT_EQ(num_copies(out.contiguous()), 1);
+}
+
+TEST(Conv1d, ErrorsNameItsArguments) {
+  auto text = [](Shape input, Shape weight, Conv1dOptions options = {}) {
+    return error_text<ShapeError>([&] { conv1d(empty(input), empty(weight), {}, options); });
+  };
+  EXPECT_EQ(text({2, 3, 4, 5}, {4, 3, 3}),
+            "conv1d: input must have 3 dimensions, [batch, channels, length], or 2 without batch\n"
+            "  input   cpu  float32 [2, 3, 4, 5]\n"
+            "  weight  cpu  float32 [4, 3, 3]");
+  EXPECT_EQ(text({3, 5}, {4, 3}),
+            "conv1d: weight must have 3 dimensions, [out, in / groups, length]\n"
+            "  input   cpu  float32 [3, 5]\n"
+            "  weight  cpu  float32 [4, 3]");
+  EXPECT_EQ(text({3, 5}, {4, 3, 3}, {.padding = 1, .dilation = 4}),
+            "conv1d: filters of length 9 do not fit into an input of length 7, padding included\n"
+            "  input   cpu  float32 [3, 5]\n"
+            "  weight  cpu  float32 [4, 3, 3]");
+  auto option_text = [](Conv1dOptions options) {
+    return error_text<ValueError>([&] { conv1d(empty({3, 5}), empty({4, 3, 3}), {}, options); });
+  };
+  EXPECT_EQ(option_text({.stride = 0}), "conv1d: stride must be at least 1, it is 0");
+  EXPECT_EQ(option_text({.stride = 3, .padding = kSame}), "conv1d: stride must be 1 if padding is kSame, it is 3");
+  EXPECT_EQ(option_text({.padding = {1, 2}}), "conv1d: padding must be one number, it is [1, 2]");
+}
+
+TEST(ConvTranspose2d, ResultsAndInputGradientsAreChannelsLast) {
+  Tensor input = random_tensor({2, 16, 5, 4}, 1).to(test_device());
+  const Tensor weight = random_tensor({16, 24, 2, 2}, 2).to(test_device());
+  const Tensor out = conv_transpose2d(input.set_requires_grad(), weight, {}, {.stride = 2});
+  EXPECT_EQ(out.strides(), Shape({10 * 8 * 24, 1, 8 * 24, 24}));
+  const std::vector<Tensor> outputs = {out}, inputs = {input}, cotangents = {ones_like(out)};
+  EXPECT_EQ(tandem::grad(outputs, inputs, cotangents)[0].strides(), Shape({5 * 4 * 16, 1, 4 * 16, 16}));
+}
+
+TEST(ConvTranspose2d, GradientsAreWrittenIntoTheSlot) {
+  for (const DType dtype : {kFloat32, kBFloat16}) {
+    Tensor weight = random_tensor({16, 7, 3, 3}, 1, dtype).to(test_device()).set_requires_grad();
+    Tensor bias = random_tensor({7}, 2, dtype).to(test_device()).set_requires_grad();
+    const Tensor input = random_tensor({3, 16, 5, 4}, 3, dtype).to(test_device());
+    const auto backward = [&] {
+      const Tensor out = conv_transpose2d(input, weight, bias, {.stride = 2, .padding = 1});
+      out.backward(random_tensor(out.shape(), 4, dtype).to(test_device()));
+    };
+    backward();
+    const void* slot = weight.grad().data_ptr();
+    const Dense once = dense(weight.grad());
+    backward();
+    EXPECT_EQ(weight.grad().data_ptr(), slot);
+    Dense twice = once;
+    for (double& value : twice.values) value *= 2;
+    EXPECT_TRUE(close(weight.grad(), twice, 4 * epsilon(dtype)));
+  }
+}
+
+TEST(ConvTranspose2d, EmptyBatchGivesZeroWeightGradients) {
+  const TensorOptions options{kFloat32, test_device()};
+  Tensor input = empty({0, 3, 5, 5}, options).set_requires_grad();
+  Tensor weight = random_tensor({3, 4, 3, 3}, 1).to(test_device()).set_requires_grad();
+  Tensor bias = random_tensor({4}, 2).to(test_device()).set_requires_grad();
+  const Tensor out = conv_transpose2d(input, weight, bias, {.stride = 2, .output_padding = 1});
+  EXPECT_EQ(out.shape(), Shape({0, 4, 12, 12}));
+  out.backward(ones({0, 4, 12, 12}, options));
+  EXPECT_EQ(input.grad().shape(), Shape({0, 3, 5, 5}));
+  EXPECT_TRUE(close(weight.grad(), dense_zeros({3, 4, 3, 3}), 0));
+  EXPECT_TRUE(close(bias.grad(), dense_zeros({4}), 0));
+}
+
+TEST(ConvTranspose2d, InvalidShapesAreNamedInErrors) {
+  auto text = [](Shape input, Shape weight, ConvTranspose2dOptions options = {}, Shape bias = {}) {
+    return error_text<ShapeError>(
+        [&] { conv_transpose2d(empty(input), empty(weight), bias.empty() ? Tensor() : empty(bias), options); });
+  };
+  EXPECT_EQ(text({1, 4, 5, 5}, {4, 27}),
+            "conv_transpose2d: weight must have 4 dimensions, [in, out / groups, height, width]\n"
+            "  input   cpu  float32 [1, 4, 5, 5]\n"
+            "  weight  cpu  float32 [4, 27]");
+  EXPECT_EQ(text({1, 4, 5, 5}, {3, 4, 3, 3}),
+            "conv_transpose2d: weight must have 4 filters, as many as the input has channels\n"
+            "  input   cpu  float32 [1, 4, 5, 5]\n"
+            "  weight  cpu  float32 [3, 4, 3, 3]");
+  EXPECT_EQ(text({1, 4, 5, 5}, {4, 2, 3, 3}, {.groups = 3}),
+            "conv_transpose2d: 4 channels of the input are not divisible into 3 groups\n"
+            "  input   cpu  float32 [1, 4, 5, 5]\n"
+            "  weight  cpu  float32 [4, 2, 3, 3]");
+  EXPECT_EQ(text({1, 4, 5, 5}, {4, 2, 3, 3}, {.groups = 2}, {2}),
+            "conv_transpose2d: bias must have shape [4]\n"
+            "  input   cpu  float32 [1, 4, 5, 5]\n"
+            "  weight  cpu  float32 [4, 2, 3, 3]\n"
+            "  bias    cpu  float32 [2]");
+  EXPECT_EQ(text({1, 4, 0, 5}, {4, 2, 3, 3}),
+            "conv_transpose2d: the height of input must be at least 1\n"
+            "  input   cpu  float32 [1, 4, 0, 5]\n"
+            "  weight  cpu  float32 [4, 2, 3, 3]");
+  EXPECT_EQ(text({1, 4, 2, 1}, {4, 2, 3, 3}, {.padding = {0, 2}}),
+            "conv_transpose2d: the width of the result would be -1, expected at least 1\n"
+            "  input   cpu  float32 [1, 4, 2, 1]\n"
+            "  weight  cpu  float32 [4, 2, 3, 3]");
+  constexpr int64_t kHuge = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(text({1, 4, 2, 1}, {4, 2, 3, 3}, {.stride = {kHuge, 1}, .dilation = {kHuge, 1}}),
+            "conv_transpose2d: the height of the result overflows int64\n"
+            "  input   cpu  float32 [1, 4, 2, 1]\n"
+            "  weight  cpu  float32 [4, 2, 3, 3]");
+}
+
+TEST(ConvTranspose2d, InvalidOptionsAreNamedInErrors) {
+  auto text = [](ConvTranspose2dOptions options) {
+    return error_text<ValueError>([&] { conv_transpose2d(empty({1, 3, 5, 5}), empty({3, 4, 3, 3}), {}, options); });
+  };
+  EXPECT_EQ(text({.stride = {1, 0}}), "conv_transpose2d: stride must be at least 1, it is [1, 0]");
+  EXPECT_EQ(text({.padding = {-1, 0}}), "conv_transpose2d: padding must be at least 0, it is [-1, 0]");
+  EXPECT_EQ(text({.output_padding = -1}), "conv_transpose2d: output_padding must be at least 0, it is [-1, -1]");
+  EXPECT_EQ(text({.stride = 2, .output_padding = {2, 0}}),
+            "conv_transpose2d: output_padding must be less than stride or dilation, it is [2, 0], stride [2, 2] and "
+            "dilation [1, 1]");
+  EXPECT_EQ(error_text<ValueError>([] {
+              conv_transpose1d(empty({3, 5}), empty({3, 4, 3}), {}, {.output_padding = 1});
+            }),
+            "conv_transpose1d: output_padding must be less than stride or dilation, it is 1, stride 1 and dilation 1");
 }
 
 }}  // namespace testing

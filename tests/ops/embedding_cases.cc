@@ -30,7 +30,8 @@ OpCase embedding_case(Shape indices, int64_t rows, int64_t d) {
 }  // namespace
 
 TANDEM_OP_CASES(embedding) {
-  cases.op("Tensor embedding(const Tensor& indices, const Tensor& weight)", std::nullopt,
+  cases.op("Tensor embedding(const Tensor& indices, const Tensor& weight, std::optional<int64_t> padding_idx = {})",
+           std::nullopt,
            {embedding_case({2, 3}, 5, 4), embedding_case({}, 5, 4), embedding_case({7}, 3, 5),
             embedding_case({2, 3}, 7, 1), embedding_case({}, 3, 33), embedding_case({3, 1, 2}, 1, 3)});
   cases.add(embedding_case({3, 31}, 65, 130), kValues);

@@ -38,6 +38,34 @@ TEST(Embedding, GradientAfterZeroGradIsOverwritten) {
   EXPECT_EQ(weight.grad().to_vector<float>(), (std::vector<float>{0, 5, 0}));
 }
 
+TEST(Embedding, PaddingRowHasNoGradient) {
+  const Device device = test_device();
+  const TensorOptions options = {kFloat64, device};
+  const Tensor indices = tensor({2, 0, 2, 3}).to(device);
+  const Tensor cotangent = from_vector<double>({1, 2, 4, 8, 16, 32, 64, 128}, {4, 2}, options);
+  for (const int64_t padding : {2, -2}) {
+    Tensor weight = from_vector<double>({1, 2, 3, 4, 5, 6, 7, 8}, {4, 2}, options).set_requires_grad();
+    const Tensor y = embedding(indices, weight, padding);
+    EXPECT_EQ(y.to_vector<double>(), (std::vector<double>{5, 6, 1, 2, 5, 6, 7, 8}));
+    y.backward(cotangent);
+    EXPECT_EQ(weight.grad().to_vector<double>(), (std::vector<double>{4, 8, 0, 0, 0, 0, 64, 128}));
+    embedding(indices, weight, padding).backward(cotangent);
+    EXPECT_EQ(weight.grad().to_vector<double>(), (std::vector<double>{8, 16, 0, 0, 0, 0, 128, 256}));
+    // The gradient is linear in the cotangent, whose rows at padding have no effect.
+    const Tensor seed = cotangent.clone().set_requires_grad();
+    const Tensor gradient = grad({embedding(indices, weight, padding)}, {weight}, {seed}, {.create_graph = true})[0];
+    EXPECT_EQ(gradient.to_vector<double>(), (std::vector<double>{4, 8, 0, 0, 0, 0, 64, 128}));
+    const Tensor second = grad({gradient}, {seed}, {weight.detach()})[0];
+    EXPECT_EQ(second.to_vector<double>(), (std::vector<double>{0, 0, 1, 2, 0, 0, 7, 8}));
+  }
+  EXPECT_EQ(error_text<IndexError>([] {
+              embedding(tensor({1}), zeros({4, 2}), 4);
+            }),
+            "embedding: padding_idx is 4, expected -4 to 3\n"
+            "  indices  cpu  int64   [1]\n"
+            "  weight   cpu  float32 [4, 2]");
+}
+
 TEST(Embedding, TiedWeightGetsBothGradients) {
   const Dense values = random_dense({5, 3}, 1);
   Tensor tied = make_tensor(values, kFloat64).set_requires_grad(),

@@ -39,6 +39,7 @@ bool Arguments::has(const char* name) const { return values_->contains(name) && 
 bool Arguments::is_tensor(const char* name) const { return has(name) && is_tensor_value(at(name)); }
 
 bool Arguments::is_list(const char* name) const { return has(name) && at(name).is_array(); }
+bool Arguments::is_text(const char* name) const { return has(name) && at(name).is_string(); }
 
 Tensor Arguments::tensor(const char* name) const { return has(name) ? tensors_.at(name).at(0) : Tensor(); }
 
@@ -77,6 +78,14 @@ Shape Arguments::shape(const char* name) const {
   if (!has(name)) return {};
   if (!at(name).is_array()) return {integer(name)};
   return at(name).get<std::vector<int64_t>>();
+}
+
+std::vector<std::optional<int64_t>> Arguments::optional_integers(const char* name) const {
+  std::vector<std::optional<int64_t>> result;
+  for (const nlohmann::json& value : is_list(name) ? at(name) : nlohmann::json::array({at(name)})) {
+    result.push_back(value.is_null() ? std::nullopt : std::optional(value.get<int64_t>()));
+  }
+  return result;
 }
 
 std::vector<TensorIndex> Arguments::indices(const char* name) const {

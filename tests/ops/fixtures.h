@@ -35,6 +35,7 @@ class Arguments {
   bool has(const char* name) const;
   bool is_tensor(const char* name) const;
   bool is_list(const char* name) const;
+  bool is_text(const char* name) const;
 
   /// Undefined if the argument is absent.
   Tensor tensor(const char* name) const;
@@ -50,6 +51,8 @@ class Arguments {
   DType dtype(const char* name) const;
   /// A list of integers, or one.
   Shape shape(const char* name) const;
+  /// A list of integers or None, or one integer.
+  std::vector<std::optional<int64_t>> optional_integers(const char* name) const;
   /// One index, or a list of them.
   std::vector<TensorIndex> indices(const char* name) const;
   /// Two integers, or one for both.

@@ -191,6 +191,25 @@ TEST(LibraryStatus, OnePassOfAttentionMayFail) {
   }
 }
 
+TEST(CudnnAttention, ComputesGroupedHeadsButNoBandsAndNoDropout) {
+  const auto passes = [](AttentionOptions options) {
+    options.enable_gqa = true;
+    const Tensor query = random_tensor({2, 4, 9, 8}, 1, kBFloat16).to(kGpu).set_requires_grad();
+    const Tensor key = random_tensor({2, 2, 9, 8}, 2, kBFloat16).to(kGpu).set_requires_grad();
+    cuda_emulation::forget_library_calls();
+    scaled_dot_product_attention(query, key, key, options).backward(ones(query.shape(), query.options()));
+    const std::vector<std::string> calls = cuda_emulation::library_calls();
+    return std::count_if(calls.begin(), calls.end(),
+                         [](const std::string& call) { return call.rfind("cudnn_frontend execute", 0) == 0; });
+  };
+  EXPECT_EQ(passes({}), 2);
+  EXPECT_EQ(passes({.is_causal = true}), 2);
+  EXPECT_EQ(passes({.is_causal = true, .query_offset = 8}), 2);  // all keys
+  EXPECT_EQ(passes({.is_causal = true, .query_offset = 3}), 0);
+  EXPECT_EQ(passes({.window = {2, 0}}), 0);
+  EXPECT_EQ(passes({.dropout_p = 0.5}), 0);
+}
+
 // The emulated engines in the order of the heuristic: 0 is not deterministic, 1 uses tensor cores, 2 is a transform.
 TEST(CudnnEngine, IsDeterministicAndExact) {
   const auto engine = [](DType dtype) {

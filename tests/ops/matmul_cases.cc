@@ -162,6 +162,35 @@ OpCase linear_case(Shape x, int64_t out, bool with_bias, bool with_relu) {
   return op;
 }
 
+OpCase bilinear_case(const Shape& leading, int64_t in1, int64_t in2, int64_t out, bool with_bias) {
+  const auto with_last = [&](int64_t size) {
+    Shape shape = leading;
+    shape.push_back(size);
+    return shape;
+  };
+  OpCase op;
+  op.name = "bilinear";
+  op.terms = static_cast<double>(in1 * in2 + 1);
+  // The tolerance is for terms of up to 1.
+  op.inputs = {
+      {"input1", with_last(in1), -1, 1}, {"input2", with_last(in2), -1, 1}, {"weight", {out, in1, in2}, -1, 1}};
+  if (with_bias) op.inputs.push_back(optional({"bias", {out}}));
+  op.run = [=](const Tensors& x) { return bilinear(x[0], x[1], x[2], with_bias ? x[3] : Tensor()); };
+  op.reference = [=, shape = with_last(out)](const std::vector<Dense>& in) {
+    Dense result = dense_zeros(shape);
+    for (int64_t i = 0; i < result.num_elements(); ++i) {
+      const int64_t row = i / out, o = i % out;
+      result[i] = with_bias ? in[3][o] : 0;
+      for (int64_t a = 0; a < in1; ++a) {
+        for (int64_t b = 0; b < in2; ++b)
+          result[i] += in[0][row * in1 + a] * in[2][(o * in1 + a) * in2 + b] * in[1][row * in2 + b];
+      }
+    }
+    return result;
+  };
+  return op;
+}
+
 // x W^T, dy W and dy^T x of the layers in the training cases.
 struct Product {
   int64_t m, n, k;
@@ -258,6 +287,11 @@ TANDEM_OP_CASES(matmul) {
              .run = [](const Tensors& x) { return linear_relu(x[0], x[1], x[2]); },
              .terms = 8}});
 
+  cases.op(
+      "Tensor bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor bias = {})", CastPolicy::kLowPrecision,
+      {bilinear_case({3}, 4, 5, 2, true), bilinear_case({2, 3}, 3, 1, 4, false), bilinear_case({}, 3, 2, 4, true)});
+  cases.add(bilinear_case({33}, 17, 31, 9, true), kValues | kThreads);
+
   cases.add(matmul_case({31, 33}, {33, 17}));  // too large for the direct algorithm
   cases.add(matmul_case({3, 70}, {70, 7}));
 
@@ -306,6 +340,7 @@ TANDEM_OP_CASES(matmul) {
   cases.add(linear_case({7, 3}, 5, false, false));
   cases.add(linear_case({3}, 4, true, false));
   cases.add(linear_case({2, 3, 4}, 5, true, false));
+  cases.add(linear_case({1, 40}, 3300, true, false), kValues | kThreads);
   cases.add(linear_case({33, 31}, 65, true, false), kValues);
   cases.add(linear_case({33, 31}, 65, true, false), kThreads);
 
@@ -394,6 +429,13 @@ TANDEM_OP_CASES(matmul) {
   const double layer_flops = 2.0 * 2048 * 512 * 128;
   cases.benchmark("linear", layer, [](const TensorList& in) { return linear(in[0], in[1], in[2]); },
                   {.flops = layer_flops});
+  cases.benchmark(
+      "bilinear",
+      [] {
+        return TensorList{randn({2048, 64}), randn({2048, 32}), randn({16, 64, 32}), randn({16})};
+      },
+      [](const TensorList& in) { return bilinear(in[0], in[1], in[2], in[3]); },
+      {.flops = 2.0 * 2048 * 16 * 32 * (64 + 1)});
   cases.benchmark("addmm", layer, [](const TensorList& in) { return addmm(in[2], in[0], in[1].t(), 0.5, 2); },
                   {.flops = layer_flops});
   cases.benchmark("linear_relu", layer, [](const TensorList& in) { return linear_relu(in[0], in[1], in[2]); },

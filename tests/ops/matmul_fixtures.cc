@@ -43,6 +43,12 @@ TANDEM_FIXTURES(matmul) {
       },
       kTolerance);
   fixtures.op(
+      "nn.functional.bilinear",
+      [](const Arguments& a) {
+        return bilinear(a.tensor("input1"), a.tensor("input2"), a.tensor("weight"), a.tensor("bias"));
+      },
+      kTolerance);
+  fixtures.op(
       "einsum", [](const Arguments& a) { return einsum(a.text("equation", ""), a.tensors("operands")); }, kTolerance);
 }
 

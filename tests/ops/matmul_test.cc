@@ -324,12 +324,21 @@ TEST(GemmAlgorithms, EachAlgorithmMatchesFloat64) {
   }
 }
 
+TEST(GemmAlgorithms, VectorAlgorithmMatchesFloat64) {
+  for (const int64_t n : {1, 3, 4, 66}) {
+    for (const int64_t k : {1, 7, 8, 33}) check_algorithm(GemmAlgorithm::kVector, 1, n, k, false, true);
+  }
+  check_algorithm(GemmAlgorithm::kVector, 1, 600, 500, false, true);  // several pieces
+}
+
 TEST(GemmAlgorithms, ShapeDeterminesTheAlgorithm) {
   const bool avx512 = is_available(GemmAlgorithm::kAvx512);
   const auto tiles = avx512 ? GemmAlgorithm::kAvx512 : GemmAlgorithm::kAvx2;
   const auto swapped = avx512 ? GemmAlgorithm::kAvx512Swapped : GemmAlgorithm::kAvx2Swapped;
   EXPECT_EQ(gemm_algorithm(8, 8, 8, false, false), GemmAlgorithm::kDirect);
   EXPECT_EQ(gemm_algorithm(128, 1024, 0, false, false), GemmAlgorithm::kDirect);
+  EXPECT_EQ(gemm_algorithm(1, 1024, 784, false, true), GemmAlgorithm::kVector);
+  EXPECT_EQ(gemm_algorithm(1, 1024, 784, false, false), tiles);
   EXPECT_EQ(gemm_algorithm(128, 1024, 784, false, true), swapped);
   EXPECT_EQ(gemm_algorithm(512, 1024, 784, false, true), swapped);
   EXPECT_EQ(gemm_algorithm(513, 1024, 784, false, true), tiles);
@@ -387,6 +396,38 @@ TEST(Products, ShapesAreNamedInErrors) {
             "  input   cpu  float32 [3]\n"
             "  batch1  cpu  float32 [2, 3, 4]\n"
             "  batch2  cpu  float32 [2, 4, 5]");
+}
+
+TEST(Bilinear, InvalidArgumentsAreNamedInErrors) {
+  const Tensor a = ones({3, 4}), b = ones({3, 5}), weight = ones({2, 4, 5});
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              bilinear(a, b, ones({4, 5}));
+            }),
+            "bilinear: weight must have 3 dimensions, [out, in1, in2]\n"
+            "  input1  cpu  float32 [3, 4]\n"
+            "  input2  cpu  float32 [3, 5]\n"
+            "  weight  cpu  float32 [4, 5]");
+  EXPECT_EQ(error_text<ShapeError>([&] { bilinear(b, b, weight); }),
+            "bilinear: the last dimension of input1 must have size 4\n"
+            "  input1  cpu  float32 [3, 5]\n"
+            "  input2  cpu  float32 [3, 5]\n"
+            "  weight  cpu  float32 [2, 4, 5]");
+  EXPECT_EQ(error_text<ShapeError>([&] { bilinear(a, a, weight); }),
+            "bilinear: the last dimension of input2 must have size 5\n"
+            "  input1  cpu  float32 [3, 4]\n"
+            "  input2  cpu  float32 [3, 4]\n"
+            "  weight  cpu  float32 [2, 4, 5]");
+  EXPECT_EQ(error_text<ShapeError>([&] { bilinear(a, ones({5}), weight); }),
+            "bilinear: input1 and input2 must have equal sizes but for the last\n"
+            "  input1  cpu  float32 [3, 4]\n"
+            "  input2  cpu  float32 [5]\n"
+            "  weight  cpu  float32 [2, 4, 5]");
+  EXPECT_EQ(error_text<ShapeError>([&] { bilinear(a, b, weight, ones({3})); }),
+            "bilinear: bias must have shape [2]\n"
+            "  input1  cpu  float32 [3, 4]\n"
+            "  input2  cpu  float32 [3, 5]\n"
+            "  weight  cpu  float32 [2, 4, 5]\n"
+            "  bias    cpu  float32 [3]");
 }
 
 TEST(LinearBias, GradientIsTheSumOfTheRows) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <tandem/ops/elementwise.h>
@@ -47,6 +48,26 @@ OpCase layer_norm_case(Shape shape, Shape normalized, bool with_weight = true, b
         if (with_bias) y += in.back()[i];
         out[row * n + i] = y;
       }
+    }
+    return out;
+  };
+  return op;
+}
+
+OpCase rms_norm_case(const Shape& shape, const Shape& normalized, bool with_weight = true) {
+  OpCase op = layer_norm_case(shape, normalized, with_weight, false);
+  op.name = "rms_norm";
+  const int64_t n = num_elements(normalized);
+  op.run = [=](const std::vector<Tensor>& in) {
+    return rms_norm(in[0], normalized, with_weight ? in[1] : Tensor(), kEps);
+  };
+  op.reference = [=](const std::vector<Dense>& in) {
+    Dense out = in[0];
+    for (int64_t row = 0; row < out.num_elements() / n; ++row) {
+      double squares = 0;
+      for (int64_t i = row * n; i < (row + 1) * n; ++i) squares += in[0][i] * in[0][i] / static_cast<double>(n);
+      for (int64_t i = row * n; i < (row + 1) * n; ++i)
+        out[i] = in[0][i] / std::sqrt(squares + kEps) * (with_weight ? in[1][i % n] : 1);
     }
     return out;
   };
@@ -149,6 +170,35 @@ TANDEM_OP_CASES(norm) {
         .terms = 7}});
 
   cases.op(
+      "Tensor group_norm(Tensor input, int64_t num_groups, Tensor weight = {}, Tensor bias = {}, double eps = 1e-5)",
+      CastPolicy::kFloat32,
+      {{.inputs = {{"input", {2, 6, 3, 2}}, optional({"weight", {6}}), optional({"bias", {6}})},
+        .run = [](const Tensors& x) { return group_norm(x[0], 3, x[1], x[2]); }},
+       {.inputs = {{"input", {4, 6, 2}, 0.5, 2}, {"weight", {6}, 0.5, 2}, {"bias", {6}, 0.5, 2}},
+        .run = [](const Tensors& x) { return group_norm(x[0], 2, x[1], x[2], 1e-2); },
+        .terms = 8}});
+  const auto instance = [](bool use_input_stats) {
+    return [=](const Tensors& x) { return instance_norm(x[0], x[1], x[2], x[3], x[4], use_input_stats, 0.3); };
+  };
+  cases.op(
+      "Tensor instance_norm(Tensor input, const Tensor& running_mean = {}, const Tensor& running_var = {}, Tensor "
+      "weight = {}, Tensor bias = {}, bool use_input_stats = true, double momentum = 0.1, double eps = 1e-5)",
+      std::nullopt,
+      {{.inputs = inputs(image_shape), .run = instance(true)},
+       {.inputs = inputs(image_shape, false, true), .run = instance(false)}});
+  cases.op(
+      "Tensor rms_norm(Tensor input, const Shape& normalized_shape, Tensor weight = {}, std::optional<double> eps = "
+      "{})",
+      CastPolicy::kFloat32,
+      {{.inputs = {{"input", {2, 3, 5}}, optional({"weight", {3, 5}})},
+        .run =
+            [](const Tensors& x) {
+              return rms_norm(x[0], {3, 5}, x[1]);
+            }},
+       {.inputs = {{"input", {3, 7}, 0.5, 2}, {"weight", {7}, 0.5, 2}},
+        .run = [](const Tensors& x) { return rms_norm(x[0], {7}, x[1], 1e-2); },
+        .terms = 7}});
+  cases.op(
       "std::pair<Tensor, Tensor> add_layer_norm(Tensor input, const Tensor& other, const Shape& normalized_shape, "
       "Tensor weight, Tensor bias, double eps = 1e-5, bool low_precision_result = false)",
       CastPolicy::kFloat32,
@@ -204,6 +254,40 @@ TANDEM_OP_CASES(norm) {
   cases.add(add_layer_norm_case({2, 3, 32}, {3, 32}));
   cases.add(add_layer_norm_case({301, 33}, {33}), kThreads);
 
+  for (const Shape& shape : {Shape{2, 6, 3}, Shape{3, 6, 2, 3}, Shape{2, 4, 1, 3, 2}}) {
+    cases.add(group_norm_case(shape, {.groups = 2}));
+    cases.add(group_norm_case(shape, {}));
+  }
+  cases.add(group_norm_case({3, 8}, {.groups = 2}));
+  cases.add(group_norm_case({2, 4, 3}, {.groups = 1}));
+  cases.add(group_norm_case({2, 4, 3}, {.groups = 4, .weight = false}));
+  cases.add(group_norm_case({2, 4, 3}, {.groups = 2, .bias = false}));
+  cases.add(group_norm_case({2, 4, 3}, {.weight = false, .bias = false}));
+  // The device error of a permuted input is that of permute.
+  const unsigned of_permuted = kValues | kGradients | kThreads;
+  cases.add(group_norm_case({3, 6, 2, 3}, {.groups = 2, .channels_last = true}), of_permuted);
+  cases.add(group_norm_case({2, 16, 2, 2}, {.groups = 4, .channels_last = true}), of_permuted);  // 16-byte accesses
+  cases.add(group_norm_case({3, 6, 2, 3}, {.channels_last = true}), of_permuted);
+  for (const bool channels_last : {false, true}) {
+    for (const std::optional<int64_t> groups : {std::optional<int64_t>(4), std::optional<int64_t>()}) {
+      const GroupOptions o = {.groups = groups, .channels_last = channels_last};
+      cases.add(group_norm_case({5, 36, 3, 31}, o), kValues);
+      cases.add(group_norm_case({5, 40, 3, 31}, o), kValues);
+      cases.add(group_norm_case({3, 12, 50, 67}, o), kThreads);
+      cases.add(group_norm_case({33, 36, 7, 9}, o), kThreads);
+    }
+  }
+
+  cases.add(rms_norm_case({3, 7}, {7}));
+  cases.add(rms_norm_case({2, 3, 5}, {3, 5}));
+  cases.add(rms_norm_case({4, 1}, {1}));
+  cases.add(rms_norm_case({2, 32}, {32}));
+  cases.add(rms_norm_case({3, 33}, {33}, false));
+  cases.add(rms_norm_case({3, 2, 384}, {384}), kValues);
+  cases.add(rms_norm_case({2, 5001}, {5001}), kValues);
+  cases.add(rms_norm_case({1001, 128}, {128}), kThreads);
+  cases.add(rms_norm_case({301, 33}, {33}), kThreads);
+
   const Tensor mean = zeros({64}), var = ones({64});
   const auto images = [] { return TensorList{image({32, 64, 32, 32}), ones({64}), zeros({64})}; };
   cases.benchmark("batch_norm", images,
@@ -231,6 +315,16 @@ TANDEM_OP_CASES(norm) {
       [=](const TensorList& in) {
         return nhwc(batch_norm_add_relu(nchw(in[0]), nchw(in[3]), mean, var, in[1], in[2], true));
       });
+  cases.benchmark("group_norm", images,
+                  [](const TensorList& in) { return nhwc(group_norm(nchw(in[0]), 8, in[1], in[2])); });
+  cases.benchmark(
+      "group_norm row-major",
+      [] {
+        return TensorList{randn({32, 64, 32, 32}), ones({64}), zeros({64})};
+      },
+      [](const TensorList& in) { return group_norm(in[0], 8, in[1], in[2]); });
+  cases.benchmark("instance_norm", images,
+                  [](const TensorList& in) { return nhwc(instance_norm(nchw(in[0]), {}, {}, in[1], in[2])); });
   cases.benchmark("sync_batch_norm", images, [=](const TensorList& in) {
     return nhwc(sync_batch_norm(nchw(in[0]), mean, var, in[1], in[2], std::make_shared<SingleRank>()));
   });
@@ -246,6 +340,12 @@ TANDEM_OP_CASES(norm) {
         return TensorList{randn({1024, 384}), ones({384}), zeros({384})};
       },
       [](const TensorList& in) { return layer_norm(in[0], {384}, in[1], in[2]); });
+  cases.benchmark(
+      "rms_norm 384",
+      [] {
+        return TensorList{randn({1024, 384}), ones({384})};
+      },
+      [](const TensorList& in) { return rms_norm(in[0], {384}, in[1]); });
   cases.benchmark(
       "add_layer_norm 384",
       [] {

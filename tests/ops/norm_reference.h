@@ -1,8 +1,9 @@
-// Batch norm by its formula, in float64.
+// Batch and group norm by their formulas, in float64.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include <tandem/ops/norm.h>
@@ -93,6 +94,59 @@ inline OpCase batch_norm_case(Shape shape, Options o) {
     const Dense* residual = o.tail == Tail::kAddRelu ? &in[i++] : nullptr;
     const Dense* weight = o.weight ? &in[i++] : nullptr;
     return batch_norm_reference(in[0], o, residual, weight, o.bias ? &in[i++] : nullptr);
+  };
+  return op;
+}
+
+/// Attributes of a group norm under test; without `groups` it is an instance norm.
+struct GroupOptions {
+  std::optional<int64_t> groups = {};
+  bool weight = true;
+  bool bias = true;
+  bool channels_last = false;
+};
+
+inline Dense group_norm_reference(const Dense& x, int64_t groups, const Dense* weight, const Dense* bias) {
+  const int64_t channels = x.shape[1], inner = x.num_elements() / x.shape[0] / channels;
+  const int64_t values = channels / groups * inner;
+  Dense out = x;
+  for (int64_t group = 0; group < x.shape[0] * groups; ++group) {
+    long double sum = 0, squares = 0;
+    for (int64_t i = group * values; i < (group + 1) * values; ++i) sum += x[i];
+    const double mean = static_cast<double>(sum / static_cast<long double>(values));
+    for (int64_t i = group * values; i < (group + 1) * values; ++i) squares += (x[i] - mean) * (x[i] - mean);
+    const double variance = static_cast<double>(squares / static_cast<long double>(values));
+    for (int64_t i = group * values; i < (group + 1) * values; ++i) {
+      const int64_t c = i / inner % channels;
+      out[i] = (x[i] - mean) / std::sqrt(variance + kEps);
+      if (weight != nullptr) out[i] *= (*weight)[c];
+      if (bias != nullptr) out[i] += (*bias)[c];
+    }
+  }
+  return out;
+}
+
+inline Tensor run_group_norm(const GroupOptions& o, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  return o.groups ? group_norm(x, *o.groups, weight, bias, kEps)
+                  : instance_norm(x, {}, {}, weight, bias, true, kMomentum, kEps);
+}
+
+inline OpCase group_norm_case(const Shape& shape, GroupOptions o) {
+  OpCase op;
+  op.name = o.groups ? "group_norm" : "instance_norm";
+  op.inputs = {{"input", shape}};
+  if (o.weight) op.inputs.push_back({.name = "weight", .shape = {shape[1]}, .low = 0.5, .optional = true});
+  if (o.bias) op.inputs.push_back({.name = "bias", .shape = {shape[1]}, .optional = true});
+  op.terms = static_cast<double>(
+      std::max(num_elements(shape) / shape[0] / o.groups.value_or(shape[1]), num_elements(shape) / shape[1]));
+  op.tolerance = 8;
+  op.run = [=](const std::vector<Tensor>& in) {
+    const Tensor x = o.channels_last ? in[0].permute({0, 2, 3, 1}).clone().permute({0, 3, 1, 2}) : in[0];
+    return run_group_norm(o, x, o.weight ? in[1] : Tensor(), o.bias ? in.back() : Tensor());
+  };
+  op.reference = [=](const std::vector<Dense>& in) {
+    return group_norm_reference(in[0], o.groups.value_or(shape[1]), o.weight ? &in[1] : nullptr,
+                                o.bias ? &in.back() : nullptr);
   };
   return op;
 }

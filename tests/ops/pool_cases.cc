@@ -1,6 +1,9 @@
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <numeric>
+#include <string>
 #include <vector>
 
 #include <tandem/ops/elementwise.h>
@@ -26,13 +29,18 @@ int64_t windows(int64_t image, int64_t kernel, int64_t stride, int64_t padding, 
   return n;
 }
 
-/// f(the elements of a window inside the image, the number of its positions inside the padded image) for each window.
+/// f(the elements of a window inside the image, the number of its positions inside the padded image) for each window;
+/// signals have one row.
 template <class F>
-Dense pool(const Dense& in, Size2d kernel, Size2d stride, Size2d padding, Size2d dilation, bool ceil_mode, F f) {
-  const Shape& s = in.shape;
-  const int64_t rows = windows(s[2], kernel.height, stride.height, padding.height, dilation.height, ceil_mode);
-  const int64_t columns = windows(s[3], kernel.width, stride.width, padding.width, dilation.width, ceil_mode);
-  Dense out = dense_zeros({s[0], s[1], rows, columns});
+Dense pool(const Dense& in, bool is_signal, Size2d kernel, Size2d stride, Size2d padding, Size2d dilation,
+           bool ceil_mode, F f) {
+  Shape shape = in.shape;
+  const int64_t width = shape.back(), height = is_signal ? 1 : shape[shape.size() - 2];
+  const int64_t rows = windows(height, kernel.height, stride.height, padding.height, dilation.height, ceil_mode);
+  const int64_t columns = windows(width, kernel.width, stride.width, padding.width, dilation.width, ceil_mode);
+  shape.back() = columns;
+  if (!is_signal) shape[shape.size() - 2] = rows;
+  Dense out = dense_zeros(shape);
   for (int64_t o = 0; o < out.num_elements(); ++o) {
     const int64_t column = o % columns, row = o / columns % rows, plane = o / columns / rows;
     std::vector<double> values;
@@ -41,8 +49,8 @@ Dense pool(const Dense& in, Size2d kernel, Size2d stride, Size2d padding, Size2d
       for (int64_t j = 0; j < kernel.width; ++j) {
         const int64_t y = row * stride.height - padding.height + i * dilation.height;
         const int64_t x = column * stride.width - padding.width + j * dilation.width;
-        positions += y < s[2] + padding.height && x < s[3] + padding.width;
-        if (y >= 0 && y < s[2] && x >= 0 && x < s[3]) values.push_back(in[(plane * s[2] + y) * s[3] + x]);
+        positions += y < height + padding.height && x < width + padding.width;
+        if (y >= 0 && y < height && x >= 0 && x < width) values.push_back(in[(plane * height + y) * width + x]);
       }
     }
     out[o] = f(values, positions);
@@ -50,16 +58,32 @@ Dense pool(const Dense& in, Size2d kernel, Size2d stride, Size2d padding, Size2d
   return out;
 }
 
+double largest(const std::vector<double>& v, int64_t = 0) {
+  return v.empty() ? -kInf : *std::max_element(v.begin(), v.end());
+}
+
+double sum_of(const std::vector<double>& v) { return std::accumulate(v.begin(), v.end(), 0.0); }
+
 OpCase max_case(Shape shape, Size2d kernel, MaxPool2dOptions options) {
   OpCase op;
   op.name = "max_pool2d";
   op.inputs = {{"input", shape}};
   op.run = [=](const std::vector<Tensor>& in) { return max_pool2d(in[0], kernel, options); };
   op.reference = [=](const std::vector<Dense>& in) {
-    return pool(in[0], kernel, options.stride.value_or(kernel), options.padding, options.dilation, options.ceil_mode,
-                [](const std::vector<double>& v, int64_t) {
-                  return v.empty() ? -kInf : *std::max_element(v.begin(), v.end());
-                });
+    return pool(in[0], false, kernel, options.stride.value_or(kernel), options.padding, options.dilation,
+                options.ceil_mode, largest);
+  };
+  return op;
+}
+
+OpCase max1d_case(Shape shape, int64_t kernel, MaxPool1dOptions options) {
+  OpCase op;
+  op.name = "max_pool1d";
+  op.inputs = {{"input", shape}};
+  op.run = [=](const std::vector<Tensor>& in) { return max_pool1d(in[0], kernel, options); };
+  op.reference = [=](const std::vector<Dense>& in) {
+    return pool(in[0], true, {1, kernel}, {1, options.stride.value_or(kernel)}, {0, options.padding},
+                {1, options.dilation}, options.ceil_mode, largest);
   };
   return op;
 }
@@ -71,44 +95,119 @@ OpCase avg_case(Shape shape, Size2d kernel, AvgPool2dOptions options) {
   op.terms = static_cast<double>(kernel.height * kernel.width);
   op.run = [=](const std::vector<Tensor>& in) { return avg_pool2d(in[0], kernel, options); };
   op.reference = [=](const std::vector<Dense>& in) {
-    return pool(in[0], kernel, options.stride.value_or(kernel), options.padding, 1, options.ceil_mode,
+    return pool(in[0], false, kernel, options.stride.value_or(kernel), options.padding, 1, options.ceil_mode,
                 [&](const std::vector<double>& v, int64_t positions) {
-                  double sum = 0;
-                  for (const double value : v) sum += value;
-                  return sum /
-                         static_cast<double>(options.count_include_pad ? positions : static_cast<int64_t>(v.size()));
+                  const int64_t counted = options.count_include_pad ? positions : static_cast<int64_t>(v.size());
+                  return sum_of(v) / static_cast<double>(options.divisor_override.value_or(counted));
                 });
   };
   return op;
 }
 
-OpCase adaptive_case(Shape shape, Size2d size) {
+OpCase avg1d_case(Shape shape, int64_t kernel, AvgPool1dOptions options) {
   OpCase op;
-  op.name = "adaptive_avg_pool2d";
+  op.name = "avg_pool1d";
   op.inputs = {{"input", shape}};
-  op.terms = static_cast<double>(shape[2] * shape[3]);
-  op.run = [=](const std::vector<Tensor>& in) { return adaptive_avg_pool2d(in[0], size); };
+  op.terms = static_cast<double>(kernel);
+  op.run = [=](const std::vector<Tensor>& in) { return avg_pool1d(in[0], kernel, options); };
   op.reference = [=](const std::vector<Dense>& in) {
-    Dense out = dense_zeros({shape[0], shape[1], size.height, size.width});
-    const auto begin = [](int64_t o, int64_t image, int64_t n) {
-      return static_cast<int64_t>(std::floor(static_cast<double>(o * image) / static_cast<double>(n)));
-    };
-    const auto end = [](int64_t o, int64_t image, int64_t n) {
-      return static_cast<int64_t>(std::ceil(static_cast<double>((o + 1) * image) / static_cast<double>(n)));
-    };
-    for (int64_t o = 0; o < out.num_elements(); ++o) {
-      const int64_t column = o % size.width, row = o / size.width % size.height, plane = o / size.width / size.height;
-      double sum = 0;
-      int64_t count = 0;
-      for (int64_t y = begin(row, shape[2], size.height); y < end(row, shape[2], size.height); ++y) {
-        for (int64_t x = begin(column, shape[3], size.width); x < end(column, shape[3], size.width); ++x, ++count) {
-          sum += in[0][(plane * shape[2] + y) * shape[3] + x];
-        }
+    return pool(in[0], true, {1, kernel}, {1, options.stride.value_or(kernel)}, {0, options.padding}, 1,
+                options.ceil_mode, [&](const std::vector<double>& v, int64_t positions) {
+                  const int64_t counted = options.count_include_pad ? positions : static_cast<int64_t>(v.size());
+                  return sum_of(v) / static_cast<double>(counted);
+                });
+  };
+  return op;
+}
+
+/// f(the elements of a window) for each of size.height x size.width windows that cover the image.
+template <class F>
+Dense adaptive_pool(const Dense& in, bool is_signal, Size2d size, F f) {
+  Shape shape = in.shape;
+  const int64_t width = shape.back(), height = is_signal ? 1 : shape[shape.size() - 2];
+  shape.back() = size.width;
+  if (!is_signal) shape[shape.size() - 2] = size.height;
+  Dense out = dense_zeros(shape);
+  const auto begin = [](int64_t o, int64_t image, int64_t n) {
+    return static_cast<int64_t>(std::floor(static_cast<double>(o * image) / static_cast<double>(n)));
+  };
+  const auto end = [](int64_t o, int64_t image, int64_t n) {
+    return static_cast<int64_t>(std::ceil(static_cast<double>((o + 1) * image) / static_cast<double>(n)));
+  };
+  for (int64_t o = 0; o < out.num_elements(); ++o) {
+    const int64_t column = o % size.width, row = o / size.width % size.height, plane = o / size.width / size.height;
+    std::vector<double> values;
+    for (int64_t y = begin(row, height, size.height); y < end(row, height, size.height); ++y) {
+      for (int64_t x = begin(column, width, size.width); x < end(column, width, size.width); ++x) {
+        values.push_back(in[(plane * height + y) * width + x]);
       }
-      out[o] = sum / static_cast<double>(count);
+    }
+    out[o] = f(values);
+  }
+  return out;
+}
+
+/// A case of an adaptive operation; for signals size.height is 1.
+OpCase adaptive_case(const char* name, Shape shape, Size2d size, std::function<Tensor(const Tensor&, Size2d)> run) {
+  const std::string text = name;
+  const bool is_signal = text.ends_with("1d"), is_max = text.starts_with("adaptive_max");
+  OpCase op;
+  op.name = name;
+  op.inputs = {{"input", shape}};
+  op.terms = is_max ? 1 : static_cast<double>(shape.back() * (is_signal ? 1 : shape[shape.size() - 2]));
+  op.run = [=](const std::vector<Tensor>& in) { return run(in[0], size); };
+  op.reference = [=](const std::vector<Dense>& in) {
+    return adaptive_pool(in[0], is_signal, size, [&](const std::vector<double>& v) {
+      return is_max ? largest(v) : sum_of(v) / static_cast<double>(v.size());
+    });
+  };
+  return op;
+}
+OpCase adaptive_case(Shape shape, Size2d size) {
+  return adaptive_case("adaptive_avg_pool2d", shape, size,
+                       [](const Tensor& x, Size2d s) { return adaptive_avg_pool2d(x, s); });
+}
+OpCase adaptive_max_case(Shape shape, Size2d size) {
+  return adaptive_case("adaptive_max_pool2d", shape, size,
+                       [](const Tensor& x, Size2d s) { return adaptive_max_pool2d(x, s); });
+}
+
+/// The same case under another name, by the function that also returns indices.
+OpCase with_indices(OpCase op, std::function<ValuesIndices(const Tensor&)> run) {
+  op.name += "_with_indices";
+  op.run = [=](const std::vector<Tensor>& in) -> Results {
+    const ValuesIndices result = run(in[0]);
+    return Tensors{result.values, result.indices};
+  };
+  return op;
+}
+
+/// Indices for images of `count` elements: 0, 2, 4, ..., and 1, 3, 5, ... in every second image.
+std::vector<int64_t> spread_indices(int64_t planes, int64_t count) {
+  std::vector<int64_t> places;
+  for (int64_t i = 0; i < planes * count; ++i) places.push_back(2 * (i % count) + i / count % 2);
+  return places;
+}
+
+/// Unpooling of images of `count` elements with spread_indices.
+OpCase unpool_case(const char* name, Shape shape, Shape result, int64_t count,
+                   std::function<Tensor(const Tensor&, const Tensor&)> run) {
+  OpCase op;
+  op.name = name;
+  op.inputs = {{"input", shape}};
+  const int64_t planes = num_elements(shape) / count;
+  op.run = [=](const std::vector<Tensor>& in) {
+    return run(in[0], from_vector<int64_t>(spread_indices(planes, count), shape, {kInt64, in[0].device()}));
+  };
+  op.reference = [=](const std::vector<Dense>& in) {
+    Dense out = dense_zeros(result);
+    const std::vector<int64_t> places = spread_indices(planes, count);
+    for (int64_t i = 0; i < in[0].num_elements(); ++i) {
+      out[i / count * (out.num_elements() / planes) + places[static_cast<size_t>(i)]] = in[0][i];
     }
     return out;
   };
+  op.names_operands = false;
   return op;
 }
 
@@ -131,19 +230,157 @@ Tensor image(const Shape& shape) { return randn({shape[0], shape[2], shape[3], s
 Tensor nchw(const Tensor& image) { return image.permute({0, 3, 1, 2}); }
 Tensor nhwc(const Tensor& image) { return image.permute({0, 2, 3, 1}); }
 
-}  // namespace
-
-TANDEM_OP_CASES(pool) {
-  const std::vector<Input> image_input = {{"input", {2, 16, 9, 9}}};
+/// The declarations.
+void add_operations(OpCases& cases) {
+  const std::vector<Input> image_input = {{"input", {2, 16, 9, 9}}}, signal_input = {{"input", {2, 3, 17}}};
+  const std::vector<Input> unpool_inputs = {{"input", {2, 3, 5}}, integers("indices", {2, 3, 5}, 10)};
+  const std::vector<Input> unpool2d_inputs = {{"input", {2, 3, 2, 5}}, integers("indices", {2, 3, 2, 5}, 40)};
   cases.op("Tensor max_pool2d(const Tensor& input, Size2d kernel_size, const MaxPool2dOptions& options = {})",
            std::nullopt, {{.inputs = image_input, .run = [](const Tensors& x) {
                              return max_pool2d(x[0], 3, {.stride = 2, .padding = 1});
                            }}});
+  cases.op("Tensor max_pool1d(const Tensor& input, int64_t kernel_size, const MaxPool1dOptions& options = {})",
+           std::nullopt, {{.inputs = signal_input, .run = [](const Tensors& x) {
+                             return max_pool1d(x[0], 3, {.stride = 2, .padding = 1});
+                           }}});
+  cases.op(
+      "ValuesIndices max_pool2d_with_indices(const Tensor& input, Size2d kernel_size, const MaxPool2dOptions& options "
+      "= {})",
+      std::nullopt, {{.inputs = image_input, .run = [](const Tensors& x) -> Results {
+                        const ValuesIndices result = max_pool2d_with_indices(x[0], 3, {.stride = 2, .padding = 1});
+                        return Tensors{result.values, result.indices};
+                      }}});
+  cases.op(
+      "ValuesIndices max_pool1d_with_indices(const Tensor& input, int64_t kernel_size, const MaxPool1dOptions& options "
+      "= {})",
+      std::nullopt, {{.inputs = signal_input, .run = [](const Tensors& x) -> Results {
+                        const ValuesIndices result = max_pool1d_with_indices(x[0], 3, {.stride = 2, .padding = 1});
+                        return Tensors{result.values, result.indices};
+                      }}});
   cases.op("Tensor avg_pool2d(const Tensor& input, Size2d kernel_size, const AvgPool2dOptions& options = {})",
            std::nullopt,
            {{.inputs = image_input, .run = [](const Tensors& x) { return avg_pool2d(x[0], 3, {.padding = 1}); }}});
-  cases.op("Tensor adaptive_avg_pool2d(const Tensor& input, Size2d output_size)", std::nullopt,
+  cases.op("Tensor avg_pool1d(const Tensor& input, int64_t kernel_size, const AvgPool1dOptions& options = {})",
+           std::nullopt,
+           {{.inputs = signal_input, .run = [](const Tensors& x) { return avg_pool1d(x[0], 3, {.padding = 1}); }}});
+  cases.op("Tensor adaptive_avg_pool2d(const Tensor& input, OutputSize2d output_size)", std::nullopt,
            {{.inputs = image_input, .run = [](const Tensors& x) { return adaptive_avg_pool2d(x[0], 3); }}});
+  cases.op("Tensor adaptive_avg_pool1d(const Tensor& input, int64_t output_size)", std::nullopt,
+           {{.inputs = signal_input, .run = [](const Tensors& x) { return adaptive_avg_pool1d(x[0], 3); }}});
+  cases.op("Tensor adaptive_max_pool2d(const Tensor& input, OutputSize2d output_size)", std::nullopt,
+           {{.inputs = image_input, .run = [](const Tensors& x) {
+               return adaptive_max_pool2d(x[0], {4, 3});
+             }}});
+  cases.op("Tensor adaptive_max_pool1d(const Tensor& input, int64_t output_size)", std::nullopt,
+           {{.inputs = signal_input, .run = [](const Tensors& x) { return adaptive_max_pool1d(x[0], 3); }}});
+  cases.op("ValuesIndices adaptive_max_pool2d_with_indices(const Tensor& input, OutputSize2d output_size)",
+           std::nullopt, {{.inputs = image_input, .run = [](const Tensors& x) -> Results {
+                             const ValuesIndices result = adaptive_max_pool2d_with_indices(x[0], {4, 3});
+                             return Tensors{result.values, result.indices};
+                           }}});
+  cases.op("ValuesIndices adaptive_max_pool1d_with_indices(const Tensor& input, int64_t output_size)", std::nullopt,
+           {{.inputs = signal_input, .run = [](const Tensors& x) -> Results {
+               const ValuesIndices result = adaptive_max_pool1d_with_indices(x[0], 3);
+               return Tensors{result.values, result.indices};
+             }}});
+  cases.op(
+      "Tensor max_unpool2d(const Tensor& input, const Tensor& indices, Size2d kernel_size, const MaxUnpool2dOptions& "
+      "options = {})",
+      std::nullopt, {{.inputs = unpool2d_inputs, .run = [](const Tensors& x) { return max_unpool2d(x[0], x[1], 2); }}});
+  cases.op(
+      "Tensor max_unpool1d(const Tensor& input, const Tensor& indices, int64_t kernel_size, const MaxUnpool1dOptions& "
+      "options = {})",
+      std::nullopt, {{.inputs = unpool_inputs, .run = [](const Tensors& x) { return max_unpool1d(x[0], x[1], 2); }}});
+}
+
+void add_benchmarks(OpCases& cases);
+
+/// 1-d pooling, indices, inputs without N, adaptive maxima and unpooling.
+void add_forms(OpCases& cases) {
+  add_both_orders(cases, max_case({1, 2, 1, 7}, {1, 2}, {}));
+  cases.add(max_case({3, 5, 7}, {3, 2}, {.stride = Size2d{2, 1}, .padding = {1, 0}}));
+  cases.add(avg_case({2, 5, 7}, {3, 2}, {.stride = Size2d{2, 3}, .padding = 1, .ceil_mode = true}));
+  cases.add(avg_case({2, 2, 5, 4}, {3, 2}, {.padding = 1, .divisor_override = -5}));
+  cases.add(adaptive_case({3, 7, 5}, {3, 4}));
+
+  cases.add(max1d_case({2, 3, 9}, 3, {.stride = 2, .padding = 1, .dilation = 2}));
+  cases.add(max1d_case({3, 8}, 3, {.ceil_mode = true}));
+  cases.add(max1d_case({2, 1, 5}, 2, {.stride = 1}));
+  cases.add(max1d_case({5, 33, 257}, 3, {.stride = 2}), kThreads);
+  cases.add(avg1d_case({2, 3, 9}, 3, {.stride = 2, .padding = 1}));
+  cases.add(avg1d_case({3, 8}, 3, {.padding = 1, .ceil_mode = true, .count_include_pad = false}));
+  cases.add(avg1d_case({5, 33, 257}, 3, {.stride = 2}), kThreads);
+  const auto adaptive1d_case = [](Shape shape, int64_t size) {
+    return adaptive_case("adaptive_avg_pool1d", shape, {1, size},
+                         [](const Tensor& x, Size2d s) { return adaptive_avg_pool1d(x, s.width); });
+  };
+  cases.add(adaptive1d_case({2, 3, 9}, 4));
+  cases.add(adaptive1d_case({3, 5}, 7));
+  cases.add(adaptive1d_case({5, 33, 257}, 100), kThreads);
+
+  const auto pool2d = [](Size2d kernel, MaxPool2dOptions options) {
+    return [=](const Tensor& x) { return max_pool2d_with_indices(x, kernel, options); };
+  };
+  const MaxPool2dOptions overlapping = {.stride = Size2d{2, 1}, .padding = {1, 0}};
+  add_both_orders(cases, with_indices(max_case({2, 3, 5, 7}, {3, 2}, overlapping), pool2d({3, 2}, overlapping)));
+  cases.add(with_indices(max_case({2, 5, 7}, 2, {}), pool2d(2, {})));
+  const auto pool1d = [](const Tensor& x) { return max_pool1d_with_indices(x, 3, {.padding = 1}); };
+  cases.add(with_indices(max1d_case({2, 3, 9}, 3, {.padding = 1}), pool1d));
+  cases.add(with_indices(max1d_case({3, 8}, 3, {.padding = 1}), pool1d));
+
+  const auto adaptive1d_max_case = [](Shape shape, int64_t size) {
+    return adaptive_case("adaptive_max_pool1d", shape, {1, size},
+                         [](const Tensor& x, Size2d s) { return adaptive_max_pool1d(x, s.width); });
+  };
+  const auto adaptive2d = [](Size2d size) {
+    return [=](const Tensor& x) { return adaptive_max_pool2d_with_indices(x, size); };
+  };
+  for (const Size2d size : {Size2d{1, 1}, Size2d{3, 2}, Size2d{4, 5}, Size2d{7, 3}}) {
+    add_both_orders(cases, adaptive_max_case({2, 3, 6, 4}, size));
+    cases.add(with_indices(adaptive_max_case({2, 5, 7}, size), adaptive2d(size)));
+  }
+  cases.add(adaptive_max_case({3, 33, 25, 23}, {7, 5}), kThreads);
+  for (const int64_t size : {1, 3, 4, 11}) {
+    cases.add(adaptive1d_max_case({2, 3, 9}, size));
+    cases.add(with_indices(adaptive1d_max_case({3, 8}, size),
+                           [size](const Tensor& x) { return adaptive_max_pool1d_with_indices(x, size); }));
+  }
+
+  const unsigned checks = kValues | kGradients | kThreads;
+  cases.add(unpool_case("max_unpool2d", {2, 3, 2, 4}, {2, 3, 4, 4}, 8,
+                        [](const Tensor& x, const Tensor& indices) {
+                          return max_unpool2d(x, indices, {2, 1});
+                        }),
+            checks);
+  const MaxUnpool2dOptions options2d = {.stride = 2, .padding = {1, 0}, .output_size = Size2d{3, 7}};
+  cases.add(unpool_case("max_unpool2d", {3, 2, 3}, {3, 3, 7}, 6,
+                        [=](const Tensor& x, const Tensor& indices) {
+                          return max_unpool2d(x, indices, {2, 3}, options2d);
+                        }),
+            checks);
+  cases.add(unpool_case("max_unpool1d", {2, 3, 5}, {2, 3, 10}, 5,
+                        [](const Tensor& x, const Tensor& indices) { return max_unpool1d(x, indices, 2); }),
+            checks);
+  const MaxUnpool1dOptions options1d = {.stride = 2, .padding = 1, .output_size = 8};
+  cases.add(unpool_case("max_unpool1d", {3, 4}, {3, 8}, 4,
+                        [=](const Tensor& x, const Tensor& indices) { return max_unpool1d(x, indices, 3, options1d); }),
+            checks);
+  for (const char* name : {"max_unpool1d", "max_unpool2d"}) {
+    for (const Operation& operation : cases.operations) {
+      if (operation.name() != name) continue;
+      OpCase op = operation.cases[0];
+      op.name = name;
+      cases.add(op, kErrors);
+    }
+  }
+}
+
+}  // namespace
+
+TANDEM_OP_CASES(pool) {
+  add_operations(cases);
+  add_forms(cases);
+  add_benchmarks(cases);
 
   add_both_orders(cases, max_case({2, 3, 6, 6}, 2, {}));
   add_both_orders(cases, max_case({1, 3, 5, 7}, 2, {}));
@@ -201,7 +438,11 @@ TANDEM_OP_CASES(pool) {
     cases.add(op, kThreads);
     cases.add(in_channels_last(op), kThreads);
   }
+}
 
+namespace {
+
+void add_benchmarks(OpCases& cases) {
   cases.benchmark(
       "max_pool2d 2",
       [] {
@@ -238,6 +479,41 @@ TANDEM_OP_CASES(pool) {
         return TensorList{image({32, 512, 4, 4})};
       },
       [](const TensorList& in) { return nhwc(adaptive_avg_pool2d(nchw(in[0]), 1)); });
+  const auto signal = [] { return TensorList{randn({64, 32, 576})}; };
+  const auto images = [] { return TensorList{image({64, 32, 24, 24})}; };
+  cases.benchmark("max_pool1d", signal, [](const TensorList& in) { return max_pool1d(in[0], 2); });
+  cases.benchmark("max_pool1d_with_indices", signal,
+                  [](const TensorList& in) { return max_pool1d_with_indices(in[0], 2).values; });
+  cases.benchmark("max_pool2d_with_indices", images,
+                  [](const TensorList& in) { return nhwc(max_pool2d_with_indices(nchw(in[0]), 2).values); });
+  cases.benchmark("avg_pool1d", signal, [](const TensorList& in) { return avg_pool1d(in[0], 2); });
+  cases.benchmark("adaptive_avg_pool1d", signal, [](const TensorList& in) { return adaptive_avg_pool1d(in[0], 9); });
+  cases.benchmark("adaptive_max_pool1d", signal, [](const TensorList& in) { return adaptive_max_pool1d(in[0], 9); });
+  cases.benchmark("adaptive_max_pool1d_with_indices", signal,
+                  [](const TensorList& in) { return adaptive_max_pool1d_with_indices(in[0], 7).values; });
+  cases.benchmark("adaptive_max_pool2d", images,
+                  [](const TensorList& in) { return adaptive_max_pool2d(nchw(in[0]), 6); });
+  cases.benchmark("adaptive_max_pool2d_with_indices", images,
+                  [](const TensorList& in) { return adaptive_max_pool2d_with_indices(nchw(in[0]), 7).values; });
+  cases.benchmark(
+      "max_unpool1d",
+      [] {
+        return TensorList{randn({64, 32, 288})};
+      },
+      [](const TensorList& in) {
+        return max_unpool1d(in[0], mul(arange(0, 288, 1, in[0].device()), 2).expand({64, 32, 288}), 2);
+      });
+  cases.benchmark(
+      "max_unpool2d",
+      [] {
+        return TensorList{randn({64, 32, 12, 12})};
+      },
+      [](const TensorList& in) {
+        return max_unpool2d(in[0], mul(arange(0, 144, 1, in[0].device()), 4).view({12, 12}).expand({64, 32, 12, 12}),
+                            2);
+      });
 }
+
+}  // namespace
 
 }  // namespace tandem::testing

@@ -193,10 +193,10 @@ TEST(Pooling, EmptyBatchOrChannelsAreAccepted) {
 TEST(Pooling, InvalidArgumentsAreNamedInErrors) {
   const Tensor x = zeros({2, 3, 4, 5});
   EXPECT_EQ(error_text<ShapeError>([&] {
-              max_pool2d(zeros({3, 4, 5}), 2);
+              max_pool2d(zeros({4, 5}), 2);
             }),
-            "max_pool2d: input must be [N, C, H, W]\n"
-            "  input  cpu  float32 [3, 4, 5]");
+            "max_pool2d: input must be [N, C, H, W] or [C, H, W]\n"
+            "  input  cpu  float32 [4, 5]");
   EXPECT_EQ(error_text<ShapeError>([&] {
               adaptive_avg_pool2d(zeros({1, 3, 0, 5}), 2);
             }),
@@ -238,6 +238,102 @@ TEST(Pooling, InvalidArgumentsAreNamedInErrors) {
               adaptive_avg_pool2d(x, {0, 1});
             }),
             "adaptive_avg_pool2d: output_size [0, 1] is below 1");
+}
+
+TEST(Pooling, ErrorsOfSignalsHaveOneNumber) {
+  const Tensor x = zeros({2, 3, 4});
+  EXPECT_EQ(error_text<ShapeError>([&] { avg_pool1d(zeros({4}), 2); }),
+            "avg_pool1d: input must be [N, C, L] or [C, L]\n"
+            "  input  cpu  float32 [4]");
+  EXPECT_EQ(error_text<ShapeError>([&] { max_pool1d(x, 7, {.padding = 1}); }),
+            "max_pool1d: the window's length 7 exceeds the padded image's length 6\n"
+            "  input  cpu  float32 [2, 3, 4]");
+  EXPECT_EQ(error_text<ValueError>([&] { max_pool1d_with_indices(x, 0); }),
+            "max_pool1d_with_indices: kernel_size 0 is below 1");
+  EXPECT_EQ(error_text<ValueError>([&] { avg_pool1d(x, 2, {.padding = 2}); }),
+            "avg_pool1d: padding 2 is more than half of kernel_size 2");
+  EXPECT_EQ(error_text<ValueError>([&] { adaptive_max_pool1d(x, 0); }),
+            "adaptive_max_pool1d: output_size 0 is below 1");
+  EXPECT_EQ(error_text<ValueError>([&] { avg_pool2d(x, 2, {.divisor_override = 0}); }),
+            "avg_pool2d: divisor_override is 0, must be another number");
+}
+
+TEST(MaxPoolWithIndices, IndicesCountElementsOfTheImage) {
+  const Tensor x = here(Dense{{1, 2, 3, 4}, {1, 5, 2, 0, 4, 3, 9, 1, 7, 8, 6, 9,  //
+                                             0, 0, 0, 0, 0, 0, 1, 2, 3, 0, 0, 0}});
+  for (const bool channels_last : {false, true}) {
+    const Tensor input = channels_last ? ops::channels_last(x) : x;
+    const ValuesIndices result = max_pool2d_with_indices(input, 2, {.stride = 1});
+    EXPECT_EQ(result.values.to_vector<int>(), (std::vector<int>{5, 9, 9, 8, 9, 9, 0, 1, 2, 3, 1, 2}));
+    EXPECT_EQ(result.indices.to_vector<int>(), (std::vector<int>{1, 6, 6, 9, 6, 6, 0, 6, 7, 8, 6, 7}));
+    EXPECT_EQ(result.indices.dtype(), kInt64);
+    EXPECT_EQ(ops::is_channels_last(result.indices), channels_last);
+  }
+  // Padding and dilation, without N.
+  const ValuesIndices wide = max_pool2d_with_indices(x.select(0, 0), 2, {.stride = 2, .padding = 1, .dilation = 2});
+  EXPECT_EQ(wide.values.to_vector<int>(), (std::vector<int>{3, 3, 3, 3, 0, 2, 0, 2}));
+  EXPECT_EQ(wide.indices.to_vector<int>(), (std::vector<int>{5, 5, 5, 5, 5, 7, 5, 7}));
+  const ValuesIndices signal = max_pool1d_with_indices(x.select(0, 0).flatten(1), 4);
+  EXPECT_EQ(signal.indices.to_vector<int>(), (std::vector<int>{1, 6, 11, 0, 7, 8}));
+}
+
+TEST(MaxPoolWithIndices, WindowWithoutElementsHasIndexMinusOne) {
+  const ValuesIndices result =
+      max_pool2d_with_indices(ones({1, 1, 1, 3}, options_here()), {1, 2}, {.padding = {0, 1}, .dilation = {1, 4}});
+  EXPECT_EQ(result.values.to_vector<double>(), (std::vector<double>{-kInf}));
+  EXPECT_EQ(result.indices.to_vector<int>(), (std::vector<int>{-1}));
+}
+
+TEST(AdaptiveMaxPool, FirstLargestElementOfOverlappingWindowsIsSelected) {
+  const Tensor x = here(Dense{{1, 1, 2, 5}, {1, 7, 7, 2, kNan, 7, 0, 7, 3, 3}}, kFloat64).set_requires_grad();
+  const ValuesIndices result = adaptive_max_pool2d_with_indices(x, {1, 3});  // columns 0 1, 1 2 3 and 3 4
+  EXPECT_EQ(result.indices.to_vector<int>(), (std::vector<int>{1, 1, 4}));
+  EXPECT_TRUE(std::isnan(result.values.to_vector<double>()[2]));
+  result.values.backward(here(Dense{{1, 1, 1, 3}, {2, 3, 5}}, kFloat64));
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{0, 5, 0, 0, 5, 0, 0, 0, 0, 0}));
+}
+
+TEST(AdaptivePooling, MissingOutputSizeKeepsThatOfTheInput) {
+  const Tensor x = here(random_dense({2, 3, 4, 5}, 1));
+  EXPECT_EQ(adaptive_avg_pool2d(x, {std::nullopt, 1}).shape(), Shape({2, 3, 4, 1}));
+  EXPECT_EQ(adaptive_max_pool2d(x, {2, std::nullopt}).shape(), Shape({2, 3, 2, 5}));
+  EXPECT_EQ(adaptive_max_pool2d(x, {std::nullopt, std::nullopt}).to_vector<float>(), x.to_vector<float>());
+}
+
+TEST(MaxUnpool, InvertsMaxPool) {
+  const Tensor x = here(random_dense({2, 3, 5, 6}, 1, 1, 2));
+  const ValuesIndices pooled = max_pool2d_with_indices(x, 2);
+  const Tensor y = max_unpool2d(pooled.values, pooled.indices, 2, {.output_size = Size2d{5, 6}});
+  EXPECT_EQ(y.shape(), x.shape());
+  EXPECT_EQ(max_pool2d(y, 2).to_vector<float>(), pooled.values.to_vector<float>());
+  const std::vector<float> values = y.to_vector<float>();
+  EXPECT_EQ(std::count(values.begin(), values.end(), 0.0f), y.num_elements() - pooled.values.num_elements());
+  EXPECT_EQ(max_unpool2d(pooled.values, pooled.indices, 2).shape(), Shape({2, 3, 4, 6}));
+}
+
+TEST(MaxUnpool, InvalidArgumentsAreNamedInErrors) {
+  const Tensor x = zeros({1, 2, 3}), indices = zeros({1, 2, 3}, {kInt64});
+  EXPECT_EQ(error_text<DTypeError>([&] { max_unpool1d(x, x, 2); }),
+            "max_unpool1d: indices must be int64\n"
+            "  input    cpu  float32 [1, 2, 3]\n"
+            "  indices  cpu  float32 [1, 2, 3]");
+  EXPECT_EQ(error_text<ShapeError>([&] { max_unpool1d(x, indices.slice(2, 0, 2), 2); }),
+            "max_unpool1d: indices must have the shape of input\n"
+            "  input    cpu  float32 [1, 2, 3]\n"
+            "  indices  cpu  int64   [1, 2, 2]");
+  EXPECT_EQ(error_text<ValueError>([&] { max_unpool1d(x, indices, 2, {.output_size = 8}); }),
+            "max_unpool1d: output_size of dimension 2 is 8, expected 5 to 7");
+  EXPECT_EQ(error_text<IndexError>([&] { max_unpool1d(x, indices + 6, 2); }),
+            "max_unpool1d: index 6 at position [0, 0, 0] is outside [0, 6)");
+}
+
+TEST(Pooling, ResultsOfSignalsCanBeChangedInPlace) {
+  const Tensor x = here(Dense{{1, 4}, {1, -3, -2, -5}}).set_requires_grad();
+  Tensor y = max_pool1d(x, 2);
+  y.relu_();
+  y.backward(ones(y.shape(), options_here()));
+  EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{1, 0}));
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{1, 0, 0, 0}));
 }
 
 // Sizes whose sums or products overflow int64_t are rejected.

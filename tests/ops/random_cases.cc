@@ -1,6 +1,7 @@
 #include <vector>
 
 #include <tandem/ops/random.h>
+#include <tandem/tensor/factories.h>
 #include <tandem/tests/ops/op_cases.h>
 
 namespace tandem::testing {
@@ -11,6 +12,28 @@ std::vector<Placed> placed(const std::vector<Tensor>& tensors, const std::vector
   std::vector<Placed> result;
   for (size_t i = 0; i < tensors.size(); ++i) result.push_back({tensors[i], devices.at(i)});
   return result;
+}
+
+/// A dropout of whole channels, whose values depend on the first `dims` dimensions. Each call draws the same numbers.
+template <class Dropout>
+OpCase dropout_case(const char* name, Dropout dropout_channels, const Shape& shape, int64_t dims) {
+  OpCase op;
+  op.name = name;
+  op.inputs = {{"input", shape}};
+  op.run = [=](const Tensors& x) {
+    Generator generator(17);
+    return dropout_channels(x[0], 0.375, true, &generator);
+  };
+  op.reference = [=](const std::vector<Dense>& in) {
+    Generator generator(17);
+    const Shape channels(shape.begin(), shape.begin() + dims);
+    const Dense factors = dense(dropout(ones(channels, {kFloat64, test_device()}), 0.375, true, &generator));
+    Dense out = in[0];
+    const int64_t values = out.num_elements() / factors.num_elements();
+    for (int64_t i = 0; i < out.num_elements(); ++i) out[i] *= factors[i / values];
+    return out;
+  };
+  return op;
 }
 
 }  // namespace
@@ -72,6 +95,16 @@ TANDEM_OP_CASES(random) {
       {{.inputs = weights, .run = [=](const Tensors& x) { return multinomial(x[0], 2); }, .has_gradient = false}});
   cases.op("Tensor dropout(const Tensor& x, double p, bool training = true, Generator* generator = nullptr)",
            std::nullopt, {{.inputs = {{"x", {3, 7}}}, .run = [=](const Tensors& x) { return dropout(x[0], 0.25); }}});
+  const auto one = [](const Shape& shape, int64_t dims) { return dropout_case("dropout1d", dropout1d, shape, dims); };
+  cases.op(
+      "Tensor dropout1d(const Tensor& input, double p = 0.5, bool training = true, Generator* generator = nullptr)",
+      std::nullopt, {one({3, 7, 2}, 2), one({5, 3}, 1)});
+  cases.add(one({33, 65, 31}, 2), kThreads);
+  const auto two = [](const Shape& shape) { return dropout_case("dropout2d", dropout2d, shape, 2); };
+  cases.op(
+      "Tensor dropout2d(const Tensor& input, double p = 0.5, bool training = true, Generator* generator = nullptr)",
+      std::nullopt, {two({3, 7, 2, 3}), two({3, 7, 2})});
+  cases.add(two({5, 65, 31, 7}), kThreads);
 
   const auto input = [] { return TensorList{randn({2048, 1024})}; };
   const auto like = [](Tensor (*make)(const Shape&, TensorOptions, Generator*)) {
@@ -92,6 +125,18 @@ TANDEM_OP_CASES(random) {
         return TensorList{rand({2048, 1024})};
       },
       [](const TensorList& in) { return bernoulli(in[0]); }, {.backward = false});
+  cases.benchmark(
+      "dropout1d",
+      [] {
+        return TensorList{randn({32, 64, 1024})};
+      },
+      [](const TensorList& in) { return dropout1d(in[0], 0.5); });
+  cases.benchmark(
+      "dropout2d",
+      [] {
+        return TensorList{randn({32, 64, 32, 32})};
+      },
+      [](const TensorList& in) { return dropout2d(in[0], 0.5); });
   cases.benchmark(
       "multinomial",
       [] {

@@ -284,6 +284,20 @@ TEST(Dropout, BackwardUsesTheForwardMask) {
   check(op);
 }
 
+TEST(Dropout, ShapesOfChannelsAreChecked) {
+  const Tensor x = ones({2});
+  EXPECT_EQ(error_text<ShapeError>([&] { dropout1d(x); }),
+            "dropout1d: input must be [N, C, L] or [C, L]\n  input  cpu  float32 [2]");
+  EXPECT_EQ(error_text<ShapeError>([&] { dropout2d(x, 0.5, false); }),
+            "dropout2d: input must be [N, C, H, W] or [N, C, L]\n  input  cpu  float32 [2]");
+  EXPECT_EQ(error_text<ValueError>([] {
+              dropout2d(ones({2, 3, 4}), -0.5);
+            }),
+            "dropout2d: p must be in [0, 1], it is -0.5");
+  const Tensor images = ones({2, 3, 4, 5});
+  EXPECT_TRUE(dropout2d(images, 0.5, false).is_same(images));
+}
+
 TEST(Dropout, ProbabilityOneGivesZeros) {
   Tensor x = ones({70}).set_requires_grad();
   const Tensor out = dropout(x, 1);

@@ -68,7 +68,7 @@ Training transformer() {
     const std::vector<Tensor>& p = t.parameters;
     const Tensor x = dropout(embedding(t.input, p[0]) + embedding(arange(0, 6, 1, kGpu), p[0]), 0.2, true);
     const Tensor projected = linear(layer_norm(x, {16}, p[1], p[2]), p[3], p[4]);
-    const Tensor heads = qkv_attention(projected, 2, {.is_causal = true});
+    const Tensor heads = qkv_attention(projected, 2, {.dropout_p = 0.1, .is_causal = true});
     return linear((x + heads).reshape({12, 16}), p[5]);
   };
   return made;

@@ -41,14 +41,16 @@ _OPS = {
     "matmul": {"common", "elementwise"},
     "linalg": {"common"},
     "softmax": {"common", "elementwise"},
-    "attention": {"common", "elementwise", "matmul", "softmax"},
+    "attention": {"common", "elementwise", "matmul", "random", "softmax"},
     "loss": {"common", "elementwise", "index", "softmax"},
-    "pool": {"common", "softmax"},
+    "pool": {"common", "index", "softmax"},
+    "resize": {"common", "pool"},
     "norm": {"common"},
     "embedding": {"common", "index"},
     "random": {"common", "elementwise", "index"},
     "conv": {"common", "elementwise", "matmul"},
     "move": {"common"},
+    "recurrent": {"common", "elementwise", "matmul"},
 }
 _DISTRIBUTED = {
     "rendezvous": set(),

@@ -1,0 +1,270 @@
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <tandem/autograd/checkpoint.h>
+#include <tandem/base/trace.h>
+#include <tandem/ops/cast.h>
+#include <tandem/ops/common/common.h>
+#include <tandem/ops/compare.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/norm.h>
+#include <tandem/ops/norm/norm_common.h>
+#include <tandem/ops/norm/norm_kernels.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/ops/view.h>
+
+namespace tandem { inline namespace v0 {
+
+using namespace ops;
+using autograd::BackwardContext;
+using autograd::Node;
+using autograd::SavedTensor;
+
+namespace {
+
+/// Mean and 1 / sqrt(var + eps) of each channel, float64 [C], and the number of values per channel from which they were
+/// computed (0: they are constants).
+struct BatchStatistics {
+  Tensor mean, rstd;
+  double count = 0;
+};
+
+/// Computes means and sums of squared deviations of the batch, or of the batches of all ranks; returns the number of
+/// values per channel.
+double batch_moments(const char* op, const KernelContext& context, const BatchNormArguments& a,
+                     const BatchNormShape& shape, const Tensor& dense, const Tensor& workspace, double* mean,
+                     double* squares) {
+  const double local_count = shape.channels == 0 ? 0 : static_cast<double>(shape.per_channel());
+  const auto local = [&](double* local_mean, double* local_squares) {
+    TANDEM_KERNEL(context, batch_norm_moments, a.input.dtype(), shape, dense.data_ptr(), data_or_null(workspace),
+                  local_mean, local_squares);
+  };
+  if (!a.exchange) {
+    local(mean, squares);
+    return local_count;
+  }
+  const Tensor moments = empty({3, shape.channels}, {kFloat64, context.device});  // counts, means, squared deviations
+  primitives::fill(moments.slice(0, 0, 1), local_count);
+  local(row_of(moments, 1), row_of(moments, 2));
+  const Tensor gathered = row_major(a.exchange->gather(moments));
+  TANDEM_KERNEL(context, batch_norm_join, gathered.shape()[0], shape.channels, gathered.data<double>(), mean, squares);
+  // Counts are read on the CPU, because reading them from a GPU would wait for the GPU.
+  const Tensor counts = context.device.is_cpu()
+                            ? gathered.slice(1, 0, 1).slice(2, 0, std::min<int64_t>(1, shape.channels))
+                            : a.exchange->gather(full({1}, local_count, {kFloat64}));
+  double count = 0;
+  for (const double one : counts.to_vector<double>()) count += one;
+  TANDEM_CHECK(ShapeError, count >= 2 || shape.channels == 0, op,
+               ": training needs at least two values per channel, all "
+               "ranks together have ",
+               count);
+  return count;
+}
+
+BatchStatistics batch_statistics(const char* op, const KernelContext& context, const BatchNormArguments& a,
+                                 const BatchNormShape& shape, const Tensor& dense, const Tensor& workspace) {
+  const int64_t channels = shape.channels;
+  const TensorOptions options = {kFloat64, context.device};
+  BatchStatistics result{empty({channels}, options), empty({channels}, options)};
+  const Tensor squares = empty({channels}, options);
+  if (a.training) {
+    const bool updates = !autograd::is_recomputing();  // the first run of a checkpoint has updated
+    result.count =
+        batch_moments(op, context, a, shape, dense, workspace, result.mean.data<double>(), squares.data<double>());
+    if (a.running_mean.defined() && updates) update_running(op, context, a.running_mean, a.momentum, 1, result.mean);
+    if (a.running_var.defined() && updates)
+      update_running(op, context, a.running_var, a.momentum, result.count - 1, squares);
+  } else {
+    primitives::copy(a.running_mean, result.mean);
+    primitives::copy(a.running_var, squares);
+  }
+  TANDEM_KERNEL(context, batch_norm_rstd, channels, a.training ? result.count : 1.0, a.eps, squares.data<double>(),
+                result.rstd.data<double>());
+  return result;
+}
+
+/// Inputs: input, weight, bias, and residual if there is one.
+struct BatchNormNode : Node {
+  SavedTensor input{*this, "input"}, weight{*this, "weight"}, bias{*this, "bias"}, output{*this, "output"};
+  SavedTensor mean{*this, "mean"}, rstd{*this, "rstd"};
+  double count = 0, eps = 0;
+  Tail tail = Tail::kNone;
+  DType parameters = kFloat32;  ///< dtype of weight and bias
+  std::shared_ptr<BatchNormExchange> exchange;
+
+  TensorList backward(BackwardContext& context) override {
+    return context.create_graph() ? recorded_gradients(context) : gradients(context);
+  }
+
+ private:
+  TensorList gradients(BackwardContext& context) {
+    TensorList grads(num_inputs());
+    const Tensor x = input.get(), means = mean.get(), rstds = rstd.get();
+    const BatchNormShape shape = batch_norm_shape(x);
+    const Tensor dense = in_order(x, shape), grad = in_order(context.grad(), shape);
+    const Tensor weights = row_major_or_none(weight.get()), biases = row_major_or_none(bias.get());
+    const Tensor out = output.get();
+    const KernelContext kernels = kernel_context(x.device());
+    const Tensor workspace = batch_norm_workspace(kernels, shape);
+    const BatchNormChannels channels = {means.data<double>(), rstds.data<double>(), data_or_null(weights),
+                                        data_or_null(biases), parameters != x.dtype()};
+    const ReluMask mask = tail == Tail::kNone   ? ReluMask::kNone
+                          : tail == Tail::kRelu ? ReluMask::kInput
+                                                : ReluMask::kOutput;
+    const Tensor sums = empty({2, shape.channels}, {kFloat64, x.device()});
+    // With a residual, the masked gradient is the residual's gradient; it is stored and read from then on in place of
+    // the mask.
+    const Tensor counted = tail == Tail::kAddRelu ? empty_in_order(x, shape) : Tensor();
+    TANDEM_KERNEL(kernels, batch_norm_backward_sums, x.dtype(), shape, channels, mask, dense.data_ptr(),
+                  data_or_null(out), grad.data_ptr(), data_or_null(workspace), sums.data<double>(),
+                  counted.defined() ? counted.data_ptr() : nullptr);
+    const auto parameter = [&](int i, int64_t row, const double* factor) {
+      if (!context.needs(i)) return;
+      const auto [slot, accumulate] = slot_or_new(context, i, {shape.channels}, parameters);
+      TANDEM_KERNEL(kernels, batch_norm_parameter_gradient, slot.dtype(), shape.channels, row_of(sums, row), factor,
+                    accumulate, slot.data_ptr());
+      grads[static_cast<size_t>(i)] = slot;
+    };
+    parameter(1, 1, channels.rstd);
+    parameter(2, 0, nullptr);
+    if (exchange) exchange->sum(sums);
+    trace_work(0, (counted.defined() ? 4 : 2) * x.num_bytes() + (context.needs(0) ? 3 : 0) * x.num_bytes());
+    if (context.needs(0)) {
+      grads[0] = empty_in_order(x, shape);
+      const bool masked = counted.defined();
+      TANDEM_KERNEL(kernels, batch_norm_backward, x.dtype(), shape, channels, masked ? ReluMask::kNone : mask,
+                    dense.data_ptr(), nullptr, masked ? counted.data_ptr() : grad.data_ptr(), sums.data<double>(),
+                    count, data_or_null(workspace), grads[0].data_ptr());
+    }
+    if (counted.defined() && context.needs(3)) grads[3] = counted;
+    return grads;
+  }
+
+  /// The gradients, composed of operations.
+  TensorList recorded_gradients(BackwardContext& context) {
+    TANDEM_CHECK(StateError, !exchange, name(), ": its backward cannot be recorded (create_graph)");
+    TensorList grads(num_inputs());
+    // Computed in the dtype of the parameters, which is at least as wide.
+    const Tensor x = to(input.get(), parameters), weights = weight.get();
+    Shape dims, per_channel(x.shape().size(), 1);
+    for (int64_t d = 0; d < x.dim(); ++d) {
+      if (d != 1) dims.push_back(d);
+    }
+    per_channel[1] = x.shape()[1];
+    const auto fixed = [&](const Tensor& tensor) {
+      return count == 0 ? to(tensor, x.dtype()).view(per_channel) : Tensor();
+    };
+    Tensor g = to(context.grad(), parameters);
+    if (tail != Tail::kNone) g = where(le(result(input.get()), 0), 0, g);
+    Tensor normal;
+    const Tensor weighted = weights.defined() ? mul(g, weights.view(per_channel)) : g;
+    grads[0] = to(recorded_gradient(x, weighted, dims, eps, fixed(mean.get()), fixed(rstd.get()), normal),
+                  input.get().dtype());
+    if (context.needs(1)) grads[1] = sum(mul(g, normal), dims);
+    if (context.needs(2)) grads[2] = sum(g, dims);
+    if (tail == Tail::kAddRelu && context.needs(3)) grads[3] = to(g, input.get().dtype());
+    return grads;
+  }
+
+  /// The output, recomputed if it was not saved.
+  Tensor result(const Tensor& x) {
+    const Tensor saved = output.get();
+    if (saved.defined()) return saved.detach();
+    const BatchNormShape shape = batch_norm_shape(x);
+    const Tensor dense = in_order(x, shape), out = empty_in_order(x, shape), means = mean.get(), rstds = rstd.get();
+    const Tensor weights = row_major_or_none(weight.get()), biases = row_major_or_none(bias.get());
+    const KernelContext kernels = kernel_context(x.device());
+    const Tensor workspace = batch_norm_workspace(kernels, shape);
+    const BatchNormChannels channels = {means.data<double>(), rstds.data<double>(), data_or_null(weights),
+                                        data_or_null(biases), parameters != x.dtype()};
+    TANDEM_KERNEL(kernels, batch_norm, x.dtype(), shape, channels, true, dense.data_ptr(), nullptr,
+                  data_or_null(workspace), out.data_ptr());
+    return out;
+  }
+};
+
+}  // namespace
+
+Tensor ops::batch_norm_forward(const char* op, BatchNormArguments a, Tail tail) {
+  cast_for(CastPolicy::kWidest, {&a.input, &a.residual});
+  const auto values = [](const Shape& of) { return of[1] == 0 ? 2 : num_elements(of) / of[1]; };
+  const KernelContext context = check_batch_norm(op, a, tail, a.training && !a.exchange ? +values : nullptr);
+  for (const Tensor* running : {&a.running_mean, &a.running_var}) {
+    if (a.training && running->defined()) autograd::begin_in_place(op, *running, false);
+  }
+  const BatchNormShape shape = batch_norm_shape(a.input);
+  const Tensor dense = in_order(a.input, shape);
+  const Tensor residual = tail == Tail::kAddRelu ? in_order(a.residual, shape) : Tensor();
+  const Tensor weights = row_major_or_none(a.weight), biases = row_major_or_none(a.bias);
+  const Tensor out = empty_in_order(a.input, shape);
+  const Tensor workspace = batch_norm_workspace(context, shape);
+  const BatchStatistics statistics = batch_statistics(op, context, a, shape, dense, workspace);
+  trace_work(0,
+             (2 + a.training + (tail == Tail::kAddRelu)) *
+                 out.num_bytes());  // the input is read a second time for the statistics
+  const BatchNormChannels channels = {statistics.mean.data<double>(), statistics.rstd.data<double>(),
+                                      data_or_null(weights), data_or_null(biases),
+                                      parameter_dtype(a) != a.input.dtype()};
+  TANDEM_KERNEL(context, batch_norm, a.input.dtype(), shape, channels, tail != Tail::kNone, dense.data_ptr(),
+                data_or_null(residual), data_or_null(workspace), out.data_ptr());
+  BatchNormNode* node = tail == Tail::kAddRelu
+                            ? autograd::record<BatchNormNode>(op, out, a.input, a.weight, a.bias, a.residual)
+                            : autograd::record<BatchNormNode>(op, out, a.input, a.weight, a.bias);
+  if (node == nullptr) return out;
+  node->input.save(a.input);
+  node->weight.save(a.weight);
+  if (tail == Tail::kRelu) node->bias.save(a.bias);
+  if (tail == Tail::kAddRelu) node->output.save(out);
+  node->mean.save(statistics.mean);
+  node->rstd.save(statistics.rstd);
+  node->count = statistics.count;
+  node->eps = a.eps;
+  node->tail = tail;
+  node->parameters = parameter_dtype(a);
+  node->exchange = std::move(a.exchange);
+  return out;
+}
+
+Tensor batch_norm(Tensor input, const Tensor& running_mean, const Tensor& running_var, Tensor weight, Tensor bias,
+                  bool training, double momentum, double eps) {
+  return batch_norm_forward(
+      "batch_norm",
+      {std::move(input), {}, running_mean, running_var, std::move(weight), std::move(bias), training, momentum, eps},
+      Tail::kNone);
+}
+
+Tensor batch_norm_relu(Tensor input, const Tensor& running_mean, const Tensor& running_var, Tensor weight, Tensor bias,
+                       bool training, double momentum, double eps) {
+  return batch_norm_forward(
+      "batch_norm_relu",
+      {std::move(input), {}, running_mean, running_var, std::move(weight), std::move(bias), training, momentum, eps},
+      Tail::kRelu);
+}
+
+Tensor batch_norm_add_relu(Tensor input, Tensor residual, const Tensor& running_mean, const Tensor& running_var,
+                           Tensor weight, Tensor bias, bool training, double momentum, double eps) {
+  return batch_norm_forward("batch_norm_add_relu",
+                            {std::move(input), std::move(residual), running_mean, running_var, std::move(weight),
+                             std::move(bias), training, momentum, eps},
+                            Tail::kAddRelu);
+}
+
+Tensor sync_batch_norm(Tensor input, const Tensor& running_mean, const Tensor& running_var, Tensor weight, Tensor bias,
+                       std::shared_ptr<BatchNormExchange> exchange, double momentum, double eps) {
+  TANDEM_CHECK(ValueError, exchange, "sync_batch_norm: exchange is null");
+  return batch_norm_forward("sync_batch_norm",
+                            {std::move(input),
+                             {},
+                             running_mean,
+                             running_var,
+                             std::move(weight),
+                             std::move(bias),
+                             true,
+                             momentum,
+                             eps,
+                             std::move(exchange)},
+                            Tail::kNone);
+}
+
+}}  // namespace tandem::v0

@@ -1,0 +1,123 @@
+#include <tandem/ops/norm/norm_common.h>
+
+#include <cmath>
+#include <vector>
+
+#include <tandem/ops/common/common.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/math.h>
+#include <tandem/ops/reduce.h>
+
+namespace tandem { inline namespace v0 { namespace ops {
+
+using autograd::BackwardContext;
+
+void check_eps(const char* op, double eps) {
+  TANDEM_CHECK(ValueError, eps >= 0 && std::isfinite(eps), op, ": eps is ", eps, ", expected a finite number >= 0");
+}
+
+Tensor row_major_or_none(const Tensor& tensor) { return tensor.defined() ? row_major(tensor) : Tensor(); }
+
+Tensor in_order(const Tensor& tensor, const BatchNormShape& shape) {
+  return shape.channels_last && tensor.dim() == 4 ? ops::channels_last(tensor) : row_major(tensor);
+}
+
+Tensor empty_in_order(const Tensor& like, const BatchNormShape& shape) {
+  return shape.channels_last && like.dim() == 4 ? empty_channels_last(like.shape(), like.options())
+                                                : empty(like.shape(), like.options());
+}
+
+BatchNormShape batch_norm_shape(const Tensor& input) {
+  const Shape& shape = input.shape();
+  const int64_t channels = shape[1];
+  int64_t inner = 1;
+  for (size_t d = 2; d < shape.size(); ++d) inner *= shape[d];
+  const bool channels_last = inner == 1 || (is_channels_last(input) && !(channels == 1 && input.is_contiguous()));
+  return {shape[0], channels, inner, channels_last};
+}
+
+DType parameter_dtype(const BatchNormArguments& a) {
+  return a.weight.defined() ? a.weight.dtype() : a.bias.defined() ? a.bias.dtype() : a.input.dtype();
+}
+
+KernelContext check_batch_norm(const char* op, const BatchNormArguments& a, Tail tail,
+                               int64_t (*values)(const Shape& shape)) {
+  std::vector<Operand> operands = {{"input", a.input}};
+  if (tail == Tail::kAddRelu) operands.push_back({"residual", a.residual});
+  const size_t of_input_dtype = operands.size();
+  const Operand optional[] = {
+      {"running_mean", a.running_mean}, {"running_var", a.running_var}, {"weight", a.weight}, {"bias", a.bias}};
+  for (const Operand& operand : optional) {
+    if (operand.tensor.defined()) operands.push_back(operand);
+  }
+  KernelContext context = check_same_device(op, operands);
+  check_floating(op, operands.front());
+  TANDEM_CHECK(ShapeError, a.input.dim() >= 2, operand_error(op, "input must be [N, C] or [N, C, ...]", operands));
+  TANDEM_CHECK(ShapeError, of_input_dtype == 1 || a.residual.shape() == a.input.shape(),
+               operand_error(op, "input and residual must have the same shape", operands));
+  TANDEM_CHECK(DTypeError, of_input_dtype == 1 || a.residual.dtype() == a.input.dtype(),
+               operand_error(op, "input and residual must have the same dtype", operands));
+  const Shape per_channel = {a.input.shape()[1]};
+  for (const Operand& operand : optional) {
+    if (!operand.tensor.defined()) continue;
+    TANDEM_CHECK(ShapeError, operand.tensor.shape() == per_channel,
+                 operand_error(op, str(operand.name, " must have shape ", per_channel), operands));
+    const bool is_running = &operand - optional < 2, may_be_float32 = is_half(a.input.dtype());
+    const DType dtype = operand.tensor.dtype();
+    const bool fits = dtype == a.input.dtype() || (may_be_float32 && dtype == kFloat32);
+    TANDEM_CHECK(DTypeError, is_running ? is_floating_point(dtype) : fits && dtype == parameter_dtype(a),
+                 operand_error(op,
+                               str(operand.name, is_running       ? " must be floating"
+                                                 : may_be_float32 ? " must have input's dtype or be float32"
+                                                                  : " must have input's dtype"),
+                               operands));
+    TANDEM_CHECK(
+        StateError, !is_running || !a.training || per_channel[0] < 2 || operand.tensor.strides()[0] != 0,
+        operand_error(op, str(operand.name, " is expanded, its elements share memory: clone it first"), operands));
+  }
+  check_eps(op, a.eps);
+  TANDEM_CHECK(ValueError, a.momentum >= 0 && a.momentum <= 1, op, ": momentum is ", a.momentum,
+               ", expected a number from 0 to 1");
+  TANDEM_CHECK(StateError, a.training || (a.running_mean.defined() && a.running_var.defined()), op,
+               ": without training, running_mean and running_var must be defined");
+  if (values != nullptr) {
+    const int64_t count = values(a.input.shape());
+    TANDEM_CHECK(ShapeError, count >= 2,
+                 operand_error(op, str("training needs at least two values per channel, got ", count), operands));
+  }
+  return context;
+}
+
+Tensor batch_norm_workspace(const KernelContext& context, const BatchNormShape& shape) {
+  return scratch_memory(TANDEM_KERNEL(context, batch_norm_workspace_bytes, shape), context.device);
+}
+
+double* row_of(const Tensor& rows, int64_t row) { return rows.data<double>() + row * rows.shape()[1]; }
+
+void update_running(const char* op, const KernelContext& context, const Tensor& running, double momentum,
+                    double divisor, const Tensor& batch) {
+  const Tensor dense = row_major(running);
+  TANDEM_KERNEL(context, batch_norm_running, running.dtype(), running.num_elements(), momentum, divisor,
+                batch.data<double>(), dense.data_ptr());
+  if (!dense.is_same(running)) primitives::copy(dense, running);
+  autograd::end_in_place(op, running);
+}
+
+BackwardContext::GradBuffer slot_or_new(BackwardContext& context, int i, const Shape& shape, DType dtype) {
+  BackwardContext::GradBuffer buffer = context.grad_buffer(i);
+  if (!buffer.tensor.defined()) buffer = {empty(shape, {dtype, context.grad().device()}), false};
+  return buffer;
+}
+
+Tensor recorded_gradient(const Tensor& x, const Tensor& g, const Shape& dims, double eps, Tensor mean_value,
+                         Tensor rstd, Tensor& normal, bool centres) {
+  const bool fixed = mean_value.defined();
+  const auto centred = [&](const Tensor& tensor) { return centres ? sub(tensor, mean(tensor, dims, true)) : tensor; };
+  const Tensor deviation = fixed ? sub(x, mean_value) : centred(x);
+  if (!fixed) rstd = rsqrt(add(mean(mul(deviation, deviation), dims, true), eps));
+  normal = mul(deviation, rstd);
+  if (fixed) return mul(g, rstd);
+  return mul(rstd, sub(centred(g), mul(normal, mean(mul(g, normal), dims, true))));
+}
+
+}}}  // namespace tandem::v0::ops

@@ -1,0 +1,120 @@
+#include <tandem/ops/resize.h>
+
+#include <algorithm>
+#include <limits>
+
+#include <tandem/ops/common/common.h>
+#include <tandem/ops/view.h>
+
+namespace tandem { inline namespace v0 {
+
+using namespace ops;
+using autograd::BackwardContext;
+using autograd::Node;
+
+namespace {
+
+Tensor empty_like_order(const Shape& shape, const Tensor& input) {
+  const bool channels_last = is_channels_last(input) && !input.is_contiguous();
+  return channels_last ? empty_channels_last(shape, input.options()) : empty(shape, input.options());
+}
+
+/// Throws unless the input has three dimensions and the factor is in [1, 2^31 - 1], so that its square exists.
+void check_shuffle(const char* op, const Tensor& input, const char* name, int64_t factor) {
+  TANDEM_CHECK(ShapeError, input.dim() >= 3,
+               operand_error(op, "input must have at least three dimensions", {{"input", input}}));
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
+  TANDEM_CHECK(ValueError, factor >= 1 && factor <= kMax,
+               operand_error(op, str(name, " is ", factor, ", must be in [1, ", kMax, "]"), {{"input", input}}));
+}
+
+void check_divisible(const char* op, const Tensor& input, int64_t dim, int64_t divisor) {
+  TANDEM_CHECK(
+      ShapeError, divisor > 0 && input.size(dim) % divisor == 0,
+      operand_error(
+          op, str("dimension ", dim + input.dim(), " of size ", input.size(dim), " is not divisible by ", divisor),
+          {{"input", input}}));
+}
+
+/// Two views [..., C, r, r, H, W] of one permutation of elements: of channels, and of pixels.
+Tensor blocks_in_channels(const Tensor& tensor, int64_t r) {
+  return unflatten(tensor, -3, {tensor.size(-3) / (r * r), r, r});
+}
+Tensor blocks_in_pixels(const Tensor& tensor, int64_t r) {
+  const Tensor rows = unflatten(tensor, -2, {tensor.size(-2) / r, r});
+  const Tensor blocks = unflatten(rows, -1, {tensor.size(-1) / r, r});  // [..., C, H, r, W, r]
+  Shape dims;
+  for (int64_t d = 0; d < blocks.dim() - 4; ++d) dims.push_back(d);
+  for (const int64_t d : {-3, -1, -4, -2}) dims.push_back(d);
+  return permute(blocks, dims);
+}
+
+struct PixelShuffleNode : Node {
+  int64_t factor = 1;
+  TensorList backward(BackwardContext& context) override { return {pixel_unshuffle(context.grad(), factor)}; }
+};
+struct PixelUnshuffleNode : Node {
+  int64_t factor = 1;
+  TensorList backward(BackwardContext& context) override { return {pixel_shuffle(context.grad(), factor)}; }
+};
+struct ChannelShuffleNode : Node {
+  int64_t groups = 1;  ///< of the inverse
+  TensorList backward(BackwardContext& context) override { return {channel_shuffle(context.grad(), groups)}; }
+};
+
+}  // namespace
+
+Tensor pixel_shuffle(const Tensor& input, int64_t upscale_factor) {
+  const KernelContext context = check_same_device("pixel_shuffle", {{"input", input}});
+  const int64_t r = upscale_factor;
+  check_shuffle("pixel_shuffle", input, "upscale_factor", r);
+  check_divisible("pixel_shuffle", input, -3, r * r);
+  Shape shape = input.shape();
+  const size_t dims = shape.size();
+  shape[dims - 3] /= r * r;
+  for (const size_t d : {dims - 2, dims - 1}) shape[d] = num_elements({shape[d], r});  // checks for overflow
+  const Tensor out = empty_like_order(shape, input);
+  {
+    const NoGradGuard no_grad;
+    primitives::copy(blocks_in_channels(input, r), blocks_in_pixels(out, r));
+  }
+  if (auto* node = autograd::record<PixelShuffleNode>("pixel_shuffle", out, input)) node->factor = r;
+  return out;
+}
+
+Tensor pixel_unshuffle(const Tensor& input, int64_t downscale_factor) {
+  const KernelContext context = check_same_device("pixel_unshuffle", {{"input", input}});
+  const int64_t r = downscale_factor;
+  check_shuffle("pixel_unshuffle", input, "downscale_factor", r);
+  check_divisible("pixel_unshuffle", input, -2, r);
+  check_divisible("pixel_unshuffle", input, -1, r);
+  Shape shape = input.shape();
+  const size_t dims = shape.size();
+  shape[dims - 3] = num_elements({shape[dims - 3], r * r});  // checks for overflow
+  shape[dims - 2] /= r;
+  shape[dims - 1] /= r;
+  const Tensor out = empty_like_order(shape, input);
+  {
+    const NoGradGuard no_grad;
+    primitives::copy(blocks_in_pixels(input, r), blocks_in_channels(out, r));
+  }
+  if (auto* node = autograd::record<PixelUnshuffleNode>("pixel_unshuffle", out, input)) node->factor = r;
+  return out;
+}
+
+Tensor channel_shuffle(const Tensor& input, int64_t groups) {
+  const KernelContext context = check_same_device("channel_shuffle", {{"input", input}});
+  check_shuffle("channel_shuffle", input, "groups", groups);
+  check_divisible("channel_shuffle", input, 1 - input.dim(), groups);
+  const int64_t each = input.size(1) / groups;
+  const Tensor out = empty_like_order(input.shape(), input);
+  {
+    const NoGradGuard no_grad;
+    primitives::copy(transpose(unflatten(input, 1, {groups, each}), 1, 2), unflatten(out, 1, {each, groups}));
+  }
+  if (auto* node = autograd::record<ChannelShuffleNode>("channel_shuffle", out, input))
+    node->groups = std::max<int64_t>(each, 1);
+  return out;
+}
+
+}}  // namespace tandem::v0

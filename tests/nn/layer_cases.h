@@ -1,0 +1,59 @@
+// The layers that //tests/nn:pytorch_layers_test compares with PyTorch's modules.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <tandem/nn/module.h>
+#include <tandem/tensor/tensor.h>
+
+namespace tandem::testing {
+
+/// A layer that has a case of the same name in tools/fixtures/layer_cases.py.
+struct LayerCase {
+  std::string family;  ///< the fixture is tests/fixtures/nn/<family>_layers.safetensors
+  std::string name;
+  std::function<std::unique_ptr<nn::Module>()> make;
+  /// Calls the module; the results in the order in which PyTorch returns them.
+  std::function<std::vector<Tensor>(nn::Module&, const std::vector<Tensor>&)> call;
+};
+
+/// The cases of one family.
+class LayerCases {
+ public:
+  LayerCases(std::string family, std::vector<LayerCase>& cases) : family_(std::move(family)), cases_(cases) {}
+
+  /// Adds a layer: `make()` constructs it. Its call gets the first input.
+  template <class Make>
+  void add(std::string name, Make make) {
+    add(std::move(name), make, [](auto& layer, const std::vector<Tensor>& in) { return layer(in[0]); });
+  }
+  /// Adds a module: `make()` constructs it, `call(module, inputs)` returns a tensor or a vector of tensors.
+  template <class Make, class Call>
+  void add(std::string name, Make make, Call call) {
+    using M = std::invoke_result_t<Make>;
+    cases_.push_back({family_, std::move(name), [make] { return std::unique_ptr<nn::Module>(new M(make())); },
+                      [call](nn::Module& module, const std::vector<Tensor>& inputs) -> std::vector<Tensor> {
+                        return {call(static_cast<M&>(module), inputs)};
+                      }});
+  }
+
+ private:
+  std::string family_;
+  std::vector<LayerCase>& cases_;
+};
+
+void add_linear_layers(LayerCases cases);
+void add_conv_layers(LayerCases cases);
+void add_norm_layers(LayerCases cases);
+void add_activation_layers(LayerCases cases);
+void add_loss_layers(LayerCases cases);
+void add_resize_layers(LayerCases cases);
+void add_recurrent_layers(LayerCases cases);
+void add_attention_layers(LayerCases cases);
+
+}  // namespace tandem::testing

@@ -1,0 +1,100 @@
+#include <tandem/ops/attention.h>
+
+#include <cmath>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/autograd/engine.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/matmul.h>
+#include <tandem/ops/view.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/support/op_case.h>
+
+namespace tandem::testing { namespace {
+
+RotaryTables tables_here(int64_t length, int64_t head_dim, int64_t offset = 0) {
+  return rotary_tables(length, head_dim, {.offset = offset, .device = test_device()});
+}
+
+TEST(RotaryTables, AnglesFollowTheFormula) {
+  const RotaryTables tables = rotary_tables(3, 4, {.base = 100, .offset = 5, .device = test_device()});
+  std::vector<double> cos, sin;
+  for (const double position : {5.0, 6.0, 7.0}) {
+    for (const double angle : {position, position / 10}) {
+      cos.push_back(std::cos(angle));
+      sin.push_back(std::sin(angle));
+    }
+  }
+  EXPECT_TRUE(close(tables.cos, {{3, 2}, cos}, 1e-7));
+  EXPECT_TRUE(close(tables.sin, {{3, 2}, sin}, 1e-7));
+  EXPECT_EQ(tables.cos.dtype(), kFloat32);
+}
+
+TEST(RotaryTables, OffsetSelectsRowsOfLongerTables) {
+  const RotaryTables all = tables_here(9, 6), some = tables_here(4, 6, 5);
+  EXPECT_TRUE(same_bits(all.cos.slice(0, 5, 9).contiguous(), some.cos));
+  EXPECT_TRUE(same_bits(all.sin.slice(0, 5, 9).contiguous(), some.sin));
+}
+
+TEST(RotaryEmbedding, MatchesRotateHalf) {
+  const int64_t length = 5, d = 8;
+  const RotaryTables tables = tables_here(length, d, 3);
+  const Tensor x = random_tensor({2, 3, length, d}, 1).to(test_device());
+  const Tensor cos = cat({tables.cos, tables.cos}, -1), sin = cat({tables.sin, tables.sin}, -1);
+  const Tensor half = cat({mul(x.slice(-1, d / 2, d), -1), x.slice(-1, 0, d / 2)}, -1);
+  EXPECT_TRUE(close(rotary_embedding(x, tables.cos, tables.sin), dense(add(mul(x, cos), mul(half, sin))),
+                    4 * epsilon(kFloat32)));
+}
+
+TEST(RotaryEmbedding, ScoresDependOnDistancesOnly) {
+  const Tensor query = random_tensor({4, 16}, 1, kFloat64).to(test_device());
+  const Tensor key = random_tensor({4, 16}, 2, kFloat64).to(test_device());
+  for (const bool interleaved : {false, true}) {
+    const auto scores = [&](int64_t offset) {
+      const RotaryTables tables = tables_here(4, 16, offset);
+      const auto rotated = [&](const Tensor& x) { return rotary_embedding(x, tables.cos, tables.sin, interleaved); };
+      return matmul(rotated(query), rotated(key).t());
+    };
+    EXPECT_TRUE(close(scores(100), dense(scores(0)), 1e-5));
+  }
+}
+
+TEST(RotaryEmbedding, ResultHasMemoryOrderOfInput) {
+  const RotaryTables tables = tables_here(7, 4);
+  const Tensor heads = random_tensor({2, 7, 3, 4}, 1).to(test_device()).transpose(1, 2);
+  EXPECT_TRUE(rotary_embedding(heads, tables.cos, tables.sin).transpose(1, 2).is_contiguous());
+}
+
+TEST(RotaryEmbedding, InvalidArgumentsAreNamedInErrors) {
+  const auto text = [](const Shape& x, const Shape& table) {
+    return error_text<ShapeError>([&] { rotary_embedding(empty(x), empty(table), empty(table)); });
+  };
+  EXPECT_EQ(text({3, 5}, {3, 2}),
+            "rotary_embedding: x must have at least 2 dimensions and an even last one\n"
+            "  x    cpu  float32 [3, 5]\n"
+            "  cos  cpu  float32 [3, 2]\n"
+            "  sin  cpu  float32 [3, 2]");
+  EXPECT_EQ(text({2, 3, 4}, {4, 2}),
+            "rotary_embedding: cos and sin must have the shape [3, 2]\n"
+            "  x    cpu  float32 [2, 3, 4]\n"
+            "  cos  cpu  float32 [4, 2]\n"
+            "  sin  cpu  float32 [4, 2]");
+  const Tensor table = ones({3, 2}).set_requires_grad();
+  EXPECT_EQ(error_text<StateError>([&] {
+              rotary_embedding(ones({3, 4}), table, table);
+            }),
+            "rotary_embedding: cos and sin must not require grad; detach them\n"
+            "  x    cpu  float32 [3, 4]\n"
+            "  cos  cpu  float32 [3, 2]\n"
+            "  sin  cpu  float32 [3, 2]");
+  EXPECT_EQ(error_text<ValueError>([] { rotary_tables(3, 5); }),
+            "rotary_tables: head_dim must be even and at least 2, it is 5");
+  EXPECT_EQ(error_text<ValueError>([] { rotary_tables(-1, 4); }),
+            "rotary_tables: length must not be negative, it is -1");
+  EXPECT_EQ(error_text<ValueError>([] { rotary_tables(3, 4, {.base = 0}); }),
+            "rotary_tables: base must be positive, it is 0");
+}
+
+}}  // namespace tandem::testing
