@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include <tandem/examples/models/dcgan.h>
 #include <tandem/examples/models/gpt.h>
 #include <tandem/examples/models/lenet.h>
+#include <tandem/examples/models/lstm.h>
 #include <tandem/examples/models/mlp.h>
+#include <tandem/examples/models/mobilenet.h>
 #include <tandem/examples/models/resnet.h>
+#include <tandem/examples/models/unet.h>
 
 namespace tandem::benchmarks {
 
@@ -47,6 +51,32 @@ TrainingCase resnet50() {
   return training;
 }
 
+TrainingCase mobilenet_v2() {
+  auto model = std::make_shared<models::MobileNetV2>(10, /*dropout=*/0);
+  TrainingCase training = images(model, {8, 3, 128, 128}, sgd(*model, 0.01, 4e-5));
+  training.compared_lr = 1e-6;
+  return training;
+}
+
+std::unique_ptr<optim::Optimizer> adam(const nn::Module& model, double lr, double beta1) {
+  return std::make_unique<optim::Adam>(model.parameters(), optim::AdamOptions{.lr = lr, .betas = {beta1, 0.999}});
+}
+
+/// Both networks of a DCGAN are trained towards 1 (X. Mao et al., "Least squares generative adversarial networks",
+/// 2017), which costs what the two steps of adversarial training cost.
+TrainingCase dcgan() {
+  auto model = std::make_shared<models::Dcgan>();
+  constexpr double kLr = 2e-4;
+  return {16, model, randn({16, 100, 1, 1}), ones({16, 1}), adam(*model, kLr, 0.5), 1e-6};
+}
+
+/// Removes the noise of random images.
+TrainingCase unet() {
+  auto model = std::make_shared<models::UNet>();
+  constexpr double kLr = 1e-3;
+  return {4, model, randn({4, 3, 64, 64}), randn({4, 3, 64, 64}), adam(*model, kLr, 0.9), 1e-4};
+}
+
 /// Random tokens with random targets.
 TrainingCase gpt(const models::GptOptions& options, int64_t batch) {
   auto model = std::make_shared<models::Gpt>(options);
@@ -70,6 +100,19 @@ TrainingCase gpt2_124m(int64_t batch) {
 TrainingCase gpt2_124m_4() { return gpt2_124m(4); }
 TrainingCase gpt2_124m_64() { return gpt2_124m(64); }
 
+TrainingCase lstm() {
+  const models::LstmOptions options;
+  auto model = std::make_shared<models::LstmLanguageModel>(options);
+  constexpr int64_t kBatch = 32, kLength = 64;
+  constexpr double kLr = 1e-3;
+  return {kBatch * kLength,
+          model,
+          randint(0, options.vocabulary, {kBatch, kLength}),
+          randint(0, options.vocabulary, {kBatch * kLength}),
+          adam(*model, kLr, 0.9),
+          kLr};
+}
+
 struct Case {
   const char* name;
   TrainingCase (*make)();
@@ -78,6 +121,10 @@ constexpr Case kCases[] = {
     {"mlp", mlp},
     {"lenet", lenet},
     {"resnet18", resnet18},
+    {"mobilenet-v2", mobilenet_v2},
+    {"dcgan", dcgan},
+    {"unet", unet},
+    {"lstm", lstm},
     {"gpt-small", gpt_small},
     {"gpt-384", gpt_384},
     {"gpt2-124m-4", gpt2_124m_4},

@@ -16,7 +16,7 @@ struct TrainingCase {
   int64_t items_per_step = 0;
   std::shared_ptr<nn::Layer> model;
   Tensor input;
-  Tensor target;  ///< class of each row of the model's output
+  Tensor target;  ///< class of each row of the model's output; or, if floating-point, of the output's shape
   std::unique_ptr<optim::Optimizer> optimizer;
   /// Learning rate of steps whose losses are compared with PyTorch's. Smaller than the optimizer's for models whose
   /// losses diverge within a few steps between any two summation orders.
@@ -24,11 +24,12 @@ struct TrainingCase {
   /// Dtype of autocast; nullopt: no autocast, float32.
   std::optional<DType> autocast_dtype = {};
 
-  /// Runs forward and returns the loss.
+  /// Runs forward and returns the loss: cross entropy of classes, else the mean squared error.
   Tensor loss() {
     std::optional<Autocast> autocast;
     if (autocast_dtype) autocast.emplace(*autocast_dtype);
     const Tensor scores = (*model)(input);
+    if (is_floating_point(target.dtype())) return mse_loss(scores, target);
     return cross_entropy(scores.reshape({-1, scores.size(-1)}), target);
   }
 

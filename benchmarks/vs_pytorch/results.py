@@ -4,7 +4,7 @@ import json
 import os
 import statistics
 
-CASES = ("mlp", "lenet", "resnet18", "gpt-small", "gpt-384")
+CASES = ("mlp", "lenet", "resnet18", "gpt-small", "gpt-384", "mobilenet-v2", "dcgan", "unet", "lstm")
 TOLERANCE = 1e-4
 
 

@@ -26,7 +26,7 @@ import machine
 import results
 
 STATUS_BUSY, STATUS_LOSSES_DIFFER = 3, 4
-CONVOLUTION_CASES = ("lenet", "resnet18")
+CONVOLUTION_CASES = ("lenet", "resnet18", "mobilenet-v2", "dcgan", "unet")
 SHORT_SECONDS, LONG_SECONDS = 1.0, 2.5  # duration of the timed steps of one run
 MAX_DISCARDED_PAIRS = 5  # pairs that may be discarded because of other load
 

@@ -28,8 +28,9 @@ TEST(TrainingCase, FileOfAnotherCaseIsRejected) {
 }
 
 TEST(TrainingCase, UnknownNameIsRejected) {
-  EXPECT_EQ(case_names(), (std::vector<std::string>{"mlp", "lenet", "resnet18", "gpt-small", "gpt-384", "gpt2-124m-4",
-                                                    "gpt2-124m-64", "resnet50-256"}));
+  EXPECT_EQ(case_names(),
+            (std::vector<std::string>{"mlp", "lenet", "resnet18", "mobilenet-v2", "dcgan", "unet", "lstm", "gpt-small",
+                                      "gpt-384", "gpt2-124m-4", "gpt2-124m-64", "resnet50-256"}));
   EXPECT_EQ(tandem::testing::error_text<ValueError>([] { make_case("vgg"); }),
             "make_case: unknown case 'vgg'; see case_names()");
 }

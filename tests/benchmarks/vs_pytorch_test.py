@@ -31,7 +31,7 @@ def entry(case="mlp", ours=10.0, theirs=15.0, threads=1):
 class Arguments(unittest.TestCase):
     def test_defaults_are_all_cases_on_one_thread(self):
         args = vs_pytorch.parse([])
-        self.assertEqual(args.case, ["mlp", "lenet", "resnet18", "gpt-small", "gpt-384"])
+        self.assertEqual(args.case, list(results.CASES))
         self.assertEqual((args.threads, args.pairs), (1, 5))
 
     def test_cases_are_separated_by_commas(self):
