@@ -19,7 +19,7 @@ class TANDEM_API FunctionLayer : public Layer {
   std::string extra_repr() const override { return settings_; }
 
  protected:
-  using Function = std::function<Tensor(const Tensor&)>;
+  using Function = std::function<Tensor(const Tensor&)>;  ///< of the input
   /// `settings`: the arguments of the constructor, for extra_repr.
   explicit FunctionLayer(Function function, std::string settings = "")
       : function_(std::move(function)), settings_(std::move(settings)) {}
@@ -137,6 +137,7 @@ class TANDEM_API Softmax : public FunctionLayer {
 /// Softmax of -x over a dimension.
 class TANDEM_API Softmin : public FunctionLayer {
  public:
+  /// The dimension; a negative one counts from the end.
   explicit Softmin(int64_t dim);
 };
 

@@ -38,7 +38,7 @@ class TANDEM_API ConvLayer : public Layer {
   /// `result`, or its ReLU.
   Tensor activated(const Tensor& result) const;
 
-  ConvLayerOptions layer_options_;
+  ConvLayerOptions layer_options_;  ///< as given to the constructor
 };
 
 /// conv1d: x [N, in_channels, L] or [in_channels, L] -> [N, out_channels, L'] or [out_channels, L'].

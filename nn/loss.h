@@ -13,8 +13,10 @@ namespace tandem { inline namespace v0 { namespace nn {
 /// A loss without tensors of its own: a function of its arguments.
 class TANDEM_API FunctionLoss : public Module {
  protected:
-  using Function = std::function<Tensor(const Tensor&, const Tensor&, const Tensor&)>;
+  using Function = std::function<Tensor(const Tensor&, const Tensor&, const Tensor&)>;  ///< of two or three tensors
+  /// With the function that computes the loss.
   explicit FunctionLoss(Function function) : function_(std::move(function)) {}
+  /// The loss of the tensors; `c` is undefined for functions of two.
   Tensor call(const Tensor& a, const Tensor& b, const Tensor& c = {}) const;
 
  private:
@@ -24,10 +26,11 @@ class TANDEM_API FunctionLoss : public Module {
 /// A FunctionLoss of two tensors.
 class TANDEM_API PairLoss : public FunctionLoss {
  public:
+  /// The loss, reduced as the constructor's argument says.
   Tensor operator()(const Tensor& input, const Tensor& target) const { return call(input, target); }
 
  protected:
-  using FunctionLoss::FunctionLoss;
+  using FunctionLoss::FunctionLoss;  ///< with the function
 };
 
 /// A FunctionLoss of three tensors.
@@ -39,7 +42,7 @@ class TANDEM_API TripleLoss : public FunctionLoss {
   }
 
  protected:
-  using FunctionLoss::FunctionLoss;
+  using FunctionLoss::FunctionLoss;  ///< with the function
 };
 
 /// mse_loss of (input, target).

@@ -103,8 +103,8 @@ struct TransformerOptions {
   bool norm = false;                   ///< a LayerNorm `norm` after the last layer
 };
 
-/// A stack of `num_layers` TransformerEncoderLayers, `layers.0.*` and so on, and an optional norm, `norm.*`. Each layer
-/// has initial values of its own; PyTorch's layers start as copies of one layer.
+/// A stack of `num_layers` TransformerEncoderLayers, named `layers.0` and so on, and an optional norm, `norm`. Each
+/// layer has initial values of its own; PyTorch's layers start as copies of one layer.
 class TANDEM_API TransformerEncoder : public Layer {
  public:
   /// Throws ValueError unless num_layers is at least 1, and as the layers.
