@@ -77,7 +77,7 @@ class TANDEM_API RecurrentLayer : public Module {
   PackedLstmResult call(const PackedSequence& input, std::vector<Tensor> hx) const;
 
  private:
-  /// Checks the states, and makes those that are undefined.
+  /// Checks the shapes of the given states and creates zeros for undefined ones.
   void prepare(std::vector<Tensor>& hx, const Shape& shape, const Tensor& input) const;
   LstmResult run(const Tensor& input, const std::vector<Tensor>& hx, const Tensor& batch_sizes) const;
 

@@ -47,9 +47,9 @@ struct Segments {
     const int64_t row = i / per_row(), image = row / y.positions, at_y = row % y.positions;
     const int64_t begin = i % per_row() * kSegment, end = std::min(begin + kSegment, x.positions);
     // Positions whose taps are all inside the source.
-    const int64_t room = x.source - 1 - x.first - (x.taps - 1) * x.tap_step;
+    const int64_t last = x.source - 1 - x.first - (x.taps - 1) * x.tap_step;
     const int64_t low = std::clamp(ceil_div(-x.first, x.step), begin, end);
-    const int64_t high = room < 0 ? low : std::clamp(room / x.step + 1, low, end);
+    const int64_t high = last < 0 ? low : std::clamp(last / x.step + 1, low, end);
     // Taps of the column that are inside the source.
     const int64_t first_y = at_y * y.step + y.first;
     const int64_t tap = first_y >= 0 ? 0 : std::min(y.taps, ceil_div(-first_y, y.tap_step));

@@ -1,6 +1,6 @@
 // Implementation of depthwise_row.h, for a struct V of an instruction set: Number, Vector, kLanes, zero(), load(p),
 // load_some(p, n), store(p, Vector), store_some(p, Vector, n), fma(a, b, c), add, positive(Vector) (negative -> 0)
-// and load_members<D>(p, i): lane l is p[l / D * D + i]. Everything here is in an anonymous namespace, so that the
+// and load_members<D>(p, i): element l is p[l / D * D + i]. Everything here is in an anonymous namespace, so that the
 // linker cannot use code for wider instructions elsewhere.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace tandem { inline namespace v0 { namespace {
 /// latency of additions.
 constexpr int kTile = 4;
 
-/// The first n lanes if `partial`, else all.
+/// The first n elements if `partial`, else all.
 template <class V, bool partial>
 inline __attribute__((always_inline)) typename V::Vector load_lanes(const typename V::Number* p, long n) {
   if constexpr (partial) {
