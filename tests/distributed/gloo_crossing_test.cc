@@ -7,6 +7,7 @@
 #include <tandem/distributed/group/process_group_access.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/thread_ranks.h>
+#include <tandem/tests/support/sanitizers.h>
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
@@ -21,7 +22,7 @@ TEST_P(GlooConcurrentOperations, MessagesAndAllReducesShareSlotsCorrectly) {
   };
   rethrow_first(run_on_threads(2, make, [](ProcessGroup& group) {
     const int peer = 1 - group.rank();
-    for (int round = 0; round < 40; ++round) {
+    for (int round = 0; round < (testing::kThreadSanitizer ? 8 : 40); ++round) {
       constexpr int kEach = 4;
       std::vector<Tensor> received, sums;
       std::vector<Work> works;

@@ -16,6 +16,7 @@
 #include <tandem/tensor/primitives.h>
 #include <tandem/tests/distributed/closed_form.h>
 #include <tandem/tests/distributed/thread_ranks.h>
+#include <tandem/tests/support/sanitizers.h>
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
@@ -49,7 +50,7 @@ TEST_P(SharedMemoryCollectives, AllReduceWithDefaultChunksMatchesClosedForm) {
   ranks.run([](ProcessGroup& group) {
     std::vector<double> sums;
     for (int64_t i = 0; i < kPeriod; ++i) sums.push_back(expected(group.size(), i, ReduceOp::kSum, kFloat32));
-    for (const int64_t n : {1000, 4097, 70001, 1 << 20}) {
+    for (const int64_t n : {1000, 4097, 70001, testing::kThreadSanitizer ? 1 << 18 : 1 << 20}) {
       const Tensor x = input_of(group.rank(), n, ReduceOp::kSum, kFloat32);
       group.all_reduce(x);
       EXPECT_EQ(count_wrong(x, [&](int64_t i) { return sums[static_cast<size_t>(i % kPeriod)]; }), 0);
@@ -269,7 +270,7 @@ TEST(ProcessGroup, ConsecutiveOperationsOfDifferentSizesDoNotInterfere) {
       constexpr int64_t kBytes[] = {40, 1600, 4000, 8000, 2400, 24, 12000, 3200};
       int wrong = 0;
       uint32_t state = 1;
-      for (int64_t i = 0; i < 600; ++i) {
+      for (int64_t i = 0; i < (testing::kThreadSanitizer ? 150 : 600); ++i) {
         state = state * 1664525u + 1013904223u;
         const Tensor x = full({kBytes[state >> 29] / 8}, static_cast<double>(i + group.rank()), {kFloat64});
         const int n = group.size();
