@@ -162,6 +162,7 @@ void solve_rows(const GemmTile<float>& t) {
 void solve(const GemmTile<float>& t) { solve_rows<V::kRows>(t); }
 
 void pack_right(const float* source, long k, long columns, long k_stride, long column_stride, float* panel) {
+  const long padded = columns <= 16 ? 16 : (columns + 15) / 16 * 16;
   if (column_stride == 1) {
     if (columns == kColumns) {
       for (long l = 0; l < k; ++l) {
@@ -172,8 +173,11 @@ void pack_right(const float* source, long k, long columns, long k_stride, long c
       return;
     }
     for (long l = 0; l < k; ++l) {
-      for (long j = 0; j < columns; ++j) panel[l * kColumns + j] = source[l * k_stride + j];
-      for (long j = columns; j < kColumns; ++j) panel[l * kColumns + j] = 0;
+      for (long j = 0; j < padded; j += V::kLanes) {
+        const float* from = source + l * k_stride + j;
+        const long n = columns - j;
+        V::store(panel + l * kColumns + j, n >= V::kLanes ? V::load(from) : n > 0 ? V::load_some(from, n) : V::zero());
+      }
     }
     return;
   }
@@ -190,7 +194,7 @@ void pack_right(const float* source, long k, long columns, long k_stride, long c
         for (long i = 0; i < 4; ++i) panel[l * kColumns + j + i] = from[i * column_stride + l];
       }
     }
-    for (; j < kColumns; ++j) {
+    for (; j < padded; ++j) {
       for (long l = begin; l < end; ++l) panel[l * kColumns + j] = j < columns ? source[j * column_stride + l] : 0;
     }
   }
