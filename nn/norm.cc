@@ -95,6 +95,7 @@ std::string ChannelNorm::extra_repr() const {
   if (options_.track_running_stats != defaults_.track_running_stats)
     text += options_.track_running_stats ? ", running statistics" : ", no running statistics";
   if (options_.relu) text += ", relu";
+  if (options_.relu6) text += ", relu6";
   return text;
 }
 
@@ -110,7 +111,7 @@ void BatchNormBase::count() const {
 
 Tensor BatchNormBase::forward(const Tensor& input) {
   check(input);
-  const auto norm = options().relu ? &batch_norm_relu : &batch_norm;
+  const auto norm = options().relu6 ? &batch_norm_relu6 : options().relu ? &batch_norm_relu : &batch_norm;
   Tensor result =
       norm(input, running_mean, running_var, weight, bias, uses_batch_statistics(), call_momentum(), options().eps);
   count();

@@ -20,6 +20,7 @@ struct BatchNormOptions {
   bool affine = true;               ///< with weight and bias
   bool track_running_stats = true;  ///< with running statistics; else evaluation mode uses those of the batch too
   bool relu = false;                ///< apply a fused ReLU to the result
+  bool relu6 = false;               ///< apply a fused ReLU6 to the result
 };
 
 /// Parameters and running statistics of batch and instance norms.
@@ -69,7 +70,7 @@ class TANDEM_API BatchNormBase : public ChannelNorm {
  public:
   Tensor forward(const Tensor& input) override;
   /// max(forward(input) + residual, 0) in one pass, for the end of a residual block; use it on a layer without the
-  /// option `relu`. `residual` has the shape of `input`.
+  /// option `relu` or `relu6`. `residual` has the shape of `input`.
   virtual Tensor add_relu(const Tensor& input, const Tensor& residual);
 
  protected:

@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include <tandem/ops/activation.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/tensor/factories.h>
 
@@ -59,7 +60,7 @@ Tensor SyncBatchNorm::normalize(const Tensor& input) const {
 Tensor SyncBatchNorm::forward(const Tensor& input) {
   if (!is_training()) return BatchNormBase::forward(input);
   const Tensor result = normalize(input);
-  return options().relu ? relu(result) : result;
+  return options().relu6 ? relu6(result) : options().relu ? relu(result) : result;
 }
 
 Tensor SyncBatchNorm::add_relu(const Tensor& input, const Tensor& residual) {

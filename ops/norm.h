@@ -33,6 +33,11 @@ TANDEM_OP Tensor batch_norm(Tensor input, const Tensor& running_mean, const Tens
 TANDEM_OP Tensor batch_norm_relu(Tensor input, const Tensor& running_mean, const Tensor& running_var, Tensor weight,
                                  Tensor bias, bool training, double momentum = 0.1, double eps = 1e-5);
 
+/// relu6(batch_norm(...)) in one pass, with the same bits except that the gradient of a half type is 0 only where the
+/// result is at a bound before it is rounded. Saves the same tensors as batch_norm.
+TANDEM_OP Tensor batch_norm_relu6(Tensor input, const Tensor& running_mean, const Tensor& running_var, Tensor weight,
+                                  Tensor bias, bool training, double momentum = 0.1, double eps = 1e-5);
+
 /// relu(batch_norm(input, ...) + residual) in one pass; half types are rounded once, after the sum. `residual` has
 /// input's shape and dtype. Saves the same tensors as batch_norm, and the result.
 TANDEM_OP Tensor batch_norm_add_relu(Tensor input, Tensor residual, const Tensor& running_mean,

@@ -7,15 +7,14 @@
 
 namespace models {
 
-/// Convolution, batch norm and ReLU6; "0", "1" and "2" in keys.
+/// Convolution, "0" in keys, and batch norm with ReLU6, "1".
 struct ConvNormRelu6 : tandem::nn::Sequential {
   ConvNormRelu6(int64_t in_channels, int64_t out_channels, int64_t kernel, int64_t stride = 1, int64_t groups = 1) {
     append<tandem::nn::Conv2d>(
         in_channels, out_channels, kernel,
         tandem::nn::Conv2dOptions{.stride = stride, .padding = (kernel - 1) / 2, .groups = groups},
         tandem::nn::ConvLayerOptions{.bias = false});
-    append<tandem::nn::BatchNorm2d>(out_channels);
-    append<tandem::nn::ReLU6>();
+    append<tandem::nn::BatchNorm2d>(out_channels, tandem::nn::BatchNormOptions{.relu6 = true});
   }
 };
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -84,6 +85,9 @@ BatchStatistics batch_statistics(const char* op, const KernelContext& context, c
   return result;
 }
 
+/// BatchNormChannels::ceiling.
+double ceiling_of(Tail tail) { return tail == Tail::kRelu6 ? 6 : std::numeric_limits<double>::quiet_NaN(); }
+
 /// Inputs: input, weight, bias, and residual if there is one.
 struct BatchNormNode : Node {
   SavedTensor input{*this, "input"}, weight{*this, "weight"}, bias{*this, "bias"}, output{*this, "output"};
@@ -107,11 +111,15 @@ struct BatchNormNode : Node {
     const Tensor out = output.get();
     const KernelContext kernels = kernel_context(x.device());
     const Tensor workspace = batch_norm_workspace(kernels, shape);
-    const BatchNormChannels channels = {means.data<double>(), rstds.data<double>(), data_or_null(weights),
-                                        data_or_null(biases), parameters != x.dtype()};
-    const ReluMask mask = tail == Tail::kNone   ? ReluMask::kNone
-                          : tail == Tail::kRelu ? ReluMask::kInput
-                                                : ReluMask::kOutput;
+    const BatchNormChannels channels = {.mean = means.data<double>(),
+                                        .rstd = rstds.data<double>(),
+                                        .weight = data_or_null(weights),
+                                        .bias = data_or_null(biases),
+                                        .has_float32_parameters = parameters != x.dtype(),
+                                        .ceiling = ceiling_of(tail)};
+    const ReluMask mask = tail == Tail::kNone      ? ReluMask::kNone
+                          : tail == Tail::kAddRelu ? ReluMask::kOutput
+                                                   : ReluMask::kInput;
     const Tensor sums = empty({2, shape.channels}, {kFloat64, x.device()});
     // With a residual, the masked gradient is the residual's gradient; it is stored and read from then on in place of
     // the mask.
@@ -156,7 +164,11 @@ struct BatchNormNode : Node {
       return count == 0 ? to(tensor, x.dtype()).view(per_channel) : Tensor();
     };
     Tensor g = to(context.grad(), parameters);
-    if (tail != Tail::kNone) g = where(le(result(input.get()), 0), 0, g);
+    if (tail != Tail::kNone) {
+      const Tensor y = result(input.get());
+      g = where(le(y, 0), 0, g);
+      if (tail == Tail::kRelu6) g = where(ge(y, ceiling_of(tail)), 0, g);
+    }
     Tensor normal;
     const Tensor weighted = weights.defined() ? mul(g, weights.view(per_channel)) : g;
     grads[0] = to(recorded_gradient(x, weighted, dims, eps, fixed(mean.get()), fixed(rstd.get()), normal),
@@ -176,8 +188,12 @@ struct BatchNormNode : Node {
     const Tensor weights = row_major_or_none(weight.get()), biases = row_major_or_none(bias.get());
     const KernelContext kernels = kernel_context(x.device());
     const Tensor workspace = batch_norm_workspace(kernels, shape);
-    const BatchNormChannels channels = {means.data<double>(), rstds.data<double>(), data_or_null(weights),
-                                        data_or_null(biases), parameters != x.dtype()};
+    const BatchNormChannels channels = {.mean = means.data<double>(),
+                                        .rstd = rstds.data<double>(),
+                                        .weight = data_or_null(weights),
+                                        .bias = data_or_null(biases),
+                                        .has_float32_parameters = parameters != x.dtype(),
+                                        .ceiling = ceiling_of(tail)};
     TANDEM_KERNEL(kernels, batch_norm, x.dtype(), shape, channels, true, dense.data_ptr(), nullptr,
                   data_or_null(workspace), out.data_ptr());
     return out;
@@ -203,9 +219,12 @@ Tensor ops::batch_norm_forward(const char* op, BatchNormArguments a, Tail tail) 
   trace_work(0,
              (2 + a.training + (tail == Tail::kAddRelu)) *
                  out.num_bytes());  // the input is read a second time for the statistics
-  const BatchNormChannels channels = {statistics.mean.data<double>(), statistics.rstd.data<double>(),
-                                      data_or_null(weights), data_or_null(biases),
-                                      parameter_dtype(a) != a.input.dtype()};
+  const BatchNormChannels channels = {.mean = statistics.mean.data<double>(),
+                                      .rstd = statistics.rstd.data<double>(),
+                                      .weight = data_or_null(weights),
+                                      .bias = data_or_null(biases),
+                                      .has_float32_parameters = parameter_dtype(a) != a.input.dtype(),
+                                      .ceiling = ceiling_of(tail)};
   TANDEM_KERNEL(context, batch_norm, a.input.dtype(), shape, channels, tail != Tail::kNone, dense.data_ptr(),
                 data_or_null(residual), data_or_null(workspace), out.data_ptr());
   BatchNormNode* node = tail == Tail::kAddRelu
@@ -214,7 +233,7 @@ Tensor ops::batch_norm_forward(const char* op, BatchNormArguments a, Tail tail) 
   if (node == nullptr) return out;
   node->input.save(a.input);
   node->weight.save(a.weight);
-  if (tail == Tail::kRelu) node->bias.save(a.bias);
+  if (tail == Tail::kRelu || tail == Tail::kRelu6) node->bias.save(a.bias);
   if (tail == Tail::kAddRelu) node->output.save(out);
   node->mean.save(statistics.mean);
   node->rstd.save(statistics.rstd);
@@ -240,6 +259,14 @@ Tensor batch_norm_relu(Tensor input, const Tensor& running_mean, const Tensor& r
       "batch_norm_relu",
       {std::move(input), {}, running_mean, running_var, std::move(weight), std::move(bias), training, momentum, eps},
       Tail::kRelu);
+}
+
+Tensor batch_norm_relu6(Tensor input, const Tensor& running_mean, const Tensor& running_var, Tensor weight, Tensor bias,
+                        bool training, double momentum, double eps) {
+  return batch_norm_forward(
+      "batch_norm_relu6",
+      {std::move(input), {}, running_mean, running_var, std::move(weight), std::move(bias), training, momentum, eps},
+      Tail::kRelu6);
 }
 
 Tensor batch_norm_add_relu(Tensor input, Tensor residual, const Tensor& running_mean, const Tensor& running_var,

@@ -219,12 +219,13 @@ Affine<C> normalising(int64_t channels, const BatchNormChannels& per, C* memory)
                         [&](int64_t c) { return functions::channel_of<T>(per, c).template normalising<C>(); });
 }
 
-/// The effective gradients: `grad`, or 0 where relu set the result to 0.
+/// The effective gradients: `grad`, or 0 where relu set the result to 0 or to the ceiling.
 template <ReluMask kMask, class T>
 struct Counted {
   const T* grad;
   const T* in;
   const T* out;
+  Compute<T> ceiling;
   Affine<Compute<T>> result;
 
   template <bool kAlong, class V>
@@ -233,7 +234,8 @@ struct Counted {
     if constexpr (kMask == ReluMask::kNone) return g;
     const V y = kMask == ReluMask::kOutput ? load_as<V>((kMask == ReluMask::kOutput ? out : grad) + position)
                                            : result.template at<kAlong, V>(c, load_as<V>(in + position));
-    return y <= V{} ? V{} : g;
+    const V above_zero = y <= V{} ? V{} : g;
+    return y >= broadcast<V>(ceiling) ? V{} : above_zero;
   }
 };
 
@@ -241,10 +243,12 @@ struct Counted {
 template <class T, class F>
 void visit_mask(int64_t channels, const BatchNormChannels& per, ReluMask mask, const T* grad, const T* in, const T* out,
                 Compute<T>* memory, F f) {
+  const Compute<T> ceiling = static_cast<Compute<T>>(per.ceiling);
   switch (mask) {
-    case ReluMask::kNone: return f(Counted<ReluMask::kNone, T>{grad, in, out, {}});
-    case ReluMask::kInput: return f(Counted<ReluMask::kInput, T>{grad, in, out, normalising<T>(channels, per, memory)});
-    case ReluMask::kOutput: return f(Counted<ReluMask::kOutput, T>{grad, in, out, {}});
+    case ReluMask::kNone: return f(Counted<ReluMask::kNone, T>{grad, in, out, ceiling, {}});
+    case ReluMask::kInput:
+      return f(Counted<ReluMask::kInput, T>{grad, in, out, ceiling, normalising<T>(channels, per, memory)});
+    case ReluMask::kOutput: return f(Counted<ReluMask::kOutput, T>{grad, in, out, ceiling, {}});
   }
 }
 
@@ -356,9 +360,11 @@ void batch_norm(const KernelContext&, DType dtype, const BatchNormShape& shape, 
         y[at] = static_cast<T>(value < C(0) ? C(0) : value);
       });
     } else if (relu) {
+      const C ceiling = static_cast<C>(channels.ceiling);
       map_channels(shape, [=](int64_t c, int64_t at) {
         const C value = result.template at<false>(c, static_cast<C>(x[at]));
-        y[at] = static_cast<T>(value < C(0) ? C(0) : value);
+        const C positive = value < C(0) ? C(0) : value;
+        y[at] = static_cast<T>(positive > ceiling ? ceiling : positive);
       });
     } else {
       map_channels(shape, [=](int64_t c, int64_t at) {

@@ -300,23 +300,27 @@ struct Normalise {
   template <int kPack>
   __device__ void operator()(const Numbers (&result)[kPack], int64_t at) const {
     const auto x = load_pack<kPack>(in + at, kPack);
+    const C ceiling = static_cast<C>(channels.ceiling);
     Pack<T, kPack> added = {}, results;
     if (residual != nullptr) added = load_pack<kPack>(residual + at, kPack);
 #pragma unroll
     for (int v = 0; v < kPack; ++v) {
       C value = result[v](static_cast<C>(x.values[v]));
       if (residual != nullptr) value += static_cast<C>(added.values[v]);
-      results.values[v] = static_cast<T>(relu && value < C{0} ? C{0} : value);
+      if (relu && value < C{0}) value = C{0};
+      if (relu && value > ceiling) value = ceiling;
+      results.values[v] = static_cast<T>(value);
     }
     store_pack(out + at, results, kPack);
   }
 };
 
-/// The effective gradients: `grad`, or 0 where relu set the result to 0.
+/// The effective gradients: `grad`, or 0 where relu set the result to 0 or to the ceiling.
 template <class T>
 struct Counted {
   using C = Accumulator<T>;
   ReluMask mask;
+  C ceiling;
   const T* out;
   const T* grad;
 
@@ -331,7 +335,7 @@ struct Counted {
       gradients[v] = static_cast<C>(g.values[v]);
       if (mask == ReluMask::kNone) continue;
       const C of = mask == ReluMask::kOutput ? static_cast<C>(y.values[v]) : result(v, static_cast<C>(x.values[v]));
-      if (of <= C{0}) gradients[v] = C{0};
+      if (of <= C{0} || of >= ceiling) gradients[v] = C{0};
     }
   }
 };
@@ -524,7 +528,8 @@ void batch_norm_backward_sums(const KernelContext& context, DType dtype, const B
                               const BatchNormChannels& channels, ReluMask mask, const void* in, const void* out,
                               const void* grad, void* workspace, double* sums, void* counted) {
   visit_floating_dtype(dtype, [&]<class T>() {
-    const Counted<T> gradients = {mask, static_cast<const T*>(out), static_cast<const T*>(grad)};
+    const Counted<T> gradients = {mask, static_cast<Accumulator<T>>(channels.ceiling), static_cast<const T*>(out),
+                                  static_cast<const T*>(grad)};
     with_pack<T>(shape, {in, out, grad, counted}, [&]<int kPack>(std::integral_constant<int, kPack>) {
       sum<kPack>(context, shape, workspace,
                  AddGradients<T>{channels, gradients, static_cast<const T*>(in), static_cast<T*>(counted)},
@@ -537,7 +542,8 @@ void batch_norm_backward(const KernelContext& context, DType dtype, const BatchN
                          const BatchNormChannels& channels, ReluMask mask, const void* in, const void* out,
                          const void* grad, const double* sums, double count, void*, void* grad_in) {
   visit_floating_dtype(dtype, [&]<class T>() {
-    const Counted<T> gradients = {mask, static_cast<const T*>(out), static_cast<const T*>(grad)};
+    const Counted<T> gradients = {mask, static_cast<Accumulator<T>>(channels.ceiling), static_cast<const T*>(out),
+                                  static_cast<const T*>(grad)};
     with_pack<T>(shape, {in, out, grad, grad_in}, [&]<int kPack>(std::integral_constant<int, kPack>) {
       map<kPack>(context, shape,
                  InputGradient<T>{channels, gradients, static_cast<const T*>(in), sums, shape.channels, count,

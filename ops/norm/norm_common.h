@@ -12,7 +12,7 @@
 namespace tandem { inline namespace v0 { namespace ops {
 
 /// The operation after normalization.
-enum class Tail : int8_t { kNone, kRelu, kAddRelu };
+enum class Tail : int8_t { kNone, kRelu, kRelu6, kAddRelu };
 
 /// Arguments of batch, group and instance norm.
 struct BatchNormArguments {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include <tandem/base/macros.h>
 #include <tandem/tensor/dtype.h>
@@ -33,9 +34,11 @@ struct BatchNormChannels {
   const void* bias;             ///< null: 0
   bool has_float32_parameters;  ///< weight and bias are float32; else of the input's dtype
   bool of_groups = false;       ///< statistics are those of groups of channels; used by batch_norm_backward
+  /// relu replaces results above it by it, and their gradient is 0, also at the ceiling; NaN: no ceiling.
+  double ceiling = std::numeric_limits<double>::quiet_NaN();
 };
 
-/// How backward determines which results relu set to 0; their gradient is 0.
+/// How backward determines which results relu set to 0 or to the ceiling; their gradient is 0.
 enum class ReluMask : int8_t {
   kNone,    ///< there is no relu
   kInput,   ///< results are recomputed from the input
@@ -74,7 +77,7 @@ void batch_norm_rstd(const KernelContext& context, int64_t n, double divisor, do
 /// running = (1 - momentum) running + momentum * batch / divisor, n numbers; `dtype` is the dtype of running.
 void batch_norm_running(const KernelContext& context, DType dtype, int64_t n, double momentum, double divisor,
                         const double* batch, void* running);
-/// out = normalized input (+ residual unless null), then relu if requested.
+/// out = normalized input (+ residual unless null), then relu if requested, with channels.ceiling.
 void batch_norm(const KernelContext& context, DType dtype, const BatchNormShape& shape,
                 const BatchNormChannels& channels, bool relu, const void* in, const void* residual, void* workspace,
                 void* out);

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/ops/activation.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/random.h>
 #include <tandem/ops/view.h>
@@ -79,6 +80,15 @@ TEST(BatchNorm2d, FusedReluMatchesSeparateRelu) {
   EXPECT_EQ(fused(images()).to_vector<float>(), plain(images()).relu().to_vector<float>());
   EXPECT_EQ(fused.running_var.to_vector<float>(), plain.running_var.to_vector<float>());
   EXPECT_EQ(fused.num_batches_tracked.item<int64_t>(), 1);
+}
+
+TEST(BatchNorm2d, FusedRelu6MatchesSeparateRelu6) {
+  nn::BatchNorm2d plain(2), fused(2, {.relu6 = true});
+  for (nn::BatchNorm2d* layer : {&plain, &fused}) set(layer->weight, {8, 1});
+  EXPECT_EQ(fused(images()).to_vector<float>(), td::relu6(plain(images())).to_vector<float>());
+  fused.eval();
+  plain.eval();
+  EXPECT_EQ(fused(images()).to_vector<float>(), td::relu6(plain(images())).to_vector<float>());
 }
 
 TEST(BatchNorm2d, AddReluMatchesSeparateOperations) {

@@ -75,6 +75,7 @@ TEST(PrintModule, ExtraReprShowsLayerOptions) {
             "5, eps 0.001, momentum 0.5, not affine");
   EXPECT_EQ(nn::BatchNorm1d(5, {.momentum = {}, .track_running_stats = false, .relu = true}).extra_repr(),
             "5, cumulative average, no running statistics, relu");
+  EXPECT_EQ(nn::BatchNorm2d(5, {.relu6 = true}).extra_repr(), "5, relu6");
   EXPECT_EQ(nn::InstanceNorm1d(5).extra_repr(), "5");
   EXPECT_EQ(nn::InstanceNorm2d(5, {.momentum = 0.5, .affine = true, .track_running_stats = true}).extra_repr(),
             "5, momentum 0.5, affine, running statistics");

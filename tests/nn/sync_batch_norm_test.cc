@@ -127,17 +127,24 @@ TEST(SyncBatchNormLayer, MatchesBatchNorm2dOnJoinedBatch) {
     results.push_back(layer.add_relu(x, r));
     return results;
   };
-  for (const bool with_relu : {false, true}) {
-    const nn::BatchNormOptions options = {.eps = kEps, .momentum = kMomentum, .relu = with_relu};
+  for (const char* activation : {"", "relu", "relu6"}) {
+    const nn::BatchNormOptions options = {.eps = kEps,
+                                          .momentum = kMomentum,
+                                          .relu = activation == std::string("relu"),
+                                          .relu6 = activation == std::string("relu6")};
     nn::BatchNorm2d one(kChannels, options);
+    one.weight.detach().fill_(7);
     const std::vector<Tensor> whole = run(one, batch, residual);
     distributed::run_threads(rank_devices(3), [&](distributed::Context& context) {
       const auto part = [&](const Tensor& t) { return t.slice(0, 2 * context.rank(), 2 * context.rank() + 2); };
       nn::SyncBatchNorm layer(kChannels, context.group(), options);
+      layer.weight.detach().fill_(7);
       layer.to(context.device());
       const std::vector<Tensor> results =
           run(layer, part(batch).to(context.device()), part(residual).to(context.device()));
-      for (size_t i = 0; i < results.size(); ++i) EXPECT_TRUE(close(results[i], dense(part(whole[i])), 2e-6)) << i;
+      for (size_t i = 0; i < results.size(); ++i) {
+        EXPECT_TRUE(close(results[i], dense(part(whole[i])), 2e-6)) << activation << ' ' << i;
+      }
       EXPECT_TRUE(close(layer.running_mean, dense(one.running_mean), 1e-6));
       EXPECT_TRUE(close(layer.running_var, dense(one.running_var), 1e-6));
       EXPECT_EQ(layer.num_batches_tracked.item<int64_t>(), 2);

@@ -114,6 +114,9 @@ TANDEM_OP_CASES(norm) {
   const auto norm_relu = [](bool training) {
     return [=](const Tensors& x) { return batch_norm_relu(x[0], x[1], x[2], x[3], x[4], training, 0.3); };
   };
+  const auto norm_relu6 = [](bool training) {
+    return [=](const Tensors& x) { return batch_norm_relu6(x[0], x[1], x[2], x[3], x[4], training, 0.3); };
+  };
   const auto norm_add_relu = [](bool training) {
     return [=](const Tensors& x) { return batch_norm_add_relu(x[0], x[1], x[2], x[3], x[4], x[5], training, 0.3); };
   };
@@ -139,6 +142,15 @@ TANDEM_OP_CASES(norm) {
        {.inputs = inputs(image_shape, false, true), .run = norm_relu(false)},
        {.inputs = {{"input", {4, 3, 2, 2}, 0.5, 2}, {"weight", {3}, 0.5, 2}, {"bias", {3}, 0.5, 2}},
         .run = [](const Tensors& x) { return batch_norm_relu(x[0], {}, {}, x[1], x[2], true, 0.1, 1e-2); },
+        .terms = 16}});
+  cases.op(
+      "Tensor batch_norm_relu6(Tensor input, const Tensor& running_mean, const Tensor& running_var, Tensor weight, "
+      "Tensor bias, bool training, double momentum = 0.1, double eps = 1e-5)",
+      std::nullopt,
+      {{.inputs = inputs(image_shape), .run = norm_relu6(true)},
+       {.inputs = inputs(image_shape, false, true), .run = norm_relu6(false)},
+       {.inputs = {{"input", {4, 3, 2, 2}, 0.5, 2}, {"weight", {3}, 6, 9}, {"bias", {3}, 0.5, 2}},
+        .run = [](const Tensors& x) { return batch_norm_relu6(x[0], {}, {}, x[1], x[2], true, 0.1, 1e-2); },
         .terms = 16}});
   cases.op(
       "Tensor batch_norm_add_relu(Tensor input, Tensor residual, const Tensor& running_mean, const Tensor& "
@@ -208,7 +220,7 @@ TANDEM_OP_CASES(norm) {
           return add_layer_norm(x[0], x[1], {3, 5}, x[2], x[3]).second;
         }}});
 
-  for (const Tail tail : {Tail::kNone, Tail::kRelu, Tail::kAddRelu}) {
+  for (const Tail tail : {Tail::kNone, Tail::kRelu, Tail::kRelu6, Tail::kAddRelu}) {
     for (const bool training : {true, false}) {
       const Options o = {.training = training, .tail = tail};
       cases.add(batch_norm_case({7, 3}, o));

@@ -12,7 +12,13 @@
 
 namespace tandem::testing { namespace norm {
 
-enum class Tail { kNone, kRelu, kAddRelu };
+enum class Tail { kNone, kRelu, kRelu6, kAddRelu };
+
+/// The operation with that tail.
+inline const char* to_string(Tail tail) {
+  constexpr const char* kNames[] = {"batch_norm", "batch_norm_relu", "batch_norm_relu6", "batch_norm_add_relu"};
+  return kNames[static_cast<int>(tail)];
+}
 
 /// Attributes of a batch norm under test.
 struct Options {
@@ -51,7 +57,7 @@ inline Dense batch_norm_reference(const Dense& x, const Options& o, const Dense*
       if (weight != nullptr) y *= (*weight)[c];
       if (bias != nullptr) y += (*bias)[c];
       if (residual != nullptr) y += (*residual)[at(i)];
-      out[at(i)] = o.tail == Tail::kNone ? y : std::max(y, 0.0);
+      out[at(i)] = o.tail == Tail::kNone ? y : o.tail == Tail::kRelu6 ? std::clamp(y, 0.0, 6.0) : std::max(y, 0.0);
     }
   }
   return out;
@@ -65,6 +71,7 @@ inline Tensor run_batch_norm(const Options& o, const Tensor& x, const Tensor& re
   switch (o.tail) {
     case Tail::kNone: return batch_norm(x, mean, var, weight, bias, o.training, kMomentum, kEps);
     case Tail::kRelu: return batch_norm_relu(x, mean, var, weight, bias, o.training, kMomentum, kEps);
+    case Tail::kRelu6: return batch_norm_relu6(x, mean, var, weight, bias, o.training, kMomentum, kEps);
     case Tail::kAddRelu: break;
   }
   return batch_norm_add_relu(x, residual, mean, var, weight, bias, o.training, kMomentum, kEps);
@@ -72,7 +79,7 @@ inline Tensor run_batch_norm(const Options& o, const Tensor& x, const Tensor& re
 
 inline OpCase batch_norm_case(Shape shape, Options o) {
   OpCase op;
-  op.name = o.tail == Tail::kNone ? "batch_norm" : o.tail == Tail::kRelu ? "batch_norm_relu" : "batch_norm_add_relu";
+  op.name = to_string(o.tail);
   op.inputs = {{"input", shape}};
   if (o.tail == Tail::kAddRelu) op.inputs.push_back({"residual", shape});
   if (o.weight) op.inputs.push_back({.name = "weight", .shape = {shape[1]}, .low = 0.5, .optional = true});
