@@ -5,6 +5,8 @@
 // of the output times the rows, summed over pieces of rows in slices; the sums of slices are added in order. Pieces and
 // slices depend only on sizes, so results do not depend on the number of threads.
 #include <algorithm>
+#include <type_traits>
+#include <utility>
 
 #include <Eigen/Core>
 
@@ -12,6 +14,7 @@
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/conv/conv_passes.h>
 #include <tandem/ops/conv/im2col.h>
+#include <tandem/ops/matmul/gemm_blocks.h>
 
 namespace tandem { inline namespace v0 { namespace cpu {
 
@@ -19,6 +22,16 @@ namespace {
 
 /// Maximum number of tasks per call, each with its own scratch memory.
 constexpr int64_t kMaxTasks = 16;
+
+/// Micro-kernels whose packed panels have 16 columns.
+template <class T>
+const TileKernels<T>& tiles_of_16() {
+  if constexpr (std::is_same_v<T, double>) {
+    return kPlainTiles<double>;
+  } else {
+    return kGemmAvx2;
+  }
+}
 
 /// The filters of a group as the right side of the product: row (tap_y, tap_x, channel), column.
 template <class T>
@@ -79,6 +92,24 @@ class PackedGemm<double> {
   int64_t depth_, columns_;
 };
 
+/// The tiles of rows x columns results. `tile` has what they share and the first panel of right, from which the others
+/// follow in steps of `panel` elements; set_left(tile, i) sets the left side of the rows from i on.
+template <class F>
+void multiply_panels(const GemmKernels& kernels, int64_t rows, int64_t columns, int64_t panel, const float* bias,
+                     GemmTile<float> tile, F set_left) {
+  float* const out = tile.out;
+  for (int64_t j = 0; j < columns; j += kernels.columns, tile.right += panel) {
+    tile.columns = std::min(kernels.columns, columns - j);
+    tile.bias = bias != nullptr ? bias + j : nullptr;
+    for (int64_t i = 0; i < rows; i += kernels.rows) {
+      tile.rows = std::min(kernels.rows, rows - i);
+      tile.out = out + i * tile.out_leading + j;
+      set_left(tile, i);
+      kernels.tile(tile);
+    }
+  }
+}
+
 template <>
 class PackedGemm<float> {
  public:
@@ -95,6 +126,13 @@ class PackedGemm<float> {
     parallel_for(panels, 1, [&](int64_t begin, int64_t end) {
       for (int64_t panel = begin; panel < end; ++panel) {
         const int64_t count = std::min(width, columns_ - panel * width);
+        if (std::min(filters.channel_stride, filters.column_stride) == 1) {
+          for (int64_t l = 0; l < depth_; l += block_) {
+            kernels_.pack_right(filters.element(l, panel * width), std::min(block_, depth_ - l), count,
+                                filters.channel_stride, filters.column_stride, at(packed, l, panel));
+          }
+          continue;
+        }
         for (int64_t l = 0; l < depth_; ++l) {
           const float* from = filters.element(l, panel * width);
           float* to = at(packed, l, panel);
@@ -112,23 +150,15 @@ class PackedGemm<float> {
       GemmTile<float> tile{};
       tile.k = std::min(block_, depth_ - begin);
       tile.left_stride = left_stride;
+      tile.right = at(packed, begin, 0);
       tile.right_stride = kernels_.columns;
       tile.alpha = 1;
       tile.beta = begin == 0 ? 0.0f : 1.0f;
       tile.relu = relu && last;
+      tile.out = out;
       tile.out_leading = out_leading;
-      for (int64_t panel = 0; panel * kernels_.columns < columns_; ++panel) {
-        const int64_t j = panel * kernels_.columns;
-        tile.columns = std::min(kernels_.columns, columns_ - j);
-        tile.right = at(packed, begin, panel);
-        tile.bias = bias != nullptr && last ? bias + j : nullptr;
-        for (int64_t i = 0; i < rows; i += kernels_.rows) {
-          tile.rows = std::min(kernels_.rows, rows - i);
-          tile.left = left + i * left_stride + begin;
-          tile.out = out + i * out_leading + j;
-          kernels_.tile(tile);
-        }
-      }
+      multiply_panels(kernels_, rows, columns_, tile.k * kernels_.columns, last ? bias : nullptr, tile,
+                      [=](GemmTile<float>& t, int64_t i) { t.left = left + i * left_stride + begin; });
     }
   }
 
@@ -147,59 +177,184 @@ class PackedGemm<float> {
   int64_t block_;  ///< depth of a block
 };
 
+/// Products of a convolution's filters that read the source in place: each tap is a segment of gemm_tile.h, whose rows
+/// are pixels of the source, or zeros outside of it. The filters of all taps are packed once for all grids, which share
+/// them out.
+struct TapGemm {
+  const GemmKernels& kernels;
+  int64_t taps, channels, columns;
+
+  TapGemm(ConvPass pass, const ConvGeometry& g, const GemmKernels& gemm_kernels)
+      : kernels(gemm_kernels), taps(g.taps()), channels(g.group_out_channels()), columns(g.group_channels()) {
+    if (pass == ConvPass::kForward) std::swap(channels, columns);
+  }
+
+  /// Whether it computes the convolution. With few channels, gathered rows have longer runs.
+  template <class T>
+  static bool can(ConvPass pass, const ConvGeometry& g) {
+    constexpr int64_t kMinChannels = 16, kMaxChannels = 1024;
+    const int64_t channels = pass == ConvPass::kForward ? g.group_channels() : g.group_out_channels();
+    return std::is_same_v<T, float> && channels >= kMinChannels && channels <= kMaxChannels &&
+           !Im2colGrid::forward(g).is_source();
+  }
+
+  int64_t panels() const { return ceil_div(columns, kernels.columns); }
+  int64_t tap_elements() const { return panels() * channels * kernels.columns; }
+  /// Includes the zeros that stand for pixels outside of the source.
+  int64_t packed_elements() const { return taps * tap_elements() + round_up(channels, 16); }
+  /// Elements for the pointers and offsets of `rows` positions of a grid.
+  static int64_t table_elements(const Im2colGrid& grid, int64_t rows) {
+    return round_up((rows + 1) * grid.y.taps * grid.x.taps * int64_t{sizeof(void*) / sizeof(float)}, 16);
+  }
+
+  /// Packs the filters: element (tap, channel, column) is weight[column * column_stride + channel * channel_stride +
+  /// tap].
+  void pack(const float* weight, int64_t column_stride, int64_t channel_stride, float* packed) const {
+    const int64_t width = kernels.columns;
+    std::fill_n(packed + taps * tap_elements(), channels, 0.0f);
+    parallel_for(panels(), 1, [&](int64_t first, int64_t past) {
+      constexpr int64_t kTaps = 64, kColumns = 16;
+      float block[kTaps * kColumns];
+      for (int64_t column = first * width; column < std::min(columns, past * width); column += kColumns) {
+        const float* from = weight + column * column_stride;
+        float* to = packed + column / width * channels * width + column % width;
+        const int64_t count = std::min(kColumns, columns - column);
+        for (int64_t c = 0; c < channels; ++c, from += channel_stride, to += width) {
+          for (int64_t tap = 0; tap < taps; tap += kTaps) {
+            const int64_t some = std::min(kTaps, taps - tap);
+            tiles_of_16<float>().pack_right(from + tap, some, count, 1, column_stride, block);
+            for (int64_t t = 0; t < some; ++t)
+              std::copy_n(block + t * kColumns, kColumns, to + (tap + t) * tap_elements());
+          }
+        }
+      }
+    });
+  }
+
+  /// Fills the table with the rows of the segments of positions [begin, end), and the offsets of the segments.
+  void point(const Im2colGrid& grid, int64_t kernel_width, const float* source, const float* zeros, int64_t begin,
+             int64_t end, const float** rows, long* offsets) const {
+    const Im2colAxis &y = grid.y, &x = grid.x;
+    const int64_t all = y.taps * x.taps;
+    for (int64_t tap = 0; tap < all; ++tap) {
+      offsets[tap] =
+          ((y.first_tap + tap / x.taps * y.tap_stride) * kernel_width + x.first_tap + tap % x.taps * x.tap_stride) *
+          tap_elements();
+    }
+    int64_t at_x = begin % x.positions, at_y = begin / x.positions % y.positions;
+    int64_t image = begin / (x.positions * y.positions);
+    for (int64_t i = 0; i < end - begin; ++i) {
+      const float** to = rows + i / kernels.rows * kernels.rows * all + i % kernels.rows;
+      for (int64_t tap_y = 0; tap_y < y.taps; ++tap_y) {
+        const int64_t pixel_y = at_y * y.step + y.first + tap_y * y.tap_step;
+        for (int64_t tap_x = 0; tap_x < x.taps; ++tap_x, to += kernels.rows) {
+          const int64_t pixel_x = at_x * x.step + x.first + tap_x * x.tap_step;
+          const bool inside = pixel_y >= 0 && pixel_y < y.source && pixel_x >= 0 && pixel_x < x.source;
+          const int64_t pixel = (image * y.source + pixel_y) * x.source + pixel_x;
+          *to = inside ? source + pixel * grid.source_channels : zeros;
+        }
+      }
+      if (++at_x == x.positions) {
+        at_x = 0;
+        if (++at_y == y.positions) {
+          at_y = 0;
+          ++image;
+        }
+      }
+    }
+  }
+
+  /// The results of positions [begin, end). `table` is scratch memory of table_elements().
+  void multiply(const Im2colGrid& grid, int64_t kernel_width, const float* source, int64_t begin, int64_t end,
+                float* table, const float* packed, const float* bias, bool relu, float* out,
+                int64_t out_leading) const {
+    const int64_t segments = grid.y.taps * grid.x.taps;
+    long* const offsets = reinterpret_cast<long*>(table);
+    const float** const left_rows = reinterpret_cast<const float**>(offsets + segments);
+    point(grid, kernel_width, source, packed + taps * tap_elements(), begin, end, left_rows, offsets);
+    constexpr int64_t kMaxDepth = 1024;
+    const int64_t block = kMaxDepth / channels;
+    for (int64_t first = 0; first == 0 || first < segments; first += block) {
+      const bool last = first + block >= segments;
+      GemmTile<float> tile{};
+      tile.k = channels;
+      tile.segments = std::min(block, segments - first);
+      tile.segment_offsets = offsets + first;
+      tile.right = packed;
+      tile.right_stride = kernels.columns;
+      tile.alpha = 1;
+      tile.beta = first == 0 ? 0.0f : 1.0f;
+      tile.relu = relu && last;
+      tile.out = out;
+      tile.out_leading = out_leading;
+      const float* const* const rows = left_rows + first * kernels.rows;
+      multiply_panels(kernels, end - begin, columns, channels * kernels.columns, last ? bias : nullptr, tile,
+                      [=](GemmTile<float>& t, int64_t i) { t.left_rows = rows + i * segments; });
+    }
+  }
+};
+
 /// One im2col grid times the filters of a group.
 template <class T>
 struct Im2colGemm {
   const Im2colGrid& grid;
+  const TapGemm* taps;  ///< null: the left side are gathered rows, or the source if it has the same rows
   PackedGemm<T> product;
   int64_t columns;
   int64_t piece_rows;
   int64_t pieces, tasks;
-  bool gathers;   ///< otherwise rows are read from the source directly
+  bool gathers;
   bool scatters;  ///< results are not consecutive
 
-  Im2colGemm(const Im2colGrid& patches, const GemmKernels& kernels, int64_t columns_)
-      : grid(patches), product(kernels, patches.row_length(), columns_), columns(columns_) {
+  Im2colGemm(const Im2colGrid& patches, const TapGemm* tap_gemm, const GemmKernels& kernels, int64_t columns_)
+      : grid(patches), taps(tap_gemm), product(kernels, patches.row_length(), columns_), columns(columns_) {
     // About 2^16 elements of a piece stay in the cache together with the panels. At least 48 rows, so that the filters
     // are not read too often.
     constexpr int64_t kPieceElements = 1 << 16;
     piece_rows = std::clamp<int64_t>(kPieceElements / std::max<int64_t>(1, grid.row_length()) / 48, 1, 4) * 48;
-    pieces = ceil_div(grid.rows(), piece_rows);
+    pieces = columns == 0 ? 0 : ceil_div(grid.rows(), piece_rows);
     tasks = std::min(kMaxTasks, pieces);
-    gathers = !grid.is_source();
+    gathers = taps == nullptr && !grid.is_source();
     scatters = grid.y.out_stride != 1 || grid.x.out_stride != 1;
   }
 
-  int64_t task_elements() const {
-    return (gathers ? round_up(piece_rows * im2col_stride(grid), 16) : 0) +
-           (scatters ? round_up(piece_rows * columns, 16) : 0);
+  int64_t left_elements() const {
+    return taps != nullptr ? TapGemm::table_elements(grid, piece_rows)
+           : gathers       ? round_up(piece_rows * im2col_stride(grid), 16)
+                           : 0;
   }
-  int64_t packed_elements() const { return round_up(product.packed_elements(), 16); }
+  int64_t task_elements() const { return left_elements() + (scatters ? round_up(piece_rows * columns, 16) : 0); }
+  int64_t packed_elements() const {
+    return taps != nullptr ? taps->packed_elements() : round_up(product.packed_elements(), 16);
+  }
   int64_t workspace_elements() const { return packed_elements() + tasks * task_elements(); }
 
-  /// out: position (0, 0) of a result of out_height x out_width pixels with out_channels channels.
+  /// out: position (0, 0) of a result of out_height x out_width pixels with out_channels channels. The workspace begins
+  /// with the filters that `taps` has packed.
   void run(const FilterMatrix<T>& filters, const T* source, const T* bias, bool relu, T* workspace, T* out,
            int64_t out_channels, Size2d out_size) const {
-    if (pieces == 0 || columns == 0) return;
-    product.pack(filters, workspace);
+    if (pieces == 0) return;
+    if (taps == nullptr) product.pack(filters, workspace);
     parallel_for(tasks, 1, [&](int64_t first, int64_t past) {
       for (int64_t task = first; task < past; ++task) {
-        T* patches = workspace + packed_elements() + task * task_elements();
-        T* results = patches + (gathers ? round_up(piece_rows * im2col_stride(grid), 16) : 0);
+        T* const own = workspace + packed_elements() + task * task_elements();
+        T* const results = own + left_elements();
         for (int64_t piece = task * pieces / tasks; piece < (task + 1) * pieces / tasks; ++piece) {
           const int64_t begin = piece * piece_rows, end = std::min(grid.rows(), begin + piece_rows);
-          const T* left = source + begin * grid.source_channels;
-          int64_t left_stride = grid.source_channels;
-          if (gathers) {
-            gather_rows(grid, source, begin, end, patches);
-            left = patches;
-            left_stride = im2col_stride(grid);
+          T* const to = scatters ? results : out + begin * out_channels;
+          const int64_t leading = scatters ? columns : out_channels;
+          if constexpr (std::is_same_v<T, float>) {
+            if (taps != nullptr) {
+              taps->multiply(grid, filters.kernel_width, source, begin, end, own, workspace, bias, relu, to, leading);
+            }
           }
-          // A stride of 0 would mean a packed left side.
-          if (left_stride == 0) left_stride = 1;
-          T* to = scatters ? results : out + begin * out_channels;
-          product.multiply(end - begin, left, left_stride, workspace, bias, relu, to,
-                           scatters ? columns : out_channels);
+          if (taps == nullptr) {
+            if (gathers) gather_rows(grid, source, begin, end, own);
+            const T* const left = gathers ? own : source + begin * grid.source_channels;
+            // A stride of 0 would mean a packed left side.
+            const int64_t stride = gathers ? im2col_stride(grid) : std::max<int64_t>(1, grid.source_channels);
+            product.multiply(end - begin, left, stride, workspace, bias, relu, to, leading);
+          }
           if (scatters) scatter(results, begin, end, out, out_channels, out_size);
         }
       }
@@ -216,6 +371,13 @@ struct Im2colGemm {
     }
   }
 };
+
+/// Calls f(grid) for the grids of forward or of the gradient of the input.
+template <class F>
+void for_grids(ConvPass pass, const ConvGeometry& g, F f) {
+  if (pass == ConvPass::kForward) return f(Im2colGrid::forward(g));
+  for_backward_grids(g, f);
+}
 
 /// The gradient of the weight of one group.
 template <class T>
@@ -275,21 +437,38 @@ struct WeightGradientGemm {
         }
       }
     });
-    // Sums are [filter][tap][channel], weights [filter][channel][tap].
-    const int64_t taps = geometry.taps(), channels = grid.channels;
     parallel_for(filters, std::max<int64_t>(1, (1 << 14) / depth), [&](int64_t begin, int64_t end) {
       for (int64_t o = begin; o < end; ++o) {
-        const T* sums = workspace + o * depth;
-        T* out = weight_grad + o * depth;
-        for (int64_t c = 0; c < channels; ++c) {
-          for (int64_t tap = 0; tap < taps; ++tap) {
-            T total = sums[tap * channels + c];
-            for (int64_t s = 1; s < slices; ++s) total += sums[s * sum_elements() + tap * channels + c];
-            out[c * taps + tap] = beta == 0 ? total : out[c * taps + tap] + total;
-          }
+        T* const total = workspace + o * depth;
+        for (int64_t s = 1; s < slices; ++s) {
+          const T* const more = total + s * sum_elements();
+          for (int64_t i = 0; i < depth; ++i) total[i] += more[i];
         }
+        store_filter(total, beta, weight_grad + o * depth);
       }
     });
+  }
+
+  /// Stores the gradient of a filter: sums are [tap][channel], weights [channel][tap].
+  void store_filter(const T* sums, T beta, T* out) const {
+    const auto store_run = [beta](const T* from, int64_t count, T* to) {
+      if (beta == 0) return copy_run(from, count, to);
+      for (int64_t i = 0; i < count; ++i) to[i] += from[i];
+    };
+    const int64_t taps = geometry.taps(), channels = grid.channels;
+    if (taps == 1) return store_run(sums, channels, out);
+    constexpr int64_t kTaps = 16, kChannels = 32;  // of a block that is transposed
+    T block[kChannels * kTaps];
+    for (int64_t tap = 0; tap < taps; tap += kTaps) {
+      const int64_t some_taps = std::min(kTaps, taps - tap);
+      for (int64_t c = 0; c < channels; c += kChannels) {
+        const int64_t some_channels = std::min(kChannels, channels - c);
+        tiles_of_16<T>().pack_right(sums + tap * channels + c, some_channels, some_taps, 1, channels, block);
+        for (int64_t i = 0; i < some_channels; ++i) {
+          store_run(block + i * kTaps, some_taps, out + (c + i) * taps + tap);
+        }
+      }
+    }
   }
 
   /// sums[o][j] (+)= sum over rows of grad[row][o] * im2col[row][column + j]; rows of sums have `depth` elements.
@@ -356,18 +535,14 @@ struct WeightGradientGemm {
 template <class T>
 int64_t im2col_conv_workspace_bytes(ConvPass pass, const ConvGeometry& g, const GemmKernels& kernels) {
   int64_t elements = 0;
-  switch (pass) {
-    case ConvPass::kForward: {
-      const Im2colGrid grid = Im2colGrid::forward(g);
-      elements = Im2colGemm<T>(grid, kernels, g.group_out_channels()).workspace_elements();
-      break;
-    }
-    case ConvPass::kBackwardInput:
-      for_backward_grids(g, [&](const Im2colGrid& grid) {
-        elements = std::max(elements, Im2colGemm<T>(grid, kernels, g.group_channels()).workspace_elements());
-      });
-      break;
-    case ConvPass::kBackwardWeight: elements = WeightGradientGemm<T>(g, kernels).workspace_elements(); break;
+  if (pass == ConvPass::kBackwardWeight) {
+    elements = WeightGradientGemm<T>(g, kernels).workspace_elements();
+  } else {
+    const TapGemm taps(pass, g, kernels);
+    for_grids(pass, g, [&](const Im2colGrid& grid) {
+      const Im2colGemm<T> product(grid, taps.can<T>(pass, g) ? &taps : nullptr, kernels, taps.columns);
+      elements = std::max(elements, product.workspace_elements());
+    });
   }
   return elements * static_cast<int64_t>(sizeof(T));
 }
@@ -375,28 +550,25 @@ int64_t im2col_conv_workspace_bytes(ConvPass pass, const ConvGeometry& g, const 
 template <class T>
 void im2col_conv(ConvPass pass, const ConvGeometry& g, const GemmKernels& kernels, const ConvData<T>& data) {
   T* workspace = static_cast<T*>(data.workspace);
-  const int64_t depth = g.group_channels(), filters = g.group_out_channels(), taps = g.taps();
+  const TapGemm taps(pass, g, kernels);
+  const bool forward = pass == ConvPass::kForward, uses_taps = TapGemm::can<T>(pass, g);
+  const int64_t of_filter = g.group_channels() * g.taps();  // elements
+  const int64_t column_stride = forward ? of_filter : g.taps(), channel_stride = forward ? g.taps() : of_filter;
   for (int64_t group = 0; group < g.groups; ++group) {
     const ConvData<T> part = group_data(pass, g, data, group);
-    switch (pass) {
-      case ConvPass::kForward: {
-        const Im2colGrid grid = Im2colGrid::forward(g);
-        Im2colGemm<T>(grid, kernels, filters)
-            .run({part.weight, depth * taps, taps, g.kernel.width, grid, filters}, part.input, part.bias, data.relu,
-                 workspace, part.out, g.out_channels, g.out);
-        break;
-      }
-      case ConvPass::kBackwardInput:
-        for_backward_grids(g, [&](const Im2colGrid& grid) {
-          Im2colGemm<T>(grid, kernels, depth)
-              .run({part.weight, taps, depth * taps, g.kernel.width, grid, depth}, part.grad, part.bias, false,
-                   workspace, part.out, g.channels, g.size);
-        });
-        break;
-      case ConvPass::kBackwardWeight:
-        WeightGradientGemm<T>(g, kernels).run(part.input, part.grad, static_cast<T>(data.beta), workspace, part.out);
-        break;
+    if (pass == ConvPass::kBackwardWeight) {
+      WeightGradientGemm<T>(g, kernels).run(part.input, part.grad, static_cast<T>(data.beta), workspace, part.out);
+      continue;
     }
+    if constexpr (std::is_same_v<T, float>) {
+      if (uses_taps) taps.pack(part.weight, column_stride, channel_stride, workspace);
+    }
+    for_grids(pass, g, [&](const Im2colGrid& grid) {
+      Im2colGemm<T>(grid, uses_taps ? &taps : nullptr, kernels, taps.columns)
+          .run({part.weight, column_stride, channel_stride, g.kernel.width, grid, taps.columns},
+               forward ? part.input : part.grad, part.bias, data.relu, workspace, part.out,
+               forward ? g.out_channels : g.channels, forward ? g.out : g.size);
+    });
   }
 }
 

@@ -11,6 +11,9 @@ namespace tandem { inline namespace v0 {
 
 /// One tile: out(i, j) = f(alpha * sum_l left(i, l) * right(l, j) + beta * out(i, j)), where f adds the bias and, if
 /// relu, replaces negative values by 0.
+///
+/// If left_rows is not null, both sides consist of `segments` segments of k each: row i of segment s of left begins at
+/// left_rows[s * kRows + i], segment s of right at right + segment_offsets[s]. left is not used.
 template <class T>
 struct GemmTile {
   long rows;     ///< at most the instruction set's kRows
@@ -28,6 +31,9 @@ struct GemmTile {
   bool transposed;  ///< out(i, j) is out[j * out_leading + i], else out[i * out_leading + j]
   T* out;
   long out_leading;
+  const T* const* left_rows;
+  const long* segment_offsets;
+  long segments;
 };
 
 /// The micro-kernels of an instruction set.

@@ -75,6 +75,31 @@ inline __attribute__((always_inline)) Sums<R, C> multiply_tile(const GemmTile<fl
   return sums;
 }
 
+/// multiply_tile of segments.
+template <int R, int C>
+inline __attribute__((always_inline)) Sums<R, C> multiply_segments(const GemmTile<float>& t) {
+  Sums<R, C> sums;
+  for (int r = 0; r < R; ++r) {
+    for (int c = 0; c < C; ++c) sums.at[r][c] = V::zero();
+  }
+  const float* const* rows = t.left_rows;
+  for (long s = 0; s < t.segments; ++s, rows += V::kRows) {
+    const float* left[R];
+    for (int r = 0; r < R; ++r) left[r] = rows[r];
+    const float* right = t.right + t.segment_offsets[s];
+    for (long l = 0; l < t.k; ++l) {
+      typename V::Vector columns[C];
+      for (int c = 0; c < C; ++c) columns[c] = V::load(right + c * V::kLanes);
+      for (int r = 0; r < R; ++r) {
+        const typename V::Vector value = V::broadcast(left[r][l]);
+        for (int c = 0; c < C; ++c) sums.at[r][c] = V::fma(value, columns[c], sums.at[r][c]);
+      }
+      right += t.right_stride;
+    }
+  }
+  return sums;
+}
+
 template <int R, int C>
 inline __attribute__((always_inline)) void store_tile(const GemmTile<float>& t, const Sums<R, C>& sums) {
   if (!t.transposed) {
@@ -140,7 +165,9 @@ void solve_tile(const GemmTile<float>& t) {
       for (int c = 0; c < C * V::kLanes; c += 16) __builtin_prefetch(t.out + r * t.out_leading + c, 1);
     }
   }
-  store_tile<R, C>(t, t.left_stride == 0 ? multiply_tile<R, C, true>(t) : multiply_tile<R, C, false>(t));
+  store_tile<R, C>(t, t.left_rows != nullptr ? multiply_segments<R, C>(t)
+                      : t.left_stride == 0   ? multiply_tile<R, C, true>(t)
+                                             : multiply_tile<R, C, false>(t));
 }
 
 template <int R, int C>
