@@ -229,7 +229,8 @@ TANDEM_OP_CASES(attention) {
       [](const TensorList& in) {
         return scaled_dot_product_attention(in[0], in[1], in[2], {.is_causal = true, .enable_gqa = true});
       },
-      {.flops = flops({1, 512, 8, 64}, true)});
+      {.flops = flops({1, 512, 8, 64}, true)},
+      "F.scaled_dot_product_attention(a, b, c, is_causal=True, enable_gqa=True)");
   cases.benchmark(
       "rotary_embedding",
       [] {

@@ -88,7 +88,9 @@ INSTANTIATE_TEST_SUITE_P(
                       geometry(1, 64, {16, 14}, 128, 3, 2, 1),  // halves the size
                       geometry(2, 64, {9, 8}, 66, 1, 2),        // three of four inputs are not read
                       geometry(4, 65, {7, 5}, 67, 1),           // a matrix product
-                      geometry(2, 6, {13, 11}, 9, {3, 2}, {2, 3}, {3, 1}, {2, 3}, 3),  //
+                      geometry(2, 6, {13, 11}, 9, {3, 2}, {2, 3}, {3, 1}, {2, 3}, 3),   //
+                      geometry(2, 34, {9, 8}, 130, {3, 2}, {2, 1}, {1, 0}, {1, 2}, 2),  // sources read in place
+                      geometry(1, 16, {12, 11}, 17, 9, {1, 2}, {4, 1}),                 // many taps
                       geometry(1, 5, {9, 10}, 7, 3, {4, 2}, {2, 0}, {2, 4}),  // strides and dilations share factors
                       geometry(1, 4, {3, 4}, 5, {2, 2}, 7, {5, 4}),           // steps over the input
                       geometry(2, 16, {6, 6}, 16, 3, 1, 1, 1, 16),            // depthwise
