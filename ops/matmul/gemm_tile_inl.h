@@ -12,20 +12,22 @@ namespace tandem { inline namespace v0 { namespace {
 constexpr int kColumns = V::kVectors * V::kLanes;
 
 /// Consecutive floats at any address.
+typedef float Two __attribute__((vector_size(8), aligned(4), may_alias));
 typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
 typedef float Eight __attribute__((vector_size(32), aligned(4), may_alias));
 
-/// Transposes a 4 x 4 block: out[j * out_stride + i] = in[i * in_stride + j].
-inline void transpose4(const float* in, long in_stride, float* out, long out_stride) {
-  auto row = [&](long i) { return *reinterpret_cast<const Four*>(in + i * in_stride); };
+/// The columns of a 4 x 4 block whose rows are `stride` elements apart.
+struct Columns4 {
+  Four at[4];
+};
+inline Columns4 transpose4(const float* in, long stride) {
+  auto row = [&](long i) { return *reinterpret_cast<const Four*>(in + i * stride); };
   const Four a = row(0), b = row(1), c = row(2), d = row(3);
   const Four ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
   const Four cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-  auto store = [&](long j, Four value) { *reinterpret_cast<Four*>(out + j * out_stride) = value; };
-  store(0, __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5));
-  store(1, __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7));
-  store(2, __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5));
-  store(3, __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7));
+  return {{__builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5), __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7),
+           __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5),
+           __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7)}};
 }
 
 /// The sums of a tile, in registers.
@@ -100,6 +102,20 @@ inline __attribute__((always_inline)) Sums<R, C> multiply_segments(const GemmTil
   return sums;
 }
 
+/// Stores results of rows r, r + 1, ... of a transposed tile; N is float or some floats.
+template <class N>
+inline __attribute__((always_inline)) void finish(const GemmTile<float>& t, N value, int r, float* to) {
+  const auto load = [](const float* from) {  // from any address, which the type of a template argument does not allow
+    N loaded;
+    __builtin_memcpy(&loaded, from, sizeof(N));
+    return loaded;
+  };
+  if (t.beta != 0) value = value + t.beta * load(to);
+  if (t.bias != nullptr) value = value + load(t.bias + r);
+  if (t.relu) value = value < N{} ? N{} : value;
+  __builtin_memcpy(to, &value, sizeof(N));
+}
+
 template <int R, int C>
 inline __attribute__((always_inline)) void store_tile(const GemmTile<float>& t, const Sums<R, C>& sums) {
   if (!t.transposed) {
@@ -124,37 +140,27 @@ inline __attribute__((always_inline)) void store_tile(const GemmTile<float>& t, 
   alignas(64) float values[R][C * V::kLanes];
   const typename V::Vector alpha = V::broadcast(t.alpha);
   for (int r = 0; r < R; ++r) {
-    const typename V::Vector bias = V::broadcast(t.bias != nullptr ? t.bias[r] : 0.0f);
-    for (int c = 0; c < C; ++c) {
-      typename V::Vector value = V::multiply(alpha, sums.at[r][c]);
-      if (t.beta == 0) {
-        value = V::add(value, bias);
-        if (t.relu) value = V::positive(value);
-      }
-      V::store(values[r] + c * V::kLanes, value);
-    }
+    for (int c = 0; c < C; ++c) V::store(values[r] + c * V::kLanes, V::multiply(alpha, sums.at[r][c]));
   }
-  if (t.beta == 0) {
-    long j = 0;
-    for (; j + 4 <= t.columns; j += 4) {
-      int r = 0;
-      for (; r + 4 <= R; r += 4) transpose4(values[r] + j, C * V::kLanes, t.out + j * t.out_leading + r, t.out_leading);
-      for (; r < R; ++r) {
-        for (long i = j; i < j + 4; ++i) t.out[i * t.out_leading + r] = values[r][i];
+  long j = 0;
+  for (; j + 4 <= t.columns; j += 4) {
+    float* const out = t.out + j * t.out_leading;
+    int r = 0;
+    for (; r + 4 <= R; r += 4) {
+      const Columns4 columns = transpose4(values[r] + j, C * V::kLanes);
+      for (int i = 0; i < 4; ++i) finish(t, columns.at[i], r, out + i * t.out_leading + r);
+    }
+    for (; r + 2 <= R; r += 2) {
+      for (int i = 0; i < 4; ++i) {
+        finish(t, Two{values[r][j + i], values[r + 1][j + i]}, r, out + i * t.out_leading + r);
       }
     }
-    for (; j < t.columns; ++j) {
-      for (int r = 0; r < R; ++r) t.out[j * t.out_leading + r] = values[r][j];
+    for (; r < R; ++r) {
+      for (int i = 0; i < 4; ++i) finish(t, values[r][j + i], r, out + i * t.out_leading + r);
     }
-    return;
   }
-  for (long j = 0; j < t.columns; ++j) {
-    for (int r = 0; r < R; ++r) {
-      float* out = t.out + j * t.out_leading + r;
-      float value = values[r][j] + t.beta * *out;
-      if (t.bias != nullptr) value += t.bias[r];
-      *out = t.relu && value < 0 ? 0.0f : value;
-    }
+  for (; j < t.columns; ++j) {
+    for (int r = 0; r < R; ++r) finish(t, values[r][j], r, t.out + j * t.out_leading + r);
   }
 }
 
@@ -216,7 +222,10 @@ void pack_right(const float* source, long k, long columns, long k_stride, long c
     for (; j + 4 <= columns; j += 4) {
       const float* from = source + j * column_stride;
       long l = begin;
-      for (; l + 4 <= end; l += 4) transpose4(from + l, column_stride, panel + l * kColumns + j, kColumns);
+      for (; l + 4 <= end; l += 4) {
+        const Columns4 block = transpose4(from + l, column_stride);
+        for (long i = 0; i < 4; ++i) *reinterpret_cast<Four*>(panel + (l + i) * kColumns + j) = block.at[i];
+      }
       for (; l < end; ++l) {
         for (long i = 0; i < 4; ++i) panel[l * kColumns + j + i] = from[i * column_stride + l];
       }
