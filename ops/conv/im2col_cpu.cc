@@ -407,6 +407,8 @@ struct WeightGradientGemm {
     slices = std::clamp<int64_t>(ceil_div(grid.rows(), piece_rows), 1, ceil_div(kMaxTasks, column_tasks));
   }
 
+  /// Whether the matrix is the source, whose rows end with full vectors.
+  bool reads_source() const { return grid.is_source() && depth % 16 == 0; }
   int64_t sum_elements() const { return round_up(filters * depth, 16); }
   /// With many columns, it is faster to copy the gradients into packed panels.
   bool packs() const { return columns_per_task > 4 * panel_width; }
@@ -475,7 +477,12 @@ struct WeightGradientGemm {
   void add_piece(const T* source, const T* grad, int64_t row, int64_t rows, int64_t column, int64_t columns, bool first,
                  T* left, T* right, T* sums) const {
     grad += row * geometry.out_channels;
-    if (columns == depth) {
+    const T* matrix = right;
+    int64_t stride = right_stride();
+    if (reads_source()) {
+      matrix = source + row * grid.source_channels + column;
+      stride = grid.source_channels;
+    } else if (columns == depth) {
       gather_rows(grid, source, row, row + rows, right);
     } else {
       gather_columns(source, row, rows, column, columns, right);
@@ -487,7 +494,7 @@ struct WeightGradientGemm {
       if (first) out.setZero();
       out.noalias() +=
           Eigen::Map<const Matrix, 0, Stride>(grad, rows, filters, Stride(geometry.out_channels)).transpose() *
-          Eigen::Map<const Matrix, 0, Stride>(right, rows, columns, Stride(right_stride()));
+          Eigen::Map<const Matrix, 0, Stride>(matrix, rows, columns, Stride(stride));
     } else {
       const bool pack = packs();
       for (int64_t o = 0; pack && o < filters; o += kernels.rows) {
@@ -496,13 +503,13 @@ struct WeightGradientGemm {
       GemmTile<float> tile{};
       tile.k = rows;
       tile.left_k_stride = pack ? 0 : geometry.out_channels;
-      tile.right_stride = right_stride();
+      tile.right_stride = stride;
       tile.alpha = 1;
       tile.beta = first ? 0.0f : 1.0f;
       tile.out_leading = depth;
       for (int64_t j = 0; j < columns; j += panel_width) {
         tile.columns = std::min(panel_width, columns - j);
-        tile.right = right + j;
+        tile.right = matrix + j;
         for (int64_t o = 0; o < filters; o += kernels.rows) {
           tile.rows = std::min(kernels.rows, filters - o);
           tile.left = pack ? left + o * rows : grad + o;

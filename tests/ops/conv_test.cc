@@ -88,6 +88,7 @@ INSTANTIATE_TEST_SUITE_P(
                       geometry(1, 64, {16, 14}, 128, 3, 2, 1),  // halves the size
                       geometry(2, 64, {9, 8}, 66, 1, 2),        // three of four inputs are not read
                       geometry(4, 65, {7, 5}, 67, 1),           // a matrix product
+                      geometry(20, 80, {7, 5}, 67, 1),          // a matrix product of full vectors, several pieces
                       geometry(2, 6, {13, 11}, 9, {3, 2}, {2, 3}, {3, 1}, {2, 3}, 3),   //
                       geometry(2, 34, {9, 8}, 130, {3, 2}, {2, 1}, {1, 0}, {1, 2}, 2),  // sources read in place
                       geometry(1, 16, {12, 11}, 17, 9, {1, 2}, {4, 1}),                 // many taps
