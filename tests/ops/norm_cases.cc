@@ -313,6 +313,9 @@ TANDEM_OP_CASES(norm) {
   cases.benchmark("batch_norm_relu", images, [=](const TensorList& in) {
     return nhwc(batch_norm_relu(nchw(in[0]), mean, var, in[1], in[2], true));
   });
+  cases.benchmark("batch_norm_relu6", images, [=](const TensorList& in) {
+    return nhwc(batch_norm_relu6(nchw(in[0]), mean, var, in[1], in[2], true));
+  });
   cases.benchmark(
       "batch_norm_relu small",
       [] {
