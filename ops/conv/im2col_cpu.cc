@@ -1,9 +1,9 @@
 // Convolutions by im2col and matrix products.
 //
 // Forward, and gradient of the input: rows of a grid (im2col.h) are gathered in pieces that stay in the cache, or read
-// in place, and each piece is multiplied by the filters, which are packed once per call. Gradient of the weight: the transposed gradient
-// of the output times the rows, summed over pieces of rows in slices; the sums of slices are added in order. Pieces and
-// slices depend only on sizes, so results do not depend on the number of threads.
+// in place, and each piece is multiplied by the filters, which are packed once per call. Gradient of the weight: the
+// transposed gradient of the output times the rows, summed over pieces of rows in slices; the sums of slices are added
+// in order. Pieces and slices depend only on sizes, so results do not depend on the number of threads.
 #include <algorithm>
 #include <type_traits>
 #include <utility>

@@ -43,8 +43,8 @@ struct TileKernels {
   long rows;     ///< kRows of a tile and of a packed left panel
   long columns;  ///< kColumns of a tile and of a packed right panel
   void (*tile)(const GemmTile<T>& tile);
-  /// panel[l][j] = source[l * k_stride + j * column_stride] for j < columns, then zeros up to a multiple of 16, at least
-  /// 16. The rest, which no tile of so few columns reads, is not written. One stride is 1.
+  /// panel[l][j] = source[l * k_stride + j * column_stride] for j < columns, then zeros up to a multiple of 16, at
+  /// least 16. The rest, which no tile of so few columns reads, is not written. One stride is 1.
   void (*pack_right)(const T* source, long k, long columns, long k_stride, long column_stride, T* panel);
   /// panel[l][i] = source[l * k_stride + i] for i < rows, else 0.
   void (*pack_left)(const T* source, long k, long rows, long k_stride, T* panel);
