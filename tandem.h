@@ -15,15 +15,19 @@
 #include <tandem/base/trace.h>
 #include <tandem/base/version.h>
 #include <tandem/data/cifar.h>
+#include <tandem/data/collate.h>
 #include <tandem/data/data_loader.h>
 #include <tandem/data/dataset.h>
 #include <tandem/data/digits.h>
 #include <tandem/data/idx.h>
+#include <tandem/data/image.h>
+#include <tandem/data/image_folder.h>
+#include <tandem/data/image_ops.h>
 #include <tandem/data/item_random.h>
 #include <tandem/data/mnist.h>
 #include <tandem/data/sampler.h>
 #include <tandem/data/shapes.h>
-#include <tandem/data/text.h>
+#include <tandem/data/stream.h>
 #include <tandem/data/transform.h>
 #include <tandem/distributed/comm_hooks.h>
 #include <tandem/distributed/context.h>
@@ -36,6 +40,7 @@
 #include <tandem/io/checkpoint.h>
 #include <tandem/io/event_file.h>
 #include <tandem/io/npy.h>
+#include <tandem/io/pretrained.h>
 #include <tandem/io/safetensors.h>
 #include <tandem/io/state_file.h>
 #include <tandem/nn/activation.h>
@@ -122,3 +127,7 @@
 #include <tandem/tensor/state.h>
 #include <tandem/tensor/state_reader.h>
 #include <tandem/tensor/tensor.h>
+#include <tandem/text/bpe.h>
+#include <tandem/text/char_text.h>
+#include <tandem/text/token_dataset.h>
+#include <tandem/text/token_file.h>

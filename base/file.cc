@@ -1,6 +1,7 @@
 #include <tandem/base/file.h>
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -79,6 +80,15 @@ std::string InputFile::text() const {
   std::string result(static_cast<size_t>(size_), '\0');
   read(result.data(), 0, size_);
   return result;
+}
+
+std::shared_ptr<std::byte> InputFile::map() const {
+  if (size_ == 0) return nullptr;
+  const auto num_bytes = static_cast<size_t>(size_);
+  // MAP_NORESERVE: otherwise a file larger than the memory is refused, because all of its pages might be written.
+  void* const data = ::mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, descriptor_, 0);
+  TANDEM_CHECK(IoError, data != MAP_FAILED, op_, ": cannot map '", path_, "' into memory: ", std::strerror(errno));
+  return {static_cast<std::byte*>(data), [num_bytes](std::byte* begin) { ::munmap(begin, num_bytes); }};
 }
 
 int64_t regular_file_size(const char* op, const std::string& path, int descriptor) {

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -28,6 +29,11 @@ class TANDEM_API InputFile {
   void read(void* out, int64_t offset, int64_t num_bytes) const;
   /// The first size() bytes.
   std::string text() const;
+  /// The first size() bytes, mapped into memory; null for an empty file. A page is read from the disk when it is first
+  /// used, and shares the system's cache with other processes. Writing to a page makes a private copy of it and never
+  /// changes the file. The mapping outlives this object. While it exists, the file must not be truncated: using the
+  /// lost pages, or a disk error while a page is read, ends the process (SIGBUS). Replacing the file by rename is safe.
+  std::shared_ptr<std::byte> map() const;
 
  private:
   const char* op_;

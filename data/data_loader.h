@@ -3,9 +3,10 @@
 
 #include <cstdint>
 #include <iterator>
-#include <memory>
 
 #include <tandem/base/macros.h>
+#include <tandem/data/batch_iterator.h>
+#include <tandem/data/collate.h>
 #include <tandem/data/dataset.h>
 #include <tandem/data/sampler.h>
 #include <tandem/data/transform.h>
@@ -14,13 +15,19 @@ namespace tandem { inline namespace v0 { namespace data {
 
 /// Options of DataLoader.
 struct DataLoaderOptions {
-  int64_t batch_size = 1;       ///< items of a batch
-  int num_workers = 0;          ///< threads that prefetch batches; 0: the consumer's thread makes each batch on demand
-  int64_t prefetch = 2;         ///< batches that each worker prefetches
-  bool drop_last = false;       ///< omit the last batch if it has fewer than batch_size items
-  Device device = {};           ///< device of the batches
-  Transform transform = {};     ///< applied to each image of a batch; may be empty
-  uint64_t transform_seed = 0;  ///< seed of its random numbers, which are a pure function of (seed, epoch, index)
+  int64_t batch_size = 1;  ///< items of a batch
+  int num_workers = 0;     ///< threads that prefetch batches; 0: the consumer's thread makes each batch on demand
+  int64_t prefetch = 2;    ///< batches that each worker prefetches
+  bool drop_last = false;  ///< omit the last batch if it has fewer than batch_size items
+  Device device = {};      ///< device of the batches
+  /// Applied to each example; may be empty. With a transform the dataset's get() is called, not its get_batch().
+  Transform transform = {};
+  /// Makes the batches of the transformed examples; empty: they are stacked. With it the dataset's get() is called.
+  Collate collate = {};
+  BatchTransform batch_transform = {};  ///< applied to each batch, before it is copied to the device; may be empty
+  /// Seed of the random numbers of both transforms, which are pure functions of (seed, epoch, index of the item or of
+  /// the batch's first item).
+  uint64_t transform_seed = 0;
 };
 
 /// Batches of a dataset, for use in a range-based for loop:
@@ -51,27 +58,8 @@ class TANDEM_API DataLoader {
   Sampler& sampler() const { return sampler_; }                  ///< the argument of the constructor
   const DataLoaderOptions& options() const { return options_; }  ///< the argument of the constructor
 
-  class Epoch;
-
-  /// A single-pass input iterator; movable. A moved-from iterator may only be destroyed.
-  class TANDEM_API Iterator {
-   public:
-    Iterator(Iterator&&) noexcept;
-    ~Iterator();
-    Batch& operator*() { return batch_; }    ///< the current batch
-    Batch* operator->() { return &batch_; }  ///< the current batch
-    /// Moves to the next batch; rethrows the exception that was thrown while making it.
-    Iterator& operator++();
-    bool operator==(std::default_sentinel_t) const { return at_end_; }
-
-   private:
-    friend class DataLoader;
-    explicit Iterator(std::unique_ptr<Epoch> epoch);
-
-    std::unique_ptr<Epoch> epoch_;
-    Batch batch_;
-    bool at_end_ = false;
-  };
+  /// Type of begin().
+  using Iterator = BatchIterator;
 
   /// Starts an epoch of the sampler and returns an iterator to its first batch.
   Iterator begin();

@@ -2,24 +2,34 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <span>
+#include <string>
+#include <vector>
 
 #include <tandem/base/macros.h>
 #include <tandem/tensor/tensor.h>
 
 namespace tandem { inline namespace v0 { namespace data {
 
-/// One item of a dataset, on the CPU.
+/// One item of a dataset, on the CPU: an image with its label, any other tensors by name, or both. All items of a
+/// dataset have the same tensors.
 struct Example {
-  Tensor image;  ///< any shape and dtype, the same for all items of a dataset
-  Tensor label;  ///< any shape and dtype, the same for all items; class labels are 0-dim int64
+  Tensor image = {};                           ///< any shape and dtype; may be undefined
+  Tensor label = {};                           ///< any shape and dtype; class labels are 0-dim int64; may be undefined
+  std::map<std::string, Tensor> tensors = {};  ///< further tensors by name, of any shape and dtype
 };
 
-/// Examples stacked along a new first dimension.
+/// Examples along a new first dimension.
 struct Batch {
-  Tensor images;     ///< [size, ...]
-  Tensor labels;     ///< [size, ...]
-  int64_t size = 0;  ///< number of examples
+  Tensor images = {};                          ///< [size, ...]; undefined if examples have no image
+  Tensor labels = {};                          ///< [size, ...]; undefined if examples have no label
+  int64_t size = 0;                            ///< number of examples
+  std::map<std::string, Tensor> tensors = {};  ///< [size, ...], by the names of the examples' tensors
+
+  /// The tensor of a name. Throws IndexError, with all names, if there is none.
+  TANDEM_API const Tensor& operator[](const std::string& name) const;
 };
 
 /// A map-style dataset: examples that can be read in any order. Several threads call its const members concurrently, so
@@ -32,13 +42,68 @@ class TANDEM_API Dataset {
   virtual int64_t size() const = 0;
   /// Item `index`, 0 <= index < size(). The result depends only on the index.
   virtual Example get(int64_t index) const = 0;
-  /// Stacks the items `indices` (at least one) to a batch on the CPU. Throws ShapeError or DTypeError if items differ
-  /// in shape or dtype. An exception of get is rethrown with the same type and a text that names the item. Override it
-  /// if reading many items together is faster.
+  /// Stacks the items `indices` (at least one) to a batch on the CPU. Throws StateError, ShapeError or DTypeError if
+  /// items differ in their tensors, or in the shape or dtype of one. An exception of get is rethrown with the same type
+  /// and a text that names the item. Override it if reading many items together is faster.
   virtual Batch get_batch(std::span<const int64_t> indices) const;
 };
 
 /// Throws IndexError unless 0 <= index < size; the error text begins with `dataset`.
 TANDEM_API void check_item(const char* dataset, int64_t index, int64_t size);
+
+/// Item i has element i of each tensor: torch.utils.data.TensorDataset.
+///
+///     const data::TensorDataset pairs({.image = x, .label = y});
+///     const data::TensorDataset named({.tensors = {{"input_ids", ids}, {"attention_mask", mask}}});
+class TANDEM_API TensorDataset : public Dataset {
+ public:
+  /// Tensors on the CPU of shape [size, ...], which items are views of. Throws ValueError without a tensor, ShapeError
+  /// for a 0-dim one or one of another size, DeviceError for one that is not on the CPU.
+  explicit TensorDataset(Example columns);
+  int64_t size() const override { return size_; }
+  Example get(int64_t index) const override;
+
+ private:
+  Example columns_;
+  int64_t size_ = -1;
+};
+
+/// The items `indices` of another dataset, which must outlive this one: torch.utils.data.Subset.
+class TANDEM_API Subset : public Dataset {
+ public:
+  /// Throws IndexError for an index outside the dataset.
+  Subset(const Dataset& dataset, std::vector<int64_t> indices);
+  int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
+  Example get(int64_t index) const override;
+  Batch get_batch(std::span<const int64_t> indices) const override;
+  const std::vector<int64_t>& indices() const { return indices_; }  ///< the argument of the constructor
+
+ private:
+  const Dataset& dataset_;
+  std::vector<int64_t> indices_;
+};
+
+/// Splits a dataset, which must outlive the result, into disjoint random parts: torch.utils.data.random_split.
+/// `lengths` are numbers of items with the sum dataset.size(), or fractions with the sum 1, which are rounded down; the
+/// items left over are distributed over the parts from the first on. The permutation is a function of the seed. Throws
+/// ValueError for other lengths.
+TANDEM_API std::vector<Subset> random_split(const Dataset& dataset, const std::vector<double>& lengths,
+                                            uint64_t seed = 0);
+
+/// The items of several datasets, one dataset after the other: torch.utils.data.ConcatDataset. The datasets must
+/// outlive this one.
+///
+///     const data::ConcatDataset both({first, second});
+class TANDEM_API ConcatDataset : public Dataset {
+ public:
+  /// Throws ValueError without a dataset.
+  explicit ConcatDataset(std::vector<std::reference_wrapper<const Dataset>> datasets);
+  int64_t size() const override { return ends_.back(); }
+  Example get(int64_t index) const override;
+
+ private:
+  std::vector<std::reference_wrapper<const Dataset>> datasets_;
+  std::vector<int64_t> ends_;  ///< number of items of the datasets up to each one
+};
 
 }}}  // namespace tandem::v0::data

@@ -1,6 +1,7 @@
 #include <tandem/data/sampler.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -12,6 +13,7 @@ namespace {
 
 /// Last word of the counters of permutations, which separates them from other random streams of the same seed.
 constexpr uint32_t kPermutationStream = 0x70657200;
+constexpr uint32_t kWeightedStream = 0x77656900;  // the same of weighted draws
 
 std::vector<int64_t> ascending(int64_t size) {
   std::vector<int64_t> order(static_cast<size_t>(size));
@@ -19,15 +21,20 @@ std::vector<int64_t> ascending(int64_t size) {
   return order;
 }
 
+/// 64 random bits, a pure function of the arguments; `stream` separates users of the same seed.
+uint64_t random_bits(uint64_t seed, int64_t epoch, uint64_t number, uint32_t stream) {
+  const auto words = philox(
+      {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)},
+      {static_cast<uint32_t>(number), static_cast<uint32_t>(number >> 32), static_cast<uint32_t>(epoch), stream});
+  return words[0] | static_cast<uint64_t>(words[1]) << 32;
+}
+
 /// A permutation of 0 .. size - 1, a pure function of (seed, epoch): a Fisher-Yates shuffle. Random numbers are bounded
 /// by a 64-bit multiplication, with a bias below size / 2^64.
 std::vector<int64_t> permutation(int64_t size, uint64_t seed, int64_t epoch) {
   std::vector<int64_t> order = ascending(size);
-  const std::array<uint32_t, 2> key = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
   for (uint64_t i = order.size(); i > 1; --i) {
-    const auto words = philox(key, {static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32),
-                                    static_cast<uint32_t>(epoch), kPermutationStream});
-    const uint64_t draw = words[0] | static_cast<uint64_t>(words[1]) << 32;
+    const uint64_t draw = random_bits(seed, epoch, i, kPermutationStream);
     const auto j = static_cast<uint64_t>((static_cast<unsigned __int128>(draw) * i) >> 64);
     std::swap(order[i - 1], order[j]);
   }
@@ -122,15 +129,18 @@ int64_t DistributedSampler::size_from(int64_t start) const {
   return options_.drop_last ? left / world_size_ : (left + world_size_ - 1) / world_size_;
 }
 
+std::vector<int64_t> DistributedSampler::order(int64_t epoch) const {
+  return options_.shuffle ? permutation(dataset_size_, options_.seed, epoch) : ascending(dataset_size_);
+}
+
 std::vector<int64_t> DistributedSampler::indices(Epoch epoch) const {
-  const std::vector<int64_t> order =
-      options_.shuffle ? permutation(dataset_size_, options_.seed, epoch.number) : ascending(dataset_size_);
+  const std::vector<int64_t> all = order(epoch.number);
   const int64_t count = size_from(epoch.start);
   std::vector<int64_t> mine;
   mine.reserve(static_cast<size_t>(count));
   // Training without drop_last wraps around at the end of the order.
   for (int64_t i = 0; i < count; ++i)
-    mine.push_back(order[static_cast<size_t>((epoch.start + rank_ + i * world_size_) % dataset_size_)]);
+    mine.push_back(all[static_cast<size_t>((epoch.start + rank_ + i * world_size_) % dataset_size_)]);
   return mine;
 }
 
@@ -166,6 +176,50 @@ Sampler::Place DistributedSampler::load(const State& state, int64_t position) {
   }
   options_.seed = seed;
   return place;
+}
+
+WeightedRandomSampler::WeightedRandomSampler(std::vector<double> weights, int64_t num_samples, Options options)
+    : DistributedSampler(num_samples, options.rank, options.world_size, {.seed = options.seed}),
+      weights_(std::move(weights)),
+      replacement_(options.replacement) {
+  int64_t num_positive = 0;
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    TANDEM_CHECK(ValueError, weights_[i] >= 0 && std::isfinite(weights_[i]), "WeightedRandomSampler: weight ", i,
+                 " is ", weights_[i], ", expected a finite number of at least 0");
+    num_positive += weights_[i] > 0;
+  }
+  TANDEM_CHECK(ValueError, num_positive > 0, "WeightedRandomSampler: none of the ", weights_.size(),
+               " weights is positive");
+  TANDEM_CHECK(ValueError, replacement_ || num_samples <= num_positive, "WeightedRandomSampler: num_samples is ",
+               num_samples, ", expected at most ", num_positive,
+               ", the number of positive weights, without replacement");
+}
+
+std::vector<int64_t> WeightedRandomSampler::order(int64_t epoch) const {
+  // In (0, 1].
+  const auto uniform = [&](size_t number) {
+    return static_cast<double>((random_bits(seed(), epoch, number, kWeightedStream) >> 11) + 1) * 0x1p-53;
+  };
+  std::vector<int64_t> result(static_cast<size_t>(dataset_size()));
+  if (replacement_) {
+    std::vector<double> sums(weights_.size());
+    std::partial_sum(weights_.begin(), weights_.end(), sums.begin());
+    for (size_t i = 0; i < result.size(); ++i) {
+      // The first item whose sum is not less; items of weight 0 are never the first.
+      const auto found = std::lower_bound(sums.begin(), sums.end(), uniform(i) * sums.back());
+      result[i] = found - sums.begin();
+    }
+    return result;
+  }
+  // Exponential times with these rates: the order of the first ones is that of draws without replacement (P. Efraimidis
+  // and P. Spirakis, "Weighted random sampling with a reservoir", Information Processing Letters 97, 2006).
+  std::vector<std::pair<double, int64_t>> times;
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    if (weights_[i] > 0) times.emplace_back(-std::log(uniform(i)) / weights_[i], static_cast<int64_t>(i));
+  }
+  std::partial_sort(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(result.size()), times.end());
+  for (size_t i = 0; i < result.size(); ++i) result[i] = times[i].second;
+  return result;
 }
 
 }}}  // namespace tandem::v0::data

@@ -133,6 +133,11 @@ class TANDEM_API DistributedSampler : public Sampler {
   int64_t size() const override { return size_from(0); }
 
  protected:
+  /// The items of an epoch in the order that is divided over the ranks, dataset_size() many.
+  virtual std::vector<int64_t> order(int64_t epoch) const;
+  int64_t dataset_size() const { return dataset_size_; }  ///< `size` of the constructor
+  uint64_t seed() const { return options_.seed; }         ///< of the options, or of a loaded state
+
   std::vector<int64_t> indices(Epoch epoch) const override;
   int64_t size_from(int64_t start) const override;
   void save(State& state, int64_t start) const override;
@@ -143,6 +148,34 @@ class TANDEM_API DistributedSampler : public Sampler {
   int rank_;
   int world_size_;
   Options options_;
+};
+
+/// Options of WeightedRandomSampler.
+struct WeightedRandomSamplerOptions {
+  bool replacement = true;  ///< whether an item may be drawn again within an epoch
+  uint64_t seed = 0;        ///< must be the same on all ranks
+  int rank = 0;             ///< of this process
+  int world_size = 1;       ///< number of ranks
+};
+
+/// Draws items with probabilities proportional to their weights, as torch.utils.data.WeightedRandomSampler: num_samples
+/// in each epoch, a pure function of (seed, epoch). Without replacement every draw is proportional to the weights of
+/// the items left. The ranks divide the draws as in a training epoch of DistributedSampler, whose states it also has.
+class TANDEM_API WeightedRandomSampler : public DistributedSampler {
+ public:
+  /// Type of the options.
+  using Options = WeightedRandomSamplerOptions;
+
+  /// Throws ValueError for a weight that is negative or not finite, or if all are 0; if num_samples is negative or,
+  /// without replacement, more than the number of positive weights; and as DistributedSampler for rank and world_size.
+  WeightedRandomSampler(std::vector<double> weights, int64_t num_samples, Options options = {});
+
+ protected:
+  std::vector<int64_t> order(int64_t epoch) const override;
+
+ private:
+  std::vector<double> weights_;
+  bool replacement_;
 };
 
 }}}  // namespace tandem::v0::data

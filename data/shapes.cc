@@ -16,8 +16,8 @@ namespace tandem { inline namespace v0 { namespace data {
 
 namespace {
 
-constexpr int kSide = 32;
-constexpr int kPlane = kSide * kSide;
+constexpr int kSide = 32;  // figures are described on a field of this size
+constexpr int64_t kMaxSide = 4096;
 constexpr int kChannels = 3;
 constexpr int kClasses = 10;
 constexpr uint32_t kShapesStream = 0x73687000;  // separates these numbers from other random streams of the seed
@@ -97,11 +97,11 @@ struct Pose {
   double cosine;
   double sine;
 
-  /// How much of the pixel at (x, y) a figure covers, from 0 to 1.
-  double cover(int label, double x, double y) const {
+  /// How much of the pixel at (x, y) a figure covers, from 0 to 1; `scale`: pixels per unit of length.
+  double cover(int label, double x, double y, double scale) const {
     const double dx = (x - middle.x) / radius;
     const double dy = (y - middle.y) / radius;
-    const double distance = figure(label, {cosine * dx + sine * dy, cosine * dy - sine * dx}) * radius;
+    const double distance = figure(label, {cosine * dx + sine * dy, cosine * dy - sine * dx}) * radius * scale;
     return std::clamp(distance + 0.5, 0.0, 1.0);
   }
 };
@@ -114,8 +114,8 @@ Pose random_pose(ItemRandom& random, double low, double high, double reach) {
   return {{x, y}, radius, std::cos(angle), std::sin(angle)};
 }
 
-/// Draws item `index` into image[kChannels * kPlane] and returns its label.
-int draw(uint64_t seed, int64_t index, float* image) {
+/// Draws item `index` into image [kChannels, side, side] and returns its label.
+int draw(uint64_t seed, int64_t index, int64_t side, float* image) {
   ItemRandom random(seed, index, kShapesStream);
   const auto label = static_cast<int>(random.below(kClasses));
   const Color ground = random_color(random);
@@ -128,19 +128,20 @@ int draw(uint64_t seed, int64_t index, float* image) {
   const int speck_label = static_cast<int>(random.below(2));  // a disc or a square
   const double noise = random.uniform(0.02, 0.25);
 
-  for (int row = 0; row < kSide; ++row) {
-    for (int column = 0; column < kSide; ++column) {
-      const double x = column + 0.5;
-      const double y = row + 0.5;
-      const double covered = pose.cover(label, x, y);
-      const double speck_covered = speck.cover(speck_label, x, y);
+  const double scale = static_cast<double>(side) / kSide;
+  for (int64_t row = 0; row < side; ++row) {
+    for (int64_t column = 0; column < side; ++column) {
+      const double x = (static_cast<double>(column) + 0.5) / scale;
+      const double y = (static_cast<double>(row) + 0.5) / scale;
+      const double covered = pose.cover(label, x, y, scale);
+      const double speck_covered = speck.cover(speck_label, x, y, scale);
       for (size_t c = 0; c < kChannels; ++c) {
         double value =
             ground[c] + 0.4 * ((slope_x[c] - 0.5) * (x / kSide - 0.5) + (slope_y[c] - 0.5) * (y / kSide - 0.5));
         value += covered * (ink[c] - value);
         value += speck_covered * (speck_ink[c] - value);
         value += noise * random.uniform(-1, 1);
-        image[static_cast<int>(c) * kPlane + row * kSide + column] = static_cast<float>(std::clamp(value, 0.0, 1.0));
+        image[(static_cast<int64_t>(c) * side + row) * side + column] = static_cast<float>(std::clamp(value, 0.0, 1.0));
       }
     }
   }
@@ -149,25 +150,34 @@ int draw(uint64_t seed, int64_t index, float* image) {
 
 }  // namespace
 
-ShapesDataset::ShapesDataset(int64_t size, uint64_t seed) : size_(size), seed_(seed) {
+ShapesDataset::ShapesDataset(int64_t size, uint64_t seed, int64_t side) : size_(size), seed_(seed), side_(side) {
   TANDEM_CHECK(ValueError, size >= 0, "ShapesDataset: size is ", size, ", expected at least 0");
+  TANDEM_CHECK(ValueError, side >= 1 && side <= kMaxSide, "ShapesDataset: side is ", side, ", expected 1 to ",
+               kMaxSide);
+}
+
+const std::vector<std::string>& ShapesDataset::class_names() {
+  static const std::vector<std::string> names = {"disc",      "square",  "triangle",   "ring", "cross",
+                                                 "half_disc", "stripes", "chessboard", "dots", "star"};
+  return names;
 }
 
 Example ShapesDataset::get(int64_t index) const {
   check_item("ShapesDataset", index, size_);
-  Example example = {empty({kChannels, kSide, kSide}), empty({}, {kInt64})};
-  *example.label.data<int64_t>() = draw(seed_, index, example.image.data<float>());
+  Example example = {empty({kChannels, side_, side_}), empty({}, {kInt64})};
+  *example.label.data<int64_t>() = draw(seed_, index, side_, example.image.data<float>());
   return example;
 }
 
 Batch ShapesDataset::get_batch(std::span<const int64_t> indices) const {
   const auto count = static_cast<int64_t>(indices.size());
   TANDEM_CHECK(ValueError, count > 0, "ShapesDataset: empty batch, expected at least one index");
-  Batch batch = {empty({count, kChannels, kSide, kSide}), empty({count}, {kInt64}), count};
+  Batch batch = {empty({count, kChannels, side_, side_}), empty({count}, {kInt64}), count};
   for (int64_t row = 0; row < count; ++row) {
     const int64_t index = indices[static_cast<size_t>(row)];
     check_item("ShapesDataset", index, size_);
-    batch.labels.data<int64_t>()[row] = draw(seed_, index, batch.images.data<float>() + row * kChannels * kPlane);
+    batch.labels.data<int64_t>()[row] =
+        draw(seed_, index, side_, batch.images.data<float>() + row * kChannels * side_ * side_);
   }
   return batch;
 }

@@ -2,23 +2,28 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include <tandem/base/macros.h>
 #include <tandem/data/dataset.h>
 
 namespace tandem { inline namespace v0 { namespace data {
 
-/// Images float32 [3, 32, 32] with values in [0, 1] and labels int64 [], 0 to 9. Each item is a pure function of (seed,
-/// index). The classes: disc, square, triangle, ring, cross, half disc, stripes, chessboard, dots, star.
+/// Images float32 [3, side, side] with values in [0, 1] and labels int64 [], 0 to 9. Each item is a pure function of
+/// (seed, index, side); the side changes the resolution. The classes: disc, square, triangle, ring, cross, half disc,
+/// stripes, chessboard, dots, star.
 ///
 /// A figure has a random color, size, position and rotation (patterns also width and offset) on a background with a
 /// color gradient. A smaller disc or square of a third color is drawn at a random position, and noise is added.
 /// Datasets with different seeds are independent.
 class TANDEM_API ShapesDataset : public Dataset {
  public:
-  /// Throws ValueError if `size` is negative.
-  explicit ShapesDataset(int64_t size, uint64_t seed = 0);
+  /// Throws ValueError if `size` is negative, or unless 1 <= side <= 4096.
+  explicit ShapesDataset(int64_t size, uint64_t seed = 0, int64_t side = 32);
 
+  /// Names of the classes, by label.
+  static const std::vector<std::string>& class_names();
   int64_t size() const override { return size_; }
   Example get(int64_t index) const override;
   Batch get_batch(std::span<const int64_t> indices) const override;
@@ -26,6 +31,7 @@ class TANDEM_API ShapesDataset : public Dataset {
  private:
   int64_t size_;
   uint64_t seed_;
+  int64_t side_;
 };
 
 }}}  // namespace tandem::v0::data

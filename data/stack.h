@@ -1,15 +1,62 @@
-// Stacks items to a batch. Private to data/.
+// Stacks examples to a batch. Private to data/.
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string_view>
 
-#include <tandem/tensor/tensor.h>
+#include <tandem/base/function_ref.h>
+#include <tandem/data/dataset.h>
 
 namespace tandem { inline namespace v0 { namespace data {
 
-/// Writes `item` into row `row` of `stacked` [num_rows, ...], which row 0 allocates. Error texts begin with `what`
-/// ("Dataset: the image"). Throws StateError for an undefined item, ShapeError or DTypeError for an item that differs
-/// from row 0.
-void stack_into(Tensor& stacked, const Tensor& item, int64_t row, int64_t num_rows, const char* what);
+/// Writes `item` into row `row` of `stacked` [num_rows, ...], which row 0 allocates. Error texts begin with "<op>:
+/// <name>". Throws StateError for an undefined item, ShapeError or DTypeError for an item that differs from row 0.
+void stack_into(Tensor& stacked, const Tensor& item, int64_t row, int64_t num_rows, const char* op,
+                std::string_view name);
+
+/// Row `row` of a tensor [n, ...], a view that autograd does not record.
+Tensor row_of(const Tensor& tensor, int64_t row);
+
+/// Calls f(name, tensor) for each defined tensor of an example; the first names are "the image" and "the label".
+template <class E, class F>
+void for_each_tensor(E& example, const F& f) {
+  if (example.image.defined()) f("the image", example.image);
+  if (example.label.defined()) f("the label", example.label);
+  for (auto& [name, tensor] : example.tensors) {
+    if (tensor.defined()) f(name, tensor);
+  }
+}
+
+/// Replaces each defined tensor of a batch by f(tensor).
+template <class F>
+void replace_tensors(Batch& batch, const F& f) {
+  if (batch.images.defined()) batch.images = f(batch.images);
+  if (batch.labels.defined()) batch.labels = f(batch.labels);
+  for (auto& [name, tensor] : batch.tensors) {
+    if (tensor.defined()) tensor = f(tensor);
+  }
+}
+
+/// Stacks examples one after the other. Error texts begin with `op`.
+class Stack {
+ public:
+  Stack(const char* op, int64_t size) : op_(op) { batch_.size = size; }
+  /// Throws StateError if the example has no tensors, or others than the first one, and the errors of stack_into.
+  void add(const Example& example);
+  /// The batch of `size` examples.
+  Batch batch() { return batch_; }
+
+ private:
+  void add(Tensor& stacked, const Tensor& item, std::string_view name) const;
+
+  const char* op_;
+  Batch batch_;
+  int64_t row_ = 0;
+};
+
+/// Stacks example(index) of all indices to a batch. Error texts begin with `op` and name the item. Throws ValueError
+/// if there are no indices.
+Batch stack_examples(const char* op, std::span<const int64_t> indices, FunctionRef<Example(int64_t index)> example);
 
 }}}  // namespace tandem::v0::data

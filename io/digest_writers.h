@@ -11,7 +11,7 @@ namespace tandem { inline namespace v0 { namespace io {
 
 /// save_safetensors, returning the digest of the file.
 FileDigest write_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata);
-/// save_state, returning the digest of the file.
-FileDigest write_state(const std::string& path, const State& state);
+/// save_state with this metadata and the state's own, returning the digest of the file.
+FileDigest write_state(const std::string& path, const State& state, Metadata metadata = {});
 
 }}}  // namespace tandem::v0::io

@@ -1,14 +1,14 @@
 #include <tandem/io/safetensors.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <set>
+#include <memory>
 #include <string_view>
 
 #include <tandem/base/file.h>
 #include <tandem/io/atomic_file.h>
 #include <tandem/io/digest_writers.h>
+#include <tandem/io/distinct_tensors.h>
 #include <tandem/io/json.h>
 #include <tandem/io/safetensors_header.h>
 #include <tandem/tensor/factories.h>
@@ -24,26 +24,24 @@ static_assert(std::endian::native == std::endian::little,
 constexpr std::string_view kAliasPrefix = "alias:";
 constexpr size_t kHeaderAlignment = 8;
 
-/// Whether two tensors are the same elements in the same memory, with the same shape and strides.
-bool is_alias(const Tensor& a, const Tensor& b) {
-  return a.is_same(b) || (a.num_elements() > 0 && a.data_ptr() == b.data_ptr() && a.dtype() == b.dtype() &&
-                          a.device() == b.device() && a.shape() == b.shape() && a.strides() == b.strides());
-}
-
-void check_name(const std::string& name) {
-  TANDEM_CHECK(ValueError, !name.empty(), "save_safetensors: a tensor's name is empty");
-  TANDEM_CHECK(ValueError, name != "__metadata__", "save_safetensors: a tensor cannot be named '__metadata__'");
-  TANDEM_CHECK(ValueError, name.find('\0') == std::string::npos, "save_safetensors: the name that begins with '",
-               name.c_str(), "' contains a NUL");
-  TANDEM_CHECK(ValueError, is_valid_utf8(name), "save_safetensors: the name '", name, "' is not valid UTF-8");
-}
-
 /// `tensor` if it is row-major on a CPU, otherwise a row-major copy on the CPU.
 Tensor row_major_on_cpu(const Tensor& tensor) {
   if (tensor.device().is_cpu() && tensor.is_contiguous()) return tensor;
   Tensor copy = empty(tensor.shape(), {tensor.dtype()});
   primitives::copy(tensor, copy);
   return copy;
+}
+
+/// A tensor of a file whose data begins at byte `data_start`: a view of `mapped`, or a copy if `mapped` is null or the
+/// tensor's bytes are not aligned to its elements.
+Tensor load_tensor(const InputFile& file, const std::shared_ptr<std::byte>& mapped, int64_t data_start,
+                   const HeaderEntry& entry) {
+  const int64_t begin = data_start + entry.begin;
+  if (mapped != nullptr && begin % size_of(entry.dtype) == 0)
+    return from_blob(mapped.get() + begin, entry.shape, [mapped](void*) {}, {entry.dtype});
+  Tensor tensor = empty(entry.shape, {entry.dtype});
+  file.read(tensor.data_ptr(), begin, entry.end - entry.begin);
+  return tensor;
 }
 
 }  // namespace
@@ -58,24 +56,8 @@ FileDigest write_safetensors(const std::string& path, const NamedTensors& tensor
                  "' begins with 'alias:', which is reserved for tied tensors");
   }
 
-  std::set<std::string> names;
-  NamedTensors written;
-  std::multimap<const void*, size_t> by_address;  // into written
-  for (const auto& [name, tensor] : tensors) {
-    check_name(name);
-    TANDEM_CHECK(ValueError, names.insert(name).second, "save_safetensors: the name '", name, "' occurs twice");
-    TANDEM_CHECK(StateError, tensor.defined(), "save_safetensors: the tensor '", name, "' is undefined");
-    const auto [first, last] = by_address.equal_range(tensor.data_ptr());
-    const auto same = std::find_if(first, last, [&, &added = tensor](const auto& candidate) {
-      return is_alias(written[candidate.second].second, added);
-    });
-    if (same != last) {
-      header.metadata[std::string(kAliasPrefix) + name] = written[same->second].first;
-    } else {
-      by_address.emplace(tensor.data_ptr(), written.size());
-      written.emplace_back(name, tensor);
-    }
-  }
+  auto [written, aliases] = distinct_tensors("save_safetensors", tensors);
+  for (const auto& [alias, name] : aliases) header.metadata[std::string(kAliasPrefix) + alias] = name;
   std::sort(written.begin(), written.end(), [](const auto& a, const auto& b) {
     const int rank_a = storage_rank(a.second.dtype());
     const int rank_b = storage_rank(b.second.dtype());
@@ -108,7 +90,7 @@ void save_safetensors(const std::string& path, const NamedTensors& tensors, cons
   write_safetensors(path, tensors, metadata);
 }
 
-SafetensorsFile load_safetensors(const std::string& path) {
+SafetensorsFile load_safetensors(const std::string& path, const LoadSafetensorsOptions& options) {
   const InputFile file("load_safetensors", path);
   uint64_t length = 0;
   constexpr auto kLengthBytes = static_cast<int64_t>(sizeof length);
@@ -123,13 +105,13 @@ SafetensorsFile load_safetensors(const std::string& path) {
                " bytes, the file has ", file.size() - kLengthBytes, " after the length");
   std::string text(length, '\0');
   file.read(text.data(), kLengthBytes, header_bytes);
-  const Header header = parse_header(path, text, file.size() - data_start);
+  Header header = parse_header(path, text, file.size() - data_start);
 
+  const std::shared_ptr<std::byte> mapped = options.mmap ? file.map() : nullptr;
   SafetensorsFile result;
   std::map<std::string, Tensor> by_name;
-  for (const HeaderEntry& entry : header.entries) {
-    Tensor tensor = empty(entry.shape, {entry.dtype});
-    file.read(tensor.data_ptr(), data_start + entry.begin, entry.end - entry.begin);
+  for (HeaderEntry& entry : header.entries) {
+    Tensor tensor = load_tensor(file, mapped, data_start, entry);
     if (entry.dtype == kBool) {
       const auto* bytes = reinterpret_cast<const uint8_t*>(tensor.data_ptr());
       const bool valid = std::all_of(bytes, bytes + tensor.num_elements(), [](uint8_t byte) { return byte <= 1; });
@@ -137,20 +119,26 @@ SafetensorsFile load_safetensors(const std::string& path) {
                    "' of bool has a byte that is neither 0 nor 1");
     }
     by_name[entry.name] = tensor;
-    result.tensors.emplace_back(entry.name, std::move(tensor));
+    result.tensors.emplace_back(std::move(entry.name), std::move(tensor));
   }
-  for (const auto& [key, value] : header.metadata) {
+  const std::map<std::string, std::string> unsupported(header.unsupported.begin(), header.unsupported.end());
+  result.skipped = std::move(header.unsupported);
+  for (auto& [key, value] : header.metadata) {
     if (!key.starts_with(kAliasPrefix)) {
-      result.metadata[key] = value;
+      result.metadata.emplace(key, std::move(value));
       continue;
     }
-    const std::string alias = key.substr(kAliasPrefix.size());
+    std::string alias = key.substr(kAliasPrefix.size());
+    TANDEM_CHECK(IoError, !by_name.contains(alias) && !unsupported.contains(alias), "load_safetensors: '", path, "': '",
+                 alias, "' is both a tensor and an alias");
+    if (const auto skipped = unsupported.find(value); skipped != unsupported.end()) {
+      result.skipped.emplace_back(std::move(alias), skipped->second);
+      continue;
+    }
     const auto target = by_name.find(value);
     TANDEM_CHECK(IoError, target != by_name.end(), "load_safetensors: '", path, "': '", alias, "' is an alias of '",
                  value, "', which is not in the file");
-    TANDEM_CHECK(IoError, !by_name.contains(alias), "load_safetensors: '", path, "': '", alias,
-                 "' is both a tensor and an alias");
-    result.tensors.emplace_back(alias, target->second);
+    result.tensors.emplace_back(std::move(alias), target->second);
   }
   return result;
 }

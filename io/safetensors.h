@@ -24,6 +24,13 @@ using Metadata = std::map<std::string, std::string>;
 struct SafetensorsFile {
   NamedTensors tensors;  ///< on the CPU, in the order of the file, followed by the aliases
   Metadata metadata;     ///< without the entries of aliases
+  /// Names and dtypes of the tensors that were not loaded, because tandem does not support the dtype ("F8_E4M3").
+  std::vector<std::pair<std::string, std::string>> skipped;
+};
+
+/// Options of load_safetensors.
+struct LoadSafetensorsOptions {
+  bool mmap = true;  ///< the tensors are views of the file, mapped into memory; false: they are read into own memory
 };
 
 /// Writes tensors (any device, any dtype of tandem, any strides) to `path`, sorted by descending element size and by
@@ -37,17 +44,23 @@ struct SafetensorsFile {
 /// Throws ValueError for a name that is empty, "__metadata__", repeated, not valid UTF-8 or contains a NUL; for
 /// metadata that is not valid UTF-8 or has a key that begins with "alias:"; and for a header above 100 MB.  Throws
 /// StateError for an undefined tensor, and IoError with the path and the system's reason if the file cannot be written.
-/// After an error `path` is unchanged.
+/// After an error `path` is unchanged. For files that Hugging Face's libraries load use save_pretrained.
 TANDEM_API void save_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata = {});
 
-/// Reads a file. The tensors are on the CPU, row-major, with the dtypes and shapes of the file; an alias is a handle
-/// of the same tensor.
+/// Loads a file. The tensors are on the CPU, row-major, with the dtypes and shapes of the file; an alias is a handle of
+/// the same tensor. A tensor of a dtype that tandem does not support is skipped.
+///
+/// With `mmap` the tensors are views of the mapped file. Only the pages that are used are read, and they share the
+/// system's cache with other processes, so loading a model with load_state_dict needs no memory beyond the model's. The
+/// mapping is private: writing to a tensor copies the written pages and never changes the file. The mapping ends with
+/// its last tensor. Until then the file must not be truncated or overwritten in place: the values are undefined after
+/// that, and using a page behind the new end, or a disk error, ends the process (SIGBUS). Replacing the file, as
+/// save_safetensors does, is safe. A tensor whose bytes are not aligned to its elements is read into own memory.
 ///
 /// Throws IoError, with the path, the byte and the violated rule, if the file cannot be read or violates the format.
 /// The rules: the file has at least 8 bytes; the header has at most 100 MB, ends inside the file, is UTF-8 and JSON of
 /// the schema, without repeated names or fields; a tensor has at most 64 dimensions; the byte ranges are contiguous and
 /// cover the data; each range has the size of its dtype and shape; a bool is 0 or 1; an alias refers to a tensor.
-/// Throws DTypeError for a dtype that tandem does not support.
-TANDEM_API SafetensorsFile load_safetensors(const std::string& path);
+TANDEM_API SafetensorsFile load_safetensors(const std::string& path, const LoadSafetensorsOptions& options = {});
 
 }}}  // namespace tandem::v0::io

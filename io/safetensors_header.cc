@@ -212,15 +212,16 @@ Header parse_header(const std::string& path, std::string_view text, int64_t num_
   }
   TANDEM_CHECK(IoError, position == num_data_bytes, "load_safetensors: '", path, "': the tensors end at byte ",
                position, " of the data, the file has ", num_data_bytes);
-  // Checked last, so that a damaged file is reported as damaged.
-  for (const ParsedEntry& parsed : entries) {
-    TANDEM_CHECK(DTypeError, parsed.unsupported == nullptr, "load_safetensors: '", path, "': tensor '",
-                 parsed.entry.name, "' has dtype ", parsed.unsupported, ", which tandem does not support");
-  }
   Header header;
   header.metadata = std::move(handler.metadata);
   header.entries.reserve(entries.size());
-  for (ParsedEntry& parsed : entries) header.entries.push_back(std::move(parsed.entry));
+  for (ParsedEntry& parsed : entries) {
+    if (parsed.unsupported == nullptr) {
+      header.entries.push_back(std::move(parsed.entry));
+    } else {
+      header.unsupported.emplace_back(std::move(parsed.entry.name), parsed.unsupported);
+    }
+  }
   return header;
 }
 

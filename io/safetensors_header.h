@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <tandem/tensor/dtype.h>
@@ -28,6 +29,8 @@ struct HeaderEntry {
 struct Header {
   std::vector<HeaderEntry> entries;  ///< parse_header sorts them by `begin`
   std::map<std::string, std::string> metadata;
+  /// (name, dtype) of the tensors whose dtypes tandem does not support; not in `entries`.
+  std::vector<std::pair<std::string, std::string>> unsupported = {};
 };
 
 /// The rank of a dtype in the storage order of the format: tensors are stored by descending rank, then by name. Larger
@@ -39,7 +42,7 @@ std::string write_header(const Header& header);
 
 /// Parses the header of a file that has `num_data_bytes` of data. Throws IoError, which names `path`, unless the text
 /// has the schema of the format, the byte ranges are contiguous from 0 to `num_data_bytes`, and each range has the size
-/// of its dtype and shape. Throws DTypeError for a dtype that tandem does not support.
+/// of its dtype and shape.
 Header parse_header(const std::string& path, std::string_view text, int64_t num_data_bytes);
 
 }}}  // namespace tandem::v0::io

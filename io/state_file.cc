@@ -155,8 +155,7 @@ class StateHandler : public JsonHandler {
 
 }  // namespace
 
-FileDigest write_state(const std::string& path, const State& state) {
-  Metadata metadata;
+FileDigest write_state(const std::string& path, const State& state, Metadata metadata) {
   append_state(metadata[kStateKey], state, "", 1);
   NamedTensors tensors = state.tensors();
   for (const auto& [name, tensor] : tensors)
@@ -164,10 +163,16 @@ FileDigest write_state(const std::string& path, const State& state) {
   return write_safetensors(path, tensors, metadata);
 }
 
-void save_state(const std::string& path, const State& state) { write_state(path, state); }
+void save_state(const std::string& path, const State& state) { write_state(path, state, {{"format", "pt"}}); }
 
 State load_state(const std::string& path) {
-  SafetensorsFile file = load_safetensors(path);
+  // Not mapped: states are kept for long, and a mapping would keep the disk space of a removed checkpoint.
+  SafetensorsFile file = load_safetensors(path, {.mmap = false});
+  if (!file.skipped.empty()) {
+    const auto& [name, dtype] = file.skipped.front();
+    throw DTypeError(str("load_state: '", path, "': tensor '", name, "' has dtype ", dtype,
+                         ", which tandem does not support; use load_safetensors(), which skips such tensors"));
+  }
   const auto text = file.metadata.find(kStateKey);
   if (text == file.metadata.end()) {
     TANDEM_CHECK(IoError, file.tensors.size() <= kMaxTensorsWithoutState, "load_state: '", path, "' holds ",

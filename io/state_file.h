@@ -15,7 +15,8 @@ namespace tandem { inline namespace v0 { namespace io {
 ///
 /// null is a tensor. A number with a decimal point or an exponent is a double; loading restores its exact bits (NaN:
 /// the quiet NaN). ["inf"], ["-inf"] and ["nan"] are doubles too. The order of entries is kept. Equal states give
-/// equal bytes. The file is replaced atomically (see save_safetensors).
+/// equal bytes. The file is replaced atomically (see save_safetensors). The metadata also has "format": "pt", which
+/// Hugging Face's transformers requires.
 ///
 /// Throws StateError for an undefined tensor, a state nested more than 64 deep, or a state with more than 16384 entries
 /// of its own; ValueError for a name or string that is not valid UTF-8; and the errors of save_safetensors. After an
@@ -23,11 +24,11 @@ namespace tandem { inline namespace v0 { namespace io {
 TANDEM_API void save_state(const std::string& path, const State& state);
 
 /// Reads a file of save_state; the tensors are on the CPU.  From a safetensors file of another program, which has no
-/// "state", the result has the tensors only, at most 65536.
+/// "state", the result has the tensors only, at most 65536. The file is not mapped into memory.
 ///
-/// Throws the errors of load_safetensors. Throws IoError, with the path and the byte of the JSON, if the JSON does not
-/// have the form above or does not name exactly the tensors of the file, and if the tensors' names are not paths of a
-/// State.
+/// Throws the errors of load_safetensors, and DTypeError for a tensor that it would skip. Throws IoError, with the path
+/// and the byte of the JSON, if the JSON does not have the form above or does not name exactly the tensors of the file,
+/// and if the tensors' names are not paths of a State.
 TANDEM_API State load_state(const std::string& path);
 
 }}}  // namespace tandem::v0::io

@@ -61,18 +61,22 @@ double kaiming_std(const char* function, const Tensor& tensor, double a, Mode mo
   return calculate_gain(nonlinearity, a) / std::sqrt(mode == Mode::kFanIn ? fans.in : fans.out);
 }
 
+bool is_skipped() { return RankContext::current().skip_init; }
+
 double normal_distribution(double x) { return 0.5 * std::erfc(-x / std::numbers::sqrt2); }
 
 }  // namespace
 
 const Tensor& uniform_(const Tensor& tensor, double a, double b, Generator* generator) {
   TANDEM_CHECK(ValueError, a <= b, "uniform_: a is ", a, ", b is ", b, ", expected a <= b");
+  if (is_skipped()) return tensor;
   const NoGradGuard no_grad;
   return tensor.copy_(rand(tensor.shape(), tensor.options(), or_default(generator)).mul_(b - a).add_(a));
 }
 
 const Tensor& normal_(const Tensor& tensor, double mean, double std, Generator* generator) {
   TANDEM_CHECK(ValueError, std >= 0, "normal_: std is ", std, ", expected >= 0");
+  if (is_skipped()) return tensor;
   const NoGradGuard no_grad;
   return tensor.copy_(randn(tensor.shape(), tensor.options(), or_default(generator)).mul_(std).add_(mean));
 }
@@ -86,6 +90,7 @@ const Tensor& trunc_normal_(const Tensor& tensor, double mean, double std, doubl
   const double high = 2 * normal_distribution((b - mean) / std) - 1;
   TANDEM_CHECK(ValueError, high - low > 1e-9 || a == b, "trunc_normal_: the interval from a = ", a, " to b = ", b,
                " is too far from the mean ", mean, " for the standard deviation ", std);
+  if (is_skipped()) return tensor;
   const Tensor values = rand(tensor.shape(), {kFloat64, tensor.device()}, or_default(generator));
   values.mul_(high - low).add_(low);
   return tensor.copy_(values.erfinv().mul_(std * std::numbers::sqrt2).add_(mean).clamp_(a, b));
@@ -157,7 +162,7 @@ const Tensor& kaiming_normal_(const Tensor& tensor, double a, Mode mode, Nonline
 
 const Tensor& orthogonal_(const Tensor& tensor, double gain, Generator* generator) {
   check_at_least_2d("orthogonal_", tensor);
-  if (tensor.num_elements() == 0) return tensor;
+  if (tensor.num_elements() == 0 || is_skipped()) return tensor;
   const NoGradGuard no_grad;
   const int64_t rows = tensor.size(0), columns = tensor.num_elements() / rows;
   const DType dtype = tensor.dtype() == kFloat64 ? kFloat64 : kFloat32;
@@ -172,6 +177,7 @@ const Tensor& sparse_(const Tensor& tensor, double sparsity, double std, Generat
   check_2d("sparse_", tensor);
   TANDEM_CHECK(ValueError, sparsity >= 0 && sparsity <= 1, "sparse_: sparsity is ", sparsity,
                ", expected 0 <= sparsity <= 1");
+  if (is_skipped()) return tensor;
   normal_(tensor, 0, std, generator);
   const auto zeros = static_cast<int64_t>(std::ceil(sparsity * static_cast<double>(tensor.size(0))));
   const NoGradGuard no_grad;

@@ -11,9 +11,25 @@
 #include <optional>
 
 #include <tandem/base/macros.h>
+#include <tandem/base/rank_context.h>
 #include <tandem/tensor/tensor.h>
 
 namespace tandem { inline namespace v0 { namespace nn::init {
+
+/// While in scope, functions of this header that draw random values, called by this thread, leave their tensors as they
+/// are. For modules whose weights are loaded next: they are created sooner, with unspecified values instead of random
+/// ones. Arguments are checked as always. PyTorch's torch.nn.utils.skip_init.
+class TANDEM_API SkipGuard {
+ public:
+  SkipGuard() : context_(RankContext::current()), before_(context_.skip_init) { context_.skip_init = true; }
+  ~SkipGuard() { context_.skip_init = before_; }
+  SkipGuard(const SkipGuard&) = delete;
+  SkipGuard& operator=(const SkipGuard&) = delete;
+
+ private:
+  RankContext& context_;
+  bool before_;
+};
 
 /// Uniform in [a, b]. Throws ValueError unless a <= b.
 TANDEM_API const Tensor& uniform_(const Tensor& tensor, double a = 0, double b = 1, Generator* generator = nullptr);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <list>
+#include <map>
 #include <set>
 #include <string>
 #include <typeinfo>
@@ -61,6 +62,30 @@ std::pair<std::string, std::string> split_path(const std::string& path) {
   const size_t dot = path.rfind('.');
   if (dot == std::string::npos) return {"", path};
   return {path.substr(0, dot), path.substr(dot + 1)};
+}
+
+std::string renamed(const std::string& key, const std::vector<KeyRename>& renames) {
+  for (const auto& [from, to] : renames) {
+    if (key.starts_with(from)) return to + key.substr(from.size());
+  }
+  return key;
+}
+
+/// Whether a value is a tensor that differs from `tensor` in a floating-point dtype only.
+bool differs_in_floating_dtype(const State::Value* value, const Tensor& tensor) {
+  const auto* const saved = value == nullptr ? nullptr : std::get_if<Tensor>(value);
+  return saved != nullptr && saved->defined() && saved->shape() == tensor.shape() && saved->dtype() != tensor.dtype() &&
+         is_floating_point(saved->dtype()) && is_floating_point(tensor.dtype());
+}
+
+/// Whether two tensors of one shape, on any devices, have the same bits after conversion to `dtype`.
+bool have_equal_values(const Tensor& a, const Tensor& b, DType dtype) {
+  if (a.data_ptr() == b.data_ptr() && a.dtype() == b.dtype() && a.strides() == b.strides()) return true;
+  const Tensor a_copy = empty(a.shape(), {dtype});
+  const Tensor b_copy = empty(b.shape(), {dtype});
+  primitives::copy(a, a_copy);
+  primitives::copy(b, b_copy);
+  return primitives::bytes_equal(a_copy, b_copy);
 }
 
 }  // namespace
@@ -325,33 +350,63 @@ State Module::state_dict() const {
   return state;
 }
 
-IncompatibleKeys Module::load_state_dict(const State& state, LoadStateDictOptions options) {
+LoadReport Module::load_state_dict(const State& state, const LoadStateDictOptions& options) {
   StateReader reader(state);
-  std::vector<std::pair<std::string, Tensor>> mine;
+  return load(reader, options);
+}
+
+LoadReport Module::load_state_dict(const std::vector<std::pair<std::string, Tensor>>& tensors,
+                                   const LoadStateDictOptions& options) {
+  StateReader reader(tensors);
+  return load(reader, options);
+}
+
+LoadReport Module::load(StateReader& reader, const LoadStateDictOptions& options) {
+  if (!options.renames.empty()) reader.rename([&](const std::string& key) { return renamed(key, options.renames); });
+  std::vector<NamedTensor> mine;
   std::set<const TensorImpl*> given;
   for_each_tensor("", [&](const std::string& path, const Tensor& tensor, Kind kind) {
     if (kind == Kind::kNonPersistentBuffer) return;
     mine.emplace_back(path, tensor);
-    if (reader.has(path)) given.insert(&tensor.impl());
+    if (reader.find(path) != nullptr) given.insert(&tensor.impl());
   });
-  IncompatibleKeys incompatible;
+  LoadReport report;
   std::vector<std::pair<Tensor, Tensor>> copies;  // to, from
+  std::map<const TensorImpl*, NamedTensor> used;  // path and value of each tensor that is loaded
+  bool is_dtype_only = false;                     // a mismatch that convert_dtype would remove
   for (const auto& [path, tensor] : mine) {
-    if (!reader.has(path)) {
-      if (given.contains(&tensor.impl())) continue;  // a tied tensor, contained under another of its paths
-      incompatible.missing_keys.push_back(path);
+    if (reader.find(path) == nullptr) {
+      if (given.contains(&tensor.impl())) {  // a tied tensor, contained under another of its paths
+        report.loaded_keys.push_back(path);
+        continue;
+      }
+      report.missing_keys.push_back(path);
       if (!options.strict) continue;
     }
-    if (const Tensor* saved = reader.read_tensor(path, tensor)) copies.emplace_back(tensor, *saved);
+    const Tensor* const saved = reader.read_tensor(path, tensor, options.convert_dtype);
+    if (saved == nullptr) {
+      is_dtype_only = is_dtype_only || differs_in_floating_dtype(reader.find(path), tensor);
+      continue;
+    }
+    report.loaded_keys.push_back(path);
+    if (saved->dtype() != tensor.dtype()) report.converted_keys.push_back(path);
+    const auto [first, is_new] = used.try_emplace(&tensor.impl(), path, *saved);
+    if (is_new) {
+      copies.emplace_back(tensor, *saved);
+    } else if (!have_equal_values(first->second.second, *saved, tensor.dtype())) {
+      reader.refuse(path, "tied to '" + first->second.first + "', which has other values in the state");
+    }
   }
-  incompatible.unexpected_keys = reader.unread();
-  reader.finish("load_state_dict: the state does not fit " + scope_name()->text, options.strict);
+  report.unexpected_keys = reader.unread();
+  reader.finish(str("load_state_dict: the state does not fit ", scope_name()->text,
+                    is_dtype_only ? " (convert_dtype = true converts floating-point tensors)" : ""),
+                options.strict);
   for (const auto& [to, from] : copies) {
     if (to.data_ptr() == from.data_ptr() && to.strides() == from.strides()) continue;  // the module's own state_dict
     primitives::copy(from, to);
     autograd::end_in_place("load_state_dict", to);
   }
-  return incompatible;
+  return report;
 }
 
 // --- device, mode and gradients ------------------------------------------------------------------------------------

@@ -22,6 +22,10 @@
 #include <tandem/tensor/state.h>
 #include <tandem/tensor/tensor.h>
 
+namespace tandem { inline namespace v0 {
+class StateReader;
+}}  // namespace tandem::v0
+
 namespace tandem { inline namespace v0 { namespace nn {
 
 class Module;
@@ -35,16 +39,32 @@ struct BufferOptions {
   bool persistent = true;  ///< whether state_dict() contains the buffer
 };
 
-/// Options of load_state_dict.
-struct LoadStateDictOptions {
-  bool strict = true;  ///< missing and unexpected keys are errors
+/// A change of the beginning of keys.
+struct KeyRename {
+  std::string from;  ///< beginning of a key; empty: of all keys
+  std::string to;    ///< replaces it
 };
 
-/// The keys that load_state_dict did not use.
-struct IncompatibleKeys {
-  std::vector<std::string> missing_keys;     ///< keys of the module that the state does not contain
-  std::vector<std::string> unexpected_keys;  ///< keys of the state that the module does not have
+/// Options of load_state_dict.
+struct LoadStateDictOptions {
+  bool strict = true;          ///< missing and unexpected keys are errors
+  bool convert_dtype = false;  ///< convert floating-point tensors to the dtypes of the module; false: an error
+  /// Applied to the keys of the state; for each key the first that fits. {{"transformer.", ""}} removes a prefix,
+  /// {{"", "transformer."}} adds one.
+  std::vector<KeyRename> renames = {};
 };
+
+/// What load_state_dict did. Each key of state_dict() is in `loaded_keys` or in `missing_keys`.
+struct LoadReport {
+  std::vector<std::string> missing_keys;     ///< keys of the module that the state does not contain
+  std::vector<std::string> unexpected_keys;  ///< keys of the state, after renaming, that the module does not have
+  std::vector<std::string> loaded_keys;      ///< keys of the module whose values were set, tied ones under each path
+  std::vector<std::string> converted_keys;   ///< keys of the state, after renaming, whose tensors were converted
+};
+
+/// The numbers of tensors that were loaded and converted, and a line for each missing and each unexpected key.
+TANDEM_API std::string to_string(const LoadReport& report);
+TANDEM_API std::ostream& operator<<(std::ostream& out, const LoadReport& report);
 
 /// The class that a replaceable child must have. Internal.
 struct ModuleClass {
@@ -151,10 +171,14 @@ class TANDEM_API Module {
   /// memory with the module and are detached from the graph.
   State state_dict() const;
   /// Copies the values of `state`, whose tensors may be on any device. Throws StateError, changing nothing, unless
-  /// `state` has exactly the keys, shapes and dtypes of state_dict() (tied tensors under at least one of their paths);
-  /// the error lists every missing, unexpected and different key. Without `strict`, only different shapes and dtypes
-  /// are errors; returns the keys that are missing in `state` or unexpected.
-  IncompatibleKeys load_state_dict(const State& state, LoadStateDictOptions options = {});
+  /// `state` has exactly the keys, shapes and dtypes of state_dict() (tied tensors under at least one of their paths,
+  /// with equal values under several); the error lists every missing, unexpected and different key, and keys that
+  /// become equal by renaming. Without `strict`, missing and unexpected keys are not errors, but only reported. With
+  /// `convert_dtype`, tensors of another floating-point dtype are converted.
+  LoadReport load_state_dict(const State& state, const LoadStateDictOptions& options = {});
+  /// The same for named tensors, for example SafetensorsFile::tensors, whose names need not be paths of a State.
+  LoadReport load_state_dict(const std::vector<std::pair<std::string, Tensor>>& tensors,
+                             const LoadStateDictOptions& options = {});
 
   // --- device, mode and gradients ------------------------------------------------------------------------------------
   /// Moves parameters, their gradients and buffers in place, so that other handles (of an optimizer, or tied
@@ -258,6 +282,7 @@ class TANDEM_API Module {
   template <class F>
   void for_each_tensor(const std::string& prefix, F&& f, bool recurse = true) const;
   std::vector<NamedTensor> distinct_tensors(bool is_parameter, bool recurse) const;
+  LoadReport load(StateReader& reader, const LoadStateDictOptions& options);
   void convert(std::optional<Device> device, std::optional<DType> dtype);
   /// Makes `tensor`, and so all its handles, refer to the memory of `value`, which no other tensor uses.
   static void take_memory(const Tensor& tensor, const Tensor& value);

@@ -103,4 +103,14 @@ std::string to_string(const Module& module) {
 
 std::ostream& operator<<(std::ostream& out, const Module& module) { return out << to_string(module); }
 
+std::string to_string(const LoadReport& report) {
+  std::string text = format_count(static_cast<int64_t>(report.loaded_keys.size()), "tensor") + " loaded";
+  if (!report.converted_keys.empty()) text += str(", ", report.converted_keys.size(), " of them converted");
+  for (const std::string& key : report.missing_keys) text += "\n  missing     " + key;
+  for (const std::string& key : report.unexpected_keys) text += "\n  unexpected  " + key;
+  return text;
+}
+
+std::ostream& operator<<(std::ostream& out, const LoadReport& report) { return out << to_string(report); }
+
 }}}  // namespace tandem::v0::nn

@@ -126,10 +126,11 @@ void Optimizer::check_group(const std::vector<Tensor>& parameters, void* options
   check_options(options);
 }
 
-void Optimizer::add_group(const std::vector<Tensor>& parameters, void* options) {
+void Optimizer::add_group(const std::vector<Tensor>& parameters, void* first_options, size_t stride) {
   parameters_.insert(parameters_.end(), parameters.begin(), parameters.end());
   group_ends_.push_back(parameters_.size());
-  options_.push_back(options);
+  first_options_ = static_cast<std::byte*>(first_options);
+  options_stride_ = stride;
   states_.resize(parameters_.size());
 }
 
@@ -147,10 +148,10 @@ void Optimizer::check_options(void* options) const {
   TANDEM_CHECK(ValueError, problem.empty(), rule_.name, ": ", problem);
 }
 
-bool Optimizer::has_option(std::string_view name) const { return find_option(rule_, options_[0], name).has_value(); }
+bool Optimizer::has_option(std::string_view name) const { return find_option(rule_, options_of(0), name).has_value(); }
 
 double Optimizer::option(int64_t group, std::string_view name) const {
-  const auto option = find_option(rule_, options_[check_index(group)], name);
+  const auto option = find_option(rule_, options_of(check_index(group)), name);
   TANDEM_CHECK(ValueError, option.has_value(), rule_.name, ": no option is named '", name, "'");
   double result = 0;
   visit_number(*option, [&](const auto& value) { result = static_cast<double>(value); });
@@ -160,7 +161,7 @@ double Optimizer::option(int64_t group, std::string_view name) const {
 void Optimizer::set_option(int64_t group, std::string_view name, double value) {
   const size_t g = check_index(group);
   option(group, name);  // throws for a wrong name
-  visit_number(*find_option(rule_, options_[g], name), [&]<class T>(T& own) {
+  visit_number(*find_option(rule_, options_of(g), name), [&]<class T>(T& own) {
     if constexpr (std::is_same_v<T, bool>) {
       TANDEM_CHECK(ValueError, value == 0 || value == 1, rule_.name, ": ", name, " is ", value, ", expected 0 or 1");
     } else if constexpr (std::is_integral_v<T>) {
@@ -171,7 +172,7 @@ void Optimizer::set_option(int64_t group, std::string_view name, double value) {
     const T before = own;
     own = static_cast<T>(value);
     try {
-      check_options(options_[g]);
+      check_options(options_of(g));
     } catch (...) {
       own = before;
       throw;
@@ -259,7 +260,7 @@ std::vector<Optimizer::Update> Optimizer::prepare() {
       }
       continue;
     }
-    const unsigned used = rule_.used_state(options_[group]);
+    const unsigned used = rule_.used_state(options_of(group));
     /// Returns whether the tensor had to be made.
     const auto prepare_tensor = [&](Tensor& tensor, const char* name, bool is_used) {
       TANDEM_CHECK(DeviceError, !tensor.defined() || tensor.device() == parameter.device(), describe_parameter(i),
@@ -280,7 +281,7 @@ std::vector<Optimizer::Update> Optimizer::prepare() {
     bool is_first = false;
     for (size_t s = 0; s < rule_.state.size(); ++s)
       is_first |= prepare_tensor(states_[i].tensors[s], rule_.state[s].name, (used >> s & 1) != 0);
-    const unsigned cases = rule_.cases == nullptr ? 0 : rule_.cases(options_[group], is_first);
+    const unsigned cases = rule_.cases == nullptr ? 0 : rule_.cases(options_of(group), is_first);
     updates.push_back({i, group, gradient, used, cases});
   }
   for (auto& [tensor, zeroed] : made) *tensor = std::move(zeroed);
@@ -332,11 +333,11 @@ void Optimizer::update_tensor(const Update& update) {
   TANDEM_CHECK(StateError, !tandem::cuda::is_capturing(parameter.device()), rule_.name, ": a step cannot be captured");
   ParameterState& state = states_[update.index];
   ++state.steps;
-  rule_.update_tensor(options_[update.group], {update.gradient, parameter.detach(), state.master, state.tensors});
+  rule_.update_tensor(options_of(update.group), {update.gradient, parameter.detach(), state.master, state.tensors});
 }
 
 void Optimizer::run(const Batch& batch, const Tensor& skip) {
-  void* const options = options_[batch.group];
+  void* const options = options_of(batch.group);
   StepCall call = {.dtype = batch.dtype,
                    .copy_dtype = batch.copy_dtype,
                    .cases = batch.cases,
@@ -380,7 +381,7 @@ State Optimizer::state_dict() const {
   size_t begin = 0;
   for (size_t g = 0; g < group_ends_.size(); ++g) {
     State own;
-    save_options(rule_.options(options_[g]), own);
+    save_options(rule_.options(options_of(g)), own);
     own.set("num_parameters", static_cast<int64_t>(group_ends_[g] - begin));
     begin = group_ends_[g];
     state.set(str("groups.", g), std::move(own));
@@ -423,7 +424,7 @@ void Optimizer::load_state_dict(const State& state) {
   std::vector<std::shared_ptr<void>> options;
   for (size_t g = 0; g < group_ends_.size(); ++g) {
     const std::string path = str("groups.", g);
-    options.push_back(rule_.copy_options(options_[g]));
+    options.push_back(rule_.copy_options(options_of(g)));
     load_options(rule_.options(options[g].get()), reader, path + ".");
     if (const std::string problem = problem_of(rule_, options[g].get()); !problem.empty()) reader.refuse(path, problem);
   }
@@ -468,7 +469,7 @@ void Optimizer::load_state_dict(const State& state) {
     for (size_t s = 0; s < rule_.state.size(); ++s) copy(saved[i].tensors[s], own.tensors[s]);
     copy(saved[i].master, own.master);
   }
-  for (size_t g = 0; g < options.size(); ++g) rule_.assign_options(options[g].get(), options_[g]);
+  for (size_t g = 0; g < options.size(); ++g) rule_.assign_options(options[g].get(), options_of(g));
   states_ = std::move(states);
 }
 

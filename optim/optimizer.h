@@ -2,8 +2,8 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -90,8 +90,9 @@ class TANDEM_API Optimizer {
   /// Throws ValueError for a wrong option or if a parameter is given twice; StateError for an undefined, non-leaf or
   /// not row-major parameter; DTypeError unless it is floating-point. `options` points to the rule's Options.
   void check_group(const std::vector<Tensor>& parameters, void* options) const;
-  /// Adds a group that check_group accepts. `options` outlives the optimizer.
-  void add_group(const std::vector<Tensor>& parameters, void* options);
+  /// Adds a group that check_group accepts. The options of all groups are `stride` bytes apart, and exist until the
+  /// next call or the end of the optimizer.
+  void add_group(const std::vector<Tensor>& parameters, void* first_options, size_t stride);
   /// Throws ValueError if there are no parameters.
   void check_not_empty() const;
   /// Throws IndexError if the group does not exist, ValueError for a wrong option.
@@ -127,10 +128,13 @@ class TANDEM_API Optimizer {
   /// for autocast of dtype `copy_dtype`; `gradient` may be undefined.
   StepTensors step_tensors(size_t index, const Tensor& gradient, unsigned used, DType copy_dtype) const;
 
+  void* options_of(size_t group) const { return first_options_ + group * options_stride_; }
+
   const OptimizerRule& rule_;
   std::vector<Tensor> parameters_;
-  std::vector<size_t> group_ends_;  ///< index after the last parameter of each group
-  std::vector<void*> options_;      ///< of each group
+  std::vector<size_t> group_ends_;      ///< index after the last parameter of each group
+  std::byte* first_options_ = nullptr;  ///< of group 0
+  size_t options_stride_ = 0;           ///< bytes from the options of a group to those of the next one
   mutable std::vector<ParameterState> states_;
   mutable Tensor skip_;                ///< `skip` of the last step of a graph; undefined if that is settled
   std::vector<size_t> maybe_skipped_;  ///< the parameters of that step
@@ -140,14 +144,14 @@ class TANDEM_API Optimizer {
 template <class Options>
 class GroupedOptimizer : public Optimizer {
  public:
-  const std::deque<ParameterGroup<Options>>& groups() const { return groups_; }  ///< with their current options
+  const std::vector<ParameterGroup<Options>>& groups() const { return groups_; }  ///< with their current options
 
   /// Adds a group, for instance of layers that are trained from now on. Throws the errors of the constructor, changing
   /// nothing. Groups and parameters keep their order; the new ones are the last.
   void add_param_group(ParameterGroup<Options> group) {
     check_group(group.parameters, &group.options);
     groups_.push_back(std::move(group));
-    add_group(groups_.back().parameters, &groups_.back().options);
+    add_group(groups_.back().parameters, &groups_.front().options, sizeof groups_.front());
   }
 
   /// Replaces the options of a group. Throws IndexError, and ValueError as the constructor does.
@@ -164,7 +168,7 @@ class GroupedOptimizer : public Optimizer {
   }
 
  private:
-  std::deque<ParameterGroup<Options>> groups_;  // a deque: references to elements stay valid
+  std::vector<ParameterGroup<Options>> groups_;
 };
 
 }}}  // namespace tandem::v0::optim

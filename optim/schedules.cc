@@ -56,6 +56,8 @@ std::string above_zero_to_one(const char* name, double value) {
 
 }  // namespace
 
+std::vector<Option> LambdaLROptions::options() { return {}; }
+
 std::string LambdaLROptions::problem(const Optimizer& optimizer) const {
   return problem_of_functions(lr_lambda, optimizer);
 }
@@ -63,6 +65,8 @@ std::string LambdaLROptions::problem(const Optimizer& optimizer) const {
 double LambdaLROptions::rate_at(double initial, int64_t steps, int64_t group) const {
   return initial * lr_lambda[group](steps);
 }
+
+std::vector<Option> MultiplicativeLROptions::options() { return {}; }
 
 std::string MultiplicativeLROptions::problem(const Optimizer& optimizer) const {
   return problem_of_functions(lr_lambda, optimizer);
@@ -87,7 +91,15 @@ double MultiplicativeLROptions::rate_after(double last, int64_t steps, int64_t g
   return last * *at_milestone * product;
 }
 
+std::vector<Option> StepLROptions::options() {
+  return {{"step_size", &step_size, at_least_one}, {"gamma", &gamma, not_negative}};
+}
+
 double StepLROptions::factor_at(int64_t steps) const { return std::pow(gamma, static_cast<double>(steps / step_size)); }
+
+std::vector<Option> MultiStepLROptions::options() {
+  return {{"gamma", &gamma, not_negative}, {"milestones", &milestones, at_least_one}};
+}
 
 std::string MultiStepLROptions::problem(const Optimizer&) const { return problem_of_order(milestones); }
 
@@ -110,10 +122,20 @@ double LinearLROptions::factor_at(int64_t steps) const {
   return start_factor + (end_factor - start_factor) * share;
 }
 
+std::vector<Option> ExponentialLROptions::options() { return {{"gamma", &gamma, not_negative}}; }
+
 double ExponentialLROptions::factor_at(int64_t steps) const { return std::pow(gamma, static_cast<double>(steps)); }
+
+std::vector<Option> PolynomialLROptions::options() {
+  return {{"total_iters", &total_iters, at_least_one}, {"power", &power, positive}};
+}
 
 double PolynomialLROptions::factor_at(int64_t steps) const {
   return std::pow(1 - static_cast<double>(std::min(steps, total_iters)) / static_cast<double>(total_iters), power);
+}
+
+std::vector<Option> CosineAnnealingLROptions::options() {
+  return {{"T_max", &T_max, at_least_one}, {"eta_min", &eta_min, not_negative}};
 }
 
 double CosineAnnealingLROptions::rate_at(double initial, int64_t steps, int64_t) const {
@@ -271,6 +293,8 @@ std::optional<double> SequentialLROptions::momentum_at(int64_t steps, int64_t gr
   const size_t i = num_passed(milestones, steps);
   return schedulers[i]->momentum(i == 0 ? steps : steps - milestones[i - 1], group);
 }
+
+std::vector<Option> ChainedSchedulerOptions::options() { return {{"schedulers", &schedulers}}; }
 
 std::string ChainedSchedulerOptions::problem(const Optimizer&) const {
   return schedulers.empty() ? "no schedulers, expected at least one" : "";

@@ -21,7 +21,7 @@ struct TANDEM_API LambdaLROptions {
   PerGroup<StepFunction> lr_lambda;  ///< not saved in states
 
   static constexpr const char* kName = "LambdaLR";        ///< its name in states and error texts
-  std::vector<Option> options() { return {}; }            ///< its options
+  std::vector<Option> options();                          ///< its options
   std::string problem(const Optimizer& optimizer) const;  ///< describes options that do not fit; "" if all do
   double rate_at(double initial, int64_t steps, int64_t group) const;  ///< the rate of a group
 };
@@ -36,7 +36,7 @@ struct TANDEM_API MultiplicativeLROptions {
 
   static constexpr const char* kName = "MultiplicativeLR";  ///< its name in states and error texts
   static constexpr bool kStartsAtFirstStep = true;          ///< see ScheduleOf
-  std::vector<Option> options() { return {}; }              ///< its options
+  std::vector<Option> options();                            ///< its options
   std::string problem(const Optimizer& optimizer) const;    ///< describes options that do not fit; "" if all do
   double rate_at(double initial, int64_t steps, int64_t group) const;  ///< the rate of a group
   double rate_after(double last, int64_t steps, int64_t group) const;  ///< the rate after another schedule
@@ -58,9 +58,8 @@ struct TANDEM_API StepLROptions {
   double gamma = 0.1;  ///< factor of a change
 
   static constexpr const char* kName = "StepLR";  ///< its name in states and error texts
-  /// its options
-  std::vector<Option> options() { return {{"step_size", &step_size, at_least_one}, {"gamma", &gamma, not_negative}}; }
-  double factor_at(int64_t steps) const;  ///< the rate divided by the initial rate
+  std::vector<Option> options();                  ///< its options
+  double factor_at(int64_t steps) const;          ///< the rate divided by the initial rate
 };
 /// The schedule of StepLROptions.
 using StepLR = ScheduleOf<StepLROptions>;
@@ -70,9 +69,8 @@ struct TANDEM_API MultiStepLROptions {
   std::vector<int64_t> milestones;  ///< steps that change the rate, ascending; a repeated step changes it repeatedly
   double gamma = 0.1;               ///< factor of a change
 
-  static constexpr const char* kName = "MultiStepLR";  ///< its name in states and error texts
-  /// its options
-  std::vector<Option> options() { return {{"gamma", &gamma, not_negative}, {"milestones", &milestones, at_least_one}}; }
+  static constexpr const char* kName = "MultiStepLR";     ///< its name in states and error texts
+  std::vector<Option> options();                          ///< its options
   std::string problem(const Optimizer& optimizer) const;  ///< describes options that do not fit; "" if all do
   double factor_at(int64_t steps) const;                  ///< the rate divided by the initial rate
 };
@@ -109,9 +107,9 @@ using LinearLR = ScheduleOf<LinearLROptions>;
 struct TANDEM_API ExponentialLROptions {
   double gamma;  ///< factor of each step
 
-  static constexpr const char* kName = "ExponentialLR";                        ///< its name in states and error texts
-  std::vector<Option> options() { return {{"gamma", &gamma, not_negative}}; }  ///< its options
-  double factor_at(int64_t steps) const;                                       ///< the rate divided by the initial rate
+  static constexpr const char* kName = "ExponentialLR";  ///< its name in states and error texts
+  std::vector<Option> options();                         ///< its options
+  double factor_at(int64_t steps) const;                 ///< the rate divided by the initial rate
 };
 /// The schedule of ExponentialLROptions.
 using ExponentialLR = ScheduleOf<ExponentialLROptions>;
@@ -122,9 +120,8 @@ struct TANDEM_API PolynomialLROptions {
   double power = 1.0;       ///< exponent
 
   static constexpr const char* kName = "PolynomialLR";  ///< its name in states and error texts
-  /// its options
-  std::vector<Option> options() { return {{"total_iters", &total_iters, at_least_one}, {"power", &power, positive}}; }
-  double factor_at(int64_t steps) const;  ///< the rate divided by the initial rate
+  std::vector<Option> options();                        ///< its options
+  double factor_at(int64_t steps) const;                ///< the rate divided by the initial rate
 };
 /// The schedule of PolynomialLROptions.
 using PolynomialLR = ScheduleOf<PolynomialLROptions>;
@@ -137,9 +134,8 @@ struct TANDEM_API CosineAnnealingLROptions {
   int64_t T_max;       ///< steps until eta_min
   double eta_min = 0;  ///< smallest rate
 
-  static constexpr const char* kName = "CosineAnnealingLR";  ///< its name in states and error texts
-  /// its options
-  std::vector<Option> options() { return {{"T_max", &T_max, at_least_one}, {"eta_min", &eta_min, not_negative}}; }
+  static constexpr const char* kName = "CosineAnnealingLR";            ///< its name in states and error texts
+  std::vector<Option> options();                                       ///< its options
   double rate_at(double initial, int64_t steps, int64_t group) const;  ///< the rate of a group
 };
 /// The schedule of CosineAnnealingLROptions.
@@ -286,9 +282,9 @@ using SequentialLR = ScheduleOf<SequentialLROptions>;
 struct TANDEM_API ChainedSchedulerOptions {
   std::vector<AnySchedule> schedulers;  ///< at least one
 
-  static constexpr const char* kName = "ChainedScheduler";                 ///< its name in states and error texts
-  std::vector<Option> options() { return {{"schedulers", &schedulers}}; }  ///< its options
-  std::string problem(const Optimizer& optimizer) const;  ///< describes options that do not fit; "" if all do
+  static constexpr const char* kName = "ChainedScheduler";  ///< its name in states and error texts
+  std::vector<Option> options();                            ///< its options
+  std::string problem(const Optimizer& optimizer) const;    ///< describes options that do not fit; "" if all do
   double rate_at(double initial, int64_t steps, int64_t group) const;     ///< the rate of a group
   std::optional<double> momentum_at(int64_t steps, int64_t group) const;  ///< the momentum of a group
 };

@@ -1,15 +1,14 @@
 #include <tandem/tensor/state_reader.h>
 
 #include <array>
+#include <utility>
 
 namespace tandem { inline namespace v0 {
 
 namespace {
 
-using Values = std::map<std::string, const State::Value*>;
-
 /// Collects all values of a state and its nested states by path.
-void collect(const State& state, const std::string& prefix, Values& out) {
+void collect(const State& state, const std::string& prefix, std::map<std::string, const State::Value*>& out) {
   for (const auto& [name, value] : state.entries()) {
     if (const auto* nested = std::get_if<std::shared_ptr<State>>(&value)) {
       collect(**nested, prefix + name + ".", out);
@@ -31,6 +30,24 @@ std::string kind_of(const State::Value& value) {
 
 StateReader::StateReader(const State& state) { collect(state, "", values_); }
 
+StateReader::StateReader(const std::vector<std::pair<std::string, Tensor>>& tensors) {
+  owned_.reserve(tensors.size());  // so that pointers to its elements stay valid
+  for (const auto& [path, tensor] : tensors) insert(path, &owned_.emplace_back(tensor));
+}
+
+void StateReader::insert(const std::string& path, const State::Value* value) {
+  if (!values_.emplace(path, value).second) problems_ += "\n  duplicate   " + path;
+}
+
+void StateReader::rename(FunctionRef<std::string(const std::string& path)> f) {
+  for (const auto& [path, value] : std::exchange(values_, {})) insert(f(path), value);
+}
+
+const State::Value* StateReader::find(const std::string& path) const {
+  const auto found = values_.find(path);
+  return found == values_.end() ? nullptr : found->second;
+}
+
 bool StateReader::has(const std::string& path) const {
   const auto at = values_.lower_bound(path);
   if (at != values_.end() && at->first == path) return true;
@@ -39,13 +56,13 @@ bool StateReader::has(const std::string& path) const {
 }
 
 const State::Value* StateReader::take(const std::string& path) {
-  const auto found = values_.find(path);
-  if (found == values_.end()) {
+  const State::Value* value = find(path);
+  if (value == nullptr) {
     problems_ += "\n  missing     " + path;
     return nullptr;
   }
   asked_.insert(path);
-  return found->second;
+  return value;
 }
 
 template <class T>
@@ -62,12 +79,14 @@ template const double* StateReader::read(const std::string&);
 template const bool* StateReader::read(const std::string&);
 template const std::string* StateReader::read(const std::string&);
 
-const Tensor* StateReader::read_tensor(const std::string& path, const Tensor& like) {
+const Tensor* StateReader::read_tensor(const std::string& path, const Tensor& like, bool any_floating_dtype) {
   const State::Value* value = take(path);
   if (value == nullptr) return nullptr;
+  const auto fits = [&](DType dtype) {
+    return dtype == like.dtype() || (any_floating_dtype && is_floating_point(dtype) && is_floating_point(like.dtype()));
+  };
   const auto* tensor = std::get_if<Tensor>(value);
-  if (tensor != nullptr && tensor->defined() && tensor->shape() == like.shape() && tensor->dtype() == like.dtype())
-    return tensor;
+  if (tensor != nullptr && tensor->defined() && tensor->shape() == like.shape() && fits(tensor->dtype())) return tensor;
   refuse(path, kind_of(like) + " expected, " + kind_of(*value) + " in the state");
   return nullptr;
 }

@@ -5,8 +5,10 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <tandem/base/function_ref.h>
 #include <tandem/base/macros.h>
 #include <tandem/tensor/state.h>
 
@@ -24,15 +26,25 @@ class TANDEM_API StateReader {
  public:
   /// Reads `state`, which must outlive the reader.
   explicit StateReader(const State& state);
+  /// Reads tensors by path. A path that occurs several times is a mismatch.
+  explicit StateReader(const std::vector<std::pair<std::string, Tensor>>& tensors);
+  StateReader(const StateReader&) = delete;
+  StateReader& operator=(const StateReader&) = delete;
 
+  /// Replaces the path of every value by f(path). Values with equal new paths are a mismatch. Call it before the other
+  /// functions.
+  void rename(FunctionRef<std::string(const std::string& path)> f);
   /// Whether `path` is a value or a nested state that is not empty.
   bool has(const std::string& path) const;
+  /// The value at `path`, which does not count as read; null if it is missing.
+  const State::Value* find(const std::string& path) const;
   /// The value at `path` as T (int64_t, double, bool or std::string); null, and a mismatch, if it is missing or has
   /// another type.
   template <class T>
   const T* read(const std::string& path);
-  /// The tensor at `path`; null, and a mismatch, unless it has the shape and dtype of `like`. It may be on any device.
-  const Tensor* read_tensor(const std::string& path, const Tensor& like);
+  /// The tensor at `path`; null, and a mismatch, unless it has the shape and dtype of `like`, or, with
+  /// `any_floating_dtype`, its shape if both dtypes are floating-point. It may be on any device.
+  const Tensor* read_tensor(const std::string& path, const Tensor& like, bool any_floating_dtype = false);
   /// Adds a mismatch: "different   <path>: <why>".
   void refuse(const std::string& path, const std::string& why);
   /// The paths of values that were never read, in alphabetical order.
@@ -42,11 +54,16 @@ class TANDEM_API StateReader {
   void finish(const std::string& heading, bool strict = true);
 
  private:
+  using Values = std::map<std::string, const State::Value*>;
+
   /// The value at `path`, which is marked as read; null, and a mismatch, if it is missing.
   const State::Value* take(const std::string& path);
+  /// Adds a value to values_, or a mismatch if there is one with this path.
+  void insert(const std::string& path, const State::Value* value);
 
-  std::map<std::string, const State::Value*> values_;  ///< by path
-  std::set<std::string> asked_;                        ///< paths of values_ that were read
+  std::vector<State::Value> owned_;  ///< values of values_ that are not part of a state
+  Values values_;                    ///< by path
+  std::set<std::string> asked_;      ///< paths of values_ that were read
   std::string problems_;
 };
 

@@ -31,9 +31,19 @@ _LIBRARIES = {
         linkopts = ["-lgmock", "-lgtest", "-pthread"],
         mains = ["gtest_main", "gmock_main"],
     ),
+    "jpeg": dict(
+        apt = "libjpeg62-turbo-dev",
+        headers = ["jerror.h", "jmorecfg.h", "jpeglib.h"],
+        linkopts = ["-ljpeg"],
+    ),
     "nlohmann_json": dict(
         apt = "nlohmann-json3-dev",
         headers = ["nlohmann"],
+    ),
+    "png": dict(
+        apt = "libpng-dev",
+        headers = ["png.h", "pngconf.h", "pnglibconf.h"],
+        linkopts = ["-lpng"],
     ),
     "spdlog": dict(
         apt = "libspdlog-dev libfmt-dev",

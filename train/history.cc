@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include <tandem/base/error.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/train/plot_points.h>
 
@@ -33,9 +34,17 @@ Series by_step(const std::string& label, const std::vector<double>& values) {
 
 }  // namespace
 
-void History::add_step(double loss, double seconds) {
-  losses_.push_back(loss);
+History::History(std::vector<std::string> labels) : labels_(std::move(labels)) {}
+
+void History::add_step(const std::vector<double>& losses, double seconds) {
+  losses_.insert(losses_.end(), losses.begin(), losses.end());
   seconds_.push_back(seconds);
+}
+
+std::vector<double> History::losses(size_t label) const {
+  std::vector<double> result;
+  for (size_t i = label; i < losses_.size(); i += labels_.size()) result.push_back(losses_[i]);
+  return result;
 }
 
 void History::add_evaluation(int64_t step, Evaluation evaluation) {
@@ -55,7 +64,10 @@ Evaluation History::evaluation(int64_t step) const {
 }
 
 Plot History::loss_plot(const std::string& title, const std::string& evaluation_set) const {
-  Plot plot = {title, "step", "loss", {downsampled(by_step("training", losses_), kPoints)}};
+  Plot plot = {title, "step", "loss", {}};
+  for (size_t i = 0; i < labels_.size(); ++i) {
+    plot.series.push_back(downsampled(by_step(labels_[i], losses(i)), kPoints));
+  }
   Series line = {evaluation_set, {}, {}, true};
   for (const auto& [step, evaluation] : evaluations_) {
     for (const auto& [name, value] : evaluation) {
@@ -97,8 +109,12 @@ State History::state_dict() const {
 }
 
 void History::load_state_dict(const State& state) {
-  losses_ = to_vector<double>(state, "losses");
-  seconds_ = to_vector<double>(state, "seconds");
+  std::vector<double> losses = to_vector<double>(state, "losses");
+  std::vector<double> seconds = to_vector<double>(state, "seconds");
+  TANDEM_CHECK(StateError, losses.size() == seconds.size() * labels_.size(), "History: the state has ", losses.size(),
+               " losses of ", seconds.size(), " steps, expected ", labels_.size(), " of each step");
+  losses_ = std::move(losses);
+  seconds_ = std::move(seconds);
   merged_ = state.get<int64_t>("merged");
   evaluations_.clear();
   const State& evaluations = state.get<State>("evaluations");

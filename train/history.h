@@ -17,13 +17,17 @@ namespace tandem { inline namespace v0 { namespace train {
 /// training after a resume.
 class History {
  public:
-  /// Call after each step with this rank's loss; `seconds` is NaN if the step was not timed.
-  void add_step(double loss, double seconds);
+  /// `labels`: of the losses of a step, in the chart.
+  explicit History(std::vector<std::string> labels = {"training"});
+
+  /// Call after each step with this rank's loss for each label; `seconds` is NaN if the step was not timed.
+  void add_step(const std::vector<double>& losses, double seconds);
   void add_evaluation(int64_t step, Evaluation evaluation);
   /// Replaces the losses that were added since the last call by their means over all ranks. Collective.
   void merge(distributed::ProcessGroup& group);
 
-  const std::vector<double>& losses() const { return losses_; }    ///< of steps 1, 2, ..
+  const std::vector<std::string>& labels() const { return labels_; }
+  std::vector<double> losses(size_t label) const;                  ///< of steps 1, 2, ..
   const std::vector<double>& seconds() const { return seconds_; }  ///< of steps 1, 2, ..
   /// The last evaluation if it was made after step `step`, else empty.
   Evaluation evaluation(int64_t step) const;
@@ -36,9 +40,10 @@ class History {
   void load_state_dict(const State& state);
 
  private:
-  std::vector<double> losses_;
+  std::vector<std::string> labels_;
+  std::vector<double> losses_;  ///< of step 1 for each label, of step 2, ..
   std::vector<double> seconds_;
-  int64_t merged_ = 0;
+  int64_t merged_ = 0;                                       ///< number of losses that are means over all ranks
   std::vector<std::pair<int64_t, Evaluation>> evaluations_;  ///< (step, evaluation), ascending
 };
 

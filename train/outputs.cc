@@ -48,11 +48,16 @@ void check_folder(const std::string& path) {
   is_new ? static_cast<void>(fs::remove(path, error)) : check_file(path + "/trial");
 }
 
+/// The metadata is what Hugging Face's transformers requires.
+void write_weights(const std::string& path, const io::NamedTensors& weights) {
+  io::save_safetensors(path, weights, {{"format", "pt"}});
+}
+
 void check_weights(const std::string& path, const io::NamedTensors& weights) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) throw IoError(str("cannot write '", path, "': Is a directory"));
   const std::string trial = path + ".trial";
-  io::save_safetensors(trial, weights);
+  write_weights(trial, weights);
   fs::remove(trial, ignored);
 }
 
@@ -72,7 +77,9 @@ OutputPaths::OutputPaths(const TrainerOptions& options)
       throughput_chart(in_folder(options.out, "throughput.svg")),
       events(in_folder(options.out, "events")),
       checkpoints(in_folder(options.out, "checkpoints")),
-      trace(options.trace) {}
+      trace(options.trace) {
+  for (const std::string& folder : options.folders) folders.push_back(in_folder(options.out, folder));
+}
 
 void check_outputs(const TrainerOptions& options, const io::NamedTensors& weights) {
   const OutputPaths paths(options);
@@ -84,6 +91,7 @@ void check_outputs(const TrainerOptions& options, const io::NamedTensors& weight
     check_file(paths.throughput_chart);
     check_folder(paths.events);
     check_folder(paths.checkpoints);
+    for (const std::string& folder : paths.folders) check_folder(folder);
     if (!paths.trace.empty()) check_file(paths.trace);
   } catch (const IoError& error) {
     throw IoError(str(options.name, ": an output cannot be written; training is not started\n  ", error.what()));
@@ -93,7 +101,7 @@ void check_outputs(const TrainerOptions& options, const io::NamedTensors& weight
 void save_weights(const std::string& name, const std::string& path, const io::NamedTensors& weights) {
   std::string problems;
   try {
-    io::save_safetensors(path, weights);
+    write_weights(path, weights);
     return;
   } catch (const IoError& error) {
     problems = str("\n  ", error.what());
@@ -103,7 +111,7 @@ void save_weights(const std::string& name, const std::string& path, const io::Na
     std::string kept;
     try {
       kept = new_path(name, folder);
-      io::save_safetensors(kept, weights);
+      write_weights(kept, weights);
     } catch (const IoError& error) {
       problems += str("\n  ", error.what());
       continue;

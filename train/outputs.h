@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <tandem/io/safetensors.h>
 #include <tandem/train/trainer.h>
@@ -15,9 +16,10 @@ struct OutputPaths {
   std::string model;  ///< "OUT/model.safetensors"
   std::string loss_chart;
   std::string throughput_chart;
-  std::string events;       ///< folder
-  std::string checkpoints;  ///< folder
-  std::string trace;        ///< "": none
+  std::string events;                ///< folder
+  std::string checkpoints;           ///< folder
+  std::vector<std::string> folders;  ///< those of TrainerOptions
+  std::string trace;                 ///< "": none
 };
 
 /// Creates the folders of `out` and `trace`, and checks that every output can be written. `weights` are written

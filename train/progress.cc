@@ -10,6 +10,9 @@
 #include <cstring>
 #include <utility>
 
+#include <tandem/base/error.h>
+#include <tandem/base/format.h>
+
 namespace tandem { inline namespace v0 { namespace train {
 
 namespace {
@@ -37,7 +40,11 @@ size_t terminal_width() {
 }  // namespace
 
 Progress::Progress(ProgressOptions options)
-    : options_(std::move(options)), redraw_(can_redraw()), last_(Clock::now()), last_shown_(last_) {}
+    : options_(std::move(options)),
+      redraw_(can_redraw()),
+      mean_losses_(options_.losses.size(), std::numeric_limits<double>::quiet_NaN()),
+      last_(Clock::now()),
+      last_shown_(last_) {}
 
 Progress::~Progress() {
   if (options_.enabled) clear_line();
@@ -49,9 +56,19 @@ void Progress::clear_line() {
   line_open_ = false;
 }
 
-void Progress::step(double loss) {
+std::string Progress::losses() const {
+  std::string text;
+  for (size_t i = 0; i < mean_losses_.size(); ++i) {
+    text += str(i > 0 ? ", " : "", options_.losses[i], " ", format_fixed(mean_losses_[i], 4));
+  }
+  return text;
+}
+
+void Progress::step(const std::vector<double>& losses) {
   ++steps_;
-  mean_loss_ = started_ ? 0.95 * mean_loss_ + 0.05 * loss : loss;
+  for (size_t i = 0; i < mean_losses_.size(); ++i) {
+    mean_losses_[i] = started_ ? 0.95 * mean_losses_[i] + 0.05 * losses.at(i) : losses.at(i);
+  }
   const Clock::time_point now = Clock::now();
   if (started_) {
     step_seconds_ = std::chrono::duration<double>(now - last_).count();
@@ -72,13 +89,11 @@ void Progress::step(double loss) {
 }
 
 void Progress::show() {
-  char text[160];
-  std::snprintf(text, sizeof text, "epoch %lld  step %lld/%lld  loss %.4f",
-                static_cast<long long>((steps_ - 1) / options_.steps_per_epoch + 1), static_cast<long long>(steps_),
-                static_cast<long long>(options_.total_steps), mean_loss_);
-  std::string line = text;
+  std::string line = str("epoch ", (steps_ - 1) / options_.steps_per_epoch + 1, "  step ", steps_, "/",
+                         options_.total_steps, "  ", losses());
   if (timed_steps_ > 0) {
     const double rate = static_cast<double>(timed_steps_) / seconds_;
+    char text[160];
     std::snprintf(text, sizeof text, "  %.0f %s/s  %s left", rate * static_cast<double>(options_.items_per_step),
                   options_.items.c_str(), as_time(static_cast<double>(options_.total_steps - steps_) / rate).c_str());
     line += text;

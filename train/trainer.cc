@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <set>
 #include <utility>
 
 #include <tandem/autograd/grad_mode.h>
@@ -84,6 +85,37 @@ TrainerOptions checked(TrainerOptions options) {
   return options;
 }
 
+/// A loss of each step and what it trains.
+struct Objective : TrainerObjective {
+  std::optional<optim::GradScaler> scaler = {};  ///< with amp kFloat16
+  int64_t reported_step = 0;                     ///< step of the last report of the communication hooks
+};
+
+/// The objectives of a step, in order. The loss of the first is the argument of fit().
+std::vector<Objective> make_objectives(const TrainerOptions& options, const TrainerComponents& components) {
+  std::vector<Objective> objectives;
+  objectives.push_back({{options.loss_name, {}, components.reducer, components.optimizer, components.schedule}, {}, 0});
+  for (const TrainerObjective& further : components.further) {
+    TANDEM_CHECK(ValueError, further.loss != nullptr, options.name, ": the objective '", further.name,
+                 "' has no loss, expected a function");
+    objectives.push_back({further, {}, 0});
+  }
+  std::set<std::string> names;
+  for (const Objective& objective : objectives) {
+    TANDEM_CHECK(ValueError, !objective.name.empty() && objective.name.find('.') == std::string::npos, options.name,
+                 ": the name of a loss is '", objective.name, "', expected a text without '.'");
+    TANDEM_CHECK(ValueError, names.insert(objective.name).second, options.name, ": two losses have the name '",
+                 objective.name, "'; name them by loss_name and further");
+  }
+  return objectives;
+}
+
+std::vector<std::string> names_of(const std::vector<Objective>& objectives) {
+  std::vector<std::string> names;
+  for (const Objective& objective : objectives) names.push_back(objective.name);
+  return names;
+}
+
 /// "test loss 0.3102, test accuracy 93.20 %".
 std::string describe(const Evaluation& evaluation, const std::string& set) {
   std::string text;
@@ -108,6 +140,7 @@ class Trainer::Impl {
   void fit(const std::function<Tensor(const data::Batch&)>& loss, const std::function<Evaluation()>& evaluate);
   void note(const std::string& text) { progress_.note(text); }
   int64_t step() const { return progress_.steps(); }
+  Plot loss_plot() const { return history_.loss_plot(options_.title, options_.evaluation_set); }
 
  private:
   std::vector<std::pair<std::string, std::string>> identity() const;
@@ -116,10 +149,20 @@ class Trainer::Impl {
   void resume();
   void check_identity(const State& saved) const;
   void save_checkpoint();
-  /// Forward, backward and optimizer of a step; returns the loss.
-  double train_step(Batches& batches, const std::function<Tensor(const data::Batch&)>& loss);
-  void optimizer_step();
-  void end_step(double loss, const std::function<Evaluation()>& evaluate);
+  /// Forward, backward and optimizer of each objective; returns the losses.
+  std::vector<double> train_step(Batches& batches);
+  /// Adds the gradients of a batch, the last one of the step or an earlier one; returns the loss.
+  double add_gradients(Objective& objective, const data::Batch& batch, bool is_last);
+  void optimizer_step(Objective& objective);
+  void end_step(const std::vector<double>& losses, const std::function<Evaluation()>& evaluate);
+  /// "" if there is one objective, else its name and a space.
+  std::string prefix(const Objective& objective) const;
+  std::vector<std::string> loss_texts() const;  ///< "loss", or "critic loss", "generator loss"
+  /// The states of an objective; those of the first have no prefix.
+  static void save(const Objective& objective, State& shared, State& rank);
+  static void load(Objective& objective, const State& shared, const State& rank);
+  void broadcast_buffers();
+  void exclude_step();
   void evaluate_model(const std::function<Evaluation()>& evaluate);
   /// Merges the histories of the ranks and writes charts and events.
   void report();
@@ -137,17 +180,16 @@ class Trainer::Impl {
   const int64_t steps_per_epoch_;
   const int64_t items_per_step_;
   const OutputPaths paths_;
+  std::vector<Objective> objectives_;
   std::unique_ptr<io::Checkpointer> checkpointer_;
-  std::optional<optim::GradScaler> scaler_;  ///< with amp kFloat16
   Progress progress_;
   History history_;
   std::unique_ptr<io::EventFile> events_;
   bool tracing_ = false;
-  bool warned_ = false;        ///< that charts cannot be written
-  int64_t first_step_ = 0;     ///< number of steps before this process started
-  int64_t saved_step_ = -1;    ///< step of the newest checkpoint
-  int64_t events_step_ = 0;    ///< last step whose events are written
-  int64_t reported_step_ = 0;  ///< step of the last report of the communication hooks
+  bool warned_ = false;      ///< that charts cannot be written
+  int64_t first_step_ = 0;   ///< number of steps before this process started
+  int64_t saved_step_ = -1;  ///< step of the newest checkpoint
+  int64_t events_step_ = 0;  ///< last step whose events are written
 };
 
 Trainer::Impl::Impl(distributed::Context& ctx, TrainerOptions options, TrainerComponents components)
@@ -160,12 +202,15 @@ Trainer::Impl::Impl(distributed::Context& ctx, TrainerOptions options, TrainerCo
       steps_per_epoch_(std::max<int64_t>(1, components_.loader.size() / options_.accumulate)),
       items_per_step_(options_.items_per_sample * batch_size_ * options_.accumulate * ctx.world_size()),
       paths_(options_),
+      objectives_(make_objectives(options_, components_)),
       progress_({.enabled = is_rank0_ && options_.verbose,
                  .total_steps = total_,
                  .items_per_step = items_per_step_,
                  .items = options_.items,
                  .steps_per_epoch = steps_per_epoch_,
-                 .log_every = options_.log_every}) {
+                 .log_every = options_.log_every,
+                 .losses = loss_texts()}),
+      history_(names_of(objectives_)) {
   TANDEM_CHECK(ValueError, components_.loader.size() > 0, options_.name,
                ": not enough data for one batch: ", components_.loader.dataset().size(), " samples over ",
                format_count(ctx.world_size(), "rank"), " are ", components_.loader.sampler().size(),
@@ -173,16 +218,38 @@ Trainer::Impl::Impl(distributed::Context& ctx, TrainerOptions options, TrainerCo
   if (is_rank0_) check_outputs(options_, components_.model.state_dict().tensors());
   ctx_.group()->barrier();  // if rank 0 throws, the barrier fails on all ranks
   if (options_.amp != kFloat16) return;
-  scaler_.emplace(optim::GradScalerOptions{.all_reduce_found_inf = [group = ctx.group()](const Tensor& found) {
-    group->all_reduce(found, distributed::ReduceOp::kMax, {.name = "whether gradients are finite"});
-  }});
+  for (Objective& objective : objectives_) {
+    objective.scaler.emplace(
+        optim::GradScalerOptions{.all_reduce_found_inf = [group = ctx.group()](const Tensor& found) {
+          group->all_reduce(found, distributed::ReduceOp::kMax, {.name = "whether gradients are finite"});
+        }});
+  }
+}
+
+std::string Trainer::Impl::prefix(const Objective& objective) const {
+  return objectives_.size() == 1 ? "" : objective.name + " ";
+}
+
+std::vector<std::string> Trainer::Impl::loss_texts() const {
+  std::vector<std::string> texts;
+  for (const Objective& objective : objectives_) texts.push_back(prefix(objective) + "loss");
+  return texts;
+}
+
+void Trainer::Impl::broadcast_buffers() {
+  for (Objective& objective : objectives_) objective.reducer.broadcast_buffers();
+}
+
+void Trainer::Impl::exclude_step() {
+  for (Objective& objective : objectives_) objective.reducer.exclude_step();
 }
 
 void Trainer::Impl::fit(const std::function<Tensor(const data::Batch&)>& loss,
                         const std::function<Evaluation()>& evaluate) {
+  objectives_[0].loss = loss;
   start();
   Batches batches(components_.loader);
-  while (step() < total_ && !ctx_.should_stop()) end_step(train_step(batches, loss), evaluate);
+  while (step() < total_ && !ctx_.should_stop()) end_step(train_step(batches), evaluate);
   finish();
 }
 
@@ -196,7 +263,7 @@ void Trainer::Impl::start() {
     throw ValueError(str(options_.name, ": '", paths_.checkpoints,
                          "' contains checkpoints; continue from them with resume, or choose another out"));
   }
-  reported_step_ = components_.reducer.hook_report().step;
+  for (Objective& objective : objectives_) objective.reported_step = objective.reducer.hook_report().step;
   tracing_ = !options_.trace.empty();
   if (tracing_) start_trace();
 }
@@ -258,14 +325,15 @@ void Trainer::Impl::resume() {
   const State& shared = loaded->state.optimizer;
   check_identity(rank.get<State>("identity"));
   components_.model.load_state_dict(loaded->state.model);
-  components_.optimizer.load_state_dict(shared.get<State>("optimizer"));
-  if (components_.schedule != nullptr) components_.schedule->load_state_dict(shared.get<State>("schedule"));
+  load(objectives_[0], shared, rank);
+  for (size_t i = 1; i < objectives_.size(); ++i) {
+    Objective& objective = objectives_[i];
+    load(objective, shared.get<State>("further." + objective.name), rank.get<State>("further." + objective.name));
+  }
   if (components_.load_state_dict) components_.load_state_dict(shared.get<State>("components"));
   components_.loader.sampler().load_state_dict(rank.get<State>("sampler"));
   default_generator(ctx_.device()).load_state_dict(rank.get<State>("generator"));
-  if (scaler_) scaler_->load_state_dict(shared.get<State>("scaler"));
   history_.load_state_dict(rank.get<State>("history"));
-  if (rank.find("gradient_hooks")) components_.reducer.load_state_dict(rank.get<State>("gradient_hooks"));
   progress_.start_at(loaded->step);
   first_step_ = saved_step_ = events_step_ = loaded->step;
   note(str("resumed from ", paths_.checkpoints, ": ", format_count(loaded->step, "step"), " of ", total_, " done"));
@@ -275,54 +343,70 @@ void Trainer::Impl::resume() {
   }
 }
 
-double Trainer::Impl::train_step(Batches& batches, const std::function<Tensor(const data::Batch&)>& loss) {
+std::vector<double> Trainer::Impl::train_step(Batches& batches) {
   const TraceSpan span("step", "step");
-  const auto num_batches = static_cast<double>(options_.accumulate);
-  double sum = 0;
-  components_.optimizer.zero_grad();
-  for (int64_t i = 1; i <= options_.accumulate; ++i) {
-    const data::Batch& batch = batches.next();
-    Tensor value;
-    {
-      const Amp amp(options_.amp);
-      value = loss(batch);
+  std::vector<data::Batch> same;  // the batches of this step, for the further objectives
+  std::vector<double> losses;
+  for (Objective& objective : objectives_) {
+    objective.optimizer.zero_grad();
+    double sum = 0;
+    for (int64_t i = 0; i < options_.accumulate; ++i) {
+      const bool is_first = losses.empty();
+      const data::Batch& batch = is_first ? batches.next() : same[static_cast<size_t>(i)];
+      sum += add_gradients(objective, batch, i + 1 == options_.accumulate) / static_cast<double>(options_.accumulate);
+      if (is_first && objectives_.size() > 1) same.push_back(batch);
     }
-    // Only the last batch of a step reduces gradients.
-    const HookHandle no_sync = i < options_.accumulate ? components_.reducer.no_sync() : HookHandle();
-    const Tensor scaled = options_.accumulate == 1 ? value : value * (1 / num_batches);
-    scaler_ ? scaler_->backward(scaled) : scaled.backward();
-    sum += value.item() / num_batches;
+    losses.push_back(sum);
+    optimizer_step(objective);
+    if (objective.schedule != nullptr) objective.schedule->step();
   }
-  optimizer_step();
-  if (components_.schedule != nullptr) components_.schedule->step();
   if (options_.after_step) options_.after_step();
-  return sum;
+  return losses;
 }
 
-void Trainer::Impl::optimizer_step() {
+double Trainer::Impl::add_gradients(Objective& objective, const data::Batch& batch, bool is_last) {
+  Tensor value;
+  {
+    const Amp amp(options_.amp);
+    value = objective.loss(batch);
+  }
+  // Only the last batch of a step reduces gradients.
+  const HookHandle no_sync = is_last ? HookHandle() : objective.reducer.no_sync();
+  const Tensor scaled = options_.accumulate == 1 ? value : value * (1 / static_cast<double>(options_.accumulate));
+  objective.scaler ? objective.scaler->backward(scaled) : scaled.backward();
+  return value.item();
+}
+
+void Trainer::Impl::optimizer_step(Objective& objective) {
+  optim::Optimizer& optimizer = objective.optimizer;
+  std::optional<optim::GradScaler>& scaler = objective.scaler;
   if (options_.max_norm > 0) {
-    if (scaler_) scaler_->unscale_(components_.optimizer);
-    optim::clip_grad_norm_(components_.optimizer.parameters(), options_.max_norm);
+    if (scaler) scaler->unscale_(optimizer);
+    optim::clip_grad_norm_(optimizer.parameters(), options_.max_norm);
   }
-  if (!scaler_) return components_.optimizer.step();
-  const bool stepped = scaler_->step(components_.optimizer);
-  scaler_->update();
+  if (!scaler) return optimizer.step();
+  const bool stepped = scaler->step(optimizer);
+  scaler->update();
   if (stepped) return;
-  note(str("step ", step() + 1, " skipped: gradients are not finite; loss scale reduced to ", scaler_->get_scale()));
+  note(str(prefix(objective), "step ", step() + 1, " skipped: gradients are not finite; loss scale reduced to ",
+           scaler->get_scale()));
 }
 
-void Trainer::Impl::end_step(double loss, const std::function<Evaluation()>& evaluate) {
-  progress_.step(loss);
-  if (!std::isfinite(loss)) {
-    throw ValueError(str(options_.name, ": the loss of step ", step(),
-                         " is not finite: the training diverged; try a smaller learning rate than ",
-                         components_.optimizer.lr()));
+void Trainer::Impl::end_step(const std::vector<double>& losses, const std::function<Evaluation()>& evaluate) {
+  progress_.step(losses);
+  for (size_t i = 0; i < losses.size(); ++i) {
+    Objective& objective = objectives_[i];
+    if (!std::isfinite(losses[i])) {
+      throw ValueError(str(options_.name, ": the ", prefix(objective), "loss of step ", step(),
+                           " is not finite: the training diverged; try a smaller learning rate than ",
+                           objective.optimizer.lr()));
+    }
+    if (const auto hooks = objective.reducer.hook_report(); hooks.step != objective.reported_step) {
+      objective.reported_step = hooks.step;
+      note(str(prefix(objective), "gradients, ", to_string(hooks)));
+    }
   }
-  history_.add_step(loss, progress_.step_seconds());
-  if (const auto hooks = components_.reducer.hook_report(); hooks.step != reported_step_) {
-    reported_step_ = hooks.step;
-    note(str("gradients, ", to_string(hooks)));
-  }
+  history_.add_step(losses, progress_.step_seconds());
   if (tracing_ && step() - first_step_ == kTracedSteps) end_trace();
   if (ctx_.should_stop()) return;  // finish() saves
   const auto epochs = [&](int64_t step) { return step * options_.accumulate / components_.loader.size(); };
@@ -335,9 +419,9 @@ void Trainer::Impl::end_step(double loss, const std::function<Evaluation()>& eva
 void Trainer::Impl::evaluate_model(const std::function<Evaluation()>& evaluate) {
   const int64_t epoch = (step() * options_.accumulate - 1) / components_.loader.size() + 1;
   std::string text = options_.evaluate_every == 0 ? str("epoch ", epoch) : str("step ", step());
-  text += ": loss " + format_fixed(progress_.loss(), 4);
+  text += ": " + progress_.losses();
   if (evaluate) {
-    components_.reducer.broadcast_buffers();
+    broadcast_buffers();
     Evaluation result;
     {
       const nn::TrainingModes evaluation(components_.model, false);
@@ -349,7 +433,7 @@ void Trainer::Impl::evaluate_model(const std::function<Evaluation()>& evaluate) 
     history_.add_evaluation(step(), std::move(result));
   }
   report();
-  components_.reducer.exclude_step();
+  exclude_step();
   note(text);
 }
 
@@ -357,7 +441,7 @@ void Trainer::Impl::report() {
   history_.merge(*ctx_.group());
   if (!is_rank0_) return;
   add_events();
-  write_chart(paths_.loss_chart, history_.loss_plot(options_.title, options_.evaluation_set));
+  write_chart(paths_.loss_chart, loss_plot());
   write_chart(paths_.throughput_chart, history_.throughput_plot(options_.title, options_.items, items_per_step_));
 }
 
@@ -374,46 +458,67 @@ void Trainer::Impl::add_events() {
     events_ = std::make_unique<io::EventFile>(paths_.events);
     if (first_step_ > 0) events_->resume(first_step_ + 1);
   }
+  std::vector<std::vector<double>> losses;
+  for (size_t j = 0; j < objectives_.size(); ++j) losses.push_back(history_.losses(j));
   while (events_step_ < step()) {
     const auto i = static_cast<size_t>(events_step_++);
-    events_->add_scalar("loss/training", history_.losses()[i], events_step_);
+    for (size_t j = 0; j < losses.size(); ++j) {
+      events_->add_scalar("loss/" + objectives_[j].name, losses[j][i], events_step_);
+    }
     const double seconds = history_.seconds()[i];
     if (!std::isnan(seconds)) {
       events_->add_scalar(options_.items + " per second", static_cast<double>(items_per_step_) / seconds, events_step_);
     }
   }
-  events_->add_scalar("learning rate", components_.optimizer.lr(), step());
+  for (const Objective& objective : objectives_) {
+    events_->add_scalar(prefix(objective) + "learning rate", objective.optimizer.lr(), step());
+  }
   for (const auto& [name, value] : history_.evaluation(step())) {
     events_->add_scalar(name + "/" + options_.evaluation_set, value, step());
   }
 }
 
+void Trainer::Impl::save(const Objective& objective, State& shared, State& rank) {
+  shared.set("optimizer", objective.optimizer.state_dict());
+  if (objective.schedule != nullptr) shared.set("schedule", objective.schedule->state_dict());
+  if (objective.scaler) shared.set("scaler", objective.scaler->state_dict());
+  if (State hooks = objective.reducer.state_dict(); !hooks.empty()) rank.set("gradient_hooks", std::move(hooks));
+}
+
+void Trainer::Impl::load(Objective& objective, const State& shared, const State& rank) {
+  objective.optimizer.load_state_dict(shared.get<State>("optimizer"));
+  if (objective.schedule != nullptr) objective.schedule->load_state_dict(shared.get<State>("schedule"));
+  if (objective.scaler) objective.scaler->load_state_dict(shared.get<State>("scaler"));
+  if (rank.find("gradient_hooks")) objective.reducer.load_state_dict(rank.get<State>("gradient_hooks"));
+}
+
 void Trainer::Impl::save_checkpoint() {
-  components_.reducer.broadcast_buffers();
+  broadcast_buffers();
   history_.merge(*ctx_.group());
   io::CheckpointState state;
   state.model = components_.model.state_dict();
-  state.optimizer.set("optimizer", components_.optimizer.state_dict());
-  if (components_.schedule != nullptr) state.optimizer.set("schedule", components_.schedule->state_dict());
+  save(objectives_[0], state.optimizer, state.rank);
+  for (size_t i = 1; i < objectives_.size(); ++i) {
+    State shared, rank;
+    save(objectives_[i], shared, rank);
+    state.optimizer.set("further." + objectives_[i].name, std::move(shared));
+    state.rank.set("further." + objectives_[i].name, std::move(rank));
+  }
   if (components_.state_dict) state.optimizer.set("components", components_.state_dict());
-  if (scaler_) state.optimizer.set("scaler", scaler_->state_dict());
   State settings;
   for (const auto& [name, value] : identity()) settings.set(name, value);
   state.rank.set("identity", settings);
   state.rank.set("sampler", components_.loader.sampler().state_dict());
   state.rank.set("generator", default_generator(ctx_.device()).state_dict());
   state.rank.set("history", history_.state_dict());
-  if (State hooks = components_.reducer.state_dict(); !hooks.empty()) {
-    state.rank.set("gradient_hooks", std::move(hooks));
-  }
   if (checkpointer().save(step(), state)) saved_step_ = step();
-  components_.reducer.exclude_step();
+  exclude_step();
 }
 
 void Trainer::Impl::end_trace() {
   tracing_ = false;
   const auto events = distributed::gather_trace(*ctx_.group());
-  components_.reducer.exclude_step();
+  exclude_step();
   if (!is_rank0_) return;
   try {
     profile::write_chrome_trace(paths_.trace, events);
@@ -434,9 +539,11 @@ void Trainer::Impl::finish() {
   } else if (const Evaluation result = history_.evaluation(step()); !result.empty()) {
     note(str(describe(result, options_.evaluation_set), " after ", format_count(step(), "step")));
   }
-  const distributed::OverlapReport overlap = components_.reducer.report();
-  if (overlap.steps > 0) note(distributed::to_string(overlap));
-  components_.reducer.broadcast_buffers();
+  for (Objective& objective : objectives_) {
+    const distributed::OverlapReport overlap = objective.reducer.report();
+    if (overlap.steps > 0) note(prefix(objective) + distributed::to_string(overlap));
+  }
+  broadcast_buffers();
   if (!is_rank0_) return;
   save_weights(options_.name, paths_.model, components_.model.state_dict().tensors());
   note(str("saved ", paths_.model));
@@ -455,5 +562,7 @@ void Trainer::fit(const std::function<Tensor(const data::Batch& batch)>& loss,
 void Trainer::note(const std::string& text) { impl_->note(text); }
 
 int64_t Trainer::step() const { return impl_->step(); }
+
+Plot Trainer::loss_plot() const { return impl_->loss_plot(); }
 
 }}}  // namespace tandem::v0::train

@@ -35,6 +35,8 @@ class Schedule;
 
 namespace train {
 
+struct Plot;
+
 /// Results of an evaluation by name, equal on all ranks: {{"loss", 0.31}, {"accuracy", 0.93}}. "loss" is drawn in the
 /// chart of losses; values whose name ends with "accuracy" are printed in percent. Names contain no '.'.
 using Evaluation = std::vector<std::pair<std::string, double>>;
@@ -46,6 +48,7 @@ struct TrainerOptions {
   std::string items = "samples";              ///< unit of the rate: "images"
   int64_t items_per_sample = 1;               ///< for the rate: tokens of a text
   std::string evaluation_set = "validation";  ///< label of the results of the evaluation: "validation loss"
+  std::string loss_name = "training";         ///< label of the loss in charts and, with `further` losses, in lines
 
   int64_t epochs = 1;             ///< passes over the training data
   int64_t max_steps = 0;          ///< most optimizer steps; 0: no limit
@@ -57,8 +60,10 @@ struct TrainerOptions {
   std::function<void()> after_step = {};
 
   std::string out = "results";  ///< folder of all outputs, created if it does not exist
-  int64_t save_every = 0;       ///< steps between checkpoints; 0: only when a signal stops the training
-  bool resume = false;          ///< continue from the newest checkpoint in `out`; from the beginning if there is none
+  /// Further folders in `out`, into which the program writes: checked before the first step as all outputs.
+  std::vector<std::string> folders = {};
+  int64_t save_every = 0;  ///< steps between checkpoints; 0: only when a signal stops the training
+  bool resume = false;     ///< continue from the newest checkpoint in `out`; from the beginning if there is none
   /// (name, value) of settings that must be equal in a resumed training, such as the learning rate; Trainer adds
   /// batch_size, accumulate, max_norm and amp.
   std::vector<std::pair<std::string, std::string>> identity = {};
@@ -71,15 +76,27 @@ struct TrainerOptions {
   TANDEM_API int64_t total_steps(int64_t batches_per_epoch) const;
 };
 
+/// A further loss of each step and what it trains, for models with several optimizers such as a GAN.
+struct TrainerObjective {
+  std::string name;  ///< label of the loss: "generator"; unique, without '.'
+  /// As the argument `loss` of Trainer::fit.
+  std::function<Tensor(const data::Batch& batch)> loss;
+  distributed::GradientReducer& reducer;  ///< of the parameters that this loss trains
+  optim::Optimizer& optimizer;            ///< of these parameters
+  optim::Schedule* schedule = nullptr;    ///< [optional] stepped after each step of the optimizer
+};
+
 /// The objects that a Trainer trains and saves in checkpoints. They must outlive the Trainer.
 struct TrainerComponents {
-  nn::Module& model;                       ///< on the rank's device
+  nn::Module& model;                       ///< on the rank's device; contains all networks if there are several
   distributed::GradientReducer& reducer;   ///< of the model's DistributedDataParallel
   optim::Optimizer& optimizer;             ///< of the model's parameters
   optim::Schedule* schedule = nullptr;     ///< [optional] stepped after each step of the optimizer
   data::DataLoader& loader;                ///< batches of this rank; its sampler's position is saved
   std::function<State()> state_dict = {};  ///< [optional] more state for checkpoints, equal on all ranks
   std::function<void(const State&)> load_state_dict = {};  ///< [optional] restores the result of state_dict
+  /// [optional] Losses that follow the argument of Trainer::fit in each step, in this order.
+  std::vector<TrainerObjective> further = {};
 };
 
 /// Trains a model on all ranks of a job.
@@ -95,6 +112,10 @@ struct TrainerComponents {
 /// hooks. So a training that was killed and resumed ends with the same bytes as an uninterrupted training on the same
 /// number of ranks.
 ///
+/// With `further` objectives, a step is several of these steps on the same batches, one after the other: the first loss
+/// updates `optimizer`, then each further loss updates its own. A backward must reach only the parameters of its own
+/// reducer (docs/adversarial_training.md).
+///
 /// All outputs are checked before the first step. Output that cannot be written later causes a warning, and training
 /// continues; if the weights cannot be written at the end, they are saved elsewhere, and fit() throws. Every rank
 /// creates a Trainer; construction and fit() are collective. Only rank 0 prints and writes, except for checkpoints, to
@@ -102,7 +123,8 @@ struct TrainerComponents {
 class TANDEM_API Trainer {
  public:
   /// Creates the folder `out` and checks that all outputs can be written: otherwise throws IoError on rank 0 and
-  /// CommError on the other ranks. Throws ValueError for options that are out of range, or if the loader has no batch.
+  /// CommError on the other ranks. Throws ValueError for options that are out of range, if the loader has no batch, or
+  /// if names of losses are empty, contain a '.' or are equal.
   Trainer(distributed::Context& ctx, TrainerOptions options, TrainerComponents components);
   ~Trainer();
   Trainer(const Trainer&) = delete;
@@ -126,6 +148,8 @@ class TANDEM_API Trainer {
   void note(const std::string& text);
   /// The number of completed optimizer steps, including those before a resume.
   int64_t step() const;
+  /// The chart of losses so far, as in loss.svg. Include <tandem/train/plot.h> to use it.
+  Plot loss_plot() const;
 
  private:
   class Impl;

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <utility>
 
-#include <tandem/examples/models/dcgan.h>
-#include <tandem/examples/models/gpt.h>
-#include <tandem/examples/models/lenet.h>
-#include <tandem/examples/models/lstm.h>
-#include <tandem/examples/models/mlp.h>
-#include <tandem/examples/models/mobilenet.h>
-#include <tandem/examples/models/resnet.h>
-#include <tandem/examples/models/unet.h>
+#include <tandem/models/dcgan.h>
+#include <tandem/models/gpt2.h>
+#include <tandem/models/lenet.h>
+#include <tandem/models/lstm.h>
+#include <tandem/models/mlp.h>
+#include <tandem/models/mobilenet.h>
+#include <tandem/models/resnet.h>
+#include <tandem/models/unet.h>
 
 namespace tandem::benchmarks {
 
@@ -38,7 +38,7 @@ TrainingCase lenet() {
 }
 
 TrainingCase resnet18() {
-  auto model = std::make_shared<models::ResNet18>();
+  auto model = std::make_shared<models::ResNet18>(models::ResNetOptions{.num_classes = 10, .small_images = true});
   TrainingCase training = images(model, {32, 3, 32, 32}, sgd(*model, 0.1, 5e-4));
   training.compared_lr = 1e-4;
   return training;
@@ -52,7 +52,7 @@ TrainingCase resnet50() {
 }
 
 TrainingCase mobilenet_v2() {
-  auto model = std::make_shared<models::MobileNetV2>(10, /*dropout=*/0);
+  auto model = std::make_shared<models::MobileNetV2>(models::MobileNetV2Options{.num_classes = 10, .dropout = 0});
   TrainingCase training = images(model, {8, 3, 128, 128}, sgd(*model, 0.01, 4e-5));
   training.compared_lr = 1e-6;
   return training;
@@ -78,25 +78,28 @@ TrainingCase unet() {
 }
 
 /// Random tokens with random targets.
-TrainingCase gpt(const models::GptOptions& options, int64_t batch) {
-  auto model = std::make_shared<models::Gpt>(options);
-  const int64_t items = batch * options.context;
+TrainingCase gpt(models::Gpt2Config config, int64_t batch) {
+  config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = 0;
+  auto model = std::make_shared<models::Gpt2>(config);
+  const int64_t items = batch * config.n_positions;
   constexpr double kLr = 1e-3;
   return {items,
           model,
-          randint(0, options.vocabulary, {batch, options.context}),
-          randint(0, options.vocabulary, {items}),
+          randint(0, config.vocab_size, {batch, config.n_positions}),
+          randint(0, config.vocab_size, {items}),
           std::make_unique<optim::AdamW>(model->parameters(), optim::AdamWOptions{.lr = kLr}),
           kLr};
 }
 
-TrainingCase gpt_small() { return gpt({.vocabulary = 65, .context = 128, .layers = 4, .heads = 4, .width = 128}, 16); }
-
-TrainingCase gpt_384() { return gpt({.vocabulary = 65, .context = 256, .layers = 6, .heads = 6, .width = 384}, 4); }
-
-TrainingCase gpt2_124m(int64_t batch) {
-  return gpt({.vocabulary = 50304, .context = 1024, .layers = 12, .heads = 12, .width = 768}, batch);
+TrainingCase gpt_small() {
+  return gpt({.vocab_size = 65, .n_positions = 128, .n_embd = 128, .n_layer = 4, .n_head = 4}, 16);
 }
+
+TrainingCase gpt_384() {
+  return gpt({.vocab_size = 65, .n_positions = 256, .n_embd = 384, .n_layer = 6, .n_head = 6}, 4);
+}
+
+TrainingCase gpt2_124m(int64_t batch) { return gpt({.vocab_size = 50304}, batch); }
 TrainingCase gpt2_124m_4() { return gpt2_124m(4); }
 TrainingCase gpt2_124m_64() { return gpt2_124m(64); }
 

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 UNTIMED = 10
 
 
-# --- models: parameter names as in examples/models ------------------------------------------------------------------
+# --- models: parameter names as in models/ ---------------------------------------------------------------------------
 
 
 class Mlp(nn.Module):
@@ -229,7 +229,7 @@ class LstmLanguageModel(nn.Module):
         return self.decoder(self.rnn(self.encoder(tokens))[0])
 
 
-class CausalAttention(nn.Module):
+class Gpt2Attention(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
         self.c_attn, self.c_proj, self.heads = nn.Linear(width, 3 * width), nn.Linear(width, width), heads
@@ -242,7 +242,7 @@ class CausalAttention(nn.Module):
         return self.c_proj(h.transpose(1, 2).reshape(batch, length, width))
 
 
-class GptMlp(nn.Module):
+class Gpt2Mlp(nn.Module):
     def __init__(self, width):
         super().__init__()
         self.c_fc, self.c_proj = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
@@ -251,29 +251,38 @@ class GptMlp(nn.Module):
         return self.c_proj(F.gelu(self.c_fc(x), approximate="tanh"))
 
 
-class GptBlock(nn.Module):
+class Gpt2Block(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
-        self.ln_1, self.attn = nn.LayerNorm(width), CausalAttention(width, heads)
-        self.ln_2, self.mlp = nn.LayerNorm(width), GptMlp(width)
+        self.ln_1, self.attn = nn.LayerNorm(width), Gpt2Attention(width, heads)
+        self.ln_2, self.mlp = nn.LayerNorm(width), Gpt2Mlp(width)
 
     def forward(self, x):
         h = x + self.attn(self.ln_1(x))
         return h + self.mlp(self.ln_2(h))
 
 
-class Gpt(nn.Module):
+class Gpt2Model(nn.Module):
     def __init__(self, vocabulary, context, layers, heads, width):
         super().__init__()
         self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
-        self.h = nn.Sequential(*[GptBlock(width, heads) for _ in range(layers)])
+        self.h = nn.Sequential(*[Gpt2Block(width, heads) for _ in range(layers)])
         self.ln_f = nn.LayerNorm(width)
-        self.lm_head = nn.Linear(width, vocabulary, bias=False)
-        self.lm_head.weight = self.wte.weight
 
     def forward(self, tokens):
         x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
-        return self.lm_head(self.ln_f(self.h(x)))
+        return self.ln_f(self.h(x))
+
+
+class Gpt2(nn.Module):
+    def __init__(self, vocabulary, context, layers, heads, width):
+        super().__init__()
+        self.transformer = Gpt2Model(vocabulary, context, layers, heads, width)
+        self.lm_head = nn.Linear(width, vocabulary, bias=False)
+        self.lm_head.weight = self.transformer.wte.weight
+
+    def forward(self, tokens):
+        return self.lm_head(self.transformer(tokens))
 
 
 def sgd(**options):
@@ -299,10 +308,10 @@ CASES = {
     "dcgan": (Dcgan, adam(lr=2e-4, betas=(0.5, 0.999)), 1e-6),
     "unet": (UNet, adam(lr=1e-3), 1e-4),
     "lstm": (LstmLanguageModel, adam(lr=1e-3), 1e-3),
-    "gpt-small": (lambda: Gpt(65, 128, 4, 4, 128), adamw, 1e-3),
-    "gpt-384": (lambda: Gpt(65, 256, 6, 6, 384), adamw, 1e-3),
-    "gpt2-124m-4": (lambda: Gpt(50304, 1024, 12, 12, 768), adamw, 1e-3),
-    "gpt2-124m-64": (lambda: Gpt(50304, 1024, 12, 12, 768), adamw, 1e-3),
+    "gpt-small": (lambda: Gpt2(65, 128, 4, 4, 128), adamw, 1e-3),
+    "gpt-384": (lambda: Gpt2(65, 256, 6, 6, 384), adamw, 1e-3),
+    "gpt2-124m-4": (lambda: Gpt2(50304, 1024, 12, 12, 768), adamw, 1e-3),
+    "gpt2-124m-64": (lambda: Gpt2(50304, 1024, 12, 12, 768), adamw, 1e-3),
     "resnet50-256": (ResNet50, sgd(lr=0.1, weight_decay=1e-4), 1e-4),
 }
 

@@ -2,10 +2,10 @@
 //
 //     ./bazelw run //examples/mnist -- --nproc 2
 //     ./bazelw run //examples/mnist -- --nproc 2 --model lenet --data FOLDER_WITH_MNIST_FILES --out results
-#include <tandem/examples/models/lenet.h>
-#include <tandem/examples/models/mlp.h>
 #include <tandem/examples/support/classify.h>
 #include <tandem/examples/support/flags.h>
+#include <tandem/models/lenet.h>
+#include <tandem/models/mlp.h>
 #include <tandem/tandem.h>
 #include <tandem/train/trainer.h>
 
@@ -34,8 +34,8 @@ Datasets open_data(const examples::TrainingFlags& flags) {
 }
 
 std::unique_ptr<td::nn::Layer> make_model(const std::string& name) {
-  if (name == "lenet") return std::make_unique<models::LeNet>();
-  return std::make_unique<models::Mlp>();
+  if (name == "lenet") return std::make_unique<td::models::LeNet>();
+  return std::make_unique<td::models::Mlp>();
 }
 
 void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, const std::string& network) {

@@ -2,9 +2,9 @@
 //
 //     ./bazelw run //examples/resnet_cifar -- --nproc 2 --width 16
 //     ./bazelw run //examples/resnet_cifar -- --nproc 2 --data FOLDER_WITH_CIFAR_10 --epochs 30 --save-every 500
-#include <tandem/examples/models/resnet.h>
 #include <tandem/examples/support/classify.h>
 #include <tandem/examples/support/flags.h>
+#include <tandem/models/resnet.h>
 #include <tandem/tandem.h>
 #include <tandem/train/trainer.h>
 
@@ -44,7 +44,7 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
   td::manual_seed(flags.seed);
   const Datasets data = open_data(flags, resnet_flags);
 
-  models::ResNet18 model(resnet_flags.width);
+  td::models::ResNet18 model({.num_classes = 10, .width = resnet_flags.width, .small_images = true});
   model.to(ctx.device());
   td::DistributedDataParallel ddp(model, ctx.group(), flags.reducer_options());
   td::optim::SGD sgd(model.parameters(), {.lr = flags.lr, .momentum = 0.9, .weight_decay = 5e-4});

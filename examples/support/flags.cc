@@ -120,7 +120,7 @@ int parse_training_flags(int argc, char** argv, const ProgramInfo& program, Trai
       ->check(count(0));
   app.add_option("--seed", flags.seed, "seed of initial weights, data order and generated data")
       ->check(number<uint64_t>("a whole number", 0));
-  app.add_option("--data", flags.data, program.data_help)->check(not_empty);
+  if (!program.data_help.empty()) app.add_option("--data", flags.data, program.data_help)->check(not_empty);
   app.add_option("--out", flags.trainer.out,
                  "folder for weights, charts, event files and checkpoints; created if it does not exist")
       ->check(not_empty);

@@ -39,8 +39,8 @@ struct ExampleFlag {
 /// Texts of an example for --help.
 struct ProgramInfo {
   std::string description;
-  std::string data_help;   ///< help text of --data
-  std::string batch_help;  ///< help text of --batch-size
+  std::string data_help = {};  ///< help text of --data; "": the program has no --data
+  std::string batch_help;      ///< help text of --batch-size
   std::vector<ExampleFlag> flags = {};
 };
 

@@ -5,8 +5,12 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
+#include <memory>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -31,6 +35,34 @@ TEST(InputFile, ReadsAtOffsetAndDetectsTruncation) {
   EXPECT_EQ(part, "cde");
   EXPECT_EQ(folder.shortened(error_text<IoError>([&] { file.read(part.data(), 4, 3); })),
             "op: 'DIR/file' was truncated while it was being read");
+}
+
+TEST(InputFile, MappedBytesAreThoseOfTheFileAndWritesArePrivate) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("file", std::string("abcdef"));
+  std::shared_ptr<std::byte> bytes;
+  {
+    const InputFile file("op", path);
+    bytes = file.map();
+  }
+  auto* const text = reinterpret_cast<char*>(bytes.get());
+  EXPECT_EQ(std::string(text, 6), "abcdef");
+  text[0] = 'x';
+  EXPECT_EQ(std::string(text, 6), "xbcdef");
+  EXPECT_EQ(read_file(path), "abcdef");
+  std::filesystem::remove(path);
+  EXPECT_EQ(std::string(text, 6), "xbcdef");
+}
+
+TEST(InputFile, EmptyFileIsMappedToNull) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(InputFile("op", folder.write("file", std::string())).map(), nullptr);
+}
+
+TEST(InputFile, FailedMappingNamesTheReason) {
+  const InputFile file("op", "/sys/devices/system/cpu/online");  // a regular file that cannot be mapped
+  EXPECT_EQ(error_text<IoError>([&] { file.map(); }),
+            "op: cannot map '/sys/devices/system/cpu/online' into memory: No such device");
 }
 
 TEST(PathExists, IsFalseOnlyForMissingPaths) {

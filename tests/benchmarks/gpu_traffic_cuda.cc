@@ -13,7 +13,7 @@
 #include <cuda_emulation/control.h>
 #include <gtest/gtest.h>
 
-#include <tandem/examples/models/gpt.h>
+#include <tandem/models/gpt2.h>
 #include <tandem/tandem.h>
 #include <tandem/tensor/primitives.h>
 
@@ -184,9 +184,9 @@ void add_float32(Operations& operations) {
 
 /// A block of GPT-2.
 void add_gpt_block(Operations& operations) {
-  const models::GptOptions options{.context = 64, .heads = 2, .width = 128};
+  const models::Gpt2Config config{.n_embd = 128, .n_head = 2, .resid_pdrop = 0, .attn_pdrop = 0};
   for (const bool bfloat16 : {false, true}) {
-    const auto block = std::make_shared<models::GptBlock>(options);
+    const auto block = std::make_shared<models::Gpt2Block>(config);
     block->to(kGpu);
     const Tensor x = leaf({2, 64, 128});
     operations.add_differentiable("GPT block", bfloat16 ? "autocast to bfloat16" : "float32", x, [=] {

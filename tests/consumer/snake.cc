@@ -1,1 +1,1 @@
-../extension/snake.cc
+../../examples/custom_op/snake.cc

@@ -1,1 +1,1 @@
-../extension/snake.h
+../../examples/custom_op/snake.h

@@ -1,1 +1,1 @@
-../extension/snake_cuda.cu
+../../examples/custom_op/snake_cuda.cu

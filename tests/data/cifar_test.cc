@@ -127,8 +127,8 @@ TEST_F(Cifar, InvalidArgumentsAreRejected) {
 
 TEST_F(Cifar, NormalizationUsesTrainingSetStatistics) {
   td::data::ItemRandom random(0, 0, 0);
-  const td::Tensor image = td::data::normalize_cifar()(td::zeros({3, 1, 1}), random);
-  const auto values = image.to_vector<float>();
+  const td::data::Example example = td::data::normalize_cifar()({td::zeros({3, 1, 1}), {}}, random);
+  const auto values = example.image.to_vector<float>();
   EXPECT_FLOAT_EQ(values[0], -0.4914f / 0.2470f);
   EXPECT_FLOAT_EQ(values[1], -0.4822f / 0.2435f);
   EXPECT_FLOAT_EQ(values[2], -0.4465f / 0.2616f);

@@ -276,8 +276,10 @@ TEST(DataLoader, ItemsOmittedByDropLastCountAsConsumed) {
 
 TEST(DataLoader, TransformsDependOnlyOnSeedEpochAndItem) {
   // The transformed image is (item, a random number).
-  const td::data::Transform transform = [](const td::Tensor& image, td::data::ItemRandom& random) {
-    return td::from_vector<float>({image.item<float>(), static_cast<float>(random.below(1 << 20))}, {2});
+  const td::data::Transform transform = [](td::data::Example example, td::data::ItemRandom& random) {
+    const float draw = static_cast<float>(random.below(1 << 20));
+    example.image = td::from_vector<float>({example.image.item<float>(), draw}, {2});
+    return example;
   };
   const Numbers numbers(33);
   using Draws = std::map<int64_t, std::vector<float>>;
@@ -306,6 +308,32 @@ TEST(DataLoader, TransformsDependOnlyOnSeedEpochAndItem) {
   EXPECT_NE(draws_of(1, 4, 2, 8), expected);
 }
 
+TEST(DataLoader, BatchTransformsDependOnlyOnSeedEpochAndFirstItem) {
+  // The labels of a batch are replaced by a random number.
+  const td::data::BatchTransform transform = [](td::data::Batch batch, td::data::ItemRandom& random) {
+    batch.labels = td::full({batch.size}, static_cast<double>(random.below(1 << 20)), {td::kFloat32});
+    return batch;
+  };
+  const Numbers numbers(12);
+  const auto draws_of = [&](int workers, int64_t epoch, uint64_t seed) {
+    SequentialSampler sampler(12);  // the same batches in each epoch
+    sampler.set_epoch(epoch);
+    std::map<float, float> draws;
+    for (auto& batch :
+         DataLoader(numbers, sampler,
+                    {.batch_size = 4, .num_workers = workers, .batch_transform = transform, .transform_seed = seed})) {
+      draws[batch.images.to_vector<float>()[0]] = batch.labels.to_vector<float>()[0];
+    }
+    return draws;
+  };
+  const auto expected = draws_of(0, 2, 7);
+  EXPECT_EQ(expected.size(), 3u);
+  EXPECT_NE(expected.begin()->second, expected.rbegin()->second);
+  EXPECT_EQ(draws_of(3, 2, 7), expected);
+  EXPECT_NE(draws_of(0, 2, 8), expected);
+  EXPECT_NE(draws_of(0, 3, 7), expected);
+}
+
 TEST(DataLoader, BatchesAreDeliveredOnTheConfiguredDevice) {
   td::set_cpu_device_count(2);
   const Numbers numbers(5);
@@ -326,13 +354,15 @@ TEST(DataLoader, WorkersInheritTheRankButNotTheModes) {
   context.rank = 3;
   context.world_size = 5;
   context.grad_enabled = false;
+  context.skip_init = true;
   context.module_scope = td::make_ref<td::ScopeName>("Net");
   Numbers numbers(8);
   std::atomic<int> wrong = 0;
   numbers.on_get = [&](int64_t) {
     const auto& mine = td::RankContext::current();
-    if (&mine == &context || mine.rank != 3 || mine.world_size != 5 || !mine.grad_enabled || mine.module_scope ||
-        td::num_threads() != 1 || mine.tensor_slot == nullptr || mine.tensor_slot != context.tensor_slot) {
+    if (&mine == &context || mine.rank != 3 || mine.world_size != 5 || !mine.grad_enabled || mine.skip_init ||
+        mine.module_scope || td::num_threads() != 1 || mine.tensor_slot == nullptr ||
+        mine.tensor_slot != context.tensor_slot) {
       ++wrong;
     }
   };

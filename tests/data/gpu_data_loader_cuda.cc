@@ -1,11 +1,15 @@
 // Batches that workers copy to a GPU while it computes.
 #include <atomic>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include <cuda_emulation/control.h>
 #include <tandem/data/data_loader.h>
+#include <tandem/data/stream.h>
+#include <tandem/ops/elementwise.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/factories.h>
@@ -14,13 +18,29 @@ namespace tandem::testing { namespace {
 
 const Device kGpu("cuda:0");
 
-/// Item i has an image of 300,000 numbers i and the label i.
+/// Item i has an image of 300,000 numbers i, the label i and the tensor "half" i / 2.
 class Numbers : public data::Dataset {
  public:
   int64_t size() const override { return 24; }
   data::Example get(int64_t index) const override {
-    return {full({300000}, static_cast<double>(index)), scalar_tensor(index, {kInt64})};
+    return {full({300000}, static_cast<double>(index)),
+            scalar_tensor(index, {kInt64}),
+            {{"half", scalar_tensor(index * 0.5, {kFloat32})}}};
   }
+};
+
+/// The same items in order, in one shard.
+class NumberStream : public data::IterableDataset, public data::ExampleStream {
+ public:
+  std::unique_ptr<data::ExampleStream> stream(const data::StreamShard&) const override {
+    return std::make_unique<NumberStream>();
+  }
+  std::optional<data::Example> next() override {
+    return next_ < 24 ? std::optional(Numbers().get(next_++)) : std::nullopt;
+  }
+
+ private:
+  int64_t next_ = 0;
 };
 
 /// Runs f(batch) for all batches of two items.
@@ -33,19 +53,31 @@ void for_each_batch(int num_workers, const F& f) {
   for (auto& batch : loader) f(batch);
 }
 
+/// for_each_batch of the stream.
+template <class F>
+void for_each_stream_batch(int num_workers, const F& f) {
+  const NumberStream numbers;
+  data::StreamLoader loader(numbers, {.batch_size = 2, .num_workers = num_workers, .prefetch = 1, .device = kGpu});
+  for (auto& batch : loader) f(batch);
+}
+
 // The emulation computes as late as it can: when the sums are read, all batches have been copied and dropped.
 TEST(GpuDataLoader, MemoryIsReusedAfterTheWorkThatReadsIt) {
   for (const int num_workers : {0, 1, 2}) {
     std::vector<Tensor> sums;
-    for_each_batch(num_workers, [&](const data::Batch& batch) {
+    const auto add_sums = [&](const data::Batch& batch) {
       sums.push_back(sum(batch.images, {1}));
       sums.push_back(batch.labels.to(kFloat32));
-    });
-    ASSERT_EQ(sums.size(), 24u);
-    for (size_t i = 0; i < sums.size(); i += 2) {
-      const auto index = static_cast<float>(i);
+      sums.push_back(batch["half"] * 2);
+    };
+    for_each_batch(num_workers, add_sums);
+    for_each_stream_batch(num_workers, add_sums);
+    ASSERT_EQ(sums.size(), 2 * 36u);
+    for (size_t i = 0; i < sums.size(); i += 3) {
+      const auto index = static_cast<float>(i % 36 / 3 * 2);
       EXPECT_EQ(sums[i].to_vector<float>(), (std::vector<float>{300000 * index, 300000 * (index + 1)}));
       EXPECT_EQ(sums[i + 1].to_vector<float>(), (std::vector<float>{index, index + 1}));
+      EXPECT_EQ(sums[i + 2].to_vector<float>(), (std::vector<float>{index, index + 1}));
     }
   }
 }

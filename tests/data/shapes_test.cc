@@ -1,6 +1,7 @@
 #include <tandem/data/shapes.h>
 
 #include <array>
+#include <cmath>
 #include <set>
 #include <vector>
 
@@ -102,8 +103,39 @@ TEST(Shapes, ClassesDifferInTextureNotInColor) {
   }
 }
 
+TEST(Shapes, SideChangesTheResolutionOnly) {
+  const ShapesDataset small(40, 2);
+  const ShapesDataset large(40, 2, 96);
+  double difference = 0;
+  for (int64_t i = 0; i < 40; ++i) {
+    const auto coarse = small.get(i);
+    const auto fine = large.get(i);
+    ASSERT_EQ(fine.image.shape(), td::Shape({3, 96, 96}));
+    EXPECT_EQ(fine.label.item<int64_t>(), coarse.label.item<int64_t>());
+    // Means of 3x3 pixels, without the noise of single pixels.
+    const auto a = coarse.image.to_vector<float>();
+    const auto b = fine.image.to_vector<float>();
+    for (size_t c = 0; c < 3; ++c) {
+      for (size_t y = 0; y < 32; ++y) {
+        for (size_t x = 0; x < 32; ++x) {
+          double mean = 0;
+          for (size_t k = 0; k < 9; ++k) mean += b[(c * 96 + 3 * y + k / 3) * 96 + 3 * x + k % 3] / 9;
+          difference += std::abs(mean - a[(c * 32 + y) * 32 + x]) / (40 * 3 * 32 * 32);
+        }
+      }
+    }
+  }
+  EXPECT_LT(difference, 0.08);  // images of different items differ by about 0.3
+}
+
+TEST(Shapes, ClassesHaveNames) {
+  EXPECT_EQ(ShapesDataset::class_names().size(), 10u);
+  EXPECT_EQ(ShapesDataset::class_names()[5], "half_disc");
+}
+
 TEST(Shapes, InvalidArgumentsAreRejected) {
   EXPECT_EQ(error_text<td::ValueError>([] { ShapesDataset(-1); }), "ShapesDataset: size is -1, expected at least 0");
+  EXPECT_EQ(error_text<td::ValueError>([] { ShapesDataset(1, 0, 0); }), "ShapesDataset: side is 0, expected 1 to 4096");
   const ShapesDataset shapes(3);
   EXPECT_EQ(error_text<td::IndexError>([&] { shapes.get(3); }), "ShapesDataset: index is 3, expected 0 <= index < 3");
   EXPECT_EQ(error_text<td::ValueError>([&] { shapes.get_batch({}); }),

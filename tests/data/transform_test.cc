@@ -1,5 +1,7 @@
 #include <tandem/data/transform.h>
 
+#include <algorithm>
+#include <cmath>
 #include <set>
 #include <string>
 #include <vector>
@@ -12,7 +14,7 @@
 namespace td = tandem;
 using td::Tensor;
 using td::data::ItemRandom;
-using td::data::transform_images;
+using td::data::transform_items;
 using td::testing::error_text;
 
 namespace {
@@ -26,7 +28,7 @@ Tensor counted(const td::Shape& shape) {
 
 Tensor transformed(const td::data::Transform& transform, const Tensor& image, int64_t index = 0) {
   ItemRandom random(5, index, 9);
-  return transform(image, random);
+  return transform({image, td::scalar_tensor(7, {td::kInt64})}, random).image;
 }
 
 /// Element (c, y, x) of the image shifted by `down` rows and `right` columns, with zeros at the border.
@@ -86,7 +88,7 @@ TEST(Normalize, InvalidArgumentsAndImagesAreRejected) {
   EXPECT_EQ(error_text<td::DTypeError>([&] {
               transformed(transform, td::zeros({1, 2}, {td::kUInt8}));
             }),
-            "normalize: the image is uint8, expected float32");
+            "normalize: the image is uint8, expected float32; apply to_float() before");
 }
 
 TEST(RandomCrop, CropsAreWindowsOfThePaddedImage) {
@@ -134,9 +136,9 @@ TEST(RandomTransforms, InvalidArgumentsAndImagesAreRejected) {
             }),
             "random_crop: the image has shape [4, 4], expected [C, H, W]");
   EXPECT_EQ(error_text<td::DTypeError>([] {
-              transformed(td::data::random_horizontal_flip(), td::zeros({1, 2, 2}, {td::kUInt8}));
+              transformed(td::data::random_horizontal_flip(), td::zeros({1, 2, 2}, {td::kInt64}));
             }),
-            "random_horizontal_flip: the image is uint8, expected float32");
+            "random_horizontal_flip: the image is int64, expected uint8 or float32");
 }
 
 TEST(Chain, TransformsAreAppliedInOrder) {
@@ -146,13 +148,215 @@ TEST(Chain, TransformsAreAppliedInOrder) {
   EXPECT_EQ(transformed(td::data::chain({}), counted({3})).to_vector<float>(), (std::vector<float>{1, 2, 3}));
 }
 
-TEST(TransformImages, ImageDependsOnlyOnSeedEpochAndIndex) {
+TEST(ToFloat, BytesBecome255ths) {
+  const Tensor bytes = td::from_vector<uint8_t>({0, 51, 255}, {1, 1, 3});
+  EXPECT_EQ(transformed(td::data::to_float(), bytes).to_vector<float>(), (std::vector<float>{0, 0.2f, 1}));
+  EXPECT_EQ(transformed(td::data::to_float(), counted({1, 1, 2})).to_vector<float>(), (std::vector<float>{1, 2}));
+}
+
+TEST(RandomVerticalFlip, ExchangesTopAndBottom) {
+  const Tensor image = counted({2, 3, 2});
+  EXPECT_EQ(transformed(td::data::random_vertical_flip(1), image).to_vector<float>(),
+            (std::vector<float>{5, 6, 3, 4, 1, 2, 11, 12, 9, 10, 7, 8}));
+  EXPECT_TRUE(transformed(td::data::random_vertical_flip(0), image).is_same(image));
+}
+
+TEST(CenterCrop, WindowIsInTheMiddle) {
+  const Tensor image = counted({1, 5, 4});
+  EXPECT_EQ(transformed(td::data::center_crop(2), image).to_vector<float>(), (std::vector<float>{10, 11, 14, 15}));
+  // The difference of 1 column is rounded down to 0; the difference of 3 rows up to 2, to even.
+  const Tensor row = counted({1, 4, 2});
+  EXPECT_EQ(transformed(td::data::center_crop(1), row).to_vector<float>(), (std::vector<float>{5}));
+  const Tensor padded = transformed(td::data::center_crop(4), counted({1, 1, 2}));
+  EXPECT_EQ(padded.to_vector<float>(), (std::vector<float>{0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0}));
+}
+
+TEST(Resize, ShorterSideGetsTheSize) {
+  const auto shape = [](const td::data::Transform& transform, const td::Shape& in) {
+    return transformed(transform, td::zeros(in, {td::kUInt8})).shape();
+  };
+  EXPECT_EQ(shape(td::data::resize(10), {3, 20, 33}), td::Shape({3, 10, 16}));
+  EXPECT_EQ(shape(td::data::resize(10), {1, 33, 20}), td::Shape({1, 16, 10}));
+  EXPECT_EQ(shape(td::data::resize(10), {1, 5, 5}), td::Shape({1, 10, 10}));
+  EXPECT_EQ(shape(td::data::resize(4, 9), {2, 5, 5}), td::Shape({2, 4, 9}));
+}
+
+TEST(RandomResizedCrop, WindowsHaveTheRequestedAreasAndRatios) {
+  // The values of the image are the places of its pixels, so windows are visible in the result: minima and maxima.
+  constexpr int64_t kHeight = 60;
+  constexpr int64_t kWidth = 90;
+  Tensor image = td::empty({2, kHeight, kWidth});
+  for (int64_t y = 0; y < kHeight; ++y) {
+    for (int64_t x = 0; x < kWidth; ++x) {
+      image.data<float>()[y * kWidth + x] = static_cast<float>(y);
+      image.data<float>()[(kHeight + y) * kWidth + x] = static_cast<float>(x);
+    }
+  }
+  // A large result shows the extent: the first and last values are the window's border.
+  const auto transform = td::data::random_resized_crop(180, {.scale = {0.2, 0.5}, .ratio = {0.5, 2}});
+  double least = 1;
+  double greatest = 0;
+  std::set<int> corners;
+  for (int64_t index = 0; index < 100; ++index) {
+    const Tensor result = transformed(transform, image, index);
+    ASSERT_EQ(result.shape(), td::Shape({2, 180, 180}));
+    const auto values = result.to_vector<float>();
+    const double height = values[180 * 179] - values[0] + 1;
+    const double width = values[180 * 180 + 179] - values[180 * 180] + 1;
+    EXPECT_GT(width / height, 0.5 * 0.9);
+    EXPECT_LT(width / height, 2 * 1.1);
+    least = std::min(least, height * width / (kHeight * kWidth));
+    greatest = std::max(greatest, height * width / (kHeight * kWidth));
+    corners.insert(static_cast<int>(values[0]) / 10 + 10 * (static_cast<int>(values[180 * 180]) / 10));
+  }
+  EXPECT_GT(least, 0.19);
+  EXPECT_LT(least, 0.25);
+  EXPECT_GT(greatest, 0.45);
+  EXPECT_LT(greatest, 0.51);
+  EXPECT_GT(corners.size(), 15u);
+}
+
+TEST(RandomResizedCrop, WindowThatNeverFitsIsTheLargestInTheMiddle) {
+  const auto transform = td::data::random_resized_crop(2, {.scale = {1, 1}, .ratio = {1, 1}});
+  const Tensor image = counted({1, 2, 6});
+  EXPECT_EQ(transformed(transform, image).to_vector<float>(), (std::vector<float>{3, 4, 9, 10}));
+}
+
+TEST(ColorJitter, FactorsAreDrawnFromTheirRanges) {
+  const Tensor gray = td::full({3, 1, 1}, 0.5);
+  const auto brightness = td::data::color_jitter({.brightness = 0.4});
+  float least = 1;
+  float greatest = 0;
+  for (int64_t index = 0; index < 200; ++index) {
+    const float value = transformed(brightness, gray, index).to_vector<float>()[0];
+    least = std::min(least, value);
+    greatest = std::max(greatest, value);
+  }
+  EXPECT_NEAR(least, 0.3, 0.01);
+  EXPECT_NEAR(greatest, 0.7, 0.01);
+  const Tensor image = td::from_vector<uint8_t>({200, 10, 60, 90, 30, 250}, {3, 1, 2});
+  EXPECT_TRUE(transformed(td::data::color_jitter({}), image).is_same(image));
+  std::set<std::vector<int>> results;  // the order of the functions matters
+  for (int64_t index = 0; index < 20; ++index)
+    results.insert(
+        transformed(td::data::color_jitter({.brightness = 0.2, .contrast = 0.2, .saturation = 0.2, .hue = 0.1}), image,
+                    index)
+            .to_vector<int>());
+  EXPECT_GT(results.size(), 15u);
+}
+
+TEST(ImageTransforms, InvalidArgumentsAreRejected) {
+  const auto error = [](auto make) { return error_text<td::ValueError>(make); };
+  EXPECT_EQ(error([] { td::data::resize(0); }), "resize: size is 0, expected 1 to 65535");
+  EXPECT_EQ(error([] { td::data::resize(5, 65536); }), "resize: width is 65536, expected 1 to 65535");
+  EXPECT_EQ(error([] { td::data::center_crop(-1); }), "center_crop: size is -1, expected 1 to 65535");
+  EXPECT_EQ(error([] { td::data::random_vertical_flip(-0.5); }),
+            "random_vertical_flip: probability is -0.5, expected 0 <= probability <= 1");
+  EXPECT_EQ(error([] {
+              td::data::random_resized_crop(8, {.scale = {0.5, 0.2}});
+            }),
+            "random_resized_crop: scale is (0.5, 0.2), expected 0 < first <= second");
+  EXPECT_EQ(error([] {
+              td::data::random_resized_crop(8, {.ratio = {0, 1}});
+            }),
+            "random_resized_crop: ratio is (0, 1), expected 0 < first <= second");
+  EXPECT_EQ(error([] { td::data::color_jitter({.contrast = -1}); }),
+            "color_jitter: contrast is -1, expected at least 0");
+  EXPECT_EQ(error([] { td::data::color_jitter({.hue = 0.6}); }), "color_jitter: hue is 0.6, expected 0 <= hue <= 0.5");
+  EXPECT_EQ(error([] { td::data::mixup({}); }), "mixup: num_classes is 0, expected at least 1");
+  EXPECT_EQ(error([] { td::data::mixup({.num_classes = 2, .alpha = 0}); }), "mixup: alpha is 0, expected > 0");
+}
+
+TEST(ImageTransforms, EmptyImagesAreRejected) {
+  EXPECT_EQ(error_text<td::ShapeError>([] {
+              transformed(td::data::resize(4), td::zeros({3, 0, 2}));
+            }),
+            "resize: the image has shape [3, 0, 2], expected at least one pixel");
+  EXPECT_EQ(error_text<td::ShapeError>([] {
+              transformed(td::data::random_resized_crop(4), td::zeros({3, 2, 0}));
+            }),
+            "random_resized_crop: the image has shape [3, 2, 0], expected at least one pixel");
+}
+
+TEST(Mixup, ImagesAndLabelsAreMixedWithTheirPredecessors) {
+  const td::data::Batch batch = {td::from_vector<float>({0, 10, 100, 1, 11, 101}, {3, 2}),
+                                 td::from_vector<int64_t>({2, 0, 0}, {3}),
+                                 3,
+                                 {{"ids", td::zeros({3})}}};
+  ItemRandom random(1, 2, 3);
+  const td::data::Batch mixed = td::data::mixup({.num_classes = 3, .alpha = 0.4})(batch, random);
+  EXPECT_EQ(mixed.size, 3);
+  EXPECT_TRUE(mixed["ids"].is_same(batch["ids"]));
+  const auto labels = mixed.labels.to_vector<float>();
+  const float kept = labels[2];
+  EXPECT_GT(kept, 0);
+  EXPECT_LT(kept, 1);
+  const float added = 1 - kept;
+  EXPECT_EQ(labels, (std::vector<float>{added, 0, kept, kept, 0, added, kept + added, 0, 0}));
+  EXPECT_EQ(mixed.images.to_vector<float>(),
+            (std::vector<float>{kept * 0 + added * 11, kept * 10 + added * 101, kept * 100 + added * 0,
+                                kept * 1 + added * 10, kept * 11 + added * 100, kept * 101 + added * 1}));
+  EXPECT_EQ(batch.images.to_vector<float>()[1], 10);
+}
+
+TEST(Mixup, WeightsHaveTheBetaDistribution) {
+  const td::data::Batch batch = {td::zeros({2, 1}), td::from_vector<int64_t>({0, 1}, {2}), 2};
+  for (const double alpha : {0.2, 1.0, 8.0}) {
+    const auto transform = td::data::mixup({.num_classes = 2, .alpha = alpha});
+    double sum = 0;
+    double squares = 0;
+    constexpr int kDraws = 4000;
+    for (int i = 0; i < kDraws; ++i) {
+      ItemRandom random(4, i, 5);
+      const double weight = transform(batch, random).labels.to_vector<float>()[0];
+      sum += weight;
+      squares += weight * weight;
+    }
+    const double mean = sum / kDraws;
+    const double variance = 1 / (4 * (2 * alpha + 1));
+    EXPECT_NEAR(mean, 0.5, 5 * std::sqrt(variance / kDraws)) << alpha;
+    EXPECT_NEAR(squares / kDraws - mean * mean, variance, variance / 10) << alpha;
+  }
+}
+
+TEST(Mixup, InvalidBatchesAreRejected) {
+  ItemRandom random(1, 2, 3);
+  const auto transform = td::data::mixup({.num_classes = 2});
+  EXPECT_EQ(error_text<td::IndexError>([&] {
+              transform({td::zeros({2, 1}), td::from_vector<int64_t>({0, 2}, {2}), 2}, random);
+            }),
+            "mixup: label 1 is 2, expected 0 <= label < 2");
+  EXPECT_EQ(error_text<td::DTypeError>([&] {
+              transform({td::zeros({2, 1}, {td::kUInt8}), td::zeros({2}, {td::kInt64}), 2}, random);
+            }),
+            "mixup: images are uint8 and labels int64, expected float32 and int64");
+  EXPECT_EQ(error_text<td::ShapeError>([&] {
+              transform({td::zeros({2, 1}), td::zeros({2, 1}, {td::kInt64}), 2}, random);
+            }),
+            "mixup: images have shape [2, 1] and labels [2, 1], expected [size, ...] and [size]");
+}
+
+/// Items with image [2, 7, 5] of the values 1, 2, ..., or of other shapes, and label 10 * index.
+class CountedItems : public td::data::Dataset {
+ public:
+  explicit CountedItems(bool grows = false) : grows_(grows) {}
+  int64_t size() const override { return 100; }
+  td::data::Example get(int64_t index) const override {
+    return {counted({2, 7, grows_ ? index : 5}), td::scalar_tensor(10 * index, {td::kInt64})};
+  }
+
+ private:
+  bool grows_;
+};
+
+TEST(TransformItems, ResultDependsOnlyOnSeedEpochAndIndex) {
+  const CountedItems items;
   const auto transform = td::data::chain({td::data::random_crop(3), td::data::random_horizontal_flip()});
-  const Tensor images = counted({4, 2, 7, 5});
-  // Four equal images, so that differences come from the random numbers.
-  for (int64_t i = 1; i < 4; ++i) std::copy_n(images.data<float>(), 70, images.data<float>() + 70 * i);
   const auto rows = [&](std::vector<int64_t> indices, uint64_t seed, int64_t epoch) {
-    const auto all = transform_images(transform, images, indices, seed, epoch).to_vector<float>();
+    const auto batch = transform_items(items, indices, transform, seed, epoch);
+    EXPECT_EQ(batch.size, 4);
+    for (size_t i = 0; i < 4; ++i) EXPECT_EQ(batch.labels.to_vector<int64_t>()[i], 10 * indices[i]);
+    const auto all = batch.images.to_vector<float>();
     std::vector<std::vector<float>> result;
     for (size_t i = 0; i < 4; ++i)
       result.emplace_back(all.begin() + static_cast<int64_t>(70 * i), all.begin() + static_cast<int64_t>(70 * (i + 1)));
@@ -165,19 +369,36 @@ TEST(TransformImages, ImageDependsOnlyOnSeedEpochAndIndex) {
   EXPECT_GT((std::set<std::vector<float>>(first.begin(), first.end()).size()), 2u);
 }
 
-TEST(TransformImages, MismatchedResultsAreRejected) {
-  const Tensor images = counted({2, 3});
-  const std::vector<int64_t> indices = {0, 1};
-  int64_t calls = 0;
-  const auto grow = [&](const Tensor&, ItemRandom&) { return td::zeros({++calls}); };
-  EXPECT_EQ(error_text<td::ShapeError>([&] { transform_images(grow, images, indices, 0, 0); }),
-            "Transform: the image has shape [2], expected [1] as in the items before");
-  const auto nothing = [](const Tensor&, ItemRandom&) { return Tensor(); };
-  EXPECT_EQ(error_text<td::StateError>([&] { transform_images(nothing, images, indices, 0, 0); }),
-            "Transform: the image is undefined");
-  const std::vector<int64_t> three = {0, 1, 2};
-  EXPECT_EQ(error_text<td::ShapeError>([&] { transform_images(nothing, images, three, 0, 0); }),
-            "transform_images: images of [2, 3] for 3 indices");
+TEST(TransformItems, ImagesOfDifferentSizesAreCroppedToOne) {
+  const std::vector<int64_t> indices = {3, 9};
+  const auto batch = transform_items(CountedItems(true), indices, td::data::center_crop(2), 0, 0);
+  EXPECT_EQ(batch.images.shape(), td::Shape({2, 2, 2, 2}));
+}
+
+TEST(TransformItems, TransformChangesTheLabelToo) {
+  const std::vector<int64_t> indices = {1, 2};
+  const auto transform = [](td::data::Example example, ItemRandom& random) {
+    example.label = td::scalar_tensor(random.uniform(1, 2), {td::kFloat32});
+    return example;
+  };
+  const auto labels = transform_items(CountedItems(), indices, transform, 0, 0).labels.to_vector<float>();
+  EXPECT_GE(labels[0], 1);
+  EXPECT_NE(labels[0], labels[1]);
+}
+
+TEST(TransformItems, MismatchedResultsAreRejected) {
+  const std::vector<int64_t> indices = {4, 5};
+  const auto run = [&](const td::data::Dataset& items, const td::data::Transform& transform) {
+    transform_items(items, indices, transform, 0, 0);
+  };
+  EXPECT_EQ(error_text<td::ShapeError>([&] { run(CountedItems(true), td::data::chain({})); }),
+            "Transform: the image has shape [2, 7, 5], expected [2, 7, 4] as in the items before\n"
+            "  in item 5 of the dataset");
+  EXPECT_EQ(error_text<td::StateError>(
+                [&] { run(CountedItems(), [](td::data::Example, ItemRandom&) { return td::data::Example(); }); }),
+            "Transform: the example has no tensors\n  in item 4 of the dataset");
+  EXPECT_EQ(error_text<td::ValueError>([&] { transform_items(CountedItems(), {}, td::data::chain({}), 0, 0); }),
+            "Transform: empty batch, expected at least one index");
 }
 
 }  // namespace

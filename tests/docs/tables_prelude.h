@@ -7,6 +7,11 @@
 #include <string>
 #include <vector>
 
+#include <tandem/models/gpt2.h>
+#include <tandem/models/llama.h>
+#include <tandem/models/mobilenet.h>
+#include <tandem/models/resnet.h>
+#include <tandem/models/vision_transformer.h>
 #include <tandem/tandem.h>
 #include <tandem/train/metrics.h>
 #include <tandem/train/plot.h>

@@ -88,8 +88,10 @@ TEST(MnistExample, TwoProcessesTrainAndSaveWeights) {
   EXPECT_NEAR(step, local + exposed + stolen, 0.0201) << result.out;  // four numbers, each rounded to 0.01
   EXPECT_TRUE(result.out.ends_with("\nsaved " + folder + "/model.safetensors\n")) << result.out;
 
+  const auto file = tandem::io::load_safetensors(folder + "/model.safetensors");
+  EXPECT_EQ(file.metadata, (tandem::io::Metadata{{"format", "pt"}}));
   std::map<std::string, Shape> shapes;
-  for (const auto& [name, tensor] : tandem::io::load_safetensors(folder + "/model.safetensors").tensors) {
+  for (const auto& [name, tensor] : file.tensors) {
     EXPECT_EQ(tensor.dtype(), tandem::kFloat32) << name;
     shapes.emplace(name, tensor.shape());
   }

@@ -11,7 +11,12 @@
 #include <limits>
 #include <sstream>
 
+#include <tandem/data/image.h>
 #include <tandem/io/safetensors.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/math.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/ops/view.h>
 #include <tandem/tests/data/idx_files.h>
 
 namespace tandem::testing_support {
@@ -74,6 +79,21 @@ void expect_equal_training(const std::string& name, const Arguments& arguments) 
       EXPECT_LT(worst, 2e-5) << one[i].first;
     }
   }
+}
+
+void expect_picture_grid(const std::string& path, int64_t channels) {
+  ASSERT_TRUE(std::filesystem::exists(path)) << path;
+  const Tensor grid = data::read_image(path).to(kFloat32);
+  ASSERT_EQ(grid.shape(), Shape({channels, 2 + 8 * 34, 2 + 8 * 34}));
+  const auto image = [&](int64_t row, int64_t column) {
+    return grid.narrow(1, 2 + row * 34, 32).narrow(2, 2 + column * 34, 32);
+  };
+  for (int64_t row = 0; row < 8; ++row) {
+    for (int64_t column = 0; column < 8; ++column) {
+      EXPECT_GT((image(row, column).max() - image(row, column).min()).item(), 2) << row << ", " << column;
+    }
+  }
+  EXPECT_GT((image(0, 0) - image(7, 7)).abs().max().item(), 2);
 }
 
 std::string fresh_folder(const std::string& name) {

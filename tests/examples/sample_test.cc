@@ -4,8 +4,10 @@
 #include <string>
 #include <string_view>
 
-#include <tandem/examples/gpt_char/documentation.h>
-#include <tandem/examples/gpt_char/sample.h>
+#include <tandem/examples/language_model/documentation.h>
+#include <tandem/examples/language_model/sample.h>
+#include <tandem/models/gpt2.h>
+#include <tandem/models/lstm.h>
 #include <tandem/tandem.h>
 
 namespace {
@@ -18,22 +20,32 @@ TEST(Documentation, EmbeddedTextContainsKnownPages) {
   EXPECT_EQ(text.find('\0'), std::string_view::npos);
 }
 
-TEST(Sample, SamplingObeysTemperatureAndTopK) {
-  const tandem::data::CharVocabulary vocabulary("abcd");
-  models::Gpt model({.vocabulary = 4, .context = 3, .layers = 1, .heads = 1, .width = 4});
+void expect_sampling_obeys_options(tandem::nn::Layer& model) {
+  const tandem::text::CharVocabulary vocabulary("abcd");
+  const auto sample = [&](const examples::SampleOptions& options) {
+    return examples::sample(model, /*context=*/3, vocabulary, options, {});
+  };
   tandem::manual_seed(5);
   const examples::SampleOptions likeliest = {.length = 12, .prompt = "ab", .temperature = 1, .top_k = 1};
-  const std::string once = examples::sample(model, vocabulary, likeliest, {});
+  const std::string once = sample(likeliest);
   EXPECT_EQ(once.size(), 12u);
-  EXPECT_EQ(once, examples::sample(model, vocabulary, likeliest, {}));  // top_k = 1 is deterministic
+  EXPECT_EQ(once, sample(likeliest));  // top_k = 1 is deterministic
   EXPECT_TRUE(model.is_training());
-  const examples::SampleOptions any = {.length = 400, .prompt = "a", .temperature = 100, .top_k = 0};
-  const std::string text = examples::sample(model, vocabulary, any, {});
+  const std::string text = sample({.length = 400, .prompt = "a", .temperature = 100, .top_k = 0});
   for (const char c : {'a', 'b', 'c', 'd'}) EXPECT_GT(std::count(text.begin(), text.end(), c), 50) << c;
-  const examples::SampleOptions two = {.length = 100, .prompt = "a", .temperature = 100, .top_k = 2};
-  const std::string of_two = examples::sample(model, vocabulary, two, {});
+  const std::string of_two = sample({.length = 100, .prompt = "a", .temperature = 100, .top_k = 2});
   EXPECT_LT(std::count(of_two.begin(), of_two.end(), 'a'), 100);
-  EXPECT_THROW(examples::sample(model, vocabulary, {.length = 1, .prompt = ""}, {}), tandem::ValueError);
+  EXPECT_THROW(sample({.length = 1, .prompt = ""}), tandem::ValueError);
+}
+
+TEST(Sample, SamplingFromGptObeysTemperatureAndTopK) {
+  tandem::models::Gpt2 model({.vocab_size = 4, .n_positions = 3, .n_embd = 4, .n_layer = 1, .n_head = 1});
+  expect_sampling_obeys_options(model);
+}
+
+TEST(Sample, SamplingFromLstmObeysTemperatureAndTopK) {
+  tandem::models::LstmLanguageModel model({.vocabulary = 4, .width = 4, .layers = 1});
+  expect_sampling_obeys_options(model);
 }
 
 }  // namespace

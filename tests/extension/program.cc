@@ -21,7 +21,7 @@ namespace {
 struct Snake : td::nn::Layer {
   td::Tensor& scale;
   explicit Snake(int64_t features) : scale(add_parameter("scale", td::ones({features}))) {}
-  td::Tensor forward(const td::Tensor& x) override { return extension::snake(x * scale); }
+  td::Tensor forward(const td::Tensor& x) override { return custom_op::snake(x * scale); }
 };
 
 struct Net : td::nn::Layer {
@@ -65,7 +65,7 @@ struct Rounded : td::distributed::CommHook {
 
 void check_operation(td::Device device) {
   const td::Tensor x = td::linspace(-2, 2, 40, {td::kFloat64}).to(device).set_requires_grad();
-  const auto f = [](const std::vector<td::Tensor>& in) { return extension::snake(in[0], 1.5); };
+  const auto f = [](const std::vector<td::Tensor>& in) { return custom_op::snake(in[0], 1.5); };
   td::autograd::gradcheck(f, {x});
   td::autograd::gradgradcheck(f, {x});
   const std::vector<double> in = x.to_vector<double>(), out = f({x}).to_vector<double>();

@@ -87,7 +87,7 @@ int main(int argc, char** argv) {
     for (const auto& [key, value] : weights.tensors()) {
       if (!key.starts_with("head.")) wanted.set(key, value);
     }
-    const nn::IncompatibleKeys keys = model.load_state_dict(wanted, {.strict = false});
+    const nn::LoadReport keys = model.load_state_dict(wanted, {.strict = false});
     TANDEM_CHECK(StateError, keys.missing_keys.size() == 2 && keys.unexpected_keys.empty(),
                  "expected only the head's weight and bias to be missing");
     model.to(ctx.device());

@@ -1,4 +1,4 @@
-// CIFAR-10 record files and token files.
+// CIFAR-10 record files.
 #include <tandem/data/cifar.h>
 
 #include <unistd.h>
@@ -6,11 +6,9 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include <tandem/data/text.h>
 #include <tandem/tests/fuzz/fuzz.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  tandem::testing::fuzz_file(data, size, 4, [](const std::string& path) { tandem::data::read_tokens(path, 50257); });
   tandem::testing::fuzz_file(data, size, 4, [](const std::string& path) {
     const char* base = std::getenv("TEST_TMPDIR");
     const std::string folder =

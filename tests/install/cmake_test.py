@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Configures, builds and runs the README's program, and those of tests/extension, in a CMake project with find_package(tandem)."""
+"""Configures, builds and runs the README's program, those of tests/extension, and examples/custom_op, in a CMake project with
+find_package(tandem)."""
 
 import os
 import sys
@@ -14,7 +15,7 @@ def main():
     source = os.path.join(os.path.dirname(os.path.realpath(__file__)), "cmake_consumer")
     build = os.path.join(prefix, "build")
     installed.run("cmake", "-S", source, "-B", build, "-DCMAKE_PREFIX_PATH=" + prefix, "-DPROGRAM_SOURCE=" + args.program,
-                  "-DEXTENSION=" + installed.EXTENSION, "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror")
+                  "-DEXTENSION=" + installed.EXTENSION, "-DCUSTOM_OP=" + installed.CUSTOM_OP, "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror")
     installed.run("cmake", "--build", build, "--parallel", "2")
     program = os.path.join(build, "program")
     for ranks in "1", "2":
@@ -23,6 +24,7 @@ def main():
     installed.run(args.program_test, os.path.join(prefix, "bin", "tandem-run"), "--nproc-per-node", "2", program)
     for name in "extension", "gan", "transfer":
         installed.run(os.path.join(build, name), "--nproc", "2")
+    installed.run(os.path.join(build, "custom_op", "custom_op"), "--nproc", "2", "--max-steps", "10", "--out", os.path.join(build, "results"))
 
 
 if __name__ == "__main__":

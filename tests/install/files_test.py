@@ -46,7 +46,11 @@ def check_files(prefix):
 
     # Exactly these headers, and all headers that they include directly or indirectly, are installed.
     included = {"include/tandem/" + name for name in ("tandem.h", "optim/define_optimizer.h", "train/metrics.h", "train/plot.h",
-                                                      "train/progress.h", "train/trainer.h")}
+                                                      "train/progress.h", "train/trainer.h", "models/dcgan.h", "models/ddpm_unet.h",
+                                                      "models/gpt2.h",
+                                                      "models/lenet.h", "models/llama.h", "models/lstm.h", "models/mlp.h",
+                                                      "models/mobilenet.h", "models/resnet.h", "models/unet.h",
+                                                      "models/vision_transformer.h")}
     if b"TANDEM_WITH_CUDA" in read(os.path.join(prefix, "lib/pkgconfig/tandem.pc")):
         included |= {"include/tandem/" + name for name in ("optim/define_optimizer_cuda.h", "tensor/cuda/launch.h", "tensor/cuda/strided.h")}
     for header in headers:

@@ -8,7 +8,9 @@ import sys
 import tempfile
 
 
-EXTENSION = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "extension")  # in runfiles too
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))  # in runfiles too
+EXTENSION = os.path.join(_ROOT, "tests", "extension")
+CUSTOM_OP = os.path.join(_ROOT, "examples", "custom_op")
 
 
 def arguments(*more):

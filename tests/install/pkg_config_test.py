@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Compiles, links and runs the program of tests/extension with the flags of pkg-config: by g++, and its kernels by nvcc if tandem has
-GPU kernels."""
+"""Compiles, links and runs the program of tests/extension, with the operation of examples/custom_op and the flags of pkg-config: by g++,
+and its kernels by nvcc if tandem has GPU kernels."""
 
 import os
 import shutil
@@ -16,12 +16,14 @@ def main():
     env = {"PKG_CONFIG_PATH": os.path.join(prefix, "lib", "pkgconfig")}
     cflags = installed.run("pkg-config", "--cflags", "tandem", env=env).split()
     libs = installed.run("pkg-config", "--libs", "tandem", env=env).split()
-    files = [os.path.join(installed.EXTENSION, name) for name in ("program.cc", "sign_sgd.cc", "snake.cc")]
+    cflags.append("-I" + installed.CUSTOM_OP)
+    files = [os.path.join(installed.EXTENSION, name) for name in ("program.cc", "sign_sgd.cc")]
+    files.append(os.path.join(installed.CUSTOM_OP, "snake.cc"))
     if "-DTANDEM_WITH_CUDA" in cflags:
         nvcc = shutil.which("nvcc", path=os.environ["PATH"] + ":/usr/local/cuda/bin")
-        for name in "sign_sgd_cuda", "snake_cuda":
+        for folder, name in (installed.EXTENSION, "sign_sgd_cuda"), (installed.CUSTOM_OP, "snake_cuda"):
             files.append(os.path.join(prefix, name + ".o"))
-            installed.run(nvcc, "-arch=sm_90", "--expt-relaxed-constexpr", *cflags, "-c", os.path.join(installed.EXTENSION, name + ".cu"), "-o",
+            installed.run(nvcc, "-arch=sm_90", "--expt-relaxed-constexpr", *cflags, "-c", os.path.join(folder, name + ".cu"), "-o",
                           files[-1])
     program = os.path.join(prefix, "program")
     installed.run("g++", "-Wall", "-Wextra", "-Werror", *files, "-o", program, *cflags, *libs)

@@ -18,12 +18,16 @@
 #include <tandem/base/tuning.h>
 #include <tandem/data/cifar.h>
 #include <tandem/data/idx.h>
-#include <tandem/data/text.h>
 #include <tandem/io/npy.h>
+#include <tandem/io/pretrained.h>
 #include <tandem/io/safetensors.h>
 #include <tandem/io/state_file.h>
+#include <tandem/models/gpt2.h>
 #include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/temporary_folder.h>
+#include <tandem/text/bpe.h>
+#include <tandem/text/char_text.h>
+#include <tandem/text/token_file.h>
 
 namespace td = tandem;
 namespace fs = std::filesystem;
@@ -40,11 +44,25 @@ struct Reader {
 const std::vector<Reader>& readers() {
   static const std::vector<Reader> all = {
       {"read_idx", [](const std::string& path) { td::data::read_idx(path); }},
-      {"read_text", [](const std::string& path) { td::data::read_text(path); }},
-      {"read_tokens", [](const std::string& path) { td::data::read_tokens(path, 10); }},
+      {"read_text", [](const std::string& path) { td::text::read_text(path); }},
+      {"TokenFile", [](const std::string& path) { td::text::TokenFile(path, 10); }},
+      {"BpeTokenizer", [](const std::string& path) { td::text::BpeTokenizer(path, path); }},
       {"load_npy", [](const std::string& path) { td::io::load_npy(path); }},
       {"load_safetensors", [](const std::string& path) { td::io::load_safetensors(path); }},
       {"load_safetensors", [](const std::string& path) { td::io::load_state(path); }},
+      {"load_pretrained",
+       [](const std::string& path) {  // through a link, because the file's name is fixed
+         const td::testing::TemporaryFolder folder;
+         fs::create_symlink(path, folder / "model.safetensors.index.json");
+         try {
+           td::io::load_pretrained(folder.path());
+         } catch (const td::IoError& error) {
+           std::string text = error.what();
+           const std::string link = folder / "model.safetensors.index.json";
+           throw td::IoError(text.replace(text.find(link), link.size(), path));
+         }
+       }},
+      {"read_gpt2_config", [](const std::string& path) { td::models::read_gpt2_config(path); }},
       {"Tuning", [](const std::string& path) { td::Tuning tuning(path); }},
       {"CifarDataset",
        [](const std::string& path) {  // through a link, because the file's name is fixed
@@ -95,7 +113,7 @@ TEST(FileReaders, SocketIsRejected) {
 }
 
 TEST(FileReaders, FileOfUnknownSizeIsRejected) {
-  EXPECT_EQ(error_text<td::IoError>([] { td::data::read_text("/proc/self/status"); }),
+  EXPECT_EQ(error_text<td::IoError>([] { td::text::read_text("/proc/self/status"); }),
             "read_text: '/proc/self/status' contains data although its size is 0; copy it to a regular file first");
 }
 
@@ -104,9 +122,9 @@ TEST(FileReaders, SymbolicLinksToFilesAreFollowed) {
   write_file(folder / "file", "text");
   fs::create_symlink("file", folder / "link");
   fs::create_symlink("link", folder / "link of a link");
-  EXPECT_EQ(td::data::read_text(folder / "link of a link"), "text");
+  EXPECT_EQ(td::text::read_text(folder / "link of a link"), "text");
   fs::create_symlink("missing", folder / "broken");
-  EXPECT_EQ(error_text<td::IoError>([&] { td::data::read_text(folder / "broken"); }),
+  EXPECT_EQ(error_text<td::IoError>([&] { td::text::read_text(folder / "broken"); }),
             "read_text: cannot open '" + (folder / "broken") + "': No such file or directory");
 }
 

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/io/safetensors.h>
+#include <tandem/tensor/allocator.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/temporary_folder.h>
@@ -108,6 +109,31 @@ TEST_F(StateFile, FormatIsSafetensorsWithJsonMetadata) {
   const std::string bytes = read_file(path_);
   save_state(path_, state);
   EXPECT_EQ(read_file(path_), bytes);
+}
+
+TEST_F(StateFile, MetadataHasTheFormatThatTransformersRequires) {
+  State state;
+  state.set("fc.weight", td::ones({3}));
+  save_state(path_, state);
+  EXPECT_EQ(td::io::load_safetensors(path_).metadata.at("format"), "pt");
+}
+
+TEST_F(StateFile, UnsupportedDTypesAreAnError) {
+  const std::string header = R"({"a":{"dtype":"F8_E5M2","shape":[8],"data_offsets":[0,8]}})";
+  td::testing::write_file(path_, std::string("\x3a\0\0\0\0\0\0\0", 8) + header + "12345678");
+  EXPECT_EQ(header.size(), 0x3au);
+  EXPECT_EQ(folder_.shortened(error_text<td::DTypeError>([&] { load_state(path_); })),
+            "load_state: 'DIR/x.safetensors': tensor 'a' has dtype F8_E5M2, which tandem does not support; use "
+            "load_safetensors(), which skips such tensors");
+}
+
+TEST_F(StateFile, TensorsAreNotMapped) {
+  State state;
+  state.set("x", td::arange(0, 1000));
+  save_state(path_, state);
+  const int64_t before = td::memory_stats(td::Device()).allocated;
+  const State loaded = load_state(path_);
+  EXPECT_GE(td::memory_stats(td::Device()).allocated, before + 8000);
 }
 
 TEST_F(StateFile, TiedTensorsStayTied) {

@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/examples/models/dcgan.h>
-#include <tandem/examples/models/unet.h>
+#include <tandem/models/dcgan.h>
+#include <tandem/models/unet.h>
 #include <tandem/tandem.h>
 #include <tandem/tests/nn/drawn.h>
 

@@ -54,6 +54,28 @@ void expect_uniform(const td::Tensor& tensor, double low, double high) {
   EXPECT_NEAR(m.deviation, range / std::sqrt(12.0), 0.02 * range);
 }
 
+TEST(Init, SkipGuardLeavesTensorsAndTheGenerator) {
+  const td::Tensor x = td::full({4, 3, 2}, 7), square = td::full({3, 3}, 7);
+  td::manual_seed(1);
+  {
+    const init::SkipGuard skip, nested;
+    init::uniform_(x);
+    init::normal_(x);
+    init::trunc_normal_(x);
+    init::xavier_uniform_(x);
+    init::kaiming_normal_(x);
+    init::orthogonal_(x);
+    init::sparse_(square, 0.5);
+    EXPECT_EQ(error_text<td::ValueError>([&] { init::uniform_(x, 1, 0); }),
+              "uniform_: a is 1, b is 0, expected a <= b");
+  }
+  EXPECT_EQ(x.to_vector<float>(), std::vector<float>(24, 7));
+  EXPECT_EQ(square.to_vector<float>(), std::vector<float>(9, 7));
+  init::normal_(x);
+  td::manual_seed(1);
+  EXPECT_EQ(init::normal_(td::zeros({4, 3, 2})).to_vector<float>(), x.to_vector<float>());
+}
+
 TEST(Init, UniformCoversTheGivenRange) {
   td::manual_seed(1);
   for (const td::DType dtype : {td::kFloat32, td::kFloat64}) {

@@ -191,7 +191,7 @@ TEST(ModuleState, LoadingNotStrictlyReportsUnusedKeys) {
   state.set("head.weight", td::full({3, 2}, 5));  // also encoder.fc.weight
   state.set("classifier.weight", td::ones({2}));
   state.set("epoch", int64_t{3});
-  const nn::IncompatibleKeys keys = net.load_state_dict(state, {.strict = false});
+  const nn::LoadReport keys = net.load_state_dict(state, {.strict = false});
   EXPECT_EQ(keys.missing_keys,
             (Paths{"positions", "encoder.norm.weight", "encoder.norm.bias", "encoder.norm.running_mean",
                    "encoder.norm.running_var", "encoder.norm.num_batches_tracked"}));
@@ -202,7 +202,7 @@ TEST(ModuleState, LoadingNotStrictlyReportsUnusedKeys) {
 
 TEST(ModuleState, LoadingStrictlyReportsNoKeys) {
   Net net;
-  const nn::IncompatibleKeys keys = net.load_state_dict(Net().state_dict());
+  const nn::LoadReport keys = net.load_state_dict(Net().state_dict());
   EXPECT_TRUE(keys.missing_keys.empty());
   EXPECT_TRUE(keys.unexpected_keys.empty());
 }

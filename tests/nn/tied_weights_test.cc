@@ -77,7 +77,7 @@ TEST(TiedWeights, EitherPathLoadsTheTiedTensor) {
     EXPECT_EQ(other.head.weight.to_vector<float>(), std::vector<float>(15, 7));
   }
   Net other;
-  EXPECT_EQ(error_text<td::StateError>([&] { other.load_state_dict({}); }),
+  EXPECT_EQ(error_text<td::StateError>([&] { other.load_state_dict(td::State()); }),
             "load_state_dict: the state does not fit Net"
             "\n  missing     table.weight"
             "\n  missing     head.weight");

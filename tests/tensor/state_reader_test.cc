@@ -77,4 +77,34 @@ TEST(StateReader, AllMismatchesAreListedInError) {
             "\n  unexpected  part.extra.x");
 }
 
+TEST(StateReader, RenamedTensorsAreRead) {
+  StateReader reader({{"a.x", td::ones({2})}, {"b.x", td::zeros({3})}});
+  reader.rename([](const std::string& path) { return path.substr(2) + (path[0] == 'a' ? "1" : "2"); });
+  EXPECT_NE(reader.read_tensor("x1", td::ones({2})), nullptr);
+  EXPECT_EQ(reader.find("b.x"), nullptr);
+  EXPECT_EQ(std::get<td::Tensor>(*reader.find("x2")).shape(), td::Shape({3}));
+  EXPECT_EQ(reader.unread(), std::vector<std::string>{"x2"});
+}
+
+TEST(StateReader, RepeatedPathsAreMismatches) {
+  StateReader reader({{"a", td::ones({1})}, {"a", td::ones({1})}, {"b", td::ones({1})}});
+  reader.rename([](const std::string& path) { return path + path; });
+  reader.rename([](const std::string&) { return "c"; });
+  EXPECT_EQ(error_text<td::StateError>([&] { reader.finish("Thing: the state does not fit", false); }),
+            "Thing: the state does not fit"
+            "\n  duplicate   a"
+            "\n  duplicate   c");
+}
+
+TEST(StateReader, OnlyFloatingDTypesAreInterchangeable) {
+  StateReader reader({{"half", td::ones({2}, {td::kFloat16})}, {"integer", td::ones({2}, {td::kInt64})}});
+  const td::Tensor floats = td::ones({2});
+  EXPECT_NE(reader.read_tensor("half", floats, true), nullptr);
+  EXPECT_EQ(reader.read_tensor("half", td::ones({3}), true), nullptr);
+  EXPECT_EQ(reader.read_tensor("half", floats), nullptr);
+  EXPECT_EQ(reader.read_tensor("half", td::ones({2}, {td::kInt64}), true), nullptr);
+  EXPECT_EQ(reader.read_tensor("integer", floats, true), nullptr);
+  EXPECT_EQ(reader.read_tensor("integer", td::ones({2}, {td::kInt32}), true), nullptr);
+}
+
 }  // namespace

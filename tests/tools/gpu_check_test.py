@@ -46,7 +46,7 @@ BUILT = {
     "benchmarks/gpu/gpu": "gpu_benchmark",
     "benchmarks/train_step": "train_step",
     "examples/mnist/mnist": "mnist",
-    "examples/gpt_char/gpt_char": "gpt_char",
+    "examples/language_model/language_model": "language_model",
     "examples/resnet_cifar/resnet_cifar": "resnet_cifar",
     "benchmarks/collectives/collectives": "collectives",
     **{f"tests/distributed/{name}": name for name in TESTS[1:]},
@@ -75,7 +75,7 @@ class GpuCheckTest(unittest.TestCase):
         self.program("gpu_benchmark", """case "$*" in
 *--properties*) echo '{"multiprocessors": 132, "cudnn": 91900}' ;; *) echo 'copies:'; echo '{"name": "copy", "ms": 0.5}' ;; esac""")
         self.program("train_step", STEPS)
-        for name in ("mnist", "gpt_char", "resnet_cifar"):
+        for name in ("mnist", "language_model", "resnet_cifar"):
             self.program(name, "echo 'epoch 1  step 50/300  loss 2.1  700 tokens/s  0:01 left'\n"
                                "echo 'epoch 1  step 300/300  loss 2.0  900 tokens/s  0:00 left'\necho 'accuracy 90.5 % after 300 steps'")
         self.program("collectives", """while [ "$1" != --json ]; do shift; done
@@ -142,7 +142,7 @@ class Report(GpuCheckTest):
         self.assertEqual(report["properties"], {"multiprocessors": 132, "cudnn": 91900})
         self.assertEqual(report["gpu_benchmark"], [{"name": "copy", "ms": 0.5}])
         self.assertEqual([(row["name"], row["device"], row["status"], row["end"]) for row in report["examples"]],
-                         [(name, device, 0, LAST_LINES) for name in ("mnist", "gpt_char") for device in ("cuda", "cpu")])
+                         [(name, device, 0, LAST_LINES) for name in ("mnist", "language_model") for device in ("cuda", "cpu")])
         # Seven cases in float32, TF32 and bfloat16, the largest without float32, and ResNet-50 in bfloat16; each eager and captured.
         self.assertEqual(report["train_step"], [{"step_ms": 2.5}] * 42)
         self.assertEqual([kind["status"] for kind in report["compute_sanitizer"].values()], [0, 0])
@@ -206,8 +206,8 @@ exit 1""")
         ends = """case "$*" in *cuda*) echo "test %s after 30 steps" ;; *) echo "test %s after 30 steps" ;; esac"""
         for name, gpu, cpu, differ in (("mnist", "accuracy 96.10 %", "accuracy 95.20 %", False),
                                        ("mnist", "accuracy 94.10 %", "accuracy 95.20 %", True),
-                                       ("gpt_char", "loss 1.5000", "loss 1.4600", False),
-                                       ("gpt_char", "loss 1.4000", "loss 1.4600", True), ("gpt_char", "loss nan", "loss 1.4", True)):
+                                       ("language_model", "loss 1.5000", "loss 1.4600", False),
+                                       ("language_model", "loss 1.4000", "loss 1.4600", True), ("language_model", "loss nan", "loss 1.4", True)):
             with self.subTest(name, gpu=gpu):
                 self.setUp()
                 self.program(name, ends % (gpu, cpu))
@@ -232,7 +232,7 @@ exit 1""")
 
     def test_missing_program_is_reported(self):
         os.remove(self.path("packed/gpu_benchmark"))
-        done, report = self.check("--parts", "smoke,speed", "--only", "gpu_benchmark,mnist*,gpt_char*")
+        done, report = self.check("--parts", "smoke,speed", "--only", "gpu_benchmark,mnist*,language_model*")
         self.assertEqual(done.returncode, 1)
         self.assertIn("gpu_benchmark: cannot start ./gpu_benchmark: No such file or directory", report["not_run"])
         self.assertEqual(len(report["examples"]), 4)
@@ -262,7 +262,7 @@ class Suites(GpuCheckTest):
         lists = [f"{name}: list" for name in TESTS]
         self.assertEqual(steps[: len(lists) + 6], ["properties", *lists, "gpu_tests Cuda", "gpu_tests Matmul", "gpu_tests Linear", "gpu_tests Conv2d",
                                       "gpu_ops_test World/GpuOps"])
-        self.assertEqual(steps[-4:], ["mnist on cuda", "mnist on cpu", "gpt_char on cuda", "gpt_char on cpu"])
+        self.assertEqual(steps[-4:], ["mnist on cuda", "mnist on cpu", "language_model on cuda", "language_model on cpu"])
 
     def test_missing_first_suite_is_a_failure(self):
         self.program("gpu_tests", f"""case "$*" in *--gtest_list_tests*) printf 'Cuda.\\n  One\\n'; exit ;; esac
@@ -436,7 +436,7 @@ class Gpus(GpuCheckTest):
         self.assertEqual(report["collectives"], {"status": 0, "table": ["# all_reduce, nccl"],
                                                  "rows": [{"op": "all_reduce", "busbw_gbs": 350.5}]})
         self.assertEqual(report["scaling"], [{"name": name, "ranks": ranks, "status": 0, "rate": 900, "unit": "tokens/s"}
-                                             for name in ("gpt_char", "resnet_cifar") for ranks in (1, 4)])
+                                             for name in ("language_model", "resnet_cifar") for ranks in (1, 4)])
         for name, script in {"resnet_cifar": "echo no rate", "collectives": "exit 1"}.items():
             with self.subTest(name):
                 self.setUp()

@@ -136,6 +136,126 @@ TEST(Trainer, ResumedTrainingEndsWithTheSameBytes) {
                 "' contains checkpoints; continue from them with resume, or choose another out");
 }
 
+/// Two networks with an optimizer each. The loss of the second depends on the first, as it is after its step.
+struct Pair : td::nn::Module {
+  Net& first = add<Net>("first");
+  Net& second = add<Net>("second");
+};
+
+struct PairJob {
+  explicit PairJob(td::distributed::Context& ctx)
+      : job(ctx), first(pair.first, ctx.group()), second(pair.second, ctx.group()) {}
+  td::Tensor first_loss(const td::data::Batch& batch) { return td::cross_entropy(first(batch.images), batch.labels); }
+  td::Tensor second_loss(const td::data::Batch& batch) {
+    return td::cross_entropy(second(batch.images) + pair.first(batch.images).detach(), batch.labels);
+  }
+  TrainerComponents components() {
+    TrainerComponents result = {.model = pair, .reducer = first.reducer(), .optimizer = sgd, .loader = *job.loader};
+    result.further.push_back({.name = "second",
+                              .loss = [this](const td::data::Batch& batch) { return second_loss(batch); },
+                              .reducer = second.reducer(),
+                              .optimizer = adam,
+                              .schedule = &schedule});
+    return result;
+  }
+  std::vector<float> weights() const {
+    std::vector<float> all = pair.first.fc1.weight.to_vector<float>();
+    const auto more = pair.second.fc1.weight.to_vector<float>();
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+
+  Job job;  // for its data
+  Pair pair;
+  td::DistributedDataParallel<Net> first;
+  td::DistributedDataParallel<Net> second;
+  td::optim::SGD sgd{pair.first.parameters(), {.lr = 0.1, .momentum = 0.9}};
+  td::optim::Adam adam{pair.second.parameters(), {.lr = 0.01}};
+  td::optim::StepLR schedule{adam, {.step_size = 3, .gamma = 0.5}};
+};
+
+/// Trains two networks on two threads. Returns rank 0's weights.
+std::vector<float> train_pair(const TrainerOptions& options) {
+  std::vector<float> weights;
+  td::distributed::run_threads(2, [&](td::distributed::Context& ctx) {
+    PairJob job(ctx);
+    Trainer trainer(ctx, options, job.components());
+    trainer.fit([&](const td::data::Batch& batch) { return job.first_loss(batch); });
+    if (ctx.rank() == 0) weights = job.weights();
+  });
+  return weights;
+}
+
+TEST(Trainer, SeveralObjectivesTrainTheBitsOfAPlainLoop) {
+  const TemporaryFolder folder;
+  constexpr double kMaxNorm = 0.5;
+  std::vector<float> plain;
+  td::distributed::run_threads(2, [&](td::distributed::Context& ctx) {
+    PairJob job(ctx);
+    auto position = job.job.loader->begin();
+    for (int step = 0; step < 3; ++step) {
+      const td::data::Batch batches[] = {*position, *++position};
+      ++position;
+      const auto train_one = [&](auto& ddp, auto& optimizer, const auto& loss) {
+        optimizer.zero_grad();
+        {
+          const td::HookHandle no_sync = ddp.no_sync();
+          (loss(batches[0]) * 0.5).backward();
+        }
+        (loss(batches[1]) * 0.5).backward();
+        td::optim::clip_grad_norm_(optimizer.parameters(), kMaxNorm);
+        optimizer.step();
+      };
+      train_one(job.first, job.sgd, [&](const td::data::Batch& batch) { return job.first_loss(batch); });
+      train_one(job.second, job.adam, [&](const td::data::Batch& batch) { return job.second_loss(batch); });
+      job.schedule.step();
+    }
+    if (ctx.rank() == 0) plain = job.weights();
+  });
+  EXPECT_EQ(train_pair({.max_steps = 3, .accumulate = 2, .max_norm = kMaxNorm, .out = folder / "out"}), plain);
+}
+
+TEST(Trainer, SeveralObjectivesResumeWithTheSameBytes) {
+  const TemporaryFolder folder;
+  for (const auto amp : {std::optional<td::DType>(), std::optional(td::kFloat16)}) {
+    const std::string name = amp ? "amp" : "plain";
+    const auto options = [&](const std::string& out, int64_t max_steps) {
+      return TrainerOptions{.loss_name = "first",
+                            .epochs = 9,
+                            .max_steps = max_steps,
+                            .amp = amp,
+                            .out = folder / (name + out),
+                            .save_every = 4,
+                            .resume = true};
+    };
+    const std::vector<float> whole = train_pair(options("whole", 10));
+    train_pair(options("parts", 4));
+    EXPECT_EQ(train_pair(options("parts", 10)), whole);
+    const std::string chart = tandem::testing::read_file(folder / (name + "parts/loss.svg"));
+    EXPECT_NE(chart.find(">first</text>"), std::string::npos);
+    EXPECT_NE(chart.find(">second</text>"), std::string::npos);
+  }
+}
+
+TEST(Trainer, NamesOfLossesAreChecked) {
+  const TemporaryFolder folder;
+  td::distributed::run_threads(1, [&](td::distributed::Context& ctx) {
+    PairJob job(ctx);
+    const auto error = [&](const std::string& first, const std::string& second, bool has_loss) {
+      TrainerComponents components = job.components();
+      components.further[0].name = second;
+      if (!has_loss) components.further[0].loss = nullptr;
+      return error_text<td::ValueError>(
+          [&] { Trainer trainer(ctx, {.loss_name = first, .out = folder / "out"}, components); });
+    };
+    EXPECT_EQ(error("", "b", true), "Trainer: the name of a loss is '', expected a text without '.'");
+    EXPECT_EQ(error("a", "b.c", true), "Trainer: the name of a loss is 'b.c', expected a text without '.'");
+    EXPECT_EQ(error("a", "a", true), "Trainer: two losses have the name 'a'; name them by loss_name and further");
+    EXPECT_EQ(error("a", "b", false), "Trainer: the objective 'b' has no loss, expected a function");
+    EXPECT_FALSE(fs::exists(folder / "out"));
+  });
+}
+
 TEST(Trainer, OtherSettingsAreListedAndRejectedOnResume) {
   const TemporaryFolder folder;
   const std::string out = folder / "out";

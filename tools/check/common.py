@@ -9,7 +9,7 @@ import re
 import sys
 import tempfile
 
-LIBRARY_PACKAGES = ("base", "tensor", "autograd", "ops", "nn", "optim", "data", "io", "distributed", "profile", "train")
+LIBRARY_PACKAGES = ("base", "tensor", "autograd", "ops", "nn", "optim", "data", "io", "distributed", "profile", "text", "models", "train")
 OTHER_FOLDERS = ("examples", "benchmarks", "tests", "tools", "docs", "third_party")
 CXX = (".h", ".cc", ".cu", ".cuh")
 

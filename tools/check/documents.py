@@ -29,7 +29,7 @@ _CODE = (".h", ".cc", ".cu", ".py", ".sh", "BUILD")
 
 
 def _pages(root):
-    names = ["README.md", "CONTRIBUTING.md", "docs/*.md", "docs/decisions/*.md", "tests/*/README.md"]
+    names = ["README.md", "CONTRIBUTING.md", "docs/*.md", "docs/decisions/*.md", "examples/README.md", "tests/*/README.md"]
     return sorted(os.path.relpath(path, root) for name in names for path in glob.glob(os.path.join(root, name)))
 
 
@@ -132,6 +132,7 @@ PLANTED = [
     ({"docs/a.md": "[b](b.md), [c](#c), [d](../ops/a.h)\n", "ops/a.h": ""}, ["link b.md", "no heading #c"]),
     ({"docs/a.md": "```sh\nbazelw run //ops:b //ops:{a,c}\n```\n//ops/none //ops/... https://x.org/y\n", "ops/BUILD": '"a"'},
      ["//ops:b", "//ops:{a,c}", "//ops/none"]),
+    ({"examples/README.md": "![p](pictures/a.png)\n"}, ["link pictures/a.png"]),
     ({"docs/decisions/001.md": "# One\n\n[two](002.md)\n"}, ["link 002.md"]),
     ({"README.md": "\n" * 121}, ["more than 120 lines"]),
     ({"docs/from_pytorch.md": "`td::f(x, \"y\")` and `Gone`\n\n| `table` |\n", "ops/a.h": "int f(int x);"}, ["no public header has Gone"]),

@@ -23,7 +23,7 @@ STANDARD_LIBRARY = "bits/stdc++.h"
 # libraries.
 _SYSTEM = re.compile(r"/usr/(lib/gcc/|include/(c\+\+|linux|asm-generic)/|include/[^/]+/(c\+\+|bits|sys|gnu|asm)/|"
                      r"include/[^/]+\.h$)")
-_DIRECT = ("zlib.h", "zconf.h")  # third-party headers in the same folder as the C library's
+_DIRECT = ("jpeglib.h", "png.h", "zlib.h", "zconf.h")  # third-party headers in the same folder as the C library's
 
 
 def compile_header(root, header, arguments):

@@ -19,7 +19,7 @@ PROGRAMS = {
     "gpu_benchmark": "benchmarks/gpu/gpu",
     "train_step": "benchmarks/train_step",
     "mnist": "examples/mnist/mnist",
-    "gpt_char": "examples/gpt_char/gpt_char",
+    "language_model": "examples/language_model/language_model",
     "resnet_cifar": "examples/resnet_cifar/resnet_cifar",
     "collectives": "benchmarks/collectives/collectives",
     "gpu_ops_test": "tests/distributed/gpu_ops_test",

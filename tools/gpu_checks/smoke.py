@@ -19,7 +19,7 @@ SANITIZED = ["LayerNorm", "Reduce", "Softmax", "CrossEntropy", "NllLoss", "MseLo
 SANITIZED_FAMILIES = ["attention", "loss", "norm", "reduce", "softmax"]
 SANITIZED_SECONDS = 120
 # Allowed difference of an example's result between GPU and CPU: accuracy in percent, loss.
-CPU_TOLERANCE = {"mnist": 1.0, "gpt_char": 0.05}
+CPU_TOLERANCE = {"mnist": 1.0, "language_model": 0.05}
 
 
 def test_filters(num_gpus):
@@ -56,7 +56,7 @@ def tests_of_suites(listing):
 
 
 def text_for_gpt(folder):
-    """Creates a training text, unless it exists; returns gpt_char's flags for it."""
+    """Creates a training text, unless it exists; returns language_model's flags for it."""
     path = os.path.join(folder, "text.txt")
     if not os.path.exists(path):
         with open(path, "w", encoding="ascii") as file:
@@ -131,7 +131,7 @@ def tests(check):
 def examples(check):
     """Trains examples on the GPU and on the CPU, and compares the results."""
     check.report["examples"] = []
-    for name, arguments in {"mnist": ["--epochs", "2"], "gpt_char": ["--max-steps", "500", *text_for_gpt(check.folder)]}.items():
+    for name, arguments in {"mnist": ["--epochs", "2"], "language_model": ["--max-steps", "500", *text_for_gpt(check.folder)]}.items():
         results = {}
         for device in ("cuda", "cpu"):
             done = check.run(f"{name} on {device}", [f"./{name}", *arguments, "--device", device, "--out", f"out_{name}_{device}"], 60)

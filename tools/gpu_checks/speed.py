@@ -115,7 +115,7 @@ def several_gpus(check):
             with open(rows, encoding="utf-8") as file:
                 check.report["collectives"]["rows"] = [json.loads(line) for line in file]
     check.report["scaling"] = []
-    programs = {"gpt_char": ["--max-steps", "300", *smoke.text_for_gpt(check.folder)], "resnet_cifar": ["--max-steps", "150"]}
+    programs = {"language_model": ["--max-steps", "300", *smoke.text_for_gpt(check.folder)], "resnet_cifar": ["--max-steps", "150"]}
     for name, arguments in programs.items():
         for ranks in (1, num_gpus):
             done = check.run(f"{name} on {ranks} GPU(s)", [f"./{name}", *arguments, "--device", "cuda", "--nproc", str(ranks),

@@ -58,6 +58,7 @@ int function_async(int x, int y = 1);
         "README.md": "# tandem\n\n![Two\nwords](docs/p.svg) [a](docs/a.md) [b](docs/a.md#two-words) `base/a.h`\n\n| Start | [a](docs/a.md) |\n",
         "docs/a.md": "# A\n\n## Two words\n\n```cpp\nint x;\n```\n\n[top](../README.md) [code](../base/a.h) [picture](p.svg)\n",
         "docs/p.svg": "<svg xmlns='http://www.w3.org/2000/svg'/>",
+        "examples/README.md": "# Gallery\n\n![A picture](../docs/p.svg) [top](../README.md)\n",
     }
     for path, (old, new) in changes.items():
         assert old in tree[path], (path, old)
@@ -82,6 +83,7 @@ PLANTED = [
     (_tree({"README.md": ("p.svg", "q.svg")}), ["README.md:3: the link docs/q.svg", "the link q.svg"]),
     (_tree({"README.md": ("Two\nwords", "")}), ["the picture docs/p.svg has no text"]),
     (_tree({"docs/a.md": ("../base/a.h", "../base/b.h")}), ["docs/a.md:9: the link ../base/b.h"]),
+    (_tree({"examples/README.md": ("p.svg", "q.svg")}), ["examples/README.md:3: the link ../docs/q.svg", "the link q.svg"]),
 ]
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ PACKAGES = {
     "io": "Checkpoints, safetensors, NumPy and TensorBoard files.",
     "distributed": "Starting ranks, process groups, DistributedDataParallel, communication hooks.",
     "profile": "Trace files and reports of steps.",
+    "models": "Networks with the parameter names of torchvision and transformers.",
+    "text": "Tokenizers, token files and data sets of texts.",
     "train": "The training loop, metrics, progress and charts.",
 }
 # Packages whose names are not in `tandem` itself, and the other namespaces.
@@ -31,7 +33,7 @@ _NAMESPACES = {
     "::comm": "Sums, broadcasts, scatters and gathers between devices of a process.",
     "::cuda": "CUDA devices, streams, events and graphs.",
     "::nn::init": "Initial values of parameters.",
-    **{"::" + name: PACKAGES[name] for name in ("autograd", "nn", "optim", "data", "io", "distributed", "profile", "train")},
+    **{"::" + name: PACKAGES[name] for name in ("autograd", "nn", "optim", "data", "io", "distributed", "profile", "text", "models", "train")},
 }
 assert set(PACKAGES) == set(common.LIBRARY_PACKAGES)
 

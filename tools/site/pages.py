@@ -21,7 +21,7 @@ PICTURES = (".svg", ".png")
 
 def page_paths(root):
     """Page -> its name in the site; README.md is the main page."""
-    names = [INDEX, "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "docs/decisions/*.md", "tests/*/README.md"]
+    names = [INDEX, "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "docs/decisions/*.md", "examples/README.md", "tests/*/README.md"]
     found = {}
     for path in sorted(os.path.relpath(path, root) for name in names for path in glob.glob(os.path.join(root, name))):
         stem = os.path.splitext(os.path.basename(path))[0]
@@ -113,7 +113,7 @@ class _Stager:
     def _heading(self, line):
         marks, text = _HEADING.match(line).groups()
         if len(marks) == 1:
-            has_contents = self.path.startswith("docs/") and self.sections >= MIN_SECTIONS
+            has_contents = self.path.startswith(("docs/", "examples/")) and self.sections >= MIN_SECTIONS
             return "# %s {#%s}%s" % (text, "mainpage" if self.path == INDEX else self.pages[self.path], "\n\n[TOC]" if has_contents else "")
         name = label(self.pages[self.path], text)
         self.labels[name] = self.labels.get(name, -1) + 1

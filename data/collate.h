@@ -1,0 +1,34 @@
+// Collate functions: batches of examples, also of sequences that differ in length.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+
+#include <tandem/base/macros.h>
+#include <tandem/data/dataset.h>
+
+namespace tandem { inline namespace v0 { namespace data {
+
+/// Makes a batch of examples (at least one): DataLoaderOptions::collate. Several threads call it concurrently. The
+/// batch's `size` is the number of examples, and its tensors are on the CPU.
+using Collate = std::function<Batch(std::span<const Example> examples)>;
+
+/// Stacks the tensors of the examples. Throws as Dataset::get_batch; the text names the example of the batch.
+TANDEM_API Batch default_collate(std::span<const Example> examples);
+
+/// A collate function for tensors whose first dimension differs: those named in `padding` ("image", "label", or the
+/// name of one of the `tensors`) are extended to the longest of the batch at the end of this dimension, with the given
+/// value: torch.nn.utils.rnn.pad_sequence with batch_first. The other tensors are stacked. For each padded tensor the
+/// batch has its original sizes, int64 [size], as tensor "<name>_lengths".
+///
+///     data::DataLoader loader(sentences, sampler,
+///                             {.batch_size = 32, .collate = data::pad_collate({{"image", 0}, {"label", -100}})});
+///     for (auto& batch : loader) pack_padded_sequence(embed(batch.images), batch["image_lengths"], ...);
+///
+/// The function throws ValueError for a name that the first example does not have, or if an example has a tensor
+/// "<name>_lengths" already; ShapeError for a 0-dim tensor to pad; and the errors of default_collate.
+TANDEM_API Collate pad_collate(std::map<std::string, double> padding);
+
+}}}  // namespace tandem::v0::data

@@ -1,0 +1,172 @@
+// Datasets of tensors, and datasets made of others.
+#include <tandem/data/dataset.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/support/error_text.h>
+
+namespace td = tandem;
+using td::data::Batch;
+using td::data::ConcatDataset;
+using td::data::Example;
+using td::data::Subset;
+using td::data::TensorDataset;
+using td::testing::error_text;
+
+namespace {
+
+using Indices = std::vector<int64_t>;
+
+/// Item i has the image [10 i, 10 i + 1], the label i + first, and the tensor "half" i / 2.
+TensorDataset numbers(int64_t size, int64_t first = 0) {
+  std::vector<float> images, halves;
+  Indices labels;
+  for (int64_t i = 0; i < size; ++i) {
+    images.insert(images.end(), {static_cast<float>(10 * i), static_cast<float>(10 * i + 1)});
+    labels.push_back(i + first);
+    halves.push_back(static_cast<float>(i) / 2);
+  }
+  return TensorDataset({.image = td::from_vector(images, {size, 2}),
+                        .label = td::from_vector(labels, {size}),
+                        .tensors = {{"half", td::from_vector(halves, {size})}}});
+}
+
+Indices labels_of(const td::data::Dataset& dataset) {
+  Indices labels;
+  for (int64_t i = 0; i < dataset.size(); ++i) labels.push_back(dataset.get(i).label.item<int64_t>());
+  return labels;
+}
+
+TEST(TensorDataset, ItemsAreRowsOfAllTensors) {
+  const TensorDataset dataset = numbers(4);
+  EXPECT_EQ(dataset.size(), 4);
+  const Example item = dataset.get(3);
+  EXPECT_EQ(item.image.to_vector<float>(), (std::vector<float>{30, 31}));
+  EXPECT_EQ(item.label.shape(), td::Shape());
+  EXPECT_EQ(item.label.item<int64_t>(), 3);
+  EXPECT_EQ(item.tensors.at("half").item<float>(), 1.5f);
+  const Batch batch = dataset.get_batch(Indices{2, 0});
+  EXPECT_EQ(batch.images.to_vector<float>(), (std::vector<float>{20, 21, 0, 1}));
+  EXPECT_EQ(batch["half"].to_vector<float>(), (std::vector<float>{1, 0}));
+  EXPECT_EQ(batch.size, 2);
+}
+
+TEST(TensorDataset, TensorsOfAnyStridesAndNamesAlone) {
+  const td::Tensor matrix = td::from_vector<float>({1, 2, 3, 4, 5, 6}, {2, 3});
+  const td::Tensor columns = td::make_view(matrix.storage(), td::kFloat32, {3, 2}, {1, 3}, 0);
+  const TensorDataset dataset({.tensors = {{"column", columns}}});
+  EXPECT_EQ(dataset.get(1).tensors.at("column").to_vector<float>(), (std::vector<float>{2, 5}));
+  const Batch batch = dataset.get_batch(Indices{2, 0});
+  EXPECT_FALSE(batch.images.defined());
+  EXPECT_FALSE(batch.labels.defined());
+  EXPECT_EQ(batch["column"].to_vector<float>(), (std::vector<float>{3, 6, 1, 4}));
+  EXPECT_EQ(error_text<td::IndexError>([&] { batch["row"]; }), "Batch: no tensor 'row'; the names are 'column'");
+}
+
+TEST(TensorDataset, InvalidTensorsAreRejected) {
+  EXPECT_EQ(error_text<td::ValueError>([] { TensorDataset{Example()}; }),
+            "TensorDataset: no tensors, expected at least one");
+  EXPECT_EQ(error_text<td::ShapeError>([] {
+              TensorDataset({.image = td::zeros({3, 2}), .label = td::zeros({4})});
+            }),
+            "TensorDataset: the label has shape [4], expected [3, ...]");
+  EXPECT_EQ(error_text<td::ShapeError>([] {
+              TensorDataset({.tensors = {{"mask", td::zeros({})}}});
+            }),
+            "TensorDataset: mask has shape [], expected [size, ...]");
+  const TensorDataset dataset = numbers(3);
+  EXPECT_EQ(error_text<td::IndexError>([&] { dataset.get(3); }), "TensorDataset: index is 3, expected 0 <= index < 3");
+}
+
+/// Item i has the tensors that `make` gives.
+struct Made : td::data::Dataset {
+  std::function<Example(int64_t)> make;
+  explicit Made(std::function<Example(int64_t)> f) : make(std::move(f)) {}
+  int64_t size() const override { return 10; }
+  Example get(int64_t index) const override { return make(index); }
+};
+
+TEST(Dataset, ItemsWithDifferentTensorsAreRejected) {
+  const td::Tensor x = td::zeros({2});
+  const auto error_of = [&](const Example& first, const Example& second) {
+    const Made dataset([&](int64_t index) { return index == 0 ? first : second; });
+    return error_text<td::StateError>([&] { dataset.get_batch(Indices{0, 4}); });
+  };
+  const std::string where = "\n  in item 4 of the dataset";
+  EXPECT_EQ(error_of({.image = x, .tensors = {{"mask", x}}}, {.image = x}), "Dataset: mask is undefined" + where);
+  EXPECT_EQ(error_of({.image = x}, {.image = x, .tensors = {{"mask", x}}}),
+            "Dataset: mask is defined, expected undefined as in the items before" + where);
+  EXPECT_EQ(error_of({.label = x}, {.image = x, .label = x}),
+            "Dataset: the image is defined, expected undefined as in the items before" + where);
+  EXPECT_EQ(error_of({.label = x}, {}), "Dataset: the example has no tensors" + where);
+}
+
+TEST(Subset, ItemsAndBatchesAreThoseOfTheIndices) {
+  const TensorDataset dataset = numbers(6);
+  const Subset subset(dataset, {5, 0, 5, 2});
+  EXPECT_EQ(subset.size(), 4);
+  EXPECT_EQ(labels_of(subset), (Indices{5, 0, 5, 2}));
+  EXPECT_EQ(subset.get_batch(Indices{3, 0}).labels.to_vector<int64_t>(), (Indices{2, 5}));
+  EXPECT_EQ(error_text<td::IndexError>([&] {
+              Subset(dataset, {0, 6});
+            }),
+            "Subset: index is 6, expected 0 <= index < 6");
+  EXPECT_EQ(error_text<td::IndexError>([&] { subset.get(4); }), "Subset: index is 4, expected 0 <= index < 4");
+  EXPECT_EQ(error_text<td::IndexError>([&] { subset.get_batch(Indices{-1}); }),
+            "Subset: index is -1, expected 0 <= index < 4");
+}
+
+TEST(RandomSplit, PartsAreADisjointPermutation) {
+  const TensorDataset dataset = numbers(101);
+  const auto sizes_of = [&](const std::vector<double>& lengths) {
+    Indices sizes;
+    std::set<int64_t> all;
+    for (const Subset& part : random_split(dataset, lengths, 3)) {
+      sizes.push_back(part.size());
+      for (const int64_t label : labels_of(part)) all.insert(label);
+    }
+    EXPECT_EQ(all.size(), 101u);
+    return sizes;
+  };
+  EXPECT_EQ(sizes_of({0.8, 0.1, 0.1}), (Indices{81, 10, 10}));
+  EXPECT_EQ(sizes_of({0.5, 0.5}), (Indices{51, 50}));
+  EXPECT_EQ(sizes_of({100, 0, 1}), (Indices{100, 0, 1}));
+  EXPECT_EQ(sizes_of({1}), Indices{101});
+  const auto first = [&](uint64_t seed) { return random_split(dataset, {0.5, 0.5}, seed)[0].indices(); };
+  EXPECT_EQ(first(3), first(3));
+  EXPECT_NE(first(3), first(4));
+  EXPECT_FALSE(std::is_sorted(first(3).begin(), first(3).end()));
+}
+
+TEST(RandomSplit, WrongLengthsAreRejected) {
+  const TensorDataset dataset = numbers(10);
+  EXPECT_EQ(error_text<td::ValueError>([&] {
+              random_split(dataset, {0.5, 0.4});
+            }),
+            "random_split: the sum of the lengths is 0.9, expected 1 for fractions or the dataset's size 10 for whole "
+            "numbers");
+  EXPECT_THROW(random_split(dataset, {5, 4}), td::ValueError);
+  EXPECT_THROW(random_split(dataset, {9.5, 0.5}), td::ValueError);
+  EXPECT_EQ(error_text<td::ValueError>([&] {
+              random_split(dataset, {11, -1});
+            }),
+            "random_split: a length is -1, expected at least 0");
+}
+
+TEST(ConcatDataset, ItemsFollowEachOther) {
+  const TensorDataset first = numbers(2), none = numbers(0), last = numbers(3, 100);
+  const ConcatDataset all({first, none, last});
+  EXPECT_EQ(all.size(), 5);
+  EXPECT_EQ(labels_of(all), (Indices{0, 1, 100, 101, 102}));
+  EXPECT_EQ(all.get_batch(Indices{4, 1}).labels.to_vector<int64_t>(), (Indices{102, 1}));
+  EXPECT_EQ(error_text<td::IndexError>([&] { all.get(5); }), "ConcatDataset: index is 5, expected 0 <= index < 5");
+  EXPECT_EQ(error_text<td::ValueError>([] { ConcatDataset({}); }), "ConcatDataset: no datasets, expected at least one");
+}
+
+}  // namespace

@@ -1,0 +1,88 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include <tandem/io/safetensors.h>
+#include <tandem/tests/examples/run_example.h>
+
+namespace {
+
+using namespace tandem::testing_support;
+
+/// Flags of a training of a small network.
+Arguments training(const std::string& out, const Arguments& more) {
+  Arguments arguments = {"--patch", "2", "--images", "40", "--batch-size", "4", "--sample-steps", "3", "--out", out};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+TEST(DiffusionExample, LearnsToPredictNoiseAndDrawsAGridPerEpoch) {
+  const std::string out = fresh_folder("shapes");
+  const auto result = run_example(
+      "diffusion", training(out, {"--nproc", "2", "--width", "16", "--levels", "1", "--lr", "0.01", "--epochs", "10"}));
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(result.out.find("DDPM of width 16 on 2 ranks, 40 training and 2 test images drawn by this program\n"
+                            "batch 4 per rank, 8 over all ranks; 50 steps\n"),
+            0u)
+      << result.out;
+  // The variance of the noise is 1, which is the error of a network that predicts nothing.
+  const double first = number_after(result.out.substr(0, result.out.find("\nepoch 2: ")), "test loss ");
+  EXPECT_LT(first, 1) << result.out;
+  EXPECT_LT(number_after(result.out, "test loss "), first - 0.2) << result.out;
+  expect_picture_grid(out + "/samples/step-00000005.png", 3);
+  expect_picture_grid(out + "/samples/step-00000050.png", 3);
+  const auto model = tandem::io::load_safetensors(out + "/model.safetensors").tensors;
+  const auto averaged = tandem::io::load_safetensors(out + "/averaged.safetensors").tensors;
+  ASSERT_EQ(model.size(), averaged.size());
+  EXPECT_EQ(model[0].first, averaged[0].first);
+  EXPECT_NE(model[0].second.to_vector<float>(), averaged[0].second.to_vector<float>());
+}
+
+TEST(DiffusionExample, ResumedRunMatchesUninterruptedRunBitExactly) {
+  for (const std::string ranks : {"1", "3"}) {
+    const auto run = [&](const std::string& out, const Arguments& more) {
+      Arguments arguments =
+          training(out, {"--width", "8", "--levels", "2", "--nproc", ranks, "--save-every", "3", "--eta", "1"});
+      arguments.insert(arguments.end(), more.begin(), more.end());
+      const auto result = run_example("diffusion", arguments);
+      EXPECT_EQ(result.status, 0) << result.err;
+      return result.out;
+    };
+    const std::string whole = fresh_folder("whole" + ranks);
+    run(whole, {"--max-steps", "5"});
+    const std::string model = read_file(whole + "/model.safetensors");
+    const std::string averaged = read_file(whole + "/averaged.safetensors");
+    const std::string picture = read_file(whole + "/samples/step-00000005.png");
+    EXPECT_FALSE(model.empty() || averaged.empty() || picture.empty());
+    std::filesystem::remove_all(whole + "/checkpoints/step-00000005");  // as if the run had been killed after step 3
+    std::filesystem::remove(whole + "/samples/step-00000005.png");
+    EXPECT_NE(run(whole, {"--max-steps", "5", "--resume"}).find(": 3 steps of 5 done\n"), std::string::npos);
+    EXPECT_TRUE(read_file(whole + "/model.safetensors") == model);
+    EXPECT_TRUE(read_file(whole + "/averaged.safetensors") == averaged);
+    EXPECT_TRUE(read_file(whole + "/samples/step-00000005.png") == picture);
+  }
+}
+
+TEST(DiffusionExample, WrongFlagsAndFoldersAreRejected) {
+  for (const Arguments& flags :
+       {Arguments{"--sample-steps", "1001"}, Arguments{"--eta", "2"}, Arguments{"--levels", "0"}}) {
+    const auto result = run_example("diffusion", flags);
+    EXPECT_EQ(result.status, 2);
+    EXPECT_NE(result.err.find(flags[0]), std::string::npos) << result.err;
+  }
+  const auto width = run_example("diffusion", training(fresh_folder("width"), {"--width", "12", "--levels", "2"}));
+  EXPECT_EQ(width.status, 1);
+  EXPECT_NE(width.err.find(
+                "DdpmUNet: channels 3, width 12, multipliers [1, 2], groups 8, patch 2; expected sizes of at least 1, "
+                "and a width that is even and a multiple of groups\n"),
+            std::string::npos)
+      << width.err;
+  const std::string missing = fresh_folder("no_such_folder");
+  const auto data = run_example("diffusion", training(fresh_folder("no_data"), {"--data", missing}));
+  EXPECT_EQ(data.status, 1);
+  EXPECT_NE(data.err.find(missing), std::string::npos) << data.err;
+}
+
+}  // namespace

@@ -1,0 +1,108 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include <tandem/data/image.h>
+#include <tandem/io/safetensors.h>
+#include <tandem/tests/examples/run_example.h>
+
+namespace {
+
+using namespace tandem::testing_support;
+namespace fs = std::filesystem;
+
+/// Flags of a training of a small network on drawn images.
+Arguments training(const std::string& out, const Arguments& more) {
+  Arguments arguments = {"--width", "4", "--size", "16", "--images", "64", "--batch-size", "4", "--out", out};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+/// A folder of 100 training and 50 validation JPEG files.
+std::string draw_images(const std::string& name) {
+  const std::string folder = fresh_folder(name);
+  const auto result = run_program(
+      {"tools/draw_images/draw_images", folder, "--train", "100", "--val", "50", "--size", "20", "--seed", "5"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  return folder;
+}
+
+TEST(ImageNetExample, LearnsFromAFolderOfJpegFiles) {
+  const std::string out = fresh_folder("results");
+  const auto result =
+      run_example("imagenet", {"--nproc", "2", "--data", draw_images("images"), "--width", "8", "--size", "16",
+                               "--batch-size", "5", "--epochs", "6", "--lr", "0.05", "--ema", "0.8", "--out", out});
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(result.out.find("resnet18 on 2 ranks, 100 training and 50 validation images of 10 classes from "), 0u)
+      << result.out;
+  EXPECT_LT(number_after(result.out, "\nepoch 6: loss "), number_after(result.out, "\nepoch 1: loss ")) << result.out;
+  EXPECT_NE(result.out.find(" % after 60 steps\n"), std::string::npos) << result.out;
+  const tandem::Tensor pictures = tandem::data::read_image(out + "/augmented.png");
+  EXPECT_EQ(pictures.shape(), tandem::Shape({3, 2 * 18 + 2, 8 * 18 + 2}));
+  const auto model = tandem::io::load_safetensors(out + "/model.safetensors").tensors;
+  const auto averaged = tandem::io::load_safetensors(out + "/averaged.safetensors").tensors;
+  ASSERT_EQ(model.size(), averaged.size());
+  for (size_t i = 0; i < model.size(); ++i) {
+    const auto& [name, tensor] = model[i];
+    ASSERT_EQ(name, averaged[i].first);
+    const bool is_equal = tensor.to_vector<float>() == averaged[i].second.to_vector<float>();
+    EXPECT_EQ(is_equal, name.ends_with("num_batches_tracked")) << name;
+  }
+}
+
+TEST(ImageNetExample, ResumedRunMatchesUninterruptedRunBitExactly) {
+  for (const std::string ranks : {"1", "3"}) {
+    const auto run = [&](const std::string& out, const Arguments& more) {
+      Arguments arguments =
+          training(out, {"--nproc", ranks, "--save-every", "3", "--max-steps", "5", "--workers", "2"});
+      arguments.insert(arguments.end(), more.begin(), more.end());
+      const auto result = run_example("imagenet", arguments);
+      EXPECT_EQ(result.status, 0) << result.err;
+      return result.out;
+    };
+    const std::string out = fresh_folder("whole" + ranks);
+    run(out, {});
+    const std::string model = read_file(out + "/model.safetensors");
+    const std::string averaged = read_file(out + "/averaged.safetensors");
+    EXPECT_FALSE(model.empty() || averaged.empty());
+    fs::remove_all(out + "/checkpoints/step-00000005");  // as if the run had been killed after step 3
+    fs::remove(out + "/model.safetensors");
+    EXPECT_NE(run(out, {"--resume"}).find(": 3 steps of 5 done\n"), std::string::npos);
+    EXPECT_TRUE(read_file(out + "/model.safetensors") == model);
+    EXPECT_TRUE(read_file(out + "/averaged.safetensors") == averaged);
+  }
+}
+
+TEST(ImageNetExample, VisionTransformerAndResNet50Train) {
+  for (const Arguments& model : {Arguments{"--model", "vit", "--patch", "4", "--lr", "1e-3", "--mixup", "0"},
+                                 Arguments{"--model", "resnet50", "--ema", "0"}}) {
+    Arguments arguments = training(fresh_folder(model[1]), model);
+    arguments.insert(arguments.end(), {"--max-steps", "2"});
+    const auto result = run_example("imagenet", arguments);
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(result.out.find(model[1] + " on 1 rank, 64 training and 6 validation images of 10 classes drawn by this "
+                                         "program\n"),
+              0u)
+        << result.out;
+    EXPECT_NE(result.out.find(" % after 2 steps\n"), std::string::npos) << result.out;
+  }
+}
+
+TEST(ImageNetExample, UnusableFoldersAreRejected) {
+  const std::string folder = draw_images("images");
+  fs::remove_all(folder + "/val/star");
+  const auto error = [&](const std::string& data) {
+    const auto result = run_example("imagenet", {"--data", data, "--out", fresh_folder("none")});
+    EXPECT_EQ(result.status, 1);
+    return result.err;
+  };
+  EXPECT_EQ(error(folder),
+            "rank 0 of 1 failed: imagenet: '" + folder + "/train' and '" + folder + "/val' have different classes\n");
+  const std::string missing = fresh_folder("missing");
+  EXPECT_EQ(error(missing),
+            "rank 0 of 1 failed: ImageFolder: cannot read '" + missing + "/train': No such file or directory\n");
+}
+
+}  // namespace

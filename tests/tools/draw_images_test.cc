@@ -1,0 +1,59 @@
+#include <cmath>
+#include <filesystem>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include <tandem/data/image_folder.h>
+#include <tandem/data/shapes.h>
+#include <tandem/tests/support/subprocess.h>
+#include <tandem/tests/support/temporary_folder.h>
+
+namespace {
+
+namespace td = tandem;
+using td::testing_support::run_program;
+
+constexpr const char* kProgram = "tools/draw_images/draw_images";
+
+TEST(DrawImages, ImageFolderReadsTheImages) {
+  const td::testing::TemporaryFolder folder;
+  for (const std::string format : {"jpeg", "png"}) {
+    const std::string out = folder / format;
+    const auto result =
+        run_program({kProgram, out, "--train", "40", "--val", "30", "--size", "20", "--format", format, "--seed", "3"});
+    ASSERT_EQ(result.status, 0) << result.err;
+    EXPECT_NE(result.out.find("train: 40 of 40 images\n"), std::string::npos) << result.out;
+    EXPECT_NE(result.out.find("val: 30 of 30 images\n"), std::string::npos) << result.out;
+    const td::data::ImageFolder train(out + "/train", {.allow_empty = true});
+    EXPECT_EQ(train.size(), 40);
+    EXPECT_EQ(td::data::ImageFolder(out + "/val", {.allow_empty = true}).size(), 30);
+    ASSERT_EQ(train.classes().size(), 10u);
+    // The item whose number is in the file's name has the label and the pixels.
+    const auto& [path, label] = train.samples()[0];
+    const int64_t index = std::stoll(std::filesystem::path(path).stem());
+    const td::Tensor image = train.get(0).image;
+    EXPECT_GE(image.size(1), 20);
+    EXPECT_LE(image.size(1), 30);
+    const auto drawn = td::data::ShapesDataset(40, 6, image.size(1)).get(index);
+    EXPECT_EQ(train.classes()[static_cast<size_t>(label)],
+              td::data::ShapesDataset::class_names()[static_cast<size_t>(drawn.label.item<int64_t>())]);
+    const auto read = image.to_vector<double>();
+    const auto expected = drawn.image.to_vector<double>();
+    double difference = 0;
+    for (size_t i = 0; i < read.size(); ++i)
+      difference += std::abs(read[i] / 255 - expected[i]) / static_cast<double>(read.size());
+    EXPECT_LT(difference, format == "png" ? 0.002 : 0.08);
+  }
+}
+
+TEST(DrawImages, ExistingFolderIsKept) {
+  const td::testing::TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "val");
+  const auto result = run_program({kProgram, folder.path(), "--train", "1", "--val", "1", "--size", "8"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(folder.shortened(result.err), "draw_images: 'DIR/val' exists; remove it or choose another folder\n");
+  EXPECT_FALSE(std::filesystem::exists(folder / "train"));
+}
+
+}  // namespace
