@@ -15,6 +15,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <vector>
 
 namespace td = tandem;
@@ -51,6 +52,8 @@ struct Pretrained {
 
 /// Writes a folder that transformers and this program load.
 void save_pretrained(const std::string& folder, const td::models::Gpt2& model, const std::string& source) {
+  std::error_code ignored;  // then write_file fails
+  std::filesystem::create_directories(folder, ignored);
   for (const char* name : {kConfigFile, kVocabFile, kMergesFile})
     td::write_file("finetune_gpt2", folder + '/' + name, td::text::read_text(source + '/' + name));
   td::io::save_pretrained(folder, model.transformers_state_dict().tensors());
