@@ -26,8 +26,8 @@ cuda::Stream copy_stream(Device gpu) { return cuda::side_stream(gpu, cuda::kSide
 
 Tensor on_device(const Tensor& tensor, Device device, bool in_worker) {
   if (tensor.device() == device) return tensor;
-  std::optional<cuda::StreamGuard> beside;
-  if (in_worker && tensor.device().is_cpu() && !device.is_cpu()) beside.emplace(copy_stream(device));
+  std::optional<cuda::StreamGuard> guard;
+  if (in_worker && tensor.device().is_cpu() && !device.is_cpu()) guard.emplace(copy_stream(device));
   Tensor moved = empty(tensor.shape(), {tensor.dtype(), device});
   primitives::copy(tensor, moved);
   return moved;

@@ -58,8 +58,8 @@ struct StreamOptions {
 ///                               {.rank = ctx.rank(), .world_size = ctx.world_size(), .shards = 4});
 ///     for (auto& batch : loader) train(batch);
 ///
-/// Rank r reads the shards r * shards, .., (r + 1) * shards - 1 of world_size * shards. Batches are from the rank's
-/// shards in turn, without those that have ended; a batch has items of one shard. Their order and content depend on
+/// Rank r reads the shards r * shards, .., (r + 1) * shards - 1 of world_size * shards. Each batch has items of one
+/// shard; the rank's unfinished shards take turns. The order and content of the batches depend on
 /// batch_size and the number of shards, not on the number of workers. Each begin() starts the next epoch, from 0. As
 /// for a DataLoader, workers copy batches to the device on a stream of their own, exceptions are rethrown in the
 /// consumer, and the loader is not thread-safe. Dataset and loader must outlive iterators.

@@ -141,7 +141,7 @@ class TANDEM_API Gpt2 : public CausalLanguageModel {
   static std::unique_ptr<Gpt2> from_pretrained(const std::string& folder);
 
   /// state_dict() with the names and shapes of transformers' GPT2LMHeadModel. The tensors share memory with the model;
-  /// those that are stored otherwise are transposed views.
+  /// the weights of transformers' Conv1D layers are transposed views of the model's weights.
   State transformers_state_dict() const;
   /// Copies weights of transformers' GPT2LMHeadModel or GPT2Model (names without "transformer.", as in the published
   /// files), of any floating dtype, for example those of io::load_pretrained. Attention masks, which older files

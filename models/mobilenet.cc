@@ -44,7 +44,7 @@ class InvertedResidual : public nn::Layer {
   bool is_residual_;
 };
 
-/// `channels` rounded to a multiple of `divisor`, but not below 90 % of it.
+/// `channels` rounded to the nearest multiple of `divisor`; if that is less than 90 % of `channels`, the next multiple.
 int64_t make_divisible(double channels, int64_t divisor) {
   const double half = static_cast<double>(divisor) / 2;
   const int64_t rounded = std::max(divisor, static_cast<int64_t>(channels + half) / divisor * divisor);

@@ -17,8 +17,8 @@ enum class TokenType : int8_t { kUInt16, kUInt32 };
 /// of them resident besides those of the current read, whatever the size of the file. Thread-safe; cheap to copy.
 class TANDEM_API TokenFile {
  public:
-  /// Maps the file; reads none of it. Throws IoError if it cannot be read or if its size is not a multiple of the size
-  /// of a token. It must not be truncated while it is mapped: that would end the process by SIGBUS.
+  /// Maps the file into memory without reading it. Throws IoError if it cannot be read or if its size is not a multiple
+  /// of the size of a token. It must not be truncated while it is mapped: that would end the process by SIGBUS.
   TokenFile(const std::string& path, int64_t vocabulary_size, TokenType type = TokenType::kUInt16);
 
   int64_t size() const;  ///< number of tokens

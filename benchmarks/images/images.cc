@@ -1,5 +1,5 @@
 // Times reading, decoding and augmenting the images of a folder on one thread: RandomResizedCrop, flip, normalization.
-// compare.py times torchvision beside it.
+// compare.py compares it with torchvision.
 #include <CLI/CLI.hpp>
 #include <ctime>
 #include <iostream>

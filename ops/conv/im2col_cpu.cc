@@ -177,9 +177,9 @@ class PackedGemm<float> {
   int64_t block_;  ///< depth of a block
 };
 
-/// Products of a convolution's filters that read the source in place: each tap is a segment of gemm_tile.h, whose rows
-/// are pixels of the source, or zeros outside of it. The filters of all taps are packed once for all grids, which share
-/// them out.
+/// GEMM of a convolution that reads the source in place. Each tap is a segment of gemm_tile.h; its rows are pixels of
+/// the source, or zeros where the tap is outside of the source. The filters of all taps are packed once; each grid uses
+/// some of them.
 struct TapGemm {
   const GemmKernels& kernels;
   int64_t taps, channels, columns;

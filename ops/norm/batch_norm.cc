@@ -102,6 +102,17 @@ struct BatchNormNode : Node {
   }
 
  private:
+  /// The kernels' argument. The tensors are row-major and must outlive it.
+  BatchNormChannels channels_of(const Tensor& x, const Tensor& means, const Tensor& rstds, const Tensor& weights,
+                                const Tensor& biases) const {
+    return {.mean = means.data<double>(),
+            .rstd = rstds.data<double>(),
+            .weight = data_or_null(weights),
+            .bias = data_or_null(biases),
+            .has_float32_parameters = parameters != x.dtype(),
+            .ceiling = ceiling_of(tail)};
+  }
+
   TensorList gradients(BackwardContext& context) {
     TensorList grads(num_inputs());
     const Tensor x = input.get(), means = mean.get(), rstds = rstd.get();
@@ -111,12 +122,7 @@ struct BatchNormNode : Node {
     const Tensor out = output.get();
     const KernelContext kernels = kernel_context(x.device());
     const Tensor workspace = batch_norm_workspace(kernels, shape);
-    const BatchNormChannels channels = {.mean = means.data<double>(),
-                                        .rstd = rstds.data<double>(),
-                                        .weight = data_or_null(weights),
-                                        .bias = data_or_null(biases),
-                                        .has_float32_parameters = parameters != x.dtype(),
-                                        .ceiling = ceiling_of(tail)};
+    const BatchNormChannels channels = channels_of(x, means, rstds, weights, biases);
     const ReluMask mask = tail == Tail::kNone      ? ReluMask::kNone
                           : tail == Tail::kAddRelu ? ReluMask::kOutput
                                                    : ReluMask::kInput;
@@ -188,12 +194,7 @@ struct BatchNormNode : Node {
     const Tensor weights = row_major_or_none(weight.get()), biases = row_major_or_none(bias.get());
     const KernelContext kernels = kernel_context(x.device());
     const Tensor workspace = batch_norm_workspace(kernels, shape);
-    const BatchNormChannels channels = {.mean = means.data<double>(),
-                                        .rstd = rstds.data<double>(),
-                                        .weight = data_or_null(weights),
-                                        .bias = data_or_null(biases),
-                                        .has_float32_parameters = parameters != x.dtype(),
-                                        .ceiling = ceiling_of(tail)};
+    const BatchNormChannels channels = channels_of(x, means, rstds, weights, biases);
     TANDEM_KERNEL(kernels, batch_norm, x.dtype(), shape, channels, true, dense.data_ptr(), nullptr,
                   data_or_null(workspace), out.data_ptr());
     return out;

@@ -19,7 +19,7 @@ std::map<std::string, Shape> shapes(const nn::Module& model) {
   return result;
 }
 
-/// Gives every parameter a value, also those that begin with zeros.
+/// Draws all parameters, including those whose initial values are zeros.
 void randomize(nn::Module& model) {
   for (const Tensor& parameter : model.parameters()) nn::init::normal_(parameter, 0, 0.2);
 }
