@@ -25,6 +25,8 @@ void check_momentum(const char* layer, std::optional<double> momentum) {
 Shape channels(const char* layer, int64_t num_features, const BatchNormOptions& options) {
   TANDEM_CHECK(ValueError, num_features >= 1, layer, ": num_features is ", num_features, ", expected at least 1");
   check_eps(layer, options.eps);
+  TANDEM_CHECK(ValueError, !(options.relu && options.relu6), layer,
+               ": relu and relu6 are both set, expected at most one of them");
   check_momentum(layer, options.momentum);
   return {num_features};
 }

@@ -20,7 +20,7 @@ struct BatchNormOptions {
   bool affine = true;               ///< with weight and bias
   bool track_running_stats = true;  ///< with running statistics; else evaluation mode uses those of the batch too
   bool relu = false;                ///< apply a fused ReLU to the result
-  bool relu6 = false;               ///< apply a fused ReLU6 to the result
+  bool relu6 = false;               ///< apply a fused ReLU6 to the result; not with relu
 };
 
 /// Parameters and running statistics of batch and instance norms.

@@ -227,6 +227,8 @@ TEST(BatchNorm2d, InvalidArgumentsAreRejected) {
             "BatchNorm2d: eps is 0, expected a finite number > 0");
   EXPECT_EQ(error_text<td::ValueError>([] { nn::BatchNorm2d(1, {.momentum = 1.5, .affine = false}); }),
             "BatchNorm2d: momentum is 1.5, expected 0 <= momentum <= 1");
+  EXPECT_EQ(error_text<td::ValueError>([] { nn::BatchNorm2d(1, {.relu = true, .relu6 = true}); }),
+            "BatchNorm2d: relu and relu6 are both set, expected at most one of them");
   nn::BatchNorm2d layer(3);
   EXPECT_EQ(error_text<td::ShapeError>([&] {
               layer(td::ones({2, 3}));
