@@ -236,13 +236,26 @@ TEST(ColorJitter, FactorsAreDrawnFromTheirRanges) {
   EXPECT_NEAR(greatest, 0.7, 0.01);
   const Tensor image = td::from_vector<uint8_t>({200, 10, 60, 90, 30, 250}, {3, 1, 2});
   EXPECT_TRUE(transformed(td::data::color_jitter({}), image).is_same(image));
-  std::set<std::vector<int>> results;  // the order of the functions matters
-  for (int64_t index = 0; index < 20; ++index)
-    results.insert(
-        transformed(td::data::color_jitter({.brightness = 0.2, .contrast = 0.2, .saturation = 0.2, .hue = 0.1}), image,
-                    index)
-            .to_vector<int>());
-  EXPECT_GT(results.size(), 15u);
+}
+
+TEST(ColorJitter, FunctionsAreAppliedInRandomOrder) {
+  const Tensor image = td::from_vector<uint8_t>({200, 10, 60, 90, 30, 250}, {3, 1, 2});
+  const auto both = td::data::color_jitter({.brightness = 0.6, .contrast = 0.6});
+  // An image has the same factors in all three transforms.
+  const auto brightness = td::data::color_jitter({.brightness = 0.6});
+  const auto contrast = td::data::color_jitter({.contrast = 0.6});
+  int brightness_first = 0;
+  int contrast_first = 0;
+  for (int64_t index = 0; index < 60; ++index) {
+    const auto result = transformed(both, image, index).to_vector<int>();
+    const auto one = transformed(contrast, transformed(brightness, image, index), index).to_vector<int>();
+    const auto other = transformed(brightness, transformed(contrast, image, index), index).to_vector<int>();
+    ASSERT_TRUE(result == one || result == other) << "image " << index;
+    if (one == other) continue;
+    (result == one ? brightness_first : contrast_first) += 1;
+  }
+  EXPECT_GT(brightness_first, 10);
+  EXPECT_GT(contrast_first, 10);
 }
 
 TEST(ImageTransforms, InvalidArgumentsAreRejected) {

@@ -20,9 +20,8 @@ using td::text::BpeTokenizer;
 
 namespace {
 
-const std::string kFolder = "tests/fixtures/text/";
-const std::string kVocabulary = kFolder + "vocab.json";
-const std::string kMerges = kFolder + "merges.txt";
+const std::string kVocabulary = "tests/fixtures/gpt2/vocab.json";
+const std::string kMerges = "tests/fixtures/gpt2/merges.txt";
 
 std::string bytes_of(const std::string& hex) {
   std::string bytes;
@@ -30,7 +29,7 @@ std::string bytes_of(const std::string& hex) {
   return bytes;
 }
 
-json cases() { return json::parse(std::ifstream(kFolder + "cases.json")); }
+json cases() { return json::parse(std::ifstream("tests/fixtures/text/cases.json")); }
 
 // Texts of letters, numbers, spaces and other characters of all scripts, contractions and special tokens.
 TEST(BpeTokenizer, EncodesAsTokenizersDoes) {
