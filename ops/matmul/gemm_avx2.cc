@@ -31,6 +31,6 @@ struct V {
 
 namespace tandem { inline namespace v0 {
 
-const GemmKernels kGemmAvx2 = {"avx2", V::kRows, kColumns, solve, pack_right, pack_left};
+const GemmKernels kGemmAvx2 = {{"avx2", V::kRows, kColumns, solve, pack_right, pack_left}, store_transposed};
 
 }}  // namespace tandem::v0

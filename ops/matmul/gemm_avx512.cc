@@ -30,6 +30,6 @@ struct V {
 
 namespace tandem { inline namespace v0 {
 
-const GemmKernels kGemmAvx512 = {"avx512", V::kRows, kColumns, solve, pack_right, pack_left};
+const GemmKernels kGemmAvx512 = {{"avx512", V::kRows, kColumns, solve, pack_right, pack_left}, store_transposed};
 
 }}  // namespace tandem::v0

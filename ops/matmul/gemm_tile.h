@@ -49,7 +49,12 @@ struct TileKernels {
   /// panel[l][i] = source[l * k_stride + i] for i < rows, else 0.
   void (*pack_left)(const T* source, long k, long rows, long k_stride, T* panel);
 };
-using GemmKernels = TileKernels<float>;
+
+struct GemmKernels : TileKernels<float> {
+  /// Stores a block of several tiles transposed: out[j * out_leading + i] = f(values[i * stride + j] + beta * out) for
+  /// the block's rows i and columns j, where f is that of GemmTile. The block's other members are not used.
+  void (*store_transposed)(const GemmTile<float>& block, const float* values, long stride);
+};
 
 extern const GemmKernels kGemmAvx2;
 extern const GemmKernels kGemmAvx512;

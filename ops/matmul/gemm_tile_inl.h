@@ -104,7 +104,7 @@ inline __attribute__((always_inline)) Sums<R, C> multiply_segments(const GemmTil
 
 /// Stores results of rows r, r + 1, ... of a transposed tile; N is float or some floats.
 template <class N>
-inline __attribute__((always_inline)) void finish(const GemmTile<float>& t, N value, int r, float* to) {
+inline __attribute__((always_inline)) void finish(const GemmTile<float>& t, N value, long r, float* to) {
   const auto load = [](const float* from) {  // from any address, which the type of a template argument does not allow
     N loaded;
     __builtin_memcpy(&loaded, from, sizeof(N));
@@ -114,6 +114,29 @@ inline __attribute__((always_inline)) void finish(const GemmTile<float>& t, N va
   if (t.bias != nullptr) value = value + load(t.bias + r);
   if (t.relu) value = value < N{} ? N{} : value;
   __builtin_memcpy(to, &value, sizeof(N));
+}
+
+void store_transposed(const GemmTile<float>& t, const float* values, long stride) {
+  const long rows = t.rows;
+  long j = 0;
+  for (; j + 4 <= t.columns; j += 4) {
+    float* const out = t.out + j * t.out_leading;
+    long r = 0;
+    for (; r + 4 <= rows; r += 4) {
+      const Columns4 columns = transpose4(values + r * stride + j, stride);
+      for (int i = 0; i < 4; ++i) finish(t, columns.at[i], r, out + i * t.out_leading + r);
+    }
+    for (; r + 2 <= rows; r += 2) {
+      const float* row = values + r * stride + j;
+      for (int i = 0; i < 4; ++i) finish(t, Two{row[i], row[stride + i]}, r, out + i * t.out_leading + r);
+    }
+    for (; r < rows; ++r) {
+      for (int i = 0; i < 4; ++i) finish(t, values[r * stride + j + i], r, out + i * t.out_leading + r);
+    }
+  }
+  for (; j < t.columns; ++j) {
+    for (long r = 0; r < rows; ++r) finish(t, values[r * stride + j], r, t.out + j * t.out_leading + r);
+  }
 }
 
 template <int R, int C>
@@ -137,31 +160,12 @@ inline __attribute__((always_inline)) void store_tile(const GemmTile<float>& t, 
     }
     return;
   }
-  alignas(64) float values[R][C * V::kLanes];
+  alignas(64) float values[R * C * V::kLanes];
   const typename V::Vector alpha = V::broadcast(t.alpha);
   for (int r = 0; r < R; ++r) {
-    for (int c = 0; c < C; ++c) V::store(values[r] + c * V::kLanes, V::multiply(alpha, sums.at[r][c]));
+    for (int c = 0; c < C; ++c) V::store(values + (r * C + c) * V::kLanes, V::multiply(alpha, sums.at[r][c]));
   }
-  long j = 0;
-  for (; j + 4 <= t.columns; j += 4) {
-    float* const out = t.out + j * t.out_leading;
-    int r = 0;
-    for (; r + 4 <= R; r += 4) {
-      const Columns4 columns = transpose4(values[r] + j, C * V::kLanes);
-      for (int i = 0; i < 4; ++i) finish(t, columns.at[i], r, out + i * t.out_leading + r);
-    }
-    for (; r + 2 <= R; r += 2) {
-      for (int i = 0; i < 4; ++i) {
-        finish(t, Two{values[r][j + i], values[r + 1][j + i]}, r, out + i * t.out_leading + r);
-      }
-    }
-    for (; r < R; ++r) {
-      for (int i = 0; i < 4; ++i) finish(t, values[r][j + i], r, out + i * t.out_leading + r);
-    }
-  }
-  for (; j < t.columns; ++j) {
-    for (int r = 0; r < R; ++r) finish(t, values[r][j], r, t.out + j * t.out_leading + r);
-  }
+  store_transposed(t, values, C * V::kLanes);
 }
 
 template <int R, int C>

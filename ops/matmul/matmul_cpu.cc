@@ -200,15 +200,18 @@ void vector_gemm(const Problem& p) {
 
 /// The partition of a float32 product for the micro-kernels of an instruction set.
 ///
-/// k is divided into equal blocks of at most kMaxDepth. For each block, the right side is packed completely; then tiles
-/// are computed in pieces of rows by columns. Everything depends only on the sizes.
+/// k is divided into equal blocks of at most kMaxDepth, the columns of the right side into groups. For each block and
+/// group, the group is packed; then tiles are computed in pieces of rows by columns. Everything depends only on the
+/// sizes.
 struct TilePlan {
   static constexpr int64_t kMaxDepth = 1024;
+  static constexpr int64_t kGroupFloats = 1 << 18;  ///< a group of columns stays in the L2 cache
 
   const GemmKernels& kernels;
   bool swapped;
   int64_t rows, columns;  ///< of left @ right
   int64_t depth;          ///< of a block of k
+  int64_t group_columns;  ///< columns of the right side that are packed at a time
   bool pack_left;
   int64_t left_row_stride, left_k_stride, right_k_stride, right_column_stride;
 
@@ -219,6 +222,9 @@ struct TilePlan {
         columns(swapped ? m : n) {
     const int64_t blocks = std::max<int64_t>(1, (k + kMaxDepth - 1) / kMaxDepth);
     depth = (k + blocks - 1) / blocks;
+    const int64_t panel_floats = std::max<int64_t>(1, depth * kernels.columns);
+    group_columns = std::min(round_up(columns, kernels.columns),
+                             std::max<int64_t>(1, kGroupFloats / panel_floats) * kernels.columns);
     const int64_t a_row = a.transposed ? 1 : a.leading, a_k = a.transposed ? a.leading : 1;
     const int64_t b_k = b.transposed ? 1 : b.leading, b_column = b.transposed ? b.leading : 1;
     left_row_stride = swapped ? b_column : a_row;
@@ -228,7 +234,7 @@ struct TilePlan {
     pack_left = left_k_stride != 1;
   }
 
-  int64_t right_floats() const { return depth * round_up(columns, kernels.columns); }
+  int64_t right_floats() const { return depth * group_columns; }
   int64_t left_floats() const { return pack_left ? depth * round_up(rows, kernels.rows) : 0; }
 };
 
@@ -239,79 +245,133 @@ void for_panels(int64_t size, int64_t width, int64_t depth, F f) {
   parallel_for((size + width - 1) / width, std::max<int64_t>(1, kGrainFloats / (width * depth)), f);
 }
 
-void tiled_gemm(GemmAlgorithm algorithm, const Problem& p, float* workspace) {
-  const TilePlan plan(algorithm, p.m, p.n, p.k, p.a, p.b);
-  const GemmKernels& kernels = plan.kernels;
-  const float* left = static_cast<const float*>(plan.swapped ? p.b.data : p.a.data);
-  const float* right = static_cast<const float*>(plan.swapped ? p.a.data : p.b.data);
-  float* const packed_right = workspace;
-  float* const packed_left = workspace + plan.right_floats();
+/// A product by micro-kernels. For each block of k, the left side is packed if necessary; then groups of columns are
+/// packed and multiplied, one after the other, so that a packed group is still in the cache.
+class TiledGemm {
+ public:
+  TiledGemm(GemmAlgorithm algorithm, const Problem& p, float* workspace)
+      : p_(p),
+        plan_(algorithm, p.m, p.n, p.k, p.a, p.b),
+        left_(static_cast<const float*>(plan_.swapped ? p.b.data : p.a.data)),
+        right_(static_cast<const float*>(plan_.swapped ? p.a.data : p.b.data)),
+        packed_right_(workspace),
+        packed_left_(workspace + plan_.right_floats()) {}
 
-  for (int64_t begin = 0; begin < p.k; begin += plan.depth) {
-    const int64_t depth = std::min(plan.depth, p.k - begin);
-    const bool last = begin + depth == p.k;
-    for_panels(plan.columns, kernels.columns, depth, [&](int64_t first, int64_t past) {
-      for (int64_t j = first * kernels.columns; j < std::min(plan.columns, past * kernels.columns);
-           j += kernels.columns) {
-        kernels.pack_right(right + j * plan.right_column_stride + begin * plan.right_k_stride, depth,
-                           std::min(kernels.columns, plan.columns - j), plan.right_k_stride, plan.right_column_stride,
-                           packed_right + j * depth);
+  void run() const {
+    for (int64_t begin = 0; begin < p_.k; begin += plan_.depth) {
+      const int64_t depth = std::min(plan_.depth, p_.k - begin);
+      if (plan_.pack_left) pack_left(begin, depth);
+      for (int64_t column = 0; column < plan_.columns; column += plan_.group_columns) {
+        const int64_t columns = std::min(plan_.group_columns, plan_.columns - column);
+        pack_right(begin, depth, column, columns);
+        multiply(begin, depth, column, columns);
       }
-    });
-    if (plan.pack_left) {
-      // Packs a few rows of all panels of a piece at a time: rows may be pages apart, and each page should be touched
-      // once.
-      constexpr int64_t kTogether = 32;
-      for_panels(plan.rows, kernels.rows, depth, [&](int64_t first, int64_t past) {
-        for (int64_t l = 0; l < depth; l += kTogether) {
-          for (int64_t i = first * kernels.rows; i < std::min(plan.rows, past * kernels.rows); i += kernels.rows) {
-            kernels.pack_left(left + i * plan.left_row_stride + (begin + l) * plan.left_k_stride,
-                              std::min(kTogether, depth - l), std::min(kernels.rows, plan.rows - i), plan.left_k_stride,
-                              packed_left + i * depth + l * kernels.rows);
-          }
-        }
-      });
     }
+  }
 
-    // A piece is 48 rows by as many panels of columns as give about 2^22 multiplications.
-    constexpr int64_t kPieceRows = 48, kPieceWork = int64_t{1} << 22;
-    const int64_t piece_columns =
-        kernels.columns * std::max<int64_t>(1, kPieceWork / (kPieceRows * depth * kernels.columns));
-    const int64_t row_pieces = (plan.rows + kPieceRows - 1) / kPieceRows;
-    const int64_t column_pieces = (plan.columns + piece_columns - 1) / piece_columns;
-    // The inner loop runs over the smaller side, so that the piece of the larger side stays in the cache.
-    const bool columns_first = plan.columns < plan.rows;
-    parallel_for(row_pieces * column_pieces, 1, [&](int64_t first, int64_t past) {
-      for (int64_t piece = first; piece < past; ++piece) {
-        const int64_t row_piece = columns_first ? piece / column_pieces : piece % row_pieces;
-        const int64_t column_piece = columns_first ? piece % column_pieces : piece / row_pieces;
-        const int64_t row_end = std::min(plan.rows, (row_piece + 1) * kPieceRows);
-        const int64_t column_end = std::min(plan.columns, (column_piece + 1) * piece_columns);
-        GemmTile<float> tile{};
-        tile.k = depth;
-        tile.right_stride = kernels.columns;
-        tile.left_stride = plan.pack_left ? 0 : plan.left_row_stride;
-        tile.alpha = static_cast<float>(p.alpha);
-        tile.beta = begin == 0 ? static_cast<float>(p.beta) : 1.0f;
-        tile.relu = last && p.epilogue.relu;
-        tile.transposed = plan.swapped;
-        tile.out_leading = p.out_leading;
-        const float* bias = last ? static_cast<const float*>(p.epilogue.bias) : nullptr;
-        for (int64_t j = column_piece * piece_columns; j < column_end; j += kernels.columns) {
-          tile.columns = std::min(kernels.columns, column_end - j);
-          tile.right = packed_right + j * depth;
-          for (int64_t i = row_piece * kPieceRows; i < row_end; i += kernels.rows) {
-            tile.rows = std::min(kernels.rows, row_end - i);
-            tile.left = plan.pack_left ? packed_left + i * depth : left + i * plan.left_row_stride + begin;
-            tile.bias = bias == nullptr ? nullptr : bias + (plan.swapped ? i : j);
-            tile.out = static_cast<float*>(p.out) + (plan.swapped ? j * p.out_leading + i : i * p.out_leading + j);
-            kernels.tile(tile);
-          }
+ private:
+  // Rows of a side whose k is not contiguous may be pages apart. Each page should be touched once: a few rows are
+  // packed for all panels of a piece, then the next ones.
+  static constexpr int64_t kTogether = 32;
+
+  void pack_left(int64_t begin, int64_t depth) const {
+    const int64_t width = plan_.kernels.rows;
+    for_panels(plan_.rows, width, depth, [&](int64_t first, int64_t past) {
+      for (int64_t l = 0; l < depth; l += kTogether) {
+        for (int64_t i = first * width; i < std::min(plan_.rows, past * width); i += width) {
+          plan_.kernels.pack_left(left_ + i * plan_.left_row_stride + (begin + l) * plan_.left_k_stride,
+                                  std::min(kTogether, depth - l), std::min(width, plan_.rows - i), plan_.left_k_stride,
+                                  packed_left_ + i * depth + l * width);
         }
       }
     });
   }
-}
+
+  void pack_right(int64_t begin, int64_t depth, int64_t column, int64_t columns) const {
+    const int64_t width = plan_.kernels.columns, together = plan_.right_k_stride == 1 ? depth : kTogether;
+    for_panels(columns, width, depth, [&](int64_t first, int64_t past) {
+      for (int64_t l = 0; l < depth; l += together) {
+        for (int64_t j = first * width; j < std::min(columns, past * width); j += width) {
+          plan_.kernels.pack_right(
+              right_ + (column + j) * plan_.right_column_stride + (begin + l) * plan_.right_k_stride,
+              std::min(together, depth - l), std::min(width, columns - j), plan_.right_k_stride,
+              plan_.right_column_stride, packed_right_ + j * depth + l * width);
+        }
+      }
+    });
+  }
+
+  /// Adds the products of a block of k and a group of columns to the output.
+  void multiply(int64_t begin, int64_t depth, int64_t column, int64_t columns) const {
+    // A piece is 48 rows by as many panels of columns as give about 2^22 multiplications.
+    constexpr int64_t kPieceWork = int64_t{1} << 22;
+    const int64_t width = plan_.kernels.columns;
+    const int64_t piece_columns = width * std::max<int64_t>(1, kPieceWork / (kPieceRows * depth * width));
+    const int64_t row_pieces = (plan_.rows + kPieceRows - 1) / kPieceRows;
+    const int64_t column_pieces = (columns + piece_columns - 1) / piece_columns;
+    // The inner loop runs over the smaller side, so that the piece of the larger side stays in the cache.
+    const bool columns_first = columns < plan_.rows;
+    parallel_for(row_pieces * column_pieces, 1, [&](int64_t first, int64_t past) {
+      for (int64_t piece = first; piece < past; ++piece) {
+        const int64_t row_piece = columns_first ? piece / column_pieces : piece % row_pieces;
+        const int64_t column_piece = columns_first ? piece % column_pieces : piece / row_pieces;
+        const int64_t row = row_piece * kPieceRows, past_rows = std::min(plan_.rows, row + kPieceRows);
+        const int64_t past_columns = std::min(columns, (column_piece + 1) * piece_columns);
+        for (int64_t j = column_piece * piece_columns; j < past_columns; j += width) {
+          multiply_rows(begin, depth, row, past_rows, column + j, std::min(width, past_columns - j),
+                        packed_right_ + j * depth);
+        }
+      }
+    });
+  }
+
+  /// The rows [row, past_rows), at most kPieceRows, of a panel.
+  void multiply_rows(int64_t begin, int64_t depth, int64_t row, int64_t past_rows, int64_t column, int64_t columns,
+                     const float* panel) const {
+    const GemmKernels& kernels = plan_.kernels;
+    const bool swapped = plan_.swapped, is_last = begin + depth == p_.k;
+    const float* bias = is_last ? static_cast<const float*>(p_.epilogue.bias) : nullptr;
+    if (bias != nullptr) bias += swapped ? row : column;
+    float* const out =
+        static_cast<float*>(p_.out) + (swapped ? column * p_.out_leading + row : row * p_.out_leading + column);
+    GemmTile<float> tile{};
+    tile.rows = past_rows - row;
+    tile.columns = columns;
+    tile.k = depth;
+    tile.left_stride = plan_.pack_left ? 0 : plan_.left_row_stride;
+    tile.right = panel;
+    tile.right_stride = kernels.columns;
+    tile.alpha = static_cast<float>(p_.alpha);
+    tile.beta = begin == 0 ? static_cast<float>(p_.beta) : 1.0f;
+    tile.bias = bias;
+    tile.relu = is_last && p_.epilogue.relu;
+    tile.out = out;
+    tile.out_leading = p_.out_leading;
+    // The rows of a swapped product are transposed together, so that whole cache lines are stored.
+    const GemmTile<float> whole = tile;
+    alignas(64) float values[kPieceRows * kMaxColumns];
+    if (swapped) {
+      tile.beta = 0;
+      tile.bias = nullptr;
+      tile.relu = false;
+      tile.out_leading = kernels.columns;
+    }
+    for (int64_t i = row; i < past_rows; i += kernels.rows) {
+      tile.rows = std::min(kernels.rows, past_rows - i);
+      tile.left = plan_.pack_left ? packed_left_ + i * depth : left_ + i * plan_.left_row_stride + begin;
+      tile.out = (swapped ? values : out) + (i - row) * tile.out_leading;
+      kernels.tile(tile);
+    }
+    if (swapped) kernels.store_transposed(whole, values, kernels.columns);
+  }
+
+  static constexpr int64_t kPieceRows = 48, kMaxColumns = 64;
+
+  const Problem& p_;
+  const TilePlan plan_;
+  const float *left_, *right_;
+  float *packed_right_, *packed_left_;
+};
 
 void eigen_gemm(const Problem& p) {
   using RowMajor = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
@@ -383,7 +443,7 @@ void solve(DType dtype, GemmAlgorithm algorithm, const Problem& p, void* workspa
     vector_gemm(p);
     return apply_epilogue<float>(p);
   }
-  tiled_gemm(algorithm, p, static_cast<float*>(workspace));
+  TiledGemm(algorithm, p, static_cast<float*>(workspace)).run();
 }
 
 /// The span of a product; only float32 has a choice of algorithms.
