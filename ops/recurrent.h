@@ -20,6 +20,10 @@
 // input and weights, and per step and sequence the activations of the gates, h' and one more number per unit (c', for
 // GRUs n_h) in float32. Under create_graph backward is composed of other operations.
 //
+// On GPUs cuDNN computes layers, but not cells, of all dtypes except float64: both directions as one node, whose
+// backward saves operands, result and what cuDNN keeps; cuDNN may round c too. float32 operands of products are rounded
+// to TF32 only if cuda::allow_tf32(). Where cuDNN fails, the nodes above compute, with a warning.
+//
 // S. Hochreiter, J. Schmidhuber, "Long short-term memory", 1997; K. Cho et al., "Learning phrase representations using
 // RNN encoder-decoder for statistical machine translation", 2014.
 #pragma once

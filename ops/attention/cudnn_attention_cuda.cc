@@ -4,7 +4,6 @@
 #include <array>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -18,6 +17,7 @@
 #define TANDEM_HAS_CUDNN_FRONTEND 1
 #endif
 
+#include <tandem/ops/common/cudnn_graph_cuda.h>
 #include <tandem/ops/common/library_fallback.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/cuda/runtime.h>
@@ -215,19 +215,8 @@ struct Plan {
   }
 };
 
-/// The handle of one GPU and its plans; null where tandem's own kernels compute. The mutex is held while they are in
-/// use, because a handle has one stream at a time.
-struct Handle {
-  std::mutex mutex;
-  cudnnHandle_t handle = nullptr;
-  std::map<decltype(Problem().key()), std::unique_ptr<Plan>> plans;
-};
-
-Handle& handle_of(Device device) {
-  // Never destroyed: the driver may be unloaded first.
-  static Handle* const handles = new Handle[static_cast<size_t>(device_count())];
-  return handles[device.index];
-}
+using Plans = std::map<decltype(Problem().key()), std::unique_ptr<Plan>>;  // null where tandem's own kernels compute
+using Handle = CudnnHandle<Plans>;
 
 /// The plan of a problem; null if there is none. The caller holds the mutex and has set the device.
 std::unique_ptr<Plan>& plan_of(Handle& own, const Problem& problem) {
@@ -254,7 +243,7 @@ int64_t cudnn_attention_workspace_bytes(const KernelContext& context, const Atte
   const std::optional<Problem> problem = problem_of(call, grads);
   if (!problem) return 0;
   const DeviceGuard guard(context.device);
-  Handle& own = handle_of(context.device);
+  Handle& own = Handle::of(context.device);
   std::lock_guard lock(own.mutex);
   const std::unique_ptr<Plan>& plan = plan_of(own, *problem);
   return plan == nullptr ? 0 : std::max<int64_t>(1, plan->workspace_bytes);
@@ -270,7 +259,7 @@ bool cudnn_attention(const KernelContext& context, const AttentionCall& call, co
     if (reinterpret_cast<uintptr_t>(p) % kAlignment != 0) return false;
   }
   const DeviceGuard guard(context.device);
-  Handle& own = handle_of(context.device);
+  Handle& own = Handle::of(context.device);
   std::lock_guard lock(own.mutex);
   std::unique_ptr<Plan>& plan = plan_of(own, *problem);
   if (plan == nullptr) return false;

@@ -1,4 +1,4 @@
-// Descriptors of cuDNN's graph API. Private to ops/.
+// cuDNN's failures, handles, and descriptors of its graph API. Private to ops/.
 #pragma once
 
 #include <cudnn.h>
@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <tandem/base/error.h>
+#include <tandem/tensor/cuda.h>
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
@@ -28,6 +30,21 @@ inline void check_cudnn(cudnnStatus_t status, const char* call) {
   throw CudnnFailure{str(call, ": ", cudnnGetErrorString(status), details[0] != '\0' ? ", " : "", details)};
 }
 #define TANDEM_CUDNN_CHECK(call) check_cudnn((call), #call)
+
+/// The handle of one GPU, and the plans of a family of operations. The mutex is held while they are in use, because a
+/// handle has one stream at a time.
+template <class Plans>
+struct CudnnHandle {
+  std::mutex mutex;
+  cudnnHandle_t handle = nullptr;
+  Plans plans;
+
+  static CudnnHandle& of(Device device) {
+    // Never destroyed: the driver may be unloaded first.
+    static CudnnHandle* const handles = new CudnnHandle[static_cast<size_t>(device_count())];
+    return handles[device.index];
+  }
+};
 
 /// Owns a descriptor. Its functions throw CudnnFailure.
 class CudnnDescriptor {

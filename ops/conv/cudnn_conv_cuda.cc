@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -31,20 +30,11 @@ Problem problem_of(ConvPass pass, DType dtype, const ConvGeometry& g) {
            g.dilation.width, g.groups, g.has_bias}};
 }
 
-/// The handle of one GPU and its plans; nullopt where tandem's own kernels compute. The mutex is held while they are in
-/// use, because a handle has one stream at a time.
-struct Handle {
-  std::mutex mutex;
-  cudnnHandle_t handle = nullptr;
-  std::map<Problem, std::optional<ConvPlan>> plans;
-  std::set<Problem> unaligned;  ///< of which a warning was logged
+struct Plans {
+  std::map<Problem, std::optional<ConvPlan>> of;  ///< nullopt where tandem's own kernels compute
+  std::set<Problem> unaligned;                    ///< of which a warning was logged
 };
-
-Handle& handle_of(Device device) {
-  // Never destroyed: the driver may be unloaded first.
-  static Handle* const handles = new Handle[static_cast<size_t>(device_count())];
-  return handles[device.index];
-}
+using Handle = CudnnHandle<Plans>;
 
 void warn(ConvPass pass, DType dtype, const ConvGeometry& g, const std::string& reason) {
   warn_fallback("cuDNN", str("conv2d ", conv_text(pass, dtype, g)), reason);
@@ -78,7 +68,7 @@ bool computes_all(const ConvGeometry& g) {
 /// The plan of a pass; nullopt if there is none. The caller holds the mutex and has set the device.
 std::optional<ConvPlan>& plan_of(Handle& own, const Problem& problem, ConvPass pass, DType dtype,
                                  const ConvGeometry& g) {
-  const auto [found, is_new] = own.plans.try_emplace(problem);
+  const auto [found, is_new] = own.plans.of.try_emplace(problem);
   if (!is_new) return found->second;
   try {
     if (!is_in_range(g)) throw CudnnFailure{"more than 2^31 - 1 elements"};
@@ -97,7 +87,7 @@ std::optional<ConvPlan>& plan_of(Handle& own, const Problem& problem, ConvPass p
 int64_t cudnn_workspace_bytes(const KernelContext& context, DType dtype, ConvPass pass, const ConvGeometry& g) {
   if (dtype == kFloat64 || g.work() == 0 || (g.has_bias && !adds_bias(pass, g))) return 0;
   const DeviceGuard guard(context.device);
-  Handle& own = handle_of(context.device);
+  Handle& own = Handle::of(context.device);
   std::lock_guard lock(own.mutex);
   const std::optional<ConvPlan>& plan = plan_of(own, problem_of(pass, dtype, g), pass, dtype, g);
   return plan ? std::max<int64_t>(1, plan->workspace_bytes) : 0;
@@ -106,14 +96,15 @@ int64_t cudnn_workspace_bytes(const KernelContext& context, DType dtype, ConvPas
 bool cudnn_conv(const KernelContext& context, DType dtype, ConvPass pass, const ConvGeometry& g, const void* input,
                 const void* filters, const void* bias, const void* output, void* workspace) {
   const DeviceGuard guard(context.device);
-  Handle& own = handle_of(context.device);
+  Handle& own = Handle::of(context.device);
   std::lock_guard lock(own.mutex);
   const Problem problem = problem_of(pass, dtype, g);
   std::optional<ConvPlan>& plan = plan_of(own, problem, pass, dtype, g);
   if (!plan) return false;
   for (const void* p : {input, filters, bias, output}) {
     if (reinterpret_cast<uintptr_t>(p) % kPlanAlignment == 0) continue;
-    if (own.unaligned.insert(problem).second) warn(pass, dtype, g, str("not aligned to ", kPlanAlignment, " bytes"));
+    if (own.plans.unaligned.insert(problem).second)
+      warn(pass, dtype, g, str("not aligned to ", kPlanAlignment, " bytes"));
     return false;
   }
   try {

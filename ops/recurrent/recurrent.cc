@@ -6,17 +6,11 @@
 #include <utility>
 
 #include <tandem/base/trace.h>
-#include <tandem/ops/activation.h>
 #include <tandem/ops/cast.h>
 #include <tandem/ops/common/common.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/elementwise/elementwise_functions.h>
-#include <tandem/ops/math.h>
-#include <tandem/ops/matmul.h>
 #include <tandem/ops/matmul/product.h>
 #include <tandem/ops/random.h>
-#include <tandem/ops/recurrent/recurrent_kernels.h>
-#include <tandem/ops/reduce.h>
+#include <tandem/ops/recurrent/recurrent_layer.h>
 #include <tandem/ops/view.h>
 
 namespace tandem { inline namespace v0 {
@@ -26,25 +20,7 @@ using autograd::BackwardContext;
 using autograd::Node;
 using autograd::SavedTensor;
 
-// The formulas of recurrent_kernels.h on tensors.
-static Tensor sigmoid_element(const Tensor& x) { return sigmoid(x); }
-static Tensor tanh_element(const Tensor& x) { return tanh(x); }
-static Tensor relu_element(const Tensor& x) { return relu(x); }
-static Tensor relu_gradient(const Tensor& grad, const Tensor& h) { return relu_backward(grad, h.detach()); }
-
 namespace {
-
-/// A step of a layer: the rows [begin, begin + count) of its input, one for each sequence that is not over.
-struct Step {
-  int64_t begin;
-  int64_t count;
-};
-
-/// The operands of a layer in one direction, in the order of its node's inputs. `input` has the rows of all steps. c is
-/// undefined unless the layer is an LSTM, the biases if there are none.
-struct LayerOperands {
-  Tensor input, h, c, weight_ih, weight_hh, bias_ih, bias_hh;
-};
 
 /// The address of a row of a row-major matrix; null for an undefined tensor.
 void* address_of(const Tensor& matrix, int64_t row) {
@@ -55,7 +31,8 @@ void* address_of(const Tensor& matrix, int64_t row) {
 /// out = a @ weight^T + beta * out for the rows of each step, without an allocation per step.
 class StepProducts {
  public:
-  StepProducts(const KernelContext& context, const Tensor& weight, const std::vector<Step>& steps, const Tensor& out)
+  StepProducts(const KernelContext& context, const Tensor& weight, const std::vector<StepRows>& steps,
+               const Tensor& out)
       : context_(context), weight_(row_major(weight)), out_(out) {
     int64_t bytes = 0, rows = 0;
     for (size_t i = 0; i < steps.size(); ++i) {
@@ -82,64 +59,6 @@ class StepProducts {
   Tensor weight_, out_, scratch_;
 };
 
-// --- backward in operations --------------------------------------------------------------------------------------
-
-/// The gradients of the operands, for second derivatives: forward once more, then back through the steps.
-template <RecurrentKind kind>
-TensorList composed_backward(const std::vector<Step>& steps, const LayerOperands& in, const Tensor& grad) {
-  constexpr bool kIsLstm = kind == RecurrentKind::kLstm, kIsGru = kind == RecurrentKind::kGru;
-  const int64_t rows = in.input.size(0), batch = in.h.size(0), hidden = in.h.size(1);
-  const auto rows_from = [](const Tensor& tensor, int64_t begin, int64_t count) {
-    return tensor.defined() ? tensor.slice(0, begin, begin + count) : Tensor();
-  };
-  // A state in which the sequences of a step have new values.
-  const auto replaced = [&](const Tensor& state, const Tensor& values) {
-    const bool is_all = !values.defined() || values.size(0) == batch;
-    return is_all ? values : cat({values, state.slice(0, values.size(0), batch)});
-  };
-  std::vector<RecurrentValues<Tensor>> values;
-  std::vector<Tensor> states;  // h before each step
-  const Tensor shares = linear(in.input, in.weight_ih, in.bias_ih);
-  Tensor h = in.h, c = in.c;
-  for (const auto& [begin, count] : steps) {
-    states.push_back(rows_from(h, 0, count));
-    const Tensor of_input = rows_from(shares, begin, count), of_h = linear(states.back(), in.weight_hh, in.bias_hh);
-    const auto x = [&](int64_t k) { return of_input.slice(1, k * hidden, (k + 1) * hidden); };
-    const auto y = [&](int64_t k) { return of_h.slice(1, k * hidden, (k + 1) * hidden); };
-    values.push_back(recurrent_values<kind, Tensor>(x, y, states.back(), rows_from(c, 0, count)));
-    h = replaced(h, values.back().h);
-    c = replaced(c, values.back().c);
-  }
-
-  Tensor grad_h = rows_from(grad, rows, batch), grad_c = kIsLstm ? rows_from(grad, rows + batch, batch) : Tensor();
-  std::vector<Tensor> input_grads(steps.size()), hidden_grads(steps.size());
-  for (size_t i = steps.size(); i-- > 0;) {
-    const auto [begin, count] = steps[i];
-    const Tensor dh = rows_from(grad_h, 0, count) + rows_from(grad, begin, count);
-    const auto d = recurrent_gradients<kind, Tensor>(values[i], states[i], dh, rows_from(grad_c, 0, count));
-    std::vector<Tensor> gates(d.x, d.x + num_gates(kind));
-    input_grads[i] = hidden_grads[i] = cat(gates, 1);
-    if constexpr (kIsGru) {
-      gates[2] = d.n_h;
-      hidden_grads[i] = cat(gates, 1);
-    }
-    const Tensor through = matmul(hidden_grads[i], in.weight_hh);
-    grad_h = replaced(grad_h, kIsGru ? through + d.h : through);
-    grad_c = replaced(grad_c, d.c);
-  }
-  if (steps.front().begin > steps.back().begin) {  // from the order of the steps to the order of the rows
-    for (std::vector<Tensor>* list : {&input_grads, &hidden_grads, &states}) std::reverse(list->begin(), list->end());
-  }
-  const Tensor input_grad = cat(input_grads), hidden_grad = cat(hidden_grads);
-  return {matmul(input_grad, in.weight_ih),
-          grad_h,
-          grad_c,
-          matmul(input_grad.t(), in.input),
-          matmul(hidden_grad.t(), cat(states)),
-          in.bias_ih.defined() ? input_grad.sum({0}) : Tensor(),
-          in.bias_hh.defined() ? hidden_grad.sum({0}) : Tensor()};
-}
-
 // --- one layer ---------------------------------------------------------------------------------------------------
 
 struct RecurrentNode : Node {
@@ -148,14 +67,13 @@ struct RecurrentNode : Node {
   SavedTensor bias_ih{*this, "bias_ih"}, bias_hh{*this, "bias_hh"};
   SavedTensor gates{*this, "gates"}, h_before{*this, "h"}, kept{*this, "state"};
   RecurrentKind kind = RecurrentKind::kLstm;
-  std::vector<Step> steps;
+  std::vector<StepRows> steps;
 
   TensorList backward(BackwardContext& context) override {
     const LayerOperands in{input.get(),     h.get(),       c.get(),      weight_ih.get(),
                            weight_hh.get(), bias_ih.get(), bias_hh.get()};
     if (context.create_graph()) {
-      TensorList grads;
-      visit_kind(kind, [&]<RecurrentKind k>() { grads = composed_backward<k>(steps, in, context.grad()); });
+      TensorList grads = composed_recurrent_backward(kind, steps, in, context.grad());
       for (size_t i = 0; i < grads.size(); ++i) {
         if (!context.needs(static_cast<int>(i))) grads[i] = {};
       }
@@ -219,7 +137,7 @@ struct RecurrentNode : Node {
 };
 
 /// A layer in one direction. The result has the rows of the output, then h after the last step, and for an LSTM c.
-Tensor recurrent_layer(const char* op, RecurrentKind kind, const LayerOperands& in, std::vector<Step> steps) {
+Tensor recurrent_layer(const char* op, RecurrentKind kind, const LayerOperands& in, std::vector<StepRows> steps) {
   const KernelContext context = kernel_context(in.input.device());
   const TensorOptions options = in.input.options(),
                       wide{is_half(options.dtype) ? kFloat32 : options.dtype, options.device};
@@ -336,20 +254,18 @@ struct Call {
     }
     return dtype;
   }
-  /// Calls recurrent_layer with parameters from tensors[first] on.
-  Tensor run(const Tensor& input, const Tensor& h, const Tensor& c, size_t first, bool has_biases,
-             std::vector<Step> steps) const {
+  /// weight_ih, weight_hh, bias_ih and bias_hh, of which tensors[first] is the first; without biases two are undefined.
+  TensorList parameters(size_t first, bool has_biases) const {
     const auto bias = [&](size_t i) { return has_biases ? tensors[first + i] : Tensor(); };
-    return recurrent_layer(op, kind, {input, h, c, tensors[first], tensors[first + 1], bias(2), bias(3)},
-                           std::move(steps));
+    return {tensors[first], tensors[first + 1], bias(2), bias(3)};
   }
 };
 
 /// The steps of packed sequences. Throws unless batch_sizes describes `rows` rows.
-std::vector<Step> packed_steps(const char* op, const Tensor& batch_sizes, int64_t rows) {
+std::vector<StepRows> packed_steps(const char* op, const Tensor& batch_sizes, int64_t rows) {
   TANDEM_CHECK(ValueError, batch_sizes.device().is_cpu() && batch_sizes.dtype() == kInt64 && batch_sizes.dim() == 1, op,
                ": batch_sizes is ", describe(batch_sizes), ", expected int64 [T] on the CPU");
-  std::vector<Step> steps;
+  std::vector<StepRows> steps;
   int64_t begin = 0, last = rows;
   for (const int64_t count : batch_sizes.to_vector<int64_t>()) {
     TANDEM_CHECK(ValueError, count >= 1 && count <= last, op, ": batch_sizes[", steps.size(), "] is ", count,
@@ -384,7 +300,7 @@ LstmResult run_layers(const char* op, RecurrentKind kind, const Tensor& input, c
                                     : "input must be [T, N, input size] and hx [layers, N, H]"));
   const bool swaps = options.batch_first && !is_packed;
   const int64_t input_size = input.size(-1), hidden = call.tensors[1].size(2);
-  std::vector<Step> steps;
+  std::vector<StepRows> steps;
   int64_t length = 1;
   if (is_packed) {
     steps = packed_steps(op, options.batch_sizes, input.size(0));
@@ -406,25 +322,41 @@ LstmResult run_layers(const char* op, RecurrentKind kind, const Tensor& input, c
   Tensor rows = call.tensors[0];
   if (swaps) rows = rows.transpose(0, 1);
   if (!is_packed) rows = rows.reshape({length * batch, input_size});
-  const std::vector<Step> reversed(steps.rbegin(), steps.rend());
+  const std::vector<StepRows> reversed(steps.rbegin(), steps.rend());
   const int64_t num_rows = rows.size(0);
   std::vector<Tensor> h_n, c_n;
   for (int64_t layer = 0; layer < num_layers; ++layer) {
     if (layer > 0 && options.train && options.dropout > 0) rows = dropout(rows, options.dropout, true);
-    std::vector<Tensor> outputs;
+    const auto state = [&](size_t k) {  // [directions, N, H]
+      return k > call.num_states() ? Tensor() : call.tensors[k].slice(0, layer * directions, (layer + 1) * directions);
+    };
+    TensorList operands = {rows, state(1), state(2)};
     for (int64_t i = layer * directions; i < (layer + 1) * directions; ++i) {
-      const Tensor c = kind == RecurrentKind::kLstm ? call.tensors[2].select(0, i) : Tensor();
-      const Tensor result = call.run(rows, call.tensors[1].select(0, i), c, first_parameter(i), options.has_biases,
-                                     i % directions == 0 ? steps : reversed);
-      outputs.push_back(result.slice(0, 0, num_rows));
-      h_n.push_back(result.slice(0, num_rows, num_rows + batch));
-      if (c.defined()) c_n.push_back(result.slice(0, num_rows + batch, num_rows + 2 * batch));
+      for (const Tensor& p : call.parameters(first_parameter(i), options.has_biases)) operands.push_back(p);
+    }
+    // The parts of a result [rows + num_states N, k H]: the output and the states [k, N, H].
+    const auto take = [&](const Tensor& result, int64_t k) {
+      const auto states = [&](int64_t i) {
+        return result.slice(0, num_rows + i * batch, num_rows + (i + 1) * batch).view({k, batch, hidden});
+      };
+      h_n.push_back(states(0));
+      if (kind == RecurrentKind::kLstm) c_n.push_back(states(1));
+      return result.slice(0, 0, num_rows);
+    };
+    if (const Tensor result = library_layer(op, kind, operands, steps); result.defined()) {
+      rows = take(result, directions);
+      continue;
+    }
+    std::vector<Tensor> outputs;
+    for (int64_t d = 0; d < directions; ++d) {
+      outputs.push_back(
+          take(recurrent_layer(op, kind, operands_of_direction(operands, d), d == 0 ? steps : reversed), 1));
     }
     rows = directions == 1 ? outputs[0] : cat(outputs, 1);
   }
   if (!is_packed) rows = rows.view({length, batch, directions * hidden});
   if (swaps) rows = rows.transpose(0, 1);
-  return {to(rows, dtype), to(stack(h_n), dtype), c_n.empty() ? Tensor() : to(stack(c_n), dtype)};
+  return {to(rows, dtype), to(cat(h_n), dtype), c_n.empty() ? Tensor() : to(cat(c_n), dtype)};
 }
 
 RecurrentResult without_cells(LstmResult result) { return {std::move(result.output), std::move(result.h_n)}; }
@@ -451,7 +383,9 @@ LstmCellResult run_cell(const char* op, RecurrentKind kind, const Tensor& input,
 
   const DType dtype = call.widen();
   const Tensor c = kind == RecurrentKind::kLstm ? call.tensors[2] : Tensor();
-  const Tensor result = call.run(call.tensors[0], call.tensors[1], c, first, has_biases, {{0, batch}});
+  const TensorList p = call.parameters(first, has_biases);
+  const Tensor result =
+      recurrent_layer(op, kind, {call.tensors[0], call.tensors[1], c, p[0], p[1], p[2], p[3]}, {{0, batch}});
   return {to(result.slice(0, 0, batch), dtype),
           c.defined() ? to(result.slice(0, 2 * batch, 3 * batch), dtype) : Tensor()};
 }

@@ -44,4 +44,10 @@ void recurrent_step_backward(const KernelContext&, const RecurrentBackwardStep& 
   });
 }
 
+RecurrentMemory recurrent_memory(const KernelContext&, const RecurrentProblem&) { return {}; }
+
+bool recurrent_pass(const KernelContext&, const RecurrentProblem&, const RecurrentMemory&, const RecurrentPass&) {
+  return false;
+}
+
 }}}  // namespace tandem::v0::cpu

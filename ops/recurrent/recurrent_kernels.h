@@ -1,7 +1,8 @@
-// Kernels of one step of a recurrent layer, and their formulas. Private to ops/.
+// Kernels of one step of a recurrent layer, their formulas, and whole layers by a library. Private to ops/.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include <tandem/ops/elementwise/math_formulas.h>
 #include <tandem/tensor/dtype.h>
@@ -197,5 +198,53 @@ void visit_kind(RecurrentKind kind, const F& run) {
 // CPUs: float32 and float64; GPUs: any floating dtype.
 TANDEM_KERNELS(void recurrent_step(const KernelContext& context, const RecurrentStep& step);
                void recurrent_step_backward(const KernelContext& context, const RecurrentBackwardStep& step);)
+
+// --- layers by a library -----------------------------------------------------------------------------------------
+
+/// A layer of all D directions, for all steps.
+struct RecurrentProblem {
+  RecurrentKind kind;
+  DType dtype;
+  bool tf32;         ///< whether float32 operands of products may be rounded
+  bool is_training;  ///< whether the forward pass keeps what backward needs
+  bool has_biases;
+  int64_t directions;
+  int64_t input_size;
+  int64_t hidden;
+  std::vector<int64_t> batch_sizes;  ///< rows of each step, which do not increase
+};
+
+/// The memory that a library needs.
+struct RecurrentMemory {
+  int64_t weights = 0;           ///< bytes of all parameters; 0 if tandem's own kernels must compute the layer
+  int64_t workspace = 0;         ///< bytes
+  int64_t reserve = 0;           ///< bytes of what backward needs
+  std::vector<int64_t> offsets;  ///< elements before each parameter: weight_ih, weight_hh, bias_ih, bias_hh of each
+                                 ///< direction; each is row-major, its gates in PyTorch's order
+};
+
+/// A sequence, the rows of all steps, and the states [D, N, H]; c is null unless the layer is an LSTM.
+struct RecurrentSequence {
+  void* rows = nullptr;
+  void* h = nullptr;
+  void* c = nullptr;
+};
+
+/// The tensors of a pass, row-major.
+struct RecurrentPass {
+  RecurrentSequence in, out;
+  RecurrentSequence grad_in = {}, grad_out = {};  ///< backward only
+  void* weights;
+  void* weights_grad = nullptr;  ///< backward only: zeros, to which the gradients are added; null if not needed
+  void* workspace;
+  void* reserve;  ///< written by forward, read and overwritten by backward; null unless is_training
+};
+
+// GPUs: cuDNN, for all dtypes but float64, where it supports the problem; a failure is logged as a warning, once for
+// all problems that differ only in is_training and batch_sizes. CPUs: none. recurrent_pass, forward unless grad_out is
+// given, returns false if tandem's own kernels must compute the layer.
+TANDEM_KERNELS(RecurrentMemory recurrent_memory(const KernelContext& context, const RecurrentProblem& problem);
+               bool recurrent_pass(const KernelContext& context, const RecurrentProblem& problem,
+                                   const RecurrentMemory& memory, const RecurrentPass& pass);)
 
 }}  // namespace tandem::v0

@@ -38,6 +38,7 @@ struct cudnnBackendDescriptor {
 namespace cuda_emulation {
 namespace {
 
+using namespace cudnn_objects;
 using Descriptor = cudnnBackendDescriptor;
 
 constexpr size_t kVersion = 91900;
@@ -64,33 +65,6 @@ Objects& objects() {
   static Objects* const all = new Objects;  // never destroyed: libraries may be called after main
   return *all;
 }
-
-template <class T>
-T& checked(T* object, const char* call) {
-  std::lock_guard lock(objects().mutex);
-  if (objects().all.count(object) == 0) end_process(std::string(call) + ": an argument does not exist");
-  return *object;
-}
-
-template <class T>
-void add(T** result, T* object) {
-  std::lock_guard lock(objects().mutex);
-  objects().all.insert(object);
-  *result = object;
-}
-
-template <class T>
-cudnnStatus_t destroy(T* object, const char* call) {
-  checked(object, call);
-  {
-    std::lock_guard lock(objects().mutex);
-    objects().all.erase(object);
-  }
-  delete object;
-  return static_cast<cudnnStatus_t>(record_library_call(call));
-}
-
-[[noreturn]] void fault(const std::string& text) { end_process("cuDNN: " + text); }
 
 size_t size_of(cudnnBackendAttributeType_t type) {
   switch (type) {
@@ -219,7 +193,7 @@ struct TensorInfo {
       fault("strides that are not those of channels-last tensors");
     }
   }
-  int64_t element_bytes() const { return type == CUDNN_DATA_FLOAT ? 4 : 2; }
+  int64_t element_bytes() const { return bytes_of(type); }
   int64_t num_elements() const { return sizes[0] * sizes[1] * sizes[2] * sizes[3]; }
 };
 
@@ -270,26 +244,11 @@ struct Convolution {
 };
 
 std::vector<double> load(const TensorInfo& tensor, const void* data) {
-  std::vector<double> values(static_cast<size_t>(tensor.num_elements()));
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = tensor.type == CUDNN_DATA_FLOAT  ? static_cast<const float*>(data)[i]
-                : tensor.type == CUDNN_DATA_HALF ? float{static_cast<const tandem::Half*>(data)[i]}
-                                                 : float{static_cast<const tandem::BFloat16*>(data)[i]};
-  }
-  return values;
+  return load_elements(tensor.type, data, static_cast<size_t>(tensor.num_elements()));
 }
 
 void store(const TensorInfo& tensor, const std::vector<double>& values, void* data) {
-  for (size_t i = 0; i < values.size(); ++i) {
-    const auto value = static_cast<float>(values[i]);
-    if (tensor.type == CUDNN_DATA_FLOAT) {
-      static_cast<float*>(data)[i] = value;
-    } else if (tensor.type == CUDNN_DATA_HALF) {
-      static_cast<tandem::Half*>(data)[i] = tandem::Half(value);
-    } else {
-      static_cast<tandem::BFloat16*>(data)[i] = tandem::BFloat16(value);
-    }
-  }
+  store_elements(tensor.type, values, data);
 }
 
 /// The addition of a bias to the result of a convolution.
@@ -410,6 +369,42 @@ void check_final(const Descriptor& d) {
 
 }  // namespace
 
+void cudnn_objects::insert(const void* object) {
+  std::lock_guard lock(objects().mutex);
+  objects().all.insert(object);
+}
+void cudnn_objects::check(const void* object, const char* call) {
+  std::lock_guard lock(objects().mutex);
+  if (objects().all.count(object) == 0) end_process(std::string(call) + ": an argument does not exist");
+}
+void cudnn_objects::erase(const void* object) {
+  std::lock_guard lock(objects().mutex);
+  objects().all.erase(object);
+}
+
+std::vector<double> load_elements(cudnnDataType_t type, const void* data, size_t count) {
+  std::vector<double> values(count);
+  for (size_t i = 0; i < count; ++i) {
+    values[i] = type == CUDNN_DATA_FLOAT  ? static_cast<const float*>(data)[i]
+                : type == CUDNN_DATA_HALF ? float{static_cast<const tandem::Half*>(data)[i]}
+                                          : float{static_cast<const tandem::BFloat16*>(data)[i]};
+  }
+  return values;
+}
+
+void store_elements(cudnnDataType_t type, const std::vector<double>& values, void* data) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto value = static_cast<float>(values[i]);
+    if (type == CUDNN_DATA_FLOAT) {
+      static_cast<float*>(data)[i] = value;
+    } else if (type == CUDNN_DATA_HALF) {
+      static_cast<tandem::Half*>(data)[i] = tandem::Half(value);
+    } else {
+      static_cast<tandem::BFloat16*>(data)[i] = tandem::BFloat16(value);
+    }
+  }
+}
+
 const cudnnContext& checked_handle(cudnnHandle_t handle, const char* call) { return checked(handle, call); }
 
 bool has_cudnn_engines() {
@@ -423,9 +418,7 @@ bool has_cudnn_engines() {
 }  // namespace cuda_emulation
 
 using namespace cuda_emulation;
-
-#define TANDEM_RECORD() \
-  if (const int to_inject = record_library_call(__func__); to_inject != 0) return static_cast<cudnnStatus_t>(to_inject)
+using namespace cuda_emulation::cudnn_objects;
 
 const char* cudnnGetErrorString(cudnnStatus_t status) {
   static thread_local std::string text;
@@ -534,8 +527,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   const Descriptor& p = checked(plan, __func__);
   if (!p.is_final) fault("a plan that is not finalized");
   const Descriptor& config = child_of(p, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
-  const int status = record_library_call("cudnnBackendExecute, engine " + std::to_string(config.engine));
-  if (status != 0) return static_cast<cudnnStatus_t>(status);
+  TANDEM_RECORD_AS("cudnnBackendExecute, engine " + std::to_string(config.engine));
 
   const int device = checked(handle, __func__).device;
   if (value_of<cudnnHandle_t>(p, CUDNN_ATTR_EXECUTION_PLAN_HANDLE) != handle) fault("a plan of another handle");

@@ -11,11 +11,16 @@
 #include <cudnn.h>
 #include <gtest/gtest.h>
 
+#include <tandem/autograd/engine.h>
+#include <tandem/autograd/grad_mode.h>
 #include <tandem/base/error.h>
 #include <tandem/ops/attention.h>
 #include <tandem/ops/conv.h>
+#include <tandem/ops/elementwise.h>
 #include <tandem/ops/matmul.h>
+#include <tandem/ops/recurrent.h>
 #include <tandem/tensor/cuda.h>
+#include <tandem/tensor/cuda_graph.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 
@@ -208,6 +213,158 @@ TEST(CudnnAttention, ComputesGroupedHeadsButNoBandsAndNoDropout) {
   EXPECT_EQ(passes({.is_causal = true, .query_offset = 3}), 0);
   EXPECT_EQ(passes({.window = {2, 0}}), 0);
   EXPECT_EQ(passes({.dropout_p = 0.5}), 0);
+}
+
+// --- recurrent layers ------------------------------------------------------------------------------------------------
+
+TEST(LibraryStatus, EveryFailureOfCudnnsRecurrentLayersIsHandled) {
+  inject(
+      "cudnn", "cudnnCreate", "cudnnRNNForward",
+      [](int64_t number) {
+        const TensorOptions options{kFloat32, kGpu};
+        const auto size = static_cast<float>(number + 1);
+        const Tensor x = ones({2, 1, number + 1}, options), weight = ones({2, number + 1}, options);
+        const RecurrentResult result =
+            rnn_relu(x, zeros({1, 1, 2}, options), {weight, ones({2, 2}, options)}, {.has_biases = false});
+        EXPECT_EQ(result.output.to_vector<float>(), (std::vector<float>{size, size, 3 * size, 3 * size}));
+      },
+      kCudnnStatuses, 0);
+}
+
+/// The number of calls of cuDNN that begin with `name`.
+int64_t num_calls(const std::vector<std::string>& calls, const std::string& name) {
+  return std::count_if(calls.begin(), calls.end(), [&](const std::string& call) { return call.rfind(name, 0) == 0; });
+}
+
+/// Two layers of an LSTM in both directions on packed sequences.
+struct PackedLstm {
+  Tensor batch_sizes = from_vector<int64_t>({3, 2, 2, 1}, {4});
+  std::vector<Tensor> tensors;  ///< input, h, c, parameters
+
+  PackedLstm(Device device, DType dtype, int64_t hidden = 3) {
+    constexpr int64_t kInput = 5;
+    const auto add = [&](const Shape& shape) {
+      const Tensor values = random_tensor(shape, tensors.size(), kFloat32, -0.5, 0.5);
+      tensors.push_back(values.to(device).to(dtype).set_requires_grad());
+    };
+    add({8, kInput});
+    for (int i = 0; i < 2; ++i) add({4, 3, hidden});
+    for (const int64_t columns : {kInput, kInput, 2 * hidden, 2 * hidden}) {
+      for (const Shape& shape : {Shape({4 * hidden, columns}), Shape({4 * hidden, hidden})}) add(shape);
+      for (int i = 0; i < 2; ++i) add({4 * hidden});
+    }
+  }
+  /// A number that depends on all results.
+  Tensor loss() const {
+    const auto [output, h_n, c_n] = lstm(tensors[0], {tensors[1], tensors[2]}, {tensors.begin() + 3, tensors.end()},
+                                         {.num_layers = 2, .bidirectional = true, .batch_sizes = batch_sizes});
+    return (output * output).sum() + (h_n * h_n * h_n).sum() + c_n.sum();
+  }
+  std::vector<Tensor> gradients() const {
+    const std::vector<Tensor> losses = {loss()};
+    return grad(losses, tensors);
+  }
+};
+
+void expect_close(const std::vector<Tensor>& actual, const std::vector<Tensor>& expected, double tolerance) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < actual.size(); ++i) {
+    EXPECT_TRUE(close(actual[i], dense(expected[i]), tolerance)) << "tensor " << i;
+  }
+}
+
+// Each call of forward and backward once: backward then composes the gradients of operations.
+TEST(LibraryStatus, EveryFailureOfCudnnInTrainingOfRecurrentLayersIsHandled) {
+  const auto train = [](int64_t number) {
+    const std::vector<Tensor> expected = PackedLstm(Device(), kFloat32, number).gradients();
+    expect_close(PackedLstm(kGpu, kFloat32, number).gradients(), expected, 8 * epsilon(kFloat32));
+  };
+  int64_t number = 10;  // other layers than those of the next tests
+  run("cudnn", train, number);
+  const auto complete = run("cudnn", train, ++number);
+  EXPECT_EQ(num_calls(complete.calls, "cudnnRNNForward"), 2);
+  EXPECT_EQ(num_calls(complete.calls, "cudnnRNNBackwardData_v8"), 2);
+  EXPECT_EQ(num_calls(complete.calls, "cudnnRNNBackwardWeights_v8"), 2);
+  for (size_t index = 0; index < complete.calls.size(); ++index) {
+    SCOPED_TRACE(str(complete.calls[index], ", call ", index));
+    const auto begin = complete.calls.begin(), at = begin + static_cast<std::ptrdiff_t>(index);
+    cuda_emulation::fail_library_call(*at, static_cast<size_t>(std::count(begin, at, *at)),
+                                      CUDNN_STATUS_EXECUTION_FAILED);
+    const bool frees = at->find("Destroy") != std::string::npos;
+    EXPECT_EQ(run("cudnn", train, ++number).num_warnings, frees ? 0u : 1u);
+    EXPECT_EQ(run("cudnn", train, number).num_warnings, 0u) << "the failure was not remembered";
+  }
+}
+
+TEST(CudnnRecurrent, ComputesLayersOfAllDtypesButFloat64) {
+  const auto forward = [](DType dtype) {
+    const auto once = run(
+        "cudnnRNNForward", [&](int64_t) { PackedLstm(kGpu, dtype).loss(); }, 0);
+    EXPECT_EQ(once.num_warnings, 0u);
+    return once.calls.empty() ? "" : once.calls[0];
+  };
+  EXPECT_EQ(forward(kFloat32), "cudnnRNNForward, fma");
+  EXPECT_EQ(forward(kBFloat16), "cudnnRNNForward, tensor cores");
+  EXPECT_EQ(forward(kFloat16), "cudnnRNNForward, tensor cores");
+  cuda::set_allow_tf32(true);
+  EXPECT_EQ(forward(kFloat32), "cudnnRNNForward, tf32");
+  cuda::set_allow_tf32(false);
+  EXPECT_EQ(forward(kFloat64), "");
+}
+
+TEST(CudnnRecurrent, BackwardCanBeRepeated) {
+  const PackedLstm layers(kGpu, kFloat32);
+  const std::vector<Tensor> losses = {layers.loss()};
+  const auto first = grad(losses, layers.tensors, {}, {.retain_graph = true});
+  const auto second = grad(losses, layers.tensors);
+  for (size_t i = 0; i < first.size(); ++i) EXPECT_TRUE(same_bits(first[i].cpu(), second[i].cpu())) << i;
+}
+
+TEST(CudnnRecurrent, SecondDerivativesMatchThoseOfTheCpu) {
+  const auto second = [](Device device) {
+    const PackedLstm layers(device, kFloat32);
+    const std::vector<Tensor> losses = {layers.loss()};
+    Tensor norm;
+    for (const Tensor& gradient : grad(losses, layers.tensors, {}, {.create_graph = true})) {
+      const Tensor square = (gradient * gradient).sum();
+      norm = norm.defined() ? norm + square : square;
+    }
+    const std::vector<Tensor> norms = {norm};
+    return grad(norms, layers.tensors);
+  };
+  cuda_emulation::forget_library_calls();
+  const auto actual = second(kGpu);
+  EXPECT_EQ(num_calls(cuda_emulation::library_calls(), "cudnnRNNForward"), 2);
+  expect_close(actual, second(Device()), 64 * epsilon(kFloat32));
+}
+
+TEST(CudnnRecurrent, CapturedStepEqualsEagerOne) {
+  const PackedLstm layers(kGpu, kFloat32);
+  const Tensor& input = layers.tensors[0];
+  const Tensor other = random_tensor(input.shape(), 77).to(kGpu);
+  const auto step = [&] {
+    for (const Tensor& tensor : layers.tensors) tensor.zero_grad();
+    layers.loss().backward();
+  };
+  const auto gradients = [&] {
+    std::vector<Tensor> all;
+    for (const Tensor& tensor : layers.tensors) all.push_back(tensor.grad().cpu());
+    return all;
+  };
+  step();
+  cuda::Graph graph(kGpu);
+  graph.capture(step);
+  const auto set_input = [&](const Tensor& values) {
+    const NoGradGuard no_grad;
+    input.copy_(values);
+  };
+  set_input(other);
+  for (const Tensor& tensor : layers.tensors) tensor.zero_grad();
+  graph.replay();
+  const auto replayed = gradients();
+  step();
+  const auto eager = gradients();
+  for (size_t i = 0; i < eager.size(); ++i) EXPECT_TRUE(same_bits(replayed[i], eager[i])) << i;
 }
 
 // The emulated engines in the order of the heuristic: 0 is not deterministic, 1 uses tensor cores, 2 is a transform.

@@ -9,7 +9,7 @@ import sys
 
 from gpu_checks import smoke
 
-CASES = ["mlp", "lenet", "resnet18", "gpt-small", "gpt-384", "gpt2-124m-4", "gpt2-124m-64"]
+CASES = ["mlp", "lenet", "resnet18", "gpt-small", "gpt-384", "lstm", "gpt2-124m-4", "gpt2-124m-64"]
 TUNED = [("gpt2-124m-64", "--amp"), ("gpt2-124m-4", "--amp")]
 LEADING = TUNED + [("resnet50-256", "--amp")]
 # Without the largest case in float32, which takes a minute and is not realistic.

@@ -1,4 +1,5 @@
-// The part of cuDNN's graph API that tandem uses, for the emulation: convolutions on the CPU, with checked arguments.
+// The part of cuDNN that tandem uses, for the emulation: convolutions by the graph API and recurrent layers on the CPU,
+// with checked arguments.
 //
 // A violation of cuDNN's documented rules ends the process. README.md lists what is checked.
 #pragma once
@@ -10,8 +11,16 @@
 
 struct cudnnContext;
 struct cudnnBackendDescriptor;
+struct cudnnTensorStruct;
+struct cudnnDropoutStruct;
+struct cudnnRNNStruct;
+struct cudnnRNNDataStruct;
 using cudnnHandle_t = cudnnContext*;
 using cudnnBackendDescriptor_t = cudnnBackendDescriptor*;
+using cudnnTensorDescriptor_t = cudnnTensorStruct*;
+using cudnnDropoutDescriptor_t = cudnnDropoutStruct*;
+using cudnnRNNDescriptor_t = cudnnRNNStruct*;
+using cudnnRNNDataDescriptor_t = cudnnRNNDataStruct*;
 
 enum cudnnStatus_t {
   CUDNN_STATUS_SUCCESS = 0,
@@ -34,6 +43,13 @@ enum cudnnDataType_t {
   CUDNN_DATA_DOUBLE = 1,
   CUDNN_DATA_HALF = 2,
   CUDNN_DATA_BFLOAT16 = 9,
+};
+
+enum cudnnMathType_t {
+  CUDNN_DEFAULT_MATH = 0,
+  CUDNN_TENSOR_OP_MATH = 1,
+  CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION = 2,
+  CUDNN_FMA_MATH = 3,
 };
 
 enum cudnnConvolutionMode_t { CUDNN_CONVOLUTION = 0, CUDNN_CROSS_CORRELATION = 1 };
@@ -157,3 +173,69 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor, cudn
 cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor);
 cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
                                   cudnnBackendDescriptor_t variant_pack);
+
+// --- recurrent layers -----------------------------------------------------------------------------------------------
+
+enum cudnnRNNAlgo_t { CUDNN_RNN_ALGO_STANDARD = 0, CUDNN_RNN_ALGO_PERSIST_STATIC = 1 };
+enum cudnnForwardMode_t { CUDNN_FWD_MODE_INFERENCE = 0, CUDNN_FWD_MODE_TRAINING = 1 };
+enum cudnnRNNMode_t { CUDNN_RNN_RELU = 0, CUDNN_RNN_TANH = 1, CUDNN_LSTM = 2, CUDNN_GRU = 3 };
+enum cudnnRNNBiasMode_t { CUDNN_RNN_NO_BIAS = 0, CUDNN_RNN_DOUBLE_BIAS = 2 };
+enum cudnnDirectionMode_t { CUDNN_UNIDIRECTIONAL = 0, CUDNN_BIDIRECTIONAL = 1 };
+enum cudnnRNNInputMode_t { CUDNN_LINEAR_INPUT = 0, CUDNN_SKIP_INPUT = 1 };
+enum cudnnRNNDataLayout_t { CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED = 0, CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED = 1 };
+enum cudnnWgradMode_t { CUDNN_WGRAD_MODE_ADD = 0, CUDNN_WGRAD_MODE_SET = 1 };
+
+inline constexpr uint32_t CUDNN_RNN_PADDED_IO_DISABLED = 0;
+
+cudnnStatus_t cudnnCreateTensorDescriptor(cudnnTensorDescriptor_t* descriptor);
+cudnnStatus_t cudnnDestroyTensorDescriptor(cudnnTensorDescriptor_t descriptor);
+cudnnStatus_t cudnnSetTensorNdDescriptor(cudnnTensorDescriptor_t descriptor, cudnnDataType_t type, int num_dims,
+                                         const int sizes[], const int strides[]);
+
+cudnnStatus_t cudnnCreateDropoutDescriptor(cudnnDropoutDescriptor_t* descriptor);
+cudnnStatus_t cudnnDestroyDropoutDescriptor(cudnnDropoutDescriptor_t descriptor);
+cudnnStatus_t cudnnSetDropoutDescriptor(cudnnDropoutDescriptor_t descriptor, cudnnHandle_t handle, float dropout,
+                                        void* states, size_t state_bytes, unsigned long long seed);
+
+cudnnStatus_t cudnnCreateRNNDescriptor(cudnnRNNDescriptor_t* descriptor);
+cudnnStatus_t cudnnDestroyRNNDescriptor(cudnnRNNDescriptor_t descriptor);
+cudnnStatus_t cudnnSetRNNDescriptor_v8(cudnnRNNDescriptor_t descriptor, cudnnRNNAlgo_t algorithm, cudnnRNNMode_t mode,
+                                       cudnnRNNBiasMode_t bias, cudnnDirectionMode_t directions,
+                                       cudnnRNNInputMode_t input_mode, cudnnDataType_t type, cudnnDataType_t precision,
+                                       cudnnMathType_t math, int32_t input_size, int32_t hidden_size,
+                                       int32_t projection_size, int32_t num_layers, cudnnDropoutDescriptor_t dropout,
+                                       uint32_t flags);
+
+cudnnStatus_t cudnnCreateRNNDataDescriptor(cudnnRNNDataDescriptor_t* descriptor);
+cudnnStatus_t cudnnDestroyRNNDataDescriptor(cudnnRNNDataDescriptor_t descriptor);
+cudnnStatus_t cudnnSetRNNDataDescriptor(cudnnRNNDataDescriptor_t descriptor, cudnnDataType_t type,
+                                        cudnnRNNDataLayout_t layout, int max_length, int batch, int width,
+                                        const int lengths[], void* padding);
+
+cudnnStatus_t cudnnGetRNNWeightSpaceSize(cudnnHandle_t handle, cudnnRNNDescriptor_t rnn, size_t* num_bytes);
+cudnnStatus_t cudnnGetRNNWeightParams(cudnnHandle_t handle, cudnnRNNDescriptor_t rnn, int32_t pseudo_layer,
+                                      size_t weight_bytes, const void* weights, int32_t linear_layer,
+                                      cudnnTensorDescriptor_t matrix, void** matrix_address,
+                                      cudnnTensorDescriptor_t bias, void** bias_address);
+cudnnStatus_t cudnnGetRNNTempSpaceSizes(cudnnHandle_t handle, cudnnRNNDescriptor_t rnn, cudnnForwardMode_t mode,
+                                        cudnnRNNDataDescriptor_t x, size_t* workspace_bytes, size_t* reserve_bytes);
+
+cudnnStatus_t cudnnRNNForward(cudnnHandle_t handle, cudnnRNNDescriptor_t rnn, cudnnForwardMode_t mode,
+                              const int32_t device_lengths[], cudnnRNNDataDescriptor_t x_descriptor, const void* x,
+                              cudnnRNNDataDescriptor_t y_descriptor, void* y, cudnnTensorDescriptor_t h_descriptor,
+                              const void* hx, void* hy, cudnnTensorDescriptor_t c_descriptor, const void* cx, void* cy,
+                              size_t weight_bytes, const void* weights, size_t workspace_bytes, void* workspace,
+                              size_t reserve_bytes, void* reserve);
+cudnnStatus_t cudnnRNNBackwardData_v8(cudnnHandle_t handle, cudnnRNNDescriptor_t rnn, const int32_t device_lengths[],
+                                      cudnnRNNDataDescriptor_t y_descriptor, const void* y, const void* dy,
+                                      cudnnRNNDataDescriptor_t x_descriptor, void* dx,
+                                      cudnnTensorDescriptor_t h_descriptor, const void* hx, const void* dhy, void* dhx,
+                                      cudnnTensorDescriptor_t c_descriptor, const void* cx, const void* dcy, void* dcx,
+                                      size_t weight_bytes, const void* weights, size_t workspace_bytes, void* workspace,
+                                      size_t reserve_bytes, void* reserve);
+cudnnStatus_t cudnnRNNBackwardWeights_v8(cudnnHandle_t handle, cudnnRNNDescriptor_t rnn, cudnnWgradMode_t grad_mode,
+                                         const int32_t device_lengths[], cudnnRNNDataDescriptor_t x_descriptor,
+                                         const void* x, cudnnTensorDescriptor_t h_descriptor, const void* hx,
+                                         cudnnRNNDataDescriptor_t y_descriptor, const void* y, size_t weight_bytes,
+                                         void* weights_grad, size_t workspace_bytes, void* workspace,
+                                         size_t reserve_bytes, void* reserve);
