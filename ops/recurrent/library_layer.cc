@@ -128,11 +128,7 @@ struct LibraryLayerNode : Node {
                                  .reserve = space.data_ptr()};
     if (!TANDEM_KERNEL(kernels, recurrent_pass, problem, memory, pointers)) return {};
     trace_products(problem, needs_parameters ? 2 : 1);
-    if (!needs_parameters) {
-      grads.resize(in.size());
-      return grads;
-    }
-    TensorList all = parameters_in(weights_grad, memory, in);
+    TensorList all = needs_parameters ? parameters_in(weights_grad, memory, in) : TensorList(in.size());
     std::copy(grads.begin(), grads.end(), all.begin());
     return all;
   }
