@@ -38,7 +38,7 @@ class TANDEM_API FunctionBase {
   /// saved. A tensor that is changed in place between forward and backward makes saved_tensor throw. Other members of
   /// the class are kept as well, but are neither checked nor released after backward.
   void save_for_backward(std::initializer_list<Tensor> tensors);
-  /// In backward: saved tensor i. Throws IndexError if there is none, StateError if it was changed in place, or
+  /// In backward: saved tensor i. Throws IndexError if it does not exist, StateError if it was changed in place, or
   /// released by an earlier backward without retain_graph.
   Tensor saved_tensor(size_t i) const;
   /// In backward: all saved tensors.

@@ -9,7 +9,7 @@
 
 namespace tandem { inline namespace v0 { namespace autograd {
 
-/// A function that gets a gradient and may return another in its place, see Tensor::register_hook.
+/// A function that takes a gradient and may return a replacement, see Tensor::register_hook.
 using TensorHook = std::function<Tensor(const Tensor& grad)>;
 
 struct NodeExtras {

@@ -25,7 +25,7 @@ class RoundedCopy {
   Tensor existing() const;
   /// After a step that has changed the parameter once, and existing() with it; a stale copy stays stale.
   void end_step(const Tensor& parameter);
-  /// Forgets the copy, because the parameter was moved.
+  /// Releases the copy, because the parameter was moved.
   void remove();
 
  private:

@@ -25,7 +25,7 @@ class TANDEM_API BatchIterator {
   explicit BatchIterator(std::unique_ptr<BatchSource> source);
   Batch& operator*() { return batch_; }    ///< the current batch
   Batch* operator->() { return &batch_; }  ///< the current batch
-  /// Moves to the next batch; rethrows the exception that was thrown while making it.
+  /// Moves to the next batch. Rethrows the exception that was thrown while the batch was created.
   BatchIterator& operator++();
   bool operator==(std::default_sentinel_t) const { return at_end_; }
 

@@ -26,7 +26,7 @@ Batch collate(const char* op, std::span<const Example> examples) {
   return stack.batch();
 }
 
-/// The tensor of an example; undefined if there is none of this name.
+/// The tensor of an example; undefined if the example has no tensor with this name.
 Tensor tensor_of(const Example& example, const std::string& name) {
   if (name == "image") return example.image;
   if (name == "label") return example.label;
@@ -39,7 +39,7 @@ Tensor& tensor_of(Example& example, const std::string& name) {
   return name == "label" ? example.label : example.tensors[name];
 }
 
-/// `tensor` with `length` rows, those after its own filled with `value`.
+/// `tensor` extended to `length` rows; the added rows are filled with `value`.
 Tensor padded(const Tensor& tensor, int64_t length, double value) {
   if (tensor.size(0) == length) return tensor;
   Shape shape = tensor.shape();

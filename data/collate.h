@@ -11,17 +11,18 @@
 
 namespace tandem { inline namespace v0 { namespace data {
 
-/// Makes a batch of examples (at least one): DataLoaderOptions::collate. Several threads call it concurrently. The
-/// batch's `size` is the number of examples, and its tensors are on the CPU.
+/// Combines at least one example into a batch: DataLoaderOptions::collate. Several threads call it concurrently. The
+/// batch's `size` must be the number of examples, and its tensors must be on the CPU.
 using Collate = std::function<Batch(std::span<const Example> examples)>;
 
-/// Stacks the tensors of the examples. Throws as Dataset::get_batch; the text names the example of the batch.
+/// Stacks the tensors of the examples. Throws the errors of Dataset::get_batch; the text names the example of the
+/// batch.
 TANDEM_API Batch default_collate(std::span<const Example> examples);
 
-/// A collate function for tensors whose first dimension differs: those named in `padding` ("image", "label", or the
-/// name of one of the `tensors`) are extended to the longest of the batch at the end of this dimension, with the given
-/// value: torch.nn.utils.rnn.pad_sequence with batch_first. The other tensors are stacked. For each padded tensor the
-/// batch has its original sizes, int64 [size], as tensor "<name>_lengths".
+/// A collate function for tensors whose first dimension differs. It pads each tensor named in `padding` ("image",
+/// "label", or the name of one of the `tensors`) at the end of its first dimension to the longest tensor of the batch,
+/// with the given value, as torch.nn.utils.rnn.pad_sequence with batch_first. The other tensors are stacked. For each
+/// padded tensor the batch has a tensor "<name>_lengths", int64 [size], with the original sizes.
 ///
 ///     data::DataLoader loader(sentences, sampler,
 ///                             {.batch_size = 32, .collate = data::pad_collate({{"image", 0}, {"label", -100}})});

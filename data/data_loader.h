@@ -16,13 +16,14 @@ namespace tandem { inline namespace v0 { namespace data {
 /// Options of DataLoader.
 struct DataLoaderOptions {
   int64_t batch_size = 1;  ///< items of a batch
-  int num_workers = 0;     ///< threads that prefetch batches; 0: the consumer's thread makes each batch on demand
+  int num_workers = 0;     ///< threads that prefetch batches; 0: the consumer's thread creates each batch on demand
   int64_t prefetch = 2;    ///< batches that each worker prefetches
   bool drop_last = false;  ///< omit the last batch if it has fewer than batch_size items
   Device device = {};      ///< device of the batches
   /// Applied to each example; may be empty. With a transform the dataset's get() is called, not its get_batch().
   Transform transform = {};
-  /// Makes the batches of the transformed examples; empty: they are stacked. With it the dataset's get() is called.
+  /// Combines the transformed examples into batches; empty: stacks them. With a collate function the dataset's get() is
+  /// called, not its get_batch().
   Collate collate = {};
   BatchTransform batch_transform = {};  ///< applied to each batch, before it is copied to the device; may be empty
   /// Seed of the random numbers of both transforms, which are pure functions of (seed, epoch, index of the item or of
@@ -38,7 +39,7 @@ struct DataLoaderOptions {
 /// Each begin() starts an epoch of the sampler. Batches, their order, the results of the transform, and the batch at
 /// which an exception is thrown do not depend on the number of workers. An exception of the dataset is rethrown in the
 /// consumer when it requests the batch, with the same type and a text that names item and batch. The iterator owns the
-/// workers: when the loop is left in any way, they finish their current item and are joined.
+/// workers: when the loop ends, also by break or by an exception, they finish their current item and are joined.
 ///
 /// Workers copy batches to a GPU on a stream of their own, while the consumer's stream computes. Without workers the
 /// copies are on the consumer's stream.

@@ -14,7 +14,8 @@ const Tensor& Batch::operator[](const std::string& name) const {
   if (found != tensors.end()) return found->second;
   std::string names;
   for (const auto& [other, tensor] : tensors) names += (names.empty() ? "'" : ", '") + other + "'";
-  throw IndexError(str("Batch: no tensor '", name, "'; the names are ", names.empty() ? "none" : names));
+  throw IndexError(
+      str("Batch: no tensor '", name, "'; ", names.empty() ? "it has no named tensors" : "its tensors are " + names));
 }
 
 Dataset::~Dataset() = default;

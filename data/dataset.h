@@ -13,8 +13,8 @@
 
 namespace tandem { inline namespace v0 { namespace data {
 
-/// One item of a dataset, on the CPU: an image with its label, any other tensors by name, or both. All items of a
-/// dataset have the same tensors.
+/// One item of a dataset, on the CPU: an image with its label, tensors with names, or both. All items of a dataset have
+/// the same tensors.
 struct Example {
   Tensor image = {};                           ///< any shape and dtype; may be undefined
   Tensor label = {};                           ///< any shape and dtype; class labels are 0-dim int64; may be undefined
@@ -28,7 +28,7 @@ struct Batch {
   int64_t size = 0;                            ///< number of examples
   std::map<std::string, Tensor> tensors = {};  ///< [size, ...], by the names of the examples' tensors
 
-  /// The tensor of a name. Throws IndexError, with all names, if there is none.
+  /// The tensor with this name. Throws IndexError, which lists all names, if the batch has no such tensor.
   TANDEM_API const Tensor& operator[](const std::string& name) const;
 };
 
@@ -43,8 +43,8 @@ class TANDEM_API Dataset {
   /// Item `index`, 0 <= index < size(). The result depends only on the index.
   virtual Example get(int64_t index) const = 0;
   /// Stacks the items `indices` (at least one) to a batch on the CPU. Throws StateError, ShapeError or DTypeError if
-  /// items differ in their tensors, or in the shape or dtype of one. An exception of get is rethrown with the same type
-  /// and a text that names the item. Override it if reading many items together is faster.
+  /// items have different tensors, or if a tensor's shape or dtype differs. An exception of get is rethrown with the
+  /// same type and a text that names the item. Override it if reading many items together is faster.
   virtual Batch get_batch(std::span<const int64_t> indices) const;
 };
 
@@ -58,7 +58,7 @@ TANDEM_API void check_item(const char* dataset, int64_t index, int64_t size);
 class TANDEM_API TensorDataset : public Dataset {
  public:
   /// Tensors on the CPU of shape [size, ...], which items are views of. Throws ValueError without a tensor, ShapeError
-  /// for a 0-dim one or one of another size, DeviceError for one that is not on the CPU.
+  /// for a 0-dim tensor or different sizes, DeviceError for a tensor that is not on the CPU.
   explicit TensorDataset(Example columns);
   int64_t size() const override { return size_; }
   Example get(int64_t index) const override;
@@ -85,8 +85,8 @@ class TANDEM_API Subset : public Dataset {
 
 /// Splits a dataset, which must outlive the result, into disjoint random parts: torch.utils.data.random_split.
 /// `lengths` are numbers of items with the sum dataset.size(), or fractions with the sum 1, which are rounded down; the
-/// items left over are distributed over the parts from the first on. The permutation is a function of the seed. Throws
-/// ValueError for other lengths.
+/// remaining items are distributed one by one over the parts, beginning with the first. The permutation is a function
+/// of the seed. Throws ValueError for other lengths.
 TANDEM_API std::vector<Subset> random_split(const Dataset& dataset, const std::vector<double>& lengths,
                                             uint64_t seed = 0);
 

@@ -13,8 +13,8 @@ namespace tandem { inline namespace v0 { namespace data {
 
 inline constexpr int64_t kMaxPixels = int64_t{1} << 28;
 
-/// How libjpeg and libpng leave a function after an error: by longjmp. Only functions without objects that have
-/// destructors call setjmp and the functions of these libraries.
+/// Error handling of libjpeg and libpng: they leave a function by longjmp. Therefore setjmp and the functions of these
+/// libraries are called only by functions whose objects have no destructors.
 struct Failure {
   std::jmp_buf jump;
   char text[256];

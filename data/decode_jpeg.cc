@@ -33,7 +33,7 @@ struct Jpeg {
   std::longjmp(jpeg->failure.jump, 1);
 }
 
-/// Ignores warnings, of which photographs cause some, except that data ends early.
+/// Ignores warnings, which occur for valid photographs, except the warning that the data ends early.
 void check_message(j_common_ptr info, int level) {
   if (level < 0 && info->err->msg_code == JWRN_JPEG_EOF) fail(info);
 }

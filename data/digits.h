@@ -11,9 +11,9 @@ namespace tandem { inline namespace v0 { namespace data {
 /// Images float32 [1, 28, 28] with values in [0, 1] and labels int64 [], 0 to 9. Each item is a pure function of (seed,
 /// index).
 ///
-/// A digit is drawn as one of several sets of strokes. Their points are randomly displaced, then rotated, scaled,
-/// sheared and shifted, and drawn with random width and pressure; then noise is added. Datasets with different seeds
-/// are independent; use one for training and one for testing.
+/// Each digit has several sets of strokes, and an item uses one of them. Its points are randomly displaced, then
+/// rotated, scaled, sheared and shifted, and drawn with random width and pressure. Then noise is added. Datasets with
+/// different seeds are independent; use one for training and one for testing.
 class TANDEM_API DigitsDataset : public Dataset {
  public:
   /// Throws ValueError if `size` is negative.

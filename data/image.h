@@ -19,15 +19,15 @@ enum class ImageReadMode {
   kRgb,        ///< three channels; alpha is dropped
 };
 
-/// Decodes the bytes of a PNG or JPEG file, which are recognized by their first bytes, to uint8 [C, H, W], as
-/// torchvision.io.decode_image and Pillow: samples of 16 bits lose their lower byte, gamma, color profiles and EXIF
-/// orientation are ignored.
+/// Decodes the bytes of a PNG or JPEG file to uint8 [C, H, W], as torchvision.io.decode_image and Pillow. The first
+/// bytes determine the format. Samples of 16 bits lose their lower byte; gamma, color profiles and EXIF orientation are
+/// ignored.
 ///
-/// Throws IoError "decode_image: ..." for other data, damaged or incomplete data, images of more than 2^28 pixels, and
-/// images whose size is impossible for the number of bytes: a byte of PNG has at most 1032 bytes of pixels, one of JPEG
-/// at most 2048 pixels. So the memory that decoding needs is bounded by the size of the file: an image of one bit per
-/// pixel in a palette, the extreme, needs 66048 times its size. Also throws for JPEG files of more than 100 scans, or
-/// of more than 2^32 / (number of pixels).
+/// Throws IoError "decode_image: ..." for other formats, for damaged or incomplete data, for images of more than 2^28
+/// pixels, and for images whose size is impossible for the number of bytes: one byte of a PNG file encodes at most 1032
+/// bytes of pixels, one byte of a JPEG file at most 2048 pixels. So the size of the file bounds the memory of decoding,
+/// to at most 66048 times the size (a palette image of one bit per pixel). Also throws for JPEG files with more than
+/// 100 scans, or with more than 2^32 / (number of pixels) scans.
 TANDEM_API Tensor decode_image(std::string_view bytes, ImageReadMode mode = ImageReadMode::kUnchanged);
 
 /// decode_image of a file. Error texts begin with "read_image: 'PATH'". Throws IoError if the file cannot be read.
@@ -39,7 +39,7 @@ TANDEM_API Tensor read_image(const std::string& path, ImageReadMode mode = Image
 /// pixels; IoError for a side above 10^6.
 TANDEM_API std::string encode_png(const Tensor& image);
 
-/// Writes encode_png(image) to a file. Throws as encode_png, and IoError.
+/// Writes encode_png(image) to a file. Throws the errors of encode_png, and IoError.
 TANDEM_API void write_png(const std::string& path, const Tensor& image);
 
 /// The bytes of a JPEG file of `image`, as encode_png accepts it, with colors at half of the resolution (4:2:0), as
@@ -47,7 +47,7 @@ TANDEM_API void write_png(const std::string& path, const Tensor& image);
 /// for a side above 65500.
 TANDEM_API std::string encode_jpeg(const Tensor& image, int quality = 75);
 
-/// Writes encode_jpeg(image, quality) to a file. Throws as encode_jpeg, and IoError.
+/// Writes encode_jpeg(image, quality) to a file. Throws the errors of encode_jpeg, and IoError.
 TANDEM_API void write_jpeg(const std::string& path, const Tensor& image, int quality = 75);
 
 /// Options of make_grid.

@@ -23,8 +23,8 @@ bool has_extension(const std::string& name, const std::vector<std::string>& exte
 
 using Files = std::vector<std::pair<std::string, std::string>>;  // (folder, name)
 
-/// Adds the images in `folder` and its subfolders, except the folders in `visited`, whose number may be exponential in
-/// that of links.
+/// Adds the images in `folder` and its subfolders, except folders in `visited`: symbolic links can make the number of
+/// paths exponential.
 void find_images(const fs::path& folder, const std::vector<std::string>& extensions, std::set<fs::path>& visited,
                  Files& found) {
   if (!visited.insert(fs::canonical(folder)).second) return;

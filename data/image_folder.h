@@ -13,7 +13,7 @@ namespace tandem { inline namespace v0 { namespace data {
 
 /// Options of ImageFolder.
 struct ImageFolderOptions {
-  /// Endings of the files that are images, in lower case; files' endings may be in upper case. Other files are ignored.
+  /// File name extensions of images, in lower case. They are compared without regard to case. Other files are ignored.
   std::vector<std::string> extensions = {".jpg", ".jpeg", ".png"};
   ImageReadMode mode = ImageReadMode::kRgb;  ///< channels of the images
   bool allow_empty = false;                  ///< accept classes without images
@@ -23,11 +23,11 @@ struct ImageFolderOptions {
 ///
 ///     root/cat/1.jpg    root/cat/more/2.png    root/dog/1.jpg
 ///
-/// The classes are the names of the subfolders, sorted; the label of an image is the index of its class. Files of
-/// subfolders of a class belong to it; symbolic links are followed, but a folder is read once per class. Items are
-/// sorted by class, folder and name, so that all ranks have the same order. Images are uint8 [C, H, W] in their own
-/// sizes, labels int64 []. An image is read when it is requested; DataLoaderOptions::transform brings images to one
-/// size.
+/// The classes are the names of the subfolders, sorted; the label of an image is the index of its class. Files in
+/// subfolders of a class's folder belong to the class. Symbolic links are followed, but a folder is read once per
+/// class. Items are sorted by class, folder and name, so all ranks have the same order. Images are uint8 [C, H, W] in
+/// their own sizes, labels int64 []. An image is read when it is requested; DataLoaderOptions::transform brings images
+/// to one size.
 class TANDEM_API ImageFolder : public Dataset {
  public:
   /// A file and its label.

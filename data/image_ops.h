@@ -14,17 +14,17 @@ enum class Interpolation {
   kBicubic,  ///< R. Keys, "Cubic convolution interpolation for digital image processing", 1981, with a = -1/2; radius 2
 };
 
-/// Resizes an image [C, H, W] of uint8 or float32 to [C, height, width] with antialiasing, as Pillow's Image.resize: a
-/// pixel is the mean of the pixels around its place, weighted by the filter, whose radius is multiplied by the scale
-/// where the image becomes smaller. First rows, then columns; uint8 values are rounded after each, and equal Pillow's.
-/// Throws ValueError unless both sizes are from 1 to 65535; ShapeError for an image without pixels or another number of
-/// dimensions; DTypeError; DeviceError unless the image is on the CPU.
+/// Resizes an image [C, H, W] of uint8 or float32 to [C, height, width] with antialiasing, as Pillow's Image.resize. A
+/// pixel of the result is the mean of the pixels around its position, weighted by the filter. The filter's radius is
+/// multiplied by the scale if the image becomes smaller. Rows are resized first, then columns; uint8 values are rounded
+/// after each pass and are equal to Pillow's. Throws ValueError unless both sizes are from 1 to 65535; ShapeError for
+/// an image without pixels or another number of dimensions; DTypeError; DeviceError unless the image is on the CPU.
 TANDEM_API Tensor resize_image(const Tensor& image, int64_t height, int64_t width,
                                Interpolation interpolation = Interpolation::kBilinear);
 
 /// The window of `height` rows from `top` and `width` columns from `left`, with zeros where it extends beyond the image
-/// (torchvision's crop). Images are [C, H, W], uint8 or float32, on the CPU, as for all functions here: they throw
-/// ShapeError, DTypeError and DeviceError for others. Throws ValueError for a negative size.
+/// (torchvision's crop). As for all functions of this header, images are [C, H, W], uint8 or float32, on the CPU; the
+/// functions throw ShapeError, DTypeError and DeviceError for other images. Throws ValueError for a negative size.
 TANDEM_API Tensor crop(const Tensor& image, int64_t top, int64_t left, int64_t height, int64_t width);
 /// The image with left and right exchanged.
 TANDEM_API Tensor hflip(const Tensor& image);

@@ -9,8 +9,8 @@
 
 namespace tandem { inline namespace v0 { namespace data {
 
-/// A stream of random numbers that is a pure function of (seed, index, stream), so that an item does not depend on the
-/// thread or time at which it is made. `stream` separates users of the same seed.
+/// A stream of random numbers that is a pure function of (seed, index, stream). So an item does not depend on the
+/// thread or the time of its creation. `stream` separates users of the same seed.
 class ItemRandom {
  public:
   /// The stream of (seed, index, stream), from its start.

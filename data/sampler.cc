@@ -89,7 +89,7 @@ void Sampler::save(State&, int64_t) const {}
 
 Sampler::Place Sampler::load(const State& state, int64_t position) {
   const auto saved_size = state.get<int64_t>("size");
-  TANDEM_CHECK(StateError, position == 0 || saved_size == size(), "Sampler: the state is from within an epoch of ",
+  TANDEM_CHECK(StateError, position == 0 || saved_size == size(), "Sampler: the state was saved within an epoch of ",
                saved_size, " items, but this sampler has ", size());
   return {0, position};
 }
@@ -158,7 +158,7 @@ Sampler::Place DistributedSampler::load(const State& state, int64_t position) {
   const auto start = state.get<int64_t>("start");
   const bool inside = position > 0 || start > 0;
   TANDEM_CHECK(StateError, !inside || dataset_size == dataset_size_,
-               "DistributedSampler: the state is from within an epoch of a dataset of ", dataset_size,
+               "DistributedSampler: the state was saved within an epoch of a dataset of ", dataset_size,
                " items, but this sampler's has ", dataset_size_);
   // Items that all ranks together have consumed; in training all ranks have the same position.
   int64_t consumed = 0;
@@ -188,8 +188,8 @@ WeightedRandomSampler::WeightedRandomSampler(std::vector<double> weights, int64_
                  " is ", weights_[i], ", expected a finite number of at least 0");
     num_positive += weights_[i] > 0;
   }
-  TANDEM_CHECK(ValueError, num_positive > 0, "WeightedRandomSampler: none of the ", weights_.size(),
-               " weights is positive");
+  TANDEM_CHECK(ValueError, num_positive > 0, "WeightedRandomSampler: all ", weights_.size(),
+               " weights are 0, expected at least one positive weight");
   TANDEM_CHECK(ValueError, replacement_ || num_samples <= num_positive, "WeightedRandomSampler: num_samples is ",
                num_samples, ", expected at most ", num_positive,
                ", the number of positive weights, without replacement");
@@ -211,8 +211,8 @@ std::vector<int64_t> WeightedRandomSampler::order(int64_t epoch) const {
     }
     return result;
   }
-  // Exponential times with these rates: the order of the first ones is that of draws without replacement (P. Efraimidis
-  // and P. Spirakis, "Weighted random sampling with a reservoir", Information Processing Letters 97, 2006).
+  // Exponential times with these rates: their ascending order has the distribution of draws without replacement (P.
+  // Efraimidis and P. Spirakis, "Weighted random sampling with a reservoir", Information Processing Letters 97, 2006).
   std::vector<std::pair<double, int64_t>> times;
   for (size_t i = 0; i < weights_.size(); ++i) {
     if (weights_[i] > 0) times.emplace_back(-std::log(uniform(i)) / weights_[i], static_cast<int64_t>(i));

@@ -26,7 +26,7 @@ class TANDEM_API Sampler {
   std::vector<int64_t> begin_epoch();
   /// Records that the next `count` indices of the epoch have been consumed.
   void advance(int64_t count) { position_ += count; }
-  /// The epoch of the current iteration or, if there is none, of the next one.
+  /// The epoch of the current iteration or, before the first iteration, of the next one.
   int64_t epoch() const { return epoch_; }
   /// Sets the epoch of the next iteration, which starts at its beginning. Throws ValueError if `epoch` is negative.
   void set_epoch(int64_t epoch);
@@ -101,7 +101,7 @@ class TANDEM_API RandomSampler : public Sampler {
 
 /// Options of DistributedSampler.
 struct DistributedSamplerOptions {
-  /// How items are divided if their number is not a multiple of world_size.
+  /// The division of the items if their number is not a multiple of world_size.
   enum class Mode {
     kTraining,    ///< every rank gets the same number of items, so that all ranks call the same collectives
     kEvaluation,  ///< every item is visited by exactly one rank; the numbers of items of the ranks differ by at most 1
@@ -160,7 +160,8 @@ struct WeightedRandomSamplerOptions {
 
 /// Draws items with probabilities proportional to their weights, as torch.utils.data.WeightedRandomSampler: num_samples
 /// in each epoch, a pure function of (seed, epoch). Without replacement every draw is proportional to the weights of
-/// the items left. The ranks divide the draws as in a training epoch of DistributedSampler, whose states it also has.
+/// the remaining items. The ranks divide the draws as in a training epoch of DistributedSampler. The state has the same
+/// entries as DistributedSampler's.
 class TANDEM_API WeightedRandomSampler : public DistributedSampler {
  public:
   /// Type of the options.

@@ -42,7 +42,8 @@ void replace_tensors(Batch& batch, const F& f) {
 class Stack {
  public:
   Stack(const char* op, int64_t size) : op_(op) { batch_.size = size; }
-  /// Throws StateError if the example has no tensors, or others than the first one, and the errors of stack_into.
+  /// Throws StateError if the example has no tensors or not the tensors of the first example, and the errors of
+  /// stack_into.
   void add(const Example& example);
   /// The batch of `size` examples.
   Batch batch() { return batch_; }

@@ -170,7 +170,7 @@ void StreamLoader::load_state_dict(const State& state) {
                ", expected the number of a batch");
   const auto check = [&](const char* name, auto value) {
     const auto saved = state.get<decltype(value)>(name);
-    TANDEM_CHECK(StateError, position == 0 || saved == value, "StreamLoader: the state is from within an epoch with ",
+    TANDEM_CHECK(StateError, position == 0 || saved == value, "StreamLoader: the state was saved within an epoch with ",
                  name, " ", saved, ", but this loader has ", value);
   };
   check("batch_size", loader_.batch_size);

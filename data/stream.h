@@ -1,4 +1,4 @@
-// Streams: datasets whose items are read in order, without a number of their own.
+// Streams: datasets whose items have no index and are read in order.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct StreamShard {
   int64_t epoch = 0;  ///< number of the pass over the stream, from 0
 };
 
-/// The items of a shard, in order. One thread at a time uses it.
+/// The items of a shard, in order. Only one thread at a time uses a stream.
 class TANDEM_API ExampleStream {
  public:
   virtual ~ExampleStream();
@@ -30,8 +30,8 @@ class TANDEM_API ExampleStream {
   virtual void skip(int64_t count);
 };
 
-/// A dataset that is read in order: torch.utils.data.IterableDataset. Shards divide its items, so that each item is in
-/// one of them. Several threads call stream() concurrently.
+/// A dataset that is read in order: torch.utils.data.IterableDataset. Each item is in exactly one shard. Several
+/// threads call stream() concurrently.
 ///
 ///     struct Lines : data::IterableDataset {  // line i of a file is in shard i % count
 ///       std::unique_ptr<data::ExampleStream> stream(const data::StreamShard& shard) const override {
@@ -49,7 +49,7 @@ class TANDEM_API IterableDataset {
 struct StreamOptions {
   int rank = 0;        ///< of this process
   int world_size = 1;  ///< number of ranks
-  int64_t shards = 1;  ///< shards of each rank; at most so many workers make batches at the same time
+  int64_t shards = 1;  ///< shards of each rank; also the largest number of workers that create batches concurrently
 };
 
 /// Batches of a stream, for use in a range-based for loop:
@@ -59,8 +59,8 @@ struct StreamOptions {
 ///     for (auto& batch : loader) train(batch);
 ///
 /// Rank r reads the shards r * shards, .., (r + 1) * shards - 1 of world_size * shards. Each batch has items of one
-/// shard; the rank's unfinished shards take turns. The order and content of the batches depend on
-/// batch_size and the number of shards, not on the number of workers. Each begin() starts the next epoch, from 0. As
+/// shard, and batches are taken from the rank's unfinished shards in turn. The order and content of the batches depend
+/// on batch_size and the number of shards, not on the number of workers. Each begin() starts the next epoch, from 0. As
 /// for a DataLoader, workers copy batches to the device on a stream of their own, exceptions are rethrown in the
 /// consumer, and the loader is not thread-safe. Dataset and loader must outlive iterators.
 ///
@@ -74,7 +74,7 @@ class TANDEM_API StreamLoader {
   /// Type of begin().
   using Iterator = BatchIterator;
 
-  /// Starts an epoch, or continues the one of load_state_dict, and returns an iterator to its first batch.
+  /// Starts an epoch, or continues the epoch of a loaded state, and returns an iterator to its first batch.
   Iterator begin();
   std::default_sentinel_t end() const { return {}; }  ///< compares equal to an iterator past the last batch
 

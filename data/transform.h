@@ -15,8 +15,8 @@
 namespace tandem { inline namespace v0 { namespace data {
 
 /// A function that returns the transformed example; `random` has the item's random numbers. Several threads call it
-/// concurrently. A transform should draw the same number of random numbers for every item, so that later transforms do
-/// not depend on it.
+/// concurrently. A transform should draw the same number of random numbers for every item, so that the random numbers
+/// of later transforms do not depend on the item.
 ///
 /// DataLoaderOptions::transform is applied to each example before examples are stacked, so that images of different
 /// sizes can be cropped to one:
@@ -69,10 +69,11 @@ struct RandomResizedCropOptions {
   std::pair<double, double> ratio = {3.0 / 4, 4.0 / 3};    ///< width / height; its logarithm is uniform
   Interpolation interpolation = Interpolation::kBilinear;  ///< filter of resize_image
 };
-/// Resizes a random window to [C, size, size], as torchvision's RandomResizedCrop: of ten windows of random area and
-/// ratio the first one that fits into the image, at a random place; if none fits, the largest window in the middle
-/// with the image's ratio, clamped to `ratio`. C. Szegedy et al., "Going deeper with convolutions", CVPR 2015. Throws
-/// ValueError unless 1 <= size <= 65535, 0 < scale.first <= scale.second, and 0 < ratio.first <= ratio.second.
+/// Resizes a random window to [C, size, size], as torchvision's RandomResizedCrop. Up to ten windows of random area and
+/// ratio are drawn; the first one that fits into the image is used, at a random position. If all are too large, the
+/// largest window in the middle with the image's ratio, clamped to `ratio`, is used. C. Szegedy et al., "Going deeper
+/// with convolutions", CVPR 2015. Throws ValueError unless 1 <= size <= 65535, 0 < scale.first <= scale.second, and 0 <
+/// ratio.first <= ratio.second.
 TANDEM_API Transform random_resized_crop(int64_t size, RandomResizedCropOptions options = {});
 
 /// Mirrors the image with the given probability: left and right. Throws ValueError for a probability outside [0, 1].
@@ -83,13 +84,13 @@ TANDEM_API Transform random_vertical_flip(double probability = 0.5);
 /// Options of color_jitter.
 struct ColorJitterOptions {
   double brightness = 0;  ///< factor of adjust_brightness: uniform in [max(0, 1 - brightness), 1 + brightness]
-  double contrast = 0;    ///< of adjust_contrast, in the same way
-  double saturation = 0;  ///< of adjust_saturation, in the same way
+  double contrast = 0;    ///< factor of adjust_contrast, with the same distribution
+  double saturation = 0;  ///< factor of adjust_saturation, with the same distribution
   double hue = 0;         ///< of adjust_hue: uniform in [-hue, hue]
 };
 /// Changes brightness, contrast, saturation and hue by random factors in a random order, as torchvision's ColorJitter.
-/// An option of 0 omits its function. Images have 3 channels; of 1 channel if saturation and hue are 0. Throws
-/// ValueError for a negative option or a hue above 0.5.
+/// An option of 0 omits its function. Images have 3 channels; images with 1 channel are accepted if saturation and hue
+/// are 0. Throws ValueError for a negative option or a hue above 0.5.
 TANDEM_API Transform color_jitter(ColorJitterOptions options);
 
 /// A function that returns the transformed batch; `random` has the batch's random numbers. Several threads call it
@@ -110,7 +111,8 @@ struct MixupOptions {
 TANDEM_API BatchTransform mixup(MixupOptions options);
 
 /// The items `indices` of a dataset, each transformed in epoch `epoch`, as a batch. The random numbers of an item are a
-/// pure function of (seed, epoch, index); they do not depend on worker, rank or batch. Throws as Dataset::get_batch.
+/// pure function of (seed, epoch, index); they do not depend on worker, rank or batch. Throws the errors of
+/// Dataset::get_batch.
 TANDEM_API Batch transform_items(const Dataset& dataset, std::span<const int64_t> indices, const Transform& transform,
                                  uint64_t seed, int64_t epoch);
 

@@ -97,8 +97,8 @@ void sync_folder(const char* op, const std::string& folder) {
   const int error = errno;
   ::close(descriptor);
   // Some file systems do not support fsync of folders (EINVAL).
-  TANDEM_CHECK(IoError, status == 0 || error == EINVAL, op, ": cannot write to disk the folder '", folder,
-               "': ", std::strerror(error));
+  TANDEM_CHECK(IoError, status == 0 || error == EINVAL, op, ": cannot flush the folder '", folder,
+               "' to disk: ", std::strerror(error));
 }
 
 }}}  // namespace tandem::v0::io

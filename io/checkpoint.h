@@ -1,6 +1,6 @@
 // Crash-safe checkpoints: the complete state of a training run, in a folder.
 //
-//     FOLDER/latest                            the name of the newest complete checkpoint, for people and scripts
+//     FOLDER/latest                            the name of the newest complete checkpoint, for users and scripts
 //     FOLDER/lock                              locked by the Checkpointer of rank 0
 //     FOLDER/step-00000120/model.safetensors   written by rank 0
 //                          optimizer.safetensors

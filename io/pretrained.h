@@ -17,14 +17,14 @@ namespace tandem { inline namespace v0 { namespace io {
 /// Options of save_pretrained.
 struct SavePretrainedOptions {
   std::string name = "model";              ///< of the files
-  int64_t max_shard_size = 5'000'000'000;  ///< bytes of tensors per file; a larger tensor has a file of its own
+  int64_t max_shard_size = 5'000'000'000;  ///< bytes of tensors per file; a larger tensor has its own file
   Metadata metadata = {{"format", "pt"}};  ///< of each file; transformers requires "format"
 };
 
 /// Writes weights, for example those of model.state_dict().tensors(), into a folder, which is created if it does not
 /// exist. The tensors are distributed over files in the order of the list; an index is written unless one file holds
-/// all of them. Equal input gives equal bytes. A tensor with several names (a tied parameter) is written under the
-/// first of them only, as transformers does: Module::load_state_dict restores it under all names.
+/// all of them. Equal input gives equal bytes. A tensor with several names (a tied parameter) is written only under its
+/// first name, as transformers does; Module::load_state_dict restores it under all names.
 ///
 /// Each file is replaced atomically. Files of earlier weights with the same name are removed. If the function fails or
 /// the process is killed, the folder has the new weights, the old ones, or no weights that load_pretrained accepts,
@@ -44,9 +44,9 @@ struct LoadPretrainedOptions {
 /// Loads the weights of a folder: NAME.safetensors if it exists, otherwise the files of NAME.safetensors.index.json, in
 /// the order of their names. The metadata are those of the first file.
 ///
-/// Throws the errors of load_safetensors. Throws IoError if the folder has neither file, or if the index is not valid:
-/// it is not JSON, has no "weight_map", repeats a name, or names a file outside of the folder; a file is missing, does
-/// not have a tensor that the index assigns to it, or has one that the index does not assign to it.
+/// Throws the errors of load_safetensors. Throws IoError if the folder has neither file; if the index is not JSON, has
+/// no "weight_map", repeats a name, or names a file outside of the folder; if a file is missing; or if the tensors of a
+/// file are not the tensors that the index assigns to it.
 TANDEM_API SafetensorsFile load_pretrained(const std::string& folder, const LoadPretrainedOptions& options = {});
 
 }}}  // namespace tandem::v0::io

@@ -30,7 +30,7 @@ struct SafetensorsFile {
 
 /// Options of load_safetensors.
 struct LoadSafetensorsOptions {
-  bool mmap = true;  ///< the tensors are views of the file, mapped into memory; false: they are read into own memory
+  bool mmap = true;  ///< the tensors are views of the memory-mapped file; false: they are copied into memory
 };
 
 /// Writes tensors (any device, any dtype of tandem, any strides) to `path`, sorted by descending element size and by
@@ -50,12 +50,12 @@ TANDEM_API void save_safetensors(const std::string& path, const NamedTensors& te
 /// Loads a file. The tensors are on the CPU, row-major, with the dtypes and shapes of the file; an alias is a handle of
 /// the same tensor. A tensor of a dtype that tandem does not support is skipped.
 ///
-/// With `mmap` the tensors are views of the mapped file. Only the pages that are used are read, and they share the
-/// system's cache with other processes, so loading a model with load_state_dict needs no memory beyond the model's. The
-/// mapping is private: writing to a tensor copies the written pages and never changes the file. The mapping ends with
-/// its last tensor. Until then the file must not be truncated or overwritten in place: the values are undefined after
-/// that, and using a page behind the new end, or a disk error, ends the process (SIGBUS). Replacing the file, as
-/// save_safetensors does, is safe. A tensor whose bytes are not aligned to its elements is read into own memory.
+/// With `mmap` the tensors are views of the mapped file. Only used pages are read, and processes share them in the
+/// system's page cache. So load_state_dict needs no memory beyond the memory of the model. The mapping is private:
+/// writing to a tensor copies the written pages and never changes the file. The mapping ends with its last tensor.
+/// Until then the file must not be truncated or overwritten in place: the values are undefined after that, and using a
+/// page behind the new end, or a disk error, ends the process (SIGBUS). Replacing the file, as save_safetensors does,
+/// is safe. A tensor whose bytes are not aligned to its elements is copied into memory.
 ///
 /// Throws IoError, with the path, the byte and the violated rule, if the file cannot be read or violates the format.
 /// The rules: the file has at least 8 bytes; the header has at most 100 MB, ends inside the file, is UTF-8 and JSON of

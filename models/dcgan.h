@@ -52,8 +52,8 @@ class TANDEM_API Dcgan : public nn::Layer {
   explicit Dcgan(const DcganOptions& options = {});
   Tensor forward(const Tensor& noise) override { return discriminator(generator(noise)); }
 
-  DcganGenerator& generator;          ///< draws images
-  DcganDiscriminator& discriminator;  ///< gives the logits that images are real
+  DcganGenerator& generator;          ///< generates images
+  DcganDiscriminator& discriminator;  ///< computes the logits that images are real
 };
 
 }}}  // namespace tandem::v0::models

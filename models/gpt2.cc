@@ -49,7 +49,7 @@ bool is_conv1d(std::string_view key) {
   return key.ends_with(".c_attn.weight") || key.ends_with(".c_fc.weight") || key.ends_with(".c_proj.weight");
 }
 
-/// The parameter in the other layout. A tensor that is no matrix stays, and is reported by load_state_dict.
+/// The parameter in the other layout. A tensor that is not a matrix is unchanged, and load_state_dict reports it.
 Tensor transposed_if_conv1d(std::string_view key, const Tensor& tensor) {
   return is_conv1d(key) && tensor.dim() == 2 ? tensor.t() : tensor;
 }

@@ -43,10 +43,9 @@ struct Gpt2Config {
   static Gpt2Config xl() { return {.n_embd = 1600, .n_layer = 48, .n_head = 25}; }
 };
 
-/// Reads the file config.json of transformers' GPT2LMHeadModel; settings that it does not have get their defaults.
-/// Throws IoError, with the path, if the file cannot be read or is not a JSON object with model_type "gpt2" and
-/// settings of the right types; ValueError for settings that Gpt2 does not support, for example another
-/// activation_function.
+/// Reads the file config.json of transformers' GPT2LMHeadModel; missing settings get their defaults. Throws IoError,
+/// with the path, if the file cannot be read or is not a JSON object with model_type "gpt2" and settings of the right
+/// types; ValueError for settings that Gpt2 does not support, for example another activation_function.
 TANDEM_API Gpt2Config read_gpt2_config(const std::string& path);
 
 /// Causal multi-head self-attention: x [N, T, n_embd] -> [N, T, n_embd].
@@ -76,8 +75,8 @@ class TANDEM_API Gpt2Mlp : public nn::Layer {
   explicit Gpt2Mlp(const Gpt2Config& config);
   Tensor forward(const Tensor& x) override;
 
-  nn::Linear& c_fc;    ///< widens
-  nn::Linear& c_proj;  ///< narrows
+  nn::Linear& c_fc;    ///< to the hidden units
+  nn::Linear& c_proj;  ///< back to n_embd
 
  private:
   double resid_pdrop_;
@@ -107,8 +106,8 @@ class TANDEM_API Gpt2Model : public nn::Module {
  public:
   /// Throws ValueError as Gpt2Block, and unless vocab_size and n_positions are at least 1.
   explicit Gpt2Model(const Gpt2Config& config);
-  /// tokens int64 [N, T], the first of which has position `begin` -> hidden states [N, T, n_embd]. Caches, one per
-  /// block, are extended; null: none.
+  /// tokens int64 [N, T], the first of which has position `begin` -> hidden states [N, T, n_embd]. The caches, one per
+  /// block, are extended; null: no caches.
   Tensor operator()(const Tensor& tokens, int64_t begin = 0, std::vector<nn::KeyValueCache>* caches = nullptr);
 
   nn::Embedding& wte;            ///< of tokens
@@ -135,8 +134,8 @@ class TANDEM_API Gpt2 : public CausalLanguageModel {
   /// Throws ValueError as Gpt2Model.
   explicit Gpt2(const Gpt2Config& config = {});
 
-  /// The model of a folder of transformers: the settings of config.json (read_gpt2_config) and the weights of
-  /// model.safetensors or of several files with an index (io::load_pretrained). Throws the errors of these functions
+  /// Loads a model from a folder of transformers: the settings from config.json (read_gpt2_config), the weights from
+  /// model.safetensors or from several files with an index (io::load_pretrained). Throws the errors of these functions
   /// and of load_transformers_state_dict().
   static std::unique_ptr<Gpt2> from_pretrained(const std::string& folder);
 
@@ -145,8 +144,8 @@ class TANDEM_API Gpt2 : public CausalLanguageModel {
   State transformers_state_dict() const;
   /// Copies weights of transformers' GPT2LMHeadModel or GPT2Model (names without "transformer.", as in the published
   /// files), of any floating dtype, for example those of io::load_pretrained. Attention masks, which older files
-  /// contain, are ignored. Throws StateError, changing nothing, unless there are all weights in the shapes of
-  /// transformers_state_dict() and no others.
+  /// contain, are ignored. Throws StateError, changing nothing, if weights are missing or unexpected, or do not have
+  /// the shapes of transformers_state_dict().
   nn::LoadReport load_transformers_state_dict(const std::vector<std::pair<std::string, Tensor>>& tensors);
 
   const Gpt2Config& config() const { return config_; }  ///< as given to the constructor

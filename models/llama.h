@@ -41,7 +41,8 @@ struct LlamaConfig {
 /// Causal self-attention with rotary position embeddings and grouped heads: x [N, T, hidden_size] -> the same shape.
 class TANDEM_API LlamaAttention : public nn::Module {
  public:
-  /// Throws ValueError unless the numbers of heads divide each other, and hidden_size where head_dim is not given.
+  /// Throws ValueError unless num_key_value_heads divides num_attention_heads and, without head_dim,
+  /// num_attention_heads divides hidden_size.
   explicit LlamaAttention(const LlamaConfig& config);
   /// `tables`: angles of the positions of x. A cache is extended; null: none.
   Tensor operator()(const Tensor& x, const RotaryTables& tables, nn::KeyValueCache* cache);
@@ -63,9 +64,9 @@ class TANDEM_API LlamaMlp : public nn::Layer {
   explicit LlamaMlp(const LlamaConfig& config);
   Tensor forward(const Tensor& x) override;
 
-  nn::Linear& gate_proj;  ///< widens, with SiLU
-  nn::Linear& up_proj;    ///< widens
-  nn::Linear& down_proj;  ///< narrows
+  nn::Linear& gate_proj;  ///< to intermediate_size, with SiLU
+  nn::Linear& up_proj;    ///< to intermediate_size
+  nn::Linear& down_proj;  ///< back to hidden_size
 };
 
 /// h = x + self_attn(input_layernorm(x)); h + mlp(post_attention_layernorm(h)).
@@ -89,8 +90,8 @@ class TANDEM_API LlamaModel : public nn::Module {
  public:
   /// Throws ValueError as LlamaDecoderLayer, and unless vocab_size and max_position_embeddings are at least 1.
   explicit LlamaModel(const LlamaConfig& config);
-  /// tokens int64 [N, T], the first of which has position `begin` -> hidden states [N, T, hidden_size]. Caches, one per
-  /// layer, are extended; null: none.
+  /// tokens int64 [N, T], the first of which has position `begin` -> hidden states [N, T, hidden_size]. The caches, one
+  /// per layer, are extended; null: no caches.
   Tensor operator()(const Tensor& tokens, int64_t begin = 0, std::vector<nn::KeyValueCache>* caches = nullptr);
 
   nn::Embedding& embed_tokens;                ///< of tokens

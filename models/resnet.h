@@ -17,7 +17,7 @@ namespace tandem { inline namespace v0 { namespace models {
 /// changes, a 1x1 convolution with batch norm (`downsample`).
 enum class ResNetBlock {
   kBasic,       ///< two 3x3 convolutions, the first with the stride
-  kBottleneck,  ///< a 1x1 convolution, a 3x3 one with the stride, and a 1x1 one to four times the width
+  kBottleneck,  ///< a 1x1 convolution, a 3x3 convolution with the stride, a 1x1 convolution to four times the width
 };
 
 /// Options of ResNet.
@@ -38,8 +38,8 @@ struct ResNetOptions {
 /// nn::Linear.
 class TANDEM_API ResNet : public nn::Layer {
  public:
-  /// `layers`: number of blocks of each group. Throws ValueError unless these are four numbers, and all sizes are at
-  /// least 1.
+  /// `layers`: number of blocks of each of the four groups. Throws ValueError unless it has four elements, and all
+  /// sizes are at least 1.
   ResNet(ResNetBlock block, const std::vector<int64_t>& layers, const ResNetOptions& options = {});
   Tensor forward(const Tensor& images) override;
 

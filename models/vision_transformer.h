@@ -55,9 +55,9 @@ class TANDEM_API VisionTransformerEncoder : public nn::Layer {
   double dropout_;
 };
 
-/// images [N, 3, image_size, image_size] -> logits [N, num_classes]: each patch is projected to a token by a
-/// convolution; a class token is put before them, and position embeddings are added; pre-norm transformer blocks with
-/// exact GELU; a linear layer on the class token.
+/// images [N, 3, image_size, image_size] -> logits [N, num_classes]. A convolution projects each patch to a token. A
+/// class token is prepended, and position embeddings are added. Pre-norm transformer blocks with exact GELU follow,
+/// then a linear layer on the class token.
 ///
 /// Keys as in torchvision's vit_b_16: class_token, conv_proj.weight, encoder.pos_embedding,
 /// encoder.layers.encoder_layer_0.self_attention.in_proj_weight .. heads.head.bias. Initial values as in torchvision:

@@ -12,7 +12,7 @@
 
 namespace tandem { inline namespace v0 { namespace nn {
 
-/// Keys and values of the positions so far, for decoding step by step without gradients:
+/// Keys and values of all earlier positions, for step-by-step decoding without gradients:
 ///
 ///     nn::KeyValueCache cache(max_length);
 ///     const auto [keys, values] = cache.append(key, value);  // of the new positions
@@ -24,12 +24,12 @@ class TANDEM_API KeyValueCache {
   /// For at most `max_length` positions; the memory is allocated by the first append(). Throws ValueError unless it is
   /// at least 1.
   explicit KeyValueCache(int64_t max_length);
-  /// Copies key [..., T, d] and value [..., T, e] behind the earlier ones. Returns all keys [..., length(), d] and
-  /// values [..., length(), e], as views of the cache. Throws ShapeError if they exceed max_length or differ from the
-  /// earlier ones in other sizes, dtype or device, and StateError if they would be recorded for backward.
+  /// Appends copies of key [..., T, d] and value [..., T, e]. Returns all keys [..., length(), d] and values [...,
+  /// length(), e], as views of the cache. Throws ShapeError if the length would exceed max_length, or if other sizes,
+  /// dtype or device differ from the cache's, and StateError if the arguments would be recorded for backward.
   std::pair<Tensor, Tensor> append(const Tensor& key, const Tensor& value);
-  int64_t length() const { return length_; }  ///< number of positions so far
-  void clear() { length_ = 0; }               ///< forgets all positions and keeps the memory
+  int64_t length() const { return length_; }  ///< number of stored positions
+  void clear() { length_ = 0; }               ///< removes all positions and keeps the memory
 
  private:
   int64_t max_length_, length_ = 0;
@@ -51,12 +51,12 @@ struct MultiheadAttentionOptions {
 /// means allowed. A floating mask is added to the scores. Masks of both kinds may be combined.
 struct MultiheadAttentionCall {
   Tensor key_padding_mask = {};  ///< [..., S]: true for keys that are ignored
-  bool need_weights = true;      ///< whether the weights are returned, which takes memory for T x S of them
+  bool need_weights = true;      ///< whether the weights are returned; they need memory for T x S numbers
   /// [T, S], [N * num_heads, T, S], or with at least four dimensions, which broadcast to [..., num_heads, T, S].
   Tensor attn_mask = {};
   bool average_attn_weights = true;  ///< whether the weights are averaged over the heads
   bool is_causal = false;            ///< as the layer's option, for one call; needs no mask
-  /// Keys and values of earlier positions, which are extended by those of this call. Query t then has position
+  /// Keys and values of earlier positions; the call appends its own keys and values. Query t then has position
   /// cache->length() + t for is_causal.
   KeyValueCache* cache = nullptr;
 };
@@ -80,8 +80,8 @@ class TANDEM_API MultiheadAttention : public Layer {
   using Layer::operator();
   /// Self-attention with a mask, as in MultiheadAttentionCall.
   Tensor operator()(const Tensor& input, const Tensor& attn_mask);
-  /// {output, weights}. The weights are [..., T, S], or [..., num_heads, T, S] unless they are averaged, after dropout;
-  /// undefined unless need_weights. Runs the hooks with `query` as the input and `output` as the output. Throws
+  /// {output, weights}. The weights, after dropout, are [..., T, S] if they are averaged, otherwise [..., num_heads, T,
+  /// S]; undefined unless need_weights. Runs the hooks with `query` as the input and `output` as the output. Throws
   /// ShapeError for a mask of the wrong shape.
   std::pair<Tensor, Tensor> operator()(const Tensor& query, const Tensor& key, const Tensor& value,
                                        const MultiheadAttentionCall& options = {});

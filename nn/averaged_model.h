@@ -16,7 +16,7 @@
 
 namespace tandem { inline namespace v0 { namespace nn {
 
-/// The next average from the average of num_averaged parameters and the current parameter.
+/// Returns the next average, given the average of num_averaged parameters and the current parameter.
 using AverageFunction = std::function<Tensor(const Tensor& averaged, const Tensor& current, int64_t num_averaged)>;
 
 /// Exponential moving average: decay averaged + (1 - decay) current. Throws ValueError unless 0 <= decay <= 1.
@@ -62,7 +62,7 @@ class TANDEM_API AveragedModelBase : public Module {
 ///       optimizer.step();
 ///       averaged.update_parameters(model);  // with DistributedDataParallel: ddp.module(); the ranks stay equal
 ///     }
-///     nn::update_bn(loader, averaged);      // if batch norms are in the model
+///     nn::update_bn(loader, averaged);      // if the model has batch norms
 ///     averaged.eval();
 ///     averaged(images);
 ///
@@ -101,8 +101,8 @@ class AveragedModel : public AveragedModelBase {
 
 class TrainingModes;
 
-/// For update_bn: the batch norms of a model compute the mean of the statistics of all their calls. The destructor
-/// restores the momenta and modes of the modules.
+/// For update_bn: while in scope, the running statistics of a model's batch norms are the means over all calls. The
+/// destructor restores the momenta and modes of the modules.
 class TANDEM_API CumulativeBatchStatistics {
  public:
   /// Resets the running statistics and sets training mode.

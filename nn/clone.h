@@ -13,7 +13,7 @@ namespace tandem { inline namespace v0 { namespace nn {
 /// Makes `to`, a new module of the same structure as `from`, a deep copy of `from`: copies parameters and buffers (also
 /// non-persistent ones) with their dtypes and devices, the ties between tensors, the requires_grad flags and the modes.
 /// Existing handles of `to`'s parameters refer to the copied values; their gradients and hooks, if any, are lost.
-/// Gradients and hooks of `from` are not copied, nor are members that are not registered. Throws StateError, changing
+/// Gradients and hooks of `from`, and members that are not registered, are not copied. Throws StateError, changing
 /// nothing, while the structure of `to` is frozen, or if `from` and `to` differ in classes, children, parameters or
 /// buffers; the error lists the differences.
 TANDEM_API void copy_state(const Module& from, Module& to);

@@ -19,7 +19,7 @@ std::string text_of(int64_t size) { return str(size); }
 std::string text_of(const Size2d& size) { return size_text(size); }
 std::string text_of(const ConvPadding& padding) { return padding.is_same() ? "same" : size_text(padding.size()); }
 
-/// Whether the options are those of a transposed convolution.
+/// Whether the convolution is transposed.
 template <class Options>
 constexpr bool kIsTransposed = requires(Options options) {
   options.output_padding;

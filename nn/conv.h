@@ -20,8 +20,8 @@ using tandem::ConvTranspose2dOptions;  ///< options of the operation conv_transp
 struct ConvLayerOptions {
   bool bias = true;   ///< whether a bias is added
   bool relu = false;  ///< apply a ReLU to the result; fused in Conv2d
-  /// What the option `padding` adds: zeros (kConstant), or elements of the input (see pad), for which the input is
-  /// copied. Transposed convolutions have only kConstant.
+  /// Values of the padding: zeros (kConstant), or elements of the input (see pad). Modes other than kConstant copy the
+  /// input. Transposed convolutions support only kConstant.
   PadMode padding_mode = PadMode::kConstant;
 };
 
@@ -33,7 +33,7 @@ class TANDEM_API ConvLayer : public Layer {
   Tensor& bias;    ///< [out_channels]; undefined without bias
 
  protected:
-  /// With a weight of this shape.
+  /// `shape`: shape of the weight.
   ConvLayer(const Shape& shape, int64_t out_channels, const ConvLayerOptions& options);
   /// `result`, or its ReLU.
   Tensor activated(const Tensor& result) const;
@@ -84,8 +84,8 @@ class TANDEM_API ConvTranspose1d : public ConvLayer {
                   ConvLayerOptions layer_options = {});
   Tensor forward(const Tensor& input) override;
   using Layer::operator();
-  /// The result of length `output_size`: output_padding is chosen, the option is not used. Throws ValueError unless
-  /// some output_padding below the stride gives this length.
+  /// The result with length `output_size`. The output_padding is computed from it, and the option is ignored. Throws
+  /// ValueError unless an output_padding below the stride gives this length.
   Tensor operator()(const Tensor& input, int64_t output_size);
   std::string extra_repr() const override;
 
@@ -106,8 +106,8 @@ class TANDEM_API ConvTranspose2d : public ConvLayer {
                   ConvLayerOptions layer_options = {});
   Tensor forward(const Tensor& input) override;
   using Layer::operator();
-  /// The result of height and width `output_size`: output_padding is chosen, the option is not used. Throws ValueError
-  /// unless some output_padding below the stride gives this size.
+  /// The result with height and width `output_size`. The output_padding is computed from it, and the option is ignored.
+  /// Throws ValueError unless an output_padding below the stride gives this size.
   Tensor operator()(const Tensor& input, Size2d output_size);
   std::string extra_repr() const override;
 

@@ -16,9 +16,9 @@
 
 namespace tandem { inline namespace v0 { namespace nn::init {
 
-/// While in scope, functions of this header that draw random values, called by this thread, leave their tensors as they
-/// are. For modules whose weights are loaded next: they are created sooner, with unspecified values instead of random
-/// ones. Arguments are checked as always. PyTorch's torch.nn.utils.skip_init.
+/// While in scope, the random functions of this header do not change their tensors, if this thread calls them. Use it
+/// to create modules whose weights are loaded next: creation is faster, and values are unspecified instead of random.
+/// Arguments are still checked. PyTorch's torch.nn.utils.skip_init.
 class TANDEM_API SkipGuard {
  public:
   SkipGuard() : context_(RankContext::current()), before_(context_.skip_init) { context_.skip_init = true; }
@@ -46,12 +46,12 @@ TANDEM_API const Tensor& zeros_(const Tensor& tensor);
 TANDEM_API const Tensor& ones_(const Tensor& tensor);
 /// Ones on the diagonal, else zeros. Throws ShapeError unless `tensor` has 2 dimensions.
 TANDEM_API const Tensor& eye_(const Tensor& tensor);
-/// The weight [out, in / groups, ...] of a convolution with 1, 2 or 3 spatial dimensions that keeps its input, as far
-/// as the numbers of channels allow: the middle tap of input channel c to output channel c of each group is 1. Throws
-/// ShapeError for other numbers of dimensions, ValueError unless `groups` divides tensor.size(0).
+/// The weight [out, in / groups, ...] of a convolution with 1, 2 or 3 spatial dimensions whose result is its input, as
+/// far as the numbers of channels allow: the middle tap of input channel c to output channel c of each group is 1.
+/// Throws ShapeError for other numbers of dimensions, ValueError unless `groups` divides tensor.size(0).
 TANDEM_API const Tensor& dirac_(const Tensor& tensor, int64_t groups = 1);
 
-/// Which fan of a weight scales its initial values.
+/// The fan of a weight that scales its initial values.
 enum class Mode {
   kFanIn,   ///< keeps the variance in forward
   kFanOut,  ///< keeps the variance in backward

@@ -75,7 +75,7 @@ class TANDEM_API Flatten : public Layer {
   int64_t end_dim_;
 };
 
-/// Splits dimension `dim` into dimensions of the given sizes, of which one may be -1 and is inferred.
+/// Splits dimension `dim` into dimensions of the given sizes. One size may be -1; it is inferred.
 class TANDEM_API Unflatten : public Layer {
  public:
   /// A negative dimension counts from the end.
@@ -91,7 +91,7 @@ class TANDEM_API Unflatten : public Layer {
 /// cosine_similarity of two tensors along a dimension.
 class TANDEM_API CosineSimilarity : public Module {
  public:
-  /// `eps` is the least norm by which a tensor is divided.
+  /// `eps` is a lower bound of the norms by which tensors are divided.
   explicit CosineSimilarity(int64_t dim = 1, double eps = 1e-8) : dim_(dim), eps_(eps) {}
   /// The layer's result.
   Tensor operator()(const Tensor& x1, const Tensor& x2);

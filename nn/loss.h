@@ -1,4 +1,4 @@
-// Losses as modules. Shapes, dtypes and errors are those of the functions in ops/loss.h.
+// Losses as modules. Shapes, dtypes and errors are as for the functions of ops/loss.h.
 #pragma once
 
 #include <functional>
@@ -14,9 +14,9 @@ namespace tandem { inline namespace v0 { namespace nn {
 class TANDEM_API FunctionLoss : public Module {
  protected:
   using Function = std::function<Tensor(const Tensor&, const Tensor&, const Tensor&)>;  ///< of two or three tensors
-  /// With the function that computes the loss.
+  /// `function` computes the loss.
   explicit FunctionLoss(Function function) : function_(std::move(function)) {}
-  /// The loss of the tensors; `c` is undefined for functions of two.
+  /// The loss of the tensors; `c` is undefined for functions of two tensors.
   Tensor call(const Tensor& a, const Tensor& b, const Tensor& c = {}) const;
 
  private:
@@ -26,7 +26,7 @@ class TANDEM_API FunctionLoss : public Module {
 /// A FunctionLoss of two tensors.
 class TANDEM_API PairLoss : public FunctionLoss {
  public:
-  /// The loss, reduced as the constructor's argument says.
+  /// The loss, with the reduction of the constructor's argument.
   Tensor operator()(const Tensor& input, const Tensor& target) const { return call(input, target); }
 
  protected:

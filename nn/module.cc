@@ -186,7 +186,7 @@ Module::Child& Module::find_replaceable(const char* what, const std::string& pat
   const auto [above, name] = split_path(path);
   *parent = &const_cast<Module&>(find_module(what, above));
   find_module(what, path);  // throws if it does not exist
-  TANDEM_CHECK(ValueError, !path.empty(), what, ": the path is empty, expected that of a module below ",
+  TANDEM_CHECK(ValueError, !path.empty(), what, ": the path is empty, expected the path of a module below ",
                scope_name()->text);
   Child& child = *std::find_if((*parent)->children_.begin(), (*parent)->children_.end(),
                                [&, &name = name](const Child& entry) { return entry.name == name; });

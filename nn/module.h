@@ -39,26 +39,26 @@ struct BufferOptions {
   bool persistent = true;  ///< whether state_dict() contains the buffer
 };
 
-/// A change of the beginning of keys.
+/// A replacement of a prefix of keys.
 struct KeyRename {
-  std::string from;  ///< beginning of a key; empty: of all keys
-  std::string to;    ///< replaces it
+  std::string from;  ///< prefix of keys; empty: matches all keys
+  std::string to;    ///< replacement of the prefix
 };
 
 /// Options of load_state_dict.
 struct LoadStateDictOptions {
   bool strict = true;          ///< missing and unexpected keys are errors
   bool convert_dtype = false;  ///< convert floating-point tensors to the dtypes of the module; false: an error
-  /// Applied to the keys of the state; for each key the first that fits. {{"transformer.", ""}} removes a prefix,
-  /// {{"", "transformer."}} adds one.
+  /// Applied to the keys of the state; for each key the first one that matches. {{"transformer.", ""}} removes a
+  /// prefix, {{"", "transformer."}} adds a prefix.
   std::vector<KeyRename> renames = {};
 };
 
-/// What load_state_dict did. Each key of state_dict() is in `loaded_keys` or in `missing_keys`.
+/// Result of load_state_dict. Each key of state_dict() is in `loaded_keys` or in `missing_keys`.
 struct LoadReport {
   std::vector<std::string> missing_keys;     ///< keys of the module that the state does not contain
   std::vector<std::string> unexpected_keys;  ///< keys of the state, after renaming, that the module does not have
-  std::vector<std::string> loaded_keys;      ///< keys of the module whose values were set, tied ones under each path
+  std::vector<std::string> loaded_keys;      ///< keys of the module whose values were set; all keys of a tied parameter
   std::vector<std::string> converted_keys;   ///< keys of the state, after renaming, whose tensors were converted
 };
 
@@ -119,28 +119,28 @@ class TANDEM_API Module {
 
   /// Replaces the module at `path`, and returns the old one. Possible for children made by add_replaceable(), and for
   /// children of containers (Sequential, ModuleList, ModuleDict). Other children are referenced by members of C++
-  /// classes, which would dangle (StateError). Throws ValueError if there is no such module, or if the new module is
-  /// null or of a class that is not allowed there. Must not be called during a call of the old module.
+  /// classes, which would dangle (StateError). Throws ValueError if no module has this path, or if the new module is
+  /// null or of a class that is not allowed at this path. Must not be called during a call of the old module.
   std::unique_ptr<Module> replace_module(const std::string& path, std::unique_ptr<Module> module);
   /// Removes the module at `path` and returns it, under the rules of replace_module(). Later children of a Sequential
   /// or ModuleList get the next smaller index; using an emptied Replaceable throws StateError.
   std::unique_ptr<Module> remove_module(const std::string& path);
 
   // --- contents ------------------------------------------------------------------------------------------------------
-  /// (path, parameter) in the order in which they were added, a module's own before its children's; tied parameters
-  /// once. Only the module's own if `recurse` is false.
+  /// (path, parameter) in the order of registration, a module's own parameters before its children's; tied parameters
+  /// once. If `recurse` is false, only the module's own parameters.
   std::vector<std::pair<std::string, Tensor>> named_parameters(bool recurse = true) const;
   /// The parameters of named_parameters().
   std::vector<Tensor> parameters() const;
   /// Paths and buffers, in the same order and under the same rules.
   std::vector<std::pair<std::string, Tensor>> named_buffers(bool recurse = true) const;
-  /// (name, child) in the order in which they were added.
+  /// (name, child) in the order of registration.
   std::vector<std::pair<std::string, Module*>> named_children();
   std::vector<std::pair<std::string, const Module*>> named_children() const;
   /// The modules of named_children().
   std::vector<Module*> children();
   std::vector<const Module*> children() const;
-  /// (path below this module, module): first ("", this), then its children, each followed by the modules below.
+  /// (path below this module, module): first ("", this), then its children, each followed by its own descendants.
   std::vector<std::pair<std::string, Module*>> named_modules();
   std::vector<std::pair<std::string, const Module*>> named_modules() const;
   /// The modules of named_modules().
@@ -149,8 +149,8 @@ class TANDEM_API Module {
   /// Calls f(module) for the modules below, children before their parents, and finally for this module. Returns this.
   Module& apply(FunctionRef<void(Module&)> f);
 
-  /// The module at a path below this one; "" is this module. Throws ValueError if there is no such module, listing the
-  /// existing ones, or if it is not a T.
+  /// The module at a path below this module; "" is this module. Throws ValueError, listing the existing modules, if no
+  /// module has this path, and ValueError if the module is not a T.
   template <class T = Module>
   T& get_submodule(const std::string& path) {
     return const_cast<T&>(std::as_const(*this).template get_submodule<T>(path));
@@ -162,9 +162,11 @@ class TANDEM_API Module {
     if (result == nullptr) throw_wrong_class("get_submodule", found, typeid(T));
     return *result;
   }
-  /// The parameter at a path below this module. Throws ValueError, listing the existing ones, if there is none.
+  /// The parameter at a path below this module. Throws ValueError, listing the existing parameters, if no parameter has
+  /// this path.
   Tensor get_parameter(const std::string& path) const;
-  /// The buffer at a path below this module. Throws ValueError, listing the existing ones, if there is none.
+  /// The buffer at a path below this module. Throws ValueError, listing the existing buffers, if no buffer has this
+  /// path.
   Tensor get_buffer(const std::string& path) const;
 
   /// Parameters and persistent buffers with PyTorch's keys, tied ones under each of their paths. The tensors share
@@ -176,7 +178,7 @@ class TANDEM_API Module {
   /// become equal by renaming. Without `strict`, missing and unexpected keys are not errors, but only reported. With
   /// `convert_dtype`, tensors of another floating-point dtype are converted.
   LoadReport load_state_dict(const State& state, const LoadStateDictOptions& options = {});
-  /// The same for named tensors, for example SafetensorsFile::tensors, whose names need not be paths of a State.
+  /// Loads a list of named tensors, for example SafetensorsFile::tensors. The names need not be paths of a State.
   LoadReport load_state_dict(const std::vector<std::pair<std::string, Tensor>>& tensors,
                              const LoadStateDictOptions& options = {});
 
@@ -362,7 +364,7 @@ class TANDEM_API ModuleScope {
 /// A module that maps one tensor to one tensor.
 ///
 /// Hooks run in each call, in the order of their registration. An exception of a hook ends the call. A hook may add and
-/// remove hooks: new ones are called from the next call on, removed ones no longer. Hooks are not copied by clone().
+/// remove hooks: new hooks run from the next call on, removed hooks no longer run. Hooks are not copied by clone().
 class TANDEM_API Layer : public Module {
  public:
   /// The layer's function. Call operator() instead, so that errors and traces name the layer, and hooks run.
@@ -372,23 +374,23 @@ class TANDEM_API Layer : public Module {
     return call(input, [this](const Tensor& value) { return forward(value); });
   }
 
-  /// Calls hook(layer, input) before forward(). It returns nothing, or a tensor: the input of the later hooks and of
-  /// forward(), unless undefined.
+  /// Calls hook(layer, input) before forward(). The hook returns nothing, or a tensor that replaces the input of the
+  /// later hooks and of forward(), unless undefined.
   template <class F>
   HookHandle register_forward_pre_hook(F hook) {
     return add_forward_pre_hook(returning_tensor<const Tensor&>(std::move(hook)));
   }
-  /// Calls hook(layer, input, output) after forward(). It returns nothing, or a tensor that replaces the output, unless
-  /// undefined.
+  /// Calls hook(layer, input, output) after forward(). The hook returns nothing, or a tensor that replaces the output,
+  /// unless undefined.
   template <class F>
   HookHandle register_forward_hook(F hook) {
     return add_forward_hook(returning_tensor<const Tensor&, const Tensor&>(std::move(hook)));
   }
-  /// Calls hook(layer, grad_input, grad_output) in backward, when the gradient of the input of a call is complete; if
-  /// the input does not require grad, grad_input is undefined; grad_output is undefined if backward does not pass
-  /// through the output. It does not run if tandem::grad does not need the input's gradient. The hook returns nothing,
-  /// or a tensor that replaces grad_input, unless undefined. Applies to calls after the registration. The layer must
-  /// outlive backward.
+  /// Calls hook(layer, grad_input, grad_output) in backward, when the gradient of a call's input is complete.
+  /// grad_input is undefined if the input does not require grad; grad_output is undefined if backward does not pass
+  /// through the output. The hook does not run if tandem::grad does not need the input's gradient. The hook returns
+  /// nothing, or a tensor that replaces grad_input, unless undefined. Applies to calls after the registration. The
+  /// layer must outlive backward.
   template <class F>
   HookHandle register_full_backward_hook(F hook) {
     return add_full_backward_hook(returning_tensor<const Tensor&, const Tensor&>(std::move(hook)));

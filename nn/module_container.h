@@ -1,4 +1,4 @@
-// Children that are found by their position: the base of Sequential, ModuleList and ModuleDict.
+// Modules whose children have positions: the base of Sequential, ModuleList and ModuleDict.
 #pragma once
 
 #include <cstddef>
@@ -53,8 +53,8 @@ class ModuleContainer : public Base {
   const ModuleClass* element_class() const final { return &Module::class_of<T>(); }
 };
 
-/// A list, whose children are named "0", "1", ... as in PyTorch. All functions with an index throw IndexError outside
-/// [0, size()).
+/// A list, whose children are named "0", "1", ... as in PyTorch. All functions with an index throw IndexError for
+/// indices outside [0, size()).
 template <class Base, class T>
 class IndexedContainer : public ModuleContainer<Base, T> {
  public:
@@ -68,7 +68,7 @@ class IndexedContainer : public ModuleContainer<Base, T> {
   U& append(std::unique_ptr<U> module) {
     return this->add_module(std::to_string(this->size()), std::move(module));
   }
-  /// Adds a module before the one at `index`, which may be size(). The following ones get the next larger index.
+  /// Inserts a module at `index`, which may be size(). The indices of the following modules increase by one.
   template <class U>
   U& insert(int64_t index, std::unique_ptr<U> module) {
     check_index(index, this->size() + 1);
@@ -80,7 +80,7 @@ class IndexedContainer : public ModuleContainer<Base, T> {
   std::unique_ptr<Module> replace(int64_t index, std::unique_ptr<T> module) {
     return this->replace_module(this->child_name(check_index(index, this->size())), std::move(module));
   }
-  /// Removes a module and returns it. The following ones get the next smaller index.
+  /// Removes a module and returns it. The indices of the following modules decrease by one.
   std::unique_ptr<Module> pop(int64_t index) {
     return this->remove_module(this->child_name(check_index(index, this->size())));
   }

@@ -17,8 +17,8 @@ namespace tandem { inline namespace v0 { namespace nn {
 ///     ...
 ///     heads["depth"](features)
 ///
-/// Iteration is over pointers to the modules. All functions with the key of an existing module throw ValueError if
-/// there is none.
+/// Iteration is over pointers to the modules. All functions that take the key of an existing module throw ValueError if
+/// no module has this key.
 template <class T = Layer>
 class ModuleDict : public ModuleContainer<Module, T> {
  public:

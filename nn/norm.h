@@ -14,11 +14,11 @@ namespace tandem { inline namespace v0 { namespace nn {
 /// Options of the batch norms.
 struct BatchNormOptions {
   double eps = 1e-5;  ///< added to the variance
-  /// Weight of a batch in the running statistics. Without a value they are the mean over all batches; that reads
-  /// num_batches_tracked in each call, which on a GPU waits for the GPU.
+  /// Weight of a batch in the running statistics. Without a value the running statistics are means over all batches;
+  /// then each call reads num_batches_tracked, which synchronizes with a GPU.
   std::optional<double> momentum = 0.1;
   bool affine = true;               ///< with weight and bias
-  bool track_running_stats = true;  ///< with running statistics; else evaluation mode uses those of the batch too
+  bool track_running_stats = true;  ///< with running statistics; else evaluation mode uses the batch's statistics
   bool relu = false;                ///< apply a fused ReLU to the result
   bool relu6 = false;               ///< apply a fused ReLU6 to the result; not with relu
 };
@@ -43,9 +43,9 @@ class TANDEM_API ChannelNorm : public Layer {
   Tensor& num_batches_tracked;  ///< int64 [], a buffer; undefined unless track_running_stats
 
  protected:
-  /// The shapes that a layer accepts.
+  /// The input shapes of a layer.
   struct InputShape {
-    int64_t min_dims;  ///< least number of dimensions
+    int64_t min_dims;  ///< smallest number of dimensions
     int64_t max_dims;  ///< largest number of dimensions
     const char* text;  ///< for errors
   };
@@ -78,7 +78,8 @@ class TANDEM_API BatchNormBase : public ChannelNorm {
   BatchNormBase(const char* type, InputShape input_shape, int64_t num_features, const BatchNormOptions& options)
       : ChannelNorm(type, input_shape, num_features, options, {}) {}
 
-  /// The momentum of the next call; without a value the one that makes the running statistics means over all batches.
+  /// The momentum of the next call. If momentum() has no value, the momentum with which the running statistics are
+  /// means over all batches.
   double call_momentum() const;
   /// Increments num_batches_tracked in training mode.
   void count() const;
@@ -170,7 +171,7 @@ struct LayerNormOptions {
   double eps = 1e-5;   ///< added to the variance
   bool affine = true;  ///< with weight and bias
   bool bias = true;    ///< with bias, if affine
-  /// Argument of layer_norm: results have autocast's dtype. For layers whose results go only into products.
+  /// Argument of layer_norm: results have autocast's dtype. For layers whose results are used only by matrix products.
   bool low_precision_result = false;
 };
 

@@ -54,8 +54,8 @@ PackedSequence pack_padded_sequence(const Tensor& input, const Tensor& lengths, 
     TANDEM_CHECK(ValueError, counts[i] >= 1 && counts[i] <= length, "pack_padded_sequence: lengths[", i, "] is ",
                  counts[i], ", expected 1 to ", length);
     TANDEM_CHECK(ValueError, !options.enforce_sorted || i == 0 || counts[i] <= counts[i - 1],
-                 "pack_padded_sequence: lengths[", i, "] is ", counts[i], ", more than the one before, ", counts[i - 1],
-                 "; sort the sequences, or pass .enforce_sorted = false");
+                 "pack_padded_sequence: lengths[", i, "] is ", counts[i], ", more than lengths[", i - 1, "], which is ",
+                 counts[i - 1], "; sort the sequences, or pass .enforce_sorted = false");
   }
   Numbers order = ascending(num_sequences);
   const auto count_of = [&](int64_t sequence) { return counts[static_cast<size_t>(sequence)]; };

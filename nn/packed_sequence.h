@@ -12,7 +12,7 @@ namespace tandem { inline namespace v0 { namespace nn {
 
 /// N sequences without padding, sorted by length, the longest first.
 struct PackedSequence {
-  Tensor data;              ///< [sum of lengths, ...]: the first elements of all sequences, then the second ones, ...
+  Tensor data;              ///< [sum of lengths, ...]: the first elements of all sequences, then the second, ...
   Tensor batch_sizes;       ///< int64 [longest length] on the CPU: the number of sequences that have a step t
   Tensor sorted_indices;    ///< int64 [N]: the number of the i-th longest sequence; undefined if they were sorted
   Tensor unsorted_indices;  ///< int64 [N]: the inverse permutation; undefined if they were sorted

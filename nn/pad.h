@@ -64,14 +64,14 @@ class TANDEM_API ZeroPad2d : public PaddingLayer {
   explicit ZeroPad2d(const Padding& padding) : PaddingLayer(2, padding, PadMode::kConstant) {}
 };
 
-/// Mirrors x [N, C, L] or [C, L] at its ends, which are not repeated.
+/// Mirrors x [N, C, L] or [C, L] at its end elements, which are not repeated.
 class TANDEM_API ReflectionPad1d : public PaddingLayer {
  public:
   /// Number of added elements.
   explicit ReflectionPad1d(const Padding& padding) : PaddingLayer(1, padding, PadMode::kReflect) {}
 };
 
-/// Mirrors x [N, C, H, W] or [C, H, W] at its edges, which are not repeated.
+/// Mirrors x [N, C, H, W] or [C, H, W] at its edge elements, which are not repeated.
 class TANDEM_API ReflectionPad2d : public PaddingLayer {
  public:
   /// Number of added elements.

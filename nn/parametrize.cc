@@ -119,8 +119,8 @@ class ParametrizationList : public Module {
     Module& folder = *find_child(layer, kFolder)->module;
     const auto list = find_child(folder, name);
     auto& self = static_cast<ParametrizationList&>(*list->module);
-    TANDEM_CHECK(ValueError, leave_parametrized || self.size() == 1, kWhat, ": '", name, "' has ", self.size(),
-                 " originals, of which none has its value; leave_parametrized must be true");
+    TANDEM_CHECK(ValueError, leave_parametrized || self.size() == 1, kWhat, ": '", name, "' is computed from ",
+                 self.size(), " originals; pass leave_parametrized = true");
     self.stop(leave_parametrized);
     folder.children_.erase(list);
     if (folder.children_.empty()) layer.children_.erase(find_child(layer, kFolder));

@@ -13,7 +13,7 @@
 
 namespace tandem { inline namespace v0 { namespace nn {
 
-/// A function that computes a parameter from trained parameters, its *originals*.
+/// A function that computes a parameter from other trained parameters, the *originals*.
 class TANDEM_API Parametrization : public Module {
  public:
   /// The value of the parameter, differentiable.
@@ -26,8 +26,8 @@ class TANDEM_API Parametrization : public Module {
 /// forward hooks; between calls the member keeps the value of the last call. The originals are parameters with
 /// PyTorch's keys "parametrizations.<name>.original", or "original0", "original1", ... if there are several; parameters
 /// and buffers of the parametrization itself have the prefix "parametrizations.<name>.0.". Create optimizers and
-/// DistributedDataParallel afterwards. Calls of the layer are not thread-safe. Throws ValueError if there is no such
-/// parameter, or it is parametrized already; StateError while the structure of the layer is frozen.
+/// DistributedDataParallel afterwards. Calls of the layer are not thread-safe. Throws ValueError if the layer has no
+/// such parameter, or if the parameter is already parametrized; StateError while the structure of the layer is frozen.
 TANDEM_API void register_parametrization(Layer& layer, const std::string& name,
                                          std::unique_ptr<Parametrization> parametrization);
 /// Makes `name` a parameter again: a copy of its computed value or, if `leave_parametrized` is false, its only

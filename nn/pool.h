@@ -86,7 +86,7 @@ class TANDEM_API AdaptiveAvgPool1d : public Layer {
 /// Means of output_size windows that cover the image: adaptive_avg_pool2d of x [N, C, H, W] or [C, H, W].
 class TANDEM_API AdaptiveAvgPool2d : public Layer {
  public:
-  /// Size of the result, {H', W'}; std::nullopt keeps that of the input.
+  /// Size of the result, {H', W'}; std::nullopt keeps the size of the input.
   explicit AdaptiveAvgPool2d(OutputSize2d output_size) : output_size_(output_size) {}
   Tensor forward(const Tensor& input) override;
   std::string extra_repr() const override;
@@ -112,7 +112,7 @@ class TANDEM_API AdaptiveMaxPool1d : public Layer {
 /// Maxima of output_size windows that cover the image: adaptive_max_pool2d of x [N, C, H, W] or [C, H, W].
 class TANDEM_API AdaptiveMaxPool2d : public Layer {
  public:
-  /// Size of the result, {H', W'}; std::nullopt keeps that of the input.
+  /// Size of the result, {H', W'}; std::nullopt keeps the size of the input.
   explicit AdaptiveMaxPool2d(OutputSize2d output_size) : output_size_(output_size) {}
   Tensor forward(const Tensor& input) override;
   /// The result of forward() and the indices of the maxima; without the layer's hooks.
@@ -123,13 +123,13 @@ class TANDEM_API AdaptiveMaxPool2d : public Layer {
   OutputSize2d output_size_;
 };
 
-/// Partial inverse of MaxPool1d: max_unpool1d, which sets the elements that were not largest to 0.
+/// Partial inverse of MaxPool1d: max_unpool1d, which sets elements that were not maxima to 0.
 class TANDEM_API MaxUnpool1d : public Module {
  public:
   /// Size, stride and padding of the window.
   explicit MaxUnpool1d(int64_t kernel_size, MaxUnpool1dOptions options = {})
       : kernel_size_(kernel_size), options_(options) {}
-  /// `input` and `indices` as MaxPool1d::with_indices() returns them; `output_size` replaces that of the options.
+  /// `input` and `indices` as returned by MaxPool1d::with_indices(); `output_size` overrides the option.
   Tensor operator()(const Tensor& input, const Tensor& indices, std::optional<int64_t> output_size = {}) const;
   std::string extra_repr() const override;
 
@@ -138,13 +138,13 @@ class TANDEM_API MaxUnpool1d : public Module {
   MaxUnpool1dOptions options_;
 };
 
-/// Partial inverse of MaxPool2d: max_unpool2d, which sets the elements that were not largest to 0.
+/// Partial inverse of MaxPool2d: max_unpool2d, which sets elements that were not maxima to 0.
 class TANDEM_API MaxUnpool2d : public Module {
  public:
   /// Size, stride and padding of the window.
   explicit MaxUnpool2d(Size2d kernel_size, MaxUnpool2dOptions options = {})
       : kernel_size_(kernel_size), options_(options) {}
-  /// `input` and `indices` as MaxPool2d::with_indices() returns them; `output_size` replaces that of the options.
+  /// `input` and `indices` as returned by MaxPool2d::with_indices(); `output_size` overrides the option.
   Tensor operator()(const Tensor& input, const Tensor& indices, std::optional<Size2d> output_size = {}) const;
   std::string extra_repr() const override;
 

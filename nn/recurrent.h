@@ -1,4 +1,4 @@
-// Recurrent layers and cells. The formulas are those of ops/recurrent.h.
+// Recurrent layers and cells. ops/recurrent.h has the formulas.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace tandem { inline namespace v0 { namespace nn {
 
 /// Options of LSTM.
 struct LSTMOptions {
-  int64_t num_layers = 1;      ///< a further layer's input is the output of the layer before
+  int64_t num_layers = 1;      ///< the input of each further layer is the output of the previous layer
   bool bias = true;            ///< with bias_ih and bias_hh
   bool batch_first = false;    ///< input and output are [N, T, ...]
   double dropout = 0;          ///< in training mode: probability of dropout between layers
@@ -54,12 +54,13 @@ struct PackedRecurrentResult {
 ///
 /// Input [T, N, input_size] ([N, T, input_size] with batch_first), unbatched [T, input_size], or a PackedSequence.
 /// Output [T, N, directions * hidden_size]; initial and final states [num_layers * directions, N, hidden_size];
-/// unbatched without N. Initial states are zeros by default; those of a packed sequence are in the original order.
+/// unbatched without N. Initial states are zeros by default; for a packed sequence they are in the original order of
+/// the sequences.
 ///
 /// Parameters, with PyTorch's names: `weight_ih_l0` [gates * hidden_size, input size of the layer], `weight_hh_l0`
 /// [gates * hidden_size, hidden_size], `bias_ih_l0` and `bias_hh_l0` [gates * hidden_size]; `l1` for the second layer;
 /// `weight_ih_l0_reverse` for the reverse direction. Initial values are uniform in [-b, b], b = 1 / sqrt(hidden_size),
-/// drawn in the order of the parameters. There are no projections (PyTorch's proj_size).
+/// drawn in the order of the parameters. Projections (PyTorch's proj_size) are not supported.
 class TANDEM_API RecurrentLayer : public Module {
  public:
   std::string extra_repr() const override;

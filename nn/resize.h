@@ -11,7 +11,7 @@
 
 namespace tandem { inline namespace v0 { namespace nn {
 
-/// Another size of x [N, C, L] or [N, C, H, W]: interpolate.
+/// Resizes x [N, C, L] or [N, C, H, W]: interpolate.
 class TANDEM_API Upsample : public Layer {
  public:
   /// Size or scale factor, and mode: {.scale_factor = {2}, .mode = InterpolateMode::kBilinear}.
@@ -42,7 +42,7 @@ class TANDEM_API UpsamplingBilinear2d : public Upsample {
                   .align_corners = true}) {}
 };
 
-/// Channels as pixels: pixel_shuffle of x [..., C r r, H, W].
+/// Moves channels to pixels: pixel_shuffle of x [..., C r r, H, W].
 class TANDEM_API PixelShuffle : public Layer {
  public:
   /// The factor r.
@@ -54,7 +54,7 @@ class TANDEM_API PixelShuffle : public Layer {
   int64_t upscale_factor_;
 };
 
-/// Pixels as channels: pixel_unshuffle of x [..., C, H r, W r].
+/// Moves pixels to channels: pixel_unshuffle of x [..., C, H r, W r].
 class TANDEM_API PixelUnshuffle : public Layer {
  public:
   /// The factor r.
@@ -66,7 +66,7 @@ class TANDEM_API PixelUnshuffle : public Layer {
   int64_t downscale_factor_;
 };
 
-/// Interleaved groups of channels: channel_shuffle of x [N, C, ...].
+/// Interleaves groups of channels: channel_shuffle of x [N, C, ...].
 class TANDEM_API ChannelShuffle : public Layer {
  public:
   /// Number of groups.

@@ -1,4 +1,4 @@
-// Keeping the modes of modules. Private to the library.
+// Restores the modes of modules. Private to the library.
 #pragma once
 
 #include <utility>
@@ -8,7 +8,7 @@
 
 namespace tandem { inline namespace v0 { namespace nn {
 
-/// Sets the mode of a module and of the modules below; the destructor restores the mode that each of them had.
+/// Sets the mode of a module and of the modules below; the destructor restores the previous mode of each module.
 class TrainingModes {
  public:
   TrainingModes(Module& module, bool training) {

@@ -26,8 +26,8 @@ struct TransformerLayerOptions {
   bool bias = true;         ///< linear layers, projections and norms have a bias
 };
 
-/// Arguments of a call of TransformerEncoderLayer and TransformerEncoder; masks are those of MultiheadAttention, where
-/// true means not allowed.
+/// Arguments of a call of TransformerEncoderLayer and TransformerEncoder; in bool masks true means not allowed, as in
+/// MultiheadAttention.
 struct TransformerEncoderCall {
   Tensor src_mask = {};              ///< attn_mask of the self-attention
   Tensor src_key_padding_mask = {};  ///< positions of src that are ignored
@@ -51,7 +51,7 @@ struct TransformerDecoderCall {
 /// values of these layers.
 class TANDEM_API TransformerEncoderLayer : public Layer {
  public:
-  /// Throws ValueError as the layers that it is made of.
+  /// Throws the errors of its layers.
   TransformerEncoderLayer(int64_t d_model, int64_t nhead, TransformerLayerOptions options = {});
   Tensor forward(const Tensor& src) override { return encode(src, {}, nullptr); }
   using Layer::operator();
@@ -78,7 +78,7 @@ class TANDEM_API TransformerEncoderLayer : public Layer {
 /// `norm2.*`, `norm3.*`, with the initial values of these layers.
 class TANDEM_API TransformerDecoderLayer : public Module {
  public:
-  /// Throws ValueError as the layers that it is made of.
+  /// Throws the errors of its layers.
   TransformerDecoderLayer(int64_t d_model, int64_t nhead, TransformerLayerOptions options = {});
   /// The output of the layer. With a cache, the positions of tgt follow those of the cache, which is extended.
   Tensor operator()(const Tensor& tgt, const Tensor& memory, const TransformerDecoderCall& options = {},
@@ -104,7 +104,7 @@ struct TransformerOptions {
 };
 
 /// A stack of `num_layers` TransformerEncoderLayers, named `layers.0` and so on, and an optional norm, `norm`. Each
-/// layer has initial values of its own; PyTorch's layers start as copies of one layer.
+/// layer has its own initial values; PyTorch's layers start as copies of one layer.
 class TANDEM_API TransformerEncoder : public Layer {
  public:
   /// Throws ValueError unless num_layers is at least 1, and as the layers.
@@ -128,7 +128,7 @@ class TANDEM_API TransformerDecoder : public Module {
  public:
   /// Throws ValueError unless num_layers is at least 1, and as the layers.
   TransformerDecoder(int64_t d_model, int64_t nhead, int64_t num_layers, TransformerOptions options = {});
-  /// The output of the last layer, or of the norm. Caches are those of TransformerEncoder.
+  /// The output of the last layer, or of the norm. Caches are as in TransformerEncoder.
   Tensor operator()(const Tensor& tgt, const Tensor& memory, const TransformerDecoderCall& options = {},
                     std::vector<KeyValueCache>* caches = nullptr);
 

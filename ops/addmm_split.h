@@ -9,7 +9,7 @@
 
 namespace tandem { inline namespace v0 {
 
-/// How mat1 [m, k] and mat2 [k, n] are split into parts; part i of both is on one device.
+/// The split of mat1 [m, k] and mat2 [k, n] into parts; part i of both is on one device.
 enum class SplitDim {
   kRows,     ///< mat1[i] [m_i, k]: rows;    mat2[i] [k, n]: a copy. The rows of the result are concatenated
   kColumns,  ///< mat1[i] [m, k]: a copy;    mat2[i] [k, n_i]: columns. The columns of the result are concatenated

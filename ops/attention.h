@@ -14,8 +14,8 @@
 
 namespace tandem { inline namespace v0 {
 
-/// Keys to which a query attends: those from `left` positions before the query's position to `right` positions after
-/// it; -1: no limit on that side. FlashAttention's window_size.
+/// The window of keys to which a query attends: from `left` positions before the query's position to `right` positions
+/// after it; -1: no limit on that side. FlashAttention's window_size.
 struct AttentionWindow {
   int64_t left = -1;   ///< number of earlier positions
   int64_t right = -1;  ///< number of later positions
@@ -33,15 +33,15 @@ struct AttentionOptions {
   bool is_causal = false;
   /// Factor of query @ key^T; by default 1 / sqrt(d).
   std::optional<double> scale = {};
-  /// Grouped-query attention: dimension -3 of query is a multiple of that of key and value, and each of their heads
-  /// serves as many consecutive heads of query (Ainslie et al., "GQA", 2023).
+  /// Grouped-query attention: the number of query heads (dimension -3) is a multiple of the number of key and value
+  /// heads, and each key and value head serves a group of consecutive query heads (Ainslie et al., "GQA", 2023).
   bool enable_gqa = false;
   /// Sliding window. Can be combined with all other options.
   AttentionWindow window = {};
   /// Position of the first query, for is_causal and window: query t has position t + query_offset, key s position s.
-  /// For queries that follow the keys of a cache.
+  /// Used for decoding with a key-value cache.
   int64_t query_offset = 0;
-  /// Of dropout; null: default_generator(device).
+  /// Generator of dropout; null: default_generator(device).
   Generator* generator = nullptr;
 };
 
@@ -54,8 +54,8 @@ struct AttentionOptions {
 /// types are computed in float32 and rounded once.
 ///
 /// Scores outside of the band of is_causal and window are not computed, except within blocks that the band touches. The
-/// dropped weights are those of `dropout` for weights [..., T, S]: number i of the generator's stream is for weight i
-/// in row-major order, so they do not depend on blocks, threads or the device.
+/// same weights are dropped as by `dropout` of weights [..., T, S]: number i of the generator's stream decides on
+/// weight i in row-major order. So the dropped weights do not depend on blocks, threads or the device.
 ///
 /// Backward saves query, key, value, the result, two numbers per row and the position of the stream, and recomputes the
 /// scores. Scratch memory: a block of 64 x 256 scores per piece of parallel work on CPUs, two with dropout, one number
@@ -70,8 +70,8 @@ TANDEM_OP Tensor scaled_dot_product_attention(const Tensor& query, const Tensor&
 /// qkv [..., T, 3 * num_heads * d]: each row has all queries, then all keys, then all values, head by head -> [..., T,
 /// num_heads * d]. Equivalent to splitting qkv in three, viewing each as [..., T, num_heads, d], moving the heads
 /// before T, scaled_dot_product_attention, and the inverse steps; masks broadcast to [..., num_heads, T, T]. Backward
-/// writes one gradient instead of concatenating three. Throws as scaled_dot_product_attention, ShapeError if the last
-/// dimension is not a multiple of 3 * num_heads, and ValueError for enable_gqa.
+/// writes one gradient instead of concatenating three. Throws the errors of scaled_dot_product_attention, ShapeError if
+/// the last dimension is not a multiple of 3 * num_heads, and ValueError for enable_gqa.
 TANDEM_OP Tensor qkv_attention(const Tensor& qkv, int64_t num_heads, const AttentionOptions& options = {});
 
 /// The angles of rotary_embedding: cosines and sines, float32 [length, head_dim / 2].
@@ -87,8 +87,8 @@ struct RotaryTablesOptions {
 };
 
 /// The angle of position offset + t and pair i is (offset + t) / base^(2 i / head_dim); computed in float64. A model
-/// makes the tables of all positions once and passes slices of them. Throws ValueError unless length >= 0, head_dim is
-/// even and at least 2, and base is positive.
+/// creates the tables of all positions once and passes slices of them. Throws ValueError unless length >= 0, head_dim
+/// is even and at least 2, and base is positive.
 TANDEM_API RotaryTables rotary_tables(int64_t length, int64_t head_dim, const RotaryTablesOptions& options = {});
 
 /// Rotary position embedding: the pair (a, b) number i of row t becomes (a cos - b sin, b cos + a sin) with the angle

@@ -32,9 +32,9 @@ inline std::string operand_error(const char* op, const std::string& problem, Ope
 }
 
 /// Throws StateError if an operand is undefined, DeviceError unless all are on one device: the message lists every
-/// operand, marks each one on another device than the majority (on a tie: than the first operand), and says how to move
-/// it. Returns the context for kernels on that device; throws DeviceError if this build has no kernels for it. Operator
-/// functions must keep the context until they return, because it is also the operation's trace span.
+/// operand, marks each one on another device than the majority (on a tie: than the first operand), and shows the call
+/// that moves it. Returns the context for kernels on that device; throws DeviceError if this build has no kernels for
+/// it. Operator functions must keep the context until they return, because it is also the operation's trace span.
 [[nodiscard]] TANDEM_API KernelContext check_same_device(const char* op, OperandSpan operands);
 [[nodiscard]] inline KernelContext check_same_device(const char* op, Operands operands) {
   return check_same_device(op, OperandSpan(operands.begin(), operands.size()));

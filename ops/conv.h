@@ -3,10 +3,10 @@
 // Terms. A weight [O, C / groups, kh, kw] holds O *filters*; a *tap* is one of the kh x kw positions of a filter. Input
 // and output channels are divided into `groups` equal ranges; filters of range i read the input channels of range i.
 //
-// Common to all: input, weight and bias (optional) have one floating dtype and one device. An input without the first
-// dimension, the batch, gives a result without it. Half types are computed in float32 and rounded once, after the bias
-// was added. Differentiable any number of times; only needed gradients are computed. Errors: DeviceError, DTypeError,
-// ShapeError, ValueError (an option out of range).
+// Common to all: input, weight and bias (optional) have one floating dtype and one device. An input without a batch
+// dimension gives a result without a batch dimension. Half types are computed in float32 and rounded once, after the
+// bias was added. Differentiable any number of times; only needed gradients are computed. Errors: DeviceError,
+// DTypeError, ShapeError, ValueError (an option out of range).
 //
 // Results, and gradients of inputs, are *channels-last*: [N, O, H, W] in shape, N H W O in memory
 // (docs/decisions/005-convolutions.md); [N, O, L] is N L O in memory. Inputs may have any strides; an input that is not
@@ -23,7 +23,8 @@ namespace tandem { inline namespace v0 {
 struct SamePadding {};
 
 /// The padding of a convolution of stride 1 whose result has the input's size: dilation * (kernel size - 1) zeros along
-/// each side. Half of them are before the input, the others after it; an odd number has one more after it.
+/// each side. Half of the zeros are before the input, half are after it. If the number is odd, the additional zero is
+/// after the input.
 inline constexpr SamePadding kSame{};
 
 /// The option `padding` of convolutions: a number, `{height, width}`, or `kSame`.

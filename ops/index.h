@@ -8,8 +8,8 @@
 // overwrite; the gradient of values is then passed to all, as in PyTorch. Undefined operands throw StateError, operands
 // on different devices DeviceError. All gradients are sums in ascending order, with the same bits for any number of
 // threads and on GPUs, and are differentiable; half types are summed in float32 and rounded once. On a GPU an invalid
-// index makes the next synchronization (tensor/cuda.h) throw, which names any one of the invalid indices; its result is
-// 0.
+// index makes the next synchronization (tensor/cuda.h) throw, with an arbitrary one of the invalid indices; the result
+// for an invalid index is 0.
 #pragma once
 
 #include <concepts>
@@ -137,8 +137,8 @@ TANDEM_OP Tensor one_hot(const Tensor& labels, int64_t num_classes);
 
 /// The k largest elements along dimension dim in descending order, or the k smallest in ascending order, with their
 /// indices; among equal elements the lowest index comes first. NaN counts as larger than every number. Any dtype; a
-/// 0-dim input counts as one element. The result is in order even if not `sorted`. Throws ValueError unless 0 <= k <=
-/// size of dim. Saves the indices.
+/// 0-dim input counts as one element. The result is sorted also if `sorted` is false. Throws ValueError unless 0 <= k
+/// <= size of dim. Saves the indices.
 TANDEM_OP ValuesIndices topk(const Tensor& input, int64_t k, int64_t dim = -1, bool largest = true, bool sorted = true);
 
 /// mask ? value : input. mask is bool (else DTypeError) and broadcasts with input (ShapeError). The result has input's

@@ -68,7 +68,7 @@ TANDEM_OP std::vector<Tensor> gather_to(Device device, const std::vector<Tensor>
 /// device_bandwidth if that has not been done. Throws DeviceError, ValueError.
 TANDEM_API MovePlan plan_move(const std::vector<Tensor>& tensors, Device device, const TransferOptions& options = {});
 
-/// The cost of one device as target of gather_to.
+/// The cost of a device as target of gather_to.
 struct DeviceChoice {
   Device device;                ///< the candidate
   MovePlan plan;                ///< plan to move all tensors to it

@@ -2,12 +2,12 @@
 //
 // Common to all: input [N, C, H, W] or [C, H, W], in one dimension [N, C, L] or [C, L] (ShapeError), floating
 // (DTypeError), any strides; half types are computed in float32 and rounded once. Result and gradient are channels-last
-// if the input is, else row-major; those of adaptive_max_pool and max_unpool are row-major. Window i begins at i *
-// stride - padding, i = 0, 1, .... With extent = dilation * (kernel_size - 1) + 1 there are floor((size + 2 padding -
-// extent) / stride) + 1 windows. ceil_mode rounds up instead, but omits a last window that would begin after the image
-// and its left or top padding. ValueError: kernel size or stride below 1, padding below 0 or above half of the kernel
-// size, or one of them above 2^31 - 1. ShapeError: an image that is empty, smaller than a window, or has a side above
-// 2^31 - 1. All gradients are differentiable.
+// if the input is, else row-major; results and gradients of adaptive_max_pool and max_unpool are always row-major.
+// Window i begins at i * stride - padding, i = 0, 1, .... With extent = dilation * (kernel_size - 1) + 1 there are
+// floor((size + 2 padding - extent) / stride) + 1 windows. ceil_mode rounds up instead, but omits a last window that
+// would begin after the image and its left or top padding. ValueError: kernel size or stride below 1, padding below 0
+// or above half of the kernel size, or one of them above 2^31 - 1. ShapeError: an image that is empty, smaller than a
+// window, or has a side above 2^31 - 1. All gradients are differentiable.
 //
 // The forms with indices also return the position of the first largest element of each window, y * W + x in its image
 // (-1 for a window without elements), without gradient.
@@ -54,21 +54,21 @@ struct AvgPool2dOptions {
   std::optional<int64_t> divisor_override = {};  ///< divides all sums
 };
 
-/// Options of max_unpool1d: those of the max_pool1d that it inverts.
+/// Options of max_unpool1d, equal to the options of the inverted max_pool1d.
 struct MaxUnpool1dOptions {
   std::optional<int64_t> stride = {};       ///< default: kernel_size
   int64_t padding = 0;                      ///< on each side
   std::optional<int64_t> output_size = {};  ///< L' of the result; default: (L - 1) stride - 2 padding + kernel_size
 };
 
-/// Options of max_unpool2d: those of the max_pool2d that it inverts.
+/// Options of max_unpool2d, equal to the options of the inverted max_pool2d.
 struct MaxUnpool2dOptions {
   std::optional<Size2d> stride = {};       ///< default: kernel_size
   Size2d padding = 0;                      ///< on each side
   std::optional<Size2d> output_size = {};  ///< of the result; default: (size - 1) stride - 2 padding + kernel_size
 };
 
-/// The largest element of each window; NaN if the window has one.
+/// The largest element of each window; NaN if the window contains NaN.
 ///
 /// Saves the position of the first largest element of each window, to which the gradient is added: one byte per window
 /// for kernels of fewer than 256 elements, else four. Throws ValueError for kernels of 2^31 or more elements.
@@ -94,8 +94,8 @@ TANDEM_OP Tensor adaptive_avg_pool2d(const Tensor& input, OutputSize2d output_si
 /// adaptive_avg_pool2d of signals.
 TANDEM_OP Tensor adaptive_avg_pool1d(const Tensor& input, int64_t output_size);
 
-/// Maxima of the windows of adaptive_avg_pool2d; NaN if the window has one. Saves the indices, to which the gradient is
-/// added. Throws ValueError for an output size below 1.
+/// Maxima of the windows of adaptive_avg_pool2d; NaN if the window contains NaN. Saves the indices, to which the
+/// gradient is added. Throws ValueError for an output size below 1.
 TANDEM_OP Tensor adaptive_max_pool2d(const Tensor& input, OutputSize2d output_size);
 /// adaptive_max_pool2d of signals.
 TANDEM_OP Tensor adaptive_max_pool1d(const Tensor& input, int64_t output_size);

@@ -7,8 +7,8 @@
 //
 // GPUs draw the same bits as CPUs, except in randn and in multinomial without replacement: the GPU's logarithms,
 // cosines and sines in float64 may differ in the last bits, which changes float64 results and, very rarely, others. An
-// invalid value in GPU memory (bernoulli, multinomial) makes the next synchronization throw (tensor/cuda.h), which
-// names any one of the invalid values.
+// invalid value in GPU memory (bernoulli, multinomial) makes the next synchronization throw (tensor/cuda.h), with an
+// arbitrary one of the invalid values.
 #pragma once
 
 #include <tandem/base/macros.h>

@@ -59,7 +59,7 @@ TANDEM_OP Tensor logsumexp(Tensor input, const Shape& dims, bool keepdim = false
 
 /// Sum over `dims` of the elements that are not NaN; any dtype, as sum. Saves a mask.
 TANDEM_OP Tensor nansum(Tensor input, const Shape& dims = {}, bool keepdim = false);
-/// Mean over `dims` of the elements that are not NaN; NaN if there are none. Floating dtypes (else DTypeError).
+/// Mean over `dims` of the elements that are not NaN; NaN if all elements are NaN. Floating dtypes (else DTypeError).
 TANDEM_OP Tensor nanmean(Tensor input, const Shape& dims = {}, bool keepdim = false);
 /// Number of elements that are not 0 over `dims`: int64, no gradient. NaN counts. Any dtype.
 TANDEM_OP Tensor count_nonzero(const Tensor& input, const Shape& dims = {});
@@ -70,17 +70,18 @@ TANDEM_OP Tensor count_nonzero(const Tensor& input, const Shape& dims = {});
 /// input is of an integer dtype, ShapeError, ValueError for a negative element or minlength.
 TANDEM_OP Tensor bincount(const Tensor& input, const Tensor& weights = {}, int64_t minlength = 0);
 
-/// Largest (smallest) element, 0-dim; NaN if there is one. +0 counts as larger than -0. Any dtype. Throws ShapeError
-/// for an empty tensor. Saves its input and its output; the gradient is divided equally among equal extreme elements.
+/// Largest (smallest) element, 0-dim; NaN if an element is NaN. +0 counts as larger than -0. Any dtype. Throws
+/// ShapeError for an empty tensor. Saves its input and its output; the gradient is divided equally among equal extreme
+/// elements.
 TANDEM_OP Tensor max(const Tensor& input);
 TANDEM_OP Tensor min(const Tensor& input);  ///< the smallest
 /// max and min over `dims`.
 TANDEM_OP Tensor amax(const Tensor& input, const Shape& dims = {}, bool keepdim = false);
 TANDEM_OP Tensor amin(const Tensor& input, const Shape& dims = {}, bool keepdim = false);  ///< the smallest
 
-/// The largest (smallest) elements along dimension `dim`, with their indices: the first of equal elements, the first
-/// NaN if there is one. Any dtype. Throws IndexError for a dimension out of range, ShapeError if it has size 0. Saves
-/// the indices; the gradient is added to the selected elements.
+/// The largest (smallest) elements along dimension `dim`, with their indices: the first of equal elements, or the first
+/// NaN. Any dtype. Throws IndexError for a dimension out of range, ShapeError if it has size 0. Saves the indices; the
+/// gradient is added to the selected elements.
 TANDEM_OP ValuesIndices max(const Tensor& input, int64_t dim, bool keepdim = false);
 TANDEM_OP ValuesIndices min(const Tensor& input, int64_t dim, bool keepdim = false);  ///< the smallest
 /// Position of the first largest (smallest) element, or of the first NaN, in row-major order: int64, 0-dim, no

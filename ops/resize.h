@@ -8,7 +8,7 @@
 
 namespace tandem { inline namespace v0 {
 
-/// How interpolate computes an element from its neighbours in the input.
+/// Algorithms by which interpolate computes an element from its neighbours in the input.
 enum class InterpolateMode {
   kNearest,       ///< element floor(i * scale)
   kNearestExact,  ///< the nearest element, floor((i + 0.5) * scale)
@@ -22,7 +22,7 @@ enum class InterpolateMode {
 struct InterpolateOptions {
   Shape size = {};                        ///< of the result: {L'} or {H', W'}
   std::vector<double> scale_factor = {};  ///< ratio of the sizes of result and input; the product is rounded down
-  InterpolateMode mode = InterpolateMode::kNearest;  ///< which neighbours are used
+  InterpolateMode mode = InterpolateMode::kNearest;  ///< see InterpolateMode
   bool align_corners = false;           ///< the centers, not the outer edges, of the corner elements coincide
   bool recompute_scale_factor = false;  ///< coordinates use the ratio of the sizes instead of scale_factor
 };
@@ -33,13 +33,13 @@ struct InterpolateOptions {
 ///
 /// Floating (DTypeError), any strides; coordinates and sums are float32, or float64 for float64, and half types are
 /// rounded once. Result and gradient are channels-last if the input is, else row-major. Saves nothing. The gradient is
-/// a gather without atomic additions, so that it has the same bits in every run. Throws ShapeError for other dimensions
-/// than the mode's, or an image without elements; ValueError unless exactly one of size and scale_factor is given, with
-/// one number or one per axis, and sizes of the result are in [1, 2^31 - 1], or for align_corners in a mode that does
-/// not have it (kNearest, kNearestExact, kArea).
+/// a gather without atomic additions, so that it has the same bits in every run. Throws ShapeError if the mode does not
+/// accept input's number of dimensions, or for an image without elements. Throws ValueError unless exactly one of size
+/// and scale_factor is given, with one number or one number per axis; unless sizes of the result are in [1, 2^31 - 1];
+/// and for align_corners in the modes kNearest, kNearestExact and kArea.
 TANDEM_OP Tensor interpolate(const Tensor& input, const InterpolateOptions& options);
 
-/// Channels as pixels (Shi et al., 2016): [..., C r r, H, W] becomes [..., C, H r, W r] with r = upscale_factor.
+/// Moves channels to pixels (Shi et al., 2016): [..., C r r, H, W] becomes [..., C, H r, W r] with r = upscale_factor.
 /// Element [c, y r + i, x r + j] of the result is [c r r + i r + j, y, x] of the input.
 ///
 /// Any dtype. A copy, here and in the two functions below; it is channels-last if the input is, else row-major. They
@@ -48,8 +48,8 @@ TANDEM_OP Tensor interpolate(const Tensor& input, const InterpolateOptions& opti
 TANDEM_OP Tensor pixel_shuffle(const Tensor& input, int64_t upscale_factor);
 /// The inverse of pixel_shuffle: [..., C, H r, W r] becomes [..., C r r, H, W] with r = downscale_factor.
 TANDEM_OP Tensor pixel_unshuffle(const Tensor& input, int64_t downscale_factor);
-/// The channels of input [N, C, ...] in another order (Zhang et al., 2018): those of `groups` groups of C / groups
-/// channels in turn. Channel i * groups + g of the result is channel i of group g.
+/// Interleaves the channels of `groups` groups of C / groups channels of input [N, C, ...] (Zhang et al., 2018).
+/// Channel i * groups + g of the result is channel i of group g.
 TANDEM_OP Tensor channel_shuffle(const Tensor& input, int64_t groups);
 
 }}  // namespace tandem::v0

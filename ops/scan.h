@@ -21,8 +21,8 @@ TANDEM_OP Tensor cumprod(Tensor input, int64_t dim);
 /// and its output. Under autocast half types are raised to float32.
 TANDEM_OP Tensor logcumsumexp(Tensor input, int64_t dim);
 
-/// The largest (smallest) of input[0] .. input[i], and its index: the last of equal elements, the last NaN if there is
-/// one. Any dtype. Saves the indices; the gradient is added to the selected elements.
+/// The largest (smallest) of input[0] .. input[i], and its index: the last of equal elements, or the last NaN. Any
+/// dtype. Saves the indices; the gradient is added to the selected elements.
 TANDEM_OP ValuesIndices cummax(const Tensor& input, int64_t dim);
 TANDEM_OP ValuesIndices cummin(const Tensor& input, int64_t dim);  ///< the smallest
 

@@ -1,4 +1,4 @@
-// Size2d: a height and a width; OutputSize2d: those of a result.
+// Size2d: a height and a width; OutputSize2d: the height and width of a result.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Size2d {
   }
 };
 
-/// Height and width of a result; std::nullopt keeps that of the input: `7`, `{7, 5}`, `{std::nullopt, 5}`.
+/// Height and width of a result; std::nullopt keeps the input's size: `7`, `{7, 5}`, `{std::nullopt, 5}`.
 struct OutputSize2d {
   std::optional<int64_t> height;  ///< first
   std::optional<int64_t> width;   ///< second

@@ -27,7 +27,8 @@ TANDEM_OP Tensor transpose(const Tensor& input, int64_t dim0, int64_t dim1);
 /// Transpose of a matrix; a tensor with fewer dimensions keeps its shape. Throws ShapeError for more than two
 /// dimensions.
 TANDEM_OP Tensor t(const Tensor& input);
-/// Dimension d of the result is dimension dims[d] of the input. Throws ShapeError unless `dims` names each one once.
+/// Dimension d of the result is dimension dims[d] of the input. Throws ShapeError unless `dims` contains each dimension
+/// once.
 TANDEM_OP Tensor permute(const Tensor& input, const Shape& dims);
 /// Indices begin, begin + step, ... below end of dimension dim. Negative begin and end count from the end; both are
 /// clamped to the dimension. Throws ValueError unless step >= 1.
@@ -73,7 +74,7 @@ TANDEM_OP Tensor stack(const std::vector<Tensor>& tensors, int64_t dim = 0);
 TANDEM_OP Tensor narrow(const Tensor& input, int64_t dim, int64_t start, int64_t length);
 /// The slices select(dim, 0), select(dim, 1), ... Throws IndexError for a 0-dim input.
 TANDEM_OP std::vector<Tensor> unbind(const Tensor& input, int64_t dim = 0);
-/// `sections` slices; the first size % sections ones are longer by one. Throws ValueError unless sections >= 1,
+/// `sections` slices; the first size % sections slices are longer by one. Throws ValueError unless sections >= 1,
 /// IndexError for a 0-dim input.
 TANDEM_OP std::vector<Tensor> tensor_split(const Tensor& input, int64_t sections, int64_t dim = 0);
 /// The slices [0, indices[0]), [indices[0], indices[1]), ..., [indices.back(), size), as in `slice`.

@@ -27,8 +27,8 @@ TANDEM_API Tensor get_total_norm(const std::vector<Tensor>& tensors, double norm
 ///
 /// As in PyTorch, a norm that is not finite makes gradients NaN or 0; with error_if_nonfinite it throws StateError and
 /// changes nothing. Parameters without gradient are skipped. Gradients are as in get_total_norm; float16 and bfloat16
-/// ones are scaled in float32 and rounded once. With data-parallel training, call it on every rank after backward: the
-/// gradients, and so the norms, are equal on all ranks. On one GPU it can be captured in a cuda::Graph. Throws
+/// gradients are scaled in float32 and rounded once. With data-parallel training, call it on every rank after backward:
+/// the gradients, and so the norms, are equal on all ranks. On one GPU it can be captured in a cuda::Graph. Throws
 /// ValueError for a negative max_norm. R. Pascanu et al., "On the difficulty of training recurrent neural networks",
 /// 2013.
 TANDEM_API Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, double norm_type = 2.0,

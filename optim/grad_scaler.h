@@ -39,8 +39,8 @@ struct GradScalerOptions {
 ///     }
 ///
 /// All of this can be captured in a cuda::Graph, except with all_reduce_found_inf. Each replay uses its own scale, and
-/// its kernels decide whether the step is skipped. The host learns the decision, and computes the next scale, at the
-/// next replay or when it reads the scale: it waits for the GPU then, instead of in unscale_.
+/// its kernels decide whether the step is skipped. The host reads the decision, and computes the next scale, at the
+/// next replay or when the program reads the scale: it waits for the GPU then instead of in unscale_.
 ///
 /// Otherwise unscale_ costs one pass over the gradients, one kernel launch per GPU and dtype, and one synchronization.
 /// P. Micikevicius et al., "Mixed Precision Training", 2018. Not thread-safe.
@@ -56,8 +56,8 @@ class TANDEM_API GradScaler {
   /// Divides the gradients by the scale, in place, and checks for infinities and NaN. Call it before step to read or
   /// clip the gradients. Throws StateError if it was called for this optimizer since the last update(), and DTypeError,
   /// changing nothing, for a float16 gradient, because it would underflow: parameters are float32 with Autocast.
-  /// Gradients are row-major; bfloat16 ones are divided in float32 and rounded. Collective if `all_reduce_found_inf` is
-  /// collective.
+  /// Gradients are row-major; bfloat16 gradients are divided in float32 and rounded. Collective if
+  /// `all_reduce_found_inf` is collective.
   void unscale_(Optimizer& optimizer);
   /// Calls unscale_ unless it was called already, then the optimizer's step unless a gradient was infinite or NaN.
   /// Returns whether the step was taken; true in a capture.

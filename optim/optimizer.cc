@@ -40,7 +40,7 @@ Tensor gradient_of(const Tensor& parameter) {
   return copy;
 }
 
-/// The parameter's copy for autocast; undefined if it has none.
+/// The parameter's copy for autocast; undefined if it has no copy.
 Tensor copy_of(const Tensor& parameter) {
   return autograd::is_copied_by_autocast(parameter) ? autograd::leaf(parameter).rounded.existing() : Tensor();
 }

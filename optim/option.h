@@ -32,7 +32,7 @@ struct PerGroup {
   /// A value for each group.
   PerGroup(std::initializer_list<T> list) : values(list) {}
 
-  /// The value of a group. Throws IndexError if there are several values, and none for this group.
+  /// The value of a group. Throws IndexError if there are several values but no value for this group.
   const T& operator[](int64_t group) const {
     if (values.size() == 1) return values[0];
     TANDEM_CHECK(IndexError, group >= 0 && group < static_cast<int64_t>(values.size()), "PerGroup: group is ", group,

@@ -6,7 +6,7 @@ namespace tandem { inline namespace v0 { namespace optim {
 
 namespace {
 
-/// The option that is set to the schedule's momentum; null if the optimizer has none.
+/// The option that is set to the schedule's momentum; null if the optimizer has no such option.
 const char* momentum_option(const Optimizer& optimizer) {
   return optimizer.has_option("momentum") ? "momentum" : optimizer.has_option("beta1") ? "beta1" : nullptr;
 }

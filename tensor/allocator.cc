@@ -343,7 +343,7 @@ void set_cpu_device_count(int n) {
 
 Block allocate(Device device, int64_t num_bytes) {
   DeviceMemory& memory = memory_of(device);
-  TANDEM_CHECK(ValueError, num_bytes >= 0, "allocate: num_bytes is ", num_bytes, ", must not be negative");
+  TANDEM_CHECK(ValueError, num_bytes >= 0, "allocate: num_bytes is ", num_bytes, ", expected at least 0");
   if (num_bytes == 0) return {};
   return memory.allocate(device, num_bytes);
 }

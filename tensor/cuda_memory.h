@@ -12,7 +12,7 @@ namespace tandem { inline namespace v0 { namespace cuda {
 
 /// Id of the calling thread's current stream on `device` (Stream::id).
 uint64_t current_stream_id(Device device);
-/// Memory from the driver, aligned to 256 bytes; null if it has none left.
+/// Memory from the driver, aligned to 256 bytes; null if not enough memory is left.
 void* system_allocate(Device device, int64_t num_bytes);
 /// Waits for all work of the GPU.
 void wait_for_work(Device device) noexcept;

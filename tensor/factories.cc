@@ -143,7 +143,7 @@ Tensor arange(Scalar start, Scalar end, Scalar step, Device device) {
 }
 
 Tensor linspace(Scalar start, Scalar end, int64_t steps, TensorOptions options) {
-  TANDEM_CHECK(ValueError, steps >= 0, "linspace: steps is ", steps, ", must not be negative");
+  TANDEM_CHECK(ValueError, steps >= 0, "linspace: steps is ", steps, ", expected at least 0");
   const Tensor values = empty({steps}, {kFloat64, options.device});
   const double from = start.to_double(), to = end.to_double();
   const double step = steps > 1 ? (to - from) / static_cast<double>(steps - 1) : 0;
@@ -193,8 +193,8 @@ Tensor tensor(const NestedList& values) {
 
 Tensor from_blob(void* data, const Shape& shape, std::function<void(void*)> deleter, TensorOptions options) {
   check_requires_grad(options);
-  TANDEM_CHECK(DeviceError, options.device.is_cpu(), "from_blob: the device must be a CPU device, it is ",
-               options.device);
+  TANDEM_CHECK(DeviceError, options.device.is_cpu(), "from_blob: device is ", options.device,
+               ", expected a CPU device");
   const int64_t num_bytes = num_elements(shape) * size_of(options.dtype);
   std::function<void()> release;
   if (deleter) release = [data, deleter = std::move(deleter)] { deleter(data); };

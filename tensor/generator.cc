@@ -42,7 +42,7 @@ void Generator::manual_seed(uint64_t seed) {
 }
 
 PhiloxState Generator::reserve(int64_t num_values) {
-  TANDEM_CHECK(ValueError, num_values >= 0, "Generator::reserve: num_values is ", num_values, ", must not be negative");
+  TANDEM_CHECK(ValueError, num_values >= 0, "Generator::reserve: num_values is ", num_values, ", expected at least 0");
   const PhiloxState start = state_;
   state_.offset += (static_cast<uint64_t>(num_values) + 3) / 4;
   return start;

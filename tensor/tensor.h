@@ -287,7 +287,8 @@ class TANDEM_API Tensor {
 
   /// this = this + alpha * other, in place; returns this tensor. The other in-place operations follow the same rules:
   /// `other` is broadcast to this tensor's shape and converted to its dtype. Throws StateError for an expanded tensor,
-  /// and for a leaf that requires grad while recording; DTypeError or ValueError if the dtype cannot hold the result.
+  /// and for a leaf that requires grad while recording; DTypeError or ValueError if the dtype cannot represent the
+  /// result.
   const Tensor& add_(const Tensor& other, Scalar alpha = 1) const;
   const Tensor& sub_(const Tensor& other, Scalar alpha = 1) const;  ///< this = this - alpha * other
   const Tensor& mul_(const Tensor& other) const;                    ///< this = this * other

@@ -34,7 +34,7 @@ std::array<char32_t, kNumBytes> byte_characters() {
   return characters;
 }
 
-/// The bytes that the characters of a token stand for; a token with another character stands for its own bytes.
+/// The bytes that the characters of a token represent. A token with another character represents its own bytes.
 std::string bytes_of(std::string_view token) {
   static const std::unordered_map<char32_t, char> kByteOf = [] {
     std::unordered_map<char32_t, char> bytes;
@@ -200,7 +200,7 @@ BpeTokenizer::BpeTokenizer(const std::string& vocab_path, const std::string& mer
   for (std::string& token : options.special_tokens) {
     const auto found = model.ids.find(token);
     TANDEM_CHECK(ValueError, !token.empty() && found != model.ids.end(), kOp, ": the special token '", token,
-                 "' is not in the vocabulary of '", vocab_path, "'; give the vocabulary's own as special_tokens");
+                 "' is not in the vocabulary of '", vocab_path, "'; pass the special tokens of this vocabulary");
     model.tokens[static_cast<size_t>(found->second)] = token;
     model.specials.push_back({std::move(token), found->second});
   }

@@ -1,4 +1,4 @@
-// Byte-level byte-pair encoding: the tokenizer of GPT-2 and its relatives.
+// Byte-level byte-pair encoding: the tokenizer of GPT-2.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ namespace tandem { inline namespace v0 { namespace text {
 
 /// Options of BpeTokenizer.
 struct BpeTokenizerOptions {
-  /// Tokens of the vocabulary that encode() finds in the text as a whole, before it divides the text into words; of
-  /// several that begin at one byte, the longest. With {} their characters are text like any other, which is safer for
-  /// texts of strangers.
+  /// Tokens of the vocabulary that encode() searches for in the text before it divides the text into words. If several
+  /// special tokens begin at the same byte, the longest one is used. With {} their characters are ordinary text, which
+  /// is safer for untrusted texts.
   std::vector<std::string> special_tokens = {"<|endoftext|>"};
 };
 
@@ -30,9 +30,10 @@ struct BpeTokenizerOptions {
 ///     std::vector<int64_t> ids = tokenizer.encode("Hello, world");   // 15496, 11, 995
 ///     tokenizer.decode(ids);                                         // "Hello, world"
 ///
-/// encode() divides the text into words, by GPT-2's pattern with the letters and numbers of Unicode 14. In each word it
-/// merges neighboring tokens, at first single bytes, by the first possible line of merges.txt until no line applies. A
-/// text of n bytes takes O(n log n) time. Every sequence of bytes can be encoded, and decode(encode(x)) == x.
+/// encode() divides the text into words, by GPT-2's pattern with the letters and numbers of Unicode 14. Each word
+/// begins as a sequence of single-byte tokens. encode() then repeatedly merges the pair of neighboring tokens with the
+/// earliest line in merges.txt, until no line applies. A text of n bytes takes O(n log n) time. Every sequence of bytes
+/// can be encoded, and decode(encode(x)) == x.
 ///
 /// Thread-safe; cheap to copy.
 class TANDEM_API BpeTokenizer {
@@ -41,16 +42,16 @@ class TANDEM_API BpeTokenizer {
   using Options = BpeTokenizerOptions;
 
   /// Reads `vocab_path`, a JSON object from tokens to the numbers 0 .. size - 1, and `merges_path`, two tokens per
-  /// line; bytes are written as GPT-2's printable characters. Throws IoError if a file cannot be read, is not of this
-  /// form, has no token for a byte, or merges to a token that is not in the vocabulary; ValueError if a special token
-  /// is not in the vocabulary.
+  /// line; bytes are written as GPT-2's printable characters. Throws IoError if a file cannot be read or does not have
+  /// this format, if a byte has no token, or if the result of a merge is not in the vocabulary; ValueError if a special
+  /// token is not in the vocabulary.
   BpeTokenizer(const std::string& vocab_path, const std::string& merges_path, Options options = {});
 
   int64_t size() const;  ///< number of tokens
   /// The tokens of `text`.
   std::vector<int64_t> encode(std::string_view text) const;
-  /// The bytes of the tokens, special ones included. The bytes of a part of a text may end inside a character. Throws
-  /// IndexError, with the token and its position, if a token is outside [0, size()).
+  /// The bytes of the tokens, including special tokens. If the tokens are a part of a text, the bytes may end inside a
+  /// character. Throws IndexError, with the token and its position, if a token is outside [0, size()).
   std::string decode(std::span<const int64_t> tokens) const;
   /// The number of a token, as it is written in vocab.json; nullopt if it is not in the vocabulary.
   std::optional<int64_t> token_to_id(const std::string& token) const;

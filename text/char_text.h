@@ -17,8 +17,8 @@ namespace tandem { inline namespace v0 { namespace text {
 /// Reads the bytes of a regular file. Throws IoError with the path and the system's reason.
 TANDEM_API std::string read_text(const std::string& path);
 
-/// A vocabulary of the distinct bytes of a text, numbered from 0 in ascending order. Works for every file, and has at
-/// most 256 tokens; for ASCII text the tokens are the characters. decode(encode(x)) == x.
+/// A vocabulary of the distinct bytes of a text, numbered from 0 in ascending order. Any file can be encoded with at
+/// most 256 tokens; in ASCII text each character is a token. decode(encode(x)) == x.
 class TANDEM_API CharVocabulary {
  public:
   /// The vocabulary of `text`.

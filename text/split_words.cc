@@ -76,7 +76,7 @@ size_t end_of_word(std::string_view text, size_t begin) {
   while (now.end < text.size()) {
     const Character next = character_at(text, now.end);
     if (next.kind != kind) {
-      // The last of several spaces is left for the word behind them.
+      // The last of several spaces belongs to the following word.
       return kind == Kind::kSpace && last > begin ? last : now.end;
     }
     last = now.end;

@@ -24,8 +24,7 @@ class TANDEM_API TokenDataset : public data::Dataset {
  public:
   /// Throws ValueError unless context and stride are at least 1 and there are more than `context` tokens.
   explicit TokenDataset(std::vector<uint16_t> tokens, TokenOptions options = {});
-  /// As above, of the tokens of a file, which are read when an item is requested. Then get() throws the errors of
-  /// TokenFile::read.
+  /// Windows of the tokens of a file. get() reads the tokens of an item, and throws the errors of TokenFile::read.
   explicit TokenDataset(TokenFile file, TokenOptions options = {});
 
   int64_t size() const override;

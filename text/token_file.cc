@@ -31,7 +31,7 @@ struct TokenFile::Mapping {
       T token = 0;
       std::memcpy(&token, from + i * sizeof(T), sizeof(T));
       TANDEM_CHECK(IoError, token < vocabulary_size, "TokenFile: '", path, "': token ", begin + static_cast<int64_t>(i),
-                   " is ", token, ", the vocabulary has ", vocabulary_size);
+                   " is ", token, ", expected 0 <= token < vocabulary_size ", vocabulary_size);
       out[i] = token;
     }
   }

@@ -10,11 +10,11 @@
 
 namespace tandem { inline namespace v0 { namespace text {
 
-/// How a token is stored: little-endian, in two bytes or in four.
+/// Storage type of a token: little-endian, two or four bytes.
 enum class TokenType : int8_t { kUInt16, kUInt32 };
 
-/// A file of token numbers without a header, mapped into memory. Processes share its pages, and each keeps about 16 MiB
-/// of them resident besides those of the current read, whatever the size of the file. Thread-safe; cheap to copy.
+/// A file of token numbers without a header, mapped into memory. Processes share its pages. Besides the pages of the
+/// current read, each process keeps about 16 MiB resident, regardless of the file's size. Thread-safe; cheap to copy.
 class TANDEM_API TokenFile {
  public:
   /// Maps the file into memory without reading it. Throws IoError if it cannot be read or if its size is not a multiple
@@ -33,8 +33,8 @@ class TANDEM_API TokenFile {
 
 /// Options of write_tokens.
 struct WriteTokensOptions {
-  TokenType type = TokenType::kUInt16;  ///< how a token is stored
-  bool append = false;                  ///< to the file's tokens, instead of replacing them
+  TokenType type = TokenType::kUInt16;  ///< storage type of a token
+  bool append = false;                  ///< append to the file instead of replacing it
 };
 
 /// Writes tokens to a file without a header. Throws ValueError, with its position, for a token that is negative or too

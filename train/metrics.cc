@@ -145,7 +145,7 @@ struct Counts {
     TANDEM_CHECK(ShapeError, counts.dim() == 2 && counts.size(0) == counts.size(1), op, ": counts has shape ",
                  counts.shape(), ", expected [C, C]");
     TANDEM_CHECK(DTypeError, counts.dtype() == kInt64, op, ": counts is ", counts.dtype(),
-                 ", expected int64; use what ConfusionMatrix::compute returns");
+                 ", expected int64; pass the result of ConfusionMatrix::compute()");
     TANDEM_CHECK(DeviceError, counts.device().is_cpu(), op, ": counts is on ", counts.device(), ", expected the CPU");
     size = static_cast<size_t>(counts.size(0));
     values = counts.to_vector<int64_t>();

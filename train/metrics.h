@@ -4,7 +4,7 @@
 // last reset(). Inputs are on any device, of any strides, and are not changed; gradients are not recorded. The state is
 // on the CPU: update() copies the data named below from the device and waits for the copy. Not thread-safe.
 //
-// Ranks. update() does not communicate, so ranks may have different numbers of batches, also none. With a `group`,
+// Ranks. update() does not communicate, so ranks may have different numbers of batches, including zero. With a `group`,
 // compute() is collective: one all_reduce of int64, which gives every rank the metric of the samples of all ranks and
 // leaves the states as they are. Counts are int64, and sums of float64 are kept in a fixed-point number as wide as the
 // range of float64, so nothing is rounded before the last division: the result has the same bits for every distribution
@@ -44,9 +44,9 @@ class TANDEM_API Accuracy {
  public:
   /// Throws ValueError unless top_k is at least 1.
   explicit Accuracy(AccuracyOptions options = {});
-  /// `preds`: scores [N, C] of a floating dtype, of which equal ones count in the order of their classes and NaN counts
-  /// as the largest; or, if top_k is 1, predicted classes [N], int64. `target`: classes [N], int64, on the same device.
-  /// Copies 8 N top_k bytes of predicted classes and 8 N bytes of targets to the CPU.
+  /// `preds`: scores [N, C] of a floating dtype, or, if top_k is 1, predicted classes [N], int64. Equal scores are
+  /// ranked by ascending class, and NaN is the largest score. `target`: classes [N], int64, on the same device. Copies
+  /// 8 N top_k bytes of predicted classes and 8 N bytes of targets to the CPU.
   ///
   /// Throws, without adding anything: ShapeError, DTypeError or DeviceError if the tensors do not fit; ValueError if
   /// top_k is more than C, or not 1 for predicted classes; with scores IndexError naming the first target outside [0,
@@ -135,9 +135,9 @@ class TANDEM_API ConfusionMatrix {
  public:
   /// Throws ValueError unless num_classes is at least 1.
   explicit ConfusionMatrix(int64_t num_classes, ConfusionMatrixOptions options = {});
-  /// `preds`: scores [N, num_classes], floating, of which the first largest is the predicted class; or predicted
-  /// classes [N], int64. `target`: classes [N], int64, on the same device. Copies 16 N bytes to the CPU. Throws as
-  /// Accuracy::update, and IndexError for predicted classes that are out of range.
+  /// `preds`: scores [N, num_classes], floating, or predicted classes [N], int64. The predicted class of a row of
+  /// scores is the first largest one. `target`: classes [N], int64, on the same device. Copies 16 N bytes to the CPU.
+  /// Throws the errors of Accuracy::update, and IndexError for predicted classes that are out of range.
   void update(const Tensor& preds, const Tensor& target);
   /// [num_classes, num_classes], int64, on the CPU. Collective with a group.
   Tensor compute() const;

@@ -18,8 +18,8 @@ struct OutputPaths {
   std::string throughput_chart;
   std::string events;                ///< folder
   std::string checkpoints;           ///< folder
-  std::vector<std::string> folders;  ///< those of TrainerOptions
-  std::string trace;                 ///< "": none
+  std::vector<std::string> folders;  ///< paths of TrainerOptions::folders
+  std::string trace;                 ///< "": no trace
 };
 
 /// Creates the folders of `out` and `trace`, and checks that every output can be written. `weights` are written

@@ -85,7 +85,7 @@ TrainerOptions checked(TrainerOptions options) {
   return options;
 }
 
-/// A loss of each step and what it trains.
+/// A loss of each step, and its reducer, optimizer and schedule.
 struct Objective : TrainerObjective {
   std::optional<optim::GradScaler> scaler = {};  ///< with amp kFloat16
   int64_t reported_step = 0;                     ///< step of the last report of the communication hooks
@@ -158,7 +158,7 @@ class Trainer::Impl {
   /// "" if there is one objective, else its name and a space.
   std::string prefix(const Objective& objective) const;
   std::vector<std::string> loss_texts() const;  ///< "loss", or "critic loss", "generator loss"
-  /// The states of an objective; those of the first have no prefix.
+  /// The states of an objective; the states of the first objective have no prefix.
   static void save(const Objective& objective, State& shared, State& rank);
   static void load(Objective& objective, const State& shared, const State& rank);
   void broadcast_buffers();

@@ -51,7 +51,7 @@ struct TrainerOptions {
   std::string loss_name = "training";         ///< label of the loss in charts and, with `further` losses, in lines
 
   int64_t epochs = 1;             ///< passes over the training data
-  int64_t max_steps = 0;          ///< most optimizer steps; 0: no limit
+  int64_t max_steps = 0;          ///< largest number of optimizer steps; 0: no limit
   int64_t accumulate = 1;         ///< batches per optimizer step, whose gradients are averaged
   double max_norm = 0;            ///< argument of optim::clip_grad_norm_; 0: gradients are not clipped
   std::optional<DType> amp = {};  ///< dtype of Autocast, kBFloat16, or kFloat16 with a GradScaler; nullopt: no autocast
@@ -60,23 +60,23 @@ struct TrainerOptions {
   std::function<void()> after_step = {};
 
   std::string out = "results";  ///< folder of all outputs, created if it does not exist
-  /// Further folders in `out`, into which the program writes: checked before the first step as all outputs.
+  /// Further output folders of the program inside `out`, which are also checked before the first step.
   std::vector<std::string> folders = {};
   int64_t save_every = 0;  ///< steps between checkpoints; 0: only when a signal stops the training
-  bool resume = false;     ///< continue from the newest checkpoint in `out`; from the beginning if there is none
+  bool resume = false;     ///< continue from the newest checkpoint in `out`, if it exists
   /// (name, value) of settings that must be equal in a resumed training, such as the learning rate; Trainer adds
   /// batch_size, accumulate, max_norm and amp.
   std::vector<std::pair<std::string, std::string>> identity = {};
   bool verbose = true;     ///< print progress and results on rank 0
   int64_t log_every = 0;   ///< without a terminal, steps between progress lines; 0: a line every few seconds
-  std::string trace = {};  ///< file for a trace of the first 30 steps of all ranks; empty: none
+  std::string trace = {};  ///< file for a trace of the first 30 steps of all ranks; empty: no trace
 
   /// Number of optimizer steps of a complete training, for schedules: at least 1. `batches_per_epoch`: of one rank,
   /// DataLoader::size().
   TANDEM_API int64_t total_steps(int64_t batches_per_epoch) const;
 };
 
-/// A further loss of each step and what it trains, for models with several optimizers such as a GAN.
+/// A further loss of each step with its optimizer, for models with several optimizers such as a GAN.
 struct TrainerObjective {
   std::string name;  ///< label of the loss: "generator"; unique, without '.'
   /// As the argument `loss` of Trainer::fit.
@@ -112,9 +112,9 @@ struct TrainerComponents {
 /// hooks. So a training that was killed and resumed ends with the same bytes as an uninterrupted training on the same
 /// number of ranks.
 ///
-/// With `further` objectives, a step is several of these steps on the same batches, one after the other: the first loss
-/// updates `optimizer`, then each further loss updates its own. A backward must reach only the parameters of its own
-/// reducer (docs/adversarial_training.md).
+/// With `further` objectives, a step consists of one update per loss on the same batches: first the argument of fit()
+/// updates `optimizer`, then each further loss updates its own optimizer. A backward must reach only the parameters of
+/// its own reducer (docs/adversarial_training.md).
 ///
 /// All outputs are checked before the first step. Output that cannot be written later causes a warning, and training
 /// continues; if the weights cannot be written at the end, they are saved elsewhere, and fit() throws. Every rank

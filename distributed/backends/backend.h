@@ -30,7 +30,7 @@ class GroupError : public Error {
   std::string headline_;
 };
 
-/// The collective that a rank started last, as far as this rank knows.
+/// The last collective that a rank is known to have started.
 struct LastStarted {
   int64_t seq = 0;  ///< 0: no collective
   std::chrono::nanoseconds ago{0};
@@ -46,8 +46,8 @@ enum class Advance : uint8_t { kIdle, kMoved, kDone };
 /// runs one collective at a time, in the order of the numbers: do_start, then do_advance until it returns kDone. It
 /// runs any number of transfers concurrently. It publishes the signature, and uses data of other ranks only after all
 /// signatures are known to be equal. Numbers may have gaps (a composed backend skips some), but all members agree on
-/// them. Only do_sleep, do_wake, do_abort, do_hear_failure and do_last_started may be called concurrently with another
-/// member function.
+/// them. Only do_sleep, do_wake, do_abort, do_notify_failure and do_last_started may be called concurrently with
+/// another member function.
 ///
 /// Rank arguments are ranks of the group; `culprit` and ranks in texts are ranks in the job.
 class Backend {
@@ -67,12 +67,12 @@ class Backend {
 
   /// Publishes the collective. `collective` must live until it has completed or failed.
   virtual void do_start(const Collective& collective) = 0;
-  /// Sends the signature of `next` to the peers early. `next` will start after the running collective and those
-  /// announced before. Returns false if the backend cannot do this, or not yet. Call it only while a collective runs;
-  /// `next` must not be read after the call. If `input_is_ready`, its input may be read until `next` has completed or
-  /// do_abort has returned; only the collectives before it may still write that input. The backend must not access the
-  /// other tensors of `next`.
-  virtual bool do_announce(const Collective& next, bool input_is_ready) {
+  /// Sends the signature of `next` to the peers early. `next` will start after the running collective and after the
+  /// collectives of earlier calls. Returns false if the backend cannot do this, or not yet. Call it only while a
+  /// collective runs; `next` must not be read after the call. If `input_is_ready`, its input may be read until `next`
+  /// has completed or do_abort has returned; only the collectives before it may still write that input. The backend
+  /// must not access the other tensors of `next`.
+  virtual bool do_prefetch_signature(const Collective& next, bool input_is_ready) {
     (void)next, (void)input_is_ready;
     return false;
   }
@@ -80,11 +80,11 @@ class Backend {
   /// differ or a required rank has failed.
   virtual Advance do_advance() = 0;
   /// Starts a message. `transfer` must live until it is done or has failed.
-  virtual void do_start_transfer(Transfer& transfer) = 0;
+  virtual void do_start_p2p(P2pRequest& transfer) = 0;
   /// Advances all started messages without waiting, and sets `done`. Returns kMoved if anything happened, else kIdle.
   /// Throws GroupError like do_advance; then all messages have failed, and the messages that caused the error have
   /// `failed` set. Not called again after do_abort.
-  virtual Advance do_advance_transfers() = 0;
+  virtual Advance do_advance_p2p() = 0;
   /// Sleeps until something may have changed or `until` has passed. Calls `changed` once, after it has begun to detect
   /// changes, and does not sleep if the result is true.
   virtual void do_sleep(FunctionRef<bool()> changed, Clock::time_point until) = 0;
@@ -95,7 +95,7 @@ class Backend {
   virtual void do_abort(int culprit, const std::string& reason) = 0;
   /// Notifies the waiting threads of this rank that member `culprit` (-1: the store's host) no longer participates.
   /// Operations that the culprit has finished still complete.
-  virtual void do_hear_failure(int culprit, const std::string& reason) = 0;
+  virtual void do_notify_failure(int culprit, const std::string& reason) = 0;
   virtual LastStarted do_last_started(int rank) const = 0;
   /// Ranks that started the running collective and for whose data this rank waits. Empty if this rank cannot tell.
   virtual std::vector<int> do_awaited() = 0;

@@ -40,7 +40,7 @@ std::string describe_call(const Signature& s, const ShownShape& shape, std::stri
   return text;
 }
 
-std::string describe_call(const Transfer& t, int shown_peer, const ShownShape& shape, std::string_view file,
+std::string describe_call(const P2pRequest& t, int shown_peer, const ShownShape& shape, std::string_view file,
                           uint32_t line) {
   std::string text = str(t.sends ? "send" : "recv", " ", t.dtype, " ", to_string(shape), t.sends ? " to" : " from",
                          " rank ", shown_peer, " tag ", t.tag);

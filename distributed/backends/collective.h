@@ -104,7 +104,7 @@ struct Collective : Signature {
 /// A message between two GPUs is direct: the backend matches it, compares its arguments and sets `direct`; other code
 /// transfers the data. If only one side's tensor is on a GPU, or both are on the same GPU, the backend transfers the
 /// data and first calls `stage` on the sides whose tensor is on a GPU.
-struct Transfer {
+struct P2pRequest {
   bool sends = false;
   int peer = 0;  ///< rank of the group
   int tag = 0;
@@ -131,9 +131,9 @@ struct Transfer {
   int64_t num_bytes() const { return num_elements * size_of(dtype); }
 };
 
-inline constexpr uint64_t kNotDirect = 1;  ///< value of Transfer::gpu
+inline constexpr uint64_t kNotDirect = 1;  ///< value of P2pRequest::gpu
 
-/// Whether a message between tensors with these values of Transfer::gpu is direct.
+/// Whether a message between tensors with these values of P2pRequest::gpu is direct.
 inline bool is_direct(uint64_t sender, uint64_t receiver) {
   return sender > kNotDirect && receiver > kNotDirect && sender != receiver;
 }
@@ -144,7 +144,7 @@ std::string describe_call(const Signature& signature, const ShownShape& shape, s
                           std::string_view name, std::string_view file, uint32_t line);
 /// "send float32 [4, 3] to rank 2 tag 7, 'x', train.cc:12". Shape and call site are separate arguments because they may
 /// belong to another rank's message; those of `transfer` are not used.
-std::string describe_call(const Transfer& transfer, int shown_peer, const ShownShape& shape, std::string_view file,
+std::string describe_call(const P2pRequest& transfer, int shown_peer, const ShownShape& shape, std::string_view file,
                           uint32_t line);
 
 /// 64-bit hash of `name`; 0 if it is empty.

@@ -10,64 +10,64 @@ namespace tandem { inline namespace v0 { namespace distributed {
 namespace {
 
 /// "\n  output  float32 [3, 4] on cpu".
-std::string line(const Operand& operand, size_t width) {
-  std::string name = to_string(operand);
+std::string line(const Argument& argument, size_t width) {
+  std::string name = to_string(argument);
   name.resize(std::max(name.size(), width), ' ');
-  return str("\n  ", name, "  ", describe(operand.tensor));
+  return str("\n  ", name, "  ", describe(argument.tensor));
 }
 
-std::string lines(const Operand& a, const Operand& b) {
+std::string lines(const Argument& a, const Argument& b) {
   const size_t width = std::max(to_string(a).size(), to_string(b).size());
   return line(a, width) + line(b, width);
 }
 
 }  // namespace
 
-std::string to_string(const Operand& operand) {
-  return operand.index < 0 ? operand.name : str(operand.name, "[", operand.index, "]");
+std::string to_string(const Argument& argument) {
+  return argument.index < 0 ? argument.name : str(argument.name, "[", argument.index, "]");
 }
 
-void check_operand(const char* op, const Operand& operand, const ProcessGroupOptions& group) {
-  TANDEM_CHECK(StateError, operand.tensor.defined(), op, ": ", to_string(operand), " is undefined");
-  const bool on_gpu = !operand.tensor.device().is_cpu();
+void check_argument(const char* op, const Argument& argument, const ProcessGroupOptions& group) {
+  TANDEM_CHECK(StateError, argument.tensor.defined(), op, ": ", to_string(argument), " is undefined");
+  const bool on_gpu = !argument.tensor.device().is_cpu();
   if (!on_gpu || group.world_size == 1) return;
   TANDEM_CHECK(DeviceError, cuda::is_built(), op, ": this build supports CPU tensors only; build with --config=cuda",
-               line(operand, 0));
+               line(argument, 0));
   TANDEM_CHECK(DeviceError, moves_gpu_tensors(group), op, ": the group's backend '", group.backend,
-               "' supports CPU tensors only; use 'cpu:", group.backend, ",cuda:nccl'", line(operand, 0));
+               "' supports CPU tensors only; use 'cpu:", group.backend, ",cuda:nccl'", line(argument, 0));
 }
 
-void check_writable(const char* op, const Operand& operand, const ProcessGroupOptions& group) {
-  check_operand(op, operand, group);
-  const Shape& shape = operand.tensor.shape();
+void check_writable(const char* op, const Argument& argument, const ProcessGroupOptions& group) {
+  check_argument(op, argument, group);
+  const Shape& shape = argument.tensor.shape();
   for (size_t i = 0; i < shape.size(); ++i) {
-    TANDEM_CHECK(ValueError, shape[i] <= 1 || operand.tensor.strides()[i] != 0, op, ": ", to_string(operand),
+    TANDEM_CHECK(ValueError, shape[i] <= 1 || argument.tensor.strides()[i] != 0, op, ": ", to_string(argument),
                  " is expanded, so its elements share memory and cannot be written; pass a contiguous tensor",
-                 line(operand, 0));
+                 line(argument, 0));
   }
 }
 
-void check_same_device(const char* op, const Operand& a, const Operand& b) {
+void check_same_device(const char* op, const Argument& a, const Argument& b) {
   TANDEM_CHECK(DeviceError, a.tensor.device() == b.tensor.device(), op, ": devices differ", lines(a, b));
 }
 
-void check_alike(const char* op, const Operand& a, const Operand& b) {
+void check_alike(const char* op, const Argument& a, const Argument& b) {
   TANDEM_CHECK(DTypeError, a.tensor.dtype() == b.tensor.dtype(), op, ": dtypes differ", lines(a, b));
   check_same_device(op, a, b);
 }
 
-void check_shape(const char* op, const Operand& operand, const Shape& wanted, const Operand& other) {
-  TANDEM_CHECK(ShapeError, operand.tensor.shape() == wanted, op, ": ", to_string(operand), " must be ", wanted,
-               lines(operand, other));
+void check_shape(const char* op, const Argument& argument, const Shape& wanted, const Argument& other) {
+  TANDEM_CHECK(ShapeError, argument.tensor.shape() == wanted, op, ": ", to_string(argument), " must be ", wanted,
+               lines(argument, other));
 }
 
-void check_reduce_op(const char* op, ReduceOp reduction, const Operand& operand) {
-  const bool floating = is_floating_point(operand.tensor.dtype());
+void check_reduce_op(const char* op, ReduceOp reduction, const Argument& argument) {
+  const bool floating = is_floating_point(argument.tensor.dtype());
   const bool bitwise = reduction >= ReduceOp::kBitAnd;
   TANDEM_CHECK(DTypeError, reduction != ReduceOp::kAvg || floating, op, ": avg requires a floating-point dtype",
-               line(operand, 0));
+               line(argument, 0));
   TANDEM_CHECK(DTypeError, !bitwise || !floating, op, ": ", to_string(reduction), " requires an integer or bool dtype",
-               line(operand, 0));
+               line(argument, 0));
 }
 
 void check_rank(const char* op, const char* name, int rank, const ProcessGroupOptions& group) {
@@ -81,13 +81,13 @@ void check_length(const char* op, const char* name, size_t length, const Process
 }
 
 template <class ErrorType>
-void refuse(const char* op, const Operand& operand, const std::string& must_be) {
-  throw ErrorType(with_module_scope(str(op, ": ", to_string(operand), " must be ", must_be, line(operand, 0))));
+void refuse(const char* op, const Argument& argument, const std::string& must_be) {
+  throw ErrorType(with_module_scope(str(op, ": ", to_string(argument), " must be ", must_be, line(argument, 0))));
 }
-template void refuse<ValueError>(const char* op, const Operand& operand, const std::string& must_be);
-template void refuse<ShapeError>(const char* op, const Operand& operand, const std::string& must_be);
+template void refuse<ValueError>(const char* op, const Argument& argument, const std::string& must_be);
+template void refuse<ShapeError>(const char* op, const Argument& argument, const std::string& must_be);
 
-void check_apart(const char* op, const Operand& a, const Part& a_part, const Operand& b, const Part& b_part,
+void check_apart(const char* op, const Argument& a, const Part& a_part, const Argument& b, const Part& b_part,
                  bool may_be_same) {
   const int64_t bytes = size_of(a.tensor.dtype());
   const bool overlap = a_part.data < b_part.data + b_part.num_elements * bytes &&

@@ -12,13 +12,13 @@
 namespace tandem { inline namespace v0 { namespace distributed {
 
 /// An argument and its name in errors: "output", "outputs[3]".
-struct Operand {
+struct Argument {
   const char* name;
   const Tensor& tensor;
   int index = -1;
 };
 
-std::string to_string(const Operand& operand);
+std::string to_string(const Argument& argument);
 
 using Tensors = std::vector<Tensor>;
 using Splits = std::vector<int64_t>;
@@ -30,8 +30,8 @@ struct Parts {
   bool is_list;
   bool is_result;
 
-  Operand operand(size_t rank) const {
-    return is_list ? Operand{name, tensors[rank], static_cast<int>(rank)} : Operand{name, tensors[0]};
+  Argument argument(size_t rank) const {
+    return is_list ? Argument{name, tensors[rank], static_cast<int>(rank)} : Argument{name, tensors[0]};
   }
 };
 struct Outputs : Parts {
@@ -43,19 +43,19 @@ struct Inputs : Parts {
   Inputs(const Tensors& list) : Parts{"inputs", list, true, false} {}
 };
 
-// --- checks; they throw the errors of base/error.h, "op: what is wrong" and the operands ---
+// --- checks; they throw the errors of base/error.h, "op: what is wrong" and the arguments ---
 
 /// Checks that the tensor is defined and on a supported device: a CPU device, or a GPU if the group has NCCL or one
 /// rank.
-void check_operand(const char* op, const Operand& operand, const ProcessGroupOptions& group);
+void check_argument(const char* op, const Argument& argument, const ProcessGroupOptions& group);
 /// Also checks that no two elements share memory.
-void check_writable(const char* op, const Operand& operand, const ProcessGroupOptions& group);
+void check_writable(const char* op, const Argument& argument, const ProcessGroupOptions& group);
 /// Checks that both are on one device.
-void check_same_device(const char* op, const Operand& a, const Operand& b);
+void check_same_device(const char* op, const Argument& a, const Argument& b);
 /// Checks that both have one dtype and are on one device.
-void check_alike(const char* op, const Operand& a, const Operand& b);
-void check_shape(const char* op, const Operand& operand, const Shape& wanted, const Operand& other);
-void check_reduce_op(const char* op, ReduceOp reduction, const Operand& operand);
+void check_alike(const char* op, const Argument& a, const Argument& b);
+void check_shape(const char* op, const Argument& argument, const Shape& wanted, const Argument& other);
+void check_reduce_op(const char* op, ReduceOp reduction, const Argument& argument);
 /// `name`: "root", "dst".
 void check_rank(const char* op, const char* name, int rank, const ProcessGroupOptions& group);
 /// Checks that the list has one tensor per rank.
@@ -63,9 +63,9 @@ void check_length(const char* op, const char* name, size_t length, const Process
 
 /// Throws an error with the text `must_be`: "gather: output must be undefined on ranks other than root 2".
 template <class ErrorType = ValueError>
-[[noreturn]] void refuse(const char* op, const Operand& operand, const std::string& must_be);
+[[noreturn]] void refuse(const char* op, const Argument& argument, const std::string& must_be);
 /// Checks that a result and an input do not share memory. `may_be_same`: they may be identical.
-void check_apart(const char* op, const Operand& a, const Part& a_part, const Operand& b, const Part& b_part,
+void check_apart(const char* op, const Argument& a, const Part& a_part, const Argument& b, const Part& b_part,
                  bool may_be_same);
 
 // --- row-major memory; the operation keeps it and makes the copies ---

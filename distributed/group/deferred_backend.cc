@@ -22,7 +22,7 @@ constexpr std::chrono::seconds kStoreTimeout{1};
 /// Forwards all calls until it is cancelled; then it behaves as if the store's host were lost. A member that gives up
 /// stores the reason under one key. A joining rank whose wait has timed out reads that key and treats the reason as the
 /// end of a rank.
-class LateBackend::CancelledStore final : public ForwardingStore {
+class DeferredBackend::CancelledStore final : public ForwardingStore {
  public:
   explicit CancelledStore(const ProcessGroupOptions& options)
       : ForwardingStore(options.store),
@@ -94,8 +94,8 @@ class LateBackend::CancelledStore final : public ForwardingStore {
   HookHandle ends_;
 };
 
-LateBackend::LateBackend(const ProcessGroupOptions& options,
-                         std::function<std::unique_ptr<Backend>(const ProcessGroupOptions&)> make)
+DeferredBackend::DeferredBackend(const ProcessGroupOptions& options,
+                                 std::function<std::unique_ptr<Backend>(const ProcessGroupOptions&)> make)
     : store_(std::make_shared<CancelledStore>(options)), options_([&] {
         ProcessGroupOptions mine = options;
         mine.store = store_;
@@ -107,7 +107,7 @@ LateBackend::LateBackend(const ProcessGroupOptions& options,
   });
 }
 
-LateBackend::~LateBackend() {
+DeferredBackend::~DeferredBackend() {
   // An exception that ends this rank must be reported immediately.
   if (std::uncaught_exceptions() == 0) {
     std::unique_lock lock(mutex_);
@@ -117,7 +117,7 @@ LateBackend::~LateBackend() {
   thread_.join();
 }
 
-void LateBackend::make(const std::function<std::unique_ptr<Backend>(const ProcessGroupOptions&)>& make) {
+void DeferredBackend::make(const std::function<std::unique_ptr<Backend>(const ProcessGroupOptions&)>& make) {
   const int own_rank = job_rank(options_, options_.rank);
   State state = State::kMade;
   try {
@@ -144,13 +144,13 @@ void LateBackend::make(const std::function<std::unique_ptr<Backend>(const Proces
   changed_.notify_all();
 }
 
-void LateBackend::check() const {
+void DeferredBackend::check() const {
   const State state = state_.load(std::memory_order_acquire);
   if (state == State::kFailed) throw *error_;
   if (state == State::kComing && is_aborted_.load(std::memory_order_acquire)) throw *aborted_;
 }
 
-void LateBackend::when_made(std::function<void(Backend&)> f) {
+void DeferredBackend::when_made(std::function<void(Backend&)> f) {
   {
     std::lock_guard lock(mutex_);
     if (state_.load() != State::kMade) {
@@ -161,32 +161,32 @@ void LateBackend::when_made(std::function<void(Backend&)> f) {
   f(*backend_);
 }
 
-const char* LateBackend::name() const {
+const char* DeferredBackend::name() const {
   const Backend* backend = made();
   return backend != nullptr ? backend->name() : "waiting for members";
 }
 
-std::string LateBackend::describe() const {
+std::string DeferredBackend::describe() const {
   const Backend* backend = made();
   return backend != nullptr ? backend->describe() : "waiting for members";
 }
 
-bool LateBackend::may_spin() const {
+bool DeferredBackend::may_spin() const {
   const Backend* backend = made();
   return backend != nullptr && backend->may_spin();
 }
 
-void LateBackend::do_start(const Collective& collective) {
+void DeferredBackend::do_start(const Collective& collective) {
   if (Backend* backend = made()) return backend->do_start(collective);
   collective_ = &collective;
 }
 
-bool LateBackend::do_announce(const Collective& next, bool input_is_ready) {
+bool DeferredBackend::do_prefetch_signature(const Collective& next, bool input_is_ready) {
   Backend* backend = made();
-  return backend != nullptr && collective_ == nullptr && backend->do_announce(next, input_is_ready);
+  return backend != nullptr && collective_ == nullptr && backend->do_prefetch_signature(next, input_is_ready);
 }
 
-Advance LateBackend::do_advance() {
+Advance DeferredBackend::do_advance() {
   check();
   Backend* backend = made();
   if (backend == nullptr) return Advance::kIdle;
@@ -194,21 +194,21 @@ Advance LateBackend::do_advance() {
   return backend->do_advance();
 }
 
-void LateBackend::do_start_transfer(Transfer& transfer) {
+void DeferredBackend::do_start_p2p(P2pRequest& transfer) {
   // Not before the transfers that already wait: peers compare them in order.
-  if (Backend* backend = made(); backend != nullptr && transfers_.empty()) return backend->do_start_transfer(transfer);
+  if (Backend* backend = made(); backend != nullptr && transfers_.empty()) return backend->do_start_p2p(transfer);
   transfers_.push_back(&transfer);
 }
 
-Advance LateBackend::do_advance_transfers() {
+Advance DeferredBackend::do_advance_p2p() {
   check();
   Backend* backend = made();
   if (backend == nullptr) return Advance::kIdle;
-  for (Transfer* transfer : std::exchange(transfers_, {})) backend->do_start_transfer(*transfer);
-  return backend->do_advance_transfers();
+  for (P2pRequest* transfer : std::exchange(transfers_, {})) backend->do_start_p2p(*transfer);
+  return backend->do_advance_p2p();
 }
 
-void LateBackend::do_sleep(FunctionRef<bool()> changed, Clock::time_point until) {
+void DeferredBackend::do_sleep(FunctionRef<bool()> changed, Clock::time_point until) {
   if (Backend* backend = made()) return backend->do_sleep(changed, until);
   uint64_t before = 0;
   {
@@ -222,7 +222,7 @@ void LateBackend::do_sleep(FunctionRef<bool()> changed, Clock::time_point until)
                       [&] { return wakes_ != before || state_.load() != State::kComing; });
 }
 
-void LateBackend::do_wake() {
+void DeferredBackend::do_wake() {
   if (Backend* backend = made()) return backend->do_wake();
   {
     std::lock_guard lock(mutex_);
@@ -232,7 +232,7 @@ void LateBackend::do_wake() {
   if (Backend* backend = made()) backend->do_wake();  // for a thread that has begun to sleep there meanwhile
 }
 
-void LateBackend::do_abort(int culprit, const std::string& reason) {
+void DeferredBackend::do_abort(int culprit, const std::string& reason) {
   {
     std::lock_guard lock(mutex_);
     if (!aborted_) aborted_.emplace(failure_text(" failed", culprit, reason), reason, culprit);
@@ -243,16 +243,16 @@ void LateBackend::do_abort(int culprit, const std::string& reason) {
   do_wake();
 }
 
-void LateBackend::do_hear_failure(int culprit, const std::string& reason) {
-  when_made([=](Backend& backend) { backend.do_hear_failure(culprit, reason); });
+void DeferredBackend::do_notify_failure(int culprit, const std::string& reason) {
+  when_made([=](Backend& backend) { backend.do_notify_failure(culprit, reason); });
 }
 
-LastStarted LateBackend::do_last_started(int rank) const {
+LastStarted DeferredBackend::do_last_started(int rank) const {
   const Backend* backend = made();
   return backend != nullptr ? backend->do_last_started(rank) : LastStarted();
 }
 
-std::vector<int> LateBackend::do_awaited() {
+std::vector<int> DeferredBackend::do_awaited() {
   Backend* backend = made();
   return backend != nullptr && collective_ == nullptr ? backend->do_awaited() : std::vector<int>();
 }

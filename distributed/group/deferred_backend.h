@@ -18,29 +18,29 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 /// For groups whose members join in any order: only operations wait for the members. The operations begin when all
 /// members have joined. If that fails, they fail with the reason.
-class LateBackend final : public Backend {
+class DeferredBackend final : public Backend {
  public:
   /// Calls make(options) on its own thread, with a store that is cancelled when this object is destroyed.
-  LateBackend(const ProcessGroupOptions& options,
-              std::function<std::unique_ptr<Backend>(const ProcessGroupOptions&)> make);
+  DeferredBackend(const ProcessGroupOptions& options,
+                  std::function<std::unique_ptr<Backend>(const ProcessGroupOptions&)> make);
   /// Waits up to 1 s for missing members, unless an exception is in flight. Members that join later are notified.
-  ~LateBackend() override;
-  LateBackend(const LateBackend&) = delete;
-  LateBackend& operator=(const LateBackend&) = delete;
+  ~DeferredBackend() override;
+  DeferredBackend(const DeferredBackend&) = delete;
+  DeferredBackend& operator=(const DeferredBackend&) = delete;
 
   const char* name() const override;
   std::string describe() const override;
   bool has_members() const override { return made() != nullptr; }
   bool may_spin() const override;
   void do_start(const Collective& collective) override;
-  bool do_announce(const Collective& next, bool input_is_ready) override;
+  bool do_prefetch_signature(const Collective& next, bool input_is_ready) override;
   Advance do_advance() override;
-  void do_start_transfer(Transfer& transfer) override;
-  Advance do_advance_transfers() override;
+  void do_start_p2p(P2pRequest& transfer) override;
+  Advance do_advance_p2p() override;
   void do_sleep(FunctionRef<bool()> changed, Clock::time_point until) override;
   void do_wake() override;
   void do_abort(int culprit, const std::string& reason) override;
-  void do_hear_failure(int culprit, const std::string& reason) override;
+  void do_notify_failure(int culprit, const std::string& reason) override;
   LastStarted do_last_started(int rank) const override;
   std::vector<int> do_awaited() override;
 
@@ -71,7 +71,7 @@ class LateBackend final : public Backend {
 
   // Used only by the thread that runs the group: operations that were started before the backend was made.
   const Collective* collective_ = nullptr;
-  std::vector<Transfer*> transfers_;
+  std::vector<P2pRequest*> transfers_;
 
   std::thread thread_;
 };

@@ -40,7 +40,7 @@ BlocksInUse& blocks_in_use() {
 
 int half_of(Device device) { return std::max(1, cuda::device_properties(device).num_multiprocessors / 2); }
 
-/// The identity of a GPU, as in Transfer::gpu.
+/// The identity of a GPU, as in P2pRequest::gpu.
 uint64_t identity_of(Device device) {
   const uint64_t hash = hash_name(gpu_identity(device));
   return hash > kNotDirect ? hash : kNotDirect + 1;
@@ -119,7 +119,7 @@ GpuBlocks::~GpuBlocks() {
 
 // --- GpuMessage ---
 
-/// What this rank knows about its direct messages with one rank.
+/// State of the direct messages between this rank and one other rank.
 struct GpuPair {
   GpuPair(int peer_, bool leads_, std::unique_ptr<GpuBlocks> blocks_, const GpuMessages::Hooks& hooks)
       : peer(peer_), leads(leads_), blocks(std::move(blocks_)), thread(hooks.start_thread) {}
@@ -255,7 +255,7 @@ std::shared_ptr<GpuTask> GpuMessages::post(SerialThread& thread, std::function<v
   return task;
 }
 
-/// As Transfer::stage.
+/// As P2pRequest::stage.
 void GpuMessages::stage(Message& message) {
   GpuMessage& m = *message.gpu;
   --m.group->expected;
@@ -358,7 +358,7 @@ std::shared_ptr<Message> GpuMessages::list_message(const GpuPair& pair, bool sen
   message->is_internal = true;
   message->shown_peer = job_rank(options_, pair.peer);
   message->kept.push_back(list);
-  Transfer& t = message->transfer;
+  P2pRequest& t = message->transfer;
   t.sends = sends;
   t.peer = pair.peer;
   t.tag = kListTag;
@@ -427,7 +427,8 @@ bool GpuMessages::follow(GpuPair& pair, std::vector<std::shared_ptr<Message>>& a
     return std::any_of(pair.lists.begin(), pair.lists.end(),
                        [&](const auto& list) { return std::find(list.begin(), list.end(), entry.key) != list.end(); });
   });
-  // A list is received for each matched message that is in none. So both ranks have equally many internal messages.
+  // A list is received for each matched message that no list contains. So both ranks have equally many internal
+  // messages.
   if (is_listed || pair.awaits_list) return moved;
   pair.awaits_list = true;
   const Tensor list = zeros({kListNumbers}, {kInt64});

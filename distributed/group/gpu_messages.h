@@ -192,7 +192,7 @@ class GpuMessages {
   const ProcessGroupOptions options_;
   const Device device_;
   const Hooks hooks_;
-  const uint64_t identity_;  // of the GPU, as in Transfer::gpu
+  const uint64_t identity_;  // of the GPU, as in P2pRequest::gpu
   SerialThread copies_;      // copies staged data; may wait for the GPU, but never for other ranks' calls
 
   std::mutex mutex_;  // guards the members below

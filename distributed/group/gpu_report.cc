@@ -17,11 +17,11 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-constexpr size_t kCardBytes = 512;
+constexpr size_t kGpuInfoBytes = 512;
 constexpr size_t kIdentityAt = 128;
 
-const char* card_of(const Tensor& cards, int64_t rank) {
-  return reinterpret_cast<const char*>(cards.data<uint8_t>() + rank * cards.shape()[1]);
+const char* gpu_info_of(const Tensor& infos, int64_t rank) {
+  return reinterpret_cast<const char*>(infos.data<uint8_t>() + rank * infos.shape()[1]);
 }
 
 /// The identity of this host as NCCL computes it.
@@ -40,46 +40,46 @@ std::string gpu_identity(Device device) {
   return str(cuda::device_properties(device).uuid, " of ", host, "\n", nccl_host(host));
 }
 
-Tensor gpu_card(Device device) {
+Tensor pack_gpu_info(Device device) {
   const cuda::Versions versions = cuda::versions();
   std::string text =
       str(cuda::device_properties(device).name, ", CUDA ", versions.runtime, ", driver for ", versions.driver);
   text.resize(kIdentityAt - 1);  // leaves a terminating zero
   std::string identity = gpu_identity(device);
-  identity.resize(kCardBytes - kIdentityAt - 1);
-  const Tensor card = zeros({static_cast<int64_t>(kCardBytes)}, {kUInt8});
-  std::copy(text.begin(), text.end(), card.data<uint8_t>());
-  std::copy(identity.begin(), identity.end(), card.data<uint8_t>() + kIdentityAt);
-  return card;
+  identity.resize(kGpuInfoBytes - kIdentityAt - 1);
+  const Tensor info = zeros({static_cast<int64_t>(kGpuInfoBytes)}, {kUInt8});
+  std::copy(text.begin(), text.end(), info.data<uint8_t>());
+  std::copy(identity.begin(), identity.end(), info.data<uint8_t>() + kIdentityAt);
+  return info;
 }
 
-std::string find_shared_gpu(const Tensor& cards, const std::vector<int>& ranks) {
+std::string find_shared_gpu(const Tensor& infos, const std::vector<int>& ranks) {
   std::map<std::string, int64_t> owners;
-  for (int64_t rank = 0; rank < cards.shape()[0]; ++rank) {
-    const std::string identity = card_of(cards, rank) + kIdentityAt;
+  for (int64_t rank = 0; rank < infos.shape()[0]; ++rank) {
+    const std::string identity = gpu_info_of(infos, rank) + kIdentityAt;
     const auto [owner, is_first] = owners.emplace(identity, rank);
     if (is_first) continue;
-    const std::string kind = card_of(cards, rank);
+    const std::string kind = gpu_info_of(infos, rank);
     return str("ranks ", ranks[static_cast<size_t>(owner->second)], " and ", ranks[static_cast<size_t>(rank)],
                " are both on ", kind.substr(0, kind.find(',')), " ", identity.substr(0, identity.find('\n')));
   }
   return "";
 }
 
-std::string describe_gpus(const Tensor& cards, const std::string& cpu_backend, const std::string& nccl_version) {
-  const int64_t ranks = cards.shape()[0];
+std::string describe_gpus(const Tensor& infos, const std::string& cpu_backend, const std::string& nccl_version) {
+  const int64_t ranks = infos.shape()[0];
   std::vector<std::pair<std::string, int>> kinds;  // in the order of ranks
   for (int64_t rank = 0; rank < ranks; ++rank) {
-    const std::string card = card_of(cards, rank);
-    const auto known = std::find_if(kinds.begin(), kinds.end(), [&](const auto& kind) { return kind.first == card; });
+    const std::string info = gpu_info_of(infos, rank);
+    const auto known = std::find_if(kinds.begin(), kinds.end(), [&](const auto& kind) { return kind.first == info; });
     if (known != kinds.end()) {
       ++known->second;
     } else {
-      kinds.emplace_back(card, 1);
+      kinds.emplace_back(info, 1);
     }
   }
   std::string gpus;
-  for (const auto& [card, count] : kinds) gpus += str(gpus.empty() ? "" : " and ", count, " x ", card);
+  for (const auto& [info, count] : kinds) gpus += str(gpus.empty() ? "" : " and ", count, " x ", info);
   return str(ranks, ranks == 1 ? " rank, " : " ranks, ", cpu_backend, "; nccl ", nccl_version, " between ", gpus);
 }
 

@@ -22,7 +22,7 @@ namespace {
 
 /// Time for collectives in progress on the GPU after a rank was lost: the other ranks may still complete them.
 constexpr std::chrono::milliseconds kAbortGrace{300};
-constexpr std::chrono::milliseconds kRollCall{1000};
+constexpr std::chrono::milliseconds kStragglerGrace{1000};
 constexpr std::chrono::milliseconds kFailurePollInterval{1000};
 
 }  // namespace
@@ -64,27 +64,27 @@ void find_missing(Store& store, const std::function<std::string(int)>& key, int 
   find_missing(store, key, middle, end, missing);
 }
 
-/// Writes this rank's key. Returns the members that have not written their key when all have, or after kRollCall.
+/// Writes this rank's key. Returns the members that have not written their key when all have, or after kStragglerGrace.
 std::vector<int> find_stragglers_in_store(const ProcessGroupOptions& options, int64_t seq) {
-  const std::string roll = str("group/", options.name, "/late/", seq);
-  const auto key = [&](int rank) { return str(roll, "/", rank); };
+  const std::string prefix = str("group/", options.name, "/late/", seq);
+  const auto key = [&](int rank) { return str(prefix, "/", rank); };
   options.store->set(key(options.rank), "here");
-  const auto until = std::chrono::steady_clock::now() + kRollCall;
-  for (int64_t signed_here = options.store->add(roll, 1); signed_here < options.world_size;
-       signed_here = options.store->add(roll, 0)) {
+  const auto until = std::chrono::steady_clock::now() + kStragglerGrace;
+  for (int64_t num_written = options.store->add(prefix, 1); num_written < options.world_size;
+       num_written = options.store->add(prefix, 0)) {
     if (std::chrono::steady_clock::now() >= until) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
-  std::vector<int> silent;
-  find_missing(*options.store, key, 0, options.world_size, silent);
-  return silent;
+  std::vector<int> stragglers;
+  find_missing(*options.store, key, 0, options.world_size, stragglers);
+  return stragglers;
 }
 
 }  // namespace
 
 Work GroupQueue::start_on_gpu(std::span<CollectiveOperation* const> operations) {
-  const HandsOver hands_over;             // for the waits of connect_gpu: continuations may start collectives here
-  std::lock_guard launching(gpu_mutex_);  // consistency checks and launches have the same order
+  const DeferCompletions defers_completions;  // for the waits of connect_gpu: continuations may start collectives here
+  std::lock_guard launching(gpu_mutex_);      // consistency checks and launches have the same order
   const Device device = operations.front()->collective.device;
   const auto nccl = nccl_backend();
   check_gpu(to_string(operations.front()->collective.kind), device);
@@ -109,7 +109,7 @@ Work GroupQueue::start_on_gpu(std::span<CollectiveOperation* const> operations) 
     for (size_t i = 0; i < operations.size(); ++i) works->push_back(connected->launch(*operations[i], agreed[i]));
   } catch (const std::exception& error) {
     works->push_back(std::make_shared<FailedWork>(std::current_exception()));
-    if (!is_failing_) abort(error.what());  // otherwise all ranks know the cause
+    if (!is_failing_) abort(error.what());  // otherwise all ranks have been notified of the cause
   }
   return check;
 }
@@ -162,44 +162,44 @@ std::shared_ptr<NcclBackend> GroupQueue::connect_gpu(Device device, const Collec
                                                      std::chrono::milliseconds timeout) {
   {
     std::unique_lock lock(mutex_);
-    help(lock, check, Clock::time_point::max());
+    run_until(lock, check, Clock::time_point::max());
   }
   if (check.error) std::rethrow_exception(check.error);
   is_on_gpu_ = true;
   const Clock::time_point deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
   // Each rank contributes the NCCL id (only rank 0 fills it in) and the information about its GPU.
   constexpr int64_t kIdBytes = sizeof(NcclId);
-  const Tensor card = gpu_card(device);
-  const int64_t card_bytes = card.num_bytes(), row = kIdBytes + card_bytes;
+  const Tensor info = pack_gpu_info(device);
+  const int64_t info_bytes = info.num_bytes(), row = kIdBytes + info_bytes;
   const Tensor own = zeros({row}, {kUInt8});
   if (options_.rank == 0) {
     const NcclId made = NcclBackend::make_id();
     std::memcpy(own.data_ptr(), made.data(), made.size());
   }
-  std::memcpy(own.data_ptr() + kIdBytes, card.data_ptr(), static_cast<size_t>(card_bytes));
+  std::memcpy(own.data_ptr() + kIdBytes, info.data_ptr(), static_cast<size_t>(info_bytes));
   const Tensor all = empty({options_.world_size, row}, {kUInt8});
   CollectiveOperation gather;
   prepare_all_gather(gather, options_, all, own, {.name = "NCCL's id", .timeout = timeout});
   run(gather);
   NcclId shared;
   std::memcpy(shared.data(), all.data_ptr(), shared.size());
-  const Tensor cards = empty({options_.world_size, card_bytes}, {kUInt8});
+  const Tensor infos = empty({options_.world_size, info_bytes}, {kUInt8});
   for (int64_t rank = 0; rank < options_.world_size; ++rank) {
-    std::memcpy(cards.data_ptr() + rank * card_bytes, all.data_ptr() + rank * row + kIdBytes,
-                static_cast<size_t>(card_bytes));
+    std::memcpy(infos.data_ptr() + rank * info_bytes, all.data_ptr() + rank * row + kIdBytes,
+                static_cast<size_t>(info_bytes));
   }
-  const std::string shared_gpu = find_shared_gpu(cards, options_.ranks);  // all ranks get the same result
+  const std::string shared_gpu = find_shared_gpu(infos, options_.ranks);  // all ranks get the same result
   TANDEM_CHECK(DeviceError, shared_gpu.empty(), "group '", options_.name, "': ", shared_gpu,
                "\n  NCCL requires a different GPU for each rank; the local rank and CUDA_VISIBLE_DEVICES determine a "
                "rank's GPU");
   if (options_.rank == 0 && log_enabled(LogLevel::kWarning)) {
     log_line(LogLevel::kInfo,
-             str("group '", options_.name, "': ", describe_gpus(cards, backend_->describe(), NcclBackend::version())));
+             str("group '", options_.name, "': ", describe_gpus(infos, backend_->describe(), NcclBackend::version())));
   }
   NcclBackend::Options options = nccl_options(device);
   options.find_stragglers = [weak = weak_from_this()](int64_t seq) {
     const auto self = weak.lock();
-    return self ? self->call_roll(seq) : NcclBackend::StragglerReport();
+    return self ? self->detect_stragglers(seq) : NcclBackend::StragglerReport();
   };
   const auto nccl = NcclBackend::join(std::move(options), shared, deadline, [this, asked = Clock::now()]() mutable {
     if (Clock::now() - asked >= kFailurePollInterval) {
@@ -220,21 +220,21 @@ std::shared_ptr<NcclBackend> GroupQueue::connect_gpu(Device device, const Collec
 /// reaches this point at about the same time and writes a key. Ranks without a key after one second are reported as
 /// stragglers. A separate thread uses the store, and this function waits for it only for a limited time: the store may
 /// be the component that does not respond.
-NcclBackend::StragglerReport GroupQueue::call_roll(int64_t seq) const {
+NcclBackend::StragglerReport GroupQueue::detect_stragglers(int64_t seq) const {
   if (options_.store == nullptr) return {};
-  const auto silent = std::make_shared<std::promise<std::vector<int>>>();
-  std::future<std::vector<int>> answer = silent->get_future();
+  const auto stragglers = std::make_shared<std::promise<std::vector<int>>>();
+  std::future<std::vector<int>> answer = stragglers->get_future();
   try {
-    start_rank_thread([options = options_, seq, silent] {
+    start_rank_thread([options = options_, seq, stragglers] {
       try {
-        silent->set_value(find_stragglers_in_store(options, seq));
+        stragglers->set_value(find_stragglers_in_store(options, seq));
       } catch (const Error&) {
       }
     }).detach();
   } catch (const ResourceError& e) {
     return {.text = str("\n  cannot query the store: ", e.what())};
   }
-  if (answer.wait_for(kRollCall + kAbortGrace) != std::future_status::ready)
+  if (answer.wait_for(kStragglerGrace + kAbortGrace) != std::future_status::ready)
     return {.text = "\n  the store does not respond; check that rank 0 is running"};
   std::vector<int> ranks;
   try {
@@ -272,7 +272,7 @@ void GroupQueue::post_failure(int culprit, const std::string& reason) {
 void GroupQueue::poll_failures() {
   if (options_.store == nullptr || is_failing_ || is_polling_->exchange(true)) return;
   try {
-    start_rank_thread([weak = weak_from_this(), store = options_.store, key = failure_key(), asks = is_polling_] {
+    start_rank_thread([weak = weak_from_this(), store = options_.store, key = failure_key(), polls = is_polling_] {
       try {
         if (store->check({key})) {
           std::istringstream text(store->get(key, kFailurePollInterval));
@@ -284,7 +284,7 @@ void GroupQueue::poll_failures() {
         }
       } catch (const Error&) {  // a failure of the store is reported separately
       }
-      *asks = false;
+      *polls = false;
     }).detach();
   } catch (const ResourceError&) {
     *is_polling_ = false;

@@ -95,9 +95,9 @@ class GroupQueue::CapturedCollectives final : public cuda::ReplayObserver {
   std::source_location where_;
   std::chrono::milliseconds timeout_{0};
   // Of the running replay:
-  std::shared_ptr<GroupQueue> replaying_;      // after a successful consistency check
-  std::optional<HandsOver> hands_over_;        // while launch_order_ is locked
-  std::unique_lock<std::mutex> launch_order_;  // other threads must not start collectives before the launch
+  std::shared_ptr<GroupQueue> replaying_;              // after a successful consistency check
+  std::optional<DeferCompletions> defer_completions_;  // while launch_order_ is locked
+  std::unique_lock<std::mutex> launch_order_;          // other threads must not start collectives before the launch
   std::shared_ptr<CollectiveOperation> check_;
   NcclBackend::AgreedTime agreed_;
 };
@@ -120,7 +120,7 @@ void GroupQueue::CapturedCollectives::begin_replay(bool is_first) {
   check_->trace_category = "consistency check";
   agreed_ = std::make_shared<NcclBackend::AgreedTime::element_type>();
   check_->at_end = [agreed = agreed_] { agreed->store(NcclBackend::Clock::now()); };
-  hands_over_.emplace();
+  defer_completions_.emplace();
   launch_order_ = std::unique_lock(group->gpu_mutex_);
   group->run(*check_);
   replaying_ = group;
@@ -129,7 +129,7 @@ void GroupQueue::CapturedCollectives::begin_replay(bool is_first) {
 void GroupQueue::CapturedCollectives::end_replay(const std::exception_ptr& error) noexcept {
   const auto group = std::exchange(replaying_, nullptr);
   if (launch_order_.owns_lock()) launch_order_.unlock();
-  hands_over_.reset();
+  defer_completions_.reset();
   if (error == nullptr || group == nullptr || group->is_failing_) return;
   // The other ranks have launched the graph.
   try {

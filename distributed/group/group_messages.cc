@@ -16,7 +16,7 @@ Advance GroupQueue::advance_messages() {
     Message& message = *active_[num_begun_];
     try {
       begin(message);
-      backend_->do_start_transfer(message.transfer);
+      backend_->do_start_p2p(message.transfer);
     } catch (const GroupError& e) {
       fail(message, e);
       result = Advance::kDone;
@@ -29,7 +29,7 @@ Advance GroupQueue::advance_messages() {
     // The backend has dropped failed messages, so they must not be advanced any more.
     if (failed_) throw GroupError(failure_text(" failed", culprit_, reason_), reason_, culprit_);
     if (running_messages_ != nullptr) running_messages_->provide_data(active_);
-    if (backend_->do_advance_transfers() != Advance::kIdle) result = std::max(result, Advance::kMoved);
+    if (backend_->do_advance_p2p() != Advance::kIdle) result = std::max(result, Advance::kMoved);
     if (running_messages_ != nullptr) {
       std::vector<std::shared_ptr<Message>> added;
       if (running_messages_->advance(active_, added)) result = std::max(result, Advance::kMoved);
@@ -108,7 +108,7 @@ void GroupQueue::prepare_gpu_messages(std::span<const std::shared_ptr<Message>> 
 GpuMessages::Hooks GroupQueue::message_hooks() {
   return {.start_thread = start_rank_thread,
           .nccl_options = [this](Device device) { return nccl_options(device); },
-          .wake = [this] { wake_runner(); },
+          .wake = [this] { wake_executor(); },
           .is_failing = [this] { return is_aborted_.load() || is_failing_.load(); },
           .poll_failures = [this] { poll_failures(); }};
 }

@@ -44,7 +44,7 @@ void complete(const Operation& operation) {
   }
 }
 
-thread_local bool hands_over = false;
+thread_local bool defers_completions = false;
 
 /// Joins the handles of several operations into one.
 struct WhenAll {
@@ -71,8 +71,8 @@ struct WhenAll {
 
 }  // namespace
 
-HandsOver::HandsOver() : previous_(std::exchange(hands_over, true)) {}
-HandsOver::~HandsOver() { hands_over = previous_; }
+DeferCompletions::DeferCompletions() : previous_(std::exchange(defers_completions, true)) {}
+DeferCompletions::~DeferCompletions() { defers_completions = previous_; }
 
 GroupQueue::GroupQueue(const ProcessGroupOptions& options, std::unique_ptr<Backend> backend,
                        std::chrono::milliseconds stall)
@@ -95,7 +95,7 @@ void GroupQueue::watch_failures() {
     if (rank == own_job_rank()) {
       suppress_deferred_errors();
     } else {
-      backend_->do_hear_failure(rank, reason);
+      backend_->do_notify_failure(rank, reason);
     }
     // A rank that left has completed its collectives in progress. Any other collective fails in its consistency check.
     if (reason != "left the job") abort_gpu(failure_text("failed", rank, reason), rank);
@@ -107,31 +107,31 @@ void GroupQueue::watch_failures() {
 void GroupQueue::enqueue(std::shared_ptr<CollectiveOperation> operation) {
   operation->collective.seq = ++last_seq_;
   queue_.push_back(std::move(operation));
-  if (running_) tell_runner();
+  if (has_executor_) notify_executor();
 }
 
 void GroupQueue::enqueue(std::shared_ptr<Message> message) {
   message->transfer.seq = ++last_transfer_seq_;
   arrived_.push_back(std::move(message));
   ++num_messages_;
-  if (running_) tell_runner();
+  if (has_executor_) notify_executor();
 }
 
 /// Notifies the thread that runs the group of new operations.
-void GroupQueue::tell_runner() {
+void GroupQueue::notify_executor() {
   has_arrivals_.store(true);
-  wake_runner();
+  wake_executor();
 }
 
 void GroupQueue::run(CollectiveOperation& operation) {
   std::unique_lock lock(mutex_);
   enqueue(borrow(operation));
-  help(lock, operation, Clock::time_point::max());
+  run_until(lock, operation, Clock::time_point::max());
   lock.unlock();
   if (operation.error) std::rethrow_exception(operation.error);
 }
 
-void GroupQueue::run_alone(CollectiveOperation& operation) {
+void GroupQueue::run_single_rank(CollectiveOperation& operation) {
   {
     std::lock_guard lock(mutex_);
     operation.collective.seq = ++last_seq_;
@@ -142,15 +142,15 @@ void GroupQueue::run_alone(CollectiveOperation& operation) {
     fail(operation, error);
     std::rethrow_exception(operation.error);
   }
-  move_alone(operation.collective);
+  copy_single_rank(operation.collective);
   finish(operation);
   if (operation.error) std::rethrow_exception(operation.error);
 }
 
-Work GroupQueue::start_alone(CollectiveOperation& operation) {
+Work GroupQueue::start_single_rank(CollectiveOperation& operation) {
   const Promise<void> done;
   try {
-    run_alone(operation);
+    run_single_rank(operation);
     done.set_value();
   } catch (const CommError&) {
     done.set_exception(std::current_exception());
@@ -161,7 +161,7 @@ Work GroupQueue::start_alone(CollectiveOperation& operation) {
 void GroupQueue::run(const std::shared_ptr<Message>& message) {
   std::unique_lock lock(mutex_);
   enqueue(message);
-  help(lock, *message, Clock::time_point::max());
+  run_until(lock, *message, Clock::time_point::max());
   lock.unlock();
   if (message->error) std::rethrow_exception(message->error);
   if (message->join) message->join();
@@ -170,7 +170,7 @@ void GroupQueue::run(const std::shared_ptr<Message>& message) {
 void GroupQueue::run(std::span<const std::shared_ptr<CollectiveOperation>> operations) {
   std::unique_lock lock(mutex_);
   for (const auto& operation : operations) enqueue(operation);
-  help(lock, *operations.back(), Clock::time_point::max());
+  run_until(lock, *operations.back(), Clock::time_point::max());
   lock.unlock();
   for (const auto& operation : operations) {
     if (operation->error) std::rethrow_exception(operation->error);
@@ -216,7 +216,7 @@ std::function<bool(Backend::Clock::time_point)> GroupQueue::make_help(const std:
     const auto waited = weak.lock();
     if (self == nullptr || waited == nullptr) return false;
     std::unique_lock lock(self->mutex_);
-    self->help(lock, *waited, deadline);
+    self->run_until(lock, *waited, deadline);
     return false;
   };
 }
@@ -237,10 +237,10 @@ void GroupQueue::queue_all(std::span<const std::shared_ptr<Pending>> operations)
     for (const auto& operation : operations) enqueue(operation);
   }
   for_worker_.notify_one();
-  wake_runner();
+  wake_executor();
 }
 
-void GroupQueue::wake_runner() {
+void GroupQueue::wake_executor() {
   // Either this thread sees the sleeper, or the sleeper, which checks again after it has registered, sees the new work.
   if (sleepers_.load() > 0) backend_->do_wake();
 }
@@ -268,8 +268,8 @@ void GroupQueue::abort(const std::string& reason, int culprit) {
 
 bool GroupQueue::progress() {
   std::unique_lock lock(mutex_);
-  while (has_work() && !running_) {
-    if (!poll_turn(lock)) return true;
+  while (has_work() && !has_executor_) {
+    if (!execute_nonblocking(lock)) return true;
   }
   return has_work();
 }
@@ -282,13 +282,13 @@ void GroupQueue::close() {
     lock.lock();
   }
   while (has_work()) {
-    ++helpers_;
-    if (running_) {
-      for_helpers_.wait(lock);
+    ++num_waiters_;
+    if (has_executor_) {
+      for_waiters_.wait(lock);
     } else {
-      wait_turn(lock, Clock::time_point::max());
+      execute_blocking(lock, Clock::time_point::max());
     }
-    --helpers_;
+    --num_waiters_;
   }
   lock.unlock();
   // Failures of other ranks are still reported at this point, so finish() does not wait for a failed rank.
@@ -334,25 +334,25 @@ void GroupQueue::start_worker() {
 void GroupQueue::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    for_worker_.wait(lock,
-                     [&] { return stop_ || !handed_over_.empty() || (has_work() && helpers_ == 0 && !running_); });
-    while (!handed_over_.empty()) {
-      const auto operations = std::exchange(handed_over_, {});
+    for_worker_.wait(
+        lock, [&] { return stop_ || !deferred_.empty() || (has_work() && num_waiters_ == 0 && !has_executor_); });
+    while (!deferred_.empty()) {
+      const auto operations = std::exchange(deferred_, {});
       lock.unlock();
       for (const auto& operation : operations) complete(*operation);
       lock.lock();
     }
     if (stop_) return;
-    if (!has_work() || helpers_ > 0 || running_) continue;
-    if (poll_turn(lock)) continue;
+    if (!has_work() || num_waiters_ > 0 || has_executor_) continue;
+    if (execute_nonblocking(lock)) continue;
     const Clock::time_point until = worker_until_;
     lock.unlock();
     sleepers_.fetch_add(1);
     backend_->do_sleep(
         [&] {
           std::unique_lock inner(mutex_);
-          if (stop_ || !handed_over_.empty() || helpers_ > 0 || running_ || !has_work()) return true;
-          return poll_turn(inner);
+          if (stop_ || !deferred_.empty() || num_waiters_ > 0 || has_executor_ || !has_work()) return true;
+          return execute_nonblocking(inner);
         },
         until);
     sleepers_.fetch_sub(1);
@@ -361,24 +361,24 @@ void GroupQueue::work() {
 }
 
 /// Runs the group on this thread until `operation` is done or `until` has passed.
-void GroupQueue::help(std::unique_lock<std::mutex>& lock, const Operation& operation, Clock::time_point until) {
-  ++helpers_;
+void GroupQueue::run_until(std::unique_lock<std::mutex>& lock, const Operation& operation, Clock::time_point until) {
+  ++num_waiters_;
   while (!operation.done) {
-    if (!running_) {
-      if (!wait_turn(lock, until)) break;
+    if (!has_executor_) {
+      if (!execute_blocking(lock, until)) break;
     } else if (until == Clock::time_point::max()) {
-      for_helpers_.wait(lock);
-    } else if (for_helpers_.wait_until(lock, until) == std::cv_status::timeout) {
+      for_waiters_.wait(lock);
+    } else if (for_waiters_.wait_until(lock, until) == std::cv_status::timeout) {
       break;
     }
   }
-  --helpers_;
-  if (helpers_ == 0 && has_work()) for_worker_.notify_one();
+  --num_waiters_;
+  if (num_waiters_ == 0 && has_work()) for_worker_.notify_one();
 }
 
-/// A turn that waits for peers until an operation has ended. Returns false if `until` passed first.
-bool GroupQueue::wait_turn(std::unique_lock<std::mutex>& lock, Clock::time_point until) {
-  begin_turn(lock);
+/// Executes operations, waiting for peers, until one of them has ended. Returns false if `until` passed first.
+bool GroupQueue::execute_blocking(std::unique_lock<std::mutex>& lock, Clock::time_point until) {
+  acquire_executor(lock);
   Advance result = Advance::kIdle;
   do {
     int idle = 0;
@@ -399,38 +399,38 @@ bool GroupQueue::wait_turn(std::unique_lock<std::mutex>& lock, Clock::time_point
     sleepers_.fetch_sub(1);
     if (result != Advance::kDone && check_times()) result = Advance::kDone;
   } while (result != Advance::kDone && Clock::now() < until);
-  end_turn(lock);
+  release_executor(lock);
   return result == Advance::kDone;
 }
 
-/// A turn without waiting. Returns whether an operation has ended.
-bool GroupQueue::poll_turn(std::unique_lock<std::mutex>& lock) {
-  begin_turn(lock);
+/// Executes operations without waiting. Returns whether an operation has ended.
+bool GroupQueue::execute_nonblocking(std::unique_lock<std::mutex>& lock) {
+  acquire_executor(lock);
   Advance result = Advance::kMoved;
   while (result == Advance::kMoved) result = step();
   const bool ended = result == Advance::kDone || check_times();
   worker_until_ = wake_at();
-  end_turn(lock);
+  release_executor(lock);
   return ended;
 }
 
-void GroupQueue::begin_turn(std::unique_lock<std::mutex>& lock) {
-  running_ = true;
+void GroupQueue::acquire_executor(std::unique_lock<std::mutex>& lock) {
+  has_executor_ = true;
   collect();
   lock.unlock();
 }
 
-/// Makes new operations visible to the holder of running_.
+/// Makes new operations visible to the executor.
 void GroupQueue::collect() {
   if (head_ == nullptr && !queue_.empty()) head_ = queue_.front();
-  while (behind_.size() + 1 < queue_.size()) behind_.push_back(queue_[behind_.size() + 1]);
+  while (pending_.size() + 1 < queue_.size()) pending_.push_back(queue_[pending_.size() + 1]);
   running_messages_ = gpu_messages_.get();
   if (arrived_.empty()) return;
   std::move(arrived_.begin(), arrived_.end(), std::back_inserter(active_));
   arrived_.clear();
 }
 
-void GroupQueue::end_turn(std::unique_lock<std::mutex>& lock) {
+void GroupQueue::release_executor(std::unique_lock<std::mutex>& lock) {
   const bool head_ended = head_ != nullptr && head_->ended;
   if (head_ended) finish(*head_);
   bool messages_ended = false;
@@ -442,7 +442,7 @@ void GroupQueue::end_turn(std::unique_lock<std::mutex>& lock) {
 
   std::vector<std::shared_ptr<Operation>> promised;
   lock.lock();
-  running_ = false;
+  has_executor_ = false;
   has_arrivals_.store(false, std::memory_order_relaxed);
   const auto leave = [&](auto& operation) {
     operation->done = true;
@@ -452,8 +452,8 @@ void GroupQueue::end_turn(std::unique_lock<std::mutex>& lock) {
   if (head_ended) {
     queue_.pop_front();
     leave(head_);
-    if (!behind_.empty()) behind_.pop_front();
-    if (num_announced_ > 0) --num_announced_;
+    if (!pending_.empty()) pending_.pop_front();
+    if (num_prefetched_ > 0) --num_prefetched_;
   }
   if (messages_ended) {
     for (auto& message : active_) {
@@ -465,16 +465,16 @@ void GroupQueue::end_turn(std::unique_lock<std::mutex>& lock) {
     num_begun_ -= static_cast<size_t>(std::count(begun.begin(), begun.end(), nullptr));
     std::erase(active_, nullptr);
   }
-  if (helpers_ > 0) {
-    for_helpers_.notify_all();
+  if (num_waiters_ > 0) {
+    for_waiters_.notify_all();
   } else if (has_work()) {
     for_worker_.notify_one();
   }
   if (promised.empty()) return;
-  if (hands_over) {
-    handed_over_.insert(handed_over_.end(), promised.begin(), promised.end());
+  if (defers_completions) {
+    deferred_.insert(deferred_.end(), promised.begin(), promised.end());
     for_worker_.notify_one();
-    wake_runner();
+    wake_executor();
     return;
   }
   lock.unlock();
@@ -482,7 +482,7 @@ void GroupQueue::end_turn(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-// --- only for the holder of running_ ---
+// --- only for the executor ---
 
 /// Advances all operations once, without waiting. Returns kDone if one has ended.
 Advance GroupQueue::step() {
@@ -506,8 +506,8 @@ Advance GroupQueue::advance_head() {
     }
     const Advance result = backend_->do_advance();
     head.ended = result == Advance::kDone;
-    // The backend may be able to continue when it knows later collectives.
-    return !head.ended && announce() ? Advance::kMoved : result;
+    // The backend may be able to continue after it has received the signatures of later collectives.
+    return !head.ended && prefetch_signatures() ? Advance::kMoved : result;
   } catch (const GroupError& e) {
     fail(head, e);
   } catch (...) {
@@ -516,14 +516,14 @@ Advance GroupQueue::advance_head() {
   return Advance::kDone;
 }
 
-/// Announces the collectives behind the head to the peers. Returns whether it announced any.
-bool GroupQueue::announce() {
+/// Sends the signatures of the collectives behind the head to the peers. Returns whether it sent any.
+bool GroupQueue::prefetch_signatures() {
   bool any = false;
-  for (; num_announced_ < behind_.size(); ++num_announced_) {
-    const CollectiveOperation& before = num_announced_ > 0 ? *behind_[num_announced_ - 1] : *head_;
-    const CollectiveOperation& next = *behind_[num_announced_];
+  for (; num_prefetched_ < pending_.size(); ++num_prefetched_) {
+    const CollectiveOperation& before = num_prefetched_ > 0 ? *pending_[num_prefetched_ - 1] : *head_;
+    const CollectiveOperation& next = *pending_[num_prefetched_];
     const bool input_is_ready = before.after.empty() && next.before.empty();
-    if (!backend_->do_announce(next.collective, input_is_ready)) break;
+    if (!backend_->do_prefetch_signature(next.collective, input_is_ready)) break;
     any = true;
   }
   return any;

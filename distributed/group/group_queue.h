@@ -25,12 +25,12 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 /// While in scope, operations that finish on this thread are completed by the worker thread, because their
 /// continuations may need a lock that this thread holds (avoids deadlock).
-class HandsOver {
+class DeferCompletions {
  public:
-  HandsOver();
-  ~HandsOver();
-  HandsOver(const HandsOver&) = delete;
-  HandsOver& operator=(const HandsOver&) = delete;
+  DeferCompletions();
+  ~DeferCompletions();
+  DeferCompletions(const DeferCompletions&) = delete;
+  DeferCompletions& operator=(const DeferCompletions&) = delete;
 
  private:
   const bool previous_;
@@ -51,10 +51,10 @@ class FailedWork final : public GpuWork {
 
 /// Collectives run one after another, in the order in which they were started. Messages run concurrently with them.
 ///
-/// `running_` guards the backend: only the thread that set it may call it, except for the functions documented as
-/// thread-safe in backend.h. A thread holds it for a turn, in which it advances the first collective and all messages
-/// until one of them has ended. A thread that waits for an operation holds it while it waits for peers; the worker and
-/// progress() release it instead.
+/// The *executor* is the only thread that calls the backend, except for the functions documented as thread-safe in
+/// backend.h; `has_executor_` is true while a thread has this role. The executor advances the first collective and all
+/// messages until one of them has ended, then it releases the role. A thread that waits for an operation keeps the role
+/// while it waits for peers; the worker and progress() release it instead.
 class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
  public:
   using Clock = Backend::Clock;
@@ -78,10 +78,10 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   /// Runs the operation on this thread. A collective runs after all queued collectives.
   void run(CollectiveOperation& operation);
   /// For a group of one rank with a GPU: runs the operation immediately, on the calling thread.
-  void run_alone(CollectiveOperation& operation);
-  /// Like run_alone(), but returns a completed handle: the GPU works in the order of the calling thread's current
+  void run_single_rank(CollectiveOperation& operation);
+  /// Like run_single_rank(), but returns a completed handle: the GPU works in the order of the calling thread's current
   /// stream.
-  Work start_alone(CollectiveOperation& operation);
+  Work start_single_rank(CollectiveOperation& operation);
   /// Immediately enqueues collectives of tensors on the rank's GPU. All tensors must be on one device. The handle is
   /// complete when all ranks have started the same collectives. Waiting for it makes the waiter's current stream wait
   /// for the results.
@@ -111,14 +111,14 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   // --- with mutex_ held ---
   void enqueue(std::shared_ptr<CollectiveOperation> operation);
   void enqueue(std::shared_ptr<Message> message);
-  void tell_runner();
+  void notify_executor();
   bool has_work() const { return !queue_.empty() || num_messages_ > 0; }
   void collect();
-  void help(std::unique_lock<std::mutex>& lock, const Operation& operation, Clock::time_point until);
-  bool wait_turn(std::unique_lock<std::mutex>& lock, Clock::time_point until);
-  bool poll_turn(std::unique_lock<std::mutex>& lock);
-  void begin_turn(std::unique_lock<std::mutex>& lock);
-  void end_turn(std::unique_lock<std::mutex>& lock);
+  void run_until(std::unique_lock<std::mutex>& lock, const Operation& operation, Clock::time_point until);
+  bool execute_blocking(std::unique_lock<std::mutex>& lock, Clock::time_point until);
+  bool execute_nonblocking(std::unique_lock<std::mutex>& lock);
+  void acquire_executor(std::unique_lock<std::mutex>& lock);
+  void release_executor(std::unique_lock<std::mutex>& lock);
   void start_worker();
   static std::thread start_rank_thread(std::function<void()> f);
 
@@ -133,7 +133,7 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
                                            std::chrono::milliseconds timeout);
   void abort_gpu(const std::string& reason, int culprit);
   void suppress_deferred_errors();
-  NcclBackend::StragglerReport call_roll(int64_t seq) const;
+  NcclBackend::StragglerReport detect_stragglers(int64_t seq) const;
   void post_failure(int culprit, const std::string& reason);
   void poll_failures();
   std::string failure_key() const;
@@ -143,12 +143,12 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   void queue_all(std::span<const std::shared_ptr<Pending>> operations);
   std::function<bool(Clock::time_point)> make_help(const std::shared_ptr<Operation>& operation);
   void work();
-  void wake_runner();
+  void wake_executor();
 
-  // --- only for the holder of running_ ---
+  // --- only for the executor ---
   Advance step();
   Advance advance_head();
-  bool announce();
+  bool prefetch_signatures();
   Advance advance_messages();
   void begin(Operation& operation);
   void finish(Operation& operation);
@@ -176,16 +176,16 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   HookHandle failures_;
 
   std::mutex mutex_;
-  std::condition_variable for_helpers_;  // running_ is free, or an operation is done
+  std::condition_variable for_waiters_;  // has_executor_ is false, or an operation is done
   std::condition_variable for_worker_;   // there is work for the worker, or it must stop
   std::deque<std::shared_ptr<CollectiveOperation>> queue_;
-  std::vector<std::shared_ptr<Message>> arrived_;        // not yet visible to the holder of running_
-  std::vector<std::shared_ptr<Operation>> handed_over_;  // to be completed by the worker
-  size_t num_messages_ = 0;                              // messages that are not done
+  std::vector<std::shared_ptr<Message>> arrived_;     // not yet visible to the executor
+  std::vector<std::shared_ptr<Operation>> deferred_;  // to be completed by the worker
+  size_t num_messages_ = 0;                           // messages that are not done
   int64_t last_seq_ = 0;
   int64_t last_transfer_seq_ = 0;
-  bool running_ = false;
-  int helpers_ = 0;  // threads in help()
+  bool has_executor_ = false;
+  int num_waiters_ = 0;  // threads in run_until()
   bool stop_ = false;
   std::thread worker_;
   std::string abort_reason_;
@@ -201,13 +201,14 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   std::atomic<bool> is_failing_{
       false};  // a rank was lost, or an operation failed: do not wait for other ranks on the GPU
 
-  std::atomic<bool> has_arrivals_{false};  // operations were queued during a turn
+  std::atomic<bool> has_arrivals_{false};  // operations were queued while a thread was the executor
   std::atomic<int> sleepers_{0};           // threads that may be in do_sleep
 
-  // Used only by the holder of running_.
+  // Used only by the executor.
   std::shared_ptr<CollectiveOperation> head_;
-  std::deque<std::shared_ptr<CollectiveOperation>> behind_;  // collectives behind the head, announced ones first
-  size_t num_announced_ = 0;
+  std::deque<std::shared_ptr<CollectiveOperation>>
+      pending_;  // collectives behind the head, first those with prefetched signatures
+  size_t num_prefetched_ = 0;
   std::vector<std::shared_ptr<Message>> active_;
   size_t num_begun_ = 0;                                       // of active_: [0, num_begun_) have begun
   GpuMessages* running_messages_ = nullptr;                    // gpu_messages_.get()

@@ -33,18 +33,18 @@ class MonitoredBarrier {
 
   void run() {
     store_.set(arrival(number_, options_.rank), "1");
-    std::string verdict;
+    std::string outcome;
     if (store_.add(prefix(number_) + "count", 1) == options_.world_size) {
-      verdict = give(kAllCame);
+      outcome = give(kAllCame);
       remove_previous();
     } else {
-      verdict = wait();
+      outcome = wait();
     }
-    if (verdict == kAllCame) return;
-    const size_t end = verdict.find('\n');
-    const std::string text = verdict.substr(end + 1);
+    if (outcome == kAllCame) return;
+    const size_t end = outcome.find('\n');
+    const std::string text = outcome.substr(end + 1);
     const int first = std::stoi(text.substr(text.rfind(kMissing) + std::string_view(kMissing).size()));
-    throw MissingRanksError(verdict.substr(0, end), title_ + text, job_rank(options_, options_.rank), first);
+    throw MissingRanksError(outcome.substr(0, end), title_ + text, job_rank(options_, options_.rank), first);
   }
 
  private:
@@ -56,13 +56,13 @@ class MonitoredBarrier {
 
   std::string prefix(int64_t number) const { return str("group/", options_.name, "/monitored_barrier/", number, "/"); }
   std::string arrival(int64_t number, int rank) const { return str(prefix(number), rank); }
-  std::string verdict_key() const { return prefix(number_) + "result"; }
+  std::string outcome_key() const { return prefix(number_) + "result"; }
 
   CommError failure(const std::string& after_title, int peer) const {
     return CommError(title_ + after_title, job_rank(options_, options_.rank), peer);
   }
 
-  std::string give(const std::string& verdict) { return store_.compare_set(verdict_key(), "", verdict); }
+  std::string give(const std::string& outcome) { return store_.compare_set(outcome_key(), "", outcome); }
 
   std::string wait() {
     const auto deadline = timeout_.count() > 0 ? Clock::now() + timeout_ : Clock::time_point::max();
@@ -73,7 +73,7 @@ class MonitoredBarrier {
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - begin);
       const auto slice = std::clamp(left, std::chrono::milliseconds(1), kSlice);
       try {
-        return store_.get_from(verdict_key(), options_.ranks, slice);
+        return store_.get_from(outcome_key(), options_.ranks, slice);
       } catch (const CommError& e) {
         if (e.peer() >= 0) throw failure(failure_text(" failed", e.peer(), reason_of(e.peer())), e.peer());
         if (Clock::now() < begin + slice) throw failure(str(" failed\n  ", e.what()), -1);
@@ -113,7 +113,7 @@ class MonitoredBarrier {
                missing);
   }
 
-  /// The ranks of the job that have ended, as far as the store knows, and why.
+  /// The ranks of the job that the store knows to have ended, and the reasons.
   Ends ended() {
     Ends found;
     HookHandle handle = store_.on_failure([&](int rank, const std::string& reason) { found.emplace(rank, reason); });

@@ -83,7 +83,7 @@ struct CollectiveOperation final : Operation {
 struct GpuMessage;
 
 struct Message final : Operation {
-  Transfer transfer;
+  P2pRequest transfer;
   int shown_peer = 0;                         ///< rank in the job
   std::shared_ptr<GpuMessage> gpu;            ///< if the tensor is on a GPU and has elements, else null
   std::function<void()> on_transferred = {};  ///< if is_internal: called when the transfer is done
@@ -99,7 +99,7 @@ struct Message final : Operation {
   std::string shown_name() const override;
 };
 
-/// A message between two GPUs, as one of them sees it.
+/// A message between two GPUs, from the view of one rank.
 struct GpuTransfer {
   bool sends = false;
   std::byte* data = nullptr;  ///< row-major memory of the GPU

@@ -98,11 +98,11 @@ void check_lists(const char* op, const ProcessGroupOptions& group, const Tensors
   TANDEM_CHECK(ValueError, outputs.size() == inputs.size(), op, ": outputs and inputs have ", outputs.size(), " and ",
                inputs.size(), " elements");
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const Operand input{"inputs", inputs[i], static_cast<int>(i)};
-    const Operand output{"outputs", outputs[i], static_cast<int>(i)};
-    const Operand& larger = outputs_are_larger ? output : input;
-    const Operand& smaller = outputs_are_larger ? input : output;
-    check_operand(op, input, group);
+    const Argument input{"inputs", inputs[i], static_cast<int>(i)};
+    const Argument output{"outputs", outputs[i], static_cast<int>(i)};
+    const Argument& larger = outputs_are_larger ? output : input;
+    const Argument& smaller = outputs_are_larger ? input : output;
+    check_argument(op, input, group);
     check_writable(op, output, group);
     check_alike(op, larger, smaller);
     check_same_device(op, input, {"inputs", inputs[0], 0});
@@ -118,10 +118,10 @@ Operations prepare_all_reduce_coalesced(const ProcessGroupOptions& group, const 
                                         CollectiveOptions&& options) {
   constexpr const char* kOp = "all_reduce_coalesced";
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const Operand operand{"tensors", tensors[i], static_cast<int>(i)};
-    check_writable(kOp, operand, group);
-    check_same_device(kOp, operand, {"tensors", tensors[0], 0});
-    check_reduce_op(kOp, op, operand);
+    const Argument argument{"tensors", tensors[i], static_cast<int>(i)};
+    check_writable(kOp, argument, group);
+    check_same_device(kOp, argument, {"tensors", tensors[0], 0});
+    check_reduce_op(kOp, op, argument);
   }
   if (tensors.empty()) op = ReduceOp::kSum;  // valid for every dtype
   Operations operations = prepare_packs(tensors, std::move(options), [&](auto& operation, const Pack& pack, auto&& o) {
@@ -139,9 +139,9 @@ Operations prepare_broadcast_coalesced(const ProcessGroupOptions& group, const T
   constexpr const char* kOp = "broadcast_coalesced";
   check_rank(kOp, "root", root, group);
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const Operand operand{"tensors", tensors[i], static_cast<int>(i)};
-    check_writable(kOp, operand, group);
-    check_same_device(kOp, operand, {"tensors", tensors[0], 0});
+    const Argument argument{"tensors", tensors[i], static_cast<int>(i)};
+    check_writable(kOp, argument, group);
+    check_same_device(kOp, argument, {"tensors", tensors[0], 0});
   }
   Operations operations = prepare_packs(tensors, std::move(options), [&](auto& operation, const Pack& pack, auto&& o) {
     const Tensor flat = empty({pack.count}, pack.options);

@@ -30,8 +30,8 @@ std::vector<Part> memory_of(Operation& operation, const Parts& parts, int world_
 }
 
 /// Checks that all parts have the shape, dtype and device of `one`.
-void check_parts(const char* op, const Parts& parts, const Operand& one, const ProcessGroupOptions& group) {
-  const auto check = parts.is_result ? check_writable : check_operand;
+void check_parts(const char* op, const Parts& parts, const Argument& one, const ProcessGroupOptions& group) {
+  const auto check = parts.is_result ? check_writable : check_argument;
   Shape wanted = one.tensor.shape();
   if (parts.is_list) {
     check_length(op, parts.name, parts.tensors.size(), group);
@@ -39,18 +39,18 @@ void check_parts(const char* op, const Parts& parts, const Operand& one, const P
     wanted.insert(0, group.world_size);
   }
   for (size_t i = 0; i < parts.tensors.size(); ++i) {
-    check(op, parts.operand(i), group);
-    check_alike(op, parts.operand(i), one);
-    check_shape(op, parts.operand(i), wanted, one);
+    check(op, parts.argument(i), group);
+    check_alike(op, parts.argument(i), one);
+    check_shape(op, parts.argument(i), wanted, one);
   }
 }
 
 /// On root: check_parts. On other ranks: checks that there are no parts.
-void check_parts_of_root(const char* op, const Parts& parts, const Operand& one, const ProcessGroupOptions& group,
+void check_parts_of_root(const char* op, const Parts& parts, const Argument& one, const ProcessGroupOptions& group,
                          int root) {
   if (root == group.rank) return check_parts(op, parts, one, group);
   if (!parts.is_list && parts.tensors[0].defined()) {
-    refuse(op, parts.operand(0), str("undefined on ranks other than root ", root));
+    refuse(op, parts.argument(0), str("undefined on ranks other than root ", root));
   }
   TANDEM_CHECK(ValueError, !parts.is_list || parts.tensors.empty(), op, ": ", parts.name,
                " must be empty on ranks other than root ", root, ", but has ", parts.tensors.size(),
@@ -58,10 +58,10 @@ void check_parts_of_root(const char* op, const Parts& parts, const Operand& one,
 }
 
 /// Checks that no part overlaps `one`. Only part `same` may be `one` itself (-1: no part).
-void check_parts_apart(const char* op, const Parts& parts, const std::vector<Part>& memory, const Operand& one,
+void check_parts_apart(const char* op, const Parts& parts, const std::vector<Part>& memory, const Argument& one,
                        const Part& one_memory, int same) {
   for (size_t rank = 0; rank < memory.size(); ++rank) {
-    check_apart(op, parts.operand(rank), memory[rank], one, one_memory, static_cast<int>(rank) == same);
+    check_apart(op, parts.argument(rank), memory[rank], one, one_memory, static_cast<int>(rank) == same);
   }
 }
 
@@ -70,7 +70,7 @@ void check_results_apart(const char* op, const Parts& parts, const std::vector<P
   if (!parts.is_list) return;
   for (size_t a = 0; a < memory.size(); ++a) {
     for (size_t b = a + 1; b < memory.size(); ++b) {
-      check_apart(op, parts.operand(a), memory[a], parts.operand(b), memory[b], false);
+      check_apart(op, parts.argument(a), memory[a], parts.argument(b), memory[b], false);
     }
   }
 }
@@ -80,7 +80,7 @@ void finish_all_to_all(CollectiveOperation& operation, const Parts& outputs, con
   constexpr const char* kOp = "all_to_all";
   Collective& c = operation.collective;
   for (size_t from = 0; from < c.inputs.size(); ++from) {
-    check_parts_apart(kOp, outputs, c.outputs, inputs.operand(from), c.inputs[from], -1);
+    check_parts_apart(kOp, outputs, c.outputs, inputs.argument(from), c.inputs[from], -1);
   }
   check_results_apart(kOp, outputs, c.outputs);
   c.num_elements = 0;
@@ -93,9 +93,9 @@ void finish_all_to_all(CollectiveOperation& operation, const Parts& outputs, con
 void prepare_all_reduce(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& tensor,
                         ReduceOp op, CollectiveOptions&& options) {
   constexpr const char* kOp = "all_reduce";
-  const Operand operand{"tensor", tensor};
-  check_writable(kOp, operand, group);
-  check_reduce_op(kOp, op, operand);
+  const Argument argument{"tensor", tensor};
+  check_writable(kOp, argument, group);
+  check_reduce_op(kOp, op, argument);
   describe_collective(operation, group, CollectiveKind::kAllReduce, tensor, std::move(options));
   Collective& c = operation.collective;
   c.op = op;
@@ -107,10 +107,10 @@ void prepare_all_reduce(CollectiveOperation& operation, const ProcessGroupOption
 void prepare_all_reduce_into(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
                              const Tensor& input, ReduceOp op, CollectiveOptions&& options) {
   constexpr const char* kOp = "all_reduce";
-  const Operand out{"output", output};
-  const Operand in{"input", input};
+  const Argument out{"output", output};
+  const Argument in{"input", input};
   check_writable(kOp, out, group);
-  check_operand(kOp, in, group);
+  check_argument(kOp, in, group);
   check_alike(kOp, out, in);
   check_shape(kOp, out, input.shape(), in);
   check_reduce_op(kOp, op, in);
@@ -127,10 +127,10 @@ void prepare_all_reduce_into(CollectiveOperation& operation, const ProcessGroupO
 void prepare_reduce(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& tensor, int root,
                     ReduceOp op, CollectiveOptions&& options) {
   constexpr const char* kOp = "reduce";
-  const Operand operand{"tensor", tensor};
+  const Argument argument{"tensor", tensor};
   check_rank(kOp, "root", root, group);
-  check_writable(kOp, operand, group);  // on all ranks, so that all get the error
-  check_reduce_op(kOp, op, operand);
+  check_writable(kOp, argument, group);  // on all ranks, so that all get the error
+  check_reduce_op(kOp, op, argument);
   describe_collective(operation, group, CollectiveKind::kReduce, tensor, std::move(options));
   Collective& c = operation.collective;
   c.op = op;
@@ -161,8 +161,8 @@ void prepare_gather(CollectiveOperation& operation, const ProcessGroupOptions& g
                     const Tensor& input, int root, CollectiveOptions&& options) {
   constexpr const char* kOp = "gather";
   check_rank(kOp, "root", root, group);
-  const Operand in{"input", input};
-  check_operand(kOp, in, group);
+  const Argument in{"input", input};
+  check_argument(kOp, in, group);
   check_parts_of_root(kOp, outputs, in, group, root);
   describe_collective(operation, group, CollectiveKind::kGather, input, std::move(options));
   Collective& c = operation.collective;
@@ -179,17 +179,17 @@ void prepare_gather(CollectiveOperation& operation, const ProcessGroupOptions& g
 void prepare_all_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Outputs& outputs,
                         const Tensor& input, CollectiveOptions&& options) {
   constexpr const char* kOp = "all_gather";
-  const Operand in{"input", input};
-  check_operand(kOp, in, group);
+  const Argument in{"input", input};
+  check_argument(kOp, in, group);
   bool equal = true;
   if (outputs.is_list) {
     check_length(kOp, outputs.name, outputs.tensors.size(), group);
     for (size_t rank = 0; rank < outputs.tensors.size(); ++rank) {
-      check_writable(kOp, outputs.operand(rank), group);
-      check_alike(kOp, outputs.operand(rank), in);
+      check_writable(kOp, outputs.argument(rank), group);
+      check_alike(kOp, outputs.argument(rank), in);
       equal &= outputs.tensors[rank].shape() == input.shape();
     }
-    check_shape(kOp, outputs.operand(static_cast<size_t>(group.rank)), input.shape(), in);
+    check_shape(kOp, outputs.argument(static_cast<size_t>(group.rank)), input.shape(), in);
     if (!equal) {
       // Inputs may differ between ranks. The name contains all shapes and is compared.
       options.name += options.name.empty() ? "into" : " into";
@@ -216,7 +216,7 @@ void prepare_scatter(CollectiveOperation& operation, const ProcessGroupOptions& 
                      const Inputs& inputs, int root, CollectiveOptions&& options) {
   constexpr const char* kOp = "scatter";
   check_rank(kOp, "root", root, group);
-  const Operand out{"output", output};
+  const Argument out{"output", output};
   check_writable(kOp, out, group);
   check_parts_of_root(kOp, inputs, out, group, root);
   describe_collective(operation, group, CollectiveKind::kScatter, output, std::move(options));
@@ -233,7 +233,7 @@ void prepare_scatter(CollectiveOperation& operation, const ProcessGroupOptions& 
 void prepare_reduce_scatter(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
                             const Inputs& inputs, ReduceOp op, CollectiveOptions&& options) {
   constexpr const char* kOp = "reduce_scatter";
-  const Operand out{"output", output};
+  const Argument out{"output", output};
   check_writable(kOp, out, group);
   check_parts(kOp, inputs, out, group);
   check_reduce_op(kOp, op, out);
@@ -255,17 +255,17 @@ void prepare_all_to_all(CollectiveOperation& operation, const ProcessGroupOption
     check_length(kOp, inputs.name, inputs.tensors.size(), group);
   }
   for (size_t i = 0; i < inputs.tensors.size(); ++i) {
-    check_writable(kOp, outputs.operand(i), group);
-    check_operand(kOp, inputs.operand(i), group);
-    check_alike(kOp, outputs.operand(i), inputs.operand(0));
-    check_alike(kOp, inputs.operand(i), inputs.operand(0));
+    check_writable(kOp, outputs.argument(i), group);
+    check_argument(kOp, inputs.argument(i), group);
+    check_alike(kOp, outputs.argument(i), inputs.argument(0));
+    check_alike(kOp, inputs.argument(i), inputs.argument(0));
   }
   const size_t own = outputs.is_list ? static_cast<size_t>(group.rank) : 0;
   const Tensor& input = inputs.tensors[own];
   if (!outputs.is_list && (input.dim() == 0 || input.size(0) != group.world_size)) {
-    refuse<ShapeError>(kOp, inputs.operand(0), str("[", group.world_size, ", ...]"));
+    refuse<ShapeError>(kOp, inputs.argument(0), str("[", group.world_size, ", ...]"));
   }
-  check_shape(kOp, outputs.operand(own), input.shape(), inputs.operand(own));
+  check_shape(kOp, outputs.argument(own), input.shape(), inputs.argument(own));
   describe_collective(operation, group, CollectiveKind::kAllToAll, input, std::move(options));
   operation.collective.outputs = memory_of(operation, outputs, group.world_size);
   operation.collective.inputs = memory_of(operation, inputs, group.world_size);
@@ -276,19 +276,19 @@ void prepare_all_to_all_of_splits(CollectiveOperation& operation, const ProcessG
                                   const Tensor& output, const Tensor& input, const Splits& output_splits,
                                   const Splits& input_splits, CollectiveOptions&& options) {
   constexpr const char* kOp = "all_to_all";
-  const Operand out{"output", output};
-  const Operand in{"input", input};
+  const Argument out{"output", output};
+  const Argument in{"input", input};
   check_writable(kOp, out, group);
-  check_operand(kOp, in, group);
+  check_argument(kOp, in, group);
   check_alike(kOp, out, in);
-  const auto check_splits = [&](const Operand& operand, const char* name, const Splits& splits) {
+  const auto check_splits = [&](const Argument& argument, const char* name, const Splits& splits) {
     check_length(kOp, name, splits.size(), group);
     for (const int64_t rows : splits) {
       TANDEM_CHECK(ValueError, rows >= 0, kOp, ": ", name, " ", to_string(Shape(splits)), " has a negative element");
     }
     const int64_t sum = std::accumulate(splits.begin(), splits.end(), int64_t{0});
-    if (operand.tensor.dim() == 0 || operand.tensor.size(0) != sum) {
-      refuse<ShapeError>(kOp, operand, str("[", sum, ", ...] for ", name, " ", to_string(Shape(splits))));
+    if (argument.tensor.dim() == 0 || argument.tensor.size(0) != sum) {
+      refuse<ShapeError>(kOp, argument, str("[", sum, ", ...] for ", name, " ", to_string(Shape(splits))));
     }
   };
   check_splits(out, "output_splits", output_splits);
@@ -326,21 +326,21 @@ void prepare_barrier(CollectiveOperation& operation, const ProcessGroupOptions& 
 
 void prepare_message(Message& message, const char* op, const ProcessGroupOptions& group, const P2POp& what,
                      CollectiveOptions&& options) {
-  const Operand operand{"tensor", what.tensor};
+  const Argument argument{"tensor", what.tensor};
   const bool sends = what.kind == P2POp::Kind::kSend;
   const char* const peer_name = sends ? "dst" : "src";
   check_rank(op, peer_name, what.peer, group);
   TANDEM_CHECK(ValueError, what.peer != group.rank, op, ": ", peer_name, " ", what.peer, " is the calling rank");
   TANDEM_CHECK(ValueError, what.tag >= 0, op, ": tag ", what.tag, " is negative");
   if (sends) {
-    check_operand(op, operand, group);
+    check_argument(op, argument, group);
   } else {
-    check_writable(op, operand, group);
+    check_writable(op, argument, group);
   }
   if (!what.tensor.device().is_cpu()) cuda::check_not_capturing("a message");
   message.timeout = timeout_of(op, options, group);
   message.shown_peer = job_rank(group, what.peer);
-  Transfer& t = message.transfer;
+  P2pRequest& t = message.transfer;
   t.sends = sends;
   t.peer = what.peer;
   t.tag = what.tag;

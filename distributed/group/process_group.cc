@@ -30,7 +30,7 @@ class ProcessGroup::Impl : public GroupQueue {
     CollectiveOperation operation;
     prepare(operation, options(), std::forward<Arguments>(arguments)...);
     if (!operation.collective.on_gpu) return run(operation);
-    if (options().world_size == 1) return run_alone(operation);
+    if (options().world_size == 1) return run_single_rank(operation);
     start_on_gpu(std::vector{&operation}).wait();
   }
 
@@ -39,20 +39,20 @@ class ProcessGroup::Impl : public GroupQueue {
     const auto operation = std::make_shared<CollectiveOperation>();
     prepare(*operation, options(), std::forward<Arguments>(arguments)...);
     if (!operation->collective.on_gpu) return start(operation);
-    return options().world_size == 1 ? start_alone(*operation) : start_on_gpu(std::vector{operation.get()});
+    return options().world_size == 1 ? start_single_rank(*operation) : start_on_gpu(std::vector{operation.get()});
   }
 
   void call(const Operations& operations) {  // all on one device
     if (!operations.front()->collective.on_gpu) return run(operations);
     if (options().world_size > 1) return start_on_gpu(pointers(operations)).wait();
-    for (const auto& operation : operations) run_alone(*operation);
+    for (const auto& operation : operations) run_single_rank(*operation);
   }
 
   Work call_async(const Operations& operations) {
     if (!operations.front()->collective.on_gpu) return start(operations);
     if (options().world_size > 1) return start_on_gpu(pointers(operations));
     Work last;
-    for (const auto& operation : operations) last = start_alone(*operation);
+    for (const auto& operation : operations) last = start_single_rank(*operation);
     return last;
   }
 
@@ -129,10 +129,10 @@ std::shared_ptr<ProcessGroup> ProcessGroup::create(ProcessGroupOptions options) 
   return ProcessGroupAccess::make(options, join(options));
 }
 
-std::shared_ptr<ProcessGroup> ProcessGroupAccess::make_late(ProcessGroupOptions options) {
+std::shared_ptr<ProcessGroup> ProcessGroupAccess::create_deferred(ProcessGroupOptions options) {
   check_options(options);
   if (options.world_size == 1) return make(options, join(options));
-  return make(options, std::make_unique<LateBackend>(options, join));
+  return make(options, std::make_unique<DeferredBackend>(options, join));
 }
 
 ProcessGroup::ProcessGroup(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -373,7 +373,7 @@ double ProcessGroup::reduce_mean(double value, double weight, CollectiveOptions 
 }
 
 Tensor ProcessGroup::reduce_mean(const Tensor& tensor, CollectiveOptions options) {
-  check_operand("reduce_mean", {"tensor", tensor}, impl_->options());
+  check_argument("reduce_mean", {"tensor", tensor}, impl_->options());
   const DType dtype = is_floating_point(tensor.dtype()) ? tensor.dtype() : kFloat64;
   const Tensor mean = empty(tensor.shape(), {dtype, tensor.device()});
   primitives::copy(tensor, mean);

@@ -19,8 +19,8 @@ inline constexpr std::chrono::milliseconds kStall{5000};
 struct ProcessGroupAccess {
   static std::shared_ptr<ProcessGroup> make(const ProcessGroupOptions& options, std::unique_ptr<Backend> backend,
                                             std::chrono::milliseconds stall = kStall);
-  /// Like ProcessGroup::create, but returns immediately (see LateBackend).
-  static std::shared_ptr<ProcessGroup> make_late(ProcessGroupOptions options);
+  /// Like ProcessGroup::create, but returns immediately (see DeferredBackend).
+  static std::shared_ptr<ProcessGroup> create_deferred(ProcessGroupOptions options);
   /// Blocks until all work that the group launched on its GPU is complete or has failed. From then on traces contain
   /// it.
   static void finish_gpu(ProcessGroup& group);

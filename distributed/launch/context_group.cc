@@ -58,15 +58,15 @@ std::shared_ptr<ProcessGroup> Context::new_group(const std::vector<int>& ranks, 
   const int64_t call = store_->add(str(prefix, "calls/", rank_), 1);
   std::string name = options.name.empty() ? "ranks " + format_ranks(members) : options.name;
   if (call > 1) name += str(" #", call);
-  return ProcessGroupAccess::make_late({.store = make_prefix_store(str(prefix, call, "/"), store_),
-                                        .rank = static_cast<int>(own - members.begin()),
-                                        .world_size = static_cast<int>(members.size()),
-                                        .name = name,
-                                        .timeout = options.timeout.value_or(timeout_),
-                                        .thread_ranks = thread_ranks_,
-                                        .backend = options.backend.empty() ? backend_ : options.backend,
-                                        .ranks = members,
-                                        .interface = interface_});
+  return ProcessGroupAccess::create_deferred({.store = make_prefix_store(str(prefix, call, "/"), store_),
+                                              .rank = static_cast<int>(own - members.begin()),
+                                              .world_size = static_cast<int>(members.size()),
+                                              .name = name,
+                                              .timeout = options.timeout.value_or(timeout_),
+                                              .thread_ranks = thread_ranks_,
+                                              .backend = options.backend.empty() ? backend_ : options.backend,
+                                              .ranks = members,
+                                              .interface = interface_});
 }
 
 }}}  // namespace tandem::v0::distributed

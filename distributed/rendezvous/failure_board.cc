@@ -29,7 +29,7 @@ bool FailureBoard::report(RankEndEvent event) {
 
 void FailureBoard::tell(Callback& callback, const RankEndEvent& event) {
   std::lock_guard lock(callback.running);
-  if (callback.removed || !callback.told.insert(event.rank).second) return;
+  if (callback.removed || !callback.notified.insert(event.rank).second) return;
   try {
     callback.f(event.rank, event.reason);
   } catch (const std::exception& e) {
@@ -81,7 +81,7 @@ void FailureBoard::clear() {
   }
   for (const auto& callback : callbacks) {
     std::lock_guard lock(callback->running);
-    callback->told.clear();
+    callback->notified.clear();
   }
 }
 

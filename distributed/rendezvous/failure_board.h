@@ -61,7 +61,7 @@ class TANDEM_API FailureBoard {
     std::function<void(int rank, const std::string& reason)> f;
     std::recursive_mutex running;  ///< held while f runs, so that removal waits for f; recursive: f may remove itself
     bool removed = false;
-    std::set<int> told;
+    std::set<int> notified;
   };
   struct State {
     std::mutex mutex;

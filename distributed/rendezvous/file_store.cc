@@ -261,8 +261,8 @@ void FileStore::tell_ends() {
   std::vector<RankEndEvent> news;
   {
     std::lock_guard lock(mutex_);
-    news.assign(ends_.begin() + static_cast<std::ptrdiff_t>(ends_told_), ends_.end());
-    ends_told_ = ends_.size();
+    news.assign(ends_.begin() + static_cast<std::ptrdiff_t>(ends_reported_), ends_.end());
+    ends_reported_ = ends_.size();
   }
   for (RankEndEvent& event : news) failures_.report(std::move(event));
 }

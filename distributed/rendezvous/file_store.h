@@ -69,7 +69,7 @@ class TANDEM_API FileStore final : public Store {
   int64_t read_ = 0;  // offset up to which values_ contains the file
   KeyValueMap values_;
   std::vector<RankEndEvent> ends_;
-  size_t ends_told_ = 0;
+  size_t ends_reported_ = 0;
 };
 
 }}}  // namespace tandem::v0::distributed

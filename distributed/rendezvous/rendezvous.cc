@@ -57,7 +57,8 @@ class Rendezvous::Impl {
         prefix_(std::move(prefix)),
         deadline_(options.timeout.count() > 0 ? Clock::now() + options.timeout : Clock::time_point::max()),
         ended_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-        watch_(options.store->on_failure([this](int rank, const std::string& reason) { hear(rank, reason); })) {
+        watch_(
+            options.store->on_failure([this](int rank, const std::string& reason) { on_peer_failure(rank, reason); })) {
     if (ended_fd_ < 0) fail_to_join(options_, str("cannot create an eventfd: ", std::strerror(errno)));
     // In this order: the rank that removes the keys of a complete group sets kComplete first.
     const bool is_first = options.store->add(joined(options.rank), 1) == 1;
@@ -134,7 +135,7 @@ class Rendezvous::Impl {
   /// Returns when all ranks have called it.
   void meet() { exchange("mapped", "1"); }
 
-  /// Every rank has set or read every key, so the last rank knows all keys.
+  /// Every rank has set or read every key, so the last rank has a list of all keys.
   void finish() {
     try {
       Store& store = *options_.store;
@@ -176,7 +177,7 @@ class Rendezvous::Impl {
 
   std::string joined(int rank) const { return str(prefix_, "joined/", rank); }
 
-  void hear(int rank, const std::string& reason) {
+  void on_peer_failure(int rank, const std::string& reason) {
     const int member = member_of(rank);
     if (member == kNoMember) return;  // this rank counts: another thread may have announced its failure
     {

@@ -120,7 +120,7 @@ void StoreServer::run() {
       }
       ended.clear();
       drop_silent_strangers();
-      look_for_silence();
+      close_lost_connections();
       remove_closed();
       polled.assign({{wake_fd_, POLLIN, 0}, {out_of_descriptors_ ? -1 : listen_fd_, POLLIN, 0}});
       connections.clear();
@@ -151,7 +151,7 @@ int StoreServer::poll_timeout_ms() {
   if (!broadcasts_.empty()) return 0;
   int timeout = out_of_descriptors_ ? 100 : -1;
   out_of_descriptors_ = false;
-  if (!connections_.empty()) timeout = std::min(timeout < 0 ? INT_MAX : timeout, milliseconds_until(next_look_));
+  if (!connections_.empty()) timeout = std::min(timeout < 0 ? INT_MAX : timeout, milliseconds_until(next_loss_check_));
   for (const Connection& connection : connections_) {
     if (connection.rank >= 0) continue;
     const int left = milliseconds_until(connection.accepted + options_.hello_timeout);
@@ -177,7 +177,7 @@ void StoreServer::accept_some() {
     // All ranks may connect at the same time.
     const size_t limit = kMaxStrangers + joined_.size();
     if (static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), is_stranger)) >= limit) {
-      // It may be a rank that had no time to send its token, so ask it to try again.
+      // The connection may belong to a rank that had no time to send its token: request another attempt.
       const std::string why = "too many connections without a token";
       Connection& oldest = *std::find_if(connections_.begin(), connections_.end(), is_stranger);
       send(oldest, FrameType::kNotYet, 0, PayloadWriter().text(why).take());
@@ -201,10 +201,10 @@ void StoreServer::drop_silent_strangers() {
 
 /// A stopped process (for example in a debugger) is not lost, however long it is stopped. A rank whose machine is gone
 /// is lost.
-void StoreServer::look_for_silence() {
+void StoreServer::close_lost_connections() {
   const auto now = std::chrono::steady_clock::now();
-  if (now < next_look_) return;
-  next_look_ = now + SilenceWatch::kInterval;
+  if (now < next_loss_check_) return;
+  next_loss_check_ = now + SilenceWatch::kInterval;
   for (Connection& connection : connections_) {
     if (connection.closing || !connection.silence.is_lost(connection.fd)) continue;
     lose_rank(connection, RankEnd::kLost, "cannot be reached (its connection timed out)");

@@ -105,7 +105,7 @@ class TANDEM_API StoreServer {
   void end_rank(RankEndEvent event);
   void remove_closed();
   void drop_silent_strangers();
-  void look_for_silence();
+  void close_lost_connections();
   int poll_timeout_ms();
   void wake();
 
@@ -121,8 +121,8 @@ class TANDEM_API StoreServer {
   bool stop_ = false;
   bool out_of_descriptors_ = false;
   DropLog drop_log_{"store"};
-  std::chrono::steady_clock::time_point next_look_;  // of look_for_silence()
-  std::list<Connection> connections_;                // a list, because Waiter and run() hold pointers
+  std::chrono::steady_clock::time_point next_loss_check_;  // of close_lost_connections()
+  std::list<Connection> connections_;                      // a list, because Waiter and run() hold pointers
   KeyValueMap values_;
   std::map<std::string, std::vector<Waiter>> waiters_;
   std::vector<bool> joined_;

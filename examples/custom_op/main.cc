@@ -1,5 +1,5 @@
-// Trains a network that has an operation of its own, with kernels for CPUs and GPUs (snake.h), on a piece of a wave,
-// and plots how the network continues the wave. Uses nothing but an installed tandem:
+// Trains a network with a custom operation, which has kernels for CPUs and GPUs (snake.h), on a part of a wave, and
+// plots the network's extrapolation. Needs only an installed tandem:
 //
 //     ./bazelw run //:install -- PREFIX
 //     cmake -S examples/custom_op -B build -DCMAKE_PREFIX_PATH=PREFIX && cmake --build build
@@ -39,7 +39,7 @@ struct Net : td::nn::Layer {
   td::Tensor forward(const td::Tensor& x) override { return fc2(snake(fc1(x))); }
 };
 
-/// Writes the picture; returns the mean squared error outside of the piece that training has.
+/// Writes the picture; returns the mean squared error outside of the training data.
 double plot_wave(Net& net, td::Device device, const std::string& path) {
   const td::NoGradGuard no_grad;
   const td::Tensor x = td::linspace(-kShown, kShown, 401).unsqueeze(1);

@@ -69,7 +69,7 @@ std::vector<int64_t> encode_prompt(const Pretrained& gpt2, const FinetuneFlags& 
   return tokens;
 }
 
-/// The prompt and its continuation, by the most likely tokens or, with a temperature, by drawn ones.
+/// The prompt and its continuation: greedy, or sampled with a temperature.
 std::string continue_prompt(Pretrained& gpt2, const FinetuneFlags& flags, uint64_t seed, td::Device device) {
   const std::vector<int64_t> prompt = encode_prompt(gpt2, flags);
   td::Generator generator(seed);
@@ -88,7 +88,7 @@ std::string continue_prompt(Pretrained& gpt2, const FinetuneFlags& flags, uint64
 void finetune(td::distributed::Context& ctx, const examples::TrainingFlags& flags, const FinetuneFlags& own_flags,
               Pretrained& gpt2) {
   td::models::Gpt2& model = *gpt2.model;
-  // Training: disjoint windows of the first nine tenths of the tokens. Validation: those of the rest.
+  // Training: disjoint windows of the first nine tenths of the tokens. Validation: windows of the other tokens.
   const std::vector<int64_t> tokens = gpt2.tokenizer.encode(td::text::read_text(flags.data));
   const auto split = tokens.begin() + static_cast<std::ptrdiff_t>(tokens.size() / 10 * 9);
   const td::text::TokenOptions windows = {.context = own_flags.context, .stride = own_flags.context};

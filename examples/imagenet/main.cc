@@ -59,7 +59,7 @@ Datasets open_data(const examples::TrainingFlags& flags, const ImageNetFlags& ow
   return {std::move(train), std::move(val), num_classes};
 }
 
-/// Writes a grid of training images as the model gets them, before normalization.
+/// Writes a grid of the model's training images, before normalization.
 void write_pictures(const std::string& path, const Datasets& data, const td::data::Transform& augment,
                     const td::data::BatchTransform& mix, uint64_t seed) {
   std::vector<int64_t> indices;
@@ -70,15 +70,15 @@ void write_pictures(const std::string& path, const Datasets& data, const td::dat
   td::data::write_png(path, td::data::make_grid(batch.images));
 }
 
-/// Trains a model that the constructor Model(model_options) makes.
+/// Trains a Model(model_options).
 template <class Model, class ModelOptions>
 void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, const ImageNetFlags& own,
            const Datasets& data, const ModelOptions& model_options) {
   Model model(model_options);
   model.to(ctx.device());
   td::DistributedDataParallel ddp(model, ctx.group(), flags.reducer_options());
-  // An exponential average of weights and batch norm statistics, which is evaluated and saved. The statistics of a rank
-  // are those of its own images; all ranks continue with rank 0's.
+  // An exponential average of weights and batch norm statistics, which is evaluated and saved. Each rank's statistics
+  // are computed from its own images; all ranks continue with rank 0's statistics.
   td::nn::AveragedModel<Model> averaged(model, {.avg_fn = td::nn::get_ema_avg_fn(own.ema), .use_buffers = true},
                                         model_options);
   averaged.eval();

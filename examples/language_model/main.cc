@@ -1,5 +1,5 @@
 // Trains a transformer or an LSTM to continue a text, character by character, on one process or on several, and samples
-// from it. With --model both it trains one after the other and draws their losses in one chart.
+// from it. With --model both it trains one after the other and plots their losses in one chart.
 //
 //     ./bazelw run //examples/language_model -- --nproc 2 --max-steps 500 --sample 300
 //     ./bazelw run //examples/language_model -- --nproc 2 --model lstm --data FILE --save-every 500 --sample 300

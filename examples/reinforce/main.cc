@@ -40,7 +40,7 @@ struct Policy : td::nn::Layer {
   td::Tensor forward(const td::Tensor& states) override { return fc2(td::tanh(fc1(states))); }
 };
 
-/// The states in which episodes begin: all numbers are uniform in [-0.05, 0.05).
+/// Initial states of episodes: all numbers are uniform in [-0.05, 0.05).
 td::data::TensorDataset starts(int64_t episodes, uint64_t seed) {
   td::Generator generator(seed);
   return td::data::TensorDataset({.image = td::rand({episodes, 4}, {}, &generator) * 0.1 - 0.05});
@@ -54,7 +54,7 @@ struct Steps {
   std::vector<double> lengths;  ///< of each episode: its sum of rewards
 };
 
-/// Plays an episode from each start; actions are drawn from the policy, or the likeliest one.
+/// Runs an episode from each initial state. Actions are sampled from the policy, or are the most likely actions.
 Steps play(Policy& policy, const td::Tensor& starts, double gamma, bool is_greedy, td::Device device) {
   const td::NoGradGuard no_grad;
   examples::CartPoles carts(starts);

@@ -23,16 +23,16 @@ AttentionAttributes attention_attributes(const char* op, const AttentionOptions&
                                          int64_t head_dim, int64_t group, Device device) {
   const auto& [left, right] = options.window;
   const double p = options.dropout_p;
-  TANDEM_CHECK(ValueError, p >= 0 && p <= 1, op, ": dropout_p must be in [0, 1], it is ", p);
-  TANDEM_CHECK(ValueError, left >= -1 && right >= -1, op, ": the limits of window must be at least -1, they are ", left,
-               " and ", right);
-  TANDEM_CHECK(ValueError, options.query_offset >= 0, op, ": query_offset must not be negative, it is ",
-               options.query_offset);
+  TANDEM_CHECK(ValueError, p >= 0 && p <= 1, op, ": dropout_p is ", p, ", expected 0 <= dropout_p <= 1");
+  TANDEM_CHECK(ValueError, left >= -1 && right >= -1, op, ": window is {", left, ", ", right,
+               "}, expected limits of at least -1");
+  TANDEM_CHECK(ValueError, options.query_offset >= 0, op, ": query_offset is ", options.query_offset,
+               ", expected at least 0");
 
   AttentionAttributes attributes;
   attributes.scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, head_dim))));
   attributes.group = group;
-  // A limit that excludes no key is none, so that more problems are plain ones.
+  // Removes a limit that excludes no key, so that more problems need no limits.
   const int64_t queries = scores[scores.size() - 2], keys = scores.back();
   const int64_t last = options.is_causal ? 0 : right >= 0 ? right : AttentionSizes::kUnlimited;
   const int64_t end = options.query_offset + std::min(last, keys) + 1;

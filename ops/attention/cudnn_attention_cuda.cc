@@ -218,7 +218,7 @@ struct Plan {
 using Plans = std::map<decltype(Problem().key()), std::unique_ptr<Plan>>;  // null where tandem's own kernels compute
 using Handle = CudnnHandle<Plans>;
 
-/// The plan of a problem; null if there is none. The caller holds the mutex and has set the device.
+/// The plan of a problem; null if cuDNN has no plan. The caller holds the mutex and has set the device.
 std::unique_ptr<Plan>& plan_of(Handle& own, const Problem& problem) {
   const auto [found, is_new] = own.plans.try_emplace(problem.key());
   if (!is_new) return found->second;

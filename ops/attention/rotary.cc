@@ -15,10 +15,10 @@ using autograd::Node;
 using autograd::SavedTensor;
 
 RotaryTables rotary_tables(int64_t length, int64_t head_dim, const RotaryTablesOptions& options) {
-  TANDEM_CHECK(ValueError, length >= 0, "rotary_tables: length must not be negative, it is ", length);
-  TANDEM_CHECK(ValueError, head_dim >= 2 && head_dim % 2 == 0,
-               "rotary_tables: head_dim must be even and at least 2, it is ", head_dim);
-  TANDEM_CHECK(ValueError, options.base > 0, "rotary_tables: base must be positive, it is ", options.base);
+  TANDEM_CHECK(ValueError, length >= 0, "rotary_tables: length is ", length, ", expected at least 0");
+  TANDEM_CHECK(ValueError, head_dim >= 2 && head_dim % 2 == 0, "rotary_tables: head_dim is ", head_dim,
+               ", expected an even number of at least 2");
+  TANDEM_CHECK(ValueError, options.base > 0, "rotary_tables: base is ", options.base, ", expected a positive number");
   const TensorOptions exact{kFloat64, options.device};
   const Tensor frequencies =
       tandem::exp(mul(arange(0, head_dim, 2, exact), -std::log(options.base) / static_cast<double>(head_dim)));

@@ -258,8 +258,8 @@ struct ConvCall {
 
   std::string text(Size2d option) const { return sides == 1 ? str(option.width) : str(option); }
   void check_option(const char* name, Size2d value, int64_t least) const {
-    TANDEM_CHECK(ValueError, value.height >= least && value.width >= least, op, ": ", name, " must be at least ", least,
-                 ", it is ", text(value));
+    TANDEM_CHECK(ValueError, value.height >= least && value.width >= least, op, ": ", name, " is ", text(value),
+                 ", expected at least ", least);
   }
   void check_options() const;
   ConvGeometry check(const Tensor& input, const Tensor& weight, const Tensor& bias, OperandSpan operands) const;
@@ -272,14 +272,14 @@ void ConvCall::check_options() const {
   check_option("padding", padding.size(), 0);
   check_option("dilation", dilation, 1);
   check_option("output_padding", output_padding, 0);
-  TANDEM_CHECK(ValueError, groups >= 1, op, ": groups must be at least 1, it is ", groups);
-  TANDEM_CHECK(ValueError, !padding.is_same() || stride == Size2d(1), op,
-               ": stride must be 1 if padding is kSame, it is ", text(stride));
+  TANDEM_CHECK(ValueError, groups >= 1, op, ": groups is ", groups, ", expected at least 1");
+  TANDEM_CHECK(ValueError, !padding.is_same() || stride == Size2d(1), op, ": stride is ", text(stride),
+               ", expected 1 if padding is kSame");
   TANDEM_CHECK(ValueError,
                output_padding.height < std::max(stride.height, dilation.height) &&
                    output_padding.width < std::max(stride.width, dilation.width),
-               op, ": output_padding must be less than stride or dilation, it is ", text(output_padding), ", stride ",
-               text(stride), " and dilation ", text(dilation));
+               op, ": output_padding is ", text(output_padding), ", expected less than stride ", text(stride),
+               " or dilation ", text(dilation));
 }
 
 /// The geometry of the convolution, or of the one whose transpose is called. Throws ShapeError and ValueError.
@@ -397,7 +397,7 @@ Tensor conv2d_relu(const Tensor& input, const Tensor& weight, const Tensor& bias
 
 Tensor conv1d(const Tensor& input, const Tensor& weight, const Tensor& bias, Conv1dOptions options) {
   const Size2d padding = options.padding.size();
-  TANDEM_CHECK(ValueError, padding.height == padding.width, "conv1d: padding must be one number, it is ", padding);
+  TANDEM_CHECK(ValueError, padding.height == padding.width, "conv1d: padding is ", padding, ", expected one number");
   return ConvCall{.op = "conv1d",
                   .sides = 1,
                   .stride = {1, options.stride},

@@ -264,7 +264,7 @@ ConvAlgorithm choose_algorithm(ConvPass pass, const ConvGeometry& geometry) {
   constexpr const char* kVariable = "TANDEM_CONV_ALGORITHM";
   const auto wanted = env_string(kVariable);
   if (!wanted) return conv_algorithm(pass, geometry);
-  TANDEM_CHECK(ValueError, *wanted == "direct", kVariable, ": must be unset or 'direct', it is '", *wanted, "'");
+  TANDEM_CHECK(ValueError, *wanted == "direct", kVariable, " is '", *wanted, "', expected 'direct' or no value");
   return ConvAlgorithm::kDirect;
 }
 

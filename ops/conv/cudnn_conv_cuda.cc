@@ -65,7 +65,7 @@ bool computes_all(const ConvGeometry& g) {
                  g.out.width);
 }
 
-/// The plan of a pass; nullopt if there is none. The caller holds the mutex and has set the device.
+/// The plan of a pass; nullopt if cuDNN has no plan. The caller holds the mutex and has set the device.
 std::optional<ConvPlan>& plan_of(Handle& own, const Problem& problem, ConvPass pass, DType dtype,
                                  const ConvGeometry& g) {
   const auto [found, is_new] = own.plans.of.try_emplace(problem);

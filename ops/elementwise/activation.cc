@@ -122,7 +122,7 @@ Tensor gumbel_softmax(Tensor logits, double tau, bool hard, int64_t dim, Generat
   cast_for(CastPolicy::kFloat32, {&logits});
   const KernelContext context = ops::check_same_device("gumbel_softmax", {{"logits", logits}});
   ops::check_floating("gumbel_softmax", {"logits", logits});
-  TANDEM_CHECK(ValueError, tau > 0, "gumbel_softmax: tau must be positive, got ", tau);
+  TANDEM_CHECK(ValueError, tau > 0, "gumbel_softmax: tau is ", tau, ", expected a positive number");
   dim = wrap_dim("gumbel_softmax", dim, logits.dim());
   const Tensor uniform = rand(logits.shape(), {kFloat32, logits.device()}, generator);
   const Tensor noise = neg(log(neg(log(uniform))));

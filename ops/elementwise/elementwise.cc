@@ -51,7 +51,7 @@ void ops::check_in_place(const char* op, const Tensor& self, DType result) {
         operand_error(op, "self is expanded, several of its elements share memory: clone it first", {{"self", self}}));
   }
   TANDEM_CHECK(DTypeError, result_dtype(self.dtype(), result) == self.dtype(),
-               operand_error(op, str("the result is ", result, ", which self cannot hold"), {{"self", self}}));
+               operand_error(op, str("the result is ", result, ", which self cannot represent"), {{"self", self}}));
 }
 
 Tensor ops::in_place_argument(const char* op, const Tensor& self, const Tensor& other, const char* name) {

@@ -74,8 +74,8 @@ Tensor logical_xor(const Tensor& input, const Tensor& other) {
 Tensor isclose(Tensor input, Tensor other, double rtol, double atol, bool equal_nan) {
   cast_for(CastPolicy::kWidest, {&input, &other});
   const KernelContext context = ops::check_same_device("isclose", {{"input", input}, {"other", other}});
-  TANDEM_CHECK(ValueError, rtol >= 0 && atol >= 0, "isclose: rtol and atol must not be negative, got ", rtol, " and ",
-               atol);
+  TANDEM_CHECK(ValueError, rtol >= 0 && atol >= 0, "isclose: rtol is ", rtol, " and atol ", atol,
+               ", expected at least 0");
   const NoGradGuard no_grad;
   const Tensor is_equal =
       equal_nan ? bitwise_or(eq(input, other), bitwise_and(isnan(input), isnan(other))) : eq(input, other);

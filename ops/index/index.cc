@@ -217,7 +217,7 @@ void ops::check_fill_value(const char* op, const char* name, Operands operands, 
   const Tensor& input = operands.begin()->tensor;
   const char* const kind = value.dtype() == kFloat64 ? "floating number" : "number";
   TANDEM_CHECK(DTypeError, dtype_with(input, value) == input.dtype(),
-               operand_error(op, str("the value is a ", kind, ", which ", name, " cannot hold"), operands));
+               operand_error(op, str("the value is a ", kind, ", which ", name, " cannot represent"), operands));
   check_fits(op, "value", value, input.dtype());
 }
 

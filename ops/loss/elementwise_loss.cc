@@ -104,12 +104,12 @@ Tensor l1_loss(Tensor input, Tensor target, Reduction reduction) {
 }
 
 Tensor smooth_l1_loss(Tensor input, Tensor target, Reduction reduction, double beta) {
-  TANDEM_CHECK(ValueError, beta >= 0, "smooth_l1_loss: beta must not be negative, it is ", beta);
+  TANDEM_CHECK(ValueError, beta >= 0, "smooth_l1_loss: beta is ", beta, ", expected at least 0");
   return difference_loss("smooth_l1_loss", std::move(input), std::move(target), reduction, beta, 1);
 }
 
 Tensor huber_loss(Tensor input, Tensor target, Reduction reduction, double delta) {
-  TANDEM_CHECK(ValueError, delta > 0, "huber_loss: delta must be positive, it is ", delta);
+  TANDEM_CHECK(ValueError, delta > 0, "huber_loss: delta is ", delta, ", expected a positive number");
   return difference_loss("huber_loss", std::move(input), std::move(target), reduction, delta, delta);
 }
 
@@ -163,7 +163,7 @@ Tensor kl_div(Tensor input, Tensor target, Reduction reduction, bool log_target)
 
 Tensor gaussian_nll_loss(Tensor input, Tensor target, Tensor var, bool full, double eps, Reduction reduction) {
   const char* op = "gaussian_nll_loss";
-  TANDEM_CHECK(ValueError, eps > 0, "gaussian_nll_loss: eps must be positive, it is ", eps);
+  TANDEM_CHECK(ValueError, eps > 0, "gaussian_nll_loss: eps is ", eps, ", expected a positive number");
   const LossScope scope = prepare(op, {{"input", &input}, {"target", &target}, {"var", &var}});
   check_same_shape(op, {{"input", input}, {"target", target}});
   Shape one_per_row = input.shape();

@@ -145,8 +145,8 @@ Tensor cross_entropy_of_rows(const KernelContext& context, const Tensor& logits,
 
 Tensor cross_entropy(const Tensor& input_argument, const Tensor& target, const CrossEntropyOptions& options) {
   const char* op = "cross_entropy";
-  TANDEM_CHECK(ValueError, options.label_smoothing >= 0 && options.label_smoothing <= 1, op,
-               ": label_smoothing must be in [0, 1], it is ", options.label_smoothing);
+  TANDEM_CHECK(ValueError, options.label_smoothing >= 0 && options.label_smoothing <= 1, op, ": label_smoothing is ",
+               options.label_smoothing, ", expected 0 <= label_smoothing <= 1");
   if (target.defined() && is_floating_point(target.dtype())) {
     return cross_entropy_of_probabilities(input_argument, target, options);
   }

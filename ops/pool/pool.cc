@@ -40,10 +40,10 @@ ImageForm ops::check_images(const char* op, const Tensor& input, bool is_signal)
 }
 
 void ops::check_sides(const char* op, const char* name, Size2d sides, int64_t least, bool is_signal) {
-  TANDEM_CHECK(ValueError, sides.height >= least && sides.width >= least, op, ": ", name, " ",
-               text_of(sides, is_signal), " is below ", least);
-  TANDEM_CHECK(ValueError, sides.height <= kMaxSide && sides.width <= kMaxSide, op, ": ", name, " ",
-               text_of(sides, is_signal), " is above ", kMaxSide);
+  TANDEM_CHECK(ValueError, sides.height >= least && sides.width >= least, op, ": ", name, " is ",
+               text_of(sides, is_signal), ", expected at least ", least);
+  TANDEM_CHECK(ValueError, sides.height <= kMaxSide && sides.width <= kMaxSide, op, ": ", name, " is ",
+               text_of(sides, is_signal), ", expected at most ", kMaxSide);
 }
 
 namespace {
@@ -315,7 +315,7 @@ Tensor avg_pool(const char* op, const Tensor& input, bool is_signal, const Windo
   const KernelContext context = check_same_device(op, {{"input", input}});
   const ImageForm form = check_images(op, input, is_signal);
   check_window(op, window, is_signal);
-  TANDEM_CHECK(ValueError, divisor.value_or(1) != 0, op, ": divisor_override is 0, must be another number");
+  TANDEM_CHECK(ValueError, divisor.value_or(1) != 0, op, ": divisor_override is 0, expected another number");
   return mean_pool(op, input, form, [&](const char* name, int64_t image, int64_t Size2d::*side) {
     const int64_t windows = count_windows(op, name, input, image, window.kernel.*side, window.stride.*side,
                                           window.padding.*side, 1, window.ceil_mode);

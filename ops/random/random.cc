@@ -31,7 +31,7 @@ Tensor finished(Tensor out, const TensorOptions& options) {
 }
 
 void check_result_dtype(const char* op, DType dtype) {
-  TANDEM_CHECK(DTypeError, is_floating_point(dtype), op, ": the dtype must be floating, it is ", dtype);
+  TANDEM_CHECK(DTypeError, is_floating_point(dtype), op, ": dtype is ", dtype, ", expected a floating-point dtype");
 }
 
 /// The smallest and the largest integer of the range in which the dtype represents all integers.
@@ -113,7 +113,7 @@ Tensor normal(double mean, double std, const Shape& shape, TensorOptions options
 
 const Tensor& Tensor::normal_(double mean, double std, Generator* generator) const {
   check_floating_self("normal_", *this);
-  TANDEM_CHECK(ValueError, std >= 0, "normal_: std must not be negative, it is ", std);
+  TANDEM_CHECK(ValueError, std >= 0, "normal_: std is ", std, ", expected at least 0");
   return overwrite("normal_", *this,
                    [&](TensorOptions o) { return add(mul(randn(shape(), o, generator), std), mean); });
 }
@@ -128,7 +128,7 @@ const Tensor& Tensor::uniform_(double from, double to, Generator* generator) con
 }
 
 const Tensor& Tensor::bernoulli_(double p, Generator* generator) const {
-  TANDEM_CHECK(ValueError, p >= 0 && p <= 1, "bernoulli_: p must be in [0, 1], it is ", p);
+  TANDEM_CHECK(ValueError, p >= 0 && p <= 1, "bernoulli_: p is ", p, ", expected 0 <= p <= 1");
   return overwrite("bernoulli_", *this, [&](TensorOptions o) {
     return lt(rand(shape(), {kFloat64, o.device}, generator), p);
   });
@@ -136,7 +136,7 @@ const Tensor& Tensor::bernoulli_(double p, Generator* generator) const {
 
 const Tensor& Tensor::exponential_(double lambd, Generator* generator) const {
   check_floating_self("exponential_", *this);
-  TANDEM_CHECK(ValueError, lambd > 0, "exponential_: lambd must be positive, it is ", lambd);
+  TANDEM_CHECK(ValueError, lambd > 0, "exponential_: lambd is ", lambd, ", expected a positive number");
   return overwrite("exponential_", *this, [&](TensorOptions o) {  // 1 - u is exact
     return div(sub(0, tandem::log(sub(1, rand(shape(), o, generator)))), lambd);
   });
@@ -164,7 +164,7 @@ Tensor randint(int64_t high, const Shape& shape, TensorOptions options, Generato
 }
 
 Tensor randperm(int64_t n, Device device, Generator* generator) {
-  TANDEM_CHECK(ValueError, n >= 0, "randperm: n must not be negative, it is ", n);
+  TANDEM_CHECK(ValueError, n >= 0, "randperm: n is ", n, ", expected at least 0");
   const Tensor out = empty({n}, {kInt64, device});
   const KernelContext context = check_same_device("randperm", {{"out", out}});
   const PhiloxState state = reserve(generator, device, 2 * n);
@@ -243,7 +243,7 @@ Tensor masked(const Tensor& x, PhiloxState state, double p) {
 Tensor dropout(const Tensor& x, double p, bool training, Generator* generator) {
   const KernelContext context = check_same_device("dropout", {{"x", x}});
   check_floating("dropout", {"x", x});
-  TANDEM_CHECK(ValueError, p >= 0 && p <= 1, "dropout: p must be in [0, 1], it is ", p);
+  TANDEM_CHECK(ValueError, p >= 0 && p <= 1, "dropout: p is ", p, ", expected 0 <= p <= 1");
   if (!training || p == 0) return x;
   return masked(x, reserve(generator, x.device(), x.num_elements()), p);
 }
@@ -256,7 +256,7 @@ Tensor dropout_channels(const char* op, const char* shapes, bool fits, int64_t d
   const KernelContext context = check_same_device(op, {{"input", input}});
   check_floating(op, {"input", input});
   TANDEM_CHECK(ShapeError, fits, operand_error(op, str("input must be ", shapes), {{"input", input}}));
-  TANDEM_CHECK(ValueError, p >= 0 && p <= 1, op, ": p must be in [0, 1], it is ", p);
+  TANDEM_CHECK(ValueError, p >= 0 && p <= 1, op, ": p is ", p, ", expected 0 <= p <= 1");
   if (!training || p == 0) return input;
   Shape shape = input.shape();
   for (int64_t d = dims; d < shape.dim(); ++d) shape[static_cast<size_t>(d)] = 1;

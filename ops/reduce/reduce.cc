@@ -419,14 +419,15 @@ Tensor bincount(const Tensor& input, const Tensor& weights, int64_t minlength) {
   TANDEM_CHECK(ShapeError, input.dim() == 1 && (!weights.defined() || weights.shape() == input.shape()),
                ops::operand_error("bincount", "input must have one dimension, and weights its shape", operands));
   TANDEM_CHECK(ValueError, minlength >= 0,
-               ops::operand_error("bincount", str("minlength is ", minlength, ", must not be negative"), operands));
+               ops::operand_error("bincount", str("minlength is ", minlength, ", expected at least 0"), operands));
   const NoGradGuard no_grad;
   const DType dtype = weights.defined() && weights.dtype() == kFloat32 ? kFloat32 : kFloat64;
   int64_t size = minlength;
   if (input.num_elements() > 0) {
     const int64_t lowest = min(input).item<int64_t>();
-    TANDEM_CHECK(ValueError, lowest >= 0,
-                 ops::operand_error("bincount", str("input contains ", lowest, ", must not be negative"), operands));
+    TANDEM_CHECK(
+        ValueError, lowest >= 0,
+        ops::operand_error("bincount", str("input contains ", lowest, ", expected numbers of at least 0"), operands));
     size = std::max(size, max(input).item<int64_t>() + 1);
   }
   const Tensor values = weights.defined() ? to(weights, dtype) : ones(input.shape(), {dtype, input.device()});

@@ -190,7 +190,7 @@ Tensor repeat_interleave(const Tensor& input, int64_t repeats, std::optional<int
   const int64_t d = existing_dim("repeat_interleave", whole, dim.value_or(0));
   TANDEM_CHECK(
       ValueError, repeats >= 0,
-      operand_error("repeat_interleave", str("repeats is ", repeats, ", must not be negative"), {{"input", input}}));
+      operand_error("repeat_interleave", str("repeats is ", repeats, ", expected at least 0"), {{"input", input}}));
   Shape copies = whole.shape();
   copies.insert(static_cast<size_t>(d) + 1, repeats);
   static_cast<void>(num_elements(copies));  // checks for overflow
@@ -211,9 +211,9 @@ Tensor repeat_interleave(const Tensor& input, const Tensor& repeats, std::option
   const std::vector<int64_t> counts = expand(repeats, {size}).to_vector<int64_t>();
   int64_t total = 0;
   for (const int64_t count : counts) {
-    TANDEM_CHECK(
-        ValueError, count >= 0,
-        operand_error("repeat_interleave", str("repeats contain ", count, ", must not be negative"), operands));
+    TANDEM_CHECK(ValueError, count >= 0,
+                 operand_error("repeat_interleave", str("repeats contains ", count, ", expected numbers of at least 0"),
+                               operands));
     TANDEM_CHECK(ShapeError, !__builtin_add_overflow(total, count, &total),
                  operand_error("repeat_interleave", "the result is too large", operands));
   }

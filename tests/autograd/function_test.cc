@@ -110,7 +110,7 @@ TEST(Function, SeveralOutputsPassGradcheckTogetherAndAlone) {
   }
 }
 
-TEST(Function, GradOfOneInputAsksForItAlone) {
+TEST(Function, GradOfOneInputComputesOnlyItsGradient) {
   struct Both : Function<Both> {
     std::vector<bool>* needed = nullptr;
     Tensor forward(const Tensor& a, const Tensor& b, std::vector<bool>* asked) {

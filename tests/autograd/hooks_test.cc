@@ -35,7 +35,7 @@ TEST(TensorHook, ResultReplacesTheGradientOfAnIntermediate) {
   EXPECT_EQ(values(x.grad()), (Values{210, 390}));
 }
 
-TEST(TensorHook, LeafHookSeesTheSumBeforeItIsAccumulated) {
+TEST(TensorHook, LeafHookGetsTheSumBeforeAccumulation) {
   const Tensor x = vector2(1, 2);
   x.set_grad(from_vector<double>({100, 100}, {2}));
   Values seen, after;
@@ -113,7 +113,7 @@ TEST(TensorHook, HookMayDropTheGraph) {
   EXPECT_EQ(values(x.grad()), (Values{3, 3}));
 }
 
-TEST(TensorHook, HookOfALeafWhoseGradientIsWrittenInPlaceSeesItAlone) {
+TEST(TensorHook, HookOfALeafWithInPlaceGradientGetsOnlyTheNewGradient) {
   const Tensor w = from_vector<double>({1, 2}, {2, 1}).set_requires_grad();
   w.set_grad(full({2, 1}, 100, {kFloat64}));
   Values seen;
@@ -173,7 +173,7 @@ TEST(TensorHook, GradientComputedUnderEnableGradIsStoredWithoutGraph) {
   EXPECT_FALSE(x.grad().requires_grad());
 }
 
-TEST(RetainGrad, KeepsMemoryOfItsOwn) {
+TEST(RetainGrad, GradientHasItsOwnMemory) {
   const Tensor x = vector2(1, 2);
   const Tensor y = mul(x, 3);
   y.retain_grad();

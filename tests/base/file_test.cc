@@ -37,7 +37,7 @@ TEST(InputFile, ReadsAtOffsetAndDetectsTruncation) {
             "op: 'DIR/file' was truncated while it was being read");
 }
 
-TEST(InputFile, MappedBytesAreThoseOfTheFileAndWritesArePrivate) {
+TEST(InputFile, MappedBytesEqualTheFileAndWritesArePrivate) {
   const TemporaryFolder folder;
   const std::string path = folder.write("file", std::string("abcdef"));
   std::shared_ptr<std::byte> bytes;

@@ -54,7 +54,7 @@ class TaskClock : public tandem::TraceClock {
   std::vector<int64_t> marks_;
 };
 
-/// The innermost span of a category among `categories` that contains the record; "" if there is none.
+/// The innermost span of a category among `categories` that contains the record; "" if no span contains it.
 std::string span_at(const std::vector<TraceEvent>& events, const std::vector<std::string>& categories, int64_t record) {
   const TraceEvent* best = nullptr;
   for (const TraceEvent& event : events) {

@@ -169,7 +169,7 @@ TEST_F(Nccl, CapturedCallRunsInEachLaunch) {
   }
 }
 
-TEST_F(Nccl, CapturedCallsMatchThoseOfTheSameCaptureOnly) {
+TEST_F(Nccl, CapturedCallsMatchOnlyWithinOneCapture) {
   for (const bool captured : {false, true}) {
     all_reduce();
     const auto first = capture(), second = capture();

@@ -30,7 +30,7 @@ std::string short_name(const std::string& name) {
   return text;
 }
 
-/// Sorts the first `n` values; returns the number of distinct ones, which come first.
+/// Sorts the first `n` values and moves the distinct values to the front; returns their number.
 template <size_t kSize>
 size_t make_distinct(std::array<uintptr_t, kSize>& values, size_t n) {
   const auto end = values.begin() + static_cast<ptrdiff_t>(n);

@@ -1,4 +1,4 @@
-// Counts the memory accesses of kernels as a GPU's memory system sees them: by requests of warps.
+// Counts the memory accesses of kernels as requests of warps, the unit of a GPU's memory system.
 //
 // A request is the accesses of a warp's lanes to one instruction, which the return address of the hook identifies, the
 // n-th time that each lane executes it. Lanes run one after another, so a request is collected until its warp

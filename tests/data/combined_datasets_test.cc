@@ -66,7 +66,7 @@ TEST(TensorDataset, TensorsOfAnyStridesAndNamesAlone) {
   EXPECT_FALSE(batch.images.defined());
   EXPECT_FALSE(batch.labels.defined());
   EXPECT_EQ(batch["column"].to_vector<float>(), (std::vector<float>{3, 6, 1, 4}));
-  EXPECT_EQ(error_text<td::IndexError>([&] { batch["row"]; }), "Batch: no tensor 'row'; the names are 'column'");
+  EXPECT_EQ(error_text<td::IndexError>([&] { batch["row"]; }), "Batch: no tensor 'row'; its tensors are 'column'");
 }
 
 TEST(TensorDataset, InvalidTensorsAreRejected) {
@@ -107,7 +107,7 @@ TEST(Dataset, ItemsWithDifferentTensorsAreRejected) {
   EXPECT_EQ(error_of({.label = x}, {}), "Dataset: the example has no tensors" + where);
 }
 
-TEST(Subset, ItemsAndBatchesAreThoseOfTheIndices) {
+TEST(Subset, ItemsAndBatchesFollowTheIndices) {
   const TensorDataset dataset = numbers(6);
   const Subset subset(dataset, {5, 0, 5, 2});
   EXPECT_EQ(subset.size(), 4);

@@ -87,7 +87,7 @@ TEST(ResizeImage, InvalidArgumentsAreRejected) {
             "resize_image: the image is float64, expected uint8 or float32");
 }
 
-TEST(AdjustColors, ResultsAreThoseOfTorchvision) {
+TEST(AdjustColors, ResultsMatchTorchvision) {
   const auto fixtures = td::testing::image_fixtures();
   const Tensor picture = fixtures.at("picture");
   int count = 0;

@@ -151,7 +151,7 @@ TEST(EncodePng, FloatsAreRoundedAndClamped) {
   EXPECT_EQ(decode_image(encode_png(image)).to_vector<int>(), (std::vector<int>{0, 255, 1, 0, 0, 255, 0, 64}));
 }
 
-TEST(EncodeJpeg, DecodedPixelsAreThoseOfPillowsFile) {
+TEST(EncodeJpeg, DecodedPixelsMatchPillow) {
   const Tensor picture = recorded().at("picture");
   const std::string file = td::data::encode_jpeg(picture, 80);
   EXPECT_EQ(decode_image(file).to_vector<int>(), recorded().at("jpeg_420.rgb").to_vector<int>());

@@ -67,7 +67,7 @@ Batches batches_of(StreamLoader& loader) {
   return batches;
 }
 
-TEST(StreamLoader, ShardsTakeTurnsForAnyNumberOfWorkers) {
+TEST(StreamLoader, BatchesAlternateBetweenShardsForAnyNumberOfWorkers) {
   const Numbers numbers(11);
   for (const int num_workers : {0, 1, 2, 5}) {
     StreamLoader one(numbers, {.batch_size = 4, .num_workers = num_workers});
@@ -153,7 +153,7 @@ TEST(StreamLoader, IncompatibleStatesAreRejected) {
     StreamLoader other(numbers, batches, options);
     return error_text<td::StateError>([&] { other.load_state_dict(state); });
   };
-  const std::string begin = "StreamLoader: the state is from within an epoch with ";
+  const std::string begin = "StreamLoader: the state was saved within an epoch with ";
   EXPECT_EQ(error_of({.batch_size = 3}, {.shards = 2}), begin + "batch_size 2, but this loader has 3");
   EXPECT_EQ(error_of({.batch_size = 2}, {.shards = 1}), begin + "shards 2, but this loader has 1");
   EXPECT_EQ(error_of({.batch_size = 2}, {.world_size = 2, .shards = 2}), begin + "world_size 1, but this loader has 2");

@@ -101,7 +101,8 @@ TEST(WeightedRandomSampler, InvalidArgumentsAreRejected) {
   EXPECT_EQ(error_of({1, -2}, 1, {}), "WeightedRandomSampler: weight 1 is -2, expected a finite number of at least 0");
   EXPECT_EQ(error_of({std::numeric_limits<double>::quiet_NaN()}, 1, {}),
             "WeightedRandomSampler: weight 0 is nan, expected a finite number of at least 0");
-  EXPECT_EQ(error_of({0, 0}, 1, {}), "WeightedRandomSampler: none of the 2 weights is positive");
+  EXPECT_EQ(error_of({0, 0}, 1, {}),
+            "WeightedRandomSampler: all 2 weights are 0, expected at least one positive weight");
   EXPECT_EQ(error_of({1, 0, 2}, 3, {.replacement = false}),
             "WeightedRandomSampler: num_samples is 3, expected at most 2, the number of positive weights, without "
             "replacement");

@@ -84,7 +84,7 @@ TEST(ClosedForm, CountWrongCountsEveryDifference) {
   EXPECT_EQ(count_wrong(from_vector<double>({1, 2}, {2}), [](int64_t i) { return static_cast<double>(i + 1); }), 0);
 }
 
-TEST(ClosedForm, ReductionsAreThoseOfTheOperators) {
+TEST(ClosedForm, ReductionsMatchTheOperators) {
   const auto of = [](ReduceOp op, DType dtype) {
     const double values[] = {6, 3, 5};
     return reduced(3, op, dtype, [&](int rank) { return values[rank]; });

@@ -39,11 +39,11 @@ inline void run_collective(Backend& backend, const Collective& collective) {
 }
 
 /// Advances the messages until they are complete; throws StateError after a minute.
-inline void run_transfers(Backend& backend, std::vector<Transfer>& transfers) {
+inline void run_transfers(Backend& backend, std::vector<P2pRequest>& transfers) {
   const auto deadline = Backend::Clock::now() + std::chrono::seconds(60);
-  for (Transfer& transfer : transfers) backend.do_start_transfer(transfer);
+  for (P2pRequest& transfer : transfers) backend.do_start_p2p(transfer);
   const auto all_done = [&] {
-    for (const Transfer& transfer : transfers) {
+    for (const P2pRequest& transfer : transfers) {
       if (!transfer.done) return false;
     }
     return true;
@@ -51,7 +51,7 @@ inline void run_transfers(Backend& backend, std::vector<Transfer>& transfers) {
   while (!all_done()) {
     backend.do_sleep(
         [&] {
-          while (backend.do_advance_transfers() != Advance::kIdle) {
+          while (backend.do_advance_p2p() != Advance::kIdle) {
           }
           return all_done();
         },

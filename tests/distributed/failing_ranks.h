@@ -105,7 +105,7 @@ inline std::string error_of(ProcessGroup& group, const std::string& operation, i
 struct VictimMemory {
   std::vector<std::vector<float>> in{kFailingWorld, std::vector<float>(kFailingCount)};
   std::vector<std::vector<float>> out{kFailingWorld, std::vector<float>(kFailingCount)};
-  std::vector<Transfer> messages{kFailingWorld};
+  std::vector<P2pRequest> messages{kFailingWorld};
   std::vector<Collective> collectives{kNumQueued};
 };
 
@@ -130,23 +130,23 @@ inline void call_partly(Backend& backend, const std::string& operation, int move
     TANDEM_CHECK(StateError, last != Advance::kDone || moves > kMiddle, "the operation is over");
   };
   if (operation == "send") {
-    std::vector<const Transfer*> started;
+    std::vector<const P2pRequest*> started;
     for (int rank = 0; rank < kFailingWorld; ++rank) {
       if (rank == kVictim) continue;
-      Transfer& t = messages[static_cast<size_t>(rank)];
+      P2pRequest& t = messages[static_cast<size_t>(rank)];
       t.seq = rank + 1;
       t.peer = rank;
       t.tag = 5;
       t.num_elements = kFailingCount;
       t.shape_hash = hash_shape({kFailingCount});
       t.data = bytes(out[static_cast<size_t>(rank)]);
-      backend.do_start_transfer(t);
+      backend.do_start_p2p(t);
       started.push_back(&t);
     }
     move([&] {
-      const Advance last = backend.do_advance_transfers();
-      return std::all_of(started.begin(), started.end(), [](const Transfer* t) { return t->done; }) ? Advance::kDone
-                                                                                                    : last;
+      const Advance last = backend.do_advance_p2p();
+      return std::all_of(started.begin(), started.end(), [](const P2pRequest* t) { return t->done; }) ? Advance::kDone
+                                                                                                      : last;
     });
     return;
   }
@@ -173,7 +173,7 @@ inline void call_partly(Backend& backend, const std::string& operation, int move
   }
   backend.do_start(collectives[0]);
   for (int i = 1; operation == "queued" && i < kNumQueued; ++i) {
-    const bool is_notified = backend.do_announce(collectives[static_cast<size_t>(i)], true);
+    const bool is_notified = backend.do_prefetch_signature(collectives[static_cast<size_t>(i)], true);
     TANDEM_CHECK(StateError, is_notified || backend.name() == std::string("shm"),
                  "the peers are not told of what is queued");
   }

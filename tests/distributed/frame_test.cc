@@ -146,7 +146,7 @@ std::vector<Decoder> decoders() {
   return {
       {"signature", encode(some_signature()), [](std::string_view payload) { decode_signature(payload, kWorld); }},
       {"message", encode(some_message()), decode_message},
-      {"answer", encode(AnswerFrame{5, AnswerFrame::Verdict::kMismatch, some_message()}), decode_answer},
+      {"answer", encode(AnswerFrame{5, AnswerFrame::Kind::kMismatch, some_message()}), decode_answer},
       {"poison", encode(PoisonFrame{2, 1, "no disk"}), decode_poison},
   };
 }
@@ -188,8 +188,8 @@ TEST(FramePayloads, OutOfRangeFieldsAreRejected) {
       {0, 10, 2, "with invalid device flags"},
       {0, 11, -1, "with a negative count"},
       {0, 12, kMaxShownTensors + 1, kLongText},
-      {0, 13, kShownText + 1, kLongText},
-      {0, 14, kShownText + 1, kLongText},
+      {0, 13, kCallInfoText + 1, kLongText},
+      {0, 14, kCallInfoText + 1, kLongText},
       {0, 16, kWorld + 1, kLongList},
       {0, 17, kWorld + 1, kLongList},
       {0, 18, -1, "with a negative count"},
@@ -198,10 +198,10 @@ TEST(FramePayloads, OutOfRangeFieldsAreRejected) {
       {1, 2, static_cast<int64_t>(kFloat64) + 1, kNoValue},
       {1, 3, -1, "with a negative count"},
       {1, 7, -1, "with a negative count"},
-      {1, 8, kShownText + 1, kLongText},
-      {1, 9, kShownText + 1, kLongText},
-      // Answer: id, verdict, message.
-      {2, 1, static_cast<int64_t>(AnswerFrame::Verdict::kMismatch) + 1, kNoValue},
+      {1, 8, kCallInfoText + 1, kLongText},
+      {1, 9, kCallInfoText + 1, kLongText},
+      // Answer: id, kind, message.
+      {2, 1, static_cast<int64_t>(AnswerFrame::Kind::kMismatch) + 1, kNoValue},
       {2, 5, -1, "with a negative count"},
   };
   const std::vector<Decoder> all = decoders();
@@ -231,14 +231,14 @@ TEST(FramePayloads, OverlongTextsAndInlineDataAreRejected) {
 
 TEST(FramePayloads, LongNamesAndReasonsAreTruncated) {
   SignatureFrame signature = some_signature();
-  signature.name = signature.file = std::string(kShownText + 5, 'n');
+  signature.name = signature.file = std::string(kCallInfoText + 5, 'n');
   signature.tensors = std::string(kMaxShownTensors, 't');
   signature.shape = Shape(kMaxShownDims + 2, 3);
   signature.sends = {{1, 5}, {2, 6}, {3, 7}, {4, 8}};
   signature.expected = Shape{4, 5};
   const SignatureFrame got = decode_signature(encode(signature), kWorld);
-  EXPECT_EQ(got.name, std::string(kShownText, 'n'));
-  EXPECT_EQ(got.file, std::string(kShownText, 'n'));
+  EXPECT_EQ(got.name, std::string(kCallInfoText, 'n'));
+  EXPECT_EQ(got.file, std::string(kCallInfoText, 'n'));
   EXPECT_EQ(got.tensors, signature.tensors);
   EXPECT_EQ(to_string(got.shape), to_string(signature.shape));
   EXPECT_EQ(to_string(got.sent), "[]");

@@ -108,7 +108,7 @@ TEST_P(GlooCollectives, PrefetchedSignatureArrivesBeforeCollectiveStarts) {
     const auto last_of_0 = [&] { return backend.do_last_started(0).seq; };
     SumInPlace first(1, 100000, rank), second(2, 1000003, rank), small(3, 5, rank);
     backend.do_start(first.collective);
-    if (rank == 0) backend.do_announce(second.collective, true);
+    if (rank == 0) backend.do_prefetch_signature(second.collective, true);
     finish_collective(backend);
     expect(last_of_0() == 1, "what is announced counts as started");
     if (rank == 0) seen.wait();
@@ -121,7 +121,7 @@ TEST_P(GlooCollectives, PrefetchedSignatureArrivesBeforeCollectiveStarts) {
       expect(last_of_0() == 2, "the second was not announced");
     }
     // Data inside a signature may be the result of a running collective.
-    if (rank == 0) backend.do_announce(small.collective, true);
+    if (rank == 0) backend.do_prefetch_signature(small.collective, true);
     finish_collective(backend);
     small.data[0] = second.data[0];
     run_collective(backend, small.collective);
@@ -141,7 +141,7 @@ TEST_P(GlooCollectives, ConsecutivePrefetchedCollectivesSumCorrectly) {
     for (int i = 0; i < 20; ++i) calls.emplace_back(i + 1, 50000 + 1000 * i, rank);
     for (size_t i = 0; i < calls.size(); ++i) {
       backend.do_start(calls[i].collective);
-      if (i + 1 < calls.size()) backend.do_announce(calls[i + 1].collective, true);
+      if (i + 1 < calls.size()) backend.do_prefetch_signature(calls[i + 1].collective, true);
       finish_collective(backend);
       expect(calls[i].data == std::vector<float>(calls[i].data.size(), sum), td::str("sum ", i + 1));
     }
@@ -152,7 +152,7 @@ TEST(GlooSignaturePrefetch, MismatchIsReportedWhenCollectiveStarts) {
   const std::vector<std::string> errors = try_backend_ranks(2, gloo_backend(), [&](Backend& backend, int rank) {
     SumInPlace first(1, 100000, rank), second(2, rank == 0 ? 100000 : 100001, rank);
     backend.do_start(first.collective);
-    backend.do_announce(second.collective, true);
+    backend.do_prefetch_signature(second.collective, true);
     finish_collective(backend);
     expect(first.data == std::vector<float>(100000, 3.0f), "sum 1");
     run_collective(backend, second.collective);

@@ -167,9 +167,9 @@ TEST(GlooFailure, RankThatLeftTheStoreStillNotifiesPeers) {
   int notified = 0;
   for (int i = 0; i < kTimes; ++i) {
     const std::vector<std::string> errors = try_backend_ranks(2, gloo_backend(), [&](Backend& backend, int rank) {
-      if (rank == 0) return backend.do_hear_failure(-1, "rank 0 has left the job");
+      if (rank == 0) return backend.do_notify_failure(-1, "rank 0 has left the job");
       float x[3];
-      std::vector<Transfer> transfers(1);  // sends nothing, so it detects nothing by itself
+      std::vector<P2pRequest> transfers(1);  // sends nothing, so it detects nothing by itself
       transfers[0].num_elements = 3;
       transfers[0].data = reinterpret_cast<std::byte*>(x);
       transfers[0].seq = 1;

@@ -31,8 +31,8 @@ Bytes filled(int64_t num_bytes, int salt) {
   return bytes;
 }
 
-Transfer message(bool sends, int peer, int tag, Bytes& bytes) {
-  Transfer t;
+P2pRequest message(bool sends, int peer, int tag, Bytes& bytes) {
+  P2pRequest t;
   t.sends = sends;
   t.peer = peer;
   t.tag = tag;
@@ -51,7 +51,7 @@ TEST_P(GlooMessages, AllPairsReceiveEveryTagAndSize) {
   run_backend_ranks(n, make_backend_with(kSmall), [&](Backend& backend, int rank) {
     std::vector<Bytes> sent;
     std::vector<Bytes> received;
-    std::vector<Transfer> transfers;
+    std::vector<P2pRequest> transfers;
     sent.reserve(sizes.size() * static_cast<size_t>(n));
     received.reserve(sizes.size() * static_cast<size_t>(n));
     const auto salt = [](int from, int to, size_t i) { return from * 7 + to * 3 + static_cast<int>(i); };
@@ -67,7 +67,7 @@ TEST_P(GlooMessages, AllPairsReceiveEveryTagAndSize) {
       }
     }
     run_transfers(backend, transfers);
-    for (const Transfer& t : transfers) {
+    for (const P2pRequest& t : transfers) {
       if (t.sends) continue;
       const Bytes want = filled(t.num_elements, salt(t.peer, rank, static_cast<size_t>(t.tag)));
       if (!std::equal(want.begin(), want.end(), t.data)) throw td::StateError(td::str("message ", t.tag));
@@ -90,7 +90,7 @@ TEST(GlooMessages, SameTagArrivesInOrderDuringPendingCollective) {
     c.input = c.output = tensor.data();
     std::vector<Bytes> bytes;
     bytes.reserve(10);
-    std::vector<Transfer> transfers;
+    std::vector<P2pRequest> transfers;
     for (int i = 0; i < 10; ++i) {
       bytes.push_back(rank == 0 ? filled(50000, i) : Bytes(50000));
       transfers.push_back(message(rank == 0, 1 - rank, 5, bytes.back()));
@@ -111,7 +111,7 @@ TEST(GlooMessages, SizeMismatchIsReportedOnBothRanks) {
     const std::vector<std::string> errors =
         try_backend_ranks(2, make_backend_with({}), [&](Backend& backend, int rank) {
           Bytes bytes = filled(size + rank, 1);
-          std::vector<Transfer> transfers = {message(rank == 0, 1 - rank, 3, bytes)};
+          std::vector<P2pRequest> transfers = {message(rank == 0, 1 - rank, 3, bytes)};
           transfers[0].name = "halo";
           try {
             run_transfers(backend, transfers);
@@ -136,7 +136,7 @@ TEST(GlooMessages, FailedPeerIsReportedToSendersAndReceivers) {
         try_backend_ranks(3, make_backend_with({}), [&](Backend& backend, int rank) {
           Bytes bytes = filled(1 << 20, 1);
           if (rank == 2) throw td::StateError("no disk");
-          std::vector<Transfer> transfers = {message(sends, 2, 3, bytes)};
+          std::vector<P2pRequest> transfers = {message(sends, 2, 3, bytes)};
           run_transfers(backend, transfers);
         });
     EXPECT_EQ(errors[0], " failed\n  rank 2: no disk");
@@ -145,16 +145,16 @@ TEST(GlooMessages, FailedPeerIsReportedToSendersAndReceivers) {
 }
 
 TEST(GlooMessages, InvalidAnswerToOfferIsRejected) {
-  using Verdict = gl::AnswerFrame::Verdict;
+  using Kind = gl::AnswerFrame::Kind;
   struct Case {
     int64_t size;
-    Verdict answer;
+    Kind answer;
     std::string error;
   };
   const Case cases[] = {
-      {100000, Verdict::kDone, "gloo: received an acknowledgement of a message that was not sent yet"},
-      {64, Verdict::kSend, "gloo: received a request for a message that was already sent"},
-      {64, Verdict::kDirect, "gloo: received an acknowledgement of a direct message for one that is not direct"},
+      {100000, Kind::kDone, "gloo: received an acknowledgement of a message that was not sent yet"},
+      {64, Kind::kSend, "gloo: received a request for a message that was already sent"},
+      {64, Kind::kDirect, "gloo: received an acknowledgement of a direct message for one that is not direct"},
   };
   for (const Case& c : cases) {
     const auto store = make_memory_store();
@@ -186,7 +186,7 @@ TEST(GlooMessages, InvalidAnswerToOfferIsRejected) {
     });
     const auto backend = gl::make_gloo_backend(options_of(0), kSmall);
     Bytes bytes = filled(c.size, 1);
-    std::vector<Transfer> transfers = {message(true, 1, 3, bytes)};
+    std::vector<P2pRequest> transfers = {message(true, 1, 3, bytes)};
     std::string error = "nothing";
     try {
       run_transfers(*backend, transfers);
@@ -207,7 +207,7 @@ TEST(GlooMessages, AbortedReceiveBufferIsNotWritten) {
   run_backend_ranks(2, make_backend_with(kSmall), [&](Backend& backend, int rank) {
     Collective barrier;
     barrier.seq = 7 + rank;
-    Transfer transfer = message(rank == 1, 1 - rank, 3, rank == 1 ? sent : received);
+    P2pRequest transfer = message(rank == 1, 1 - rank, 3, rank == 1 ? sent : received);
     const auto until = [&](const std::function<bool()>& changed) {
       const auto deadline = Backend::Clock::now() + std::chrono::seconds(60);
       for (bool done = false; !done && Backend::Clock::now() < deadline;) {
@@ -215,11 +215,11 @@ TEST(GlooMessages, AbortedReceiveBufferIsNotWritten) {
       }
     };
     if (rank == 1) {
-      backend.do_start_transfer(transfer);
+      backend.do_start_p2p(transfer);
       aborted.get_future().wait();
       until([&] {  // receives the request, sends the data, and detects that the receiver left
         try {
-          while (backend.do_advance_transfers() == Advance::kMoved) {
+          while (backend.do_advance_p2p() == Advance::kMoved) {
           }
           return false;
         } catch (const GroupError&) {
@@ -231,8 +231,8 @@ TEST(GlooMessages, AbortedReceiveBufferIsNotWritten) {
       return;
     }
     backend.do_start(barrier);
-    backend.do_start_transfer(transfer);
-    until([&] { return backend.do_advance_transfers() == Advance::kMoved; });  // requests the data
+    backend.do_start_p2p(transfer);
+    until([&] { return backend.do_advance_p2p() == Advance::kMoved; });  // requests the data
     backend.do_abort(0, "gave up");
     aborted.set_value();
     until([&] {

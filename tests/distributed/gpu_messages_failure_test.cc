@@ -38,7 +38,7 @@ using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-/// The errors of the ranks; "nothing" for none.
+/// The errors of the ranks; "nothing" without errors.
 std::vector<std::string> errors_of(const ThreadRanks& ranks, const std::function<void(ProcessGroup&)>& f) {
   const auto errors = run_on_threads(
       ranks.world_size, [&](int rank) { return ranks.make(rank); }, f);

@@ -302,7 +302,7 @@ TEST(NcclBackendEmulated, GpuFailureFailsPendingAndLaterWork) {
 #endif
 
 #ifdef TANDEM_CUDA_EMULATED
-/// The first error of a single rank's backend, from its id to its end; empty if there was none.
+/// The first error of a single rank's backend, from its id to its end; empty without errors.
 std::string first_error() {
   Rank own{0, Device::cuda(0)};
   try {
@@ -327,7 +327,7 @@ std::string first_error() {
   return own.reported->count() == 0 ? "" : own.reported->first();
 }
 
-// The end of a backend ignores failures, because nobody uses the communicator any more.
+// The destruction of a backend ignores failures, because the communicator is not used any more.
 TEST(NcclBackendEmulated, EveryFailureOfNcclIsReported) {
   cuda_emulation::forget_library_calls();
   ASSERT_EQ(first_error(), "");

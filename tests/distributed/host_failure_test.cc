@@ -203,12 +203,12 @@ class NotingBackend final : public Backend {
   bool may_spin() const override { return false; }
   void do_start(const Collective&) override {}
   Advance do_advance() override { return Advance::kIdle; }
-  void do_start_transfer(Transfer&) override {}
-  Advance do_advance_transfers() override { return Advance::kIdle; }
+  void do_start_p2p(P2pRequest&) override {}
+  Advance do_advance_p2p() override { return Advance::kIdle; }
   void do_sleep(FunctionRef<bool()>, Clock::time_point) override {}
   void do_wake() override {}
   void do_abort(int, const std::string& reason) override { notified_->push_back(str(what_, ": ", reason)); }
-  void do_hear_failure(int, const std::string&) override {}
+  void do_notify_failure(int, const std::string&) override {}
   LastStarted do_last_started(int) const override { return {}; }
   std::vector<int> do_awaited() override { return {}; }
   void do_notify(const std::function<void()>&) override {}

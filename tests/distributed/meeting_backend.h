@@ -110,8 +110,8 @@ class MeetingBackend : public Backend {
     return Advance::kDone;
   }
 
-  void do_start_transfer(Transfer&) override { throw StateError("meeting: no messages"); }
-  Advance do_advance_transfers() override { return Advance::kIdle; }
+  void do_start_p2p(P2pRequest&) override { throw StateError("meeting: no messages"); }
+  Advance do_advance_p2p() override { return Advance::kIdle; }
 
   void do_sleep(FunctionRef<bool()> changed, Clock::time_point until) override {
     std::unique_lock lock(meeting_->mutex);
@@ -139,7 +139,7 @@ class MeetingBackend : public Backend {
     meeting_->reason = reason;
     meeting_->notify();
   }
-  void do_hear_failure(int culprit, const std::string& reason) override {
+  void do_notify_failure(int culprit, const std::string& reason) override {
     std::lock_guard lock(meeting_->mutex);
     notified_.emplace_back(culprit, reason);
     meeting_->notify();

@@ -272,7 +272,7 @@ void run_program(uint32_t seed, const Transport& transport) {
                       .name = str("group ", g),
                       .tuning = {.slot_bytes = 64,
                                  .chunk_bytes = 128,
-                                 .whole_bytes = 512,
+                                 .one_shot_bytes = 512,
                                  .slots = 3,
                                  .small_bytes = 64,
                                  .piece_bytes = 64,

@@ -265,7 +265,7 @@ TEST(ProcessGroup, ConsecutiveOperationsOfDifferentSizesDoNotInterfere) {
   // A collective does not overwrite ring data that a slow rank is still reading.
   for (const int world : {2, 3}) {
     ThreadRanks ranks{.world_size = world,
-                      .tuning = {.slot_bytes = 64, .chunk_bytes = 512, .whole_bytes = 4096, .slots = 3}};
+                      .tuning = {.slot_bytes = 64, .chunk_bytes = 512, .one_shot_bytes = 4096, .slots = 3}};
     ranks.run([](ProcessGroup& group) {
       constexpr int64_t kBytes[] = {40, 1600, 4000, 8000, 2400, 24, 12000, 3200};
       int wrong = 0;

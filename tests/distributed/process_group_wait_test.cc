@@ -475,22 +475,22 @@ TEST(StallWarning, IsLoggedWhenNoThreadCanStart) {
 }
 
 /// A group of the same ranks, as created by Context::new_group.
-std::shared_ptr<ProcessGroup> make_late(const ThreadRanks& ranks, int rank) {
+std::shared_ptr<ProcessGroup> create_deferred(const ThreadRanks& ranks, int rank) {
   const ProcessGroupOptions options{ranks.store, rank, ranks.world_size, "late", ranks.timeout, true};
-  return ProcessGroupAccess::make(options, std::make_unique<LateBackend>(options, make_backend), ranks.stall);
+  return ProcessGroupAccess::make(options, std::make_unique<DeferredBackend>(options, make_backend), ranks.stall);
 }
 
 TEST(StallWarning, NamesNoRankWhileMembersAreJoining) {
   const ThreadRanks three{.world_size = 3, .stall = milliseconds(100)};
-  const auto meet = [&](ProcessGroup& g) { make_late(three, g.rank())->barrier(); };
+  const auto meet = [&](ProcessGroup& g) { create_deferred(three, g.rank())->barrier(); };
   const auto lines = stall_lines(
       three, 1, [](ProcessGroup&) {}, meet, meet);
   expect_match(lines[0], R"(group 'late': barrier #1 has been waiting for \d+\.\d s for members to join)");
 
   const ThreadRanks two{.stall = milliseconds(100)};
   const auto notes = stall_lines(
-      two, 1, [](ProcessGroup&) {}, [&](ProcessGroup& g) { make_late(two, g.rank())->recv(zeros({3}), 1); },
-      [&](ProcessGroup& g) { make_late(two, g.rank())->send(zeros({3}), 0); });
+      two, 1, [](ProcessGroup&) {}, [&](ProcessGroup& g) { create_deferred(two, g.rank())->recv(zeros({3}), 1); },
+      [&](ProcessGroup& g) { create_deferred(two, g.rank())->send(zeros({3}), 0); });
   expect_match(notes[0], R"(group 'late': recv from rank 1 tag 0 has been waiting for \d+\.\d s for members to join)");
 }
 
@@ -508,7 +508,7 @@ struct AskedTooEarly : MeetingBackend {
 TEST(DeferredBackend, NewBackendIsNotQueriedBeforeStart) {
   const ProcessGroupOptions options{make_memory_store(), 0, 2};
   std::promise<void> may_come;
-  LateBackend late(options, [&](const ProcessGroupOptions& its) {
+  DeferredBackend late(options, [&](const ProcessGroupOptions& its) {
     may_come.get_future().wait();
     return std::make_unique<AskedTooEarly>(its, std::make_shared<Meeting>());
   });

@@ -19,10 +19,10 @@ namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 // Slots and rounds of a few cache lines, rings of one to three rounds, and both kinds of stores.
 const shm::Tuning kTunings[] = {
-    {.slot_bytes = 64, .chunk_bytes = 128, .whole_bytes = 1024, .slots = 2},
-    {.slot_bytes = 512, .chunk_bytes = 64, .whole_bytes = 0, .slots = 1},
-    {.slot_bytes = 0, .chunk_bytes = 704, .whole_bytes = 100000, .slots = 3},
-    {.slot_bytes = 0, .chunk_bytes = 4480, .whole_bytes = 9000, .streamed_bytes = 0, .trial_bytes = 1, .slots = 2},
+    {.slot_bytes = 64, .chunk_bytes = 128, .one_shot_bytes = 1024, .slots = 2},
+    {.slot_bytes = 512, .chunk_bytes = 64, .one_shot_bytes = 0, .slots = 1},
+    {.slot_bytes = 0, .chunk_bytes = 704, .one_shot_bytes = 100000, .slots = 3},
+    {.slot_bytes = 0, .chunk_bytes = 4480, .one_shot_bytes = 9000, .streamed_bytes = 0, .trial_bytes = 1, .slots = 2},
     {},
 };
 

@@ -35,7 +35,7 @@ struct Message {
   }
 
   std::vector<int32_t> data;
-  Transfer transfer;
+  P2pRequest transfer;
 };
 
 std::unique_ptr<Message> sending(int peer, int tag, int64_t count, int32_t first) {
@@ -48,7 +48,7 @@ std::unique_ptr<Message> receiving(int peer, int tag, int64_t count) {
 using Messages = std::vector<std::unique_ptr<Message>>;
 
 void run_all(ShmRank& self, const Messages& messages) {
-  std::vector<Transfer*> transfers;
+  std::vector<P2pRequest*> transfers;
   for (const auto& message : messages) transfers.push_back(&message->transfer);
   self.run(transfers);
 }
@@ -105,7 +105,7 @@ TEST(ShmPointToPoint, OrderIsKeptPerTagOnly) {
       for (int tag = kTags - 1; tag >= 0; --tag) {  // one after the other
         for (int i = 0; i < kOfEach; ++i) {
           const auto message = receiving(0, tag, count(tag, i));
-          self.run(std::vector<Transfer*>{&message->transfer});
+          self.run(std::vector<P2pRequest*>{&message->transfer});
           message->expect(tag * 10 + i);
         }
       }
@@ -120,7 +120,7 @@ TEST(ShmPointToPoint, UnmatchedSendDoesNotBlockOthers) {
       if (self.rank == 0) self.start(late->transfer);
       for (int i = 0; i < 4 * shm::kMaxAnnounced; ++i) {
         const auto one = self.rank == 0 ? sending(1, 1, 50, i) : receiving(0, 1, 50);
-        self.run(std::vector<Transfer*>{&one->transfer});
+        self.run(std::vector<P2pRequest*>{&one->transfer});
         if (self.rank == 1) one->expect(i);
       }
       if (self.rank == 1) self.start(late->transfer);
@@ -177,7 +177,7 @@ TEST(ShmPointToPoint, RandomProgramsDeliverAllMessages) {
           if (self.rank == to) messages.push_back(receiving(from, tag, count));
           if (self.rank == to) wanted.push_back(i);
         }
-        std::vector<Transfer*> transfers;
+        std::vector<P2pRequest*> transfers;
         for (const auto& message : messages) transfers.push_back(&message->transfer);
         std::shuffle(transfers.begin(), transfers.end(), order);
         self.run(transfers);
@@ -205,7 +205,7 @@ TEST(ShmPointToPoint, MismatchShowsBothCallsAndKeepsData) {
     const auto here = std::source_location::current();
     const auto thrown = run_shm_threads(2, {}, [&](ShmRank& self) {
       Message message(self.rank == 1, 1 - self.rank, 7, 5, 50);
-      Transfer& t = message.transfer;
+      P2pRequest& t = message.transfer;
       t.num_elements = self.rank == 0 ? c.count : 4;
       t.dtype = self.rank == 0 ? c.dtype : kInt32;
       t.name = self.rank == 0 ? c.name : "x";
@@ -213,7 +213,7 @@ TEST(ShmPointToPoint, MismatchShowsBothCallsAndKeepsData) {
       t.shape = {t.num_elements};
       t.where = here;
       try {
-        self.run(std::vector<Transfer*>{&t});
+        self.run(std::vector<P2pRequest*>{&t});
       } catch (const GroupError& e) {
         EXPECT_EQ(e.culprit(), 1 - self.rank);
         if (self.rank == 0) {
@@ -247,12 +247,12 @@ TEST(ShmPointToPoint, AbortFailsPendingTransfersOnAllRanks) {
 TEST(ShmPointToPoint, OnlyFailureOfPeerEndsTransfer) {
   const auto thrown = run_shm_threads(3, {}, [&](ShmRank& self) {
     if (self.rank == 2) return;
-    self.backend->do_hear_failure(2, "left the job");
+    self.backend->do_notify_failure(2, "left the job");
     const auto message = self.rank == 0 ? sending(1, 0, 9, 3) : receiving(0, 0, 9);
-    self.run(std::vector<Transfer*>{&message->transfer});
+    self.run(std::vector<P2pRequest*>{&message->transfer});
     if (self.rank == 1) message->expect(3);
     const auto lost = self.rank == 0 ? sending(2, 0, 9, 3) : receiving(2, 0, 9);
-    self.run(std::vector<Transfer*>{&lost->transfer});
+    self.run(std::vector<P2pRequest*>{&lost->transfer});
   });
   EXPECT_EQ(thrown,
             (std::vector<std::string>{" failed\n  rank 2: left the job", " failed\n  rank 2: left the job", ""}));
@@ -264,14 +264,14 @@ TEST(ShmPointToPoint, FinishedTransferCompletesAfterPeerLeaves) {
     expect_nothing_thrown(run_shm_threads(2, tuning, [&](ShmRank& self) {
       if (self.rank == 1) {
         const auto in = receiving(0, 0, 40);
-        self.run(std::vector<Transfer*>{&in->transfer});
+        self.run(std::vector<P2pRequest*>{&in->transfer});
         received = true;
         return;
       }
       const auto out = sending(1, 0, 40, 8);
       self.start(out->transfer);
-      while (!received.load()) self.backend->do_advance_transfers();
-      self.backend->do_hear_failure(1, "left the job");
+      while (!received.load()) self.backend->do_advance_p2p();
+      self.backend->do_notify_failure(1, "left the job");
       self.wait({&out->transfer});
     }));
   }

@@ -58,7 +58,7 @@ TANDEM_RANK_MAIN(look_at_mappings) {
 TANDEM_RANK_MAIN(exchange_all_kinds) {
   const ProcessGroupOptions options = {
       .store = context.store(), .rank = context.rank(), .world_size = context.world_size(), .name = "kinds"};
-  ShmRank self(options, {.slot_bytes = 1 << 10, .chunk_bytes = 16 << 10, .whole_bytes = 32 << 10});
+  ShmRank self(options, {.slot_bytes = 1 << 10, .chunk_bytes = 16 << 10, .one_shot_bytes = 32 << 10});
   const BackendChecks checks(self.rank, self.size, kInt32, ReduceOp::kSum, [&](Collective& c) { self.run(c); });
   for (const int64_t count : {0, 1, 33, 500, 5000, 70001}) {
     for (int variant = 0; variant < BackendChecks::kVariants; ++variant) checks.variant(variant, count);

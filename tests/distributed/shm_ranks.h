@@ -22,7 +22,7 @@ class ShmRank {
       : rank(options.rank), size(options.world_size), backend(shm::make_shm_backend(options, tuning)) {
     if (options.store == nullptr) return;
     watch_ = options.store->on_failure([this](int failed, const std::string& reason) {
-      if (failed != rank) backend->do_hear_failure(failed, reason);
+      if (failed != rank) backend->do_notify_failure(failed, reason);
     });
   }
   ~ShmRank() { watch_.remove(); }
@@ -44,21 +44,21 @@ class ShmRank {
   }
 
   /// Runs messages until they are complete.
-  void run(std::vector<Transfer*> transfers) {
-    for (Transfer* transfer : transfers) start(*transfer);
+  void run(std::vector<P2pRequest*> transfers) {
+    for (P2pRequest* transfer : transfers) start(*transfer);
     wait(transfers);
   }
-  void start(Transfer& transfer) {
+  void start(P2pRequest& transfer) {
     transfer.seq = ++transfer_seq_;
     guarded([&] {
-      backend->do_start_transfer(transfer);
+      backend->do_start_p2p(transfer);
       return Advance::kMoved;
     });
   }
-  void wait(const std::vector<Transfer*>& transfers) {
+  void wait(const std::vector<P2pRequest*>& transfers) {
     finish([&] {
-      const Advance moved = guarded([&] { return backend->do_advance_transfers(); });
-      for (const Transfer* transfer : transfers) {
+      const Advance moved = guarded([&] { return backend->do_advance_p2p(); });
+      for (const P2pRequest* transfer : transfers) {
         if (!transfer->done) return moved;
       }
       return Advance::kDone;

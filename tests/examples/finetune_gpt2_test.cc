@@ -25,7 +25,7 @@ Arguments with_model(const Arguments& more) {
   return arguments;
 }
 
-/// A text of one repeated sentence, which the model does not know.
+/// A text of one repeated sentence, on which the model was not trained.
 std::string write_text(const TemporaryFolder& folder) {
   std::string text;
   for (int i = 0; i < 120; ++i) text += "the cat sat on the mat, and so it was.\n";

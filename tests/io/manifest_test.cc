@@ -101,7 +101,7 @@ TEST(Manifest, FieldsOutsideTheSchemaAreRejected) {
   EXPECT_EQ(error("optimizer.safetensors", "model.safetensors"), "byte 196: the file 'model.safetensors' occurs twice");
 }
 
-TEST(Manifest, FilesMustBeThoseOfTheRanks) {
+TEST(Manifest, FilesMustMatchTheRanks) {
   Manifest changed = manifest();
   changed.world_size = 3;
   EXPECT_EQ(error(changed), "the manifest of 3 ranks lists 2 files of ranks");

@@ -228,7 +228,7 @@ TEST_F(Pretrained, MissingShardIsAnError) {
       "in the folder");
 }
 
-TEST_F(Pretrained, TensorsInOtherFilesThanTheIndexSaysAreErrors) {
+TEST_F(Pretrained, TensorsInUnexpectedFilesAreErrors) {
   write_shards(R"({"a": "model-00002-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"})");
   EXPECT_EQ(load_error(),
             "load_pretrained: 'DIR/model.safetensors.index.json' assigns the tensor 'a' to "

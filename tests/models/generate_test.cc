@@ -29,7 +29,7 @@ Tensor tokens(const std::vector<int64_t>& values) {
   return from_vector(values, {1, static_cast<int64_t>(values.size())});
 }
 
-TEST(Generate, GreedyTokensEqualThoseWithoutCache) {
+TEST(Generate, GreedyTokensDoNotDependOnTheCache) {
   TinyGpt2 model;
   const Tensor start = cat({tokens({3, 1, 4}), tokens({1, 5, 9})}, 0);
   const Tensor result = model.generate(start, {.max_new_tokens = 14});

@@ -1,4 +1,4 @@
-// Models of images: names, shapes and results are torchvision's, or those of the same models in PyTorch.
+// Models of images: names, shapes and results are compared with torchvision, or with the same models in PyTorch.
 #include <cmath>
 #include <memory>
 #include <string>

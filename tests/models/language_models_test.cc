@@ -1,4 +1,4 @@
-// Language models: names, shapes, logits and generated tokens are those of transformers and PyTorch.
+// Language models: names, shapes, logits and generated tokens are compared with transformers and PyTorch.
 #include <string>
 #include <utility>
 #include <vector>

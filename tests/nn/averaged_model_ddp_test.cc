@@ -11,7 +11,7 @@ namespace nn = tandem::nn;
 
 namespace {
 
-TEST(AveragedModel, OfDistributedDataParallelIsEqualOnAllRanks) {
+TEST(AveragedModel, AveragesUnderDdpAreEqualOnAllRanks) {
   td::distributed::run_threads(2, [](td::distributed::Context& ctx) {
     td::manual_seed(static_cast<uint64_t>(ctx.rank()));
     nn::Linear model(3, 2);

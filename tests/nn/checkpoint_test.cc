@@ -225,7 +225,7 @@ TEST(Checkpoint, BackwardOnAnotherThreadDrawsTheSameNumbers) {
   EXPECT_EQ(gradient(kPlain), gradient(kCheckpoint));
 }
 
-TEST(Checkpoint, InputThatIsChangedByARecordedOperationMakesNoReferenceCycle) {
+TEST(Checkpoint, InputChangedInPlaceCreatesNoReferenceCycle) {
   const Tensor x = ones({1024}).set_requires_grad();
   const auto allocated = [&] {
     const Tensor y = mul(x, 2);

@@ -32,7 +32,7 @@ struct Net : nn::Module {
   Tensor& table = add_buffer("table", td::zeros({2}), {.persistent = false});
 };
 
-TEST(Clone, CopiesAllTensorsIntoMemoryOfTheirOwn) {
+TEST(Clone, CopiedTensorsHaveTheirOwnMemory) {
   td::manual_seed(1);
   Net net(4);
   net.table.fill_(5);
@@ -78,7 +78,7 @@ TEST(Clone, TiesMadeOrRemovedAfterConstructionAreCopied) {
   EXPECT_TRUE(tied->b.weight.is_same(tied->a.weight));
 }
 
-TEST(Clone, ModesRequiresGradAndGradientsAreThoseOfANewCopy) {
+TEST(Clone, ModesAndRequiresGradAreCopiedButNotGradients) {
   Net net;
   net.norm.eval();
   net.fc.bias.set_requires_grad(false);

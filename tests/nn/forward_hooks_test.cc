@@ -163,7 +163,7 @@ TEST(ForwardHooks, CallsWithMoreArgumentsRunHooks) {
   EXPECT_EQ(norm.add_relu(image, image).to_vector<float>(), image.to_vector<float>());
 }
 
-TEST(BackwardHooks, HookSeesBothGradientsAndReplacesThatOfTheInput) {
+TEST(BackwardHooks, HookGetsBothGradientsAndMayReplaceTheInputGradient) {
   Double first, second;
   nn::Layer* called = nullptr;
   float seen_input = 0, seen_output = 0;

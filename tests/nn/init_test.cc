@@ -140,7 +140,7 @@ TEST(Init, XavierUsesBothFans) {
   expect_normal(init::xavier_normal_(x, 1.5), 1.5 * std::sqrt(2.0 / (180 + 240)));
 }
 
-TEST(Init, GainsAreThoseOfPyTorch) {
+TEST(Init, GainsMatchPyTorch) {
   using init::Nonlinearity;
   EXPECT_EQ(init::calculate_gain(Nonlinearity::kLinear), 1);
   EXPECT_EQ(init::calculate_gain(Nonlinearity::kSigmoid), 1);

@@ -86,7 +86,7 @@ TEST(ModuleTree, PathsFindModulesParametersAndBuffers) {
   EXPECT_TRUE(net.get_buffer("encoder.norm.running_var").is_same(net.encoder.norm.running_var));
 }
 
-TEST(ModuleTree, UnknownPathsAreErrorsThatListWhatExists) {
+TEST(ModuleTree, UnknownPathErrorListsExistingPaths) {
   Net net;
   EXPECT_EQ(error_text<td::ValueError>([&] { net.get_submodule("encoder.conv"); }),
             "get_submodule: Block 'encoder' has no module 'conv', its modules are 'fc', 'norm'");

@@ -113,7 +113,7 @@ TEST(PackPaddedSequence, InvalidArgumentsAreErrors) {
   EXPECT_EQ(error_text<td::ValueError>([&] {
               nn::pack_padded_sequence(x, integers({1, 2}));
             }),
-            "pack_padded_sequence: lengths[1] is 2, more than the one before, 1; sort the sequences, or pass "
+            "pack_padded_sequence: lengths[1] is 2, more than lengths[0], which is 1; sort the sequences, or pass "
             ".enforce_sorted = false");
   const nn::PackedSequence packed = nn::pack_padded_sequence(x, integers({3, 1}));
   EXPECT_EQ(error_text<td::ValueError>([&] { nn::pad_packed_sequence(packed, {.total_length = 2}); }),

@@ -40,7 +40,7 @@ void train(Model& model, const std::vector<Tensor>& parameters, const Tensor& in
   }
 }
 
-TEST(ParametrizeDdp, TrainingEqualsThatOfTheWholeBatch) {
+TEST(ParametrizeDdp, RanksMatchOneProcessOnTheWholeBatch) {
   td::manual_seed(1);
   Net start;
   start.to(td::kFloat64);

@@ -1,5 +1,5 @@
-// Layers beside PyTorch's modules: keys and shapes of their state, outputs in both modes, gradients, and the state
-// after a call (tools/fixtures/layer_fixtures.py).
+// Compares layers with PyTorch's modules: keys and shapes of their state, outputs in both modes, gradients, and the
+// state after a call (tools/fixtures/layer_fixtures.py).
 #include <cmath>
 #include <map>
 #include <set>

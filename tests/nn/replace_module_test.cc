@@ -112,7 +112,7 @@ TEST(ReplaceModule, InvalidReplacementsAreRejected) {
   EXPECT_EQ(error_text<td::ValueError>([&] { net.replace_module("fc", nullptr); }),
             "replace_module: the new module 'fc' is null");
   EXPECT_EQ(error_text<td::ValueError>([&] { net.replace_module("", std::make_unique<Pair>()); }),
-            "replace_module: the path is empty, expected that of a module below Net");
+            "replace_module: the path is empty, expected the path of a module below Net");
   EXPECT_EQ(error_text<td::ValueError>([&] { net.replace_module("tail", std::make_unique<Pair>()); }),
             "replace_module: Net has no module 'tail', its modules are 'body', 'fc'");
   EXPECT_EQ(net(td::ones({1, 2})).shape(), td::Shape({1, 10}));

@@ -173,7 +173,7 @@ TEST(Activation, PiecewiseFunctionsHaveSlopesOfPyTorchAtKinks) {
   EXPECT_FLOAT_EQ(slope(0, [](const Tensor& x) { return prelu(x, full({1}, 0.5, {kFloat32, test_device()})); }), 1.5f);
 }
 
-TEST(Activation, GradientsAtNaNAreThoseOfPyTorchsFormulas) {
+TEST(Activation, GradientsAtNaNMatchPyTorchsFormulas) {
   for (const DType dtype : floating_dtypes()) {
     const auto slope = [&](const std::function<Tensor(const Tensor&)>& f) {
       Tensor leaf = full({9}, NAN, {dtype, test_device()}).set_requires_grad();
@@ -228,7 +228,7 @@ TEST(GumbelSoftmax, SamplesFollowTheLogits) {
   EXPECT_TRUE(close(hard.mean(Shape{0}), {{3}, {0.1, 0.2, 0.7}}, 0.02));
   EXPECT_TRUE(allclose(hard.sum(Shape{1}), ones({20000}, soft.options()), 1e-5));
   EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(gumbel_softmax(logits, 0)); }),
-            "gumbel_softmax: tau must be positive, got 0");
+            "gumbel_softmax: tau is 0, expected a positive number");
 }
 
 TEST(GumbelSoftmax, HardFormHasTheGradientOfTheSoftOne) {

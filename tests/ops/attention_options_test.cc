@@ -161,10 +161,10 @@ TEST(Attention, InvalidOptionsAreNamedInErrors) {
   const auto text = [&](const AttentionOptions& options) {
     return error_text<ValueError>([&] { scaled_dot_product_attention(x, x, x, options); });
   };
-  EXPECT_EQ(text({.dropout_p = 1.5}), "scaled_dot_product_attention: dropout_p must be in [0, 1], it is 1.5");
+  EXPECT_EQ(text({.dropout_p = 1.5}), "scaled_dot_product_attention: dropout_p is 1.5, expected 0 <= dropout_p <= 1");
   EXPECT_EQ(text({.window = {-2, 3}}),
-            "scaled_dot_product_attention: the limits of window must be at least -1, they are -2 and 3");
-  EXPECT_EQ(text({.query_offset = -1}), "scaled_dot_product_attention: query_offset must not be negative, it is -1");
+            "scaled_dot_product_attention: window is {-2, 3}, expected limits of at least -1");
+  EXPECT_EQ(text({.query_offset = -1}), "scaled_dot_product_attention: query_offset is -1, expected at least 0");
   EXPECT_EQ(error_text<ValueError>([&] {
               qkv_attention(ones({3, 12}), 2, {.enable_gqa = true});
             }),

@@ -117,14 +117,14 @@ const std::shared_ptr<const fe::DeviceProperties>& h200() {
   return properties;
 }
 
-/// A plan, or why there is none.
+/// A plan, or the reason for its absence.
 struct Plan {
   std::string name;
   int64_t workspace_bytes = 0;
   std::string refusal = "";
 };
 
-/// What to ask cuDNN for.
+/// The request to cuDNN.
 enum class Depth {
   kSupport,  // whether a plan is supported, in milliseconds
   kPlan,     // a complete plan; compiling its kernels takes about a second

@@ -72,7 +72,7 @@ TEST(Autocast, GradientsOfAttentionWithBiasAreFloat32) {
 }
 
 // The sum of a float32 and a half tensor of equal shapes is one kernel.
-TEST(Autocast, SumsOfBothDTypesAreThoseAfterConversion) {
+TEST(Autocast, SumsOfMixedDTypesMatchSumsAfterConversion) {
   for (const DType half : kHalfTypes) {
     for (const Shape& shape : {Shape{}, Shape{7}, Shape{3, 5, 8}}) {
       for (const bool half_is_first : {false, true}) {

@@ -188,7 +188,7 @@ TEST(InstanceNorm, InvalidArgumentsAreNamedInErrors) {
             "instance_norm: momentum is 2, expected a number from 0 to 1");
 }
 
-TEST(RmsNorm, DefaultEpsIsThatOfTheComputationDType) {
+TEST(RmsNorm, DefaultEpsDependsOnTheComputationDType) {
   const auto rms = [](double value, DType dtype) {
     return rms_norm(full({1, 4}, value, {dtype, test_device()}), {4}).to_vector<double>()[0];
   };

@@ -112,10 +112,10 @@ TEST(InPlace, FunctionsKeepValuesThatBackwardNeeds) {
 TEST(InPlace, FunctionErrorsLeaveSelfUnchanged) {
   const Tensor counts = tensor({1, 2});
   EXPECT_EQ(error_text<DTypeError>([&] { counts.exp_(); }),
-            "exp_: the result is float32, which self cannot hold\n"
+            "exp_: the result is float32, which self cannot represent\n"
             "  self  cpu  int64 [2]");
   EXPECT_EQ(error_text<DTypeError>([&] { counts.clamp_(0.5); }),
-            "clamp_: the result is float32, which self cannot hold\n"
+            "clamp_: the result is float32, which self cannot represent\n"
             "  self  cpu  int64 [2]");
   EXPECT_EQ(error_text<DTypeError>([&] { tensor({true}).abs_(); }),
             "abs_: bool is not accepted\n"
@@ -153,10 +153,10 @@ TEST(InPlace, ErrorsLeaveSelfUnchanged) {
   const Tensor counts = tensor({1, 2, 3});
   const Tensor x = tensor({1.0, 2.0, 3.0});
   EXPECT_EQ(error_text<DTypeError>([&] { counts.add_(0.5); }),
-            "add_: the result is float32, which self cannot hold\n"
+            "add_: the result is float32, which self cannot represent\n"
             "  self  cpu  int64 [3]");
   EXPECT_EQ(error_text<DTypeError>([&] { counts.div_(counts); }),
-            "div_: the result is float32, which self cannot hold\n"
+            "div_: the result is float32, which self cannot represent\n"
             "  self  cpu  int64 [3]");
   EXPECT_EQ(error_text<ShapeError>([&] {
               x.mul_(zeros({2, 3}));

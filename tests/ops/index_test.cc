@@ -311,7 +311,7 @@ TEST(Index, InvalidArgumentsAreNamedInErrors) {
             "  input  cpu  float32 [2, 3]\n"
             "  mask   cpu  bool    [2]");
   EXPECT_EQ(error_text<DTypeError>([&] { masked_fill(tensor({1}), tensor({true}), 0.5); }),
-            "masked_fill: the value is a floating number, which input cannot hold\n"
+            "masked_fill: the value is a floating number, which input cannot represent\n"
             "  input  cpu  int64 [1]\n"
             "  mask   cpu  bool  [1]");
   EXPECT_EQ(error_text<ShapeError>([&] { tril(zeros({3})); }),

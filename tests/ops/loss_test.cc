@@ -71,7 +71,7 @@ TEST(CrossEntropy, InvalidArgumentsAreNamedInErrors) {
 }
 
 // The gradient of logits that nothing else uses is written over them.
-struct OverwrittenLogits : ::testing::Test {
+struct CrossEntropyLogits : ::testing::Test {
   Tensor x = random_tensor({6, 5}, 1, kFloat32).to(test_device());
   Tensor labels = tensor({1, 0, 4, -100, 2, 3}).to(test_device());
   Tensor expected;
@@ -93,14 +93,14 @@ struct OverwrittenLogits : ::testing::Test {
   }
 };
 
-TEST_F(OverwrittenLogits, IfUnused) {
+TEST_F(CrossEntropyLogits, UnusedLogitsAreOverwritten) {
   const Tensor loss = cross_entropy(logits(), labels);
   loss.backward();
   EXPECT_EQ(gradient, memory);
   EXPECT_TRUE(same_bits(x.grad(), expected));
 }
 
-TEST_F(OverwrittenLogits, NotIfUsed) {
+TEST_F(CrossEntropyLogits, UsedLogitsAreKept) {
   const Tensor own = logits(), before = own.detach().clone();
   cross_entropy(own, labels).backward();
   EXPECT_NE(gradient, memory);
@@ -108,7 +108,7 @@ TEST_F(OverwrittenLogits, NotIfUsed) {
   EXPECT_TRUE(same_bits(x.grad(), expected));
 }
 
-TEST_F(OverwrittenLogits, NotIfTheirMemoryIsUsed) {
+TEST_F(CrossEntropyLogits, LogitsWithViewsAreKept) {
   Tensor row, loss;
   {
     const Tensor own = logits();
@@ -120,7 +120,7 @@ TEST_F(OverwrittenLogits, NotIfTheirMemoryIsUsed) {
   EXPECT_TRUE(same_bits(row, x.detach()[2]));
 }
 
-TEST_F(OverwrittenLogits, NotByABackwardThatKeepsTheGraph) {
+TEST_F(CrossEntropyLogits, RetainGraphKeepsLogits) {
   const Tensor loss = cross_entropy(logits(), labels);
   loss.backward({}, true);
   EXPECT_NE(gradient, memory);
@@ -130,7 +130,7 @@ TEST_F(OverwrittenLogits, NotByABackwardThatKeepsTheGraph) {
   EXPECT_TRUE(same_bits(x.grad(), expected));
 }
 
-TEST_F(OverwrittenLogits, NotInMemoryOfTheCaller) {
+TEST_F(CrossEntropyLogits, LogitsInMemoryOfTheCallerAreKept) {
   std::vector<float> values = x.detach().to(Device()).to_vector<float>();
   const std::vector<float> before = values;
   const Tensor on_cpu = labels.to(Device());
@@ -140,7 +140,7 @@ TEST_F(OverwrittenLogits, NotInMemoryOfTheCaller) {
 }
 
 // The logits are gone if a later node throws, so the backward cannot be repeated.
-TEST_F(OverwrittenLogits, BackwardThatThrewCannotBeRepeated) {
+TEST_F(CrossEntropyLogits, BackwardThatThrewCannotBeRepeated) {
   const Tensor scaled = x * 2;
   hook = scaled.register_hook([](const Tensor&) -> Tensor { throw ValueError("stop"); });
   const Tensor loss = cross_entropy(scaled * 1, labels);
@@ -268,7 +268,7 @@ TEST(CrossEntropy, OneHotProbabilitiesEqualLabels) {
 TEST(CrossEntropy, InvalidOptionsAreNamedInErrors) {
   const Tensor x = zeros({4, 10}), labels = zeros({4}, {kInt64});
   EXPECT_EQ(error_text<ValueError>([&] { cross_entropy(x, labels, {.label_smoothing = 1.5}); }),
-            "cross_entropy: label_smoothing must be in [0, 1], it is 1.5");
+            "cross_entropy: label_smoothing is 1.5, expected 0 <= label_smoothing <= 1");
   EXPECT_EQ(error_text<ShapeError>([&] { cross_entropy(x, labels, {.weight = ones({9})}); }),
             "cross_entropy: weight must be [C]\n"
             "  input   cpu  float32 [4, 10]\n"
@@ -306,9 +306,9 @@ TEST(HuberLoss, KinksHaveSubgradients) {
   smooth_l1_loss(x, zero, Reduction::kSum, 0).backward();
   EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{0, 1, -1, 1}));
   EXPECT_EQ(error_text<ValueError>([&] { huber_loss(x, zero, Reduction::kMean, 0); }),
-            "huber_loss: delta must be positive, it is 0");
+            "huber_loss: delta is 0, expected a positive number");
   EXPECT_EQ(error_text<ValueError>([&] { smooth_l1_loss(x, zero, Reduction::kMean, -1); }),
-            "smooth_l1_loss: beta must not be negative, it is -1");
+            "smooth_l1_loss: beta is -1, expected at least 0");
 }
 
 TEST(KlDiv, ZeroProbabilitiesHaveNoLoss) {

@@ -322,7 +322,7 @@ TEST(LayerNorm, EmptyInputGivesZeroGradients) {
 
 // Rows that a warp and rows that a block normalizes on GPUs.
 // The gradients of a residual connection are summed by the kernel.
-TEST(LayerNorm, GradientIsAddedToThatOfOtherUses) {
+TEST(LayerNorm, GradientIsAddedToOtherGradientsOfTheInput) {
   for (const DType dtype : {kFloat32, kFloat64, kBFloat16}) {
     for (const int64_t n : {33, 384, 5001}) {
       const Tensor p = random_here({5, n}, 1, dtype).set_requires_grad(), weight = random_here({n}, 2, dtype);
@@ -394,7 +394,7 @@ struct AddedDTypes {
 };
 
 // Rows that a warp and rows that a block normalizes on GPUs, in one kernel or in two.
-TEST(AddLayerNorm, ResultsAndGradientsAreThoseOfTwoOperations) {
+TEST(AddLayerNorm, MatchesSeparateOperations) {
   const AddedDTypes all[] = {{kFloat32, kFloat32, {}},         {kFloat64, kFloat64, {}},
                              {kBFloat16, kBFloat16, {}},       {kFloat32, kFloat16, {}},
                              {kFloat32, kBFloat16, kBFloat16}, {kFloat32, kFloat16, kFloat16},

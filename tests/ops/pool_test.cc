@@ -217,15 +217,18 @@ TEST(Pooling, InvalidArgumentsAreNamedInErrors) {
             }),
             "avg_pool2d: the window's height 5 exceeds the padded image's height 4\n"
             "  input  cpu  float32 [2, 3, 4, 5]");
-  EXPECT_EQ(error_text<ValueError>([&] { max_pool2d(x, {0, 2}); }), "max_pool2d: kernel_size [0, 2] is below 1");
+  EXPECT_EQ(error_text<ValueError>([&] {
+              max_pool2d(x, {0, 2});
+            }),
+            "max_pool2d: kernel_size is [0, 2], expected at least 1");
   EXPECT_EQ(error_text<ValueError>([&] {
               avg_pool2d(x, 2, {.stride = Size2d{1, 0}});
             }),
-            "avg_pool2d: stride [1, 0] is below 1");
+            "avg_pool2d: stride is [1, 0], expected at least 1");
   EXPECT_EQ(error_text<ValueError>([&] {
               max_pool2d(x, 2, {.padding = {-1, 0}});
             }),
-            "max_pool2d: padding [-1, 0] is below 0");
+            "max_pool2d: padding is [-1, 0], expected at least 0");
   EXPECT_EQ(error_text<ValueError>([&] {
               max_pool2d(x, {2, 3}, {.padding = {1, 2}});
             }),
@@ -233,11 +236,11 @@ TEST(Pooling, InvalidArgumentsAreNamedInErrors) {
   EXPECT_EQ(error_text<ValueError>([&] {
               max_pool2d(x, 2, {.dilation = {1, 0}});
             }),
-            "max_pool2d: dilation [1, 0] is below 1");
+            "max_pool2d: dilation is [1, 0], expected at least 1");
   EXPECT_EQ(error_text<ValueError>([&] {
               adaptive_avg_pool2d(x, {0, 1});
             }),
-            "adaptive_avg_pool2d: output_size [0, 1] is below 1");
+            "adaptive_avg_pool2d: output_size is [0, 1], expected at least 1");
 }
 
 TEST(Pooling, ErrorsOfSignalsHaveOneNumber) {
@@ -249,13 +252,13 @@ TEST(Pooling, ErrorsOfSignalsHaveOneNumber) {
             "max_pool1d: the window's length 7 exceeds the padded image's length 6\n"
             "  input  cpu  float32 [2, 3, 4]");
   EXPECT_EQ(error_text<ValueError>([&] { max_pool1d_with_indices(x, 0); }),
-            "max_pool1d_with_indices: kernel_size 0 is below 1");
+            "max_pool1d_with_indices: kernel_size is 0, expected at least 1");
   EXPECT_EQ(error_text<ValueError>([&] { avg_pool1d(x, 2, {.padding = 2}); }),
             "avg_pool1d: padding 2 is more than half of kernel_size 2");
   EXPECT_EQ(error_text<ValueError>([&] { adaptive_max_pool1d(x, 0); }),
-            "adaptive_max_pool1d: output_size 0 is below 1");
+            "adaptive_max_pool1d: output_size is 0, expected at least 1");
   EXPECT_EQ(error_text<ValueError>([&] { avg_pool2d(x, 2, {.divisor_override = 0}); }),
-            "avg_pool2d: divisor_override is 0, must be another number");
+            "avg_pool2d: divisor_override is 0, expected another number");
 }
 
 TEST(MaxPoolWithIndices, IndicesCountElementsOfTheImage) {
@@ -293,7 +296,7 @@ TEST(AdaptiveMaxPool, FirstLargestElementOfOverlappingWindowsIsSelected) {
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{0, 5, 0, 0, 5, 0, 0, 0, 0, 0}));
 }
 
-TEST(AdaptivePooling, MissingOutputSizeKeepsThatOfTheInput) {
+TEST(AdaptivePooling, MissingOutputSizeKeepsTheInputSize) {
   const Tensor x = here(random_dense({2, 3, 4, 5}, 1));
   EXPECT_EQ(adaptive_avg_pool2d(x, {std::nullopt, 1}).shape(), Shape({2, 3, 4, 1}));
   EXPECT_EQ(adaptive_max_pool2d(x, {2, std::nullopt}).shape(), Shape({2, 3, 2, 5}));
@@ -344,15 +347,15 @@ TEST(Pooling, OverflowingSizesAreRejected) {
   EXPECT_EQ(error_text<ValueError>([&] {
               max_pool2d(x, 2, {.stride = Size2d{1, huge}, .ceil_mode = true});
             }),
-            "max_pool2d: stride [1, 9223372036854775807] is above 2147483647");
+            "max_pool2d: stride is [1, 9223372036854775807], expected at most 2147483647");
   EXPECT_EQ(error_text<ValueError>([&] {
               avg_pool2d(x, 2, {.padding = {huge, 1}});
             }),
-            "avg_pool2d: padding [9223372036854775807, 1] is above 2147483647");
+            "avg_pool2d: padding is [9223372036854775807, 1], expected at most 2147483647");
   EXPECT_EQ(error_text<ValueError>([&] { max_pool2d(x, 2, {.dilation = side + 1}); }),
-            "max_pool2d: dilation [2147483648, 2147483648] is above 2147483647");
+            "max_pool2d: dilation is [2147483648, 2147483648], expected at most 2147483647");
   EXPECT_EQ(error_text<ValueError>([&] { avg_pool2d(x, side + 1, {.padding = (side + 1) / 2}); }),
-            "avg_pool2d: kernel_size [2147483648, 2147483648] is above 2147483647");
+            "avg_pool2d: kernel_size is [2147483648, 2147483648], expected at most 2147483647");
   EXPECT_EQ(error_text<ValueError>([&] {
               max_pool2d(x, {65536, 32768}, {.padding = {32768, 16384}});
             }),
@@ -360,7 +363,7 @@ TEST(Pooling, OverflowingSizesAreRejected) {
   EXPECT_EQ(error_text<ValueError>([&] {
               adaptive_avg_pool2d(x, {1, huge});
             }),
-            "adaptive_avg_pool2d: output_size [1, 9223372036854775807] is above 2147483647");
+            "adaptive_avg_pool2d: output_size is [1, 9223372036854775807], expected at most 2147483647");
   EXPECT_THROW(adaptive_avg_pool2d(expand(x, {2, 3, 2, 3}), side), ShapeError);
   EXPECT_EQ(error_text<ShapeError>([&] {
               max_pool2d(expand(zeros({1, 1, 1, 1}), {1, 1, 1, side + 1}), 1);

@@ -184,8 +184,10 @@ TEST(Randint, InvalidRangeAndDTypeAreNamedInErrors) {
   EXPECT_EQ(error_text<DTypeError>([] { randint(0, 2, {2}, {kBool}); }), "randint: the dtype must not be bool");
   EXPECT_EQ(error_text<ValueError>([] { randint(0, 258, {2}, {kBFloat16}); }),
             "randint: [0, 258) does not fit bfloat16");
-  EXPECT_EQ(error_text<DTypeError>([] { rand({2}, {kInt64}); }), "rand: the dtype must be floating, it is int64");
-  EXPECT_EQ(error_text<DTypeError>([] { randn({2}, {kBool}); }), "randn: the dtype must be floating, it is bool");
+  EXPECT_EQ(error_text<DTypeError>([] { rand({2}, {kInt64}); }),
+            "rand: dtype is int64, expected a floating-point dtype");
+  EXPECT_EQ(error_text<DTypeError>([] { randn({2}, {kBool}); }),
+            "randn: dtype is bool, expected a floating-point dtype");
 }
 
 TEST(Randperm, ResultIsShuffledPermutation) {
@@ -198,7 +200,7 @@ TEST(Randperm, ResultIsShuffledPermutation) {
     std::sort(values.begin(), values.end());
     for (int64_t i = 0; i < n; ++i) ASSERT_EQ(values[static_cast<size_t>(i)], i);
   }
-  EXPECT_EQ(error_text<ValueError>([] { randperm(-1); }), "randperm: n must not be negative, it is -1");
+  EXPECT_EQ(error_text<ValueError>([] { randperm(-1); }), "randperm: n is -1, expected at least 0");
 }
 
 TEST(Randperm, AllOrdersAreEquallyLikely) {
@@ -293,7 +295,7 @@ TEST(Dropout, ShapesOfChannelsAreChecked) {
   EXPECT_EQ(error_text<ValueError>([] {
               dropout2d(ones({2, 3, 4}), -0.5);
             }),
-            "dropout2d: p must be in [0, 1], it is -0.5");
+            "dropout2d: p is -0.5, expected 0 <= p <= 1");
   const Tensor images = ones({2, 3, 4, 5});
   EXPECT_TRUE(dropout2d(images, 0.5, false).is_same(images));
 }
@@ -307,9 +309,9 @@ TEST(Dropout, ProbabilityOneGivesZeros) {
 }
 
 TEST(Dropout, ProbabilityOutsideRangeIsRejected) {
-  EXPECT_EQ(error_text<ValueError>([] { dropout(ones({2}), 1.5); }), "dropout: p must be in [0, 1], it is 1.5");
+  EXPECT_EQ(error_text<ValueError>([] { dropout(ones({2}), 1.5); }), "dropout: p is 1.5, expected 0 <= p <= 1");
   EXPECT_EQ(error_text<ValueError>([] { dropout(ones({2}), -0.5, false); }),
-            "dropout: p must be in [0, 1], it is -0.5");
+            "dropout: p is -0.5, expected 0 <= p <= 1");
 }
 
 TEST(Random, ThreadCountDoesNotChangeBits) {

@@ -159,7 +159,7 @@ TEST(Interpolate, ResultAndGradientKeepMemoryOrder) {
   }
 }
 
-TEST(Interpolate, NearestElementsMatchThoseOfTheCpu) {
+TEST(Interpolate, NearestElementsMatchTheCpu) {
   for (const DType dtype : {kFloat32, kFloat64, kBFloat16}) {
     for (const InterpolateMode mode : {InterpolateMode::kNearest, InterpolateMode::kNearestExact}) {
       for (const double factor : {1.7, 0.3}) {

@@ -90,11 +90,10 @@ TEST(RotaryEmbedding, InvalidArgumentsAreNamedInErrors) {
             "  cos  cpu  float32 [3, 2]\n"
             "  sin  cpu  float32 [3, 2]");
   EXPECT_EQ(error_text<ValueError>([] { rotary_tables(3, 5); }),
-            "rotary_tables: head_dim must be even and at least 2, it is 5");
-  EXPECT_EQ(error_text<ValueError>([] { rotary_tables(-1, 4); }),
-            "rotary_tables: length must not be negative, it is -1");
+            "rotary_tables: head_dim is 5, expected an even number of at least 2");
+  EXPECT_EQ(error_text<ValueError>([] { rotary_tables(-1, 4); }), "rotary_tables: length is -1, expected at least 0");
   EXPECT_EQ(error_text<ValueError>([] { rotary_tables(3, 4, {.base = 0}); }),
-            "rotary_tables: base must be positive, it is 0");
+            "rotary_tables: base is 0, expected a positive number");
 }
 
 }}  // namespace tandem::testing

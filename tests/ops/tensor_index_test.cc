@@ -222,7 +222,7 @@ TEST(Scatter, InPlaceFormsChangeSelfAndRecord) {
             "scatter_:");
 }
 
-TEST(Nonzero, OfNumbersAndSizes) {
+TEST(Nonzero, IndicesHaveOneColumnPerDimension) {
   EXPECT_EQ(nonzero(here(tensor({0.0, NAN, -0.0, 2.0}))).to_vector<int64_t>(), (Indices{1, 3}));
   EXPECT_EQ(nonzero(here(scalar_tensor(2, {kInt64}))).shape(), (Shape{1, 0}));
   const std::vector<Tensor> columns = where(here(tensor({{0, 1}, {1, 1}})).to(kBool));
@@ -268,7 +268,7 @@ TEST(TensorIndex, InvalidArgumentsAreNamedInErrors) {
             "index_put: value 300 does not fit in uint8 (0 to 255); choose another dtype");
   const Tensor integers = tensor({1, 2});
   EXPECT_EQ(error_text<DTypeError>([&] { scatter(integers, 0, tensor({0}), 0.5); }),
-            "scatter: the value is a floating number, which input cannot hold\n"
+            "scatter: the value is a floating number, which input cannot represent\n"
             "  input  cpu  int64 [2]\n"
             "  index  cpu  int64 [1]");
   EXPECT_EQ(error_text<ValueError>([&] { index_fill(integers.to(kInt8), 0, tensor({0}), 128); }),
@@ -390,7 +390,7 @@ TEST(Shapes, InvalidArgumentsAreNamedInErrors) {
             "repeat: repeats [2] must have a number for each dimension" + of_x);
   EXPECT_EQ(error_text<ValueError>([&] { tile(x, {-1}); }), "tile: repeats [1, -1] contain a negative number" + of_x);
   EXPECT_EQ(error_text<ValueError>([&] { x.repeat_interleave(-1); }),
-            "repeat_interleave: repeats is -1, must not be negative" + of_x);
+            "repeat_interleave: repeats is -1, expected at least 0" + of_x);
   EXPECT_EQ(error_text<ShapeError>([&] {
               repeat_interleave(x, tensor({1, 2}), 1);
             }),

@@ -155,7 +155,7 @@ void step_with_gradients_of(optim::Optimizer& optimizer, const std::vector<Tenso
   optimizer.step();
 }
 
-TYPED_TEST(EveryOptimizer, LaterFirstStepsAreThoseOfAnOptimizerOfItsOwn) {
+TYPED_TEST(EveryOptimizer, LaterFirstStepsMatchASeparateOptimizer) {
   for (const auto& options : TypeParam::options()) {
     for (const size_t late : {0, 1}) {
       std::vector<Tensor> together, alone;

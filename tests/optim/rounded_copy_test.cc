@@ -60,7 +60,7 @@ TEST(RoundedCopy, IsMadeOnce) {
   EXPECT_EQ(cast(parameter).data_ptr(), first.data_ptr());
 }
 
-TEST(RoundedCopy, OnlyOfFloat32LeavesOnGpus) {
+TEST(RoundedCopy, OnlyFloat32LeavesOnGpusHaveCopies) {
   Tensor frozen = random_parameter({3});
   frozen.set_requires_grad(false);
   const Tensor weight = random_parameter({3}), result = weight * 2;
@@ -116,7 +116,7 @@ TEST(RoundedCopy, OtherStreamsWaitForTheCast) {
   cuda::synchronize(kGpu);
 }
 
-TEST(RoundedCopy, GradientsAreThoseOfACast) {
+TEST(RoundedCopy, GradientsMatchACast) {
   const Tensor x = random_parameter({1, 2, 4, 4}, 3).detach();
   const Tensor filters = random_parameter({3, 2, 3, 3}), same = filters.detach().clone().set_requires_grad();
   Tensor result;
@@ -187,7 +187,7 @@ TEST(RoundedCopy, OptimizersThatDoNotWriteItMakeItStale) {
 }
 
 // A step writes the copies of one dtype; the others become stale.
-TEST(RoundedCopy, OfTwoDtypes) {
+TEST(RoundedCopy, TwoDtypesHaveSeparateCopies) {
   const Tensor a = random_parameter({8}), b = random_parameter({8}, 2);
   cast(a, kFloat16);
   cast(b, kBFloat16);

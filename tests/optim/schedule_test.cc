@@ -279,7 +279,7 @@ TEST(Schedule, GroupsAddedLaterBeginAtTheirOwnRate) {
   EXPECT_EQ(sgd.lr(2), 4);
 }
 
-TEST(Schedule, OneValueForEachGroupIsNotEnoughForGroupsAddedLater) {
+TEST(Schedule, GroupAddedLaterWithoutItsOwnValueIsAnError) {
   SGD sgd = two_groups();
   CyclicLR schedule(sgd, {.base_lr = {0.1, 0.2}, .max_lr = 1});
   sgd.add_param_group({.parameters = {parameter<float>({1}, {1})}});

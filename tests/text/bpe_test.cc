@@ -103,7 +103,7 @@ std::vector<std::string> tokens_of(const BpeTokenizer& tokenizer, const std::str
 
 using Parts = std::vector<std::string>;
 
-TEST(BpeTokenizer, MergesByLinesFromTheFirstAndFromTheLeft) {
+TEST(BpeTokenizer, MergesFollowLinesThenPositions) {
   const Files files({"ab", "bc", "abc", "aa", "aaa"}, "#version: 0.2\r\nb c\r\na b\n\na bc\na a\naa a");
   const BpeTokenizer tokenizer = files.open();
   EXPECT_EQ(tokens_of(tokenizer, "abc"), Parts{"abc"});
@@ -142,8 +142,8 @@ TEST(BpeTokenizer, InvalidTokensAreRejected) {
   const Files files;
   EXPECT_EQ(
       files.folder.shortened(error_text<td::ValueError>([&] { files.open({"<x>"}); })),
-      "BpeTokenizer: the special token '<x>' is not in the vocabulary of 'DIR/vocab.json'; give the vocabulary's own "
-      "as special_tokens");
+      "BpeTokenizer: the special token '<x>' is not in the vocabulary of 'DIR/vocab.json'; pass the special tokens of "
+      "this vocabulary");
 }
 
 TEST(BpeTokenizer, InvalidVocabulariesAreRejected) {

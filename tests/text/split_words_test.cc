@@ -22,7 +22,7 @@ std::vector<std::string> words_of(std::string_view text) {
 
 using Words = std::vector<std::string>;
 
-TEST(SplitWords, OneSpaceBelongsToTheWordBehindIt) {
+TEST(SplitWords, OneSpaceBelongsToTheFollowingWord) {
   EXPECT_EQ(words_of("a b1 !? c"), (Words{"a", " b", "1", " !?", " c"}));
   EXPECT_EQ(words_of("a   b"), (Words{"a", "  ", " b"}));
   EXPECT_EQ(words_of("a\n\nb"), (Words{"a", "\n", "\n", "b"}));

@@ -67,7 +67,8 @@ TEST(TokenFile, InvalidFilesAndRangesAreRejected) {
   write_file(folder / "t", std::string("\x01\x00\x05\x00", 4));
   const TokenFile file(folder / "t", 5);
   EXPECT_EQ(read(file, 0, 1), std::vector<int64_t>{1});
-  EXPECT_EQ(error_of([&] { read(file, 0, 2); }), "TokenFile: 'DIR/t': token 1 is 5, the vocabulary has 5");
+  EXPECT_EQ(error_of([&] { read(file, 0, 2); }),
+            "TokenFile: 'DIR/t': token 1 is 5, expected 0 <= token < vocabulary_size 5");
   for (const auto& [begin, count] : {std::pair(0, 3), {-1, 1}, {2, 1}}) {
     EXPECT_EQ(error_text<td::IndexError>([&] { read(file, begin, count); }),
               td::str("TokenFile: begin is ", begin, " for ", count, " tokens, expected 0 <= begin <= ", 2 - count));

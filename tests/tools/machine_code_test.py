@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Tests of tools/check/machine_code.py with invented kernels; //tests/tools:kernels_machine_code_test checks the real ones."""
+"""Tests tools/check/machine_code.py with example kernels; //tests/tools:kernels_machine_code_test checks real ones."""
 
 import os
 import subprocess

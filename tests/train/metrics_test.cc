@@ -326,7 +326,7 @@ TEST(ConfusionMatrix, DerivedScoresRejectOtherTensors) {
   EXPECT_EQ(error_text<td::DTypeError>([] {
               td::train::precision(td::zeros({2, 2}));
             }),
-            "precision: counts is float32, expected int64; use what ConfusionMatrix::compute returns");
+            "precision: counts is float32, expected int64; pass the result of ConfusionMatrix::compute()");
   EXPECT_EQ(error_text<td::StateError>([] { td::train::f1_score(td::Tensor()); }), "f1_score: counts is undefined");
 }
 

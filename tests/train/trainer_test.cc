@@ -358,7 +358,7 @@ TEST(Trainer, InfiniteGradientsInFloat16SkipTheStep) {
   });
 }
 
-TEST(Trainer, LossThatIsNotFiniteThrows) {
+TEST(Trainer, NonFiniteLossThrows) {
   const TemporaryFolder folder;
   td::distributed::run_threads(1, [&](td::distributed::Context& ctx) {
     Job job(ctx);

@@ -65,7 +65,7 @@ std::vector<PartFrame> read_parts(PayloadReader& reader, int world_size) {
   return parts;
 }
 
-std::string_view shown(const std::string& text) { return std::string_view(text).substr(0, kShownText); }
+std::string_view shown(const std::string& text) { return std::string_view(text).substr(0, kCallInfoText); }
 
 }  // namespace
 
@@ -131,8 +131,8 @@ SignatureFrame decode_signature(std::string_view payload, int world_size) {
   s.in_list = in_list == 1;
   frame.shape = read_shape(reader);
   frame.tensors = read_text(reader, kMaxShownTensors);
-  frame.name = read_text(reader, kShownText);
-  frame.file = read_text(reader, kShownText);
+  frame.name = read_text(reader, kCallInfoText);
+  frame.file = read_text(reader, kCallInfoText);
   frame.line = static_cast<uint32_t>(reader.number());
   frame.sends = read_parts(reader, world_size);
   frame.expects = read_parts(reader, world_size);
@@ -165,8 +165,8 @@ MessageFrame read_message(PayloadReader& reader) {
   frame.shape_hash = static_cast<uint64_t>(reader.number());
   frame.gpu = static_cast<uint64_t>(reader.number());
   frame.shape = read_shape(reader);
-  frame.name = read_text(reader, kShownText);
-  frame.file = read_text(reader, kShownText);
+  frame.name = read_text(reader, kCallInfoText);
+  frame.file = read_text(reader, kCallInfoText);
   frame.line = static_cast<uint32_t>(reader.number());
   frame.data = read_text(reader, kInlineBytes);
   return frame;
@@ -189,8 +189,8 @@ MessageFrame decode_message(std::string_view payload) {
 
 std::string encode(const AnswerFrame& frame) {
   PayloadWriter writer;
-  writer.number(static_cast<int64_t>(frame.id)).number(static_cast<int64_t>(frame.verdict));
-  if (frame.verdict == AnswerFrame::Verdict::kMismatch) write_message(writer, frame.posted);
+  writer.number(static_cast<int64_t>(frame.id)).number(static_cast<int64_t>(frame.kind));
+  if (frame.kind == AnswerFrame::Kind::kMismatch) write_message(writer, frame.posted);
   return writer.take();
 }
 
@@ -198,8 +198,8 @@ AnswerFrame decode_answer(std::string_view payload) {
   PayloadReader reader(payload);
   AnswerFrame frame;
   frame.id = static_cast<uint64_t>(reader.number());
-  frame.verdict = read_enum(reader, AnswerFrame::Verdict::kMismatch);
-  if (frame.verdict == AnswerFrame::Verdict::kMismatch) frame.posted = read_message(reader);
+  frame.kind = read_enum(reader, AnswerFrame::Kind::kMismatch);
+  if (frame.kind == AnswerFrame::Kind::kMismatch) frame.posted = read_message(reader);
   reader.finish();
   return frame;
 }

@@ -17,7 +17,7 @@ namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
 inline constexpr uint32_t kMagic = 0x314c4754;   // "TGL1": protocol 1
 inline constexpr size_t kInlineBytes = 8 << 10;  ///< data up to this size is sent inside the signature
-inline constexpr size_t kShownText = 192;        ///< maximum bytes of names and file names
+inline constexpr size_t kCallInfoText = 192;     ///< maximum bytes of names and file names
 inline constexpr size_t kMaxReason = 2048;
 
 enum class FrameType : uint16_t {
@@ -96,7 +96,7 @@ struct MessageFrame {
   int64_t num_elements = 0;
   uint64_t name_hash = 0;
   uint64_t shape_hash = 0;
-  uint64_t gpu = 0;  ///< Transfer::gpu
+  uint64_t gpu = 0;  ///< P2pRequest::gpu
   ShownShape shape;
   std::string name;
   std::string file;
@@ -107,9 +107,9 @@ struct MessageFrame {
 /// The receiver's answer to the offer of a message.
 struct AnswerFrame {
   /// kDirect: the message is direct, and needs no data.
-  enum class Verdict : uint8_t { kSend, kDone, kDirect, kMismatch };
+  enum class Kind : uint8_t { kSend, kDone, kDirect, kMismatch };
   uint64_t id = 0;
-  Verdict verdict = Verdict::kSend;
+  Kind kind = Kind::kSend;
   MessageFrame posted;  ///< kMismatch: arguments of the receiver
 };
 

@@ -45,10 +45,10 @@ std::string GlooBackend::link_name() const {
 void GlooBackend::do_start(const Collective& collective) {
   call_ = &collective;
   ++number_;
-  const bool is_announced = !announced_.empty();
-  if (is_announced) {
-    own_ = std::move(announced_.front().frame);
-    announced_.pop_front();
+  const bool is_prefetched = !prefetched_.empty();
+  if (is_prefetched) {
+    own_ = std::move(prefetched_.front().frame);
+    prefetched_.pop_front();
   } else {
     own_ = make_signature(collective, number_);
   }
@@ -74,23 +74,23 @@ void GlooBackend::do_start(const Collective& collective) {
       p.out[0].sent = p.out[kAhead].sent;
       p.out[0].arrived = p.out[kAhead].arrived;
       p.out[kAhead] = {};
-      for (Flight& flight : p.flights) flight.stream = 0;
+      for (InFlightChunk& chunk : p.in_flight) chunk.stream = 0;
     }
   }
-  if (is_announced) return;
+  if (is_prefetched) return;
   for (int to = 0; to < size_; ++to) {
     if (is_peer(to)) post_signature(to, own_);
   }
 }
 
-bool GlooBackend::do_announce(const Collective& next, bool input_is_ready) {
+bool GlooBackend::do_prefetch_signature(const Collective& next, bool input_is_ready) {
   // Only if no signature carries data: the data may be results of the running collective.
   const int64_t smallest_slice = next.num_bytes() / size_ - kUnit * size_;
   const bool is_large = next.kind == CollectiveKind::kAllReduce && smallest_slice > static_cast<int64_t>(kInlineBytes);
-  if ((next.moves_data && !is_large) || announced_.size() == kMaxAnnounced) return false;
-  announced_.push_back({make_signature(next, number_ + announced_.size() + 1),
-                        is_large && next.moves_data && input_is_ready ? next.input : nullptr});
-  SignatureFrame& frame = announced_.back().frame;
+  if ((next.moves_data && !is_large) || prefetched_.size() == kMaxPrefetched) return false;
+  prefetched_.push_back({make_signature(next, number_ + prefetched_.size() + 1),
+                         is_large && next.moves_data && input_is_ready ? next.input : nullptr});
+  SignatureFrame& frame = prefetched_.back().frame;
   for (int to = 0; to < size_; ++to) {
     if (!is_peer(to)) continue;
     set_parts(frame, next, to);
@@ -311,7 +311,7 @@ void GlooBackend::do_abort(int culprit, const std::string& reason) {
   mesh_.wake();
 }
 
-void GlooBackend::do_hear_failure(int culprit, const std::string& reason) {
+void GlooBackend::do_notify_failure(int culprit, const std::string& reason) {
   {
     std::lock_guard lock(failures_mutex_);
     failures_.push_back({culprit, reason});
@@ -339,9 +339,9 @@ LastStarted GlooBackend::do_last_started(int rank) const {
 
 // --- messages ---
 
-void GlooBackend::do_start_transfer(Transfer& transfer) { messages_.start(transfer); }
+void GlooBackend::do_start_p2p(P2pRequest& transfer) { messages_.start(transfer); }
 
-Advance GlooBackend::do_advance_transfers() {
+Advance GlooBackend::do_advance_p2p() {
   const std::vector<uint8_t> lost = lost_links();
   bool moved = dispatch();
   moved |= messages_.advance();

@@ -42,14 +42,14 @@ class GlooBackend final : public Backend {
   // A spinning caller would take the core from the receiving threads.
   bool may_spin() const override { return false; }
   void do_start(const Collective& collective) override;
-  bool do_announce(const Collective& next, bool input_is_ready) override;
+  bool do_prefetch_signature(const Collective& next, bool input_is_ready) override;
   Advance do_advance() override;
-  void do_start_transfer(Transfer& transfer) override;
-  Advance do_advance_transfers() override;
+  void do_start_p2p(P2pRequest& transfer) override;
+  Advance do_advance_p2p() override;
   void do_sleep(FunctionRef<bool()> changed, Clock::time_point until) override { mesh_.sleep(changed, until); }
   void do_wake() override { mesh_.wake(); }
   void do_abort(int culprit, const std::string& reason) override;
-  void do_hear_failure(int culprit, const std::string& reason) override;
+  void do_notify_failure(int culprit, const std::string& reason) override;
   LastStarted do_last_started(int rank) const override;
   std::vector<int> do_awaited() override;
   void do_notify(const std::function<void()>& wake) override { mesh_.notify(wake); }
@@ -57,7 +57,7 @@ class GlooBackend final : public Backend {
  private:
   static constexpr int kStreams = 2;
   static constexpr int kAhead = kStreams;  ///< index of the first stream of the next collective
-  static constexpr size_t kMaxAnnounced = 8;
+  static constexpr size_t kMaxPrefetched = 8;
   static constexpr int64_t kUnit = 64;  ///< slices begin at multiples of this many bytes
 
   /// A stream from this rank to one other rank.
@@ -87,7 +87,7 @@ class GlooBackend final : public Backend {
     bool in_place = false;  ///< `out` is also sent: a chunk is overwritten only after it has arrived
   };
   /// A data frame that was sent but is not acknowledged yet.
-  struct Flight {
+  struct InFlightChunk {
     uint64_t index;  ///< number of the frame on the link
     int stream;
     int64_t num_bytes;
@@ -99,10 +99,10 @@ class GlooBackend final : public Backend {
     std::deque<Frame> data;  ///< received, not processed: signatures must match first
     Outgoing out[kStreams + 1];
     Incoming in[kStreams];
-    std::deque<Flight> flights;
+    std::deque<InFlightChunk> in_flight;
     std::optional<PoisonFrame> poison;
   };
-  struct Announced {
+  struct Prefetched {
     SignatureFrame frame;
     const std::byte* input;  ///< null: not ready before the collective starts
   };
@@ -183,8 +183,8 @@ class GlooBackend final : public Backend {
   // The running collective.
   const Collective* call_ = nullptr;
   uint64_t number_ = 0;                // number of the running collective on this backend, from 1
-  std::deque<Announced> announced_;    // collectives after the running one, in order
-  bool sends_ahead_ = false;           // the inputs of announced_.front() are being sent
+  std::deque<Prefetched> prefetched_;  // collectives after the running one, in order
+  bool sends_ahead_ = false;           // the inputs of prefetched_.front() are being sent
   std::atomic<uint64_t> finished_{0};  // number of the last completed collective
   SignatureFrame own_;
   std::vector<Peer> peers_;
@@ -204,7 +204,7 @@ class GlooBackend final : public Backend {
   const HostLayout layout_;
   const bool sums_by_host_;  // then the order of summation differs from the order of the ranks
   std::vector<std::byte> partial_results_;
-  Messages messages_;
+  P2pMatcher messages_;
 };
 
 /// Joins the ranks of `options`; collective.

@@ -149,7 +149,7 @@ void Link::acknowledge(const FrameHeader& header) {
   std::lock_guard lock(mutex_);
   acked_records_ = header.arrived_records;
   freed_data_ = header.released_data;
-  const uint64_t untold = arrived_records_.load(std::memory_order_relaxed) - told_records_;
+  const uint64_t untold = arrived_records_.load(std::memory_order_relaxed) - reported_records_;
   if ((header.flags & kWantAck) != 0 || untold >= static_cast<uint64_t>(tuning_.records) / 2) credit_due_ = true;
   if (credit_due_ || !queue_.empty()) events_->flush_wanted();
 }
@@ -157,7 +157,7 @@ void Link::acknowledge(const FrameHeader& header) {
 void Link::lose(const std::string& why, bool left) {
   {
     std::lock_guard lock(mutex_);
-    if (std::exchange(told_lost_, true)) return;
+    if (std::exchange(reported_lost_, true)) return;
     lost_.store(true, std::memory_order_release);
     queue_.clear();
   }
@@ -237,12 +237,12 @@ void Link::release(uint64_t index) {
     released_ahead_ >>= 1;
     ++released_data_;
   }
-  if (released_data_ - told_released_ < quarter()) return;
+  if (released_data_ - reported_released_ < quarter()) return;
   credit_due_ = true;
   events_->flush_wanted();
 }
 
-bool Link::is_heard() {
+bool Link::all_acked() {
   std::lock_guard lock(mutex_);
   if (cannot_write_ || closed_.load(std::memory_order_acquire)) return true;
   return queue_.empty() && acked_records_ >= wanted_ack_;
@@ -276,9 +276,9 @@ bool Link::next_entry(Entry& entry) {
   if (entry.data != nullptr) ++sent_data_;
   if ((header.flags & kWantAck) != 0) wanted_ack_ = sent_records_;
   header.length = static_cast<uint32_t>(entry.payload.size());
-  header.arrived_records = told_records_ = arrived_records_.load(std::memory_order_acquire);
+  header.arrived_records = reported_records_ = arrived_records_.load(std::memory_order_acquire);
   header.arrived_data = arrived_data_.load(std::memory_order_acquire);
-  header.released_data = told_released_ = released_data_;
+  header.released_data = reported_released_ = released_data_;
   credit_due_ = false;
   return true;
 }

@@ -103,7 +103,7 @@ class Link {
   bool flush();
   /// Whether the peer has acknowledged all records up to the last that requested it, such as a goodbye, or cannot
   /// acknowledge them any more.
-  bool is_heard();
+  bool all_acked();
 
  private:
   struct Ring;
@@ -146,17 +146,17 @@ class Link {
   std::deque<Entry> queue_;
   bool cannot_write_ = false;
   bool poisoned_ = false;
-  bool told_lost_ = false;
+  bool reported_lost_ = false;
   uint64_t queued_data_ = 0;  // number of accepted data frames
   uint64_t sent_records_ = 0;
   uint64_t sent_data_ = 0;
   uint64_t acked_records_ = 0;
-  uint64_t wanted_ack_ = 0;      // number of the last record that requested an acknowledgement, plus 1
-  uint64_t freed_data_ = 0;      // slots of the peer that may be written again
-  uint64_t released_data_ = 0;   // slots of this side that the peer may write again
-  uint64_t released_ahead_ = 0;  // bit i: slot released_data_ + i is free too
-  uint64_t told_records_ = 0;    // values that were sent to the peer last
-  uint64_t told_released_ = 0;
+  uint64_t wanted_ack_ = 0;        // number of the last record that requested an acknowledgement, plus 1
+  uint64_t freed_data_ = 0;        // slots of the peer that may be written again
+  uint64_t released_data_ = 0;     // slots of this side that the peer may write again
+  uint64_t released_ahead_ = 0;    // bit i: slot released_data_ + i is free too
+  uint64_t reported_records_ = 0;  // values that were sent to the peer last
+  uint64_t reported_released_ = 0;
   bool credit_due_ = false;
 };
 

@@ -116,7 +116,7 @@ class Mesh::Flusher final : public ::gloo::transport::tcp::Handler {
       if (Clock::now() >= next_look) {
         next_look = Clock::now() + SilenceWatch::kInterval;
         lock.unlock();
-        mesh_.look_for_silence();
+        mesh_.close_lost_connections();
         lock.lock();
       }
       if (!is_asked) continue;
@@ -124,7 +124,7 @@ class Mesh::Flusher final : public ::gloo::transport::tcp::Handler {
       lock.unlock();
       is_wanted_.store(false);
       for (size_t peer = 0; peer < mesh_.links_.size(); ++peer) {
-        if (mesh_.links_[peer] != nullptr && mesh_.links_[peer]->flush()) mesh_.hold_a_chunk(peer);
+        if (mesh_.links_[peer] != nullptr && mesh_.links_[peer]->flush()) mesh_.set_send_buffer(peer);
       }
       lock.lock();
       done_ = round;
@@ -240,7 +240,7 @@ std::string Mesh::start_links() {
 
 /// Sets the size of the send buffer to one data frame. If it is smaller, the rest of a frame waits for the peer's
 /// delayed acknowledgement; if it is larger, control records wait behind the data in it.
-void Mesh::hold_a_chunk(size_t peer) {
+void Mesh::set_send_buffer(size_t peer) {
   const auto num_bytes = static_cast<int>(tuning_.chunk_bytes);
   setsockopt(sockets_[peer].get(), SOL_SOCKET, SO_SNDBUF, &num_bytes, sizeof(num_bytes));
 }
@@ -264,14 +264,14 @@ void Mesh::link_lost(int peer, const std::string& why, bool left) {
     std::unique_lock lock(mutex_);
     // A rank that throws out of the function that owns the group leaves before its error arrives at the store. So wait
     // for the error here.
-    if (left) changed_.wait_for(lock, kReasonTime, [&] { return !asks_; });
+    if (left) changed_.wait_for(lock, kReasonTime, [&] { return !polls_; });
     std::optional<std::string>& lost = lost_[static_cast<size_t>(peer)];
     if (!lost) lost = reason_of(why);
   }
   wake();
 }
 
-void Mesh::look_for_silence() {
+void Mesh::close_lost_connections() {
   for (size_t peer = 0; peer < sockets_.size(); ++peer) {
     if (!sockets_[peer] || !watches_[peer].is_lost(sockets_[peer].get())) continue;
     {
@@ -282,10 +282,10 @@ void Mesh::look_for_silence() {
   }
 }
 
-void Mesh::stop_asking() {
+void Mesh::stop_polling() {
   {
     std::lock_guard lock(mutex_);
-    asks_ = false;
+    polls_ = false;
   }
   changed_.notify_all();
 }
@@ -341,7 +341,7 @@ void Mesh::expect_nothing_of(int rank) {
 }
 
 void Mesh::poison(const std::string& payload) {
-  stop_asking();
+  stop_polling();
   for (const auto& link : links_) {
     if (link != nullptr) link->send_poison(payload);
   }
@@ -364,7 +364,7 @@ void Mesh::poison(const std::string& payload) {
 }
 
 void Mesh::close(std::chrono::milliseconds patience) {
-  stop_asking();
+  stop_polling();
   for (const auto& link : links_) {
     if (link != nullptr && has_started_) link->send(FrameType::kGoodbye, {});
   }
@@ -374,7 +374,7 @@ void Mesh::close(std::chrono::milliseconds patience) {
   for (size_t peer = 0; peer < links_.size(); ++peer) {
     const auto& link = links_[peer];
     const auto longest = [&] { return link->is_lost() || gone_[peer] ? std::min(kLastWordTime, patience) : patience; };
-    while (has_started_ && link != nullptr && !link->is_heard() && Clock::now() - begin < longest()) {
+    while (has_started_ && link != nullptr && !link->all_acked() && Clock::now() - begin < longest()) {
       std::this_thread::sleep_for(std::chrono::microseconds(200));
     }
   }

@@ -68,7 +68,7 @@ class Mesh final : private LinkEvents {
   void join();
   void connect(Rendezvous& rendezvous, const std::string& token);
   std::string start_links();
-  void hold_a_chunk(size_t peer);
+  void set_send_buffer(size_t peer);
   /// Waits at most `patience` until the peers have acknowledged the goodbye.
   void close(std::chrono::milliseconds patience);
 
@@ -76,8 +76,8 @@ class Mesh final : private LinkEvents {
   void link_moved(int peer) override;
   void flush_wanted() override;
   void link_lost(int peer, const std::string& why, bool left) override;
-  void look_for_silence();
-  void stop_asking();
+  void close_lost_connections();
+  void stop_polling();
 
   const ProcessGroupOptions options_;
   const Tuning tuning_;
@@ -97,7 +97,7 @@ class Mesh final : private LinkEvents {
   std::condition_variable changed_;
   std::vector<Frame> inbox_;
   std::vector<std::optional<std::string>> lost_;
-  bool asks_ = true;  // link_lost waits for the reason why a peer left
+  bool polls_ = true;  // link_lost waits for the reason why a peer left
   std::atomic<uint32_t> sleepers_{0};
   std::atomic<uint64_t> changes_{0};
   std::atomic<bool> notifies_{false};  // also_wake_ is set and does not change any more

@@ -12,15 +12,15 @@ namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
 namespace {
 
-using Verdict = AnswerFrame::Verdict;
+using Kind = AnswerFrame::Kind;
 
 /// Whether the offer contains the data.
-bool is_in_offer(const Transfer& transfer, uint64_t sender_gpu) {
+bool is_in_offer(const P2pRequest& transfer, uint64_t sender_gpu) {
   return sender_gpu == 0 && transfer.num_bytes() <= static_cast<int64_t>(kInlineBytes);
 }
-bool is_in_offer(const Transfer& sent) { return is_in_offer(sent, sent.gpu); }
+bool is_in_offer(const P2pRequest& sent) { return is_in_offer(sent, sent.gpu); }
 
-MessageFrame frame_of(const Transfer& transfer) {
+MessageFrame frame_of(const P2pRequest& transfer) {
   MessageFrame frame;
   frame.tag = transfer.tag;
   frame.dtype = transfer.dtype;
@@ -36,7 +36,7 @@ MessageFrame frame_of(const Transfer& transfer) {
 }
 
 std::string describe(const MessageFrame& frame, bool sends, int shown_peer) {
-  Transfer transfer;
+  P2pRequest transfer;
   transfer.sends = sends;
   transfer.tag = static_cast<int>(frame.tag);
   transfer.dtype = frame.dtype;
@@ -53,10 +53,10 @@ auto find_id(List& list, uint64_t id) {
 
 }  // namespace
 
-Messages::Messages(const ProcessGroupOptions& options, const Tuning& tuning, Mesh& mesh)
+P2pMatcher::P2pMatcher(const ProcessGroupOptions& options, const Tuning& tuning, Mesh& mesh)
     : options_(options), tuning_(tuning), mesh_(mesh), peers_(static_cast<size_t>(options.world_size)) {}
 
-void Messages::start(Transfer& transfer) {
+void P2pMatcher::start(P2pRequest& transfer) {
   Peer& peer = peers_[static_cast<size_t>(transfer.peer)];
   if (!transfer.sends) {
     peer.posted.push_back(&transfer);
@@ -72,21 +72,21 @@ void Messages::start(Transfer& transfer) {
   mesh_.link(transfer.peer).send(FrameType::kOffer, encode(offer));
 }
 
-bool Messages::any() const {
+bool P2pMatcher::any() const {
   for (size_t rank = 0; rank < peers_.size(); ++rank) {
     if (waits_for(static_cast<int>(rank))) return true;
   }
   return false;
 }
 
-bool Messages::waits_for(int rank) const {
+bool P2pMatcher::waits_for(int rank) const {
   const Peer& peer = peers_[static_cast<size_t>(rank)];
   return !peer.sending.empty() || !peer.posted.empty() || !peer.receiving.empty();
 }
 
 // --- received frames ---
 
-void Messages::take(Frame& frame) {
+void P2pMatcher::take(Frame& frame) {
   moved_ = true;
   Peer& peer = peers_[static_cast<size_t>(frame.peer)];
   switch (frame.type) {
@@ -96,9 +96,9 @@ void Messages::take(Frame& frame) {
   }
 }
 
-void Messages::take_data(Peer& peer, Frame& frame) {
+void P2pMatcher::take_data(Peer& peer, Frame& frame) {
   const auto message = find_id(peer.receiving, frame.channel & ~kMessageBit);
-  Transfer& transfer = *message->transfer;
+  P2pRequest& transfer = *message->transfer;
   if (frame.offset != static_cast<uint64_t>(message->arrived) ||
       frame.data_bytes > transfer.num_bytes() - message->arrived) {
     throw IoError("gloo: received data past the end of a message");
@@ -108,29 +108,29 @@ void Messages::take_data(Peer& peer, Frame& frame) {
   mesh_.link(frame.peer).release(frame.data_index);
   if (message->arrived < transfer.num_bytes()) return;
   transfer.done = true;
-  mesh_.link(frame.peer).send(FrameType::kAnswer, encode(AnswerFrame{message->id, Verdict::kDone, {}}));
+  mesh_.link(frame.peer).send(FrameType::kAnswer, encode(AnswerFrame{message->id, Kind::kDone, {}}));
   peer.receiving.erase(message);
 }
 
-void Messages::take_answer(int rank, const AnswerFrame& answer) {
+void P2pMatcher::take_answer(int rank, const AnswerFrame& answer) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   const auto message = find_id(peer.sending, answer.id);
-  switch (answer.verdict) {
-    case Verdict::kSend:
+  switch (answer.kind) {
+    case Kind::kSend:
       if (is_in_offer(*message->transfer))
         throw IoError("gloo: received a request for a message that was already sent");
       if (message->is_wanted) throw IoError("gloo: received a second request for a message");
       message->is_wanted = true;
       if (message->transfer->gpu != 0) message->transfer->stage();
       return;
-    case Verdict::kDirect:
+    case Kind::kDirect:
       if (message->transfer->gpu == 0 || message->is_wanted)
         throw IoError("gloo: received an acknowledgement of a direct message for one that is not direct");
       message->transfer->direct = true;
       message->transfer->done = true;
       peer.sending.erase(message);
       return;
-    case Verdict::kDone:
+    case Kind::kDone:
       // The caller may reuse the memory after this. Small messages were sent inside their offers.
       if (!is_in_offer(*message->transfer) &&
           (message->sent < message->transfer->num_bytes() || mesh_.link(rank).arrived_data() < message->last_index)) {
@@ -139,7 +139,7 @@ void Messages::take_answer(int rank, const AnswerFrame& answer) {
       message->transfer->done = true;
       peer.sending.erase(message);
       return;
-    case Verdict::kMismatch:
+    case Kind::kMismatch:
       message->transfer->failed = true;
       throw_mismatch(options_.rank, frame_of(*message->transfer), rank, answer.posted);
   }
@@ -147,7 +147,7 @@ void Messages::take_answer(int rank, const AnswerFrame& answer) {
 
 // --- progress ---
 
-bool Messages::advance() {
+bool P2pMatcher::advance() {
   bool moved = std::exchange(moved_, false);
   for (int rank = 0; rank < options_.world_size; ++rank) {
     Peer& peer = peers_[static_cast<size_t>(rank)];
@@ -169,11 +169,11 @@ bool Messages::advance() {
 }
 
 /// Matches posted receives with offers. Messages with the same tag are matched in order.
-bool Messages::match(int rank) {
+bool P2pMatcher::match(int rank) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   bool moved = false;
   for (size_t i = 0; i < peer.posted.size() && !peer.offers.empty();) {
-    Transfer& transfer = *peer.posted[i];
+    P2pRequest& transfer = *peer.posted[i];
     const auto found = std::find_if(peer.offers.begin(), peer.offers.end(),
                                     [&](const MessageFrame& offer) { return offer.tag == transfer.tag; });
     if (found == peer.offers.end()) {
@@ -189,13 +189,13 @@ bool Messages::match(int rank) {
   return moved;
 }
 
-void Messages::accept(int rank, const MessageFrame& offer, Transfer& transfer) {
+void P2pMatcher::accept(int rank, const MessageFrame& offer, P2pRequest& transfer) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   AnswerFrame answer;
   answer.id = offer.id;
   if (offer.dtype != transfer.dtype || offer.num_elements != transfer.num_elements ||
       offer.shape_hash != transfer.shape_hash || offer.name_hash != transfer.name_hash) {
-    answer.verdict = Verdict::kMismatch;
+    answer.kind = Kind::kMismatch;
     answer.posted = frame_of(transfer);
     mesh_.link(rank).send(FrameType::kAnswer, encode(answer));
     transfer.failed = true;
@@ -212,25 +212,25 @@ void Messages::accept(int rank, const MessageFrame& offer, Transfer& transfer) {
   if (!transfer.direct && transfer.gpu != 0) transfer.stage();
   if (transfer.direct) {
     transfer.done = true;
-    answer.verdict = Verdict::kDirect;
+    answer.kind = Kind::kDirect;
   } else if (has_data) {
     if (num_bytes > 0) std::memcpy(transfer.data, offer.data.data(), static_cast<size_t>(num_bytes));
     transfer.done = true;
-    answer.verdict = Verdict::kDone;
+    answer.kind = Kind::kDone;
   } else {
     peer.receiving.push_back({offer.id, &transfer});
-    answer.verdict = Verdict::kSend;
+    answer.kind = Kind::kSend;
   }
   mesh_.link(rank).send(FrameType::kAnswer, encode(answer));
 }
 
 /// Sends one chunk of each message in turn while the link has space.
-bool Messages::send(int rank) {
+bool P2pMatcher::send(int rank) {
   bool moved = false;
   for (bool any = true; any;) {
     any = false;
     for (Sending& message : peers_[static_cast<size_t>(rank)].sending) {
-      const Transfer& transfer = *message.transfer;
+      const P2pRequest& transfer = *message.transfer;
       const int64_t num_bytes = std::min(tuning_.chunk_bytes, transfer.num_bytes() - message.sent);
       if (!message.is_wanted || transfer.data == nullptr || num_bytes == 0) continue;
       const uint64_t index =
@@ -245,7 +245,7 @@ bool Messages::send(int rank) {
   return moved;
 }
 
-void Messages::throw_mismatch(int from, const MessageFrame& sent, int to, const MessageFrame& posted) const {
+void P2pMatcher::throw_mismatch(int from, const MessageFrame& sent, int to, const MessageFrame& posted) const {
   const int sender = job_rank(options_, from);
   const int receiver = job_rank(options_, to);
   throw_disagreement(options_, {from, describe(sent, true, receiver)}, {to, describe(posted, false, sender)});

@@ -16,11 +16,11 @@ namespace tandem { inline namespace v0 { namespace distributed::gloo {
 /// the data. A small message in host memory carries its data in the offer. At the end the receiver acknowledges the
 /// data; it acknowledges a direct message immediately. So data in the links' slots can always be processed immediately,
 /// and a send is complete when the receiver has acknowledged it.
-class Messages {
+class P2pMatcher {
  public:
-  Messages(const ProcessGroupOptions& options, const Tuning& tuning, Mesh& mesh);
+  P2pMatcher(const ProcessGroupOptions& options, const Tuning& tuning, Mesh& mesh);
 
-  void start(Transfer& transfer);
+  void start(P2pRequest& transfer);
   /// Processes an offer, an answer, or data of a message. Throws IoError if it belongs to no known message.
   void take(Frame& frame);
   /// Advances all messages. Returns whether anything has happened since the last call. Throws GroupError if the
@@ -33,20 +33,20 @@ class Messages {
  private:
   struct Sending {
     uint64_t id = 0;
-    Transfer* transfer = nullptr;
+    P2pRequest* transfer = nullptr;
     bool is_wanted = false;
     int64_t sent = 0;
     uint64_t last_index = 0;  ///< number of the last data frame on the link
   };
   struct Receiving {
     uint64_t id = 0;
-    Transfer* transfer = nullptr;
+    P2pRequest* transfer = nullptr;
     int64_t arrived = 0;
   };
   struct Peer {
     uint64_t last_id = 0;
     std::deque<Sending> sending;
-    std::deque<Transfer*> posted;     ///< receives that wait for an offer
+    std::deque<P2pRequest*> posted;   ///< receives that wait for an offer
     std::deque<MessageFrame> offers;  ///< offers without a posted receive
     std::deque<Receiving> receiving;
     std::deque<AnswerFrame> answers;
@@ -55,7 +55,7 @@ class Messages {
   void take_data(Peer& peer, Frame& frame);
   void take_answer(int rank, const AnswerFrame& answer);
   bool match(int rank);
-  void accept(int rank, const MessageFrame& offer, Transfer& transfer);
+  void accept(int rank, const MessageFrame& offer, P2pRequest& transfer);
   bool send(int rank);
   [[noreturn]] void throw_mismatch(int sender, const MessageFrame& sent, int receiver,
                                    const MessageFrame& posted) const;

@@ -63,10 +63,10 @@ bool GlooBackend::note_arrivals() {
     if (!is_peer(rank)) continue;
     Peer& p = peer(rank);
     const uint64_t arrived = link(rank).arrived_data();
-    while (!p.flights.empty() && p.flights.front().index <= arrived) {
-      const Flight& flight = p.flights.front();
-      p.out[flight.stream].arrived += flight.num_bytes;
-      p.flights.pop_front();
+    while (!p.in_flight.empty() && p.in_flight.front().index <= arrived) {
+      const InFlightChunk& chunk = p.in_flight.front();
+      p.out[chunk.stream].arrived += chunk.num_bytes;
+      p.in_flight.pop_front();
       moved = true;
     }
   }
@@ -177,7 +177,7 @@ bool GlooBackend::send_chunk(int to, int stream) {
       link(to).try_send_data(data, num_bytes, stream == kAhead ? number_ + 1 : number_,
                              static_cast<uint8_t>(stream % kStreams), static_cast<uint64_t>(out.sent), want_ack);
   if (index == 0) return false;
-  p.flights.push_back({index, stream, num_bytes});
+  p.in_flight.push_back({index, stream, num_bytes});
   out.sent += num_bytes;
   return true;
 }
@@ -186,8 +186,8 @@ bool GlooBackend::send_chunk(int to, int stream) {
 /// it and this collective does not write those inputs. All data of this collective is sent before them, so no rank
 /// waits for a slot that they occupy.
 void GlooBackend::look_ahead() {
-  if (sends_ahead_ || announced_.empty() || announced_.front().input == nullptr) return;
-  const Announced& next = announced_.front();
+  if (sends_ahead_ || prefetched_.empty() || prefetched_.front().input == nullptr) return;
+  const Prefetched& next = prefetched_.front();
   const int64_t total = next.frame.signature.num_elements * size_of(next.frame.signature.dtype);
   if (call_->moves_data) {
     if (call_->kind != CollectiveKind::kAllReduce) return;

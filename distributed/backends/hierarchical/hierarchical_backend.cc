@@ -55,15 +55,15 @@ void HierarchicalBackend::do_abort(int culprit, const std::string& reason) {
   if (cross_ != nullptr) cross_->do_abort(culprit, reason);
 }
 
-void HierarchicalBackend::do_hear_failure(int culprit, const std::string& reason) {
+void HierarchicalBackend::do_notify_failure(int culprit, const std::string& reason) {
   // Each phase fails if it needs the culprit. A rank that waits for a failed rank is notified by the failed rank's
   // do_abort.
   const auto concerns = [&](const std::vector<int>& ranks) {
     return culprit < 0 || std::find(ranks.begin(), ranks.end(), culprit) != ranks.end();
   };
-  flat_->do_hear_failure(culprit, reason);
-  if (concerns(inside_)) local_->do_hear_failure(culprit, reason);
-  if (cross_ != nullptr && concerns(across_)) cross_->do_hear_failure(culprit, reason);
+  flat_->do_notify_failure(culprit, reason);
+  if (concerns(inside_)) local_->do_notify_failure(culprit, reason);
+  if (cross_ != nullptr && concerns(across_)) cross_->do_notify_failure(culprit, reason);
 }
 
 std::vector<int> HierarchicalBackend::do_awaited() {
@@ -114,10 +114,10 @@ void HierarchicalBackend::do_start(const Collective& collective) {
   }
 }
 
-bool HierarchicalBackend::do_announce(const Collective& next, bool input_is_ready) {
+bool HierarchicalBackend::do_prefetch_signature(const Collective& next, bool input_is_ready) {
   Collective signature = next;
   if (next.kind == CollectiveKind::kAllReduce) signature.moves_data = false;
-  return flat_->do_announce(signature, input_is_ready);
+  return flat_->do_prefetch_signature(signature, input_is_ready);
 }
 
 Advance HierarchicalBackend::do_advance() {
@@ -245,7 +245,8 @@ void HierarchicalBackend::start_cross() {
   cross_->do_start(cross_call_);
   cross_runs_ = true;
   if (crossed_ + 1 < num_chunks_) {
-    cross_->do_announce(inner(CollectiveKind::kAllReduce, partial_, slice(chunk(crossed_ + 1).count, 0).count), false);
+    cross_->do_prefetch_signature(
+        inner(CollectiveKind::kAllReduce, partial_, slice(chunk(crossed_ + 1).count, 0).count), false);
   }
 }
 

@@ -49,14 +49,14 @@ class HierarchicalBackend final : public Backend {
   std::string describe() const override;
   bool may_spin() const override;
   void do_start(const Collective& collective) override;
-  bool do_announce(const Collective& next, bool input_is_ready) override;
+  bool do_prefetch_signature(const Collective& next, bool input_is_ready) override;
   Advance do_advance() override;
-  void do_start_transfer(Transfer& transfer) override { flat_->do_start_transfer(transfer); }
-  Advance do_advance_transfers() override { return flat_->do_advance_transfers(); }
+  void do_start_p2p(P2pRequest& transfer) override { flat_->do_start_p2p(transfer); }
+  Advance do_advance_p2p() override { return flat_->do_advance_p2p(); }
   void do_sleep(FunctionRef<bool()> changed, Clock::time_point until) override { local_->do_sleep(changed, until); }
   void do_wake() override { local_->do_wake(); }
   void do_abort(int culprit, const std::string& reason) override;
-  void do_hear_failure(int culprit, const std::string& reason) override;
+  void do_notify_failure(int culprit, const std::string& reason) override;
   LastStarted do_last_started(int rank) const override { return flat_->do_last_started(rank); }
   std::vector<int> do_awaited() override;
 

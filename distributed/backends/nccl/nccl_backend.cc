@@ -33,7 +33,7 @@ using cuda::StreamGuard;
 
 constexpr std::chrono::milliseconds kPollInterval{20};   // between two polls of the collectives in progress
 constexpr std::chrono::seconds kFailurePollInterval{1};  // without a completion, before poll_failures is called
-/// Grace time after an NCCL error. During this time a rank that knows the root cause may report it.
+/// Grace time after an NCCL error. During this time a rank with the root cause may report it.
 constexpr std::chrono::milliseconds kRootCauseGrace{300};
 // CUDA blocks a host thread whose stream holds about a thousand launches. The thread would block inside NCCL, where no
 // abort could end the wait.
@@ -443,7 +443,7 @@ NcclBackendImpl::Problem NcclBackendImpl::describe_late(const InFlightWork& work
 
 /// Watchdog thread: releases memory, checks deadlines, polls for failures of other ranks, and aborts.
 void NcclBackendImpl::watch() {
-  bool told = false;
+  bool reported = false;
   Clock::time_point quiet_since = Clock::now();
   std::unique_lock lock(mutex_);
   while (!stop_) {
@@ -462,19 +462,19 @@ void NcclBackendImpl::watch() {
     }
     const bool aborts = Clock::now() >= abort_at_;
     if (aborts) abort_at_ = Clock::time_point::max();
-    const bool tells = aborts && failure_.empty() && !std::exchange(told, true);
-    if (tells) {
+    const bool reports = aborts && failure_.empty() && !std::exchange(reported, true);
+    if (reports) {
       failure_ = problem_.text;
       culprit_ = problem_.culprit;
     }
     if (!done.empty()) quiet_since = Clock::now();
-    const bool asks = failure_.empty() && options_.poll_failures && Clock::now() - quiet_since >= kFailurePollInterval;
-    if (asks) quiet_since = Clock::now();
+    const bool polls = failure_.empty() && options_.poll_failures && Clock::now() - quiet_since >= kFailurePollInterval;
+    if (polls) quiet_since = Clock::now();
     changed_.notify_all();
     lock.unlock();
-    if (asks) options_.poll_failures();
+    if (polls) options_.poll_failures();
     // Reported first, because abort() may block in NCCL.
-    if (tells) options_.on_failure(problem_.text, problem_.culprit);
+    if (reports) options_.on_failure(problem_.text, problem_.culprit);
     if (aborts) abort();
     release(done);
     done.clear();

@@ -22,7 +22,7 @@ inline void copy_bytes(std::byte* out, const std::byte* in, int64_t num_bytes) {
 /// Copies to memory that a peer reads next, aligned to kAlignment, with non-temporal stores. If two cores share no
 /// cache, dirty lines in one core's cache reach the other core many times slower than lines in memory. If they share a
 /// cache, non-temporal stores cost little for data that the caches could hold, and more for larger data (see
-/// CacheTrials).
+/// StreamingStoreTuner).
 inline void copy_to_peer(std::byte* out, const std::byte* in, int64_t num_bytes) {
   if constexpr (primitives::kHasNontemporalCopy) {
     if (num_bytes > kMaxCachedBytes) return primitives::copy_nontemporal(out, in, static_cast<size_t>(num_bytes));

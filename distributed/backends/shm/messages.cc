@@ -8,68 +8,68 @@ namespace tandem { inline namespace v0 { namespace distributed::shm {
 
 namespace {
 
-void write_announcement(Announcement& out, const Transfer& transfer) {
+void write_announcement(Announcement& out, const P2pRequest& transfer) {
   out.num_elements = transfer.num_elements;
   out.name_hash = transfer.name_hash;
   out.shape_hash = transfer.shape_hash;
   out.gpu = transfer.gpu;
   out.tag = transfer.tag;
   out.dtype = transfer.dtype;
-  write_shown(out.shown, transfer.shape, transfer.name, transfer.where);
+  write_call_info(out.call_info, transfer.shape, transfer.name, transfer.where);
 }
 
-bool agree(const Announcement& sent, const Transfer& posted) {
+bool agree(const Announcement& sent, const P2pRequest& posted) {
   return sent.dtype == posted.dtype && sent.num_elements == posted.num_elements &&
          sent.shape_hash == posted.shape_hash && sent.name_hash == posted.name_hash;
 }
 
 std::string describe(const Announcement& a, bool sends, int shown_peer) {
-  Transfer transfer;
+  P2pRequest transfer;
   transfer.sends = sends;
   transfer.tag = a.tag;
   transfer.dtype = a.dtype;
-  transfer.name = a.shown.name;
-  return describe_call(transfer, shown_peer, a.shown.shape, a.shown.file, a.shown.line);
+  transfer.name = a.call_info.name;
+  return describe_call(transfer, shown_peer, a.call_info.shape, a.call_info.file, a.call_info.line);
 }
 
 }  // namespace
 
-Messages::Messages(const ProcessGroupOptions& options, const Tuning& tuning, const Layout& layout,
-                   const Mapping& mapping, const Bells& bells)
+P2pMatcher::P2pMatcher(const ProcessGroupOptions& options, const Tuning& tuning, const Layout& layout,
+                       const Mapping& mapping, const Notifier& notifier)
     : options_(options),
       tuning_(tuning),
       layout_(layout),
       mapping_(mapping),
-      bells_(bells),
+      notifier_(notifier),
       peers_(static_cast<size_t>(options.world_size)) {}
 
 // --- addresses ---
 
-std::byte* Messages::channel_bytes(int from, int to) const {
+std::byte* P2pMatcher::channel_bytes(int from, int to) const {
   return mapping_.segments[static_cast<size_t>(from)] + layout_.channels +
          layout_.channel_bytes * static_cast<size_t>(to);
 }
 
-Inbox& Messages::inbox(int to, int from) const {
+Inbox& P2pMatcher::inbox(int to, int from) const {
   std::byte* const first = mapping_.segments[static_cast<size_t>(to)] + layout_.inboxes;
   return reinterpret_cast<Inbox*>(first)[from];
 }
 
-Piece& Messages::piece(int from, int to, int64_t number) const {
+Piece& P2pMatcher::piece(int from, int to, int64_t number) const {
   return reinterpret_cast<Piece*>(channel_bytes(from, to) + layout_.pieces)[number % tuning_.pieces];
 }
 
-std::byte* Messages::piece_data(int from, int to, int64_t number) const {
+std::byte* P2pMatcher::piece_data(int from, int to, int64_t number) const {
   return channel_bytes(from, to) + layout_.ring + number % tuning_.pieces * tuning_.piece_bytes;
 }
 
-std::byte* Messages::small_data(int from, int to, int32_t entry) const {
+std::byte* P2pMatcher::small_data(int from, int to, int32_t entry) const {
   return channel_bytes(from, to) + layout_.small + entry * tuning_.small_bytes;
 }
 
 // --- start and progress ---
 
-void Messages::start(Transfer& transfer) {
+void P2pMatcher::start(P2pRequest& transfer) {
   Peer& peer = peers_[static_cast<size_t>(transfer.peer)];
   if (transfer.sends) {
     if (peer.num_announced == 0 && peer.started.empty()) {
@@ -85,30 +85,30 @@ void Messages::start(Transfer& transfer) {
   if (transfer.sends) announce(transfer.peer, peer);
 }
 
-bool Messages::any_with(int rank) const { return peers_[static_cast<size_t>(rank)].num_running > 0; }
+bool P2pMatcher::any_with(int rank) const { return peers_[static_cast<size_t>(rank)].num_running > 0; }
 
-void Messages::clear() {
+void P2pMatcher::clear() {
   for (Peer& peer : peers_) peer = Peer();
   num_running_ = 0;
 }
 
-void Messages::finish(Peer& peer, Transfer& transfer) {
+void P2pMatcher::finish(Peer& peer, P2pRequest& transfer) {
   transfer.done = true;
   --peer.num_running;
   --num_running_;
 }
 
 /// Whether the data is stored with the announcement.
-bool Messages::is_stored(const Transfer& transfer, uint64_t sender_gpu) const {
+bool P2pMatcher::is_stored(const P2pRequest& transfer, uint64_t sender_gpu) const {
   return sender_gpu == 0 && transfer.num_bytes() <= tuning_.small_bytes;
 }
 
-bool Messages::advance() {
+bool P2pMatcher::advance() {
   bool moved = false;
   for (int rank = 0; rank < options_.world_size; ++rank) {
     Peer& peer = peers_[static_cast<size_t>(rank)];
     if (peer.num_running == 0) continue;
-    moved |= hear_answers(rank, peer);
+    moved |= receive_answers(rank, peer);
     moved |= finish_sent(rank, peer);
     moved |= announce(rank, peer);
     moved |= send_piece(rank, peer);
@@ -120,11 +120,11 @@ bool Messages::advance() {
 
 // --- sender ---
 
-bool Messages::announce(int rank, Peer& peer) {
+bool P2pMatcher::announce(int rank, Peer& peer) {
   bool moved = false;
   Channel& out = channel(options_.rank, rank);
   while (!peer.started.empty() && !peer.free_entries.empty()) {
-    Transfer& transfer = *peer.started.front();
+    P2pRequest& transfer = *peer.started.front();
     peer.started.pop_front();
     // The entry that was freed last: its pages are mapped, and its lines are in a cache.
     const int32_t entry = peer.free_entries.back();
@@ -136,13 +136,13 @@ bool Messages::announce(int rank, Peer& peer) {
     // The receiver has read the previous value of this slot: it answered that message, or the entry would not be free.
     out.order[(peer.num_announced - 1) % kMaxAnnounced] = entry;
     peer.announced.push_back({&transfer, peer.num_announced, entry});
-    bells_.publish_to(rank, out.announced, peer.num_announced);
+    notifier_.publish_to(rank, out.announced, peer.num_announced);
     moved = true;
   }
   return moved;
 }
 
-bool Messages::hear_answers(int rank, Peer& peer) {
+bool P2pMatcher::receive_answers(int rank, Peer& peer) {
   const Inbox& answers = inbox(rank, options_.rank);
   bool moved = false;
   for (size_t i = 0; i < peer.announced.size();) {
@@ -171,7 +171,7 @@ bool Messages::hear_answers(int rank, Peer& peer) {
   return moved;
 }
 
-bool Messages::send_piece(int rank, Peer& peer) {
+bool P2pMatcher::send_piece(int rank, Peer& peer) {
   // Messages whose data is not in host memory yet are passed over.
   const auto next = std::find_if(peer.sending.begin(), peer.sending.end(),
                                  [](const Outgoing& message) { return message.transfer->data != nullptr; });
@@ -183,7 +183,7 @@ bool Messages::send_piece(int rank, Peer& peer) {
   const int64_t num_bytes = std::min(tuning_.piece_bytes, total - message.bytes_sent);
   copy_to_peer(piece_data(options_.rank, rank, peer.num_sent), message.transfer->data + message.bytes_sent, num_bytes);
   piece(options_.rank, rank, peer.num_sent) = {num_bytes, message.entry};
-  bells_.publish_to(rank, channel(options_.rank, rank).sent, ++peer.num_sent);
+  notifier_.publish_to(rank, channel(options_.rank, rank).sent, ++peer.num_sent);
   message.bytes_sent += num_bytes;
   if (message.bytes_sent == total) {
     message.last_piece = peer.num_sent;
@@ -193,7 +193,7 @@ bool Messages::send_piece(int rank, Peer& peer) {
   return true;
 }
 
-bool Messages::finish_sent(int rank, Peer& peer) {
+bool P2pMatcher::finish_sent(int rank, Peer& peer) {
   if (peer.draining.empty()) return false;
   const int64_t taken = inbox(rank, options_.rank).taken.load(std::memory_order_seq_cst);
   bool moved = false;
@@ -208,14 +208,14 @@ bool Messages::finish_sent(int rank, Peer& peer) {
 
 // --- receiver ---
 
-bool Messages::match(int rank, Peer& peer) {
+bool P2pMatcher::match(int rank, Peer& peer) {
   if (peer.posted.empty()) return false;
   const Channel& in = channel(rank, options_.rank);
   const int64_t announced = in.announced.load(std::memory_order_seq_cst);
   while (peer.num_seen < announced) peer.arrived.push_back(in.order[peer.num_seen++ % kMaxAnnounced]);
   bool moved = false;
   for (size_t i = 0; i < peer.posted.size() && !peer.arrived.empty();) {
-    Transfer& transfer = *peer.posted[i];
+    P2pRequest& transfer = *peer.posted[i];
     const auto found = std::find_if(peer.arrived.begin(), peer.arrived.end(),
                                     [&](int32_t entry) { return in.entries[entry].tag == transfer.tag; });
     if (found == peer.arrived.end()) {
@@ -231,13 +231,13 @@ bool Messages::match(int rank, Peer& peer) {
   return moved;
 }
 
-void Messages::accept(int rank, Peer& peer, int32_t entry, Transfer& transfer) {
+void P2pMatcher::accept(int rank, Peer& peer, int32_t entry, P2pRequest& transfer) {
   const Announcement& sent = channel(rank, options_.rank).entries[entry];
   Inbox& own = inbox(options_.rank, rank);
   const int64_t number = sent.number;
   if (!agree(sent, transfer)) {
     write_announcement(own.refusing, transfer);
-    bells_.publish_to(rank, own.answers[entry], answer(number, Reply::kRefused));
+    notifier_.publish_to(rank, own.answers[entry], answer(number, Reply::kRefused));
     transfer.failed = true;
     throw_mismatch(rank, sent, options_.rank, own.refusing);
   }
@@ -253,10 +253,10 @@ void Messages::accept(int rank, Peer& peer, int32_t entry, Transfer& transfer) {
     peer.receiving[static_cast<size_t>(entry)] = {&transfer, 0};
     ++peer.num_receiving;
   }
-  bells_.publish_to(rank, own.answers[entry], answer(number, transfer.direct ? Reply::kDirect : Reply::kAccepted));
+  notifier_.publish_to(rank, own.answers[entry], answer(number, transfer.direct ? Reply::kDirect : Reply::kAccepted));
 }
 
-bool Messages::take_piece(int rank, Peer& peer) {
+bool P2pMatcher::take_piece(int rank, Peer& peer) {
   if (peer.num_receiving == 0) return false;
   const int64_t sent = channel(rank, options_.rank).sent.load(std::memory_order_seq_cst);
   if (peer.num_taken == sent) return false;
@@ -269,11 +269,11 @@ bool Messages::take_piece(int rank, Peer& peer) {
     finish(peer, *message.transfer);
     --peer.num_receiving;
   }
-  bells_.publish_to(rank, inbox(options_.rank, rank).taken, ++peer.num_taken);
+  notifier_.publish_to(rank, inbox(options_.rank, rank).taken, ++peer.num_taken);
   return true;
 }
 
-void Messages::throw_mismatch(int from, const Announcement& sent, int to, const Announcement& posted) const {
+void P2pMatcher::throw_mismatch(int from, const Announcement& sent, int to, const Announcement& posted) const {
   const int sender = job_rank(options_, from);
   const int receiver = job_rank(options_, to);
   throw_disagreement(options_, {from, describe(sent, true, receiver)}, {to, describe(posted, false, sender)});

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <tandem/distributed/backends/backend.h>
-#include <tandem/distributed/backends/shm/bells.h>
+#include <tandem/distributed/backends/shm/notifier.h>
 #include <tandem/distributed/backends/shm/segment.h>
 
 namespace tandem { inline namespace v0 { namespace distributed::shm {
@@ -19,12 +19,12 @@ namespace tandem { inline namespace v0 { namespace distributed::shm {
 /// compares the arguments, and answers in its Inbox. Small data in host memory is stored with the announcement, so the
 /// answer completes the message, as it does for direct messages. Other data follows the answer, in pieces through the
 /// ring of the pair. Only messages with a receive send pieces, so data in the ring can always be taken out.
-class Messages {
+class P2pMatcher {
  public:
-  Messages(const ProcessGroupOptions& options, const Tuning& tuning, const Layout& layout, const Mapping& mapping,
-           const Bells& bells);
+  P2pMatcher(const ProcessGroupOptions& options, const Tuning& tuning, const Layout& layout, const Mapping& mapping,
+             const Notifier& notifier);
 
-  void start(Transfer& transfer);
+  void start(P2pRequest& transfer);
   /// Makes progress without waiting, about one piece per pair. Returns whether anything moved. Throws GroupError if a
   /// message differs from its receive.
   bool advance();
@@ -36,21 +36,21 @@ class Messages {
 
  private:
   struct Outgoing {
-    Transfer* transfer = nullptr;
+    P2pRequest* transfer = nullptr;
     int64_t number = 0;
     int32_t entry = 0;
     int64_t bytes_sent = 0;
     int64_t last_piece = 0;  ///< the message is complete when this piece is taken; set when all pieces are in the ring
   };
   struct Incoming {
-    Transfer* transfer = nullptr;
+    P2pRequest* transfer = nullptr;
     int64_t bytes_taken = 0;
   };
   /// Messages between this rank and one rank (possibly itself).
   struct Peer {
     int64_t num_running = 0;
     // Outgoing messages, one list per state, in the order of the states.
-    std::deque<Transfer*> started;
+    std::deque<P2pRequest*> started;
     std::vector<Outgoing> announced;
     std::deque<Outgoing> sending;   ///< the receiver has agreed; pieces of the first one are put into the ring
     std::deque<Outgoing> draining;  ///< all pieces are in the ring
@@ -58,7 +58,7 @@ class Messages {
     int64_t num_announced = 0;
     int64_t num_sent = 0;  ///< number of pieces
     // Incoming messages.
-    std::deque<Transfer*> posted;
+    std::deque<P2pRequest*> posted;
     std::deque<int32_t> arrived;      ///< entries of announced messages without a receive
     std::vector<Incoming> receiving;  ///< by entry
     int64_t num_receiving = 0;
@@ -74,21 +74,21 @@ class Messages {
   std::byte* small_data(int from, int to, int32_t entry) const;
 
   bool announce(int rank, Peer& peer);
-  bool hear_answers(int rank, Peer& peer);
+  bool receive_answers(int rank, Peer& peer);
   bool send_piece(int rank, Peer& peer);
   bool finish_sent(int rank, Peer& peer);
   bool match(int rank, Peer& peer);
-  void accept(int rank, Peer& peer, int32_t entry, Transfer& transfer);
+  void accept(int rank, Peer& peer, int32_t entry, P2pRequest& transfer);
   bool take_piece(int rank, Peer& peer);
-  void finish(Peer& peer, Transfer& transfer);
-  bool is_stored(const Transfer& transfer, uint64_t sender_gpu) const;
+  void finish(Peer& peer, P2pRequest& transfer);
+  bool is_stored(const P2pRequest& transfer, uint64_t sender_gpu) const;
   [[noreturn]] void throw_mismatch(int from, const Announcement& sent, int to, const Announcement& posted) const;
 
   const ProcessGroupOptions& options_;
   const Tuning& tuning_;
   const Layout& layout_;
   const Mapping& mapping_;
-  const Bells& bells_;
+  const Notifier& notifier_;
   std::vector<Peer> peers_;
   int64_t num_running_ = 0;
 };

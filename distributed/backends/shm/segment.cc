@@ -25,9 +25,9 @@ Layout::Layout(int world_size, const Tuning& tuning) {
   ring_bytes = round_up(static_cast<size_t>(round_bytes * tuning.slots), page);
   parts = round_up(sizeof(SegmentHeader), kLine);
   parts_bytes = 2 * sizeof(PostedPart) * static_cast<size_t>(world_size);
-  slots = round_up(parts + kParities * parts_bytes, page);
-  staging = slots + round_up(static_cast<size_t>(kParities * tuning.slot_bytes), page);
-  results = staging + kParities * ring_bytes;
+  slots = round_up(parts + kNumBuffers * parts_bytes, page);
+  staging = slots + round_up(static_cast<size_t>(kNumBuffers * tuning.slot_bytes), page);
+  results = staging + kNumBuffers * ring_bytes;
   channels = results + ring_bytes;
   pieces = round_up(sizeof(Channel), kLine);
   small = round_up(pieces + sizeof(Piece) * static_cast<size_t>(tuning.pieces), page);
@@ -43,14 +43,15 @@ void copy_text(char* out, std::string_view text, size_t room) {
   out[n] = 0;
 }
 
-void write_shown(Shown& shown, const Shape& shape, std::string_view name, const std::source_location& where) {
-  shown.shape = shape;
-  shown.line = where.line();
-  copy_text(shown.name, name, sizeof(shown.name));
-  copy_text(shown.file, where.file_name(), sizeof(shown.file));
+void write_call_info(CallInfo& call_info, const Shape& shape, std::string_view name,
+                     const std::source_location& where) {
+  call_info.shape = shape;
+  call_info.line = where.line();
+  copy_text(call_info.name, name, sizeof(call_info.name));
+  copy_text(call_info.file, where.file_name(), sizeof(call_info.file));
 }
 
-void Started::write(const Collective& collective, bool same_text, int64_t now_ns) {
+void LastCollective::write(const Collective& collective, bool same_text, int64_t now_ns) {
   const int64_t last = version.load(std::memory_order_relaxed);
   version.store(last + 1, std::memory_order_relaxed);
   // Release: a reader that sees one of these values also sees that the version is odd, or a later version.
@@ -68,7 +69,7 @@ void Started::write(const Collective& collective, bool same_text, int64_t now_ns
   version.store(last + 2, std::memory_order_release);
 }
 
-Started::Seen Started::read() const {
+LastCollective::Seen LastCollective::read() const {
   Seen seen{};
   char bytes[sizeof(what) + 1] = {};
   // A rank whose data changes during every attempt makes progress, so a torn text does no harm.

@@ -1,8 +1,8 @@
 // The memory that the ranks of one host share. Private to distributed/backends/shm.
 //
-// Each rank owns one segment. Only the owner writes it; peers map it read-only. A segment contains a header (records,
-// counters, poison), slots for small data, rings for large data, and the channels of messages to each other rank. All
-// ranks write the doorbell pages, which contain only wake-up counts.
+// Each rank owns one segment. Only the owner writes it; peers map it read-only. A segment contains a header
+// (signatures, counters, poison), slots for small data, rings for large data, and the channels of messages to each
+// other rank. All ranks write the doorbell pages, which contain only wake-up counts.
 #pragma once
 
 #include <atomic>
@@ -20,30 +20,30 @@
 
 namespace tandem { inline namespace v0 { namespace distributed::shm {
 
-inline constexpr size_t kLine = 64;  ///< bytes of a cache line
-inline constexpr int kParities = 2;  ///< a record or slot is reused two collectives later
-inline constexpr size_t kShownText = 192;
+inline constexpr size_t kLine = 64;    ///< bytes of a cache line
+inline constexpr int kNumBuffers = 2;  ///< a signature slot or data slot is reused two collectives later
+inline constexpr size_t kCallInfoText = 192;
 
 /// The signature of one collective on one rank. One cache line: a peer that has waited for `seq` then has the signature
 /// too.
-struct alignas(kLine) Record {
+struct alignas(kLine) SignatureSlot {
   std::atomic<int64_t> seq{0};  ///< stored last
   Signature signature;
 };
-static_assert(sizeof(Record) == kLine);
+static_assert(sizeof(SignatureSlot) == kLine);
 
 /// Fields of a collective or message that only error messages need.
-struct Shown {
+struct CallInfo {
   ShownShape shape;
   uint32_t line = 0;
   uint32_t tensors_bytes = 0;  ///< length of the text in SegmentHeader::tensors
-  char name[kShownText] = {};
-  char file[kShownText] = {};
+  char name[kCallInfoText] = {};
+  char file[kCallInfoText] = {};
 };
 
 /// Copies the text and a terminating zero. Truncates the text to room - 1 bytes.
 void copy_text(char* out, std::string_view text, size_t room);
-void write_shown(Shown& shown, const Shape& shape, std::string_view name, const std::source_location& where);
+void write_call_info(CallInfo& call_info, const Shape& shape, std::string_view name, const std::source_location& where);
 
 /// A part of an all_to_all that a rank sends to, or expects from, one other rank.
 struct PostedPart {
@@ -72,7 +72,7 @@ struct alignas(kLine) Poison {
 };
 
 /// The collective that the rank started last. Peers may read it at any time; they read again if it changed meanwhile.
-struct alignas(kLine) Started {
+struct alignas(kLine) LastCollective {
   std::atomic<int64_t> version{0};  ///< odd while the other fields change
   std::atomic<int64_t> seq{0};
   std::atomic<int64_t> ns{0};        ///< start time on CLOCK_MONOTONIC
@@ -89,13 +89,13 @@ struct alignas(kLine) Started {
 };
 
 struct SegmentHeader {
-  Record records[kParities];
+  SignatureSlot signatures[kNumBuffers];
   Counters counters;
   alignas(kLine) std::atomic<uint32_t> sleepers{0};  ///< threads of the rank that wait for its doorbell
   alignas(kLine) std::atomic<int64_t> finished{0};   ///< number of completed collectives
-  Started started;
-  Shown shown[kParities];
-  char tensors[kParities][kMaxShownTensors] = {};  ///< Collective::tensors of a list; no terminating zero
+  LastCollective last_collective;
+  CallInfo call_info[kNumBuffers];
+  char tensors[kNumBuffers][kMaxShownTensors] = {};  ///< Collective::tensors of a list; no terminating zero
   Poison poison;
   uint64_t cores[16] = {};  ///< the rank's affinity mask when it joined
 };
@@ -111,10 +111,10 @@ struct alignas(kLine) Announcement {
   int64_t num_elements;
   uint64_t name_hash;
   uint64_t shape_hash;
-  uint64_t gpu;  ///< Transfer::gpu; if it is not 0, no data is stored with the announcement
+  uint64_t gpu;  ///< P2pRequest::gpu; if it is not 0, no data is stored with the announcement
   int32_t tag;
   DType dtype;
-  Shown shown;
+  CallInfo call_info;
 };
 
 /// A piece of a message's data in the ring of its pair.
@@ -149,13 +149,13 @@ inline constexpr int64_t answer(int64_t number, Reply reply) { return number * 4
 
 /// Sizes that all ranks of a group must agree on.
 struct Tuning {
-  int64_t slot_bytes = 32 << 10;    ///< data up to this size is sent through the slots
-  int64_t chunk_bytes = 256 << 10;  ///< of a tensor in a round of a ring; a multiple of 64
-  int64_t whole_bytes = 1 << 20;    ///< two ranks exchange whole tensors up to this size (one-shot), else slices
+  int64_t slot_bytes = 32 << 10;     ///< data up to this size is sent through the slots
+  int64_t chunk_bytes = 256 << 10;   ///< of a tensor in a round of a ring; a multiple of 64
+  int64_t one_shot_bytes = 1 << 20;  ///< two ranks exchange whole tensors up to this size (one-shot), else slices
   /// Up to this size an all_reduce always writes its data into the rings with non-temporal stores; other collectives do
   /// up to twice this size.
   int64_t streamed_bytes = 256 << 10;
-  int64_t trial_bytes = 256 << 20;  ///< bytes of larger collectives between two trials of cached stores (CacheTrials)
+  int64_t trial_bytes = 256 << 20;  ///< bytes of larger collectives between two trials of cached stores
   int slots = 4;                    ///< rounds that a ring holds
   int64_t small_bytes = 4 << 10;    ///< messages up to this size are stored with their announcement; a multiple of 64
   int64_t piece_bytes = 128 << 10;  ///< of a message, in the ring of its pair; a multiple of 64
@@ -165,10 +165,10 @@ struct Tuning {
 /// Offsets in a segment.
 struct Layout {
   explicit Layout(int world_size, const Tuning& tuning);
-  size_t parts;     ///< kParities tables of all_to_all: PostedPart for each receiving rank, then for each sending rank
-  size_t slots;     ///< kParities slots of tuning.slot_bytes
-  size_t staging;   ///< kParities rings of inputs
-  size_t results;   ///< ring of results, or of a sender's data
+  size_t parts;    ///< kNumBuffers tables of all_to_all: PostedPart for each receiving rank, then for each sending rank
+  size_t slots;    ///< kNumBuffers slots of tuning.slot_bytes
+  size_t staging;  ///< kNumBuffers rings of inputs
+  size_t results;  ///< ring of results, or of a sender's data
   size_t channels;  ///< one for each receiver. Only the memory before them is always used.
   size_t inboxes;   ///< one for each sender
   size_t total;

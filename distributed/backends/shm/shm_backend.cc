@@ -37,15 +37,15 @@ ShmBackend::ShmBackend(const ProcessGroupOptions& options, const Tuning& tuning)
       tuning_(tuning),
       layout_(options.world_size, tuning_),
       mapping_(join(options, layout_)),
-      bells_(*mapping_, rank_),
-      messages_(options_, tuning_, layout_, *mapping_, bells_),
+      notifier_(*mapping_, rank_),
+      messages_(options_, tuning_, layout_, *mapping_, notifier_),
       inputs_(static_cast<size_t>(options.world_size)),
-      trials_(tuning_.trial_bytes) {
+      store_tuner_(tuning_.trial_bytes) {
   may_spin_ = cores_suffice(*mapping_, size_);
 }
 
 std::byte* ShmBackend::slot(int rank) const {
-  return segment(rank) + layout_.slots + static_cast<size_t>(parity_ * tuning_.slot_bytes);
+  return segment(rank) + layout_.slots + static_cast<size_t>(buffer_index_ * tuning_.slot_bytes);
 }
 
 // --- sleep and wake-up ---
@@ -61,7 +61,7 @@ void ShmBackend::do_sleep(FunctionRef<bool()> changed, Clock::time_point until) 
   own().sleepers.fetch_sub(1, std::memory_order_seq_cst);
 }
 
-void ShmBackend::do_wake() { bells_.ring(rank_); }
+void ShmBackend::do_wake() { notifier_.notify(rank_); }
 
 void ShmBackend::do_abort(int culprit, const std::string& reason) {
   Poison& poison = own().poison;
@@ -70,16 +70,16 @@ void ShmBackend::do_abort(int culprit, const std::string& reason) {
   poison.culprit = culprit;
   copy_text(poison.reason, reason, sizeof(poison.reason));
   poison.state.store(Poison::kWritten, std::memory_order_seq_cst);
-  for (int rank = 0; rank < size_; ++rank) bells_.ring(rank);
+  for (int rank = 0; rank < size_; ++rank) notifier_.notify(rank);
 }
 
-void ShmBackend::do_hear_failure(int culprit, const std::string& reason) {
+void ShmBackend::do_notify_failure(int culprit, const std::string& reason) {
   {
     std::lock_guard lock(failures_mutex_);
     failures_.push_back({culprit, reason});
     num_failures_.store(failures_.size(), std::memory_order_release);
   }
-  bells_.ring(rank_);
+  notifier_.notify(rank_);
 }
 
 bool ShmBackend::is_missing(int rank) const { return header(rank).finished.load(std::memory_order_acquire) < number_; }
@@ -92,29 +92,29 @@ void ShmBackend::fail(int culprit, const std::string& reason) const {
 
 void ShmBackend::do_start(const Collective& collective) {
   call_ = &collective;
-  parity_ = static_cast<int>(++number_ & 1);
+  buffer_index_ = static_cast<int>(++number_ & 1);
   num_bytes_ = collective.num_bytes();
   matched_ = 0;
   staged_ = produced_ = consumed_ = 0;
   if (collective.kind == CollectiveKind::kAllToAll) post_parts();
   choose_path();
-  if (is_tried()) trials_.begin(num_bytes_);
+  if (is_tried()) store_tuner_.begin(num_bytes_);
 
   SegmentHeader& header = own();
-  write_shown(header.shown[parity_], collective.shape, collective.name, collective.where);
-  const size_t tensors_bytes = collective.tensors.copy(header.tensors[parity_], kMaxShownTensors);
-  header.shown[parity_].tensors_bytes = static_cast<uint32_t>(tensors_bytes);
+  write_call_info(header.call_info[buffer_index_], collective.shape, collective.name, collective.where);
+  const size_t tensors_bytes = collective.tensors.copy(header.tensors[buffer_index_], kMaxShownTensors);
+  header.call_info[buffer_index_].tensors_bytes = static_cast<uint32_t>(tensors_bytes);
 
   if (path_ == Path::kSlots && sends(rank_)) send_to_slot();
   const bool same_text = number_ > 1 && collective.kind == last_kind_ && collective.name == last_name_;
-  header.started.write(collective, same_text, trace_now_ns());
+  header.last_collective.write(collective, same_text, trace_now_ns());
   if (!same_text) {
     last_kind_ = collective.kind;
     last_name_ = collective.name;
   }
-  Record& record = header.records[parity_];
-  record.signature = collective;
-  bells_.publish(record.seq, number_);
+  SignatureSlot& signature_slot = header.signatures[buffer_index_];
+  signature_slot.signature = collective;
+  notifier_.publish(signature_slot.seq, number_);
 }
 
 Advance ShmBackend::do_advance() {
@@ -134,7 +134,7 @@ Advance ShmBackend::do_advance() {
       record_trace({str(to_string(call_->kind), ": ", kNames[static_cast<int>(path_)]), "algorithm",
                     job_rank(options_, rank_), RankContext::current().trace_thread, now, now});
     }
-    if (is_tried()) trials_.end(rounds_);
+    if (is_tried()) store_tuner_.end(rounds_);
   }
   if (result != Advance::kIdle) return result;
   if (poisoned >= 0) look_for_mismatch();
@@ -156,29 +156,29 @@ void ShmBackend::fail_if_needed(int poisoned, size_t num_notified, FunctionRef<b
 }
 
 Advance ShmBackend::step() {
-  const bool matched = match_records();
+  const bool matched = match_signatures();
   switch (path_) {
     case Path::kNothing: return matched ? Advance::kDone : Advance::kIdle;
     case Path::kSlots:
       if (!matched) return Advance::kIdle;
       finish_slots();
       return Advance::kDone;
-    case Path::kWhole: return step_whole();
-    case Path::kSlices:
+    case Path::kOneShot: return step_one_shot();
+    case Path::kTwoShot:
       // Stages nothing before all ranks have arrived: until then peers may read data of a one-shot all_reduce in that
       // ring.
-      return matched ? step_slices() : Advance::kIdle;
+      return matched ? step_two_shot() : Advance::kIdle;
     case Path::kExchange: break;
   }
   return matched ? step_exchange() : Advance::kIdle;
 }
 
-bool ShmBackend::match_records() {
+bool ShmBackend::match_signatures() {
   if (matched_ == size_) return true;
-  const Record& mine = own().records[parity_];
+  const SignatureSlot& mine = own().signatures[buffer_index_];
   for (; matched_ < size_; ++matched_) {
     if (matched_ == rank_) continue;
-    const Record& theirs = record(matched_);
+    const SignatureSlot& theirs = signature_slot(matched_);
     if (theirs.seq.load(std::memory_order_seq_cst) != number_) return false;
     if (!(mine.signature == theirs.signature)) throw_mismatch(matched_);
   }
@@ -191,26 +191,27 @@ bool ShmBackend::match_records() {
 
 void ShmBackend::look_for_mismatch() const {
   for (int rank = matched_; rank < size_; ++rank) {
-    const Record& theirs = record(rank);
+    const SignatureSlot& theirs = signature_slot(rank);
     if (theirs.seq.load(std::memory_order_seq_cst) == number_ &&
-        !(own().records[parity_].signature == theirs.signature))
+        !(own().signatures[buffer_index_].signature == theirs.signature))
       throw_mismatch(rank);
   }
 }
 
-std::string ShmBackend::describe_record(int rank) const {
-  const Shown& shown = header(rank).shown[parity_];
-  const std::string_view tensors(header(rank).tensors[parity_], shown.tensors_bytes);
-  return describe_call(record(rank).signature, shown.shape, tensors, shown.name, shown.file, shown.line);
+std::string ShmBackend::describe_signature(int rank) const {
+  const CallInfo& call_info = header(rank).call_info[buffer_index_];
+  const std::string_view tensors(header(rank).tensors[buffer_index_], call_info.tensors_bytes);
+  return describe_call(signature_slot(rank).signature, call_info.shape, tensors, call_info.name, call_info.file,
+                       call_info.line);
 }
 
 void ShmBackend::throw_mismatch(int peer) const {
-  throw_disagreement(options_, {rank_, describe_record(rank_)}, {peer, describe_record(peer)});
+  throw_disagreement(options_, {rank_, describe_signature(rank_)}, {peer, describe_signature(peer)});
 }
 
 const PostedPart* ShmBackend::parts(int rank) const {
   return reinterpret_cast<const PostedPart*>(segment(rank) + layout_.parts +
-                                             static_cast<size_t>(parity_) * layout_.parts_bytes);
+                                             static_cast<size_t>(buffer_index_) * layout_.parts_bytes);
 }
 
 void ShmBackend::post_parts() {
@@ -232,8 +233,8 @@ void ShmBackend::match_parts() const {
       const PostedPart& sent = parts(from)[to];
       const PostedPart& expected = parts(to)[size_ + from];
       if (sent.num_elements == expected.num_elements && sent.shape_hash == expected.shape_hash) continue;
-      throw_parts_disagree(options_, call_->dtype, {from, describe_record(from)}, sent.shape, {to, describe_record(to)},
-                           expected.shape);
+      throw_parts_disagree(options_, call_->dtype, {from, describe_signature(from)}, sent.shape,
+                           {to, describe_signature(to)}, expected.shape);
     }
   }
 }
@@ -241,7 +242,7 @@ void ShmBackend::match_parts() const {
 // --- the rest ---
 
 LastStarted ShmBackend::do_last_started(int rank) const {
-  const Started::Seen seen = header(rank).started.read();
+  const LastCollective::Seen seen = header(rank).last_collective.read();
   return {seen.seq, std::chrono::nanoseconds(trace_now_ns() - seen.ns), seen.what};
 }
 
@@ -259,9 +260,9 @@ std::string ShmBackend::describe() const {
 
 // --- messages ---
 
-void ShmBackend::do_start_transfer(Transfer& transfer) { messages_.start(transfer); }
+void ShmBackend::do_start_p2p(P2pRequest& transfer) { messages_.start(transfer); }
 
-Advance ShmBackend::do_advance_transfers() {
+Advance ShmBackend::do_advance_p2p() {
   if (!messages_.any()) return Advance::kIdle;
   const size_t num_notified = num_failures_.load(std::memory_order_acquire);
   int poisoned = -1;

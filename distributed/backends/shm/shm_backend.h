@@ -10,22 +10,22 @@
 #include <vector>
 
 #include <tandem/distributed/backends/backend.h>
-#include <tandem/distributed/backends/shm/bells.h>
-#include <tandem/distributed/backends/shm/cache_trials.h>
 #include <tandem/distributed/backends/shm/messages.h>
+#include <tandem/distributed/backends/shm/notifier.h>
 #include <tandem/distributed/backends/shm/segment.h>
+#include <tandem/distributed/backends/shm/streaming_store_tuner.h>
 
 namespace tandem { inline namespace v0 { namespace distributed::shm {
 
 /// The shm backend of one rank.
 ///
-/// Data up to Tuning::slot_bytes is written into the rank's slot before its record. When all records are posted, each
-/// rank reads the slots that it needs: one round of flags. A slot is reused two collectives later. A rank completes a
-/// collective only after it has seen the records of all ranks, and posts a record only after it has completed the
-/// previous collective. So all ranks have read the slot by then.
+/// Data up to Tuning::slot_bytes is written into the rank's slot before its signature. When all signatures are posted,
+/// each rank reads the slots that it needs: one round of flags. A slot is reused two collectives later. A rank
+/// completes a collective only after it has seen the signatures of all ranks, and posts a signature only after it has
+/// completed the previous collective. So all ranks have read the slot by then.
 ///
 /// Larger data is sent through rings, in rounds, so that ranks rarely wait and few bytes are in flight.
-/// - one-shot all_reduce (two ranks, up to Tuning::whole_bytes): both ranks send all their data and reduce all data.
+/// - one-shot all_reduce (two ranks, up to Tuning::one_shot_bytes): both ranks send all their data and reduce all data.
 ///   Collectives with odd and even numbers use separate rings, for the reason above.
 /// - two-shot all_reduce: a round has one block per rank, and rank j reduces block j. When all ranks have arrived, a
 ///   rank stages the blocks of its input for the other ranks in one ring, reduces its own block of all inputs into its
@@ -42,19 +42,19 @@ class ShmBackend final : public Backend {
   bool may_spin() const override { return may_spin_; }
   void do_start(const Collective& collective) override;
   Advance do_advance() override;
-  void do_start_transfer(Transfer& transfer) override;
-  Advance do_advance_transfers() override;
+  void do_start_p2p(P2pRequest& transfer) override;
+  Advance do_advance_p2p() override;
   void do_sleep(FunctionRef<bool()> changed, Clock::time_point until) override;
   void do_wake() override;
   void do_abort(int culprit, const std::string& reason) override;
-  void do_hear_failure(int culprit, const std::string& reason) override;
+  void do_notify_failure(int culprit, const std::string& reason) override;
   LastStarted do_last_started(int rank) const override;
   std::vector<int> do_awaited() override;
 
  private:
   SegmentHeader& own() const { return mapping_->header(rank_); }
   SegmentHeader& header(int rank) const { return mapping_->header(rank); }
-  const Record& record(int rank) const { return header(rank).records[parity_]; }
+  const SignatureSlot& signature_slot(int rank) const { return header(rank).signatures[buffer_index_]; }
   std::byte* segment(int rank) const { return mapping_->segments[static_cast<size_t>(rank)]; }
   std::byte* slot(int rank) const;
   /// The parts that the rank sends in an all_to_all, by receiver, then the parts that it expects, by sender.
@@ -68,15 +68,15 @@ class ShmBackend final : public Backend {
   /// Copies into a ring of this rank, with cached or non-temporal stores.
   void put(int64_t round, std::byte* out, const std::byte* in, int64_t num_bytes) const;
   Advance step();
-  bool match_records();
-  /// Called when this rank is notified of a failure while it waits for a record. The cause may be a mismatch, which
+  bool match_signatures();
+  /// Called when this rank is notified of a failure while it waits for a signature. The cause may be a mismatch, which
   /// this rank can then report too.
   void look_for_mismatch() const;
   void match_parts() const;
   [[noreturn]] void throw_mismatch(int peer) const;
-  std::string describe_record(int rank) const;
+  std::string describe_signature(int rank) const;
 
-  using Stage = CacheTrials::Stage;
+  using Stage = StreamingStoreTuner::Stage;
 
   // Data flow: depends only on the signature (and the counts), so it is equal on all ranks.
   bool contributes(int rank) const;
@@ -97,12 +97,12 @@ class ShmBackend final : public Backend {
     return fills_rings_ && (call_->kind == Kind::kAllReduce || call_->kind == Kind::kReduceScatter);
   }
   /// Runs a stage of that round, and measures it if is_tried().
-  void run(CacheTrials::Stage stage, int64_t round, FunctionRef<void()> body);
-  Advance step_whole();
-  Advance step_slices();
+  void run(StreamingStoreTuner::Stage stage, int64_t round, FunctionRef<void()> body);
+  Advance step_one_shot();
+  Advance step_two_shot();
   Advance step_exchange();
   void stage(int64_t round);
-  void reduce_whole(int64_t round);
+  void reduce_one_shot(int64_t round);
   void reduce_round(int64_t round);
   void copy_results(int64_t round);
   void send_round(int64_t round);
@@ -115,7 +115,7 @@ class ShmBackend final : public Backend {
   [[noreturn]] void fail(int culprit, const std::string& reason) const;
 
   /// The algorithms described above; kNothing: only signatures are compared.
-  enum class Path : uint8_t { kNothing, kSlots, kWhole, kSlices, kExchange };
+  enum class Path : uint8_t { kNothing, kSlots, kOneShot, kTwoShot, kExchange };
 
   /// A range of bytes of a part; empty past its end.
   struct Block {
@@ -124,7 +124,7 @@ class ShmBackend final : public Backend {
   };
   Block block(int64_t index, int64_t num_bytes) const;
   std::byte* staging(int rank, int64_t round, int reducer) const;
-  std::byte* whole(int rank, int64_t round) const;
+  std::byte* one_shot_input(int rank, int64_t round) const;
   std::byte* results(int rank, int64_t round) const;
   std::byte* exchanged(int from, int to, int64_t round) const;
   /// Whether the rank's counter has reached `rounds` rounds of this collective. Always true for this rank.
@@ -142,8 +142,8 @@ class ShmBackend final : public Backend {
   const Tuning tuning_;
   const Layout layout_;
   std::shared_ptr<Mapping> mapping_;
-  const Bells bells_;
-  Messages messages_;
+  const Notifier notifier_;
+  P2pMatcher messages_;
   bool may_spin_ = false;
 
   std::mutex failures_mutex_;
@@ -153,12 +153,12 @@ class ShmBackend final : public Backend {
   // The running collective.
   const Collective* call_ = nullptr;
   int64_t number_ = 0;  // number of the running collective on this backend, from 1
-  int parity_ = 0;
+  int buffer_index_ = 0;
   CollectiveKind last_kind_ = CollectiveKind::kBarrier;
   std::string last_name_;
   Path path_ = Path::kSlots;
   int64_t num_bytes_ = 0;  // bytes of Signature::num_elements
-  int matched_ = 0;        // peers [0, matched_) have posted an equal record
+  int matched_ = 0;        // peers [0, matched_) have posted an equal signature
   int64_t block_bytes_ = 0;
   int64_t rounds_ = 0;
   int64_t staged_ = 0;  // completed rounds of the three stages
@@ -167,7 +167,7 @@ class ShmBackend final : public Backend {
   bool fills_rings_ = false;
   std::vector<const std::byte*> inputs_;
 
-  CacheTrials trials_;
+  StreamingStoreTuner store_tuner_;
 };
 
 /// Joins the ranks of `options`; collective.

@@ -45,10 +45,10 @@ bool ShmBackend::can_move(int rank) const {
   const int64_t consumed = rounds_of(rank, &Counters::consumed);
   const int64_t slots = tuning_.slots;
   switch (path_) {
-    case Path::kWhole:
+    case Path::kOneShot:
       return (staged < rounds_ && others_passed(&Counters::consumed, staged + 1 - slots, nullptr)) ||
              (consumed < staged && others_passed(&Counters::staged, consumed + 1, nullptr));
-    case Path::kSlices:
+    case Path::kTwoShot:
       return (staged < rounds_ && staged < consumed + slots) ||
              (produced < staged && others_passed(&Counters::staged, produced + 1, nullptr) &&
               others_passed(&Counters::consumed, produced + 1 - slots, nullptr)) ||
@@ -149,10 +149,10 @@ void ShmBackend::choose_path() {
   if (call_->kind != CollectiveKind::kAllReduce) {
     path_ = Path::kExchange;
     if (to_each) largest = share(size_ - 1);
-  } else if (size_ == 2 && num_bytes_ <= tuning_.whole_bytes) {
-    path_ = Path::kWhole;
+  } else if (size_ == 2 && num_bytes_ <= tuning_.one_shot_bytes) {
+    path_ = Path::kOneShot;
   } else {
-    path_ = Path::kSlices;
+    path_ = Path::kTwoShot;
     blocks = size_;
     largest = share(size_);
   }
@@ -218,12 +218,12 @@ Advance ShmBackend::step_exchange() {
   bool moved = false;
   if (sending && produced_ < rounds_ && all_takers_consumed(produced_ + 1 - tuning_.slots)) {
     run(Stage::kSend, produced_, [&] { send_round(produced_); });
-    bells_.publish(own().counters.produced, stamp(number_, ++produced_));
+    notifier_.publish(own().counters.produced, stamp(number_, ++produced_));
     moved = true;
   }
   if (taking && consumed_ < rounds_ && all_have_sent(consumed_ + 1)) {
     run(Stage::kTake, consumed_, [&] { take_round(consumed_); });
-    bells_.publish(own().counters.consumed, stamp(number_, ++consumed_));
+    notifier_.publish(own().counters.consumed, stamp(number_, ++consumed_));
     moved = true;
   }
   if ((!sending || produced_ == rounds_) && (!taking || consumed_ == rounds_)) return Advance::kDone;
@@ -238,16 +238,16 @@ std::byte* ShmBackend::exchanged(int from, int to, int64_t round) const {
 }
 
 void ShmBackend::put(int64_t round, std::byte* out, const std::byte* in, int64_t num_bytes) const {
-  if (is_tried() ? trials_.through_caches(round) : fills_rings_ && trials_.prefers_caches()) {
+  if (is_tried() ? store_tuner_.uses_cached_stores(round) : fills_rings_ && store_tuner_.prefers_cached_stores()) {
     copy_bytes(out, in, num_bytes);
   } else {
     copy_to_peer(out, in, num_bytes);
   }
 }
 
-void ShmBackend::run(CacheTrials::Stage stage, int64_t round, FunctionRef<void()> body) {
+void ShmBackend::run(StreamingStoreTuner::Stage stage, int64_t round, FunctionRef<void()> body) {
   if (is_tried()) {
-    trials_.run(stage, round, block_bytes_, body);
+    store_tuner_.run(stage, round, block_bytes_, body);
   } else {
     body();
   }

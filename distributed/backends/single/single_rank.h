@@ -6,6 +6,6 @@
 namespace tandem { inline namespace v0 { namespace distributed {
 
 /// Enqueues the copies on the calling thread's current stream.
-void move_alone(const Collective& collective);
+void copy_single_rank(const Collective& collective);
 
 }}}  // namespace tandem::v0::distributed

@@ -1,4 +1,4 @@
-#include <tandem/distributed/backends/shm/cache_trials.h>
+#include <tandem/distributed/backends/shm/streaming_store_tuner.h>
 
 #include <ctime>
 
@@ -17,31 +17,33 @@ int64_t thread_ns() {
 
 }  // namespace
 
-void CacheTrials::begin(int64_t num_bytes) {
+void StreamingStoreTuner::begin(int64_t num_bytes) {
   bytes_since_ += num_bytes;
   if (on_trial_ || bytes_since_ < bytes_between_) return;
   on_trial_ = true;
   bytes_since_ = tried_ = 0;
-  past_ = through_ = {};
+  nontemporal_ = cached_ = {};
 }
 
-bool CacheTrials::through_caches(int64_t round) const { return is_tried(round) ? round % 2 != 0 : prefers_caches_; }
+bool StreamingStoreTuner::uses_cached_stores(int64_t round) const {
+  return is_tried(round) ? round % 2 != 0 : prefers_cached_stores_;
+}
 
-void CacheTrials::run(Stage stage, int64_t round, int64_t num_bytes, FunctionRef<void()> body) {
+void StreamingStoreTuner::run(Stage stage, int64_t round, int64_t num_bytes, FunctionRef<void()> body) {
   if (!is_tried(round)) return body();
   const int64_t begin = thread_ns();
   body();
   if (tried_ + round < kUncounted) return;
-  double& least = (through_caches(round) ? through_ : past_).ns[static_cast<size_t>(stage)];
+  double& least = (uses_cached_stores(round) ? cached_ : nontemporal_).ns[static_cast<size_t>(stage)];
   const double now = static_cast<double>(thread_ns() - begin) / static_cast<double>(num_bytes);
   least = least == 0 ? now : std::min(least, now);
 }
 
-void CacheTrials::end(int64_t rounds) {
+void StreamingStoreTuner::end(int64_t rounds) {
   tried_ += rounds;
   if (!on_trial_ || tried_ < kRounds) return;
   on_trial_ = false;
-  prefers_caches_ = through_.total() > 0 && through_.total() < kTolerance * past_.total();
+  prefers_cached_stores_ = cached_.total() > 0 && cached_.total() < kTolerance * nontemporal_.total();
 }
 
 }}}  // namespace tandem::v0::distributed::shm

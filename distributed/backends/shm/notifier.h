@@ -10,12 +10,12 @@
 
 namespace tandem { inline namespace v0 { namespace distributed::shm {
 
-/// The doorbells as one rank uses them.
-class Bells {
+/// Publishes counters of one rank and wakes sleeping peers.
+class Notifier {
  public:
-  Bells(const Mapping& mapping, int rank) : mapping_(mapping), rank_(rank) {}
+  Notifier(const Mapping& mapping, int rank) : mapping_(mapping), rank_(rank) {}
 
-  void ring(int rank) const {
+  void notify(int rank) const {
     std::atomic<uint32_t>& count = mapping_.doorbell(rank).count;
     count.fetch_add(1, std::memory_order_seq_cst);
     futex_wake_all(count);
@@ -28,18 +28,18 @@ class Bells {
     counter.store(value, std::memory_order_seq_cst);
     const int size = static_cast<int>(mapping_.segments.size());
     for (int rank = 0; rank < size; ++rank) {
-      if (rank != rank_) ring_sleeper(rank);
+      if (rank != rank_) notify_sleeper(rank);
     }
   }
   /// Like publish(), for a counter that only `rank` polls.
   void publish_to(int rank, std::atomic<int64_t>& counter, int64_t value) const {
     counter.store(value, std::memory_order_seq_cst);
-    ring_sleeper(rank);
+    notify_sleeper(rank);
   }
 
  private:
-  void ring_sleeper(int rank) const {
-    if (mapping_.header(rank).sleepers.load(std::memory_order_seq_cst) != 0) ring(rank);
+  void notify_sleeper(int rank) const {
+    if (mapping_.header(rank).sleepers.load(std::memory_order_seq_cst) != 0) notify(rank);
   }
 
   const Mapping& mapping_;

@@ -1,4 +1,4 @@
-#include <tandem/distributed/backends/shm/cache_trials.h>
+#include <tandem/distributed/backends/shm/streaming_store_tuner.h>
 
 #include <gtest/gtest.h>
 
@@ -26,16 +26,16 @@ void work(int64_t ns) {
 
 /// A rank, and the kind of stores that each of its rounds used.
 struct Rank {
-  CacheTrials trials{kBetween};
+  StreamingStoreTuner trials{kBetween};
   std::vector<bool> ways;
 
   void all_reduce(int64_t rounds, int64_t ns_past, int64_t ns_through) {
     trials.begin(kBytes);
     for (int64_t round = 0; round < rounds; ++round) {
-      const bool through = trials.through_caches(round);
+      const bool through = trials.uses_cached_stores(round);
       ways.push_back(through);
-      trials.run(CacheTrials::Stage::kSend, round, kBytes, [&] { work(through ? ns_through : ns_past); });
-      EXPECT_EQ(trials.through_caches(round), through);
+      trials.run(StreamingStoreTuner::Stage::kSend, round, kBytes, [&] { work(through ? ns_through : ns_past); });
+      EXPECT_EQ(trials.uses_cached_stores(round), through);
     }
     trials.end(rounds);
   }
@@ -51,7 +51,7 @@ TEST(StreamingStoreTuner, FasterStoreKindIsPreferred) {
       for (int i = 0; i < 25; ++i) {
         rank.all_reduce(rounds, caches_are_better ? kLong : kShort, caches_are_better ? kShort : kLong);
       }
-      EXPECT_EQ(rank.trials.prefers_caches(), caches_are_better) << rounds << " rounds";
+      EXPECT_EQ(rank.trials.prefers_cached_stores(), caches_are_better) << rounds << " rounds";
     }
   }
 }
@@ -62,7 +62,7 @@ TEST(StreamingStoreTuner, PreferenceFollowsChangedTimings) {
     for (int i = 0; i < 25; ++i) {
       rank.all_reduce(4, caches_are_better ? kLong : kShort, caches_are_better ? kShort : kLong);
     }
-    return rank.trials.prefers_caches();
+    return rank.trials.prefers_cached_stores();
   };
   EXPECT_TRUE(run(true));
   EXPECT_FALSE(run(false));
@@ -88,9 +88,9 @@ TEST(StreamingStoreTuner, AllRanksRunTrialsInTheSameRounds) {
 
 TEST(StreamingStoreTuner, StreamingStoresArePreferredBeforeFirstTrialEnds) {
   Rank rank;
-  EXPECT_FALSE(rank.trials.prefers_caches());
+  EXPECT_FALSE(rank.trials.prefers_cached_stores());
   rank.all_reduce(5, 0, 0);
-  EXPECT_FALSE(rank.trials.prefers_caches());
+  EXPECT_FALSE(rank.trials.prefers_cached_stores());
 }
 
 }}  // namespace tandem::distributed::shm

@@ -17,11 +17,10 @@ namespace tandem { inline namespace v0 { namespace distributed::shm {
 ///
 /// All ranks run their trials in the same rounds, because a rank's times depend on the stores of its peers. Each rank
 /// decides from its own times; the decision affects only the speed.
-/// changes nothing but the time.
-class CacheTrials {
+class StreamingStoreTuner {
  public:
   /// The first trial begins with the first collective, each later one when `bytes_between` bytes have been sent since.
-  explicit CacheTrials(int64_t bytes_between) : bytes_between_(bytes_between), bytes_since_(bytes_between) {}
+  explicit StreamingStoreTuner(int64_t bytes_between) : bytes_between_(bytes_between), bytes_since_(bytes_between) {}
 
   /// The stages of a round, which are measured separately.
   enum class Stage : uint8_t { kSend, kReduce, kTake };
@@ -29,14 +28,14 @@ class CacheTrials {
   /// Begins a collective of `num_bytes`, in which all ranks send and receive equally much. Equal on all ranks.
   void begin(int64_t num_bytes);
   /// Whether that round of the collective uses cached stores.
-  bool through_caches(int64_t round) const;
+  bool uses_cached_stores(int64_t round) const;
   /// Runs a stage of that round, which moves `num_bytes`. Measures it during a trial.
   void run(Stage stage, int64_t round, int64_t num_bytes, FunctionRef<void()> body);
   /// Ends the collective, which had `rounds` rounds.
   void end(int64_t rounds);
 
   /// Whether cached stores are used outside of trials.
-  bool prefers_caches() const { return prefers_caches_; }
+  bool prefers_cached_stores() const { return prefers_cached_stores_; }
 
  private:
   static constexpr int64_t kRounds = 24;    // rounds of a trial
@@ -56,8 +55,8 @@ class CacheTrials {
   int64_t bytes_since_;  // since the last trial began
   bool on_trial_ = false;
   int64_t tried_ = 0;  // rounds of the trial before the running collective
-  Least past_, through_;
-  bool prefers_caches_ = false;
+  Least nontemporal_, cached_;
+  bool prefers_cached_stores_ = false;
 };
 
 }}}  // namespace tandem::v0::distributed::shm
