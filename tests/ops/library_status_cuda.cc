@@ -316,6 +316,28 @@ TEST(CudnnRecurrent, ComputesLayersOfAllDtypesButFloat64) {
   EXPECT_EQ(forward(kFloat64), "");
 }
 
+// The registry's cases cover tandem's own kernels with float64 layers, and with cells of all dtypes.
+TEST(CudnnRecurrent, WithoutCudnnLayersOfAllDtypesMatchThoseOfTheCpu) {
+  int64_t input_size = 6;
+  for (const DType dtype : {kFloat32, kFloat16, kBFloat16}) {
+    cuda_emulation::forget_library_calls();
+    cuda_emulation::fail_library_call("cudnnSetRNNDescriptor_v8", 0, CUDNN_STATUS_NOT_SUPPORTED);
+    const auto once = run(
+        "cudnnRNN",
+        [&](int64_t) {
+          const PackedLstm rounded(Device(), dtype, ++input_size, 1), layer(kGpu, dtype, input_size, 1);
+          PackedLstm exact(Device(), kFloat64, input_size, 1);
+          for (size_t i = 0; i < exact.tensors.size(); ++i) {
+            exact.tensors[i] = rounded.tensors[i].detach().to(kFloat64).set_requires_grad();
+          }
+          expect_close(layer.gradients(), exact.gradients(), 4 * epsilon(dtype) * std::sqrt(4.0 * 10));
+        },
+        0);
+    EXPECT_EQ(once.num_warnings, 1u);
+    EXPECT_TRUE(once.calls.empty());
+  }
+}
+
 TEST(CudnnRecurrent, BackwardCanBeRepeated) {
   const PackedLstm layers(kGpu, kFloat32);
   const std::vector<Tensor> losses = {layers.loss()};
