@@ -206,8 +206,7 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
 
   // Used only by the executor.
   std::shared_ptr<CollectiveOperation> head_;
-  std::deque<std::shared_ptr<CollectiveOperation>>
-      pending_;  // collectives behind the head, first those with prefetched signatures
+  std::deque<std::shared_ptr<CollectiveOperation>> pending_;  // behind the head; the first num_prefetched_ were sent
   size_t num_prefetched_ = 0;
   std::vector<std::shared_ptr<Message>> active_;
   size_t num_begun_ = 0;                                       // of active_: [0, num_begun_) have begun
