@@ -115,10 +115,12 @@ Pose random_pose(ItemRandom& random, double low, double high, double reach) {
 }
 
 /// Draws item `index` into image [kChannels, side, side] and returns its label.
-int draw(uint64_t seed, int64_t index, int64_t side, float* image) {
+int draw(uint64_t seed, int64_t index, const ShapesOptions& options, float* image) {
+  const int64_t side = options.side;
   ItemRandom random(seed, index, kShapesStream);
   const auto label = static_cast<int>(random.below(kClasses));
-  const Color ground = random_color(random);
+  const Color random_ground = random_color(random);
+  const Color ground = options.plain ? Color{} : random_ground;
   const Color ink = unlike(random_color(random), ground);
   const Color speck_ink = random_color(random);
   const Color slope_x = random_color(random);
@@ -136,11 +138,14 @@ int draw(uint64_t seed, int64_t index, int64_t side, float* image) {
       const double covered = pose.cover(label, x, y, scale);
       const double speck_covered = speck.cover(speck_label, x, y, scale);
       for (size_t c = 0; c < kChannels; ++c) {
-        double value =
-            ground[c] + 0.4 * ((slope_x[c] - 0.5) * (x / kSide - 0.5) + (slope_y[c] - 0.5) * (y / kSide - 0.5));
+        double value = ground[c];
+        if (!options.plain)
+          value += 0.4 * ((slope_x[c] - 0.5) * (x / kSide - 0.5) + (slope_y[c] - 0.5) * (y / kSide - 0.5));
         value += covered * (ink[c] - value);
-        value += speck_covered * (speck_ink[c] - value);
-        value += noise * random.uniform(-1, 1);
+        if (!options.plain) {
+          value += speck_covered * (speck_ink[c] - value);
+          value += noise * random.uniform(-1, 1);
+        }
         image[(static_cast<int64_t>(c) * side + row) * side + column] = static_cast<float>(std::clamp(value, 0.0, 1.0));
       }
     }
@@ -150,10 +155,11 @@ int draw(uint64_t seed, int64_t index, int64_t side, float* image) {
 
 }  // namespace
 
-ShapesDataset::ShapesDataset(int64_t size, uint64_t seed, int64_t side) : size_(size), seed_(seed), side_(side) {
+ShapesDataset::ShapesDataset(int64_t size, uint64_t seed, ShapesOptions options)
+    : size_(size), seed_(seed), options_(options) {
   TANDEM_CHECK(ValueError, size >= 0, "ShapesDataset: size is ", size, ", expected at least 0");
-  TANDEM_CHECK(ValueError, side >= 1 && side <= kMaxSide, "ShapesDataset: side is ", side, ", expected 1 to ",
-               kMaxSide);
+  TANDEM_CHECK(ValueError, options.side >= 1 && options.side <= kMaxSide, "ShapesDataset: side is ", options.side,
+               ", expected 1 to ", kMaxSide);
 }
 
 const std::vector<std::string>& ShapesDataset::class_names() {
@@ -164,20 +170,21 @@ const std::vector<std::string>& ShapesDataset::class_names() {
 
 Example ShapesDataset::get(int64_t index) const {
   check_item("ShapesDataset", index, size_);
-  Example example = {empty({kChannels, side_, side_}), empty({}, {kInt64})};
-  *example.label.data<int64_t>() = draw(seed_, index, side_, example.image.data<float>());
+  Example example = {empty({kChannels, options_.side, options_.side}), empty({}, {kInt64})};
+  *example.label.data<int64_t>() = draw(seed_, index, options_, example.image.data<float>());
   return example;
 }
 
 Batch ShapesDataset::get_batch(std::span<const int64_t> indices) const {
   const auto count = static_cast<int64_t>(indices.size());
   TANDEM_CHECK(ValueError, count > 0, "ShapesDataset: empty batch, expected at least one index");
-  Batch batch = {empty({count, kChannels, side_, side_}), empty({count}, {kInt64}), count};
+  const int64_t side = options_.side;
+  Batch batch = {empty({count, kChannels, side, side}), empty({count}, {kInt64}), count};
   for (int64_t row = 0; row < count; ++row) {
     const int64_t index = indices[static_cast<size_t>(row)];
     check_item("ShapesDataset", index, size_);
     batch.labels.data<int64_t>()[row] =
-        draw(seed_, index, side_, batch.images.data<float>() + row * kChannels * side_ * side_);
+        draw(seed_, index, options_, batch.images.data<float>() + row * kChannels * side * side);
   }
   return batch;
 }

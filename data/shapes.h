@@ -10,17 +10,23 @@
 
 namespace tandem { inline namespace v0 { namespace data {
 
+/// Options of ShapesDataset.
+struct ShapesOptions {
+  int64_t side = 32;   ///< rows and columns of the images; changes the resolution only
+  bool plain = false;  ///< the figure alone, on a black background
+};
+
 /// Images float32 [3, side, side] with values in [0, 1] and labels int64 [], 0 to 9. Each item is a pure function of
-/// (seed, index, side); the side changes the resolution. The classes: disc, square, triangle, ring, cross, half disc,
-/// stripes, chessboard, dots, star.
+/// (seed, index, options). The classes: disc, square, triangle, ring, cross, half disc, stripes, chessboard, dots,
+/// star.
 ///
 /// A figure has a random color, size, position and rotation (patterns also width and offset) on a background with a
-/// color gradient. A smaller disc or square of a third color is drawn at a random position, and noise is added.
-/// Datasets with different seeds are independent.
+/// color gradient. A smaller disc or square of a third color is drawn at a random position, and noise is added; not so
+/// with `plain`. Datasets with different seeds are independent.
 class TANDEM_API ShapesDataset : public Dataset {
  public:
-  /// Throws ValueError if `size` is negative, or unless 1 <= side <= 4096.
-  explicit ShapesDataset(int64_t size, uint64_t seed = 0, int64_t side = 32);
+  /// Throws ValueError if `size` is negative, or unless 1 <= options.side <= 4096.
+  explicit ShapesDataset(int64_t size, uint64_t seed = 0, ShapesOptions options = {});
 
   /// Names of the classes, by label.
   static const std::vector<std::string>& class_names();
@@ -31,7 +37,7 @@ class TANDEM_API ShapesDataset : public Dataset {
  private:
   int64_t size_;
   uint64_t seed_;
-  int64_t side_;
+  ShapesOptions options_;
 };
 
 }}}  // namespace tandem::v0::data

@@ -60,52 +60,65 @@ double plot_wave(Net& net, td::Device device, const std::string& path) {
   return td::mse_loss(network.masked_select(is_unseen), y.masked_select(is_unseen)).item();
 }
 
-void train(td::distributed::Context& ctx, const td::train::TrainerOptions& options) {
-  td::manual_seed(1);
+struct Settings {
+  td::train::TrainerOptions trainer = {
+      .name = "custom_op", .title = "Snake on a wave", .items = "points", .epochs = 30};
+  uint64_t seed = 1;
+};
+
+void train(td::distributed::Context& ctx, const Settings& settings) {
+  td::manual_seed(settings.seed);
   const td::Tensor x = td::linspace(-kSeen, kSeen, 8192).unsqueeze(1);
   const td::data::TensorDataset points({.image = x, .label = wave(x)});
-  td::data::DistributedSampler sampler(points.size(), ctx.rank(), ctx.world_size(), {.seed = 1});
+  td::data::DistributedSampler sampler(points.size(), ctx.rank(), ctx.world_size(), {.seed = settings.seed});
   td::data::DataLoader loader(
       points, sampler, {.batch_size = std::max(1, 128 / ctx.world_size()), .drop_last = true, .device = ctx.device()});
   Net net;
   net.to(ctx.device());
   td::DistributedDataParallel ddp(net, ctx.group());
   td::optim::AdamW adamw(net.parameters(), {.lr = 3e-3, .weight_decay = 1e-2});
-  td::train::Trainer trainer(ctx, options,
+  td::train::Trainer trainer(ctx, settings.trainer,
                              {.model = net, .reducer = ddp.reducer(), .optimizer = adamw, .loader = loader});
   trainer.fit([&](const td::data::Batch& batch) { return td::mse_loss(ddp(batch.images), batch.labels); });
   if (ctx.rank() != 0) return;
-  const double error = plot_wave(net, ctx.device(), options.out + "/wave.svg");
+  const double error = plot_wave(net, ctx.device(), settings.trainer.out + "/wave.svg");
   std::cout << "squared error beyond the training data " << error << "\n";
 }
 
-td::train::TrainerOptions options_of(int argc, char** argv) {
-  td::train::TrainerOptions options = {
-      .name = "custom_op", .title = "Snake on a wave", .items = "points", .epochs = 30};
+Settings parse(int argc, char** argv) {
+  Settings settings;
+  td::train::TrainerOptions& trainer = settings.trainer;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
     if (flag == "--resume") {
-      options.resume = true;
+      trainer.resume = true;
       continue;
     }
-    TANDEM_CHECK(ValueError, i + 1 < argc && (flag == "--out" || flag == "--max-steps" || flag == "--save-every"),
-                 "custom_op: unexpected '", flag, "'; usage: custom_op [--nproc N] [--device cpu|cuda] [--out DIR] ",
-                 "[--max-steps N] [--save-every N] [--resume]");
+    TANDEM_CHECK(
+        ValueError,
+        i + 1 < argc && (flag == "--out" || flag == "--max-steps" || flag == "--save-every" || flag == "--seed"),
+        "custom_op: unexpected '", flag, "'; usage: custom_op [--nproc N] [--device cpu|cuda] [--out DIR] ",
+        "[--max-steps N] [--save-every N] [--seed N] [--resume]");
     const std::string value = argv[++i];
     if (flag == "--out") {
-      options.out = value;
+      trainer.out = value;
       continue;
     }
     TANDEM_CHECK(ValueError, !value.empty() && value.size() < 10 && value.find_first_not_of("0123456789") == value.npos,
                  "custom_op: ", flag, ": expected a whole number, got '", value, "'");
-    (flag == "--max-steps" ? options.max_steps : options.save_every) = std::stoll(value);
+    const int64_t number = std::stoll(value);
+    if (flag == "--seed") {
+      settings.seed = static_cast<uint64_t>(number);
+    } else {
+      (flag == "--max-steps" ? trainer.max_steps : trainer.save_every) = number;
+    }
   }
-  return options;
+  trainer.identity.emplace_back("--seed", td::str(settings.seed));
+  return settings;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return td::distributed::launch(argc, argv,
-                                 [&](td::distributed::Context& ctx) { train(ctx, options_of(argc, argv)); });
+  return td::distributed::launch(argc, argv, [&](td::distributed::Context& ctx) { train(ctx, parse(argc, argv)); });
 }

@@ -22,13 +22,13 @@ namespace {
 
 constexpr uint64_t kTestSeed = 0x7e57;    // test images and their noise do not depend on --seed
 constexpr uint64_t kPictureSeed = 0x9a1;  // of the noise of the pictures, which is the same in all of them
-constexpr int64_t kPictures = 64;
+constexpr int64_t kPictures = 24;
 constexpr size_t kTestBatch = 64;
 
 using AveragedUNet = td::nn::AveragedModel<td::models::DdpmUNet>;
 
 struct DiffusionFlags {
-  td::models::DdpmUNetOptions model = {.width = 48, .groups = 8, .patch = 2};
+  td::models::DdpmUNetOptions model = {.width = 32, .groups = 8, .patch = 2};
   int64_t levels = 3;
   int64_t images = 10000;
   double ema = 0.999;
@@ -43,17 +43,18 @@ struct Datasets {
 Datasets open_data(const examples::TrainingFlags& flags, const DiffusionFlags& diffusion_flags) {
   using namespace td::data;
   if (flags.data.empty()) {
-    return {std::make_unique<ShapesDataset>(diffusion_flags.images, flags.seed),
-            std::make_unique<ShapesDataset>(std::max<int64_t>(1, diffusion_flags.images / 20), kTestSeed)};
+    const ShapesOptions plain = {.plain = true};
+    return {std::make_unique<ShapesDataset>(diffusion_flags.images, flags.seed, plain),
+            std::make_unique<ShapesDataset>(std::max<int64_t>(1, diffusion_flags.images / 20), kTestSeed, plain)};
   }
   return {std::make_unique<CifarDataset>(flags.data, CifarSplit::kTrain),
           std::make_unique<CifarDataset>(flags.data, CifarSplit::kTest)};
 }
 
-/// Mean squared error of the predicted noise in the test images, which are distributed over the ranks. Time and noise
-/// of an image depend only on its number. Collective.
-double noise_error(td::models::DdpmUNet& model, const examples::Diffusion& diffusion, const td::data::Dataset& test,
-                   td::distributed::Context& ctx) {
+/// Diffusion::loss of the test images, which are distributed over the ranks. Time and noise of an image depend only on
+/// its number. Collective.
+double test_error(td::models::DdpmUNet& model, const examples::Diffusion& diffusion, const td::data::Dataset& test,
+                  td::distributed::Context& ctx) {
   td::data::DistributedSampler sampler(
       test.size(), ctx.rank(), ctx.world_size(),
       {.shuffle = false, .mode = td::data::DistributedSamplerOptions::Mode::kEvaluation});
@@ -61,18 +62,18 @@ double noise_error(td::models::DdpmUNet& model, const examples::Diffusion& diffu
   td::train::Mean error({.group = ctx.group()});
   for (size_t first = 0; first < items.size(); first += kTestBatch) {
     const auto batch = std::span(items).subspan(first, std::min(kTestBatch, items.size() - first));
-    const td::Tensor images = test.get_batch(batch).images;
+    const td::Tensor images = test.get_batch(batch).images.to(ctx.device()) * 2 - 1;
     std::vector<td::Tensor> times;
-    std::vector<td::Tensor> noise;
+    std::vector<td::Tensor> noises;
     for (const int64_t item : batch) {
       td::Generator generator(kTestSeed + static_cast<uint64_t>(item));
       times.push_back(td::randint(0, examples::Diffusion::kTimes, {}, {td::kInt64}, &generator));
-      noise.push_back(td::randn(images[0].shape(), {}, &generator));
+      noises.push_back(td::randn(images[0].shape(), {}, &generator));
     }
     const td::Tensor at = td::stack(times).to(ctx.device());
-    const td::Tensor expected = td::stack(noise).to(ctx.device());
-    const td::Tensor predicted = model(diffusion.add_noise(images.to(ctx.device()) * 2 - 1, expected, at), at);
-    error.update(td::mse_loss(predicted, expected), static_cast<int64_t>(batch.size()));
+    const td::Tensor noise = td::stack(noises).to(ctx.device());
+    const td::Tensor predicted = model(diffusion.add_noise(images, noise, at), at);
+    error.update(diffusion.loss(predicted, images, at), static_cast<int64_t>(batch.size()));
   }
   return error.compute();
 }
@@ -130,12 +131,13 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
   trainer.fit(
       [&](const td::data::Batch& batch) {
         const td::Tensor times = td::randint(0, examples::Diffusion::kTimes, {batch.size}, {td::kInt64, ctx.device()});
-        const td::Tensor noise = td::randn_like(batch.images);
-        return td::mse_loss(ddp(diffusion.add_noise(batch.images * 2 - 1, noise, times), times), noise);
+        const td::Tensor images = batch.images * 2 - 1;
+        const td::Tensor noisy = diffusion.add_noise(images, td::randn_like(images), times);
+        return diffusion.loss(ddp(noisy, times), images, times);
       },
       [&] {
         td::models::DdpmUNet& network = averaged.module;
-        const double error = noise_error(network, diffusion, *data.test, ctx);
+        const double error = test_error(network, diffusion, *data.test, ctx);
         if (ctx.rank() == 0) {
           td::Generator generator(kPictureSeed);
           const td::Shape shape = {kPictures, diffusion_flags.model.channels, 32, 32};
@@ -155,9 +157,9 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
 
 int main(int argc, char** argv) {
   examples::TrainingFlags flags;
-  flags.trainer.epochs = 8;
+  flags.trainer.epochs = 10;
   flags.batch_size = 32;
-  flags.lr = 1e-3;
+  flags.lr = 2e-3;
   DiffusionFlags diffusion_flags;
   const auto size = [](const char* name, const char* help, int64_t* value, double max) {
     return examples::ExampleFlag{

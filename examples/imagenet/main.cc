@@ -47,8 +47,9 @@ struct Datasets {
 Datasets open_data(const examples::TrainingFlags& flags, const ImageNetFlags& own) {
   using namespace td::data;
   if (flags.data.empty()) {
-    return {std::make_unique<ShapesDataset>(own.images, flags.seed, own.size),
-            std::make_unique<ShapesDataset>(std::max<int64_t>(1, own.images / 10), kTestSeed, own.size),
+    const ShapesOptions options = {.side = own.size};
+    return {std::make_unique<ShapesDataset>(own.images, flags.seed, options),
+            std::make_unique<ShapesDataset>(std::max<int64_t>(1, own.images / 10), kTestSeed, options),
             static_cast<int64_t>(ShapesDataset::class_names().size())};
   }
   auto train = std::make_unique<ImageFolder>(flags.data + "/train");

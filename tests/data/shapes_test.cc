@@ -1,7 +1,9 @@
 #include <tandem/data/shapes.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <set>
 #include <vector>
 
@@ -105,7 +107,7 @@ TEST(Shapes, ClassesDifferInTextureNotInColor) {
 
 TEST(Shapes, SideChangesTheResolutionOnly) {
   const ShapesDataset small(40, 2);
-  const ShapesDataset large(40, 2, 96);
+  const ShapesDataset large(40, 2, {.side = 96});
   double difference = 0;
   for (int64_t i = 0; i < 40; ++i) {
     const auto coarse = small.get(i);
@@ -128,6 +130,27 @@ TEST(Shapes, SideChangesTheResolutionOnly) {
   EXPECT_LT(difference, 0.08);  // images of different items differ by about 0.3
 }
 
+TEST(Shapes, PlainImagesAreBlackAndOneColor) {
+  const ShapesDataset plain(100, 6, {.plain = true});
+  const ShapesDataset detailed(100, 6);
+  double pixels_between = 0;
+  for (int64_t i = 0; i < 100; ++i) {
+    const auto example = plain.get(i);
+    EXPECT_EQ(example.label.item<int64_t>(), detailed.get(i).label.item<int64_t>());
+    const auto image = example.image.to_vector<float>();
+    std::map<std::array<float, 3>, int> counts;
+    for (size_t pixel = 0; pixel < 1024; ++pixel) ++counts[{image[pixel], image[1024 + pixel], image[2048 + pixel]}];
+    const int black = counts[{0, 0, 0}];
+    counts.erase({0, 0, 0});
+    int most = 0;
+    for (const auto& [color, count] : counts) most = std::max(most, count);
+    EXPECT_GT(black, 100) << i;
+    EXPECT_GT(most, 40) << i;
+    pixels_between += 1024 - black - most;  // at the figure's edge
+  }
+  EXPECT_LT(pixels_between / 100, 250);
+}
+
 TEST(Shapes, ClassesHaveNames) {
   EXPECT_EQ(ShapesDataset::class_names().size(), 10u);
   EXPECT_EQ(ShapesDataset::class_names()[5], "half_disc");
@@ -135,7 +158,8 @@ TEST(Shapes, ClassesHaveNames) {
 
 TEST(Shapes, InvalidArgumentsAreRejected) {
   EXPECT_EQ(error_text<td::ValueError>([] { ShapesDataset(-1); }), "ShapesDataset: size is -1, expected at least 0");
-  EXPECT_EQ(error_text<td::ValueError>([] { ShapesDataset(1, 0, 0); }), "ShapesDataset: side is 0, expected 1 to 4096");
+  EXPECT_EQ(error_text<td::ValueError>([] { ShapesDataset(1, 0, {.side = 0}); }),
+            "ShapesDataset: side is 0, expected 1 to 4096");
   const ShapesDataset shapes(3);
   EXPECT_EQ(error_text<td::IndexError>([&] { shapes.get(3); }), "ShapesDataset: index is 3, expected 0 <= index < 3");
   EXPECT_EQ(error_text<td::ValueError>([&] { shapes.get_batch({}); }),

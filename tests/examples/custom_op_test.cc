@@ -41,7 +41,7 @@ TEST(CustomOpExample, UnknownFlagIsRejectedWithUsage) {
   EXPECT_EQ(
       result.err,
       "rank 0 of 1 failed: custom_op: unexpected '--what'; usage: custom_op [--nproc N] [--device cpu|cuda] [--out "
-      "DIR] [--max-steps N] [--save-every N] [--resume]\n");
+      "DIR] [--max-steps N] [--save-every N] [--seed N] [--resume]\n");
 }
 
 }  // namespace

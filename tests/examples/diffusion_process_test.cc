@@ -33,6 +33,18 @@ TEST(Diffusion, NoiseReplacesTheImage) {
   EXPECT_LT(signal_scale(999), 0.01);  // almost only noise
 }
 
+TEST(Diffusion, LossWeighsTimesBySignal) {
+  const Diffusion diffusion(Device{});
+  const Tensor images = zeros({1, 1, 2, 2});
+  const auto loss = [&](int64_t t) { return diffusion.loss(full({1, 1, 2, 2}, 0.5), images, tensor({t})).item(); };
+  EXPECT_NEAR(loss(0), 5 * 0.25, 1e-6);  // the limits
+  EXPECT_NEAR(loss(999), 0.1 * 0.25, 1e-6);
+  const double signal = signal_scale(300) * signal_scale(300);
+  EXPECT_NEAR(loss(300), signal / (1 - signal) * 0.25, 1e-6);
+  const Tensor two = diffusion.loss(full({2, 1, 2, 2}, 0.5), zeros({2, 1, 2, 2}), tensor({0, 999}));
+  EXPECT_NEAR(two.item(), (loss(0) + loss(999)) / 2, 1e-6);
+}
+
 TEST(Diffusion, ExactPredictionsGiveTheImageBack) {
   const Diffusion diffusion(Device{});
   manual_seed(1);
@@ -45,8 +57,8 @@ TEST(Diffusion, ExactPredictionsGiveTheImageBack) {
     if (calls++ == 0) {
       EXPECT_EQ(last_time, 999);
     }
-    const double scale = signal_scale(last_time);
-    return (x - image * scale) / std::sqrt(1 - scale * scale);
+    EXPECT_EQ(x.shape(), Shape({2, 3, 4, 4}));
+    return image.expand({2, 3, 4, 4});
   };
   Generator generator(7);
   for (const int64_t steps : {1, 7, 1000}) {

@@ -17,7 +17,7 @@ Arguments training(const std::string& out, const Arguments& more) {
   return arguments;
 }
 
-TEST(DiffusionExample, LearnsToPredictNoiseAndDrawsAGridPerEpoch) {
+TEST(DiffusionExample, LearnsToRemoveNoiseAndDrawsAGridPerEpoch) {
   const std::string out = fresh_folder("shapes");
   const auto result = run_example(
       "diffusion", training(out, {"--nproc", "2", "--width", "16", "--levels", "1", "--lr", "0.01", "--epochs", "10"}));
@@ -27,12 +27,10 @@ TEST(DiffusionExample, LearnsToPredictNoiseAndDrawsAGridPerEpoch) {
                             "batch 4 per rank, 8 over all ranks; 50 steps\n"),
             0u)
       << result.out;
-  // The variance of the noise is 1, which is the error of a network that predicts nothing.
   const double first = number_after(result.out.substr(0, result.out.find("\nepoch 2: ")), "test loss ");
-  EXPECT_LT(first, 1) << result.out;
-  EXPECT_LT(number_after(result.out, "test loss "), first - 0.2) << result.out;
-  expect_picture_grid(out + "/samples/step-00000005.png", 3);
-  expect_picture_grid(out + "/samples/step-00000050.png", 3);
+  EXPECT_LT(number_after(result.out, "test loss "), 0.8 * first) << result.out;
+  expect_picture_grid(out + "/samples/step-00000005.png", 3, 3);
+  expect_picture_grid(out + "/samples/step-00000050.png", 3, 3);
   const auto model = tandem::io::load_safetensors(out + "/model.safetensors").tensors;
   const auto averaged = tandem::io::load_safetensors(out + "/averaged.safetensors").tensors;
   ASSERT_EQ(model.size(), averaged.size());

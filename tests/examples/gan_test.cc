@@ -39,7 +39,7 @@ TEST(GanExample, TrainsBothNetworksAndDrawsADigitGridPerEpoch) {
 
   const std::string first = read_file(out + "/samples/step-00000008.png");
   EXPECT_TRUE(first != read_file(out + "/samples/step-00000016.png"));
-  expect_picture_grid(out + "/samples/step-00000016.png", 1);
+  expect_picture_grid(out + "/samples/step-00000016.png", 1, 8);
   const std::string chart = read_file(out + "/loss.svg");
   EXPECT_NE(chart.find(">discriminator</text>"), std::string::npos);
   EXPECT_NE(chart.find(">generator</text>"), std::string::npos);

@@ -81,7 +81,8 @@ TEST_F(TrainingOutputs, UncreatableFoldersAreRejectedBeforeTraining) {
 
 TEST_F(TrainingOutputs, EveryExampleChecksOutputsBeforeTraining) {
   const std::string file = folder.write("a_file", std::string("1"));
-  for (const std::string name : {"mnist", "resnet_cifar", "language_model", "gan", "diffusion"}) {
+  for (const std::string name :
+       {"mnist", "resnet_cifar", "imagenet", "language_model", "gan", "diffusion", "reinforce"}) {
     const auto result = run_example(name, {"--max-steps", "1", "--batch-size", "4", "--out", file});
     EXPECT_EQ(result.err, "rank 0 of 1 failed: " + name +
                               ": an output cannot be written; training is not started\n"

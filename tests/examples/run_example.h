@@ -30,8 +30,9 @@ void write_small_data(const std::string& folder);
 /// weights within the rounding of float32. `arguments` must not contain --batch-size.
 void expect_equal_training(const std::string& name, const Arguments& arguments);
 
-/// Expects a PNG file of 1 or 3 channels, of a grid of 8 x 8 images of 32 x 32 pixels that are neither empty nor equal.
-void expect_picture_grid(const std::string& path, int64_t channels);
+/// Expects a PNG file of 1 or 3 channels, of a grid of images of 32 x 32 pixels, 8 in a row, that are neither empty nor
+/// equal.
+void expect_picture_grid(const std::string& path, int64_t channels, int64_t rows);
 
 /// A folder of this test case that does not exist yet.
 std::string fresh_folder(const std::string& name);

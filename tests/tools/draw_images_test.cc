@@ -1,11 +1,15 @@
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
+#include <tandem/data/digits.h>
 #include <tandem/data/image_folder.h>
 #include <tandem/data/shapes.h>
+#include <tandem/io/safetensors.h>
 #include <tandem/tests/support/subprocess.h>
 #include <tandem/tests/support/temporary_folder.h>
 
@@ -21,7 +25,7 @@ TEST(DrawImages, ImageFolderReadsTheImages) {
   for (const std::string format : {"jpeg", "png"}) {
     const std::string out = folder / format;
     const auto result =
-        run_program({kProgram, out, "--train", "40", "--val", "30", "--size", "20", "--format", format, "--seed", "3"});
+        run_program({kProgram, out, "--train", "40", "--val", "30", "--size", "20", "--format", format, "--seed", "6"});
     ASSERT_EQ(result.status, 0) << result.err;
     EXPECT_NE(result.out.find("train: 40 of 40 images\n"), std::string::npos) << result.out;
     EXPECT_NE(result.out.find("val: 30 of 30 images\n"), std::string::npos) << result.out;
@@ -35,7 +39,7 @@ TEST(DrawImages, ImageFolderReadsTheImages) {
     const td::Tensor image = train.get(0).image;
     EXPECT_GE(image.size(1), 20);
     EXPECT_LE(image.size(1), 30);
-    const auto drawn = td::data::ShapesDataset(40, 6, image.size(1)).get(index);
+    const auto drawn = td::data::ShapesDataset(40, 6, {.side = image.size(1)}).get(index);
     EXPECT_EQ(train.classes()[static_cast<size_t>(label)],
               td::data::ShapesDataset::class_names()[static_cast<size_t>(drawn.label.item<int64_t>())]);
     const auto read = image.to_vector<double>();
@@ -45,6 +49,33 @@ TEST(DrawImages, ImageFolderReadsTheImages) {
       difference += std::abs(read[i] / 255 - expected[i]) / static_cast<double>(read.size());
     EXPECT_LT(difference, format == "png" ? 0.002 : 0.08);
   }
+}
+
+TEST(DrawImages, SafetensorsFilesHaveTheDataSets) {
+  const td::testing::TemporaryFolder folder;
+  const auto read = [&](const std::string& what, const std::string& split) {
+    std::map<std::string, td::Tensor> tensors;
+    for (const auto& [name, tensor] : td::io::load_safetensors(folder / (what + "/" + split + ".safetensors")).tensors)
+      tensors[name] = tensor;
+    return tensors;
+  };
+  const auto draw = [&](const std::string& what) {
+    const auto result = run_program({kProgram, folder / what, "--draw", what, "--train", "3", "--val", "2", "--size",
+                                     "24", "--format", "safetensors", "--seed", "5"});
+    EXPECT_EQ(result.status, 0) << result.err;
+  };
+  const auto expect_equal = [](std::map<std::string, td::Tensor> file, const td::data::Batch& expected) {
+    EXPECT_EQ(file.at("images").shape(), expected.images.shape());
+    EXPECT_EQ(file.at("images").to_vector<float>(), expected.images.to_vector<float>());
+    EXPECT_EQ(file.at("labels").to_vector<int64_t>(), expected.labels.to_vector<int64_t>());
+  };
+  const std::vector<int64_t> three = {0, 1, 2}, two = {0, 1};
+  draw("digits");
+  expect_equal(read("digits", "train"), td::data::DigitsDataset(3, 5).get_batch(three));
+  expect_equal(read("digits", "val"), td::data::DigitsDataset(2, 0x7e57).get_batch(two));
+  draw("plain_shapes");
+  expect_equal(read("plain_shapes", "train"),
+               td::data::ShapesDataset(3, 5, {.side = 24, .plain = true}).get_batch(three));
 }
 
 TEST(DrawImages, ExistingFolderIsKept) {
