@@ -37,7 +37,7 @@ TEST(StepCounts, Mlp) {
 heap allocations 66
 blocks 19
 system allocations 0
-peak bytes 6815808
+peak bytes 3670080
 backward backward 1
 backward cross_entropy 1
 backward linear 1
@@ -178,7 +178,7 @@ TEST(StepCounts, Gpt384) {
 heap allocations 866
 blocks 232
 system allocations 0
-peak bytes 12774976
+peak bytes 11202112
 backward add 7
 backward add_layer_norm 12
 backward backward 1
