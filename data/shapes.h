@@ -20,9 +20,9 @@ struct ShapesOptions {
 /// (seed, index, options). The classes: disc, square, triangle, ring, cross, half disc, stripes, chessboard, dots,
 /// star.
 ///
-/// A figure has a random color, size, position and rotation (patterns also width and offset) on a background with a
-/// color gradient. A smaller disc or square of a third color is drawn at a random position, and noise is added; not so
-/// with `plain`. Datasets with different seeds are independent.
+/// A figure has a random color, size, position and rotation (patterns also width and offset). Without `plain` the
+/// background has a color gradient, a smaller disc or square of a third color is drawn at a random position, and noise
+/// is added. Datasets with different seeds are independent.
 class TANDEM_API ShapesDataset : public Dataset {
  public:
   /// Throws ValueError if `size` is negative, or unless 1 <= options.side <= 4096.

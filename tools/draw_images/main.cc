@@ -112,8 +112,8 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--quality", flags.quality, "of JPEG files")->check(CLI::Range(1, 100))->capture_default_str();
   app.add_option("--seed", flags.seed,
-                 "of the training images, which are those that an example draws with this --seed; validation images do "
-                 "not depend on it")
+                 "seed of the training images, equal to the --seed of an example that draws the same images; the "
+                 "validation images are always the same")
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   try {
