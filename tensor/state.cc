@@ -1,7 +1,5 @@
 #include <tandem/tensor/state.h>
 
-#include <algorithm>
-
 namespace tandem { inline namespace v0 {
 
 namespace {
@@ -19,22 +17,23 @@ void State::set(std::string_view path, Value value) {
   const auto [name, rest] = split(path);
   TANDEM_CHECK(StateError, !name.empty() && path.back() != '.', "State: '", path,
                "' is not a valid path: a name is empty");
-  auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const auto& e) { return e.first == name; });
-  if (name.size() == path.size()) {
-    if (entry == entries_.end()) {
-      entries_.emplace_back(name, std::move(value));
-    } else {
-      entry->second = std::move(value);
+  const auto position = positions_.find(name);
+  if (position == positions_.end()) {
+    if (name.size() < path.size()) {
+      auto nested = std::make_shared<State>();
+      nested->set(rest, std::move(value));  // before insertion, so that an invalid path changes nothing
+      value = std::move(nested);
     }
+    entries_.emplace_back(name, std::move(value));
+    positions_.emplace(name, entries_.size() - 1);
     return;
   }
-  if (entry == entries_.end()) {
-    auto nested = std::make_shared<State>();
-    nested->set(rest, std::move(value));  // before insertion, so that an invalid path changes nothing
-    entries_.emplace_back(name, std::move(nested));
+  Value& present = entries_[position->second].second;
+  if (name.size() == path.size()) {
+    present = std::move(value);
     return;
   }
-  auto* nested = std::get_if<std::shared_ptr<State>>(&entry->second);
+  auto* nested = std::get_if<std::shared_ptr<State>>(&present);
   TANDEM_CHECK(StateError, nested != nullptr, "State: '", name, "' is a value, not a nested state; '", path,
                "' cannot be set");
   (*nested)->set(rest, std::move(value));
@@ -42,13 +41,12 @@ void State::set(std::string_view path, Value value) {
 
 const State::Value* State::find(std::string_view path) const {
   const auto [name, rest] = split(path);
-  for (const auto& [key, value] : entries_) {
-    if (key != name) continue;
-    if (name.size() == path.size()) return &value;
-    const auto* nested = std::get_if<std::shared_ptr<State>>(&value);
-    return nested == nullptr ? nullptr : (*nested)->find(rest);
-  }
-  return nullptr;
+  const auto position = positions_.find(name);
+  if (position == positions_.end()) return nullptr;
+  const Value& value = entries_[position->second].second;
+  if (name.size() == path.size()) return &value;
+  const auto* nested = std::get_if<std::shared_ptr<State>>(&value);
+  return nested == nullptr ? nullptr : (*nested)->find(rest);
 }
 
 std::vector<std::pair<std::string, Tensor>> State::tensors() const {

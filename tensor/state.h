@@ -1,7 +1,9 @@
 // State dictionaries of modules, optimizers, schedules, generators and samplers.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -51,6 +53,7 @@ class TANDEM_API State {
 
  private:
   std::vector<std::pair<std::string, Value>> entries_;
+  std::map<std::string, size_t, std::less<>> positions_;  ///< of the names in entries_
 };
 
 }}  // namespace tandem::v0
