@@ -100,7 +100,7 @@ void Recomputation::add_input(uint32_t version) {
   versions = (versions ^ version) * 0x9E3779B97F4A7C15 + 1;
 }
 
-void Recomputation::run_again() {
+void Recomputation::recompute() {
   for (size_t i = 0; i < inputs_.size(); ++i) {
     TANDEM_CHECK(StateError, !inputs_[i].defined() || inputs_[i].version() == input_versions_[i], "checkpoint: input ",
                  i, " (", describe(inputs_[i]), ") was changed in place by '", inputs_[i].storage()->last_writer(),
@@ -127,7 +127,7 @@ void Recomputation::run_again() {
 }
 
 Tensor Recomputation::take(uint32_t index) {
-  if (recomputed_.empty()) run_again();
+  if (recomputed_.empty()) recompute();
   return std::exchange(recomputed_[index], {});
 }
 

@@ -41,7 +41,7 @@ class Recomputation : public RefCounted {
   Tensor take(uint32_t index);
   /// Releases a tensor that will not be taken.
   void drop(uint32_t index);
-  void run_again();
+  void recompute();
 
   std::function<void()> run_;
   std::vector<Tensor> inputs_;
@@ -53,7 +53,7 @@ class Recomputation : public RefCounted {
   bool is_running_again_ = false;
   uint64_t first_versions_ = 0;     ///< hash of the versions of the operations' inputs in the first run
   uint64_t second_versions_ = 0;    ///< the same hash in the recomputation
-  std::vector<Tensor> recomputed_;  ///< empty before run_again
+  std::vector<Tensor> recomputed_;  ///< empty before recompute
 };
 
 }}}  // namespace tandem::v0::autograd

@@ -8,7 +8,7 @@ void Backend::do_notify(const std::function<void()>&) {
   throw StateError(str(name(), ": cannot be combined with other backends in one group"));
 }
 
-void throw_disagreement(const ProcessGroupOptions& options, RankCall one, RankCall other) {
+void throw_call_mismatch(const ProcessGroupOptions& options, RankCall one, RankCall other) {
   const int culprit = job_rank(options, one.rank == options.rank ? other.rank : one.rank);
   if (job_rank(options, other.rank) < job_rank(options, one.rank)) std::swap(one, other);
   std::string text = "calls do not match across ranks";
@@ -23,8 +23,8 @@ void throw_parts_disagree(const ProcessGroupOptions& options, DType dtype, const
     return RankCall{c.rank, str(verb, " ", dtype, " ", to_string(shape), " ", preposition, " rank ",
                                 job_rank(options, peer), ": ", c.call)};
   };
-  throw_disagreement(options, call(sender, "sends", sent, "to", receiver.rank),
-                     call(receiver, "expects", expected, "from", sender.rank));
+  throw_call_mismatch(options, call(sender, "sends", sent, "to", receiver.rank),
+                      call(receiver, "expects", expected, "from", sender.rank));
 }
 
 namespace {

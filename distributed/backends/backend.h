@@ -116,7 +116,7 @@ struct RankCall {
   std::string call;
 };
 /// Throws the GroupError for two calls that do not match.
-[[noreturn]] void throw_disagreement(const ProcessGroupOptions& options, RankCall one, RankCall other);
+[[noreturn]] void throw_call_mismatch(const ProcessGroupOptions& options, RankCall one, RankCall other);
 /// Throws the GroupError for an all_to_all in which `sender` sends a shape that `receiver` does not expect.
 [[noreturn]] void throw_parts_disagree(const ProcessGroupOptions& options, DType dtype, const RankCall& sender,
                                        const ShownShape& sent, const RankCall& receiver, const ShownShape& expected);

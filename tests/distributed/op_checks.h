@@ -27,7 +27,7 @@ struct Form {
 inline constexpr Form kForms[] = {{false, false}, {true, false}, {false, true}, {true, true}};
 
 /// A tensor full of kUntouched.
-inline Tensor room(const Shape& shape, DType dtype, bool strided, Device device = {}) {
+inline Tensor untouched(const Shape& shape, DType dtype, bool strided, Device device = {}) {
   if (!strided) return full(shape, kUntouched, {dtype, device});
   Shape wider = shape;
   wider.push_back(2);
@@ -42,7 +42,7 @@ inline Tensor filled(const Shape& shape, DType dtype, bool strided, const std::f
                      Device device = {}) {
   std::vector<double> values;
   for (int64_t i = 0; i < num_elements(shape); ++i) values.push_back(f(i));
-  const Tensor out = room(shape, dtype, strided, device);
+  const Tensor out = untouched(shape, dtype, strided, device);
   const Tensor on_cpu = empty(shape, {dtype});
   primitives::copy(from_vector<double>(values, shape), on_cpu);
   primitives::copy(on_cpu, out);
@@ -86,7 +86,7 @@ class OpChecks {
     for (const ReduceOp op : reduce_ops()) {
       const auto mine = [&](int64_t i) { return value(rank_, i, op, dtype_); };
       const Tensor in = filled({n_}, dtype_, form_.strided, mine);
-      const Tensor out = room({n_}, dtype_, form_.strided);
+      const Tensor out = untouched({n_}, dtype_, form_.strided);
       finish(
           form_.async, [&] { return g_.all_reduce_async(out, in, op); }, [&] { g_.all_reduce(out, in, op); });
       expect(
@@ -125,12 +125,12 @@ class OpChecks {
     const auto mine = [&](int64_t i) { return sent(rank_, 0, i, dtype_); };
     const auto stacked = [&](int64_t i) { return sent(static_cast<int>(i / n_), 0, i % n_, dtype_); };
     const Tensor in = filled({n_}, dtype_, form_.strided, mine);
-    const Tensor out = rank_ == root ? room({world_, n_}, dtype_, form_.strided) : Tensor();
+    const Tensor out = rank_ == root ? untouched({world_, n_}, dtype_, form_.strided) : Tensor();
     finish(
         form_.async, [&] { return g_.gather_async(out, in, root); }, [&] { g_.gather(out, in, root); });
     if (rank_ == root) expect(out, stacked, "gather");
 
-    const std::vector<Tensor> outs = rank_ == root ? rooms() : std::vector<Tensor>();
+    const std::vector<Tensor> outs = rank_ == root ? untouched_rows() : std::vector<Tensor>();
     finish(
         form_.async, [&] { return g_.gather_async(outs, in, root); }, [&] { g_.gather(outs, in, root); });
     for (size_t from = 0; from < outs.size(); ++from) {
@@ -140,7 +140,7 @@ class OpChecks {
     expect(in, mine, "input of gather");
 
     // The input may be this rank's part of the output.
-    const Tensor all = rank_ == root ? room({world_, n_}, dtype_, false) : Tensor();
+    const Tensor all = rank_ == root ? untouched({world_, n_}, dtype_, false) : Tensor();
     const Tensor own = rank_ == root ? row(all, rank_) : in;
     if (rank_ == root) primitives::copy(in, own);
     g_.gather(all, own, root);
@@ -151,12 +151,12 @@ class OpChecks {
     const auto mine = [&](int64_t i) { return sent(rank_, 0, i, dtype_); };
     const auto stacked = [&](int64_t i) { return sent(static_cast<int>(i / n_), 0, i % n_, dtype_); };
     const Tensor in = filled({n_}, dtype_, form_.strided, mine);
-    const Tensor out = room({world_, n_}, dtype_, form_.strided);
+    const Tensor out = untouched({world_, n_}, dtype_, form_.strided);
     finish(
         form_.async, [&] { return g_.all_gather_async(out, in); }, [&] { g_.all_gather(out, in); });
     expect(out, stacked, "all_gather");
 
-    const std::vector<Tensor> outs = rooms();
+    const std::vector<Tensor> outs = untouched_rows();
     finish(
         form_.async, [&] { return g_.all_gather_async(outs, in); }, [&] { g_.all_gather(outs, in); });
     for (int from = 0; from < world_; ++from) {
@@ -165,7 +165,7 @@ class OpChecks {
     }
     expect(in, mine, "input of all_gather");
 
-    const Tensor all = room({world_, n_}, dtype_, false);
+    const Tensor all = untouched({world_, n_}, dtype_, false);
     primitives::copy(in, row(all, rank_));
     g_.all_gather(all, row(all, rank_));
     expect(all, stacked, "all_gather in place");
@@ -174,7 +174,7 @@ class OpChecks {
   void all_gather_of_unequal_sizes() {
     const auto size = [&](int from) { return from == 1 ? 0 : n_ + 3 * from; };
     std::vector<Tensor> outs;
-    for (int from = 0; from < world_; ++from) outs.push_back(room({size(from), 2}, dtype_, form_.strided));
+    for (int from = 0; from < world_; ++from) outs.push_back(untouched({size(from), 2}, dtype_, form_.strided));
     const Tensor in =
         filled({size(rank_), 2}, dtype_, form_.strided, [&](int64_t i) { return sent(rank_, 0, i, dtype_); });
     finish(
@@ -189,20 +189,20 @@ class OpChecks {
     const auto wanted = [&](int64_t i) { return sent(root, rank_, i, dtype_); };
     const auto all = [&](int64_t i) { return sent(root, static_cast<int>(i / n_), i % n_, dtype_); };
     const Tensor in = rank_ == root ? filled({world_, n_}, dtype_, form_.strided, all) : Tensor();
-    const Tensor out = room({n_}, dtype_, form_.strided);
+    const Tensor out = untouched({n_}, dtype_, form_.strided);
     finish(
         form_.async, [&] { return g_.scatter_async(out, in, root); }, [&] { g_.scatter(out, in, root); });
     expect(out, wanted, "scatter");
 
     const std::vector<Tensor> ins = rank_ == root ? parts_of(root) : std::vector<Tensor>();
-    const Tensor second = room({n_}, dtype_, form_.strided);
+    const Tensor second = untouched({n_}, dtype_, form_.strided);
     finish(
         form_.async, [&] { return g_.scatter_async(second, ins, root); }, [&] { g_.scatter(second, ins, root); });
     expect(second, wanted, "scatter of lists");
     if (rank_ == root) expect(in, all, "input of scatter");
 
     const Tensor third =
-        rank_ == root ? row(filled({world_, n_}, dtype_, false, all), rank_) : room({n_}, dtype_, false);
+        rank_ == root ? row(filled({world_, n_}, dtype_, false, all), rank_) : untouched({n_}, dtype_, false);
     const Tensor rows = rank_ == root ? make_view(third.storage(), dtype_, {world_, n_}, {n_, 1}, 0) : Tensor();
     g_.scatter(third, rows, root);
     expect(third, wanted, "scatter in place");
@@ -213,7 +213,7 @@ class OpChecks {
       const auto mine = [&](int64_t i) { return value(rank_, i, op, dtype_); };
       const auto wanted = [&](int64_t i) { return expected(world_, rank_ * n_ + i, op, dtype_); };
       const Tensor in = filled({world_, n_}, dtype_, form_.strided, mine);
-      const Tensor out = room({n_}, dtype_, form_.strided);
+      const Tensor out = untouched({n_}, dtype_, form_.strided);
       finish(
           form_.async, [&] { return g_.reduce_scatter_async(out, in, op); }, [&] { g_.reduce_scatter(out, in, op); });
       expect(out, wanted, "reduce_scatter");
@@ -222,7 +222,7 @@ class OpChecks {
       for (int to = 0; to < world_; ++to) {
         ins.push_back(filled({n_}, dtype_, form_.strided, [&](int64_t i) { return mine(to * n_ + i); }));
       }
-      const Tensor second = room({n_}, dtype_, form_.strided);
+      const Tensor second = untouched({n_}, dtype_, form_.strided);
       finish(
           form_.async, [&] { return g_.reduce_scatter_async(second, ins, op); },
           [&] { g_.reduce_scatter(second, ins, op); });
@@ -238,7 +238,7 @@ class OpChecks {
   void all_to_all() {
     const auto mine = [&](int64_t i) { return sent(rank_, static_cast<int>(i / n_), i % n_, dtype_); };
     const Tensor in = filled({world_, n_}, dtype_, form_.strided, mine);
-    const Tensor out = room({world_, n_}, dtype_, form_.strided);
+    const Tensor out = untouched({world_, n_}, dtype_, form_.strided);
     finish(
         form_.async, [&] { return g_.all_to_all_async(out, in); }, [&] { g_.all_to_all(out, in); });
     expect(
@@ -259,7 +259,7 @@ class OpChecks {
       in_splits.push_back(rows(rank_, peer));
       out_splits.push_back(rows(peer, rank_));
       ins.push_back(filled({in_splits.back(), 3}, dtype_, form_.strided, to_peer));
-      outs.push_back(room({out_splits.back(), 3}, dtype_, form_.strided));
+      outs.push_back(untouched({out_splits.back(), 3}, dtype_, form_.strided));
       for (int64_t i = 0; i < 3 * in_splits.back(); ++i) in_values.push_back(to_peer(i));
       for (int64_t i = 0; i < 3 * out_splits.back(); ++i) out_values.push_back(sent(peer, rank_, i, dtype_));
     }
@@ -273,7 +273,7 @@ class OpChecks {
     const int64_t out_rows = std::accumulate(out_splits.begin(), out_splits.end(), int64_t{0});
     const Tensor in =
         filled({in_rows, 3}, dtype_, form_.strided, [&](int64_t i) { return in_values[static_cast<size_t>(i)]; });
-    const Tensor out = room({out_rows, 3}, dtype_, form_.strided);
+    const Tensor out = untouched({out_rows, 3}, dtype_, form_.strided);
     finish(
         form_.async, [&] { return g_.all_to_all_async(out, in, out_splits, in_splits); },
         [&] { g_.all_to_all(out, in, out_splits, in_splits); });
@@ -319,7 +319,7 @@ class OpChecks {
     std::vector<Tensor> outs;
     for (const auto& [dtype, n] : parts()) {
       ins.push_back(filled({n}, dtype, form_.strided, sent_to(0, dtype)));
-      outs.push_back(room({world_, n}, dtype, form_.strided));
+      outs.push_back(untouched({world_, n}, dtype, form_.strided));
     }
     finish(
         form_.async, [&] { return g_.all_gather_coalesced_async(outs, ins); },
@@ -337,7 +337,7 @@ class OpChecks {
     for (const auto& [dtype, n] : parts()) {
       ins.push_back(filled({world_, n}, dtype, form_.strided,
                            [&, dtype = dtype](int64_t i) { return value(rank_, i, ReduceOp::kSum, dtype); }));
-      outs.push_back(room({n}, dtype, form_.strided));
+      outs.push_back(untouched({n}, dtype, form_.strided));
     }
     finish(
         form_.async, [&] { return g_.reduce_scatter_coalesced_async(outs, ins); },
@@ -380,7 +380,7 @@ class OpChecks {
     const int next = (rank_ + 1) % world_;
     const int previous = (rank_ + world_ - 1) % world_;
     const Tensor out = filled({n_}, dtype_, form_.strided, sent_to(next, dtype_));
-    const Tensor in = room({n_}, dtype_, form_.strided);
+    const Tensor in = untouched({n_}, dtype_, form_.strided);
     if (form_.async) {
       const Work receives = g_.irecv(in, previous, 3);
       g_.isend(out, next, 3).wait();
@@ -404,7 +404,7 @@ class OpChecks {
       const int to = (rank_ + k) % world_;
       const int from = (rank_ + world_ - k) % world_;
       ops.push_back({P2POp::Kind::kSend, filled({n_ + to}, dtype_, form_.strided, sent_to(to, dtype_)), to, 5});
-      ops.push_back({P2POp::Kind::kRecv, room({n_ + rank_}, dtype_, form_.strided), from, 5});
+      ops.push_back({P2POp::Kind::kRecv, untouched({n_ + rank_}, dtype_, form_.strided), from, 5});
     }
     for (const Work& work : g_.batch_isend_irecv(ops)) work.wait();
     for (const P2POp& op : ops) {
@@ -435,8 +435,8 @@ class OpChecks {
     });
     return ops;
   }
-  Tensor room(const Shape& shape, DType dtype, bool strided) const {
-    return distributed::room(shape, dtype, strided, device_);
+  Tensor untouched(const Shape& shape, DType dtype, bool strided) const {
+    return distributed::untouched(shape, dtype, strided, device_);
   }
   Tensor filled(const Shape& shape, DType dtype, bool strided, const std::function<double(int64_t)>& f) const {
     return distributed::filled(shape, dtype, strided, f, device_);
@@ -453,9 +453,9 @@ class OpChecks {
   }
   static const Tensor& at(const std::vector<Tensor>& list, int i) { return list[static_cast<size_t>(i)]; }
   Tensor row(const Tensor& rows, int i) const { return make_view(rows.storage(), dtype_, {n_}, {1}, i * n_); }
-  std::vector<Tensor> rooms() const {
+  std::vector<Tensor> untouched_rows() const {
     std::vector<Tensor> result;
-    for (int i = 0; i < world_; ++i) result.push_back(room({n_}, dtype_, form_.strided));
+    for (int i = 0; i < world_; ++i) result.push_back(untouched({n_}, dtype_, form_.strided));
     return result;
   }
   std::vector<Tensor> parts_of(int from) const {

@@ -138,10 +138,10 @@ TEST_P(Collectives, CoalescedCallsMatchClosedForm) {
       for (const Tensor& input : inputs) {
         Shape stacked = input.shape();
         stacked.insert(0, world);
-        gathered.push_back(room(stacked, input.dtype(), !input.is_contiguous()));
+        gathered.push_back(untouched(stacked, input.dtype(), !input.is_contiguous()));
         stacks.push_back(filled(stacked, input.dtype(), input.is_contiguous(),
                                 [&](int64_t i) { return value(g.rank(), i, ReduceOp::kMax, input.dtype()); }));
-        scattered.push_back(room(input.shape(), input.dtype(), !input.is_contiguous()));
+        scattered.push_back(untouched(input.shape(), input.dtype(), !input.is_contiguous()));
       }
       const int root = world - 1;
       if (async) {

@@ -159,7 +159,7 @@ class Rank {
       return all;
     };
     const Tensor x = make(own(0), s.dtype, {s.n});
-    const Tensor out = room(s, {s.n});
+    const Tensor out = untouched(s, {s.n});
     switch (s.kind) {
       case Kind::kAllReduce: finish(s, g.all_reduce_async(out, x, s.op), out, reduction(0)); break;
       case Kind::kReduce: finish(s, g.reduce_async(x, s.root, s.op), x, rank == s.root ? reduction(0) : own(0)); break;
@@ -167,12 +167,12 @@ class Rank {
         finish(s, g.broadcast_async(x, s.root), x, make_values(s.n, [&](int64_t i) { return sent(s, s.root, 0, i); }));
         break;
       case Kind::kGather: {
-        const Tensor rows = rank == s.root ? room(s, {world, s.n}) : Tensor();
+        const Tensor rows = rank == s.root ? untouched(s, {world, s.n}) : Tensor();
         finish(s, g.gather_async(rows, x, s.root), rows, rank == s.root ? rows_from_each() : Values());
         break;
       }
       case Kind::kAllGather: {
-        const Tensor rows = room(s, {world, s.n});
+        const Tensor rows = untouched(s, {world, s.n});
         finish(s, g.all_gather_async(rows, x), rows, rows_from_each());
         break;
       }
@@ -196,7 +196,7 @@ class Rank {
           append(mine, make_values(in_splits.back(), [&](int64_t i) { return sent(s, rank, peer, i); }));
           append(theirs, make_values(out_splits.back(), [&](int64_t i) { return sent(s, peer, rank, i); }));
         }
-        const Tensor result = room(s, {static_cast<int64_t>(theirs.size())});
+        const Tensor result = untouched(s, {static_cast<int64_t>(theirs.size())});
         const Tensor input = make(mine, s.dtype, {static_cast<int64_t>(mine.size())});
         finish(s, g.all_to_all_async(result, input, out_splits, in_splits), result, theirs);
         break;
@@ -212,7 +212,7 @@ class Rank {
     }
   }
 
-  Tensor room(const Statement& s, const Shape& shape) const {
+  Tensor untouched(const Statement& s, const Shape& shape) const {
     if (s.salt % 3 > 0) return full(shape, 1, {s.dtype});
     Shape wider = shape;
     wider.push_back(2);

@@ -35,9 +35,9 @@ class Stall {
                   state),
               cudaSuccess);
     passed_.record(stream);
-    // Work of an emulated stream runs on the thread that waits for it, which must not be a thread of the test or a lane
-    // holding its lock.
-    asks_ = std::thread([this] {
+    // Work of an emulated stream runs on the thread that waits for it, which must not be a thread of the test or of a
+    // backend that holds its lock.
+    waiter_ = std::thread([this] {
       try {
         passed_.synchronize();
       } catch (const Error&) {
@@ -47,7 +47,7 @@ class Stall {
   }
   ~Stall() {
     end();
-    asks_.join();
+    waiter_.join();
   }
   Stall(const Stall&) = delete;
   Stall& operator=(const Stall&) = delete;
@@ -65,7 +65,7 @@ class Stall {
   const cuda::Event passed_;
   std::promise<void> end_;
   std::atomic<bool> is_over_{false};
-  std::thread asks_;
+  std::thread waiter_;
 };
 
 #ifdef TANDEM_CUDA_EMULATED

@@ -109,13 +109,13 @@ void check_lost_machines() {
   store.set("here", "");
   cut_off(server.port());
   server.report({1, RankEnd::kFailed, "out of data"});
-  const auto give_up = std::chrono::steady_clock::now() + kLostAfter + std::chrono::seconds(5);
+  const auto deadline = std::chrono::steady_clock::now() + kLostAfter + std::chrono::seconds(5);
   const std::string text = testing::error_text<CommError>([&] { store.set("not", "heard"); });
   EXPECT_NE(text.find("it has not responded for 10.0 s"), std::string::npos) << text;
-  while (server.failures().events().size() < 2 && std::chrono::steady_clock::now() < give_up) {
+  while (server.failures().events().size() < 2 && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
-  EXPECT_LT(std::chrono::steady_clock::now(), give_up);
+  EXPECT_LT(std::chrono::steady_clock::now(), deadline);
   ASSERT_EQ(server.failures().events().size(), 2u);
   EXPECT_EQ(server.failures().events()[1].reason, "cannot be reached (its connection timed out)");
 }

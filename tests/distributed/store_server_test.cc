@@ -285,11 +285,11 @@ TEST_F(TcpStoreServer, SlowRankDoesNotDelayOthers) {
 
 TEST_F(TcpStoreServer, RankThatDoesNotReadIsDropped) {
   zero_->set("large", std::string(15u << 20, 'x'));
-  Stranger deaf(server_.port());
-  deaf.send(hello(token_));
+  Stranger unread(server_.port());
+  unread.send(hello(token_));
   // Replies are buffered on the host, at most 64 MiB.
   for (uint32_t i = 0; i < 8; ++i) {
-    deaf.send(wire::encode(FrameType::kGet, i, PayloadWriter().text("large").number(1).take()));
+    unread.send(wire::encode(FrameType::kGet, i, PayloadWriter().text("large").number(1).take()));
   }
   try {
     zero_->get("never", 60s);

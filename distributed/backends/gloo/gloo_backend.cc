@@ -197,7 +197,7 @@ bool GlooBackend::match_signatures() {
     const SignatureFrame& theirs = p.signatures.front();
     if (theirs.number != number_) fail(job_rank(options_, rank), "gloo: received a signature out of order");
     if (!(theirs.signature == own_.signature)) {
-      throw_disagreement(options_, {rank_, call_of(own_)}, {rank, call_of(theirs)});
+      throw_call_mismatch(options_, {rank_, call_of(own_)}, {rank, call_of(theirs)});
     }
     note_started(rank, theirs);
     p.matched = moved = true;

@@ -248,7 +248,7 @@ bool P2pMatcher::send(int rank) {
 void P2pMatcher::throw_mismatch(int from, const MessageFrame& sent, int to, const MessageFrame& posted) const {
   const int sender = job_rank(options_, from);
   const int receiver = job_rank(options_, to);
-  throw_disagreement(options_, {from, describe(sent, true, receiver)}, {to, describe(posted, false, sender)});
+  throw_call_mismatch(options_, {from, describe(sent, true, receiver)}, {to, describe(posted, false, sender)});
 }
 
 }}}  // namespace tandem::v0::distributed::gloo

@@ -276,7 +276,7 @@ bool P2pMatcher::take_piece(int rank, Peer& peer) {
 void P2pMatcher::throw_mismatch(int from, const Announcement& sent, int to, const Announcement& posted) const {
   const int sender = job_rank(options_, from);
   const int receiver = job_rank(options_, to);
-  throw_disagreement(options_, {from, describe(sent, true, receiver)}, {to, describe(posted, false, sender)});
+  throw_call_mismatch(options_, {from, describe(sent, true, receiver)}, {to, describe(posted, false, sender)});
 }
 
 }}}  // namespace tandem::v0::distributed::shm

@@ -206,7 +206,7 @@ std::string ShmBackend::describe_signature(int rank) const {
 }
 
 void ShmBackend::throw_mismatch(int peer) const {
-  throw_disagreement(options_, {rank_, describe_signature(rank_)}, {peer, describe_signature(peer)});
+  throw_call_mismatch(options_, {rank_, describe_signature(rank_)}, {peer, describe_signature(peer)});
 }
 
 const PostedPart* ShmBackend::parts(int rank) const {
