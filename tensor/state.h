@@ -1,9 +1,7 @@
 // State dictionaries of modules, optimizers, schedules, generators and samplers.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -52,8 +50,13 @@ class TANDEM_API State {
   bool empty() const { return entries_.empty(); }  ///< whether there are no entries
 
  private:
+  /// Where `name` is, or belongs, in by_name_.
+  size_t search(std::string_view name) const;
+  /// Where `name` is in entries_; the number of entries if it does not exist.
+  size_t position(std::string_view name) const;
+
   std::vector<std::pair<std::string, Value>> entries_;
-  std::map<std::string, size_t, std::less<>> positions_;  ///< of the names in entries_
+  std::vector<size_t> by_name_;  ///< positions in entries_, in the order of the names
 };
 
 }}  // namespace tandem::v0

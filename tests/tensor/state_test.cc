@@ -49,6 +49,20 @@ TEST(State, InsertionOrderIsKept) {
   EXPECT_EQ(state.get<int64_t>("a"), 2);
 }
 
+TEST(State, EntriesSetInAnyOrderAreFoundAndReplaced) {
+  constexpr int64_t kCount = 1000, kStep = 387;  // without a common factor: visits every number once
+  State state;
+  for (const int64_t factor : {1, 2}) {
+    for (int64_t i = 0; i < kCount; ++i) state.set("n" + std::to_string(i * kStep % kCount), factor * i);
+    ASSERT_EQ(state.entries().size(), static_cast<size_t>(kCount));
+    for (int64_t i = 0; i < kCount; ++i) {
+      EXPECT_EQ(state.get<int64_t>("n" + std::to_string(i * kStep % kCount)), factor * i);
+      EXPECT_EQ(state.entries()[static_cast<size_t>(i)].first, "n" + std::to_string(i * kStep % kCount));
+    }
+  }
+  EXPECT_EQ(state.find("n1000"), nullptr);
+}
+
 TEST(State, TensorsAreListedWithPaths) {
   State state;
   state.set("fc2.weight", ones({3}));
