@@ -1,5 +1,7 @@
 #include <tandem/tensor/state.h>
 
+#include <string>
+
 #include <gtest/gtest.h>
 
 #include <tandem/tensor/factories.h>
