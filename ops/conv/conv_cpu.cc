@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include <tandem/base/env.h>
+#include <tandem/base/math.h>
 #include <tandem/base/parallel_for.h>
 #include <tandem/base/trace.h>
 #include <tandem/ops/conv/conv_passes.h>
@@ -23,6 +24,15 @@ bool is_avx512(ConvAlgorithm algorithm) {
 }
 
 const GemmKernels& kernels_of(ConvAlgorithm algorithm) { return is_avx512(algorithm) ? kGemmAvx512 : kGemmAvx2; }
+
+/// Whether Winograd saves multiplications enough to outweigh its transforms: each tile costs 36 per channel and filter,
+/// also on maps smaller than its 4 x 4 results of 3 x 3 filters, or 2 x 2 results of 5 x 5 filters.
+bool fills_winograd_tiles(const ConvGeometry& g) {
+  constexpr double kMinSaving = 1.6;
+  const int64_t side = 7 - g.kernel.height;
+  const int64_t tiles = g.batch * ceil_div(g.out.height, side) * ceil_div(g.out.width, side);
+  return static_cast<double>(g.taps() * g.out_pixels()) >= kMinSaving * static_cast<double>(36 * tiles);
+}
 
 }  // namespace
 
@@ -45,7 +55,8 @@ ConvAlgorithm conv_algorithm(ConvPass pass, const ConvGeometry& g) {
   // and filter take 36 MiB when transformed, which is the limit.
   constexpr int64_t kMinWinogradChannels = 16, kMaxWinogradPairs = 1 << 18;
   if (cpu::winograd_can(g) && std::min(g.group_channels(), g.group_out_channels()) >= kMinWinogradChannels &&
-      g.group_channels() * g.group_out_channels() <= kMaxWinogradPairs) {
+      g.group_channels() * g.group_out_channels() <= kMaxWinogradPairs &&
+      (pass == ConvPass::kBackwardWeight || fills_winograd_tiles(g))) {
     return has_avx512() ? ConvAlgorithm::kWinogradAvx512 : ConvAlgorithm::kWinogradAvx2;
   }
   // A packed panel is 64 columns wide for AVX-512 and 16 for AVX2: a narrow right side would be mostly padding.

@@ -213,6 +213,13 @@ TEST(ConvAlgorithm, ChoiceFollowsFromSizes) {
     EXPECT_EQ(chosen(geometry(4, 16, 16, 16, kernel)), wide ? "winograd avx512" : "winograd avx2");
     EXPECT_EQ(chosen(geometry(4, 64, 16, 64, kernel, 1, 1, 1, 4)), wide ? "winograd avx512" : "winograd avx2");
   }
+  // Maps that fill few tiles.
+  for (const ConvGeometry& g :
+       {geometry(32, 64, 2, 64, 3, 1, 1), geometry(32, 64, 5, 64, 3, 1, 1), geometry(32, 64, 1, 64, 5, 1, 2)}) {
+    EXPECT_EQ(chosen(g), wide ? "tiles avx512" : "tiles avx2");
+    EXPECT_EQ(to_string(conv_algorithm(ConvPass::kBackwardWeight, g)),
+              std::string(wide ? "winograd avx512" : "winograd avx2"));
+  }
 }
 
 TEST(ConvAlgorithm, EnvironmentVariableSelectsDirectAlgorithm) {
