@@ -82,7 +82,8 @@ Tensor gather(const Tensor& input, int64_t dim, const Tensor& index_tensor) {
   TANDEM_CHECK(
       ShapeError, fits,
       ops::operand_error(
-          "gather", str("index must have as many dimensions as input, and sizes up to input's except in dimension ", d),
+          "gather",
+          str("index must have as many dimensions as input, and no size larger than input's except in dimension ", d),
           operands));
   const Tensor index = ops::index_argument("gather", "index", index_tensor, operands);
   check_index_bounds("gather", "index", context, index, input.dim() == 0 ? 1 : input.size(d));

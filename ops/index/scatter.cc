@@ -148,9 +148,8 @@ KernelContext prepare(const char* op, const char* name, const Tensor& input, int
   TANDEM_CHECK(ShapeError, fits,
                operand_error(op,
                              str("index must have as many dimensions as ", name,
-                                 " and src, and sizes up to src's, and "
-                                 "up to ",
-                                 name, "'s except in dimension ", dim),
+                                 " and src, no size larger than src's, and no size larger than ", name,
+                                 "'s except in dimension ", dim),
                              operands));
   index = index_argument(op, "index", index, operands);
   ops::check_index_bounds(op, "index", context, index, block_of(input.shape(), dim).size);
@@ -192,8 +191,8 @@ Tensor scatter_mask(const char* op, const Tensor& input, int64_t dim, const Tens
   for (int64_t d = 0; fits && d < input.dim(); ++d) fits = d == dim || index_tensor.size(d) <= input.size(d);
   TANDEM_CHECK(ShapeError, fits,
                operand_error(op,
-                             str("index must have as many dimensions as input, and sizes up to input's except in "
-                                 "dimension ",
+                             str("index must have as many dimensions as input, and no size larger than input's except "
+                                 "in dimension ",
                                  dim),
                              operands));
   const Tensor index = index_argument(op, "index", index_tensor, operands);
@@ -390,12 +389,13 @@ KernelContext prepare_slices(const char* op, const char* name, const Tensor& inp
   if (!expected.empty()) expected[static_cast<size_t>(dim)] = index.num_elements();
   TANDEM_CHECK(ShapeError, index.dim() == 1 && !expected.empty() && source.shape() == expected,
                operand_error(op,
-                             str("index must have one dimension, and source the sizes of ", name,
-                                 " with one slice per index in dimension ", dim),
+                             str("index must have one dimension, and source the shape of ", name,
+                                 " with the number of indices as the size of dimension ", dim),
                              operands));
   const bool scales = alpha.to_double() != 1;
+  const char* const kind = alpha.dtype() == kFloat64 ? "floating number" : "number";
   TANDEM_CHECK(DTypeError, !scales || ops::dtype_with(source, alpha) == source.dtype(),
-               operand_error(op, "alpha is of a higher kind than source", operands));
+               operand_error(op, str("alpha is a ", kind, ", which source cannot represent"), operands));
   index = index_argument(op, "index", index, operands);
   ops::check_index_bounds(op, "index", context, index, input.size(dim));
   if (scales) source = mul(source, alpha);

@@ -65,7 +65,8 @@ Selection select_view(const char* op, const Tensor& input, const Indices& indice
     num_ellipses += std::holds_alternative<EllipsisType>(index.value);
   }
   TANDEM_CHECK(IndexError, num_indexed <= input.dim(),
-               operand_error(op, str("the indices are for ", num_indexed, " dimensions"), {{"input", input}}));
+               operand_error(op, str("the indices are for ", num_indexed, " dimensions, more than input has"),
+                             {{"input", input}}));
   TANDEM_CHECK(IndexError, num_ellipses <= 1, op, ": more than one Ellipsis");
   Selection result{input, {}};
   Tensor& part = result.part;
@@ -317,7 +318,9 @@ Tensor masked_scatter(const Tensor& input, const Tensor& mask, const Tensor& sou
   const Tensor index = flatten(nonzero(flatten(expand(mask, shape))));
   TANDEM_CHECK(ShapeError, index.num_elements() <= source.num_elements(),
                operand_error("masked_scatter",
-                             str("mask has ", index.num_elements(), " true elements, more than source"), operands));
+                             str("mask has ", index.num_elements(), " true elements, but source has only ",
+                                 source.num_elements(), " elements"),
+                             operands));
   return put(expand(input, shape), index, slice(flatten(source), 0, 0, index.num_elements()), false);
 }
 

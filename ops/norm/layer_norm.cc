@@ -55,7 +55,8 @@ KernelContext check_layer_norm(const char* op, const LayerNormArguments& a, cons
     TANDEM_CHECK(ShapeError, parameter.tensor.shape() == normalized,
                  operand_error(op, str(parameter.name, " must have shape ", normalized), operands));
   }
-  TANDEM_CHECK(ShapeError, num_elements(normalized) > 0, operand_error(op, "normalized_shape is empty", operands));
+  TANDEM_CHECK(ShapeError, num_elements(normalized) > 0,
+               operand_error(op, "normalized_shape has a size of 0", operands));
   if (other != nullptr) {
     check_floating(op, operands[1]);
     TANDEM_CHECK(ShapeError, other->shape() == shape,

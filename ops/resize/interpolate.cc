@@ -113,12 +113,12 @@ auto number_of(const List& list, size_t i) {
 Shape output_size(const Tensor& input, const InterpolateOptions& options, size_t axes) {
   const bool has_size = !options.size.empty();
   TANDEM_CHECK(ValueError, has_size != !options.scale_factor.empty(),
-               operand_error("interpolate", "either size or scale_factor must be given", {{"input", input}}));
+               operand_error("interpolate", "exactly one of size and scale_factor must be given", {{"input", input}}));
   const size_t count = has_size ? options.size.size() : options.scale_factor.size();
   TANDEM_CHECK(ValueError, count == 1 || count == axes,
                operand_error("interpolate",
                              str(has_size ? "size" : "scale_factor", " has ", count,
-                                 " numbers, expected one or one for each of ", axes, " axes"),
+                                 " numbers, expected one, or one for each of ", axes, " axes"),
                              {{"input", input}}));
   Shape sizes;
   for (size_t i = 0; i < axes; ++i) {

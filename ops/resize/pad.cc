@@ -44,9 +44,11 @@ Margins margins_of(const Tensor& input, const Shape& padding) {
     constexpr int64_t kMax = INT64_MAX / 4;  // sums do not overflow; empty() rejects what remains too large
     TANDEM_CHECK(ShapeError, before <= kMax && after <= kMax,
                  operand_error("pad", str("padding ", padding, " is too large"), {{"input", input}}));
-    TANDEM_CHECK(ShapeError, before >= -size && after >= -size && kept_of(size, before, after).size >= 0,
-                 operand_error("pad", str("padding ", padding, " removes more than dimension ", d, " of size ", size),
-                               {{"input", input}}));
+    TANDEM_CHECK(
+        ShapeError, before >= -size && after >= -size && kept_of(size, before, after).size >= 0,
+        operand_error("pad",
+                      str("padding ", padding, " removes more elements than dimension ", d, " of size ", size, " has"),
+                      {{"input", input}}));
     margins.before[d] = before;
     margins.after[d] = after;
   }
@@ -120,7 +122,7 @@ Tensor pad(const Tensor& input, const Shape& padding, PadMode mode, Scalar value
     return pad_constant(input, margins, value);
   }
   TANDEM_CHECK(ValueError, value.to_double() == 0, "pad: value is ", value.to_double(),
-               ", but only mode kConstant has one");
+               ", but only mode kConstant uses it");
   const int64_t padded = padding.dim() / 2;
   TANDEM_CHECK(ShapeError, padded >= 1 && padded <= 3 && (input.dim() == padded + 1 || input.dim() == padded + 2),
                operand_error("pad",

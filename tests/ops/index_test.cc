@@ -261,12 +261,13 @@ TEST(Index, InvalidArgumentsAreNamedInErrors) {
             "gather: index must be int32 or int64\n"
             "  input  cpu  float32 [2, 3]\n"
             "  index  cpu  uint8   [2, 3]");
-  EXPECT_EQ(error_text<ShapeError>([&] {
-              gather(x, 1, zeros({3, 3}, {kInt64}));
-            }),
-            "gather: index must have as many dimensions as input, and sizes up to input's except in dimension 1\n"
-            "  input  cpu  float32 [2, 3]\n"
-            "  index  cpu  int64   [3, 3]");
+  EXPECT_EQ(
+      error_text<ShapeError>([&] {
+        gather(x, 1, zeros({3, 3}, {kInt64}));
+      }),
+      "gather: index must have as many dimensions as input, and no size larger than input's except in dimension 1\n"
+      "  input  cpu  float32 [2, 3]\n"
+      "  index  cpu  int64   [3, 3]");
   EXPECT_EQ(error_text<IndexError>([&] {
               gather(x, 2, zeros({2, 3}, {kInt64}));
             }),

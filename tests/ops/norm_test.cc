@@ -460,7 +460,7 @@ TEST(LayerNorm, InvalidArgumentsAreNamedInErrors) {
   EXPECT_EQ(error_text<ShapeError>([&] {
               layer_norm(zeros({2, 0}), {0}, {}, {});
             }),
-            "layer_norm: normalized_shape is empty\n"
+            "layer_norm: normalized_shape has a size of 0\n"
             "  input  cpu  float32 [2, 0]");
   EXPECT_EQ(error_text<ShapeError>([&] {
               layer_norm(x, {3, 4}, ones({3, 4}), zeros({4}));

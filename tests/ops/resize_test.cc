@@ -68,11 +68,11 @@ TEST(Pad, InvalidArgumentsAreNamedInErrors) {
   EXPECT_EQ(error_text<ShapeError>([&] {
               pad(x, {-3, -2});
             }),
-            "pad: padding [-3, -2] removes more than dimension 2 of size 4" + operand);
+            "pad: padding [-3, -2] removes more elements than dimension 2 of size 4 has" + operand);
   EXPECT_EQ(error_text<ShapeError>([&] {
               pad(x, {0, 0, 5, -4});
             }),
-            "pad: padding [0, 0, 5, -4] removes more than dimension 1 of size 3" + operand);
+            "pad: padding [0, 0, 5, -4] removes more elements than dimension 1 of size 3 has" + operand);
   EXPECT_EQ(error_text<ShapeError>([&] {
               pad(x, {INT64_MAX, 0});
             }),
@@ -98,7 +98,7 @@ TEST(Pad, InvalidArgumentsAreNamedInErrors) {
   EXPECT_EQ(error_text<ValueError>([&] {
               pad(x, {1, 0}, PadMode::kReflect, 2);
             }),
-            "pad: value is 2, but only mode kConstant has one");
+            "pad: value is 2, but only mode kConstant uses it");
   EXPECT_EQ(error_text<ValueError>([&] {
               pad(zeros({2}, {kUInt8}), {1, 0}, PadMode::kConstant, 300);
             }),
@@ -214,11 +214,11 @@ TEST(Interpolate, InvalidArgumentsAreNamedInErrors) {
               interpolate(zeros({1, 2, 3}, {kInt64}), {.size = {2}});
             }),
             "interpolate: input must be floating\n  input  cpu  int64 [1, 2, 3]");
-  EXPECT_EQ(value_error({}), "interpolate: either size or scale_factor must be given" + operand);
+  EXPECT_EQ(value_error({}), "interpolate: exactly one of size and scale_factor must be given" + operand);
   EXPECT_EQ(value_error({.size = {2}, .scale_factor = {2}}),
-            "interpolate: either size or scale_factor must be given" + operand);
+            "interpolate: exactly one of size and scale_factor must be given" + operand);
   EXPECT_EQ(value_error({.scale_factor = {2, 3, 4}}),
-            "interpolate: scale_factor has 3 numbers, expected one or one for each of 2 axes" + operand);
+            "interpolate: scale_factor has 3 numbers, expected one, or one for each of 2 axes" + operand);
   EXPECT_EQ(value_error({.scale_factor = {2, 0.2}}),
             "interpolate: the result's size 0 of axis 1 is not in [1, 2147483647]" + operand);
   EXPECT_EQ(value_error({.size = {2}, .align_corners = true}),

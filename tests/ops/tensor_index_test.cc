@@ -238,7 +238,7 @@ TEST(TensorIndex, InvalidArgumentsAreNamedInErrors) {
   EXPECT_EQ(error_text<IndexError>([&] {
               x.index({0, 0, 0});
             }),
-            "index: the indices are for 3 dimensions\n"
+            "index: the indices are for 3 dimensions, more than input has\n"
             "  input  cpu  float32 [2, 3]");
   EXPECT_EQ(error_text<IndexError>([&] { x.index({Ellipsis, Ellipsis}); }), "index: more than one Ellipsis");
   EXPECT_EQ(error_text<DTypeError>([&] { x.index({tensor({1.0})}); }),
@@ -276,8 +276,8 @@ TEST(TensorIndex, InvalidArgumentsAreNamedInErrors) {
   EXPECT_EQ(error_text<ShapeError>([&] {
               scatter_add(x, 1, zeros({2, 3}, {kInt64}), zeros({2, 2}));
             }),
-            "scatter_add: index must have as many dimensions as input and src, and sizes up to src's, and up to "
-            "input's except in dimension 1\n"
+            "scatter_add: index must have as many dimensions as input and src, no size larger than src's, and no size "
+            "larger than input's except in dimension 1\n"
             "  input  cpu  float32 [2, 3]\n"
             "  index  cpu  int64   [2, 3]\n"
             "  src    cpu  float32 [2, 2]");
@@ -290,8 +290,8 @@ TEST(TensorIndex, InvalidArgumentsAreNamedInErrors) {
   EXPECT_EQ(error_text<ShapeError>([&] {
               index_add(x, 1, tensor({0}), zeros({2, 2}));
             }),
-            "index_add: index must have one dimension, and source the sizes of input with one slice per index in "
-            "dimension 1\n"
+            "index_add: index must have one dimension, and source the shape of input with the number of indices as the "
+            "size of dimension 1\n"
             "  input   cpu  float32 [2, 3]\n"
             "  index   cpu  int64   [1]\n"
             "  source  cpu  float32 [2, 2]");
@@ -303,7 +303,7 @@ TEST(TensorIndex, InvalidArgumentsAreNamedInErrors) {
             "  index   cpu  int64   [2]\n"
             "  source  cpu  float32 [3]");
   EXPECT_EQ(error_text<ShapeError>([&] { masked_scatter(x, ones({3}, {kBool}), zeros({5})); }),
-            "masked_scatter: mask has 6 true elements, more than source\n"
+            "masked_scatter: mask has 6 true elements, but source has only 5 elements\n"
             "  input   cpu  float32 [2, 3]\n"
             "  mask    cpu  bool    [3]\n"
             "  source  cpu  float32 [5]");
