@@ -1,4 +1,4 @@
-// Call stacks, to name the line of a program that called an operation.
+// Call stacks, which show the line of a program that called an operation.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ class TANDEM_API CallStack {
   CallStack() = default;
   /// Records the calling thread's stack.
   static CallStack here();
-  /// The innermost function outside the library, such as "train.cc:42 in main". Without debug information (-g) only its
-  /// name, "main"; "" if that is unknown too.
+  /// The innermost function outside the library, such as "train.cc:42 in main". Without debug information (-g) only the
+  /// name of the function, "main"; "" if the name is unknown too.
   std::string caller() const;
 
  private:

@@ -1,8 +1,8 @@
 // Background work in chunks.
 //
 // A *chunk* is a part of the work that any thread may run. It is *in flight* while a thread runs it. Chunks are taken
-// in order by *copy workers*, threads of the process that serve all running work in turn, and by threads that wait for
-// the work: a waiting thread helps instead of sleeping.
+// in order by *copy workers*, which are threads of the process that process all running work in turn, and by threads
+// that wait for the work: a waiting thread runs chunks instead of sleeping.
 #pragma once
 
 #include <chrono>
@@ -38,8 +38,8 @@ class TANDEM_API RunningChunks {
   /// Runs one chunk on the calling thread; waits while max_in_flight chunks are in flight. Returns false if no chunk is
   /// left.
   virtual bool help() = 0;
-  /// Stops taking chunks, so that `finish` gets CancelledError. Returns false if the work has already finished or
-  /// failed.
+  /// Cancels the work: no further chunk is run, and `finish` gets CancelledError. Returns false if the work has already
+  /// finished or failed.
   virtual bool cancel() = 0;
 };
 
@@ -47,8 +47,7 @@ class TANDEM_API RunningChunks {
 /// chunks before this returns.
 TANDEM_API std::shared_ptr<RunningChunks> start_chunks(ChunkWork work);
 
-/// Runs the work with the help of the calling thread and waits for the end; rethrows the failure. `finish` may be
-/// empty.
+/// Runs the work, also on the calling thread, and waits for its end; rethrows the failure. `finish` may be empty.
 TANDEM_API void run_chunks(ChunkWork work);
 
 }}  // namespace tandem::v0

@@ -59,7 +59,7 @@ class TANDEM_API OutOfMemory : public Error {
   using Error::Error;
 };
 
-/// The operation behind a Future was cancelled.
+/// The operation of a Future was cancelled.
 class TANDEM_API CancelledError : public Error {
  public:
   using Error::Error;
@@ -124,8 +124,8 @@ TANDEM_API std::string with_module_scope(std::string message);
 
 }}  // namespace tandem::v0
 
-/// Throws `ErrorType` with the remaining arguments concatenated (and the running module named) unless `condition`
-/// holds. The arguments are evaluated only on failure.
+/// Throws `ErrorType` unless `condition` holds. The message consists of the remaining arguments, concatenated, and the
+/// running module. The arguments are evaluated only on failure.
 #define TANDEM_CHECK(ErrorType, condition, ...)                                           \
   do {                                                                                    \
     if (!(condition)) [[unlikely]]                                                        \

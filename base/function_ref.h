@@ -1,4 +1,4 @@
-// A non-owning reference to something callable: two words, no allocation.
+// A non-owning reference to a callable object. It has the size of two pointers and never allocates.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // Futures. Future<T> is the consumer's end, Promise<T> the producer's. Work, the handle of an asynchronous collective,
-// is a Future<void>. A thread that waits for a future may help to produce its result.
+// is a Future<void>. A thread that waits for a future may run parts of the operation that produces the result.
 #pragma once
 
 #include <chrono>
@@ -34,7 +34,7 @@ struct FutureState {
   std::vector<std::function<void()>> continuations;
   /// Runs part of the awaited operation on the waiting thread; returns false if no part is left.
   std::function<bool(std::chrono::steady_clock::time_point deadline)> help;
-  /// Asks the producer to stop; returns whether it will.
+  /// Requests that the producer stops; returns whether it will stop.
   std::function<bool()> cancel;
   /// Called by each waiting thread after completion.
   std::function<void()> join;
@@ -137,7 +137,7 @@ class [[nodiscard]] Future {
     if (state().join) state().join();
   }
 
-  /// Blocks, then returns the value; rethrows the failure.
+  /// Blocks until completed, then returns the value; rethrows the failure.
   T get() const {
     wait();
     if constexpr (!std::is_void_v<T>) {
@@ -154,8 +154,9 @@ class [[nodiscard]] Future {
     return s.cancel && s.cancel();
   }
 
-  /// Runs f() after completion, whether it succeeded or failed: now on this thread, or later on the completing thread.
-  /// f must not throw; get() of a failed future throws, so check exception() first.
+  /// Runs f() after the operation has succeeded or failed: immediately on this thread if it has already completed, else
+  /// later on the thread that completes it. f must not throw; get() of a failed future throws, so check exception()
+  /// first.
   void then(std::function<void()> f) const {
     {
       std::lock_guard lock(state().mutex);
@@ -205,19 +206,19 @@ class Promise {
   using Value = typename Future<T>::Value;
 
   Promise() : state_(std::make_shared<detail::FutureState<Value>>()) {}
-  /// A consumer's end; any number may be made.
+  /// A future of this result. May be called any number of times.
   Future<T> future() const { return Future<T>(state_); }
   /// Completes the operation with a value and runs the continuations.
   void set_value(Value value = Value()) const { state_->finish(std::move(value), nullptr); }
   /// Completes the operation with a failure and runs the continuations.
   void set_exception(std::exception_ptr error) const { state_->finish(std::nullopt, std::move(error)); }
-  /// Sets a function that waiting threads run to speed up the result. Call before handing out the future.
+  /// Sets a function that waiting threads call; it runs a part of the operation. Call before the future is used.
   void set_help(std::function<bool(std::chrono::steady_clock::time_point)> help) { state_->help = std::move(help); }
   /// Sets a function that each wait() and get() runs on its own thread after completion, for example to order the
-  /// streams of a GPU. It may throw. Call before handing out the future.
+  /// streams of a GPU. It may throw. Call before the future is used.
   void set_join(std::function<void()> join) { state_->join = std::move(join); }
-  /// Sets the function behind Future::cancel; it returns whether the operation will stop. Call before handing out the
-  /// future.
+  /// Sets the function behind Future::cancel; it returns whether the operation will stop. Call before the future is
+  /// used.
   void set_cancel(std::function<bool()> cancel) { state_->cancel = std::move(cancel); }
 
  private:

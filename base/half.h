@@ -1,5 +1,5 @@
 // 16-bit floating-point storage types. Arithmetic is done in float; conversion rounds to nearest, ties to even. GPUs
-// convert by single instructions; they differ from the CPU only in the bits of NaN.
+// convert by single instructions, whose results differ from those of the CPU only in the bits of NaN.
 #pragma once
 
 #include <bit>
@@ -15,7 +15,7 @@ struct Half {
   uint16_t bits = 0;  ///< sign, 5 bits of exponent, 10 of mantissa
 
   Half() = default;
-  /// Rounds to nearest, ties to even; beyond 65504 to infinity.
+  /// Rounds to nearest, ties to even; the largest finite value is 65504, and magnitudes from 65520 on become infinite.
   TANDEM_HOST_DEVICE explicit Half(float value) : bits(from_float(value)) {}
   /// Exact.
   TANDEM_HOST_DEVICE operator float() const { return to_float(bits); }

@@ -12,8 +12,9 @@ namespace tandem { inline namespace v0 {
 
 /// Hooks of type F, in the order in which they were added. An empty list has allocated nothing.
 ///
-/// A hook may add and remove hooks, or destroy the list. If a hook throws, the run ends. Hooks that are added during a
-/// run are called from the next run on; removed hooks are no longer called. Concurrent runs are safe, changes are not.
+/// A hook may add and remove hooks, or destroy the list. If a hook throws, run() ends with this exception. Hooks that
+/// are added during a run are called from the next run on; removed hooks are no longer called. Concurrent runs are
+/// safe, changes are not.
 template <class F>
 class HookList {
  public:

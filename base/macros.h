@@ -1,7 +1,7 @@
 // Macros for visibility, GPU functions and public operations.
 #pragma once
 
-/// Marks a symbol that users of an installed tandem may link against; everything else has hidden visibility.
+/// Marks a symbol that programs may link against; all other symbols have hidden visibility.
 #define TANDEM_API [[gnu::visibility("default")]]
 
 /// Marks functions that GPU kernels also call.

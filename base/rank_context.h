@@ -54,9 +54,10 @@ struct OpenAutograd {
 /// The state of one rank, or of a thread that works for one.
 ///
 /// A thread has exactly one current context. The main thread, and any thread without an installed context, creates a
-/// fresh one on first use. Threads that run concurrently with their creator (loader workers, a group's worker) use a
-/// copy: they share the slots, but not the modes, so no mode is written by two threads. Pool threads use the caller's
-/// context itself, because the caller waits for them.
+/// new one on first use. Threads that run concurrently with their creator (loader workers, a group's worker) use a copy
+/// of its context. The copy shares the objects behind the two `..._slot` members, but has its own modes (grad_enabled,
+/// autocast and others), so no mode is written by two threads. Pool threads use the caller's context itself, because
+/// the caller waits for them.
 struct TANDEM_API RankContext {
   int rank = 0;                            ///< number of this rank in the job
   int world_size = 1;                      ///< number of ranks of the job
@@ -65,7 +66,7 @@ struct TANDEM_API RankContext {
   int num_threads = 0;                     ///< threads that parallel_for may use; 0 = the rank's share of the cores
   int trace_thread = 0;                    ///< number of this thread in trace events, see set_trace_thread
   bool grad_enabled = true;                ///< whether operations are recorded for backward
-  int8_t autocast = -1;                    ///< -1 = off, else the DType that autocast lowers to
+  int8_t autocast = -1;                    ///< -1 = off, else the DType to which autocast converts
   bool allow_tf32 = false;                 ///< set by cuda::set_allow_tf32
   uint64_t next_node = 1;                  ///< creation number of the next autograd node
   bool detect_anomaly = false;             ///< see DetectAnomalyGuard

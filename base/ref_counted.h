@@ -18,7 +18,7 @@ class TANDEM_API RefCounted {
   RefCounted& operator=(const RefCounted&) = delete;
   virtual ~RefCounted();
 
-  /// Number of RefPtr that own the object. May change at once if other threads hold some.
+  /// Number of RefPtr objects that own this object. It may change at any time if other threads have RefPtr objects.
   uint32_t use_count() const { return references_.load(std::memory_order_acquire); }
 
  private:

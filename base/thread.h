@@ -20,8 +20,8 @@ TANDEM_API std::thread start_thread(std::function<void()> f);
 /// As start_thread, but with the caller's signal mask. For threads that run code of the program.
 TANDEM_API std::thread start_program_thread(std::function<void()> f);
 
-/// "(Resource temporarily unavailable): the limit ... is reached; ...", for the errno of a thread or process that could
-/// not be started.
+/// The text for the errno of a thread or process that could not be started: "(Resource temporarily unavailable): the
+/// limit ... is reached; ...".
 TANDEM_API std::string resource_limit_text(int error);
 
 /// Logs a warning, once per process, that `operation` continues without a thread that could not be started.

@@ -11,7 +11,7 @@
 
 namespace tandem { inline namespace v0 {
 
-/// Thread numbers in traces; kFirst... numbers the first of several threads of a kind.
+/// Thread numbers in traces; kFirst... is the number of the first of several threads of one kind.
 enum TraceThread : int {
   kRankThread = 0,
   kGroupWorkerThread = 1,
@@ -25,9 +25,9 @@ enum TraceThread : int {
 /// One span or instant. Times are in nanoseconds of CLOCK_MONOTONIC, which is common to all processes of a host.
 struct TraceEvent {
   std::string name;  ///< the operation, module or phase
-  /// "op" (a public operation), "copy" (a primitive of tensor/) and "backward" of a node count their work. Other
-  /// categories: "forward" (a module), "backward" (the whole pass, which contains one span per node), "comm",
-  /// "consistency check" (of a GPU collective), "optimizer", "data", "io", "step", "wait"
+  /// Spans of the categories "op" (a public operation), "copy" (a primitive of tensor/) and "backward" (of one node)
+  /// have num_bytes and num_flops. Other categories: "forward" (a module), "backward" (the whole pass, which contains
+  /// one span per node), "comm", "consistency check" (of a GPU collective), "optimizer", "data", "io", "step", "wait"
   /// and "algorithm" (the algorithm that a kernel or collective has chosen).
   std::string category;
   int rank = 0;             ///< in the job
@@ -58,8 +58,8 @@ TANDEM_API void set_trace_thread(int thread);
 /// Adds work to the calling thread's innermost open span, if tracing is on. Must not be called inside a piece of
 /// parallel_for.
 TANDEM_API void trace_work(int64_t num_flops, int64_t num_bytes = 0);
-/// Adds bytes of operands and results to the innermost open span. They become the span's num_bytes if trace_work gave
-/// none, and if the span did the work itself: it has flops, or contains no "op" or "copy" span.
+/// Adds bytes of operands and results to the innermost open span. They become the span's num_bytes if trace_work added
+/// no bytes and the span did the work itself, that is, if it has flops or contains no "op" or "copy" span.
 TANDEM_API void trace_operand_bytes(int64_t num_bytes);
 
 /// Records a span from construction to destruction, for the calling thread's rank. Spans of a thread nest. Must not be

@@ -14,7 +14,7 @@
 
 namespace tandem { inline namespace v0 {
 
-/// The choices of a tuning file. Safe to read from many threads.
+/// The choices of a tuning file. Concurrent reads are thread-safe.
 class TANDEM_API Tuning {
  public:
   /// Empty.

@@ -10,7 +10,7 @@ namespace tandem { inline namespace v0 {
 
 /// Memory statistics of a device, in bytes.
 struct MemoryStats {
-  int64_t allocated = 0;       ///< held by tensors now, rounded up to size classes
+  int64_t allocated = 0;       ///< in use now, rounded up to size classes
   int64_t peak_allocated = 0;  ///< maximum of `allocated` since start or reset_peak_memory
   int64_t reserved = 0;        ///< obtained from the system: allocated plus cached
   int64_t limit = 0;           ///< set by set_memory_limit; 0 = no limit
@@ -27,8 +27,8 @@ struct Block {
 /// undefined (poisoned under AddressSanitizer beyond num_bytes). Throws OutOfMemory with requested bytes, allocated
 /// bytes and limit, and DeviceError if the device does not exist.
 TANDEM_API Block allocate(Device device, int64_t num_bytes);
-/// Returns a block to the device's cache, without waiting for work that still uses it: the block is reused only on the
-/// same stream, whose later work runs after that.
+/// Returns a block to the device's cache, without waiting for queued work that still uses it. This is safe because the
+/// block is reused only on the same stream, which runs its work in order.
 TANDEM_API void deallocate(Device device, Block block) noexcept;
 
 /// Bytes that an allocation of num_bytes adds to MemoryStats::allocated: its size class.

@@ -1,5 +1,5 @@
 // GPUs: device information, streams and events. A build without CUDA, or a machine without a GPU or driver, computes on
-// the CPU; using a GPU there is a DeviceError that names the reason.
+// the CPU; using a GPU then throws DeviceError with the reason.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ TANDEM_API void check_device(Device device);
 struct DeviceProperties {
   std::string name;             ///< of the product, such as "NVIDIA H100 80GB HBM3"
   std::string uuid;             ///< "GPU-b4c1...", globally unique
-  int compute_major = 0;        ///< compute capability
-  int compute_minor = 0;        ///< of the compute capability
+  int compute_major = 0;        ///< major number of the compute capability
+  int compute_minor = 0;        ///< minor number of the compute capability
   int num_multiprocessors = 0;  ///< streaming multiprocessors
   int64_t memory_bytes = 0;     ///< total device memory
   int64_t l2_bytes = 0;         ///< size of the L2 cache

@@ -26,7 +26,8 @@ TANDEM_API void check_not_capturing(const char* what);
 /// Id of the running capture of the calling thread; ids are never reused. 0 if it is not capturing.
 TANDEM_API uint64_t capture_id();
 
-/// An operation of a graph that other ranks take part in. Called on the thread that captures or replays.
+/// Is notified of the captures and replays of a graph that contains operations with other ranks. Called on the thread
+/// that captures or replays.
 class TANDEM_API ReplayObserver {
  public:
   virtual ~ReplayObserver() = default;
@@ -43,14 +44,16 @@ class TANDEM_API ReplayObserver {
 /// Registers an observer with the running capture. The graph owns it, and destroys it after the captured work.
 TANDEM_API void observe_replays(std::shared_ptr<ReplayObserver> observer);
 
-/// The second stream of the running capture: its work runs concurrently with work that the captured stream gets later,
-/// and after the work that both have got so far. Use it with a StreamGuard, and allocate no memory on it.
+/// The second stream of the running capture. Work that is queued on it from now on runs after all work queued on both
+/// streams so far, and concurrently with later work of the captured stream. Use it with a StreamGuard, and allocate no
+/// memory on it.
 TANDEM_API Stream fork_capture(Device device);
 /// A position in the second stream of a capture.
 class CapturePoint;
-/// The end of the work that the second stream has got so far.
+/// The end of the work that has been queued on the second stream so far.
 TANDEM_API std::shared_ptr<const CapturePoint> capture_point();
-/// Makes work that the captured stream gets from now on wait for the point, which belongs to the running capture.
+/// Makes work that is queued on the captured stream from now on wait for the point, which must belong to the running
+/// capture.
 TANDEM_API void join_capture(const CapturePoint& point);
 
 /// Registers f with the running capture: each replay calls the registered functions, in order, before it launches the
@@ -63,8 +66,9 @@ TANDEM_API bool is_allocated_in_capture(const Tensor& tensor);
 /// The tensor that contains all per-step values, for code that reads them after the graph; undefined if `device` is not
 /// being captured.
 TANDEM_API Tensor step_block(Device device);
-/// Reserves num_bytes (a multiple of 8) of per-step values in the GPU's memory, as float64 [num_bytes / 8]. They hold
-/// the bytes at `now` for the captured run; before each replay make(bytes) updates them, in the order of on_replay.
+/// Reserves num_bytes (a multiple of 8) of per-step values in the GPU's memory, as float64 [num_bytes / 8]. For the
+/// captured run they contain the bytes at `now`. Before each replay make(bytes) updates them, in the order of
+/// on_replay.
 TANDEM_API Tensor add_step_bytes(const void* now, size_t num_bytes, std::function<void(void* bytes)> make);
 
 /// While `device` is being captured: each replay fills `out` with the result of value(). Otherwise does nothing.

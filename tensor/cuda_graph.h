@@ -9,8 +9,8 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-/// The GPU work of a function, recorded once and launched again by one driver call. For steps whose kernels run shorter
-/// than the CPU takes to launch them.
+/// The GPU work of a function, recorded once and launched repeatedly, each time by one driver call. Use it for steps in
+/// which the CPU takes longer to launch the kernels than the GPU takes to run them.
 ///
 ///     train(x, labels);                                 // first step as usual: creates optimizer state
 ///     cuda::Graph graph(device);
@@ -24,11 +24,11 @@ namespace tandem { inline namespace v0 { namespace cuda {
 /// A replay runs the same kernels on the same memory, on the calling thread's current stream. Values that the host
 /// changes from step to step are kept in a small block of GPU memory that each replay writes first: learning rates and
 /// other options of optimizers, their step numbers, positions of random streams, the scale of a GradScaler. After a
-/// replay gradients are in their slots and version counters are incremented as after the function itself; other host
-/// code of the function does not run again.
+/// replay, gradients are in their slots and version counters are incremented as after a call of the function. Other
+/// host code of the function does not run again.
 ///
 /// The graph owns the memory that was allocated and freed during capture; a replay overwrites results of earlier
-/// replays, such as the loss. The caller keeps alive all other tensors, optimizers, generators and scalers that the
+/// replays, such as the loss. The caller must keep all other tensors, optimizers, generators and scalers alive that the
 /// function uses.
 ///
 /// Collectives on GPU tensors, and the backward of DistributedDataParallel, are captured with their tensors. Then
@@ -60,7 +60,7 @@ class TANDEM_API Graph {
   /// - if an optimizer's step has changed: its options need other kernels (weight decay from or to 0), the address of a
   ///   parameter, gradient or state tensor has changed (moved, made by another backward, loaded), or the set of
   ///   parameters with gradients has changed (frozen);
-  /// - if a gradient is filled that was empty at the start of a captured backward, or the reverse;
+  /// - if a gradient slot that was empty at the start of a captured backward is filled now, or the reverse;
   /// - if a process group or DistributedDataParallel of the captured function was destroyed, or no_sync() is active.
   /// Throws CommError as described above.
   void replay();

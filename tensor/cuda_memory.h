@@ -24,9 +24,9 @@ int64_t available_bytes(Device device);
 /// Throws StateError if the calling thread is capturing a graph of another device or stream.
 void check_captured_stream(Device device, uint64_t stream_id);
 
-/// Memory that replays of a graph use and no tensor holds. During the lifetime of this object, cached memory of the
-/// graph's stream is not returned to the system; its destructor returns it. Memory of other streams that the thread
-/// frees during capture is held here.
+/// Memory that replays of a graph use although no tensor refers to it. During the lifetime of this object, cached
+/// memory of the graph's stream is not returned to the system; its destructor returns it. Memory of other streams that
+/// the thread frees during capture is held here.
 class GraphMemory {
  public:
   GraphMemory(Device device, uint64_t stream_id);

@@ -1,4 +1,4 @@
-// Primitives that involve a GPU.  Private to tensor/.
+// Primitives that involve a GPU. Private to tensor/.
 #pragma once
 
 #include <span>
@@ -7,7 +7,7 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-// Contracts as in primitives.h, which has checked the arguments; tensors are not empty.
+// Like the functions of the same names in primitives.h, which have checked the arguments. Tensors are not empty.
 
 void copy_bytes(Device device, void* out, const void* src, int64_t num_bytes);
 void fill(const Tensor& out, Scalar value);

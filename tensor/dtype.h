@@ -45,7 +45,7 @@ template <> constexpr DType dtype_of<float>() { return kFloat32; }
 template <> constexpr DType dtype_of<double>() { return kFloat64; }
 // clang-format on
 
-/// Calls f.template operator()<T>() with the C++ type of `dtype`; T is any of the ten.
+/// Calls f.template operator()<T>() with the C++ type T of `dtype`.
 template <class F>
 decltype(auto) visit_dtype(DType dtype, F&& f) {
   switch (dtype) {

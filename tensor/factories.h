@@ -10,27 +10,27 @@
 
 namespace tandem { inline namespace v0 {
 
-/// Uninitialized. Throws ShapeError for negative or overflowing sizes, DTypeError for requires_grad with a dtype that
-/// is not floating, OutOfMemory, DeviceError. The other factories throw these too.
+/// A tensor with undefined contents. Throws ShapeError for negative or overflowing sizes, DTypeError for requires_grad
+/// with a dtype that is not floating, OutOfMemory, DeviceError. The other factories throw these errors too.
 TANDEM_API Tensor empty(const Shape& shape, TensorOptions options = {});
 /// A tensor of zeros.
 TANDEM_API Tensor zeros(const Shape& shape, TensorOptions options = {});
 /// A tensor of ones.
 TANDEM_API Tensor ones(const Shape& shape, TensorOptions options = {});
-/// Also throws ValueError for a value outside the range of an integer dtype (300 or -1 in uint8, NaN); a fraction is
-/// truncated.
+/// A tensor filled with `value`; a fraction is truncated for an integer dtype. Also throws ValueError for a value
+/// outside the range of an integer dtype (300 or -1 in uint8, NaN).
 TANDEM_API Tensor full(const Shape& shape, Scalar value, TensorOptions options = {});
 TANDEM_API Tensor empty_like(const Tensor& tensor);  ///< row-major, same shape, dtype, device
-/// Uninitialized, with the shape and device of `like` and the given dtype, as torch.empty_like with preserve_format: if
-/// `like` is dense, the result has its strides (a transposed matrix stays transposed, channels-last stays
-/// channels-last), else it is row-major.
+/// A tensor with undefined contents, the shape and device of `like` and the given dtype, as torch.empty_like with
+/// preserve_format: if `like` is dense, the result has its strides (a transposed matrix stays transposed, channels-last
+/// stays channels-last), else it is row-major.
 TANDEM_API Tensor empty_preserving_layout(const Tensor& like, DType dtype);
 TANDEM_API Tensor zeros_like(const Tensor& tensor);               ///< zeros; row-major, same shape, dtype, device
 TANDEM_API Tensor ones_like(const Tensor& tensor);                ///< ones; row-major, same shape, dtype, device
 TANDEM_API Tensor full_like(const Tensor& tensor, Scalar value);  ///< filled; row-major, same shape, dtype, device
 
 /// [ceil((end - start) / step)]: start, start + step, ... int64 if all are integers, else float32, computed in float64
-/// and rounded once. Throws ValueError if step is 0 or leads away from end, or if a number is not finite.
+/// and rounded once. Throws ValueError if step is 0 or has the wrong sign, or if a number is not finite.
 TANDEM_API Tensor arange(Scalar start, Scalar end, Scalar step = 1, Device device = {});
 /// arange with the dtype of the options.
 TANDEM_API Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options);
@@ -55,13 +55,13 @@ struct TANDEM_API NestedList {
   Shape shape;                 ///< of the tensor
   std::vector<Scalar> values;  ///< row-major
 };
-/// A CPU tensor of the values: float32 if one is floating or if there are none, else int64 if one is an integer, else
-/// bool.
+/// A CPU tensor of the values: float32 if a value is floating or there are no values, else int64 if a value is an
+/// integer, else bool.
 TANDEM_API Tensor tensor(const NestedList& values);
 /// A tensor of the values with a dtype and device. Throws as full.
 TANDEM_API Tensor tensor(const NestedList& values, TensorOptions options);
-/// A row-major tensor of the caller's memory, which the tensor and its views use. `deleter` (may be empty) is called
-/// with `data` when the last of them is destroyed; without it the memory must outlive them. CPU devices only
+/// A row-major tensor on the caller's memory, without a copy. `deleter` (may be empty) is called with `data` when the
+/// tensor and all its views have been destroyed; without a deleter the memory must outlive them. CPU devices only
 /// (DeviceError).
 TANDEM_API Tensor from_blob(void* data, const Shape& shape, std::function<void(void*)> deleter,
                             TensorOptions options = {});

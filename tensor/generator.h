@@ -56,8 +56,8 @@ class TANDEM_API Generator {
   uint64_t seed() const { return state_.seed; }  ///< of the stream
   /// Reserves num_values 32-bit numbers and returns their start.
   PhiloxState reserve(int64_t num_values);
-  /// As above, for a kernel on `device`. If it is captured in a cuda::Graph, each replay reserves numbers of its own;
-  /// the generator must outlive the graph.
+  /// As above, for a kernel on `device`. If the kernel is captured in a cuda::Graph, each replay reserves other
+  /// numbers; the generator must outlive the graph.
   PhiloxState reserve(int64_t num_values, Device device);
   /// {"seed", "rank", "device_number", "offset"}.
   State state_dict() const;
@@ -76,11 +76,11 @@ TANDEM_API void set_rank_device(Device device);
 
 /// The calling rank's generator of `device`.
 TANDEM_API Generator& default_generator(Device device = {});
-/// The positions of the calling rank's generators at one time, to draw the same numbers again. Captured in a
-/// cuda::Graph, each replay uses the positions of that replay.
+/// The positions of the calling rank's generators at one time, to draw the same numbers again. If they are used in the
+/// capture of a cuda::Graph, each replay uses the positions of that replay.
 class TANDEM_API GeneratorPositions {
  public:
-  /// The present positions.
+  /// Saves the current positions.
   GeneratorPositions();
   /// Returns all generators to these positions. A generator that was created later returns to its start.
   void restore() const;

@@ -20,12 +20,13 @@ struct TANDEM_API ClockAnchor {
   int64_t host_ns_of(const Event& timed) const;
 };
 
-/// Keeps a recent clock anchor of a GPU.  Not thread-safe.
+/// Keeps a recent clock anchor of a GPU. Not thread-safe.
 class TANDEM_API GpuTraceClock {
  public:
   explicit GpuTraceClock(Device device) : device_(device) {}
-  /// The current anchor; null if no trace is being recorded. Renewed every ten seconds, for which the host waits for an
-  /// event: event times are float milliseconds, which get coarse with the distance from the anchor.
+  /// The current anchor; null if no trace is being recorded. Renewed every ten seconds, because event times are float
+  /// milliseconds, whose resolution becomes worse with the distance from the anchor. The renewal makes the host wait
+  /// for an event.
   std::shared_ptr<const ClockAnchor> anchor();
 
  private:

@@ -1,5 +1,5 @@
 // Primitives on the memory of tensors of every device: copy, fill, sum, compare. They do not record for autograd and do
-// not bump versions; the operations that use them do.
+// not increment version counters; the operations that use them do.
 #pragma once
 
 #include <cstddef>

@@ -45,8 +45,8 @@ class Scalar {
   };
 };
 
-/// Whether `dtype` can represent the number: for an integer dtype, if it is in range after truncation (never NaN); for
-/// bool and floating dtypes, which round, always.
+/// Whether `dtype` can represent the number. An integer dtype can if the number, truncated, is in its range; it cannot
+/// represent NaN. bool and floating dtypes always can: the number is converted or rounded.
 TANDEM_API bool can_hold(DType dtype, Scalar value);
 /// Throws ValueError "OP: NAME 300 does not fit in uint8 (0 to 255); choose another dtype" unless can_hold.
 TANDEM_API void check_fits(const char* op, const char* name, Scalar value, DType dtype);

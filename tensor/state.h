@@ -28,7 +28,7 @@ class TANDEM_API State {
   void set(std::string_view path, State state) { set(path, std::make_shared<State>(std::move(state))); }
   /// The value at `path`; null if it does not exist.
   const Value* find(std::string_view path) const;
-  /// The value at `path` as T.  Throws StateError naming the path if it is missing or of another type.
+  /// The value at `path` as T. Throws StateError naming the path if it is missing or of another type.
   template <class T>
   const T& get(std::string_view path) const {
     const Value* value = find(path);

@@ -105,19 +105,21 @@ class TANDEM_API Tensor {
   /// has exactly one element.
   template <class T = double>
   T item() const;
-  /// All elements in row-major order, converted to T.  Copies from the device.
+  /// All elements in row-major order, converted to T. Copies from the device.
   template <class T>
   std::vector<T> to_vector() const;
 
   // --- autograd (defined in autograd/) ----------------------------------------------------------------------------
-  /// Whether backward computes a gradient for this tensor: a leaf set to it, or the result of a recorded operation.
+  /// Whether backward computes a gradient for this tensor: true for a leaf after set_requires_grad(), and for the
+  /// result of a recorded operation.
   bool requires_grad() const { return impl().requires_grad || impl().has_node; }
   /// Sets whether backward accumulates gradients for this leaf. Throws StateError for a non-leaf, DTypeError for a
   /// non-floating dtype.
   Tensor& set_requires_grad(bool on = true);
   bool is_leaf() const { return !impl().has_node; }  ///< whether no recorded operation made this tensor
-  /// The leaf's gradient; undefined if the gradient slot is empty. It is the slot itself: after zero_grad() the next
-  /// backward overwrites it. For the result of an operation: the sum of its gradients since retain_grad.
+  /// The leaf's gradient; undefined if the gradient slot is empty. It is the slot itself, not a copy: after zero_grad()
+  /// the next backward overwrites its values. For the result of an operation: the sum of its gradients since
+  /// retain_grad.
   Tensor grad() const;
   /// Marks the leaf's gradient slot as empty, without writing memory.
   void zero_grad() const;
@@ -131,14 +133,15 @@ class TANDEM_API Tensor {
   /// Adds d(sum of gradient * this) / d leaf into the gradient slot of each leaf. `gradient` [optional if this has one
   /// element] has the shape, dtype and device of this tensor. retain_graph keeps saved tensors for another backward;
   /// create_graph records the backward itself, for second derivatives. The gradient of a leaf and its graph then form a
-  /// reference cycle: replace the gradient (set_grad) to free them, or use grad(), whose results only the caller holds.
+  /// reference cycle: replace the gradient (set_grad) to free them, or use tandem::grad(), which returns gradients
+  /// without storing them.
   void backward(const Tensor& gradient = {}, bool retain_graph = false, bool create_graph = false) const;
   /// A tensor outside the graph that shares storage and version counter.
   Tensor detach() const;
   /// Calls f(gradient) in each backward, when the gradient of this tensor is complete, before it is passed on, or added
   /// to a leaf's grad(). If f returns a tensor, which must have the same shape, dtype and device, it replaces the
-  /// gradient. Hooks run in the order in which they were added; under tandem::grad too. Throws StateError if this
-  /// tensor does not require grad. After an in-place operation, hooks still get the gradient of the old value.
+  /// gradient. Hooks run in the order in which they were added, also in tandem::grad. Throws StateError if this tensor
+  /// does not require grad. After an in-place operation, hooks still get the gradient of the old value.
   HookHandle register_hook(std::function<Tensor(const Tensor& grad)> f) const;
   /// As above, for a function that only reads the gradient.
   template <class F>
@@ -171,15 +174,15 @@ class TANDEM_API Tensor {
   Tensor unsqueeze(int64_t dim) const;      ///< with a new dimension of size 1: tandem::unsqueeze
   Tensor view_as(const Tensor& other) const { return view(other.shape()); }      ///< view in the shape of `other`
   Tensor expand_as(const Tensor& other) const { return expand(other.shape()); }  ///< expand to the shape of `other`
-  std::vector<Tensor> unbind(int64_t dim = 0) const;                             ///< all selects: tandem::unbind
+  std::vector<Tensor> unbind(int64_t dim = 0) const;  ///< all slices along `dim`: tandem::unbind
   /// `length` indices of a dimension from `start` on: tandem::narrow.
   Tensor narrow(int64_t dim, int64_t start, int64_t length) const;
   Tensor unflatten(int64_t dim, const Shape& sizes) const;             ///< splits a dimension: tandem::unflatten
   Tensor movedim(int64_t source, int64_t destination) const;           ///< moves a dimension: tandem::movedim
   Tensor repeat(const Shape& repeats) const;                           ///< copies along each dimension: tandem::repeat
   Tensor flip(const Shape& dims) const;                                ///< reversed dimensions: tandem::flip
-  Tensor roll(const Shape& shifts, const Shape& dims = {}) const;      ///< moved indices: tandem::roll
-  Tensor unfold(int64_t dimension, int64_t size, int64_t step) const;  ///< windows: tandem::unfold
+  Tensor roll(const Shape& shifts, const Shape& dims = {}) const;      ///< elements shifted cyclically: tandem::roll
+  Tensor unfold(int64_t dimension, int64_t size, int64_t step) const;  ///< sliding windows: tandem::unfold
   /// Each index repeated: tandem::repeat_interleave.
   Tensor repeat_interleave(int64_t repeats, std::optional<int64_t> dim = {}) const;
   /// The diagonal of matrices, a view: tandem::diagonal.
@@ -215,13 +218,13 @@ class TANDEM_API Tensor {
   Tensor logsumexp(const Shape& dims, bool keepdim = false) const;
   Tensor nansum(const Shape& dims = {}, bool keepdim = false) const;   ///< sum without NaNs: tandem::nansum
   Tensor nanmean(const Shape& dims = {}, bool keepdim = false) const;  ///< mean without NaNs: tandem::nanmean
-  Tensor count_nonzero(const Shape& dims = {}) const;                  ///< how many are not 0: tandem::count_nonzero
-  Tensor any(const Shape& dims = {}, bool keepdim = false) const;      ///< whether an element is not 0: tandem::any
-  Tensor all(const Shape& dims = {}, bool keepdim = false) const;      ///< whether no element is 0: tandem::all
-  Tensor max() const;                                                  ///< the largest element, 0-dim: tandem::max
-  Tensor min() const;                                                  ///< the smallest element, 0-dim: tandem::min
-  ValuesIndices max(int64_t dim, bool keepdim = false) const;          ///< the largest elements along `dim`
-  ValuesIndices min(int64_t dim, bool keepdim = false) const;          ///< the smallest elements along `dim`
+  Tensor count_nonzero(const Shape& dims = {}) const;  ///< number of elements that are not 0: tandem::count_nonzero
+  Tensor any(const Shape& dims = {}, bool keepdim = false) const;   ///< whether an element is not 0: tandem::any
+  Tensor all(const Shape& dims = {}, bool keepdim = false) const;   ///< whether no element is 0: tandem::all
+  Tensor max() const;                                               ///< the largest element, 0-dim: tandem::max
+  Tensor min() const;                                               ///< the smallest element, 0-dim: tandem::min
+  ValuesIndices max(int64_t dim, bool keepdim = false) const;       ///< the largest elements along `dim`
+  ValuesIndices min(int64_t dim, bool keepdim = false) const;       ///< the smallest elements along `dim`
   Tensor amax(const Shape& dims = {}, bool keepdim = false) const;  ///< the largest elements over `dims`: tandem::amax
   Tensor amin(const Shape& dims = {}, bool keepdim = false) const;  ///< the smallest elements over `dims`
   Tensor argmax() const;  ///< position of the largest element in row-major order, int64: tandem::argmax
@@ -237,9 +240,9 @@ class TANDEM_API Tensor {
   Tensor argsort(int64_t dim = -1, bool descending = false) const;      ///< the sorting permutation: tandem::argsort
   /// The k-th smallest elements along `dim`: tandem::kthvalue.
   ValuesIndices kthvalue(int64_t k, int64_t dim = -1, bool keepdim = false) const;
-  Tensor median() const;                                             ///< of all elements, 0-dim: tandem::median
-  ValuesIndices median(int64_t dim, bool keepdim = false) const;     ///< along `dim`: tandem::median
-  Tensor nanmedian() const;                                          ///< of all that are not NaN: tandem::nanmedian
+  Tensor median() const;                                          ///< of all elements, 0-dim: tandem::median
+  ValuesIndices median(int64_t dim, bool keepdim = false) const;  ///< along `dim`: tandem::median
+  Tensor nanmedian() const;  ///< of all elements that are not NaN: tandem::nanmedian
   ValuesIndices nanmedian(int64_t dim, bool keepdim = false) const;  ///< along `dim`: tandem::nanmedian
   /// The k largest (or smallest) elements along `dim`: tandem::topk.
   ValuesIndices topk(int64_t k, int64_t dim = -1, bool largest = true, bool sorted = true) const;
