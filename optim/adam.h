@@ -27,8 +27,8 @@ struct AdamOptions {
 ///     v = beta2 v + (1 - beta2) g^2
 ///     p = p - lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
 ///
-/// With amsgrad the last line has the largest v of all steps (S. J. Reddi et al., "On the convergence of Adam and
-/// beyond", ICLR 2018).
+/// With amsgrad, v in the last line is replaced by the largest v of all steps so far (S. J. Reddi et al., "On the
+/// convergence of Adam and beyond", ICLR 2018).
 ///
 /// One pass over memory per parameter; t counts the steps in which the parameter had a gradient. D. P. Kingma, J. Ba,
 /// "Adam: A method for stochastic optimization", ICLR 2015.
@@ -45,7 +45,7 @@ struct AdamWOptions {
   double lr = 1e-3;                                ///< learning rate
   std::pair<double, double> betas = {0.9, 0.999};  ///< decay rates of the moments
   double eps = 1e-8;                               ///< added to the root of the second moment
-  double weight_decay = 1e-2;                      ///< a step removes the share lr weight_decay of the parameter
+  double weight_decay = 1e-2;                      ///< a step subtracts lr weight_decay times the parameter
   bool amsgrad = false;                            ///< divides by the largest v so far
   bool maximize = false;                           ///< uses -g instead of g
 };

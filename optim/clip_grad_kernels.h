@@ -16,7 +16,7 @@ struct Values {
   void* data;
 };
 
-/// The norm of a sum of |x|^norm_type, or of a maximum for an infinite norm_type.
+/// The norm for a sum of |x|^norm_type or, for an infinite norm_type, for the maximum of |x|.
 TANDEM_HOST_DEVICE inline double norm_of(double sum, double norm_type) {
   if (norm_type == 2) return std::sqrt(sum);
   return norm_type == 1 || std::isinf(norm_type) ? sum : std::pow(sum, 1 / norm_type);
@@ -32,11 +32,11 @@ struct NormTerm {
   }
 };
 
-/// The factor that reduces `norm` to max_norm, if it is less than 1. The small number avoids a division by 0, as in
-/// PyTorch.
+/// The factor that reduces `norm` to max_norm; gradients are scaled only if it is less than 1. 1e-6 avoids a division
+/// by 0, as in PyTorch.
 TANDEM_HOST_DEVICE inline double clip_factor(double max_norm, double norm) { return max_norm / (norm + 1e-6); }
 
-/// The value that clip_to_norm and clip store. T is the dtype of the arithmetic.
+/// The values that clip_to_norm (ScaleValue) and clip (ClipValue) store. T is the dtype of the arithmetic.
 template <class T>
 struct ScaleValue {
   T factor;
@@ -52,13 +52,15 @@ struct ClipValue {
 TANDEM_KERNELS(
 /// The number of parts in which norm_parts sums these tensors.
 int64_t num_norm_parts(const KernelContext& context, std::span<const Values> tensors);
-/// Sums of NormTerm over parts of the values, or the maxima for an infinite norm_type; NaN if a value is NaN. Floating.
+/// Sums of NormTerm over parts of the values, or the maxima for an infinite norm_type; NaN if a value is NaN. Floating
+/// dtypes only.
 void norm_parts(const KernelContext& context, DType dtype, std::span<const Values> tensors, double norm_type,
                 double* parts);
-/// *sum = the sum of n parts, or their maximum; *norm = the norm_type-th root of it.
+/// *sum = the sum of n parts, or their maximum; *norm = the norm_type-th root of *sum.
 void norm_of_parts(const KernelContext& context, int64_t n, const double* parts, double norm_type, double* sum,
                    double* norm);
-/// values *= clip_factor(max_norm, *norm) unless that is at least 1; in their dtype or, for 16-bit values, in float32.
+/// values *= clip_factor(max_norm, *norm) if that is less than 1; computed in the dtype or, for 16-bit values, in
+/// float32.
 void clip_to_norm(const KernelContext& context, DType dtype, std::span<const Values> tensors, double max_norm,
                   const double* norm);
 /// values = max(-limit, min(value, limit)); NaN stays NaN.

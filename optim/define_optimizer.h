@@ -58,7 +58,7 @@ void visit_call(const StepCall& call, const F& f) {
 
 namespace cpu {
 
-inline constexpr int64_t kStepGrain = 1 << 15;  // 128 KiB of float32, much more than the overhead of a task needs
+inline constexpr int64_t kStepGrain = 1 << 15;  // 128 KiB of float32: a task takes much longer than its overhead
 
 template <class Rule, bool... cases, class T, class... State>
 void update_values(int64_t n, const double* values, const T* __restrict gradient, T* __restrict parameter,
@@ -116,7 +116,7 @@ void update(const KernelContext&, const StepCall& call) {
 
 }  // namespace cpu
 
-/// The option `maximize`, if there is one.
+/// The option `maximize`; false if the rule has no such option.
 template <class Options>
 bool is_maximizing(const Options& options) {
   if constexpr (requires { options.maximize; }) return options.maximize;

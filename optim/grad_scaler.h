@@ -38,25 +38,25 @@ struct GradScalerOptions {
 ///       scaler.update();
 ///     }
 ///
-/// All of this can be captured in a cuda::Graph, except with all_reduce_found_inf. Each replay uses its own scale, and
-/// its kernels decide whether the step is skipped. The host reads the decision, and computes the next scale, at the
-/// next replay or when the program reads the scale: it waits for the GPU then instead of in unscale_.
+/// All of this can be captured in a cuda::Graph, except with all_reduce_found_inf. Each replay uses the current scale,
+/// and its kernels decide whether the step is skipped. The host reads the decision and computes the next scale at the
+/// next replay, or when the program reads the scale. It waits for the GPU then, not in unscale_.
 ///
-/// Otherwise unscale_ costs one pass over the gradients, one kernel launch per GPU and dtype, and one synchronization.
-/// P. Micikevicius et al., "Mixed Precision Training", 2018. Not thread-safe.
+/// Outside of a graph, unscale_ takes one pass over the gradients, one kernel launch per GPU and dtype, and one
+/// synchronization. P. Micikevicius et al., "Mixed Precision Training", 2018. Not thread-safe.
 class TANDEM_API GradScaler {
  public:
-  /// Throws ValueError unless the scale is positive and finite, growth > 1, 0 < backoff < 1 and the interval is
-  /// positive.
+  /// Throws ValueError unless init_scale is positive and finite, growth_factor > 1, 0 < backoff_factor < 1 and
+  /// growth_interval is positive.
   explicit GradScaler(GradScalerOptions options = {});
 
   double get_scale() const;  ///< the current scale
   /// Computes the gradients of `loss` times the scale; loss is floating-point.
   void backward(const Tensor& loss) const;
   /// Divides the gradients by the scale, in place, and checks for infinities and NaN. Call it before step to read or
-  /// clip the gradients. Throws StateError if it was called for this optimizer since the last update(), and DTypeError,
-  /// changing nothing, for a float16 gradient, because it would underflow: parameters are float32 with Autocast.
-  /// Gradients are row-major; bfloat16 gradients are divided in float32 and rounded. Collective if
+  /// clip the gradients. Throws StateError if it has already been called for this optimizer since the last update(),
+  /// and DTypeError, changing nothing, for a float16 gradient, because it could underflow; use float32 parameters with
+  /// Autocast. Gradients are row-major; bfloat16 gradients are divided in float32 and rounded. Collective if
   /// `all_reduce_found_inf` is collective.
   void unscale_(Optimizer& optimizer);
   /// Calls unscale_ unless it was called already, then the optimizer's step unless a gradient was infinite or NaN.

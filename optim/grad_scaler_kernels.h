@@ -10,8 +10,9 @@ namespace tandem { inline namespace v0 { namespace optim {
 
 // clang-format off
 TANDEM_KERNELS(
-/// values *= factor; sets *found to 1 if a value was infinite or NaN before, else leaves it unchanged. Floating.
-/// `replay_factor` replaces the factor unless it is null; in a cuda::Graph it is the factor of each replay.
+/// values *= factor; sets *found to 1 if a value was infinite or NaN before, else leaves *found unchanged. Floating
+/// dtypes only. If `replay_factor` is not null, *replay_factor replaces the factor: in a cuda::Graph, the factor of
+/// each replay.
 void unscale(const KernelContext& context, DType dtype, std::span<const Values> tensors, double factor,
              const double* replay_factor, int32_t* found);
 )

@@ -13,7 +13,7 @@ namespace tandem { inline namespace v0 { namespace optim {
 struct LionOptions {
   double lr = 1e-4;                               ///< learning rate; about a tenth of AdamW's
   std::pair<double, double> betas = {0.9, 0.99};  ///< weights of the moment in the direction and in the next moment
-  double weight_decay = 0;                        ///< a step removes the share lr weight_decay of the parameter
+  double weight_decay = 0;                        ///< a step subtracts lr weight_decay times the parameter
   bool maximize = false;                          ///< uses -g instead of g
 };
 

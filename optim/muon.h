@@ -14,14 +14,14 @@ namespace tandem { inline namespace v0 { namespace optim {
 /// Options of Muon.
 struct MuonOptions {
   double lr = 1e-3;           ///< learning rate
-  double weight_decay = 0.1;  ///< a step removes the share lr weight_decay of the parameter
+  double weight_decay = 0.1;  ///< a step subtracts lr weight_decay times the parameter
   double momentum = 0.95;     ///< share of the momentum buffer that a step keeps
-  bool nesterov = true;       ///< looks ahead by one step
+  bool nesterov = true;       ///< whether to use Nesterov momentum
   std::array<double, 3> ns_coefficients = {3.4445, -4.775, 2.0315};  ///< a, b and c of the iteration
-  double eps = 1e-7;                                                 ///< smallest norm that is divided by
+  double eps = 1e-7;                                                 ///< lower limit of the divisor |u|
   int64_t ns_steps = 5;                                              ///< iterations
-  /// How the learning rate depends on the parameter's shape [A, B]: times sqrt(max(1, A / B)) ("original"), 0.2
-  /// sqrt(max(A, B)) ("match_rms_adamw") or sqrt(A / B) ("spectral_unclamped").
+  /// Factor of the learning rate for a parameter of shape [A, B]: sqrt(max(1, A / B)) ("original"), 0.2 sqrt(max(A, B))
+  /// ("match_rms_adamw") or sqrt(A / B) ("spectral_unclamped").
   std::string adjust_lr_fn = "original";
   bool maximize = false;  ///< uses -g instead of g
 };
@@ -34,9 +34,10 @@ struct MuonOptions {
 ///     p = p - lr weight_decay p - lr adjust_lr_fn(A, B) x
 ///
 /// x is computed in bfloat16 by matrix products, in the transposed form if A > B; it is close to U V^T of the singular
-/// value decomposition of u. So parameters agree with PyTorch's to about lr / 64 per step; other optimizers agree to
-/// rounding. Give Muon the matrices of hidden layers, and the other parameters to AdamW. A step cannot be captured in a
-/// cuda::Graph. K. Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024.
+/// value decomposition of u. So parameters differ from PyTorch's by up to about lr / 64 per step; those of other
+/// optimizers differ only by rounding. Use Muon for the matrices of hidden layers, and AdamW for the other parameters.
+/// A step cannot be captured in a cuda::Graph. K. Jordan et al., "Muon: An optimizer for hidden layers in neural
+/// networks", 2024.
 class TANDEM_API Muon : public GroupedOptimizer<MuonOptions> {
  public:
   /// Throws ValueError for an lr, weight_decay or eps that is negative or not finite, a momentum outside of [0, 1),

@@ -20,7 +20,7 @@ struct NAdamOptions {
   bool maximize = false;                           ///< uses -g instead of g
 };
 
-/// PyTorch's rule, Adam with Nesterov momentum, for each parameter p with gradient g, moments m and v that begin at 0,
+/// PyTorch's rule: Adam with Nesterov momentum. For each parameter p with gradient g, moments m and v that begin at 0,
 /// in its t-th step, t = 1, 2, ..:
 ///
 ///     mu(t) = beta1 (1 - 0.96^(t momentum_decay) / 2),  M(t) = mu(1) mu(2) .. mu(t)

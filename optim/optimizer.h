@@ -34,22 +34,23 @@ struct ParameterGroup {
 ///
 /// Parameters are row-major floating-point leaves on any devices, in one or more groups with their own options. float16
 /// and bfloat16 parameters have a float32 master, which is part of the state: the step computes in float32 from the
-/// gradient and the master and rounds the result to the parameter. If the parameter is not the rounded master, because
-/// it was loaded or changed since the last step, the step starts from the parameter. P. Micikevicius et al., "Mixed
-/// precision training", ICLR 2018.
+/// gradient and the master and rounds the result to the parameter. If the parameter differs from the rounded master,
+/// because it was loaded or changed since the last step, the step starts from the parameter's value. P. Micikevicius et
+/// al., "Mixed precision training", ICLR 2018.
 ///
-/// A step skips parameters without gradient and parameters that do not require one: neither they nor their state
-/// change. A step records nothing for autograd and increments the versions of the tensors that it changes. On a GPU it
-/// is one kernel launch for all parameters of a group that have taken equally many steps. Results do not depend on the
-/// number of threads. Not thread-safe.
+/// A step skips parameters that have no gradient or do not require one: neither these parameters nor their state
+/// change. A step records nothing for autograd and increments the versions of the tensors that it changes. On a GPU a
+/// step has one kernel launch for all parameters of a group that have taken equally many steps. Results do not depend
+/// on the number of threads. Not thread-safe.
 class TANDEM_API Optimizer {
  public:
   virtual ~Optimizer();
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// Throws, before anything is changed: DeviceError if a parameter and its state are on different devices, OutOfMemory
-  /// if the state cannot be allocated, StateError if a cuda::Graph is being captured and new state would be needed.
+  /// Updates the parameters. Throws, before anything is changed: DeviceError if a parameter and its state are on
+  /// different devices, OutOfMemory if the state cannot be allocated, StateError if a cuda::Graph is being captured and
+  /// new state would be needed.
   void step() { step(Tensor()); }
   /// Empties the parameters' gradient slots; writes no memory.
   void zero_grad() const;
@@ -78,9 +79,9 @@ class TANDEM_API Optimizer {
   /// The tensors are shared with the optimizer. An equal optimizer that loads the state continues with the same bits.
   State state_dict() const;
   /// Loads the options and copies the tensors to the parameters' devices. Throws StateError, changing nothing, unless
-  /// the state is of the same kind of optimizer with equally many groups of equally many parameters of the same names,
-  /// shapes and dtypes (names are compared if both are known); the message lists every entry that is missing,
-  /// unexpected or different.
+  /// the state is that of an optimizer of the same kind, with the same number of groups and of parameters in each
+  /// group, and with the same names, shapes and dtypes of parameters (names are compared if both are known). The
+  /// message lists every entry that is missing, unexpected or different.
   void load_state_dict(const State& state);
 
  protected:
@@ -90,8 +91,9 @@ class TANDEM_API Optimizer {
   /// Throws ValueError for a wrong option or if a parameter is given twice; StateError for an undefined, non-leaf or
   /// not row-major parameter; DTypeError unless it is floating-point. `options` points to the rule's Options.
   void check_group(const std::vector<Tensor>& parameters, void* options) const;
-  /// Adds a group that check_group accepts. The options of all groups are `stride` bytes apart, and exist until the
-  /// next call or the end of the optimizer.
+  /// Adds a group that check_group accepts. `first_options` points to the options of group 0; those of the next groups
+  /// follow at distances of `stride` bytes. They must stay valid until the next call or the destruction of the
+  /// optimizer.
   void add_group(const std::vector<Tensor>& parameters, void* first_options, size_t stride);
   /// Throws ValueError if there are no parameters.
   void check_not_empty() const;
@@ -116,9 +118,9 @@ class TANDEM_API Optimizer {
   std::string describe_parameter(size_t index) const { return describe(index, parameters_[index]); }
 
   /// A step. `skip`: in the capture of a cuda::Graph an int32 [1] on the GPU, which the graph sets before the step; the
-  /// step changes nothing if it is 1. Undefined otherwise.
+  /// step changes nothing if the value is 1. Outside of a capture an undefined tensor.
   void step(const Tensor& skip);
-  /// Waits for the last step of a graph and, if it was skipped, no longer counts it.
+  /// Waits for the last step of a graph; if it was skipped, removes it from the counts of steps.
   void settle() const;
   std::vector<Update> prepare();
   std::vector<Batch> count_steps(const std::vector<Update>& updates, DType copy_dtype);
@@ -147,7 +149,7 @@ class GroupedOptimizer : public Optimizer {
   const std::vector<ParameterGroup<Options>>& groups() const { return groups_; }  ///< with their current options
 
   /// Adds a group, for instance of layers that are trained from now on. Throws the errors of the constructor, changing
-  /// nothing. Groups and parameters keep their order; the new ones are the last.
+  /// nothing. The new group and its parameters are the last; the order of the others does not change.
   void add_param_group(ParameterGroup<Options> group) {
     check_group(group.parameters, &group.options);
     groups_.push_back(std::move(group));

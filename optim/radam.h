@@ -19,8 +19,8 @@ struct RAdamOptions {
   bool maximize = false;                           ///< uses -g instead of g
 };
 
-/// PyTorch's rule, Adam whose first steps do not divide by the second moment, for each parameter p with gradient g,
-/// moments m and v that begin at 0, in its t-th step, t = 1, 2, ..:
+/// PyTorch's rule: Adam, but without division by the second moment in the first steps. For each parameter p with
+/// gradient g, moments m and v that begin at 0, in its t-th step, t = 1, 2, ..:
 ///
 ///     g = g + weight_decay p
 ///     m = beta1 m + (1 - beta1) g

@@ -19,13 +19,13 @@ struct ReduceLROnPlateauOptions {
   int64_t patience = 10;               ///< steps without improvement that are tolerated
   double threshold = 1e-4;             ///< required improvement over the best metric so far
   std::string threshold_mode = "rel";  ///< `threshold` times the best metric ("rel"), or `threshold` itself ("abs")
-  int64_t cooldown = 0;                ///< steps after a reduction that are not counted
+  int64_t cooldown = 0;                ///< number of steps after a reduction in which bad metrics are not counted
   PerGroup<double> min_lr = 0;         ///< lower limit of the rates
   double eps = 1e-8;                   ///< minimum change of a rate; smaller changes are skipped
 };
 
 /// PyTorch's ReduceLROnPlateau: multiplies the learning rates by `factor` after more than `patience` consecutive steps
-/// whose metric is not better than the best metric before:
+/// whose metric is not better than the best metric so far. A metric is better if
 ///
 ///     metric < best (1 - threshold)  or  metric < best - threshold      (mode "min": threshold_mode "rel" or "abs")
 ///     metric > best (1 + threshold)  or  metric > best + threshold      (mode "max")

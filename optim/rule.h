@@ -30,15 +30,15 @@ inline constexpr size_t kMaxFactors = 16;
 struct StepTensors {
   int64_t n;
   const void* gradient;  ///< in the parameter's dtype
-  void* parameter;       ///< the values that are updated: of 16-bit parameters the float32 master
+  void* parameter;       ///< the values that are updated; for 16-bit parameters the float32 master
   void* rounded;  ///< the 16-bit parameter, or the copy of a float32 parameter for autocast; null if there is neither
   std::array<void*, kMaxStateTensors> state;  ///< unused entries point to the parameter, which is valid memory
 
   friend bool operator==(const StepTensors&, const StepTensors&) = default;
 };
 
-/// Arguments of a kernel: one step of parameters of one device and dtype. If a 16-bit parameter differs from its
-/// rounded master, it was changed since the last step, or this is its first step: the master is then set to the
+/// Arguments of a kernel: one step of parameters of one device and dtype. A 16-bit parameter differs from its rounded
+/// master if it was changed since the last step, or if this is its first step; the master is then first set to the
 /// parameter's value.
 struct StepCall {
   DType dtype;                              ///< of the parameters

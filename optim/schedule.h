@@ -96,12 +96,12 @@ class AnySchedule {
 /// Sets the learning rate of each group of an optimizer to a function of the number of steps and of the group's initial
 /// learning rate, its rate when the schedule is constructed. The constructor applies the rates of step 0; each step()
 /// adds 1 to the count and applies the next rates. Call step() after each step of the optimizer or after each epoch.
-/// Rates are computed from the count, so rounding does not accumulate. A group that is added to the optimizer later
-/// takes part from the next step() on; its rate then is its initial rate. An option with a list of values (PerGroup)
-/// needs a value for each group, also for groups that are added later; otherwise step() throws IndexError.
+/// Rates are computed from the count, so rounding does not accumulate. A group that is added to the optimizer later is
+/// included from the next step() on; the rate that it has then is its initial rate. An option with a list of values
+/// (PerGroup) needs a value for each group, also for groups that are added later; otherwise step() throws IndexError.
 ///
-/// An optimizer has one schedule, because each schedule sets the rates and overwrites the rates of another schedule;
-/// combine schedules by ChainedScheduler or SequentialLR. The optimizer must outlive the schedule.
+/// Use one schedule per optimizer, because each schedule overwrites the rates that another schedule has set; combine
+/// schedules by ChainedScheduler or SequentialLR. The optimizer must outlive the schedule.
 class TANDEM_API Schedule {
  public:
   virtual ~Schedule();
@@ -113,14 +113,14 @@ class TANDEM_API Schedule {
   void step();
   /// The number of calls of step().
   int64_t steps() const { return steps_; }
-  /// The learning rates of the groups that this schedule has set last.
+  /// The learning rates that this schedule set last, one per group.
   const std::vector<double>& last_lr() const { return last_; }
 
   /// {"schedule": its name, its options, "steps", "initial_lr": {"<g>"}}. Functions are not saved.
   State state_dict() const;
   /// Loads the count, options and initial rates; the current rates are part of the optimizer's state. Throws
-  /// StateError, changing nothing, unless the state is of the same kind of schedule for equally many groups; the
-  /// message lists every entry that is missing, unexpected or different.
+  /// StateError, changing nothing, unless the state is that of a schedule of the same kind with the same number of
+  /// groups. The message lists every entry that is missing, unexpected or different.
   void load_state_dict(const State& state);
 
  protected:

@@ -154,10 +154,9 @@ struct TANDEM_API CosineAnnealingWarmRestartsOptions {
 /// The schedule of CosineAnnealingWarmRestartsOptions.
 using CosineAnnealingWarmRestarts = ScheduleOf<CosineAnnealingWarmRestartsOptions>;
 
-/// Rises linearly as (t + 1) / (warmup_steps + 1) up to warmup_steps, then falls along half a cosine from 1 to
-/// min_factor at total_steps, and is constant from there on; times lr(0). PyTorch's SequentialLR of
-/// LinearLR(start_factor = 1 / (warmup_steps + 1), total_iters = warmup_steps) and CosineAnnealingLR(total_steps -
-/// warmup_steps).
+/// lr / lr(0) rises linearly as (t + 1) / (warmup_steps + 1) up to warmup_steps, then falls along half a cosine from 1
+/// to min_factor at total_steps, and is constant afterwards: PyTorch's SequentialLR of LinearLR(start_factor = 1 /
+/// (warmup_steps + 1), total_iters = warmup_steps) and CosineAnnealingLR(total_steps - warmup_steps).
 struct TANDEM_API CosineWarmupLROptions {
   int64_t warmup_steps = 0;  ///< steps in which the rate rises
   int64_t total_steps = 0;   ///< up to the end of the cosine, including the warm-up
@@ -171,8 +170,8 @@ struct TANDEM_API CosineWarmupLROptions {
 /// The schedule of CosineWarmupLROptions.
 using CosineWarmupLR = ScheduleOf<CosineWarmupLROptions>;
 
-/// Cycles between two rates: CyclicLR. With s in [0, 1], which rises linearly for step_size_up steps and falls for
-/// step_size_down steps, and the number c = 1, 2, .. of the cycle:
+/// Cycles between two rates: CyclicLR. s rises linearly from 0 to 1 for step_size_up steps and falls to 0 for
+/// step_size_down steps; c = 1, 2, .. is the number of the cycle:
 ///
 ///     lr = base_lr + (max_lr - base_lr) s scale
 ///     momentum = max_momentum - (max_momentum - base_momentum) s scale        (if cycle_momentum)
@@ -203,12 +202,12 @@ struct TANDEM_API CyclicLROptions {
 /// The schedule of CyclicLROptions.
 using CyclicLR = ScheduleOf<CyclicLROptions>;
 
-/// One cycle: OneCycleLR. From max_lr / div_factor to max_lr in the share pct_start of total_steps, then to max_lr /
-/// (div_factor final_div_factor), along half cosines ("cos") or lines ("linear"); with three_phase it falls to max_lr /
-/// div_factor as fast as it rose and then further. The momentum moves the opposite way between max_momentum and
-/// base_momentum. The last rate is reached at step total_steps - 1; at step total_steps, whose rate a training loop
-/// sets but does not use, a line stays at the last rate and a cosine rises. A later step throws ValueError. L. N.
-/// Smith, N. Topin, "Super-convergence", 2018.
+/// One cycle: OneCycleLR. The rate rises from max_lr / div_factor to max_lr in the first pct_start total_steps steps,
+/// then falls to max_lr / (div_factor final_div_factor), along half cosines ("cos") or lines ("linear"). With
+/// three_phase it falls to max_lr / div_factor as fast as it rose, and then to the last rate. The momentum moves the
+/// opposite way between max_momentum and base_momentum. The last rate is reached at step total_steps - 1; at step
+/// total_steps, whose rate a training loop sets but does not use, a line stays at the last rate and a cosine rises. A
+/// later step throws ValueError. L. N. Smith, N. Topin, "Super-convergence", 2018.
 struct TANDEM_API OneCycleLROptions {
   PerGroup<double> max_lr;                ///< highest rate
   int64_t total_steps = 0;                ///< length of the cycle; 0: epochs times steps_per_epoch
@@ -234,8 +233,8 @@ struct TANDEM_API OneCycleLROptions {
 /// The schedule of OneCycleLROptions.
 using OneCycleLR = ScheduleOf<OneCycleLROptions>;
 
-/// From the rate that the group has at the first step() to swa_lr over anneal_epochs steps, along half a cosine ("cos")
-/// or a line ("linear"): torch.optim.swa_utils.SWALR, the learning rate of stochastic weight averaging.
+/// The rate changes from the group's rate at the first step() to swa_lr over anneal_epochs steps, along half a cosine
+/// ("cos") or a line ("linear"): torch.optim.swa_utils.SWALR, the learning rate of stochastic weight averaging.
 ///
 /// P. Izmailov et al., "Averaging weights leads to wider optima and better generalization", UAI 2018.
 struct TANDEM_API SWALROptions {

@@ -44,7 +44,7 @@ struct TensorTable {
   }
 };
 
-/// Block b: f(entry, begin, end, b) for elements [begin, end) of the entry that contains chunk b.
+/// For each chunk c: f(entry, begin, end, c) for elements [begin, end) of the entry that contains the chunk.
 template <int kPointers, class F>
 __global__ void for_each_chunk_kernel(const __grid_constant__ TensorTable<kPointers> table, F f) {
   for (int64_t chunk = blockIdx.x; chunk < table.num_chunks; chunk += gridDim.x) {
