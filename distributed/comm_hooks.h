@@ -25,10 +25,10 @@ struct ParameterSlice {
   bool is_whole = true;  ///< the slice contains the whole parameter
 };
 
-/// The tensor that a hook averages.
+/// The tensor that a hook averages, with information about its bucket.
 struct GradBucket {
   Tensor values = {};     ///< [n]: the values of this rank; contains the mean afterwards
-  int index = 0;          ///< of the bucket, also if an earlier hook passes another tensor for this bucket
+  int index = 0;          ///< number of the bucket, equal for all tensors that an earlier hook passes for it
   std::string name = {};  ///< shown in errors and traces
   std::vector<ParameterSlice> slices = {};  ///< in unspecified order; empty for all but the first hook of a chain
 };
@@ -72,15 +72,16 @@ using CommHooks = std::vector<std::shared_ptr<CommHook>>;
 
 /// Sends float32 and float64 gradients as float16.
 ///
-/// CPU: result = round(mean(round(g))), summed in float32, divided, then rounded once; gradients beyond 65504 become
-/// infinite. CUDA: NCCL sums in float16, which rounds once per rank, and sums beyond 65504 become infinite too.
+/// CPU: result = round(mean(round(g))), summed in float32, divided, then rounded once; gradients that exceed the range
+/// of float16 (65504) become infinite. CUDA: NCCL sums in float16, which rounds once per rank, and sums that exceed
+/// this range become infinite too.
 TANDEM_API std::shared_ptr<CommHook> fp16_compress();
-/// Sends float32 and float64 gradients as bfloat16: the range of float32, with three bits less precision than float16.
-/// Otherwise like fp16_compress().
+/// Sends float32 and float64 gradients as bfloat16, which has the range of float32 and three bits less precision than
+/// float16. Otherwise like fp16_compress().
 TANDEM_API std::shared_ptr<CommHook> bf16_compress();
 /// Sends float16 and bfloat16 gradients as float32: result = round(mean(g)), at twice the traffic. Use it for
-/// parameters of half types on CUDA, where NCCL otherwise rounds once per rank. On CPU it changes no bit, because sums
-/// use float32 anyway.
+/// parameters of half types on CUDA, where NCCL otherwise rounds once per rank. On CPUs it does not change the result,
+/// because half types are always summed in float32.
 TANDEM_API std::shared_ptr<CommHook> fp32_upcast();
 
 /// Options of power_sgd().
@@ -93,14 +94,14 @@ struct PowerSgdOptions {
 
 /// PowerSGD (Vogels, Karimireddy, Jaggi, "PowerSGD: Practical Low-Rank Gradient Compression for Distributed
 /// Optimization", NeurIPS 2019). Each parameter of two or more dimensions is a matrix M of shape [d0, d1 * d2 * ...].
-/// Two factors with `rank` columns are all-reduced instead of M, computed by one step of power iteration from the Q of
-/// the last step:
+/// Instead of M, two factors P and Q with `rank` columns are all-reduced. They are computed by one step of power
+/// iteration, which starts from the Q of the last step:
 ///
 ///    M = gradient + error     P = orthonormal(mean(M Q))     Q = mean(M^T P)     result = P Q^T     error = M - result
 ///
-/// computed in float32 (float64 for float64); Gram-Schmidt orthonormalisation in float64. `error` stays on its rank
-/// and is added to the next gradient (error feedback). For a parameter that no rank used in a step, the error is
-/// discarded.
+/// All of this is computed in float32 (float64 for float64 gradients), except Gram-Schmidt orthonormalisation, which
+/// uses float64. `error` stays on its rank and is added to the next gradient (error feedback). For a parameter that no
+/// rank used in a step, the error is discarded.
 ///
 /// Two all-reduces per bucket; other parameters are sent uncompressed with the first one. If the factors are not
 /// finite, the result is NaN for that matrix and its error is reset. Memory: one additional copy of the gradients.
@@ -116,7 +117,8 @@ struct HookReport {
     double relative_error = 0;  ///< |result - exact| / |exact|, 2-norm; 0 if both are zero
     double cosine = 1;          ///< cosine similarity of result and exact; 1 if both are zero, 0 if one of them is
   };
-  /// Contribution of one hook: the step is replayed with the preceding hooks, first without and then with this hook.
+  /// Contribution of one hook. To measure it, the step is replayed with the preceding hooks, first without and then
+  /// with this hook.
   struct Hook {
     std::string name;           ///< describe()
     double relative_error = 0;  ///< |with the hook - without it| / |exact|, over all buckets

@@ -18,8 +18,8 @@ struct InitSession;
 
 /// Options of Context::new_group and new_group.
 struct NewGroupOptions {
-  std::string backend = {};  ///< as ProcessGroupOptions::backend; empty: of the default group
-  std::optional<std::chrono::milliseconds> timeout = {};  ///< 0: no timeout; nullopt: of the default group
+  std::string backend = {};  ///< as ProcessGroupOptions::backend; empty: that of the default group
+  std::optional<std::chrono::milliseconds> timeout = {};  ///< 0: no timeout; nullopt: that of the default group
   std::string name = {};                                  ///< shown in errors; empty: the members, as "ranks 0-3 7"
 };
 
@@ -37,8 +37,8 @@ class TANDEM_API Context {
   /// ProcessGroup::create.
   const std::shared_ptr<ProcessGroup>& group();
   const std::shared_ptr<Store>& store() const { return store_; }  ///< of the job
-  /// Creates a group of the given ranks of the job. Called by the members only; each passes all members. Group ranks
-  /// are in ascending order of the ranks in the job.
+  /// Creates a group of the given ranks of the job. Only the members call it, and each of them passes the ranks of all
+  /// members. Ranks in the group are assigned in ascending order of the ranks in the job.
   ///
   /// Does not block, so ranks may create their groups in different orders. The first operation of the group waits for
   /// the members. If not all have joined within the timeout, counted from this call, it throws CommError naming the
@@ -46,8 +46,8 @@ class TANDEM_API Context {
   /// are CommErrors of that operation too; peer() is then the failed rank, or -1.
   ///
   /// Calls are matched by members and name: the n-th call on one rank belongs to the n-th call on the others. The
-  /// failure of a rank outside the group does not affect it. Throws ValueError if this rank is not in `ranks`, or if
-  /// `ranks` is empty, contains duplicates or ranks outside the job.
+  /// failure of a rank outside the group does not affect the group. Throws ValueError if this rank is not in `ranks`,
+  /// or if `ranks` is empty, contains duplicates or ranks outside the job.
   std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks, const NewGroupOptions& options = {});
 
   /// Whether all ranks have agreed to stop after this step, because one of them received SIGINT or SIGTERM or called

@@ -39,9 +39,10 @@ class DistributedDataParallel {
 
   /// The module given to the constructor.
   M& module() { return module_; }
-  /// Holds the gradients: reports, hooks, bucket plan.
+  /// The reducer, which stores the gradients and has reports, hooks and the bucket plan.
   distributed::GradientReducer& reducer() { return reducer_; }
-  /// While the handle exists, backward accumulates gradients locally; the first backward after it averages the sums.
+  /// While the handle exists, backward accumulates gradients locally; the first backward after its destruction averages
+  /// the sums.
   HookHandle no_sync() { return reducer_.no_sync(); }
   /// Broadcasts the buffers of rank 0, for evaluation and checkpoints. Collective.
   void broadcast_buffers() { reducer_.broadcast_buffers(); }

@@ -18,16 +18,16 @@ namespace tandem { inline namespace v0 { namespace distributed {
 struct InitOptions {
   std::string backend = "auto";  ///< as ProcessGroupOptions::backend
   /// "env://": the variables of tandem-run, torchrun, mpirun, mpiexec or srun, or RANK, WORLD_SIZE, MASTER_ADDR and
-  /// MASTER_PORT;
-  /// "tcp://host:port": the address on which rank 0 listens; "file:///path": a shared file that does not exist yet.
-  /// The last two may end with "?rank=R&world_size=N".
+  /// MASTER_PORT; "tcp://host:port": the address on which rank 0 listens; "file:///path": a shared file that does not
+  /// exist yet. The forms tcp and file may end with "?rank=R&world_size=N".
   std::string init_method = "env://";
-  /// Alternative to init_method; requires rank and world_size. A later job needs a new store. With a memory store the
+  /// Replaces init_method; requires rank and world_size. A store can be used for one job only. With a memory store the
   /// ranks are threads of this process.
   std::shared_ptr<Store> store = nullptr;
   int rank = -1;        ///< -1: from the environment or init_method
   int world_size = -1;  ///< -1: from the environment or init_method
-  /// Of the rendezvous and of collectives; 0: no timeout. The variable TANDEM_TIMEOUT_S takes precedence.
+  /// Timeout of the rendezvous and of collectives; 0: no timeout. The environment variable TANDEM_TIMEOUT_S takes
+  /// precedence.
   std::chrono::milliseconds timeout{300000};
   std::string interface = {};  ///< as ProcessGroupOptions::interface
 };
@@ -47,7 +47,7 @@ TANDEM_API bool is_initialized();
 /// The group of all ranks. This function and those below throw StateError if the calling thread is not a rank.
 TANDEM_API const std::shared_ptr<ProcessGroup>& default_group();
 
-/// Rank of the caller in `group` and size of `group`; null: the default group.
+/// Rank of the caller in `group`; null: the default group.
 TANDEM_API int get_rank(const std::shared_ptr<ProcessGroup>& group = nullptr);
 /// Number of ranks of `group`; null: the default group.
 TANDEM_API int get_world_size(const std::shared_ptr<ProcessGroup>& group = nullptr);
@@ -59,7 +59,7 @@ TANDEM_API std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks
 /// fail with "left the job"; operations that this rank has completed stay valid. Operations of groups that are still
 /// referenced, for example by a DistributedDataParallel, fail. On the rank that hosts the store the call blocks until
 /// the other ranks have left or the timeout expires. Afterwards the thread is not a rank and may call
-/// init_process_group again. A process that exits without calling this function counts as dead.
+/// init_process_group again. If a process exits without calling this function, the other ranks treat its rank as dead.
 ///
 /// Throws StateError if the rank was not created by init_process_group; launch, spawn and run_threads end their own
 /// ranks.

@@ -30,7 +30,7 @@ using RankFunction = std::function<void(Context&)>;
 TANDEM_API int launch(int& argc, char** argv, const RankFunction& f);
 
 /// In a process started by spawn: runs the function of spawn and returns the exit status. Otherwise returns nullopt.
-/// The main function of a program that uses spawn must begin with it; launch calls it:
+/// The main function of a program that uses spawn must begin with this call, unless it calls launch, which contains it:
 ///     if (const auto status = rank_main_entry(argc, argv)) return *status;
 TANDEM_API std::optional<int> rank_main_entry(int argc, char** argv);
 
@@ -42,8 +42,8 @@ TANDEM_API void spawn(int n, const std::string& name, const std::vector<std::str
 /// Runs `f` on n ranks that are threads of this process and waits for them; rethrows the exception of the rank that
 /// failed first. Each rank has its own RankContext, generators and group; its device is cpu.
 TANDEM_API void run_threads(int n, const RankFunction& f);
-/// Runs `f` on one thread rank per device; the device is Context::device() of its rank. Results are bit-identical to
-/// those of as many processes. Throws DeviceError if a device does not exist.
+/// Runs `f` on one thread rank per device; the device is Context::device() of its rank. Results have the same bits as
+/// with the same number of processes. Throws DeviceError if a device does not exist.
 TANDEM_API void run_threads(const std::vector<Device>& devices, const RankFunction& f);
 
 /// Registers a function for spawn; called by TANDEM_RANK_MAIN.

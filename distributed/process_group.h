@@ -47,7 +47,7 @@ struct P2POp {
 /// Tensors: any dtype and any strides. All tensors of one collective are on one device and, except in the coalesced
 /// forms, have one dtype. Non-contiguous tensors are copied once at the beginning and once at the end. Outputs must not
 /// be expanded and must not share memory with each other or with inputs, unless stated. For bool, kSum means logical OR
-/// and kProduct means logical AND.  kAvg requires a floating dtype.
+/// and kProduct means logical AND. kAvg requires a floating dtype.
 ///
 /// Consistency check. Each collective has a sequence number and a signature (kind, operator, dtype, shape, root,
 /// name). Ranks compare signatures before data is used; a mismatch throws CommError on every rank, showing both sides.
@@ -64,17 +64,16 @@ struct P2POp {
 /// CUDA tensors (NCCL, see ProcessGroupOptions::backend; one GPU per rank): a collective starts after all work on the
 /// caller's current stream, and keeps its tensors alive until it is complete. Work::wait() returns when all ranks have
 /// started the same collective, and makes the caller's current stream wait for the result; it does not block the host
-/// until the transfer completes. The first call that makes NCCL choose a new algorithm (by kind and size) opens
-/// connections and blocks until all ranks have made it, even in the _async forms. Summation order and rounding are
-/// NCCL's: kAvg multiplies by 1 / size() rounded to the dtype, an error of up to 0.2 % in half types if size() is not a
-/// power of two; kMin and kMax ignore NaN, while CPU tensors propagate it. Bitwise operators and
-/// reductions of int16 throw DTypeError.
-/// Collectives of groups that share GPUs must be started in the same order on all ranks. A group of one rank copies on
-/// the caller's current stream.
+/// until the transfer completes. NCCL chooses an algorithm by the kind and size of a collective. The first call that
+/// needs a new algorithm opens connections and blocks until all ranks have called, even in the _async forms. Summation
+/// order and rounding are NCCL's: kAvg multiplies by 1 / size() rounded to the dtype, an error of up to 0.2 % in half
+/// types if size() is not a power of two; kMin and kMax ignore NaN, while CPU tensors propagate it. Bitwise operators
+/// and reductions of int16 throw DTypeError. Collectives of different groups that share GPUs must be started in the
+/// same order on all ranks. A group of one rank copies on the caller's current stream.
 ///
 /// Arguments are checked before anything is sent: undefined tensors throw StateError; other invalid arguments throw
-/// DeviceError, DTypeError, ShapeError or ValueError. Tensors are then unchanged, and the group stays usable if all
-/// ranks throw.
+/// DeviceError, DTypeError, ShapeError or ValueError. In this case tensors are unchanged, and the group stays usable if
+/// all ranks throw.
 class TANDEM_API ProcessGroup {
  public:
   /// Type of the options of one operation.
@@ -83,7 +82,8 @@ class TANDEM_API ProcessGroup {
   /// Creates a group. Collective. Throws ValueError or StateError for invalid options, and CommError naming the
   /// missing ranks if the rendezvous times out or fails.
   static std::shared_ptr<ProcessGroup> create(ProcessGroupOptions options);
-  /// Wait for asynchronous operations first: queued operations fail and poison the group on all ranks.
+  /// Wait for asynchronous operations before the destruction: operations that are still queued fail, and poison the
+  /// group on all ranks.
   ~ProcessGroup();
 
   int rank() const;                 ///< of this process or thread in the group
@@ -99,8 +99,8 @@ class TANDEM_API ProcessGroup {
   void all_reduce(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::kSum, Options options = {});
   Work all_reduce_async(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::kSum, Options options = {});
 
-  /// On root: tensor = reduction of `tensor` over all ranks. Unchanged on other ranks. Equal shape and dtype on all
-  /// ranks.
+  /// On root: tensor = reduction of `tensor` over all ranks. On other ranks `tensor` is unchanged. Equal shape and
+  /// dtype on all ranks.
   void reduce(const Tensor& tensor, int root, ReduceOp op = ReduceOp::kSum, Options options = {});
   Work reduce_async(const Tensor& tensor, int root, ReduceOp op = ReduceOp::kSum, Options options = {});
 
@@ -179,13 +179,13 @@ class TANDEM_API ProcessGroup {
   void barrier(Options options = {});
   Work barrier_async(Options options = {});
   /// A barrier that uses the store and is independent of queued operations. If ranks are missing at the earliest
-  /// deadline, throws CommError naming all of them, on every rank that has called or calls it later. The group stays
-  /// usable. Throws immediately if a missing member failed or left the job.
+  /// deadline of the ranks that have called, throws CommError naming all missing ranks, on every rank that has called
+  /// or calls it later. The group stays usable. Throws immediately if a missing member failed or left the job.
   void monitored_barrier(Options options = {});
 
-  /// Collectives on lists, with one operation per dtype. Element i of the list corresponds on all ranks; dtypes and
-  /// shapes of all elements are part of the consistency check. Shapes are those of the single-tensor forms: [size(),
-  /// ...] and [...].
+  /// Collectives on lists, with one operation per dtype. Elements with the same index on all ranks are reduced or
+  /// exchanged together; the dtypes and shapes of all elements are part of the consistency check. Shapes are those of
+  /// the single-tensor forms: [size(), ...] and [...].
   void all_reduce_coalesced(const std::vector<Tensor>& tensors, ReduceOp op = ReduceOp::kSum, Options options = {});
   Work all_reduce_coalesced_async(const std::vector<Tensor>& tensors, ReduceOp op = ReduceOp::kSum,
                                   Options options = {});

@@ -13,11 +13,11 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 /// Arguments of ProcessGroup::create.
 struct ProcessGroupOptions {
-  std::shared_ptr<Store> store;               ///< through which the ranks find each other
+  std::shared_ptr<Store> store;               ///< by which the ranks exchange their addresses
   int rank = 0;                               ///< of this process or thread in the group
   int world_size = 1;                         ///< number of ranks
   std::string name = "default";               ///< equal on all ranks and unique in the job
-  std::chrono::milliseconds timeout{300000};  ///< of the rendezvous and of operations; 0: no timeout
+  std::chrono::milliseconds timeout{300000};  ///< of the rendezvous and of each operation; 0: no timeout
   bool thread_ranks = false;                  ///< the ranks are threads of this process
   /// Backend of CPU tensors: "shm" (shared memory, one host), "gloo" (TCP), or "auto" (shared memory within a host,
   /// gloo between hosts). "auto" also uses NCCL for CUDA tensors; with another CPU backend select it explicitly:

@@ -16,8 +16,8 @@ namespace tandem { inline namespace v0 { namespace distributed {
 /// A key-value store shared by all ranks of a job, as torch.distributed.Store. It also reports failures of ranks.
 /// Thread-safe.
 ///
-/// Keys and values are arbitrary bytes. The keys and values of one call have at most 16 MiB together, otherwise it
-/// throws ValueError.
+/// Keys and values are arbitrary bytes. The keys and values of one call have at most 16 MiB in total; otherwise the
+/// call throws ValueError.
 ///
 /// Timeouts. get, get_from and wait block until keys are set, for at most `timeout`; 0: no timeout. All other calls
 /// return immediately; they throw CommError if the store does not respond within its own limit: 30 seconds for the TCP
@@ -34,7 +34,7 @@ class TANDEM_API Store {
   /// Waits until `key` is set and returns its value. Throws CommError naming the key after `timeout`, or as soon as a
   /// rank has died or announced a failure while the key is not set; peer() is then that rank.
   std::string get(const std::string& key, std::chrono::milliseconds timeout) { return get_from(key, {}, timeout); }
-  /// get(), but only failures of `ranks` (empty: of any rank) and the loss of the store's host end the wait early.
+  /// As get(), but only failures of `ranks` (empty: of any rank) and the loss of the store's host end the wait early.
   virtual std::string get_from(const std::string& key, const std::vector<int>& ranks,
                                std::chrono::milliseconds timeout) = 0;
   /// Waits until all keys are set. Throws as get(), naming the missing keys.
@@ -78,8 +78,8 @@ struct FileStoreOptions {
 };
 
 /// A store for processes that share a file, on one host or over NFS with working locks. The file is a log; changes are
-/// appended under a lock. If a writer is killed, the next writer removes its incomplete record. Waiting polls at
-/// least every 10 ms.
+/// appended under a lock. If a process is killed while it writes, the next writer removes the incomplete record.
+/// Waiting calls poll the file at least every 10 ms.
 ///
 /// Detects only reported failures (leave, announce_failure): a killed rank is detected by the backend of the group if
 /// possible, otherwise by a timeout. Remove a file of an earlier run first, because it contains the keys of that run.
@@ -96,8 +96,8 @@ struct TcpStoreSettings {
   /// Shared secret, 64 hexadecimal digits; connections without it are rejected. Empty: TANDEM_TOKEN, else derived from
   /// the name of the job (TORCHELASTIC_RUN_ID), which separates jobs but is not secret.
   std::string token = {};
-  /// For connecting to the host, and for the host's leave(). 0: no timeout, also not the 30 seconds for responses; for
-  /// debugging.
+  /// Timeout for connecting to the host, and for the host's leave(). 0, for debugging: no timeout, and no limit of 30
+  /// seconds for responses either.
   std::chrono::milliseconds timeout{300000};
 };
 
