@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include <tandem/base/env.h>
 #include <tandem/base/error.h>
 #include <tandem/base/math.h>
 #include <tandem/base/rank_context.h>
@@ -153,11 +154,23 @@ class Pool {
   std::vector<Worker*> idle_;
 };
 
+/// TANDEM_NUM_THREADS; 0 if it is not set.
+int threads_of_environment() {
+  static const int64_t threads = [] {
+    const int64_t n = env_int("TANDEM_NUM_THREADS").value_or(0);
+    const bool is_set = env_string("TANDEM_NUM_THREADS").has_value();
+    TANDEM_CHECK(ValueError, !is_set || (n >= 1 && n <= 4096), "TANDEM_NUM_THREADS is ", n, ", expected 1 to 4096");
+    return n;
+  }();
+  return static_cast<int>(threads);
+}
+
 }  // namespace
 
 int num_threads() {
   const RankContext& context = RankContext::current();
   if (context.num_threads > 0) return context.num_threads;
+  if (const int threads = threads_of_environment()) return threads;
   return std::max(1, available_cores() / std::max(1, context.local_world_size));
 }
 
