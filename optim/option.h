@@ -64,8 +64,7 @@ TANDEM_API std::string at_least_one(const char* name, double value);  ///< an in
 TANDEM_API std::string problem_of(const std::vector<Option>& options, int64_t num_groups);
 /// Sets the entry `name` of `state` for each option. A list has the entries "num_<name>" and "<name>.<i>".
 TANDEM_API void save_options(const std::vector<Option>& options, State& state);
-/// Reads the entries of save_options below `path` ("" or "groups.0."). Options whose entries are missing in the state
-/// keep their values.
+/// Reads the entries of save_options below `path` ("" or "groups.0."). Options without an entry keep their values.
 TANDEM_API void load_options(const std::vector<Option>& options, StateReader& reader, const std::string& path);
 
 }  // namespace optim

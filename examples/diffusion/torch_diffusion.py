@@ -3,13 +3,16 @@
 
     ./bazelw run //tools/draw_images -- SHAPES --draw plain_shapes --size 32 --train 10000 --val 500 --format safetensors --seed N
     python3 examples/diffusion/torch_diffusion.py --data SHAPES --seed N [--epochs N] [--width N] [--samples FILE] [--channels-last]
+    python3 examples/diffusion/torch_diffusion.py --data SHAPES --evaluate results/averaged.safetensors
 
 Prints the error of the averaged network on the images of val and the CPU seconds of the training, and writes a grid of images.
+--evaluate prints that error, with the same times and noise, for the network that //examples/diffusion has trained.
 """
 
 import argparse
 import copy
 import math
+import re
 import time
 
 import torch
@@ -105,6 +108,16 @@ def test_error(model, images):
     return total / len(images)
 
 
+def load(model, path):
+    """Loads weights of //examples/diffusion, whose names are in, out, halve1, down0 ... instead of first, last, halve.0, down.0 ..."""
+    state = {}
+    for name, value in load_file(path).items():
+        name = re.sub(r"^halve(\d+)", lambda match: "halve.%d" % (int(match[1]) - 1), name)
+        name = re.sub(r"^(down|up|twice)(\d+)", r"\1.\2", name)
+        state[re.sub(r"^out\.", "last.", re.sub(r"^in\.", "first.", name))] = value
+    model.load_state_dict(state)
+
+
 @torch.no_grad()
 def sample(model, x, steps=50):
     """Images from noise x without further noise: J. Song et al., "Denoising diffusion implicit models", ICLR 2021."""
@@ -126,6 +139,7 @@ def main():
     parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--ema", type=float, default=0.999)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--evaluate", help="weights of //examples/diffusion to evaluate instead of training")
     parser.add_argument("--samples", help="PNG file for a grid of images")
     parser.add_argument("--channels-last", action="store_true")
     args = parser.parse_args()
@@ -133,6 +147,10 @@ def main():
     images, test_images = (load_file("%s/%s.safetensors" % (args.data, split))["images"] for split in ("train", "val"))
 
     model = UNet(args.width)
+    if args.evaluate:
+        load(model, args.evaluate)
+        print("test loss %.4f" % test_error(model, test_images))
+        return
     if args.channels_last:
         model = model.to(memory_format=torch.channels_last)
     averaged = copy.deepcopy(model).requires_grad_(False)
