@@ -105,7 +105,8 @@ struct Sine : UnaryOp {
   static constexpr const char* kName = is_cosine ? "cos" : "sin";
   static constexpr Saves kSaves = Saves::kInput;
   static constexpr float kFastLimit = kMaxFastAngle;
-  TANDEM_FORMULA float fast(float x) const { return fast_sine < is_cosine ? 1 : 0 > (x); }
+  static constexpr int kQuarterTurns = is_cosine ? 1 : 0;
+  TANDEM_FORMULA float fast(float x) const { return fast_sine<kQuarterTurns>(x); }
   template <class C>
   TANDEM_HOST_DEVICE C operator()(C x) const {
     if constexpr (std::is_same_v<C, float>) {
