@@ -60,9 +60,12 @@ def _cuda_objects_impl(ctx):
         out = ctx.actions.declare_file(src.basename[:-len(".cu")] + ".cu.pic.o")
         outputs.append(out)
 
-        # nvcc names its temporary files by its process id, which is 2 in every sandbox.
+        # nvcc names its temporary files by its process id, which is 2 in every sandbox. `env` sets their folder, because
+        # Bazel replaces the value of TMPDIR in an action's environment.
         scratch = ctx.actions.declare_directory(out.basename + ".tmp")
         arguments = ctx.actions.args()
+        arguments.add_all([scratch], expand_directories = False, format_each = "TMPDIR=%s")
+        arguments.add(CUDA_HOME + "/bin/nvcc")
         arguments.add_all(_NVCC_FLAGS)
         arguments.add_all([_gencode(a) for a in ctx.attr._architectures[_Words].words])
         arguments.add(cc.compiler_executable, format = "-ccbin=%s")
@@ -73,11 +76,11 @@ def _cuda_objects_impl(ctx):
         arguments.add_all(ctx.attr.defines, format_each = "-D%s")
         arguments.add_all(["-c", src, "-o", out])
         ctx.actions.run(
-            executable = CUDA_HOME + "/bin/nvcc",
+            executable = "/usr/bin/env",
             arguments = [arguments],
             inputs = depset([src], transitive = [compilation.headers, cc.all_files]),
             outputs = [out, scratch],
-            env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "TMPDIR": scratch.path},
+            env = {"PATH": "/usr/local/bin:/usr/bin:/bin"},
             mnemonic = "CudaCompile",
             progress_message = "Compiling %s" % src.short_path,
         )
