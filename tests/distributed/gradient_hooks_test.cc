@@ -17,6 +17,7 @@
 #include <tandem/tests/distributed/hooked_parameters.h>
 #include <tandem/tests/distributed/small_net.h>
 #include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/sanitizers.h>
 
 namespace tandem::distributed { namespace {
 
@@ -326,12 +327,13 @@ class Rounds final : public CommHook {
 };
 
 TEST_P(CommHooksWorldSizes, NestedMultiExchangeHooksGiveExactMean) {
+  constexpr int kSteps = testing::kThreadSanitizer ? 3 : 10;
   run_threads(GetParam(), [&](Context& context) {
     const HookedParameters p({{9, 8}, {33, 7}, {6}, {40, 2}}, kFloat64);
     const auto rounds = [] { return std::make_shared<Rounds>(3, 3); };
     GradientReducer reducer(many_modules(p), {}, context.group(),
                             {.buckets = kTiny, .hooks = {rounds(), rounds()}, .hook_report_every = 1});
-    for (int step = 0; step < 10; ++step) {
+    for (int step = 0; step < kSteps; ++step) {
       p.backward(context.rank(), step);
       for (size_t i = 0; i < 4; ++i) expect_near(p[i].grad().to_vector<double>(), p.mean(i, GetParam(), step), 1e-15);
     }

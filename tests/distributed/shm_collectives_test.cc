@@ -244,7 +244,7 @@ TEST(ShmBackend, CollectiveWithoutDataComparesSignaturesOnly) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, ShmCollectives, ::testing::Values(1, 2, 3, 4, 7),
+INSTANTIATE_TEST_SUITE_P(Worlds, ShmCollectives, ::testing::ValuesIn(shm_worlds()),
                          [](const auto& param_info) { return str("world", param_info.param); });
 
 }}}}  // namespace tandem::v0::distributed

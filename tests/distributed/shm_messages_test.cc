@@ -85,7 +85,7 @@ TEST_P(ShmSendRecv, AllPairsExchangeInBothDirections) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, ShmSendRecv, testing::Values(1, 2, 3, 4, 7),
+INSTANTIATE_TEST_SUITE_P(Worlds, ShmSendRecv, ::testing::ValuesIn(shm_worlds()),
                          [](const auto& param_info) { return str("world", param_info.param); });
 
 TEST(ShmPointToPoint, OrderIsKeptPerTagOnly) {

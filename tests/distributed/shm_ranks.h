@@ -12,6 +12,7 @@
 #include <tandem/distributed/backends/backend.h>
 #include <tandem/distributed/backends/shm/shm_backend.h>
 #include <tandem/distributed/store.h>
+#include <tandem/tests/support/sanitizers.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
@@ -138,6 +139,13 @@ inline std::vector<std::string> run_shm_threads(int world_size, const shm::Tunin
   }
   for (std::thread& thread : threads) thread.join();
   return thrown;
+}
+
+/// Numbers of ranks of the parameterized tests.
+inline std::vector<int> shm_worlds() {
+  std::vector<int> worlds = {1, 2, 3, 4};
+  if (!testing::kThreadSanitizer) worlds.push_back(7);
+  return worlds;
 }
 
 }}}  // namespace tandem::v0::distributed
