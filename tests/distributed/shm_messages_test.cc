@@ -65,7 +65,7 @@ void expect_nothing_thrown(const std::vector<std::string>& thrown) {
   for (const std::string& text : thrown) EXPECT_EQ(text, "");
 }
 
-class ShmSendRecv : public testing::TestWithParam<int> {};
+class ShmSendRecv : public ::testing::TestWithParam<int> {};
 
 TEST_P(ShmSendRecv, AllPairsExchangeInBothDirections) {
   for (const shm::Tuning& tuning : kTunings) {
