@@ -12,6 +12,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -157,10 +158,9 @@ class Pool {
 /// TANDEM_NUM_THREADS; 0 if it is not set.
 int threads_of_environment() {
   static const int64_t threads = [] {
-    const int64_t n = env_int("TANDEM_NUM_THREADS").value_or(0);
-    const bool is_set = env_string("TANDEM_NUM_THREADS").has_value();
-    TANDEM_CHECK(ValueError, !is_set || (n >= 1 && n <= 4096), "TANDEM_NUM_THREADS is ", n, ", expected 1 to 4096");
-    return n;
+    const std::optional<int64_t> n = env_int("TANDEM_NUM_THREADS");
+    TANDEM_CHECK(ValueError, !n || (*n >= 1 && *n <= 4096), "TANDEM_NUM_THREADS is ", *n, ", expected 1 to 4096");
+    return n.value_or(0);
   }();
   return static_cast<int>(threads);
 }

@@ -218,7 +218,7 @@ exit 1""")
                     self.assertIn(name, report["differences"][0])
 
     def test_losses_are_compared_with_pytorchs(self):
-        for theirs, steps, differ in (("[2.0, 1.0]", "lenet*", 0), ("[2.0, 1.002]", "*", 8), ("[2.0]", "lenet*", 3), ("[2.0, NaN]", "lenet*", 3)):
+        for theirs, steps, differ in (("[2.0, 1.0]", "lenet*", 0), ("[2.0, 1.002]", "*", 8), ("[2.0]", "*", 30), ("[2.0, NaN]", "lenet*", 3)):
             with self.subTest(theirs):
                 self.setUp()
                 write(self.path("packages/torch.py"), "class cuda:\n    is_available = staticmethod(lambda: True)\n")
