@@ -58,10 +58,13 @@ struct AttentionOptions {
 /// weight i in row-major order. So the dropped weights do not depend on blocks, threads or the device.
 ///
 /// Backward saves query, key, value, the result, two numbers per row and the position of the stream, and recomputes the
-/// scores. Scratch memory: a block of 64 x 256 scores per piece of parallel work on CPUs, two with dropout, one number
-/// per row on GPUs. Only the gradient of a mask, and backward under create_graph, are composed of matmul and softmax,
-/// which store T x S matrices. Throws DeviceError, DTypeError, ShapeError, and ValueError unless 0 <= dropout_p <= 1,
-/// query_offset >= 0 and the limits of the window are at least -1.
+/// scores. Scratch memory: a block of 64 x 256 scores per piece of parallel work on CPUs, two with dropout; one number
+/// per row on GPUs. On GPUs cuDNN computes half types whose head sizes d and e are multiples of 8; then a mask, or a
+/// band that is not an option of cuDNN, takes a float32 matrix [T, S] for each of its batches and heads, and dropout
+/// one of query's dtype for each batch and head; if that is over 4 GiB, tandem's own kernels compute. Only the gradient
+/// of a mask, and backward under create_graph, are composed of matmul and softmax, which store T x S matrices. Throws
+/// DeviceError, DTypeError, ShapeError, and ValueError unless 0 <= dropout_p <= 1, query_offset >= 0 and the limits of
+/// the window are at least -1.
 TANDEM_OP Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                               const AttentionOptions& options = {});
 

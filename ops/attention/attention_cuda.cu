@@ -1,4 +1,4 @@
-// GPU kernels of attention, for the problems that cuDNN does not compute (cudnn_attention.h).
+// GPU kernels of attention for float32 and float64, and for what cuDNN does not compute (cudnn_attention.h).
 //
 // A *tile* is 64 queries by 64 keys. A block owns the rows of one side and loops over the tiles of the other: forward
 // and the gradient of queries own queries, the gradients of keys and values own keys. So each result is written by one
@@ -9,6 +9,7 @@
 #include <array>
 
 #include <tandem/ops/attention/attention_kernels.h>
+#include <tandem/ops/attention/attention_mask_cuda.h>
 #include <tandem/ops/attention/attention_tiles_cuda.h>
 #include <tandem/ops/attention/cudnn_attention.h>
 #include <tandem/ops/softmax/row_math_cuda.h>
@@ -19,30 +20,6 @@ namespace tandem { inline namespace v0 { namespace cuda {
 namespace {
 
 using namespace attention_tiles;
-
-/// A mask. Its dtype is known only at run time; each element is read once.
-struct MaskRows {
-  static constexpr int kNoMask = -1;
-
-  const void* data;  // null: there is no mask
-  DType dtype;
-  int64_t query_stride;
-  int64_t key_stride;
-
-  template <class C>
-  __device__ C apply(C score, int64_t at) const {
-    int type = data == nullptr ? kNoMask : static_cast<int>(dtype);
-    asm volatile("" : "+r"(type));  // else the compiler makes a copy of the whole kernel for each dtype
-    if (type == kNoMask) return score;
-    switch (static_cast<DType>(type)) {
-      case kBool: return static_cast<const bool*>(data)[at] ? score : kNoScore<C>;
-      case kFloat16: return score + static_cast<C>(static_cast<float>(static_cast<const Half*>(data)[at]));
-      case kBFloat16: return score + static_cast<C>(static_cast<float>(static_cast<const BFloat16*>(data)[at]));
-      case kFloat32: return score + static_cast<C>(static_cast<const float*>(data)[at]);
-      default: return score + static_cast<C>(static_cast<const double*>(data)[at]);
-    }
-  }
-};
 
 /// The score of query t and key s of one batch from their dot product; -infinity if t does not attend to s.
 template <class C>
@@ -386,20 +363,6 @@ __global__ void __launch_bounds__(kThreads)
 template <class T>
 Rows<T> rows_of(const AttentionTensor& tensor, int64_t count) {
   return {static_cast<T*>(tensor.data), tensor.strides[tensor.strides.size() - 2], count};
-}
-
-std::span<const int64_t> batch_strides(const AttentionTensor& tensor) {
-  return tensor.strides.first(tensor.strides.size() - 2);
-}
-
-/// The mask. Without a mask its batch strides are not read, so the strides of another tensor are passed.
-MaskRows mask_rows(const AttentionMask& mask) {
-  if (mask.tensor.data == nullptr) return {nullptr, kBool, 0, 0};
-  const auto strides = mask.tensor.strides.last(2);
-  return {mask.tensor.data, mask.dtype, strides[0], strides[1]};
-}
-const AttentionTensor& mask_or(const AttentionMask& mask, const AttentionTensor& other) {
-  return mask.tensor.data == nullptr ? other : mask.tensor;
 }
 
 int statistics_of(const KernelContext& context, const AttentionCall& call) {

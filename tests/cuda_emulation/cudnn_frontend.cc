@@ -105,12 +105,32 @@ double dot(Dense& a, int64_t row_a, Dense& b, int64_t row_b) {
 
 struct Attention {
   Matrix query, key, value, out, statistics, grad, grad_query, grad_key, grad_value;
+  Matrix bias, kept;  // without data: none
   double scale;
-  bool is_causal;
+  cudnn_frontend::graph::AttentionTerms terms;
 
   /// Heads of query per head of key and value.
   int64_t group() const { return query.sizes[1] / key.sizes[1]; }
-  int64_t num_keys(int64_t t) const { return is_causal ? std::min(key.sizes[2], t + 1) : key.sizes[2]; }
+  /// Element of a matrix that may have one batch or one head for all.
+  static double shared_element(const Matrix& m, int64_t batch, int64_t head, int64_t t, int64_t s) {
+    return m.get(m.at(m.sizes[0] == 1 ? 0 : batch, m.sizes[1] == 1 ? 0 : head, t, s));
+  }
+  /// The score of query t and key s from their product.
+  double score(double product, int64_t batch, int64_t head, int64_t t, int64_t s) const {
+    const bool is_last = terms.alignment == cudnn_frontend::DiagonalAlignment_t::BOTTOM_RIGHT;
+    const int64_t position = t + (is_last ? key.sizes[2] - query.sizes[2] : 0);
+    if ((terms.right_bound >= 0 && s > position + terms.right_bound) ||
+        (terms.left_bound > 0 && s <= position - terms.left_bound)) {
+      return -std::numeric_limits<double>::infinity();
+    }
+    return scale * product + (bias.data == nullptr ? 0 : shared_element(bias, batch, head, t, s));
+  }
+  double factor(int64_t batch, int64_t head, int64_t t, int64_t s) const {
+    if (kept.data == nullptr) return 1;
+    const double value = kept.get(kept.at(batch, head, t, s));
+    if (value != 0 && value != 1) fault("a factor of dropout that is not 0 or 1");
+    return value * terms.kept_scale;
+  }
 
   void forward(int64_t batch, int64_t head) const {
     Dense q(query, batch, head), k(key, batch, head / group()), v(value, batch, head / group());
@@ -118,13 +138,14 @@ struct Attention {
     std::vector<double> scores(static_cast<size_t>(key.sizes[2]));
     for (int64_t t = 0; t < query.sizes[2]; ++t) {
       double max = -std::numeric_limits<double>::infinity(), sum = 0;
-      for (int64_t s = 0; s < num_keys(t); ++s) {
-        max = std::max(max, scores[static_cast<size_t>(s)] = scale * dot(q, t, k, s));
+      for (int64_t s = 0; s < key.sizes[2]; ++s) {
+        max = std::max(max, scores[static_cast<size_t>(s)] = score(dot(q, t, k, s), batch, head, t, s));
       }
-      for (int64_t s = 0; s < num_keys(t); ++s) {
+      for (int64_t s = 0; s < key.sizes[2]; ++s) {
         const double weight = std::exp(scores[static_cast<size_t>(s)] - max);
         sum += weight;
-        for (int64_t d = 0; d < o.columns; ++d) o(t, d) += rounded(value.type, weight) * v(s, d);
+        const double dropped = rounded(value.type, weight * factor(batch, head, t, s));
+        for (int64_t d = 0; d < o.columns; ++d) o(t, d) += dropped * v(s, d);
       }
       for (int64_t d = 0; d < o.columns; ++d) o(t, d) /= sum;
       statistics.set(statistics.at(batch, head, t, 0), max + std::log(sum));
@@ -139,11 +160,15 @@ struct Attention {
     for (int64_t head = shared * group(); head < (shared + 1) * group(); ++head) {
       Dense q(query, batch, head), o(out, batch, head), g(grad, batch, head), dq(query.sizes[2], q.columns);
       for (int64_t t = 0; t < query.sizes[2]; ++t) {
-        const double log_sum = statistics.get(statistics.at(batch, head, t, 0)), product = dot(o, t, g, t);
-        for (int64_t s = 0; s < num_keys(t); ++s) {
-          const double weight = std::exp(scale * dot(q, t, k, s) - log_sum);
-          const double error = rounded(query.type, weight * (dot(g, t, v, s) - product));
-          for (int64_t d = 0; d < v.columns; ++d) dv(s, d) += rounded(value.type, weight) * g(t, d);
+        const double log_sum = statistics.get(statistics.at(batch, head, t, 0));
+        const double product = dot(o, t, g, t) * terms.inverse_scale;
+        for (int64_t s = 0; s < key.sizes[2]; ++s) {
+          const double weight = std::exp(score(dot(q, t, k, s), batch, head, t, s) - log_sum);
+          const double kept_factor = factor(batch, head, t, s);  // the gradient is computed without its scale at first
+          const double weight_grad = dot(g, t, v, s) * kept_factor / terms.kept_scale;
+          const double error = rounded(query.type, weight * (weight_grad - product) * terms.kept_scale);
+          const double dropped = rounded(value.type, weight * kept_factor);
+          for (int64_t d = 0; d < v.columns; ++d) dv(s, d) += dropped * g(t, d);
           for (int64_t d = 0; d < q.columns; ++d) {
             dq(t, d) += scale * error * k(s, d);
             dk(s, d) += scale * error * q(t, d);
@@ -178,7 +203,7 @@ std::array<Graph::Tensor, 2> Graph::sdpa(Tensor query, Tensor key, Tensor value,
   if (query_ != nullptr) fault("a graph of two operations is not emulated");
   query_ = std::move(query), key_ = std::move(key), value_ = std::move(value);
   out_ = std::make_shared<Tensor_attributes>(), statistics_ = std::make_shared<Tensor_attributes>();
-  scale_ = attributes.scale, is_causal_ = attributes.is_causal, has_statistics_ = attributes.has_statistics;
+  scale_ = attributes.scale, terms_ = attributes.terms, has_statistics_ = attributes.has_statistics;
   return {out_, statistics_};
 }
 
@@ -190,13 +215,17 @@ std::array<Graph::Tensor, 3> Graph::sdpa_backward(Tensor query, Tensor key, Tens
   grad_query_ = std::make_shared<Tensor_attributes>(), grad_key_ = std::make_shared<Tensor_attributes>();
   grad_value_ = std::make_shared<Tensor_attributes>();
   is_backward_ = has_statistics_ = true;
-  scale_ = attributes.scale, is_causal_ = attributes.is_causal, is_deterministic_ = attributes.is_deterministic;
+  scale_ = attributes.scale, terms_ = attributes.terms, is_deterministic_ = attributes.is_deterministic;
   return {grad_query_, grad_key_, grad_value_};
 }
 
 std::vector<Graph::Tensor> Graph::all() const {
-  if (is_backward_) return {query_, key_, value_, out_, statistics_, grad_, grad_query_, grad_key_, grad_value_};
-  return {query_, key_, value_, out_, statistics_};
+  std::vector<Tensor> tensors = {query_, key_, value_, out_, statistics_};
+  if (is_backward_) tensors.insert(tensors.end(), {grad_, grad_query_, grad_key_, grad_value_});
+  for (const Tensor& tensor : {terms_.bias, terms_.kept}) {
+    if (tensor != nullptr) tensors.push_back(tensor);
+  }
+  return tensors;
 }
 
 error_t Graph::advance(const char* call, State from, State next) {
@@ -235,6 +264,19 @@ error_t Graph::validate() {
     check_tensor("gradient of key", *grad_key_, like_key, type);
     check_tensor("gradient of value", *grad_value_, like_value, type);
   }
+  if (terms_.bias != nullptr) {
+    const std::vector<int64_t> sizes = terms_.bias->get_dim();
+    if (sizes.size() != 4 || (sizes[0] != 1 && sizes[0] != batch) || (sizes[1] != 1 && sizes[1] != heads)) {
+      fault("bias: its batches and heads must be 1 or those of query");
+    }
+    check_tensor("bias", *terms_.bias, {sizes[0], sizes[1], queries, keys}, DataType_t::FLOAT);
+  }
+  if (terms_.kept != nullptr) {
+    check_tensor("dropout mask", *terms_.kept, {batch, heads, queries, keys}, type);
+    if (is_backward_ && std::abs(terms_.kept_scale * terms_.inverse_scale - 1) > 1e-6f) {
+      fault("the scales of dropout are not inverse");
+    }
+  }
   std::set<int64_t> ids;
   for (const Tensor& tensor : all()) {
     if (!ids.insert(tensor->get_uid()).second) fault("two tensors have the same id");
@@ -261,6 +303,11 @@ error_t Graph::create_execution_plans(const std::vector<HeurMode_t>& modes) {
 error_t Graph::check_support(cudnnHandle_t handle) {
   if (handle != handle_) fault("another handle");
   const auto is_supported = [](int64_t size) { return size % 8 == 0 && size <= 256; };
+  const bool is_last = terms_.alignment == DiagonalAlignment_t::BOTTOM_RIGHT, is_left_limited = terms_.left_bound > 0;
+  if ((is_last || is_left_limited) && query_->get_dim()[2] > key_->get_dim()[2]) return {"more queries than keys"};
+  if ((is_last || is_left_limited) && (terms_.bias != nullptr || terms_.kept != nullptr)) {
+    return {"neither a bias nor dropout with such a band"};
+  }
   if (!has_cudnn_engines() || !is_supported(query_->get_dim()[3]) || !is_supported(value_->get_dim()[3]) ||
       (is_backward_ && query_->get_dim()[2] == 1 && key_->get_dim()[2] == 1)) {
     return {"no plan supports this attention"};
@@ -311,7 +358,7 @@ error_t Graph::execute(cudnnHandle_t handle, std::unordered_map<int64_t, void*>&
   };
   Attention attention;
   attention.scale = scale_;
-  attention.is_causal = is_causal_;
+  attention.terms = terms_;
   attention.query = matrix(query_, "query");
   attention.key = matrix(key_, "key");
   attention.value = matrix(value_, "value");
@@ -323,6 +370,8 @@ error_t Graph::execute(cudnnHandle_t handle, std::unordered_map<int64_t, void*>&
     attention.grad_key = matrix(grad_key_, "the gradient of key");
     attention.grad_value = matrix(grad_value_, "the gradient of value");
   }
+  if (terms_.bias != nullptr) attention.bias = matrix(terms_.bias, "bias");
+  if (terms_.kept != nullptr) attention.kept = matrix(terms_.kept, "the dropout mask");
   // Query, key and value may be parts of one matrix, and their gradients parts of another one.
   const Attention& a = attention;
   const auto check_apart = [](const std::vector<const Matrix*>& one, const std::vector<const Matrix*>& other) {
@@ -341,7 +390,8 @@ error_t Graph::execute(cudnnHandle_t handle, std::unordered_map<int64_t, void*>&
   const std::vector<int64_t> q = query_->get_dim();
   const double products = is_backward_ ? 3.0 * static_cast<double>(q[3]) + 2.0 * static_cast<double>(a.value.sizes[3])
                                        : static_cast<double>(q[3] + a.value.sizes[3]);
-  const double flops = 2.0 * static_cast<double>(q[0] * q[1] * q[2] * a.key.sizes[2]) * products / (is_causal_ ? 2 : 1);
+  const double flops =
+      2.0 * static_cast<double>(q[0] * q[1] * q[2] * a.key.sizes[2]) * products / (terms_.right_bound == 0 ? 2 : 1);
   const char* const type = query_->get_data_type() == DataType_t::HALF ? "float16" : "bfloat16";
   const bool is_backward = is_backward_;
   compute_on(context.stream, std::string(is_backward ? "attention backward, " : "attention, ") + type, flops,

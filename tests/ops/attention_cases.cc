@@ -232,6 +232,26 @@ TANDEM_OP_CASES(attention) {
       {.flops = flops({1, 512, 8, 64}, true)},
       "F.scaled_dot_product_attention(a, b, c, is_causal=True, enable_gqa=True)");
   cases.benchmark(
+      "scaled_dot_product_attention masked",
+      [] {
+        return TensorList{randn({1, 8, 512, 64}), randn({1, 8, 512, 64}), randn({1, 8, 512, 64}),
+                          randn({1, 1, 512, 512})};
+      },
+      [](const TensorList& in) {
+        return scaled_dot_product_attention(in[0], in[1], in[2], {.attn_mask = in[3].detach()});
+      },
+      {.flops = flops({1, 512, 8, 64}, false)}, "F.scaled_dot_product_attention(a, b, c, attn_mask=d.detach())");
+  cases.benchmark(
+      "scaled_dot_product_attention dropout",
+      [] {
+        return TensorList{randn({1, 8, 512, 64}), randn({1, 8, 512, 64}), randn({1, 8, 512, 64})};
+      },
+      [](const TensorList& in) {
+        return scaled_dot_product_attention(in[0], in[1], in[2], {.dropout_p = 0.1, .is_causal = true});
+      },
+      {.flops = flops({1, 512, 8, 64}, true)},
+      "F.scaled_dot_product_attention(a, b, c, dropout_p=0.1, is_causal=True)");
+  cases.benchmark(
       "rotary_embedding",
       [] {
         return TensorList{randn({4, 8, 512, 64})};

@@ -52,6 +52,9 @@ struct Problem {
   bool is_packed;  // qkv_attention: query, key and value are slices of one projection
   bool has_mask = false;
   int64_t shared_heads = 0;  // heads of key and value; 0: as many as of query
+  bool ends_at_last_key = false;
+  int64_t left_bound = 0;  // 0: no limit
+  bool has_dropout = false;
 
   int64_t key_heads() const { return shared_heads == 0 ? heads : shared_heads; }
 };
@@ -61,9 +64,28 @@ constexpr Problem packed(const char* source, int64_t batch, int64_t heads, int64
   return {source, batch, heads, length, length, head_dim, head_dim, is_causal, true, has_mask};
 }
 
+constexpr Problem with_dropout(Problem problem) {
+  problem.has_dropout = true;
+  return problem;
+}
+
+constexpr Problem with_window(Problem problem, int64_t left_bound) {
+  problem.left_bound = left_bound;
+  return problem;
+}
+
 constexpr Problem kModels[] = {packed("GPT-2 124M, batch 64", 64, 12, 1024, 64),
                                packed("GPT-2 124M, batch 4", 4, 12, 1024, 64), packed("gpt-384", 4, 6, 256, 64),
                                packed("gpt-small", 16, 4, 128, 32)};
+
+// Models whose attention has options.
+constexpr Problem kOptions[] = {
+    with_dropout(packed("GPT-2 124M with dropout", 4, 12, 1024, 64)),
+    packed("BERT with padded batches", 32, 12, 512, 64, false, true),
+    with_dropout(packed("BERT with padded batches and dropout", 32, 12, 512, 64, false, true)),
+    {"Mistral 7B, window of 4096", 1, 32, 8192, 8192, 128, 128, true, false, false, 8, false, 4097},
+    {"Llama 3 8B, 128 tokens after a cache", 1, 32, 128, 4096, 128, 128, true, false, false, 8, true},
+};
 
 // tests/ops/attention_cases.cc, attention_test.cc, tests/nn/attention_test.cc and tests/benchmarks.
 constexpr Problem kTests[] = {
@@ -99,6 +121,13 @@ constexpr Problem kTests[] = {
     packed("MatchesAttentionOfItsParts", 2, 3, 33, 8, false, true),
     {"GroupedHeadsMatchRepeatedHeads", 2, 6, 67, 70, 8, 16, true, false, false, 2},
     {"benchmark of grouped heads", 1, 8, 512, 512, 64, 64, true, false, false, 2},
+    {"BandsMatchBoolMasks", 2, 1, 65, 600, 8, 16, true, false, false, 0, true},
+    {"BandsMatchBoolMasks", 2, 1, 70, 330, 8, 16, true, false, false, 0, true, 21},
+    {"BandsMatchBoolMasks", 2, 1, 5, 70, 8, 16, false, false, true},
+    {"DropoutMatchesDropoutOfComposedWeights", 1, 4, 67, 67, 8, 72, true, false, false, 2, false, 0, true},
+    {"MasksBroadcastToTheScores", 2, 3, 67, 70, 8, 16, true, false, true},
+    with_dropout(packed("mask and dropout", 2, 2, 40, 8, false, true)),
+    with_window(packed("window", 2, 2, 40, 8), 4),
     packed("traffic", 1, 2, 128, 64),
     packed("traffic of the GPT block", 2, 2, 64, 64),
     packed("one position", 1, 1, 1, 8, false),
@@ -174,7 +203,15 @@ class Layout {
     return Tensor_attributes()
         .set_name("mask")
         .set_dim({1, 1, p_.queries, p_.keys})
-        .set_stride({p_.queries * p_.keys, p_.queries * p_.keys, p_.keys, 1});
+        .set_stride({p_.queries * p_.keys, p_.queries * p_.keys, p_.keys, 1})
+        .set_data_type(fe::DataType_t::FLOAT);
+  }
+  Tensor_attributes kept_weights() const {
+    const int64_t matrix = p_.queries * p_.keys;
+    return Tensor_attributes()
+        .set_name("kept_weights")
+        .set_dim({p_.batch, p_.heads, p_.queries, p_.keys})
+        .set_stride({p_.heads * matrix, matrix, p_.keys, 1});
   }
   Tensor_attributes statistics() const {
     return Tensor_attributes()
@@ -202,15 +239,25 @@ void lay_out(const std::shared_ptr<Tensor_attributes>& result, const Tensor_attr
   result->set_output(true).set_dim(layout.get_dim()).set_stride(layout.get_stride());
 }
 
+/// The options that ops/attention/cudnn_attention_cuda.cc sets.
+template <class Options>
+void set_options(Options& options, fe::graph::Graph& graph, const Problem& p) {
+  options.set_attn_scale(1 / std::sqrt(static_cast<float>(p.head_dim)));
+  options.set_diagonal_alignment(p.ends_at_last_key ? fe::DiagonalAlignment_t::BOTTOM_RIGHT
+                                                    : fe::DiagonalAlignment_t::TOP_LEFT);
+  if (p.is_causal) options.set_diagonal_band_right_bound(0);
+  if (p.left_bound != 0) options.set_diagonal_band_left_bound(static_cast<int>(p.left_bound));
+  if (p.has_mask) options.set_bias(graph.tensor(Layout(p).mask()));
+}
+
+std::shared_ptr<Tensor_attributes> number(float value) { return std::make_shared<Tensor_attributes>(value); }
+
 Plan forward_plan(const Problem& p, fe::DataType_t type, Depth depth) {
   fe::graph::Graph graph = graph_of(type);
   const Layout layout(p);
-  auto options = fe::graph::SDPA_attributes()
-                     .set_name("attention")
-                     .set_attn_scale(1 / std::sqrt(static_cast<float>(p.head_dim)))
-                     .set_generate_stats(true);
-  if (p.is_causal) options.set_causal_mask(true);
-  if (p.has_mask) options.set_bias(graph.tensor(layout.mask()));
+  auto options = fe::graph::SDPA_attributes().set_name("attention").set_generate_stats(true);
+  set_options(options, graph, p);
+  if (p.has_dropout) options.set_dropout(graph.tensor(layout.kept_weights()), number(1.25f));
   auto [out, statistics] = graph.sdpa(graph.tensor(layout.query("query")), graph.tensor(layout.key("key")),
                                       graph.tensor(layout.value("value")), options);
   lay_out(out, layout.out("out"));
@@ -224,10 +271,9 @@ Plan backward_plan(const Problem& p, fe::DataType_t type, Depth depth, bool is_d
   const Layout layout(p);
   auto options = fe::graph::SDPA_backward_attributes()
                      .set_name("attention_backward")
-                     .set_attn_scale(1 / std::sqrt(static_cast<float>(p.head_dim)))
                      .set_deterministic_algorithm(is_deterministic);
-  if (p.is_causal) options.set_causal_mask(true);
-  if (p.has_mask) options.set_bias(graph.tensor(layout.mask()));
+  set_options(options, graph, p);
+  if (p.has_dropout) options.set_dropout(graph.tensor(layout.kept_weights()), number(1.25f), number(0.8f));
   auto [query, key, value] = graph.sdpa_backward(
       graph.tensor(layout.query("query")), graph.tensor(layout.key("key")), graph.tensor(layout.value("value")),
       graph.tensor(layout.out("out")), graph.tensor(layout.out("grad")), graph.tensor(layout.statistics()), options);
@@ -240,7 +286,9 @@ Plan backward_plan(const Problem& p, fe::DataType_t type, Depth depth, bool is_d
 std::string text_of(const Problem& p) {
   return std::string(p.source) + ": " + std::to_string(p.batch) + " x " + std::to_string(p.heads) + " heads, " +
          std::to_string(p.queries) + " x " + std::to_string(p.keys) + ", head sizes " + std::to_string(p.head_dim) +
-         " and " + std::to_string(p.value_dim) + (p.is_causal ? ", causal" : "") + (p.has_mask ? ", mask" : "");
+         " and " + std::to_string(p.value_dim) + (p.is_causal ? ", causal" : "") + (p.has_mask ? ", mask" : "") +
+         (p.ends_at_last_key ? ", from the last key" : "") + (p.left_bound != 0 ? ", window" : "") +
+         (p.has_dropout ? ", dropout" : "");
 }
 
 /// cuDNN's documented limits of head sizes on Hopper.
@@ -261,6 +309,17 @@ TEST(AttentionPlans, EveryModelHasDeterministicPlans) {
     }
     EXPECT_EQ(forward_plan(problem, kTypes[1], Depth::kSupport).refusal, "");
     EXPECT_EQ(backward_plan(problem, kTypes[1], Depth::kSupport).refusal, "");
+  }
+}
+
+TEST(AttentionPlans, MasksBandsAndDropoutHaveThePlansOfModels) {
+  for (const Problem& problem : kOptions) {
+    SCOPED_TRACE(text_of(problem));
+    for (const Plan& plan :
+         {forward_plan(problem, kTypes[0], Depth::kPlan), backward_plan(problem, kTypes[0], Depth::kPlan)}) {
+      EXPECT_EQ(plan.refusal, "");
+      EXPECT_FALSE(plan.name.empty());
+    }
   }
 }
 
@@ -287,10 +346,11 @@ TEST(AttentionPlans, TestsAreSupportedIfTheirHeadSizesAreMultiplesOfEight) {
 }  // namespace
 
 void print_plans() {
-  std::cout
-      << "| attention (bfloat16, causal) | forward: plan, bytes of workspace | backward: plan, bytes of workspace "
-         "|\n|---|---|---|\n";
-  for (const Problem& p : kModels) {
+  std::cout << "| attention (bfloat16) | forward: plan, bytes of workspace | backward: plan, bytes of workspace "
+               "|\n|---|---|---|\n";
+  std::vector<Problem> problems(std::begin(kModels), std::end(kModels));
+  problems.insert(problems.end(), std::begin(kOptions), std::end(kOptions));
+  for (const Problem& p : problems) {
     std::cout << "| " << p.source << ": " << p.heads << " heads, length " << p.queries << ", head size " << p.head_dim
               << " |";
     for (const Plan& plan : {forward_plan(p, kTypes[0], Depth::kPlan), backward_plan(p, kTypes[0], Depth::kPlan)}) {

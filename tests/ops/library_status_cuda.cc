@@ -175,33 +175,46 @@ TEST(LibraryStatus, EveryFailureOfCudnnsAttentionIsHandled) {
 
 // Each pass by cuDNN or by tandem's kernels: they read and write the same numbers per query.
 TEST(LibraryStatus, OnePassOfAttentionMayFail) {
+  Dense allowed = random_dense({2, 1, 90, 90}, 3, 0, 2);
+  for (int64_t i = 0; i < allowed.num_elements(); ++i) allowed[i] = allowed[i] >= 1;
+  for (int64_t s = 0; s < 90; ++s) allowed[5 * 90 + s] = 0;  // a query without keys
   for (const char* failing : {"", "cudnn_frontend execute, attention", "cudnn_frontend execute, attention backward"}) {
-    SCOPED_TRACE(failing);
     const int64_t length = 40 + static_cast<int64_t>(std::string(failing).size());  // another problem each time
     const Tensor values = random_tensor({2, length, 48}, 1, kBFloat16),
                  grad = random_tensor({2, length, 16}, 2, kBFloat16);
-    const auto gradient = [&](Device device, DType dtype) {
-      Tensor qkv = values.to(device).to(dtype).set_requires_grad();
-      qkv_attention(qkv, 2, {.is_causal = true}).backward(grad.to(device).to(dtype));
-      return qkv.grad();
-    };
-    const Tensor expected = gradient(Device(), kFloat32);
-    cuda_emulation::forget_library_calls();
-    if (*failing != '\0') cuda_emulation::fail_library_call(failing, 0, CUDNN_STATUS_EXECUTION_FAILED);
-    Tensor actual;
-    const auto once = run(
-        "cudnn_frontend execute", [&](int64_t) { actual = gradient(kGpu, kBFloat16); }, 0);
-    EXPECT_EQ(once.num_warnings, *failing == '\0' ? 0u : 1u);
-    EXPECT_EQ(once.calls.size(), 2u);
-    EXPECT_TRUE(close(actual, dense(expected), 4 * epsilon(kBFloat16)));
+    for (const bool has_mask : {false, true}) {
+      SCOPED_TRACE(str(failing, has_mask));
+      const auto gradient = [&](Device device, DType dtype) {
+        Generator generator(7);
+        AttentionOptions options{.is_causal = !has_mask};
+        if (has_mask) {
+          options.attn_mask =
+              make_tensor(allowed, kBool).slice(-2, 0, length).slice(-1, 0, length).contiguous().to(device);
+          options.dropout_p = 0.25;
+          options.generator = &generator;
+        }
+        Tensor qkv = values.to(device).to(dtype).set_requires_grad();
+        qkv_attention(qkv, 2, options).backward(grad.to(device).to(dtype));
+        return qkv.grad();
+      };
+      const Tensor expected = gradient(Device(), kFloat32);
+      cuda_emulation::forget_library_calls();
+      if (*failing != '\0') cuda_emulation::fail_library_call(failing, 0, CUDNN_STATUS_EXECUTION_FAILED);
+      Tensor actual;
+      const auto once = run(
+          "cudnn_frontend execute", [&](int64_t) { actual = gradient(kGpu, kBFloat16); }, 0);
+      EXPECT_EQ(once.num_warnings, *failing == '\0' ? 0u : 1u);
+      EXPECT_EQ(once.calls.size(), 2u);
+      EXPECT_TRUE(close(actual, dense(expected), 4 * epsilon(kBFloat16)));
+    }
   }
 }
 
-TEST(CudnnAttention, ComputesGroupedHeadsButNoBandsAndNoDropout) {
+TEST(CudnnAttention, ComputesBandsMasksDropoutAndGroupedHeads) {
   const auto passes = [](AttentionOptions options) {
     options.enable_gqa = true;
     const Tensor query = random_tensor({2, 4, 9, 8}, 1, kBFloat16).to(kGpu).set_requires_grad();
-    const Tensor key = random_tensor({2, 2, 9, 8}, 2, kBFloat16).to(kGpu).set_requires_grad();
+    const Tensor key = random_tensor({2, 2, 11, 8}, 2, kBFloat16).to(kGpu).set_requires_grad();
     cuda_emulation::forget_library_calls();
     scaled_dot_product_attention(query, key, key, options).backward(ones(query.shape(), query.options()));
     const std::vector<std::string> calls = cuda_emulation::library_calls();
@@ -210,10 +223,16 @@ TEST(CudnnAttention, ComputesGroupedHeadsButNoBandsAndNoDropout) {
   };
   EXPECT_EQ(passes({}), 2);
   EXPECT_EQ(passes({.is_causal = true}), 2);
-  EXPECT_EQ(passes({.is_causal = true, .query_offset = 8}), 2);  // all keys
-  EXPECT_EQ(passes({.is_causal = true, .query_offset = 3}), 0);
-  EXPECT_EQ(passes({.window = {2, 0}}), 0);
-  EXPECT_EQ(passes({.dropout_p = 0.5}), 0);
+  EXPECT_EQ(passes({.is_causal = true, .query_offset = 10}), 2);  // all keys
+  EXPECT_EQ(passes({.is_causal = true, .query_offset = 2}), 2);   // from the last key
+  EXPECT_EQ(passes({.is_causal = true, .query_offset = 1}), 2);   // by a bias
+  EXPECT_EQ(passes({.is_causal = true, .window = {2, 0}}), 2);
+  EXPECT_EQ(passes({.is_causal = true, .window = {2, 0}, .query_offset = 2}), 2);
+  EXPECT_EQ(passes({.window = {2, 3}}), 2);
+  EXPECT_EQ(passes({.attn_mask = zeros({9, 1}, {kFloat32, kGpu})}), 2);
+  EXPECT_EQ(passes({.dropout_p = 0.5}), 2);
+  EXPECT_EQ(passes({.dropout_p = 0.5, .window = {2, 0}}), 2);
+  EXPECT_EQ(passes({.dropout_p = 1}), 0);
 }
 
 // --- recurrent layers ------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ namespace cudnn_frontend {
 enum class DataType_t { NOT_SET, FLOAT, HALF, BFLOAT16 };
 enum class HeurMode_t { A };
 enum class BuildPlanPolicy_t { HEURISTICS_CHOICE };
+enum class DiagonalAlignment_t { TOP_LEFT, BOTTOM_RIGHT };
 
 struct error_t {
   std::string message;  // empty: no error
@@ -31,6 +32,9 @@ namespace graph {
 
 class Tensor_attributes {
  public:
+  Tensor_attributes() = default;
+  explicit Tensor_attributes(float number) : type_(DataType_t::FLOAT), number_(number) {}  // passed by value
+  float number() const { return number_; }
   Tensor_attributes& set_uid(int64_t uid) { return uid_ = uid, *this; }
   Tensor_attributes& set_dim(const std::vector<int64_t>& dim) { return dim_ = dim, *this; }
   Tensor_attributes& set_stride(const std::vector<int64_t>& stride) { return stride_ = stride, *this; }
@@ -47,6 +51,15 @@ class Tensor_attributes {
   std::vector<int64_t> dim_, stride_;
   DataType_t type_ = DataType_t::NOT_SET;
   bool is_output_ = false;
+  float number_ = 0;
+};
+
+/// Which scores take part, and by which factors.
+struct AttentionTerms {
+  DiagonalAlignment_t alignment = DiagonalAlignment_t::TOP_LEFT;
+  int64_t right_bound = -1, left_bound = 0;  // no limits
+  std::shared_ptr<Tensor_attributes> bias, kept;
+  float kept_scale = 1, inverse_scale = 1;
 };
 
 /// Attributes of both passes.
@@ -55,10 +68,13 @@ class AttentionAttributes {
  public:
   Self& set_name(const std::string&) { return self(); }
   Self& set_attn_scale(float scale) { return this->scale = scale, self(); }
-  Self& set_causal_mask(bool value) { return is_causal = value, self(); }
+  Self& set_diagonal_alignment(DiagonalAlignment_t value) { return terms.alignment = value, self(); }
+  Self& set_diagonal_band_right_bound(int value) { return terms.right_bound = value, self(); }
+  Self& set_diagonal_band_left_bound(int value) { return terms.left_bound = value, self(); }
+  Self& set_bias(std::shared_ptr<Tensor_attributes> value) { return terms.bias = std::move(value), self(); }
 
   float scale = 1;
-  bool is_causal = false;
+  AttentionTerms terms;
 
  private:
   Self& self() { return static_cast<Self&>(*this); }
@@ -67,12 +83,23 @@ class AttentionAttributes {
 class SDPA_attributes : public AttentionAttributes<SDPA_attributes> {
  public:
   SDPA_attributes& set_generate_stats(bool value) { return has_statistics = value, *this; }
+  SDPA_attributes& set_dropout(std::shared_ptr<Tensor_attributes> kept,
+                               const std::shared_ptr<Tensor_attributes>& factor) {
+    terms.kept = std::move(kept), terms.kept_scale = factor->number();
+    return *this;
+  }
   bool has_statistics = false;
 };
 
 class SDPA_backward_attributes : public AttentionAttributes<SDPA_backward_attributes> {
  public:
   SDPA_backward_attributes& set_deterministic_algorithm(bool value) { return is_deterministic = value, *this; }
+  SDPA_backward_attributes& set_dropout(std::shared_ptr<Tensor_attributes> kept,
+                                        const std::shared_ptr<Tensor_attributes>& factor,
+                                        const std::shared_ptr<Tensor_attributes>& inverse) {
+    terms.kept = std::move(kept), terms.kept_scale = factor->number(), terms.inverse_scale = inverse->number();
+    return *this;
+  }
   bool is_deterministic = false;
 };
 
@@ -106,8 +133,9 @@ class Graph {
   DataType_t intermediate_ = DataType_t::NOT_SET, compute_ = DataType_t::NOT_SET;
   State state_ = State::kNew;
   cudnnHandle_t handle_ = nullptr;
-  bool is_backward_ = false, is_causal_ = false, is_deterministic_ = false, has_statistics_ = false;
+  bool is_backward_ = false, is_deterministic_ = false, has_statistics_ = false;
   float scale_ = 1;
+  AttentionTerms terms_;
   Tensor query_, key_, value_, out_, statistics_, grad_, grad_query_, grad_key_, grad_value_;
 };
 
