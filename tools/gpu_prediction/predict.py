@@ -167,20 +167,20 @@ def number(value):
 
 def markdown(steps, num_rows):
     """The steps as a table, and the longest rows of each as another one."""
-    lines = ["| case | precision | tasks | GPU, ms | host, ms | step, ms | items per second | captured step, ms |",
-             "|---|---|---|---|---|---|---|---|"]
+    lines = ["| case | precision | tasks | GPU, ms | host, ms | step, ms | items per second | captured step, ms | source |",
+             "|---|---|---|---|---|---|---|---|---|"]
     for step in steps:
         time = max(step.gpu, step.host)
-        lines.append("| %s | %s | %d | %s | %s | %s | %s | %s |" % (
+        lines.append("| %s | %s | %d | %s | %s | %s | %s | %s | predicted |" % (
             step.case, step.precision, step.tasks, number(step.gpu * 1e3), number(step.host * 1e3), number(time * 1e3),
             number(step.items / time), number((step.gpu + HOST_TASK) * 1e3)))
-    lines += ["", "| step | phase | operation | kernel or library | tasks | ms | of the GPU's time | bound |",
-              "|---|---|---|---|---|---|---|---|"]
+    lines += ["", "| step | phase | operation | kernel or library | tasks | ms | of the GPU's time | bound | source |",
+              "|---|---|---|---|---|---|---|---|---|"]
     for step in steps:
         for row in step.rows[:num_rows]:
             is_kernel = row.work.partition(", ")[0] not in RATES and not row.work.startswith(("copy", "fill"))
             work = "`%s`" % row.work.replace("> >", ">>") if is_kernel else row.work
-            lines.append("| %s, %s | %s | %s | %s | %d | %s | %.1f %% | %s |" % (
+            lines.append("| %s, %s | %s | %s | %s | %d | %s | %.1f %% | %s | predicted |" % (
                 step.case, step.precision, row.phase, row.op, work, row.tasks, number(row.seconds * 1e3),
                 100 * row.seconds / step.gpu, row.bound))
     return "\n".join(lines)
