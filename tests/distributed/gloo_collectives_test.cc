@@ -162,6 +162,6 @@ TEST(GlooSignaturePrefetch, MismatchIsReportedWhenCollectiveStarts) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, GlooCollectives, testing::Values(1, 2, 3, 4, 7));
+INSTANTIATE_TEST_SUITE_P(Worlds, GlooCollectives, testing::Values(1, 2, 3, 4, td::testing::kThreadSanitizer ? 5 : 7));
 
 }  // namespace

@@ -372,9 +372,11 @@ void check_gradients(const OpCase& op) {
       EXPECT_NO_THROW(autograd::gradgradcheck(op.run, leaves)) << "gradgradcheck";
     }
   }
+  std::vector<std::vector<Layout>> plans = layout_plans(op.inputs.size());
+  if (!runs_all_combinations() && is_emulated) plans = {plans.front(), plans.back()};
   for (DType dtype : op.dtypes) {
     if (dtype == kFloat64) continue;
-    for (const auto& plan : layout_plans(op.inputs.size())) {
+    for (const auto& plan : plans) {
       SCOPED_TRACE(str(dtype, plan_name(plan)));
       const std::vector<Tensor> leaves = as_leaves(op, make_inputs(op, dtype, plan));
       const std::vector<Tensor> exact_leaves = as_leaves(op, leaves, kFloat64);
