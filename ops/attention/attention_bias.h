@@ -6,7 +6,6 @@
 // forward pass the shifts are added to the statistics, and the results of queries without keys become 0.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include <tandem/ops/attention/attention_kernels.h>

@@ -83,10 +83,6 @@ __global__ void kept_weights_kernel(int64_t n, PhiloxState state, uint64_t thres
   }
 }
 
-int statistics_of(const KernelContext& context, const AttentionCall& call) {
-  return attention_statistics(context, call.dtype, call.mask.tensor.data != nullptr);
-}
-
 }  // namespace
 
 void write_attention_bias(const KernelContext& context, const AttentionCall& call, const BiasRows& rows, float* bias,

@@ -365,10 +365,6 @@ Rows<T> rows_of(const AttentionTensor& tensor, int64_t count) {
   return {static_cast<T*>(tensor.data), tensor.strides[tensor.strides.size() - 2], count};
 }
 
-int statistics_of(const KernelContext& context, const AttentionCall& call) {
-  return attention_statistics(context, call.dtype, call.mask.tensor.data != nullptr);
-}
-
 /// Calls f.operator()<T, kChunks, kHasDropout>() with the number of chunks for results of `columns` columns; always one
 /// with dropout, so that there are fewer kernels.
 template <class F>

@@ -1,4 +1,4 @@
-// Masks of attention as kernels read them. Private to the *.cu files of ops/attention.
+// Masks and statistics of attention as kernels read them. Private to the *.cu files of ops/attention.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +43,11 @@ inline MaskRows mask_rows(const AttentionMask& mask) {
 }
 inline const AttentionTensor& mask_or(const AttentionMask& mask, const AttentionTensor& other) {
   return mask.tensor.data == nullptr ? other : mask.tensor;
+}
+
+/// See attention_statistics().
+inline int statistics_of(const KernelContext& context, const AttentionCall& call) {
+  return attention_statistics(context, call.dtype, call.mask.tensor.data != nullptr);
 }
 
 /// The strides of the leading dimensions.

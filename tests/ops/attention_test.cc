@@ -255,8 +255,9 @@ TEST(Attention, ScoreMatrixIsNotStored) {
   EXPECT_LT(memory_stats(test_device()).peak_allocated - before, size * size * 4 / 4);
 }
 
-// A row that is masked only by a large finite number weighs all keys equally, in backward too: float32 scores are lost
-// beside such a number. cuDNN, which gets the difference to the row's largest mask, keeps them; here they are zeros.
+// If all keys of a query have the same large finite mask, they have equal weights, in backward too, because adding the
+// mask rounds the scores away. cuDNN keeps the scores, because the row's largest mask is subtracted first
+// (attention_bias.h); so the scores of half types are zeros here.
 TEST(Attention, LargeFiniteMasksWeighKeysEqually) {
   const int64_t queries = 7, keys = 300;
   for (const DType dtype : {kFloat32, kBFloat16}) {
