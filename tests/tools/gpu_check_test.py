@@ -256,6 +256,24 @@ class Suites(GpuCheckTest):
         self.assertIn(" --gtest_list_tests --gtest_filter=*Of1*:*Processes*-*Of4* ", f" {listing}")
         self.assertIn(" --gtest_filter=World/GpuOps.One:World/GpuOps.Two/0 ", suite)
 
+    def test_long_suites_run_in_several_processes(self):
+        names = [f"attention_with_a_long_name_{i}_gradients" for i in range(7000)]
+        write(self.path("packed/list"), "All/OpCaseTest.\n" + "".join(f"  Passes/{name}  # GetParam()\n" for name in names))
+        self.program("gpu_tests", f"""case "$*" in *--gtest_list_tests*) cat list; exit ;; esac
+{PASSES}""")
+        _, report = self.check("--parts", "smoke", "--only", "gpu_tests*")
+        run = re.findall(r"All/OpCaseTest.Passes/(\w+)", "".join(self.calls("gpu_tests")))
+        self.assertEqual(sorted(run), sorted(names))
+        self.assertEqual(len(report["tests"]["gpu_tests"]["suites"]), 24)
+        self.assertEqual(report["tests"]["gpu_tests"]["suites"]["All/OpCaseTest 24 of 24"]["passed"], 7)
+
+    def test_failed_tests_are_reported_with_their_messages(self):
+        self.add_tests("gpu_tests", """echo '[ RUN      ] Softmax.One'; echo '0.25, expected 0.5'; echo '[  FAILED  ] Softmax.One (3 ms)'
+echo '[ RUN      ] Softmax.Two/0'; echo '[       OK ] Softmax.Two/0 (1 ms)'; exit 1""")
+        _, report = self.check("--parts", "smoke", "--only", "gpu_tests*")
+        self.assertEqual(report["tests"]["gpu_tests"]["suites"]["Softmax"]["messages"],
+                         {"Softmax.One": "0.25, expected 0.5\n[  FAILED  ] Softmax.One (3 ms)\n"})
+
     def test_most_important_suites_run_first(self):
         _, report = self.check("--parts", "smoke")
         steps = [step["step"] for step in report["steps"]]

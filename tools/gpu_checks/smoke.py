@@ -11,8 +11,11 @@ SHARED_GPU = {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE
 # The most important suites run first, one by one: copies, matrix products, convolutions, collectives of two processes.
 FIRST = [("gpu_tests", "Cuda"), ("gpu_tests", "Matmul"), ("gpu_tests", "Linear"), ("gpu_tests", "Conv2d"), ("gpu_ops_test", "World/GpuOps")]
 SUITE_SECONDS = 60
-LONG_SUITE_SECONDS = {"World/GpuOps": 120, "Reduce": 120, "All/OpCaseTest": 600, "All/OpTest": 300}
-MAX_CONCURRENT = 4  # suites that run at the same time
+LONG_SUITE_SECONDS = {"World/GpuOps": 120, "Reduce": 120, "All/OpCaseTest": 300, "All/OpTest": 300}
+MAX_CONCURRENT = 8  # suites that run at the same time
+# Suites with more tests run in several processes. The names of the tests must fit into one argument, whose limit on Linux
+# is 128 KiB.
+MAX_TESTS = 300
 SANITIZED = ["LayerNorm", "Reduce", "Softmax", "CrossEntropy", "NllLoss", "MseLoss", "Attention"]
 # Families of operations whose registered cases are sanitized too: the tests of values (forward) and of thread counts
 # (backward).
@@ -55,6 +58,28 @@ def tests_of_suites(listing):
     return suites
 
 
+def split(suites):
+    """Splits the suites that have more than MAX_TESTS tests: 'All/OpCaseTest' into 'All/OpCaseTest 1 of 9', ... Each part gets
+    every ninth test, because neighbours take similar times."""
+    found = {}
+    for suite, names in suites.items():
+        count = -(-len(names) // MAX_TESTS)
+        if count == 1:
+            found[suite] = names
+        else:
+            found.update({f"{suite} {i + 1} of {count}": names[i::count] for i in range(count)})
+    return found
+
+
+def messages_of(output):
+    """The beginning of each failed test's output, by test."""
+    found = {}
+    for name, text in re.findall(r"^\[ RUN      \] (\S+)\n(.*?)(?=^\[ RUN      \]|\Z)", output, re.M | re.S):
+        if not re.search(r"^\[       OK \]", text, re.M):
+            found[name] = text[:1500]
+    return found
+
+
 def text_for_gpt(folder):
     """Creates a training text, unless it exists; returns language_model's flags for it."""
     path = os.path.join(folder, "text.txt")
@@ -78,9 +103,10 @@ def properties(check):
 
 
 def run_suite(check, program, suite, tests):
-    """Runs a suite in its own process: a sticky CUDA error fails all later tests of the process, but no other suite."""
+    """Runs a suite, or a part of a long one, in its own process: a sticky CUDA error fails all later tests of the process, but no
+    other suite."""
     done = check.run(f"{program} {suite}", [f"./{program}", "--gtest_color=no", f"--gtest_filter={':'.join(tests)}"],
-                     LONG_SUITE_SECONDS.get(suite, SUITE_SECONDS), SHARED_GPU if len(check.report["gpus"]) == 1 else None)
+                     LONG_SUITE_SECONDS.get(suite.split()[0], SUITE_SECONDS), SHARED_GPU if len(check.report["gpus"]) == 1 else None)
     if done is None:
         return
     passed = re.search(r"^\[  PASSED  \] (\d+) test", done.stdout, re.M)
@@ -88,6 +114,7 @@ def run_suite(check, program, suite, tests):
     result = {"passed": int(passed.group(1)) if passed else 0, "failed": sorted(set(failures)), "status": done.returncode}
     if done.returncode != 0 or result["passed"] == 0:
         check.failed = True
+        result["messages"] = messages_of(done.stdout)
         result["output"] = done.stdout[-8000:]
     of_program = check.report["tests"][program]
     with check.lock:
@@ -110,7 +137,7 @@ def tests(check):
         if done is None:
             continue
         check.report["tests"][program] = {"filter": tests_filter, "passed": 0, "failed": [], "status": done.returncode, "suites": {}}
-        suites = tests_of_suites(done.stdout) if done.returncode == 0 else {}
+        suites = split(tests_of_suites(done.stdout)) if done.returncode == 0 else {}
         if not suites:
             check.failed = True
             check.report["tests"][program]["output"] = done.stdout[-8000:]
