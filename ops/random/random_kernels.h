@@ -102,10 +102,19 @@ TANDEM_HOST_DEVICE inline double exponential_value(double u, double weight) {
 /// The index of the first of `classes` partial sums that exceeds u times the last one; the last one is positive, 0 <= u
 /// < 1.
 TANDEM_HOST_DEVICE inline int64_t sampled_index(const double* sums, int64_t classes, double u) {
-  const double* found = std::upper_bound(sums, sums + classes, u * sums[classes - 1]);
-  // The product may round up to the last sum; then the first index that reaches it.
-  if (found == sums + classes) found = std::lower_bound(sums, sums + classes, sums[classes - 1]);
-  return found - sums;
+  const double last = sums[classes - 1], limit = u * last;
+  const bool rounds_up = limit == last;  // then the first index that reaches the last sum
+  // No std::upper_bound: in GPU code nvcc 13.0 compiles the std::advance of libstdc++ 12 to nothing.
+  int64_t begin = 0, end = classes;
+  while (begin < end) {
+    const int64_t middle = begin + (end - begin) / 2;
+    if (rounds_up ? sums[middle] < limit : sums[middle] <= limit) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return begin;
 }
 
 // clang-format off
