@@ -4,6 +4,9 @@
 // NaN, and a row of which all keys have a mask of, say, -1e9 is computed without loss. So the bias has no infinities,
 // and each row of it is *shifted*: its largest value is subtracted, which does not change the softmax. After the
 // forward pass the shifts are added to the statistics, and the results of queries without keys become 0.
+//
+// With dropout, cuDNN's backward pass takes a scale and its inverse, but cuDNN 9.19 ignores the inverse. The inverse only
+// multiplies the products of out and its gradient, so cuDNN gets an `out` that is divided by the scale instead.
 #pragma once
 
 #include <cstdint>
@@ -50,5 +53,8 @@ void read_biased_statistics(const KernelContext& context, const AttentionCall& c
 /// Writes 1 for each weight that dropout keeps and 0 for the others, of call.dtype, a half type. The size of `kept` is
 /// rounded up to 16 bytes, and all of it is written.
 void write_kept_weights(const KernelContext& context, const AttentionCall& call, void* kept);
+
+/// Writes out / call.dropout.scale as a dense tensor.
+void write_unscaled_out(const KernelContext& context, const AttentionCall& call, void* unscaled);
 
 }}}  // namespace tandem::v0::cuda

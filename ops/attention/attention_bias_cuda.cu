@@ -83,6 +83,18 @@ __global__ void kept_weights_kernel(int64_t n, PhiloxState state, uint64_t thres
   }
 }
 
+template <class T>
+__global__ void unscale_kernel(int64_t rows, int64_t queries, int64_t columns, Strided<1> batches, const T* out,
+                               int64_t row_stride, float inverse, T* unscaled) {
+  for (int64_t i = thread_index(); i < rows * columns; i += num_threads()) {
+    const int64_t row = i / columns;
+    int64_t offset[1];
+    batches.offsets(row / queries, offset);
+    const T value = out[offset[0] + row % queries * row_stride + i % columns];
+    unscaled[i] = T(static_cast<float>(value) * inverse);
+  }
+}
+
 }  // namespace
 
 void write_attention_bias(const KernelContext& context, const AttentionCall& call, const BiasRows& rows, float* bias,
@@ -112,6 +124,18 @@ void write_kept_weights(const KernelContext& context, const AttentionCall& call,
   const uint16_t one = call.dtype == kBFloat16 ? BFloat16(1.0f).bits : Half(1.0f).bits;
   launch_for_each(context, ceil_div<int64_t>(sizes.batches * sizes.queries * sizes.keys, 8), kept_weights_kernel,
                   call.dropout.state, call.dropout.threshold, one, static_cast<EightWeights*>(kept));
+}
+
+void write_unscaled_out(const KernelContext& context, const AttentionCall& call, void* unscaled) {
+  const AttentionSizes& sizes = call.sizes;
+  const int64_t rows = sizes.batches * sizes.queries;
+  const auto write = [&]<class T>() {
+    launch_kernel(context, unscale_kernel<T>, blocks_for(rows * sizes.value_dim), kBlock, 0, rows, sizes.queries,
+                  sizes.value_dim, Strided<1>(call.batch_shape, {batch_strides(call.out)}),
+                  static_cast<const T*>(call.out.data), call.out.strides[call.out.strides.size() - 2],
+                  static_cast<float>(1 / call.dropout.scale), static_cast<T*>(unscaled));
+  };
+  call.dtype == kBFloat16 ? write.operator()<BFloat16>() : write.operator()<Half>();
 }
 
 }}}  // namespace tandem::v0::cuda

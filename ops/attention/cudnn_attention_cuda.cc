@@ -210,13 +210,14 @@ std::optional<Problem> problem_of(const AttentionCall& call, const AttentionGrad
   if (has_dropout) {
     problem.layouts[kKeptWeights] = dense_layout({batch, heads, sizes.queries, sizes.keys});
     problem.dropout_scale = static_cast<float>(call.dropout.scale);
+    if (grads != nullptr) problem.layouts[kOut] = dense_layout({batch, heads, sizes.queries, sizes.value_dim});
   }
   return problem;
 }
 
 /// The parts of the workspace: cuDNN's own, then tensors that the call does not have, as offsets in bytes.
 struct Workspace {
-  int64_t bias = 0, shifts = 0, log_sums = 0, kept_weights = 0;
+  int64_t bias = 0, shifts = 0, log_sums = 0, kept_weights = 0, unscaled_out = 0;
   int64_t num_bytes = 0;
 
   Workspace(const Problem& problem, int64_t cudnn_bytes) : num_bytes(cudnn_bytes) {
@@ -231,7 +232,10 @@ struct Workspace {
       add(shifts, problem.bias_rows.count() * 4);
       add(log_sums, queries * 4);
     }
-    if (problem.has(kKeptWeights)) add(kept_weights, round_up(queries * keys * 2, 16));
+    if (problem.has(kKeptWeights)) {
+      add(kept_weights, round_up(queries * keys * 2, 16));
+      if (problem.is_backward) add(unscaled_out, queries * problem.layouts[kOut].sizes[3] * 2);
+    }
   }
 };
 
@@ -305,7 +309,7 @@ struct Plan {
       auto options = fe::graph::SDPA_backward_attributes().set_name("attention_backward");
       set_options(options.set_deterministic_algorithm(true));
       if (problem.has(kKeptWeights)) {
-        options.set_dropout(input(kKeptWeights), number(problem.dropout_scale), number(1 / problem.dropout_scale));
+        options.set_dropout(input(kKeptWeights), number(problem.dropout_scale), number(1));  // see write_unscaled_out
       }
       auto [grad_query, grad_key, grad_value] =
           graph.sdpa_backward(query, key, value, input(kOut), input(kGradOut), input(kStatistics), options);
@@ -390,7 +394,10 @@ bool cudnn_attention(const KernelContext& context, const AttentionCall& call, co
     pointers[kBias] = part(parts.bias);
     pointers[kStatistics] = log_sums;
   }
-  if (problem->has(kKeptWeights)) pointers[kKeptWeights] = part(parts.kept_weights);
+  if (problem->has(kKeptWeights)) {
+    pointers[kKeptWeights] = part(parts.kept_weights);
+    if (problem->is_backward) pointers[kOut] = part(parts.unscaled_out);
+  }
   constexpr uintptr_t kAlignment = 16;
   for (const void* p : pointers) {
     if (reinterpret_cast<uintptr_t>(p) % kAlignment != 0) return false;
@@ -399,7 +406,10 @@ bool cudnn_attention(const KernelContext& context, const AttentionCall& call, co
     write_attention_bias(context, call, rows, static_cast<float*>(pointers[kBias]), shifts);
     if (problem->is_backward) read_biased_statistics(context, call, rows, shifts, log_sums);
   }
-  if (problem->has(kKeptWeights)) write_kept_weights(context, call, pointers[kKeptWeights]);
+  if (problem->has(kKeptWeights)) {
+    write_kept_weights(context, call, pointers[kKeptWeights]);
+    if (problem->is_backward) write_unscaled_out(context, call, pointers[kOut]);
+  }
   try {
     if (cudnnSetStream(own.handle, static_cast<cudaStream_t>(context.stream)) != CUDNN_STATUS_SUCCESS) {
       throw Failure{"cudnnSetStream failed"};

@@ -161,7 +161,7 @@ struct Attention {
       Dense q(query, batch, head), o(out, batch, head), g(grad, batch, head), dq(query.sizes[2], q.columns);
       for (int64_t t = 0; t < query.sizes[2]; ++t) {
         const double log_sum = statistics.get(statistics.at(batch, head, t, 0));
-        const double product = dot(o, t, g, t) * terms.inverse_scale;
+        const double product = dot(o, t, g, t);  // cuDNN 9.19 ignores the inverse scale
         for (int64_t s = 0; s < key.sizes[2]; ++s) {
           const double weight = std::exp(score(dot(q, t, k, s), batch, head, t, s) - log_sum);
           const double kept_factor = factor(batch, head, t, s);  // the gradient is computed without its scale at first
@@ -273,9 +273,7 @@ error_t Graph::validate() {
   }
   if (terms_.kept != nullptr) {
     check_tensor("dropout mask", *terms_.kept, {batch, heads, queries, keys}, type);
-    if (is_backward_ && std::abs(terms_.kept_scale * terms_.inverse_scale - 1) > 1e-6f) {
-      fault("the scales of dropout are not inverse");
-    }
+    if (is_backward_ && terms_.inverse_scale != 1) fault("an inverse scale of dropout, which cuDNN 9.19 ignores");
   }
   std::set<int64_t> ids;
   for (const Tensor& tensor : all()) {
