@@ -1,6 +1,7 @@
 #include <tandem/optim/clip_grad_kernels.h>
 #include <tandem/optim/tensor_table_cuda.h>
 #include <tandem/tensor/cuda/block.h>
+#include <tandem/tensor/cuda/packed.h>
 
 namespace tandem { inline namespace v0 { namespace optim::cuda {
 
@@ -17,6 +18,20 @@ struct Fold {
   __device__ double operator()(double a, double b) const { return largest ? Larger()(a, b) : a + b; }
 };
 
+/// Calls f for packs of the values from `begin` on, a multiple of 16 bytes, to `end`. A pack has 16 bytes, or one value
+/// if `values` is not aligned, and at the end.
+template <class T, class F>
+__device__ void for_each_pack(T* values, int64_t begin, int64_t end, const F& f) {
+  constexpr int kPack = static_cast<int>(16 / sizeof(T));
+  const int64_t packed_end = tandem::cuda::is_aligned_for_packs(values) ? end - (end - begin) % kPack : begin;
+  for (int64_t i = begin + threadIdx.x * kPack; i < packed_end; i += blockDim.x * kPack) {
+    f(*reinterpret_cast<tandem::cuda::Pack<T, kPack>*>(values + i));
+  }
+  for (int64_t i = packed_end + threadIdx.x; i < end; i += blockDim.x) {
+    f(*reinterpret_cast<tandem::cuda::Pack<T, 1>*>(values + i));
+  }
+}
+
 /// The sum of each chunk, in the order of the tensors.
 template <class T>
 struct ChunkNorm {
@@ -27,10 +42,18 @@ struct ChunkNorm {
 
   void begin_at(int64_t chunks) { chunks_before = chunks; }
   __device__ void operator()(const Table::Entry& entry, int64_t begin, int64_t end, int64_t chunk) const {
-    const T* values = static_cast<const T*>(entry.data[0]);
+    T* const values = static_cast<T*>(entry.data[0]);
     double sum = 0;
-    for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x)
-      sum = fold(sum, term(static_cast<double>(values[i])));
+    if (term.norm_type == 2) {
+      for_each_pack(values, begin, end, [&](auto pack) {
+#pragma unroll
+        for (const T value : pack.values) sum += static_cast<double>(value) * static_cast<double>(value);
+      });
+    } else {
+      for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
+        sum = fold(sum, term(static_cast<double>(values[i])));
+      }
+    }
     sum = block_reduce(sum, 0.0, fold);
     if (threadIdx.x == 0) sums[chunks_before + chunk] = sum;
   }
@@ -52,8 +75,11 @@ struct MapValues {
 
   void begin_at(int64_t) {}
   __device__ void operator()(const Table::Entry& entry, int64_t begin, int64_t end, int64_t) const {
-    T* values = static_cast<T*>(entry.data[0]);
-    for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) values[i] = T(map(values[i]));
+    for_each_pack(static_cast<T*>(entry.data[0]), begin, end, [&](auto& pack) {
+      auto mapped = pack;
+      for (T& value : mapped.values) value = T(map(value));
+      pack = mapped;
+    });
   }
 };
 

@@ -118,6 +118,32 @@ TANDEM_HOST_DEVICE inline double gelu_tanh_derivative(double x) {
   return s + x * s * sigmoid_element(-v) * kGeluSlope * (1 + 3 * kGeluCubic * x * x);
 }
 
+/// Forms of the above for half types on GPUs: x sigmoid(v), v = a x + b x^3. Beyond `end`, the sigmoid is 0 or 1.
+struct ApproximateSigmoid {
+  float value;
+  float rest;  ///< 1 - value
+};
+TANDEM_HOST_DEVICE inline ApproximateSigmoid approximate_sigmoid(float x, float a, float b, float end) {
+  constexpr float kLog2E = 1.44269504f;
+  const float lower = x < -end ? -end : x, bounded = lower > end ? end : lower;  // keeps NaN
+  const float e = approximate_exp2(bounded * __builtin_fmaf(-kLog2E * b, bounded * bounded, -kLog2E * a));
+  const float s = x < -end ? 0.0f : approximate_reciprocal(1.0f + e);
+  return {s, e * s};
+}
+TANDEM_HOST_DEVICE inline float approximate_x_sigmoid(float x, float a, float b, float end) {
+  return (x < -end ? -end : x) * approximate_sigmoid(x, a, b, end).value;
+}
+/// s + x s (1 - s) dv/dx.
+TANDEM_HOST_DEVICE inline float approximate_x_sigmoid_derivative(float x, float a, float b, float end) {
+  const ApproximateSigmoid sigmoid = approximate_sigmoid(x, a, b, end);
+  const float lower = x < -end ? -end : x, bounded = lower > end ? end : lower;
+  const float slope = bounded * __builtin_fmaf(3 * b, bounded * bounded, a);
+  return __builtin_fmaf(slope, sigmoid.value * sigmoid.rest, sigmoid.value);
+}
+/// Limits of x for which exp(-v) is finite.
+inline constexpr float kGeluHalfEnd = 10.0f, kSiluHalfEnd = 87.0f;
+inline constexpr float kSlope = static_cast<float>(kGeluSlope), kCubic = static_cast<float>(kGeluSlope * kGeluCubic);
+
 namespace functions {
 
 struct GeluErf {
@@ -134,6 +160,10 @@ struct GeluErf {
 struct GeluTanh {
   TANDEM_FORMULA auto operator()(auto x) const { return gelu_tanh(x); }
   TANDEM_FORMULA auto gradient(auto g, auto x) const { return g * gelu_tanh_derivative(x); }
+  TANDEM_FORMULA float for_half(float x) const { return approximate_x_sigmoid(x, kSlope, kCubic, kGeluHalfEnd); }
+  TANDEM_FORMULA float gradient_for_half(float g, float x) const {
+    return g * approximate_x_sigmoid_derivative(x, kSlope, kCubic, kGeluHalfEnd);
+  }
   /// With s = sigmoid(v): s' = s (1 - s) v', where 1 - s = sigmoid(-v) is precise.
   static Tensor second_factor(const Tensor& input) {
     const Tensor x = clamp(input, -kGeluEndDouble, kGeluEndDouble);
@@ -168,6 +198,10 @@ struct Silu : UnaryOp {
   static constexpr Saves kSaves = Saves::kInput;
   TANDEM_FORMULA auto operator()(auto x) const { return silu_element(x); }
   TANDEM_FORMULA auto gradient(auto g, auto x) const { return g * silu_derivative(x); }
+  TANDEM_FORMULA float for_half(float x) const { return approximate_x_sigmoid(x, 1, 0, kSiluHalfEnd); }
+  TANDEM_FORMULA float gradient_for_half(float g, float x) const {
+    return g * approximate_x_sigmoid_derivative(x, 1, 0, kSiluHalfEnd);
+  }
   static Tensor second_factor(const Tensor& input) {
     const Tensor x = clamp(input, -kSigmoidEndDouble, kSigmoidEndDouble);
     const Tensor s = sigmoid(x), rest = sigmoid(-x);

@@ -80,6 +80,36 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp_of_nonpositive(float x) {
 }
 TANDEM_HOST_DEVICE inline double exp_of_nonpositive(double x) { return std::exp(x); }
 
+/// 2^x and 1 / x within 2^-21, for results of half types: single instructions on GPUs. Subnormal numbers become 0.
+TANDEM_HOST_DEVICE inline float approximate_exp2(float x) {
+#ifdef __CUDA_ARCH__
+  float value;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(value) : "f"(x));
+  return value;
+#else
+  return std::exp2(x);
+#endif
+}
+TANDEM_HOST_DEVICE inline float approximate_reciprocal(float x) {
+#ifdef __CUDA_ARCH__
+  float value;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(value) : "f"(x));
+  return value;
+#else
+  return 1.0f / x;
+#endif
+}
+
+/// e^x for kernels on elements of type T.
+template <class T, class C>
+TANDEM_HOST_DEVICE inline C exp_for(C x) {
+  if constexpr (kIsHalf<T>) {
+    return approximate_exp2(x * 1.44269504f);
+  } else {
+    return exp_element(x);
+  }
+}
+
 /// All ones if the highest bit is set, else zero.
 TANDEM_HOST_DEVICE inline uint32_t sign_mask(uint32_t bits) {
   return static_cast<uint32_t>(static_cast<int32_t>(bits) >> 31);
@@ -198,7 +228,8 @@ enum class Saves : int8_t { kNothing, kInput, kOutput };
 ///                                                                    for attributes, and formulas that depend on T
 ///     static auto kernel()                                           another description, whose kernels are used:
 ///                                                                    functions used rarely share kernels
-/// A functor f may have a form for float without branches, f.fast(x), for abs(x) <= f.kFastLimit.
+/// A functor f may have a form for float without branches, f.fast(x), for abs(x) <= f.kFastLimit, and forms for half
+/// types on GPUs, f.for_half(x) and f.gradient_for_half(g, saved), with approximate instructions.
 struct UnaryOp {
   static constexpr DTypeRule kDTypeRule = DTypeRule::kToFloating;
   static constexpr CastPolicy kCastPolicy = CastPolicy::kWidest;
@@ -281,6 +312,8 @@ struct GradientOf {
   TANDEM_FORMULA C operator()(C g, C saved) const {
     return f.gradient(g, saved);
   }
+  TANDEM_FORMULA float for_half(float g, float saved) const requires requires { f.gradient_for_half(g, saved); }
+  { return f.gradient_for_half(g, saved); }
 };
 
 TANDEM_KERNELS(

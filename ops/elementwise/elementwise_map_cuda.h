@@ -53,6 +53,16 @@ bool is_flat(const StridedLoop<N>& loop, const std::array<const void*, N>& data)
   return true;
 }
 
+/// f(x...) for elements of type T.
+template <class T, class F, class... X>
+__device__ auto apply(const F& f, X... x) {
+  if constexpr (kIsHalf<T> && requires { f.for_half(x...); }) {
+    return f.for_half(x...);
+  } else {
+    return f(x...);
+  }
+}
+
 template <class T, class Out, class F>
 struct MapBinary {
   static constexpr int kPack = 16 / static_cast<int>(std::max(sizeof(T), sizeof(Out)));
@@ -63,7 +73,7 @@ struct MapBinary {
   F f;
 
   __device__ Out compute(T x, T y) const {
-    return store<Out>(f(static_cast<Compute<T>>(x), static_cast<Compute<T>>(y)));
+    return store<Out>(apply<T>(f, static_cast<Compute<T>>(x), static_cast<Compute<T>>(y)));
   }
   /// Processes one element of strided operands.
   __device__ void operator()(const int64_t (&at)[3]) const { out[at[0]] = compute(a[at[1]], b[at[2]]); }
@@ -103,7 +113,7 @@ struct MapUnary {
   int64_t n;
   F f;
 
-  __device__ Out compute(T x) const { return store<Out>(f(static_cast<Compute<T>>(x))); }
+  __device__ Out compute(T x) const { return store<Out>(apply<T>(f, static_cast<Compute<T>>(x))); }
   __device__ void operator()(const int64_t (&at)[2]) const { out[at[0]] = compute(a[at[1]]); }
   __device__ void operator()(int64_t pack) const {
     const int64_t begin = pack * kPack;

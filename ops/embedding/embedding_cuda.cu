@@ -1,5 +1,8 @@
+#include <tandem/base/math.h>
 #include <tandem/ops/embedding/embedding_kernels.h>
 #include <tandem/ops/index/sort_cuda.h>
+#include <tandem/tensor/cuda/block.h>
+#include <tandem/tensor/cuda/packed.h>
 #include <tandem/tensor/cuda/strided.h>
 
 namespace tandem { inline namespace v0 { namespace cuda {
@@ -20,21 +23,31 @@ struct TakeRows {
   }
 };
 
-/// One block per row of the weight; it adds the row's uses in order.
-template <class T>
-__global__ void embedding_backward_kernel(int64_t n, int64_t rows, int64_t d, int64_t padding,
-                                          const sorting::Pair* pairs, const T* grad, bool accumulate, T* grad_weight) {
+/// One warp per row of the weight and kWarp packs of columns; it adds the row's uses in order.
+template <class T, int kPack>
+__global__ void embedding_backward_kernel(int64_t rows, int64_t d, int64_t padding, const sorting::Pair* pairs,
+                                          const int64_t* starts, const T* grad, bool accumulate, T* grad_weight) {
   using C = Accumulator<T>;
-  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const int64_t begin = sorting::lower_bound(pairs, n, row);
-    const int64_t end = row == padding ? begin : sorting::lower_bound(pairs, n, row + 1);
-    if (begin == end && accumulate) continue;
-    for (int64_t c = threadIdx.x; c < d; c += blockDim.x) {
-      C sum = 0;
-      for (int64_t use = begin; use < end; ++use) sum += static_cast<C>(grad[pairs[use].position * d + c]);
-      T& target = grad_weight[row * d + c];
-      target = static_cast<T>(accumulate ? sum + static_cast<C>(target) : sum);
+  const int64_t stripes = (d + kWarp * kPack - 1) / (kWarp * kPack);
+  for (int64_t i = thread_index() / kWarp; i < rows * stripes; i += num_threads() / kWarp) {
+    const int64_t row = i / stripes, column = (i % stripes * kWarp + threadIdx.x % kWarp) * kPack;
+    const int64_t begin = starts[row], end = row == padding ? begin : starts[row + 1];
+    if ((begin == end && accumulate) || column >= d) continue;
+    C sums[kPack] = {};
+#pragma unroll 8
+    for (int64_t use = begin; use < end; ++use) {
+      const auto own = load_pack<kPack>(grad + pairs[use].position * d + column, kPack);
+#pragma unroll
+      for (int v = 0; v < kPack; ++v) sums[v] += static_cast<C>(own.values[v]);
     }
+    T* const target = grad_weight + row * d + column;
+    Pack<T, kPack> results = {};
+    if (accumulate) results = load_pack<kPack>(target, kPack);
+#pragma unroll
+    for (int v = 0; v < kPack; ++v) {
+      results.values[v] = static_cast<T>(accumulate ? sums[v] + static_cast<C>(results.values[v]) : sums[v]);
+    }
+    store_pack(target, results, kPack);
   }
 }
 
@@ -52,15 +65,22 @@ void embedding(const KernelContext& context, int64_t element_bytes, int64_t n, i
   }
 }
 
-int64_t embedding_backward_workspace_bytes(const KernelContext&, int64_t n, int64_t) { return sort_workspace_bytes(n); }
+int64_t embedding_backward_workspace_bytes(const KernelContext&, int64_t n, int64_t rows) {
+  return sort_workspace_bytes(n) + (rows + 1) * static_cast<int64_t>(sizeof(int64_t));
+}
 
 void embedding_backward(const KernelContext& context, DType dtype, int64_t n, int64_t rows, int64_t d, int64_t padding,
                         const int64_t* indices, const void* grad, bool accumulate, void* workspace, void* grad_weight) {
   if (rows * d == 0) return;
   const sorting::Pair* pairs = sorted_pairs(context, n, rows, indices, workspace);
+  int64_t* const starts = after_sort(workspace, n);
+  for_each_index(context, rows + 1, FindStart{n, pairs, starts});
   visit_floating_dtype(dtype, [&]<class T>() {
-    launch_kernel(context, embedding_backward_kernel<T>, blocks_for(rows, 1), 128, 0, n, rows, d, padding, pairs,
-                  static_cast<const T*>(grad), accumulate, static_cast<T*>(grad_weight));
+    visit_pack<T>(d, {grad, grad_weight}, [&]<int kPack>(std::integral_constant<int, kPack>) {
+      const int64_t warps = rows * ceil_div<int64_t>(d, kWarp * kPack);
+      launch_kernel(context, embedding_backward_kernel<T, kPack>, blocks_for(warps, kBlock / kWarp), kBlock, 0, rows, d,
+                    padding, pairs, starts, static_cast<const T*>(grad), accumulate, static_cast<T*>(grad_weight));
+    });
   });
 }
 

@@ -25,11 +25,6 @@ void visit_element(int64_t element_bytes, const F& f) {
   }
 }
 
-/// The memory after the workspace in which n pairs are sorted.
-int64_t* after_sort(void* workspace, int64_t n) {
-  return reinterpret_cast<int64_t*>(static_cast<std::byte*>(workspace) + sort_workspace_bytes(n));
-}
-
 template <class T>
 struct Gather {
   int64_t n, inner, size;
@@ -142,14 +137,6 @@ struct SelectRows {
     const int64_t row = i / units, at = index[row % n];
     out[i] = is_in(at, size) ? input[(row / n * size + at) * units + i % units] : U{};
   }
-};
-
-/// starts[row]: the first pair whose row is at least `row`.
-struct FindStart {
-  int64_t n;
-  const sorting::Pair* pairs;
-  int64_t* starts;
-  __device__ void operator()(int64_t row) const { starts[row] = sorting::lower_bound(pairs, n, row); }
 };
 
 /// Writes to an element of out [outer, size, inner] pairs[starts[row]] .. pairs[starts[row + 1] - 1], the slices with

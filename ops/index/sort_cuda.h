@@ -7,6 +7,7 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 
 #include <tandem/tensor/cuda/launch.h>
@@ -96,6 +97,19 @@ inline int64_t sort_workspace_bytes(int64_t n) {
   return 2 * n * static_cast<int64_t>(sizeof(sorting::Pair)) +
          blocks * sorting::kValues * static_cast<int64_t>(sizeof(int64_t));
 }
+
+/// The memory after the workspace in which n pairs are sorted.
+inline int64_t* after_sort(void* workspace, int64_t n) {
+  return reinterpret_cast<int64_t*>(static_cast<std::byte*>(workspace) + sort_workspace_bytes(n));
+}
+
+/// starts[key]: the first of n sorted pairs whose key is at least `key`.
+struct FindStart {
+  int64_t n;
+  const sorting::Pair* pairs;
+  int64_t* starts;
+  __device__ void operator()(int64_t key) const { starts[key] = sorting::lower_bound(pairs, n, key); }
+};
 
 /// The two buffers of a sort in its workspace, which is aligned like newly allocated memory. `from` holds the result.
 struct PairBuffers {

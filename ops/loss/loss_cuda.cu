@@ -21,7 +21,7 @@ __global__ void cross_entropy_kernel(int64_t n, int64_t classes, const T* logits
       continue;
     }
     const T* x = logits + i * classes;
-    const RowSum<C> sum = sum_of_exponentials<C, kPack>(x, classes);
+    const RowSum<C> sum = sum_of_exponentials<kPack>(x, classes, 1);
     if (threadIdx.x != 0) continue;
     const C logarithm = log_of(sum.sum);
     shifts[2 * i] = sum.max;
@@ -62,23 +62,12 @@ __global__ void cross_entropy_backward_kernel(int64_t n, int64_t classes, const 
         const auto x = load_pack<kPack>(logits + i * classes + begin, kPack);
 #pragma unroll
         for (int v = 0; v < kPack; ++v) {
-          const C probability = exp_element((static_cast<C>(x.values[v]) - max) - logarithm);
+          const C probability = exp_for<T>((static_cast<C>(x.values[v]) - max) - logarithm);
           results.values[v] = static_cast<T>((probability - (begin + v == label ? C{1} : C{0})) * scale);
         }
       }
       store_pack(grad_logits + i * classes + begin, results, kPack);
     }
-  }
-}
-
-/// Calls f with the number of elements per access: 16 bytes, or 1 if not all rows begin at multiples of 16 bytes.
-template <class T, class F>
-void with_pack(int64_t classes, const void* logits, const void* grad_logits, const F& f) {
-  constexpr int kPack = static_cast<int>(16 / sizeof(T));
-  if (classes % kPack == 0 && is_aligned_for_packs(logits) && is_aligned_for_packs(grad_logits)) {
-    f(std::integral_constant<int, kPack>());
-  } else {
-    f(std::integral_constant<int, 1>());
   }
 }
 
@@ -88,7 +77,7 @@ void cross_entropy_rows(const KernelContext& context, DType dtype, int64_t n, in
                         const int64_t* labels, int64_t ignore_index, void* shifts, double* losses) {
   if (n == 0) return;
   visit_floating_dtype(dtype, [&]<class T>() {
-    with_pack<T>(classes, logits, nullptr, [&]<int kPack>(std::integral_constant<int, kPack>) {
+    visit_pack<T>(classes, {logits}, [&]<int kPack>(std::integral_constant<int, kPack>) {
       launch_kernel(context, cross_entropy_kernel<T, kPack>, blocks_for(n, 1), threads_for_row(classes / kPack), 0, n,
                     classes, static_cast<const T*>(logits), labels, ignore_index, static_cast<Accumulator<T>*>(shifts),
                     losses);
@@ -109,7 +98,7 @@ void cross_entropy_backward(const KernelContext& context, DType dtype, int64_t n
                             void* grad_logits) {
   if (n == 0 || classes == 0) return;
   visit_floating_dtype(dtype, [&]<class T>() {
-    with_pack<T>(classes, logits, grad_logits, [&]<int kPack>(std::integral_constant<int, kPack>) {
+    visit_pack<T>(classes, {logits, grad_logits}, [&]<int kPack>(std::integral_constant<int, kPack>) {
       launch_kernel(context, cross_entropy_backward_kernel<T, kPack>, blocks_for(n, 1),
                     threads_for_row(classes / kPack), 0, n, classes, static_cast<const T*>(logits), labels,
                     ignore_index, static_cast<const Accumulator<T>*>(shifts), static_cast<const Accumulator<T>*>(grad),

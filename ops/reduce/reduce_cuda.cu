@@ -4,6 +4,7 @@
 
 #include <tandem/ops/reduce/reduce_kernels.h>
 #include <tandem/tensor/cuda/block.h>
+#include <tandem/tensor/cuda/packed.h>
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
@@ -36,8 +37,8 @@ struct Combine {
   }
 };
 
-/// Block b computes chunk b of the chunks of all rows.
-template <class F, class T, class A, class Out>
+/// Block b computes chunk b of the chunks of all rows, by accesses of kPack elements.
+template <class F, class T, class A, class Out, int kPack>
 __global__ void fold_rows_kernel(int64_t num_blocks, int64_t reduce, int64_t length, int64_t chunks, A divisor,
                                  const T* in, Out* out) {
   for (int64_t b = blockIdx.x; b < num_blocks; b += gridDim.x) {
@@ -45,8 +46,12 @@ __global__ void fold_rows_kernel(int64_t num_blocks, int64_t reduce, int64_t len
     const int64_t end = min(begin + length, reduce);
     const T* row = in + b / chunks * reduce;
     A sum = F::kStart;
-    for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x)
-      sum = F::combine(sum, F::term(static_cast<A>(row[i])));
+#pragma unroll 4
+    for (int64_t i = begin + threadIdx.x * kPack; i < end; i += blockDim.x * kPack) {
+      const auto x = load_pack<kPack>(row + i, kPack);
+#pragma unroll
+      for (int v = 0; v < kPack; ++v) sum = F::combine(sum, F::term(static_cast<A>(x.values[v])));
+    }
     sum = block_reduce(sum, A{F::kStart}, Combine<F>());
     if (threadIdx.x == 0) out[b] = divided<A, Out>(sum, divisor);
   }
@@ -100,9 +105,11 @@ void fold_chunks(const KernelContext& context, const ReduceSizes& sizes, int64_t
     launch_kernel(context, fold_short_rows_kernel<F, T, A, Out>, blocks_for(sizes.outer, kBlock / kWarp), kBlock, 0,
                   sizes.outer, sizes.reduce, divisor, in, out);
   } else if (sizes.inner == 1) {
-    launch_kernel(context, fold_rows_kernel<F, T, A, Out>, blocks_for(sizes.outer * chunks, 1),
-                  threads_for_row(std::min(length, sizes.reduce)), 0, sizes.outer * chunks, sizes.reduce, length,
-                  chunks, divisor, in, out);
+    visit_pack<T>(sizes.reduce, {in}, [&]<int kPack>(std::integral_constant<int, kPack>) {
+      launch_kernel(context, fold_rows_kernel<F, T, A, Out, kPack>, blocks_for(sizes.outer * chunks, 1),
+                    threads_for_row(std::min(length, sizes.reduce) / kPack), 0, sizes.outer * chunks, sizes.reduce,
+                    length, chunks, divisor, in, out);
+    });
   } else {
     const auto rows = static_cast<unsigned>(std::clamp<int64_t>(sizes.reduce / 4, 1, kMaxRows));
     const int64_t num_blocks = sizes.outer * chunks * ((sizes.inner + kColumns - 1) / kColumns);

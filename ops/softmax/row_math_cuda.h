@@ -18,35 +18,36 @@ struct RowSum {
   C sum;
 };
 
-/// The RowSum of element(0) .. element(n - 1), returned to all threads of the block.
-template <class C, class Element>
-__device__ RowSum<C> sum_of_exponentials(int64_t n, Element element) {
-  C max = -std::numeric_limits<C>::infinity();
-  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) max = Larger()(max, element(i));
-  max = block_reduce(max, -std::numeric_limits<C>::infinity(), Larger());
-  C sum = 0;
-  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum += exp_element(element(i) - max);
-  return {max, block_reduce(sum, C{0}, Plus())};
+/// Elements i to i + kPack - 1 of a row, with `step` between elements, 1 if kPack is not 1.
+template <int kPack, class T>
+__device__ Pack<T, kPack> load_of_row(const T* row, int64_t i, int64_t step) {
+  return load_pack<kPack>(row + (kPack == 1 ? i * step : i), kPack);
+}
+template <int kPack, class T>
+__device__ void store_to_row(T* row, int64_t i, int64_t step, const Pack<T, kPack>& values) {
+  store_pack(row + (kPack == 1 ? i * step : i), values, kPack);
 }
 
-/// The RowSum of a row of contiguous elements, which are read once, kPack by one access; n is a multiple of kPack.
-template <class C, int kPack, class T>
-__device__ RowSum<C> sum_of_exponentials(const T* row, int64_t n) {
+/// The RowSum of a row of n elements, a multiple of kPack, returned to all threads of the block. Each element is read
+/// once.
+template <int kPack, class T>
+__device__ RowSum<Accumulator<T>> sum_of_exponentials(const T* row, int64_t n, int64_t step) {
+  using C = Accumulator<T>;
   constexpr C kNone = -std::numeric_limits<C>::infinity();
   C max = kNone, sum = 0;
   for (int64_t begin = threadIdx.x * kPack; begin < n; begin += blockDim.x * kPack) {
-    const auto x = load_pack<kPack>(row + begin, kPack);
+    const auto x = load_of_row<kPack>(row, begin, step);
     C largest = max;
 #pragma unroll
     for (int v = 0; v < kPack; ++v) largest = Larger()(largest, static_cast<C>(x.values[v]));
     if (largest == kNone) continue;  // -infinity - -infinity would be NaN
-    if (max != largest) sum *= exp_element(max - largest);
+    if (max != largest) sum *= exp_for<T>(max - largest);
     max = largest;
 #pragma unroll
-    for (int v = 0; v < kPack; ++v) sum += exp_element(static_cast<C>(x.values[v]) - max);
+    for (int v = 0; v < kPack; ++v) sum += exp_for<T>(static_cast<C>(x.values[v]) - max);
   }
   const C largest = block_reduce(max, kNone, Larger());
-  return {largest, block_reduce(sum * exp_element(max - largest), C{0}, Plus())};
+  return {largest, block_reduce(sum * exp_for<T>(max - largest), C{0}, Plus())};
 }
 
 __device__ inline float log_of(float x) { return logf(x); }

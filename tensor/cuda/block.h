@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tandem/tensor/cuda/launch.h>
 
@@ -48,6 +49,13 @@ struct Plus {
 struct Larger {
   template <class T>
   __device__ T operator()(T a, T b) const {
+#ifdef __CUDA_ARCH__
+    if constexpr (std::is_same_v<T, float>) {
+      float larger;
+      asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+      return larger;
+    }
+#endif
     return b > a || b != b ? (a != a ? a : b) : a;
   }
 };

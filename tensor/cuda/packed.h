@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <type_traits>
 
 #include <tandem/tensor/cuda/runtime.h>
 
@@ -34,6 +36,20 @@ __device__ void store_pack(T* to, const Pack<T, n>& pack, int64_t count) {
 }
 
 /// Whether packs can begin at p.
-inline bool is_aligned_for_packs(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+TANDEM_HOST_DEVICE inline bool is_aligned_for_packs(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+
+/// Calls f(std::integral_constant<int, k>()) for rows of `size` elements that begin at `tensors`. k is the number of
+/// elements of 16 bytes, or 1 if not all rows begin at multiples of 16 bytes.
+template <class T, class F>
+void visit_pack(int64_t size, std::initializer_list<const void*> tensors, const F& f) {
+  constexpr int kPack = static_cast<int>(16 / sizeof(T));
+  bool fits = size % kPack == 0;
+  for (const void* p : tensors) fits = fits && is_aligned_for_packs(p);
+  if (fits) {
+    f(std::integral_constant<int, kPack>());
+  } else {
+    f(std::integral_constant<int, 1>());
+  }
+}
 
 }}}  // namespace tandem::v0::cuda
