@@ -18,7 +18,7 @@ namespace {
 
 using functions::beats;
 using functions::elements_inside;
-using functions::Range;
+using Range = functions::Range<int64_t>;
 
 /// Minimum number of elements per piece of parallel work.
 constexpr int64_t kGrainElements = 1 << 14;
@@ -51,7 +51,7 @@ inline void for_windows_over(const MaxPoolAxis& axis, int64_t i, F f) {
   const Range windows = functions::windows_over(axis, i);
   for (int64_t window = windows.begin; window < windows.end; ++window) {
     const int64_t k = functions::element_over(axis, window, i);
-    if (k >= 0) f(window, k);
+    if (k < axis.kernel) f(window, k);
   }
 }
 
@@ -207,8 +207,16 @@ void two_by_two_row(const MaxPoolShape& shape, const T* upper, T* out, P* indice
 template <class V>
 struct Largest;
 template <class C>
-requires(!kIsVec<C>) struct Largest<C> : functions::Largest<C, IndexInt<C>> {
-  void store_index(IndexInt<C>* to) const { *to = this->index; }
+requires(!kIsVec<C>) struct Largest<C> {
+  C value = -std::numeric_limits<C>::infinity();
+  IndexInt<C> index = -1;
+
+  void offer(C x, IndexInt<C> k) {
+    if (index >= 0 && !beats(x, value)) return;
+    value = x;
+    index = k;
+  }
+  void store_index(IndexInt<C>* to) const { *to = index; }
 };
 template <class V>
 requires(kIsVec<V>) struct Largest<V> {

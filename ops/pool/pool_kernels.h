@@ -11,15 +11,18 @@
 namespace tandem { inline namespace v0 {
 
 /// The windows of max pooling along one axis: element k of window o is element o * stride - padding + k * dilation of
-/// the image, if that exists.
-struct MaxPoolAxis {
-  int64_t image;
-  int64_t windows;
-  int64_t kernel;
-  int64_t stride;
-  int64_t padding;
-  int64_t dilation;
+/// the image, if that exists. Index: int64_t, or uint32_t in GPU kernels; Divisor: the type of numbers by which is
+/// divided.
+template <class Index, class Divisor>
+struct BasicMaxPoolAxis {
+  Index image;
+  Index windows;
+  Index kernel;
+  Divisor stride;
+  Index padding;
+  Divisor dilation;
 };
+using MaxPoolAxis = BasicMaxPoolAxis<int64_t, int64_t>;
 
 struct MaxPoolShape {
   int64_t batch;
@@ -32,43 +35,45 @@ struct MaxPoolShape {
 };
 
 /// The windows of average pooling along one axis: window o covers [begin(o), end(o)) of the image and is divided by
-/// size(o). begin and end ascend, so the windows over element i are [first(i), last(i)).
-struct AvgPoolAxis {
-  int64_t image = 0;
-  int64_t windows = 0;
-  int64_t kernel = 0;  ///< 0: adaptive; window o of n covers [floor(o * image / n), ceil((o + 1) * image / n))
-  int64_t stride = 1;
-  int64_t padding = 0;
+/// size(o). begin and end ascend, so the windows over element i are [first(i), last(i)). Index and Divisor: as above.
+template <class Index, class Divisor>
+struct BasicAvgPoolAxis {
+  Divisor image = 0;
+  Divisor windows = 0;
+  Index kernel = 0;  ///< 0: adaptive; window o of n covers [floor(o * image / n), ceil((o + 1) * image / n))
+  Divisor stride = 1;
+  Index padding = 0;
   bool count_padding = false;
   int64_t divisor = 0;  ///< of every window; 0: by the options above
 
-  TANDEM_HOST_DEVICE int64_t begin(int64_t o) const {
+  TANDEM_HOST_DEVICE Index begin(Index o) const {
     if (kernel == 0) return o * image / windows;
     return o * stride > padding ? o * stride - padding : 0;
   }
-  TANDEM_HOST_DEVICE int64_t end(int64_t o) const {
+  TANDEM_HOST_DEVICE Index end(Index o) const {
     if (kernel == 0) return ((o + 1) * image + windows - 1) / windows;
-    const int64_t whole = o * stride - padding + kernel;
+    const Index whole = o * stride + kernel - padding;
     return whole < image ? whole : image;
   }
-  TANDEM_HOST_DEVICE int64_t size(int64_t o) const {
+  TANDEM_HOST_DEVICE int64_t size(Index o) const {
     if (divisor != 0) return divisor;
     if (kernel == 0 || !count_padding) return end(o) - begin(o);
-    const int64_t room = image + 2 * padding - o * stride;  // distance to the end of the padding
+    const Index room = image + 2 * padding - o * stride;  // distance to the end of the padding
     return kernel < room ? kernel : room;
   }
-  TANDEM_HOST_DEVICE int64_t first(int64_t i) const {
+  TANDEM_HOST_DEVICE Index first(Index i) const {
     if (kernel == 0) return i * windows / image;
-    const int64_t behind = i + padding - kernel;  // begin of the last window that ends before i
-    const int64_t o = behind < 0 ? 0 : behind / stride + 1;
+    // Window o - 1 is the last one that ends before i.
+    const Index o = i + padding < kernel ? 0 : (i + padding - kernel) / stride + 1;
     return o < windows ? o : windows;
   }
-  TANDEM_HOST_DEVICE int64_t last(int64_t i) const {
+  TANDEM_HOST_DEVICE Index last(Index i) const {
     if (kernel == 0) return ((i + 1) * windows + image - 1) / image;
-    const int64_t o = (i + padding) / stride + 1;
+    const Index o = (i + padding) / stride + 1;
     return o < windows ? o : windows;
   }
 };
+using AvgPoolAxis = BasicAvgPoolAxis<int64_t, int64_t>;
 
 /// The values of AvgPoolAxis in arrays, which CPU kernels read instead of dividing.
 struct AvgPoolTable {

@@ -421,6 +421,11 @@ TANDEM_OP_CASES(pool) {
     cases.add(in_channels_last(op), kThreads);
   }
 
+  // Channels that GPUs process in packs.
+  add_both_orders(cases, max_case({2, 16, 5, 7}, {2, 3}, {.stride = 2, .padding = 1, .dilation = 2}));
+  add_both_orders(cases, avg_case({2, 16, 5, 7}, 3, {.stride = 2, .padding = 1, .count_include_pad = false}));
+  add_both_orders(cases, adaptive_case({2, 16, 4, 5}, {3, 2}));
+
   add_both_orders(cases, adaptive_case({2, 3, 4, 4}, 1));
   add_both_orders(cases, adaptive_case({1, 2, 7, 5}, {3, 4}));
   add_both_orders(cases, adaptive_case({1, 3, 3, 2}, {5, 3}));

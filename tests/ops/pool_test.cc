@@ -59,13 +59,15 @@ Tensor here(const Dense& values, DType dtype = kFloat32) {
 TEST(MaxPool2d, LargeKernelsRouteGradientToMaximum) {
   // The place 254 of a kernel of 15 x 17 = 255 elements fits a byte; the places of 16 x 16 do not.
   for (const Size2d kernel : {Size2d{15, 17}, Size2d{16, 16}}) {
-    Tensor x = zeros({1, 1, kernel.height, kernel.width}, options_here(kFloat64));
-    x.select(2, kernel.height - 1).select(2, kernel.width - 1).fill_(3);
-    x.set_requires_grad();
-    max_pool2d(x, kernel).backward(full({1, 1, 1, 1}, 5, options_here(kFloat64)));
-    const std::vector<double> grad = x.grad().to_vector<double>();
-    EXPECT_EQ(grad.back(), 5);
-    EXPECT_EQ(std::count(grad.begin(), grad.end(), 0), kernel.height * kernel.width - 1);
+    for (const int64_t channels : {1, 8}) {
+      Tensor x = ops::channels_last(zeros({1, channels, kernel.height, kernel.width}, options_here(kFloat64))).detach();
+      x.select(2, kernel.height - 1).select(2, kernel.width - 1).fill_(3);
+      x.set_requires_grad();
+      max_pool2d(x, kernel).backward(full({1, channels, 1, 1}, 5, options_here(kFloat64)));
+      const std::vector<double> grad = x.grad().to_vector<double>();
+      EXPECT_EQ(grad.back(), 5);
+      EXPECT_EQ(std::count(grad.begin(), grad.end(), 0), channels * (kernel.height * kernel.width - 1));
+    }
   }
 }
 
@@ -137,9 +139,9 @@ TEST(MaxPool2d, WindowWithoutElementsGivesNegativeInfinity) {
 TEST(MaxPool2d, ResultsAndGradientsMatchCpuBits) {
   const MaxPool2dOptions overlapping = {.stride = 2, .padding = 1}, apart = {.stride = 3, .dilation = 2};
   for (const Shape& shape : {Shape{1, 1, 3, 1023}, Shape{1, 2, 4, 1024}, Shape{2, 1, 5, 1025}, Shape{1, 257, 3, 5},
-                             Shape{1, 1025, 5, 3}, Shape{1, 3, 110, 100}}) {
+                             Shape{1, 1025, 5, 3}, Shape{1, 3, 110, 100}, Shape{2, 24, 7, 9}}) {
     for (const bool channels_last : {false, true}) {
-      for (const DType dtype : {kFloat32, kFloat16}) {
+      for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16}) {
         const Dense values = random_dense(shape, 1);
         for (const MaxPool2dOptions& options : {MaxPool2dOptions{}, overlapping, apart}) {
           const Size2d kernel = options.dilation.height == 2 ? Size2d{2, 2} : Size2d{3, 3};
