@@ -2,8 +2,11 @@
 //
 // A warp normalizes a row that it keeps in registers: it needs its sum, then the sums of its deviations and their
 // squares, then the result. Long or unaligned rows are processed by a block each, which reads them again from the
-// caches. The sum of deviations corrects the mean, as on the CPU. The gradients of weight and bias are column sums: a
-// block sums a piece of rows for some adjacent columns, and the sums of pieces are added by a second kernel.
+// caches. The sum of deviations corrects the mean, as on the CPU.
+//
+// The gradients of weight and bias are column sums, of pieces of rows and then, by another kernel, over the pieces,
+// whose sizes depend only on the shape. The kernel that computes the gradient of the input also computes the sums of a
+// piece, unless the rows are long or unaligned.
 //
 // T is the dtype of the input, R that of the result.
 #include <algorithm>
@@ -22,7 +25,9 @@ namespace {
 using functions::fused_multiply_add;
 
 constexpr int kColumns = 32;  // adjacent columns per block
-constexpr int kLines = 8;
+constexpr int kLines = 16;
+constexpr int kBackwardThreads = 256;  // at most, which process a row together
+constexpr int kThreadColumns = 8;      // of each of them
 
 int threads_for(int64_t n) { return n <= 4 * kWarp ? kWarp : n <= 1024 ? 128 : 512; }
 
@@ -38,23 +43,28 @@ struct RowStatistics {
   __device__ C normal(C x) const { return fused_multiply_add(x - mean, rstd, -correction * rstd); }
 };
 
+/// Calls f(k, index of the first element) for the packs of one of the threads that share a row.
+template <int kPacks, int kPack, class F>
+__device__ void for_each_pack(unsigned thread, unsigned threads, int64_t n, F f) {
+#pragma unroll
+  for (unsigned k = 0; k < kPacks; ++k) {
+    const int64_t begin = static_cast<int64_t>(k * threads + thread) * kPack;
+    if (begin < n) f(static_cast<int>(k), begin);
+  }
+}
+
 /// The elements of a row that a thread keeps in registers: packs, at distances of a warp.
-template <class T, int kPacks, int kPackSize = static_cast<int>(16 / sizeof(T))>
+template <class T, int kPacks>
 struct OwnElements {
-  static constexpr int kPack = kPackSize;
+  static constexpr int kPack = static_cast<int>(16 / sizeof(T));
   Pack<T, kPack> packs[kPacks];
 
   __device__ OwnElements(const T* row, int64_t n) {
     for_each(n, [&](int k, int64_t begin) { packs[k] = load_pack<kPack>(row + begin, kPack); });
   }
-  /// Calls f(k, index of the first element) for the packs of this thread.
   template <class F>
   static __device__ void for_each(int64_t n, F f) {
-#pragma unroll
-    for (int k = 0; k < kPacks; ++k) {
-      const int64_t begin = (k * kWarp + static_cast<int>(threadIdx.x) % kWarp) * kPack;
-      if (begin < n) f(k, begin);
-    }
+    for_each_pack<kPacks, kPack>(threadIdx.x % kWarp, kWarp, n, f);
   }
 };
 
@@ -164,6 +174,27 @@ __global__ void layer_norm_kernel(bool centres, int64_t rows, int64_t n, Accumul
   }
 }
 
+/// Replaces both values by their sums over the threads of a block of at most kBackwardThreads, with one barrier. `turn`
+/// must alternate between 0 and 1: then no thread writes a number that another still reads for the previous call.
+template <class C>
+__device__ void sum_block(C (&values)[2], int turn) {
+  constexpr int kMaxWarps = kBackwardThreads / kWarp;
+  __shared__ Pack<C, 2> of_warps[2][kMaxWarps];
+  const int warp = static_cast<int>(threadIdx.x) / kWarp, warps = static_cast<int>(blockDim.x) / kWarp;
+  Pack<C, 2> sums = {{warp_reduce(values[0], Plus()), warp_reduce(values[1], Plus())}};
+  if (threadIdx.x % kWarp == 0) of_warps[turn][warp] = sums;
+  __syncthreads();
+  sums = of_warps[turn][0];
+#pragma unroll
+  for (int w = 1; w < kMaxWarps; ++w) {
+    if (w >= warps) break;
+    sums.values[0] += of_warps[turn][w].values[0];
+    sums.values[1] += of_warps[turn][w].values[1];
+  }
+  values[0] = sums.values[0];
+  values[1] = sums.values[1];
+}
+
 /// The gradient of a row: of `weighted`, the gradient times the weight, of x, and of their sums over the row. As on the
 /// CPU, the mean is subtracted before multiplying by rstd.
 template <class C>
@@ -181,45 +212,60 @@ struct RowGradient {
   }
 };
 
-/// One warp per row.
-template <class T, class R, int kPacks>
-__global__ void input_gradient_warp_kernel(bool centres, int64_t rows, int64_t n, const T* in, const T* weight,
-                                           const Accumulator<T>* statistics, const R* grad, bool accumulate,
-                                           T* grad_in) {
+/// The threads of a block have kThreadColumns columns each, in all rows of a piece: so a thread reads its weights once,
+/// and keeps its sums for weight and bias, which it stores to `partial` as parameter_sums_kernel does. Null results are
+/// not computed.
+template <class T, class R>
+__global__ void __launch_bounds__(kBackwardThreads, 3)
+    backward_kernel(bool centres, int64_t pieces, int64_t rows, int64_t n, int64_t length, const T* in, const T* weight,
+                    const Accumulator<T>* statistics, const R* grad, bool accumulate, T* grad_in,
+                    Accumulator<T>* partial) {
   using C = Accumulator<T>;
-  using Own = OwnElements<T, kPacks>;
-  for (int64_t row = thread_index() / kWarp; row < rows; row += num_threads() / kWarp) {
-    const Own x(in + row * n, n);
-    const OwnElements<R, kPacks, Own::kPack> g(grad + row * n, n);
-    const RowStatistics<C> of_row(statistics + row * kLayerNormStatistics);
-    const auto weighted = [&](int k, int64_t begin, C(&values)[Own::kPack]) {
-      load_parameter(weight, begin, C{1}, values);
+  constexpr int kPack = static_cast<int>(16 / sizeof(T)), kPacks = kThreadColumns / kPack;
+  const auto for_each = [&](auto f) { for_each_pack<kPacks, kPack>(threadIdx.x, blockDim.x, n, f); };
+  C weights[kPacks][kPack];
+  for_each([&](int k, int64_t begin) { load_parameter(weight, begin, C{1}, weights[k]); });
+  int turn = 0;
+  for (int64_t piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
+    const int64_t end = min((piece + 1) * length, rows);
+    Pack<C, kPack> weight_sums[kPacks] = {}, bias_sums[kPacks] = {};
+    for (int64_t row = piece * length; row < end; ++row) {
+      const RowStatistics<C> of_row(statistics + row * kLayerNormStatistics);
+      Pack<T, kPack> x[kPacks], results[kPacks] = {};
+      Pack<R, kPack> g[kPacks];
+      for_each([&](int k, int64_t begin) {
+        x[k] = load_pack<kPack>(in + row * n + begin, kPack);
+        g[k] = load_pack<kPack>(grad + row * n + begin, kPack);
+        if (accumulate) results[k] = load_pack<kPack>(grad_in + row * n + begin, kPack);
+      });
+      C sums[2] = {};
+      for_each([&](int k, int64_t) {
 #pragma unroll
-      for (int v = 0; v < Own::kPack; ++v) values[v] *= static_cast<C>(g.packs[k].values[v]);
-    };
-    C sum = 0, along = 0;
-    Own::for_each(n, [&](int k, int64_t begin) {
-      C parts[Own::kPack];
-      weighted(k, begin, parts);
+        for (int v = 0; v < kPack; ++v) {
+          const C normal = of_row.normal(static_cast<C>(x[k].values[v])), gradient = static_cast<C>(g[k].values[v]);
+          weight_sums[k].values[v] = fused_multiply_add(gradient, normal, weight_sums[k].values[v]);
+          bias_sums[k].values[v] += gradient;
+          sums[0] += gradient * weights[k][v];
+          sums[1] = fused_multiply_add(gradient * weights[k][v], normal, sums[1]);
+        }
+      });
+      if (grad_in == nullptr) continue;
+      sum_block(sums, turn);
+      turn = 1 - turn;
+      const RowGradient<C> gradient(of_row, centres, static_cast<C>(n), sums[0], sums[1]);
+      for_each([&](int k, int64_t begin) {
 #pragma unroll
-      for (int v = 0; v < Own::kPack; ++v) {
-        sum += parts[v];
-        along = fused_multiply_add(parts[v], of_row.normal(static_cast<C>(x.packs[k].values[v])), along);
-      }
-    });
-    const RowGradient<C> gradient(of_row, centres, static_cast<C>(n), warp_reduce(sum, Plus()),
-                                  warp_reduce(along, Plus()));
-    Own::for_each(n, [&](int k, int64_t begin) {
-      C parts[Own::kPack];
-      weighted(k, begin, parts);
-#pragma unroll
-      for (int v = 0; v < Own::kPack; ++v) parts[v] = gradient(parts[v], static_cast<C>(x.packs[k].values[v]));
-      Pack<T, Own::kPack> results = {};
-      if (accumulate) results = load_pack<Own::kPack>(grad_in + row * n + begin, Own::kPack);
-#pragma unroll
-      for (int v = 0; v < Own::kPack; ++v)
-        results.values[v] = static_cast<T>(accumulate ? parts[v] + static_cast<C>(results.values[v]) : parts[v]);
-      store_pack(grad_in + row * n + begin, results, Own::kPack);
+        for (int v = 0; v < kPack; ++v) {
+          const C value = gradient(static_cast<C>(g[k].values[v]) * weights[k][v], static_cast<C>(x[k].values[v]));
+          results[k].values[v] = static_cast<T>(accumulate ? value + static_cast<C>(results[k].values[v]) : value);
+        }
+        store_pack(grad_in + row * n + begin, results[k], kPack);
+      });
+    }
+    if (partial == nullptr) continue;
+    for_each([&](int k, int64_t begin) {
+      store_pack(partial + piece * n + begin, weight_sums[k], kPack);
+      store_pack(partial + (pieces + piece) * n + begin, bias_sums[k], kPack);
     });
   }
 }
@@ -320,30 +366,39 @@ __global__ void parameter_sums_kernel(int64_t num_blocks, int64_t rows, int64_t 
   }
 }
 
-/// slot = or += the sum over the pieces.
+/// The gradients of weight and bias: slot = or += the sum over the pieces.
 template <class T>
-__global__ void parameter_gradient_kernel(int64_t n, int64_t pieces, const Accumulator<T>* partial, bool accumulate,
-                                          T* slot) {
+__global__ void parameter_gradients_kernel(int64_t n, int64_t pieces, const Accumulator<T>* partial,
+                                           LayerNormGradients gradients) {
   const int64_t stripes = (n + kColumns - 1) / kColumns;
-  for (int64_t stripe = blockIdx.x; stripe < stripes; stripe += gridDim.x) {
-    const int64_t column = stripe * kColumns + threadIdx.x;
+  for (int64_t b = blockIdx.x; b < 2 * stripes; b += gridDim.x) {
+    const bool of_bias = b >= stripes;
+    T* const slot = static_cast<T*>(of_bias ? gradients.bias : gradients.weight);
+    if (slot == nullptr) continue;
+    const int64_t column = b % stripes * kColumns + threadIdx.x;
+    const int64_t first = of_bias ? pieces : 0;
     double sum = 0;
     if (column < n) {
+#pragma unroll 8
       for (int64_t piece = threadIdx.y; piece < pieces; piece += kLines) {
-        sum += static_cast<double>(partial[piece * n + column]);
+        sum += static_cast<double>(partial[(first + piece) * n + column]);
       }
     }
     sum = sum_lines(sum);
     if (threadIdx.y != 0 || column >= n) continue;
-    if (accumulate) sum += static_cast<double>(slot[column]);
+    if (of_bias ? gradients.accumulate_bias : gradients.accumulate_weight) sum += static_cast<double>(slot[column]);
     slot[column] = static_cast<T>(static_cast<Accumulator<T>>(sum));
   }
 }
 
-int64_t num_stripes(int64_t n) { return (n + kColumns - 1) / kColumns; }
-/// Rows per piece: enough blocks for a GPU if there are enough rows.
-int64_t piece_rows(int64_t rows, int64_t n) { return std::clamp<int64_t>(rows * num_stripes(n) / 1024, 32, 1024); }
-int64_t num_pieces(int64_t rows, int64_t n) { return (rows + piece_rows(rows, n) - 1) / piece_rows(rows, n); }
+int64_t num_stripes(int64_t n) { return ceil_div<int64_t>(n, kColumns); }
+int64_t row_warps(int64_t n) { return ceil_div<int64_t>(n, kWarp * kThreadColumns); }
+/// Rows per piece: enough warps for a GPU, which run at the same time, if there are enough rows. A float32 sum has at
+/// most 256 terms.
+int64_t piece_rows(int64_t rows, int64_t n) {
+  return std::clamp<int64_t>(ceil_div<int64_t>(rows * row_warps(n), 3072), 8, 256);
+}
+int64_t num_pieces(int64_t rows, int64_t n) { return ceil_div(rows, piece_rows(rows, n)); }
 
 }  // namespace
 
@@ -380,35 +435,34 @@ void layer_norm_backward(const KernelContext& context, DType dtype, DType result
     using C = Accumulator<T>;
     const T* x = static_cast<const T*>(in);
     const R* g = static_cast<const R*>(grad);
+    const T* factors = static_cast<const T*>(weight);
     const C* of_rows = static_cast<const C*>(statistics);
-    if (gradients.in != nullptr && rows > 0) {
-      const auto launch = [&](auto* kernel, unsigned blocks, int threads) {
-        launch_kernel(context, kernel, blocks, threads, 0, centres, rows, n, x, static_cast<const T*>(weight), of_rows,
-                      g, gradients.accumulate_in, static_cast<T*>(gradients.in));
-      };
-      with_packs<T>(n, {x, weight, g, gradients.in}, [&]<int kPacks>(std::integral_constant<int, kPacks>) {
-        if constexpr (kPacks == 0) {
-          launch(input_gradient_kernel<T, R>, blocks_for(rows, 1), threads_for(n));
-        } else {
-          launch(input_gradient_warp_kernel<T, R, kPacks>, blocks_for(rows, kRowsPerBlock), kRowsPerBlock * kWarp);
-        }
-      });
-    }
-    if (gradients.weight == nullptr && gradients.bias == nullptr) return;
-    const int64_t pieces = num_pieces(rows, n), num_blocks = pieces * num_stripes(n);
+    T* grad_in = static_cast<T*>(gradients.in);
+    const bool has_parameters = gradients.weight != nullptr || gradients.bias != nullptr;
+    C* partial = has_parameters ? static_cast<C*>(workspace) : nullptr;
+    const int64_t length = piece_rows(rows, n), pieces = num_pieces(rows, n), sums = pieces * num_stripes(n);
     const dim3 block(kColumns, kLines);
-    C* partial = static_cast<C*>(workspace);
-    if (num_blocks > 0) {
-      launch_kernel(context, parameter_sums_kernel<T, R>, blocks_for(num_blocks, 1), block, 0, num_blocks, rows, n,
-                    piece_rows(rows, n), x, of_rows, g, partial);
+    with_packs<T>(n, {x, weight, g, grad_in}, [&]<int kPacks>(std::integral_constant<int, kPacks>) {
+      if (rows == 0) return;
+      if constexpr (kPacks > 0) {
+        const int threads = static_cast<int>(row_warps(n)) * kWarp;
+        launch_kernel(context, backward_kernel<T, R>, blocks_for(pieces, 1), threads, 0, centres, pieces, rows, n,
+                      length, x, factors, of_rows, g, gradients.accumulate_in, grad_in, partial);
+      } else {
+        if (grad_in != nullptr) {
+          launch_kernel(context, input_gradient_kernel<T, R>, blocks_for(rows, 1), threads_for(n), 0, centres, rows, n,
+                        x, factors, of_rows, g, gradients.accumulate_in, grad_in);
+        }
+        if (has_parameters) {
+          launch_kernel(context, parameter_sums_kernel<T, R>, blocks_for(sums, 1), block, 0, sums, rows, n, length, x,
+                        of_rows, g, partial);
+        }
+      }
+    });
+    if (has_parameters) {
+      launch_kernel(context, parameter_gradients_kernel<T>, blocks_for(2 * num_stripes(n), 1), block, 0, n, pieces,
+                    partial, gradients);
     }
-    const auto finish = [&](const C* sums, bool accumulate, void* slot) {
-      if (slot == nullptr) return;
-      launch_kernel(context, parameter_gradient_kernel<T>, blocks_for(num_stripes(n), 1), block, 0, n, pieces, sums,
-                    accumulate, static_cast<T*>(slot));
-    };
-    finish(partial, gradients.accumulate_weight, gradients.weight);
-    finish(partial + pieces * n, gradients.accumulate_bias, gradients.bias);
   });
 }
 
