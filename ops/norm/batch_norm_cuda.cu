@@ -1,10 +1,11 @@
 // GPU kernels of batch normalization.
 //
-// A block processes a *piece* of one channel, or in channels-last memory of adjacent channels, so that a thread
-// computes the numbers of its channels once and keeps them in registers; adjacent threads access adjacent addresses. In
-// channels-last memory a thread has kPack channels, which it loads and stores together, 16 bytes if possible. Sums are
-// in float64: per thread, per block, and over pieces, whose sizes depend only on the shape and the alignment. Of half
-// types a thread sums kRun positions in float32 before it adds them to its float64 sums.
+// A block processes a *piece* of one channel, or in channels-last memory of adjacent channels, so that it computes the
+// numbers of its channels once, and a thread keeps those of its own channels in registers; adjacent threads access
+// adjacent addresses. In channels-last memory a thread has kPack channels, which it loads and stores together, 16 bytes
+// if possible, and it loads F::kAhead positions before it uses the first. Sums are in float64: per thread, per block, and
+// over pieces, whose sizes depend only on the shape and the alignment. Of half types a thread sums its positions of a
+// piece, at most 64, in float32.
 //
 // In float64 the squares of float32 numbers are exact, and a mean of 10^4 deviations loses only 8 of 16 digits; the
 // same is true of half types in float32. So these types are read once for both moments; float64 is read a second time,
@@ -28,7 +29,7 @@ using functions::BatchNormChannel;
 using functions::channel_of;
 using functions::ChannelMap;
 
-constexpr int kRun = 16;
+constexpr int kMaxWidth = 64;  // of a channels-last tensor
 
 /// Two sums that are accumulated together.
 struct Sums {
@@ -58,7 +59,7 @@ struct ThreadLayout {
     const int64_t row = shape.channels_last ? ceil_div<int64_t>(adjacent, pack) : shape.inner;
     width = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(std::clamp<int64_t>(row, 1, kBlock))));
     if (shape.channels_last) {
-      width = std::min(width, 64);
+      width = std::min(width, kMaxWidth);
       stripes = ceil_div<int64_t>(adjacent, width * pack);
       units = stripes * shape.samples;
       images = length / width;
@@ -96,16 +97,30 @@ struct ThreadLayout {
   __device__ int64_t end_channel(int64_t block) const {
     return shape.channels_last ? (sample(block) + 1) * adjacent : shape.channels;
   }
-  /// Calls f(offset) for the calling thread's elements of channel c, or of the channels from c on, in the block's
-  /// piece.
-  template <class F>
-  __device__ void for_each(int64_t block, int64_t c, F f) const {
+  /// Number of channels of a block.
+  __device__ int num_channels(int64_t block) const {
+    const int64_t most = shape.channels_last ? width * pack : 1;
+    return static_cast<int>(min(most, end_channel(block) - first_channel(block)));
+  }
+  /// Calls use(offset, load(offset)) for the calling thread's elements of channel c, or of the channels from c on, in
+  /// the block's piece.
+  template <int kAhead, class Load, class Use>
+  __device__ void for_each(int64_t block, int64_t c, const Load& load, const Use& use) const {
     const int64_t row = threadIdx.x / width, rows = threads / width;
     if (shape.channels_last) {
       const int64_t begin = piece(block) * images, end = min(begin + images, shape.per_channel());
-      const int64_t start = c + sample(block) * adjacent * (shape.per_channel() - 1);
-#pragma unroll 2
-      for (int64_t position = begin + row; position < end; position += rows) f(position * adjacent + start);
+      const int64_t step = rows * adjacent;
+      int64_t position = begin + row,
+              at = position * adjacent + c + sample(block) * adjacent * (shape.per_channel() - 1);
+      for (; position + (kAhead - 1) * rows < end; position += kAhead * rows, at += kAhead * step) {
+        decltype(load(at)) loaded[kAhead];
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i) loaded[i] = load(at + i * step);
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i) use(at + i * step, loaded[i]);
+      }
+#pragma unroll 1
+      for (; position < end; position += rows, at += step) use(at, load(at));
       return;
     }
     const int64_t runs = max(int64_t{1}, (shape.inner + run - 1) / run);
@@ -113,7 +128,7 @@ struct ThreadLayout {
     const int64_t begin = piece(block) % runs * run, end = min(begin + run, shape.inner);
     for (int64_t image = first_image + row; image < last_image; image += rows) {
       const int64_t start = (image * shape.channels + c) * shape.inner;
-      for (int64_t i = begin + threadIdx.x % width; i < end; i += width) f(start + i);
+      for (int64_t i = begin + threadIdx.x % width; i < end; i += width) use(start + i, load(start + i));
     }
   }
 };
@@ -132,24 +147,35 @@ void with_pack(const BatchNormShape& shape, std::initializer_list<const void*> d
   }
 }
 
-/// The numbers of F for the channels from c on.
+/// The numbers of F for the calling thread's channels, which must not be read if the thread has no channels. Must be
+/// constructed by all threads of the block, which compute the numbers of a channel once.
 template <class F, int kPack>
 struct ChannelNumbers {
   typename F::Numbers of[kPack];
-  __device__ ChannelNumbers(const F& f, int64_t c) {
+  __device__ ChannelNumbers(const F& f, const ThreadLayout& layout, int64_t block) {
+    __shared__ typename F::Numbers of_block[kPack][kMaxWidth];
+    const int64_t first = layout.first_channel(block);
+    const int channels = layout.num_channels(block), own = static_cast<int>(layout.channel(block) - first);
+    __syncthreads();  // all reads of the previous iteration are complete
+    for (int i = static_cast<int>(threadIdx.x); i < channels; i += layout.threads)
+      of_block[i % kPack][i / kPack] = f.numbers(first + i);
+    __syncthreads();
+    if (own >= channels) return;
 #pragma unroll
-    for (int v = 0; v < kPack; ++v) of[v] = f.numbers(c + v);
+    for (int v = 0; v < kPack; ++v) of[v] = of_block[v][own / kPack];
   }
 };
 
-/// Calls f(numbers, offset) for all packs of elements.
+/// Calls f(numbers, offset, loaded) for all packs of elements.
 template <class F, int kPack>
-__global__ void map_kernel(ThreadLayout layout, F f) {
+__global__ void __launch_bounds__(kBlock, F::kBlocks) map_kernel(ThreadLayout layout, F f) {
   for (int64_t block = blockIdx.x; block < layout.num_blocks(); block += gridDim.x) {
+    const ChannelNumbers<F, kPack> numbers(f, layout, block);
     const int64_t c = layout.channel(block);
     if (c >= layout.end_channel(block)) continue;
-    const ChannelNumbers<F, kPack> numbers(f, c);
-    layout.for_each(block, c, [&](int64_t at) { f(numbers.of, at); });
+    layout.for_each<F::kAhead>(
+        block, c, [&](int64_t at) { return f.template load<kPack>(at); },
+        [&](int64_t at, const auto& loaded) { f(numbers.of, at, loaded); });
   }
 }
 
@@ -160,46 +186,27 @@ void map(const KernelContext& context, const BatchNormShape& shape, F f) {
   launch_kernel(context, map_kernel<F, kPack>, blocks_for(layout.num_blocks(), 1), layout.threads, 0, layout, f);
 }
 
-/// partial[0, c, piece] and partial[1, c, piece] = the sums that f(numbers, offset, a, b) accumulates.
+/// partial[0, c, piece] and partial[1, c, piece] = the sums that f(numbers, offset, loaded, a, b) accumulates.
 template <class F, int kPack>
-__global__ void sum_kernel(ThreadLayout layout, F f, double* partial) {
-  using Run = typename F::Run;
+__global__ void __launch_bounds__(kBlock, F::kBlocks) sum_kernel(ThreadLayout layout, F f, double* partial) {
   __shared__ double totals[2][kBlock * kPack];
   const int thread = static_cast<int>(threadIdx.x);
   const int columns = layout.shape.channels_last ? layout.width : 1;  // sums of a row of threads that stay apart
   for (int64_t block = blockIdx.x; block < layout.num_blocks(); block += gridDim.x) {
+    const ChannelNumbers<F, kPack> numbers(f, layout, block);
     const int64_t c = layout.channel(block);
-    double a[kPack] = {}, b[kPack] = {};
+    typename F::Run a[kPack] = {}, b[kPack] = {};
     if (c < layout.end_channel(block)) {
-      const ChannelNumbers<F, kPack> numbers(f, c);
-      if constexpr (std::is_same_v<Run, double>) {
-        layout.for_each(block, c, [&](int64_t at) { f(numbers.of, at, a, b); });
-      } else {
-        Run run_a[kPack] = {}, run_b[kPack] = {};
-        int length = 0;
-        const auto add_run = [&] {
-#pragma unroll
-          for (int v = 0; v < kPack; ++v) {
-            a[v] += static_cast<double>(run_a[v]);
-            b[v] += static_cast<double>(run_b[v]);
-            run_a[v] = run_b[v] = Run{0};
-          }
-          length = 0;
-        };
-        layout.for_each(block, c, [&](int64_t at) {
-          f(numbers.of, at, run_a, run_b);
-          if (++length == kRun) add_run();
-        });
-        add_run();
-      }
+      layout.for_each<F::kAhead>(
+          block, c, [&](int64_t at) { return f.template load<kPack>(at); },
+          [&](int64_t at, const auto& loaded) { f(numbers.of, at, loaded, a, b); });
     }
-    __syncthreads();  // all reads of the previous iteration are complete
     // totals[.][row][v][column], so that a warp writes consecutive numbers.
     const int row = thread / columns, rows = layout.threads / columns;
 #pragma unroll
     for (int v = 0; v < kPack; ++v) {
-      totals[0][(row * kPack + v) * columns + thread % columns] = a[v];
-      totals[1][(row * kPack + v) * columns + thread % columns] = b[v];
+      totals[0][(row * kPack + v) * columns + thread % columns] = static_cast<double>(a[v]);
+      totals[1][(row * kPack + v) * columns + thread % columns] = static_cast<double>(b[v]);
     }
     for (int half = rows / 2; half > 0; half /= 2) {
       __syncthreads();
@@ -247,7 +254,7 @@ void sum(const KernelContext& context, const BatchNormShape& shape, void* worksp
                 layout.pieces, partial, finish);
 }
 
-/// The type in which a thread sums a run of positions.
+/// The type in which a thread sums its positions of a piece.
 template <class T>
 using RunOf = std::conditional_t<kIsHalf<T>, float, double>;
 
@@ -256,13 +263,18 @@ template <class T>
 struct AddMoments {
   using Run = RunOf<T>;
   using Numbers = Run;
+  static constexpr int kBlocks = 3, kAhead = 4;
   const T* in;
   const double* shift;
 
   __device__ Numbers numbers(int64_t c) const { return shift == nullptr ? Run{0} : static_cast<Run>(shift[c]); }
   template <int kPack>
-  __device__ void operator()(const Numbers (&from)[kPack], int64_t at, Run (&a)[kPack], Run (&b)[kPack]) const {
-    const auto x = load_pack<kPack>(in + at, kPack);
+  __device__ Pack<T, kPack> load(int64_t at) const {
+    return load_pack<kPack>(in + at, kPack);
+  }
+  template <int kPack>
+  __device__ void operator()(const Numbers (&from)[kPack], int64_t, const Pack<T, kPack>& x, Run (&a)[kPack],
+                             Run (&b)[kPack]) const {
 #pragma unroll
     for (int v = 0; v < kPack; ++v) {
       const Run value = static_cast<Run>(x.values[v]) - from[v];
@@ -290,6 +302,11 @@ template <class T>
 struct Normalise {
   using C = Accumulator<T>;
   using Numbers = ChannelMap<C>;
+  template <int kPack>
+  struct Inputs {
+    Pack<T, kPack> x, added;
+  };
+  static constexpr int kBlocks = 3, kAhead = 2;
   BatchNormChannels channels;
   bool relu;
   const T* in;
@@ -298,15 +315,19 @@ struct Normalise {
 
   __device__ Numbers numbers(int64_t c) const { return channel_of<T>(channels, c).template normalising<C>(); }
   template <int kPack>
-  __device__ void operator()(const Numbers (&result)[kPack], int64_t at) const {
-    const auto x = load_pack<kPack>(in + at, kPack);
+  __device__ Inputs<kPack> load(int64_t at) const {
+    Inputs<kPack> inputs = {load_pack<kPack>(in + at, kPack), {}};
+    if (residual != nullptr) inputs.added = load_pack<kPack>(residual + at, kPack);
+    return inputs;
+  }
+  template <int kPack>
+  __device__ void operator()(const Numbers (&result)[kPack], int64_t at, const Inputs<kPack>& inputs) const {
     const C ceiling = static_cast<C>(channels.ceiling);
-    Pack<T, kPack> added = {}, results;
-    if (residual != nullptr) added = load_pack<kPack>(residual + at, kPack);
+    Pack<T, kPack> results;
 #pragma unroll
     for (int v = 0; v < kPack; ++v) {
-      C value = result[v](static_cast<C>(x.values[v]));
-      if (residual != nullptr) value += static_cast<C>(added.values[v]);
+      C value = result[v](static_cast<C>(inputs.x.values[v]));
+      if (residual != nullptr) value += static_cast<C>(inputs.added.values[v]);
       if (relu && value < C{0}) value = C{0};
       if (relu && value > ceiling) value = ceiling;
       results.values[v] = static_cast<T>(value);
@@ -319,24 +340,30 @@ struct Normalise {
 template <class T>
 struct Counted {
   using C = Accumulator<T>;
+  template <int kPack>
+  struct Inputs {
+    Pack<T, kPack> x, grad, out;
+  };
   ReluMask mask;
   C ceiling;
+  const T* in;
   const T* out;
   const T* grad;
 
-  /// The gradients of a pack of inputs x; the maps give the results without relu.
-  template <int kPack, class Map>
-  __device__ void load(int64_t at, const Pack<T, kPack>& x, const Map& result, C (&gradients)[kPack]) const {
-    const auto g = load_pack<kPack>(grad + at, kPack);
-    Pack<T, kPack> y = {};
-    if (mask == ReluMask::kOutput) y = load_pack<kPack>(out + at, kPack);
-#pragma unroll
-    for (int v = 0; v < kPack; ++v) {
-      gradients[v] = static_cast<C>(g.values[v]);
-      if (mask == ReluMask::kNone) continue;
-      const C of = mask == ReluMask::kOutput ? static_cast<C>(y.values[v]) : result(v, static_cast<C>(x.values[v]));
-      if (of <= C{0} || of >= ceiling) gradients[v] = C{0};
-    }
+  template <int kPack>
+  __device__ Inputs<kPack> load(int64_t at) const {
+    Inputs<kPack> inputs = {load_pack<kPack>(in + at, kPack), load_pack<kPack>(grad + at, kPack), {}};
+    if (mask == ReluMask::kOutput) inputs.out = load_pack<kPack>(out + at, kPack);
+    return inputs;
+  }
+  /// The gradient of element v of a pack; the map gives its result without relu.
+  template <int kPack>
+  __device__ C operator()(const Inputs<kPack>& inputs, int v, const ChannelMap<C>& result) const {
+    const C gradient = static_cast<C>(inputs.grad.values[v]);
+    if (mask == ReluMask::kNone) return gradient;
+    const C of =
+        mask == ReluMask::kOutput ? static_cast<C>(inputs.out.values[v]) : result(static_cast<C>(inputs.x.values[v]));
+    return of <= C{0} || of >= ceiling ? C{0} : gradient;
   }
 };
 
@@ -344,12 +371,12 @@ template <class T>
 struct AddGradients {
   using C = Accumulator<T>;
   using Run = RunOf<T>;
+  static constexpr int kBlocks = 2, kAhead = 2;
   BatchNormChannels channels;
   Counted<T> gradients;
-  const T* in;
   T* counted;  // null: not stored
 
-  struct Numbers {
+  struct alignas(16) Numbers {
     ChannelMap<C> result;
     Run mean;
   };
@@ -358,22 +385,21 @@ struct AddGradients {
     return {channel.normalising<C>(), static_cast<Run>(channel.mean)};
   }
   template <int kPack>
-  __device__ void operator()(const Numbers (&of)[kPack], int64_t at, Run (&a)[kPack], Run (&b)[kPack]) const {
-    const auto x = load_pack<kPack>(in + at, kPack);
-    C g[kPack];
-    gradients.load(
-        at, x, [&](int v, C value) { return of[v].result(value); }, g);
-    if (counted != nullptr) {
-      Pack<T, kPack> stored;
-#pragma unroll
-      for (int v = 0; v < kPack; ++v) stored.values[v] = static_cast<T>(g[v]);
-      store_pack(counted + at, stored, kPack);
-    }
+  __device__ auto load(int64_t at) const {
+    return gradients.template load<kPack>(at);
+  }
+  template <int kPack, class Inputs>
+  __device__ void operator()(const Numbers (&of)[kPack], int64_t at, const Inputs& inputs, Run (&a)[kPack],
+                             Run (&b)[kPack]) const {
+    Pack<T, kPack> stored;
 #pragma unroll
     for (int v = 0; v < kPack; ++v) {
-      a[v] += static_cast<Run>(g[v]);
-      b[v] += static_cast<Run>(g[v]) * (static_cast<Run>(x.values[v]) - of[v].mean);
+      const C g = gradients(inputs, v, of[v].result);
+      stored.values[v] = static_cast<T>(g);
+      a[v] += static_cast<Run>(g);
+      b[v] += static_cast<Run>(g) * (static_cast<Run>(inputs.x.values[v]) - of[v].mean);
     }
+    if (counted != nullptr) store_pack(counted + at, stored, kPack);
   }
 };
 
@@ -389,15 +415,15 @@ struct StoreSums {
 template <class T>
 struct InputGradient {
   using C = Accumulator<T>;
+  static constexpr int kBlocks = 2, kAhead = 2;
   BatchNormChannels channels;
   Counted<T> gradients;
-  const T* in;
   const double* sums;
   int64_t num_channels;
   double count;
   T* grad_in;
 
-  struct Numbers {
+  struct alignas(16) Numbers {
     ChannelMap<C> result;
     ChannelMap<C> subtracted;
     C weight;
@@ -413,15 +439,16 @@ struct InputGradient {
     return of;
   }
   template <int kPack>
-  __device__ void operator()(const Numbers (&of)[kPack], int64_t at) const {
-    const auto x = load_pack<kPack>(in + at, kPack);
-    C g[kPack];
-    gradients.load(
-        at, x, [&](int v, C value) { return of[v].result(value); }, g);
+  __device__ auto load(int64_t at) const {
+    return gradients.template load<kPack>(at);
+  }
+  template <int kPack, class Inputs>
+  __device__ void operator()(const Numbers (&of)[kPack], int64_t at, const Inputs& inputs) const {
     Pack<T, kPack> results;
 #pragma unroll
     for (int v = 0; v < kPack; ++v) {
-      const C rest = count == 0 ? g[v] : g[v] * of[v].weight - of[v].subtracted(static_cast<C>(x.values[v]));
+      const C g = gradients(inputs, v, of[v].result), x = static_cast<C>(inputs.x.values[v]);
+      const C rest = count == 0 ? g : g * of[v].weight - of[v].subtracted(x);
       results.values[v] = static_cast<T>(rest * of[v].factor);
     }
     store_pack(grad_in + at, results, kPack);
@@ -528,11 +555,10 @@ void batch_norm_backward_sums(const KernelContext& context, DType dtype, const B
                               const BatchNormChannels& channels, ReluMask mask, const void* in, const void* out,
                               const void* grad, void* workspace, double* sums, void* counted) {
   visit_floating_dtype(dtype, [&]<class T>() {
-    const Counted<T> gradients = {mask, static_cast<Accumulator<T>>(channels.ceiling), static_cast<const T*>(out),
-                                  static_cast<const T*>(grad)};
+    const Counted<T> gradients = {mask, static_cast<Accumulator<T>>(channels.ceiling), static_cast<const T*>(in),
+                                  static_cast<const T*>(out), static_cast<const T*>(grad)};
     with_pack<T>(shape, {in, out, grad, counted}, [&]<int kPack>(std::integral_constant<int, kPack>) {
-      sum<kPack>(context, shape, workspace,
-                 AddGradients<T>{channels, gradients, static_cast<const T*>(in), static_cast<T*>(counted)},
+      sum<kPack>(context, shape, workspace, AddGradients<T>{channels, gradients, static_cast<T*>(counted)},
                  StoreSums{shape.channels, sums});
     });
   });
@@ -542,12 +568,11 @@ void batch_norm_backward(const KernelContext& context, DType dtype, const BatchN
                          const BatchNormChannels& channels, ReluMask mask, const void* in, const void* out,
                          const void* grad, const double* sums, double count, void*, void* grad_in) {
   visit_floating_dtype(dtype, [&]<class T>() {
-    const Counted<T> gradients = {mask, static_cast<Accumulator<T>>(channels.ceiling), static_cast<const T*>(out),
-                                  static_cast<const T*>(grad)};
+    const Counted<T> gradients = {mask, static_cast<Accumulator<T>>(channels.ceiling), static_cast<const T*>(in),
+                                  static_cast<const T*>(out), static_cast<const T*>(grad)};
     with_pack<T>(shape, {in, out, grad, grad_in}, [&]<int kPack>(std::integral_constant<int, kPack>) {
       map<kPack>(context, shape,
-                 InputGradient<T>{channels, gradients, static_cast<const T*>(in), sums, shape.channels, count,
-                                  static_cast<T*>(grad_in)});
+                 InputGradient<T>{channels, gradients, sums, shape.channels, count, static_cast<T*>(grad_in)});
     });
   });
 }
