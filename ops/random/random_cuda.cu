@@ -10,8 +10,8 @@ namespace {
 
 constexpr int kWordsOfBlock = 4;
 
-/// out[i] for n values, F::kValues per Philox block. f(words, begin, count, values) computes the `count` values from
-/// value `begin` on.
+/// out[i] for n values, F::kValues per Philox block. f(words, begin, count, values) computes the values from value
+/// `begin` on, of which `count` are stored.
 template <class T, class F>
 struct Draw {
   PhiloxState state;
@@ -28,7 +28,10 @@ struct Draw {
     if (count == kValues) {
       *reinterpret_cast<Pack<T, kValues>*>(out + begin) = pack;
     } else {
-      for (int v = 0; v < count; ++v) out[begin + v] = pack.values[v];
+#pragma unroll
+      for (int v = 0; v < kValues; ++v) {
+        if (v < count) out[begin + v] = pack.values[v];
+      }
     }
   }
 };
@@ -38,14 +41,17 @@ void draw(const KernelContext& context, PhiloxState state, int64_t n, T* out, F 
   for_each_index(context, (n + F::kValues - 1) / F::kValues, Draw<T, F>{state, n, out, f});
 }
 
-/// Stores `count` values from `from` on; by one instruction if count is n and `to` is aligned.
+/// The `count` values from `from` on, and zeros; by one instruction if count is n and `from` is aligned.
 template <int n, class T>
 __device__ Pack<T, n> values_at(const T* from, int count) {
   using Values = Pack<T, n>;
   if (count == n && reinterpret_cast<uintptr_t>(from) % sizeof(Values) == 0)
     return *reinterpret_cast<const Values*>(from);
-  Values values;
-  for (int v = 0; v < count; ++v) values.values[v] = from[v];
+  Values values = {};
+#pragma unroll
+  for (int v = 0; v < n; ++v) {
+    if (v < count) values.values[v] = from[v];
+  }
   return values;
 }
 
@@ -54,6 +60,7 @@ struct Uniform {
   static constexpr int kWords = words_per_uniform(dtype_of<T>());
   static constexpr int kValues = kWordsOfBlock / kWords;
   __device__ void operator()(const uint32_t* words, int64_t, int, T* values) const {
+#pragma unroll
     for (int v = 0; v < kValues; ++v) values[v] = uniform_value<T>(words + v * kWords);
   }
 };
@@ -63,6 +70,7 @@ struct Normal {
   static constexpr int kWords = words_per_uniform(dtype_of<T>());
   static constexpr int kValues = kWordsOfBlock / kWords;
   __device__ void operator()(const uint32_t* words, int64_t, int, T* values) const {
+#pragma unroll
     for (int v = 0; v < kValues; v += 2) {
       const NormalPair<T> pair = normal_pair<T>(words + v * kWords);
       values[v] = pair.first;
@@ -77,6 +85,7 @@ struct Integers {
   int64_t low;
   uint64_t range;
   __device__ void operator()(const uint32_t* words, int64_t, int, T* values) const {
+#pragma unroll
     for (int v = 0; v < kValues; ++v) {
       values[v] = static_cast<T>(static_cast<uint64_t>(low) + scale_to_range(join(words + 2 * v), range));
     }
@@ -90,7 +99,8 @@ struct Bernoulli {
   __device__ void operator()(const uint32_t* words, int64_t begin, int count, T* values) const {
     using C = Accumulator<T>;
     const auto own = values_at<kValues>(p + begin, count);
-    for (int v = 0; v < count; ++v) {
+#pragma unroll
+    for (int v = 0; v < kValues; ++v) {
       const bool one =
           uniform_double(words[2 * v], words[2 * v + 1]) < static_cast<double>(static_cast<C>(own.values[v]));
       values[v] = static_cast<T>(one ? C(1) : C(0));
@@ -107,7 +117,8 @@ struct Dropout {
   __device__ void operator()(const uint32_t* words, int64_t begin, int count, T* values) const {
     using C = Accumulator<T>;
     const auto own = values_at<kValues>(x + begin, count);
-    for (int v = 0; v < count; ++v) {
+#pragma unroll
+    for (int v = 0; v < kValues; ++v) {
       values[v] = static_cast<T>(words[v] >= threshold ? static_cast<C>(own.values[v]) * scale : C(0));
     }
   }
@@ -120,7 +131,8 @@ struct Exponential {
   const T* weights;
   __device__ void operator()(const uint32_t* words, int64_t begin, int count, double* values) const {
     const auto own = values_at<kValues>(weights + begin, count);
-    for (int v = 0; v < count; ++v) {
+#pragma unroll
+    for (int v = 0; v < kValues; ++v) {
       const double weight = static_cast<double>(static_cast<Accumulator<T>>(own.values[v]));
       values[v] = exponential_value(uniform_double(words[2 * v], words[2 * v + 1]), weight);
     }
