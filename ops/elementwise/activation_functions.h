@@ -142,7 +142,8 @@ TANDEM_HOST_DEVICE inline float approximate_x_sigmoid_derivative(float x, float 
 }
 /// Limits of x for which exp(-v) is finite.
 inline constexpr float kGeluHalfEnd = 10.0f, kSiluHalfEnd = 87.0f;
-inline constexpr float kSlope = static_cast<float>(kGeluSlope), kCubic = static_cast<float>(kGeluSlope * kGeluCubic);
+inline constexpr float kGeluSlopeFloat = static_cast<float>(kGeluSlope),
+                       kGeluCubicFloat = static_cast<float>(kGeluSlope * kGeluCubic);
 
 namespace functions {
 
@@ -160,9 +161,11 @@ struct GeluErf {
 struct GeluTanh {
   TANDEM_FORMULA auto operator()(auto x) const { return gelu_tanh(x); }
   TANDEM_FORMULA auto gradient(auto g, auto x) const { return g * gelu_tanh_derivative(x); }
-  TANDEM_FORMULA float for_half(float x) const { return approximate_x_sigmoid(x, kSlope, kCubic, kGeluHalfEnd); }
+  TANDEM_FORMULA float for_half(float x) const {
+    return approximate_x_sigmoid(x, kGeluSlopeFloat, kGeluCubicFloat, kGeluHalfEnd);
+  }
   TANDEM_FORMULA float gradient_for_half(float g, float x) const {
-    return g * approximate_x_sigmoid_derivative(x, kSlope, kCubic, kGeluHalfEnd);
+    return g * approximate_x_sigmoid_derivative(x, kGeluSlopeFloat, kGeluCubicFloat, kGeluHalfEnd);
   }
   /// With s = sigmoid(v): s' = s (1 - s) v', where 1 - s = sigmoid(-v) is precise.
   static Tensor second_factor(const Tensor& input) {

@@ -18,7 +18,10 @@ namespace sorting {  // templates, because several files instantiate these kerne
 
 constexpr int kDigitBits = 8;
 constexpr int kValues = 1 << kDigitBits;
-constexpr int64_t kBlockSize = 2048;
+constexpr int64_t kMaxBlockSize = 2048;
+/// Elements per block: a block takes time for each, and the scan for each block.
+inline int64_t block_size(int64_t n) { return n <= 1 << 16 ? 512 : kMaxBlockSize; }
+inline int64_t num_blocks(int64_t n) { return (n + block_size(n) - 1) / block_size(n); }
 
 struct alignas(16) Pair {  // loaded and stored by one instruction
   int64_t key;
@@ -29,9 +32,10 @@ __device__ inline int digit_of(int64_t key, int shift) { return static_cast<int>
 
 /// counts[value, block]. In the first pass `keys` is read instead of pairs.
 template <class Key>
-__global__ void count_kernel(int64_t n, int shift, const Key* keys, const Pair* pairs, int64_t* counts) {
-  __shared__ int digits[kBlockSize];
-  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kBlockSize, size = min(kBlockSize, n - begin);
+__global__ void count_kernel(int64_t n, int64_t length, int shift, const Key* keys, const Pair* pairs,
+                             int64_t* counts) {
+  __shared__ int digits[kMaxBlockSize];
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * length, size = min(length, n - begin);
   for (int64_t i = threadIdx.x; i < size; i += blockDim.x) {
     digits[i] = digit_of(keys != nullptr ? keys[begin + i] : pairs[begin + i].key, shift);
   }
@@ -60,10 +64,10 @@ __global__ void scan_kernel(int64_t num_blocks, Count* counts) {
 }
 
 template <class Key>
-__global__ void scatter_kernel(int64_t n, int shift, const Key* keys, const Pair* pairs, const int64_t* counts,
-                               Pair* out) {
-  __shared__ int digits[kBlockSize];
-  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kBlockSize, size = min(kBlockSize, n - begin);
+__global__ void scatter_kernel(int64_t n, int64_t length, int shift, const Key* keys, const Pair* pairs,
+                               const int64_t* counts, Pair* out) {
+  __shared__ int digits[kMaxBlockSize];
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * length, size = min(length, n - begin);
   for (int64_t i = threadIdx.x; i < size; i += blockDim.x) {
     digits[i] = digit_of(keys != nullptr ? keys[begin + i] : pairs[begin + i].key, shift);
   }
@@ -93,9 +97,8 @@ __device__ inline int64_t lower_bound(const Pair* pairs, int64_t n, int64_t key)
 
 /// Bytes of the workspace of sorted_pairs.
 inline int64_t sort_workspace_bytes(int64_t n) {
-  const int64_t blocks = (n + sorting::kBlockSize - 1) / sorting::kBlockSize;
   return 2 * n * static_cast<int64_t>(sizeof(sorting::Pair)) +
-         blocks * sorting::kValues * static_cast<int64_t>(sizeof(int64_t));
+         sorting::num_blocks(n) * sorting::kValues * static_cast<int64_t>(sizeof(int64_t));
 }
 
 /// The memory after the workspace in which n pairs are sorted.
@@ -129,13 +132,13 @@ struct PairBuffers {
 template <class Key>
 void sort_pairs(const KernelContext& context, int bits, const Key* keys, PairBuffers& buffers) {
   using namespace sorting;
-  const int64_t n = buffers.n, blocks = (n + kBlockSize - 1) / kBlockSize;
+  const int64_t n = buffers.n, length = block_size(n), blocks = num_blocks(n);
   for (int shift = 0; shift < bits && n > 0; shift += kDigitBits) {
     const Key* first = shift == 0 ? keys : nullptr;
     const dim3 grid(static_cast<unsigned>(blocks));
-    launch_kernel(context, count_kernel<Key>, grid, kValues, 0, n, shift, first, buffers.from, buffers.counts);
+    launch_kernel(context, count_kernel<Key>, grid, kValues, 0, n, length, shift, first, buffers.from, buffers.counts);
     launch_kernel(context, scan_kernel<int64_t>, 1, kValues, 0, blocks, buffers.counts);
-    launch_kernel(context, scatter_kernel<Key>, grid, kValues, 0, n, shift, first, buffers.from, buffers.counts,
+    launch_kernel(context, scatter_kernel<Key>, grid, kValues, 0, n, length, shift, first, buffers.from, buffers.counts,
                   buffers.to);
     std::swap(buffers.from, buffers.to);
   }

@@ -3,9 +3,9 @@
 // A block processes a *piece* of one channel, or in channels-last memory of adjacent channels, so that it computes the
 // numbers of its channels once, and a thread keeps those of its own channels in registers; adjacent threads access
 // adjacent addresses. In channels-last memory a thread has kPack channels, which it loads and stores together, 16 bytes
-// if possible, and it loads F::kAhead positions before it uses the first. Sums are in float64: per thread, per block, and
-// over pieces, whose sizes depend only on the shape and the alignment. Of half types a thread sums its positions of a
-// piece, at most 64, in float32.
+// if possible, and it loads F::kAhead positions before it uses the first. Sums are in float64: per thread, per block,
+// and over pieces, whose sizes depend only on the shape and the alignment. Of half types a thread sums its positions of
+// a piece, at most 64, in float32.
 //
 // In float64 the squares of float32 numbers are exact, and a mean of 10^4 deviations loses only 8 of 16 digits; the
 // same is true of half types in float32. So these types are read once for both moments; float64 is read a second time,

@@ -16,7 +16,7 @@
 #include <tandem/ops/norm/norm_functions.h>
 #include <tandem/ops/norm/norm_kernels.h>
 #include <tandem/tensor/cuda/block.h>
-#include <tandem/tensor/cuda/packed.h>
+#include <tandem/tensor/cuda/warp_row.h>
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
@@ -41,31 +41,6 @@ struct RowStatistics {
   __device__ explicit RowStatistics(const C* from) : mean(from[0]), correction(from[1]), rstd(from[2]) {}
   __device__ RowStatistics(C m, C c, C r) : mean(m), correction(c), rstd(r) {}
   __device__ C normal(C x) const { return fused_multiply_add(x - mean, rstd, -correction * rstd); }
-};
-
-/// Calls f(k, index of the first element) for the packs of one of the threads that share a row.
-template <int kPacks, int kPack, class F>
-__device__ void for_each_pack(unsigned thread, unsigned threads, int64_t n, F f) {
-#pragma unroll
-  for (unsigned k = 0; k < kPacks; ++k) {
-    const int64_t begin = static_cast<int64_t>(k * threads + thread) * kPack;
-    if (begin < n) f(static_cast<int>(k), begin);
-  }
-}
-
-/// The elements of a row that a thread keeps in registers: packs, at distances of a warp.
-template <class T, int kPacks>
-struct OwnElements {
-  static constexpr int kPack = static_cast<int>(16 / sizeof(T));
-  Pack<T, kPack> packs[kPacks];
-
-  __device__ OwnElements(const T* row, int64_t n) {
-    for_each(n, [&](int k, int64_t begin) { packs[k] = load_pack<kPack>(row + begin, kPack); });
-  }
-  template <class F>
-  static __device__ void for_each(int64_t n, F f) {
-    for_each_pack<kPacks, kPack>(threadIdx.x % kWarp, kWarp, n, f);
-  }
 };
 
 /// A parameter's values for a pack; 1 or 0 if there is no parameter.
@@ -299,19 +274,6 @@ __global__ void input_gradient_kernel(bool centres, int64_t rows, int64_t n, con
   }
 }
 
-/// Calls f with the number of packs per thread of a warp, as std::integral_constant, or 0 if a block must process each
-/// row: if rows are too long for registers, or do not begin at multiples of 16 bytes, or are float64.
-template <class T, class F>
-void with_packs(int64_t n, std::initializer_list<const void*> data, const F& f) {
-  if constexpr (sizeof(T) <= 4) {
-    constexpr int64_t kPack = 16 / sizeof(T), kElements = kWarp * kPack;
-    if (n % kPack == 0 && n <= 8 * kElements && std::all_of(data.begin(), data.end(), is_aligned_for_packs)) {
-      return n <= 4 * kElements ? f(std::integral_constant<int, 4>()) : f(std::integral_constant<int, 8>());
-    }
-  }
-  f(std::integral_constant<int, 0>());
-}
-
 /// Calls f.operator()<T, R>() with the types of the two dtypes.
 template <class F>
 void visit_dtypes(DType dtype, DType result, const F& f) {
@@ -323,8 +285,6 @@ void visit_dtypes(DType dtype, DType result, const F& f) {
     f.template operator()<T, T>();
   });
 }
-
-constexpr int kRowsPerBlock = 4;
 
 /// The sum of each column over the lines of a block, returned to the threads of line 0. Must be called by all threads
 /// of the block.
@@ -414,7 +374,7 @@ void layer_norm(const KernelContext& context, DType dtype, DType result, bool ce
                     static_cast<const T*>(bias), static_cast<T*>(sum), static_cast<C*>(statistics),
                     static_cast<R*>(out));
     };
-    with_packs<T>(n, {in, added, weight, bias, sum, out}, [&]<int kPacks>(std::integral_constant<int, kPacks>) {
+    visit_row_packs<T>(n, {in, added, weight, bias, sum, out}, [&]<int kPacks>(std::integral_constant<int, kPacks>) {
       if constexpr (kPacks == 0) {
         launch(layer_norm_kernel<T, R>, blocks_for(rows, 1), threads_for(n));
       } else {
@@ -442,7 +402,7 @@ void layer_norm_backward(const KernelContext& context, DType dtype, DType result
     C* partial = has_parameters ? static_cast<C*>(workspace) : nullptr;
     const int64_t length = piece_rows(rows, n), pieces = num_pieces(rows, n), sums = pieces * num_stripes(n);
     const dim3 block(kColumns, kLines);
-    with_packs<T>(n, {x, weight, g, grad_in}, [&]<int kPacks>(std::integral_constant<int, kPacks>) {
+    visit_row_packs<T>(n, {x, weight, g, grad_in}, [&]<int kPacks>(std::integral_constant<int, kPacks>) {
       if (rows == 0) return;
       if constexpr (kPacks > 0) {
         const int threads = static_cast<int>(row_warps(n)) * kWarp;

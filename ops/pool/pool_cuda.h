@@ -63,8 +63,8 @@ void visit_packs(const Shape& shape, std::initializer_list<const void*> data, co
   visit_index(shape, [&]<class Index>() { run.template operator()<Index, 1>(); });
 }
 
-/// A number below 2^31 by which numbers below 2^31 are divided, by a multiplication (Granlund and Montgomery, Division by
-/// Invariant Integers using Multiplication, 1994). Dividing by 0 gives any number.
+/// A number below 2^31 by which numbers below 2^31 are divided, by a multiplication (Granlund and Montgomery, Division
+/// by Invariant Integers using Multiplication, 1994). Dividing by 0 gives any number.
 class FastDivisor {
  public:
   explicit FastDivisor(int64_t value)

@@ -203,7 +203,7 @@ op sum 1
 algorithm AdamW in optimizer optimizer step 1
 forward, kernels 30
 forward, copies and fills 17
-backward, kernels 80
+backward, kernels 64
 backward, copies and fills 34
 optimizer, kernels 1
 replay, kernels 1
@@ -244,7 +244,7 @@ op sum 1
 algorithm AdamW in optimizer optimizer step 1
 forward, kernels 40
 forward, copies and fills 25
-backward, kernels 112
+backward, kernels 88
 backward, copies and fills 50
 optimizer, kernels 1
 replay, kernels 1

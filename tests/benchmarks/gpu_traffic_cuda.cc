@@ -42,45 +42,45 @@ constexpr char kTable[] = R"(
 | cast, channels-last | 1 | 192 | 12.00 | 12.00 | 1.00 | 6.00 | |
 | copy, transposed | 1 | 768 | 4.00 | 18.00 | 4.50 | 36.00 | |
 | copy, every other column | 1 | 384 | 4.00 | 6.00 | 1.00 | 6.00 | |
-| sum | 2 | 6 | 4.00 | 4.00 | 1.00 | 4.00 | 1.00 |
-| sum of rows | 1 | 256 | 4.00 | 3.88 | 1.01 | 4.04 | 1.00 |
+| sum | 2 | 6 | 16.00 | 15.92 | 1.00 | 4.00 | 1.00 |
+| sum of rows | 1 | 256 | 15.94 | 13.86 | 1.01 | 4.04 | 1.00 |
 | sum of columns | 1 | 24 | 4.00 | 4.00 | 1.00 | 4.02 | 1.00 |
 | max | 2 | 3 | 4.00 | 4.00 | 1.00 | 4.00 | 1.00 |
 | max of rows | 1 | 256 | 4.01 | 3.67 | 1.03 | 4.12 | 1.00 |
 | relu, float32 | 1 | 192 | 16.00 | 16.00 | 1.00 | 8.00 | |
 | relu backward, float32 | 1 | 192 | 16.00 | 16.00 | 1.00 | 12.00 | |
-| softmax, float32 | 1 | 256 | 4.00 | 4.00 | 2.00 | 16.00 | 1.00 |
-| softmax backward, float32 | 1 | 256 | 4.00 | 4.00 | 1.67 | 20.00 | 1.00 |
+| softmax, float32 | 1 | 64 | 16.00 | 16.00 | 1.00 | 8.00 | |
+| softmax backward, float32 | 1 | 64 | 16.00 | 16.00 | 1.00 | 12.00 | |
 | dropout, float32 | 1 | 192 | 16.00 | 16.00 | 1.00 | 8.00 | |
 | dropout backward, float32 | 1 | 192 | 16.00 | 16.00 | 1.00 | 8.00 | |
 | embedding, float32 | 2 | 256 | 5.34 | 3.01 | 1.35 | 9.03 | |
-| embedding backward, float32 | 4 | 256 | 7.28 | 1.58 | 2.11 | 17.54 | 1.00 |
-| batch_norm, float32 | 6 | 64 | 4.51 | 3.18 | 1.09 | 13.15 | 1.00 |
-| batch_norm backward, float32 | 5 | 64 | 4.86 | 3.11 | 1.10 | 22.14 | 1.00 |
+| embedding backward, float32 | 5 | 64 | 11.02 | 6.96 | 1.12 | 9.46 | 1.00 |
+| batch_norm, float32 | 6 | 64 | 4.01 | 3.77 | 1.02 | 12.27 | 1.00 |
+| batch_norm backward, float32 | 5 | 64 | 4.01 | 3.79 | 1.02 | 20.39 | 1.00 |
 | max_pool2d, float32 | 1 | 64 | 3.50 | 6.17 | 1.76 | 9.25 | |
-| max_pool2d backward, float32 | 1 | 256 | 2.67 | 2.00 | 1.14 | 6.00 | |
+| max_pool2d backward, float32 | 1 | 256 | 3.00 | 2.00 | 1.14 | 6.00 | |
 | im2col, float64 | 1 | 144 | 8.00 | 7.69 | 1.73 | 138.12 | |
-| clip_grad_norm_ | 3 | 12 | 4.02 | 3.98 | 1.00 | 12.02 | 1.00 |
+| clip_grad_norm_ | 3 | 12 | 15.84 | 15.65 | 1.00 | 12.02 | 1.00 |
 | SGD with momentum | 1 | 12 | 4.00 | 4.00 | 1.00 | 20.00 | |
 | AdamW | 1 | 12 | 4.00 | 4.00 | 1.00 | 28.00 | |
 | cross_entropy, float32 | 3 | 64 | 13.65 | 10.63 | 1.03 | 4.14 | 1.00 |
 | cross_entropy backward, float32 | 1 | 64 | 10.35 | 8.35 | 1.06 | 8.51 | |
 | layer_norm, float32 | 1 | 32 | 15.95 | 14.33 | 2.00 | 16.12 | |
-| layer_norm backward, float32 | 4 | 32 | 6.30 | 4.86 | 1.54 | 31.69 | 1.00 |
+| layer_norm backward, float32 | 2 | 16 | 10.82 | 10.06 | 1.06 | 14.94 | 1.00 |
 | bias gradient, float32 | 2 | 24 | 15.71 | 16.08 | 1.02 | 4.16 | 1.00 |
 | attention, float32 | 1 | 4 | 4.00 | 5.75 | 2.14 | 11.50 | 1.04 |
 | attention backward, float32 | 3 | 4 | 4.00 | 5.54 | 2.52 | 44.08 | 1.04 |
 | cross_entropy, bfloat16 | 3 | 64 | 14.56 | 11.12 | 1.03 | 2.06 | 1.00 |
 | cross_entropy backward, bfloat16 | 2 | 64 | 12.22 | 10.79 | 1.03 | 4.13 | |
 | layer_norm, bfloat16 | 1 | 32 | 15.91 | 13.00 | 2.01 | 8.12 | |
-| layer_norm backward, bfloat16 | 4 | 32 | 4.59 | 3.00 | 1.67 | 17.66 | 1.00 |
+| layer_norm backward, bfloat16 | 2 | 16 | 8.94 | 8.83 | 1.20 | 9.66 | 1.00 |
 | bias gradient, bfloat16 | 2 | 12 | 15.43 | 16.13 | 1.05 | 2.16 | 1.00 |
 | attention, bfloat16 | 0 | 0 | | | | 0.00 | |
 | attention backward, bfloat16 | 0 | 0 | | | | 0.00 | |
 | GPT block, float32 | 5 | 64 | 10.75 | 10.13 | 1.35 | 114.00 | 1.04 |
-| GPT block backward, float32 | 18 | 4 | 6.87 | 7.19 | 1.39 | 281.00 | 1.04 |
+| GPT block backward, float32 | 14 | 4 | 7.61 | 8.65 | 1.31 | 247.00 | 1.04 |
 | GPT block, autocast to bfloat16 | 12 | 64 | 12.83 | 11.36 | 1.15 | 133.92 | |
-| GPT block backward, autocast to bfloat16 | 17 | 32 | 8.08 | 6.97 | 1.22 | 136.62 | 1.00 |
+| GPT block backward, autocast to bfloat16 | 13 | 32 | 12.27 | 11.79 | 1.04 | 106.62 | 1.00 |
 )";
 
 struct Operation {

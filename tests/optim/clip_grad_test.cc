@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/base/error.h>
 #include <tandem/base/parallel_for.h>
 #include <tandem/tensor/allocator.h>
 #include <tandem/tests/optim/gradients.h>
@@ -103,12 +104,20 @@ TEST(ClipGradNorm, ClippedGradientsIncreaseTheirVersion) {
 
 TEST(ClipGradNorm, NormIncludesEveryValueAtEverySize) {
   for (const int64_t n : {0, 1, 3, 7, 31, 32, 33, (1 << 15) + 1, 100003}) {
-    const td::Tensor p = td::zeros({n}, {td::kFloat32, td::testing::test_device()}).set_requires_grad();
-    set_gradient(p, td::full({n}, -2));
-    EXPECT_EQ(clip_grad_norm_({p}, 1e9, 2.0).item<double>(), std::sqrt(4.0 * static_cast<double>(n)));
-    EXPECT_EQ(clip_grad_norm_({p}, 1e9, 1.0).item<double>(), 2.0 * static_cast<double>(n));
-    EXPECT_EQ(clip_grad_norm_({p}, 1e9, kInfinity).item<double>(), n == 0 ? 0.0 : 2.0);
-    EXPECT_NEAR(clip_grad_norm_({p}, 1e9, 4.0).item<double>(), 2.0 * std::pow(static_cast<double>(n), 0.25), 1e-10);
+    for (const int64_t offset : {0, 1}) {  // in a bucket; kernels access aligned gradients by 16 bytes
+      SCOPED_TRACE(td::str(n, " values from ", offset));
+      const td::Tensor bucket = td::full({offset + n + 1}, 100, {td::kFloat32, td::testing::test_device()});
+      const td::Tensor p = td::zeros({n}, bucket.options()).set_requires_grad();
+      td::autograd::leaf(p).set_slot(bucket.slice(0, offset, offset + n));
+      set_gradient(p, td::full({n}, -2));
+      EXPECT_EQ(clip_grad_norm_({p}, 1e9, 2.0).item<double>(), std::sqrt(4.0 * static_cast<double>(n)));
+      EXPECT_EQ(clip_grad_norm_({p}, 1e9, 1.0).item<double>(), 2.0 * static_cast<double>(n));
+      EXPECT_EQ(clip_grad_norm_({p}, 1e9, kInfinity).item<double>(), n == 0 ? 0.0 : 2.0);
+      EXPECT_NEAR(clip_grad_norm_({p}, 1e9, 4.0).item<double>(), 2.0 * std::pow(static_cast<double>(n), 0.25), 1e-10);
+      clip_grad_value_({p}, 1.0);
+      EXPECT_EQ(p.grad().to_vector<float>(), std::vector<float>(static_cast<size_t>(n), -1));
+      EXPECT_EQ(bucket[offset + n].item(), 100);
+    }
   }
 }
 
