@@ -210,6 +210,15 @@ struct Data {
   void* d;
 };
 
+/// Whether the product is rounded before the bias is added, as by cuBLASLt 13.1 on an H200.
+bool rounds_twice(const Product& p) { return is_half(p.d.type) && (p.a.leading | p.b.leading | p.d.leading) % 8 != 0; }
+
+double rounded(cudaDataType_t type, double value) {
+  double number = 0;
+  store(type, &number, 0, value);
+  return load(type, &number, 0);
+}
+
 void multiply(const Product& p, const Data& data) {
   for (int64_t batch = 0; batch < p.d.batches; ++batch) {
     const std::vector<double> a = dense(p.a, data.a, batch, p.description.transpose_a == CUBLAS_OP_T),
@@ -230,7 +239,10 @@ void multiply(const Product& p, const Data& data) {
         if (data.beta != 0) {
           value += data.beta * load(p.c.type, data.c, batch * p.c.batch_stride + j * p.c.leading + i);
         }
-        if (p.has_bias()) value += load(p.d.type, p.description.bias, i);
+        if (p.has_bias()) {
+          if (rounds_twice(p)) value = rounded(p.d.type, value);
+          value += load(p.d.type, p.description.bias, i);
+        }
         if (p.has_relu()) value = value > 0 ? value : 0;  // the documented formula; NaN becomes 0
         store(p.d.type, data.d, at, value);
       }
