@@ -5,9 +5,7 @@ import glob
 import json
 import os
 import re
-import shutil
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
@@ -17,6 +15,8 @@ import unittest
 sys.dont_write_bytecode = True
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))), "tools")
 sys.path.insert(0, TOOLS)
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+from gpu_check_collect_test import write  # pylint: disable=wrong-import-position
 from gpu_checks import collect, smoke  # pylint: disable=wrong-import-position
 
 # Test programs and their suites.
@@ -41,23 +41,6 @@ STEPS = """[ -z "$TANDEM_TUNING_WRITE" ] || echo 'product = 1' >> "$TANDEM_TUNIN
 case "$*" in *--save*) touch "$4" ;; *) echo '{"step_ms": 2.5}' ;; esac"""
 LAST_LINES = ["epoch 1  step 50/300  loss 2.1  700 tokens/s  0:01 left", "epoch 1  step 300/300  loss 2.0  900 tokens/s  0:00 left",
               "accuracy 90.5 % after 300 steps"]
-BUILT = {
-    "tests/gpu": "gpu_tests",
-    "benchmarks/gpu/gpu": "gpu_benchmark",
-    "benchmarks/train_step": "train_step",
-    "examples/mnist/mnist": "mnist",
-    "examples/language_model/language_model": "language_model",
-    "examples/resnet_cifar/resnet_cifar": "resnet_cifar",
-    "benchmarks/collectives/collectives": "collectives",
-    **{f"tests/distributed/{name}": name for name in TESTS[1:]},
-}
-
-
-def write(path, text, mode=0o644):
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w", encoding="ascii") as file:
-        file.write(text)
-    os.chmod(path, mode)
 
 
 class GpuCheckTest(unittest.TestCase):
@@ -147,7 +130,7 @@ class Report(GpuCheckTest):
         self.assertEqual(report["train_step"], [{"step_ms": 2.5}] * 48)
         self.assertEqual([kind["status"] for kind in report["compute_sanitizer"].values()], [0, 0])
         self.assertEqual(set(report["compute_sanitizer"]["racecheck"]["suites"]),
-                         {"LayerNorm", "Reduce", "Softmax", "CrossEntropy", "NllLoss", "MseLoss", "Attention",
+                         {"LayerNorm", "Reduce", "CrossEntropy", "NllLoss", "MseLoss", "Attention",
                           *(f"cases of {family}" for family in ("attention", "loss", "norm", "reduce", "softmax"))})
         self.assertEqual(report["tuning"], {"file": "report.tuning", "products": 24, "train_step": [{"step_ms": 2.5}] * 2})
         with open(self.path("report.tuning"), encoding="ascii") as file:
@@ -299,18 +282,18 @@ echo '[ RUN      ] Softmax.Two/0'; echo '[       OK ] Softmax.Two/0 (1 ms)'; exi
         self.assertEqual(report["tests"]["gpu_ops_test"]["status"], 0)
 
     def test_sanitizer_runs_each_suite_separately(self):
-        self.program("machine/compute-sanitizer", f"""case "$*" in *racecheck*Softmax*) echo race; exit 9 ;; esac
+        self.program("machine/compute-sanitizer", f"""case "$*" in *racecheck*CrossEntropy*) echo race; exit 9 ;; esac
 {PASSES}""")
         done, report = self.check("--parts", "sanitize")
         self.assertEqual(done.returncode, 1, done)
         self.assertEqual({kind: result["status"] for kind, result in report["compute_sanitizer"].items()},
                          {"memcheck": 0, "racecheck": 9})
         self.assertEqual([suite for suite, result in report["compute_sanitizer"]["racecheck"]["suites"].items() if result["status"]],
-                         ["Softmax"])
+                         ["CrossEntropy"])
         calls = self.calls("machine/compute-sanitizer")
-        self.assertEqual(len(calls), 24)
+        self.assertEqual(len(calls), 22)
         self.assertIn(" --tool memcheck --error-exitcode 9 ./gpu_tests --gtest_color=no --gtest_filter=LayerNorm.* ", calls[0])
-        self.assertIn(" --gtest_filter=*/softmax_*_values:*/softmax_*_threads ", calls[11])
+        self.assertIn(" --gtest_filter=*/softmax_*_values:*/softmax_*_threads ", calls[10])
 
 
 class Fallbacks(GpuCheckTest):
@@ -320,6 +303,14 @@ class Fallbacks(GpuCheckTest):
 {PASSES}""")
         _, report = self.check("--parts", "smoke", "--only", "gpu_tests*")
         self.assertEqual(report["fallbacks"], {problem: len(SUITES["gpu_tests"])})
+
+
+class ExampleResults(unittest.TestCase):
+    def test_accuracy_or_loss_of_last_line_is_found(self):
+        self.assertEqual(smoke.result_of("epoch 2: test accuracy 98.00 %\n"
+                                         "test loss 0.0354, test accuracy 99.05 % after 624 steps\nsaved model\n"), 99.05)
+        self.assertEqual(smoke.result_of("validation loss 0.6202, validation perplexity 1.8594 after 500 steps\n"), 0.6202)
+        self.assertIsNone(smoke.result_of("step 500: loss 0.5\n"))
 
 
 class SuiteNames(unittest.TestCase):
@@ -481,124 +472,6 @@ class Gpus(GpuCheckTest):
                               stderr=subprocess.PIPE)
         self.assertEqual((done.returncode, done.stderr), (1, f"gpu_check: {TOOLS}/gpu_check contains no programs; create a packed "
                                                              "file with --collect (see --help)\n"))
-
-
-def container(*entries):
-    """A container of .nv_fatbin with entries of (kind, architecture, flags), each with a few bytes of code."""
-    body = b"".join(struct.pack("<HHIQIIHHIIIQQQ", kind, 0x101, 64, 24, 0, 0, 0, 0, chip, 0, 0, flags, 0, 0) + b"code" * 6
-                    for kind, chip, flags in entries)
-    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
-
-
-class Collect(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.top = folder.name
-        shutil.copytree(TOOLS, os.path.join(self.top, "tools"))
-        write(os.path.join(self.top, "benchmarks/vs_pytorch/torch_step.py"), "")
-        self.library("libother.so.1", "int other(void) { return 3; }")
-        self.library("libnccl.so.2", "int nccl(void) { return 4; }")
-        write(os.path.join(self.top, "main.c"), "int other(void); int nccl(void); int main(void) { return other() + nccl() - 7; }")
-        subprocess.run(["cc", "main.c", "system/libother.so.1", "system/libnccl.so.2", "-o", "program",
-                        f"-Wl,-rpath,{self.top}/system"], cwd=self.top, check=True)
-        for path in BUILT:
-            self.build(path, container((2, 80, 0x11), (1, 80, 0x8011)) + bytes(40) + container((2, 90, 0x100011)))
-
-    def build(self, path, code):
-        program = os.path.join(self.top, "out/bin", path)
-        os.makedirs(os.path.dirname(program), exist_ok=True)
-        with open(os.path.join(self.top, "code"), "wb") as file:
-            file.write(code)
-        added = ["--add-section", f".nv_fatbin={self.top}/code"] if code else []
-        subprocess.run(["objcopy", *added, os.path.join(self.top, "program"), program], check=True)
-
-    def library(self, name, code):
-        write(os.path.join(self.top, "library.c"), code)
-        os.makedirs(os.path.join(self.top, "system"), exist_ok=True)
-        subprocess.run(["cc", "-shared", "-fPIC", f"-Wl,-soname,{name}", "library.c", "-o", f"system/{name}"], cwd=self.top,
-                       check=True)
-
-    def collect(self, *arguments):
-        """Runs gpu_check --collect, and unpacks the archive if it succeeds."""
-        command = [sys.executable, os.path.join(self.top, "tools/gpu_check"), "--collect", os.path.join(self.top, "gpu_check.pyz"),
-                   *arguments]
-        done = subprocess.run(command, text=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        if done.returncode == 0:
-            collect.unpack(os.path.join(self.top, "gpu_check.pyz"), os.path.join(self.top, "to"))
-        return done
-
-    def test_archive_has_programs_and_their_architectures(self):
-        done = self.collect()
-        self.assertEqual(done.returncode, 0, done)
-        self.assertEqual(set(os.listdir(os.path.join(self.top, "to"))),
-                         {"collected.json", "torch_step.py", "lib", *BUILT.values()})
-        with open(os.path.join(self.top, "to/collected.json"), encoding="ascii") as file:
-            self.assertEqual(json.load(file)["architectures"], {name: ["compute_80", "sm_80", "sm_90a"] for name in BUILT.values()})
-        self.assertEqual(subprocess.run([os.path.join(self.top, "to/gpu_benchmark")], check=False).returncode, 0)
-
-    def test_archive_has_required_libraries(self):
-        self.assertEqual(self.collect().returncode, 0)
-        self.assertEqual(os.listdir(os.path.join(self.top, "to/lib")), ["libother.so.1"])  # without the C library and NVIDIA's libraries
-        os.remove(os.path.join(self.top, "system/libother.so.1"))
-        program = os.path.join(self.top, "to/gpu_benchmark")
-        self.assertNotEqual(subprocess.run([program], stderr=subprocess.DEVNULL, check=False).returncode, 0)
-        environment = {"LD_LIBRARY_PATH": os.path.join(self.top, "to/lib")}
-        self.assertEqual(subprocess.run([program], env=environment, check=False).returncode, 0)
-        done = self.collect()
-        self.assertEqual((done.returncode, done.stdout), (1, "gpu_check: libraries not found: libother.so.1\n"))
-
-    def test_programs_without_gpu_code_are_rejected(self):
-        self.build("tests/gpu", b"")
-        self.build("benchmarks/train_step", bytes(64))  # a section without containers
-        done = self.collect()
-        self.assertEqual((done.returncode, done.stdout), (1, "gpu_check: no GPU code in tests/gpu benchmarks/train_step; "
-                                                             "build with --config=cuda (--help has the build command)\n"))
-        self.assertFalse(os.path.exists(os.path.join(self.top, "gpu_check.pyz")))
-
-    def test_missing_programs_are_listed(self):
-        os.remove(os.path.join(self.top, "out/bin/tests/gpu"))
-        done = self.collect()
-        self.assertEqual((done.returncode, done.stdout), (1, "gpu_check: not built: tests/gpu; --help has the build command\n"))
-
-    def test_archive_above_limit_is_an_error_with_largest_members(self):
-        self.build("examples/mnist/mnist", container((2, 90, 0x100011)) + os.urandom(1 << 20))
-        done = self.collect("--limit-mib", "0.5")
-        self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stdout, r"^gpu_check: /\S+/gpu_check.pyz would have 1\.\d MiB \(limit 0\.5 MiB\); the largest members, before "
-                                      r"compression: mnist 1\.0 MiB, ")
-        self.assertFalse(os.path.exists(os.path.join(self.top, "gpu_check.pyz")))
-        self.assertEqual(self.collect("--limit-mib", "2").returncode, 0)
-
-
-class Archive(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.top = folder.name
-        os.makedirs(os.path.join(self.top, "files/lib"))
-
-    def pack(self, name):
-        collect.pack(os.path.join(self.top, "files"), os.path.join(self.top, name))
-        with open(os.path.join(self.top, name), "rb") as file:
-            return file.read()
-
-    def test_equal_content_is_stored_once(self):
-        noise = os.urandom(9 << 20)  # larger than the dictionary of xz's preset 0
-        for name in ("one", "two", "three"):
-            with open(os.path.join(self.top, "files", name), "wb") as file:
-                file.write(noise)
-        self.assertLess(len(self.pack("packed")), 10 << 20)
-
-    def test_unpack_restores_files_and_modes(self):
-        write(os.path.join(self.top, "files/program"), "#!/bin/sh\necho runs\n", 0o755)
-        write(os.path.join(self.top, "files/lib/library"), "text")
-        self.pack("packed")
-        collect.unpack(os.path.join(self.top, "packed"), os.path.join(self.top, "to"))
-        self.assertEqual(sorted(os.listdir(os.path.join(self.top, "to"))), ["lib", "program"])
-        self.assertEqual(subprocess.check_output([os.path.join(self.top, "to/program")]), b"runs\n")
-        with open(os.path.join(self.top, "to/lib/library"), encoding="ascii") as file:
-            self.assertEqual(file.read(), "text")
 
 
 if __name__ == "__main__":

@@ -125,15 +125,24 @@ class StepTest(unittest.TestCase):
 
     def test_step_takes_the_larger_of_gpu_and_host_and_a_captured_one_a_single_launch(self):
         step = self.step(*[work(1, 32, 1, 0, 4)] * 10)
-        self.assertIn("| mlp | bfloat16 | 10 | 0.0250 | 0.0800 | 0.0800 | 1600000 | 0.0330 |", predict.markdown([step], 1))
-        self.assertIn("| mlp, bfloat16 | forward | copy | `f<float>` | 10 | 0.0250 | 100.0 % | launch |", predict.markdown([step], 1))
+        self.assertIn("| mlp | bfloat16 | 10 | 0.0250 | 0.0800 | 0.0800 | - | 0.0330 | - |", predict.markdown([step], 1, {}))
+        self.assertIn("| mlp, bfloat16 | forward | copy | `f<float>` | 10 | 0.0250 | 100.0 % | launch | - |",
+                      predict.markdown([step], 1, {}))
+
+    def test_measured_times_are_beside_the_predicted_ones(self):
+        step = self.step(*[work(1, 32, 1, 0, 4)] * 10)
+        measured = {("mlp", "bfloat16"): {"step_ms": 0.0912, "captured_ms": 0.0412, "operations": {"forward copy": 0.0312}}}
+        tables = predict.markdown([step], 1, measured)
+        self.assertIn("| 0.0800 | 0.0912 | 0.0330 | 0.0412 |", tables)
+        self.assertIn("| 100.0 % | launch | 0.0312 |", tables)
+        self.assertIn(("gpt2-124m-64", "bfloat16"), predict.measured_steps())
 
     def test_missing_machine_code_is_named(self):
         with self.assertRaisesRegex(SystemExit, "predict: no machine code of g<int>"):
             self.step({**work(1, 32, 1, 0, 4), "name": "g<int>"})
 
     def test_tables_in_a_document_are_replaced(self):
-        old, new = (predict.markdown([self.step(*[work(1, 32, 1, 0, 4)] * count)], 1) for count in (10, 20))
+        old, new = (predict.markdown([self.step(*[work(1, 32, 1, 0, 4)] * count)], 1, {}) for count in (10, 20))
         self.assertNotEqual(old, new)
         document = "before\n\n%s\n\nafter\n\n| another | table |\n"
         self.assertEqual(predict.with_tables(document % old, new), document % new)

@@ -9,7 +9,7 @@ The first prints the tables; the second replaces them in a document, or fails if
 A FILE is the output of //tests/benchmarks:gpu_work for one case: the work of the GPU by kernel, product, convolution and copy. An
 OBJECT is a *.cu file compiled for Hopper: its machine code tells how many instructions a kernel needs per memory access, and how
 many warps a multiprocessor holds. DIR has cuobjdump and nvdisasm ($TANDEM_CUDA_EXTRAS/bin replaces it). docs/gpu_performance.md
-explains the formulas.
+explains the formulas. measured_h200.json has the times that train_step measured, which are printed beside the predicted ones.
 """
 
 import argparse
@@ -41,10 +41,10 @@ SCHEDULERS = 4  # instructions of different warps per cycle
 ISSUE_CYCLES = 3  # between two instructions of a warp, on average
 LEAST_KERNEL = 2.5e-6  # s, of a kernel without work
 HOST_TASK = 8e-6  # s of the host per kernel, copy or call of a library
-PRODUCT = {"bfloat16": 790e12 * 0.8, "float16": 790e12 * 0.8, "float32": 67e12 * 0.8, "tf32": 395e12 * 0.8, "float64": 67e12 * 0.8}
-CONVOLUTION = {"bfloat16": 790e12 * 0.15, "float16": 790e12 * 0.15, "float32": 67e12 * 0.5}
-ATTENTION = {"bfloat16": 790e12 * 0.4, "float16": 790e12 * 0.4}
-ATTENTION_BACKWARD = {"bfloat16": 790e12 * 0.3, "float16": 790e12 * 0.3}
+PRODUCT = {"bfloat16": 790e12 * 0.86, "float16": 790e12 * 0.86, "float32": 67e12 * 0.8, "tf32": 395e12 * 0.8, "float64": 67e12 * 0.8}
+CONVOLUTION = {"bfloat16": 790e12 * 0.46, "float16": 790e12 * 0.46, "float32": 67e12 * 0.5}
+ATTENTION = {"bfloat16": 790e12 * 0.37, "float16": 790e12 * 0.37}
+ATTENTION_BACKWARD = {"bfloat16": 790e12 * 0.26, "float16": 790e12 * 0.26}
 RATES = {"product": PRODUCT, "convolution": CONVOLUTION, "attention": ATTENTION, "attention backward": ATTENTION_BACKWARD}
 
 Kernel = collections.namedtuple("Kernel", "registers shared mix")
@@ -165,24 +165,40 @@ def number(value):
     return "%d" % round(value) if value >= 100 else "%.*f" % (max(0, 2 - math.floor(math.log10(value))), value)
 
 
-def markdown(steps, num_rows):
-    """The steps as a table, and the longest rows of each as another one."""
-    lines = ["| case | precision | tasks | GPU, ms | host, ms | step, ms | items per second | captured step, ms | source |",
+def measured_steps():
+    """The times that train_step measured on an H200, by case and precision."""
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "measured_h200.json"), encoding="utf-8") as file:
+        return {(step["case"], step["precision"]): step for step in json.load(file)}
+
+
+def measured_cell(measured, step, *keys):
+    """A measured time, or a dash."""
+    value = measured.get((step.case, step.precision), {})
+    for key in keys:
+        value = value.get(key, {})
+    return number(value) if value else "-"
+
+
+def markdown(steps, num_rows, measured):
+    """The steps as a table, and the longest rows of each as another one. `measured`: as returned by measured_steps."""
+    lines = ["| case | precision | tasks | GPU, ms, predicted | host, ms, predicted | step, ms, predicted | step, ms, measured |"
+             " captured step, ms, predicted | captured step, ms, measured |",
              "|---|---|---|---|---|---|---|---|---|"]
     for step in steps:
-        time = max(step.gpu, step.host)
-        lines.append("| %s | %s | %d | %s | %s | %s | %s | %s | predicted |" % (
-            step.case, step.precision, step.tasks, number(step.gpu * 1e3), number(step.host * 1e3), number(time * 1e3),
-            number(step.items / time), number((step.gpu + HOST_TASK) * 1e3)))
-    lines += ["", "| step | phase | operation | kernel or library | tasks | ms | of the GPU's time | bound | source |",
+        lines.append("| %s | %s | %d | %s | %s | %s | %s | %s | %s |" % (
+            step.case, step.precision, step.tasks, number(step.gpu * 1e3), number(step.host * 1e3),
+            number(max(step.gpu, step.host) * 1e3), measured_cell(measured, step, "step_ms"),
+            number((step.gpu + HOST_TASK) * 1e3), measured_cell(measured, step, "captured_ms")))
+    lines += ["", "| step | phase | operation | kernel or library | tasks | ms, predicted | of the GPU's time | bound |"
+              " whole operation, ms, measured |",
               "|---|---|---|---|---|---|---|---|---|"]
     for step in steps:
         for row in step.rows[:num_rows]:
             is_kernel = row.work.partition(", ")[0] not in RATES and not row.work.startswith(("copy", "fill"))
             work = "`%s`" % row.work.replace("> >", ">>") if is_kernel else row.work
-            lines.append("| %s, %s | %s | %s | %s | %d | %s | %.1f %% | %s | predicted |" % (
+            lines.append("| %s, %s | %s | %s | %s | %d | %s | %.1f %% | %s | %s |" % (
                 step.case, step.precision, row.phase, row.op, work, row.tasks, number(row.seconds * 1e3),
-                100 * row.seconds / step.gpu, row.bound))
+                100 * row.seconds / step.gpu, row.bound, measured_cell(measured, step, "operations", f"{row.phase} {row.op}")))
     return "\n".join(lines)
 
 
@@ -210,7 +226,7 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for found in pool.map(lambda path: read_object(path, tools), arguments.objects):
             kernels.update(found)
-    tables = markdown([step_of(path, kernels) for path in arguments.work], arguments.rows)
+    tables = markdown([step_of(path, kernels) for path in arguments.work], arguments.rows, measured_steps())
     if not arguments.document:
         print(tables)
         return
