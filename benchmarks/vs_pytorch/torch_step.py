@@ -378,16 +378,19 @@ def main():
         model = model.to(memory_format=torch.channels_last)
         data = data.contiguous(memory_format=torch.channels_last)
     optimizer = make_optimizer(model.parameters(), **({"fused": True} if args.fused else {}))
-    network = torch.compile(model) if args.compile else model
+
+    def forward(data, target):
+        scores = model(data)
+        if target.is_floating_point():
+            return F.mse_loss(scores, target)
+        return F.cross_entropy(scores.reshape(-1, scores.shape[-1]), target.reshape(-1))
+
+    compute_loss = torch.compile(forward) if args.compile else forward
 
     def step():
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(args.device, torch.bfloat16, enabled=args.amp):
-            scores = network(data)
-            if target.is_floating_point():
-                loss = F.mse_loss(scores, target)
-            else:
-                loss = F.cross_entropy(scores.reshape(-1, scores.shape[-1]), target.reshape(-1))
+            loss = compute_loss(data, target)
         loss.backward()
         optimizer.step()
         return loss
