@@ -5,8 +5,8 @@
 // and each row of it is *shifted*: its largest value is subtracted, which does not change the softmax. After the
 // forward pass the shifts are added to the statistics, and the results of queries without keys become 0.
 //
-// With dropout, cuDNN's backward pass takes a scale and its inverse, but cuDNN 9.19 ignores the inverse. The inverse only
-// multiplies the products of out and its gradient, so cuDNN gets an `out` that is divided by the scale instead.
+// With dropout, cuDNN's backward pass takes a scale and its inverse, but cuDNN 9.19 ignores the inverse. The inverse
+// only multiplies the products of out and its gradient, so cuDNN gets an `out` that is divided by the scale instead.
 #pragma once
 
 #include <cstdint>
