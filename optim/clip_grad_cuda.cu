@@ -21,7 +21,7 @@ struct Fold {
 /// Calls f for packs of the values from `begin` on, a multiple of 16 bytes, to `end`. A pack has 16 bytes, or one value
 /// if `values` is not aligned, and at the end.
 template <class T, class F>
-__device__ void for_each_pack(T* values, int64_t begin, int64_t end, const F& f) {
+__device__ void for_packs_of_chunk(T* values, int64_t begin, int64_t end, const F& f) {
   constexpr int kPack = static_cast<int>(16 / sizeof(T));
   const int64_t packed_end = tandem::cuda::is_aligned_for_packs(values) ? end - (end - begin) % kPack : begin;
   for (int64_t i = begin + threadIdx.x * kPack; i < packed_end; i += blockDim.x * kPack) {
@@ -45,7 +45,7 @@ struct ChunkNorm {
     T* const values = static_cast<T*>(entry.data[0]);
     double sum = 0;
     if (term.norm_type == 2) {
-      for_each_pack(values, begin, end, [&](auto pack) {
+      for_packs_of_chunk(values, begin, end, [&](auto pack) {
 #pragma unroll
         for (const T value : pack.values) sum += static_cast<double>(value) * static_cast<double>(value);
       });
@@ -75,7 +75,7 @@ struct MapValues {
 
   void begin_at(int64_t) {}
   __device__ void operator()(const Table::Entry& entry, int64_t begin, int64_t end, int64_t) const {
-    for_each_pack(static_cast<T*>(entry.data[0]), begin, end, [&](auto& pack) {
+    for_packs_of_chunk(static_cast<T*>(entry.data[0]), begin, end, [&](auto& pack) {
       auto mapped = pack;
       for (T& value : mapped.values) value = T(map(value));
       pack = mapped;

@@ -282,7 +282,7 @@ void set_result(const std::shared_ptr<fe::graph::Tensor_attributes>& result, con
       .set_data_type(attributes.get_data_type());
 }
 
-/// Limit of the memory for a bias and kept weights.
+/// Limit of the memory for a bias, kept weights and the result without dropout's scale.
 constexpr int64_t kMaxTensorBytes = int64_t{4} << 30;
 
 /// A graph with a plan, for one handle.

@@ -19,7 +19,7 @@ namespace sorting {  // templates, because several files instantiate these kerne
 constexpr int kDigitBits = 8;
 constexpr int kValues = 1 << kDigitBits;
 constexpr int64_t kMaxBlockSize = 2048;
-/// Elements per block: a block takes time for each, and the scan for each block.
+/// Elements per block. The time of a block grows with its elements, the time of the scan with the number of blocks.
 inline int64_t block_size(int64_t n) { return n <= 1 << 16 ? 512 : kMaxBlockSize; }
 inline int64_t num_blocks(int64_t n) { return (n + block_size(n) - 1) / block_size(n); }
 

@@ -113,11 +113,13 @@ void visit_gemm_dtype(DType dtype, const F& f) {
 }
 
 /// Whether cuBLASLt rounds a product of half types before it adds the bias, and so rounds twice: if rows do not begin
-/// at multiples of 16 bytes (13.1 on an H200).
-bool rounds_twice(DType dtype, int64_t n, const MatrixOperand& a, const MatrixOperand& b, const void* out) {
-  return (dtype == kBFloat16 || dtype == kFloat16) &&
-         ((n | a.leading | b.leading) % 8 != 0 || !is_aligned_for_packs(a.data) || !is_aligned_for_packs(b.data) ||
-          !is_aligned_for_packs(out));
+/// at multiples of 16 bytes (seen with cuBLASLt 13.1 on an H200).
+bool rounds_twice(DType dtype, int64_t n, const MatrixOperand& a, const MatrixOperand& b, const void* bias,
+                  const void* out) {
+  if (dtype != kBFloat16 && dtype != kFloat16) return false;
+  bool is_aligned = (n | a.leading | b.leading) % 8 == 0;
+  for (const void* p : {a.data, b.data, bias, out}) is_aligned = is_aligned && is_aligned_for_packs(p);
+  return !is_aligned;
 }
 
 /// Fills rows with a bias of a half type.
@@ -142,8 +144,9 @@ void gemm(const KernelContext& context, DType dtype, int64_t batches, int64_t m,
   const int64_t elements = batches * m * n;
   double library_beta = beta;
   GemmEpilogue library_epilogue = epilogue;
-  if (epilogue.bias != nullptr && beta == 0 && rounds_twice(dtype, n, a, b, out)) {
-    // cuBLASLt adds the old values of `out` before it rounds.
+  // With beta != 0 the product is still rounded before the bias.
+  if (epilogue.bias != nullptr && beta == 0 && rounds_twice(dtype, n, a, b, epilogue.bias, out)) {
+    // The product is added to the old values of `out` before it is rounded.
     for_each_index(context, elements,
                    FillRows{n, static_cast<const uint16_t*>(epilogue.bias), static_cast<uint16_t*>(out)});
     library_beta = 1;

@@ -13,6 +13,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include <tandem/base/math.h>
 #include <tandem/ops/norm/norm_functions.h>
 #include <tandem/ops/norm/norm_kernels.h>
 #include <tandem/tensor/cuda/block.h>
@@ -353,7 +354,7 @@ __global__ void parameter_gradients_kernel(int64_t n, int64_t pieces, const Accu
 
 int64_t num_stripes(int64_t n) { return ceil_div<int64_t>(n, kColumns); }
 int64_t row_warps(int64_t n) { return ceil_div<int64_t>(n, kWarp * kThreadColumns); }
-/// Rows per piece: enough warps for a GPU, which run at the same time, if there are enough rows. A float32 sum has at
+/// Rows per piece: if there are enough rows, as many warps as a GPU runs at the same time. A float32 sum has at
 /// most 256 terms.
 int64_t piece_rows(int64_t rows, int64_t n) {
   return std::clamp<int64_t>(ceil_div<int64_t>(rows * row_warps(n), 3072), 8, 256);
@@ -378,7 +379,7 @@ void layer_norm(const KernelContext& context, DType dtype, DType result, bool ce
       if constexpr (kPacks == 0) {
         launch(layer_norm_kernel<T, R>, blocks_for(rows, 1), threads_for(n));
       } else {
-        launch(layer_norm_warp_kernel<T, R, kPacks>, blocks_for(rows, kRowsPerBlock), kRowsPerBlock * kWarp);
+        launch(layer_norm_warp_kernel<T, R, kPacks>, blocks_for(rows, kRowsPerBlock), kRowWarpThreads);
       }
     });
   });
@@ -405,6 +406,7 @@ void layer_norm_backward(const KernelContext& context, DType dtype, DType result
     visit_row_packs<T>(n, {x, weight, g, grad_in}, [&]<int kPacks>(std::integral_constant<int, kPacks>) {
       if (rows == 0) return;
       if constexpr (kPacks > 0) {
+        static_assert(8 * kWarp * (16 / sizeof(T)) <= kBackwardThreads * kThreadColumns);
         const int threads = static_cast<int>(row_warps(n)) * kWarp;
         launch_kernel(context, backward_kernel<T, R>, blocks_for(pieces, 1), threads, 0, centres, pieces, rows, n,
                       length, x, factors, of_rows, g, gradients.accumulate_in, grad_in, partial);

@@ -79,8 +79,11 @@ struct IndexPack {
   std::conditional_t<kIsBytes, Pack<uint32_t, n / 4>, Pack<P, n>> pack;
 
   __device__ bool equals(int v, P value) const {
-    if constexpr (kIsBytes) return ((pack.values[v / 4] ^ value * 0x01010101u) & 0xffu << v % 4 * 8) == 0;
-    return pack.values[v] == value;
+    if constexpr (kIsBytes) {
+      return ((pack.values[v / 4] ^ value * 0x01010101u) & 0xffu << v % 4 * 8) == 0;
+    } else {
+      return pack.values[v] == value;
+    }
   }
 };
 

@@ -11,8 +11,8 @@
 namespace tandem { inline namespace v0 {
 
 /// The windows of max pooling along one axis: element k of window o is element o * stride - padding + k * dilation of
-/// the image, if that exists. Index: int64_t, or uint32_t in GPU kernels; Divisor: the type of numbers by which is
-/// divided.
+/// the image, if that exists. Index: int64_t, or uint32_t in GPU kernels; Divisor: the type of the sizes that are
+/// divisors.
 template <class Index, class Divisor>
 struct BasicMaxPoolAxis {
   Index image;

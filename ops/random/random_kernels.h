@@ -1,7 +1,6 @@
 // Kernels of random tensors. Private to ops/.
 #pragma once
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>

@@ -96,14 +96,14 @@ __global__ void softmax_backward_kernel(SoftmaxShape shape, bool log, const T* g
   using C = Accumulator<T>;
   for (int64_t row = blockIdx.x; row < shape.outer * shape.inner; row += gridDim.x) {
     const int64_t start = row / shape.inner * shape.size * shape.inner + row % shape.inner;
-    const auto for_each_pack = [&](const auto& f) {
+    const auto for_packs_of_row = [&](const auto& f) {
       for (int64_t begin = threadIdx.x * kPack; begin < shape.size; begin += blockDim.x * kPack) {
         f(begin, load_of_row<kPack>(grad + start, begin, shape.inner),
           load_of_row<kPack>(output + start, begin, shape.inner));
       }
     };
     C sum = 0;
-    for_each_pack([&](int64_t, const Pack<T, kPack>& grads, const Pack<T, kPack>& outputs) {
+    for_packs_of_row([&](int64_t, const Pack<T, kPack>& grads, const Pack<T, kPack>& outputs) {
 #pragma unroll
       for (int v = 0; v < kPack; ++v) {
         const C g = static_cast<C>(grads.values[v]);
@@ -111,7 +111,7 @@ __global__ void softmax_backward_kernel(SoftmaxShape shape, bool log, const T* g
       }
     });
     sum = block_reduce(sum, C{0}, Plus());
-    for_each_pack([&](int64_t begin, Pack<T, kPack> grads, const Pack<T, kPack>& outputs) {
+    for_packs_of_row([&](int64_t begin, Pack<T, kPack> grads, const Pack<T, kPack>& outputs) {
 #pragma unroll
       for (int v = 0; v < kPack; ++v) {
         T& g = grads.values[v];

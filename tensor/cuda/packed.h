@@ -39,7 +39,7 @@ __device__ void store_pack(T* to, const Pack<T, n>& pack, int64_t count) {
 TANDEM_HOST_DEVICE inline bool is_aligned_for_packs(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
 /// Calls f(std::integral_constant<int, k>()) for rows of `size` elements that begin at `tensors`. k is the number of
-/// elements of 16 bytes, or 1 if not all rows begin at multiples of 16 bytes.
+/// elements in 16 bytes, or 1 if not all rows begin at multiples of 16 bytes.
 template <class T, class F>
 void visit_pack(int64_t size, std::initializer_list<const void*> tensors, const F& f) {
   constexpr int kPack = static_cast<int>(16 / sizeof(T));

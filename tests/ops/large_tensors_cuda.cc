@@ -1,7 +1,9 @@
 // Kernels on tensors of more than 2^32 elements: an index or offset of 32 bits would address other elements. The
 // emulated memory is sparse, and of each kernel only the first blocks run, whose grid-stride loops also reach rows near
 // the end.
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <vector>
 
 #include <cuda_emulation/control.h>
@@ -14,6 +16,7 @@
 #include <tandem/ops/index.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/norm.h>
+#include <tandem/ops/pool/pool_cuda.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/softmax.h>
 #include <tandem/ops/view.h>
@@ -83,6 +86,19 @@ class LargeTensors : public ::testing::Test {
     EXPECT_EQ(checked_rows(run_first_blocks([&] { return f(x, y); })), floats(f(a, b)));
   }
 };
+
+// In //ops/pool, where indices of 32 bits are divided by sizes.
+TEST(FastDivisor, EqualsDivision) {
+  const int64_t max = INT32_MAX;
+  for (const int64_t d : {1L, 2L, 3L, 7L, 63L, 64L, 65L, (1L << 30) - 1, 1L << 30, (1L << 30) + 1, max - 1, max}) {
+    const cuda::FastDivisor divisor(d);
+    for (const int64_t n :
+         {0L, 1L, d - 1, d, std::min(max, d + 1), std::min(max, 2 * d - 1), std::min(max, 2 * d), max}) {
+      EXPECT_EQ(static_cast<uint32_t>(n) / divisor, n / d) << n << " / " << d;
+      EXPECT_EQ(static_cast<uint32_t>(n) % divisor, n % d) << n << " % " << d;
+    }
+  }
+}
 
 TEST_F(LargeTensors, NewMemoryIsNan) {
   for (int round = 0; round < 2; ++round) {

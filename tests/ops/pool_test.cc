@@ -60,15 +60,30 @@ TEST(MaxPool2d, LargeKernelsRouteGradientToMaximum) {
   // The place 254 of a kernel of 15 x 17 = 255 elements fits a byte; the places of 16 x 16 do not.
   for (const Size2d kernel : {Size2d{15, 17}, Size2d{16, 16}}) {
     for (const int64_t channels : {1, 8}) {
-      Tensor x = ops::channels_last(zeros({1, channels, kernel.height, kernel.width}, options_here(kFloat64))).detach();
-      x.select(2, kernel.height - 1).select(2, kernel.width - 1).fill_(3);
-      x.set_requires_grad();
-      max_pool2d(x, kernel).backward(full({1, channels, 1, 1}, 5, options_here(kFloat64)));
-      const std::vector<double> grad = x.grad().to_vector<double>();
-      EXPECT_EQ(grad.back(), 5);
-      EXPECT_EQ(std::count(grad.begin(), grad.end(), 0), channels * (kernel.height * kernel.width - 1));
+      for (const DType dtype : floating_dtypes()) {
+        SCOPED_TRACE(str(kernel.height, " ", channels, " ", dtype));
+        Tensor x = ops::channels_last(zeros({1, channels, kernel.height, kernel.width}, options_here(dtype))).detach();
+        x.select(2, kernel.height - 1).select(2, kernel.width - 1).fill_(3);
+        x.set_requires_grad();
+        max_pool2d(x, kernel).backward(full({1, channels, 1, 1}, 5, options_here(dtype)));
+        const std::vector<double> grad = x.grad().to_vector<double>();
+        EXPECT_EQ(grad.back(), 5);
+        EXPECT_EQ(std::count(grad.begin(), grad.end(), 0), channels * (kernel.height * kernel.width - 1));
+      }
     }
   }
+}
+
+// On GPUs the sums of such sizes need indices of 64 bits.
+TEST(MaxPool2d, LargestStrideSelectsFirstPixel) {
+  Tensor x =
+      ops::channels_last(random_tensor({1, 8, 2, 3}, 1, kFloat32).to(test_device())).detach().set_requires_grad();
+  const Tensor y = max_pool2d(x, 1, {.stride = Size2d{INT32_MAX}});
+  EXPECT_EQ(y.to_vector<float>(), x.detach().select(2, 0).select(2, 0).to_vector<float>());
+  y.backward(full({1, 8, 1, 1}, 5, options_here(kFloat32)));
+  EXPECT_EQ(x.grad().select(2, 0).select(2, 0).to_vector<double>(), std::vector<double>(8, 5));
+  const std::vector<double> grad = x.grad().to_vector<double>();
+  EXPECT_EQ(std::count(grad.begin(), grad.end(), 5), 8);
 }
 
 TEST(MaxPool2d, FirstOfEqualMaximaGetsGradient) {
