@@ -66,15 +66,14 @@ void embedding(const KernelContext& context, int64_t element_bytes, int64_t n, i
 }
 
 int64_t embedding_backward_workspace_bytes(const KernelContext&, int64_t n, int64_t rows) {
-  return sort_workspace_bytes(n) + (rows + 1) * static_cast<int64_t>(sizeof(int64_t));
+  return starts_workspace_bytes(n, rows);
 }
 
 void embedding_backward(const KernelContext& context, DType dtype, int64_t n, int64_t rows, int64_t d, int64_t padding,
                         const int64_t* indices, const void* grad, bool accumulate, void* workspace, void* grad_weight) {
   if (rows * d == 0) return;
   const sorting::Pair* pairs = sorted_pairs(context, n, rows, indices, workspace);
-  int64_t* const starts = after_sort(workspace, n);
-  for_each_index(context, rows + 1, FindStart{n, pairs, starts});
+  const int64_t* starts = starts_of_keys(context, n, rows, pairs, workspace);
   visit_floating_dtype(dtype, [&]<class T>() {
     visit_pack<T>(d, {grad, grad_weight}, [&]<int kPack>(std::integral_constant<int, kPack>) {
       const int64_t warps = rows * ceil_div<int64_t>(d, kWarp * kPack);

@@ -177,14 +177,13 @@ void index_select(const KernelContext& context, int64_t row_bytes, int64_t outer
 }
 
 int64_t scatter_slices_workspace_bytes(const KernelContext&, int64_t n, int64_t size) {
-  return sort_workspace_bytes(n) + (size + 1) * static_cast<int64_t>(sizeof(int64_t));
+  return starts_workspace_bytes(n, size);
 }
 
 void scatter_slices(const KernelContext& context, ScatterOp op, DType dtype, int64_t outer, int64_t n, int64_t inner,
                     int64_t size, const int64_t* index, const void* src, void* workspace, void* out) {
-  int64_t* starts = after_sort(workspace, n);
   const sorting::Pair* pairs = sorted_pairs(context, n, size, index, workspace);
-  for_each_index(context, size + 1, FindStart{n, pairs, starts});
+  const int64_t* starts = starts_of_keys(context, n, size, pairs, workspace);
   visit_scatter(op, dtype, [&]<ScatterOp known, class T, class A>() {
     if constexpr (known == ScatterOp::kAssign || known == ScatterOp::kSum) {
       for_each_index(

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include <tandem/tensor/cuda/launch.h>
+#include <tandem/tensor/cuda/strided.h>
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
@@ -93,6 +94,13 @@ __device__ inline int64_t lower_bound(const Pair* pairs, int64_t n, int64_t key)
   return begin;
 }
 
+struct FindStart {
+  int64_t n;
+  const Pair* pairs;
+  int64_t* starts;
+  __device__ void operator()(int64_t key) const { starts[key] = lower_bound(pairs, n, key); }
+};
+
 }  // namespace sorting
 
 /// Bytes of the workspace of sorted_pairs.
@@ -105,14 +113,6 @@ inline int64_t sort_workspace_bytes(int64_t n) {
 inline int64_t* after_sort(void* workspace, int64_t n) {
   return reinterpret_cast<int64_t*>(static_cast<std::byte*>(workspace) + sort_workspace_bytes(n));
 }
-
-/// starts[key]: the first of n sorted pairs whose key is at least `key`.
-struct FindStart {
-  int64_t n;
-  const sorting::Pair* pairs;
-  int64_t* starts;
-  __device__ void operator()(int64_t key) const { starts[key] = sorting::lower_bound(pairs, n, key); }
-};
 
 /// The two buffers of a sort in its workspace, which is aligned like newly allocated memory. `from` holds the result.
 struct PairBuffers {
@@ -151,6 +151,20 @@ const sorting::Pair* sorted_pairs(const KernelContext& context, int64_t n, int64
   PairBuffers buffers(n, workspace);
   sort_pairs(context, std::bit_width(static_cast<uint64_t>(std::max<int64_t>(num_keys - 1, 1))), keys, buffers);
   return buffers.from;
+}
+
+/// Bytes of the workspace of sorted_pairs and starts_of_keys.
+inline int64_t starts_workspace_bytes(int64_t n, int64_t num_keys) {
+  return sort_workspace_bytes(n) + (num_keys + 1) * static_cast<int64_t>(sizeof(int64_t));
+}
+
+/// For the n pairs that sorted_pairs stored in the workspace: element `key`, 0 <= key <= num_keys, is the first pair
+/// whose key is at least `key`.
+inline const int64_t* starts_of_keys(const KernelContext& context, int64_t n, int64_t num_keys,
+                                     const sorting::Pair* pairs, void* workspace) {
+  int64_t* const starts = after_sort(workspace, n);
+  for_each_index(context, num_keys + 1, sorting::FindStart{n, pairs, starts});
+  return starts;
 }
 
 }}}  // namespace tandem::v0::cuda

@@ -58,8 +58,8 @@ struct BasicAvgPoolAxis {
   TANDEM_HOST_DEVICE int64_t size(Index o) const {
     if (divisor != 0) return divisor;
     if (kernel == 0 || !count_padding) return end(o) - begin(o);
-    const Index room = image + 2 * padding - o * stride;  // distance to the end of the padding
-    return kernel < room ? kernel : room;
+    const Index to_end = image + 2 * padding - o * stride;  // of the padded image
+    return kernel < to_end ? kernel : to_end;
   }
   TANDEM_HOST_DEVICE Index first(Index i) const {
     if (kernel == 0) return i * windows / image;

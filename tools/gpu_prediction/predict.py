@@ -9,7 +9,7 @@ The first prints the tables; the second replaces them in a document, or fails if
 A FILE is the output of //tests/benchmarks:gpu_work for one case: the work of the GPU by kernel, product, convolution and copy. An
 OBJECT is a *.cu file compiled for Hopper: its machine code tells how many instructions a kernel needs per memory access, and how
 many warps a multiprocessor holds. DIR has cuobjdump and nvdisasm ($TANDEM_CUDA_EXTRAS/bin replaces it). docs/gpu_performance.md
-explains the formulas. measured_h200.json has the times that train_step measured, which are printed beside the predicted ones.
+explains the formulas. The tables also have the times that train_step measured on an H200 (measured_h200.json).
 """
 
 import argparse
