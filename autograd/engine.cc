@@ -160,6 +160,7 @@ GraphTask::~GraphTask() {
   for (Node* node : nodes_) {
     node->task_ = nullptr;
     node->grad_ = {};
+    node->second_grad_ = {};
     node->needed_ = false;
   }
   for (const RefPtr<Leaf>& leaf : leaves_) {
@@ -252,7 +253,8 @@ void GraphTask::run(const char* op, std::span<const Tensor> roots, std::span<con
 }
 
 void GraphTask::run_node(Node& node) {
-  Tensor gradient = std::move(node.grad_);
+  Tensor gradient = std::move(node.grad_), second = std::move(node.second_grad_);
+  if (second.defined() && (node.extras_ || node.capture_ >= 0)) add_to(gradient, std::exchange(second, {}));
   if (node.extras_ && gradient.defined()) [[unlikely]]
     gradient = run_extras(node, std::move(gradient));
   if (node.capture_ >= 0) captured_[static_cast<size_t>(node.capture_)] = gradient;
@@ -262,7 +264,7 @@ void GraphTask::run_node(Node& node) {
   if (gradient.defined()) {
     NodeScope scope(node);
     TraceSpan span(node.name(), "backward");
-    BackwardContext context(*this, node, std::move(gradient));
+    BackwardContext context(*this, node, std::move(gradient), std::move(second));
     results = node.backward(context);
     ready = context.ready_;
     if (trace_enabled()) [[unlikely]] {
@@ -303,7 +305,9 @@ void GraphTask::deliver(const Node* from, size_t input, const Edge& edge, Tensor
   if (edge.node) {
     if (!gradient.defined()) return;
     check_gradient(gradient, {edge.node->shape_, edge.node->dtype_, edge.node->device_}, where);
-    add_to(edge.node->grad_, std::move(gradient));
+    Node& node = *edge.node;
+    const bool is_second = node.accepts_two_gradients && node.grad_.defined() && !options_.create_graph;
+    add_to(is_second ? node.second_grad_ : node.grad_, std::move(gradient));
     return;
   }
   if (!edge.leaf) return;

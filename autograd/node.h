@@ -77,6 +77,8 @@ class TANDEM_API BackwardContext {
  public:
   /// The gradient of the node's output: same shape, dtype and device, any strides.
   const Tensor& grad() const { return grad_; }
+  /// Of nodes with `accepts_two_gradients`: a tensor like `grad()` that the node must add to it; may be undefined.
+  const Tensor& second_grad() const { return second_grad_; }
   /// Whether the gradient of input i is needed; if not, the node returns an undefined tensor.
   bool needs(int i) const;
   bool create_graph() const;
@@ -101,10 +103,11 @@ class TANDEM_API BackwardContext {
 
  private:
   friend class GraphTask;
-  BackwardContext(GraphTask& task, Node& node, Tensor grad) : task_(task), node_(node), grad_(std::move(grad)) {}
+  BackwardContext(GraphTask& task, Node& node, Tensor grad, Tensor second_grad)
+      : task_(task), node_(node), grad_(std::move(grad)), second_grad_(std::move(second_grad)) {}
   GraphTask& task_;
   Node& node_;
-  Tensor grad_;
+  Tensor grad_, second_grad_;
   uint32_t ready_ = 0;  ///< bit i: the gradient of input i has been delivered
 };
 
@@ -123,6 +126,10 @@ class TANDEM_API Node : public RefCounted {
   /// Gradients of the inputs, in the order of record(); undefined if `context.needs(i)` is false, or for zero. Grad
   /// mode is on only under create_graph, so a backward composed of operations supports double backward.
   virtual TensorList backward(BackwardContext& context) = 0;
+
+  /// Set by an operation whose backward adds BackwardContext::second_grad itself, which saves a pass over memory when
+  /// its output has several consumers. Otherwise, and under create_graph, there is only the sum.
+  bool accepts_two_gradients = false;
 
  private:
   friend class SavedTensor;
@@ -150,7 +157,8 @@ class TANDEM_API Node : public RefCounted {
   Device device_;
   // State of the running backward:
   GraphTask* task_ = nullptr;
-  Tensor grad_;           ///< sum of the contributions so far
+  Tensor grad_;           ///< sum of the contributions so far, or of all except second_grad_
+  Tensor second_grad_;    ///< sum of the contributions after the first, if the node accepts two gradients
   bool needed_ = false;   ///< on a path to a captured tensor
   int32_t capture_ = -1;  ///< position among the inputs of grad(), else -1
 };

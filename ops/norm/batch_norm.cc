@@ -31,23 +31,15 @@ struct BatchStatistics {
   double count = 0;
 };
 
-/// Computes means and sums of squared deviations of the batch, or of the batches of all ranks; returns the number of
-/// values per channel.
-double batch_moments(const char* op, const KernelContext& context, const BatchNormArguments& a,
+/// Computes means and sums of squared deviations of the batches of all ranks; returns the number of values per channel.
+double joint_moments(const char* op, const KernelContext& context, const BatchNormArguments& a,
                      const BatchNormShape& shape, const Tensor& dense, const Tensor& workspace, double* mean,
                      double* squares) {
   const double local_count = shape.channels == 0 ? 0 : static_cast<double>(shape.per_channel());
-  const auto local = [&](double* local_mean, double* local_squares) {
-    TANDEM_KERNEL(context, batch_norm_moments, a.input.dtype(), shape, dense.data_ptr(), data_or_null(workspace),
-                  local_mean, local_squares);
-  };
-  if (!a.exchange) {
-    local(mean, squares);
-    return local_count;
-  }
   const Tensor moments = empty({3, shape.channels}, {kFloat64, context.device});  // counts, means, squared deviations
   primitives::fill(moments.slice(0, 0, 1), local_count);
-  local(row_of(moments, 1), row_of(moments, 2));
+  TANDEM_KERNEL(context, batch_norm_moments, a.input.dtype(), shape, dense.data_ptr(), data_or_null(workspace),
+                row_of(moments, 1), row_of(moments, 2), nullptr);
   const Tensor gathered = row_major(a.exchange->gather(moments));
   TANDEM_KERNEL(context, batch_norm_join, gathered.shape()[0], shape.channels, gathered.data<double>(), mean, squares);
   // Counts are read on the CPU, because reading them from a GPU would wait for the GPU.
@@ -65,23 +57,30 @@ double batch_moments(const char* op, const KernelContext& context, const BatchNo
 
 BatchStatistics batch_statistics(const char* op, const KernelContext& context, const BatchNormArguments& a,
                                  const BatchNormShape& shape, const Tensor& dense, const Tensor& workspace) {
-  const int64_t channels = shape.channels;
   const TensorOptions options = {kFloat64, context.device};
-  BatchStatistics result{empty({channels}, options), empty({channels}, options)};
-  const Tensor squares = empty({channels}, options);
-  if (a.training) {
-    const bool updates = !autograd::is_recomputing();  // the first run of a checkpoint has updated
-    result.count =
-        batch_moments(op, context, a, shape, dense, workspace, result.mean.data<double>(), squares.data<double>());
-    if (a.running_mean.defined() && updates) update_running(op, context, a.running_mean, a.momentum, 1, result.mean);
-    if (a.running_var.defined() && updates)
-      update_running(op, context, a.running_var, a.momentum, result.count - 1, squares);
-  } else {
+  BatchStatistics result{empty({shape.channels}, options), empty({shape.channels}, options)};
+  const Tensor squares_tensor = empty({shape.channels}, options);
+  double *mean = result.mean.data<double>(), *squares = squares_tensor.data<double>();
+  BatchNormUpdate update = {.eps = a.eps, .rstd = result.rstd.data<double>()};
+  if (!a.training) {
     primitives::copy(a.running_mean, result.mean);
-    primitives::copy(a.running_var, squares);
+    primitives::copy(a.running_var, squares_tensor);
+    TANDEM_KERNEL(context, batch_norm_update, shape.channels, mean, squares, update);
+    return result;
   }
-  TANDEM_KERNEL(context, batch_norm_rstd, channels, a.training ? result.count : 1.0, a.eps, squares.data<double>(),
-                result.rstd.data<double>());
+  const bool updates = !autograd::is_recomputing();  // the first run of a checkpoint has updated
+  RunningStatistics running(updates ? a.running_mean : Tensor(), updates ? a.running_var : Tensor(), a.momentum,
+                            update);
+  if (a.exchange) {
+    update.count = joint_moments(op, context, a, shape, dense, workspace, mean, squares);
+    TANDEM_KERNEL(context, batch_norm_update, shape.channels, mean, squares, update);
+  } else {
+    update.count = shape.channels == 0 ? 0 : static_cast<double>(shape.per_channel());
+    TANDEM_KERNEL(context, batch_norm_moments, a.input.dtype(), shape, dense.data_ptr(), data_or_null(workspace), mean,
+                  squares, &update);
+  }
+  running.finish(op);
+  result.count = update.count;
   return result;
 }
 
@@ -118,6 +117,7 @@ struct BatchNormNode : Node {
     const Tensor x = input.get(), means = mean.get(), rstds = rstd.get();
     const BatchNormShape shape = batch_norm_shape(x);
     const Tensor dense = in_order(x, shape), grad = in_order(context.grad(), shape);
+    const Tensor more = context.second_grad().defined() ? in_order(context.second_grad(), shape) : Tensor();
     const Tensor weights = row_major_or_none(weight.get()), biases = row_major_or_none(bias.get());
     const Tensor out = output.get();
     const KernelContext kernels = kernel_context(x.device());
@@ -130,25 +130,25 @@ struct BatchNormNode : Node {
     // With a residual, the masked gradient is the residual's gradient; it is stored and read from then on in place of
     // the mask.
     const Tensor counted = tail == Tail::kAddRelu ? empty_in_order(x, shape) : Tensor();
-    TANDEM_KERNEL(kernels, batch_norm_backward_sums, x.dtype(), shape, channels, mask, dense.data_ptr(),
-                  data_or_null(out), grad.data_ptr(), data_or_null(workspace), sums.data<double>(),
-                  counted.defined() ? counted.data_ptr() : nullptr);
-    const auto parameter = [&](int i, int64_t row, const double* factor) {
+    BatchNormParameters slots = {.dtype = parameters};
+    const auto prepare = [&](int i, void*& data, bool& accumulate) {
       if (!context.needs(i)) return;
-      const auto [slot, accumulate] = slot_or_new(context, i, {shape.channels}, parameters);
-      TANDEM_KERNEL(kernels, batch_norm_parameter_gradient, slot.dtype(), shape.channels, row_of(sums, row), factor,
-                    accumulate, slot.data_ptr());
-      grads[static_cast<size_t>(i)] = slot;
+      const auto buffer = slot_or_new(context, i, {shape.channels}, parameters);
+      data = buffer.tensor.data_ptr();
+      accumulate = buffer.accumulate;
+      grads[static_cast<size_t>(i)] = buffer.tensor;
     };
-    parameter(1, 1, channels.rstd);
-    parameter(2, 0, nullptr);
+    prepare(1, slots.weight, slots.accumulate_weight);
+    prepare(2, slots.bias, slots.accumulate_bias);
+    TANDEM_KERNEL(kernels, batch_norm_backward_sums, x.dtype(), shape, channels, mask, dense.data_ptr(),
+                  data_or_null(out), grad.data_ptr(), data_or_null(more), data_or_null(workspace), sums.data<double>(),
+                  data_or_null(counted), slots);
     if (exchange) exchange->sum(sums);
-    trace_work(0, (counted.defined() ? 4 : 2) * x.num_bytes() + (context.needs(0) ? 3 : 0) * x.num_bytes());
+    trace_work(0, ((counted.defined() ? 4 : 2) + more.defined() + (context.needs(0) ? 3 : 0)) * x.num_bytes());
     if (context.needs(0)) {
       grads[0] = empty_in_order(x, shape);
-      const bool masked = counted.defined();
-      TANDEM_KERNEL(kernels, batch_norm_backward, x.dtype(), shape, channels, masked ? ReluMask::kNone : mask,
-                    dense.data_ptr(), nullptr, masked ? counted.data_ptr() : grad.data_ptr(), sums.data<double>(),
+      TANDEM_KERNEL(kernels, batch_norm_backward, x.dtype(), shape, channels, mask == ReluMask::kInput,
+                    dense.data_ptr(), counted.defined() ? counted.data_ptr() : grad.data_ptr(), sums.data<double>(),
                     count, data_or_null(workspace), grads[0].data_ptr());
     }
     if (counted.defined() && context.needs(3)) grads[3] = counted;
@@ -241,6 +241,7 @@ Tensor ops::batch_norm_forward(const char* op, BatchNormArguments a, Tail tail) 
   node->count = statistics.count;
   node->eps = a.eps;
   node->tail = tail;
+  node->accepts_two_gradients = tail == Tail::kAddRelu;
   node->parameters = parameter_dtype(a);
   node->exchange = std::move(a.exchange);
   return out;

@@ -219,10 +219,12 @@ Affine<C> normalising(int64_t channels, const BatchNormChannels& per, C* memory)
                         [&](int64_t c) { return functions::channel_of<T>(per, c).template normalising<C>(); });
 }
 
-/// The effective gradients: `grad`, or 0 where relu set the result to 0 or to the ceiling.
-template <ReluMask kMask, class T>
+/// The effective gradients: `grad`, with kMore plus `more`, or 0 where relu set the result to 0 or to the ceiling.
+template <ReluMask kMask, bool kMore, class T>
 struct Counted {
+  static constexpr bool kIsStored = kMask == ReluMask::kOutput;
   const T* grad;
+  const T* more;
   const T* in;
   const T* out;
   Compute<T> ceiling;
@@ -230,7 +232,8 @@ struct Counted {
 
   template <bool kAlong, class V>
   inline __attribute__((always_inline)) V at(int64_t c, int64_t position) const {
-    const V g = load_as<V>(grad + position);
+    V g = load_as<V>(grad + position);
+    if constexpr (kMore) g += load_as<V>(more + position);
     if constexpr (kMask == ReluMask::kNone) return g;
     const V y = kMask == ReluMask::kOutput ? load_as<V>((kMask == ReluMask::kOutput ? out : grad) + position)
                                            : result.template at<kAlong, V>(c, load_as<V>(in + position));
@@ -241,14 +244,17 @@ struct Counted {
 
 /// Calls f(gradients); the numbers of a mask's map are stored in `memory`, 3 per channel.
 template <class T, class F>
-void visit_mask(int64_t channels, const BatchNormChannels& per, ReluMask mask, const T* grad, const T* in, const T* out,
-                Compute<T>* memory, F f) {
+void visit_mask(int64_t channels, const BatchNormChannels& per, ReluMask mask, const T* grad, const T* more,
+                const T* in, const T* out, Compute<T>* memory, F f) {
   const Compute<T> ceiling = static_cast<Compute<T>>(per.ceiling);
   switch (mask) {
-    case ReluMask::kNone: return f(Counted<ReluMask::kNone, T>{grad, in, out, ceiling, {}});
+    case ReluMask::kNone: return f(Counted<ReluMask::kNone, false, T>{grad, nullptr, in, out, ceiling, {}});
     case ReluMask::kInput:
-      return f(Counted<ReluMask::kInput, T>{grad, in, out, ceiling, normalising<T>(channels, per, memory)});
-    case ReluMask::kOutput: return f(Counted<ReluMask::kOutput, T>{grad, in, out, ceiling, {}});
+      return f(
+          Counted<ReluMask::kInput, false, T>{grad, nullptr, in, out, ceiling, normalising<T>(channels, per, memory)});
+    case ReluMask::kOutput:
+      if (more == nullptr) return f(Counted<ReluMask::kOutput, false, T>{grad, nullptr, in, out, ceiling, {}});
+      return f(Counted<ReluMask::kOutput, true, T>{grad, more, in, out, ceiling, {}});
   }
 }
 
@@ -283,15 +289,13 @@ int64_t batch_norm_workspace_bytes(const KernelContext&, const BatchNormShape& s
   return (kMapNumbers + 2 * num_pieces(shape)) * shape.channels * static_cast<int64_t>(sizeof(double));
 }
 
-void batch_norm_moments(const KernelContext&, DType dtype, const BatchNormShape& shape, const void* in, void* workspace,
-                        double* mean, double* squares) {
+void batch_norm_moments(const KernelContext& context, DType dtype, const BatchNormShape& shape, const void* in,
+                        void* workspace, double* mean, double* squares, const BatchNormUpdate* update) {
   const int64_t channels = shape.channels;
-  if (shape.per_channel() == 0) {
-    std::fill(mean, mean + channels, 0.0);
-    std::fill(squares, squares + channels, 0.0);
-    return;
-  }
+  std::fill(mean, mean + channels, 0.0);
+  std::fill(squares, squares + channels, 0.0);
   visit_floating_dtype(dtype, [&]<class T>() {
+    if (shape.per_channel() == 0) return;
     using C = Compute<T>;
     const T* x = static_cast<const T*>(in);
     double* sums = static_cast<double*>(workspace);
@@ -320,6 +324,7 @@ void batch_norm_moments(const KernelContext&, DType dtype, const BatchNormShape&
       for (int64_t c = 0; c < channels; ++c) shifts[c] = static_cast<C>(mean[c]);
     }
   });
+  if (update != nullptr) batch_norm_update(context, channels, mean, squares, *update);
 }
 
 void batch_norm_join(const KernelContext&, int64_t ranks, int64_t channels, const double* gathered, double* mean,
@@ -331,19 +336,9 @@ void batch_norm_join(const KernelContext&, int64_t ranks, int64_t channels, cons
   }
 }
 
-void batch_norm_rstd(const KernelContext&, int64_t n, double divisor, double eps, const double* squares, double* rstd) {
-  for (int64_t c = 0; c < n; ++c) rstd[c] = functions::rstd_of(squares[c], divisor, eps);
-}
-
-void batch_norm_running(const KernelContext&, DType dtype, int64_t n, double momentum, double divisor,
-                        const double* batch, void* running) {
-  visit_floating_dtype(dtype, [&]<class T>() {
-    T* r = static_cast<T*>(running);
-    for (int64_t c = 0; c < n; ++c) {
-      const double value = functions::updated(static_cast<double>(r[c]), momentum, batch[c] / divisor);
-      r[c] = static_cast<T>(static_cast<Compute<T>>(value));
-    }
-  });
+void batch_norm_update(const KernelContext&, int64_t n, const double* mean, const double* squares,
+                       const BatchNormUpdate& update) {
+  for (int64_t c = 0; c < n; ++c) functions::update_channel(update, c, mean[c], squares[c]);
 }
 
 void batch_norm(const KernelContext&, DType dtype, const BatchNormShape& shape, const BatchNormChannels& channels,
@@ -376,7 +371,8 @@ void batch_norm(const KernelContext&, DType dtype, const BatchNormShape& shape, 
 
 void batch_norm_backward_sums(const KernelContext&, DType dtype, const BatchNormShape& shape,
                               const BatchNormChannels& channels, ReluMask mask, const void* in, const void* out,
-                              const void* grad, void* workspace, double* sums, void* counted) {
+                              const void* grad, const void* more, void* workspace, double* sums, void* counted,
+                              const BatchNormParameters& parameters) {
   const int64_t n = shape.channels;
   visit_floating_dtype(dtype, [&]<class T>() {
     using C = Compute<T>;
@@ -385,27 +381,30 @@ void batch_norm_backward_sums(const KernelContext&, DType dtype, const BatchNorm
     C* means = memory + 3 * n;
     double* partial = static_cast<double*>(workspace) + kMapNumbers * n;
     for (int64_t c = 0; c < n; ++c) means[c] = static_cast<C>(channels.mean[c]);
-    visit_mask(n, channels, mask, static_cast<const T*>(grad), x, static_cast<const T*>(out), memory, [&](auto counts) {
+    const T *g = static_cast<const T*>(grad), *added = static_cast<const T*>(more), *y = static_cast<const T*>(out);
+    visit_mask(n, channels, mask, g, added, x, y, memory, [&](auto counts) {
       T* kept = static_cast<T*>(counted);
-      const auto run = [&]<bool kKeep>() {
-        sum_channels<C>(
-            shape, partial,
-            sums, [=]<bool kAlong, class V>(int64_t c, int64_t at, Sums<V> & sum) __attribute__((always_inline)) {
-              const V gradient = counts.template at<kAlong, V>(c, at);
-              if constexpr (kKeep) store_as(kept + at, gradient);
-              sum.a += gradient;
-              sum.b += gradient * (load_as<V>(x + at) - of_channel<kAlong, V>(means, c));
-            });
-      };
-      kept == nullptr ? run.template operator()<false>() : run.template operator()<true>();
+      sum_channels<C>(
+          shape, partial,
+          sums, [=]<bool kAlong, class V>(int64_t c, int64_t at, Sums<V> & sum) __attribute__((always_inline)) {
+            V gradient = counts.template at<kAlong, V>(c, at);
+            if constexpr (decltype(counts)::kIsStored) {
+              store_as(kept + at, gradient);
+              if constexpr (kIsHalf<T>) gradient = load_as<V>(kept + at);  // the rounded sum
+            }
+            sum.a += gradient;
+            sum.b += gradient * (load_as<V>(x + at) - of_channel<kAlong, V>(means, c));
+          });
     });
     for (int64_t c = 0; c < n; ++c) sums[n + c] -= sums[c] * (channels.mean[c] - static_cast<double>(means[c]));
   });
+  for (int64_t c = 0; c < n; ++c)
+    functions::store_parameter_gradients(parameters, c, channels.rstd[c], sums[c], sums[n + c]);
 }
 
 void batch_norm_backward(const KernelContext&, DType dtype, const BatchNormShape& shape,
-                         const BatchNormChannels& channels, ReluMask mask, const void* in, const void* out,
-                         const void* grad, const double* sums, double count, void* workspace, void* grad_in) {
+                         const BatchNormChannels& channels, bool relu, const void* in, const void* grad,
+                         const double* sums, double count, void* workspace, void* grad_in) {
   const int64_t n = shape.channels;
   visit_floating_dtype(dtype, [&]<class T>() {
     using C = Compute<T>;
@@ -418,7 +417,8 @@ void batch_norm_backward(const KernelContext&, DType dtype, const BatchNormShape
       factors[c] = static_cast<C>(channel.gradient_factor());
       weights[c] = static_cast<C>(channel.gradient_weight());
     }
-    visit_mask(n, channels, mask, static_cast<const T*>(grad), x, static_cast<const T*>(out), memory, [&](auto counts) {
+    const ReluMask mask = relu ? ReluMask::kInput : ReluMask::kNone;
+    visit_mask<T>(n, channels, mask, static_cast<const T*>(grad), nullptr, x, nullptr, memory, [&](auto counts) {
       if (count == 0) {
         map_channels(shape, [=](int64_t c, int64_t at) {
           dx[at] = static_cast<T>(counts.template at<false, C>(c, at) * factors[c]);
@@ -433,18 +433,6 @@ void batch_norm_backward(const KernelContext&, DType dtype, const BatchNormShape
         dx[at] = static_cast<T>((gradient - subtracted.template at<false>(c, static_cast<C>(x[at]))) * factors[c]);
       });
     });
-  });
-}
-
-void batch_norm_parameter_gradient(const KernelContext&, DType dtype, int64_t n, const double* value,
-                                   const double* factor, bool accumulate, void* slot) {
-  visit_floating_dtype(dtype, [&]<class T>() {
-    T* out = static_cast<T*>(slot);
-    for (int64_t c = 0; c < n; ++c) {
-      const double gradient =
-          value[c] * (factor == nullptr ? 1.0 : factor[c]) + (accumulate ? static_cast<double>(out[c]) : 0);
-      out[c] = static_cast<T>(static_cast<Compute<T>>(gradient));
-    }
   });
 }
 

@@ -66,7 +66,7 @@ Tensor group_statistics(const KernelContext& context, const Grouping& grouping, 
   const auto moments = [&](const BatchNormShape& of, double* means, double* deviations) {
     const Tensor workspace = batch_norm_workspace(context, of);
     TANDEM_KERNEL(context, batch_norm_moments, dense.dtype(), of, dense.data_ptr(), data_or_null(workspace), means,
-                  deviations);
+                  deviations, nullptr);
   };
   if (!shape.channels_last || shape.inner == 1) {  // the values of a group are adjacent
     moments({1, groups, grouping.values(), false}, mean, squares);
@@ -79,8 +79,9 @@ Tensor group_statistics(const KernelContext& context, const Grouping& grouping, 
     const Tensor gathered = row_major(of_channels.view({3, groups, grouping.size}).permute({2, 0, 1}));
     TANDEM_KERNEL(context, batch_norm_join, grouping.size, groups, gathered.data<double>(), mean, squares);
   }
-  TANDEM_KERNEL(context, batch_norm_rstd, groups, static_cast<double>(grouping.values()), eps, squares,
-                row_of(result, 1));
+  const BatchNormUpdate update = {
+      .count = static_cast<double>(grouping.values()), .eps = eps, .rstd = row_of(result, 1)};
+  TANDEM_KERNEL(context, batch_norm_update, groups, mean, squares, update);
   return result;
 }
 
@@ -110,23 +111,20 @@ struct GroupNormNode : Node {
                                         parameters != x.dtype(), /*of_groups=*/true};
     const Tensor sums = empty({2, shape.channels}, of_channels.options());
     TANDEM_KERNEL(kernels, batch_norm_backward_sums, x.dtype(), shape, channels, ReluMask::kNone, dense.data_ptr(),
-                  nullptr, grad.data_ptr(), data_or_null(workspace), sums.data<double>(), nullptr);
-    const auto parameter = [&](int i, const Tensor& of_samples) {
-      const auto [slot, accumulate] = slot_or_new(context, i, {grouping.channels()}, parameters);
-      const Tensor total = sum(of_samples.view({grouping.samples, grouping.channels()}), {0});
-      TANDEM_KERNEL(kernels, batch_norm_parameter_gradient, slot.dtype(), grouping.channels(), total.data<double>(),
-                    nullptr, accumulate, slot.data_ptr());
-      grads[static_cast<size_t>(i)] = slot;
+                  nullptr, grad.data_ptr(), nullptr, data_or_null(workspace), sums.data<double>(), nullptr,
+                  BatchNormParameters());
+    const auto parameter = [&](const Tensor& of_samples) {
+      return to(sum(of_samples.view({grouping.samples, grouping.channels()}), {0}), parameters);
     };
-    if (context.needs(1)) parameter(1, mul(sums.select(0, 1), of_channels.select(0, 1)));
-    if (context.needs(2)) parameter(2, sums.select(0, 0));
+    if (context.needs(1)) grads[1] = parameter(mul(sums.select(0, 1), of_channels.select(0, 1)));
+    if (context.needs(2)) grads[2] = parameter(sums.select(0, 0));
     trace_work(0, (context.needs(0) ? 5 : 2) * x.num_bytes());
     if (!context.needs(0)) return grads;
     Tensor weighted = sums.view({2, grouping.samples, grouping.groups, grouping.size});
     if (own_weight.defined()) weighted = mul(weighted, own_weight.view({grouping.groups, grouping.size}));
     const Tensor of_groups = grouping.of_channels(sum(weighted, {3}).view({2, grouping.samples * grouping.groups}));
     grads[0] = empty_in_order(x, shape);
-    TANDEM_KERNEL(kernels, batch_norm_backward, x.dtype(), shape, channels, ReluMask::kNone, dense.data_ptr(), nullptr,
+    TANDEM_KERNEL(kernels, batch_norm_backward, x.dtype(), shape, channels, /*relu=*/false, dense.data_ptr(),
                   grad.data_ptr(), of_groups.data<double>(), static_cast<double>(grouping.values()),
                   data_or_null(workspace), grads[0].data_ptr());
     return grads;
@@ -161,13 +159,13 @@ Tensor normalize_groups(const char* op, const KernelContext& context, const Batc
   const Tensor dense = in_order(a.input, shape), out = empty_in_order(a.input, shape);
   const Tensor all = group_statistics(context, grouping, dense, a.eps), statistics = all.slice(0, 0, 2);
   const bool updates = !autograd::is_recomputing() && !grouping.is_empty();  // a checkpoint's first run has updated
-  const auto update = [&](const Tensor& running, int64_t row, double values) {
-    if (!running.defined() || !updates) return;
-    const Tensor total = sum(all.select(0, row).view({grouping.samples, grouping.channels()}), {0});
-    update_running(op, context, running, a.momentum, values * static_cast<double>(grouping.samples), total);
-  };
-  update(a.running_mean, 0, 1);
-  update(a.running_var, 2, static_cast<double>(grouping.values() - 1));
+  if (updates && (a.running_mean.defined() || a.running_var.defined())) {
+    const Tensor means = mean(all.view({3, grouping.samples, grouping.channels()}), {1});
+    BatchNormUpdate update = {.count = static_cast<double>(grouping.values())};
+    RunningStatistics running(a.running_mean, a.running_var, a.momentum, update);
+    TANDEM_KERNEL(context, batch_norm_update, grouping.channels(), row_of(means, 0), row_of(means, 2), update);
+    running.finish(op);
+  }
   const Tensor of_channels = grouping.of_channels(statistics);
   const Tensor weights = grouping.of_samples(a.weight), biases = grouping.of_samples(a.bias);
   const Tensor workspace = batch_norm_workspace(context, shape);

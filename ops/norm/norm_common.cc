@@ -94,13 +94,21 @@ Tensor batch_norm_workspace(const KernelContext& context, const BatchNormShape& 
 
 double* row_of(const Tensor& rows, int64_t row) { return rows.data<double>() + row * rows.shape()[1]; }
 
-void update_running(const char* op, const KernelContext& context, const Tensor& running, double momentum,
-                    double divisor, const Tensor& batch) {
-  const Tensor dense = row_major(running);
-  TANDEM_KERNEL(context, batch_norm_running, running.dtype(), running.num_elements(), momentum, divisor,
-                batch.data<double>(), dense.data_ptr());
-  if (!dense.is_same(running)) primitives::copy(dense, running);
-  autograd::end_in_place(op, running);
+RunningStatistics::RunningStatistics(const Tensor& mean, const Tensor& var, double momentum, BatchNormUpdate& update)
+    : running_{mean, var}, dense_{row_major_or_none(mean), row_major_or_none(var)} {
+  update.momentum = momentum;
+  update.running_mean = data_or_null(dense_[0]);
+  update.running_var = data_or_null(dense_[1]);
+  if (mean.defined()) update.mean_dtype = mean.dtype();
+  if (var.defined()) update.var_dtype = var.dtype();
+}
+
+void RunningStatistics::finish(const char* op) {
+  for (int i = 0; i < 2; ++i) {
+    if (!running_[i].defined()) continue;
+    if (!dense_[i].is_same(running_[i])) primitives::copy(dense_[i], running_[i]);
+    autograd::end_in_place(op, running_[i]);
+  }
 }
 
 BackwardContext::GradBuffer slot_or_new(BackwardContext& context, int i, const Shape& shape, DType dtype) {

@@ -45,9 +45,18 @@ Tensor row_major_or_none(const Tensor& tensor);
 /// Row `row` of a float64 [rows, C] tensor.
 double* row_of(const Tensor& rows, int64_t row);
 
-/// running = (1 - momentum) * running + momentum * batch / divisor.
-void update_running(const char* op, const KernelContext& context, const Tensor& running, double momentum,
-                    double divisor, const Tensor& batch);
+/// Running statistics that a kernel updates.
+class RunningStatistics {
+ public:
+  /// Sets the running statistics of `update`; undefined ones are not updated. The tensors' storage must not change
+  /// until `finish`.
+  RunningStatistics(const Tensor& mean, const Tensor& var, double momentum, BatchNormUpdate& update);
+  /// Marks the tensors as changed by `op`; to be called after the kernel.
+  void finish(const char* op);
+
+ private:
+  Tensor running_[2], dense_[2];  ///< as given, and in row-major order
+};
 
 /// The memory for the gradient of parameter i: its leaf's slot, or a new tensor.
 autograd::BackwardContext::GradBuffer slot_or_new(autograd::BackwardContext& context, int i, const Shape& shape,

@@ -89,14 +89,44 @@ TANDEM_HOST_DEVICE inline BatchNormChannel channel_of(const BatchNormChannels& a
   return {all.mean[c], all.rstd[c], parameter(all.weight, 1), parameter(all.bias, 0), all.of_groups};
 }
 
-/// 1 / sqrt(var + eps).
-TANDEM_HOST_DEVICE inline double rstd_of(double squares, double divisor, double eps) {
-  return 1 / std::sqrt(squares / divisor + eps);
+/// Element i of floating `data`.
+TANDEM_HOST_DEVICE inline double number_at(const void* data, DType dtype, int64_t i) {
+  switch (dtype) {
+    case kFloat16: return static_cast<double>(static_cast<const Half*>(data)[i]);
+    case kBFloat16: return static_cast<double>(static_cast<const BFloat16*>(data)[i]);
+    case kFloat64: return static_cast<const double*>(data)[i];
+    default: return static_cast<double>(static_cast<const float*>(data)[i]);
+  }
+}
+TANDEM_HOST_DEVICE inline void set_number(void* data, DType dtype, int64_t i, double value) {
+  switch (dtype) {
+    case kFloat16: static_cast<Half*>(data)[i] = static_cast<Half>(static_cast<float>(value)); return;
+    case kBFloat16: static_cast<BFloat16*>(data)[i] = static_cast<BFloat16>(static_cast<float>(value)); return;
+    case kFloat64: static_cast<double*>(data)[i] = value; return;
+    default: static_cast<float*>(data)[i] = static_cast<float>(value);
+  }
 }
 
-/// The new value of a running statistic.
-TANDEM_HOST_DEVICE inline double updated(double running, double momentum, double value) {
-  return (1 - momentum) * running + momentum * value;
+/// What `update` describes, of channel c.
+TANDEM_HOST_DEVICE inline void update_channel(const BatchNormUpdate& update, int64_t c, double mean, double squares) {
+  const auto move = [&](void* running, DType dtype, double value) {
+    if (running == nullptr) return;
+    set_number(running, dtype, c, (1 - update.momentum) * number_at(running, dtype, c) + update.momentum * value);
+  };
+  if (update.rstd != nullptr) update.rstd[c] = 1 / std::sqrt(squares / update.count + update.eps);
+  move(update.running_mean, update.mean_dtype, mean);
+  move(update.running_var, update.var_dtype, squares / (update.count - 1));
+}
+
+/// The gradients of the parameters of channel c, from the sums of g and of g (x - mean).
+TANDEM_HOST_DEVICE inline void store_parameter_gradients(const BatchNormParameters& to, int64_t c, double rstd,
+                                                         double sum, double sum_along) {
+  const auto store = [&](void* slot, bool accumulate, double gradient) {
+    if (slot == nullptr) return;
+    set_number(slot, to.dtype, c, gradient + (accumulate ? number_at(slot, to.dtype, c) : 0));
+  };
+  store(to.weight, to.accumulate_weight, sum_along * rstd);
+  store(to.bias, to.accumulate_bias, sum);
 }
 
 }}}  // namespace tandem::v0::functions

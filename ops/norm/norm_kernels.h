@@ -38,6 +38,28 @@ struct BatchNormChannels {
   double ceiling = std::numeric_limits<double>::quiet_NaN();
 };
 
+/// What batch_norm_moments also computes of each channel in training.
+struct BatchNormUpdate {
+  double count = 1;  ///< values per channel
+  double eps = 0;
+  double momentum = 0;
+  double* rstd = nullptr;  ///< 1 / sqrt(squares / count + eps); null: not computed
+  /// running = (1 - momentum) running + momentum * batch, where batch is the mean or squares / (count - 1); null: none.
+  void* running_mean = nullptr;
+  void* running_var = nullptr;
+  DType mean_dtype = kFloat32;
+  DType var_dtype = kFloat32;
+};
+
+/// Gradients of weight and bias; null: not computed. The flags select adding to the old contents.
+struct BatchNormParameters {
+  DType dtype = kFloat32;
+  void* weight = nullptr;
+  bool accumulate_weight = false;
+  void* bias = nullptr;
+  bool accumulate_bias = false;
+};
+
 /// How backward determines which results relu set to 0 or to the ceiling; their gradient is 0.
 enum class ReluMask : int8_t {
   kNone,    ///< there is no relu
@@ -64,37 +86,34 @@ TANDEM_KERNELS(
 /// Bytes of the workspace of each batch_norm kernel.
 int64_t batch_norm_workspace_bytes(const KernelContext& context, const BatchNormShape& shape);
 
-/// mean[c], and squares[c] = the sum of squared deviations from it.
+/// mean[c], and squares[c] = the sum of squared deviations from it; also batch_norm_update unless `update` is null.
 void batch_norm_moments(const KernelContext& context, DType dtype, const BatchNormShape& shape, const void* in,
-                        void* workspace, double* mean, double* squares);
+                        void* workspace, double* mean, double* squares, const BatchNormUpdate* update);
 /// The joint moments of all ranks: gathered [ranks, 3, channels] has the counts, means, and sums of squared deviations
 /// of each rank.
 void batch_norm_join(const KernelContext& context, int64_t ranks, int64_t channels, const double* gathered, double* mean,
                      double* squares);
-/// rstd = 1 / sqrt(squares / divisor + eps), n numbers; rstd may be the same memory as squares.
-void batch_norm_rstd(const KernelContext& context, int64_t n, double divisor, double eps, const double* squares,
-                     double* rstd);
-/// running = (1 - momentum) running + momentum * batch / divisor, n numbers; `dtype` is the dtype of running.
-void batch_norm_running(const KernelContext& context, DType dtype, int64_t n, double momentum, double divisor,
-                        const double* batch, void* running);
+/// Computes what `update` describes of n channels.
+void batch_norm_update(const KernelContext& context, int64_t n, const double* mean, const double* squares,
+                       const BatchNormUpdate& update);
 /// out = normalized input (+ residual unless null), then relu if requested, with channels.ceiling.
 void batch_norm(const KernelContext& context, DType dtype, const BatchNormShape& shape,
                 const BatchNormChannels& channels, bool relu, const void* in, const void* residual, void* workspace,
                 void* out);
 
-/// sums[0, c] = sum of g, sums[1, c] = sum of g * (in - mean), where g is the gradient masked by relu; g is stored to
-/// `counted` unless that is null. `out` is read only for ReluMask::kOutput.
+/// sums[0, c] = sum of g, sums[1, c] = sum of g * (in - mean), and the gradients of the parameters. g is `grad` masked
+/// by relu. With ReluMask::kOutput, g is the sum of `grad` and `more` (null: 0), rounded to the dtype and masked by
+/// `out`, and it is stored to `counted`. Otherwise out, more and counted are null.
 void batch_norm_backward_sums(const KernelContext& context, DType dtype, const BatchNormShape& shape,
                               const BatchNormChannels& channels, ReluMask mask, const void* in, const void* out,
-                              const void* grad, void* workspace, double* sums, void* counted);
+                              const void* grad, const void* more, void* workspace, double* sums, void* counted,
+                              const BatchNormParameters& parameters);
 /// grad_in; the sums are over `count` values, and with channels.of_groups sums of the gradient times the weight over a
-/// group. count = 0: mean and rstd do not depend on the input.
+/// group. count = 0: mean and rstd do not depend on the input. With relu the gradient is masked, as by
+/// ReluMask::kInput.
 void batch_norm_backward(const KernelContext& context, DType dtype, const BatchNormShape& shape,
-                         const BatchNormChannels& channels, ReluMask mask, const void* in, const void* out,
-                         const void* grad, const double* sums, double count, void* workspace, void* grad_in);
-/// slot = or += value * factor (null factor: 1) for n numbers; `dtype` is the dtype of slot.
-void batch_norm_parameter_gradient(const KernelContext& context, DType dtype, int64_t n, const double* value,
-                                   const double* factor, bool accumulate, void* slot);
+                         const BatchNormChannels& channels, bool relu, const void* in, const void* grad,
+                         const double* sums, double count, void* workspace, void* grad_in);
 
 /// out = normalized rows of n elements, times weight plus bias ([n], or null); statistics [rows, 3]. Unless `centres`,
 /// the mean is 0 (rms_norm). The dtype of out is `result`: `dtype` or, on GPUs for float32, a half type. Unless

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <stdexcept>
 #include <thread>
+#include <vector>
 
 #include <tandem/autograd/engine.h>
 #include <tandem/ops/elementwise.h>
@@ -26,6 +28,80 @@ Tensor identity(const Tensor& x, bool* destroyed = nullptr) {
     node->destroyed = destroyed;
   }
   return y;
+}
+
+/// Records which gradients its backward gets.
+struct TwoGradientsNode final : autograd::Node {
+  std::vector<std::vector<double>>* received = nullptr;
+
+  TwoGradientsNode() { accepts_two_gradients = true; }
+  TensorList backward(autograd::BackwardContext& context) override {
+    const Tensor &first = context.grad(), &second = context.second_grad();
+    received->push_back(first.to_vector<double>());
+    if (second.defined()) received->push_back(second.to_vector<double>());
+    return {second.defined() ? add(first, second) : first};
+  }
+};
+
+/// y = x, with the gradients for y = 2 y + 3 y + ..., one term per consumer.
+struct TwoGradients {
+  std::vector<std::vector<double>> received;
+  Tensor x = ones({1}, {kFloat64}).set_requires_grad(), y = x.detach().clone(), sum;
+
+  explicit TwoGradients(int consumers) {
+    autograd::record<TwoGradientsNode>("two_gradients", y, x)->received = &received;
+    for (int i = 0; i < consumers; ++i) {
+      const Tensor term = mul(y, i + 2);
+      sum = sum.defined() ? add(sum, term) : term;
+    }
+  }
+};
+
+using Received = std::vector<std::vector<double>>;
+
+TEST(Node, ReceivesTwoGradientsIfItAcceptsThem) {
+  const Received expected[] = {{{2}}, {{3}, {2}}, {{4}, {5}}};  // the newest consumer's, and the sum of the others'
+  for (int consumers = 1; consumers <= 3; ++consumers) {
+    TwoGradients graph(consumers);
+    graph.sum.backward();
+    EXPECT_EQ(graph.received, expected[consumers - 1]);
+    EXPECT_EQ(graph.x.grad().item<double>(), consumers * (consumers + 3) / 2);
+  }
+}
+
+TEST(Node, ReceivesTheSumWhereOthersReadIt) {
+  {
+    TwoGradients graph(2);
+    std::vector<double> seen;
+    const HookHandle handle = graph.y.register_hook([&](const Tensor& gradient) {
+      seen.push_back(gradient.item<double>());
+      return Tensor();
+    });
+    graph.sum.backward();
+    EXPECT_EQ(graph.received, (Received{{5}}));
+    EXPECT_EQ(seen, std::vector<double>{5});
+  }
+  {
+    TwoGradients graph(2);
+    EXPECT_EQ(grad({graph.sum}, {graph.y, graph.x})[0].item<double>(), 5);
+    EXPECT_EQ(graph.received, (Received{{5}}));
+  }
+  {
+    TwoGradients graph(2);
+    EXPECT_EQ(grad({graph.sum}, {graph.x}, {}, {.create_graph = true})[0].item<double>(), 5);
+    EXPECT_EQ(graph.received, (Received{{5}}));
+  }
+}
+
+TEST(Node, FailedBackwardDropsBothGradients) {
+  TwoGradients graph(0);
+  const Tensor oldest = mul(graph.y, 7), first = mul(graph.y, 2), second = mul(graph.y, 3), sum = add(first, second);
+  {
+    const HookHandle handle = oldest.register_hook([](const Tensor&) -> Tensor { throw std::runtime_error("stop"); });
+    EXPECT_THROW(add(oldest, sum).backward(), std::runtime_error);  // after both gradients of `sum`
+  }
+  sum.backward();
+  EXPECT_EQ(graph.received, (Received{{3}, {2}}));
 }
 
 TEST(Node, SavedOutputCreatesNoReferenceCycle) {

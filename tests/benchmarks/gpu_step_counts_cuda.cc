@@ -145,8 +145,8 @@ backward cross_entropy 1
 backward flatten 1
 backward linear 1
 backward reshape 1
-copy add_into 8
-copy add_into, bytes 3637248
+copy add_into 1
+copy add_into, bytes 786432
 copy copy 2
 copy copy, bytes 49152
 copy fill 1
@@ -160,9 +160,9 @@ op conv2d 20
 op cross_entropy 1
 op linear 1
 algorithm SGD in optimizer optimizer step 1
-forward, kernels 165
+forward, kernels 105
 forward, copies and fills 21
-backward, kernels 152
+backward, kernels 105
 backward, copies and fills 41
 optimizer, kernels 1
 replay, kernels 1

@@ -55,8 +55,8 @@ constexpr char kTable[] = R"(
 | dropout backward, float32 | 1 | 192 | 16.00 | 16.00 | 1.00 | 8.00 | |
 | embedding, float32 | 2 | 256 | 5.34 | 3.01 | 1.35 | 9.03 | |
 | embedding backward, float32 | 5 | 64 | 11.02 | 6.96 | 1.12 | 9.46 | 1.00 |
-| batch_norm, float32 | 6 | 64 | 4.01 | 3.77 | 1.02 | 12.27 | 1.00 |
-| batch_norm backward, float32 | 5 | 64 | 4.01 | 3.79 | 1.02 | 20.39 | 1.00 |
+| batch_norm, float32 | 3 | 64 | 4.01 | 3.69 | 1.02 | 12.34 | 1.00 |
+| batch_norm backward, float32 | 3 | 64 | 4.01 | 3.77 | 1.02 | 20.42 | 1.00 |
 | max_pool2d, float32 | 1 | 64 | 3.50 | 6.17 | 1.76 | 9.25 | |
 | max_pool2d backward, float32 | 1 | 256 | 3.00 | 2.00 | 1.14 | 6.00 | |
 | im2col, float64 | 1 | 144 | 8.00 | 7.69 | 1.73 | 138.12 | |

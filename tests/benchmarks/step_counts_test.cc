@@ -95,7 +95,7 @@ page faults 0
 }
 TEST(StepCounts, Resnet18) {
   check_step("resnet18", R"(
-heap allocations 924
+heap allocations 917
 blocks 286
 system allocations 0
 peak bytes 33894080
@@ -109,8 +109,8 @@ backward cross_entropy 1
 backward flatten 1
 backward linear 1
 backward reshape 1
-copy add_into 8
-copy add_into, bytes 3637248
+copy add_into 1
+copy add_into, bytes 786432
 copy copy 2
 copy copy, bytes 49152
 copy fill 1
@@ -296,8 +296,8 @@ buckets 25
 buckets, bytes 44695872
 control record 1
 control record, bytes 18
-copy add_into 8
-copy add_into, bytes 3637248
+copy add_into 1
+copy add_into, bytes 786432
 copy copy 3
 copy copy, bytes 49188
 copy fill 2

@@ -78,6 +78,38 @@ TEST_P(BatchNorm, ResultAndGradientsKeepMemoryOrder) {
   }
 }
 
+TEST(BatchNormAddRelu, GradientsOfSeveralConsumersAreAdded) {
+  for (const DType dtype : {kFloat32, kFloat64, kBFloat16}) {
+    for (const bool channels_last : {false, true}) {
+      for (const size_t consumers : {2u, 3u}) {
+        std::vector<Tensor> in, cotangents;
+        for (uint64_t i = 0; i < 2; ++i) {
+          const Tensor values = random_here({3, 40, 3, 5}, i, dtype);
+          in.push_back(channels_last ? ops::channels_last(values) : values);
+          in.back().set_requires_grad();
+        }
+        for (uint64_t i = 2; i < 4; ++i) in.push_back(random_here({40}, i, dtype).set_requires_grad());
+        for (uint64_t i = 0; i < consumers; ++i) cotangents.push_back(random_here({3, 40, 3, 5}, 10 + i, dtype));
+        const auto run = [&] { return run_batch_norm({.tail = Tail::kAddRelu}, in[0], in[1], in[2], in[3]); };
+
+        const Tensor y = run();
+        std::vector<Tensor> roots;
+        for (size_t i = 0; i < consumers; ++i) roots.push_back(y * static_cast<double>(i + 1));
+        const std::vector<Tensor> gradients = grad(roots, in, cotangents);
+
+        // The newest consumer's gradient is the first; the others are added to each other.
+        Tensor others = cotangents[consumers - 2] * static_cast<double>(consumers - 1);
+        for (size_t i = consumers - 2; i-- > 0;) others = others + cotangents[i] * static_cast<double>(i + 1);
+        const Tensor total = cotangents.back() * static_cast<double>(consumers) + others;
+        const std::vector<Tensor> expected = grad(std::vector{run()}, in, std::vector{total});
+        for (size_t i = 0; i < in.size(); ++i) {
+          EXPECT_TRUE(same_bits(gradients[i], expected[i])) << dtype << channels_last << consumers << " input " << i;
+        }
+      }
+    }
+  }
+}
+
 TEST(BatchNormStatistics, LargeOffsetsDoNotLosePrecision) {
   // 10^4 plus values of deviation about 1: results and gradients must be those of the same numbers in float64.
   for (const bool channels_last : {false, true}) {
