@@ -9,7 +9,7 @@ namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
-/// Index 0 in place of an invalid index, which check_indices has reported.
+/// Rows of d units T. Index 0 in place of an invalid index, which check_indices has reported.
 template <class T>
 struct TakeRows {
   int64_t rows;
@@ -56,8 +56,13 @@ __global__ void embedding_backward_kernel(int64_t rows, int64_t d, int64_t paddi
 void embedding(const KernelContext& context, int64_t element_bytes, int64_t n, int64_t rows, int64_t d,
                const int64_t* indices, const void* weight, void* out) {
   const auto run = [&]<class T>(T) {
-    for_each_index(context, n * d, TakeRows<T>{rows, d, indices, static_cast<const T*>(weight), static_cast<T*>(out)});
+    const int64_t units = d * element_bytes / static_cast<int64_t>(sizeof(T));
+    for_each_index(context, n * units,
+                   TakeRows<T>{rows, units, indices, static_cast<const T*>(weight), static_cast<T*>(out)});
   };
+  using Wide = Pack<uint32_t, 4>;
+  if (d * element_bytes % sizeof(Wide) == 0 && is_aligned_for_packs(weight) && is_aligned_for_packs(out))
+    return run(Wide{});
   switch (element_bytes) {
     case 2: return run(uint16_t{});
     case 4: return run(uint32_t{});

@@ -53,7 +53,7 @@ constexpr char kTable[] = R"(
 | softmax backward, float32 | 1 | 64 | 16.00 | 16.00 | 1.00 | 12.00 | |
 | dropout, float32 | 1 | 192 | 16.00 | 16.00 | 1.00 | 8.00 | |
 | dropout backward, float32 | 1 | 192 | 16.00 | 16.00 | 1.00 | 8.00 | |
-| embedding, float32 | 2 | 256 | 5.34 | 3.01 | 1.35 | 9.03 | |
+| embedding, float32 | 2 | 64 | 13.31 | 10.98 | 1.24 | 8.28 | |
 | embedding backward, float32 | 5 | 64 | 11.02 | 6.96 | 1.12 | 9.46 | 1.00 |
 | batch_norm, float32 | 3 | 64 | 4.01 | 3.69 | 1.02 | 12.34 | 1.00 |
 | batch_norm backward, float32 | 3 | 64 | 4.01 | 3.77 | 1.02 | 20.42 | 1.00 |

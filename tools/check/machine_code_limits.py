@@ -46,7 +46,7 @@ HOT = {
     "softmax/softmax_backward_kernel<BFloat16, 8>": Promise(512, 64, loads=4, stores=1),
     "loss/cross_entropy_kernel<BFloat16, 8>": Promise(512, 64, loads=1),
     "loss/cross_entropy_backward_kernel<BFloat16, 8>": Promise(512, 64, loads=1, stores=1),
-    "embedding/for_each_index_kernel<TakeRows<unsigned short>>": Promise(256, 64),
+    "embedding/for_each_index_kernel<TakeRows<Pack<unsigned int, 4>>>": Promise(256, 64, loads=1, stores=1),
     "embedding/embedding_backward_kernel<BFloat16, 8>": Promise(256, 40, loads=8, stores=1),
     "matmul/sum_rows_kernel<BFloat16, float, 8>": Promise(256, 24, loads=8),
     "reduce/fold_columns_kernel<folds::Sum, BFloat16, float, BFloat16>": Promise(256, 64),
