@@ -92,9 +92,9 @@ Tensor add_half(const Tensor& a, const Tensor& b) {
       return {context.grad(), context.needs(1) ? to(context.grad(), dtype) : Tensor()};
     }
   };
+  const KernelContext context = ops::check_same_device("add", {{"a", a}, {"b", b}});
   const Tensor out = empty(a.shape(), a.options());
-  TANDEM_KERNEL(kernel_context(a.device()), add_half, b.dtype(), out.num_elements(), a.data<float>(), b.data_ptr(),
-                out.data<float>());
+  TANDEM_KERNEL(context, add_half, b.dtype(), out.num_elements(), a.data<float>(), b.data_ptr(), out.data<float>());
   if (auto* node = record<AddHalfNode>("add", out, a, b)) node->dtype = b.dtype();
   return out;
 }

@@ -26,7 +26,7 @@ template <class T>
 struct AddMoments {
   using Run = RunOf<T>;
   using Numbers = Run;
-  static constexpr int kBlocks = 3, kAhead = 4, kBytes = sizeof(T);
+  static constexpr int kBlocks = 3, kAhead = 4;
   const T* in;
   const double* shift;
 
@@ -72,7 +72,7 @@ struct Normalise {
   struct Inputs {
     Pack<T, kPack> x, added;
   };
-  static constexpr int kBlocks = 3, kAhead = kResidual ? 2 : 4, kBytes = sizeof(T);
+  static constexpr int kBlocks = 3, kAhead = kResidual ? 2 : 4;
   BatchNormChannels channels;
   bool relu;
   const T* in;
@@ -180,7 +180,7 @@ template <class T, class Gradients>
 struct AddGradients {
   using C = Accumulator<T>;
   using Run = RunOf<T>;
-  static constexpr int kBlocks = 2, kAhead = Gradients::kAhead, kBytes = sizeof(T);
+  static constexpr int kBlocks = 2, kAhead = Gradients::kAhead;
   BatchNormChannels channels;
   Gradients from;
 
@@ -224,7 +224,7 @@ struct StoreSums {
 template <class T>
 struct InputGradient {
   using C = Accumulator<T>;
-  static constexpr int kBlocks = 2, kAhead = 2, kBytes = sizeof(T);
+  static constexpr int kBlocks = 2, kAhead = 2;
   BatchNormChannels channels;
   Masked<T> from;
   const double* sums;
@@ -289,10 +289,8 @@ struct Update {
 
 int64_t batch_norm_workspace_bytes(const KernelContext&, const BatchNormShape& shape) {
   int64_t pieces = 0;
-  for (const int bytes : {2, 4, 8}) {
-    for (const int pack : {1, 16 / bytes}) {
-      for (const int resident : {2, 3}) pieces = std::max(pieces, ThreadLayout(shape, pack, bytes, resident).pieces);
-    }
+  for (const int pack : {1, 2, 4, 8}) {
+    for (const int resident : {2, 3}) pieces = std::max(pieces, ThreadLayout(shape, pack, resident).pieces);
   }
   return 2 * pieces * shape.channels * static_cast<int64_t>(sizeof(double));
 }

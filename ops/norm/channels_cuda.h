@@ -11,8 +11,8 @@
 // Stripes are narrow, and blocks are as few as fill the GPU: what a block does besides its loop, and what adding up the
 // pieces costs, takes longer than the loops of small tensors.
 //
-// F of `map` and `sum` has: kBytes, the size of an element; kBlocks, the number of blocks that a multiprocessor runs at
-// a time; kAhead; Numbers and numbers(c), the numbers of channel c; load<kPack>(at), the elements from offset `at` on.
+// F of `map` and `sum` has: kBlocks, the number of blocks that a multiprocessor runs at a time; kAhead; Numbers and
+// numbers(c), the numbers of channel c; load<kPack>(at), the elements from offset `at` on.
 #pragma once
 
 #include <algorithm>
@@ -28,8 +28,8 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-inline constexpr int kMaxWidth = 32;          // threads of a stripe
-inline constexpr int kStripeBytes = 128;      // of a stripe with more than one channel per thread
+/// Threads of a stripe: at most 128 bytes with 16 bytes per thread.
+inline constexpr int max_width(int pack) { return pack == 1 ? 32 : 8; }
 inline constexpr int kMaxPositions = 64;      // of a thread in a piece of a channels-last tensor
 inline constexpr int kMultiprocessors = 132;  // of the GPU for which the number of pieces is chosen (H100, H200)
 
@@ -55,14 +55,13 @@ struct ThreadLayout {
 
   /// More than one channel per thread: only for channels-last tensors. `resident` is the number of blocks that a
   /// multiprocessor executes at a time.
-  ThreadLayout(const BatchNormShape& of, int channels_per_thread, int element_bytes, int resident)
+  ThreadLayout(const BatchNormShape& of, int channels_per_thread, int resident)
       : shape(of), pack(channels_per_thread), adjacent(of.adjacent()) {
     const auto power_of_two = [](int64_t n, int64_t most) {
       return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(std::clamp<int64_t>(n, 1, most))));
     };
     if (shape.channels_last) {
-      width =
-          power_of_two(ceil_div<int64_t>(adjacent, pack), pack == 1 ? kMaxWidth : kStripeBytes / pack / element_bytes);
+      width = power_of_two(ceil_div<int64_t>(adjacent, pack), max_width(pack));
       stripes = ceil_div<int64_t>(adjacent, width * pack);
       units = stripes * shape.samples;
       run = 1;
@@ -165,7 +164,7 @@ template <class F, int kPack>
 struct ChannelNumbers {
   typename F::Numbers of[kPack];
   __device__ ChannelNumbers(const F& f, const ThreadLayout& layout, int64_t block) {
-    __shared__ typename F::Numbers of_block[kPack][kMaxWidth];
+    __shared__ typename F::Numbers of_block[kPack][max_width(kPack)];
     const int64_t first = layout.first_channel(block);
     const int channels = layout.num_channels(block), own = static_cast<int>(layout.channel(block) - first);
     __syncthreads();  // all reads of the previous iteration are complete
@@ -194,7 +193,7 @@ __global__ void __launch_bounds__(kBlock, F::kBlocks) map_kernel(ThreadLayout la
 template <int kPack, class F>
 void map(const KernelContext& context, const BatchNormShape& shape, F f) {
   if (shape.per_channel() * shape.channels == 0) return;
-  const ThreadLayout layout(shape, kPack, F::kBytes, F::kBlocks);
+  const ThreadLayout layout(shape, kPack, F::kBlocks);
   launch_kernel(context, map_kernel<F, kPack>, blocks_for(layout.num_blocks(), 1), layout.threads, 0, layout, f);
 }
 
@@ -264,7 +263,7 @@ __global__ void join_kernel(int64_t channels, int64_t pieces, const double* part
 template <int kPack, class F, class Finish>
 void sum(const KernelContext& context, const BatchNormShape& shape, void* workspace, F f, Finish finish) {
   if (shape.channels == 0) return;
-  const ThreadLayout layout(shape, kPack, F::kBytes, F::kBlocks);
+  const ThreadLayout layout(shape, kPack, F::kBlocks);
   double* partial = static_cast<double*>(workspace);
   launch_kernel(context, sum_kernel<F, kPack>, blocks_for(layout.num_blocks(), 1), layout.threads, 0, layout, f,
                 partial);

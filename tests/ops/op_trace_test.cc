@@ -8,6 +8,7 @@
 #include <tandem/autograd/grad_mode.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/base/trace.h>
+#include <tandem/ops/cast.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/reduce.h>
@@ -62,6 +63,12 @@ TEST(OpTrace, OperationsAreRecordedUnderNoGrad) {
   const NoGradGuard off;
   const Tensor x = random_tensor({5, 7}, 1, kFloat64);
   EXPECT_EQ(traced([&] { sum(x, {1}); }), Lines{str("op sum [0 ", 8 * (35 + 5), "] ")});
+}
+
+TEST(OpTrace, SumOfFloat32AndHalfIsOneOperation) {
+  const Autocast autocast(kBFloat16);
+  const Tensor x = random_tensor({64, 8}, 1, kFloat32), half = random_tensor({64, 8}, 2, kBFloat16);
+  EXPECT_EQ(traced([&] { x + half; }), Lines{str("op add [0 ", 64 * 8 * (4 + 2 + 4), "] ")});
 }
 
 TEST(OpTrace, ViewsCountNoWorkAndCopiesCountBytes) {
