@@ -125,6 +125,8 @@ Tensor BackwardContext::sum_so_far(int i) {
   return sum;
 }
 
+bool BackwardContext::may_overwrite_grad() const { return !task_.options_.create_graph && !is_shared(grad_); }
+
 bool BackwardContext::may_overwrite(const SavedTensor& saved, const Tensor& tensor) const {
   const BackwardOptions& options = task_.options_;
   const Storage& memory = *tensor.storage();

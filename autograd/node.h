@@ -79,6 +79,8 @@ class TANDEM_API BackwardContext {
   const Tensor& grad() const { return grad_; }
   /// Of nodes with `accepts_two_gradients`: a tensor like `grad()` that the node must add to it; may be undefined.
   const Tensor& second_grad() const { return second_grad_; }
+  /// Whether the node may write a result into the memory of `grad()`, because no other tensor uses it.
+  bool may_overwrite_grad() const;
   /// Whether the gradient of input i is needed; if not, the node returns an undefined tensor.
   bool needs(int i) const;
   bool create_graph() const;

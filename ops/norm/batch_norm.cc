@@ -116,7 +116,9 @@ struct BatchNormNode : Node {
     TensorList grads(num_inputs());
     const Tensor x = input.get(), means = mean.get(), rstds = rstd.get();
     const BatchNormShape shape = batch_norm_shape(x);
+    const bool may_overwrite = context.may_overwrite_grad();
     const Tensor dense = in_order(x, shape), grad = in_order(context.grad(), shape);
+    const bool owns_grad = may_overwrite || !grad.is_same(context.grad());
     const Tensor more = context.second_grad().defined() ? in_order(context.second_grad(), shape) : Tensor();
     const Tensor weights = row_major_or_none(weight.get()), biases = row_major_or_none(bias.get());
     const Tensor out = output.get();
@@ -128,8 +130,8 @@ struct BatchNormNode : Node {
                                                    : ReluMask::kInput;
     const Tensor sums = empty({2, shape.channels}, {kFloat64, x.device()});
     // With a residual, the masked gradient is the residual's gradient; it is stored and read from then on in place of
-    // the mask.
-    const Tensor counted = tail == Tail::kAddRelu ? empty_in_order(x, shape) : Tensor();
+    // the mask. Results are written into the memory of `grad` if possible, because it is in the cache.
+    const Tensor counted = tail != Tail::kAddRelu ? Tensor() : owns_grad ? grad : empty_in_order(x, shape);
     BatchNormParameters slots = {.dtype = parameters};
     const auto prepare = [&](int i, void*& data, bool& accumulate) {
       if (!context.needs(i)) return;
@@ -146,7 +148,7 @@ struct BatchNormNode : Node {
     if (exchange) exchange->sum(sums);
     trace_work(0, ((counted.defined() ? 4 : 2) + more.defined() + (context.needs(0) ? 3 : 0)) * x.num_bytes());
     if (context.needs(0)) {
-      grads[0] = empty_in_order(x, shape);
+      grads[0] = owns_grad && !counted.defined() ? grad : empty_in_order(x, shape);
       TANDEM_KERNEL(kernels, batch_norm_backward, x.dtype(), shape, channels, mask == ReluMask::kInput,
                     dense.data_ptr(), counted.defined() ? counted.data_ptr() : grad.data_ptr(), sums.data<double>(),
                     count, data_or_null(workspace), grads[0].data_ptr());

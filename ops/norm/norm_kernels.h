@@ -103,14 +103,14 @@ void batch_norm(const KernelContext& context, DType dtype, const BatchNormShape&
 
 /// sums[0, c] = sum of g, sums[1, c] = sum of g * (in - mean), and the gradients of the parameters. g is `grad` masked
 /// by relu. With ReluMask::kOutput, g is the sum of `grad` and `more` (null: 0), rounded to the dtype and masked by
-/// `out`, and it is stored to `counted`. Otherwise out, more and counted are null.
+/// `out`, and it is stored to `counted`, which may be the memory of grad. Otherwise out, more and counted are null.
 void batch_norm_backward_sums(const KernelContext& context, DType dtype, const BatchNormShape& shape,
                               const BatchNormChannels& channels, ReluMask mask, const void* in, const void* out,
                               const void* grad, const void* more, void* workspace, double* sums, void* counted,
                               const BatchNormParameters& parameters);
 /// grad_in; the sums are over `count` values, and with channels.of_groups sums of the gradient times the weight over a
 /// group. count = 0: mean and rstd do not depend on the input. With relu the gradient is masked, as by
-/// ReluMask::kInput.
+/// ReluMask::kInput. grad_in may be the same memory as grad.
 void batch_norm_backward(const KernelContext& context, DType dtype, const BatchNormShape& shape,
                          const BatchNormChannels& channels, bool relu, const void* in, const void* grad,
                          const double* sums, double count, void* workspace, void* grad_in);

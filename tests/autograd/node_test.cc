@@ -104,6 +104,60 @@ TEST(Node, FailedBackwardDropsBothGradients) {
   EXPECT_EQ(graph.received, (Received{{3}, {2}}));
 }
 
+/// Doubles its gradient, in place if it may.
+struct DoublingNode final : autograd::Node {
+  bool* overwrote = nullptr;
+  TensorList backward(autograd::BackwardContext& context) override {
+    *overwrote = context.may_overwrite_grad();
+    if (!*overwrote) return {mul(context.grad(), 2)};
+    Tensor gradient = context.grad();
+    return {gradient.mul_(2)};
+  }
+};
+
+TEST(Node, OverwritesOnlyGradientsOfNoOtherTensor) {
+  Tensor x = ones({2}, {kFloat64}).set_requires_grad();
+  bool overwrote[2] = {};
+  const auto doubled = [&](bool& flag) {
+    const Tensor y = x.detach().clone();
+    autograd::record<DoublingNode>("doubled", y, x)->overwrote = &flag;
+    return y;
+  };
+  const std::vector<double> twos = {2, 2}, tens = {10, 10};
+  {  // the gradient of mul is its own
+    EXPECT_EQ(grad({mul(doubled(overwrote[0]), 5)}, {x}, {ones({2}, {kFloat64})})[0].to_vector<double>(), tens);
+    EXPECT_TRUE(overwrote[0]);
+  }
+  {  // the caller's
+    const Tensor given = ones({2}, {kFloat64});
+    EXPECT_EQ(grad({doubled(overwrote[0])}, {x}, {given})[0].to_vector<double>(), twos);
+    EXPECT_FALSE(overwrote[0]);
+    EXPECT_EQ(given.to_vector<double>(), (std::vector<double>{1, 1}));
+  }
+  {  // add passes one gradient to both
+    const Tensor first = doubled(overwrote[0]), second = doubled(overwrote[1]);
+    const Tensor five = mul(add(first, second), 5);
+    EXPECT_EQ(grad({five}, {x}, {ones({2}, {kFloat64})})[0].to_vector<double>(), (std::vector<double>{20, 20}));
+    EXPECT_FALSE(overwrote[1]);  // it runs first, because it is the newest
+    EXPECT_TRUE(overwrote[0]);
+  }
+  {  // a captured gradient
+    const Tensor y = doubled(overwrote[0]), five = mul(y, 5);
+    const std::vector<Tensor> gradients = grad({five}, {x, y}, {ones({2}, {kFloat64})});
+    EXPECT_FALSE(overwrote[0]);
+    EXPECT_EQ(gradients[0].to_vector<double>(), tens);
+    EXPECT_EQ(gradients[1].to_vector<double>(), (std::vector<double>{5, 5}));
+  }
+  {  // one that a hook keeps
+    const Tensor y = doubled(overwrote[0]);
+    Tensor kept;
+    const HookHandle handle = y.register_hook([&](const Tensor& gradient) { kept = gradient.view({2, 1}); });
+    EXPECT_EQ(grad({mul(y, 5)}, {x}, {ones({2}, {kFloat64})})[0].to_vector<double>(), tens);
+    EXPECT_FALSE(overwrote[0]);
+    EXPECT_EQ(kept.to_vector<double>(), (std::vector<double>{5, 5}));
+  }
+}
+
 TEST(Node, SavedOutputCreatesNoReferenceCycle) {
   bool destroyed = false;
   { identity(zeros({2}).set_requires_grad(), &destroyed); }

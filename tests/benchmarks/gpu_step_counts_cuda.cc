@@ -132,7 +132,7 @@ replay, graph launches 1
 
 TEST_F(GpuStepCounts, Resnet18) {
   check("resnet18", R"(
-blocks 279
+blocks 259
 system allocations 0
 peak bytes 63474752
 backward adaptive_avg_pool2d 1

@@ -95,8 +95,8 @@ page faults 0
 }
 TEST(StepCounts, Resnet18) {
   check_step("resnet18", R"(
-heap allocations 917
-blocks 286
+heap allocations 857
+blocks 266
 system allocations 0
 peak bytes 33894080
 backward adaptive_avg_pool2d 1

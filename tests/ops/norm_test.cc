@@ -110,6 +110,21 @@ TEST(BatchNormAddRelu, GradientsOfSeveralConsumersAreAdded) {
   }
 }
 
+TEST_P(BatchNorm, GradientsOfTheCallerAreNotOverwritten) {
+  for (const bool channels_last : {false, true}) {
+    const Tensor values = random_here({3, 33, 3, 5}, 1), residual = random_here({3, 33, 3, 5}, 2);
+    Tensor x = channels_last ? ops::channels_last(values) : values.clone();
+    x.set_requires_grad();
+    const Tensor y = run_batch_norm({.tail = GetParam()}, x, residual, random_here({33}, 3), random_here({33}, 4));
+    const Tensor own = random_here({3, 33, 3, 5}, 5), cotangent = channels_last ? ops::channels_last(own) : own;
+    const Tensor before = cotangent.clone();
+    const Tensor expected = grad({y}, {x}, {cotangent}, {.retain_graph = true})[0];
+    EXPECT_TRUE(same_bits(cotangent, before));
+    EXPECT_TRUE(same_bits(grad({y * 1}, {x}, {cotangent}, {.retain_graph = true})[0], expected));  // may be overwritten
+    EXPECT_TRUE(same_bits(grad({y * 1}, {x}, {cotangent})[0], expected));
+  }
+}
+
 TEST(BatchNormStatistics, LargeOffsetsDoNotLosePrecision) {
   // 10^4 plus values of deviation about 1: results and gradients must be those of the same numbers in float64.
   for (const bool channels_last : {false, true}) {
