@@ -108,7 +108,7 @@ BackwardContext::GradBuffer BackwardContext::grad_buffer(int i) const {
   const Tensor& slot = leaf->slot();
   // No buffer if the node also reads the slot, which happens if a gradient is an operand of a later graph.
   const auto reads_slot = [&](const Tensor& t) { return t.defined() && t.storage() == slot.storage(); };
-  if (reads_slot(grad_)) return {};
+  if (reads_slot(grad_) || reads_slot(second_grad_)) return {};
   for (const SavedTensor* saved = node_.saved_; saved != nullptr; saved = saved->next_) {
     if (saved->recomputation_) saved->recompute();
     if (reads_slot(saved->data_)) return {};
@@ -125,7 +125,10 @@ Tensor BackwardContext::sum_so_far(int i) {
   return sum;
 }
 
-bool BackwardContext::may_overwrite_grad() const { return !task_.options_.create_graph && !is_shared(grad_); }
+bool BackwardContext::may_overwrite_grad() const {
+  return !task_.options_.create_graph && !is_shared(grad_) && !grad_.requires_grad() &&
+         grad_.storage()->owns_memory() && (grad_.is_contiguous() || is_dense(grad_.shape(), grad_.strides()));
+}
 
 bool BackwardContext::may_overwrite(const SavedTensor& saved, const Tensor& tensor) const {
   const BackwardOptions& options = task_.options_;

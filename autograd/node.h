@@ -75,9 +75,10 @@ class TANDEM_API SavedTensor {
 /// Argument of Node::backward.
 class TANDEM_API BackwardContext {
  public:
-  /// The gradient of the node's output: same shape, dtype and device, any strides.
+  /// The gradient of the node's output: same shape, dtype and device, any strides. With a defined `second_grad` the
+  /// gradient is the sum of both.
   const Tensor& grad() const { return grad_; }
-  /// Of nodes with `accepts_two_gradients`: a tensor like `grad()` that the node must add to it; may be undefined.
+  /// The rest of the gradient, a tensor like `grad()`; undefined unless the node has set `accepts_two_gradients`.
   const Tensor& second_grad() const { return second_grad_; }
   /// Whether the node may write a result into the memory of `grad()`, because no other tensor uses it.
   bool may_overwrite_grad() const;
@@ -129,8 +130,9 @@ class TANDEM_API Node : public RefCounted {
   /// mode is on only under create_graph, so a backward composed of operations supports double backward.
   virtual TensorList backward(BackwardContext& context) = 0;
 
-  /// Set by an operation whose backward adds BackwardContext::second_grad itself, which saves a pass over memory when
-  /// its output has several consumers. Otherwise, and under create_graph, there is only the sum.
+  /// Set by an operation whose backward adds BackwardContext::second_grad itself, which saves a pass over memory if its
+  /// output has several consumers. There is no second gradient where something else needs the sum: hooks,
+  /// retain_grad, grad() with the output as an input, anomaly detection, create_graph.
   bool accepts_two_gradients = false;
 
  private:

@@ -133,15 +133,8 @@ struct BatchNormNode : Node {
     // the mask. Results are written into the memory of `grad` if possible, because it is in the cache.
     const Tensor counted = tail != Tail::kAddRelu ? Tensor() : owns_grad ? grad : empty_in_order(x, shape);
     BatchNormParameters slots = {.dtype = parameters};
-    const auto prepare = [&](int i, void*& data, bool& accumulate) {
-      if (!context.needs(i)) return;
-      const auto buffer = slot_or_new(context, i, {shape.channels}, parameters);
-      data = buffer.tensor.data_ptr();
-      accumulate = buffer.accumulate;
-      grads[static_cast<size_t>(i)] = buffer.tensor;
-    };
-    prepare(1, slots.weight, slots.accumulate_weight);
-    prepare(2, slots.bias, slots.accumulate_bias);
+    grads[1] = parameter_slot(context, 1, shape.channels, slots);
+    grads[2] = parameter_slot(context, 2, shape.channels, slots);
     TANDEM_KERNEL(kernels, batch_norm_backward_sums, x.dtype(), shape, channels, mask, dense.data_ptr(),
                   data_or_null(out), grad.data_ptr(), data_or_null(more), data_or_null(workspace), sums.data<double>(),
                   data_or_null(counted), slots);

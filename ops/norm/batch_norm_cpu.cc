@@ -222,7 +222,7 @@ Affine<C> normalising(int64_t channels, const BatchNormChannels& per, C* memory)
 /// The effective gradients: `grad`, with kMore plus `more`, or 0 where relu set the result to 0 or to the ceiling.
 template <ReluMask kMask, bool kMore, class T>
 struct Counted {
-  static constexpr bool kIsStored = kMask == ReluMask::kOutput;
+  static constexpr bool kIsStored = kMask == ReluMask::kOutput, kIsSum = kMore;
   const T* grad;
   const T* more;
   const T* in;
@@ -292,10 +292,12 @@ int64_t batch_norm_workspace_bytes(const KernelContext&, const BatchNormShape& s
 void batch_norm_moments(const KernelContext& context, DType dtype, const BatchNormShape& shape, const void* in,
                         void* workspace, double* mean, double* squares, const BatchNormUpdate* update) {
   const int64_t channels = shape.channels;
-  std::fill(mean, mean + channels, 0.0);
-  std::fill(squares, squares + channels, 0.0);
   visit_floating_dtype(dtype, [&]<class T>() {
-    if (shape.per_channel() == 0) return;
+    if (shape.per_channel() == 0) {
+      std::fill(mean, mean + channels, 0.0);
+      std::fill(squares, squares + channels, 0.0);
+      return;
+    }
     using C = Compute<T>;
     const T* x = static_cast<const T*>(in);
     double* sums = static_cast<double*>(workspace);
@@ -388,10 +390,8 @@ void batch_norm_backward_sums(const KernelContext&, DType dtype, const BatchNorm
           shape, partial,
           sums, [=]<bool kAlong, class V>(int64_t c, int64_t at, Sums<V> & sum) __attribute__((always_inline)) {
             V gradient = counts.template at<kAlong, V>(c, at);
-            if constexpr (decltype(counts)::kIsStored) {
-              store_as(kept + at, gradient);
-              if constexpr (kIsHalf<T>) gradient = load_as<V>(kept + at);  // the rounded sum
-            }
+            if constexpr (decltype(counts)::kIsStored) store_as(kept + at, gradient);
+            if constexpr (decltype(counts)::kIsSum && kIsHalf<T>) gradient = load_as<V>(kept + at);  // rounded
             sum.a += gradient;
             sum.b += gradient * (load_as<V>(x + at) - of_channel<kAlong, V>(means, c));
           });
@@ -399,7 +399,12 @@ void batch_norm_backward_sums(const KernelContext&, DType dtype, const BatchNorm
     for (int64_t c = 0; c < n; ++c) sums[n + c] -= sums[c] * (channels.mean[c] - static_cast<double>(means[c]));
   });
   for (int64_t c = 0; c < n; ++c)
-    functions::store_parameter_gradients(parameters, c, channels.rstd[c], sums[c], sums[n + c]);
+    functions::store_parameter_gradients(parameters, c, sums[c], sums[n + c] * channels.rstd[c]);
+}
+
+void batch_norm_parameters(const KernelContext&, int64_t n, const double* sum, const double* sum_along,
+                           const BatchNormParameters& parameters) {
+  for (int64_t c = 0; c < n; ++c) functions::store_parameter_gradients(parameters, c, sum[c], sum_along[c]);
 }
 
 void batch_norm_backward(const KernelContext&, DType dtype, const BatchNormShape& shape,

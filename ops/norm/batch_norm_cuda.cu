@@ -8,6 +8,7 @@
 #include <tandem/ops/norm/channels_cuda.h>
 #include <tandem/ops/norm/norm_functions.h>
 #include <tandem/ops/norm/norm_kernels.h>
+#include <tandem/tensor/cuda/strided.h>
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
@@ -217,7 +218,7 @@ struct StoreSums {
   __device__ void operator()(int64_t c, Sums of) const {
     sums[c] = of.a;
     sums[channels + c] = of.b;
-    functions::store_parameter_gradients(parameters, c, rstd[c], of.a, of.b);
+    functions::store_parameter_gradients(parameters, c, of.a, of.b * rstd[c]);
   }
 };
 
@@ -285,14 +286,17 @@ struct Update {
   __device__ void operator()(int64_t c) const { functions::update_channel(update, c, mean[c], squares[c]); }
 };
 
+struct StoreParameters {
+  const double* sum;
+  const double* sum_along;
+  BatchNormParameters to;
+  __device__ void operator()(int64_t c) const { functions::store_parameter_gradients(to, c, sum[c], sum_along[c]); }
+};
+
 }  // namespace
 
 int64_t batch_norm_workspace_bytes(const KernelContext&, const BatchNormShape& shape) {
-  int64_t pieces = 0;
-  for (const int pack : {1, 2, 4, 8}) {
-    for (const int resident : {2, 3}) pieces = std::max(pieces, ThreadLayout(shape, pack, resident).pieces);
-  }
-  return 2 * pieces * shape.channels * static_cast<int64_t>(sizeof(double));
+  return 2 * max_pieces(shape) * shape.channels * static_cast<int64_t>(sizeof(double));
 }
 
 void batch_norm_moments(const KernelContext& context, DType dtype, const BatchNormShape& shape, const void* in,
@@ -324,6 +328,11 @@ void batch_norm_join(const KernelContext& context, int64_t ranks, int64_t channe
 void batch_norm_update(const KernelContext& context, int64_t n, const double* mean, const double* squares,
                        const BatchNormUpdate& update) {
   for_each_index(context, n, Update{mean, squares, update});
+}
+
+void batch_norm_parameters(const KernelContext& context, int64_t n, const double* sum, const double* sum_along,
+                           const BatchNormParameters& parameters) {
+  for_each_index(context, n, StoreParameters{sum, sum_along, parameters});
 }
 
 void batch_norm(const KernelContext& context, DType dtype, const BatchNormShape& shape,

@@ -8,8 +8,8 @@
 // Sums are in float64: per thread, per block, and over pieces, whose sizes depend only on the shape and the alignment.
 // Of half types a thread sums its positions of a piece, at most kMaxPositions, in float32.
 //
-// Stripes are narrow, and blocks are as few as fill the GPU: what a block does besides its loop, and what adding up the
-// pieces costs, takes longer than the loops of small tensors.
+// Stripes are narrow, and in channels-last memory blocks are as few as keep the GPU busy: what a block does besides its
+// loop, and what adding up the pieces costs, takes longer than the loops of small tensors.
 //
 // F of `map` and `sum` has: kBlocks, the number of blocks that a multiprocessor runs at a time; kAhead; Numbers and
 // numbers(c), the numbers of channel c; load<kPack>(at), the elements from offset `at` on.
@@ -18,13 +18,14 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <initializer_list>
 #include <type_traits>
 
 #include <tandem/base/math.h>
 #include <tandem/ops/norm/norm_kernels.h>
 #include <tandem/tensor/cuda/block.h>
+#include <tandem/tensor/cuda/launch.h>
 #include <tandem/tensor/cuda/packed.h>
-#include <tandem/tensor/cuda/strided.h>
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
@@ -66,12 +67,12 @@ struct ThreadLayout {
       units = stripes * shape.samples;
       run = 1;
       const int64_t positions = shape.per_channel(), rows = kBlock / width;
-      // As many pieces as fill the GPU once, or a number of times if they would be too long; not shorter than 8
-      // positions of each thread.
+      // Of the numbers of blocks that keep all multiprocessors busy, the smallest for which no piece is too long. But a
+      // piece has at least 8 positions of each thread.
       const int64_t slots = int64_t{kMultiprocessors} * resident;
-      const int64_t times = std::max<int64_t>(1, ceil_div(units * positions, slots * rows * kMaxPositions));
-      const int64_t wanted = std::max<int64_t>(1, times * slots / std::max<int64_t>(1, units));
-      images = std::clamp(ceil_div(positions, wanted), 8 * rows, kMaxPositions * rows);
+      const int64_t least = units * ceil_div(positions, kMaxPositions * rows);
+      const int64_t most = std::max<int64_t>(1, ceil_div(least, slots)) * slots / std::max<int64_t>(1, units);
+      images = std::max(ceil_div(positions, std::max<int64_t>(1, most)), 8 * rows);
       pieces = ceil_div(positions, images);
       threads = threads_for(width * std::min(images, positions));
     } else {
@@ -260,8 +261,18 @@ __global__ void join_kernel(int64_t channels, int64_t pieces, const double* part
   }
 }
 
+/// The most pieces into which `sum` divides a tensor; its workspace has two float64 per piece and channel.
+inline int64_t max_pieces(const BatchNormShape& shape) {
+  int64_t pieces = 0;
+  for (const int pack : {1, 2, 4, 8}) {
+    for (const int resident : {2, 3}) pieces = std::max(pieces, ThreadLayout(shape, pack, resident).pieces);
+  }
+  return pieces;
+}
+
 template <int kPack, class F, class Finish>
 void sum(const KernelContext& context, const BatchNormShape& shape, void* workspace, F f, Finish finish) {
+  static_assert(F::kBlocks == 2 || F::kBlocks == 3, "max_pieces must include it");
   if (shape.channels == 0) return;
   const ThreadLayout layout(shape, kPack, F::kBlocks);
   double* partial = static_cast<double*>(workspace);

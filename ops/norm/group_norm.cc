@@ -113,11 +113,18 @@ struct GroupNormNode : Node {
     TANDEM_KERNEL(kernels, batch_norm_backward_sums, x.dtype(), shape, channels, ReluMask::kNone, dense.data_ptr(),
                   nullptr, grad.data_ptr(), nullptr, data_or_null(workspace), sums.data<double>(), nullptr,
                   BatchNormParameters());
-    const auto parameter = [&](const Tensor& of_samples) {
-      return to(sum(of_samples.view({grouping.samples, grouping.channels()}), {0}), parameters);
-    };
-    if (context.needs(1)) grads[1] = parameter(mul(sums.select(0, 1), of_channels.select(0, 1)));
-    if (context.needs(2)) grads[2] = parameter(sums.select(0, 0));
+    BatchNormParameters slots = {.dtype = parameters};
+    grads[1] = parameter_slot(context, 1, grouping.channels(), slots);
+    grads[2] = parameter_slot(context, 2, grouping.channels(), slots);
+    if (grads[1].defined() || grads[2].defined()) {
+      const auto over_samples = [&](const Tensor& values) {
+        return sum(values.view({grouping.samples, grouping.channels()}), {0});
+      };
+      const Tensor total = over_samples(sums.select(0, 0));
+      const Tensor along = over_samples(mul(sums.select(0, 1), of_channels.select(0, 1)));
+      TANDEM_KERNEL(kernels, batch_norm_parameters, grouping.channels(), total.data<double>(), along.data<double>(),
+                    slots);
+    }
     trace_work(0, (context.needs(0) ? 5 : 2) * x.num_bytes());
     if (!context.needs(0)) return grads;
     Tensor weighted = sums.view({2, grouping.samples, grouping.groups, grouping.size});

@@ -117,6 +117,14 @@ BackwardContext::GradBuffer slot_or_new(BackwardContext& context, int i, const S
   return buffer;
 }
 
+Tensor parameter_slot(BackwardContext& context, int i, int64_t n, BatchNormParameters& slots) {
+  if (!context.needs(i)) return {};
+  const BackwardContext::GradBuffer buffer = slot_or_new(context, i, {n}, slots.dtype);
+  (i == 1 ? slots.weight : slots.bias) = buffer.tensor.data_ptr();
+  (i == 1 ? slots.accumulate_weight : slots.accumulate_bias) = buffer.accumulate;
+  return buffer.tensor;
+}
+
 Tensor recorded_gradient(const Tensor& x, const Tensor& g, const Shape& dims, double eps, Tensor mean_value,
                          Tensor rstd, Tensor& normal, bool centres) {
   const bool fixed = mean_value.defined();

@@ -62,6 +62,10 @@ class RunningStatistics {
 autograd::BackwardContext::GradBuffer slot_or_new(autograd::BackwardContext& context, int i, const Shape& shape,
                                                   DType dtype);
 
+/// The memory for the gradient of the weight (i = 1) or the bias (i = 2) of n channels, which becomes that of `slots`;
+/// undefined if it is not needed. slots.dtype must be set.
+Tensor parameter_slot(autograd::BackwardContext& context, int i, int64_t n, BatchNormParameters& slots);
+
 /// The recorded gradient of (x - mean) * rstd over `dims` for the cotangent g; the mean is 0 unless `centres`. An
 /// undefined mean or rstd depends on x, a defined one is constant. Sets `normal` to the recorded (x - mean) * rstd.
 Tensor recorded_gradient(const Tensor& x, const Tensor& g, const Shape& dims, double eps, Tensor mean_value,

@@ -107,7 +107,7 @@ TANDEM_HOST_DEVICE inline void set_number(void* data, DType dtype, int64_t i, do
   }
 }
 
-/// What `update` describes, of channel c.
+/// Updates channel c.
 TANDEM_HOST_DEVICE inline void update_channel(const BatchNormUpdate& update, int64_t c, double mean, double squares) {
   const auto move = [&](void* running, DType dtype, double value) {
     if (running == nullptr) return;
@@ -118,14 +118,14 @@ TANDEM_HOST_DEVICE inline void update_channel(const BatchNormUpdate& update, int
   move(update.running_var, update.var_dtype, squares / (update.count - 1));
 }
 
-/// The gradients of the parameters of channel c, from the sums of g and of g (x - mean).
-TANDEM_HOST_DEVICE inline void store_parameter_gradients(const BatchNormParameters& to, int64_t c, double rstd,
-                                                         double sum, double sum_along) {
+/// Stores the gradients of the parameters of channel c: the sums of g and of g * (x - mean) * rstd.
+TANDEM_HOST_DEVICE inline void store_parameter_gradients(const BatchNormParameters& to, int64_t c, double sum,
+                                                         double sum_along) {
   const auto store = [&](void* slot, bool accumulate, double gradient) {
     if (slot == nullptr) return;
     set_number(slot, to.dtype, c, gradient + (accumulate ? number_at(slot, to.dtype, c) : 0));
   };
-  store(to.weight, to.accumulate_weight, sum_along * rstd);
+  store(to.weight, to.accumulate_weight, sum_along);
   store(to.bias, to.accumulate_bias, sum);
 }
 

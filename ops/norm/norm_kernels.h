@@ -38,7 +38,7 @@ struct BatchNormChannels {
   double ceiling = std::numeric_limits<double>::quiet_NaN();
 };
 
-/// What batch_norm_moments also computes of each channel in training.
+/// Numbers of each channel that follow from its mean and its sum of squared deviations (`squares`).
 struct BatchNormUpdate {
   double count = 1;  ///< values per channel
   double eps = 0;
@@ -93,7 +93,7 @@ void batch_norm_moments(const KernelContext& context, DType dtype, const BatchNo
 /// of each rank.
 void batch_norm_join(const KernelContext& context, int64_t ranks, int64_t channels, const double* gathered, double* mean,
                      double* squares);
-/// Computes what `update` describes of n channels.
+/// Computes the numbers of `update` for n channels.
 void batch_norm_update(const KernelContext& context, int64_t n, const double* mean, const double* squares,
                        const BatchNormUpdate& update);
 /// out = normalized input (+ residual unless null), then relu if requested, with channels.ceiling.
@@ -108,6 +108,9 @@ void batch_norm_backward_sums(const KernelContext& context, DType dtype, const B
                               const BatchNormChannels& channels, ReluMask mask, const void* in, const void* out,
                               const void* grad, const void* more, void* workspace, double* sums, void* counted,
                               const BatchNormParameters& parameters);
+/// Stores the gradients of the parameters of n channels: the sums of g, and of g times the normalized input.
+void batch_norm_parameters(const KernelContext& context, int64_t n, const double* sum, const double* sum_along,
+                           const BatchNormParameters& parameters);
 /// grad_in; the sums are over `count` values, and with channels.of_groups sums of the gradient times the weight over a
 /// group. count = 0: mean and rstd do not depend on the input. With relu the gradient is masked, as by
 /// ReluMask::kInput. grad_in may be the same memory as grad.

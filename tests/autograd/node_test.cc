@@ -8,6 +8,7 @@
 
 #include <tandem/autograd/engine.h>
 #include <tandem/ops/elementwise.h>
+#include <tandem/ops/reduce.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem { namespace {
@@ -147,6 +148,16 @@ TEST(Node, OverwritesOnlyGradientsOfNoOtherTensor) {
     EXPECT_FALSE(overwrote[0]);
     EXPECT_EQ(gradients[0].to_vector<double>(), tens);
     EXPECT_EQ(gradients[1].to_vector<double>(), (std::vector<double>{5, 5}));
+  }
+  {  // an expanded one, and memory of the caller that a hook returns
+    EXPECT_EQ(grad({mul(sum(doubled(overwrote[0])), 5)}, {x})[0].to_vector<double>(), tens);
+    EXPECT_FALSE(overwrote[0]);
+    double memory[] = {3, 4};
+    const Tensor y = doubled(overwrote[0]);
+    const HookHandle handle = y.register_hook([&](const Tensor&) { return from_blob(memory, {2}, {kFloat64}); });
+    EXPECT_EQ(grad({mul(y, 5)}, {x}, {ones({2}, {kFloat64})})[0].to_vector<double>(), (std::vector<double>{6, 8}));
+    EXPECT_FALSE(overwrote[0]);
+    EXPECT_EQ(memory[0], 3);
   }
   {  // one that a hook keeps
     const Tensor y = doubled(overwrote[0]);

@@ -10,6 +10,10 @@ sys.dont_write_bytecode = True
 import common
 
 _MARK = re.compile(r"\b(?:__device__|__global__|TANDEM_HOST_DEVICE)\b")
+_DEFINITION_OF_MARK = re.compile(r"^[ \t]*#[ \t]*define[ \t]+TANDEM_HOST_DEVICE\b.*", re.MULTILINE)
+# Kernels may call constexpr functions without a mark.
+_CONSTEXPR_FUNCTION = re.compile(r"(?<!if )\bconstexpr\b[^=;{}()]*\([^;{}]*\)[^=;{}()]*(?=\{)")
+_USING = re.compile(r"\busing\s+std::(\w+)")
 _STD = re.compile(r"\bstd::(\w+)")
 # Types, constants, and functions of numbers. Tests have passed on a GPU with all of them.
 ALLOWED = {
@@ -32,24 +36,23 @@ def _end_of(text, start):
             braces += 1
         elif c == "}":
             braces -= 1
-            if braces == 0 and parens == 0:
+            is_initializer = text[i + 1:].lstrip()[:1] in ("{", ",")  # of a member, before the body of a constructor
+            if braces == 0 and parens == 0 and not is_initializer:
                 return i
     return len(text)
 
 
 def uses(text):
     """(line, name) of each name of the standard library in code for GPUs that is not allowed."""
-    text = common.strip_comments_and_strings(text)
-    found = []
+    text = _DEFINITION_OF_MARK.sub("", common.strip_comments_and_strings(text))
+    starts = sorted(m.end() for pattern in (_MARK, _CONSTEXPR_FUNCTION) for m in pattern.finditer(text))
+    names = list(_USING.finditer(text))
     end = 0
-    for mark in _MARK.finditer(text):
-        if mark.start() < end or text[:mark.start()].rsplit("\n", 1)[-1].lstrip().startswith("#"):
-            continue
-        end = _end_of(text, mark.end())
-        for name in _STD.finditer(text, mark.end(), end):
-            if name.group(1) not in ALLOWED:
-                found.append((text.count("\n", 0, name.start()) + 1, name.group(1)))
-    return found
+    for start in starts:
+        if start >= end:
+            end = _end_of(text, start)
+            names += _STD.finditer(text, start, end)
+    return sorted({(text.count("\n", 0, m.start()) + 1, m.group(1)) for m in names if m.group(1) not in ALLOWED})
 
 
 def check(root):
@@ -63,14 +66,19 @@ PLANTED = [
     ({"ops/a.cu": "#include <algorithm>\n"
                   "int host(const int* p) { return *std::upper_bound(p, p + 3, 1); }\n"
                   "__device__ int f(const int* p) {\n  // std::upper_bound\n  return *std::lower_bound(p, p + 3, 1);\n}\n"
-                  "struct F {\n  TANDEM_HOST_DEVICE F() : a{1} {}\n  __device__ int operator()(int* p) const {\n"
+                  "struct F {\n  TANDEM_HOST_DEVICE F() : a{1} { std::swap(a, a); }\n  __device__ int operator()(int* p) const {\n"
                   "    const auto g = [&](int n) { std::advance(p, n); };\n    g(2);\n    return *p;\n  }\n  int a;\n};\n"
                   "__global__ void k(int);\n"
                   "void more(int* p) { std::advance(p, 1); }\n"
-                  "__global__ void k(int n) { n = std::gcd(n, 3); }\n"},
-     ["ops/a.cu:5: std::lower_bound", "ops/a.cu:10: std::advance", "ops/a.cu:18: std::gcd"]),
+                  "__global__ void k(int n) { n = std::gcd(n, 3); }\n"
+                  "constexpr int next(int n) { return std::lcm(n, 2); }\n"
+                  "#define LAST(p) TANDEM_HOST_DEVICE int last() { return *std::prev(p); }\n"
+                  "using std::find;\n"},
+     ["ops/a.cu:5: std::lower_bound", "ops/a.cu:8: std::swap", "ops/a.cu:10: std::advance", "ops/a.cu:18: std::gcd",
+      "ops/a.cu:19: std::lcm", "ops/a.cu:20: std::prev", "ops/a.cu:21: std::find"]),
     ({"tensor/a.h": "#define TANDEM_HOST_DEVICE __host__ __device__\n"
-                    "inline void host(int* p) { std::advance(p, 1); }\n"
+                    "inline void host(int* p) {\n  constexpr int kMost = std::max(1, 2);\n"
+                    "  if constexpr (kMost > 1) { std::advance(p, kMost); }\n}\n"
                     "template <class T> TANDEM_HOST_DEVICE T f(T x) { return std::is_same_v<T, int> ? x : std::sqrt(x); }\n"},
      []),
 ]
