@@ -60,15 +60,8 @@ struct ChunkNorm {
 };
 
 __global__ void fold_kernel(int64_t n, Fold fold, const double* parts, double norm_type, double* sum, double* norm) {
-  constexpr int kAhead = 8;  // loads before the first addition
-  double total = 0;
-  for (int64_t i = threadIdx.x; i < n; i += kAhead * blockDim.x) {
-    double loaded[kAhead];
-#pragma unroll
-    for (int k = 0; k < kAhead; ++k) loaded[k] = i + k * blockDim.x < n ? parts[i + k * blockDim.x] : 0;
-#pragma unroll
-    for (int k = 0; k < kAhead; ++k) total = fold(total, loaded[k]);
-  }
+  double total = tandem::cuda::fold_ahead<8>(
+      n, 0.0, [&](int64_t i) { return parts[i]; }, fold);
   total = block_reduce(total, 0.0, fold);
   if (threadIdx.x != 0) return;
   *sum = total;

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <tandem/base/math.h>
 #include <tandem/tensor/cuda/launch.h>
 #include <tandem/tensor/cuda/strided.h>
 
@@ -22,7 +23,7 @@ constexpr int kValues = 1 << kDigitBits;
 constexpr int64_t kMaxBlockSize = 2048;
 /// Elements per block. The time of a block grows with its elements, the time of the scan with the number of blocks.
 inline int64_t block_size(int64_t n) { return n <= 1 << 16 ? 512 : kMaxBlockSize; }
-inline int64_t num_blocks(int64_t n) { return (n + block_size(n) - 1) / block_size(n); }
+inline int64_t num_blocks(int64_t n) { return ceil_div(n, block_size(n)); }
 
 struct alignas(16) Pair {  // loaded and stored by one instruction
   int64_t key;

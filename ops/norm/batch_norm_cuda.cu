@@ -304,7 +304,7 @@ void batch_norm_moments(const KernelContext& context, DType dtype, const BatchNo
   const double count = static_cast<double>(shape.per_channel());
   visit_floating_dtype(dtype, [&]<class T>() {
     const T* x = static_cast<const T*>(in);
-    with_pack<T>(shape, {x}, [&]<int kPack>(std::integral_constant<int, kPack>) {
+    visit_pack<T>(row_size(shape), {x}, [&]<int kPack>(std::integral_constant<int, kPack>) {
       constexpr bool kTwice = sizeof(T) == sizeof(double);
       StoreMoments store = {count, nullptr, mean, squares, false, {}};
       if constexpr (kTwice) {
@@ -340,7 +340,7 @@ void batch_norm(const KernelContext& context, DType dtype, const BatchNormShape&
   visit_floating_dtype(dtype, [&]<class T>() {
     const T *x = static_cast<const T*>(in), *added = static_cast<const T*>(residual);
     T* y = static_cast<T*>(out);
-    with_pack<T>(shape, {x, added, y}, [&]<int kPack>(std::integral_constant<int, kPack>) {
+    visit_pack<T>(row_size(shape), {x, added, y}, [&]<int kPack>(std::integral_constant<int, kPack>) {
       if (added == nullptr) {
         map<kPack>(context, shape, Normalise<T, false>{channels, relu, x, added, y});
       } else {
@@ -357,7 +357,7 @@ void batch_norm_backward_sums(const KernelContext& context, DType dtype, const B
   const StoreSums store = {shape.channels, channels.rstd, sums, parameters};
   visit_floating_dtype(dtype, [&]<class T>() {
     const T *x = static_cast<const T*>(in), *g = static_cast<const T*>(grad);
-    with_pack<T>(shape, {in, out, grad, more, counted}, [&]<int kPack>(std::integral_constant<int, kPack>) {
+    visit_pack<T>(row_size(shape), {in, out, grad, more, counted}, [&]<int kPack>(std::integral_constant<int, kPack>) {
       if (mask == ReluMask::kOutput) {
         const MaskedByResult<T> from = {x, static_cast<const T*>(out), g, static_cast<const T*>(more),
                                         static_cast<T*>(counted)};
@@ -376,7 +376,7 @@ void batch_norm_backward(const KernelContext& context, DType dtype, const BatchN
   visit_floating_dtype(dtype, [&]<class T>() {
     const Masked<T> from = {relu, static_cast<Accumulator<T>>(channels.ceiling), static_cast<const T*>(in),
                             static_cast<const T*>(grad)};
-    with_pack<T>(shape, {in, grad, grad_in}, [&]<int kPack>(std::integral_constant<int, kPack>) {
+    visit_pack<T>(row_size(shape), {in, grad, grad_in}, [&]<int kPack>(std::integral_constant<int, kPack>) {
       map<kPack>(context, shape,
                  InputGradient<T>{channels, from, sums, shape.channels, count, static_cast<T*>(grad_in)});
     });

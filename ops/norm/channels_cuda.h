@@ -18,8 +18,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <initializer_list>
-#include <type_traits>
 
 #include <tandem/base/math.h>
 #include <tandem/ops/norm/norm_kernels.h>
@@ -145,19 +143,8 @@ struct ThreadLayout {
   }
 };
 
-/// Calls f with the number of channels per thread, as std::integral_constant: 16 bytes, or 1 if the memory is
-/// not channels-last or not aligned.
-template <class T, class F>
-void with_pack(const BatchNormShape& shape, std::initializer_list<const void*> data, const F& f) {
-  constexpr int kPack = static_cast<int>(16 / sizeof(T));
-  const bool is_packed = shape.channels_last && shape.adjacent() % kPack == 0 &&
-                         std::all_of(data.begin(), data.end(), is_aligned_for_packs);
-  if (is_packed) {
-    f(std::integral_constant<int, kPack>());
-  } else {
-    f(std::integral_constant<int, 1>());
-  }
-}
+/// The size of a row of adjacent channels, for visit_pack; 1 in a planar tensor, where a thread has one channel.
+inline int64_t row_size(const BatchNormShape& shape) { return shape.channels_last ? shape.adjacent() : 1; }
 
 /// The numbers of F for the calling thread's channels, which must not be read if the thread has no channels. Must be
 /// constructed by all threads of the block, which compute the numbers of a channel once.
@@ -241,20 +228,15 @@ __global__ void __launch_bounds__(kBlock, F::kBlocks) sum_kernel(ThreadLayout la
 /// Calls finish(c, sums over the pieces), with one block per channel.
 template <class Finish>
 __global__ void join_kernel(int64_t channels, int64_t pieces, const double* partial, Finish finish) {
-  constexpr int kAhead = 4;  // pieces that a thread loads before it adds the first
   for (int64_t c = blockIdx.x; c < channels; c += gridDim.x) {
-    Sums sums = {0, 0};
-    for (int64_t piece = threadIdx.x; piece < pieces; piece += kAhead * blockDim.x) {
-      Sums loaded[kAhead];
-#pragma unroll
-      for (int k = 0; k < kAhead; ++k) {
-        const int64_t at = piece + k * blockDim.x;
-        if (at < pieces) loaded[k] = {partial[c * pieces + at], partial[(channels + c) * pieces + at]};
-        if (at >= pieces) loaded[k] = {0, 0};
-      }
-#pragma unroll
-      for (int k = 0; k < kAhead; ++k) sums = {sums.a + loaded[k].a, sums.b + loaded[k].b};
-    }
+    Sums sums = fold_ahead<4>(
+        pieces, Sums{0, 0},
+        [&](int64_t piece) {
+          return Sums{partial[c * pieces + piece], partial[(channels + c) * pieces + piece]};
+        },
+        [](Sums a, Sums b) {
+          return Sums{a.a + b.a, a.b + b.b};
+        });
     sums.a = block_reduce(sums.a, 0.0, Plus());
     sums.b = block_reduce(sums.b, 0.0, Plus());
     if (threadIdx.x == 0) finish(c, sums);

@@ -38,6 +38,21 @@ __device__ T block_reduce(T value, T start, F f) {
   return warp_reduce(lane < num_warps ? of_warps[lane] : start, f);
 }
 
+/// Reduces load(i) by f for i = threadIdx.x, threadIdx.x + blockDim.x, ... < n. kAhead values are loaded before the
+/// first is used, so that they are in flight together. `start` is the neutral element of f.
+template <int kAhead, class T, class Load, class F>
+__device__ T fold_ahead(int64_t n, T start, const Load& load, const F& f) {
+  T result = start;
+  for (int64_t i = threadIdx.x; i < n; i += kAhead * blockDim.x) {
+    T loaded[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) loaded[k] = i + k * blockDim.x < n ? load(i + k * blockDim.x) : start;
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) result = f(result, loaded[k]);
+  }
+  return result;
+}
+
 struct Plus {
   template <class T>
   __device__ T operator()(T a, T b) const {

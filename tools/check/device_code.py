@@ -14,6 +14,7 @@ _DEFINITION_OF_MARK = re.compile(r"^[ \t]*#[ \t]*define[ \t]+TANDEM_HOST_DEVICE\
 # Kernels may call constexpr functions without a mark.
 _CONSTEXPR_FUNCTION = re.compile(r"(?<!if )\bconstexpr\b[^=;{}()]*\([^;{}]*\)[^=;{}()]*(?=\{)")
 _USING = re.compile(r"\busing\s+std::(\w+)")
+_MORE = re.compile(r"\s*[{,]")  # after the initializer of a member, before the body of a constructor
 _STD = re.compile(r"\bstd::(\w+)")
 # Types, constants, and functions of numbers. Tests have passed on a GPU with all of them.
 ALLOWED = {
@@ -36,8 +37,7 @@ def _end_of(text, start):
             braces += 1
         elif c == "}":
             braces -= 1
-            is_initializer = text[i + 1:].lstrip()[:1] in ("{", ",")  # of a member, before the body of a constructor
-            if braces == 0 and parens == 0 and not is_initializer:
+            if braces == 0 and parens == 0 and not _MORE.match(text, i + 1):
                 return i
     return len(text)
 
