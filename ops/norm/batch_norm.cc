@@ -90,6 +90,7 @@ double ceiling_of(Tail tail) { return tail == Tail::kRelu6 ? 6 : std::numeric_li
 /// Inputs: input, weight, bias, and residual if there is one.
 struct BatchNormNode : Node {
   SavedTensor input{*this, "input"}, weight{*this, "weight"}, bias{*this, "bias"}, output{*this, "output"};
+  SavedTensor positive{*this, "positive"};  ///< the mask of `output`, if there is one
   SavedTensor mean{*this, "mean"}, rstd{*this, "rstd"};
   double count = 0, eps = 0;
   Tail tail = Tail::kNone;
@@ -121,7 +122,7 @@ struct BatchNormNode : Node {
     const bool owns_grad = may_overwrite || !grad.is_same(context.grad());
     const Tensor more = context.second_grad().defined() ? in_order(context.second_grad(), shape) : Tensor();
     const Tensor weights = row_major_or_none(weight.get()), biases = row_major_or_none(bias.get());
-    const Tensor out = output.get();
+    const Tensor out = output.get(), bits = positive.get();
     const KernelContext kernels = kernel_context(x.device());
     const Tensor workspace = batch_norm_workspace(kernels, shape);
     const BatchNormChannels channels = channels_of(x, means, rstds, weights, biases);
@@ -136,10 +137,11 @@ struct BatchNormNode : Node {
     grads[1] = parameter_slot(context, 1, shape.channels, slots);
     grads[2] = parameter_slot(context, 2, shape.channels, slots);
     TANDEM_KERNEL(kernels, batch_norm_backward_sums, x.dtype(), shape, channels, mask, dense.data_ptr(),
-                  data_or_null(out), grad.data_ptr(), data_or_null(more), data_or_null(workspace), sums.data<double>(),
-                  data_or_null(counted), slots);
+                  data_or_null(out), data_or_null(bits), grad.data_ptr(), data_or_null(more), data_or_null(workspace),
+                  sums.data<double>(), data_or_null(counted), slots);
     if (exchange) exchange->sum(sums);
-    trace_work(0, ((counted.defined() ? 4 : 2) + more.defined() + (context.needs(0) ? 3 : 0)) * x.num_bytes());
+    const bool reads_out = out.defined() && !bits.defined();
+    trace_work(0, (2 + counted.defined() + reads_out + more.defined() + (context.needs(0) ? 3 : 0)) * x.num_bytes());
     if (context.needs(0)) {
       grads[0] = owns_grad && !counted.defined() ? grad : empty_in_order(x, shape);
       TANDEM_KERNEL(kernels, batch_norm_backward, x.dtype(), shape, channels, mask == ReluMask::kInput,
@@ -191,7 +193,7 @@ struct BatchNormNode : Node {
     const Tensor workspace = batch_norm_workspace(kernels, shape);
     const BatchNormChannels channels = channels_of(x, means, rstds, weights, biases);
     TANDEM_KERNEL(kernels, batch_norm, x.dtype(), shape, channels, true, dense.data_ptr(), nullptr,
-                  data_or_null(workspace), out.data_ptr());
+                  data_or_null(workspace), out.data_ptr(), nullptr);
     return out;
   }
 };
@@ -221,8 +223,14 @@ Tensor ops::batch_norm_forward(const char* op, BatchNormArguments a, Tail tail) 
                                       .bias = data_or_null(biases),
                                       .has_float32_parameters = parameter_dtype(a) != a.input.dtype(),
                                       .ceiling = ceiling_of(tail)};
+  Tensor positive;
+  if (tail == Tail::kAddRelu && autograd::should_record(a.input, a.weight, a.bias, a.residual)) {
+    positive = scratch_memory(TANDEM_KERNEL(context, batch_norm_mask_bytes, a.input.dtype(), shape, dense.data_ptr(),
+                                            residual.data_ptr(), out.data_ptr()),
+                              context.device);
+  }
   TANDEM_KERNEL(context, batch_norm, a.input.dtype(), shape, channels, tail != Tail::kNone, dense.data_ptr(),
-                data_or_null(residual), data_or_null(workspace), out.data_ptr());
+                data_or_null(residual), data_or_null(workspace), out.data_ptr(), data_or_null(positive));
   BatchNormNode* node = tail == Tail::kAddRelu
                             ? autograd::record<BatchNormNode>(op, out, a.input, a.weight, a.bias, a.residual)
                             : autograd::record<BatchNormNode>(op, out, a.input, a.weight, a.bias);
@@ -230,7 +238,8 @@ Tensor ops::batch_norm_forward(const char* op, BatchNormArguments a, Tail tail) 
   node->input.save(a.input);
   node->weight.save(a.weight);
   if (tail == Tail::kRelu || tail == Tail::kRelu6) node->bias.save(a.bias);
-  if (tail == Tail::kAddRelu) node->output.save(out);
+  if (tail == Tail::kAddRelu) node->output.save(out);  // also with a mask, for create_graph and unaligned gradients
+  node->positive.save(positive);
   node->mean.save(statistics.mean);
   node->rstd.save(statistics.rstd);
   node->count = statistics.count;

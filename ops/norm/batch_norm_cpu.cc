@@ -343,8 +343,13 @@ void batch_norm_update(const KernelContext&, int64_t n, const double* mean, cons
   for (int64_t c = 0; c < n; ++c) functions::update_channel(update, c, mean[c], squares[c]);
 }
 
+int64_t batch_norm_mask_bytes(const KernelContext&, DType, const BatchNormShape&, const void*, const void*,
+                              const void*) {
+  return 0;
+}
+
 void batch_norm(const KernelContext&, DType dtype, const BatchNormShape& shape, const BatchNormChannels& channels,
-                bool relu, const void* in, const void* residual, void* workspace, void* out) {
+                bool relu, const void* in, const void* residual, void* workspace, void* out, void*) {
   visit_floating_dtype(dtype, [&]<class T>() {
     using C = Compute<T>;
     const Affine<C> result = normalising<T>(shape.channels, channels, static_cast<C*>(workspace));
@@ -373,8 +378,8 @@ void batch_norm(const KernelContext&, DType dtype, const BatchNormShape& shape, 
 
 void batch_norm_backward_sums(const KernelContext&, DType dtype, const BatchNormShape& shape,
                               const BatchNormChannels& channels, ReluMask mask, const void* in, const void* out,
-                              const void* grad, const void* more, void* workspace, double* sums, void* counted,
-                              const BatchNormParameters& parameters) {
+                              const void*, const void* grad, const void* more, void* workspace, double* sums,
+                              void* counted, const BatchNormParameters& parameters) {
   const int64_t n = shape.channels;
   visit_floating_dtype(dtype, [&]<class T>() {
     using C = Compute<T>;

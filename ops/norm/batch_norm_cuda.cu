@@ -65,6 +65,23 @@ struct StoreMoments {
   }
 };
 
+/// The mask of the results of relu: bit v is 0 if value v is 0. NaN is not 0.
+template <class T, int kPack>
+__device__ unsigned positive_bits(const Pack<T, kPack>& results) {
+  unsigned bits = 0;
+#pragma unroll
+  for (int v = 0; v < kPack; ++v) {
+    if (!(static_cast<Accumulator<T>>(results.values[v]) <= Accumulator<T>{0})) bits |= 1u << v;
+  }
+  return bits;
+}
+
+/// The byte of a mask for the pack at offset `at`.
+template <int kPack, class Byte>
+__device__ Byte& byte_of_pack(Byte* positive, int64_t at) {
+  return positive[static_cast<uint64_t>(at) / kPack];
+}
+
 template <class T, bool kResidual>
 struct Normalise {
   using C = Accumulator<T>;
@@ -79,6 +96,7 @@ struct Normalise {
   const T* in;
   const T* residual;
   T* out;
+  uint8_t* positive;  // null: not stored; unless null, packs have 16 bytes
 
   __device__ Numbers numbers(int64_t c) const { return channel_of<T>(channels, c).template normalising<C>(); }
   template <int kPack>
@@ -100,6 +118,9 @@ struct Normalise {
       results.values[v] = static_cast<T>(value);
     }
     store_pack(out + at, results, kPack);
+    if constexpr (kResidual && kPack > 1) {
+      if (positive != nullptr) byte_of_pack<kPack>(positive, at) = static_cast<uint8_t>(positive_bits(results));
+    }
   }
 };
 
@@ -144,12 +165,14 @@ struct MaskedByResult {
   using C = Accumulator<T>;
   template <int kPack>
   struct Inputs {
-    Pack<T, kPack> x, grad, more, out;
+    Pack<T, kPack> x, grad, more;
+    unsigned positive;
   };
   struct Map {};
   static constexpr int kAhead = 2;
   const T* in;
   const T* out;
+  const uint8_t* positive;  // the mask, read by packs of 16 bytes in place of `out`; null: there is none
   const T* grad;
   const T* more;  // null: 0
   T* counted;
@@ -157,9 +180,10 @@ struct MaskedByResult {
   __device__ static Map map_of(const BatchNormChannel&) { return {}; }
   template <int kPack>
   __device__ Inputs<kPack> load(int64_t at) const {
-    Inputs<kPack> inputs = {
-        load_pack<kPack>(in + at, kPack), load_pack<kPack>(grad + at, kPack), {}, load_pack<kPack>(out + at, kPack)};
+    Inputs<kPack> inputs = {load_pack<kPack>(in + at, kPack), load_pack<kPack>(grad + at, kPack), {}, 0};
     if (more != nullptr) inputs.more = load_pack<kPack>(more + at, kPack);
+    inputs.positive = kPack > 1 && positive != nullptr ? byte_of_pack<kPack>(positive, at)
+                                                       : positive_bits(load_pack<kPack>(out + at, kPack));
     return inputs;
   }
   template <int kPack, class Numbers>
@@ -169,7 +193,7 @@ struct MaskedByResult {
     for (int v = 0; v < kPack; ++v) {
       C gradient = static_cast<C>(inputs.grad.values[v]);
       if (more != nullptr) gradient += static_cast<C>(inputs.more.values[v]);
-      results.values[v] = static_cast<T>(static_cast<C>(inputs.out.values[v]) <= C{0} ? C{0} : gradient);
+      results.values[v] = static_cast<T>((inputs.positive >> v & 1) == 0 ? C{0} : gradient);
     }
     store_pack(counted + at, results, kPack);
     return results;
@@ -335,16 +359,26 @@ void batch_norm_parameters(const KernelContext& context, int64_t n, const double
   for_each_index(context, n, StoreParameters{sum, sum_along, parameters});
 }
 
+int64_t batch_norm_mask_bytes(const KernelContext&, DType dtype, const BatchNormShape& shape, const void* in,
+                              const void* residual, const void* out) {
+  const int64_t size = size_of(dtype);
+  return are_aligned_for_packs(row_size(shape) * size, {in, residual, out})
+             ? shape.per_channel() * shape.channels * size / 16
+             : 0;
+}
+
 void batch_norm(const KernelContext& context, DType dtype, const BatchNormShape& shape,
-                const BatchNormChannels& channels, bool relu, const void* in, const void* residual, void*, void* out) {
+                const BatchNormChannels& channels, bool relu, const void* in, const void* residual, void*, void* out,
+                void* positive) {
   visit_floating_dtype(dtype, [&]<class T>() {
     const T *x = static_cast<const T*>(in), *added = static_cast<const T*>(residual);
     T* y = static_cast<T*>(out);
     visit_pack<T>(row_size(shape), {x, added, y}, [&]<int kPack>(std::integral_constant<int, kPack>) {
       if (added == nullptr) {
-        map<kPack>(context, shape, Normalise<T, false>{channels, relu, x, added, y});
+        map<kPack>(context, shape, Normalise<T, false>{channels, relu, x, added, y, nullptr});
       } else {
-        map<kPack>(context, shape, Normalise<T, true>{channels, relu, x, added, y});
+        uint8_t* bits = static_cast<uint8_t*>(positive);
+        map<kPack>(context, shape, Normalise<T, true>{channels, relu, x, added, y, bits});
       }
     });
   });
@@ -352,15 +386,15 @@ void batch_norm(const KernelContext& context, DType dtype, const BatchNormShape&
 
 void batch_norm_backward_sums(const KernelContext& context, DType dtype, const BatchNormShape& shape,
                               const BatchNormChannels& channels, ReluMask mask, const void* in, const void* out,
-                              const void* grad, const void* more, void* workspace, double* sums, void* counted,
-                              const BatchNormParameters& parameters) {
+                              const void* positive, const void* grad, const void* more, void* workspace, double* sums,
+                              void* counted, const BatchNormParameters& parameters) {
   const StoreSums store = {shape.channels, channels.rstd, sums, parameters};
   visit_floating_dtype(dtype, [&]<class T>() {
     const T *x = static_cast<const T*>(in), *g = static_cast<const T*>(grad);
     visit_pack<T>(row_size(shape), {in, out, grad, more, counted}, [&]<int kPack>(std::integral_constant<int, kPack>) {
       if (mask == ReluMask::kOutput) {
-        const MaskedByResult<T> from = {x, static_cast<const T*>(out), g, static_cast<const T*>(more),
-                                        static_cast<T*>(counted)};
+        const MaskedByResult<T> from = {x, static_cast<const T*>(out),  static_cast<const uint8_t*>(positive),
+                                        g, static_cast<const T*>(more), static_cast<T*>(counted)};
         sum<kPack>(context, shape, workspace, AddGradients<T, MaskedByResult<T>>{channels, from}, store);
       } else {
         const Masked<T> from = {mask == ReluMask::kInput, static_cast<Accumulator<T>>(channels.ceiling), x, g};

@@ -111,7 +111,7 @@ struct GroupNormNode : Node {
                                         parameters != x.dtype(), /*of_groups=*/true};
     const Tensor sums = empty({2, shape.channels}, of_channels.options());
     TANDEM_KERNEL(kernels, batch_norm_backward_sums, x.dtype(), shape, channels, ReluMask::kNone, dense.data_ptr(),
-                  nullptr, grad.data_ptr(), nullptr, data_or_null(workspace), sums.data<double>(), nullptr,
+                  nullptr, nullptr, grad.data_ptr(), nullptr, data_or_null(workspace), sums.data<double>(), nullptr,
                   BatchNormParameters());
     BatchNormParameters slots = {.dtype = parameters};
     grads[1] = parameter_slot(context, 1, grouping.channels(), slots);
@@ -180,7 +180,7 @@ Tensor normalize_groups(const char* op, const KernelContext& context, const Batc
                                       data_or_null(biases), parameter_dtype(a) != a.input.dtype()};
   trace_work(0, 3 * out.num_bytes());  // the input is read a second time for the statistics
   TANDEM_KERNEL(context, batch_norm, a.input.dtype(), shape, channels, false, dense.data_ptr(), nullptr,
-                data_or_null(workspace), out.data_ptr());
+                data_or_null(workspace), out.data_ptr(), nullptr);
   if (auto* node = autograd::record<GroupNormNode>(op, out, a.input, a.weight, a.bias)) {
     node->input.save(a.input);
     node->weight.save(a.weight);

@@ -96,18 +96,24 @@ void batch_norm_join(const KernelContext& context, int64_t ranks, int64_t channe
 /// Computes the numbers of `update` for n channels.
 void batch_norm_update(const KernelContext& context, int64_t n, const double* mean, const double* squares,
                        const BatchNormUpdate& update);
-/// out = normalized input (+ residual unless null), then relu if requested, with channels.ceiling.
+/// Bytes of the mask that batch_norm stores for the backward of relu with a residual; 0 if it stores none, as on CPUs
+/// and where not all accesses have 16 bytes.
+int64_t batch_norm_mask_bytes(const KernelContext& context, DType dtype, const BatchNormShape& shape, const void* in,
+                              const void* residual, const void* out);
+/// out = normalized input (+ residual unless null), then relu if requested, with channels.ceiling. `positive`, unless
+/// null, is the mask: for each 16 bytes of out one byte, whose bit i is 0 if element i is 0.
 void batch_norm(const KernelContext& context, DType dtype, const BatchNormShape& shape,
                 const BatchNormChannels& channels, bool relu, const void* in, const void* residual, void* workspace,
-                void* out);
+                void* out, void* positive);
 
 /// sums[0, c] = sum of g, sums[1, c] = sum of g * (in - mean), and the gradients of the parameters. g is `grad` masked
 /// by relu. With ReluMask::kOutput, g is the sum of `grad` and `more` (null: 0), rounded to the dtype and masked by
-/// `out`, and it is stored to `counted`, which may be the memory of grad. Otherwise out, more and counted are null.
+/// `out`, or by the mask `positive` of out unless it is null, and g is stored to `counted`, which may be the memory of
+/// grad. Otherwise out, positive, more and counted are null.
 void batch_norm_backward_sums(const KernelContext& context, DType dtype, const BatchNormShape& shape,
                               const BatchNormChannels& channels, ReluMask mask, const void* in, const void* out,
-                              const void* grad, const void* more, void* workspace, double* sums, void* counted,
-                              const BatchNormParameters& parameters);
+                              const void* positive, const void* grad, const void* more, void* workspace, double* sums,
+                              void* counted, const BatchNormParameters& parameters);
 /// Stores the gradients of the parameters of n channels: the sums of g, and of g times the normalized input.
 void batch_norm_parameters(const KernelContext& context, int64_t n, const double* sum, const double* sum_along,
                            const BatchNormParameters& parameters);

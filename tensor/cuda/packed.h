@@ -1,6 +1,7 @@
 // Elements that a thread loads and stores by wide accesses. For *.cu files.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -38,15 +39,18 @@ __device__ void store_pack(T* to, const Pack<T, n>& pack, int64_t count) {
 /// Whether packs can begin at p.
 TANDEM_HOST_DEVICE inline bool is_aligned_for_packs(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
+/// Whether all rows of `row_bytes` bytes that begin at `tensors` begin at multiples of 16 bytes.
+inline bool are_aligned_for_packs(int64_t row_bytes, std::initializer_list<const void*> tensors) {
+  return row_bytes % 16 == 0 && std::all_of(tensors.begin(), tensors.end(), is_aligned_for_packs);
+}
+
 /// Calls f(std::integral_constant<int, k>()) for rows of `size` elements that begin at `tensors`. k is the number of
 /// elements in 16 bytes, or 1 if not all rows begin at multiples of 16 bytes.
 template <class T, class F>
 void visit_pack(int64_t size, std::initializer_list<const void*> tensors, const F& f) {
-  constexpr int kPack = static_cast<int>(16 / sizeof(T));
-  bool fits = size % kPack == 0;
-  for (const void* p : tensors) fits = fits && is_aligned_for_packs(p);
-  if (fits) {
-    f(std::integral_constant<int, kPack>());
+  constexpr int kSize = static_cast<int>(sizeof(T));
+  if (are_aligned_for_packs(size * kSize, tensors)) {
+    f(std::integral_constant<int, 16 / kSize>());
   } else {
     f(std::integral_constant<int, 1>());
   }
