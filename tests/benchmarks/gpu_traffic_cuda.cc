@@ -77,6 +77,8 @@ constexpr char kTable[] = R"(
 | bias gradient, bfloat16 | 2 | 12 | 15.43 | 16.13 | 1.05 | 2.16 | 1.00 |
 | attention, bfloat16 | 0 | 0 | | | | 0.00 | |
 | attention backward, bfloat16 | 0 | 0 | | | | 0.00 | |
+| batch_norm_add_relu, bfloat16 | 3 | 8 | 12.70 | 11.58 | 1.04 | 8.59 | 1.21 |
+| batch_norm_add_relu backward, bfloat16 | 3 | 8 | 13.57 | 12.49 | 1.03 | 12.69 | 1.52 |
 | GPT block, float32 | 5 | 64 | 10.75 | 10.13 | 1.35 | 114.00 | 1.04 |
 | GPT block backward, float32 | 14 | 4 | 7.61 | 8.65 | 1.31 | 247.00 | 1.04 |
 | GPT block, autocast to bfloat16 | 12 | 64 | 12.83 | 11.36 | 1.15 | 133.92 | |
@@ -138,6 +140,16 @@ void add_rows(Operations& operations, DType dtype, const std::string& type) {
   operations.add_backward("bias gradient, " + type, *result, result);
   const Tensor qkv = leaf({1, 128, 3 * 2 * 64}, dtype);
   operations.add_differentiable("attention", type, qkv, [=] { return qkv_attention(qkv, 2, {.is_causal = true}); });
+}
+
+/// The end of a residual block, with channels-last memory.
+void add_residual_norm(Operations& operations) {
+  const Tensor image = leaf({8, 16, 16, 64}, kBFloat16), residual = leaf({8, 16, 16, 64}, kBFloat16);
+  const Tensor weight = leaf({64}), bias = leaf({64});
+  operations.add_differentiable("batch_norm_add_relu", "bfloat16", image, [=] {
+    const auto nchw = [](const Tensor& nhwc) { return nhwc.permute({0, 3, 1, 2}); };
+    return batch_norm_add_relu(nchw(image), nchw(residual), {}, {}, weight, bias, true).permute({0, 2, 3, 1});
+  });
 }
 
 void add_float32(Operations& operations) {
@@ -275,6 +287,7 @@ TEST(GpuTraffic, OperationsMatchTheirBudgets) {
   add_float32(operations);
   add_rows(operations, kFloat32, "float32");
   add_rows(operations, kBFloat16, "bfloat16");
+  add_residual_norm(operations);
   add_gpt_block(operations);
 
   const std::map<std::string, std::vector<std::string>> expected = budgets();
