@@ -29,8 +29,7 @@ namespace tandem { inline namespace v0 { namespace cuda {
 
 /// Threads of a stripe: at most 128 bytes with 16 bytes per thread.
 inline constexpr int max_width(int pack) { return pack == 1 ? 32 : 8; }
-inline constexpr int kMaxPositions = 64;      // of a thread in a piece of a channels-last tensor
-inline constexpr int kMultiprocessors = 132;  // of the GPU for which the number of pieces is chosen (H100, H200)
+inline constexpr int kMaxPositions = 64;  // of a thread in a piece of a channels-last tensor
 
 /// Two sums that are accumulated together.
 struct Sums {

@@ -1,7 +1,10 @@
 // GPU kernels of sums and products. Row sums: one block per chunk of a row. Column sums: one block per chunk of some
 // adjacent columns, one thread per column. If there are several chunks, a second launch adds their sums.
+#include <algorithm>
+#include <cstdint>
 #include <type_traits>
 
+#include <tandem/base/math.h>
 #include <tandem/ops/reduce/reduce_kernels.h>
 #include <tandem/tensor/cuda/block.h>
 #include <tandem/tensor/cuda/packed.h>
@@ -10,14 +13,21 @@ namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
-constexpr int64_t kRowChunk = 1 << 15;
+constexpr int64_t kMinRowChunk = 1 << 15, kMaxRowChunk = 1 << 17;  // unless a row is shorter
 constexpr int64_t kColumnChunk = 1 << 10;
 constexpr int kColumns = 32;  // adjacent columns per block
 constexpr int kMaxRows = 8;
 
-int64_t chunk_length(const ReduceSizes& sizes) { return sizes.inner == 1 ? kRowChunk : kColumnChunk; }
+int64_t chunk_length(const ReduceSizes& sizes) {
+  if (sizes.inner != 1) return kColumnChunk;
+  // As many chunks as blocks that an H200 executes at a time, or a multiple of it, but none shorter than kMinRowChunk.
+  constexpr int64_t kBlocksAtATime = 4 * kMultiprocessors;
+  const int64_t rounds = ceil_div(sizes.outer * sizes.reduce, kMaxRowChunk * kBlocksAtATime);
+  const int64_t chunks_per_row = std::max<int64_t>(1, rounds * kBlocksAtATime / std::max<int64_t>(1, sizes.outer));
+  return std::max(kMinRowChunk, round_up(ceil_div(sizes.reduce, chunks_per_row), 16));  // 16: any number per access
+}
 int64_t num_chunks(const ReduceSizes& sizes) {
-  return std::max<int64_t>(1, (sizes.reduce + chunk_length(sizes) - 1) / chunk_length(sizes));
+  return std::max<int64_t>(1, ceil_div(sizes.reduce, chunk_length(sizes)));
 }
 
 template <class A, class Out>

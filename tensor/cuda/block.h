@@ -10,6 +10,7 @@ namespace tandem { inline namespace v0 { namespace cuda {
 
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
+inline constexpr int kMultiprocessors = 132;  // of the GPU for which numbers of blocks are chosen (H100, H200)
 
 /// Threads of a block that processes a row of n elements, at most kMaxRowThreads.
 inline constexpr int kMaxRowThreads = 512;
