@@ -84,13 +84,12 @@ Tensor Gpt2Attention::attend(const Tensor& x, nn::KeyValueCache* cache) {
 }
 
 Gpt2Mlp::Gpt2Mlp(const Gpt2Config& config)
-    : c_fc(add<nn::Linear>("c_fc", checked(config).n_embd, inner(config))),
+    : c_fc(add<nn::Linear>("c_fc", checked(config).n_embd, inner(config),
+                           nn::LinearOptions{.gelu = GeluApproximation::kTanh})),
       c_proj(add<nn::Linear>("c_proj", inner(config), config.n_embd)),
       resid_pdrop_(config.resid_pdrop) {}
 
-Tensor Gpt2Mlp::forward(const Tensor& x) {
-  return dropout(c_proj(gelu(c_fc(x), GeluApproximation::kTanh)), resid_pdrop_, is_training());
-}
+Tensor Gpt2Mlp::forward(const Tensor& x) { return dropout(c_proj(c_fc(x)), resid_pdrop_, is_training()); }
 
 Gpt2Block::Gpt2Block(const Gpt2Config& config)
     : ln_1(add<nn::LayerNorm>("ln_1", config.n_embd, norm_options(config))),

@@ -2,18 +2,21 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include <tandem/base/macros.h>
 #include <tandem/nn/module.h>
+#include <tandem/ops/activation.h>
 #include <tandem/tensor/shape.h>
 
 namespace tandem { inline namespace v0 { namespace nn {
 
 /// Options of Linear.
 struct LinearOptions {
-  bool bias = true;   ///< whether a bias is added
-  bool relu = false;  ///< apply a fused ReLU to the result
+  bool bias = true;                            ///< whether a bias is added
+  bool relu = false;                           ///< apply a fused ReLU to the result
+  std::optional<GeluApproximation> gelu = {};  ///< apply a fused GELU of this form to the result; not with relu
 };
 
 /// y = x weight^T + bias: x [..., in_features] -> [..., out_features].
@@ -22,7 +25,7 @@ struct LinearOptions {
 /// values are uniform in [-b, b], b = 1 / sqrt(in_features), as in PyTorch, drawn in this order.
 class TANDEM_API Linear : public Layer {
  public:
-  /// Throws ValueError unless both sizes are at least 1.
+  /// Throws ValueError unless both sizes are at least 1 and at most one activation is requested.
   Linear(int64_t in_features, int64_t out_features, LinearOptions options = {});
   Tensor forward(const Tensor& input) override;
   std::string extra_repr() const override;
@@ -32,6 +35,7 @@ class TANDEM_API Linear : public Layer {
 
  private:
   bool relu_;
+  std::optional<GeluApproximation> gelu_;
 };
 
 /// Options of Bilinear.

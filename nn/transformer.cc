@@ -16,9 +16,11 @@ LayerNormOptions norm_options(const TransformerLayerOptions& options) {
   return {.eps = options.layer_norm_eps, .bias = options.bias};
 }
 
-/// ReLU is fused into the linear layer.
+/// The first linear layer includes the activation.
 LinearOptions linear1_options(const TransformerLayerOptions& options) {
-  return {.bias = options.bias, .relu = options.activation == TransformerActivation::kRelu};
+  LinearOptions linear1 = {.bias = options.bias, .relu = options.activation == TransformerActivation::kRelu};
+  if (options.activation == TransformerActivation::kGelu) linear1.gelu = GeluApproximation::kNone;
+  return linear1;
 }
 
 /// x with the branch added, before or after the norm.
@@ -32,9 +34,7 @@ Tensor add_branch(const Tensor& x, LayerNorm& norm, const TransformerLayerOption
 /// The two linear layers.
 Tensor feed_forward(const Tensor& x, Linear& linear1, Linear& linear2, const TransformerLayerOptions& options,
                     bool is_training) {
-  const Tensor wide = linear1(x);
-  const Tensor hidden = options.activation == TransformerActivation::kGelu ? gelu(wide) : wide;
-  return linear2(dropout(hidden, options.dropout, is_training));
+  return linear2(dropout(linear1(x), options.dropout, is_training));
 }
 
 std::string layer_text(int64_t dim_feedforward, const TransformerLayerOptions& options) {

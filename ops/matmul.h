@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <tandem/base/macros.h>
+#include <tandem/ops/activation.h>
 #include <tandem/tensor/tensor.h>
 
 namespace tandem { inline namespace v0 {
@@ -92,5 +93,14 @@ TANDEM_OP Tensor bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor bi
 ///
 /// Backward saves x, weight and y. It masks d y where y is 0 in the pass that sums the gradient of the bias.
 TANDEM_OP Tensor linear_relu(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
+
+/// y = gelu(x @ weight^T + bias) as one operation; shapes, dtypes and errors as for `linear`.
+///
+/// On GPUs the tanh form of half types is computed in the product's epilogue, from sums that are not rounded. Backward
+/// then saves x, weight, bias and the argument of gelu, and sums the gradient of the bias in the pass that computes the
+/// gradient of that argument. Otherwise, and if weight needs no gradient, it is gelu(linear(x, weight, bias)), which
+/// rounds the argument of gelu too.
+TANDEM_OP Tensor linear_gelu(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+                             GeluApproximation approximation = GeluApproximation::kNone);
 
 }}  // namespace tandem::v0

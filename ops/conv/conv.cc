@@ -232,9 +232,9 @@ struct ConvReluNode : ConvNode {
     const int64_t rows = geometry.out_pixels(), cols = geometry.out_channels;
     const Tensor scratch =
         scratch_memory(TANDEM_KERNEL(kernels, sum_rows_workspace_bytes, masked.dtype(), rows, cols), masked.device());
-    TANDEM_KERNEL(kernels, mask_and_sum_rows, masked.dtype(), masked.dtype(), rows, cols, grad.data_ptr(),
-                  result.data_ptr(), bias_slot.accumulate ? 1 : 0, masked.data_ptr(), data_or_null(scratch),
-                  data_or_null(bias_slot.tensor));
+    TANDEM_KERNEL(kernels, activation_and_sum_rows, FusedActivation::kRelu, masked.dtype(), masked.dtype(), rows, cols,
+                  grad.data_ptr(), result.data_ptr(), bias_slot.accumulate ? 1 : 0, masked.data_ptr(),
+                  data_or_null(scratch), data_or_null(bias_slot.tensor));
     if (needs_bias) {
       grads[2] = bias_slot.tensor;
       context.notify_ready(2, grads[2]);

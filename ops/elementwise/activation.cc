@@ -20,6 +20,10 @@ Tensor gelu(Tensor input, GeluApproximation approximation) {
   return ops::unary(functions::Gelu{{}, approximation}, std::move(input));
 }
 
+Tensor ops::gelu_backward(const Tensor& grad, const Tensor& input, GeluApproximation approximation) {
+  return unary_backward(functions::Gelu{{}, approximation}, grad, input);
+}
+
 // --- piecewise functions -------------------------------------------------------------------------
 
 Tensor leaky_relu(Tensor input, double negative_slope) {

@@ -292,4 +292,11 @@ struct Hardswish : UnaryOp {
 
 }  // namespace functions
 
+namespace ops {
+
+/// The gradient of gelu(input), also of fused ones. Recorded; layout of input.
+Tensor gelu_backward(const Tensor& grad, const Tensor& input, GeluApproximation approximation);
+
+}  // namespace ops
+
 }}  // namespace tandem::v0

@@ -33,14 +33,15 @@ struct Problem {
   int64_t batches, m, n, k;
   bool a_transposed, b_transposed;
   int64_t a_leading, b_leading, a_step, b_step;
-  bool bias, adds, float32_result;
+  bool bias, adds, float32_result, gelu, stores_before_gelu;
   int aligned;
 
   auto operator<=>(const Problem&) const = default;
   std::string text() const {
     return str(dtype, tf32 ? " tf32 " : " ", batches, "x", m, "x", n, "x", k, " a ", a_transposed ? "T " : "N ",
                a_leading, " ", a_step, " b ", b_transposed ? "T " : "N ", b_leading, " ", b_step, bias ? " bias" : "",
-               adds ? " adds" : "", float32_result ? " to float32" : "", " aligned ", aligned);
+               adds ? " adds" : "", float32_result ? " to float32" : "", gelu ? " gelu" : "",
+               stores_before_gelu ? " with its argument" : "", " aligned ", aligned);
   }
 };
 
@@ -114,6 +115,14 @@ cudaDataType_t type_of(DType dtype) {
     case kBFloat16: return CUDA_R_16BF;
     default: return CUDA_R_32F;
   }
+}
+
+/// Without relu, which tandem's own kernel applies.
+cublasLtEpilogue_t epilogue_of(const GemmEpilogue& epilogue) {
+  const bool has_bias = epilogue.bias != nullptr;
+  if (!epilogue.gelu) return has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+  if (epilogue.before_gelu == nullptr) return has_bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+  return has_bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
 }
 
 /// A row-major matrix as cuBLASLt describes it: column-major and transposed.
@@ -325,7 +334,9 @@ bool cublaslt_matmul(const KernelContext& context, DType dtype, int64_t batches,
                         bias != nullptr,
                         beta != 0,
                         epilogue.float32_result,
-                        alignment({a_data, b_data, out, bias})};
+                        epilogue.gelu,
+                        epilogue.before_gelu != nullptr,
+                        alignment({a_data, b_data, out, bias, epilogue.before_gelu})};
   const DeviceGuard guard(context.device);
   CublasLt& cublaslt = cublaslt_of(context.device);
   Choice choice;
@@ -337,9 +348,12 @@ bool cublaslt_matmul(const KernelContext& context, DType dtype, int64_t batches,
     Description description(compute, dtype);
     description.set(CUBLASLT_MATMUL_DESC_TRANSA, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     description.set(CUBLASLT_MATMUL_DESC_TRANSB, a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-    description.set(CUBLASLT_MATMUL_DESC_EPILOGUE,
-                    bias == nullptr ? CUBLASLT_EPILOGUE_DEFAULT : CUBLASLT_EPILOGUE_BIAS);
+    description.set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(epilogue));
     if (bias != nullptr) description.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    if (epilogue.before_gelu != nullptr) {
+      description.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, epilogue.before_gelu);
+      description.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, n);
+    }
     const Layout left(dtype, b.transposed ? k : n, b.transposed ? n : k, b.leading, batches, *b_step);
     const Layout right(dtype, a.transposed ? m : k, a.transposed ? k : m, a.leading, batches, *a_step);
     const Layout result(result_dtype, n, m, n, batches, m * n);

@@ -1,6 +1,9 @@
+#include <tandem/base/function_ref.h>
 #include <tandem/base/trace.h>
+#include <tandem/ops/activation.h>
 #include <tandem/ops/cast.h>
 #include <tandem/ops/common/common.h>
+#include <tandem/ops/elementwise/activation_functions.h>
 #include <tandem/ops/elementwise/elementwise_functions.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/matmul/product.h>
@@ -39,8 +42,10 @@ struct LinearOperands {
   }
 };
 
-/// Checks and forward of linear and linear_relu.
-Tensor linear_forward(const char* op, const LinearOperands& operands_in, bool relu) {
+/// Checks and forward of linear layers. `epilogue` is given without tensors; `before_gelu` becomes its tensor of that
+/// name, unless null.
+Tensor linear_forward(const char* op, const LinearOperands& operands_in, Epilogue epilogue = {},
+                      Tensor* before_gelu = nullptr) {
   const Tensor &x = operands_in.x, &weight = operands_in.low_weight, &bias = operands_in.low_bias;
   auto check = [&](Operands operands) {
     KernelContext context = check_same_device(op, operands);
@@ -59,7 +64,9 @@ Tensor linear_forward(const char* op, const LinearOperands& operands_in, bool re
   Shape shape = x.shape();
   shape.back() = weight.shape()[0];
   const Tensor out = empty(shape, x.options());
-  multiply(context, rows_of(x), matrix(weight).t(), 1, 0, bias, relu, out);
+  epilogue.bias = bias;
+  if (before_gelu != nullptr) epilogue.before_gelu = *before_gelu = empty(shape, x.options());
+  multiply(context, rows_of(x), matrix(weight).t(), 1, 0, out, epilogue);
   return out;
 }
 
@@ -98,16 +105,42 @@ struct LinearNodeBase : Node {
     }
   }
 
-  /// The memory for the gradient of bias: the leaf's slot, or a new tensor.
-  BackwardContext::GradBuffer bias_slot(BackwardContext& context) const {
-    BackwardContext::GradBuffer buffer = context.grad_buffer(2);
-    if (!buffer.tensor.defined()) buffer = {empty({weight_shape[0]}, {bias_dtype, context.grad().device()}), false};
-    return buffer;
-  }
-
+  bool needs_bias(const BackwardContext& context) const { return num_inputs() == 3 && context.needs(2); }
   /// The gradient of bias under create_graph.
   Tensor recorded_bias_gradient(const Tensor& grad) const {
     return to(sum_to_shape(grad, {weight_shape[0]}), bias_dtype);
+  }
+
+  /// All gradients of a linear layer with an activation, in whose gradient's pass the gradient of bias is summed;
+  /// `recorded` is the gradient of the activation's argument under create_graph.
+  TensorList activation_gradients(BackwardContext& context, FusedActivation activation, const Tensor& saved,
+                                  FunctionRef<Tensor()> recorded) {
+    TensorList grads(num_inputs());
+    if (context.create_graph()) {
+      const Tensor grad = recorded();
+      operand_gradients(context, grad, grads);
+      if (needs_bias(context)) grads[2] = recorded_bias_gradient(grad);
+      return grads;
+    }
+    const Matrix rows = rows_of(row_major(context.grad()));
+    const Tensor grad = empty(saved.shape(), saved.options());
+    BackwardContext::GradBuffer slot;
+    if (needs_bias(context)) {
+      slot = context.grad_buffer(2);
+      if (!slot.tensor.defined()) slot = {empty({weight_shape[0]}, {bias_dtype, saved.device()}), false};
+    }
+    const KernelContext kernels = kernel_context(saved.device());
+    const Tensor scratch = scratch_memory(
+        TANDEM_KERNEL(kernels, sum_rows_workspace_bytes, saved.dtype(), rows.rows, rows.cols), saved.device());
+    TANDEM_KERNEL(kernels, activation_and_sum_rows, activation, saved.dtype(), bias_dtype, rows.rows, rows.cols,
+                  rows.tensor.data_ptr(), saved.data_ptr(), slot.accumulate ? 1 : 0, grad.data_ptr(),
+                  data_or_null(scratch), data_or_null(slot.tensor));
+    if (slot.tensor.defined()) {
+      grads[2] = slot.tensor;
+      context.notify_ready(2, grads[2]);
+    }
+    operand_gradients(context, grad, grads);
+    return grads;
   }
 };
 
@@ -117,75 +150,92 @@ N* record_linear(const char* op, const Tensor& out, const LinearOperands& operan
                                  : autograd::record<N>(op, out, operands.x, operands.weight);
 }
 
+struct LinearNode : LinearNodeBase {
+  TensorList backward(BackwardContext& context) override {
+    TensorList grads(num_inputs());
+    if (needs_bias(context)) {
+      if (context.create_graph()) {
+        grads[2] = recorded_bias_gradient(context.grad());
+      } else {
+        const KernelContext kernels = kernel_context(context.grad().device());
+        grads[2] = sum_rows_gradient(kernels, context, 2, bias_dtype, rows_of(row_major(context.grad())));
+        context.notify_ready(2, grads[2]);
+      }
+    }
+    operand_gradients(context, context.grad(), grads);
+    return grads;
+  }
+};
+
+/// linear, also as a part of operation `op`.
+Tensor recorded_linear(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  if (weight.defined() && weight.dim() == 1) {  // one output feature, without its dimension
+    const bool adds_number = bias.defined() && bias.dim() == 0;
+    return recorded_linear(op, x, weight.unsqueeze(0), adds_number ? bias.unsqueeze(0) : bias).squeeze(-1);
+  }
+  const LinearOperands operands(x, weight, bias);
+  const Tensor out = linear_forward(op, operands);
+  if (auto* node = record_linear<LinearNode>(op, out, operands)) node->save(operands);
+  return out;
+}
+
 }  // namespace
 
-Tensor linear(const Tensor& x_argument, const Tensor& weight_argument, const Tensor& bias_argument) {
-  if (weight_argument.defined() && weight_argument.dim() == 1) {  // one output feature, without its dimension
-    const bool adds_number = bias_argument.defined() && bias_argument.dim() == 0;
-    return linear(x_argument, weight_argument.unsqueeze(0), adds_number ? bias_argument.unsqueeze(0) : bias_argument)
-        .squeeze(-1);
-  }
-  const LinearOperands operands(x_argument, weight_argument, bias_argument);
-  const Tensor out = linear_forward("linear", operands, false);
-
-  struct LinearNode : LinearNodeBase {
-    TensorList backward(BackwardContext& context) override {
-      TensorList grads(num_inputs());
-      if (num_inputs() == 3 && context.needs(2)) {
-        if (context.create_graph()) {
-          grads[2] = recorded_bias_gradient(context.grad());
-        } else {
-          const KernelContext kernels = kernel_context(context.grad().device());
-          grads[2] = sum_rows_gradient(kernels, context, 2, bias_dtype, rows_of(row_major(context.grad())));
-          context.notify_ready(2, grads[2]);
-        }
-      }
-      operand_gradients(context, context.grad(), grads);
-      return grads;
-    }
-  };
-  if (auto* node = record_linear<LinearNode>("linear", out, operands)) node->save(operands);
-  return out;
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  return recorded_linear("linear", x, weight, bias);
 }
 
 Tensor linear_relu(const Tensor& x_argument, const Tensor& weight_argument, const Tensor& bias_argument) {
   const LinearOperands operands(x_argument, weight_argument, bias_argument);
-  const Tensor out = linear_forward("linear_relu", operands, true);
+  const Tensor out = linear_forward("linear_relu", operands, {.relu = true});
 
   struct LinearReluNode : LinearNodeBase {
     SavedTensor output{*this, "output"};
 
     TensorList backward(BackwardContext& context) override {
-      TensorList grads(num_inputs());
-      const bool needs_bias = num_inputs() == 3 && context.needs(2);
       const Tensor result = output.get();
-      if (context.create_graph()) {
-        const Tensor masked = ops::relu_backward(context.grad(), result.detach());
-        operand_gradients(context, masked, grads);
-        if (needs_bias) grads[2] = recorded_bias_gradient(masked);
-        return grads;
-      }
-      Matrix rows = rows_of(row_major(context.grad()));
-      const Tensor masked = empty(result.shape(), result.options());
-      BackwardContext::GradBuffer slot;
-      if (needs_bias) slot = bias_slot(context);
-      const KernelContext kernels = kernel_context(masked.device());
-      const Tensor scratch = scratch_memory(
-          TANDEM_KERNEL(kernels, sum_rows_workspace_bytes, masked.dtype(), rows.rows, rows.cols), masked.device());
-      TANDEM_KERNEL(kernels, mask_and_sum_rows, masked.dtype(), bias_dtype, rows.rows, rows.cols,
-                    rows.tensor.data_ptr(), result.data_ptr(), slot.accumulate ? 1 : 0, masked.data_ptr(),
-                    data_or_null(scratch), data_or_null(slot.tensor));
-      if (needs_bias) {
-        grads[2] = slot.tensor;
-        context.notify_ready(2, grads[2]);
-      }
-      operand_gradients(context, masked, grads);
-      return grads;
+      return activation_gradients(context, FusedActivation::kRelu, result,
+                                  [&] { return ops::relu_backward(context.grad(), result.detach()); });
     }
   };
   if (auto* node = record_linear<LinearReluNode>("linear_relu", out, operands)) {
     node->save(operands);
     node->output.save(out);
+  }
+  return out;
+}
+
+Tensor linear_gelu(const Tensor& x_argument, const Tensor& weight_argument, const Tensor& bias_argument,
+                   GeluApproximation approximation) {
+  // Without a gradient of weight, backward does not need x, except for the fused operation under create_graph.
+  const bool is_fused = approximation == GeluApproximation::kTanh && x_argument.defined() &&
+                        !x_argument.device().is_cpu() &&
+                        is_half(dtype_for(CastPolicy::kLowPrecision, x_argument.dtype())) &&
+                        (!is_grad_enabled() || (weight_argument.defined() && weight_argument.requires_grad()));
+  if (!is_fused) return gelu(recorded_linear("linear_gelu", x_argument, weight_argument, bias_argument), approximation);
+  const LinearOperands operands(x_argument, weight_argument, bias_argument);
+  Tensor before_gelu;
+  const bool is_recorded = autograd::should_record(operands.x, operands.weight, operands.bias);
+  const Tensor out = linear_forward("linear_gelu", operands, {.gelu = true}, is_recorded ? &before_gelu : nullptr);
+
+  struct LinearGeluNode : LinearNodeBase {
+    SavedTensor bias{*this, "bias"}, before_gelu{*this, "before_gelu"};
+
+    TensorList backward(BackwardContext& context) override {
+      const Tensor argument = before_gelu.get();
+      return activation_gradients(context, FusedActivation::kGeluTanh, argument, [&] {
+        const DType dtype = argument.dtype();
+        const Tensor offset = num_inputs() == 3 ? to(bias.get(), dtype) : Tensor();
+        return ops::gelu_backward(context.grad(), linear(x.get(), to(weight.get(), dtype), offset),
+                                  GeluApproximation::kTanh);
+      });
+    }
+  };
+  if (auto* node = record_linear<LinearGeluNode>("linear_gelu", out, operands)) {
+    node->save(operands);
+    if (!operands.x.requires_grad()) node->weight.save(operands.weight);
+    node->bias.save(operands.bias);
+    node->before_gelu.save(before_gelu);
   }
   return out;
 }

@@ -29,7 +29,7 @@ void check_dtype(const char* op, Operands operands) {
 void batched_multiply(const KernelContext& context, const Tensor& a, const Tensor& b, const Shape& batch, double alpha,
                       double beta, const Tensor& out) {
   if (b.dim() == 2) {  // one product of all rows of a
-    multiply(context, rows_of(a), matrix(b), alpha, beta, {}, false, out);
+    multiply(context, rows_of(a), matrix(b), alpha, beta, out);
     return;
   }
   if (is_half(a.dtype()) && a.device().is_cpu()) {
@@ -146,7 +146,7 @@ Tensor matmul(const Tensor& input_argument, const Tensor& other_argument) {
   Tensor out;
   if (input.dim() == 2 && other.dim() == 2) {
     out = empty({input.size(0), other.size(1)}, input.options());
-    multiply(context, matrix(input), matrix(other), 1, 0, {}, false, out);
+    multiply(context, matrix(input), matrix(other), 1, 0, out);
   } else {
     out = batched_matmul(context, input, other, batch_shape(input, other));
   }
@@ -260,7 +260,7 @@ Tensor addmm(const Tensor& input_argument, const Tensor& mat1_argument, const Te
                operand_error("addmm", str("inner sizes ", mat1.size(1), " and ", mat2.size(0), " differ"), operands));
   const Tensor out = empty({mat1.size(0), mat2.size(1)}, mat1.options());
   fill_with_input("addmm", operands, beta.to_double(), out);
-  multiply(context, matrix(mat1), matrix(mat2), alpha.to_double(), beta.to_double(), {}, false, out);
+  multiply(context, matrix(mat1), matrix(mat2), alpha.to_double(), beta.to_double(), out);
 
   struct AddmmNode : Node {
     SavedTensor mat1{*this, "mat1"}, mat2{*this, "mat2"};

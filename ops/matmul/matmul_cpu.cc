@@ -545,13 +545,13 @@ void sum_rows(const KernelContext&, DType dtype, DType, int64_t rows, int64_t co
   });
 }
 
-void mask_and_sum_rows(const KernelContext&, DType dtype, DType, int64_t rows, int64_t cols, const void* grad,
-                       const void* output, double beta, void* masked, void*, void* bias_grad) {
+void activation_and_sum_rows(const KernelContext&, FusedActivation, DType dtype, DType, int64_t rows, int64_t cols,
+                             const void* grad, const void* saved, double beta, void* grad_in, void*, void* bias_grad) {
   visit_floating_dtype(dtype, [&]<class T>() {
     using Sum = Accumulator<T>;
     const T* source = static_cast<const T*>(grad);
-    const T* result = static_cast<const T*>(output);
-    T* target = static_cast<T*>(masked);
+    const T* result = static_cast<const T*>(saved);
+    T* target = static_cast<T*>(grad_in);
     sum_rows_of<T>(rows, cols, beta, static_cast<T*>(bias_grad), [=](int64_t i, int64_t j, int64_t count, Sum* values) {
       const int64_t at = i * cols + j;
       const T* const __restrict gradients = source + at;

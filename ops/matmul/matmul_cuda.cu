@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <tandem/ops/elementwise/activation_functions.h>
 #include <tandem/ops/elementwise/elementwise_functions.h>
 #include <tandem/ops/matmul/cublaslt_matmul.h>
 #include <tandem/ops/matmul/matmul_kernels.h>
+#include <tandem/tensor/cuda.h>
 #include <tandem/tensor/cuda/block.h>
 #include <tandem/tensor/cuda/packed.h>
 #include <tandem/tensor/cuda/strided.h>
@@ -112,14 +114,19 @@ void visit_gemm_dtype(DType dtype, const F& f) {
   }
 }
 
-/// Whether cuBLASLt rounds a product of half types before it adds the bias, and so rounds twice: if rows do not begin
-/// at multiples of 16 bytes (seen with cuBLASLt 13.1 on an H200).
-bool rounds_twice(DType dtype, int64_t n, const MatrixOperand& a, const MatrixOperand& b, const void* bias,
-                  const void* out) {
-  if (dtype != kBFloat16 && dtype != kFloat16) return false;
+/// Whether all rows of a product of half types begin at multiples of 16 bytes.
+bool has_aligned_rows(int64_t n, const MatrixOperand& a, const MatrixOperand& b, const GemmEpilogue& epilogue,
+                      const void* out) {
   bool is_aligned = (n | a.leading | b.leading) % 8 == 0;
-  for (const void* p : {a.data, b.data, bias, out}) is_aligned = is_aligned && is_aligned_for_packs(p);
-  return !is_aligned;
+  for (const void* p : {a.data, b.data, epilogue.bias, static_cast<const void*>(epilogue.before_gelu), out})
+    is_aligned = is_aligned && is_aligned_for_packs(p);
+  return is_aligned;
+}
+
+/// Whether cuBLASLt computes gelu in the kernel of the product; see docs/decisions/031-gelu-in-products.md.
+bool has_gelu_epilogue(Device device) {
+  const int major = device_properties(device).compute_major;
+  return major == 9 || major == 10;
 }
 
 /// Fills rows with a bias of a half type.
@@ -142,10 +149,26 @@ void gemm(const KernelContext& context, DType dtype, int64_t batches, int64_t m,
           double beta, GemmEpilogue epilogue, void* workspace, void* out) {
   if (m == 0 || n == 0 || batches == 0) return;
   const int64_t elements = batches * m * n;
+  const bool is_unaligned_half = (dtype == kBFloat16 || dtype == kFloat16) && !has_aligned_rows(n, a, b, epilogue, out);
+  if (epilogue.gelu) {
+    // cuBLASLt requires aligned rows for gelu.
+    if (!is_unaligned_half && has_gelu_epilogue(context.device) &&
+        cublaslt_matmul(context, dtype, batches, m, n, k, alpha, a, a_offsets, b, b_offsets, beta, epilogue, workspace,
+                        out)) {
+      return;
+    }
+    void* const product = epilogue.before_gelu == nullptr ? out : epilogue.before_gelu;
+    gemm(context, dtype, batches, m, n, k, alpha, a, a_offsets, b, b_offsets, beta, {.bias = epilogue.bias}, workspace,
+         product);
+    unary(context, functions::Gelu{{}, GeluApproximation::kTanh}, dtype, {elements, {elements}, {{1}, {1}}}, product,
+          out);
+    return;
+  }
   double library_beta = beta;
   GemmEpilogue library_epilogue = epilogue;
-  // With beta != 0 the product is still rounded before the bias.
-  if (epilogue.bias != nullptr && beta == 0 && rounds_twice(dtype, n, a, b, epilogue.bias, out)) {
+  // If rows are not aligned, cuBLASLt 13.1 on an H200 rounds a product of half types before it adds the bias, and so
+  // rounds twice. With beta != 0 it still does.
+  if (epilogue.bias != nullptr && beta == 0 && is_unaligned_half) {
     // The product is added to the old values of `out` before it is rounded.
     for_each_index(context, elements,
                    FillRows{n, static_cast<const uint16_t*>(epilogue.bias), static_cast<uint16_t*>(out)});
@@ -184,9 +207,9 @@ namespace {
 
 // Sums of rows. A block sums a *part* of the rows in `width` packs of columns, one per threadIdx.x; threadIdx.y selects
 // rows. If there are several parts, a second kernel adds them.
-constexpr int kRowsAtOnce = 8;      // rows that a thread loads together and sums in T's accumulator, before float64
-constexpr int kBlocksWanted = 528;  // four for each multiprocessor of the largest GPUs
-constexpr int kMinSteps = 4;        // of a block, kRowsAtOnce rows per thread each
+constexpr int kRowsAtOnce = 8;  // the most rows that a thread loads together, see StoredRows::kAtOnce
+constexpr int kBlocksWanted = 4 * kMultiprocessors;
+constexpr int kMinSteps = 2;  // of a block, kRowsAtOnce rows per thread each
 
 /// How rows are divided into parts; depends on sizes and alignment only.
 struct RowSplit {
@@ -211,13 +234,65 @@ struct RowSplit {
   }
 };
 
-/// Columns per access of 16 bytes; 1 if rows do not begin at multiples of 16 bytes.
+/// The rows to sum: stored numbers.
 template <class T>
-int pack_of(int64_t cols, const void* grad, const void* output, const void* masked) {
-  constexpr int kPack = static_cast<int>(16 / sizeof(T));
-  const bool is_aligned = is_aligned_for_packs(grad) && is_aligned_for_packs(output) && is_aligned_for_packs(masked);
-  return cols % kPack == 0 && is_aligned ? kPack : 1;
-}
+struct StoredRows {
+  /// Rows that a thread loads together, and sums in T's accumulator before it adds the sum to a float64.
+  static constexpr int kAtOnce = kRowsAtOnce;
+  template <int kPack>
+  using Inputs = Pack<T, kPack>;
+  const T* data;
+
+  template <int kPack>
+  __device__ Inputs<kPack> load(int64_t at) const {
+    return load_pack<kPack>(data + at, kPack);
+  }
+  template <int kPack>
+  __device__ Pack<T, kPack> values(int64_t, const Inputs<kPack>& inputs) const {
+    return inputs;
+  }
+};
+
+/// The rows to sum: gradients of the argument of an activation F, which are also stored to grad_in.
+template <class T, class F>
+struct ActivationGradients {
+  static constexpr int kAtOnce = kRowsAtOnce / 2;
+  template <int kPack>
+  struct Inputs {
+    Pack<T, kPack> grad, saved;
+  };
+  const T* grad;
+  const T* saved;
+  T* grad_in;
+
+  template <int kPack>
+  __device__ Inputs<kPack> load(int64_t at) const {
+    return {load_pack<kPack>(grad + at, kPack), load_pack<kPack>(saved + at, kPack)};
+  }
+  template <int kPack>
+  __device__ Pack<T, kPack> values(int64_t at, const Inputs<kPack>& inputs) const {
+    Pack<T, kPack> results;
+#pragma unroll
+    for (int v = 0; v < kPack; ++v) results.values[v] = F::gradient(inputs.grad.values[v], inputs.saved.values[v]);
+    store_pack(grad_in + at, results, kPack);
+    return results;
+  }
+};
+
+struct ReluGradient {
+  template <class T>
+  __device__ static T gradient(T grad, T result) {
+    return static_cast<Accumulator<T>>(result) <= Accumulator<T>{0} ? T{} : grad;
+  }
+};
+
+struct GeluTanhGradient {
+  template <class T>
+  __device__ static T gradient(T grad, T argument) {
+    return static_cast<T>(
+        functions::GeluTanh{}.gradient_for_half(static_cast<float>(grad), static_cast<float>(argument)));
+  }
+};
 
 template <class R>
 __device__ void write_sum(double sum, double beta, R* out) {
@@ -227,42 +302,35 @@ __device__ void write_sum(double sum, double beta, R* out) {
 }
 
 /// Writes the sums of each part to partial[part][column] or, without `partial`, of all rows to `out`; nothing if both
-/// are null. With `output`, gradients where output > 0, and else zeros, are written to `masked`.
-template <class T, class R, int kPack>
-__global__ void sum_rows_kernel(RowSplit split, const T* grad, const T* output, T* masked, double* partial, double beta,
-                                R* out) {
+/// are null.
+template <class T, class R, int kPack, class Rows>
+__global__ void sum_rows_kernel(RowSplit split, Rows from, double* partial, double beta, R* out) {
   using S = Accumulator<T>;
   __shared__ double totals[kBlock * kPack];
   const int width = split.width, height = static_cast<int>(blockDim.y);
   for (int64_t task = blockIdx.x; task < split.column_blocks * split.parts; task += gridDim.x) {
     const int64_t part = task / split.column_blocks, first = task % split.column_blocks * width * kPack;
-    const int64_t c = first + static_cast<int64_t>(threadIdx.x) * kPack;
+    // One multiple of kPack: nvcc emits stores of 4 bytes if it is a sum of two.
+    const int64_t c = (task % split.column_blocks * width + static_cast<int64_t>(threadIdx.x)) * kPack;
     const int64_t end = min(split.rows, (part + 1) * split.rows_per_part);
     double total[kPack] = {};
-    const auto add = [&](int64_t row, S(&sums)[kPack], Pack<T, kPack> values) {
-      if (output != nullptr) {
-        const auto results = load_pack<kPack>(output + row * split.cols + c, kPack);
-#pragma unroll
-        for (int v = 0; v < kPack; ++v) {
-          if (static_cast<S>(results.values[v]) <= S{0}) values.values[v] = T{};
-        }
-        store_pack(masked + row * split.cols + c, values, kPack);
-      }
+    const auto load = [&](int64_t row) { return from.template load<kPack>(row * split.cols + c); };
+    const auto add = [&](int64_t row, S(&sums)[kPack], const auto& inputs) {
+      const Pack<T, kPack> values = from.template values<kPack>(row * split.cols + c, inputs);
 #pragma unroll
       for (int v = 0; v < kPack; ++v) sums[v] += static_cast<S>(values.values[v]);
     };
     int64_t row = part * split.rows_per_part + threadIdx.y;
-    for (; c < split.cols && row < end; row += height * kRowsAtOnce) {
+    for (; c < split.cols && row < end; row += height * Rows::kAtOnce) {
       S sums[kPack] = {};
-      if (row + height * (kRowsAtOnce - 1) < end) {
-        Pack<T, kPack> values[kRowsAtOnce];
+      if (row + height * (Rows::kAtOnce - 1) < end) {
+        typename Rows::template Inputs<kPack> loaded[Rows::kAtOnce];
 #pragma unroll
-        for (int k = 0; k < kRowsAtOnce; ++k)
-          values[k] = load_pack<kPack>(grad + (row + k * height) * split.cols + c, kPack);
+        for (int k = 0; k < Rows::kAtOnce; ++k) loaded[k] = load(row + k * height);
 #pragma unroll
-        for (int k = 0; k < kRowsAtOnce; ++k) add(row + k * height, sums, values[k]);
+        for (int k = 0; k < Rows::kAtOnce; ++k) add(row + k * height, sums, loaded[k]);
       } else {
-        for (int64_t r = row; r < end; r += height) add(r, sums, load_pack<kPack>(grad + r * split.cols + c, kPack));
+        for (int64_t r = row; r < end; r += height) add(r, sums, load(r));
       }
 #pragma unroll
       for (int v = 0; v < kPack; ++v) total[v] += static_cast<double>(sums[v]);
@@ -324,39 +392,59 @@ int64_t sum_rows_workspace_bytes(const KernelContext&, DType dtype, int64_t rows
   return bytes;
 }
 
-void sum_rows(const KernelContext& context, DType dtype, DType result, int64_t rows, int64_t cols, const void* grad,
-              double beta, void* workspace, void* out) {
-  mask_and_sum_rows(context, dtype, result, rows, cols, grad, nullptr, beta, nullptr, workspace, out);
-}
+namespace {
 
-void mask_and_sum_rows(const KernelContext& context, DType dtype, DType result, int64_t rows, int64_t cols,
-                       const void* grad, const void* output, double beta, void* masked, void* workspace,
-                       void* bias_grad) {
+/// out = beta * out + sums of rows. from<T>(run) calls run(source), where source is one of the two above and accesses
+/// the memory of `pointers`.
+template <class From>
+void sum_rows_from(const KernelContext& context, DType dtype, DType result, int64_t rows, int64_t cols,
+                   std::initializer_list<const void*> pointers, double beta, void* workspace, void* out,
+                   const From& from) {
   if (cols == 0) return;
   visit_floating_dtype(dtype, [&]<class T>() {
-    const auto run = [&]<class R, int kPack>(R* out, std::integral_constant<int, kPack>) {
-      const RowSplit split(rows, cols, kPack);
-      double* const partial = split.parts > 1 && out != nullptr ? static_cast<double*>(workspace) : nullptr;
-      launch_kernel(context, sum_rows_kernel<T, R, kPack>, blocks_for(split.column_blocks * split.parts, 1),
-                    dim3(static_cast<unsigned>(split.width), static_cast<unsigned>(kBlock / split.width)), 0, split,
-                    static_cast<const T*>(grad), static_cast<const T*>(output), static_cast<T*>(masked), partial, beta,
-                    out);
-      if (partial == nullptr) return;
-      launch_kernel(context, add_parts_kernel<R>, blocks_for(cols, kWarp), dim3(kWarp, kPartRows), 0, split.parts, cols,
-                    static_cast<const double*>(partial), beta, out);
-    };
-    const auto run_packed = [&]<class R>(R* out) {
-      if (pack_of<T>(cols, grad, output, masked) == 1) {
-        run(out, std::integral_constant<int, 1>());
-      } else {
-        run(out, std::integral_constant<int, static_cast<int>(16 / sizeof(T))>());
-      }
+    const auto run = [&]<class R>(R* sums) {
+      visit_pack<T>(cols, pointers, [&]<int kPack>(std::integral_constant<int, kPack>) {
+        const RowSplit split(rows, cols, kPack);
+        double* const partial = split.parts > 1 && sums != nullptr ? static_cast<double*>(workspace) : nullptr;
+        from.template operator()<T>([&](auto source) {
+          launch_kernel(context, sum_rows_kernel<T, R, kPack, decltype(source)>,
+                        blocks_for(split.column_blocks * split.parts, 1),
+                        dim3(static_cast<unsigned>(split.width), static_cast<unsigned>(kBlock / split.width)), 0, split,
+                        source, partial, beta, sums);
+        });
+        if (partial == nullptr) return;
+        launch_kernel(context, add_parts_kernel<R>, blocks_for(cols, kWarp), dim3(kWarp, kPartRows), 0, split.parts,
+                      cols, static_cast<const double*>(partial), beta, sums);
+      });
     };
     if constexpr (kIsHalf<T>) {
-      if (result == kFloat32) return run_packed(static_cast<float*>(bias_grad));
+      if (result == kFloat32) return run(static_cast<float*>(out));
     }
-    run_packed(static_cast<T*>(bias_grad));
+    run(static_cast<T*>(out));
   });
+}
+
+}  // namespace
+
+void sum_rows(const KernelContext& context, DType dtype, DType result, int64_t rows, int64_t cols, const void* grad,
+              double beta, void* workspace, void* out) {
+  sum_rows_from(context, dtype, result, rows, cols, {grad}, beta, workspace, out,
+                [&]<class T>(const auto& run) { run(StoredRows<T>{static_cast<const T*>(grad)}); });
+}
+
+void activation_and_sum_rows(const KernelContext& context, FusedActivation activation, DType dtype, DType result,
+                             int64_t rows, int64_t cols, const void* grad, const void* saved, double beta,
+                             void* grad_in, void* workspace, void* bias_grad) {
+  sum_rows_from(context, dtype, result, rows, cols, {grad, saved, grad_in}, beta, workspace, bias_grad,
+                [&]<class T>(const auto& run) {
+                  const T *g = static_cast<const T*>(grad), *from = static_cast<const T*>(saved);
+                  T* const to = static_cast<T*>(grad_in);
+                  if constexpr (kIsHalf<T>) {
+                    if (activation == FusedActivation::kGeluTanh)
+                      return run(ActivationGradients<T, GeluTanhGradient>{g, from, to});
+                  }
+                  run(ActivationGradients<T, ReluGradient>{g, from, to});
+                });
 }
 
 }}}  // namespace tandem::v0::cuda

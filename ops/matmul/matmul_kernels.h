@@ -19,7 +19,15 @@ struct MatrixOperand {
 struct GemmEpilogue {
   const void* bias = nullptr;   ///< [n], added to each row; may be null
   bool relu = false;            ///< replaces negative results by 0
-  bool float32_result = false;  ///< out is float32, not rounded; only half types on GPUs, without bias and relu
+  bool float32_result = false;  ///< out is float32, not rounded; only half types on GPUs, without the other fields
+  bool gelu = false;            ///< the tanh form, after the bias; only one product of half types on GPUs, beta = 0
+  void* before_gelu = nullptr;  ///< with gelu: the results before it, laid out as out; null: not stored
+};
+
+/// Activations whose gradients activation_and_sum_rows computes.
+enum class FusedActivation : int8_t {
+  kRelu,      ///< saved: the results
+  kGeluTanh,  ///< saved: the arguments; only half types on GPUs
 };
 
 /// Algorithms of float32 products on CPUs; see docs/decisions/001-float32-products.md.
@@ -74,11 +82,11 @@ TANDEM_KERNELS(
     void sum_rows(const KernelContext& context, DType dtype, DType result, int64_t rows, int64_t cols, const void* grad,
                   double beta, void* workspace, void* out);
 
-    /// masked[i, j] = output[i, j] > 0 ? grad[i, j] : 0, and bias_grad[j] = beta * bias_grad[j] + sum over i of
-    /// masked[i, j] unless bias_grad is null. All row-major rows x cols, floating. `result` is the dtype of bias_grad,
-    /// as for sum_rows.
-    void mask_and_sum_rows(const KernelContext& context, DType dtype, DType result, int64_t rows, int64_t cols,
-                           const void* grad, const void* output, double beta, void* masked, void* workspace,
-                           void* bias_grad);)
+    /// grad_in = the gradient of the activation's argument for the gradient `grad` of its result, and bias_grad[j] =
+    /// beta * bias_grad[j] + sum over i of grad_in[i, j] unless bias_grad is null. `saved` has the results or arguments
+    /// of the activation. All row-major rows x cols, floating. `result` is the dtype of bias_grad, as for sum_rows.
+    void activation_and_sum_rows(const KernelContext& context, FusedActivation activation, DType dtype, DType result,
+                                 int64_t rows, int64_t cols, const void* grad, const void* saved, double beta,
+                                 void* grad_in, void* workspace, void* bias_grad);)
 
 }}  // namespace tandem::v0

@@ -58,8 +58,8 @@ MatrixOperand operand(Matrix& m) {
   return {m.tensor.data_ptr(), std::max<int64_t>(1, m.cols), false};
 }
 
-void multiply(const KernelContext& context, Matrix a, Matrix b, double alpha, double beta, const Tensor& bias,
-              bool relu, const Tensor& out) {
+void multiply(const KernelContext& context, Matrix a, Matrix b, double alpha, double beta, const Tensor& out,
+              const Epilogue& epilogue) {
   const DType dtype = a.tensor.dtype();
   if (is_half(dtype) && context.device.is_cpu()) {
     // Float32 copies of the matrices, through views that have exactly their strides.
@@ -70,19 +70,24 @@ void multiply(const KernelContext& context, Matrix a, Matrix b, double alpha, do
           kFloat32));
     };
     Tensor wide = beta == 0 ? empty(out.shape(), {kFloat32, out.device()}) : row_major_copy(out, kFloat32);
-    multiply(context, widened(a), widened(b), alpha, beta, bias.defined() ? row_major_copy(bias, kFloat32) : Tensor(),
-             relu, wide);
+    multiply(
+        context, widened(a), widened(b), alpha, beta, wide,
+        {.bias = epilogue.bias.defined() ? row_major_copy(epilogue.bias, kFloat32) : Tensor(), .relu = epilogue.relu});
     primitives::copy(wide, out);
     return;
   }
   const MatrixOperand left = operand(a);
   const MatrixOperand right = operand(b);
-  const Tensor dense_bias = bias.defined() ? row_major(bias) : Tensor();
+  const Tensor bias = epilogue.bias.defined() ? row_major(epilogue.bias) : Tensor();
   const Tensor scratch = scratch_memory(
       TANDEM_KERNEL(context, gemm_workspace_bytes, dtype, 1, a.rows, b.cols, a.cols, left, right), out.device());
   trace_work(2 * a.rows * b.cols * a.cols);
-  const GemmEpilogue epilogue{data_or_null(dense_bias), relu, out.dtype() != dtype};
-  TANDEM_KERNEL(context, gemm, dtype, 1, a.rows, b.cols, a.cols, alpha, left, nullptr, right, nullptr, beta, epilogue,
+  const GemmEpilogue fused = {.bias = data_or_null(bias),
+                              .relu = epilogue.relu,
+                              .float32_result = out.dtype() != dtype,
+                              .gelu = epilogue.gelu,
+                              .before_gelu = data_or_null(epilogue.before_gelu)};
+  TANDEM_KERNEL(context, gemm, dtype, 1, a.rows, b.cols, a.cols, alpha, left, nullptr, right, nullptr, beta, fused,
                 data_or_null(scratch), out.data_ptr());
 }
 
@@ -90,7 +95,7 @@ Tensor matmul_gradient(const KernelContext& context, autograd::BackwardContext& 
                        DType dtype, Matrix a, Matrix b, double alpha) {
   const auto [slot, accumulate] = backward.grad_buffer(i);
   Tensor out = slot.defined() ? slot : empty(shape, {dtype, backward.grad().device()});
-  multiply(context, std::move(a), std::move(b), alpha, accumulate ? 1 : 0, {}, false, out);
+  multiply(context, std::move(a), std::move(b), alpha, accumulate ? 1 : 0, out);
   return out;
 }
 

@@ -35,10 +35,18 @@ bool has_row_major_rows(const Matrix& m);
 /// The matrix as an argument of kernels. Unsupported strides are resolved by a copy, which `m` then holds.
 MatrixOperand operand(Matrix& m);
 
+/// Operations on a product; see GemmEpilogue.
+struct Epilogue {
+  Tensor bias = {};
+  bool relu = false;
+  bool gelu = false;
+  Tensor before_gelu = {};
+};
+
 /// out = epilogue(alpha * a @ b + beta * out), unrecorded; out is row-major with a.rows rows in total. On GPUs out may
-/// be float32 for half types; then without bias and relu.
-void multiply(const KernelContext& context, Matrix a, Matrix b, double alpha, double beta, const Tensor& bias,
-              bool relu, const Tensor& out);
+/// be float32 for half types; then without an epilogue.
+void multiply(const KernelContext& context, Matrix a, Matrix b, double alpha, double beta, const Tensor& out,
+              const Epilogue& epilogue = {});
 /// The gradient alpha * a @ b of input i, of dtype `dtype`, written into the leaf's slot if the engine provides it.
 Tensor matmul_gradient(const KernelContext& context, autograd::BackwardContext& backward, int i, const Shape& shape,
                        DType dtype, Matrix a, Matrix b, double alpha = 1);

@@ -147,7 +147,7 @@ Tensor recurrent_layer(const char* op, RecurrentKind kind, const LayerOperands& 
       autograd::should_record(in.input, in.h, in.c, in.weight_ih, in.weight_hh, in.bias_ih, in.bias_hh);
 
   const Tensor gates = empty({rows, width}, wide);
-  multiply(context, matrix(in.input), matrix(in.weight_ih).t(), 1, 0, {}, false, gates);
+  multiply(context, matrix(in.input), matrix(in.weight_ih).t(), 1, 0, gates);
   const Tensor result = empty({rows + (is_lstm ? 2 : 1) * batch, hidden}, options);
   const Tensor h = result.slice(0, rows, rows + batch);
   primitives::copy(in.h, h);

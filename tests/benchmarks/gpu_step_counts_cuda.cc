@@ -182,7 +182,8 @@ backward cross_entropy 1
 backward embedding 2
 backward gelu 4
 backward layer_norm 5
-backward linear 17
+backward linear 13
+backward linear_gelu 4
 backward qkv_attention 4
 backward reshape 1
 copy add_into 1
@@ -197,7 +198,8 @@ op embedding 2
 op gelu 4
 op gelu_backward 4
 op layer_norm 5
-op linear 17
+op linear 13
+op linear_gelu 4
 op qkv_attention 4
 op sum 1
 algorithm AdamW in optimizer optimizer step 1
@@ -223,7 +225,8 @@ backward cross_entropy 1
 backward embedding 2
 backward gelu 6
 backward layer_norm 7
-backward linear 25
+backward linear 19
+backward linear_gelu 6
 backward qkv_attention 6
 backward reshape 1
 copy add_into 1
@@ -238,7 +241,8 @@ op embedding 2
 op gelu 6
 op gelu_backward 6
 op layer_norm 7
-op linear 25
+op linear 19
+op linear_gelu 6
 op qkv_attention 6
 op sum 1
 algorithm AdamW in optimizer optimizer step 1

@@ -3,6 +3,7 @@
 #include <cublasLt.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <set>
@@ -28,6 +29,8 @@ struct cublasLtMatmulDescOpaque {
   cublasOperation_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   const void* bias = nullptr;
+  void* gelu_input = nullptr;
+  int64_t gelu_input_leading = 0;
 };
 struct cublasLtMatmulPreferenceOpaque {
   uint64_t workspace_bytes = 0;
@@ -126,12 +129,11 @@ struct Product {
   cublasLtMatrixLayoutOpaque a, b, c, d;
   int64_t m, n, k;
 
-  bool has_bias() const {
-    return description.epilogue == CUBLASLT_EPILOGUE_BIAS || description.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
-  }
-  bool has_relu() const {
-    return description.epilogue == CUBLASLT_EPILOGUE_RELU || description.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
-  }
+  // The epilogues are sums of these bits.
+  bool has_bias() const { return (description.epilogue & CUBLASLT_EPILOGUE_BIAS) != 0; }
+  bool has_relu() const { return (description.epilogue & CUBLASLT_EPILOGUE_RELU) != 0; }
+  bool has_gelu() const { return (description.epilogue & CUBLASLT_EPILOGUE_GELU) != 0; }
+  bool stores_gelu_input() const { return description.epilogue >= CUBLASLT_EPILOGUE_GELU_AUX; }
 
   /// Rules of cublasLtMatmul's documentation that do not depend on the data.
   Product(const char* call, const cublasLtMatmulDescOpaque& desc, const cublasLtMatrixLayoutOpaque& left,
@@ -157,11 +159,19 @@ struct Product {
       fault("the scale type does not belong to the compute type");
     }
     if (has_bias() && desc.bias == nullptr) fault("an epilogue with a bias without its pointer");
+    if (stores_gelu_input() != (desc.gelu_input != nullptr)) {
+      fault("the pointer to GELU's input must be set for epilogues that store it, and for no others");
+    }
+    if (stores_gelu_input() && (desc.gelu_input_leading < m || desc.gelu_input_leading % 8 != 0)) {
+      fault("the leading dimension of GELU's input is less than the rows, or not a multiple of 8");
+    }
+    if (stores_gelu_input() && d.batches > 1) fault("GELU's input of several products is not emulated");
   }
 
   /// Whether the documentation's table of types has this row.
   bool is_supported() const {
     if (a.type != b.type || c.type != d.type) return false;
+    if (has_gelu() && (!is_half(a.type) || d.type != a.type)) return false;
     if (description.compute == CUBLAS_COMPUTE_64F) return a.type == CUDA_R_64F && d.type == CUDA_R_64F;
     if (description.compute == CUBLAS_COMPUTE_32F_FAST_TF32) return a.type == CUDA_R_32F && d.type == CUDA_R_32F;
     return (a.type == CUDA_R_32F && d.type == CUDA_R_32F) ||
@@ -244,6 +254,12 @@ void multiply(const Product& p, const Data& data) {
           value += load(p.d.type, p.description.bias, i);
         }
         if (p.has_relu()) value = value > 0 ? value : 0;  // the documented formula; NaN becomes 0
+        if (p.has_gelu()) {
+          if (p.stores_gelu_input()) {
+            store(p.d.type, p.description.gelu_input, j * p.description.gelu_input_leading + i, value);
+          }
+          value *= 0.5 * (1 + std::tanh(std::sqrt(2 / M_PI) * (value + 0.044715 * value * value * value)));
+        }
         store(p.d.type, data.d, at, value);
       }
     }
@@ -317,6 +333,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
     case CUBLASLT_MATMUL_DESC_TRANSB: read(description->transpose_b, value, num_bytes, __func__); break;
     case CUBLASLT_MATMUL_DESC_EPILOGUE: read(description->epilogue, value, num_bytes, __func__); break;
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER: read(description->bias, value, num_bytes, __func__); break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: read(description->gelu_input, value, num_bytes, __func__); break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: read(description->gelu_input_leading, value, num_bytes, __func__); break;
   }
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -425,6 +443,14 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                         static_cast<size_t>(size_of(product.d.type)), device);
     check_disjoint("cublasLtMatmul: d", d_data, d_bytes, "the bias", product.description.bias, bias_bytes);
   }
+  size_t gelu_bytes = 0;
+  if (product.stores_gelu_input()) {
+    cublasLtMatrixLayoutOpaque layout = product.d;
+    layout.leading = product.description.gelu_input_leading;
+    gelu_bytes = extent(layout);
+    check_device_memory("cublasLtMatmul: GELU's input", product.description.gelu_input, gelu_bytes, 16, device);
+    check_disjoint("cublasLtMatmul: d", d_data, d_bytes, "GELU's input", product.description.gelu_input, gelu_bytes);
+  }
   if (workspace_bytes < kWorkspaceBytes) fault("the workspace is smaller than the algorithm's");
   check_device_memory("cublasLtMatmul: workspace", workspace, workspace_bytes, kWorkspaceAlignment, device);
   check_disjoint("cublasLtMatmul: d", d_data, d_bytes, "the workspace", workspace, workspace_bytes);
@@ -435,7 +461,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                                                                                          : "float32";
   const double flops = 2.0 * static_cast<double>(product.m) * static_cast<double>(product.n) *
                        static_cast<double>(product.k) * product.d.batches;
-  compute_on(stream, std::string("product, ") + type, flops, extent(product.a) + extent(product.b) + d_bytes,
+  compute_on(stream, std::string("product, ") + type, flops,
+             extent(product.a) + extent(product.b) + d_bytes + gelu_bytes,
              [product, data] { multiply(product, data); });
   return CUBLAS_STATUS_SUCCESS;
 }

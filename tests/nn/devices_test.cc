@@ -49,6 +49,8 @@ std::vector<Case> cases() {
   return {
       {"linear", "Linear 'encoder.layer'", rows, add<nn::Linear>(6, 2)},
       {"linear_relu", "Linear 'encoder.layer'", rows, add<nn::Linear>(6, 2, nn::LinearOptions{.relu = true})},
+      {"linear_gelu", "Linear 'encoder.layer'", rows,
+       add<nn::Linear>(6, 2, nn::LinearOptions{.gelu = td::GeluApproximation::kTanh})},
       {"conv2d", "Conv2d 'encoder.layer'", image, add<nn::Conv2d>(3, 2, 3)},
       {"conv2d_relu", "Conv2d 'encoder.layer'", image,
        add<nn::Conv2d>(3, 2, 3, nn::Conv2dOptions{}, nn::ConvLayerOptions{.relu = true})},

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/ops/activation.h>
 #include <tandem/ops/random.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
@@ -92,6 +93,19 @@ TEST(Linear, FusedReluMatchesSeparateRelu) {
   expected.backward(cotangent);
   EXPECT_EQ(fused.weight.grad().to_vector<float>(), plain.weight.grad().to_vector<float>());
   EXPECT_EQ(fused.bias.grad().to_vector<float>(), plain.bias.grad().to_vector<float>());
+}
+
+TEST(Linear, FusedGeluMatchesSeparateGelu) {
+  for (const auto form : {td::GeluApproximation::kNone, td::GeluApproximation::kTanh}) {
+    nn::Linear fused(7, 33, {.gelu = form});
+    nn::Linear plain(7, 33);
+    plain.load_state_dict(fused.state_dict());
+    const td::Tensor x = td::randn({5, 7});
+    EXPECT_EQ(fused(x).to_vector<float>(), td::gelu(plain(x), form).to_vector<float>());
+    EXPECT_EQ(fused.extra_repr(), "7, 33, gelu");
+  }
+  EXPECT_EQ(error_text<td::ValueError>([] { nn::Linear(1, 1, {.relu = true, .gelu = td::GeluApproximation::kNone}); }),
+            "Linear: relu and gelu are both requested, expected at most one");
 }
 
 TEST(Linear, TiedWeightSumsBothGradients) {

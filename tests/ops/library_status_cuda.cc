@@ -15,7 +15,9 @@
 #include <tandem/autograd/engine.h>
 #include <tandem/autograd/grad_mode.h>
 #include <tandem/base/error.h>
+#include <tandem/ops/activation.h>
 #include <tandem/ops/attention.h>
+#include <tandem/ops/cast.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/matmul.h>
@@ -137,6 +139,30 @@ TEST(LibraryStatus, NextProposalOfCublasLtIsUsed) {
                                                    "cublasLtMatmul, algorithm 2"}));
   EXPECT_EQ(first.num_warnings, 0u);
   EXPECT_EQ(second.calls, std::vector<std::string>{"cublasLtMatmul, algorithm 2"});
+}
+
+// The product without the epilogue, and then tandem's own kernels, in place of the fused product.
+TEST(LibraryStatus, GeluIsComputedIfCublasLtRefusesItsEpilogue) {
+  const Tensor values = random_tensor({7, 24}, 1, kBFloat16), weights = random_tensor({16, 24}, 2, kBFloat16);
+  const Dense expected = dense(linear_gelu(values.to(kFloat64), weights.to(kFloat64), {}, GeluApproximation::kTanh));
+  const Tensor weight = weights.to(kGpu).clone().set_requires_grad();
+  for (const int64_t refused : {0, 4, 8}) {  // of the calls: those with the epilogue, and then those without
+    const int64_t rows = 7 - refused / 4;    // another problem each time
+    const Tensor x = values.slice(0, 0, rows).to(kGpu);
+    cuda_emulation::forget_library_calls();
+    for (int i = 0; i < refused; ++i) {
+      cuda_emulation::fail_library_call(str("cublasLtMatmul, algorithm ", i % 4), static_cast<size_t>(i / 4),
+                                        CUBLAS_STATUS_NOT_SUPPORTED);
+    }
+    const Operation product = [&](int64_t) {
+      const Tensor y = linear_gelu(x, weight, {}, GeluApproximation::kTanh);
+      Dense rows_of_expected = dense_zeros({rows, 16});
+      for (int64_t i = 0; i < rows * 16; ++i) rows_of_expected[i] = expected[i];
+      EXPECT_TRUE(close(y, rows_of_expected, 4 * epsilon(kBFloat16) * 5));
+    };
+    EXPECT_EQ(run("cublasLtMatmul", product, 0).num_warnings, static_cast<size_t>(refused / 4)) << refused;
+    EXPECT_EQ(run("cublasLtMatmul", product, 0).num_warnings, 0u) << refused;
+  }
 }
 
 const std::vector<int> kCudnnStatuses = {CUDNN_STATUS_NOT_INITIALIZED,

@@ -286,6 +286,20 @@ TANDEM_OP_CASES(matmul) {
             {.inputs = {{"x", {3, 7}, 0.5, 2}, {"weight", {5, 7}, 0.5, 2}, {"bias", {5}, 0.5, 2}},
              .run = [](const Tensors& x) { return linear_relu(x[0], x[1], x[2]); },
              .terms = 8}});
+  const auto tanh_form = [](const Tensors& x) {
+    return linear_gelu(x[0], x[1], x.size() == 3 ? x[2] : Tensor(), GeluApproximation::kTanh);
+  };
+  cases.op(
+      "Tensor linear_gelu(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, GeluApproximation "
+      "approximation = GeluApproximation::kNone)",
+      CastPolicy::kLowPrecision,
+      {{.inputs = affine, .run = [](const Tensors& x) { return linear_gelu(x[0], x[1], x[2]); }, .roundings = 2},
+       {.inputs = affine, .run = tanh_form, .roundings = 2},
+       {.inputs = {{"x", {2, 3, 24}, -1, 1}, {"weight", {16, 24}, -1, 1}, optional({"bias", {16}, -1, 1})},
+        .run = tanh_form,
+        .terms = 25,
+        .roundings = 2},
+       {.inputs = {{"x", {5, 8}, -1, 1}, {"weight", {8, 8}, -1, 1}}, .run = tanh_form, .terms = 8, .roundings = 2}});
 
   cases.op(
       "Tensor bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor bias = {})", CastPolicy::kLowPrecision,

@@ -1,8 +1,8 @@
 #include <tandem/ops/matmul.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
-#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -10,7 +10,6 @@
 #include <gtest/gtest.h>
 
 #include <tandem/autograd/engine.h>
-#include <tandem/autograd/gradcheck.h>
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/cast.h>
 #include <tandem/ops/elementwise.h>
@@ -173,90 +172,6 @@ TEST(Addmm, InvalidArgumentsAreNamedInErrors) {
             "  input  cpu  float32 [5]\n"
             "  mat1   cpu  float32 [2, 2, 3]\n"
             "  mat2   cpu  float32 [3, 5]");
-}
-
-// --- linear ----------------------------------------------------------------------------------------------------------
-
-TEST(LinearRelu, NaNPropagatesAndZeroResultsMaskGradients) {
-  const double nan = std::numeric_limits<double>::quiet_NaN();
-  Tensor x = tensor({1.0, nan, -1.0}).view({3, 1}).to(test_device()).set_requires_grad();
-  const Tensor weight = tensor({2.0}).view({1, 1}).to(test_device());
-  const Tensor y = linear_relu(x, weight);
-  EXPECT_EQ(y.to_vector<float>()[0], 2.0f);
-  EXPECT_TRUE(std::isnan(y.to_vector<float>()[1]));
-  EXPECT_EQ(y.to_vector<float>()[2], 0.0f);
-  y.backward(tensor({3.0, 5.0, 7.0}).view({3, 1}).to(test_device()));
-  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{6, 10, 0}));
-}
-
-TEST(Linear, GradientsAccumulateInTheSlot) {
-  for (const bool fused : {false, true}) {
-    const Tensor x = random_tensor({33, 32}, 1), cotangent = random_tensor({33, 65}, 2);
-    Tensor weight = random_tensor({65, 32}, 3), bias = random_tensor({65}, 4);
-    weight.set_requires_grad();
-    bias.set_requires_grad();
-    auto backward = [&] { (fused ? linear_relu(x, weight, bias) : linear(x, weight, bias)).backward(cotangent); };
-    backward();
-    const Dense weight_once = dense(weight.grad()), bias_once = dense(bias.grad());
-    const void* slot = weight.grad().data_ptr();
-    backward();
-    EXPECT_EQ(weight.grad().data_ptr(), slot);
-    auto twice = [](Dense values) {
-      for (double& value : values.values) value *= 2;
-      return values;
-    };
-    EXPECT_TRUE(close(weight.grad(), twice(weight_once), 1e-5));
-    EXPECT_TRUE(close(bias.grad(), twice(bias_once), 1e-5));
-    weight.zero_grad();
-    bias.zero_grad();
-    backward();
-    EXPECT_TRUE(close(weight.grad(), weight_once, 0));
-    EXPECT_TRUE(close(bias.grad(), bias_once, 0));
-  }
-}
-
-// More rows than a GPU block sums at once, and more columns; the last block of both is partial.
-TEST(Linear, BiasGradientSumsManyRows) {
-  const Dense cotangent = random_dense({130, 37}, 1);
-  const auto on_device = [](const Dense& values) {
-    return make_tensor(values, kFloat64, Layout::kContiguous, test_device());
-  };
-  const Tensor x = on_device(random_dense({130, 3}, 2)), weight = on_device(random_dense({37, 3}, 3));
-  Tensor bias = on_device(random_dense({37}, 4));
-  bias.set_requires_grad();
-  linear(x, weight, bias).backward(on_device(cotangent));
-  Dense expected = dense_zeros({37});
-  for (int64_t i = 0; i < cotangent.num_elements(); ++i) expected[i % 37] += cotangent[i];
-  EXPECT_TRUE(close(bias.grad(), expected, 1e-13));
-}
-
-TEST(Linear, TiedWeightGetsBothGradients) {
-  const Tensor x = random_tensor({5, 4}, 1, kFloat64), cotangent = random_tensor({5, 4}, 2, kFloat64);
-  Tensor weight = random_tensor({4, 4}, 3, kFloat64).set_requires_grad();
-  autograd::gradcheck([](const std::vector<Tensor>& in) { return linear(linear(in[0], in[1]), in[1]); }, {x, weight});
-}
-
-TEST(Linear, InvalidArgumentsAreNamedInErrors) {
-  EXPECT_EQ(error_text<ShapeError>([] {
-              linear(empty({2, 3}), empty({5, 4}), empty({5}));
-            }),
-            "linear: the last dimension of x must have size 4\n"
-            "  x       cpu  float32 [2, 3]\n"
-            "  weight  cpu  float32 [5, 4]\n"
-            "  bias    cpu  float32 [5]");
-  EXPECT_EQ(error_text<ShapeError>([] {
-              linear_relu(empty({2, 4}), empty({5, 4}), empty({1}));
-            }),
-            "linear_relu: bias must have shape [5]\n"
-            "  x       cpu  float32 [2, 4]\n"
-            "  weight  cpu  float32 [5, 4]\n"
-            "  bias    cpu  float32 [1]");
-  EXPECT_EQ(error_text<ShapeError>([] {
-              linear(empty({2, 4}), empty({1, 5, 4}));
-            }),
-            "linear: weight must have 2 dimensions, [out, in]\n"
-            "  x       cpu  float32 [2, 4]\n"
-            "  weight  cpu  float32 [1, 5, 4]");
 }
 
 // --- algorithms of float32 -------------------------------------------------------------------------------------------
@@ -428,69 +343,6 @@ TEST(Bilinear, InvalidArgumentsAreNamedInErrors) {
             "  input2  cpu  float32 [3, 5]\n"
             "  weight  cpu  float32 [2, 4, 5]\n"
             "  bias    cpu  float32 [3]");
-}
-
-TEST(LinearBias, GradientIsTheSumOfTheRows) {
-  // GPUs sum many rows in parts, narrow rows with other threads, and rows of 16-byte multiples by wide accesses.
-  const Shape sizes[] = {{1, 1}, {7, 3}, {33, 64}, {600, 8}, {700, 264}, {1100, 33}, {17000, 1}, {0, 5}};
-  for (const Shape& size : sizes) {
-    for (const DType dtype : {kFloat32, kFloat64, kBFloat16, kFloat16}) {
-      for (const bool relu : {false, true}) {
-        SCOPED_TRACE(str(size, " ", dtype, relu ? " relu" : ""));
-        const int64_t rows = size[0], cols = size[1];
-        const Dense gradient = random_dense(size, 1), inputs = random_dense({rows, 1}, 2);
-        const Tensor x = make_tensor(inputs, dtype, Layout::kContiguous, test_device());
-        const Tensor weight = ones({cols, 1}, x.options()),
-                     grad = make_tensor(gradient, dtype, Layout::kContiguous, test_device());
-        const Tensor bias = zeros({cols}, x.options()).set_requires_grad();
-        for (int accumulated = 1; accumulated <= 2; ++accumulated) {
-          (relu ? linear_relu(x, weight, bias) : linear(x, weight, bias)).backward(grad);
-          Dense expected = dense_zeros({cols});
-          const Dense seen = dense(grad), values = dense(x);
-          for (int64_t i = 0; i < rows * cols; ++i) {
-            if (!relu || values[i / cols] > 0) expected[i % cols] += accumulated * seen[i];
-          }
-          const double own = dtype == kFloat64 ? 32 : 4;  // the expected sum is rounded in float64 too
-          const double tolerance = own * epsilon(dtype) * std::sqrt(static_cast<double>(std::max<int64_t>(1, rows)));
-          EXPECT_TRUE(close(bias.grad(), expected, tolerance)) << accumulated;
-        }
-      }
-    }
-  }
-}
-
-// On GPUs the gradients of float32 parameters under autocast are written in float32, without rounding to the half type.
-TEST(Linear, ParameterGradientsUnderAutocastAreNotRoundedOnGpus) {
-  constexpr int64_t kRows = 300, kIn = 24, kOut = 40;
-  for (const DType half : {kBFloat16, kFloat16}) {
-    for (const bool relu : {false, true}) {
-      SCOPED_TRACE(str(half, relu ? " relu" : ""));
-      const auto run = [&](DType dtype, const Dense& x_values, const Dense& gradient, bool autocast) {
-        const Tensor x = make_tensor(x_values, dtype, Layout::kContiguous, test_device());
-        const Tensor weight = random_tensor({kOut, kIn}, 3, half).to(dtype).to(test_device()).set_requires_grad();
-        const Tensor bias = random_tensor({kOut}, 4, half).to(dtype).to(test_device()).set_requires_grad();
-        for (int accumulated = 0; accumulated < 2; ++accumulated) {
-          Tensor y;
-          {
-            std::optional<Autocast> scope;
-            if (autocast) scope.emplace(half);
-            y = relu ? linear_relu(x, weight, bias) : linear(x, weight, bias);
-          }
-          y.backward(make_tensor(gradient, y.dtype(), Layout::kContiguous, test_device()));
-        }
-        return std::vector<Tensor>{weight.grad(), bias.grad()};
-      };
-      const Dense x = dense(random_tensor({kRows, kIn}, 1, half)),
-                  gradient = dense(random_tensor({kRows, kOut}, 2, half));
-      const std::vector<Tensor> actual = run(kFloat32, x, gradient, true), exact = run(kFloat64, x, gradient, false);
-      for (size_t i = 0; i < actual.size(); ++i) {
-        EXPECT_EQ(actual[i].dtype(), kFloat32);
-        const bool is_on_gpu = !test_device().is_cpu();
-        const double tolerance = is_on_gpu ? 4e-6 : 4 * epsilon(half);
-        EXPECT_TRUE(close(actual[i], dense(exact[i]), tolerance * std::sqrt(static_cast<double>(kRows)))) << i;
-      }
-    }
-  }
 }
 
 TEST(Baddbmm, InputIsNotReadIfBetaIsZero) {

@@ -92,6 +92,7 @@ struct OpCase {
   Reference reference = {};  ///< undefined: values and gradients are not compared
   double tolerance = 4;      ///< c in |actual - expected| <= c eps(dtype) sqrt(terms) (1 + |expected|)
   double terms = 1;          ///< numbers summed for one result
+  int roundings = 1;         ///< of half-type results; 2 if an intermediate result is rounded too
   std::vector<DType> dtypes = floating_dtypes();  ///< dtypes that are checked
   std::optional<DType> result_dtype = {};         ///< if different from the dtype of the inputs
   bool has_gradient = true;                       ///< of the first order

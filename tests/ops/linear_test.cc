@@ -1,0 +1,259 @@
+// linear and its fused forms.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/autograd/engine.h>
+#include <tandem/autograd/grad_mode.h>
+#include <tandem/autograd/gradcheck.h>
+#include <tandem/ops/activation.h>
+#include <tandem/ops/cast.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/matmul.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/ops/view.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
+#include <tandem/tests/support/op_case.h>
+
+namespace tandem::testing { namespace {
+
+TEST(LinearRelu, NaNPropagatesAndZeroResultsMaskGradients) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  Tensor x = tensor({1.0, nan, -1.0}).view({3, 1}).to(test_device()).set_requires_grad();
+  const Tensor weight = tensor({2.0}).view({1, 1}).to(test_device());
+  const Tensor y = linear_relu(x, weight);
+  EXPECT_EQ(y.to_vector<float>()[0], 2.0f);
+  EXPECT_TRUE(std::isnan(y.to_vector<float>()[1]));
+  EXPECT_EQ(y.to_vector<float>()[2], 0.0f);
+  y.backward(tensor({3.0, 5.0, 7.0}).view({3, 1}).to(test_device()));
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{6, 10, 0}));
+}
+
+using LinearFunction = Tensor (*)(const Tensor& x, const Tensor& weight, const Tensor& bias);
+
+Tensor linear_gelu_tanh(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  return linear_gelu(x, weight, bias, GeluApproximation::kTanh);
+}
+
+TEST(LinearGelu, IsGeluOfLinearOnCpus) {
+  const Tensor x = random_tensor({7, 24}, 1), weight = random_tensor({16, 24}, 2), bias = random_tensor({16}, 3);
+  for (const auto form : {GeluApproximation::kNone, GeluApproximation::kTanh}) {
+    EXPECT_TRUE(primitives::bytes_equal(linear_gelu(x, weight, bias, form), gelu(linear(x, weight, bias), form)));
+  }
+  EXPECT_EQ(linear_gelu(x, weight.slice(0, 0, 1).squeeze(0)).shape(), (Shape{7}));
+}
+
+// The fused operation of half types on GPUs, with rows that are and are not aligned.
+TEST(LinearGelu, GradientsOfHalfTypesEqualThoseOfTheComposition) {
+  for (const DType half : {kBFloat16, kFloat16}) {
+    for (const Shape& sizes : {Shape{70, 24, 40}, Shape{9, 7, 5}, Shape{600, 8, 264}, Shape{0, 8, 8}}) {
+      for (const bool has_bias : {true, false}) {
+        SCOPED_TRACE(str(half, " ", sizes, has_bias ? " bias" : ""));
+        const Tensor values[] = {random_tensor({sizes[0], sizes[1]}, 1, half),
+                                 random_tensor({sizes[2], sizes[1]}, 2, half), random_tensor({sizes[2]}, 3, half)};
+        const Tensor grad = random_tensor({sizes[0], sizes[2]}, 4, half);
+        const auto run = [&](DType dtype, const auto& function) {
+          std::vector<Tensor> in;
+          for (const Tensor& value : values) {
+            in.push_back(value.to(dtype).to(test_device()).clone().set_requires_grad());
+          }
+          const Tensor y = function(in[0], in[1], has_bias ? in[2] : Tensor());
+          y.backward(grad.to(dtype).to(test_device()));
+          std::vector<Tensor> results = {y, in[0].grad(), in[1].grad()};
+          if (has_bias) results.push_back(in[2].grad());
+          return results;
+        };
+        const auto actual = run(half, linear_gelu_tanh);
+        const auto exact = run(kFloat64, [](const Tensor& x, const Tensor& weight, const Tensor& bias) {
+          return gelu(linear(x, weight, bias), GeluApproximation::kTanh);
+        });
+        const double terms[] = {static_cast<double>(sizes[1]), static_cast<double>(sizes[2]),
+                                static_cast<double>(sizes[0]), static_cast<double>(sizes[0])};
+        for (size_t i = 0; i < actual.size(); ++i) {
+          EXPECT_TRUE(close(actual[i], dense(exact[i]), 4 * epsilon(half) * std::sqrt(terms[i] + 1))) << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(LinearGelu, HasSecondDerivatives) {
+  const Tensor values[] = {random_tensor({6, 8}, 1, kBFloat16), random_tensor({16, 8}, 2, kBFloat16),
+                           random_tensor({16}, 3, kBFloat16)};
+  const auto run = [&](DType dtype) {
+    std::vector<Tensor> in;
+    for (const Tensor& value : values) in.push_back(value.to(dtype).to(test_device()).clone().set_requires_grad());
+    const Tensor y = linear_gelu_tanh(in[0], in[1], in[2]);
+    const std::vector<Tensor> first = grad({sum(mul(y, y))}, {in[0], in[1]}, {}, {.create_graph = true});
+    return grad({add(sum(mul(first[0], first[0])), sum(mul(first[1], first[1])))}, {in[0], in[1], in[2]});
+  };
+  const std::vector<Tensor> actual = run(kBFloat16), exact = run(kFloat64);
+  for (size_t i = 0; i < actual.size(); ++i) {
+    double largest = 0;
+    for (const double value : exact[i].to_vector<double>()) largest = std::max(largest, std::abs(value));
+    EXPECT_TRUE(close(actual[i], dense(exact[i]), 8 * epsilon(kBFloat16) * largest)) << i;
+  }
+}
+
+// A weight without gradient, and no recording at all: nothing is saved for it.
+TEST(LinearGelu, FrozenWeightsAndInferenceGiveTheSameResult) {
+  const Tensor x = random_tensor({6, 8}, 1, kBFloat16).to(test_device()),
+               weight = random_tensor({16, 8}, 2, kBFloat16).to(test_device());
+  const Tensor input = x.clone().set_requires_grad(), trained = weight.clone().set_requires_grad();
+  const Tensor frozen = linear_gelu_tanh(input, weight, {}), recorded = linear_gelu_tanh(input, trained, {});
+  Tensor inferred;
+  {
+    const NoGradGuard no_grad;
+    inferred = linear_gelu_tanh(input, trained, {});
+  }
+  EXPECT_FALSE(inferred.requires_grad());
+  EXPECT_TRUE(primitives::bytes_equal(inferred, recorded.detach()));
+  EXPECT_TRUE(close(frozen, dense(recorded.to(kFloat64)), 4 * epsilon(kBFloat16)));
+  const Tensor ones_of_y = ones(recorded.shape(), recorded.options());
+  frozen.backward(ones_of_y);
+  const Tensor expected = input.grad().clone();
+  input.zero_grad();
+  recorded.backward(ones_of_y);
+  EXPECT_TRUE(close(input.grad(), dense(expected.to(kFloat64)), 16 * epsilon(kBFloat16)));
+}
+
+TEST(Linear, GradientsAccumulateInTheSlot) {
+  for (const LinearFunction function : {LinearFunction(linear), LinearFunction(linear_relu), linear_gelu_tanh}) {
+    const Tensor x = random_tensor({33, 32}, 1), cotangent = random_tensor({33, 65}, 2);
+    Tensor weight = random_tensor({65, 32}, 3), bias = random_tensor({65}, 4);
+    weight.set_requires_grad();
+    bias.set_requires_grad();
+    auto backward = [&] { function(x, weight, bias).backward(cotangent); };
+    backward();
+    const Dense weight_once = dense(weight.grad()), bias_once = dense(bias.grad());
+    const void* slot = weight.grad().data_ptr();
+    backward();
+    EXPECT_EQ(weight.grad().data_ptr(), slot);
+    auto twice = [](Dense values) {
+      for (double& value : values.values) value *= 2;
+      return values;
+    };
+    EXPECT_TRUE(close(weight.grad(), twice(weight_once), 1e-5));
+    EXPECT_TRUE(close(bias.grad(), twice(bias_once), 1e-5));
+    weight.zero_grad();
+    bias.zero_grad();
+    backward();
+    EXPECT_TRUE(close(weight.grad(), weight_once, 0));
+    EXPECT_TRUE(close(bias.grad(), bias_once, 0));
+  }
+}
+
+// More rows than a GPU block sums at once, and more columns; the last block of both is partial.
+TEST(Linear, BiasGradientSumsManyRows) {
+  const Dense cotangent = random_dense({130, 37}, 1);
+  const auto on_device = [](const Dense& values) {
+    return make_tensor(values, kFloat64, Layout::kContiguous, test_device());
+  };
+  const Tensor x = on_device(random_dense({130, 3}, 2)), weight = on_device(random_dense({37, 3}, 3));
+  Tensor bias = on_device(random_dense({37}, 4));
+  bias.set_requires_grad();
+  linear(x, weight, bias).backward(on_device(cotangent));
+  Dense expected = dense_zeros({37});
+  for (int64_t i = 0; i < cotangent.num_elements(); ++i) expected[i % 37] += cotangent[i];
+  EXPECT_TRUE(close(bias.grad(), expected, 1e-13));
+}
+
+TEST(Linear, TiedWeightGetsBothGradients) {
+  const Tensor x = random_tensor({5, 4}, 1, kFloat64), cotangent = random_tensor({5, 4}, 2, kFloat64);
+  Tensor weight = random_tensor({4, 4}, 3, kFloat64).set_requires_grad();
+  autograd::gradcheck([](const std::vector<Tensor>& in) { return linear(linear(in[0], in[1]), in[1]); }, {x, weight});
+}
+
+TEST(Linear, InvalidArgumentsAreNamedInErrors) {
+  EXPECT_EQ(error_text<ShapeError>([] {
+              linear(empty({2, 3}), empty({5, 4}), empty({5}));
+            }),
+            "linear: the last dimension of x must have size 4\n"
+            "  x       cpu  float32 [2, 3]\n"
+            "  weight  cpu  float32 [5, 4]\n"
+            "  bias    cpu  float32 [5]");
+  EXPECT_EQ(error_text<ShapeError>([] {
+              linear_relu(empty({2, 4}), empty({5, 4}), empty({1}));
+            }),
+            "linear_relu: bias must have shape [5]\n"
+            "  x       cpu  float32 [2, 4]\n"
+            "  weight  cpu  float32 [5, 4]\n"
+            "  bias    cpu  float32 [1]");
+  EXPECT_EQ(error_text<ShapeError>([] {
+              linear(empty({2, 4}), empty({1, 5, 4}));
+            }),
+            "linear: weight must have 2 dimensions, [out, in]\n"
+            "  x       cpu  float32 [2, 4]\n"
+            "  weight  cpu  float32 [1, 5, 4]");
+}
+
+TEST(LinearBias, GradientIsTheSumOfTheRows) {
+  // GPUs sum many rows in parts, narrow rows with other threads, and rows of 16-byte multiples by wide accesses.
+  const Shape sizes[] = {{1, 1}, {7, 3}, {33, 64}, {600, 8}, {700, 264}, {1100, 33}, {17000, 1}, {0, 5}};
+  for (const Shape& size : sizes) {
+    for (const DType dtype : {kFloat32, kFloat64, kBFloat16, kFloat16}) {
+      for (const bool relu : {false, true}) {
+        SCOPED_TRACE(str(size, " ", dtype, relu ? " relu" : ""));
+        const int64_t rows = size[0], cols = size[1];
+        const Dense gradient = random_dense(size, 1), inputs = random_dense({rows, 1}, 2);
+        const Tensor x = make_tensor(inputs, dtype, Layout::kContiguous, test_device());
+        const Tensor weight = ones({cols, 1}, x.options()),
+                     grad = make_tensor(gradient, dtype, Layout::kContiguous, test_device());
+        const Tensor bias = zeros({cols}, x.options()).set_requires_grad();
+        for (int accumulated = 1; accumulated <= 2; ++accumulated) {
+          (relu ? linear_relu(x, weight, bias) : linear(x, weight, bias)).backward(grad);
+          Dense expected = dense_zeros({cols});
+          const Dense seen = dense(grad), values = dense(x);
+          for (int64_t i = 0; i < rows * cols; ++i) {
+            if (!relu || values[i / cols] > 0) expected[i % cols] += accumulated * seen[i];
+          }
+          const double own = dtype == kFloat64 ? 32 : 4;  // the expected sum is rounded in float64 too
+          const double tolerance = own * epsilon(dtype) * std::sqrt(static_cast<double>(std::max<int64_t>(1, rows)));
+          EXPECT_TRUE(close(bias.grad(), expected, tolerance)) << accumulated;
+        }
+      }
+    }
+  }
+}
+
+// On GPUs the gradients of float32 parameters under autocast are written in float32, without rounding to the half type.
+TEST(Linear, ParameterGradientsUnderAutocastAreNotRoundedOnGpus) {
+  constexpr int64_t kRows = 300, kIn = 24, kOut = 40;
+  for (const DType half : {kBFloat16, kFloat16}) {
+    for (const bool relu : {false, true}) {
+      SCOPED_TRACE(str(half, relu ? " relu" : ""));
+      const auto run = [&](DType dtype, const Dense& x_values, const Dense& gradient, bool autocast) {
+        const Tensor x = make_tensor(x_values, dtype, Layout::kContiguous, test_device());
+        const Tensor weight = random_tensor({kOut, kIn}, 3, half).to(dtype).to(test_device()).set_requires_grad();
+        const Tensor bias = random_tensor({kOut}, 4, half).to(dtype).to(test_device()).set_requires_grad();
+        for (int accumulated = 0; accumulated < 2; ++accumulated) {
+          Tensor y;
+          {
+            std::optional<Autocast> scope;
+            if (autocast) scope.emplace(half);
+            y = relu ? linear_relu(x, weight, bias) : linear(x, weight, bias);
+          }
+          y.backward(make_tensor(gradient, y.dtype(), Layout::kContiguous, test_device()));
+        }
+        return std::vector<Tensor>{weight.grad(), bias.grad()};
+      };
+      const Dense x = dense(random_tensor({kRows, kIn}, 1, half)),
+                  gradient = dense(random_tensor({kRows, kOut}, 2, half));
+      const std::vector<Tensor> actual = run(kFloat32, x, gradient, true), exact = run(kFloat64, x, gradient, false);
+      for (size_t i = 0; i < actual.size(); ++i) {
+        EXPECT_EQ(actual[i].dtype(), kFloat32);
+        const bool is_on_gpu = !test_device().is_cpu();
+        const double tolerance = is_on_gpu ? 4e-6 : 4 * epsilon(half);
+        EXPECT_TRUE(close(actual[i], dense(exact[i]), tolerance * std::sqrt(static_cast<double>(kRows)))) << i;
+      }
+    }
+  }
+}
+
+}}  // namespace tandem::testing
