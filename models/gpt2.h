@@ -75,7 +75,7 @@ class TANDEM_API Gpt2Mlp : public nn::Layer {
   explicit Gpt2Mlp(const Gpt2Config& config);
   Tensor forward(const Tensor& x) override;
 
-  nn::Linear& c_fc;    ///< to the hidden units
+  nn::Linear& c_fc;    ///< to the hidden units, with GELU
   nn::Linear& c_proj;  ///< back to n_embd
 
  private:

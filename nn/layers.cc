@@ -47,7 +47,9 @@ Tensor Linear::forward(const Tensor& input) {
 
 std::string Linear::extra_repr() const {
   return str(weight.size(1), ", ", weight.size(0), bias.defined() ? "" : ", no bias", relu_ ? ", relu" : "",
-             gelu_ ? ", gelu" : "");
+             !gelu_                               ? ""
+             : *gelu_ == GeluApproximation::kTanh ? ", gelu tanh"
+                                                  : ", gelu");
 }
 
 Bilinear::Bilinear(int64_t in1_features, int64_t in2_features, int64_t out_features, BilinearOptions options)

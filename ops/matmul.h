@@ -98,8 +98,8 @@ TANDEM_OP Tensor linear_relu(const Tensor& x, const Tensor& weight, const Tensor
 ///
 /// On GPUs the tanh form of half types is computed in the product's epilogue, from sums that are not rounded. Backward
 /// then saves x, weight, bias and the argument of gelu, and sums the gradient of the bias in the pass that computes the
-/// gradient of that argument. Otherwise, and if weight needs no gradient, it is gelu(linear(x, weight, bias)), which
-/// rounds the argument of gelu too.
+/// gradient of that argument. Otherwise, and if a gradient is recorded but weight needs none, it is gelu(linear(x,
+/// weight, bias)), which rounds the argument of gelu too.
 TANDEM_OP Tensor linear_gelu(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                              GeluApproximation approximation = GeluApproximation::kNone);
 

@@ -294,7 +294,7 @@ struct Hardswish : UnaryOp {
 
 namespace ops {
 
-/// The gradient of gelu(input), also of fused ones. Recorded; layout of input.
+/// The gradient of the input of gelu, also of a gelu that is fused with another operation. Recorded; layout of input.
 Tensor gelu_backward(const Tensor& grad, const Tensor& input, GeluApproximation approximation);
 
 }  // namespace ops

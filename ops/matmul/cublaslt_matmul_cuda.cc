@@ -243,7 +243,7 @@ std::optional<cublasLtMatmulAlgo_t> from_text(const std::string& text) {
 
 /// Candidates for a new problem, best first: the algorithm of the tuning file; the fastest one if measuring is on; else
 /// the proposals of the heuristic, which depend only on the problem. run(algorithm) starts the product with other
-/// memory as its output.
+/// memory as its output, except for the argument of gelu, which the product itself writes again.
 template <class F>
 std::vector<cublasLtMatmulAlgo_t> candidates(CublasLt& cublaslt, const Problem& problem,
                                              cublasLtMatmulDesc_t description, const Layout& a, const Layout& b,

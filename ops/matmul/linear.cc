@@ -205,17 +205,17 @@ Tensor linear_relu(const Tensor& x_argument, const Tensor& weight_argument, cons
   return out;
 }
 
-Tensor linear_gelu(const Tensor& x_argument, const Tensor& weight_argument, const Tensor& bias_argument,
-                   GeluApproximation approximation) {
-  // Without a gradient of weight, backward does not need x, except for the fused operation under create_graph.
-  const bool is_fused = approximation == GeluApproximation::kTanh && x_argument.defined() &&
-                        !x_argument.device().is_cpu() &&
-                        is_half(dtype_for(CastPolicy::kLowPrecision, x_argument.dtype())) &&
-                        (!is_grad_enabled() || (weight_argument.defined() && weight_argument.requires_grad()));
-  if (!is_fused) return gelu(recorded_linear("linear_gelu", x_argument, weight_argument, bias_argument), approximation);
-  const LinearOperands operands(x_argument, weight_argument, bias_argument);
+Tensor linear_gelu(const Tensor& x, const Tensor& weight, const Tensor& bias, GeluApproximation approximation) {
+  const bool is_half_on_gpu =
+      x.defined() && !x.device().is_cpu() && is_half(dtype_for(CastPolicy::kLowPrecision, x.dtype()));
+  const bool is_recorded = autograd::should_record(x, weight, bias);
+  // Backward without a gradient of weight does not need x, but that of the fused operation does for create_graph.
+  if (approximation != GeluApproximation::kTanh || !is_half_on_gpu || !weight.defined() || weight.dim() != 2 ||
+      (is_recorded && !weight.requires_grad())) {
+    return gelu(recorded_linear("linear_gelu", x, weight, bias), approximation);
+  }
+  const LinearOperands operands(x, weight, bias);
   Tensor before_gelu;
-  const bool is_recorded = autograd::should_record(operands.x, operands.weight, operands.bias);
   const Tensor out = linear_forward("linear_gelu", operands, {.gelu = true}, is_recorded ? &before_gelu : nullptr);
 
   struct LinearGeluNode : LinearNodeBase {

@@ -208,8 +208,7 @@ namespace {
 // Sums of rows. A block sums a *part* of the rows in `width` packs of columns, one per threadIdx.x; threadIdx.y selects
 // rows. If there are several parts, a second kernel adds them.
 constexpr int kRowsAtOnce = 8;  // the most rows that a thread loads together, see StoredRows::kAtOnce
-constexpr int kBlocksWanted = 4 * kMultiprocessors;
-constexpr int kMinSteps = 2;  // of a block, kRowsAtOnce rows per thread each
+constexpr int kMinSteps = 2;    // of a block, kRowsAtOnce rows per thread each
 
 /// How rows are divided into parts; depends on sizes and alignment only.
 struct RowSplit {
@@ -220,14 +219,15 @@ struct RowSplit {
   int64_t rows_per_part;
   int64_t parts;
 
-  RowSplit(int64_t num_rows, int64_t num_cols, int columns_per_pack)
+  /// `resident` is the number of blocks that a multiprocessor executes at a time.
+  RowSplit(int64_t num_rows, int64_t num_cols, int columns_per_pack, int resident)
       : rows(num_rows), cols(num_cols), pack(columns_per_pack) {
     const int64_t packs = ceil_div<int64_t>(cols, pack);
     width =
         static_cast<int>(std::min<int64_t>(kWarp, std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(1, packs)))));
     column_blocks = ceil_div<int64_t>(packs, width);
     const int64_t rows_per_step = kBlock / width * kRowsAtOnce, steps = ceil_div(rows, rows_per_step);
-    const int64_t wanted = std::clamp<int64_t>(kBlocksWanted / std::max<int64_t>(1, column_blocks), 1,
+    const int64_t wanted = std::clamp<int64_t>(kMultiprocessors * resident / std::max<int64_t>(1, column_blocks), 1,
                                                std::max<int64_t>(1, steps / kMinSteps));
     rows_per_part = std::max<int64_t>(1, ceil_div(steps, wanted)) * rows_per_step;
     parts = std::max<int64_t>(1, ceil_div(rows, rows_per_part));
@@ -237,8 +237,9 @@ struct RowSplit {
 /// The rows to sum: stored numbers.
 template <class T>
 struct StoredRows {
-  /// Rows that a thread loads together, and sums in T's accumulator before it adds the sum to a float64.
-  static constexpr int kAtOnce = kRowsAtOnce;
+  /// Rows that a thread loads together, and sums in T's accumulator before it adds the sum to a float64; blocks that a
+  /// multiprocessor executes at a time.
+  static constexpr int kAtOnce = kRowsAtOnce, kBlocks = 4;
   template <int kPack>
   using Inputs = Pack<T, kPack>;
   const T* data;
@@ -256,7 +257,7 @@ struct StoredRows {
 /// The rows to sum: gradients of the argument of an activation F, which are also stored to grad_in.
 template <class T, class F>
 struct ActivationGradients {
-  static constexpr int kAtOnce = kRowsAtOnce / 2;
+  static constexpr int kAtOnce = kRowsAtOnce / 2, kBlocks = 3;
   template <int kPack>
   struct Inputs {
     Pack<T, kPack> grad, saved;
@@ -294,17 +295,31 @@ struct GeluTanhGradient {
   }
 };
 
-template <class R>
-__device__ void write_sum(double sum, double beta, R* out) {
-  using S = Accumulator<R>;
-  const double old = beta == 0 ? 0.0 : beta * static_cast<double>(static_cast<S>(*out));
-  *out = static_cast<R>(static_cast<S>(sum + old));
-}
+/// The result: out = beta * out + sums.
+struct RowSums {
+  double beta;
+  void* out;        // null: not stored
+  bool is_float32;  // else of the dtype of the rows
 
-/// Writes the sums of each part to partial[part][column] or, without `partial`, of all rows to `out`; nothing if both
-/// are null.
-template <class T, class R, int kPack, class Rows>
-__global__ void sum_rows_kernel(RowSplit split, Rows from, double* partial, double beta, R* out) {
+  template <class T>
+  __device__ void store(int64_t column, double sum) const {
+    const auto store_as = [&]<class R>(R& target) {
+      using S = Accumulator<R>;
+      const double old = beta == 0 ? 0.0 : beta * static_cast<double>(static_cast<S>(target));
+      target = static_cast<R>(static_cast<S>(sum + old));
+    };
+    if (is_float32) {
+      store_as(static_cast<float*>(out)[column]);
+    } else {
+      store_as(static_cast<T*>(out)[column]);
+    }
+  }
+};
+
+/// Writes the sums of each part to partial[part][column] or, without `partial`, of all rows to `result`; nothing if
+/// both are null.
+template <class T, int kPack, class Rows>
+__global__ void sum_rows_kernel(RowSplit split, Rows from, double* partial, RowSums result) {
   using S = Accumulator<T>;
   __shared__ double totals[kBlock * kPack];
   const int width = split.width, height = static_cast<int>(blockDim.y);
@@ -335,7 +350,7 @@ __global__ void sum_rows_kernel(RowSplit split, Rows from, double* partial, doub
 #pragma unroll
       for (int v = 0; v < kPack; ++v) total[v] += static_cast<double>(sums[v]);
     }
-    if (partial == nullptr && out == nullptr) continue;
+    if (partial == nullptr && result.out == nullptr) continue;
       // totals[threadIdx.y][v][threadIdx.x], so that a warp writes consecutive numbers.
 #pragma unroll
     for (int v = 0; v < kPack; ++v) totals[(threadIdx.y * kPack + v) * width + threadIdx.x] = total[v];
@@ -349,7 +364,7 @@ __global__ void sum_rows_kernel(RowSplit split, Rows from, double* partial, doub
       if (partial != nullptr) {
         partial[part * split.cols + column] = sum;
       } else {
-        write_sum(sum, beta, out + column);
+        result.store<T>(column, sum);
       }
     }
     __syncthreads();
@@ -358,9 +373,9 @@ __global__ void sum_rows_kernel(RowSplit split, Rows from, double* partial, doub
 
 constexpr int kPartRows = 8;
 
-/// out = beta * out + the sums over the parts. threadIdx.x selects the column, threadIdx.y the parts.
-template <class R>
-__global__ void add_parts_kernel(int64_t parts, int64_t cols, const double* partial, double beta, R* out) {
+/// Adds up the parts. threadIdx.x selects the column, threadIdx.y the parts.
+template <class T>
+__global__ void add_parts_kernel(int64_t parts, int64_t cols, const double* partial, RowSums result) {
   __shared__ double totals[kPartRows][kWarp];
   for (int64_t first = static_cast<int64_t>(blockIdx.x) * kWarp; first < cols;
        first += static_cast<int64_t>(gridDim.x) * kWarp) {
@@ -373,7 +388,7 @@ __global__ void add_parts_kernel(int64_t parts, int64_t cols, const double* part
     __syncthreads();
     if (threadIdx.y == 0 && c < cols) {
       for (int y = 1; y < kPartRows; ++y) total += totals[y][threadIdx.x];
-      write_sum(total, beta, out + c);
+      result.store<T>(c, total);
     }
     __syncthreads();
   }
@@ -385,7 +400,7 @@ int64_t sum_rows_workspace_bytes(const KernelContext&, DType dtype, int64_t rows
   int64_t bytes = 0;
   visit_floating_dtype(dtype, [&]<class T>() {
     for (const int pack : {1, static_cast<int>(16 / sizeof(T))}) {
-      const RowSplit split(rows, cols, pack);
+      const RowSplit split(rows, cols, pack, StoredRows<T>::kBlocks);  // the most parts
       if (split.parts > 1) bytes = std::max<int64_t>(bytes, split.parts * cols * static_cast<int64_t>(sizeof(double)));
     }
   });
@@ -394,33 +409,20 @@ int64_t sum_rows_workspace_bytes(const KernelContext&, DType dtype, int64_t rows
 
 namespace {
 
-/// out = beta * out + sums of rows. from<T>(run) calls run(source), where source is one of the two above and accesses
-/// the memory of `pointers`.
-template <class From>
-void sum_rows_from(const KernelContext& context, DType dtype, DType result, int64_t rows, int64_t cols,
-                   std::initializer_list<const void*> pointers, double beta, void* workspace, void* out,
-                   const From& from) {
+/// Sums the rows of `source`, whose memory begins at `pointers`.
+template <class T, class Rows>
+void sum_rows_of(const KernelContext& context, int64_t rows, int64_t cols, const Rows& source,
+                 std::initializer_list<const void*> pointers, void* workspace, const RowSums& result) {
   if (cols == 0) return;
-  visit_floating_dtype(dtype, [&]<class T>() {
-    const auto run = [&]<class R>(R* sums) {
-      visit_pack<T>(cols, pointers, [&]<int kPack>(std::integral_constant<int, kPack>) {
-        const RowSplit split(rows, cols, kPack);
-        double* const partial = split.parts > 1 && sums != nullptr ? static_cast<double*>(workspace) : nullptr;
-        from.template operator()<T>([&](auto source) {
-          launch_kernel(context, sum_rows_kernel<T, R, kPack, decltype(source)>,
-                        blocks_for(split.column_blocks * split.parts, 1),
-                        dim3(static_cast<unsigned>(split.width), static_cast<unsigned>(kBlock / split.width)), 0, split,
-                        source, partial, beta, sums);
-        });
-        if (partial == nullptr) return;
-        launch_kernel(context, add_parts_kernel<R>, blocks_for(cols, kWarp), dim3(kWarp, kPartRows), 0, split.parts,
-                      cols, static_cast<const double*>(partial), beta, sums);
-      });
-    };
-    if constexpr (kIsHalf<T>) {
-      if (result == kFloat32) return run(static_cast<float*>(out));
-    }
-    run(static_cast<T*>(out));
+  visit_pack<T>(cols, pointers, [&]<int kPack>(std::integral_constant<int, kPack>) {
+    const RowSplit split(rows, cols, kPack, Rows::kBlocks);
+    double* const partial = split.parts > 1 && result.out != nullptr ? static_cast<double*>(workspace) : nullptr;
+    launch_kernel(context, sum_rows_kernel<T, kPack, Rows>, blocks_for(split.column_blocks * split.parts, 1),
+                  dim3(static_cast<unsigned>(split.width), static_cast<unsigned>(kBlock / split.width)), 0, split,
+                  source, partial, result);
+    if (partial == nullptr) return;
+    launch_kernel(context, add_parts_kernel<T>, blocks_for(cols, kWarp), dim3(kWarp, kPartRows), 0, split.parts, cols,
+                  static_cast<const double*>(partial), result);
   });
 }
 
@@ -428,23 +430,27 @@ void sum_rows_from(const KernelContext& context, DType dtype, DType result, int6
 
 void sum_rows(const KernelContext& context, DType dtype, DType result, int64_t rows, int64_t cols, const void* grad,
               double beta, void* workspace, void* out) {
-  sum_rows_from(context, dtype, result, rows, cols, {grad}, beta, workspace, out,
-                [&]<class T>(const auto& run) { run(StoredRows<T>{static_cast<const T*>(grad)}); });
+  visit_floating_dtype(dtype, [&]<class T>() {
+    sum_rows_of<T>(context, rows, cols, StoredRows<T>{static_cast<const T*>(grad)}, {grad}, workspace,
+                   {beta, out, result == kFloat32});
+  });
 }
 
 void activation_and_sum_rows(const KernelContext& context, FusedActivation activation, DType dtype, DType result,
                              int64_t rows, int64_t cols, const void* grad, const void* saved, double beta,
                              void* grad_in, void* workspace, void* bias_grad) {
-  sum_rows_from(context, dtype, result, rows, cols, {grad, saved, grad_in}, beta, workspace, bias_grad,
-                [&]<class T>(const auto& run) {
-                  const T *g = static_cast<const T*>(grad), *from = static_cast<const T*>(saved);
-                  T* const to = static_cast<T*>(grad_in);
-                  if constexpr (kIsHalf<T>) {
-                    if (activation == FusedActivation::kGeluTanh)
-                      return run(ActivationGradients<T, GeluTanhGradient>{g, from, to});
-                  }
-                  run(ActivationGradients<T, ReluGradient>{g, from, to});
-                });
+  visit_floating_dtype(dtype, [&]<class T>() {
+    const auto run = [&]<class F>(F) {
+      const ActivationGradients<T, F> source = {static_cast<const T*>(grad), static_cast<const T*>(saved),
+                                                static_cast<T*>(grad_in)};
+      sum_rows_of<T>(context, rows, cols, source, {grad, saved, grad_in}, workspace,
+                     {beta, bias_grad, result == kFloat32});
+    };
+    if constexpr (kIsHalf<T>) {
+      if (activation == FusedActivation::kGeluTanh) return run(GeluTanhGradient());
+    }
+    run(ReluGradient());
+  });
 }
 
 }}}  // namespace tandem::v0::cuda

@@ -35,7 +35,7 @@ bool has_row_major_rows(const Matrix& m);
 /// The matrix as an argument of kernels. Unsupported strides are resolved by a copy, which `m` then holds.
 MatrixOperand operand(Matrix& m);
 
-/// Operations on a product; see GemmEpilogue.
+/// Operations on a product; see GemmEpilogue, whose limits apply.
 struct Epilogue {
   Tensor bias = {};
   bool relu = false;

@@ -13,16 +13,18 @@ namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
-constexpr int64_t kMinRowChunk = 1 << 15, kMaxRowChunk = 1 << 17;  // unless a row is shorter
+constexpr int64_t kMinRowChunk = 1 << 15;   // unless a row is shorter
+constexpr int64_t kLongRowChunk = 1 << 17;  // about the longest
 constexpr int64_t kColumnChunk = 1 << 10;
 constexpr int kColumns = 32;  // adjacent columns per block
 constexpr int kMaxRows = 8;
 
 int64_t chunk_length(const ReduceSizes& sizes) {
   if (sizes.inner != 1) return kColumnChunk;
-  // As many chunks as blocks that an H200 executes at a time, or a multiple of it, but none shorter than kMinRowChunk.
+  // About as many chunks as blocks that an H200 executes at a time, or a multiple of it, but none shorter than
+  // kMinRowChunk.
   constexpr int64_t kBlocksAtATime = 4 * kMultiprocessors;
-  const int64_t rounds = ceil_div(sizes.outer * sizes.reduce, kMaxRowChunk * kBlocksAtATime);
+  const int64_t rounds = ceil_div(sizes.outer * sizes.reduce, kLongRowChunk * kBlocksAtATime);
   const int64_t chunks_per_row = std::max<int64_t>(1, rounds * kBlocksAtATime / std::max<int64_t>(1, sizes.outer));
   return std::max(kMinRowChunk, round_up(ceil_div(sizes.reduce, chunks_per_row), 16));  // 16: any number per access
 }

@@ -454,6 +454,9 @@ TANDEM_OP_CASES(matmul) {
                   {.flops = layer_flops});
   cases.benchmark("linear_relu", layer, [](const TensorList& in) { return linear_relu(in[0], in[1], in[2]); },
                   {.flops = layer_flops});
+  cases.benchmark("linear_gelu", layer,
+                  [](const TensorList& in) { return linear_gelu(in[0], in[1], in[2], GeluApproximation::kTanh); },
+                  {.flops = layer_flops});
 }
 
 }  // namespace tandem::testing

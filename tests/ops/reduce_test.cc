@@ -86,6 +86,17 @@ TEST(Reduce, IntegersAreSummedInInt64) {
   EXPECT_EQ(sum(flags).item<int64_t>(), 2);
 }
 
+// More elements than GPUs sum in blocks of the least size: rows that are and are not multiples of 16 bytes, fewer and
+// more of them than blocks.
+TEST(Reduce, EveryElementOfLargeTensorsIsSummed) {
+  for (const Shape& shape : {Shape{3, 6000048}, Shape{1, 17400001}, Shape{530, 33100}, Shape{1, 70000000}}) {
+    SCOPED_TRACE(shape);
+    const Tensor ones_of_bytes = full(shape, 1, {kUInt8, test_device()});
+    EXPECT_EQ(sum(ones_of_bytes, {1}).to_vector<int64_t>(),
+              std::vector<int64_t>(static_cast<size_t>(shape[0]), shape[1]));
+  }
+}
+
 TEST(Reduce, MaxOfIntegersKeepsTheDType) {
   EXPECT_EQ(max(tensor({-3, -1, -2})).item<int64_t>(), -1);
   EXPECT_EQ(max(tensor({3, -1, 2})).dtype(), kInt64);
