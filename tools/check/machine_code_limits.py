@@ -96,7 +96,7 @@ CODE_KIB = {
     "index": 960,
     "layer_norm": 480,
     "math": 7000,
-    "matmul": 730,
+    "matmul": 880,
     "max_pool": 620,
     "pair": 2500,
     "primitives": 1650,
