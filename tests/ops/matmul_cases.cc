@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -156,6 +157,21 @@ OpCase linear_case(Shape x, int64_t out, bool with_bias, bool with_relu) {
     Dense result = linear_reference(in[0], in[1], with_bias ? &in[2] : nullptr);
     if (with_relu) {
       for (double& value : result.values) value = std::max(value, 0.0);
+    }
+    return result;
+  };
+  return op;
+}
+
+OpCase linear_gelu_case(Shape x, int64_t out, bool with_bias, GeluApproximation form) {
+  OpCase op = linear_case(std::move(x), out, with_bias, false);
+  op.name = "linear_gelu";
+  op.run = [=](const std::vector<Tensor>& in) { return linear_gelu(in[0], in[1], with_bias ? in[2] : Tensor(), form); };
+  op.reference = [form, product = op.reference](const std::vector<Dense>& in) {
+    Dense result = product(in);
+    for (double& v : result.values) {
+      const double tanh_form = 1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v));
+      v *= 0.5 * (form == GeluApproximation::kTanh ? tanh_form : std::erfc(-v * M_SQRT1_2));
     }
     return result;
   };
@@ -350,6 +366,10 @@ TANDEM_OP_CASES(matmul) {
 
   cases.add(addmm_case({33}, {32, 31}, {31, 33}), kValues);
 
+  for (const auto form : {GeluApproximation::kNone, GeluApproximation::kTanh}) {
+    cases.add(linear_gelu_case({3, 24}, 16, true, form));
+    cases.add(linear_gelu_case({2, 3, 5}, 7, false, form));
+  }
   cases.add(linear_case({7, 3}, 5, true, false));
   cases.add(linear_case({7, 3}, 5, false, false));
   cases.add(linear_case({3}, 4, true, false));
