@@ -117,10 +117,8 @@ void visit_gemm_dtype(DType dtype, const F& f) {
 /// Whether all rows of a product of half types begin at multiples of 16 bytes.
 bool has_aligned_rows(int64_t n, const MatrixOperand& a, const MatrixOperand& b, const GemmEpilogue& epilogue,
                       const void* out) {
-  bool is_aligned = (n | a.leading | b.leading) % 8 == 0;
-  for (const void* p : {a.data, b.data, epilogue.bias, static_cast<const void*>(epilogue.before_gelu), out})
-    is_aligned = is_aligned && is_aligned_for_packs(p);
-  return is_aligned;
+  return (a.leading | b.leading) % 8 == 0 &&
+         are_aligned_for_packs(n * 2, {a.data, b.data, epilogue.bias, epilogue.before_gelu, out});
 }
 
 /// Whether cuBLASLt computes gelu in the kernel of the product; see docs/decisions/031-gelu-in-products.md.
