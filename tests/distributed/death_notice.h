@@ -37,8 +37,12 @@ inline void drain(Device device) {
   }
 }
 
-/// Kills the calling rank and tells the others when.
+/// Called by rank 0 after the calls that must succeed. Rank 1 does not die before that.
+inline void expect_death(Context& context) { context.store()->set("death_expected", "yes"); }
+
+/// Waits until rank 0 expects the death, tells it when, and kills the calling rank.
 [[noreturn]] inline void die(Context& context) {
+  context.store()->get("death_expected", kLongTimeout);
   context.store()->set("died", std::to_string(std::chrono::steady_clock::now().time_since_epoch().count()));
   raise(SIGKILL);
   abort();

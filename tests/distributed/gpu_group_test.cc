@@ -387,6 +387,7 @@ TANDEM_RANK_MAIN(one_dies_on_its_gpu) {
   const Tensor x = full({4}, 1, {kFloat32, gpu_of_rank(context.rank())});
   group.all_reduce(x);
   if (context.rank() == 1) die(context);
+  expect_death(context);
   const std::string text = error_text<CommError>([&] {
     for (int i = 0; i < 1000000; ++i) group.all_reduce(x);
   });
@@ -413,6 +414,7 @@ TANDEM_RANK_MAIN(one_dies_after_its_check) {
     die(context);
   }
   group.all_reduce(x);  // starts on the GPU and does not complete
+  expect_death(context);
   const std::string text = error_text<CommError>([&] { cuda::synchronize(x.device()); });
   const auto notified = Clock::now();
   write_notified(context, args.at(0), notified,

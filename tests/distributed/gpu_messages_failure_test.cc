@@ -236,6 +236,7 @@ TANDEM_RANK_MAIN(one_dies_before_its_call) {
   group.rank() == 0 ? group.send(x, 1) : group.recv(x, 0);
   cuda::synchronize(x.device());
   if (context.rank() == 1) die(context);
+  expect_death(context);
   const std::string text = error_text<CommError>([&] { group.send(x, 1); });
   const auto notified = Clock::now();
   write_notified(context, args.at(0), notified, text);
@@ -258,6 +259,7 @@ TANDEM_RANK_MAIN(one_dies_during_transfer) {
     die(context);
   }
   group.recv(x, 1);  // starts on the GPU and does not complete
+  expect_death(context);
   const std::string text = error_text<CommError>([&] { cuda::synchronize(x.device()); });
   const auto notified = Clock::now();
   write_notified(context, args.at(0), notified,
@@ -279,6 +281,7 @@ TANDEM_RANK_MAIN(one_dies_while_connecting) {
     while (!context.store()->check({"matched"})) group.progress();
     die(context);
   }
+  expect_death(context);
   std::thread late([&] {
     std::this_thread::sleep_for(300ms);
     context.store()->set("matched", "yes");
