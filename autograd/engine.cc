@@ -98,22 +98,28 @@ bool BackwardContext::needs(int i) const {
 
 bool BackwardContext::create_graph() const { return task_.options_.create_graph; }
 
-BackwardContext::GradBuffer BackwardContext::grad_buffer(int i) const {
+BackwardContext::GradBuffer BackwardContext::grad_buffer(int i, const Shape& shape, DType dtype) const {
+  Leaf* const leaf = slot_leaf(i);
+  if (leaf != nullptr) return {leaf->slot(), leaf->filled_};
+  return {empty(shape, {dtype, grad_.device()}), false};
+}
+
+Leaf* BackwardContext::slot_leaf(int i) const {
   Leaf* leaf = node_.edges_[static_cast<size_t>(i)].leaf.get();
   if (leaf == nullptr || task_.capturing_ || task_.options_.create_graph || leaf->edges_total_ != 1 ||
       !leaf->tensor_hooks_.empty()) {
-    return {};
+    return nullptr;
   }
   leaf->prepare_slot();
   const Tensor& slot = leaf->slot();
-  // No buffer if the node also reads the slot, which happens if a gradient is an operand of a later graph.
+  // Not if the node also reads the slot, which happens if a gradient is an operand of a later graph.
   const auto reads_slot = [&](const Tensor& t) { return t.defined() && t.storage() == slot.storage(); };
-  if (reads_slot(grad_) || reads_slot(second_grad_)) return {};
+  if (reads_slot(grad_) || reads_slot(second_grad_)) return nullptr;
   for (const SavedTensor* saved = node_.saved_; saved != nullptr; saved = saved->next_) {
     if (saved->recomputation_) saved->recompute();
-    if (reads_slot(saved->data_)) return {};
+    if (reads_slot(saved->data_)) return nullptr;
   }
-  return {slot, leaf->filled_};
+  return leaf;
 }
 
 Tensor BackwardContext::sum_so_far(int i) {

@@ -86,14 +86,15 @@ class TANDEM_API BackwardContext {
   bool needs(int i) const;
   bool create_graph() const;
 
-  /// A gradient slot into which a node may write directly.
+  /// Memory for the gradient of an input.
   struct GradBuffer {
-    Tensor tensor;            ///< row-major, shape and dtype of the input; undefined: allocate and return as usual
+    Tensor tensor;            ///< row-major
     bool accumulate = false;  ///< add to the contents (beta = 1) instead of overwriting them (beta = 0)
   };
-  /// The gradient slot of the leaf at input i, if this edge is the leaf's only contribution. The node must write the
-  /// complete tensor and return it.
-  GradBuffer grad_buffer(int i) const;
+  /// Memory for the gradient of input i, whose shape and dtype are given: the gradient slot of the leaf at input i, if
+  /// this edge is the leaf's only contribution; otherwise a new tensor. The node must write the complete tensor and
+  /// return it.
+  GradBuffer grad_buffer(int i, const Shape& shape, DType dtype) const;
   /// If input i is the result of an operation: the sum of the gradients that other nodes have computed for it,
   /// row-major, to which the node must add its gradient. Undefined if the node must return its gradient as usual.
   Tensor sum_so_far(int i);
@@ -108,6 +109,9 @@ class TANDEM_API BackwardContext {
   friend class GraphTask;
   BackwardContext(GraphTask& task, Node& node, Tensor grad, Tensor second_grad)
       : task_(task), node_(node), grad_(std::move(grad)), second_grad_(std::move(second_grad)) {}
+  /// The leaf at input i if the node may write into its slot, or null.
+  Leaf* slot_leaf(int i) const;
+
   GraphTask& task_;
   Node& node_;
   Tensor grad_, second_grad_;

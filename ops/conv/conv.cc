@@ -9,7 +9,7 @@
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/conv/conv_kernels.h>
 #include <tandem/ops/elementwise/elementwise_functions.h>
-#include <tandem/ops/matmul/matmul_kernels.h>
+#include <tandem/ops/matmul/product.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/view.h>
 
@@ -101,13 +101,6 @@ Tensor weight_gradient(const ConvGeometry& geometry, const Tensor& input_argumen
   return out;
 }
 
-/// The memory for the gradient of input i: the leaf's slot, or a new row-major tensor.
-BackwardContext::GradBuffer slot_or_new(BackwardContext& context, int i, const Shape& shape) {
-  BackwardContext::GradBuffer buffer = context.grad_buffer(i);
-  if (!buffer.tensor.defined()) buffer = {empty(shape, context.grad().options()), false};
-  return buffer;
-}
-
 // The three derivatives of one function that is linear in input, weight and output gradient, recorded: the gradients of
 // each are the other two.
 
@@ -118,17 +111,10 @@ Tensor conv2d_weight_gradient(const ConvGeometry& geometry, const Tensor& input,
 /// Sum over batch, height and width, recorded.
 Tensor channel_sums(const Tensor& grad) { return sum(grad, {0, 2, 3}); }
 
-/// channel_sums, unrecorded, written into the slot of input 2.
-Tensor bias_gradient(BackwardContext& context) {
-  const Tensor grad = channels_last(context.grad());
-  const int64_t rows = grad.size(0) * grad.size(2) * grad.size(3), cols = grad.size(1);
-  const auto [slot, accumulate] = slot_or_new(context, 2, {cols});
-  const KernelContext kernels = kernel_context(slot.device());
-  const Tensor scratch =
-      scratch_memory(TANDEM_KERNEL(kernels, sum_rows_workspace_bytes, slot.dtype(), rows, cols), slot.device());
-  TANDEM_KERNEL(kernels, sum_rows, slot.dtype(), slot.dtype(), rows, cols, grad.data_ptr(), accumulate ? 1 : 0,
-                data_or_null(scratch), slot.data_ptr());
-  return slot;
+/// The channels of each pixel as a row.
+Matrix pixels_of(const Tensor& images) {
+  const int64_t channels = images.size(1);
+  return {channels_last(images), images.size(0) * images.size(2) * images.size(3), channels, channels, 1};
 }
 
 /// A convolution or transposed convolution.
@@ -140,7 +126,10 @@ struct ConvNode : Node {
   TensorList backward(BackwardContext& context) override {
     TensorList grads(num_inputs());
     if (num_inputs() == 3 && context.needs(2)) {
-      grads[2] = context.create_graph() ? channel_sums(context.grad()) : bias_gradient(context);
+      const Tensor& grad = context.grad();
+      grads[2] = context.create_graph()
+                     ? channel_sums(grad)
+                     : sum_rows_gradient(kernel_context(grad.device()), context, 2, grad.dtype(), pixels_of(grad));
       context.notify_ready(2, grads[2]);
     }
     operand_gradients(context, context.grad(), grads);
@@ -152,9 +141,9 @@ struct ConvNode : Node {
     if (context.needs(1)) {  // first, because its communication can overlap the gradient of the input
       const Tensor& saved = input.get();
       const Tensor &from = is_transposed ? grad : saved, &to = is_transposed ? saved : grad;
-      grads[1] = context.create_graph()
-                     ? conv2d_weight_gradient(geometry, from, to)
-                     : weight_gradient(geometry, from, to, slot_or_new(context, 1, weight_shape(geometry)));
+      grads[1] = context.create_graph() ? conv2d_weight_gradient(geometry, from, to)
+                                        : weight_gradient(geometry, from, to,
+                                                          context.grad_buffer(1, weight_shape(geometry), grad.dtype()));
       context.notify_ready(1, grads[1]);
     }
     if (!context.needs(0)) return;
@@ -224,22 +213,10 @@ struct ConvReluNode : ConvNode {
       if (needs_bias) grads[2] = channel_sums(masked);
       return grads;
     }
-    const Tensor grad = channels_last(context.grad());
-    const Tensor masked = empty_channels_last(result.shape(), result.options());
-    BackwardContext::GradBuffer bias_slot;
-    if (needs_bias) bias_slot = slot_or_new(context, 2, {geometry.out_channels});
-    const KernelContext kernels = kernel_context(masked.device());
-    const int64_t rows = geometry.out_pixels(), cols = geometry.out_channels;
-    const Tensor scratch =
-        scratch_memory(TANDEM_KERNEL(kernels, sum_rows_workspace_bytes, masked.dtype(), rows, cols), masked.device());
-    TANDEM_KERNEL(kernels, activation_and_sum_rows, FusedActivation::kRelu, masked.dtype(), masked.dtype(), rows, cols,
-                  grad.data_ptr(), result.data_ptr(), bias_slot.accumulate ? 1 : 0, masked.data_ptr(),
-                  data_or_null(scratch), data_or_null(bias_slot.tensor));
-    if (needs_bias) {
-      grads[2] = bias_slot.tensor;
-      context.notify_ready(2, grads[2]);
-    }
-    operand_gradients(context, masked, grads);
+    operand_gradients(
+        context,
+        activation_gradient(context, FusedActivation::kRelu, pixels_of(context.grad()), result, result.dtype(), grads),
+        grads);
     return grads;
   }
 };

@@ -70,6 +70,16 @@ Tensor ops::relu_backward(const Tensor& grad, const Tensor& output) {
   return unary_backward(functions::Relu{}, grad, output);
 }
 
+void ops::record_sum(const char* op, const Tensor& sum, const Tensor& a, const Tensor& b) {
+  struct SumNode : Node {
+    DType dtype = kFloat32;  ///< of b
+    TensorList backward(BackwardContext& context) override {
+      return {context.grad(), context.needs(1) ? to(context.grad(), dtype) : Tensor()};
+    }
+  };
+  if (auto* node = record<SumNode>(op, sum, a, b)) node->dtype = b.dtype();
+}
+
 TANDEM_DEFINE_METHOD(exp)
 TANDEM_DEFINE_METHOD(log)
 TANDEM_DEFINE_METHOD(relu)
@@ -86,16 +96,10 @@ bool can_add_half(const Tensor& a, const Tensor& b) {
 
 /// a + b in one kernel, with the same bits as after converting b.
 Tensor add_half(const Tensor& a, const Tensor& b) {
-  struct AddHalfNode : Node {
-    DType dtype = kFloat32;  ///< of b
-    TensorList backward(BackwardContext& context) override {
-      return {context.grad(), context.needs(1) ? to(context.grad(), dtype) : Tensor()};
-    }
-  };
   const KernelContext context = ops::check_same_device("add", {{"a", a}, {"b", b}});
   const Tensor out = empty(a.shape(), a.options());
   TANDEM_KERNEL(context, add_half, b.dtype(), out.num_elements(), a.data<float>(), b.data_ptr(), out.data<float>());
-  if (auto* node = record<AddHalfNode>("add", out, a, b)) node->dtype = b.dtype();
+  ops::record_sum("add", out, a, b);
   return out;
 }
 

@@ -144,4 +144,7 @@ namespace tandem { inline namespace v0 { namespace ops {
 /// The gradient of a ReLU with this output, also of fused ones. Recorded; layout of output.
 Tensor relu_backward(const Tensor& grad, const Tensor& output);
 
+/// Records sum = a + b as operation `op`; all have one shape, and the sum has a's dtype.
+void record_sum(const char* op, const Tensor& sum, const Tensor& a, const Tensor& b);
+
 }}}  // namespace tandem::v0::ops

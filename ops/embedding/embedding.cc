@@ -86,8 +86,7 @@ Tensor embedding(const Tensor& indices_argument, const Tensor& weight, std::opti
 
     TensorList backward(BackwardContext& context) override {
       if (context.create_graph()) return {embedding_backward(context.grad(), indices.get(), padding, weight_shape)};
-      const auto [slot, accumulate] = context.grad_buffer(0);
-      const Tensor out = slot.defined() ? slot : empty(weight_shape, context.grad().options());
+      const auto [out, accumulate] = context.grad_buffer(0, weight_shape, context.grad().dtype());
       write_gradient(context.grad(), indices.get(), padding, accumulate, out);
       return {out};
     }

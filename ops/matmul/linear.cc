@@ -122,24 +122,9 @@ struct LinearNodeBase : Node {
       if (needs_bias(context)) grads[2] = recorded_bias_gradient(grad);
       return grads;
     }
-    const Matrix rows = rows_of(row_major(context.grad()));
-    const Tensor grad = empty(saved.shape(), saved.options());
-    BackwardContext::GradBuffer slot;
-    if (needs_bias(context)) {
-      slot = context.grad_buffer(2);
-      if (!slot.tensor.defined()) slot = {empty({weight_shape[0]}, {bias_dtype, saved.device()}), false};
-    }
-    const KernelContext kernels = kernel_context(saved.device());
-    const Tensor scratch = scratch_memory(
-        TANDEM_KERNEL(kernels, sum_rows_workspace_bytes, saved.dtype(), rows.rows, rows.cols), saved.device());
-    TANDEM_KERNEL(kernels, activation_and_sum_rows, activation, saved.dtype(), bias_dtype, rows.rows, rows.cols,
-                  rows.tensor.data_ptr(), saved.data_ptr(), slot.accumulate ? 1 : 0, grad.data_ptr(),
-                  data_or_null(scratch), data_or_null(slot.tensor));
-    if (slot.tensor.defined()) {
-      grads[2] = slot.tensor;
-      context.notify_ready(2, grads[2]);
-    }
-    operand_gradients(context, grad, grads);
+    operand_gradients(
+        context, activation_gradient(context, activation, rows_of(row_major(context.grad())), saved, bias_dtype, grads),
+        grads);
     return grads;
   }
 };

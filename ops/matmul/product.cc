@@ -93,21 +93,44 @@ void multiply(const KernelContext& context, Matrix a, Matrix b, double alpha, do
 
 Tensor matmul_gradient(const KernelContext& context, autograd::BackwardContext& backward, int i, const Shape& shape,
                        DType dtype, Matrix a, Matrix b, double alpha) {
-  const auto [slot, accumulate] = backward.grad_buffer(i);
-  Tensor out = slot.defined() ? slot : empty(shape, {dtype, backward.grad().device()});
+  const auto [out, accumulate] = backward.grad_buffer(i, shape, dtype);
   multiply(context, std::move(a), std::move(b), alpha, accumulate ? 1 : 0, out);
   return out;
 }
 
+namespace {
+
+/// Scratch memory for the sum of the rows.
+Tensor sum_rows_scratch(const KernelContext& context, const Matrix& m) {
+  return scratch_memory(TANDEM_KERNEL(context, sum_rows_workspace_bytes, m.tensor.dtype(), m.rows, m.cols),
+                        context.device);
+}
+
+}  // namespace
+
 Tensor sum_rows_gradient(const KernelContext& context, autograd::BackwardContext& backward, int i, DType dtype,
                          const Matrix& rows) {
-  const auto [slot, accumulate] = backward.grad_buffer(i);
-  const Tensor out = slot.defined() ? slot : empty({rows.cols}, {dtype, rows.tensor.device()});
-  const DType of_rows = rows.tensor.dtype();
-  const Tensor scratch =
-      scratch_memory(TANDEM_KERNEL(context, sum_rows_workspace_bytes, of_rows, rows.rows, rows.cols), out.device());
-  TANDEM_KERNEL(context, sum_rows, of_rows, dtype, rows.rows, rows.cols, rows.tensor.data_ptr(), accumulate ? 1 : 0,
-                data_or_null(scratch), out.data_ptr());
+  const auto [out, accumulate] = backward.grad_buffer(i, {rows.cols}, dtype);
+  const Tensor scratch = sum_rows_scratch(context, rows);
+  TANDEM_KERNEL(context, sum_rows, rows.tensor.dtype(), dtype, rows.rows, rows.cols, rows.tensor.data_ptr(),
+                accumulate ? 1 : 0, data_or_null(scratch), out.data_ptr());
+  return out;
+}
+
+Tensor activation_gradient(autograd::BackwardContext& backward, FusedActivation activation, const Matrix& rows,
+                           const Tensor& saved, DType bias_dtype, TensorList& grads) {
+  const KernelContext context = kernel_context(saved.device());
+  const Tensor out = empty_preserving_layout(saved, saved.dtype());
+  autograd::BackwardContext::GradBuffer bias;
+  if (grads.size() == 3 && backward.needs(2)) bias = backward.grad_buffer(2, {rows.cols}, bias_dtype);
+  const Tensor scratch = sum_rows_scratch(context, rows);
+  TANDEM_KERNEL(context, activation_and_sum_rows, activation, saved.dtype(), bias_dtype, rows.rows, rows.cols,
+                rows.tensor.data_ptr(), saved.data_ptr(), bias.accumulate ? 1 : 0, out.data_ptr(),
+                data_or_null(scratch), data_or_null(bias.tensor));
+  if (bias.tensor.defined()) {
+    grads[2] = bias.tensor;
+    backward.notify_ready(2, grads[2]);
+  }
   return out;
 }
 

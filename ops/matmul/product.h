@@ -54,5 +54,11 @@ Tensor matmul_gradient(const KernelContext& context, autograd::BackwardContext& 
 /// leaf's slot if the engine provides it.
 Tensor sum_rows_gradient(const KernelContext& context, autograd::BackwardContext& backward, int i, DType dtype,
                          const Matrix& rows);
+/// The gradient of the argument of an activation that is fused into a product with bias; layout of `saved`. Also
+/// delivers its sum over rows as the gradient of input 2, the bias of dtype `bias_dtype`, if that is needed. `rows` is
+/// the gradient of the activation's result; `saved` is that result (ReLU) or the argument (GELU). Both have the same
+/// order in memory, without gaps.
+Tensor activation_gradient(autograd::BackwardContext& backward, FusedActivation activation, const Matrix& rows,
+                           const Tensor& saved, DType bias_dtype, TensorList& grads);
 
 }}}  // namespace tandem::v0::ops

@@ -6,6 +6,7 @@
 #include <tandem/ops/cast.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/elementwise.h>
+#include <tandem/ops/elementwise/elementwise_functions.h>
 #include <tandem/ops/norm.h>
 #include <tandem/ops/norm/norm_common.h>
 #include <tandem/ops/norm/norm_kernels.h>
@@ -102,7 +103,7 @@ struct LayerNormNode : Node {
     }
     const auto parameter = [&](int i, void*& slot, bool& accumulate) {
       if (!context.needs(i)) return;
-      const auto buffer = slot_or_new(context, i, normalized_shape, x.dtype());
+      const auto buffer = context.grad_buffer(i, normalized_shape, x.dtype());
       grads[static_cast<size_t>(i)] = buffer.tensor;
       slot = buffer.tensor.data_ptr();
       accumulate = buffer.accumulate;
@@ -113,15 +114,6 @@ struct LayerNormNode : Node {
                   dense_x.data_ptr(), data_or_null(dense_weight), statistics.get().data_ptr(), grad.data_ptr(),
                   data_or_null(workspace), gradients);
     return grads;
-  }
-};
-
-/// Inputs: input, other.
-struct AddNode : Node {
-  DType other = kFloat32;
-
-  TensorList backward(BackwardContext& context) override {
-    return {context.grad(), context.needs(1) ? to(context.grad(), other) : Tensor()};
   }
 };
 
@@ -180,7 +172,7 @@ std::pair<Tensor, Tensor> add_layer_norm(Tensor input, const Tensor& other, cons
     return {sum, layer_norm(sum, normalized_shape, weight, bias, eps, low_precision_result)};
   }
   const Tensor sum = empty(input.shape(), input.options());
-  if (auto* node = autograd::record<AddNode>("add_layer_norm", sum, input, other)) node->other = other.dtype();
+  record_sum("add_layer_norm", sum, input, other);
   return {sum, normalize_rows("add_layer_norm", context, a, other, sum)};
 }
 

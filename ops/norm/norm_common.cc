@@ -111,15 +111,9 @@ void RunningStatistics::finish(const char* op) {
   }
 }
 
-BackwardContext::GradBuffer slot_or_new(BackwardContext& context, int i, const Shape& shape, DType dtype) {
-  BackwardContext::GradBuffer buffer = context.grad_buffer(i);
-  if (!buffer.tensor.defined()) buffer = {empty(shape, {dtype, context.grad().device()}), false};
-  return buffer;
-}
-
 Tensor parameter_slot(BackwardContext& context, int i, int64_t n, BatchNormParameters& slots) {
   if (!context.needs(i)) return {};
-  const BackwardContext::GradBuffer buffer = slot_or_new(context, i, {n}, slots.dtype);
+  const BackwardContext::GradBuffer buffer = context.grad_buffer(i, {n}, slots.dtype);
   (i == 1 ? slots.weight : slots.bias) = buffer.tensor.data_ptr();
   (i == 1 ? slots.accumulate_weight : slots.accumulate_bias) = buffer.accumulate;
   return buffer.tensor;

@@ -58,10 +58,6 @@ class RunningStatistics {
   Tensor running_[2], dense_[2];  ///< as given, and in row-major order
 };
 
-/// The memory for the gradient of parameter i: its leaf's slot, or a new tensor.
-autograd::BackwardContext::GradBuffer slot_or_new(autograd::BackwardContext& context, int i, const Shape& shape,
-                                                  DType dtype);
-
 /// The memory for the gradient of the weight (i = 1) or the bias (i = 2) of n channels, which becomes that of `slots`;
 /// undefined if it is not needed. slots.dtype must be set.
 Tensor parameter_slot(autograd::BackwardContext& context, int i, int64_t n, BatchNormParameters& slots);

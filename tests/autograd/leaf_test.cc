@@ -14,12 +14,12 @@ namespace tandem { namespace {
 
 /// y = 2 x; backward writes directly into the gradient slot if possible, and counts this.
 struct DirectNode final : autograd::Node {
+  autograd::Leaf* leaf = nullptr;
   int* direct = nullptr;
   bool* accumulated = nullptr;
   TensorList backward(autograd::BackwardContext& context) override {
-    const auto buffer = context.grad_buffer(0);
-    if (!buffer.tensor.defined()) return {mul(context.grad(), Scalar(2))};
-    ++*direct;
+    const auto buffer = context.grad_buffer(0, context.grad().shape(), kFloat64);
+    if (buffer.tensor.is_same(leaf->slot())) ++*direct;
     *accumulated = buffer.accumulate;
     const std::vector<double> g = context.grad().to_vector<double>();
     auto* out = buffer.tensor.data<double>();
@@ -38,6 +38,7 @@ struct Direct {
       y.copy_(mul(x, Scalar(2)));
     }
     if (auto* node = autograd::record<DirectNode>("direct", y, x)) {
+      node->leaf = &autograd::leaf(x);
       node->direct = &count;
       node->accumulated = &accumulated;
     }
@@ -149,8 +150,7 @@ struct AnnouncingNode final : autograd::Node {
   const int* hooks_run = nullptr;
   int* seen = nullptr;
   TensorList backward(autograd::BackwardContext& context) override {
-    const auto [slot, accumulate] = context.grad_buffer(0);
-    Tensor out = slot.defined() ? slot : empty_like(context.grad());
+    auto [out, accumulate] = context.grad_buffer(0, context.grad().shape(), kFloat64);
     NoGradGuard no_grad;
     out.copy_(mul(context.grad(), Scalar(2)));
     context.notify_ready(0, out);

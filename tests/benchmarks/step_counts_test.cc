@@ -58,7 +58,7 @@ page faults 0
 }
 TEST(StepCounts, Lenet) {
   check_step("lenet", R"(
-heap allocations 116
+heap allocations 114
 blocks 33
 system allocations 0
 peak bytes 16646208

@@ -47,7 +47,7 @@ _OPS = {
     "loss": {"common", "elementwise", "index", "softmax"},
     "pool": {"common", "index", "softmax"},
     "resize": {"common", "pool"},
-    "norm": {"common"},
+    "norm": {"common", "elementwise"},
     "embedding": {"common", "index"},
     "random": {"common", "elementwise", "index"},
     "conv": {"common", "elementwise", "matmul"},
