@@ -127,9 +127,9 @@ struct Attention {
   }
   double factor(int64_t batch, int64_t head, int64_t t, int64_t s) const {
     if (kept.data == nullptr) return 1;
-    const double value = kept.get(kept.at(batch, head, t, s));
-    if (value != 0 && value != 1) fault("a factor of dropout that is not 0 or 1");
-    return value * terms.kept_scale;
+    const double is_kept = kept.get(kept.at(batch, head, t, s));
+    if (is_kept != 0 && is_kept != 1) fault("a factor of dropout that is not 0 or 1");
+    return is_kept * terms.kept_scale;
   }
 
   void forward(int64_t batch, int64_t head) const {
