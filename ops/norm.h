@@ -39,8 +39,8 @@ TANDEM_OP Tensor batch_norm_relu6(Tensor input, const Tensor& running_mean, cons
                                   Tensor bias, bool training, double momentum = 0.1, double eps = 1e-5);
 
 /// relu(batch_norm(input, ...) + residual) in one pass; half types are rounded once, after the sum. `residual` has
-/// input's shape and dtype. Saves the tensors that batch_norm saves, and the result. On GPUs it may also
-/// save one bit per result: whether the result is 0.
+/// input's shape and dtype. Saves the tensors that batch_norm saves, and the result. On GPUs it may also save one bit
+/// per result: whether the result is 0.
 TANDEM_OP Tensor batch_norm_add_relu(Tensor input, Tensor residual, const Tensor& running_mean,
                                      const Tensor& running_var, Tensor weight, Tensor bias, bool training,
                                      double momentum = 0.1, double eps = 1e-5);

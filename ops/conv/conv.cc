@@ -127,9 +127,8 @@ struct ConvNode : Node {
     TensorList grads(num_inputs());
     if (num_inputs() == 3 && context.needs(2)) {
       const Tensor& grad = context.grad();
-      grads[2] = context.create_graph()
-                     ? channel_sums(grad)
-                     : sum_rows_gradient(kernel_context(grad.device()), context, 2, grad.dtype(), pixels_of(grad));
+      grads[2] =
+          context.create_graph() ? channel_sums(grad) : sum_rows_gradient(context, 2, grad.dtype(), pixels_of(grad));
       context.notify_ready(2, grads[2]);
     }
     operand_gradients(context, context.grad(), grads);

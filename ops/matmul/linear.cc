@@ -142,8 +142,7 @@ struct LinearNode : LinearNodeBase {
       if (context.create_graph()) {
         grads[2] = recorded_bias_gradient(context.grad());
       } else {
-        const KernelContext kernels = kernel_context(context.grad().device());
-        grads[2] = sum_rows_gradient(kernels, context, 2, bias_dtype, rows_of(row_major(context.grad())));
+        grads[2] = sum_rows_gradient(context, 2, bias_dtype, rows_of(row_major(context.grad())));
         context.notify_ready(2, grads[2]);
       }
     }

@@ -108,8 +108,8 @@ Tensor sum_rows_scratch(const KernelContext& context, const Matrix& m) {
 
 }  // namespace
 
-Tensor sum_rows_gradient(const KernelContext& context, autograd::BackwardContext& backward, int i, DType dtype,
-                         const Matrix& rows) {
+Tensor sum_rows_gradient(autograd::BackwardContext& backward, int i, DType dtype, const Matrix& rows) {
+  const KernelContext context = kernel_context(rows.tensor.device());
   const auto [out, accumulate] = backward.grad_buffer(i, {rows.cols}, dtype);
   const Tensor scratch = sum_rows_scratch(context, rows);
   TANDEM_KERNEL(context, sum_rows, rows.tensor.dtype(), dtype, rows.rows, rows.cols, rows.tensor.data_ptr(),

@@ -52,8 +52,7 @@ Tensor matmul_gradient(const KernelContext& context, autograd::BackwardContext& 
                        DType dtype, Matrix a, Matrix b, double alpha = 1);
 /// The gradient of input i, of dtype `dtype`: the sum of the rows of a row-major matrix without gaps, written into the
 /// leaf's slot if the engine provides it.
-Tensor sum_rows_gradient(const KernelContext& context, autograd::BackwardContext& backward, int i, DType dtype,
-                         const Matrix& rows);
+Tensor sum_rows_gradient(autograd::BackwardContext& backward, int i, DType dtype, const Matrix& rows);
 /// The gradient of the argument of an activation that is fused into a product with bias; layout of `saved`. Also
 /// delivers its sum over rows as the gradient of input 2, the bias of dtype `bias_dtype`, if that is needed. `rows` is
 /// the gradient of the activation's result; `saved` is that result (ReLU) or the argument (GELU). Both have the same

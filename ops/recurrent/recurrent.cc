@@ -124,8 +124,8 @@ struct RecurrentNode : Node {
     };
     product(3, in.weight_ih, matrix(input_grad).t(), matrix(in.input));
     product(4, in.weight_hh, matrix(hidden_grad).t(), matrix(states));
-    deliver(5, [&] { return sum_rows_gradient(kernels, context, 5, dtype, matrix(input_grad)); });
-    deliver(6, [&] { return sum_rows_gradient(kernels, context, 6, dtype, matrix(hidden_grad)); });
+    deliver(5, [&] { return sum_rows_gradient(context, 5, dtype, matrix(input_grad)); });
+    deliver(6, [&] { return sum_rows_gradient(context, 6, dtype, matrix(hidden_grad)); });
     product(0, in.input, matrix(input_grad), matrix(in.weight_ih));
     const auto rounded = [&](const Tensor& state) {
       return state.dtype() == dtype ? state : row_major_copy(state, dtype);

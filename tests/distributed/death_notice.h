@@ -40,7 +40,7 @@ inline void drain(Device device) {
 /// Called by rank 0 after the calls that must succeed. Rank 1 does not die before that.
 inline void expect_death(Context& context) { context.store()->set("death_expected", "yes"); }
 
-/// Waits until rank 0 expects the death, tells it when, and kills the calling rank.
+/// Kills the calling rank after rank 0 has called expect_death. Stores the time of death for write_notified.
 [[noreturn]] inline void die(Context& context) {
   context.store()->get("death_expected", kLongTimeout);
   context.store()->set("died", std::to_string(std::chrono::steady_clock::now().time_since_epoch().count()));
