@@ -1,10 +1,17 @@
 #include <tandem/base/error.h>
 
+#include <locale>
 #include <new>
+#include <ostream>
 
 #include <tandem/base/rank_context.h>
 
 namespace tandem { inline namespace v0 {
+
+void detail::set_format(std::ostream& out) {
+  out.imbue(std::locale::classic());
+  out << std::boolalpha;
+}
 
 std::string error_text(const std::exception& e) {
   if (dynamic_cast<const std::bad_alloc*>(&e) == nullptr) return e.what();

@@ -107,11 +107,17 @@ class TANDEM_API BackendError : public Error {
   int status_;
 };
 
-/// Concatenates its arguments with operator<<.
+namespace detail {
+/// Selects the classic locale, and names instead of numbers for bool.
+TANDEM_API void set_format(std::ostream& out);
+}  // namespace detail
+
+/// Concatenates its arguments with operator<<, in the classic locale: files, keys of the store and error texts must not
+/// depend on the program's locale.
 template <class... Args>
 std::string str(const Args&... args) {
   std::ostringstream out;
-  out << std::boolalpha;
+  detail::set_format(out);
   (out << ... << args);
   return out.str();
 }

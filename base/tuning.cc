@@ -1,7 +1,7 @@
 #include <tandem/base/tuning.h>
 
+#include <algorithm>
 #include <filesystem>
-#include <sstream>
 #include <string_view>
 #include <system_error>
 
@@ -19,11 +19,18 @@ constexpr std::string_view kSeparator = " = ";
 }  // namespace
 
 Tuning::Tuning(const std::string& path) {
-  std::istringstream file(InputFile("Tuning", path).text());
+  const std::string text = InputFile("Tuning", path).text();
   std::string line;
-  std::getline(file, line);
+  auto next_line = [&, begin = size_t{0}]() mutable {
+    if (begin >= text.size()) return false;
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    line = text.substr(begin, end - begin);
+    begin = end + 1;
+    return true;
+  };
+  next_line();
   TANDEM_CHECK(ValueError, line == kFirstLine, path, " is not a tuning file: its first line is not '", kFirstLine, "'");
-  for (int number = 2; std::getline(file, line); ++number) {
+  for (int number = 2; next_line(); ++number) {
     if (line.empty() || line[0] == '#' || line == kFirstLine)
       continue;  // two processes may have created the file concurrently
     const size_t at = line.find(kSeparator);

@@ -1,12 +1,16 @@
 #include <tandem/base/format.h>
 
+#include <cmath>
+#include <cstdio>
+#include <string>
+
 #include <gtest/gtest.h>
 
-using tandem::format_bytes;
-using tandem::format_count;
-using tandem::format_fixed;
+#include <tandem/base/error.h>
+#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/program_locale.h>
 
-namespace {
+namespace tandem { namespace {
 
 TEST(FormatBytes, ChoosesUnitBySize) {
   EXPECT_EQ(format_bytes(0), "0 B");
@@ -31,4 +35,26 @@ TEST(FormatCount, AddsAnSUnlessOne) {
   EXPECT_EQ(format_count(2, "step"), "2 steps");
 }
 
-}  // namespace
+TEST(FormatGeneral, WritesAsPrintfDoes) {
+  for (const double value : {0.0, 0.125, -1234567.0, 1e20, 1e-7, 100000.0, 0.1, HUGE_VAL, -std::nan("")}) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.6g %.3e", value, value);
+    EXPECT_EQ(format_general(value, 6) + " " + format_scientific(value, 3), text);
+  }
+  EXPECT_EQ(testing::error_text<ValueError>([] { format_fixed(1, 400); }),
+            "format_fixed: the text of 1 with 400 digits is too long (limit 400 characters)");
+}
+
+TEST(ParseInteger, TakesNothingButAnInteger) {
+  EXPECT_EQ(parse_integer("-1234567"), -1234567);
+  for (const char* text : {"", "x", "1,234", "1 ", " 1", "+1", "1.5", "9223372036854775808"})
+    EXPECT_FALSE(parse_integer(text)) << text;
+}
+
+TEST(Locale, DoesNotChangeTexts) {
+  const testing::ProgramLocale locale;
+  EXPECT_EQ(str(1234567, ' ', 1234.5, ' ', true), "1234567 1234.5 true");
+  EXPECT_EQ(str(format_bytes(1536), format_fixed(1234.5, 2), format_count(1234, "step")), "1.5 KiB1234.501234 steps");
+}
+
+}}  // namespace tandem
