@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <set>
 #include <utility>
 
 #include <tandem/autograd/grad_mode.h>
@@ -23,13 +22,13 @@
 #include <tandem/ops/cast.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/optim/clip_grad.h>
-#include <tandem/optim/grad_scaler.h>
 #include <tandem/optim/optimizer.h>
 #include <tandem/optim/schedule.h>
 #include <tandem/profile/trace_file.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
 #include <tandem/train/history.h>
+#include <tandem/train/objectives.h>
 #include <tandem/train/outputs.h>
 #include <tandem/train/progress.h>
 
@@ -85,37 +84,6 @@ TrainerOptions checked(TrainerOptions options) {
   return options;
 }
 
-/// A loss of each step, and its reducer, optimizer and schedule.
-struct Objective : TrainerObjective {
-  std::optional<optim::GradScaler> scaler = {};  ///< with amp kFloat16
-  int64_t reported_step = 0;                     ///< step of the last report of the communication hooks
-};
-
-/// The objectives of a step, in order. The loss of the first is the argument of fit().
-std::vector<Objective> make_objectives(const TrainerOptions& options, const TrainerComponents& components) {
-  std::vector<Objective> objectives;
-  objectives.push_back({{options.loss_name, {}, components.reducer, components.optimizer, components.schedule}, {}, 0});
-  for (const TrainerObjective& further : components.further) {
-    TANDEM_CHECK(ValueError, further.loss != nullptr, options.name, ": the objective '", further.name,
-                 "' has no loss, expected a function");
-    objectives.push_back({further, {}, 0});
-  }
-  std::set<std::string> names;
-  for (const Objective& objective : objectives) {
-    TANDEM_CHECK(ValueError, !objective.name.empty() && objective.name.find('.') == std::string::npos, options.name,
-                 ": the name of a loss is '", objective.name, "', expected a text without '.'");
-    TANDEM_CHECK(ValueError, names.insert(objective.name).second, options.name, ": two losses have the name '",
-                 objective.name, "'; name them by loss_name and further");
-  }
-  return objectives;
-}
-
-std::vector<std::string> names_of(const std::vector<Objective>& objectives) {
-  std::vector<std::string> names;
-  for (const Objective& objective : objectives) names.push_back(objective.name);
-  return names;
-}
-
 /// "test loss 0.3102, test accuracy 93.20 %".
 std::string describe(const Evaluation& evaluation, const std::string& set) {
   std::string text;
@@ -158,9 +126,6 @@ class Trainer::Impl {
   /// "" if there is one objective, else its name and a space.
   std::string prefix(const Objective& objective) const;
   std::vector<std::string> loss_texts() const;  ///< "loss", or "critic loss", "generator loss"
-  /// The states of an objective; the states of the first objective have no prefix.
-  static void save(const Objective& objective, State& shared, State& rank);
-  static void load(Objective& objective, const State& shared, const State& rank);
   void broadcast_buffers();
   void exclude_step();
   void evaluate_model(const std::function<Evaluation()>& evaluate);
@@ -202,7 +167,7 @@ Trainer::Impl::Impl(distributed::Context& ctx, TrainerOptions options, TrainerCo
       steps_per_epoch_(std::max<int64_t>(1, components_.loader.size() / options_.accumulate)),
       items_per_step_(options_.items_per_sample * batch_size_ * options_.accumulate * ctx.world_size()),
       paths_(options_),
-      objectives_(make_objectives(options_, components_)),
+      objectives_(make_objectives(options_, components_, ctx.group())),
       progress_({.enabled = is_rank0_ && options_.verbose,
                  .total_steps = total_,
                  .items_per_step = items_per_step_,
@@ -217,13 +182,6 @@ Trainer::Impl::Impl(distributed::Context& ctx, TrainerOptions options, TrainerCo
                " per rank, fewer than batch_size ", batch_size_);
   if (is_rank0_) check_outputs(options_, components_.model.state_dict().tensors());
   ctx_.group()->barrier();  // if rank 0 throws, the barrier fails on all ranks
-  if (options_.amp != kFloat16) return;
-  for (Objective& objective : objectives_) {
-    objective.scaler.emplace(
-        optim::GradScalerOptions{.all_reduce_found_inf = [group = ctx.group()](const Tensor& found) {
-          group->all_reduce(found, distributed::ReduceOp::kMax, {.name = "whether gradients are finite"});
-        }});
-  }
 }
 
 std::string Trainer::Impl::prefix(const Objective& objective) const {
@@ -325,11 +283,7 @@ void Trainer::Impl::resume() {
   const State& shared = loaded->state.optimizer;
   check_identity(rank.get<State>("identity"));
   components_.model.load_state_dict(loaded->state.model);
-  load(objectives_[0], shared, rank);
-  for (size_t i = 1; i < objectives_.size(); ++i) {
-    Objective& objective = objectives_[i];
-    load(objective, shared.get<State>("further." + objective.name), rank.get<State>("further." + objective.name));
-  }
+  load_objectives(objectives_, shared, rank);
   if (components_.load_state_dict) components_.load_state_dict(shared.get<State>("components"));
   components_.loader.sampler().load_state_dict(rank.get<State>("sampler"));
   default_generator(ctx_.device()).load_state_dict(rank.get<State>("generator"));
@@ -478,32 +432,12 @@ void Trainer::Impl::add_events() {
   }
 }
 
-void Trainer::Impl::save(const Objective& objective, State& shared, State& rank) {
-  shared.set("optimizer", objective.optimizer.state_dict());
-  if (objective.schedule != nullptr) shared.set("schedule", objective.schedule->state_dict());
-  if (objective.scaler) shared.set("scaler", objective.scaler->state_dict());
-  if (State hooks = objective.reducer.state_dict(); !hooks.empty()) rank.set("gradient_hooks", std::move(hooks));
-}
-
-void Trainer::Impl::load(Objective& objective, const State& shared, const State& rank) {
-  objective.optimizer.load_state_dict(shared.get<State>("optimizer"));
-  if (objective.schedule != nullptr) objective.schedule->load_state_dict(shared.get<State>("schedule"));
-  if (objective.scaler) objective.scaler->load_state_dict(shared.get<State>("scaler"));
-  if (rank.find("gradient_hooks")) objective.reducer.load_state_dict(rank.get<State>("gradient_hooks"));
-}
-
 void Trainer::Impl::save_checkpoint() {
   broadcast_buffers();
   history_.merge(*ctx_.group());
   io::CheckpointState state;
   state.model = components_.model.state_dict();
-  save(objectives_[0], state.optimizer, state.rank);
-  for (size_t i = 1; i < objectives_.size(); ++i) {
-    State shared, rank;
-    save(objectives_[i], shared, rank);
-    state.optimizer.set("further." + objectives_[i].name, std::move(shared));
-    state.rank.set("further." + objectives_[i].name, std::move(rank));
-  }
+  save_objectives(objectives_, state.optimizer, state.rank);
   if (components_.state_dict) state.optimizer.set("components", components_.state_dict());
   State settings;
   for (const auto& [name, value] : identity()) settings.set(name, value);
