@@ -29,7 +29,7 @@ linked_headers = rule(
     implementation = _linked_headers_impl,
     attrs = {
         "deps": attr.label_list(providers = [CcInfo]),
-        "hdrs": attr.label_list(mandatory = True, allow_files = [".h"]),
+        "hdrs": attr.label_list(mandatory = True, allow_files = [".h", ".cc"]),
     },
     doc = """Headers included as <tandem/<package>/<file>>, and `deps`.
 

@@ -132,7 +132,7 @@ Advance GlooBackend::do_advance() {
     finish_alone();
     return Advance::kDone;
   }
-  const std::vector<uint8_t> lost = lost_links();
+  const Ends ends = known_ends();
   bool moved = dispatch();
   moved |= match_signatures();
   if (unmatched_ == 0 && !parts_disagree_) {
@@ -146,7 +146,7 @@ Advance GlooBackend::do_advance() {
       return Advance::kDone;
     }
   }
-  if (!moved) check_failures(lost, false, [&](int rank) { return is_missing(rank); });
+  if (!moved) check_failures(ends, false, [&](int rank) { return is_missing(rank); });
   return moved ? Advance::kMoved : Advance::kIdle;
 }
 
@@ -259,22 +259,22 @@ std::vector<int> GlooBackend::do_awaited() {
   return causes.empty() ? missing : causes;
 }
 
-std::vector<uint8_t> GlooBackend::lost_links() const {
-  std::vector<uint8_t> lost(peers_.size());
-  for (int rank = 0; rank < size_; ++rank) lost[static_cast<size_t>(rank)] = mesh_.lost(rank).has_value();
-  return lost;
+GlooBackend::Ends GlooBackend::known_ends() const {
+  Ends ends{num_failures_.load(std::memory_order_acquire), std::vector<uint8_t>(peers_.size())};
+  for (int rank = 0; rank < size_; ++rank) ends.lost[static_cast<size_t>(rank)] = mesh_.lost(rank).has_value();
+  return ends;
 }
 
-void GlooBackend::check_failures(const std::vector<uint8_t>& lost, bool poison_always,
-                                 FunctionRef<bool(int rank)> is_needed) {
+void GlooBackend::check_failures(const Ends& ends, bool poison_always, FunctionRef<bool(int rank)> is_needed) {
   for (int rank = 0; rank < size_; ++rank) {
     const auto& poison = peer(rank).poison;
     if (poison && (poison_always || poison->finished < number_))
       fail(static_cast<int>(poison->culprit), poison->reason);
   }
-  if (num_failures_.load(std::memory_order_acquire) > 0) {
+  if (ends.num_notified > 0) {
     std::lock_guard lock(failures_mutex_);
-    for (const auto& [culprit, reason] : failures_) {
+    for (size_t i = 0; i < ends.num_notified; ++i) {
+      const auto& [culprit, reason] = failures_[i];
       int member = -1;
       for (int rank = 0; rank < size_; ++rank) {
         if (job_rank(options_, rank) == culprit) member = rank;
@@ -283,7 +283,7 @@ void GlooBackend::check_failures(const std::vector<uint8_t>& lost, bool poison_a
     }
   }
   for (int rank = 0; rank < size_; ++rank) {
-    if (lost[static_cast<size_t>(rank)] && is_needed(rank)) {
+    if (ends.lost[static_cast<size_t>(rank)] && is_needed(rank)) {
       fail(job_rank(options_, rank), mesh_.lost(rank).value_or(""));
     }
   }
@@ -342,10 +342,10 @@ LastStarted GlooBackend::do_last_started(int rank) const {
 void GlooBackend::do_start_p2p(P2pRequest& transfer) { messages_.start(transfer); }
 
 Advance GlooBackend::do_advance_p2p() {
-  const std::vector<uint8_t> lost = lost_links();
+  const Ends ends = known_ends();
   bool moved = dispatch();
   moved |= messages_.advance();
-  if (!moved && messages_.any()) check_failures(lost, true, [&](int rank) { return messages_.waits_for(rank); });
+  if (!moved && messages_.any()) check_failures(ends, true, [&](int rank) { return messages_.waits_for(rank); });
   return moved ? Advance::kMoved : Advance::kIdle;
 }
 

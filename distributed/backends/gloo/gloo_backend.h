@@ -110,6 +110,10 @@ class GlooBackend final : public Backend {
     int culprit;
     std::string reason;
   };
+  struct Ends {
+    size_t num_notified;        ///< the first failures of failures_
+    std::vector<uint8_t> lost;  ///< by rank: the link is lost
+  };
   struct Slice {
     int64_t begin;
     int64_t num_bytes;
@@ -127,11 +131,11 @@ class GlooBackend final : public Backend {
   bool match_signatures();
   void check_parts();
   bool is_missing(int rank);
-  /// Which links are lost. Read this before the frames, because data that a rank sent before it failed still counts.
-  std::vector<uint8_t> lost_links() const;
-  /// Throws if a rank has failed for which `is_needed` returns true. Poison always throws if `poison_always`; otherwise
-  /// it throws unless its sender has completed the running collective.
-  void check_failures(const std::vector<uint8_t>& lost, bool poison_always, FunctionRef<bool(int rank)> is_needed);
+  /// Read this before the frames, because data that a rank sent before it ended still counts.
+  Ends known_ends() const;
+  /// Throws if a rank in `ends` has failed for which `is_needed` returns true. Poison always throws if `poison_always`;
+  /// otherwise it throws unless its sender has completed the running collective.
+  void check_failures(const Ends& ends, bool poison_always, FunctionRef<bool(int rank)> is_needed);
   [[noreturn]] void fail(int culprit, const std::string& reason) const;
   bool is_aborted();
 

@@ -150,6 +150,7 @@ Mesh::Mesh(const ProcessGroupOptions& options, const Tuning& tuning)
       max_payload_(kInlineBytes + 2048 + 32 * static_cast<size_t>(options.world_size)),
       watches_(static_cast<size_t>(options.world_size)),
       gone_(static_cast<size_t>(options.world_size)),
+      silent_(static_cast<size_t>(options.world_size)),
       links_(static_cast<size_t>(options.world_size)),
       lost_(static_cast<size_t>(options.world_size)) {
   if (options.world_size == 1) {
@@ -265,8 +266,8 @@ void Mesh::link_lost(int peer, const std::string& why, bool left) {
     // A rank that throws out of the function that owns the group leaves before its error arrives at the store. So wait
     // for the error here.
     if (left) changed_.wait_for(lock, kReasonTime, [&] { return !polls_; });
-    std::optional<std::string>& lost = lost_[static_cast<size_t>(peer)];
-    if (!lost) lost = reason_of(why);
+    const bool is_silent = silent_[static_cast<size_t>(peer)];
+    lost_[static_cast<size_t>(peer)] = reason_of(is_silent ? "timed out" : why);
   }
   wake();
 }
@@ -274,11 +275,9 @@ void Mesh::link_lost(int peer, const std::string& why, bool left) {
 void Mesh::close_lost_connections() {
   for (size_t peer = 0; peer < sockets_.size(); ++peer) {
     if (!sockets_[peer] || !watches_[peer].is_lost(sockets_[peer].get())) continue;
-    {
-      std::lock_guard lock(mutex_);
-      if (!lost_[peer]) lost_[peer] = reason_of("timed out");
-    }
-    shutdown(sockets_[peer].get(), SHUT_RDWR);  // so Gloo detects the loss too
+    silent_[peer] = true;
+    // Then Gloo closes the connection, and the link reports it lost after all frames that have arrived.
+    shutdown(sockets_[peer].get(), SHUT_RDWR);
   }
 }
 

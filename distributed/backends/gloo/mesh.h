@@ -28,7 +28,7 @@ class Device;
 namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
 /// The links of one rank, the inbox for received frames, and the wake-up of callers that sleep until a frame arrives.
-class Mesh final : private LinkEvents {
+class Mesh : private LinkEvents {
  public:
   using Clock = std::chrono::steady_clock;
 
@@ -87,9 +87,10 @@ class Mesh final : private LinkEvents {
 
   std::shared_ptr<::gloo::transport::Device> device_;
   std::shared_ptr<::gloo::transport::Context> context_;
-  std::vector<FileDescriptor> sockets_;  // of the connections, by rank: Gloo cannot end one and wake all its waiters
-  std::vector<SilenceWatch> watches_;    // by rank, for sockets_
-  std::vector<std::atomic<bool>> gone_;  // by rank: no acknowledgement is expected from it
+  std::vector<FileDescriptor> sockets_;    // of the connections, by rank: Gloo cannot end one and wake all its waiters
+  std::vector<SilenceWatch> watches_;      // by rank, for sockets_
+  std::vector<std::atomic<bool>> gone_;    // by rank: no acknowledgement is expected from it
+  std::vector<std::atomic<bool>> silent_;  // by rank: its connection was closed because it did not respond
   std::vector<std::unique_ptr<Link>> links_;
   std::unique_ptr<Flusher> flusher_;
 
