@@ -3,12 +3,30 @@
 #pragma once
 
 #include <bit>
+#include <concepts>
 #include <cstdint>
 #include <type_traits>
 
 #include <tandem/base/macros.h>
 
 namespace tandem { inline namespace v0 {
+
+/// A number from which a half type is rounded as from `value`: the nearest float, or where that is not exact and even
+/// the odd float on the other side of the value. S. Boldo, G. Melquiond, "Emulation of a FMA and correctly rounded
+/// sums: proved algorithms using rounding to odd", 2008.
+TANDEM_HOST_DEVICE inline float round_to_odd(double value) {
+  const float nearest = static_cast<float>(value);
+  const double magnitude = value < 0 ? -value : value, found = nearest < 0 ? -nearest : nearest;
+  const uint32_t bits = std::bit_cast<uint32_t>(nearest), is_even = ~bits & 1u;
+  return std::bit_cast<float>(bits + (is_even & uint32_t{found < magnitude}) - (is_even & uint32_t{found > magnitude}));
+}
+/// The same for an integer.
+TANDEM_HOST_DEVICE inline float round_to_odd(int64_t value) {
+  // From 2^53 on, the lowest 11 bits only matter in whether they are zero; then a double represents the number.
+  constexpr int64_t kExact = int64_t{1} << 53;
+  const int64_t low = value > -kExact && value < kExact ? 0 : value & 0x7ff;
+  return round_to_odd(static_cast<double>(low == 0 ? value : value - low + 0x400));
+}
 
 /// IEEE 754 binary16.
 struct Half {
@@ -17,6 +35,9 @@ struct Half {
   Half() = default;
   /// Rounds to nearest, ties to even; the largest finite value is 65504, and magnitudes from 65520 on become infinite.
   TANDEM_HOST_DEVICE explicit Half(float value) : bits(from_float(value)) {}
+  /// Rounds once, too.
+  TANDEM_HOST_DEVICE explicit Half(double value) : Half(round_to_odd(value)) {}
+  TANDEM_HOST_DEVICE explicit Half(std::integral auto value) : Half(round_to_odd(static_cast<int64_t>(value))) {}
   /// Exact.
   TANDEM_HOST_DEVICE operator float() const { return to_float(bits); }
 
@@ -33,6 +54,10 @@ struct BFloat16 {
   BFloat16() = default;
   /// Rounds to nearest, ties to even.
   TANDEM_HOST_DEVICE explicit BFloat16(float value) : bits(from_float(value)) {}
+  /// Rounds once, too.
+  TANDEM_HOST_DEVICE explicit BFloat16(double value) : BFloat16(round_to_odd(value)) {}
+  TANDEM_HOST_DEVICE explicit BFloat16(std::integral auto value)
+      : BFloat16(round_to_odd(static_cast<int64_t>(value))) {}
   /// Exact.
   TANDEM_HOST_DEVICE operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 

@@ -10,7 +10,7 @@
 namespace tandem { inline namespace v0 { namespace primitives {
 
 /// Converts a value. Floating to integer truncates toward zero and saturates; NaN becomes 0. Integer to integer wraps
-/// around.
+/// around. To a floating type rounds once, to nearest, ties to even.
 template <class To, class From>
 TANDEM_HOST_DEVICE inline To convert(From value) {
   if constexpr (std::is_same_v<To, From>) {
@@ -25,8 +25,6 @@ TANDEM_HOST_DEVICE inline To convert(From value) {
     if (value >= kEnd) return std::numeric_limits<To>::max();
     if (value > kMin) return static_cast<To>(value);
     return value <= kMin ? std::numeric_limits<To>::min() : To{0};
-  } else if constexpr (kIsHalf<To>) {
-    return To(static_cast<float>(value));
   } else {
     return static_cast<To>(value);
   }

@@ -23,17 +23,15 @@ class Scalar {
   double to_double() const { return dtype_ == kFloat64 ? real_ : static_cast<double>(integer_); }
   /// The number as an int64_t; a fraction is truncated.
   int64_t to_int() const { return dtype_ == kFloat64 ? static_cast<int64_t>(real_) : integer_; }
-  /// The number as T: bool, an integer or a floating type of any width.
+  /// The number as T: bool, an integer or a floating type of any width, to which it is rounded once.
   template <class T>
   T to() const {
     if constexpr (std::is_same_v<T, bool>) {
       return dtype_ == kFloat64 ? real_ != 0 : integer_ != 0;
     } else if constexpr (std::is_integral_v<T>) {
       return static_cast<T>(to_int());
-    } else if constexpr (kIsHalf<T>) {
-      return T(static_cast<float>(to_double()));
     } else {
-      return static_cast<T>(to_double());
+      return dtype_ == kFloat64 ? static_cast<T>(real_) : static_cast<T>(integer_);
     }
   }
 

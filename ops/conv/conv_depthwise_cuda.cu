@@ -124,7 +124,7 @@ __global__ void depthwise_weight_kernel(int64_t elements, int64_t slices, const 
   for (int64_t i = thread_index(); i < elements; i += num_threads()) {
     double sum = beta == 0 ? 0.0 : beta * static_cast<double>(static_cast<C>(out[i]));
     for (int64_t slice = 0; slice < slices; ++slice) sum += parts[slice * elements + i];
-    out[i] = static_cast<T>(static_cast<C>(sum));
+    out[i] = static_cast<T>(sum);
   }
 }
 

@@ -52,7 +52,7 @@ void mean_of_losses(const KernelContext&, DType dtype, int64_t n, const int64_t*
   visit_floating_dtype(dtype, [&]<class T>() {
     using C = RowCompute<T>;
     static_cast<C*>(shifts)[2 * n] = static_cast<C>(count);
-    *static_cast<T*>(out) = static_cast<T>(static_cast<C>(mean));
+    *static_cast<T*>(out) = static_cast<T>(mean);
   });
 }
 

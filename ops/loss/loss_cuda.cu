@@ -43,7 +43,7 @@ __global__ void mean_kernel(int64_t n, const int64_t* labels, int64_t ignore_ind
   count = block_reduce(count, 0.0, Plus());
   if (threadIdx.x != 0) return;
   shifts[2 * n] = static_cast<Accumulator<T>>(count);
-  *out = static_cast<T>(static_cast<Accumulator<T>>(sum / count));
+  *out = static_cast<T>(sum / count);
 }
 
 template <class T, int kPack>

@@ -196,7 +196,7 @@ void layer_norm_backward(const KernelContext&, DType dtype, DType, bool centres,
         double sum = 0;
         for (int64_t piece = 0; piece < pieces; ++piece) sum += static_cast<double>(from[2 * piece * apart + i]);
         if (accumulate) sum += static_cast<double>(to[i]);
-        to[i] = static_cast<T>(static_cast<C>(sum));
+        to[i] = static_cast<T>(sum);
       }
     };
     finish(sums, gradients.accumulate_weight, gradients.weight);

@@ -348,7 +348,7 @@ __global__ void parameter_gradients_kernel(int64_t n, int64_t pieces, const Accu
     sum = sum_lines(sum);
     if (threadIdx.y != 0 || column >= n) continue;
     if (of_bias ? gradients.accumulate_bias : gradients.accumulate_weight) sum += static_cast<double>(slot[column]);
-    slot[column] = static_cast<T>(static_cast<Accumulator<T>>(sum));
+    slot[column] = static_cast<T>(sum);
   }
 }
 

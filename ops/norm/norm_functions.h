@@ -100,8 +100,8 @@ TANDEM_HOST_DEVICE inline double number_at(const void* data, DType dtype, int64_
 }
 TANDEM_HOST_DEVICE inline void set_number(void* data, DType dtype, int64_t i, double value) {
   switch (dtype) {
-    case kFloat16: static_cast<Half*>(data)[i] = static_cast<Half>(static_cast<float>(value)); return;
-    case kBFloat16: static_cast<BFloat16*>(data)[i] = static_cast<BFloat16>(static_cast<float>(value)); return;
+    case kFloat16: static_cast<Half*>(data)[i] = static_cast<Half>(value); return;
+    case kBFloat16: static_cast<BFloat16*>(data)[i] = static_cast<BFloat16>(value); return;
     case kFloat64: static_cast<double*>(data)[i] = value; return;
     default: static_cast<float*>(data)[i] = static_cast<float>(value);
   }

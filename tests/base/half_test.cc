@@ -47,6 +47,9 @@ TEST(Half, RoundsToNearestTiesToEven) {
     ASSERT_EQ(Half::from_float(-middle), even | 0x8000) << i;
     ASSERT_EQ(Half::from_float(std::nextafter(middle, 0.0f)), low) << i;
     ASSERT_EQ(Half::from_float(std::nextafter(middle, kInfinity)), high) << i;
+    ASSERT_EQ(Half(double{middle}).bits, even) << i;
+    ASSERT_EQ(Half(-std::nextafter(double{middle}, 0.0)).bits, low | 0x8000) << i;
+    ASSERT_EQ(Half(std::nextafter(double{middle}, HUGE_VAL)).bits, high) << i;
   }
 }
 
@@ -83,7 +86,23 @@ TEST(BFloat16, RoundsToNearestTiesToEven) {
     ASSERT_EQ(BFloat16(std::bit_cast<float>(middle - 1)).bits, i);
     ASSERT_EQ(BFloat16(std::bit_cast<float>(middle + 1)).bits, i + 1);
     ASSERT_EQ(BFloat16(-std::bit_cast<float>(middle)).bits, even | 0x8000);
+    const double exact = std::bit_cast<float>(middle);
+    ASSERT_EQ(BFloat16(exact).bits, even);
+    ASSERT_EQ(BFloat16(std::nextafter(exact, 0.0)).bits, i);
+    ASSERT_EQ(BFloat16(-std::nextafter(exact, HUGE_VAL)).bits, (i + 1) | 0x8000);
   }
+  for (int e = 9; e < 63; ++e) {
+    const int64_t low = int64_t{1} << e, high = low + (low >> 7), middle = low + (low >> 8);
+    for (const int64_t sign : {1, -1}) {
+      ASSERT_EQ(BFloat16(sign * middle), static_cast<float>(sign * low)) << e;
+      ASSERT_EQ(BFloat16(sign * (middle - 1)), static_cast<float>(sign * low)) << e;
+      ASSERT_EQ(BFloat16(sign * (middle + 1)), static_cast<float>(sign * high)) << e;
+    }
+  }
+  EXPECT_EQ(BFloat16(std::numeric_limits<int64_t>::max()), 0x1p63f);
+  EXPECT_EQ(BFloat16(1e300).bits, 0x7f80);
+  EXPECT_EQ(BFloat16(-1e-300).bits, 0x8000);
+  EXPECT_TRUE(std::isnan(BFloat16(static_cast<double>(NAN))));
   EXPECT_EQ(BFloat16(std::numeric_limits<float>::max()).bits, 0x7f80);
 }
 

@@ -158,6 +158,8 @@ TEST(PrimitivesCopy, FloatToIntegerTruncatesAndSaturates) {
   EXPECT_EQ((converted<double, int32_t>({2147483647.5, -2147483648.5})), (std::vector<int32_t>{kMax, kMin}));
   EXPECT_EQ((converted<Half, int16_t>({Half(300.0f), Half(-INFINITY)})), (std::vector<int16_t>{300, INT16_MIN}));
   EXPECT_EQ((converted<int16_t, Half>({-300, 7})), (std::vector<Half>{Half(-300.0f), Half(7.0f)}));
+  EXPECT_EQ((converted<double, Half>({1 + 0x1p-11 + 0x1p-40})), (std::vector<Half>{Half(1 + 0x1p-10f)}));
+  EXPECT_EQ((converted<int64_t, BFloat16>({(int64_t{257} << 23) + 1})), (std::vector<BFloat16>{BFloat16(0x1.02p31f)}));
   EXPECT_EQ((converted<Half, uint8_t>({Half(300.0f), Half(-3.5f)})), (std::vector<uint8_t>{255, 0}));
 }
 
