@@ -43,7 +43,9 @@ sigset_t file_size_signal() {
 
 InputFile::InputFile(const char* op, std::string path)
     // O_NONBLOCK: opening a FIFO without a writer would wait for one.
-    : op_(op), path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+    : op_(op),
+      path_(std::move(path)),
+      descriptor_(above_standard(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK))) {
   if (descriptor_ < 0) {
     const int error = errno;
     struct stat status = {};
@@ -91,6 +93,21 @@ std::shared_ptr<std::byte> InputFile::map() const {
   return {static_cast<std::byte*>(data), [num_bytes](std::byte* begin) { ::munmap(begin, num_bytes); }};
 }
 
+int above_standard(int descriptor) {
+  if (descriptor < 0 || descriptor > STDERR_FILENO) return descriptor;
+  const int moved = ::fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  const int error = errno;
+  ::close(descriptor);
+  errno = error;
+  return moved;
+}
+
+void open_standard_streams() {
+  int descriptor = 0;
+  while (descriptor >= 0 && descriptor <= STDERR_FILENO) descriptor = ::open("/dev/null", O_RDWR);
+  if (descriptor >= 0) ::close(descriptor);
+}
+
 int64_t regular_file_size(const char* op, const std::string& path, int descriptor) {
   struct stat status = {};
   TANDEM_CHECK(IoError, ::fstat(descriptor, &status) == 0, op, ": cannot open '", path, "': ", std::strerror(errno));
@@ -136,7 +153,7 @@ int write_all(int descriptor, std::string_view bytes) {
 
 void write_file(const char* op, const std::string& path, std::string_view bytes, WriteMode mode) {
   const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (mode == WriteMode::kAppend ? O_APPEND : O_TRUNC);
-  const int descriptor = ::open(path.c_str(), flags, 0666);
+  const int descriptor = above_standard(::open(path.c_str(), flags, 0666));
   int error = descriptor < 0 ? errno : write_all(descriptor, bytes);
   if (descriptor >= 0 && ::close(descriptor) != 0 && error == 0) error = errno;
   TANDEM_CHECK(IoError, error == 0, op, ": cannot write '", path, "': ", std::strerror(error));

@@ -42,6 +42,14 @@ class TANDEM_API InputFile {
   int descriptor_;
 };
 
+/// Returns `descriptor`, or a duplicate above 2 in its place if it is 0, 1 or 2: the program has closed that standard
+/// stream, and what it prints must not be written to the file. Every descriptor that the library opens passes through
+/// this function. Returns -1 and sets errno on failure.
+TANDEM_API int above_standard(int descriptor);
+/// Opens /dev/null in place of closed standard streams, for libraries whose descriptors do not pass through
+/// above_standard(). Called when a job or rank starts.
+TANDEM_API void open_standard_streams();
+
 /// Size in bytes of an open file. Throws "OP: 'PATH' is a FIFO, not a regular file" if it is not a regular file.
 TANDEM_API int64_t regular_file_size(const char* op, const std::string& path, int descriptor);
 

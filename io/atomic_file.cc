@@ -48,7 +48,7 @@ FileDigest digest_of(const InputFile& file) {
 AtomicFile::AtomicFile(const char* op, std::string path) : op_(op), path_(std::move(path)) {
   for (int k = 0; k < kMaxTemporaries && descriptor_ < 0; ++k) {
     temporary_ = str(path_, kTemporarySuffix, k);
-    descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    descriptor_ = above_standard(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (descriptor_ < 0 && errno != EEXIST) break;
   }
   if (descriptor_ < 0) fail("cannot create", temporary_);
@@ -91,7 +91,7 @@ bool is_temporary(const std::string& name) {
 }
 
 void sync_folder(const char* op, const std::string& folder) {
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int descriptor = above_standard(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   TANDEM_CHECK(IoError, descriptor >= 0, op, ": cannot open the folder '", folder, "': ", std::strerror(errno));
   const int status = sync_descriptor(descriptor);
   const int error = errno;

@@ -190,7 +190,7 @@ void Checkpointer::lock() {
   fs::create_directories(folder_, error);
   check_system(error, "create the folder", folder_);
   const fs::path path = fs::path(folder_) / "lock";
-  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  const int descriptor = above_standard(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   check_system(descriptor < 0 ? std::error_code(errno, std::generic_category()) : std::error_code(), "open", path);
   std::array<char, 64> text = {};
   if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {

@@ -94,7 +94,7 @@ EventFile::EventFile(const std::string& folder) {
   for (int k = 0; descriptor_ < 0; ++k) {
     path_ =
         std::filesystem::path(folder) / str("events.out.tfevents.", seconds, ".", host.data(), ".", ::getpid(), ".", k);
-    descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
+    descriptor_ = above_standard(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666));
     if (descriptor_ < 0 && errno != EEXIST) {
       disable(str("cannot create '", path_, "': ", system_reason(errno)));
       return;

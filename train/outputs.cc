@@ -30,10 +30,10 @@ void create_folder(const fs::path& folder) {
 /// Opens an existing file for writing without changing it, or creates and removes a new file. O_NONBLOCK makes a FIFO
 /// without a reader an error.
 void check_file(const std::string& path) {
-  int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  int descriptor = above_standard(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   const bool is_new = descriptor >= 0;
   if (!is_new && errno == EEXIST) {
-    descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+    descriptor = above_standard(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666));
   }
   if (descriptor < 0) throw IoError(str("cannot write '", path, "': ", std::strerror(errno)));
   ::close(descriptor);

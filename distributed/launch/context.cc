@@ -1,6 +1,7 @@
 #include <tandem/distributed/context.h>
 
 #include <tandem/base/error.h>
+#include <tandem/base/file.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/distributed/launch/context_access.h>
 #include <tandem/distributed/launch/interrupts.h>
@@ -21,6 +22,7 @@ Context& Context::current() {
 }
 
 std::shared_ptr<Context> ContextAccess::install(RankContext& rank_context, const ContextOptions& options) {
+  open_standard_streams();
   auto context = std::make_shared<Context>();
   context->rank_ = options.rank;
   context->world_size_ = options.world_size;

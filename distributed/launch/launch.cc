@@ -7,6 +7,7 @@
 
 #include <tandem/base/env.h>
 #include <tandem/base/error.h>
+#include <tandem/base/file.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/distributed/launch/launch_flags.h>
 #include <tandem/distributed/launch/rank_environment.h>
@@ -155,6 +156,7 @@ void warn_if_oversubscribed(int num_ranks) {
 }
 
 int launch(int& argc, char** argv, const RankFunction& f) {
+  open_standard_streams();
   if (const auto status = rank_main_entry(argc, argv)) return *status;
   try {
     const LaunchFlags flags = take_launch_flags(argc, argv);

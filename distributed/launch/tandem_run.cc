@@ -11,6 +11,7 @@
 
 #include <tandem/base/env.h>
 #include <tandem/base/error.h>
+#include <tandem/base/file.h>
 #include <tandem/base/version.h>
 #include <tandem/distributed/launch/launch_flags.h>
 #include <tandem/distributed/launch/rank_environment.h>
@@ -238,6 +239,7 @@ int usage_error(const std::string& text) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  td::open_standard_streams();
   CLI::App app("Runs PROGRAM as the ranks of a job on this host.", "tandem-run");
   Flags flags;
   declare(app, flags);

@@ -59,17 +59,14 @@ class Rendezvous::Impl {
         ended_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         watch_(
             options.store->on_failure([this](int rank, const std::string& reason) { on_peer_failure(rank, reason); })) {
-    if (ended_fd_ < 0) fail_to_join(options_, str("cannot create an eventfd: ", std::strerror(errno)));
+    if (!ended_fd_) fail_to_join(options_, str("cannot create an eventfd: ", std::strerror(errno)));
     // In this order: the rank that removes the keys of a complete group sets kComplete first.
     const bool is_first = options.store->add(joined(options.rank), 1) == 1;
     const bool is_complete = options.store->check({prefix_ + kComplete});
     if (is_complete) options.store->delete_key(joined(options.rank));
     if (!is_first || is_complete) fail_to_join(options, "a group with this name was already created in this job");
   }
-  ~Impl() {
-    watch_.remove();
-    if (ended_fd_ >= 0) close(ended_fd_);
-  }
+  ~Impl() { watch_.remove(); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
@@ -114,7 +111,7 @@ class Rendezvous::Impl {
   }
 
   bool wait_readable(int fd, Clock::time_point until) {
-    pollfd entries[] = {{fd, POLLIN, 0}, {ended_fd_, POLLIN, 0}};
+    pollfd entries[] = {{fd, POLLIN, 0}, {ended_fd_.get(), POLLIN, 0}};
     until = std::min(until, deadline_);
     for (;;) {
       const int ready = poll(entries, 2, milliseconds_until(until));
@@ -128,7 +125,7 @@ class Rendezvous::Impl {
 
   /// Throws if another rank has ended or ends soon. Called to find out why the connection to rank 0 closed.
   void blame_ended() {
-    pollfd entry = {ended_fd_, POLLIN, 0};
+    pollfd entry = {ended_fd_.get(), POLLIN, 0};
     if (poll(&entry, 1, static_cast<int>(kSlice.count())) > 0) fail_for_ended();
   }
 
@@ -185,7 +182,7 @@ class Rendezvous::Impl {
       ended_.emplace_back(member, reason);
     }
     const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t n = write(ended_fd_, &one, sizeof(one));
+    [[maybe_unused]] const ssize_t n = write(ended_fd_.get(), &one, sizeof(one));
   }
 
   bool has_ended(int rank) {
@@ -212,7 +209,7 @@ class Rendezvous::Impl {
   const std::string prefix_;
   const Clock::time_point deadline_;
   std::set<std::string> keys_;
-  const int ended_fd_;  // readable once a rank has ended
+  const FileDescriptor ended_fd_;  // readable once a rank has ended
   std::mutex mutex_;
   std::vector<std::pair<int, std::string>> ended_;  // rank in the group and reason
   HookHandle watch_;

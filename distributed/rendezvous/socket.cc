@@ -18,6 +18,7 @@
 #include <utility>
 
 #include <tandem/base/error.h>
+#include <tandem/base/file.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
@@ -80,6 +81,8 @@ int try_connect(const addrinfo& address, Clock::time_point deadline, FileDescrip
 }
 
 }  // namespace
+
+FileDescriptor::FileDescriptor(int fd) : fd_(above_standard(fd)) {}
 
 FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
   if (this != &other) {

@@ -10,11 +10,11 @@ struct tcp_info;
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// Owns a file descriptor.
+/// Owns a file descriptor, which is never 0, 1 or 2 (above_standard).
 class TANDEM_API FileDescriptor {
  public:
   FileDescriptor() = default;
-  explicit FileDescriptor(int fd) : fd_(fd) {}
+  explicit FileDescriptor(int fd);
   FileDescriptor(FileDescriptor&& other) noexcept : fd_(other.release()) {}
   FileDescriptor& operator=(FileDescriptor&& other) noexcept;
   ~FileDescriptor() { reset(); }

@@ -46,11 +46,10 @@ StoreServer::StoreServer(StoreServerOptions options) : options_(std::move(option
                " bytes, got ", options_.token.size());
   joined_.resize(static_cast<size_t>(options_.world_size), false);
   left_.resize(static_cast<size_t>(options_.world_size), false);
-  FileDescriptor listener = listen_on(options_.host, options_.port);
-  port_ = local_port(listener.get());
-  wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  TANDEM_CHECK(IoError, wake_fd_ >= 0, "store: cannot create an eventfd: ", std::strerror(errno));
-  listen_fd_ = listener.release();
+  listener_ = listen_on(options_.host, options_.port);
+  port_ = local_port(listener_.get());
+  wake_fd_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  TANDEM_CHECK(IoError, bool{wake_fd_}, "store: cannot create an eventfd: ", std::strerror(errno));
 }
 
 StoreServer::~StoreServer() {
@@ -60,9 +59,6 @@ StoreServer::~StoreServer() {
   }
   wake();
   if (thread_.joinable()) thread_.join();
-  for (const Connection& connection : connections_) close(connection.fd);
-  close(listen_fd_);
-  close(wake_fd_);
 }
 
 void StoreServer::start() {
@@ -71,7 +67,8 @@ void StoreServer::start() {
 
 void StoreServer::wake() {
   const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t n = write(wake_fd_, &one, sizeof(one));  // fails only if the thread is already awake
+  [[maybe_unused]] const ssize_t n =
+      write(wake_fd_.get(), &one, sizeof(one));  // fails only if the thread is already awake
 }
 
 void StoreServer::report(RankEndEvent event) {
@@ -122,11 +119,11 @@ void StoreServer::run() {
       drop_silent_strangers();
       close_lost_connections();
       remove_closed();
-      polled.assign({{wake_fd_, POLLIN, 0}, {out_of_descriptors_ ? -1 : listen_fd_, POLLIN, 0}});
+      polled.assign({{wake_fd_.get(), POLLIN, 0}, {out_of_descriptors_ ? -1 : listener_.get(), POLLIN, 0}});
       connections.clear();
       for (Connection& connection : connections_) {
         const int events = POLLIN | (connection.out.empty() ? 0 : POLLOUT);
-        polled.push_back({connection.fd, static_cast<short>(events), 0});
+        polled.push_back({connection.socket.get(), static_cast<short>(events), 0});
         connections.push_back(&connection);
       }
       timeout = poll_timeout_ms();
@@ -137,7 +134,7 @@ void StoreServer::run() {
     }
     std::lock_guard lock(mutex_);
     uint64_t wakes = 0;
-    [[maybe_unused]] const ssize_t n = read(wake_fd_, &wakes, sizeof(wakes));
+    [[maybe_unused]] const ssize_t n = read(wake_fd_.get(), &wakes, sizeof(wakes));
     for (size_t i = 0; i < connections.size(); ++i) {
       const int events = polled[i + 2].revents;
       if ((events & POLLOUT) != 0) flush(*connections[i]);
@@ -164,15 +161,16 @@ void StoreServer::accept_some() {
   for (int i = 0; i < kMaxAccepts; ++i) {
     sockaddr_storage address{};
     socklen_t length = sizeof(address);
-    const int fd = accept4(listen_fd_, reinterpret_cast<sockaddr*>(&address), &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) {
+    FileDescriptor socket(
+        accept4(listener_.get(), reinterpret_cast<sockaddr*>(&address), &length, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket) {
       // Without a free descriptor or memory the listening socket stays readable. Do not poll it for a short time,
       // instead of spinning.
       out_of_descriptors_ = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
       if (errno == EINTR || errno == ECONNABORTED) continue;
       return;
     }
-    tune_connection(fd);
+    tune_connection(socket.get());
     const auto is_stranger = [](const Connection& c) { return c.rank < 0 && !c.closing; };
     // All ranks may connect at the same time.
     const size_t limit = kMaxStrangers + joined_.size();
@@ -184,7 +182,7 @@ void StoreServer::accept_some() {
       drop(oldest, why);
     }
     Connection& connection = connections_.emplace_back();
-    connection.fd = fd;
+    connection.socket = std::move(socket);
     connection.other_end = address;
     connection.accepted = std::chrono::steady_clock::now();
   }
@@ -206,7 +204,7 @@ void StoreServer::close_lost_connections() {
   if (now < next_loss_check_) return;
   next_loss_check_ = now + SilenceWatch::kInterval;
   for (Connection& connection : connections_) {
-    if (connection.closing || !connection.silence.is_lost(connection.fd)) continue;
+    if (connection.closing || !connection.silence.is_lost(connection.socket.get())) continue;
     lose_rank(connection, RankEnd::kLost, "cannot be reached (its connection timed out)");
     connection.closing = true;
   }
@@ -216,7 +214,7 @@ void StoreServer::receive(Connection& connection) {
   char bytes[65536];
   try {
     while (!connection.closing) {
-      const ssize_t n = recv(connection.fd, bytes, sizeof(bytes), 0);
+      const ssize_t n = recv(connection.socket.get(), bytes, sizeof(bytes), 0);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
       if (n <= 0) {
@@ -384,7 +382,8 @@ void StoreServer::reply(Connection& connection, uint32_t id, Status status, std:
 void StoreServer::flush(Connection& connection) {
   std::string& out = connection.out;
   while (connection.sent < out.size()) {
-    const ssize_t n = ::send(connection.fd, out.data() + connection.sent, out.size() - connection.sent, MSG_NOSIGNAL);
+    const ssize_t n =
+        ::send(connection.socket.get(), out.data() + connection.sent, out.size() - connection.sent, MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (n < 0) {
@@ -422,7 +421,6 @@ void StoreServer::remove_closed() {
       std::erase_if(waiting->second, [&](const Waiter& w) { return w.connection == &*it; });
       waiting = waiting->second.empty() ? waiters_.erase(waiting) : std::next(waiting);
     }
-    close(it->fd);
     removed_rank = removed_rank || it->rank >= 0;
     it = connections_.erase(it);
   }

@@ -71,7 +71,7 @@ class TANDEM_API StoreServer {
 
  private:
   struct Connection {
-    int fd = -1;
+    FileDescriptor socket;
     sockaddr_storage other_end = {};  // for the log
     int rank = -1;                    // -1: has not sent the token
     bool left = false;                // has sent a goodbye: its end does not end the rank, which may have joined again
@@ -110,8 +110,8 @@ class TANDEM_API StoreServer {
   void wake();
 
   const StoreServerOptions options_;
-  int listen_fd_ = -1;
-  int wake_fd_ = -1;
+  FileDescriptor listener_;
+  FileDescriptor wake_fd_;
   int port_ = 0;
   FailureBoard failures_;
   std::thread thread_;

@@ -1,5 +1,6 @@
 #include <tandem/base/file.h>
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -75,6 +76,26 @@ TEST(PathExists, IsFalseOnlyForMissingPaths) {
   const std::string name(300, 'x');
   EXPECT_EQ(error_text<IoError>([&] { path_exists("op", name); }),
             "op: cannot access '" + name + "': File name too long");
+}
+
+/// Exits with status 0 if what the process prints reaches no file that is opened after its standard streams are closed.
+[[noreturn]] void print_while_files_are_open(const std::string& path) {
+  for (const int stream : {0, 1, 2}) close(stream);
+  errno = 0;
+  const InputFile file("op", path);
+  const int descriptor = above_standard(open(path.c_str(), O_WRONLY));
+  const bool is_closed = write(1, "x", 1) < 0 && write(2, "x", 1) < 0;
+  open_standard_streams();
+  const bool is_open = write(1, "x", 1) == 1 && write(2, "x", 1) == 1 && read(0, &errno, 1) == 0;
+  const bool is_kept = file.text() == "kept" && (fcntl(descriptor, F_GETFD) & FD_CLOEXEC) != 0;
+  std::_Exit(is_closed && is_open && is_kept && above_standard(-1) == -1 ? 0 : 1);
+}
+
+TEST(AboveStandard, FilesDoNotReplaceClosedStandardStreams) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("file", std::string("kept"));
+  EXPECT_EXIT(print_while_files_are_open(path), ::testing::ExitedWithCode(0), "");
+  EXPECT_EQ(read_file(path), "kept");
 }
 
 TEST(WriteFile, ReplacesByDefaultAndAppendsOnRequest) {

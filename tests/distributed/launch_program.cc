@@ -1,4 +1,5 @@
 // The program of launch_test; its first argument selects the behaviour of the ranks.
+#include <fcntl.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -6,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -35,6 +37,20 @@ void wait_until_stop_requested(Context& context, bool agree) {
   // Without a group stop requests are not exchanged, so each rank uses its own.
   while (!context.stop_requested()) usleep(1000);
   if (agree) context.set_stop_agreed();
+}
+
+/// The standard streams that are closed, and other descriptors without close-on-exec but Gloo's epoll instance, which
+/// keeps no connection open.
+std::string wrong_descriptors() {
+  std::string text;
+  for (int fd = 0; fd < 1024; ++fd) {
+    const int flags = fcntl(fd, F_GETFD);
+    std::error_code error;
+    const auto file = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd), error);
+    const bool is_kept = flags >= 0 && (flags & FD_CLOEXEC) == 0 && file != "anon_inode:[eventpoll]";
+    if (fd <= 2 ? flags < 0 : is_kept) text += " " + std::to_string(fd) + " " + file.string();
+  }
+  return text;
 }
 
 void run(Context& context, const std::vector<std::string>& args) {
@@ -153,6 +169,12 @@ void run(Context& context, const std::vector<std::string>& args) {
     wait_until_stop_requested(context, false);
     say("asked\n");
     for (;;) pause();
+  } else if (mode == "descriptors") {
+    for (const char* backend : {"auto", "gloo"}) {
+      const auto group = context.new_group({0, 1}, {.backend = backend, .name = backend});
+      group->barrier();
+      say(backend + wrong_descriptors() + "\n");
+    }
   } else if (mode == "cores") {
     cpu_set_t mask;
     if (sched_getaffinity(0, sizeof(mask), &mask) != 0) std::abort();

@@ -153,6 +153,16 @@ TEST(Launch, CoresAreDividedAmongRanks) {
   EXPECT_EQ(seen, all);
 }
 
+TEST(Launch, ClosedStandardStreamsAreReplacedAndOwnDescriptorsAreCloseOnExec) {
+  for (const std::string closed : {">&-", "<&- >&- 2>&-"}) {
+    const TemporaryFolder folder;
+    Arguments command = with_program({"--nproc", "2", "--tee", "--log-dir", folder.path(), "descriptors"});
+    command.insert(command.begin(), {"/bin/sh", "-c", "exec \"$@\" " + closed, "sh"});
+    EXPECT_EQ(run_program(command).status, 0);
+    EXPECT_EQ(read_file(folder / "rank-1.log"), "auto\ngloo\n");
+  }
+}
+
 TEST(Launch, OversubscribedCoresWarnOnce) {
   cpu_set_t mask;
   ASSERT_EQ(sched_getaffinity(0, sizeof(mask), &mask), 0);

@@ -111,22 +111,13 @@ std::shared_ptr<Mapping> join_threads(const ProcessGroupOptions& options, const 
 
 // --- ranks that are processes ---
 
-class Socket {
+class Socket : public FileDescriptor {
  public:
-  explicit Socket(int fd) : fd_(fd) {}
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Socket() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int fd() const { return fd_; }
+  using FileDescriptor::FileDescriptor;
 
   /// Whether something can be read before `timeout` has passed.
   bool wait_readable(std::chrono::milliseconds timeout) const {
-    pollfd entry = {fd_, POLLIN, 0};
+    pollfd entry = {get(), POLLIN, 0};
     for (const auto deadline = Clock::now() + timeout;;) {
       const int ready = poll(&entry, 1, static_cast<int>(remaining(deadline).count()));
       if (ready >= 0 || errno != EINTR) return ready > 0;
@@ -136,11 +127,8 @@ class Socket {
   bool peer_is_same_user() const {
     ucred peer = {};
     socklen_t size = sizeof(peer);
-    return getsockopt(fd_, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+    return getsockopt(get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
   }
-
- private:
-  int fd_;
 };
 
 /// First message of a joining rank, and the answer of rank 0.
@@ -168,7 +156,7 @@ bool send_hello(const Socket& socket, const Hello& hello, const std::vector<int>
   head->cmsg_type = SCM_RIGHTS;
   head->cmsg_len = CMSG_LEN(payload);
   std::memcpy(CMSG_DATA(head), descriptors.data(), payload);
-  return sendmsg(socket.fd(), &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(hello));
+  return sendmsg(socket.get(), &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(hello));
 }
 
 bool receive_hello(const Socket& socket, Hello& hello, std::vector<SharedFile>& descriptors) {
@@ -179,7 +167,7 @@ bool receive_hello(const Socket& socket, Hello& hello, std::vector<SharedFile>& 
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
-  const ssize_t size = recvmsg(socket.fd(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  const ssize_t size = recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
   for (cmsghdr* head = CMSG_FIRSTHDR(&message); size > 0 && head != nullptr; head = CMSG_NXTHDR(&message, head)) {
     if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
     for (size_t i = 0; i < (head->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
@@ -211,12 +199,12 @@ std::vector<SharedFile> exchange_as_host(const ProcessGroupOptions& options, Sha
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   // Binding to the bare family makes the kernel choose a free abstract name.
-  if (listener.fd() < 0 || bind(listener.fd(), reinterpret_cast<sockaddr*>(&address), sizeof(sa_family_t)) != 0 ||
-      listen(listener.fd(), options.world_size) != 0) {
+  if (listener.get() < 0 || bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(sa_family_t)) != 0 ||
+      listen(listener.get(), options.world_size) != 0) {
     fail(options, str("cannot listen on a Unix socket: ", std::strerror(errno)));
   }
   socklen_t size = sizeof(address);
-  getsockname(listener.fd(), reinterpret_cast<sockaddr*>(&address), &size);
+  getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size);
   const std::string name(address.sun_path + 1, size - offsetof(sockaddr_un, sun_path) - 1);
   const std::string token = random_token();
   rendezvous.set("host", str(host_identity(options), " ", name, " ", token));
@@ -229,12 +217,12 @@ std::vector<SharedFile> exchange_as_host(const ProcessGroupOptions& options, Sha
     for (size_t rank = 0; rank < files.size(); ++rank) {
       if (files[rank].fd() < 0) missing.push_back(static_cast<int>(rank));
     }
-    if (!rendezvous.wait_readable(listener.fd())) rendezvous.fail_for_missing(missing);
-    Socket peer(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (peer.fd() < 0) std::this_thread::sleep_for(kAcceptPause);  // without a free descriptor it stays readable
+    if (!rendezvous.wait_readable(listener.get())) rendezvous.fail_for_missing(missing);
+    Socket peer(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (peer.get() < 0) std::this_thread::sleep_for(kAcceptPause);  // without a free descriptor it stays readable
     Hello hello;
     std::vector<SharedFile> received;
-    if (peer.fd() < 0 || !peer.peer_is_same_user() || !peer.wait_readable(kHelloTime) ||
+    if (peer.get() < 0 || !peer.peer_is_same_user() || !peer.wait_readable(kHelloTime) ||
         !receive_hello(peer, hello, received) || !has_token(hello, token) || received.size() != 1 || hello.rank < 1 ||
         hello.rank >= options.world_size || files[static_cast<size_t>(hello.rank)].fd() >= 0) {
       continue;
@@ -266,14 +254,14 @@ std::vector<SharedFile> exchange_as_guest(const ProcessGroupOptions& options, co
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path + 1, name.data(), std::min(name.size(), sizeof(address.sun_path) - 1));
   const socklen_t size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  if (host.fd() < 0 || connect(host.fd(), reinterpret_cast<sockaddr*>(&address), size) != 0) {
+  if (host.get() < 0 || connect(host.get(), reinterpret_cast<sockaddr*>(&address), size) != 0) {
     const int error = errno;
     rendezvous.blame_ended();
     fail(options, str("cannot connect to the socket of rank 0: ", std::strerror(error)), 0);
   }
   if (!host.peer_is_same_user()) fail(options, "the socket of rank 0 belongs to another user", 0);
   const bool sent = send_hello(host, make_hello(token, options.rank), {segment.fd()});
-  if (sent && !rendezvous.wait_readable(host.fd())) rendezvous.fail_for_missing({0});
+  if (sent && !rendezvous.wait_readable(host.get())) rendezvous.fail_for_missing({0});
   Hello answer;
   std::vector<SharedFile> files;
   if (!sent || !receive_hello(host, answer, files) || !has_token(answer, token) ||

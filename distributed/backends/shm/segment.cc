@@ -100,29 +100,18 @@ Mapping::~Mapping() {
   if (doorbells != nullptr) munmap(doorbells, segments.size() * page_bytes());
 }
 
-SharedFile::SharedFile(SharedFile&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-
-SharedFile& SharedFile::operator=(SharedFile&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  return *this;
-}
-
-SharedFile::~SharedFile() {
-  if (fd_ >= 0) close(fd_);
-}
-
 SharedFile SharedFile::create(const char* name, size_t num_bytes) {
   SharedFile file(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  TANDEM_CHECK(CommError, file.fd_ >= 0, "shared memory: memfd_create failed: ", std::strerror(errno));
+  TANDEM_CHECK(CommError, bool{file.fd_}, "shared memory: memfd_create failed: ", std::strerror(errno));
   const FileSizeSignalGuard guard;  // the limit also applies to files in memory
-  TANDEM_CHECK(CommError, ftruncate(file.fd_, static_cast<off_t>(num_bytes)) == 0, "shared memory: cannot allocate ",
+  TANDEM_CHECK(CommError, ftruncate(file.fd(), static_cast<off_t>(num_bytes)) == 0, "shared memory: cannot allocate ",
                num_bytes, " bytes: ", std::strerror(errno));
   return file;
 }
 
 void SharedFile::seal_writes() const {
   // Linux before 5.1 does not support this seal. Peers map the memory read-only in any case.
-  fcntl(fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE);
+  fcntl(fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE);
 }
 
 std::byte* map_memory(int fd, size_t num_bytes, bool writable) {

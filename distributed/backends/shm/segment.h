@@ -17,6 +17,7 @@
 
 #include <tandem/base/macros.h>
 #include <tandem/distributed/backends/collective.h>
+#include <tandem/distributed/rendezvous/socket.h>
 
 namespace tandem { inline namespace v0 { namespace distributed::shm {
 
@@ -206,17 +207,14 @@ class SharedFile {
  public:
   SharedFile() = default;
   explicit SharedFile(int fd) : fd_(fd) {}
-  SharedFile(SharedFile&& other) noexcept;
-  SharedFile& operator=(SharedFile&& other) noexcept;
-  ~SharedFile();
   /// Anonymous memory of that size (memfd). Throws CommError.
   static SharedFile create(const char* name, size_t num_bytes);
-  int fd() const { return fd_; }
+  int fd() const { return fd_.get(); }
   /// Prevents later writable mappings.
   void seal_writes() const;
 
  private:
-  int fd_ = -1;
+  FileDescriptor fd_;
 };
 
 /// Maps `num_bytes` of `fd`, or private memory if fd is -1. Throws CommError.
