@@ -84,6 +84,11 @@ LauncherSignals::LauncherSignals(bool handle) {
   struct sigaction ignore = {};
   ignore.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &ignore, &old_pipe_);
+  sigaction(SIGCHLD, nullptr, &old_child_);
+  struct sigaction keep = old_child_;  // a handler of the program stays
+  if (keep.sa_handler == SIG_IGN) keep.sa_handler = SIG_DFL;
+  keep.sa_flags &= ~SA_NOCLDWAIT;
+  sigaction(SIGCHLD, &keep, nullptr);
   sigset_t set;
   sigemptyset(&set);
   if (handle) {
@@ -99,6 +104,7 @@ LauncherSignals::~LauncherSignals() {
   }
   pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr);
   sigaction(SIGPIPE, &old_pipe_, nullptr);
+  sigaction(SIGCHLD, &old_child_, nullptr);
 }
 
 int LauncherSignals::next() {
@@ -146,9 +152,7 @@ Child start_child(const ChildProgram& program, const LauncherSignals& signals, c
   } while (n < 0 && errno == EINTR);
   if (n != sizeof(error)) {
     child.pidfd = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, child.pid, 0)));
-    if (child.pidfd) return child;
-    error = errno;
-    kill(-child.pid, SIGKILL);
+    return child;
   }
   while (waitpid(child.pid, nullptr, 0) < 0 && errno == EINTR) {
   }
@@ -159,6 +163,7 @@ Child start_child(const ChildProgram& program, const LauncherSignals& signals, c
 void reclaim_terminal() { set_foreground(getpgrp()); }
 
 std::string status_text(int wait_status) {
+  if (wait_status == kUnknownStatus) return "exit status unknown";
   return WIFSIGNALED(wait_status) ? "killed by " + signal_text(WTERMSIG(wait_status))
                                   : str("exit status ", WEXITSTATUS(wait_status));
 }

@@ -15,7 +15,8 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// Blocks SIGINT and SIGTERM, delivers them through a signalfd, and ignores SIGPIPE.  The destructor restores the
+/// Blocks SIGINT and SIGTERM, delivers them through a signalfd, ignores SIGPIPE, and no longer ignores SIGCHLD, because
+/// the kernel discards the exit status of the children of a process that ignores it. The destructor restores the
 /// previous state. Threads created meanwhile inherit the signal mask.
 class LauncherSignals {
  public:
@@ -34,6 +35,7 @@ class LauncherSignals {
  private:
   sigset_t old_mask_ = {};
   struct sigaction old_pipe_ = {};
+  struct sigaction old_child_ = {};
   FileDescriptor fd_;
 };
 
@@ -50,9 +52,12 @@ struct ChildProgram {
 };
 
 struct Child {
-  pid_t pid = -1;  ///< also the id of its process group
-  FileDescriptor pidfd;
+  pid_t pid = -1;        ///< also the id of its process group
+  FileDescriptor pidfd;  ///< empty if the system does not support pidfd_open
 };
+
+/// wait_status of a rank whose exit status another part of this process has collected.
+inline constexpr int kUnknownStatus = -1;
 
 /// Starts the program with fork and exec in a new process group. The child gets SIGKILL when the calling thread exits.
 /// The process group is added to `guard`; the caller removes it. Throws IoError if the program cannot be executed and
@@ -63,7 +68,7 @@ Child start_child(const ChildProgram& program, const LauncherSignals& signals, c
 /// Makes this process's group the terminal's foreground group again. No effect if stdin is not a terminal.
 void reclaim_terminal();
 
-/// "exit status 3", "killed by SIGKILL".
+/// "exit status 3", "killed by SIGKILL", "exit status unknown".
 std::string status_text(int wait_status);
 
 }}}  // namespace tandem::v0::distributed

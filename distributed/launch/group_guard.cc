@@ -1,6 +1,7 @@
 #include <tandem/distributed/launch/group_guard.h>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -20,6 +21,8 @@
 namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
+
+constexpr int kReadyTimeoutMs = 2000;
 
 struct Pipe {
   FileDescriptor out, in;  // `out` reads what is written to `in`
@@ -68,22 +71,22 @@ GroupGuard::GroupGuard(int max_groups) {
   if (pid_ == 0) guard(changes.out.get(), changes.in.get(), ready.in.get(), groups);
   TANDEM_CHECK(ResourceError, pid_ > 0, "launch: cannot start the process-group guard ", resource_limit_text(errno));
   pipe_ = std::move(changes.in);
+  fcntl(pipe_.get(), F_SETFL, O_NONBLOCK);  // a stopped guard does not read
   ready.in.reset();
   // Before it is in its own session, a signal to the launcher's group would kill it too.
-  char byte;
-  while (read(ready.out.get(), &byte, 1) < 0 && errno == EINTR) {
+  pollfd polled{ready.out.get(), POLLIN, 0};
+  while (poll(&polled, 1, kReadyTimeoutMs) < 0 && errno == EINTR) {
   }
 }
 
 GroupGuard::~GroupGuard() {
-  pipe_.reset();
+  kill(pid_, SIGKILL);  // closing the pipe would not end a guard that is stopped
   while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
 }
 
 void GroupGuard::send(pid_t change) const {
-  // Writes of this size to a pipe do not block. An error means that the guard was killed; the job continues without
-  // it.
+  // An error means that the guard was killed, or that it is stopped and the pipe is full; the job continues without it.
   [[maybe_unused]] const ssize_t n = write(pipe_.get(), &change, sizeof(change));
 }
 

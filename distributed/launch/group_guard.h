@@ -11,13 +11,13 @@ namespace tandem { inline namespace v0 { namespace distributed {
 /// themselves, not the processes that they started.
 ///
 /// The guard is forked without exec and runs in its own session, so that signals to the launcher's group or terminal do
-/// not reach it. It reads process groups from a pipe; end of file means that the launcher died or that this object was
-/// destroyed.
+/// not reach it. It reads process groups from a pipe; end of file means that the launcher died.
 class GroupGuard {
  public:
   /// Guards at most `max_groups` process groups at a time. Throws IoError or ResourceError if the guard cannot be
   /// started.
   explicit GroupGuard(int max_groups);
+  /// Kills the guard, also if it is stopped. Guarded groups keep running.
   ~GroupGuard();
   GroupGuard(const GroupGuard&) = delete;
   GroupGuard& operator=(const GroupGuard&) = delete;

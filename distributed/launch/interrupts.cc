@@ -3,7 +3,6 @@
 #include <unistd.h>
 #include <ctime>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 
@@ -42,14 +41,15 @@ extern "C" void handle_interrupt(int signal) {
 std::chrono::milliseconds shutdown_timeout() {
   const char* const variable = "TANDEM_SHUTDOWN_TIMEOUT_S";
   const auto text = env_string(variable);
-  return text ? parse_seconds(variable, *text) : std::chrono::seconds(10);
+  const auto timeout = text ? parse_seconds(variable, *text) : std::chrono::seconds(10);
+  return timeout.count() > 0 ? timeout : kNoLimit;
 }
 
 int interrupt_signal() { return state.signal.load(std::memory_order_relaxed); }
 
 InterruptHandlers::InterruptHandlers(bool enforce) {
   state.signal = 0;
-  const auto timeout = std::max(shutdown_timeout(), std::chrono::milliseconds(1));  // a timer of 0 is disarmed
+  const auto timeout = shutdown_timeout();
   state.shutdown_timeout.it_value = {timeout.count() / 1000, timeout.count() % 1000 * 1000000};
   sigevent event{};
   event.sigev_notify = SIGEV_SIGNAL;

@@ -8,11 +8,15 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
+/// Stands for a timeout of 0, which means no limit.
+inline constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24 * 3650);
+
 /// The signal that requested this process to stop, or 0.
 TANDEM_API int interrupt_signal();
 
 /// Time from the first SIGINT or SIGTERM, or from another rank's failure, to SIGKILL: for finishing a step and saving a
-/// checkpoint. TANDEM_SHUTDOWN_TIMEOUT_S in seconds, default 10; throws ValueError if it is not a number of seconds.
+/// checkpoint. TANDEM_SHUTDOWN_TIMEOUT_S in seconds, default 10; 0: no limit
+/// (kNoLimit); throws ValueError if it is not a number of seconds.
 TANDEM_API std::chrono::milliseconds shutdown_timeout();
 
 /// Handles SIGINT and SIGTERM until destroyed. One at a time per process.

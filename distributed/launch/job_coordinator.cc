@@ -318,6 +318,9 @@ JobResult JobCoordinator::attempt_result() const {
   } else if (event != nullptr && event->end == RankEnd::kLost &&
              (!WIFSIGNALED(rank.wait_status) || rank.when - event->when > kKillResetWindow)) {
     reason = "it " + event->reason;
+  } else if (rank.wait_status == kUnknownStatus) {
+    reason =
+        "a SIGCHLD handler or another thread of the launching program has waited for it; wait only for own children";
   } else if (rank.wait_status == 0) {
     reason = "it exited before its function returned";
   }

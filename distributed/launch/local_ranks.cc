@@ -13,6 +13,13 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
+namespace {
+
+// How often the ranks' exits are checked without pidfds (Linux before 5.3, some container profiles).
+constexpr std::chrono::milliseconds kPollInterval{20};
+
+}  // namespace
+
 LocalRanks::LocalRanks(const JobOptions& options, const LauncherSignals& signals)
     : options_(options), signals_(signals), output_(options.log_dir) {}
 
@@ -157,7 +164,7 @@ void LocalRanks::signal_all(int signal) {
 
 void LocalRanks::add_polled(std::vector<pollfd>* polled) const {
   for (const LocalRank& rank : ranks_) {
-    if (rank.running) polled->push_back({rank.child.pidfd.get(), POLLIN, 0});
+    if (rank.running) polled->push_back({rank.child.pidfd.get(), POLLIN, 0});  // a negative descriptor is ignored
   }
   output_.add_polled(polled);
 }
@@ -189,17 +196,17 @@ std::vector<RankExit> LocalRanks::step() {
 
 std::optional<RankExit> LocalRanks::reap(int local_rank) {
   LocalRank& rank = ranks_[static_cast<size_t>(local_rank)];
+  if (!rank.running) return std::nullopt;
   siginfo_t info = {};
-  if (!rank.running || waitid(P_PID, static_cast<id_t>(rank.child.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
-      info.si_pid == 0) {
-    return std::nullopt;
-  }
+  const bool known = waitid(P_PID, static_cast<id_t>(rank.child.pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+  if (known ? info.si_pid == 0 : errno != ECHILD) return std::nullopt;
   // Kill the processes that a failed rank started. Before waitpid, while the group id cannot be reused.
   const bool clean = info.si_code == CLD_EXITED && info.si_status == 0;
-  if (!clean || stopping_) kill(-rank.child.pid, SIGKILL);
+  if (known && (!clean || stopping_)) kill(-rank.child.pid, SIGKILL);
   RankExit end;
   end.rank = first_.rank + local_rank;
-  waitpid(rank.child.pid, &end.wait_status, 0);
+  // A handler or thread of this process may wait for all children, also between the two calls.
+  if (!known || waitpid(rank.child.pid, &end.wait_status, 0) < 0) end.wait_status = kUnknownStatus;
   guard_->remove(rank.child.pid);
   rank.running = false;
   rank.child.pidfd.reset();
@@ -213,7 +220,10 @@ std::optional<RankExit> LocalRanks::reap(int local_rank) {
 }
 
 LocalRanks::Clock::time_point LocalRanks::next_deadline() const {
-  return std::min(terminate_at_.value_or(Clock::time_point::max()), kill_at_.value_or(Clock::time_point::max()));
+  const bool polls =
+      std::any_of(ranks_.begin(), ranks_.end(), [](const auto& r) { return r.running && !r.child.pidfd; });
+  const auto next_poll = polls ? Clock::now() + kPollInterval : Clock::time_point::max();
+  return std::min({terminate_at_.value_or(next_poll), kill_at_.value_or(next_poll), next_poll});
 }
 
 }}}  // namespace tandem::v0::distributed

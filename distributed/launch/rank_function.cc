@@ -23,9 +23,6 @@ namespace {
 // How long a failed rank keeps its store running for ranks that have not joined yet, so that they receive the failure.
 constexpr std::chrono::milliseconds kLateJoinGrace{30000};
 
-// A timeout of 0 means no limit.
-constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24 * 3650);
-
 // How long a rank that failed because of a peer waits for that peer to announce its own failure.
 constexpr std::chrono::milliseconds kRootCauseGrace{500};
 

@@ -9,7 +9,7 @@
 #include <climits>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
+#include <sstream>
 
 #include <tandem/base/error.h>
 #include <tandem/base/file.h>
@@ -82,8 +82,10 @@ FileDescriptor RankOutput::open_log(int rank) {
   std::error_code ignored;
   for (int later = 1; first && restart_ == 0 && std::filesystem::remove(log_path(rank, later), ignored);) ++later;
   const int truncate = first ? O_TRUNC : 0;
-  FileDescriptor fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | truncate, 0666));
+  // O_RDWR and O_NONBLOCK: opening a FIFO without a reader neither waits nor fails, so that the error names it.
+  FileDescriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | truncate, 0666));
   TANDEM_CHECK(IoError, bool{fd}, "launch: cannot write '", path, "': ", std::strerror(errno));
+  regular_file_size("launch", path, fd.get());  // for its check: a device or FIFO could block, or never end
   truncated_[static_cast<size_t>(rank)] = true;
   return fd;
 }
@@ -181,10 +183,16 @@ bool RankOutput::flush(int timeout_ms) {
 }
 
 std::string RankOutput::log_tail(int rank) const {
-  std::ifstream in(log_path(rank), std::ios::binary | std::ios::ate);
-  if (log_dir_.empty() || !in) return "";
-  const int64_t size = in.tellg();
-  in.seekg(std::max<int64_t>(0, size - kTailBytes));
+  if (log_dir_.empty()) return "";
+  std::string tail;
+  try {
+    const InputFile file("launch", log_path(rank));
+    tail.resize(static_cast<size_t>(std::min(file.size(), kTailBytes)));
+    file.read(tail.data(), file.size() - static_cast<int64_t>(tail.size()), static_cast<int64_t>(tail.size()));
+  } catch (const IoError&) {
+    return "";  // the file was removed or replaced
+  }
+  std::istringstream in(tail);
   std::vector<std::string> lines;
   for (std::string line; std::getline(in, line);) lines.push_back(std::move(line));
   std::string text;

@@ -78,4 +78,4 @@ TEST(GlooOrder, OperationsCompletedByLeavingRankComplete) {
   }
 }
 
-}}}}  // namespace tandem::v0::distributed::(anonymous)
+}}}}  // namespace tandem::v0::distributed

@@ -6,6 +6,8 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
+#include <string>
 
 #include <tandem/tests/support/subprocess.h>
 
@@ -43,6 +45,18 @@ TEST(GroupGuard, SurvivesSignalToLaunchersGroupRightAfterItsStart) {
     waitpid(rank, nullptr, 0);
     waitpid(launcher, nullptr, 0);
   }
+}
+
+TEST(GroupGuard, StoppedGuardDoesNotBlockItsLauncher) {
+  constexpr int kMoreThanAPipeHolds = 20000;
+  const GroupGuard guard(1);
+  pid_t pid = -1;
+  std::ifstream("/proc/self/task/" + std::to_string(getpid()) + "/children") >> pid;
+  ASSERT_GT(pid, 0);
+  kill(pid, SIGSTOP);
+  siginfo_t info = {};
+  waitid(P_PID, static_cast<id_t>(pid), &info, WSTOPPED);
+  for (int i = 0; i < kMoreThanAPipeHolds; ++i) guard.remove(pid);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <ctime>
 
 /// Replaces the system's function by one that fails.
@@ -15,7 +16,12 @@ extern "C" int timer_settime(timer_t, int, const itimerspec*, itimerspec*) noexc
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
-TEST(ShutdownTimeout, IsTenSecondsByDefault) { EXPECT_EQ(shutdown_timeout(), std::chrono::seconds(10)); }
+TEST(ShutdownTimeout, IsTenSecondsByDefaultAndZeroMeansNoLimit) {
+  EXPECT_EQ(shutdown_timeout(), std::chrono::seconds(10));
+  setenv("TANDEM_SHUTDOWN_TIMEOUT_S", "0", 1);
+  EXPECT_EQ(shutdown_timeout(), kNoLimit);
+  unsetenv("TANDEM_SHUTDOWN_TIMEOUT_S");
+}
 
 TEST(InterruptHandlers, SignalHandlerPreservesErrno) {
   const InterruptHandlers handlers(true);

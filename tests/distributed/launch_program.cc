@@ -1,13 +1,22 @@
 // The program of launch_test; its first argument selects the behaviour of the ranks.
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -188,9 +197,29 @@ void run(Context& context, const std::vector<std::string>& args) {
   }
 }
 
+/// Makes a system call fail with EPERM in this process and its children.
+void forbid(uint32_t call) {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog program = {std::size(filter), filter};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+    std::abort();
+  }
+}
+
+void wait_for_all_children(int) {
+  while (waitpid(-1, nullptr, WNOHANG) > 0) {
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  const std::string launcher = std::getenv("LAUNCHER") != nullptr ? std::getenv("LAUNCHER") : "";
+  if (launcher == "without pidfd_open") forbid(SYS_pidfd_open);
+  if (launcher == "ignores SIGCHLD") std::signal(SIGCHLD, SIG_IGN);
+  if (launcher == "waits for all children") std::signal(SIGCHLD, wait_for_all_children);
   return td::distributed::launch(
       argc, argv, [&](Context& context) { run(context, std::vector<std::string>(argv + 1, argv + argc)); });
 }

@@ -5,10 +5,12 @@
 #include <arpa/inet.h>
 #include <sched.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <iterator>
 #include <memory>
 #include <set>
@@ -349,6 +351,23 @@ TEST(Launch, KilledRankIsReportedOnce) {
   }
 }
 
+TEST(Launch, ReportsExitsWithoutPidfdsAndWithIgnoredSigchld) {
+  for (const std::string launcher : {"without pidfd_open", "ignores SIGCHLD"}) {
+    const Variables variables = {{"LAUNCHER", launcher}};
+    EXPECT_EQ(run({"--nproc", "2", "exchange"}, variables).status, 0);
+    EXPECT_EQ(messages(run({"--nproc", "3", "kill", "2"}, variables).err), "rank 2 of 3 failed (killed by SIGKILL)\n");
+  }
+}
+
+TEST(Launch, ExitStatusCollectedByTheProgramIsReportedAsUnknown) {
+  const auto result = run({"--max-restarts", "1", "say"}, {{"LAUNCHER", "waits for all children"}});
+  EXPECT_NE(result.err.find("rank 0 of 1 failed (exit status unknown): a SIGCHLD handler or another thread of the "
+                            "launching program has waited for it; wait only for own children\n"),
+            std::string::npos)
+      << result.err;
+  EXPECT_EQ(result.status, 1);
+}
+
 TEST(Launch, LostStoreConnectionIsReportedWithReason) {
   const std::string lost = "it lost its connection to the store at 127.0.0.1:";
   const std::string reset = " was lost: Connection reset by peer\n";
@@ -451,8 +470,7 @@ TEST(Launch, FirstSignalRequestsCleanStop) {
 }
 
 TEST(Launch, SecondSignalKillsRanks) {
-  const Variables never = {
-      {"TANDEM_SHUTDOWN_TIMEOUT_S", "1000"}};  // without the second signal the test would kill the job
+  const Variables never = {{"TANDEM_SHUTDOWN_TIMEOUT_S", "0"}};
   for (const std::string n : {"1", "2"}) {
     Subprocess job(with_program({"--nproc", n, "stubborn"}), never);
     ASSERT_TRUE(job.wait_for_output("pid ", n == "2" ? 2 : 1));
@@ -570,6 +588,13 @@ TEST(Launch, UnwritableLogDirIsAnError) {
   const auto result = run({"--nproc", "2", "--log-dir", file, "say"});
   EXPECT_EQ(messages(result.err).find("launch: cannot create the log directory '" + file + "': "), 0u) << result.err;
   EXPECT_EQ(result.status, 1);
+  ASSERT_EQ(mkfifo((folder / "rank-0.log").c_str(), 0600), 0);
+  EXPECT_EQ(folder.shortened(messages(run({"--nproc", "2", "--log-dir", folder.path(), "say"}).err)),
+            "launch: 'DIR/rank-0.log' is a FIFO, not a regular file\n");
+  std::filesystem::remove(folder / "rank-0.log");
+  std::filesystem::create_symlink("/dev/zero", folder / "rank-1.log");
+  EXPECT_EQ(folder.shortened(messages(run({"--nproc", "2", "--log-dir", folder.path(), "say"}).err)),
+            "launch: 'DIR/rank-1.log' is a character device, not a regular file\n");
 }
 
 }  // namespace
