@@ -9,7 +9,9 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <utility>
+#include <vector>
 
 #include <tandem/base/error.h>
 
@@ -123,6 +125,30 @@ bool path_exists(const char* op, const std::string& path) {
   return false;
 }
 
+std::error_code create_folder(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::vector<fs::path> changed;
+  std::error_code error;
+  fs::path level;
+  for (const fs::path& name : fs::path(folder)) {
+    const fs::path parent = level.empty() ? "." : level;
+    level /= name;
+    if (!fs::exists(level, error)) changed.push_back(parent);
+  }
+  error.clear();
+  if (!folder.empty()) fs::create_directories(folder, error);
+  for (auto parent = changed.begin(); !error && parent != changed.end(); ++parent) error = flush_folder(*parent);
+  return error;
+}
+
+std::error_code flush_folder(const std::string& folder) {
+  const int descriptor = above_standard(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const int error = descriptor < 0 ? errno : flush_file(descriptor);
+  if (descriptor >= 0) ::close(descriptor);
+  // EINVAL: the file system does not support fsync of folders.
+  return {error == EACCES || error == EINVAL ? 0 : error, std::generic_category()};
+}
+
 FileSizeSignalGuard::FileSizeSignalGuard() {
   sigset_t pending;
   was_pending_ = sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 1;
@@ -147,6 +173,13 @@ int write_all(int descriptor, std::string_view bytes) {
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) return errno;
     bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return 0;
+}
+
+int flush_file(int descriptor) {
+  while (::fsync(descriptor) != 0) {
+    if (errno != EINTR) return errno;
   }
   return 0;
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include <tandem/base/macros.h>
 
@@ -50,6 +51,14 @@ TANDEM_API int above_standard(int descriptor);
 /// above_standard(). Called when a job or rank starts.
 TANDEM_API void open_standard_streams();
 
+/// Creates the folder and its missing parents, and flushes the entries of the created folders to disk. Returns the
+/// error.
+TANDEM_API std::error_code create_folder(const std::string& folder);
+
+/// Flushes the entries of a folder (created, renamed and removed names) to disk, unless the folder cannot be read or
+/// the file system does not support this. Returns the error.
+TANDEM_API std::error_code flush_folder(const std::string& folder);
+
 /// Size in bytes of an open file. Throws "OP: 'PATH' is a FIFO, not a regular file" if it is not a regular file.
 TANDEM_API int64_t regular_file_size(const char* op, const std::string& path, int descriptor);
 
@@ -74,6 +83,9 @@ class TANDEM_API FileSizeSignalGuard {
 
 /// Writes all bytes at the descriptor's position, under a FileSizeSignalGuard. Returns 0, or the errno of the failure.
 TANDEM_API int write_all(int descriptor, std::string_view bytes);
+
+/// Flushes the bytes of the file to disk (fsync). Returns 0, or the errno of the failure.
+TANDEM_API int flush_file(int descriptor);
 
 enum class WriteMode { kReplace, kAppend };
 

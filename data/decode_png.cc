@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <vector>
 
 #include <tandem/data/decode.h>
@@ -34,8 +35,11 @@ struct Png {
 
 void ignore(png_structp, png_const_charp) {}
 
+/// If the data ends before the last chunk (IEND), which is empty, continues with that chunk: all pixels may be present.
 void read(png_structp data, png_bytep out, size_t count) {
+  static constexpr uint8_t kEnd[] = {0, 0, 0, 0, 'I', 'E', 'N', 'D', 0xae, 0x42, 0x60, 0x82};
   auto* input = static_cast<Input*>(png_get_io_ptr(data));
+  if (input->size == 0 && input->bytes != std::end(kEnd)) *input = {kEnd, sizeof kEnd};
   if (count > input->size) png_error(data, "the data ends early");
   std::memcpy(out, input->bytes, count);
   input->bytes += count;
@@ -53,6 +57,7 @@ bool read_header(Png& png) {
   }
   // Not read: chunks of text and color profiles, which may be compressed.
   png_set_keep_unknown_chunks(png.data, PNG_HANDLE_CHUNK_NEVER, kIgnored, sizeof kIgnored / 5);
+  png_set_crc_action(png.data, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);  // also of chunks that are not read
   png_set_read_fn(png.data, &png.input, read);
   png_read_info(png.data, png.info);
   png.width = png_get_image_width(png.data, png.info);

@@ -23,11 +23,14 @@ enum class ImageReadMode {
 /// bytes determine the format. Samples of 16 bits lose their lower byte; gamma, color profiles and EXIF orientation are
 /// ignored.
 ///
-/// Throws IoError "decode_image: ..." for other formats, for damaged or incomplete data, for images of more than 2^28
-/// pixels, and for images whose size is impossible for the number of bytes: one byte of a PNG file encodes at most 1032
-/// bytes of pixels, one byte of a JPEG file at most 2048 pixels. So the size of the file bounds the memory of decoding,
-/// to at most 66048 times the size (a palette image of one bit per pixel). Also throws for JPEG files with more than
-/// 100 scans, or with more than 2^32 / (number of pixels) scans.
+/// Throws IoError "decode_image: ..." for other formats, for incomplete data (a PNG file may lack its last chunk, IEND,
+/// which is empty), for data that violates the format, for a wrong checksum of any chunk of a PNG file, for images of
+/// more than 2^28 pixels, and for images whose size is impossible for the number of bytes: one byte of a PNG file
+/// encodes at most 1032 bytes of pixels, one byte of a JPEG file at most 2048 pixels. So the size of the file bounds
+/// the memory of decoding, to at most 66048 times the size (a palette image of one bit per pixel). Also throws for JPEG
+/// files with more than 100 scans, or with more than 2^32 / (number of pixels) scans. JPEG files have no checksums: as
+/// in Pillow and torchvision, pixels that are damaged or missing before the end marker are decoded to other values,
+/// without an error.
 TANDEM_API Tensor decode_image(std::string_view bytes, ImageReadMode mode = ImageReadMode::kUnchanged);
 
 /// decode_image of a file. Error texts begin with "read_image: 'PATH'". Throws IoError if the file cannot be read.

@@ -1,7 +1,6 @@
 #include <tandem/data/image_folder.h>
 
 #include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <set>
 #include <utility>
@@ -16,7 +15,8 @@ namespace fs = std::filesystem;
 
 bool has_extension(const std::string& name, const std::vector<std::string>& extensions) {
   std::string lower = name;
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](char c) { return 'A' <= c && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
   return std::any_of(extensions.begin(), extensions.end(),
                      [&](const std::string& extension) { return lower.ends_with(extension); });
 }

@@ -17,8 +17,9 @@ enum class Interpolation {
 /// Resizes an image [C, H, W] of uint8 or float32 to [C, height, width] with antialiasing, as Pillow's Image.resize. A
 /// pixel of the result is the mean of the pixels around its position, weighted by the filter. The filter's radius is
 /// multiplied by the scale if the image becomes smaller. Rows are resized first, then columns; uint8 values are rounded
-/// after each pass and are equal to Pillow's. Throws ValueError unless both sizes are from 1 to 65535; ShapeError for
-/// an image without pixels or another number of dimensions; DTypeError; DeviceError unless the image is on the CPU.
+/// after each pass and are equal to those of Pillow 9.5 to 12.2 (13.0 gives other values for some sizes). Throws
+/// ValueError unless both sizes are from 1 to 65535; ShapeError for an image without pixels or another number of
+/// dimensions; DTypeError; DeviceError unless the image is on the CPU.
 TANDEM_API Tensor resize_image(const Tensor& image, int64_t height, int64_t width,
                                Interpolation interpolation = Interpolation::kBilinear);
 

@@ -1,6 +1,8 @@
 #include <tandem/io/atomic_file.h>
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -9,6 +11,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -19,16 +22,30 @@ namespace tandem { inline namespace v0 { namespace io {
 namespace {
 
 constexpr int64_t kPieceBytes = 1 << 20;  // of a digest: small enough for the CPU's caches
-constexpr int kMaxTemporaries = 1000;     // killed processes leave temporary files
+constexpr int kMaxTemporaries = 1000;     // concurrent writers of one path
 constexpr const char* kTemporarySuffix = ".tmp";
 
-/// fsync, repeated when a signal interrupts it. Returns 0, or -1 with errno.
-int sync_descriptor(int descriptor) {
-  int status = 0;
-  do {
-    status = ::fsync(descriptor);
-  } while (status != 0 && errno == EINTR);
-  return status;
+/// Creates the temporary file, or takes over one whose writer has ended. Returns a descriptor that has its lock, or -1
+/// with errno: EEXIST if another writer has the file.
+int open_temporary(const char* path) {
+  // Writers lock their file, so the kernel releases the lock when they end. Not O_TRUNC: the lock is taken after open.
+  const int created = above_standard(::open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (created < 0 && errno != EEXIST) return -1;
+  const int descriptor =
+      created >= 0 ? created : above_standard(::open(path, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct stat file = {};
+  struct stat named = {};
+  const bool is_locked = descriptor >= 0 && ::flock(descriptor, LOCK_EX | LOCK_NB) == 0;
+  // Without support for locks (ENOTSUP, ENOLCK), a created file is this writer's, and an existing one is not taken
+  // over.
+  const bool is_unlockable = created >= 0 && !is_locked && errno != EWOULDBLOCK;
+  // Between open and flock, another writer may have taken the file, or its writer may have renamed it.
+  if (is_unlockable || (is_locked && ::fstat(descriptor, &file) == 0 && S_ISREG(file.st_mode) &&
+                        ::lstat(path, &named) == 0 && file.st_ino == named.st_ino && ::ftruncate(descriptor, 0) == 0))
+    return descriptor;
+  if (descriptor >= 0) ::close(descriptor);
+  errno = EEXIST;
+  return -1;
 }
 
 }  // namespace
@@ -46,18 +63,24 @@ FileDigest digest_of(const InputFile& file) {
 }
 
 AtomicFile::AtomicFile(const char* op, std::string path) : op_(op), path_(std::move(path)) {
-  for (int k = 0; k < kMaxTemporaries && descriptor_ < 0; ++k) {
+  int k = 0;
+  for (; k < kMaxTemporaries && descriptor_ < 0; ++k) {
     temporary_ = str(path_, kTemporarySuffix, k);
-    descriptor_ = above_standard(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    descriptor_ = open_temporary(temporary_.c_str());
     if (descriptor_ < 0 && errno != EEXIST) break;
   }
   if (descriptor_ < 0) fail("cannot create", temporary_);
+  for (std::error_code ignored; k < kMaxTemporaries; ++k) {
+    const std::string next = str(path_, kTemporarySuffix, k);
+    if (!std::filesystem::exists(next, ignored)) break;
+    remove_stale_temporary(next);
+  }
 }
 
 AtomicFile::~AtomicFile() {
   if (descriptor_ < 0) return;
+  ::unlink(temporary_.c_str());  // before the lock is released
   ::close(descriptor_);
-  ::unlink(temporary_.c_str());
 }
 
 void AtomicFile::write(const void* data, size_t num_bytes) {
@@ -69,13 +92,16 @@ void AtomicFile::write(const void* data, size_t num_bytes) {
 }
 
 void AtomicFile::commit() {
-  if (sync_descriptor(descriptor_) != 0) fail("cannot write to disk", temporary_);
+  errno = flush_file(descriptor_);
+  if (errno != 0) fail("cannot write to disk", temporary_);
   if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot replace", path_);
   // The file has been replaced. Flushing the folder makes that survive a power failure.
   const int descriptor = std::exchange(descriptor_, -1);
   if (::close(descriptor) != 0) fail("cannot close", path_);
   const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
-  sync_folder(op_, folder.empty() ? "." : folder.string());
+  const std::error_code error = flush_folder(folder.empty() ? "." : folder.string());
+  errno = error.value();
+  if (error) fail("cannot flush to disk the folder of", path_);
 }
 
 void AtomicFile::fail(const char* what, const std::string& file) const {
@@ -90,15 +116,11 @@ bool is_temporary(const std::string& name) {
   return !digits.empty() && digits.find_first_not_of("0123456789") == std::string::npos;
 }
 
-void sync_folder(const char* op, const std::string& folder) {
-  const int descriptor = above_standard(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  TANDEM_CHECK(IoError, descriptor >= 0, op, ": cannot open the folder '", folder, "': ", std::strerror(errno));
-  const int status = sync_descriptor(descriptor);
-  const int error = errno;
+void remove_stale_temporary(const std::string& path) {
+  const int descriptor = open_temporary(path.c_str());
+  if (descriptor < 0) return;
+  ::unlink(path.c_str());
   ::close(descriptor);
-  // Some file systems do not support fsync of folders (EINVAL).
-  TANDEM_CHECK(IoError, status == 0 || error == EINVAL, op, ": cannot flush the folder '", folder,
-               "' to disk: ", std::strerror(error));
 }
 
 }}}  // namespace tandem::v0::io

@@ -24,7 +24,8 @@ FileDigest digest_of(const InputFile& file);
 /// system's reason. Not thread-safe.
 class AtomicFile {
  public:
-  /// `op` begins error texts. Creates "<path>.tmp<k>" with the smallest k for which no such file exists.
+  /// `op` begins error texts. Creates "<path>.tmp<k>" with the smallest k that no other writer uses, and removes the
+  /// temporary files of `path` whose writers were killed.
   AtomicFile(const char* op, std::string path);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
@@ -48,8 +49,7 @@ class AtomicFile {
 /// Whether `name` is the name of a temporary file of AtomicFile.
 bool is_temporary(const std::string& name);
 
-/// Flushes the entries of a folder (created, renamed and removed names) to disk. Throws IoError, whose text begins
-/// with `op`.
-void sync_folder(const char* op, const std::string& folder);
+/// Removes the temporary file unless its writer still runs. Ignores errors.
+void remove_stale_temporary(const std::string& path);
 
 }}}  // namespace tandem::v0::io

@@ -186,9 +186,7 @@ std::string Checkpointer::path_of(int64_t step) const {
 /// Locks the folder unless this object already has the lock. The kernel releases the lock when the process ends.
 void Checkpointer::lock() {
   if (lock_ >= 0) return;
-  std::error_code error;
-  fs::create_directories(folder_, error);
-  check_system(error, "create the folder", folder_);
+  check_system(create_folder(folder_), "create the folder", folder_);
   const fs::path path = fs::path(folder_) / "lock";
   const int descriptor = above_standard(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   check_system(descriptor < 0 ? std::error_code(errno, std::generic_category()) : std::error_code(), "open", path);
@@ -272,7 +270,8 @@ void Checkpointer::write_manifest(int64_t step, Manifest& manifest) const {
   std::vector<std::string> ignored;
   for (const CompleteCheckpoint& other : find_checkpoints(folder_, ignored))
     manifest.sequence = std::max(manifest.sequence, other.manifest.sequence + 1);
-  sync_folder(kOp, folder_);  // the entry of the new folder must be on disk before the manifest
+  // The entry of the new folder must be on disk before the manifest.
+  check_system(flush_folder(folder_), "flush to disk the folder", folder_);
   const std::string text = manifest_text(manifest);
   AtomicFile file(kOp, path / kManifestName);
   file.write(text.data(), text.size());

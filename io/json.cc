@@ -1,5 +1,6 @@
 #include <tandem/io/json.h>
 
+#include <charconv>
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -57,10 +58,15 @@ class JsonHandler::Sax {
     check_integer(number <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
     return value(number);
   }
-  bool number_float(double number, const std::string& digits) {
-    // The parser calls this function for an integer outside 64 bits too. The decimal point is that of the locale.
+  bool number_float(double, std::string digits) {
+    // The parser uses strtod, for which it writes the first byte of the locale's decimal point into the text.
+    if (const size_t point = digits.find_first_not_of("-+0123456789eE"); point != std::string::npos)
+      digits[point] = '.';
+    // The parser calls this function for an integer outside 64 bits too.
     check_integer(digits.find_first_not_of("-0123456789") != std::string::npos);
-    // The parser rounds a number that is too small to 0, without an error.
+    double number = 0;
+    std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    // A number that is too small is rounded to 0, without an error.
     check_double(number != 0 ||
                  digits.substr(0, digits.find_first_of("eE")).find_first_of("123456789") == std::string::npos);
     return value(number);

@@ -153,6 +153,7 @@ class Parser {
     check(result.ec != std::errc::result_out_of_range, "a size is above 2^63 - 1");
     check(result.ec == std::errc() && value >= 0, "expected a size that is not negative");
     position_ = static_cast<size_t>(result.ptr - text_.data());
+    accept('L');  // of Python 2
     return value;
   }
 
@@ -162,17 +163,12 @@ class Parser {
 };
 
 DType dtype_of_descr(const std::string& path, const std::string& descr) {
-  // '=' is the native byte order. Single bytes have no byte order, so any sign is accepted.
-  std::string name = descr;
-  if (name.size() == 3) {
-    if (name[2] == '1') {
-      name[0] = '|';
-    } else if (name[0] == '=') {
-      name[0] = '<';
-    }
-  }
+  // '=', '|' or nothing is the native byte order. Single bytes have no byte order, so any sign is accepted.
+  std::string_view name = descr;
+  const bool has_sign = !name.empty() && std::string_view("<=|>").find(name[0]) != std::string_view::npos;
+  if (has_sign && (name[0] != '>' || name.ends_with('1'))) name.remove_prefix(1);
   for (const Descr& known : kDescrs) {
-    if (name == known.name) return known.dtype;
+    if (name == known.name + 1) return known.dtype;
   }
   TANDEM_CHECK(DTypeError, !name.starts_with('>'), "load_npy: '", path, "' has dtype '", descr,
                "', which is big-endian; save array.astype(array.dtype.newbyteorder('<'))");
@@ -187,6 +183,8 @@ void save_npy(const std::string& path, const Tensor& tensor) {
       std::find_if(kDescrs.begin(), kDescrs.end(), [&](const Descr& d) { return d.dtype == tensor.dtype(); });
   TANDEM_CHECK(DTypeError, known != kDescrs.end(), "save_npy: the format has no ", tensor.dtype(),
                "; save float32, or use save_safetensors");
+  TANDEM_CHECK(ShapeError, tensor.shape().size() <= kMaxDims, "save_npy: the tensor has ", tensor.dim(),
+               " dimensions, NumPy supports at most ", kMaxDims, "; flatten it, or use save_safetensors");
   Tensor values = tensor;
   if (!tensor.device().is_cpu() || !tensor.is_contiguous()) {
     values = empty(tensor.shape(), {tensor.dtype()});

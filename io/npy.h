@@ -11,8 +11,9 @@ namespace tandem { inline namespace v0 { namespace io {
 /// Writes a tensor (any device, any shape and strides) in C order for numpy.load, in format version 1.0. The file is
 /// replaced atomically, as by save_safetensors.
 ///
-/// Throws DTypeError for bfloat16, which the format does not have (save float32, or use save_safetensors); StateError
-/// for an undefined tensor; IoError with the path and the system's reason. After an error `path` is unchanged.
+/// Throws DTypeError for bfloat16, which the format does not have (save float32, or use save_safetensors); ShapeError
+/// for more than 64 dimensions, NumPy's limit; StateError for an undefined tensor; IoError with the path and the
+/// system's reason. After an error `path` is unchanged.
 TANDEM_API void save_npy(const std::string& path, const Tensor& tensor);
 
 /// Reads a file of format version 1.0, 2.0 or 3.0, in C or Fortran order, of little-endian bool, uint8, int8, int16,

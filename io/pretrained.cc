@@ -82,6 +82,7 @@ void remove_shards_except(const fs::path& folder, const std::string& name, const
   check_system(error, "read the folder", folder);
   for (const std::string& file : found) {
     if (is_shard(file, name) && !kept.contains(file)) remove_file(folder / file);
+    if (is_temporary(file) && is_shard(file.substr(0, file.rfind('.')), name)) remove_stale_temporary(folder / file);
   }
 }
 
@@ -92,9 +93,7 @@ void save_pretrained(const std::string& folder, const NamedTensors& tensors, con
   TANDEM_CHECK(ValueError, options.max_shard_size >= 1, kSave, ": max_shard_size is ", options.max_shard_size,
                " (expected at least 1)");
   const std::vector<NamedTensors> shards = split(distinct_tensors(kSave, tensors).tensors, options.max_shard_size);
-  std::error_code error;
-  fs::create_directories(folder, error);
-  check_system(error, "create the folder", folder);
+  check_system(create_folder(folder), "create the folder", folder);
 
   // load_pretrained prefers the single file to the index. So old weights of one file are valid until that is removed at
   // the end, and old weights of several files must become invalid before the first of them is replaced.

@@ -64,6 +64,8 @@ FileDigest write_safetensors(const std::string& path, const NamedTensors& tensor
     return rank_a != rank_b ? rank_a > rank_b : a.first < b.first;
   });
 
+  TANDEM_CHECK(ValueError, written.size() <= kMaxTensors, "save_safetensors: ", written.size(),
+               " tensors, load_safetensors supports at most ", kMaxTensors, " in a file; use save_pretrained");
   int64_t position = 0;
   for (const auto& [name, tensor] : written) {
     header.entries.push_back({name, tensor.dtype(), tensor.shape(), position, position + tensor.num_bytes()});

@@ -24,7 +24,8 @@ using Metadata = std::map<std::string, std::string>;
 struct SafetensorsFile {
   NamedTensors tensors;  ///< on the CPU, in the order of the file, followed by the aliases
   Metadata metadata;     ///< without the entries of aliases
-  /// Names and dtypes of the tensors that were not loaded, because tandem does not support the dtype ("F8_E4M3").
+  /// Names and dtypes of the tensors that were not loaded, because tandem does not support the dtype ("F8_E4M3") or
+  /// does not know it. Whether their bytes fit their shape is not checked.
   std::vector<std::pair<std::string, std::string>> skipped;
 };
 
@@ -37,12 +38,14 @@ struct LoadSafetensorsOptions {
 /// name. Equal input gives equal bytes.
 ///
 /// The file is replaced atomically: the bytes are written to a temporary file in the same folder, flushed to disk, and
-/// the file is renamed to `path`. A tensor with several names (a tied parameter) is written once, under the first of
-/// its names in the list. Each other name is an entry "alias:<name>" of the file's metadata, whose value is the first
-/// name. Two tensors are the same if they have the same memory address, dtype, device, shape and strides.
+/// the file is renamed to `path`. The temporary file of a process that was killed is removed by the next save to
+/// `path`. A tensor with several names (a tied parameter) is written once, under the first of its names in the list.
+/// Each other name is an entry "alias:<name>" of the file's metadata, whose value is the first name. Two tensors are
+/// the same if they have the same memory address, dtype, device, shape and strides.
 ///
 /// Throws ValueError for a name that is empty, "__metadata__", repeated, not valid UTF-8 or contains a NUL; for
-/// metadata that is not valid UTF-8 or has a key that begins with "alias:"; and for a header above 100 MB.  Throws
+/// metadata that is not valid UTF-8 or has a key that begins with "alias:"; for more than 1,000,000 tensors; and for a
+/// header above 100 MB. Throws
 /// StateError for an undefined tensor, and IoError with the path and the system's reason if the file cannot be written.
 /// After an error `path` is unchanged. For files that Hugging Face's libraries load use save_pretrained.
 TANDEM_API void save_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata = {});

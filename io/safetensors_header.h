@@ -15,7 +15,6 @@ namespace tandem { inline namespace v0 { namespace io {
 
 constexpr int64_t kMaxHeaderBytes = 100'000'000;  // the limit of the format
 constexpr size_t kMaxTensors = 1'000'000;
-constexpr size_t kMaxDims = 64;
 
 /// The entry of one tensor.
 struct HeaderEntry {
@@ -42,7 +41,7 @@ std::string write_header(const Header& header);
 
 /// Parses the header of a file that has `num_data_bytes` of data. Throws IoError, which names `path`, unless the text
 /// has the schema of the format, the byte ranges are contiguous from 0 to `num_data_bytes`, and each range has the size
-/// of its dtype and shape.
+/// of its dtype and shape, unless tandem does not support the dtype.
 Header parse_header(const std::string& path, std::string_view text, int64_t num_data_bytes);
 
 }}}  // namespace tandem::v0::io

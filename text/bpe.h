@@ -41,10 +41,10 @@ class TANDEM_API BpeTokenizer {
   /// Type of the options.
   using Options = BpeTokenizerOptions;
 
-  /// Reads `vocab_path`, a JSON object from tokens to the numbers 0 .. size - 1, and `merges_path`, two tokens per
-  /// line; bytes are written as GPT-2's printable characters. Throws IoError if a file cannot be read or does not have
-  /// this format, if a byte has no token, or if the result of a merge is not in the vocabulary; ValueError if a special
-  /// token is not in the vocabulary.
+  /// Reads `vocab_path`, a JSON object from tokens to the numbers 0 .. size - 1 (a byte order mark before it is
+  /// ignored), and `merges_path`, two tokens per line; bytes are written as GPT-2's printable characters. Throws
+  /// IoError if a file cannot be read or does not have this format, if a byte has no token, or if the result of a merge
+  /// is not in the vocabulary; ValueError if a special token is not in the vocabulary.
   BpeTokenizer(const std::string& vocab_path, const std::string& merges_path, Options options = {});
 
   int64_t size() const;  ///< number of tokens

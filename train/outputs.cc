@@ -22,9 +22,8 @@ std::string in_folder(const std::string& folder, const std::string& name) {
 }
 
 void create_folder(const fs::path& folder) {
-  std::error_code error;
-  if (!folder.empty()) fs::create_directories(folder, error);
-  if (error) throw IoError(str("cannot create the folder '", folder.string(), "': ", error.message()));
+  if (const std::error_code error = tandem::create_folder(folder))
+    throw IoError(str("cannot create the folder '", folder.string(), "': ", error.message()));
 }
 
 /// Opens an existing file for writing without changing it, or creates and removes a new file. O_NONBLOCK makes a FIFO

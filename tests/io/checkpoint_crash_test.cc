@@ -32,7 +32,8 @@ enum class Fault {
   kNone,
   kDeath,       // the process exits before the call
   kShortWrite,  // the process exits during the call, after half of a write
-  kPowerCut,    // power failure: files that were not flushed to disk are truncated to half of their size
+  kPowerCut,    // power failure: files that were not flushed to disk are truncated to half of their size, and folders
+                // whose entry was not flushed are removed
   kNoSpace,     // the call fails
 };
 
@@ -44,6 +45,7 @@ struct Plan {
   int at = -1;                       // index of the call
   int calls = 0;                     // number of calls so far
   std::map<int, std::string> dirty;  // path by descriptor: written, but not flushed to disk
+  std::set<std::string> folders;     // created, but their entry is not flushed to disk
 };
 Plan plan;
 
@@ -53,19 +55,20 @@ std::string path_of(int descriptor) {
   return {path, static_cast<size_t>(std::max<ssize_t>(length, 0))};
 }
 
-[[noreturn]] void lose_power() {
+[[noreturn]] void lose_power(int status) {
+  std::error_code ignored;
   for (const auto& [descriptor, path] : plan.dirty) {
-    std::error_code ignored;
     const auto size = std::filesystem::file_size(path, ignored);
     if (!ignored) std::filesystem::resize_file(path, size / 2, ignored);
   }
-  ::_exit(kDied);
+  for (const std::string& folder : plan.folders) std::filesystem::remove_all(folder, ignored);
+  ::_exit(status);
 }
 
 /// Counts a call. Returns whether the call must fail.
 bool fails() {
   if (plan.fault == Fault::kNone || plan.calls++ != plan.at) return false;
-  if (plan.fault == Fault::kPowerCut) lose_power();
+  if (plan.fault == Fault::kPowerCut) lose_power(kDied);
   if (plan.fault == Fault::kNoSpace) {
     errno = ENOSPC;
     return true;
@@ -94,6 +97,8 @@ ssize_t write(int descriptor, const void* data, size_t size) {
 int fsync(int descriptor) {
   if (fails()) return -1;
   plan.dirty.erase(descriptor);
+  const std::string folder = path_of(descriptor);
+  std::erase_if(plan.folders, [&](const std::filesystem::path& path) { return path.parent_path() == folder; });
   return 0;
 }
 
@@ -107,7 +112,9 @@ int rename(const char* from, const char* to) noexcept {
 
 int mkdir(const char* path, mode_t mode) noexcept {
   if (fails()) return -1;
-  return static_cast<int>(::syscall(SYS_mkdir, path, mode));
+  const int status = static_cast<int>(::syscall(SYS_mkdir, path, mode));
+  if (plan.fault == Fault::kPowerCut && status == 0) plan.folders.insert(path);
+  return status;
 }
 
 int unlink(const char* path) noexcept {
@@ -163,6 +170,7 @@ bool dies(Fault fault, int at, F&& f) {
     plan.fault = fault;
     plan.at = at;
     f();
+    if (fault == Fault::kPowerCut) lose_power(0);
     ::_exit(0);
   }
   int status = 0;
@@ -186,19 +194,20 @@ void test_deaths(Fault fault) {
   for (const Scenario& scenario : kScenarios) {
     int num_deaths = 0;
     for (int at = 0;; ++at) {
-      const td::testing::TemporaryFolder folder;
+      const td::testing::TemporaryFolder temporary;
+      const std::string folder = temporary / "runs/first";  // created by the first Checkpointer
       const auto last = static_cast<int64_t>(scenario.steps.size()) - 1;
       {
-        Checkpointer checkpointer(folder.path());
+        Checkpointer checkpointer(folder);
         for (int64_t i = 0; i < last; ++i) {
           ASSERT_TRUE(checkpointer.save(scenario.steps[static_cast<size_t>(i)], state_of(i)));
         }
       }
       const bool died = dies(fault, at, [&] {
-        Checkpointer checkpointer(folder.path());
+        Checkpointer checkpointer(folder);
         checkpointer.save(scenario.steps.back(), state_of(last));
       });
-      const int64_t value = newest_value(folder.path());
+      const int64_t value = newest_value(folder);
       if (died) {
         ++num_deaths;
         EXPECT_TRUE(value == last || value == last - 1) << scenario.name << ", call " << at << ": " << value;
@@ -206,18 +215,18 @@ void test_deaths(Fault fault) {
         EXPECT_EQ(value, last) << scenario.name;
       }
       // If `latest` exists, it names a complete checkpoint.
-      const std::string latest = td::testing::read_file(folder / "latest");
+      const std::string latest = td::testing::read_file(folder + "/latest");
       if (!latest.empty()) {
-        const std::string named = folder / latest.substr(0, latest.size() - 1);
+        const std::string named = folder + "/" + latest.substr(0, latest.size() - 1);
         EXPECT_TRUE(fs::exists(named + "/manifest.json") || fs::exists(named + ".old/manifest.json"))
             << scenario.name << ", call " << at;
       }
       // The next start removes incomplete checkpoints and can save.
-      Checkpointer next(folder.path());
+      Checkpointer next(folder);
       EXPECT_TRUE(next.save(99, state_of(77)));
-      EXPECT_EQ(newest_value(folder.path()), 77);
+      EXPECT_EQ(newest_value(folder), 77);
       int num_complete = 0;
-      for (const auto& entry : fs::recursive_directory_iterator(folder.path())) {
+      for (const auto& entry : fs::recursive_directory_iterator(folder)) {
         const std::string name = entry.path().filename();
         EXPECT_EQ(name.find(".tmp"), std::string::npos) << scenario.name << ", call " << at << ": " << entry.path();
         num_complete += name == "manifest.json";
@@ -245,7 +254,8 @@ TEST(CheckpointCrash, FullDiskWarnsAndKeepsPreviousCheckpoint) {
         ASSERT_TRUE(checkpointer.save(scenario.steps[static_cast<size_t>(i)], state_of(i)));
       }
       ::testing::internal::CaptureStderr();
-      plan = {.fault = Fault::kNoSpace, .at = at, .calls = 0, .dirty = {}};
+      plan.fault = Fault::kNoSpace;
+      plan.at = at;
       const bool saved = checkpointer.save(scenario.steps.back(), state_of(last));
       const bool failed = plan.calls > at;
       plan = {};

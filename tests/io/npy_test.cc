@@ -112,6 +112,8 @@ TEST_F(Npy, FortranOrderAndVariantHeadersAreRead) {
       load(npy("{ \"shape\":( 2,2, ),'fortran_order' :False ,\"descr\":\"=f4\",}  ", bytes_of<float>({1, 2, 3, 4})))
           .to_vector<float>(),
       (std::vector<float>{1, 2, 3, 4}));
+  for (const char* descr : {"'|f8'", "'f8'"})  // with sizes as Python 2 wrote them
+    EXPECT_EQ(load(npy(descr, "False", "(1L, 2L)", bytes_of<double>({1, 2}))).shape(), td::Shape({1, 2}));
   EXPECT_EQ(load(npy("'<u1'", "False", "(1,)", "\x05")).item<int64_t>(), 5);
   EXPECT_TRUE(load(npy("'|b1'", "True", "()", "\x01")).item<bool>());
 }
@@ -130,6 +132,8 @@ TEST_F(Npy, UnsupportedTensorsAndPathsAreRejected) {
   EXPECT_EQ(error_text<td::StateError>([&] { save_npy(path_, Tensor()); }), "save_npy: the tensor is undefined");
   EXPECT_EQ(error_text<td::DTypeError>([&] { save_npy(path_, td::full({1}, 1, {td::kBFloat16})); }),
             "save_npy: the format has no bfloat16; save float32, or use save_safetensors");
+  EXPECT_EQ(error_text<td::ShapeError>([&] { save_npy(path_, td::ones(td::Shape(65, 1))); }),
+            "save_npy: the tensor has 65 dimensions, NumPy supports at most 64; flatten it, or use save_safetensors");
   EXPECT_FALSE(std::filesystem::exists(path_));
   EXPECT_EQ(folder_.shortened(error_text<td::IoError>([&] { save_npy(folder_ / "no/x.npy", td::ones({1})); })),
             "save_npy: cannot create 'DIR/no/x.npy.tmp0': No such file or directory");

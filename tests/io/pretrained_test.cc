@@ -145,6 +145,7 @@ TEST_F(Pretrained, FilesOfEarlierWeightsAreRemoved) {
   save(40);
   expect_files({"model-00001-of-00004.safetensors", "model-00002-of-00004.safetensors",
                 "model-00003-of-00004.safetensors", "model-00004-of-00004.safetensors", kIndex});
+  write_file(folder_ / "model-00002-of-00007.safetensors.tmp0", "of a killed save");
   save(1000);
   expect_files({"model.safetensors"});
 }
@@ -285,6 +286,8 @@ TEST_F(Pretrained, InvalidIndexIsAnError) {
 TEST_F(Pretrained, OtherEntriesOfTheIndexAreIgnored) {
   write_shards(R"({"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"},
                    "more": [1, {"weight_map": null}, [[]]], "metadata2": {"total_parameters": 1e3, "a": {"b": [1]}})");
+  EXPECT_EQ(load_pretrained(folder_.path()).tensors.size(), 2u);
+  write_file(folder_ / kIndex, "\xef\xbb\xbf" + read_file(folder_ / kIndex));  // a byte order mark
   EXPECT_EQ(load_pretrained(folder_.path()).tensors.size(), 2u);
 }
 

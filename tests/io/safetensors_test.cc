@@ -1,6 +1,9 @@
 #include <tandem/io/safetensors.h>
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -228,10 +231,30 @@ TEST_F(Safetensors, FailedWriteKeepsTheOldFile) {
   EXPECT_EQ(files_in_folder(), 1u);
 }
 
-TEST_F(Safetensors, LeftoverTemporaryFilesDoNotBlockSaving) {
-  std::ofstream(path_ + ".tmp0") << "half a file";
-  save_safetensors(path_, {{"x", td::ones({3})}});
-  EXPECT_EQ(load_safetensors(path_).tensors.size(), 1u);
+TEST_F(Safetensors, TemporaryFilesOfKilledWritersAreRemoved) {
+  for (const char* suffix : {".tmp0", ".tmp1", ".tmp2", ".tmp3"}) std::ofstream(path_ + suffix) << "half a file";
+  const int writer = ::open((path_ + ".tmp1").c_str(), O_WRONLY | O_CLOEXEC);  // another writer
+  ASSERT_EQ(::flock(writer, LOCK_EX), 0);
+  std::filesystem::create_symlink(path_ + ".other", path_ + ".tmp4");
+  for (const int64_t size : {3, 2}) {
+    save_safetensors(path_, {{"x", td::ones({size})}});
+    EXPECT_EQ(load_safetensors(path_).tensors[0].second.shape(), td::Shape({size}));
+    EXPECT_EQ(files_in_folder(), 3u);
+    EXPECT_EQ(td::testing::read_file(path_ + ".tmp1"), "half a file");
+    EXPECT_TRUE(std::filesystem::is_symlink(path_ + ".tmp4"));
+  }
+  ::close(writer);
+  save_safetensors(path_, {});
+  EXPECT_EQ(files_in_folder(), 2u);
+}
+
+TEST_F(Safetensors, ManyDimensionsAreKept) {
+  const td::Shape shape(100, 1), zero = {0, int64_t{1} << 58};
+  save_safetensors(path_, {{"x", td::full(shape, 7)}, {"zero", td::empty(zero)}});
+  const auto file = load_safetensors(path_);
+  EXPECT_EQ(file.tensors[0].second.shape(), shape);
+  EXPECT_EQ(file.tensors[0].second.item<float>(), 7);
+  EXPECT_EQ(file.tensors[1].second.shape(), zero);
 }
 
 constexpr const char* kGood = R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
@@ -318,8 +341,7 @@ TEST_F(Safetensors, EntriesOutsideTheSchemaAreRejected) {
     return R"({"x":{"dtype":)" + dtype + R"(,"shape":)" + shape + R"(,"data_offsets":)" + offsets + "}}";
   };
   const std::string f32 = "\"F32\"";
-  EXPECT_EQ(header_error(entry("\"F33\"", "[2]", "[0,8]")),
-            ": header, byte 19: tensor 'x': the format has no dtype 'F33'");
+  EXPECT_EQ(header_error(entry("\"\"", "[2]", "[0,8]")), ": header, byte 16: tensor 'x': the dtype is empty");
   EXPECT_EQ(header_error(entry("1", "[2]", "[0,8]")),
             ": header, byte 16: tensor 'x': dtype: expected a string, got an integer that is not negative");
   EXPECT_EQ(header_error(entry(f32, "[-2]", "[0,8]")),
@@ -346,10 +368,6 @@ TEST_F(Safetensors, EntriesOutsideTheSchemaAreRejected) {
             ": header, byte 50: tensor 'x': data_offsets has 1 numbers, expected 2");
   EXPECT_EQ(header_error(entry(f32, "[2]", "[0,8,8]")),
             ": header, byte 54: tensor 'x': data_offsets has more than 2 numbers");
-  std::string sizes = "[1";
-  for (int i = 1; i < 65; ++i) sizes += ",1";
-  EXPECT_EQ(header_error(entry(f32, sizes + "]", "[0,8]")),
-            ": header, byte 159: tensor 'x': shape has more than 64 numbers");
   EXPECT_EQ(header_error(R"({"x":{"dtype":"F32","shape":[2]}})"),
             ": header, byte 32: tensor 'x': the field 'data_offsets' is missing");
   EXPECT_EQ(header_error(R"({"x":{"dtype":"F32","data_offsets":[0,8]}})"),
@@ -391,11 +409,9 @@ TEST_F(Safetensors, InconsistentDataRangesAreRejected) {
   EXPECT_EQ(load_error(file_of("{}", "x")), ": the tensors end at byte 0 of the data, the file has 1");
 }
 
-TEST_F(Safetensors, SubByteTypesMustFillWholeBytes) {
-  EXPECT_EQ(header_error(R"({"x":{"dtype":"F6_E2M3","shape":[11],"data_offsets":[0,8]}})"),
-            ": tensor 'x' of F6_E2M3 [11] has 66 bits, which is not a whole number of bytes");
-  EXPECT_EQ(header_error(R"({"x":{"dtype":"F4","shape":[3,5],"data_offsets":[0,8]}})"),
-            ": tensor 'x' of F4 [3, 5] has 60 bits, which is not a whole number of bytes");
+TEST_F(Safetensors, NullMetadataIsNone) {
+  write(file_of(R"({"__metadata__":null,"x":{"dtype":"U8","shape":[],"data_offsets":[0,1]}})", "\5"));
+  EXPECT_EQ(load_safetensors(path_).tensors[0].second.item<int64_t>(), 5);
 }
 
 TEST_F(Safetensors, TensorsOfUnsupportedDTypesAreSkipped) {
@@ -403,7 +419,7 @@ TEST_F(Safetensors, TensorsOfUnsupportedDTypesAreSkipped) {
                 R"("weights":{"dtype":"F8_E4M3","shape":[3],"data_offsets":[8,11]},)"
                 R"("scales":{"dtype":"U16","shape":[2],"data_offsets":[11,15]},)"
                 R"("x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
-                R"("packed":{"dtype":"F4","shape":[2],"data_offsets":[15,16]}})",
+                R"("packed":{"dtype":"of the future","shape":[2],"data_offsets":[15,16]}})",
                 std::string("\0\0\x80\x3f\0\0\0\x40\1\2\3\4\5\6\7\x08", 16)));
   const auto file = load_safetensors(path_);
   ASSERT_EQ(file.tensors.size(), 2u);
@@ -411,12 +427,11 @@ TEST_F(Safetensors, TensorsOfUnsupportedDTypesAreSkipped) {
   EXPECT_EQ(file.tensors[0].second.to_vector<float>(), (std::vector<float>{1, 2}));
   EXPECT_EQ(file.tensors[1].first, "y");
   using Skipped = std::vector<std::pair<std::string, std::string>>;
-  EXPECT_EQ(file.skipped, (Skipped{{"weights", "F8_E4M3"}, {"scales", "U16"}, {"packed", "F4"}, {"tied", "U16"}}));
+  EXPECT_EQ(file.skipped,
+            (Skipped{{"weights", "F8_E4M3"}, {"scales", "U16"}, {"packed", "of the future"}, {"tied", "U16"}}));
 }
 
 TEST_F(Safetensors, SkippedTensorsMustBeValid) {
-  EXPECT_EQ(header_error(R"({"x":{"dtype":"F8_E4M3","shape":[9],"data_offsets":[0,8]}})"),
-            ": tensor 'x' of F8_E4M3 [9] needs 9 bytes, its range has 8");
   EXPECT_EQ(header_error(R"({"x":{"dtype":"U16","shape":[4],"data_offsets":[1,9]}})"),
             ": tensor 'x' has bytes 1 to 9, expected a range that begins at 0");
   EXPECT_EQ(header_error(R"({"__metadata__":{"alias:x":"x"},"x":{"dtype":"U64","shape":[1],"data_offsets":[0,8]}})"),
@@ -509,7 +524,7 @@ TEST_F(Safetensors, CorruptHeaderBytesNeverCrash) {
       write(damaged);
       try {
         const auto file = load_safetensors(path_);  // a changed letter of a name, key or value is a valid file
-        EXPECT_EQ(file.tensors.size(), 2u);
+        EXPECT_EQ(file.tensors.size() + file.skipped.size(), 2u);
       } catch (const td::Error&) {
       }
     }

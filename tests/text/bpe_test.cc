@@ -157,6 +157,8 @@ TEST(BpeTokenizer, InvalidVocabulariesAreRejected) {
       "BpeTokenizer: 'DIR/vocab.json' is not JSON: parse error at line 1, column 13: syntax error while parsing object "
       "separator - unexpected '}'; expected ':'");
   EXPECT_EQ(error_of(std::string("{}\0", 3)), "BpeTokenizer: 'DIR/vocab.json' is not JSON: it contains a NUL");
+  files.write("\xef\xbb\xbf" + files.tokens.dump(), "");  // a byte order mark is ignored
+  EXPECT_EQ(files.open().size(), 256);
   EXPECT_EQ(error_of("[0]"), "BpeTokenizer: 'DIR/vocab.json' is not a JSON object from tokens to numbers");
   const std::string expected = "expected an integer from 0 to 1 that no other token has, got ";
   for (const auto& [value, shown] : {std::pair("2", "2"),
