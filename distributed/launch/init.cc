@@ -149,6 +149,10 @@ void join_by_address(const InitOptions& options, std::chrono::milliseconds timeo
   env.store_host = rest.substr(0, colon);
   if (env.store_host.starts_with('[') && env.store_host.ends_with(']')) {
     env.store_host = env.store_host.substr(1, env.store_host.size() - 2);  // [::1]
+  } else {
+    TANDEM_CHECK(ValueError, env.store_host.find(':') == std::string::npos,
+                 "init_process_group: expected 'tcp://host:port', got '", options.init_method,
+                 "'; put brackets around an IPv6 address: tcp://[ADDRESS]:PORT");
   }
   env.store_port = static_cast<int>(parse_int("init_process_group: the port", rest.substr(colon + 1), 1, 65535));
   const auto token = env_string("TANDEM_TOKEN");

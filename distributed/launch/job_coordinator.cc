@@ -130,7 +130,7 @@ void JobCoordinator::start_attempt() {
   server_.reset();  // frees the port, which the new server may use
   const std::string token = wire::random_token();
   server_ = std::make_unique<StoreServer>(
-      StoreServerOptions{.host = nodes_.size() > 1 ? options_.nodes.host : options_.store_host,
+      StoreServerOptions{.host = nodes_.size() > 1 ? listening_address(options_.nodes.host) : options_.store_host,
                          .port = nodes_.size() > 1 ? 0 : options_.store_port,
                          .token = token,
                          .world_size = static_cast<int>(ranks_.size())});
@@ -162,11 +162,7 @@ void JobCoordinator::on_ended(const RankExit& exit) {
   rank.when = Clock::now();
   rank.exit = exit;
   const bool success = exit.wait_status == 0;
-  // The store detects the exit of ranks that have joined. The exit of other ranks must be reported to it.
-  if (!server_->has_joined(exit.rank)) {
-    server_->report({exit.rank, success ? RankEnd::kLeft : RankEnd::kDied,
-                     success ? "left the job" : str("died (", status_text(exit.wait_status), ") before it joined")});
-  }
+  server_->report_exit(exit.rank, success, status_text(exit.wait_status));
   if (!success) notice_failure();
   finish_attempt_if_all_ended();
 }
@@ -216,7 +212,8 @@ void JobCoordinator::step() {
       if (!nodes_[n].joined) missing.push_back(static_cast<int>(n));
     }
     finish(1, str("launch: not all launchers of ", nodes_.size(), " nodes joined within ",
-                  format_seconds(options_.nodes.timeout), "\n  missing: node", list(missing)));
+                  format_seconds(options_.nodes.timeout), "\n  missing: node", list(missing),
+                  loopback_hint(options_.nodes.host)));
   }
   if (failed_) drop_unresponsive_nodes();
 }
@@ -347,7 +344,8 @@ std::vector<int> JobCoordinator::lost_nodes() const {
 }
 
 std::string JobCoordinator::node_text(int node) const {
-  return str("node ", node, " (", nodes_.at(static_cast<size_t>(node)).host, ")");
+  const std::string& host = nodes_.at(static_cast<size_t>(node)).host;
+  return host.empty() ? str("node ", node) : str("node ", node, " (", host, ")");  // unknown until it has joined
 }
 
 void JobCoordinator::finish(int status, const std::string& message, int failed_rank) {

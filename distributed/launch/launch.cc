@@ -23,6 +23,8 @@ constexpr std::chrono::milliseconds kDefaultTimeout{300000};
 constexpr std::string_view kFlags[] = {"--nproc", "--device",  "--devices",     "--log-dir",
                                        "--tee",   "--timeout", "--max-restarts"};
 
+constexpr const char* kStartHere = "\n  remove the flags, or unset these variables to start ranks from here";
+
 std::chrono::milliseconds choose_timeout(const LaunchFlags& flags) {
   if (flags.timeout) return *flags.timeout;
   if (const auto text = env_string("TANDEM_TIMEOUT_S")) return parse_seconds("TANDEM_TIMEOUT_S", *text);
@@ -164,7 +166,7 @@ int launch(int& argc, char** argv, const RankFunction& f) {
     const auto environment = read_rank_environment(lookup);
     if (!flags.devices.empty()) {
       TANDEM_CHECK(ValueError, !environment, "launch: --devices starts ranks, but this process is already a rank\n",
-                   describe_rank_variables(lookup));
+                   environment->found, kStartHere);
       create_cpu_devices(flags.devices);
       warn_if_oversubscribed(static_cast<int>(flags.devices.size()));
       return run_device_ranks(flags.devices, choose_timeout(flags), f);
@@ -173,7 +175,7 @@ int launch(int& argc, char** argv, const RankFunction& f) {
     TANDEM_CHECK(
         ValueError, !environment || (!flags.num_ranks && !starts_ranks),
         "launch: --nproc, --log-dir, --tee and --max-restarts start ranks, but this process is already a rank\n",
-        describe_rank_variables(lookup));
+        environment->found, kStartHere);
     const auto timeout = choose_timeout(flags);
     const int num_ranks = environment ? environment->local_world_size : flags.num_ranks.value_or(1);
     const int local_rank = environment ? environment->local_rank : num_ranks - 1;

@@ -20,12 +20,16 @@ class Launcher {
   Launcher(const Lookup& lookup, std::string name, std::vector<const char*> variables)
       : lookup_(lookup), name_(std::move(name)), variables_(std::move(variables)) {}
 
-  [[noreturn]] void fail(const std::string& what) const {
-    std::string found;
+  std::string found() const {
+    std::string list = "  found:";
     for (const char* variable : variables_) {
-      if (const auto value = lookup_(variable)) found += str(" ", variable, "=", *value);
+      if (const auto value = lookup_(variable)) list += str(" ", variable, "=", *value);
     }
-    throw ValueError(str("rank variables of ", name_, ": ", what, "\n  found:", found));
+    return list;
+  }
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw ValueError(str("rank variables of ", name_, ": ", what, "\n", found()));
   }
 
   std::optional<std::string> text(const char* variable) const { return lookup_(variable); }
@@ -44,6 +48,7 @@ class Launcher {
   /// does not provide a job id.
   void locate_store(const std::string& first_host, const std::string& job, const std::string& how_to_set,
                     RankEnvironment* env) const {
+    env->found = found();
     if (env->world_size == 1) return;
     const bool one_host = env->local_world_size == env->world_size;
     if (const auto address = text("MASTER_ADDR")) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 
 #include <tandem/base/env.h>
 #include <tandem/base/error.h>
@@ -17,6 +18,14 @@ namespace {
 
 // How often the ranks' exits are checked without pidfds (Linux before 5.3, some container profiles).
 constexpr std::chrono::milliseconds kPollInterval{20};
+
+/// The file of this program, so that ps shows its name for the ranks; /proc/self/exe if it was replaced or removed.
+std::string own_program() {
+  const std::string link = "/proc/self/exe";
+  std::error_code error;
+  const std::string path = std::filesystem::read_symlink(link, error);
+  return !error && std::filesystem::equivalent(path, link, error) ? path : link;
+}
 
 }  // namespace
 
@@ -57,7 +66,7 @@ void LocalRanks::start_rank(int local_rank) {
   const FileDescriptor err =
       debugged ? FileDescriptor() : output_.open(assignment.rank, STDERR_FILENO, options_.stderr_target);
   ChildProgram program{.name = str("rank ", assignment.rank),
-                       .program = options_.program,
+                       .program = options_.program.empty() ? own_program() : options_.program,
                        .arguments = options_.arguments,
                        .variables = environment(assignment),
                        .stdout_fd = out.get(),

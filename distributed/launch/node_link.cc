@@ -48,8 +48,10 @@ NodeLink::NodeLink(const NodeOptions& options, const std::function<bool()>& inte
   TANDEM_CHECK(IoError, bool{changed_fd_}, "launch: cannot create an eventfd: ", std::strerror(errno));
   if (options_.node == 0) {
     try {
-      server_ = std::make_unique<StoreServer>(StoreServerOptions{
-          .host = options_.host, .port = options_.port, .token = options_.token, .world_size = kStoreWorldSize});
+      server_ = std::make_unique<StoreServer>(StoreServerOptions{.host = listening_address(options_.host),
+                                                                 .port = options_.port,
+                                                                 .token = options_.token,
+                                                                 .world_size = kStoreWorldSize});
     } catch (const IoError& e) {
       report_conflict("two launchers were started as node 0");
       throw IoError(str(e.what(), "\n  node 0 listens on the endpoint, which must be a free port of this host"));
@@ -65,7 +67,7 @@ NodeLink::NodeLink(const NodeOptions& options, const std::function<bool()>& inte
     } catch (const CommError& e) {
       TANDEM_CHECK(CommError, Clock::now() < deadline, "launch: node ", options_.node, " did not reach node 0 at ",
                    options_.host, ":", options_.port, " within ", format_seconds(options_.timeout), ": ",
-                   last_line_part(e.what()));
+                   last_line_part(e.what()), loopback_hint(options_.host));
     }
   }
   try {

@@ -94,6 +94,7 @@ std::optional<RankEnvironment> read_rank_environment(const Lookup& lookup, bool 
   }
   read_store_location(lookup, &env);
   read_threads(&env);
+  env.found = describe_rank_variables(lookup);
   return env;
 }
 

@@ -24,6 +24,7 @@ struct RankEnvironment {
   bool launched_here = false;  ///< tandem's launcher monitors this rank and hosts the store
   int num_threads = 0;         ///< TANDEM_NUM_THREADS; 0 if not set
   std::string port_advice;     ///< advice for the error if the store's port is in use
+  std::string found;           ///< "  found: RANK=0 ...": the variables, for errors
 };
 
 /// Value of a variable; nullopt if it is not set or empty.

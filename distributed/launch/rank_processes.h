@@ -26,13 +26,13 @@ struct NodeOptions {
 };
 
 struct JobOptions {
-  int num_ranks = 1;                       ///< on this host
-  std::string program = "/proc/self/exe";  ///< searched in PATH if it contains no slash
-  std::vector<std::string> arguments;      ///< argv, with argv[0]
-  Variables variables;                     ///< in addition to rank_variables()
-  std::vector<std::string> unset;          ///< variables removed from the environment of ranks
-  std::string store_host = "127.0.0.1";    ///< used for jobs on one host
-  int store_port = 0;                      ///< 0: any free port
+  int num_ranks = 1;                     ///< on this host
+  std::string program;                   ///< searched in PATH if it contains no slash; empty: this program
+  std::vector<std::string> arguments;    ///< argv, with argv[0]
+  Variables variables;                   ///< in addition to rank_variables()
+  std::vector<std::string> unset;        ///< variables removed from the environment of ranks
+  std::string store_host = "127.0.0.1";  ///< used for jobs on one host
+  int store_port = 0;                    ///< 0: any free port
   NodeOptions nodes;
   std::string run_id;           ///< empty: generated
   int max_restarts = 0;         ///< only the value of node 0 is used

@@ -122,6 +122,9 @@ OutputTarget target_of(const Flags& flags, int stream) {
 /// Splits HOST:PORT, HOST or [HOST]:PORT (for IPv6 addresses); leaves *port unchanged if the port is missing.
 void split_endpoint(const std::string& text, std::string* host, std::string* port) {
   const size_t bracket = text.starts_with('[') ? text.find(']') : std::string::npos;
+  TANDEM_CHECK(ValueError, bracket != std::string::npos || std::count(text.begin(), text.end(), ':') <= 1,
+               "--rdzv-endpoint: expected HOST:PORT, got '", text,
+               "'; put brackets around an IPv6 address: [ADDRESS]:PORT");
   const size_t colon = text.find(':', bracket == std::string::npos ? 0 : bracket);
   *host = bracket == std::string::npos ? text.substr(0, colon) : text.substr(1, bracket - 1);
   if (colon != std::string::npos) *port = text.substr(colon + 1);

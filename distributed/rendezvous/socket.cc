@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <linux/sockios.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -54,6 +55,19 @@ bool is_loopback(const sockaddr* address) {
          IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
 }
 
+/// Advice for a loopback address that cannot be used, in the system's state or because of `error`; else "".
+std::string loopback_advice(const sockaddr* address, int error = 0) {
+  if (!is_loopback(address)) return "";
+  ifreq interface = {};
+  std::strcpy(interface.ifr_name, "lo");
+  const FileDescriptor fd(socket(address->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const bool is_down = fd && ioctl(fd.get(), SIOCGIFFLAGS, &interface) == 0 && (interface.ifr_flags & IFF_UP) == 0;
+  if (is_down) return "the loopback interface lo is down\n  enable it: ip link set lo up";
+  if (error != EADDRNOTAVAIL) return "";
+  return str("the loopback interface lo does not have this address\n  add it: ip address add ",
+             address->sa_family == AF_INET6 ? "::1/128" : "127.0.0.1/8", " dev lo");
+}
+
 /// Tries to connect once. Returns 0 or errno.
 int try_connect(const addrinfo& address, Clock::time_point deadline, FileDescriptor* connected) {
   FileDescriptor fd(socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -68,7 +82,8 @@ int try_connect(const addrinfo& address, Clock::time_point deadline, FileDescrip
     if (n == 0) return ETIMEDOUT;
     int error = 0;
     socklen_t length = sizeof(error);
-    if (getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) return errno;
+    TANDEM_CHECK(CommError, getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length) == 0,
+                 "store: getsockopt failed: ", std::strerror(errno));
     if (error != 0) return error;
   }
   if (is_connected_to_itself(fd.get())) {
@@ -114,17 +129,26 @@ std::string listening_address(const std::string& host) {
   return foreign ? "" : host;
 }
 
+std::string loopback_hint(const std::string& host) {
+  std::string error;
+  const Addresses list = resolve(host, 0, true, &error);
+  const bool is_local = list != nullptr && is_loopback(list->ai_addr) && !listening_address(host).empty();
+  return is_local ? str("\n  ", host, " is a loopback address, which other hosts cannot reach") : "";
+}
+
 FileDescriptor listen_on(const std::string& host, int port, const char* owner) {
   std::string error;
   const Addresses list = resolve(host, port, true, &error);
   for (const addrinfo* address = list.get(); address != nullptr; address = address->ai_next) {
     FileDescriptor fd(socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     const int on = 1;
-    if (fd && setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
-        bind(fd.get(), address->ai_addr, address->ai_addrlen) == 0 && listen(fd.get(), SOMAXCONN) == 0) {
-      return fd;
-    }
-    error = std::strerror(errno);
+    if (fd) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    const bool listens =
+        fd && bind(fd.get(), address->ai_addr, address->ai_addrlen) == 0 && listen(fd.get(), SOMAXCONN) == 0;
+    const int status = listens ? 0 : errno;
+    error = loopback_advice(address->ai_addr, status);
+    if (error.empty() && status != 0) error = std::strerror(status);
+    if (error.empty()) return fd;
   }
   throw IoError(str(owner, ": cannot listen on ", host.empty() ? "*" : host, ":", port, ": ", error));
 }
@@ -152,6 +176,8 @@ FileDescriptor connect_to(const std::string& host, int port, Clock::time_point d
   for (;;) {
     const Addresses list = resolve(host, port, false, &error);
     for (const addrinfo* address = list.get(); address != nullptr; address = address->ai_next) {
+      const std::string advice = loopback_advice(address->ai_addr);
+      TANDEM_CHECK(CommError, advice.empty(), "store: cannot connect to ", host, ":", port, ": ", advice);
       FileDescriptor fd;
       const int status = try_connect(*address, deadline, &fd);
       if (status == 0) {

@@ -33,6 +33,9 @@ class TANDEM_API FileDescriptor {
 /// elsewhere, or if the address reaches this machine by address translation.
 TANDEM_API std::string listening_address(const std::string& host);
 
+/// "\n  ADDRESS is a loopback address, which other hosts cannot reach", or "": a line for errors.
+TANDEM_API std::string loopback_hint(const std::string& host);
+
 /// A nonblocking listening socket. "" means all addresses of this machine. Throws IoError that begins with `owner` and
 /// names the address.
 TANDEM_API FileDescriptor listen_on(const std::string& host, int port, const char* owner = "store");
@@ -43,7 +46,7 @@ TANDEM_API int local_port(int fd);
 TANDEM_API bool is_connected_to_itself(int fd);
 
 /// A nonblocking connection. Retries until `deadline`, because the host may start later. Throws CommError naming the
-/// address and the last error.
+/// address and the last error; at once if it is a loopback address and the loopback interface is down.
 TANDEM_API FileDescriptor connect_to(const std::string& host, int port, std::chrono::steady_clock::time_point deadline);
 
 /// Time without an answer after which a peer's machine counts as lost.

@@ -78,6 +78,23 @@ void StoreServer::report(RankEndEvent event) {
   wake();
 }
 
+void StoreServer::report_exit(int rank, bool success, const std::string& status) {
+  std::lock_guard lock(mutex_);
+  if (!renewed_ && !joined_[static_cast<size_t>(rank)]) {
+    end_rank({rank, success ? RankEnd::kLeft : RankEnd::kDied,
+              success ? "left the job" : str("died (", status, ") before it joined")});
+  }
+  for (Connection& connection : connections_) {
+    if (connection.rank != rank) continue;
+    // The first call may leave the end of the connection for the next.
+    for (int call = 0; call < 2 && !connection.closing; ++call) receive(connection);
+    if (connection.closing) continue;
+    lose_rank(connection, RankEnd::kDied, str("died (", status, ")"));
+    connection.closing = true;
+  }
+  wake();
+}
+
 bool StoreServer::has_joined(int rank) {
   std::lock_guard lock(mutex_);
   return renewed_ || joined_[static_cast<size_t>(rank)];

@@ -57,9 +57,11 @@ class TANDEM_API StoreServer {
   int port() const { return port_; }
   void start();
 
-  /// Reports to all ranks the end of a rank that a connection cannot show: the rank never joined, or its process is
-  /// known to be dead.
+  /// Reports to all ranks the end of a rank that a connection cannot show.
   void report(RankEndEvent event);
+  /// Reports that the process of a rank has exited; `status` as in "killed by SIGKILL". What it has sent before counts
+  /// first. Its connection may still be open, because a child that it forked has inherited it; it is then closed.
+  void report_exit(int rank, bool success, const std::string& status);
   /// Whether the rank has sent the token, now or earlier.
   bool has_joined(int rank);
   /// Waits until no rank is connected and, if `all_joined`, every rank has been connected. Returns false if `timeout`

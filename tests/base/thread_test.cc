@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -59,6 +60,9 @@ TEST(StartThread, MissingStackMemoryIsNamedInTheError) {
   EXPECT_TRUE(text.starts_with("cannot start a thread (Cannot allocate memory): the memory limit (ulimit -v, "))
       << text;
   start_thread([] {}).join();
+  EXPECT_EQ(resource_limit_text(EPERM),
+            "(Operation not permitted): forbidden, as by a container's profile that does not know clone3; update its "
+            "runtime");
 }
 
 TEST(RunTogether, CallsRunConcurrentlyWithEqualThreadShares) {

@@ -206,6 +206,9 @@ TEST(InitProcessGroupErrors, InvalidOptionsAreRejected) {
             "init_process_group: 'tcp://h:1' needs rank and world_size, in the options or as '?rank=R&world_size=N'");
   EXPECT_EQ(error({.init_method = "tcp://h?rank=0&world_size=1"}),
             "init_process_group: expected 'tcp://host:port', got 'tcp://h?rank=0&world_size=1'");
+  EXPECT_EQ(error({.init_method = "tcp://fd79::1:1?rank=0&world_size=1"}),
+            "init_process_group: expected 'tcp://host:port', got 'tcp://fd79::1:1?rank=0&world_size=1'; put brackets "
+            "around an IPv6 address: tcp://[ADDRESS]:PORT");
   EXPECT_EQ(error({.init_method = "tcp://h:x?rank=0&world_size=1"}),
             "init_process_group: the port: expected an integer from 1 to 65535, got 'x'");
   EXPECT_EQ(error({.init_method = "tcp://h:1?rank=0&world_size=1", .rank = 3}),

@@ -99,6 +99,15 @@ void run(Context& context, const std::vector<std::string>& args) {
       raise(SIGKILL);
     }
     context.store()->get("never", kLongTimeout);
+  } else if (mode == "kill-parent") {  // the chosen rank, whose child goes on in its own session
+    context.group()->barrier();
+    if (chosen && fork() == 0) {
+      setsid();
+      say("pid " + std::to_string(getpid()) + "\n");
+      kill(getppid(), SIGKILL);
+    }
+    if (chosen) pause();
+    context.store()->get("never", kLongTimeout);
   } else if (mode == "kill-when-all-joined") {
     context.store()->set(std::to_string(rank), "here");
     for (int r = 0; r < context.world_size(); ++r) context.store()->get(std::to_string(r), kLongTimeout);

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -81,6 +82,27 @@ TEST(TandemRun, RedirectsAndTeesPerStream) {
   EXPECT_EQ(read_file(folder + "/rank-0.log"), "out\nerr\n");
 }
 
+TEST(TandemRun, LogsMustBeRegularFiles) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(mkfifo((folder / "rank-0.log").c_str(), 0600), 0);
+  EXPECT_EQ(folder.shortened(run({"--log-dir", folder.path(), "true"}).err),
+            "launch: 'DIR/rank-0.log' is a FIFO, not a regular file\n");
+  std::filesystem::remove(folder / "rank-0.log");
+  std::filesystem::create_symlink("/dev/zero", folder / "rank-0.log");
+  EXPECT_EQ(folder.shortened(run({"--log-dir", folder.path(), "true"}).err),
+            "launch: 'DIR/rank-0.log' is a character device, not a regular file\n");
+}
+
+TEST(TandemRun, ClosedStandardStreamsAreReplacedAndOwnDescriptorsAreCloseOnExec) {
+  for (const std::string closed : {">&-", "<&- >&- 2>&-"}) {
+    const TemporaryFolder folder;
+    const std::string command = "exec distributed/launch/tandem-run --nproc-per-node 2 --tee 3 --log-dir " +
+                                folder.path() + " " + kProgram + " descriptors " + closed;
+    EXPECT_EQ(run_program({"/bin/sh", "-c", command}).status, 0);
+    EXPECT_EQ(read_file(folder / "rank-1.log"), "auto\ngloo\n");
+  }
+}
+
 TEST(TandemRun, InvalidFlagsAreUsageErrors) {
   const std::vector<std::pair<Arguments, std::string>> cases = {
       {{}, "no program is given"},
@@ -100,6 +122,8 @@ TEST(TandemRun, InvalidFlagsAreUsageErrors) {
        "--rdzv-endpoint: expected an integer from 1 to 65535, got '0'"},
       {{"--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", ":29400", "x"},
        "--rdzv-endpoint: expected HOST:PORT, got ':29400'"},
+      {{"--rdzv-endpoint", "fd79::1", "x"},
+       "--rdzv-endpoint: expected HOST:PORT, got 'fd79::1'; put brackets around an IPv6 address: [ADDRESS]:PORT"},
       {{"--nnodes", "2", "--node-rank", "0", "--master-addr", "127.0.0.1", "--master-port", "x", "x"},
        "--master-port: expected an integer from 1 to 65535, got 'x'"},
       {{"--node-rank", "1", "x"}, "--node-rank: expected an integer from 0 to 0, got '1'"},

@@ -67,6 +67,16 @@ class TwoHostsTest(unittest.TestCase):
             self.assertGreater(hosts.bytes_sent(1) - before, 2 * 40 << 20)
             self.assertLess(hosts.bytes_sent(1) - before, 2.2 * 40 * (1 << 20))
 
+    def test_loopback_interface_that_cannot_be_used_is_an_error(self):
+        cases = (("true", "the loopback interface lo is down\n  enable it: ip link set lo up\n"),
+                 ("ip link set lo up; ip address del 127.0.0.1/8 dev lo",
+                  "the loopback interface lo does not have this address\n  add it: ip address add 127.0.0.1/8 dev lo\n"))
+        for prepare, advice in cases:
+            job = subprocess.run(["unshare", "--net", "sh", "-c", f"{prepare}; {PROGRAM} train --nproc 2"],
+                                 stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=ENDED_SECONDS)
+            self.assertEqual(job.stderr, "store: cannot listen on 127.0.0.1:0: " + advice)
+            self.assertEqual(job.returncode, 1)
+
     def test_one_rank_on_each_trains_as_one_process(self):
         self.check_training(1, "group 'default': 2 hosts x 1: gloo over eth0\n")
 
