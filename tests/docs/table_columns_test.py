@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Every row of a table in the documents has as many cells as its line of dashes; a table whose header has not is not rendered."""
 
-import glob
 import os
 import re
 import sys
@@ -47,13 +46,16 @@ for text, wanted in PLANTED:
     got = [number for number, _ in violations(text)]
     assert got == wanted, "%r: found %s, expected %s" % (text, got, wanted)
 # Bazel runs the test through links that end at this file's true place.
-os.chdir(os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", ".."))
-pages = glob.glob("*.md") + glob.glob("docs/*.md") + glob.glob("docs/decisions/*.md")
+root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+sys.path.insert(0, os.path.join(root, "tools/check"))
+sys.dont_write_bytecode = True
+import common
+
+pages = common.files(root, ["", "docs"], (".md",))
 num_wrong = 0
-for path in sorted(pages):
-    with open(path, encoding="utf-8") as f:
-        for line_number, line_text in violations(f.read()):
-            num_wrong += 1
-            print("%s:%d: another number of cells than the table's dashes: %s" % (path, line_number, line_text[:80]))
+for path in pages:
+    for line_number, line_text in violations(common.read(root, path)):
+        num_wrong += 1
+        print("%s:%d: another number of cells than the table's dashes: %s" % (path, line_number, line_text[:80]))
 print("%d pages looked at, %d wrong rows" % (len(pages), num_wrong))
 sys.exit(1 if num_wrong or len(pages) < 30 else 0)

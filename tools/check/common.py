@@ -4,8 +4,10 @@ A check is a function root -> (violations, number of checked items). run() first
 then runs it on the workspace, and fails if it checked fewer items than expected, because such a check proves nothing.
 """
 
+import fnmatch
 import os
 import re
+import subprocess
 import sys
 import tempfile
 
@@ -22,17 +24,39 @@ def workspace_root():
     return root
 
 
-def files(root, folders, suffixes):
-    """Sorted relative paths of the files with these suffixes in these folders and their subfolders; the folder "" means the files
-    directly in the root."""
+def tracked(root):
+    """Sorted relative paths of the files in git. Without git (a source archive, or no git is installed), of the files in the root and
+    in the folders of the tree that .gitignore does not exclude. So what programs, editors and virtual environments write is not read."""
+    if os.path.exists(os.path.join(root, ".git")):
+        try:
+            command = ["git", "-c", "safe.directory=*", "-C", root, "ls-files", "-z"]
+            listed = os.fsdecode(subprocess.run(command, capture_output=True, check=True).stdout).split("\0")
+            return sorted(path for path in listed if path and os.path.isfile(os.path.join(root, path)))
+        except (OSError, subprocess.CalledProcessError):
+            pass
+    ignore = os.path.join(root, ".gitignore")
+    rules = [".git"] + (read(root, ".gitignore").split() if os.path.isfile(ignore) else [])
+    ignored = lambda path: any(fnmatch.fnmatch("/" + path, (rule if rule[0] == "/" else "*/" + rule).rstrip("/")) for rule in rules)
     found = []
-    for folder in folders:
-        if folder == "":
-            found += [f for f in os.listdir(root) if f.endswith(suffixes) and os.path.isfile(os.path.join(root, f))]
-            continue
-        for path, _, names in os.walk(os.path.join(root, folder)):
-            found += [os.path.relpath(os.path.join(path, n), root) for n in names if n.endswith(suffixes)]
+    for folder, folders, names in os.walk(root):
+        inside = lambda name: os.path.relpath(os.path.join(folder, name), root)
+        known = LIBRARY_PACKAGES + OTHER_FOLDERS if folder == root else folders
+        folders[:] = [name for name in folders if name in known and not ignored(inside(name))]
+        found += [inside(name) for name in names if os.path.isfile(os.path.join(folder, name)) and not ignored(inside(name))]
     return sorted(found)
+
+
+def files(root, folders, suffixes):
+    """The tracked files with these suffixes in these folders and their subfolders; the folder "" means the files directly in the
+    root."""
+    inside = lambda path: any(path.startswith(folder + "/") if folder else "/" not in path for folder in folders)
+    return [path for path in tracked(root) if path.endswith(suffixes) and inside(path)]
+
+
+def matching(paths, pattern):
+    """The paths that match the pattern, in which `*` stands for any part of one name."""
+    depth = pattern.count("/")
+    return [path for path in paths if path.count("/") == depth and fnmatch.fnmatchcase(path, pattern)]
 
 
 def read(root, path):

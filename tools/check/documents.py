@@ -5,7 +5,6 @@ In the prose of docs/from_pytorch.md each word of code must be one of a public h
 A path is checked if it begins with a folder of the tree; `<family>` and `*` in it match anything. Also limits the length of README.md.
 """
 
-import glob
 import itertools
 import os
 import re
@@ -22,20 +21,20 @@ _PATH = re.compile(r"[\w.*<>-]+(?:/[\w.*<>-]*)+$")
 _PAGE = re.compile(r"\bdocs/[\w./-]*\w\.(?:md|svg)\b")
 _MAX_README_LINES = 120
 # Their planted trees name pages that are not in this one.
-_PLANTED_NAMES = ("tools/check/documents.py", "tools/site/check_site.py")
+_PLANTED_NAMES = ("tools/check/documents.py", "tools/site/check_site.py", "tests/tools/tracked_files_test.py")
 _FROM_PYTORCH = "docs/from_pytorch.md"  # its code blocks and tables are compiled by //tests/docs
 _PYTORCH_ONLY = {"DETAIL", "TORCH_DISTRIBUTED_DEBUG", "save_model", "set_to_none"}
 _CODE = (".h", ".cc", ".cu", ".py", ".sh", "BUILD")
 
 
-def _pages(root):
+def _pages(paths):
     names = ["README.md", "CONTRIBUTING.md", "docs/*.md", "docs/decisions/*.md", "examples/README.md", "tests/*/README.md"]
-    return sorted(os.path.relpath(path, root) for name in names for path in glob.glob(os.path.join(root, name)))
+    return sorted(path for name in names for path in common.matching(paths, name))
 
 
-def _folders(root):
-    return {name for name in os.listdir(root)
-            if os.path.isdir(os.path.join(root, name)) and not os.path.islink(os.path.join(root, name)) and name != ".git"}
+def _with_folders(paths):
+    """The paths and the folders above them."""
+    return {path[:end] for path in paths for end in [m.start() for m in re.finditer("/", path)] + [len(path)]}
 
 
 def _anchors(text):
@@ -50,43 +49,42 @@ def _expand(name):
     return ["".join(choice) for choice in itertools.product(*pieces)]
 
 
-def _has_target(root, package, name):
-    build = os.path.join(root, package, "BUILD")
-    if not os.path.isfile(build):
+def _has_target(root, known, package, name):
+    build = os.path.join(package, "BUILD")
+    if build not in known:
         return False
-    with open(build, encoding="utf-8") as f:
-        text = f.read()
+    text = common.read(root, build)
     # Comprehensions often append "_test" to the names in a list.
     quoted = any('"%s"' % one in text for one in (name, name.removesuffix("_test")))
-    return quoted or os.path.isfile(os.path.join(root, package, name))
+    return quoted or os.path.join(package, name) in known
 
 
-def _check_label(root, package, name):
+def _check_label(root, known, package, name):
     if package.endswith("..."):
-        return os.path.isdir(os.path.join(root, package[:-3]))
+        return not package[:-4] or package[:-4] in known
     if not package and not name:
         return True  # a comment, or "//" alone
-    return all(_has_target(root, package, one) for one in _expand(name or os.path.basename(package)))
+    return all(_has_target(root, known, package, one) for one in _expand(name or os.path.basename(package)))
 
 
-def _check_page(root, page, folders):
-    """Returns (violations, number of checked names) of one page."""
+def _check_page(root, page, known):
+    """Returns (violations, number of checked names) of one page. `known`: the files and folders of the tree."""
     text = common.read(root, page)
     prose = _FENCED.sub("", text)
     wrong = []
-    paths = [span for span in _INLINE.findall(prose) if _PATH.match(span) and span.split("/")[0] in folders]
+    paths = [span for span in _INLINE.findall(prose) if _PATH.match(span) and span.split("/")[0] in known]
     for path in paths:
-        if not glob.glob(os.path.join(root, re.sub(r"<\w+>", "*", path))):
+        if not common.matching(known, re.sub(r"<\w+>", "*", path).rstrip("/")):
             wrong.append("%s: the path %s does not exist" % (page, path))
     labels = _LABEL.findall(text)
     for package, name in labels:
-        if not _check_label(root, package, name):
+        if not _check_label(root, known, package, name):
             wrong.append("%s: the target //%s%s does not exist" % (page, package, ":" + name if name else ""))
     links = [link for link in _LINK.findall(prose) if "://" not in link]
     for link in links:
         target, _, fragment = link.partition("#")
         path = os.path.normpath(os.path.join(os.path.dirname(page), target)) if target else page
-        if not os.path.exists(os.path.join(root, path)):
+        if path not in known and path != ".":
             wrong.append("%s: the target of the link %s does not exist" % (page, link))
         elif fragment and fragment not in _anchors(common.read(root, path)):
             wrong.append("%s: %s has no heading #%s" % (page, path, fragment))
@@ -106,21 +104,21 @@ def _check_words(root):
 
 
 def check(root):
-    folders = _folders(root)
+    paths = common.tracked(root)
+    known = _with_folders(paths)
     violations, count = _check_words(root)
-    for page in _pages(root):
-        wrong, seen = _check_page(root, page, folders)
+    for page in _pages(paths):
+        wrong, seen = _check_page(root, page, known)
         violations += wrong
         count += seen
-    readme = os.path.join(root, "README.md")
-    if os.path.isfile(readme) and common.read(root, "README.md").count("\n") > _MAX_README_LINES:
+    if "README.md" in known and common.read(root, "README.md").count("\n") > _MAX_README_LINES:
         violations.append("README.md: more than %d lines; manuals belong in docs/" % _MAX_README_LINES)
-    for path in common.files(root, sorted(folders - {"docs"}), _CODE):
-        if path in _PLANTED_NAMES:
+    for path in paths:
+        if not path.endswith(_CODE) or "/" not in path or path.startswith("docs/") or path in _PLANTED_NAMES:
             continue
         for page in _PAGE.findall(common.read(root, path)):
             count += 1
-            if not os.path.isfile(os.path.join(root, page)):
+            if page not in known:
                 violations.append("%s: the page %s does not exist" % (path, page))
     return sorted(set(violations)), count
 

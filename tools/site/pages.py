@@ -1,9 +1,12 @@
 """Pages of the documentation as Doxygen reads them: names and headings get labels, links lead to pages of the site."""
 
-import glob
 import os
 import posixpath
 import re
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "check"))
+import common
 
 _FENCE = re.compile(r"^```(\w*)")
 _HEADING = re.compile(r"^(#+) +(.*?)\s*$")
@@ -22,8 +25,8 @@ PICTURES = (".svg", ".png")
 def page_paths(root):
     """Page -> its name in the site; README.md is the main page."""
     names = [INDEX, "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "docs/decisions/*.md", "examples/README.md", "tests/*/README.md"]
-    found = {}
-    for path in sorted(os.path.relpath(path, root) for name in names for path in glob.glob(os.path.join(root, name))):
+    found, tracked = {}, common.tracked(root)
+    for path in sorted(path for name in names for path in common.matching(tracked, name)):
         stem = os.path.splitext(os.path.basename(path))[0]
         if path == INDEX:
             name = "index"
