@@ -1,10 +1,12 @@
 // Every collective over shared memory between threads, with rings short enough to wrap, against closed forms.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <random>
 #include <source_location>
 #include <string>
@@ -12,6 +14,7 @@
 
 #include <tandem/base/error.h>
 #include <tandem/distributed/backends/collective.h>
+#include <tandem/distributed/backends/shm/join.h>
 #include <tandem/tests/distributed/backend_checks.h>
 #include <tandem/tests/distributed/shm_ranks.h>
 
@@ -241,6 +244,21 @@ TEST(ShmBackend, CollectiveWithoutDataComparesSignaturesOnly) {
   });
   for (const std::string& text : thrown) {
     EXPECT_NE(text.find("calls do not match across ranks"), std::string::npos) << text;
+  }
+}
+
+TEST(ShmMemory, UnusedGroupOccupiesHeaderAndSlots) {
+  const shm::Layout layout(2, shm::Tuning());
+  const auto store = make_memory_store();
+  const auto join = [&](int rank) { return shm::join({.store = store, .rank = rank, .world_size = 2}, layout); };
+  std::future<std::shared_ptr<shm::Mapping>> other = std::async(std::launch::async, join, 1);
+  const auto mapping = join(0);
+  for (std::byte* const segment : mapping->segments) {
+    std::vector<unsigned char> pages(layout.total / shm::page_bytes());
+    ASSERT_EQ(mincore(segment, layout.total, pages.data()), 0);
+    const auto is_resident = [](unsigned char page) { return (page & 1) != 0; };
+    const auto count = static_cast<size_t>(std::count_if(pages.begin(), pages.end(), is_resident));
+    EXPECT_LE(count * shm::page_bytes(), 200u << 10);
   }
 }
 

@@ -53,9 +53,10 @@ std::string random_token() {
   return token;
 }
 
-/// Constructs the rank's header, so that its pages exist and peers find it initialized.
+/// Constructs the rank's header, so that peers find it initialized. Rings and channels cost no memory until they are
+/// used.
 void initialise(std::byte* segment, const Layout& layout) {
-  std::memset(segment, 0, layout.channels);  // so that peers meet no page fault
+  std::memset(segment, 0, layout.staging);  // so that small collectives meet no page fault
   auto* header = new (segment) SegmentHeader;
   cpu_set_t cores;
   static_assert(sizeof(cores) == sizeof(header->cores));
