@@ -2,7 +2,10 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -79,6 +82,8 @@ class TANDEM_API Context {
   std::shared_ptr<InitSession> session_;  // set by init_process_group; null under launch, spawn and run_threads
   std::shared_ptr<Store> store_;
   std::shared_ptr<ProcessGroup> group_;
+  std::mutex calls_mutex_;
+  std::map<std::string, int64_t> calls_;  // of new_group, by members and name
 };
 
 }}}  // namespace tandem::v0::distributed

@@ -16,7 +16,7 @@ struct ProcessGroupOptions {
   std::shared_ptr<Store> store;               ///< by which the ranks exchange their addresses
   int rank = 0;                               ///< of this process or thread in the group
   int world_size = 1;                         ///< number of ranks
-  std::string name = "default";               ///< equal on all ranks and unique in the job
+  std::string name = "default";               ///< equal on all ranks; reserved until all members destroy the group
   std::chrono::milliseconds timeout{300000};  ///< of the rendezvous and of each operation; 0: no timeout
   bool thread_ranks = false;                  ///< the ranks are threads of this process
   /// Backend of CPU tensors: "shm" (shared memory, one host), "gloo" (TCP), or "auto" (shared memory within a host,

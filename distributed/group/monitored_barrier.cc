@@ -11,6 +11,7 @@
 #include <tandem/base/error.h>
 #include <tandem/distributed/backends/backend.h>
 #include <tandem/distributed/rendezvous/failure_board.h>
+#include <tandem/distributed/rendezvous/forwarding_store.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
@@ -32,6 +33,7 @@ class MonitoredBarrier {
         timeout_(shown.timeout) {}
 
   void run() {
+    ForwardingStore::forget_keys(&store_, prefix(number_ - 2));  // by remove_previous()
     store_.set(arrival(number_, options_.rank), "1");
     std::string outcome;
     if (store_.add(prefix(number_) + "count", 1) == options_.world_size) {

@@ -12,6 +12,7 @@
 #include <tandem/distributed/group/group_queue.h>
 #include <tandem/distributed/group/monitored_barrier.h>
 #include <tandem/distributed/group/process_group_access.h>
+#include <tandem/distributed/rendezvous/group_store.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/primitives.h>
 
@@ -114,6 +115,7 @@ void check_options(ProcessGroupOptions& options) {
 
 std::unique_ptr<Backend> join(const ProcessGroupOptions& options) {
   auto backend = make_backend(options);
+  ForwardingStore::forget_keys(options.store.get(), "join/");  // Rendezvous::finish() deletes them
   // The network interface of a group is logged unless only errors are logged.
   const bool uses_network = std::string_view(backend->name()) != "shm";
   if (options.rank == 0 && log_enabled(uses_network ? LogLevel::kWarning : LogLevel::kInfo)) {
@@ -126,12 +128,14 @@ std::unique_ptr<Backend> join(const ProcessGroupOptions& options) {
 
 std::shared_ptr<ProcessGroup> ProcessGroup::create(ProcessGroupOptions options) {
   check_options(options);
+  if (options.world_size > 1) options.store = std::make_shared<GroupStore>(options);
   return ProcessGroupAccess::make(options, join(options));
 }
 
 std::shared_ptr<ProcessGroup> ProcessGroupAccess::create_deferred(ProcessGroupOptions options) {
   check_options(options);
   if (options.world_size == 1) return make(options, join(options));
+  options.store = std::make_shared<GroupStore>(options);
   return make(options, std::make_unique<DeferredBackend>(options, join));
 }
 

@@ -55,7 +55,11 @@ std::shared_ptr<ProcessGroup> Context::new_group(const std::vector<int>& ranks, 
                "\n  only members may call new_group");
   // Keys contain the members, so that other groups may use the same name.
   const std::string prefix = str("new_group/", format_ranks(members), "/", options.name, "/");
-  const int64_t call = store_->add(str(prefix, "calls/", rank_), 1);
+  int64_t call = 0;
+  {
+    std::lock_guard lock(calls_mutex_);
+    call = ++calls_[prefix];
+  }
   std::string name = options.name.empty() ? "ranks " + format_ranks(members) : options.name;
   if (call > 1) name += str(" #", call);
   return ProcessGroupAccess::create_deferred({.store = make_prefix_store(str(prefix, call, "/"), store_),

@@ -33,6 +33,11 @@ class ForwardingStore : public Store {
   HookHandle on_failure(std::function<void(int rank, const std::string& reason)> f) override {
     return store_->on_failure(std::move(f));
   }
+  /// Called when another rank deletes all keys that begin with `prefix` (see GroupStore).
+  virtual void forget(const std::string& prefix) { forget_keys(store_.get(), prefix); }
+  static void forget_keys(Store* store, const std::string& prefix) {
+    if (auto* const forwarding = dynamic_cast<ForwardingStore*>(store)) forwarding->forget(prefix);
+  }
 
  protected:
   const std::shared_ptr<Store> store_;

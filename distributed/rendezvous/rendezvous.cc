@@ -60,11 +60,6 @@ class Rendezvous::Impl {
         watch_(
             options.store->on_failure([this](int rank, const std::string& reason) { on_peer_failure(rank, reason); })) {
     if (!ended_fd_) fail_to_join(options_, str("cannot create an eventfd: ", std::strerror(errno)));
-    // In this order: the rank that removes the keys of a complete group sets kComplete first.
-    const bool is_first = options.store->add(joined(options.rank), 1) == 1;
-    const bool is_complete = options.store->check({prefix_ + kComplete});
-    if (is_complete) options.store->delete_key(joined(options.rank));
-    if (!is_first || is_complete) fail_to_join(options, "a group with this name was already created in this job");
   }
   ~Impl() { watch_.remove(); }
   Impl(const Impl&) = delete;
@@ -91,13 +86,13 @@ class Rendezvous::Impl {
         if (Clock::now() < begin + slice) throw;  // the store itself is lost
       }
       if (owner_ended) fail_for_ended();
-      if (Clock::now() >= deadline_) {
-        std::vector<int> missing{owner};
-        for (int rank = owner + 1; !stem.empty() && rank < options_.world_size; ++rank) {
-          if (!options_.store->check({prefix_ + str(stem, rank)})) missing.push_back(rank);
-        }
-        fail_for_missing(missing);
+      // The owner may have set the key at the last moment.
+      if (Clock::now() < deadline_ || options_.store->check({prefix_ + key})) continue;
+      std::vector<int> missing{owner};
+      for (int rank = owner + 1; !stem.empty() && rank < options_.world_size; ++rank) {
+        if (!options_.store->check({prefix_ + str(stem, rank)})) missing.push_back(rank);
       }
+      fail_for_missing(missing);
     }
   }
 
@@ -137,9 +132,7 @@ class Rendezvous::Impl {
     try {
       Store& store = *options_.store;
       if (store.add(prefix_ + kFinished, 1) < options_.world_size) return;
-      store.set(prefix_ + kComplete, "1");
       for (const std::string& key : keys_) store.delete_key(prefix_ + key);
-      for (int rank = 0; rank < options_.world_size; ++rank) store.delete_key(joined(rank));
       store.delete_key(prefix_ + kFinished);
     } catch (const Error&) {
       // All ranks have joined. If the store is lost, the group is notified as usual.
@@ -170,9 +163,6 @@ class Rendezvous::Impl {
   static constexpr std::chrono::milliseconds kSlice{100};
   static constexpr int kNoMember = -2;
   static constexpr const char* kFinished = "finished";
-  static constexpr const char* kComplete = "complete";
-
-  std::string joined(int rank) const { return str(prefix_, "joined/", rank); }
 
   void on_peer_failure(int rank, const std::string& reason) {
     const int member = member_of(rank);
@@ -216,7 +206,7 @@ class Rendezvous::Impl {
 };
 
 Rendezvous::Rendezvous(const ProcessGroupOptions& options, const std::string& part)
-    : impl_(std::make_unique<Impl>(options, str("group/", options.name, "/", part, "/"))) {}
+    : impl_(std::make_unique<Impl>(options, str("join/", options.name, "/", part, "/"))) {}
 
 Rendezvous::~Rendezvous() = default;
 

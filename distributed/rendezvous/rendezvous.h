@@ -26,8 +26,7 @@ class Rendezvous {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Keys are stored under the group's name and `part`. Throws CommError if this rank has already used this name and
-  /// part in this job.
+  /// Keys are stored under "join/", the group's name and `part`.
   Rendezvous(const ProcessGroupOptions& options, const std::string& part);
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
@@ -48,7 +47,7 @@ class Rendezvous {
   /// Returns when all ranks have called it.
   void meet();
   /// Declares that this rank needs nothing more from the others. Must be the last call. The last rank that calls it
-  /// removes all keys except one, which marks the group's name as used.
+  /// removes all keys.
   void finish();
   /// End of the time for joining; time_point::max() if there is no timeout.
   Clock::time_point deadline() const;

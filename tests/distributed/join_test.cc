@@ -2,13 +2,18 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <latch>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <tandem/base/error.h>
 #include <tandem/distributed/launch.h>
 #include <tandem/distributed/process_group.h>
+#include <tandem/distributed/rendezvous/group_store.h>
+#include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/thread_ranks.h>
+#include <tandem/tests/distributed/thrown.h>
 #include <tandem/tests/support/temporary_folder.h>
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
@@ -98,28 +103,88 @@ TEST(Rendezvous, RankThatAnnouncedFailureDoesNotWait) {
   EXPECT_EQ(text, rendezvous_error(1, 3, "failed\n  rank 1: no disk"));
 }
 
-TEST(Rendezvous, KeysAreRemovedButGroupNamesStayReserved) {
-  for (const char* backend : {"", "gloo"}) {
-    const auto store = make_memory_store();
-    const int64_t num_parts = backend[0] == 0 ? 1 : 2;  // host layout, and the backend
-    for (int i = 0; i < 3; ++i) {
-      ThreadRanks ranks{.world_size = 3, .store = store, .name = str("group ", i), .backend = backend};
-      ranks.run([](ProcessGroup& group) { group.barrier(); });
-      EXPECT_EQ(store->num_keys(), num_parts * (i + 1));
+// --- keys of groups ---
+
+constexpr size_t kNone = std::string::npos;
+
+/// Uses the group in every way that writes keys.
+void use(ProcessGroup& group) {
+  const Tensor x = full({3}, 1);
+  group.all_reduce(x);
+  for (int i = 0; i < 3; ++i) group.monitored_barrier();
+  const Work sent = group.isend(x, (group.rank() + 1) % group.size());
+  group.recv(zeros({3}), (group.rank() + group.size() - 1) % group.size());
+  sent.wait();
+}
+
+TEST(GroupKeys, DestroyedGroupsLeaveNothingInStore) {
+  for (const Setting& setting : {Setting{3, "shm"}, {3, "gloo"}, {4, "auto", "aabb"}}) {
+    const std::shared_ptr<Store> store = make_memory_store();
+    const auto make = [&](int rank) {
+      return ProcessGroup::create({.store = store,
+                                   .rank = rank,
+                                   .world_size = setting.world_size,
+                                   .thread_ranks = true,
+                                   .backend = setting.backend,
+                                   .host_id = str(setting.hosts).substr(setting.hosts[0] == 0 ? 0 : rank, 1)});
+    };
+    for (const bool fails : {false, true}) {
+      rethrow_first(run_on_threads(setting.world_size, make, [&](ProcessGroup& group) {
+        use(group);
+        EXPECT_EQ(text_of<CommError>([&] { make(group.rank()); }),
+                  str("[rank ", group.rank(), " of ", group.size(), "] group 'default': a group with this name exists",
+                      " in this job; destroy it on all members first"));
+        if (!fails) return;
+        EXPECT_NE(text_of<CommError>([&] { group.all_reduce(zeros({group.rank() + 1})); }).find("match"), kNone);
+      }));
+      EXPECT_EQ(store->num_keys(), 0) << setting.backend;  // so the name is free
     }
-    for (int rank = 0; rank < 3; ++rank) {
-      ThreadRanks again{.world_size = 3, .store = store, .name = "group 1", .backend = backend};
-      std::string text = "joined";
-      try {
-        again.make(rank);
-      } catch (const CommError& e) {
-        text = e.what();
-      }
-      EXPECT_EQ(text,
-                str("[rank ", rank, " of 3] group 'group 1': a group with this name was already created in this job"));
-    }
-    EXPECT_EQ(store->num_keys(), num_parts * 3);
   }
+}
+
+TEST(GroupKeys, IncompleteGroupLeavesNothingAfterLastMember) {
+  const std::shared_ptr<Store> store = make_memory_store();
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(store->num_keys() > 0, rank > 0);
+    const ProcessGroupOptions options{store, rank, 3, "default", std::chrono::milliseconds(50), true};
+    EXPECT_NE(text_of<CommError>([&] { ProcessGroup::create(options); }).find("timed out"), kNone);
+  }
+  EXPECT_EQ(store->num_keys(), 0);
+}
+
+TEST(GroupKeys, SubgroupsLeaveNothingInStore) {
+  std::latch used(3), abandoned(1);
+  run_threads(3, [&](Context& context) {
+    for (int i = 0; i < 2; ++i) use(*context.new_group({0, 1, 2}, {.name = "x"}));
+    if (context.rank() < 2) use(*context.new_group({0, 1}));
+    used.arrive_and_wait();
+    if (context.rank() == 0) {
+      EXPECT_EQ(context.store()->num_keys(), 0);
+      context.new_group({0, 2});  // destroyed before rank 2 joins
+      abandoned.count_down();
+    } else if (context.rank() == 2) {
+      abandoned.wait();
+      EXPECT_GT(context.store()->num_keys(), 0);
+      EXPECT_NE(text_of<CommError>([&] { context.new_group({0, 2})->barrier(); }).find("rank 0: "), kNone);
+      EXPECT_EQ(context.store()->num_keys(), 0);
+    }
+  });
+}
+
+TEST(GroupKeys, LastMemberDeletesKeysOfAll) {
+  const std::shared_ptr<Store> store = make_memory_store();
+  std::vector<std::shared_ptr<Store>> members;
+  for (int rank = 0; rank < 2; ++rank) {
+    members.push_back(std::make_shared<GroupStore>(ProcessGroupOptions{.store = store, .rank = rank, .world_size = 2}));
+    members.back()->set(str("set by ", rank), "");
+    members.back()->add(str("added by ", rank), 1);
+    members.back()->compare_set(str("compared by ", rank), "", "1");
+  }
+  members[0]->delete_key("set by 1");
+  members.erase(members.begin());
+  EXPECT_EQ(store->get("compared by 0", std::chrono::seconds(1)), "1");
+  members.clear();
+  EXPECT_EQ(store->num_keys(), 0);
 }
 
 }}}}  // namespace tandem::v0::distributed

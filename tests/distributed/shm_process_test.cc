@@ -74,7 +74,7 @@ TEST(ShmProcessRanks, EachRankCanWriteOnlyOwnSegment) { spawn(3, "look_at_mappin
 TANDEM_RANK_MAIN(meet_a_stranger) {
   if (context.rank() == 1) {
     // Sends invalid data, then no data, to the socket of rank 0.
-    std::istringstream host(context.store()->get("group/met/shm/host", kLongTimeout));
+    std::istringstream host(context.store()->get("join/met/shm/host", kLongTimeout));
     std::string identity, name, token;
     host >> identity >> name >> token;
     sockaddr_un address = {};
