@@ -62,9 +62,8 @@ bool GroupQueue::is_due(Operation& operation, Clock::time_point now) const {
   return false;
 }
 
-/// Reports operations that wait for long, and fails those whose deadline has passed. Returns whether one failed.
-bool GroupQueue::check_times() {
-  const Clock::time_point now = Clock::now();
+/// Reports operations that wait for long, and fails those whose deadline had passed `now`. Returns whether one failed.
+bool GroupQueue::check_times(Clock::time_point now) {
   bool failed = false;
   if (head_ != nullptr && !head_->ended) {
     if (is_due(*head_, now)) {

@@ -397,7 +397,7 @@ bool GroupQueue::execute_blocking(std::unique_lock<std::mutex>& lock, Clock::tim
         },
         std::min(until, wake_at()));
     sleepers_.fetch_sub(1);
-    if (result != Advance::kDone && check_times()) result = Advance::kDone;
+    if (result == Advance::kIdle && advance_or_expire()) result = Advance::kDone;
   } while (result != Advance::kDone && Clock::now() < until);
   release_executor(lock);
   return result == Advance::kDone;
@@ -406,9 +406,7 @@ bool GroupQueue::execute_blocking(std::unique_lock<std::mutex>& lock, Clock::tim
 /// Executes operations without waiting. Returns whether an operation has ended.
 bool GroupQueue::execute_nonblocking(std::unique_lock<std::mutex>& lock) {
   acquire_executor(lock);
-  Advance result = Advance::kMoved;
-  while (result == Advance::kMoved) result = step();
-  const bool ended = result == Advance::kDone || check_times();
+  const bool ended = advance_or_expire();
   worker_until_ = wake_at();
   release_executor(lock);
   return ended;
@@ -497,6 +495,17 @@ Advance GroupQueue::step() {
   return result;
 }
 
+/// Advances all operations until nothing moves. Returns whether one has ended, because it is complete or was late.
+bool GroupQueue::advance_or_expire() {
+  Advance result = Advance::kMoved;
+  Clock::time_point now;
+  while (result == Advance::kMoved) {
+    now = Clock::now();  // before the step, because data that arrived in time is not late
+    result = step();
+  }
+  return result == Advance::kDone || check_times(now);
+}
+
 Advance GroupQueue::advance_head() {
   CollectiveOperation& head = *head_;
   try {
@@ -509,6 +518,7 @@ Advance GroupQueue::advance_head() {
     // The backend may be able to continue after it has received the signatures of later collectives.
     return !head.ended && prefetch_signatures() ? Advance::kMoved : result;
   } catch (const GroupError& e) {
+    if (!active_.empty()) advance_messages();  // completes those that the failed rank has received
     fail(head, e);
   } catch (...) {
     fail_with_current_exception(head);

@@ -147,12 +147,13 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
 
   // --- only for the executor ---
   Advance step();
+  bool advance_or_expire();
   Advance advance_head();
   bool prefetch_signatures();
   Advance advance_messages();
   void begin(Operation& operation);
   void finish(Operation& operation);
-  bool check_times();
+  bool check_times(Clock::time_point now);
   Clock::time_point wake_at() const;
   bool is_due(Operation& operation, Clock::time_point now) const;
   void expire(CollectiveOperation& operation);

@@ -235,17 +235,17 @@ void TcpStore::set(const std::string& key, const std::string& value) {
 
 std::string TcpStore::get_from(const std::string& key, const std::vector<int>& ranks,
                                std::chrono::milliseconds timeout) {
-  // If a rank has already failed, query the key once: it may be set already, but waiting for it would be useless.
-  const bool wait = !failures_.first_failure(ranks);
-  const std::string payload = PayloadWriter().text(key).number(wait ? 1 : 0).take();
-  if (!wait) {
-    const Request request = call_now(FrameType::kGet, payload);
-    if (request.status == Status::kOk) return request.text;
-  } else {
+  const auto payload = [&](bool wait) { return PayloadWriter().text(key).number(wait ? 1 : 0).take(); };
+  if (!failures_.first_failure(ranks)) {
     uint32_t id = 0;
-    const auto request = call(FrameType::kGet, payload, deadline_after(timeout), &ranks, &id);
+    const auto request = call(FrameType::kGet, payload(true), deadline_after(timeout), &ranks, &id);
     if (request) return request->text;
     send_all(wire::encode(FrameType::kCancelGet, id, PayloadWriter().text(key).take()), reply_deadline());
+  }
+  if (failures_.first_failure(ranks)) {
+    // Waiting is useless, but a rank may have set the key before it failed.
+    const Request request = call_now(FrameType::kGet, payload(false));
+    if (request.status == Status::kOk) return request.text;
   }
   const auto failure = failures_.first_failure(ranks);
   throw CommError(missing_key_text(key, ranks, timeout, failures_), options_.rank, failure ? failure->rank : -1);

@@ -63,19 +63,19 @@ std::function<bool(int)> answer(const std::string& bytes) {
   };
 }
 
-/// Welcomes a rank, and replies to its first request with the number 5 after `delay`.
-std::function<bool(int)> answer_late(std::chrono::milliseconds delay) {
-  return [delay](int fd) {
+std::string reply(const wire::Frame& request, const std::string& text) {
+  return wire::encode(FrameType::kReply, request.id, PayloadWriter().number(0).text(text).take());
+}
+
+/// Welcomes a rank, and replies to its requests with the bytes that `respond` returns, until it disconnects.
+std::function<bool(int)> serve(std::function<std::string(const wire::Frame&)> respond) {
+  return [respond = std::move(respond)](int fd) {
     wire::FrameBuffer in;
     for (;;) {
       while (const auto frame = in.next(wire::kMaxPayload)) {
         const bool joins = frame->type == FrameType::kHello;
-        if (!joins) std::this_thread::sleep_for(delay);
-        const std::string bytes =
-            joins ? wire::encode(FrameType::kWelcome, 0, "")
-                  : wire::encode(FrameType::kReply, frame->id, PayloadWriter().number(0).text("5").take());
+        const std::string bytes = joins ? wire::encode(FrameType::kWelcome, 0, "") : respond(*frame);
         if (send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0) return false;
-        if (!joins) return true;
       }
       char request[4096];
       const ssize_t n = recv(fd, request, sizeof(request), 0);
@@ -155,7 +155,10 @@ TEST(TcpStore, ReplyTimeoutFailsRequests) {
 
 TEST(TcpStore, ZeroConnectTimeoutDisablesReplyTimeout) {
   // As if stopped in a debugger.
-  const Listener late(answer_late(300ms));
+  const Listener late(serve([](const wire::Frame& request) {
+    std::this_thread::sleep_for(300ms);
+    return reply(request, "5");
+  }));
   TcpStore store({.port = late.port(),
                   .token = wire::random_token(),
                   .rank = 1,
@@ -163,6 +166,18 @@ TEST(TcpStore, ZeroConnectTimeoutDisablesReplyTimeout) {
                   .connect_timeout = 0ms,
                   .reply_timeout = 100ms});
   EXPECT_EQ(store.add("key", 2), 5);
+}
+
+TEST(TcpStore, KeySetBeforeFailureIsReturned) {
+  // The failure overtakes the request for the key: the host receives the request after it has sent the failure.
+  const Listener host(serve([](const wire::Frame& frame) {
+    if (frame.type == FrameType::kCancelGet) return std::string();
+    if (wire::read_request(frame).number == 0) return reply(frame, "value");
+    return wire::encode(FrameType::kRankEnded, 0,
+                        PayloadWriter().number(0).number(static_cast<int>(RankEnd::kDied)).text("died").take());
+  }));
+  TcpStore store({.port = host.port(), .token = wire::random_token(), .rank = 1, .world_size = 2});
+  EXPECT_EQ(store.get("key", 20s), "value");
 }
 
 TEST(TcpStore, PartialFrameTimesOutWhileJoining) {

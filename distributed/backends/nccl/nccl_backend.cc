@@ -402,6 +402,7 @@ void NcclBackendImpl::suppress_deferred_error() {
 /// Moves completed collectives from in_flight_ to `done`; the caller releases them without the lock. Returns a detected
 /// problem, or an empty one.
 NcclBackendImpl::Problem NcclBackendImpl::look(std::unique_lock<std::mutex>& lock, Works& done) {
+  const Clock::time_point now = Clock::now();  // read first: what completes in time is not late
   try {
     while (!in_flight_.empty()) {
       const std::shared_ptr<InFlightWork> first = in_flight_.front();
@@ -414,8 +415,8 @@ NcclBackendImpl::Problem NcclBackendImpl::look(std::unique_lock<std::mutex>& loc
       in_flight_.pop_front();
     }
     if (in_flight_.empty() || !failure_.empty() || !problem_.text.empty()) return {};
-    const auto late = std::find_if(in_flight_.begin(), in_flight_.end(),
-                                   [now = Clock::now()](const auto& work) { return work->is_late(now); });
+    const auto late =
+        std::find_if(in_flight_.begin(), in_flight_.end(), [&](const auto& work) { return work->is_late(now); });
     const std::shared_ptr<InFlightWork> work = late != in_flight_.end() ? *late : nullptr;
     Problem problem;
     lock.unlock();
