@@ -23,7 +23,7 @@ class JobCoordinator {
 
   struct Hooks {
     std::function<void(const NodeCommand&)> broadcast;  ///< sends to every launcher; must not call the coordinator
-    std::function<void(const std::string&)> print;      ///< writes to stderr
+    std::function<void(const std::string&)> print;      ///< writes a line to stderr, without blocking
   };
 
   JobCoordinator(const JobOptions& options, Hooks hooks);

@@ -59,6 +59,7 @@ class LocalRanks {
   /// Writes the remaining output of the ranks, waiting up to `timeout_ms` each time the reader is not ready. Returns
   /// whether all output was written.
   bool flush(int timeout_ms) { return output_.flush(timeout_ms); }
+  void print(const std::string& line) { output_.print(line); }
 
  private:
   struct LocalRank {

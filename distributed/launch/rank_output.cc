@@ -177,6 +177,8 @@ void RankOutput::collect_rest(Stream& stream) {
   stream.pipe.reset();
 }
 
+void RankOutput::print(const std::string& line) { sinks_[sinks_[1].fd >= 0 ? 1 : 0].pending += line + "\n"; }
+
 bool RankOutput::flush(int timeout_ms) {
   const bool first = sinks_[0].flush(timeout_ms);
   return sinks_[1].flush(timeout_ms) && first;

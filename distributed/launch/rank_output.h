@@ -41,6 +41,8 @@ class TANDEM_API RankOutput {
   void collect_rest();
   /// Reads the remaining output of one rank that has exited.
   void collect_rest(int rank);
+  /// Appends a line of the launcher to stderr's pending output: writing it here could block.
+  void print(const std::string& line);
   /// Writes the pending output, waiting up to `timeout_ms` each time the reader is not ready. Returns whether all was
   /// written.
   bool flush(int timeout_ms);

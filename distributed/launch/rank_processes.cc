@@ -5,7 +5,6 @@
 
 #include <cerrno>
 #include <climits>
-#include <cstdio>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -23,7 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long to wait for the reader of the remaining output after an interrupt and before a restart.
+// How long to wait for the reader of the remaining output after an interrupt.
 constexpr int kFlushTimeoutMs = 300;
 
 // After a rank failed, node 0 must send the stop command within kResponseTimeout, and finish the attempt within
@@ -56,7 +55,7 @@ class Launcher {
       coordinator_ = std::make_unique<JobCoordinator>(
           options_,
           JobCoordinator::Hooks{.broadcast = [this](const NodeCommand& command) { commands_.push_back(command); },
-                                .print = [this](const std::string& text) { print(text); }});
+                                .print = [this](const std::string& text) { local_.print(text); }});
     }
     try {
       NodeEvent joined = event(NodeEvent::Kind::kJoined);
@@ -94,7 +93,6 @@ class Launcher {
   void interrupt(int signal);
   void abandon_job(const std::string& why);
   void finish_with_error(const std::string& why);
-  void print(const std::string& text);
 
   const JobOptions& options_;
   LauncherSignals signals_;
@@ -236,11 +234,6 @@ void Launcher::finish_with_error(const std::string& why) {
   command.text = why;
   link_->send(encode(command));
   link_->leave();
-}
-
-void Launcher::print(const std::string& text) {
-  local_.flush(kFlushTimeoutMs);
-  std::fprintf(stderr, "%s\n", text.c_str());
 }
 
 }  // namespace

@@ -96,9 +96,8 @@ TEST(TandemRun, LogsMustBeRegularFiles) {
 TEST(TandemRun, ClosedStandardStreamsAreReplacedAndOwnDescriptorsAreCloseOnExec) {
   for (const std::string closed : {">&-", "<&- >&- 2>&-"}) {
     const TemporaryFolder folder;
-    const std::string command = "exec distributed/launch/tandem-run --nproc-per-node 2 --tee 3 --log-dir " +
-                                folder.path() + " " + kProgram + " descriptors " + closed;
-    EXPECT_EQ(run_program({"/bin/sh", "-c", command}).status, 0);
+    const std::string command = kProgram + " --nproc 2 --tee --log-dir " + folder.path() + " descriptors " + closed;
+    EXPECT_EQ(run_program({"/bin/sh", "-c", command}, {{"LAUNCHER", "without other descriptors"}}).status, 0);
     EXPECT_EQ(read_file(folder / "rank-1.log"), "auto\ngloo\n");
   }
 }
@@ -233,6 +232,14 @@ TEST(TandemRun, GdbRunsOneRankAndDisablesTimeouts) {
   job.type("pears\n");
   EXPECT_TRUE(job.wait_for_output("then pears"));
   EXPECT_EQ(job.wait().status, 0);
+}
+
+TEST(TandemRun, UnreadRestartMessageDoesNotBlockTheLauncher) {
+  const std::string rank =
+      "head -c 100000 /dev/zero; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 1; kill $PPID; sleep 99";
+  Subprocess job({"/bin/sh", "-c", "exec distributed/launch/tandem-run --max-restarts 9 sh -c '" + rank + "' 2>&1"});
+  ASSERT_TRUE(wait_for_end(job.pidfd()));
+  EXPECT_EQ(job.wait().status, 143);
 }
 
 TEST(TandemRun, MissingGdbIsAUsageError) {
