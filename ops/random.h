@@ -25,7 +25,7 @@ TANDEM_OP Tensor rand(const Shape& shape, TensorOptions options = {}, Generator*
 
 /// Normal with mean 0 and variance 1, in pairs: values 2j and 2j + 1 are r cos(t) and r sin(t) with r = sqrt(-2 ln(1 -
 /// u)), t = 2 pi v, where u and v are rand's values 2j and 2j + 1 (in float64 for float64, else in float32). Computed
-/// in float64 and rounded once. Throws DTypeError for a dtype that is not floating.
+/// in float64; half types are rounded from float32. Throws DTypeError for a dtype that is not floating.
 /// G. E. P. Box, M. E. Muller, "A note on the generation of random normal deviates", 1958.
 TANDEM_OP Tensor randn(const Shape& shape, TensorOptions options = {}, Generator* generator = nullptr);
 
@@ -61,7 +61,8 @@ TANDEM_OP Tensor bernoulli(const Tensor& p, Generator* generator = nullptr);
 /// With replacement, sample s of a row is the first index whose partial sum of weights exceeds u_s times their total,
 /// where u_s is rand's float64 value s of the row (rows one after the other). Without replacement, the samples are the
 /// num_samples smallest of -ln(1 - u_c) / weight_c in ascending order, where u_c is rand's float64 value c of the row
-/// (P. S. Efraimidis, P. G. Spirakis, "Weighted random sampling with a reservoir", 2006). All in float64.
+/// (P. S. Efraimidis, P. G. Spirakis, "Weighted random sampling with a reservoir", 2006). All in float64. Rows of float64
+/// are first scaled by a power of two, so that finite weights of any size are drawn in proportion.
 ///
 /// Throws DTypeError unless input is floating, ShapeError unless it has one or two dimensions, ValueError
 /// unless num_samples >= 1. Throws ValueError naming the first row that has a negative or non-finite weight, has a sum
@@ -69,7 +70,7 @@ TANDEM_OP Tensor bernoulli(const Tensor& p, Generator* generator = nullptr);
 TANDEM_OP Tensor multinomial(const Tensor& input, int64_t num_samples, bool replacement = false,
                              Generator* generator = nullptr);
 
-/// x_i / (1 - p) where w_i >= p * 2^32, else 0. x itself if not training or p = 0; then no numbers are drawn.
+/// x_i / (1 - p) where w_i >= p * 2^32 (rounded), else 0. x itself if not training or p = 0; then no numbers are drawn.
 ///
 /// Any floating dtype, shape, strides. Saves the position of the stream, from which backward draws the same mask. The
 /// gradient is the same function of d y. Throws DTypeError, ValueError unless 0 <= p <= 1.
@@ -86,7 +87,10 @@ TANDEM_OP Tensor dropout2d(const Tensor& input, double p = 0.5, bool training = 
 // The in-place forms are members of Tensor. They overwrite self, of any strides, in row-major order of its elements:
 // normal_ mean + std * randn; uniform_ from + (to - from) * rand of self's dtype; exponential_ -ln(1 - rand) / lambd;
 // each in float32 or float64 and rounded to self's dtype, which must be floating (DTypeError); bernoulli_ 1 where
-// rand's float64 value is below p, else 0, in any dtype. They throw ValueError unless std >= 0, from <= to, lambd > 0,
-// 0 <= p <= 1, and StateError as the other in-place forms (ops/elementwise.h).
+// rand's float64 value is below p, else 0, in any dtype. uniform_ never returns `to`, as rounded to the dtype, but the
+// largest number below it, unless `from` rounds to the same number. exponential_ never returns 0: where rand is 0, half
+// of its step replaces it, and a result that would round to 0 becomes the smallest positive number. They throw
+// ValueError unless std >= 0, from <= to, lambd > 0, 0 <= p <= 1, and if to - from is not finite in float32 (float64 for
+// float64); and StateError as the other in-place forms (ops/elementwise.h).
 
 }}  // namespace tandem::v0

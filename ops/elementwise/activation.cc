@@ -128,7 +128,8 @@ Tensor gumbel_softmax(Tensor logits, double tau, bool hard, int64_t dim, Generat
   ops::check_floating("gumbel_softmax", {"logits", logits});
   TANDEM_CHECK(ValueError, tau > 0, "gumbel_softmax: tau is ", tau, ", expected a positive number");
   dim = wrap_dim("gumbel_softmax", dim, logits.dim());
-  const Tensor uniform = rand(logits.shape(), {kFloat32, logits.device()}, generator);
+  // Half a step instead of 0, whose noise would be infinite.
+  const Tensor uniform = rand(logits.shape(), {kFloat32, logits.device()}, generator).clamp_min_(0x1p-25);
   const Tensor noise = neg(log(neg(log(uniform))));
   const Tensor soft = softmax(div(add(logits, to(noise, logits.dtype())), tau), dim);
   if (!hard) return soft;

@@ -1,5 +1,6 @@
 #include <tandem/ops/random.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -11,6 +12,7 @@
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/elementwise/elementwise_loop.h>
 #include <tandem/ops/random/random_kernels.h>
+#include <tandem/ops/reduce.h>
 #include <tandem/tensor/cuda_capture.h>
 
 namespace tandem { inline namespace v0 {
@@ -72,6 +74,23 @@ void check_floating_self(const char* op, const Tensor& self) {
                operand_error(op, "self must be floating", {{"self", self}}));
 }
 
+/// The largest number of the dtype below `value`, rounded to the dtype.
+double next_below(DType dtype, double value) {
+  return visit_floating_dtype(dtype, [&]<class T>() -> double {
+    const T rounded = static_cast<T>(value);
+    if constexpr (kIsHalf<T>) {
+      T below;
+      const bool is_zero = (rounded.bits & 0x7fff) == 0;
+      below.bits = static_cast<uint16_t>(is_zero                 ? 0x8001
+                                         : rounded.bits & 0x8000 ? rounded.bits + 1
+                                                                 : rounded.bits - 1);
+      return below;
+    } else {
+      return std::nextafter(rounded, -std::numeric_limits<T>::infinity());
+    }
+  });
+}
+
 }  // namespace
 
 Tensor rand(const Shape& shape, TensorOptions options, Generator* generator) {
@@ -121,9 +140,13 @@ const Tensor& Tensor::normal_(double mean, double std, Generator* generator) con
 const Tensor& Tensor::uniform_(double from, double to, Generator* generator) const {
   check_floating_self("uniform_", *this);
   TANDEM_CHECK(ValueError, from <= to, "uniform_: from must not be above to, they are ", from, " and ", to);
+  const double range = dtype() == kFloat64 ? to - from : static_cast<double>(static_cast<float>(to - from));
+  TANDEM_CHECK(ValueError, std::isfinite(range), "uniform_: to - from is ", to - from, ", too large for ", dtype());
   return overwrite("uniform_", *this, [&](TensorOptions o) {
     const Tensor drawn = rand(shape(), options(), generator);  // fewer bits for half types, so that 1 is not drawn
-    return add(mul(tandem::to(drawn, o.dtype), to - from), from);
+    // The sum may round up to the excluded bound.
+    const double largest = std::max(next_below(dtype(), to), from);
+    return tandem::to(drawn, o.dtype).mul_(to - from).add_(from).clamp_max_(largest);
   });
 }
 
@@ -138,7 +161,9 @@ const Tensor& Tensor::exponential_(double lambd, Generator* generator) const {
   check_floating_self("exponential_", *this);
   TANDEM_CHECK(ValueError, lambd > 0, "exponential_: lambd is ", lambd, ", expected a positive number");
   return overwrite("exponential_", *this, [&](TensorOptions o) {  // 1 - u is exact
-    return div(sub(0, tandem::log(sub(1, rand(shape(), o, generator)))), lambd);
+    const double half_step = o.dtype == kFloat64 ? 0x1p-54 : 0x1p-25, smallest = -next_below(dtype(), 0);
+    const Tensor log = sub(1, rand(shape(), o, generator)).log_().clamp_max_(-half_step);
+    return log.div_(-lambd).clamp_min_(smallest);
   });
 }
 
@@ -200,9 +225,15 @@ Tensor multinomial(const Tensor& input, int64_t num_samples, bool replacement, G
                operand_error("multinomial", str("num_samples is ", num_samples, ", must be at least 1"), operands));
   const int64_t classes = input.size(-1);
   const int64_t rows = input.dim() == 1 ? 1 : input.size(0);
-  const Tensor weights = row_major(input.detach());
+  Tensor weights = row_major(input.detach());
   TANDEM_KERNEL(context, check_weights, weights.dtype(), rows, classes, replacement ? 1 : num_samples,
                 weights.data_ptr());
+  if (weights.dtype() == kFloat64 && weights.num_elements() > 0) {
+    // Rows are scaled by powers of two, so that sums and keys neither overflow nor become subnormal. The number that is
+    // added keeps positive weights positive; it changes only those that are 2^-900 times as large as another one.
+    const Tensor is_small = lt(amax(weights, {-1}, true), 0x1p100), up = full({}, 0x1p124, weights.options());
+    weights = add(mul(weights, where(is_small, up, 0x1p-124)), mul(tandem::to(gt(weights, 0), kFloat64), 0x1p-1018));
+  }
 
   Shape shape = input.shape();
   shape.back() = num_samples;

@@ -227,6 +227,9 @@ TEST(GumbelSoftmax, SamplesFollowTheLogits) {
   const Tensor hard = gumbel_softmax(logits, 0.5, true, -1, &generator);
   EXPECT_TRUE(close(hard.mean(Shape{0}), {{3}, {0.1, 0.2, 0.7}}, 0.02));
   EXPECT_TRUE(allclose(hard.sum(Shape{1}), ones({20000}, soft.options()), 1e-5));
+  Generator rare;
+  static_cast<void>(rare.reserve(4 * 14883995));  // the next word begins with 24 zeros: rand gives 0
+  EXPECT_EQ(gumbel_softmax(zeros({1}), 1, false, -1, &rare).item(), 1);
   EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(gumbel_softmax(logits, 0)); }),
             "gumbel_softmax: tau is 0, expected a positive number");
 }

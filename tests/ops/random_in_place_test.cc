@@ -67,6 +67,33 @@ TEST(RandomInPlace, HalfTypesAreRoundedFromFloat32) {
   }
 }
 
+TEST(RandomInPlace, UniformExcludesItsUpperBound) {
+  struct Case {
+    DType dtype;
+    double from, to;
+  };
+  for (const auto& [dtype, from, to] :
+       {Case{kFloat64, 0x1p52, 0x1p52 + 1}, Case{kFloat32, 0x1p23, 0x1p23 + 1}, Case{kFloat16, 1024, 1025},
+        Case{kBFloat16, 128, 129}, Case{kBFloat16, -129, -128}, Case{kBFloat16, -0x1p-133, 0}}) {
+    EXPECT_EQ(empty({100}, {dtype}).uniform_(from, to).to_vector<double>(), std::vector<double>(100, from)) << dtype;
+  }
+  EXPECT_EQ(empty({2}, {kBFloat16}).uniform_(1000, 1001).to_vector<double>(), std::vector<double>(2, 1000));
+}
+
+TEST(RandomInPlace, ExponentialIsNeverZero) {
+  struct Case {
+    DType dtype;
+    double lambd, first;
+  };
+  for (const auto& [dtype, lambd, first] :
+       {Case{kFloat32, 1, 0x1p-25}, Case{kFloat32, INFINITY, 0x1p-149}, Case{kFloat16, 1, 0x1p-24},
+        Case{kBFloat16, 1, 0x1p-25}, Case{kBFloat16, 1e39, 0x1p-133}, Case{kFloat64, INFINITY, 0x1p-1074}}) {
+    Generator generator;
+    static_cast<void>(generator.reserve(4 * 14883995));  // the next word begins with 24 zeros
+    EXPECT_EQ(empty({1}, {dtype}).exponential_(lambd, &generator).item(), first) << dtype << " " << lambd;
+  }
+}
+
 TEST(RandomInPlace, BernoulliFillsAnyDType) {
   for (const DType dtype : {kBool, kUInt8, kInt32, kInt64, kFloat16}) {
     const Tensor x = zeros({64}, {dtype});
@@ -91,6 +118,8 @@ TEST(RandomInPlace, InvalidArgumentsAreNamedInErrorsBeforeADraw) {
   EXPECT_EQ(error_text<ValueError>([&] { x.normal_(0, -1, g); }), "normal_: std is -1, expected at least 0");
   EXPECT_EQ(error_text<ValueError>([&] { x.uniform_(2, 1, g); }),
             "uniform_: from must not be above to, they are 2 and 1");
+  EXPECT_EQ(error_text<ValueError>([&] { x.uniform_(-2e38, 2e38, g); }),
+            "uniform_: to - from is 4e+38, too large for float32");
   EXPECT_EQ(error_text<ValueError>([&] { x.bernoulli_(1.5, g); }), "bernoulli_: p is 1.5, expected 0 <= p <= 1");
   EXPECT_EQ(error_text<ValueError>([&] { x.exponential_(0, g); }),
             "exponential_: lambd is 0, expected a positive number");
