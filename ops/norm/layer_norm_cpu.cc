@@ -24,15 +24,14 @@ struct Sums {
   V b;
 };
 
-/// The sums over [0, n) that f.operator()<V>(i, sums) accumulates, with V as in simd.h. kParts independent chains hide
+/// The sums over [i, n) that f.operator()<V>(i, sums) accumulates, with V as in simd.h. kParts independent chains hide
 /// the latency of additions.
 template <class C, int kParts, class F>
-inline __attribute__((always_inline)) Sums<C> sum_row(int64_t n, F f) {
+inline __attribute__((always_inline)) Sums<C> sum_chunk(int64_t i, int64_t n, F f) {
   constexpr int64_t kWidth = kVecSize<C>;
   using V = Vec<C>;
   static_assert(kParts == 2 || kParts == 4);
   Sums<V> first = {}, second = {}, third = {}, fourth = {};  // not an array, which the compiler would keep in memory
-  int64_t i = 0;
   for (; i + kParts * kWidth <= n; i += kParts * kWidth) {
     f.template operator()<V>(i, first);
     f.template operator()<V>(i + kWidth, second);
@@ -46,6 +45,18 @@ inline __attribute__((always_inline)) Sums<C> sum_row(int64_t n, F f) {
                  sum_vec((first.b + second.b) + (third.b + fourth.b))};
   for (; i < n; ++i) f.template operator()<C>(i, sum);
   return sum;
+}
+
+/// The sums over [0, n), as sum_chunk. Sums of chunks are added in float64.
+template <class C, int kParts, class F>
+inline __attribute__((always_inline)) Sums<C> sum_row(int64_t n, F f) {
+  Sums<double> total = {};
+  for (int64_t i = 0; i < n; i += kLayerNormChunk) {
+    const Sums<C> chunk = sum_chunk<C, kParts>(i, std::min(n, i + kLayerNormChunk), f);
+    total.a += static_cast<double>(chunk.a);
+    total.b += static_cast<double>(chunk.b);
+  }
+  return {static_cast<C>(total.a), static_cast<C>(total.b)};
 }
 
 /// Rows per piece of backward; each piece has its own sums for weight and bias.

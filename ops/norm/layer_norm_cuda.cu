@@ -113,6 +113,23 @@ __global__ void layer_norm_warp_kernel(bool centres, int64_t rows, int64_t n, Ac
   }
 }
 
+/// The sums over a row of n elements that f(i, sums) accumulates, by a block.
+template <class C, int kSums, class F>
+__device__ Pack<C, kSums> sum_row(int64_t n, F f) {
+  double totals[kSums] = {};
+  for (int64_t begin = 0; begin < n; begin += kLayerNormChunk) {
+    Pack<C, kSums> chunk = {};
+    const int64_t end = min(n, begin + kLayerNormChunk);
+    for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) f(i, chunk.values);
+#pragma unroll
+    for (int v = 0; v < kSums; ++v) totals[v] += static_cast<double>(chunk.values[v]);
+  }
+  Pack<C, kSums> sums;
+#pragma unroll
+  for (int v = 0; v < kSums; ++v) sums.values[v] = block_reduce(static_cast<C>(totals[v]), C{0}, Plus());
+  return sums;
+}
+
 /// One block per row.
 template <class T, class R>
 __global__ void layer_norm_kernel(bool centres, int64_t rows, int64_t n, Accumulator<T> eps, const T* in,
@@ -128,17 +145,15 @@ __global__ void layer_norm_kernel(bool centres, int64_t rows, int64_t n, Accumul
         to[i] = static_cast<T>(static_cast<C>(x[i]) + static_cast<C>(added[row * n + i]));
       x = to;  // each thread reads what it has written
     }
-    C sum = 0;
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum += static_cast<C>(x[i]);
-    const C mean = centres ? block_reduce(sum, C{0}, Plus()) / count : C{0};
-    C deviations = 0, squares = 0;
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+    C mean = 0;
+    if (centres) mean = sum_row<C, 1>(n, [&](int64_t i, C* sum) { *sum += static_cast<C>(x[i]); }).values[0] / count;
+    const Pack<C, 2> moments = sum_row<C, 2>(n, [&](int64_t i, C* sum) {
       const C deviation = static_cast<C>(x[i]) - mean;
-      deviations += deviation;
-      squares = fused_multiply_add(deviation, deviation, squares);
-    }
-    const C correction = centres ? block_reduce(deviations, C{0}, Plus()) / count : C{0};
-    const C variance = block_reduce(squares, C{0}, Plus()) / count - correction * correction;
+      sum[0] += deviation;
+      sum[1] = fused_multiply_add(deviation, deviation, sum[1]);
+    });
+    const C correction = centres ? moments.values[0] / count : C{0};
+    const C variance = moments.values[1] / count - correction * correction;
     const RowStatistics<C> of_row(mean, correction, C{1} / std::sqrt(variance + eps));
     if (threadIdx.x == 0) store_statistics(of_row, statistics + row * kLayerNormStatistics);
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
@@ -258,15 +273,12 @@ __global__ void input_gradient_kernel(bool centres, int64_t rows, int64_t n, con
     const auto weighted = [&](int64_t i) {
       return weight == nullptr ? static_cast<C>(g[i]) : static_cast<C>(g[i]) * static_cast<C>(weight[i]);
     };
-    C sum = 0, along = 0;
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+    const Pack<C, 2> sums = sum_row<C, 2>(n, [&](int64_t i, C* sum) {
       const C part = weighted(i);
-      sum += part;
-      along = fused_multiply_add(part, of_row.normal(static_cast<C>(x[i])), along);
-    }
-    sum = block_reduce(sum, C{0}, Plus());
-    along = block_reduce(along, C{0}, Plus());
-    const RowGradient<C> gradient(of_row, centres, static_cast<C>(n), sum, along);
+      sum[0] += part;
+      sum[1] = fused_multiply_add(part, of_row.normal(static_cast<C>(x[i])), sum[1]);
+    });
+    const RowGradient<C> gradient(of_row, centres, static_cast<C>(n), sums.values[0], sums.values[1]);
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
       const C value = gradient(weighted(i), static_cast<C>(x[i]));
       T& result = grad_in[row * n + i];

@@ -70,6 +70,8 @@ enum class ReluMask : int8_t {
 /// Numbers saved by layer_norm per row, in float32 (float64 for float64): the mean as a sum of two parts, and 1 /
 /// sqrt(var + eps).
 inline constexpr int64_t kLayerNormStatistics = 3;
+/// Elements of a row whose sums are accumulated in the type of the arithmetic; sums of these are added in float64.
+inline constexpr int64_t kLayerNormChunk = 1 << 17;
 
 /// Gradients of input, weight and bias; null: not computed. The flags select adding to the old contents.
 struct LayerNormGradients {

@@ -344,6 +344,23 @@ TEST(LayerNorm, LargeOffsetsDoNotLosePrecision) {
   for (size_t i = 0; i < actual.size(); ++i) EXPECT_TRUE(close(actual[i], dense(exact[i]), 4e-6)) << i;
 }
 
+TEST(LayerNorm, WideRowsDoNotLosePrecision) {
+  const int64_t n = (int64_t{1} << 22) + 6;
+  std::vector<float> values(static_cast<size_t>(n));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = i % 2 == 0 ? 1 : -1;
+  const Tensor signs = from_vector<float>(values, {n}).to(test_device()), tenths = full({n}, 0.1, signs.options());
+  const Tensor x = (signs + 1e4).set_requires_grad(), constant = tenths.clone().set_requires_grad();
+  const auto largest = [](const Tensor& error) { return error.abs().max().item(); };
+  const Tensor y = layer_norm(x, {n}, {}, {});
+  EXPECT_LT(largest(y - signs), 1e-3);
+  y.backward(tenths);
+  EXPECT_LT(largest(x.grad()), 1e-4);
+  const Tensor z = rms_norm(constant, {n}, {}, 0);
+  EXPECT_LT(largest(z - 1), 1e-3);
+  z.backward(tenths);
+  EXPECT_LT(largest(constant.grad()), 1e-3);
+}
+
 TEST(LayerNorm, GradientsAccumulateInFilledSlots) {
   const Tensor x = random_here({70, 33}, 1, kFloat64), cotangent = random_here({70, 33}, 2, kFloat64);
   Tensor weight = ones({33}, {kFloat64, test_device()}).set_requires_grad(),
