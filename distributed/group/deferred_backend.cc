@@ -4,7 +4,6 @@
 #include <exception>
 
 #include <tandem/base/error.h>
-#include <tandem/base/log.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/base/thread.h>
 #include <tandem/distributed/rendezvous/failure_board.h>

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include <tandem/base/format.h>
 #include <tandem/base/log.h>
 #include <tandem/distributed/group/group_queue.h>
 #include <tandem/tensor/cuda_capture.h>

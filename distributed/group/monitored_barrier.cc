@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <map>
-#include <utility>
 
 #include <tandem/base/error.h>
 #include <tandem/distributed/backends/backend.h>

@@ -1,7 +1,6 @@
 #include <tandem/distributed/process_group.h>
 
 #include <cmath>
-#include <limits>
 #include <string_view>
 #include <utility>
 

@@ -18,7 +18,6 @@
 #include <cstring>
 #include <functional>
 #include <future>
-#include <string>
 #include <utility>
 
 #include <tandem/base/error.h>

@@ -19,7 +19,6 @@
 #include <tandem/distributed/backends/gloo/connected_pairs.h>
 #include <tandem/distributed/backends/gloo/handshake.h>
 #include <tandem/distributed/rendezvous/failure_board.h>
-#include <tandem/distributed/rendezvous/host_layout.h>
 #include <tandem/distributed/rendezvous/wire.h>
 
 namespace tandem { inline namespace v0 { namespace distributed::gloo {

@@ -38,8 +38,6 @@ class Mesh : private LinkEvents {
   ~Mesh() override;
 
   Link& link(int peer) { return *links_[static_cast<size_t>(peer)]; }
-  /// Longest payload of a record.
-  size_t max_payload() const { return max_payload_; }
   HostLayout hosts() const { return group_by_host(hosts_); }
   /// "eth0"; "" in a group of one rank.
   const std::string& interface_name() const { return interface_.name; }

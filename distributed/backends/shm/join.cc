@@ -1,10 +1,8 @@
 #include <tandem/distributed/backends/shm/join.h>
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -12,7 +10,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <new>
@@ -22,7 +19,6 @@
 #include <utility>
 #include <vector>
 
-#include <tandem/base/env.h>
 #include <tandem/base/error.h>
 #include <tandem/distributed/backends/collective.h>
 #include <tandem/distributed/rendezvous/rendezvous.h>
@@ -32,15 +28,6 @@ namespace tandem { inline namespace v0 { namespace distributed::shm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-[[noreturn]] void fail(const ProcessGroupOptions& options, const std::string& what, int peer = -1) {
-  fail_to_join(options, what, peer);
-}
-
-std::chrono::milliseconds remaining(Clock::time_point deadline) {
-  return std::max(std::chrono::milliseconds(0),
-                  std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()));
-}
 
 std::string random_token() {
   std::random_device random;
@@ -104,7 +91,7 @@ std::shared_ptr<Mapping> join_threads(const ProcessGroupOptions& options, const 
     const auto found = offers().by_token.find(token);
     if (found != offers().by_token.end()) mapping = found->second.lock();
   }
-  if (mapping == nullptr) fail(options, "rank 0 is not a thread of this process, or has already failed", 0);
+  if (mapping == nullptr) fail_to_join(options, "rank 0 is not a thread of this process, or has already failed", 0);
   initialise(mapping->segments[static_cast<size_t>(options.rank)], layout);
   rendezvous.meet();
   return mapping;
@@ -120,7 +107,7 @@ class Socket : public FileDescriptor {
   bool wait_readable(std::chrono::milliseconds timeout) const {
     pollfd entry = {get(), POLLIN, 0};
     for (const auto deadline = Clock::now() + timeout;;) {
-      const int ready = poll(&entry, 1, static_cast<int>(remaining(deadline).count()));
+      const int ready = poll(&entry, 1, milliseconds_until(deadline));
       if (ready >= 0 || errno != EINTR) return ready > 0;
     }
   }
@@ -202,7 +189,7 @@ std::vector<SharedFile> exchange_as_host(const ProcessGroupOptions& options, Sha
   // Binding to the bare family makes the kernel choose a free abstract name.
   if (listener.get() < 0 || bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(sa_family_t)) != 0 ||
       listen(listener.get(), options.world_size) != 0) {
-    fail(options, str("cannot listen on a Unix socket: ", std::strerror(errno)));
+    fail_to_join(options, str("cannot listen on a Unix socket: ", std::strerror(errno)));
   }
   socklen_t size = sizeof(address);
   getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size);
@@ -245,7 +232,7 @@ std::vector<SharedFile> exchange_as_guest(const ProcessGroupOptions& options, co
   const size_t first = text.find(' ');
   const size_t second = text.find(' ', first + 1);
   if (text.substr(0, first) != host_identity(options)) {
-    fail(options, "rank 0 is on another host; the shm backend requires all ranks on one host", 0);
+    fail_to_join(options, "rank 0 is on another host; the shm backend requires all ranks on one host", 0);
   }
   const std::string name = text.substr(first + 1, second - first - 1);
   const std::string token = text.substr(second + 1);
@@ -258,9 +245,9 @@ std::vector<SharedFile> exchange_as_guest(const ProcessGroupOptions& options, co
   if (host.get() < 0 || connect(host.get(), reinterpret_cast<sockaddr*>(&address), size) != 0) {
     const int error = errno;
     rendezvous.blame_ended();
-    fail(options, str("cannot connect to the socket of rank 0: ", std::strerror(error)), 0);
+    fail_to_join(options, str("cannot connect to the socket of rank 0: ", std::strerror(error)), 0);
   }
-  if (!host.peer_is_same_user()) fail(options, "the socket of rank 0 belongs to another user", 0);
+  if (!host.peer_is_same_user()) fail_to_join(options, "the socket of rank 0 belongs to another user", 0);
   const bool sent = send_hello(host, make_hello(token, options.rank), {segment.fd()});
   if (sent && !rendezvous.wait_readable(host.get())) rendezvous.fail_for_missing({0});
   Hello answer;
@@ -268,7 +255,7 @@ std::vector<SharedFile> exchange_as_guest(const ProcessGroupOptions& options, co
   if (!sent || !receive_hello(host, answer, files) || !has_token(answer, token) ||
       files.size() != static_cast<size_t>(options.world_size) + 1) {
     rendezvous.blame_ended();
-    fail(options, "rank 0 did not complete the rendezvous: it failed, exited, or waits for a missing rank", 0);
+    fail_to_join(options, "rank 0 did not complete the rendezvous: it failed, exited, or waits for a missing rank", 0);
   }
   return files;
 }
@@ -277,7 +264,7 @@ std::shared_ptr<Mapping> join_processes(const ProcessGroupOptions& options, cons
                                         Rendezvous& rendezvous) {
   const size_t world_size = static_cast<size_t>(options.world_size);
   if (world_size + 1 > kMaxDescriptors)
-    fail(options, str("the shm backend supports at most ", kMaxDescriptors - 1, " ranks"));
+    fail_to_join(options, str("the shm backend supports at most ", kMaxDescriptors - 1, " ranks"));
   auto mapping = std::make_shared<Mapping>();
   mapping->segment_bytes = layout.total;
   mapping->segments.resize(world_size);

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <utility>
 
 #include <tandem/base/error.h>
 #include <tandem/base/file.h>

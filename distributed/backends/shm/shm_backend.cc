@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include <tandem/base/rank_context.h>
 #include <tandem/base/trace.h>
