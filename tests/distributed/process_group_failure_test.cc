@@ -170,38 +170,54 @@ TEST(Timeout, HeadlineNamesRankBlockedInOperation) {
   EXPECT_NE(text.find("missing: data of rank 0 "), std::string::npos) << text;
 }
 
+/// Calls `delay` once, when its rank waits for peers: in do_sleep, or at the end of do_advance.
+class LateBackend final : public MeetingBackend {
+ public:
+  using MeetingBackend::MeetingBackend;
+  Advance do_advance() override {
+    const Advance result = MeetingBackend::do_advance();
+    if (result == Advance::kIdle && is_in_advance && delay) std::exchange(delay, nullptr)();
+    return result;
+  }
+  void do_sleep(FunctionRef<bool()> changed, Clock::time_point until) override {
+    if (is_in_advance || !delay) return MeetingBackend::do_sleep(changed, until);
+    if (!changed()) std::exchange(delay, nullptr)();
+  }
+  bool is_in_advance = false;
+  std::function<void()> delay;
+};
+
 TEST(Timeout, DataThatArrivedInTimeIsNotLate) {
-  // Rank 0 sleeps until its deadline has passed; rank 1 starts the barrier during that time.
-  std::latch sleeps(1), has_arrived(1);
-  class LateSleeper final : public MeetingBackend {
-   public:
-    using MeetingBackend::MeetingBackend;
-    void do_sleep(FunctionRef<bool()> changed, Clock::time_point until) override {
-      if (changed() || before_deadline == nullptr) return;
-      before_deadline();
-      std::this_thread::sleep_until(until);
-    }
-    std::function<void()> before_deadline;
-  };
-  const auto meeting = std::make_shared<Meeting>();
-  rethrow_first(run_on_threads(
-      2,
-      [&](int rank) {
-        const ProcessGroupOptions options{nullptr, rank, 2, "default", std::chrono::milliseconds(50), true};
-        auto backend = std::make_unique<LateSleeper>(options, meeting);
-        if (rank == 0) {
-          backend->before_deadline = [&] {
-            sleeps.count_down();
-            has_arrived.wait();
-          };
-        }
-        return ProcessGroupAccess::make(options, std::move(backend));
-      },
-      [&](ProcessGroup& group) {
-        if (group.rank() == 1) sleeps.wait();
+  for (const bool is_async : {false, true}) {
+    std::latch waits(1), has_arrived(1);
+    const auto meeting = std::make_shared<Meeting>();
+    const auto make = [&](int rank) {
+      const ProcessGroupOptions options{nullptr, rank, 2, "default", std::chrono::milliseconds(50), true};
+      auto backend = std::make_unique<LateBackend>(options, meeting);
+      backend->is_in_advance = is_async;
+      if (rank == 0) {
+        backend->delay = [&, timeout = options.timeout] {
+          waits.count_down();
+          has_arrived.wait();
+          std::this_thread::sleep_for(timeout);
+        };
+      }
+      return ProcessGroupAccess::make(options, std::move(backend));
+    };
+    rethrow_first(run_on_threads(2, make, [&](ProcessGroup& group) {
+      if (group.rank() == 1) {
+        waits.wait();
         group.barrier();
-        if (group.rank() == 1) has_arrived.count_down();
-      }));
+        return has_arrived.count_down();
+      }
+      if (!is_async) return group.barrier();
+      std::latch is_over(1);  // this thread does not advance the group
+      const Work work = group.barrier_async();
+      work.then([&] { is_over.count_down(); });
+      is_over.wait();
+      work.wait();
+    }));
+  }
 }
 
 TEST(Timeout, AsyncOperationFailsWithoutWait) {
