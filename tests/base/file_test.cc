@@ -80,10 +80,12 @@ TEST(PathExists, IsFalseOnlyForMissingPaths) {
 
 /// Exits with status 0 if what the process prints reaches no file that is opened after its standard streams are closed.
 [[noreturn]] void print_while_files_are_open(const std::string& path) {
-  for (const int stream : {0, 1, 2}) close(stream);
-  errno = 0;
+  int descriptor = -1;
+  for (const int stream : {2, 1, 0}) {  // each is the lowest free number in turn
+    close(stream);
+    descriptor = above_standard(open(path.c_str(), O_WRONLY));
+  }
   const InputFile file("op", path);
-  const int descriptor = above_standard(open(path.c_str(), O_WRONLY));
   const bool is_closed = write(1, "x", 1) < 0 && write(2, "x", 1) < 0;
   open_standard_streams();
   const bool is_open = write(1, "x", 1) == 1 && write(2, "x", 1) == 1 && read(0, &errno, 1) == 0;

@@ -357,7 +357,8 @@ TEST(Launch, ForkedChildDoesNotHideDeathOfRank) {
 TEST(Launch, ReportsExitsWithoutPidfdsAndWithIgnoredSigchld) {
   for (const std::string launcher : {"without pidfd_open", "ignores SIGCHLD"}) {
     const Variables variables = {{"LAUNCHER", launcher}};
-    EXPECT_EQ(run({"--nproc", "2", "exchange"}, variables).status, 0);
+    const TemporaryFolder folder;  // with logs there are no pipes, whose ends would wake the launcher
+    EXPECT_EQ(run({"--nproc", "2", "--log-dir", folder.path(), "exchange"}, variables).status, 0);
     EXPECT_EQ(messages(run({"--nproc", "3", "kill", "2"}, variables).err), "rank 2 of 3 failed (killed by SIGKILL)\n");
   }
 }

@@ -386,6 +386,15 @@ TEST_F(TcpStoreServer, ReportedFailuresReachRanks) {
   EXPECT_EQ(reported.get_future().get(), "1 died (exit status 3) before it joined");
 }
 
+TEST_F(TcpStoreServer, FailureSentBeforeExitIsItsCause) {
+  Stranger one(server_.port());
+  one.send(hello(token_));
+  ASSERT_TRUE(one.is_answered());
+  one.send(wire::encode(FrameType::kAnnounceFailure, 1, PayloadWriter().number(1).text("boom").take()));
+  server_.report_exit(1, false, "exit status 1");
+  EXPECT_EQ(server_.failures().first_failure().value().reason, "boom");
+}
+
 TEST(Socket, ConnectionToItselfIsRecognized) {
   const FileDescriptor alone(socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in address{};
