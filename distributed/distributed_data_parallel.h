@@ -19,8 +19,8 @@ namespace tandem { inline namespace v0 {
 ///
 /// M needs named_parameters(), named_buffers(), freeze_structure() and operator(), like nn::Module. Construction and
 /// each backward are collective; see distributed::GradientReducer for errors, devices and streams. The module must
-/// outlive this object. During the lifetime of this object, moving the module, or adding parameters, buffers or child
-/// modules, throws StateError. Not thread-safe.
+/// outlive this object. During the lifetime of this object, moving the module, adding parameters, buffers or child
+/// modules, and calls after a parameter or buffer was replaced by another tensor, throw StateError. Not thread-safe.
 template <class M>
 class DistributedDataParallel {
  public:
@@ -34,6 +34,7 @@ class DistributedDataParallel {
   /// Forwards to the operator() of the module.
   template <class... Args>
   decltype(auto) operator()(Args&&... args) {
+    reducer_.check_not_replaced(module_.named_parameters(), module_.named_buffers());
     return module_(std::forward<Args>(args)...);
   }
 

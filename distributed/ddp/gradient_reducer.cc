@@ -1,31 +1,25 @@
 // One backward pass: the first leaf hook calls begin(). Each leaf hook decrements the counters of the buckets that
 // contain its parameter; launch() starts the all-reduce of complete buckets, always in index order. finish() runs at
 // the end of backward: it sets missing gradients to zero, launches the remaining buckets, and all-gathers a control
-// record (used parameters, stop request) of each rank.
+// record of each rank. Parameters that were frozen at construction have no bucket; when all ranks train them, finish()
+// averages them.
 #include <tandem/distributed/ddp/gradient_reducer.h>
 
 #include <time.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cstdio>
-#include <deque>
-#include <limits>
-#include <optional>
+#include <cstring>
 #include <utility>
 
 #include <tandem/autograd/engine.h>
-#include <tandem/autograd/leaf.h>
 #include <tandem/base/log.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/base/trace.h>
 #include <tandem/distributed/context.h>
-#include <tandem/distributed/ddp/comm_hook_pipeline.h>
+#include <tandem/distributed/ddp/gradient_reducer_impl.h>
 #include <tandem/distributed/ddp/parameter_digest.h>
-#include <tandem/tensor/cuda.h>
 #include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/factories.h>
-#include <tandem/tensor/gpu_trace_clock.h>
 #include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
@@ -41,96 +35,36 @@ int64_t thread_cpu_ns() {
 /// The calling rank's Context; null if the program created its group without one.
 Context* context_or_null() { return RankContext::current().distributed_slot ? &Context::current() : nullptr; }
 
-}  // namespace
-
-std::string to_string(const OverlapReport& r) {
-  char text[256];
-  const double hidden = r.comm_ms > 0 ? 100 * (1 - std::min(r.exposed_ms / r.comm_ms, 1.0)) : 0;
-  std::snprintf(text, sizeof text,
-                "step %.2f ms = local %.2f + exposed %.2f + stolen %.2f (communication %.2f ms, %.0f %% hidden)",
-                r.step_ms, r.local_ms, r.exposed_ms, r.stolen_ms, r.comm_ms, hidden);
-  return text;
+/// The control records of all ranks; those of equal sizes. Collective.
+std::vector<ControlRecord> exchange(const ControlRecord& mine, ProcessGroup& group, const char* name) {
+  constexpr size_t kHeader = 1 + sizeof mine.num_changes;
+  const size_t num_parameters = mine.used.size(), num_bytes = kHeader + (num_parameters + 3) / 4;
+  std::vector<uint8_t> bytes(num_bytes);
+  bytes[0] = static_cast<uint8_t>((mine.stop_requested ? 1 : 0) | (mine.changed_in_backward ? 2 : 0));
+  std::memcpy(&bytes[1], &mine.num_changes, sizeof mine.num_changes);
+  for (size_t p = 0; p < num_parameters; ++p) {
+    const int bits = (mine.used[p] ? 1 : 0) | (mine.trained[p] ? 2 : 0);
+    bytes[kHeader + p / 4] = static_cast<uint8_t>(bytes[kHeader + p / 4] | bits << (p % 4 * 2));
+  }
+  const Tensor all = empty({group.size(), static_cast<int64_t>(num_bytes)}, {kUInt8});
+  group.all_gather(all, from_vector(bytes, {static_cast<int64_t>(num_bytes)}), {.name = name});
+  std::vector<ControlRecord> records(static_cast<size_t>(group.size()));
+  const uint8_t* from = all.data<uint8_t>();
+  for (ControlRecord& record : records) {
+    record.stop_requested = (from[0] & 1) != 0;
+    record.changed_in_backward = (from[0] & 2) != 0;
+    std::memcpy(&record.num_changes, from + 1, sizeof record.num_changes);
+    for (size_t p = 0; p < num_parameters; ++p) {
+      const int bits = from[kHeader + p / 4] >> (p % 4 * 2);
+      record.used.push_back((bits & 1) != 0);
+      record.trained.push_back((bits & 2) != 0);
+    }
+    from += num_bytes;
+  }
+  return records;
 }
 
-struct GradientReducer::Impl {
-  struct Parameter {
-    std::string name;
-    Tensor tensor;
-    RefPtr<autograd::Leaf> leaf;
-    HookHandle hook;
-    int first_bucket;  ///< first and last bucket that contain a slice of the parameter
-    int last_bucket;
-  };
-  struct Bucket {
-    Tensor tensor;  ///< view of the buffer
-    std::string name;
-    int num_parameters = 0;
-    int missing = 0;  ///< parameters without a gradient in this backward pass
-    Work work;
-    std::shared_ptr<std::atomic<int64_t>> done_ns;  ///< completion time; may be written after wait() returns
-    int64_t launch_ns = 0;
-  };
-
-  std::shared_ptr<ProcessGroup> group;
-  ReducerOptions options;
-  BucketPlan plan;
-  NamedTensors buffers;
-  std::vector<Parameter> parameters;
-  std::vector<RefPtr<Storage>> memory;  ///< one per plan.buffers
-  std::vector<Bucket> buckets;
-  std::shared_ptr<int> no_sync_depth = std::make_shared<int>(0);      ///< shared with handles, which may outlive this
-  std::shared_ptr<CommHookPipeline> hook_pipeline;                    ///< null without hooks
-  const std::shared_ptr<Impl*> self = std::make_shared<Impl*>(this);  ///< for graphs, which may outlive this
-  bool in_backward = false;                                           ///< between begin() and finish()
-  size_t next_bucket = 0;
-  // Times of the current step, and sums over completed steps:
-  int64_t step_begin_ns = 0, begin_ns = 0, begin_cpu_ns = 0;
-  int64_t steps = 0, step_ns = 0, exposed_ns = 0, stolen_ns = 0, comm_ns = 0;
-
-  /// Events of one step on the GPU.
-  struct GpuStep {
-    cuda::Event begin, backward_end, end;
-    std::shared_ptr<const cuda::ClockAnchor> anchor;           ///< set while tracing
-    std::vector<std::pair<cuda::Event, cuda::Event>> buckets;  ///< ready, averaged
-  };
-  std::optional<Device> gpu;                    ///< the GPU of all buckets, in a group of several ranks
-  std::optional<cuda::Event> gpu_backward_end;  ///< of the current step
-  std::optional<cuda::Event> gpu_step_begin;
-  std::vector<cuda::Event> gpu_launches;  ///< of the current step, by bucket
-  std::optional<cuda::GpuTraceClock> gpu_clock;
-  std::optional<cuda::Stream> gpu_probe;  ///< separate stream that waits for the buckets in order
-  std::deque<GpuStep> gpu_steps;          ///< not added to the sums yet
-
-  void make_buckets();
-  void make_hooks();
-  void broadcast_values(const NamedTensors& tensors);
-  void on_gradient(size_t parameter);
-  void begin();
-  void begin_capture();
-  void launch(size_t bucket);
-  void finish();
-  size_t num_record_bytes() const { return 1 + (parameters.size() + 7) / 8; }
-  std::vector<uint8_t> exchange_records(const std::vector<bool>& used, const char* name);
-  void follow_replays(const std::vector<bool>& used);
-  void check_usage(const std::vector<uint8_t>& records);
-  static void mark_averaged(autograd::Leaf& leaf);
-  void exclude_step() {
-    step_begin_ns = 0;
-    gpu_step_begin.reset();
-  }
-  void account(int64_t finish_ns, int64_t finish_cpu_ns);
-  cuda::Event gpu_time(const cuda::Stream& stream) const;
-  void account_on_gpu();
-  void sum_gpu_steps(bool all);
-  /// abort() that logs errors, for destructors.
-  void abort_quietly(const char* reason) noexcept {
-    try {
-      group->abort(reason);
-    } catch (const Error& error) {
-      log(LogLevel::kError, "GradientReducer: cannot abort the process group: ", error.what());
-    }
-  }
-};
+}  // namespace
 
 void GradientReducer::Impl::make_buckets() {
   for (const auto& b : plan.buffers) {
@@ -150,7 +84,7 @@ void GradientReducer::Impl::make_buckets() {
     bucket.done_ns = std::make_shared<std::atomic<int64_t>>(0);
     buckets.push_back(std::move(bucket));
   }
-  for (size_t p = 0; p < parameters.size(); ++p) {
+  for (size_t p = 0; is_planned(p); ++p) {
     Parameter& parameter = parameters[p];
     const BucketPlan::Placement& placement = plan.placements[p];
     const auto buffer = static_cast<size_t>(placement.buffer);
@@ -159,6 +93,7 @@ void GradientReducer::Impl::make_buckets() {
     const auto slice = Storage::alias(memory[buffer], placement.offset * bytes, count * bytes);
     const Shape& shape = parameter.tensor.shape();
     parameter.leaf->set_slot(make_view(slice, parameter.tensor.dtype(), shape, row_major_strides(shape), 0));
+    parameter.has_slot = true;
     parameter.first_bucket = static_cast<int>(n);
     parameter.last_bucket = -1;
     for (size_t i = 0; i < n; ++i) {
@@ -179,7 +114,7 @@ void GradientReducer::Impl::make_hooks() {
   for (size_t i = 0; i < buckets.size(); ++i) {
     hook_buckets.push_back({buckets[i].tensor, static_cast<int>(i), buckets[i].name, {}});
   }
-  for (size_t p = 0; p < parameters.size(); ++p) {
+  for (size_t p = 0; is_planned(p); ++p) {
     const Parameter& parameter = parameters[p];
     const BucketPlan::Placement& placement = plan.placements[p];
     const int64_t count = parameter.tensor.num_elements();
@@ -253,6 +188,7 @@ void GradientReducer::Impl::begin() {
   next_bucket = 0;
   gpu_launches.clear();
   for (Bucket& bucket : buckets) bucket.missing = bucket.num_parameters;
+  changes_at_begin = num_changes();
   begin_ns = trace_now_ns();
   begin_cpu_ns = thread_cpu_ns();
 }
@@ -260,6 +196,7 @@ void GradientReducer::Impl::begin() {
 void GradientReducer::Impl::on_gradient(size_t parameter) {
   if (*no_sync_depth > 0) return;
   if (!in_backward) begin();
+  if (!is_planned(parameter)) return;  // finish() averages it
   const Parameter& p = parameters[parameter];
   for (int i = p.first_bucket; i <= p.last_bucket; ++i) {
     if (plan.buckets[static_cast<size_t>(i)].buffer == plan.placements[parameter].buffer) {
@@ -285,10 +222,10 @@ void GradientReducer::Impl::finish() {
   if (gpu && !captures) gpu_backward_end = gpu_time(cuda::current_stream(*gpu));
   TraceSpan span("wait for gradients", "wait");
   std::vector<bool> used;
-  for (const Parameter& parameter : parameters) {
-    autograd::Leaf& leaf = *parameter.leaf;
-    used.push_back(leaf.filled());
-    if (!leaf.filled()) primitives::fill(leaf.slot(), 0);
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    autograd::Leaf& leaf = *parameters[p].leaf;
+    used.push_back(leaf.filled() && (is_planned(p) || is_trained(p)));
+    if (is_planned(p) && !leaf.filled()) primitives::fill(leaf.slot(), 0);
   }
   try {
     while (next_bucket < buckets.size()) launch(next_bucket++);
@@ -302,7 +239,7 @@ void GradientReducer::Impl::finish() {
     for (Bucket& bucket : buckets) bucket.work.wait();
     hook_pipeline->end_step();
   }
-  std::vector<uint8_t> records;
+  std::vector<ControlRecord> records;
   try {
     records = exchange_records(used, "control record");
   } catch (const CommError&) {
@@ -312,24 +249,19 @@ void GradientReducer::Impl::finish() {
   for (Bucket& bucket : buckets) bucket.work.wait();
   if (captures) follow_replays(used);
   check_usage(records);
+  if (!captures) check_values(records);
   if (!captures) account(finish_ns, finish_cpu_ns);
 }
 
-/// Gathers the control records of all ranks: a byte of flags, then a bit per parameter, whether it was used.
-std::vector<uint8_t> GradientReducer::Impl::exchange_records(const std::vector<bool>& used, const char* name) {
-  const auto record_bytes = static_cast<int64_t>(num_record_bytes());
-  const Tensor mine = zeros({record_bytes}, {kUInt8});
-  const Tensor all = empty({group->size(), record_bytes}, {kUInt8});
-  uint8_t* record = mine.data<uint8_t>();
+std::vector<ControlRecord> GradientReducer::Impl::exchange_records(const std::vector<bool>& used, const char* name) {
   Context* context = context_or_null();
-  record[0] = context != nullptr && context->stop_requested() ? 1 : 0;
-  for (size_t p = 0; p < used.size(); ++p) {
-    if (used[p]) record[1 + p / 8] = static_cast<uint8_t>(record[1 + p / 8] | (1u << (p % 8)));
-  }
-  group->all_gather(all, mine, {.name = name});
-  std::vector<uint8_t> records = all.to_vector<uint8_t>();
-  for (size_t r = 0; r < records.size(); r += num_record_bytes()) {
-    if (records[r] != 0 && context != nullptr) context->set_stop_agreed();
+  const uint32_t changes = num_changes();
+  ControlRecord mine = {
+      context != nullptr && context->stop_requested(), changes != changes_at_begin, changes - equal_at, used, {}};
+  for (size_t p = 0; p < parameters.size(); ++p) mine.trained.push_back(is_trained(p));
+  std::vector<ControlRecord> records = exchange(mine, *group, name);
+  for (const ControlRecord& record : records) {
+    if (record.stop_requested && context != nullptr) context->set_stop_agreed();
   }
   return records;
 }
@@ -343,7 +275,9 @@ void GradientReducer::Impl::follow_replays(const std::vector<bool>& used) {
         : of_(std::move(of)), used_(std::move(used_parameters)) {}
     void begin_replay(bool is_first) override {
       const auto impl = of_.lock();  // not null: Usage checks it
-      if (!is_first) (*impl)->exchange_records(used_, "control record of a replay");
+      if (is_first) return;
+      (*impl)->changes_at_begin = (*impl)->num_changes();
+      (*impl)->check_values((*impl)->exchange_records(used_, "control record of a replay"));
     }
 
    private:
@@ -361,27 +295,67 @@ void GradientReducer::Impl::follow_replays(const std::vector<bool>& used) {
   });
 }
 
-void GradientReducer::Impl::check_usage(const std::vector<uint8_t>& records) {
-  const size_t record_bytes = num_record_bytes();
-  std::string unused;
+/// Marks the gradients, averages those without a bucket, and throws if ranks used or trained other parameters.
+void GradientReducer::Impl::check_usage(const std::vector<ControlRecord>& records) {
+  std::string unused, frozen_somewhere;
+  std::vector<Tensor> without_bucket;
   for (size_t p = 0; p < parameters.size(); ++p) {
-    std::vector<size_t> without;
-    for (size_t r = 0; r < static_cast<size_t>(group->size()); ++r) {
-      if ((records[r * record_bytes + 1 + p / 8] >> (p % 8) & 1) == 0) without.push_back(r);
+    Parameter& parameter = parameters[p];
+    std::vector<size_t> without, frozen;
+    for (size_t r = 0; r < records.size(); ++r) {
+      if (!records[r].used[p]) without.push_back(r);
+      if (!records[r].trained[p]) frozen.push_back(r);
     }
-    autograd::Leaf& leaf = *parameters[p].leaf;
-    if (without.size() == static_cast<size_t>(group->size())) {
+    const bool is_frozen = frozen.size() == records.size();
+    if (is_frozen && !is_planned(p)) continue;
+    if (!frozen.empty() && !is_frozen) frozen_somewhere += str("\n  '", parameter.name, "'", on_ranks(*group, frozen));
+    if (!without.empty()) {
+      unused +=
+          str("\n  '", parameter.name, "'", on_ranks(*group, without), without == frozen ? ", where it is frozen" : "");
+    }
+    autograd::Leaf& leaf = *parameter.leaf;
+    if (without.size() == records.size()) {
       leaf.mark_empty();
-    } else {
-      mark_averaged(leaf);
+      continue;
     }
-    if (without.empty()) continue;
-    unused += str("\n  '", parameters[p].name, "' on rank", without.size() == 1 ? "" : "s");
-    for (size_t r : without) unused += str(" ", group->ranks()[r]);
+    if (!is_planned(p)) {
+      if (!std::exchange(parameter.has_slot, true)) leaf.set_slot(empty(leaf.shape(), {leaf.dtype(), leaf.device()}));
+      if (!leaf.filled()) primitives::fill(leaf.slot(), 0);
+      without_bucket.push_back(leaf.slot());
+    }
+    mark_averaged(leaf);
+  }
+  if (!without_bucket.empty()) {
+    group->all_reduce_coalesced(without_bucket, ReduceOp::kAvg, {.name = "gradients without a bucket"});
   }
   TANDEM_CHECK(StateError, unused.empty() || options.unused == UnusedParameters::kAllow,
                "DistributedDataParallel: backward did not reach these parameters", unused,
                "\n  use them in the loss, or construct with unused = UnusedParameters::kAllow");
+  TANDEM_CHECK(StateError, frozen_somewhere.empty(),
+               "DistributedDataParallel: these parameters are frozen on some ranks only", frozen_somewhere,
+               "\n  set requires_grad to the same value on all ranks");
+}
+
+/// The sum of the version counters of all trained parameters. Equal steps on all ranks change it equally.
+uint32_t GradientReducer::Impl::num_changes() const {
+  uint32_t sum = 0;
+  for (size_t p = 0; p < parameters.size(); ++p) sum += is_trained(p) ? parameters[p].tensor.version() : 0;
+  return sum;
+}
+
+/// If parameters were changed more often on some ranks than on others, or during backward, before their gradients were
+/// averaged: throws unless all ranks have the same values.
+void GradientReducer::Impl::check_values(const std::vector<ControlRecord>& records) {
+  const bool is_equal = std::all_of(records.begin(), records.end(), [&](const ControlRecord& record) {
+    return !record.changed_in_backward && record.num_changes == records[0].num_changes;
+  });
+  if (is_equal) return;
+  NamedTensors trained;
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    if (is_trained(p)) trained.emplace_back(parameters[p].name, parameters[p].tensor);
+  }
+  check_same_values(trained, *group);
+  equal_at = num_changes();
 }
 
 void GradientReducer::Impl::mark_averaged(autograd::Leaf& leaf) {
@@ -394,79 +368,6 @@ void GradientReducer::Impl::mark_averaged(autograd::Leaf& leaf) {
     if (!leaf.filled()) cuda::on_failed_capture([leaf = RefPtr<autograd::Leaf>(&leaf)] { leaf->mark_empty(); });
   }
   mark();
-}
-
-/// Records a timing event on the stream.
-cuda::Event GradientReducer::Impl::gpu_time(const cuda::Stream& stream) const {
-  const cuda::Event event(*gpu, true);
-  event.record(stream);
-  return event;
-}
-
-/// Uses GPU timestamps, because the host runs ahead of the GPU.
-void GradientReducer::Impl::account_on_gpu() {
-  const cuda::Event end = gpu_time(cuda::current_stream(*gpu));
-  if (gpu_step_begin) {
-    gpu_steps.push_back({*gpu_step_begin, *gpu_backward_end, end, gpu_clock->anchor(), {}});
-    const cuda::StreamGuard on(*gpu_probe);
-    for (size_t i = 0; i < buckets.size(); ++i) {
-      buckets[i].work.wait();  // makes the probe stream wait for the bucket; does not block the host
-      gpu_steps.back().buckets.emplace_back(gpu_launches[i], gpu_time(*gpu_probe));
-    }
-  }
-  gpu_step_begin = end;
-  sum_gpu_steps(false);
-}
-
-void GradientReducer::Impl::sum_gpu_steps(bool all) {
-  for (; !gpu_steps.empty(); gpu_steps.pop_front()) {
-    const GpuStep& step = gpu_steps.front();
-    const cuda::Event& last = step.buckets.back().second;
-    if (!all && !(step.end.is_completed() && last.is_completed())) return;
-    step.end.synchronize();
-    last.synchronize();
-    const auto ns = [&](const cuda::Event& event) {
-      return static_cast<int64_t>(event.milliseconds_since(step.begin) * 1e6);
-    };
-    if (step.anchor != nullptr) {
-      const auto span = [&](const char* name, const char* category, const cuda::Event& begin, const cuda::Event& end) {
-        const int rank = RankContext::current().rank;
-        record_trace(
-            {name, category, rank, kGpuStepThread, step.anchor->host_ns_of(begin), step.anchor->host_ns_of(end)});
-      };
-      span("computes", "step", step.begin, step.backward_end);
-      span("wait for gradients", "wait", step.backward_end, step.end);
-    }
-    ++steps;
-    step_ns += ns(step.end);
-    exposed_ns += ns(step.end) - ns(step.backward_end);
-    int64_t covered = std::numeric_limits<int64_t>::min();
-    for (const auto& [ready, arrived] : step.buckets) {
-      const int64_t from = std::max(ns(ready), covered), until = ns(arrived);
-      comm_ns += std::max<int64_t>(until - from, 0);
-      covered = std::max(covered, until);
-    }
-  }
-}
-
-void GradientReducer::Impl::account(int64_t finish_ns, int64_t finish_cpu_ns) {
-  if (gpu) return account_on_gpu();
-  const int64_t now = trace_now_ns();
-  if (step_begin_ns != 0) {
-    ++steps;
-    step_ns += now - step_begin_ns;
-    exposed_ns += now - finish_ns;
-    stolen_ns += std::max<int64_t>(finish_ns - begin_ns - (finish_cpu_ns - begin_cpu_ns), 0);
-    int64_t covered = 0;
-    for (const Bucket& bucket : buckets) {
-      // done_ns may not be written yet, although the work is complete.
-      const int64_t done_ns = *bucket.done_ns < bucket.launch_ns ? now : bucket.done_ns->load();
-      const int64_t from = std::max(bucket.launch_ns, covered);
-      if (done_ns > from) comm_ns += done_ns - from;
-      covered = std::max(covered, done_ns);
-    }
-  }
-  step_begin_ns = now;
 }
 
 GradientReducer::GradientReducer(NamedTensors parameters, NamedTensors buffers, std::shared_ptr<ProcessGroup> group,
@@ -490,14 +391,18 @@ GradientReducer::GradientReducer(NamedTensors parameters, NamedTensors buffers, 
   impl.broadcast_values(parameters);
   impl.broadcast_values(impl.buffers);
   std::vector<ParameterInfo> infos;
-  for (auto& [name, tensor] : parameters) {
-    if (!tensor.requires_grad()) continue;
-    infos.push_back({name, tensor.num_elements(), tensor.dtype(), tensor.device()});
-    autograd::Leaf& leaf = autograd::leaf(tensor);
-    TANDEM_CHECK(StateError, !leaf.has_foreign_slot(), "GradientReducer: the gradient of '", name,
-                 "' is already stored in the buckets of another DistributedDataParallel");
-    impl.parameters.push_back({name, tensor, RefPtr<autograd::Leaf>(&leaf), {}, 0, 0});
+  for (const bool is_trained : {true, false}) {
+    for (auto& [name, tensor] : parameters) {
+      if (tensor.requires_grad() != is_trained) continue;
+      autograd::Leaf& leaf = autograd::leaf(tensor.set_requires_grad(true));  // a frozen one may be trained later
+      tensor.set_requires_grad(is_trained);
+      TANDEM_CHECK(StateError, !is_trained || !leaf.has_foreign_slot(), "GradientReducer: the gradient of '", name,
+                   "' is already stored in the buckets of another DistributedDataParallel");
+      if (is_trained) infos.push_back({name, tensor.num_elements(), tensor.dtype(), tensor.device()});
+      impl.parameters.push_back({name, tensor, RefPtr<autograd::Leaf>(&leaf), {}, 0, 0, false});
+    }
   }
+  impl.all_parameters = std::move(parameters);
   TANDEM_CHECK(ValueError, !infos.empty(), "GradientReducer: no parameter requires grad");
   impl.plan = plan_buckets(infos, options.buckets);
   const Device device = infos.front().device;
@@ -511,6 +416,7 @@ GradientReducer::GradientReducer(NamedTensors parameters, NamedTensors buffers, 
   for (size_t p = 0; p < impl.parameters.size(); ++p) {
     impl.parameters[p].hook = impl.parameters[p].leaf->add_hook([&impl, p](const Tensor&) { impl.on_gradient(p); });
   }
+  impl.equal_at = impl.num_changes();
 }
 
 GradientReducer::~GradientReducer() {
@@ -527,7 +433,9 @@ GradientReducer::~GradientReducer() {
       // Already thrown to the caller, or caused by the abort above.
     }
   }
-  for (Impl::Parameter& parameter : impl_->parameters) parameter.leaf->set_slot({});
+  for (Impl::Parameter& parameter : impl_->parameters) {
+    if (parameter.has_slot) parameter.leaf->set_slot({});
+  }
 }
 
 HookHandle GradientReducer::no_sync() {
@@ -540,22 +448,12 @@ void GradientReducer::broadcast_buffers() {
     impl_->group->broadcast(tensor, 0, {.name = str("buffer '", name, "'")});
 }
 
-const BucketPlan& GradientReducer::plan() const { return impl_->plan; }
-
-OverlapReport GradientReducer::report() const {
-  Impl& impl = *impl_;
-  impl.sum_gpu_steps(true);
-  OverlapReport report;
-  report.steps = impl.steps;
-  if (impl.steps == 0) return report;
-  const auto mean_ms = [&](int64_t ns) { return static_cast<double>(ns) / 1e6 / static_cast<double>(impl.steps); };
-  report.step_ms = mean_ms(impl.step_ns);
-  report.exposed_ms = mean_ms(impl.exposed_ns);
-  report.stolen_ms = mean_ms(impl.stolen_ns);
-  report.comm_ms = mean_ms(impl.comm_ns);
-  report.local_ms = report.step_ms - report.exposed_ms - report.stolen_ms;
-  return report;
+void GradientReducer::check_not_replaced(const NamedTensors& parameters, const NamedTensors& buffers) const {
+  check_same_tensors("parameter", impl_->all_parameters, parameters);
+  check_same_tensors("buffer", impl_->buffers, buffers);
 }
+
+const BucketPlan& GradientReducer::plan() const { return impl_->plan; }
 
 HookReport GradientReducer::hook_report() const {
   return impl_->hook_pipeline ? impl_->hook_pipeline->report() : HookReport{};
@@ -570,14 +468,5 @@ void GradientReducer::load_state_dict(const State& state) {
                "GradientReducer: the state belongs to communication hooks, but this reducer has none");
   if (impl_->hook_pipeline) impl_->hook_pipeline->load_state_dict(state);
 }
-
-void GradientReducer::reset_report() {
-  Impl& impl = *impl_;
-  impl.gpu_steps.clear();
-  impl.steps = impl.step_ns = impl.exposed_ns = impl.stolen_ns = impl.comm_ns = 0;
-  exclude_step();
-}
-
-void GradientReducer::exclude_step() { impl_->exclude_step(); }
 
 }}}  // namespace tandem::v0::distributed

@@ -60,7 +60,11 @@ TANDEM_API std::string to_string(const OverlapReport& report);
 /// tuning file are equal on all ranks (StateError on every rank, naming the first difference), then broadcasts the
 /// values of rank 0. Afterwards each backward pass that reaches a parameter, outside no_sync(), is collective: it
 /// returns when all gradients are averaged, or throws CommError. Parameters that do not require grad are only
-/// broadcast.
+/// broadcast. If all ranks unfreeze them later, their gradients are averaged too, exactly (without hooks) and after the
+/// others, not overlapped with backward; a new reducer gives them buckets.
+///
+/// Backward throws StateError on every rank, naming parameters and ranks, if ranks froze different parameters, and if
+/// parameters were changed on some ranks only, or before their gradients were averaged, so that values differ.
 ///
 /// CPU and CUDA tensors of floating dtypes; all CUDA parameters on one GPU.  On CUDA, backward returns when all ranks
 /// have started the all-reduces; the current stream, not the host, waits for the transfers.
@@ -82,6 +86,9 @@ class TANDEM_API GradientReducer {
   HookHandle no_sync();
   /// Broadcasts the buffers of rank 0. Collective.
   void broadcast_buffers();
+
+  /// Throws StateError if these lists are not the tensors that the reducer was made with.
+  void check_not_replaced(const NamedTensors& parameters, const NamedTensors& buffers) const;
 
   const BucketPlan& plan() const;  ///< layout of the buckets
   /// Averages since construction or the last reset_report(), without the first step. Waits for the GPU.

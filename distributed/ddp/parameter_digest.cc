@@ -2,16 +2,18 @@
 
 #include <algorithm>
 #include <sstream>
+#include <string_view>
 
 #include <tandem/base/tuning.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
 /// FNV-1a, 64 bits.
-uint64_t hash_of(const std::string& text) {
+uint64_t hash_of(std::string_view text) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
   return hash;
@@ -83,6 +85,48 @@ void check_same_parameters(const std::vector<std::pair<std::string, Tensor>>& pa
     } while (a == b && a != "(end of list)");
     TANDEM_CHECK(StateError, a == b, "DistributedDataParallel: ranks have different ", subject_of(a, b), "\n  rank ",
                  group.ranks()[0], ": ", a, "\n  rank ", group.ranks()[r], ": ", b);
+  }
+}
+
+std::string on_ranks(const ProcessGroup& group, const std::vector<size_t>& indices) {
+  std::string text = indices.size() == 1 ? " on rank" : " on ranks";
+  for (const size_t r : indices) text += str(" ", group.ranks()[r]);
+  return text;
+}
+
+void check_same_values(const std::vector<std::pair<std::string, Tensor>>& parameters, ProcessGroup& group) {
+  std::vector<int64_t> hashes;
+  for (const auto& [name, tensor] : parameters) {
+    const Tensor values = empty(tensor.shape(), {tensor.dtype()});  // on the CPU
+    primitives::copy(tensor, values);
+    const auto* const bytes = reinterpret_cast<const char*>(values.data_ptr());
+    hashes.push_back(static_cast<int64_t>(hash_of({bytes, static_cast<size_t>(values.num_bytes())})));
+  }
+  const auto count = static_cast<int64_t>(hashes.size());
+  const Tensor gathered = empty({group.size(), count}, {kInt64});
+  group.all_gather(gathered, from_vector(hashes, {count}), {.name = "hashes of the parameters"});
+  const std::vector<int64_t> all = gathered.to_vector<int64_t>();
+  std::string differing;
+  for (size_t p = 0; p < hashes.size(); ++p) {
+    std::vector<size_t> ranks;
+    for (size_t r = 1; r < static_cast<size_t>(group.size()); ++r) {
+      if (all[r * hashes.size() + p] != all[p]) ranks.push_back(r);
+    }
+    if (!ranks.empty()) differing += str("\n  '", parameters[p].first, "'", on_ranks(group, ranks));
+  }
+  TANDEM_CHECK(StateError, differing.empty(),
+               "DistributedDataParallel: these parameters have other values than on rank ", group.ranks()[0], differing,
+               "\n  change parameters and take optimizer steps on all ranks alike, and after backward");
+}
+
+void check_same_tensors(const char* kind, const std::vector<std::pair<std::string, Tensor>>& known,
+                        const std::vector<std::pair<std::string, Tensor>>& now) {
+  for (size_t i = 0; i < std::max(known.size(), now.size()); ++i) {
+    const bool is_known = i < known.size() && i < now.size() && &known[i].second.impl() == &now[i].second.impl();
+    TANDEM_CHECK(StateError, is_known, "DistributedDataParallel: the ", kind, " '",
+                 i < known.size() ? known[i].first : now[i].first,
+                 "' is not the tensor that it was at construction; set values with copy_() instead of assigning a "
+                 "tensor, or make a new DistributedDataParallel");
   }
 }
 

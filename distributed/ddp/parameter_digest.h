@@ -1,4 +1,4 @@
-// Checks that all ranks have the same model. Private to distributed/.
+// Checks that all ranks have the same model, and keep it. Private to distributed/.
 #pragma once
 
 #include <string>
@@ -15,5 +15,16 @@ namespace tandem { inline namespace v0 { namespace distributed {
 void check_same_parameters(const std::vector<std::pair<std::string, Tensor>>& parameters,
                            const std::vector<std::pair<std::string, Tensor>>& buffers, const std::string& hooks,
                            ProcessGroup& group);
+
+/// Throws StateError on every rank, with names and ranks, if values differ from those of the first rank. Compares hashes.
+/// Collective.
+void check_same_values(const std::vector<std::pair<std::string, Tensor>>& parameters, ProcessGroup& group);
+
+/// Throws StateError unless both lists are the same tensors, of a `kind` such as "parameter".
+void check_same_tensors(const char* kind, const std::vector<std::pair<std::string, Tensor>>& known,
+                        const std::vector<std::pair<std::string, Tensor>>& now);
+
+/// " on ranks 0 2", from the indices of ranks in the group.
+std::string on_ranks(const ProcessGroup& group, const std::vector<size_t>& indices);
 
 }}}  // namespace tandem::v0::distributed

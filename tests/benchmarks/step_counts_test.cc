@@ -273,11 +273,11 @@ TEST(DdpStepCounts, Mlp) {
 buckets 4
 buckets, bytes 7454784
 control record 1
-control record, bytes 4
+control record, bytes 14
 copy copy 1
-copy copy, bytes 8
-copy fill 2
-copy fill, bytes 6
+copy copy, bytes 14
+copy fill 1
+copy fill, bytes 4
 algorithm all_gather: slots 1
 algorithm all_reduce: one-shot 1
 algorithm all_reduce: two-shot 3
@@ -288,11 +288,11 @@ TEST(DdpStepCounts, Lenet) {
 buckets 3
 buckets, bytes 738368
 control record 1
-control record, bytes 4
+control record, bytes 14
 copy copy 3
-copy copy, bytes 1048584
-copy fill 2
-copy fill, bytes 6
+copy copy, bytes 1048590
+copy fill 1
+copy fill, bytes 4
 algorithm all_gather: slots 1
 algorithm all_reduce: one-shot 2
 algorithm all_reduce: slots 1
@@ -303,13 +303,13 @@ TEST(DdpStepCounts, Resnet18) {
 buckets 25
 buckets, bytes 44695872
 control record 1
-control record, bytes 18
+control record, bytes 42
 copy add_into 1
 copy add_into, bytes 786432
 copy copy 3
-copy copy, bytes 49188
-copy fill 2
-copy fill, bytes 13
+copy copy, bytes 49194
+copy fill 1
+copy fill, bytes 4
 algorithm all_gather: slots 1
 algorithm all_reduce: one-shot 7
 algorithm all_reduce: slots 3
@@ -321,13 +321,13 @@ TEST(DdpStepCounts, GptSmall) {
 buckets 8
 buckets, bytes 3272192
 control record 1
-control record, bytes 16
+control record, bytes 36
 copy add_into 1
 copy add_into, bytes 99840
 copy copy 2
-copy copy, bytes 66592
-copy fill 2
-copy fill, bytes 12
+copy copy, bytes 66596
+copy fill 1
+copy fill, bytes 4
 algorithm all_gather: slots 1
 algorithm all_reduce: one-shot 6
 algorithm all_reduce: slots 1
@@ -339,13 +339,13 @@ TEST(DdpStepCounts, Gpt384) {
 buckets 18
 buckets, bytes 43083264
 control record 1
-control record, bytes 22
+control record, bytes 48
 copy add_into 1
 copy add_into, bytes 299520
 copy copy 2
-copy copy, bytes 199724
-copy fill 2
-copy fill, bytes 15
+copy copy, bytes 199728
+copy fill 1
+copy fill, bytes 4
 algorithm all_gather: slots 1
 algorithm all_reduce: one-shot 3
 algorithm all_reduce: slots 2

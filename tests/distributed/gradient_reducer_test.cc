@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -23,6 +24,12 @@ constexpr BucketSizes kTiny = {64, 64, 64};
 constexpr BucketSizes kHuge = {1 << 30, 1 << 30, 1 << 30};
 
 using tandem::testing::error_text;
+
+/// This rank's items.
+Tensor own(const Tensor& items, const Context& context) {
+  const int64_t share = kItems / context.world_size();
+  return items.slice(0, context.rank() * share, (context.rank() + 1) * share).contiguous();
+}
 
 class GradientReducerWorldSizes : public ::testing::TestWithParam<std::tuple<int, BucketSizes>> {};
 
@@ -156,6 +163,118 @@ TEST(GradientReducer, TiedParameterIsReducedOnce) {
     // With r = rank + 1: d/dtied = r * (4 + 8) for every element; mean over r = 1, 2.
     EXPECT_EQ(tied.grad().to_vector<double>(), (std::vector<double>{12, 12, 12, 12}));
   });
+}
+
+TEST(GradientReducer, UnfrozenParametersAreAveraged) {
+  const std::vector<double> expected = joined_batch(5);
+  for (const bool only_unfrozen_first : {false, true}) {
+    run_threads(3, [&](Context& context) {
+      const Net net(1 + 10 * static_cast<uint64_t>(context.rank()));
+      const auto freeze = [](std::vector<Tensor> parameters, bool on) {
+        for (Tensor& p : parameters) p.set_requires_grad(!on);
+      };
+      freeze({net.w1, net.b1}, true);
+      GradientReducer reducer(net.named(), {}, context.group(), {.buckets = kTiny, .unused = UnusedParameters::kAllow});
+      EXPECT_EQ(reducer.plan().placements.size(), 2);
+      optim::SGD sgd(net.parameters(), kSgd);
+      const Tensor x = own(inputs(), context), y = own(labels(), context);
+      freeze({net.w1, net.b1}, false);
+      if (only_unfrozen_first) {  // no parameter with a bucket is reached
+        freeze({net.w2, net.b2}, true);
+        net.loss(x, y).backward();
+        EXPECT_FALSE(net.w2.grad().defined());
+        const Tensor smallest = net.w1.grad().clone();
+        context.group()->all_reduce(smallest, ReduceOp::kMin);
+        EXPECT_EQ(net.w1.grad().to_vector<double>(), smallest.to_vector<double>());
+        freeze({net.w2, net.b2}, false);
+      }
+      for (int step = 0; step < 5; ++step) {
+        sgd.zero_grad();
+        net.loss(x, y).backward();
+        sgd.step();
+      }
+      const std::vector<double> got = all_values(net);
+      for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-12);
+    });
+  }
+}
+
+/// One rank does something else than the others before the second backward.
+TEST(GradientReducer, DifferencesBetweenRanksFailOnAllRanks) {
+  const auto flip = [](const Net& net) { net.b1.detach().mul_(-1); };
+  const auto freeze = [](Net& net) { net.w1.set_requires_grad(false); };
+  const auto unfreeze = [](Net& net) { net.b1.set_requires_grad(true); };
+  const std::string unused = "DistributedDataParallel: backward did not reach these parameters\n  ";
+  const std::string use = "\n  use them in the loss, or construct with unused = UnusedParameters::kAllow";
+  const std::string frozen = "DistributedDataParallel: these parameters are frozen on some ranks only\n  ";
+  const std::string set = "\n  set requires_grad to the same value on all ranks";
+  const std::string differ = "DistributedDataParallel: these parameters have other values than on rank 0\n  ";
+  const std::string alike = "\n  change parameters and take optimizer steps on all ranks alike, and after backward";
+  const struct {
+    std::function<void(Net&)> on_rank_1, on_others;
+    bool b1_is_frozen;
+    std::string error, allowed;  ///< error texts, by default and with kAllow; empty: no error
+  } cases[] = {
+      {freeze,
+       {},
+       false,
+       unused + "'fc1.weight' on rank 1, where it is frozen" + use,
+       frozen + "'fc1.weight' on rank 1" + set},
+      {unfreeze,
+       {},
+       true,
+       unused + "'fc1.bias' on ranks 0 2, where it is frozen" + use,
+       frozen + "'fc1.bias' on ranks 0 2" + set},
+      {{},
+       unfreeze,
+       true,
+       unused + "'fc1.bias' on rank 1, where it is frozen" + use,
+       frozen + "'fc1.bias' on rank 1" + set},
+      {flip, {}, false, differ + "'fc1.bias' on rank 1" + alike, differ + "'fc1.bias' on rank 1" + alike},
+      {{}, flip, false, differ + "'fc1.bias' on rank 1" + alike, differ + "'fc1.bias' on rank 1" + alike},
+      {flip, flip, false, "", ""},
+      {[&](Net& net) { flip(net), flip(net); }, {}, false, "", ""},  // as an evaluation with averaged weights does
+  };
+  for (const auto& c : cases) {
+    for (const auto mode : {UnusedParameters::kError, UnusedParameters::kAllow}) {
+      run_threads(3, [&](Context& context) {
+        Net net(1);
+        net.b1.set_requires_grad(!c.b1_is_frozen);
+        GradientReducer reducer(net.named(), {}, context.group(), {.unused = mode});
+        net.loss(inputs(), labels()).backward();
+        if (const auto& change = context.rank() == 1 ? c.on_rank_1 : c.on_others) change(net);
+        const std::string& expected = mode == UnusedParameters::kError ? c.error : c.allowed;
+        for (int step = 0; step < 2; ++step) {  // the error stays
+          std::string text;
+          for (const Tensor& p : net.parameters()) p.zero_grad();
+          try {
+            net.loss(inputs(), labels()).backward();
+          } catch (const StateError& error) {
+            text = error.what();
+          }
+          EXPECT_EQ(text, expected);
+        }
+      });
+    }
+  }
+}
+
+TEST(GradientReducer, StepsWithinBackwardFailOnlyIfRanksDiffer) {
+  for (const bool differs : {false, true}) {
+    run_threads(2, [&](Context& context) {
+      const Net net(1);
+      GradientReducer reducer(net.named(), {}, context.group());
+      const HookHandle step = net.w1.register_post_accumulate_grad_hook(
+          [&](const Tensor& grad) { net.w1.detach().add_(grad); });  // the gradient of this rank
+      const auto backward = [&] {
+        net.loss(differs ? own(inputs(), context) : inputs(), differs ? own(labels(), context) : labels()).backward();
+      };
+      if (!differs) return backward();
+      EXPECT_EQ(error_text<StateError>(backward),
+                "DistributedDataParallel: these parameters have other values than on rank 0\n  'fc1.weight' on rank 1"
+                "\n  change parameters and take optimizer steps on all ranks alike, and after backward");
+    });
+  }
 }
 
 TEST(GradientReducer, TwoReducersShareOneBackward) {

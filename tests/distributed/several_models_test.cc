@@ -16,6 +16,7 @@
 #include <tandem/distributed/launch.h>
 #include <tandem/nn/checkpoint.h>
 #include <tandem/nn/layers.h>
+#include <tandem/nn/norm.h>
 #include <tandem/ops/activation.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/loss.h>
@@ -27,6 +28,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
 #include <tandem/tests/distributed/small_net.h>
+#include <tandem/tests/support/error_text.h>
 
 namespace tandem::distributed { namespace {
 
@@ -244,6 +246,25 @@ TEST(TensorHookUnderDdp, ParameterHookChangesTheLocalGradientBeforeItIsAveraged)
     sum(alone(x)).backward();
     const std::vector<double> expected = alone.w2.grad().to_vector<double>(), got = model.w2.grad().to_vector<double>();
     for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(got[i], 3 * expected[i], 1e-12);
+  });
+}
+
+TEST(DistributedDataParallel, ReplacedTensorIsRejected) {
+  run_threads(2, [](Context& context) {
+    nn::BatchNorm1d layer(3);
+    DistributedDataParallel ddp(layer, context.group());
+    const Tensor x = values({4, 3}, 1).to(kFloat32);
+    for (const auto& [kind, tensor] : {std::pair<std::string, Tensor*>{"parameter 'bias'", &layer.bias},
+                                       {"buffer 'running_mean'", &layer.running_mean}}) {
+      const Tensor original = *tensor;
+      ddp(x);
+      *tensor = original.clone();
+      EXPECT_EQ(testing::error_text<StateError>([&] { ddp(x); }),
+                "DistributedDataParallel: the " + kind +
+                    " is not the tensor that it was at construction; set values "
+                    "with copy_() instead of assigning a tensor, or make a new DistributedDataParallel");
+      *tensor = original;
+    }
   });
 }
 

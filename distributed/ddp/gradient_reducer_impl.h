@@ -1,0 +1,121 @@
+// State of a GradientReducer. Private to distributed/.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tandem/autograd/leaf.h>
+#include <tandem/base/log.h>
+#include <tandem/distributed/ddp/comm_hook_pipeline.h>
+#include <tandem/distributed/ddp/gradient_reducer.h>
+#include <tandem/tensor/cuda.h>
+#include <tandem/tensor/gpu_trace_clock.h>
+
+namespace tandem { inline namespace v0 { namespace distributed {
+
+/// The control record of one rank. Sent as a byte of flags, the 4 bytes of `num_changes`, and two bits per parameter.
+struct ControlRecord {
+  bool stop_requested = false;
+  bool changed_in_backward = false;  ///< parameters were changed before their gradients were averaged
+  uint32_t num_changes = 0;          ///< of parameters, since all ranks had equal values
+  std::vector<bool> used;            ///< by parameter: it has a gradient
+  std::vector<bool> trained;         ///< by parameter: it requires grad
+};
+
+struct GradientReducer::Impl {
+  struct Parameter {
+    std::string name;
+    Tensor tensor;
+    RefPtr<autograd::Leaf> leaf;
+    HookHandle hook;
+    int first_bucket;  ///< first and last bucket that contain a slice of the parameter
+    int last_bucket;
+    bool has_slot;  ///< whether this reducer has given the leaf its slot
+  };
+  struct Bucket {
+    Tensor tensor;  ///< view of the buffer
+    std::string name;
+    int num_parameters = 0;
+    int missing = 0;  ///< parameters without a gradient in this backward pass
+    Work work;
+    std::shared_ptr<std::atomic<int64_t>> done_ns;  ///< completion time; may be written after wait() returns
+    int64_t launch_ns = 0;
+  };
+
+  std::shared_ptr<ProcessGroup> group;
+  ReducerOptions options;
+  BucketPlan plan;
+  NamedTensors all_parameters, buffers;
+  std::vector<Parameter> parameters;    ///< first those of the plan, then those that did not require grad
+  std::vector<RefPtr<Storage>> memory;  ///< one per plan.buffers
+  std::vector<Bucket> buckets;
+  std::shared_ptr<int> no_sync_depth = std::make_shared<int>(0);      ///< shared with handles, which may outlive this
+  std::shared_ptr<CommHookPipeline> hook_pipeline;                    ///< null without hooks
+  const std::shared_ptr<Impl*> self = std::make_shared<Impl*>(this);  ///< for graphs, which may outlive this
+  bool in_backward = false;                                           ///< between begin() and finish()
+  size_t next_bucket = 0;
+  uint32_t equal_at = 0;          ///< num_changes() when all ranks had equal values
+  uint32_t changes_at_begin = 0;  ///< num_changes() at begin()
+  // Times of the current step, and sums over completed steps:
+  int64_t step_begin_ns = 0, begin_ns = 0, begin_cpu_ns = 0;
+  int64_t steps = 0, step_ns = 0, exposed_ns = 0, stolen_ns = 0, comm_ns = 0;
+
+  /// Events of one step on the GPU.
+  struct GpuStep {
+    cuda::Event begin, backward_end, end;
+    std::shared_ptr<const cuda::ClockAnchor> anchor;           ///< set while tracing
+    std::vector<std::pair<cuda::Event, cuda::Event>> buckets;  ///< ready, averaged
+  };
+  std::optional<Device> gpu;                    ///< the GPU of all buckets, in a group of several ranks
+  std::optional<cuda::Event> gpu_backward_end;  ///< of the current step
+  std::optional<cuda::Event> gpu_step_begin;
+  std::vector<cuda::Event> gpu_launches;  ///< of the current step, by bucket
+  std::optional<cuda::GpuTraceClock> gpu_clock;
+  std::optional<cuda::Stream> gpu_probe;  ///< separate stream that waits for the buckets in order
+  std::deque<GpuStep> gpu_steps;          ///< not added to the sums yet
+
+  void make_buckets();
+  void make_hooks();
+  void broadcast_values(const NamedTensors& tensors);
+  void on_gradient(size_t parameter);
+  void begin();
+  void begin_capture();
+  void launch(size_t bucket);
+  void finish();
+  bool is_planned(size_t parameter) const { return parameter < plan.placements.size(); }
+  /// Whether this reducer has to average the gradient: not while it is frozen or belongs to another reducer.
+  bool is_trained(size_t parameter) const {
+    const Parameter& p = parameters[parameter];
+    return p.tensor.requires_grad() && (p.has_slot || !p.leaf->has_foreign_slot());
+  }
+  uint32_t num_changes() const;
+  std::vector<ControlRecord> exchange_records(const std::vector<bool>& used, const char* name);
+  void follow_replays(const std::vector<bool>& used);
+  void check_usage(const std::vector<ControlRecord>& records);
+  void check_values(const std::vector<ControlRecord>& records);
+  static void mark_averaged(autograd::Leaf& leaf);
+  void exclude_step() {
+    step_begin_ns = 0;
+    gpu_step_begin.reset();
+  }
+  void account(int64_t finish_ns, int64_t finish_cpu_ns);
+  cuda::Event gpu_time(const cuda::Stream& stream) const;
+  void account_on_gpu();
+  void sum_gpu_steps(bool all);
+  /// abort() that logs errors, for destructors.
+  void abort_quietly(const char* reason) noexcept {
+    try {
+      group->abort(reason);
+    } catch (const Error& error) {
+      log(LogLevel::kError, "GradientReducer: cannot abort the process group: ", error.what());
+    }
+  }
+};
+
+}}}  // namespace tandem::v0::distributed
