@@ -28,6 +28,8 @@ std::string name_in_text(const Tensor& parameter) {
 GradScaler::GradScaler(GradScalerOptions options) : options_(std::move(options)), scale_(options_.init_scale) {
   TANDEM_CHECK(ValueError, std::isfinite(scale_) && scale_ > 0, "GradScaler: init_scale is ", scale_,
                ", expected a positive number");
+  TANDEM_CHECK(ValueError, options_.min_scale > 0 && options_.min_scale <= scale_, "GradScaler: min_scale is ",
+               options_.min_scale, ", expected a positive number up to init_scale, ", scale_);
   TANDEM_CHECK(ValueError, options_.growth_factor > 1, "GradScaler: growth_factor is ", options_.growth_factor,
                ", expected > 1");
   TANDEM_CHECK(ValueError, options_.backoff_factor > 0 && options_.backoff_factor < 1, "GradScaler: backoff_factor is ",
@@ -141,7 +143,7 @@ void GradScaler::settle() const {
 
 void GradScaler::update_scale(const std::vector<Unscaled>& unscaled) const {
   if (std::any_of(unscaled.begin(), unscaled.end(), has_found)) {
-    scale_ *= options_.backoff_factor;
+    scale_ = std::max(scale_ * options_.backoff_factor, options_.min_scale);
     growth_tracker_ = 0;
   } else if (++growth_tracker_ >= options_.growth_interval) {
     const double larger = scale_ * options_.growth_factor;
@@ -163,12 +165,12 @@ void GradScaler::load_state_dict(const State& state) {
   StateReader reader(state);
   const auto* scale = reader.read<double>("scale");
   const auto* tracker = reader.read<int64_t>("growth_tracker");
-  if (scale != nullptr && !(std::isfinite(*scale) && *scale > 0))
-    reader.refuse("scale", str("is ", *scale, ", expected a positive number"));
+  if (scale != nullptr && !(std::isfinite(*scale) && *scale >= 0))
+    reader.refuse("scale", str("is ", *scale, ", expected a finite number of at least 0"));
   if (tracker != nullptr && *tracker < 0)
     reader.refuse("growth_tracker", str("is ", *tracker, ", expected at least 0"));
   reader.finish("GradScaler: the state does not fit");
-  scale_ = *scale;
+  scale_ = std::max(*scale, options_.min_scale);
   growth_tracker_ = *tracker;
 }
 

@@ -18,6 +18,9 @@ struct GradScalerOptions {
   double growth_factor = 2;        ///< factor of the scale after growth_interval consecutive steps without infinities
   double backoff_factor = 0.5;     ///< factor of the scale after a step with an infinity
   int64_t growth_interval = 2000;  ///< steps without infinities until the scale grows
+  /// Lower bound of the scale. PyTorch has none, so that infinities in every step make it 0. With 1, a burst of NaN does
+  /// not lead to scales at which gradients underflow for many steps; losses whose gradients exceed float16 need less.
+  double min_scale = 0x1p-16;
   /// Replaces `found` [1], a float64 on the CPU that is 1 if this rank has found an infinity and else 0, by the maximum
   /// over all ranks, so that all ranks skip the same steps. Not needed if the gradients are equal on all ranks, as
   /// after DistributedDataParallel.
@@ -46,12 +49,14 @@ struct GradScalerOptions {
 /// synchronization. P. Micikevicius et al., "Mixed Precision Training", 2018. Not thread-safe.
 class TANDEM_API GradScaler {
  public:
-  /// Throws ValueError unless init_scale is positive and finite, growth_factor > 1, 0 < backoff_factor < 1 and
-  /// growth_interval is positive.
+  /// Throws ValueError unless 0 < min_scale <= init_scale, init_scale is finite, growth_factor > 1,
+  /// 0 < backoff_factor < 1 and growth_interval is positive.
   explicit GradScaler(GradScalerOptions options = {});
 
   double get_scale() const;  ///< the current scale
-  /// Computes the gradients of `loss` times the scale; loss is floating-point.
+  /// Computes the gradients of `loss` times the scale; loss is floating-point. The gradient of a float16 loss overflows
+  /// at scales above 65504, so the first steps are skipped until the scale is small enough, as in PyTorch; convert the
+  /// loss, or the tensors that it is computed from, to float32.
   void backward(const Tensor& loss) const;
   /// Divides the gradients by the scale, in place, and checks for infinities and NaN. Call it before step to read or
   /// clip the gradients. Throws StateError if it has already been called for this optimizer since the last update(),
@@ -67,7 +72,8 @@ class TANDEM_API GradScaler {
 
   /// {"scale", "growth_tracker"}.
   State state_dict() const;
-  /// Throws StateError, changing nothing, if an entry is missing, unexpected or invalid.
+  /// Scales below min_scale become min_scale. Throws StateError, changing nothing, if an entry is missing, unexpected or
+  /// invalid.
   void load_state_dict(const State& state);
 
  private:

@@ -99,6 +99,41 @@ TEST(GradScaler, ScaleGrowsAndShrinksAsInPyTorch) {
   EXPECT_EQ(scales, (std::vector<double>{16, 32, 32, 16, 16, 32}));
 }
 
+TEST(GradScaler, ScaleHasALowerBoundAndItsStateCanBeLoaded) {
+  for (const auto& [options, bound] : {std::pair<td::optim::GradScalerOptions, double>{{}, 0x1p-16},
+                                       {{.init_scale = 8, .min_scale = 3}, 3}}) {
+    TwoParameters p;
+    GradScaler scaler(options), other(options);
+    for (int step = 0; step < 1200; ++step) {
+      p.give({kInfinity, 1, 1}, {1, 1});
+      EXPECT_FALSE(scaler.step(p.sgd));
+      scaler.update();
+    }
+    EXPECT_EQ(scaler.get_scale(), bound);
+    for (const double saved : {bound, 0.0}) {
+      td::State state = scaler.state_dict();
+      state.set("scale", saved);
+      other.load_state_dict(state);
+      EXPECT_EQ(other.get_scale(), bound);
+    }
+  }
+}
+
+// 65536 is infinite in float16.
+TEST(GradScaler, Float16LossSkipsStepsUntilTheScaleFits) {
+  const td::Tensor w = parameter<float>({0.5}, {1});
+  SGD sgd({w}, {.lr = 0.01});
+  GradScaler scaler;
+  std::vector<bool> taken;
+  for (int step = 0; step < 3; ++step) {
+    sgd.zero_grad();
+    scaler.backward(w.to(td::kFloat16).sum());
+    taken.push_back(scaler.step(sgd));
+    scaler.update();
+  }
+  EXPECT_EQ(taken, (std::vector{false, true, true}));
+}
+
 TEST(GradScaler, ScaleGrowthIsLimitedToFloatRange) {
   TwoParameters p;
   GradScaler scaler({.init_scale = 0x1p127, .growth_interval = 1});
@@ -157,7 +192,7 @@ TEST(GradScaler, StateDictContinuesScaleAndGrowth) {
     wrong.set(name, value);
     return error_text<td::StateError>([&] { other.load_state_dict(wrong); });
   };
-  EXPECT_NE(refusal("scale", -1.0).find("scale: is -1, expected a positive number"), std::string::npos);
+  EXPECT_NE(refusal("scale", -1.0).find("scale: is -1, expected a finite number of at least 0"), std::string::npos);
   EXPECT_NE(refusal("growth_tracker", int64_t{-1}).find("growth_tracker: is -1, expected at least 0"),
             std::string::npos);
   EXPECT_EQ(other.get_scale(), 32);
@@ -166,6 +201,10 @@ TEST(GradScaler, StateDictContinuesScaleAndGrowth) {
 TEST(GradScaler, InvalidOptionsAndUseAreRejected) {
   EXPECT_EQ(error_text<td::ValueError>([] { GradScaler({.init_scale = 0}); }),
             "GradScaler: init_scale is 0, expected a positive number");
+  for (const double bad : {0.0, 65537.0}) {
+    EXPECT_EQ(error_text<td::ValueError>([&] { GradScaler({.min_scale = bad}); }),
+              td::str("GradScaler: min_scale is ", bad, ", expected a positive number up to init_scale, 65536"));
+  }
   EXPECT_EQ(error_text<td::ValueError>([] { GradScaler({.growth_factor = 1}); }),
             "GradScaler: growth_factor is 1, expected > 1");
   EXPECT_EQ(error_text<td::ValueError>([] { GradScaler({.backoff_factor = 1}); }),
