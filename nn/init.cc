@@ -12,6 +12,7 @@
 #include <tandem/ops/random.h>
 #include <tandem/ops/sort.h>
 #include <tandem/ops/view.h>
+#include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
 
@@ -41,8 +42,25 @@ Fans fans_of(const char* function, const Tensor& tensor) {
   return {static_cast<double>(tensor.size(1)) * field, static_cast<double>(tensor.size(0)) * field};
 }
 
-Generator* or_default(Generator* generator) {
-  return generator != nullptr ? generator : &default_generator(rank_device());
+/// f(generator), with the generator `given`. Without one, draws the numbers of rank 0 at the position of this rank's
+/// generator, so that initial values are equal on all ranks.
+template <class F>
+Tensor drawn(Generator* given, F f) {
+  Generator& own = given != nullptr ? *given : default_generator(rank_device());
+  if (given != nullptr || cuda::is_capturing()) return f(&own);  // a Graph keeps the generator
+  Generator of_rank_0;
+  of_rank_0.load_state_dict(own.state_dict());
+  const Tensor values = f(&of_rank_0);
+  own.load_state_dict(of_rank_0.state_dict());
+  return values;
+}
+
+Tensor uniform_values(const Shape& shape, TensorOptions options, Generator* given) {
+  return drawn(given, [&](Generator* generator) { return rand(shape, options, generator); });
+}
+
+Tensor normal_values(const Shape& shape, TensorOptions options, Generator* given) {
+  return drawn(given, [&](Generator* generator) { return randn(shape, options, generator); });
 }
 
 /// Uniform with mean 0 and standard deviation `std`, which may be infinite for an empty tensor.
@@ -71,14 +89,14 @@ const Tensor& uniform_(const Tensor& tensor, double a, double b, Generator* gene
   TANDEM_CHECK(ValueError, a <= b, "uniform_: a is ", a, ", b is ", b, ", expected a <= b");
   if (is_skipped()) return tensor;
   const NoGradGuard no_grad;
-  return tensor.copy_(rand(tensor.shape(), tensor.options(), or_default(generator)).mul_(b - a).add_(a));
+  return tensor.copy_(uniform_values(tensor.shape(), tensor.options(), generator).mul_(b - a).add_(a));
 }
 
 const Tensor& normal_(const Tensor& tensor, double mean, double std, Generator* generator) {
   TANDEM_CHECK(ValueError, std >= 0, "normal_: std is ", std, ", expected >= 0");
   if (is_skipped()) return tensor;
   const NoGradGuard no_grad;
-  return tensor.copy_(randn(tensor.shape(), tensor.options(), or_default(generator)).mul_(std).add_(mean));
+  return tensor.copy_(normal_values(tensor.shape(), tensor.options(), generator).mul_(std).add_(mean));
 }
 
 const Tensor& trunc_normal_(const Tensor& tensor, double mean, double std, double a, double b, Generator* generator) {
@@ -91,7 +109,7 @@ const Tensor& trunc_normal_(const Tensor& tensor, double mean, double std, doubl
   TANDEM_CHECK(ValueError, high - low > 1e-9 || a == b, "trunc_normal_: the interval from a = ", a, " to b = ", b,
                " is too far from the mean ", mean, " for the standard deviation ", std);
   if (is_skipped()) return tensor;
-  const Tensor values = rand(tensor.shape(), {kFloat64, tensor.device()}, or_default(generator));
+  const Tensor values = uniform_values(tensor.shape(), {kFloat64, tensor.device()}, generator);
   values.mul_(high - low).add_(low);
   return tensor.copy_(values.erfinv().mul_(std * std::numbers::sqrt2).add_(mean).clamp_(a, b));
 }
@@ -166,7 +184,7 @@ const Tensor& orthogonal_(const Tensor& tensor, double gain, Generator* generato
   const NoGradGuard no_grad;
   const int64_t rows = tensor.size(0), columns = tensor.num_elements() / rows;
   const DType dtype = tensor.dtype() == kFloat64 ? kFloat64 : kFloat32;
-  const Tensor normal = randn({rows, columns}, {dtype, Device()}, or_default(generator));
+  const Tensor normal = normal_values({rows, columns}, {dtype, Device()}, generator);
   const auto [Q, R] = linalg::qr(rows < columns ? normal.t() : normal);
   // The signs of R's diagonal make the distribution uniform.
   const Tensor orthogonal = Q * R.diagonal().sign() * gain;
@@ -182,7 +200,7 @@ const Tensor& sparse_(const Tensor& tensor, double sparsity, double std, Generat
   const auto zeros = static_cast<int64_t>(std::ceil(sparsity * static_cast<double>(tensor.size(0))));
   const NoGradGuard no_grad;
   // The order of random numbers is a random permutation of the rows of each column.
-  const Tensor order = rand(tensor.shape(), {kFloat32, tensor.device()}, or_default(generator)).argsort(0);
+  const Tensor order = uniform_values(tensor.shape(), {kFloat32, tensor.device()}, generator).argsort(0);
   return tensor.scatter_(0, order.narrow(0, 0, zeros), 0);
 }
 

@@ -2,7 +2,8 @@
 //
 // All functions change `tensor` (floating-point, any device) in place, without recording, and return it. Random values
 // come from `generator`, by default the generator of the rank's device, independently of the tensor's device. So a
-// model that is created on the CPU and then moved starts with the same bits on every type of device. As in PyTorch, a
+// model that is created on the CPU and then moved starts with the same bits on every type of device. Every rank draws
+// the numbers of rank 0: after the same manual_seed, all ranks have equal initial values. As in PyTorch, a
 // weight [out, in, ...] has fan_in = in r and fan_out = out r, where r is the product of the other sizes. Functions
 // that use fans throw ShapeError for tensors with fewer than two dimensions.
 #pragma once

@@ -10,6 +10,9 @@
 
 #include <tandem/base/error.h>
 #include <tandem/distributed/launch.h>
+#include <tandem/nn/layers.h>
+#include <tandem/ops/compare.h>
+#include <tandem/ops/random.h>
 #include <tandem/tests/distributed/small_net.h>
 
 namespace tandem::distributed { namespace {
@@ -52,5 +55,19 @@ TEST_P(GradientReducerProcesses, MatchesFullBatchAndEqualsThreadRanksBitwise) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, GradientReducerProcesses, testing::Values(2, 3, 4));
+
+TANDEM_RANK_MAIN(start_with_equal_weights) {
+  manual_seed(0);
+  const nn::Linear layer(6, 5);
+  const Tensor weight = layer.weight.detach(), noise = rand({4});
+  for (const auto& [values, is_equal] : {std::pair(weight, true), {noise, false}}) {
+    const Tensor lowest = values.clone(), highest = values.clone();
+    context.group()->all_reduce(lowest, ReduceOp::kMin);
+    context.group()->all_reduce(highest, ReduceOp::kMax);
+    TANDEM_CHECK(StateError, equal(lowest, highest) == is_equal, "equal on all ranks: ", !is_equal);
+  }
+}
+
+TEST(ManualSeed, ProcessesHaveEqualWeightsAndOtherRandomNumbers) { spawn(3, "start_with_equal_weights"); }
 
 }}  // namespace tandem::distributed

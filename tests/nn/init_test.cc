@@ -213,24 +213,29 @@ TEST(Init, SparseColumnsHaveTheirZerosInRandomRows) {
   EXPECT_NEAR(moments(x).deviation, 0.5 * std::sqrt(0.74), 0.02);
 }
 
+/// Four values of each random function.
+std::vector<float> draw_all(td::Generator* generator) {
+  std::vector<float> values;
+  const auto take = [&](const td::Tensor& x) {
+    for (const float value : x.to_vector<float>()) values.push_back(value);
+  };
+  const td::Tensor x = td::zeros({2, 2});
+  take(init::uniform_(x, 0, 1, generator));
+  take(init::normal_(x, 0, 1, generator));
+  take(init::trunc_normal_(x, 0, 1, -2, 2, generator));
+  take(init::xavier_uniform_(x, 1, generator));
+  take(init::xavier_normal_(x, 1, generator));
+  take(init::kaiming_uniform_(x, 0, init::Mode::kFanIn, init::Nonlinearity::kRelu, generator));
+  take(init::kaiming_normal_(x, 0, init::Mode::kFanIn, init::Nonlinearity::kRelu, generator));
+  take(init::orthogonal_(x, 1, generator));
+  take(init::sparse_(x, 0.5, 0.01, generator));
+  return values;
+}
+
 TEST(Init, GeneratorMayBeGiven) {
   const auto draw = [](uint64_t seed) {
     td::Generator generator(seed);
-    std::vector<float> values;
-    const auto take = [&](const td::Tensor& x) {
-      for (const float value : x.to_vector<float>()) values.push_back(value);
-    };
-    const td::Tensor x = td::zeros({2, 2});
-    take(init::uniform_(x, 0, 1, &generator));
-    take(init::normal_(x, 0, 1, &generator));
-    take(init::trunc_normal_(x, 0, 1, -2, 2, &generator));
-    take(init::xavier_uniform_(x, 1, &generator));
-    take(init::xavier_normal_(x, 1, &generator));
-    take(init::kaiming_uniform_(x, 0, init::Mode::kFanIn, init::Nonlinearity::kRelu, &generator));
-    take(init::kaiming_normal_(x, 0, init::Mode::kFanIn, init::Nonlinearity::kRelu, &generator));
-    take(init::orthogonal_(x, 1, &generator));
-    take(init::sparse_(x, 0.5, 0.01, &generator));
-    return values;
+    return draw_all(&generator);
   };
   td::manual_seed(9);
   const auto expected = td::rand({3}).to_vector<float>();
@@ -244,6 +249,21 @@ TEST(Init, GeneratorMayBeGiven) {
         << "function " << i / 4;
   }
   EXPECT_EQ(td::rand({3}).to_vector<float>(), expected);
+}
+
+TEST(Init, RanksDrawEqualValuesButOtherNumbersAfterwards) {
+  const auto draw = [](int rank, bool initializes) {
+    td::RankContext context;
+    context.rank = rank;
+    const td::RankContext::Use use(context);
+    td::manual_seed(5);
+    const std::vector<float> values = initializes ? draw_all(nullptr) : draw_all(&td::default_generator());
+    return std::pair(values, td::rand({3}).to_vector<float>());
+  };
+  EXPECT_EQ(draw(3, true).first, draw(0, false).first);
+  EXPECT_EQ(draw(0, true), draw(0, false));
+  EXPECT_EQ(draw(3, true).second, draw(3, false).second);
+  EXPECT_NE(draw(3, true).second, draw(0, true).second);
 }
 
 TEST(Init, SeedDeterminesTheValues) {

@@ -10,10 +10,13 @@
 #include <gtest/gtest.h>
 
 #include <tandem/autograd/grad_mode.h>
+#include <tandem/base/rank_context.h>
 #include <tandem/io/safetensors.h>
+#include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/math.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/generator.h>
 #include <tandem/tests/nn/layer_cases.h>
 
 namespace td = tandem;
@@ -136,6 +139,23 @@ TEST_P(PyTorchLayer, EqualsTandems) {
 
 INSTANTIATE_TEST_SUITE_P(, PyTorchLayer, ::testing::ValuesIn(all_cases()),
                          [](const auto& parameter) { return parameter.param.name; });
+
+TEST(PyTorchLayers, InitialValuesAreEqualOnAllRanks) {
+  for (const LayerCase& layer : all_cases()) {
+    const auto initial_state = [&](int rank) {
+      td::RankContext context;
+      context.rank = rank;
+      const td::RankContext::Use use(context);
+      td::manual_seed(0);
+      return layer.make()->state_dict().tensors();
+    };
+    const Named expected = initial_state(0), state = initial_state(3);
+    ASSERT_EQ(state.size(), expected.size());
+    for (size_t i = 0; i < state.size(); ++i) {
+      EXPECT_TRUE(td::equal(state[i].second, expected[i].second)) << layer.name << ' ' << state[i].first;
+    }
+  }
+}
 
 TEST(PyTorchLayers, EveryRecordedModuleHasALayer) {
   std::map<std::string, std::set<std::string>> names;
