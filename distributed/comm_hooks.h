@@ -61,7 +61,8 @@ class TANDEM_API CommHook {
   /// callbacks stay alive until the GPU has finished the step.
   virtual void average(const GradBucket& bucket, const AllReduceMean& all_reduce, std::function<void()> done) = 0;
   /// State of this rank that later steps depend on. Also used to restore the hook after an error measurement
-  /// (ReducerOptions::hook_report_every).
+  /// (ReducerOptions::hook_report_every). If a training resumes with another number of ranks, each rank loads the mean
+  /// over the saved ranks of each floating-point tensor.
   virtual State state_dict() const { return {}; }
   /// Throws StateError, without changes, if an entry is missing or does not match.
   virtual void load_state_dict(const State& /*state*/) {}

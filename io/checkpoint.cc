@@ -144,7 +144,8 @@ std::optional<LoadedCheckpoint> load_checkpoint(const std::string& folder, int r
           manifest.step,
           static_cast<int>(manifest.world_size),
           {load_state(candidate.folder / kModelName), load_state(candidate.folder / kOptimizerName),
-           load_state(candidate.folder / rank_file)}};
+           load_state(candidate.folder / rank_file)},
+          candidate.folder};
       for (const std::string& problem : problems) log(LogLevel::kWarning, "skipping a checkpoint: ", problem);
       return loaded;
     } catch (const IoError& error) {
@@ -155,6 +156,12 @@ std::optional<LoadedCheckpoint> load_checkpoint(const std::string& folder, int r
   for (const std::string& problem : problems) lines += "\n  " + problem;
   TANDEM_CHECK(IoError, problems.empty(), "load_checkpoint: no checkpoint in '", folder, "' can be loaded", lines);
   return std::nullopt;
+}
+
+State load_rank_state(const LoadedCheckpoint& checkpoint, int rank) {
+  TANDEM_CHECK(ValueError, rank >= 0 && rank < checkpoint.world_size, "load_rank_state: rank is ", rank,
+               ", expected 0 to ", checkpoint.world_size - 1);
+  return load_state(fs::path(checkpoint.folder) / rank_file_name(rank));
 }
 
 Checkpointer::Checkpointer(std::string folder, CheckpointOptions options)

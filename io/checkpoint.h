@@ -45,11 +45,17 @@ struct LoadedCheckpoint {
   int64_t step = 0;       ///< the argument of save()
   int world_size = 1;     ///< of the run that saved the checkpoint
   CheckpointState state;  ///< tensors are on the CPU
+  std::string folder;     ///< of this checkpoint
 };
 
+/// The rank state that `rank` saved in a loaded checkpoint, for example to convert the states of all ranks for another
+/// number of ranks. Throws IoError if it cannot be read, or was removed by later saves; ValueError unless `rank` is in
+/// [0, world_size).
+TANDEM_API State load_rank_state(const LoadedCheckpoint& checkpoint, int rank);
+
 /// Loads the newest complete checkpoint of `folder`; nullopt if the folder has no checkpoint. Tensors are on the CPU.
-/// The rank state is from the file of `rank`, or of rank 0 if the run that saved had fewer ranks (generators and
-/// samplers convert it).
+/// The rank state is from the file of `rank`, or of rank 0 if the run that saved had fewer ranks: generators and
+/// samplers convert it, communication hooks need the states of all ranks (load_rank_state).
 ///
 /// Every rank verifies size and checksum of all files against the manifest, so all ranks select the same checkpoint. A
 /// damaged checkpoint is skipped with a logged warning, and the one saved before it is loaded.

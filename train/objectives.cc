@@ -19,11 +19,20 @@ void save(const Objective& objective, State& shared, State& rank) {
   if (State hooks = objective.reducer.state_dict(); !hooks.empty()) rank.set("gradient_hooks", std::move(hooks));
 }
 
-void load(Objective& objective, const State& shared, const State& rank) {
+const State& part_of(const State& state, const std::string& path) {
+  return path.empty() ? state : state.get<State>(path);
+}
+
+void load(Objective& objective, const io::LoadedCheckpoint& loaded, const std::string& path, int world_size) {
+  const State &shared = part_of(loaded.state.optimizer, path), &rank = part_of(loaded.state.rank, path);
   objective.optimizer.load_state_dict(shared.get<State>("optimizer"));
   if (objective.schedule != nullptr) objective.schedule->load_state_dict(shared.get<State>("schedule"));
   if (objective.scaler) objective.scaler->load_state_dict(shared.get<State>("scaler"));
-  if (rank.find("gradient_hooks")) objective.reducer.load_state_dict(rank.get<State>("gradient_hooks"));
+  if (rank.find("gradient_hooks") == nullptr) return;
+  if (loaded.world_size == world_size) return objective.reducer.load_state_dict(rank.get<State>("gradient_hooks"));
+  objective.reducer.load_state_dict(loaded.world_size, [&](int saved) {
+    return part_of(io::load_rank_state(loaded, saved), path).get<State>("gradient_hooks");
+  });
 }
 
 }  // namespace
@@ -67,11 +76,9 @@ void save_objectives(const std::vector<Objective>& objectives, State& shared, St
   }
 }
 
-void load_objectives(std::vector<Objective>& objectives, const State& shared, const State& rank) {
-  load(objectives[0], shared, rank);
-  for (size_t i = 1; i < objectives.size(); ++i) {
-    const std::string path = "further." + objectives[i].name;
-    load(objectives[i], shared.get<State>(path), rank.get<State>(path));
+void load_objectives(std::vector<Objective>& objectives, const io::LoadedCheckpoint& loaded, int world_size) {
+  for (size_t i = 0; i < objectives.size(); ++i) {
+    load(objectives[i], loaded, i == 0 ? "" : "further." + objectives[i].name, world_size);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <tandem/distributed/process_group.h>
+#include <tandem/io/checkpoint.h>
 #include <tandem/optim/grad_scaler.h>
 #include <tandem/tensor/state.h>
 #include <tandem/train/trainer.h>
@@ -30,6 +31,7 @@ std::vector<std::string> names_of(const std::vector<Objective>& objectives);
 /// Adds the states of the objectives: to `shared` what is equal on all ranks, to `rank` the rest. The states of the
 /// first objective have no prefix.
 void save_objectives(const std::vector<Objective>& objectives, State& shared, State& rank);
-void load_objectives(std::vector<Objective>& objectives, const State& shared, const State& rank);
+/// Loads them on one of `world_size` ranks.
+void load_objectives(std::vector<Objective>& objectives, const io::LoadedCheckpoint& loaded, int world_size);
 
 }}}  // namespace tandem::v0::train

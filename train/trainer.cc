@@ -283,7 +283,7 @@ void Trainer::Impl::resume() {
   const State& shared = loaded->state.optimizer;
   check_identity(rank.get<State>("identity"));
   components_.model.load_state_dict(loaded->state.model);
-  load_objectives(objectives_, shared, rank);
+  load_objectives(objectives_, *loaded, ctx_.world_size());
   if (components_.load_state_dict) components_.load_state_dict(shared.get<State>("components"));
   components_.loader.sampler().load_state_dict(rank.get<State>("sampler"));
   default_generator(ctx_.device()).load_state_dict(rank.get<State>("generator"));

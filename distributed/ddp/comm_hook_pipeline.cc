@@ -353,6 +353,32 @@ void CommHookPipeline::end_step() {
   ++step_;
 }
 
+State mean_over_ranks(int num_ranks, const std::function<State(int rank)>& state_of) {
+  State mean = copy_of(state_of(0));
+  std::vector<std::pair<std::string, Tensor>> sums = mean.tensors();
+  std::erase_if(sums, [](const auto& entry) { return !is_floating_point(entry.second.dtype()); });
+  for (auto& [path, sum] : sums) sum = zeros(sum.shape(), {kFloat64});
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    const State state = state_of(rank);
+    for (const auto& [path, sum] : sums) {
+      const Tensor& tensor = state.get<Tensor>(path);
+      TANDEM_CHECK(StateError, tensor.shape() == sum.shape(), "GradientReducer: the saved '", path, "' of rank ", rank,
+                   " has shape ", tensor.shape(), ", that of rank 0 ", sum.shape());
+      const Tensor values = empty(sum.shape(), {kFloat64});
+      primitives::copy(tensor, values);
+      primitives::add_into(values, sum);
+    }
+  }
+  for (const auto& [path, sum] : sums) {
+    double* const values = sum.data<double>();
+    for (int64_t i = 0; i < sum.num_elements(); ++i) values[i] /= num_ranks;
+    const Tensor result = empty(sum.shape(), {mean.get<Tensor>(path).dtype()});
+    primitives::copy(sum, result);
+    mean.set(path, result);
+  }
+  return mean;
+}
+
 State CommHookPipeline::state_dict() const {
   State state;
   state.set("hooks", describe(hooks_));

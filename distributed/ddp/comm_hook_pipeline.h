@@ -112,4 +112,7 @@ class CommHookPipeline : public std::enable_shared_from_this<CommHookPipeline> {
 /// "power_sgd(rank 2) > bf16".
 std::string describe(const CommHooks& hooks);
 
+/// The state of rank 0, with the mean over all ranks of each floating-point tensor, computed in float64.
+State mean_over_ranks(int num_ranks, const std::function<State(int rank)>& state_of);
+
 }}}  // namespace tandem::v0::distributed

@@ -469,4 +469,8 @@ void GradientReducer::load_state_dict(const State& state) {
   if (impl_->hook_pipeline) impl_->hook_pipeline->load_state_dict(state);
 }
 
+void GradientReducer::load_state_dict(int num_ranks, const std::function<State(int rank)>& saved) {
+  load_state_dict(mean_over_ranks(num_ranks, saved));
+}
+
 }}}  // namespace tandem::v0::distributed

@@ -102,6 +102,10 @@ class TANDEM_API GradientReducer {
   State state_dict() const;
   /// Throws StateError, without changes, if the state belongs to other hooks or another model.
   void load_state_dict(const State& state);
+  /// Loads the states saved(0), ..., saved(num_ranks - 1) of a run with another number of ranks: floating-point tensors
+  /// become the mean over these ranks, so that the mean of the pending corrections (error feedback) is kept; other
+  /// values are those of saved(0). Throws StateError as above, and if the states have other tensors.
+  void load_state_dict(int num_ranks, const std::function<State(int rank)>& saved);
   /// Excludes the current step from the report. Call it after an evaluation or a checkpoint.
   void exclude_step();
 

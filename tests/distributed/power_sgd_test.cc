@@ -15,6 +15,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/primitives.h>
 #include <tandem/tests/distributed/hooked_parameters.h>
+#include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/rank_devices.h>
 
 namespace tandem::distributed { namespace {
@@ -95,9 +96,12 @@ TEST_P(PowerSgdHook, IsExactBeforeStartStep) {
   });
 }
 
-/// The results over all steps plus the remaining errors equal the exact means.
-TEST_P(PowerSgdHook, ErrorFeedbackPreservesGradientSum) {
-  const int world = GetParam();
+class PowerSgdErrorFeedback : public ::testing::TestWithParam<std::vector<int>> {};
+INSTANTIATE_TEST_SUITE_P(, PowerSgdErrorFeedback,
+                         ::testing::Values(std::vector{1}, std::vector{2}, std::vector{3}, std::vector{4, 2, 3}));
+
+/// The results over all steps plus the remaining errors equal the exact means, also if the number of ranks changes.
+TEST_P(PowerSgdErrorFeedback, PreservesGradientSum) {
   for (const bool through_bf16 : {false, true}) {
     constexpr int kSteps = 6;
     std::mutex mutex;
@@ -112,28 +116,36 @@ TEST_P(PowerSgdHook, ErrorFeedbackPreservesGradientSum) {
       ASSERT_EQ(sum.size(), more.size());
       for (size_t j = 0; j < sum.size(); ++j) sum[j] += factor * more[j];
     };
-    run_threads(rank_devices(world), [&](Context& context) {
-      const HookedParameters p({{33, 31}, {16, 9}}, kFloat64, context.device());
-      CommHooks hooks = {power_sgd({.rank = 2, .start_step = 1, .min_saving = 1})};
-      if (through_bf16) hooks.push_back(bf16_compress());
-      GradientReducer reducer(p.named(), {}, context.group(), {.buckets = kTiny, .hooks = hooks});
-      for (int step = 0; step < kSteps; ++step) {
-        p.backward(context.rank(), step);
-        if (through_bf16 && step == 0) continue;  // sent uncompressed and rounded; this error is not fed back
-        std::lock_guard lock(mutex);
-        for (size_t i = 0; i < 2; ++i) {
-          add_to(sent[i], p.gradient(i, context.rank(), step).to_vector<double>(), 1.0 / world);
-          if (context.rank() == 0) add_to(delivered[i], p[i].grad().to_vector<double>(), 1);
+    std::vector<State> saved;
+    for (const int world : GetParam()) {
+      std::vector<State> states(static_cast<size_t>(world));
+      run_threads(rank_devices(world), [&](Context& context) {
+        const HookedParameters p({{33, 31}, {16, 9}}, kFloat64, context.device());
+        CommHooks hooks = {power_sgd({.rank = 2, .start_step = 1, .min_saving = 1})};
+        if (through_bf16) hooks.push_back(bf16_compress());
+        GradientReducer reducer(p.named(), {}, context.group(), {.buckets = kTiny, .hooks = hooks});
+        const bool resumes = !saved.empty();
+        if (resumes)
+          reducer.load_state_dict(static_cast<int>(saved.size()), [&](int r) { return saved[static_cast<size_t>(r)]; });
+        for (int step = 0; step < kSteps; ++step) {
+          p.backward(context.rank(), step);
+          // Without error feedback: sent uncompressed and rounded.
+          if (through_bf16 && step == 0 && !resumes) continue;
+          std::lock_guard lock(mutex);
+          for (size_t i = 0; i < 2; ++i) {
+            add_to(sent[i], p.gradient(i, context.rank(), step).to_vector<double>(), 1.0 / world);
+            if (context.rank() == 0) add_to(delivered[i], p[i].grad().to_vector<double>(), 1);
+          }
         }
-      }
-      const State state = reducer.state_dict();
-      std::lock_guard lock(mutex);
-      for (size_t i = 0; i < 2; ++i) {
-        const Tensor& error = state.get<Tensor>(str("hook 0.memory.net.p", i, ".error"));
-        add_to(left[i], error.to_vector<double>(), 1.0 / world);
-      }
-    });
+        states[static_cast<size_t>(context.rank())] = reducer.state_dict();
+      });
+      saved = std::move(states);
+    }
     for (size_t i = 0; i < 2; ++i) {
+      for (const State& state : saved) {
+        const Tensor& error = state.get<Tensor>(str("hook 0.memory.net.p", i, ".error"));
+        add_to(left[i], error.to_vector<double>(), 1.0 / static_cast<double>(saved.size()));
+      }
       double size = 0;
       for (const double e : left[i]) size = std::max(size, std::abs(e));
       EXPECT_GT(size, 0.1);  // random matrices do not have low rank
@@ -141,6 +153,21 @@ TEST_P(PowerSgdHook, ErrorFeedbackPreservesGradientSum) {
       expect_near(delivered[i], sent[i], 1e-13);
     }
   }
+}
+
+TEST(PowerSgd, StatesOfRanksMustFit) {
+  run_threads(rank_devices(1), [](Context& context) {
+    const HookedParameters p({{20, 24}}, kFloat32, context.device());
+    GradientReducer reducer(p.named(), {}, context.group(), {.hooks = {power_sgd()}});
+    EXPECT_EQ(testing::error_text<StateError>([&] {
+                reducer.load_state_dict(2, [](int rank) {
+                  State state;
+                  state.set("error", zeros({2 + rank}));
+                  return state;
+                });
+              }),
+              "GradientReducer: the saved 'error' of rank 1 has shape [3], that of rank 0 [2]");
+  });
 }
 
 TEST_P(PowerSgdHook, ConstantGradientsAreDeliveredOnAverage) {

@@ -189,7 +189,11 @@ TEST_F(Checkpoint, EachRankLoadsItsOwnFile) {
   }
   // Seven ranks saved; rank 7 loads the state of rank 0.
   EXPECT_EQ(load_checkpoint(path_, 6)->state.rank.get<int64_t>("rank"), 6);
-  EXPECT_EQ(load_checkpoint(path_, 7)->state.rank.get<int64_t>("rank"), 0);
+  const auto loaded = load_checkpoint(path_, 7);
+  EXPECT_EQ(loaded->state.rank.get<int64_t>("rank"), 0);
+  EXPECT_EQ(td::io::load_rank_state(*loaded, 6).get<int64_t>("rank"), 6);
+  EXPECT_EQ(error_text<td::ValueError>([&] { td::io::load_rank_state(*loaded, 7); }),
+            "load_rank_state: rank is 7, expected 0 to 6");
 }
 
 TEST_F(Checkpoint, LeftoversOfDeadRunAreRemovedAtStart) {

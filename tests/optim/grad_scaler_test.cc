@@ -100,8 +100,8 @@ TEST(GradScaler, ScaleGrowsAndShrinksAsInPyTorch) {
 }
 
 TEST(GradScaler, ScaleHasALowerBoundAndItsStateCanBeLoaded) {
-  for (const auto& [options, bound] : {std::pair<td::optim::GradScalerOptions, double>{{}, 0x1p-16},
-                                       {{.init_scale = 8, .min_scale = 3}, 3}}) {
+  for (const auto& [options, bound] :
+       {std::pair<td::optim::GradScalerOptions, double>{{}, 0x1p-16}, {{.init_scale = 8, .min_scale = 3}, 3}}) {
     TwoParameters p;
     GradScaler scaler(options), other(options);
     for (int step = 0; step < 1200; ++step) {

@@ -34,7 +34,8 @@ struct Net : td::nn::Layer {
 
 /// What a rank trains: 12 batches of 4 digits per epoch on one rank.
 struct Job {
-  explicit Job(td::distributed::Context& ctx) : digits((td::manual_seed(1), 50), 1), ddp(net, ctx.group()) {
+  explicit Job(td::distributed::Context& ctx, td::distributed::ReducerOptions options = {})
+      : digits((td::manual_seed(1), 50), 1), ddp(net, ctx.group(), std::move(options)) {
     sampler.emplace(digits.size(), ctx.rank(), ctx.world_size(), td::data::DistributedSamplerOptions{.seed = 3});
     loader.emplace(digits, *sampler, td::data::DataLoaderOptions{.batch_size = 4, .drop_last = true});
   }
@@ -184,6 +185,27 @@ std::vector<float> train_pair(const TrainerOptions& options) {
     if (ctx.rank() == 0) weights = job.weights();
   });
   return weights;
+}
+
+TEST(Trainer, ErrorFeedbackIsKeptWithOtherNumbersOfRanks) {
+  const TemporaryFolder folder;
+  std::vector<float> expected;  // the mean over the ranks that saved
+  for (const int num_ranks : {2, 3, 1}) {
+    td::distributed::run_threads(num_ranks, [&](td::distributed::Context& ctx) {
+      Job job(ctx, {.hooks = {td::distributed::power_sgd({.rank = 1, .start_step = 0})}});
+      const TrainerOptions options = {
+          .max_steps = 4, .out = folder / "run", .save_every = 4, .resume = !expected.empty()};
+      Trainer trainer(ctx, options, job.components());
+      trainer.fit([&](const td::data::Batch& batch) { return job.loss(batch); });
+      const td::State state = job.ddp.reducer().state_dict();
+      const td::Tensor error = state.get<td::Tensor>("hook 0.memory.fc1.weight.error");
+      ctx.group()->all_reduce(error, td::distributed::ReduceOp::kAvg);
+      if (ctx.rank() != 0) return;
+      if (expected.empty()) expected = error.to_vector<float>();
+      EXPECT_GT(error.abs().amax({0, 1}).item(), 1e-3);
+      for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(error.to_vector<float>()[i], expected[i], 1e-8);
+    });
+  }
 }
 
 TEST(Trainer, SeveralObjectivesTrainTheBitsOfAPlainLoop) {
