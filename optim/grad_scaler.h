@@ -18,8 +18,8 @@ struct GradScalerOptions {
   double growth_factor = 2;        ///< factor of the scale after growth_interval consecutive steps without infinities
   double backoff_factor = 0.5;     ///< factor of the scale after a step with an infinity
   int64_t growth_interval = 2000;  ///< steps without infinities until the scale grows
-  /// Lower bound of the scale. PyTorch has none, so that infinities in every step make it 0. With 1, a burst of NaN does
-  /// not lead to scales at which gradients underflow for many steps; losses whose gradients exceed float16 need less.
+  /// Lower bound of the scale. PyTorch has none, so infinities in every step make it 0. With 1, a burst of NaN does not
+  /// lead to scales at which gradients underflow for many steps; losses whose gradients exceed float16 need less.
   double min_scale = 0x1p-16;
   /// Replaces `found` [1], a float64 on the CPU that is 1 if this rank has found an infinity and else 0, by the maximum
   /// over all ranks, so that all ranks skip the same steps. Not needed if the gradients are equal on all ranks, as
@@ -72,8 +72,8 @@ class TANDEM_API GradScaler {
 
   /// {"scale", "growth_tracker"}.
   State state_dict() const;
-  /// Scales below min_scale become min_scale. Throws StateError, changing nothing, if an entry is missing, unexpected or
-  /// invalid.
+  /// A scale below min_scale becomes min_scale. Throws StateError, changing nothing, if an entry is missing, unexpected
+  /// or invalid.
   void load_state_dict(const State& state);
 
  private:

@@ -16,8 +16,8 @@ void check_same_parameters(const std::vector<std::pair<std::string, Tensor>>& pa
                            const std::vector<std::pair<std::string, Tensor>>& buffers, const std::string& hooks,
                            ProcessGroup& group);
 
-/// Throws StateError on every rank, with names and ranks, if values differ from those of the first rank. Compares hashes.
-/// Collective.
+/// Throws StateError on every rank, with names and ranks, if values differ from those of the first rank. Compares
+/// hashes. Collective.
 void check_same_values(const std::vector<std::pair<std::string, Tensor>>& parameters, ProcessGroup& group);
 
 /// Throws StateError unless both lists are the same tensors, of a `kind` such as "parameter".
