@@ -110,17 +110,11 @@ cudaError_t copy_async(const Copy& copy, cudaMemcpyKind kind, cudaStream_t handl
   if (const cudaError_t error = check_copy(runtime, copy, kind, to, from); error != cudaSuccess) {
     return error;
   }
-  Task task{Task::Kind::kMemory, to.arenas() | from.arenas(),
-            [copy, &runtime] {
-              runtime.count_work("copy", 0, 2 * copy.num_bytes());
-              if (runtime.computes(copy.num_bytes())) copy.run();
-            },
-            nullptr};
+  Task task{Task::Kind::kMemory, to.arenas() | from.arenas(), [copy] { copy.run(); }, nullptr};
   if (from.pageable() && !to.pageable()) {  // reads the bytes during the call
     auto bytes = std::make_shared<std::vector<char>>(copy.source_span());
     std::memcpy(bytes->data(), copy.source, bytes->size());
-    task.work = [copy, bytes, &runtime] {
-      runtime.count_work("copy", 0, 2 * copy.num_bytes());
+    task.work = [copy, bytes] {
       Copy staged = copy;
       staged.source = bytes->data();
       staged.run();
@@ -315,11 +309,6 @@ cudaError_t cudaMemsetAsync(void* pointer, int value, size_t bytes, cudaStream_t
     return result(cudaErrorInvalidValue);
   }
   runtime.enqueue(call.lock(), stream,
-                  {Task::Kind::kMemory, place.arenas(),
-                   [=, &runtime] {
-                     runtime.count_work("fill", 0, bytes);
-                     if (runtime.computes(bytes)) std::memset(pointer, value, bytes);
-                   },
-                   nullptr});
+                  {Task::Kind::kMemory, place.arenas(), [=] { std::memset(pointer, value, bytes); }, nullptr});
   return result(stream->device->failed);
 }

@@ -203,6 +203,4 @@ void Arena::set_open(bool open) {
   open_ = open;
 }
 
-void Arena::clear_cells() { ::madvise(cells_, size_ / kBytesOfCell * sizeof(RaceCell), MADV_DONTNEED); }
-
 }  // namespace cuda_emulation

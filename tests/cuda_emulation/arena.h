@@ -57,9 +57,6 @@ class Arena {
 
   void set_open(bool open);
 
-  /// Clears the shadow cells.
-  void clear_cells();
-
  private:
   void mark(size_t offset, size_t num_bytes, bool live);
   void fill(char* p, size_t num_bytes);

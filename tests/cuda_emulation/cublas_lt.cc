@@ -454,15 +454,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   if (workspace_bytes < kWorkspaceBytes) fault("the workspace is smaller than the algorithm's");
   check_device_memory("cublasLtMatmul: workspace", workspace, workspace_bytes, kWorkspaceAlignment, device);
   check_disjoint("cublasLtMatmul: d", d_data, d_bytes, "the workspace", workspace, workspace_bytes);
-  const char* const type = product.a.type == CUDA_R_64F                                  ? "float64"
-                           : product.a.type == CUDA_R_16F                                ? "float16"
-                           : product.a.type == CUDA_R_16BF                               ? "bfloat16"
-                           : product.description.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? "tf32"
-                                                                                         : "float32";
-  const double flops = 2.0 * static_cast<double>(product.m) * static_cast<double>(product.n) *
-                       static_cast<double>(product.k) * product.d.batches;
-  compute_on(stream, std::string("product, ") + type, flops,
-             extent(product.a) + extent(product.b) + d_bytes + gelu_bytes,
-             [product, data] { multiply(product, data); });
+  compute_on(stream, [product, data] { multiply(product, data); });
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -571,17 +571,6 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
       check_disjoint(std::string("cuDNN: ") + what_a, a, a_bytes, what_b, other, b_bytes);
     }
   }
-  const TensorInfo& filters = graph.conv.w;
-  const char* const type = filters.type == CUDNN_DATA_FLOAT  ? "float32"
-                           : filters.type == CUDNN_DATA_HALF ? "float16"
-                                                             : "bfloat16";
-  const double flops = 2.0 * static_cast<double>(graph.conv.y.num_elements()) *
-                       static_cast<double>(filters.num_elements() / filters.sizes[0]);
-  size_t num_bytes = 0;
-  for (const TensorInfo* tensor : {&graph.input(), &filters, &graph.output()}) {
-    num_bytes += static_cast<size_t>(tensor->num_elements() * tensor->element_bytes());
-  }
-  compute_on(handle->stream, std::string("convolution, ") + type, flops, num_bytes,
-             [graph, x, w, y, b] { convolve(graph, x, w, y, b); });
+  compute_on(handle->stream, [graph, x, w, y, b] { convolve(graph, x, w, y, b); });
   return CUDNN_STATUS_SUCCESS;
 }

@@ -342,7 +342,6 @@ error_t Graph::execute(cudnnHandle_t handle, std::unordered_map<int64_t, void*>&
   get_workspace_size(workspace_bytes);
   check_device_memory("cuDNN's frontend: the workspace", workspace, static_cast<size_t>(workspace_bytes), kAlignment,
                       context.device);
-  double num_bytes = 0;
   const auto matrix = [&](const Tensor& tensor, const char* name) {
     const auto found = data.find(tensor->get_uid());
     if (found == data.end()) fault(std::string("no pointer for ") + name);
@@ -351,7 +350,6 @@ error_t Graph::execute(cudnnHandle_t handle, std::unordered_map<int64_t, void*>&
                         context.device);
     check_disjoint(std::string("cuDNN's frontend: ") + name, made.data, made.num_bytes(), "the workspace", workspace,
                    static_cast<size_t>(workspace_bytes));
-    num_bytes += made.num_elements() * static_cast<double>(made.element_bytes());
     return made;
   };
   Attention attention;
@@ -385,21 +383,13 @@ error_t Graph::execute(cudnnHandle_t handle, std::unordered_map<int64_t, void*>&
     check_apart({&a.grad_query, &a.grad_key, &a.grad_value},
                 {&a.query, &a.key, &a.value, &a.out, &a.statistics, &a.grad});
   }
-  const std::vector<int64_t> q = query_->get_dim();
-  const double products = is_backward_ ? 3.0 * static_cast<double>(q[3]) + 2.0 * static_cast<double>(a.value.sizes[3])
-                                       : static_cast<double>(q[3] + a.value.sizes[3]);
-  const double flops =
-      2.0 * static_cast<double>(q[0] * q[1] * q[2] * a.key.sizes[2]) * products / (terms_.right_bound == 0 ? 2 : 1);
-  const char* const type = query_->get_data_type() == DataType_t::HALF ? "float16" : "bfloat16";
-  const bool is_backward = is_backward_;
-  compute_on(context.stream, std::string(is_backward ? "attention backward, " : "attention, ") + type, flops,
-             static_cast<size_t>(num_bytes), [a, is_backward] {
-               for (int64_t batch = 0; batch < a.query.sizes[0]; ++batch) {
-                 for (int64_t head = 0; head < (is_backward ? a.key : a.query).sizes[1]; ++head) {
-                   is_backward ? a.backward(batch, head) : a.forward(batch, head);
-                 }
-               }
-             });
+  compute_on(context.stream, [a, is_backward = is_backward_] {
+    for (int64_t batch = 0; batch < a.query.sizes[0]; ++batch) {
+      for (int64_t head = 0; head < (is_backward ? a.key : a.query).sizes[1]; ++head) {
+        is_backward ? a.backward(batch, head) : a.forward(batch, head);
+      }
+    }
+  });
   return {};
 }
 

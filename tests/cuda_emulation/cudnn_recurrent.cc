@@ -97,15 +97,7 @@ class Call {
   }
   template <class F>
   cudnnStatus_t run(F work) {
-    const char* const type = layer.rnn.type == CUDNN_DATA_FLOAT  ? "float32"
-                             : layer.rnn.type == CUDNN_DATA_HALF ? "float16"
-                                                                 : "bfloat16";
-    const double flops = 2.0 * static_cast<double>(layer.output_elements() * layer.rnn.gates()) *
-                         static_cast<double>(layer.rnn.input + layer.rnn.hidden);
-    size_t num_bytes = 0;
-    for (const Block& one : blocks_) num_bytes += one.num_bytes;
-    compute_on(handle_->stream, std::string("recurrent layer, ") + type, flops, num_bytes,
-               [l = layer, work] { work(l); });
+    compute_on(handle_->stream, [l = layer, work] { work(l); });
     return CUDNN_STATUS_SUCCESS;
   }
 

@@ -99,7 +99,6 @@ cudaError_t KernelRun::run(const KernelLaunch& launch) {
   report_.clear();
   const uint64_t all_blocks = static_cast<uint64_t>(launch.grid.x) * launch.grid.y * launch.grid.z;
   num_blocks_ = std::min(all_blocks, launch.max_blocks);
-  block_step_ = launch.spread ? all_blocks / num_blocks_ : 1;
   next_block_ = 0;
   num_threads_ = launch.block.x * launch.block.y * launch.block.z;
   block_order_ = Order(num_blocks_, launch.random);
@@ -121,7 +120,7 @@ cudaError_t KernelRun::run(const KernelLaunch& launch) {
     return cudaErrorLaunchFailure;
   }
   if (traffic_ != nullptr) {
-    traffic_->begin_launch(launch.call->function(), all_blocks, num_blocks_, num_threads_);
+    traffic_->begin_launch(launch.call->function(), all_blocks, num_threads_);
   }
   if (!next_block()) {
     return cudaSuccess;
@@ -147,7 +146,7 @@ bool KernelRun::next_block() {
   if (next_block_ == num_blocks_) {
     return false;
   }
-  const uint64_t block = block_step_ * block_order_(next_block_++) + block_step_ / 2;
+  const uint64_t block = block_order_(next_block_++);
   const dim3 grid = launch_->grid;
   block_index_ = {static_cast<unsigned int>(block % grid.x), static_cast<unsigned int>(block / grid.x % grid.y),
                   static_cast<unsigned int>(block / grid.x / grid.y)};
@@ -463,7 +462,7 @@ std::string KernelRun::block_text_of(uint32_t serial) const {
   while (i + 1 < block_serials_.size() && block_serials_[i + 1] <= serial) {
     ++i;
   }
-  const uint64_t block = block_step_ * block_order_(i) + block_step_ / 2;
+  const uint64_t block = block_order_(i);
   const dim3 grid = launch_->grid;
   return index_text({static_cast<unsigned int>(block % grid.x), static_cast<unsigned int>(block / grid.x % grid.y),
                      static_cast<unsigned int>(block / grid.x / grid.y)});

@@ -53,7 +53,6 @@ struct KernelLaunch {
   bool checks;
   Random* random;       // order of blocks and threads; nullptr: ascending
   uint64_t max_blocks;  // maximum number of blocks that run
-  bool spread;          // the blocks that run are distributed over the grid, else the first blocks run
   Traffic* traffic;     // counts the accesses; nullptr: they are not counted
 };
 
@@ -140,8 +139,7 @@ class KernelRun final : public WarpOrder {
   std::string report_;
   char* dynamic_shared_ = nullptr;
 
-  uint32_t serial_ = 0;      // number of the current interval, counted over all launches
-  uint64_t block_step_ = 1;  // distance between blocks that run
+  uint32_t serial_ = 0;  // number of the current interval, counted over all launches
   uint64_t num_blocks_ = 0, next_block_ = 0;
   Order block_order_, thread_order_;
   uint3 block_index_{};

@@ -86,12 +86,9 @@ void check_disjoint(const std::string& what_a, const void* a, size_t a_bytes, co
   if (begin_a < begin_b + b_bytes && begin_b < begin_a + a_bytes) end_process(what_a + " overlaps " + what_b);
 }
 
-void compute_on(cudaStream_t stream, const std::string& name, double flops, size_t num_bytes,
-                std::function<void()> work) {
-  run_on_device(stream, [=] {
-    Runtime& runtime = Runtime::get();
-    runtime.count_work(name, flops, num_bytes);
-    if (runtime.kernels_run && runtime.sampled_blocks == 0) work();
+void compute_on(cudaStream_t stream, std::function<void()> work) {
+  run_on_device(stream, [work = std::move(work)] {
+    if (Runtime::get().kernels_run) work();
   });
 }
 

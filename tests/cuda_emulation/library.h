@@ -25,10 +25,8 @@ void check_host_memory(const std::string& what, const void* p);
 void check_disjoint(const std::string& what_a, const void* a, size_t a_bytes, const std::string& what_b, const void* b,
                     size_t b_bytes);
 
-/// Queues the computation of a library call: a task of the stream that runs where kernels run. Name, floating-point
-/// operations and bytes of operands and results are for start_counting().
-void compute_on(cudaStream_t stream, const std::string& name, double flops, size_t num_bytes,
-                std::function<void()> work);
+/// Queues the computation of a library call: a task of the stream that runs where kernels run.
+void compute_on(cudaStream_t stream, std::function<void()> work);
 
 /// The device of a stream; ends the process if it does not exist.
 int device_of(const std::string& call, cudaStream_t stream);

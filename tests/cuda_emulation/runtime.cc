@@ -305,7 +305,6 @@ void Runtime::run_kernel(Device& device, const cudaLaunchConfig_t& config, const
   if (!kernels_run) {
     return;
   }
-  const bool sampled = sampled_blocks != 0 && !runs_whole(call.function());
   KernelLaunch launch{&call,
                       config.gridDim,
                       config.blockDim,
@@ -314,8 +313,7 @@ void Runtime::run_kernel(Device& device, const cudaLaunchConfig_t& config, const
                       {},
                       checks && call.is_instrumented(),
                       mode_ == Mode::kRandom ? &random_ : nullptr,
-                      sampled ? sampled_blocks : max_blocks,
-                      sampled,
+                      max_blocks,
                       traffic.get()};
   for (const auto& other : devices_) {
     if (other.get() != &device) {
@@ -330,21 +328,10 @@ void Runtime::run_kernel(Device& device, const cudaLaunchConfig_t& config, const
   set_open(open);
   need_signal_stack();
   const cudaError_t error = kernel_run_.run(launch);
-  if (sampled) device.memory.clear_cells();  // else each launch of a large grid leaves many pages of them
   if (error != cudaSuccess) {
     device.failed = error;
     last_report = kernel_run_.report();
   }
-}
-
-bool Runtime::runs_whole(const void* function) const {
-  const std::string name = function_name(function);
-  return std::any_of(whole_kernels.begin(), whole_kernels.end(),
-                     [&](const std::string& part) { return name.find(part) != std::string::npos; });
-}
-
-void Runtime::count_work(const std::string& name, double flops, size_t num_bytes) {
-  if (traffic != nullptr) traffic->add_work(name, flops, static_cast<int64_t>(num_bytes));
 }
 
 void Runtime::refuse(const std::string& text) {
@@ -448,12 +435,6 @@ void set_kernels_run(bool on) {
 void set_max_blocks(uint64_t count) {
   Call call;
   call.runtime().max_blocks = count;
-}
-
-void set_sampling(uint64_t count, const std::vector<std::string>& whole) {
-  Call call;
-  call.runtime().sampled_blocks = count;
-  call.runtime().whole_kernels = whole;
 }
 
 void start_counting() {

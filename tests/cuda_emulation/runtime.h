@@ -148,21 +148,15 @@ class Runtime {
   bool checks = true;
   bool kernels_run = true;
   uint64_t max_blocks = UINT64_MAX;
-  uint64_t sampled_blocks = 0;  // 0: all run
-  std::vector<std::string> whole_kernels;
   std::string module_loading;
   std::unique_ptr<Traffic> traffic;  // null: accesses are not counted
   CallCounts counts;
-  void count_work(const std::string& name, double flops, size_t num_bytes);
-  /// Whether a copy or fill runs: with sampling, large ones would only use up the memory of sparse blocks.
-  bool computes(size_t num_bytes) const { return sampled_blocks == 0 || num_bytes < kSparseBytes; }
   void reset();
   size_t num_queued_tasks() const;
   std::map<const void*, int> dynamic_shared_limits;  // by kernel
 
  private:
   void count(const Task& task);
-  bool runs_whole(const void* function) const;
   enum class Mode { kLazy, kEager, kRandom };
 
   Runtime();

@@ -52,10 +52,7 @@ void add_to(AccessCounts& sum, const AccessCounts& other) {
 void KernelTraffic::add(const KernelTraffic& other) {
   launches += other.launches;
   blocks = std::max(blocks, other.blocks);
-  blocks_run = std::max(blocks_run, other.blocks_run);
   threads = std::max(threads, other.threads);
-  flops += other.flops;
-  bytes += other.bytes;
   add_to(reads, other.reads);
   add_to(writes, other.writes);
   for (size_t i = 0; i < widths.size(); ++i) {
@@ -67,26 +64,11 @@ void KernelTraffic::add(const KernelTraffic& other) {
   atomics += other.atomics;
 }
 
-std::vector<KernelTraffic> sum_per_kernel(const std::vector<KernelTraffic>& launches) {
-  std::vector<KernelTraffic> kernels;
-  for (const KernelTraffic& launch : launches) {
-    const auto same = [&](const KernelTraffic& kernel) { return kernel.kernel == launch.kernel; };
-    const auto found = std::find_if(kernels.begin(), kernels.end(), same);
-    if (found == kernels.end()) {
-      kernels.push_back(launch);
-    } else {
-      found->add(launch);
-    }
-  }
-  return kernels;
-}
-
-void Traffic::begin_launch(const void* function, uint64_t num_blocks, uint64_t num_blocks_run, uint32_t num_threads) {
+void Traffic::begin_launch(const void* function, uint64_t num_blocks, uint32_t num_threads) {
   function_ = function;
   counts_ = {};
   counts_.launches = 1;
   counts_.blocks = static_cast<int64_t>(num_blocks);
-  counts_.blocks_run = static_cast<int64_t>(num_blocks_run);
   counts_.threads = num_threads;
   warps_ = {};
   num_requests_ = 0;
@@ -96,22 +78,10 @@ void Traffic::begin_launch(const void* function, uint64_t num_blocks, uint64_t n
 
 void Traffic::end_launch() { launches_.push_back({function_, counts_}); }
 
-void Traffic::add_work(const std::string& name, double flops, int64_t num_bytes) {
-  KernelTraffic work;
-  work.kernel = name;
-  work.flops = flops;
-  work.bytes = num_bytes;
-  launches_.push_back({nullptr, work});
-}
-
 std::vector<KernelTraffic> Traffic::records() const {
   std::map<const void*, std::string> names;
   std::vector<KernelTraffic> records;
   for (const Launch& launch : launches_) {
-    if (launch.function == nullptr) {
-      records.push_back(launch.counts);
-      continue;
-    }
     std::string& name = names[launch.function];
     if (name.empty()) {
       name = short_name(function_name(launch.function));

@@ -18,11 +18,9 @@ namespace cuda_emulation {
 class Traffic {
  public:
   /// Discards the requests of a launch that failed.
-  void begin_launch(const void* function, uint64_t num_blocks, uint64_t num_blocks_run, uint32_t num_threads);
+  void begin_launch(const void* function, uint64_t num_blocks, uint32_t num_threads);
   void end_launch();
-  /// Adds a record of work that is not a kernel.
-  void add_work(const std::string& name, double flops, int64_t num_bytes);
-  /// The launches that have ended, and other work, in their order.
+  /// The launches that have ended, in their order.
   std::vector<KernelTraffic> records() const;
 
   /// Adds an access of a thread. False if too many requests are incomplete.
@@ -57,7 +55,7 @@ class Traffic {
   bool is_first_touch(uintptr_t sector, bool writes);
 
   struct Launch {
-    const void* function;  // null: not a kernel
+    const void* function;
     KernelTraffic counts;
   };
   std::vector<Launch> launches_;

@@ -68,12 +68,6 @@ void set_kernels_run(bool on);
 /// Of each later kernel only the first `count` blocks run, for tests with more elements than the CPU can compute.
 void set_max_blocks(uint64_t count);
 
-/// Of each later kernel only `count` blocks run, evenly distributed over its grid, and libraries, copies and fills of
-/// 64 MiB and more do nothing: for counting work that is too large for the CPU. Results are undefined, so kernels that
-/// compute indices must run all blocks: kernels whose name contains one of the texts in `whole` do. 0 turns sampling
-/// off.
-void set_sampling(uint64_t count, const std::vector<std::string>& whole = {});
-
 /// Reads or writes of global memory. A request is all accesses of one instruction of a warp.
 struct AccessCounts {
   int64_t requests = 0;
@@ -82,16 +76,12 @@ struct AccessCounts {
   int64_t least_sectors = 0;  ///< distinct sectors of each launch
 };
 
-/// Memory accesses of a launch, or their sums over several launches. Also the work of a library's call, a copy or a
-/// fill; then only `kernel`, `flops` and `bytes` are set.
+/// Memory accesses of a launch, or their sums over several launches.
 struct KernelTraffic {
   std::string kernel;  ///< without namespaces and parameters: "copy_kernel<float>"
   int64_t launches = 0;
-  int64_t blocks = 0;      ///< blocks of the largest launch
-  int64_t blocks_run = 0;  ///< blocks of it that have run; fewer with set_sampling()
-  int64_t threads = 0;     ///< threads per block, the maximum over launches
-  double flops = 0;        ///< of a library's call
-  int64_t bytes = 0;       ///< bytes of a library's operands and results, or bytes that a copy or fill reads and writes
+  int64_t blocks = 0;   ///< blocks of the largest launch
+  int64_t threads = 0;  ///< threads per block, the maximum over launches
   AccessCounts reads, writes;
   std::array<int64_t, 5> widths{};  ///< number of threads' accesses of 1, 2, 4, 8 and 16 bytes
   int64_t shared_requests = 0;
@@ -107,11 +97,8 @@ struct KernelTraffic {
 /// Starts to count the accesses of kernels that run from now on, if access checks are enabled.
 void start_counting();
 
-/// Stops counting; returns one record per launch, library's computation, copy and fill, in the order in which they ran.
-/// Queued launches and calls that have not run are not included.
+/// Stops counting; returns one record per launch, in the order in which they ran. Queued launches that have not run are
+/// not included.
 std::vector<KernelTraffic> stop_counting();
-
-/// The sums over launches of the same kernel, in the order of their first launches.
-std::vector<KernelTraffic> sum_per_kernel(const std::vector<KernelTraffic>& launches);
 
 }  // namespace cuda_emulation
