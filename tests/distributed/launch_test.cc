@@ -2,9 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <arpa/inet.h>
 #include <sched.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,12 +17,15 @@
 
 #include <tandem/base/error.h>
 #include <tandem/distributed/launch/launch_flags.h>
+#include <tandem/distributed/rendezvous/socket.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tests/support/subprocess.h>
 #include <tandem/tests/support/temporary_folder.h>
 
 namespace {
 
+using tandem::distributed::listen_on;
+using tandem::distributed::local_port;
 using tandem::testing::read_file;
 using tandem::testing::TemporaryFolder;
 using tandem::testing_support::open_pidfd;
@@ -56,18 +57,7 @@ std::string messages(const std::string& err) {
   return kept;
 }
 
-/// A free loopback port.
-int free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  const bool bound = bind(fd, reinterpret_cast<sockaddr*>(&address), length) == 0 &&
-                     getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0;
-  close(fd);
-  return bound ? ntohs(address.sin_port) : 0;
-}
+int free_port() { return local_port(listen_on("127.0.0.1", 0).get()); }
 
 Variables torchrun_variables(int rank, int world_size, int port) {
   return {{"RANK", std::to_string(rank)},       {"WORLD_SIZE", std::to_string(world_size)},

@@ -1,8 +1,6 @@
 // tandem-run on several hosts: one launcher per host, all on this machine.
 #include <gtest/gtest.h>
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -16,10 +14,15 @@
 #include <string>
 #include <vector>
 
+#include <tandem/distributed/rendezvous/socket.h>
 #include <tandem/tests/support/subprocess.h>
 
 namespace {
 
+using tandem::distributed::connect_to;
+using tandem::distributed::FileDescriptor;
+using tandem::distributed::listen_on;
+using tandem::distributed::local_port;
 using tandem::testing_support::open_pidfd;
 using tandem::testing_support::sorted_lines;
 using tandem::testing_support::Subprocess;
@@ -34,55 +37,20 @@ const Variables kShortShutdown = {{"TANDEM_SHUTDOWN_TIMEOUT_S", "2"}};
 /// Longer than Subprocess::kBound: a program that waits for it is killed by the test, with another status.
 const Variables kLongShutdown = {{"TANDEM_SHUTDOWN_TIMEOUT_S", "1000"}};
 
-/// A socket that listens on a free port of the loopback interface.
-class Listener {
- public:
-  Listener() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof(address);
-    if (bind(fd_, reinterpret_cast<sockaddr*>(&address), length) != 0 || listen(fd_, 8) != 0 ||
-        getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-      std::abort();
-    }
-    port_ = ntohs(address.sin_port);
-  }
-  ~Listener() { close(fd_); }
-  Listener(const Listener&) = delete;
-  Listener& operator=(const Listener&) = delete;
-
-  int port() const { return port_; }
-  /// Closes all connections until the process has ended.
-  void refuse_until_end_of(int pidfd) const {
-    for (;;) {
-      pollfd polled[2] = {{pidfd, POLLIN, 0}, {fd_, POLLIN, 0}};
-      if (poll(polled, 2, 1000 * static_cast<int>(Subprocess::kBound.count())) <= 0 || polled[0].revents != 0) return;
-      close(accept(fd_, nullptr, nullptr));
-    }
-  }
-
- private:
-  int fd_;
-  int port_ = 0;
-};
-
-int free_port() { return Listener().port(); }
+int free_port() { return local_port(listen_on("127.0.0.1", 0).get()); }
 
 /// Connects to the loopback; retries until there is a listener.
-int connect_to_port(int port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const auto deadline = std::chrono::steady_clock::now() + Subprocess::kBound;
-  while (std::chrono::steady_clock::now() < deadline) {
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) return fd;
-    close(fd);
-    usleep(1000);
+FileDescriptor connect_to_port(int port) {
+  return connect_to("127.0.0.1", port, std::chrono::steady_clock::now() + Subprocess::kBound);
+}
+
+/// Closes all connections to the listener until the process has ended.
+void refuse_until_end_of(int pidfd, const FileDescriptor& listener) {
+  for (;;) {
+    pollfd polled[2] = {{pidfd, POLLIN, 0}, {listener.get(), POLLIN, 0}};
+    if (poll(polled, 2, 1000 * static_cast<int>(Subprocess::kBound.count())) <= 0 || polled[0].revents != 0) return;
+    close(accept(listener.get(), nullptr, nullptr));
   }
-  return -1;
 }
 
 std::string endpoint(int port) { return "127.0.0.1:" + std::to_string(port); }
@@ -390,10 +358,10 @@ TEST(TandemRunMultiNode, SecondSignalKillsRanksOnAllHosts) {
 TEST(TandemRunMultiNode, SignalWhileJoiningEndsLauncher) {
   const int port = free_port();
   auto zero = start_node(port, 3, 0, {"true"});  // the others never join
-  const int fd = connect_to_port(port);
+  FileDescriptor connection = connect_to_port(port);
   zero->send_signal(SIGINT);
   EXPECT_EQ(zero->wait().status, 130);
-  close(fd);
+  connection.reset();
   auto one = start_node(port, 3, 1, {"true"});  // no process listens
   one->send_signal(SIGTERM);
   EXPECT_EQ(one->wait().status, 143);
@@ -420,7 +388,7 @@ TEST(TandemRunMultiNode, DuplicateNodeRankFailsAllLaunchers) {
     const int port = free_port();
     std::vector<std::unique_ptr<Subprocess>> nodes;
     nodes.push_back(start_node(port, 3, 0, {"true"}));
-    close(connect_to_port(port));  // it listens, so the next launcher with node 0 is the second one
+    connect_to_port(port);  // it listens, so the next launcher with node 0 is the second one
     if (twice == 1) nodes.push_back(start_node(port, 3, 1, {"true"}));
     nodes.push_back(start_node(port, 3, twice, {"true"}));
     const std::string said = "two launchers were started as node " + std::to_string(twice) + "\n";
@@ -475,12 +443,10 @@ TEST(TandemRunMultiNode, UnauthenticatedClientsDoNotDisturbJob) {
   const int port = free_port();
   const Arguments program = {"--rdzv-id", "job", kProgram, "exchange"};
   auto zero = start_node(port, 2, 0, program);
-  const int garbage = connect_to_port(port);
-  const int silent = connect_to_port(port);
-  ASSERT_GE(garbage, 0);
-  ASSERT_GE(silent, 0);
+  const FileDescriptor garbage = connect_to_port(port);
+  const FileDescriptor silent = connect_to_port(port);
   const std::string bytes(5000, 'x');
-  EXPECT_GT(send(garbage, bytes.data(), bytes.size(), MSG_NOSIGNAL), 0);
+  EXPECT_GT(send(garbage.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), 0);
   const auto stranger = start_node(port, 2, 1, {"--rdzv-id", "another", kProgram, "exchange"})->wait();
   EXPECT_EQ(stranger.err, "store: " + endpoint(port) +
                               " closed the connection of rank 1 before it joined\n"
@@ -489,8 +455,6 @@ TEST(TandemRunMultiNode, UnauthenticatedClientsDoNotDisturbJob) {
   auto one = start_node(port, 2, 1, program);
   EXPECT_EQ(one->wait().out, "[1] sum 10\n");
   EXPECT_EQ(zero->wait().out, "sum 10\n");
-  close(garbage);
-  close(silent);
 }
 
 TEST(TandemRunMultiNode, SecretTokenReplacesRdzvId) {
@@ -510,13 +474,13 @@ TEST(TandemRunMultiNode, SecretTokenReplacesRdzvId) {
 }
 
 TEST(TandemRunMultiNode, ForeignServerAtEndpointIsAnError) {
-  const Listener listener;
-  const auto zero = start_node(listener.port(), 2, 0, {"true"})->wait();
-  EXPECT_EQ(zero.err.find("store: cannot listen on " + endpoint(listener.port()) + ": Address already in use\n"), 0u)
-      << zero.err;
+  const FileDescriptor listener = listen_on("127.0.0.1", 0);
+  const int port = local_port(listener.get());
+  const auto zero = start_node(port, 2, 0, {"true"})->wait();
+  EXPECT_EQ(zero.err.find("store: cannot listen on " + endpoint(port) + ": Address already in use\n"), 0u) << zero.err;
   EXPECT_EQ(zero.status, 1);
-  auto one = start_node(listener.port(), 2, 1, {"true"});
-  listener.refuse_until_end_of(one->pidfd());
+  auto one = start_node(port, 2, 1, {"true"});
+  refuse_until_end_of(one->pidfd(), listener);
   const auto result = one->wait();
   EXPECT_NE(result.err.find("closed the connection of rank 1 before it joined"), std::string::npos) << result.err;
   EXPECT_EQ(result.status, 1);
