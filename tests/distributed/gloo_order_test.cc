@@ -18,20 +18,32 @@ namespace tandem { inline namespace v0 { namespace distributed::gloo {
 thread_local std::function<void()> on_empty_inbox;
 
 /// Frames that arrive during on_empty_inbox are returned by the next take().
-class HookedMesh : public Mesh {
+class HookedMesh {
  public:
-  using Mesh::Mesh;
+  HookedMesh(const ProcessGroupOptions& options, const Tuning& tuning) : mesh_(options, tuning) {}
+  operator Mesh&() { return mesh_; }
+  Link& link(int peer) { return mesh_.link(peer); }
+  HostLayout hosts() const { return mesh_.hosts(); }
+  const std::string& interface_name() const { return mesh_.interface_name(); }
+  std::optional<std::string> lost(int peer) const { return mesh_.lost(peer); }
+  void poison(const std::string& payload) { mesh_.poison(payload); }
+  void sleep(FunctionRef<bool()> changed, Mesh::Clock::time_point until) { mesh_.sleep(changed, until); }
+  void wake() { mesh_.wake(); }
+  void notify(const std::function<void()>& f) { mesh_.notify(f); }
+  void expect_nothing_of(int job_rank) { mesh_.expect_nothing_of(job_rank); }
+
   void take(std::vector<Frame>& frames) {
-    Mesh::take(late_);
+    mesh_.take(late_);
     frames = std::exchange(late_, {});
     if (!frames.empty() || on_empty_inbox == nullptr) return;
     std::exchange(on_empty_inbox, nullptr)();
     while (late_.empty()) {
-      sleep([&] { return Mesh::take(late_), !late_.empty(); }, Clock::now() + std::chrono::minutes(1));
+      sleep([&] { return mesh_.take(late_), !late_.empty(); }, Mesh::Clock::now() + std::chrono::minutes(1));
     }
   }
 
  private:
+  Mesh mesh_;
   std::vector<Frame> late_;
 };
 

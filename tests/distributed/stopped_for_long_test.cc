@@ -8,8 +8,10 @@
 
 #include <chrono>
 #include <csignal>
+#include <functional>
 #include <future>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -84,8 +86,8 @@ TANDEM_RANK_MAIN(go_on_after_long) {
   hosted->leave(1 - context.rank());
 }
 
-/// Drops all packets of this process's connections to that port.
-void cut_off(int port) {
+/// Drops all packets of this process's connections from and to ports for which `is_cut` returns true.
+void cut_off(const std::function<bool(int port)>& is_cut) {
   sock_filter drop[] = {{BPF_RET | BPF_K, 0, 0, 0}};
   const sock_fprog program = {1, drop};
   for (int fd = 3; fd < 1024; ++fd) {
@@ -94,11 +96,26 @@ void cut_off(int port) {
     socklen_t size = sizeof(near);
     if (getsockname(fd, reinterpret_cast<sockaddr*>(&near), &size) != 0 || near.sin_family != AF_INET) continue;
     size = sizeof(far);
-    getpeername(fd, reinterpret_cast<sockaddr*>(&far), &size);
-    if (ntohs(near.sin_port) != port && ntohs(far.sin_port) != port) continue;
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&far), &size) != 0) continue;
+    if (!is_cut(ntohs(near.sin_port)) && !is_cut(ntohs(far.sin_port))) continue;
     EXPECT_EQ(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)), 0);
   }
 }
+
+TANDEM_RANK_MAIN(lose_peer) {
+  std::set<int> ports;  // of earlier connections
+  cut_off([&](int port) { return ports.insert(port), false; });
+  const auto group = ProcessGroup::create(
+      {.store = context.store(), .rank = context.rank(), .world_size = 2, .timeout = kLongTimeout, .backend = "gloo"});
+  group->barrier();
+  cut_off([&](int port) { return !ports.contains(port); });
+  const std::string text = testing::error_text<CommError>([&] { group->all_reduce(full({1 << 20}, 1)); });
+  if (!text.ends_with(": cannot be reached (its connection timed out)")) throw StateError(text);
+  context.store()->set(str("seen by ", context.rank()), "");
+  context.store()->get(str("seen by ", 1 - context.rank()), kLongTimeout);
+}
+
+TEST(PeerLoss, UnreachablePeerIsNamed) { spawn(2, "lose_peer", {}); }
 
 /// Both ends of a store detect that the other machine does not acknowledge data.
 void check_lost_machines() {
@@ -107,7 +124,7 @@ void check_lost_machines() {
   server.start();
   TcpStore store({.port = server.port(), .token = token, .rank = 0, .world_size = 2});
   store.set("here", "");
-  cut_off(server.port());
+  cut_off([&](int port) { return port == server.port(); });
   server.report({1, RankEnd::kFailed, "out of data"});
   const auto deadline = std::chrono::steady_clock::now() + kLostAfter + std::chrono::seconds(5);
   const std::string text = testing::error_text<CommError>([&] { store.set("not", "heard"); });

@@ -28,7 +28,7 @@ class Device;
 namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
 /// The links of one rank, the inbox for received frames, and the wake-up of callers that sleep until a frame arrives.
-class Mesh : private LinkEvents {
+class Mesh final : private LinkEvents {
  public:
   using Clock = std::chrono::steady_clock;
 
