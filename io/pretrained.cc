@@ -106,6 +106,7 @@ void save_pretrained(const std::string& folder, const NamedTensors& tensors, con
     return;
   }
   remove_file(index);
+  check_system(flush_folder(folder), "flush to disk the folder", folder);
   WeightMap weight_map;
   std::set<std::string> files;
   int64_t total_size = 0;

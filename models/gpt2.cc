@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include <tandem/base/error.h>
+#include <tandem/base/format.h>
 #include <tandem/io/pretrained.h>
 #include <tandem/nn/init.h>
 #include <tandem/ops/activation.h>
@@ -42,6 +43,14 @@ const Gpt2Config& checked(const Gpt2Config& config) {
   TANDEM_CHECK(ValueError, config.n_embd % config.n_head == 0, "Gpt2: n_embd ", config.n_embd,
                " is not a multiple of n_head ", config.n_head);
   return config;
+}
+
+/// As a double, because hostile sizes may overflow integers.
+double num_parameters(const Gpt2Config& config) {
+  const auto width = static_cast<double>(checked(config).n_embd), hidden = static_cast<double>(inner(config));
+  const double block = 4 * width * width + 2 * width * hidden + 9 * width + hidden;
+  return static_cast<double>(config.n_layer) * block +
+         static_cast<double>(config.vocab_size + config.n_positions + 2) * width;
 }
 
 /// Whether transformers stores the parameter in a Conv1D, which is the transpose of a linear layer.
@@ -147,8 +156,18 @@ Tensor Gpt2::logits(const Tensor& hidden) { return lm_head(hidden); }
 
 std::unique_ptr<Gpt2> Gpt2::from_pretrained(const std::string& folder) {
   const nn::init::SkipGuard skip;
-  auto model = std::make_unique<Gpt2>(read_gpt2_config(folder + "/config.json"));
-  model->load_transformers_state_dict(io::load_pretrained(folder).tensors);
+  const std::string path = folder + "/config.json";
+  const Gpt2Config config = read_gpt2_config(path);
+  const io::SafetensorsFile file = io::load_pretrained(folder);
+  int64_t stored = 0;
+  for (const auto& [name, tensor] : file.tensors) stored += tensor.num_elements();
+  // A model that is slightly too large is built, so that load_state_dict can list the differences.
+  const double size = num_parameters(config);
+  TANDEM_CHECK(IoError, size <= 2 * static_cast<double>(stored), "Gpt2::from_pretrained: '", path,
+               "' describes a model of ", format_general(size, 3), " parameters, the weights in the folder have ",
+               stored);
+  auto model = std::make_unique<Gpt2>(config);
+  model->load_transformers_state_dict(file.tensors);
   return model;
 }
 

@@ -136,7 +136,8 @@ class TANDEM_API Gpt2 : public CausalLanguageModel {
 
   /// Loads a model from a folder of transformers: the settings from config.json (read_gpt2_config), the weights from
   /// model.safetensors or from several files with an index (io::load_pretrained). Throws the errors of these functions
-  /// and of load_transformers_state_dict().
+  /// and of load_transformers_state_dict(), and IoError, before the model is built, if it has more than twice as many
+  /// parameters as the weights.
   static std::unique_ptr<Gpt2> from_pretrained(const std::string& folder);
 
   /// state_dict() with the names and shapes of transformers' GPT2LMHeadModel. The tensors share memory with the model;

@@ -1,9 +1,10 @@
 #include <tandem/profile/step_report.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <tuple>
+
+#include <tandem/base/format.h>
 
 namespace tandem { inline namespace v0 { namespace profile {
 
@@ -93,22 +94,17 @@ void add_step(const TraceEvent* const* begin, const TraceEvent* const* end, bool
 
 std::string line(const char* phase, const std::string& op, const std::string& module, const StepRow& row,
                  double step_ms, MachineRates rates) {
-  const auto number = [](const char* format, double value) {
-    char text[32];
-    std::snprintf(text, sizeof text, format, value);
-    return std::string(text);
-  };
   const auto spaces = [](const std::string& text, size_t width) {
     return std::string(width - std::min(width, text.size()), ' ');
   };
   const auto right = [&](const std::string& text, size_t width) { return spaces(text, width) + text; };
   const auto left = [&](const std::string& text, size_t width) { return text + spaces(text, width); };
   const double roofline = roofline_share(row, rates);
-  std::string text = left(phase, 10) + left(op, 40) + right(number("%.0f", row.calls), 6) +
-                     right(number("%.3f", row.ms), 11) + right(number("%.1f", 100 * row.ms / step_ms), 7) + " %" +
-                     right(row.flops > 0 ? number("%.1f", row.flops / row.ms * 1e-6) : "", 9) +
-                     right(row.bytes > 0 ? number("%.1f", row.bytes / row.ms * 1e-6) : "", 9) +
-                     right(roofline > 0 ? number("%.0f", 100 * roofline) + " %" : "", 8) + "  " + module;
+  std::string text = left(phase, 10) + left(op, 40) + right(format_fixed(row.calls, 0), 6) +
+                     right(format_fixed(row.ms, 3), 11) + right(format_fixed(100 * row.ms / step_ms, 1), 7) + " %" +
+                     right(row.flops > 0 ? format_fixed(row.flops / row.ms * 1e-6, 1) : "", 9) +
+                     right(row.bytes > 0 ? format_fixed(row.bytes / row.ms * 1e-6, 1) : "", 9) +
+                     right(roofline > 0 ? format_fixed(100 * roofline, 0) + " %" : "", 8) + "  " + module;
   text.erase(text.find_last_not_of(' ') + 1);
   return text + "\n";
 }

@@ -1,11 +1,11 @@
 // Tensors as text: nested brackets with aligned columns, abbreviated beyond kFullPrint elements.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <ostream>
 #include <string>
 #include <vector>
 
+#include <tandem/base/format.h>
 #include <tandem/tensor/primitives.h>
 #include <tandem/tensor/tensor.h>
 
@@ -50,10 +50,12 @@ Style style_of(const std::vector<double>& values) {
 std::string format(double value, Style style) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
-  char text[32];
-  const char* formats[] = {"%.0f.", "%.4f", "%.4e"};
-  std::snprintf(text, sizeof(text), formats[static_cast<int>(style)], value);
-  return text;
+  switch (style) {
+    case Style::kWhole: return format_fixed(value, 0) + ".";
+    case Style::kFixed: return format_fixed(value, 4);
+    case Style::kScientific: return format_scientific(value, 4);
+  }
+  return "";
 }
 
 /// Prints one tensor, given the texts of its printed elements in order.

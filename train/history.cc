@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include <tandem/base/error.h>
+#include <tandem/base/format.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/train/plot_points.h>
 
@@ -122,7 +124,9 @@ void History::load_state_dict(const State& state) {
     const State& values = evaluations.get<State>(entry.first);
     Evaluation evaluation;
     for (const auto& value : values.entries()) evaluation.emplace_back(value.first, values.get<double>(value.first));
-    evaluations_.emplace_back(std::stoll(entry.first), std::move(evaluation));
+    const std::optional<int64_t> step = parse_integer(entry.first);
+    TANDEM_CHECK(StateError, step, "History: the state has evaluations of step '", entry.first, "'");
+    evaluations_.emplace_back(*step, std::move(evaluation));
   }
 }
 

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <string_view>
 
+#include <tandem/base/format.h>
 #include <tandem/train/plot_points.h>
 
 namespace tandem { inline namespace v0 { namespace train {
@@ -20,11 +20,7 @@ constexpr double kTop = 48;
 constexpr double kBottom = 58;
 constexpr const char* kColors[] = {"#2e6da4", "#d9730d", "#3f8f4f", "#8e4fa8"};
 
-std::string number(double value, const char* format = "%.2f") {
-  char text[40];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
+std::string number(double value) { return format_fixed(value, 2); }
 
 std::string escaped(std::string_view text) {
   std::string result;
@@ -50,15 +46,15 @@ std::string label(double x, double y, const char* anchor, std::string_view text,
 
 std::string line(double x0, double y0, double x1, double y1, const char* color, double width) {
   return "<line x1=\"" + number(x0) + "\" y1=\"" + number(y0) + "\" x2=\"" + number(x1) + "\" y2=\"" + number(y1) +
-         "\" stroke=\"" + color + "\" stroke-width=\"" + number(width, "%.1f") + "\"/>\n";
+         "\" stroke=\"" + color + "\" stroke-width=\"" + format_fixed(width, 1) + "\"/>\n";
 }
 
 /// 1500000 -> "1.5M", 20000 -> "20k", 0.25 -> "0.25".
 std::string tick_text(double value) {
   const double size = std::abs(value);
-  if (size >= 1e6) return number(value / 1e6, "%.4g") + "M";
-  if (size >= 1e4) return number(value / 1e3, "%.4g") + "k";
-  return number(value, "%.6g");
+  if (size >= 1e6) return format_general(value / 1e6, 4) + "M";
+  if (size >= 1e4) return format_general(value / 1e3, 4) + "k";
+  return format_general(value, 6);
 }
 
 struct Range {
@@ -191,9 +187,9 @@ std::string to_svg(const Plot& plot) {
       y_range.add(series.y[i]);
     }
   }
-  const std::string size = number(kWidth, "%.0f") + "\" height=\"" + number(kHeight, "%.0f");
+  const std::string size = format_fixed(kWidth, 0) + "\" height=\"" + format_fixed(kHeight, 0);
   std::string svg = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + size + "\" viewBox=\"0 0 " +
-                    number(kWidth, "%.0f") + " " + number(kHeight, "%.0f") +
+                    format_fixed(kWidth, 0) + " " + format_fixed(kHeight, 0) +
                     "\" font-family=\"system-ui, sans-serif\" font-size=\"12\" fill=\"#333333\">\n";
   svg += "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n";
   svg += label(kLeft, 28, "start", plot.title, " font-size=\"15\" font-weight=\"600\"");

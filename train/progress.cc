@@ -93,10 +93,8 @@ void Progress::show() {
                          options_.total_steps, "  ", losses());
   if (timed_steps_ > 0) {
     const double rate = static_cast<double>(timed_steps_) / seconds_;
-    char text[160];
-    std::snprintf(text, sizeof text, "  %.0f %s/s  %s left", rate * static_cast<double>(options_.items_per_step),
-                  options_.items.c_str(), as_time(static_cast<double>(options_.total_steps - steps_) / rate).c_str());
-    line += text;
+    line += str("  ", format_fixed(rate * static_cast<double>(options_.items_per_step), 0), " ", options_.items, "/s  ",
+                as_time(static_cast<double>(options_.total_steps - steps_) / rate), " left");
   }
   if (redraw_) {
     constexpr size_t kBarWidth = 20;

@@ -1,10 +1,10 @@
 #include <tandem/distributed/comm_hooks.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 #include <tandem/base/error.h>
+#include <tandem/base/format.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/primitives.h>
 
@@ -54,14 +54,14 @@ std::string to_string(const HookReport& report) {
   if (report.buckets.empty()) return "no step yet";
   const auto worst = std::max_element(report.buckets.begin(), report.buckets.end(),
                                       [](const auto& a, const auto& b) { return a.relative_error < b.relative_error; });
-  char numbers[160];
-  std::snprintf(numbers, sizeof numbers, "relative error %.3g, cosine %.5f; worst %.3g, %.5f", report.relative_error,
-                report.cosine, worst->relative_error, worst->cosine);
-  std::string text = str("step ", report.step, ": ", numbers, " in ", worst->name);
+  std::string text =
+      str("step ", report.step, ": relative error ", format_general(report.relative_error, 3), ", cosine ",
+          format_fixed(report.cosine, 5), "; worst ", format_general(worst->relative_error, 3), ", ",
+          format_fixed(worst->cosine, 5), " in ", worst->name);
   if (report.hooks.size() < 2) return text;
   for (const HookReport::Hook& hook : report.hooks) {
-    std::snprintf(numbers, sizeof numbers, " %.3g", hook.relative_error);
-    text += str(&hook == &report.hooks.front() ? "; by hook: " : ", ", hook.name, numbers);
+    text += str(&hook == &report.hooks.front() ? "; by hook: " : ", ", hook.name, " ",
+                format_general(hook.relative_error, 3));
   }
   return text;
 }

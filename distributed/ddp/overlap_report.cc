@@ -1,8 +1,8 @@
 // Times of the steps of a GradientReducer.
 #include <algorithm>
-#include <cstdio>
 #include <limits>
 
+#include <tandem/base/format.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/base/trace.h>
 #include <tandem/distributed/ddp/gradient_reducer_impl.h>
@@ -10,12 +10,10 @@
 namespace tandem { inline namespace v0 { namespace distributed {
 
 std::string to_string(const OverlapReport& r) {
-  char text[256];
+  const auto ms = [](double value) { return format_fixed(value, 2); };
   const double hidden = r.comm_ms > 0 ? 100 * (1 - std::min(r.exposed_ms / r.comm_ms, 1.0)) : 0;
-  std::snprintf(text, sizeof text,
-                "step %.2f ms = local %.2f + exposed %.2f + stolen %.2f (communication %.2f ms, %.0f %% hidden)",
-                r.step_ms, r.local_ms, r.exposed_ms, r.stolen_ms, r.comm_ms, hidden);
-  return text;
+  return str("step ", ms(r.step_ms), " ms = local ", ms(r.local_ms), " + exposed ", ms(r.exposed_ms), " + stolen ",
+             ms(r.stolen_ms), " (communication ", ms(r.comm_ms), " ms, ", format_fixed(hidden, 0), " % hidden)");
 }
 
 /// Records a timing event on the stream.

@@ -1,7 +1,7 @@
 #include <tandem/distributed/ddp/parameter_digest.h>
 
 #include <algorithm>
-#include <sstream>
+#include <iterator>
 #include <string_view>
 
 #include <tandem/base/tuning.h>
@@ -19,9 +19,8 @@ uint64_t hash_of(std::string_view text) {
   return hash;
 }
 
-std::string line_or_end(std::istringstream& lines) {
-  std::string line;
-  return std::getline(lines, line) ? line : "(end of list)";
+std::string line_or_end(const std::string& lines, size_t begin) {
+  return begin == lines.size() ? "(end of list)" : lines.substr(begin, lines.find('\n', begin) - begin);
 }
 
 /// The subject of the error, from the first lines that differ. One of them may be the end of a rank's list.
@@ -77,14 +76,13 @@ void check_same_parameters(const std::vector<std::pair<std::string, Tensor>>& pa
     return std::string(begin, begin + digests[2 * rank + 1]);
   };
   for (size_t r = 1; r < static_cast<size_t>(group.size()); ++r) {
-    std::istringstream first(text_of(0)), other(text_of(r));
-    std::string a, b;
-    do {
-      a = line_or_end(first);
-      b = line_or_end(other);
-    } while (a == b && a != "(end of list)");
-    TANDEM_CHECK(StateError, a == b, "DistributedDataParallel: ranks have different ", subject_of(a, b), "\n  rank ",
-                 group.ranks()[0], ": ", a, "\n  rank ", group.ranks()[r], ": ", b);
+    const std::string first = text_of(0), other = text_of(r);
+    const auto differs = std::mismatch(first.begin(), first.end(), other.begin(), other.end()).first;
+    const auto begin = std::find(std::make_reverse_iterator(differs), first.rend(), '\n').base() - first.begin();
+    const std::string a = line_or_end(first, static_cast<size_t>(begin));
+    const std::string b = line_or_end(other, static_cast<size_t>(begin));
+    TANDEM_CHECK(StateError, first == other, "DistributedDataParallel: ranks have different ", subject_of(a, b),
+                 "\n  rank ", group.ranks()[0], ": ", a, "\n  rank ", group.ranks()[r], ": ", b);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <exception>
 
 #include <tandem/base/error.h>
+#include <tandem/base/format.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/base/thread.h>
 #include <tandem/distributed/rendezvous/failure_board.h>
@@ -78,8 +79,9 @@ class DeferredBackend::CancelledStore final : public ForwardingStore {
   void look_who_gave_up() {
     if (!store_->check({kCancelled})) return;
     const std::string text = store_->get_from(kCancelled, {own_rank_}, kStoreTimeout);
-    const int culprit = std::stoi(text);
-    const std::string reason = text.substr(text.find(' ') + 1);
+    const size_t space = text.find(' ');
+    const auto culprit = static_cast<int>(parse_integer(text.substr(0, space)).value_or(-1));
+    const std::string reason = text.substr(space + 1);
     report(culprit, reason);
     throw CommError(reason, own_rank_, culprit);
   }

@@ -1,8 +1,8 @@
 // Timeouts, stall reports and failures of a group.
 #include <algorithm>
-#include <sstream>
 #include <utility>
 
+#include <tandem/base/format.h>
 #include <tandem/base/log.h>
 #include <tandem/distributed/group/group_queue.h>
 #include <tandem/distributed/rendezvous/failure_board.h>
@@ -27,10 +27,11 @@ bool claims_report(const ProcessGroupOptions& options, int64_t seq, int number) 
     for (;;) {
       const std::string found = options.store->compare_set(str("group/", options.name, "/stall"), last, mine);
       if (found == mine) return true;
-      int64_t found_seq = 0;
-      int found_number = 0;
-      std::istringstream(found) >> found_seq >> found_number;
-      if (std::pair(found_seq, found_number) >= std::pair(seq, number)) return false;
+      const size_t first = found.find(' ');
+      const size_t second = found.find(' ', first + 1);
+      const int64_t found_seq = parse_integer(found.substr(0, first)).value_or(0);
+      const int64_t found_number = parse_integer(found.substr(first + 1, second - first - 1)).value_or(0);
+      if (std::pair(found_seq, found_number) >= std::pair(seq, int64_t{number})) return false;
       last = found;
     }
   } catch (const CommError&) {

@@ -5,9 +5,9 @@
 #include <cstring>
 #include <functional>
 #include <future>
-#include <sstream>
 #include <thread>
 
+#include <tandem/base/format.h>
 #include <tandem/base/log.h>
 #include <tandem/distributed/group/argument_checks.h>
 #include <tandem/distributed/group/gpu_report.h>
@@ -275,12 +275,10 @@ void GroupQueue::poll_failures() {
     start_rank_thread([weak = weak_from_this(), store = options_.store, key = failure_key(), polls = is_polling_] {
       try {
         if (store->check({key})) {
-          std::istringstream text(store->get(key, kFailurePollInterval));
-          int culprit = -1;
-          std::string reason;
-          text >> culprit;
-          std::getline(text.ignore(), reason, '\0');
-          if (const auto self = weak.lock()) self->abort(reason, culprit);
+          const std::string text = store->get(key, kFailurePollInterval);
+          const size_t space = text.find(' ');
+          const int64_t culprit = parse_integer(text.substr(0, space)).value_or(-1);
+          if (const auto self = weak.lock()) self->abort(text.substr(space + 1), static_cast<int>(culprit));
         }
       } catch (const Error&) {  // a failure of the store is reported separately
       }

@@ -8,6 +8,7 @@
 #include <map>
 
 #include <tandem/base/error.h>
+#include <tandem/base/format.h>
 #include <tandem/distributed/backends/backend.h>
 #include <tandem/distributed/rendezvous/failure_board.h>
 #include <tandem/distributed/rendezvous/forwarding_store.h>
@@ -44,8 +45,10 @@ class MonitoredBarrier {
     if (outcome == kAllCame) return;
     const size_t end = outcome.find('\n');
     const std::string text = outcome.substr(end + 1);
-    const int first = std::stoi(text.substr(text.rfind(kMissing) + std::string_view(kMissing).size()));
-    throw MissingRanksError(outcome.substr(0, end), title_ + text, job_rank(options_, options_.rank), first);
+    const size_t begin = text.rfind(kMissing) + std::string_view(kMissing).size();
+    const int64_t first = parse_integer(text.substr(begin, text.find(',', begin) - begin)).value_or(-1);
+    throw MissingRanksError(outcome.substr(0, end), title_ + text, job_rank(options_, options_.rank),
+                            static_cast<int>(first));
   }
 
  private:

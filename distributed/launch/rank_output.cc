@@ -9,7 +9,6 @@
 #include <climits>
 #include <cstring>
 #include <filesystem>
-#include <sstream>
 
 #include <tandem/base/error.h>
 #include <tandem/base/file.h>
@@ -194,9 +193,9 @@ std::string RankOutput::log_tail(int rank) const {
   } catch (const IoError&) {
     return "";  // the file was removed or replaced
   }
-  std::istringstream in(tail);
   std::vector<std::string> lines;
-  for (std::string line; std::getline(in, line);) lines.push_back(std::move(line));
+  for (size_t begin = 0; begin < tail.size(); begin += lines.back().size() + 1)
+    lines.push_back(tail.substr(begin, tail.find('\n', begin) - begin));
   std::string text;
   for (size_t i = lines.size() > kTailLines ? lines.size() - kTailLines : 0; i < lines.size(); ++i) {
     text += "    " + lines[i] + "\n";

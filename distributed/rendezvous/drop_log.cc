@@ -5,12 +5,13 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <sstream>
+#include <vector>
 
 #include <tandem/base/log.h>
 
@@ -57,11 +58,15 @@ std::string user_text(const sockaddr_storage& address) {
 
   std::ifstream list(is_v6 ? "/proc/self/net/tcp6" : "/proc/self/net/tcp");
   for (std::string line; std::getline(list, line);) {
-    std::istringstream fields(line);
-    std::string number, local, remote, state, queues, timer, retransmits, user, timeout;
-    uint64_t inode = 0;
-    fields >> number >> local >> remote >> state >> queues >> timer >> retransmits >> user >> timeout >> inode;
-    if (local == wanted && inode != 0) return str(" (user ", user, ")");  // inode 0: closed, user unknown
+    std::vector<std::string> fields;
+    for (size_t begin = 0; (begin = line.find_first_not_of(' ', begin)) != std::string::npos;) {
+      const size_t end = std::min(line.find(' ', begin), line.size());
+      fields.push_back(line.substr(begin, end - begin));
+      begin = end;
+    }
+    constexpr size_t kLocalAddress = 1, kUser = 7, kInode = 9;  // inode 0: closed, user unknown
+    if (fields.size() > kInode && fields[kLocalAddress] == wanted && fields[kInode] != "0")
+      return str(" (user ", fields[kUser], ")");
   }
   return "";
 }

@@ -1,9 +1,9 @@
 #include <tandem/distributed/rendezvous/failure_board.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include <tandem/base/error.h>
+#include <tandem/base/format.h>
 #include <tandem/base/log.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
@@ -100,9 +100,7 @@ std::string missing_key_text(const std::string& key, const std::vector<int>& ran
 }
 
 std::string format_seconds(std::chrono::milliseconds duration) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.1f s", static_cast<double>(duration.count()) / 1000.0);
-  return text;
+  return format_fixed(static_cast<double>(duration.count()) / 1000.0, 1) + " s";
 }
 
 }}}  // namespace tandem::v0::distributed

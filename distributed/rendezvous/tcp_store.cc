@@ -8,9 +8,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include <tandem/base/env.h>
 #include <tandem/base/error.h>
+#include <tandem/base/format.h>
 #include <tandem/base/thread.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
@@ -27,6 +29,12 @@ constexpr std::chrono::seconds kGoodbyeTimeout{2};
 
 // After a send has failed, time to wait for the reason of the connection's loss.
 constexpr std::chrono::seconds kReasonTime{1};
+
+int64_t to_number(const std::string& reply) {
+  const std::optional<int64_t> number = parse_integer(reply);
+  TANDEM_CHECK(CommError, number, "store: the server replied '", reply, "', expected an integer");
+  return *number;
+}
 
 // Time that the host of a failed job waits for ranks that have not joined yet, so that they receive the reason.
 constexpr std::chrono::milliseconds kLateRanks{30000};
@@ -258,10 +266,10 @@ bool TcpStore::check(const std::vector<std::string>& keys) {
   return call_now(FrameType::kCheck, payload.take()).text == "1";
 }
 
-int64_t TcpStore::num_keys() { return std::stoll(call_now(FrameType::kNumKeys, "").text); }
+int64_t TcpStore::num_keys() { return to_number(call_now(FrameType::kNumKeys, "").text); }
 
 int64_t TcpStore::add(const std::string& key, int64_t delta) {
-  return std::stoll(call_now(FrameType::kAdd, PayloadWriter().text(key).number(delta).take()).text);
+  return to_number(call_now(FrameType::kAdd, PayloadWriter().text(key).number(delta).take()).text);
 }
 
 std::string TcpStore::compare_set(const std::string& key, const std::string& expected, const std::string& desired) {

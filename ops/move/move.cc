@@ -1,9 +1,7 @@
 #include <tandem/ops/move.h>
 
 #include <algorithm>
-#include <iomanip>
 #include <memory>
-#include <sstream>
 #include <utility>
 
 #include <tandem/base/format.h>
@@ -97,16 +95,11 @@ MovePlan planned(const char* op, const std::vector<Tensor>& tensors, Device devi
 }
 
 std::string format_time(std::chrono::nanoseconds time) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(1) << std::chrono::duration<double, std::milli>(time).count() << " ms";
-  return out.str();
+  return format_fixed(std::chrono::duration<double, std::milli>(time).count(), 1) + " ms";
 }
 
 std::string format_bandwidth(double bytes_per_second) {
-  if (bytes_per_second == 0) return "-";
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(1) << bytes_per_second / 1e9 << " GB/s";
-  return out.str();
+  return bytes_per_second == 0 ? "-" : format_fixed(bytes_per_second / 1e9, 1) + " GB/s";
 }
 
 }  // namespace
@@ -171,17 +164,20 @@ DeviceSuggestion suggest_device(const std::vector<Tensor>& tensors, const std::v
 }
 
 std::string to_string(const DeviceSuggestion& suggestion) {
-  std::ostringstream out;
+  std::string text;
+  const auto spaces = [](const std::string& cell, size_t width) {
+    return std::string(width - std::min(width, cell.size()), ' ');
+  };
   const auto row = [&](const std::string& device, const std::string& free, const std::string& needed,
                        const std::string& moved, const std::string& bandwidth, const std::string& time,
                        const std::string& note) {
-    out << std::left << std::setw(8) << device << std::right << std::setw(12) << free << std::setw(12) << needed
-        << std::setw(12) << moved << std::setw(13) << bandwidth << std::setw(12) << time << note;
+    text += device + spaces(device, 8) + spaces(free, 12) + free + spaces(needed, 12) + needed + spaces(moved, 12) +
+            moved + spaces(bandwidth, 13) + bandwidth + spaces(time, 12) + time + note;
   };
   row("device", "free", "needed", "to move", "bandwidth", "time", "");
   for (const DeviceChoice& choice : suggestion.choices) {
     const MemoryRequirement& target = choice.plan.requirements.front();
-    out << "\n";
+    text += "\n";
     row(to_string(choice.device), format_bytes(target.free_bytes),
         format_bytes(target.result_bytes + target.staging_bytes), format_bytes(choice.plan.num_bytes),
         format_bandwidth(choice.bytes_per_second),
@@ -190,7 +186,7 @@ std::string to_string(const DeviceSuggestion& suggestion) {
         : suggestion.best == choice.device ? "  <- suggested"
                                            : "");
   }
-  return out.str();
+  return text;
 }
 
 }}  // namespace tandem::v0

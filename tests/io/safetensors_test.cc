@@ -282,54 +282,12 @@ TEST_F(Safetensors, InvalidHeaderLengthsAreRejected) {
       ": header, byte 0: syntax error while parsing value - unexpected end of input; expected '[', '{', or a literal");
 }
 
-TEST_F(Safetensors, NonUtf8HeadersAreRejected) {
-  const std::vector<std::pair<std::string, int>> texts = {{"\xff", 3},
-                                                          {"\xc0\xaf", 3},
-                                                          {"\xe0\x80\x80", 4},
-                                                          {"\xed\xa0\x80", 4},
-                                                          {"\xf4\x90\x80\x80", 4},
-                                                          {"\xf5\x80\x80\x80", 3},
-                                                          {"\x80", 3},
-                                                          {"\xc3", 4}};
-  for (const auto& [bad, position] : texts) {
-    EXPECT_EQ(header_error("{\"" + bad + "\":0}"),
-              ": header, byte " + std::to_string(position) +
-                  ": syntax error while parsing object key - invalid string: ill-formed UTF-8 byte");
-  }
-}
-
 TEST_F(Safetensors, MalformedHeadersAreRejected) {
   EXPECT_EQ(header_error("[]"), ": header, byte 1: expected an object, got an array");
   EXPECT_EQ(
       header_error("{"),
       ": header, byte 1: syntax error while parsing object key - unexpected end of input; expected string literal");
-  EXPECT_EQ(header_error("{\"x"),
-            ": header, byte 3: syntax error while parsing object key - invalid string: missing closing quote");
-  EXPECT_EQ(
-      header_error("{\"x\\"),
-      ": header, byte 4: syntax error while parsing object key - invalid string: forbidden character after backslash");
-  EXPECT_EQ(header_error("{\"\n\":0}"),
-            ": header, byte 3: syntax error while parsing object key - invalid string: control character U+000A (LF) "
-            "must be escaped to \\u000A or \\n");
-  EXPECT_EQ(
-      header_error("{\"\\x\":0}"),
-      ": header, byte 4: syntax error while parsing object key - invalid string: forbidden character after backslash");
-  EXPECT_EQ(header_error("{\"\\u00g0\":0}"),
-            ": header, byte 7: syntax error while parsing object key - invalid string: '\\u' must be followed by 4 hex "
-            "digits");
-  EXPECT_EQ(header_error("{\"\\udc00\":0}"),
-            ": header, byte 8: syntax error while parsing object key - invalid string: surrogate U+DC00..U+DFFF must "
-            "follow U+D800..U+DBFF");
-  EXPECT_EQ(header_error("{\"\\ud800x\":0}"),
-            ": header, byte 9: syntax error while parsing object key - invalid string: surrogate U+D800..U+DBFF must "
-            "be followed by U+DC00..U+DFFF");
-  EXPECT_EQ(header_error("{\"\\ud800\\u0041\":0}"),
-            ": header, byte 14: syntax error while parsing object key - invalid string: surrogate U+D800..U+DBFF must "
-            "be followed by U+DC00..U+DFFF");
-  EXPECT_EQ(header_error("{\"x\" 0}"),
-            ": header, byte 7: syntax error while parsing object separator - unexpected number literal; expected ':'");
   EXPECT_EQ(header_error("\xef\xbb\xbf{}"), ": header, byte 0: the text begins with a byte order mark");
-  EXPECT_EQ(header_error(std::string("{}\0", 3)), ": header, byte 2: a NUL is not JSON");
   EXPECT_EQ(header_error("{\"x\":0}"),
             ": header, byte 7: 'x': expected an object, got an integer that is not negative");
   EXPECT_EQ(header_error(std::string(kGood) + "x"), ": header, byte 55: text follows the closing brace");
@@ -352,12 +310,6 @@ TEST_F(Safetensors, EntriesOutsideTheSchemaAreRejected) {
   EXPECT_EQ(
       header_error(entry(f32, "[2e0]", "[0,8]")),
       ": header, byte 33: tensor 'x': shape: expected an integer that is not negative, got a floating-point number");
-  EXPECT_EQ(header_error(entry(f32, "[2.]", "[0,8]")),
-            ": header, byte 32: syntax error while parsing value - invalid number; expected digit after '.'");
-  EXPECT_EQ(header_error(entry(f32, "[2e+]", "[0,8]")),
-            ": header, byte 33: syntax error while parsing value - invalid number; expected digit after exponent sign");
-  EXPECT_EQ(header_error(entry(f32, "[02]", "[0,8]")),
-            ": header, byte 32: syntax error while parsing array - unexpected number literal; expected ']'");
   EXPECT_EQ(header_error(entry(f32, "[9223372036854775808]", "[0,8]")),
             ": header, byte 49: an integer is outside the range of 64 bits");
   EXPECT_EQ(header_error(entry(f32, "[2", "[0,8]")),

@@ -189,24 +189,12 @@ TEST_F(StateFile, MalformedJsonIsRejected) {
       "state, byte 0: syntax error while parsing value - unexpected end of input; expected '[', '{', or a literal");
   EXPECT_EQ(load_error(none, "[]"), "state, byte 1: expected an object, got an array");
   EXPECT_EQ(load_error(none, "{} x"), "state, byte 4: text follows the closing brace");
-  EXPECT_EQ(load_error(none, R"({"a": 1,})"),
-            "state, byte 9: syntax error while parsing object key - unexpected '}'; expected string literal");
-  EXPECT_EQ(load_error(none, R"({"a": 1 "b": 2})"),
-            "state, byte 11: syntax error while parsing object - unexpected string literal; expected '}'");
   EXPECT_EQ(load_error(none, R"({"a": 1, "a": 2})"), "state, byte 12: the entry 'a' occurs twice");
   EXPECT_EQ(load_error(none, R"({"b": {"a": 1, "a": 2}})"), "state, byte 18: the entry 'b.a' occurs twice");
   EXPECT_EQ(load_error(none, R"({"": 1})"),
             "state, byte 3: invalid name '' (expected a name that is not empty and has no '.')");
   EXPECT_EQ(load_error(none, R"({"a.b": 1})"),
             "state, byte 6: invalid name 'a.b' (expected a name that is not empty and has no '.')");
-  EXPECT_EQ(load_error(none, R"({"a": nul})"), "state, byte 10: syntax error while parsing value - invalid literal");
-  EXPECT_EQ(load_error(none, R"({"a": truth})"), "state, byte 10: syntax error while parsing value - invalid literal");
-  EXPECT_EQ(load_error(none, R"({"a": fals})"), "state, byte 11: syntax error while parsing value - invalid literal");
-  EXPECT_EQ(load_error(none, R"({"a": x})"), "state, byte 7: syntax error while parsing value - invalid literal");
-  EXPECT_EQ(load_error(none, R"({"a": -})"),
-            "state, byte 8: syntax error while parsing value - invalid number; expected digit after '-'");
-  EXPECT_EQ(load_error(none, R"({"a": 01})"),
-            "state, byte 9: syntax error while parsing object - unexpected number literal; expected '}'");
   EXPECT_EQ(load_error(none, R"({"a": 9223372036854775808})"),
             "state, byte 26: an integer is outside the range of 64 bits");
   EXPECT_EQ(load_error(none, R"({"a": 1e999})"), "state, byte 12: a number is outside the range of double");
@@ -217,8 +205,6 @@ TEST_F(StateFile, MalformedJsonIsRejected) {
   EXPECT_EQ(load_error(none, R"({"a": ["inf", "inf"]})"), "state, byte 19: expected one string in the array of 'a'");
   EXPECT_EQ(load_error(none, R"({"a": [["inf"]]})"), "state, byte 8: 'a': expected a string, got an array");
   EXPECT_EQ(load_error(none, R"({"a": [{}]})"), "state, byte 8: 'a': expected a string, got an object");
-  EXPECT_EQ(load_error(none, R"({"a": "text)"),
-            "state, byte 11: syntax error while parsing value - invalid string: missing closing quote");
   std::string deep;
   for (int i = 0; i < 65; ++i) deep += R"({"a": )";
   EXPECT_EQ(load_error(none, deep), "state, byte 385: nested more than 64 deep");

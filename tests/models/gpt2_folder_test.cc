@@ -8,6 +8,7 @@
 #include <tandem/autograd/grad_mode.h>
 #include <tandem/io/pretrained.h>
 #include <tandem/models/gpt2.h>
+#include <tandem/tensor/factories.h>
 #include <tandem/tests/models/reference.h>
 #include <tandem/tests/support/error_text.h>
 
@@ -50,6 +51,15 @@ TEST(Gpt2Folder, WrittenFolderHasTheNamesAndShapesOfTransformers) {
   const nn::LoadReport report = other.load_transformers_state_dict(written.tensors);
   EXPECT_EQ(report.loaded_keys.size(), 2u + 2u * 12u + 2u + 1u);
   expect_logits(other);
+}
+
+TEST(Gpt2Folder, ModelsLargerThanTheWeightsAreRejectedBeforeTheyAreBuilt) {
+  const std::string folder = ::testing::TempDir() + "gpt2_large";
+  io::save_pretrained(folder, {{"wte.weight", ones({640, 24})}});
+  std::ofstream(folder + "/config.json") << R"({"model_type": "gpt2", "n_layer": 16777216})";
+  EXPECT_EQ(error_text<IoError>([&] { models::Gpt2::from_pretrained(folder); }),
+            "Gpt2::from_pretrained: '" + folder +
+                "/config.json' describes a model of 1.19e+14 parameters, the weights in the folder have 15360");
 }
 
 TEST(Gpt2Config, ReadsAllSettings) {
