@@ -1,6 +1,7 @@
 #include <tandem/distributed/launch/child_process.h>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
@@ -9,6 +10,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 #include <tandem/base/error.h>
 #include <tandem/base/thread.h>
@@ -145,11 +147,14 @@ Child start_child(const ChildProgram& program, const LauncherSignals& signals, c
   if (child.pid == 0) become_child(plan);
   TANDEM_CHECK(ResourceError, child.pid > 0, "launch: cannot start ", program.name, " ", resource_limit_text(errno));
   error_out.reset();
+  // A signal ends the wait: exec can block on a file system, and the child can be stopped. The caller handles both.
+  pollfd polled[] = {{error_in.get(), POLLIN, 0}, {signals.fd(), POLLIN, 0}};
+  while (poll(polled, std::size(polled), -1) < 0 && errno == EINTR) {
+  }
   int error = 0;
   ssize_t n = 0;
-  do {
-    n = read(error_in.get(), &error, sizeof(error));
-  } while (n < 0 && errno == EINTR);
+  while (polled[0].revents != 0 && (n = read(error_in.get(), &error, sizeof(error))) < 0 && errno == EINTR) {
+  }
   if (n != sizeof(error)) {
     child.pidfd = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, child.pid, 0)));
     return child;

@@ -1,10 +1,13 @@
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -240,6 +243,24 @@ TEST(TandemRun, UnreadRestartMessageDoesNotBlockTheLauncher) {
   Subprocess job({"/bin/sh", "-c", "exec distributed/launch/tandem-run --max-restarts 9 sh -c '" + rank + "' 2>&1"});
   ASSERT_TRUE(wait_for_end(job.pidfd()));
   EXPECT_EQ(job.wait().status, 143);
+}
+
+TEST(TandemRun, SignalEndsLauncherWhileExecBlocks) {
+  const TemporaryFolder folder;
+  const std::string program = folder.write("program", std::string("#!/bin/sh\n"));
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  sigset_t set;  // the kernel sends SIGIO when exec waits for the lease
+  sigemptyset(&set);
+  sigaddset(&set, SIGIO);
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+  const int fd = open(program.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(fcntl(fd, F_SETLEASE, F_WRLCK), 0);
+  Subprocess job({"distributed/launch/tandem-run", program});
+  const timespec bound = {Subprocess::kBound.count(), 0};
+  EXPECT_EQ(sigtimedwait(&set, nullptr, &bound), SIGIO);
+  job.send_signal(SIGTERM);
+  EXPECT_EQ(job.wait(std::chrono::seconds(20)).status, 143);  // the lease ends after 45 seconds
+  close(fd);
 }
 
 TEST(TandemRun, MissingGdbIsAUsageError) {
