@@ -43,7 +43,7 @@ TANDEM_OP Tensor round(Tensor input, int64_t decimals);
 /// input - trunc(input). Floating dtypes (else DTypeError). Saves nothing.
 TANDEM_OP Tensor frac(Tensor input);
 
-// float32 values of the following functions up to erfc are within 2 units in the last place, unless noted.
+// docs/accuracy.md has the worst errors.
 
 /// 2^input. Floating. Saves its output.
 TANDEM_OP Tensor exp2(Tensor input);
@@ -76,7 +76,7 @@ TANDEM_OP Tensor sinh(Tensor input);
 TANDEM_OP Tensor cosh(Tensor input);  ///< hyperbolic cosine
 
 /// The error function 2 / sqrt(pi) times the integral of e^(-t^2) from 0 to input, and erfc = 1 - erf, precise for
-/// large inputs (float32: within 4 units in the last place; below 2^-126 it may be 0). Floating. Save their input.
+/// large inputs. Floating. Save their input.
 TANDEM_OP Tensor erf(Tensor input);
 TANDEM_OP Tensor erfc(Tensor input);  ///< 1 - erf
 /// The inverse of erf: infinite at -1 and 1, NaN outside. Floating. Saves its output. Under autocast half types are

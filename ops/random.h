@@ -61,8 +61,8 @@ TANDEM_OP Tensor bernoulli(const Tensor& p, Generator* generator = nullptr);
 /// With replacement, sample s of a row is the first index whose partial sum of weights exceeds u_s times their total,
 /// where u_s is rand's float64 value s of the row (rows one after the other). Without replacement, the samples are the
 /// num_samples smallest of -ln(1 - u_c) / weight_c in ascending order, where u_c is rand's float64 value c of the row
-/// (P. S. Efraimidis, P. G. Spirakis, "Weighted random sampling with a reservoir", 2006). All in float64. Rows of float64
-/// are first scaled by a power of two, so that finite weights of any size are drawn in proportion.
+/// (P. S. Efraimidis, P. G. Spirakis, "Weighted random sampling with a reservoir", 2006). All in float64. Rows of
+/// float64 are first scaled by a power of two, so that finite weights of any size are drawn in proportion.
 ///
 /// Throws DTypeError unless input is floating, ShapeError unless it has one or two dimensions, ValueError
 /// unless num_samples >= 1. Throws ValueError naming the first row that has a negative or non-finite weight, has a sum
@@ -90,7 +90,7 @@ TANDEM_OP Tensor dropout2d(const Tensor& input, double p = 0.5, bool training = 
 // rand's float64 value is below p, else 0, in any dtype. uniform_ never returns `to`, as rounded to the dtype, but the
 // largest number below it, unless `from` rounds to the same number. exponential_ never returns 0: where rand is 0, half
 // of its step replaces it, and a result that would round to 0 becomes the smallest positive number. They throw
-// ValueError unless std >= 0, from <= to, lambd > 0, 0 <= p <= 1, and if to - from is not finite in float32 (float64 for
-// float64); and StateError as the other in-place forms (ops/elementwise.h).
+// ValueError unless std >= 0, from <= to, lambd > 0, 0 <= p <= 1, and if to - from is not finite in float32 (float64
+// for float64); and StateError as the other in-place forms (ops/elementwise.h).
 
 }}  // namespace tandem::v0

@@ -59,7 +59,7 @@ inline constexpr FloatPair kNormalScale = {0x1.715476p-1f, 0x1.4ae0c0p-27f};  //
 /// x Phi(x).
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float gelu_erf(float x) {
   const float a = magnitude_up_to(x, kGeluEnd);
-  const float tail = normal_tail(a, a, kNormalScale).tail;
+  const float tail = normal_tail(a + 2.5f, a, kNormalScale).tail;
   return nan_of(x, by_sign(x, -a * tail, x * (1.0f - tail)));
 }
 
@@ -67,7 +67,7 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline float gelu_erf(float x) {
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float gelu_erf_derivative(float x) {
   constexpr float kDensity = 0.398942280f;  // 1 / sqrt(2 pi)
   const float a = magnitude_up_to(x, kGeluEnd);
-  const NormalTail normal = normal_tail(a, a, kNormalScale);
+  const NormalTail normal = normal_tail(a + 2.5f, a, kNormalScale);
   const float lower_or_upper = by_sign(x, normal.tail, 1.0f - normal.tail);
   return nan_of(x, __builtin_fmaf(std::copysign(a * kDensity, x), normal.exponential, lower_or_upper));
 }
@@ -279,7 +279,7 @@ struct Hardswish : UnaryOp {
   template <class C>
   TANDEM_FORMULA C operator()(C x) const {
     const C shifted = x + C{3};
-    return x * choose(shifted < C{0}, C{0}, choose(shifted > C{6}, C{6}, shifted)) / C{6};
+    return choose(shifted > C{6}, x, x * choose(shifted < C{0}, C{0}, shifted) / C{6});
   }
   template <class C>
   TANDEM_FORMULA C gradient(C g, C x) const {

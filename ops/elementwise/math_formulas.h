@@ -67,13 +67,13 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp2_fraction(float f) {
   return __builtin_fmaf(p, f, 1.0f);
 }
 
-/// 2^-(w.high + w.low) for w >= 0; 0 below 2^-126.
-TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp2_of_minus(FloatPair w) {
-  const float high = -magnitude_up_to(w.high, 127.0f);
+/// 2^(shift - w.high - w.low) for w >= 0; 0 below 2^-126. shift is at most 64.
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp2_of_minus(FloatPair w, uint32_t shift = 0) {
+  const float high = -magnitude_up_to(w.high, static_cast<float>(127u + shift));
   const float shifted = high + kRoundFloat;
   const float p = exp2_fraction((high - (shifted - kRoundFloat)) - w.low);
   const uint32_t n = std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRoundFloat);
-  return p * std::bit_cast<float>((n + 127u) << 23);  // n = -127 gives the factor 0
+  return p * std::bit_cast<float>((n + shift + 127u) << 23);  // the lowest n gives the factor 0
 }
 
 /// 2^x, as exp_element.
@@ -108,17 +108,20 @@ TANDEM_HOST_DEVICE inline double expm1_element(double x) { return std::expm1(x);
 
 // --- logarithms ----------------------------------------------------------------------------------
 
-/// n (high + low) + scale log(1 + f), with n and f as in LogParts.
-TANDEM_HOST_DEVICE TANDEM_INLINED inline float scaled_log(float x, float high, float low, float scale) {
+/// n (two.high + two.low) + (scale.high + scale.low) log(1 + f), with n and f as in LogParts.
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float scaled_log(float x, FloatPair two, FloatPair scale) {
   const LogParts log = log_parts(x);
-  const float fraction = log.f - (log.half_square - log.s * log.rest);
-  return log_limits(x, __builtin_fmaf(log.n, high, __builtin_fmaf(log.n, low, fraction * scale)));
+  const float small = __builtin_fmaf(log.s, log.rest, -log.half_square);
+  const float low = __builtin_fmaf(small, scale.high, __builtin_fmaf(log.f, scale.low, log.n * two.low));
+  return log_limits(x, __builtin_fmaf(log.n, two.high, __builtin_fmaf(log.f, scale.high, low)));
 }
-TANDEM_HOST_DEVICE inline float log2_element(float x) { return scaled_log(x, 1.0f, 0.0f, 1.44269504f); }
+TANDEM_HOST_DEVICE inline float log2_element(float x) {
+  return scaled_log(x, {1.0f, 0.0f}, {0x1.715476p+0f, 0x1.4ae0c0p-26f});
+}
 TANDEM_HOST_DEVICE inline double log2_element(double x) { return std::log2(x); }
 /// The high part of log10(2) has 11 bits, so that its product with n is exact.
 TANDEM_HOST_DEVICE inline float log10_element(float x) {
-  return scaled_log(x, 0x1.348p-2f, -0x1.f657bp-13f, 0.434294482f);
+  return scaled_log(x, {0x1.348p-2f, -0x1.f657bp-13f}, {0x1.bcb7b2p-2f, -0x1.5b235ep-27f});
 }
 TANDEM_HOST_DEVICE inline double log10_element(double x) { return std::log10(x); }
 
@@ -132,7 +135,7 @@ TANDEM_HOST_DEVICE inline float log1p_element(float x) {
 }
 TANDEM_HOST_DEVICE inline double log1p_element(double x) { return std::log1p(x); }
 
-/// log(1 + e^-a) for a >= 0: with e = e^-a and s = e / (2 + e), it is 2 atanh(s).
+/// log(1 + e^-a) for a >= 0: with e = e^-a and s = e / (2 + e), it is 2 atanh(s), rearranged as e minus a smaller term.
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float log1p_exp_of_minus(float a) {
   const float e = exp_of_nonpositive(-a);
   const float s = e / (2.0f + e);
@@ -142,7 +145,7 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline float log1p_exp_of_minus(float a) {
   p = __builtin_fmaf(p, z, 0.28592358f);
   p = __builtin_fmaf(p, z, 0.399997063f);
   p = __builtin_fmaf(p, z, 0.666666673f);
-  return __builtin_fmaf(p * z, s, s + s);
+  return __builtin_fmaf(-s, __builtin_fmaf(-p, z, e), e);
 }
 TANDEM_HOST_DEVICE inline double log1p_exp_of_minus(double a) { return std::log1p(std::exp(-a)); }
 
@@ -194,7 +197,7 @@ TANDEM_HOST_DEVICE inline double pow_element(double x, double y) { return std::p
 
 // --- sine and cosine -----------------------------------------------------------------------------
 
-/// sin(x + shift pi / 2) within 2 units in the last place, for abs(x) <= kMaxFastAngle.
+/// sin(x + shift pi / 2) within 1.2 units in the last place, for abs(x) <= kMaxFastAngle.
 ///
 /// x = q pi/2 + r with abs(r) <= pi/4, reduced in float64 with pi/2 as a sum of two numbers.
 inline constexpr float kMaxFastAngle = 0x1p40f;
@@ -213,7 +216,8 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline float fast_sine(float x) {
   s = __builtin_fmaf(s, z, -1.98400747e-4f);
   s = __builtin_fmaf(s, z, 8.33333185e-3f);
   s = __builtin_fmaf(s, z, -1.66666667e-1f);
-  const uint32_t sine = std::bit_cast<uint32_t>(r * __builtin_fmaf(s, z, 1.0f));
+  const uint32_t sign_of_zero = std::bit_cast<uint32_t>(r) & 0x80000000u;  // the sum of -0 and its correction is 0
+  const uint32_t sine = std::bit_cast<uint32_t>(__builtin_fmaf(r * z, s, r)) | sign_of_zero;
   float c = 2.45466538e-5f;
   c = __builtin_fmaf(c, z, -1.38882971e-3f);
   c = __builtin_fmaf(c, z, 4.16666646e-2f);
@@ -231,17 +235,18 @@ struct NormalTail {
   float exponential;
 };
 
-/// The tail for 0 <= b <= 16 sqrt(2), given a with exp(-b^2 / 2) = 2^(-scale a^2).
+/// Both times 2^shift for 0 <= b <= 16 sqrt(2), given b + 2.5 and a with exp(-b^2 / 2) = 2^(-scale a^2).
 ///
 /// Phi(-b) = exp(-b^2 / 2) r P(1 - 5 r) with r = 1 / (b + 2.5), which maps the half line to an interval on which
 /// Phi(-b) / (exp(-b^2 / 2) r) is smooth and nearly constant. P has a relative error of 2e-8.
-TANDEM_HOST_DEVICE TANDEM_INLINED inline NormalTail normal_tail(float b, float a, FloatPair scale) {
+TANDEM_HOST_DEVICE TANDEM_INLINED inline NormalTail normal_tail(float b_shifted, float a, FloatPair scale,
+                                                                uint32_t shift = 0) {
   const float q = a * a;
   const float q_low = __builtin_fmaf(a, a, -q);
   const float w = scale.high * q;
   const float w_low = __builtin_fmaf(scale.high, q, -w) + __builtin_fmaf(scale.low, q, scale.high * q_low);
-  const float e = exp2_of_minus({w, w_low});
-  const float r = 1.0f / (b + 2.5f);
+  const float e = exp2_of_minus({w, w_low}, shift);
+  const float r = 1.0f / b_shifted;
   const float t = __builtin_fmaf(-5.0f, r, 1.0f);
   float p = -1.58118832e-4f;
   p = __builtin_fmaf(p, t, -3.13274935e-4f);
@@ -256,30 +261,31 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline NormalTail normal_tail(float b, float a
   return {e * (p * r), e};
 }
 
-/// 1 - erf(abs(x)) = 2 Phi(-abs(x) sqrt(2)).
+/// 1 - erf(abs(x)) = 2 Phi(-abs(x) sqrt(2)). Scaled by 2^64 until the end, because the result may be subnormal.
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float erfc_of_magnitude(float x) {
   constexpr FloatPair kScale = {0x1.715476p+0f, 0x1.4ae0c0p-26f};  // 1 / ln 2
   const float a = magnitude_up_to(x, 16.0f);
-  return 2.0f * normal_tail(a * std::numbers::sqrt2_v<float>, a, kScale).tail;
+  return 0x1p-63f * normal_tail(__builtin_fmaf(a, std::numbers::sqrt2_v<float>, 2.5f), a, kScale, 64).tail;
 }
-/// erf(x) for abs(x) < 0.85: an odd polynomial with the first coefficient 1 + 0.128, so that the leading part is exact.
+/// erf(x) for abs(x) < 1.1: an odd polynomial with the first coefficient 1 + 0.128, so that the leading part is exact.
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float erf_of_small(float x) {
   const float z = x * x;
-  float p = 9.25537085e-5f;
-  p = __builtin_fmaf(p, z, -8.33160324e-4f);
-  p = __builtin_fmaf(p, z, 5.21604364e-3f);
-  p = __builtin_fmaf(p, z, -2.68648433e-2f);
-  p = __builtin_fmaf(p, z, 1.12837835e-1f);
-  p = __builtin_fmaf(p, z, -3.76126388e-1f);
-  p = __builtin_fmaf(p, z, 1.28379167e-1f);
+  float p = -8.62390789e-6f;
+  p = __builtin_fmaf(p, z, 1.08701861e-4f);
+  p = __builtin_fmaf(p, z, -8.42421723e-4f);
+  p = __builtin_fmaf(p, z, 5.21644019e-3f);
+  p = __builtin_fmaf(p, z, -2.68635545e-2f);
+  p = __builtin_fmaf(p, z, 1.12837434e-1f);
+  p = __builtin_fmaf(p, z, -3.76126349e-1f);
+  p = __builtin_fmaf(p, z, 1.28379166e-1f);
   return __builtin_fmaf(x, p, x);
 }
 TANDEM_HOST_DEVICE inline float erf_element(float x) {
-  return nan_of(x, if_below(x, 0.85f, erf_of_small(x), std::copysign(1.0f - erfc_of_magnitude(x), x)));
+  return nan_of(x, if_below(x, 1.1f, erf_of_small(x), std::copysign(1.0f - erfc_of_magnitude(x), x)));
 }
 TANDEM_HOST_DEVICE inline float erfc_element(float x) {
   const float tail = erfc_of_magnitude(x);
-  return nan_of(x, if_below(x, 0.5f, 1.0f - erf_of_small(x), by_sign(x, 2.0f - tail, tail)));
+  return nan_of(x, if_below(x, 0.7f, 1.0f - erf_of_small(x), by_sign(x, 2.0f - tail, tail)));
 }
 TANDEM_HOST_DEVICE inline double erfc_element(double x) { return std::erfc(x); }
 TANDEM_HOST_DEVICE inline double erf_element(double x) { return std::erf(x); }

@@ -22,9 +22,7 @@ OpCase case_of(const Activation& activation, const Shape& shape) {
   op.name = activation.name;
   op.inputs = {{"input", shape, -4, 4}};
   op.run = [run = activation.run](const std::vector<Tensor>& in) { return run(in[0]); };
-  op.reference = [exact = activation.exact, shape](const std::vector<Dense>& in) {
-    return dense_map(shape, in, [&](const std::vector<double>& v) { return static_cast<double>(exact(v[0])); });
-  };
+  op.reference = elementwise([exact = activation.exact](double x) { return static_cast<double>(exact(x)); });
   return op;
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numbers>
 #include <utility>
 #include <vector>
 
@@ -35,9 +36,10 @@ struct MathFunction {
 
 double sign_of(double x) { return (x > 0) - (x < 0); }
 double inverse_erf(double y) {
+  if (!(std::abs(y) < 1)) return NAN;
   double low = -6, high = 6;
   for (int step = 0; step < 100; ++step) (std::erf((low + high) / 2) < y ? low : high) = (low + high) / 2;
-  return low;
+  return low == 0 ? low : low - (std::erf(low) - y) / (2 * std::numbers::inv_sqrtpi * std::exp(-low * low));
 }
 
 constexpr CastPolicy kFull = CastPolicy::kFloat32;

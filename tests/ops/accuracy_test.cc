@@ -1,0 +1,142 @@
+// The worst errors of elementwise functions, compared with the table of docs/accuracy.md. Inputs are every
+// TANDEM_ACCURACY_STRIDE-th (default: 16381st) float32 and all numbers of half types.
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/autograd/grad_mode.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/ops/op_cases.h>
+
+namespace tandem::testing { namespace {
+
+struct Format {
+  DType dtype;
+  int digits;
+  double smallest;  ///< magnitude of results that are compared: intermediate results should be normal numbers
+  double end;       ///< half an ulp below it and beyond, a result is infinite
+};
+constexpr Format kFormats[] = {
+    {kFloat32, 24, 0x1p-119, 0x1p128}, {kFloat16, 11, 0x1p-14, 0x1p16}, {kBFloat16, 8, 0x1p-119, 0x1p128}};
+using Errors = std::vector<double>;  ///< in the order of kFormats, in units in the last place
+
+/// The numbers with the bits (begin + i) * stride, in the shape {1, ..., n}.
+Tensor numbers(const Format& format, int64_t dims, int64_t begin, int64_t n, uint64_t stride) {
+  const size_t size = static_cast<size_t>(size_of(format.dtype));
+  Shape shape(static_cast<size_t>(dims), 1);
+  if (dims > 0) shape.back() = n;
+  const Tensor x = empty(shape, {format.dtype});
+  for (int64_t i = 0; i < x.num_elements(); ++i) {
+    const uint64_t bits = static_cast<uint64_t>(begin + i) * stride;
+    std::memcpy(static_cast<std::byte*>(x.data_ptr()) + static_cast<size_t>(i) * size, &bits, size);
+  }
+  return x;
+}
+
+/// Whether the call computes a function of each element of one floating operand; moves are none.
+bool is_elementwise(const OpCase& op) {
+  if (op.inputs.size() != 1 || op.inputs[0].dtype || op.inputs[0].shape.dim() == 0 || op.in_place || !op.reference ||
+      op.result_dtype) {
+    return false;
+  }
+  const auto run = [&](double a, double b) {
+    Shape shape(op.inputs[0].shape.size(), 1);
+    shape.back() = 2;
+    return Tensor(op.run({from_vector<double>({a, b}, shape)}));
+  };
+  try {
+    const Tensor both = run(0.75, 0.5), first = run(0.75, 0.75), second = run(0.5, 0.5);
+    if (both.num_elements() != 2 || first.num_elements() != 2) return false;
+    return run(-0.75, 0.5).to_vector<double>() != std::vector<double>{-0.75, 0.5} && both.dtype() == kFloat64 &&
+           both.to_vector<double>() == std::vector<double>{first.to_vector<double>()[0], second.to_vector<double>()[1]};
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+double worst_error(const OpCase& op, const Format& format, uint64_t stride) {
+  const int64_t total = (int64_t{1} << (8 * size_of(format.dtype))) / static_cast<int64_t>(stride);
+  double worst = 0;
+  for (int64_t begin = 0; begin < total; begin += 1 << 16) {
+    const int64_t n = std::min<int64_t>(1 << 16, total - begin);
+    const Tensor x = numbers(format, op.inputs[0].shape.dim(), begin, n, stride);
+    const Dense in = dense(x), expected = op.reference({in}), actual = dense(op.run({x}));
+    for (int64_t i = 0; i < n; ++i) {
+      const double e = expected[i];
+      if (!std::isfinite(in[i]) || !std::isfinite(e) || std::abs(e) < format.smallest) continue;
+      const double ulp = std::ldexp(1, std::ilogb(e) - format.digits + 1);
+      const double found = std::isinf(actual[i]) ? std::copysign(format.end, actual[i]) : actual[i];
+      const double error =
+          std::abs(e) >= format.end && found == std::copysign(format.end, e) ? 0 : std::abs(found - e) / ulp;
+      worst = error <= worst ? worst : std::isnan(error) ? HUGE_VAL : error;
+    }
+  }
+  return worst;
+}
+
+std::map<std::string, Errors> measured() {
+  const NoGradGuard no_grad;
+  const char* stride = std::getenv("TANDEM_ACCURACY_STRIDE");
+  std::map<std::string, Errors> result;
+  for (const Operation& operation : op_cases().operations) {
+    const std::string& text = operation.declaration;
+    // Functions of one operand; round to decimals, remainders and quotients have no bound in these units.
+    if (text.find("(Tensor input") == std::string::npos || text.find("other") != std::string::npos ||
+        text.find("decimals") != std::string::npos) {
+      continue;
+    }
+    for (const OpCase& op : operation.cases) {
+      if (op.inputs.empty() || op.inputs[0].shape != operation.cases[0].inputs[0].shape || !is_elementwise(op))
+        continue;
+      Errors& worst = result.try_emplace(operation.name(), Errors(std::size(kFormats))).first->second;
+      for (size_t f = 0; f < std::size(kFormats); ++f) {
+        const uint64_t step = f > 0 ? 1 : stride == nullptr ? 16381 : std::strtoull(stride, nullptr, 10);
+        worst[f] = std::max(worst[f], worst_error(op, kFormats[f], step));
+      }
+    }
+  }
+  return result;
+}
+
+/// The rows "| `name` | number | number | number |" of the page.
+std::map<std::string, Errors> stated() {
+  std::map<std::string, Errors> result;
+  std::ifstream page("docs/accuracy.md");
+  for (std::string line; std::getline(page, line);) {
+    if (!line.starts_with("| `")) continue;
+    const size_t end = line.find('`', 3);
+    std::istringstream numbers(line.substr(end + 1));
+    Errors& row = result[line.substr(3, end - 3)];
+    char bar;
+    for (double number; numbers >> bar >> number;) row.push_back(number);
+  }
+  return result;
+}
+
+TEST(Accuracy, WorstErrorsAreAtMostThoseOfThePage) {
+  const std::map<std::string, Errors> limits = stated(), worst = measured();
+  std::string table;
+  for (const auto& [name, errors] : worst) {
+    const auto limit = limits.find(name);
+    bool is_rounded = true;
+    std::ostringstream row;
+    row << "| `" << name << "` |";
+    for (size_t f = 0; f < errors.size(); ++f) {
+      is_rounded = is_rounded && errors[f] <= 0.5;
+      row << " " << std::ceil(errors[f] * 100) / 100 << " |";
+      EXPECT_LE(errors[f], limit == limits.end() ? 0.5 : limit->second.at(f)) << name << " " << kFormats[f].dtype;
+    }
+    if (!is_rounded) table += row.str() + "\n";
+  }
+  for (const auto& [name, errors] : limits) EXPECT_TRUE(worst.contains(name)) << name;
+  if (HasFailure()) std::cout << "measured:\n" << table;
+}
+
+}}  // namespace tandem::testing
