@@ -3,7 +3,6 @@
 #pragma once
 
 #include <bit>
-#include <concepts>
 #include <cstdint>
 #include <type_traits>
 
@@ -37,7 +36,9 @@ struct Half {
   TANDEM_HOST_DEVICE explicit Half(float value) : bits(from_float(value)) {}
   /// Rounds once, too.
   TANDEM_HOST_DEVICE explicit Half(double value) : Half(round_to_odd(value)) {}
-  TANDEM_HOST_DEVICE explicit Half(std::integral auto value) : Half(round_to_odd(static_cast<int64_t>(value))) {}
+  template <class T>
+  requires std::is_integral_v<T> TANDEM_HOST_DEVICE explicit Half(T value)
+      : Half(round_to_odd(static_cast<int64_t>(value))) {}
   /// Exact.
   TANDEM_HOST_DEVICE operator float() const { return to_float(bits); }
 
@@ -56,7 +57,8 @@ struct BFloat16 {
   TANDEM_HOST_DEVICE explicit BFloat16(float value) : bits(from_float(value)) {}
   /// Rounds once, too.
   TANDEM_HOST_DEVICE explicit BFloat16(double value) : BFloat16(round_to_odd(value)) {}
-  TANDEM_HOST_DEVICE explicit BFloat16(std::integral auto value)
+  template <class T>
+  requires std::is_integral_v<T> TANDEM_HOST_DEVICE explicit BFloat16(T value)
       : BFloat16(round_to_odd(static_cast<int64_t>(value))) {}
   /// Exact.
   TANDEM_HOST_DEVICE operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
