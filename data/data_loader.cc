@@ -27,8 +27,8 @@ std::string shown(std::span<const int64_t> items) {
 /// One pass over the batches of an epoch.
 class Epoch : public BatchSource {
  public:
-  Epoch(const Dataset& dataset, Sampler& sampler, const DataLoaderOptions& options)
-      : dataset_(dataset),
+  Epoch(DatasetRef<Dataset> dataset, Sampler& sampler, const DataLoaderOptions& options)
+      : dataset_(std::move(dataset)),
         sampler_(sampler),
         options_(options),
         indices_(sampler.begin_epoch()),
@@ -64,8 +64,8 @@ class Epoch : public BatchSource {
   Batch make(std::span<const int64_t> items) const {
     const uint64_t seed = options_.transform_seed;
     Batch batch = options_.collate     ? options_.collate(examples(items))
-                  : options_.transform ? transform_items(dataset_, items, options_.transform, seed, epoch_)
-                                       : dataset_.get_batch(items);
+                  : options_.transform ? transform_items(*dataset_, items, options_.transform, seed, epoch_)
+                                       : dataset_->get_batch(items);
     if (options_.batch_transform) {
       ItemRandom random = batch_random(seed, epoch_, items.front());
       batch = options_.batch_transform(std::move(batch), random);
@@ -78,7 +78,7 @@ class Epoch : public BatchSource {
     std::vector<Example> result;
     for (const int64_t index : items) {
       try {
-        result.push_back(dataset_.get(index));
+        result.push_back(dataset_->get(index));
         if (!options_.transform) continue;
         ItemRandom random = item_random(options_.transform_seed, epoch_, index);
         result.back() = options_.transform(std::move(result.back()), random);
@@ -89,7 +89,7 @@ class Epoch : public BatchSource {
     return result;
   }
 
-  const Dataset& dataset_;
+  const DatasetRef<Dataset> dataset_;
   Sampler& sampler_;  // used by the consumer's thread only
   const DataLoaderOptions options_;
   const std::vector<int64_t> indices_;
@@ -101,8 +101,8 @@ class Epoch : public BatchSource {
 
 }  // namespace
 
-DataLoader::DataLoader(const Dataset& dataset, Sampler& sampler, DataLoaderOptions options)
-    : dataset_(dataset), sampler_(sampler), options_(std::move(options)) {
+DataLoader::DataLoader(DatasetRef<Dataset> dataset, Sampler& sampler, DataLoaderOptions options)
+    : dataset_(std::move(dataset)), sampler_(sampler), options_(std::move(options)) {
   check_options("DataLoader", options_);
 }
 

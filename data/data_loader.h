@@ -46,16 +46,17 @@ struct DataLoaderOptions {
 ///
 /// Workers run with a copy of the consumer's RankContext: its rank, device and generators, but without module scope,
 /// autocast and backward. In traces they are the threads 2, 3, ...; each runs operations on one thread. The loader is
-/// not thread-safe; dataset and sampler must outlive loader and iterators.
+/// not thread-safe. The dataset (DatasetRef) and the sampler must outlive loader and iterators; a temporary dataset is
+/// moved in.
 class TANDEM_API DataLoader {
  public:
   /// Throws ValueError unless batch_size >= 1, num_workers >= 0 and prefetch >= 1. begin() throws ResourceError if the
   /// system cannot start a worker's thread.
-  DataLoader(const Dataset& dataset, Sampler& sampler, DataLoaderOptions options = {});
+  DataLoader(DatasetRef<Dataset> dataset, Sampler& sampler, DataLoaderOptions options = {});
 
   /// Number of batches in a complete epoch.
   int64_t size() const;
-  const Dataset& dataset() const { return dataset_; }            ///< the argument of the constructor
+  const Dataset& dataset() const { return *dataset_; }           ///< the argument of the constructor
   Sampler& sampler() const { return sampler_; }                  ///< the argument of the constructor
   const DataLoaderOptions& options() const { return options_; }  ///< the argument of the constructor
 
@@ -67,7 +68,7 @@ class TANDEM_API DataLoader {
   std::default_sentinel_t end() const { return {}; }  ///< compares equal to an iterator past the last batch
 
  private:
-  const Dataset& dataset_;
+  DatasetRef<Dataset> dataset_;
   Sampler& sampler_;
   DataLoaderOptions options_;
 };

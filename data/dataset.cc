@@ -46,13 +46,14 @@ Example TensorDataset::get(int64_t index) const {
   return item;
 }
 
-Subset::Subset(const Dataset& dataset, std::vector<int64_t> indices) : dataset_(dataset), indices_(std::move(indices)) {
-  for (const int64_t index : indices_) check_item("Subset", index, dataset.size());
+Subset::Subset(DatasetRef<Dataset> dataset, std::vector<int64_t> indices)
+    : dataset_(std::move(dataset)), indices_(std::move(indices)) {
+  for (const int64_t index : indices_) check_item("Subset", index, dataset_->size());
 }
 
 Example Subset::get(int64_t index) const {
   check_item("Subset", index, size());
-  return dataset_.get(indices_[static_cast<size_t>(index)]);
+  return dataset_->get(indices_[static_cast<size_t>(index)]);
 }
 
 Batch Subset::get_batch(std::span<const int64_t> indices) const {
@@ -61,11 +62,11 @@ Batch Subset::get_batch(std::span<const int64_t> indices) const {
     check_item("Subset", index, size());
     chosen.push_back(indices_[static_cast<size_t>(index)]);
   }
-  return dataset_.get_batch(chosen);
+  return dataset_->get_batch(chosen);
 }
 
-std::vector<Subset> random_split(const Dataset& dataset, const std::vector<double>& lengths, uint64_t seed) {
-  const auto size = static_cast<double>(dataset.size());
+std::vector<Subset> random_split(DatasetRef<Dataset> dataset, const std::vector<double>& lengths, uint64_t seed) {
+  const auto size = static_cast<double>(dataset->size());
   double sum = 0;
   bool are_whole = true;
   for (const double length : lengths) {
@@ -75,16 +76,16 @@ std::vector<Subset> random_split(const Dataset& dataset, const std::vector<doubl
   }
   are_whole = are_whole && sum == size;
   TANDEM_CHECK(ValueError, are_whole || std::abs(sum - 1) < 1e-9, "random_split: the sum of the lengths is ", sum,
-               ", expected 1 for fractions or the dataset's size ", dataset.size(), " for whole numbers");
+               ", expected 1 for fractions or the dataset's size ", dataset->size(), " for whole numbers");
   std::vector<int64_t> counts;
-  int64_t left = dataset.size();
+  int64_t left = dataset->size();
   for (const double length : lengths) {
     counts.push_back(static_cast<int64_t>(are_whole ? length : std::floor(length * size)));
     left -= counts.back();
   }
   for (size_t i = 0; left > 0; ++i, --left) ++counts[i % counts.size()];
 
-  RandomSampler sampler(dataset.size(), seed);
+  RandomSampler sampler(dataset->size(), seed);
   const std::vector<int64_t> order = sampler.begin_epoch();
   std::vector<Subset> parts;
   auto begin = order.begin();
@@ -95,17 +96,16 @@ std::vector<Subset> random_split(const Dataset& dataset, const std::vector<doubl
   return parts;
 }
 
-ConcatDataset::ConcatDataset(std::vector<std::reference_wrapper<const Dataset>> datasets)
-    : datasets_(std::move(datasets)) {
+ConcatDataset::ConcatDataset(std::vector<DatasetRef<Dataset>> datasets) : datasets_(std::move(datasets)) {
   TANDEM_CHECK(ValueError, !datasets_.empty(), "ConcatDataset: no datasets, expected at least one");
   int64_t end = 0;
-  for (const Dataset& dataset : datasets_) ends_.push_back(end += dataset.size());
+  for (const auto& dataset : datasets_) ends_.push_back(end += dataset->size());
 }
 
 Example ConcatDataset::get(int64_t index) const {
   check_item("ConcatDataset", index, size());
   const auto number = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), index) - ends_.begin());
-  return datasets_[number].get().get(number == 0 ? index : index - ends_[number - 1]);
+  return datasets_[number]->get(number == 0 ? index : index - ends_[number - 1]);
 }
 
 }}}  // namespace tandem::v0::data

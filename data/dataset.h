@@ -1,11 +1,13 @@
 // Datasets and batches.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
-#include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <tandem/base/macros.h>
@@ -48,6 +50,23 @@ class TANDEM_API Dataset {
   virtual Batch get_batch(std::span<const int64_t> indices) const;
 };
 
+/// An argument of type Base: refers to a variable, which must outlive each copy of this object, or owns a temporary
+/// that is moved in. Implicit, so that functions take both.
+template <class Base>
+class DatasetRef {
+ public:
+  /// Refers to `dataset`.
+  DatasetRef(const Base& dataset) : dataset_(std::shared_ptr<const Base>(), &dataset) {}
+  /// Owns the temporary; copies of this object share it.
+  template <std::derived_from<Base> D>
+  DatasetRef(D&& dataset) : dataset_(std::make_shared<D>(std::move(dataset))) {}
+  const Base& operator*() const { return *dataset_; }        ///< the dataset
+  const Base* operator->() const { return dataset_.get(); }  ///< the dataset
+
+ private:
+  std::shared_ptr<const Base> dataset_;
+};
+
 /// Throws IndexError unless 0 <= index < size; the error text begins with `dataset`.
 TANDEM_API void check_item(const char* dataset, int64_t index, int64_t size);
 
@@ -68,41 +87,40 @@ class TANDEM_API TensorDataset : public Dataset {
   int64_t size_ = -1;
 };
 
-/// The items `indices` of another dataset, which must outlive this one: torch.utils.data.Subset.
+/// The items `indices` of another dataset (DatasetRef): torch.utils.data.Subset.
 class TANDEM_API Subset : public Dataset {
  public:
   /// Throws IndexError for an index outside the dataset.
-  Subset(const Dataset& dataset, std::vector<int64_t> indices);
+  Subset(DatasetRef<Dataset> dataset, std::vector<int64_t> indices);
   int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
   Example get(int64_t index) const override;
   Batch get_batch(std::span<const int64_t> indices) const override;
   const std::vector<int64_t>& indices() const { return indices_; }  ///< the argument of the constructor
 
  private:
-  const Dataset& dataset_;
+  DatasetRef<Dataset> dataset_;
   std::vector<int64_t> indices_;
 };
 
-/// Splits a dataset, which must outlive the result, into disjoint random parts: torch.utils.data.random_split.
-/// `lengths` are numbers of items with the sum dataset.size(), or fractions with the sum 1, which are rounded down; the
-/// remaining items are distributed one by one over the parts, beginning with the first. The permutation is a function
-/// of the seed. Throws ValueError for other lengths.
-TANDEM_API std::vector<Subset> random_split(const Dataset& dataset, const std::vector<double>& lengths,
+/// Splits a dataset (DatasetRef) into disjoint random parts: torch.utils.data.random_split. `lengths` are numbers of
+/// items with the sum dataset.size(), or fractions with the sum 1, which are rounded down; the remaining items are
+/// distributed one by one over the parts, beginning with the first. The permutation is a function of the seed. Throws
+/// ValueError for other lengths.
+TANDEM_API std::vector<Subset> random_split(DatasetRef<Dataset> dataset, const std::vector<double>& lengths,
                                             uint64_t seed = 0);
 
-/// The items of several datasets, one dataset after the other: torch.utils.data.ConcatDataset. The datasets must
-/// outlive this one.
+/// The items of several datasets (DatasetRef), one dataset after the other: torch.utils.data.ConcatDataset.
 ///
 ///     const data::ConcatDataset both({first, second});
 class TANDEM_API ConcatDataset : public Dataset {
  public:
   /// Throws ValueError without a dataset.
-  explicit ConcatDataset(std::vector<std::reference_wrapper<const Dataset>> datasets);
+  explicit ConcatDataset(std::vector<DatasetRef<Dataset>> datasets);
   int64_t size() const override { return ends_.back(); }
   Example get(int64_t index) const override;
 
  private:
-  std::vector<std::reference_wrapper<const Dataset>> datasets_;
+  std::vector<DatasetRef<Dataset>> datasets_;
   std::vector<int64_t> ends_;  ///< number of items of the datasets up to each one
 };
 

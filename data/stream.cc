@@ -124,7 +124,7 @@ class StreamLoader::Epoch : public BatchSource {
 
   void open(Shard& shard, int64_t turn) const {
     shard.is_open = true;
-    shard.items = loader_.dataset_.stream(shard_of(turn));
+    shard.items = loader_.dataset_->stream(shard_of(turn));
     if (shard.items && turn >= num_shards()) shard.items->skip(turn / num_shards() * loader_.loader_.batch_size);
   }
 
@@ -134,8 +134,8 @@ class StreamLoader::Epoch : public BatchSource {
   Prefetcher prefetcher_;  // the last member: its threads use the others
 };
 
-StreamLoader::StreamLoader(const IterableDataset& dataset, DataLoaderOptions loader, StreamOptions options)
-    : dataset_(dataset), loader_(std::move(loader)), options_(options) {
+StreamLoader::StreamLoader(DatasetRef<IterableDataset> dataset, DataLoaderOptions loader, StreamOptions options)
+    : dataset_(std::move(dataset)), loader_(std::move(loader)), options_(options) {
   check_options("StreamLoader", loader_);
   TANDEM_CHECK(ValueError, options.world_size >= 1, "StreamLoader: world_size is ", options.world_size,
                ", expected at least 1");

@@ -62,14 +62,14 @@ struct StreamOptions {
 /// shard, and batches are taken from the rank's unfinished shards in turn. The order and content of the batches depend
 /// on batch_size and the number of shards, not on the number of workers. Each begin() starts the next epoch, from 0. As
 /// for a DataLoader, workers copy batches to the device on a stream of their own, exceptions are rethrown in the
-/// consumer, and the loader is not thread-safe. Dataset and loader must outlive iterators.
+/// consumer, and the loader is not thread-safe. The loader and its dataset (DatasetRef) must outlive iterators.
 ///
 /// Ranks may have different numbers of batches: end the training on all ranks after the same number of steps.
 class TANDEM_API StreamLoader {
  public:
   /// For the random numbers of the transforms in `loader`, the index of item i of a shard is i * world_size * shards +
   /// the shard's index. Throws ValueError as DataLoader, and unless 0 <= rank < world_size and shards >= 1.
-  explicit StreamLoader(const IterableDataset& dataset, DataLoaderOptions loader = {}, StreamOptions options = {});
+  explicit StreamLoader(DatasetRef<IterableDataset> dataset, DataLoaderOptions loader = {}, StreamOptions options = {});
 
   /// Type of begin().
   using Iterator = BatchIterator;
@@ -96,7 +96,7 @@ class TANDEM_API StreamLoader {
     bool is_at_end = false;
   };
 
-  const IterableDataset& dataset_;
+  DatasetRef<IterableDataset> dataset_;
   DataLoaderOptions loader_;
   StreamOptions options_;
   Position position_;

@@ -85,8 +85,9 @@ class TANDEM_API Optimizer {
   void load_state_dict(const State& state);
 
  protected:
-  /// An optimizer without groups.
+  /// An optimizer without groups. The rule must outlive it.
   explicit Optimizer(const OptimizerRule& rule) : rule_(rule) {}
+  explicit Optimizer(const OptimizerRule&&) = delete;
 
   /// Throws ValueError for a wrong option or if a parameter is given twice; StateError for an undefined, non-leaf or
   /// not row-major parameter; DTypeError unless it is floating-point. `options` points to the rule's Options.

@@ -2,12 +2,17 @@
 #include <tandem/data/dataset.h>
 
 #include <algorithm>
+#include <memory>
 #include <set>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include <tandem/data/data_loader.h>
+#include <tandem/data/stream.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/error_text.h>
 
@@ -41,6 +46,40 @@ Indices labels_of(const td::data::Dataset& dataset) {
   Indices labels;
   for (int64_t i = 0; i < dataset.size(); ++i) labels.push_back(dataset.get(i).label.item<int64_t>());
   return labels;
+}
+
+/// Two items; `owner` counts the objects.
+struct Counted : td::data::Dataset, td::data::IterableDataset {
+  explicit Counted(std::shared_ptr<int> count) : owner(std::move(count)) {}
+  int64_t size() const override { return 2; }
+  Example get(int64_t index) const override { return {.label = td::scalar_tensor(index + 7, {td::kInt64})}; }
+  std::unique_ptr<td::data::ExampleStream> stream(const td::data::StreamShard&) const override { return nullptr; }
+  std::shared_ptr<int> owner;
+};
+
+TEST(DatasetRef, OwnsTemporariesAndRefersToVariables) {
+  const auto owner = std::make_shared<int>();
+  {
+    const Counted variable(owner);
+    td::data::SequentialSampler sampler(2);
+    td::data::DataLoader over_variable(variable, sampler);
+    EXPECT_EQ(&over_variable.dataset(), &variable);
+    EXPECT_EQ(owner.use_count(), 2);
+    const Subset subset(Counted(owner), {1, 0});
+    const std::vector<Subset> parts = td::data::random_split(Counted(owner), {1, 1});
+    const ConcatDataset both({Counted(owner), subset, parts[0]});
+    td::data::DataLoader loader(Subset(Counted(owner), {1}), sampler);
+    const td::data::StreamLoader stream{Counted(owner)};
+    EXPECT_EQ(owner.use_count(), 7);
+    EXPECT_EQ(labels_of(subset), (Indices{8, 7}));
+    EXPECT_EQ(labels_of(parts[0]), labels_of(both).back() == 7 ? Indices{7} : Indices{8});
+    EXPECT_EQ(labels_of(both).size(), 5u);
+    auto batches = td::data::DataLoader(Counted(owner), sampler, {.batch_size = 2}).begin();
+    EXPECT_EQ(batches->labels.to_vector<int64_t>(), (Indices{7, 8}));
+  }
+  EXPECT_EQ(owner.use_count(), 1);
+  // A temporary sampler is refused.
+  static_assert(!std::is_constructible_v<td::data::DataLoader, TensorDataset&, td::data::SequentialSampler>);
 }
 
 TEST(TensorDataset, ItemsAreRowsOfAllTensors) {
