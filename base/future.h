@@ -125,8 +125,8 @@ class [[nodiscard]] Future {
   bool wait(std::chrono::nanoseconds timeout) const {
     using Clock = std::chrono::steady_clock;
     const auto now = Clock::now();
-    const bool forever = timeout > Clock::time_point::max() - now;  // the sum would overflow
-    if (!wait_until(forever ? Clock::time_point::max() : now + timeout)) return false;
+    const bool unlimited = timeout > Clock::time_point::max() - now;  // the sum would overflow
+    if (!wait_until(unlimited ? Clock::time_point::max() : now + timeout)) return false;
     rethrow();
     return true;
   }

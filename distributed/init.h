@@ -29,7 +29,7 @@ struct InitOptions {
   /// Timeout of the rendezvous and of collectives; 0: no timeout. The environment variable TANDEM_TIMEOUT_S takes
   /// precedence.
   std::chrono::milliseconds timeout{300000};
-  std::string interface = {};  ///< as ProcessGroupOptions::interface
+  std::string network_interface = {};  ///< as ProcessGroupOptions::network_interface
 };
 
 /// Makes the calling thread a rank of a job and creates the default group. Collective: returns when all ranks have

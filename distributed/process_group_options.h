@@ -26,7 +26,7 @@ struct ProcessGroupOptions {
   /// Ranks of the members in the job, ascending; empty: 0 to world_size - 1. Error messages use these ranks.
   std::vector<int> ranks = {};
   std::string host_id = {};  ///< replaces TANDEM_HOST_ID: ranks with different values are treated as on different hosts
-  std::string interface =
+  std::string network_interface =
       {};  ///< network interface or address for gloo; empty: TANDEM_SOCKET_IFNAME, else chosen automatically
 };
 

@@ -40,7 +40,7 @@ class TANDEM_API Store {
   /// Waits until all keys are set. Throws as get(), naming the missing keys.
   void wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout);
   /// Whether all keys are set.
-  virtual bool check(const std::vector<std::string>& keys) = 0;
+  virtual bool contains(const std::vector<std::string>& keys) = 0;
   /// Number of keys.
   virtual int64_t num_keys() = 0;
 

@@ -78,7 +78,7 @@ ChannelNorm::ChannelNorm(const char* type, InputShape input_shape, int64_t num_f
       options_(options),
       defaults_(defaults) {}
 
-void ChannelNorm::check(const Tensor& input) const {
+void ChannelNorm::check_input(const Tensor& input) const {
   TANDEM_CHECK(ShapeError, input.dim() >= input_shape_.min_dims && input.dim() <= input_shape_.max_dims, type_,
                ": input is ", describe(input), ", expected ", input_shape_.text);
 }
@@ -112,7 +112,7 @@ void BatchNormBase::count() const {
 }
 
 Tensor BatchNormBase::forward(const Tensor& input) {
-  check(input);
+  check_input(input);
   const auto norm = options().relu6 ? &batch_norm_relu6 : options().relu ? &batch_norm_relu : &batch_norm;
   Tensor result =
       norm(input, running_mean, running_var, weight, bias, uses_batch_statistics(), call_momentum(), options().eps);
@@ -122,7 +122,7 @@ Tensor BatchNormBase::forward(const Tensor& input) {
 
 Tensor BatchNormBase::add_relu(const Tensor& input, const Tensor& residual) {
   return call(input, [&](const Tensor& x) {
-    check(x);
+    check_input(x);
     Tensor result = batch_norm_add_relu(x, residual, running_mean, running_var, weight, bias, uses_batch_statistics(),
                                         call_momentum(), options().eps);
     count();
@@ -136,7 +136,7 @@ InstanceNormBase::InstanceNormBase(const char* type, InputShape input_shape, int
       sample_dims_(input_shape.min_dims) {}
 
 Tensor InstanceNormBase::forward(const Tensor& input) {
-  check(input);
+  check_input(input);
   const bool is_sample = input.dim() == sample_dims_;
   const Tensor result = instance_norm(is_sample ? input.unsqueeze(0) : input, running_mean, running_var, weight, bias,
                                       is_training() || !running_mean.defined(), momentum().value_or(0), options().eps);

@@ -55,7 +55,7 @@ class TANDEM_API ChannelNorm : public Layer {
 
   const BatchNormOptions& options() const { return options_; }  ///< of the constructor, with the current momentum
   /// Throws ShapeError if input has another number of dimensions.
-  void check(const Tensor& input) const;
+  void check_input(const Tensor& input) const;
 
  private:
   const char* type_;

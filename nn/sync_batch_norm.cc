@@ -49,7 +49,7 @@ SyncBatchNorm::SyncBatchNorm(int64_t num_features, std::shared_ptr<distributed::
 }
 
 Tensor SyncBatchNorm::normalize(const Tensor& input) const {
-  check(input);
+  check_input(input);
   Tensor result =
       sync_batch_norm(input, running_mean, running_var, weight, bias,
                       exchange_over(group_, str(type_name(), " '", path(), "'")), call_momentum(), options().eps);

@@ -29,12 +29,12 @@ inline KernelContext kernel_context(Device device) { return {device, {}, stream_
 /// Context of a kernel that exists only for CPUs: throws DeviceError for any other device.
 struct CpuContext : KernelContext {
   /// A context without a trace span.
-  CpuContext(Device on) : KernelContext{on} { check(); }
+  CpuContext(Device on) : KernelContext{on} { check_device(); }
   /// The context of an operation.
-  CpuContext(const KernelContext& context) : KernelContext{context.device} { check(); }
+  CpuContext(const KernelContext& context) : KernelContext{context.device} { check_device(); }
 
  private:
-  void check() const {
+  void check_device() const {
     TANDEM_CHECK(DeviceError, device.is_cpu(), device,
                  ": this operation has no GPU kernel; move its tensors to the CPU");
   }

@@ -77,7 +77,7 @@ class DeferredBackend::CancelledStore final : public ForwardingStore {
     board_.report({.rank = rank, .end = RankEnd::kFailed, .reason = reason});
   }
   void look_who_gave_up() {
-    if (!store_->check({kCancelled})) return;
+    if (!store_->contains({kCancelled})) return;
     const std::string text = store_->get_from(kCancelled, {own_rank_}, kStoreTimeout);
     const size_t space = text.find(' ');
     const auto culprit = static_cast<int>(parse_integer(text.substr(0, space)).value_or(-1));

@@ -54,7 +54,7 @@ void find_missing(Store& store, const std::function<std::string(int)>& key, int 
                   std::vector<int>& missing) {
   std::vector<std::string> keys;
   for (int rank = begin; rank < end; ++rank) keys.push_back(key(rank));
-  if (store.check(keys)) return;
+  if (store.contains(keys)) return;
   if (end - begin == 1) {
     missing.push_back(begin);
     return;
@@ -274,7 +274,7 @@ void GroupQueue::poll_failures() {
   try {
     start_rank_thread([weak = weak_from_this(), store = options_.store, key = failure_key(), polls = is_polling_] {
       try {
-        if (store->check({key})) {
+        if (store->contains({key})) {
           const std::string text = store->get(key, kFailurePollInterval);
           const size_t space = text.find(' ');
           const int64_t culprit = parse_integer(text.substr(0, space)).value_or(-1);

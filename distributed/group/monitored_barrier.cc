@@ -91,7 +91,7 @@ class MonitoredBarrier {
   void fail_for_missing(const Ends& ends) {
     for (int rank = 0; rank < options_.world_size; ++rank) {
       const auto end = ends.find(job_rank(options_, rank));
-      if (end == ends.end() || store_.check({arrival(number_, rank)})) continue;
+      if (end == ends.end() || store_.contains({arrival(number_, rank)})) continue;
       throw failure(failure_text(" failed", end->first, end->second), end->first);
     }
   }
@@ -103,7 +103,7 @@ class MonitoredBarrier {
     MissingRanks ranks = shown_;
     for (int rank = 0; rank < options_.world_size; ++rank) {
       const int shown = job_rank(options_, rank);
-      if (store_.check({arrival(number_, rank)})) {
+      if (store_.contains({arrival(number_, rank)})) {
         came += str(" ", shown);
         ranks.waiting.push_back(shown);
       } else {

@@ -32,7 +32,7 @@ std::shared_ptr<Context> ContextAccess::install(RankContext& rank_context, const
   context->thread_ranks_ = options.thread_ranks;
   context->store_ = options.store;
   context->backend_ = options.backend;
-  context->interface_ = options.interface;
+  context->interface_ = options.network_interface;
   context->session_ = options.session;
   rank_context.rank = options.rank;
   rank_context.world_size = options.world_size;

@@ -22,7 +22,7 @@ struct ContextOptions {
   std::chrono::milliseconds timeout{300000};
   std::shared_ptr<Store> store;
   std::string backend = "auto";
-  std::string interface = {};
+  std::string network_interface = {};
   std::shared_ptr<InitSession> session = {};
 };
 

@@ -34,7 +34,7 @@ const std::shared_ptr<ProcessGroup>& Context::group() {
                                    .timeout = timeout_,
                                    .thread_ranks = thread_ranks_,
                                    .backend = backend_,
-                                   .interface = interface_});
+                                   .network_interface = interface_});
   }
   return group_;
 }
@@ -70,7 +70,7 @@ std::shared_ptr<ProcessGroup> Context::new_group(const std::vector<int>& ranks, 
                                               .thread_ranks = thread_ranks_,
                                               .backend = options.backend.empty() ? backend_ : options.backend,
                                               .ranks = members,
-                                              .interface = interface_});
+                                              .network_interface = interface_});
 }
 
 }}}  // namespace tandem::v0::distributed

@@ -257,7 +257,7 @@ void init_process_group(const InitOptions& options) {
                                                                .timeout = timeout,
                                                                .store = joined.store,
                                                                .backend = options.backend,
-                                                               .interface = options.interface,
+                                                               .network_interface = options.network_interface,
                                                                .session = session});
     context->group();
   } catch (const std::exception& e) {

@@ -187,7 +187,7 @@ std::string FileStore::get_from(const std::string& key, const std::vector<int>& 
   }
 }
 
-bool FileStore::check(const std::vector<std::string>& keys) {
+bool FileStore::contains(const std::vector<std::string>& keys) {
   bool all = false;
   with_file(false, [&] { all = values_.has_all(keys); });
   return all;

@@ -21,7 +21,7 @@ class ForwardingStore : public Store {
                        std::chrono::milliseconds timeout) override {
     return store_->get_from(key, ranks, timeout);
   }
-  bool check(const std::vector<std::string>& keys) override { return store_->check(keys); }
+  bool contains(const std::vector<std::string>& keys) override { return store_->contains(keys); }
   int64_t num_keys() override { return store_->num_keys(); }
   int64_t add(const std::string& key, int64_t delta) override { return store_->add(key, delta); }
   std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired) override {

@@ -23,7 +23,7 @@ std::string MemoryStore::get_from(const std::string& key, const std::vector<int>
   throw CommError(missing_key_text(key, ranks, timeout, failures_), -1, failure ? failure->rank : -1);
 }
 
-bool MemoryStore::check(const std::vector<std::string>& keys) {
+bool MemoryStore::contains(const std::vector<std::string>& keys) {
   std::lock_guard lock(mutex_);
   return values_.has_all(keys);
 }

@@ -19,7 +19,7 @@ class TANDEM_API MemoryStore final : public Store {
   void set(const std::string& key, const std::string& value) override;
   std::string get_from(const std::string& key, const std::vector<int>& ranks,
                        std::chrono::milliseconds timeout) override;
-  bool check(const std::vector<std::string>& keys) override;
+  bool contains(const std::vector<std::string>& keys) override;
   int64_t num_keys() override;
   int64_t add(const std::string& key, int64_t delta) override;
   std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired) override;

@@ -87,10 +87,10 @@ class Rendezvous::Impl {
       }
       if (owner_ended) fail_for_ended();
       // The owner may have set the key at the last moment.
-      if (Clock::now() < deadline_ || options_.store->check({prefix_ + key})) continue;
+      if (Clock::now() < deadline_ || options_.store->contains({prefix_ + key})) continue;
       std::vector<int> missing{owner};
       for (int rank = owner + 1; !stem.empty() && rank < options_.world_size; ++rank) {
-        if (!options_.store->check({prefix_ + str(stem, rank)})) missing.push_back(rank);
+        if (!options_.store->contains({prefix_ + str(stem, rank)})) missing.push_back(rank);
       }
       fail_for_missing(missing);
     }

@@ -24,10 +24,10 @@ class PrefixStore final : public ForwardingStore {
                        std::chrono::milliseconds timeout) override {
     return store_->get_from(prefix_ + key, ranks, timeout);
   }
-  bool check(const std::vector<std::string>& keys) override {
+  bool contains(const std::vector<std::string>& keys) override {
     std::vector<std::string> full;
     for (const std::string& key : keys) full.push_back(prefix_ + key);
-    return store_->check(full);
+    return store_->contains(full);
   }
   int64_t add(const std::string& key, int64_t delta) override { return store_->add(prefix_ + key, delta); }
   std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired) override {
@@ -55,7 +55,7 @@ void Store::wait(const std::vector<std::string>& keys, std::chrono::milliseconds
       if (e.peer() >= 0 || timeout.count() == 0 || std::chrono::steady_clock::now() < deadline) throw;
       std::string missing;
       for (const std::string& other : keys) {
-        if (!check({other})) missing += str(" '", other, "'");
+        if (!contains({other})) missing += str(" '", other, "'");
       }
       // All keys were set at the last moment, which counts as in time.
       if (missing.empty()) return;

@@ -259,7 +259,7 @@ std::string TcpStore::get_from(const std::string& key, const std::vector<int>& r
   throw CommError(missing_key_text(key, ranks, timeout, failures_), options_.rank, failure ? failure->rank : -1);
 }
 
-bool TcpStore::check(const std::vector<std::string>& keys) {
+bool TcpStore::contains(const std::vector<std::string>& keys) {
   PayloadWriter payload;
   payload.number(static_cast<int64_t>(keys.size()));
   for (const std::string& key : keys) payload.text(key);

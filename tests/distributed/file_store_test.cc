@@ -91,13 +91,13 @@ TEST(FileStore, TornTailIsDiscardedByNextWriter) {
     const std::string whole = read_file(path);
     write_file(path, whole + torn.substr(0, length));
     EXPECT_EQ(store->get("key", 20s), "1");
-    EXPECT_FALSE(store->check({"torn"}));
+    EXPECT_FALSE(store->contains({"torn"}));
     const auto late = make_file_store(path);
     EXPECT_EQ(late->get("key", 20s), "1");
     late->set("after", std::to_string(length));
     EXPECT_EQ(store->get("after", 20s), std::to_string(length));
     EXPECT_EQ(read_file(path).substr(0, whole.size()), whole);
-    EXPECT_FALSE(make_file_store(path)->check({"torn"}));
+    EXPECT_FALSE(make_file_store(path)->contains({"torn"}));
   }
 }
 

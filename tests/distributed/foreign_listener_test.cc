@@ -150,7 +150,7 @@ TEST(TcpStore, ReplyTimeoutFailsRequests) {
       {.port = silent.port(), .token = wire::random_token(), .rank = 1, .world_size = 2, .reply_timeout = 100ms});
   const std::string text = td::str("store: 127.0.0.1:", silent.port(), " did not respond to rank 1 within 0.1 s");
   EXPECT_EQ(td::testing::error_text<td::CommError>([&] { store.add("key", 2); }), text);
-  EXPECT_EQ(td::testing::error_text<td::CommError>([&] { store.check({"key"}); }), text);
+  EXPECT_EQ(td::testing::error_text<td::CommError>([&] { store.contains({"key"}); }), text);
 }
 
 TEST(TcpStore, ZeroConnectTimeoutDisablesReplyTimeout) {

@@ -297,7 +297,7 @@ TEST(GlooConnectionSetup, ForeignConnectionsAreDroppedOverIpv6) {
   Stranger stranger(kGarbage);
   ::testing::internal::CaptureStderr();
   const std::vector<std::string> errors = join_and_add([&](ProcessGroupOptions& options) {
-    options.interface = "::1";
+    options.network_interface = "::1";
     return at_each_listener([&](const std::string& address) { stranger.visit(address); })(options);
   });
   const std::string warnings = ::testing::internal::GetCapturedStderr();

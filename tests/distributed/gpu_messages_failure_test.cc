@@ -278,7 +278,7 @@ TANDEM_RANK_MAIN(one_dies_while_connecting) {
   const Tensor x = full({4}, 1, {kFloat32, gpu_of_rank(context.rank())});
   if (context.rank() == 1) {
     const Work work = group.irecv(x, 0);
-    while (!context.store()->check({"matched"})) group.progress();
+    while (!context.store()->contains({"matched"})) group.progress();
     die(context);
   }
   expect_death(context);

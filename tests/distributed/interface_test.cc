@@ -25,7 +25,7 @@ class NetworkInterface : public ::testing::Test {
     for (const char* variable : kVariables) unsetenv(variable);
   }
   static ProcessGroupOptions options(const std::string& interface = {}) {
-    return {.store = {}, .rank = 1, .world_size = 2, .interface = interface};
+    return {.store = {}, .rank = 1, .world_size = 2, .network_interface = interface};
   }
   static std::string refusal(const ProcessGroupOptions& o, bool same_machine = true) {
     return text_of<CommError>([&] { choose_interface(o, same_machine); });
@@ -48,7 +48,8 @@ TEST_F(NetworkInterface, OptionPrecedesTandemThenGlooVariable) {
   EXPECT_NE(refusal(options()).find("'third0' (from GLOO_SOCKET_IFNAME)"), std::string::npos);
   setenv("TANDEM_SOCKET_IFNAME", "second0", 1);
   EXPECT_NE(refusal(options()).find("'second0' (from TANDEM_SOCKET_IFNAME)"), std::string::npos);
-  EXPECT_NE(refusal(options("first0")).find("'first0' (from ProcessGroupOptions::interface)"), std::string::npos);
+  EXPECT_NE(refusal(options("first0")).find("'first0' (from ProcessGroupOptions::network_interface)"),
+            std::string::npos);
   EXPECT_EQ(choose_interface(options("lo"), false).name, "lo");
   setenv("TANDEM_SOCKET_IFNAME", "lo", 1);
   EXPECT_EQ(choose_interface(options(), false).name, "lo");
@@ -63,7 +64,7 @@ TEST_F(NetworkInterface, UnknownNameErrorListsActiveInterfaces) {
   EXPECT_NE(up.find("\n  lo  127.0.0.1"), std::string::npos);
   EXPECT_EQ(refusal(options("no_such0")),
             "[rank 1 of 2] group 'default': no network interface has the name or address 'no_such0' "
-            "(from ProcessGroupOptions::interface); interfaces that are up:" +
+            "(from ProcessGroupOptions::network_interface); interfaces that are up:" +
                 up);
 }
 

@@ -48,9 +48,9 @@ class CountingStore final : public ForwardingStore {
     before_();
     return ForwardingStore::get_from(key, ranks, timeout);
   }
-  bool check(const std::vector<std::string>& keys) override {
+  bool contains(const std::vector<std::string>& keys) override {
     before_();
-    return ForwardingStore::check(keys);
+    return ForwardingStore::contains(keys);
   }
   int64_t add(const std::string& key, int64_t delta) override {
     before_();

@@ -202,7 +202,7 @@ TEST(MonitoredBarrier, WaitsForAllRanksAndRemovesKeys) {
       }
     });
     if (world > 1) {
-      EXPECT_FALSE(ranks.store->check({"group/default/monitored_barrier/1/result"}));  // keys are deleted
+      EXPECT_FALSE(ranks.store->contains({"group/default/monitored_barrier/1/result"}));  // keys are deleted
     }
   }
 }

@@ -277,7 +277,7 @@ TEST_F(TcpStoreServer, SlowRankDoesNotDelayOthers) {
   const std::string bytes =
       hello(token_) + wire::encode(FrameType::kSet, 1, PayloadWriter().text("slow").text("value").take());
   for (size_t i = 0; i < bytes.size(); ++i) {
-    EXPECT_FALSE(zero_->check({"slow"}));
+    EXPECT_FALSE(zero_->contains({"slow"}));
     slow.send(bytes.substr(i, 1));
   }
   EXPECT_EQ(zero_->get("slow", 20s), "value");
@@ -326,7 +326,7 @@ TEST_F(TcpStoreServer, RejoiningRanksFindEmptyStore) {
     zero_->leave();
     one->leave();
     zero_ = join(0);
-    EXPECT_FALSE(zero_->check({"key"}));
+    EXPECT_FALSE(zero_->contains({"key"}));
     EXPECT_TRUE(zero_->failures().events().empty());
   }
   EXPECT_TRUE(server_.has_joined(1));
@@ -360,7 +360,7 @@ TEST_F(TcpStoreServer, RejoinWaitsUntilAllRanksLeft) {
   zero_->set("still", "here");
   zero_->leave();
   joins.join();
-  EXPECT_FALSE(again->check({"still"}));
+  EXPECT_FALSE(again->contains({"still"}));
 }
 
 TEST_F(TcpStoreServer, RejoinAfterFailureIsRejected) {

@@ -204,7 +204,7 @@ TEST_P(StoreInterface, CompareSetRequiresExpectedValue) {
   Stores stores(GetParam(), 2);
   // A missing key matches only an empty `expected`.
   EXPECT_EQ(stores[0].compare_set("key", "old", "new"), "");
-  EXPECT_FALSE(stores[1].check({"key"}));
+  EXPECT_FALSE(stores[1].contains({"key"}));
   EXPECT_EQ(stores[0].compare_set("key", "", "first"), "first");
   EXPECT_EQ(stores[1].compare_set("key", "", "second"), "first");
   EXPECT_EQ(stores[1].compare_set("key", "first", "second"), "second");
@@ -243,13 +243,13 @@ TEST_P(StoreInterface, DeletedKeysAreMissing) {
   EXPECT_FALSE(stores[0].delete_key("key"));
   stores[0].set("key", "1");
   stores[0].set("other", "2");
-  EXPECT_TRUE(stores[1].check({"key", "other"}));
-  EXPECT_FALSE(stores[1].check({"key", "third"}));
-  EXPECT_TRUE(stores[1].check({}));
+  EXPECT_TRUE(stores[1].contains({"key", "other"}));
+  EXPECT_FALSE(stores[1].contains({"key", "third"}));
+  EXPECT_TRUE(stores[1].contains({}));
   EXPECT_EQ(stores[1].num_keys(), 2);
   EXPECT_TRUE(stores[1].delete_key("key"));
   EXPECT_FALSE(stores[0].delete_key("key"));
-  EXPECT_FALSE(stores[0].check({"key"}));
+  EXPECT_FALSE(stores[0].contains({"key"}));
   EXPECT_EQ(stores[0].num_keys(), 1);
   EXPECT_THROW(stores[0].get("key", 10ms), td::CommError);
   EXPECT_EQ(stores[0].add("key", 5), 5);
@@ -336,10 +336,10 @@ TEST_P(StoreInterface, PrefixStoresSeparateKeys) {
   EXPECT_EQ(a->add("key", 3), 4);
   EXPECT_EQ(a->get("key", 20s), "4");
   EXPECT_EQ(stores[1].get("c/b/key", 20s), "2");
-  EXPECT_TRUE(b->check({"key"}));
-  EXPECT_FALSE(b->check({"key", "b/key"}));
+  EXPECT_TRUE(b->contains({"key"}));
+  EXPECT_FALSE(b->contains({"key", "b/key"}));
   EXPECT_TRUE(b->delete_key("key"));
-  EXPECT_FALSE(stores[1].check({"c/b/key"}));
+  EXPECT_FALSE(stores[1].contains({"c/b/key"}));
   EXPECT_EQ(a->num_keys(), 1);
   EXPECT_EQ(comm_error_of([&] { a->get("none", 10ms); }), "store: key 'a/none' was not set within 0.0 s");
   Failures seen(*b);

@@ -79,8 +79,8 @@ std::vector<Interface> list_interfaces() {
 
 Interface choose_interface(const ProcessGroupOptions& options, bool same_machine) {
   const std::vector<Interface> interfaces = list_interfaces();
-  std::string wanted = options.interface;
-  std::string source = "ProcessGroupOptions::interface";
+  std::string wanted = options.network_interface;
+  std::string source = "ProcessGroupOptions::network_interface";
   for (const char* variable : {"TANDEM_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"}) {
     if (!wanted.empty()) break;
     wanted = env_string(variable).value_or("");

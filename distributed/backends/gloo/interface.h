@@ -18,7 +18,7 @@ struct Interface {
 /// each.
 std::vector<Interface> list_interfaces();
 
-/// Returns the first of these: options.interface (a name or an address of this host); TANDEM_SOCKET_IFNAME;
+/// Returns the first of these: options.network_interface (a name or an address of this host); TANDEM_SOCKET_IFNAME;
 /// GLOO_SOCKET_IFNAME; loopback if `same_machine` (all ranks share one kernel and its network); the interface whose
 /// address is used to reach the store's host (MASTER_ADDR); the first interface that is not loopback. Throws CommError
 /// with a list of all interfaces.
