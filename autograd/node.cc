@@ -176,7 +176,7 @@ void begin_in_place(const char* op, const Tensor& self, bool will_record) {
                ": a leaf that requires grad is changed in place (", describe(self),
                "); do it under a NoGradGuard, or use the form that returns a new tensor");
   TANDEM_CHECK(StateError, !(will_record && impl.is_view), op, ": an in-place change of a view cannot be recorded (",
-               describe(self), "); use the form that returns a new tensor");
+               describe(self), "); use index_put_ on the whole tensor, or the form that returns a new tensor");
   // Tensors that share the memory would not become part of the graph, so gradients through them would be missing.
   TANDEM_CHECK(StateError, !will_record || impl.has_node || impl.storage->use_count() == 1, op, ": the tensor (",
                describe(self),

@@ -23,8 +23,11 @@
 
 namespace tandem { inline namespace v0 {
 
-/// As an index: adds a dimension of size 1. In a Slice: a missing bound.
+#ifndef None  // X11 defines it as 0L
+/// As an index: adds a dimension of size 1. In a Slice: a missing bound. It is not declared in a program that has
+/// included X11's headers, where None is a macro: write std::nullopt.
 inline constexpr std::nullopt_t None = std::nullopt;
+#endif
 /// The type of Ellipsis.
 enum class EllipsisType { kEllipsis };
 /// An index for all dimensions that the other indices do not mention.
@@ -47,8 +50,8 @@ class TensorIndex {
   TensorIndex(EllipsisType ellipsis) : value(ellipsis) {}  ///< all other dimensions
   TensorIndex(Slice slice) : value(slice) {}               ///< a range of a dimension
   /// One index of a dimension, which is removed; negative: from the end.
-  template <std::integral I>
-  requires(!std::same_as<I, bool>) TensorIndex(I index) : value(static_cast<int64_t>(index)) {}
+  template <std::integral Integer>
+  requires(!std::same_as<Integer, bool>) TensorIndex(Integer index) : value(static_cast<int64_t>(index)) {}
   TensorIndex(Tensor indices) : value(std::move(indices)) {}  ///< indices or a mask
 
   std::variant<std::nullopt_t, EllipsisType, Slice, int64_t, Tensor> value = std::nullopt;  ///< the index

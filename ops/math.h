@@ -104,6 +104,8 @@ TANDEM_OP Tensor pow(Tensor input, Scalar exponent);
 /// gradient of the exponent, output * ln(input), and its own gradient are 0 where input is 0 and the exponent is not
 /// negative (PyTorch: NaN). Saves its operands, and its output if the exponent needs a gradient.
 TANDEM_OP Tensor pow(Tensor input, Tensor exponent);
+/// The same with a number as the base.
+TANDEM_OP Tensor pow(Scalar input, Tensor exponent);
 
 /// min(max(input, min), max): `max` if min > max; NaN for NaN. A missing bound does not limit; a bound outside the
 /// range of an integer dtype counts as the end of the range. Any dtype except bool (DTypeError). Throws ValueError if

@@ -30,7 +30,7 @@ class TANDEM_API State {
   const Value* find(std::string_view path) const;
   /// The value at `path` as T. Throws StateError naming the path if it is missing or of another type.
   template <class T>
-  const T& get(std::string_view path) const {
+  const T& get(std::string_view path) const& {
     const Value* value = find(path);
     TANDEM_CHECK(StateError, value != nullptr, "State: '", path, "' is missing");
     if constexpr (std::is_same_v<T, State>) {
@@ -43,8 +43,14 @@ class TANDEM_API State {
       return *typed;
     }
   }
+  /// As above, a copy: `model.state_dict().get<Tensor>("fc.weight")`.
+  template <class T>
+  T get(std::string_view path) && {
+    return get<T>(path);
+  }
   /// Entries of this level in the order they were set.
-  const std::vector<std::pair<std::string, Value>>& entries() const { return entries_; }
+  const std::vector<std::pair<std::string, Value>>& entries() const& { return entries_; }
+  std::vector<std::pair<std::string, Value>> entries() && { return std::move(entries_); }  ///< of a temporary
   /// All tensors, including those of nested states, with their paths, in order.
   std::vector<std::pair<std::string, Tensor>> tensors() const;
   bool empty() const { return entries_.empty(); }  ///< whether there are no entries

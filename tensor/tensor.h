@@ -67,13 +67,27 @@ class TANDEM_API Tensor {
   Tensor() = default;
   /// A handle of an existing object. Internal.
   explicit Tensor(RefPtr<TensorImpl> impl) : impl_(std::move(impl)) {}
+  Tensor(const Tensor&) = default;
+  Tensor(Tensor&&) = default;
+  Tensor& operator=(const Tensor&) & = default;
+  Tensor& operator=(Tensor&&) & = default;
+  /// Assignment to an expression, such as `x[0] = row` or `x.grad() = g`: copy_, in the memory that the expression
+  /// shares with other tensors. Assignment to a variable makes it refer to the other tensor instead. Throws StateError
+  /// if the expression is undefined, or a new tensor that nothing else refers to, since the values would be lost.
+  Tensor operator=(const Tensor& src) &&;
+  /// Assignment of a number to an expression, such as `x[0] = 1.5`: fill_.
+  Tensor operator=(Scalar value) &&;
+  /// A variable does not become a number: use fill_, or assign full({}, value).
+  Tensor& operator=(Scalar value) & = delete;
 
   // --- attributes -------------------------------------------------------------------------------------------------
   bool defined() const { return static_cast<bool>(impl_); }  ///< false for a default-constructed tensor
-  const Shape& shape() const { return impl().shape; }        ///< sizes
+  const Shape& shape() const& { return impl().shape; }       ///< sizes
+  Shape shape() && { return impl().shape; }                  ///< a copy, which outlives the temporary tensor
   /// Size of dimension d; a negative d counts from the end. Throws IndexError.
   int64_t size(int64_t d) const { return impl().shape[static_cast<size_t>(wrap_dim("size", d, dim()))]; }
-  const Shape& strides() const { return impl().strides; }       ///< in elements; 0 along expanded dimensions
+  const Shape& strides() const& { return impl().strides; }      ///< in elements; 0 along expanded dimensions
+  Shape strides() && { return impl().strides; }                 ///< a copy, which outlives the temporary tensor
   int64_t dim() const { return impl().shape.dim(); }            ///< number of dimensions
   int64_t num_elements() const { return impl().num_elements; }  ///< product of the sizes
   /// Size of the elements in bytes.
@@ -118,8 +132,8 @@ class TANDEM_API Tensor {
   Tensor& set_requires_grad(bool on = true);
   bool is_leaf() const { return !impl().has_node; }  ///< whether no recorded operation made this tensor
   /// The leaf's gradient; undefined if the gradient slot is empty. It is the slot itself, not a copy: after zero_grad()
-  /// the next backward overwrites its values. For the result of an operation: the sum of its gradients since
-  /// retain_grad.
+  /// the next backward overwrites its values. `x.grad() = g` copies into it if it is defined; set_grad always does.
+  /// For the result of an operation: the sum of its gradients since retain_grad.
   Tensor grad() const;
   /// Marks the leaf's gradient slot as empty, without writing memory.
   void zero_grad() const;

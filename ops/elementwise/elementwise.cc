@@ -21,6 +21,12 @@ using functions::Sub;
 
 // --- argument checks -----------------------------------------------------------------------------
 
+Tensor ops::number_with(const Tensor& other, Scalar number) {
+  const Tensor result = empty({}, {dtype_with(other, number), other.device()});
+  primitives::fill(result, number);
+  return result;
+}
+
 void ops::check_not_bool(const char* op, const char* name, const Tensor& tensor) {
   TANDEM_CHECK(DTypeError, tensor.dtype() != kBool, operand_error(op, "bool is not accepted", {{name, tensor}}));
 }
@@ -124,9 +130,7 @@ Tensor sub(Scalar a, const Tensor& b) {
   const KernelContext context = ops::check_same_device("sub", {{"b", b}});
   ops::check_not_bool("sub", "a", a);
   ops::check_not_bool("sub", "b", b);
-  const Tensor number = empty({}, {ops::dtype_with(b, a), b.device()});
-  primitives::fill(number, a);  // an integer wraps around
-  return sub(number, b);
+  return sub(ops::number_with(b, a), b);
 }
 
 Tensor div(Scalar a, const Tensor& b) {
@@ -201,6 +205,19 @@ struct CopyNode : Node {
   }
 };
 
+/// Throws StateError unless another tensor sees a change of `self`, a temporary handle.
+void check_assignable(const Tensor& self) {
+  TANDEM_CHECK(StateError, self.defined(), "operator=: the left side is undefined; assign to a variable, or use ",
+               "set_grad for a gradient");
+  const TensorImpl& impl = self.impl();
+  // The node of a result that is not a view may share its memory, but only the result holds the node.
+  const bool is_only_handle = impl.use_count() == 1 && impl.storage->owns_memory() &&
+                              (impl.storage->use_count() == 1 || (impl.has_node && !impl.is_view));
+  TANDEM_CHECK(StateError, !is_only_handle, "operator=: the left side is a new tensor (", describe(self),
+               ") that nothing else refers to, so the values would be lost; assign to a variable or a view, or use "
+               "index_put_ or masked_fill_");
+}
+
 }  // namespace
 
 const Tensor& Tensor::fill_(Scalar value) const {
@@ -230,5 +247,15 @@ const Tensor& ops::copy_in_place(const char* op, const Tensor& self, const Tenso
 }
 
 const Tensor& Tensor::copy_(const Tensor& src) const { return ops::copy_in_place("copy_", *this, src); }
+
+Tensor Tensor::operator=(const Tensor& src) && {
+  check_assignable(*this);
+  return copy_(src);
+}
+
+Tensor Tensor::operator=(Scalar value) && {
+  check_assignable(*this);
+  return fill_(value);
+}
 
 }}  // namespace tandem::v0

@@ -102,6 +102,9 @@ inline Tensor empty_for(const char* op, const char* const (&names)[2], const Ten
   return empty(shape, {dtype, a.device()});
 }
 
+/// `number` as a 0-dim tensor on other's device, of the dtype of an operation on both; an integer wraps around.
+Tensor number_with(const Tensor& other, Scalar number);
+
 // Checks of arguments, defined in elementwise.cc:
 
 void check_not_bool(const char* op, const char* name, const Tensor& tensor);

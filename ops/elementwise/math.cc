@@ -87,6 +87,12 @@ Tensor pow(Tensor input, Tensor exponent) {
   return ops::binary(functions::Pow{}, std::move(input), std::move(exponent));
 }
 
+Tensor pow(Scalar input, Tensor exponent) {
+  cast_for(CastPolicy::kFloat32, {&exponent});
+  const KernelContext context = ops::check_same_device("pow", {{"exponent", exponent}});
+  return pow(ops::number_with(exponent, input), exponent);
+}
+
 Tensor Tensor::pow(Scalar exponent) const { return tandem::pow(*this, exponent); }
 
 // --- clamp ---------------------------------------------------------------------------------------

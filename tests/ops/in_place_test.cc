@@ -1,8 +1,15 @@
 #include <cmath>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include <tandem/autograd/engine.h>
 #include <tandem/autograd/grad_mode.h>
+#include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
+#include <tandem/ops/index.h>
+#include <tandem/ops/math.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/view.h>
 #include <tandem/tensor/factories.h>
@@ -189,10 +196,9 @@ TEST(InPlace, ErrorsLeaveSelfUnchanged) {
       "add_: a leaf that requires grad is changed in place (float32 [3] on cpu); do it under a NoGradGuard, or use the "
       "form that returns a new tensor");
   const Tensor y = w * 2;
-  EXPECT_EQ(
-      error_text<StateError>([&] { y.slice(0, 0, 2).mul_(2); }),
-      "mul_: an in-place change of a view cannot be recorded (float32 [2] on cpu); use the form that returns a new "
-      "tensor");
+  EXPECT_EQ(error_text<StateError>([&] { y.slice(0, 0, 2).mul_(2); }),
+            "mul_: an in-place change of a view cannot be recorded (float32 [2] on cpu); use index_put_ on the whole "
+            "tensor, or the form that returns a new tensor");
   const Tensor outside = tensor({1.0, 2.0, 3.0});
   const Tensor view = outside.view({3, 1});
   EXPECT_EQ(error_text<StateError>([&] { outside.mul_(w); }),
@@ -226,6 +232,119 @@ TEST(InPlace, AccumulateWithGraphIsRecorded) {
   const Tensor sum = autograd::accumulate_with_graph(a, tensor({0.5, 0.5}));
   EXPECT_EQ(sum.to_vector<double>(), (Values{1.5, 2.5}));
   EXPECT_TRUE(sum.requires_grad());
+}
+
+TEST(Assignment, ToAnExpressionCopiesIntoItsMemory) {
+  const Tensor x = arange(6, {kFloat32}).view({2, 3});
+  x[0] = tensor({7, 8, 9});
+  x.slice(1, 2, 3) = 1.5;
+  x[1][0] = x[1][1] = -1;
+  EXPECT_EQ(x.to_vector<double>(), (Values{7, 8, 1.5, -1, -1, 1.5}));
+  x.index({Slice(), 0}) = x.index({Slice(), 1}) + 1;
+  x.t()[2] = full({}, true, {kBool});
+  EXPECT_EQ(x.to_vector<double>(), (Values{9, 8, 1, 0, -1, 1}));
+  x[0] = x[0];
+  x.slice(1, 1, 3) = x.slice(1, 0, 2);
+  EXPECT_EQ(x.to_vector<double>(), (Values{9, 9, 8, 0, 0, -1}));
+  const Tensor row = x[0].clone();
+  x[0] = x[1];
+  x[1] = row;
+  EXPECT_EQ(x.to_vector<double>(), (Values{0, 0, -1, 9, 9, 8}));
+  x[1].detach() = 4;
+  x[0].view_as(zeros({1, 3})) = x[0].cpu() + 5;
+  EXPECT_EQ(x.to_vector<double>(), (Values{5, 5, 4, 4, 4, 4}));
+  x.expand_as(x) = x.cpu() = 2;
+  make_view(x.storage(), kFloat32, {2}, {1}, 4) = 3;
+  EXPECT_EQ(x.to_vector<double>(), (Values{2, 2, 2, 2, 3, 3}));
+  EXPECT_EQ(x.version(), 15u);
+
+  std::vector<float> memory(2);
+  from_blob(memory.data(), {2}) = 3;
+  EXPECT_EQ(memory, (std::vector<float>{3, 3}));
+
+  Tensor w = tensor({1.0, -2.0});
+  w.set_requires_grad();
+  const Tensor y = w * w;
+  y.retain_grad();
+  sum(y).backward();
+  const Tensor slot = w.grad();
+  w.grad() = w.grad() / 2;
+  y.grad() = 5;
+  EXPECT_TRUE(w.grad().is_same(slot));
+  EXPECT_EQ(slot.to_vector<double>(), (Values{1, -2}));
+  EXPECT_EQ(y.grad().to_vector<double>(), (Values{5, 5}));
+
+  Tensor a = zeros({2}), b = a;
+  std::move(a) = tensor({1, 2});
+  EXPECT_TRUE(a.is_same(b));
+  std::move(a) = a;
+  std::move(a) = a.flip({0});
+  EXPECT_EQ(b.to_vector<double>(), (Values{2, 1}));
+}
+
+TEST(Assignment, ErrorTexts) {
+  const Tensor x = zeros({2, 3}), counts = from_vector<int8_t>({1, 2}, {2});
+  Tensor w = ones({3}), alone = zeros({2});
+  w.set_requires_grad();
+  const std::string lost =
+      ") that nothing else refers to, so the values would be lost; assign to a variable or a view, or use index_put_ "
+      "or "
+      "masked_fill_";
+  EXPECT_EQ(error_text<StateError>([&] { relu(x) = 1; }),
+            "operator=: the left side is a new tensor (float32 [2, 3] on cpu" + lost);
+  EXPECT_EQ(error_text<StateError>([&] { x.index({x == 0}) = w; }),
+            "operator=: the left side is a new tensor (float32 [6] on cpu" + lost);
+  EXPECT_EQ(error_text<StateError>([&] { exp(w) = w; }),
+            "operator=: the left side is a new tensor (float32 [3] on cpu" + lost);
+  EXPECT_EQ(error_text<StateError>([&] { std::move(alone) = 1; }),
+            "operator=: the left side is a new tensor (float32 [2] on cpu" + lost);
+  EXPECT_EQ(error_text<StateError>([&] { w.grad() = w; }),
+            "operator=: the left side is undefined; assign to a variable, or use set_grad for a gradient");
+  EXPECT_EQ(error_text<StateError>([&] { x[0] = w; }),
+            "copy_: an in-place change of a view cannot be recorded (float32 [3] on cpu); use index_put_ on the whole "
+            "tensor, or the form that returns a new tensor");
+  EXPECT_EQ(error_text<StateError>([&] { w[0] = 1; }),
+            "fill_: an in-place change of a view cannot be recorded (float32 [] on cpu); use index_put_ on the whole "
+            "tensor, or the form that returns a new tensor");
+  EXPECT_EQ(error_text<ValueError>([&] { counts[0] = 300; }),
+            "fill_: value 300 does not fit in int8 (-128 to 127); choose another dtype");
+  EXPECT_EQ(error_text<StateError>([&] { x[0] = Tensor(); }),
+            "copy_: src is undefined\n  self  cpu        float32 [3]\n  src   undefined");
+  x.index_put_({0}, w);
+  const NoGradGuard no_grad;
+  w[0] = 4;
+  EXPECT_EQ(x.to_vector<double>(), (Values{1, 1, 1, 0, 0, 0}));
+  EXPECT_EQ(w.to_vector<double>(), (Values{4, 1, 1}));
+}
+
+TEST(Assignment, ToAVariableRefersToTheOtherTensor) {
+  static_assert(!std::is_assignable_v<const Tensor&, Tensor> && !std::is_assignable_v<Tensor&, double>);
+  static_assert(std::is_nothrow_move_assignable_v<Tensor>);
+  struct Pair {
+    Tensor first, second;
+  };
+  const Tensor x = zeros({2}), y = ones({2});
+  Tensor a = x, b;
+  std::swap(a, b);
+  EXPECT_TRUE(b.is_same(x) && !a.defined());
+  std::tie(a, b) = std::pair(b, y);
+  EXPECT_TRUE(a.is_same(x) && b.is_same(y));
+  EXPECT_TRUE(std::exchange(a, y).is_same(x) && a.is_same(y));
+  Pair pair{x, y};
+  pair = Pair{y, x};
+  EXPECT_TRUE(pair.first.is_same(y) && pair.second.is_same(x));
+  std::optional<Tensor> optional = x;
+  optional = y;
+  *optional = x;
+  EXPECT_TRUE(optional->is_same(x));
+  std::vector<Tensor> list = {x, x, y};
+  list.erase(list.begin());
+  std::swap(list[0], list[1]);
+  EXPECT_TRUE(list[0].is_same(y) && list[1].is_same(x));
+  list[0] = x;
+  a = x[0];
+  a = y[0];
+  EXPECT_EQ(x.to_vector<double>(), (Values{0, 0}));
 }
 
 }}  // namespace tandem::testing

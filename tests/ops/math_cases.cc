@@ -128,6 +128,14 @@ TANDEM_OP_CASES(math) {
                                   .broadcasts = true});
   }
   cases.op("Tensor pow(Tensor input, Tensor exponent)", full, tensor_power_cases);
+  std::vector<OpCase> power_of_number_cases;
+  for (const Shape& shape : {Shape{3, 7}, Shape{2, 33}, Shape{}, Shape{0, 3}}) {
+    power_of_number_cases.push_back({.inputs = {{"exponent", shape, -1.5, 2.5}},
+                                     .run = [](const Tensors& x) { return pow(1.75, x[0]); },
+                                     .reference = elementwise([](double x) { return std::pow(1.75, x); }),
+                                     .tolerance = 8});
+  }
+  cases.op("Tensor pow(Scalar input, Tensor exponent)", full, power_of_number_cases);
 
   const auto positive = [] { return TensorList{rand({128, 32, 24, 24}) + 0.5}; };
   const auto fractions = [] { return TensorList{rand({128, 32, 24, 24}) * 1.8 - 0.9}; };

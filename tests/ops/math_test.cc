@@ -163,6 +163,19 @@ TEST(Math, SecondGradientsOfPowAtZeroAreFinite) {
   EXPECT_EQ(second[1].item(), 0);
 }
 
+TEST(Math, PowOfANumberPromotesAsPyTorchAndHandlesZeroBases) {
+  EXPECT_EQ(pow(2, tensor({3, 0, -1})).to_vector<int64_t>(), (Numbers{8, 1, 0}));
+  EXPECT_EQ(pow(-2, full({1}, 7, {kInt8})).to_vector<int64_t>(), (Numbers{-128}));
+  EXPECT_EQ(pow(3, tensor({true, false})).to_vector<int64_t>(), (Numbers{3, 1}));
+  EXPECT_EQ(pow(true, tensor({2.0})).dtype(), kFloat32);
+  EXPECT_EQ(pow(0.5, tensor({2})).to_vector<double>(), (Values{0.25}));
+  EXPECT_EQ(pow(10000, full({1}, 0.5, {kFloat16})).dtype(), kFloat16);
+  EXPECT_EQ(pow(0.5, full({}, 3, {kFloat64})).dtype(), kFloat64);
+  Tensor e = tensor({0.0, 2.0, -1.0}).set_requires_grad();
+  pow(0, e).backward(full({3}, 2));
+  EXPECT_EQ(e.grad().to_vector<double>(), (Values{0, 0, -INFINITY}));
+}
+
 TEST(Math, PowSavesOutputOnlyForExponentGradient) {
   const auto holders = [](const Tensor& x) { return x.storage()->use_count(); };
   Tensor x = random_tensor({3}, 1, kFloat32, 1, 2).set_requires_grad();

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <tandem/tests/ops/op_cases.h>
@@ -93,11 +94,42 @@ TEST(OperationRegistry, HasEveryDeclaredOperation) {
   }
 }
 
+bool share_memory(const Tensors& inputs, const Tensor& out) {
+  return std::any_of(inputs.begin(), inputs.end(), [&](const Tensor& t) { return t.storage() == out.storage(); });
+}
+
 /// Whether the result is a view of an operand, so that its time does not depend on the size.
 bool is_view(const OpCase& op) {
   const Tensors inputs = make_inputs(op, kFloat32);
-  const Tensor out = op.run(inputs);
-  return std::any_of(inputs.begin(), inputs.end(), [&](const Tensor& t) { return t.storage() == out.storage(); });
+  return share_memory(inputs, op.run(inputs));
+}
+
+// Each result is assigned to as a temporary, as in `relu(x) = 1`.
+TEST(OperationRegistry, AssignmentToAResultCopiesIntoAnOperandOrThrows) {
+  // Members without a function are in in_place_test.cc.
+  std::set<std::string> names = {"operator=", "operator[]", "cpu", "detach", "expand_as", "grad", "view_as"};
+  for (const Operation& operation : op_cases().operations) {
+    SCOPED_TRACE(operation.declaration);
+    names.insert(operation.name());
+    if (operation.cases.empty()) continue;
+    const Tensors inputs = make_inputs(operation.cases[0], kFloat32);
+    Results results = operation.cases[0].run(inputs);
+    for (Tensor& result : results.tensors) {
+      const bool is_view = share_memory(inputs, result);
+      const uint32_t version = result.version();
+      try {
+        std::move(result) = 1;
+        EXPECT_TRUE(is_view || results.tensors.size() > 1);  // where(condition) returns views of one new tensor
+        EXPECT_EQ(result.version(), version + 1);
+      } catch (const StateError& error) {
+        EXPECT_NE(std::string(error.what()).find(is_view ? "is expanded" : "would be lost"), std::string::npos);
+      }
+    }
+  }
+  for (const std::string& member : declarations(read("tensor/tensor.h"), "\n  Tensor ")) {
+    const size_t end = member.find_first_of("(;");
+    EXPECT_TRUE(member[end] == ';' || names.contains(member.substr(0, end))) << member;  // a field ends with ;
+  }
 }
 
 /// The union of the checks of the operation's cases.
