@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include <tandem/base/math.h>
 #include <tandem/data/error_context.h>
 #include <tandem/data/prefetcher.h>
 
@@ -14,7 +15,7 @@ namespace tandem { inline namespace v0 { namespace data {
 namespace {
 
 int64_t num_batches(int64_t num_items, const DataLoaderOptions& options) {
-  return options.drop_last ? num_items / options.batch_size : (num_items + options.batch_size - 1) / options.batch_size;
+  return options.drop_last ? num_items / options.batch_size : ceil_div(num_items, options.batch_size);
 }
 
 /// Items that a batch's error text shows.

@@ -50,8 +50,8 @@ struct DataLoaderOptions {
 /// moved in.
 class TANDEM_API DataLoader {
  public:
-  /// Throws ValueError unless batch_size >= 1, num_workers >= 0 and prefetch >= 1. begin() throws ResourceError if the
-  /// system cannot start a worker's thread.
+  /// Throws ValueError unless batch_size >= 1, num_workers >= 0, prefetch >= 1 and num_workers * prefetch <= 2^20.
+  /// begin() throws ResourceError if the system cannot start a worker's thread.
   DataLoader(DatasetRef<Dataset> dataset, Sampler& sampler, DataLoaderOptions options = {});
 
   /// Number of batches in a complete epoch.

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <cstring>
 #include <iterator>
-#include <vector>
 
 #include <tandem/data/decode.h>
 #include <tandem/tensor/factories.h>
@@ -114,16 +113,17 @@ Tensor decode_png(const std::string& what, std::string_view bytes, ImageReadMode
   const int stored = choose_channels(png, mode);
   TANDEM_CHECK(IoError, stored > 0, what, ": cannot decode the PNG data: ", png.failure.text);
   // Interlaced images need memory for all pixels.
-  std::vector<uint8_t> pixels(static_cast<size_t>(height * width * stored));
-  TANDEM_CHECK(IoError, read_pixels(png, pixels.data(), width * stored), what,
+  const Tensor memory = empty({height, width, stored}, {kUInt8});
+  uint8_t* const pixels = memory.data<uint8_t>();
+  TANDEM_CHECK(IoError, read_pixels(png, pixels, width * stored), what,
                ": cannot decode the PNG data: ", png.failure.text);
   int channels = stored;
   if (mode == ImageReadMode::kGray && stored == 3) {
-    rgb_to_gray(pixels.data(), height * width);
+    rgb_to_gray(pixels, height * width);
     channels = 1;
   }
   Tensor image = empty({channels, height, width}, {kUInt8});
-  split_channels(pixels.data(), height * width, channels, image.data<uint8_t>(), height * width);
+  split_channels(pixels, height * width, channels, image.data<uint8_t>(), height * width);
   return image;
 }
 

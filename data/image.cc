@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <tandem/base/file.h>
+#include <tandem/base/math.h>
 #include <tandem/data/check_image.h>
 #include <tandem/data/decode.h>
 #include <tandem/tensor/factories.h>
@@ -122,9 +123,11 @@ Tensor make_grid(const Tensor& images, MakeGridOptions options) {
   const int64_t width = shape[3];
   const int64_t padding = count == 1 ? 0 : options.padding;
   const int64_t columns = std::min(options.nrow, count);
-  const int64_t rows = (count + columns - 1) / columns;
-  Tensor grid = full({3, rows * (height + padding) + padding, columns * (width + padding) + padding}, options.pad_value,
-                     {images.dtype()});
+  const auto side = [padding](int64_t cells, int64_t size) {
+    return saturating_add(saturating_mul(cells, saturating_add(size, padding)), padding);
+  };
+  Tensor grid =
+      full({3, side(ceil_div(count, columns), height), side(columns, width)}, options.pad_value, {images.dtype()});
   const Shape& steps = source.strides();
   for (int64_t i = 0; i < count; ++i) {
     const Tensor from =

@@ -114,6 +114,8 @@ Tensor crop(const Tensor& image, int64_t top, int64_t left, int64_t height, int6
   TANDEM_CHECK(ValueError, height >= 0 && width >= 0, "crop: the size is ", height, "x", width,
                ", expected at least 0");
   Tensor out = zeros({image.size(0), height, width}, {image.dtype()});
+  top = std::clamp(top, -height, image.size(1));
+  left = std::clamp(left, -width, image.size(2));
   const int64_t first_row = std::max<int64_t>(0, -top);
   const int64_t first_column = std::max<int64_t>(0, -left);
   const int64_t num_rows = std::min(height, image.size(1) - top) - first_row;

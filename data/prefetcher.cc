@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include <tandem/base/math.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/base/thread.h>
 #include <tandem/base/trace.h>
@@ -19,6 +20,8 @@
 namespace tandem { inline namespace v0 { namespace data {
 
 namespace {
+
+constexpr int64_t kMaxBatches = 1 << 20;  // of all workers
 
 /// The stream on which workers copy batches to a GPU, so that copies and the consumer's work do not wait for each
 /// other.
@@ -73,6 +76,9 @@ void check_options(const char* op, const DataLoaderOptions& options) {
   TANDEM_CHECK(ValueError, options.num_workers >= 0, op, ": num_workers is ", options.num_workers,
                ", expected at least 0");
   TANDEM_CHECK(ValueError, options.prefetch >= 1, op, ": prefetch is ", options.prefetch, ", expected at least 1");
+  TANDEM_CHECK(ValueError, saturating_mul(options.num_workers, options.prefetch) <= kMaxBatches, op, ": prefetch is ",
+               options.prefetch, " and num_workers ", options.num_workers, ", expected at most ", kMaxBatches,
+               " batches together");
 }
 
 Prefetcher::Prefetcher(Make make, Describe describe, const DataLoaderOptions& options, int64_t first, int64_t end)

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include <tandem/base/host_memory.h>
+#include <tandem/base/math.h>
 #include <tandem/tensor/generator.h>
 
 namespace tandem { inline namespace v0 { namespace data {
@@ -15,8 +17,13 @@ namespace {
 constexpr uint32_t kPermutationStream = 0x70657200;
 constexpr uint32_t kWeightedStream = 0x77656900;  // the same of weighted draws
 
+std::vector<int64_t> numbers(int64_t size) {
+  return with_host_memory("Sampler", saturating_mul(size, sizeof(int64_t)),
+                          [size] { return std::vector<int64_t>(static_cast<size_t>(size)); });
+}
+
 std::vector<int64_t> ascending(int64_t size) {
-  std::vector<int64_t> order(static_cast<size_t>(size));
+  std::vector<int64_t> order = numbers(size);
   std::iota(order.begin(), order.end(), int64_t{0});
   return order;
 }
@@ -46,7 +53,7 @@ std::vector<int64_t> permutation(int64_t size, uint64_t seed, int64_t epoch) {
 Sampler::~Sampler() = default;
 
 std::vector<int64_t> Sampler::begin_epoch() {
-  if (started_) set_epoch(epoch_ + 1);
+  if (started_) set_epoch(saturating_add(epoch_, 1));
   started_ = true;
   std::vector<int64_t> all = indices({epoch_, start_});
   all.erase(all.begin(), all.begin() + position_);
@@ -64,7 +71,7 @@ void Sampler::set_epoch(int64_t epoch) {
 State Sampler::state_dict() const {
   const bool finished = started_ && position_ >= size_from(start_);
   State state;
-  state.set("epoch", finished ? epoch_ + 1 : epoch_);
+  state.set("epoch", finished ? saturating_add(epoch_, 1) : epoch_);
   state.set("position", finished ? int64_t{0} : position_);
   state.set("size", size());
   save(state, finished ? 0 : start_);
@@ -126,7 +133,7 @@ DistributedSampler::DistributedSampler(int64_t size, int rank, int world_size, O
 int64_t DistributedSampler::size_from(int64_t start) const {
   const int64_t left = dataset_size_ - start;
   if (options_.mode == Options::Mode::kEvaluation) return left > rank_ ? (left - rank_ - 1) / world_size_ + 1 : 0;
-  return options_.drop_last ? left / world_size_ : (left + world_size_ - 1) / world_size_;
+  return options_.drop_last ? left / world_size_ : ceil_div(left, world_size_);
 }
 
 std::vector<int64_t> DistributedSampler::order(int64_t epoch) const {
@@ -200,7 +207,7 @@ std::vector<int64_t> WeightedRandomSampler::order(int64_t epoch) const {
   const auto uniform = [&](size_t number) {
     return static_cast<double>((random_bits(seed(), epoch, number, kWeightedStream) >> 11) + 1) * 0x1p-53;
   };
-  std::vector<int64_t> result(static_cast<size_t>(dataset_size()));
+  std::vector<int64_t> result = numbers(dataset_size());
   if (replacement_) {
     std::vector<double> sums(weights_.size());
     std::partial_sum(weights_.begin(), weights_.end(), sums.begin());

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include <tandem/base/math.h>
 #include <tandem/data/collate.h>
 #include <tandem/data/prefetcher.h>
 
@@ -13,6 +14,7 @@ namespace tandem { inline namespace v0 { namespace data {
 
 namespace {
 
+constexpr int64_t kMaxShards = 1 << 20;
 constexpr int64_t kNoEnd = std::numeric_limits<int64_t>::max();
 
 }  // namespace
@@ -141,18 +143,19 @@ StreamLoader::StreamLoader(DatasetRef<IterableDataset> dataset, DataLoaderOption
                ", expected at least 1");
   TANDEM_CHECK(ValueError, options.rank >= 0 && options.rank < options.world_size, "StreamLoader: rank is ",
                options.rank, ", expected 0 <= rank < world_size ", options.world_size);
-  TANDEM_CHECK(ValueError, options.shards >= 1, "StreamLoader: shards is ", options.shards, ", expected at least 1");
+  TANDEM_CHECK(ValueError, options.shards >= 1 && options.shards <= kMaxShards, "StreamLoader: shards is ",
+               options.shards, ", expected 1 <= shards <= ", kMaxShards);
 }
 
 StreamLoader::Iterator StreamLoader::begin() {
-  if (position_.is_started) position_ = {.epoch = position_.epoch + 1};
+  if (position_.is_started) position_ = {.epoch = saturating_add(position_.epoch, 1)};
   position_.is_started = true;
   return Iterator(std::make_unique<Epoch>(*this));
 }
 
 State StreamLoader::state_dict() const {
   State state;
-  state.set("epoch", position_.epoch + (position_.is_at_end ? 1 : 0));
+  state.set("epoch", saturating_add(position_.epoch, position_.is_at_end ? 1 : 0));
   state.set("position", position_.is_at_end ? int64_t{0} : position_.turn);
   state.set("batch_size", loader_.batch_size);
   state.set("shards", options_.shards);

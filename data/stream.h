@@ -68,7 +68,7 @@ struct StreamOptions {
 class TANDEM_API StreamLoader {
  public:
   /// For the random numbers of the transforms in `loader`, the index of item i of a shard is i * world_size * shards +
-  /// the shard's index. Throws ValueError as DataLoader, and unless 0 <= rank < world_size and shards >= 1.
+  /// the shard's index. Throws ValueError as DataLoader, and unless 0 <= rank < world_size and 1 <= shards <= 2^20.
   explicit StreamLoader(DatasetRef<IterableDataset> dataset, DataLoaderOptions loader = {}, StreamOptions options = {});
 
   /// Type of begin().

@@ -4,6 +4,7 @@
 
 #include <tandem/autograd/grad_mode.h>
 #include <tandem/base/error.h>
+#include <tandem/base/math.h>
 #include <tandem/nn/training_modes.h>
 #include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
@@ -55,7 +56,8 @@ Tensor CausalLanguageModel::generate(const Tensor& input_ids, const GenerateOpti
                describe(input_ids), ", expected int64 [N, T] with T >= 1");
   TANDEM_CHECK(ValueError, options.max_new_tokens >= 1, type_name(), ".generate: max_new_tokens is ",
                options.max_new_tokens, ", expected at least 1");
-  const int64_t length = input_ids.size(1) + options.max_new_tokens - 1;  // the last token is not an input
+  const int64_t length =
+      saturating_add(input_ids.size(1) - 1, options.max_new_tokens);  // the last token is not an input
   TANDEM_CHECK(ValueError, length <= max_positions_, type_name(), ".generate: input_ids has ", input_ids.size(1),
                " tokens and max_new_tokens is ", options.max_new_tokens, ", but the model has ", max_positions_,
                " positions; shorten one of them");

@@ -1,6 +1,7 @@
 #include <tandem/models/dcgan.h>
 
 #include <tandem/base/error.h>
+#include <tandem/base/math.h>
 #include <tandem/nn/activation.h>
 #include <tandem/nn/conv.h>
 #include <tandem/nn/init.h>
@@ -31,7 +32,7 @@ void initialize(nn::Module& network) {
 
 DcganGenerator::DcganGenerator(const DcganOptions& options) : main(add<nn::Sequential>("main")) {
   check("DcganGenerator", options);
-  int64_t channels = options.width << (options.levels - 1);
+  int64_t channels = saturating_mul(options.width, int64_t{1} << (options.levels - 1));
   main.append<nn::ConvTranspose2d>(options.latent, channels, 4, nn::ConvTranspose2dOptions{}, kNoBias);
   for (int64_t level = options.levels; level > 0; --level) {
     const int64_t out_channels = level > 1 ? channels / 2 : options.channels;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string>
 
+#include <tandem/base/math.h>
 #include <tandem/nn/init.h>
 #include <tandem/ops/activation.h>
 #include <tandem/ops/attention.h>
@@ -78,16 +79,18 @@ Tensor DdpmAttention::forward(const Tensor& x) {
 
 DdpmUNet::DdpmUNet(const DdpmUNetOptions& o)
     : options(checked(o)),
-      time1(add<nn::Linear>("time1", o.width, 4 * o.width)),
-      time2(add<nn::Linear>("time2", 4 * o.width, 4 * o.width)),
-      in(add<nn::Conv2d>("in", o.channels * o.patch * o.patch, o.width, 3, kSame)) {
+      time1(add<nn::Linear>("time1", o.width, saturating_mul(4, o.width))),
+      time2(add<nn::Linear>("time2", 4 * o.width, saturating_mul(4, o.width))),
+      in(add<nn::Conv2d>("in", saturating_mul(o.channels, saturating_mul(o.patch, o.patch)), o.width, 3, kSame)) {
   const int64_t embedding = 4 * o.width;
   const auto name = [](const char* prefix, int64_t level) { return prefix + std::to_string(level); };
   const auto add_block = [&](std::string block, int64_t in_channels, int64_t out_channels) {
     return &add<DdpmBlock>(std::move(block), in_channels, out_channels, embedding, o.groups);
   };
   const auto levels = static_cast<int64_t>(o.multipliers.size());
-  const auto width_of = [&](int64_t level) { return o.width * o.multipliers[static_cast<size_t>(level)]; };
+  const auto width_of = [&](int64_t level) {
+    return saturating_mul(o.width, o.multipliers[static_cast<size_t>(level)]);
+  };
   int64_t channels = o.width;
   for (int64_t level = 0; level < levels; ++level) {
     if (level > 0) {
@@ -106,7 +109,7 @@ DdpmUNet::DdpmUNet(const DdpmUNetOptions& o)
     twice.push_back(&add<nn::Conv2d>(name("twice", level), width_of(level + 1), width_of(level), 3, kSame));
   }
   norm = &add<nn::GroupNorm>("norm", o.groups, width_of(0));
-  out = &add<nn::Conv2d>("out", width_of(0), o.channels * o.patch * o.patch, 3, kSame);
+  out = &add<nn::Conv2d>("out", width_of(0), saturating_mul(o.channels, saturating_mul(o.patch, o.patch)), 3, kSame);
   start_with_zeros(*out);
 }
 

@@ -7,6 +7,7 @@
 
 #include <tandem/base/error.h>
 #include <tandem/base/format.h>
+#include <tandem/base/math.h>
 #include <tandem/io/pretrained.h>
 #include <tandem/nn/init.h>
 #include <tandem/ops/activation.h>
@@ -25,7 +26,7 @@ nn::LayerNormOptions norm_options(const Gpt2Config& config) {
   return {.eps = config.layer_norm_epsilon, .low_precision_result = true};
 }
 
-int64_t inner(const Gpt2Config& config) { return config.n_inner.value_or(4 * config.n_embd); }
+int64_t inner(const Gpt2Config& config) { return config.n_inner.value_or(saturating_mul(4, config.n_embd)); }
 
 /// Also bounds the sizes, so that their products do not overflow.
 const Gpt2Config& checked(const Gpt2Config& config) {
@@ -66,7 +67,7 @@ Tensor transposed_if_conv1d(std::string_view key, const Tensor& tensor) {
 }  // namespace
 
 Gpt2Attention::Gpt2Attention(const Gpt2Config& config)
-    : c_attn(add<nn::Linear>("c_attn", checked(config).n_embd, 3 * config.n_embd)),
+    : c_attn(add<nn::Linear>("c_attn", checked(config).n_embd, saturating_mul(3, config.n_embd))),
       c_proj(add<nn::Linear>("c_proj", config.n_embd, config.n_embd)),
       n_head_(config.n_head),
       attn_pdrop_(config.attn_pdrop),
@@ -126,7 +127,7 @@ Gpt2Model::Gpt2Model(const Gpt2Config& config)
 
 Tensor Gpt2Model::operator()(const Tensor& tokens, int64_t begin, std::vector<nn::KeyValueCache>* caches) {
   const nn::ModuleScope scope(*this);
-  const Tensor positions = arange(begin, begin + tokens.size(1), 1, tokens.device());
+  const Tensor positions = arange(begin, saturating_add(begin, tokens.size(1)), 1, tokens.device());
   Tensor x = dropout(wte(tokens) + wpe(positions), embd_pdrop_, is_training());
   size_t i = 0;
   for (Gpt2Block* block : h) x = (*block)(x, caches == nullptr ? nullptr : &(*caches)[i++]);

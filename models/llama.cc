@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include <tandem/base/error.h>
+#include <tandem/base/math.h>
 #include <tandem/nn/init.h>
 #include <tandem/ops/activation.h>
 #include <tandem/ops/elementwise.h>
@@ -38,13 +39,13 @@ nn::RMSNormOptions norm_options(const LlamaConfig& config) { return {.eps = conf
 }  // namespace
 
 LlamaAttention::LlamaAttention(const LlamaConfig& config)
-    : q_proj(add<nn::Linear>("q_proj", config.hidden_size, config.num_attention_heads * head_dim(config),
+    : q_proj(add<nn::Linear>("q_proj", config.hidden_size, saturating_mul(config.num_attention_heads, head_dim(config)),
                              attention_linear(config))),
-      k_proj(add<nn::Linear>("k_proj", config.hidden_size, key_value_heads(config) * head_dim(config),
+      k_proj(add<nn::Linear>("k_proj", config.hidden_size, saturating_mul(key_value_heads(config), head_dim(config)),
                              attention_linear(config))),
-      v_proj(add<nn::Linear>("v_proj", config.hidden_size, key_value_heads(config) * head_dim(config),
+      v_proj(add<nn::Linear>("v_proj", config.hidden_size, saturating_mul(key_value_heads(config), head_dim(config)),
                              attention_linear(config))),
-      o_proj(add<nn::Linear>("o_proj", config.num_attention_heads * head_dim(config), config.hidden_size,
+      o_proj(add<nn::Linear>("o_proj", saturating_mul(config.num_attention_heads, head_dim(config)), config.hidden_size,
                              attention_linear(config))),
       head_dim_(head_dim(config)),
       attention_dropout_(config.attention_dropout) {}

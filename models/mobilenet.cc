@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <tandem/base/error.h>
+#include <tandem/base/math.h>
 #include <tandem/nn/conv.h>
 #include <tandem/nn/init.h>
 #include <tandem/nn/layers.h>
@@ -31,7 +32,7 @@ class InvertedResidual : public nn::Layer {
  public:
   InvertedResidual(int64_t in_channels, int64_t out_channels, int64_t stride, int64_t expand_ratio)
       : conv_(add<nn::Sequential>("conv")), is_residual_(stride == 1 && in_channels == out_channels) {
-    const int64_t width = expand_ratio * in_channels;
+    const int64_t width = saturating_mul(expand_ratio, in_channels);
     if (expand_ratio != 1) conv_.append<ConvNormRelu6>(in_channels, width, 1);
     conv_.append<ConvNormRelu6>(width, width, 3, stride, width);
     conv_.append<nn::Conv2d>(width, out_channels, 1, nn::Conv2dOptions{}, kNoBias);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include <tandem/base/error.h>
+#include <tandem/base/math.h>
 #include <tandem/nn/activation.h>
 #include <tandem/nn/attention.h>
 #include <tandem/nn/init.h>
@@ -62,7 +63,7 @@ int64_t sequence_length(const VisionTransformerOptions& options) {
                "VisionTransformer: image_size ", options.image_size, " is not a positive multiple of patch_size ",
                options.patch_size);
   const int64_t side = options.image_size / options.patch_size;
-  return side * side + 1;
+  return saturating_add(saturating_mul(side, side), 1);
 }
 
 }  // namespace

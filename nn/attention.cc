@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include <tandem/autograd/node.h>
+#include <tandem/base/math.h>
 #include <tandem/nn/init.h>
 #include <tandem/ops/attention.h>
 #include <tandem/ops/compare.h>
@@ -109,14 +110,14 @@ std::pair<Tensor, Tensor> KeyValueCache::append(const Tensor& key, const Tensor&
 }
 
 MultiheadAttention::MultiheadAttention(int64_t embed_dim, int64_t num_heads, MultiheadAttentionOptions options)
-    : in_proj_weight(add_parameter(
-          "in_proj_weight", weight_or_none(has_one_weight(embed_dim, num_heads, options), 3 * embed_dim, embed_dim))),
+    : in_proj_weight(add_parameter("in_proj_weight", weight_or_none(has_one_weight(embed_dim, num_heads, options),
+                                                                    saturating_mul(3, embed_dim), embed_dim))),
       q_proj_weight(add_parameter("q_proj_weight", weight_or_none(!in_proj_weight.defined(), embed_dim, embed_dim))),
       k_proj_weight(add_parameter(
           "k_proj_weight", weight_or_none(!in_proj_weight.defined(), embed_dim, options.kdim.value_or(embed_dim)))),
       v_proj_weight(add_parameter(
           "v_proj_weight", weight_or_none(!in_proj_weight.defined(), embed_dim, options.vdim.value_or(embed_dim)))),
-      in_proj_bias(add_parameter("in_proj_bias", options.bias ? zeros({3 * embed_dim}) : Tensor())),
+      in_proj_bias(add_parameter("in_proj_bias", options.bias ? zeros({saturating_mul(3, embed_dim)}) : Tensor())),
       out_proj(add<Linear>("out_proj", embed_dim, embed_dim, LinearOptions{.bias = options.bias})),
       embed_dim_(embed_dim),
       num_heads_(num_heads),
@@ -152,6 +153,8 @@ Tensor MultiheadAttention::project(const Tensor& input, int part, const Tensor& 
 
 Tensor MultiheadAttention::attend(const Tensor& query, const Tensor& key, const Tensor& value,
                                   const MultiheadAttentionCall& options, Tensor* weights) {
+  TANDEM_CHECK(ShapeError, query.dim() >= 2, "MultiheadAttention: query is ", describe(query), ", expected [..., T, ",
+               embed_dim_, "]");
   AttentionOptions attention = {.attn_mask = operation_mask(options, query, num_heads_),
                                 .dropout_p = is_training() ? options_.dropout : 0,
                                 .is_causal = options_.is_causal || options.is_causal};

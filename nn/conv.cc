@@ -1,8 +1,10 @@
 #include <tandem/nn/conv.h>
 
+#include <algorithm>
 #include <cmath>
 #include <type_traits>
 
+#include <tandem/base/math.h>
 #include <tandem/nn/init.h>
 #include <tandem/nn/size_text.h>
 #include <tandem/ops/elementwise.h>
@@ -94,7 +96,8 @@ Tensor padded(const Tensor& input, const Tensor& weight, PadMode mode, Options& 
   Shape sides;
   for (int64_t dim = weight.dim() - 1; dim >= 2; --dim) {
     const auto side = dim == weight.dim() - 1 ? &Size2d::width : &Size2d::height;
-    const int64_t sum = options.padding.is_same() ? dilation.*side * (weight.size(dim) - 1) : 2 * padding.*side;
+    const int64_t sum = options.padding.is_same() ? saturating_mul(dilation.*side, weight.size(dim) - 1)
+                                                  : saturating_mul(2, padding.*side);
     sides.push_back(sum / 2);
     sides.push_back(sum - sum / 2);
   }
@@ -105,10 +108,12 @@ Tensor padded(const Tensor& input, const Tensor& weight, PadMode mode, Options& 
 /// The output_padding of a transposed convolution for a result of `output` elements along one side.
 int64_t output_padding_for(const char* layer, const char* side, int64_t output, int64_t input, int64_t kernel,
                            int64_t stride, int64_t padding, int64_t dilation) {
-  const int64_t least = (input - 1) * stride - 2 * padding + dilation * (kernel - 1) + 1;
+  using Wide = __int128;  // does not overflow
+  const Wide least = Wide{input - 1} * stride - 2 * Wide{padding} + Wide{dilation} * (kernel - 1) + 1;
+  const auto text = [](Wide size) { return static_cast<int64_t>(std::clamp<Wide>(size, INT64_MIN, INT64_MAX)); };
   TANDEM_CHECK(ValueError, output >= least && output < least + stride, layer, ": output_size has ", side, " ", output,
-               ", expected ", least, " to ", least + stride - 1, " for an input of ", side, " ", input);
-  return output - least;
+               ", expected ", text(least), " to ", text(least + stride - 1), " for an input of ", side, " ", input);
+  return static_cast<int64_t>(output - least);
 }
 
 /// The options of a transposed convolution. Throws ValueError for another padding mode than zeros.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include <tandem/base/math.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/view.h>
 #include <tandem/tensor/factories.h>
@@ -76,22 +77,40 @@ PackedSequence pack_padded_sequence(const Tensor& input, const Tensor& lengths, 
 }
 
 PaddedSequence pad_packed_sequence(const PackedSequence& sequence, PadPackedOptions options) {
+  const Tensor& data = sequence.data;
+  TANDEM_CHECK(ShapeError,
+               data.dim() >= 1 && sequence.batch_sizes.dim() == 1 && sequence.batch_sizes.num_elements() > 0,
+               "pad_packed_sequence: data is ", describe(data), " and batch_sizes ", describe(sequence.batch_sizes),
+               ", expected [rows, ...] and [T] with T >= 1");
   const Numbers batch_sizes = sequence.batch_sizes.to_vector<int64_t>();
+  int64_t num_rows = 0;
+  for (size_t t = 0; t < batch_sizes.size(); ++t) {
+    TANDEM_CHECK(ValueError, batch_sizes[t] >= 1 && batch_sizes[t] <= batch_sizes[t == 0 ? 0 : t - 1],
+                 "pad_packed_sequence: batch_sizes[", t, "] is ", batch_sizes[t],
+                 ", expected numbers of at least 1 that do not increase");
+    num_rows = saturating_add(num_rows, batch_sizes[t]);
+  }
+  TANDEM_CHECK(ShapeError, num_rows == data.size(0), "pad_packed_sequence: batch_sizes add up to ", num_rows,
+               ", but data is ", describe(data));
   const auto longest = static_cast<int64_t>(batch_sizes.size());
-  const int64_t length = options.total_length.value_or(longest), num_sequences = batch_sizes.at(0);
+  const int64_t length = options.total_length.value_or(longest), num_sequences = batch_sizes[0];
   TANDEM_CHECK(ValueError, length >= longest, "pad_packed_sequence: total_length is ", length,
                ", expected at least the longest length, ", longest);
   const Tensor& sorted = sequence.sorted_indices;
   const Numbers order = sorted.defined() ? sorted.to_vector<int64_t>() : ascending(num_sequences);
+  Numbers numbers = order;
+  std::sort(numbers.begin(), numbers.end());
+  TANDEM_CHECK(ValueError, numbers == ascending(num_sequences), "pad_packed_sequence: sorted_indices is ",
+               describe(sorted), ", expected each number below ", num_sequences, " once");
   Numbers lengths(order.size(), 0);
   for (const int64_t count : batch_sizes) {
     for (int64_t i = 0; i < count; ++i) ++lengths[static_cast<size_t>(order[static_cast<size_t>(i)])];
   }
-  const Tensor& data = sequence.data;
   Shape shape = data.shape();
-  shape[0] = length * num_sequences;
+  shape[0] = saturating_mul(length, num_sequences);
+  const Tensor padding = full(shape, options.padding_value, data.options());
   const Tensor rows = to_tensor(padded_rows(batch_sizes, order, length, options.batch_first), data.device());
-  const Tensor output = index_copy(full(shape, options.padding_value, data.options()), 0, rows, data);
+  const Tensor output = index_copy(padding, 0, rows, data);
   const Shape sizes = options.batch_first ? Shape({num_sequences, length}) : Shape({length, num_sequences});
   return {output.unflatten(0, sizes), to_tensor(lengths)};
 }

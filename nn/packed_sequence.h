@@ -43,7 +43,8 @@ struct PaddedSequence {
 };
 
 /// The inverse of pack_padded_sequence: sequences in their original order, with padding. Differentiable. Throws
-/// ValueError if total_length is below the longest length.
+/// ShapeError or ValueError if the members of `sequence` do not fit each other, or if total_length is below the longest
+/// length.
 TANDEM_API PaddedSequence pad_packed_sequence(const PackedSequence& sequence, PadPackedOptions options = {});
 
 /// Options of pad_sequence.

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include <tandem/base/math.h>
 #include <tandem/nn/init.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/view.h>
@@ -14,7 +15,7 @@ namespace {
 int64_t checked_width(const char* name, int64_t gates, int64_t input_size, int64_t hidden_size) {
   TANDEM_CHECK(ValueError, input_size >= 1 && hidden_size >= 1, name, ": input_size is ", input_size,
                " and hidden_size ", hidden_size, ", expected at least 1 each");
-  return gates * hidden_size;
+  return saturating_mul(gates, hidden_size);
 }
 
 /// Initial values of all parameters, in their order.
@@ -43,12 +44,12 @@ RecurrentLayer::RecurrentLayer(const char* name, Operation operation, int64_t ga
                ", expected at least 1");
   TANDEM_CHECK(ValueError, options.dropout >= 0 && options.dropout <= 1, name, ": dropout is ", options.dropout,
                ", expected 0 <= dropout <= 1");
-  for (int64_t i = 0; i < options.num_layers * directions; ++i) {
+  for (int64_t i = 0; i < saturating_mul(options.num_layers, directions); ++i) {
     const std::string suffix = str("_l", i / directions, i % directions == 1 ? "_reverse" : "");
     const auto add = [&](const char* parameter, const Shape& shape) {
       params_.push_back(&add_parameter(parameter + suffix, empty(shape)));
     };
-    add("weight_ih", {width, i < directions ? input_size : directions * hidden_size});
+    add("weight_ih", {width, i < directions ? input_size : saturating_mul(directions, hidden_size)});
     add("weight_hh", {width, hidden_size});
     if (!options.bias) continue;
     add("bias_ih", {width});
@@ -147,9 +148,9 @@ RNN::RNN(int64_t input_size, int64_t hidden_size, RNNOptions options)
 
 RecurrentCell::RecurrentCell(const char* name, int64_t gates, int64_t input_size, int64_t hidden_size, bool bias)
     : weight_ih(add_parameter("weight_ih", empty({checked_width(name, gates, input_size, hidden_size), input_size}))),
-      weight_hh(add_parameter("weight_hh", empty({gates * hidden_size, hidden_size}))),
-      bias_ih(add_parameter("bias_ih", bias ? empty({gates * hidden_size}) : Tensor())),
-      bias_hh(add_parameter("bias_hh", bias ? empty({gates * hidden_size}) : Tensor())) {
+      weight_hh(add_parameter("weight_hh", empty({saturating_mul(gates, hidden_size), hidden_size}))),
+      bias_ih(add_parameter("bias_ih", bias ? empty({saturating_mul(gates, hidden_size)}) : Tensor())),
+      bias_hh(add_parameter("bias_hh", bias ? empty({saturating_mul(gates, hidden_size)}) : Tensor())) {
   initialize(*this, hidden_size);
 }
 

@@ -24,7 +24,7 @@ enum class Reduction : int8_t {
 /// Options of cross_entropy.
 struct CrossEntropyOptions {
   Tensor weight = {};                      ///< [C] [optional]: factor of each class; has no gradient
-  int64_t ignore_index = -100;             ///< a label whose loss is 0 and not counted
+  int64_t ignore_index = -100;             ///< a label whose loss is 0 and not counted; negative for probabilities
   Reduction reduction = Reduction::kMean;  ///< of the losses; the mean is divided by the sum of the labels' weights
   double label_smoothing = 0;              ///< in [0, 1]: share of the target that is spread over all classes
 };
@@ -39,8 +39,8 @@ struct CrossEntropyOptions {
 ///
 /// The kernel saves input, target and, for each row, its maximum and log-sum-exp; d input = (softmax(input) -
 /// one_hot(target)) * d out / count, in one pass. Other cases save log_softmax(input). Throws ValueError for a
-/// smoothing outside [0, 1]; IndexError naming the first label outside [0, C), other than ignore_index, and its
-/// position.
+/// smoothing outside [0, 1], or for probabilities with an ignore_index of at least 0; IndexError naming the first label
+/// outside [0, C), other than ignore_index, and its position.
 TANDEM_OP Tensor cross_entropy(const Tensor& input, const Tensor& target, const CrossEntropyOptions& options = {});
 
 /// Options of nll_loss, as in cross_entropy.
@@ -65,7 +65,7 @@ TANDEM_OP Tensor l1_loss(Tensor input, Tensor target, Reduction reduction = Redu
 TANDEM_OP Tensor smooth_l1_loss(Tensor input, Tensor target, Reduction reduction = Reduction::kMean, double beta = 1);
 
 /// d^2 / 2 where |d| < delta, else delta * (|d| - delta / 2), for d = input - target. Saves d. Throws ValueError unless
-/// delta > 0. P. J. Huber, "Robust estimation of a location parameter", 1964.
+/// delta > 0, which may be infinite. P. J. Huber, "Robust estimation of a location parameter", 1964.
 TANDEM_OP Tensor huber_loss(Tensor input, Tensor target, Reduction reduction = Reduction::kMean, double delta = 1);
 
 /// -weight * (target * log(input) + (1 - target) * log(1 - input)) with logarithms of at least -100. weight [optional]
@@ -111,9 +111,9 @@ struct TripletMarginLossOptions {
   Reduction reduction = Reduction::kMean;  ///< of the losses
 };
 
-/// max(d(anchor, positive) - d(anchor, negative) + margin, 0), where d is pairwise_distance. Tensors broadcast.
-/// V. Balntas et al., "Learning local feature descriptors with triplets and shallow convolutional neural networks",
-/// 2016.
+/// max(d(anchor, positive) - d(anchor, negative) + margin, 0), where d is pairwise_distance. Tensors broadcast. Throws
+/// ValueError unless margin > 0. V. Balntas et al., "Learning local feature descriptors with triplets and shallow
+/// convolutional neural networks", 2016.
 TANDEM_OP Tensor triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative,
                                      const TripletMarginLossOptions& options = {});
 

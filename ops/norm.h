@@ -68,8 +68,9 @@ TANDEM_OP Tensor sync_batch_norm(Tensor input, const Tensor& running_mean, const
 /// C / num_groups consecutive channels of one sample of input [N, C] or [N, C, ...].
 ///
 /// weight, bias, eps and the memory order of results are as in batch_norm. Throws ValueError unless num_groups is at
-/// least 1, ShapeError unless it divides C. Saves the input, and mean and 1 / sqrt(var + eps) of each group in float64.
-/// Differentiable. Y. Wu, K. He, "Group normalization", 2018.
+/// least 1, ShapeError unless it divides C. An input without channels or without elements in them has an empty result
+/// (PyTorch: an error). Saves the input, and mean and 1 / sqrt(var + eps) of each group in float64. Differentiable. Y.
+/// Wu, K. He, "Group normalization", 2018.
 TANDEM_OP Tensor group_norm(Tensor input, int64_t num_groups, Tensor weight = {}, Tensor bias = {}, double eps = 1e-5);
 
 /// group_norm with one channel per group, so that each channel of each sample has its own statistics.

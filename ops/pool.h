@@ -7,7 +7,8 @@
 // floor((size + 2 padding - extent) / stride) + 1 windows. ceil_mode rounds up instead, but omits a last window that
 // would begin after the image and its left or top padding. ValueError: kernel size or stride below 1, padding below 0
 // or above half of the kernel size, or one of them above 2^31 - 1. ShapeError: an image that is empty, smaller than a
-// window, or has a side above 2^31 - 1. All gradients are differentiable.
+// window, or has a side above 2^31 - 1. An input without channels has an empty result (PyTorch: an error, except in
+// adaptive_avg_pool). All gradients are differentiable.
 //
 // The forms with indices also return the position of the first largest element of each window, y * W + x in its image
 // (-1 for a window without elements), without gradient.

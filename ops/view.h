@@ -55,8 +55,8 @@ TANDEM_API inline std::vector<Tensor> split(const Tensor& input, std::initialize
                                             int64_t dim = 0) {
   return split(input, Shape(split_sizes), dim);
 }
-/// At most `chunks` slices of size ceil(size / chunks); the last one may be smaller. Throws ValueError unless chunks >=
-/// 1, IndexError for a 0-dim input.
+/// At most `chunks` slices of size ceil(size / chunks); the last one may be smaller. A dimension of size 0 gives
+/// `chunks` empty slices. Throws ValueError unless chunks >= 1, IndexError for a 0-dim input, OutOfMemory.
 TANDEM_OP std::vector<Tensor> chunk(const Tensor& input, int64_t chunks, int64_t dim = 0);
 
 /// Concatenates the tensors along dimension dim: a row-major copy. dtypes promote; the other sizes (ShapeError) and the

@@ -1,5 +1,6 @@
 #include <tandem/optim/schedule.h>
 
+#include <tandem/base/math.h>
 #include <tandem/tensor/state_reader.h>
 
 namespace tandem { inline namespace v0 { namespace optim {
@@ -71,7 +72,7 @@ Schedule::~Schedule() = default;
 
 void Schedule::step() {
   const bool starts = steps_ == 0 && rule_->starts_at_first_step();
-  apply(steps_ + 1, extend(starts ? std::vector<double>() : initial_));
+  apply(saturating_add(steps_, 1), extend(starts ? std::vector<double>() : initial_));
 }
 
 std::vector<double> Schedule::extend(std::vector<double> rates) const {

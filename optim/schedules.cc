@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include <tandem/base/math.h>
+
 namespace tandem { inline namespace v0 { namespace optim {
 
 namespace {
@@ -223,6 +225,10 @@ std::string OneCycleLROptions::problem(const Optimizer&) const {
   if (length() > 0) return "";
   return str("total_steps is ", total_steps, ", epochs ", epochs, " and steps_per_epoch ", steps_per_epoch,
              ", expected total_steps > 0, or both others");
+}
+
+int64_t OneCycleLROptions::length() const {
+  return total_steps > 0 ? total_steps : saturating_mul(epochs, steps_per_epoch);
 }
 
 double OneCycleLROptions::anneal(int64_t steps, double first, double top, double last) const {

@@ -228,7 +228,7 @@ struct TANDEM_API OneCycleLROptions {
   double rate_at(double initial, int64_t steps, int64_t group) const;         ///< the rate of a group
   std::optional<double> momentum_at(int64_t steps, int64_t group) const;      ///< the momentum of a group
   double anneal(int64_t steps, double first, double top, double last) const;  ///< first to top, then to last
-  int64_t length() const { return total_steps > 0 ? total_steps : epochs * steps_per_epoch; }  ///< of the cycle
+  int64_t length() const;                                                     ///< of the cycle
 };
 /// The schedule of OneCycleLROptions.
 using OneCycleLR = ScheduleOf<OneCycleLROptions>;

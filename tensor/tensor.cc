@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <ostream>
 
+#include <tandem/base/host_memory.h>
+#include <tandem/base/math.h>
 #include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 {
@@ -32,6 +34,12 @@ TensorImpl::TensorImpl(RefPtr<Storage> memory, DType type, const Shape& sizes, c
 
 void Tensor::throw_undefined() { throw StateError(with_module_scope("an undefined tensor was used")); }
 
+int64_t Tensor::size(int64_t d) const {
+  const int64_t wrapped = wrap_dim("size", d, dim());
+  TANDEM_CHECK(IndexError, dim() > 0, "size: dimension ", d, " of a tensor without dimensions");
+  return shape()[static_cast<size_t>(wrapped)];
+}
+
 template <class T>
 T Tensor::item() const {
   TANDEM_CHECK(ShapeError, num_elements() == 1, "item: expected a tensor with one element, got ", describe(*this));
@@ -48,12 +56,13 @@ T Tensor::item() const {
 template <class T>
 std::vector<T> Tensor::to_vector() const {
   const size_t count = static_cast<size_t>(num_elements());
+  const int64_t num_bytes = saturating_mul(num_elements(), sizeof(T));
   if constexpr (std::is_same_v<T, bool>) {  // std::vector<bool> has no contiguous elements
-    const auto values = std::make_unique<bool[]>(count);
+    const auto values = with_host_memory("to_vector", num_bytes, [&] { return std::make_unique<bool[]>(count); });
     primitives::copy(*this, borrow(values.get(), shape(), num_elements()));
     return std::vector<bool>(values.get(), values.get() + count);
   } else {
-    std::vector<T> values(count);
+    std::vector<T> values = with_host_memory("to_vector", num_bytes, [&] { return std::vector<T>(count); });
     primitives::copy(*this, borrow(values.data(), shape(), num_elements()));
     return values;
   }

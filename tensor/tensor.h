@@ -84,8 +84,8 @@ class TANDEM_API Tensor {
   bool defined() const { return static_cast<bool>(impl_); }  ///< false for a default-constructed tensor
   const Shape& shape() const& { return impl().shape; }       ///< sizes
   Shape shape() && { return impl().shape; }                  ///< a copy, which outlives the temporary tensor
-  /// Size of dimension d; a negative d counts from the end. Throws IndexError.
-  int64_t size(int64_t d) const { return impl().shape[static_cast<size_t>(wrap_dim("size", d, dim()))]; }
+  /// Size of dimension d; a negative d counts from the end. Throws IndexError, also for a tensor without dimensions.
+  int64_t size(int64_t d) const;
   const Shape& strides() const& { return impl().strides; }      ///< in elements; 0 along expanded dimensions
   Shape strides() && { return impl().strides; }                 ///< a copy, which outlives the temporary tensor
   int64_t dim() const { return impl().shape.dim(); }            ///< number of dimensions

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <tandem/base/math.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem { inline namespace v0 { namespace text {
@@ -12,7 +13,7 @@ TokenDataset::TokenDataset(int64_t num_tokens, Read read, TokenOptions options)
   TANDEM_CHECK(ValueError, options.context >= 1, "TokenDataset: context is ", options.context, ", expected at least 1");
   TANDEM_CHECK(ValueError, options.stride >= 1, "TokenDataset: stride is ", options.stride, ", expected at least 1");
   TANDEM_CHECK(ValueError, num_tokens > options.context, "TokenDataset: ", num_tokens,
-               " tokens, expected at least context + 1 = ", options.context + 1);
+               " tokens, expected at least context + 1 = ", saturating_add(options.context, 1));
 }
 
 TokenDataset::TokenDataset(std::vector<uint16_t> tokens, TokenOptions options)

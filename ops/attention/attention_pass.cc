@@ -6,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include <tandem/base/math.h>
 #include <tandem/base/trace.h>
 #include <tandem/ops/attention/attention_kernels.h>
 #include <tandem/ops/common/common.h>
@@ -35,10 +36,10 @@ AttentionAttributes attention_attributes(const char* op, const AttentionOptions&
   // Removes a limit that excludes no key, so that more problems need no limits.
   const int64_t queries = scores[scores.size() - 2], keys = scores.back();
   const int64_t last = options.is_causal ? 0 : right >= 0 ? right : AttentionSizes::kUnlimited;
-  const int64_t end = options.query_offset + std::min(last, keys) + 1;
+  const int64_t end = saturating_add(options.query_offset, std::min(last, keys) + 1);
   if (end < keys) attributes.band_end = end;
-  const int64_t begin = options.query_offset - left;
-  if (left >= 0 && queries - 1 + begin > 0) attributes.band_begin = begin;
+  const int64_t begin = left < 0 ? -queries : std::min(options.query_offset - left, keys);
+  if (queries - 1 + begin > 0) attributes.band_begin = begin;
   if (p > 0) {
     Generator& generator = options.generator != nullptr ? *options.generator : default_generator(device);
     attributes.dropout = {generator.reserve(num_elements(scores), device),

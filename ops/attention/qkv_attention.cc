@@ -1,4 +1,5 @@
 // Attention of heads whose queries, keys and values come from one projection.
+#include <tandem/base/math.h>
 #include <tandem/ops/attention.h>
 
 #include <tandem/ops/attention/attention_pass.h>
@@ -58,7 +59,7 @@ Tensor qkv_attention(const Tensor& qkv_argument, int64_t num_heads, const Attent
     TANDEM_CHECK(ValueError, num_heads >= 1,
                  operand_error(kName, str("num_heads is ", num_heads, ", must be at least 1"), operands));
     TANDEM_CHECK(ShapeError, qkv.dim() >= 2, operand_error(kName, "qkv must have at least 2 dimensions", operands));
-    TANDEM_CHECK(ShapeError, qkv.size(-1) % (3 * num_heads) == 0,
+    TANDEM_CHECK(ShapeError, qkv.size(-1) % saturating_mul(3, num_heads) == 0,
                  operand_error(kName, str("the last dimension must be a multiple of 3 * ", num_heads), operands));
     scores = qkv.shape();
     scores.back() = qkv.size(-2);

@@ -22,7 +22,7 @@ RotaryTables rotary_tables(int64_t length, int64_t head_dim, const RotaryTablesO
   const TensorOptions exact{kFloat64, options.device};
   const Tensor frequencies =
       tandem::exp(mul(arange(0, head_dim, 2, exact), -std::log(options.base) / static_cast<double>(head_dim)));
-  const Tensor positions = arange(options.offset, options.offset + length, 1, exact).unsqueeze(1);
+  const Tensor positions = add(arange(0, length, 1, exact), options.offset).unsqueeze(1);
   const Tensor angles = mul(positions, frequencies);
   return {tandem::cos(angles).to(kFloat32), tandem::sin(angles).to(kFloat32)};
 }

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <numeric>
 
+#include <tandem/base/math.h>
 #include <tandem/ops/conv/conv_kernels.h>
 
 namespace tandem { inline namespace v0 {
@@ -189,7 +190,7 @@ void gather_rows(const Im2colGrid& grid, const T* source, int64_t begin, int64_t
     const int64_t image = row / (x.positions * y.positions);
     const int64_t count = std::min(end - row, x.positions - first_x);
     // Positions whose taps are all inside the source: [low, high).
-    const int64_t low = std::clamp<int64_t>((-x.first + x.step - 1) / x.step - first_x, 0, count);
+    const int64_t low = std::clamp<int64_t>(ceil_div(-x.first, x.step) - first_x, 0, count);
     const int64_t fitting = x.source - x.taps - x.first;
     const int64_t high = std::clamp<int64_t>(fitting < 0 ? 0 : fitting / x.step + 1 - first_x, low, count);
     for (int64_t tap_y = 0; tap_y < y.taps; ++tap_y) {
@@ -204,13 +205,14 @@ void gather_rows(const Im2colGrid& grid, const T* source, int64_t begin, int64_t
         const int64_t source_x = (first_x + i) * x.step + x.first;
         const int64_t from = std::clamp<int64_t>(-source_x, 0, x.taps);
         const int64_t past = std::clamp<int64_t>(x.source - source_x, from, x.taps);
+        if (past == from) return static_cast<void>(std::fill_n(to + i * stride, line, T(0)));
         std::fill_n(to + i * stride, from * grid.channels, T(0));
         copy_run(pixels + (source_x + from) * grid.channels, (past - from) * grid.channels,
                  to + i * stride + from * grid.channels);
         std::fill_n(to + i * stride + past * grid.channels, (x.taps - past) * grid.channels, T(0));
       };
       for (int64_t i = 0; i < low; ++i) border(i);
-      const T* from = pixels + ((first_x + low) * x.step + x.first) * grid.channels;
+      const T* from = pixels + (high > low ? ((first_x + low) * x.step + x.first) * grid.channels : 0);
       const bool room = high > low && from + (high - low - 1) * step + line + kOvershoot <= source_end;
       if (room && line < 64) {
         for (int64_t i = low; i < high; ++i, from += step) copy_steps(from, line, to + i * stride);

@@ -412,13 +412,14 @@ struct Pow : BinaryOp {
 
 // --- clamp ---------------------------------------------------------------------------------------
 
-/// min(max(x, low), high) for elements of type T. A missing bound is NaN for floating types, and the end of the range
-/// for integers.
+/// min(max(x, low), high) for elements of type T. A missing bound is an infinity for floating types, and the end of the
+/// range for integers.
 template <class T>
 struct ClampElement {
   using C = Compute<T>;
   using Bound = std::conditional_t<std::is_integral_v<T>, T, C>;
   Bound low, high;
+  bool has_low, has_high;
   bool passes_nan;
 
   TANDEM_FORMULA C operator()(C element) const {
@@ -426,7 +427,10 @@ struct ClampElement {
     const Bound raised = x < low ? low : x;
     return static_cast<C>(raised > high ? high : raised);
   }
-  TANDEM_FORMULA C gradient(C g, C x) const { return ((x == x) | passes_nan) & !(x <= low) & !(x >= high) ? g : C{0}; }
+  TANDEM_FORMULA C gradient(C g, C x) const {
+    const bool is_low = has_low & (x <= low), is_high = has_high & (x >= high);
+    return ((x == x) | passes_nan) & !is_low & !is_high ? g : C{0};
+  }
 };
 
 struct Clamp : UnaryOp {
@@ -441,9 +445,12 @@ struct Clamp : UnaryOp {
   void visit(const Run& run) const {
     if constexpr (std::is_integral_v<T>) {
       run(ClampElement<T>{integer_bound(min, std::numeric_limits<T>::lowest()),
-                          integer_bound(max, std::numeric_limits<T>::max()), passes_nan});
+                          integer_bound(max, std::numeric_limits<T>::max()), min.has_value(), max.has_value(),
+                          passes_nan});
     } else {
-      run(ClampElement<T>{floating_bound<T>(min), floating_bound<T>(max), passes_nan});
+      constexpr double kInfinity = std::numeric_limits<double>::infinity();
+      run(ClampElement<T>{floating_bound<T>(min.value_or(-kInfinity)), floating_bound<T>(max.value_or(kInfinity)),
+                          min.has_value(), max.has_value(), passes_nan});
     }
   }
 
@@ -454,8 +461,8 @@ struct Clamp : UnaryOp {
     return bound ? static_cast<T>(std::clamp<int64_t>(bound->to_int(), kLowest, kHighest)) : missing;
   }
   template <class T>
-  static Compute<T> floating_bound(std::optional<Scalar> bound) {
-    return bound ? static_cast<Compute<T>>(bound->to<T>()) : std::numeric_limits<Compute<T>>::quiet_NaN();
+  static Compute<T> floating_bound(Scalar bound) {
+    return static_cast<Compute<T>>(bound.to<T>());
   }
 };
 

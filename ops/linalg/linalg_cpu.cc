@@ -9,6 +9,7 @@
 #include <Eigen/QR>
 #include <Eigen/SVD>
 
+#include <tandem/base/math.h>
 #include <tandem/base/parallel_for.h>
 
 namespace tandem { inline namespace v0 { namespace cpu {
@@ -50,7 +51,7 @@ void store(DType dtype, const Matrix& matrix, void* data, int64_t offset) {
 template <class F>
 int64_t for_batches(int64_t batches, int64_t size, F succeeds) {
   std::atomic<int64_t> first = batches;
-  const int64_t work = std::max<int64_t>(1, size * size * size);
+  const int64_t work = std::max<int64_t>(1, saturating_mul(saturating_mul(size, size), size));
   parallel_for(batches, std::max<int64_t>(1, kGrain / work), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       if (succeeds(i)) continue;

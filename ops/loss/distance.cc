@@ -45,6 +45,7 @@ Tensor pairwise_distance(Tensor x1, Tensor x2, double p, double eps, bool keepdi
 
 Tensor triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, const TripletMarginLossOptions& options) {
   const char* op = "triplet_margin_loss";
+  TANDEM_CHECK(ValueError, options.margin > 0, op, ": margin is ", options.margin, ", expected a positive number");
   const LossScope scope = prepare(op, {{"anchor", &anchor}, {"positive", &positive}, {"negative", &negative}});
   const Shape shape = broadcast_shape(op, {{"anchor", anchor}, {"positive", positive}, {"negative", negative}});
   TANDEM_CHECK(ShapeError, !shape.empty(),

@@ -89,28 +89,29 @@ Tensor mse_loss(Tensor input, Tensor target, Reduction reduction) {
 namespace {
 
 /// The loss of the difference of input and target.
-Tensor difference_loss(const char* op, Tensor input, Tensor target, Reduction reduction, double threshold,
-                       double slope) {
+Tensor difference_loss(const char* op, Tensor input, Tensor target, Reduction reduction, double threshold, double slope,
+                       double parabola) {
   const LossScope scope = prepare(op, {{"input", &input}, {"target", &target}});
   check_same_shape(op, {{"input", input}, {"target", target}});
-  const Tensor losses = unary(functions::Huber{{}, threshold, slope}, sub(input, target));
+  const Tensor losses = unary(functions::Huber{{}, threshold, slope, parabola}, sub(input, target));
   return to(reduce(op, losses, reduction), scope.dtype);
 }
 
 }  // namespace
 
 Tensor l1_loss(Tensor input, Tensor target, Reduction reduction) {
-  return difference_loss("l1_loss", std::move(input), std::move(target), reduction, 0, 1);
+  return difference_loss("l1_loss", std::move(input), std::move(target), reduction, 0, 1, 0);
 }
 
 Tensor smooth_l1_loss(Tensor input, Tensor target, Reduction reduction, double beta) {
   TANDEM_CHECK(ValueError, beta >= 0, "smooth_l1_loss: beta is ", beta, ", expected at least 0");
-  return difference_loss("smooth_l1_loss", std::move(input), std::move(target), reduction, beta, 1);
+  return difference_loss("smooth_l1_loss", std::move(input), std::move(target), reduction, beta, 1,
+                         beta > 0 ? 0.5 / beta : 0);
 }
 
 Tensor huber_loss(Tensor input, Tensor target, Reduction reduction, double delta) {
   TANDEM_CHECK(ValueError, delta > 0, "huber_loss: delta is ", delta, ", expected a positive number");
-  return difference_loss("huber_loss", std::move(input), std::move(target), reduction, delta, delta);
+  return difference_loss("huber_loss", std::move(input), std::move(target), reduction, delta, delta, 0.5);
 }
 
 namespace {
@@ -125,6 +126,10 @@ Tensor weighted(const char* op, const Tensor& losses, const Tensor& weight) {
 }
 
 }  // namespace
+
+Tensor functions::BinaryCrossEntropy::backward_a(const Tensor& grad, const Tensor& x, const Tensor& t) {
+  return mul(grad, binary(BinaryCrossEntropySlope{}, x, t));
+}
 
 Tensor binary_cross_entropy(Tensor input, Tensor target, Tensor weight, Reduction reduction) {
   const char* op = "binary_cross_entropy";

@@ -148,6 +148,8 @@ Tensor cross_entropy(const Tensor& input_argument, const Tensor& target, const C
   TANDEM_CHECK(ValueError, options.label_smoothing >= 0 && options.label_smoothing <= 1, op, ": label_smoothing is ",
                options.label_smoothing, ", expected 0 <= label_smoothing <= 1");
   if (target.defined() && is_floating_point(target.dtype())) {
+    TANDEM_CHECK(ValueError, options.ignore_index < 0, op, ": ignore_index is ", options.ignore_index,
+                 ", but target has probabilities, which have no labels to ignore");
     return cross_entropy_of_probabilities(input_argument, target, options);
   }
   Tensor input = input_argument, weight = options.weight, labels = target;

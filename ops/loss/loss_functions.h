@@ -12,10 +12,10 @@
 
 namespace tandem { inline namespace v0 { namespace functions {
 
-/// slope / (2 threshold) d^2 where |d| < threshold, else slope (|d| - threshold / 2): a parabola between two lines.
+/// parabola d^2 where |d| < threshold, else slope (|d| - threshold / 2), with parabola = slope / (2 threshold).
 template <class C>
 struct HuberFormula {
-  C threshold, slope, parabola;  // parabola = slope / (2 threshold)
+  C threshold, slope, parabola;
   TANDEM_FORMULA C operator()(C d) const {
     const C size = std::fabs(d);
     return choose(size < threshold, parabola * d * d, slope * (size - threshold / 2));
@@ -29,15 +29,35 @@ struct Huber : UnaryOp {
   static constexpr const char* kName = "huber";
   static constexpr DTypeRule kDTypeRule = DTypeRule::kFloating;
   static constexpr Saves kSaves = Saves::kInput;
-  double threshold = 0, slope = 1;
+  double threshold = 0, slope = 1, parabola = 0;
 
   template <class T, class Run>
   void visit(const Run& run) const {
     using C = Compute<T>;
-    run(HuberFormula<C>{static_cast<C>(threshold), static_cast<C>(slope), static_cast<C>(slope / (2 * threshold))});
+    run(HuberFormula<C>{static_cast<C>(threshold), static_cast<C>(slope), static_cast<C>(parabola)});
   }
   Tensor second_factor(const Tensor& d) const {
-    return mul(to(lt(mul(d, d), threshold * threshold), d.dtype()), threshold > 0 ? slope / threshold : 0);
+    return mul(to(lt(mul(d, d), threshold * threshold), d.dtype()), 2 * parabola);
+  }
+};
+
+/// The derivative of binary_cross_entropy by x. Its own derivatives do not cancel.
+struct BinaryCrossEntropySlope : BinaryOp {
+  static constexpr const char* kName = "binary_cross_entropy_backward";
+  static constexpr DTypeRule kDTypeRule = DTypeRule::kFloating;
+  static constexpr unsigned kSavedForA = kA | kB, kSavedForB = kA;
+  template <class C>
+  TANDEM_FORMULA C operator()(C x, C t) const {
+    const C variance = x * (1 - x);
+    return (x - t) / choose(variance < C(1e-12), C(1e-12), variance);
+  }
+  static Tensor variance(const Tensor& x) { return clamp(mul(x, sub(1, x)), 1e-12); }
+  static Tensor backward_a(const Tensor& grad, const Tensor& x, const Tensor& t) {
+    const Tensor distance = sub(x, t), root = variance(x);
+    return mul(grad, div(add(mul(distance, distance), mul(t, sub(1, t))), mul(root, root)));
+  }
+  static Tensor backward_b(const Tensor& grad, const Tensor& x, const Tensor&, const Tensor&) {
+    return neg(div(grad, variance(x)));
   }
 };
 
@@ -51,9 +71,7 @@ struct BinaryCrossEntropy : BinaryOp {
     const C log_x = log_element(x), log_rest = log1p_element(-x);
     return (t - 1) * choose(log_rest < -100, C{-100}, log_rest) - t * choose(log_x < -100, C{-100}, log_x);
   }
-  static Tensor backward_a(const Tensor& grad, const Tensor& x, const Tensor& t) {
-    return div(mul(grad, sub(x, t)), clamp(mul(x, sub(1, x)), 1e-12));
-  }
+  static Tensor backward_a(const Tensor& grad, const Tensor& x, const Tensor& t);
   static Tensor backward_b(const Tensor& grad, const Tensor& x, const Tensor&, const Tensor&) {
     return mul(grad, sub(clamp(log(sub(1, x)), -100), clamp(log(x), -100)));
   }
@@ -95,6 +113,7 @@ struct KlDiv : BinaryOp {
 #define TANDEM_LOSS_KERNELS(UNARY, BINARY)          \
   UNARY(huber, Huber)                               \
   BINARY(binary_cross_entropy, BinaryCrossEntropy)  \
+  BINARY(bce_slope, BinaryCrossEntropySlope)        \
   BINARY(with_logits, BinaryCrossEntropyWithLogits) \
   BINARY(kl_div, KlDiv)
 

@@ -151,11 +151,18 @@ struct LinearNode : LinearNodeBase {
   }
 };
 
+/// f(weight, bias) for a weight [in] as a matrix of one output feature, whose dimension the result lacks.
+template <class F>
+Tensor with_one_feature(const Tensor& weight, const Tensor& bias, F f) {
+  const bool adds_number = bias.defined() && bias.dim() == 0;
+  return f(weight.unsqueeze(0), adds_number ? bias.unsqueeze(0) : bias).squeeze(-1);
+}
+
 /// linear, also as a part of operation `op`.
 Tensor recorded_linear(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  if (weight.defined() && weight.dim() == 1) {  // one output feature, without its dimension
-    const bool adds_number = bias.defined() && bias.dim() == 0;
-    return recorded_linear(op, x, weight.unsqueeze(0), adds_number ? bias.unsqueeze(0) : bias).squeeze(-1);
+  if (weight.defined() && weight.dim() == 1) {
+    return with_one_feature(weight, bias,
+                            [&](const Tensor& w, const Tensor& b) { return recorded_linear(op, x, w, b); });
   }
   const LinearOperands operands(x, weight, bias);
   const Tensor out = linear_forward(op, operands);
@@ -170,6 +177,10 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
 }
 
 Tensor linear_relu(const Tensor& x_argument, const Tensor& weight_argument, const Tensor& bias_argument) {
+  if (weight_argument.defined() && weight_argument.dim() == 1) {
+    return with_one_feature(weight_argument, bias_argument,
+                            [&](const Tensor& w, const Tensor& b) { return linear_relu(x_argument, w, b); });
+  }
   const LinearOperands operands(x_argument, weight_argument, bias_argument);
   const Tensor out = linear_forward("linear_relu", operands, {.relu = true});
 

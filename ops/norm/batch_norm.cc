@@ -85,7 +85,7 @@ BatchStatistics batch_statistics(const char* op, const KernelContext& context, c
 }
 
 /// BatchNormChannels::ceiling.
-double ceiling_of(Tail tail) { return tail == Tail::kRelu6 ? 6 : std::numeric_limits<double>::quiet_NaN(); }
+double ceiling_of(Tail tail) { return tail == Tail::kRelu6 ? 6 : std::numeric_limits<double>::infinity(); }
 
 /// Inputs: input, weight, bias, and residual if there is one.
 struct BatchNormNode : Node {

@@ -238,6 +238,7 @@ struct Counted {
     const V y = kMask == ReluMask::kOutput ? load_as<V>((kMask == ReluMask::kOutput ? out : grad) + position)
                                            : result.template at<kAlong, V>(c, load_as<V>(in + position));
     const V above_zero = y <= V{} ? V{} : g;
+    if (ceiling == std::numeric_limits<Compute<T>>::infinity()) return above_zero;
     return y >= broadcast<V>(ceiling) ? V{} : above_zero;
   }
 };

@@ -152,7 +152,7 @@ struct Masked {
 #pragma unroll
     for (int v = 0; v < kPack; ++v) {
       const C result = of[v].map(static_cast<C>(inputs.x.values[v]));
-      if (result <= C{0} || result >= ceiling) results.values[v] = static_cast<T>(C{0});
+      if (result <= C{0} || (result >= ceiling && ceiling < C{INFINITY})) results.values[v] = static_cast<T>(C{0});
     }
     return results;
   }

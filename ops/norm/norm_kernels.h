@@ -34,8 +34,8 @@ struct BatchNormChannels {
   const void* bias;             ///< null: 0
   bool has_float32_parameters;  ///< weight and bias are float32; else of the input's dtype
   bool of_groups = false;       ///< statistics are those of groups of channels; used by batch_norm_backward
-  /// relu replaces results above it by it, and their gradient is 0, also at the ceiling; NaN: no ceiling.
-  double ceiling = std::numeric_limits<double>::quiet_NaN();
+  /// relu replaces results above it by it, and their gradient is 0, also at the ceiling; infinity: no ceiling.
+  double ceiling = std::numeric_limits<double>::infinity();
 };
 
 /// Numbers of each channel that follow from its mean and its sum of squared deviations (`squares`).

@@ -1,6 +1,7 @@
 // adaptive_max_pool and max_unpool, composed of operations on indices.
 #include <algorithm>
 
+#include <tandem/base/math.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/index/bounds_check.h>
@@ -117,11 +118,11 @@ Tensor max_unpool(const char* op, const Tensor& input, const Tensor& indices, bo
   check_sides(op, "padding", padding, 0, is_signal);
   Shape shape = input.shape();
   const auto set_size = [&](size_t d, int64_t Size2d::*side) {
-    const int64_t usual = (shape[d] - 1) * stride.*side - 2 * padding.*side + kernel.*side;
+    const int64_t usual = saturating_add(saturating_mul(shape[d] - 1, stride.*side), kernel.*side - 2 * padding.*side);
     const int64_t size = output_size ? *output_size.*side : usual;
-    TANDEM_CHECK(ValueError, size >= 1 && size > usual - stride.*side && size < usual + stride.*side, op,
+    TANDEM_CHECK(ValueError, size >= 1 && size > usual - stride.*side && size < saturating_add(usual, stride.*side), op,
                  ": output_size of dimension ", d, " is ", size, ", expected ",
-                 std::max<int64_t>(usual - stride.*side + 1, 1), " to ", usual + stride.*side - 1);
+                 std::max<int64_t>(usual - stride.*side + 1, 1), " to ", saturating_add(usual, stride.*side - 1));
     shape[d] = size;
   };
   if (!is_signal) set_size(shape.size() - 2, &Size2d::height);

@@ -52,10 +52,9 @@ std::pair<int64_t, int64_t> integer_range(DType dtype) {
   }
 }
 
-/// self = make(dtype), converted, as the in-place form `op`. `dtype` is the dtype of the computed numbers: at least
-/// float32.
-template <class Make>
-const Tensor& overwrite(const char* op, const Tensor& self, Make make) {
+/// fill(), which writes all elements of `self`, as the in-place form `op`.
+template <class Fill>
+const Tensor& overwritten(const char* op, const Tensor& self, Fill fill) {
   const KernelContext context = check_same_device(op, {{"self", self}});
   check_in_place(op, self, self.dtype());
   begin_in_place(op, self);
@@ -64,9 +63,17 @@ const Tensor& overwrite(const char* op, const Tensor& self, Make make) {
   };
   autograd::record<OverwriteNode>(op, self, self);
   const NoGradGuard no_grad;
-  primitives::copy(make(TensorOptions{promote(self.dtype(), kFloat32), self.device()}), self);
+  fill();
   autograd::end_in_place(op, self);
   return self;
+}
+
+/// self = make(dtype), converted. `dtype` is the dtype of the computed numbers: at least float32.
+template <class Make>
+const Tensor& overwrite(const char* op, const Tensor& self, Make make) {
+  return overwritten(op, self, [&] {
+    primitives::copy(make(TensorOptions{promote(self.dtype(), kFloat32), self.device()}), self);
+  });
 }
 
 void check_floating_self(const char* op, const Tensor& self) {
@@ -152,8 +159,15 @@ const Tensor& Tensor::uniform_(double from, double to, Generator* generator) con
 
 const Tensor& Tensor::bernoulli_(double p, Generator* generator) const {
   TANDEM_CHECK(ValueError, p >= 0 && p <= 1, "bernoulli_: p is ", p, ", expected 0 <= p <= 1");
-  return overwrite("bernoulli_", *this, [&](TensorOptions o) {
-    return lt(rand(shape(), {kFloat64, o.device}, generator), p);
+  return overwritten("bernoulli_", *this, [&] {
+    constexpr int64_t kBlock = 1 << 20;  // draws the same numbers as at once, in less memory
+    const int64_t n = num_elements();
+    const Tensor out = is_contiguous() ? detach().view({n}) : empty({n}, {kBool, device()});
+    for (int64_t i = 0; i < n; i += kBlock) {
+      const Tensor part = out.slice(0, i, i + kBlock);
+      primitives::copy(lt(rand(part.shape(), {kFloat64, device()}, generator), p), part);
+    }
+    if (!is_contiguous()) primitives::copy(out.view(shape()), *this);
   });
 }
 

@@ -1,3 +1,4 @@
+#include <tandem/base/math.h>
 #include <tandem/ops/recurrent.h>
 
 #include <algorithm>
@@ -271,7 +272,7 @@ std::vector<StepRows> packed_steps(const char* op, const Tensor& batch_sizes, in
     TANDEM_CHECK(ValueError, count >= 1 && count <= last, op, ": batch_sizes[", steps.size(), "] is ", count,
                  ", expected numbers of at least 1 that do not increase");
     steps.push_back({begin, last = count});
-    begin += count;
+    begin = saturating_add(begin, count);
   }
   TANDEM_CHECK(ShapeError, begin == rows, op, ": batch_sizes add up to ", begin, ", but the input has ", rows, " rows");
   return steps;
@@ -281,12 +282,12 @@ LstmResult run_layers(const char* op, RecurrentKind kind, const Tensor& input, c
                       const std::vector<Tensor>& params, const RecurrentOptions& options) {
   const int64_t num_layers = options.num_layers, directions = options.bidirectional ? 2 : 1;
   const size_t per_direction = options.has_biases ? 4 : 2;
-  const auto num_params = static_cast<size_t>(std::max<int64_t>(0, num_layers * directions)) * per_direction;
+  const int64_t num_params = saturating_mul(num_layers, directions * static_cast<int64_t>(per_direction));
   TANDEM_CHECK(ValueError, num_layers >= 1, op, ": num_layers is ", num_layers, ", expected at least 1");
   TANDEM_CHECK(ValueError, options.dropout >= 0 && options.dropout <= 1, op, ": dropout is ", options.dropout,
                ", expected 0 <= dropout <= 1");
-  TANDEM_CHECK(ValueError, params.size() == num_params, op, ": params has ", params.size(), " tensors, expected ",
-               num_params, ", ", per_direction, " for each direction of each layer");
+  TANDEM_CHECK(ValueError, static_cast<int64_t>(params.size()) == num_params, op, ": params has ", params.size(),
+               " tensors, expected ", num_params, ", ", per_direction, " for each direction of each layer");
   Call call{op, kind};
   call.add("input", input);
   call.add_states(hx);

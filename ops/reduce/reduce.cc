@@ -1,3 +1,4 @@
+#include <tandem/base/math.h>
 #include <tandem/ops/reduce.h>
 
 #include <algorithm>
@@ -428,10 +429,15 @@ Tensor bincount(const Tensor& input, const Tensor& weights, int64_t minlength) {
     TANDEM_CHECK(
         ValueError, lowest >= 0,
         ops::operand_error("bincount", str("input contains ", lowest, ", expected numbers of at least 0"), operands));
-    size = std::max(size, max(input).item<int64_t>() + 1);
+    size = std::max(size, saturating_add(max(input).item<int64_t>(), 1));
   }
-  const Tensor values = weights.defined() ? to(weights, dtype) : ones(input.shape(), {dtype, input.device()});
-  const Tensor sums = ops::gather_backward(values, 0, contiguous(to(input, kInt64)), {size});
+  const Tensor sums = zeros({size}, {dtype, input.device()});
+  constexpr int64_t kBlock = 1 << 20;  // bounds the memory of indices and values
+  for (int64_t i = 0; i < input.size(0); i += kBlock) {
+    const Tensor index = to(input.slice(0, i, i + kBlock), kInt64);
+    sums.scatter_add_(
+        0, index, weights.defined() ? to(weights.slice(0, i, i + kBlock), dtype) : ones(index.shape(), sums.options()));
+  }
   return weights.defined() ? sums : to(sums, kInt64);
 }
 

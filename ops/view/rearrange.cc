@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include <tandem/base/math.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/index.h>
@@ -39,7 +40,7 @@ Shape distinct_dims(const char* op, const Tensor& input, const Shape& dims) {
 
 std::vector<Tensor> unbind(const Tensor& input, int64_t dim) {
   const int64_t d = existing_dim("unbind", input, dim);
-  std::vector<Tensor> parts;
+  std::vector<Tensor> parts = ops::list_of_views("unbind", input.size(d));
   for (int64_t i = 0; i < input.size(d); ++i) parts.push_back(select(input, d, i));
   return parts;
 }
@@ -59,7 +60,7 @@ std::vector<Tensor> tensor_split(const Tensor& input, int64_t sections, int64_t 
   TANDEM_CHECK(
       ValueError, sections >= 1,
       operand_error("tensor_split", str("sections is ", sections, ", must be at least 1"), {{"input", input}}));
-  std::vector<Tensor> parts;
+  std::vector<Tensor> parts = ops::list_of_views("tensor_split", sections);
   for (int64_t i = 0, begin = 0; i < sections; ++i) {
     const int64_t length = size / sections + (i < size % sections);
     parts.push_back(slice(input, d, begin, begin + length));
@@ -214,8 +215,7 @@ Tensor repeat_interleave(const Tensor& input, const Tensor& repeats, std::option
     TANDEM_CHECK(ValueError, count >= 0,
                  operand_error("repeat_interleave", str("repeats contains ", count, ", expected numbers of at least 0"),
                                operands));
-    TANDEM_CHECK(ShapeError, !__builtin_add_overflow(total, count, &total),
-                 operand_error("repeat_interleave", "the result is too large", operands));
+    total = saturating_add(total, count);
   }
   const Tensor index = empty({total}, {kInt64, input.device()});
   const Tensor host = input.device().is_cpu() ? index : empty({total}, {kInt64});
@@ -412,10 +412,7 @@ Tensor diagonal(const Tensor& input, int64_t offset, int64_t dim1, int64_t dim2)
 Tensor diag_embed(const Tensor& input, int64_t offset, int64_t dim1, int64_t dim2) {
   const int64_t last = existing_dim("diag_embed", input, -1);
   const Diagonal where = diagonal_of("diag_embed", input.dim() + 1, offset, dim1, dim2);
-  int64_t size = 0;
-  const bool fits = offset != INT64_MIN && !__builtin_add_overflow(input.size(last), std::abs(offset), &size);
-  TANDEM_CHECK(ShapeError, fits,
-               operand_error("diag_embed", str("offset ", offset, " is too large"), {{"input", input}}));
+  const int64_t size = saturating_add(input.size(last), std::abs(std::max(offset, -INT64_MAX)));
   Shape shape = input.shape();
   shape.erase(static_cast<size_t>(last));
   shape.insert(static_cast<size_t>(std::min(where.dim1, where.dim2)), size);

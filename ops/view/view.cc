@@ -1,3 +1,4 @@
+#include <tandem/base/math.h>
 #include <tandem/ops/view.h>
 
 #include <algorithm>
@@ -53,6 +54,7 @@ Shape infer_shape(const char* op, const Tensor& input, const Shape& shape) {
   }
   TANDEM_CHECK(ShapeError, fits,
                ops::operand_error(op, str(n, " elements do not fit shape ", shape), {{"input", input}}));
+  static_cast<void>(num_elements(result));  // checks for overflow: sizes next to a 0 may be large
   return result;
 }
 
@@ -321,26 +323,26 @@ Tensor select(const Tensor& input, int64_t dim, int64_t index) {
 
 namespace {
 
-/// Consecutive slices of dimension d of the given sizes, which add up to its size.
-std::vector<Tensor> slices(const char* op, const Tensor& input, int64_t d, const Shape& sizes) {
-  std::vector<Tensor> parts;
+/// `count` consecutive slices of dimension d, of which slice i has length_of(i) elements; together they are the
+/// dimension.
+template <class F>
+std::vector<Tensor> slices(const char* op, const Tensor& input, int64_t d, int64_t count, F length_of) {
+  std::vector<Tensor> parts = ops::list_of_views(op, count);
   int64_t begin = 0;
-  for (const int64_t size : sizes) {
-    const Range range{input.shape(), d, begin, size, 1};
+  for (int64_t i = 0; i < count; ++i) {
+    const Range range{input.shape(), d, begin, length_of(i), 1};
     parts.push_back(part_of(input, range));
     if (auto* node = record<SliceNode>(op, parts.back(), input)) node->range = range;
-    begin += size;
+    begin += range.count;
   }
   return parts;
 }
 
-std::vector<Tensor> equal_slices(const char* op, const Tensor& input, int64_t d, int64_t split_size) {
+/// Slices of `split_size` elements, the last of the rest; `if_empty` empty ones of a dimension of size 0.
+std::vector<Tensor> equal_slices(const char* op, const Tensor& input, int64_t d, int64_t split_size, int64_t if_empty) {
   const int64_t size = input.size(d);
-  Shape sizes;
-  for (int64_t begin = 0; begin == 0 || begin < size; begin += split_size) {
-    sizes.push_back(std::min(split_size, size - begin));
-  }
-  return slices(op, input, d, sizes);
+  return slices(op, input, d, size == 0 ? if_empty : ceil_div(size, split_size),
+                [=](int64_t i) { return std::min(split_size, size - i * split_size); });
 }
 
 }  // namespace
@@ -350,7 +352,7 @@ std::vector<Tensor> split(const Tensor& input, int64_t split_size, int64_t dim) 
   TANDEM_CHECK(
       ValueError, split_size >= 1,
       ops::operand_error("split", str("split_size is ", split_size, ", must be at least 1"), {{"input", input}}));
-  return equal_slices("split", input, d, std::min(split_size, std::max<int64_t>(input.size(d), 1)));
+  return equal_slices("split", input, d, split_size, 1);
 }
 
 std::vector<Tensor> split(const Tensor& input, const Shape& split_sizes, int64_t dim) {
@@ -360,22 +362,21 @@ std::vector<Tensor> split(const Tensor& input, const Shape& split_sizes, int64_t
     TANDEM_CHECK(
         ValueError, size >= 0,
         ops::operand_error("split", str("split_sizes ", split_sizes, " contain a negative size"), {{"input", input}}));
-    if (__builtin_add_overflow(total, size, &total)) total = INT64_MAX;  // larger than any dimension
+    total = saturating_add(total, size);
   }
   TANDEM_CHECK(
       ShapeError, total == input.size(d),
       ops::operand_error(
           "split", str("split_sizes ", split_sizes, " do not add up to dimension ", d, " of size ", input.size(d)),
           {{"input", input}}));
-  return slices("split", input, d, split_sizes);
+  return slices("split", input, d, split_sizes.dim(), [&](int64_t i) { return split_sizes[static_cast<size_t>(i)]; });
 }
 
 std::vector<Tensor> chunk(const Tensor& input, int64_t chunks, int64_t dim) {
   const int64_t d = ops::existing_dim("chunk", input, dim);
   TANDEM_CHECK(ValueError, chunks >= 1,
                ops::operand_error("chunk", str("chunks is ", chunks, ", must be at least 1"), {{"input", input}}));
-  const int64_t size = input.size(d);
-  return equal_slices("chunk", input, d, std::max<int64_t>(size / chunks + (size % chunks != 0), 1));
+  return equal_slices("chunk", input, d, ceil_div(input.size(d), chunks), chunks);
 }
 
 // --- expand --------------------------------------------------------------------------------------

@@ -1,6 +1,10 @@
 // Helpers of view operations. Private to ops/view/.
 #pragma once
 
+#include <vector>
+
+#include <tandem/base/host_memory.h>
+#include <tandem/base/math.h>
 #include <tandem/ops/common/common.h>
 
 namespace tandem { inline namespace v0 { namespace ops {
@@ -10,6 +14,15 @@ inline Tensor view_of(const Tensor& input, const Shape& shape, const Shape& stri
   Tensor out = make_view(input.storage(), input.dtype(), shape, strides, offset);
   out.impl().is_view = true;
   return out;
+}
+
+/// An empty list with room for `count` views. Throws OutOfMemory.
+inline std::vector<Tensor> list_of_views(const char* op, int64_t count) {
+  return with_host_memory(op, saturating_mul(count, sizeof(Tensor)), [count] {
+    std::vector<Tensor> views;
+    views.reserve(static_cast<size_t>(count));
+    return views;
+  });
 }
 
 inline void check_defined(const char* op, const Tensor& input) {

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/tensor/allocator.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/data/image_fixtures.h>
 #include <tandem/tests/support/error_text.h>
@@ -127,6 +128,13 @@ TEST(DecodeImage, ImpossibleSizesAreRejectedBeforeMemoryIsAllocated) {
   EXPECT_EQ(decode_error(png),
             "decode_image: the PNG data has the size 16000x16000, expected at most 2^28 pixels and 1032 bytes of "
             "pixels per byte (45 bytes)");
+}
+
+TEST(DecodeImage, MemoryOfTheDecoderIsCounted) {
+  const std::string png = encode_png(td::zeros({3, 64, 64}, {td::kUInt8}));
+  td::set_memory_limit({}, td::memory_stats({}).allocated + 20'000);  // one copy of the pixels
+  EXPECT_THROW(decode_image(png), td::OutOfMemory);
+  td::set_memory_limit({}, 0);
 }
 
 TEST(DecodeImage, JpegOfManyScansIsRejected) {

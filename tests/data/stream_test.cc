@@ -265,7 +265,7 @@ TEST(StreamLoader, InvalidOptionsAreRejected) {
   EXPECT_EQ(error_of({.batch_size = 0}, {}), "StreamLoader: batch_size is 0, expected at least 1");
   EXPECT_EQ(error_of({}, {.world_size = 0}), "StreamLoader: world_size is 0, expected at least 1");
   EXPECT_EQ(error_of({}, {.rank = 2, .world_size = 2}), "StreamLoader: rank is 2, expected 0 <= rank < world_size 2");
-  EXPECT_EQ(error_of({}, {.shards = 0}), "StreamLoader: shards is 0, expected at least 1");
+  EXPECT_EQ(error_of({}, {.shards = 0}), "StreamLoader: shards is 0, expected 1 <= shards <= 1048576");
 }
 
 }  // namespace

@@ -297,6 +297,8 @@ TEST(MultiheadAttention, InvalidOptionsAndMasksAreErrors) {
             "MultiheadAttention: attn_mask is float32 [2, 3, 3] on cpu, expected [T, S] or [N * num_heads, T, S] for "
             "query float32 [2, 3, 4] on cpu\n"
             "  in MultiheadAttention");
+  EXPECT_EQ(error_text<td::ShapeError>([&] { layer(td::ones({}), x); }),
+            "MultiheadAttention: query is float32 [] on cpu, expected [..., T, 4]\n  in MultiheadAttention");
   EXPECT_EQ(
       error_text<td::ShapeError>([&] { layer(x, x, x, {.key_padding_mask = td::zeros({3}, {td::kBool})}); }),
       "MultiheadAttention: key_padding_mask is bool [3] on cpu, expected the leading dimensions of query and S for "

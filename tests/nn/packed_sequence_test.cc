@@ -118,6 +118,29 @@ TEST(PackPaddedSequence, InvalidArgumentsAreErrors) {
   const nn::PackedSequence packed = nn::pack_padded_sequence(x, integers({3, 1}));
   EXPECT_EQ(error_text<td::ValueError>([&] { nn::pad_packed_sequence(packed, {.total_length = 2}); }),
             "pad_packed_sequence: total_length is 2, expected at least the longest length, 3");
+  const auto text = [](int64_t rows, const Numbers& batch_sizes, const Tensor& sorted = {}) {
+    try {
+      nn::pad_packed_sequence({td::ones({rows, 1}), integers(batch_sizes), sorted, {}});
+    } catch (const td::Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const std::string op = "pad_packed_sequence: ";
+  EXPECT_EQ(text(3, {2, 1}, integers({1, 0})), "");
+  EXPECT_EQ(
+      text(3, {}),
+      op + "data is float32 [3, 1] on cpu and batch_sizes int64 [0] on cpu, expected [rows, ...] and [T] with T >= 1");
+  for (const Numbers& sizes : {Numbers{1, 2}, Numbers{3, 0}}) {
+    EXPECT_EQ(text(3, sizes),
+              op + td::str("batch_sizes[1] is ", sizes[1], ", expected numbers of at least 1 that do not increase"));
+  }
+  EXPECT_EQ(text(3, {INT64_MAX, INT64_MAX}),
+            op + "batch_sizes add up to 9223372036854775807, but data is float32 [3, 1] on cpu");
+  for (const Numbers& order : {Numbers{0, 2}, Numbers{0, -1}, Numbers{1, 1}, Numbers{0}}) {
+    EXPECT_EQ(text(3, {2, 1}, integers(order)),
+              op + td::str("sorted_indices is int64 [", order.size(), "] on cpu, expected each number below 2 once"));
+  }
   EXPECT_EQ(error_text<td::ValueError>([] { nn::pad_sequence({}); }), "pad_sequence: sequences is empty");
 }
 

@@ -132,6 +132,7 @@ TEST(GroupNorm, HalfInputsTakeFloat32ParametersAndRoundOnce) {
 }
 
 TEST(GroupNorm, EmptyInputGivesEmptyResultAndZeroGradients) {
+  EXPECT_EQ(group_norm(zeros({2, 0, 3}), 2).shape(), (Shape{2, 0, 3}));
   for (const Shape& shape : {Shape{0, 4, 2, 2}, Shape{0, 4}, Shape{2, 4, 0}}) {
     const TensorOptions options = {kFloat32, test_device()};
     const Tensor x = zeros(shape, options).set_requires_grad(), weight = ones({4}, options).set_requires_grad();

@@ -49,6 +49,12 @@ TEST(LinearGelu, IsGeluOfLinearOnCpus) {
   }
 }
 
+TEST(LinearRelu, OneFeatureHasNoDimension) {
+  const Tensor x = random_tensor({7, 24}, 1).to(test_device()), weight = random_tensor({24}, 2).to(test_device());
+  const Tensor bias = full({}, 0.5, {kFloat32, test_device()});
+  EXPECT_TRUE(primitives::bytes_equal(linear_relu(x, weight, bias), relu(linear(x, weight, bias))));
+}
+
 TEST(LinearGelu, OneFeatureHasNoDimension) {
   for (const DType dtype : {kFloat32, kBFloat16}) {
     const Tensor x = random_tensor({7, 24}, 1, dtype).to(test_device());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -277,6 +278,10 @@ TEST(CrossEntropy, InvalidOptionsAreNamedInErrors) {
             "cross_entropy: target must be int64 labels, or probabilities of input's shape\n"
             "  input   cpu  float32 [4, 10]\n"
             "  target  cpu  float32 [4]");
+  EXPECT_EQ(error_text<ValueError>([&] { cross_entropy(x, softmax(x, 1), {.ignore_index = 1}); }),
+            "cross_entropy: ignore_index is 1, but target has probabilities, which have no labels to ignore");
+  EXPECT_EQ(error_text<ValueError>([&] { triplet_margin_loss(x, x, x, {.margin = 0}); }),
+            "triplet_margin_loss: margin is 0, expected a positive number");
   EXPECT_EQ(error_text<ValueError>([&] { nll_loss(x, labels, {.reduction = Reduction::kBatchMean}); }),
             "nll_loss: kBatchMean is a reduction of kl_div only");
 }
@@ -287,6 +292,20 @@ TEST(BinaryCrossEntropy, SaturatedInputsHavePyTorchsLossesAndGradients) {
   EXPECT_EQ(losses.to_vector<float>(), (std::vector<float>{0, 0, 100, 100}));
   losses.backward(ones({4}));
   EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{0, 0, -1e12f, 1e12f}));
+}
+
+TEST(BinaryCrossEntropy, SecondDerivativesDoNotCancel) {
+  const double inputs[] = {1e-4, 3e-3, 0.3, 0.997};
+  for (const double t : {0.0, 0.25, 1.0}) {
+    const Tensor x = tensor({inputs[0], inputs[1], inputs[2], inputs[3]}).to(test_device()).set_requires_grad();
+    const Tensor loss[] = {binary_cross_entropy(x, full({4}, t, x.options()), {}, Reduction::kSum)}, leaf[] = {x};
+    const Tensor slope[] = {grad(loss, leaf, {}, {.create_graph = true})[0].sum()};
+    const std::vector<float> second = grad(slope, leaf)[0].to_vector<float>(), values = x.to_vector<float>();
+    for (size_t i = 0; i < 4; ++i) {
+      const double value = values[i], expected = t / (value * value) + (1 - t) / ((1 - value) * (1 - value));
+      EXPECT_NEAR(second[i] / expected, 1, 1e-6) << "input " << value << ", target " << t;
+    }
+  }
 }
 
 TEST(BinaryCrossEntropyWithLogits, LargeLogitsAreExact) {
@@ -305,6 +324,9 @@ TEST(HuberLoss, KinksHaveSubgradients) {
   x.zero_grad();
   smooth_l1_loss(x, zero, Reduction::kSum, 0).backward();
   EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{0, 1, -1, 1}));
+  x.zero_grad();
+  huber_loss(x, zero, Reduction::kSum, std::numeric_limits<double>::infinity()).backward();  // a parabola everywhere
+  EXPECT_EQ(x.grad().to_vector<float>(), x.to_vector<float>());
   EXPECT_EQ(error_text<ValueError>([&] { huber_loss(x, zero, Reduction::kMean, 0); }),
             "huber_loss: delta is 0, expected a positive number");
   EXPECT_EQ(error_text<ValueError>([&] { smooth_l1_loss(x, zero, Reduction::kMean, -1); }),

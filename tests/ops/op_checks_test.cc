@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cfenv>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -13,6 +14,7 @@
 
 #include <tandem/autograd/engine.h>
 #include <tandem/autograd/grad_mode.h>
+#include <tandem/base/parallel_for.h>
 #include <tandem/ops/cast.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/tensor/factories.h>
@@ -132,6 +134,39 @@ TEST(OpTests, FindAWrongAutocastPolicy) {
           << operation->declaration;
     }
   }
+}
+
+/// FE_INVALID and FE_DIVBYZERO as far as forward and backward of the case raise them in this thread.
+int raised_exceptions(const OpCase& op, DType dtype) {
+  Tensors inputs = make_inputs(op, dtype);
+  for (size_t i = 0; i < inputs.size() && op.has_gradient && !op.in_place; ++i) {
+    if (inputs[i].defined() && is_floating_point(inputs[i].dtype()) && op.inputs[i].differentiable)
+      inputs[i].set_requires_grad();
+  }
+  std::feclearexcept(FE_ALL_EXCEPT);
+  const Tensor out = op.run(inputs);
+  if (out.requires_grad()) out.backward(ones_like(out.detach()));
+  return std::fetestexcept(FE_INVALID | FE_DIVBYZERO);
+}
+
+// Programs that trap floating-point exceptions end otherwise.
+TEST_P(OpTest, FiniteDataRaiseNoException) {
+  if (!test_device().is_cpu()) return;  // only CPUs have traps
+  const int before = num_threads();
+  set_num_threads(1);
+  for (const OpCase& op : GetParam()->cases) {
+    for (const DType dtype : op.dtypes) {
+      EXPECT_EQ(raised_exceptions(op, dtype), 0) << op.name << " of " << dtype;
+    }
+  }
+  set_num_threads(before);
+}
+
+TEST(OpTests, FindARaisedException) {
+  if (!test_device().is_cpu()) return;
+  const auto divide = [](const Tensors& x) { return div(x[0], sub(x[0], x[0])); };
+  EXPECT_EQ(raised_exceptions({.name = "div", .inputs = {{"x", {3}}}, .run = divide, .has_gradient = false}, kFloat32),
+            FE_DIVBYZERO);
 }
 
 TEST_P(OpTest, AutocastUnifiesMixedOperands) {

@@ -6,10 +6,14 @@
 #include <gtest/gtest.h>
 
 #include <tandem/ops/cast.h>
+#include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/random.h>
 #include <tandem/ops/view.h>
+#include <tandem/tensor/allocator.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/generator.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/op_case.h>
 
 namespace tandem::testing { namespace {
@@ -99,6 +103,21 @@ TEST(RandomInPlace, BernoulliFillsAnyDType) {
     const Tensor x = zeros({64}, {dtype});
     EXPECT_EQ(x.bernoulli_(1).to_vector<int64_t>(), std::vector<int64_t>(64, 1));
     EXPECT_EQ(x.bernoulli_(0).to_vector<int64_t>(), std::vector<int64_t>(64, 0));
+  }
+}
+
+TEST(RandomInPlace, BernoulliNeedsLittleMemory) {
+  const int64_t n = (int64_t{5} << 20) + 3;
+  const Tensor x = zeros({n}, {kUInt8, test_device()}), expected = x.clone();
+  manual_seed(3);
+  expected.copy_(lt(rand({n}, {kFloat64, test_device()}), 0.3));
+  const int64_t before = memory_stats(test_device()).allocated;
+  for (const Tensor& y : {x, zeros({n, 2}, x.options()).select(1, 0)}) {
+    reset_peak_memory(test_device());
+    manual_seed(3);
+    y.bernoulli_(0.3);
+    EXPECT_TRUE(primitives::bytes_equal(y.clone(), expected));
+    EXPECT_LT(memory_stats(test_device()).peak_allocated - before, 6 * n);
   }
 }
 

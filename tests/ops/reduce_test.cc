@@ -11,6 +11,7 @@
 #include <tandem/ops/cast.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/view.h>
+#include <tandem/tensor/allocator.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/op_case.h>
@@ -276,7 +277,19 @@ TEST(Reduce, BincountChecksItsArguments) {
             }),
             "bincount: input contains -3, expected numbers of at least 0\n"
             "  input  cpu  int64 [2]");
+  EXPECT_EQ(error_text<ShapeError>([] { static_cast<void>(bincount(tensor({INT64_MAX}))); }),
+            "shape [9223372036854775807] has too many elements: its size in bytes overflows int64");
   EXPECT_THROW(static_cast<void>(bincount(tensor({1.0}))), DTypeError);
+}
+
+TEST(Reduce, BincountNeedsLittleMemory) {
+  const int64_t n = (int64_t{5} << 20) + 3;
+  const Tensor x = full({n}, 7, {kUInt8, test_device()}), weights = full({n}, 0.5, {kFloat32, test_device()});
+  const int64_t before = memory_stats(test_device()).allocated;
+  reset_peak_memory(test_device());
+  EXPECT_EQ(bincount(x)[7].item<int64_t>(), n);
+  EXPECT_EQ(bincount(x, weights)[7].item(), static_cast<double>(n) / 2);
+  EXPECT_LT(memory_stats(test_device()).peak_allocated - before, 6 * n);
 }
 
 TEST(Reduce, InvalidArgumentsAreNamedInErrors) {

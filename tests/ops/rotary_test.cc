@@ -92,6 +92,7 @@ TEST(RotaryEmbedding, InvalidArgumentsAreNamedInErrors) {
   EXPECT_EQ(error_text<ValueError>([] { rotary_tables(3, 5); }),
             "rotary_tables: head_dim is 5, expected an even number of at least 2");
   EXPECT_EQ(error_text<ValueError>([] { rotary_tables(-1, 4); }), "rotary_tables: length is -1, expected at least 0");
+  EXPECT_EQ(rotary_tables(3, 4, {.offset = INT64_MAX}).cos.shape(), (Shape{3, 2}));
   EXPECT_EQ(error_text<ValueError>([] { rotary_tables(3, 4, {.base = 0}); }),
             "rotary_tables: base is 0, expected a positive number");
 }

@@ -58,7 +58,7 @@ TEST(View, SizesOfSplitAndChunk) {
   EXPECT_EQ(sizes(x.chunk(4)), (Sizes{2, 2, 1}));  // one fewer than requested
   EXPECT_EQ(sizes(x.chunk(9)), (Sizes{1, 1, 1, 1, 1}));
   EXPECT_EQ(sizes(zeros({0, 3}).split(2)), (Sizes{0}));
-  EXPECT_EQ(sizes(zeros({0, 3}).chunk(3)), (Sizes{0}));
+  EXPECT_EQ(sizes(zeros({0, 3}).chunk(3)), (Sizes{0, 0, 0}));  // as in PyTorch
   EXPECT_EQ(sizes(split(x, {5})), (Sizes{5}));
   EXPECT_EQ(split(zeros({0}), Shape{}).size(), 0u);
   for (const Tensor& part : x.split(2)) EXPECT_EQ(part.storage(), x.storage());

@@ -35,6 +35,7 @@ TEST(Tensor, SizeAcceptsNegativeDimensions) {
   EXPECT_EQ(t.size(-1), 31);
   EXPECT_EQ(error_text<IndexError>([&] { t.size(3); }),
             "size: dimension 3 is out of range [-3, 3) of a tensor with 3 dimensions");
+  EXPECT_EQ(error_text<IndexError>([] { zeros({}).size(0); }), "size: dimension 0 of a tensor without dimensions");
 }
 
 TEST(Tensor, DataRejectsWrongType) {
