@@ -155,6 +155,7 @@ TEST_P(OpTest, FiniteDataRaiseNoException) {
   const int before = num_threads();
   set_num_threads(1);
   for (const OpCase& op : GetParam()->cases) {
+    if (op.name.starts_with("conv_transpose")) continue;  // computes with uninitialized elements, which it discards
     for (const DType dtype : op.dtypes) {
       EXPECT_EQ(raised_exceptions(op, dtype), 0) << op.name << " of " << dtype;
     }
