@@ -109,6 +109,8 @@ DataLoader::DataLoader(DatasetRef<Dataset> dataset, Sampler& sampler, DataLoader
 
 int64_t DataLoader::size() const { return num_batches(sampler_.size(), options_); }
 
+int64_t DataLoader::remaining() const { return num_batches(std::max<int64_t>(sampler_.remaining(), 0), options_); }
+
 DataLoader::Iterator DataLoader::begin() { return Iterator(std::make_unique<Epoch>(dataset_, sampler_, options_)); }
 
 }}}  // namespace tandem::v0::data

@@ -56,6 +56,8 @@ class TANDEM_API DataLoader {
 
   /// Number of batches in a complete epoch.
   int64_t size() const;
+  /// Number of batches in the rest of the sampler's epoch: 0 after its last batch.
+  int64_t remaining() const;
   const Dataset& dataset() const { return *dataset_; }           ///< the argument of the constructor
   Sampler& sampler() const { return sampler_; }                  ///< the argument of the constructor
   const DataLoaderOptions& options() const { return options_; }  ///< the argument of the constructor

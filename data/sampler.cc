@@ -69,7 +69,7 @@ void Sampler::set_epoch(int64_t epoch) {
 }
 
 State Sampler::state_dict() const {
-  const bool finished = started_ && position_ >= size_from(start_);
+  const bool finished = started_ && remaining() <= 0;
   State state;
   state.set("epoch", finished ? saturating_add(epoch_, 1) : epoch_);
   state.set("position", finished ? int64_t{0} : position_);
@@ -97,7 +97,8 @@ void Sampler::save(State&, int64_t) const {}
 Sampler::Place Sampler::load(const State& state, int64_t position) {
   const auto saved_size = state.get<int64_t>("size");
   TANDEM_CHECK(StateError, position == 0 || saved_size == size(), "Sampler: the state was saved within an epoch of ",
-               saved_size, " items, but this sampler has ", size());
+               saved_size, " items, but this sampler has ", size(),
+               "; resume with the same dataset, or from the end of an epoch");
   return {0, position};
 }
 
@@ -166,7 +167,8 @@ Sampler::Place DistributedSampler::load(const State& state, int64_t position) {
   const bool inside = position > 0 || start > 0;
   TANDEM_CHECK(StateError, !inside || dataset_size == dataset_size_,
                "DistributedSampler: the state was saved within an epoch of a dataset of ", dataset_size,
-               " items, but this sampler's has ", dataset_size_);
+               " items, but this sampler's has ", dataset_size_,
+               "; resume with the same dataset, or from the end of an epoch");
   // Items that all ranks together have consumed; in training all ranks have the same position.
   int64_t consumed = 0;
   const bool overflow =

@@ -28,6 +28,8 @@ class TANDEM_API Sampler {
   void advance(int64_t count) { position_ += count; }
   /// The epoch of the current iteration or, before the first iteration, of the next one.
   int64_t epoch() const { return epoch_; }
+  /// Number of indices of the epoch that have not been consumed.
+  int64_t remaining() const { return size_from(start_) - position_; }
   /// Sets the epoch of the next iteration, which starts at its beginning. Throws ValueError if `epoch` is negative.
   void set_epoch(int64_t epoch);
 

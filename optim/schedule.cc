@@ -75,6 +75,11 @@ void Schedule::step() {
   apply(saturating_add(steps_, 1), extend(starts ? std::vector<double>() : initial_));
 }
 
+void Schedule::set_steps(int64_t steps) {
+  TANDEM_CHECK(ValueError, steps >= 0, rule_->name(), ": steps is ", steps, ", expected at least 0");
+  apply(steps, extend(initial_));
+}
+
 std::vector<double> Schedule::extend(std::vector<double> rates) const {
   for (auto g = static_cast<int64_t>(rates.size()); g < optimizer_.num_groups(); ++g) rates.push_back(optimizer_.lr(g));
   return rates;

@@ -111,8 +111,11 @@ class TANDEM_API Schedule {
   /// Counts a step and sets the learning rates for it. Throws, changing nothing, the exceptions of the schedule's
   /// function, and ValueError for a rate or momentum that the optimizer rejects.
   void step();
-  /// The number of calls of step().
+  /// The number of calls of step(), or the argument of set_steps() and the calls since then.
   int64_t steps() const { return steps_; }
+  /// Sets the number of steps and the learning rates for it, for example if a resumed training has steps of another
+  /// size. Throws ValueError if `steps` is negative, and as step().
+  void set_steps(int64_t steps);
   /// The learning rates that this schedule set last, one per group.
   const std::vector<double>& last_lr() const { return last_; }
 

@@ -110,13 +110,14 @@ State History::state_dict() const {
   return state;
 }
 
-void History::load_state_dict(const State& state) {
+void History::load_state_dict(const State& state, double scale) {
   std::vector<double> losses = to_vector<double>(state, "losses");
   std::vector<double> seconds = to_vector<double>(state, "seconds");
   TANDEM_CHECK(StateError, losses.size() == seconds.size() * labels_.size(), "History: the state has ", losses.size(),
                " losses of ", seconds.size(), " steps, expected ", labels_.size(), " of each step");
   losses_ = std::move(losses);
   seconds_ = std::move(seconds);
+  for (double& value : seconds_) value *= scale;
   merged_ = state.get<int64_t>("merged");
   evaluations_.clear();
   const State& evaluations = state.get<State>("evaluations");

@@ -37,7 +37,8 @@ class History {
   Plot throughput_plot(const std::string& title, const std::string& items, int64_t items_per_step) const;
 
   State state_dict() const;
-  void load_state_dict(const State& state);
+  /// `scale`: factor of the durations, if a step had fewer or more items.
+  void load_state_dict(const State& state, double scale = 1);
 
  private:
   std::vector<std::string> labels_;

@@ -23,10 +23,21 @@ const State& part_of(const State& state, const std::string& path) {
   return path.empty() ? state : state.get<State>(path);
 }
 
-void load(Objective& objective, const io::LoadedCheckpoint& loaded, const std::string& path, int world_size) {
+void load_schedule(optim::Schedule& schedule, const State& saved, int64_t shift) {
+  State state = schedule.state_dict();
+  schedule.load_state_dict(saved);
+  const std::vector<double> rates = schedule.last_lr();
+  state.set("initial_lr", saved.get<State>("initial_lr"));
+  state.set("steps", schedule.steps() + shift);
+  schedule.load_state_dict(state);
+  if (shift != 0 || schedule.last_lr() != rates) schedule.set_steps(schedule.steps());
+}
+
+void load(Objective& objective, const io::LoadedCheckpoint& loaded, const std::string& path, int world_size,
+          int64_t shift) {
   const State &shared = part_of(loaded.state.optimizer, path), &rank = part_of(loaded.state.rank, path);
   objective.optimizer.load_state_dict(shared.get<State>("optimizer"));
-  if (objective.schedule != nullptr) objective.schedule->load_state_dict(shared.get<State>("schedule"));
+  if (objective.schedule != nullptr) load_schedule(*objective.schedule, shared.get<State>("schedule"), shift);
   if (objective.scaler) objective.scaler->load_state_dict(shared.get<State>("scaler"));
   if (rank.find("gradient_hooks") == nullptr) return;
   if (loaded.world_size == world_size) return objective.reducer.load_state_dict(rank.get<State>("gradient_hooks"));
@@ -76,9 +87,10 @@ void save_objectives(const std::vector<Objective>& objectives, State& shared, St
   }
 }
 
-void load_objectives(std::vector<Objective>& objectives, const io::LoadedCheckpoint& loaded, int world_size) {
+void load_objectives(std::vector<Objective>& objectives, const io::LoadedCheckpoint& loaded, int world_size,
+                     int64_t shift) {
   for (size_t i = 0; i < objectives.size(); ++i) {
-    load(objectives[i], loaded, i == 0 ? "" : "further." + objectives[i].name, world_size);
+    load(objectives[i], loaded, i == 0 ? "" : "further." + objectives[i].name, world_size, shift);
   }
 }
 

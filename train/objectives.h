@@ -31,7 +31,9 @@ std::vector<std::string> names_of(const std::vector<Objective>& objectives);
 /// Adds the states of the objectives: to `shared` what is equal on all ranks, to `rank` the rest. The states of the
 /// first objective have no prefix.
 void save_objectives(const std::vector<Objective>& objectives, State& shared, State& rank);
-/// Loads them on one of `world_size` ranks.
-void load_objectives(std::vector<Objective>& objectives, const io::LoadedCheckpoint& loaded, int world_size);
+/// Loads them on one of `world_size` ranks. A schedule keeps the options that the program has given, so that a schedule
+/// over total_steps() ends with the training; `shift` is added to its number of steps.
+void load_objectives(std::vector<Objective>& objectives, const io::LoadedCheckpoint& loaded, int world_size,
+                     int64_t shift);
 
 }}}  // namespace tandem::v0::train

@@ -83,22 +83,23 @@ void Progress::step(const std::vector<double>& losses) {
     return;
   }
   const auto interval = redraw_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(5000);
-  if (timed_steps_ == 0 || (now - last_shown_ < interval && steps_ != options_.total_steps)) return;
+  if (timed_steps_ == 0 || (now - last_shown_ < interval && steps_ - earlier_ != options_.total_steps)) return;
   last_shown_ = now;
   show();
 }
 
 void Progress::show() {
-  std::string line = str("epoch ", (steps_ - 1) / options_.steps_per_epoch + 1, "  step ", steps_, "/",
-                         options_.total_steps, "  ", losses());
+  const int64_t position = steps_ - earlier_;
+  std::string line = str("epoch ", (position - 1) / options_.steps_per_epoch + 1, "  step ", steps_, "/",
+                         options_.total_steps + earlier_, "  ", losses());
   if (timed_steps_ > 0) {
     const double rate = static_cast<double>(timed_steps_) / seconds_;
     line += str("  ", format_fixed(rate * static_cast<double>(options_.items_per_step), 0), " ", options_.items, "/s  ",
-                as_time(static_cast<double>(options_.total_steps - steps_) / rate), " left");
+                as_time(static_cast<double>(options_.total_steps - position) / rate), " left");
   }
   if (redraw_) {
     constexpr size_t kBarWidth = 20;
-    const auto done = static_cast<size_t>(steps_ * static_cast<int64_t>(kBarWidth) / options_.total_steps);
+    const auto done = static_cast<size_t>(position * static_cast<int64_t>(kBarWidth) / options_.total_steps);
     std::string bar = "[";
     bar.append(done, '=').append(kBarWidth - done, ' ').append("]  ");
     line = bar + line;

@@ -34,8 +34,13 @@ class TANDEM_API Progress {
   /// Clears the redrawn line.
   ~Progress();
 
-  /// Call before the first step of a resumed run: sets the number of completed steps.
-  void start_at(int64_t steps) { steps_ = steps; }
+  /// Call before the first step of a resumed run. `steps`: the number of completed steps. `position`: the number of
+  /// steps of this run's size for the same data; it differs if the completed steps had another size, and counts for
+  /// total_steps and steps_per_epoch.
+  void start_at(int64_t steps, int64_t position) {
+    steps_ = steps;
+    earlier_ = steps - position;
+  }
   /// Call after each step. Rate and remaining time exclude the first step, which also initializes, and the time from
   /// the end of a step to a note, for instance of an evaluation.
   void step(double loss) { step(std::vector<double>{loss}); }
@@ -56,6 +61,7 @@ class TANDEM_API Progress {
   ProgressOptions options_;
   bool redraw_;
   int64_t steps_ = 0;
+  int64_t earlier_ = 0;  ///< steps_ without it counts for total_steps and steps_per_epoch
   std::vector<double> mean_losses_;
   double step_seconds_ = std::numeric_limits<double>::quiet_NaN();
   bool started_ = false;  ///< at least one step was made

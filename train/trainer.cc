@@ -10,6 +10,7 @@
 #include <tandem/base/file.h>
 #include <tandem/base/format.h>
 #include <tandem/base/log.h>
+#include <tandem/base/math.h>
 #include <tandem/base/trace.h>
 #include <tandem/data/data_loader.h>
 #include <tandem/distributed/context.h>
@@ -97,7 +98,7 @@ std::string describe(const Evaluation& evaluation, const std::string& set) {
 }  // namespace
 
 int64_t TrainerOptions::total_steps(int64_t batches_per_epoch) const {
-  const int64_t total = std::max<int64_t>(1, epochs * batches_per_epoch / accumulate);
+  const int64_t total = std::max<int64_t>(1, epochs * ceil_div(batches_per_epoch, accumulate));
   return max_steps > 0 ? std::min(total, max_steps) : total;
 }
 
@@ -126,6 +127,10 @@ class Trainer::Impl {
   /// "" if there is one objective, else its name and a space.
   std::string prefix(const Objective& objective) const;
   std::vector<std::string> loss_texts() const;  ///< "loss", or "critic loss", "generator loss"
+  /// Number of steps that follow step `step`.
+  int64_t remaining_steps(int64_t step) const;
+  /// The smallest and the largest `value` of all ranks. Collective.
+  std::pair<int64_t, int64_t> smallest_and_largest(int64_t value) const;
   void broadcast_buffers();
   void exclude_step();
   void evaluate_model(const std::function<Evaluation()>& evaluate);
@@ -141,7 +146,6 @@ class Trainer::Impl {
   const TrainerComponents components_;
   const bool is_rank0_;
   const int64_t batch_size_;
-  const int64_t total_;
   const int64_t steps_per_epoch_;
   const int64_t items_per_step_;
   const OutputPaths paths_;
@@ -150,9 +154,14 @@ class Trainer::Impl {
   Progress progress_;
   History history_;
   std::unique_ptr<io::EventFile> events_;
+  int64_t total_;            ///< number of steps at the end of the training
+  int64_t epochs_ = 0;       ///< number of completed epochs
+  int64_t num_batches_ = 0;  ///< of the last step: `accumulate`, or fewer at the end of an epoch
   bool tracing_ = false;
-  bool warned_ = false;      ///< that charts cannot be written
-  int64_t first_step_ = 0;   ///< number of steps before this process started
+  bool warned_ = false;     ///< that charts cannot be written
+  int64_t first_step_ = 0;  ///< number of steps before this process started
+  /// Number of steps that the training before this process would have taken with this number of ranks and this data.
+  int64_t first_position_ = 0;
   int64_t saved_step_ = -1;  ///< step of the newest checkpoint
   int64_t events_step_ = 0;  ///< last step whose events are written
 };
@@ -163,25 +172,28 @@ Trainer::Impl::Impl(distributed::Context& ctx, TrainerOptions options, TrainerCo
       components_(std::move(components)),
       is_rank0_(ctx.rank() == 0),
       batch_size_(components_.loader.options().batch_size),
-      total_(options_.total_steps(components_.loader.size())),
-      steps_per_epoch_(std::max<int64_t>(1, components_.loader.size() / options_.accumulate)),
+      steps_per_epoch_(ceil_div(components_.loader.size(), options_.accumulate)),
       items_per_step_(options_.items_per_sample * batch_size_ * options_.accumulate * ctx.world_size()),
       paths_(options_),
       objectives_(make_objectives(options_, components_, ctx.group())),
       progress_({.enabled = is_rank0_ && options_.verbose,
-                 .total_steps = total_,
+                 .total_steps = options_.total_steps(components_.loader.size()),
                  .items_per_step = items_per_step_,
                  .items = options_.items,
                  .steps_per_epoch = steps_per_epoch_,
                  .log_every = options_.log_every,
                  .losses = loss_texts()}),
-      history_(names_of(objectives_)) {
+      history_(names_of(objectives_)),
+      total_(options_.total_steps(components_.loader.size())) {
   TANDEM_CHECK(ValueError, components_.loader.size() > 0, options_.name,
                ": not enough data for one batch: ", components_.loader.dataset().size(), " samples over ",
                format_count(ctx.world_size(), "rank"), " are ", components_.loader.sampler().size(),
                " per rank, fewer than batch_size ", batch_size_);
   if (is_rank0_) check_outputs(options_, components_.model.state_dict().tensors());
-  ctx_.group()->barrier();  // if rank 0 throws, the barrier fails on all ranks
+  // If rank 0 has thrown, this fails on all ranks.
+  const auto [fewest, most] = smallest_and_largest(steps_per_epoch_);
+  TANDEM_CHECK(ValueError, fewest == most, options_.name, ": the ranks have from ", fewest, " to ", most,
+               " steps per epoch, expected equally many; distribute the data by a DistributedSampler");
 }
 
 std::string Trainer::Impl::prefix(const Objective& objective) const {
@@ -268,13 +280,9 @@ io::Checkpointer& Trainer::Impl::checkpointer() {
 void Trainer::Impl::resume() {
   const auto loaded = checkpointer().load_latest();
   // Ranks that resume from different steps would train with different weights.
-  const Tensor range = tensor({loaded ? loaded->step : int64_t{-1}, loaded ? -loaded->step : int64_t{1}});
-  ctx_.group()->all_reduce(range, distributed::ReduceOp::kMax);
-  const auto steps = range.to_vector<int64_t>();
-  if (steps[0] != -steps[1]) {
-    throw ValueError(str(options_.name, ": ranks found different checkpoints in '", paths_.checkpoints, "': of steps ",
-                         -steps[1], " and ", steps[0], "; all ranks must see the same folder"));
-  }
+  const auto [oldest, newest] = smallest_and_largest(loaded ? loaded->step : int64_t{-1});
+  TANDEM_CHECK(ValueError, oldest == newest, options_.name, ": ranks found different checkpoints in '",
+               paths_.checkpoints, "': of steps ", oldest, " and ", newest, "; all ranks must see the same folder");
   if (!loaded) {
     note(str("no checkpoint in ", paths_.checkpoints, "; training starts from the beginning"));
     return;
@@ -282,32 +290,60 @@ void Trainer::Impl::resume() {
   const State& rank = loaded->state.rank;
   const State& shared = loaded->state.optimizer;
   check_identity(rank.get<State>("identity"));
-  components_.model.load_state_dict(loaded->state.model);
-  load_objectives(objectives_, *loaded, ctx_.world_size());
-  if (components_.load_state_dict) components_.load_state_dict(shared.get<State>("components"));
   components_.loader.sampler().load_state_dict(rank.get<State>("sampler"));
+  const bool has_position = rank.find("position") != nullptr;  // older checkpoints have none
+  epochs_ = rank.get<int64_t>(has_position ? "position.epochs" : "sampler.epoch");
+  const int64_t saved_position = has_position ? rank.get<int64_t>("position.steps") : loaded->step;
+  const int64_t left = remaining_steps(loaded->step);
+  first_position_ = options_.total_steps(components_.loader.size()) - left;
+  if (components_.loader.remaining() == 0) ++epochs_;  // with this number of ranks, the rest has no batch
+  total_ = loaded->step + left;
+  components_.model.load_state_dict(loaded->state.model);
+  const int64_t shift = first_position_ - saved_position;
+  load_objectives(objectives_, *loaded, ctx_.world_size(), shift);
+  if (components_.load_state_dict) components_.load_state_dict(shared.get<State>("components"));
   default_generator(ctx_.device()).load_state_dict(rank.get<State>("generator"));
-  history_.load_state_dict(rank.get<State>("history"));
-  progress_.start_at(loaded->step);
+  history_.load_state_dict(rank.get<State>("history"),
+                           static_cast<double>(ctx_.world_size()) / static_cast<double>(loaded->world_size));
+  progress_.start_at(loaded->step, first_position_);
   first_step_ = saved_step_ = events_step_ = loaded->step;
   note(str("resumed from ", paths_.checkpoints, ": ", format_count(loaded->step, "step"), " of ", total_, " done"));
   if (loaded->world_size != ctx_.world_size()) {
     note(str("the checkpoint was saved by ", format_count(loaded->world_size, "rank"), ": with ", ctx_.world_size(),
              " the results are not bit-identical to an uninterrupted run"));
   }
+  if (shift != 0) {
+    note(str("an epoch now has ", format_count(steps_per_epoch_, "step"), ": schedules continue at step ",
+             first_position_, " of ", first_position_ + left));
+  }
+}
+
+int64_t Trainer::Impl::remaining_steps(int64_t step) const {
+  const int64_t of_this_epoch = ceil_div(components_.loader.remaining(), options_.accumulate);
+  const int64_t left = std::max<int64_t>(0, (options_.epochs - epochs_ - 1) * steps_per_epoch_ + of_this_epoch);
+  return options_.max_steps > 0 ? std::min(left, std::max<int64_t>(0, options_.max_steps - step)) : left;
+}
+
+std::pair<int64_t, int64_t> Trainer::Impl::smallest_and_largest(int64_t value) const {
+  const Tensor range = tensor({-value, value});
+  ctx_.group()->all_reduce(range, distributed::ReduceOp::kMax);
+  const auto values = range.to_vector<int64_t>();
+  return {-values[0], values[1]};
 }
 
 std::vector<double> Trainer::Impl::train_step(Batches& batches) {
   const TraceSpan span("step", "step");
   std::vector<data::Batch> same;  // the batches of this step, for the further objectives
   std::vector<double> losses;
+  num_batches_ = options_.accumulate;
   for (Objective& objective : objectives_) {
     objective.optimizer.zero_grad();
     double sum = 0;
-    for (int64_t i = 0; i < options_.accumulate; ++i) {
+    for (int64_t i = 0; i < num_batches_; ++i) {
       const bool is_first = losses.empty();
       const data::Batch& batch = is_first ? batches.next() : same[static_cast<size_t>(i)];
-      sum += add_gradients(objective, batch, i + 1 == options_.accumulate) / static_cast<double>(options_.accumulate);
+      if (is_first && i == 0) num_batches_ = std::min(num_batches_, 1 + components_.loader.remaining());
+      sum += add_gradients(objective, batch, i + 1 == num_batches_) / static_cast<double>(num_batches_);
       if (is_first && objectives_.size() > 1) same.push_back(batch);
     }
     losses.push_back(sum);
@@ -326,7 +362,7 @@ double Trainer::Impl::add_gradients(Objective& objective, const data::Batch& bat
   }
   // Only the last batch of a step reduces gradients.
   const HookHandle no_sync = is_last ? HookHandle() : objective.reducer.no_sync();
-  const Tensor scaled = options_.accumulate == 1 ? value : value * (1 / static_cast<double>(options_.accumulate));
+  const Tensor scaled = num_batches_ == 1 ? value : value * (1 / static_cast<double>(num_batches_));
   objective.scaler ? objective.scaler->backward(scaled) : scaled.backward();
   return value.item();
 }
@@ -360,18 +396,20 @@ void Trainer::Impl::end_step(const std::vector<double>& losses, const std::funct
       note(str(prefix(objective), "gradients, ", to_string(hooks)));
     }
   }
-  history_.add_step(losses, progress_.step_seconds());
+  // As if the step had all its batches, because rates are items_per_step_ over this duration.
+  history_.add_step(
+      losses, progress_.step_seconds() * static_cast<double>(options_.accumulate) / static_cast<double>(num_batches_));
+  const bool ends_epoch = components_.loader.remaining() == 0;
+  if (ends_epoch) ++epochs_;
   if (tracing_ && step() - first_step_ == kTracedSteps) end_trace();
   if (ctx_.should_stop()) return;  // finish() saves
-  const auto epochs = [&](int64_t step) { return step * options_.accumulate / components_.loader.size(); };
-  const bool is_due =
-      options_.evaluate_every == 0 ? epochs(step()) > epochs(step() - 1) : step() % options_.evaluate_every == 0;
+  const bool is_due = options_.evaluate_every == 0 ? ends_epoch : step() % options_.evaluate_every == 0;
   if (is_due || step() == total_) evaluate_model(evaluate);
   if (options_.save_every > 0 && step() % options_.save_every == 0) save_checkpoint();
 }
 
 void Trainer::Impl::evaluate_model(const std::function<Evaluation()>& evaluate) {
-  const int64_t epoch = (step() * options_.accumulate - 1) / components_.loader.size() + 1;
+  const int64_t epoch = epochs_ + (components_.loader.remaining() > 0 ? 1 : 0);
   std::string text = options_.evaluate_every == 0 ? str("epoch ", epoch) : str("step ", step());
   text += ": " + progress_.losses();
   if (evaluate) {
@@ -443,6 +481,8 @@ void Trainer::Impl::save_checkpoint() {
   for (const auto& [name, value] : identity()) settings.set(name, value);
   state.rank.set("identity", settings);
   state.rank.set("sampler", components_.loader.sampler().state_dict());
+  state.rank.set("position.epochs", epochs_);
+  state.rank.set("position.steps", first_position_ + step() - first_step_);
   state.rank.set("generator", default_generator(ctx_.device()).state_dict());
   state.rank.set("history", history_.state_dict());
   if (checkpointer().save(step(), state)) saved_step_ = step();

@@ -278,7 +278,8 @@ TEST(DistributedSampler, IncompatibleStatesAreRejected) {
   DistributedSampler other(41, 1, 2);
   EXPECT_EQ(
       error_text<td::StateError>([&] { other.load_state_dict(state); }),
-      "DistributedSampler: the state was saved within an epoch of a dataset of 40 items, but this sampler's has 41");
+      "DistributedSampler: the state was saved within an epoch of a dataset of 40 items, but this sampler's has 41; "
+      "resume with the same dataset, or from the end of an epoch");
   DistributedSampler evaluation(40, 1, 3, {.mode = Mode::kEvaluation});
   EXPECT_EQ(error_text<td::StateError>([&] { evaluation.load_state_dict(state); }),
             "DistributedSampler: an evaluation epoch cannot be resumed with 3 ranks; the state was saved with 2");
@@ -301,7 +302,8 @@ TEST(Sampler, MismatchedStatesAreRejected) {
   const auto state = sampler.state_dict();
   RandomSampler other(9, 2);
   EXPECT_EQ(error_text<td::StateError>([&] { other.load_state_dict(state); }),
-            "Sampler: the state was saved within an epoch of 7 items, but this sampler has 9");
+            "Sampler: the state was saved within an epoch of 7 items, but this sampler has 9; resume with the "
+            "same dataset, or from the end of an epoch");
   EXPECT_EQ(error_text<td::StateError>([&] { other.load_state_dict({}); }), "State: 'epoch' is missing");
 
   const auto with = [&](const char* key, int64_t value) {
