@@ -4,21 +4,15 @@
 
 #include <tandem/io/checkpoint.h>
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include <tandem/base/file.h>
+#include <tandem/base/lock_file.h>
 #include <tandem/base/log.h>
 #include <tandem/base/trace.h>
 #include <tandem/base/version.h>
@@ -180,9 +174,7 @@ Checkpointer::Checkpointer(std::string folder, CheckpointOptions options)
   }
 }
 
-Checkpointer::~Checkpointer() {
-  if (lock_ >= 0) ::close(lock_);
-}
+Checkpointer::~Checkpointer() = default;
 
 std::string Checkpointer::path_of(int64_t step) const {
   char name[32];
@@ -190,30 +182,11 @@ std::string Checkpointer::path_of(int64_t step) const {
   return fs::path(folder_) / name;
 }
 
-/// Locks the folder unless this object already has the lock. The kernel releases the lock when the process ends.
+/// Locks the folder unless this object already has the lock.
 void Checkpointer::lock() {
-  if (lock_ >= 0) return;
+  if (lock_ != nullptr) return;
   check_system(create_folder(folder_), "create the folder", folder_);
-  const fs::path path = fs::path(folder_) / "lock";
-  const int descriptor = above_standard(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  check_system(descriptor < 0 ? std::error_code(errno, std::generic_category()) : std::error_code(), "open", path);
-  std::array<char, 64> text = {};
-  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    const ssize_t length = ::pread(descriptor, text.data(), text.size() - 1, 0);
-    ::close(descriptor);
-    const std::string holder(text.data(), static_cast<size_t>(std::max<ssize_t>(length, 0)));
-    throw StateError(str(kOp, ": '", folder_, "' is in use by another run, ", holder.empty() ? "unknown" : holder,
-                         "\n  wait until it ends, or choose another folder"));
-  }
-  // Other errors of flock are ignored: some file systems do not support locks.
-  lock_ = descriptor;
-  std::array<char, 64> host = {};
-  ::gethostname(host.data(), host.size() - 1);
-  const int length = std::snprintf(text.data(), text.size(), "process %d on %s", ::getpid(), host.data());
-  // The text is only for the error message above, so a write error is ignored.
-  if (::ftruncate(descriptor, 0) == 0) {
-    write_all(descriptor, {text.data(), std::min(static_cast<size_t>(length), text.size() - 1)});
-  }
+  lock_ = std::make_unique<LockFile>(kOp, folder_);
 }
 
 /// Removes incomplete checkpoints and temporary files of a run that crashed.

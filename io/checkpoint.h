@@ -14,13 +14,18 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include <tandem/base/macros.h>
 #include <tandem/tensor/state.h>
 
-namespace tandem { inline namespace v0 { namespace io {
+namespace tandem { inline namespace v0 {
+
+class LockFile;
+
+namespace io {
 
 struct Manifest;
 
@@ -109,7 +114,9 @@ class TANDEM_API Checkpointer {
 
   std::string folder_;
   CheckpointOptions options_;
-  int lock_ = -1;  ///< descriptor of the lock file, on rank 0
+  std::unique_ptr<LockFile> lock_;  ///< on rank 0
 };
 
-}}}  // namespace tandem::v0::io
+}  // namespace io
+
+}}  // namespace tandem::v0

@@ -1,15 +1,20 @@
 #include <tandem/train/outputs.h>
 
 #include <fcntl.h>
-#include <tandem/base/error.h>
-#include <tandem/base/file.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <random>
 #include <system_error>
+#include <thread>
 #include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/base/file.h>
+#include <tandem/tensor/factories.h>
 
 namespace tandem { inline namespace v0 { namespace train {
 
@@ -95,6 +100,53 @@ void check_outputs(const TrainerOptions& options, const io::NamedTensors& weight
   } catch (const IoError& error) {
     throw IoError(str(options.name, ": an output cannot be written; training is not started\n  ", error.what()));
   }
+}
+
+std::string unshared_folder(const std::string& folder, distributed::ProcessGroup& group) {
+  constexpr int64_t kHostBytes = 64;
+  constexpr std::chrono::seconds kPatience{2};  // for network file systems
+  const int rank = group.rank();
+  if (group.size() == 1) return "";
+  // No host has looked up this name before, so none has cached that it is missing.
+  const Tensor token = tensor({static_cast<int64_t>(std::random_device()())});
+  group.broadcast(token, 0);
+  const std::string path = in_folder(folder, str(".shared-", token.item<int64_t>()));
+  std::error_code ignored;
+  const bool is_new = rank == 0 && fs::create_directory(folder, ignored);
+  if (rank == 0) write_file("Trainer", path, "");
+  group.barrier();
+  bool is_shared = rank == 0;
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (!is_shared) {
+    const std::string own = str(path, "-", rank);
+    try {
+      is_shared = path_exists("Trainer", path);
+      if (is_shared) write_file("Trainer", own, "");
+    } catch (const IoError&) {
+      is_shared = false;
+    }
+    fs::remove(own, ignored);
+    if (std::chrono::steady_clock::now() > end) break;
+    if (!is_shared) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  const Tensor mine = zeros({1 + kHostBytes}, {kUInt8});
+  const Tensor all = empty({group.size(), 1 + kHostBytes}, {kUInt8});
+  mine.data<uint8_t>()[0] = is_shared ? 1 : 0;
+  ::gethostname(reinterpret_cast<char*>(mine.data<uint8_t>() + 1), kHostBytes - 1);
+  group.all_gather(all, mine);
+  if (rank == 0) fs::remove(path, ignored);
+  if (is_new) fs::remove(folder, ignored);
+  const auto host_of = [&](int r) {
+    return reinterpret_cast<const char*>(all.data<uint8_t>() + r * (1 + kHostBytes) + 1);
+  };
+  std::string others;
+  for (int r = 0; r < group.size(); ++r) {
+    if (all.data<uint8_t>()[r * (1 + kHostBytes)] == 0)
+      others += str(others.empty() ? "" : ", ", "rank ", r, " on ", host_of(r));
+  }
+  return others.empty() ? ""
+                        : str("the ranks do not share the checkpoint folder '", folder, "': what rank 0 on ",
+                              host_of(0), " writes is not visible to, or the folder not writable for, ", others);
 }
 
 void save_weights(const std::string& name, const std::string& path, const io::NamedTensors& weights) {

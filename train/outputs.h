@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include <tandem/distributed/process_group.h>
 #include <tandem/io/safetensors.h>
 #include <tandem/train/trainer.h>
 
@@ -27,6 +28,10 @@ struct OutputPaths {
 /// and new files are removed. Throws IoError "NAME: an output cannot be written; training is not started" with the path
 /// and the reason.
 void check_outputs(const TrainerOptions& options, const io::NamedTensors& weights);
+
+/// "" if all ranks of the group see the same folder and can write to it; otherwise a text that names it, and the ranks
+/// and hosts that cannot. If the folder does not exist, it is created and removed. Collective.
+std::string unshared_folder(const std::string& folder, distributed::ProcessGroup& group);
 
 /// Saves the weights to `path`. If that fails, saves them to a new file "NAME-model-K.safetensors" in the current
 /// folder or, if that fails too, in the system's temporary folder, and throws IoError with this file and the reasons.

@@ -9,6 +9,7 @@
 #include <tandem/base/error.h>
 #include <tandem/base/file.h>
 #include <tandem/base/format.h>
+#include <tandem/base/lock_file.h>
 #include <tandem/base/log.h>
 #include <tandem/base/math.h>
 #include <tandem/base/trace.h>
@@ -150,6 +151,7 @@ class Trainer::Impl {
   const int64_t items_per_step_;
   const OutputPaths paths_;
   std::vector<Objective> objectives_;
+  std::unique_ptr<LockFile> lock_;  ///< of `out`, on rank 0
   std::unique_ptr<io::Checkpointer> checkpointer_;
   Progress progress_;
   History history_;
@@ -189,11 +191,19 @@ Trainer::Impl::Impl(distributed::Context& ctx, TrainerOptions options, TrainerCo
                ": not enough data for one batch: ", components_.loader.dataset().size(), " samples over ",
                format_count(ctx.world_size(), "rank"), " are ", components_.loader.sampler().size(),
                " per rank, fewer than batch_size ", batch_size_);
-  if (is_rank0_) check_outputs(options_, components_.model.state_dict().tensors());
+  if (is_rank0_) {
+    check_outputs(options_, components_.model.state_dict().tensors());
+    lock_ = std::make_unique<LockFile>(options_.name.c_str(), options_.out);
+  }
   // If rank 0 has thrown, this fails on all ranks.
   const auto [fewest, most] = smallest_and_largest(steps_per_epoch_);
   TANDEM_CHECK(ValueError, fewest == most, options_.name, ": the ranks have from ", fewest, " to ", most,
                " steps per epoch, expected equally many; distribute the data by a DistributedSampler");
+  const std::string unshared = unshared_folder(paths_.checkpoints, *ctx_.group());
+  if (unshared.empty()) return;
+  TANDEM_CHECK(IoError, options_.save_every == 0 && !options_.resume, options_.name, ": ", unshared,
+               "; training is not started\n  choose an out on a file system that all hosts share");
+  if (is_rank0_) log(LogLevel::kWarning, options_.name, ": ", unshared, "; a signal will not save a checkpoint");
 }
 
 std::string Trainer::Impl::prefix(const Objective& objective) const {
@@ -505,7 +515,8 @@ void Trainer::Impl::end_trace() {
 void Trainer::Impl::finish() {
   if (tracing_) end_trace();  // the training had fewer than kTracedSteps steps
   const bool stopped = ctx_.should_stop();
-  if (step() != saved_step_ && (options_.save_every > 0 || stopped)) save_checkpoint();
+  const bool is_due = step() != saved_step_ && (options_.save_every > 0 || stopped);
+  if (is_due) save_checkpoint();
   if (stopped) {
     report();  // without a signal, the evaluation after the last step has called it
     note(str("stopped by a signal after step ", step(), " of ", total_));
@@ -521,6 +532,10 @@ void Trainer::Impl::finish() {
   if (!is_rank0_) return;
   save_weights(options_.name, paths_.model, components_.model.state_dict().tensors());
   note(str("saved ", paths_.model));
+  TANDEM_CHECK(IoError, !is_due || saved_step_ == step(), options_.name, ": the checkpoint of the last step, ", step(),
+               ", could not be saved in '", paths_.checkpoints, "'; the trained weights are saved to '", paths_.model,
+               "'");
+  lock_.reset();
 }
 
 Trainer::Trainer(distributed::Context& ctx, TrainerOptions options, TrainerComponents components)

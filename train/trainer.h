@@ -50,9 +50,10 @@ struct TrainerOptions {
   std::string evaluation_set = "validation";  ///< label of the results of the evaluation: "validation loss"
   std::string loss_name = "training";         ///< label of the loss in charts and, with `further` losses, in lines
 
-  int64_t epochs = 1;             ///< passes over the training data
-  int64_t max_steps = 0;          ///< largest number of optimizer steps; 0: no limit
-  int64_t accumulate = 1;         ///< batches per optimizer step, whose gradients are averaged
+  int64_t epochs = 1;     ///< passes over the training data, including those before a resume
+  int64_t max_steps = 0;  ///< largest number of optimizer steps; 0: no limit
+  /// Batches per optimizer step, whose gradients are averaged. The last step of an epoch has the batches that remain.
+  int64_t accumulate = 1;
   double max_norm = 0;            ///< argument of optim::clip_grad_norm_; 0: gradients are not clipped
   std::optional<DType> amp = {};  ///< dtype of Autocast, kBFloat16, or kFloat16 with a GradScaler; nullopt: no autocast
   int64_t evaluate_every = 0;     ///< steps; 0: after each epoch. The last step is always evaluated
@@ -71,8 +72,8 @@ struct TrainerOptions {
   int64_t log_every = 0;   ///< without a terminal, steps between progress lines; 0: a line every few seconds
   std::string trace = {};  ///< file for a trace of the first 30 steps of all ranks; empty: no trace
 
-  /// Number of optimizer steps of a complete training, for schedules: at least 1. `batches_per_epoch`: of one rank,
-  /// DataLoader::size().
+  /// Number of optimizer steps of a complete training on this number of ranks, for schedules: at least 1.
+  /// `batches_per_epoch`: of one rank, DataLoader::size().
   TANDEM_API int64_t total_steps(int64_t batches_per_epoch) const;
 };
 
@@ -112,19 +113,27 @@ struct TrainerComponents {
 /// hooks. So a training that was killed and resumed ends with the same bytes as an uninterrupted training on the same
 /// number of ranks.
 ///
+/// With another number of ranks or, after the end of an epoch, another dataset size, a resumed training trains the rest
+/// of its epochs in steps of another size. Its schedules have the options that the program has given them, and continue
+/// at the step that this size implies, so that a schedule over total_steps() ends with the training. Within an epoch
+/// the sampler throws StateError for another dataset size.
+///
 /// With `further` objectives, a step consists of one update per loss on the same batches: first the argument of fit()
 /// updates `optimizer`, then each further loss updates its own optimizer. A backward must reach only the parameters of
 /// its own reducer (docs/adversarial_training.md).
 ///
-/// All outputs are checked before the first step. Output that cannot be written later causes a warning, and training
-/// continues; if the weights cannot be written at the end, they are saved elsewhere, and fit() throws. Every rank
+/// All outputs are checked before the first step, and `out` is locked until fit() returns. Output that cannot be
+/// written later causes a warning, and training continues. fit() throws at the end if the weights cannot be written,
+/// which are then saved elsewhere, or if the last checkpoint, of save_every or of a signal, cannot be saved. Every rank
 /// creates a Trainer; construction and fit() are collective. Only rank 0 prints and writes, except for checkpoints, to
 /// which every rank contributes. Not thread-safe.
 class TANDEM_API Trainer {
  public:
   /// Creates the folder `out` and checks that all outputs can be written: otherwise throws IoError on rank 0 and
-  /// CommError on the other ranks. Throws ValueError for options that are out of range, if the loader has no batch, or
-  /// if names of losses are empty, contain a '.' or are equal.
+  /// CommError on the other ranks; StateError instead of IoError if another Trainer uses `out`. Throws IoError on all
+  /// ranks if not all of them see the checkpoint folder of rank 0 and can write to it, with save_every or resume;
+  /// otherwise logs a warning. Throws ValueError for options that are out of range, if the loader has no batch, if the
+  /// ranks have different numbers of steps per epoch, or if names of losses are empty, contain a '.' or are equal.
   Trainer(distributed::Context& ctx, TrainerOptions options, TrainerComponents components);
   ~Trainer();
   Trainer(const Trainer&) = delete;
@@ -133,14 +142,14 @@ class TANDEM_API Trainer {
   /// Trains until all steps are made or a signal requests to stop, then saves the weights. Call it once.
   ///
   /// `loss`: called for each batch, under autocast with `amp`; returns the scalar loss, a mean over the batch. fit()
-  /// adds the gradients of the `accumulate` batches of a step, divided by their number, and averages them over the
+  /// adds the gradients of the batches of a step, divided by their number, and averages them over the
   /// ranks. With amp kFloat16, if the gradients of any rank are not finite, all ranks skip the optimizer's step, and
   /// the loss scale is reduced. `evaluate`: [optional] called on all ranks without recording gradients, in evaluation
   /// mode, under autocast with `amp`, after the buffers of rank 0 were broadcast.
   ///
   /// Throws ValueError if a loss is not finite; if `out` has checkpoints and `resume` is false; or if the checkpoints
-  /// were saved with another `identity`, listing the differences. Throws IoError on rank 0 if the weights could not be
-  /// written to `out`.
+  /// were saved with another `identity`, listing the differences. Throws IoError on rank 0 if the weights or the last
+  /// checkpoint could not be written to `out`.
   void fit(const std::function<Tensor(const data::Batch& batch)>& loss,
            const std::function<Evaluation()>& evaluate = {});
 

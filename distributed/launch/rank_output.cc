@@ -75,6 +75,8 @@ std::string RankOutput::log_path(int rank, int restart) const {
 }
 
 FileDescriptor RankOutput::open_log(int rank) {
+  // Named by the first rank, because launchers of several hosts can share the folder.
+  if (lock_ == nullptr) lock_ = std::make_unique<LockFile>("launch", log_dir_, str("rank-", rank, ".lock"));
   const std::string path = log_path(rank);
   if (truncated_.size() <= static_cast<size_t>(rank)) truncated_.resize(static_cast<size_t>(rank) + 1, false);
   const bool first = !truncated_[static_cast<size_t>(rank)];

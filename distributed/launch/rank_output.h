@@ -5,9 +5,11 @@
 
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include <tandem/base/lock_file.h>
 #include <tandem/base/macros.h>
 #include <tandem/distributed/rendezvous/socket.h>
 
@@ -24,7 +26,7 @@ enum class OutputTarget : uint8_t { kShow, kLog, kShowAndLog };
 class TANDEM_API RankOutput {
  public:
   /// Creates `log_dir` if it is missing; empty means no logs. Methods throw IoError naming the file that cannot be
-  /// written.
+  /// written, and StateError if another launcher writes logs of these ranks.
   explicit RankOutput(std::string log_dir);
 
   /// Call before each start of the ranks. `restart` is 0 for the first start; each restart has its own log files.
@@ -74,6 +76,7 @@ class TANDEM_API RankOutput {
   static void write_line(Stream& stream, bool ended);
 
   std::string log_dir_;
+  std::unique_ptr<LockFile> lock_;  // of the log files
   int restart_ = 0;
   std::vector<bool> truncated_;  // by rank: whether the logs of earlier runs were removed
   Sink sinks_[2];

@@ -115,7 +115,6 @@ void finetune(td::distributed::Context& ctx, const examples::TrainingFlags& flag
   options.max_norm = 1.0;
   options.folders = {kResult};
   options.identity.emplace_back("tokens", td::str(tokens.size()));
-  options.identity.emplace_back("steps of the schedule", td::str(steps));
   td::train::Trainer trainer(
       ctx, options,
       {.model = model, .reducer = ddp.reducer(), .optimizer = adamw, .schedule = &schedule, .loader = loader});

@@ -122,7 +122,6 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
   options.items = "images";
   options.after_step = [&] { averaged.update_parameters(model); };
   options.identity.emplace_back("training images", td::str(data.train->size()));
-  options.identity.emplace_back("steps of the schedule", td::str(steps));
   td::train::Trainer trainer(ctx, options,
                              {.model = model,
                               .reducer = ddp.reducer(),

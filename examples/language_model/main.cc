@@ -93,7 +93,6 @@ td::train::Plot train(td::distributed::Context& ctx, const examples::TrainingFla
   options.max_norm = 1.0;
   options.evaluate_every = 100;
   options.identity.emplace_back("characters", td::str(text.characters.size()));
-  options.identity.emplace_back("steps of the schedule", td::str(steps));
   td::train::Trainer trainer(
       ctx, options,
       {.model = model, .reducer = ddp.reducer(), .optimizer = adamw, .schedule = &schedule, .loader = loader});

@@ -267,7 +267,10 @@ TEST(DataLoader, ItemsOmittedByDropLastCountAsConsumed) {
     const Numbers numbers(size);
     RandomSampler sampler(size, 4);
     DataLoader loader(numbers, sampler, {.batch_size = 4, .drop_last = true});
-    labels_of_epoch(loader);
+    int64_t left = size / 4;
+    EXPECT_EQ(loader.remaining(), left) << size;
+    for ([[maybe_unused]] const auto& batch : loader) EXPECT_EQ(loader.remaining(), --left) << size;
+    EXPECT_EQ(loader.remaining(), 0) << size;
     const auto state = sampler.state_dict();
     EXPECT_EQ(state.get<int64_t>("epoch"), 1) << size;
     EXPECT_EQ(state.get<int64_t>("position"), 0) << size;

@@ -105,6 +105,15 @@ TEST(TandemRun, ClosedStandardStreamsAreReplacedAndOwnDescriptorsAreCloseOnExec)
   }
 }
 
+TEST(TandemRun, LogDirOfARunningJobIsRejected) {
+  const TemporaryFolder folder;
+  run({"--log-dir", folder.path(), "sh", "-c", "distributed/launch/tandem-run --log-dir $0 true; echo status $?",
+       folder.path()});
+  const std::string log = read_file(folder / "rank-0.log");
+  EXPECT_TRUE(log.starts_with("launch: '" + folder.path() + "' is in use by another run, process ")) << log;
+  EXPECT_TRUE(log.ends_with("\n  wait until it ends, or choose another folder\nstatus 1\n")) << log;
+}
+
 TEST(TandemRun, InvalidFlagsAreUsageErrors) {
   const std::vector<std::pair<Arguments, std::string>> cases = {
       {{}, "no program is given"},

@@ -223,6 +223,18 @@ TEST(Schedule, StepWithAnInvalidMomentumChangesNothing) {
   EXPECT_EQ(schedule.steps(), 0);
 }
 
+TEST(Schedule, SetStepsAppliesTheRatesOfThatStep) {
+  SGD sgd = two_groups(), other = two_groups();
+  CosineAnnealingLR stepped(sgd, {.T_max = 9}), set(other, {.T_max = 9});
+  for (int i = 0; i < 5; ++i) stepped.step();
+  for (const int64_t steps : {8, 5}) set.set_steps(steps);
+  EXPECT_EQ(set.steps(), 5);
+  EXPECT_EQ(other.lr(1), sgd.lr(1));
+  EXPECT_EQ(error_text<td::ValueError>([&] { set.set_steps(-1); }),
+            "CosineAnnealingLR: steps is -1, expected at least 0");
+  EXPECT_EQ(set.last_lr(), stepped.last_lr());
+}
+
 TEST(Schedule, LastRatesAreNotComputedAgain) {
   SGD sgd({parameter<float>({1}, {1})}, {.lr = 1});
   int calls = 0;
