@@ -20,11 +20,19 @@ TANDEM_HOST_DEVICE inline float round_to_odd(double value) {
   return std::bit_cast<float>(bits + (is_even & uint32_t{found < magnitude}) - (is_even & uint32_t{found > magnitude}));
 }
 /// The same for an integer.
-TANDEM_HOST_DEVICE inline float round_to_odd(int64_t value) {
-  // From 2^53 on, the lowest 11 bits only matter in whether they are zero; then a double represents the number.
-  constexpr int64_t kExact = int64_t{1} << 53;
-  const int64_t low = value > -kExact && value < kExact ? 0 : value & 0x7ff;
-  return round_to_odd(static_cast<double>(low == 0 ? value : value - low + 0x400));
+template <class T>
+requires(std::is_integral_v<T>) TANDEM_HOST_DEVICE inline float round_to_odd(T value) {
+  if constexpr (sizeof(T) <= 2) {
+    return static_cast<float>(value);
+  } else if constexpr (sizeof(T) == 4) {
+    return round_to_odd(static_cast<double>(value));
+  } else {
+    // From 2^53 on, the lowest 12 bits only matter in whether they are zero; then a double represents the number.
+    constexpr T kExact = T{1} << 53;
+    constexpr bool kIsUnsigned = T(-1) > T{0};
+    const T low = value < kExact && (kIsUnsigned || value > -kExact) ? 0 : value & 0xfff;
+    return round_to_odd(static_cast<double>(low == 0 ? value : value - low + 0x800));
+  }
 }
 
 /// IEEE 754 binary16.
@@ -34,11 +42,10 @@ struct Half {
   Half() = default;
   /// Rounds to nearest, ties to even; the largest finite value is 65504, and magnitudes from 65520 on become infinite.
   TANDEM_HOST_DEVICE explicit Half(float value) : bits(from_float(value)) {}
-  /// Rounds once, too.
+  /// Rounds the number once, not by way of float.
   TANDEM_HOST_DEVICE explicit Half(double value) : Half(round_to_odd(value)) {}
   template <class T>
-  requires std::is_integral_v<T> TANDEM_HOST_DEVICE explicit Half(T value)
-      : Half(round_to_odd(static_cast<int64_t>(value))) {}
+  requires(std::is_integral_v<T>) TANDEM_HOST_DEVICE explicit Half(T value) : Half(round_to_odd(value)) {}
   /// Exact.
   TANDEM_HOST_DEVICE operator float() const { return to_float(bits); }
 
@@ -55,11 +62,10 @@ struct BFloat16 {
   BFloat16() = default;
   /// Rounds to nearest, ties to even.
   TANDEM_HOST_DEVICE explicit BFloat16(float value) : bits(from_float(value)) {}
-  /// Rounds once, too.
+  /// Rounds the number once, not by way of float.
   TANDEM_HOST_DEVICE explicit BFloat16(double value) : BFloat16(round_to_odd(value)) {}
   template <class T>
-  requires std::is_integral_v<T> TANDEM_HOST_DEVICE explicit BFloat16(T value)
-      : BFloat16(round_to_odd(static_cast<int64_t>(value))) {}
+  requires(std::is_integral_v<T>) TANDEM_HOST_DEVICE explicit BFloat16(T value) : BFloat16(round_to_odd(value)) {}
   /// Exact.
   TANDEM_HOST_DEVICE operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 

@@ -183,6 +183,8 @@ Sampler::Place DistributedSampler::load(const State& state, int64_t position) {
                  " ranks; the state was saved with ", world_size);
     place = {std::min(consumed, dataset_size_), 0};
   }
+  TANDEM_CHECK(StateError, place.position <= size_from(place.start), "DistributedSampler: position ", position,
+               " in the state is beyond the ", size_from(place.start), " items of a rank from item ", start, " on");
   options_.seed = seed;
   return place;
 }

@@ -28,8 +28,9 @@ std::string name_in_text(const Tensor& parameter) {
 GradScaler::GradScaler(GradScalerOptions options) : options_(std::move(options)), scale_(options_.init_scale) {
   TANDEM_CHECK(ValueError, std::isfinite(scale_) && scale_ > 0, "GradScaler: init_scale is ", scale_,
                ", expected a positive number");
-  TANDEM_CHECK(ValueError, options_.min_scale > 0 && options_.min_scale <= scale_, "GradScaler: min_scale is ",
-               options_.min_scale, ", expected a positive number up to init_scale, ", scale_);
+  TANDEM_CHECK(ValueError, options_.min_scale > 0, "GradScaler: min_scale is ", options_.min_scale,
+               ", expected a positive number");
+  options_.min_scale = std::min(options_.min_scale, scale_);
   TANDEM_CHECK(ValueError, options_.growth_factor > 1, "GradScaler: growth_factor is ", options_.growth_factor,
                ", expected > 1");
   TANDEM_CHECK(ValueError, options_.backoff_factor > 0 && options_.backoff_factor < 1, "GradScaler: backoff_factor is ",

@@ -18,8 +18,8 @@ struct GradScalerOptions {
   double growth_factor = 2;        ///< factor of the scale after growth_interval consecutive steps without infinities
   double backoff_factor = 0.5;     ///< factor of the scale after a step with an infinity
   int64_t growth_interval = 2000;  ///< steps without infinities until the scale grows
-  /// Lower bound of the scale. PyTorch has none, so infinities in every step make it 0. With 1, a burst of NaN does not
-  /// lead to scales at which gradients underflow for many steps; losses whose gradients exceed float16 need less.
+  /// Lower bound of the scale, at most init_scale. PyTorch has none, so infinities in every step make the scale 0. A
+  /// bound of 1 keeps the scale usable after many steps with NaN; use less if unscaled gradients exceed float16.
   double min_scale = 0x1p-16;
   /// Replaces `found` [1], a float64 on the CPU that is 1 if this rank has found an infinity and else 0, by the maximum
   /// over all ranks, so that all ranks skip the same steps. Not needed if the gradients are equal on all ranks, as
@@ -49,7 +49,7 @@ struct GradScalerOptions {
 /// synchronization. P. Micikevicius et al., "Mixed Precision Training", 2018. Not thread-safe.
 class TANDEM_API GradScaler {
  public:
-  /// Throws ValueError unless 0 < min_scale <= init_scale, init_scale is finite, growth_factor > 1,
+  /// Throws ValueError unless min_scale is positive, init_scale is positive and finite, growth_factor > 1,
   /// 0 < backoff_factor < 1 and growth_interval is positive.
   explicit GradScaler(GradScalerOptions options = {});
 

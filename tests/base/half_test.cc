@@ -100,6 +100,10 @@ TEST(BFloat16, RoundsToNearestTiesToEven) {
     }
   }
   EXPECT_EQ(BFloat16(std::numeric_limits<int64_t>::max()), 0x1p63f);
+  EXPECT_EQ(BFloat16((uint64_t{257} << 55) + 1), 0x1.02p63f);
+  EXPECT_EQ(BFloat16(uint64_t{257} << 55), 0x1p63f);
+  EXPECT_EQ(BFloat16(uint32_t{257} << 23 | 1), 0x1.02p31f);
+  EXPECT_EQ(Half(uint8_t{255}), 255.0f);
   EXPECT_EQ(BFloat16(1e300).bits, 0x7f80);
   EXPECT_EQ(BFloat16(-1e-300).bits, 0x8000);
   EXPECT_TRUE(std::isnan(BFloat16(static_cast<double>(NAN))));

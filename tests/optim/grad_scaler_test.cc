@@ -201,10 +201,9 @@ TEST(GradScaler, StateDictContinuesScaleAndGrowth) {
 TEST(GradScaler, InvalidOptionsAndUseAreRejected) {
   EXPECT_EQ(error_text<td::ValueError>([] { GradScaler({.init_scale = 0}); }),
             "GradScaler: init_scale is 0, expected a positive number");
-  for (const double bad : {0.0, 65537.0}) {
-    EXPECT_EQ(error_text<td::ValueError>([&] { GradScaler({.min_scale = bad}); }),
-              td::str("GradScaler: min_scale is ", bad, ", expected a positive number up to init_scale, 65536"));
-  }
+  EXPECT_EQ(error_text<td::ValueError>([] { GradScaler({.min_scale = 0}); }),
+            "GradScaler: min_scale is 0, expected a positive number");
+  EXPECT_EQ(GradScaler({.init_scale = 1e-6}).get_scale(), 1e-6);
   EXPECT_EQ(error_text<td::ValueError>([] { GradScaler({.growth_factor = 1}); }),
             "GradScaler: growth_factor is 1, expected > 1");
   EXPECT_EQ(error_text<td::ValueError>([] { GradScaler({.backoff_factor = 1}); }),
