@@ -80,7 +80,7 @@ std::string resource_limit_text(int error) {
   std::string text = str("(", std::strerror(error), ")");
   if (error == EAGAIN) text += ": the limit on processes and threads (ulimit -u, cgroup pids.max) is reached; ";
   if (error == ENOMEM) text += ": the memory limit (ulimit -v, cgroup memory.max) is reached; ";
-  if (error == EPERM) text += ": forbidden, as by a container's profile that does not know clone3; update its runtime";
+  if (error == EPERM) text += ": an old container runtime may block clone3; update it";
   if (error == EAGAIN || error == ENOMEM) text += "raise it, or use fewer ranks, workers and threads";
   return text;
 }

@@ -25,25 +25,24 @@ constexpr int64_t kPieceBytes = 1 << 20;  // of a digest: small enough for the C
 constexpr int kMaxTemporaries = 1000;     // concurrent writers of one path
 constexpr const char* kTemporarySuffix = ".tmp";
 
-/// Creates the temporary file, or takes over one whose writer has ended. Returns a descriptor that has its lock, or -1
-/// with errno: EEXIST if another writer has the file.
-int open_temporary(const char* path) {
-  // Writers lock their file, so the kernel releases the lock when they end. Not O_TRUNC: the lock is taken after open.
-  const int created = above_standard(::open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (created < 0 && errno != EEXIST) return -1;
-  const int descriptor =
-      created >= 0 ? created : above_standard(::open(path, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+/// Whether `path` still names the open regular file: between open and flock, its writer may have renamed it.
+bool is_named(int descriptor, const char* path) {
   struct stat file = {};
   struct stat named = {};
-  const bool is_locked = descriptor >= 0 && ::flock(descriptor, LOCK_EX | LOCK_NB) == 0;
-  // Without support for locks (ENOTSUP, ENOLCK), a created file is this writer's, and an existing one is not taken
-  // over.
-  const bool is_unlockable = created >= 0 && !is_locked && errno != EWOULDBLOCK;
-  // Between open and flock, another writer may have taken the file, or its writer may have renamed it.
-  if (is_unlockable || (is_locked && ::fstat(descriptor, &file) == 0 && S_ISREG(file.st_mode) &&
-                        ::lstat(path, &named) == 0 && file.st_ino == named.st_ino && ::ftruncate(descriptor, 0) == 0))
-    return descriptor;
-  if (descriptor >= 0) ::close(descriptor);
+  return ::fstat(descriptor, &file) == 0 && S_ISREG(file.st_mode) && ::lstat(path, &named) == 0 &&
+         file.st_ino == named.st_ino && file.st_dev == named.st_dev;
+}
+
+/// Creates the temporary file, also in place of one whose writer has ended. Returns a descriptor that has its lock, or
+/// -1 with errno: EEXIST if another writer has the file.
+int open_temporary(const char* path) {
+  remove_stale_temporary(path);
+  const int descriptor = above_standard(::open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (descriptor < 0) return -1;
+  const bool is_locked = ::flock(descriptor, LOCK_EX | LOCK_NB) == 0;
+  // Without support for locks (ENOTSUP, ENOLCK), nobody removes the file.
+  if (is_locked ? is_named(descriptor, path) : errno != EWOULDBLOCK) return descriptor;
+  ::close(descriptor);
   errno = EEXIST;
   return -1;
 }
@@ -117,9 +116,10 @@ bool is_temporary(const std::string& name) {
 }
 
 void remove_stale_temporary(const std::string& path) {
-  const int descriptor = open_temporary(path.c_str());
+  // Writers lock their file, and the kernel releases the lock when they end.
+  const int descriptor = above_standard(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (descriptor < 0) return;
-  ::unlink(path.c_str());
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0 && is_named(descriptor, path.c_str())) ::unlink(path.c_str());
   ::close(descriptor);
 }
 

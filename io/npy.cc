@@ -153,7 +153,7 @@ class Parser {
     check(result.ec != std::errc::result_out_of_range, "a size is above 2^63 - 1");
     check(result.ec == std::errc() && value >= 0, "expected a size that is not negative");
     position_ = static_cast<size_t>(result.ptr - text_.data());
-    accept('L');  // of Python 2
+    accept('L');  // NumPy for Python 2 wrote 2L
     return value;
   }
 

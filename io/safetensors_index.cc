@@ -61,7 +61,7 @@ std::string write_index(const WeightMap& weight_map, int64_t total_size) {
 WeightMap parse_index(const std::string& path, std::string_view text) {
   const std::string where = str("load_pretrained: '", path, "': ");
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());  // of editors
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());  // some editors write it
   IndexHandler handler(where, text);
   handler.parse();
   TANDEM_CHECK(IoError, handler.has_weight_map, where, "'", kWeightMap, "' is missing");

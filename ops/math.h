@@ -104,7 +104,7 @@ TANDEM_OP Tensor pow(Tensor input, Scalar exponent);
 /// gradient of the exponent, output * ln(input), and its own gradient are 0 where input is 0 and the exponent is not
 /// negative (PyTorch: NaN). Saves its operands, and its output if the exponent needs a gradient.
 TANDEM_OP Tensor pow(Tensor input, Tensor exponent);
-/// The same with a number as the base.
+/// The same for a number as the base, which is rounded to the dtype of the result (bfloat16: 10000 becomes 9984).
 TANDEM_OP Tensor pow(Scalar input, Tensor exponent);
 
 /// min(max(input, min), max): `max` if min > max; NaN for NaN. A missing bound does not limit; a bound outside the

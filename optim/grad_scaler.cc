@@ -23,14 +23,20 @@ std::string name_in_text(const Tensor& parameter) {
   return name.empty() ? "" : str(" ('", name, "')");
 }
 
+/// With the default of min_scale, a smaller init_scale is also valid.
+GradScalerOptions with_bound(GradScalerOptions options) {
+  options.min_scale = std::min(options.min_scale, options.init_scale);
+  return options;
+}
+
 }  // namespace
 
-GradScaler::GradScaler(GradScalerOptions options) : options_(std::move(options)), scale_(options_.init_scale) {
+GradScaler::GradScaler(GradScalerOptions options)
+    : options_(with_bound(std::move(options))), scale_(options_.init_scale) {
   TANDEM_CHECK(ValueError, std::isfinite(scale_) && scale_ > 0, "GradScaler: init_scale is ", scale_,
                ", expected a positive number");
   TANDEM_CHECK(ValueError, options_.min_scale > 0, "GradScaler: min_scale is ", options_.min_scale,
                ", expected a positive number");
-  options_.min_scale = std::min(options_.min_scale, scale_);
   TANDEM_CHECK(ValueError, options_.growth_factor > 1, "GradScaler: growth_factor is ", options_.growth_factor,
                ", expected > 1");
   TANDEM_CHECK(ValueError, options_.backoff_factor > 0 && options_.backoff_factor < 1, "GradScaler: backoff_factor is ",

@@ -85,10 +85,11 @@ OutputPaths::OutputPaths(const TrainerOptions& options)
   for (const std::string& folder : options.folders) folders.push_back(in_folder(options.out, folder));
 }
 
-void check_outputs(const TrainerOptions& options, const io::NamedTensors& weights) {
+std::unique_ptr<LockFile> lock_outputs(const TrainerOptions& options, const io::NamedTensors& weights) {
   const OutputPaths paths(options);
   try {
     create_folder(options.out);
+    auto lock = std::make_unique<LockFile>(options.name.c_str(), options.out);
     create_folder(fs::path(paths.trace).parent_path());
     check_weights(paths.model, weights);
     check_file(paths.loss_chart);
@@ -97,6 +98,7 @@ void check_outputs(const TrainerOptions& options, const io::NamedTensors& weight
     check_folder(paths.checkpoints);
     for (const std::string& folder : paths.folders) check_folder(folder);
     if (!paths.trace.empty()) check_file(paths.trace);
+    return lock;
   } catch (const IoError& error) {
     throw IoError(str(options.name, ": an output cannot be written; training is not started\n  ", error.what()));
   }

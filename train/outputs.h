@@ -1,9 +1,11 @@
 // The output files of a training: checks before the first step, and a fallback location for the weights.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
+#include <tandem/base/lock_file.h>
 #include <tandem/distributed/process_group.h>
 #include <tandem/io/safetensors.h>
 #include <tandem/train/trainer.h>
@@ -23,11 +25,11 @@ struct OutputPaths {
   std::string trace;                 ///< "": no trace
 };
 
-/// Creates the folders of `out` and `trace`, and checks that every output can be written. `weights` are written
-/// completely to a temporary file, which also detects a full disk or a file size limit. Existing files are not changed,
-/// and new files are removed. Throws IoError "NAME: an output cannot be written; training is not started" with the path
-/// and the reason.
-void check_outputs(const TrainerOptions& options, const io::NamedTensors& weights);
+/// Creates the folders of `out` and `trace`, locks `out`, and checks that every output can be written. `weights` are
+/// written completely to a temporary file, which also detects a full disk or a file size limit. Existing files are not
+/// changed, and new files are removed. Throws IoError "NAME: an output cannot be written; training is not started" with the path
+/// and the reason, and StateError if another training has locked `out`.
+std::unique_ptr<LockFile> lock_outputs(const TrainerOptions& options, const io::NamedTensors& weights);
 
 /// "" if all ranks of the group see the same folder and can write to it; otherwise a text that names it, and the ranks
 /// and hosts that cannot. If the folder does not exist, it is created and removed. Collective.

@@ -191,10 +191,7 @@ Trainer::Impl::Impl(distributed::Context& ctx, TrainerOptions options, TrainerCo
                ": not enough data for one batch: ", components_.loader.dataset().size(), " samples over ",
                format_count(ctx.world_size(), "rank"), " are ", components_.loader.sampler().size(),
                " per rank, fewer than batch_size ", batch_size_);
-  if (is_rank0_) {
-    check_outputs(options_, components_.model.state_dict().tensors());
-    lock_ = std::make_unique<LockFile>(options_.name.c_str(), options_.out);
-  }
+  if (is_rank0_) lock_ = lock_outputs(options_, components_.model.state_dict().tensors());
   // If rank 0 has thrown, this fails on all ranks.
   const auto [fewest, most] = smallest_and_largest(steps_per_epoch_);
   TANDEM_CHECK(ValueError, fewest == most, options_.name, ": the ranks have from ", fewest, " to ", most,

@@ -194,7 +194,7 @@ void GradientReducer::Impl::begin() {
 }
 
 void GradientReducer::Impl::on_gradient(size_t parameter) {
-  if (*no_sync_depth > 0) return;
+  if (*no_sync_depth > 0 || (!is_planned(parameter) && !is_trained(parameter))) return;
   if (!in_backward) begin();
   if (!is_planned(parameter)) return;  // finish() averages it
   const Parameter& p = parameters[parameter];

@@ -60,9 +60,9 @@ struct Child {
 inline constexpr int kUnknownStatus = -1;
 
 /// Starts the program with fork and exec in a new process group. The child gets SIGKILL when the calling thread exits.
-/// The process group is added to `guard`; the caller removes it. Waits until the program is executed, or until a
-/// signal arrives at `signals`. Throws IoError if the program cannot be executed and ResourceError if fork fails. The code between fork and exec is async-signal-safe, because the caller may have other
-/// threads.
+/// The process group is added to `guard`; the caller removes it. Waits until the program is executed, or until a signal
+/// arrives at `signals`. Throws IoError if the program cannot be executed and ResourceError if fork fails. The code
+/// between fork and exec is async-signal-safe, because the caller may have other threads.
 Child start_child(const ChildProgram& program, const LauncherSignals& signals, const GroupGuard& guard);
 
 /// Makes this process's group the terminal's foreground group again. No effect if stdin is not a terminal.

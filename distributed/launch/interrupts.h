@@ -15,8 +15,8 @@ inline constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24 * 36
 TANDEM_API int interrupt_signal();
 
 /// Time from the first SIGINT or SIGTERM, or from another rank's failure, to SIGKILL: for finishing a step and saving a
-/// checkpoint. TANDEM_SHUTDOWN_TIMEOUT_S in seconds, default 10; 0: no limit
-/// (kNoLimit); throws ValueError if it is not a number of seconds.
+/// checkpoint. TANDEM_SHUTDOWN_TIMEOUT_S in seconds, default 10; 0: no limit (kNoLimit). Throws ValueError if it is not
+/// a number of seconds.
 TANDEM_API std::chrono::milliseconds shutdown_timeout();
 
 /// Handles SIGINT and SIGTERM until destroyed. One at a time per process.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
 #include <tandem/base/error.h>
 #include <tandem/base/thread.h>
@@ -23,6 +24,7 @@ constexpr int kStoreWorldSize = kMaxNodes + 8;
 
 // Duration of one connection attempt; signals are checked between attempts.
 constexpr std::chrono::milliseconds kConnectAttempt{500};
+constexpr std::chrono::milliseconds kRetryPause{50};
 // Time for an accepted connection to complete the handshake.
 constexpr std::chrono::seconds kHandshakeTimeout{10};
 // Time for messages to be sent, and for other launchers to disconnect, at the end of the job.
@@ -65,6 +67,7 @@ NodeLink::NodeLink(const NodeOptions& options, const std::function<bool()>& inte
       connect_to(options_.host, options_.port, Clock::now() + kConnectAttempt);
       reached = true;
     } catch (const CommError& e) {
+      std::this_thread::sleep_for(kRetryPause);  // not every failed attempt takes time
       TANDEM_CHECK(CommError, Clock::now() < deadline, "launch: node ", options_.node, " did not reach node 0 at ",
                    options_.host, ":", options_.port, " within ", format_seconds(options_.timeout), ": ",
                    last_line_part(e.what()), loopback_hint(options_.host));

@@ -61,8 +61,7 @@ TEST(StartThread, MissingStackMemoryIsNamedInTheError) {
       << text;
   start_thread([] {}).join();
   EXPECT_EQ(resource_limit_text(EPERM),
-            "(Operation not permitted): forbidden, as by a container's profile that does not know clone3; update its "
-            "runtime");
+            "(Operation not permitted): an old container runtime may block clone3; update it");
 }
 
 TEST(RunTogether, CallsRunConcurrentlyWithEqualThreadShares) {

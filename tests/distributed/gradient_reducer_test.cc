@@ -199,6 +199,29 @@ TEST(GradientReducer, UnfrozenParametersAreAveraged) {
   }
 }
 
+TEST(GradientReducer, TwoReducersAlternateOverOneNet) {
+  run_threads(2, [](Context& context) {
+    const Net net(1);
+    const auto train = [&](bool first) {
+      for (Tensor p : {net.w1, net.b1}) p.set_requires_grad(first);
+      for (Tensor p : {net.w2, net.b2}) p.set_requires_grad(!first);
+    };
+    train(true);
+    GradientReducer first(net.named(), {}, context.group());
+    train(false);
+    GradientReducer second(net.named(), {}, context.group());
+    for (const bool trains_first : {true, false, true}) {
+      train(trains_first);
+      for (Tensor p : net.parameters()) p.zero_grad();
+      net.loss(own(inputs(), context), own(labels(), context)).backward();
+      const Tensor gradient = (trains_first ? net.w1 : net.w2).grad(), smallest = gradient.clone();
+      context.group()->all_reduce(smallest, ReduceOp::kMin);
+      EXPECT_EQ(gradient.to_vector<double>(), smallest.to_vector<double>());
+      EXPECT_FALSE((trains_first ? net.w2 : net.w1).grad().defined());
+    }
+  });
+}
+
 /// One rank does something else than the others before the second backward.
 TEST(GradientReducer, DifferencesBetweenRanksFailOnAllRanks) {
   const auto flip = [](const Net& net) { net.b1.detach().mul_(-1); };

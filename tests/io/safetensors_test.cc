@@ -233,6 +233,7 @@ TEST_F(Safetensors, FailedWriteKeepsTheOldFile) {
 
 TEST_F(Safetensors, TemporaryFilesOfKilledWritersAreRemoved) {
   for (const char* suffix : {".tmp0", ".tmp1", ".tmp2", ".tmp3"}) std::ofstream(path_ + suffix) << "half a file";
+  std::filesystem::permissions(path_ + ".tmp0", std::filesystem::perms::owner_all);
   const int writer = ::open((path_ + ".tmp1").c_str(), O_WRONLY | O_CLOEXEC);  // another writer
   ASSERT_EQ(::flock(writer, LOCK_EX), 0);
   std::filesystem::create_symlink(path_ + ".other", path_ + ".tmp4");
@@ -242,6 +243,7 @@ TEST_F(Safetensors, TemporaryFilesOfKilledWritersAreRemoved) {
     EXPECT_EQ(files_in_folder(), 3u);
     EXPECT_EQ(td::testing::read_file(path_ + ".tmp1"), "half a file");
     EXPECT_TRUE(std::filesystem::is_symlink(path_ + ".tmp4"));
+    EXPECT_NE(std::filesystem::status(path_).permissions(), std::filesystem::perms::owner_all);
   }
   ::close(writer);
   save_safetensors(path_, {});
