@@ -27,8 +27,8 @@ struct OutputPaths {
 
 /// Creates the folders of `out` and `trace`, locks `out`, and checks that every output can be written. `weights` are
 /// written completely to a temporary file, which also detects a full disk or a file size limit. Existing files are not
-/// changed, and new files are removed. Throws IoError "NAME: an output cannot be written; training is not started" with the path
-/// and the reason, and StateError if another training has locked `out`.
+/// changed, and new files are removed. Throws IoError "NAME: an output cannot be written; training is not started" with
+/// the path and the reason, and StateError if another training has locked `out`.
 std::unique_ptr<LockFile> lock_outputs(const TrainerOptions& options, const io::NamedTensors& weights);
 
 /// "" if all ranks of the group see the same folder and can write to it; otherwise a text that names it, and the ranks
