@@ -45,7 +45,7 @@ def check_files(prefix):
     expect(all(re.fullmatch(r"include/tandem/([a-z0-9_]+/)*[a-z0-9_]+\.h", h) for h in headers), "invalid names of headers: %s" % headers)
 
     # Exactly these headers, and all headers that they include directly or indirectly, are installed.
-    included = {"include/tandem/" + name for name in ("tandem.h", "optim/define_optimizer.h", "train/metrics.h", "train/plot.h",
+    included = {"include/tandem/" + name for name in ("tandem.h", "base/file.h", "optim/define_optimizer.h", "train/metrics.h", "train/plot.h",
                                                       "train/progress.h", "train/trainer.h", "models/dcgan.h", "models/ddpm_unet.h",
                                                       "models/gpt2.h",
                                                       "models/lenet.h", "models/llama.h", "models/lstm.h", "models/mlp.h",
