@@ -135,6 +135,7 @@ TEST(GroupKeys, DestroyedGroupsLeaveNothingInStore) {
                   str("[rank ", group.rank(), " of ", group.size(), "] group 'default': a group with this name exists",
                       " in this job; destroy it on all members first"));
         if (!fails) return;
+        group.barrier();  // the messages of all ranks are complete
         EXPECT_NE(text_of<CommError>([&] { group.all_reduce(zeros({group.rank() + 1})); }).find("match"), kNone);
       }));
       EXPECT_EQ(store->num_keys(), 0) << setting.backend;  // so the name is free
