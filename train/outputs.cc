@@ -87,9 +87,10 @@ OutputPaths::OutputPaths(const TrainerOptions& options)
 
 std::unique_ptr<LockFile> lock_outputs(const TrainerOptions& options, const io::NamedTensors& weights) {
   const OutputPaths paths(options);
+  std::unique_ptr<LockFile> lock;
   try {
     create_folder(options.out);
-    auto lock = std::make_unique<LockFile>(options.name.c_str(), options.out);
+    lock = std::make_unique<LockFile>(options.name.c_str(), options.out);
     create_folder(fs::path(paths.trace).parent_path());
     check_weights(paths.model, weights);
     check_file(paths.loss_chart);
@@ -98,10 +99,12 @@ std::unique_ptr<LockFile> lock_outputs(const TrainerOptions& options, const io::
     check_folder(paths.checkpoints);
     for (const std::string& folder : paths.folders) check_folder(folder);
     if (!paths.trace.empty()) check_file(paths.trace);
-    return lock;
   } catch (const IoError& error) {
+    std::error_code ignored;
+    if (lock != nullptr) fs::remove(fs::path(options.out) / "lock", ignored);
     throw IoError(str(options.name, ": an output cannot be written; training is not started\n  ", error.what()));
   }
+  return lock;
 }
 
 std::string unshared_folder(const std::string& folder, distributed::ProcessGroup& group) {
