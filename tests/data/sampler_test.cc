@@ -288,9 +288,10 @@ TEST(DistributedSampler, IncompatibleStatesAreRejected) {
   EXPECT_EQ(error_text<td::StateError>([&] { sampler.load_state_dict(wrong); }),
             "DistributedSampler: start 41 and position 3 of 2 ranks are outside an epoch of 40 items");
   wrong = state;
-  wrong.set("position", int64_t{21});
+  wrong.set("start", int64_t{10});
+  wrong.set("position", int64_t{16});
   EXPECT_EQ(error_text<td::StateError>([&] { sampler.load_state_dict(wrong); }),
-            "DistributedSampler: position 21 in the state is beyond the 20 items of a rank from item 0 on");
+            "DistributedSampler: position 16 in the state is beyond the 15 items of a rank from item 10 on");
   wrong = state;
   wrong.set("world_size", std::numeric_limits<int64_t>::max());
   EXPECT_EQ(error_text<td::StateError>([&] { sampler.load_state_dict(wrong); }),
