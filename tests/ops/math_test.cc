@@ -1,3 +1,4 @@
+#include <tandem/ops/cast.h>
 #include <tandem/ops/math.h>
 
 #include <cmath>
@@ -174,6 +175,8 @@ TEST(Math, PowOfANumberPromotesAsPyTorchAndHandlesZeroBases) {
   Tensor e = tensor({0.0, 2.0, -1.0}).set_requires_grad();
   pow(0, e).backward(full({3}, 2));
   EXPECT_EQ(e.grad().to_vector<double>(), (Values{0, 0, -INFINITY}));
+  const Autocast autocast(kBFloat16);
+  EXPECT_EQ(pow(10000, full({}, 1, {kBFloat16})).item(), 10000);  // not rounded to bfloat16
 }
 
 TEST(Math, PowSavesOutputOnlyForExponentGradient) {
