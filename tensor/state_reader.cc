@@ -61,7 +61,7 @@ const State::Value* StateReader::take(const std::string& path) {
     problems_ += "\n  missing     " + path;
     return nullptr;
   }
-  asked_.insert(path);
+  asked_[path] = true;
   return value;
 }
 

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -61,9 +60,9 @@ class TANDEM_API StateReader {
   /// Adds a value to values_, or a mismatch if there is one with this path.
   void insert(const std::string& path, const State::Value* value);
 
-  std::vector<State::Value> owned_;  ///< values of values_ that are not part of a state
-  Values values_;                    ///< by path
-  std::set<std::string> asked_;      ///< paths of values_ that were read
+  std::vector<State::Value> owned_;    ///< values of values_ that are not part of a state
+  Values values_;                      ///< by path
+  std::map<std::string, bool> asked_;  ///< paths of values_ that were read; a set would need another header
   std::string problems_;
 };
 
