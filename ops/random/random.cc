@@ -160,11 +160,12 @@ const Tensor& Tensor::uniform_(double from, double to, Generator* generator) con
 const Tensor& Tensor::bernoulli_(double p, Generator* generator) const {
   TANDEM_CHECK(ValueError, p >= 0 && p <= 1, "bernoulli_: p is ", p, ", expected 0 <= p <= 1");
   return overwritten("bernoulli_", *this, [&] {
-    constexpr int64_t kBlock = 1 << 20;  // draws the same numbers as at once, in less memory
+    // Blocks draw the same numbers as at once, in less memory; on GPUs each takes several launches.
+    const int64_t block = int64_t{1} << (device().is_cpu() ? 20 : 25);
     const int64_t n = num_elements();
     const Tensor out = is_contiguous() ? detach().view({n}) : empty({n}, {kBool, device()});
-    for (int64_t i = 0; i < n; i += kBlock) {
-      const Tensor part = out.slice(0, i, i + kBlock);
+    for (int64_t i = 0; i < n; i += block) {
+      const Tensor part = out.slice(0, i, i + block);
       primitives::copy(lt(rand(part.shape(), {kFloat64, device()}, generator), p), part);
     }
     if (!is_contiguous()) primitives::copy(out.view(shape()), *this);

@@ -432,11 +432,11 @@ Tensor bincount(const Tensor& input, const Tensor& weights, int64_t minlength) {
     size = std::max(size, saturating_add(max(input).item<int64_t>(), 1));
   }
   const Tensor sums = zeros({size}, {dtype, input.device()});
-  constexpr int64_t kBlock = 1 << 20;  // bounds the memory of indices and values
-  for (int64_t i = 0; i < input.size(0); i += kBlock) {
-    const Tensor index = to(input.slice(0, i, i + kBlock), kInt64);
+  const int64_t block = int64_t{1} << (input.device().is_cpu() ? 20 : 25);  // bounds the memory of indices and values
+  for (int64_t i = 0; i < input.size(0); i += block) {
+    const Tensor index = to(input.slice(0, i, i + block), kInt64);
     sums.scatter_add_(
-        0, index, weights.defined() ? to(weights.slice(0, i, i + kBlock), dtype) : ones(index.shape(), sums.options()));
+        0, index, weights.defined() ? to(weights.slice(0, i, i + block), dtype) : ones(index.shape(), sums.options()));
   }
   return weights.defined() ? sums : to(sums, kInt64);
 }

@@ -108,16 +108,16 @@ TEST(RandomInPlace, BernoulliFillsAnyDType) {
 
 TEST(RandomInPlace, BernoulliNeedsLittleMemory) {
   const int64_t n = (int64_t{5} << 20) + 3;
-  const Tensor x = zeros({n}, {kUInt8, test_device()}), expected = x.clone();
+  const Tensor x = zeros({n}, {kUInt8, Device()}), expected = x.clone();
   manual_seed(3);
-  expected.copy_(lt(rand({n}, {kFloat64, test_device()}), 0.3));
-  const int64_t before = memory_stats(test_device()).allocated;
+  expected.copy_(lt(rand({n}, {kFloat64, Device()}), 0.3));
+  const int64_t before = memory_stats(Device()).allocated;
   for (const Tensor& y : {x, zeros({n, 2}, x.options()).select(1, 0)}) {
-    reset_peak_memory(test_device());
+    reset_peak_memory(Device());
     manual_seed(3);
     y.bernoulli_(0.3);
     EXPECT_TRUE(primitives::bytes_equal(y.clone(), expected));
-    EXPECT_LT(memory_stats(test_device()).peak_allocated - before, 6 * n);
+    EXPECT_LT(memory_stats(Device()).peak_allocated - before, 6 * n);
   }
 }
 

@@ -284,12 +284,12 @@ TEST(Reduce, BincountChecksItsArguments) {
 
 TEST(Reduce, BincountNeedsLittleMemory) {
   const int64_t n = (int64_t{5} << 20) + 3;
-  const Tensor x = full({n}, 7, {kUInt8, test_device()}), weights = full({n}, 0.5, {kFloat32, test_device()});
-  const int64_t before = memory_stats(test_device()).allocated;
-  reset_peak_memory(test_device());
+  const Tensor x = full({n}, 7, {kUInt8, Device()}), weights = full({n}, 0.5, {kFloat32, Device()});
+  const int64_t before = memory_stats(Device()).allocated;
+  reset_peak_memory(Device());
   EXPECT_EQ(bincount(x)[7].item<int64_t>(), n);
   EXPECT_EQ(bincount(x, weights)[7].item(), static_cast<double>(n) / 2);
-  EXPECT_LT(memory_stats(test_device()).peak_allocated - before, 6 * n);
+  EXPECT_LT(memory_stats(Device()).peak_allocated - before, 6 * n);
 }
 
 TEST(Reduce, InvalidArgumentsAreNamedInErrors) {
