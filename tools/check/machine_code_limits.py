@@ -92,7 +92,7 @@ CODE_KIB = {
     "batch_norm": 1620,
     "conv": 345,
     "elementwise": 5500,
-    "elementwise_loss": 770,
+    "elementwise_loss": 930,
     "index": 960,
     "layer_norm": 480,
     "math": 7000,
