@@ -44,6 +44,7 @@ struct Half {
   TANDEM_HOST_DEVICE explicit Half(float value) : bits(from_float(value)) {}
   /// Rounds the number once, not by way of float.
   TANDEM_HOST_DEVICE explicit Half(double value) : Half(round_to_odd(value)) {}
+  /// Rounds the integer once.
   template <class T>
   requires(std::is_integral_v<T>) TANDEM_HOST_DEVICE explicit Half(T value) : Half(round_to_odd(value)) {}
   /// Exact.
@@ -64,6 +65,7 @@ struct BFloat16 {
   TANDEM_HOST_DEVICE explicit BFloat16(float value) : bits(from_float(value)) {}
   /// Rounds the number once, not by way of float.
   TANDEM_HOST_DEVICE explicit BFloat16(double value) : BFloat16(round_to_odd(value)) {}
+  /// Rounds the integer once.
   template <class T>
   requires(std::is_integral_v<T>) TANDEM_HOST_DEVICE explicit BFloat16(T value) : BFloat16(round_to_odd(value)) {}
   /// Exact.

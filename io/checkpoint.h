@@ -22,10 +22,10 @@
 #include <tandem/tensor/state.h>
 
 namespace tandem { inline namespace v0 {
-
 class LockFile;
+}}  // namespace tandem::v0
 
-namespace io {
+namespace tandem { inline namespace v0 { namespace io {
 
 struct Manifest;
 
@@ -117,6 +117,4 @@ class TANDEM_API Checkpointer {
   std::unique_ptr<LockFile> lock_;  ///< on rank 0
 };
 
-}  // namespace io
-
-}}  // namespace tandem::v0
+}}}  // namespace tandem::v0::io
