@@ -52,7 +52,7 @@ struct GradientReducer::Impl {
   ReducerOptions options;
   BucketPlan plan;
   NamedTensors all_parameters, buffers;
-  std::vector<Parameter> parameters;    ///< first those of the plan, then those that did not require grad
+  std::vector<Parameter> parameters;    ///< parameters with a bucket, then those frozen at construction
   std::vector<RefPtr<Storage>> memory;  ///< one per plan.buffers
   std::vector<Bucket> buckets;
   std::shared_ptr<int> no_sync_depth = std::make_shared<int>(0);      ///< shared with handles, which may outlive this

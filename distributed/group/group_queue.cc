@@ -518,7 +518,7 @@ Advance GroupQueue::advance_head() {
     // The backend may be able to continue after it has received the signatures of later collectives.
     return !head.ended && prefetch_signatures() ? Advance::kMoved : result;
   } catch (const GroupError& e) {
-    if (!active_.empty()) advance_messages();  // completes those that the failed rank has received
+    if (!active_.empty()) advance_messages();  // messages that the failed rank has received still complete
     fail(head, e);
   } catch (...) {
     fail_with_current_exception(head);

@@ -245,7 +245,7 @@ Tensor multinomial(const Tensor& input, int64_t num_samples, bool replacement, G
                 weights.data_ptr());
   if (weights.dtype() == kFloat64 && weights.num_elements() > 0) {
     // Rows are scaled by powers of two, so that sums and keys neither overflow nor become subnormal. The number that is
-    // added keeps positive weights positive; it changes only those that are 2^-900 times as large as another one.
+    // added keeps positive weights positive; it changes only weights below 2^-900 of another weight of their row.
     const Tensor is_small = lt(amax(weights, {-1}, true), 0x1p100), up = full({}, 0x1p124, weights.options());
     weights = add(mul(weights, where(is_small, up, 0x1p-124)), mul(tandem::to(gt(weights, 0), kFloat64), 0x1p-1018));
   }

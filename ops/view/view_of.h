@@ -16,7 +16,7 @@ inline Tensor view_of(const Tensor& input, const Shape& shape, const Shape& stri
   return out;
 }
 
-/// An empty list with room for `count` views. Throws OutOfMemory.
+/// An empty list with memory reserved for `count` views. Throws OutOfMemory.
 inline std::vector<Tensor> list_of_views(const char* op, int64_t count) {
   return with_host_memory(op, saturating_mul(count, sizeof(Tensor)), [count] {
     std::vector<Tensor> views;
