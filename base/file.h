@@ -24,8 +24,8 @@ class TANDEM_API InputFile {
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
 
-  const std::string& path() const { return path_; }
-  int64_t size() const { return size_; }  ///< in bytes, at the time of opening
+  const std::string& path() const { return path_; }  ///< as given
+  int64_t size() const { return size_; }             ///< in bytes, at the time of opening
   /// Reads bytes [offset, offset + num_bytes).
   void read(void* out, int64_t offset, int64_t num_bytes) const;
   /// The first size() bytes.
@@ -87,6 +87,7 @@ TANDEM_API int write_all(int descriptor, std::string_view bytes);
 /// Flushes the bytes of the file to disk (fsync). Returns 0, or the errno of the failure.
 TANDEM_API int flush_file(int descriptor);
 
+/// Whether write_file replaces the content of a file or appends to it.
 enum class WriteMode { kReplace, kAppend };
 
 /// Writes the bytes to the file; creates it if it does not exist. Throws IoError "OP: cannot write 'PATH': reason"; the

@@ -23,7 +23,7 @@ LockFile::LockFile(const char* op, const std::string& folder, const std::string&
     const ssize_t length = ::pread(descriptor_, text.data(), text.size() - 1, 0);
     ::close(descriptor_);
     const std::string holder(text.data(), static_cast<size_t>(std::max<ssize_t>(length, 0)));
-    throw StateError(str(op, ": '", folder, "' is in use by another run, ", holder.empty() ? "unknown" : holder,
+    throw StateError(str(op, ": '", folder, "' is in use by another run", holder.empty() ? "" : ", " + holder,
                          "\n  wait until it ends, or choose another folder"));
   }
   // Other errors of flock are ignored: some file systems do not support locks.

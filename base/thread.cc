@@ -131,13 +131,4 @@ void run_concurrently(int n, FunctionRef<void(int i)> fn) {
   }
 }
 
-void without_signals(const std::function<void()>& f) {
-  const SignalsBlocked blocked;
-  try {
-    f();
-  } catch (const std::system_error& e) {
-    throw_no_thread(e);
-  }
-}
-
 }}  // namespace tandem::v0

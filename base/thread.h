@@ -36,8 +36,4 @@ TANDEM_API void use_all_cores();
 /// started, its call runs on the calling thread and a warning is logged.
 TANDEM_API void run_concurrently(int n, FunctionRef<void(int i)> fn);
 
-/// Calls f on this thread; threads that f starts have all signals blocked. For libraries that start threads. Throws
-/// ResourceError if f throws the std::system_error of a failed thread start.
-TANDEM_API void without_signals(const std::function<void()>& f);
-
 }}  // namespace tandem::v0

@@ -51,7 +51,8 @@ class TANDEM_API Dataset {
 };
 
 /// An argument of type Base: refers to a variable, which must outlive each copy of this object, or owns a temporary
-/// that is moved in. Implicit, so that functions take both.
+/// that is moved in. Implicit, so that functions take both. An element of a temporary container, as in
+/// random_split(...)[0], counts as a variable; keep the container.
 template <class Base>
 class DatasetRef {
  public:

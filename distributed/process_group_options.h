@@ -19,9 +19,9 @@ struct ProcessGroupOptions {
   std::string name = "default";               ///< equal on all ranks; reserved until all members destroy the group
   std::chrono::milliseconds timeout{300000};  ///< of the rendezvous and of each operation; 0: no timeout
   bool thread_ranks = false;                  ///< the ranks are threads of this process
-  /// Backend of CPU tensors: "shm" (shared memory, one host), "gloo" (TCP), or "auto" (shared memory within a host,
-  /// gloo between hosts). "auto" also uses NCCL for CUDA tensors; with another CPU backend select it explicitly:
-  /// "cpu:gloo,cuda:nccl".
+  /// Backend of CPU tensors: "shm" (shared memory, one host), "gloo" (TCP), "mpi" (under mpirun or srun, in programs
+  /// that link it), or "auto" (mpi if all ranks can use it, else shared memory within a host and gloo between hosts).
+  /// "auto" also uses NCCL for CUDA tensors; with another CPU backend select it explicitly: "cpu:gloo,cuda:nccl".
   std::string backend = "auto";
   /// Ranks of the members in the job, ascending; empty: 0 to world_size - 1. Error messages use these ranks.
   std::vector<int> ranks = {};

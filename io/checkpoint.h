@@ -66,7 +66,7 @@ TANDEM_API State load_rank_state(const LoadedCheckpoint& checkpoint, int rank);
 /// damaged checkpoint is skipped with a logged warning, and the one saved before it is loaded.
 ///
 /// Throws ValueError for a negative rank. Throws IoError, with a line for each checkpoint, if the folder has
-/// checkpoints and each of them is damaged, unreadable or of another format.
+/// checkpoints and each of them is damaged, unreadable or of a newer format.
 TANDEM_API std::optional<LoadedCheckpoint> load_checkpoint(const std::string& folder, int rank = 0);
 
 /// Saves and loads the checkpoints of one run:

@@ -60,8 +60,9 @@ class ManifestHandler : public JsonHandler {
       get<JsonObject>(value);
     } else if (field_ == "format") {
       const int64_t format = count(value);
-      check(format == kManifestFormat, "the checkpoint has format ", format, ", this version of tandem reads format ",
-            kManifestFormat);
+      check(1 <= format && format <= kManifestFormat, "the checkpoint has format ", format,
+            ", this version of tandem reads formats 1 to ", kManifestFormat,
+            format > kManifestFormat ? "; load it with a newer tandem" : "");
     } else if (field_ == "library_version") {
       manifest.library_version = std::move(get<std::string>(value, "'", field_, "': "));
     } else if (field_ == "step") {

@@ -10,6 +10,8 @@
 
 namespace tandem { inline namespace v0 { namespace io {
 
+/// The format that manifest_text writes. parse_manifest reads all formats from 1 on: a change of the fields increases
+/// the format and keeps the old fields readable.
 constexpr int64_t kManifestFormat = 1;
 
 struct Manifest {
@@ -27,7 +29,8 @@ std::string rank_file_name(int64_t rank);
 std::string manifest_text(const Manifest& manifest);
 
 /// Parses the text of manifest_text. Throws IoError, which names `path`, for another form or order of the fields,
-/// another format, a wrong checksum, or `files` that are not exactly the files of a checkpoint of world_size ranks.
+/// a format above kManifestFormat, a wrong checksum, or `files` that are not exactly the files of a checkpoint of
+/// world_size ranks.
 Manifest parse_manifest(const std::string& path, std::string_view text);
 
 }}}  // namespace tandem::v0::io

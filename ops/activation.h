@@ -4,6 +4,7 @@
 // input is dense. Half types are computed in float32 and rounded once. Undefined inputs throw StateError. Each gradient
 // is one pass over memory and differentiable. At infinities and the largest finite values, results and gradients are
 // the limits, in every dtype; PyTorch's gelu and silu give NaN at some of them, because they multiply infinity by 0.
+// docs/accuracy.md has the worst errors.
 #pragma once
 
 #include <cstdint>
@@ -20,21 +21,18 @@ enum class GeluApproximation : int8_t {
   kTanh,  ///< 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
 };
 
-/// Gaussian error linear unit; 0 at -inf. Floating dtypes (else DTypeError). Saves its input. float32: within 6 units
-/// in the last place of the exact value (tanh form: 3); tails below 2e-36 may be 0.
+/// Gaussian error linear unit; 0 at -inf. Floating dtypes (else DTypeError). Saves its input. Tails of float32
+/// below 2e-36 may be 0.
 /// D. Hendrycks, K. Gimpel, "Gaussian error linear units (GELUs)", 2016.
 TANDEM_OP Tensor gelu(Tensor input, GeluApproximation approximation = GeluApproximation::kNone);
 
-/// input * sigmoid(input); 0 at -inf. Floating dtypes (else DTypeError). Saves its input. float32: within 3 units in
-/// the last place; tails below 2e-36 have an absolute error of 1e-43.
+/// input * sigmoid(input); 0 at -inf. Floating dtypes (else DTypeError). Saves its input.
 TANDEM_OP Tensor silu(Tensor input);
 
-/// Hyperbolic tangent; integers and bools are converted to float32 first. Saves its output. float32: within 3 units in
-/// the last place.
+/// Hyperbolic tangent; integers and bools are converted to float32 first. Saves its output.
 TANDEM_OP Tensor tanh(Tensor input);
 
-/// 1 / (1 + e^-input); integers and bools are converted to float32 first. Saves its output. float32: within 3 units in
-/// the last place.
+/// 1 / (1 + e^-input); integers and bools are converted to float32 first. Saves its output.
 TANDEM_OP Tensor sigmoid(Tensor input);
 
 // The following take floating dtypes (else DTypeError), and save their input unless noted. At infinities they are as in
@@ -62,11 +60,10 @@ TANDEM_OP Tensor selu(Tensor input);
 /// J. T. Barron, "Continuously differentiable exponential linear units", 2017.
 TANDEM_OP Tensor celu(Tensor input, double alpha = 1);
 
-/// log(1 + e^(beta input)) / beta; input if beta input > threshold. float32: within 4 units in the last place. Under
-/// autocast half types are raised to float32.
+/// log(1 + e^(beta input)) / beta; input if beta input > threshold. Under autocast half types are raised to float32.
 TANDEM_OP Tensor softplus(Tensor input, double beta = 1, double threshold = 20);
 
-/// log(sigmoid(input)) = -log(1 + e^-input). float32: within 4 units in the last place.
+/// log(sigmoid(input)) = -log(1 + e^-input).
 TANDEM_OP Tensor logsigmoid(Tensor input);
 
 /// input * tanh(softplus(input)). Saves intermediate results.

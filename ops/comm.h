@@ -14,8 +14,9 @@
 ///   devices. The only extra memory is the chunks in flight, so operands need not fit on the device of the sum;
 /// - check memory first: OutOfMemory, with the bytes of the plan, is thrown before anything is copied. After a later
 ///   failure the results are dropped;
-/// - sum in list order, half types in float32, rounded once; integers wrap around; bool is "or". The bits depend on
-///   neither chunks nor threads. Dtypes must be equal: use `to(dtype)` first;
+/// - sum in the order of sums over ranks (docs/determinism.md), by position in the list; half types in float32, rounded
+///   once; integers wrap around; bool is "or". The bits depend on neither chunks nor threads. Dtypes must be equal: use
+///   `to(dtype)` first;
 /// - are recorded; their gradients are copied back;
 /// - throw ValueError (no tensors, bad options), StateError (undefined), ShapeError, DTypeError, DeviceError,
 ///   OutOfMemory.

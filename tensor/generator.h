@@ -90,7 +90,8 @@ class TANDEM_API GeneratorPositions {
   std::shared_ptr<Positions> positions_;
 };
 
-/// Seeds all generators of the calling rank. Streams of different ranks stay different.
+/// Seeds all generators of the calling rank. After the same seed on all ranks, initial values of layers (nn::init) are
+/// equal on all ranks, and all other random numbers differ between ranks (docs/determinism.md).
 TANDEM_API void manual_seed(uint64_t seed);
 
 }}  // namespace tandem::v0

@@ -29,9 +29,9 @@ TANDEM_API void copy_nontemporal(void* out, const void* src, size_t num_bytes);
 /// their own memory and the memory of peers with peer access.
 TANDEM_API bool can_read(Device device, Device memory);
 inline constexpr size_t kMaxGpuSumInputs = 64;
-/// out = inputs[0] + inputs[1] + ..., in this order. All tensors have one shape and dtype and are row-major;
-/// can_read(out.device(), inputs[i].device()) holds. On a GPU at most kMaxGpuSumInputs inputs. Half types are added in
-/// float32 and rounded once. Runs on the calling thread; `total_bytes` as for copy.
+/// out = inputs[0] + inputs[1] + ..., in the order of sum_order.h. All tensors have one shape and dtype and are
+/// row-major; can_read(out.device(), inputs[i].device()) holds. On a GPU at most kMaxGpuSumInputs inputs. Half types
+/// are added in float32 and rounded once. Runs on the calling thread; `total_bytes` as for copy.
 TANDEM_API void sum(std::span<const Tensor> inputs, const Tensor& out, int64_t total_bytes = 0);
 /// out += src; both have one shape, dtype and device. Half types are added in float32.
 TANDEM_API void add_into(const Tensor& src, const Tensor& out);

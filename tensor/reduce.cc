@@ -1,10 +1,12 @@
 #include <tandem/tensor/reduce.h>
 
 #include <algorithm>
+#include <array>
 #include <type_traits>
 #include <vector>
 
 #include <tandem/tensor/reduce_halves_avx2.h>
+#include <tandem/tensor/sum_order.h>
 
 namespace tandem { inline namespace v0 {
 
@@ -18,8 +20,6 @@ const char* to_string(ReduceOp op) {
 namespace tandem { inline namespace v0 { namespace primitives {
 
 namespace {
-
-constexpr bool is_power_of_two(size_t n) { return (n & (n - 1)) == 0; }
 
 /// Accumulation type of T.
 template <class T>
@@ -57,64 +57,64 @@ T combine(T a, T b) {
   return add(a, b);
 }
 
-/// The division of kAvg. For a power of two, multiplication by the inverse is exact and faster.
+/// Number of inputs that are combined in one pass: most for floats, least for halves, which have reduce_halves().
 template <class T>
-struct Divide {
-  T divisor;
-  T inverse;
-  bool exact;
-  explicit Divide(size_t n)
-      : divisor(static_cast<T>(n)), inverse(T(1) / static_cast<T>(n)), exact(is_power_of_two(n)) {}
-};
+constexpr size_t kFused = std::is_integral_v<T> ? 2
+                          : kIsHalf<T>          ? 1
+                                                : 4;
 
-/// Combines the inputs one after the other, by tiles that stay in the L1 cache.
-template <ReduceOp op, class T>
-void reduce_tiles(std::span<const std::byte* const> inputs, int64_t count, T* out) {
-  constexpr int64_t kTile = 512;
-  Sum<T> sums[kTile];
-  for (int64_t begin = 0; begin < count; begin += kTile) {
-    const int64_t n = std::min(kTile, count - begin);
-    const T* first = reinterpret_cast<const T*>(inputs[0]) + begin;
-    for (int64_t i = 0; i < n; ++i) sums[i] = static_cast<Sum<T>>(first[i]);
-    for (size_t rank = 1; rank < inputs.size(); ++rank) {
-      const T* in = reinterpret_cast<const T*>(inputs[rank]) + begin;
-      for (int64_t i = 0; i < n; ++i) sums[i] = combine<op>(sums[i], static_cast<Sum<T>>(in[i]));
-    }
-    if constexpr (op == ReduceOp::kAvg) {
-      const Divide<Sum<T>> divide(inputs.size());
-      if (divide.exact) {
-        for (int64_t i = 0; i < n; ++i) sums[i] *= divide.inverse;
-      } else {
-        for (int64_t i = 0; i < n; ++i) sums[i] /= divide.divisor;
-      }
-    }
-    T* to = out + begin;
-    for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(sums[i]);
+/// out[i] = N inputs combined, from element `begin`; kAvg also divides.
+template <ReduceOp op, size_t N, class T, class Out>
+void combine_inputs(const std::byte* const* inputs, int64_t begin, int64_t count, Out* out) {
+  std::array<const T*, N> in;
+  for (size_t k = 0; k < N; ++k) in[k] = reinterpret_cast<const T*>(inputs[k]) + begin;
+    // ivdep: `out` may be one of the inputs, in which the compiler would see a dependence between iterations.
+#pragma GCC ivdep
+  for (int64_t i = 0; i < count; ++i) {
+    Sum<T> sum = tree_sum<N>([&](size_t k) { return static_cast<Sum<T>>(in[k][i]); }, combine<op, Sum<T>>);
+    if constexpr (op == ReduceOp::kAvg) sum = mean_of(sum, N);
+    out[i] = static_cast<Out>(sum);
   }
 }
 
-/// Two inputs of a type that is its own accumulation type, in one pass.
+template <ReduceOp op, class T, class Out>
+void combine_few(std::span<const std::byte* const> inputs, int64_t begin, int64_t count, Out* out) {
+  if (inputs.size() == 1) return combine_inputs<op, 1, T>(inputs.data(), begin, count, out);
+  if constexpr (kFused<T> >= 2) {
+    if (inputs.size() == 2) return combine_inputs<op, 2, T>(inputs.data(), begin, count, out);
+  }
+  if constexpr (kFused<T> >= 4) {
+    if (inputs.size() == 3) return combine_inputs<op, 3, T>(inputs.data(), begin, count, out);
+    combine_inputs<op, 4, T>(inputs.data(), begin, count, out);
+  }
+}
+
+constexpr int64_t kTile = 512;  // elements, which stay in the L1 cache
+
 template <ReduceOp op, class T>
-void reduce_two(const T* a, const T* b, int64_t count, T* out) {
-  const auto finish = [](T sum) {
-    if constexpr (op == ReduceOp::kAvg) return sum * T(0.5);
-    return sum;
-  };
-  // ivdep: `out` may be equal to `a` or `b`, in which the compiler would see a dependence between iterations.
-#pragma GCC ivdep
-  for (int64_t i = 0; i < count; ++i) out[i] = finish(combine<op>(a[i], b[i]));
+void combine_tile(std::span<const std::byte* const> inputs, int64_t begin, int64_t count, Sum<T>* sums) {
+  if (inputs.size() <= kFused<T>) return combine_few<op, T>(inputs, begin, count, sums);
+  const size_t split = tree_split(inputs.size());
+  Sum<T> others[kTile];
+  combine_tile<op, T>(inputs.first(split), begin, count, sums);
+  combine_tile<op, T>(inputs.subspan(split), begin, count, others);
+  for (int64_t i = 0; i < count; ++i) sums[i] = combine<op>(sums[i], others[i]);
 }
 
 template <ReduceOp op, class T>
 void reduce_typed(std::span<const std::byte* const> inputs, int64_t count, std::byte* out) {
   T* to = reinterpret_cast<T*>(out);
-  if constexpr (!kIsHalf<T>) {
-    if (inputs.size() == 2) {
-      reduce_two<op>(reinterpret_cast<const T*>(inputs[0]), reinterpret_cast<const T*>(inputs[1]), count, to);
-      return;
+  if (inputs.size() <= kFused<T>) return combine_few<op, T>(inputs, 0, count, to);
+  constexpr ReduceOp kPartial = op == ReduceOp::kAvg ? ReduceOp::kSum : op;
+  Sum<T> sums[kTile];
+  for (int64_t begin = 0; begin < count; begin += kTile, to += kTile) {
+    const int64_t n = std::min(kTile, count - begin);
+    combine_tile<kPartial, T>(inputs, begin, n, sums);
+    if constexpr (op == ReduceOp::kAvg) {
+      for (int64_t i = 0; i < n; ++i) sums[i] = mean_of(sums[i], inputs.size());
     }
+    for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(sums[i]);
   }
-  reduce_tiles<op>(inputs, count, to);
 }
 
 template <class T>
@@ -135,9 +135,9 @@ int64_t reduce_halves(ReduceOp op, DType dtype, std::span<const std::byte* const
   if (op == ReduceOp::kMin) half_op = HalfOp::kMin;
   if (op == ReduceOp::kMax) half_op = HalfOp::kMax;
   if (op == ReduceOp::kAvg) {
-    const Divide<float> divide(inputs.size());
-    half_op = divide.exact ? HalfOp::kScaledSum : HalfOp::kDividedSum;
-    number = divide.exact ? divide.inverse : divide.divisor;
+    const bool is_scaled = std::has_single_bit(inputs.size());
+    half_op = is_scaled ? HalfOp::kScaledSum : HalfOp::kDividedSum;
+    number = is_scaled ? 1 / static_cast<float>(inputs.size()) : static_cast<float>(inputs.size());
   }
   return static_cast<int64_t>(
       reduce_halves_avx2(half_op, type, inputs.data(), inputs.size(), static_cast<size_t>(count), number, out));

@@ -68,25 +68,78 @@ __m256 combine(__m256 a, __m256 b) {
 }
 
 template <HalfOp op>
+Pair combine_pairs(const Pair& a, const Pair& b) {
+  return {combine<op>(a.first, b.first), combine<op>(a.second, b.second)};
+}
+
+template <HalfOp op>
 __m256 finish(__m256 v, __m256 number) {
   if constexpr (op == HalfOp::kScaledSum) return _mm256_mul_ps(v, number);
   if constexpr (op == HalfOp::kDividedSum) return _mm256_div_ps(v, number);
   return v;
 }
 
+/// Calls take(i, elements [i, i + kStep) of N inputs combined) for all steps in [begin, end).
+template <HalfOp op, HalfType type, size_t N, class Take>
+void combine_inputs(const std::byte* const* inputs, size_t begin, size_t end, const Take& take) {
+  // Inputs are often in the cache of the rank that wrote them, and a step has too many instructions for the processor
+  // to look that far ahead by itself.
+  constexpr size_t kAhead = 512;
+  for (size_t i = begin; i < end; i += kStep) {
+    for (size_t k = 0; k < N; ++k) __builtin_prefetch(inputs[k] + (i + kAhead) * 2);
+    take(i, tree_sum<N>([&](size_t k) { return load<type>(inputs[k], i); }, combine_pairs<op>));
+  }
+}
+
+constexpr size_t kFused = 8;  // inputs that are combined in registers
+
+template <HalfOp op, HalfType type, class Take>
+void combine_few(const std::byte* const* inputs, size_t num_inputs, size_t begin, size_t end, const Take& take) {
+  switch (num_inputs) {
+    case 1: return combine_inputs<op, type, 1>(inputs, begin, end, take);
+    case 2: return combine_inputs<op, type, 2>(inputs, begin, end, take);
+    case 3: return combine_inputs<op, type, 3>(inputs, begin, end, take);
+    case 4: return combine_inputs<op, type, 4>(inputs, begin, end, take);
+    case 5: return combine_inputs<op, type, 5>(inputs, begin, end, take);
+    case 6: return combine_inputs<op, type, 6>(inputs, begin, end, take);
+    case 7: return combine_inputs<op, type, 7>(inputs, begin, end, take);
+    default: return combine_inputs<op, type, kFused>(inputs, begin, end, take);
+  }
+}
+
+constexpr size_t kTile = 64;  // pairs, which stay in the L1 cache
+
+template <HalfOp op, HalfType type>
+void combine_tile(const std::byte* const* inputs, size_t num_inputs, size_t begin, size_t end, Pair* sums) {
+  if (num_inputs <= kFused) {
+    return combine_few<op, type>(inputs, num_inputs, begin, end,
+                                 [&](size_t i, const Pair& sum) { sums[(i - begin) / kStep] = sum; });
+  }
+  const size_t split = tree_split(num_inputs);
+  Pair others[kTile];
+  combine_tile<op, type>(inputs, split, begin, end, sums);
+  combine_tile<op, type>(inputs + split, num_inputs - split, begin, end, others);
+  for (size_t k = 0; k < (end - begin) / kStep; ++k) sums[k] = combine_pairs<op>(sums[k], others[k]);
+}
+
 template <HalfOp op, HalfType type>
 size_t reduce_all(const std::byte* const* inputs, size_t num_inputs, size_t count, float number, std::byte* out) {
   const __m256 numbers = _mm256_set1_ps(number);
-  size_t i = 0;
-  for (; i + kStep <= count; i += kStep) {
-    Pair sum = load<type>(inputs[0], i);
-    for (size_t k = 1; k < num_inputs; ++k) {
-      const Pair next = load<type>(inputs[k], i);
-      sum = {combine<op>(sum.first, next.first), combine<op>(sum.second, next.second)};
-    }
+  const auto store_sum = [&](size_t i, const Pair& sum) {
     store<type>(out, i, {finish<op>(sum.first, numbers), finish<op>(sum.second, numbers)});
+  };
+  const size_t end = count / kStep * kStep;
+  if (num_inputs <= kFused) {
+    combine_few<op, type>(inputs, num_inputs, 0, end, store_sum);
+    return end;
   }
-  return i;
+  Pair sums[kTile];
+  for (size_t begin = 0; begin < end; begin += kTile * kStep) {
+    const size_t tile_end = begin + kTile * kStep < end ? begin + kTile * kStep : end;
+    combine_tile<op, type>(inputs, num_inputs, begin, tile_end, sums);
+    for (size_t i = begin; i < tile_end; i += kStep) store_sum(i, sums[(i - begin) / kStep]);
+  }
+  return end;
 }
 
 template <HalfType type>

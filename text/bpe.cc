@@ -67,11 +67,10 @@ std::unordered_map<std::string, int32_t> read_vocabulary(const std::string& path
   nlohmann::json root;
   try {
     root = nlohmann::json::parse(text);
-  } catch (const nlohmann::json::exception& error) {
-    // "[<id>] parse error at line 1, column 9: <reason>; last read: '<token of any length>'"
-    std::string_view reason = error.what();
-    reason.remove_prefix(reason.find("] ") + 2);
-    throw IoError(str(kOp, ": '", path, "' is not JSON: ", reason.substr(0, reason.find("; last read: "))));
+  } catch (const nlohmann::json::parse_error& error) {
+    throw IoError(str(kOp, ": '", path, "' is not valid JSON at byte ", error.byte));
+  } catch (const nlohmann::json::out_of_range&) {
+    throw IoError(str(kOp, ": '", path, "' has a number outside the range of double"));
   }
   TANDEM_CHECK(IoError, root.is_object() && root.size() <= std::numeric_limits<int32_t>::max(), kOp, ": '", path,
                "' is not a JSON object from tokens to numbers");

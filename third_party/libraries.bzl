@@ -20,11 +20,6 @@ _LIBRARIES = {
         linkopts = ["-lfmt"],
         lib_defines = ["FMT_SHARED"],
     ),
-    "gloo": dict(
-        apt = "libgloo-dev",
-        headers = ["gloo"],
-        linkopts = ["-lgloo", "-pthread"],
-    ),
     "googletest": dict(
         apt = "libgtest-dev libgmock-dev",
         headers = ["gtest", "gmock"],
@@ -39,6 +34,13 @@ _LIBRARIES = {
     "nlohmann_json": dict(
         apt = "nlohmann-json3-dev",
         headers = ["nlohmann"],
+    ),
+    "openmpi": dict(
+        apt = "libopenmpi-dev",
+        prefix = "/usr/lib/x86_64-linux-gnu/openmpi/include",
+        headers = ["mpi.h", "mpi_portable_platform.h"],
+        linkopts = ["-lmpi"],
+        lib_defines = ["OMPI_SKIP_MPICXX"],
     ),
     "png": dict(
         apt = "libpng-dev",

@@ -71,7 +71,7 @@ struct MeanOptions {
 /// Weighted mean: sum of value * weight / sum of weight.
 class TANDEM_API Mean {
  public:
-  explicit Mean(MeanOptions options = {});
+  explicit Mean(MeanOptions options = {});  ///< of no values yet
   /// Adds a value that counts `weight` times, for example the mean loss of a batch of `weight` samples. Throws
   /// ValueError unless weight is in [0, 2^53].
   void update(double value, int64_t weight = 1);
@@ -106,7 +106,7 @@ struct PerplexityOptions {
 /// exp of the mean negative log-likelihood of tokens: exp(-mean log softmax(preds)[target]).
 class TANDEM_API Perplexity {
  public:
-  explicit Perplexity(PerplexityOptions options = {});
+  explicit Perplexity(PerplexityOptions options = {});  ///< of no tokens yet
   /// `preds`: logits [..., C], floating; half types are computed in float32. `target`: tokens [...], int64, on the same
   /// device. Copies 12 bytes per token to the CPU: the target, and the negative log-likelihood as float32 (16 for
   /// float64 logits).

@@ -59,10 +59,10 @@ void declare(CLI::App& app, Settings& s) {
       });
   app.add_option("--world", s.world, "number of ranks")->check(CLI::Range(1, 36));
   app.add_option("--backend", s.backends,
-                 "shm, gloo, nccl: ranks are processes; threads, nccl_threads: ranks are threads; "
+                 "shm, gloo, nccl, mpi: ranks are processes, of mpirun for mpi; threads, nccl_threads: threads; "
                  "nccl and nccl_threads use one GPU per rank")
       ->delimiter(',')
-      ->check(CLI::IsMember({"shm", "threads", "gloo", "nccl", "nccl_threads"}));
+      ->check(CLI::IsMember({"shm", "threads", "gloo", "mpi", "nccl", "nccl_threads"}));
   app.add_option("--dtype", s.dtypes)->delimiter(',')->check(CLI::IsMember({"float32", "bfloat16"}));
   app.add_option("--min", s.min, "smallest size in bytes; K is 1024, M is 1024 K")->transform(CLI::AsSizeValue(false));
   app.add_option("--max", s.max, "largest size in bytes")->transform(CLI::AsSizeValue(false));
@@ -141,12 +141,12 @@ void run_rank(Context& context, const Settings& s, const std::string& path) {
   td::set_num_threads(1);
   const std::string& backend = s.backends[0];
   std::shared_ptr<ProcessGroup> group = context.group();
-  if (backend == "gloo" && context.world_size() > 1) {
+  if ((backend == "gloo" || backend == "mpi") && context.world_size() > 1) {
     group = ProcessGroup::create({.store = context.store(),
                                   .rank = context.rank(),
                                   .world_size = context.world_size(),
                                   .name = "benchmark",
-                                  .backend = "gloo"});
+                                  .backend = backend});
   }
   const bool on_gpu = backend.starts_with("nccl");
   const td::Device device = on_gpu ? td::Device::cuda(context.rank()) : td::Device();
@@ -165,7 +165,7 @@ void run_rank(Context& context, const Settings& s, const std::string& path) {
   }
 }
 
-TANDEM_RANK_MAIN(collectives) {
+void run_arguments(Context& context, const std::vector<std::string>& args) {
   CLI::App app;
   Settings settings;
   declare(app, settings);
@@ -178,6 +178,8 @@ TANDEM_RANK_MAIN(collectives) {
     run_rank(context, settings, path);
   }
 }
+
+TANDEM_RANK_MAIN(collectives) { run_arguments(context, args); }
 
 class TemporaryFolder {
  public:
@@ -202,10 +204,25 @@ std::vector<Row> run_tandem(const Settings& s, const std::string& op, const std:
                             const std::string& backend, const std::string& path) {
   std::string list;
   for (const int64_t size : sizes(s, op)) list += td::str(list.empty() ? "" : ",", size);
+  const std::vector<std::string> args = {path,
+                                         "--op",
+                                         op,
+                                         "--dtype",
+                                         dtype,
+                                         "--backend",
+                                         backend,
+                                         "--sizes",
+                                         list,
+                                         "--step-bytes",
+                                         td::str(s.step_bytes),
+                                         "--world",
+                                         td::str(s.world)};
   // Thread ranks run in one child process, whose memory is freed when it ends.
-  td::distributed::spawn(uses_threads(backend) ? 1 : s.world, "collectives",
-                         {path, "--op", op, "--dtype", dtype, "--backend", backend, "--sizes", list, "--step-bytes",
-                          td::str(s.step_bytes), "--world", td::str(s.world)});
+  if (backend == "mpi") {
+    run_by_mpirun(s.world, args);
+  } else {
+    td::distributed::spawn(uses_threads(backend) ? 1 : s.world, "collectives", args);
+  }
   std::vector<Row> rows;
   std::ifstream file(path);
   Row row;
@@ -297,6 +314,10 @@ void run_all(Settings s) {
 
 int main(int argc, char** argv) {
   if (const auto status = td::distributed::rank_main_entry(argc, argv)) return *status;
+  if (getenv("OMPI_COMM_WORLD_RANK") != nullptr) {
+    const std::vector<std::string> args(argv + 1, argv + argc);
+    return td::distributed::launch(argc, argv, [&](Context& context) { run_arguments(context, args); });
+  }
   CLI::App app("Times collectives out of place and in place, with the columns of nccl-tests");
   Settings settings;
   declare(app, settings);

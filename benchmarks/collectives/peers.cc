@@ -68,6 +68,17 @@ std::vector<PeerRow> parse(const std::string& text) {
   return rows;
 }
 
+/// Returns the output.
+std::string run_mpirun(int world, const std::string& program) {
+  // Like tandem's ranks: bound to one core each if there are enough cores, not bound otherwise.
+  const bool enough = world <= sysconf(_SC_NPROCESSORS_ONLN);
+  const std::string command = str("mpirun --allow-run-as-root --oversubscribe ",
+                                  enough ? "--bind-to core" : "--bind-to none", " -np ", world, " ", program, " 2>&1");
+  const Outcome outcome = run_shell(command);
+  TANDEM_CHECK(StateError, outcome.status == 0, "'", command, "' failed\n", outcome.text);
+  return outcome.text;
+}
+
 bool reduces(const std::string& op) { return op == "all_reduce" || op == "reduce" || op == "reduce_scatter"; }
 
 }  // namespace
@@ -81,14 +92,13 @@ std::string compile_mpi_peer(const std::string& folder) {
 
 std::vector<PeerRow> run_mpi(const std::string& program, const PeerCase& peer) {
   if (peer.dtype != "float32" && reduces(peer.op)) return {};
-  // Like tandem's ranks: bound to one core each if there are enough cores, not bound otherwise.
-  const bool enough = peer.world <= sysconf(_SC_NPROCESSORS_ONLN);
-  const std::string command =
-      str("mpirun --allow-run-as-root --oversubscribe ", enough ? "--bind-to core" : "--bind-to none", " -np ",
-          peer.world, " ", quoted(program), arguments(peer), " 2>&1");
-  const Outcome outcome = run_shell(command);
-  TANDEM_CHECK(StateError, outcome.status == 0, "--peer-mpi: '", command, "' failed\n", outcome.text);
-  return parse(outcome.text);
+  return parse(run_mpirun(peer.world, quoted(program) + arguments(peer)));
+}
+
+void run_by_mpirun(int world, const std::vector<std::string>& args) {
+  std::string command = quoted(std::filesystem::read_symlink("/proc/self/exe").string());
+  for (const std::string& arg : args) command += " " + quoted(arg);
+  run_mpirun(world, command);
 }
 
 std::vector<PeerRow> run_torch(const std::string& python, const PeerCase& peer) {

@@ -28,6 +28,8 @@ std::string compile_mpi_peer(const std::string& folder);
 /// Runs the program under mpirun. Returns no rows for reductions of bfloat16, which MPI lacks. Throws StateError if the
 /// program fails.
 std::vector<PeerRow> run_mpi(const std::string& program, const PeerCase& peer);
+/// Runs this program under mpirun. Throws StateError if it fails.
+void run_by_mpirun(int world, const std::vector<std::string>& args);
 /// Runs peer_torch.py, one process per rank. Returns no rows, after a line on stderr, if PyTorch's gloo lacks the
 /// operation.
 std::vector<PeerRow> run_torch(const std::string& python, const PeerCase& peer);

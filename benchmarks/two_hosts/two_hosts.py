@@ -14,7 +14,7 @@ with the time of its bytes at that rate. A training step is compared with
 
 Each step has the time of its slower rank, because ranks that exchange gradients wait for each other. The group's log line and
 the interface's byte counter must prove that the link was used. With --python, PyTorch's DDP alternates with tandem on the same
-weights and data, with several bucket sizes; the fastest is reported.
+weights and data, with several bucket sizes; the fastest is reported. With --mpi, so does the backend mpi, under mpirun.
 
 Exit status: 0 success, 1 a job failed or did not use the link as expected, 2 wrong arguments, 3 cannot create namespaces.
 """
@@ -49,11 +49,33 @@ def find(program):
     raise Failure(f"{program} not found; start this by ./bazelw run //benchmarks/two_hosts")
 
 
-def run_job(hosts, command, ranks_per_host, timeout, environment=()):
+def start_by_mpirun(hosts, command, folder, environment, **options):
+    """Starts mpirun with one rank on each host; returns its Popen."""
+    agent = os.path.join(folder, "agent")  # in place of ssh
+    with open(agent, "w", encoding="utf-8") as file:
+        enter = " ".join(hosts.inside(1, ["unshare", "--uts"]))
+        file.write(f'#!/bin/sh\nshift\nexec {enter} sh -c "hostname tandem-1; $*"\n')
+    os.chmod(agent, 0o755)
+    settings = {"plm_rsh_agent": agent, "btl": "self,tcp", "btl_tcp_if_include": namespaces.INTERFACE,
+                "oob_tcp_if_include": namespaces.INTERFACE}
+    variables = {"MASTER_ADDR": hosts.address(0), "MASTER_PORT": 29501, **environment}
+    return hosts.start(0, [
+        "unshare", "--uts", "sh", "-c", 'hostname tandem-0; exec "$@"', "sh", "mpirun", "--allow-run-as-root", "-np", "2",
+        "--bind-to", "none", "-H", f"{hosts.address(0)}:1,{hosts.address(1)}:1",
+        *(word for name, value in settings.items() for word in ("--mca", name, value)),
+        *(word for name, value in variables.items() for word in ("-x", f"{name}={value}")),
+        "sh", "-c", 'exec taskset --cpu-list $OMPI_COMM_WORLD_RANK "$@"', "sh", *command], **options)
+
+
+def run_job(hosts, command, ranks_per_host, timeout, environment=(), mpi_folder=None):
     """Runs a job; returns the JSON objects that rank 0 printed, and the stderr of all ranks."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as log:
-        ranks = [hosts.start_rank(rank, command, ranks_per_host, environment, stdout=out, stderr=log,
-                                  stdin=subprocess.DEVNULL) for rank in range(2 * ranks_per_host)]
+        files = {"stdout": out, "stderr": log, "stdin": subprocess.DEVNULL}
+        if mpi_folder:
+            ranks = [start_by_mpirun(hosts, command, mpi_folder, environment, **files)]
+        else:
+            ranks = [hosts.start_rank(rank, command, ranks_per_host, environment, **files)
+                     for rank in range(2 * ranks_per_host)]
         try:
             codes = [rank.wait(timeout) for rank in ranks]
         except subprocess.TimeoutExpired:
@@ -69,9 +91,11 @@ def run_job(hosts, command, ranks_per_host, timeout, environment=()):
         return [json.loads(line) for line in out if line.startswith("{")], text
 
 
-def check_link_was_used(log, lines, ranks_per_host):
+def check_link_was_used(log, lines, ranks_per_host, by_mpi=False):
     """Checks the hosts and interfaces in the group's log line, and the interface's byte counters."""
-    if ranks_per_host == 1:
+    if by_mpi:
+        expected = f"calls compared on 2 hosts x 1: gloo over {namespaces.INTERFACE}"
+    elif ranks_per_host == 1:
         expected = f"2 hosts x 1: gloo over {namespaces.INTERFACE}"
     else:
         expected = (f"2 hosts x {ranks_per_host}: shm inside, gloo over {namespaces.INTERFACE} across "
@@ -81,11 +105,12 @@ def check_link_was_used(log, lines, ranks_per_host):
     for line in lines:
         if "bytes_on_link" not in line:
             continue
-        # Partial sums of half types are exchanged between hosts in float32.
+        # Partial sums of half types, and with mpi all of them, are exchanged between hosts in float32.
         half = line.get("dtype") == "bfloat16" or line.get("compress", "none") != "none"
-        widened = 2 if half and ranks_per_host > 1 else 1
+        widened = 2 if half and (ranks_per_host > 1 or by_mpi) else 1
         payload = line["payload_bytes"] * widened
-        if not payload <= line["bytes_on_link"] <= MAX_OVERHEAD * payload + (64 << 10):
+        least = payload * 0.99 if by_mpi else payload  # MPI may complete before the link has carried the last bytes
+        if not least <= line["bytes_on_link"] <= MAX_OVERHEAD * payload + (64 << 10):
             raise Failure(f"{line}: expected {payload} bytes from each host, plus at most {MAX_OVERHEAD - 1:.0%} and 64 KiB")
 
 
@@ -108,15 +133,19 @@ def show(line):
 
 
 class Tandem:
-    def __init__(self, hosts, args):
+    def __init__(self, hosts, args, mpi_folder=None):
         self.hosts, self.args, self.rank = hosts, args, find("benchmarks/two_hosts/rank")
+        self.mpi_folder = mpi_folder
 
     def measure(self, *flags):
         args = self.args
         command = [self.rank, "--interface", namespaces.INTERFACE, "--link-port", "29600", "--steps", str(args.steps),
                    "--rounds", str(args.rounds), *(["--minimum"] if args.minimum else []), *flags]
-        lines, log = run_job(self.hosts, command, args.ranks_per_host, args.timeout, {"TANDEM_LOG": "info"})
-        check_link_was_used(log, lines, args.ranks_per_host)
+        lines, log = run_job(self.hosts, command, args.ranks_per_host, args.timeout, {"TANDEM_LOG": "info"},
+                             self.mpi_folder)
+        check_link_was_used(log, lines, args.ranks_per_host, bool(self.mpi_folder))
+        if self.mpi_folder:
+            print("backend mpi:", flush=True)
         for line in lines:
             show(line)
         return lines
@@ -155,8 +184,10 @@ def append(path, lines):
 
 def measure(hosts, args, folder):
     tandem, torch = Tandem(hosts, args), Torch(hosts, args, folder)
+    mpi = Tandem(hosts, args, folder) if args.mpi else None
     if args.all_reduce:
-        append(args.json, tandem.measure("--all-reduce", ",".join(args.all_reduce)))
+        for tool in (tandem, mpi) if mpi else (tandem,):
+            append(args.json, tool.measure("--all-reduce", ",".join(args.all_reduce)))
     for case in args.case:
         compress = ["--compress", args.compress]
         sizes = ["--bucket-mib", str(args.bucket_mib)] if args.bucket_mib else []
@@ -167,6 +198,8 @@ def measure(hosts, args, folder):
             tandem_ms = min(lines[-1]["step_ms"], more_lines[-1]["step_ms"])
             print(f"{case}  {torch_line['step_ms'] / tandem_ms:.2f} times as fast as PyTorch", flush=True)
             lines += more_lines + [torch_line]
+        if mpi:
+            lines += mpi.measure("--case", case, *compress, *sizes)
         append(args.json, lines)
 
 
@@ -185,6 +218,7 @@ def parse(arguments):
     parser.add_argument("--minimum", action="store_true",
                         help="report the minimum of the times instead of the median, for a machine with other load")
     parser.add_argument("--python", help="a Python interpreter with PyTorch: also time PyTorch's DDP")
+    parser.add_argument("--mpi", action="store_true", help="also time the backend mpi, under mpirun, with one rank per host")
     parser.add_argument("--timeout", type=float, default=600, help="seconds that one job may take")
     parser.add_argument("--json", help="append the lines to this file")
     args = parser.parse_args(arguments)

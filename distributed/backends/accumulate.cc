@@ -2,7 +2,6 @@
 #include <tandem/tensor/reduce.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <type_traits>
 
@@ -10,19 +9,11 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-/// Divides as reduce() does: a power of two divides exactly, so multiplying gives the same bits faster.
 template <class S, class T>
-void divide(const S* in, int64_t count, int num_ranks, T* out) {
-  const S divisor = static_cast<S>(num_ranks);
-  const S inverse = S(1) / divisor;
+void divide(const S* in, int64_t count, size_t divisor, T* out) {
   // ivdep: `out` may be `in` itself.
-  if (std::has_single_bit(static_cast<unsigned>(num_ranks))) {
 #pragma GCC ivdep
-    for (int64_t i = 0; i < count; ++i) out[i] = static_cast<T>(in[i] * inverse);
-  } else {
-#pragma GCC ivdep
-    for (int64_t i = 0; i < count; ++i) out[i] = static_cast<T>(in[i] / divisor);
-  }
+  for (int64_t i = 0; i < count; ++i) out[i] = static_cast<T>(primitives::mean_of(in[i], divisor));
 }
 
 }  // namespace
@@ -49,7 +40,7 @@ void finish_partial(ReduceOp op, DType dtype, int num_ranks, const std::byte* in
     if (in != out) std::memcpy(out, in, static_cast<size_t>(count * size_of(dtype)));
     return;
   }
-  const int divisor = op == ReduceOp::kAvg ? num_ranks : 1;
+  const size_t divisor = op == ReduceOp::kAvg ? static_cast<size_t>(num_ranks) : 1;
   visit_dtype(dtype, [&]<class T>() {
     if constexpr (is_floating_point(dtype_of<T>())) {
       using S = std::conditional_t<kIsHalf<T>, float, T>;

@@ -27,9 +27,9 @@ void widen(DType dtype, const std::byte* in, int64_t count, std::byte* out);
 /// by num_ranks. Rounds once. `out` may be `in` if both have the same dtype.
 void finish_partial(ReduceOp op, DType dtype, int num_ranks, const std::byte* in, int64_t count, std::byte* out);
 
-/// Computes the result of a hierarchical all_reduce in one step: first the ranks of each host in ascending order, then
-/// the hosts in ascending order. Half types are accumulated in float32. `inputs` has one entry per rank, with `count`
-/// elements each; `out` may be one of them. The caller keeps `scratch` for the next call.
+/// Computes the result of a hierarchical all_reduce in one step: reduce() of the ranks of each host, then of the hosts.
+/// Half types are accumulated in float32. `inputs` has one entry per rank, with `count` elements each; `out` may be one
+/// of them. The caller keeps `scratch` for the next call.
 void reduce_by_hosts(const HostLayout& layout, ReduceOp op, DType dtype, std::span<const std::byte* const> inputs,
                      int64_t count, std::vector<std::byte>& scratch, std::byte* out);
 

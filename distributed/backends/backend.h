@@ -110,6 +110,12 @@ bool moves_gpu_tensors(const ProcessGroupOptions& options);
 /// The backend of the group's CPU tensors: "auto", "shm", "gloo", or another value of the options.
 std::string cpu_backend(const ProcessGroupOptions& options);
 
+/// Joins the ranks of `options` by MPI; collective. Null in programs that do not link //distributed/backends/mpi.
+/// `make_flat` creates the backend that compares the calls and transfers the messages. If a rank cannot use MPI,
+/// returns null where options.backend is "auto", and otherwise throws CommError on all ranks.
+[[gnu::weak]] std::unique_ptr<Backend> make_mpi_backend(const ProcessGroupOptions& options,
+                                                        FunctionRef<std::unique_ptr<Backend>()> make_flat);
+
 /// A call of one rank of the group, formatted by describe_call.
 struct RankCall {
   int rank;

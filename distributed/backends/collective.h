@@ -13,6 +13,7 @@
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/reduce_op.h>
 #include <tandem/tensor/shape.h>
+#include <tandem/tensor/tensor.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
@@ -93,8 +94,9 @@ struct Collective : Signature {
   Shape shape = {};          ///< of the input, for messages
   std::string tensors = {};  ///< shown in place of dtype and shape where not empty: "float32 [2, 3], [4], int32 [5]"
   std::string name = {};     ///< CollectiveOptions::name
-  std::source_location where = {};  ///< shown, never compared
-  bool moves_data = true;           ///< false: only signatures are compared
+  std::source_location where = {};   ///< shown, never compared
+  bool moves_data = true;            ///< false: only signatures are compared
+  const TensorList* kept = nullptr;  ///< owners of all this memory, for a backend that uses it longer than the call
 
   int64_t num_bytes() const { return num_elements * size_of(dtype); }
 };

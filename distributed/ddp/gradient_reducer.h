@@ -69,6 +69,9 @@ TANDEM_API std::string to_string(const OverlapReport& report);
 /// CPU and CUDA tensors of floating dtypes; all CUDA parameters on one GPU.  On CUDA, backward returns when all ranks
 /// have started the all-reduces; the current stream, not the host, waits for the transfers.
 ///
+/// A parameter's own post-accumulate-grad hooks see this rank's gradient if they were registered before the reducer was
+/// made; later ones must not read it, because it may be being averaged.
+///
 /// With hooks that need several all-reduces (PowerSGD), backward on CPU must not start other collectives on the same
 /// group: use a separate group for SyncBatchNorm.
 class TANDEM_API GradientReducer {

@@ -103,6 +103,7 @@ std::byte* memory_to_read(Operation& operation, const Tensor& tensor) {
     return tensor.data_ptr();
   }
   const Tensor copy = empty(tensor.shape(), tensor.options());
+  operation.kept.push_back(copy);
   operation.before.push_back({tensor, copy});
   return copy.data_ptr();
 }
@@ -113,6 +114,7 @@ std::byte* memory_to_write(Operation& operation, const Tensor& tensor) {
     return tensor.data_ptr();
   }
   const Tensor copy = empty(tensor.shape(), tensor.options());
+  operation.kept.push_back(copy);
   operation.after.push_back({copy, tensor});
   return copy.data_ptr();
 }
@@ -120,6 +122,7 @@ std::byte* memory_to_write(Operation& operation, const Tensor& tensor) {
 std::byte* memory_to_update(Operation& operation, const Tensor& tensor) {
   if (!tensor.is_contiguous()) {
     const Tensor copy = empty(tensor.shape(), tensor.options());
+    operation.kept.push_back(copy);
     operation.before.push_back({tensor, copy});
     operation.after.push_back({copy, tensor});
     return copy.data_ptr();

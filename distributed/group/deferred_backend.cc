@@ -41,7 +41,7 @@ class DeferredBackend::CancelledStore final : public ForwardingStore {
     cancelled_ = str(culprit < 0 ? own_rank_ : culprit, " ", reason.substr(0, kMaxReason));
   }
   /// Called on the joining thread.
-  void tell() {
+  void publish() {
     {
       std::lock_guard lock(mutex_);
       if (is_published_ || cancelled_.empty()) return;
@@ -55,12 +55,12 @@ class DeferredBackend::CancelledStore final : public ForwardingStore {
   }
   std::string get_from(const std::string& key, const std::vector<int>& ranks,
                        std::chrono::milliseconds timeout) override {
-    tell();
+    publish();
     if (is_cancelled_) throw CommError(kReason);
     try {
       return ForwardingStore::get_from(key, ranks, timeout);
     } catch (const CommError& e) {
-      if (e.peer() < 0 && !is_published_) look_who_gave_up();
+      if (e.peer() < 0 && !is_published_) throw_if_cancelled();
       throw;
     }
   }
@@ -76,7 +76,7 @@ class DeferredBackend::CancelledStore final : public ForwardingStore {
   void report(int rank, const std::string& reason) {
     board_.report({.rank = rank, .end = RankEnd::kFailed, .reason = reason});
   }
-  void look_who_gave_up() {
+  void throw_if_cancelled() {
     if (!store_->contains({kCancelled})) return;
     const std::string text = store_->get_from(kCancelled, {own_rank_}, kStoreTimeout);
     const size_t space = text.find(' ');
@@ -133,7 +133,7 @@ void DeferredBackend::make(const std::function<std::unique_ptr<Backend>(const Pr
   // If other ranks are missing or have failed, the remaining ranks detect that themselves.
   if (state == State::kFailed && (error_->culprit() < 0 || error_->culprit() == own_rank)) {
     store_->cancel(own_rank, error_->reason());
-    store_->tell();
+    store_->publish();
   }
   {
     std::lock_guard lock(mutex_);

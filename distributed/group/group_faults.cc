@@ -12,7 +12,7 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-constexpr const char* kNotAllHaveCome = "not all members have joined";
+constexpr const char* kMembersMissing = "not all members have joined";
 
 std::chrono::milliseconds to_milliseconds(std::chrono::nanoseconds duration) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration);
@@ -94,7 +94,7 @@ bool GroupQueue::check_times(Clock::time_point now) {
 // --- timeouts ---
 
 void GroupQueue::expire(CollectiveOperation& operation) {
-  if (!backend_->has_members()) return time_out(operation, kNotAllHaveCome, -1, {});
+  if (!backend_->has_members()) return time_out(operation, kMembersMissing, -1, {});
   // "reached #1873: ranks 0 1 2. missing: rank 3 (last reached all_gather #1860 'control record', 31.2 s ago)"
   const int64_t seq = operation.collective.seq;
   std::string there;
@@ -131,7 +131,7 @@ void GroupQueue::expire(CollectiveOperation& operation) {
 }
 
 void GroupQueue::expire(Message& message) {
-  if (!backend_->has_members()) return time_out(message, kNotAllHaveCome, -1, {});
+  if (!backend_->has_members()) return time_out(message, kMembersMissing, -1, {});
   const LastStarted last = backend_->do_last_started(message.transfer.peer);
   MissingRanks ranks = missing_ranks(message.title(), message.timeout);
   ranks.missing = {message.shown_peer};
@@ -182,8 +182,8 @@ void GroupQueue::report_stall(CollectiveOperation& operation, Clock::time_point 
                      describe_last(backend_->do_last_started(rank)), ")");
     }
   }
-  operation.has_given_way = lower > 0 && !operation.has_given_way;
-  if (operation.has_given_way) {
+  operation.is_report_delayed = lower > 0 && !operation.is_report_delayed;
+  if (operation.is_report_delayed) {
     operation.next_report = now + std::min(lower * stall_ / 10, stall_);
     return;
   }

@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kAllCame = "all";
+constexpr const char* kAllArrived = "all";
 
 class MonitoredBarrier {
  public:
@@ -37,12 +37,12 @@ class MonitoredBarrier {
     store_.set(arrival(number_, options_.rank), "1");
     std::string outcome;
     if (store_.add(prefix(number_) + "count", 1) == options_.world_size) {
-      outcome = give(kAllCame);
+      outcome = give(kAllArrived);
       remove_previous();
     } else {
       outcome = wait();
     }
-    if (outcome == kAllCame) return;
+    if (outcome == kAllArrived) return;
     const size_t end = outcome.find('\n');
     const std::string text = outcome.substr(end + 1);
     const size_t begin = text.rfind(kMissing) + std::string_view(kMissing).size();
@@ -112,7 +112,7 @@ class MonitoredBarrier {
       }
     }
     // All ranks have arrived during the loop.
-    if (missing.empty()) return kAllCame;
+    if (missing.empty()) return kAllArrived;
     return str(to_headline(ranks), "\n timed out after ", format_seconds(timeout_), "\n  arrived: ranks", came,
                missing);
   }

@@ -61,7 +61,7 @@ struct Operation {
   Clock::time_point deadline = Clock::time_point::max();
   Clock::time_point next_report = Clock::time_point::max();  ///< time of the next stall report
   int num_reports = 0;
-  bool has_given_way = false;  ///< next_report was delayed, so that a lower rank may report first
+  bool is_report_delayed = false;  ///< next_report was delayed, so that a lower rank may report first
 
  protected:
   Operation() = default;
@@ -72,6 +72,7 @@ struct Operation {
 struct CollectiveOperation final : Operation {
   Collective collective;
 
+  CollectiveOperation() { collective.kept = &kept; }
   std::string title() const override;
   const std::string& name() const override { return collective.name; }
   std::string payload() const override;

@@ -108,8 +108,17 @@ void check_options(ProcessGroupOptions& options) {
                  "ProcessGroup: ranks must be non-negative and ascending, but ranks[", i, "] is ", options.ranks[i]);
   }
   const std::string cpu = cpu_backend(options);
-  TANDEM_CHECK(ValueError, cpu == "auto" || cpu == "shm" || cpu == "gloo", "ProcessGroup: unknown backend '",
-               options.backend, "' (expected auto, shm or gloo; with GPUs for example cpu:gloo,cuda:nccl)");
+  TANDEM_CHECK(ValueError, cpu == "auto" || cpu == "shm" || cpu == "gloo" || cpu == "mpi",
+               "ProcessGroup: unknown backend '", options.backend,
+               "' (expected auto, shm, gloo or mpi; with GPUs for example cpu:gloo,cuda:nccl)");
+  TANDEM_CHECK(
+      ValueError, cpu != "mpi" || !options.thread_ranks,
+      "ProcessGroup: backend mpi needs one process for each rank, but the ranks are threads of one process; use "
+      "auto, shm or gloo");
+  TANDEM_CHECK(
+      ValueError, cpu != "mpi" || make_mpi_backend != nullptr,
+      "ProcessGroup: this program is not linked with the mpi backend; link //distributed/backends/mpi (Bazel), "
+      "tandem::mpi (CMake) or tandem_mpi (pkg-config)");
 }
 
 std::unique_ptr<Backend> join(const ProcessGroupOptions& options) {

@@ -102,7 +102,7 @@ FileDescriptor RankOutput::open(int rank, int fd, OutputTarget target) {
   stream.rank = rank;
   stream.pipe = FileDescriptor(ends[0]);
   FileDescriptor child(ends[1]);
-  fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  fcntl(stream.pipe.get(), F_SETFL, O_NONBLOCK);
   if (target == OutputTarget::kShowAndLog) stream.log = open_log(rank);
   stream.sink = fd == STDERR_FILENO && sinks_[1].fd >= 0 ? &sinks_[1] : &sinks_[0];
   if (!plain) stream.prefix = str("[", rank, "] ");

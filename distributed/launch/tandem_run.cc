@@ -97,12 +97,15 @@ void declare(CLI::App& app, Flags& flags) {
                "Use the loopback address and any free port; overrides the other address flags");
   add(both_spellings("--log-dir"), flags.log_dir, "DIR",
       "Write the output of rank R to DIR/rank-R.log; without --redirects and --tee both streams go to the log only");
+  const auto streams = [](const std::string& text) {  // CLI11's own text differs between its versions
+    return CLI::Range(0, 3)(text).empty() ? "" : "expected an integer from 0 to 3, got '" + text + "'";
+  };
   app.add_option(both_spellings("--redirects", "-r"), flags.redirects,
                  "Streams written to the logs only: 0 = no stream, 1 = stdout, 2 = stderr, 3 = both")
-      ->check(CLI::Range(0, 3));
+      ->check(streams);
   app.add_option(both_spellings("--tee", "-t"), flags.tee,
                  "Streams written to the logs and to the terminal: 0 to 3, as for --redirects")
-      ->check(CLI::Range(0, 3));
+      ->check(streams);
   add(both_spellings("--monitor-interval"), flags.monitor_interval, "SECONDS",
       "Accepted for compatibility with torchrun; ignored, because rank exits are detected immediately");
   add(both_spellings("--max-restarts"), flags.max_restarts, "N",

@@ -23,11 +23,11 @@ bool FailureBoard::report(RankEndEvent event) {
     state_->events.push_back(event);
     callbacks = state_->callbacks;
   }
-  for (const auto& callback : callbacks) tell(*callback, event);
+  for (const auto& callback : callbacks) notify(*callback, event);
   return true;
 }
 
-void FailureBoard::tell(Callback& callback, const RankEndEvent& event) {
+void FailureBoard::notify(Callback& callback, const RankEndEvent& event) {
   std::lock_guard lock(callback.running);
   if (callback.removed || !callback.notified.insert(event.rank).second) return;
   try {
@@ -46,7 +46,7 @@ HookHandle FailureBoard::on_failure(std::function<void(int rank, const std::stri
     state_->callbacks.push_back(callback);
     before = state_->events;
   }
-  for (const auto& event : before) tell(*callback, event);
+  for (const auto& event : before) notify(*callback, event);
   return HookHandle([weak = std::weak_ptr(state_), callback] {
     if (auto state = weak.lock()) {
       std::lock_guard lock(state->mutex);

@@ -68,7 +68,7 @@ class TANDEM_API FailureBoard {
     std::vector<RankEndEvent> events;
     std::vector<std::shared_ptr<Callback>> callbacks;
   };
-  static void tell(Callback& callback, const RankEndEvent& event);
+  static void notify(Callback& callback, const RankEndEvent& event);
 
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };

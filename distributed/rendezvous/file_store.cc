@@ -150,7 +150,7 @@ void FileStore::with_file(bool change, FunctionRef<void()> f) {
     }
     f();
   }
-  tell_ends();
+  notify_of_ends();
 }
 
 void FileStore::append(const Record& record) {
@@ -257,7 +257,7 @@ HookHandle FileStore::on_failure(std::function<void(int rank, const std::string&
   return handle;
 }
 
-void FileStore::tell_ends() {
+void FileStore::notify_of_ends() {
   std::vector<RankEndEvent> news;
   {
     std::lock_guard lock(mutex_);

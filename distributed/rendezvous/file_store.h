@@ -52,7 +52,7 @@ class TANDEM_API FileStore final : public Store {
   void append(const file_log::Record& record);
   void append_end(int rank, RankEnd end, const std::string& reason);
   /// Reports the ends that refresh() found. Call without mutex_.
-  void tell_ends();
+  void notify_of_ends();
   void watch();
 
   const std::string path_;

@@ -82,7 +82,7 @@ class Rendezvous::Impl {
       try {
         return options_.store->get_from(prefix_ + key, options_.ranks, slice);
       } catch (const CommError& e) {
-        if (e.peer() >= 0) blame_ended();
+        if (e.peer() >= 0) throw_if_rank_ended();
         if (Clock::now() < begin + slice) throw;  // the store itself is lost
       }
       if (owner_ended) fail_for_ended();
@@ -119,13 +119,13 @@ class Rendezvous::Impl {
   }
 
   /// Throws if another rank has ended or ends soon. Called to find out why the connection to rank 0 closed.
-  void blame_ended() {
+  void throw_if_rank_ended() {
     pollfd entry = {ended_fd_.get(), POLLIN, 0};
     if (poll(&entry, 1, static_cast<int>(kSlice.count())) > 0) fail_for_ended();
   }
 
   /// Returns when all ranks have called it.
-  void meet() { exchange("mapped", "1"); }
+  void barrier() { exchange("mapped", "1"); }
 
   /// Every rank has set or read every key, so the last rank has a list of all keys.
   void finish() {
@@ -222,9 +222,9 @@ bool Rendezvous::wait_readable(int fd, Clock::time_point until) { return impl_->
 
 void Rendezvous::fail_for_missing(const std::vector<int>& ranks) { impl_->fail_for_missing(ranks); }
 
-void Rendezvous::blame_ended() { impl_->blame_ended(); }
+void Rendezvous::throw_if_rank_ended() { impl_->throw_if_rank_ended(); }
 
-void Rendezvous::meet() { impl_->meet(); }
+void Rendezvous::barrier() { impl_->barrier(); }
 
 void Rendezvous::finish() { impl_->finish(); }
 

@@ -38,14 +38,14 @@ class Rendezvous {
   /// Sets this rank's value and returns the values of all ranks, by rank.
   std::vector<std::string> exchange(const std::string& key, const std::string& value);
   /// Waits until `fd` is readable or has a connection to accept. Returns false if `until` or the deadline passes first.
-  /// Before this rank has called meet() no rank may leave, so the end of any other rank is a failure.
+  /// Before this rank has called barrier() no rank may leave, so the end of any other rank is a failure.
   bool wait_readable(int fd, Clock::time_point until = Clock::time_point::max());
   /// Throws the error for `ranks`, which are missing at the deadline.
   [[noreturn]] void fail_for_missing(const std::vector<int>& ranks);
   /// Throws if another rank has ended or ends soon. Call it to find out why a connection closed.
-  void blame_ended();
+  void throw_if_rank_ended();
   /// Returns when all ranks have called it.
-  void meet();
+  void barrier();
   /// Declares that this rank needs nothing more from the others. Must be the last call. The last rank that calls it
   /// removes all keys.
   void finish();

@@ -98,7 +98,10 @@ int parse_flags(int argc, char** argv, Flags& flags) {
   app.add_option("--backend", flags.backend, "backend for CPU tensors; GPU tensors use NCCL")
       ->check(CLI::IsMember({"auto", "shm", "gloo"}));
   app.add_option("--side", flags.side, "rows and columns of the float16 matrix that is broadcast")
-      ->check(CLI::Range(2000, 20000));
+      ->check([](const std::string& text) {
+        return CLI::Range(2000, 20000)(text).empty() ? ""
+                                                     : "expected an integer from 2000 to 20000, got '" + text + "'";
+      });
   app.add_option("--trace", flags.trace, "write a trace of the asynchronous all_reduce, for ui.perfetto.dev");
   int nproc = 1;  // launch() parses these three flags; they are declared here for --help and to be accepted
   std::string device = "cpu";

@@ -101,8 +101,10 @@ KernelContext check_same_device(const char* op, OperandSpan operands) {
 
 KernelContext check_same_device_list(const char* op, const std::vector<Tensor>& tensors) {
   const Tensor& first = tensors.front();
-  const auto beside_first = [&](const Tensor& tensor) { return tensor.defined() && tensor.device() == first.device(); };
-  if (first.defined() && std::all_of(tensors.begin(), tensors.end(), beside_first)) {
+  const auto is_on_first_device = [&](const Tensor& tensor) {
+    return tensor.defined() && tensor.device() == first.device();
+  };
+  if (first.defined() && std::all_of(tensors.begin(), tensors.end(), is_on_first_device)) {
     return check_same_device(op, {{"tensors[0]", first}});
   }
   std::vector<std::string> names;

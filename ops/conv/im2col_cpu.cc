@@ -429,6 +429,7 @@ struct WeightGradientGemm {
         T* sums = workspace + slice * sum_elements();
         const int64_t begin = slice * pieces / slices, end = (slice + 1) * pieces / slices;
         const int64_t columns = std::min(columns_per_task, depth - column);
+        if (!reads_source()) fill_padding(columns, left + left_elements());
         if (begin == end) {
           for (int64_t o = 0; o < filters; ++o) std::fill_n(sums + o * depth + column, columns, T(0));
         }
@@ -449,6 +450,14 @@ struct WeightGradientGemm {
         store_filter(total, beta, weight_grad + o * depth);
       }
     });
+  }
+
+  /// Micro-kernels compute with the padding too: uninitialized elements could raise floating-point exceptions.
+  void fill_padding(int64_t columns, T* right) const {
+    for (int64_t row = 0; row < piece_rows; ++row) {
+      std::fill(right + row * right_stride() + columns, right + (row + 1) * right_stride(), T(0));
+    }
+    std::fill(right + piece_rows * right_stride(), right + right_elements(), T(0));
   }
 
   /// Stores the gradient of a filter: sums are [tap][channel], weights [channel][tap].

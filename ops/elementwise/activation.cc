@@ -65,7 +65,7 @@ Tensor hardsigmoid(Tensor input) {
   cast_for(CastPolicy::kWidest, {&input});
   const KernelContext context = ops::check_same_device("hardsigmoid", {{"input", input}});
   ops::check_floating("hardsigmoid", {"input", input});
-  return div(clamp(add(input, 3), 0, 6), 6);
+  return ops::in_float32(input, [](const Tensor& x) { return div(clamp(add(x, 3), 0, 6), 6); });
 }
 
 Tensor hardtanh(Tensor input, double min_val, double max_val) {
@@ -101,14 +101,14 @@ Tensor mish(Tensor input) {
   cast_for(CastPolicy::kWidest, {&input});
   const KernelContext context = ops::check_same_device("mish", {{"input", input}});
   ops::check_floating("mish", {"input", input});
-  return mul(input, tanh(ops::unary(functions::Softplus{}, input)));
+  return ops::in_float32(input, [](const Tensor& x) { return mul(x, tanh(ops::unary(functions::Softplus{}, x))); });
 }
 
 Tensor softsign(Tensor input) {
   cast_for(CastPolicy::kWidest, {&input});
   const KernelContext context = ops::check_same_device("softsign", {{"input", input}});
   ops::check_floating("softsign", {"input", input});
-  return div(input, add(abs(input), 1));
+  return ops::in_float32(input, [](const Tensor& x) { return div(x, add(abs(x), 1)); });
 }
 
 Tensor glu(Tensor input, int64_t dim) {
@@ -119,7 +119,8 @@ Tensor glu(Tensor input, int64_t dim) {
   const int64_t half = input.size(dim) / 2;
   TANDEM_CHECK(ValueError, input.size(dim) == 2 * half,
                ops::operand_error("glu", str("the size of dimension ", dim, " must be even"), {{"input", input}}));
-  return mul(slice(input, dim, 0, half), sigmoid(slice(input, dim, half, 2 * half)));
+  return ops::in_float32(
+      input, [&](const Tensor& x) { return mul(slice(x, dim, 0, half), sigmoid(slice(x, dim, half, 2 * half))); });
 }
 
 Tensor gumbel_softmax(Tensor logits, double tau, bool hard, int64_t dim, Generator* generator) {
@@ -131,7 +132,8 @@ Tensor gumbel_softmax(Tensor logits, double tau, bool hard, int64_t dim, Generat
   // Half a step instead of 0, whose noise would be infinite.
   const Tensor uniform = rand(logits.shape(), {kFloat32, logits.device()}, generator).clamp_min_(0x1p-25);
   const Tensor noise = neg(log(neg(log(uniform))));
-  const Tensor soft = softmax(div(add(logits, to(noise, logits.dtype())), tau), dim);
+  const Tensor soft =
+      ops::in_float32(logits, [&](const Tensor& x) { return softmax(div(add(x, to(noise, x.dtype())), tau), dim); });
   if (!hard) return soft;
   Shape shape(logits.shape().size(), 1);
   if (logits.dim() > 0) shape[static_cast<size_t>(dim)] = logits.size(dim);

@@ -75,10 +75,25 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline float gelu_erf_derivative(float x) {
 /// Above this abs(x), e^-abs(x) is 0 in float.
 inline constexpr float kSigmoidEnd = 128.0f;
 
+/// Below this x, x e^x is 0 in float.
+inline constexpr float kTailEnd = -110.0f;
+/// `scale` e^-x for x >= kTailEnd (at least e^-80), where `scale` is 1 or, for x with a minus sign, 2^-32, so that the
+/// exponential is finite.
+struct ScaledExp {
+  float value;
+  float scale;
+};
+TANDEM_HOST_DEVICE TANDEM_INLINED inline ScaledExp exp_of_minus(float x) {
+  const float y = -x;
+  const auto [r, k] = exp_parts(y < -80.0f ? -80.0f : y);
+  const uint32_t one = 0x3f800000u - (sign_mask(std::bit_cast<uint32_t>(x)) & (32u << 23));
+  return {exp_polynomial(r) * std::bit_cast<float>((k << 23) + one), std::bit_cast<float>(one)};
+}
+
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float silu_element(float x) {
-  const float a = magnitude_up_to(x, kSigmoidEnd);
-  const float e = exp_of_nonpositive(-a);
-  return nan_of(x, by_sign(x, -a * e, x) / (1.0f + e));
+  const float bounded = choose(x < kTailEnd, kTailEnd, x);
+  const ScaledExp e = exp_of_minus(bounded);
+  return bounded / (e.scale + e.value) * e.scale;
 }
 
 /// s + x s (1 - s), s = sigmoid(x).

@@ -155,12 +155,13 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline float log_limits(float x, float value) 
   return std::bit_cast<float>((result & is_regular) | (special & ~is_regular));
 }
 
-/// log(x) within 2 units in the last place, without branches.
-TANDEM_HOST_DEVICE inline float log_element(float x) {
+/// log(x) + correction for a small correction, without branches.
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float log_plus(float x, float correction) {
   const LogParts log = log_parts(x);
-  const float small = __builtin_fmaf(log.s, log.rest, log.n * -2.12194440e-4f);
+  const float small = __builtin_fmaf(log.s, log.rest, __builtin_fmaf(log.n, -2.12194440e-4f, correction));
   return log_limits(x, __builtin_fmaf(log.n, 0.693359375f, log.f - (log.half_square - small)));
 }
+TANDEM_HOST_DEVICE inline float log_element(float x) { return log_plus(x, 0.0f); }
 TANDEM_HOST_DEVICE inline double log_element(double x) { return std::log(x); }
 
 /// Operand of a kernel: elements in device memory, or one number in host memory.

@@ -93,6 +93,12 @@ inline void promote_operands(Tensor& a, Tensor& b) {
   convert(b, dtype);
 }
 
+/// f(input), where half types are computed in float32 and rounded once.
+template <class F>
+Tensor in_float32(const Tensor& input, const F& f) {
+  return to(f(to(input, promote(input.dtype(), kFloat32))), input.dtype());
+}
+
 /// An uninitialized result of the arguments a and b with these names.
 inline Tensor empty_for(const char* op, const char* const (&names)[2], const Tensor& a, const Tensor& b, DType dtype) {
   if (a.shape() == b.shape()) return empty_preserving_layout(a, dtype);

@@ -41,7 +41,9 @@ Tensor round(Tensor input, int64_t decimals) {
   if (decimals == 0) return round(input);
   ops::check_floating("round", {"input", input});
   const double scale = std::pow(10.0, std::abs(static_cast<double>(decimals)));
-  return decimals > 0 ? div(round(mul(input, scale)), scale) : mul(round(div(input, scale)), scale);
+  return ops::in_float32(input, [&](const Tensor& x) {
+    return decimals > 0 ? div(round(mul(x, scale)), scale) : mul(round(div(x, scale)), scale);
+  });
 }
 
 Tensor frac(Tensor input) {

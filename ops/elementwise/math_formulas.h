@@ -22,6 +22,7 @@ struct FloatPair {
   float high;
   float low;
 };
+inline constexpr FloatPair kInverseLn2 = {0x1.715476p+0f, 0x1.4ae0c0p-26f};  // 1 / ln 2
 
 // --- selections ----------------------------------------------------------------------------------
 
@@ -56,24 +57,26 @@ TANDEM_HOST_DEVICE inline float if_below(float x, float limit, float a, float b)
 
 // --- exponentials --------------------------------------------------------------------------------
 
-/// 2^f for abs(f) <= 1/2, with a relative error of 2e-9 (economized Taylor series).
+/// 2^f = 1 + kExp2Slope f + f^2 exp2_rest(f) for abs(f) <= 1/2, with a relative error of 3e-9.
+inline constexpr float kExp2Slope = 6.93147182e-1f;
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp2_rest(float f) {
+  float p = 1.53293106e-4f;
+  p = __builtin_fmaf(p, f, 1.33909704e-3f);
+  p = __builtin_fmaf(p, f, 9.61849932e-3f);
+  p = __builtin_fmaf(p, f, 5.55035956e-2f);
+  return __builtin_fmaf(p, f, 2.40226477e-1f);
+}
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp2_fraction(float f) {
-  float p = 1.54614447e-4f;
-  p = __builtin_fmaf(p, f, 1.34004282e-3f);
-  p = __builtin_fmaf(p, f, 9.61805668e-3f);
-  p = __builtin_fmaf(p, f, 5.55032723e-2f);
-  p = __builtin_fmaf(p, f, 2.40226509e-1f);
-  p = __builtin_fmaf(p, f, 6.93147207e-1f);
-  return __builtin_fmaf(p, f, 1.0f);
+  return __builtin_fmaf(__builtin_fmaf(exp2_rest(f), f, kExp2Slope), f, 1.0f);
 }
 
-/// 2^(shift - w.high - w.low) for w >= 0; 0 below 2^-126. shift is at most 64.
-TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp2_of_minus(FloatPair w, uint32_t shift = 0) {
-  const float high = -magnitude_up_to(w.high, static_cast<float>(127u + shift));
+/// 2^-(w.high + w.low) for w >= 0; 0 below 2^-126.
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp2_of_minus(FloatPair w) {
+  const float high = -magnitude_up_to(w.high, 127.0f);
   const float shifted = high + kRoundFloat;
   const float p = exp2_fraction((high - (shifted - kRoundFloat)) - w.low);
   const uint32_t n = std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRoundFloat);
-  return p * std::bit_cast<float>((n + shift + 127u) << 23);  // the lowest n gives the factor 0
+  return p * std::bit_cast<float>((n + 127u) << 23);  // the lowest n gives the factor 0
 }
 
 /// 2^x, as exp_element.
@@ -115,9 +118,7 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline float scaled_log(float x, FloatPair two
   const float low = __builtin_fmaf(small, scale.high, __builtin_fmaf(log.f, scale.low, log.n * two.low));
   return log_limits(x, __builtin_fmaf(log.n, two.high, __builtin_fmaf(log.f, scale.high, low)));
 }
-TANDEM_HOST_DEVICE inline float log2_element(float x) {
-  return scaled_log(x, {1.0f, 0.0f}, {0x1.715476p+0f, 0x1.4ae0c0p-26f});
-}
+TANDEM_HOST_DEVICE inline float log2_element(float x) { return scaled_log(x, {1.0f, 0.0f}, kInverseLn2); }
 TANDEM_HOST_DEVICE inline double log2_element(double x) { return std::log2(x); }
 /// The high part of log10(2) has 11 bits, so that its product with n is exact.
 TANDEM_HOST_DEVICE inline float log10_element(float x) {
@@ -125,13 +126,13 @@ TANDEM_HOST_DEVICE inline float log10_element(float x) {
 }
 TANDEM_HOST_DEVICE inline double log10_element(double x) { return std::log10(x); }
 
-/// log(1 + x): log(u) for the rounded u = 1 + x, plus the rounding error of u divided by u.
+/// log(1 + x): log(u) for the rounded u = 1 + x, plus the rounding error of u divided by u, a small term of the sum.
 TANDEM_HOST_DEVICE inline float log1p_element(float x) {
   const float u = 1.0f + x;
   const uint32_t correction = std::bit_cast<uint32_t>((x - (u - 1.0f)) / u);
   const uint32_t bits = std::bit_cast<uint32_t>(u);
   const uint32_t is_regular = sign_mask(bits - 0x7f800000u) & ~sign_mask(bits - 1u);
-  return std::copysign(log_element(u) + std::bit_cast<float>(correction & is_regular), x);
+  return std::copysign(log_plus(u, std::bit_cast<float>(correction & is_regular)), x);
 }
 TANDEM_HOST_DEVICE inline double log1p_element(double x) { return std::log1p(x); }
 
@@ -197,32 +198,30 @@ TANDEM_HOST_DEVICE inline double pow_element(double x, double y) { return std::p
 
 // --- sine and cosine -----------------------------------------------------------------------------
 
-/// sin(x + shift pi / 2) within 1.2 units in the last place, for abs(x) <= kMaxFastAngle.
+/// sin(x + shift pi / 2) within 0.8 units in the last place, for abs(x) <= kMaxFastAngle.
 ///
-/// x = q pi/2 + r with abs(r) <= pi/4, reduced in float64 with pi/2 as a sum of two numbers.
+/// x = q pi/2 + r + low with abs(r) <= pi/4, reduced in float64 with pi/2 as a sum of two numbers.
 inline constexpr float kMaxFastAngle = 0x1p40f;
 template <uint32_t shift>
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float fast_sine(float x) {
-  constexpr double kRound = 0x1.8p52;
+  constexpr double kRound = 0x1.8p52;  // after adding it, the low bits are the nearest integer
   const double wide = static_cast<double>(x);
-  const double q = (wide * 0x1.45f306dc9c883p-1 + kRound) - kRound;
+  const double shifted = __builtin_fma(wide, 0x1.45f306dc9c883p-1, kRound), q = shifted - kRound;
   const double reduced = __builtin_fma(q, -0x1.1a62633145c07p-54, __builtin_fma(q, -0x1.921fb54442d18p+0, wide));
-  const double turns = (q * 0.25 + kRound) - kRound;
-  const float remainder = static_cast<float>(q - 4 * turns);  // q modulo 4, from -2 to 2
-  const uint32_t quadrant = std::bit_cast<uint32_t>(remainder + kRoundFloat) + shift;
-  const float r = static_cast<float>(reduced);
+  const uint32_t quadrant = static_cast<uint32_t>(std::bit_cast<uint64_t>(shifted)) + shift;
+  const float r = static_cast<float>(reduced), low = static_cast<float>(reduced - static_cast<double>(r));
   const float z = r * r;
   float s = 2.72483648e-6f;
   s = __builtin_fmaf(s, z, -1.98400747e-4f);
   s = __builtin_fmaf(s, z, 8.33333185e-3f);
   s = __builtin_fmaf(s, z, -1.66666667e-1f);
   const uint32_t sign_of_zero = std::bit_cast<uint32_t>(r) & 0x80000000u;  // the sum of -0 and its correction is 0
-  const uint32_t sine = std::bit_cast<uint32_t>(__builtin_fmaf(r * z, s, r)) | sign_of_zero;
+  const uint32_t sine = std::bit_cast<uint32_t>(r + __builtin_fmaf(r * z, s, low)) | sign_of_zero;
   float c = 2.45466538e-5f;
   c = __builtin_fmaf(c, z, -1.38882971e-3f);
   c = __builtin_fmaf(c, z, 4.16666646e-2f);
-  c = __builtin_fmaf(c, z, -0.5f);
-  const uint32_t cosine = std::bit_cast<uint32_t>(__builtin_fmaf(c, z, 1.0f));
+  const float first = __builtin_fmaf(-0.5f, z, 1.0f), error = __builtin_fmaf(-0.5f, z, 1.0f - first);
+  const uint32_t cosine = std::bit_cast<uint32_t>(first + __builtin_fmaf(c, z * z, __builtin_fmaf(-r, low, error)));
   const uint32_t is_odd = 0u - (quadrant & 1u);
   return std::bit_cast<float>(((cosine & is_odd) | (sine & ~is_odd)) ^ ((quadrant & 2u) << 30));
 }
@@ -235,17 +234,18 @@ struct NormalTail {
   float exponential;
 };
 
-/// Both times 2^shift for 0 <= b <= 16 sqrt(2), given b + 2.5 and a with exp(-b^2 / 2) = 2^(-scale a^2).
+/// scale a^2.
+TANDEM_HOST_DEVICE TANDEM_INLINED inline FloatPair scaled_square(float a, FloatPair scale) {
+  const float q = a * a, q_low = __builtin_fmaf(a, a, -q), w = scale.high * q;
+  return {w, __builtin_fmaf(scale.high, q, -w) + __builtin_fmaf(scale.low, q, scale.high * q_low)};
+}
+
+/// Both for 0 <= b <= 16 sqrt(2), given b + 2.5 and a with exp(-b^2 / 2) = 2^(-scale a^2).
 ///
 /// Phi(-b) = exp(-b^2 / 2) r P(1 - 5 r) with r = 1 / (b + 2.5), which maps the half line to an interval on which
 /// Phi(-b) / (exp(-b^2 / 2) r) is smooth and nearly constant. P has a relative error of 2e-8.
-TANDEM_HOST_DEVICE TANDEM_INLINED inline NormalTail normal_tail(float b_shifted, float a, FloatPair scale,
-                                                                uint32_t shift = 0) {
-  const float q = a * a;
-  const float q_low = __builtin_fmaf(a, a, -q);
-  const float w = scale.high * q;
-  const float w_low = __builtin_fmaf(scale.high, q, -w) + __builtin_fmaf(scale.low, q, scale.high * q_low);
-  const float e = exp2_of_minus({w, w_low}, shift);
+TANDEM_HOST_DEVICE TANDEM_INLINED inline NormalTail normal_tail(float b_shifted, float a, FloatPair scale) {
+  const float e = exp2_of_minus(scaled_square(a, scale));
   const float r = 1.0f / b_shifted;
   const float t = __builtin_fmaf(-5.0f, r, 1.0f);
   float p = -1.58118832e-4f;
@@ -261,12 +261,6 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline NormalTail normal_tail(float b_shifted,
   return {e * (p * r), e};
 }
 
-/// 1 - erf(abs(x)) = 2 Phi(-abs(x) sqrt(2)). Scaled by 2^64 until the end, because the result may be subnormal.
-TANDEM_HOST_DEVICE TANDEM_INLINED inline float erfc_of_magnitude(float x) {
-  constexpr FloatPair kScale = {0x1.715476p+0f, 0x1.4ae0c0p-26f};  // 1 / ln 2
-  const float a = magnitude_up_to(x, 16.0f);
-  return 0x1p-63f * normal_tail(__builtin_fmaf(a, std::numbers::sqrt2_v<float>, 2.5f), a, kScale, 64).tail;
-}
 /// erf(x) for abs(x) < 1.1: an odd polynomial with the first coefficient 1 + 0.128, so that the leading part is exact.
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float erf_of_small(float x) {
   const float z = x * x;
@@ -281,11 +275,49 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline float erf_of_small(float x) {
   return __builtin_fmaf(x, p, x);
 }
 TANDEM_HOST_DEVICE inline float erf_element(float x) {
-  return nan_of(x, if_below(x, 1.1f, erf_of_small(x), std::copysign(1.0f - erfc_of_magnitude(x), x)));
+  const float a = magnitude_up_to(x, 16.0f);
+  const float tail = normal_tail(__builtin_fmaf(a, std::numbers::sqrt2_v<float>, 2.5f), a, kInverseLn2).tail;
+  return nan_of(x, if_below(x, 1.1f, erf_of_small(x), std::copysign(1.0f - 2.0f * tail, x)));
 }
+/// Beyond 0.4769, erfc(a) / 2 = exp(-a^2) r P as in normal_tail, for r = 1 / (a sqrt(2) + 2.6035), where P is fitted up
+/// to a = 10.1. Both factors are sums of two floats: exp(-a^2) = 2^n (1 + g + g_low), and r P = m + m_low. The rounding
+/// error of r changes r P by 1 + 3 r times its relative size.
 TANDEM_HOST_DEVICE inline float erfc_element(float x) {
-  const float tail = erfc_of_magnitude(x);
-  return nan_of(x, if_below(x, 0.7f, 1.0f - erf_of_small(x), by_sign(x, 2.0f - tail, tail)));
+  constexpr float kSqrt2 = std::numbers::sqrt2_v<float>, kSqrt2Low = static_cast<float>(std::numbers::sqrt2 - kSqrt2);
+  constexpr float kShift = 2.60351562f, kConstant = 0.247852445f, kLinear = 2.41583037f;
+  const float a = magnitude_up_to(x, 11.0f), z = a * a;
+  const FloatPair w = scaled_square(a, kInverseLn2);
+  const float shifted = kRoundFloat - w.high;
+  const float f = ((kRoundFloat - shifted) - w.high) - w.low;
+  const float g = kExp2Slope * f;
+  const float g_low = __builtin_fmaf(exp2_rest(f), f * f, __builtin_fmaf(kExp2Slope, f, -g));
+  const float factor = std::bit_cast<float>((std::bit_cast<uint32_t>(shifted) << 23) + ((64u + 127u) << 23));
+  const float b = __builtin_fmaf(a, kSqrt2, kShift);
+  const float b_low = __builtin_fmaf(a, kSqrt2Low, __builtin_fmaf(a, kSqrt2, kShift - b));
+  const float r = 1.0f / b, r_error = __builtin_fmaf(-r, b_low, __builtin_fmaf(-r, b, 1.0f));  // relative
+  const float t = __builtin_fmaf(-5.0f, r, 1.0f);
+  float p = -6.44436223e-4f;
+  p = __builtin_fmaf(p, t, 4.65068355e-4f);
+  p = __builtin_fmaf(p, t, 3.42473597e-3f);
+  p = __builtin_fmaf(p, t, -3.03606095e-4f);
+  p = __builtin_fmaf(p, t, -2.02015564e-2f);
+  p = __builtin_fmaf(p, t, 2.4060451e-3f);
+  p = __builtin_fmaf(p, t, 1.65945232e-1f);
+  const float line = __builtin_fmaf(kLinear, r, kConstant), square = t * t;
+  const float high = __builtin_fmaf(p, square, line);
+  const float low = __builtin_fmaf(p, square, line - high) + __builtin_fmaf(kLinear, r, kConstant - line);
+  const float m = high * r;
+  const float m_low =
+      __builtin_fmaf(m * r_error, __builtin_fmaf(3.0f, r, 1.0f), __builtin_fmaf(r, low, __builtin_fmaf(high, r, -m)));
+  const float product_low = __builtin_fmaf(g_low, m, __builtin_fmaf(g + g_low, m_low, m_low));
+  const float tail = factor * (m + __builtin_fmaf(g, m, product_low)) * 0x1p-63f;  // it may be subnormal
+  float e = 4.73647472e-3f;
+  e = __builtin_fmaf(e, z, -2.67640129e-2f);
+  e = __builtin_fmaf(e, z, 1.12828955e-1f);
+  e = __builtin_fmaf(e, z, -3.76126111e-1f);
+  e = __builtin_fmaf(e, z, 1.28379166e-1f);
+  const float small = 1.0f - __builtin_fmaf(x, e, x);
+  return nan_of(x, choose(a < 0.4769f, small, by_sign(x, 2.0f - tail, tail)));
 }
 TANDEM_HOST_DEVICE inline double erfc_element(double x) { return std::erfc(x); }
 TANDEM_HOST_DEVICE inline double erf_element(double x) { return std::erf(x); }
@@ -295,20 +327,20 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline float sigmoid_element(float x) {
   return by_sign(x, e, 1.0f) / (1.0f + e);
 }
 
-/// -m / (2 + m) with m = exp(-2 abs(x)) - 1 = 2^k (e^r - 1) + (2^k - 1), a form that keeps its precision near 0.
+/// An odd polynomial below 0.7, else 1 - 2 / (1 + exp(2 abs(x))), so that the leading parts are exact.
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float tanh_element(float x) {
-  const float y = -2.0f * magnitude_up_to(x, 16.0f);
-  const auto [r, k] = exp_parts(y);
-  float p = 1.98992740e-4f;
-  p = __builtin_fmaf(p, r, 1.39411084e-3f);
-  p = __builtin_fmaf(p, r, 8.33329848e-3f);
-  p = __builtin_fmaf(p, r, 4.16663529e-2f);
-  p = __builtin_fmaf(p, r, 1.66666667e-1f);
-  p = __builtin_fmaf(p, r, 5.00000005e-1f);
-  p = __builtin_fmaf(p * r, r, r);
-  const float scale = std::bit_cast<float>((k + 127u) << 23);
-  const float m = __builtin_fmaf(p, scale, scale - 1.0f);
-  return nan_of(x, std::copysign(m / (2.0f + m), x));
+  constexpr FloatPair kScale = {2 * kInverseLn2.high, 2 * kInverseLn2.low};
+  const float a = magnitude_up_to(x, 10.0f), z = a * a;
+  const float shifted = __builtin_fmaf(a, kScale.high, kRoundFloat);
+  const float f = __builtin_fmaf(a, kScale.low, __builtin_fmaf(a, kScale.high, kRoundFloat - shifted));
+  const float scale = std::bit_cast<float>((std::bit_cast<uint32_t>(shifted) << 23) + 0x3f800000u);
+  const float large = 1.0f - 2.0f / __builtin_fmaf(exp2_fraction(f), scale, 1.0f);
+  float p = -5.14051272e-3f;
+  p = __builtin_fmaf(p, z, 2.00943742e-2f);
+  p = __builtin_fmaf(p, z, -5.35599701e-2f);
+  p = __builtin_fmaf(p, z, 1.33291319e-1f);
+  p = __builtin_fmaf(p, z, -3.33331913e-1f);
+  return nan_of(x, std::copysign(choose(a < 0.7f, __builtin_fmaf(a * z, p, a), large), x));
 }
 
 TANDEM_HOST_DEVICE inline double sigmoid_element(double x) {

@@ -41,13 +41,13 @@ double joint_moments(const char* op, const KernelContext& context, const BatchNo
   TANDEM_KERNEL(context, batch_norm_moments, a.input.dtype(), shape, dense.data_ptr(), data_or_null(workspace),
                 row_of(moments, 1), row_of(moments, 2), nullptr);
   const Tensor gathered = row_major(a.exchange->gather(moments));
-  TANDEM_KERNEL(context, batch_norm_join, gathered.shape()[0], shape.channels, gathered.data<double>(), mean, squares);
   // Counts are read on the CPU, because reading them from a GPU would wait for the GPU.
   const Tensor counts = context.device.is_cpu()
                             ? gathered.slice(1, 0, 1).slice(2, 0, std::min<int64_t>(1, shape.channels))
                             : a.exchange->gather(full({1}, local_count, {kFloat64}));
   double count = 0;
   for (const double one : counts.to_vector<double>()) count += one;
+  TANDEM_KERNEL(context, batch_norm_join, gathered.shape()[0], shape.channels, gathered.data<double>(), mean, squares);
   TANDEM_CHECK(ShapeError, count >= 2 || shape.channels == 0, op,
                ": training needs at least two values per channel, all "
                "ranks together have ",

@@ -330,12 +330,10 @@ void batch_norm_moments(const KernelContext& context, DType dtype, const BatchNo
   if (update != nullptr) batch_norm_update(context, channels, mean, squares, *update);
 }
 
-void batch_norm_join(const KernelContext&, int64_t ranks, int64_t channels, const double* gathered, double* mean,
+void batch_norm_join(const KernelContext&, int64_t ranks, int64_t channels, double* gathered, double* mean,
                      double* squares) {
   for (int64_t c = 0; c < channels; ++c) {
-    const functions::JoinedMoments all = functions::joined_moments(ranks, channels, gathered, c);
-    mean[c] = all.mean;
-    squares[c] = all.squares;
+    functions::join_moments(ranks, channels, gathered, c, mean + c, squares + c);
   }
 }
 

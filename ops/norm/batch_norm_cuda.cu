@@ -293,13 +293,11 @@ struct InputGradient {
 struct Join {
   int64_t ranks;
   int64_t channels;
-  const double* gathered;
+  double* gathered;
   double* mean;
   double* squares;
   __device__ void operator()(int64_t c) const {
-    const functions::JoinedMoments all = functions::joined_moments(ranks, channels, gathered, c);
-    mean[c] = all.mean;
-    squares[c] = all.squares;
+    functions::join_moments(ranks, channels, gathered, c, mean + c, squares + c);
   }
 };
 
@@ -344,8 +342,8 @@ void batch_norm_moments(const KernelContext& context, DType dtype, const BatchNo
   });
 }
 
-void batch_norm_join(const KernelContext& context, int64_t ranks, int64_t channels, const double* gathered,
-                     double* mean, double* squares) {
+void batch_norm_join(const KernelContext& context, int64_t ranks, int64_t channels, double* gathered, double* mean,
+                     double* squares) {
   for_each_index(context, channels, Join{ranks, channels, gathered, mean, squares});
 }
 

@@ -2,8 +2,9 @@
 //
 // A row is read three times, from the L1 cache after the first time: for its sum, for the sums of its deviations and
 // their squares, and for the result. The sum of deviations corrects the mean, whose rounding error of half a unit in
-// the last place would be too large if the mean is much larger than the deviations. Sums are accumulated in vector
-// lanes, which are added in a fixed order.
+// the last place would be too large if the mean is much larger than the deviations. If the correction is large, which
+// only happens in wide rows, the sums of deviations are computed again with the corrected mean. Sums are accumulated in
+// vector lanes, which are added in a fixed order.
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
@@ -86,14 +87,18 @@ void forward_row(bool centres, int64_t n, double eps, const T* x, const T* weigh
   using C = Accumulator<T>;
   const C count = static_cast<C>(n);
   const auto add_element = [&]<class V>(int64_t i, Sums<V>& sum) { sum.a += load_as<V>(x + i); };
-  const C mean = centres ? sum_row<C, 4>(n, add_element).a / count : C(0);
-  const Sums<C> sums = sum_row<C, 4>(n, [&]<class V>(int64_t i, Sums<V>& sum) {
-    const V deviation = load_as<V>(x + i) - broadcast<V>(mean);
-    sum.a += deviation;
-    sum.b = fma_of(deviation, deviation, sum.b);
-  });
-  const C correction = centres ? sums.a / count : C(0);
-  const C variance = sums.b / count - correction * correction;
+  C mean = centres ? sum_row<C, 4>(n, add_element).a / count : C(0), correction = 0, variance = 0;
+  for (bool is_first = true;; is_first = false) {
+    const Sums<C> sums = sum_row<C, 4>(n, [&]<class V>(int64_t i, Sums<V>& sum) {
+      const V deviation = load_as<V>(x + i) - broadcast<V>(mean);
+      sum.a += deviation;
+      sum.b = fma_of(deviation, deviation, sum.b);
+    });
+    if (centres) correction = sums.a / count;
+    variance = sums.b / count - correction * correction;
+    if (!is_first || !is_large_correction(correction, variance)) break;
+    mean += correction;
+  }
   const Statistics<C> row = {mean, correction, C(1) / std::sqrt(variance + static_cast<C>(eps))};
   statistics[0] = row.mean;
   statistics[1] = row.correction;

@@ -145,15 +145,19 @@ __global__ void layer_norm_kernel(bool centres, int64_t rows, int64_t n, Accumul
         to[i] = static_cast<T>(static_cast<C>(x[i]) + static_cast<C>(added[row * n + i]));
       x = to;  // each thread reads what it has written
     }
-    C mean = 0;
+    C mean = 0, correction = 0, variance = 0;
     if (centres) mean = sum_row<C, 1>(n, [&](int64_t i, C* sum) { *sum += static_cast<C>(x[i]); }).values[0] / count;
-    const Pack<C, 2> moments = sum_row<C, 2>(n, [&](int64_t i, C* sum) {
-      const C deviation = static_cast<C>(x[i]) - mean;
-      sum[0] += deviation;
-      sum[1] = fused_multiply_add(deviation, deviation, sum[1]);
-    });
-    const C correction = centres ? moments.values[0] / count : C{0};
-    const C variance = moments.values[1] / count - correction * correction;
+    for (bool is_first = true;; is_first = false) {
+      const Pack<C, 2> moments = sum_row<C, 2>(n, [&](int64_t i, C* sum) {
+        const C deviation = static_cast<C>(x[i]) - mean;
+        sum[0] += deviation;
+        sum[1] = fused_multiply_add(deviation, deviation, sum[1]);
+      });
+      if (centres) correction = moments.values[0] / count;
+      variance = moments.values[1] / count - correction * correction;
+      if (!is_first || !is_large_correction(correction, variance)) break;
+      mean += correction;
+    }
     const RowStatistics<C> of_row(mean, correction, C{1} / std::sqrt(variance + eps));
     if (threadIdx.x == 0) store_statistics(of_row, statistics + row * kLayerNormStatistics);
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {

@@ -56,26 +56,26 @@ struct BatchNormChannel {
   }
 };
 
-struct JoinedMoments {
-  double mean;
-  double squares;
-};
-
-/// The joint moments of channel c over all ranks, in rank order; for `gathered` see batch_norm_join.
-TANDEM_HOST_DEVICE inline JoinedMoments joined_moments(int64_t ranks, int64_t channels, const double* gathered,
-                                                       int64_t c) {
-  double count = 0;
-  JoinedMoments all = {0, 0};
-  for (int64_t rank = 0; rank < ranks; ++rank) {
-    const double* part = gathered + rank * 3 * channels + c;
-    const double more = part[0];
-    if (more == 0) continue;  // an empty batch has mean NaN
-    const double share = more / (count + more), difference = part[channels] - all.mean;
-    all.squares = part[2 * channels] + (count == 0 ? 0 : all.squares + difference * difference * count * share);
-    all.mean = count == 0 ? part[channels] : all.mean + difference * share;
-    count += more;
+/// The joint moments of channel c over all ranks, joined in the order of a sum over ranks (tensor/sum_order.h). For
+/// `gathered`, which is overwritten, see batch_norm_join.
+TANDEM_HOST_DEVICE inline void join_moments(int64_t ranks, int64_t channels, double* gathered, int64_t c, double* mean,
+                                            double* squares) {
+  for (int64_t apart = 1; apart < ranks; apart *= 2) {
+    for (int64_t rank = 0; rank + apart < ranks; rank += 2 * apart) {
+      double* const a = gathered + rank * 3 * channels + c;
+      const double* const b = a + apart * 3 * channels;
+      if (b[0] == 0) continue;  // an empty batch has mean NaN
+      const bool is_empty = a[0] == 0;
+      const double count = is_empty ? 0 : a[0], share = b[0] / (count + b[0]), difference = b[channels] - a[channels];
+      a[2 * channels] =
+          is_empty ? b[2 * channels] : b[2 * channels] + (a[2 * channels] + difference * difference * count * share);
+      a[channels] = is_empty ? b[channels] : a[channels] + difference * share;
+      a[0] = count + b[0];
+    }
   }
-  return all;
+  const double* const all = gathered + c;
+  *mean = all[0] == 0 ? 0 : all[channels];
+  *squares = all[0] == 0 ? 0 : all[2 * channels];
 }
 
 /// T: the dtype of the input.

@@ -72,6 +72,12 @@ enum class ReluMask : int8_t {
 inline constexpr int64_t kLayerNormStatistics = 3;
 /// Elements of a row whose sums are accumulated in the type of the arithmetic; sums of these are added in float64.
 inline constexpr int64_t kLayerNormChunk = 1 << 17;
+/// Whether the mean of a row is so inexact that subtracting the square of its correction would cost precision of the
+/// variance. The mean is corrected once, and the sums are computed again.
+template <class C>
+TANDEM_HOST_DEVICE bool is_large_correction(C correction, C variance) {
+  return correction * correction > variance / 16;
+}
 
 /// Gradients of input, weight and bias; null: not computed. The flags select adding to the old contents.
 struct LayerNormGradients {
@@ -92,8 +98,8 @@ int64_t batch_norm_workspace_bytes(const KernelContext& context, const BatchNorm
 void batch_norm_moments(const KernelContext& context, DType dtype, const BatchNormShape& shape, const void* in,
                         void* workspace, double* mean, double* squares, const BatchNormUpdate* update);
 /// The joint moments of all ranks: gathered [ranks, 3, channels] has the counts, means, and sums of squared deviations
-/// of each rank.
-void batch_norm_join(const KernelContext& context, int64_t ranks, int64_t channels, const double* gathered, double* mean,
+/// of each rank, which are overwritten.
+void batch_norm_join(const KernelContext& context, int64_t ranks, int64_t channels, double* gathered, double* mean,
                      double* squares);
 /// Computes the numbers of `update` for n channels.
 void batch_norm_update(const KernelContext& context, int64_t n, const double* mean, const double* squares,

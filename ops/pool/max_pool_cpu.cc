@@ -273,8 +273,7 @@ inline void spread_to_four(const T* grad, const P* indices, T* upper, T* lower, 
   for (int64_t c = 0; c < kVectors * kWidth; ++c) index[c] = indices[c];
   for (int64_t v = 0; v < kVectors; ++v) {
     const Vec<C> value = load_vec(grad + v * kWidth);
-    VecMask<C> which;
-    for (int64_t l = 0; l < kWidth; ++l) which[l] = index[v * kWidth + l];
+    const VecMask<C> which = *reinterpret_cast<const VecIndex<C>*>(index + v * kWidth);
     const auto store_part = [&](IndexInt<C> k, T* to) { store_vec(to + v * kWidth, which == k ? value : Vec<C>{}); };
     store_part(0, upper);
     store_part(1, upper + right);

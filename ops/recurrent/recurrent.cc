@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include <tandem/base/host_memory.h>
 #include <tandem/base/trace.h>
 #include <tandem/ops/cast.h>
 #include <tandem/ops/common/common.h>
@@ -307,7 +308,8 @@ LstmResult run_layers(const char* op, RecurrentKind kind, const Tensor& input, c
     steps = packed_steps(op, options.batch_sizes, input.size(0));
   } else {
     length = input.size(swaps ? 1 : 0);
-    for (int64_t t = 0, n = input.size(swaps ? 0 : 1); t < length; ++t) steps.push_back({t * n, n});
+    with_host_memory(op, saturating_mul(length, sizeof(StepRows)), [&] { steps.resize(static_cast<size_t>(length)); });
+    for (int64_t t = 0, n = input.size(swaps ? 0 : 1); t < length; ++t) steps[static_cast<size_t>(t)] = {t * n, n};
   }
   TANDEM_CHECK(ShapeError, !steps.empty(), call.error("input must have at least one step"));
   const int64_t batch = steps.front().count;

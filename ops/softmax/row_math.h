@@ -1,7 +1,7 @@
 // Maximum and sum of exponentials of a row, for softmax, the losses and attention. Private to ops/.
 //
 // Sums are accumulated in sixteen lanes that are added in a fixed order, so that loops are vectorized and results do
-// not depend on threads.
+// not depend on threads. Sums of blocks are added in float64, so that errors do not grow with the length.
 #pragma once
 
 #include <algorithm>
@@ -16,6 +16,7 @@
 namespace tandem { inline namespace v0 {
 
 inline constexpr int64_t kRowLanes = 16;
+inline constexpr int64_t kBlockTerms = 256;  ///< terms per SIMD lane between additions to the float64 sum
 
 /// The compute type of a row of T: float for half types, T otherwise.
 template <class T>
@@ -63,13 +64,18 @@ RowCompute<T> row_max(const T* x, int64_t n) {
 /// The sum of f(i) over [0, n).
 template <class C, class F>
 C row_sum(int64_t n, F f) {
-  C lanes[kRowLanes] = {};
+  double total = 0;
   int64_t i = 0;
-  for (; i + kRowLanes <= n; i += kRowLanes) {
-    for (int64_t l = 0; l < kRowLanes; ++l) lanes[l] += f(i + l);
-  }
-  for (int64_t l = 0; i < n; ++i, ++l) lanes[l] += f(i);
-  return reduce_lanes(lanes, [](C a, C b) { return a + b; });
+  do {
+    C lanes[kRowLanes] = {};
+    const int64_t end = std::min(n, i + kBlockTerms * kRowLanes);
+    for (; i + kRowLanes <= end; i += kRowLanes) {
+      for (int64_t l = 0; l < kRowLanes; ++l) lanes[l] += f(i + l);
+    }
+    for (int64_t l = 0; i < end; ++i, ++l) lanes[l] += f(i);
+    total += static_cast<double>(reduce_lanes(lanes, [](C a, C b) { return a + b; }));
+  } while (i < n);
+  return static_cast<C>(total);
 }
 
 }}  // namespace tandem::v0

@@ -38,11 +38,25 @@ void softmax_row(bool log, int64_t n, const T* x, T* out) {
   }
 }
 
+/// sums[c] = the sum of f(i, c) over i in [0, size), for c in [0, count).
+template <class C, class F>
+void sum_columns(int64_t size, int64_t count, C* sums, F f) {
+  double totals[kColumns] = {};
+  for (int64_t i = 0; i < size;) {
+    C block[kColumns] = {};
+    for (const int64_t end = std::min(size, i + kBlockTerms); i < end; ++i) {
+      for (int64_t c = 0; c < count; ++c) block[c] += f(i, c);
+    }
+    for (int64_t c = 0; c < count; ++c) totals[c] += static_cast<double>(block[c]);
+  }
+  for (int64_t c = 0; c < count; ++c) sums[c] = static_cast<C>(totals[c]);
+}
+
 /// Processes `count` adjacent columns of [size, inner].
 template <class T>
 void softmax_columns(bool log, int64_t size, int64_t inner, int64_t count, const T* x, T* out) {
   using C = RowCompute<T>;
-  C max[kColumns], sum[kColumns] = {};
+  C max[kColumns], sum[kColumns];
   for (int64_t c = 0; c < count; ++c) max[c] = -std::numeric_limits<C>::infinity();
   for (int64_t i = 0; i < size; ++i) {
     for (int64_t c = 0; c < count; ++c) {
@@ -50,9 +64,8 @@ void softmax_columns(bool log, int64_t size, int64_t inner, int64_t count, const
       max[c] = value > max[c] ? value : max[c];  // a NaN dropped here makes the sum NaN
     }
   }
-  for (int64_t i = 0; i < size; ++i) {
-    for (int64_t c = 0; c < count; ++c) sum[c] += exp_of_nonpositive(static_cast<C>(x[i * inner + c]) - max[c]);
-  }
+  sum_columns(size, count, sum,
+              [&](int64_t i, int64_t c) { return exp_of_nonpositive(static_cast<C>(x[i * inner + c]) - max[c]); });
   for (int64_t c = 0; c < count; ++c) sum[c] = log ? std::log(sum[c]) : C(1) / sum[c];
   for (int64_t i = 0; i < size; ++i) {
     for (int64_t c = 0; c < count; ++c) {
@@ -79,13 +92,11 @@ void backward_row(bool log, int64_t n, const T* grad, const T* y, T* out) {
 template <class T>
 void backward_columns(bool log, int64_t size, int64_t inner, int64_t count, const T* grad, const T* y, T* out) {
   using C = RowCompute<T>;
-  C sum[kColumns] = {};
-  for (int64_t i = 0; i < size; ++i) {
-    for (int64_t c = 0; c < count; ++c) {
-      const int64_t at = i * inner + c;
-      sum[c] += log ? static_cast<C>(grad[at]) : static_cast<C>(grad[at]) * static_cast<C>(y[at]);
-    }
-  }
+  C sum[kColumns];
+  sum_columns(size, count, sum, [&](int64_t i, int64_t c) {
+    const int64_t at = i * inner + c;
+    return log ? static_cast<C>(grad[at]) : static_cast<C>(grad[at]) * static_cast<C>(y[at]);
+  });
   for (int64_t i = 0; i < size; ++i) {
     for (int64_t c = 0; c < count; ++c) {
       const int64_t at = i * inner + c;

@@ -102,15 +102,17 @@ __global__ void softmax_backward_kernel(SoftmaxShape shape, bool log, const T* g
           load_of_row<kPack>(output + start, begin, shape.inner));
       }
     };
-    C sum = 0;
+    CompensatedSum<C> total;
     for_packs_of_row([&](int64_t, const Pack<T, kPack>& grads, const Pack<T, kPack>& outputs) {
+      C some = 0;
 #pragma unroll
       for (int v = 0; v < kPack; ++v) {
         const C g = static_cast<C>(grads.values[v]);
-        sum += log ? g : g * static_cast<C>(outputs.values[v]);
+        some += log ? g : g * static_cast<C>(outputs.values[v]);
       }
+      total.add(some);
     });
-    sum = block_reduce(sum, C{0}, Plus());
+    const C sum = block_reduce(total.sum, C{0}, Plus());
     for_packs_of_row([&](int64_t begin, Pack<T, kPack> grads, const Pack<T, kPack>& outputs) {
 #pragma unroll
       for (int v = 0; v < kPack; ++v) {

@@ -5,6 +5,7 @@
 #include <tandem/tensor/cuda/packed.h>
 #include <tandem/tensor/cuda/primitives_kernels.h>
 #include <tandem/tensor/cuda/strided.h>
+#include <tandem/tensor/sum_order.h>
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
@@ -162,16 +163,20 @@ struct Sum {
   template <int count>
   __device__ void add_all(int64_t begin) const {
     using Wide = std::conditional_t<kIsHalf<T>, float, T>;
-    Wide sum[count] = {};
-    for (int k = 0; k < num_inputs; ++k) {
+    const auto term = [&](int64_t k) {
       const auto terms = load_pack<count>(inputs[k] + begin, count);
-      for (int v = 0; v < count; ++v) {
-        const Wide term = static_cast<Wide>(terms.values[v]);
-        sum[v] = k == 0 ? term : primitives::add<Wide>(sum[v], term);
-      }
-    }
+      Pack<Wide, count> wide;
+      for (int v = 0; v < count; ++v) wide.values[v] = static_cast<Wide>(terms.values[v]);
+      return wide;
+    };
+    const auto add = [](Pack<Wide, count> a, const Pack<Wide, count>& b) {
+      for (int v = 0; v < count; ++v) a.values[v] = primitives::add<Wide>(a.values[v], b.values[v]);
+      return a;
+    };
+    static_assert(primitives::kMaxGpuSumInputs <= 1 << 6);
+    const auto sum = primitives::tree_sum<6>(num_inputs, term, add);
     Pack<T, count> rounded;
-    for (int v = 0; v < count; ++v) rounded.values[v] = static_cast<T>(sum[v]);
+    for (int v = 0; v < count; ++v) rounded.values[v] = static_cast<T>(sum.values[v]);
     store_pack(out + begin, rounded, count);
   }
 };

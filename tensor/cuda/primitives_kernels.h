@@ -19,7 +19,7 @@ void linear_elements(const KernelContext& context, double base, int64_t shift, d
 /// Any strides and dtypes.
 void copy_elements(const KernelContext& context, const Tensor& src, const Tensor& out);
 void add_elements(const KernelContext& context, const Tensor& src, const Tensor& out);
-/// out[i] = inputs[0][i] + inputs[1][i] + ..., n elements each; at most primitives::kMaxGpuSumInputs inputs.
+/// primitives::sum() of buffers of n elements each, at most primitives::kMaxGpuSumInputs of them.
 void sum_elements(const KernelContext& context, DType dtype, std::span<const std::byte* const> inputs, int64_t n,
                   std::byte* out);
 /// Copies the numbers to `out` in GPU memory, as kernel arguments; they are read before the call returns.

@@ -198,8 +198,7 @@ TEST(Engine, CallbackRunsAfterTheLastGradient) {
 }
 
 TEST(Engine, QueueCallbackOutsideBackwardIsRejected) {
-  EXPECT_EQ(error_text<StateError>([] { autograd::queue_callback([] {}); }),
-            "queue_callback: no backward is running on this thread");
+  EXPECT_ERROR(StateError, autograd::queue_callback([] {}), "queue_callback: no backward is running on this thread");
 }
 
 TEST(Engine, SecondBackwardRequiresRetainGraph) {
@@ -207,8 +206,9 @@ TEST(Engine, SecondBackwardRequiresRetainGraph) {
   Tensor y = mul(x, x);
   const Tensor w = from_vector<double>({1, 1}, {2});
   y.backward(w);
-  EXPECT_EQ(error_text<StateError>([&] { y.backward(w); }),
-            "mul: backward was called a second time on a released graph; pass retain_graph = true to the first call");
+  EXPECT_ERROR(
+      StateError, y.backward(w),
+      "mul: backward was called a second time on a released graph; pass retain_graph = true to the first call");
   Tensor z = mul(x, x);
   z.backward(w, /*retain_graph=*/true);
   z.backward(w);
@@ -219,12 +219,9 @@ TEST(Engine, InPlaceChangeOfSavedTensorIsRejected) {
   Tensor x = leaf_of({1, 2});
   Tensor y = exp(x);
   y.detach().add_(1);
-  EXPECT_EQ(
-      error_text<StateError>([&] {
-        y.backward(from_vector<double>({1, 1}, {2}));
-      }),
-      "exp: 'output' (float64 [2] on cpu) was changed in place by 'add_' after it was saved for backward (version 1, "
-      "saved at 0)");
+  EXPECT_ERROR(StateError, y.backward(from_vector<double>({1, 1}, {2})),
+               "exp: 'output' (float64 [2] on cpu) was changed in place by 'add_' after it was saved for backward "
+               "(version 1, saved at 0)");
   EXPECT_FALSE(x.grad().defined());
 }
 
@@ -232,10 +229,9 @@ TEST(Engine, InputChangedThroughAliasIsRejected) {
   Tensor x = leaf_of({1, 2});
   Tensor y = scale(x, 3);
   y.detach().mul_(2);
-  EXPECT_EQ(
-      error_text<StateError>([&] { scale(y, 1); }),
-      "scale: input 0 (float64 [2] on cpu, made by 'scale') was changed in place by 'mul_' through another tensor "
-      "that shares its memory, so its gradient would be wrong; clone one of them");
+  EXPECT_ERROR(StateError, scale(y, 1),
+               "scale: input 0 (float64 [2] on cpu, made by 'scale') was changed in place by 'mul_' through another "
+               "tensor that shares its memory, so its gradient would be wrong; clone one of them");
 }
 
 TEST(Engine, MismatchedGradientsFromBackwardAreRejected) {
@@ -247,42 +243,35 @@ TEST(Engine, MismatchedGradientsFromBackwardAreRejected) {
     for (size_t i = 0; i < count; ++i) node.gradients.push_back(gradient);
     y.backward(from_vector<double>({1, 1}, {2}));
   };
-  EXPECT_EQ(error_text<ShapeError>([&] { faulty(zeros({3}, {kFloat64}), 1); }),
-            "fake: backward returned for input 0 a gradient of shape [3], expected [2]");
-  EXPECT_EQ(error_text<DTypeError>([&] { faulty(zeros({2}, {kFloat32}), 1); }),
-            "fake: backward returned for input 0 a gradient of dtype float32, expected float64");
-  EXPECT_EQ(error_text<StateError>([&] { faulty(zeros({2}, {kFloat64}), 2); }),
-            "fake: backward returned 2 gradients for 1 inputs");
+  EXPECT_ERROR(ShapeError, faulty(zeros({3}, {kFloat64}), 1),
+               "fake: backward returned for input 0 a gradient of shape [3], expected [2]");
+  EXPECT_ERROR(DTypeError, faulty(zeros({2}, {kFloat32}), 1),
+               "fake: backward returned for input 0 a gradient of dtype float32, expected float64");
+  EXPECT_ERROR(StateError, faulty(zeros({2}, {kFloat64}), 2), "fake: backward returned 2 gradients for 1 inputs");
 }
 
 TEST(Engine, InvalidCallerArgumentsAreRejected) {
   Tensor x = leaf_of({1, 2});
-  EXPECT_EQ(error_text<ShapeError>([&] { scale(x, 2).backward(); }),
-            "backward: the gradient may be omitted only for a tensor with one element, not for float64 [2] on cpu");
-  EXPECT_EQ(
-      error_text<StateError>([&] { x.detach().backward(x); }),
+  EXPECT_ERROR(ShapeError, scale(x, 2).backward(),
+               "backward: the gradient may be omitted only for a tensor with one element, not for float64 [2] on cpu");
+  EXPECT_ERROR(
+      StateError, x.detach().backward(x),
       "backward: the tensor (float64 [2] on cpu) does not require grad and was not computed from a tensor that does");
-  EXPECT_EQ(error_text<ShapeError>([&] { scale(x, 2).backward(zeros({1}, {kFloat64})); }),
-            "backward: got a gradient of shape [1], expected [2]");
+  EXPECT_ERROR(ShapeError, scale(x, 2).backward(zeros({1}, {kFloat64})),
+               "backward: got a gradient of shape [1], expected [2]");
   const Tensor y = scale(x, 2);
   if (cpu_device_count() < 2) set_cpu_device_count(2);
   const Tensor elsewhere = zeros({2}, {kFloat64, Device("cpu:1")});
-  EXPECT_EQ(error_text<DeviceError>([&] { y.backward(elsewhere); }),
-            "backward: the gradient (float64 [2] on cpu:1) is on another device than the tensor (float64 [2] on cpu); "
-            "move it with "
-            "gradient.to(cpu)");
-  EXPECT_EQ(error_text<DeviceError>([&] {
-              static_cast<void>(grad({&y, 1}, {&x, 1}, {&elsewhere, 1}));
-            }),
-            "grad: the gradient (float64 [2] on cpu:1) is on another device than the tensor (float64 [2] on cpu); move "
-            "it with "
-            "gradient.to(cpu)");
+  EXPECT_ERROR(DeviceError, y.backward(elsewhere),
+               "backward: the gradient (float64 [2] on cpu:1) is on another device than the tensor (float64 [2] on "
+               "cpu); move it with gradient.to(cpu)");
+  EXPECT_ERROR(DeviceError, grad({&y, 1}, {&x, 1}, {&elsewhere, 1}),
+               "grad: the gradient (float64 [2] on cpu:1) is on another device than the tensor (float64 [2] on cpu); "
+               "move it with gradient.to(cpu)");
   EXPECT_FALSE(x.grad().defined());
-  EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(grad({&y, 1}, {})); }), "grad: inputs is empty");
-  EXPECT_EQ(error_text<DTypeError>([&] {
-              tensor({1, 2}).set_requires_grad();
-            }),
-            "set_requires_grad: only floating-point tensors can require gradients, got int64 [2] on cpu");
+  EXPECT_ERROR(ValueError, grad({&y, 1}, {}), "grad: inputs is empty");
+  EXPECT_ERROR(DTypeError, tensor({1, 2}).set_requires_grad(),
+               "set_requires_grad: only floating-point tensors can require gradients, got int64 [2] on cpu");
 }
 
 TEST(Engine, FailedBackwardLeavesGraphUsable) {
@@ -300,10 +289,9 @@ TEST(Engine, BackwardErrorNamesTheModule) {
   Tensor y = exp(x);
   context.module_scope = nullptr;
   y.detach().add_(1);
-  EXPECT_EQ(
-      error_text<StateError>([&] { y.backward(); }),
-      "exp: 'output' (float64 [1] on cpu) was changed in place by 'add_' after it was saved for backward (version 1, "
-      "saved at 0)\n  in Linear 'encoder.fc1'");
+  EXPECT_ERROR(StateError, y.backward(),
+               "exp: 'output' (float64 [1] on cpu) was changed in place by 'add_' after it was saved for backward "
+               "(version 1, saved at 0)\n  in Linear 'encoder.fc1'");
 }
 
 TEST(Engine, GradGuardsNestAndControlRecording) {
@@ -316,10 +304,9 @@ TEST(Engine, GradGuardsNestAndControlRecording) {
 
 TEST(Engine, InPlaceChangeOfLeafRequiresNoGrad) {
   Tensor x = leaf_of({1, 2});
-  EXPECT_EQ(
-      error_text<StateError>([&] { x.add_(1); }),
-      "add_: a leaf that requires grad is changed in place (float64 [2] on cpu); do it under a NoGradGuard, or use "
-      "the form that returns a new tensor");
+  EXPECT_ERROR(StateError, x.add_(1),
+               "add_: a leaf that requires grad is changed in place (float64 [2] on cpu); do it under a NoGradGuard, "
+               "or use the form that returns a new tensor");
   {
     NoGradGuard no_grad;
     x.add_(1);

@@ -90,11 +90,11 @@ TEST(TensorHook, GradientsOfWrongKindAreRejectedAndTheGraphStaysUsable) {
   const Tensor x = vector2(1, 2);
   const Tensor y = mul(x, 3);
   std::optional<HookHandle> hook = y.register_hook([](const Tensor&) { return zeros({3}, {kFloat64}); });
-  EXPECT_EQ(error_text<ShapeError>([&] { sum(y).backward({}, true); }),
-            "register_hook: a hook of a result of mul returned a gradient of shape [3], expected [2]");
+  EXPECT_ERROR(ShapeError, sum(y).backward({}, true),
+               "register_hook: a hook of a result of mul returned a gradient of shape [3], expected [2]");
   hook = x.register_hook([](const Tensor&) { return zeros({2}); });
-  EXPECT_EQ(error_text<DTypeError>([&] { sum(y).backward({}, true); }),
-            "register_hook: a hook returned a gradient of dtype float32, expected float64");
+  EXPECT_ERROR(DTypeError, sum(y).backward({}, true),
+               "register_hook: a hook returned a gradient of dtype float32, expected float64");
   hook.reset();
   sum(y).backward();
   EXPECT_EQ(values(x.grad()), (Values{3, 3}));
@@ -149,13 +149,11 @@ TEST(TensorHook, NestedGradOfAnInputOfTheOuterOneIsRejected) {
     nested();
   });
   nested = [&] { grad({sum(mul(v, v))}, {v, x}); };
-  EXPECT_EQ(error_text<StateError>([&] { grad({sum(mul(y, y))}, {x}, {}, {.retain_graph = true}); }),
-            "grad: reaches an input of another grad() that is still running");
+  EXPECT_ERROR(StateError, grad({sum(mul(y, y))}, {x}, {}, {.retain_graph = true}),
+               "grad: reaches an input of another grad() that is still running");
   nested = [&] { sum(mul(q, 1)).backward(); };
-  EXPECT_EQ(error_text<StateError>([&] {
-              grad({sum(mul(y, y))}, {q, x}, {}, {.retain_graph = true});
-            }),
-            "backward: reaches an input of another grad() that is still running");
+  EXPECT_ERROR(StateError, grad({sum(mul(y, y))}, {q, x}, {}, {.retain_graph = true}),
+               "backward: reaches an input of another grad() that is still running");
   Values inner;
   nested = [&] { inner = values(grad({sum(mul(v, v))}, {v})[0]); };
   EXPECT_EQ(values(grad({sum(mul(y, y))}, {x})[0]), (Values{8, 16}));
@@ -225,8 +223,8 @@ TEST(RetainGrad, DoesNothingForLeavesAndRejectsOthers) {
   x.retain_grad();
   sum(x).backward();
   EXPECT_EQ(values(x.grad()), (Values{1, 1}));
-  EXPECT_EQ(error_text<StateError>([] { zeros({2}).retain_grad(); }),
-            "retain_grad: the tensor (float32 [2] on cpu) does not require grad");
+  EXPECT_ERROR(StateError, zeros({2}).retain_grad(),
+               "retain_grad: the tensor (float32 [2] on cpu) does not require grad");
 }
 
 TEST(SetGrad, CopiesIntoTheSlotAndBackwardAddsToIt) {
@@ -251,16 +249,14 @@ TEST(SetGrad, KeepsASlotGivenByABucket) {
 TEST(SetGrad, MismatchedGradientsAreRejected) {
   const Tensor x = vector2(1, 2);
   autograd::leaf(x).name = "w";
-  EXPECT_EQ(error_text<ShapeError>([&] { x.set_grad(zeros({3}, {kFloat64})); }),
-            "set_grad: 'w' has shape [2], grad has shape [3]");
-  EXPECT_EQ(error_text<DTypeError>([&] { x.set_grad(zeros({2})); }), "set_grad: 'w' is float64, grad is float32");
-  EXPECT_EQ(error_text<StateError>([&] { mul(x, 2).set_grad(zeros({2}, {kFloat64})); }),
-            "set_grad: the tensor (float64 [2] on cpu) is the result of mul and has no gradient; call retain_grad() "
-            "first");
+  EXPECT_ERROR(ShapeError, x.set_grad(zeros({3}, {kFloat64})), "set_grad: 'w' has shape [2], grad has shape [3]");
+  EXPECT_ERROR(DTypeError, x.set_grad(zeros({2})), "set_grad: 'w' is float64, grad is float32");
+  EXPECT_ERROR(
+      StateError, mul(x, 2).set_grad(zeros({2}, {kFloat64})),
+      "set_grad: the tensor (float64 [2] on cpu) is the result of mul and has no gradient; call retain_grad() first");
   const Tensor y = mul(x, 2);
   y.retain_grad();
-  EXPECT_EQ(error_text<ShapeError>([&] { y.set_grad(zeros({3}, {kFloat64})); }),
-            "set_grad: got a gradient of shape [3], expected [2]");
+  EXPECT_ERROR(ShapeError, y.set_grad(zeros({3}, {kFloat64})), "set_grad: got a gradient of shape [3], expected [2]");
   y.set_grad(from_vector<double>({5, 6}, {2}));
   EXPECT_EQ(values(y.grad()), (Values{5, 6}));
 }

@@ -1,6 +1,5 @@
 #include <tandem/base/chunked_work.h>
 
-#include <algorithm>
 #include <atomic>
 #include <future>
 #include <mutex>

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
-#include <cstdint>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
@@ -62,8 +61,7 @@ TEST(InputFile, EmptyFileIsMappedToNull) {
 
 TEST(InputFile, FailedMappingNamesTheReason) {
   const InputFile file("op", "/sys/devices/system/cpu/online");  // a regular file that cannot be mapped
-  EXPECT_EQ(error_text<IoError>([&] { file.map(); }),
-            "op: cannot map '/sys/devices/system/cpu/online' into memory: No such device");
+  EXPECT_ERROR(IoError, file.map(), "op: cannot map '/sys/devices/system/cpu/online' into memory: No such device");
 }
 
 TEST(PathExists, IsFalseOnlyForMissingPaths) {
@@ -74,8 +72,7 @@ TEST(PathExists, IsFalseOnlyForMissingPaths) {
   EXPECT_FALSE(path_exists("op", folder / "missing"));
   EXPECT_FALSE(path_exists("op", file + "/below"));
   const std::string name(300, 'x');
-  EXPECT_EQ(error_text<IoError>([&] { path_exists("op", name); }),
-            "op: cannot access '" + name + "': File name too long");
+  EXPECT_ERROR(IoError, path_exists("op", name), "op: cannot access '" + name + "': File name too long");
 }
 
 /// Exits with status 0 if what the process prints reaches no file that is opened after its standard streams are closed.
@@ -115,8 +112,7 @@ TEST(WriteFile, ErrorsNamePathAndReason) {
             "op: cannot write 'DIR/missing/file': No such file or directory");
   EXPECT_EQ(folder.shortened(error_text<IoError>([&] { write_file("op", folder.path(), "x"); })),
             "op: cannot write 'DIR': Is a directory");
-  EXPECT_EQ(error_text<IoError>([] { write_file("op", "/dev/full", "x"); }),
-            "op: cannot write '/dev/full': No space left on device");
+  EXPECT_ERROR(IoError, write_file("op", "/dev/full", "x"), "op: cannot write '/dev/full': No space left on device");
 }
 
 bool is_blocked(int signal) {

@@ -5,9 +5,7 @@
 #include <barrier>
 #include <mutex>
 #include <set>
-#include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>

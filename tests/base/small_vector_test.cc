@@ -1,9 +1,7 @@
 #include <tandem/base/small_vector.h>
 
 #include <memory>
-#include <numeric>
 #include <string>
-#include <vector>
 
 #include <gtest/gtest.h>
 

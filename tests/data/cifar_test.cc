@@ -115,14 +115,12 @@ TEST_F(Cifar, LabelsAboveNineAreRejected) {
 }
 
 TEST_F(Cifar, InvalidArgumentsAreRejected) {
-  EXPECT_EQ(
-      error_text<td::ValueError>([&] { CifarDataset(folder_.path(), CifarSplit::kTest, {.records_per_file = 0}); }),
-      "CifarDataset: records_per_file is 0, expected at least 1");
+  EXPECT_ERROR(td::ValueError, CifarDataset(folder_.path(), CifarSplit::kTest, {.records_per_file = 0}),
+               "CifarDataset: records_per_file is 0, expected at least 1");
   write_all(folder_.path(), 2);
   const CifarDataset test(folder_.path(), CifarSplit::kTest, {.records_per_file = 2});
-  EXPECT_EQ(error_text<td::IndexError>([&] { test.get(2); }), "CifarDataset: index is 2, expected 0 <= index < 2");
-  EXPECT_EQ(error_text<td::ValueError>([&] { test.get_batch({}); }),
-            "CifarDataset: empty batch, expected at least one index");
+  EXPECT_ERROR(td::IndexError, test.get(2), "CifarDataset: index is 2, expected 0 <= index < 2");
+  EXPECT_ERROR(td::ValueError, test.get_batch({}), "CifarDataset: empty batch, expected at least one index");
 }
 
 TEST_F(Cifar, NormalizationUsesTrainingSetStatistics) {

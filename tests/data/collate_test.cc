@@ -1,7 +1,5 @@
 #include <tandem/data/collate.h>
 
-#include <atomic>
-#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -15,7 +13,6 @@ using td::data::Batch;
 using td::data::default_collate;
 using td::data::Example;
 using td::data::pad_collate;
-using td::testing::error_text;
 
 namespace {
 
@@ -38,13 +35,10 @@ TEST(DefaultCollate, StacksAsGetBatch) {
   EXPECT_FALSE(batch.images.defined());
   EXPECT_EQ(batch.labels.to_vector<float>(), (std::vector<float>{1, 2, 3, 4}));
   EXPECT_EQ(batch["y"].to_vector<float>(), (std::vector<float>{3, 4, 1, 2}));
-  EXPECT_EQ(
-      error_text<td::ShapeError>([&] {
-        default_collate(std::vector<Example>{{.image = x}, {.image = td::zeros({3})}});
-      }),
+  EXPECT_ERROR(
+      td::ShapeError, default_collate(std::vector<Example>{{.image = x}, {.image = td::zeros({3})}}),
       "default_collate: the image has shape [3], expected [2] as in the items before\n  in example 1 of the batch");
-  EXPECT_EQ(error_text<td::ValueError>([] { default_collate({}); }),
-            "default_collate: empty batch, expected at least one example");
+  EXPECT_ERROR(td::ValueError, default_collate({}), "default_collate: empty batch, expected at least one example");
 }
 
 TEST(PadCollate, ExtendsToTheLongestAndKeepsLengths) {
@@ -73,25 +67,17 @@ TEST(PadCollate, NamedMatricesArePaddedInTheirRows) {
 TEST(PadCollate, InvalidExamplesAreRejected) {
   const auto collate = pad_collate({{"image", 0}});
   const td::Tensor x = td::zeros({2}), matrix = td::zeros({3, 2});
-  EXPECT_EQ(error_text<td::ValueError>([&] { collate(std::vector<Example>{{.label = x}}); }),
-            "pad_collate: no tensor 'image' in the first example of the batch");
-  EXPECT_EQ(error_text<td::ValueError>([&] {
-              collate(std::vector<Example>{{.image = x, .tensors = {{"image_lengths", x}}}});
-            }),
-            "pad_collate: example 0 has a tensor 'image_lengths' already; rename it");
-  EXPECT_EQ(error_text<td::ShapeError>([&] {
-              collate(std::vector<Example>{{.image = x}, {.image = td::zeros({})}});
-            }),
-            "pad_collate: 'image' of example 1 is 0-dim, expected at least one dimension");
-  EXPECT_EQ(
-      error_text<td::ShapeError>([&] {
-        collate(std::vector<Example>{{.image = x}, {.image = matrix}});
-      }),
+  EXPECT_ERROR(td::ValueError, collate(std::vector<Example>{{.label = x}}),
+               "pad_collate: no tensor 'image' in the first example of the batch");
+  EXPECT_ERROR(td::ValueError, collate(std::vector<Example>{{.image = x, .tensors = {{"image_lengths", x}}}}),
+               "pad_collate: example 0 has a tensor 'image_lengths' already; rename it");
+  EXPECT_ERROR(td::ShapeError, collate(std::vector<Example>{{.image = x}, {.image = td::zeros({})}}),
+               "pad_collate: 'image' of example 1 is 0-dim, expected at least one dimension");
+  EXPECT_ERROR(
+      td::ShapeError, collate(std::vector<Example>{{.image = x}, {.image = matrix}}),
       "pad_collate: the image has shape [3, 2], expected [3] as in the items before\n  in example 1 of the batch");
-  EXPECT_EQ(error_text<td::StateError>([&] {
-              collate(std::vector<Example>{{.image = x, .label = x}, {.label = x}});
-            }),
-            "pad_collate: the image is undefined\n  in example 1 of the batch");
+  EXPECT_ERROR(td::StateError, collate(std::vector<Example>{{.image = x, .label = x}, {.label = x}}),
+               "pad_collate: the image is undefined\n  in example 1 of the batch");
 }
 
 TEST(DataLoader, CollateFunctionMakesTheBatchesForAnyNumberOfWorkers) {
@@ -116,8 +102,8 @@ TEST(DataLoader, CollateErrorNamesTheBatch) {
   for (const int num_workers : {0, 2}) {
     td::data::DataLoader loader(sentences, sampler,
                                 {.batch_size = 5, .num_workers = num_workers, .collate = default_collate});
-    EXPECT_EQ(
-        error_text<td::ShapeError>([&] { loader.begin(); }),
+    EXPECT_ERROR(
+        td::ShapeError, loader.begin(),
         "default_collate: the image has shape [1], expected [0] as in the items before\n  in example 1 of the batch"
         "\n  in batch 0 of 2, items 0, 1, 2, 3, ...");
   }

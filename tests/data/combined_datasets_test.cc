@@ -105,22 +105,17 @@ TEST(TensorDataset, TensorsOfAnyStridesAndNamesAlone) {
   EXPECT_FALSE(batch.images.defined());
   EXPECT_FALSE(batch.labels.defined());
   EXPECT_EQ(batch["column"].to_vector<float>(), (std::vector<float>{3, 6, 1, 4}));
-  EXPECT_EQ(error_text<td::IndexError>([&] { batch["row"]; }), "Batch: no tensor 'row'; its tensors are 'column'");
+  EXPECT_ERROR(td::IndexError, batch["row"], "Batch: no tensor 'row'; its tensors are 'column'");
 }
 
 TEST(TensorDataset, InvalidTensorsAreRejected) {
-  EXPECT_EQ(error_text<td::ValueError>([] { TensorDataset{Example()}; }),
-            "TensorDataset: no tensors, expected at least one");
-  EXPECT_EQ(error_text<td::ShapeError>([] {
-              TensorDataset({.image = td::zeros({3, 2}), .label = td::zeros({4})});
-            }),
-            "TensorDataset: the label has shape [4], expected [3, ...]");
-  EXPECT_EQ(error_text<td::ShapeError>([] {
-              TensorDataset({.tensors = {{"mask", td::zeros({})}}});
-            }),
-            "TensorDataset: mask has shape [], expected [size, ...]");
+  EXPECT_ERROR(td::ValueError, TensorDataset{Example()}, "TensorDataset: no tensors, expected at least one");
+  EXPECT_ERROR(td::ShapeError, TensorDataset({.image = td::zeros({3, 2}), .label = td::zeros({4})}),
+               "TensorDataset: the label has shape [4], expected [3, ...]");
+  EXPECT_ERROR(td::ShapeError, TensorDataset({.tensors = {{"mask", td::zeros({})}}}),
+               "TensorDataset: mask has shape [], expected [size, ...]");
   const TensorDataset dataset = numbers(3);
-  EXPECT_EQ(error_text<td::IndexError>([&] { dataset.get(3); }), "TensorDataset: index is 3, expected 0 <= index < 3");
+  EXPECT_ERROR(td::IndexError, dataset.get(3), "TensorDataset: index is 3, expected 0 <= index < 3");
 }
 
 /// Item i has the tensors that `make` gives.
@@ -152,13 +147,9 @@ TEST(Subset, ItemsAndBatchesFollowTheIndices) {
   EXPECT_EQ(subset.size(), 4);
   EXPECT_EQ(labels_of(subset), (Indices{5, 0, 5, 2}));
   EXPECT_EQ(subset.get_batch(Indices{3, 0}).labels.to_vector<int64_t>(), (Indices{2, 5}));
-  EXPECT_EQ(error_text<td::IndexError>([&] {
-              Subset(dataset, {0, 6});
-            }),
-            "Subset: index is 6, expected 0 <= index < 6");
-  EXPECT_EQ(error_text<td::IndexError>([&] { subset.get(4); }), "Subset: index is 4, expected 0 <= index < 4");
-  EXPECT_EQ(error_text<td::IndexError>([&] { subset.get_batch(Indices{-1}); }),
-            "Subset: index is -1, expected 0 <= index < 4");
+  EXPECT_ERROR(td::IndexError, Subset(dataset, {0, 6}), "Subset: index is 6, expected 0 <= index < 6");
+  EXPECT_ERROR(td::IndexError, subset.get(4), "Subset: index is 4, expected 0 <= index < 4");
+  EXPECT_ERROR(td::IndexError, subset.get_batch(Indices{-1}), "Subset: index is -1, expected 0 <= index < 4");
 }
 
 TEST(RandomSplit, PartsAreADisjointPermutation) {
@@ -185,17 +176,12 @@ TEST(RandomSplit, PartsAreADisjointPermutation) {
 
 TEST(RandomSplit, WrongLengthsAreRejected) {
   const TensorDataset dataset = numbers(10);
-  EXPECT_EQ(error_text<td::ValueError>([&] {
-              random_split(dataset, {0.5, 0.4});
-            }),
-            "random_split: the sum of the lengths is 0.9, expected 1 for fractions or the dataset's size 10 for whole "
-            "numbers");
+  EXPECT_ERROR(td::ValueError, random_split(dataset, {0.5, 0.4}),
+               "random_split: the sum of the lengths is 0.9, expected 1 for fractions or the dataset's size 10 for "
+               "whole numbers");
   EXPECT_THROW(random_split(dataset, {5, 4}), td::ValueError);
   EXPECT_THROW(random_split(dataset, {9.5, 0.5}), td::ValueError);
-  EXPECT_EQ(error_text<td::ValueError>([&] {
-              random_split(dataset, {11, -1});
-            }),
-            "random_split: a length is -1, expected at least 0");
+  EXPECT_ERROR(td::ValueError, random_split(dataset, {11, -1}), "random_split: a length is -1, expected at least 0");
 }
 
 TEST(ConcatDataset, ItemsFollowEachOther) {
@@ -204,8 +190,8 @@ TEST(ConcatDataset, ItemsFollowEachOther) {
   EXPECT_EQ(all.size(), 5);
   EXPECT_EQ(labels_of(all), (Indices{0, 1, 100, 101, 102}));
   EXPECT_EQ(all.get_batch(Indices{4, 1}).labels.to_vector<int64_t>(), (Indices{102, 1}));
-  EXPECT_EQ(error_text<td::IndexError>([&] { all.get(5); }), "ConcatDataset: index is 5, expected 0 <= index < 5");
-  EXPECT_EQ(error_text<td::ValueError>([] { ConcatDataset({}); }), "ConcatDataset: no datasets, expected at least one");
+  EXPECT_ERROR(td::IndexError, all.get(5), "ConcatDataset: index is 5, expected 0 <= index < 5");
+  EXPECT_ERROR(td::ValueError, ConcatDataset({}), "ConcatDataset: no datasets, expected at least one");
 }
 
 }  // namespace

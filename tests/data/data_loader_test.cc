@@ -4,8 +4,6 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
-#include <set>
-#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -21,7 +19,6 @@ using td::data::Batch;
 using td::data::DataLoader;
 using td::data::RandomSampler;
 using td::data::SequentialSampler;
-using td::testing::error_text;
 
 namespace {
 
@@ -396,12 +393,12 @@ TEST(DataLoader, TraceRecordsEachBatchOnItsWorker) {
 TEST(DataLoader, InvalidOptionsAreRejected) {
   const Numbers numbers(1);
   SequentialSampler sampler(1);
-  EXPECT_EQ(error_text<td::ValueError>([&] { DataLoader(numbers, sampler, {.batch_size = 0}); }),
-            "DataLoader: batch_size is 0, expected at least 1");
-  EXPECT_EQ(error_text<td::ValueError>([&] { DataLoader(numbers, sampler, {.num_workers = -1}); }),
-            "DataLoader: num_workers is -1, expected at least 0");
-  EXPECT_EQ(error_text<td::ValueError>([&] { DataLoader(numbers, sampler, {.prefetch = 0}); }),
-            "DataLoader: prefetch is 0, expected at least 1");
+  EXPECT_ERROR(td::ValueError, DataLoader(numbers, sampler, {.batch_size = 0}),
+               "DataLoader: batch_size is 0, expected at least 1");
+  EXPECT_ERROR(td::ValueError, DataLoader(numbers, sampler, {.num_workers = -1}),
+               "DataLoader: num_workers is -1, expected at least 0");
+  EXPECT_ERROR(td::ValueError, DataLoader(numbers, sampler, {.prefetch = 0}),
+               "DataLoader: prefetch is 0, expected at least 1");
 }
 
 }  // namespace

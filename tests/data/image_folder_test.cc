@@ -58,7 +58,7 @@ TEST_F(ImageFolderTest, ItemsAreImagesAndLabels) {
   EXPECT_EQ(example.image.to_vector<int>()[74], 8);
   EXPECT_EQ(example.label.item<int64_t>(), 1);
   EXPECT_EQ(ImageFolder(folder_.path(), {.mode = td::data::ImageReadMode::kGray}).get(0).image.size(0), 1);
-  EXPECT_EQ(error_text<td::IndexError>([&] { data.get(2); }), "ImageFolder: index is 2, expected 0 <= index < 2");
+  EXPECT_ERROR(td::IndexError, data.get(2), "ImageFolder: index is 2, expected 0 <= index < 2");
 }
 
 TEST_F(ImageFolderTest, LoaderCropsImagesToOneSize) {

@@ -1,7 +1,5 @@
 #include <tandem/data/image.h>
 
-#include <algorithm>
-#include <cmath>
 #include <limits>
 #include <map>
 #include <string>
@@ -187,34 +185,22 @@ TEST(EncodeJpeg, DecodedPixelsMatchPillow) {
 }
 
 TEST(EncodeJpeg, InvalidArgumentsAreRejected) {
-  EXPECT_EQ(error_text<td::ValueError>([] {
-              td::data::encode_jpeg(noise({3, 2, 2}), 101);
-            }),
-            "encode_jpeg: quality is 101, expected 1 to 100");
-  EXPECT_EQ(error_text<td::IoError>([] {
-              td::data::encode_jpeg(noise({1, 1, 65536}));
-            }),
-            "encode_jpeg: libjpeg cannot encode the image of 65536x1 pixels: Maximum supported image dimension is "
-            "65500 pixels");
+  EXPECT_ERROR(td::ValueError, td::data::encode_jpeg(noise({3, 2, 2}), 101),
+               "encode_jpeg: quality is 101, expected 1 to 100");
+  EXPECT_ERROR(td::IoError, td::data::encode_jpeg(noise({1, 1, 65536})),
+               "encode_jpeg: libjpeg cannot encode the image of 65536x1 pixels: Maximum supported image dimension is "
+               "65500 pixels");
 }
 
 TEST(EncodePng, InvalidImagesAreRejected) {
-  EXPECT_EQ(error_text<td::ShapeError>([] {
-              encode_png(td::zeros({2, 3, 3}));
-            }),
-            "encode_png: the image has shape [2, 3, 3], expected [C, H, W] with C = 1 or 3, and at least one pixel");
-  EXPECT_EQ(error_text<td::ShapeError>([] {
-              encode_png(td::zeros({3, 0, 3}));
-            }),
-            "encode_png: the image has shape [3, 0, 3], expected [C, H, W] with C = 1 or 3, and at least one pixel");
-  EXPECT_EQ(error_text<td::DTypeError>([] {
-              encode_png(td::zeros({3, 1, 1}, {td::kInt64}));
-            }),
-            "encode_png: the image is int64, expected uint8 or float32");
-  EXPECT_EQ(error_text<td::IoError>([] {
-              td::data::write_png("/absent/a.png", td::zeros({3, 1, 1}));
-            }),
-            "write_png: cannot write '/absent/a.png': No such file or directory");
+  EXPECT_ERROR(td::ShapeError, encode_png(td::zeros({2, 3, 3})),
+               "encode_png: the image has shape [2, 3, 3], expected [C, H, W] with C = 1 or 3, and at least one pixel");
+  EXPECT_ERROR(td::ShapeError, encode_png(td::zeros({3, 0, 3})),
+               "encode_png: the image has shape [3, 0, 3], expected [C, H, W] with C = 1 or 3, and at least one pixel");
+  EXPECT_ERROR(td::DTypeError, encode_png(td::zeros({3, 1, 1}, {td::kInt64})),
+               "encode_png: the image is int64, expected uint8 or float32");
+  EXPECT_ERROR(td::IoError, td::data::write_png("/absent/a.png", td::zeros({3, 1, 1})),
+               "write_png: cannot write '/absent/a.png': No such file or directory");
 }
 
 TEST(MakeGrid, ImagesAreArrangedInRows) {
@@ -260,20 +246,14 @@ TEST(MakeGrid, ValuesAreNormalized) {
 
 TEST(MakeGrid, InvalidArgumentsAreRejected) {
   const Tensor images = td::zeros({2, 3, 1, 1});
-  EXPECT_EQ(error_text<td::ValueError>([&] { make_grid(images, {.nrow = 0}); }),
-            "make_grid: nrow is 0, expected at least 1");
-  EXPECT_EQ(error_text<td::ValueError>([&] { make_grid(images, {.padding = -1}); }),
-            "make_grid: padding is -1, expected at least 0");
-  EXPECT_EQ(error_text<td::ValueError>([&] { make_grid(images, {.value_range = std::pair(1.0, 1.0)}); }),
-            "make_grid: value_range is (1, 1), expected first < second");
-  EXPECT_EQ(error_text<td::DTypeError>([&] {
-              make_grid(noise({2, 3, 1, 1}), {.normalize = true});
-            }),
-            "make_grid: normalize needs float32 images, got uint8");
-  EXPECT_EQ(error_text<td::ShapeError>([&] {
-              make_grid(td::zeros({2, 2, 1, 1}));
-            }),
-            "make_grid: images have shape [2, 2, 1, 1], expected [N, C, H, W] with N >= 1 and C = 1 or 3");
+  EXPECT_ERROR(td::ValueError, make_grid(images, {.nrow = 0}), "make_grid: nrow is 0, expected at least 1");
+  EXPECT_ERROR(td::ValueError, make_grid(images, {.padding = -1}), "make_grid: padding is -1, expected at least 0");
+  EXPECT_ERROR(td::ValueError, make_grid(images, {.value_range = std::pair(1.0, 1.0)}),
+               "make_grid: value_range is (1, 1), expected first < second");
+  EXPECT_ERROR(td::DTypeError, make_grid(noise({2, 3, 1, 1}), {.normalize = true}),
+               "make_grid: normalize needs float32 images, got uint8");
+  EXPECT_ERROR(td::ShapeError, make_grid(td::zeros({2, 2, 1, 1})),
+               "make_grid: images have shape [2, 2, 1, 1], expected [N, C, H, W] with N >= 1 and C = 1 or 3");
 }
 
 }  // namespace

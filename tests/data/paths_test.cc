@@ -45,18 +45,18 @@ TEST(DataPaths, SymlinkLoopIsAnIoErrorWithReason) {
   const td::testing::TemporaryFolder folder;
   fs::create_symlink("loop", folder / "loop");
   const std::string loop = folder / "loop";
-  EXPECT_EQ(error_text<td::IoError>([&] { open_mnist(loop); }),
-            "MnistDataset: cannot access '" + loop + "/train-images-idx3-ubyte': Too many levels of symbolic links");
-  EXPECT_EQ(error_text<td::IoError>([&] { open_cifar(loop); }),
-            "CifarDataset: cannot access '" + loop + "/cifar-10-batches-bin/.': Too many levels of symbolic links");
+  EXPECT_ERROR(td::IoError, open_mnist(loop),
+               "MnistDataset: cannot access '" + loop + "/train-images-idx3-ubyte': Too many levels of symbolic links");
+  EXPECT_ERROR(td::IoError, open_cifar(loop),
+               "CifarDataset: cannot access '" + loop + "/cifar-10-batches-bin/.': Too many levels of symbolic links");
 }
 
 TEST(DataPaths, OverlongNameIsAnIoErrorWithReason) {
   const std::string name(300, 'x');
-  EXPECT_EQ(error_text<td::IoError>([&] { open_mnist(name); }),
-            "MnistDataset: cannot access '" + name + "/train-images-idx3-ubyte': File name too long");
-  EXPECT_EQ(error_text<td::IoError>([&] { open_cifar(name); }),
-            "CifarDataset: cannot access '" + name + "/cifar-10-batches-bin/.': File name too long");
+  EXPECT_ERROR(td::IoError, open_mnist(name),
+               "MnistDataset: cannot access '" + name + "/train-images-idx3-ubyte': File name too long");
+  EXPECT_ERROR(td::IoError, open_cifar(name),
+               "CifarDataset: cannot access '" + name + "/cifar-10-batches-bin/.': File name too long");
 }
 
 TEST(DataPaths, PathBelowFileIsReportedAsMissingFiles) {

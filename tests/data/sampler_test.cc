@@ -5,7 +5,6 @@
 #include <map>
 #include <numeric>
 #include <set>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -17,7 +16,6 @@ namespace td = tandem;
 using td::data::DistributedSampler;
 using td::data::RandomSampler;
 using td::data::SequentialSampler;
-using td::testing::error_text;
 using Mode = td::data::DistributedSamplerOptions::Mode;
 
 namespace {
@@ -276,27 +274,26 @@ TEST(DistributedSampler, IncompatibleStatesAreRejected) {
   sampler.advance(3);
   const auto state = sampler.state_dict();
   DistributedSampler other(41, 1, 2);
-  EXPECT_EQ(
-      error_text<td::StateError>([&] { other.load_state_dict(state); }),
-      "DistributedSampler: the state was saved within an epoch of a dataset of 40 items, but this sampler's has 41; "
-      "resume with the same dataset, or from the end of an epoch");
+  EXPECT_ERROR(td::StateError, other.load_state_dict(state),
+               "DistributedSampler: the state was saved within an epoch of a dataset of 40 items, but this sampler's "
+               "has 41; resume with the same dataset, or from the end of an epoch");
   DistributedSampler evaluation(40, 1, 3, {.mode = Mode::kEvaluation});
-  EXPECT_EQ(error_text<td::StateError>([&] { evaluation.load_state_dict(state); }),
-            "DistributedSampler: an evaluation epoch cannot be resumed with 3 ranks; the state was saved with 2");
+  EXPECT_ERROR(td::StateError, evaluation.load_state_dict(state),
+               "DistributedSampler: an evaluation epoch cannot be resumed with 3 ranks; the state was saved with 2");
   td::State wrong = state;
   wrong.set("start", int64_t{41});
-  EXPECT_EQ(error_text<td::StateError>([&] { sampler.load_state_dict(wrong); }),
-            "DistributedSampler: start 41 and position 3 of 2 ranks are outside an epoch of 40 items");
+  EXPECT_ERROR(td::StateError, sampler.load_state_dict(wrong),
+               "DistributedSampler: start 41 and position 3 of 2 ranks are outside an epoch of 40 items");
   wrong = state;
   wrong.set("start", int64_t{10});
   wrong.set("position", int64_t{16});
-  EXPECT_EQ(error_text<td::StateError>([&] { sampler.load_state_dict(wrong); }),
-            "DistributedSampler: position 16 in the state is beyond the 15 items of a rank from item 10 on");
+  EXPECT_ERROR(td::StateError, sampler.load_state_dict(wrong),
+               "DistributedSampler: position 16 in the state is beyond the 15 items of a rank from item 10 on");
   wrong = state;
   wrong.set("world_size", std::numeric_limits<int64_t>::max());
-  EXPECT_EQ(error_text<td::StateError>([&] { sampler.load_state_dict(wrong); }),
-            "DistributedSampler: start 0 and position 3 of 9223372036854775807 ranks are outside an epoch of 40 "
-            "items");
+  EXPECT_ERROR(
+      td::StateError, sampler.load_state_dict(wrong),
+      "DistributedSampler: start 0 and position 3 of 9223372036854775807 ranks are outside an epoch of 40 items");
   EXPECT_EQ(sampler.state_dict().get<int64_t>("position"), 3);
 }
 
@@ -306,39 +303,34 @@ TEST(Sampler, MismatchedStatesAreRejected) {
   sampler.advance(3);
   const auto state = sampler.state_dict();
   RandomSampler other(9, 2);
-  EXPECT_EQ(error_text<td::StateError>([&] { other.load_state_dict(state); }),
-            "Sampler: the state was saved within an epoch of 7 items, but this sampler has 9; resume with the "
-            "same dataset, or from the end of an epoch");
-  EXPECT_EQ(error_text<td::StateError>([&] { other.load_state_dict({}); }), "State: 'epoch' is missing");
+  EXPECT_ERROR(td::StateError, other.load_state_dict(state),
+               "Sampler: the state was saved within an epoch of 7 items, but this sampler has 9; resume with the same "
+               "dataset, or from the end of an epoch");
+  EXPECT_ERROR(td::StateError, other.load_state_dict({}), "State: 'epoch' is missing");
 
   const auto with = [&](const char* key, int64_t value) {
     td::State changed = state;
     changed.set(key, value);
     return changed;
   };
-  EXPECT_EQ(error_text<td::StateError>([&] { sampler.load_state_dict(with("epoch", -1)); }),
-            "Sampler: epoch is -1, expected at least 0");
-  EXPECT_EQ(error_text<td::StateError>([&] { sampler.load_state_dict(with("position", 8)); }),
-            "Sampler: position in the state is 8, expected 0 <= position <= size 7");
-  EXPECT_EQ(error_text<td::StateError>([&] { sampler.load_state_dict(with("position", -1)); }),
-            "Sampler: position in the state is -1, expected 0 <= position <= size 7");
+  EXPECT_ERROR(td::StateError, sampler.load_state_dict(with("epoch", -1)), "Sampler: epoch is -1, expected at least 0");
+  EXPECT_ERROR(td::StateError, sampler.load_state_dict(with("position", 8)),
+               "Sampler: position in the state is 8, expected 0 <= position <= size 7");
+  EXPECT_ERROR(td::StateError, sampler.load_state_dict(with("position", -1)),
+               "Sampler: position in the state is -1, expected 0 <= position <= size 7");
   EXPECT_EQ(sampler.epoch(), 0);
 }
 
 TEST(Sampler, InvalidArgumentsAreRejected) {
-  EXPECT_EQ(error_text<td::ValueError>([] { SequentialSampler(-1); }),
-            "SequentialSampler: size is -1, expected at least 0");
-  EXPECT_EQ(error_text<td::ValueError>([] { RandomSampler(-1); }), "RandomSampler: size is -1, expected at least 0");
-  EXPECT_EQ(error_text<td::ValueError>([] { DistributedSampler(-1, 0, 1); }),
-            "DistributedSampler: size is -1, expected at least 0");
-  EXPECT_EQ(error_text<td::ValueError>([] { DistributedSampler(1, 0, 0); }),
-            "DistributedSampler: world_size is 0, expected at least 1");
-  EXPECT_EQ(error_text<td::ValueError>([] { DistributedSampler(1, 2, 2); }),
-            "DistributedSampler: rank is 2, expected 0 <= rank < world_size 2");
-  EXPECT_EQ(error_text<td::ValueError>([] { DistributedSampler(1, -1, 2); }),
-            "DistributedSampler: rank is -1, expected 0 <= rank < world_size 2");
-  EXPECT_EQ(error_text<td::ValueError>([] { SequentialSampler(1).set_epoch(-2); }),
-            "Sampler: epoch is -2, expected at least 0");
+  EXPECT_ERROR(td::ValueError, SequentialSampler(-1), "SequentialSampler: size is -1, expected at least 0");
+  EXPECT_ERROR(td::ValueError, RandomSampler(-1), "RandomSampler: size is -1, expected at least 0");
+  EXPECT_ERROR(td::ValueError, DistributedSampler(-1, 0, 1), "DistributedSampler: size is -1, expected at least 0");
+  EXPECT_ERROR(td::ValueError, DistributedSampler(1, 0, 0), "DistributedSampler: world_size is 0, expected at least 1");
+  EXPECT_ERROR(td::ValueError, DistributedSampler(1, 2, 2),
+               "DistributedSampler: rank is 2, expected 0 <= rank < world_size 2");
+  EXPECT_ERROR(td::ValueError, DistributedSampler(1, -1, 2),
+               "DistributedSampler: rank is -1, expected 0 <= rank < world_size 2");
+  EXPECT_ERROR(td::ValueError, SequentialSampler(1).set_epoch(-2), "Sampler: epoch is -2, expected at least 0");
 }
 
 }  // namespace

@@ -13,7 +13,6 @@
 
 namespace td = tandem;
 using td::data::ShapesDataset;
-using td::testing::error_text;
 
 namespace {
 
@@ -157,17 +156,13 @@ TEST(Shapes, ClassesHaveNames) {
 }
 
 TEST(Shapes, InvalidArgumentsAreRejected) {
-  EXPECT_EQ(error_text<td::ValueError>([] { ShapesDataset(-1); }), "ShapesDataset: size is -1, expected at least 0");
-  EXPECT_EQ(error_text<td::ValueError>([] { ShapesDataset(1, 0, {.side = 0}); }),
-            "ShapesDataset: side is 0, expected 1 to 4096");
+  EXPECT_ERROR(td::ValueError, ShapesDataset(-1), "ShapesDataset: size is -1, expected at least 0");
+  EXPECT_ERROR(td::ValueError, ShapesDataset(1, 0, {.side = 0}), "ShapesDataset: side is 0, expected 1 to 4096");
   const ShapesDataset shapes(3);
-  EXPECT_EQ(error_text<td::IndexError>([&] { shapes.get(3); }), "ShapesDataset: index is 3, expected 0 <= index < 3");
-  EXPECT_EQ(error_text<td::ValueError>([&] { shapes.get_batch({}); }),
-            "ShapesDataset: empty batch, expected at least one index");
-  EXPECT_EQ(error_text<td::IndexError>([&] {
-              shapes.get_batch(std::vector<int64_t>{0, -1});
-            }),
-            "ShapesDataset: index is -1, expected 0 <= index < 3");
+  EXPECT_ERROR(td::IndexError, shapes.get(3), "ShapesDataset: index is 3, expected 0 <= index < 3");
+  EXPECT_ERROR(td::ValueError, shapes.get_batch({}), "ShapesDataset: empty batch, expected at least one index");
+  EXPECT_ERROR(td::IndexError, shapes.get_batch(std::vector<int64_t>{0, -1}),
+               "ShapesDataset: index is -1, expected 0 <= index < 3");
 }
 
 }  // namespace

@@ -1,9 +1,7 @@
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <set>
-#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>

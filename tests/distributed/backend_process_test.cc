@@ -91,7 +91,7 @@ TANDEM_RANK_MAIN(same_bits) {
   }
 }
 
-TEST(Backends, ShmAndGlooAveragesAreBitwiseEqual) {
+TEST(Backends, ShmAndNetworkAveragesAreBitwiseEqual) {
   for (const int n : {2, 3}) spawn(n, "same_bits");
 }
 

@@ -93,7 +93,7 @@ TEST(GpuGroup, TimedWaitReturnsBeforePeerArrives) {
   });
 }
 
-TEST(GpuGroup, CpuCollectivesOverGlooRunConcurrentlyWithNccl) {
+TEST(GpuGroup, CpuCollectivesOverNetworkRunConcurrentlyWithNccl) {
   ThreadRanks{.world_size = 2, .backend = "cpu:gloo,cuda:nccl", .hosts = "ab"}.run([](ProcessGroup& group) {
     const int rank = group.rank();
     for (int round = 0; round < 3; ++round) {

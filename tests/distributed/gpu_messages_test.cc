@@ -469,11 +469,11 @@ void exchange_with_cpu(ProcessGroup& group) {
 
 TEST(GpuMessages, GpuAndCpuTensorsExchangeMessages) { run_on_gpus(2, exchange_with_cpu); }
 
-TEST(GpuMessages, GpuAndCpuTensorsExchangeMessagesOverGloo) {
+TEST(GpuMessages, GpuAndCpuTensorsExchangeMessagesOverNetwork) {
   ThreadRanks{.world_size = 2, .backend = "cpu:gloo,cuda:nccl", .hosts = "ab"}.run(exchange_with_cpu);
 }
 
-TEST(GpuMessages, DirectMessagesOverGlooKeepTags) {
+TEST(GpuMessages, DirectMessagesOverNetworkKeepTags) {
   ThreadRanks{.world_size = 2, .backend = "cpu:gloo,cuda:nccl", .hosts = "ab"}.run([](ProcessGroup& group) {
     const int other = 1 - group.rank();
     const Tensor a = on_gpu(group, group.rank(), 7000), b = on_gpu(group, group.rank() + 10, 7000);

@@ -18,6 +18,7 @@
 #include <tandem/tests/distributed/small_net.h>
 #include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/sanitizers.h>
+#include <tandem/tests/support/tree_sum.h>
 
 namespace tandem::distributed { namespace {
 
@@ -29,14 +30,15 @@ class CommHooksWorldSizes : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(, CommHooksWorldSizes,
                          ::testing::ValuesIn(testing::kThreadSanitizer ? std::vector{1, 3} : std::vector{1, 2, 3, 4}));
 
-/// Reference for half types: float32 sums in rank order, divided, rounded once.
+/// Reference for half types: float32 sums in the documented order, divided, rounded once.
 template <class H, class T>
 std::vector<T> mean_of_rounded(const std::vector<std::vector<T>>& by_rank) {
   std::vector<T> means;
   for (size_t i = 0; i < by_rank[0].size(); ++i) {
-    float sum = static_cast<float>(static_cast<H>(by_rank[0][i]));
-    for (size_t r = 1; r < by_rank.size(); ++r) sum += static_cast<float>(static_cast<H>(by_rank[r][i]));
-    means.push_back(static_cast<T>(static_cast<float>(static_cast<H>(sum / static_cast<float>(by_rank.size())))));
+    std::vector<float> terms;
+    for (const std::vector<T>& of_rank : by_rank) terms.push_back(static_cast<float>(static_cast<H>(of_rank[i])));
+    const float mean = testing::tree_sum(terms) / static_cast<float>(terms.size());
+    means.push_back(static_cast<T>(static_cast<float>(static_cast<H>(mean))));
   }
   return means;
 }

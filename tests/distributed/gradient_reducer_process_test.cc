@@ -9,9 +9,13 @@
 #include <vector>
 
 #include <tandem/base/error.h>
+#include <tandem/data/data_loader.h>
+#include <tandem/data/digits.h>
+#include <tandem/data/sampler.h>
 #include <tandem/distributed/launch.h>
-#include <tandem/nn/layers.h>
+#include <tandem/models/lenet.h>
 #include <tandem/ops/compare.h>
+#include <tandem/ops/loss.h>
 #include <tandem/ops/random.h>
 #include <tandem/tests/distributed/small_net.h>
 
@@ -56,18 +60,42 @@ TEST_P(GradientReducerProcesses, MatchesFullBatchAndEqualsThreadRanksBitwise) {
 
 INSTANTIATE_TEST_SUITE_P(, GradientReducerProcesses, testing::Values(2, 3, 4));
 
-TANDEM_RANK_MAIN(start_with_equal_weights) {
-  manual_seed(0);
-  const nn::Linear layer(6, 5);
-  const Tensor weight = layer.weight.detach(), noise = rand({4});
-  for (const auto& [values, is_equal] : {std::pair(weight, true), {noise, false}}) {
-    const Tensor lowest = values.clone(), highest = values.clone();
-    context.group()->all_reduce(lowest, ReduceOp::kMin);
-    context.group()->all_reduce(highest, ReduceOp::kMax);
-    TANDEM_CHECK(StateError, equal(lowest, highest) == is_equal, "equal on all ranks: ", !is_equal);
-  }
+bool is_equal_on_all_ranks(Context& context, const Tensor& values) {
+  const Tensor lowest = values.clone(), highest = values.clone();
+  context.group()->all_reduce(lowest, ReduceOp::kMin);
+  context.group()->all_reduce(highest, ReduceOp::kMax);
+  return equal(lowest, highest);
 }
 
-TEST(ManualSeed, ProcessesHaveEqualWeightsAndOtherRandomNumbers) { spawn(3, "start_with_equal_weights"); }
+// Nobody sends weights: equal initial values and equal sums of gradients keep the models equal.
+TANDEM_RANK_MAIN(train_with_gradients_averaged_by_hand) {
+  manual_seed(0);
+  models::LeNet net;
+  TANDEM_CHECK(StateError, !is_equal_on_all_ranks(context, rand({4})), "equal random numbers on all ranks");
+  optim::SGD sgd(net.parameters(), {.lr = 0.05, .momentum = 0.9});
+  const data::DigitsDataset digits(1024);
+  data::DistributedSampler sampler(digits.size(), context.rank(), context.world_size());
+  data::DataLoader loader(digits, sampler, {.batch_size = 16});
+  std::vector<double> losses;
+  for (const data::Batch& batch : loader) {
+    sgd.zero_grad();
+    const Tensor loss = cross_entropy(net(batch.images), batch.labels);
+    loss.backward();
+    for (const Tensor& parameter : net.parameters()) {
+      context.group()->all_reduce(parameter.grad());
+      parameter.grad().div_(Scalar(context.world_size()));
+    }
+    sgd.step();
+    losses.push_back(loss.item());
+  }
+  for (const auto& [name, parameter] : net.named_parameters()) {
+    TANDEM_CHECK(StateError, is_equal_on_all_ranks(context, parameter.detach()), name, " differs between ranks");
+  }
+  TANDEM_CHECK(StateError, losses.back() < 0.9 * losses[0], "the loss was ", losses[0], ", now ", losses.back());
+}
+
+TEST(ManualSeed, ModelsTrainedWithGradientsAveragedByHandAreEqual) {
+  spawn(2, "train_with_gradients_averaged_by_hand");
+}
 
 }}  // namespace tandem::distributed

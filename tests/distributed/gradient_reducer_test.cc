@@ -286,9 +286,9 @@ TEST(GradientReducer, StepsWithinBackwardFailOnlyIfRanksDiffer) {
   for (const bool differs : {false, true}) {
     run_threads(2, [&](Context& context) {
       const Net net(1);
-      GradientReducer reducer(net.named(), {}, context.group());
       const HookHandle step = net.w1.register_post_accumulate_grad_hook(
           [&](const Tensor& grad) { net.w1.detach().add_(grad); });  // the gradient of this rank
+      GradientReducer reducer(net.named(), {}, context.group());
       const auto backward = [&] {
         net.loss(differs ? own(inputs(), context) : inputs(), differs ? own(labels(), context) : labels()).backward();
       };

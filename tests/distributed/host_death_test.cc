@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-#include <tandem/distributed/backends/gloo/gloo_backend.h>
 #include <tandem/distributed/backends/hierarchical/hierarchical_backend.h>
+#include <tandem/distributed/backends/network/network_backend.h>
 #include <tandem/distributed/backends/shm/shm_backend.h>
 #include <tandem/tests/distributed/failing_ranks.h>
 #include <tandem/tests/distributed/killed_rank.h>
@@ -17,14 +17,14 @@ namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 /// Ranks 0 and 1 on one host, 2 and 3 on the other.
 std::unique_ptr<Backend> make_two_hosts(const ProcessGroupOptions& given) {
-  constexpr gloo::Tuning kLink{.chunk_bytes = 4096, .slots = 2};
+  constexpr network::Tuning kLink{.chunk_bytes = 4096};
   ProcessGroupOptions options = given;
   options.host_id = options.rank < 2 ? "a" : "b";
   const HostLayout layout{{{0, 1}, {2, 3}}};
   HostBackends parts;
-  parts.flat = gloo::make_gloo_backend(options, kLink);
+  parts.flat = network::make_network_backend(options, kLink);
   parts.local = shm::make_shm_backend(options_inside(options, layout));
-  parts.cross = gloo::make_gloo_backend(options_across(options, layout), kLink);
+  parts.cross = network::make_network_backend(options_across(options, layout), kLink);
   return std::make_unique<HierarchicalBackend>(options, layout, std::move(parts),
                                                HostTuning{.leader_bytes = 64, .chunk_bytes = 32 << 10});
 }

@@ -11,6 +11,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/closed_form.h>
 #include <tandem/tests/distributed/host_ranks.h>
+#include <tandem/tests/support/tree_sum.h>
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
@@ -69,21 +70,14 @@ TEST(HierarchicalAllReduce, SizesAroundChunkBoundariesMatchReference) {
   }
 }
 
-/// The documented order: ascending ranks within a host, then ascending hosts; float32 for half types.
-std::vector<float> tree_sum(const std::string& hosts, const std::vector<std::vector<float>>& inputs) {
-  std::vector<float> result;
-  for (const std::vector<int>& host : HostRanks{.hosts = hosts}.layout().hosts) {
-    std::vector<float> partial = inputs[static_cast<size_t>(host[0])];
-    for (size_t k = 1; k < host.size(); ++k) {
-      for (size_t i = 0; i < partial.size(); ++i) partial[i] += inputs[static_cast<size_t>(host[k])][i];
-    }
-    if (result.empty()) {
-      result = partial;
-    } else {
-      for (size_t i = 0; i < partial.size(); ++i) result[i] += partial[i];
-    }
+/// The documented order; float32 for half types.
+std::vector<float> tree_sums(const std::string& hosts, const std::vector<std::vector<float>>& inputs) {
+  std::vector<float> sums;
+  for (size_t i = 0; i < inputs[0].size(); ++i) {
+    sums.push_back(testing::tree_sum(HostRanks{.hosts = hosts}.layout().hosts,
+                                     [&](int rank) { return inputs[static_cast<size_t>(rank)][i]; }));
   }
-  return result;
+  return sums;
 }
 
 /// Values whose sums depend on the order.
@@ -109,8 +103,8 @@ TEST(HierarchicalAllReduce, SumsFollowDocumentedTreeForAnyChunkSize) {
       rounded.emplace_back();
       for (const float x : inputs.back()) rounded.back().push_back(static_cast<float>(BFloat16(x)));
     }
-    const std::vector<float> sums = tree_sum(hosts, inputs);
-    const std::vector<float> rounded_sums = tree_sum(hosts, rounded);
+    const std::vector<float> sums = tree_sums(hosts, inputs);
+    const std::vector<float> rounded_sums = tree_sums(hosts, rounded);
     for (const HostTuning& tuning : tunings) {
       HostRanks ranks{.hosts = hosts, .tuning = tuning};
       ranks.run_well([&](ProcessGroup& group) {

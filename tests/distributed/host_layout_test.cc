@@ -109,17 +109,31 @@ TEST(MakeBackend, ShmRejectsRanksOnSeveralHosts) {
   });
 }
 
-TEST(MakeBackend, UnknownNamesAreRejected) {
-  for (const char* backend : {"mpi", "cpu:mpi,cuda:nccl", "cpu:gloo", "nccl", "cpu:,cuda:nccl"}) {
-    ProcessGroupOptions options;
-    options.backend = backend;
+TEST(MakeBackend, UnusableBackendsAreRejected) {
+  const auto error_of = [](const std::string& backend, bool thread_ranks) -> std::string {
     try {
+      ProcessGroupOptions options;
+      options.thread_ranks = thread_ranks;
+      options.backend = backend;
       ProcessGroup::create(options);
-      ADD_FAILURE() << "no error";
     } catch (const ValueError& e) {
-      EXPECT_EQ(e.what(), str("ProcessGroup: unknown backend '", backend,
-                              "' (expected auto, shm or gloo; with GPUs for example cpu:gloo,cuda:nccl)"));
+      return e.what();
     }
+    return "no error";
+  };
+  for (const char* backend : {"ucc", "cpu:ucc,cuda:nccl", "cpu:gloo", "nccl", "cpu:,cuda:nccl"}) {
+    EXPECT_EQ(error_of(backend, false), str("ProcessGroup: unknown backend '", backend,
+                                            "' (expected auto, shm, gloo or mpi; with GPUs for example "
+                                            "cpu:gloo,cuda:nccl)"));
+  }
+  for (const char* backend : {"mpi", "cpu:mpi,cuda:nccl"}) {
+    EXPECT_EQ(error_of(backend, false),
+              "ProcessGroup: this program is not linked with the mpi backend; link //distributed/backends/mpi (Bazel), "
+              "tandem::mpi (CMake) or tandem_mpi (pkg-config)");
+    EXPECT_EQ(
+        error_of(backend, true),
+        "ProcessGroup: backend mpi needs one process for each rank, but the ranks are threads of one process; use "
+        "auto, shm or gloo");
   }
   ProcessGroupOptions mixed;
   mixed.backend = "cpu:gloo,cuda:nccl";

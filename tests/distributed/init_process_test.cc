@@ -62,7 +62,7 @@ TEST(InitProcessGroup, RanksCanReinitializeOnSamePort) {
   const std::string port = free_port();
   std::vector<Variables> ranks;
   for (const char* rank : {"0", "1", "2"}) {
-    ranks.push_back({{"RANK", rank}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", port}});
+    ranks.push_back({{"RANK", rank}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}});
   }
   for (const auto& result : run_all({"sum", "env://", "4"}, ranks)) {
     EXPECT_EQ(result.status, 0) << result.err;

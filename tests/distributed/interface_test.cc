@@ -1,5 +1,5 @@
 // Choice of the network interface.
-#include <tandem/distributed/backends/gloo/interface.h>
+#include <tandem/distributed/backends/network/interface.h>
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include <tandem/distributed/process_group.h>
 #include <tandem/tests/distributed/thrown.h>
 
-namespace tandem { inline namespace v0 { namespace distributed::gloo { namespace {
+namespace tandem { inline namespace v0 { namespace distributed::network { namespace {
 
 constexpr const char* kVariables[] = {"TANDEM_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "MASTER_ADDR"};
 
@@ -87,4 +87,4 @@ TEST_F(NetworkInterface, MasterAddrSelectsItsInterface) {
   }
 }
 
-}}}}  // namespace tandem::v0::distributed::gloo
+}}}}  // namespace tandem::v0::distributed::network

@@ -48,16 +48,15 @@ void wait_until_stop_requested(Context& context, bool agree) {
   if (agree) context.set_stop_agreed();
 }
 
-/// The standard streams that are closed, and other descriptors without close-on-exec but Gloo's epoll instance, which
-/// keeps no connection open.
+/// The standard streams that are closed, and other descriptors without close-on-exec.
 std::string wrong_descriptors() {
   std::string text;
   for (int fd = 0; fd < 1024; ++fd) {
     const int flags = fcntl(fd, F_GETFD);
     std::error_code error;
     const auto file = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd), error);
-    const bool is_kept = flags >= 0 && (flags & FD_CLOEXEC) == 0 && file != "anon_inode:[eventpoll]";
-    if (fd <= 2 ? flags < 0 : is_kept) text += " " + std::to_string(fd) + " " + file.string();
+    const bool is_inherited = flags >= 0 && (flags & FD_CLOEXEC) == 0;
+    if (fd <= 2 ? flags < 0 : is_inherited) text += " " + std::to_string(fd) + " " + file.string();
   }
   return text;
 }

@@ -299,7 +299,7 @@ TEST_P(RandomPrograms, MatchReferenceOverSharedMemory) {
   for (uint32_t k = 0; k < count; ++k) run_program(GetParam() * 50 + k, {"shm", "", ""});
 }
 
-TEST_P(RandomPrograms, MatchReferenceOverGloo) {
+TEST_P(RandomPrograms, MatchReferenceOverNetwork) {
   for (uint32_t k = 0; k < kBetweenHosts; ++k) run_program(GetParam() * 50 + k, {"gloo", "gloo", ""});
 }
 

@@ -12,7 +12,7 @@
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 constexpr int64_t kRows = 600;
-constexpr int64_t kColumns = 500;  // together more than the slots of a link hold
+constexpr int64_t kColumns = 500;  // together more than a link's ring buffer holds
 
 class QueuedCollectives : public ::testing::TestWithParam<Setting> {
  protected:

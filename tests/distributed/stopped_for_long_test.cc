@@ -17,7 +17,7 @@
 #include <vector>
 
 #include <tandem/distributed/backends/backend.h>
-#include <tandem/distributed/backends/gloo/gloo_backend.h>
+#include <tandem/distributed/backends/network/network_backend.h>
 #include <tandem/distributed/group/process_group_access.h>
 #include <tandem/distributed/launch.h>
 #include <tandem/distributed/process_group.h>
@@ -51,8 +51,7 @@ TANDEM_RANK_MAIN(go_on_after_long) {
                                        .world_size = context.world_size(),
                                        .name = "patient",
                                        .timeout = kLongTimeout};
-  // More data than the kernel's buffers hold, so that the stopped rank's receive window closes.
-  const auto group = ProcessGroupAccess::make(options, gloo::make_gloo_backend(options, {.slots = 64}));
+  const auto group = ProcessGroupAccess::make(options, network::make_network_backend(options));
   const auto hosted = make_hosted_store(context);
   // Enough data that it does not complete before the other rank is stopped.
   constexpr int kTimes = 8;

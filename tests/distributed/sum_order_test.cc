@@ -1,4 +1,4 @@
-// Summation order over ranks on several hosts: equal for every reducing operation and backend.
+// Summation order over ranks: equal for every reducing operation and backend.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,6 +10,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/thread_ranks.h>
 #include <tandem/tests/support/sanitizers.h>
+#include <tandem/tests/support/tree_sum.h>
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
@@ -25,19 +26,21 @@ T term(int rank, int64_t i) {
 /// The documented order.
 template <class T>
 T summed(const std::vector<std::vector<int>>& hosts, int64_t i, int divisor) {
-  float sum = 0;
-  for (size_t h = 0; h < hosts.size(); ++h) {
-    float of_host = static_cast<float>(term<T>(hosts[h][0], i));
-    for (size_t k = 1; k < hosts[h].size(); ++k) of_host += static_cast<float>(term<T>(hosts[h][k], i));
-    sum = h == 0 ? of_host : sum + of_host;
-  }
+  const float sum = testing::tree_sum(hosts, [&](int rank) { return static_cast<float>(term<T>(rank, i)); });
   return static_cast<T>(sum / static_cast<float>(divisor));
 }
 
 struct Case {
   Setting setting;
-  std::vector<std::vector<int>> hosts;
+  std::vector<std::vector<int>> hosts;  ///< whose order the sums have
 };
+
+/// A case whose sums have the order of one host.
+Case as_one_host(int world_size, const char* backend = "", const char* hosts = "") {
+  Case test{{world_size, backend, hosts}, {{}}};
+  for (int rank = 0; rank < world_size; ++rank) test.hosts[0].push_back(rank);
+  return test;
+}
 
 template <class T>
 void check_order(const Case& test, ReduceOp op) {
@@ -78,10 +81,15 @@ TEST_P(SumOrder, FollowsDocumentedTree) {
 
 INSTANTIATE_TEST_SUITE_P(
     Each, SumOrder,
-    ::testing::Values(Case{{4}, {{0, 1, 2, 3}}}, Case{{4, "gloo"}, {{0, 1, 2, 3}}},
-                      Case{{3, "gloo", "abc"}, {{0}, {1}, {2}}}, Case{{4, "auto", "abab"}, {{0, 2}, {1, 3}}},
-                      Case{{4, "gloo", "abab"}, {{0, 2}, {1, 3}}}, Case{{4, "auto", "aabb"}, {{0, 1}, {2, 3}}},
-                      Case{{4, "auto", "abba"}, {{0, 3}, {1, 2}}}, Case{{5, "auto", "ababb"}, {{0, 2}, {1, 3, 4}}}),
+    ::testing::Values(as_one_host(2), as_one_host(3), as_one_host(4), as_one_host(5), as_one_host(6), as_one_host(7),
+                      as_one_host(8), as_one_host(4, "gloo"), as_one_host(7, "gloo"), as_one_host(3, "gloo", "abc"),
+                      as_one_host(5, "gloo", "abcde"),
+                      // Hosts with 2^k consecutive ranks each; the last one may have fewer.
+                      as_one_host(4, "auto", "aabb"), as_one_host(8, "auto", "aaaabbbb"),
+                      as_one_host(6, "auto", "aabbcc"), as_one_host(7, "auto", "aaaabbb"),
+                      Case{{4, "auto", "abab"}, {{0, 2}, {1, 3}}}, Case{{4, "gloo", "abab"}, {{0, 2}, {1, 3}}},
+                      Case{{4, "auto", "abba"}, {{0, 3}, {1, 2}}}, Case{{5, "auto", "ababb"}, {{0, 2}, {1, 3, 4}}},
+                      Case{{7, "auto", "aaaaabb"}, {{0, 1, 2, 3, 4}, {5, 6}}}),
     [](const auto& param_info) {
       const Setting& setting = param_info.param.setting;
       return str(setting.backend[0] == 0 ? "shm" : setting.backend, setting.world_size, setting.hosts);

@@ -145,7 +145,7 @@ TEST(TandemRun, InvalidFlagsAreUsageErrors) {
       {{"--gdb", "0", "--max-restarts", "1", "x"}, "--gdb and --max-restarts exclude each other"},
       {{"--master-port", "70000", "x"}, "--master-port: expected an integer from 0 to 65535, got '70000'"},
       {{"--tee", "3", "x"}, "--redirects and --tee require --log-dir"},
-      {{"--tee", "4", "x"}, "--tee: Value 4 not in range 0 to 3"},
+      {{"--tee", "4", "x"}, "--tee: expected an integer from 0 to 3, got '4'"},
   };
   for (const auto& [arguments, text] : cases) {
     const auto result = run(arguments);

@@ -130,11 +130,11 @@ TEST(ThreadLimit, RunThreadsThrowsError) {
   EXPECT_GT(fail_each_thread([] { run_threads(3, [](Context& context) { use(*context.group()); }); }), 3);
 }
 
-TEST(ThreadLimit, GlooGroupsThrowError) {
+TEST(ThreadLimit, NetworkGroupsThrowError) {
   const int num_threads = fail_each_thread([] {
     run_threads(3, [](Context& context) { use(*context.new_group({0, 1, 2}, {.backend = "gloo"})); });
   });
-  EXPECT_GT(num_threads, 3 * 6);  // the rank, two of its group, Gloo's, the writer's, and one per peer
+  EXPECT_GE(num_threads, 3 * 3 + 1);  // of each rank: its own, and one of each group; the receiving thread
 }
 
 TEST(ThreadLimit, DataLoaderThrowsError) {

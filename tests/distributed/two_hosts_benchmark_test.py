@@ -47,6 +47,8 @@ class TwoHostsBenchmarkTest(unittest.TestCase):
 
         check(log, payload)
         check(log, 1.12 * payload)
+        two_hosts.check_link_was_used(log.replace("2 hosts", "mpi (Open MPI v4.1.4), calls compared on 2 hosts"), [
+            {"payload_bytes": payload, "bytes_on_link": 2 * payload, "dtype": "bfloat16"}], 1, by_mpi=True)
         for wrong in (lambda: check(log.replace("eth0", "lo"), payload), lambda: check(log, payload, 2),
                       lambda: check(log, payload - 1), lambda: check(log, 1.13 * payload)):
             self.assertRaises(two_hosts.Failure, wrong)

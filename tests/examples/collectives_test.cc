@@ -73,7 +73,7 @@ TEST(CollectivesExample, TablesAndTraceShowEveryRank) {
 TEST(CollectivesExample, InvalidFlagsAreUsageErrors) {
   const std::vector<std::pair<Arguments, std::string>> cases = {
       {{"--backend", "mpi"}, "collectives: --backend: mpi not in {auto,shm,gloo}\n"},
-      {{"--side", "1999"}, "collectives: --side: Value 1999 not in range 2000 to 20000\n"},
+      {{"--side", "1999"}, "collectives: --side: expected an integer from 2000 to 20000, got '1999'\n"},
       {{"--device", "gpu"}, "collectives: --device: gpu not in {cpu,cuda,auto}\n"},
       {{"--bogus"}, "collectives: The following argument was not expected: --bogus\n"},
   };

@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <string>
 
 #include <tandem/examples/diffusion/diffusion.h>
 #include <tandem/tandem.h>

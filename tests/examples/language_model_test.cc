@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <string>
-#include <vector>
 
 #include <tandem/tests/data/idx_files.h>
 #include <tandem/tests/examples/run_example.h>

@@ -1,7 +1,6 @@
 // Checkpoints of the examples: resuming from them, rejected flags, and the other files of a run.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <filesystem>
 #include <string>
 #include <vector>

@@ -1,9 +1,7 @@
 // A GAN on two models and two optimizers: points on a circle, hinge loss with a gradient penalty (Gulrajani et al.,
 // "Improved training of Wasserstein GANs", 2017). Throws unless the generator has learned the circle.
-#include <cmath>
 #include <iostream>
 #include <numbers>
-#include <string>
 
 #include <tandem/tandem.h>
 

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include <tandem/autograd/engine.h>
-#include <tandem/autograd/grad_mode.h>
 #include <tandem/base/env.h>
 #include <tandem/ops/move.h>
 #include <tandem/tensor/allocator.h>

@@ -2,7 +2,6 @@
 #include <tandem/distributed/rendezvous/file_log.h>
 
 #include <cstdlib>
-#include <string>
 #include <string_view>
 
 #include <tandem/tests/fuzz/fuzz.h>

@@ -1,7 +1,6 @@
 // Token files.
 #include <tandem/text/token_file.h>
 
-#include <algorithm>
 #include <vector>
 
 #include <tandem/tests/fuzz/fuzz.h>

@@ -24,6 +24,8 @@ def main():
     installed.run(args.program_test, os.path.join(prefix, "bin", "tandem-run"), "--nproc-per-node", "2", program)
     for name in "extension", "gan", "transfer":
         installed.run(os.path.join(build, name), "--nproc", "2")
+    if os.path.exists(os.path.join(prefix, "lib", "libtandem_mpi.a")) and "libmpi.so" not in installed.run("ldd", os.path.join(build, "gan")):
+        sys.exit("the program is not linked with MPI")
     installed.run(os.path.join(build, "custom_op", "custom_op"), "--nproc", "2", "--max-steps", "10", "--out", os.path.join(build, "results"))
 
 

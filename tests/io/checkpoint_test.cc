@@ -11,7 +11,6 @@
 #include <gtest/gtest.h>
 
 #include <tandem/base/rank_context.h>
-#include <tandem/io/state_file.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/temporary_folder.h>
@@ -192,8 +191,7 @@ TEST_F(Checkpoint, EachRankLoadsItsOwnFile) {
   const auto loaded = load_checkpoint(path_, 7);
   EXPECT_EQ(loaded->state.rank.get<int64_t>("rank"), 0);
   EXPECT_EQ(td::io::load_rank_state(*loaded, 6).get<int64_t>("rank"), 6);
-  EXPECT_EQ(error_text<td::ValueError>([&] { td::io::load_rank_state(*loaded, 7); }),
-            "load_rank_state: rank is 7, expected 0 to 6");
+  EXPECT_ERROR(td::ValueError, td::io::load_rank_state(*loaded, 7), "load_rank_state: rank is 7, expected 0 to 6");
 }
 
 TEST_F(Checkpoint, LeftoversOfDeadRunAreRemovedAtStart) {
@@ -243,8 +241,7 @@ TEST_F(Checkpoint, DamagedCheckpointIsSkippedWithWarning) {
       {[&] { fs::remove(newest + "rank-0.safetensors"); },
        "cannot open 'DIR/run/step-00000002/rank-0.safetensors': No such file or directory"},
       {[&] { fs::resize_file(newest + "manifest.json", 0); },
-       "'DIR/run/step-00000002/manifest.json': byte 0: syntax error while parsing value - unexpected end of input; "
-       "expected '[', '{', or a literal"},
+       "'DIR/run/step-00000002/manifest.json': byte 0: the JSON ends too early"},
       {[&] { flip_bit(newest + "manifest.json", read_file(newest + "manifest.json").find("step\": 2") + 7); },
        "'DIR/run/step-00000002/manifest.json': byte 328: the manifest's checksum differs from its contents"}};
   for (const Damage& damage : damages) {
@@ -348,17 +345,14 @@ TEST_F(Checkpoint, WriteFailureOnOneRankFailsAllRanks) {
 }
 
 TEST_F(Checkpoint, InvalidArgumentsAreRejected) {
-  EXPECT_EQ(error_text<td::ValueError>([&] { Checkpointer(path_, {.rank = 2, .world_size = 2}); }),
-            "Checkpointer: rank 2 is out of range (expected 0 to 1)");
-  EXPECT_EQ(error_text<td::ValueError>([&] { Checkpointer(path_, {.rank = 1, .world_size = 2}); }),
-            "Checkpointer: world_size 2 requires options.barrier");
-  EXPECT_EQ(error_text<td::ValueError>([&] { Checkpointer(path_, {.keep = 0}); }),
-            "Checkpointer: keep is 0 (expected at least 1)");
-  EXPECT_EQ(error_text<td::ValueError>([&] { load_checkpoint(path_, -1); }),
-            "load_checkpoint: rank is -1 (expected at least 0)");
+  EXPECT_ERROR(td::ValueError, Checkpointer(path_, {.rank = 2, .world_size = 2}),
+               "Checkpointer: rank 2 is out of range (expected 0 to 1)");
+  EXPECT_ERROR(td::ValueError, Checkpointer(path_, {.rank = 1, .world_size = 2}),
+               "Checkpointer: world_size 2 requires options.barrier");
+  EXPECT_ERROR(td::ValueError, Checkpointer(path_, {.keep = 0}), "Checkpointer: keep is 0 (expected at least 1)");
+  EXPECT_ERROR(td::ValueError, load_checkpoint(path_, -1), "load_checkpoint: rank is -1 (expected at least 0)");
   Checkpointer checkpointer(path_);
-  EXPECT_EQ(error_text<td::ValueError>([&] { checkpointer.save(-1, {}); }),
-            "Checkpointer: step is -1 (expected at least 0)");
+  EXPECT_ERROR(td::ValueError, checkpointer.save(-1, {}), "Checkpointer: step is -1 (expected at least 0)");
 }
 
 }  // namespace

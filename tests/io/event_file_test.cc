@@ -22,7 +22,6 @@
 namespace td = tandem;
 namespace fs = std::filesystem;
 using td::io::EventFile;
-using td::testing::error_text;
 using td::testing::read_file;
 using td::testing::write_file;
 
@@ -190,8 +189,7 @@ TEST(EventFile, WriteFailureIsLoggedExactlyOnce) {
 TEST(EventFile, NonUtf8TagsAreRejected) {
   const td::testing::TemporaryFolder folder;
   EventFile events(folder.path());
-  EXPECT_EQ(error_text<td::ValueError>([&] { events.add_scalar("\xff", 1, 0); }),
-            "EventFile: the tag '\xff' is not valid UTF-8");
+  EXPECT_ERROR(td::ValueError, events.add_scalar("\xff", 1, 0), "EventFile: the tag '\xff' is not valid UTF-8");
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <string>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -103,71 +102,48 @@ TEST(Json, DeepNestingDoesNotRecurse) {
 }
 
 TEST(Json, OtherTextsAreRejected) {
-  EXPECT_EQ(
-      parse_error(""),
-      "text, byte 0: syntax error while parsing value - unexpected end of input; expected '[', '{', or a literal");
-  EXPECT_EQ(
-      parse_error(" "),
-      "text, byte 1: syntax error while parsing value - unexpected end of input; expected '[', '{', or a literal");
+  EXPECT_EQ(parse_error(""), "text, byte 0: the JSON ends too early");
+  EXPECT_EQ(parse_error(" "), "text, byte 1: the JSON ends too early");
   EXPECT_EQ(parse_error("[]"), "text, byte 1: expected an object, got an array");
   EXPECT_EQ(parse_error("3"), "text, byte 1: expected an object, got an integer that is not negative");
-  EXPECT_EQ(parse_error("{"),
-            "text, byte 1: syntax error while parsing object key - unexpected end of input; expected string literal");
-  EXPECT_EQ(parse_error("{\"a\""),
-            "text, byte 4: syntax error while parsing object separator - unexpected end of input; expected ':'");
-  EXPECT_EQ(
-      parse_error("{\"a\":"),
-      "text, byte 5: syntax error while parsing value - unexpected end of input; expected '[', '{', or a literal");
-  EXPECT_EQ(parse_error("{\"a\":1"),
-            "text, byte 6: syntax error while parsing object - unexpected end of input; expected '}'");
-  EXPECT_EQ(parse_error("{\"a\":1,"),
-            "text, byte 7: syntax error while parsing object key - unexpected end of input; expected string literal");
-  EXPECT_EQ(parse_error("{\"a\":[1"),
-            "text, byte 7: syntax error while parsing array - unexpected end of input; expected ']'");
-  EXPECT_EQ(parse_error("{\"a\":1,}"),
-            "text, byte 8: syntax error while parsing object key - unexpected '}'; expected string literal");
-  EXPECT_EQ(parse_error("{\"a\":1 \"b\":2}"),
-            "text, byte 10: syntax error while parsing object - unexpected string literal; expected '}'");
-  EXPECT_EQ(parse_error("{\"a\" 1}"),
-            "text, byte 7: syntax error while parsing object separator - unexpected number literal; expected ':'");
-  EXPECT_EQ(parse_error("{a:1}"), "text, byte 2: syntax error while parsing object key - invalid literal");
-  EXPECT_EQ(parse_error("{'a':1}"), "text, byte 2: syntax error while parsing object key - invalid literal");
-  EXPECT_EQ(parse_error("{]"),
-            "text, byte 2: syntax error while parsing object key - unexpected ']'; expected string literal");
+  EXPECT_EQ(parse_error("{"), "text, byte 1: the JSON ends too early");
+  EXPECT_EQ(parse_error("{\"a\""), "text, byte 4: the JSON ends too early");
+  EXPECT_EQ(parse_error("{\"a\":"), "text, byte 5: the JSON ends too early");
+  EXPECT_EQ(parse_error("{\"a\":1"), "text, byte 6: the JSON ends too early");
+  EXPECT_EQ(parse_error("{\"a\":1,"), "text, byte 7: the JSON ends too early");
+  EXPECT_EQ(parse_error("{\"a\":[1"), "text, byte 7: the JSON ends too early");
+  EXPECT_EQ(parse_error("{\"a\":1,}"), "text, byte 8: not valid JSON");
+  EXPECT_EQ(parse_error("{\"a\":1 \"b\":2}"), "text, byte 10: not valid JSON");
+  EXPECT_EQ(parse_error("{\"a\" 1}"), "text, byte 7: not valid JSON");
+  EXPECT_EQ(parse_error("{a:1}"), "text, byte 2: not valid JSON");
+  EXPECT_EQ(parse_error("{'a':1}"), "text, byte 2: not valid JSON");
+  EXPECT_EQ(parse_error("{]"), "text, byte 2: not valid JSON");
   EXPECT_EQ(parse_error("{} x"), "text, byte 4: text follows the closing brace");
   EXPECT_EQ(parse_error("{}{}"), "text, byte 3: text follows the closing brace");
   EXPECT_EQ(parse_error("{}}"), "text, byte 3: text follows the closing brace");
   EXPECT_EQ(parse_error("{} // a comment"), "text, byte 4: text follows the closing brace");
-  EXPECT_EQ(parse_error("{/* a comment */}"), "text, byte 2: syntax error while parsing object key - invalid literal");
+  EXPECT_EQ(parse_error("{/* a comment */}"), "text, byte 2: not valid JSON");
   EXPECT_EQ(parse_error("\xef\xbb\xbf{}"), "text, byte 0: the text begins with a byte order mark");
-  EXPECT_EQ(parse_error("\xff\xfe{}"), "text, byte 1: syntax error while parsing value - invalid literal");
-  EXPECT_EQ(parse_error("{\v}"), "text, byte 2: syntax error while parsing object key - invalid literal");
+  EXPECT_EQ(parse_error("\xff\xfe{}"), "text, byte 1: not valid JSON");
+  EXPECT_EQ(parse_error("{\v}"), "text, byte 2: not valid JSON");
 }
 
 TEST(Json, InvalidLiteralsAndNumbersAreRejected) {
-  EXPECT_EQ(value_error("nul"), "text, byte 9: syntax error while parsing value - invalid literal");
-  EXPECT_EQ(value_error("True"), "text, byte 6: syntax error while parsing value - invalid literal");
-  EXPECT_EQ(value_error("nan"), "text, byte 7: syntax error while parsing value - invalid literal");
-  EXPECT_EQ(value_error("Infinity"), "text, byte 6: syntax error while parsing value - invalid literal");
-  EXPECT_EQ(value_error("0x1"), "text, byte 7: syntax error while parsing object - invalid literal");
-  EXPECT_EQ(value_error("+1"), "text, byte 6: syntax error while parsing value - invalid literal");
-  EXPECT_EQ(value_error(".5"), "text, byte 6: syntax error while parsing value - invalid literal");
-  EXPECT_EQ(value_error("x"), "text, byte 6: syntax error while parsing value - invalid literal");
-  EXPECT_EQ(value_error("-"),
-            "text, byte 7: syntax error while parsing value - invalid number; expected digit after '-'");
-  EXPECT_EQ(value_error("01"),
-            "text, byte 8: syntax error while parsing object - unexpected number literal; expected '}'");
-  EXPECT_EQ(value_error("-01"),
-            "text, byte 9: syntax error while parsing object - unexpected number literal; expected '}'");
-  EXPECT_EQ(value_error("1."),
-            "text, byte 8: syntax error while parsing value - invalid number; expected digit after '.'");
-  EXPECT_EQ(
-      value_error("1e"),
-      "text, byte 8: syntax error while parsing value - invalid number; expected '+', '-', or digit after exponent");
-  EXPECT_EQ(value_error("1e+"),
-            "text, byte 9: syntax error while parsing value - invalid number; expected digit after exponent sign");
-  EXPECT_EQ(value_error("1.e1"),
-            "text, byte 8: syntax error while parsing value - invalid number; expected digit after '.'");
+  EXPECT_EQ(value_error("nul"), "text, byte 9: not valid JSON");
+  EXPECT_EQ(value_error("True"), "text, byte 6: not valid JSON");
+  EXPECT_EQ(value_error("nan"), "text, byte 7: not valid JSON");
+  EXPECT_EQ(value_error("Infinity"), "text, byte 6: not valid JSON");
+  EXPECT_EQ(value_error("0x1"), "text, byte 7: not valid JSON");
+  EXPECT_EQ(value_error("+1"), "text, byte 6: not valid JSON");
+  EXPECT_EQ(value_error(".5"), "text, byte 6: not valid JSON");
+  EXPECT_EQ(value_error("x"), "text, byte 6: not valid JSON");
+  EXPECT_EQ(value_error("-"), "text, byte 7: not valid JSON");
+  EXPECT_EQ(value_error("01"), "text, byte 8: not valid JSON");
+  EXPECT_EQ(value_error("-01"), "text, byte 9: not valid JSON");
+  EXPECT_EQ(value_error("1."), "text, byte 8: not valid JSON");
+  EXPECT_EQ(value_error("1e"), "text, byte 8: not valid JSON");
+  EXPECT_EQ(value_error("1e+"), "text, byte 9: not valid JSON");
+  EXPECT_EQ(value_error("1.e1"), "text, byte 8: not valid JSON");
 }
 
 TEST(Json, NulIsRejectedEverywhere) {
@@ -181,29 +157,15 @@ TEST(Json, NulIsRejectedEverywhere) {
 }
 
 TEST(Json, InvalidStringsAreRejected) {
-  EXPECT_EQ(value_error("\"\n\""),
-            "text, byte 7: syntax error while parsing value - invalid string: control character U+000A (LF) must be "
-            "escaped to \\u000A or \\n");
-  EXPECT_EQ(value_error("\"\x1f\""),
-            "text, byte 7: syntax error while parsing value - invalid string: control character U+001F (US) must be "
-            "escaped to \\u001F");
-  EXPECT_EQ(value_error("\"\\x\""),
-            "text, byte 8: syntax error while parsing value - invalid string: forbidden character after backslash");
-  EXPECT_EQ(value_error("\"\\u12g4\""),
-            "text, byte 11: syntax error while parsing value - invalid string: '\\u' must be followed by 4 hex digits");
-  EXPECT_EQ(value_error("\"\\udc00\""),
-            "text, byte 12: syntax error while parsing value - invalid string: surrogate U+DC00..U+DFFF must follow "
-            "U+D800..U+DBFF");
-  EXPECT_EQ(value_error("\"\\ud800\""),
-            "text, byte 13: syntax error while parsing value - invalid string: surrogate U+D800..U+DBFF must be "
-            "followed by U+DC00..U+DFFF");
-  EXPECT_EQ(value_error("\"\\ud800\\u0041\""),
-            "text, byte 18: syntax error while parsing value - invalid string: surrogate U+D800..U+DBFF must be "
-            "followed by U+DC00..U+DFFF");
-  EXPECT_EQ(parse_error("{\"a\":\"x"),
-            "text, byte 7: syntax error while parsing value - invalid string: missing closing quote");
-  EXPECT_EQ(parse_error("{\"a\":\"x\\"),
-            "text, byte 8: syntax error while parsing value - invalid string: forbidden character after backslash");
+  EXPECT_EQ(value_error("\"\n\""), "text, byte 7: not valid JSON");
+  EXPECT_EQ(value_error("\"\x1f\""), "text, byte 7: not valid JSON");
+  EXPECT_EQ(value_error("\"\\x\""), "text, byte 8: not valid JSON");
+  EXPECT_EQ(value_error("\"\\u12g4\""), "text, byte 11: not valid JSON");
+  EXPECT_EQ(value_error("\"\\udc00\""), "text, byte 12: not valid JSON");
+  EXPECT_EQ(value_error("\"\\ud800\""), "text, byte 13: not valid JSON");
+  EXPECT_EQ(value_error("\"\\ud800\\u0041\""), "text, byte 18: not valid JSON");
+  EXPECT_EQ(parse_error("{\"a\":\"x"), "text, byte 7: the JSON ends too early");
+  EXPECT_EQ(parse_error("{\"a\":\"x\\"), "text, byte 8: the JSON ends too early");
 }
 
 /// Invalid UTF-8: wrong lead and continuation bytes, overlong forms, a surrogate, codes above U+10FFFF, truncation.
@@ -221,7 +183,7 @@ const std::vector<std::string> kInvalidUtf8 = {"\xff",
 
 TEST(Json, InvalidUtf8IsRejected) {
   for (const std::string& bytes : kInvalidUtf8) {
-    EXPECT_NE(value_error("\"" + bytes + "\"").find("invalid string: ill-formed UTF-8 byte"), std::string::npos);
+    EXPECT_NE(value_error("\"" + bytes + "\"").find("not valid JSON"), std::string::npos);
     EXPECT_FALSE(is_valid_utf8(bytes));
     EXPECT_FALSE(is_valid_utf8("text " + bytes + " text"));
   }

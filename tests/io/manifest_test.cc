@@ -76,8 +76,11 @@ TEST(Manifest, ChangedTextIsRejected) {
 }
 
 TEST(Manifest, FieldsOutsideTheSchemaAreRejected) {
-  EXPECT_EQ(error("\"format\": 1", "\"format\": 2"),
-            "byte 16: the checkpoint has format 2, this version of tandem reads format 1");
+  EXPECT_EQ(
+      error("\"format\": 1", "\"format\": 2"),
+      "byte 16: the checkpoint has format 2, this version of tandem reads formats 1 to 1; load it with a newer tandem");
+  EXPECT_EQ(error("\"format\": 1", "\"format\": 0"),
+            "byte 16: the checkpoint has format 0, this version of tandem reads formats 1 to 1");
   EXPECT_EQ(error("\"step\": 150,\n  \"sequence\": 2", "\"sequence\": 2,\n  \"step\": 150"),
             "byte 59: expected the field 'step', got 'sequence'");
   EXPECT_EQ(error("\"step\": 150", "\"step\": 150, \"step\": 150"),

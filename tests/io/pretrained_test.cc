@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
-#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -270,8 +269,7 @@ TEST_F(Pretrained, SkippedTensorsOfAllShardsAreReported) {
 
 TEST_F(Pretrained, InvalidIndexIsAnError) {
   EXPECT_EQ(index_error("[]"), "byte 1: expected an object, got an array");
-  EXPECT_EQ(index_error("{"),
-            "byte 1: syntax error while parsing object key - unexpected end of input; expected string literal");
+  EXPECT_EQ(index_error("{"), "byte 1: the JSON ends too early");
   EXPECT_EQ(index_error("{}"), "'weight_map' is missing");
   EXPECT_EQ(index_error(R"({"metadata": {"weight_map": {"a": "b"}}})"), "'weight_map' is missing");
   EXPECT_EQ(index_error(R"({"weight_map": []})"), "byte 16: 'weight_map': expected an object, got an array");

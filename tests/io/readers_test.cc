@@ -81,8 +81,7 @@ const std::vector<Reader>& readers() {
 
 void expect_rejected(const std::string& path, const std::string& kind) {
   for (const Reader& reader : readers()) {
-    EXPECT_EQ(error_text<td::IoError>([&] { reader.read(path); }),
-              reader.op + ": '" + path + "' is " + kind + ", not a regular file");
+    EXPECT_ERROR(td::IoError, reader.read(path), reader.op + ": '" + path + "' is " + kind + ", not a regular file");
   }
 }
 
@@ -113,8 +112,8 @@ TEST(FileReaders, SocketIsRejected) {
 }
 
 TEST(FileReaders, FileOfUnknownSizeIsRejected) {
-  EXPECT_EQ(error_text<td::IoError>([] { td::text::read_text("/proc/self/status"); }),
-            "read_text: '/proc/self/status' contains data although its size is 0; copy it to a regular file first");
+  EXPECT_ERROR(td::IoError, td::text::read_text("/proc/self/status"),
+               "read_text: '/proc/self/status' contains data although its size is 0; copy it to a regular file first");
 }
 
 TEST(FileReaders, SymbolicLinksToFilesAreFollowed) {
@@ -124,8 +123,8 @@ TEST(FileReaders, SymbolicLinksToFilesAreFollowed) {
   fs::create_symlink("link", folder / "link of a link");
   EXPECT_EQ(td::text::read_text(folder / "link of a link"), "text");
   fs::create_symlink("missing", folder / "broken");
-  EXPECT_EQ(error_text<td::IoError>([&] { td::text::read_text(folder / "broken"); }),
-            "read_text: cannot open '" + (folder / "broken") + "': No such file or directory");
+  EXPECT_ERROR(td::IoError, td::text::read_text(folder / "broken"),
+               "read_text: cannot open '" + (folder / "broken") + "': No such file or directory");
 }
 
 TEST(FileReaders, RejectedFileIsClosed) {

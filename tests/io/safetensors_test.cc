@@ -9,7 +9,6 @@
 #include <cmath>
 #include <csignal>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -279,16 +278,12 @@ TEST_F(Safetensors, InvalidHeaderLengthsAreRejected) {
   EXPECT_EQ(load_error(length_of(UINT64_MAX)),
             " claims a header of 18446744073709551615 bytes, the format allows at most 100000000");
   EXPECT_EQ(load_error(length_of(3) + "{}"), " claims a header of 3 bytes, the file has 2 after the length");
-  EXPECT_EQ(
-      load_error(length_of(0)),
-      ": header, byte 0: syntax error while parsing value - unexpected end of input; expected '[', '{', or a literal");
+  EXPECT_EQ(load_error(length_of(0)), ": header, byte 0: the JSON ends too early");
 }
 
 TEST_F(Safetensors, MalformedHeadersAreRejected) {
   EXPECT_EQ(header_error("[]"), ": header, byte 1: expected an object, got an array");
-  EXPECT_EQ(
-      header_error("{"),
-      ": header, byte 1: syntax error while parsing object key - unexpected end of input; expected string literal");
+  EXPECT_EQ(header_error("{"), ": header, byte 1: the JSON ends too early");
   EXPECT_EQ(header_error("\xef\xbb\xbf{}"), ": header, byte 0: the text begins with a byte order mark");
   EXPECT_EQ(header_error("{\"x\":0}"),
             ": header, byte 7: 'x': expected an object, got an integer that is not negative");

@@ -160,16 +160,13 @@ TEST_F(StateFile, ForeignSafetensorsFilesAreRead) {
 TEST_F(StateFile, UnsupportedStatesAreRejected) {
   State undefined;
   undefined.set("a.b", td::Tensor());
-  EXPECT_EQ(error_text<td::StateError>([&] { save_state(path_, undefined); }),
-            "save_state: the tensor 'a.b' is undefined");
+  EXPECT_ERROR(td::StateError, save_state(path_, undefined), "save_state: the tensor 'a.b' is undefined");
   State text;
   text.set("a.b", std::string("\xff"));
-  EXPECT_EQ(error_text<td::ValueError>([&] { save_state(path_, text); }),
-            "save_state: the string 'a.b' is not valid UTF-8");
+  EXPECT_ERROR(td::ValueError, save_state(path_, text), "save_state: the string 'a.b' is not valid UTF-8");
   State name;
   name.set("a.\xff", int64_t{1});
-  EXPECT_EQ(error_text<td::ValueError>([&] { save_state(path_, name); }),
-            "save_state: the name 'a.\xff' is not valid UTF-8");
+  EXPECT_ERROR(td::ValueError, save_state(path_, name), "save_state: the name 'a.\xff' is not valid UTF-8");
   std::string path = "x";
   for (int depth = 1; depth < 64; ++depth) path += ".x";
   State deep;
@@ -177,16 +174,13 @@ TEST_F(StateFile, UnsupportedStatesAreRejected) {
   EXPECT_EQ(round_trip(deep).get<int64_t>(path), 5);
   deep = {};
   deep.set(path + ".x", int64_t{5});
-  EXPECT_EQ(error_text<td::StateError>([&] { save_state(path_ + "2", deep); }),
-            "save_state: the state is nested more than 64 deep");
+  EXPECT_ERROR(td::StateError, save_state(path_ + "2", deep), "save_state: the state is nested more than 64 deep");
   EXPECT_FALSE(std::filesystem::exists(path_ + "2"));
 }
 
 TEST_F(StateFile, MalformedJsonIsRejected) {
   const td::io::NamedTensors none;
-  EXPECT_EQ(
-      load_error(none, ""),
-      "state, byte 0: syntax error while parsing value - unexpected end of input; expected '[', '{', or a literal");
+  EXPECT_EQ(load_error(none, ""), "state, byte 0: the JSON ends too early");
   EXPECT_EQ(load_error(none, "[]"), "state, byte 1: expected an object, got an array");
   EXPECT_EQ(load_error(none, "{} x"), "state, byte 4: text follows the closing brace");
   EXPECT_EQ(load_error(none, R"({"a": 1, "a": 2})"), "state, byte 12: the entry 'a' occurs twice");
@@ -217,8 +211,8 @@ TEST_F(StateFile, TooManyEntriesAreRejected) {
     state.set("n" + std::to_string(i), int64_t{i});
     json += "\"n" + std::to_string(i) + "\": 1, ";
   }
-  EXPECT_EQ(error_text<td::StateError>([&] { save_state(path_, state); }),
-            "save_state: a state has 16385 entries, at most 16384 are supported");
+  EXPECT_ERROR(td::StateError, save_state(path_, state),
+               "save_state: a state has 16385 entries, at most 16384 are supported");
   EXPECT_EQ(load_error({}, json), "state, byte 201891: more than 16384 entries in one state");
 }
 

@@ -1,5 +1,4 @@
 // A folder of transformers with a GPT-2: its config.json and weights, and folders that are written for transformers.
-#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -57,9 +56,9 @@ TEST(Gpt2Folder, ModelsLargerThanTheWeightsAreRejectedBeforeTheyAreBuilt) {
   const std::string folder = ::testing::TempDir() + "gpt2_large";
   io::save_pretrained(folder, {{"wte.weight", ones({640, 24})}});
   std::ofstream(folder + "/config.json") << R"({"model_type": "gpt2", "n_layer": 16777216})";
-  EXPECT_EQ(error_text<IoError>([&] { models::Gpt2::from_pretrained(folder); }),
-            "Gpt2::from_pretrained: '" + folder +
-                "/config.json' describes a model of 1.19e+14 parameters, the weights in the folder have 15360");
+  EXPECT_ERROR(IoError, models::Gpt2::from_pretrained(folder),
+               "Gpt2::from_pretrained: '" + folder +
+                   "/config.json' describes a model of 1.19e+14 parameters, the weights in the folder have 15360");
 }
 
 TEST(Gpt2Config, ReadsAllSettings) {
@@ -122,8 +121,8 @@ TEST(Gpt2Config, HostileFilesAreRejected) {
             "read_gpt2_config: 'PATH' has activation_function an array, but Gpt2 supports only \"gelu_new\"");
   EXPECT_EQ(read(R"({"model_type": "gpt2", "unknown": )" + deep + "}").n_layer, 12);
   const std::string missing = ::testing::TempDir() + "no_such_folder/config.json";
-  EXPECT_EQ(error_text<IoError>([&] { models::read_gpt2_config(missing); }),
-            "read_gpt2_config: cannot open '" + missing + "': No such file or directory");
+  EXPECT_ERROR(IoError, models::read_gpt2_config(missing),
+               "read_gpt2_config: cannot open '" + missing + "': No such file or directory");
 }
 
 }}  // namespace tandem::testing

@@ -165,33 +165,27 @@ TEST(ResNet, HeadCanBeReplaced) {
 }
 
 TEST(ImageModels, WrongOptionsAreRejected) {
-  EXPECT_EQ(error_text<ValueError>([] {
-              models::ResNet(models::ResNetBlock::kBasic, {1, 1, 1}, {.width = 4});
-            }),
-            "ResNet: layers has 3 numbers of blocks, expected one for each of the 4 groups");
-  EXPECT_EQ(error_text<ValueError>([] {
-              models::ResNet(models::ResNetBlock::kBasic, {1, 1, 0, 1}, {.width = 4});
-            }),
-            "ResNet: layers[2] is 0, expected at least 1");
-  EXPECT_EQ(error_text<ValueError>([] { models::MobileNetV2({.inverted_residual_setting = {}}); }),
-            "MobileNetV2: inverted_residual_setting is empty; expected at least one group of blocks");
-  EXPECT_EQ(error_text<ValueError>([] { models::MobileNetV2({.round_nearest = 0}); }),
-            "MobileNetV2: round_nearest is 0 and width_mult 1, expected at least 1 and a positive number");
-  EXPECT_EQ(error_text<ValueError>([] { models::VisionTransformer({.image_size = 30, .patch_size = 4}); }),
-            "VisionTransformer: image_size 30 is not a positive multiple of patch_size 4");
-  EXPECT_EQ(error_text<ValueError>([] { models::UNet({.levels = 0}); }),
-            "UNet: levels is 0, expected 1 <= levels <= 16");
-  EXPECT_EQ(error_text<ValueError>([] { models::DcganGenerator({.levels = 17}); }),
-            "DcganGenerator: levels is 17, expected 1 <= levels <= 16");
+  EXPECT_ERROR(ValueError, models::ResNet(models::ResNetBlock::kBasic, {1, 1, 1}, {.width = 4}),
+               "ResNet: layers has 3 numbers of blocks, expected one for each of the 4 groups");
+  EXPECT_ERROR(ValueError, models::ResNet(models::ResNetBlock::kBasic, {1, 1, 0, 1}, {.width = 4}),
+               "ResNet: layers[2] is 0, expected at least 1");
+  EXPECT_ERROR(ValueError, models::MobileNetV2({.inverted_residual_setting = {}}),
+               "MobileNetV2: inverted_residual_setting is empty; expected at least one group of blocks");
+  EXPECT_ERROR(ValueError, models::MobileNetV2({.round_nearest = 0}),
+               "MobileNetV2: round_nearest is 0 and width_mult 1, expected at least 1 and a positive number");
+  EXPECT_ERROR(ValueError, models::VisionTransformer({.image_size = 30, .patch_size = 4}),
+               "VisionTransformer: image_size 30 is not a positive multiple of patch_size 4");
+  EXPECT_ERROR(ValueError, models::UNet({.levels = 0}), "UNet: levels is 0, expected 1 <= levels <= 16");
+  EXPECT_ERROR(ValueError, models::DcganGenerator({.levels = 17}),
+               "DcganGenerator: levels is 17, expected 1 <= levels <= 16");
 }
 
 TEST(VisionTransformer, ImagesOfAnotherSizeAreRejected) {
   models::VisionTransformer vit(
       {.image_size = 8, .patch_size = 4, .num_layers = 1, .num_heads = 1, .hidden_dim = 4, .mlp_dim = 4});
-  EXPECT_EQ(error_text<ShapeError>([&] {
-              vit(ones({1, 3, 8, 4}));
-            }),
-            "VisionTransformer: images is float32 [1, 3, 8, 4] on cpu, expected [N, 3, 8, 8]\n  in VisionTransformer");
+  EXPECT_ERROR(
+      ShapeError, vit(ones({1, 3, 8, 4})),
+      "VisionTransformer: images is float32 [1, 3, 8, 4] on cpu, expected [N, 3, 8, 8]\n  in VisionTransformer");
 }
 
 }}  // namespace tandem::testing

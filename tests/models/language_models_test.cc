@@ -213,17 +213,15 @@ TEST(Gpt2, DropoutActsInTrainingModeOnly) {
 }
 
 TEST(LanguageModels, WrongSizesAreRejected) {
-  EXPECT_EQ(error_text<ValueError>([] { Gpt2({.n_embd = 8, .n_head = 3}); }),
-            "Gpt2: n_embd 8 is not a multiple of n_head 3");
+  EXPECT_ERROR(ValueError, Gpt2({.n_embd = 8, .n_head = 3}), "Gpt2: n_embd 8 is not a multiple of n_head 3");
   for (const int64_t size : {int64_t{0}, int64_t{-1}, INT64_MAX / 2})
-    EXPECT_EQ(error_text<ValueError>([&] { Gpt2({.n_embd = size, .n_head = 1}); }),
-              "Gpt2: n_embd is " + std::to_string(size) + ", expected 1 <= n_embd <= 16777216");
-  EXPECT_EQ(error_text<ValueError>([] { Gpt2({.n_layer = 0}); }),
-            "Gpt2: n_layer is 0, expected 1 <= n_layer <= 16777216");
-  EXPECT_EQ(error_text<ValueError>([] { Llama({.num_attention_heads = 4, .num_key_value_heads = 3}); }),
-            "Llama: num_attention_heads 4 is not a positive multiple of num_key_value_heads 3");
-  EXPECT_EQ(error_text<ValueError>([] { Llama({.hidden_size = 10, .num_attention_heads = 4}); }),
-            "Llama: hidden_size 10 is not a multiple of num_attention_heads 4; set head_dim");
+    EXPECT_ERROR(ValueError, Gpt2({.n_embd = size, .n_head = 1}),
+                 "Gpt2: n_embd is " + std::to_string(size) + ", expected 1 <= n_embd <= 16777216");
+  EXPECT_ERROR(ValueError, Gpt2({.n_layer = 0}), "Gpt2: n_layer is 0, expected 1 <= n_layer <= 16777216");
+  EXPECT_ERROR(ValueError, Llama({.num_attention_heads = 4, .num_key_value_heads = 3}),
+               "Llama: num_attention_heads 4 is not a positive multiple of num_key_value_heads 3");
+  EXPECT_ERROR(ValueError, Llama({.hidden_size = 10, .num_attention_heads = 4}),
+               "Llama: hidden_size 10 is not a multiple of num_attention_heads 4; set head_dim");
 }
 
 }}  // namespace tandem::testing

@@ -9,22 +9,27 @@ void add_attention_layers(LayerCases cases) {
   using Tensors = std::vector<Tensor>;
   const auto attention = [] { return MultiheadAttention(4, 2); };
   const auto both = [](const std::pair<Tensor, Tensor>& result) { return Tensors{result.first, result.second}; };
-  cases.add("self_attention", attention,
-            [=](MultiheadAttention& m, const Tensors& in) { return both(m(in[0], in[0], in[0])); });
   cases.add(
-      "attention_no_bias", [] { return MultiheadAttention(4, 2, {.bias = false}); },
-      [](MultiheadAttention& m, const Tensors& in) { return m(in[0], in[1], in[1], {.need_weights = false}).first; });
+      "self_attention", [=](MultiheadAttention& m, const Tensors& in) { return both(m(in[0], in[0], in[0])); },
+      attention);
   cases.add(
-      "attention_sizes", [] { return MultiheadAttention(4, 2, {.kdim = 3, .vdim = 6}); },
+      "attention_no_bias",
+      [](MultiheadAttention& m, const Tensors& in) { return m(in[0], in[1], in[1], {.need_weights = false}).first; },
+      [] { return MultiheadAttention(4, 2, {.bias = false}); });
+  cases.add(
+      "attention_sizes",
       [=](MultiheadAttention& m, const Tensors& in) {
         return both(m(in[0], in[1], in[2], {.average_attn_weights = false}));
-      });
-  cases.add("attention_mask", attention, [=](MultiheadAttention& m, const Tensors& in) {
+      },
+      [] { return MultiheadAttention(4, 2, {.kdim = 3, .vdim = 6}); });
+  const auto masked = [=](MultiheadAttention& m, const Tensors& in) {
     return both(m(in[0], in[0], in[0], {.attn_mask = in[1]}));
-  });
-  cases.add("attention_padding", attention, [=](MultiheadAttention& m, const Tensors& in) {
+  };
+  const auto padded = [=](MultiheadAttention& m, const Tensors& in) {
     return both(m(in[0], in[1], in[1], {.key_padding_mask = in[2]}));
-  });
+  };
+  cases.add("attention_mask", masked, attention);
+  cases.add("attention_padding", padded, attention);
 
   const TransformerLayerOptions plain{.dim_feedforward = 6, .dropout = 0};
   const TransformerLayerOptions norm_first{
@@ -34,23 +39,22 @@ void add_attention_layers(LayerCases cases) {
   cases.add("encoder_layer_norm_first", [=] { return nn::TransformerEncoderLayer(4, 2, norm_first); });
   cases.add(
       "encoder_layer_masks",
+      [](nn::TransformerEncoderLayer& m, const Tensors& in) {
+        return m(in[0], {.src_mask = in[1], .src_key_padding_mask = in[2]});
+      },
       [] {
         return nn::TransformerEncoderLayer(4, 2,
                                            {.dim_feedforward = 6, .dropout = 0, .layer_norm_eps = 0.1, .bias = false});
-      },
-      [](nn::TransformerEncoderLayer& m, const Tensors& in) {
-        return m(in[0], {.src_mask = in[1], .src_key_padding_mask = in[2]});
       });
+  cases.add("decoder_layer", decode, [=] { return nn::TransformerDecoderLayer(4, 2, plain); });
   cases.add(
-      "decoder_layer", [=] { return nn::TransformerDecoderLayer(4, 2, plain); }, decode);
-  cases.add(
-      "decoder_layer_norm_first", [=] { return nn::TransformerDecoderLayer(4, 2, norm_first); },
+      "decoder_layer_norm_first",
       [](nn::TransformerDecoderLayer& m, const Tensors& in) {
         return m(in[0], in[1], {.tgt_mask = in[2], .memory_key_padding_mask = in[3]});
-      });
+      },
+      [=] { return nn::TransformerDecoderLayer(4, 2, norm_first); });
   cases.add("encoder", [=] { return nn::TransformerEncoder(4, 2, 2, {.layer = plain, .norm = true}); });
-  cases.add(
-      "decoder", [=] { return nn::TransformerDecoder(4, 2, 2, {.layer = plain}); }, decode);
+  cases.add("decoder", decode, [=] { return nn::TransformerDecoder(4, 2, 2, {.layer = plain}); });
 }
 
 }  // namespace tandem::testing

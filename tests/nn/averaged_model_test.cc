@@ -13,7 +13,6 @@
 
 namespace td = tandem;
 namespace nn = tandem::nn;
-using td::testing::error_text;
 
 namespace {
 
@@ -132,14 +131,13 @@ TEST(AveragedModel, StateHasPyTorchsKeysAndContinues) {
 
 TEST(AveragedModel, OtherModelsAreRejected) {
   Net model(3), other(4);
-  EXPECT_EQ(error_text<td::ValueError>([&] { nn::AveragedModel<Net>(model, {}, 4); }),
-            "AveragedModel: the model has 'fc.weight' float32 [2, 3], the averaged model 'fc.weight' float32 [2, 4]; "
-            "construct both with the same arguments");
+  EXPECT_ERROR(td::ValueError, nn::AveragedModel<Net>(model, {}, 4),
+               "AveragedModel: the model has 'fc.weight' float32 [2, 3], the averaged model 'fc.weight' float32 [2, "
+               "4]; construct both with the same arguments");
   nn::AveragedModel<Net> averaged(model, {}, 3);
-  EXPECT_EQ(error_text<td::ValueError>([&] { averaged.update_parameters(other.fc); }),
-            "AveragedModel: the model has 0 buffers, the averaged model 3; construct both with the same arguments");
-  EXPECT_EQ(error_text<td::ValueError>([] { nn::get_ema_avg_fn(1.5); }),
-            "get_ema_avg_fn: decay is 1.5, expected 0 <= decay <= 1");
+  EXPECT_ERROR(td::ValueError, averaged.update_parameters(other.fc),
+               "AveragedModel: the model has 0 buffers, the averaged model 3; construct both with the same arguments");
+  EXPECT_ERROR(td::ValueError, nn::get_ema_avg_fn(1.5), "get_ema_avg_fn: decay is 1.5, expected 0 <= decay <= 1");
   EXPECT_EQ(averaged.n_averaged.item<int64_t>(), 0);
 }
 

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <functional>
 #include <iostream>
-#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -182,10 +181,9 @@ TEST(Checkpoint, ChangedInputIsRejected) {
     const NoGradGuard no_grad;
     y.mul_(Scalar(3));
   }
-  EXPECT_EQ(
-      error_text<StateError>([&] { z.backward(); }),
-      "checkpoint: input 0 (float32 [2] on cpu) was changed in place by 'mul_' after the call, but backward needs "
-      "its value");
+  EXPECT_ERROR(StateError, z.backward(),
+               "checkpoint: input 0 (float32 [2] on cpu) was changed in place by 'mul_' after the call, but backward "
+               "needs its value");
 }
 
 TEST(Checkpoint, ChangedTensorThatNoOperationSavesIsRejected) {
@@ -198,9 +196,9 @@ TEST(Checkpoint, ChangedTensorThatNoOperationSavesIsRejected) {
       },
       x));
   mean.fill_(10);
-  EXPECT_EQ(error_text<StateError>([&] { z.backward(); }),
-            "checkpoint: a tensor that the function uses was changed in place after the call, but backward needs its "
-            "value");
+  EXPECT_ERROR(
+      StateError, z.backward(),
+      "checkpoint: a tensor that the function uses was changed in place after the call, but backward needs its value");
 }
 
 TEST(Checkpoint, FunctionThatCallsGradIsRejected) {
@@ -244,20 +242,18 @@ TEST(Checkpoint, FunctionThatSavesOtherTensorsIsRejected) {
     return sum(nn::checkpoint(
         [&, second_run](const Tensor& t) { return calls++ == 0 ? exp(mul(t, t)) : second_run(t); }, mul(x, 2)));
   };
-  EXPECT_EQ(error_text<StateError>([&] { loss_of([](const Tensor& t) { return mul(t, 2); }).backward(); }),
-            "checkpoint: in backward the function saved 0 tensors, in forward 3; it must do the same in both");
-  EXPECT_EQ(
-      error_text<StateError>([&] { loss_of([](const Tensor& t) { return exp(t); }).backward(); }),
-      "checkpoint: the function must do the same in backward as in forward, but in backward exp saved float32 [2], "
-      "in forward mul saved float32 [2]");
+  EXPECT_ERROR(StateError, loss_of([](const Tensor& t) { return mul(t, 2); }).backward(),
+               "checkpoint: in backward the function saved 0 tensors, in forward 3; it must do the same in both");
+  EXPECT_ERROR(StateError, loss_of([](const Tensor& t) { return exp(t); }).backward(),
+               "checkpoint: the function must do the same in backward as in forward, but in backward exp saved float32 "
+               "[2], in forward mul saved float32 [2]");
   const auto longer = [](const Tensor& t) { return exp(exp(mul(t, t))); };
-  EXPECT_EQ(
-      error_text<StateError>([&] { loss_of(longer).backward(); }),
-      "checkpoint: the function must do the same in backward as in forward, but in backward exp saved float32 [2] "
-      "as number 4, in forward 3 tensors were saved");
+  EXPECT_ERROR(StateError, loss_of(longer).backward(),
+               "checkpoint: the function must do the same in backward as in forward, but in backward exp saved float32 "
+               "[2] as number 4, in forward 3 tensors were saved");
   EXPECT_FALSE(x.grad().defined());
   const Tensor y = loss_of([](const Tensor&) -> Tensor { throw ValueError("f: as planned"); });
-  EXPECT_EQ(error_text<ValueError>([&] { y.backward({}, true); }), "f: as planned");
+  EXPECT_ERROR(ValueError, y.backward({}, true), "f: as planned");
   calls = 0;  // a failed run leaves the graph usable
   y.backward();
   EXPECT_FLOAT_EQ(x.grad().to_vector<float>()[0], 8 * std::exp(4.0f));

@@ -1,7 +1,6 @@
 #include <tandem/nn/clone.h>
 
 #include <memory>
-#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -18,7 +17,6 @@
 namespace td = tandem;
 namespace nn = tandem::nn;
 using td::Tensor;
-using td::testing::error_text;
 
 namespace {
 
@@ -141,21 +139,21 @@ TEST(CopyState, DifferentStructuresAreListed) {
   a.add_buffer("mask", td::ones({1}), {.persistent = false});
   b.add_buffer("mask", td::ones({1}), {.persistent = false});
   a[1].add_buffer("mean", td::ones({1}));
-  EXPECT_EQ(error_text<td::StateError>([&] { nn::copy_state(a, b); }),
-            "copy_state: the modules have different structures"
-            "\n  Linear '0': Linear(weight, bias), and in the new module Dropout()"
-            "\n  Identity '1': Identity(mean), and in the new module Identity()");
+  EXPECT_ERROR(td::StateError, nn::copy_state(a, b),
+               "copy_state: the modules have different structures"
+               "\n  Linear '0': Linear(weight, bias), and in the new module Dropout()"
+               "\n  Identity '1': Identity(mean), and in the new module Identity()");
   nn::Sequential c;
-  EXPECT_EQ(error_text<td::StateError>([&] { nn::copy_state(a, c); }),
-            "copy_state: the modules have different structures"
-            "\n  Sequential: Sequential(mask (not persistent), 0, 1), and in the new module Sequential()");
+  EXPECT_ERROR(td::StateError, nn::copy_state(a, c),
+               "copy_state: the modules have different structures"
+               "\n  Sequential: Sequential(mask (not persistent), 0, 1), and in the new module Sequential()");
 }
 
 TEST(CopyState, FrozenStructureIsRejected) {
   Net net, copy;
   const td::HookHandle frozen = copy.fc.freeze_structure("it is trained");
-  EXPECT_EQ(error_text<td::StateError>([&] { nn::copy_state(net, copy); }),
-            "copy_state: the structure of Linear 'fc' is fixed while it is trained");
+  EXPECT_ERROR(td::StateError, nn::copy_state(net, copy),
+               "copy_state: the structure of Linear 'fc' is fixed while it is trained");
 }
 
 }  // namespace

@@ -35,10 +35,11 @@ void add_conv_layers(LayerCases cases) {
         4, 4, {2, 3}, {.stride = {3, 2}, .padding = {1, 0}, .output_padding = {1, 1}, .groups = 4, .dilation = {1, 2}});
   });
   cases.add(
-      "conv_transpose2d_output_size", [] { return ConvTranspose2d(4, 2, 3, {.stride = 2}); },
+      "conv_transpose2d_output_size",
       [](ConvTranspose2d& layer, const std::vector<Tensor>& in) {
         return layer(in[0], {8, 5});
-      });
+      },
+      [] { return ConvTranspose2d(4, 2, 3, {.stride = 2}); });
 }
 
 }  // namespace tandem::testing

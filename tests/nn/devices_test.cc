@@ -1,7 +1,6 @@
 // Layers whose tensors and input are on different devices, and layers on a device other than the first.
 #include <algorithm>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,7 +15,6 @@
 #include <tandem/nn/pad.h>
 #include <tandem/nn/pool.h>
 #include <tandem/nn/resize.h>
-#include <tandem/nn/sequential.h>
 #include <tandem/nn/transformer.h>
 #include <tandem/ops/move.h>
 #include <tandem/tensor/allocator.h>
@@ -120,48 +118,42 @@ TEST_F(LayerDevices, PartlyMovedModelErrorsListAllTensors) {
     nn::MultiheadAttention& attn = add<nn::MultiheadAttention>("attn", 6, 2);
   } net;
   net.fc1.to(there_);
-  EXPECT_EQ(error_text<td::DeviceError>([&] {
-              net.fc1(td::ones({5, 6}));
-            }),
-            "linear: operands are on different devices\n"
-            "  x       cpu    float32 [5, 6]  <- differs\n"
-            "  weight  cpu:1  float32 [4, 6]\n"
-            "  bias    cpu:1  float32 [4]\n"
-            "  move it with x.to(cpu:1), or move the module with model.to(cpu:1)\n"
-            "  in Linear 'fc1'");
+  EXPECT_ERROR(td::DeviceError, net.fc1(td::ones({5, 6})),
+               "linear: operands are on different devices\n"
+               "  x       cpu    float32 [5, 6]  <- differs\n"
+               "  weight  cpu:1  float32 [4, 6]\n"
+               "  bias    cpu:1  float32 [4]\n"
+               "  move it with x.to(cpu:1), or move the module with model.to(cpu:1)\n"
+               "  in Linear 'fc1'");
   // Only the running mean is on another device, which to() never causes.
   net.bn.running_mean = net.bn.running_mean.to(there_);
   const Tensor image = td::ones({2, 3, 1, 2});
-  EXPECT_EQ(error_text<td::DeviceError>([&] { net.bn(image); }),
-            "batch_norm: operands are on different devices\n"
-            "  input         cpu    float32 [2, 3, 1, 2]\n"
-            "  running_mean  cpu:1  float32 [3]           <- differs\n"
-            "  running_var   cpu    float32 [3]\n"
-            "  weight        cpu    float32 [3]\n"
-            "  bias          cpu    float32 [3]\n"
-            "  move it with running_mean.to(cpu), or move the module with model.to(cpu)\n"
-            "  in BatchNorm2d 'bn'");
+  EXPECT_ERROR(td::DeviceError, net.bn(image),
+               "batch_norm: operands are on different devices\n"
+               "  input         cpu    float32 [2, 3, 1, 2]\n"
+               "  running_mean  cpu:1  float32 [3]           <- differs\n"
+               "  running_var   cpu    float32 [3]\n"
+               "  weight        cpu    float32 [3]\n"
+               "  bias          cpu    float32 [3]\n"
+               "  move it with running_mean.to(cpu), or move the module with model.to(cpu)\n"
+               "  in BatchNorm2d 'bn'");
   EXPECT_EQ(net.bn.num_batches_tracked.item<int64_t>(), 0);
   // A submodule of a layer, and a mask.
   net.attn.out_proj.to(there_);
-  EXPECT_EQ(error_text<td::DeviceError>([&] {
-              net.attn(td::ones({2, 5, 6}));
-            }),
-            "linear: operands are on different devices\n"
-            "  x       cpu    float32 [2, 5, 6]  <- differs\n"
-            "  weight  cpu:1  float32 [6, 6]\n"
-            "  bias    cpu:1  float32 [6]\n"
-            "  move it with x.to(cpu:1), or move the module with model.to(cpu:1)\n"
-            "  in Linear 'attn.out_proj'");
+  EXPECT_ERROR(td::DeviceError, net.attn(td::ones({2, 5, 6})),
+               "linear: operands are on different devices\n"
+               "  x       cpu    float32 [2, 5, 6]  <- differs\n"
+               "  weight  cpu:1  float32 [6, 6]\n"
+               "  bias    cpu:1  float32 [6]\n"
+               "  move it with x.to(cpu:1), or move the module with model.to(cpu:1)\n"
+               "  in Linear 'attn.out_proj'");
   net.attn.to(there_);
-  EXPECT_EQ(error_text<td::DeviceError>([&] {
-              net.attn(td::ones({2, 5, 6}, {td::kFloat32, there_}), td::zeros({5, 5}));
-            }),
-            "qkv_attention: operands are on different devices\n"
-            "  qkv        cpu:1  float32 [2, 5, 18]\n"
-            "  attn_mask  cpu    float32 [5, 5]      <- differs\n"
-            "  move it with attn_mask.to(cpu:1), or move the module with model.to(cpu:1)\n"
-            "  in MultiheadAttention 'attn'");
+  EXPECT_ERROR(td::DeviceError, net.attn(td::ones({2, 5, 6}, {td::kFloat32, there_}), td::zeros({5, 5})),
+               "qkv_attention: operands are on different devices\n"
+               "  qkv        cpu:1  float32 [2, 5, 18]\n"
+               "  attn_mask  cpu    float32 [5, 5]      <- differs\n"
+               "  move it with attn_mask.to(cpu:1), or move the module with model.to(cpu:1)\n"
+               "  in MultiheadAttention 'attn'");
 }
 
 TEST_F(LayerDevices, MovedLayerAllocatesOnlyOnItsDevice) {

@@ -1,9 +1,6 @@
 // Files of weights that are loaded into modules on a GPU.
 #include <gtest/gtest.h>
 
-#include <string>
-#include <vector>
-
 #include <tandem/io/pretrained.h>
 #include <tandem/nn/layers.h>
 #include <tandem/nn/norm.h>

@@ -30,11 +30,12 @@ class LayerCases {
   /// Adds a layer: `make()` constructs it. Its call gets the first input.
   template <class Make>
   void add(std::string name, Make make) {
-    add(std::move(name), make, [](auto& layer, const std::vector<Tensor>& in) { return layer(in[0]); });
+    add(
+        std::move(name), [](auto& layer, const std::vector<Tensor>& in) { return layer(in[0]); }, make);
   }
   /// Adds a module: `make()` constructs it, `call(module, inputs)` returns a tensor or a vector of tensors.
-  template <class Make, class Call>
-  void add(std::string name, Make make, Call call) {
+  template <class Call, class Make>
+  void add(std::string name, Call call, Make make) {
     using M = std::invoke_result_t<Make>;
     cases_.push_back({family_, std::move(name), [make] { return std::unique_ptr<nn::Module>(new M(make())); },
                       [call](nn::Module& module, const std::vector<Tensor>& inputs) -> std::vector<Tensor> {
@@ -55,5 +56,18 @@ void add_loss_layers(LayerCases cases);
 void add_resize_layers(LayerCases cases);
 void add_recurrent_layers(LayerCases cases);
 void add_attention_layers(LayerCases cases);
+
+inline std::vector<LayerCase> all_layer_cases() {
+  std::vector<LayerCase> all;
+  add_linear_layers({"linear", all});
+  add_conv_layers({"conv", all});
+  add_norm_layers({"norm", all});
+  add_activation_layers({"activation", all});
+  add_loss_layers({"loss", all});
+  add_resize_layers({"resize", all});
+  add_recurrent_layers({"recurrent", all});
+  add_attention_layers({"attention", all});
+  return all;
+}
 
 }  // namespace tandem::testing

@@ -24,7 +24,6 @@
 namespace td = tandem;
 namespace nn = tandem::nn;
 using td::Tensor;
-using td::testing::error_text;
 using td::testing::TemporaryFolder;
 
 namespace {
@@ -115,12 +114,10 @@ TEST(LoadStateDict, EqualKeysAfterRenamingAreAnError) {
   tensors.emplace_back("model.norm.bias", td::zeros({2}));
   tensors.emplace_back("body.norm.weight", td::zeros({2}));
   Net net;
-  EXPECT_EQ(error_text<td::StateError>([&] {
-              net.load_state_dict(tensors, {.strict = false, .renames = {{"model.", "body."}}});
-            }),
-            "load_state_dict: the state does not fit Net"
-            "\n  duplicate   body.norm.weight"
-            "\n  duplicate   body.norm.bias");
+  EXPECT_ERROR(td::StateError, net.load_state_dict(tensors, {.strict = false, .renames = {{"model.", "body."}}}),
+               "load_state_dict: the state does not fit Net"
+               "\n  duplicate   body.norm.weight"
+               "\n  duplicate   body.norm.bias");
   EXPECT_EQ(net.body.norm.weight.to_vector<float>(), std::vector<float>(2, 1));  // unchanged
 }
 
@@ -144,13 +141,13 @@ TEST(LoadStateDict, FloatingPointTensorsAreConvertedOnRequest) {
 TEST(LoadStateDict, OtherDTypesAreAnErrorThatNamesTheOption) {
   NamedTensors tensors = {{"weight", td::zeros({2, 3}, {td::kFloat16})}, {"bias", td::zeros({2}, {td::kInt64})}};
   nn::Linear layer(3, 2);
-  EXPECT_EQ(error_text<td::StateError>([&] { layer.load_state_dict(tensors); }),
-            "load_state_dict: the state does not fit Linear (convert_dtype = true converts floating-point tensors)"
-            "\n  different   weight: float32 [2, 3] expected, float16 [2, 3] in the state"
-            "\n  different   bias: float32 [2] expected, int64 [2] in the state");
-  EXPECT_EQ(error_text<td::StateError>([&] { layer.load_state_dict(tensors, {.convert_dtype = true}); }),
-            "load_state_dict: the state does not fit Linear"
-            "\n  different   bias: float32 [2] expected, int64 [2] in the state");
+  EXPECT_ERROR(td::StateError, layer.load_state_dict(tensors),
+               "load_state_dict: the state does not fit Linear (convert_dtype = true converts floating-point tensors)"
+               "\n  different   weight: float32 [2, 3] expected, float16 [2, 3] in the state"
+               "\n  different   bias: float32 [2] expected, int64 [2] in the state");
+  EXPECT_ERROR(td::StateError, layer.load_state_dict(tensors, {.convert_dtype = true}),
+               "load_state_dict: the state does not fit Linear"
+               "\n  different   bias: float32 [2] expected, int64 [2] in the state");
 }
 
 TEST(LoadStateDict, AllShapeMismatchesAreListedAndNothingIsLoaded) {
@@ -159,10 +156,10 @@ TEST(LoadStateDict, AllShapeMismatchesAreListedAndNothingIsLoaded) {
   tensors[2].second = td::zeros({2, 1}, {td::kFloat16});
   tensors.emplace_back("head.bias", td::zeros({5}));
   Net net;
-  EXPECT_EQ(error_text<td::StateError>([&] { net.load_state_dict(tensors, {.strict = false, .convert_dtype = true}); }),
-            "load_state_dict: the state does not fit Net"
-            "\n  different   body.table.weight: float32 [5, 3] expected, float16 [5, 4] in the state"
-            "\n  different   body.norm.bias: float32 [2] expected, float16 [2, 1] in the state");
+  EXPECT_ERROR(td::StateError, net.load_state_dict(tensors, {.strict = false, .convert_dtype = true}),
+               "load_state_dict: the state does not fit Net"
+               "\n  different   body.table.weight: float32 [5, 3] expected, float16 [5, 4] in the state"
+               "\n  different   body.norm.bias: float32 [2] expected, float16 [2, 1] in the state");
   EXPECT_EQ(net.body.norm.weight.to_vector<float>(), std::vector<float>(2, 1));
   EXPECT_EQ(net.body.norm.bias.to_vector<float>(), std::vector<float>(2, 0));
 }
@@ -198,9 +195,9 @@ TEST(LoadStateDict, TiedTensorsWithDifferentValuesAreAnError) {
   tensors.back().second = td::full({5, 3}, 1, {td::kFloat16});
   net.load_state_dict(tensors, {.convert_dtype = true});
   tensors.back().second = td::full({5, 3}, 9);
-  EXPECT_EQ(error_text<td::StateError>([&] { net.load_state_dict(tensors, {.strict = false}); }),
-            "load_state_dict: the state does not fit Net"
-            "\n  different   head.weight: tied to 'body.table.weight', which has other values in the state");
+  EXPECT_ERROR(td::StateError, net.load_state_dict(tensors, {.strict = false}),
+               "load_state_dict: the state does not fit Net"
+               "\n  different   head.weight: tied to 'body.table.weight', which has other values in the state");
   expect_filled(net);
 }
 

@@ -121,8 +121,7 @@ TEST(Module, UndefinedTensorsAreNotListed) {
   EXPECT_FALSE(module.add_buffer("mean", Tensor()).defined());
   EXPECT_TRUE(module.parameters().empty());
   EXPECT_TRUE(module.state_dict().empty());
-  EXPECT_EQ(error_text<td::ValueError>([&] { module.add_parameter("bias", Tensor()); }),
-            "add_parameter: Module already contains 'bias'");
+  EXPECT_ERROR(td::ValueError, module.add_parameter("bias", Tensor()), "add_parameter: Module already contains 'bias'");
 }
 
 TEST(Module, ParameterReferencesStayValid) {
@@ -134,29 +133,25 @@ TEST(Module, ParameterReferencesStayValid) {
 
 TEST(Module, InvalidNamesAreRejected) {
   Net net;
-  EXPECT_EQ(error_text<td::ValueError>([&] { net.add<Scale>(""); }),
-            "add: invalid name '', expected a non-empty text without '.'");
-  EXPECT_EQ(error_text<td::ValueError>([&] { net.add<Scale>("a.b"); }),
-            "add: invalid name 'a.b', expected a non-empty text without '.'");
-  EXPECT_EQ(error_text<td::ValueError>([&] { net.add<Scale>("head"); }), "add: Net already contains 'head'");
-  EXPECT_EQ(error_text<td::ValueError>([&] { net.head.add_buffer("scale", td::ones({1})); }),
-            "add_buffer: Scale 'head' already contains 'scale'");
-  EXPECT_EQ(error_text<td::ValueError>([&] { net.add_module("tail", std::unique_ptr<Scale>()); }),
-            "add: the module 'tail' is null");
+  EXPECT_ERROR(td::ValueError, net.add<Scale>(""), "add: invalid name '', expected a non-empty text without '.'");
+  EXPECT_ERROR(td::ValueError, net.add<Scale>("a.b"), "add: invalid name 'a.b', expected a non-empty text without '.'");
+  EXPECT_ERROR(td::ValueError, net.add<Scale>("head"), "add: Net already contains 'head'");
+  EXPECT_ERROR(td::ValueError, net.head.add_buffer("scale", td::ones({1})),
+               "add_buffer: Scale 'head' already contains 'scale'");
+  EXPECT_ERROR(td::ValueError, net.add_module("tail", std::unique_ptr<Scale>()), "add: the module 'tail' is null");
   EXPECT_EQ(net.parameters().size(), 4u);
 }
 
 TEST(Module, InvalidParametersAndBuffersAreRejected) {
   Module module;
   const Tensor x = td::ones({2, 3}).set_requires_grad();
-  EXPECT_EQ(error_text<td::StateError>([&] { module.add_parameter("p", td::mul(x, x)); }),
-            "add_parameter: 'p' is the result of an operation (float32 [2, 3] on cpu), expected a leaf; use detach()");
-  EXPECT_EQ(error_text<td::StateError>([&] {
-              module.add_parameter("p", td::ones({2, 3}).t());
-            }),
-            "add_parameter: 'p' is not contiguous (float32 [3, 2] on cpu); use contiguous()");
-  EXPECT_EQ(error_text<td::StateError>([&] { module.add_buffer("b", x); }),
-            "add_buffer: 'b' requires grad; use add_parameter() or detach()");
+  EXPECT_ERROR(
+      td::StateError, module.add_parameter("p", td::mul(x, x)),
+      "add_parameter: 'p' is the result of an operation (float32 [2, 3] on cpu), expected a leaf; use detach()");
+  EXPECT_ERROR(td::StateError, module.add_parameter("p", td::ones({2, 3}).t()),
+               "add_parameter: 'p' is not contiguous (float32 [3, 2] on cpu); use contiguous()");
+  EXPECT_ERROR(td::StateError, module.add_buffer("b", x),
+               "add_buffer: 'b' requires grad; use add_parameter() or detach()");
   EXPECT_THROW(module.add_parameter("p", td::ones({2}, {td::kInt64})), td::DTypeError);
   EXPECT_TRUE(module.state_dict().empty());
 }
@@ -199,15 +194,15 @@ TEST(Module, LoadErrorListsEveryMismatch) {
   state.set("head.scale", td::full({2}, 9));
   state.set("head.weight", td::full({2}, 9));
   state.set("version", int64_t{1});
-  EXPECT_EQ(error_text<td::StateError>([&] { net.load_state_dict(state); }),
-            "load_state_dict: the state does not fit Net"
-            "\n  different   encoder.shift: float32 [2] expected, float32 [3] in the state"
-            "\n  different   encoder.first.steps: int64 [] expected, float32 [] in the state"
-            "\n  different   encoder.second.scale: float32 [2] expected, an integer in the state"
-            "\n  missing     encoder.second.steps"
-            "\n  missing     head.steps"
-            "\n  unexpected  head.weight"
-            "\n  unexpected  version");
+  EXPECT_ERROR(td::StateError, net.load_state_dict(state),
+               "load_state_dict: the state does not fit Net"
+               "\n  different   encoder.shift: float32 [2] expected, float32 [3] in the state"
+               "\n  different   encoder.first.steps: int64 [] expected, float32 [] in the state"
+               "\n  different   encoder.second.scale: float32 [2] expected, an integer in the state"
+               "\n  missing     encoder.second.steps"
+               "\n  missing     head.steps"
+               "\n  unexpected  head.weight"
+               "\n  unexpected  version");
   EXPECT_EQ(net.head.scale.to_vector<float>(), (std::vector<float>{5, 5}));
 }
 
@@ -249,8 +244,8 @@ TEST(Module, ModuleWithBucketGradientsCannotMove) {
   td::set_cpu_device_count(2);
   Net net;
   td::autograd::leaf(net.head.scale).set_slot(td::zeros({2}));
-  EXPECT_EQ(error_text<td::StateError>([&] { net.to(td::Device("cpu:1")); }),
-            "to: the gradient of 'head.scale' is stored in a DistributedDataParallel bucket");
+  EXPECT_ERROR(td::StateError, net.to(td::Device("cpu:1")),
+               "to: the gradient of 'head.scale' is stored in a DistributedDataParallel bucket");
   EXPECT_EQ(net.encoder.shift.device(), td::Device());
 }
 
@@ -280,13 +275,12 @@ TEST(Module, FrozenStructureRejectsChanges) {
     const td::HookHandle second = net.encoder.freeze_structure("another reason");
     const std::string reason =
         "the structure of Block 'encoder' is fixed while a DistributedDataParallel owns its parameters";
-    EXPECT_EQ(error_text<td::StateError>([&] { net.to(td::Device()); }), "to: " + reason);
-    EXPECT_EQ(error_text<td::StateError>([&] { net.encoder.to(td::Device()); }), "to: " + reason);
-    EXPECT_EQ(error_text<td::StateError>([&] { net.encoder.first.to(td::Device()); }), "to: " + reason);
-    EXPECT_EQ(error_text<td::StateError>([&] { net.encoder.first.add_parameter("p", td::ones({1})); }),
-              "add_parameter: " + reason);
-    EXPECT_EQ(error_text<td::StateError>([&] { net.encoder.add_buffer("p", td::ones({1})); }), "add_buffer: " + reason);
-    EXPECT_EQ(error_text<td::StateError>([&] { net.encoder.add<Scale>("third"); }), "add: " + reason);
+    EXPECT_ERROR(td::StateError, net.to(td::Device()), "to: " + reason);
+    EXPECT_ERROR(td::StateError, net.encoder.to(td::Device()), "to: " + reason);
+    EXPECT_ERROR(td::StateError, net.encoder.first.to(td::Device()), "to: " + reason);
+    EXPECT_ERROR(td::StateError, net.encoder.first.add_parameter("p", td::ones({1})), "add_parameter: " + reason);
+    EXPECT_ERROR(td::StateError, net.encoder.add_buffer("p", td::ones({1})), "add_buffer: " + reason);
+    EXPECT_ERROR(td::StateError, net.encoder.add<Scale>("third"), "add: " + reason);
     net.add<Scale>("sibling");
     net.head.to(td::Device());
   }

@@ -16,7 +16,6 @@
 namespace td = tandem;
 namespace nn = tandem::nn;
 using td::Tensor;
-using td::testing::error_text;
 
 namespace {
 
@@ -88,20 +87,20 @@ TEST(ModuleTree, PathsFindModulesParametersAndBuffers) {
 
 TEST(ModuleTree, UnknownPathErrorListsExistingPaths) {
   Net net;
-  EXPECT_EQ(error_text<td::ValueError>([&] { net.get_submodule("encoder.conv"); }),
-            "get_submodule: Block 'encoder' has no module 'conv', its modules are 'fc', 'norm'");
-  EXPECT_EQ(error_text<td::ValueError>([&] { net.get_submodule("head.fc.weight"); }),
-            "get_submodule: Module 'head' has no module 'fc', its modules are none");
-  EXPECT_EQ(error_text<td::ValueError>([&] { net.get_submodule("encoder."); }),
-            "get_submodule: Block 'encoder' has no module '', its modules are 'fc', 'norm'");
-  EXPECT_EQ(error_text<td::ValueError>([&] { net.get_submodule<nn::Linear>("encoder.norm"); }),
-            "get_submodule: BatchNorm2d 'encoder.norm' is not a Linear");
-  EXPECT_EQ(error_text<td::ValueError>([&] { net.get_parameter("encoder.fc.scale"); }),
-            "get_parameter: Linear 'encoder.fc' has no parameter 'scale', its parameters are 'weight', 'bias'");
-  EXPECT_EQ(error_text<td::ValueError>([&] { net.get_parameter("tail.weight"); }),
-            "get_parameter: Net has no module 'tail', its modules are 'encoder', 'head'");
-  EXPECT_EQ(error_text<td::ValueError>([&] { net.get_buffer("weight"); }),
-            "get_buffer: Net has no buffer 'weight', its buffers are 'positions'");
+  EXPECT_ERROR(td::ValueError, net.get_submodule("encoder.conv"),
+               "get_submodule: Block 'encoder' has no module 'conv', its modules are 'fc', 'norm'");
+  EXPECT_ERROR(td::ValueError, net.get_submodule("head.fc.weight"),
+               "get_submodule: Module 'head' has no module 'fc', its modules are none");
+  EXPECT_ERROR(td::ValueError, net.get_submodule("encoder."),
+               "get_submodule: Block 'encoder' has no module '', its modules are 'fc', 'norm'");
+  EXPECT_ERROR(td::ValueError, net.get_submodule<nn::Linear>("encoder.norm"),
+               "get_submodule: BatchNorm2d 'encoder.norm' is not a Linear");
+  EXPECT_ERROR(td::ValueError, net.get_parameter("encoder.fc.scale"),
+               "get_parameter: Linear 'encoder.fc' has no parameter 'scale', its parameters are 'weight', 'bias'");
+  EXPECT_ERROR(td::ValueError, net.get_parameter("tail.weight"),
+               "get_parameter: Net has no module 'tail', its modules are 'encoder', 'head'");
+  EXPECT_ERROR(td::ValueError, net.get_buffer("weight"),
+               "get_buffer: Net has no buffer 'weight', its buffers are 'positions'");
 }
 
 TEST(ModuleTree, RequiresGradAppliesToAllParameters) {
@@ -149,16 +148,15 @@ TEST(ModuleTree, ToChangesDeviceAndDType) {
 
 TEST(ModuleTree, ToRejectsIntegersFrozenStructuresAndBuckets) {
   Net net;
-  EXPECT_EQ(error_text<td::DTypeError>([&] { net.to(td::kInt64); }),
-            "to: dtype is int64, expected a floating-point dtype");
+  EXPECT_ERROR(td::DTypeError, net.to(td::kInt64), "to: dtype is int64, expected a floating-point dtype");
   {
     const td::HookHandle frozen = net.encoder.freeze_structure("it is trained");
-    EXPECT_EQ(error_text<td::StateError>([&] { net.to(td::kFloat64); }),
-              "to: the structure of Block 'encoder' is fixed while it is trained");
+    EXPECT_ERROR(td::StateError, net.to(td::kFloat64),
+                 "to: the structure of Block 'encoder' is fixed while it is trained");
   }
   td::autograd::leaf(net.tied).set_slot(td::zeros({3, 2}));
-  EXPECT_EQ(error_text<td::StateError>([&] { net.to(td::kFloat64); }),
-            "to: the gradient of 'encoder.fc.weight' is stored in a DistributedDataParallel bucket");
+  EXPECT_ERROR(td::StateError, net.to(td::kFloat64),
+               "to: the gradient of 'encoder.fc.weight' is stored in a DistributedDataParallel bucket");
   EXPECT_EQ(net.encoder.fc.bias.dtype(), td::kFloat32);
 }
 
@@ -178,8 +176,8 @@ TEST(ModuleState, NonPersistentBuffersAreNotSaved) {
   EXPECT_EQ(rotary.mean.to_vector<float>(), std::vector<float>(3, 1));
   EXPECT_EQ(rotary.table.to_vector<float>(), std::vector<float>(3, 2));
   state.set("table", td::ones({3}));
-  EXPECT_EQ(error_text<td::StateError>([&] { rotary.load_state_dict(state); }),
-            "load_state_dict: the state does not fit Rotary\n  unexpected  table");
+  EXPECT_ERROR(td::StateError, rotary.load_state_dict(state),
+               "load_state_dict: the state does not fit Rotary\n  unexpected  table");
   rotary.to(td::Device("cpu:1"));
   EXPECT_EQ(rotary.table.device(), td::Device("cpu:1"));
 }
@@ -212,9 +210,9 @@ TEST(ModuleState, DifferentShapesAreErrorsAlsoIfNotStrict) {
   td::State state;
   state.set("encoder.fc.bias", td::full({4}, 4));
   state.set("epoch", int64_t{3});
-  EXPECT_EQ(error_text<td::StateError>([&] { net.load_state_dict(state, {.strict = false}); }),
-            "load_state_dict: the state does not fit Net"
-            "\n  different   encoder.fc.bias: float32 [3] expected, float32 [4] in the state");
+  EXPECT_ERROR(td::StateError, net.load_state_dict(state, {.strict = false}),
+               "load_state_dict: the state does not fit Net"
+               "\n  different   encoder.fc.bias: float32 [3] expected, float32 [4] in the state");
 }
 
 }  // namespace

@@ -20,7 +20,6 @@ namespace td = tandem;
 namespace nn = tandem::nn;
 using td::Shape;
 using td::Tensor;
-using td::testing::error_text;
 
 namespace {
 
@@ -100,24 +99,21 @@ TEST(PadSequence, PadsAtTheEnd) {
 
 TEST(PackPaddedSequence, InvalidArgumentsAreErrors) {
   const Tensor x = td::ones({3, 2, 1});
-  EXPECT_EQ(error_text<td::ShapeError>([&] { nn::pack_padded_sequence(td::ones({3}), integers({1})); }),
-            "pack_padded_sequence: input is float32 [3] on cpu, expected [T, N, ...], or [N, T, ...] with batch_first");
-  EXPECT_EQ(error_text<td::ShapeError>([&] { nn::pack_padded_sequence(x, integers({1})); }),
-            "pack_padded_sequence: lengths is int64 [1] on cpu, expected one for each of 2 sequences");
-  EXPECT_EQ(error_text<td::DTypeError>([&] { nn::pack_padded_sequence(x, td::ones({2})); }),
-            "pack_padded_sequence: lengths is float32 [2] on cpu, expected int64 on the CPU");
-  EXPECT_EQ(error_text<td::ValueError>([&] {
-              nn::pack_padded_sequence(x, integers({3, 0}));
-            }),
-            "pack_padded_sequence: lengths[1] is 0, expected 1 to 3");
-  EXPECT_EQ(error_text<td::ValueError>([&] {
-              nn::pack_padded_sequence(x, integers({1, 2}));
-            }),
-            "pack_padded_sequence: lengths[1] is 2, more than lengths[0], which is 1; sort the sequences, or pass "
-            ".enforce_sorted = false");
+  EXPECT_ERROR(
+      td::ShapeError, nn::pack_padded_sequence(td::ones({3}), integers({1})),
+      "pack_padded_sequence: input is float32 [3] on cpu, expected [T, N, ...], or [N, T, ...] with batch_first");
+  EXPECT_ERROR(td::ShapeError, nn::pack_padded_sequence(x, integers({1})),
+               "pack_padded_sequence: lengths is int64 [1] on cpu, expected one for each of 2 sequences");
+  EXPECT_ERROR(td::DTypeError, nn::pack_padded_sequence(x, td::ones({2})),
+               "pack_padded_sequence: lengths is float32 [2] on cpu, expected int64 on the CPU");
+  EXPECT_ERROR(td::ValueError, nn::pack_padded_sequence(x, integers({3, 0})),
+               "pack_padded_sequence: lengths[1] is 0, expected 1 to 3");
+  EXPECT_ERROR(td::ValueError, nn::pack_padded_sequence(x, integers({1, 2})),
+               "pack_padded_sequence: lengths[1] is 2, more than lengths[0], which is 1; sort the sequences, or pass "
+               ".enforce_sorted = false");
   const nn::PackedSequence packed = nn::pack_padded_sequence(x, integers({3, 1}));
-  EXPECT_EQ(error_text<td::ValueError>([&] { nn::pad_packed_sequence(packed, {.total_length = 2}); }),
-            "pad_packed_sequence: total_length is 2, expected at least the longest length, 3");
+  EXPECT_ERROR(td::ValueError, nn::pad_packed_sequence(packed, {.total_length = 2}),
+               "pad_packed_sequence: total_length is 2, expected at least the longest length, 3");
   const auto text = [](int64_t rows, const Numbers& batch_sizes, const Tensor& sorted = {}) {
     try {
       nn::pad_packed_sequence({td::ones({rows, 1}), integers(batch_sizes), sorted, {}});
@@ -141,7 +137,7 @@ TEST(PackPaddedSequence, InvalidArgumentsAreErrors) {
     EXPECT_EQ(text(3, {2, 1}, integers(order)),
               op + td::str("sorted_indices is int64 [", order.size(), "] on cpu, expected each number below 2 once"));
   }
-  EXPECT_EQ(error_text<td::ValueError>([] { nn::pad_sequence({}); }), "pad_sequence: sequences is empty");
+  EXPECT_ERROR(td::ValueError, nn::pad_sequence({}), "pad_sequence: sequences is empty");
 }
 
 TEST(RecurrentLayers, PackedInputEqualsSingleSequences) {
@@ -161,10 +157,8 @@ TEST(RecurrentLayers, PackedInputEqualsSingleSequences) {
     expect_near(h_n.select(1, n), alone.h_n);
     expect_near(c_n.select(1, n), alone.c_n);
   }
-  EXPECT_EQ(error_text<td::ShapeError>([&] {
-              lstm(nn::pack_padded_sequence(td::ones({2, 1, 4}), integers({2})));
-            }),
-            "LSTM: packed data is float32 [2, 4] on cpu, expected [rows, 3]\n  in LSTM");
+  EXPECT_ERROR(td::ShapeError, lstm(nn::pack_padded_sequence(td::ones({2, 1, 4}), integers({2}))),
+               "LSTM: packed data is float32 [2, 4] on cpu, expected [rows, 3]\n  in LSTM");
 }
 
 }  // namespace

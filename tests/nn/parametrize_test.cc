@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,7 +9,6 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/autograd/grad_mode.h>
 #include <tandem/autograd/leaf.h>
 #include <tandem/io/safetensors.h>
 #include <tandem/nn/checkpoint.h>
@@ -27,7 +25,6 @@
 namespace td = tandem;
 namespace nn = tandem::nn;
 using td::Tensor;
-using td::testing::error_text;
 
 namespace {
 
@@ -279,20 +276,20 @@ TEST(Parametrize, SpectralNormDividesByTheLargestSingularValue) {
 TEST(Parametrize, InvalidArgumentsAreRejected) {
   Net net;
   nn::Linear layer(3, 4);
-  EXPECT_EQ(error_text<td::ValueError>([&] { nn::weight_norm(net.fc); }),
-            "register_parametrization: 'weight' of Linear 'fc' is parametrized already");
-  EXPECT_EQ(error_text<td::ValueError>([&] { nn::weight_norm(layer, "scale"); }),
-            "register_parametrization: Linear has no parameter 'scale', its parameters are 'weight', 'bias'");
-  EXPECT_EQ(error_text<td::ValueError>([&] { nn::register_parametrization(layer, "weight", nullptr); }),
-            "register_parametrization: the parametrization is null");
-  EXPECT_EQ(error_text<td::ValueError>([&] { nn::spectral_norm(layer, "weight", 0); }),
-            "spectral_norm: n_power_iterations is 0, expected at least 1");
+  EXPECT_ERROR(td::ValueError, nn::weight_norm(net.fc),
+               "register_parametrization: 'weight' of Linear 'fc' is parametrized already");
+  EXPECT_ERROR(td::ValueError, nn::weight_norm(layer, "scale"),
+               "register_parametrization: Linear has no parameter 'scale', its parameters are 'weight', 'bias'");
+  EXPECT_ERROR(td::ValueError, nn::register_parametrization(layer, "weight", nullptr),
+               "register_parametrization: the parametrization is null");
+  EXPECT_ERROR(td::ValueError, nn::spectral_norm(layer, "weight", 0),
+               "spectral_norm: n_power_iterations is 0, expected at least 1");
   EXPECT_THROW(nn::spectral_norm(layer, "weight", 1, 1e-12, 2), td::IndexError);
   EXPECT_THROW(nn::weight_norm(layer, "weight", 2), td::IndexError);
-  EXPECT_EQ(error_text<td::ValueError>([&] { nn::remove_parametrizations(layer, "weight"); }),
-            "remove_parametrizations: 'weight' of Linear is not parametrized");
-  EXPECT_EQ(error_text<td::ValueError>([&] { nn::remove_parametrizations(net.fc, "weight", false); }),
-            "remove_parametrizations: 'weight' is computed from 2 originals; pass leave_parametrized = true");
+  EXPECT_ERROR(td::ValueError, nn::remove_parametrizations(layer, "weight"),
+               "remove_parametrizations: 'weight' of Linear is not parametrized");
+  EXPECT_ERROR(td::ValueError, nn::remove_parametrizations(net.fc, "weight", false),
+               "remove_parametrizations: 'weight' is computed from 2 originals; pass leave_parametrized = true");
   EXPECT_EQ(keys(layer.named_parameters()), (std::vector<std::string>{"weight", "bias"}));
 }
 
@@ -300,10 +297,10 @@ TEST(Parametrize, FrozenStructureIsRejected) {
   Net net;
   nn::Linear& plain = net.add<nn::Linear>("plain", 1, 1);
   const td::HookHandle frozen = net.freeze_structure("it is trained");
-  EXPECT_EQ(error_text<td::StateError>([&] { nn::weight_norm(plain); }),
-            "register_parametrization: the structure of Net is fixed while it is trained");
-  EXPECT_EQ(error_text<td::StateError>([&] { nn::remove_parametrizations(net.fc, "weight"); }),
-            "remove_parametrizations: the structure of Net is fixed while it is trained");
+  EXPECT_ERROR(td::StateError, nn::weight_norm(plain),
+               "register_parametrization: the structure of Net is fixed while it is trained");
+  EXPECT_ERROR(td::StateError, nn::remove_parametrizations(net.fc, "weight"),
+               "remove_parametrizations: the structure of Net is fixed while it is trained");
   net(td::ones({1, 3})).sum().backward();
 }
 
@@ -316,12 +313,10 @@ TEST(Parametrize, FailedRegistrationChangesNothing) {
   };
   nn::Linear layer(2, 2);
   EXPECT_THROW(nn::weight_norm(layer, "weight", 5), td::IndexError);
-  EXPECT_EQ(
-      error_text<td::ValueError>([&] { nn::register_parametrization(layer, "weight", std::make_unique<Failing>()); }),
-      "Failing: as planned");
-  EXPECT_EQ(error_text<td::ShapeError>(
-                [&] { nn::register_parametrization(layer, "weight", std::make_unique<OtherShape>()); }),
-            "register_parametrization: OtherShape returned float32 [] on cpu for float32 [2, 2] on cpu");
+  EXPECT_ERROR(td::ValueError, nn::register_parametrization(layer, "weight", std::make_unique<Failing>()),
+               "Failing: as planned");
+  EXPECT_ERROR(td::ShapeError, nn::register_parametrization(layer, "weight", std::make_unique<OtherShape>()),
+               "register_parametrization: OtherShape returned float32 [] on cpu for float32 [2, 2] on cpu");
   EXPECT_FALSE(nn::is_parametrized(layer, "weight"));
   EXPECT_EQ(keys(layer.named_parameters()), (std::vector<std::string>{"weight", "bias"}));
   nn::weight_norm(layer);
@@ -356,9 +351,9 @@ TEST(SpectralNorm, SecondCallBeforeBackwardOfACheckpointIsRejected) {
   nn::Linear layer(8, 8);
   nn::spectral_norm(layer);
   const Tensor real = nn::checkpoint(layer, td::randn({4, 8})), fake = nn::checkpoint(layer, td::randn({4, 8}));
-  EXPECT_EQ(error_text<td::StateError>([&] { (real - fake).sum().backward(); }),
-            "checkpoint: a tensor that the function uses was changed in place after the call, but backward needs its "
-            "value");
+  EXPECT_ERROR(
+      td::StateError, (real - fake).sum().backward(),
+      "checkpoint: a tensor that the function uses was changed in place after the call, but backward needs its value");
   layer.eval();
   const Tensor first = nn::checkpoint(layer, td::randn({4, 8})), second = nn::checkpoint(layer, td::randn({4, 8}));
   EXPECT_NO_THROW((first - second).sum().backward());

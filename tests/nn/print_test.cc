@@ -9,9 +9,10 @@
 #include <tandem/nn/embedding.h>
 #include <tandem/nn/layers.h>
 #include <tandem/nn/module.h>
-#include <tandem/nn/module_list.h>
 #include <tandem/nn/norm.h>
+#include <tandem/nn/pad.h>
 #include <tandem/nn/pool.h>
+#include <tandem/nn/resize.h>
 #include <tandem/nn/sequential.h>
 #include <tandem/tensor/factories.h>
 
@@ -98,6 +99,43 @@ TEST(PrintModule, ExtraReprShowsLayerOptions) {
   EXPECT_EQ(nn::AdaptiveAvgPool2d({1, 2}).extra_repr(), "output 1x2");
   EXPECT_EQ(nn::GELU().extra_repr(), "");
   EXPECT_EQ(nn::GELU(td::GeluApproximation::kTanh).extra_repr(), "tanh");
+  EXPECT_EQ(nn::Tanh().extra_repr(), "");
+  EXPECT_EQ(nn::Hardtanh(-2, 0.5).extra_repr(), "-2, 0.5");
+  EXPECT_EQ(nn::Softmax(1).extra_repr(), "1");
+  EXPECT_EQ(nn::PReLU(3).extra_repr(), "3");
+  EXPECT_EQ(nn::MaxPool1d(3, {.stride = 2, .dilation = 2}).extra_repr(), "kernel 3, stride 2, padding 0, dilation 2");
+  EXPECT_EQ(nn::AvgPool2d(2, {.divisor_override = 3}).extra_repr(), "kernel 2x2, stride 2, padding 0, divisor 3");
+  EXPECT_EQ(nn::AdaptiveAvgPool1d(4).extra_repr(), "output 4");
+  EXPECT_EQ(nn::AdaptiveMaxPool2d({std::nullopt, 7}).extra_repr(), "output keepx7");
+  EXPECT_EQ(nn::MaxUnpool2d(2, {.padding = 1}).extra_repr(), "kernel 2x2, stride 2, padding 1");
+  EXPECT_EQ(nn::ReflectionPad2d(2).extra_repr(), "padding 2");
+  EXPECT_EQ(nn::ZeroPad1d({1, 0}).extra_repr(), "padding [1, 0]");
+  EXPECT_EQ(nn::ConstantPad2d({1, 2, 3, 4}, 0.5).extra_repr(), "padding [1, 2, 3, 4], value 0.5");
+  EXPECT_EQ(nn::Upsample({.scale_factor = {2}}).extra_repr(), "scale 2, nearest");
+  EXPECT_EQ(nn::UpsamplingBilinear2d({.size = {4, 6}}).extra_repr(), "size [4, 6], bilinear, align corners");
+  EXPECT_EQ(nn::PixelShuffle(3).extra_repr(), "factor 3");
+  EXPECT_EQ(nn::ChannelShuffle(4).extra_repr(), "groups 4");
+  EXPECT_EQ(nn::Bilinear(2, 3, 4, {.bias = false}).extra_repr(), "2, 3, 4, no bias");
+  EXPECT_EQ(nn::Unflatten(-1, td::Shape{2, 3}).extra_repr(), "-1, [2, 3]");
+  EXPECT_EQ(nn::Conv2d(2, 3, {4, 3}, {.padding = td::kSame}).extra_repr(), "2, 3, kernel 4x3, stride 1, padding same");
+  EXPECT_EQ(nn::Conv1d(4, 6, 3, {.stride = 2, .padding = 1, .dilation = 3, .groups = 2}).extra_repr(),
+            "4, 6, kernel 3, stride 2, padding 1, dilation 3, groups 2");
+  EXPECT_EQ(nn::ConvTranspose1d(4, 6, 3, {.stride = 3, .groups = 2}, {.bias = false}).extra_repr(),
+            "4, 6, kernel 3, stride 3, padding 0, groups 2, no bias");
+  EXPECT_EQ(nn::ConvTranspose2d(
+                4, 6, {3, 2},
+                {.stride = {2, 3}, .padding = {1, 0}, .output_padding = {1, 2}, .groups = 2, .dilation = {1, 2}})
+                .extra_repr(),
+            "4, 6, kernel 3x2, stride 2x3, padding 1x0, output padding 1x2, dilation 1x2, groups 2");
+  EXPECT_EQ(nn::Conv2d(3, 2, 3, {.padding = 1}, {.padding_mode = td::PadMode::kReflect}).extra_repr(),
+            "3, 2, kernel 3x3, stride 1, padding 1, reflect");
+  EXPECT_EQ(nn::Upsample({.scale_factor = {2, 0.5}, .mode = td::InterpolateMode::kBicubic}).extra_repr(),
+            "scale 2 x 0.5, bicubic");
+  EXPECT_EQ(nn::Linear(7, 33, {.gelu = td::GeluApproximation::kTanh}).extra_repr(), "7, 33, gelu tanh");
+  EXPECT_EQ(nn::Linear(7, 33, {.gelu = td::GeluApproximation::kNone}).extra_repr(), "7, 33, gelu");
+  EXPECT_EQ(nn::Embedding(3, 2, {.padding_idx = -2}).extra_repr(), "3, 2, padding index -2");
+  EXPECT_EQ(nn::CELU().extra_repr(), "1");
+  EXPECT_EQ(nn::Softmin(1).type_name(), "Softmin");
 }
 
 }  // namespace

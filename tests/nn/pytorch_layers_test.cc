@@ -23,24 +23,12 @@ namespace td = tandem;
 namespace nn = tandem::nn;
 using td::Tensor;
 using td::testing::LayerCase;
-using td::testing::LayerCases;
 using Named = std::vector<std::pair<std::string, Tensor>>;
 
 namespace {
 
 const std::vector<LayerCase>& all_cases() {
-  static const auto* const cases = [] {
-    auto* const result = new std::vector<LayerCase>;
-    td::testing::add_linear_layers({"linear", *result});
-    td::testing::add_conv_layers({"conv", *result});
-    td::testing::add_norm_layers({"norm", *result});
-    td::testing::add_activation_layers({"activation", *result});
-    td::testing::add_loss_layers({"loss", *result});
-    td::testing::add_resize_layers({"resize", *result});
-    td::testing::add_recurrent_layers({"recurrent", *result});
-    td::testing::add_attention_layers({"attention", *result});
-    return result;
-  }();
+  static const auto* const cases = new std::vector<LayerCase>(td::testing::all_layer_cases());
   return *cases;
 }
 

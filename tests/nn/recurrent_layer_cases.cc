@@ -20,25 +20,17 @@ void add_recurrent_layers(LayerCases cases) {
     return Tensors{r.h, r.c};
   };
   const auto cell = [](const auto& m, const Tensors& in) { return m(in[0], in.size() > 1 ? in[1] : Tensor()); };
-  cases.add(
-      "lstm", [] { return nn::LSTM(4, 3); }, lstm);
-  cases.add(
-      "lstm_states", [] { return nn::LSTM(4, 3, {.num_layers = 2}); }, lstm);
-  cases.add(
-      "lstm_bidirectional", [] { return nn::LSTM(4, 3, {.bias = false, .batch_first = true, .bidirectional = true}); },
-      lstm);
-  cases.add(
-      "lstm_unbatched", [] { return nn::LSTM(4, 3, {.num_layers = 2, .bidirectional = true}); }, lstm);
-  cases.add(
-      "gru", [] { return nn::GRU(4, 3); }, layer);
-  cases.add(
-      "gru_options", [] { return nn::GRU(4, 3, {.batch_first = true, .bidirectional = true}); }, layer);
-  cases.add(
-      "gru_no_bias", [] { return nn::GRU(4, 3, {.num_layers = 2, .bias = false}); }, layer);
-  cases.add(
-      "rnn", [] { return nn::RNN(4, 3); }, layer);
-  cases.add(
-      "rnn_relu", [] { return nn::RNN(4, 3, {.num_layers = 2, .nonlinearity = nn::RNNNonlinearity::kRelu}); }, layer);
+  cases.add("lstm", lstm, [] { return nn::LSTM(4, 3); });
+  cases.add("lstm_states", lstm, [] { return nn::LSTM(4, 3, {.num_layers = 2}); });
+  cases.add("lstm_bidirectional", lstm,
+            [] { return nn::LSTM(4, 3, {.bias = false, .batch_first = true, .bidirectional = true}); });
+  cases.add("lstm_unbatched", lstm, [] { return nn::LSTM(4, 3, {.num_layers = 2, .bidirectional = true}); });
+  cases.add("gru", layer, [] { return nn::GRU(4, 3); });
+  cases.add("gru_options", layer, [] { return nn::GRU(4, 3, {.batch_first = true, .bidirectional = true}); });
+  cases.add("gru_no_bias", layer, [] { return nn::GRU(4, 3, {.num_layers = 2, .bias = false}); });
+  cases.add("rnn", layer, [] { return nn::RNN(4, 3); });
+  cases.add("rnn_relu", layer,
+            [] { return nn::RNN(4, 3, {.num_layers = 2, .nonlinearity = nn::RNNNonlinearity::kRelu}); });
   const auto pack = [](const Tensors& in) {
     return nn::pack_padded_sequence(in[0], from_vector<int64_t>({2, 5, 1, 5, 3}, {5}), {.enforce_sorted = false});
   };
@@ -47,25 +39,19 @@ void add_recurrent_layers(LayerCases cases) {
     return Tensors{r.output.data, r.h_n};
   };
   cases.add(
-      "lstm_packed", [] { return nn::LSTM(4, 3, {.num_layers = 2, .bidirectional = true}); },
+      "lstm_packed",
       [pack](const nn::LSTM& m, const Tensors& in) {
         const nn::PackedLstmResult r = m(pack(in));
         return Tensors{r.output.data, r.h_n, r.c_n};
-      });
-  cases.add(
-      "gru_packed", [] { return nn::GRU(4, 3, {.bidirectional = true}); }, packed_layer);
-  cases.add(
-      "rnn_packed", [] { return nn::RNN(4, 3, {.bidirectional = true}); }, packed_layer);
-  cases.add(
-      "lstm_cell", [] { return nn::LSTMCell(4, 3); }, lstm_cell);
-  cases.add(
-      "lstm_cell_states", [] { return nn::LSTMCell(4, 3, {.bias = false}); }, lstm_cell);
-  cases.add(
-      "gru_cell", [] { return nn::GRUCell(4, 3); }, cell);
-  cases.add(
-      "rnn_cell", [] { return nn::RNNCell(4, 3); }, cell);
-  cases.add(
-      "rnn_cell_relu", [] { return nn::RNNCell(4, 3, {.nonlinearity = nn::RNNNonlinearity::kRelu}); }, cell);
+      },
+      [] { return nn::LSTM(4, 3, {.num_layers = 2, .bidirectional = true}); });
+  cases.add("gru_packed", packed_layer, [] { return nn::GRU(4, 3, {.bidirectional = true}); });
+  cases.add("rnn_packed", packed_layer, [] { return nn::RNN(4, 3, {.bidirectional = true}); });
+  cases.add("lstm_cell", lstm_cell, [] { return nn::LSTMCell(4, 3); });
+  cases.add("lstm_cell_states", lstm_cell, [] { return nn::LSTMCell(4, 3, {.bias = false}); });
+  cases.add("gru_cell", cell, [] { return nn::GRUCell(4, 3); });
+  cases.add("rnn_cell", cell, [] { return nn::RNNCell(4, 3); });
+  cases.add("rnn_cell_relu", cell, [] { return nn::RNNCell(4, 3, {.nonlinearity = nn::RNNNonlinearity::kRelu}); });
 }
 
 }  // namespace tandem::testing

@@ -1,6 +1,5 @@
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -17,7 +16,6 @@
 namespace td = tandem;
 namespace nn = tandem::nn;
 using td::Tensor;
-using td::testing::error_text;
 
 namespace {
 
@@ -78,12 +76,9 @@ TEST(ReplaceModule, RemovedChildIsAnErrorWhenUsed) {
   net.remove_module("fc");
   EXPECT_FALSE(net.fc);
   EXPECT_EQ(keys(net), (std::vector<std::string>{"body.weight", "body.bias"}));
-  EXPECT_EQ(error_text<td::StateError>([&] {
-              net(td::ones({1, 2}));
-            }),
-            "Replaceable: the module was removed\n  in Net");
-  EXPECT_EQ(error_text<td::ValueError>([&] { net.remove_module("fc"); }),
-            "remove_module: Net has no module 'fc', its modules are 'body'");
+  EXPECT_ERROR(td::StateError, net(td::ones({1, 2})), "Replaceable: the module was removed\n  in Net");
+  EXPECT_ERROR(td::ValueError, net.remove_module("fc"),
+               "remove_module: Net has no module 'fc', its modules are 'body'");
 }
 
 TEST(ReplaceModule, HandleMayOutliveTheParent) {
@@ -91,15 +86,15 @@ TEST(ReplaceModule, HandleMayOutliveTheParent) {
   const nn::Replaceable<nn::Layer> copy = net->fc;
   net.reset();
   EXPECT_FALSE(copy);
-  EXPECT_EQ(error_text<td::StateError>([&] { copy.get(); }), "Replaceable: the module was removed");
+  EXPECT_ERROR(td::StateError, copy.get(), "Replaceable: the module was removed");
 }
 
 TEST(ReplaceModule, ReferencedChildrenCannotBeReplacedOrRemoved) {
   Net net;
   const nn::Linear* const body = &net.body;
-  EXPECT_EQ(error_text<td::StateError>([&] { net.replace_module("body", std::make_unique<nn::Linear>(2, 3)); }),
-            "replace_module: Net refers to its module 'body' by a C++ reference, which would dangle; make it a "
-            "Replaceable<Linear> by add_replaceable()");
+  EXPECT_ERROR(td::StateError, net.replace_module("body", std::make_unique<nn::Linear>(2, 3)),
+               "replace_module: Net refers to its module 'body' by a C++ reference, which would dangle; make it a "
+               "Replaceable<Linear> by add_replaceable()");
   EXPECT_THROW(net.remove_module("body"), td::StateError);
   EXPECT_EQ(&net.get_submodule("body"), body);
 }
@@ -107,14 +102,13 @@ TEST(ReplaceModule, ReferencedChildrenCannotBeReplacedOrRemoved) {
 TEST(ReplaceModule, InvalidReplacementsAreRejected) {
   Net net;
   struct Pair : nn::Module {};
-  EXPECT_EQ(error_text<td::ValueError>([&] { net.replace_module("fc", std::make_unique<Pair>()); }),
-            "replace_module: 'fc' of Net must be a Layer, the new module is a Pair");
-  EXPECT_EQ(error_text<td::ValueError>([&] { net.replace_module("fc", nullptr); }),
-            "replace_module: the new module 'fc' is null");
-  EXPECT_EQ(error_text<td::ValueError>([&] { net.replace_module("", std::make_unique<Pair>()); }),
-            "replace_module: the path is empty, expected the path of a module below Net");
-  EXPECT_EQ(error_text<td::ValueError>([&] { net.replace_module("tail", std::make_unique<Pair>()); }),
-            "replace_module: Net has no module 'tail', its modules are 'body', 'fc'");
+  EXPECT_ERROR(td::ValueError, net.replace_module("fc", std::make_unique<Pair>()),
+               "replace_module: 'fc' of Net must be a Layer, the new module is a Pair");
+  EXPECT_ERROR(td::ValueError, net.replace_module("fc", nullptr), "replace_module: the new module 'fc' is null");
+  EXPECT_ERROR(td::ValueError, net.replace_module("", std::make_unique<Pair>()),
+               "replace_module: the path is empty, expected the path of a module below Net");
+  EXPECT_ERROR(td::ValueError, net.replace_module("tail", std::make_unique<Pair>()),
+               "replace_module: Net has no module 'tail', its modules are 'body', 'fc'");
   EXPECT_EQ(net(td::ones({1, 2})).shape(), td::Shape({1, 10}));
 }
 
@@ -123,9 +117,9 @@ TEST(ReplaceModule, FrozenStructureRejectsReplacements) {
   for (nn::Module* const frozen : {static_cast<nn::Module*>(&net), static_cast<nn::Module*>(net.fc.get())}) {
     const td::HookHandle handle = frozen->freeze_structure("it is trained");
     const std::string reason = "the structure of " + frozen->scope_name()->text + " is fixed while it is trained";
-    EXPECT_EQ(error_text<td::StateError>([&] { net.replace_module("fc", std::make_unique<nn::Identity>()); }),
-              "replace_module: " + reason);
-    EXPECT_EQ(error_text<td::StateError>([&] { net.remove_module("fc"); }), "remove_module: " + reason);
+    EXPECT_ERROR(td::StateError, net.replace_module("fc", std::make_unique<nn::Identity>()),
+                 "replace_module: " + reason);
+    EXPECT_ERROR(td::StateError, net.remove_module("fc"), "remove_module: " + reason);
   }
 }
 
@@ -137,10 +131,10 @@ TEST(ReplaceModule, SequentialUsesTheNewLayer) {
   EXPECT_EQ(net(td::ones({1, 2})).shape(), td::Shape({1, 5}));
   net.replace(0, std::make_unique<nn::Identity>());
   EXPECT_EQ(net(td::ones({1, 2})).shape(), td::Shape({1, 2}));
-  EXPECT_EQ(error_text<td::ValueError>([&] { net.replace_module("0", std::make_unique<nn::Module>()); }),
-            "replace_module: '0' of Sequential 'net' must be a Layer, the new module is a Module");
-  EXPECT_EQ(error_text<td::ValueError>([&] { net.add<nn::Module>("2"); }),
-            "add: '2' of Sequential 'net' must be a Layer, the new module is a Module");
+  EXPECT_ERROR(td::ValueError, net.replace_module("0", std::make_unique<nn::Module>()),
+               "replace_module: '0' of Sequential 'net' must be a Layer, the new module is a Module");
+  EXPECT_ERROR(td::ValueError, net.add<nn::Module>("2"),
+               "add: '2' of Sequential 'net' must be a Layer, the new module is a Module");
 }
 
 TEST(ReplaceModule, RemovedListElementsShiftTheFollowingOnes) {
@@ -178,13 +172,12 @@ TEST(ReplaceModule, InsertedListElementsMayHaveNames) {
 TEST(ReplaceModule, ListIndicesAreChecked) {
   nn::ModuleList<> list;
   list.append<nn::ReLU>();
-  EXPECT_EQ(error_text<td::IndexError>([&] { list.pop(1); }), "ModuleList: index is 1, expected 0 <= index < 1");
-  EXPECT_EQ(error_text<td::IndexError>([&] { list.replace(-1, std::make_unique<nn::ReLU>()); }),
-            "ModuleList: index is -1, expected 0 <= index < 1");
-  EXPECT_EQ(error_text<td::IndexError>([&] { list.insert(2, std::make_unique<nn::ReLU>()); }),
-            "ModuleList: index is 2, expected 0 <= index < 2");
-  EXPECT_EQ(error_text<td::ValueError>([&] { list.insert(0, std::unique_ptr<nn::ReLU>()); }),
-            "add: the module '1' is null");
+  EXPECT_ERROR(td::IndexError, list.pop(1), "ModuleList: index is 1, expected 0 <= index < 1");
+  EXPECT_ERROR(td::IndexError, list.replace(-1, std::make_unique<nn::ReLU>()),
+               "ModuleList: index is -1, expected 0 <= index < 1");
+  EXPECT_ERROR(td::IndexError, list.insert(2, std::make_unique<nn::ReLU>()),
+               "ModuleList: index is 2, expected 0 <= index < 2");
+  EXPECT_ERROR(td::ValueError, list.insert(0, std::unique_ptr<nn::ReLU>()), "add: the module '1' is null");
   EXPECT_EQ(list.size(), 1);
 }
 

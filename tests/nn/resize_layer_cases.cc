@@ -14,15 +14,11 @@ void add_pools(LayerCases& cases) {
   };
   const auto unpool = [](auto& layer, const std::vector<Tensor>& in) { return layer(in[0], in[1]); };
   cases.add("max_pool1d", [] { return nn::MaxPool1d(3, {.stride = 2, .padding = 1}); });
-  cases.add(
-      "max_pool1d_indices", [] { return nn::MaxPool1d(2, {.dilation = 2}); }, with_indices);
+  cases.add("max_pool1d_indices", with_indices, [] { return nn::MaxPool1d(2, {.dilation = 2}); });
   cases.add("max_pool2d", [] { return nn::MaxPool2d(2, {.ceil_mode = true}); });
-  cases.add(
-      "max_pool2d_indices",
-      [] {
-        return nn::MaxPool2d({3, 2}, {.stride = Size2d{2, 1}, .padding = 1});
-      },
-      with_indices);
+  cases.add("max_pool2d_indices", with_indices, [] {
+    return nn::MaxPool2d({3, 2}, {.stride = Size2d{2, 1}, .padding = 1});
+  });
   cases.add("avg_pool1d", [] { return nn::AvgPool1d(3, {.stride = 2, .padding = 1, .count_include_pad = false}); });
   cases.add("avg_pool2d", [] { return nn::AvgPool2d(2, {.ceil_mode = true}); });
   cases.add("avg_pool2d_divisor", [] {
@@ -33,16 +29,9 @@ void add_pools(LayerCases& cases) {
   cases.add("global_avg_pool2d", [] { return nn::AdaptiveAvgPool2d(1); });
   cases.add("adaptive_max_pool1d", [] { return nn::AdaptiveMaxPool1d(4); });
   cases.add("adaptive_max_pool2d", [] { return nn::AdaptiveMaxPool2d({3, 2}); });
-  cases.add(
-      "adaptive_max_pool2d_indices",
-      [] {
-        return nn::AdaptiveMaxPool2d({3, std::nullopt});
-      },
-      with_indices);
-  cases.add(
-      "max_unpool1d", [] { return nn::MaxUnpool1d(2); }, unpool);
-  cases.add(
-      "max_unpool2d", [] { return nn::MaxUnpool2d(2); }, unpool);
+  cases.add("adaptive_max_pool2d_indices", with_indices, [] { return nn::AdaptiveMaxPool2d({3, std::nullopt}); });
+  cases.add("max_unpool1d", unpool, [] { return nn::MaxUnpool1d(2); });
+  cases.add("max_unpool2d", unpool, [] { return nn::MaxUnpool2d(2); });
 }
 
 void add_pads(LayerCases& cases) {

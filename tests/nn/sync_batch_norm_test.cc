@@ -170,16 +170,15 @@ TEST(SyncBatchNormLayer, TakesRowsAndTheOptionsOfBatchNorms) {
     stateless.to(context.device());
     EXPECT_TRUE(close(stateless(part), dense(whole.slice(0, 2 * context.rank(), 2 * context.rank() + 2)), 2e-6));
     EXPECT_FALSE(stateless.num_batches_tracked.defined());
-    EXPECT_EQ(error_text<ShapeError>([&] { layer(zeros({3})); }),
-              "SyncBatchNorm: input is float32 [3] on cpu, expected [N, C] or [N, C, ...]\n  in SyncBatchNorm");
+    EXPECT_ERROR(ShapeError, layer(zeros({3})),
+                 "SyncBatchNorm: input is float32 [3] on cpu, expected [N, C] or [N, C, ...]\n  in SyncBatchNorm");
   });
 }
 
 TEST(SyncBatchNormLayer, InvalidUseIsRejectedWithMessages) {
-  EXPECT_EQ(error_text<ValueError>([] { nn::SyncBatchNorm(3, nullptr); }), "SyncBatchNorm: group is null");
-  EXPECT_EQ(error_text<ValueError>([] { nn::SyncBatchNorm(0, nullptr); }),
-            "SyncBatchNorm: num_features is 0, expected at least 1");
-  EXPECT_EQ(error_text<ValueError>([] { nn::exchange_over(nullptr, "bn"); }), "exchange_over: group is null");
+  EXPECT_ERROR(ValueError, nn::SyncBatchNorm(3, nullptr), "SyncBatchNorm: group is null");
+  EXPECT_ERROR(ValueError, nn::SyncBatchNorm(0, nullptr), "SyncBatchNorm: num_features is 0, expected at least 1");
+  EXPECT_ERROR(ValueError, nn::exchange_over(nullptr, "bn"), "exchange_over: group is null");
   if (cpu_device_count() < 2) set_cpu_device_count(2);
   std::mutex mutex;
   distributed::run_threads(2, [&](distributed::Context& context) {

@@ -17,7 +17,6 @@
 
 namespace td = tandem;
 namespace nn = tandem::nn;
-using td::testing::error_text;
 
 namespace {
 
@@ -77,10 +76,10 @@ TEST(TiedWeights, EitherPathLoadsTheTiedTensor) {
     EXPECT_EQ(other.head.weight.to_vector<float>(), std::vector<float>(15, 7));
   }
   Net other;
-  EXPECT_EQ(error_text<td::StateError>([&] { other.load_state_dict(td::State()); }),
-            "load_state_dict: the state does not fit Net"
-            "\n  missing     table.weight"
-            "\n  missing     head.weight");
+  EXPECT_ERROR(td::StateError, other.load_state_dict(td::State()),
+               "load_state_dict: the state does not fit Net"
+               "\n  missing     table.weight"
+               "\n  missing     head.weight");
 }
 
 }  // namespace

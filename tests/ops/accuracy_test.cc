@@ -1,5 +1,6 @@
 // The worst errors of elementwise functions, compared with the table of docs/accuracy.md. Inputs are every
-// TANDEM_ACCURACY_STRIDE-th (default: 16381st) float32 and all numbers of half types.
+// TANDEM_ACCURACY_STRIDE-th (default: 16381st) float32 and all numbers of half types; of two operands, all pairs of
+// kSide numbers of the dtype.
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -27,25 +28,42 @@ constexpr Format kFormats[] = {
     {kFloat32, 24, 0x1p-119, 0x1p128}, {kFloat16, 11, 0x1p-14, 0x1p16}, {kBFloat16, 8, 0x1p-119, 0x1p128}};
 using Errors = std::vector<double>;  ///< in the order of kFormats, in units in the last place
 
-/// The numbers with the bits (begin + i) * stride, in the shape {1, ..., n}.
-Tensor numbers(const Format& format, int64_t dims, int64_t begin, int64_t n, uint64_t stride) {
+constexpr int64_t kSide = 1021;
+
+/// The numbers with the bits (begin + i) / divisor % modulus * stride, in the shape {1, ..., n}.
+Tensor numbers(const Format& format, int64_t dims, int64_t begin, int64_t n, uint64_t stride, int64_t divisor,
+               int64_t modulus) {
   const size_t size = static_cast<size_t>(size_of(format.dtype));
   Shape shape(static_cast<size_t>(dims), 1);
   if (dims > 0) shape.back() = n;
   const Tensor x = empty(shape, {format.dtype});
   for (int64_t i = 0; i < x.num_elements(); ++i) {
-    const uint64_t bits = static_cast<uint64_t>(begin + i) * stride;
+    const uint64_t bits = static_cast<uint64_t>((begin + i) / divisor % modulus) * stride;
     std::memcpy(static_cast<std::byte*>(x.data_ptr()) + static_cast<size_t>(i) * size, &bits, size);
   }
   return x;
 }
 
-/// Whether the call computes a function of each element of one floating operand; moves are none.
-bool is_elementwise(const OpCase& op) {
-  if (op.inputs.size() != 1 || op.inputs[0].dtype || op.inputs[0].shape.dim() == 0 || op.in_place || !op.reference ||
-      op.result_dtype) {
+/// The number of operands of a function that may be elementwise and has a bound in these units: not `round` to
+/// decimals, remainders by a number, quotients, and logaddexp, whose terms cancel.
+size_t num_operands(const Operation& operation) {
+  const std::string arguments = operation.declaration.substr(operation.declaration.find('('));
+  if (arguments == "(Tensor a, Tensor b)" || arguments == "(Tensor input, Tensor other)" ||
+      arguments == "(Tensor input, Tensor exponent)") {
+    return operation.name() == "floor_divide" || operation.name() == "logaddexp" ? 0 : 2;
+  }
+  const bool is_bounded =
+      arguments.find("other") == std::string::npos && arguments.find("decimals") == std::string::npos;
+  return arguments.starts_with("(Tensor input") && is_bounded ? 1 : 0;
+}
+
+/// Whether the call computes a function of each element of its floating operands; moves are none.
+bool is_elementwise(const OpCase& op, size_t operands) {
+  if (op.inputs.size() != operands || op.inputs[0].dtype || op.inputs[0].shape.dim() == 0 || op.in_place ||
+      !op.reference || op.result_dtype) {
     return false;
   }
+  if (operands == 2) return true;
   const auto run = [&](double a, double b) {
     Shape shape(op.inputs[0].shape.size(), 1);
     shape.back() = 2;
@@ -62,15 +80,24 @@ bool is_elementwise(const OpCase& op) {
 }
 
 double worst_error(const OpCase& op, const Format& format, uint64_t stride) {
-  const int64_t total = (int64_t{1} << (8 * size_of(format.dtype))) / static_cast<int64_t>(stride);
+  const bool is_pair = op.inputs.size() == 2;
+  const int64_t all = int64_t{1} << (8 * size_of(format.dtype));
+  const int64_t side = is_pair ? kSide : all / static_cast<int64_t>(stride), total = is_pair ? side * side : side;
+  if (is_pair) stride = static_cast<uint64_t>(all / side) | 1;  // odd: all bits of the significand vary
   double worst = 0;
   for (int64_t begin = 0; begin < total; begin += 1 << 16) {
     const int64_t n = std::min<int64_t>(1 << 16, total - begin);
-    const Tensor x = numbers(format, op.inputs[0].shape.dim(), begin, n, stride);
-    const Dense in = dense(x), expected = op.reference({in}), actual = dense(op.run({x}));
+    const int64_t dims = op.inputs[0].shape.dim();
+    Tensors x = {numbers(format, dims, begin, n, stride, 1, side)};
+    if (is_pair) x.push_back(numbers(format, dims, begin, n, stride, side, side));
+    std::vector<Dense> in;
+    for (const Tensor& t : x) in.push_back(dense(t));
+    const Dense expected = op.reference(in), actual = dense(op.run(x));
     for (int64_t i = 0; i < n; ++i) {
       const double e = expected[i];
-      if (!std::isfinite(in[i]) || !std::isfinite(e) || std::abs(e) < format.smallest) continue;
+      if (!std::isfinite(in.front()[i]) || !std::isfinite(in.back()[i]) || !std::isfinite(e) ||
+          std::abs(e) < format.smallest)
+        continue;
       const double ulp = std::ldexp(1, std::ilogb(e) - format.digits + 1);
       const double found = std::isinf(actual[i]) ? std::copysign(format.end, actual[i]) : actual[i];
       const double error =
@@ -86,15 +113,13 @@ std::map<std::string, Errors> measured() {
   const char* stride = std::getenv("TANDEM_ACCURACY_STRIDE");
   std::map<std::string, Errors> result;
   for (const Operation& operation : op_cases().operations) {
-    const std::string& text = operation.declaration;
-    // Functions of one operand; round to decimals, remainders and quotients have no bound in these units.
-    if (text.find("(Tensor input") == std::string::npos || text.find("other") != std::string::npos ||
-        text.find("decimals") != std::string::npos) {
-      continue;
-    }
+    const size_t operands = num_operands(operation);
     for (const OpCase& op : operation.cases) {
-      if (op.inputs.empty() || op.inputs[0].shape != operation.cases[0].inputs[0].shape || !is_elementwise(op))
+      const OpCase& first = operation.cases[0];
+      if (operands == 0 || !is_elementwise(op, operands) || op.inputs[0].shape != first.inputs[0].shape ||
+          (operands == 2 && &op != &first)) {
         continue;
+      }
       Errors& worst = result.try_emplace(operation.name(), Errors(std::size(kFormats))).first->second;
       for (size_t f = 0; f < std::size(kFormats); ++f) {
         const uint64_t step = f > 0 ? 1 : stride == nullptr ? 16381 : std::strtoull(stride, nullptr, 10);

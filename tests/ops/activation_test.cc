@@ -10,6 +10,7 @@
 #include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/elementwise/activation_functions.h>
+#include <tandem/ops/math.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/ops/activation_reference.h>
 #include <tandem/tests/support/op_case.h>
@@ -188,7 +189,20 @@ TEST(Activation, GradientsAtNaNMatchPyTorchsFormulas) {
     EXPECT_EQ(slope([](const Tensor& x) { return hardtanh(x); }), 2);
     EXPECT_EQ(slope(hardsigmoid), 0);
   }
-  EXPECT_EQ(error_text<ValueError>([] { static_cast<void>(celu(zeros({2}), 0)); }), "celu: alpha must not be 0");
+  EXPECT_ERROR(ValueError, celu(zeros({2}), 0), "celu: alpha must not be 0");
+}
+
+TEST(Activation, HalfTypesAreComputedInFloat32AndRoundedOnce) {
+  const auto glu_of_rows = [](const Tensor& x) { return glu(x); };
+  const auto tenths = [](const Tensor& x) { return round(x, 1); };
+  for (const DType dtype : {kFloat16, kBFloat16}) {
+    const Tensor x = random_tensor({40, 100}, 5, dtype, -6, 6).to(test_device());
+    for (const auto& f :
+         std::vector<std::function<Tensor(const Tensor&)>>{glu_of_rows, tenths, hardsigmoid, mish, softsign}) {
+      EXPECT_TRUE(same_bits(f(x), f(x.to(kFloat32)).to(dtype)));
+    }
+  }
+  EXPECT_EQ(round(full({}, 7000, {kFloat16, test_device()}), 1).item(), 7000);
 }
 
 TEST(Activation, SoftplusIsLinearAboveThresholdAndStable) {
@@ -206,17 +220,12 @@ TEST(Activation, SoftplusIsLinearAboveThresholdAndStable) {
 TEST(Activation, ClampsAcceptIntegersAndShapesAreChecked) {
   EXPECT_EQ(hardtanh(tensor({-5, 0, 5})).to_vector<int64_t>(), (std::vector<int64_t>{-1, 0, 1}));
   EXPECT_EQ(relu6(tensor({-5, 3, 9})).to_vector<int64_t>(), (std::vector<int64_t>{0, 3, 6}));
-  EXPECT_EQ(error_text<ValueError>([] {
-              static_cast<void>(glu(zeros({2, 3})));
-            }),
-            "glu: the size of dimension 1 must be even\n"
-            "  input  cpu  float32 [2, 3]");
-  EXPECT_EQ(error_text<ShapeError>([] {
-              static_cast<void>(prelu(zeros({2, 3}), zeros({2})));
-            }),
-            "prelu: weight must have 1 element, or 3 (channels)\n"
-            "  input   cpu  float32 [2, 3]\n"
-            "  weight  cpu  float32 [2]");
+  EXPECT_ERROR(ValueError, glu(zeros({2, 3})),
+               "glu: the size of dimension 1 must be even\n  input  cpu  float32 [2, 3]");
+  EXPECT_ERROR(ShapeError, prelu(zeros({2, 3}), zeros({2})),
+               "prelu: weight must have 1 element, or 3 (channels)\n"
+               "  input   cpu  float32 [2, 3]\n"
+               "  weight  cpu  float32 [2]");
 }
 
 TEST(GumbelSoftmax, SamplesFollowTheLogits) {
@@ -230,8 +239,7 @@ TEST(GumbelSoftmax, SamplesFollowTheLogits) {
   Generator rare;
   static_cast<void>(rare.reserve(4 * 14883995));  // the next word begins with 24 zeros: rand gives 0
   EXPECT_EQ(gumbel_softmax(zeros({1}), 1, false, -1, &rare).item(), 1);
-  EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(gumbel_softmax(logits, 0)); }),
-            "gumbel_softmax: tau is 0, expected a positive number");
+  EXPECT_ERROR(ValueError, gumbel_softmax(logits, 0), "gumbel_softmax: tau is 0, expected a positive number");
 }
 
 TEST(GumbelSoftmax, HardFormHasTheGradientOfTheSoftOne) {
@@ -248,12 +256,8 @@ TEST(GumbelSoftmax, HardFormHasTheGradientOfTheSoftOne) {
 
 TEST(Activation, GeluAndSiluRejectIntegerInput) {
   const Tensor numbers = tensor({1, 2});
-  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(gelu(numbers)); }),
-            "gelu: input must be floating\n"
-            "  input  cpu  int64 [2]");
-  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(silu(numbers)); }),
-            "silu: input must be floating\n"
-            "  input  cpu  int64 [2]");
+  EXPECT_ERROR(DTypeError, gelu(numbers), "gelu: input must be floating\n  input  cpu  int64 [2]");
+  EXPECT_ERROR(DTypeError, silu(numbers), "silu: input must be floating\n  input  cpu  int64 [2]");
 }
 
 }}  // namespace tandem::testing

@@ -222,44 +222,29 @@ TANDEM_OP_CASES(attention) {
   cases.add(qkv_case({3}, 65, 7, 8, true), kThreads);
 
   cases.benchmark(
-      "scaled_dot_product_attention grouped",
-      [] {
-        return TensorList{randn({1, 8, 512, 64}), randn({1, 2, 512, 64}), randn({1, 2, 512, 64})};
-      },
+      "scaled_dot_product_attention grouped", {{1, 8, 512, 64}, {1, 2, 512, 64}, {1, 2, 512, 64}},
       [](const TensorList& in) {
         return scaled_dot_product_attention(in[0], in[1], in[2], {.is_causal = true, .enable_gqa = true});
       },
       {.flops = flops({1, 512, 8, 64}, true)},
       "F.scaled_dot_product_attention(a, b, c, is_causal=True, enable_gqa=True)");
   cases.benchmark(
-      "scaled_dot_product_attention masked",
-      [] {
-        return TensorList{randn({1, 8, 512, 64}), randn({1, 8, 512, 64}), randn({1, 8, 512, 64}),
-                          randn({1, 1, 512, 512})};
-      },
+      "scaled_dot_product_attention masked", {{1, 8, 512, 64}, {1, 8, 512, 64}, {1, 8, 512, 64}, {1, 1, 512, 512}},
       [](const TensorList& in) {
         return scaled_dot_product_attention(in[0], in[1], in[2], {.attn_mask = in[3].detach()});
       },
       {.flops = flops({1, 512, 8, 64}, false)}, "F.scaled_dot_product_attention(a, b, c, attn_mask=d.detach())");
   cases.benchmark(
-      "scaled_dot_product_attention dropout",
-      [] {
-        return TensorList{randn({1, 8, 512, 64}), randn({1, 8, 512, 64}), randn({1, 8, 512, 64})};
-      },
+      "scaled_dot_product_attention dropout", {{1, 8, 512, 64}, {1, 8, 512, 64}, {1, 8, 512, 64}},
       [](const TensorList& in) {
         return scaled_dot_product_attention(in[0], in[1], in[2], {.dropout_p = 0.1, .is_causal = true});
       },
       {.flops = flops({1, 512, 8, 64}, true)},
       "F.scaled_dot_product_attention(a, b, c, dropout_p=0.1, is_causal=True)");
-  cases.benchmark(
-      "rotary_embedding",
-      [] {
-        return TensorList{randn({4, 8, 512, 64})};
-      },
-      [](const TensorList& in) {
-        static const RotaryTables tables = rotary_tables(512, 64);
-        return rotary_embedding(in[0], tables.cos, tables.sin);
-      });
+  cases.benchmark("rotary_embedding", {{4, 8, 512, 64}}, [](const TensorList& in) {
+    static const RotaryTables tables = rotary_tables(512, 64);
+    return rotary_embedding(in[0], tables.cos, tables.sin);
+  });
   for (const Heads& h : kHeads) {
     for (const bool is_causal : {true, false}) {
       const std::string word = is_causal ? " causal" : " full";

@@ -1,7 +1,6 @@
 // Options of attention: bands, groups of heads, dropout.
 #include <tandem/ops/attention.h>
 
-#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -167,12 +166,10 @@ TEST(Attention, InvalidOptionsAreNamedInErrors) {
   EXPECT_EQ(text({.window = {-2, 3}}),
             "scaled_dot_product_attention: window is {-2, 3}, expected limits of at least -1");
   EXPECT_EQ(text({.query_offset = -1}), "scaled_dot_product_attention: query_offset is -1, expected at least 0");
-  EXPECT_EQ(error_text<ValueError>([&] {
-              qkv_attention(ones({3, 12}), 2, {.enable_gqa = true});
-            }),
-            "qkv_attention: enable_gqa is set, but qkv has a key and a value for each head; pass them to "
-            "scaled_dot_product_attention\n"
-            "  qkv  cpu  float32 [3, 12]");
+  EXPECT_ERROR(ValueError, qkv_attention(ones({3, 12}), 2, {.enable_gqa = true}),
+               "qkv_attention: enable_gqa is set, but qkv has a key and a value for each head; pass them to "
+               "scaled_dot_product_attention\n"
+               "  qkv  cpu  float32 [3, 12]");
   const auto grouped = [&](const Shape& q, const Shape& k, const Shape& v) {
     return error_text<ShapeError>(
         [&] { scaled_dot_product_attention(empty(q), empty(k), empty(v), {.enable_gqa = true}); });

@@ -1,6 +1,5 @@
 // Autocast and half types, in addition to the checks of each operation in op_checks_test.cc.
 #include <cmath>
-#include <vector>
 
 #include <gtest/gtest.h>
 

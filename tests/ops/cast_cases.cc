@@ -1,4 +1,3 @@
-#include <vector>
 
 #include <tandem/ops/cast.h>
 #include <tandem/ops/elementwise.h>

@@ -13,6 +13,7 @@
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/view.h>
 #include <tandem/tests/ops/four_devices.h>
+#include <tandem/tests/support/tree_sum.h>
 
 namespace tandem::testing { namespace {
 
@@ -26,15 +27,14 @@ const TransferOptions kSmall{.chunk_bytes = kChunk * 4, .max_in_flight = 2};
 
 TEST_F(Comm, PlainAdditionAcrossDevicesIsRejected) {
   const Tensor a = tensor({1, 2, 3}), b = tensor({4, 5, 6}).to(cpu(1));
-  EXPECT_EQ(error_text<DeviceError>([&] { static_cast<void>(a + b); }),
-            "add: operands are on different devices\n"
-            "  a  cpu    int64 [3]\n"
-            "  b  cpu:1  int64 [3]  <- differs\n"
-            "  move it with b.to(cpu), or move the module with model.to(cpu)");
+  EXPECT_ERROR(DeviceError, a + b,
+               "add: operands are on different devices\n"
+               "  a  cpu    int64 [3]\n"
+               "  b  cpu:1  int64 [3]  <- differs\n"
+               "  move it with b.to(cpu), or move the module with model.to(cpu)");
   for (const int i : {0, 1}) {  // one operand on a GPU, and two operands on different GPUs
     const Tensor x = i == 0 ? a : a.to(on(i)), y = b.to(on(3));
-    EXPECT_EQ(error_text<DeviceError>([&] { static_cast<void>(x + y); }),
-              different_devices_text("add", {"a", "b"}, {x, y}));
+    EXPECT_ERROR(DeviceError, x + y, different_devices_text("add", {"a", "b"}, {x, y}));
   }
   EXPECT_EQ(a.to_vector<double>(), (Values{1, 2, 3}));
 }
@@ -65,11 +65,11 @@ TEST_F(Comm, LargeOperandsAreStreamedWithinMemoryLimit) {
   set_memory_limit(on(3), memory_stats(on(3)).allocated + bytes);
   const Tensor out = comm::sum_to(on(3), parts, kSmall);
   EXPECT_EQ(most_taken(3), bytes);
-  EXPECT_EQ(error_text<OutOfMemory>([&] { static_cast<void>(comm::sum_to(on(3), parts, kSmall)); }),
-            str("sum_to: too little memory, nothing was moved\n"
-                "  48.0 KiB (49152 bytes) in 16 chunks\n"
-                "  ",
-                on(3), ": ", bytes, " bytes for results, 0 for chunks in flight; free 0  <- too little"));
+  EXPECT_ERROR(OutOfMemory, comm::sum_to(on(3), parts, kSmall),
+               str("sum_to: too little memory, nothing was moved\n"
+                   "  48.0 KiB (49152 bytes) in 16 chunks\n"
+                   "  ",
+                   on(3), ": ", bytes, " bytes for results, 0 for chunks in flight; free 0  <- too little"));
   set_memory_limit(on(3), 0);
   EXPECT_TRUE(is_copy(out, parts[0] + parts[1].to(on(0)) + parts[2].to(on(0)), 3));
 }
@@ -112,12 +112,31 @@ TEST_F(Comm, HalfTypeSumsInFloat32AreRoundedOnce) {
   const Tensor wide = comm::sum_to(on(1), {parts[0].to(kFloat32), parts[1].to(kFloat32), parts[2].to(kFloat32)});
   EXPECT_EQ(wide.dtype(), kFloat32);
   EXPECT_EQ(wide.to_vector<double>(), Values(33, 2050));
-  EXPECT_EQ(error_text<DTypeError>([&] {
-              static_cast<void>(comm::sum_to(cpu(1), {ones({33}, {kFloat16}), ones({33})}));
-            }),
-            "sum_to: operands have different dtypes\n"
-            "  tensors[0]  cpu  float16 [33]\n"
-            "  tensors[1]  cpu  float32 [33]  <- differs");
+  EXPECT_ERROR(DTypeError, comm::sum_to(cpu(1), {ones({33}, {kFloat16}), ones({33})}),
+               "sum_to: operands have different dtypes\n"
+               "  tensors[0]  cpu  float16 [33]\n"
+               "  tensors[1]  cpu  float32 [33]  <- differs");
+}
+
+TEST_F(Comm, SumsHaveTheOrderOfSumsOverRanks) {
+  for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16}) {
+    visit_floating_dtype(dtype, [&]<class T>() {
+      using Sum = std::conditional_t<kIsHalf<T>, float, T>;
+      for (const int n : {2, 3, 4, 5, 6, 7, 8, 11, 64}) {
+        std::vector<Tensor> parts;
+        std::vector<std::vector<Sum>> terms(259);
+        for (int i = 0; i < n; ++i) {
+          parts.push_back(random_on(i % kDevices, {259}, 70 + static_cast<uint64_t>(i), dtype));
+          const std::vector<T> values = parts.back().to_vector<T>();
+          for (size_t k = 0; k < terms.size(); ++k) terms[k].push_back(static_cast<Sum>(values[k]));
+        }
+        const std::vector<T> sums = comm::sum_to(on(1), parts).to_vector<T>();
+        for (size_t k = 0; k < terms.size(); ++k) {
+          ASSERT_EQ(sums[k], static_cast<T>(tree_sum(terms[k]))) << dtype << " " << n << " " << k;
+        }
+      }
+    });
+  }
 }
 
 TEST_F(Comm, TooManyTensorsForGpuSumAreRejected) {
@@ -127,8 +146,7 @@ TEST_F(Comm, TooManyTensorsForGpuSumAreRejected) {
     EXPECT_EQ(comm::sum_to(on(0), parts).shape(), (Shape{4, 64}));
     return;
   }
-  EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(comm::sum_to(on(0), parts)); }),
-            "sum_to: 65 tensors, but a GPU sums at most 64");
+  EXPECT_ERROR(ValueError, comm::sum_to(on(0), parts), "sum_to: 65 tensors, but a GPU sums at most 64");
 }
 
 TEST_F(Comm, BitsAreIndependentOfChunksAndThreads) {
@@ -163,13 +181,13 @@ TEST_F(Comm, AllReducePlanCountsEveryDevice) {
   std::vector<Tensor> parts;
   for (int i = 0; i < 3; ++i) parts.push_back(random_on(i, {kChunk}, 61));
   set_memory_limit(on(2), memory_stats(on(2)).allocated);
-  EXPECT_EQ(error_text<OutOfMemory>([&] { static_cast<void>(comm::all_reduce(parts, kSmall)); }),
-            str("all_reduce: too little memory, nothing was moved\n"
-                "  4.0 KiB (4096 bytes) in 1 chunk\n"
-                "  ",
-                on(0), ": 1024 bytes for results, 0 for chunks in flight; free ", free_memory(on(0)), "\n  ", on(1),
-                ": 1024 bytes for results, 0 for chunks in flight; free ", free_memory(on(1)), "\n  ", on(2),
-                ": 1024 bytes for results, 0 for chunks in flight; free 0  <- too little"));
+  EXPECT_ERROR(OutOfMemory, comm::all_reduce(parts, kSmall),
+               str("all_reduce: too little memory, nothing was moved\n"
+                   "  4.0 KiB (4096 bytes) in 1 chunk\n"
+                   "  ",
+                   on(0), ": 1024 bytes for results, 0 for chunks in flight; free ", free_memory(on(0)), "\n  ", on(1),
+                   ": 1024 bytes for results, 0 for chunks in flight; free ", free_memory(on(1)), "\n  ", on(2),
+                   ": 1024 bytes for results, 0 for chunks in flight; free 0  <- too little"));
 }
 
 // --- copies and parts -----------------------------------------------------------------------------------------------
@@ -252,7 +270,7 @@ TEST_F(Comm, FailureAtAnyChunkReleasesMemory) {
       options.progress = [&](int64_t, int64_t) {
         if (++chunks == bad) throw std::runtime_error("planted");
       };
-      EXPECT_EQ(error_text<std::runtime_error>([&] { calls[c](options); }), "planted");
+      EXPECT_ERROR(std::runtime_error, calls[c](options), "planted");
       for (int i = 0; i < kDevices; ++i) EXPECT_EQ(taken(i), held[i]) << i;
     }
   }
@@ -284,38 +302,26 @@ TEST_F(Comm, InsufficientMemoryIsRejectedBeforeCopying) {
 
 TEST_F(Comm, InvalidArgumentsAreNamedInErrors) {
   const Tensor a = ones({2, 3}), b = ones({2, 3}, {kFloat32, cpu(1)});
-  EXPECT_EQ(error_text<ShapeError>([&] {
-              static_cast<void>(comm::sum_to(cpu(1), {a, ones({3})}));
-            }),
-            "sum_to: shapes differ\n"
-            "  tensors[0]  cpu  float32 [2, 3]\n"
-            "  tensors[1]  cpu  float32 [3]");
-  EXPECT_EQ(error_text<DeviceError>([&] {
-              static_cast<void>(comm::all_reduce({a, b, a}));
-            }),
-            "all_reduce: two tensors are on the same device, expected one tensor per device\n"
-            "  tensors[0]  cpu  float32 [2, 3]\n"
-            "  tensors[2]  cpu  float32 [2, 3]");
-  EXPECT_EQ(error_text<DeviceError>([&] {
-              static_cast<void>(comm::all_gather({b, b}));
-            }),
-            "all_gather: two tensors are on the same device, expected one tensor per device\n"
-            "  tensors[0]  cpu:1  float32 [2, 3]\n"
-            "  tensors[1]  cpu:1  float32 [2, 3]");
-  EXPECT_EQ(error_text<ShapeError>([&] {
-              static_cast<void>(comm::gather({a, ones({2, 4})}, 0, cpu(1)));
-            }),
-            "gather: shapes differ in a dimension other than 0\n"
-            "  tensors[0]  cpu  float32 [2, 3]\n"
-            "  tensors[1]  cpu  float32 [2, 4]");
-  EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(comm::sum_to(cpu(1), {})); }), "sum_to: no tensors");
-  EXPECT_EQ(error_text<StateError>([&] {
-              static_cast<void>(comm::all_reduce({a, Tensor()}));
-            }),
-            "all_reduce: tensors[1] is undefined");
-  EXPECT_EQ(error_text<StateError>([&] { static_cast<void>(comm::broadcast(Tensor(), {cpu(1)})); }),
-            "broadcast: tensor is undefined");
-  EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(comm::scatter(a, {})); }), "scatter: no devices");
+  EXPECT_ERROR(ShapeError, comm::sum_to(cpu(1), {a, ones({3})}),
+               "sum_to: shapes differ\n"
+               "  tensors[0]  cpu  float32 [2, 3]\n"
+               "  tensors[1]  cpu  float32 [3]");
+  EXPECT_ERROR(DeviceError, comm::all_reduce({a, b, a}),
+               "all_reduce: two tensors are on the same device, expected one tensor per device\n"
+               "  tensors[0]  cpu  float32 [2, 3]\n"
+               "  tensors[2]  cpu  float32 [2, 3]");
+  EXPECT_ERROR(DeviceError, comm::all_gather({b, b}),
+               "all_gather: two tensors are on the same device, expected one tensor per device\n"
+               "  tensors[0]  cpu:1  float32 [2, 3]\n"
+               "  tensors[1]  cpu:1  float32 [2, 3]");
+  EXPECT_ERROR(ShapeError, comm::gather({a, ones({2, 4})}, 0, cpu(1)),
+               "gather: shapes differ in a dimension other than 0\n"
+               "  tensors[0]  cpu  float32 [2, 3]\n"
+               "  tensors[1]  cpu  float32 [2, 4]");
+  EXPECT_ERROR(ValueError, comm::sum_to(cpu(1), {}), "sum_to: no tensors");
+  EXPECT_ERROR(StateError, comm::all_reduce({a, Tensor()}), "all_reduce: tensors[1] is undefined");
+  EXPECT_ERROR(StateError, comm::broadcast(Tensor(), {cpu(1)}), "broadcast: tensor is undefined");
+  EXPECT_ERROR(ValueError, comm::scatter(a, {}), "scatter: no devices");
   EXPECT_THROW(static_cast<void>(comm::scatter(a, {cpu(1)}, 2)), IndexError);
   EXPECT_THROW(static_cast<void>(comm::gather({a}, -3, cpu(1))), IndexError);
   EXPECT_THROW(static_cast<void>(comm::gather({ones({})}, 0, cpu(1))), ShapeError);

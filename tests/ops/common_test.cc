@@ -1,6 +1,5 @@
 #include <tandem/ops/common/common.h>
 
-#include <tandem/ops/view.h>
 #include <tandem/tests/support/op_case.h>
 
 namespace tandem::testing { namespace {
@@ -22,23 +21,19 @@ TEST(OperandChecks, OperandsOffTheMajorityDeviceAreMarked) {
   const Tensor here = zeros({128});
   const Tensor there = zeros({64, 256}, {kFloat32, Device("cpu:1")});
   const Tensor far = zeros({3}, {kInt32, Device("cpu:2")});
-  EXPECT_EQ(error_text<DeviceError>([&] {
-              static_cast<void>(ops::check_same_device("addmm", {{"input", here}, {"mat1", there}, {"mat2", there}}));
-            }),
-            "addmm: operands are on different devices\n"
-            "  input  cpu    float32 [128]      <- differs\n"
-            "  mat1   cpu:1  float32 [64, 256]\n"
-            "  mat2   cpu:1  float32 [64, 256]\n"
-            "  move it with input.to(cpu:1), or move the module with model.to(cpu:1)");
+  EXPECT_ERROR(DeviceError, ops::check_same_device("addmm", {{"input", here}, {"mat1", there}, {"mat2", there}}),
+               "addmm: operands are on different devices\n"
+               "  input  cpu    float32 [128]      <- differs\n"
+               "  mat1   cpu:1  float32 [64, 256]\n"
+               "  mat2   cpu:1  float32 [64, 256]\n"
+               "  move it with input.to(cpu:1), or move the module with model.to(cpu:1)");
   // On a tie, the first operand's device is the reference.
-  EXPECT_EQ(error_text<DeviceError>([&] {
-              static_cast<void>(ops::check_same_device("op", {{"a", here}, {"b", there}, {"c", far}}));
-            }),
-            "op: operands are on different devices\n"
-            "  a  cpu    float32 [128]\n"
-            "  b  cpu:1  float32 [64, 256]  <- differs\n"
-            "  c  cpu:2  int32   [3]        <- differs\n"
-            "  move them with b.to(cpu) and c.to(cpu), or move the module with model.to(cpu)");
+  EXPECT_ERROR(DeviceError, ops::check_same_device("op", {{"a", here}, {"b", there}, {"c", far}}),
+               "op: operands are on different devices\n"
+               "  a  cpu    float32 [128]\n"
+               "  b  cpu:1  float32 [64, 256]  <- differs\n"
+               "  c  cpu:2  int32   [3]        <- differs\n"
+               "  move them with b.to(cpu) and c.to(cpu), or move the module with model.to(cpu)");
   EXPECT_EQ(ops::check_same_device("op", {{"b", there}}).device, Device("cpu:1"));
 }
 
@@ -53,13 +48,13 @@ TEST(OperandChecks, TensorListsOfAnyLengthAreChecked) {
                 i == 36 ? "cpu:2  int64   []   <- differs" : "cpu    float32 [3]");
   }
   want += "\n  move it with tensors[36].to(cpu), or move the module with model.to(cpu)";
-  EXPECT_EQ(error_text<DeviceError>([&] { static_cast<void>(ops::check_same_device_list("op", tensors)); }), want);
+  EXPECT_ERROR(DeviceError, ops::check_same_device_list("op", tensors), want);
   tensors = {zeros({3}), Tensor(), zeros({2})};
-  EXPECT_EQ(error_text<StateError>([&] { static_cast<void>(ops::check_same_device_list("op", tensors)); }),
-            "op: tensors[1] is undefined\n"
-            "  tensors[0]  cpu        float32 [3]\n"
-            "  tensors[1]  undefined\n"
-            "  tensors[2]  cpu        float32 [2]");
+  EXPECT_ERROR(StateError, ops::check_same_device_list("op", tensors),
+               "op: tensors[1] is undefined\n"
+               "  tensors[0]  cpu        float32 [3]\n"
+               "  tensors[1]  undefined\n"
+               "  tensors[2]  cpu        float32 [2]");
 }
 
 TEST(OperandChecks, ErrorsNameTheModule) {
@@ -79,18 +74,13 @@ TEST(OperandChecks, MixedOrIntegerDTypesAreRejected) {
   const Tensor a = zeros({2});
   const Tensor b = zeros({2}, {kFloat64});
   EXPECT_NO_THROW(ops::check_same_dtype("op", {{"a", a}, {"b", a}}));
-  EXPECT_EQ(error_text<DTypeError>([&] {
-              ops::check_same_dtype("op", {{"a", a}, {"b", b}});
-            }),
-            "op: operands have different dtypes\n"
-            "  a  cpu  float32 [2]\n"
-            "  b  cpu  float64 [2]  <- differs");
+  EXPECT_ERROR(DTypeError, ops::check_same_dtype("op", {{"a", a}, {"b", b}}),
+               "op: operands have different dtypes\n"
+               "  a  cpu  float32 [2]\n"
+               "  b  cpu  float64 [2]  <- differs");
   EXPECT_NO_THROW(ops::check_floating("op", {"a", a}));
-  EXPECT_EQ(error_text<DTypeError>([&] {
-              ops::check_floating("op", {"a", zeros({2}, {kInt32})});
-            }),
-            "op: a must be floating\n"
-            "  a  cpu  int32 [2]");
+  EXPECT_ERROR(DTypeError, ops::check_floating("op", {"a", zeros({2}, {kInt32})}),
+               "op: a must be floating\n  a  cpu  int32 [2]");
 }
 
 TEST(BroadcastShape, ShapesCombineAndMismatchesAreRejected) {
@@ -100,11 +90,11 @@ TEST(BroadcastShape, ShapesCombineAndMismatchesAreRejected) {
   EXPECT_EQ(shape_of({3}, {2, 1}, {}), (Shape{2, 3}));
   EXPECT_EQ(shape_of({1}, {0}, {5, 1}), (Shape{5, 0}));
   EXPECT_EQ(shape_of({7, 1, 2}, {1, 3, 1}, {3, 2}), (Shape{7, 3, 2}));
-  EXPECT_EQ(error_text<ShapeError>([&] { shape_of({3}, {0}, {}); }),
-            "op: shapes do not broadcast\n"
-            "  a  cpu  float32 [3]\n"
-            "  b  cpu  float32 [0]\n"
-            "  c  cpu  float32 []");
+  EXPECT_ERROR(ShapeError, shape_of({3}, {0}, {}),
+               "op: shapes do not broadcast\n"
+               "  a  cpu  float32 [3]\n"
+               "  b  cpu  float32 [0]\n"
+               "  c  cpu  float32 []");
   EXPECT_EQ(ops::broadcast_strides(zeros({3, 1, 4}), {2, 3, 5, 4}), (Shape{0, 4, 0, 1}));
 }
 

@@ -22,7 +22,6 @@
 #include <tandem/ops/softmax.h>
 #include <tandem/ops/sort.h>
 #include <tandem/ops/view.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/ops/op_cases.h>
 
 namespace tandem::testing {

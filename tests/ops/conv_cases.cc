@@ -359,13 +359,9 @@ TANDEM_OP_CASES(conv) {
       {.flops = 2.0 * 16 * 16 * 16 * 128 * 64 * 16}, "F.conv_transpose2d(a, b, c, stride=2, padding=1)");
   // LeNet.
   const Tensor digits = randn({64, 1, 28, 28});
-  cases.benchmark(
-      "conv2d_relu 5x5 of an image",
-      [] {
-        return TensorList{randn({32, 1, 5, 5}), randn({32})};
-      },
-      [digits](const TensorList& in) { return conv2d_relu(digits, in[0], in[1]); },
-      {.flops = 2.0 * 64 * 24 * 24 * 32 * 25});
+  cases.benchmark("conv2d_relu 5x5 of an image", {{32, 1, 5, 5}, {32}},
+                  [digits](const TensorList& in) { return conv2d_relu(digits, in[0], in[1]); },
+                  {.flops = 2.0 * 64 * 24 * 24 * 32 * 25});
   cases.benchmark(
       "conv2d_relu 5x5",
       [] {

@@ -19,48 +19,36 @@ ConvPadding padding_of(const Arguments& a) {
 }  // namespace
 
 TANDEM_FIXTURES(conv) {
-  fixtures.op(
-      "nn.functional.conv2d",
-      [](const Arguments& a) {
-        return conv2d(a.tensor("input"), a.tensor("weight"), a.tensor("bias"),
-                      {.stride = a.size2d("stride", 1),
-                       .padding = padding_of(a),
-                       .dilation = a.size2d("dilation", 1),
-                       .groups = a.integer("groups", 1)});
-      },
-      256);
-  fixtures.op(
-      "nn.functional.conv1d",
-      [](const Arguments& a) {
-        return conv1d(a.tensor("input"), a.tensor("weight"), a.tensor("bias"),
-                      {.stride = length(a, "stride", 1),
-                       .padding = a.is_list("padding") ? length(a, "padding", 0) : padding_of(a),
-                       .dilation = length(a, "dilation", 1),
-                       .groups = a.integer("groups", 1)});
-      },
-      256);
-  fixtures.op(
-      "nn.functional.conv_transpose2d",
-      [](const Arguments& a) {
-        return conv_transpose2d(a.tensor("input"), a.tensor("weight"), a.tensor("bias"),
-                                {.stride = a.size2d("stride", 1),
-                                 .padding = a.size2d("padding", 0),
-                                 .output_padding = a.size2d("output_padding", 0),
-                                 .groups = a.integer("groups", 1),
-                                 .dilation = a.size2d("dilation", 1)});
-      },
-      256);
-  fixtures.op(
-      "nn.functional.conv_transpose1d",
-      [](const Arguments& a) {
-        return conv_transpose1d(a.tensor("input"), a.tensor("weight"), a.tensor("bias"),
-                                {.stride = length(a, "stride", 1),
-                                 .padding = length(a, "padding", 0),
-                                 .output_padding = length(a, "output_padding", 0),
-                                 .groups = a.integer("groups", 1),
-                                 .dilation = length(a, "dilation", 1)});
-      },
-      256);
+  fixtures.op("nn.functional.conv2d", 256, [](const Arguments& a) {
+    return conv2d(a.tensor("input"), a.tensor("weight"), a.tensor("bias"),
+                  {.stride = a.size2d("stride", 1),
+                   .padding = padding_of(a),
+                   .dilation = a.size2d("dilation", 1),
+                   .groups = a.integer("groups", 1)});
+  });
+  fixtures.op("nn.functional.conv1d", 256, [](const Arguments& a) {
+    return conv1d(a.tensor("input"), a.tensor("weight"), a.tensor("bias"),
+                  {.stride = length(a, "stride", 1),
+                   .padding = a.is_list("padding") ? length(a, "padding", 0) : padding_of(a),
+                   .dilation = length(a, "dilation", 1),
+                   .groups = a.integer("groups", 1)});
+  });
+  fixtures.op("nn.functional.conv_transpose2d", 256, [](const Arguments& a) {
+    return conv_transpose2d(a.tensor("input"), a.tensor("weight"), a.tensor("bias"),
+                            {.stride = a.size2d("stride", 1),
+                             .padding = a.size2d("padding", 0),
+                             .output_padding = a.size2d("output_padding", 0),
+                             .groups = a.integer("groups", 1),
+                             .dilation = a.size2d("dilation", 1)});
+  });
+  fixtures.op("nn.functional.conv_transpose1d", 256, [](const Arguments& a) {
+    return conv_transpose1d(a.tensor("input"), a.tensor("weight"), a.tensor("bias"),
+                            {.stride = length(a, "stride", 1),
+                             .padding = length(a, "padding", 0),
+                             .output_padding = length(a, "output_padding", 0),
+                             .groups = a.integer("groups", 1),
+                             .dilation = length(a, "dilation", 1)});
+  });
 }
 
 }  // namespace tandem::testing

@@ -13,7 +13,6 @@
 
 #include <tandem/autograd/engine.h>
 #include <tandem/autograd/gradcheck.h>
-#include <tandem/base/parallel_for.h>
 #include <tandem/base/trace.h>
 #include <tandem/ops/conv/conv_kernels.h>
 #include <tandem/ops/elementwise.h>
@@ -228,8 +227,7 @@ TEST(ConvAlgorithm, EnvironmentVariableSelectsDirectAlgorithm) {
   ASSERT_EQ(setenv("TANDEM_CONV_ALGORITHM", "direct", 1), 0);
   const Tensor direct = conv2d(input, weight);
   ASSERT_EQ(setenv("TANDEM_CONV_ALGORITHM", "fast", 1), 0);
-  EXPECT_EQ(error_text<ValueError>([&] { conv2d(input, weight); }),
-            "TANDEM_CONV_ALGORITHM is 'fast', expected 'direct' or no value");
+  EXPECT_ERROR(ValueError, conv2d(input, weight), "TANDEM_CONV_ALGORITHM is 'fast', expected 'direct' or no value");
   ASSERT_EQ(unsetenv("TANDEM_CONV_ALGORITHM"), 0);
   EXPECT_FALSE(primitives::bytes_equal(usual, direct));
   EXPECT_TRUE(close(usual, dense(direct), 1e-4));
@@ -361,11 +359,8 @@ TEST(Conv2d, InvalidOptionsAndDTypesAreNamedInErrors) {
   EXPECT_EQ(text({.dilation = 0}), "conv2d: dilation is [0, 0], expected at least 1");
   EXPECT_EQ(text({.stride = {1, 2}, .padding = kSame}), "conv2d: stride is [1, 2], expected 1 if padding is kSame");
   EXPECT_EQ(text({.groups = 0}), "conv2d: groups is 0, expected at least 1");
-  EXPECT_EQ(error_text<DTypeError>([] {
-              conv2d(empty({1, 3, 5, 5}, {kInt64}), empty({4, 3, 3, 3}, {kInt64}));
-            }),
-            "conv2d: input must be floating\n"
-            "  input  cpu  int64 [1, 3, 5, 5]");
+  EXPECT_ERROR(DTypeError, conv2d(empty({1, 3, 5, 5}, {kInt64}), empty({4, 3, 3, 3}, {kInt64})),
+               "conv2d: input must be floating\n  input  cpu  int64 [1, 3, 5, 5]");
 }
 
 TEST(Convolutions, LayoutOfTheInputDoesNotChangeBits) {
@@ -540,10 +535,8 @@ TEST(ConvTranspose2d, InvalidOptionsAreNamedInErrors) {
   EXPECT_EQ(text({.output_padding = -1}), "conv_transpose2d: output_padding is [-1, -1], expected at least 0");
   EXPECT_EQ(text({.stride = 2, .output_padding = {2, 0}}),
             "conv_transpose2d: output_padding is [2, 0], expected less than stride [2, 2] or dilation [1, 1]");
-  EXPECT_EQ(error_text<ValueError>([] {
-              conv_transpose1d(empty({3, 5}), empty({3, 4, 3}), {}, {.output_padding = 1});
-            }),
-            "conv_transpose1d: output_padding is 1, expected less than stride 1 or dilation 1");
+  EXPECT_ERROR(ValueError, conv_transpose1d(empty({3, 5}), empty({3, 4, 3}), {}, {.output_padding = 1}),
+               "conv_transpose1d: output_padding is 1, expected less than stride 1 or dilation 1");
 }
 
 }}  // namespace testing

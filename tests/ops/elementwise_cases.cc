@@ -5,8 +5,6 @@
 
 #include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
-#include <tandem/ops/random.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/ops/op_cases.h>
 
 namespace tandem::testing {

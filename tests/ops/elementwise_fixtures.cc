@@ -44,18 +44,12 @@ TANDEM_FIXTURES(elementwise) {
     const Tensor input = a.tensor("input"), end = a.tensor("end");
     return a.is_tensor("weight") ? lerp(input, end, a.tensor("weight")) : lerp(input, end, a.number("weight"));
   });
-  fixtures.op(
-      "addcmul",
-      [](const Arguments& a) {
-        return addcmul(a.tensor("input"), a.tensor("tensor1"), a.tensor("tensor2"), a.number("value", 1));
-      },
-      16);
-  fixtures.op(
-      "addcdiv",
-      [](const Arguments& a) {
-        return addcdiv(a.tensor("input"), a.tensor("tensor1"), a.tensor("tensor2"), a.number("value", 1));
-      },
-      16);
+  fixtures.op("addcmul", 16, [](const Arguments& a) {
+    return addcmul(a.tensor("input"), a.tensor("tensor1"), a.tensor("tensor2"), a.number("value", 1));
+  });
+  fixtures.op("addcdiv", 16, [](const Arguments& a) {
+    return addcdiv(a.tensor("input"), a.tensor("tensor1"), a.tensor("tensor2"), a.number("value", 1));
+  });
   fixtures.op("clone", [](const Arguments& a) { return clone(a.tensor("input")); });
   fixtures.op("contiguous", [](const Arguments& a) { return contiguous(a.tensor("input")); });
 }

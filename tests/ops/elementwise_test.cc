@@ -161,48 +161,30 @@ TEST(Elementwise, OutOfRangeNumbersWrapAroundInArithmetic) {
 TEST(Elementwise, InvalidArgumentsAreNamedInErrors) {
   const Tensor a = zeros({2, 3});
   const Tensor b = zeros({4});
-  EXPECT_EQ(error_text<ShapeError>([&] { static_cast<void>(a + b); }),
-            "add: shapes do not broadcast\n"
-            "  a  cpu  float32 [2, 3]\n"
-            "  b  cpu  float32 [4]");
+  EXPECT_ERROR(ShapeError, a + b,
+               "add: shapes do not broadcast\n"
+               "  a  cpu  float32 [2, 3]\n"
+               "  b  cpu  float32 [4]");
   const Tensor flags = tensor({true, false});
-  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(flags - flags); }),
-            "sub: bool is not accepted\n"
-            "  a  cpu  bool [2]");
+  EXPECT_ERROR(DTypeError, flags - flags, "sub: bool is not accepted\n  a  cpu  bool [2]");
   const Tensor numbers = tensor({1, 2});
-  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(numbers - flags); }),
-            "sub: bool is not accepted\n"
-            "  b  cpu  bool [2]");
-  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(flags - a.slice(1, 0, 2)); }),
-            "sub: bool is not accepted\n"
-            "  a  cpu  bool [2]");
-  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(flags - 1); }),
-            "sub: bool is not accepted\n"
-            "  a  cpu  bool [2]");
-  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(1 - flags); }),
-            "sub: bool is not accepted\n"
-            "  b  cpu  bool [2]");
-  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(numbers - true); }),
-            "sub: bool is not accepted (b is a bool)");
-  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(true - numbers); }),
-            "sub: bool is not accepted (a is a bool)");
-  EXPECT_EQ(error_text<DTypeError>([&] { numbers.sub_(flags); }),
-            "sub_: bool is not accepted\n"
-            "  other  cpu  bool [2]");
-  EXPECT_EQ(error_text<DTypeError>([&] { numbers.sub_(true); }), "sub_: bool is not accepted (other is a bool)");
+  EXPECT_ERROR(DTypeError, numbers - flags, "sub: bool is not accepted\n  b  cpu  bool [2]");
+  EXPECT_ERROR(DTypeError, flags - a.slice(1, 0, 2), "sub: bool is not accepted\n  a  cpu  bool [2]");
+  EXPECT_ERROR(DTypeError, flags - 1, "sub: bool is not accepted\n  a  cpu  bool [2]");
+  EXPECT_ERROR(DTypeError, 1 - flags, "sub: bool is not accepted\n  b  cpu  bool [2]");
+  EXPECT_ERROR(DTypeError, numbers - true, "sub: bool is not accepted (b is a bool)");
+  EXPECT_ERROR(DTypeError, true - numbers, "sub: bool is not accepted (a is a bool)");
+  EXPECT_ERROR(DTypeError, numbers.sub_(flags), "sub_: bool is not accepted\n  other  cpu  bool [2]");
+  EXPECT_ERROR(DTypeError, numbers.sub_(true), "sub_: bool is not accepted (other is a bool)");
   EXPECT_EQ(numbers.to_vector<int64_t>(), (std::vector<int64_t>{1, 2}));
-  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(neg(flags)); }),
-            "neg: bool is not accepted\n"
-            "  input  cpu  bool [2]");
-  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(relu(flags)); }),
-            "relu: bool is not accepted\n"
-            "  input  cpu  bool [2]");
-  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(add(tensor({1}), tensor({2}), 0.5)); }),
-            "add: alpha is the floating number 0.5, but the result is int64");
-  EXPECT_EQ(error_text<StateError>([&] { static_cast<void>(a + Tensor()); }),
-            "add: b is undefined\n"
-            "  a  cpu        float32 [2, 3]\n"
-            "  b  undefined");
+  EXPECT_ERROR(DTypeError, neg(flags), "neg: bool is not accepted\n  input  cpu  bool [2]");
+  EXPECT_ERROR(DTypeError, relu(flags), "relu: bool is not accepted\n  input  cpu  bool [2]");
+  EXPECT_ERROR(DTypeError, add(tensor({1}), tensor({2}), 0.5),
+               "add: alpha is the floating number 0.5, but the result is int64");
+  EXPECT_ERROR(StateError, a + Tensor(),
+               "add: b is undefined\n"
+               "  a  cpu        float32 [2, 3]\n"
+               "  b  undefined");
 }
 
 // A gradient that is rounded once has a mean error of a quarter of a unit in the last place, which is between 1 / 8 and

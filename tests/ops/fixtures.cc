@@ -115,13 +115,12 @@ Size2d Arguments::size2d(const char* name) const {
   return {sizes.front(), sizes.back()};
 }
 
-void Fixtures::op(std::string key, std::function<Results(const Arguments&)> run, double tolerance) {
+void Fixtures::op(std::string key, double tolerance, std::function<Results(const Arguments&)> run) {
   ops.emplace(std::move(key), FixtureOp{std::move(run), tolerance});
 }
 
-void Fixtures::unary(std::string key, Tensor (*f)(Tensor), double tolerance) {
-  op(
-      std::move(key), [f](const Arguments& a) { return f(a.tensor("input")); }, tolerance);
+void Fixtures::unary(std::string key, double tolerance, Tensor (*f)(Tensor)) {
+  op(std::move(key), tolerance, [f](const Arguments& a) { return f(a.tensor("input")); });
 }
 
 void Fixtures::unary(std::string key, Tensor (*f)(const Tensor&)) {

@@ -12,9 +12,9 @@
 
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
@@ -81,9 +81,11 @@ Results both(const Pair& pair) {
 
 class Fixtures {
  public:
-  void op(std::string key, std::function<Results(const Arguments&)> run, double tolerance = 4);
+  void op(std::string key, double tolerance, std::function<Results(const Arguments&)> run);
+  void op(std::string key, std::function<Results(const Arguments&)> run) { op(std::move(key), 4, std::move(run)); }
   /// An operation of the argument "input".
-  void unary(std::string key, Tensor (*f)(Tensor), double tolerance = 4);
+  void unary(std::string key, double tolerance, Tensor (*f)(Tensor));
+  void unary(std::string key, Tensor (*f)(Tensor)) { unary(std::move(key), 4, f); }
   void unary(std::string key, Tensor (*f)(const Tensor&));
   /// f of two arguments, `a` and `b`, of which the second may be a number.
   template <class F>

@@ -14,30 +14,20 @@ Tensor on_cpu(const Arguments& arguments, const char* name) { return arguments.t
 
 TANDEM_FIXTURES(linalg) {
   constexpr double kTolerance = 4096;  // matrices that are nearly singular
-  fixtures.op(
-      "linalg.inv", [](const Arguments& a) { return linalg::inv(on_cpu(a, "A")); }, kTolerance);
-  fixtures.op(
-      "linalg.det", [](const Arguments& a) { return linalg::det(on_cpu(a, "A")); }, kTolerance);
-  fixtures.op(
-      "linalg.cholesky", [](const Arguments& a) { return linalg::cholesky(on_cpu(a, "A")); }, kTolerance);
-  fixtures.op(
-      "linalg.solve", [](const Arguments& a) { return linalg::solve(on_cpu(a, "A"), on_cpu(a, "B")); }, kTolerance);
-  fixtures.op(
-      "linalg.qr",
-      [](const Arguments& a) {
-        const Tensor r = linalg::qr(on_cpu(a, "A")).R;
-        return sqrt(mul(r, r));
-      },
-      kTolerance);
-  fixtures.op(
-      "linalg.svd", [](const Arguments& a) { return linalg::svd(on_cpu(a, "A")).S; }, kTolerance);
-  fixtures.op(
-      "linalg.eigh",
-      [](const Arguments& a) {
-        const Tensor matrix = on_cpu(a, "A");
-        return linalg::eigh(div(add(matrix, transpose(matrix, -2, -1)), 2)).eigenvalues;
-      },
-      kTolerance);
+  fixtures.op("linalg.inv", kTolerance, [](const Arguments& a) { return linalg::inv(on_cpu(a, "A")); });
+  fixtures.op("linalg.det", kTolerance, [](const Arguments& a) { return linalg::det(on_cpu(a, "A")); });
+  fixtures.op("linalg.cholesky", kTolerance, [](const Arguments& a) { return linalg::cholesky(on_cpu(a, "A")); });
+  fixtures.op("linalg.solve", kTolerance,
+              [](const Arguments& a) { return linalg::solve(on_cpu(a, "A"), on_cpu(a, "B")); });
+  fixtures.op("linalg.qr", kTolerance, [](const Arguments& a) {
+    const Tensor r = linalg::qr(on_cpu(a, "A")).R;
+    return sqrt(mul(r, r));
+  });
+  fixtures.op("linalg.svd", kTolerance, [](const Arguments& a) { return linalg::svd(on_cpu(a, "A")).S; });
+  fixtures.op("linalg.eigh", kTolerance, [](const Arguments& a) {
+    const Tensor matrix = on_cpu(a, "A");
+    return linalg::eigh(div(add(matrix, transpose(matrix, -2, -1)), 2)).eigenvalues;
+  });
 }
 
 }  // namespace tandem::testing

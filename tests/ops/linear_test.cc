@@ -3,7 +3,6 @@
 #include <cmath>
 #include <limits>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -213,26 +212,20 @@ TEST(Linear, TiedWeightGetsBothGradients) {
 }
 
 TEST(Linear, InvalidArgumentsAreNamedInErrors) {
-  EXPECT_EQ(error_text<ShapeError>([] {
-              linear(empty({2, 3}), empty({5, 4}), empty({5}));
-            }),
-            "linear: the last dimension of x must have size 4\n"
-            "  x       cpu  float32 [2, 3]\n"
-            "  weight  cpu  float32 [5, 4]\n"
-            "  bias    cpu  float32 [5]");
-  EXPECT_EQ(error_text<ShapeError>([] {
-              linear_relu(empty({2, 4}), empty({5, 4}), empty({1}));
-            }),
-            "linear_relu: bias must have shape [5]\n"
-            "  x       cpu  float32 [2, 4]\n"
-            "  weight  cpu  float32 [5, 4]\n"
-            "  bias    cpu  float32 [1]");
-  EXPECT_EQ(error_text<ShapeError>([] {
-              linear(empty({2, 4}), empty({1, 5, 4}));
-            }),
-            "linear: weight must have 2 dimensions, [out, in]\n"
-            "  x       cpu  float32 [2, 4]\n"
-            "  weight  cpu  float32 [1, 5, 4]");
+  EXPECT_ERROR(ShapeError, linear(empty({2, 3}), empty({5, 4}), empty({5})),
+               "linear: the last dimension of x must have size 4\n"
+               "  x       cpu  float32 [2, 3]\n"
+               "  weight  cpu  float32 [5, 4]\n"
+               "  bias    cpu  float32 [5]");
+  EXPECT_ERROR(ShapeError, linear_relu(empty({2, 4}), empty({5, 4}), empty({1})),
+               "linear_relu: bias must have shape [5]\n"
+               "  x       cpu  float32 [2, 4]\n"
+               "  weight  cpu  float32 [5, 4]\n"
+               "  bias    cpu  float32 [1]");
+  EXPECT_ERROR(ShapeError, linear(empty({2, 4}), empty({1, 5, 4})),
+               "linear: weight must have 2 dimensions, [out, in]\n"
+               "  x       cpu  float32 [2, 4]\n"
+               "  weight  cpu  float32 [1, 5, 4]");
 }
 
 TEST(LinearBias, GradientIsTheSumOfTheRows) {

@@ -376,9 +376,6 @@ void add_distances(OpCases& cases) {
           })});
 }
 
-TensorList scores() { return {randn({2048, 65})}; }
-TensorList wide_scores() { return {randn({256, 8192})}; }
-
 }  // namespace
 
 TANDEM_OP_CASES(loss) {
@@ -386,44 +383,11 @@ TANDEM_OP_CASES(loss) {
   add_elementwise(cases);
   add_distances(cases);
 
-  for (const auto& input : {scores, wide_scores}) {
-    cases.benchmark("softmax", input, [](const TensorList& in) { return softmax(in[0], 1); });
-    cases.benchmark("log_softmax", input, [](const TensorList& in) { return log_softmax(in[0], 1); });
-  }
-  const auto with_labels = [](const TensorList& in) { return cross_entropy(in[0], in[1]); };
-  cases.benchmark(
-      "cross_entropy",
-      [] {
-        return TensorList{randn({2048, 65}), randint(0, 65, {2048})};
-      },
-      with_labels);
-  cases.benchmark(
-      "cross_entropy",
-      [] {
-        return TensorList{randn({256, 8192}), randint(0, 8192, {256})};
-      },
-      with_labels);
-  cases.benchmark(
-      "nll_loss",
-      [] {
-        return TensorList{randn({2048, 65}), randint(0, 65, {2048})};
-      },
-      [](const TensorList& in) { return nll_loss(in[0], in[1]); });
-  cases.benchmark(
-      "cross_entropy smoothing",
-      [] {
-        return TensorList{randn({2048, 65}), randint(0, 65, {2048})};
-      },
-      [](const TensorList& in) { return cross_entropy(in[0], in[1], {.label_smoothing = 0.1}); });
   const auto pair = [] { return TensorList{rand({2048, 1024}), rand({2048, 1024})}; };
   const std::pair<const char*, Tensor (*)(const TensorList&)> rows[] = {
-      {"mse_loss", [](const TensorList& in) { return mse_loss(in[0], in[1]); }},
       {"l1_loss", [](const TensorList& in) { return l1_loss(in[0], in[1]); }},
-      {"smooth_l1_loss", [](const TensorList& in) { return smooth_l1_loss(in[0], in[1]); }},
       {"huber_loss", [](const TensorList& in) { return huber_loss(in[0], in[1]); }},
       {"binary_cross_entropy", [](const TensorList& in) { return binary_cross_entropy(in[0], in[1].detach()); }},
-      {"binary_cross_entropy_with_logits",
-       [](const TensorList& in) { return binary_cross_entropy_with_logits(in[0], in[1].detach()); }},
       {"kl_div", [](const TensorList& in) { return kl_div(in[0], in[1].detach()); }},
       {"gaussian_nll_loss", [](const TensorList& in) { return gaussian_nll_loss(in[0], in[0].detach(), in[1]); }},
       {"normalize", [](const TensorList& in) { return normalize(in[0]); }},

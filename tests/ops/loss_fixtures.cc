@@ -18,9 +18,8 @@ Reduction reduction(const Arguments& a) {
 TANDEM_FIXTURES(loss) {
   constexpr double kTolerance = 32;
   const auto loss = [&](const std::string& name, std::function<Tensor(const Arguments&, Tensor, Tensor)> f) {
-    fixtures.op(
-        "nn.functional." + name, [f](const Arguments& a) { return f(a, a.tensor("input"), a.tensor("target")); },
-        kTolerance);
+    fixtures.op("nn.functional." + name, kTolerance,
+                [f](const Arguments& a) { return f(a, a.tensor("input"), a.tensor("target")); });
   };
   loss("cross_entropy", [](const Arguments& a, Tensor input, Tensor target) {
     return cross_entropy(input, target,
@@ -51,43 +50,27 @@ TANDEM_FIXTURES(loss) {
   loss("gaussian_nll_loss", [](const Arguments& a, Tensor x, Tensor y) {
     return gaussian_nll_loss(x, y, a.tensor("var"), a.flag("full"), a.real("eps", 1e-6), reduction(a));
   });
-  fixtures.op(
-      "nn.functional.normalize",
-      [](const Arguments& a) {
-        return normalize(a.tensor("input"), a.real("p", 2), a.integer("dim", 1), a.real("eps", 1e-12));
-      },
-      kTolerance);
-  fixtures.op(
-      "nn.functional.cosine_similarity",
-      [](const Arguments& a) {
-        return cosine_similarity(a.tensor("x1"), a.tensor("x2"), a.integer("dim", 1), a.real("eps", 1e-8));
-      },
-      kTolerance);
-  fixtures.op(
-      "nn.functional.pairwise_distance",
-      [](const Arguments& a) {
-        return pairwise_distance(a.tensor("x1"), a.tensor("x2"), a.real("p", 2), a.real("eps", 1e-6),
-                                 a.flag("keepdim"));
-      },
-      kTolerance);
-  fixtures.op(
-      "nn.functional.triplet_margin_loss",
-      [](const Arguments& a) {
-        return triplet_margin_loss(a.tensor("anchor"), a.tensor("positive"), a.tensor("negative"),
-                                   {.margin = a.real("margin", 1),
-                                    .p = a.real("p", 2),
-                                    .eps = a.real("eps", 1e-6),
-                                    .swap = a.flag("swap"),
-                                    .reduction = reduction(a)});
-      },
-      kTolerance);
-  fixtures.op(
-      "nn.functional.cosine_embedding_loss",
-      [](const Arguments& a) {
-        return cosine_embedding_loss(a.tensor("input1"), a.tensor("input2"), a.tensor("target"), a.real("margin", 0),
-                                     reduction(a));
-      },
-      kTolerance);
+  fixtures.op("nn.functional.normalize", kTolerance, [](const Arguments& a) {
+    return normalize(a.tensor("input"), a.real("p", 2), a.integer("dim", 1), a.real("eps", 1e-12));
+  });
+  fixtures.op("nn.functional.cosine_similarity", kTolerance, [](const Arguments& a) {
+    return cosine_similarity(a.tensor("x1"), a.tensor("x2"), a.integer("dim", 1), a.real("eps", 1e-8));
+  });
+  fixtures.op("nn.functional.pairwise_distance", kTolerance, [](const Arguments& a) {
+    return pairwise_distance(a.tensor("x1"), a.tensor("x2"), a.real("p", 2), a.real("eps", 1e-6), a.flag("keepdim"));
+  });
+  fixtures.op("nn.functional.triplet_margin_loss", kTolerance, [](const Arguments& a) {
+    return triplet_margin_loss(a.tensor("anchor"), a.tensor("positive"), a.tensor("negative"),
+                               {.margin = a.real("margin", 1),
+                                .p = a.real("p", 2),
+                                .eps = a.real("eps", 1e-6),
+                                .swap = a.flag("swap"),
+                                .reduction = reduction(a)});
+  });
+  fixtures.op("nn.functional.cosine_embedding_loss", kTolerance, [](const Arguments& a) {
+    return cosine_embedding_loss(a.tensor("input1"), a.tensor("input2"), a.tensor("target"), a.real("margin", 0),
+                                 reduction(a));
+  });
 }
 
 }  // namespace tandem::testing

@@ -411,65 +411,27 @@ TANDEM_OP_CASES(matmul) {
           {.flops = flops(p), .backward = false});
     }
   }
-  cases.benchmark(
-      "matmul batched",
-      [] {
-        return TensorList{randn({64, 128, 32}), randn({64, 32, 128})};
-      },
-      [](const TensorList& in) { return matmul(in[0], in[1]); }, {.flops = 2.0 * 64 * 128 * 128 * 32});
-  cases.benchmark(
-      "bmm",
-      [] {
-        return TensorList{randn({24, 256, 64}), randn({24, 64, 256})};
-      },
-      [](const TensorList& in) { return bmm(in[0], in[1]); }, {.flops = 2.0 * 24 * 256 * 256 * 64});
-  cases.benchmark(
-      "addmv",
-      [] {
-        return TensorList{randn({2048}), randn({2048, 1024}), randn({1024})};
-      },
-      [](const TensorList& in) { return addmv(in[0], in[1], in[2]); });
-  cases.benchmark(
-      "baddbmm",
-      [] {
-        return TensorList{randn({24, 256, 256}), randn({24, 256, 64}), randn({24, 64, 256})};
-      },
-      [](const TensorList& in) { return baddbmm(in[0], in[1], in[2]); }, {.flops = 2.0 * 24 * 256 * 256 * 64});
-  cases.benchmark(
-      "mm",
-      [] {
-        return TensorList{randn({512, 512}), randn({512, 512})};
-      },
-      [](const TensorList& in) { return mm(in[0], in[1]); }, {.flops = 2.0 * 512 * 512 * 512});
-  cases.benchmark(
-      "mv",
-      [] {
-        return TensorList{randn({2048, 1024}), randn({1024})};
-      },
-      [](const TensorList& in) { return mv(in[0], in[1]); });
-  cases.benchmark(
-      "dot",
-      [] {
-        return TensorList{randn({1000000}), randn({1000000})};
-      },
-      [](const TensorList& in) { return dot(in[0], in[1]); });
-  cases.benchmark(
-      "outer",
-      [] {
-        return TensorList{randn({2048}), randn({1024})};
-      },
-      [](const TensorList& in) { return outer(in[0], in[1]); });
+  cases.benchmark("matmul batched", {{64, 128, 32}, {64, 32, 128}},
+                  [](const TensorList& in) { return matmul(in[0], in[1]); }, {.flops = 2.0 * 64 * 128 * 128 * 32});
+  cases.benchmark("bmm", {{24, 256, 64}, {24, 64, 256}}, [](const TensorList& in) { return bmm(in[0], in[1]); },
+                  {.flops = 2.0 * 24 * 256 * 256 * 64});
+  cases.benchmark("addmv", {{2048}, {2048, 1024}, {1024}},
+                  [](const TensorList& in) { return addmv(in[0], in[1], in[2]); });
+  cases.benchmark("baddbmm", {{24, 256, 256}, {24, 256, 64}, {24, 64, 256}},
+                  [](const TensorList& in) { return baddbmm(in[0], in[1], in[2]); },
+                  {.flops = 2.0 * 24 * 256 * 256 * 64});
+  cases.benchmark("mm", {{512, 512}, {512, 512}}, [](const TensorList& in) { return mm(in[0], in[1]); },
+                  {.flops = 2.0 * 512 * 512 * 512});
+  cases.benchmark("mv", {{2048, 1024}, {1024}}, [](const TensorList& in) { return mv(in[0], in[1]); });
+  cases.benchmark("dot", {{1000000}, {1000000}}, [](const TensorList& in) { return dot(in[0], in[1]); });
+  cases.benchmark("outer", {{2048}, {1024}}, [](const TensorList& in) { return outer(in[0], in[1]); });
   const auto layer = [] { return TensorList{randn({2048, 128}), randn({512, 128}), randn({512})}; };
   const double layer_flops = 2.0 * 2048 * 512 * 128;
   cases.benchmark("linear", layer, [](const TensorList& in) { return linear(in[0], in[1], in[2]); },
                   {.flops = layer_flops});
-  cases.benchmark(
-      "bilinear",
-      [] {
-        return TensorList{randn({2048, 64}), randn({2048, 32}), randn({16, 64, 32}), randn({16})};
-      },
-      [](const TensorList& in) { return bilinear(in[0], in[1], in[2], in[3]); },
-      {.flops = 2.0 * 2048 * 16 * 32 * (64 + 1)});
+  cases.benchmark("bilinear", {{2048, 64}, {2048, 32}, {16, 64, 32}, {16}},
+                  [](const TensorList& in) { return bilinear(in[0], in[1], in[2], in[3]); },
+                  {.flops = 2.0 * 2048 * 16 * 32 * (64 + 1)});
   cases.benchmark("addmm", layer, [](const TensorList& in) { return addmm(in[2], in[0], in[1].t(), 0.5, 2); },
                   {.flops = layer_flops});
   cases.benchmark("linear_relu", layer, [](const TensorList& in) { return linear_relu(in[0], in[1], in[2]); },

@@ -1,5 +1,4 @@
 // Member forms of operations compute what the free functions do.
-#include <vector>
 
 #include <gtest/gtest.h>
 

@@ -161,8 +161,8 @@ TEST_F(Move, InsufficientMemoryIsRejectedBeforeCopying) {
           "  4.0 KiB (4096 bytes) in 4 chunks\n"
           "  ",
           on(1), ": 4096 bytes for results, 0 for chunks in flight; free ", free, "  <- too little");
-  EXPECT_EQ(error_text<OutOfMemory>([&] { static_cast<void>(to_async(x, on(1), options)); }), "to_async" + plan);
-  EXPECT_EQ(error_text<OutOfMemory>([&] { static_cast<void>(gather_to(on(1), {x}, options)); }), "gather_to" + plan);
+  EXPECT_ERROR(OutOfMemory, to_async(x, on(1), options), "to_async" + plan);
+  EXPECT_ERROR(OutOfMemory, gather_to(on(1), {x}, options), "gather_to" + plan);
   EXPECT_THROW(static_cast<void>(to(x, on(1))), OutOfMemory);
   EXPECT_FALSE(plan_move({x}, on(1), options).fits());
   EXPECT_EQ(chunks, 0);
@@ -175,8 +175,8 @@ TEST_F(Move, InsufficientMemoryIsRejectedBeforeCopying) {
   // `to` checks memory for a large tensor as well.
   set_memory_limit(on(1), 1 << 20);
   const Tensor large = zeros({1 << 19});
-  EXPECT_EQ(
-      error_text<OutOfMemory>([&] { static_cast<void>(to(large, on(1))); }),
+  EXPECT_ERROR(
+      OutOfMemory, to(large, on(1)),
       str("to: too little memory, nothing was moved\n"
           "  2.0 MiB (2097152 bytes) in 1 chunk\n"
           "  ",
@@ -202,13 +202,13 @@ TEST_F(Move, MemoryOfConcurrentMovesIsCountedTogether) {
   const Future<Tensor> first = to_async(x, on(1), options);
   EXPECT_EQ(free_memory(on(2)), 0);
   const int64_t held = taken(3);
-  EXPECT_EQ(error_text<OutOfMemory>([&] { static_cast<void>(to_async(x, on(3), kSmall)); }),
-            str("to_async: too little memory, nothing was moved\n"
-                "  16.0 KiB (16384 bytes) in 16 chunks\n"
-                "  ",
-                on(3), ": ", block_bytes(16 * kChunk * 4), " bytes for results, 0 for chunks in flight; free ",
-                free_memory(on(3)), "\n  ", on(2),
-                ": 0 bytes for results, 2048 for chunks in flight; free 0  <- too little"));
+  EXPECT_ERROR(OutOfMemory, to_async(x, on(3), kSmall),
+               str("to_async: too little memory, nothing was moved\n"
+                   "  16.0 KiB (16384 bytes) in 16 chunks\n"
+                   "  ",
+                   on(3), ": ", block_bytes(16 * kChunk * 4), " bytes for results, 0 for chunks in flight; free ",
+                   free_memory(on(3)), "\n  ", on(2),
+                   ": 0 bytes for results, 2048 for chunks in flight; free 0  <- too little"));
   EXPECT_EQ(taken(3), held);
   go_on.set_value();
   EXPECT_TRUE(is_copy(first.get(), want, 1));
@@ -226,7 +226,7 @@ TEST_F(Move, FailureAtAnyChunkReleasesMemory) {
       if (++chunks == bad) throw std::runtime_error(str("chunk ", bad));
     };
     const Future<Tensor> future = to_async(x, on(1), options);
-    EXPECT_EQ(error_text<std::runtime_error>([&] { static_cast<void>(future.get()); }), str("chunk ", bad));
+    EXPECT_ERROR(std::runtime_error, future.get(), str("chunk ", bad));
     EXPECT_EQ(taken(1), 0);
     chunks = 0;
     EXPECT_THROW(static_cast<void>(gather_to(on(1), {x, y}, options)), std::runtime_error);
@@ -253,8 +253,7 @@ TEST_F(Move, CancelAtAnyChunkReleasesMemory) {
     EXPECT_TRUE(future.cancel());
     EXPECT_FALSE(future.is_completed());
     go_on.set_value();
-    EXPECT_EQ(error_text<CancelledError>([&] { static_cast<void>(future.get()); }),
-              str("to_async: cancelled after ", point + 1, " of 6 chunks"));
+    EXPECT_ERROR(CancelledError, future.get(), str("to_async: cancelled after ", point + 1, " of 6 chunks"));
     EXPECT_EQ(taken(1), 0);
     EXPECT_TRUE(future.cancel());
   }
@@ -283,8 +282,7 @@ TEST_F(Move, CancelBeforeFirstChunkReleasesMemory) {
   const int64_t before = taken(0);
   const Future<Tensor> future = to_async(x, on(1), kSmall);
   EXPECT_TRUE(future.cancel());
-  EXPECT_EQ(error_text<CancelledError>([&] { static_cast<void>(future.get()); }),
-            "to_async: cancelled after 0 of 6 chunks");
+  EXPECT_ERROR(CancelledError, future.get(), "to_async: cancelled after 0 of 6 chunks");
   EXPECT_EQ(taken(0), before);
   EXPECT_EQ(taken(1), 0);
   go_on.set_value();
@@ -299,8 +297,7 @@ TEST_F(Move, InputChangedDuringMoveIsRejected) {
     if (once.exchange(false)) x.mul_(2);
   };
   const Future<Tensor> future = to_async(x, on(1), options);
-  EXPECT_EQ(error_text<StateError>([&] { static_cast<void>(future.get()); }),
-            "to_async: input was changed in place by mul_ before the move was complete");
+  EXPECT_ERROR(StateError, future.get(), "to_async: input was changed in place by mul_ before the move was complete");
   EXPECT_EQ(taken(1), 0);
 }
 
@@ -415,17 +412,13 @@ TEST_F(Move, SharedCpuMemoryIsCountedOnce) {
 
 TEST_F(Move, InvalidArgumentsAreNamedInErrors) {
   const Tensor x = ones({2});
-  EXPECT_EQ(error_text<StateError>([] { static_cast<void>(to_async(Tensor(), Device("cpu:1"))); }),
-            "to_async: input is undefined\n  input  undefined");
-  EXPECT_EQ(error_text<ValueError>([] { static_cast<void>(gather_to(Device("cpu:1"), {})); }), "gather_to: no tensors");
-  EXPECT_EQ(error_text<StateError>([&] {
-              static_cast<void>(gather_to(Device("cpu:1"), {x, Tensor()}));
-            }),
-            "gather_to: tensors[1] is undefined");
-  EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(to_async(x, Device("cpu:1"), {.chunk_bytes = 0})); }),
-            "to_async: chunk_bytes is 0, must be positive");
-  EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(to_async(x, Device("cpu:1"), {.max_in_flight = 0})); }),
-            "to_async: max_in_flight is 0, must be positive");
+  EXPECT_ERROR(StateError, to_async(Tensor(), Device("cpu:1")), "to_async: input is undefined\n  input  undefined");
+  EXPECT_ERROR(ValueError, gather_to(Device("cpu:1"), {}), "gather_to: no tensors");
+  EXPECT_ERROR(StateError, gather_to(Device("cpu:1"), {x, Tensor()}), "gather_to: tensors[1] is undefined");
+  EXPECT_ERROR(ValueError, to_async(x, Device("cpu:1"), {.chunk_bytes = 0}),
+               "to_async: chunk_bytes is 0, must be positive");
+  EXPECT_ERROR(ValueError, to_async(x, Device("cpu:1"), {.max_in_flight = 0}),
+               "to_async: max_in_flight is 0, must be positive");
   for (const char* device : {"cpu:63", "cuda:99"}) {
     EXPECT_THROW(static_cast<void>(to(x, Device(device))), DeviceError);
     EXPECT_THROW(static_cast<void>(to_async(x, Device(device))), DeviceError);

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/autograd/grad_mode.h>
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/tests/support/num_failures.h>

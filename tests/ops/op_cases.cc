@@ -3,6 +3,7 @@
 #include <map>
 
 #include <tandem/base/error.h>
+#include <tandem/ops/random.h>
 
 namespace tandem::testing {
 
@@ -40,6 +41,16 @@ void OpCases::add(OpCase op, unsigned checks) {
 void OpCases::benchmark(std::string name, std::function<TensorList()> inputs,
                         std::function<Tensor(const TensorList&)> run, Cost cost, std::string torch) {
   benchmarks.push_back({std::move(name), std::move(inputs), std::move(run), cost, std::move(torch)});
+}
+
+void OpCases::benchmark(std::string name, std::vector<Shape> inputs, std::function<Tensor(const TensorList&)> run,
+                        Cost cost, std::string torch) {
+  const auto make = [shapes = std::move(inputs)] {
+    TensorList tensors;
+    for (const Shape& shape : shapes) tensors.push_back(randn(shape));
+    return tensors;
+  };
+  benchmark(std::move(name), make, std::move(run), cost, std::move(torch));
 }
 
 bool register_op_cases(const char* family, void (*add)(OpCases&)) { return families().emplace(family, add).second; }

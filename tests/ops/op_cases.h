@@ -91,6 +91,9 @@ class OpCases {
   /// without gradients in `run`. With `torch`, for example "torch.add(a, b)", the row is compared with PyTorch.
   void benchmark(std::string name, std::function<TensorList()> inputs, std::function<Tensor(const TensorList&)> run,
                  Cost cost = {}, std::string torch = {});
+  /// The same for inputs of these shapes by randn.
+  void benchmark(std::string name, std::vector<Shape> inputs, std::function<Tensor(const TensorList&)> run,
+                 Cost cost = {}, std::string torch = {});
 
   std::vector<Operation> operations;
   std::vector<CheckedCase> checked;

@@ -1,7 +1,6 @@
 // Events that operations record in a trace.
 #include <gtest/gtest.h>
 
-#include <map>
 #include <string>
 #include <vector>
 

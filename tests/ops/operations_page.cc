@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <iterator>
-#include <optional>
-#include <vector>
 
 #include <tandem/autograd/grad_mode.h>
 #include <tandem/tests/ops/fixtures.h>
@@ -85,11 +82,6 @@ bool has_benchmark(const std::string& name) {
                      [&](const Benchmark& row) { return row.name.substr(0, row.name.find(' ')) == name; });
 }
 
-std::string text_of(const char* path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 /// The table of tests/fixtures/ops/absent_operations.txt, whose lines are a reason ("= ..."), names or a comment.
 std::string absent_operations() {
   std::ifstream file("tests/fixtures/ops/absent_operations.txt");
@@ -145,7 +137,7 @@ std::string operations_page() {
       "The entries of PyTorch's own list of operations, OpInfo, that no recorded call covers: tandem does not have "
       "the\n"
       "operation, or it is tested otherwise.\n\n" +
-      absent_operations() + "\n## Node tests of ONNX\n\n" + text_of("tests/fixtures/ops/onnx_node_tests.txt");
+      absent_operations();
   return page;
 }
 

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -67,7 +66,10 @@ OpCase bits_with_number(const char* name, std::function<Tensor(const Tensor&)> r
           .has_gradient = false};
 }
 
-double floored(double a, double b) { return a - b * std::floor(a / b); }
+double floored(double a, double b) {
+  const double rest = std::fmod(a, b);
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
 
 }  // namespace
 

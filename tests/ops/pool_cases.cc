@@ -448,75 +448,40 @@ TANDEM_OP_CASES(pool) {
 namespace {
 
 void add_benchmarks(OpCases& cases) {
-  cases.benchmark(
-      "max_pool2d 2",
-      [] {
-        return TensorList{image({64, 32, 24, 24})};
-      },
-      [](const TensorList& in) { return nhwc(max_pool2d(nchw(in[0]), 2)); });
-  cases.benchmark(
-      "max_pool2d 2 small",
-      [] {
-        return TensorList{image({64, 64, 8, 8})};
-      },
-      [](const TensorList& in) { return nhwc(max_pool2d(nchw(in[0]), 2)); });
-  cases.benchmark(
-      "max_pool2d 2 row-major",
-      [] {
-        return TensorList{randn({64, 32, 24, 24})};
-      },
-      [](const TensorList& in) { return max_pool2d(in[0], 2); });
-  cases.benchmark(
-      "max_pool2d 3 by 2",
-      [] {
-        return TensorList{image({16, 64, 56, 56})};
-      },
-      [](const TensorList& in) { return nhwc(max_pool2d(nchw(in[0]), 3, {.stride = 2, .padding = 1})); });
-  cases.benchmark(
-      "avg_pool2d 2",
-      [] {
-        return TensorList{image({64, 32, 24, 24})};
-      },
-      [](const TensorList& in) { return nhwc(avg_pool2d(nchw(in[0]), 2)); });
-  cases.benchmark(
-      "adaptive_avg_pool2d",
-      [] {
-        return TensorList{image({32, 512, 4, 4})};
-      },
-      [](const TensorList& in) { return nhwc(adaptive_avg_pool2d(nchw(in[0]), 1)); });
+  const auto images = [](const Shape& shape) { return [=] { return TensorList{image(shape)}; }; };
+  cases.benchmark("max_pool2d 2", images({64, 32, 24, 24}),
+                  [](const TensorList& in) { return nhwc(max_pool2d(nchw(in[0]), 2)); });
+  cases.benchmark("max_pool2d 2 small", images({64, 64, 8, 8}),
+                  [](const TensorList& in) { return nhwc(max_pool2d(nchw(in[0]), 2)); });
+  cases.benchmark("max_pool2d 2 row-major", {{64, 32, 24, 24}},
+                  [](const TensorList& in) { return max_pool2d(in[0], 2); });
+  cases.benchmark("max_pool2d 3 by 2", images({16, 64, 56, 56}),
+                  [](const TensorList& in) { return nhwc(max_pool2d(nchw(in[0]), 3, {.stride = 2, .padding = 1})); });
+  cases.benchmark("avg_pool2d 2", images({64, 32, 24, 24}),
+                  [](const TensorList& in) { return nhwc(avg_pool2d(nchw(in[0]), 2)); });
+  cases.benchmark("adaptive_avg_pool2d", images({32, 512, 4, 4}),
+                  [](const TensorList& in) { return nhwc(adaptive_avg_pool2d(nchw(in[0]), 1)); });
   const auto signal = [] { return TensorList{randn({64, 32, 576})}; };
-  const auto images = [] { return TensorList{image({64, 32, 24, 24})}; };
   cases.benchmark("max_pool1d", signal, [](const TensorList& in) { return max_pool1d(in[0], 2); });
   cases.benchmark("max_pool1d_with_indices", signal,
                   [](const TensorList& in) { return max_pool1d_with_indices(in[0], 2).values; });
-  cases.benchmark("max_pool2d_with_indices", images,
+  cases.benchmark("max_pool2d_with_indices", images({64, 32, 24, 24}),
                   [](const TensorList& in) { return nhwc(max_pool2d_with_indices(nchw(in[0]), 2).values); });
   cases.benchmark("avg_pool1d", signal, [](const TensorList& in) { return avg_pool1d(in[0], 2); });
   cases.benchmark("adaptive_avg_pool1d", signal, [](const TensorList& in) { return adaptive_avg_pool1d(in[0], 9); });
   cases.benchmark("adaptive_max_pool1d", signal, [](const TensorList& in) { return adaptive_max_pool1d(in[0], 9); });
   cases.benchmark("adaptive_max_pool1d_with_indices", signal,
                   [](const TensorList& in) { return adaptive_max_pool1d_with_indices(in[0], 7).values; });
-  cases.benchmark("adaptive_max_pool2d", images,
+  cases.benchmark("adaptive_max_pool2d", images({64, 32, 24, 24}),
                   [](const TensorList& in) { return adaptive_max_pool2d(nchw(in[0]), 6); });
-  cases.benchmark("adaptive_max_pool2d_with_indices", images,
+  cases.benchmark("adaptive_max_pool2d_with_indices", images({64, 32, 24, 24}),
                   [](const TensorList& in) { return adaptive_max_pool2d_with_indices(nchw(in[0]), 7).values; });
-  cases.benchmark(
-      "max_unpool1d",
-      [] {
-        return TensorList{randn({64, 32, 288})};
-      },
-      [](const TensorList& in) {
-        return max_unpool1d(in[0], mul(arange(0, 288, 1, in[0].device()), 2).expand({64, 32, 288}), 2);
-      });
-  cases.benchmark(
-      "max_unpool2d",
-      [] {
-        return TensorList{randn({64, 32, 12, 12})};
-      },
-      [](const TensorList& in) {
-        return max_unpool2d(in[0], mul(arange(0, 144, 1, in[0].device()), 4).view({12, 12}).expand({64, 32, 12, 12}),
-                            2);
-      });
+  cases.benchmark("max_unpool1d", {{64, 32, 288}}, [](const TensorList& in) {
+    return max_unpool1d(in[0], mul(arange(0, 288, 1, in[0].device()), 2).expand({64, 32, 288}), 2);
+  });
+  cases.benchmark("max_unpool2d", {{64, 32, 12, 12}}, [](const TensorList& in) {
+    return max_unpool2d(in[0], mul(arange(0, 144, 1, in[0].device()), 4).view({12, 12}).expand({64, 32, 12, 12}), 2);
+  });
 }
 
 }  // namespace

@@ -57,19 +57,16 @@ TANDEM_FIXTURES(pool) {
     return both(max_pool1d_with_indices(a.tensor("input"), kernel, options));
   });
   // Sums of up to 36 numbers up to 9.
-  fixtures.op(
-      "nn.functional.avg_pool2d",
-      [](const Arguments& a) {
-        std::optional<int64_t> divisor;
-        if (a.has("divisor_override")) divisor = a.integer("divisor_override");
-        return avg_pool2d(a.tensor("input"), a.size2d("kernel_size"),
-                          {.stride = stride_of(a),
-                           .padding = a.size2d("padding", 0),
-                           .ceil_mode = a.flag("ceil_mode"),
-                           .count_include_pad = a.flag("count_include_pad", true),
-                           .divisor_override = divisor});
-      },
-      16);
+  fixtures.op("nn.functional.avg_pool2d", 16, [](const Arguments& a) {
+    std::optional<int64_t> divisor;
+    if (a.has("divisor_override")) divisor = a.integer("divisor_override");
+    return avg_pool2d(a.tensor("input"), a.size2d("kernel_size"),
+                      {.stride = stride_of(a),
+                       .padding = a.size2d("padding", 0),
+                       .ceil_mode = a.flag("ceil_mode"),
+                       .count_include_pad = a.flag("count_include_pad", true),
+                       .divisor_override = divisor});
+  });
   fixtures.op("nn.functional.avg_pool1d", [](const Arguments& a) {
     return avg_pool1d(a.tensor("input"), number_of(a, "kernel_size", 1),
                       {.stride = stride1d_of(a),

@@ -125,18 +125,8 @@ TANDEM_OP_CASES(random) {
         return TensorList{rand({2048, 1024})};
       },
       [](const TensorList& in) { return bernoulli(in[0]); }, {.backward = false});
-  cases.benchmark(
-      "dropout1d",
-      [] {
-        return TensorList{randn({32, 64, 1024})};
-      },
-      [](const TensorList& in) { return dropout1d(in[0], 0.5); });
-  cases.benchmark(
-      "dropout2d",
-      [] {
-        return TensorList{randn({32, 64, 32, 32})};
-      },
-      [](const TensorList& in) { return dropout2d(in[0], 0.5); });
+  cases.benchmark("dropout1d", {{32, 64, 1024}}, [](const TensorList& in) { return dropout1d(in[0], 0.5); });
+  cases.benchmark("dropout2d", {{32, 64, 32, 32}}, [](const TensorList& in) { return dropout2d(in[0], 0.5); });
   cases.benchmark(
       "multinomial",
       [] {

@@ -79,8 +79,8 @@ const Case kCases[] = {
     {{}, {-1}, false, {}},
 };
 
-OpCase reduce_case(const char* name, const Case& c, std::function<Tensor(const Tensor&)> run,
-                   std::function<double(const Values&)> f) {
+OpCase reduce_case(const char* name, const Case& c, std::function<double(const Values&)> f,
+                   std::function<Tensor(const Tensor&)> run) {
   OpCase op;
   op.name = name;
   op.inputs = {{"input", c.shape}};
@@ -221,8 +221,8 @@ TANDEM_OP_CASES(reduce) {
   {
     // {the result, an unused one}: only the first is compared.
     OpCase op = reduce_case(
-        "var_mean", {{7, 31}, {1}, false, {false, true}}, [](const Tensor& x) { return var_mean(x, {1}).first; },
-        [](const Values& values) { return var_of(values, 1); });
+        "var_mean", {{7, 31}, {1}, false, {false, true}}, [](const Values& values) { return var_of(values, 1); },
+        [](const Tensor& x) { return var_mean(x, {1}).first; });
     cases.op(
         "std::pair<Tensor, Tensor> var_mean(Tensor input, const Shape& dims = {}, double correction = 1, "
         "bool keepdim = false)",
@@ -263,22 +263,18 @@ TANDEM_OP_CASES(reduce) {
 
   {
     for (const Case& c : kCases) {
-      cases.add(reduce_case(
-          "sum", c, [c](const Tensor& x) { return x.sum(c.dims, c.keepdim); }, sum_of));
+      cases.add(reduce_case("sum", c, sum_of, [c](const Tensor& x) { return x.sum(c.dims, c.keepdim); }));
     }
     const Case all{{5, 7}, {}, false, {true, true}};
-    cases.add(reduce_case(
-        "sum", all, [](const Tensor& x) { return x.sum(); }, sum_of));
+    cases.add(reduce_case("sum", all, sum_of, [](const Tensor& x) { return x.sum(); }));
   }
 
   {
     for (const Case& c : kCases) {
-      cases.add(reduce_case(
-          "mean", c, [c](const Tensor& x) { return x.mean(c.dims, c.keepdim); }, mean_of));
+      cases.add(reduce_case("mean", c, mean_of, [c](const Tensor& x) { return x.mean(c.dims, c.keepdim); }));
     }
     const Case all{{5, 7}, {}, false, {true, true}};
-    cases.add(reduce_case(
-        "mean", all, [](const Tensor& x) { return x.mean(); }, mean_of));
+    cases.add(reduce_case("mean", all, mean_of, [](const Tensor& x) { return x.mean(); }));
   }
 
   {
@@ -289,20 +285,20 @@ TANDEM_OP_CASES(reduce) {
       correction = correction == 2 ? -1 : correction + 1;
       const int64_t fitting = std::min(correction, count - 1);
       cases.add(reduce_case(
-          "var", c, [=](const Tensor& x) { return x.var(c.dims, fitting, c.keepdim); },
-          [=](const Values& values) { return var_of(values, fitting); }));
+          "var", c, [=](const Values& values) { return var_of(values, fitting); },
+          [=](const Tensor& x) { return x.var(c.dims, fitting, c.keepdim); }));
     }
     for (const Case& c : kCases) {
       int64_t count = 1;
       for (size_t d = 0; d < c.shape.size(); ++d) count *= c.removed[d] ? c.shape[d] : 1;
       const double less = count > 1 ? 0.75 : 0;
       add_case(cases, reduce_case(
-                          "std", c, [=](const Tensor& x) { return x.std(c.dims, less, c.keepdim); },
-                          [=](const Values& values) { return std::sqrt(var_of(values, less)); }));
+                          "std", c, [=](const Values& values) { return std::sqrt(var_of(values, less)); },
+                          [=](const Tensor& x) { return x.std(c.dims, less, c.keepdim); }));
     }
     const Case all{{5, 7}, {}, false, {true, true}};
     cases.add(reduce_case(
-        "var", all, [](const Tensor& x) { return x.var(); }, [](const Values& values) { return var_of(values, 1); }));
+        "var", all, [](const Values& values) { return var_of(values, 1); }, [](const Tensor& x) { return x.var(); }));
   }
 
   // Sizes around the blocks of long sums, for rows, columns and both, including those that need a workspace.
@@ -320,8 +316,7 @@ TANDEM_OP_CASES(reduce) {
         {{1500, 40}, {1}, false, {false, true}},
     };
     for (const Case& c : list) {
-      OpCase op = reduce_case(
-          "sum", c, [c](const Tensor& x) { return x.sum(c.dims); }, sum_of);
+      OpCase op = reduce_case("sum", c, sum_of, [c](const Tensor& x) { return x.sum(c.dims); });
       op.dtypes = {kFloat64, kFloat32, kBFloat16};
       cases.add(op, kValues | kThreads);
       op.run = [c](const std::vector<Tensor>& in) { return in[0].mean(c.dims); };
@@ -334,8 +329,8 @@ TANDEM_OP_CASES(reduce) {
   for (const Case& c : kCases) {
     for (const double p : {2.0, 1.0, 3.0, 1.5, double{INFINITY}, -double{INFINITY}, 0.5, -2.0}) {
       OpCase op = reduce_case(
-          "norm", c, [=](const Tensor& x) { return x.norm(p, c.dims, c.keepdim); },
-          [=](const Values& values) { return norm_of(values, p); });
+          "norm", c, [=](const Values& values) { return norm_of(values, p); },
+          [=](const Tensor& x) { return x.norm(p, c.dims, c.keepdim); });
       if (p < 2) op.inputs[0].low = 0.5;  // derivatives are large near 0
       if (std::isinf(p)) {
         add_selection(cases, op);
@@ -347,71 +342,57 @@ TANDEM_OP_CASES(reduce) {
     const auto is_complete = [](const Values& values) {
       return count_of(values) == static_cast<double>(values.size()) ? 1.0 : 0.0;
     };
-    OpCase any_case = reduce_case(
-        "any", c, [=](const Tensor& x) { return x.any(c.dims, c.keepdim); }, is_present);
+    OpCase any_case = reduce_case("any", c, is_present, [=](const Tensor& x) { return x.any(c.dims, c.keepdim); });
     any_case.inputs = {bools("input", c.shape)};
     add_integral(cases, any_case, kBool);
-    OpCase all_case = reduce_case(
-        "all", c, [=](const Tensor& x) { return x.all(c.dims, c.keepdim); }, is_complete);
+    OpCase all_case = reduce_case("all", c, is_complete, [=](const Tensor& x) { return x.all(c.dims, c.keepdim); });
     all_case.inputs = {integers("input", c.shape, 4)};
     add_integral(cases, all_case, kBool);
-    OpCase count = reduce_case(
-        "count_nonzero", c, [=](const Tensor& x) { return x.count_nonzero(c.dims); }, count_of);
+    OpCase count = reduce_case("count_nonzero", c, count_of, [=](const Tensor& x) { return x.count_nonzero(c.dims); });
     count.inputs = {integers("input", c.shape, 3)};
     if (!c.keepdim) add_integral(cases, count, kInt64);
 
-    add_case(cases, reduce_case(
-                        "logsumexp", c, [=](const Tensor& x) { return x.logsumexp(c.dims, c.keepdim); }, logsumexp_of));
-    add_case(cases, reduce_case(
-                        "nansum", c, [=](const Tensor& x) { return x.nansum(c.dims, c.keepdim); }, sum_of));
-    add_case(cases, reduce_case(
-                        "nanmean", c, [=](const Tensor& x) { return x.nanmean(c.dims, c.keepdim); }, mean_of));
-    add_selection(cases, reduce_case(
-                             "amax", c, [=](const Tensor& x) { return x.amax(c.dims, c.keepdim); }, largest_of));
-    add_selection(cases, reduce_case(
-                             "amin", c, [=](const Tensor& x) { return x.amin(c.dims, c.keepdim); }, smallest_of));
+    add_case(cases, reduce_case("logsumexp", c, logsumexp_of,
+                                [=](const Tensor& x) { return x.logsumexp(c.dims, c.keepdim); }));
+    add_case(cases, reduce_case("nansum", c, sum_of, [=](const Tensor& x) { return x.nansum(c.dims, c.keepdim); }));
+    add_case(cases, reduce_case("nanmean", c, mean_of, [=](const Tensor& x) { return x.nanmean(c.dims, c.keepdim); }));
+    add_selection(cases,
+                  reduce_case("amax", c, largest_of, [=](const Tensor& x) { return x.amax(c.dims, c.keepdim); }));
+    add_selection(cases,
+                  reduce_case("amin", c, smallest_of, [=](const Tensor& x) { return x.amin(c.dims, c.keepdim); }));
     if (c.dims.size() != 1) continue;
     const int64_t dim = c.dims[0];
-    OpCase product = reduce_case(
-        "prod", c, [=](const Tensor& x) { return x.prod(dim, c.keepdim); }, prod_of);
+    OpCase product = reduce_case("prod", c, prod_of, [=](const Tensor& x) { return x.prod(dim, c.keepdim); });
     product.inputs[0].low = -1.2;
     product.inputs[0].high = 1.2;
     product.terms *= 2;
     add_case(cases, product);
-    add_selection(cases, reduce_case(
-                             "max", c, [=](const Tensor& x) { return x.max(dim, c.keepdim).values; }, largest_of));
-    add_selection(cases, reduce_case(
-                             "min", c, [=](const Tensor& x) { return x.min(dim, c.keepdim).values; }, smallest_of));
-    add_integral(cases,
-                 reduce_case(
-                     "argmax", c, [=](const Tensor& x) { return x.argmax(dim, c.keepdim); }, position_of_largest),
-                 kInt64);
-    add_integral(cases,
-                 reduce_case(
-                     "argmin", c, [=](const Tensor& x) { return x.argmin(dim, c.keepdim); }, position_of_smallest),
-                 kInt64);
-    add_integral(cases,
-                 reduce_case(
-                     "max", c, [=](const Tensor& x) { return x.max(dim, c.keepdim).indices; }, position_of_largest),
-                 kInt64);
+    add_selection(cases,
+                  reduce_case("max", c, largest_of, [=](const Tensor& x) { return x.max(dim, c.keepdim).values; }));
+    add_selection(cases,
+                  reduce_case("min", c, smallest_of, [=](const Tensor& x) { return x.min(dim, c.keepdim).values; }));
+    add_integral(
+        cases, reduce_case("argmax", c, position_of_largest, [=](const Tensor& x) { return x.argmax(dim, c.keepdim); }),
+        kInt64);
+    add_integral(
+        cases,
+        reduce_case("argmin", c, position_of_smallest, [=](const Tensor& x) { return x.argmin(dim, c.keepdim); }),
+        kInt64);
+    add_integral(
+        cases,
+        reduce_case("max", c, position_of_largest, [=](const Tensor& x) { return x.max(dim, c.keepdim).indices; }),
+        kInt64);
   }
 
   for (const Shape& shape : {Shape{33}, Shape{7, 31}, Shape{2, 3, 4}, Shape{}, Shape{1}}) {
     const Case all{shape, {}, false, std::vector<bool>(shape.size(), true)};
-    add_selection(cases, reduce_case(
-                             "max", all, [](const Tensor& x) { return x.max(); }, largest_of));
-    add_selection(cases, reduce_case(
-                             "min", all, [](const Tensor& x) { return x.min(); }, smallest_of));
-    add_integral(cases,
-                 reduce_case(
-                     "argmax", all, [](const Tensor& x) { return x.argmax(); }, position_of_largest),
+    add_selection(cases, reduce_case("max", all, largest_of, [](const Tensor& x) { return x.max(); }));
+    add_selection(cases, reduce_case("min", all, smallest_of, [](const Tensor& x) { return x.min(); }));
+    add_integral(cases, reduce_case("argmax", all, position_of_largest, [](const Tensor& x) { return x.argmax(); }),
                  kInt64);
-    add_integral(cases,
-                 reduce_case(
-                     "argmin", all, [](const Tensor& x) { return x.argmin(); }, position_of_smallest),
+    add_integral(cases, reduce_case("argmin", all, position_of_smallest, [](const Tensor& x) { return x.argmin(); }),
                  kInt64);
-    OpCase product = reduce_case(
-        "prod", all, [](const Tensor& x) { return x.prod(); }, prod_of);
+    OpCase product = reduce_case("prod", all, prod_of, [](const Tensor& x) { return x.prod(); });
     product.inputs[0].low = -1.2;
     product.inputs[0].high = 1.2;
     cases.add(product);
@@ -420,18 +401,17 @@ TANDEM_OP_CASES(reduce) {
   // Long rows, many columns, and long sequences, which are reduced in chunks.
   for (const Case& c : {Case{{600, 129}, {1}, false, {false, true}}, Case{{129, 600}, {0}, false, {true, false}},
                         Case{{5, 20, 1000}, {1}, false, {false, true, false}}, Case{{200003}, {0}, false, {true}}}) {
-    OpCase op = reduce_case(
-        "amax", c, [=](const Tensor& x) { return amax(x, c.dims); }, largest_of);
+    OpCase op = reduce_case("amax", c, largest_of, [=](const Tensor& x) { return amax(x, c.dims); });
     op.dtypes = {kFloat64, kFloat32, kBFloat16};
     cases.add(op, kValues);
     op.has_gradient = false;
     cases.add(op, kThreads);
-    OpCase positions = reduce_case(
-        "argmin", c, [=](const Tensor& x) { return argmin(x, c.dims[0]); }, position_of_smallest);
+    OpCase positions =
+        reduce_case("argmin", c, position_of_smallest, [=](const Tensor& x) { return argmin(x, c.dims[0]); });
     add_integral(cases, positions, kInt64, kValues | kThreads);
     op = reduce_case(
-        "norm", c, [=](const Tensor& x) { return norm(x, 2, c.dims); },
-        [](const Values& values) { return norm_of(values, 2); });
+        "norm", c, [](const Values& values) { return norm_of(values, 2); },
+        [=](const Tensor& x) { return norm(x, 2, c.dims); });
     op.terms = 64;
     cases.add(op, kValues | kThreads);
   }

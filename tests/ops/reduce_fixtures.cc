@@ -16,8 +16,7 @@ void by_dim(Fixtures& fixtures, const char* key, Dim dim, All all) {
 
 template <class Run>
 void by_dims(Fixtures& fixtures, const char* key, Run run) {
-  fixtures.op(
-      key, [=](const Arguments& a) { return run(a.tensor("input"), a.shape("dim"), a.flag("keepdim")); }, 16);
+  fixtures.op(key, 16, [=](const Arguments& a) { return run(a.tensor("input"), a.shape("dim"), a.flag("keepdim")); });
 }
 
 }  // namespace
@@ -35,24 +34,18 @@ TANDEM_FIXTURES(reduce) {
   by_dims(fixtures, "nanmean", nanmean);
   by_dims(fixtures, "logsumexp", logsumexp);
   const auto correction = [](const Arguments& a) { return a.real("correction", 1); };
-  fixtures.op(
-      "var",
-      [=](const Arguments& a) { return var(a.tensor("input"), a.shape("dim"), correction(a), a.flag("keepdim")); }, 16);
-  fixtures.op(
-      "std",
-      [=](const Arguments& a) { return std(a.tensor("input"), a.shape("dim"), correction(a), a.flag("keepdim")); }, 16);
-  fixtures.op(
-      "var_mean",
-      [=](const Arguments& a) {
-        return both(var_mean(a.tensor("input"), a.shape("dim"), correction(a), a.flag("keepdim")));
-      },
-      16);
-  fixtures.op(
-      "std_mean",
-      [=](const Arguments& a) {
-        return both(std_mean(a.tensor("input"), a.shape("dim"), correction(a), a.flag("keepdim")));
-      },
-      16);
+  fixtures.op("var", 16, [=](const Arguments& a) {
+    return var(a.tensor("input"), a.shape("dim"), correction(a), a.flag("keepdim"));
+  });
+  fixtures.op("std", 16, [=](const Arguments& a) {
+    return std(a.tensor("input"), a.shape("dim"), correction(a), a.flag("keepdim"));
+  });
+  fixtures.op("var_mean", 16, [=](const Arguments& a) {
+    return both(var_mean(a.tensor("input"), a.shape("dim"), correction(a), a.flag("keepdim")));
+  });
+  fixtures.op("std_mean", 16, [=](const Arguments& a) {
+    return both(std_mean(a.tensor("input"), a.shape("dim"), correction(a), a.flag("keepdim")));
+  });
   fixtures.op("max.reduction_no_dim", [](const Arguments& a) { return max(a.tensor("input")); });
   fixtures.op("min.reduction_no_dim", [](const Arguments& a) { return min(a.tensor("input")); });
   fixtures.op("max.reduction_with_dim",
@@ -69,15 +62,13 @@ TANDEM_FIXTURES(reduce) {
       fixtures, "prod", [](In x, int64_t dim, bool keepdim) { return prod(x, dim, keepdim); },
       [](In x) { return prod(x); });
   for (const char* key : {"norm", "norm.inf"}) {
-    fixtures.op(
-        key,
-        [](const Arguments& a) { return norm(a.tensor("input"), a.real("p", 2), a.shape("dim"), a.flag("keepdim")); },
-        16);
+    fixtures.op(key, 16, [](const Arguments& a) {
+      return norm(a.tensor("input"), a.real("p", 2), a.shape("dim"), a.flag("keepdim"));
+    });
   }
-  fixtures.op(
-      "linalg.vector_norm",
-      [](const Arguments& a) { return norm(a.tensor("input"), a.real("ord", 2), a.shape("dim"), a.flag("keepdim")); },
-      16);
+  fixtures.op("linalg.vector_norm", 16, [](const Arguments& a) {
+    return norm(a.tensor("input"), a.real("ord", 2), a.shape("dim"), a.flag("keepdim"));
+  });
   fixtures.op("count_nonzero", [](const Arguments& a) { return count_nonzero(a.tensor("input"), a.shape("dim")); });
   fixtures.op("bincount", [](const Arguments& a) {
     return bincount(a.tensor("input"), a.tensor("weights"), a.integer("minlength", 0));

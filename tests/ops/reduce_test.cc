@@ -1,13 +1,11 @@
 #include <tandem/ops/reduce.h>
 
-#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <utility>
 #include <vector>
 
 #include <tandem/autograd/engine.h>
-#include <tandem/base/parallel_for.h>
 #include <tandem/ops/cast.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/view.h>
@@ -20,33 +18,20 @@ namespace tandem::testing { namespace {
 
 using Values = std::vector<double>;
 
-double sum_of(const Values& values) {
-  long double total = 0;  // more precise than the float64 sum under test
-  for (double value : values) total += value;
-  return static_cast<double>(total);
-}
-
-double mean_of(const Values& values) { return sum_of(values) / static_cast<double>(values.size()); }
-
-/// The sum of squared differences from the mean, divided.
-double var_of(const Values& values, int64_t correction) {
-  const long double mean = mean_of(values);
-  long double total = 0;
-  for (double value : values) total += (value - mean) * (value - mean);
-  return static_cast<double>(total / static_cast<long double>(static_cast<int64_t>(values.size()) - correction));
-}
+/// var in float64 of values that are exact in the dtype under test.
+double exact_var(const Dense& values) { return var(make_tensor(values, kFloat64)).item(); }
 
 TEST(Reduce, VarStaysAccurateFarFromZero) {
   // The difference of mean square and squared mean would have no correct digit.
   const Values small = random_dense({3000}, 5, -1, 1).values;
   Dense far{{3000}, small};
   for (double& value : far.values) value = static_cast<float>(value + 10000);
-  EXPECT_NEAR(var(make_tensor(far, kFloat32)).item(), var_of(far.values, 1), 1e-5);
+  EXPECT_NEAR(var(make_tensor(far, kFloat32)).item(), exact_var(far), 1e-5);
   Dense farther{{3000}, small};
   for (double& value : farther.values) value = static_cast<float>(value + 1e6);
-  EXPECT_NEAR(var(make_tensor(farther, kFloat32)).item(), var_of(farther.values, 1), 1e-6);
+  EXPECT_NEAR(var(make_tensor(farther, kFloat32)).item(), exact_var(farther), 1e-6);
   for (double& value : far.values) value = 1000 + 8 * std::floor(value - 9998);  // exact in bfloat16
-  EXPECT_NEAR(var(make_tensor(far, kBFloat16)).item(), var_of(far.values, 1), 0.1);
+  EXPECT_NEAR(var(make_tensor(far, kBFloat16)).item(), exact_var(far), 0.1);
 }
 
 TEST(Reduce, VarWithoutDegreesOfFreedomIsNotFinite) {
@@ -58,8 +43,6 @@ TEST(Reduce, VarWithoutDegreesOfFreedomIsNotFinite) {
 }
 
 TEST(Reduce, EmptyInputsGiveIdentityOrNaN) {
-  EXPECT_EQ(sum(zeros({0})).item(), 0);
-  EXPECT_TRUE(std::isnan(mean(zeros({0})).item()));
   EXPECT_EQ(sum(zeros({0, 3}), {0}).to_vector<double>(), (Values{0, 0, 0}));
   EXPECT_EQ(sum(zeros({3, 0}), {1}, true).shape(), (Shape{3, 1}));
   EXPECT_EQ(sum(zeros({3, 0}), {0}).shape(), (Shape{0}));
@@ -96,11 +79,6 @@ TEST(Reduce, EveryElementOfLargeTensorsIsSummed) {
     EXPECT_EQ(sum(ones_of_bytes, {1}).to_vector<int64_t>(),
               std::vector<int64_t>(static_cast<size_t>(shape[0]), shape[1]));
   }
-}
-
-TEST(Reduce, MaxOfIntegersKeepsTheDType) {
-  EXPECT_EQ(max(tensor({-3, -1, -2})).item<int64_t>(), -1);
-  EXPECT_EQ(max(tensor({3, -1, 2})).dtype(), kInt64);
 }
 
 TEST(Reduce, MaxGradientIsSharedAmongTies) {
@@ -171,21 +149,8 @@ TEST(Reduce, VarOfOneValueHasPyTorchGradients) {
   }
 }
 
-TEST(Reduce, ArgmaxReturnsTheFirstOfEqualElements) { EXPECT_EQ(argmax(tensor({1, 7, 3, 7}), 0).item<int64_t>(), 1); }
-
-TEST(Reduce, SmallestElementsTreatNaNAndZerosAsLargestOnes) {
-  for (const DType dtype : floating_dtypes()) {
-    const Tensor zeros_of_both_signs = tensor({0.0, -0.0, 1.0}).to(dtype).to(test_device());
-    EXPECT_TRUE(std::signbit(min(zeros_of_both_signs).item())) << dtype;
-    EXPECT_EQ(argmin(zeros_of_both_signs).item<int64_t>(), 0) << dtype;
-    const Tensor x = tensor({3.0, NAN, -INFINITY, -NAN}).to(dtype).to(test_device());
-    EXPECT_TRUE(std::isnan(min(x).item()) && std::isnan(amax(x).item())) << dtype;
-    EXPECT_EQ(argmin(x).item<int64_t>(), 1) << dtype;
-    EXPECT_EQ(min(x.slice(0, 2, 3)).item(), -INFINITY) << dtype;
-  }
-}
-
 TEST(Reduce, ExtremaOfIntegersAreExact) {
+  EXPECT_EQ(argmax(tensor({1, 7, 3, 7}).to(test_device()), 0).item<int64_t>(), 1);  // the first of equal ones
   const Tensor x = tensor({INT64_MIN, INT64_MAX, int64_t{0}, INT64_MAX - 1}).to(test_device());
   EXPECT_EQ(max(x).item<int64_t>(), INT64_MAX);
   EXPECT_EQ(min(x).item<int64_t>(), INT64_MIN);
@@ -272,13 +237,10 @@ TEST(Reduce, BincountChecksItsArguments) {
   EXPECT_EQ(bincount(tensor({1, 3, 1}).to(test_device()), {}, 5).to_vector<int64_t>(),
             (std::vector<int64_t>{0, 2, 0, 1, 0}));
   EXPECT_EQ(bincount(zeros({0}, {kInt64, test_device()}), {}, 2).to_vector<int64_t>(), (std::vector<int64_t>{0, 0}));
-  EXPECT_EQ(error_text<ValueError>([] {
-              static_cast<void>(bincount(tensor({1, -3})));
-            }),
-            "bincount: input contains -3, expected numbers of at least 0\n"
-            "  input  cpu  int64 [2]");
-  EXPECT_EQ(error_text<ShapeError>([] { static_cast<void>(bincount(tensor({INT64_MAX}))); }),
-            "shape [9223372036854775807] has too many elements: its size in bytes overflows int64");
+  EXPECT_ERROR(ValueError, bincount(tensor({1, -3})),
+               "bincount: input contains -3, expected numbers of at least 0\n  input  cpu  int64 [2]");
+  EXPECT_ERROR(ShapeError, bincount(tensor({INT64_MAX})),
+               "shape [9223372036854775807] has too many elements: its size in bytes overflows int64");
   EXPECT_THROW(static_cast<void>(bincount(tensor({1.0}))), DTypeError);
 }
 
@@ -294,40 +256,15 @@ TEST(Reduce, BincountNeedsLittleMemory) {
 
 TEST(Reduce, InvalidArgumentsAreNamedInErrors) {
   const Tensor x = zeros({2, 3});
-  EXPECT_EQ(error_text<ShapeError>([&] {
-              static_cast<void>(sum(x, {1, -1}));
-            }),
-            "sum: dims [1, -1] contain dimension 1 twice\n"
-            "  input  cpu  float32 [2, 3]");
-  EXPECT_EQ(error_text<IndexError>([&] { static_cast<void>(sum(x, {2})); }),
-            "sum: dimension 2 is out of range [-2, 2) of a tensor with 2 dimensions");
-  EXPECT_EQ(error_text<DTypeError>([&] {
-              static_cast<void>(mean(tensor({1, 2})));
-            }),
-            "mean: input must be floating\n"
-            "  input  cpu  int64 [2]");
-  EXPECT_EQ(error_text<DTypeError>([&] {
-              static_cast<void>(var(tensor({1, 2})));
-            }),
-            "var: input must be floating\n"
-            "  input  cpu  int64 [2]");
-  EXPECT_EQ(error_text<IndexError>([&] { static_cast<void>(var(x, {2})); }),
-            "var: dimension 2 is out of range [-2, 2) of a tensor with 2 dimensions");
-  EXPECT_EQ(error_text<ShapeError>([&] {
-              static_cast<void>(var(x, {0, 0}));
-            }),
-            "var: dims [0, 0] contain dimension 0 twice\n"
-            "  input  cpu  float32 [2, 3]");
-  EXPECT_EQ(error_text<ShapeError>([&] {
-              static_cast<void>(max(zeros({0, 3})));
-            }),
-            "max: input has no elements\n"
-            "  input  cpu  float32 [0, 3]");
-  EXPECT_EQ(error_text<ShapeError>([&] {
-              static_cast<void>(argmax(zeros({2, 0}), 1));
-            }),
-            "argmax: dimension 1 is empty\n"
-            "  input  cpu  float32 [2, 0]");
+  EXPECT_ERROR(ShapeError, sum(x, {1, -1}),
+               "sum: dims [1, -1] contain dimension 1 twice\n  input  cpu  float32 [2, 3]");
+  EXPECT_ERROR(IndexError, sum(x, {2}), "sum: dimension 2 is out of range [-2, 2) of a tensor with 2 dimensions");
+  EXPECT_ERROR(DTypeError, mean(tensor({1, 2})), "mean: input must be floating\n  input  cpu  int64 [2]");
+  EXPECT_ERROR(DTypeError, var(tensor({1, 2})), "var: input must be floating\n  input  cpu  int64 [2]");
+  EXPECT_ERROR(IndexError, var(x, {2}), "var: dimension 2 is out of range [-2, 2) of a tensor with 2 dimensions");
+  EXPECT_ERROR(ShapeError, var(x, {0, 0}), "var: dims [0, 0] contain dimension 0 twice\n  input  cpu  float32 [2, 3]");
+  EXPECT_ERROR(ShapeError, max(zeros({0, 3})), "max: input has no elements\n  input  cpu  float32 [0, 3]");
+  EXPECT_ERROR(ShapeError, argmax(zeros({2, 0}), 1), "argmax: dimension 1 is empty\n  input  cpu  float32 [2, 0]");
 }
 
 }}  // namespace tandem::testing

@@ -109,10 +109,7 @@ void add_pad_cases(OpCases& cases) {
   cases.add(pad_case({3, 33, 25, 23}, {1, 2, 3, 4}, PadMode::kReflect), kThreads);
 
   cases.benchmark(
-      "pad",
-      [] {
-        return TensorList{randn({64, 32, 24, 24})};
-      },
+      "pad", {{64, 32, 24, 24}},
       [](const TensorList& in) {
         return pad(in[0], {1, 1, 1, 1});
       },
@@ -126,10 +123,7 @@ void add_pad_cases(OpCases& cases) {
         return nhwc(pad(nchw(in[0]), {1, 1, 1, 1}));
       });
   cases.benchmark(
-      "pad reflect",
-      [] {
-        return TensorList{randn({64, 32, 24, 24})};
-      },
+      "pad reflect", {{64, 32, 24, 24}},
       [](const TensorList& in) {
         return pad(in[0], {1, 1, 1, 1}, PadMode::kReflect);
       },
@@ -339,23 +333,14 @@ void add_shuffle_cases(OpCases& cases) {
   cases.add(channel_case({2, 6, 5}, 2));
 
   cases.benchmark(
-      "pixel_shuffle",
-      [] {
-        return TensorList{randn({16, 64, 32, 32})};
-      },
-      [](const TensorList& in) { return pixel_shuffle(in[0], 2); }, {}, "torch.nn.functional.pixel_shuffle(a, 2)");
+      "pixel_shuffle", {{16, 64, 32, 32}}, [](const TensorList& in) { return pixel_shuffle(in[0], 2); }, {},
+      "torch.nn.functional.pixel_shuffle(a, 2)");
   cases.benchmark(
-      "pixel_unshuffle",
-      [] {
-        return TensorList{randn({16, 16, 64, 64})};
-      },
-      [](const TensorList& in) { return pixel_unshuffle(in[0], 2); }, {}, "torch.nn.functional.pixel_unshuffle(a, 2)");
+      "pixel_unshuffle", {{16, 16, 64, 64}}, [](const TensorList& in) { return pixel_unshuffle(in[0], 2); }, {},
+      "torch.nn.functional.pixel_unshuffle(a, 2)");
   cases.benchmark(
-      "channel_shuffle",
-      [] {
-        return TensorList{randn({16, 64, 32, 32})};
-      },
-      [](const TensorList& in) { return channel_shuffle(in[0], 4); }, {}, "torch.channel_shuffle(a, 4)");
+      "channel_shuffle", {{16, 64, 32, 32}}, [](const TensorList& in) { return channel_shuffle(in[0], 4); }, {},
+      "torch.channel_shuffle(a, 4)");
 }
 
 }  // namespace

@@ -42,9 +42,8 @@ TANDEM_FIXTURES(resize) {
   }
   for (const std::string mode : {"nearest", "nearest-exact", "linear", "bilinear", "bicubic", "area"}) {
     // Rounding errors of coordinates and, in both libraries, of sums of numbers up to 9 that may cancel out.
-    fixtures.op(
-        "nn.functional.interpolate." + mode, [](const Arguments& a) { return interpolated(a, "nearest", false); },
-        mode == "bicubic" ? 64 : 16);
+    fixtures.op("nn.functional.interpolate." + mode, mode == "bicubic" ? 64 : 16,
+                [](const Arguments& a) { return interpolated(a, "nearest", false); });
   }
   fixtures.op("nn.functional.upsample_nearest", [](const Arguments& a) { return interpolated(a, "nearest", false); });
   fixtures.op("nn.functional.upsample_bilinear", [](const Arguments& a) { return interpolated(a, "bilinear", true); });

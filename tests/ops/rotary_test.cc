@@ -82,19 +82,15 @@ TEST(RotaryEmbedding, InvalidArgumentsAreNamedInErrors) {
             "  cos  cpu  float32 [4, 2]\n"
             "  sin  cpu  float32 [4, 2]");
   const Tensor table = ones({3, 2}).set_requires_grad();
-  EXPECT_EQ(error_text<StateError>([&] {
-              rotary_embedding(ones({3, 4}), table, table);
-            }),
-            "rotary_embedding: cos and sin must not require grad; detach them\n"
-            "  x    cpu  float32 [3, 4]\n"
-            "  cos  cpu  float32 [3, 2]\n"
-            "  sin  cpu  float32 [3, 2]");
-  EXPECT_EQ(error_text<ValueError>([] { rotary_tables(3, 5); }),
-            "rotary_tables: head_dim is 5, expected an even number of at least 2");
-  EXPECT_EQ(error_text<ValueError>([] { rotary_tables(-1, 4); }), "rotary_tables: length is -1, expected at least 0");
+  EXPECT_ERROR(StateError, rotary_embedding(ones({3, 4}), table, table),
+               "rotary_embedding: cos and sin must not require grad; detach them\n"
+               "  x    cpu  float32 [3, 4]\n"
+               "  cos  cpu  float32 [3, 2]\n"
+               "  sin  cpu  float32 [3, 2]");
+  EXPECT_ERROR(ValueError, rotary_tables(3, 5), "rotary_tables: head_dim is 5, expected an even number of at least 2");
+  EXPECT_ERROR(ValueError, rotary_tables(-1, 4), "rotary_tables: length is -1, expected at least 0");
   EXPECT_EQ(rotary_tables(3, 4, {.offset = INT64_MAX}).cos.shape(), (Shape{3, 2}));
-  EXPECT_EQ(error_text<ValueError>([] { rotary_tables(3, 4, {.base = 0}); }),
-            "rotary_tables: base is 0, expected a positive number");
+  EXPECT_ERROR(ValueError, rotary_tables(3, 4, {.base = 0}), "rotary_tables: base is 0, expected a positive number");
 }
 
 }}  // namespace tandem::testing

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <string>
 
 #include <tandem/ops/random.h>
 #include <tandem/tests/ops/line_reference.h>

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <vector>
 
 #include <tandem/ops/elementwise.h>
@@ -261,12 +260,7 @@ TANDEM_OP_CASES(scatter) {
   });
   cases.benchmark("index_add", nodes, [rows](const TensorList& in) { return index_add(in[0], 0, rows, in[1]); });
   cases.benchmark("index_copy", nodes, [rows](const TensorList& in) { return index_copy(in[0], 0, rows, in[1]); });
-  cases.benchmark(
-      "index_fill",
-      [] {
-        return TensorList{randn({4096, 64})};
-      },
-      [rows](const TensorList& in) { return index_fill(in[0], 0, rows, 0); });
+  cases.benchmark("index_fill", {{4096, 64}}, [rows](const TensorList& in) { return index_fill(in[0], 0, rows, 0); });
 }
 
 }  // namespace tandem::testing

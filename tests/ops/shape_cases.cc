@@ -317,40 +317,13 @@ TANDEM_OP_CASES(shape) {
     cases.add(op, kValues | kThreads);
   }
 
-  cases.benchmark(
-      "diag_embed",
-      [] {
-        return TensorList{randn({256, 128})};
-      },
-      [](const TensorList& in) { return diag_embed(in[0]); });
-  cases.benchmark(
-      "diag", [] { return TensorList{randn({1024})}; }, [](const TensorList& in) { return diag(in[0]); });
-  cases.benchmark(
-      "trace",
-      [] {
-        return TensorList{randn({1024, 1024})};
-      },
-      [](const TensorList& in) { return trace(in[0]); });
-  cases.benchmark(
-      "repeat",
-      [] {
-        return TensorList{randn({64, 256})};
-      },
-      [](const TensorList& in) {
-        return repeat(in[0], {8, 4});
-      });
-  cases.benchmark(
-      "tile",
-      [] {
-        return TensorList{randn({64, 256})};
-      },
-      [](const TensorList& in) { return tile(in[0], {4}); });
-  cases.benchmark(
-      "repeat_interleave",
-      [] {
-        return TensorList{randn({512, 256})};
-      },
-      [](const TensorList& in) { return repeat_interleave(in[0], 4, 0); });
+  cases.benchmark("diag_embed", {{256, 128}}, [](const TensorList& in) { return diag_embed(in[0]); });
+  cases.benchmark("diag", {{1024}}, [](const TensorList& in) { return diag(in[0]); });
+  cases.benchmark("trace", {{1024, 1024}}, [](const TensorList& in) { return trace(in[0]); });
+  cases.benchmark("repeat", {{64, 256}}, [](const TensorList& in) { return repeat(in[0], {8, 4}); });
+  cases.benchmark("tile", {{64, 256}}, [](const TensorList& in) { return tile(in[0], {4}); });
+  cases.benchmark("repeat_interleave", {{512, 256}},
+                  [](const TensorList& in) { return repeat_interleave(in[0], 4, 0); });
 }
 
 }  // namespace tandem::testing

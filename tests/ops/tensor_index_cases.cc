@@ -375,29 +375,16 @@ TANDEM_OP_CASES(tensor_index) {
   const Tensor chosen = randint(0, 4096, {4096}), mask = bernoulli(full({4096, 64}, 0.5)).to(kBool);
   cases.benchmark("index rows", rows, [chosen](const TensorList& in) { return in[0].index({chosen}); });
   cases.benchmark("index mask", rows, [mask](const TensorList& in) { return in[0].index({mask}); });
-  cases.benchmark(
-      "index_put rows",
-      [] {
-        return TensorList{randn({4096, 64}), randn({4096, 64})};
-      },
-      [chosen](const TensorList& in) { return index_put(in[0], {chosen}, in[1]); });
+  cases.benchmark("index_put rows", {{4096, 64}, {4096, 64}},
+                  [chosen](const TensorList& in) { return index_put(in[0], {chosen}, in[1]); });
   cases.benchmark("index_put mask", rows, [mask](const TensorList& in) { return index_put(in[0], {mask}, 0); });
   cases.benchmark("take", rows, [chosen](const TensorList& in) { return take(in[0], chosen); });
-  cases.benchmark(
-      "put",
-      [] {
-        return TensorList{randn({4096, 64}), randn({4096})};
-      },
-      [chosen](const TensorList& in) { return put(in[0], chosen, in[1]); });
+  cases.benchmark("put", {{4096, 64}, {4096}}, [chosen](const TensorList& in) { return put(in[0], chosen, in[1]); });
   cases.benchmark("take_along_dim", rows, [index = randint(0, 64, {4096, 8})](const TensorList& in) {
     return take_along_dim(in[0], index, 1);
   });
-  cases.benchmark(
-      "masked_scatter",
-      [] {
-        return TensorList{randn({4096, 64}), randn({4096, 64})};
-      },
-      [mask](const TensorList& in) { return masked_scatter(in[0], mask, in[1]); });
+  cases.benchmark("masked_scatter", {{4096, 64}, {4096, 64}},
+                  [mask](const TensorList& in) { return masked_scatter(in[0], mask, in[1]); });
   cases.benchmark(
       "nonzero", [mask] { return TensorList{mask}; }, [](const TensorList& in) { return nonzero(in[0]); },
       {.backward = false});

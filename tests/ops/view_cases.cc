@@ -265,36 +265,15 @@ TANDEM_OP_CASES(view) {
     }
   }
 
-  cases.benchmark(
-      "contiguous transposed",
-      [] {
-        return TensorList{randn({2048, 1024})};
-      },
-      [](const TensorList& in) { return contiguous(transpose(in[0], 0, 1)); });
-  cases.benchmark(
-      "contiguous permuted",
-      [] {
-        return TensorList{randn({16, 128, 4, 32})};
-      },
-      [](const TensorList& in) {
-        return contiguous(permute(in[0], {0, 2, 1, 3}));
-      });
-  cases.benchmark(
-      "cat",
-      [] {
-        return TensorList{randn({64, 256, 64}), randn({64, 128, 64})};
-      },
-      [](const TensorList& in) {
-        return cat({in[0], in[1]}, 1);
-      });
-  cases.benchmark(
-      "stack",
-      [] {
-        return TensorList{randn({256, 784}), randn({256, 784}), randn({256, 784})};
-      },
-      [](const TensorList& in) {
-        return stack({in[0], in[1], in[2]});
-      });
+  cases.benchmark("contiguous transposed", {{2048, 1024}},
+                  [](const TensorList& in) { return contiguous(transpose(in[0], 0, 1)); });
+  cases.benchmark("contiguous permuted", {{16, 128, 4, 32}}, [](const TensorList& in) {
+    return contiguous(permute(in[0], {0, 2, 1, 3}));
+  });
+  cases.benchmark("cat", {{64, 256, 64}, {64, 128, 64}}, [](const TensorList& in) { return cat({in[0], in[1]}, 1); });
+  cases.benchmark("stack", {{256, 784}, {256, 784}, {256, 784}}, [](const TensorList& in) {
+    return stack({in[0], in[1], in[2]});
+  });
 }
 
 }  // namespace tandem::testing

@@ -1,5 +1,4 @@
 // Optimizers whose model is converted to another dtype.
-#include <string>
 
 #include <gtest/gtest.h>
 
@@ -25,8 +24,8 @@ TEST(ConvertedModel, StateOfAnotherDtypeIsRejected) {
   optim::Adam adam(layer.parameters());
   step(layer, adam);
   layer.to(kFloat64);
-  EXPECT_EQ(
-      error_text<DTypeError>([&] { step(layer, adam); }),
+  EXPECT_ERROR(
+      DTypeError, step(layer, adam),
       "Adam: parameter 0 ('weight') is float64, its exp_avg float32; create the optimizer after converting the model");
 }
 
@@ -36,8 +35,8 @@ TEST(ConvertedModel, MasterOfAParameterThatBecameFloat32IsRejected) {
   optim::Adam adam(layer.parameters());
   step(layer, adam);
   layer.to(kFloat32);
-  EXPECT_EQ(
-      error_text<DTypeError>([&] { step(layer, adam); }),
+  EXPECT_ERROR(
+      DTypeError, step(layer, adam),
       "Adam: parameter 0 ('weight') is float32, but has a master; create the optimizer after converting the model");
 }
 

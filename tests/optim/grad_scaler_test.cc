@@ -199,27 +199,23 @@ TEST(GradScaler, StateDictContinuesScaleAndGrowth) {
 }
 
 TEST(GradScaler, InvalidOptionsAndUseAreRejected) {
-  EXPECT_EQ(error_text<td::ValueError>([] { GradScaler({.init_scale = 0}); }),
-            "GradScaler: init_scale is 0, expected a positive number");
-  EXPECT_EQ(error_text<td::ValueError>([] { GradScaler({.min_scale = 0}); }),
-            "GradScaler: min_scale is 0, expected a positive number");
+  EXPECT_ERROR(td::ValueError, GradScaler({.init_scale = 0}),
+               "GradScaler: init_scale is 0, expected a positive number");
+  EXPECT_ERROR(td::ValueError, GradScaler({.min_scale = 0}), "GradScaler: min_scale is 0, expected a positive number");
   EXPECT_EQ(GradScaler({.init_scale = 1e-6}).get_scale(), 1e-6);
-  EXPECT_EQ(error_text<td::ValueError>([] { GradScaler({.growth_factor = 1}); }),
-            "GradScaler: growth_factor is 1, expected > 1");
-  EXPECT_EQ(error_text<td::ValueError>([] { GradScaler({.backoff_factor = 1}); }),
-            "GradScaler: backoff_factor is 1, expected between 0 and 1");
-  EXPECT_EQ(error_text<td::ValueError>([] { GradScaler({.growth_interval = 0}); }),
-            "GradScaler: growth_interval is 0, expected > 0");
+  EXPECT_ERROR(td::ValueError, GradScaler({.growth_factor = 1}), "GradScaler: growth_factor is 1, expected > 1");
+  EXPECT_ERROR(td::ValueError, GradScaler({.backoff_factor = 1}),
+               "GradScaler: backoff_factor is 1, expected between 0 and 1");
+  EXPECT_ERROR(td::ValueError, GradScaler({.growth_interval = 0}), "GradScaler: growth_interval is 0, expected > 0");
   TwoParameters p;
   p.give({1, 1, 1}, {1, 1});
   GradScaler scaler;
-  EXPECT_EQ(error_text<td::StateError>([&] { scaler.update(); }),
-            "GradScaler: update was called before step; call step first");
+  EXPECT_ERROR(td::StateError, scaler.update(), "GradScaler: update was called before step; call step first");
   scaler.step(p.sgd);
-  EXPECT_EQ(error_text<td::StateError>([&] { scaler.step(p.sgd); }),
-            "GradScaler: step was already called for this optimizer; call update() before the next step");
-  EXPECT_EQ(error_text<td::StateError>([&] { scaler.unscale_(p.sgd); }),
-            "GradScaler: unscale_ was already called for this optimizer; call update() before the next step");
+  EXPECT_ERROR(td::StateError, scaler.step(p.sgd),
+               "GradScaler: step was already called for this optimizer; call update() before the next step");
+  EXPECT_ERROR(td::StateError, scaler.unscale_(p.sgd),
+               "GradScaler: unscale_ was already called for this optimizer; call update() before the next step");
 }
 
 }  // namespace

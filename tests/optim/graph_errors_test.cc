@@ -58,18 +58,17 @@ TEST(Graph, UnsupportedOperationsInCaptureAreRejected) {
             "Graph: another graph cannot be captured; do it before or after the capture");
   other.capture([] {});
   EXPECT_EQ(rejected([&] { other.replay(); }), "Graph: a replay cannot be captured; do it before or after the capture");
-  EXPECT_EQ(error_text<StateError>([&] { other.capture([] {}); }),
-            "Graph: capture was already called; create another Graph");
-  EXPECT_EQ(error_text<StateError>([] { cuda::Graph(kGpu).replay(); }), "Graph: replay without a successful capture");
+  EXPECT_ERROR(StateError, other.capture([] {}), "Graph: capture was already called; create another Graph");
+  EXPECT_ERROR(StateError, cuda::Graph(kGpu).replay(), "Graph: replay without a successful capture");
   EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{17, 17, 17, 17}));  // eight successful captures
 }
 
 TEST(TwoGpus, CaptureRejectsUseOfOtherGpu) {
   cuda::Graph graph(kGpu);
-  EXPECT_EQ(error_text<StateError>([&] {
-              graph.capture([] { static_cast<void>(zeros({3}, {kFloat32, Device("cuda:1")})); });
-            }),
-            "Graph: cuda:1 cannot be used while a graph of cuda:0 is captured");
+  EXPECT_ERROR(StateError, graph.capture([] {
+    static_cast<void>(zeros({3}, {kFloat32, Device("cuda:1")}));
+  }),
+               "Graph: cuda:1 cannot be used while a graph of cuda:0 is captured");
 }
 
 TEST(Graph, CaptureOfFirstOptimizerStepIsRejected) {
@@ -80,10 +79,10 @@ TEST(Graph, CaptureOfFirstOptimizerStepIsRejected) {
   optim::SGD momentum({w}, {.lr = 0.1, .momentum = 0.9});
   optim::SGD plain({w}, {.lr = 0.5});
   cuda::Graph graph(kGpu);
-  EXPECT_EQ(error_text<StateError>([&] { graph.capture([&] { adamw.step(); }); }),
-            "AdamW: parameter 0: its first step cannot be captured; take one step before the capture");
-  EXPECT_EQ(error_text<StateError>([&] { graph.capture([&] { momentum.step(); }); }),
-            "SGD: parameter 0: its first step cannot be captured; take one step before the capture");
+  EXPECT_ERROR(StateError, graph.capture([&] { adamw.step(); }),
+               "AdamW: parameter 0: its first step cannot be captured; take one step before the capture");
+  EXPECT_ERROR(StateError, graph.capture([&] { momentum.step(); }),
+               "SGD: parameter 0: its first step cannot be captured; take one step before the capture");
   graph.capture([&] { plain.step(); });  // has no state
   EXPECT_EQ(w.to_vector<float>(), (std::vector<float>{1.5, 1.5, 1.5}));
 }
@@ -99,11 +98,11 @@ TEST(Graph, OptionsRequiringOtherKernelsAreRejected) {
   graph.replay();
   EXPECT_EQ(w.to_vector<float>(), (std::vector<float>{1.25, 1.25, 1.25}));
   sgd.set_options(0, {.lr = 0.25, .weight_decay = 0.1});
-  EXPECT_EQ(
-      error_text<StateError>([&] { graph.replay(); }),
+  EXPECT_ERROR(
+      StateError, graph.replay(),
       "SGD: parameter 0: the parameter, its gradient, state or options changed after the capture; capture a new graph");
-  EXPECT_EQ(error_text<StateError>([&] { graph.replay(); }),
-            "Graph: an earlier replay threw after it had changed per-step values; capture a new Graph");
+  EXPECT_ERROR(StateError, graph.replay(),
+               "Graph: an earlier replay threw after it had changed per-step values; capture a new Graph");
 }
 
 // The graph's kernels use memory that the optimizer no longer uses: a replay would update tensors that are not read.
@@ -144,15 +143,15 @@ TEST(Graph, ReplayWithReplacedGradientBufferIsRejected) {
   cuda::Graph graph(kGpu);
   graph.capture([&] { w.sum().backward(); });
   autograd::leaf(w).set_slot(zeros({3}, {kFloat32, kGpu}));
-  EXPECT_EQ(error_text<StateError>([&] { graph.replay(); }),
-            "Graph: the gradient of '' is filled and in different memory; at capture it was empty; call "
-            "zero_grad as before the capture, or capture a new Graph");
+  EXPECT_ERROR(StateError, graph.replay(),
+               "Graph: the gradient of '' is filled and in different memory; at capture it was empty; call zero_grad "
+               "as before the capture, or capture a new Graph");
   cuda::Graph adding(kGpu);
   adding.capture([&] { w.sum().backward(); });
   autograd::leaf(w).set_slot({});  // keeps the gradient in its own memory
-  EXPECT_EQ(error_text<StateError>([&] { adding.replay(); }),
-            "Graph: the gradient of '' is filled and in different memory; at capture it was filled; call "
-            "zero_grad as before the capture, or capture a new Graph");
+  EXPECT_ERROR(StateError, adding.replay(),
+               "Graph: the gradient of '' is filled and in different memory; at capture it was filled; call zero_grad "
+               "as before the capture, or capture a new Graph");
 }
 
 TEST(Graph, ReplayAfterMovingModelIsRejected) {
@@ -179,15 +178,15 @@ TEST(Graph, ReplayWithDifferentGradientPresenceIsRejected) {
   w.set_requires_grad();
   cuda::Graph overwriting(kGpu);
   overwriting.capture([&] { (w * w).sum().backward(); });
-  EXPECT_EQ(error_text<StateError>([&] { overwriting.replay(); }),
-            "Graph: the gradient of '' is filled; at capture it was empty; call zero_grad as before the "
-            "capture, or capture a new Graph");
+  EXPECT_ERROR(StateError, overwriting.replay(),
+               "Graph: the gradient of '' is filled; at capture it was empty; call zero_grad as before the capture, or "
+               "capture a new Graph");
   cuda::Graph adding(kGpu);
   adding.capture([&] { (w * w).sum().backward(); });
   w.zero_grad();
-  EXPECT_EQ(error_text<StateError>([&] { adding.replay(); }),
-            "Graph: the gradient of '' is empty; at capture it was filled; call zero_grad as before the "
-            "capture, or capture a new Graph");
+  EXPECT_ERROR(StateError, adding.replay(),
+               "Graph: the gradient of '' is empty; at capture it was filled; call zero_grad as before the capture, or "
+               "capture a new Graph");
 }
 
 TEST(Graph, FailedCaptureRestoresGradients) {
@@ -222,15 +221,15 @@ TEST(Graph, ReplayWithChangedTrainedParametersIsRejected) {
     graph.capture([&] { sgd.step(); });
     graph.replay();
     b.sum().backward();
-    EXPECT_EQ(error_text<StateError>([&] { graph.replay(); }),
-              "SGD: parameter 1 has a gradient, but it had none during the capture; capture a new graph");
+    EXPECT_ERROR(StateError, graph.replay(),
+                 "SGD: parameter 1 has a gradient, but it had none during the capture; capture a new graph");
   }
   cuda::Graph graph(kGpu);
   graph.capture([&] { sgd.step(); });
   a.set_requires_grad(false);
   a.zero_grad();
-  EXPECT_EQ(
-      error_text<StateError>([&] { graph.replay(); }),
+  EXPECT_ERROR(
+      StateError, graph.replay(),
       "SGD: parameter 0: the parameter, its gradient, state or options changed after the capture; capture a new graph");
 }
 

@@ -1,9 +1,7 @@
 // cuda::Graph: captured and replayed training steps give the same results as the steps without a graph.
 #include <tandem/tensor/cuda_graph.h>
 
-#include <functional>
 #include <limits>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -172,24 +170,23 @@ TEST(Graph, ScaledStepsAreCapturedAsAWhole) {
   training.step();
   cuda::Graph graph(kGpu), other(kGpu), last(kGpu);
   training.scaler.unscale_(training.optimizer);
-  EXPECT_EQ(error_text<StateError>([&] { graph.capture([&] { training.scaler.step(training.optimizer); }); }),
-            "GradScaler: unscale_ was called before the capture of a cuda::Graph; capture it too");
+  EXPECT_ERROR(StateError, graph.capture([&] { training.scaler.step(training.optimizer); }),
+               "GradScaler: unscale_ was called before the capture of a cuda::Graph; capture it too");
   training.scaler.step(training.optimizer);
   training.scaler.update();
   graph.capture([&] { training.step(); });
-  EXPECT_EQ(error_text<StateError>([&] { other.capture([&] { training.step(); }); }),
-            "GradScaler: the scale after the last step of a cuda::Graph is not known; call get_scale() before the "
-            "capture of another graph");
+  EXPECT_ERROR(StateError, other.capture([&] { training.step(); }),
+               "GradScaler: the scale after the last step of a cuda::Graph is not known; call get_scale() before the "
+               "capture of another graph");
   training.scaler.get_scale();
-  EXPECT_EQ(
-      error_text<StateError>([&] { other.capture([&] { training.step(); }); }),
-      "Adam: the last step of a cuda::Graph may have been skipped; call state_dict() before the capture of another "
-      "graph");
+  EXPECT_ERROR(StateError, other.capture([&] { training.step(); }),
+               "Adam: the last step of a cuda::Graph may have been skipped; call state_dict() before the capture of "
+               "another graph");
   training.optimizer.state_dict();
   other.capture([&] { training.step(); });
   optim::GradScaler collective({.all_reduce_found_inf = [](const Tensor&) {}});
-  EXPECT_EQ(error_text<StateError>([&] { last.capture([&] { collective.unscale_(training.optimizer); }); }),
-            "GradScaler: all_reduce_found_inf cannot be captured in a cuda::Graph");
+  EXPECT_ERROR(StateError, last.capture([&] { collective.unscale_(training.optimizer); }),
+               "GradScaler: all_reduce_found_inf cannot be captured in a cuda::Graph");
 }
 
 TEST(Graph, MemoryOfADestroyedGraphIsReturned) {

@@ -1,12 +1,10 @@
 // Captured and replayed steps of every optimizer give the same parameters and states as the steps without a
 // cuda::Graph.
 
-#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include <tandem/base/error.h>
 #include <tandem/tensor/cuda_graph.h>
 #include <tandem/tensor/primitives.h>
 #include <tandem/tests/optim/gradients.h>

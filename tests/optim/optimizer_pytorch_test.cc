@@ -4,7 +4,6 @@
 #include <cmath>
 #include <map>
 #include <string>
-#include <vector>
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,7 @@
 // The optimizers that the typed tests of all optimizers use.
 #pragma once
 
+#include <cmath>
 #include <limits>
 #include <string>
 #include <utility>
@@ -39,8 +40,12 @@ struct SgdCases {
     return {{{.lr = -1}, "lr is -1, expected a finite number >= 0"},
             {{.momentum = -1}, "momentum is -1, expected a finite number >= 0"},
             {{.dampening = -std::numeric_limits<double>::infinity()}, "dampening is -inf, expected a finite number"},
+            {{.weight_decay = std::numeric_limits<double>::infinity()},
+             "weight_decay is inf, expected a finite number >= 0"},
             {{.weight_decay = -1}, "weight_decay is -1, expected a finite number >= 0"},
-            {{.nesterov = true}, "nesterov needs momentum > 0 and dampening 0, got 0 and 0"}};
+            {{.nesterov = true}, "nesterov needs momentum > 0 and dampening 0, got 0 and 0"},
+            {{.momentum = 0.9, .dampening = 0.5, .nesterov = true},
+             "nesterov needs momentum > 0 and dampening 0, got 0.9 and 0.5"}};
   }
 };
 
@@ -51,7 +56,7 @@ struct AdamFamilyCases {
   static std::vector<std::pair<Options, std::string>> wrong_options() {
     return {{{.lr = -1}, "lr is -1, expected a finite number >= 0"},
             {{.betas = {1, 0.5}}, "beta1 is 1, expected 0 <= beta1 < 1"},
-            {{.betas = {0.5, -1}}, "beta2 is -1, expected 0 <= beta2 < 1"},
+            {{.betas = {0.5, std::nan("")}}, "beta2 is nan, expected 0 <= beta2 < 1"},
             {{.eps = -1}, "eps is -1, expected a finite number >= 0"},
             {{.weight_decay = -1}, "weight_decay is -1, expected a finite number >= 0"}};
   }

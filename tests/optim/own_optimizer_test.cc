@@ -45,8 +45,8 @@ TEST(OwnOptimizer, StepsWithMomentumAScheduleAndHalves) {
 }
 
 TEST(OwnOptimizer, ErrorsHaveItsName) {
-  EXPECT_EQ(error_text<ValueError>([] { extension::SignSGD({parameter<float>({1}, {1})}, {.momentum = 1}); }),
-            "SignSGD: momentum is 1, expected 0 <= momentum < 1");
+  EXPECT_ERROR(ValueError, extension::SignSGD({parameter<float>({1}, {1})}, {.momentum = 1}),
+               "SignSGD: momentum is 1, expected 0 <= momentum < 1");
 }
 
 }}  // namespace tandem::testing

@@ -301,8 +301,8 @@ TEST(RoundedCopy, MovingTheParameterEndsTheGraph) {
   graph.capture(forward);
   layer.to(Device());
   layer.to(kGpu);
-  EXPECT_EQ(error_text<StateError>([&] { graph.replay(); }),
-            "Graph: parameter 'weight' was moved, or cast to another dtype, after the capture; capture a new Graph");
+  EXPECT_ERROR(StateError, graph.replay(),
+               "Graph: parameter 'weight' was moved, or cast to another dtype, after the capture; capture a new Graph");
 }
 
 }}  // namespace tandem::testing

@@ -93,44 +93,44 @@ TEST(Schedule, LoadErrorListsEveryMismatch) {
   state.set("steps", int64_t{-1});
   state.set("initial_lr.0", std::nan(""));
   state.set("initial_lr.2", 1.0);
-  EXPECT_EQ(error_text<td::StateError>([&] { schedule.load_state_dict(state); }),
-            "StepLR: the state does not fit"
-            "\n  different   schedule: StepLR expected, MultiStepLR in the state"
-            "\n  different   steps: is -1, expected at least 0"
-            "\n  different   initial_lr.0: initial_lr is nan, expected a finite number >= 0"
-            "\n  missing     initial_lr.1"
-            "\n  missing     gamma"
-            "\n  different   options: step_size is 0, expected at least 1"
-            "\n  unexpected  initial_lr.2");
+  EXPECT_ERROR(td::StateError, schedule.load_state_dict(state),
+               "StepLR: the state does not fit"
+               "\n  different   schedule: StepLR expected, MultiStepLR in the state"
+               "\n  different   steps: is -1, expected at least 0"
+               "\n  different   initial_lr.0: initial_lr is nan, expected a finite number >= 0"
+               "\n  missing     initial_lr.1"
+               "\n  missing     gamma"
+               "\n  different   options: step_size is 0, expected at least 1"
+               "\n  unexpected  initial_lr.2");
   MultiStepLR milestones(sgd, {.milestones = {2, 3}});
   state = milestones.state_dict();
   state.set("milestones.1", int64_t{1});
-  EXPECT_EQ(error_text<td::StateError>([&] { milestones.load_state_dict(state); }),
-            "MultiStepLR: the state does not fit"
-            "\n  different   options: milestones.1 is 1, expected at least milestones.0, which is 2");
+  EXPECT_ERROR(td::StateError, milestones.load_state_dict(state),
+               "MultiStepLR: the state does not fit"
+               "\n  different   options: milestones.1 is 1, expected at least milestones.0, which is 2");
   state = milestones.state_dict();
   state.set("num_milestones", int64_t{1} << 60);
-  EXPECT_EQ(error_text<td::StateError>([&] { milestones.load_state_dict(state); }),
-            "MultiStepLR: the state does not fit"
-            "\n  missing     milestones.2");
+  EXPECT_ERROR(td::StateError, milestones.load_state_dict(state),
+               "MultiStepLR: the state does not fit\n  missing     milestones.2");
   CosineWarmupLR cosine(sgd, {.warmup_steps = 1, .total_steps = 5});
   state = cosine.state_dict();
   state.set("warmup_steps", int64_t{5});
-  EXPECT_EQ(error_text<td::StateError>([&] { cosine.load_state_dict(state); }),
-            "CosineWarmupLR: the state does not fit"
-            "\n  different   options: warmup_steps is 5 and total_steps 5, expected 0 <= warmup_steps < total_steps");
+  EXPECT_ERROR(
+      td::StateError, cosine.load_state_dict(state),
+      "CosineWarmupLR: the state does not fit"
+      "\n  different   options: warmup_steps is 5 and total_steps 5, expected 0 <= warmup_steps < total_steps");
   ChainedScheduler chained(sgd, {.schedulers = {ConstantLROptions{}, ConstantLROptions{}}});
   ChainedScheduler other(sgd, {.schedulers = {ExponentialLROptions{.gamma = 1}}});
-  EXPECT_EQ(error_text<td::StateError>([&] { chained.load_state_dict(other.state_dict()); }),
-            "ChainedScheduler: the state does not fit"
-            "\n  different   schedulers: 2 schedules expected, 1 in the state"
-            "\n  different   schedulers.0.schedule: ConstantLR expected, ExponentialLR in the state"
-            "\n  missing     schedulers.0.factor"
-            "\n  missing     schedulers.0.total_iters"
-            "\n  missing     schedulers.1.schedule"
-            "\n  missing     schedulers.1.factor"
-            "\n  missing     schedulers.1.total_iters"
-            "\n  unexpected  schedulers.0.gamma");
+  EXPECT_ERROR(td::StateError, chained.load_state_dict(other.state_dict()),
+               "ChainedScheduler: the state does not fit"
+               "\n  different   schedulers: 2 schedules expected, 1 in the state"
+               "\n  different   schedulers.0.schedule: ConstantLR expected, ExponentialLR in the state"
+               "\n  missing     schedulers.0.factor"
+               "\n  missing     schedulers.0.total_iters"
+               "\n  missing     schedulers.1.schedule"
+               "\n  missing     schedulers.1.factor"
+               "\n  missing     schedulers.1.total_iters"
+               "\n  unexpected  schedulers.0.gamma");
   EXPECT_EQ(schedule.steps(), 0);
   EXPECT_EQ(schedule.last_lr(), (std::vector<double>{0.5, 2}));
 }
@@ -199,8 +199,8 @@ TEST(Schedule, StepWithAnInvalidRateChangesNothing) {
     LambdaLR schedule(sgd, {.lr_lambda = {bad == 0 ? bad_rate : good_rate, bad == 1 ? bad_rate : good_rate}});
     schedule.step();
     sgd.set_lr(0, 0.125);
-    EXPECT_EQ(error_text<td::ValueError>([&] { schedule.step(); }),
-              td::str("SGD: lr is ", bad == 0 ? "-0.5" : "-2", ", expected a finite number >= 0"));
+    EXPECT_ERROR(td::ValueError, schedule.step(),
+                 td::str("SGD: lr is ", bad == 0 ? "-0.5" : "-2", ", expected a finite number >= 0"));
     EXPECT_EQ(sgd.lr(0), 0.125);
     EXPECT_EQ(sgd.lr(1), 1);
     EXPECT_EQ(schedule.steps(), 1);
@@ -214,8 +214,7 @@ TEST(Schedule, StepWithAnInvalidMomentumChangesNothing) {
   const CyclicLROptions options = {
       .base_lr = 0.1, .max_lr = 1, .step_size_up = 1, .base_momentum = {0.5, 0}, .max_momentum = 0.9};
   CyclicLR schedule(sgd, options);
-  EXPECT_EQ(error_text<td::ValueError>([&] { schedule.step(); }),
-            "SGD: nesterov needs momentum > 0 and dampening 0, got 0 and 0");
+  EXPECT_ERROR(td::ValueError, schedule.step(), "SGD: nesterov needs momentum > 0 and dampening 0, got 0 and 0");
   for (const int64_t group : {0, 1}) {
     EXPECT_EQ(sgd.lr(group), 0.1);
     EXPECT_EQ(sgd.option(group, "momentum"), 0.9);
@@ -230,8 +229,7 @@ TEST(Schedule, SetStepsAppliesTheRatesOfThatStep) {
   for (const int64_t steps : {8, 5}) set.set_steps(steps);
   EXPECT_EQ(set.steps(), 5);
   EXPECT_EQ(other.lr(1), sgd.lr(1));
-  EXPECT_EQ(error_text<td::ValueError>([&] { set.set_steps(-1); }),
-            "CosineAnnealingLR: steps is -1, expected at least 0");
+  EXPECT_ERROR(td::ValueError, set.set_steps(-1), "CosineAnnealingLR: steps is -1, expected at least 0");
   EXPECT_EQ(set.last_lr(), stepped.last_lr());
 }
 
@@ -276,8 +274,8 @@ TEST(Schedule, InvalidOptionsAreRejected) {
   EXPECT_EQ(wrong(ChainedSchedulerOptions{.schedulers = {MultiStepLROptions{.milestones = {3, 2}}}}),
             "ChainedScheduler: milestones.1 is 2, expected at least milestones.0, which is 3");
   Adagrad adagrad({parameter<float>({1}, {1})});
-  EXPECT_EQ(error_text<td::ValueError>([&] { CyclicLR(adagrad, {.base_lr = 0.1, .max_lr = 1}); }),
-            "CyclicLR: cycle_momentum needs an optimizer with the option momentum or betas");
+  EXPECT_ERROR(td::ValueError, CyclicLR(adagrad, {.base_lr = 0.1, .max_lr = 1}),
+               "CyclicLR: cycle_momentum needs an optimizer with the option momentum or betas");
 }
 
 TEST(Schedule, GroupsAddedLaterBeginAtTheirOwnRate) {
@@ -295,8 +293,8 @@ TEST(Schedule, GroupAddedLaterWithoutItsOwnValueIsAnError) {
   SGD sgd = two_groups();
   CyclicLR schedule(sgd, {.base_lr = {0.1, 0.2}, .max_lr = 1});
   sgd.add_param_group({.parameters = {parameter<float>({1}, {1})}});
-  EXPECT_EQ(error_text<td::IndexError>([&] { schedule.step(); }),
-            "PerGroup: group is 2, expected 0 <= group < 2; give one value for each group of the optimizer");
+  EXPECT_ERROR(td::IndexError, schedule.step(),
+               "PerGroup: group is 2, expected 0 <= group < 2; give one value for each group of the optimizer");
   EXPECT_EQ(schedule.steps(), 0);
   EXPECT_EQ(sgd.lr(0), 0.1);
 }
@@ -306,14 +304,14 @@ TEST(OneCycleLR, StepsAfterTheCycleAreAnError) {
   OneCycleLR schedule(sgd, {.max_lr = 1, .total_steps = 2});
   td::State state = OneCycleLR(other, {.max_lr = 1, .total_steps = 5}).state_dict();
   state.set("steps", int64_t{6});
-  EXPECT_EQ(error_text<td::StateError>([&] { schedule.load_state_dict(state); }),
-            "OneCycleLR: the state does not fit"
-            "\n  different   steps: OneCycleLR: step 6, expected at most total_steps, which is 5; train fewer steps or "
-            "set total_steps");
+  EXPECT_ERROR(td::StateError, schedule.load_state_dict(state),
+               "OneCycleLR: the state does not fit"
+               "\n  different   steps: OneCycleLR: step 6, expected at most total_steps, which is 5; train fewer steps "
+               "or set total_steps");
   schedule.step();
   schedule.step();
-  EXPECT_EQ(error_text<td::ValueError>([&] { schedule.step(); }),
-            "OneCycleLR: step 3, expected at most total_steps, which is 2; train fewer steps or set total_steps");
+  EXPECT_ERROR(td::ValueError, schedule.step(),
+               "OneCycleLR: step 3, expected at most total_steps, which is 2; train fewer steps or set total_steps");
   EXPECT_EQ(schedule.steps(), 2);
 }
 
@@ -402,8 +400,8 @@ TEST(ReduceLROnPlateau, StepWithoutAMinimumForAnAddedGroupChangesNothing) {
   ReduceLROnPlateau schedule(sgd, {.factor = 0.5, .patience = 0, .min_lr = {0.01, 0.1}});
   schedule.step(1);
   sgd.add_param_group({.parameters = {parameter<float>({1}, {1})}, .options = {.lr = 8}});
-  EXPECT_EQ(error_text<td::IndexError>([&] { schedule.step(2); }),
-            "PerGroup: group is 2, expected 0 <= group < 2; give one value for each group of the optimizer");
+  EXPECT_ERROR(td::IndexError, schedule.step(2),
+               "PerGroup: group is 2, expected 0 <= group < 2; give one value for each group of the optimizer");
   EXPECT_EQ(schedule.last_lr(), (std::vector<double>{0.5, 2, 8}));
   EXPECT_EQ(schedule.state_dict().get<int64_t>("steps"), 1);
   EXPECT_EQ(schedule.state_dict().get<int64_t>("num_bad_epochs"), 0);
@@ -423,11 +421,11 @@ TEST(ReduceLROnPlateau, InvalidOptionsAndStatesAreRejected) {
   state.set("schedule", std::string("StepLR"));
   state.set("patience", int64_t{-1});
   state.set("steps", int64_t{-2});
-  EXPECT_EQ(error_text<td::StateError>([&] { schedule.load_state_dict(state); }),
-            "ReduceLROnPlateau: the state does not fit"
-            "\n  different   schedule: ReduceLROnPlateau expected, StepLR in the state"
-            "\n  different   options: patience is -1, expected a finite number >= 0"
-            "\n  different   steps: steps is -2, expected a finite number >= 0");
+  EXPECT_ERROR(td::StateError, schedule.load_state_dict(state),
+               "ReduceLROnPlateau: the state does not fit"
+               "\n  different   schedule: ReduceLROnPlateau expected, StepLR in the state"
+               "\n  different   options: patience is -1, expected a finite number >= 0"
+               "\n  different   steps: steps is -2, expected a finite number >= 0");
 }
 
 }  // namespace

@@ -24,3 +24,6 @@ std::string error_text(F&& f) {
 }
 
 }  // namespace tandem::testing
+
+/// Expects that `call` throws an E with this complete text.
+#define EXPECT_ERROR(E, call, text) EXPECT_EQ(::tandem::testing::error_text<E>([&] { static_cast<void>(call); }), text)

@@ -63,8 +63,8 @@ TEST(Factories, RequiresGradNeedsFloatingDType) {
     } else {
       const std::string expected =
           "requires_grad: only floating-point tensors can require gradients, got " + std::string(to_string(dtype));
-      EXPECT_EQ(error_text<DTypeError>([&] { empty({3}, {dtype, Device(), true}); }), expected);
-      EXPECT_EQ(error_text<DTypeError>([&] { from_vector<double>({1}, {1}, {dtype, Device(), true}); }), expected);
+      EXPECT_ERROR(DTypeError, empty({3}, {dtype, Device(), true}), expected);
+      EXPECT_ERROR(DTypeError, from_vector<double>({1}, {1}, {dtype, Device(), true}), expected);
     }
   }
 }
@@ -85,7 +85,7 @@ TEST(Factories, OutOfRangeIntegerFillIsRejected) {
             "full: value 9.22337e+18 does not fit in int64 (-9223372036854775808 to 9223372036854775807); "
             "choose another dtype");
   EXPECT_EQ(text(kInt64, -INFINITY).substr(0, 30), "full: value -inf does not fit ");
-  EXPECT_EQ(error_text<ValueError>([] { scalar_tensor(300, {kUInt8}); }), "scalar_tensor: value 300" + of_uint8);
+  EXPECT_ERROR(ValueError, scalar_tensor(300, {kUInt8}), "scalar_tensor: value 300" + of_uint8);
 
   EXPECT_EQ(full({1}, 255.9, {kUInt8}).item<int64_t>(), 255);  // truncated
   EXPECT_EQ(full({1}, -0.9, {kUInt8}).item<int64_t>(), 0);
@@ -105,14 +105,12 @@ TEST(Factories, ArangeGivesValuesAndRejectsBadSteps) {
   EXPECT_EQ(arange(INT64_MIN, INT64_MAX, INT64_MAX).to_vector<int64_t>(), (Values{INT64_MIN, -1, INT64_MAX - 1}));
   EXPECT_EQ(arange(4).to_vector<int64_t>(), (Values{0, 1, 2, 3}));
   EXPECT_EQ(arange(0).to_vector<int64_t>(), Values());
-  EXPECT_EQ(error_text<ValueError>([] { arange(-1); }), "arange: end -1 cannot be reached from begin 0 with step 1");
+  EXPECT_ERROR(ValueError, arange(-1), "arange: end -1 cannot be reached from begin 0 with step 1");
   EXPECT_EQ(arange(0, 3).dtype(), kInt64);
-  EXPECT_EQ(error_text<ValueError>([] { arange(0, 3, 0); }), "arange: step is 0");
-  EXPECT_EQ(error_text<ValueError>([] { arange(3, 0); }), "arange: end 0 cannot be reached from begin 3 with step 1");
-  EXPECT_EQ(error_text<ValueError>([] { arange(0, 3, -1); }),
-            "arange: end 3 cannot be reached from begin 0 with step -1");
-  EXPECT_EQ(error_text<ShapeError>([] { arange(0, INT64_MAX); }),
-            "arange: 9223372036854775807 elements do not fit in memory");
+  EXPECT_ERROR(ValueError, arange(0, 3, 0), "arange: step is 0");
+  EXPECT_ERROR(ValueError, arange(3, 0), "arange: end 0 cannot be reached from begin 3 with step 1");
+  EXPECT_ERROR(ValueError, arange(0, 3, -1), "arange: end 3 cannot be reached from begin 0 with step -1");
+  EXPECT_ERROR(ShapeError, arange(0, INT64_MAX), "arange: 9223372036854775807 elements do not fit in memory");
 }
 
 TEST(Factories, ArangeOfFloatingNumbers) {
@@ -125,11 +123,9 @@ TEST(Factories, ArangeOfFloatingNumbers) {
   EXPECT_EQ(arange(0, 3, 1, {kFloat64}).dtype(), kFloat64);
   EXPECT_EQ(arange(3, {kInt32}).dtype(), kInt32);
   EXPECT_TRUE(arange(0, 3, 1, TensorOptions{.requires_grad = true}).requires_grad());
-  EXPECT_EQ(error_text<ValueError>([] { arange(0, INFINITY, 1); }),
-            "arange: start 0, end inf and step 1 must be finite");
-  EXPECT_EQ(error_text<ValueError>([] { arange(0.0, 1.0, -1); }),
-            "arange: end 1 cannot be reached from begin 0 with step -1");
-  EXPECT_EQ(error_text<ShapeError>([] { arange(0, 1e30, 1); }), "arange: 1e+30 elements do not fit in memory");
+  EXPECT_ERROR(ValueError, arange(0, INFINITY, 1), "arange: start 0, end inf and step 1 must be finite");
+  EXPECT_ERROR(ValueError, arange(0.0, 1.0, -1), "arange: end 1 cannot be reached from begin 0 with step -1");
+  EXPECT_ERROR(ShapeError, arange(0, 1e30, 1), "arange: 1e+30 elements do not fit in memory");
 }
 
 TEST(Factories, LinspaceIncludesBothEnds) {
@@ -140,7 +136,7 @@ TEST(Factories, LinspaceIncludesBothEnds) {
   const std::vector<double> values = linspace(0.1, 0.7, 101, {kFloat64}).to_vector<double>();
   EXPECT_EQ(values.front(), 0.1);
   EXPECT_EQ(values.back(), 0.7);
-  EXPECT_EQ(error_text<ValueError>([] { linspace(0, 1, -1); }), "linspace: steps is -1, expected at least 0");
+  EXPECT_ERROR(ValueError, linspace(0, 1, -1), "linspace: steps is -1, expected at least 0");
 }
 
 TEST(Factories, EyeAndFullLike) {
@@ -165,12 +161,10 @@ TEST(Factories, NestedListsGiveTensorsOfSeveralDimensions) {
   EXPECT_EQ(tensor({{}, {}}).shape(), (Shape{2, 0}));
   EXPECT_EQ(tensor({true, 2}).dtype(), kInt64);
   EXPECT_EQ(tensor({1, 2}, {kFloat64}).dtype(), kFloat64);
-  EXPECT_EQ(error_text<ShapeError>([] {
-              tensor({{1, 2}, {3}});
-            }),
-            "tensor: elements of one list have the shapes [2] and [1]; all must have the same");
-  EXPECT_EQ(error_text<ValueError>([] { tensor({300}, {kUInt8}); }),
-            "tensor: value 300 does not fit in uint8 (0 to 255); choose another dtype");
+  EXPECT_ERROR(ShapeError, tensor({{1, 2}, {3}}),
+               "tensor: elements of one list have the shapes [2] and [1]; all must have the same");
+  EXPECT_ERROR(ValueError, tensor({300}, {kUInt8}),
+               "tensor: value 300 does not fit in uint8 (0 to 255); choose another dtype");
 }
 
 TEST(Factories, FromBlobUsesTheCallersMemory) {
@@ -184,10 +178,8 @@ TEST(Factories, FromBlobUsesTheCallersMemory) {
   EXPECT_EQ(deleted, memory);
   EXPECT_EQ(memory[3], 7);
   EXPECT_EQ(from_blob(memory, {6}).to_vector<double>()[0], 1);
-  EXPECT_EQ(error_text<DeviceError>([&] {
-              from_blob(memory, {1}, {kFloat32, Device::cuda()});
-            }),
-            "from_blob: device is cuda:0, expected a CPU device");
+  EXPECT_ERROR(DeviceError, from_blob(memory, {1}, {kFloat32, Device::cuda()}),
+               "from_blob: device is cuda:0, expected a CPU device");
 }
 
 TEST(Factories, TensorInfersDTypeFromValues) {
@@ -225,19 +217,14 @@ TEST(Factories, FromVectorConvertsEveryDTypePair) {
 }
 
 TEST(Factories, FromVectorRejectsMismatchedValueCount) {
-  EXPECT_EQ(error_text<ShapeError>([] {
-              from_vector<float>({1, 2, 3}, {2, 2});
-            }),
-            "from_vector: 3 values do not fill shape [2, 2]");
+  EXPECT_ERROR(ShapeError, from_vector<float>({1, 2, 3}, {2, 2}), "from_vector: 3 values do not fill shape [2, 2]");
   EXPECT_EQ(from_vector<float>({}, {0, 3}).num_elements(), 0);
 }
 
 TEST(Factories, InvalidShapesAreRejected) {
-  EXPECT_EQ(error_text<ShapeError>([] { empty({3, -2}); }), "shape [3, -2] has a negative size");
-  EXPECT_EQ(
-      error_text<ShapeError>([] {
-        zeros({INT64_MAX, INT64_MAX});
-      }),
+  EXPECT_ERROR(ShapeError, empty({3, -2}), "shape [3, -2] has a negative size");
+  EXPECT_ERROR(
+      ShapeError, zeros({INT64_MAX, INT64_MAX}),
       "shape [9223372036854775807, 9223372036854775807] has too many elements: its size in bytes overflows int64");
   EXPECT_THROW(empty({int64_t{1} << 50}), OutOfMemory);
 }

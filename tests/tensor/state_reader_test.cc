@@ -10,7 +10,6 @@
 namespace td = tandem;
 using td::State;
 using td::StateReader;
-using td::testing::error_text;
 
 namespace {
 
@@ -59,22 +58,22 @@ TEST(StateReader, AllMismatchesAreListedInError) {
   EXPECT_EQ(reader.read_tensor("rate", td::zeros({})), nullptr);
   EXPECT_EQ(reader.read_tensor("gone", td::zeros({})), nullptr);
   reader.refuse("count", "is not prime");
-  EXPECT_EQ(error_text<td::StateError>([&] { reader.finish("Thing: the state does not fit"); }),
-            "Thing: the state does not fit"
-            "\n  missing     missing"
-            "\n  different   count: a number expected, an integer in the state"
-            "\n  different   rate: a bool expected, a number in the state"
-            "\n  different   on: a string expected, a bool in the state"
-            "\n  different   part.name: an integer expected, a string in the state"
-            "\n  missing     part"
-            "\n  different   part.weight: an integer expected, float32 [2, 3] in the state"
-            "\n  different   part.bias: int64 [2] expected, float32 [2] in the state"
-            "\n  different   part.weight: float32 [3, 2] expected, float32 [2, 3] in the state"
-            "\n  different   empty: float32 [] expected, an undefined tensor in the state"
-            "\n  different   rate: float32 [] expected, a number in the state"
-            "\n  missing     gone"
-            "\n  different   count: is not prime"
-            "\n  unexpected  part.extra.x");
+  EXPECT_ERROR(td::StateError, reader.finish("Thing: the state does not fit"),
+               "Thing: the state does not fit"
+               "\n  missing     missing"
+               "\n  different   count: a number expected, an integer in the state"
+               "\n  different   rate: a bool expected, a number in the state"
+               "\n  different   on: a string expected, a bool in the state"
+               "\n  different   part.name: an integer expected, a string in the state"
+               "\n  missing     part"
+               "\n  different   part.weight: an integer expected, float32 [2, 3] in the state"
+               "\n  different   part.bias: int64 [2] expected, float32 [2] in the state"
+               "\n  different   part.weight: float32 [3, 2] expected, float32 [2, 3] in the state"
+               "\n  different   empty: float32 [] expected, an undefined tensor in the state"
+               "\n  different   rate: float32 [] expected, a number in the state"
+               "\n  missing     gone"
+               "\n  different   count: is not prime"
+               "\n  unexpected  part.extra.x");
 }
 
 TEST(StateReader, RenamedTensorsAreRead) {
@@ -90,10 +89,10 @@ TEST(StateReader, RepeatedPathsAreMismatches) {
   StateReader reader({{"a", td::ones({1})}, {"a", td::ones({1})}, {"b", td::ones({1})}});
   reader.rename([](const std::string& path) { return path + path; });
   reader.rename([](const std::string&) { return "c"; });
-  EXPECT_EQ(error_text<td::StateError>([&] { reader.finish("Thing: the state does not fit", false); }),
-            "Thing: the state does not fit"
-            "\n  duplicate   a"
-            "\n  duplicate   c");
+  EXPECT_ERROR(td::StateError, reader.finish("Thing: the state does not fit", false),
+               "Thing: the state does not fit"
+               "\n  duplicate   a"
+               "\n  duplicate   c");
 }
 
 TEST(StateReader, OnlyFloatingDTypesAreInterchangeable) {

@@ -89,12 +89,11 @@ TEST(State, FindOfUnknownPathReturnsNull) {
 TEST(State, InvalidAccessesAreNamedInErrors) {
   State state;
   state.set("a.b", int64_t{1});
-  EXPECT_EQ(error_text<StateError>([&] { state.get<int64_t>("a.c"); }), "State: 'a.c' is missing");
-  EXPECT_EQ(error_text<StateError>([&] { state.get<double>("a.b"); }),
-            "State: 'a.b' has a different type than requested");
-  EXPECT_EQ(error_text<StateError>([&] { state.get<State>("a.b"); }), "State: 'a.b' is not a nested state");
-  EXPECT_EQ(error_text<StateError>([&] { state.set("a.b.c", int64_t{1}); }),
-            "State: 'b' is a value, not a nested state; 'b.c' cannot be set");
+  EXPECT_ERROR(StateError, state.get<int64_t>("a.c"), "State: 'a.c' is missing");
+  EXPECT_ERROR(StateError, state.get<double>("a.b"), "State: 'a.b' has a different type than requested");
+  EXPECT_ERROR(StateError, state.get<State>("a.b"), "State: 'a.b' is not a nested state");
+  EXPECT_ERROR(StateError, state.set("a.b.c", int64_t{1}),
+               "State: 'b' is a value, not a nested state; 'b.c' cannot be set");
   for (const char* path : {"", ".a", "a.", "x..y", "."}) {
     EXPECT_NE(error_text<StateError>([&] { state.set(path, int64_t{1}); }).find("is not a valid path: a name is empty"),
               std::string::npos)

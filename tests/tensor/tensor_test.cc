@@ -13,7 +13,7 @@ TEST(Tensor, UndefinedTensorAccessIsRejected) {
   const Tensor t;
   EXPECT_FALSE(t.defined());
   EXPECT_EQ(describe(t), "undefined");
-  EXPECT_EQ(error_text<StateError>([&] { t.shape(); }), "an undefined tensor was used");
+  EXPECT_ERROR(StateError, t.shape(), "an undefined tensor was used");
   EXPECT_THROW(t.dtype(), StateError);
   EXPECT_THROW(t.data<float>(), StateError);
   EXPECT_THROW(t.to_vector<float>(), StateError);
@@ -33,15 +33,14 @@ TEST(Tensor, SizeAcceptsNegativeDimensions) {
   const Tensor t = empty({3, 7, 31});
   EXPECT_EQ(t.size(0), 3);
   EXPECT_EQ(t.size(-1), 31);
-  EXPECT_EQ(error_text<IndexError>([&] { t.size(3); }),
-            "size: dimension 3 is out of range [-3, 3) of a tensor with 3 dimensions");
-  EXPECT_EQ(error_text<IndexError>([] { zeros({}).size(0); }), "size: dimension 0 of a tensor without dimensions");
+  EXPECT_ERROR(IndexError, t.size(3), "size: dimension 3 is out of range [-3, 3) of a tensor with 3 dimensions");
+  EXPECT_ERROR(IndexError, zeros({}).size(0), "size: dimension 0 of a tensor without dimensions");
 }
 
 TEST(Tensor, DataRejectsWrongType) {
   const Tensor t = zeros({3}, {kInt32});
   EXPECT_EQ(*t.data<int32_t>(), 0);
-  EXPECT_EQ(error_text<DTypeError>([&] { t.data<float>(); }), "data: expected a float32 tensor, got int32");
+  EXPECT_ERROR(DTypeError, t.data<float>(), "data: expected a float32 tensor, got int32");
 }
 
 TEST(Tensor, ItemConvertsSingleElements) {
@@ -54,10 +53,7 @@ TEST(Tensor, ItemConvertsSingleElements) {
   const Tensor last = make_view(tensor({1, 2, 33}).storage(), kInt64, {1, 1}, {7, 7}, 2);
   EXPECT_EQ(last.item<int64_t>(), 33);
   EXPECT_EQ(last.item<double>(), 33.0);
-  EXPECT_EQ(error_text<ShapeError>([] {
-              zeros({2, 3}).item();
-            }),
-            "item: expected a tensor with one element, got float32 [2, 3] on cpu");
+  EXPECT_ERROR(ShapeError, zeros({2, 3}).item(), "item: expected a tensor with one element, got float32 [2, 3] on cpu");
   EXPECT_THROW(zeros({0}).item(), ShapeError);
 }
 
@@ -110,8 +106,8 @@ TEST(MakeView, ViewOutsideStorageIsRejected) {
   EXPECT_THROW(make_view(storage, kFloat64, {12}, {1}, 0), IndexError);
   EXPECT_THROW(make({3}, {1, 1}, 0), ShapeError);
   EXPECT_THROW(make_view(nullptr, kFloat32, {}, {}, 0), StateError);
-  EXPECT_EQ(error_text<IndexError>([&] { make({13}, {1}, 0); }),
-            "make_view: float32 [13] with strides [1] from element 0 is outside of a storage of 48 bytes");
+  EXPECT_ERROR(IndexError, make({13}, {1}, 0),
+               "make_view: float32 [13] with strides [1] from element 0 is outside of a storage of 48 bytes");
 }
 
 TEST(MakeView, ViewSharesDataAndVersion) {

@@ -133,12 +133,10 @@ TEST(BpeTokenizer, TheLongestSpecialTokenIsFoundBeforeWords) {
 
 TEST(BpeTokenizer, InvalidTokensAreRejected) {
   const BpeTokenizer tokenizer(kVocabulary, kMerges);
-  EXPECT_EQ(error_text<td::IndexError>([&] {
-              tokenizer.decode(std::vector<int64_t>{1, 640});
-            }),
-            "BpeTokenizer: token 1 is 640, expected 0 <= token < 640");
-  EXPECT_EQ(error_text<td::IndexError>([&] { tokenizer.decode(std::vector<int64_t>{-1}); }),
-            "BpeTokenizer: token 0 is -1, expected 0 <= token < 640");
+  EXPECT_ERROR(td::IndexError, tokenizer.decode(std::vector<int64_t>{1, 640}),
+               "BpeTokenizer: token 1 is 640, expected 0 <= token < 640");
+  EXPECT_ERROR(td::IndexError, tokenizer.decode(std::vector<int64_t>{-1}),
+               "BpeTokenizer: token 0 is -1, expected 0 <= token < 640");
   const Files files;
   EXPECT_EQ(
       files.folder.shortened(error_text<td::ValueError>([&] { files.open({"<x>"}); })),
@@ -152,10 +150,7 @@ TEST(BpeTokenizer, InvalidVocabulariesAreRejected) {
     files.write(text, "");
     return files.error<td::IoError>();
   };
-  EXPECT_EQ(
-      error_of("{\"a\": 0, \"b\"}"),
-      "BpeTokenizer: 'DIR/vocab.json' is not JSON: parse error at line 1, column 13: syntax error while parsing object "
-      "separator - unexpected '}'; expected ':'");
+  EXPECT_EQ(error_of("{\"a\": 0, \"b\"}"), "BpeTokenizer: 'DIR/vocab.json' is not valid JSON at byte 13");
   EXPECT_EQ(error_of(std::string("{}\0", 3)), "BpeTokenizer: 'DIR/vocab.json' is not JSON: it contains a NUL");
   files.write("\xef\xbb\xbf" + files.tokens.dump(), "");  // a byte order mark is ignored
   EXPECT_EQ(files.open().size(), 256);
@@ -172,7 +167,7 @@ TEST(BpeTokenizer, InvalidVocabulariesAreRejected) {
               "BpeTokenizer: 'DIR/vocab.json': token 'b': " + expected + shown);
   }
   EXPECT_EQ(error_of("{\"!\": 0}"), "BpeTokenizer: 'DIR/vocab.json' has no token '\u0100' for the byte 0");
-  EXPECT_EQ(error_of("{\"a\": 1e999}"), "BpeTokenizer: 'DIR/vocab.json' is not JSON: number overflow parsing '1e999'");
+  EXPECT_EQ(error_of("{\"a\": 1e999}"), "BpeTokenizer: 'DIR/vocab.json' has a number outside the range of double");
 }
 
 TEST(BpeTokenizer, InvalidMergesAreRejected) {

@@ -37,14 +37,12 @@ TEST(CharVocabulary, EveryByteValueRoundTrips) {
 
 TEST(CharVocabulary, UnknownBytesAndTokensAreRejected) {
   const CharVocabulary vocabulary("abc");
-  EXPECT_EQ(error_text<td::ValueError>([&] { vocabulary.encode("ab\xc3z"); }),
-            "CharVocabulary: the byte 195 at position 2 is not in the vocabulary");
-  EXPECT_EQ(error_text<td::IndexError>([&] {
-              vocabulary.decode(std::vector<int64_t>{1, 3});
-            }),
-            "CharVocabulary: token 1 is 3, expected 0 <= token < 3");
-  EXPECT_EQ(error_text<td::IndexError>([&] { vocabulary.decode(std::vector<int64_t>{-1}); }),
-            "CharVocabulary: token 0 is -1, expected 0 <= token < 3");
+  EXPECT_ERROR(td::ValueError, vocabulary.encode("ab\xc3z"),
+               "CharVocabulary: the byte 195 at position 2 is not in the vocabulary");
+  EXPECT_ERROR(td::IndexError, vocabulary.decode(std::vector<int64_t>{1, 3}),
+               "CharVocabulary: token 1 is 3, expected 0 <= token < 3");
+  EXPECT_ERROR(td::IndexError, vocabulary.decode(std::vector<int64_t>{-1}),
+               "CharVocabulary: token 0 is -1, expected 0 <= token < 3");
 }
 
 TEST(CharTextDataset, SplitsTheTextAtNinetyPercent) {

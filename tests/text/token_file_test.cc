@@ -70,8 +70,8 @@ TEST(TokenFile, InvalidFilesAndRangesAreRejected) {
   EXPECT_EQ(error_of([&] { read(file, 0, 2); }),
             "TokenFile: 'DIR/t': token 1 is 5, expected 0 <= token < vocabulary_size 5");
   for (const auto& [begin, count] : {std::pair(0, 3), {-1, 1}, {2, 1}}) {
-    EXPECT_EQ(error_text<td::IndexError>([&] { read(file, begin, count); }),
-              td::str("TokenFile: begin is ", begin, " for ", count, " tokens, expected 0 <= begin <= ", 2 - count));
+    EXPECT_ERROR(td::IndexError, read(file, begin, count),
+                 td::str("TokenFile: begin is ", begin, " for ", count, " tokens, expected 0 <= begin <= ", 2 - count));
   }
 }
 
@@ -135,16 +135,15 @@ TEST(TokenDataset, BatchEqualsStackedItems) {
 }
 
 TEST(TokenDataset, InvalidArgumentsAreRejected) {
-  EXPECT_EQ(error_text<td::ValueError>([] { TokenDataset(counted(4), {.context = 4}); }),
-            "TokenDataset: 4 tokens, expected at least context + 1 = 5");
-  EXPECT_EQ(error_text<td::ValueError>([] { TokenDataset(counted(4), {.context = 0}); }),
-            "TokenDataset: context is 0, expected at least 1");
-  EXPECT_EQ(error_text<td::ValueError>([] { TokenDataset(counted(4), {.context = 1, .stride = 0}); }),
-            "TokenDataset: stride is 0, expected at least 1");
+  EXPECT_ERROR(td::ValueError, TokenDataset(counted(4), {.context = 4}),
+               "TokenDataset: 4 tokens, expected at least context + 1 = 5");
+  EXPECT_ERROR(td::ValueError, TokenDataset(counted(4), {.context = 0}),
+               "TokenDataset: context is 0, expected at least 1");
+  EXPECT_ERROR(td::ValueError, TokenDataset(counted(4), {.context = 1, .stride = 0}),
+               "TokenDataset: stride is 0, expected at least 1");
   const TokenDataset dataset(counted(5), {.context = 4});
-  EXPECT_EQ(error_text<td::IndexError>([&] { dataset.get(1); }), "TokenDataset: index is 1, expected 0 <= index < 1");
-  EXPECT_EQ(error_text<td::ValueError>([&] { dataset.get_batch({}); }),
-            "TokenDataset: empty batch, expected at least one index");
+  EXPECT_ERROR(td::IndexError, dataset.get(1), "TokenDataset: index is 1, expected 0 <= index < 1");
+  EXPECT_ERROR(td::ValueError, dataset.get_batch({}), "TokenDataset: empty batch, expected at least one index");
 }
 
 /// A line of /proc/self/status in KiB: RssFile are resident pages of files, VmRSS are all resident pages.

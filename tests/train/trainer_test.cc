@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -133,9 +132,9 @@ TEST(Trainer, ResumedTrainingEndsWithTheSameBytes) {
     EXPECT_NE(events.find("f1/validation"), std::string::npos);
     EXPECT_NE(events.find("learning rate"), std::string::npos);
   }
-  EXPECT_EQ(error_text<td::ValueError>([&] { train(2, {.out = folder / "parts"}); }),
-            "Trainer: '" + (folder / "parts/checkpoints") +
-                "' contains checkpoints; continue from them with resume, or choose another out");
+  EXPECT_ERROR(td::ValueError, train(2, {.out = folder / "parts"}),
+               "Trainer: '" + (folder / "parts/checkpoints") +
+                   "' contains checkpoints; continue from them with resume, or choose another out");
 }
 
 /// Two networks with an optimizer each. The loss of the second depends on the first, as it is after its step.
@@ -353,15 +352,15 @@ TEST(Trainer, OtherSettingsAreListedAndRejectedOnResume) {
                                   .out = out,
                                   .resume = true,
                                   .identity = {{"learning rate", "0.2"}, {"model", "a"}, {"width", "8"}}};
-  EXPECT_EQ(error_text<td::ValueError>([&] { train(1, options); }),
-            "digits: the checkpoints in '" + out +
-                "/checkpoints' were saved with other settings\n"
-                "  learning rate  checkpoint: 0.1, now: 0.2\n"
-                "  width          checkpoint: missing, now: 8\n"
-                "  accumulate     checkpoint: 1, now: 2\n"
-                "  max_norm       checkpoint: 0, now: 1.5\n"
-                "  amp            checkpoint: none, now: bfloat16\n"
-                "  use the checkpoint's settings, or choose another out");
+  EXPECT_ERROR(td::ValueError, train(1, options),
+               "digits: the checkpoints in '" + out +
+                   "/checkpoints' were saved with other settings\n"
+                   "  learning rate  checkpoint: 0.1, now: 0.2\n"
+                   "  width          checkpoint: missing, now: 8\n"
+                   "  accumulate     checkpoint: 1, now: 2\n"
+                   "  max_norm       checkpoint: 0, now: 1.5\n"
+                   "  amp            checkpoint: none, now: bfloat16\n"
+                   "  use the checkpoint's settings, or choose another out");
 }
 
 TEST(Trainer, EvaluationRunsInEvaluationModeWithoutGradients) {
@@ -436,9 +435,9 @@ TEST(Trainer, NonFiniteLossThrows) {
     const auto loss = [&](const td::data::Batch& batch) {
       return job.loss(batch) * (trainer.step() < 2 ? 1 : std::numeric_limits<double>::infinity());
     };
-    EXPECT_EQ(error_text<td::ValueError>([&] { trainer.fit(loss); }),
-              "Trainer: the loss of step 3 is not finite: the training diverged; "
-              "try a smaller learning rate than 0.05");
+    EXPECT_ERROR(
+        td::ValueError, trainer.fit(loss),
+        "Trainer: the loss of step 3 is not finite: the training diverged; try a smaller learning rate than 0.05");
   });
 }
 

@@ -25,6 +25,7 @@ cc_library(
 def _system_library_impl(rctx):
     rctx.file("WORKSPACE", "")
     missing = [h for h in rctx.attr.headers if not rctx.path(rctx.attr.prefix + "/" + h).exists]
+    rctx.file("defs.bzl", "IS_INSTALLED = %s\n" % (not missing))
     if missing:
         # Fails when this package is loaded, so only targets that use the library fail.
         rctx.file("BUILD.bazel", "fail(%r)\n" % ("missing on this system: apt-get install " + rctx.attr.apt))

@@ -166,7 +166,7 @@ def _wide_sources(srcs):
 
 def tandem_cc_library(
         name,
-        visibility,
+        visibility = ["//:__subpackages__"],
         srcs = [],
         hdrs = [],
         cuda_srcs = [],
@@ -184,7 +184,7 @@ def tandem_cc_library(
 
     Args:
       name: of the target
-      visibility: packages that may depend on it: a group of the top BUILD file or a list of packages
+      visibility: packages that may depend on it; by default all: tools/check/include_direction.py checks the includes
       srcs: .cc files
       hdrs: public and private headers; a header in srcs would not be found as <tandem/...>
       cuda_srcs: .cu and .cc files of CUDA builds
@@ -319,11 +319,12 @@ def tandem_cc_test(name, srcs = None, deps = [], copts = [], size = "small", mai
         **kwargs
     )
 
-def tandem_cc_binary(name, srcs = None, copts = [], **kwargs):
+def tandem_cc_binary(name, visibility = ["//:__subpackages__"], srcs = None, copts = [], **kwargs):
     """A program.
 
     Args:
       name: of the target
+      visibility: packages that may depend on it
       srcs: default [<name>.cc]
       copts: flags after COPTS
       **kwargs: as for cc_binary
@@ -333,5 +334,6 @@ def tandem_cc_binary(name, srcs = None, copts = [], **kwargs):
         srcs = srcs if srcs != None else [name + ".cc"],
         copts = COPTS + copts,
         linkstatic = True,
+        visibility = visibility,
         **kwargs
     )

@@ -23,11 +23,11 @@ _MAX_README_LINES = 120
 # Their planted trees name pages that are not in this one.
 _PLANTED_NAMES = ("tools/check/documents.py", "tools/site/check_site.py", "tests/tools/tracked_files_test.py")
 _FROM_PYTORCH = "docs/from_pytorch.md"  # its code blocks and tables are compiled by //tests/docs
-_PYTORCH_ONLY = {"DETAIL", "TORCH_DISTRIBUTED_DEBUG", "save_model", "set_to_none"}
+_PYTORCH_ONLY = {"DETAIL", "TORCH_DISTRIBUTED_DEBUG", "True", "save_model", "set_to_none"}
 _CODE = (".h", ".cc", ".cu", ".py", ".sh", "BUILD")
 
 
-def _pages(paths):
+def pages(paths):
     names = ["README.md", "CONTRIBUTING.md", "docs/*.md", "docs/decisions/*.md", "examples/README.md", "tests/*/README.md"]
     return sorted(path for name in names for path in common.matching(paths, name))
 
@@ -37,10 +37,13 @@ def _with_folders(paths):
     return {path[:end] for path in paths for end in [m.start() for m in re.finditer("/", path)] + [len(path)]}
 
 
+def fragment(heading):
+    """The fragment that GitHub generates from a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
 def _anchors(text):
-    """The fragments that GitHub generates from a page's headings."""
-    headings = re.findall(r"^#+ +(.*)$", _FENCED.sub("", text), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return {fragment(heading) for heading in re.findall(r"^#+ +(.*)$", _FENCED.sub("", text), re.MULTILINE)}
 
 
 def _expand(name):
@@ -82,12 +85,12 @@ def _check_page(root, page, known):
             wrong.append("%s: the target //%s%s does not exist" % (page, package, ":" + name if name else ""))
     links = [link for link in _LINK.findall(prose) if "://" not in link]
     for link in links:
-        target, _, fragment = link.partition("#")
+        target, _, anchor = link.partition("#")
         path = os.path.normpath(os.path.join(os.path.dirname(page), target)) if target else page
         if path not in known and path != ".":
             wrong.append("%s: the target of the link %s does not exist" % (page, link))
-        elif fragment and fragment not in _anchors(common.read(root, path)):
-            wrong.append("%s: %s has no heading #%s" % (page, path, fragment))
+        elif anchor and anchor not in _anchors(common.read(root, path)):
+            wrong.append("%s: %s has no heading #%s" % (page, path, anchor))
     return wrong, len(paths) + len(labels) + len(links)
 
 
@@ -107,7 +110,7 @@ def check(root):
     paths = common.tracked(root)
     known = _with_folders(paths)
     violations, count = _check_words(root)
-    for page in _pages(paths):
+    for page in pages(paths):
         wrong, seen = _check_page(root, page, known)
         violations += wrong
         count += seen

@@ -35,8 +35,12 @@ def public_headers(root, more=()):
     return sorted(found)
 
 
+def listed_headers(root):
+    return re.findall(r'"tandem/([^"]+)"', common.read(root, INSTALL))
+
+
 def installed_headers(root):
-    return public_headers(root, re.findall(r'"tandem/([^"]+)"', common.read(root, INSTALL)))
+    return public_headers(root, listed_headers(root))
 
 
 def included_first(root):

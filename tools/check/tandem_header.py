@@ -21,7 +21,7 @@ STANDARD_LIBRARY = "bits/stdc++.h"
 
 # Headers of the compiler, the C++ and C libraries and the kernel. All other headers below /usr belong to third-party
 # libraries.
-_SYSTEM = re.compile(r"/usr/(lib/gcc/|include/(c\+\+|linux|asm-generic)/|include/[^/]+/(c\+\+|bits|sys|gnu|asm)/|"
+_SYSTEM = re.compile(r"/usr/(lib/gcc/|lib/linux/uapi/|include/(c\+\+|linux|asm-generic)/|include/[^/]+/(c\+\+|bits|sys|gnu|asm)/|"
                      r"include/[^/]+\.h$)")
 _DIRECT = ("jpeglib.h", "png.h", "zlib.h", "zconf.h")  # third-party headers in the same folder as the C library's
 

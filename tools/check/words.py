@@ -20,9 +20,9 @@ IN_NAMES = {
     "whoever": "the subject", "told": "notified", "hears": "notified", "heard": "notified", "letters": "messages",
     "fronts": "operator functions", "complained": "reported", "walk": "loop", "walks": "loops", "stretch": "chunk",
     "stretches": "chunks", "landed": "staged", "verdict": "outcome", "bells": "notifier", "parity": "buffer index",
+    "tell": "notify", "tells": "notifies", "untold": "not notified", "beside": "concurrent",
 }
 
-_STRING = re.compile(r'"((?:\\.|[^"\\\n])*)"')
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include.*$", re.MULTILINE)
 _COMMENT_OR_TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|(?<![0-9A-Fa-f])\'(?:\\.|[^\'\\\n])+\'', re.DOTALL)
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")

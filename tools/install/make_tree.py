@@ -42,6 +42,17 @@ def put(source, *path):
     shutil.copyfile(source, path)
 
 
+def make_archive(ar, objects, path):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    # q: packages may have objects of the same name. D: without times and owners, so that equal objects give equal
+    # bytes.
+    list_file = path + ".list"
+    with open(list_file, "w", encoding="utf-8") as f:
+        f.write("\n".join(objects))
+    subprocess.run([ar, "qcsD", path, "@" + list_file], check=True)
+    os.remove(list_file)
+
+
 def main():
     parser = argparse.ArgumentParser(fromfile_prefix_chars="@")
     parser.add_argument("--out", required=True)
@@ -49,6 +60,7 @@ def main():
     parser.add_argument("--header", action="append", help="tandem/ops/math.h=PATH")
     parser.add_argument("--public-header", action="append", default=[], help="tandem/optim/define_optimizer.h")
     parser.add_argument("--object", action="append")
+    parser.add_argument("--mpi-object", action="append", default=[])
     parser.add_argument("--define", action="append", default=[], help="macro that programs are compiled with")
     parser.add_argument("--link-flag", action="append", default=[])
     parser.add_argument("--program", action="append", default=[])
@@ -60,15 +72,9 @@ def main():
     for name in reachable(headers, ["tandem/tandem.h", *args.public_header]):
         put(headers[name], args.out, "include", name)
 
-    archive = os.path.join(args.out, "lib", "libtandem.a")
-    os.makedirs(os.path.dirname(archive), exist_ok=True)
-    # q: packages may have objects of the same name. D: without times and owners, so that equal objects give equal
-    # bytes.
-    list_file = archive + ".list"
-    with open(list_file, "w", encoding="utf-8") as f:
-        f.write("\n".join(args.object))
-    subprocess.run([args.ar, "qcsD", archive, "@" + list_file], check=True)
-    os.remove(list_file)
+    make_archive(args.ar, args.object, os.path.join(args.out, "lib", "libtandem.a"))
+    if args.mpi_object:
+        make_archive(args.ar, args.mpi_object, os.path.join(args.out, "lib", "libtandem_mpi.a"))
 
     version = _VERSION.search(read(headers["tandem/base/version.h"]))
     values = {"VERSION": version.group(2), "DEFINE_FLAGS": "".join(" -D" + d for d in args.define), "DEFINE_LIST": ";".join(args.define),

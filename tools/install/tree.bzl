@@ -9,17 +9,25 @@ def _header_argument(file):
         return None
     return file.path.split(INCLUDE_FOLDER)[1] + "=" + file.path
 
-def _install_tree_impl(ctx):
-    info = ctx.attr.library[CcInfo]
+def _linked(library):
+    """Objects and link flags of all libraries that `library` depends on."""
     objects = []
     link_flags = []
-    for linker_input in info.linking_context.linker_inputs.to_list():
+    for linker_input in library[CcInfo].linking_context.linker_inputs.to_list():
         for library in linker_input.libraries:
             # The objects of all libraries are in one archive, so alwayslink is not needed for the order of archives.
             objects += library.pic_objects or library.objects
         for flag in linker_input.user_link_flags:
             if flag not in link_flags:
                 link_flags.append(flag)
+    return objects, link_flags
+
+def _install_tree_impl(ctx):
+    info = ctx.attr.library[CcInfo]
+    objects, link_flags = _linked(ctx.attr.library)
+    mpi_objects = []
+    if ctx.attr.mpi_library:
+        mpi_objects = [o for o in _linked(ctx.attr.mpi_library)[0] if o not in objects]
 
     toolchain = find_cpp_toolchain(ctx)
     out = ctx.actions.declare_directory(ctx.label.name)
@@ -30,6 +38,7 @@ def _install_tree_impl(ctx):
     args.add_all(headers, before_each = "--header", map_each = _header_argument)
     args.add_all(ctx.attr.public_headers, before_each = "--public-header")
     args.add_all(objects, before_each = "--object")
+    args.add_all(mpi_objects, before_each = "--mpi-object")
     args.add_all(ctx.attr.defines, before_each = "--define")
     for flag in link_flags:
         args.add("--link-flag=" + flag)
@@ -43,7 +52,7 @@ def _install_tree_impl(ctx):
         executable = ctx.executable._make_tree,
         arguments = [args],
         inputs = depset(
-            objects + ctx.files.programs + ctx.files.documents + ctx.files.templates,
+            objects + mpi_objects + ctx.files.programs + ctx.files.documents + ctx.files.templates,
             transitive = [headers, toolchain.all_files],
         ),
         outputs = [out],
@@ -62,6 +71,7 @@ install_tree = rule(
             providers = [CcInfo],
             doc = "libtandem.a has all objects that it depends on; the headers that tandem/tandem.h includes are installed",
         ),
+        "mpi_library": attr.label(providers = [CcInfo], doc = "libtandem_mpi.a has its objects; none where OpenMPI is not installed"),
         "public_headers": attr.string_list(doc = "headers that are installed besides, and those that they include"),
         "programs": attr.label_list(doc = "programs for bin"),
         "templates": attr.label_keyed_string_dict(

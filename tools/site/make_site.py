@@ -3,13 +3,14 @@
 
     ./bazelw run //docs:site -- FOLDER
 
-FOLDER is made, or replaced if an earlier site is in it. index.html is its start page; no server is needed.
+FOLDER is made, or replaced if an earlier site is in it. index.html is its start page; no server is needed. Doxygen reads copies of the
+installed headers and of the pages that have their lines, so its warnings name lines of the tree. In these copies each header is a
+group of its package, overloads and _async forms repeat the comment that they share, and links lead to pages of the site.
 """
 
 import argparse
-import collections
-import html
 import os
+import posixpath
 import re
 import shutil
 import subprocess
@@ -18,228 +19,240 @@ import tempfile
 import time
 
 sys.dont_write_bytecode = True
-import headers
-import links
-import pages
-import common
-
 _HERE = os.path.dirname(os.path.realpath(__file__))
-_PACKAGE = "doxygen"
-INSTALL = "apt-get install --no-install-recommends " + _PACKAGE
-_TAGLINE = "Neural networks in C++, trained on CPUs and NVIDIA GPUs"
-_VERSION = re.compile(r'kVersion = "([^"]+)"')
-_WARNING = re.compile(r"^(?:warning: )?(.*?):(\d+): (.*)$")
-_UNDOCUMENTED = re.compile(r"^(?:Member|Compound) (.*?) is not documented\.$")
-_CODE = re.compile(r"<code>((?:[^<]|<a [^>]*>|</a>)+)</code>")
-_FRAGMENT = re.compile(r"<div class=\"fragment\">.*?</div><!-- fragment -->", re.DOTALL)
-_CODE_LINK = re.compile(r"<a class=\"code[^>]*>([^<]*)</a>")
-_ANY_LINK = re.compile(r"<a [^>]*>([^<]*)</a>")
-_QUALIFIED = re.compile(r"<a [^>]*>[^<]*</a>|(?<!\w)td::((?:\w+::)*[A-Z]\w*)\b")
-_TAGGED_CLASS = re.compile(r"<compound kind=\"(?:class|struct)\">\s*<name>([^<]+)</name>\s*<filename>([^<]+)</filename>")
-_SUMMARY = re.compile(r"<div class=\"summary\">.*?</div>", re.DOTALL)
-# Indexes that the navigation and the search replace.
-_INDEXES = re.compile(r"-members\.html$|^(?:functions|namespacemembers|namespaces|globals|classes|hierarchy|modules|pages|files|dir_)\w*\.html$")
+sys.path.insert(0, os.path.join(os.path.dirname(_HERE), "check"))
+import common
+import documents
+import public_headers
+
+INSTALL = "apt-get install --no-install-recommends doxygen"
 _MARK = "generator-of-this-folder.txt"
+_FILES = (".svg", ".png", "LICENSE")
+_DECISIONS = "docs/decisions"
+
+PACKAGES = {
+    "base": "Errors, logging, environment variables, futures, half types, trace events.",
+    "tensor": "Tensors, devices, dtypes, memory, random numbers, State; CUDA streams and graphs.",
+    "autograd": "Backward, gradient modes, numerical checks of gradients.",
+    "ops": "Operations on tensors, and autocast.",
+    "nn": "Modules, layers and initial values.",
+    "optim": "Optimizers, schedules, clipping, gradient scaling.",
+    "data": "Data sets, samplers and loaders.",
+    "io": "Checkpoints, safetensors, NumPy and TensorBoard files.",
+    "distributed": "Starting ranks, process groups, DistributedDataParallel, communication hooks.",
+    "profile": "Trace files and reports of steps.",
+    "models": "Networks with the parameter names of torchvision and transformers.",
+    "text": "Tokenizers, token files and data sets of texts.",
+    "train": "The training loop, metrics, progress and charts.",
+}
+assert set(PACKAGES) == set(common.LIBRARY_PACKAGES)
+_NAMESPACES = {
+    "": "All of tandem. Programs usually write `namespace td = tandem;`.",
+    "::comm": "Sums, broadcasts, scatters and gathers between devices of a process.",
+    "::cuda": "CUDA devices, streams, events and graphs.",
+    "::nn::init": "Initial values of parameters.",
+    **{"::" + name: text for name, text in PACKAGES.items() if name not in ("base", "tensor", "ops")},
+}
+
+# Headers. Doxygen links to friends without describing them; specializations have the comment of their template.
+_HIDDEN = re.compile(r"^(?: *///.*\n)*( +friend |template <> )(?:.*[;}]|.*\{\n(?:.*\n)*?(?: +)?\})$|^ +\S.* = delete;$", re.MULTILINE)
+_NAMESPACE = re.compile(r"^(namespace tandem \{ )inline namespace v0 \{(.*)$")
+_NAMESPACE_END = re.compile(r"^(\}+)\}(  // namespace tandem)::v0")
+_ATTRIBUTE = re.compile(r"\[\[[^\]]*\]\]")
+_NAME = re.compile(r"(operator\s*(?:\(\)|[^\s\w(]+)|[\w~]+)\s*\(")
+_SENTENCE_END = re.compile(r"(?<![ (][A-Z])\.\s+|\n\n")
+_SENDS = {"isend": "send", "recv": "send", "irecv": "send"}
 
 # Members that need no comment because the C++ standard library has them, with the same meaning: those of the types that stand for
 # vector, shared_ptr and function_ref, and what every type may have: copies, moves, output, comparison.
 _STANDARD_TYPES = ("SmallVector", "RefPtr", "FunctionRef")
-_STANDARD_MEMBERS = re.compile(r"^(?:friend )?operator(?:=|==|!=|<<)\(")
+_STANDARD_MEMBERS = re.compile(r"^(?:friend )?operator(?:=|==|!=|<<)\(|^SmallVector\(")
 
 
-def is_exempt(symbol):
-    """Whether a symbol may be without documentation; `symbol` as in Doxygen's warning."""
-    match = re.match(r"^(.*) \((\w[\w ]*)\) of (?:class|struct|namespace|file|group) (.*)$", symbol)
+def is_exempt(warning):
+    """Whether a warning of Doxygen is about a symbol that needs no documentation."""
+    match = re.match(r"Member (.*) \((\w[\w ]*)\) of (?:class|struct|namespace|file|group) (.*) is not documented\.$", warning)
     if not match:
         return False
     declaration, kind, scope = match.groups()
     owner = re.sub(r"<.*", "", scope).split("::")[-1].strip()
-    if owner in _STANDARD_TYPES and kind in ("function", "typedef"):
+    if owner in _STANDARD_TYPES and kind in ("function", "typedef") or _STANDARD_MEMBERS.match(declaration):
         return True
-    if declaration.startswith("SmallVector("):  # constructors that a derived class takes over
-        return True
-    if kind in ("function", "friend") and _STANDARD_MEMBERS.match(declaration):
-        return True
-    # Copies, moves, and the constructor without arguments.
-    arguments = re.match(r"^~?%s\((.*?)\)" % re.escape(owner), declaration)
+    arguments = re.match(r"~?%s\((.*?)\)" % re.escape(owner), declaration)  # copies, moves, and the constructor without arguments
     return bool(arguments) and re.sub(r"\s*(const|&|&&)\s*|\w+$", "", arguments.group(1)).strip() in ("", owner)
 
 
-def _navigation(root, names, public):
-    guides = pages.sections(root, names)
-    lines = ["<p><a href=\"index.html\">Overview</a></p>"]
-    for section, entries in guides:
-        lines.append("<p>%s</p>\n<ul>" % html.escape(section))
-        lines += ["<li><a href=\"%s.html\">%s</a></li>" % (name, html.escape(text[0].upper() + text[1:])) for name, text in entries]
-        lines.append("</ul>")
-    lines.append("<p>API reference</p>\n<ul>")
-    lines += ["<li><a href=\"group__%s.html\">%s</a></li>" % (package, package) for package in headers.PACKAGES
-              if any(header.startswith(package + "/") for header in public)]
-    if "docs/operations.md" in names:
-        lines.append("<li><a href=\"%s.html\">All operations</a></li>" % names["docs/operations.md"])
-    lines += ["<li><a href=\"annotated.html\">All classes</a></li>", "</ul>"]
-    project = [(names[path], text) for path, text in (("CHANGELOG.md", "Changelog"), ("CONTRIBUTING.md", "Contributing"),
-                                                     ("LICENSE", "Licence")) if path in names]
-    if project:
-        lines.append("<p>Project</p>\n<ul>")
-        lines += ["<li><a href=\"%s.html\">%s</a></li>" % entry for entry in project]
-        lines.append("</ul>")
-    return "\n".join(lines)
+def summary(text):
+    """The comment at the top of a header: (first sentence, the rest)."""
+    comment = re.match(r"(?://.*\n)*", text).group(0)
+    first, *rest = _SENTENCE_END.split(re.sub(r"^// ?", "", comment, flags=re.MULTILINE).strip(), maxsplit=1)
+    return " ".join(first.split()).rstrip(".") + ".", "".join(rest)
 
 
-def _api_table(public):
-    rows = ["| <a href=\"group__%s.html\">%s</a> | %s |" % (package, package, text) for package, text in headers.PACKAGES.items()
-            if any(header.startswith(package + "/") for header in public)]
-    return "\n## API reference {#api-reference}\n\n| | |\n|---|---|\n%s\n" % "\n".join(rows)
+def share_comments(lines):
+    """Copies the comment of a function to the overloads and _async forms that are declared directly below it."""
+    def base(name):
+        name = _SENDS.get(name, name.removesuffix("_async"))
+        return "_coalesced" if name.endswith("_coalesced") else name
+
+    result, comment, name, place, previous = [], [], None, "", ""
+    for at, line in enumerate(lines):
+        text = line.strip()
+        indent = line[:len(line) - len(line.lstrip())]
+        if text.startswith("///"):
+            comment, place = (comment if previous.startswith("///") else []) + [text[3:]], indent
+        elif not text:
+            comment = []
+        elif re.match(r"[A-Za-z~\[]", text) and ("///<" in text or comment and indent == place):
+            found = _NAME.search(_ATTRIBUTE.sub("", lines[at + 1] if text.startswith("template ") and "(" not in text else text))
+            declared = base(found.group(1)) if found else None
+            if "///<" in text:
+                comment, place, name = [text.partition("///<")[2]], indent, declared
+            elif previous.startswith("///"):
+                name = declared
+            elif name and declared == name and not previous.startswith("template "):
+                line = indent + "/**%s */ %s" % (" @nl".join(comment), text)
+        result.append(line)
+        previous = text
+    return result
 
 
-def _write(text, *path):
-    path = os.path.join(*path)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w", encoding="utf-8") as f:
-        f.write(text)
+def group_of(header):
+    return os.path.splitext(header)[0].replace("/", "_")
 
 
-def _stage(root, folder):
-    """Writes Doxygen's input below a folder. Returns what is wrong with it, and file -> lines of the original."""
-    problems, origins = [], {}
-    public = headers.read_all(root)
-    names = pages.page_paths(root)
-    for header, text in public.items():
-        problems += headers.undocumented_macros(header, text)
-        staged, origins[os.path.join("tandem", header)] = headers.stage(header, text, names)
-        _write(staged, folder, "input", "tandem", header)
-    _write(headers.package_groups(public), folder, "input", "packages.dox")
-    urls = {header: "group__%s.html" % headers.group_of(header).replace("_", "__") for header in public}
-    for path, name in names.items():
-        if path == pages.DECISIONS:
-            text = pages.decisions_page(root, names)
-        elif path == "LICENSE":
-            text = pages.licence_page(root)
-        else:
-            text = pages.stage(root, path, names, urls, problems)
-        if path == pages.INDEX:
-            text += _api_table(public)
-        _write(text, folder, "input", "pages", name + ".md")
-    version = _VERSION.search(public.get("base/version.h", ""))
-    for file in ("header.html", "footer.html"):
-        text = common.read(_HERE, file).replace("@TAGLINE@", _TAGLINE).replace("@NAVIGATION@", _navigation(root, names, public))
-        _write(text.replace("@VERSION@", version.group(1) if version else ""), folder, file)
-    return problems, origins, names, urls
+def stage_header(header, text):
+    group = group_of(header)
+    result = []
+    for line in share_comments(_HIDDEN.sub(lambda hidden: "\n" * hidden.group(0).count("\n"), text).splitlines()):
+        opened = _NAMESPACE.match(line)
+        if opened:
+            line = "%s%s /** @addtogroup %s@nl@{ */" % (opened.group(1), opened.group(2).lstrip(), group)
+        elif _NAMESPACE_END.match(line):
+            line = "/** @} */ " + _NAMESPACE_END.sub(r"\1\2", line)
+        elif line.startswith("#define") and result[-1].startswith("///"):
+            result[-1] += " @ingroup " + group
+        code, slashes, comment = line.partition("///")
+        result.append(code + slashes + comment.replace("<T>", "&lt;T&gt;"))
+    first, rest = summary(text)
+    first = re.sub(r"(?<=[ (][A-Z]\.) ", r"\\ ", first)  # otherwise Doxygen too ends the sentence at initials
+    return "%s\n/** @defgroup %s %s\n@ingroup %s\n@brief %s\n\n%s\n*/\n" % ("\n".join(result), group, header, header.split("/")[0], first, rest)
 
 
-def _run_doxygen(root, folder, out):
-    pictures = [os.path.join(root, path) for path in common.files(root, ["docs"], pages.PICTURES)]
-    settings = common.read(_HERE, "Doxyfile") + "".join("%s = %s\n" % (name, " ".join('"%s"' % path for path in paths)) for name, paths in [
-        ("INPUT", [os.path.join(folder, "input")]),
-        ("STRIP_FROM_PATH", [os.path.join(folder, "input")]),
-        ("STRIP_FROM_INC_PATH", [os.path.join(folder, "input")]),
-        ("OUTPUT_DIRECTORY", [os.path.dirname(out)]),
-        ("HTML_OUTPUT", [os.path.basename(out)]),
-        ("HTML_HEADER", [os.path.join(folder, "header.html")]),
-        ("HTML_FOOTER", [os.path.join(folder, "footer.html")]),
-        ("LAYOUT_FILE", [os.path.join(_HERE, "layout.xml")]),
-        ("HTML_STYLESHEET", [os.path.join(_HERE, "style.css")]),
-        ("HTML_EXTRA_FILES", pictures),
-        ("GENERATE_TAGFILE", [os.path.join(folder, "tags.xml")]),
-        ("WARN_LOGFILE", [os.path.join(folder, "warnings.txt")]),
-    ])
-    _write(settings, folder, "Doxyfile")
-    done = subprocess.run([_PACKAGE, os.path.join(folder, "Doxyfile")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if done.returncode != 0:
-        sys.exit("site: doxygen failed:\n" + done.stdout)
-    return common.read(folder, "warnings.txt").splitlines()
+def undocumented_macros(header, text):
+    """Doxygen does not report these."""
+    documented = set(re.findall(r"^///.*\n(?:#(?!define).*\n)*#define (\w+)", text, re.MULTILINE))
+    return ["%s:%d: macro %s is not documented" % (header, number, line.split()[1].split("(")[0])
+            for number, line in enumerate(text.splitlines(), 1)
+            if line.startswith("#define ") and line.split()[1].split("(")[0] not in documented]
 
 
-def _violations(warnings, folder, origins):
-    """Doxygen's warnings with the lines of the original files, once each, without the symbols that are exempt."""
-    found = []
-    for warning in warnings:
-        match = _WARNING.match(warning)
-        if not match:
-            found.append(warning.strip())
-            continue
-        path, line, text = match.groups()
-        path = os.path.relpath(path, os.path.join(folder, "input")) if os.path.isabs(path) else path
-        if path in origins and 0 < int(line) <= len(origins[path]):
-            line = origins[path][int(line) - 1]
-        symbol = _UNDOCUMENTED.match(text.removeprefix("warning: "))
-        if symbol and is_exempt(symbol.group(1)):
-            continue
-        found.append("%s:%s: %s" % (path.removeprefix("tandem/"), line, text.removeprefix("warning: ")))
-    return sorted(set(found) - {""})
+class Pages:
+    """Guides as Doxygen reads them: headings have the fragments of GitHub as labels, and links lead to these."""
+
+    _FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
+    _HEADING = re.compile(r"^(#+) +(.*?) *$", re.MULTILINE)
+    _SPAN = re.compile(r"(^ {4}.*$|`+[^`]+`+)|(!?)\[([^\]]*)\]\(([^)\s]+)\)|@(?=\w)", re.MULTILINE)
+
+    def __init__(self, root, headers):
+        tracked = common.tracked(root)
+        self.root, self.problems = root, []
+        self.paths = documents.pages(tracked) + common.matching(tracked, "CHANGELOG.md")
+        self.labels = {header: group_of(header) for header in headers}
+        for path in self.paths:
+            name = os.path.splitext(path)[0].removeprefix("docs/").removesuffix("/README").lower()
+            self.labels[path] = "mainpage" if path == "README.md" else re.sub(r"[^a-z0-9]", "-", name)
+        self.labels[_DECISIONS] = "decisions"
+
+    def stage(self, path):
+        """The text of a page for Doxygen."""
+        seen = {}
+
+        def label(match):
+            marks, text = match.groups()
+            if marks == "#":
+                return "# %s {#%s}" % (text, self.labels[path])
+            fragment = documents.fragment(text)
+            seen[fragment] = seen.get(fragment, -1) + 1
+            return "%s %s {#%s--%s%s}" % (marks, text, self.labels[path], fragment, "-%d" % seen[fragment] if seen[fragment] else "")
+
+        def resolve(match):
+            code, is_picture, text, link = match.groups()
+            if code:
+                return "`%s`" % code if "'" in code and re.match("`[^`]", code) else code  # Doxygen ends `it's` at the quote
+            if not link or "://" in link:
+                return match.group(0) if link else "\\@"
+            link, _, fragment = link.partition("#")
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(path), link)) if link else path
+            if is_picture or target.endswith(_FILES):
+                if not os.path.isfile(os.path.join(self.root, target)):
+                    self.problems.append("%s: the link %s leads to nothing" % (path, link))
+                name = posixpath.basename(target)
+                return "<img src=\"%s\" alt=\"%s\"/>" % (name, text) if is_picture else "<a href=\"%s\">%s</a>" % (name, text)
+            if target not in self.labels:
+                if not target.endswith(".md"):  # Doxygen reports those
+                    self.problems.append("%s: the link %s leads to nothing in the site" % (path, link))
+                return match.group(0)
+            label = self.labels[target] + ("--" + fragment if fragment else "")
+            return "%s@ref %s \"%s\"" % ("\n" * text.count("\n"), label, " ".join(text.replace("`", "").split()))
+
+        parts = self._FENCED.split(common.read(self.root, path))
+        parts[::2] = [self._SPAN.sub(resolve, self._HEADING.sub(label, part)) for part in parts[::2]]
+        return "".join(parts)
 
 
-def _class_urls(tags):
-    """Class -> URL, by full name without "tandem::", and by last name where that is unique."""
-    urls, last = {}, collections.defaultdict(list)
-    for name, file in _TAGGED_CLASS.findall(tags):
-        if "&lt;" not in name:
-            urls[name.removeprefix("tandem::")] = file
-            last[name.split("::")[-1]].append(file)
-    urls.update({name: files[0] for name, files in last.items() if len(files) == 1})
-    return urls
+def stage(root, folder):
+    """Writes Doxygen's input into a folder. Returns what is wrong with it."""
+    def write(path, text):
+        path = os.path.join(folder, path)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
 
-
-def _finish(out, headers_urls, class_urls):
-    """Removes Doxygen's indexes, marks the current page in the navigation, and corrects the links in code: Doxygen links every word that
-    is also a function's name, and misses the classes and headers that guides name."""
-
-    def link(text, name, urls):
-        return "<a href=\"%s\">%s</a>" % (urls[name], text) if name in urls else text
-
-    def fix_fragment(match):
-        text = _CODE_LINK.sub(lambda found: found.group(0) if "::" in found.group(1) else found.group(1), match.group(0))
-        return _QUALIFIED.sub(lambda found: link(found.group(0), found.group(1), class_urls), text)
-
-    def fix_code(match):
-        text = _ANY_LINK.sub(lambda found: found.group(0) if "::" in found.group(1) else found.group(1), match.group(1)).replace("\\|", "|")
-        urls = {**class_urls, **headers_urls}
-        return "<code>%s</code>" % link(text, text.removeprefix("td::"), urls)
-
-    for file in common.files(out, [""], (".html",)):
-        if _INDEXES.search(file):
-            os.remove(os.path.join(out, file))
-            continue
-        text = common.read(out, file)
-        text = _SUMMARY.sub("", text).replace("<li><a href=\"%s\">" % file, "<li><a aria-current=\"page\" href=\"%s\">" % file)
-        text = _FRAGMENT.sub(fix_fragment, text)
-        text = _CODE.sub(fix_code, text)
-        _write(text, out, file)
+    more = [header for header in public_headers.listed_headers(root) if "define_optimizer" not in header and "cuda" not in header]
+    headers = [header for header in public_headers.public_headers(root, more) if header != public_headers.UMBRELLA]
+    problems = []
+    for header in headers:
+        text = common.read(root, header)
+        problems += undocumented_macros(header, text)
+        write(header, stage_header(header, text))
+    pages = Pages(root, headers)
+    for path in pages.paths:
+        write(path, pages.stage(path))
+    decisions = ["- @subpage %s\n" % pages.labels[path] for path in pages.paths if path.startswith(_DECISIONS)]
+    write("decisions.md", "# Decisions {#decisions}\n\nWhy parts of tandem are built as they are.\n\n" + "".join(decisions))
+    groups = ["/** @defgroup %s %s\n@brief %s */\n" % (package, package, text) for package, text in PACKAGES.items()
+              if any(header.startswith(package + "/") for header in headers)]
+    write("packages.dox", "".join(groups + ["/** @namespace tandem%s\n@brief %s */\n" % pair for pair in _NAMESPACES.items()]))
+    return problems + pages.problems, len(headers) + len(pages.paths)
 
 
 def build(root, out):
-    """Makes the site of a source tree in a new folder. Returns (violations, number of links and warnings looked at)."""
+    """Makes the site of a source tree in a new folder. Returns (violations, number of headers and pages)."""
     with tempfile.TemporaryDirectory() as folder:
-        problems, origins, names, urls = _stage(root, folder)
+        violations, count = stage(root, folder)
+        files = [os.path.join(root, path) for path in common.files(root, ["", "docs"], _FILES)]
+        settings = "%s\nOUTPUT_DIRECTORY = \"%s\"\nHTML_OUTPUT = \"%s\"\nHTML_EXTRA_FILES = %s\n" % (
+            common.read(_HERE, "Doxyfile"), *os.path.split(out), " ".join('"%s"' % file for file in files))
         os.makedirs(os.path.dirname(out), exist_ok=True)
-        warnings = _run_doxygen(root, folder, out)
-        problems += _violations(warnings, folder, origins)
-        class_urls = _class_urls(common.read(folder, "tags.xml"))
-    shutil.copyfile(os.path.join(_HERE, "search.css"), os.path.join(out, "search", "search.css"))
-    _finish(out, urls, class_urls)
-    broken, seen = links.check(out)
-    return problems + broken, seen
+        done = subprocess.run(["doxygen", "-"], cwd=folder, input=settings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode != 0:
+            sys.exit("site: doxygen failed:\n" + done.stdout)
+        for warning in common.read(folder, "warnings.txt").replace(os.path.realpath(folder) + "/", "").splitlines():
+            place, text = re.match(r"((?:\S+?:\d+: )?)(?:warning: )?(.*)", warning.strip()).groups()
+            if not is_exempt(text):
+                violations.append(place + text)
+    return sorted(set(violations) - {""}), count
 
 
 def have_doxygen(install=False):
     """Whether Doxygen is there, after installing it if this user may."""
-    if shutil.which(_PACKAGE):
-        return True
-    if not install or not shutil.which("apt-get"):
-        return False
-    become = [] if os.geteuid() == 0 else ["sudo", "-n"]
-    if become and (not shutil.which("sudo") or subprocess.run(become + ["true"], stderr=subprocess.DEVNULL).returncode != 0):
-        return False
-    print("site: installing Debian's doxygen, once", file=sys.stderr)
-    command = become + ["apt-get", "-y", "-qq"]
-    package = ["install", "--no-install-recommends", _PACKAGE]
-    for update in (False, True):
-        if update:
-            subprocess.run(command + ["update"], stdout=subprocess.DEVNULL)
-        if subprocess.run(command + package, stdout=subprocess.DEVNULL, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}).returncode == 0:
-            break
-    return shutil.which(_PACKAGE) is not None
+    for command in (["update"], ["install", "--no-install-recommends", "doxygen"]):
+        if install and not shutil.which("doxygen") and shutil.which("apt-get"):
+            print("site: apt-get " + " ".join(command), file=sys.stderr)
+            become = [] if os.geteuid() == 0 else ["sudo", "-n"]
+            subprocess.run(become + ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-y", "-qq"] + command, stdout=subprocess.DEVNULL)
+    return shutil.which("doxygen") is not None
 
 
 def main():
@@ -254,11 +267,12 @@ def main():
     if not have_doxygen(install=True):
         sys.exit("site: doxygen is missing; as root: " + INSTALL)
     shutil.rmtree(out, ignore_errors=True)
-    violations, seen = build(common.workspace_root(), out)
-    _write("Made by ./bazelw run //docs:site. The next run replaces this folder.\n", out, _MARK)
+    violations, count = build(common.workspace_root(), out)
+    with open(os.path.join(out, _MARK), "w", encoding="utf-8") as f:
+        f.write("Made by ./bazelw run //docs:site. The next run replaces this folder.\n")
     for violation in violations:
         print(violation, file=sys.stderr)
-    print("%s: %d links, %d problems, %.1f s" % (os.path.join(out, "index.html"), seen, len(violations), time.monotonic() - started))
+    print("%s: %d headers and pages, %d problems, %.1f s" % (os.path.join(out, "index.html"), count, len(violations), time.monotonic() - started))
     sys.exit(1 if violations else 0)
 
 

@@ -35,8 +35,8 @@ struct HostBackends {
 /// ranks with the same local rank, all-gather inside the host. So every host sends each byte once, in as many flows as
 /// it has ranks, and the network transfers one chunk while the next is reduced and the previous is gathered. If hosts
 /// have different numbers of ranks, and for small tensors, there is one flow between the lowest ranks of the hosts
-/// (leaders): reduce, all_reduce, broadcast. Both variants reduce in the same order: ascending ranks inside a host,
-/// then ascending hosts.
+/// (leaders): reduce, all_reduce, broadcast. Both variants reduce in the same order: the ranks of each host, then the
+/// hosts.
 ///
 /// The phases use only memory of this backend until all signatures are known to be equal. Only then is the output
 /// written.

@@ -148,7 +148,7 @@ void NcclBackend::check(const Collective& collective) {
                collective.dtype, "; use tensors on a CPU device");
 }
 
-bool Communicator::join(const NcclId& id, const std::function<bool()>& gives_up) {
+bool Communicator::join(const NcclId& id, const std::function<bool()>& is_aborted) {
   TANDEM_CHECK(ValueError, env_string("NCCL_COMM_BLOCKING").value_or("0") == "0",
                "NCCL_COMM_BLOCKING: blocking NCCL calls cannot be aborted when a rank fails; unset it");
   ncclUniqueId unique;
@@ -170,7 +170,7 @@ bool Communicator::join(const NcclId& id, const std::function<bool()>& gives_up)
       abort();
       throw BackendError(str("ncclCommInitRankConfig: ", ncclGetErrorString(state), " (", more, "):"), state);
     }
-    if (gives_up()) {
+    if (is_aborted()) {
       abort();
       return false;
     }

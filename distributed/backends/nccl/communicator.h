@@ -28,8 +28,8 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  /// Blocks until all ranks have joined. Polls `gives_up` and returns false if it returns true. Throws BackendError.
-  bool join(const NcclId& id, const std::function<bool()>& gives_up);
+  /// Blocks until all ranks have joined. Polls `is_aborted` and returns false if it returns true. Throws BackendError.
+  bool join(const NcclId& id, const std::function<bool()>& is_aborted);
   /// Enqueues the collective. One thread at a time. Throws BackendError, also if abort() is called concurrently.
   void run(const Collective& collective, const cuda::Stream& stream);
   /// Enqueues the messages to and from the other of two ranks, as one NCCL call. Otherwise as above.

@@ -80,7 +80,7 @@ std::shared_ptr<Mapping> join_threads(const ProcessGroupOptions& options, const 
     }
     rendezvous.set("offer", token);
     initialise(mapping->segments[0], layout);
-    rendezvous.meet();
+    rendezvous.barrier();
     std::lock_guard lock(offers().mutex);
     offers().by_token.erase(token);
     return mapping;
@@ -93,7 +93,7 @@ std::shared_ptr<Mapping> join_threads(const ProcessGroupOptions& options, const 
   }
   if (mapping == nullptr) fail_to_join(options, "rank 0 is not a thread of this process, or has already failed", 0);
   initialise(mapping->segments[static_cast<size_t>(options.rank)], layout);
-  rendezvous.meet();
+  rendezvous.barrier();
   return mapping;
 }
 
@@ -226,8 +226,8 @@ std::vector<SharedFile> exchange_as_host(const ProcessGroupOptions& options, Sha
 }
 
 /// Other ranks: sends the own segment to rank 0 and receives all files.
-std::vector<SharedFile> exchange_as_guest(const ProcessGroupOptions& options, const SharedFile& segment,
-                                          Rendezvous& rendezvous) {
+std::vector<SharedFile> exchange_with_rank_0(const ProcessGroupOptions& options, const SharedFile& segment,
+                                             Rendezvous& rendezvous) {
   const std::string text = rendezvous.get("host", 0);
   const size_t first = text.find(' ');
   const size_t second = text.find(' ', first + 1);
@@ -244,7 +244,7 @@ std::vector<SharedFile> exchange_as_guest(const ProcessGroupOptions& options, co
   const socklen_t size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   if (host.get() < 0 || connect(host.get(), reinterpret_cast<sockaddr*>(&address), size) != 0) {
     const int error = errno;
-    rendezvous.blame_ended();
+    rendezvous.throw_if_rank_ended();
     fail_to_join(options, str("cannot connect to the socket of rank 0: ", std::strerror(error)), 0);
   }
   if (!host.peer_is_same_user()) fail_to_join(options, "the socket of rank 0 belongs to another user", 0);
@@ -254,7 +254,7 @@ std::vector<SharedFile> exchange_as_guest(const ProcessGroupOptions& options, co
   std::vector<SharedFile> files;
   if (!sent || !receive_hello(host, answer, files) || !has_token(answer, token) ||
       files.size() != static_cast<size_t>(options.world_size) + 1) {
-    rendezvous.blame_ended();
+    rendezvous.throw_if_rank_ended();
     fail_to_join(options, "rank 0 did not complete the rendezvous: it failed, exited, or waits for a missing rank", 0);
   }
   return files;
@@ -280,13 +280,13 @@ std::shared_ptr<Mapping> join_processes(const ProcessGroupOptions& options, cons
     SharedFile doorbells = SharedFile::create("tandem-doorbells", world_size * page_bytes());
     files = exchange_as_host(options, std::move(segment), std::move(doorbells), rendezvous);
   } else {
-    files = exchange_as_guest(options, segment, rendezvous);
+    files = exchange_with_rank_0(options, segment, rendezvous);
   }
   mapping->doorbells = map_memory(files[world_size].fd(), world_size * page_bytes(), true);
   for (size_t rank = 0; rank < world_size; ++rank) {
     if (rank != self) mapping->segments[rank] = map_memory(files[rank].fd(), layout.total, false);
   }
-  rendezvous.meet();
+  rendezvous.barrier();
   return mapping;
 }
 

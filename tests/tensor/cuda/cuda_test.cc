@@ -50,12 +50,10 @@ TEST(Cuda, PropertiesAreReportedAndUnknownDevicesRejected) {
   EXPECT_GT(properties.num_multiprocessors, 0);
   EXPECT_GT(properties.memory_bytes, int64_t{1} << 20);
   const std::string count = std::to_string(cuda::device_count());
-  EXPECT_EQ(
-      error_text<DeviceError>([] {
-        static_cast<void>(zeros({2}, {kFloat32, Device("cuda:77")}));
-      }),
+  EXPECT_ERROR(
+      DeviceError, zeros({2}, {kFloat32, Device("cuda:77")}),
       "cuda:77: there is no such device; " + count + (count == "1" ? " GPU is available" : " GPUs are available"));
-  EXPECT_EQ(error_text<DeviceError>([] { cuda::synchronize(Device()); }), "cpu: is not a GPU");
+  EXPECT_ERROR(DeviceError, cuda::synchronize(Device()), "cpu: is not a GPU");
 }
 
 TEST(Cuda, LargeCopiesUsePinnedMemory) {
@@ -247,8 +245,8 @@ TEST(TwoGpus, SumAcrossGpusIsRoundedOnce) {
 TEST(Cuda, SumOfUnreadableMemoryIsRejected) {
   const Tensor one = full({300}, 1, {kFloat16, kGpu}), here = zeros({300}, {kFloat16});
   for (const auto& [inputs, out] : {std::pair(std::vector{here, one}, one), std::pair(std::vector{one, here}, here)}) {
-    EXPECT_EQ(
-        error_text<DeviceError>([&] { primitives::sum(inputs, out); }),
+    EXPECT_ERROR(
+        DeviceError, primitives::sum(inputs, out),
         out.device().is_cpu() ? "sum: cpu cannot read memory of cuda:0" : "sum: cuda:0 cannot read memory of cpu");
   }
 }
@@ -266,8 +264,7 @@ TEST(CudaStreams, SideStreamsAreIdentifiedByNumber) {
   EXPECT_FALSE(cuda::side_stream(kGpu, 3) == cuda::side_stream(kGpu, 4));
   EXPECT_FALSE(cuda::side_stream(kGpu, 0) == cuda::current_stream(kGpu));
   EXPECT_EQ(cuda::side_stream(kGpu, 15).device(), kGpu);
-  EXPECT_EQ(error_text<ValueError>([] { static_cast<void>(cuda::side_stream(kGpu, 16)); }),
-            "side_stream: number 16 is not in [0, 16)");
+  EXPECT_ERROR(ValueError, cuda::side_stream(kGpu, 16), "side_stream: number 16 is not in [0, 16)");
 }
 
 /// Fills x on one GPU, reads it by f(x, y) on the other GPU, and fills it again, without synchronizing in between.
@@ -347,11 +344,9 @@ TEST(CudaMemory, AllocationsAreCountedCachedAndLimited) {
   EXPECT_EQ(memory_stats(kGpu).peak_allocated - before, block_bytes(1 << 20));
 
   set_memory_limit(kGpu, before + (1 << 20));
-  EXPECT_EQ(error_text<OutOfMemory>([] {
-              static_cast<void>(empty({3 << 20}, {kUInt8, kGpu}));
-            }),
-            str("allocate: cuda:0 is out of memory\n  requested  3145728 bytes (", block_bytes(3 << 20),
-                " rounded up)\n  allocated  ", before, " bytes\n  limit      ", before + (1 << 20), " bytes"));
+  EXPECT_ERROR(OutOfMemory, empty({3 << 20}, {kUInt8, kGpu}),
+               str("allocate: cuda:0 is out of memory\n  requested  3145728 bytes (", block_bytes(3 << 20),
+                   " rounded up)\n  allocated  ", before, " bytes\n  limit      ", before + (1 << 20), " bytes"));
   set_memory_limit(kGpu, 0);
 }
 
@@ -426,8 +421,8 @@ TEST(Cuda, IncompleteDeviceErrorRecordIsNotRead) {
   record->value = 9;
   record->size = 4;
   record->ready = 1;
-  EXPECT_EQ(error_text<IndexError>([] { cuda::synchronize(kGpu); }),
-            "gather: index 9 at position 0 is outside [0, 4); detected on cuda:0, reported at this synchronization");
+  EXPECT_ERROR(IndexError, cuda::synchronize(kGpu),
+               "gather: index 9 at position 0 is outside [0, 4); detected on cuda:0, reported at this synchronization");
   EXPECT_EQ(record->raised, 0);
   cuda::synchronize(kGpu);
 }

@@ -1,0 +1,303 @@
+#include <tandem/distributed/backends/network/mesh.h>
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+#include <thread>
+#include <utility>
+
+#include <tandem/base/error.h>
+#include <tandem/distributed/backends/backend.h>
+#include <tandem/distributed/backends/network/handshake.h>
+#include <tandem/distributed/rendezvous/failure_board.h>
+#include <tandem/distributed/rendezvous/wire.h>
+
+namespace tandem { inline namespace v0 { namespace distributed::network {
+
+namespace {
+
+constexpr std::chrono::seconds kGoodbyeTime{1};
+constexpr std::chrono::milliseconds kLastWordTime{50};
+constexpr std::chrono::milliseconds kReasonTime{500};
+constexpr int kMaxEvents = 16;
+constexpr int kMaxTaken = 16;  // frames
+
+/// The part of host_identity() that all ranks with the same running kernel and network share. It excludes the part that
+/// users set.
+std::string machine_of(const std::string& identity) { return identity.substr(0, identity.rfind('/')); }
+
+}  // namespace
+
+Mesh::Mesh(const ProcessGroupOptions& options, const Tuning& tuning)
+    : options_(options),
+      tuning_(tuning),
+      events_(epoll_create1(EPOLL_CLOEXEC)),
+      signal_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      links_(static_cast<size_t>(options.world_size)),
+      lost_(static_cast<size_t>(options.world_size)),
+      watches_(static_cast<size_t>(options.world_size)) {
+  if (options.world_size == 1) {
+    hosts_ = {host_identity(options)};
+    return;
+  }
+  try {
+    join();
+  } catch (...) {
+    close(kLastWordTime);
+    throw;
+  }
+}
+
+Mesh::~Mesh() { close(kGoodbyeTime); }
+
+// --- connecting ---
+
+void Mesh::join() {
+  Rendezvous rendezvous(options_, "gloo");
+  if (options_.rank == 0) rendezvous.set("token", wire::token_to_hex(wire::random_token()));
+  hosts_ = rendezvous.exchange("host", host_identity(options_));
+  const std::string token = rendezvous.get("token", 0);
+  const bool same_machine = std::all_of(
+      hosts_.begin(), hosts_.end(), [&](const std::string& host) { return machine_of(host) == machine_of(hosts_[0]); });
+  interface_ = choose_interface(options_, same_machine);
+  thread_ = ReceivingThread::get();
+  connect(rendezvous, token);
+  rendezvous.finish();
+}
+
+/// Returns when all ranks have opened all their connections.
+void Mesh::connect(Rendezvous& rendezvous, const std::string& token) {
+  Connections connections = connect_ranks(options_, interface_, token, rendezvous);
+  const int missing = connections.missing;
+  std::string error;
+  if (missing < 0) {
+    try {
+      open(std::move(connections.sockets));
+    } catch (const IoError& e) {
+      error = e.what();
+    }
+  } else if (Clock::now() >= rendezvous.deadline()) {
+    fail_to_join(
+        options_,
+        str("rendezvous timed out after ", format_seconds(options_.timeout), "\n  rank ", job_rank(options_, missing),
+            ": no connection over ", interface_.name, " (", interface_.address, ")"),
+        missing);
+  } else {
+    error = str("no connection to rank ", job_rank(options_, missing), connections.error.empty() ? "" : ": ",
+                connections.error);
+  }
+  const std::vector<std::string> errors = rendezvous.exchange("connected", error.empty() ? "ok" : error);
+  for (int rank = 0; rank < options_.world_size; ++rank) {
+    const std::string& text = errors[static_cast<size_t>(rank)];
+    if (text == "ok") continue;
+    fail_to_join(options_, str("the ranks cannot connect over ", interface_.name, " (", interface_.address,
+                               ")\n  rank ", job_rank(options_, rank), ": ", text));
+  }
+}
+
+void Mesh::open(std::vector<FileDescriptor> sockets) {
+  const auto watch = [&](int fd, uint32_t events, int rank) {
+    epoll_event event = {};
+    event.events = events | EPOLLET;
+    event.data.u32 = static_cast<uint32_t>(rank);
+    TANDEM_CHECK(IoError, epoll_ctl(events_.get(), EPOLL_CTL_ADD, fd, &event) == 0,
+                 "gloo: epoll_ctl failed: ", std::strerror(errno));
+  };
+  watch(signal_.get(), EPOLLIN, options_.rank);
+  const size_t max_payload = kInlineBytes + 2048 + 32 * sockets.size();
+  for (size_t peer = 0; peer < sockets.size(); ++peer) {
+    if (!sockets[peer]) continue;
+    watch(sockets[peer].get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP, static_cast<int>(peer));
+    links_[peer] = std::make_unique<Connection>(std::move(sockets[peer]), static_cast<int>(peer), tuning_, max_payload);
+  }
+}
+
+// --- receiving ---
+
+/// Reads unless another thread does; then that thread reads again. Returns whether anything has changed.
+bool Mesh::receive(bool waits) {
+  bool moved = false;
+  receives_again_ = true;
+  while (receives_again_ || waits) {
+    std::unique_lock lock(receive_mutex_, std::defer_lock);
+    if (std::exchange(waits, false)) {
+      lock.lock();
+    } else if (!lock.try_lock()) {
+      break;
+    }
+    receives_again_ = false;
+    moved |= receive_once();
+  }
+  return moved;
+}
+
+bool Mesh::receive_once() {
+  bool moved = false;
+  epoll_event events[kMaxEvents] = {};
+  const int count = epoll_wait(events_.get(), events, kMaxEvents, 0);
+  for (int i = 0; i < count; ++i) {
+    Connection* const link = links_[events[i].data.u32].get();
+    if (link == nullptr) continue;  // signal_
+    const uint32_t end = events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
+    if ((events[i].events & EPOLLIN) != 0 || end != 0) link->set_readable(end != 0);
+    if ((events[i].events & (EPOLLOUT | EPOLLERR)) != 0) moved |= link->flush();
+  }
+  received_.clear();
+  for (const auto& link : links_) {
+    if (link != nullptr) link->receive(received_);
+  }
+  moved |= !received_.empty();
+  std::lock_guard lock(mutex_);
+  std::move(received_.begin(), received_.end(), std::back_inserter(inbox_));
+  for (size_t peer = 0; peer < links_.size(); ++peer) {
+    if (links_[peer] == nullptr || links_[peer]->ended().empty() || lost_[peer]) continue;
+    // A rank that throws out of the function that owns the group leaves before its error arrives at the store. So wait
+    // for the error here.
+    const bool waits = links_[peer]->has_left() && polls_;
+    lost_[peer] = {links_[peer]->ended(), waits ? Clock::now() + kReasonTime : Clock::time_point()};
+    any_lost_ = moved = true;
+    if (waits) signal();  // the receiving thread's next check is earlier
+  }
+  return moved;
+}
+
+void Mesh::serve() {
+  while (receive()) wake();
+}
+
+void Mesh::take(std::vector<Frame>& frames, bool waits) {
+  if (receive(waits)) wake();
+  std::lock_guard lock(mutex_);
+  for (int i = 0; i < kMaxTaken && !inbox_.empty(); ++i) {
+    frames.push_back(std::move(inbox_.front()));
+    inbox_.pop_front();
+  }
+}
+
+std::optional<std::string> Mesh::lost(int peer) const {
+  if (!any_lost_) return std::nullopt;
+  std::lock_guard lock(mutex_);
+  const auto& lost = lost_[static_cast<size_t>(peer)];
+  if (!lost || (polls_ && Clock::now() < lost->known_from)) return std::nullopt;
+  return lost->why;
+}
+
+Mesh::Clock::time_point Mesh::check() {
+  const Clock::time_point now = Clock::now();
+  bool is_known = false;
+  Clock::time_point next;
+  {
+    std::lock_guard lock(mutex_);
+    const bool looks = now >= next_look_;
+    if (looks) next_look_ = now + SilenceWatch::kInterval;
+    next = next_look_;
+    for (size_t peer = 0; peer < links_.size(); ++peer) {
+      if (auto& lost = lost_[peer]) {
+        if (lost->known_from > now) {
+          next = std::min(next, lost->known_from);
+        } else {
+          is_known |= std::exchange(lost->known_from, {}) != Clock::time_point();
+        }
+      } else if (looks && links_[peer] != nullptr && watches_[peer].is_lost(links_[peer]->descriptor())) {
+        links_[peer]->give_up();
+      }
+    }
+  }
+  if (is_known) wake();
+  return next;
+}
+
+void Mesh::stop_polling() {
+  {
+    std::lock_guard lock(mutex_);
+    polls_ = false;
+  }
+  wake();
+}
+
+// --- sleeping ---
+
+void Mesh::serve_by_thread(bool serve) {
+  std::lock_guard lock(serve_mutex_);
+  serve |= serves_always_;
+  if (thread_ == nullptr || serve == is_served_) return;
+  is_served_ = serve;
+  serve ? thread_->add(*this) : thread_->remove(*this);
+  wake();  // sleepers now wait for other events
+}
+
+void Mesh::serve_unsent() {
+  const bool is_unsent =
+      std::any_of(links_.begin(), links_.end(), [](const auto& link) { return link != nullptr && link->is_unsent(); });
+  if (is_unsent) serve_by_thread(true);
+}
+
+void Mesh::sleep(FunctionRef<bool()> changed, Clock::time_point until) {
+  const uint64_t before = changes_;
+  if (changed()) return;
+  until = std::min(until, check());
+  // Either the thread that makes a change sees the sleeper, or the sleeper, which compares again after it has
+  // registered, sees the change.
+  ++sleepers_;
+  if (is_served_) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_until(lock, until, [&] { return changes_ != before; });
+  } else {
+    ++polling_sleepers_;
+    pollfd ready = {events_.get(), POLLIN, 0};
+    if (changes_ == before) poll(&ready, 1, milliseconds_until(until));
+    --polling_sleepers_;
+  }
+  --sleepers_;
+}
+
+void Mesh::wake() {
+  ++changes_;
+  if (notifies_.load(std::memory_order_acquire)) also_wake_();
+  if (sleepers_ == 0) return;
+  if (polling_sleepers_ > 0) signal();
+  { const std::lock_guard lock(mutex_); }
+  changed_.notify_all();
+}
+
+void Mesh::signal() const { eventfd_write(signal_.get(), 1); }
+
+void Mesh::notify(const std::function<void()>& wake) {
+  also_wake_ = wake;
+  notifies_.store(true, std::memory_order_release);
+  serves_always_ = true;
+  serve_by_thread(true);
+}
+
+// --- closing ---
+
+void Mesh::poison(const std::string& payload) {
+  stop_polling();
+  for (const auto& link : links_) {
+    if (link != nullptr) link->poison(payload);
+  }
+  { const std::lock_guard lock(receive_mutex_); }  // a thread that reads may still have written posted memory
+  serves_always_ = true;
+  serve_by_thread(true);  // for what could not be written immediately
+}
+
+void Mesh::close(std::chrono::milliseconds patience) {
+  stop_polling();
+  for (const auto& link : links_) {
+    if (link != nullptr) link->send(FrameType::kGoodbye);
+  }
+  const auto until = Clock::now() + patience;
+  for (const auto& link : links_) {
+    while (link != nullptr && !link->is_delivered() && Clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+  }
+  if (thread_ != nullptr) thread_->remove(*this);
+}
+
+}}}  // namespace tandem::v0::distributed::network

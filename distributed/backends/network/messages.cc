@@ -1,0 +1,248 @@
+#include <tandem/distributed/backends/network/messages.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <tandem/base/error.h>
+#include <tandem/distributed/backends/backend.h>
+#include <tandem/distributed/rendezvous/failure_board.h>
+
+namespace tandem { inline namespace v0 { namespace distributed::network {
+
+namespace {
+
+using Kind = AnswerFrame::Kind;
+
+/// Whether the offer contains the data.
+bool is_in_offer(const P2pRequest& transfer, uint64_t sender_gpu) {
+  return sender_gpu == 0 && transfer.num_bytes() <= static_cast<int64_t>(kInlineBytes);
+}
+bool is_in_offer(const P2pRequest& sent) { return is_in_offer(sent, sent.gpu); }
+
+MessageFrame frame_of(const P2pRequest& transfer) {
+  MessageFrame frame;
+  frame.tag = transfer.tag;
+  frame.dtype = transfer.dtype;
+  frame.num_elements = transfer.num_elements;
+  frame.name_hash = transfer.name_hash;
+  frame.shape_hash = transfer.shape_hash;
+  frame.gpu = transfer.gpu;
+  frame.shape = transfer.shape;
+  frame.name = transfer.name;
+  frame.file = transfer.where.file_name();
+  frame.line = transfer.where.line();
+  return frame;
+}
+
+std::string describe(const MessageFrame& frame, bool sends, int shown_peer) {
+  P2pRequest transfer;
+  transfer.sends = sends;
+  transfer.tag = static_cast<int>(frame.tag);
+  transfer.dtype = frame.dtype;
+  transfer.name = frame.name;
+  return describe_call(transfer, shown_peer, frame.shape, frame.file, frame.line);
+}
+
+template <class List>
+auto find_id(List& list, uint64_t id) {
+  const auto found = std::find_if(list.begin(), list.end(), [&](const auto& entry) { return entry.id == id; });
+  if (found == list.end()) throw IoError("gloo: received a frame of an unknown message");
+  return found;
+}
+
+}  // namespace
+
+P2pMatcher::P2pMatcher(const ProcessGroupOptions& options, const Tuning& tuning, Mesh& mesh)
+    : options_(options), tuning_(tuning), mesh_(mesh), peers_(static_cast<size_t>(options.world_size)) {}
+
+void P2pMatcher::start(P2pRequest& transfer) {
+  Peer& peer = peers_[static_cast<size_t>(transfer.peer)];
+  if (!transfer.sends) {
+    peer.posted.push_back(&transfer);
+    return;
+  }
+  MessageFrame offer = frame_of(transfer);
+  offer.id = ++peer.last_id;
+  transfer.number = static_cast<int64_t>(offer.id);
+  if (is_in_offer(transfer)) {
+    offer.data.assign(reinterpret_cast<const char*>(transfer.data), static_cast<size_t>(transfer.num_bytes()));
+  }
+  peer.sending.push_back({offer.id, &transfer});
+  mesh_.link(transfer.peer).send(FrameType::kOffer, encode(offer));
+}
+
+bool P2pMatcher::any() const {
+  for (size_t rank = 0; rank < peers_.size(); ++rank) {
+    if (waits_for(static_cast<int>(rank))) return true;
+  }
+  return false;
+}
+
+bool P2pMatcher::waits_for(int rank) const {
+  const Peer& peer = peers_[static_cast<size_t>(rank)];
+  return !peer.sending.empty() || !peer.posted.empty() || !peer.receiving.empty();
+}
+
+// --- received frames ---
+
+void P2pMatcher::take(Frame& frame) {
+  moved_ = true;
+  Peer& peer = peers_[static_cast<size_t>(frame.peer)];
+  switch (frame.type) {
+    case FrameType::kOffer: peer.offers.push_back(decode_message(frame.payload)); break;
+    case FrameType::kAnswer: peer.answers.push_back(decode_answer(frame.payload)); break;
+    default: take_data(peer, frame);
+  }
+}
+
+void P2pMatcher::take_data(Peer& peer, Frame& frame) {
+  const auto message = find_id(peer.receiving, frame.channel & ~kMessageBit);
+  P2pRequest& transfer = *message->transfer;
+  message->arrived += frame.data_bytes;  // it was received into the transfer's memory
+  if (message->arrived < transfer.num_bytes()) return;
+  transfer.done = true;
+  mesh_.link(frame.peer).send(FrameType::kAnswer, encode(AnswerFrame{message->id, Kind::kDone, {}}));
+  peer.receiving.erase(message);
+}
+
+void P2pMatcher::take_answer(int rank, const AnswerFrame& answer) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  const auto message = find_id(peer.sending, answer.id);
+  switch (answer.kind) {
+    case Kind::kSend:
+      if (is_in_offer(*message->transfer))
+        throw IoError("gloo: received a request for a message that was already sent");
+      if (message->is_wanted) throw IoError("gloo: received a second request for a message");
+      message->is_wanted = true;
+      if (message->transfer->gpu != 0) message->transfer->stage();
+      return;
+    case Kind::kDirect:
+      if (message->transfer->gpu == 0 || message->is_wanted)
+        throw IoError("gloo: received an acknowledgement of a direct message for one that is not direct");
+      message->transfer->direct = true;
+      message->transfer->done = true;
+      peer.sending.erase(message);
+      return;
+    case Kind::kDone:
+      // The caller may reuse the memory after this. Small messages were sent inside their offers.
+      if (!is_in_offer(*message->transfer) &&
+          (message->sent < message->transfer->num_bytes() || mesh_.link(rank).sent_data() < message->last_index)) {
+        throw IoError("gloo: received an acknowledgement of a message that was not sent yet");
+      }
+      message->transfer->done = true;
+      peer.sending.erase(message);
+      return;
+    case Kind::kMismatch:
+      message->transfer->failed = true;
+      throw_mismatch(options_.rank, frame_of(*message->transfer), rank, answer.posted);
+  }
+}
+
+// --- progress ---
+
+bool P2pMatcher::advance() {
+  bool moved = std::exchange(moved_, false);
+  for (int rank = 0; rank < options_.world_size; ++rank) {
+    Peer& peer = peers_[static_cast<size_t>(rank)];
+    while (!peer.answers.empty()) {
+      const AnswerFrame answer = std::move(peer.answers.front());
+      peer.answers.pop_front();
+      try {
+        take_answer(rank, answer);
+      } catch (const IoError& e) {
+        const int culprit = job_rank(options_, rank);
+        throw GroupError(failure_text(" failed", culprit, e.what()), e.what(), culprit);
+      }
+      moved = true;
+    }
+    moved |= match(rank);
+    moved |= send(rank);
+  }
+  return moved;
+}
+
+/// Matches posted receives with offers. Messages with the same tag are matched in order.
+bool P2pMatcher::match(int rank) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  bool moved = false;
+  for (size_t i = 0; i < peer.posted.size() && !peer.offers.empty();) {
+    P2pRequest& transfer = *peer.posted[i];
+    const auto found = std::find_if(peer.offers.begin(), peer.offers.end(),
+                                    [&](const MessageFrame& offer) { return offer.tag == transfer.tag; });
+    if (found == peer.offers.end()) {
+      ++i;
+      continue;
+    }
+    const MessageFrame offer = std::move(*found);
+    peer.offers.erase(found);
+    peer.posted.erase(peer.posted.begin() + static_cast<std::ptrdiff_t>(i));
+    accept(rank, offer, transfer);
+    moved = true;
+  }
+  return moved;
+}
+
+void P2pMatcher::accept(int rank, const MessageFrame& offer, P2pRequest& transfer) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  AnswerFrame answer;
+  answer.id = offer.id;
+  if (offer.dtype != transfer.dtype || offer.num_elements != transfer.num_elements ||
+      offer.shape_hash != transfer.shape_hash || offer.name_hash != transfer.name_hash) {
+    answer.kind = Kind::kMismatch;
+    answer.posted = frame_of(transfer);
+    mesh_.link(rank).send(FrameType::kAnswer, encode(answer));
+    transfer.failed = true;
+    throw_mismatch(rank, offer, options_.rank, answer.posted);
+  }
+  const int64_t num_bytes = transfer.num_bytes();
+  const bool has_data = is_in_offer(transfer, offer.gpu);
+  if (static_cast<int64_t>(offer.data.size()) != (has_data ? num_bytes : 0)) {
+    const std::string reason = "gloo: received a message with a wrong data length";
+    throw GroupError(failure_text(" failed", job_rank(options_, rank), reason), reason, job_rank(options_, rank));
+  }
+  transfer.number = static_cast<int64_t>(offer.id);
+  transfer.direct = is_direct(offer.gpu, transfer.gpu);
+  if (!transfer.direct && transfer.gpu != 0) transfer.stage();
+  if (transfer.direct) {
+    transfer.done = true;
+    answer.kind = Kind::kDirect;
+  } else if (has_data) {
+    if (num_bytes > 0) std::memcpy(transfer.data, offer.data.data(), static_cast<size_t>(num_bytes));
+    transfer.done = true;
+    answer.kind = Kind::kDone;
+  } else {
+    peer.receiving.push_back({offer.id, &transfer});
+    mesh_.link(rank).post(kMessageBit | offer.id, 0, 0, transfer.data, num_bytes);
+    answer.kind = Kind::kSend;
+  }
+  mesh_.link(rank).send(FrameType::kAnswer, encode(answer));
+}
+
+/// Sends one chunk of each message in turn while the connection has space.
+bool P2pMatcher::send(int rank) {
+  bool moved = false;
+  for (bool any = true; any;) {
+    any = false;
+    for (Sending& message : peers_[static_cast<size_t>(rank)].sending) {
+      const P2pRequest& transfer = *message.transfer;
+      const int64_t num_bytes = std::min(tuning_.chunk_bytes, transfer.num_bytes() - message.sent);
+      if (!message.is_wanted || transfer.data == nullptr || num_bytes == 0) continue;
+      const uint64_t index = mesh_.link(rank).try_send_data(
+          transfer.data + message.sent, num_bytes, kMessageBit | message.id, 0, static_cast<uint64_t>(message.sent));
+      if (index == 0) return moved;
+      message.last_index = index;
+      message.sent += num_bytes;
+      any = moved = true;
+    }
+  }
+  return moved;
+}
+
+void P2pMatcher::throw_mismatch(int from, const MessageFrame& sent, int to, const MessageFrame& posted) const {
+  const int sender = job_rank(options_, from);
+  const int receiver = job_rank(options_, to);
+  throw_call_mismatch(options_, {from, describe(sent, true, receiver)}, {to, describe(posted, false, sender)});
+}
+
+}}}  // namespace tandem::v0::distributed::network

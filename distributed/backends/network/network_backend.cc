@@ -1,0 +1,365 @@
+#include <tandem/distributed/backends/network/network_backend.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <tandem/base/error.h>
+#include <tandem/distributed/rendezvous/failure_board.h>
+
+namespace tandem { inline namespace v0 { namespace distributed::network {
+
+namespace {
+
+std::string call_of(const SignatureFrame& f) {
+  return describe_call(f.signature, f.shape, f.tensors, f.name, f.file, f.line);
+}
+
+/// Sets the fields that differ for each receiver.
+void set_parts(SignatureFrame& frame, const Collective& collective, int to) {
+  if (collective.kind != CollectiveKind::kAllToAll) return;
+  frame.sent = collective.inputs[static_cast<size_t>(to)].shape;
+  frame.expected = collective.outputs[static_cast<size_t>(to)].shape;
+}
+
+}  // namespace
+
+NetworkBackend::NetworkBackend(const ProcessGroupOptions& options, const Tuning& tuning)
+    : options_(options),
+      rank_(options.rank),
+      size_(options.world_size),
+      tuning_(tuning),
+      last_(static_cast<size_t>(options.world_size)),
+      peers_(static_cast<size_t>(options.world_size)),
+      inputs_(static_cast<size_t>(options.world_size)),
+      mesh_(options, tuning),
+      layout_(mesh_.hosts()),
+      sums_by_host_(layout_.num_hosts() > 1 && layout_.num_hosts() < options.world_size),
+      messages_(options, tuning, mesh_) {}
+
+std::string NetworkBackend::link_name() const {
+  return mesh_.interface_name().empty() ? "gloo" : str("gloo over ", mesh_.interface_name());
+}
+
+// --- one collective ---
+
+void NetworkBackend::do_start(const Collective& collective) {
+  call_ = &collective;
+  ++number_;
+  const bool is_prefetched = !prefetched_.empty();
+  if (is_prefetched) {
+    own_ = std::move(prefetched_.front().frame);
+    prefetched_.pop_front();
+  } else {
+    own_ = make_signature(collective, number_);
+  }
+  note_started(rank_, own_);
+  for (Peer& p : peers_) {
+    p.matched = false;
+    for (int stream = 0; stream < kStreams; ++stream) {
+      p.out[stream] = {};
+      p.in[stream] = {};
+    }
+  }
+  unmatched_ = size_ - 1;
+  streaming_ = false;
+  parts_disagree_ = false;
+  reduction_ = {};
+  forwards_from_ = -1;
+  own_part_ = nullptr;
+  own_bytes_ = 0;
+  if (size_ == 1) return;
+  plan();
+  int64_t num_bytes = 0;
+  for (const Peer& p : peers_) {
+    for (int stream = 0; stream < kStreams; ++stream) num_bytes += p.out[stream].total + p.in[stream].total;
+  }
+  mesh_.serve_by_thread(num_bytes >= kLongTransfer);
+  if (std::exchange(sends_ahead_, false)) {
+    for (Peer& p : peers_) {
+      p.out[0].sent = p.out[kAhead].sent;
+      p.out[0].taken = p.out[kAhead].taken;
+      p.out[kAhead] = {};
+      for (InFlightChunk& chunk : p.in_flight) chunk.stream = 0;
+    }
+  }
+  if (is_prefetched) return;
+  for (int to = 0; to < size_; ++to) {
+    if (is_peer(to)) post_signature(to, own_);
+  }
+}
+
+bool NetworkBackend::do_prefetch_signature(const Collective& next, bool input_is_ready) {
+  // Only if no signature carries data: the data may be results of the running collective.
+  const int64_t smallest_slice = next.num_bytes() / size_ - kUnit * size_;
+  const bool is_large = next.kind == CollectiveKind::kAllReduce && smallest_slice > static_cast<int64_t>(kInlineBytes);
+  if ((next.moves_data && !is_large) || prefetched_.size() == kMaxPrefetched) return false;
+  prefetched_.push_back({make_signature(next, number_ + prefetched_.size() + 1),
+                         is_large && next.moves_data && input_is_ready ? next.input : nullptr});
+  SignatureFrame& frame = prefetched_.back().frame;
+  for (int to = 0; to < size_; ++to) {
+    if (!is_peer(to)) continue;
+    set_parts(frame, next, to);
+    link(to).send(FrameType::kSignature, encode(frame));
+  }
+  return true;
+}
+
+SignatureFrame NetworkBackend::make_signature(const Collective& collective, uint64_t number) {
+  SignatureFrame frame;
+  frame.number = number;
+  frame.seq = collective.seq;
+  frame.signature = collective;
+  frame.shape = collective.shape;
+  frame.tensors = collective.tensors;
+  frame.name = collective.name;
+  frame.file = collective.where.file_name();
+  frame.line = collective.where.line();
+  if (collective.kind == CollectiveKind::kAllToAll) {
+    for (const Part& part : collective.inputs) frame.sends.push_back({part.num_elements, hash_shape(part.shape)});
+    for (const Part& part : collective.outputs) frame.expects.push_back({part.num_elements, hash_shape(part.shape)});
+  }
+  return frame;
+}
+
+void NetworkBackend::post_signature(int to, SignatureFrame& frame) {
+  Outgoing& out = peer(to).out[0];
+  set_parts(frame, *call_, to);
+  frame.data.clear();
+  if (out.total <= static_cast<int64_t>(kInlineBytes)) {
+    frame.data.assign(reinterpret_cast<const char*>(out.base), static_cast<size_t>(out.total));
+    out.sent = out.taken = out.total;
+  }
+  link(to).send(FrameType::kSignature, encode(frame));
+}
+
+Advance NetworkBackend::do_advance() {
+  if (size_ == 1) {
+    finish_alone();
+    return Advance::kDone;
+  }
+  const Ends ends = known_ends();
+  bool moved = dispatch(ends);
+  moved |= match_signatures();
+  if (unmatched_ == 0 && !parts_disagree_) {
+    if (!streaming_) open_streams();
+    moved |= move();
+    if (is_complete()) {
+      for (Peer& p : peers_) {
+        if (!p.signatures.empty()) p.signatures.pop_front();
+      }
+      finished_.store(number_, std::memory_order_release);
+      mesh_.serve_unsent();
+      return Advance::kDone;
+    }
+  }
+  if (!moved) check_failures(ends, false, [&](int rank) { return is_missing(rank); });
+  return moved ? Advance::kMoved : Advance::kIdle;
+}
+
+bool NetworkBackend::dispatch(const Ends& ends) {
+  frames_.clear();
+  mesh_.take(frames_, ends.any);  // what arrived before an end must be seen, also if another thread is reading it
+  const bool any = !frames_.empty();
+  for (Frame& frame : frames_) {
+    try {
+      take_frame(frame);
+    } catch (const IoError& e) {
+      fail(job_rank(options_, frame.peer), e.what());
+    }
+  }
+  return any;
+}
+
+void NetworkBackend::take_frame(Frame& frame) {
+  Peer& from = peer(frame.peer);
+  switch (frame.type) {
+    case FrameType::kSignature:
+      from.signatures.push_back(decode_signature(frame.payload, size_));
+      // A collective that is only announced has not started yet.
+      if (from.signatures.back().number <= finished_.load() + 1) note_started(frame.peer, from.signatures.back());
+      return;
+    case FrameType::kData:
+      if ((frame.channel & kMessageBit) != 0) {
+        // The receive may have failed; then its memory may be freed.
+        if (!is_aborted()) messages_.take(frame);
+      } else {
+        note_arrived(frame.peer, frame.stream, frame.data_bytes);
+      }
+      return;
+    case FrameType::kOffer:
+    case FrameType::kAnswer: messages_.take(frame); return;
+    case FrameType::kPoison: from.poison = decode_poison(frame.payload); return;
+    case FrameType::kGoodbye: return;
+  }
+}
+
+bool NetworkBackend::match_signatures() {
+  if (unmatched_ == 0) return false;
+  bool moved = false;
+  for (int rank = 0; rank < size_; ++rank) {
+    Peer& p = peer(rank);
+    if (!is_peer(rank) || p.matched || p.signatures.empty()) continue;
+    const SignatureFrame& theirs = p.signatures.front();
+    if (theirs.number != number_) fail(job_rank(options_, rank), "gloo: received a signature out of order");
+    if (!(theirs.signature == own_.signature)) {
+      throw_call_mismatch(options_, {rank_, call_of(own_)}, {rank, call_of(theirs)});
+    }
+    note_started(rank, theirs);
+    p.matched = moved = true;
+    --unmatched_;
+  }
+  if (unmatched_ == 0 && call_->kind == CollectiveKind::kAllToAll) check_parts();
+  return moved;
+}
+
+void NetworkBackend::check_parts() {
+  const auto at = [](const std::vector<PartFrame>& list, int rank) {
+    return static_cast<size_t>(rank) < list.size() ? list[static_cast<size_t>(rank)] : PartFrame();
+  };
+  const auto frame_of = [&](int rank) -> const SignatureFrame& {
+    return rank == rank_ ? own_ : peers_[static_cast<size_t>(rank)].signatures.front();
+  };
+  for (int from = 0; from < size_; ++from) {
+    for (int to = 0; to < size_; ++to) {
+      if (at(frame_of(from).sends, to) == at(frame_of(to).expects, from)) continue;
+      // All ranks find the same pair. The two ranks of this pair have both shapes; their poison carries the error to
+      // the others.
+      parts_disagree_ = true;
+      if (from != rank_ && to != rank_) return;
+      const ShownShape sent = from == rank_ ? call_->inputs[static_cast<size_t>(to)].shape : frame_of(from).sent;
+      const ShownShape expected = to == rank_ ? call_->outputs[static_cast<size_t>(from)].shape : frame_of(to).expected;
+      throw_parts_disagree(options_, call_->dtype, {from, call_of(frame_of(from))}, sent, {to, call_of(frame_of(to))},
+                           expected);
+    }
+  }
+}
+
+// --- failures ---
+
+bool NetworkBackend::is_missing(int rank) {
+  const Peer& p = peer(rank);
+  if (!p.matched) return true;
+  if (!streaming_) return false;
+  for (int stream = 0; stream < kStreams; ++stream) {
+    if (p.in[stream].arrived < p.in[stream].total || p.out[stream].taken < p.out[stream].total) return true;
+  }
+  return false;
+}
+
+std::vector<int> NetworkBackend::do_awaited() {
+  std::vector<int> causes;
+  std::vector<int> missing;
+  for (int rank = 0; streaming_ && rank < size_; ++rank) {
+    if (!is_peer(rank) || !is_missing(rank)) continue;
+    missing.push_back(rank);
+    // A rank is a cause if it has not sent its input, or does not receive data that was already sent to it. Such a rank
+    // does not wait for another rank.
+    const Peer& p = peer(rank);
+    const bool waits_to_be_reduced = p.in[0].ring > 0 && p.in[0].arrived > reduction_.done;
+    const bool owes_input = p.in[0].arrived < p.in[0].total && !waits_to_be_reduced;
+    const bool takes_nothing = std::any_of(
+        p.out, p.out + kStreams, [](const Outgoing& out) { return out.taken < out.total && out.sent == out.total; });
+    if (owes_input || takes_nothing) causes.push_back(rank);
+  }
+  return causes.empty() ? missing : causes;
+}
+
+NetworkBackend::Ends NetworkBackend::known_ends() const {
+  Ends ends{num_failures_.load(std::memory_order_acquire), std::vector<uint8_t>(peers_.size()), false};
+  for (int rank = 0; rank < size_; ++rank) ends.lost[static_cast<size_t>(rank)] = mesh_.lost(rank).has_value();
+  ends.any = ends.num_notified > 0 || std::count(ends.lost.begin(), ends.lost.end(), 1) > 0;
+  return ends;
+}
+
+void NetworkBackend::check_failures(const Ends& ends, bool poison_always, FunctionRef<bool(int rank)> is_needed) {
+  for (int rank = 0; rank < size_; ++rank) {
+    const auto& poison = peer(rank).poison;
+    if (poison && (poison_always || poison->finished < number_))
+      fail(static_cast<int>(poison->culprit), poison->reason);
+  }
+  if (ends.num_notified > 0) {
+    std::lock_guard lock(failures_mutex_);
+    for (size_t i = 0; i < ends.num_notified; ++i) {
+      const auto& [culprit, reason] = failures_[i];
+      int member = -1;
+      for (int rank = 0; rank < size_; ++rank) {
+        if (job_rank(options_, rank) == culprit) member = rank;
+      }
+      if (aborted_ || member < 0 || member == rank_ || is_needed(member)) fail(culprit, reason);
+    }
+  }
+  for (int rank = 0; rank < size_; ++rank) {
+    if (ends.lost[static_cast<size_t>(rank)] && is_needed(rank)) {
+      fail(job_rank(options_, rank), mesh_.lost(rank).value_or(""));
+    }
+  }
+}
+
+void NetworkBackend::fail(int culprit, const std::string& reason) const {
+  throw GroupError(failure_text(" failed", culprit, reason), reason, culprit);
+}
+
+bool NetworkBackend::is_aborted() {
+  if (num_failures_.load(std::memory_order_acquire) == 0) return false;
+  std::lock_guard lock(failures_mutex_);
+  return aborted_;
+}
+
+void NetworkBackend::do_abort(int culprit, const std::string& reason) {
+  {
+    std::lock_guard lock(failures_mutex_);
+    if (!aborted_) failures_.insert(failures_.begin(), {culprit, reason});
+    aborted_ = true;
+    num_failures_.store(failures_.size(), std::memory_order_release);
+  }
+  // Always poison, also if another call aborted first: the caller may free its memory when this function has returned.
+  mesh_.poison(encode(PoisonFrame{finished_.load(std::memory_order_acquire), culprit, reason}));
+  mesh_.wake();
+}
+
+void NetworkBackend::do_notify_failure(int culprit, const std::string& reason) {
+  {
+    std::lock_guard lock(failures_mutex_);
+    failures_.push_back({culprit, reason});
+    num_failures_.store(failures_.size(), std::memory_order_release);
+  }
+  mesh_.wake();
+}
+
+// --- the rest ---
+
+void NetworkBackend::note_started(int rank, const SignatureFrame& frame) {
+  std::string what = to_string(frame.signature.kind);
+  if (!frame.name.empty()) what += str(" '", frame.name, "'");
+  std::lock_guard lock(last_mutex_);
+  Last& last = last_[static_cast<size_t>(rank)];
+  if (last.seq < frame.seq) last = {frame.seq, Clock::now(), std::move(what)};
+}
+
+LastStarted NetworkBackend::do_last_started(int rank) const {
+  std::lock_guard lock(last_mutex_);
+  const Last& last = last_[static_cast<size_t>(rank)];
+  return {last.seq, last.seq == 0 ? std::chrono::nanoseconds(0) : Clock::now() - last.when, last.what};
+}
+
+// --- messages ---
+
+void NetworkBackend::do_start_p2p(P2pRequest& transfer) { messages_.start(transfer); }
+
+Advance NetworkBackend::do_advance_p2p() {
+  const Ends ends = known_ends();
+  bool moved = dispatch(ends);
+  moved |= messages_.advance();
+  if (!messages_.any()) {
+    mesh_.serve_unsent();
+  } else if (!moved) {
+    check_failures(ends, true, [&](int rank) { return messages_.waits_for(rank); });
+  }
+  return moved ? Advance::kMoved : Advance::kIdle;
+}
+
+std::unique_ptr<Backend> make_network_backend(const ProcessGroupOptions& options, const Tuning& tuning) {
+  return std::make_unique<NetworkBackend>(options, tuning);
+}
+
+}}}  // namespace tandem::v0::distributed::network

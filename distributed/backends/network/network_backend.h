@@ -1,0 +1,220 @@
+// Collectives between ranks that are connected by a network. Private to distributed/.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tandem/distributed/backends/backend.h>
+#include <tandem/distributed/backends/network/mesh.h>
+#include <tandem/distributed/backends/network/messages.h>
+
+namespace tandem { inline namespace v0 { namespace distributed::network {
+
+/// The network backend of one rank. Users and error texts name it "gloo", as in PyTorch.
+///
+/// Every collective begins with a signature from each rank to each other rank. Between two ranks there are up to two
+/// streams of bytes in each direction: the first stream carries inputs, the second carries results or forwarded data. A
+/// small first stream is sent inside the signature. All other data is sent in chunks from the caller's memory after all
+/// signatures are known to be equal, so the receiver can always process it immediately. Large all_reduces that are
+/// queued behind the running collective send their signatures early. The next one also sends its inputs, after all data
+/// of the running collective is sent. So the link is not idle between two collectives.
+/// - all_reduce between two ranks, or of few bytes: every rank sends its whole input to all ranks and reduces
+///   everything.
+/// - other all_reduces: slice j of the tensor is sent to rank j. Rank j reduces it chunk by chunk and sends each result
+///   immediately to all other ranks. reduce works in the same way, but sends the results only to the root.
+/// - broadcast from one rank to several: each of the other ranks receives one slice from the root and forwards it.
+/// - other kinds: each rank receives its part directly.
+/// Reductions read chunks of the other ranks from ring buffers, and this rank's input, grouped by host. A collective is
+/// complete on a rank when the rank has received all data, and the kernel has taken all data that it sends.
+class NetworkBackend final : public Backend {
+ public:
+  NetworkBackend(const ProcessGroupOptions& options, const Tuning& tuning);
+
+  const char* name() const override { return "gloo"; }
+  std::string describe() const override { return str(layout_.describe(), ": ", link_name()); }
+  /// "gloo over eth0".
+  std::string link_name() const;
+  // A spinning caller would take the core from the receiving thread.
+  bool may_spin() const override { return false; }
+  void do_start(const Collective& collective) override;
+  bool do_prefetch_signature(const Collective& next, bool input_is_ready) override;
+  Advance do_advance() override;
+  void do_start_p2p(P2pRequest& transfer) override;
+  Advance do_advance_p2p() override;
+  void do_sleep(FunctionRef<bool()> changed, Clock::time_point until) override { mesh_.sleep(changed, until); }
+  void do_wake() override { mesh_.wake(); }
+  void do_abort(int culprit, const std::string& reason) override;
+  void do_notify_failure(int culprit, const std::string& reason) override;
+  LastStarted do_last_started(int rank) const override;
+  std::vector<int> do_awaited() override;
+  void do_notify(const std::function<void()>& wake) override { mesh_.notify(wake); }
+
+ private:
+  static constexpr int kStreams = 2;
+  static constexpr int kAhead = kStreams;  ///< index of the first stream of the next collective
+  static constexpr size_t kMaxPrefetched = 8;
+  static constexpr int64_t kUnit = 64;               ///< slices begin at multiples of this many bytes
+  static constexpr int kWindow = 4;                  ///< chunks that are received before they are reduced
+  static constexpr int64_t kLongTransfer = 3 << 20;  ///< bytes; the receiving thread takes part
+
+  /// A stream from this rank to one other rank.
+  struct Outgoing {
+    const std::byte* base = nullptr;
+    int64_t total = 0;
+    int64_t ready = 0;  ///< bytes that may be sent now
+    int64_t sent = 0;
+    int64_t taken = 0;  ///< by the kernel: this memory may change
+    int64_t ring = 0;   ///< if not 0: `base` is a ring buffer of this many bytes
+  };
+  /// A stream from one other rank to this rank.
+  struct Incoming {
+    std::byte* base = nullptr;  ///< null before open_streams(): the data is reduced
+    int64_t total = 0;
+    int64_t posted = 0;  ///< bytes whose memory the connection has
+    int64_t arrived = 0;
+    int64_t ring = 0;  ///< as in Outgoing
+  };
+  /// The reduction that this rank computes.
+  struct Reduction {
+    const std::byte* own = nullptr;
+    std::byte* out = nullptr;
+    int64_t total = 0;
+    int64_t done = 0;
+    int64_t ring = 0;       ///< as in Outgoing
+    bool in_place = false;  ///< `out` is also sent: a chunk is overwritten only after it was sent
+  };
+  /// A data frame that the kernel has not taken yet.
+  struct InFlightChunk {
+    uint64_t index;  ///< number of the frame on the connection
+    int stream;
+    int64_t num_bytes;
+  };
+  struct Peer {
+    std::deque<SignatureFrame> signatures;  ///< the first belongs to the running collective or a later one
+    bool matched = false;
+    Outgoing out[kStreams + 1];
+    Incoming in[kStreams];
+    std::deque<InFlightChunk> in_flight;
+    std::unique_ptr<std::byte[]> window;  ///< ring buffer of data that is reduced; allocated when first used
+    int64_t window_bytes = 0;
+    std::optional<PoisonFrame> poison;
+  };
+  struct Prefetched {
+    SignatureFrame frame;
+    const std::byte* input;  ///< null: not ready before the collective starts
+  };
+  struct Failure {
+    int culprit;
+    std::string reason;
+  };
+  struct Ends {
+    size_t num_notified;        ///< the first failures of failures_
+    std::vector<uint8_t> lost;  ///< by rank: the link is lost
+    bool any;
+  };
+  struct Slice {
+    int64_t begin;
+    int64_t num_bytes;
+  };
+
+  // network_backend.cc
+  Peer& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }
+  Connection& link(int rank) { return mesh_.link(rank); }
+  bool is_peer(int rank) const { return rank != rank_; }
+  static SignatureFrame make_signature(const Collective& collective, uint64_t number);
+  void post_signature(int to, SignatureFrame& frame);
+  bool dispatch(const Ends& ends);
+  void take_frame(Frame& frame);
+  void note_started(int rank, const SignatureFrame& frame);
+  bool match_signatures();
+  void check_parts();
+  bool is_missing(int rank);
+  /// Read this before the frames, because data that a rank sent before it ended still counts.
+  Ends known_ends() const;
+  /// Throws if a rank in `ends` has failed for which `is_needed` returns true. Poison always throws if `poison_always`;
+  /// otherwise it throws unless its sender has completed the running collective.
+  void check_failures(const Ends& ends, bool poison_always, FunctionRef<bool(int rank)> is_needed);
+  [[noreturn]] void fail(int culprit, const std::string& reason) const;
+  bool is_aborted();
+
+  // plan.cc: which data each rank sends to each other rank
+  void plan();
+  void plan_reduction(bool to_all);
+  void plan_broadcast();
+  void plan_parts();
+  void plan_own_part(const std::byte* from, std::byte* to, int64_t num_bytes);
+  /// The part with number `index` when a tensor of `total` bytes is divided into `count` parts.
+  static Slice slice(int64_t total, int index, int count);
+  /// The part of an all_reduce's input that is sent to `rank` in the first stream.
+  Slice input_of(int rank, int64_t total) const;
+  void finish_alone();
+
+  // streams.cc: the transfer
+  void open_streams();
+  /// Chunk size of a stream. Short streams also have several chunks, so that reducing one chunk overlaps with sending
+  /// the next.
+  int64_t chunk_bytes(int64_t total) const;
+  bool move();
+  bool note_sent();
+  void note_arrived(int from, int stream, int64_t num_bytes);
+  void post_window(int from);
+  bool reduce_chunks();
+  bool send_chunks();
+  bool send_chunk(int to, int stream);
+  void look_ahead();
+  bool is_complete();
+
+  const ProcessGroupOptions options_;
+  const int rank_;
+  const int size_;
+  const Tuning tuning_;
+
+  std::mutex failures_mutex_;
+  std::vector<Failure> failures_;
+  std::atomic<size_t> num_failures_{0};
+  bool aborted_ = false;  // guarded by failures_mutex_
+
+  mutable std::mutex last_mutex_;
+  struct Last {
+    int64_t seq = 0;
+    Clock::time_point when = {};
+    std::string what = {};
+  };
+  std::vector<Last> last_;
+
+  // The running collective.
+  const Collective* call_ = nullptr;
+  uint64_t number_ = 0;                // number of the running collective on this backend, from 1
+  std::deque<Prefetched> prefetched_;  // collectives after the running one, in order
+  bool sends_ahead_ = false;           // the inputs of prefetched_.front() are being sent
+  std::atomic<uint64_t> finished_{0};  // number of the last completed collective
+  SignatureFrame own_;
+  std::vector<Peer> peers_;
+  int unmatched_ = 0;
+  bool streaming_ = false;
+  bool parts_disagree_ = false;  // the parts of two other ranks do not match; these two ranks fail the collective
+  Reduction reduction_;
+  int forwards_from_ = -1;  // rank whose data the second streams forward; -1: they carry results
+  std::vector<std::byte> scratch_;
+  const std::byte* own_part_ = nullptr;  // copied to own_target_
+  std::byte* own_target_ = nullptr;
+  int64_t own_bytes_ = 0;
+  std::vector<const std::byte*> inputs_;
+  std::vector<Frame> frames_;
+
+  Mesh mesh_;  // declared after the members that its threads use
+  const HostLayout layout_;
+  const bool sums_by_host_;  // the order of sums is reduce_by_hosts()'s
+  std::vector<std::byte> partial_results_;
+  P2pMatcher messages_;
+};
+
+/// Joins the ranks of `options`; collective.
+std::unique_ptr<Backend> make_network_backend(const ProcessGroupOptions& options, const Tuning& tuning = {});
+
+}}}  // namespace tandem::v0::distributed::network

@@ -1,0 +1,102 @@
+#!/usr/bin/python3
+"""Shows which tests find planted faults:
+
+    tools/mutants/mutants.py                  # all mutants
+    tools/mutants/mutants.py --only optim/ -- --jobs=2     # those in these files, with options for Bazel
+    tools/mutants/mutants.py --check          # only that each text to replace occurs once
+
+A mutant replaces one text of a library file. Its tests are run, the file is restored, and the line of the table says which of the tests
+failed; a mutant that no test fails for has survived, and the exit status is 1. The tree must have no uncommitted changes.
+"""
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+RECORDED = "//tests/nn:pytorch_layers_test"
+OPTIMIZERS = "//tests/optim:optimizer_test //tests/optim:optimizer_pytorch_test"
+OPERATIONS = "//tests/ops:fixtures_test //tests/ops:op_cases_test //tests/ops:families_test"
+# File, text, the text that replaces it, tests, and the gtest_filter of the tests ("": all).
+MUTANTS = [
+    ("optim/sgd.cc", "direction = is_nesterov ? direction + f.momentum * next : next;", "direction = next;", OPTIMIZERS, "*SGD*"),
+    ("optim/sgd.cc", "is_first ? direction : f.momentum", "f.momentum", OPTIMIZERS, "*SGD*"),
+    ("optim/adam.cc", ".root_scale = 1 / std::sqrt(1 - std::pow(beta2, t))", ".root_scale = 1", OPTIMIZERS, "*Adam*"),
+    ("optim/optimizer.cc", "made.emplace_back(&tensor, zeros(parameter.shape()", "tensor = zeros({0}); made.emplace_back(&tensor, zeros(parameter.shape()",
+     OPTIMIZERS, ""),
+    ("optim/optimizer.cc", "autograd::end_in_place(\"step\", parameter);", "", OPTIMIZERS, ""),
+    ("nn/activation.cc", "softplus(x, beta, threshold)", "softplus(x, beta)", RECORDED, ""),
+    ("nn/pool.cc", "Tensor MaxPool2d::forward(const Tensor& input) { return max_pool2d(input, kernel_size_, options_); }",
+     "Tensor MaxPool2d::forward(const Tensor& input) { return max_pool2d(input, kernel_size_); }", RECORDED, ""),
+    ("nn/norm.cc", "return 1 / (num_batches_tracked.item<double>() + 1);", "return 0.1;", RECORDED + " //tests/nn:norm_test", ""),
+    ("nn/attention.cc", ".is_causal = options_.is_causal || options.is_causal}", ".is_causal = options.is_causal}",
+     RECORDED + " //tests/nn:attention_test", ""),
+    ("nn/recurrent.cc", 'i % directions == 1 ? "_reverse" : ""', 'i % directions == 0 ? "_reverse" : ""', RECORDED, ""),
+    ("nn/transformer.cc", "return options.norm_first ? add(x, added) : norm(add(x, added));", "return add(x, added);", RECORDED, ""),
+    ("nn/loss.cc", "binary_cross_entropy(input, target, weight, reduction_)", "binary_cross_entropy(input, target, {}, reduction_)",
+     RECORDED + " //tests/nn:loss_test", ""),
+    ("ops/softmax/softmax.cc", "return {softmax_gradient(grad, y, dim, true)};", "return {softmax_gradient(grad, y, dim, false)};",
+     OPERATIONS, "*oftmax*"),
+    ("ops/softmax/softmax.cc", "d == dim ? split.size : split.inner", "d >= dim ? split.size : split.inner", OPERATIONS, "*oftmax*"),
+    ("ops/reduce/extremum.cc", "bitwise_or(eq(values, best), bitwise_and(ne(values, values), ne(best, best)))", "eq(values, best)",
+     OPERATIONS, "Reduce.*:*amax*:*reduce*"),
+]
+
+
+def occurrences():
+    """The mutants whose text does not occur exactly once."""
+    wrong = []
+    for path, old, *_ in MUTANTS:
+        with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+            if (count := file.read().count(old)) != 1:
+                wrong.append(f"{path}: {old!r} occurs {count} times, expected once")
+    return wrong
+
+
+def failed_tests(targets, filters, options):
+    """Runs the tests and returns the names of those that failed."""
+    command = [os.path.join(ROOT, "bazelw"), "test", "--keep_going", *options, *targets.split()]
+    done = subprocess.run(command + ([f"--test_filter={filters}"] if filters else []), cwd=ROOT, text=True, check=False, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT)
+    results = dict(re.findall(r"^(//\S+) +(?:\(cached\) )?([A-Z ]+?) in ", done.stdout, re.M))
+    if set(results) != set(targets.split()):
+        sys.exit(f"{done.stdout[-4000:]}\nmutants: not all tests were run")
+    return [name for name, result in results.items() if result != "PASSED"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="only check the table")
+    parser.add_argument("--only", default="", metavar="PATH", help="mutants of files whose path contains this")
+    parser.add_argument("options", nargs="*", help="options for Bazel, after --")
+    args = parser.parse_args()
+    if wrong := occurrences():
+        sys.exit("mutants: " + "\n".join(wrong))
+    if args.check:
+        return 0
+    changed = subprocess.run(["git", "status", "--porcelain", "--untracked-files=no"], cwd=ROOT, text=True, check=True, stdout=subprocess.PIPE)
+    if changed.stdout:
+        sys.exit(f"mutants: uncommitted changes, commit them first\n{changed.stdout}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # restores the file
+    num_survived = 0
+    for path, old, new, targets, filters in [m for m in MUTANTS if args.only in m[0]]:
+        full = os.path.join(ROOT, path)
+        with open(full, encoding="utf-8") as file:
+            text = file.read()
+        try:
+            with open(full, "w", encoding="utf-8") as file:
+                file.write(text.replace(old, new))
+            failed = failed_tests(targets, filters, args.options)
+        finally:
+            with open(full, "w", encoding="utf-8") as file:
+                file.write(text)
+        num_survived += not failed
+        print(f"{'killed' if failed else 'SURVIVED'}  {path}: {new or 'without ' + old}  {' '.join(failed)}", flush=True)
+    return 1 if num_survived else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
