@@ -1,6 +1,7 @@
 // The worst errors of elementwise functions, compared with the table of docs/accuracy.md. Inputs are every
 // TANDEM_ACCURACY_STRIDE-th (default: 16381st) float32 and all numbers of half types; of two operands, all pairs of
 // kSide numbers of the dtype.
+#include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -84,6 +85,7 @@ double worst_error(const OpCase& op, const Format& format, uint64_t stride) {
   const int64_t all = int64_t{1} << (8 * size_of(format.dtype));
   const int64_t side = is_pair ? kSide : all / static_cast<int64_t>(stride), total = is_pair ? side * side : side;
   if (is_pair) stride = static_cast<uint64_t>(all / side) | 1;  // odd: all bits of the significand vary
+  const double units = std::ldexp(1, 1 - format.digits);
   double worst = 0;
   for (int64_t begin = 0; begin < total; begin += 1 << 16) {
     const int64_t n = std::min<int64_t>(1 << 16, total - begin);
@@ -98,7 +100,8 @@ double worst_error(const OpCase& op, const Format& format, uint64_t stride) {
       if (!std::isfinite(in.front()[i]) || !std::isfinite(in.back()[i]) || !std::isfinite(e) ||
           std::abs(e) < format.smallest)
         continue;
-      const double ulp = std::ldexp(1, std::ilogb(e) - format.digits + 1);
+      const double power = std::bit_cast<double>(std::bit_cast<uint64_t>(e) & 0x7ff0000000000000);  // of 2, below |e|
+      const double ulp = power * units;
       const double found = std::isinf(actual[i]) ? std::copysign(format.end, actual[i]) : actual[i];
       const double error =
           std::abs(e) >= format.end && found == std::copysign(format.end, e) ? 0 : std::abs(found - e) / ulp;

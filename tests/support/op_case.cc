@@ -129,23 +129,28 @@ Dense dense_zeros(const Shape& shape) { return {shape, std::vector<double>(stati
 
 Dense dense(const Tensor& tensor) { return {tensor.shape(), tensor.to_vector<double>()}; }
 
+namespace {
+
+/// The position in a tensor of shape `sizes` of element i of its broadcast to `shape`.
+int64_t broadcast_position(int64_t i, const Shape& shape, const Shape& sizes) {
+  const Shape strides = row_major_strides(sizes);
+  const size_t skip = shape.size() - sizes.size();
+  int64_t position = 0;
+  for (size_t d = shape.size(); d-- > skip; i /= shape[d]) {
+    if (sizes[d - skip] != 1) position += i % shape[d] * strides[d - skip];
+  }
+  return position;
+}
+
+}  // namespace
+
 Dense dense_map(const Shape& shape, const std::vector<Dense>& inputs,
                 const std::function<double(const std::vector<double>&)>& f) {
   Dense result = dense_zeros(shape);
   std::vector<double> arguments(inputs.size());
   for (int64_t i = 0; i < result.num_elements(); ++i) {
     for (size_t k = 0; k < inputs.size(); ++k) {
-      const Shape& sizes = inputs[k].shape;
-      const Shape strides = row_major_strides(sizes);
-      int64_t rest = i;
-      int64_t position = 0;
-      for (size_t d = shape.size(); d-- > 0;) {
-        const int64_t index = rest % shape[d];
-        rest /= shape[d];
-        const size_t skip = shape.size() - sizes.size();
-        if (d >= skip && sizes[d - skip] != 1) position += index * strides[d - skip];
-      }
-      arguments[k] = inputs[k][position];
+      arguments[k] = inputs[k][inputs[k].shape == shape ? i : broadcast_position(i, shape, inputs[k].shape)];
     }
     result[i] = f(arguments);
   }
