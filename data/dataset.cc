@@ -65,7 +65,7 @@ Batch Subset::get_batch(std::span<const int64_t> indices) const {
   return dataset_->get_batch(chosen);
 }
 
-std::vector<Subset> random_split(DatasetRef<Dataset> dataset, const std::vector<double>& lengths, uint64_t seed) {
+RandomSplit random_split(DatasetRef<Dataset> dataset, const std::vector<double>& lengths, uint64_t seed) {
   const auto size = static_cast<double>(dataset->size());
   double sum = 0;
   bool are_whole = true;
@@ -87,7 +87,7 @@ std::vector<Subset> random_split(DatasetRef<Dataset> dataset, const std::vector<
 
   RandomSampler sampler(dataset->size(), seed);
   const std::vector<int64_t> order = sampler.begin_epoch();
-  std::vector<Subset> parts;
+  RandomSplit parts;
   auto begin = order.begin();
   for (const int64_t count : counts) {
     parts.emplace_back(dataset, std::vector<int64_t>(begin, begin + count));

@@ -52,7 +52,7 @@ class TANDEM_API Dataset {
 
 /// An argument of type Base: refers to a variable, which must outlive each copy of this object, or owns a temporary
 /// that is moved in. Implicit, so that functions take both. An element of a temporary container, as in
-/// random_split(...)[0], counts as a variable; keep the container.
+/// std::vector{a, b}[0], counts as a variable; keep the container.
 template <class Base>
 class DatasetRef {
  public:
@@ -103,12 +103,17 @@ class TANDEM_API Subset : public Dataset {
   std::vector<int64_t> indices_;
 };
 
+/// The parts of random_split. `[i]` of a temporary is a temporary too, which a loader then owns.
+struct RandomSplit : std::vector<Subset> {
+  const Subset& operator[](size_t i) const& { return data()[i]; }  ///< part i
+  Subset operator[](size_t i) && { return std::move(data()[i]); }  ///< part i, moved
+};
+
 /// Splits a dataset (DatasetRef) into disjoint random parts: torch.utils.data.random_split. `lengths` are numbers of
 /// items with the sum dataset.size(), or fractions with the sum 1, which are rounded down; the remaining items are
 /// distributed one by one over the parts, beginning with the first. The permutation is a function of the seed. Throws
 /// ValueError for other lengths.
-TANDEM_API std::vector<Subset> random_split(DatasetRef<Dataset> dataset, const std::vector<double>& lengths,
-                                            uint64_t seed = 0);
+TANDEM_API RandomSplit random_split(DatasetRef<Dataset> dataset, const std::vector<double>& lengths, uint64_t seed = 0);
 
 /// The items of several datasets (DatasetRef), one dataset after the other: torch.utils.data.ConcatDataset.
 ///

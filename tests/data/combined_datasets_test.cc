@@ -69,8 +69,12 @@ TEST(DatasetRef, OwnsTemporariesAndRefersToVariables) {
     const std::vector<Subset> parts = td::data::random_split(Counted(owner), {1, 1});
     const ConcatDataset both({Counted(owner), subset, parts[0]});
     td::data::DataLoader loader(Subset(Counted(owner), {1}), sampler);
+    td::data::DataLoader over_part(td::data::random_split(Counted(owner), {0, 2})[1], sampler, {.batch_size = 2});
+    EXPECT_EQ(over_part.begin()->size, 2);
+    const ConcatDataset part({td::data::random_split(variable, {0, 2})[1]});
+    EXPECT_EQ(labels_of(part).size(), 2u);
     const td::data::StreamLoader stream{Counted(owner)};
-    EXPECT_EQ(owner.use_count(), 7);
+    EXPECT_EQ(owner.use_count(), 8);
     EXPECT_EQ(labels_of(subset), (Indices{8, 7}));
     EXPECT_EQ(labels_of(parts[0]), labels_of(both).back() == 7 ? Indices{7} : Indices{8});
     EXPECT_EQ(labels_of(both).size(), 5u);
