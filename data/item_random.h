@@ -31,7 +31,10 @@ class ItemRandom {
     return static_cast<int64_t>(static_cast<uint64_t>(word()) * static_cast<uint64_t>(bound) >> 32);
   }
   /// A random number in [low, high).
-  double uniform(double low, double high) { return low + (high - low) * (word() * 0x1p-32); }
+  double uniform(double low, double high) {
+    const double value = low + (high - low) * (word() * 0x1p-32);
+    return value == high ? __builtin_nextafter(high, low) : value;  // the sum may round up
+  }
 
  private:
   uint64_t seed_;

@@ -47,6 +47,13 @@ std::vector<float> moved(const Tensor& image, int64_t down, int64_t right) {
   return out;
 }
 
+TEST(ItemRandom, UniformExcludesItsUpperBound) {
+  const double low = 1, high = std::nextafter(low, 2);  // half of the sums round up
+  ItemRandom random(7, 3, 1);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(random.uniform(low, high), low);
+  EXPECT_EQ(random.uniform(low, low), low);
+}
+
 TEST(ItemRandom, SequenceDependsOnSeedIndexAndStream) {
   ItemRandom a(7, 3, 1);
   ItemRandom b(7, 3, 1);
