@@ -1,6 +1,7 @@
 #include <tandem/base/file.h>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,6 +21,7 @@ namespace tandem { inline namespace v0 {
 namespace {
 
 constexpr size_t kMaxTransfer = size_t{1} << 30;  // Linux reads and writes at most 2 GiB - 4 KiB per call
+constexpr int kPipePatienceMs = 2000;             // for the reader of a FIFO that was opened with O_NONBLOCK
 
 const char* kind_of(mode_t mode) {
   if (S_ISFIFO(mode)) return "a FIFO";
@@ -81,7 +83,12 @@ void InputFile::read(void* out, int64_t offset, int64_t num_bytes) const {
 }
 
 std::string InputFile::text() const {
-  std::string result(static_cast<size_t>(size_), '\0');
+  std::string result;
+  try {
+    result.resize(static_cast<size_t>(size_));
+  } catch (const std::exception&) {  // bad_alloc or length_error: the file may be sparse
+    throw IoError(str(op_, ": '", path_, "' has ", size_, " bytes, which do not fit into the memory"));
+  }
   read(result.data(), 0, size_);
   return result;
 }
@@ -170,6 +177,8 @@ int write_all(int descriptor, std::string_view bytes) {
   const FileSizeSignalGuard guard;
   while (!bytes.empty()) {
     const ssize_t written = ::write(descriptor, bytes.data(), std::min(bytes.size(), kMaxTransfer));
+    pollfd full_pipe = {descriptor, POLLOUT, 0};
+    if (written < 0 && errno == EAGAIN && ::poll(&full_pipe, 1, kPipePatienceMs) != 0) continue;
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) return errno;
     bytes.remove_prefix(static_cast<size_t>(written));
@@ -185,7 +194,8 @@ int flush_file(int descriptor) {
 }
 
 void write_file(const char* op, const std::string& path, std::string_view bytes, WriteMode mode) {
-  const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (mode == WriteMode::kAppend ? O_APPEND : O_TRUNC);
+  // O_NONBLOCK: opening a FIFO without a reader would wait for one.
+  const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | (mode == WriteMode::kAppend ? O_APPEND : O_TRUNC);
   const int descriptor = above_standard(::open(path.c_str(), flags, 0666));
   int error = descriptor < 0 ? errno : write_all(descriptor, bytes);
   if (descriptor >= 0 && ::close(descriptor) != 0 && error == 0) error = errno;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -35,6 +36,16 @@ TEST(InputFile, ReadsAtOffsetAndDetectsTruncation) {
   EXPECT_EQ(part, "cde");
   EXPECT_EQ(folder.shortened(error_text<IoError>([&] { file.read(part.data(), 4, 3); })),
             "op: 'DIR/file' was truncated while it was being read");
+}
+
+TEST(InputFile, TextOfAHugeSparseFileIsAnError) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("file", std::string("{}"));
+  std::filesystem::resize_file(path, int64_t{1} << 41);
+  const rlimit limit = {rlim_t{1} << 40, RLIM_INFINITY};  // some systems give out more memory than they have
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+  EXPECT_ERROR(IoError, InputFile("op", path).text(),
+               "op: '" + path + "' has 2199023255552 bytes, which do not fit into the memory");
 }
 
 TEST(InputFile, MappedBytesEqualTheFileAndWritesArePrivate) {
@@ -104,6 +115,21 @@ TEST(WriteFile, ReplacesByDefaultAndAppendsOnRequest) {
   EXPECT_EQ(read_file(folder / "file"), "first");
   write_file("op", folder / "file", ", second", WriteMode::kAppend);
   EXPECT_EQ(read_file(folder / "file"), "first, second");
+}
+
+TEST(WriteFile, FifosDoNotBlock) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "fifo";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_ERROR(IoError, write_file("op", path, "x"), "op: cannot write '" + path + "': No such device or address");
+  const int reader = open(path.c_str(), O_RDONLY | O_NONBLOCK);
+  write_file("op", path, "text");
+  std::string text(4, ' ');
+  EXPECT_EQ(read(reader, text.data(), 4), 4);
+  EXPECT_EQ(text, "text");
+  EXPECT_ERROR(IoError, write_file("op", path, std::string(1 << 20, 'x')),
+               "op: cannot write '" + path + "': Resource temporarily unavailable");
+  close(reader);
 }
 
 TEST(WriteFile, ErrorsNamePathAndReason) {
