@@ -22,6 +22,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr const char* kTrialPrefix = ".trial";  // files by which folders are checked
+
 std::string in_folder(const std::string& folder, const std::string& name) {
   return (fs::path(folder) / name).lexically_normal().string();
 }
@@ -44,12 +46,16 @@ void check_file(const std::string& path) {
   if (is_new) ::unlink(path.c_str());
 }
 
-/// Creates and removes the folder, or a file in it if it exists.
+/// Creates and removes the folder, or a file in it if it exists. Removes files of checks that were killed.
 void check_folder(const std::string& path) {
   std::error_code error;
   const bool is_new = fs::create_directory(path, error);
   if (error) throw IoError(str("cannot create the folder '", path, "': ", error.message()));
-  is_new ? static_cast<void>(fs::remove(path, error)) : check_file(path + "/trial");
+  for (fs::directory_iterator file(path, error), end; !error && file != end; file.increment(error)) {
+    if (std::error_code ignored; file->path().filename().string().starts_with(kTrialPrefix))
+      fs::remove(file->path(), ignored);
+  }
+  is_new ? static_cast<void>(fs::remove(path, error)) : check_file(in_folder(path, kTrialPrefix));
 }
 
 /// The metadata is what Hugging Face's transformers requires.
@@ -115,7 +121,7 @@ std::string unshared_folder(const std::string& folder, distributed::ProcessGroup
   // No host has looked up this name before, so none has cached that it is missing.
   const Tensor token = tensor({static_cast<int64_t>(std::random_device()())});
   group.broadcast(token, 0);
-  const std::string path = in_folder(folder, str(".shared-", token.item<int64_t>()));
+  const std::string path = in_folder(folder, str(kTrialPrefix, "-", token.item<int64_t>()));
   std::error_code ignored;
   const bool is_new = rank == 0 && fs::create_directory(folder, ignored);
   if (rank == 0) write_file("Trainer", path, "");

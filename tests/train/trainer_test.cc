@@ -322,6 +322,16 @@ TEST(Trainer, FolderThatHostsDoNotShareIsRejectedOrNamed) {
   EXPECT_TRUE(fs::exists(folder / "host0/model.safetensors"));
 }
 
+TEST(Trainer, FilesOfKilledChecksAreRemoved) {
+  const TemporaryFolder folder;
+  for (const char* name : {"/checkpoints", "/events"}) fs::create_directory(folder.path() + name);
+  const std::vector<std::string> left = {"model.safetensors.trial", "model.safetensors.trial.tmp0", "events/.trial",
+                                         "checkpoints/.trial-5", "checkpoints/.trial-5-1"};
+  for (const std::string& name : left) tandem::testing::write_file(folder / name, "x");
+  train(2, {.max_steps = 1, .out = folder.path()});
+  for (const std::string& name : left) EXPECT_FALSE(fs::exists(folder / name)) << name;
+}
+
 TEST(Trainer, SecondTrainingInOneFolderIsRejected) {
   const TemporaryFolder folder;
   td::distributed::run_threads(1, [&](td::distributed::Context& ctx) {
