@@ -102,6 +102,8 @@ TEST(TandemRun, ClosedStandardStreamsAreReplacedAndOwnDescriptorsAreCloseOnExec)
     const std::string command = kProgram + " --nproc 2 --tee --log-dir " + folder.path() + " descriptors " + closed;
     EXPECT_EQ(run_program({"/bin/sh", "-c", command}, {{"LAUNCHER", "without other descriptors"}}).status, 0);
     EXPECT_EQ(read_file(folder / "rank-1.log"), "auto\ngloo\n");
+    const std::string job = "distributed/launch/tandem-run --nproc-per-node 2 " + kProgram + " exchange ";
+    EXPECT_EQ(run_program({"/bin/sh", "-c", job + closed}).status, 0);
   }
 }
 

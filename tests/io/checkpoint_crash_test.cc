@@ -1,8 +1,8 @@
 // Checkpoints survive a crash at any system call.
 //
-// This program replaces the C library's functions that change files. They count their calls. At the call selected by
-// a test the process exits, or a power failure is simulated (files that were not flushed to disk are truncated), or the
-// call fails. The tests select each call of a save in turn.
+// This program replaces the C library's functions that change files. They count their calls. At the call selected by a
+// test the process exits, or a power failure is simulated (what was not flushed to disk is lost), or the call fails.
+// The tests select each call of a save in turn.
 
 #include <tandem/io/checkpoint.h>
 
@@ -31,12 +31,17 @@ enum class Fault {
   kNone,
   kDeath,       // the process exits before the call
   kShortWrite,  // the process exits during the call, after half of a write
-  kPowerCut,    // power failure: files that were not flushed to disk are truncated to half of their size, and folders
-                // whose entry was not flushed are removed
+  kPowerCut,    // power failure: files that were not flushed to disk are truncated to half of their size; folders whose
+                // entry was not flushed are removed; renames in a folder that was not flushed are undone
   kNoSpace,     // the call fails
 };
 
 constexpr int kDied = 42;
+
+struct Rename {
+  std::filesystem::path from, to;
+  std::string replaced;  // the bytes of the replaced file; empty if there was none
+};
 
 /// The selected fault and call. Only used by the thread of the test.
 struct Plan {
@@ -45,6 +50,7 @@ struct Plan {
   int calls = 0;                     // number of calls so far
   std::map<int, std::string> dirty;  // path by descriptor: written, but not flushed to disk
   std::set<std::string> folders;     // created, but their entry is not flushed to disk
+  std::vector<Rename> renames;       // whose folder is not flushed to disk, in order
 };
 Plan plan;
 
@@ -59,6 +65,11 @@ std::string path_of(int descriptor) {
   for (const auto& [descriptor, path] : plan.dirty) {
     const auto size = std::filesystem::file_size(path, ignored);
     if (!ignored) std::filesystem::resize_file(path, size / 2, ignored);
+  }
+  for (; !plan.renames.empty(); plan.renames.pop_back()) {
+    const Rename& last = plan.renames.back();
+    ::syscall(SYS_rename, last.to.c_str(), last.from.c_str());
+    if (!last.replaced.empty()) tandem::testing::write_file(last.to, last.replaced);
   }
   for (const std::string& folder : plan.folders) std::filesystem::remove_all(folder, ignored);
   ::_exit(status);
@@ -98,6 +109,7 @@ int fsync(int descriptor) {
   plan.dirty.erase(descriptor);
   const std::string folder = path_of(descriptor);
   std::erase_if(plan.folders, [&](const std::filesystem::path& path) { return path.parent_path() == folder; });
+  std::erase_if(plan.renames, [&](const Rename& rename) { return rename.to.parent_path() == folder; });
   return 0;
 }
 
@@ -106,6 +118,7 @@ int rename(const char* from, const char* to) noexcept {
   for (auto& [descriptor, path] : plan.dirty) {
     if (path == from) path = to;
   }
+  if (plan.fault == Fault::kPowerCut) plan.renames.push_back({from, to, tandem::testing::read_file(to)});
   return static_cast<int>(::syscall(SYS_rename, from, to));
 }
 

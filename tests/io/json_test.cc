@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/program_locale.h>
 
 namespace td = tandem;
 using td::io::is_valid_utf8;
@@ -81,6 +82,11 @@ TEST(Json, IntegersKeepTheirSignAndAllBits) {
   EXPECT_EQ(tokens_of("{\"a\":[0,-0,9223372036854775807,-9223372036854775808]}"),
             (Tokens{"0@1 {", "1@4 key a", "1@6 [", "2@8 uint64 0", "2@11 int64 0", "2@31 uint64 9223372036854775807",
                     "2@52 int64 -9223372036854775808", "1@52 end", "0@53 end"}));
+}
+
+TEST(Json, NumbersDoNotDependOnTheLocale) {
+  const td::testing::ProgramLocale locale;
+  EXPECT_EQ(tokens_of("{\"a\":-2.5e1}"), (Tokens{"0@1 {", "1@4 key a", "1@12 double -25", "0@12 end"}));
 }
 
 TEST(Json, NumbersOutOfRangeAreRejected) {
