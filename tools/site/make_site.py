@@ -221,6 +221,11 @@ def stage(root, folder):
         write(path, pages.stage(path))
     decisions = ["- @subpage %s\n" % pages.labels[path] for path in pages.paths if path.startswith(_DECISIONS)]
     write("decisions.md", "# Decisions {#decisions}\n\nWhy parts of tandem are built as they are.\n\n" + "".join(decisions))
+    # The rows of README's table of documents group the pages in the site's tree.
+    rows = re.findall(r"^\| (\w+) \| (.*\]\(.*) \|$", common.read(root, "README.md"), re.MULTILINE)
+    for number, (name, cell) in enumerate(rows):
+        labels = [pages.labels[path] for path in re.findall(r"\]\(([^)#]+)\)", cell) if path in pages.labels]
+        write("%d.md" % number, "# %s {#group-%s}\n\n%s" % (name, name, "".join("- @subpage %s\n" % label for label in labels)))
     groups = ["/** @defgroup %s %s\n@brief %s */\n" % (package, package, text) for package, text in PACKAGES.items()
               if any(header.startswith(package + "/") for header in headers)]
     write("packages.dox", "".join(groups + ["/** @namespace tandem%s\n@brief %s */\n" % pair for pair in _NAMESPACES.items()]))
