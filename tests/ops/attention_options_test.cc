@@ -44,12 +44,13 @@ TEST(Attention, BandsMatchBoolMasks) {
     int64_t query_offset;
     bool is_causal;
   };
+  constexpr int64_t kLast = std::numeric_limits<int64_t>::max();
   const Band bands[] = {{130, 300, {3, 5}, 0, false}, {130, 600, {-1, 0}, 300, false}, {70, 330, {20, -1}, 260, true},
                         {300, 300, {0, 0}, 0, false}, {300, 300, {100, -1}, 0, true},  {65, 600, {-1, -1}, 535, true},
                         {1, 70, {-1, -1}, 69, true},  {5, 70, {64, 10}, 30, false},    {300, 65, {2, 1}, 0, false},
                         {200, 5, {70, 3}, 0, true},   {70, 70, {63, 64}, 1, false},    {3, 600, {-1, 400}, 2, false},
                         {40, 60, {7, -1}, 0, true},   {40, 60, {7, 0}, 20, false},     {40, 60, {-1, -1}, 20, true},
-                        {40, 60, {7, -1}, 0, false}};
+                        {40, 60, {7, -1}, 0, false},  {1, 70, {-1, -1}, kLast, true},  {1, 70, {9, -1}, kLast, false}};
   const int64_t most_scores = test_device().is_cpu() ? std::numeric_limits<int64_t>::max() : 15000;
   for (const Band& band : bands) {
     if (band.queries * band.keys > most_scores) continue;

@@ -14,6 +14,7 @@
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/norm/norm_functions.h>
+#include <tandem/ops/reduce.h>
 #include <tandem/ops/view.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/ops/norm_reference.h>
@@ -365,6 +366,13 @@ TEST(LayerNorm, WideRowsDoNotLosePrecision) {
   EXPECT_LT(largest(z - 1), 1e-3);
   z.backward(tenths);
   EXPECT_LT(largest(constant.grad()), 1e-3);
+
+  const Dense random = random_dense({n}, 5, 1e6 - 1.67, 1e6 + 1.73);  // the mean is between two float32
+  const Tensor uniform = make_tensor(random, kFloat32, Layout::kContiguous, test_device());
+  const Tensor wide = uniform.cpu().to(kFloat64), exact = layer_norm(wide, {n}, {}, {});
+  EXPECT_LT(largest(layer_norm(uniform, {n}, {}, {}).cpu() - exact), 4e-3);
+  EXPECT_LT(largest(group_norm(uniform.view({1, 1, n}), 1).flatten().cpu() - exact), 4e-3);
+  EXPECT_NEAR(var(uniform).item(), var(wide).item(), 1e-4);
 }
 
 TEST(LayerNorm, GradientsAccumulateInFilledSlots) {
