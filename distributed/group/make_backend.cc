@@ -46,8 +46,8 @@ std::unique_ptr<Backend> make_hierarchical_backend(const ProcessGroupOptions& op
 std::unique_ptr<Backend> make_backend(const ProcessGroupOptions& options) {
   const HostLayout layout = find_hosts(options);
   const std::string kind = cpu_backend(options);
-  if (make_mpi_backend != nullptr && (kind == "mpi" || kind == "auto") && options.world_size > 1 &&
-      !options.thread_ranks) {
+  const bool wants_mpi = kind == "mpi" || (kind == "auto" && layout.num_hosts() > 1);  // on one host shm is faster
+  if (make_mpi_backend != nullptr && wants_mpi && options.world_size > 1 && !options.thread_ranks) {
     const auto make_flat = [&] {
       return layout.num_hosts() == 1 ? shm::make_shm_backend(options) : network::make_network_backend(options);
     };

@@ -1,4 +1,5 @@
 #include <mpi.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -7,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -17,7 +19,6 @@
 #include <tandem/distributed/backends/backend.h>
 #include <tandem/distributed/rendezvous/failure_board.h>
 #include <tandem/distributed/rendezvous/rendezvous.h>
-#include <tandem/tensor/primitives.h>
 #include <tandem/tensor/reduce.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
@@ -28,8 +29,9 @@ constexpr std::chrono::microseconds kPollInterval{50};  // while no caller waits
 // A rank that ended may have finished the running collective before; its last data may still be on its way.
 constexpr std::chrono::milliseconds kEndGrace{200};
 // An all_reduce is cut into chunks, several at a time: MPI exchanges one while it reduces another.
-constexpr int kChunkElements = 1 << 20, kWindow = 4, kTag = 1;
-constexpr int64_t kFlatBytes = 8 << 10;  // up to this size the flat backend sends data with the signatures
+constexpr int kChunkElements = 1 << 20, kWindow = 4, kTag = 1, kMaxNoticePolls = 1000;
+constexpr size_t kMaxKeptBytes = 64 << 20;  // of memory for the next collective
+constexpr int64_t kFlatBytes = 8 << 10;     // up to this size the flat backend sends data with the signatures
 
 /// Sent to all members by a rank that fails, because members inside MPI do not see the flat backend's failure.
 struct Notice {
@@ -37,98 +39,6 @@ struct Notice {
   int culprit = -1;
   char reason[1000] = {};
 };
-
-/// What MPI uses for one collective.
-struct Transfer {
-  std::vector<MPI_Request> requests = std::vector<MPI_Request>(kWindow, MPI_REQUEST_NULL);
-  TensorList kept;                 ///< the caller's tensors
-  std::vector<std::byte> in, out;  ///< for data that MPI cannot use in place; kept for the next collective
-};
-
-/// Memory that MPI may use until the process ends, because it cannot cancel a collective.
-struct Abandoned {
-  std::mutex mutex;
-  std::vector<std::unique_ptr<Transfer>> transfers;
-  std::vector<std::unique_ptr<Notice>> notices;
-  static Abandoned& instance() {
-    static Abandoned* const abandoned = new Abandoned;
-    return *abandoned;
-  }
-};
-
-bool has(int (*query)(int*)) {
-  int flag = 0;
-  return query(&flag), flag != 0;
-}
-
-/// Waits for the other ranks. Not after a failure, when they may not call it: mpirun then ends the job.
-void finalize_at_exit(int status, void*) {
-  const std::lock_guard lock(Abandoned::instance().mutex);
-  if (status == 0 && !has(MPI_Finalized) && Abandoned::instance().transfers.empty()) MPI_Finalize();
-}
-
-/// Returns whether several groups may call MPI concurrently, each on its own communicator.
-bool initialize() {
-  static const int level = [] {
-    int provided = MPI_THREAD_SINGLE;
-    if (has(MPI_Initialized)) return MPI_Query_thread(&provided), provided;
-    on_exit(finalize_at_exit, nullptr);
-    setenv("OMPI_MCA_coll_libnbc_iallreduce_algorithm", "1", 0);  // ring; the default takes twice as long over TCP
-    return MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), provided;
-  }();
-  return level == MPI_THREAD_MULTIPLE;
-}
-
-/// Why this rank cannot use MPI; empty if it can. Initializes MPI.
-std::string find_obstacle(const ProcessGroupOptions& options) {
-  const auto number = [](const char* name) { return parse_integer(env_string(name).value_or("")).value_or(-1); };
-  const int64_t rank = number("PMIX_RANK");
-  const int64_t size = std::max(number("OMPI_COMM_WORLD_SIZE"), number("SLURM_STEP_NUM_TASKS"));
-  if (rank < 0) return "the program was not started by mpirun or srun --mpi=pmix";
-  if (rank != job_rank(options, options.rank)) return str("its rank in MPI is ", rank);
-  if (!has(MPI_Initialized) && size != options.world_size) {  // MPI_Init waits for all processes
-    return str("MPI is not initialized, and the group has ", options.world_size, " of MPI's ", size,
-               " ranks; use mpi for the default group too");
-  }
-  return initialize() ? "" : "the MPI library does not provide MPI_THREAD_MULTIPLE";
-}
-
-/// By DType; half types are only moved.
-MPI_Datatype to_mpi(DType dtype) {
-  const MPI_Datatype types[] = {MPI_UINT8_T, MPI_UINT8_T,  MPI_INT8_T,   MPI_INT16_T, MPI_INT32_T,
-                                MPI_INT64_T, MPI_UINT16_T, MPI_UINT16_T, MPI_FLOAT,   MPI_DOUBLE};
-  return types[static_cast<size_t>(dtype)];
-}
-
-/// MPI's own minimum and maximum may ignore NaN.
-template <ReduceOp op>
-MPI_Op with_nan() {
-  static const MPI_Op result = [] {
-    MPI_Op created = MPI_OP_NULL;
-    const auto f = [](void* in, void* inout, int* count, MPI_Datatype* type) {
-      const std::array inputs = {static_cast<const std::byte*>(in), static_cast<const std::byte*>(inout)};
-      primitives::reduce(op, *type == MPI_FLOAT ? kFloat32 : kFloat64, inputs, *count, static_cast<std::byte*>(inout));
-    };
-    MPI_Op_create(f, 1, &created);
-    return created;
-  }();
-  return result;
-}
-
-MPI_Op to_mpi(ReduceOp op, DType dtype) {
-  if (op == ReduceOp::kMin && is_floating_point(dtype)) return with_nan<ReduceOp::kMin>();
-  if (op == ReduceOp::kMax && is_floating_point(dtype)) return with_nan<ReduceOp::kMax>();
-  const MPI_Op sum = dtype == kBool ? MPI_BOR : MPI_SUM, product = dtype == kBool ? MPI_BAND : MPI_PROD;
-  const MPI_Op ops[] = {sum, sum, product, MPI_MIN, MPI_MAX, MPI_BAND, MPI_BOR, MPI_BXOR};
-  return ops[static_cast<size_t>(op)];
-}
-
-bool is_reduction(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce ||
-         kind == CollectiveKind::kReduceScatter;
-}
-
-bool is_half(DType dtype) { return dtype == kFloat16 || dtype == kBFloat16; }
 
 std::byte* enlarge(std::vector<std::byte>& memory, int64_t num_bytes) {
   if (memory.size() < static_cast<size_t>(num_bytes)) memory.resize(static_cast<size_t>(num_bytes));
@@ -141,6 +51,7 @@ struct Layout {
   std::byte* data = nullptr;
   bool is_copy = false;  ///< `data` is not the parts' own memory
 
+  Layout() = default;
   Layout(const std::vector<Part>& parts, int64_t size, std::vector<std::byte>& memory, bool is_read) {
     int64_t total = 0;
     for (const Part& part : parts) {
@@ -159,11 +70,93 @@ struct Layout {
   }
 };
 
+/// What MPI uses for one collective until it has completed.
+struct Transfer {
+  std::vector<MPI_Request> requests = std::vector<MPI_Request>(kWindow, MPI_REQUEST_NULL);
+  TensorList kept;                 ///< the caller's tensors
+  std::vector<std::byte> in, out;  ///< for data that MPI cannot use in place; kept for the next collective
+  Layout in_layout, out_layout;    ///< MPI may read these arrays until the end
+};
+
+/// A collective, which MPI cannot cancel, was abandoned. Its memory is never freed, because MPI may still use it.
+std::atomic<bool> has_abandoned{false};
+
+bool has(int (*query)(int*)) {
+  int flag = 0;
+  return query(&flag), flag != 0;
+}
+
+/// Waits for the other ranks. Not after a failure, when they may not call it, and not in a process that a rank forked.
+void finalize_at_exit(int status, void* process) {
+  const bool is_rank = reinterpret_cast<intptr_t>(process) == getpid();
+  if (is_rank && status == 0 && !has_abandoned && !has(MPI_Finalized)) MPI_Finalize();
+}
+
+/// Initializes MPI, which waits for all processes of the job. Returns why this rank cannot use MPI; empty if it can.
+std::string initialize() {
+  static const int level = [] {
+    int provided = MPI_THREAD_SINGLE;
+    if (has(MPI_Initialized)) return MPI_Query_thread(&provided), provided;
+    on_exit(finalize_at_exit, reinterpret_cast<void*>(static_cast<intptr_t>(getpid())));
+    // Ring; the default takes twice as long over TCP. MPI_Init_thread sets variables of the environment too.
+    setenv("OMPI_MCA_coll_libnbc_iallreduce_algorithm", "1", 0);
+    return MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), provided;
+  }();
+  return level == MPI_THREAD_MULTIPLE ? "" : "the MPI library does not provide MPI_THREAD_MULTIPLE";
+}
+
+/// Why this rank must not initialize or use MPI; empty if it may.
+std::string find_obstacle(const ProcessGroupOptions& options) {
+  const auto number = [](const char* name) { return parse_integer(env_string(name).value_or("")).value_or(-1); };
+  const int64_t rank = number("PMIX_RANK");
+  // mpirun may run in a larger step of Slurm.
+  const int64_t size = number(env_string("OMPI_COMM_WORLD_SIZE") ? "OMPI_COMM_WORLD_SIZE" : "SLURM_STEP_NUM_TASKS");
+  if (rank < 0) return "the program was not started by mpirun or srun --mpi=pmix";
+  if (rank != job_rank(options, options.rank)) return str("its rank in MPI is ", rank);
+  if (has(MPI_Initialized) || size == options.world_size) return "";
+  return str("MPI is not initialized, and the group has ", options.world_size, " of MPI's ", size,
+             " ranks; first create a group of all ranks with mpi");
+}
+
+/// By DType; half types are only moved.
+MPI_Datatype to_mpi(DType dtype) {
+  const MPI_Datatype types[] = {MPI_UINT8_T, MPI_UINT8_T,  MPI_INT8_T,   MPI_INT16_T, MPI_INT32_T,
+                                MPI_INT64_T, MPI_UINT16_T, MPI_UINT16_T, MPI_FLOAT,   MPI_DOUBLE};
+  return types[static_cast<size_t>(dtype)];
+}
+
+/// MPI's own minimum and maximum may ignore NaN.
+template <ReduceOp op>
+MPI_Op with_nan() {
+  static const MPI_Op result = [] {
+    MPI_Op created = MPI_OP_NULL;
+    const auto f = [](void* in, void* inout, int* count, MPI_Datatype* type) {
+      const std::array inputs = {static_cast<const std::byte*>(in), static_cast<const std::byte*>(inout)};
+      primitives::reduce(op, *type == MPI_FLOAT ? kFloat32 : kFloat64, inputs, *count, static_cast<std::byte*>(inout));
+    };
+    return MPI_Op_create(f, 1, &created), created;
+  }();
+  return result;
+}
+
+MPI_Op to_mpi(ReduceOp op, DType dtype) {
+  if (op == ReduceOp::kMin && is_floating_point(dtype)) return with_nan<ReduceOp::kMin>();
+  if (op == ReduceOp::kMax && is_floating_point(dtype)) return with_nan<ReduceOp::kMax>();
+  const MPI_Op sum = dtype == kBool ? MPI_BOR : MPI_SUM, product = dtype == kBool ? MPI_BAND : MPI_PROD;
+  const MPI_Op ops[] = {sum, sum, product, MPI_MIN, MPI_MAX, MPI_BAND, MPI_BOR, MPI_BXOR};
+  return ops[static_cast<size_t>(op)];
+}
+
+bool is_reduction(CollectiveKind kind) {
+  const auto reductions = {CollectiveKind::kAllReduce, CollectiveKind::kReduce, CollectiveKind::kReduceScatter};
+  return std::count(reductions.begin(), reductions.end(), kind) > 0;
+}
+bool is_half(DType dtype) { return dtype == kFloat16 || dtype == kBFloat16; }
+
 /// The backend of one rank, composed of a flat backend and a communicator of the members.
 ///
 /// The flat backend compares all signatures and transfers the messages. When all ranks have agreed on a collective,
-/// nonblocking calls of MPI transfer its data in the caller's memory. The thread that runs the group polls them: a
-/// waiting caller without a pause, otherwise the worker at intervals.
+/// nonblocking calls of MPI transfer its data in the caller's memory. The thread that runs the group polls them.
 class MpiBackend final : public Backend {
  public:
   MpiBackend(const ProcessGroupOptions& options, std::unique_ptr<Backend> flat, int tag);
@@ -174,8 +167,7 @@ class MpiBackend final : public Backend {
   bool may_spin() const override { return in_flight_ || flat_->may_spin(); }
   void do_start(const Collective& collective) override {
     call_ = &collective;
-    flat_call_ = flat_call(collective);
-    flat_->do_start(flat_call_);
+    flat_->do_start(flat_call_ = flat_call(collective));
   }
   bool do_prefetch_signature(const Collective& next, bool input_is_ready) override {
     return flat_->do_prefetch_signature(flat_call(next), input_is_ready);
@@ -184,7 +176,9 @@ class MpiBackend final : public Backend {
   void do_start_p2p(P2pRequest& transfer) override { flat_->do_start_p2p(transfer); }
   Advance do_advance_p2p() override { return flat_->do_advance_p2p(); }
   void do_sleep(FunctionRef<bool()> changed, Clock::time_point until) override {
-    flat_->do_sleep(changed, in_flight_ ? std::min(until, Clock::now() + kPollInterval) : until);
+    // While MPI transfers, the flat backend's events do not matter. `changed` may begin a transfer.
+    if (!in_flight_) return flat_->do_sleep([&] { return changed() || in_flight_; }, until);
+    if (!changed()) std::this_thread::sleep_until(std::min(until, Clock::now() + kPollInterval));
   }
   void do_wake() override { flat_->do_wake(); }
   void do_abort(int culprit, const std::string& reason) override;
@@ -236,7 +230,8 @@ MpiBackend::MpiBackend(const ProcessGroupOptions& options, std::unique_ptr<Backe
   MPI_Group all = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
   MPI_Comm_group(MPI_COMM_WORLD, &all);
   MPI_Group_incl(all, options.world_size, ranks.data(), &members);
-  MPI_Comm_create_group(MPI_COMM_WORLD, members, tag, &comm_);
+  const int code = MPI_Comm_create_group(MPI_COMM_WORLD, members, tag, &comm_);
+  if (code != MPI_SUCCESS) fail_to_join(options, str("MPI_Comm_create_group failed with code ", code));
   MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
   MPI_Group_free(&members);
   MPI_Group_free(&all);
@@ -245,16 +240,15 @@ MpiBackend::MpiBackend(const ProcessGroupOptions& options, std::unique_ptr<Backe
 MpiBackend::~MpiBackend() {
   // After a failure not all members free the communicator.
   if (!has_failures_ && !has(MPI_Finalized)) MPI_Comm_free(&comm_);
-  const std::lock_guard lock(Abandoned::instance().mutex);
-  if (in_flight_) Abandoned::instance().transfers.push_back(std::move(transfer_));
+  if (in_flight_) has_abandoned = transfer_.release() != nullptr;
 }
 
 std::string MpiBackend::describe() const {
   char library[MPI_MAX_LIBRARY_VERSION_STRING] = {};
   int length = 0;
   MPI_Get_library_version(library, &length);
-  const std::string_view name(library, std::strcspn(library, ","));
-  return str("mpi (", name, "), calls compared on ", flat_->describe());
+  library[std::strcspn(library, ",")] = '\0';
+  return str("mpi (", library, "), calls compared on ", flat_->describe());
 }
 
 void MpiBackend::check(int code) const {
@@ -265,7 +259,8 @@ void MpiBackend::check(int code) const {
   throw GroupError(str(" failed\n  ", text), text, job_rank(options_, options_.rank));
 }
 
-/// The flat backend transfers small data, and what MPI cannot count. All ranks compare these fields, so they agree.
+/// The flat backend transfers small data, and what MPI cannot count. All ranks compare these fields, so they agree. Sizes
+/// of an all_to_all differ between ranks: of one that MPI cannot count, Layout's error ends the group.
 bool MpiBackend::uses_mpi(const Collective& c) const {
   const bool is_small = c.num_bytes() <= kFlatBytes && c.kind != CollectiveKind::kAllToAll;
   return c.moves_data && !is_small && c.num_elements <= INT_MAX / options_.world_size;
@@ -278,7 +273,6 @@ Advance MpiBackend::do_advance() {
     if (call_->kept != nullptr) transfer_->kept = *call_->kept;
     in_flight_ = true;
     result_ = nullptr;
-    elements_left_ = 0;
     is_reduction(call_->kind) ? start_reduction() : start_exchange();
     return Advance::kMoved;
   }
@@ -286,14 +280,9 @@ Advance MpiBackend::do_advance() {
   int index = MPI_UNDEFINED, has_any = 0;
   auto& requests = transfer_->requests;
   check(MPI_Testany(kWindow, requests.data(), &index, &has_any, MPI_STATUS_IGNORE));
-  if (has_any == 0) {
-    if (check_now) check_failures();
-    return Advance::kIdle;
-  }
-  if (index != MPI_UNDEFINED) {
-    start_chunk(requests[static_cast<size_t>(index)]);
-    return Advance::kMoved;
-  }
+  if (has_any == 0 && check_now) check_failures();
+  if (has_any == 0) return Advance::kIdle;
+  if (index != MPI_UNDEFINED) return start_chunk(requests[static_cast<size_t>(index)]), Advance::kMoved;
   in_flight_ = false;
   finish();
   finished_ = call_->seq;
@@ -350,18 +339,17 @@ void MpiBackend::start_exchange() {
   const auto n = static_cast<int>(c.num_elements);
   const auto own = static_cast<size_t>(options_.rank);
   MPI_Request* const request = transfer_->requests.data();
-  const Layout in(c.inputs, size_of(c.dtype), transfer_->in, true);
-  const Layout out(c.outputs, size_of(c.dtype), transfer_->out, false);
+  const Layout& in = transfer_->in_layout = Layout(c.inputs, size_of(c.dtype), transfer_->in, true);
+  const Layout& out = transfer_->out_layout = Layout(c.outputs, size_of(c.dtype), transfer_->out, false);
   if (out.is_copy) result_ = out.data;
   const bool is_own_input = !c.outputs.empty() && !out.is_copy && c.input == c.outputs[own].data;
   const bool is_own_output = !c.inputs.empty() && !in.is_copy && c.output == c.inputs[own].data;
   const void* const send = is_own_input ? MPI_IN_PLACE : c.input;
-  void* const receive = is_own_output ? MPI_IN_PLACE : c.output;
+  void* const recv = is_own_output ? MPI_IN_PLACE : c.output;
   switch (c.kind) {
     case CollectiveKind::kBroadcast: return check(MPI_Ibcast(c.output, n, type, c.root, comm_, request));
     case CollectiveKind::kGather: return check(MPI_Igather(send, n, type, out.data, n, type, c.root, comm_, request));
-    case CollectiveKind::kScatter:
-      return check(MPI_Iscatter(in.data, n, type, receive, n, type, c.root, comm_, request));
+    case CollectiveKind::kScatter: return check(MPI_Iscatter(in.data, n, type, recv, n, type, c.root, comm_, request));
     case CollectiveKind::kAllGather:
       return check(MPI_Iallgatherv(send, out.counts[own], type, out.data, out.counts.data(), out.offsets.data(), type,
                                    comm_, request));
@@ -383,6 +371,7 @@ void MpiBackend::finish() {
     if (num_bytes > 0) std::memcpy(c.outputs[i].data, std::exchange(from, from + num_bytes), num_bytes);
   }
   transfer_->kept.clear();
+  if (transfer_->in.size() + transfer_->out.size() > kMaxKeptBytes) transfer_ = std::make_unique<Transfer>();
 }
 
 void MpiBackend::note(int culprit, const std::string& reason, Clock::time_point due) {
@@ -413,38 +402,49 @@ void MpiBackend::do_notify_failure(int culprit, const std::string& reason) {
 void MpiBackend::do_abort(int culprit, const std::string& reason) {
   note(culprit, reason, Clock::now());
   flat_->do_abort(culprit, reason);
-  if (is_aborted_.exchange(true)) return;
-  auto notice = std::make_unique<Notice>(Notice{finished_, culprit, {}});
+  if (is_aborted_.exchange(true) || has(MPI_Finalized)) return;
+  auto* const notice = new Notice{finished_, culprit, {}};  // never freed: MPI may still send it
   reason.copy(notice->reason, sizeof(notice->reason) - 1);
+  std::vector<MPI_Request> sends;
   for (int rank = 0; rank < options_.world_size; ++rank) {
-    if (rank == options_.rank) continue;
-    MPI_Request request = MPI_REQUEST_NULL;
-    MPI_Isend(notice.get(), sizeof(Notice), MPI_BYTE, rank, kTag, comm_, &request);
-    MPI_Request_free(&request);
+    if (rank != options_.rank) MPI_Issend(notice, sizeof(Notice), MPI_BYTE, rank, kTag, comm_, &sends.emplace_back());
   }
-  const std::lock_guard lock(Abandoned::instance().mutex);
-  Abandoned::instance().notices.push_back(std::move(notice));
+  // MPI may connect and send only while it is called. Members outside MPI do not receive.
+  for (int i = 0, all_received = 0; i < kMaxNoticePolls && all_received == 0; ++i) {
+    MPI_Testall(static_cast<int>(sends.size()), sends.data(), &all_received, MPI_STATUSES_IGNORE);
+    std::this_thread::sleep_for(kPollInterval);
+  }
 }
 
 }  // namespace
 
 std::unique_ptr<Backend> make_mpi_backend(const ProcessGroupOptions& options,
                                           FunctionRef<std::unique_ptr<Backend>()> make_flat) {
-  // No member waits for MPI before all have joined, nor if one cannot use it. The first member numbers its groups: no
-  // concurrent call of MPI_Comm_create_group has the same tag.
-  static std::atomic<int> num_groups{0};
+  // MPI_Init_thread and MPI_Comm_create_group wait for all members without a deadline. So no rank calls them before all
+  // have joined, nor if one of them cannot.
   Rendezvous rendezvous(options, "mpi");
-  const std::vector<std::string> obstacles = rendezvous.exchange("obstacle", find_obstacle(options));
-  const std::string number = rendezvous.exchange("number", options.rank == 0 ? str(num_groups++) : "")[0];
-  rendezvous.finish();
-  for (size_t rank = 0; rank < obstacles.size(); ++rank) {
-    if (obstacles[rank].empty()) continue;
-    if (cpu_backend(options) == "auto") return nullptr;
-    fail_to_join(options, str("rank ", job_rank(options, static_cast<int>(rank)),
-                              " cannot use the mpi backend: ", obstacles[rank]));
+  const auto find_text = [&](const std::string& key, const std::string& own) {  // of any rank that has one
+    auto all = rendezvous.exchange(key, own.empty() ? own : str("rank ", job_rank(options, options.rank), ": ", own));
+    return *std::max_element(all.begin(), all.end());
+  };
+  std::string obstacle = find_text("obstacle", find_obstacle(options));
+  if (obstacle.empty()) obstacle = find_text("initialized", initialize());
+  // Groups that share two ranks and call MPI_Comm_create_group concurrently need different tags. So all members reserve
+  // a tag, or try another one. MPI guarantees only these tags.
+  static std::array<std::atomic_flag, 32768> used_tags;
+  const auto clear = [](std::atomic_flag* flag) { flag->clear(); };
+  std::unique_ptr<std::atomic_flag, decltype(clear)> reserved;
+  size_t tag = 0;
+  bool is_agreed = !obstacle.empty();
+  for (int round = 0; !is_agreed; ++round) {
+    tag = hash_name(str(options.name, "/", options.world_size, "/", round)) % used_tags.size();
+    reserved.reset(used_tags[tag].test_and_set() ? nullptr : &used_tags[tag]);
+    is_agreed = find_text(str("tag ", round), reserved ? "" : "uses it").empty();
   }
-  const auto tag = static_cast<int>(parse_integer(number).value_or(0) % 8192 * 65536 + job_rank(options, 0));
-  return std::make_unique<MpiBackend>(options, make_flat(), tag);
+  rendezvous.finish();
+  if (obstacle.empty()) return std::make_unique<MpiBackend>(options, make_flat(), static_cast<int>(tag));
+  if (cpu_backend(options) == "auto") return nullptr;
+  fail_to_join(options, "the mpi backend cannot be used by " + obstacle);
 }
 
 }}}  // namespace tandem::v0::distributed

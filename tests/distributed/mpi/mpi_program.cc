@@ -1,16 +1,22 @@
 // The program of mpi_test: a rank that mpirun starts.
 #include <gtest/gtest.h>
 #include <mpi.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <map>
+#include <mutex>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <tandem/base/error.h>
@@ -25,6 +31,9 @@ namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 constexpr int64_t kLarge = 10'000'000;  // elements: several chunks
 std::atomic<int> num_held = -1;         // from 0 on, MPI's collectives do not complete; counts the calls that asked
+bool refuses_groups = false;            // MPI cannot create communicators
+bool reads_late = false;                // MPI reads the arguments of a collective at its first test
+std::function<int()> late;
 
 /// A single write, so that readers see complete lines.
 void say(const std::string& text) {
@@ -99,19 +108,84 @@ void die(Context& context) {
 
 /// Rank 1 aborts while all ranks are inside MPI, which cannot cancel the call and may still use its memory.
 void abort_in_mpi(Context& context) {
-  auto group = new_group({0, 1, 2});
+  auto group = new_group(context.group()->ranks());
   Tensor x = full({kLarge}, 1.0);
   num_held = 0;
   Work work = group->all_reduce_async(x);
   while (num_held == 0) std::this_thread::yield();
   context.group()->barrier();
   if (context.rank() == 1) group->abort("has seen enough");
-  const std::string error = error_of([&] { work.wait(); });
+  say(error_of([&] { work.wait(); }));
+  context.group()->barrier();  // in which no rank calls MPI
   x = {};
   work = {};
   group.reset();
   if (memory_stats({}).allocated < kLarge * 4) throw StateError("the tensor was freed");
-  throw StateError(error);
+}
+
+/// Counts how often the worker asks MPI while no caller waits and the next call's signature is unread.
+void count_polls(Context& context) {
+  const Tensor x = full({kLarge}, 1.0), y = full({kLarge}, 1.0);
+  int most = 0;
+  for (int i = 0; i < 10 && most < 500; ++i) {  // on a busy machine a window may have few
+    context.group()->barrier();
+    num_held = 0;
+    const std::vector<Work> works = {context.group()->all_reduce_async(x), context.group()->all_reduce_async(y)};
+    while (num_held == 0) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the other rank has sent the second signature
+    const int before = num_held;
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    const int count = num_held - before;
+    num_held = -1;
+    for (const Work& work : works) work.wait();
+    most = std::max(most, count);
+    say(str("polls: ", count));
+    if (count > 10000) throw StateError("the worker spins");
+  }
+  if (most < 500) throw StateError("the worker sleeps too long");
+}
+
+/// MPI may read the arrays of counts until a call has completed.
+void read_counts_late(Context& context) {
+  reads_late = true;
+  OpChecks checks(*context.group(), kFloat32, 9001, {false, false});
+  checks.all_gather_of_unequal_sizes();
+  checks.all_to_all_of_unequal_sizes();
+  if (::testing::Test::HasFailure()) throw StateError("wrong values");
+}
+
+/// A process that a rank forks ends without MPI.
+void fork_children(Context& context) {
+  context.group()->barrier();
+  const pid_t child = fork();
+  if (child == 0) std::exit(0);
+  int status = -1;
+  waitpid(child, &status, 0);
+  expect_equal(status, 0, "status of the child");
+  const Tensor x = full({kLarge}, 1.0);
+  context.group()->all_reduce(x);
+  expect_equal(count_wrong(x, [&](int64_t) { return context.world_size(); }), int64_t{0}, "wrong elements");
+}
+
+void refuse_groups(Context&) {
+  refuses_groups = true;
+  say(error_of([] { new_group({0, 1})->barrier(); }));
+}
+
+/// Rank 1 aborts while only it and rank 6, which may not have exchanged data with it before, are inside MPI.
+void abort_far(Context& context) {
+  const bool is_inside = context.rank() == 1 || context.rank() == 6;
+  const auto group = new_group(context.group()->ranks());
+  const Tensor x = full({9001}, 1.0);
+  group->barrier();
+  if (is_inside) num_held = 0;
+  const Work work = group->all_reduce_async(x);
+  if (!is_inside) work.wait();
+  while (is_inside && num_held == 0) std::this_thread::yield();
+  context.group()->barrier();
+  if (context.rank() == 1) group->abort("has seen enough");
+  if (context.rank() == 6) say(error_of([&] { work.wait(); }));
+  context.group()->barrier();
 }
 
 void mismatch(Context& context) {
@@ -134,23 +208,64 @@ void use_mpi_late(Context& context) {
 }
 
 const std::map<std::string, void (*)(Context&)> kCases = {
-    {"operations", check_operations}, {"groups", use_groups},      {"die", die},          {"abort", abort_in_mpi},
-    {"mismatch", mismatch},           {"threads", refuse_threads}, {"late", use_mpi_late}};
+    {"operations", check_operations}, {"groups", use_groups},    {"die", die},
+    {"abort", abort_in_mpi},          {"mismatch", mismatch},    {"threads", refuse_threads},
+    {"late", use_mpi_late},           {"polls", count_polls},    {"counts", read_counts_late},
+    {"fork", fork_children},          {"refuse", refuse_groups}, {"far", abort_far}};
 
 }}}}  // namespace tandem::v0::distributed
 
-/// Replaces MPI's function.
+// These functions replace MPI's.
+
 extern "C" int MPI_Testany(int n, MPI_Request* requests, int* index, int* flag, MPI_Status* status) {
   using tandem::distributed::num_held;
-  return num_held < 0 ? PMPI_Testany(n, requests, index, flag, status) : (++num_held, *flag = 0, MPI_SUCCESS);
+  if (num_held >= 0) return ++num_held, *flag = 0, MPI_SUCCESS;
+  if (const auto start = std::exchange(tandem::distributed::late, nullptr)) start();
+  return PMPI_Testany(n, requests, index, flag, status);
 }
 
+extern "C" int MPI_Iallgatherv(const void* in, int n, MPI_Datatype in_type, void* out, const int* counts,
+                               const int* offsets, MPI_Datatype type, MPI_Comm comm, MPI_Request* request) {
+  const auto start = [=] { return PMPI_Iallgatherv(in, n, in_type, out, counts, offsets, type, comm, request); };
+  return tandem::distributed::reads_late ? (tandem::distributed::late = start, MPI_SUCCESS) : start();
+}
+
+extern "C" int MPI_Ialltoallv(const void* in, const int* in_counts, const int* in_offsets, MPI_Datatype in_type,
+                              void* out, const int* counts, const int* offsets, MPI_Datatype type, MPI_Comm comm,
+                              MPI_Request* request) {
+  const auto start = [=] {
+    return PMPI_Ialltoallv(in, in_counts, in_offsets, in_type, out, counts, offsets, type, comm, request);
+  };
+  return tandem::distributed::reads_late ? (tandem::distributed::late = start, MPI_SUCCESS) : start();
+}
+
+/// MPI guarantees only tags up to 32767, and concurrent calls must not have the same one.
+extern "C" int MPI_Comm_create_group(MPI_Comm comm, MPI_Group members, int tag, MPI_Comm* created) {
+  static std::mutex mutex;
+  static std::set<int> tags;
+  std::unique_lock lock(mutex);
+  if (tandem::distributed::refuses_groups || tag > 32767 || !tags.insert(tag).second) return MPI_ERR_TAG;
+  lock.unlock();
+  const int result = PMPI_Comm_create_group(comm, members, tag, created);
+  lock.lock();
+  tags.erase(tag);
+  return result;
+}
+
+/// Arguments: the case, "launch" or a backend for init_process_group, and "hosts" (each rank is on its own host) or
+/// "swapped" (ranks 1 and 2 are not MPI's).
 int main(int argc, char** argv) {
   using namespace tandem::distributed;
-  const std::string name = argv[1];
-  if (argc < 3 || argv[2][0] == '-') return launch(argc, argv, kCases.at(name));
+  const std::string name = argv[1], how = argc > 2 ? argv[2] : "launch", form = argc > 3 ? argv[3] : "";
+  const char* const launched_rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  const std::string rank = launched_rank == nullptr ? "" : launched_rank;
+  if (form == "hosts") setenv("TANDEM_HOST_ID", rank.c_str(), 1);
+  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"}) {
+    if (form == "swapped" && rank != "0") setenv(variable, rank == "1" ? "2" : "1", 1);
+  }
+  if (how == "launch" || how[0] == '-') return launch(argc, argv, kCases.at(name));
   const std::string error = error_of([&] {
-    init_process_group({.backend = argv[2]});
+    init_process_group({.backend = how});
     kCases.at(name)(Context::current());
     destroy_process_group();
   });
