@@ -20,7 +20,7 @@ struct ProcessGroupOptions {
   std::chrono::milliseconds timeout{300000};  ///< of the rendezvous and of each operation; 0: no timeout
   bool thread_ranks = false;                  ///< the ranks are threads of this process
   /// Backend of CPU tensors: "shm" (shared memory, one host), "gloo" (TCP), "mpi" (under mpirun or srun, in programs
-  /// that link it), or "auto" (mpi if all ranks can use it, else shared memory within a host and gloo between hosts).
+  /// that link it), or "auto" (shared memory on one host; between hosts mpi if all ranks can use it, else gloo).
   /// "auto" also uses NCCL for CUDA tensors; with another CPU backend select it explicitly: "cpu:gloo,cuda:nccl".
   std::string backend = "auto";
   /// Ranks of the members in the job, ascending; empty: 0 to world_size - 1. Error messages use these ranks.

@@ -259,8 +259,8 @@ void MpiBackend::check(int code) const {
   throw GroupError(str(" failed\n  ", text), text, job_rank(options_, options_.rank));
 }
 
-/// The flat backend transfers small data, and what MPI cannot count. All ranks compare these fields, so they agree. Sizes
-/// of an all_to_all differ between ranks: of one that MPI cannot count, Layout's error ends the group.
+/// The flat backend transfers small data, and what MPI cannot count. All ranks compare these fields, so they agree.
+/// Parts of an all_to_all differ between ranks, so Layout checks their number.
 bool MpiBackend::uses_mpi(const Collective& c) const {
   const bool is_small = c.num_bytes() <= kFlatBytes && c.kind != CollectiveKind::kAllToAll;
   return c.moves_data && !is_small && c.num_elements <= INT_MAX / options_.world_size;

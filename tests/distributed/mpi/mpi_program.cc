@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -167,6 +168,28 @@ void fork_children(Context& context) {
   expect_equal(count_wrong(x, [&](int64_t) { return context.world_size(); }), int64_t{0}, "wrong elements");
 }
 
+/// Rank 0 sends more elements than MPI counts.
+void send_too_much(Context& context) {
+  const Tensor large = empty({1 << 30}, {kUInt8}), none = empty({0}, {kUInt8});
+  const bool sends = context.rank() == 0;
+  const std::vector<Tensor> inputs = {sends ? large : none, sends ? large : none};
+  say(error_of([&] { context.group()->all_to_all({empty({1 << 30}, {kUInt8}), none}, inputs); }));
+}
+
+int64_t resident_mib() {
+  std::ifstream status("/proc/self/statm");
+  int64_t pages = 0;
+  status >> pages >> pages;
+  return pages * sysconf(_SC_PAGESIZE) >> 20;
+}
+
+void free_memory(Context& context) {
+  const Tensor x = full({40'000'000}, 1.0, {kBFloat16});
+  const int64_t before = resident_mib();
+  context.group()->all_reduce(x);
+  if (resident_mib() > before + 100) throw StateError("the 160 MB of float32 are still allocated");
+}
+
 void refuse_groups(Context&) {
   refuses_groups = true;
   say(error_of([] { new_group({0, 1})->barrier(); }));
@@ -211,7 +234,8 @@ const std::map<std::string, void (*)(Context&)> kCases = {
     {"operations", check_operations}, {"groups", use_groups},    {"die", die},
     {"abort", abort_in_mpi},          {"mismatch", mismatch},    {"threads", refuse_threads},
     {"late", use_mpi_late},           {"polls", count_polls},    {"counts", read_counts_late},
-    {"fork", fork_children},          {"refuse", refuse_groups}, {"far", abort_far}};
+    {"fork", fork_children},          {"refuse", refuse_groups}, {"far", abort_far},
+    {"huge", send_too_much},          {"memory", free_memory}};
 
 }}}}  // namespace tandem::v0::distributed
 

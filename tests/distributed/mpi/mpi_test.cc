@@ -93,6 +93,17 @@ TEST(Mpi, CountsLiveUntilCompletion) {
   EXPECT_EQ(result.status, 0) << result.out << result.err;
 }
 
+TEST(Mpi, LargeBuffersAreFreed) {
+  const auto result = run(2, {"memory", "mpi"});
+  EXPECT_EQ(result.status, 0) << result.err;
+}
+
+TEST(Mpi, SizeThatMpiCannotCountFailsOnAllRanks) {
+  const auto result = run(2, {"huge", "mpi"});
+  EXPECT_EQ(count(result.out, "mpi: the tensors have 2147483648 elements (at most 2147483647)"), 2) << result.out;
+  EXPECT_EQ(count(result.out, "[rank 1 of 2] all_to_all #1 failed\n  rank 0: "), 1) << result.out;
+}
+
 TEST(Mpi, ForkedProcessEndsWithoutMpi) {
   const auto result = run(2, {"fork", "launch", "hosts"});
   EXPECT_EQ(result.status, 0) << result.out << result.err;
