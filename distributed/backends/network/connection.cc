@@ -16,7 +16,7 @@ namespace tandem { inline namespace v0 { namespace distributed::network {
 namespace {
 
 constexpr uint64_t kMaxQueuedData = 4;  // data frames that wait for the socket
-constexpr int kMaxReceived = 4;         // frames of data that one call receives
+constexpr int kMaxReceived = 4;         // frames of data that one call receives while the peer is connected
 
 std::string reason_of(int error) {
   switch (error) {
@@ -123,7 +123,7 @@ bool Connection::write() {
                      {const_cast<std::byte*>(entry.data) + data, entry.num_data - data}};
     const ssize_t n = transfer(sendmsg, socket_.get(), parts, entry.num_data > 0 ? 2 : 1, MSG_NOSIGNAL);
     if (n < 0) {
-      if (errno == EAGAIN || errno == ENOBUFS) return moved;
+      if (errno == EAGAIN) return moved;
       cannot_write_ = true;  // receive() finds the reason
       queue_.clear();
       return true;
@@ -163,7 +163,7 @@ void Connection::receive(std::vector<Frame>& frames) {
   int received = 0;
   try {
     take_early(frames);
-    while (ended_.empty() && received < kMaxReceived) {
+    while (ended_.empty() && (received < kMaxReceived || may_have_ended_)) {
       if (!in_frame_ && staged_end_ - staged_begin_ >= sizeof(FrameHeader) && !begin_frame()) return;
       if (in_frame_) {
         const size_t n = std::min(body_left_, staged_end_ - staged_begin_);
@@ -172,7 +172,7 @@ void Connection::receive(std::vector<Frame>& frames) {
         body_ += n;
         body_left_ -= n;
         if (body_left_ == 0) {
-          received += frame_.data_bytes > 0;
+          received += frame_.data_bytes > 0 && !drops_data_;
           finish_frame(frames);
           continue;
         }
@@ -197,7 +197,7 @@ bool Connection::begin_frame() {
     offset_ = header.offset;
     if (drops_data_) {
       drop_body();
-    } else if (!early_.empty() || !find_memory(header.channel, header.stream, header.offset, header.data_length)) {
+    } else if (has_early() || !find_memory(header.channel, header.stream, header.offset, header.data_length)) {
       if (!may_have_ended_) return false;
       frame_.payload.resize(header.data_length);
       body_ = reinterpret_cast<std::byte*>(frame_.payload.data());
@@ -245,16 +245,32 @@ void Connection::finish_frame(std::vector<Frame>& frames) {
   if (frame_.data_bytes == 0) return frames.push_back(std::move(frame_));
   if (drops_data_) return;
   if (frame_.payload.empty()) return frames.push_back(std::move(frame_));
+  std::lock_guard lock(post_mutex_);
   early_.push_back({std::move(frame_), offset_});
+}
+
+bool Connection::has_early() {
+  std::lock_guard lock(post_mutex_);
+  return !early_.empty();
+}
+
+int64_t Connection::early_bytes(uint64_t channel, uint8_t stream) {
+  std::lock_guard lock(post_mutex_);
+  int64_t result = 0;
+  for (const auto& [frame, offset] : early_) {
+    if (frame.channel == channel && frame.stream == stream) result += frame.data_bytes;
+  }
+  return result;
 }
 
 /// Moves early data to memory that has been posted since.
 void Connection::take_early(std::vector<Frame>& frames) {
-  while (!early_.empty() && !drops_data_) {
-    auto& [frame, offset] = early_.front();
+  while (has_early() && !drops_data_) {
+    auto& [frame, offset] = early_.front();  // only this thread removes it
     if (!find_memory(frame.channel, frame.stream, offset, frame.payload.size())) return;
     std::memcpy(body_, frame.payload.data(), frame.payload.size());
     frame.payload.clear();
+    std::lock_guard lock(post_mutex_);
     frames.push_back(std::move(frame));
     early_.pop_front();
   }

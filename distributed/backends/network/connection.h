@@ -60,9 +60,16 @@ class Connection {
   /// The next `num_bytes` of that stream, from `offset` on, are received into `memory`. Call receive() after it.
   void post(uint64_t channel, uint8_t stream, uint64_t offset, std::byte* memory, int64_t num_bytes);
   /// There may be data to read, or `has_ended`: there is, or the connection has closed.
-  void set_readable(bool has_ended) { readable_ = true, may_have_ended_ |= has_ended; }
-  /// Reads what has arrived, but only a few frames of data. Appends complete frames.
+  void set_readable(bool has_ended) {
+    readable_ = true;
+    if (has_ended) expect_end();
+  }
+  /// The peer has ended or will soon: receive() reads all that it has sent, also without posted memory. Thread-safe.
+  void expect_end() { may_have_ended_ = true; }
+  /// Reads what has arrived, but only a few frames of data while the peer is connected. Appends complete frames.
   void receive(std::vector<Frame>& frames);
+  /// Bytes of data of that stream that have arrived before memory was posted for them: only after the connection ended.
+  int64_t early_bytes(uint64_t channel, uint8_t stream);
   /// Why nothing more can arrive: "died (its connection closed)"; "" while it can.
   const std::string& ended() const { return ended_; }
   bool has_left() const { return has_left_; }
@@ -89,6 +96,7 @@ class Connection {
   bool write();
   bool begin_frame();
   bool find_memory(uint64_t channel, uint8_t stream, uint64_t offset, size_t num_bytes);
+  bool has_early();
   void take_early(std::vector<Frame>& frames);
   void drop_body();
   void finish_frame(std::vector<Frame>& frames);
@@ -105,16 +113,16 @@ class Connection {
   bool is_poisoned_ = false;
   std::atomic<uint64_t> sent_data_{0};
 
-  std::mutex post_mutex_;
+  std::mutex post_mutex_;  // guards posted_ and early_
   std::vector<Posted> posted_;
+  std::deque<std::pair<Frame, uint64_t>> early_;  // data and its offset, if the connection ends before memory is posted
   std::atomic<bool> drops_data_{false};
   std::atomic<bool> is_silent_{false};
 
   // Receiving.
   Expected expected_;
   std::vector<std::byte> dropped_;
-  std::deque<std::pair<Frame, uint64_t>> early_;  // data and its offset, if the connection ends before memory is posted
-  std::byte staged_[kStaged];                     // the next header, and what was read with it
+  std::byte staged_[kStaged];  // the next header, and what was read with it
   size_t staged_begin_ = 0;
   size_t staged_end_ = 0;
   bool in_frame_ = false;
@@ -123,7 +131,7 @@ class Connection {
   std::byte* body_ = nullptr;
   size_t body_left_ = 0;
   bool readable_ = true;
-  bool may_have_ended_ = false;
+  std::atomic<bool> may_have_ended_{false};
   bool has_left_ = false;
   std::string ended_;
 };

@@ -154,8 +154,8 @@ FrameHeader check_header(std::span<const std::byte> bytes, const Expected& expec
   require(header.type >= static_cast<uint16_t>(FrameType::kSignature) &&
               header.type <= static_cast<uint16_t>(FrameType::kGoodbye),
           "of an unknown type");
-  require(header.length <= expected.max_payload, "that is longer than a record");
-  require(header.data_length <= expected.max_data, "that is longer than a slot");
+  require(header.length <= expected.max_payload, "whose payload is too long");
+  require(header.data_length <= expected.max_data, "whose data is too long");
   const bool is_data = header.type == static_cast<uint16_t>(FrameType::kData);
   require(is_data == (header.data_length > 0) && (!is_data || header.length == 0),
           "whose data length does not match its type");

@@ -107,7 +107,8 @@ class Connector {
       if (event.data.fd == listener_.get()) {
         accept_one();
       } else {
-        advance(handshakes_.find(event.data.fd));
+        const Place place = handshakes_.find(event.data.fd);
+        if (place != handshakes_.end()) advance(place);  // a forked child keeps closed sockets in the set for a moment
       }
     }
     for (const auto& [descriptor, handshake] : handshakes_) {

@@ -108,6 +108,7 @@ void Mesh::open(std::vector<FileDescriptor> sockets) {
     TANDEM_CHECK(IoError, epoll_ctl(events_.get(), EPOLL_CTL_ADD, fd, &event) == 0,
                  "gloo: epoll_ctl failed: ", std::strerror(errno));
   };
+  TANDEM_CHECK(IoError, events_ && signal_, "gloo: cannot wait for connections: no file descriptors are left");
   watch(signal_.get(), EPOLLIN, options_.rank);
   const size_t max_payload = kInlineBytes + 2048 + 32 * sockets.size();
   for (size_t peer = 0; peer < sockets.size(); ++peer) {
@@ -137,23 +138,24 @@ bool Mesh::receive(bool waits) {
 }
 
 bool Mesh::receive_once() {
-  bool moved = false;
   epoll_event events[kMaxEvents] = {};
   const int count = epoll_wait(events_.get(), events, kMaxEvents, 0);
+  bool moved = count == kMaxEvents;  // there may be more
   for (int i = 0; i < count; ++i) {
     Connection* const link = links_[events[i].data.u32].get();
     if (link == nullptr) continue;  // signal_
     const uint32_t end = events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
     if ((events[i].events & EPOLLIN) != 0 || end != 0) link->set_readable(end != 0);
+    if ((events[i].events & EPOLLERR) != 0) link->receive(received_);  // flush() would take the socket's error
     if ((events[i].events & (EPOLLOUT | EPOLLERR)) != 0) moved |= link->flush();
   }
-  received_.clear();
   for (const auto& link : links_) {
     if (link != nullptr) link->receive(received_);
   }
   moved |= !received_.empty();
   std::lock_guard lock(mutex_);
   std::move(received_.begin(), received_.end(), std::back_inserter(inbox_));
+  received_.clear();
   for (size_t peer = 0; peer < links_.size(); ++peer) {
     if (links_[peer] == nullptr || links_[peer]->ended().empty() || lost_[peer]) continue;
     // A rank that throws out of the function that owns the group leaves before its error arrives at the store. So wait
@@ -166,8 +168,10 @@ bool Mesh::receive_once() {
   return moved;
 }
 
-void Mesh::serve() {
-  while (receive()) wake();
+bool Mesh::serve() {
+  const bool moved = receive();
+  if (moved) wake();
+  return moved;
 }
 
 void Mesh::take(std::vector<Frame>& frames, bool waits) {

@@ -67,7 +67,8 @@ class Mesh {
   // For the receiving thread.
   /// An epoll set that is ready when serve() is to be called.
   int events() const { return events_.get(); }
-  void serve();
+  /// Reads a part of what has arrived. Returns whether to call it again.
+  bool serve();
   /// Detects silent peers, and reports peers that left some time ago. Returns when it is to be called again.
   Clock::time_point check();
 

@@ -152,7 +152,7 @@ Advance NetworkBackend::do_advance() {
       return Advance::kDone;
     }
   }
-  if (!moved) check_failures(ends, false, [&](int rank) { return is_missing(rank); });
+  if (!moved) check_failures(ends, false, [&](int rank) { return is_missing(rank, true); });
   return moved ? Advance::kMoved : Advance::kIdle;
 }
 
@@ -236,12 +236,16 @@ void NetworkBackend::check_parts() {
 
 // --- failures ---
 
-bool NetworkBackend::is_missing(int rank) {
+bool NetworkBackend::is_missing(int rank, bool has_ended) {
   const Peer& p = peer(rank);
   if (!p.matched) return true;
   if (!streaming_) return false;
   for (int stream = 0; stream < kStreams; ++stream) {
-    if (p.in[stream].arrived < p.in[stream].total || p.out[stream].taken < p.out[stream].total) return true;
+    const Incoming& in = p.in[stream];
+    if (p.out[stream].taken < p.out[stream].total) return true;
+    if (in.arrived == in.total) continue;
+    const int64_t early = has_ended ? link(rank).early_bytes(number_, static_cast<uint8_t>(stream)) : 0;
+    if (in.arrived + early < in.total) return true;
   }
   return false;
 }
@@ -265,9 +269,11 @@ std::vector<int> NetworkBackend::do_awaited() {
 }
 
 NetworkBackend::Ends NetworkBackend::known_ends() const {
-  Ends ends{num_failures_.load(std::memory_order_acquire), std::vector<uint8_t>(peers_.size()), false};
-  for (int rank = 0; rank < size_; ++rank) ends.lost[static_cast<size_t>(rank)] = mesh_.lost(rank).has_value();
-  ends.any = ends.num_notified > 0 || std::count(ends.lost.begin(), ends.lost.end(), 1) > 0;
+  Ends ends{num_failures_.load(std::memory_order_acquire), {}, false};
+  for (int rank = 0; rank < size_; ++rank) {
+    if (mesh_.lost(rank)) ends.lost.push_back(rank);
+  }
+  ends.any = ends.num_notified > 0 || !ends.lost.empty();
   return ends;
 }
 
@@ -280,18 +286,18 @@ void NetworkBackend::check_failures(const Ends& ends, bool poison_always, Functi
   if (ends.num_notified > 0) {
     std::lock_guard lock(failures_mutex_);
     for (size_t i = 0; i < ends.num_notified; ++i) {
-      const auto& [culprit, reason] = failures_[i];
+      const auto& [culprit, reason, known_from] = failures_[i];
       int member = -1;
       for (int rank = 0; rank < size_; ++rank) {
         if (job_rank(options_, rank) == culprit) member = rank;
       }
-      if (aborted_ || member < 0 || member == rank_ || is_needed(member)) fail(culprit, reason);
+      const bool is_peer_of_group = member >= 0 && member != rank_;
+      const bool may_arrive = is_peer_of_group && !mesh_.lost(member) && Clock::now() < known_from;
+      if (aborted_ || !is_peer_of_group || (!may_arrive && is_needed(member))) fail(culprit, reason);
     }
   }
-  for (int rank = 0; rank < size_; ++rank) {
-    if (ends.lost[static_cast<size_t>(rank)] && is_needed(rank)) {
-      fail(job_rank(options_, rank), mesh_.lost(rank).value_or(""));
-    }
+  for (const int rank : ends.lost) {
+    if (is_needed(rank)) fail(job_rank(options_, rank), mesh_.lost(rank).value_or(""));
   }
 }
 
@@ -308,7 +314,7 @@ bool NetworkBackend::is_aborted() {
 void NetworkBackend::do_abort(int culprit, const std::string& reason) {
   {
     std::lock_guard lock(failures_mutex_);
-    if (!aborted_) failures_.insert(failures_.begin(), {culprit, reason});
+    if (!aborted_) failures_.insert(failures_.begin(), {culprit, reason, {}});
     aborted_ = true;
     num_failures_.store(failures_.size(), std::memory_order_release);
   }
@@ -320,7 +326,10 @@ void NetworkBackend::do_abort(int culprit, const std::string& reason) {
 void NetworkBackend::do_notify_failure(int culprit, const std::string& reason) {
   {
     std::lock_guard lock(failures_mutex_);
-    failures_.push_back({culprit, reason});
+    for (int rank = 0; rank < size_; ++rank) {
+      if (is_peer(rank) && job_rank(options_, rank) == culprit) link(rank).expect_end();
+    }
+    failures_.push_back({culprit, reason, Clock::now() + kArrivalTime});
     num_failures_.store(failures_.size(), std::memory_order_release);
   }
   mesh_.wake();

@@ -58,8 +58,9 @@ class NetworkBackend final : public Backend {
   static constexpr int kStreams = 2;
   static constexpr int kAhead = kStreams;  ///< index of the first stream of the next collective
   static constexpr size_t kMaxPrefetched = 8;
-  static constexpr int64_t kUnit = 64;               ///< slices begin at multiples of this many bytes
-  static constexpr int kWindow = 4;                  ///< chunks that are received before they are reduced
+  static constexpr int64_t kUnit = 64;  ///< slices begin at multiples of this many bytes
+  static constexpr int kWindow = 4;     ///< chunks that are received before they are reduced
+  static constexpr std::chrono::milliseconds kArrivalTime{500};
   static constexpr int64_t kLongTransfer = 3 << 20;  ///< bytes; the receiving thread takes part
 
   /// A stream from this rank to one other rank.
@@ -111,10 +112,11 @@ class NetworkBackend final : public Backend {
   struct Failure {
     int culprit;
     std::string reason;
+    Clock::time_point known_from;  ///< until then, data that the culprit has sent may arrive
   };
   struct Ends {
-    size_t num_notified;        ///< the first failures of failures_
-    std::vector<uint8_t> lost;  ///< by rank: the link is lost
+    size_t num_notified;    ///< the first failures of failures_
+    std::vector<int> lost;  ///< ranks to which the connection is lost
     bool any;
   };
   struct Slice {
@@ -133,7 +135,9 @@ class NetworkBackend final : public Backend {
   void note_started(int rank, const SignatureFrame& frame);
   bool match_signatures();
   void check_parts();
-  bool is_missing(int rank);
+  /// Whether this rank waits for data of `rank`, or `rank` has not taken data. If the rank `has_ended`, data that has
+  /// arrived and has no memory yet is not missing.
+  bool is_missing(int rank, bool has_ended = false);
   /// Read this before the frames, because data that a rank sent before it ended still counts.
   Ends known_ends() const;
   /// Throws if a rank in `ends` has failed for which `is_needed` returns true. Poison always throws if `poison_always`;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 #include <tandem/base/error.h>
 #include <tandem/base/thread.h>
@@ -17,11 +18,12 @@ namespace {
 
 constexpr int kMaxEvents = 16;
 
-void control(const FileDescriptor& events, int operation, int fd, void* data) {
+void watch(const FileDescriptor& events, int fd, void* data) {
   epoll_event event = {};
-  event.events = EPOLLIN;
+  event.events = EPOLLIN | EPOLLET;  // while a rank reads, its events would wake this thread again and again
   event.data.ptr = data;
-  epoll_ctl(events.get(), operation, fd, &event);
+  TANDEM_CHECK(ResourceError, epoll_ctl(events.get(), EPOLL_CTL_ADD, fd, &event) == 0,
+               "gloo: epoll_ctl failed: ", std::strerror(errno));
 }
 
 }  // namespace
@@ -40,7 +42,7 @@ std::shared_ptr<ReceivingThread> ReceivingThread::get() {
 ReceivingThread::ReceivingThread()
     : events_(epoll_create1(EPOLL_CLOEXEC)), end_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   TANDEM_CHECK(IoError, events_ && end_, "gloo: cannot wait for connections: ", std::strerror(errno));
-  control(events_, EPOLL_CTL_ADD, end_.get(), nullptr);
+  watch(events_, end_.get(), nullptr);
   thread_ = start_thread([this] { run(); });
 }
 
@@ -51,23 +53,34 @@ ReceivingThread::~ReceivingThread() {
 
 void ReceivingThread::add(Mesh& mesh) {
   std::lock_guard lock(mutex_);
-  if (meshes_.insert(&mesh).second) control(events_, EPOLL_CTL_ADD, mesh.events(), &mesh);
+  if (meshes_.insert(&mesh).second) watch(events_, mesh.events(), &mesh);
 }
 
 void ReceivingThread::remove(Mesh& mesh) {
-  std::lock_guard lock(mutex_);
-  if (meshes_.erase(&mesh) > 0) control(events_, EPOLL_CTL_DEL, mesh.events(), nullptr);
+  std::unique_lock lock(mutex_);
+  if (meshes_.erase(&mesh) > 0) epoll_ctl(events_.get(), EPOLL_CTL_DEL, mesh.events(), nullptr);
+  served_.wait(lock, [&] { return serving_ != &mesh; });
 }
 
 void ReceivingThread::run() {
+  std::set<Mesh*> ready;
   for (Mesh::Clock::time_point next = {};;) {
     epoll_event events[kMaxEvents] = {};
-    const int count = epoll_wait(events_.get(), events, kMaxEvents, milliseconds_until(next));
-    std::lock_guard lock(mutex_);
+    const int count = epoll_wait(events_.get(), events, kMaxEvents, ready.empty() ? milliseconds_until(next) : 0);
     for (int i = 0; i < count; ++i) {
-      auto* const mesh = static_cast<Mesh*>(events[i].data.ptr);
-      if (mesh == nullptr) return;
-      if (meshes_.contains(mesh)) mesh->serve();
+      if (events[i].data.ptr == nullptr) return;
+      ready.insert(static_cast<Mesh*>(events[i].data.ptr));
+    }
+    std::unique_lock lock(mutex_);
+    for (auto place = ready.begin(); place != ready.end();) {
+      const bool is_served = meshes_.contains(*place);
+      serving_ = is_served ? *place : nullptr;
+      lock.unlock();
+      const bool has_more = is_served && (*place)->serve();
+      lock.lock();
+      serving_ = nullptr;
+      served_.notify_all();
+      place = has_more ? std::next(place) : ready.erase(place);
     }
     next = Mesh::Clock::now() + SilenceWatch::kInterval;  // also of a mesh that is added meanwhile
     for (Mesh* mesh : meshes_) next = std::min(next, mesh->check());

@@ -1,6 +1,7 @@
 // The thread that receives for the groups of a process. Private to distributed/backends/network.
 #pragma once
 
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -29,8 +30,10 @@ class ReceivingThread {
 
   const FileDescriptor events_;
   const FileDescriptor end_;
-  std::mutex mutex_;
+  std::mutex mutex_;  // guards the members below
+  std::condition_variable served_;
   std::set<Mesh*> meshes_;
+  Mesh* serving_ = nullptr;
   std::thread thread_;
 };
 
