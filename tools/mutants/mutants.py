@@ -20,6 +20,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__
 RECORDED = "//tests/nn:pytorch_layers_test"
 OPTIMIZERS = "//tests/optim:optimizer_test //tests/optim:optimizer_pytorch_test"
 OPERATIONS = "//tests/ops:fixtures_test //tests/ops:op_cases_test //tests/ops:families_test"
+PINS = "//tests/pins:pins_test"
 # File, text, the text that replaces it, tests, and the gtest_filter of the tests ("": all).
 MUTANTS = [
     ("optim/sgd.cc", "direction = is_nesterov ? direction + f.momentum * next : next;", "direction = next;", OPTIMIZERS, "*SGD*"),
@@ -43,6 +44,13 @@ MUTANTS = [
     ("ops/softmax/softmax.cc", "d == dim ? split.size : split.inner", "d >= dim ? split.size : split.inner", OPERATIONS, "*oftmax*"),
     ("ops/reduce/extremum.cc", "bitwise_or(eq(values, best), bitwise_and(ne(values, values), ne(best, best)))", "eq(values, best)",
      OPERATIONS, "Reduce.*:*amax*:*reduce*"),
+    # One bit of initial weights, of an averaged gradient and of dropout's seed, and the order of a sum.
+    ("nn/init.cc", "const double bound = std::sqrt(3.0) * std;", "const double bound = std::nextafter(static_cast<float>(std::sqrt(3.0) * std), 9.0F);",
+     PINS, ""),
+    ("distributed/ddp/comm_hooks.cc", "primitives::copy(sent, values);", "primitives::copy(sent, values), static_cast<char*>(values.data_ptr())[0] ^= 1;",
+     PINS, ""),
+    ("tensor/reduce.cc", "const size_t split = tree_split(inputs.size());", "const size_t split = inputs.size() - 1;", PINS, ""),
+    ("ops/random/random.cc", "static_cast<uint64_t>(std::llround(p * 0x1p32)),", "static_cast<uint64_t>(std::llround(p * 0x1p32)) ^ 0x10000000,", PINS, ""),
 ]
 
 
