@@ -179,7 +179,8 @@ class TANDEM_API Tensor {
   /// A range of one dimension: tandem::slice.
   Tensor slice(int64_t dim, int64_t begin, int64_t end, int64_t step = 1) const;
   Tensor select(int64_t dim, int64_t index) const;  ///< one index of a dimension, which is removed: tandem::select
-  Tensor operator[](int64_t index) const { return select(0, index); }    ///< select(0, index)
+  Tensor operator[](int64_t index) const& { return select(0, index); }   ///< select(0, index)
+  Tensor operator[](int64_t index) &&;                                   ///< select(0, index), which alone is kept
   std::vector<Tensor> split(int64_t split_size, int64_t dim = 0) const;  ///< slices of equal size: tandem::split
   std::vector<Tensor> chunk(int64_t chunks, int64_t dim = 0) const;      ///< a number of slices: tandem::chunk
   Tensor expand(const Shape& shape) const;  ///< repeats dimensions of size 1 without a copy: tandem::expand
@@ -338,15 +339,24 @@ class TANDEM_API Tensor {
   const Tensor& uniform_(double from = 0, double to = 1, Generator* generator = nullptr) const;  ///< in [from, to)
   const Tensor& bernoulli_(double p = 0.5, Generator* generator = nullptr) const;      ///< 1 with probability p, else 0
   const Tensor& exponential_(double lambd = 1, Generator* generator = nullptr) const;  ///< of rate lambd
-  // Further in-place forms; each computes the function of the same name.
-  const Tensor& operator+=(const Tensor& other) const { return add_(other); }  ///< add_(other)
-  const Tensor& operator-=(const Tensor& other) const { return sub_(other); }  ///< sub_(other)
-  const Tensor& operator*=(const Tensor& other) const { return mul_(other); }  ///< mul_(other)
-  const Tensor& operator/=(const Tensor& other) const { return div_(other); }  ///< div_(other)
-  const Tensor& operator+=(Scalar other) const { return add_(other); }         ///< add_(other)
-  const Tensor& operator-=(Scalar other) const { return sub_(other); }         ///< sub_(other)
-  const Tensor& operator*=(Scalar other) const { return mul_(other); }         ///< mul_(other)
-  const Tensor& operator/=(Scalar other) const { return div_(other); }         ///< div_(other)
+  // Further in-place forms; each computes the function of the same name. Operators on an expression throw StateError as
+  // operator= does.
+  const Tensor& operator+=(const Tensor& other) const& { return add_(other); }  ///< add_(other)
+  Tensor operator+=(const Tensor& other) && { return left_side("operator+=").add_(other); }
+  const Tensor& operator-=(const Tensor& other) const& { return sub_(other); }  ///< sub_(other)
+  Tensor operator-=(const Tensor& other) && { return left_side("operator-=").sub_(other); }
+  const Tensor& operator*=(const Tensor& other) const& { return mul_(other); }  ///< mul_(other)
+  Tensor operator*=(const Tensor& other) && { return left_side("operator*=").mul_(other); }
+  const Tensor& operator/=(const Tensor& other) const& { return div_(other); }  ///< div_(other)
+  Tensor operator/=(const Tensor& other) && { return left_side("operator/=").div_(other); }
+  const Tensor& operator+=(Scalar other) const& { return add_(other); }  ///< add_(other)
+  Tensor operator+=(Scalar other) && { return left_side("operator+=").add_(other); }
+  const Tensor& operator-=(Scalar other) const& { return sub_(other); }  ///< sub_(other)
+  Tensor operator-=(Scalar other) && { return left_side("operator-=").sub_(other); }
+  const Tensor& operator*=(Scalar other) const& { return mul_(other); }  ///< mul_(other)
+  Tensor operator*=(Scalar other) && { return left_side("operator*=").mul_(other); }
+  const Tensor& operator/=(Scalar other) const& { return div_(other); }  ///< div_(other)
+  Tensor operator/=(Scalar other) && { return left_side("operator/=").div_(other); }
   const Tensor& lerp_(const Tensor& end, Scalar weight) const;                 ///< in place: tandem::lerp
   /// In place: tandem::addcmul.
   const Tensor& addcmul_(const Tensor& tensor1, const Tensor& tensor2, Scalar value = 1) const;
@@ -386,6 +396,7 @@ class TANDEM_API Tensor {
 
  private:
   [[noreturn]] static void throw_undefined();
+  const Tensor& left_side(const char* op) const;
 
   RefPtr<TensorImpl> impl_;
 };

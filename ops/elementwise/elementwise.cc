@@ -206,14 +206,14 @@ struct CopyNode : Node {
 };
 
 /// Throws StateError unless another tensor sees a change of `self`, a temporary handle.
-void check_assignable(const Tensor& self) {
-  TANDEM_CHECK(StateError, self.defined(), "operator=: the left side is undefined; assign to a variable, or use ",
+void check_assignable(const char* op, const Tensor& self) {
+  TANDEM_CHECK(StateError, self.defined(), op, ": the left side is undefined; assign to a variable, or use ",
                "set_grad for a gradient");
   const TensorImpl& impl = self.impl();
   // The node of a result that is not a view may share its memory, but only the result holds the node.
   const bool is_only_handle = impl.use_count() == 1 && impl.storage->owns_memory() &&
                               (impl.storage->use_count() == 1 || (impl.has_node && !impl.is_view));
-  TANDEM_CHECK(StateError, !is_only_handle, "operator=: the left side is a new tensor (", describe(self),
+  TANDEM_CHECK(StateError, !is_only_handle, op, ": the left side is a new tensor (", describe(self),
                ") that nothing else refers to, so the values would be lost; assign to a variable or a view, or use "
                "index_put_ or masked_fill_");
 }
@@ -248,14 +248,12 @@ const Tensor& ops::copy_in_place(const char* op, const Tensor& self, const Tenso
 
 const Tensor& Tensor::copy_(const Tensor& src) const { return ops::copy_in_place("copy_", *this, src); }
 
-Tensor Tensor::operator=(const Tensor& src) && {
-  check_assignable(*this);
-  return copy_(src);
+const Tensor& Tensor::left_side(const char* op) const {
+  check_assignable(op, *this);
+  return *this;
 }
 
-Tensor Tensor::operator=(Scalar value) && {
-  check_assignable(*this);
-  return fill_(value);
-}
+Tensor Tensor::operator=(const Tensor& src) && { return left_side("operator=").copy_(src); }
+Tensor Tensor::operator=(Scalar value) && { return left_side("operator=").fill_(value); }
 
 }}  // namespace tandem::v0

@@ -539,6 +539,11 @@ Tensor Tensor::slice(int64_t dim, int64_t begin, int64_t end, int64_t step) cons
   return tandem::slice(*this, dim, begin, end, step);
 }
 Tensor Tensor::select(int64_t dim, int64_t index) const { return tandem::select(*this, dim, index); }
+Tensor Tensor::operator[](int64_t index) && {
+  Tensor result = select(0, index);
+  impl_ = {};  // an assignment to the result then knows whether another tensor shares the memory
+  return result;
+}
 std::vector<Tensor> Tensor::split(int64_t split_size, int64_t dim) const {
   return tandem::split(*this, split_size, dim);
 }

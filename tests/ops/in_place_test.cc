@@ -232,13 +232,14 @@ TEST(Assignment, ToAnExpressionCopiesIntoItsMemory) {
   x[0] = x[1];
   x[1] = row;
   EXPECT_EQ(x.to_vector<double>(), (Values{0, 0, -1, 9, 9, 8}));
-  x[1].detach() = 4;
+  x[1].detach() = 3;
+  x[1] += 1;
   x[0].view_as(zeros({1, 3})) = x[0].cpu() + 5;
   EXPECT_EQ(x.to_vector<double>(), (Values{5, 5, 4, 4, 4, 4}));
   x.expand_as(x) = x.cpu() = 2;
   make_view(x.storage(), kFloat32, {2}, {1}, 4) = 3;
   EXPECT_EQ(x.to_vector<double>(), (Values{2, 2, 2, 2, 3, 3}));
-  EXPECT_EQ(x.version(), 15u);
+  EXPECT_EQ(x.version(), 16u);
 
   std::vector<float> memory(2);
   from_blob(memory.data(), {2}) = 3;
@@ -277,6 +278,14 @@ TEST(Assignment, ErrorTexts) {
                "operator=: the left side is a new tensor (float32 [6] on cpu" + lost);
   EXPECT_ERROR(StateError, exp(w) = w, "operator=: the left side is a new tensor (float32 [3] on cpu" + lost);
   EXPECT_ERROR(StateError, std::move(alone) = 1, "operator=: the left side is a new tensor (float32 [2] on cpu" + lost);
+  EXPECT_ERROR(StateError, relu(x)[0] = 1, "operator=: the left side is a new tensor (float32 [3] on cpu" + lost);
+  EXPECT_ERROR(StateError, x.index({x == 0})[0] = 1,
+               "operator=: the left side is a new tensor (float32 [] on cpu" + lost);
+  EXPECT_ERROR(StateError, x.to(kFloat64)[0][1] = 1,
+               "operator=: the left side is a new tensor (float64 [] on cpu" + lost);
+  EXPECT_ERROR(StateError, x.index({x == 0}) += 1,
+               "operator+=: the left side is a new tensor (float32 [6] on cpu" + lost);
+  EXPECT_ERROR(StateError, relu(x)[0] /= w, "operator/=: the left side is a new tensor (float32 [3] on cpu" + lost);
   EXPECT_ERROR(StateError, w.grad() = w,
                "operator=: the left side is undefined; assign to a variable, or use set_grad for a gradient");
   EXPECT_ERROR(StateError, x[0] = w,
