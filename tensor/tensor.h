@@ -357,7 +357,7 @@ class TANDEM_API Tensor {
   Tensor operator*=(Scalar other) && { return left_side("operator*=").mul_(other); }
   const Tensor& operator/=(Scalar other) const& { return div_(other); }  ///< div_(other)
   Tensor operator/=(Scalar other) && { return left_side("operator/=").div_(other); }
-  const Tensor& lerp_(const Tensor& end, Scalar weight) const;                 ///< in place: tandem::lerp
+  const Tensor& lerp_(const Tensor& end, Scalar weight) const;  ///< in place: tandem::lerp
   /// In place: tandem::addcmul.
   const Tensor& addcmul_(const Tensor& tensor1, const Tensor& tensor2, Scalar value = 1) const;
   /// In place: tandem::addcdiv.

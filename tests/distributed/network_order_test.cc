@@ -100,8 +100,8 @@ TEST(NetworkOrder, OperationsCompletedByLeavingRankComplete) {
   }
 }
 
-// Rank 0 has sent more than rank 1 receives before it reduces, and leaves; what rank 1 has not received is in the buffers
-// of rank 1 or, with large chunks, also of rank 0. Only then does rank 2 send to rank 1.
+// Rank 0 has sent more than rank 1 receives before it reduces, and leaves. What rank 1 has not received is in its
+// buffers, or, with large chunks, also in those of rank 0. Only then does rank 2 send to rank 1.
 TEST(NetworkOrder, ReductionsCompletedByLeavingRankComplete) {
   for (const bool is_large : {false, true}) {
     const int64_t chunk = is_large ? 32 << 10 : 4 << 10;

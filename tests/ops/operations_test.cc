@@ -50,7 +50,8 @@ std::set<std::string> declarations(std::string text, const std::string& marker) 
 
 std::set<std::string> all_declarations() {
   std::set<std::string> declared;
-  for (const std::string& member : declarations(read("tensor/tensor.h"), "\n  const Tensor& ")) {
+  const std::string header = read("tensor/tensor.h");
+  for (const std::string& member : declarations(header.substr(0, header.find("\n private:")), "\n  const Tensor& ")) {
     declared.insert("const Tensor& " + member + " const");
   }
   for (const auto& file : std::filesystem::directory_iterator("ops")) {
