@@ -141,7 +141,7 @@ const Tensor& Tensor::normal_(double mean, double std, Generator* generator) con
   check_floating_self("normal_", *this);
   TANDEM_CHECK(ValueError, std >= 0, "normal_: std is ", std, ", expected at least 0");
   return overwrite("normal_", *this,
-                   [&](TensorOptions o) { return add(mul(randn(shape(), o, generator), std), mean); });
+                   [&](TensorOptions o) { return randn(shape(), o, generator).mul_(std).add_(mean); });
 }
 
 const Tensor& Tensor::uniform_(double from, double to, Generator* generator) const {
@@ -177,7 +177,7 @@ const Tensor& Tensor::exponential_(double lambd, Generator* generator) const {
   TANDEM_CHECK(ValueError, lambd > 0, "exponential_: lambd is ", lambd, ", expected a positive number");
   return overwrite("exponential_", *this, [&](TensorOptions o) {  // 1 - u is exact
     const double half_step = o.dtype == kFloat64 ? 0x1p-54 : 0x1p-25, smallest = -next_below(dtype(), 0);
-    const Tensor log = sub(1, rand(shape(), o, generator)).log_().clamp_max_(-half_step);
+    const Tensor log = rand(shape(), o, generator).neg_().add_(1).log_().clamp_max_(-half_step);
     return log.div_(-lambd).clamp_min_(smallest);
   });
 }

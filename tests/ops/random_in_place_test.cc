@@ -8,6 +8,7 @@
 #include <tandem/ops/cast.h>
 #include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
+#include <tandem/ops/math.h>
 #include <tandem/ops/random.h>
 #include <tandem/ops/view.h>
 #include <tandem/tensor/allocator.h>
@@ -119,6 +120,21 @@ TEST(RandomInPlace, BernoulliNeedsLittleMemory) {
     EXPECT_TRUE(primitives::bytes_equal(y.clone(), expected));
     EXPECT_LT(memory_stats(Device()).peak_allocated - before, 6 * n);
   }
+}
+
+TEST(RandomInPlace, NormalAndExponentialNeedMemoryForOneTensor) {
+  const Tensor x = zeros({int64_t{1} << 20}, {kFloat32, Device()});
+  const int64_t before = memory_stats(Device()).allocated;
+  const auto expect_one = [&](const auto& draw, const auto& expected) {
+    reset_peak_memory(Device());
+    manual_seed(3);
+    draw();
+    EXPECT_LT(memory_stats(Device()).peak_allocated - before, 5 << 20);
+    manual_seed(3);
+    EXPECT_TRUE(primitives::bytes_equal(x, expected()));
+  };
+  expect_one([&] { x.normal_(2, 3); }, [&] { return add(mul(randn_like(x), 3), 2); });
+  expect_one([&] { x.exponential_(2); }, [&] { return div(log(sub(1, rand_like(x))), -2); });
 }
 
 TEST(RandomInPlace, OldValuesHaveZeroGradient) {
