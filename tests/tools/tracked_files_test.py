@@ -13,6 +13,9 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(ROOT, "tools/check"))
 import common
 import documents
+import file_length
+import include_direction
+import words
 
 PAGE = "`results/gpt2/run` and `venv/bin/x` do not exist before a run; `ops/<family>.h` does\n"
 TREE = {"README.md": PAGE, "ops/a.h": "// docs/a.md\n", "docs/a.md": "# A\n", "tests/ops/a_test.cc": ""}
@@ -40,7 +43,8 @@ class TrackedFiles(unittest.TestCase):
             self.write(path, b"[dead](link.md) docs/gone.md \xff\n" if path.endswith(".h") else b"[dead](link.md)\n")
         os.symlink("nowhere", os.path.join(self.root, "ops/.#a.h"))  # an editor's lock
         self.assertEqual(common.tracked(self.root), sorted([".gitignore"] + list(TREE)))
-        self.assertEqual(documents.check(self.root)[0], [])
+        for check in (documents, words, file_length, include_direction):
+            self.assertEqual(check.check(self.root)[0], [])
 
     def test_source_archive(self):
         self.check_used(IGNORED + FOREIGN)
