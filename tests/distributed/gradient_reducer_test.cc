@@ -174,7 +174,8 @@ TEST(GradientReducer, UnfrozenParametersAreAveraged) {
         for (Tensor& p : parameters) p.set_requires_grad(!on);
       };
       freeze({net.w1, net.b1}, true);
-      GradientReducer reducer(net.named(), {}, context.group(), {.buckets = kTiny, .unused = UnusedParameters::kAllow});
+      const auto unused = only_unfrozen_first ? UnusedParameters::kAllow : UnusedParameters::kError;
+      GradientReducer reducer(net.named(), {}, context.group(), {.buckets = kTiny, .unused = unused});
       EXPECT_EQ(reducer.plan().placements.size(), 2);
       optim::SGD sgd(net.parameters(), kSgd);
       const Tensor x = own(inputs(), context), y = own(labels(), context);
