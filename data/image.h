@@ -15,7 +15,8 @@ namespace tandem { inline namespace v0 { namespace data {
 /// Channels of a decoded image, as torchvision.io.ImageReadMode.
 enum class ImageReadMode {
   kUnchanged,  ///< as stored: gray; gray and alpha; RGB; RGB and alpha. A palette and CMYK are converted to RGB
-  kGray,       ///< one channel: the Y of a JPEG file; (19595 R + 38470 G + 7471 B + 2^15) / 2^16 of other colors
+  kGray,       ///< one channel: the Y of a JPEG file, which is by a few levels not the gray of its rounded RGB pixels,
+               ///< Pillow's convert("L"); (19595 R + 38470 G + 7471 B + 2^15) / 2^16 of other colors
   kRgb,        ///< three channels; alpha is dropped
 };
 

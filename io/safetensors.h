@@ -57,8 +57,8 @@ TANDEM_API void save_safetensors(const std::string& path, const NamedTensors& te
 /// system's page cache. So load_state_dict needs no memory beyond the memory of the model. The mapping is private:
 /// writing to a tensor copies the written pages and never changes the file. The mapping ends with its last tensor.
 /// Until then the file must not be truncated or overwritten in place: the values are undefined after that, and using a
-/// page behind the new end, or a disk error, ends the process (SIGBUS). Replacing the file, as save_safetensors does,
-/// is safe. A tensor whose bytes are not aligned to its elements is copied into memory.
+/// page behind the new end, or a disk error, ends the process (SIGBUS) without an error that names the file. Replacing
+/// the file, as save_safetensors does, is safe. A tensor whose bytes are not aligned to its elements is copied.
 ///
 /// Throws IoError, with the path, the byte and the violated rule, if the file cannot be read or violates the format.
 /// The rules: the file has at least 8 bytes; the header has at most 100 MB, ends inside the file, is UTF-8 and JSON of

@@ -18,7 +18,8 @@ enum class TokenType : int8_t { kUInt16, kUInt32 };
 class TANDEM_API TokenFile {
  public:
   /// Maps the file into memory without reading it. Throws IoError if it cannot be read or if its size is not a multiple
-  /// of the size of a token. It must not be truncated while it is mapped: that would end the process by SIGBUS.
+  /// of the size of a token. It must not be truncated while it is mapped: that would end the process by SIGBUS, without
+  /// an error that names the file.
   TokenFile(const std::string& path, int64_t vocabulary_size, TokenType type = TokenType::kUInt16);
 
   int64_t size() const;  ///< number of tokens
