@@ -5,8 +5,6 @@
 // averages them.
 #include <tandem/distributed/ddp/gradient_reducer.h>
 
-#include <time.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -25,12 +23,6 @@
 namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
-
-int64_t thread_cpu_ns() {
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return t.tv_sec * 1'000'000'000 + t.tv_nsec;
-}
 
 /// The calling rank's Context; null if the program created its group without one.
 Context* context_or_null() { return RankContext::current().distributed_slot ? &Context::current() : nullptr; }
@@ -64,6 +56,17 @@ std::vector<ControlRecord> exchange(const ControlRecord& mine, ProcessGroup& gro
   return records;
 }
 
+/// Calls `f` before each replay of the graph that is being captured.
+void before_replays(std::function<void(bool is_first)> f) {
+  struct Observer final : cuda::ReplayObserver {
+    void begin_replay(bool is_first) override { call(is_first); }
+    std::function<void(bool is_first)> call;
+  };
+  const auto observer = std::make_shared<Observer>();
+  observer->call = std::move(f);
+  cuda::observe_replays(observer);
+}
+
 }  // namespace
 
 void GradientReducer::Impl::make_buckets() {
@@ -77,11 +80,11 @@ void GradientReducer::Impl::make_buckets() {
     const BucketPlan::Bucket& range = plan.buckets[i];
     const auto buffer = static_cast<size_t>(range.buffer);
     Bucket bucket;
-    bucket.tensor = make_view(memory[buffer], plan.buffers[buffer].dtype, {range.end - range.begin}, {1}, range.begin);
+    bucket.index = static_cast<int>(i);
+    bucket.values = make_view(memory[buffer], plan.buffers[buffer].dtype, {range.end - range.begin}, {1}, range.begin);
     const std::string& first = parameters[static_cast<size_t>(range.last_parameter)].name;
     const std::string& last = parameters[static_cast<size_t>(range.first_parameter)].name;
     bucket.name = str("bucket ", i, " of ", n, ": '", first, "'", first == last ? "" : str(" .. '", last, "'"));
-    bucket.done_ns = std::make_shared<std::atomic<int64_t>>(0);
     buckets.push_back(std::move(bucket));
   }
   for (size_t p = 0; is_planned(p); ++p) {
@@ -105,31 +108,14 @@ void GradientReducer::Impl::make_buckets() {
       parameter.first_bucket = std::min(parameter.first_bucket, static_cast<int>(i));
       parameter.last_bucket = static_cast<int>(i);
       ++buckets[i].num_parameters;
-    }
-  }
-}
-
-void GradientReducer::Impl::make_hooks() {
-  std::vector<GradBucket> hook_buckets;
-  for (size_t i = 0; i < buckets.size(); ++i) {
-    hook_buckets.push_back({buckets[i].tensor, static_cast<int>(i), buckets[i].name, {}});
-  }
-  for (size_t p = 0; is_planned(p); ++p) {
-    const Parameter& parameter = parameters[p];
-    const BucketPlan::Placement& placement = plan.placements[p];
-    const int64_t count = parameter.tensor.num_elements();
-    for (size_t i = 0; i < buckets.size(); ++i) {
-      const BucketPlan::Bucket& range = plan.buckets[i];
+      if (count == 0) continue;
       const int64_t begin = std::max(range.begin, placement.offset);
       const int64_t end = std::min(range.end, placement.offset + count);
-      if (range.buffer != placement.buffer || begin >= end) continue;
-      hook_buckets[i].slices.push_back({parameter.name, static_cast<int>(p), parameter.tensor.shape(),
-                                        buckets[i].tensor.slice(0, begin - range.begin, end - range.begin),
-                                        end - begin == count});
+      buckets[i].slices.push_back({parameter.name, static_cast<int>(p), shape,
+                                   buckets[i].values.slice(0, begin - range.begin, end - range.begin),
+                                   end - begin == count});
     }
   }
-  hook_pipeline =
-      std::make_shared<CommHookPipeline>(group, options.hooks, std::move(hook_buckets), options.hook_report_every);
 }
 
 void GradientReducer::Impl::broadcast_values(const NamedTensors& tensors) {
@@ -139,30 +125,21 @@ void GradientReducer::Impl::broadcast_values(const NamedTensors& tensors) {
 
 /// Before the first all-reduce of a backward that a cuda::Graph captures.
 void GradientReducer::Impl::begin_capture() {
-  const Device device = buckets.front().tensor.device();
+  const Device device = buckets.front().values.device();
   TANDEM_CHECK(StateError, cuda::is_capturing(device), "Graph: the all-reduce of gradients on ", device,
                " cannot be captured; do it before or after the capture");
   TANDEM_CHECK(StateError, hook_pipeline == nullptr, "Graph: communication hooks (", describe(options.hooks),
                ") cannot be captured, because replays would not update their state; construct DistributedDataParallel "
                "without hooks, or train without a graph");
-  class Usage final : public cuda::ReplayObserver {
-   public:
-    explicit Usage(std::weak_ptr<Impl*> of) : of_(std::move(of)) {}
-    void begin_replay(bool is_first) override {
-      const auto impl = of_.lock();
-      TANDEM_CHECK(StateError, impl != nullptr,
-                   "Graph: the DistributedDataParallel of a captured backward was destroyed; capture a new Graph");
-      TANDEM_CHECK(StateError, is_first || *(*impl)->no_sync_depth == 0,
-                   "Graph: a captured backward averages gradients, but no_sync() is active; release its handle, or "
-                   "capture a second Graph within no_sync()");
-    }
-
-   private:
-    const std::weak_ptr<Impl*> of_;
-  };
-  cuda::observe_replays(std::make_shared<Usage>(self));
-  exclude_step();
-  cuda::on_replay([this] { exclude_step(); });
+  before_replays([weak = std::weak_ptr(self)](bool is_first) {
+    const auto impl = weak.lock();
+    TANDEM_CHECK(StateError, impl != nullptr,
+                 "Graph: the DistributedDataParallel of a captured backward was destroyed; capture a new Graph");
+    TANDEM_CHECK(StateError, is_first || *(*impl)->no_sync_depth == 0,
+                 "Graph: a captured backward averages gradients, but no_sync() is active; release its handle, or "
+                 "capture a second Graph within no_sync()");
+  });
+  cuda::on_replay([this] { timer.exclude_step(); });
 }
 
 void GradientReducer::Impl::begin() {
@@ -186,11 +163,9 @@ void GradientReducer::Impl::begin() {
   });
   in_backward = true;
   next_bucket = 0;
-  gpu_launches.clear();
   for (Bucket& bucket : buckets) bucket.missing = bucket.num_parameters;
   changes_at_begin = num_changes();
-  begin_ns = trace_now_ns();
-  begin_cpu_ns = thread_cpu_ns();
+  timer.begin();
 }
 
 void GradientReducer::Impl::on_gradient(size_t parameter) {
@@ -208,18 +183,14 @@ void GradientReducer::Impl::on_gradient(size_t parameter) {
 
 void GradientReducer::Impl::launch(size_t i) {
   Bucket& bucket = buckets[i];
-  bucket.launch_ns = trace_now_ns();
-  if (gpu && !cuda::is_capturing()) gpu_launches.push_back(gpu_time(cuda::current_stream(*gpu)));
-  bucket.work = hook_pipeline ? hook_pipeline->launch(i)
-                              : group->all_reduce_async(bucket.tensor, ReduceOp::kAvg, {.name = bucket.name});
-  bucket.work.then([done = bucket.done_ns] { *done = trace_now_ns(); });
+  bucket.work = timer.launch([&] {
+    return hook_pipeline ? hook_pipeline->launch(i)
+                         : group->all_reduce_async(bucket.values, ReduceOp::kAvg, {.name = bucket.name});
+  });
 }
 
 void GradientReducer::Impl::finish() {
-  const int64_t finish_ns = trace_now_ns();
-  const int64_t finish_cpu_ns = thread_cpu_ns();
-  const bool captures = cuda::is_capturing();
-  if (gpu && !captures) gpu_backward_end = gpu_time(cuda::current_stream(*gpu));
+  timer.end_backward();
   TraceSpan span("wait for gradients", "wait");
   std::vector<bool> used;
   for (size_t p = 0; p < parameters.size(); ++p) {
@@ -247,10 +218,11 @@ void GradientReducer::Impl::finish() {
     throw;
   }
   for (Bucket& bucket : buckets) bucket.work.wait();
+  const bool captures = cuda::is_capturing();
   if (captures) follow_replays(used);
   check_usage(records);
   if (!captures) check_values(records);
-  if (!captures) account(finish_ns, finish_cpu_ns);
+  timer.finish();
 }
 
 std::vector<ControlRecord> GradientReducer::Impl::exchange_records(const std::vector<bool>& used, const char* name) {
@@ -269,22 +241,11 @@ std::vector<ControlRecord> GradientReducer::Impl::exchange_records(const std::ve
 /// During capture of a cuda::Graph: each replay exchanges control records, for requests to stop. It throws if other
 /// parameters have gradients than at capture, because the graph fills the slots of those without.
 void GradientReducer::Impl::follow_replays(const std::vector<bool>& used) {
-  class Exchange final : public cuda::ReplayObserver {
-   public:
-    Exchange(std::weak_ptr<Impl*> of, std::vector<bool> used_parameters)
-        : of_(std::move(of)), used_(std::move(used_parameters)) {}
-    void begin_replay(bool is_first) override {
-      const auto impl = of_.lock();  // not null: Usage checks it
-      if (is_first) return;
-      (*impl)->changes_at_begin = (*impl)->num_changes();
-      (*impl)->check_values((*impl)->exchange_records(used_, "control record of a replay"));
-    }
-
-   private:
-    const std::weak_ptr<Impl*> of_;
-    const std::vector<bool> used_;
-  };
-  cuda::observe_replays(std::make_shared<Exchange>(self, used));
+  before_replays([this, used](bool is_first) {  // the observer of begin_capture() has checked that this exists
+    if (is_first) return;
+    changes_at_begin = num_changes();
+    check_values(exchange_records(used, "control record of a replay"));
+  });
   cuda::on_replay([this, used] {
     for (size_t p = 0; p < parameters.size(); ++p) {
       const Parameter& parameter = parameters[p];
@@ -406,13 +367,13 @@ GradientReducer::GradientReducer(NamedTensors parameters, NamedTensors buffers, 
   TANDEM_CHECK(ValueError, !infos.empty(), "GradientReducer: no parameter requires grad");
   impl.plan = plan_buckets(infos, options.buckets);
   const Device device = infos.front().device;
-  if (!device.is_cpu() && impl.group->size() > 1) {  // a group uses one GPU per rank
-    impl.gpu = device;
-    impl.gpu_probe.emplace(device);
-    impl.gpu_clock.emplace(device);
-  }
+  if (!device.is_cpu() && impl.group->size() > 1) impl.timer.use_gpu(device);  // a group uses one GPU per rank
   impl.make_buckets();
-  if (has_hooks) impl.make_hooks();
+  if (has_hooks) {
+    impl.hook_pipeline = std::make_shared<CommHookPipeline>(
+        impl.group, options.hooks, std::vector<GradBucket>(impl.buckets.begin(), impl.buckets.end()),
+        options.hook_report_every);
+  }
   for (size_t p = 0; p < impl.parameters.size(); ++p) {
     impl.parameters[p].hook = impl.parameters[p].leaf->add_hook([&impl, p](const Tensor&) { impl.on_gradient(p); });
   }
@@ -454,6 +415,12 @@ void GradientReducer::check_not_replaced(const NamedTensors& parameters, const N
 }
 
 const BucketPlan& GradientReducer::plan() const { return impl_->plan; }
+
+OverlapReport GradientReducer::report() const { return impl_->timer.report(); }
+
+void GradientReducer::reset_report() { impl_->timer.reset(); }
+
+void GradientReducer::exclude_step() { impl_->timer.exclude_step(); }
 
 HookReport GradientReducer::hook_report() const {
   return impl_->hook_pipeline ? impl_->hook_pipeline->report() : HookReport{};

@@ -1,11 +1,8 @@
 // State of a GradientReducer. Private to distributed/.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,8 +11,7 @@
 #include <tandem/base/log.h>
 #include <tandem/distributed/ddp/comm_hook_pipeline.h>
 #include <tandem/distributed/ddp/gradient_reducer.h>
-#include <tandem/tensor/cuda.h>
-#include <tandem/tensor/gpu_trace_clock.h>
+#include <tandem/distributed/ddp/overlap_timer.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
@@ -38,14 +34,10 @@ struct GradientReducer::Impl {
     int last_bucket;
     bool has_slot;  ///< whether this reducer has given the leaf its slot
   };
-  struct Bucket {
-    Tensor tensor;  ///< view of the buffer
-    std::string name;
+  struct Bucket : GradBucket {
     int num_parameters = 0;
     int missing = 0;  ///< parameters without a gradient in this backward pass
     Work work;
-    std::shared_ptr<std::atomic<int64_t>> done_ns;  ///< completion time; may be written after wait() returns
-    int64_t launch_ns = 0;
   };
 
   std::shared_ptr<ProcessGroup> group;
@@ -62,26 +54,9 @@ struct GradientReducer::Impl {
   size_t next_bucket = 0;
   uint32_t equal_at = 0;          ///< num_changes() when all ranks had equal values
   uint32_t changes_at_begin = 0;  ///< num_changes() at begin()
-  // Times of the current step, and sums over completed steps:
-  int64_t step_begin_ns = 0, begin_ns = 0, begin_cpu_ns = 0;
-  int64_t steps = 0, step_ns = 0, exposed_ns = 0, stolen_ns = 0, comm_ns = 0;
-
-  /// Events of one step on the GPU.
-  struct GpuStep {
-    cuda::Event begin, backward_end, end;
-    std::shared_ptr<const cuda::ClockAnchor> anchor;           ///< set while tracing
-    std::vector<std::pair<cuda::Event, cuda::Event>> buckets;  ///< ready, averaged
-  };
-  std::optional<Device> gpu;                    ///< the GPU of all buckets, in a group of several ranks
-  std::optional<cuda::Event> gpu_backward_end;  ///< of the current step
-  std::optional<cuda::Event> gpu_step_begin;
-  std::vector<cuda::Event> gpu_launches;  ///< of the current step, by bucket
-  std::optional<cuda::GpuTraceClock> gpu_clock;
-  std::optional<cuda::Stream> gpu_probe;  ///< separate stream that waits for the buckets in order
-  std::deque<GpuStep> gpu_steps;          ///< not added to the sums yet
+  OverlapTimer timer;
 
   void make_buckets();
-  void make_hooks();
   void broadcast_values(const NamedTensors& tensors);
   void on_gradient(size_t parameter);
   void begin();
@@ -100,14 +75,6 @@ struct GradientReducer::Impl {
   void check_usage(const std::vector<ControlRecord>& records);
   void check_values(const std::vector<ControlRecord>& records);
   static void mark_averaged(autograd::Leaf& leaf);
-  void exclude_step() {
-    step_begin_ns = 0;
-    gpu_step_begin.reset();
-  }
-  void account(int64_t finish_ns, int64_t finish_cpu_ns);
-  cuda::Event gpu_time(const cuda::Stream& stream) const;
-  void account_on_gpu();
-  void sum_gpu_steps(bool all);
   /// abort() that logs errors, for destructors.
   void abort_quietly(const char* reason) noexcept {
     try {
