@@ -1,70 +1,10 @@
 #include <tandem/distributed/ddp/comm_hook_pipeline.h>
 
-#include <cmath>
 #include <utility>
 
 #include <tandem/base/error.h>
-#include <tandem/base/log.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
-
-namespace {
-
-double relative(double difference2, double exact2) {
-  if (difference2 == 0) return 0;
-  return std::sqrt(difference2 / exact2);
-}
-
-double cosine(double product, double a2, double b2) {
-  if (a2 == 0 && b2 == 0) return 1;
-  if (a2 == 0 || b2 == 0) return 0;
-  return product / (std::sqrt(a2) * std::sqrt(b2));
-}
-
-/// Sums over CPU tensors a and b: squared norms of a, b and a - b, and the inner product.
-struct Comparison {
-  Comparison& add(const Tensor& a, const Tensor& b) {
-    visit_floating_dtype(a.dtype(), [&]<class T>() {
-      const T* p = a.data<T>();
-      const T* q = b.data<T>();
-      for (int64_t i = 0; i < a.num_elements(); ++i) {
-        const auto x = static_cast<double>(p[i]);
-        const auto y = static_cast<double>(q[i]);
-        difference2 += (x - y) * (x - y);
-        a2 += x * x;
-        b2 += y * y;
-        product += x * y;
-      }
-    });
-    return *this;
-  }
-  double difference2 = 0, a2 = 0, b2 = 0, product = 0;
-};
-
-Tensor copy_of(const Tensor& tensor) {
-  const Tensor copy = empty_like(tensor);
-  primitives::copy(tensor, copy);
-  return copy;
-}
-
-/// Deep copy.
-State copy_of(const State& state) {
-  State copy;
-  for (const auto& [name, value] : state.entries()) {
-    if (const auto* tensor = std::get_if<Tensor>(&value)) {
-      copy.set(name, copy_of(*tensor));
-    } else if (const auto* nested = std::get_if<std::shared_ptr<State>>(&value)) {
-      copy.set(name, copy_of(**nested));
-    } else {
-      copy.set(name, value);
-    }
-  }
-  return copy;
-}
-
-}  // namespace
 
 std::string describe(const CommHooks& hooks) {
   std::string text;
@@ -73,13 +13,8 @@ std::string describe(const CommHooks& hooks) {
 }
 
 CommHookPipeline::CommHookPipeline(std::shared_ptr<ProcessGroup> group, CommHooks hooks,
-                                   std::vector<GradBucket> buckets, int64_t hook_report_every)
-    : group_(std::move(group)),
-      hooks_(std::move(hooks)),
-      buckets_(std::move(buckets)),
-      hook_report_every_(hook_report_every),
-      num_active_hooks_(hooks_.size()),
-      in_flight_(buckets_.size()) {
+                                   std::vector<GradBucket> buckets)
+    : group_(std::move(group)), hooks_(std::move(hooks)), buckets_(std::move(buckets)), in_flight_(buckets_.size()) {
   for (size_t i = 1; i < hooks_.size(); ++i) {
     TANDEM_CHECK(ValueError, !hooks_[i]->needs_whole_parameters(), "GradientReducer: ", hooks_[i]->describe(),
                  " must be the first hook of the chain because it needs whole parameters\n  hooks  ", describe(hooks_));
@@ -107,11 +42,11 @@ const cuda::Stream& CommHookPipeline::comm_stream(int num_all_reduces) {
   return comm_streams_[index];
 }
 
-Work CommHookPipeline::launch(size_t bucket) {
-  if (is_measured_step() && !is_replaying()) snapshot(bucket);
+Work CommHookPipeline::launch(size_t bucket, size_t num_hooks) {
   std::unique_lock lock(mutex_);
   InFlightBucket& flight = in_flight_[bucket];
   flight = {};
+  flight.num_hooks = num_hooks;
   flight.promise.set_help([weak = weak_from_this(), bucket](Clock::time_point deadline) {
     const auto self = weak.lock();
     return self != nullptr && self->progress(bucket, deadline);
@@ -183,7 +118,7 @@ void CommHookPipeline::open(size_t bucket) {
 
 void CommHookPipeline::average(size_t bucket, size_t level, const std::shared_ptr<const GradBucket>& values,
                                bool is_last, std::function<void()> done) {
-  if (level == num_active_hooks_) return all_reduce(bucket, values->values, is_last, std::move(done));
+  if (level == in_flight_[bucket].num_hooks) return all_reduce(bucket, values->values, is_last, std::move(done));
   CommHook& hook = *hooks_[level];
   const auto remaining = std::make_shared<int>(hook.num_all_reduces(*values));
   const auto next = [weak = weak_from_this(), bucket, level, is_last, remaining](const Tensor& sent,
@@ -209,7 +144,7 @@ void CommHookPipeline::average(size_t bucket, size_t level, const std::shared_pt
 
 void CommHookPipeline::all_reduce(size_t bucket, const Tensor& values, bool is_last, std::function<void()> done) {
   InFlightBucket& flight = in_flight_[bucket];
-  std::string name = str(buckets_[bucket].name, is_replaying() ? " (replay)" : "");
+  std::string name = str(buckets_[bucket].name, flight.num_hooks < hooks_.size() ? " (replay)" : "");
   if (flight.num_started++ > 0) name += str(", all-reduce ", flight.num_started);
   const Work work = group_->all_reduce_async(values, ReduceOp::kAvg, {.name = std::move(name)});
   {
@@ -276,131 +211,8 @@ void CommHookPipeline::fail_by_hook(size_t bucket) {
   }
 }
 
-void CommHookPipeline::snapshot(size_t bucket) {
-  if (bucket == 0) {
-    snapshot_state_ = copy_of(state_dict());
-    snapshot_values_.clear();
-  }
-  snapshot_values_.push_back(copy_of(buckets_[bucket].values));
-}
-
-std::vector<Tensor> CommHookPipeline::copy_values() const {
-  std::vector<Tensor> all;
-  for (const GradBucket& bucket : buckets_) {
-    all.push_back(empty(bucket.values.shape(), {bucket.values.dtype()}));  // on the CPU, for Comparison
-    primitives::copy(bucket.values, all.back());
-  }
-  return all;
-}
-
-std::vector<Tensor> CommHookPipeline::replay(size_t num_hooks) {
-  load_state_dict(snapshot_state_);
-  for (size_t i = 0; i < buckets_.size(); ++i) primitives::copy(snapshot_values_[i], buckets_[i].values);
-  num_active_hooks_ = num_hooks;
-  std::vector<Work> works;
-  for (size_t i = 0; i < buckets_.size(); ++i) works.push_back(launch(i));
-  for (const Work& work : works) work.wait();
-  return copy_values();
-}
-
-HookReport CommHookPipeline::measure() {
-  const State final_state = copy_of(state_dict());
-  const std::vector<Tensor> averaged = copy_values();
-  const std::vector<Tensor> exact = replay(0);
-  HookReport report;
-  report.step = step_ + 1;
-  Comparison all;
-  for (size_t i = 0; i < buckets_.size(); ++i) {
-    const Comparison c = Comparison().add(averaged[i], exact[i]);
-    report.buckets.push_back({buckets_[i].name, relative(c.difference2, c.b2), cosine(c.product, c.b2, c.a2)});
-    all.add(averaged[i], exact[i]);
-  }
-  report.relative_error = relative(all.difference2, all.b2);
-  report.cosine = cosine(all.product, all.b2, all.a2);
-  std::vector<Tensor> without = exact;
-  for (size_t k = 1; k <= hooks_.size(); ++k) {
-    std::vector<Tensor> with = k < hooks_.size() ? replay(k) : averaged;
-    Comparison c;
-    for (size_t i = 0; i < buckets_.size(); ++i) c.add(with[i], without[i]);
-    report.hooks.push_back({hooks_[k - 1]->describe(), relative(c.difference2, all.b2)});
-    without = std::move(with);
-  }
-  load_state_dict(final_state);
-  for (size_t i = 0; i < buckets_.size(); ++i) primitives::copy(averaged[i], buckets_[i].values);
-  num_active_hooks_ = hooks_.size();
-  snapshot_values_.clear();
-  snapshot_state_ = {};
-  return report;
-}
-
 void CommHookPipeline::end_step() {
-  if (is_measured_step()) {
-    try {
-      report_ = measure();
-    } catch (const CommError&) {
-      throw;
-    } catch (const std::exception& e) {
-      // Other ranks are waiting for this one.
-      group_->abort(str("the error measurement of the communication hooks failed: ", e.what()));
-      throw;
-    }
-    // Logged unless warnings are disabled, because the user requested the report.
-    if (group_->rank() == 0 && log_enabled(LogLevel::kWarning)) {
-      log_line(LogLevel::kInfo, str("communication hooks ", describe(hooks_), ", ", to_string(report_)));
-    }
-  }
   for (InFlightBucket& flight : in_flight_) flight.callbacks.clear();
-  ++step_;
-}
-
-State mean_over_ranks(int num_ranks, const std::function<State(int rank)>& state_of) {
-  State mean = copy_of(state_of(0));
-  std::vector<std::pair<std::string, Tensor>> sums = mean.tensors();
-  std::erase_if(sums, [](const auto& entry) { return !is_floating_point(entry.second.dtype()); });
-  for (auto& [path, sum] : sums) sum = zeros(sum.shape(), {kFloat64});
-  for (int rank = 0; rank < num_ranks; ++rank) {
-    const State state = state_of(rank);
-    for (const auto& [path, sum] : sums) {
-      const Tensor& tensor = state.get<Tensor>(path);
-      TANDEM_CHECK(StateError, tensor.shape() == sum.shape(), "GradientReducer: the saved '", path, "' of rank ", rank,
-                   " has shape ", tensor.shape(), ", that of rank 0 ", sum.shape());
-      const Tensor values = empty(sum.shape(), {kFloat64});
-      primitives::copy(tensor, values);
-      primitives::add_into(values, sum);
-    }
-  }
-  for (const auto& [path, sum] : sums) {
-    double* const values = sum.data<double>();
-    for (int64_t i = 0; i < sum.num_elements(); ++i) values[i] /= num_ranks;
-    const Tensor result = empty(sum.shape(), {mean.get<Tensor>(path).dtype()});
-    primitives::copy(sum, result);
-    mean.set(path, result);
-  }
-  return mean;
-}
-
-State CommHookPipeline::state_dict() const {
-  State state;
-  state.set("hooks", describe(hooks_));
-  state.set("step", step_);
-  for (size_t i = 0; i < hooks_.size(); ++i) {
-    State hook = hooks_[i]->state_dict();
-    if (!hook.empty()) state.set(str("hook ", i), std::move(hook));
-  }
-  return state;
-}
-
-void CommHookPipeline::load_state_dict(const State& state) {
-  const auto& saved = state.get<std::string>("hooks");
-  TANDEM_CHECK(StateError, saved == describe(hooks_),
-               "GradientReducer: the state belongs to other communication hooks\n  saved    ", saved, "\n  current  ",
-               describe(hooks_));
-  const auto step = state.get<int64_t>("step");
-  for (size_t i = 0; i < hooks_.size(); ++i) {
-    if (hooks_[i]->state_dict().empty()) continue;
-    hooks_[i]->load_state_dict(state.get<State>(str("hook ", i)));
-  }
-  step_ = step;
 }
 
 }}}  // namespace tandem::v0::distributed

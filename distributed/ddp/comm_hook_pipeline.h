@@ -34,29 +34,24 @@ namespace tandem { inline namespace v0 { namespace distributed {
 /// compute stream, so that the order of collectives is program order. The callbacks after the k-th all-reduce of each
 /// bucket use stream k, so that they do not delay the next bucket. Waiting for a bucket makes the compute stream wait
 /// for its last callback.
-///
-/// end_step() of a measured step replays the all-reduces from a snapshot of the local gradients and hook states:
-/// without hooks, with the first hook, with the first two, and so on. It then restores the results of the step.
 class CommHookPipeline : public std::enable_shared_from_this<CommHookPipeline> {
  public:
-  /// Measures every `hook_report_every`-th step; 0: never. Throws ValueError for an invalid chain.
-  CommHookPipeline(std::shared_ptr<ProcessGroup> group, CommHooks hooks, std::vector<GradBucket> buckets,
-                   int64_t hook_report_every);
+  /// Throws ValueError for an invalid chain.
+  CommHookPipeline(std::shared_ptr<ProcessGroup> group, CommHooks hooks, std::vector<GradBucket> buckets);
   /// Waits for work of a failed step on the GPU, which writes to memory of this object.
   ~CommHookPipeline();
 
-  /// Averages buckets[bucket] after the buckets launched before it. Call in index order.
-  Work launch(size_t bucket);
-  /// Call when all buckets of a step are complete. Collective in a measured step.
+  /// Averages buckets[bucket] after the buckets launched before it, with the first `num_hooks` hooks. Call in index
+  /// order.
+  Work launch(size_t bucket, size_t num_hooks);
+  /// Call when all buckets of a step are complete.
   void end_step();
-  const HookReport& report() const { return report_; }
-  State state_dict() const;
-  void load_state_dict(const State& state);
 
  private:
   struct InFlightBucket {
     Promise<void> promise;
     Work current;                                       ///< the pending all-reduce; guarded by mutex_
+    size_t num_hooks = 0;                               ///< fewer than all: a replay
     int num_started = 0;                                ///< all-reduces started
     std::optional<cuda::Event> ready = {};              ///< CUDA: the gradients are computed
     std::optional<cuda::Event> closed = {};             ///< CUDA: the last callback is complete
@@ -80,26 +75,12 @@ class CommHookPipeline : public std::enable_shared_from_this<CommHookPipeline> {
   const cuda::Stream& comm_stream(int num_all_reduces);
   void fail(size_t bucket, std::exception_ptr error);
   void fail_by_hook(size_t bucket);
-  bool is_measured_step() const { return hook_report_every_ > 0 && (step_ + 1) % hook_report_every_ == 0; }
-  bool is_replaying() const { return num_active_hooks_ < hooks_.size(); }
-  /// Saves the bucket's gradients, and before the first bucket the states of the hooks, for replay().
-  void snapshot(size_t bucket);
-  /// Means of the snapshot, computed with the first `num_hooks` hooks; 0 hooks: exact means.
-  std::vector<Tensor> replay(size_t num_hooks);
-  HookReport measure();
-  std::vector<Tensor> copy_values() const;
 
   const std::shared_ptr<ProcessGroup> group_;
   const CommHooks hooks_;
   const std::vector<GradBucket> buckets_;
-  const int64_t hook_report_every_;
   std::optional<Device> gpu_;               ///< the GPU of the buckets, in a group of several ranks
   std::vector<cuda::Stream> comm_streams_;  ///< see comm_stream(); used by the thread that calls launch()
-  int64_t step_ = 0;                        ///< completed steps; changes only while no bucket is in flight
-  HookReport report_;
-  size_t num_active_hooks_;              ///< hooks_.size(), fewer during replay()
-  std::vector<Tensor> snapshot_values_;  ///< gradients of this rank, by bucket
-  State snapshot_state_;                 ///< state_dict() before the measured step
 
   std::mutex mutex_;
   std::vector<InFlightBucket> in_flight_;  ///< by bucket
@@ -111,8 +92,5 @@ class CommHookPipeline : public std::enable_shared_from_this<CommHookPipeline> {
 
 /// "power_sgd(rank 2) > bf16".
 std::string describe(const CommHooks& hooks);
-
-/// The state of rank 0, with the mean over all ranks of each floating-point tensor, computed in float64.
-State mean_over_ranks(int num_ranks, const std::function<State(int rank)>& state_of);
 
 }}}  // namespace tandem::v0::distributed

@@ -128,7 +128,7 @@ void GradientReducer::Impl::begin_capture() {
   const Device device = buckets.front().values.device();
   TANDEM_CHECK(StateError, cuda::is_capturing(device), "Graph: the all-reduce of gradients on ", device,
                " cannot be captured; do it before or after the capture");
-  TANDEM_CHECK(StateError, hook_pipeline == nullptr, "Graph: communication hooks (", describe(options.hooks),
+  TANDEM_CHECK(StateError, hooks == nullptr, "Graph: communication hooks (", describe(options.hooks),
                ") cannot be captured, because replays would not update their state; construct DistributedDataParallel "
                "without hooks, or train without a graph");
   before_replays([weak = std::weak_ptr(self)](bool is_first) {
@@ -184,8 +184,7 @@ void GradientReducer::Impl::on_gradient(size_t parameter) {
 void GradientReducer::Impl::launch(size_t i) {
   Bucket& bucket = buckets[i];
   bucket.work = timer.launch([&] {
-    return hook_pipeline ? hook_pipeline->launch(i)
-                         : group->all_reduce_async(bucket.values, ReduceOp::kAvg, {.name = bucket.name});
+    return hooks ? hooks->launch(i) : group->all_reduce_async(bucket.values, ReduceOp::kAvg, {.name = bucket.name});
   });
 }
 
@@ -206,9 +205,9 @@ void GradientReducer::Impl::finish() {
     abort_quietly("backward failed before all gradients were exchanged");  // the other ranks are waiting for this one
     throw;
   }
-  if (hook_pipeline) {  // it starts collectives until the last bucket is complete
+  if (hooks) {  // it starts collectives until the last bucket is complete
     for (Bucket& bucket : buckets) bucket.work.wait();
-    hook_pipeline->end_step();
+    hooks->end_step();
   }
   std::vector<ControlRecord> records;
   try {
@@ -370,9 +369,9 @@ GradientReducer::GradientReducer(NamedTensors parameters, NamedTensors buffers, 
   if (!device.is_cpu() && impl.group->size() > 1) impl.timer.use_gpu(device);  // a group uses one GPU per rank
   impl.make_buckets();
   if (has_hooks) {
-    impl.hook_pipeline = std::make_shared<CommHookPipeline>(
-        impl.group, options.hooks, std::vector<GradBucket>(impl.buckets.begin(), impl.buckets.end()),
-        options.hook_report_every);
+    impl.hooks = std::make_unique<MeasuredCommHooks>(impl.group, options.hooks,
+                                                     std::vector<GradBucket>(impl.buckets.begin(), impl.buckets.end()),
+                                                     options.hook_report_every);
   }
   for (size_t p = 0; p < impl.parameters.size(); ++p) {
     impl.parameters[p].hook = impl.parameters[p].leaf->add_hook([&impl, p](const Tensor&) { impl.on_gradient(p); });
@@ -422,18 +421,14 @@ void GradientReducer::reset_report() { impl_->timer.reset(); }
 
 void GradientReducer::exclude_step() { impl_->timer.exclude_step(); }
 
-HookReport GradientReducer::hook_report() const {
-  return impl_->hook_pipeline ? impl_->hook_pipeline->report() : HookReport{};
-}
+HookReport GradientReducer::hook_report() const { return impl_->hooks ? impl_->hooks->report() : HookReport{}; }
 
-State GradientReducer::state_dict() const {
-  return impl_->hook_pipeline ? impl_->hook_pipeline->state_dict() : State{};
-}
+State GradientReducer::state_dict() const { return impl_->hooks ? impl_->hooks->state_dict() : State{}; }
 
 void GradientReducer::load_state_dict(const State& state) {
-  TANDEM_CHECK(StateError, impl_->hook_pipeline || state.empty(),
+  TANDEM_CHECK(StateError, impl_->hooks || state.empty(),
                "GradientReducer: the state belongs to communication hooks, but this reducer has none");
-  if (impl_->hook_pipeline) impl_->hook_pipeline->load_state_dict(state);
+  if (impl_->hooks) impl_->hooks->load_state_dict(state);
 }
 
 void GradientReducer::load_state_dict(int num_ranks, const std::function<State(int rank)>& saved) {

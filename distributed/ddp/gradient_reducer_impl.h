@@ -9,8 +9,8 @@
 
 #include <tandem/autograd/leaf.h>
 #include <tandem/base/log.h>
-#include <tandem/distributed/ddp/comm_hook_pipeline.h>
 #include <tandem/distributed/ddp/gradient_reducer.h>
+#include <tandem/distributed/ddp/measured_comm_hooks.h>
 #include <tandem/distributed/ddp/overlap_timer.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
@@ -48,7 +48,7 @@ struct GradientReducer::Impl {
   std::vector<RefPtr<Storage>> memory;  ///< one per plan.buffers
   std::vector<Bucket> buckets;
   std::shared_ptr<int> no_sync_depth = std::make_shared<int>(0);      ///< shared with handles, which may outlive this
-  std::shared_ptr<CommHookPipeline> hook_pipeline;                    ///< null without hooks
+  std::unique_ptr<MeasuredCommHooks> hooks;                           ///< null without hooks
   const std::shared_ptr<Impl*> self = std::make_shared<Impl*>(this);  ///< for graphs, which may outlive this
   bool in_backward = false;                                           ///< between begin() and finish()
   size_t next_bucket = 0;
