@@ -88,6 +88,11 @@ TEST(Mpi, WorkerPollsAtIntervals) {
   }
 }
 
+TEST(Mpi, WorkerDoesNotSleepThroughStart) {
+  const auto result = run(2, {"sleep", "mpi"});
+  EXPECT_EQ(result.status, 0) << result.err;
+}
+
 TEST(Mpi, CountsLiveUntilCompletion) {
   const auto result = run(3, {"counts", "mpi"});
   EXPECT_EQ(result.status, 0) << result.out << result.err;
