@@ -188,7 +188,7 @@ TEST(InitProcessGroup, TorchrunAgentMovesStoreToNextPort) {
 
 TEST(InitProcessGroup, NextPortTakenUnderTorchrunIsAnError) {
   // torchrun's store uses MASTER_PORT; another program uses the next port.
-  const FileDescriptor agent = listen_on("127.0.0.1", 0);
+  const FileDescriptor agent = listen_before_free_port();
   const int port = local_port(agent.get());
   const FileDescriptor other = listen_on("127.0.0.1", port + 1);
   const auto result = run_program({kProgram, "sum", "env://"}, {{"RANK", "0"},
