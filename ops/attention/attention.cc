@@ -76,15 +76,16 @@ Tensor scaled_dot_product_attention(const Tensor& query_argument, const Tensor& 
   const KernelContext kernels =
       attn_mask.defined() ? check({{"query", query}, {"key", key}, {"value", value}, {"attn_mask", attn_mask}})
                           : check({{"query", query}, {"key", key}, {"value", value}});
-  const AttentionAttributes attributes =
-      attention_attributes(kName, options, scores_shape(query, key), query.size(-1), group, query.device());
+  const AttentionInputs inputs{
+      query, key, value, attn_mask,
+      attention_attributes(kName, options, scores_shape(query, key), query.size(-1), group, query.device())};
 
   Shape shape = query.shape();
   shape.back() = value.size(-1);
   const Tensor out = empty_in_order(query, shape, query.dtype());
-  const Tensor statistics = attention_forward(query, key, value, attn_mask, attributes, out);
+  const Tensor statistics = attention_forward(inputs, out);
   if (attn_mask.defined() && autograd::should_record(attn_mask)) {
-    return composed_attention(query, key, value, attn_mask, attributes, statistics);
+    return composed_attention(inputs, statistics);
   }
 
   struct AttentionNode : Node {
@@ -93,15 +94,14 @@ Tensor scaled_dot_product_attention(const Tensor& query_argument, const Tensor& 
     AttentionAttributes attributes;
 
     TensorList backward(BackwardContext& context) override {
-      const Tensor q = query.get(), k = key.get(), v = value.get(), mask = attn_mask.get();
+      const AttentionInputs in{query.get(), key.get(), value.get(), attn_mask.get(), attributes};
       TensorList grads(3);
       if (context.create_graph()) {
-        grads = composed_backward(q, k, v, mask, attributes, statistics.get(), context.grad());
+        grads = composed_backward(in, statistics.get(), context.grad());
       } else {
-        const Tensor results[] = {empty_in_order(q, q.shape(), q.dtype()), empty_in_order(k, k.shape(), k.dtype()),
-                                  empty_in_order(v, v.shape(), v.dtype())};
-        attention_backward(q, k, v, mask, attributes, out.get(), statistics.get(), context.grad(), results);
-        for (size_t i = 0; i < 3; ++i) grads[i] = results[i];
+        size_t i = 0;
+        for (const Tensor& x : {in.query, in.key, in.value}) grads[i++] = empty_in_order(x, x.shape(), x.dtype());
+        attention_backward(in, out.get(), statistics.get(), context.grad(), &grads[0]);
       }
       for (int i = 0; i < 3; ++i) {
         if (!context.needs(i)) grads[static_cast<size_t>(i)] = Tensor();
@@ -116,7 +116,7 @@ Tensor scaled_dot_product_attention(const Tensor& query_argument, const Tensor& 
     node->attn_mask.save(attn_mask);
     node->out.save(out);
     node->statistics.save(statistics);
-    node->attributes = attributes;
+    node->attributes = inputs.attributes;
   }
   return out;
 }

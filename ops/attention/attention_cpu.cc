@@ -29,10 +29,10 @@ constexpr int64_t kLanes = 16;
 constexpr int64_t kPieces = 16;
 
 template <class T>
-const TileKernels<T>& kernels_of(AttentionAlgorithm algorithm) {
+const TileKernels<T>& kernels_of(const AttentionCall& call) {
   if constexpr (std::is_same_v<T, float>) {
-    if (algorithm == AttentionAlgorithm::kAvx512) return kGemmAvx512;
-    if (algorithm == AttentionAlgorithm::kAvx2) return kGemmAvx2;
+    if (call.algorithm == AttentionAlgorithm::kAvx512) return kGemmAvx512;
+    if (call.algorithm == AttentionAlgorithm::kAvx2) return kGemmAvx2;
   }
   return kPlainTiles<T>;
 }
@@ -90,7 +90,7 @@ struct ForwardPlan {
   Scratch scratch;
   int64_t keys, values, scores, max, sum, factors;
 
-  ForwardPlan(AttentionAlgorithm algorithm, const AttentionCall& call) : kernels(kernels_of<T>(algorithm)) {
+  explicit ForwardPlan(const AttentionCall& call) : kernels(kernels_of<T>(call)) {
     const AttentionSizes& sizes = call.sizes;
     key_block = std::clamp<int64_t>(round_up(sizes.keys, 64), 64, kKeyBlock);
     const int64_t blocks = std::max<int64_t>(1, (sizes.queries + kQueryBlock - 1) / kQueryBlock);
@@ -130,32 +130,56 @@ RightSide<T> right_rows(const TileKernels<T>& kernels, const T* source, int64_t 
   return {packed, kernels.columns, depth * kernels.columns};
 }
 
-/// The mask of one batch; null data: there is none.
-struct MaskRows {
-  const void* data = nullptr;
-  int64_t query_stride = 0;
-  int64_t key_stride = 0;
-  bool is_bool = false;
+/// The element at which batch number `batch` of a tensor begins.
+int64_t batch_offset(const AttentionCall& call, const AttentionTensor& tensor, int64_t batch) {
+  int64_t offset = 0;
+  for (size_t d = call.batch_shape.size(); d-- > 0;) {
+    offset += batch % call.batch_shape[d] * tensor.strides[d];
+    batch /= call.batch_shape[d];
+  }
+  return offset;
+}
 
-  explicit MaskRows(const AttentionMask& mask) : data(mask.tensor.data), is_bool(mask.dtype == kBool) {
+/// A matrix of one batch.
+template <class T>
+struct Rows {
+  T* data;
+  int64_t stride;
+
+  Rows(const AttentionCall& call, const AttentionTensor& tensor, int64_t batch)
+      : data(static_cast<T*>(tensor.data) + batch_offset(call, tensor, batch)),
+        stride(tensor.strides[tensor.strides.size() - 2]) {}
+  T* operator[](int64_t i) const { return data + i * stride; }
+};
+
+/// The mask of one batch; null data: there is none.
+template <class T>
+struct MaskRows {
+  const void* data;
+  bool is_bool;
+  int64_t offset = 0, query_stride = 0, key_stride = 0;
+
+  MaskRows(const AttentionCall& call, int64_t batch) : data(call.mask.tensor.data), is_bool(call.mask.dtype == kBool) {
     if (data == nullptr) return;
-    const auto strides = mask.tensor.strides.last(2);
+    const auto strides = call.mask.tensor.strides.last(2);
+    offset = batch_offset(call, call.mask.tensor, batch);
     query_stride = strides[0];
     key_stride = strides[1];
   }
-};
 
-/// Adds the mask to `count` scores.
-template <class T>
-void add_mask(const MaskRows& mask, int64_t at, int64_t step, int64_t count, T* scores) {
-  if (mask.is_bool) {
-    const bool* allowed = static_cast<const bool*>(mask.data) + at;
-    for (int64_t i = 0; i < count; ++i) scores[i] = allowed[i * step] ? scores[i] : -kInfinity<T>;
-  } else {
-    const T* added = static_cast<const T*>(mask.data) + at;
-    for (int64_t i = 0; i < count; ++i) scores[i] += added[i * step];
+  /// Adds the mask to `count` scores of query t and the keys from s on, or (step = query_stride) of key s.
+  void add(int64_t t, int64_t s, int64_t step, int64_t count, T* scores) const {
+    if (data == nullptr) return;
+    const int64_t at = offset + t * query_stride + s * key_stride;
+    if (is_bool) {
+      const bool* allowed = static_cast<const bool*>(data) + at;
+      for (int64_t i = 0; i < count; ++i) scores[i] = allowed[i * step] ? scores[i] : -kInfinity<T>;
+    } else {
+      const T* added = static_cast<const T*>(data) + at;
+      for (int64_t i = 0; i < count; ++i) scores[i] += added[i * step];
+    }
   }
-}
+};
 
 template <class T>
 void scale_row(T* row, int64_t n, T factor) {
@@ -214,11 +238,17 @@ T exponentials(T* scores, int64_t n, T& max, T& sum) {
   return factor;
 }
 
+/// Task number `task` of the forward pass.
 template <class T>
-void forward_group(const ForwardPlan<T>& plan, const AttentionSizes& sizes, int64_t group, const T* query,
-                   int64_t query_stride, const T* key, int64_t key_stride, const T* value, int64_t value_stride,
-                   const MaskRows& mask, int64_t mask_offset, const DropoutRows<T>& dropout, T* workspace, T* out,
-                   int64_t out_stride, T* row_max, T* log_sum) {
+void forward_group(const ForwardPlan<T>& plan, const AttentionCall& call, int64_t task, T* workspace) {
+  const AttentionSizes& sizes = call.sizes;
+  const int64_t batch = task / plan.groups, group = task % plan.groups;
+  const Rows<const T> query(call, call.query, batch), key(call, call.key, batch), value(call, call.value, batch);
+  const Rows<T> out(call, call.out, batch);
+  const MaskRows<T> mask(call, batch);
+  const DropoutRows<T> dropout(call, batch);
+  T* const row_max = static_cast<T*>(call.statistics) + batch * sizes.queries;
+  T* const log_sum = row_max + sizes.batches * sizes.queries;
   const TileKernels<T>& kernels = plan.kernels;
   const int64_t group_begin = group * plan.blocks_per_group * kQueryBlock;
   const int64_t group_end = std::min(sizes.queries, group_begin + plan.blocks_per_group * kQueryBlock);
@@ -234,9 +264,9 @@ void forward_group(const ForwardPlan<T>& plan, const AttentionSizes& sizes, int6
 
   for (int64_t key_begin = first_keys(group_begin); key_begin < keys_needed; key_begin += plan.key_block) {
     const int64_t num_keys = std::min(plan.key_block, keys_needed - key_begin);
-    pack_columns(kernels, key + key_begin * key_stride, sizes.head_dim, num_keys, 1, key_stride, packed_keys);
-    const RightSide<T> values = right_rows(kernels, value + key_begin * value_stride, num_keys, sizes.value_dim,
-                                           value_stride, workspace + plan.values);
+    pack_columns(kernels, key[key_begin], sizes.head_dim, num_keys, 1, key.stride, packed_keys);
+    const RightSide<T> values =
+        right_rows(kernels, value[key_begin], num_keys, sizes.value_dim, value.stride, workspace + plan.values);
     for (int64_t begin = group_begin; begin < group_end; begin += kQueryBlock) {
       const int64_t num_queries = std::min(kQueryBlock, group_end - begin);
       if (first_keys(begin) > key_begin || sizes.keys_end(begin + num_queries - 1) <= key_begin) continue;
@@ -248,7 +278,7 @@ void forward_group(const ForwardPlan<T>& plan, const AttentionSizes& sizes, int6
       const auto limit = [&](int64_t i) {
         return std::clamp<int64_t>(sizes.keys_end(begin + i) - key_begin, 0, num_keys);
       };
-      multiply_tiles<T>(kernels, num_queries, num_keys, {query + begin * query_stride, query_stride},
+      multiply_tiles<T>(kernels, num_queries, num_keys, {query[begin], query.stride},
                         {packed_keys, kernels.columns, sizes.head_dim * kernels.columns}, static_cast<T>(sizes.scale),
                         0, false, scores, plan.key_block, [&](int64_t i, int64_t rows) {
                           return TileRange{0, sizes.head_dim, first(i) / kLanes * kLanes, limit(i + rows - 1)};
@@ -256,13 +286,10 @@ void forward_group(const ForwardPlan<T>& plan, const AttentionSizes& sizes, int6
       for (int64_t i = 0; i < num_queries; ++i) {
         T* const row = scores + i * plan.key_block;
         const int64_t n = limit(i);
-        if (mask.data != nullptr) {
-          add_mask(mask, mask_offset + (begin + i) * mask.query_stride + key_begin * mask.key_stride, mask.key_stride,
-                   n, row);
-        }
+        mask.add(begin + i, key_begin, mask.key_stride, n, row);
         std::fill_n(row, std::min(first(i), n), -kInfinity<T>);
         const T factor = exponentials(row, n, max[begin + i], sum[begin + i]);
-        if (!is_first && factor != 1) scale_row(out + (begin + i) * out_stride, sizes.value_dim, factor);
+        if (!is_first && factor != 1) scale_row(out[begin + i], sizes.value_dim, factor);
         // The tile of this row is read up to the end of its last row.
         const int64_t filled = round_up(n, kLanes);
         const int64_t read = limit(std::min(i / kernels.rows * kernels.rows + kernels.rows, num_queries) - 1);
@@ -274,7 +301,7 @@ void forward_group(const ForwardPlan<T>& plan, const AttentionSizes& sizes, int6
         }
       }
       multiply_tiles<T>(kernels, num_queries, sizes.value_dim, {scores, plan.key_block}, values, 1, is_first ? 0 : 1,
-                        false, out + begin * out_stride, out_stride, [&](int64_t i, int64_t rows) {
+                        false, out[begin], out.stride, [&](int64_t i, int64_t rows) {
                           return TileRange{first(i), limit(i + rows - 1), 0, sizes.value_dim};
                         });
     }
@@ -282,9 +309,9 @@ void forward_group(const ForwardPlan<T>& plan, const AttentionSizes& sizes, int6
   for (int64_t i = group_begin; i < group_end; ++i) {
     const bool empty = sum[i] == 0;
     if (empty) {
-      std::fill_n(out + i * out_stride, sizes.value_dim, T(0));
+      std::fill_n(out[i], sizes.value_dim, T(0));
     } else {
-      scale_row(out + i * out_stride, sizes.value_dim, 1 / sum[i]);
+      scale_row(out[i], sizes.value_dim, 1 / sum[i]);
     }
     row_max[i] = max[i];
     log_sum[i] = empty ? -kInfinity<T> : std::log(sum[i]);
@@ -300,7 +327,7 @@ struct BackwardPlan {
   int64_t key_rows, query_columns, grad_columns, query_rows, grad_rows, weights, errors, row_max, log_sum, products,
       factors;
 
-  BackwardPlan(AttentionAlgorithm algorithm, const AttentionCall& call) : kernels(kernels_of<T>(algorithm)) {
+  explicit BackwardPlan(const AttentionCall& call) : kernels(kernels_of<T>(call)) {
     const AttentionSizes& sizes = call.sizes;
     key_block = std::clamp<int64_t>(round_up(sizes.keys, 64), 64, kKeyBlock);
     key_rows = scratch.take(round_up(sizes.head_dim, kernels.rows) * key_block);
@@ -340,12 +367,17 @@ void weigh_key(int64_t first, int64_t last, const T* __restrict max, const T* __
 }
 
 template <class T>
-void backward_batch(const BackwardPlan<T>& plan, const AttentionSizes& sizes, const T* query, int64_t query_stride,
-                    const T* key, int64_t key_stride, const T* value, int64_t value_stride, const MaskRows& mask,
-                    int64_t mask_offset, const DropoutRows<T>& dropout, const T* out, int64_t out_stride,
-                    const T* row_max, const T* log_sum, const T* grad, int64_t grad_stride, T* workspace, T* grad_query,
-                    int64_t grad_query_stride, T* grad_key, int64_t grad_key_stride, T* grad_value,
-                    int64_t grad_value_stride) {
+void backward_batch(const BackwardPlan<T>& plan, const AttentionCall& call, const AttentionGradients& grads,
+                    int64_t batch, T* workspace) {
+  const AttentionSizes& sizes = call.sizes;
+  const Rows<const T> query(call, call.query, batch), key(call, call.key, batch), value(call, call.value, batch);
+  const Rows<const T> out(call, call.out, batch), grad(call, grads.out, batch);
+  const Rows<T> grad_query(call, grads.query, batch), grad_key(call, grads.key, batch);
+  const Rows<T> grad_value(call, grads.value, batch);
+  const MaskRows<T> mask(call, batch);
+  const DropoutRows<T> dropout(call, batch);
+  const T* const row_max = static_cast<const T*>(call.statistics) + batch * sizes.queries;
+  const T* const log_sum = row_max + sizes.batches * sizes.queries;
   const TileKernels<T>& kernels = plan.kernels;
   T* const weights = workspace + plan.weights;
   T* const errors = workspace + plan.errors;
@@ -354,11 +386,13 @@ void backward_batch(const BackwardPlan<T>& plan, const AttentionSizes& sizes, co
   T* const products = workspace + plan.products;
   const T scale = static_cast<T>(sizes.scale);
 
+  for (int64_t s = 0; s < sizes.keys && batch % sizes.group == 0; ++s) {  // the batches of a group add to them
+    std::fill_n(grad_key[s], sizes.head_dim, T(0));
+    std::fill_n(grad_value[s], sizes.value_dim, T(0));
+  }
   for (int64_t i = 0; i < sizes.queries; ++i) {
-    if (sizes.keys_begin(i) >= sizes.keys_end(i)) std::fill_n(grad_query + i * grad_query_stride, sizes.head_dim, T(0));
-    const T* const y = out + i * out_stride;
-    const T* const g = grad + i * grad_stride;
-    products[i] = row_sum<T>(sizes.value_dim, [=](int64_t j) { return y[j] * g[j]; });
+    if (sizes.keys_begin(i) >= sizes.keys_end(i)) std::fill_n(grad_query[i], sizes.head_dim, T(0));
+    products[i] = row_sum<T>(sizes.value_dim, [y = out[i], g = grad[i]](int64_t j) { return y[j] * g[j]; });
   }
   std::fill(products + sizes.queries, products + round_up(sizes.queries, kQueryBlock), T(0));
 
@@ -368,8 +402,8 @@ void backward_batch(const BackwardPlan<T>& plan, const AttentionSizes& sizes, co
     const int64_t block_keys = std::min(plan.key_block, keys_needed - key_begin);
     T* const key_rows = workspace + plan.key_rows;
     for (int64_t d = 0; d < sizes.head_dim; d += kernels.rows) {
-      kernels.pack_left(key + key_begin * key_stride + d, block_keys,
-                        std::min<int64_t>(kernels.rows, sizes.head_dim - d), key_stride, key_rows + d * block_keys);
+      kernels.pack_left(key[key_begin] + d, block_keys, std::min<int64_t>(kernels.rows, sizes.head_dim - d), key.stride,
+                        key_rows + d * block_keys);
     }
     for (int64_t begin = 0; begin < sizes.queries; begin += kQueryBlock) {
       const int64_t num_queries = std::min(kQueryBlock, sizes.queries - begin);
@@ -392,21 +426,19 @@ void backward_batch(const BackwardPlan<T>& plan, const AttentionSizes& sizes, co
         block_max[c] = empty ? kInfinity<T> : row_max[begin + c];
         block_log_sum[c] = empty ? T(0) : log_sum[begin + c];
       }
-      const T* const block_query = query + begin * query_stride;
-      const T* const block_grad = grad + begin * grad_stride;
       T* const query_columns = workspace + plan.query_columns;
       T* const grad_columns = workspace + plan.grad_columns;
       for (int64_t j = 0; j < kQueryBlock; j += kernels.columns) {
         const int64_t columns = std::clamp<int64_t>(num_queries - j, 0, kernels.columns);
-        kernels.pack_right(block_query + j * query_stride, sizes.head_dim, columns, 1, query_stride,
+        kernels.pack_right(query[begin + j], sizes.head_dim, columns, 1, query.stride,
                            query_columns + j * sizes.head_dim);
-        kernels.pack_right(block_grad + j * grad_stride, sizes.value_dim, columns, 1, grad_stride,
+        kernels.pack_right(grad[begin + j], sizes.value_dim, columns, 1, grad.stride,
                            grad_columns + j * sizes.value_dim);
       }
       const RightSide<T> query_rows =
-          right_rows(kernels, block_query, num_queries, sizes.head_dim, query_stride, workspace + plan.query_rows);
+          right_rows(kernels, query[begin], num_queries, sizes.head_dim, query.stride, workspace + plan.query_rows);
       const RightSide<T> grad_rows =
-          right_rows(kernels, block_grad, num_queries, sizes.value_dim, grad_stride, workspace + plan.grad_rows);
+          right_rows(kernels, grad[begin], num_queries, sizes.value_dim, grad.stride, workspace + plan.grad_rows);
 
       // Scores, and gradients of the weights.
       const auto attending_queries = [&](int64_t depth) {
@@ -414,10 +446,10 @@ void backward_batch(const BackwardPlan<T>& plan, const AttentionSizes& sizes, co
           return TileRange{0, depth, first(i) / kLanes * kLanes, round_up(last(i + rows - 1), kLanes)};
         };
       };
-      multiply_tiles<T>(kernels, num_keys, kQueryBlock, {key + key_begin * key_stride, key_stride},
+      multiply_tiles<T>(kernels, num_keys, kQueryBlock, {key[key_begin], key.stride},
                         {query_columns, kernels.columns, sizes.head_dim * kernels.columns}, scale, 0, false, weights,
                         kQueryBlock, attending_queries(sizes.head_dim));
-      multiply_tiles<T>(kernels, num_keys, kQueryBlock, {value + key_begin * value_stride, value_stride},
+      multiply_tiles<T>(kernels, num_keys, kQueryBlock, {value[key_begin], value.stride},
                         {grad_columns, kernels.columns, sizes.value_dim * kernels.columns}, 1, 0, false, errors,
                         kQueryBlock, attending_queries(sizes.value_dim));
       T* const factors = dropout.threshold == 0 ? nullptr : workspace + plan.factors;
@@ -426,10 +458,7 @@ void backward_batch(const BackwardPlan<T>& plan, const AttentionSizes& sizes, co
       }
       for (int64_t i = 0; i < num_keys; ++i) {
         T* const row = weights + i * kQueryBlock;
-        if (mask.data != nullptr) {
-          add_mask(mask, mask_offset + begin * mask.query_stride + (key_begin + i) * mask.key_stride, mask.query_stride,
-                   num_queries, row);
-        }
+        mask.add(begin, key_begin + i, mask.query_stride, num_queries, row);
         weigh_key(first(i), last(i), block_max, block_log_sum, products + begin,
                   factors == nullptr ? nullptr : factors + i * kQueryBlock, row, errors + i * kQueryBlock);
       }
@@ -441,9 +470,9 @@ void backward_batch(const BackwardPlan<T>& plan, const AttentionSizes& sizes, co
         };
       };
       multiply_tiles<T>(kernels, num_keys, sizes.value_dim, {weights, kQueryBlock}, grad_rows, 1, 1, false,
-                        grad_value + key_begin * grad_value_stride, grad_value_stride, summed_queries(sizes.value_dim));
+                        grad_value[key_begin], grad_value.stride, summed_queries(sizes.value_dim));
       multiply_tiles<T>(kernels, num_keys, sizes.head_dim, {errors, kQueryBlock}, query_rows, scale, 1, false,
-                        grad_key + key_begin * grad_key_stride, grad_key_stride, summed_queries(sizes.head_dim));
+                        grad_key[key_begin], grad_key.stride, summed_queries(sizes.head_dim));
 
       // grad_query += scale * errors @ key, computed transposed; 32 queries read only the keys up to the last one of
       // their last query.
@@ -454,7 +483,7 @@ void backward_batch(const BackwardPlan<T>& plan, const AttentionSizes& sizes, co
         const int64_t depth = keys_limit(c + columns - 1);
         multiply_tiles<T>(kernels, sizes.head_dim, columns, {key_rows, 0, block_keys * kernels.rows},
                           {errors + c, kQueryBlock, kernels.columns}, scale, first_keys(begin) == key_begin ? 0 : 1,
-                          true, grad_query + (begin + c) * grad_query_stride, grad_query_stride, [&](int64_t, int64_t) {
+                          true, grad_query[begin + c], grad_query.stride, [&](int64_t, int64_t) {
                             return TileRange{first_key, depth, 0, columns};
                           });
       }
@@ -467,32 +496,6 @@ void visit(DType dtype, F f) {
   dtype == kFloat64 ? f.template operator()<double>() : f.template operator()<float>();
 }
 
-/// The element at which batch number `batch` of a tensor begins.
-int64_t batch_offset(std::span<const int64_t> batch_shape, const AttentionTensor& tensor, int64_t batch) {
-  int64_t offset = 0;
-  for (size_t d = batch_shape.size(); d-- > 0;) {
-    offset += batch % batch_shape[d] * tensor.strides[d];
-    batch /= batch_shape[d];
-  }
-  return offset;
-}
-
-/// A matrix of one batch.
-template <class T>
-struct Rows {
-  T* data;
-  int64_t stride;
-
-  Rows(std::span<const int64_t> batch_shape, const AttentionTensor& tensor, int64_t batch)
-      : data(static_cast<T*>(tensor.data) + batch_offset(batch_shape, tensor, batch)),
-        stride(tensor.strides[tensor.strides.size() - 2]) {}
-};
-
-const char* to_string(AttentionAlgorithm algorithm) {
-  constexpr const char* kNames[] = {"plain", "avx2", "avx512"};
-  return kNames[static_cast<int>(algorithm)];
-}
-
 }  // namespace
 
 AttentionAlgorithm attention_algorithm(DType dtype) {
@@ -502,95 +505,49 @@ AttentionAlgorithm attention_algorithm(DType dtype) {
 
 namespace cpu {
 
-int64_t attention_workspace_bytes(AttentionAlgorithm algorithm, const AttentionCall& call) {
+int64_t attention_workspace_bytes(const KernelContext&, const AttentionCall& call) {
   int64_t bytes = 0;
   visit(call.dtype, [&]<class T>() {
-    const ForwardPlan<T> plan(algorithm, call);
+    const ForwardPlan<T> plan(call);
     bytes = pieces_of(plan.tasks(call.sizes)) * plan.scratch.used * static_cast<int64_t>(sizeof(T));
   });
   return bytes;
 }
 
-int64_t attention_backward_workspace_bytes(AttentionAlgorithm algorithm, const AttentionCall& call) {
+int64_t attention_backward_workspace_bytes(const KernelContext&, const AttentionCall& call, const AttentionGradients&) {
   int64_t bytes = 0;
   visit(call.dtype, [&]<class T>() {
-    const BackwardPlan<T> plan(algorithm, call);
+    const BackwardPlan<T> plan(call);
     bytes = pieces_of(call.sizes.batches / call.sizes.group) * plan.scratch.used * static_cast<int64_t>(sizeof(T));
   });
   return bytes;
 }
 
-void attention(const CpuContext&, AttentionAlgorithm algorithm, const AttentionCall& call, void* workspace) {
-  const AttentionSizes& sizes = call.sizes;
-  const MaskRows mask_rows(call.mask);
-  const TraceSpan span(to_string(algorithm), "algorithm");
+void attention(const KernelContext&, const AttentionCall& call, void* workspace) {
   visit(call.dtype, [&]<class T>() {
-    const ForwardPlan<T> plan(algorithm, call);
-    const int64_t tasks = plan.tasks(sizes), grain = task_grain(tasks);
+    const ForwardPlan<T> plan(call);
+    const TraceSpan span(plan.kernels.name, "algorithm");
+    const int64_t tasks = plan.tasks(call.sizes), grain = task_grain(tasks);
     parallel_for(tasks, grain, [&](int64_t task, int64_t end) {
       T* const scratch = static_cast<T*>(workspace) + task / grain * plan.scratch.used;
-      for (; task < end; ++task) {
-        const int64_t batch = task / plan.groups;
-        const Rows<const T> q(call.batch_shape, call.query, batch), k(call.batch_shape, call.key, batch),
-            v(call.batch_shape, call.value, batch);
-        const Rows<T> o(call.batch_shape, call.out, batch);
-        forward_group<T>(plan, sizes, task % plan.groups, q.data, q.stride, k.data, k.stride, v.data, v.stride,
-                         mask_rows,
-                         mask_rows.data == nullptr ? 0 : batch_offset(call.batch_shape, call.mask.tensor, batch),
-                         DropoutRows<T>(call, batch), scratch, o.data, o.stride,
-                         static_cast<T*>(call.statistics) + batch * sizes.queries,
-                         static_cast<T*>(call.statistics) + (sizes.batches + batch) * sizes.queries);
-      }
+      for (; task < end; ++task) forward_group<T>(plan, call, task, scratch);
     });
   });
 }
 
-void attention_backward(const CpuContext&, AttentionAlgorithm algorithm, const AttentionCall& call,
-                        const AttentionGradients& grads, void* workspace) {
-  const AttentionSizes& sizes = call.sizes;
-  const MaskRows mask_rows(call.mask);
-  const TraceSpan span(to_string(algorithm), "algorithm");
+void attention_backward(const KernelContext&, const AttentionCall& call, const AttentionGradients& grads,
+                        void* workspace) {
   visit(call.dtype, [&]<class T>() {
-    const BackwardPlan<T> plan(algorithm, call);
-    const int64_t groups = sizes.batches / sizes.group, grain = task_grain(groups);
+    const BackwardPlan<T> plan(call);
+    const TraceSpan span(plan.kernels.name, "algorithm");
+    const int64_t group = call.sizes.group, groups = call.sizes.batches / group, grain = task_grain(groups);
     parallel_for(groups, grain, [&](int64_t task, int64_t end) {
       T* const scratch = static_cast<T*>(workspace) + task / grain * plan.scratch.used;
-      for (int64_t batch = task * sizes.group; batch < end * sizes.group; ++batch) {
-        const Rows<const T> q(call.batch_shape, call.query, batch), k(call.batch_shape, call.key, batch),
-            v(call.batch_shape, call.value, batch);
-        const Rows<const T> o(call.batch_shape, call.out, batch), g(call.batch_shape, grads.out, batch);
-        const Rows<T> dq(call.batch_shape, grads.query, batch), dk(call.batch_shape, grads.key, batch);
-        const Rows<T> dv(call.batch_shape, grads.value, batch);
-        for (int64_t s = 0; s < sizes.keys && batch % sizes.group == 0; ++s) {  // the batches of a group add to them
-          std::fill_n(dk.data + s * dk.stride, sizes.head_dim, T(0));
-          std::fill_n(dv.data + s * dv.stride, sizes.value_dim, T(0));
-        }
-        backward_batch<T>(plan, sizes, q.data, q.stride, k.data, k.stride, v.data, v.stride, mask_rows,
-                          mask_rows.data == nullptr ? 0 : batch_offset(call.batch_shape, call.mask.tensor, batch),
-                          DropoutRows<T>(call, batch), o.data, o.stride,
-                          static_cast<const T*>(call.statistics) + batch * sizes.queries,
-                          static_cast<const T*>(call.statistics) + (sizes.batches + batch) * sizes.queries, g.data,
-                          g.stride, scratch, dq.data, dq.stride, dk.data, dk.stride, dv.data, dv.stride);
+      for (int64_t batch = task * group; batch < end * group; ++batch) {
+        backward_batch<T>(plan, call, grads, batch, scratch);
       }
     });
   });
-}
-
-int64_t attention_workspace_bytes(const KernelContext&, const AttentionCall& call) {
-  return attention_workspace_bytes(attention_algorithm(call.dtype), call);
-}
-
-int64_t attention_backward_workspace_bytes(const KernelContext&, const AttentionCall& call, const AttentionGradients&) {
-  return attention_backward_workspace_bytes(attention_algorithm(call.dtype), call);
-}
-
-void attention(const KernelContext& context, const AttentionCall& call, void* workspace) {
-  attention(context, attention_algorithm(call.dtype), call, workspace);
-}
-
-void attention_backward(const KernelContext& context, const AttentionCall& call, const AttentionGradients& grads,
-                        void* workspace) {
-  attention_backward(context, attention_algorithm(call.dtype), call, grads, workspace);
 }
 
 }  // namespace cpu

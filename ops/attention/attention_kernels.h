@@ -62,6 +62,16 @@ struct AttentionMask {
   DType dtype = kBool;
 };
 
+/// The GEMM micro-kernels of the CPU kernels.
+enum class AttentionAlgorithm : int8_t {
+  kPlain,   ///< C++: float64, and float32 as the reference
+  kAvx2,    ///< float32
+  kAvx512,  ///< float32
+};
+
+/// The algorithm of attention on CPUs; depends on dtype and instruction set only.
+AttentionAlgorithm attention_algorithm(DType dtype);
+
 /// The operands of an attention. The leading dimensions of all tensors are `batch_shape`; if sizes.group > 1, the last
 /// one is the group, along which key, value and their gradients have stride 0.
 struct AttentionCall {
@@ -73,6 +83,7 @@ struct AttentionCall {
   AttentionTensor out;
   void* statistics;  ///< see attention_statistics()
   AttentionDropout dropout = {};
+  AttentionAlgorithm algorithm = attention_algorithm(dtype);
 };
 
 /// The gradient of out, and the results of the backward pass.
@@ -85,28 +96,6 @@ struct AttentionGradients {
 /// keys; their sum would lose the second one under a mask of -1e9. One, their sum: on GPUs for half types without a
 /// mask.
 int attention_statistics(const KernelContext& context, DType dtype, bool has_mask);
-
-/// The GEMM micro-kernels of the CPU kernels.
-enum class AttentionAlgorithm : int8_t {
-  kPlain,   ///< C++: float64, and float32 as the reference
-  kAvx2,    ///< float32
-  kAvx512,  ///< float32
-};
-
-/// The algorithm of attention on CPUs; depends on dtype and instruction set only.
-AttentionAlgorithm attention_algorithm(DType dtype);
-
-namespace cpu {
-
-// The kernels below with the algorithm as an argument.
-
-int64_t attention_workspace_bytes(AttentionAlgorithm algorithm, const AttentionCall& call);
-int64_t attention_backward_workspace_bytes(AttentionAlgorithm algorithm, const AttentionCall& call);
-void attention(const CpuContext& context, AttentionAlgorithm algorithm, const AttentionCall& call, void* workspace);
-void attention_backward(const CpuContext& context, AttentionAlgorithm algorithm, const AttentionCall& call,
-                        const AttentionGradients& grads, void* workspace);
-
-}  // namespace cpu
 
 // CPUs: float32 and float64; GPUs: any floating dtype.
 // clang-format off

@@ -165,23 +165,22 @@ int64_t num_flops(const AttentionSizes& sizes, int64_t width) {
 
 }  // namespace
 
-Tensor attention_forward(const Tensor& query_argument, const Tensor& key_argument, const Tensor& value_argument,
-                         const Tensor& attn_mask, const AttentionAttributes& attributes, const Tensor& out) {
+Tensor attention_forward(const AttentionInputs& in, const Tensor& out) {
   const KernelContext context = kernel_context(out.device());
   const DType dtype = kernel_dtype(context, out.dtype());
-  const Tensor query = dense_rows(query_argument, dtype), key = dense_rows(key_argument, dtype);
-  const Tensor value = dense_rows(value_argument, dtype);
+  const Tensor query = dense_rows(in.query, dtype), key = dense_rows(in.key, dtype);
+  const Tensor value = dense_rows(in.value, dtype);
   const Tensor result = out.dtype() == dtype ? out : empty_in_order(out, out.shape(), dtype);
-  const AttentionSizes sizes = sizes_of(query, key, value, attributes);
+  const AttentionSizes sizes = sizes_of(query, key, value, in.attributes);
   const Tensor statistics =
-      empty({attention_statistics(context, dtype, attn_mask.defined()), sizes.batches, sizes.queries},
+      empty({attention_statistics(context, dtype, in.attn_mask.defined()), sizes.batches, sizes.queries},
             {compute_dtype(dtype), query.device()});
   const int64_t group = sizes.group;
   const Shape batches = batch_shape(query, group);
-  const Mask mask(context, attn_mask, scores_shape(query, key), dtype, group);
+  const Mask mask(context, in.attn_mask, scores_shape(query, key), dtype, group);
   const Rows q(query, group, false), k(key, group, true), v(value, group, true), y(result, group, false);
   const AttentionCall call{
-      dtype, batches, sizes, q.rows, k.rows, v.rows, mask.mask, y.rows, statistics.data_ptr(), attributes.dropout};
+      dtype, batches, sizes, q.rows, k.rows, v.rows, mask.mask, y.rows, statistics.data_ptr(), in.attributes.dropout};
   const Tensor scratch = scratch_memory(TANDEM_KERNEL(context, attention_workspace_bytes, call), query.device());
   trace_work(num_flops(sizes, sizes.head_dim + sizes.value_dim));
   TANDEM_KERNEL(context, attention, call, data_or_null(scratch));
@@ -189,27 +188,26 @@ Tensor attention_forward(const Tensor& query_argument, const Tensor& key_argumen
   return statistics;
 }
 
-void attention_backward(const Tensor& query_argument, const Tensor& key_argument, const Tensor& value_argument,
-                        const Tensor& attn_mask, const AttentionAttributes& attributes, const Tensor& out_argument,
-                        const Tensor& statistics, const Tensor& grad_argument, const Tensor* grads) {
+void attention_backward(const AttentionInputs& in, const Tensor& out_argument, const Tensor& statistics,
+                        const Tensor& grad_argument, const Tensor* grads) {
   const KernelContext context = kernel_context(out_argument.device());
   const DType dtype = kernel_dtype(context, out_argument.dtype());
-  const Tensor query = dense_rows(query_argument, dtype), key = dense_rows(key_argument, dtype);
-  const Tensor value = dense_rows(value_argument, dtype), out = dense_rows(out_argument, dtype);
+  const Tensor query = dense_rows(in.query, dtype), key = dense_rows(in.key, dtype);
+  const Tensor value = dense_rows(in.value, dtype), out = dense_rows(out_argument, dtype);
   const Tensor grad = dense_rows(grad_argument, dtype);
   Tensor results[3];
   for (int i = 0; i < 3; ++i) {
     results[i] = grads[i].dtype() == dtype ? grads[i] : empty_in_order(grads[i], grads[i].shape(), dtype);
   }
-  const AttentionSizes sizes = sizes_of(query, key, value, attributes);
+  const AttentionSizes sizes = sizes_of(query, key, value, in.attributes);
   const int64_t group = sizes.group;
   const Shape batches = batch_shape(query, group);
-  const Mask mask(context, attn_mask, scores_shape(query, key), dtype, group);
+  const Mask mask(context, in.attn_mask, scores_shape(query, key), dtype, group);
   const Rows q(query, group, false), k(key, group, true), v(value, group, true), y(out, group, false);
   const Rows dy(grad, group, false), dq(results[0], group, false), dk(results[1], group, true),
       dv(results[2], group, true);
   const AttentionCall call{
-      dtype, batches, sizes, q.rows, k.rows, v.rows, mask.mask, y.rows, statistics.data_ptr(), attributes.dropout};
+      dtype, batches, sizes, q.rows, k.rows, v.rows, mask.mask, y.rows, statistics.data_ptr(), in.attributes.dropout};
   const AttentionGradients gradients{dy.rows, dq.rows, dk.rows, dv.rows};
   const Tensor scratch =
       scratch_memory(TANDEM_KERNEL(context, attention_backward_workspace_bytes, call, gradients), query.device());

@@ -19,6 +19,12 @@ struct AttentionAttributes {
   Tensor step_block;  ///< holds the memory of dropout.state.of_step
 };
 
+/// The operands and options of an attention. attn_mask may be undefined.
+struct AttentionInputs {
+  Tensor query, key, value, attn_mask;
+  AttentionAttributes attributes;
+};
+
 /// Throws ValueError for invalid options. Draws the numbers of dropout.
 AttentionAttributes attention_attributes(const char* op, const AttentionOptions& options, const Shape& scores,
                                          int64_t head_dim, int64_t group, Device device);
@@ -40,20 +46,16 @@ Tensor dense_rows(const Tensor& tensor, DType dtype);
 inline DType compute_dtype(DType dtype) { return dtype == kFloat64 ? kFloat64 : kFloat32; }
 
 /// Writes the result; returns the kernel's statistics.
-Tensor attention_forward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& attn_mask,
-                         const AttentionAttributes& attributes, const Tensor& out);
+Tensor attention_forward(const AttentionInputs& in, const Tensor& out);
 
 /// The gradients of query, key and value, written into grads[0 .. 2].
-void attention_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& attn_mask,
-                        const AttentionAttributes& attributes, const Tensor& out, const Tensor& statistics,
-                        const Tensor& grad, const Tensor* grads);
+void attention_backward(const AttentionInputs& in, const Tensor& out, const Tensor& statistics, const Tensor& grad,
+                        const Tensor* grads);
 
 /// Attention composed of operations, for a mask that requires grad.
-Tensor composed_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& attn_mask,
-                          const AttentionAttributes& attributes, const Tensor& statistics);
+Tensor composed_attention(const AttentionInputs& in, const Tensor& statistics);
 
 /// The gradients of query, key and value, composed of operations.
-TensorList composed_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& attn_mask,
-                             const AttentionAttributes& attributes, const Tensor& statistics, const Tensor& grad);
+TensorList composed_backward(const AttentionInputs& in, const Tensor& statistics, const Tensor& grad);
 
 }}}  // namespace tandem::v0::ops

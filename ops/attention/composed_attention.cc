@@ -29,8 +29,9 @@ Tensor group_sum(const Tensor& grad, int64_t group) {
 }
 
 /// The softmax weights [..., T, S]; rows without keys are zeros. `key` has a head per query's head.
-Tensor weights_of(const Tensor& query, const Tensor& key, const Tensor& attn_mask,
-                  const AttentionAttributes& attributes, const Tensor& statistics) {
+Tensor weights_of(const AttentionInputs& in, const Tensor& key, const Tensor& statistics) {
+  const Tensor &query = in.query, &attn_mask = in.attn_mask;
+  const AttentionAttributes& attributes = in.attributes;
   Tensor scores = mul(matmul(query, transposed(key)), attributes.scale);
   if (attn_mask.defined()) {
     scores =
@@ -62,24 +63,21 @@ Tensor with_dropout(const Tensor& weights, const AttentionDropout& dropout) {
 
 }  // namespace
 
-Tensor composed_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& attn_mask,
-                          const AttentionAttributes& attributes, const Tensor& statistics) {
-  const int64_t group = attributes.group;
-  const Tensor weights = weights_of(query, repeated(key, group), attn_mask, attributes, statistics);
-  return matmul(with_dropout(weights, attributes.dropout), repeated(value, group));
+Tensor composed_attention(const AttentionInputs& in, const Tensor& statistics) {
+  const int64_t group = in.attributes.group;
+  const Tensor weights = weights_of(in, repeated(in.key, group), statistics);
+  return matmul(with_dropout(weights, in.attributes.dropout), repeated(in.value, group));
 }
 
-TensorList composed_backward(const Tensor& query, const Tensor& key_argument, const Tensor& value_argument,
-                             const Tensor& attn_mask, const AttentionAttributes& attributes, const Tensor& statistics,
-                             const Tensor& grad) {
-  const int64_t group = attributes.group;
-  const Tensor key = repeated(key_argument, group), value = repeated(value_argument, group);
-  const Tensor weights = weights_of(query, key, attn_mask, attributes, statistics);
-  const Tensor weights_grad = with_dropout(matmul(grad, transposed(value)), attributes.dropout);
+TensorList composed_backward(const AttentionInputs& in, const Tensor& statistics, const Tensor& grad) {
+  const int64_t group = in.attributes.group;
+  const Tensor key = repeated(in.key, group), value = repeated(in.value, group);
+  const Tensor weights = weights_of(in, key, statistics);
+  const Tensor weights_grad = with_dropout(matmul(grad, transposed(value)), in.attributes.dropout);
   const Tensor errors =
-      mul(mul(weights, sub(weights_grad, mul(weights, weights_grad).sum({-1}, true))), attributes.scale);
-  return {matmul(errors, key), group_sum(matmul(transposed(errors), query), group),
-          group_sum(matmul(transposed(with_dropout(weights, attributes.dropout)), grad), group)};
+      mul(mul(weights, sub(weights_grad, mul(weights, weights_grad).sum({-1}, true))), in.attributes.scale);
+  return {matmul(errors, key), group_sum(matmul(transposed(errors), in.query), group),
+          group_sum(matmul(transposed(with_dropout(weights, in.attributes.dropout)), grad), group)};
 }
 
 }}}  // namespace tandem::v0::ops

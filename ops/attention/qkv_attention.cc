@@ -16,21 +16,6 @@ using autograd::SavedTensor;
 
 namespace {
 
-/// Part `part` of qkv [..., T, 3 * H * d] as [..., H, T, d], recorded.
-Tensor part_of(const Tensor& qkv, int64_t num_heads, int part) {
-  const int64_t width = qkv.size(-1) / 3;
-  Shape shape = qkv.shape();
-  shape.back() = num_heads;
-  shape.push_back(width / num_heads);
-  return qkv.slice(-1, part * width, (part + 1) * width).view(shape).transpose(-3, -2);
-}
-
-/// part_of for a row-major tensor that is not in the graph.
-Tensor plain_part_of(const Tensor& qkv, int64_t num_heads, int part) {
-  NoGradGuard no_grad;
-  return part_of(qkv, num_heads, part);
-}
-
 /// [..., T, H * d] viewed as [..., H, T, d], or the inverse; recorded.
 Tensor split_heads(const Tensor& tensor, int64_t num_heads) {
   Shape shape = tensor.shape();
@@ -39,6 +24,14 @@ Tensor split_heads(const Tensor& tensor, int64_t num_heads) {
   return tensor.view(shape).transpose(-3, -2);
 }
 Tensor join_heads(const Tensor& tensor) { return tensor.transpose(-3, -2).flatten(-2); }
+
+/// Queries, keys and values of qkv [..., T, 3 * H * d] as [..., H, T, d], recorded.
+AttentionInputs inputs_of(const Tensor& qkv, int64_t num_heads, const Tensor& attn_mask,
+                          const AttentionAttributes& attributes) {
+  const int64_t width = qkv.size(-1) / 3;
+  const auto part = [&](int64_t i) { return split_heads(qkv.slice(-1, i * width, (i + 1) * width), num_heads); };
+  return {part(0), part(1), part(2), attn_mask, attributes};
+}
 
 }  // namespace
 
@@ -71,19 +64,19 @@ Tensor qkv_attention(const Tensor& qkv_argument, int64_t num_heads, const Attent
       attn_mask.defined() ? check({{"qkv", qkv}, {"attn_mask", attn_mask}}) : check({{"qkv", qkv}});
   const int64_t width = qkv.size(-1) / 3;
   if (attn_mask.defined() && autograd::should_record(attn_mask)) {
-    return join_heads(scaled_dot_product_attention(part_of(qkv, num_heads, 0), part_of(qkv, num_heads, 1),
-                                                   part_of(qkv, num_heads, 2), options));
+    const AttentionInputs in = inputs_of(qkv, num_heads, attn_mask, {});
+    return join_heads(scaled_dot_product_attention(in.query, in.key, in.value, options));
   }
   const AttentionAttributes attributes =
       attention_attributes(kName, options, scores, width / num_heads, /*group=*/1, qkv.device());
 
-  const Tensor dense = row_major(qkv);
   Shape shape = qkv.shape();
   shape.back() = width;
   const Tensor out = empty(shape, qkv.options());
-  const Tensor statistics =
-      attention_forward(plain_part_of(dense, num_heads, 0), plain_part_of(dense, num_heads, 1),
-                        plain_part_of(dense, num_heads, 2), attn_mask, attributes, split_heads(out, num_heads));
+  const Tensor statistics = [&] {
+    const NoGradGuard no_grad;
+    return attention_forward(inputs_of(row_major(qkv), num_heads, attn_mask, attributes), split_heads(out, num_heads));
+  }();
 
   struct QkvAttentionNode : Node {
     SavedTensor qkv{*this, "qkv"}, attn_mask{*this, "attn_mask"}, out{*this, "out"}, statistics{*this, "statistics"};
@@ -91,20 +84,18 @@ Tensor qkv_attention(const Tensor& qkv_argument, int64_t num_heads, const Attent
     int64_t num_heads = 1;
 
     TensorList backward(BackwardContext& context) override {
-      const Tensor saved = qkv.get(), mask = attn_mask.get();
-      if (context.create_graph()) {
-        const TensorList grads =
-            composed_backward(part_of(saved, num_heads, 0), part_of(saved, num_heads, 1), part_of(saved, num_heads, 2),
-                              mask, attributes, statistics.get(), split_heads(context.grad(), num_heads));
+      const bool is_recorded = context.create_graph();
+      const Tensor saved = is_recorded ? qkv.get() : row_major(qkv.get());
+      const AttentionInputs in = inputs_of(saved, num_heads, attn_mask.get(), attributes);
+      const Tensor grad = split_heads(is_recorded ? context.grad() : row_major(context.grad()), num_heads);
+      if (is_recorded) {
+        const TensorList grads = composed_backward(in, statistics.get(), grad);
         return {cat({join_heads(grads[0]), join_heads(grads[1]), join_heads(grads[2])}, -1)};
       }
-      const Tensor input = row_major(saved), grad = row_major(context.grad());
-      const Tensor result = empty(input.shape(), input.options());
-      const Tensor parts[] = {plain_part_of(result, num_heads, 0), plain_part_of(result, num_heads, 1),
-                              plain_part_of(result, num_heads, 2)};
-      attention_backward(plain_part_of(input, num_heads, 0), plain_part_of(input, num_heads, 1),
-                         plain_part_of(input, num_heads, 2), mask, attributes, split_heads(out.get(), num_heads),
-                         statistics.get(), split_heads(grad, num_heads), parts);
+      const Tensor result = empty(saved.shape(), saved.options());
+      const AttentionInputs parts = inputs_of(result, num_heads, {}, {});
+      const Tensor grads[] = {parts.query, parts.key, parts.value};
+      attention_backward(in, split_heads(out.get(), num_heads), statistics.get(), grad, grads);
       return {result};
     }
   };

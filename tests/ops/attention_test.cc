@@ -275,13 +275,15 @@ TEST(AttentionKernels, EachAlgorithmMatchesFloat64) {
       for (int i = 0; i < 4; ++i) out.push_back(empty({size, width}, {dtype}));
       const auto rows = [&](const Tensor& t) { return AttentionTensor{t.data_ptr(), t.strides()}; };
       const Tensor statistics = empty({2 * size}, {dtype});
-      const AttentionCall call{dtype,       {}, sizes,        rows(in[0]),          rows(in[1]),
-                               rows(in[2]), {}, rows(out[0]), statistics.data_ptr()};
-      const Tensor scratch = empty({cpu::attention_workspace_bytes(algorithm, call)}, {kUInt8});
-      cpu::attention(Device(), algorithm, call, scratch.data_ptr());
-      const Tensor backward_scratch = empty({cpu::attention_backward_workspace_bytes(algorithm, call)}, {kUInt8});
-      cpu::attention_backward(Device(), algorithm, call, {rows(in[3]), rows(out[1]), rows(out[2]), rows(out[3])},
-                              backward_scratch.data_ptr());
+      const AttentionCall call{dtype,       {}, sizes,        rows(in[0]),           rows(in[1]),
+                               rows(in[2]), {}, rows(out[0]), statistics.data_ptr(), {},
+                               algorithm};
+      const AttentionGradients grads{rows(in[3]), rows(out[1]), rows(out[2]), rows(out[3])};
+      const KernelContext context = kernel_context(Device());
+      const Tensor scratch = empty({cpu::attention_workspace_bytes(context, call)}, {kUInt8});
+      cpu::attention(context, call, scratch.data_ptr());
+      const Tensor backward_scratch = empty({cpu::attention_backward_workspace_bytes(context, call, grads)}, {kUInt8});
+      cpu::attention_backward(context, call, grads, backward_scratch.data_ptr());
       out.push_back(statistics);
       return out;
     };
