@@ -95,11 +95,6 @@ Tensor dense_rows(const Tensor& tensor, DType dtype) {
 
 namespace {
 
-/// The dtype of the kernels for tensors of `dtype`: the CPU's kernels have no half types.
-DType kernel_dtype(const KernelContext& context, DType dtype) {
-  return context.device.is_cpu() ? compute_dtype(dtype) : dtype;
-}
-
 /// Strides of a tensor [..., H, rows, columns] as [..., H / group, group, rows, columns]; of a shared tensor, which has
 /// a head per group, as [..., H, group, rows, columns], each head repeated.
 Shape grouped_strides(Shape strides, int64_t group, bool is_shared) {
@@ -136,11 +131,7 @@ struct Mask {
   Mask(const Mask&) = delete;  // mask.tensor refers to `strides`
   Mask(const KernelContext& context, const Tensor& argument, const Shape& scores, DType dtype, int64_t group) {
     if (!argument.defined()) return;
-    tensor = argument;
-    if (context.device.is_cpu() && tensor.dtype() != kBool && tensor.dtype() != dtype) {
-      tensor = empty(argument.shape(), {dtype, argument.device()});
-      primitives::copy(argument, tensor);
-    }
+    tensor = context.device.is_cpu() && argument.dtype() != kBool ? converted(argument, dtype) : argument;
     strides = grouped_strides(broadcast_strides(tensor, scores), group, /*is_shared=*/false);
     mask = {{tensor.data_ptr(), strides}, tensor.dtype()};
   }

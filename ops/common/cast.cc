@@ -74,10 +74,7 @@ Autocast::~Autocast() { RankContext::current().autocast = previous_; }
 
 Tensor to(const Tensor& input, DType dtype) {
   TANDEM_CHECK(StateError, input.defined(), ops::operand_error("to", "input is undefined", {{"input", input}}));
-  if (input.dtype() == dtype) return input;
-  Tensor output = empty_preserving_layout(input, dtype);
-  primitives::copy(input, output);
-  return recorded_cast(input, output);
+  return input.dtype() == dtype ? input : recorded_cast(input, ops::converted(input, dtype));
 }
 
 Tensor Tensor::to(DType dtype) const { return tandem::to(*this, dtype); }

@@ -199,8 +199,15 @@ Tensor empty_channels_last(const Shape& shape, TensorOptions options) {
   return make_view(memory.storage(), options.dtype, shape, channels_last_strides(shape), 0);
 }
 
+Tensor converted(const Tensor& tensor, DType dtype) {
+  if (!tensor.defined() || tensor.dtype() == dtype) return tensor;
+  const Tensor copy = empty_preserving_layout(tensor, dtype);
+  primitives::copy(tensor, copy);
+  return copy;
+}
+
 Tensor row_major(const Tensor& tensor) {
-  if (tensor.is_contiguous()) return tensor;
+  if (!tensor.defined() || tensor.is_contiguous()) return tensor;
   const Tensor copy = empty(tensor.shape(), tensor.options());
   primitives::copy(tensor, copy);
   return copy;

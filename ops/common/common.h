@@ -22,12 +22,18 @@ DType result_dtype(const Tensor& a, const Tensor& b);
 /// kind.
 DType result_dtype(DType tensor, DType number);
 
-/// `tensor` itself if it is row-major, else an unrecorded row-major copy.
+/// `tensor` itself if it is row-major or undefined, else an unrecorded row-major copy.
 Tensor row_major(const Tensor& tensor);
+/// `tensor` itself if it has the dtype or is undefined, else an unrecorded copy in the same memory order.
+Tensor converted(const Tensor& tensor, DType dtype);
 
 using v0::empty_preserving_layout;
 
 inline bool is_half(DType dtype) { return dtype == kFloat16 || dtype == kBFloat16; }
+/// The dtype in which a kernel computes that has no half types on CPUs.
+inline DType kernel_dtype(const KernelContext& context, DType dtype) {
+  return context.device.is_cpu() && is_half(dtype) ? kFloat32 : dtype;
+}
 
 /// Uninitialized memory for a kernel; undefined for 0 bytes.
 Tensor scratch_memory(int64_t num_bytes, Device device);

@@ -21,14 +21,6 @@ using autograd::SavedTensor;
 
 namespace ops { namespace {
 
-/// A float32 copy of a half tensor, for the CPU kernels; undefined if `tensor` is.
-Tensor widened(const Tensor& tensor) {
-  if (!tensor.defined()) return {};
-  const Tensor copy = empty_preserving_layout(tensor, kFloat32);
-  primitives::copy(tensor, copy);
-  return copy;
-}
-
 Shape input_shape(const ConvGeometry& g) { return {g.batch, g.channels, g.size.height, g.size.width}; }
 Shape weight_shape(const ConvGeometry& g) {
   return {g.out_channels, g.group_channels(), g.kernel.height, g.kernel.width};
@@ -45,59 +37,51 @@ Tensor prepare(const KernelContext& context, ConvPass pass, DType dtype, const C
 /// conv2d, unrecorded.
 Tensor forward(ConvGeometry geometry, const Tensor& input_argument, const Tensor& weight_argument,
                const Tensor& bias_argument = {}, bool relu = false) {
-  const DType dtype = input_argument.dtype();
   geometry.has_bias = bias_argument.defined();
   const Tensor out = empty_channels_last(output_shape(geometry), input_argument.options());
   const KernelContext context = kernel_context(out.device());
-  if (is_half(dtype) && context.device.is_cpu()) {
-    primitives::copy(forward(geometry, widened(input_argument), widened(weight_argument), widened(bias_argument), relu),
-                     out);
-    return out;
-  }
-  const Tensor input = channels_last(input_argument), weight = row_major(weight_argument);
-  const Tensor bias = bias_argument.defined() ? row_major(bias_argument) : Tensor();
+  const DType dtype = kernel_dtype(context, out.dtype());
+  const Tensor input = channels_last(converted(input_argument, dtype));
+  const Tensor weight = row_major(converted(weight_argument, dtype)), bias = row_major(converted(bias_argument, dtype));
+  const Tensor result = out.dtype() == dtype ? out : empty_preserving_layout(out, dtype);
   const Tensor scratch = prepare(context, ConvPass::kForward, dtype, geometry);
   TANDEM_KERNEL(context, conv_forward, dtype, geometry, input.data_ptr(), weight.data_ptr(), data_or_null(bias), relu,
-                data_or_null(scratch), out.data_ptr());
+                data_or_null(scratch), result.data_ptr());
+  if (!result.is_same(out)) primitives::copy(result, out);
   return out;
 }
 
 /// The gradient of the input, plus a bias of the input's channels, unrecorded.
 Tensor input_gradient(ConvGeometry geometry, const Tensor& grad_argument, const Tensor& weight_argument,
                       const Tensor& bias_argument = {}) {
-  const DType dtype = grad_argument.dtype();
   geometry.has_bias = bias_argument.defined();
   const Tensor out = empty_channels_last(input_shape(geometry), grad_argument.options());
   const KernelContext context = kernel_context(out.device());
-  if (is_half(dtype) && context.device.is_cpu()) {
-    primitives::copy(input_gradient(geometry, widened(grad_argument), widened(weight_argument), widened(bias_argument)),
-                     out);
-    return out;
-  }
-  const Tensor grad = channels_last(grad_argument), weight = row_major(weight_argument);
-  const Tensor bias = bias_argument.defined() ? row_major(bias_argument) : Tensor();
+  const DType dtype = kernel_dtype(context, out.dtype());
+  const Tensor grad = channels_last(converted(grad_argument, dtype));
+  const Tensor weight = row_major(converted(weight_argument, dtype)), bias = row_major(converted(bias_argument, dtype));
+  const Tensor result = out.dtype() == dtype ? out : empty_preserving_layout(out, dtype);
   const Tensor scratch = prepare(context, ConvPass::kBackwardInput, dtype, geometry);
   TANDEM_KERNEL(context, conv_backward_input, dtype, geometry, grad.data_ptr(), weight.data_ptr(), data_or_null(bias),
-                data_or_null(scratch), out.data_ptr());
+                data_or_null(scratch), result.data_ptr());
+  if (!result.is_same(out)) primitives::copy(result, out);
   return out;
 }
 
 /// The gradient of the weight, unrecorded, written into `slot`; returns its tensor.
 Tensor weight_gradient(const ConvGeometry& geometry, const Tensor& input_argument, const Tensor& grad_argument,
                        BackwardContext::GradBuffer slot) {
-  const DType dtype = grad_argument.dtype();
   const Tensor out = slot.tensor;
   const KernelContext context = kernel_context(out.device());
-  if (is_half(dtype) && context.device.is_cpu()) {
-    const Tensor wide = slot.accumulate ? widened(out) : empty(out.shape(), {kFloat32, out.device()});
-    weight_gradient(geometry, widened(input_argument), widened(grad_argument), {wide, slot.accumulate});
-    primitives::copy(wide, out);
-    return out;
-  }
-  const Tensor input = channels_last(input_argument), grad = channels_last(grad_argument);
+  const DType dtype = kernel_dtype(context, grad_argument.dtype());
+  const Tensor input = channels_last(converted(input_argument, dtype)),
+               grad = channels_last(converted(grad_argument, dtype));
+  const bool is_input = slot.accumulate || out.dtype() == dtype;
+  const Tensor result = is_input ? converted(out, dtype) : empty_preserving_layout(out, dtype);
   const Tensor scratch = prepare(context, ConvPass::kBackwardWeight, dtype, geometry);
   TANDEM_KERNEL(context, conv_backward_weight, dtype, geometry, input.data_ptr(), grad.data_ptr(),
-                slot.accumulate ? 1 : 0, data_or_null(scratch), out.data_ptr());
+                slot.accumulate ? 1 : 0, data_or_null(scratch), result.data_ptr());
+  if (!result.is_same(out)) primitives::copy(result, out);
   return out;
 }
 

@@ -70,15 +70,14 @@ void multiply(const KernelContext& context, Matrix a, Matrix b, double alpha, do
           kFloat32));
     };
     Tensor wide = beta == 0 ? empty(out.shape(), {kFloat32, out.device()}) : row_major_copy(out, kFloat32);
-    multiply(
-        context, widened(a), widened(b), alpha, beta, wide,
-        {.bias = epilogue.bias.defined() ? row_major_copy(epilogue.bias, kFloat32) : Tensor(), .relu = epilogue.relu});
+    multiply(context, widened(a), widened(b), alpha, beta, wide,
+             {.bias = converted(epilogue.bias, kFloat32), .relu = epilogue.relu});
     primitives::copy(wide, out);
     return;
   }
   const MatrixOperand left = operand(a);
   const MatrixOperand right = operand(b);
-  const Tensor bias = epilogue.bias.defined() ? row_major(epilogue.bias) : Tensor();
+  const Tensor bias = row_major(epilogue.bias);
   const Tensor scratch = scratch_memory(
       TANDEM_KERNEL(context, gemm_workspace_bytes, dtype, 1, a.rows, b.cols, a.cols, left, right), out.device());
   trace_work(2 * a.rows * b.cols * a.cols);

@@ -121,7 +121,7 @@ struct BatchNormNode : Node {
     const Tensor dense = in_order(x, shape), grad = in_order(context.grad(), shape);
     const bool owns_grad = may_overwrite || !grad.is_same(context.grad());
     const Tensor more = context.second_grad().defined() ? in_order(context.second_grad(), shape) : Tensor();
-    const Tensor weights = row_major_or_none(weight.get()), biases = row_major_or_none(bias.get());
+    const Tensor weights = row_major(weight.get()), biases = row_major(bias.get());
     const Tensor out = output.get(), bits = positive.get();
     const KernelContext kernels = kernel_context(x.device());
     const Tensor workspace = batch_norm_workspace(kernels, shape);
@@ -188,7 +188,7 @@ struct BatchNormNode : Node {
     if (saved.defined()) return saved.detach();
     const BatchNormShape shape = batch_norm_shape(x);
     const Tensor dense = in_order(x, shape), out = empty_in_order(x, shape), means = mean.get(), rstds = rstd.get();
-    const Tensor weights = row_major_or_none(weight.get()), biases = row_major_or_none(bias.get());
+    const Tensor weights = row_major(weight.get()), biases = row_major(bias.get());
     const KernelContext kernels = kernel_context(x.device());
     const Tensor workspace = batch_norm_workspace(kernels, shape);
     const BatchNormChannels channels = channels_of(x, means, rstds, weights, biases);
@@ -210,7 +210,7 @@ Tensor ops::batch_norm_forward(const char* op, BatchNormArguments a, Tail tail) 
   const BatchNormShape shape = batch_norm_shape(a.input);
   const Tensor dense = in_order(a.input, shape);
   const Tensor residual = tail == Tail::kAddRelu ? in_order(a.residual, shape) : Tensor();
-  const Tensor weights = row_major_or_none(a.weight), biases = row_major_or_none(a.bias);
+  const Tensor weights = row_major(a.weight), biases = row_major(a.bias);
   const Tensor out = empty_in_order(a.input, shape);
   const Tensor workspace = batch_norm_workspace(context, shape);
   const BatchStatistics statistics = batch_statistics(op, context, a, shape, dense, workspace);

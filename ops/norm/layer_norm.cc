@@ -90,7 +90,7 @@ struct LayerNormNode : Node {
       return grads;
     }
     const int64_t row_size = num_elements(normalized_shape), num_rows = x.num_elements() / row_size;
-    const Tensor dense_x = row_major(x), grad = row_major(context.grad()), dense_weight = row_major_or_none(weights);
+    const Tensor dense_x = row_major(x), grad = row_major(context.grad()), dense_weight = row_major(weights);
     const KernelContext kernels = kernel_context(x.device());
     const int64_t num_bytes = TANDEM_KERNEL(kernels, layer_norm_workspace_bytes, x.dtype(), num_rows, row_size);
     const Tensor workspace = scratch_memory(num_bytes, x.device());
@@ -121,8 +121,8 @@ struct LayerNormNode : Node {
 Tensor normalize_rows(const char* op, const KernelContext& context, const LayerNormArguments& a,
                       const Tensor& other = {}, const Tensor& sum = {}) {
   const int64_t n = num_elements(a.normalized_shape), rows = a.input.num_elements() / n;
-  const Tensor dense = row_major(a.input), added = row_major_or_none(other);
-  const Tensor weights = row_major_or_none(a.weight), biases = row_major_or_none(a.bias);
+  const Tensor dense = row_major(a.input), added = row_major(other);
+  const Tensor weights = row_major(a.weight), biases = row_major(a.bias);
   const Tensor out = empty(a.input.shape(), {a.result(), context.device});
   const Tensor statistics =
       empty({rows, kLayerNormStatistics}, {a.input.dtype() == kFloat64 ? kFloat64 : kFloat32, context.device});

@@ -16,8 +16,6 @@ void check_eps(const char* op, double eps) {
   TANDEM_CHECK(ValueError, eps >= 0 && std::isfinite(eps), op, ": eps is ", eps, ", expected a finite number >= 0");
 }
 
-Tensor row_major_or_none(const Tensor& tensor) { return tensor.defined() ? row_major(tensor) : Tensor(); }
-
 Tensor in_order(const Tensor& tensor, const BatchNormShape& shape) {
   return shape.channels_last && tensor.dim() == 4 ? ops::channels_last(tensor) : row_major(tensor);
 }
@@ -95,7 +93,7 @@ Tensor batch_norm_workspace(const KernelContext& context, const BatchNormShape& 
 double* row_of(const Tensor& rows, int64_t row) { return rows.data<double>() + row * rows.shape()[1]; }
 
 RunningStatistics::RunningStatistics(const Tensor& mean, const Tensor& var, double momentum, BatchNormUpdate& update)
-    : running_{mean, var}, dense_{row_major_or_none(mean), row_major_or_none(var)} {
+    : running_{mean, var}, dense_{row_major(mean), row_major(var)} {
   update.momentum = momentum;
   update.running_mean = data_or_null(dense_[0]);
   update.running_var = data_or_null(dense_[1]);

@@ -40,8 +40,6 @@ Tensor in_order(const Tensor& tensor, const BatchNormShape& shape);
 Tensor empty_in_order(const Tensor& like, const BatchNormShape& shape);
 /// The workspace of batch norm's kernels.
 Tensor batch_norm_workspace(const KernelContext& context, const BatchNormShape& shape);
-/// `tensor` in row-major order, or undefined.
-Tensor row_major_or_none(const Tensor& tensor);
 /// Row `row` of a float64 [rows, C] tensor.
 double* row_of(const Tensor& rows, int64_t row);
 

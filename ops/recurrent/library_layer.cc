@@ -68,9 +68,7 @@ struct Pass {
   Tensor weights, workspace;
 
   Pass(const RecurrentMemory& memory, const TensorList& operands) {
-    for (size_t i = 0; i < kFirstParameter; ++i) {
-      in.push_back(operands[i].defined() ? row_major(operands[i]) : Tensor());
-    }
+    for (size_t i = 0; i < kFirstParameter; ++i) in.push_back(row_major(operands[i]));
     const TensorOptions options = in[0].options();
     weights = empty({memory.weights / size_of(options.dtype)}, options);
     workspace = scratch_memory(memory.workspace, options.device);

@@ -129,11 +129,8 @@ struct RecurrentNode : Node {
     deliver(5, [&] { return sum_rows_gradient(context, 5, dtype, matrix(input_grad)); });
     deliver(6, [&] { return sum_rows_gradient(context, 6, dtype, matrix(hidden_grad)); });
     product(0, in.input, matrix(input_grad), matrix(in.weight_ih));
-    const auto rounded = [&](const Tensor& state) {
-      return state.dtype() == dtype ? state : row_major_copy(state, dtype);
-    };
-    deliver(1, [&] { return rounded(grad_h); });
-    deliver(2, [&] { return rounded(grad_c); });
+    deliver(1, [&] { return converted(grad_h, dtype); });
+    deliver(2, [&] { return converted(grad_c, dtype); });
     return grads;
   }
 };
