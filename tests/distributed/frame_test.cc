@@ -74,11 +74,11 @@ TEST(FrameHeaders, InvalidHeadersAreRejectedWithReason) {
   }
 
   for (const uint32_t length : {uint32_t{kRoom + 1}, 0xffffffff}) {
-    EXPECT_EQ(error_of(with([&](FrameHeader& h) { h.length = length; })), begin + "that is longer than a record");
+    EXPECT_EQ(error_of(with([&](FrameHeader& h) { h.length = length; })), begin + "whose payload is too long");
   }
   for (const uint32_t length : {uint32_t{65}, 0xffffffff}) {
     EXPECT_EQ(error_of(with([&](FrameHeader& h) { h.data_length = length; }, FrameType::kData)),
-              begin + "that is longer than a slot");
+              begin + "whose data is too long");
   }
   EXPECT_EQ(error_of(with([](FrameHeader& h) { h.data_length = 1; })),
             begin + "whose data length does not match its type");

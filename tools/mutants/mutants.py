@@ -47,7 +47,7 @@ MUTANTS = [
     # One bit of initial weights, of an averaged gradient and of dropout's seed, and the order of a sum.
     ("nn/init.cc", "const double bound = std::sqrt(3.0) * std;", "const double bound = std::nextafter(static_cast<float>(std::sqrt(3.0) * std), 9.0F);",
      PINS, ""),
-    ("distributed/ddp/comm_hooks.cc", "primitives::copy(sent, values);", "primitives::copy(sent, values), static_cast<char*>(values.data_ptr())[0] ^= 1;",
+    ("distributed/ddp/comm_hooks.cc", "primitives::copy(sent, values);", "primitives::copy(sent, values), values.data<float>()[0] *= 1 + 0x1p-23F;",
      PINS, ""),
     ("tensor/reduce.cc", "const size_t split = tree_split(inputs.size());", "const size_t split = inputs.size() - 1;", PINS, ""),
     ("ops/random/random.cc", "static_cast<uint64_t>(std::llround(p * 0x1p32)),", "static_cast<uint64_t>(std::llround(p * 0x1p32)) ^ 0x10000000,", PINS, ""),
