@@ -18,7 +18,7 @@ namespace tandem { inline namespace v0 { namespace distributed {
 /// Sums the times of training steps. Steps captured by a cuda::Graph are excluded. Not thread-safe.
 class OverlapTimer {
  public:
-  /// Measures with timestamps of the GPU, because the host runs ahead of it.
+  /// Times come from GPU events: the host launches work before the GPU executes it.
   void use_gpu(Device device);
   void begin();                                      ///< before the first bucket of a backward pass
   Work launch(const std::function<Work()>& bucket);  ///< calls bucket(), which starts its all-reduces

@@ -21,7 +21,7 @@ echo >> builds; mkdir -p out/bin/bench
 printf '#!/bin/sh\\necho "{\\\\"op\\\\": \\\\"add\\\\", \\\\"us\\\\": %s}" >> "$2"\\n' "$(cat us)" > out/bin/bench/bench
 chmod +x out/bin/bench/bench
 """
-# Commits are the folders beside the repository with their names.
+# Stands for git: a commit is the folder of that name next to the repository.
 GIT = """#!/bin/sh
 case $3 in
   rev-parse) commit=${5%^*}; [ -d "$2/../$commit" ] || exit 128; echo "$commit" ;;
