@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <tandem/distributed/backends/network/connection.h>
 #include <tandem/distributed/backends/network/network_backend.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/backend_ranks.h>
@@ -93,6 +94,24 @@ TEST(NetworkFailure, AwaitedRanksAreIdentifiedDuringCollectives) {
     });
     for (const std::string& error : errors) EXPECT_EQ(error, "");
   }
+}
+
+TEST(NetworkFailure, ReasonBehindUnwantedDataIsReadIfWritingFails) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  network::Connection a(FileDescriptor(ends[0]), 1, {}, 1000);
+  network::Connection b(FileDescriptor(ends[1]), 0, {}, 1000);
+  const std::vector<std::byte> data(1000);
+  ASSERT_EQ(a.try_send_data(data.data(), 1000, 7, 0, 0), 1u);  // without memory for it
+  a.poison("why");
+  std::vector<network::Frame> frames;
+  b.receive(frames);
+  EXPECT_TRUE(frames.empty());
+  shutdown(ends[1], SHUT_WR);
+  b.send(network::FrameType::kSignature);
+  b.receive(frames);
+  ASSERT_EQ(frames.size(), 1u);
+  EXPECT_EQ(frames[0].payload, "why");
 }
 
 /// The TCP connections of this process.

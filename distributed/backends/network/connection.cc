@@ -124,7 +124,8 @@ bool Connection::write() {
     const ssize_t n = transfer(sendmsg, socket_.get(), parts, entry.num_data > 0 ? 2 : 1, MSG_NOSIGNAL);
     if (n < 0) {
       if (errno == EAGAIN) return moved;
-      cannot_write_ = true;  // receive() finds the reason
+      cannot_write_ = true;
+      expect_end();  // receive() finds the reason, perhaps behind data that can no longer be requested
       queue_.clear();
       return true;
     }
