@@ -76,6 +76,20 @@ const Tensor& overwrite(const char* op, const Tensor& self, Make make) {
   });
 }
 
+/// self = draw(shape), by blocks, which draw the same numbers as at once in less memory; on GPUs each takes several
+/// launches. `dtype` holds the numbers if `self` is not contiguous.
+template <class Draw>
+void fill_by_blocks(const Tensor& self, DType dtype, Draw draw) {
+  const int64_t block = int64_t{1} << (self.device().is_cpu() ? 20 : 25);
+  const int64_t n = self.num_elements();
+  const Tensor out = self.is_contiguous() ? self.detach().view({n}) : empty({n}, {dtype, self.device()});
+  for (int64_t i = 0; i < n; i += block) {
+    const Tensor part = out.slice(0, i, i + block);
+    primitives::copy(draw(part.shape()), part);
+  }
+  if (!self.is_contiguous()) primitives::copy(out.view(self.shape()), self);
+}
+
 void check_floating_self(const char* op, const Tensor& self) {
   TANDEM_CHECK(DTypeError, !self.defined() || is_floating_point(self.dtype()),
                operand_error(op, "self must be floating", {{"self", self}}));
@@ -149,26 +163,21 @@ const Tensor& Tensor::uniform_(double from, double to, Generator* generator) con
   TANDEM_CHECK(ValueError, from <= to, "uniform_: from must not be above to, they are ", from, " and ", to);
   const double range = dtype() == kFloat64 ? to - from : static_cast<double>(static_cast<float>(to - from));
   TANDEM_CHECK(ValueError, std::isfinite(range), "uniform_: to - from is ", to - from, ", too large for ", dtype());
-  return overwrite("uniform_", *this, [&](TensorOptions o) {
-    const Tensor drawn = rand(shape(), options(), generator);  // fewer bits for half types, so that 1 is not drawn
-    // The sum may round up to the excluded bound.
-    const double largest = std::max(next_below(dtype(), to), from);
-    return tandem::to(drawn, o.dtype).mul_(to - from).add_(from).clamp_max_(largest);
+  const double largest = std::max(next_below(dtype(), to), from);  // a sum may round up to the excluded bound
+  return overwritten("uniform_", *this, [&] {
+    fill_by_blocks(*this, dtype(), [&](const Shape& shape) {
+      const Tensor drawn = rand(shape, options(), generator);  // fewer bits for half types, so that 1 is not drawn
+      return tandem::to(drawn, promote(dtype(), kFloat32)).mul_(to - from).add_(from).clamp_max_(largest);
+    });
   });
 }
 
 const Tensor& Tensor::bernoulli_(double p, Generator* generator) const {
   TANDEM_CHECK(ValueError, p >= 0 && p <= 1, "bernoulli_: p is ", p, ", expected 0 <= p <= 1");
   return overwritten("bernoulli_", *this, [&] {
-    // Blocks draw the same numbers as at once, in less memory; on GPUs each takes several launches.
-    const int64_t block = int64_t{1} << (device().is_cpu() ? 20 : 25);
-    const int64_t n = num_elements();
-    const Tensor out = is_contiguous() ? detach().view({n}) : empty({n}, {kBool, device()});
-    for (int64_t i = 0; i < n; i += block) {
-      const Tensor part = out.slice(0, i, i + block);
-      primitives::copy(lt(rand(part.shape(), {kFloat64, device()}, generator), p), part);
-    }
-    if (!is_contiguous()) primitives::copy(out.view(shape()), *this);
+    fill_by_blocks(*this, kBool, [&](const Shape& shape) {
+      return lt(rand(shape, {kFloat64, device()}, generator), p);
+    });
   });
 }
 

@@ -217,8 +217,10 @@ void forbid(uint32_t call) {
 }
 
 void wait_for_all_children(int) {
+  const int error = errno;  // of the function that the signal interrupts
   while (waitpid(-1, nullptr, WNOHANG) > 0) {
   }
+  errno = error;
 }
 
 }  // namespace

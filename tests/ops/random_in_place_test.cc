@@ -107,19 +107,25 @@ TEST(RandomInPlace, BernoulliFillsAnyDType) {
   }
 }
 
-TEST(RandomInPlace, BernoulliNeedsLittleMemory) {
+TEST(RandomInPlace, UniformAndBernoulliNeedLittleMemory) {
   const int64_t n = (int64_t{5} << 20) + 3;
-  const Tensor x = zeros({n}, {kUInt8, Device()}), expected = x.clone();
-  manual_seed(3);
-  expected.copy_(lt(rand({n}, {kFloat64, Device()}), 0.3));
-  const int64_t before = memory_stats(Device()).allocated;
-  for (const Tensor& y : {x, zeros({n, 2}, x.options()).select(1, 0)}) {
-    reset_peak_memory(Device());
+  const auto expect_little = [&](DType dtype, const auto& draw, const auto& at_once) {
+    const Tensor x = zeros({n}, {dtype, Device()}), expected = x.clone();
     manual_seed(3);
-    y.bernoulli_(0.3);
-    EXPECT_TRUE(primitives::bytes_equal(y.clone(), expected));
-    EXPECT_LT(memory_stats(Device()).peak_allocated - before, 6 * n);
-  }
+    expected.copy_(at_once());
+    for (const Tensor& y : {x, zeros({n, 2}, x.options()).select(1, 0)}) {
+      const int64_t before = memory_stats(Device()).allocated;
+      reset_peak_memory(Device());
+      manual_seed(3);
+      draw(y);
+      EXPECT_LT(memory_stats(Device()).peak_allocated - before, size_of(dtype) * n + (10 << 20));
+      EXPECT_TRUE(primitives::bytes_equal(y.clone(), expected));
+    }
+  };
+  const auto bernoulli = [](const Tensor& y) { y.bernoulli_(0.3); };
+  expect_little(kUInt8, bernoulli, [&] { return lt(rand({n}, {kFloat64, Device()}), 0.3); });
+  const auto uniform = [](const Tensor& y) { y.uniform_(); };
+  expect_little(kBFloat16, uniform, [&] { return rand({n}, {kBFloat16, Device()}); });
 }
 
 TEST(RandomInPlace, NormalAndExponentialNeedMemoryForOneTensor) {
