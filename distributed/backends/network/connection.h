@@ -17,7 +17,7 @@ namespace tandem { inline namespace v0 { namespace distributed::network {
 
 /// Sizes that all ranks of a group agree on.
 struct Tuning {
-  int64_t chunk_bytes = 256 << 10;  ///< maximum data of a frame; a multiple of 64
+  int64_t chunk_bytes = 1 << 20;  ///< maximum data of a frame; a multiple of 64
 };
 
 /// A frame that has arrived; its data is in the memory of Connection::post.
