@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that lines which could only be mistakes do not compile, and what the compiler says about each."""
+"""Checks that lines which could only be mistakes do not compile, what the compiler says about each, and that a test assigns to
+the results of all functions."""
 
 import os
 import re
@@ -9,6 +10,7 @@ import tempfile
 
 sys.dont_write_bytecode = True
 import common
+import public_headers
 
 PRELUDE = """#include <tandem/tandem.h>
 namespace td = tandem;
@@ -50,7 +52,19 @@ def check(root, lines=LINES, prelude=PRELUDE):
     return violations, len(lines)
 
 
+def assigned(root):
+    """Each function that returns a new tensor has a row in tests/assignment_test.cc; those of ops/ have their own test."""
+    rows = common.read(root, "tests/assignment_test.cc")
+    names = {}
+    for path in public_headers.installed_headers(root):
+        if not path.startswith(("ops/", "tensor/cuda")):
+            names.update((name, path) for name in re.findall(r"^TANDEM_API (?:inline )?Tensor (\w+)\(", common.read(root, path), re.MULTILINE))
+    views = ["from_blob", "make_view"]  # in tests/ops/in_place_test.cc
+    return ["tests/assignment_test.cc: no row for %s of %s" % (name, path) for name, path in names.items()
+            if '{"%s"' % name not in rows and name not in views], len(names)
+
+
 if __name__ == "__main__":
     common.self_test(lambda root: check(root, [("int x = f();", "'f' was not declared"), ("int y;", "error"), ("int z = g();", "zzz")], ""),
                      [({}, ["int y;: expected 'error', found no error", "int z = g();: expected 'zzz', found ["])])
-    common.run(check, [], at_least=5)
+    common.run(lambda root: [a + b for a, b in zip(check(root), assigned(root))], [], at_least=40)
