@@ -108,6 +108,7 @@ void time_all_reduce(td::distributed::Context& context, const Settings& settings
     group.all_reduce(x);
     times.push_back(ms_since(start));
   }
+  group.barrier();  // behind the data: the link has carried it
   const double sent = static_cast<double>(bytes_sent(settings.interface) - sent_before) / kCount;
   const double ms = max_over_ranks(settings.summary(times), group);
   const double link_ms = 1e3 * static_cast<double>(bytes) / rate;
