@@ -55,15 +55,27 @@ std::map<std::string, std::function<Tensor()>> functions() {
       {"arange", [] { return arange(3); }},
       {"linspace", [] { return linspace(0, 1, 3); }},
       {"eye", [] { return eye(2); }},
-      {"tensor", [] { return tensor({1, 2}); }},
+      {"tensor",
+       [] {
+         return tensor({1, 2});
+       }},
       {"scalar_tensor", [] { return scalar_tensor(2, {kFloat32}); }},
-      {"from_vector", [] { return from_vector<float>({1, 2}, {2}); }},
-      {"pad_sequence", [] { return nn::pad_sequence({x, x}); }},
+      {"from_vector",
+       [] {
+         return from_vector<float>({1, 2}, {2});
+       }},
+      {"pad_sequence",
+       [] {
+         return nn::pad_sequence({x, x});
+       }},
       {"sample_token", [] { return sample_token(x); }},
       {"make_grid", [] { return make_grid(image.unsqueeze(0)); }},
       {"decode_image", [] { return decode_image(encode_png(image)); }},
       {"read_image", [] { return read_image(written("a.png", encode_png(image))); }},
-      {"read_idx", [] { return read_idx(written("a.idx", {"\0\0\10\1\0\0\0\2ab", 10})); }},
+      {"read_idx",
+       [] {
+         return read_idx(written("a.idx", {"\0\0\10\1\0\0\0\2ab", 10}));
+       }},
       {"load_npy",
        [] {
          const std::string path = written("a.npy", "");
