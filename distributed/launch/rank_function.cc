@@ -66,8 +66,7 @@ void wait_for_failure(FailureBoard& failures, std::chrono::milliseconds time) {
   changed.wait_for(lock, time, [&] { return failed; });
 }
 
-/// Announces the failure to the other ranks, or leaves after a secondary failure. Prints the failure if the launcher
-/// does not.
+/// Announces the failure to the other ranks, unless it is secondary. Prints the failure if the launcher does not.
 void report_failure(const RankEnvironment& env, const RankOutcome& outcome, TcpStore& store) {
   if (outcome.is_secondary) {
     // Print failures that no other process reports: the death of a rank without tandem's launcher, or the loss of this
@@ -76,7 +75,6 @@ void report_failure(const RankEnvironment& env, const RankOutcome& outcome, TcpS
     if (first && (first->rank < 0 || (!env.launched_here && first->end != RankEnd::kFailed))) {
       print_failure(env.rank, env.world_size, outcome.text);
     }
-    store.leave();
     return;
   }
   bool announced = false;
@@ -161,7 +159,10 @@ int run_rank_process(const RankEnvironment* environment, std::chrono::millisecon
                                             .store = store});
   const RankOutcome outcome = call_rank_function(f, *context, store->failures());
   const int status = outcome.error ? 1 : status_of(context->should_stop());
-  if (outcome.error) report_failure(env, outcome, *store);
+  if (outcome.error) {
+    report_failure(env, outcome, *store);
+    store->leave();  // before the group is destroyed, which waits for a store whose host is stopped
+  }
   ContextAccess::drop_group(*context);
   if (!outcome.error) store->leave();
   // Keep the store until the other ranks have left, so that ranks that join late receive the failure.

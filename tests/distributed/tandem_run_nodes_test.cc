@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <tandem/distributed/rendezvous/socket.h>
+#include <tandem/tests/support/stopped_process.h>
 #include <tandem/tests/support/subprocess.h>
 
 namespace {
@@ -23,6 +24,7 @@ using tandem::distributed::connect_to;
 using tandem::distributed::FileDescriptor;
 using tandem::distributed::listen_on;
 using tandem::distributed::local_port;
+using tandem::testing::process_state;
 using tandem::testing_support::open_pidfd;
 using tandem::testing_support::sorted_lines;
 using tandem::testing_support::Subprocess;
@@ -278,6 +280,23 @@ TEST(TandemRunMultiNode, ResumedLauncherEndsWithFailedJob) {
     EXPECT_NE(messages(result.err).find(said), std::string::npos) << result.err;
     EXPECT_EQ(result.status, 1);
   }
+}
+
+TEST(TandemRunMultiNode, StoppedLauncherIsAbandonedAfterDeathOfItsRank) {
+  const int port = free_port();  // connected by the network, where the death of a rank is seen without the store
+  const std::unique_ptr<Subprocess> nodes[] = {
+      start_node(port, 2, 0, {kProgram, "stopped", "0"}, {{"TANDEM_HOST_ID", "a"}}),
+      start_node(port, 2, 1, {kProgram, "stopped", "0"}, {{"TANDEM_HOST_ID", "b"}})};
+  for (auto& node : nodes) ASSERT_TRUE(node->wait_for_output("pid "));
+  const pid_t rank0 = pid_in(nodes[0]->out());
+  while (process_state(rank0) != 'T') usleep(1000);  // rank 1 has left the first barrier or can do so
+  nodes[0]->send_signal(SIGSTOP);                    // with the store
+  kill(rank0, SIGKILL);
+  const auto other = nodes[1]->wait(std::chrono::seconds(20));
+  EXPECT_EQ(messages(other.err), "launch: node 0 does not respond\n");
+  EXPECT_EQ(other.status, 1);
+  nodes[0]->send_signal(SIGCONT);
+  EXPECT_EQ(nodes[0]->wait().status, 1);
 }
 
 TEST(TandemRunMultiNode, LostStoreConnectionIsReportedWithReason) {
