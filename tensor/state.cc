@@ -31,6 +31,8 @@ void State::set(std::string_view path, Value value) {
   const auto [name, rest] = split(path);
   TANDEM_CHECK(StateError, !name.empty() && path.back() != '.', "State: '", path,
                "' is not a valid path: a name is empty");
+  const auto* const state = std::get_if<std::shared_ptr<State>>(&value);
+  TANDEM_CHECK(StateError, state == nullptr || *state != nullptr, "State: the state for '", path, "' is null");
   const size_t at = position(name);
   if (at == entries_.size()) {
     if (name.size() < path.size()) {

@@ -94,6 +94,7 @@ TEST(State, InvalidAccessesAreNamedInErrors) {
   EXPECT_ERROR(StateError, state.get<State>("a.b"), "State: 'a.b' is not a nested state");
   EXPECT_ERROR(StateError, state.set("a.b.c", int64_t{1}),
                "State: 'b' is a value, not a nested state; 'b.c' cannot be set");
+  EXPECT_ERROR(StateError, state.set("x", std::shared_ptr<State>()), "State: the state for 'x' is null");
   for (const char* path : {"", ".a", "a.", "x..y", "."}) {
     EXPECT_NE(error_text<StateError>([&] { state.set(path, int64_t{1}); }).find("is not a valid path: a name is empty"),
               std::string::npos)
