@@ -56,8 +56,16 @@ std::vector<int64_t> Sampler::begin_epoch() {
   if (started_) set_epoch(saturating_add(epoch_, 1));
   started_ = true;
   std::vector<int64_t> all = indices({epoch_, start_});
+  const auto size = static_cast<int64_t>(all.size());
+  TANDEM_CHECK(StateError, position_ <= size, "Sampler: ", position_, " indices have been consumed of an epoch of ",
+               size);
   all.erase(all.begin(), all.begin() + position_);
   return all;
+}
+
+void Sampler::advance(int64_t count) {
+  TANDEM_CHECK(ValueError, count >= 0, "Sampler: count is ", count, ", expected at least 0");
+  position_ = saturating_add(position_, count);
 }
 
 void Sampler::set_epoch(int64_t epoch) {

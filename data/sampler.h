@@ -22,10 +22,10 @@ class TANDEM_API Sampler {
   /// Number of indices in an epoch.
   virtual int64_t size() const = 0;
 
-  /// Starts an iteration; returns the remaining indices of its epoch.
+  /// Starts an iteration; returns the remaining indices of its epoch. Throws StateError if advance() passed its end.
   std::vector<int64_t> begin_epoch();
-  /// Records that the next `count` indices of the epoch have been consumed.
-  void advance(int64_t count) { position_ += count; }
+  /// Records that the next `count` indices of the epoch have been consumed. Throws ValueError if `count` is negative.
+  void advance(int64_t count);
   /// The epoch of the current iteration or, before the first iteration, of the next one.
   int64_t epoch() const { return epoch_; }
   /// Number of indices of the epoch that have not been consumed.

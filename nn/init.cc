@@ -140,7 +140,7 @@ const Tensor& dirac_(const Tensor& tensor, int64_t groups) {
   const int64_t ones = std::min(outputs, tensor.size(1));
   Tensor middle = tensor;
   for (int64_t d = tensor.dim() - 1; d >= 2; --d) middle = middle.select(d, tensor.size(d) / 2);
-  for (int64_t group = 0; group < groups; ++group)
+  for (int64_t group = 0; ones > 0 && group < groups; ++group)
     middle.narrow(0, group * outputs, ones).narrow(1, 0, ones).diagonal().fill_(1);
   return tensor;
 }

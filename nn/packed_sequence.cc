@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include <tandem/base/host_memory.h>
 #include <tandem/base/math.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/view.h>
@@ -61,7 +62,9 @@ PackedSequence pack_padded_sequence(const Tensor& input, const Tensor& lengths, 
   Numbers order = ascending(num_sequences);
   const auto count_of = [&](int64_t sequence) { return counts[static_cast<size_t>(sequence)]; };
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return count_of(a) > count_of(b); });
-  Numbers batch_sizes(static_cast<size_t>(count_of(order[0])), 0), positions(order.size());
+  Numbers batch_sizes, positions(order.size());
+  with_host_memory("pack_padded_sequence", saturating_mul(count_of(order[0]), sizeof(int64_t)),
+                   [&] { batch_sizes.resize(static_cast<size_t>(count_of(order[0]))); });
   for (size_t i = 0; i < order.size(); ++i) {
     for (int64_t t = 0; t < count_of(order[i]); ++t) ++batch_sizes[static_cast<size_t>(t)];
     positions[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);

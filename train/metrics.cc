@@ -7,6 +7,8 @@
 
 #include <tandem/autograd/grad_mode.h>
 #include <tandem/base/error.h>
+#include <tandem/base/host_memory.h>
+#include <tandem/base/math.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/reduce.h>
@@ -134,7 +136,11 @@ Tensor ConfusionMatrix::compute() const {
   return result;
 }
 
-void ConfusionMatrix::reset() { counts_.assign(static_cast<size_t>(num_classes_ * num_classes_), 0); }
+void ConfusionMatrix::reset() {
+  const int64_t size = saturating_mul(num_classes_, num_classes_);
+  with_host_memory("ConfusionMatrix", saturating_mul(size, sizeof(int64_t)),
+                   [&] { counts_.assign(static_cast<size_t>(size), 0); });
+}
 
 namespace {
 

@@ -133,7 +133,7 @@ struct ConfusionMatrixOptions {
 /// Numbers of samples by class: element [t, p] counts the samples of class t that were predicted as class p.
 class TANDEM_API ConfusionMatrix {
  public:
-  /// Throws ValueError unless num_classes is at least 1.
+  /// Throws ValueError unless num_classes is at least 1, OutOfMemory if its square is too large.
   explicit ConfusionMatrix(int64_t num_classes, ConfusionMatrixOptions options = {});
   /// `preds`: scores [N, num_classes], floating, or predicted classes [N], int64. The predicted class of a row of
   /// scores is the first largest one. `target`: classes [N], int64, on the same device. Copies 16 N bytes to the CPU.

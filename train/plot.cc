@@ -5,6 +5,7 @@
 #include <limits>
 #include <string_view>
 
+#include <tandem/base/error.h>
 #include <tandem/base/format.h>
 #include <tandem/train/plot_points.h>
 
@@ -57,6 +58,14 @@ std::string tick_text(double value) {
   return format_general(value, 6);
 }
 
+/// Axes are computed in double: points that are not finite or almost not are not drawn, and a shorter axis is extended.
+constexpr double kLargest = 1e300;
+constexpr double kSmallest = 1e-300;
+
+bool is_drawn(const Series& series, size_t i) {
+  return std::abs(series.x[i]) <= kLargest && std::abs(series.y[i]) <= kLargest;
+}
+
 struct Range {
   double low = std::numeric_limits<double>::infinity();
   double high = -std::numeric_limits<double>::infinity();
@@ -83,7 +92,7 @@ std::string curve(const Series& series, const Axis& x, const Axis& y, const char
   std::string dots;
   bool pen_down = false;
   for (size_t i = 0; i < series.x.size(); ++i) {
-    if (!std::isfinite(series.y[i])) {
+    if (!is_drawn(series, i)) {
       pen_down = false;
       continue;
     }
@@ -140,8 +149,8 @@ std::string legend(const Plot& plot) {
 }  // namespace
 
 std::vector<double> ticks(double low, double high, int count) {
-  if (!(high > low)) {  // a single value: add a margin
-    const double margin = low == 0 ? 1 : 0.1 * std::abs(low);
+  if (!(high - low > kSmallest)) {  // a single value: add a margin
+    const double margin = std::abs(low) < kSmallest ? 1 : 0.1 * std::abs(low);
     low -= margin;
     high += margin;
   }
@@ -181,8 +190,10 @@ std::string to_svg(const Plot& plot) {
   Range x_range;
   Range y_range;
   for (const Series& series : plot.series) {
+    TANDEM_CHECK(ValueError, series.x.size() == series.y.size(), "to_svg: series '", series.label, "' has ",
+                 series.x.size(), " values x and ", series.y.size(), " values y, expected as many");
     for (size_t i = 0; i < series.x.size(); ++i) {
-      if (!std::isfinite(series.y[i])) continue;
+      if (!is_drawn(series, i)) continue;
       x_range.add(series.x[i]);
       y_range.add(series.y[i]);
     }

@@ -8,7 +8,8 @@
 
 namespace tandem { inline namespace v0 { namespace train {
 
-/// A line through the points (x[i], y[i]) with ascending x. The line is interrupted at points whose y is not finite.
+/// A line through the points (x[i], y[i]) with ascending x. The line is interrupted at points whose x or y is not
+/// finite, or beyond 1e300.
 struct Series {
   std::string label;      ///< in the legend
   std::vector<double> x;  ///< ascending
@@ -26,7 +27,7 @@ struct Plot {
 };
 
 /// The chart as an SVG document: title, labelled axes with round ticks, grid, lines, legend; "no points yet" without
-/// points. Equal plots give equal bytes.
+/// points. Equal plots give equal bytes. Throws ValueError for a series with other numbers of x than of y.
 TANDEM_API std::string to_svg(const Plot& plot);
 
 }}}  // namespace tandem::v0::train

@@ -524,6 +524,7 @@ int64_t attention_backward_workspace_bytes(const KernelContext&, const Attention
 }
 
 void attention(const KernelContext&, const AttentionCall& call, void* workspace) {
+  if (call.sizes.queries == 0) return;
   visit(call.dtype, [&]<class T>() {
     const ForwardPlan<T> plan(call);
     const TraceSpan span(plan.kernels.name, "algorithm");

@@ -47,9 +47,10 @@ void store(DType dtype, const Matrix& matrix, void* data, int64_t offset) {
 }
 
 /// Calls succeeds(i) for all batch indices; returns the first one for which it is false, or -1. `size` is the length of
-/// a matrix's longer side.
+/// a matrix's longer side, or 0: nothing is called, however many batches there are.
 template <class F>
 int64_t for_batches(int64_t batches, int64_t size, F succeeds) {
+  if (size == 0) return -1;
   std::atomic<int64_t> first = batches;
   const int64_t work = std::max<int64_t>(1, saturating_mul(saturating_mul(size, size), size));
   parallel_for(batches, std::max<int64_t>(1, kGrain / work), [&](int64_t begin, int64_t end) {
@@ -74,8 +75,7 @@ int64_t cholesky(DType dtype, int64_t batches, int64_t n, const void* a, void* o
 }
 
 int64_t solve(DType dtype, int64_t batches, int64_t n, int64_t k, const void* a, const void* b, void* out) {
-  return for_batches(batches, std::max(n, k), [&](int64_t i) {
-    if (n == 0) return true;
+  return for_batches(batches, n == 0 ? 0 : std::max(n, k), [&](int64_t i) {
     const Eigen::PartialPivLU<Matrix> lu(load(dtype, a, i, n, n));
     if ((lu.matrixLU().diagonal().array() == 0).any()) return false;
     if (k > 0) store(dtype, lu.solve(load(dtype, b, i, n, k)), out, i * n * k);
@@ -84,7 +84,7 @@ int64_t solve(DType dtype, int64_t batches, int64_t n, int64_t k, const void* a,
 }
 
 void det(DType dtype, int64_t batches, int64_t n, const void* a, void* out) {
-  for_batches(batches, n, [&](int64_t i) {
+  for_batches(batches, std::max<int64_t>(n, 1), [&](int64_t i) {
     const double result = n == 0 ? 1 : load(dtype, a, i, n, n).determinant();
     store(dtype, Matrix::Constant(1, 1, result), out, i);
     return true;
@@ -93,7 +93,6 @@ void det(DType dtype, int64_t batches, int64_t n, const void* a, void* out) {
 
 int64_t det_backward(DType dtype, int64_t batches, int64_t n, const void* a, const void* grad, void* out) {
   return for_batches(batches, n, [&](int64_t i) {
-    if (n == 0) return true;
     const Eigen::BDCSVD<Matrix> svd(load(dtype, a, i, n, n), Eigen::ComputeFullU | Eigen::ComputeFullV);
     if (svd.info() != Eigen::Success) return false;
     // The matrix of cofactors: det(U V^T) U diag(products of the other singular values) V^T.
@@ -109,8 +108,7 @@ int64_t det_backward(DType dtype, int64_t batches, int64_t n, const void* a, con
 
 void qr(DType dtype, int64_t batches, int64_t m, int64_t n, const void* a, void* out) {
   const int64_t k = std::min(m, n);
-  for_batches(batches, std::max(m, n), [&](int64_t i) {
-    if (k == 0) return true;
+  for_batches(batches, k == 0 ? 0 : std::max(m, n), [&](int64_t i) {
     const Eigen::HouseholderQR<Matrix> decomposition(load(dtype, a, i, m, n));
     const int64_t offset = i * k * (m + n);
     store(dtype, decomposition.householderQ() * Matrix::Identity(m, k), out, offset);
@@ -121,8 +119,7 @@ void qr(DType dtype, int64_t batches, int64_t m, int64_t n, const void* a, void*
 
 int64_t svd(DType dtype, int64_t batches, int64_t m, int64_t n, const void* a, void* out) {
   const int64_t k = std::min(m, n);
-  return for_batches(batches, std::max(m, n), [&](int64_t i) {
-    if (k == 0) return true;
+  return for_batches(batches, k == 0 ? 0 : std::max(m, n), [&](int64_t i) {
     const Eigen::BDCSVD<Matrix> decomposition(load(dtype, a, i, m, n), Eigen::ComputeThinU | Eigen::ComputeThinV);
     if (decomposition.info() != Eigen::Success) return false;
     const int64_t offset = i * k * (m + n + 1);
@@ -135,7 +132,6 @@ int64_t svd(DType dtype, int64_t batches, int64_t m, int64_t n, const void* a, v
 
 int64_t eigh(DType dtype, int64_t batches, int64_t n, const void* a, void* out) {
   return for_batches(batches, n, [&](int64_t i) {
-    if (n == 0) return true;
     const Matrix matrix = load(dtype, a, i, n, n);
     if (!matrix.allFinite()) return false;
     const Eigen::SelfAdjointEigenSolver<Matrix> solver(matrix);

@@ -16,6 +16,7 @@ constexpr int64_t kGrain = 1 << 14;
 
 template <class F>
 void scan_lines(const ScanSizes& sizes, bool reverse, const F& f) {
+  if (sizes.size == 0) return;
   const int64_t stripes = (sizes.inner + kStripe - 1) / kStripe;
   const int64_t grain =
       std::max<int64_t>(1, kGrain / std::max<int64_t>(1, sizes.size * std::min(sizes.inner, kStripe)));

@@ -2,6 +2,7 @@
 // call returns or throws an Error. With UndefinedBehaviorSanitizer no arithmetic overflows.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cstdlib>
 #include <functional>
 #include <iterator>
@@ -23,6 +24,8 @@
 #include <tandem/models/vision_transformer.h>
 #include <tandem/tandem.h>
 #include <tandem/tests/support/error_text.h>
+#include <tandem/train/metrics.h>
+#include <tandem/train/plot.h>
 
 // Requests that a process cannot be expected to satisfy fail at once, also with AddressSanitizer.
 void* operator new(size_t size) {
@@ -92,6 +95,15 @@ Number restore(data::Sampler&& sampler, Number epoch, Number position, Number si
   for (const char* name : {"size", "dataset_size"}) state.set(name, size);
   sampler.load_state_dict(state);
   return static_cast<Number>(sampler.begin_epoch().size() + sampler.begin_epoch().size());
+}
+Number advance(data::Sampler&& sampler, Number count, Number more) {
+  sampler.advance(count);
+  sampler.begin_epoch();
+  sampler.advance(more);
+  return static_cast<Number>(sampler.begin_epoch().size());
+}
+std::string chart(Number x, Number y) {
+  return train::to_svg({"", "", "", {{"", {0, std::bit_cast<double>(x)}, {0, std::bit_cast<double>(y)}}}});
 }
 text::TokenDataset tokens(Number context, Number stride) {
   return text::TokenDataset(std::vector<uint16_t>(9), {context, stride});
@@ -205,7 +217,8 @@ const Call kCalls[] = {
     CALL(data::DigitsDataset(a).get(b)), CALL(data::ShapesDataset(a, 0, {.side = b}).get(c)),
     CALL(data::SequentialSampler(a).begin_epoch()), CALL(data::RandomSampler(a).begin_epoch()),
     CALL(data::DistributedSampler(a, 0, 2).begin_epoch()), CALL(data::WeightedRandomSampler({1, 2}, a).begin_epoch()),
-    CALL(restore(data::RandomSampler(3), a, b, c)), CALL(restore(data::DistributedSampler(3, 0, 1), a, b, c)),
+    CALL(advance(data::SequentialSampler(3), a, b)), CALL(restore(data::RandomSampler(3), a, b, c)),
+    CALL(restore(data::DistributedSampler(3, 0, 1), a, b, c)),
     CALL(load(3, {.batch_size = a})), CALL(load(a, {.batch_size = b, .drop_last = true})),
     CALL(load(3, {.prefetch = a})), CALL(load(3, {.num_workers = 2, .prefetch = a})),
     CALL(data::make_grid(x.slice(1, 0, 3), {.nrow = a, .padding = b})), CALL(data::crop(image(x), a, b, c, 3)),
@@ -213,6 +226,14 @@ const Call kCalls[] = {
     CALL(transformed(data::center_crop(a), x)), CALL(transformed(data::random_crop(a), x)),
     CALL(transformed(data::random_resized_crop(a), x)), CALL(mixed(a, b)), CALL(tokens(a, b).get(c)),
     CALL(data::random_split(data::DigitsDataset(3), {1.0 * a, 1.0 * b, 1.0 * c})),
+    // metrics and charts
+    CALL(train::ConfusionMatrix(a).compute()), CALL(chart(a, b)), CALL(train::to_svg({"", "", "", {{"", {1, 2}, {3}}}})),
+    // many matrices, lines and sequences without elements
+    CALL(linalg::qr(zeros({a, 0, 2}))), CALL(linalg::svd(zeros({a, 2, 0}))), CALL(linalg::det(zeros({a, 0, 0}))),
+    CALL(linalg::inv(zeros({a, 0, 0}))), CALL(linalg::cholesky(zeros({a, 0, 0}))), CALL(linalg::eigh(zeros({a, 0, 0}))),
+    CALL(linalg::solve(zeros({a, 0, 0}), zeros({a, 0, 2}))), CALL(zeros({a, 0, b}).cumsum(1)),
+    CALL(zeros({0, a}).cummax(0)), CALL(nn::pack_sequence({zeros({a, 0})})), CALL(qkv_attention(zeros({a, 0, 3}), 1)),
+    CALL(nn::init::dirac_(zeros({0, 1, 1}), a)),
     // tensors alone
     CALL(nn::Linear(6, 2)(x)), CALL(nn::Bilinear(6, 6, 2)(x, x)), CALL(nn::Embedding(9, 3)(x)),
     CALL(nn::Conv1d(4, 4, 2)(x)), CALL(nn::Conv2d(4, 4, 2)(x)),
