@@ -150,7 +150,7 @@ std::vector<Option> CosineAnnealingWarmRestartsOptions::options() {
 
 double CosineAnnealingWarmRestartsOptions::rate_at(double initial, int64_t steps, int64_t) const {
   int64_t length = T_0, at = T_mult == 1 ? steps % T_0 : steps;
-  for (; at >= length; length *= T_mult) at -= length;
+  for (; at >= length; length = saturating_mul(length, T_mult)) at -= length;
   return cosine(initial, eta_min, static_cast<double>(at) / static_cast<double>(length));
 }
 

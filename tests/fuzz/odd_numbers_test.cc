@@ -110,9 +110,10 @@ text::TokenDataset tokens(Number context, Number stride) {
 }
 models::Gpt2 small_gpt2() { return models::Gpt2({.vocab_size = 9, .n_positions = 9, .n_embd = 12, .n_layer = 1}); }
 template <class Schedule, class Options>
-double last_rate(const Options& options) {
+double last_rate(const Options& options, Number steps = 0) {
   optim::SGD sgd({zeros({1}).set_requires_grad()}, {.lr = 1, .momentum = 0.5});
   Schedule schedule(sgd, options);
+  schedule.set_steps(steps);
   for (int i = 0; i < 3; ++i) schedule.step();
   return sgd.lr();
 }
@@ -263,10 +264,11 @@ const Call kCalls[] = {
     CALL(data::default_collate(std::vector<data::Example>{{x, x}, {x, x}})), CALL(optim::SGD({x}, {.lr = 1}).step()),
     CALL(optim::clip_grad_norm_({x}, 1)), CALL(x.to_vector<double>()), CALL(x.item()), CALL(x[0]),
     // schedules
-    CALL(last_rate<optim::StepLR>(optim::StepLROptions{.step_size = a})),
+    CALL(last_rate<optim::StepLR>(optim::StepLROptions{.step_size = a}, b)),
+    CALL(last_rate<optim::CosineAnnealingWarmRestarts>(optim::CosineAnnealingWarmRestartsOptions{a, b}, c)),
     CALL(last_rate<optim::OneCycleLR>(optim::OneCycleLROptions{1, a, b, c})),
     CALL(last_rate<optim::CyclicLR>(optim::CyclicLROptions{1, 2, a, b})),
-    CALL(last_rate<optim::LinearLR>(optim::LinearLROptions{.total_iters = a})),
+    CALL(last_rate<optim::LinearLR>(optim::LinearLROptions{.total_iters = a}, b)),
 };
 // clang-format on
 
