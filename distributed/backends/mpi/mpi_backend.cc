@@ -27,7 +27,8 @@ namespace {
 
 constexpr std::chrono::microseconds kPollInterval{50};  // while no caller waits
 // A rank that ended may have finished the running collective before; its last data may still be on its way.
-constexpr std::chrono::milliseconds kEndGrace{200};
+// Shorter than the 250 ms after which mpirun of OpenMPI 5.0 sends SIGTERM.
+constexpr std::chrono::milliseconds kEndGrace{100};
 // An all_reduce is cut into chunks, several at a time: MPI exchanges one while it reduces another.
 constexpr int kChunkElements = 1 << 20, kWindow = 4, kTag = 1, kMaxNoticePolls = 1000;
 constexpr size_t kMaxKeptBytes = 64 << 20;  // of memory for the next collective
