@@ -210,7 +210,7 @@ class MpiBackend final : public Backend {
 
   std::mutex failures_mutex_;
   std::vector<std::pair<Clock::time_point, GroupError>> failures_;  // from that time on
-  std::atomic<bool> has_failures_{false}, is_aborted_{false};
+  std::atomic<bool> has_failures_{false}, is_aborted_{false}, is_notified_{false};
 
   // The running collective.
   const Collective* call_ = nullptr;
@@ -396,7 +396,7 @@ void MpiBackend::check_failures() {
 
 void MpiBackend::do_notify_failure(int culprit, const std::string& reason) {
   // A rank that left has finished its part of a collective that MPI transfers.
-  if (reason != "left the job") note(culprit, reason, Clock::now() + kEndGrace);
+  if (reason != "left the job") note(culprit, reason, Clock::now() + kEndGrace), is_notified_ = true;
   flat_->do_notify_failure(culprit, reason);
 }
 
@@ -410,8 +410,9 @@ void MpiBackend::do_abort(int culprit, const std::string& reason) {
   for (int rank = 0; rank < options_.world_size; ++rank) {
     if (rank != options_.rank) MPI_Issend(notice, sizeof(Notice), MPI_BYTE, rank, kTag, comm_, &sends.emplace_back());
   }
-  // MPI may connect and send only while it is called. Members outside MPI do not receive.
-  for (int i = 0, all_received = 0; i < kMaxNoticePolls && all_received == 0; ++i) {
+  // MPI may connect and send only while it is called. Members outside MPI do not receive. The store notifies all ranks
+  // of a failure or none.
+  for (int i = 0, all_received = 0; i < kMaxNoticePolls && all_received == 0 && !is_notified_; ++i) {
     MPI_Testall(static_cast<int>(sends.size()), sends.data(), &all_received, MPI_STATUSES_IGNORE);
     std::this_thread::sleep_for(kPollInterval);
   }
