@@ -48,8 +48,8 @@ Connection::Connection(FileDescriptor socket, int peer, const Tuning& tuning, si
   expected_.max_payload = max_payload;
   expected_.max_data = static_cast<size_t>(tuning.chunk_bytes);
   tune_connection(socket_.get());
-  // Frames wait behind the data in this buffer, and what waits leaves the caches. With a smaller one, the rest of a frame
-  // would wait for the peer's delayed acknowledgements.
+  // Frames wait behind the data in this buffer, and what waits leaves the caches. With a smaller one, the rest of a
+  // frame would wait for the peer's delayed acknowledgements.
   constexpr int kSize = 256 << 10;
   setsockopt(socket_.get(), SOL_SOCKET, SO_SNDBUF, &kSize, sizeof(kSize));
 }
