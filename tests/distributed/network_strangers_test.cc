@@ -369,7 +369,7 @@ TEST(NetworkPeer, MalformedFrameFailsBothRanks) {
   const Case cases[] = {
       {kGarbage, "with a wrong magic number"},
       {record_of(FrameType::kOffer, [](FrameHeader& h) { h.length = 1 << 20; }), "whose payload is too long"},
-      {record_of(FrameType::kData, [](FrameHeader& h) { h.data_length = 1 << 20; }), "whose data is too long"},
+      {record_of(FrameType::kData, [](FrameHeader& h) { h.data_length = 2 << 20; }), "whose data is too long"},
       {record_of(FrameType::kOffer, [](FrameHeader& h) { h.seq = 1; }), "out of order"},
   };
   for (const Case& c : cases) {

@@ -50,8 +50,8 @@ Connection::Connection(FileDescriptor socket, int peer, const Tuning& tuning, si
   tune_connection(socket_.get());
   // Frames wait behind the data in this buffer, and what waits leaves the caches. With a smaller one, the rest of a
   // frame would wait for the peer's delayed acknowledgements.
-  constexpr int kSize = 256 << 10;
-  setsockopt(socket_.get(), SOL_SOCKET, SO_SNDBUF, &kSize, sizeof(kSize));
+  const int size = static_cast<int>(std::clamp<int64_t>(tuning.chunk_bytes, 64 << 10, 256 << 10));
+  setsockopt(socket_.get(), SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 }
 
 // --- sending ---
