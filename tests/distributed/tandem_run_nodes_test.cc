@@ -24,7 +24,7 @@ using tandem::distributed::connect_to;
 using tandem::distributed::FileDescriptor;
 using tandem::distributed::listen_on;
 using tandem::distributed::local_port;
-using tandem::testing::process_state;
+using tandem::testing::wait_until_stopped;
 using tandem::testing_support::open_pidfd;
 using tandem::testing_support::sorted_lines;
 using tandem::testing_support::Subprocess;
@@ -289,8 +289,8 @@ TEST(TandemRunMultiNode, StoppedLauncherIsAbandonedAfterDeathOfItsRank) {
       start_node(port, 2, 1, {kProgram, "stopped", "0"}, {{"TANDEM_HOST_ID", "b"}})};
   for (auto& node : nodes) ASSERT_TRUE(node->wait_for_output("pid "));
   const pid_t rank0 = pid_in(nodes[0]->out());
-  while (process_state(rank0) != 'T') usleep(1000);  // rank 1 has left the first barrier or can do so
-  nodes[0]->send_signal(SIGSTOP);                    // with the store
+  ASSERT_TRUE(wait_until_stopped(rank0));  // rank 1 has left the first barrier or can do so
+  nodes[0]->send_signal(SIGSTOP);          // with the store
   kill(rank0, SIGKILL);
   const auto other = nodes[1]->wait(std::chrono::seconds(20));
   EXPECT_EQ(messages(other.err), "launch: node 0 does not respond\n");

@@ -20,16 +20,20 @@ inline char process_state(pid_t pid) {
   return end == std::string::npos || end + 2 >= text.str().size() ? '\0' : text.str()[end + 2];
 }
 
-/// Continues a process that stops itself now or soon. (A SIGCONT before it has stopped would be lost.) Returns at once
-/// if the process has ended, and after about twenty seconds in any case.
-inline void wake_when_stopped(pid_t pid) {
+/// Waits at most about twenty seconds until the process has stopped itself or ended. Returns whether it is stopped.
+inline bool wait_until_stopped(pid_t pid) {
   for (int i = 0; i < 20000; ++i) {
     const char state = process_state(pid);
-    if (state == '\0' || state == 'Z') return;
-    if (state == 'T') break;
+    if (state == '\0' || state == 'Z') return false;
+    if (state == 'T') return true;
     usleep(1000);
   }
-  kill(pid, SIGCONT);
+  return false;
+}
+
+/// Continues a process that stops itself now or soon. (A SIGCONT before it has stopped would be lost.)
+inline void wake_when_stopped(pid_t pid) {
+  if (wait_until_stopped(pid)) kill(pid, SIGCONT);
 }
 
 }  // namespace tandem::testing
