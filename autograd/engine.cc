@@ -81,7 +81,7 @@ Tensor root_gradient(const char* op, const Tensor& root, const Tensor& gradient,
                  describe(gradient), ") contains NaN");
     return create_graph ? gradient : gradient.detach();
   }
-  TANDEM_CHECK(ShapeError, root.num_elements() == 1, op,
+  TANDEM_CHECK(ShapeError, root.numel() == 1, op,
                ": the gradient may be omitted only for a tensor with one element, not for ", describe(root));
   return full(root.shape(), 1, root.options());
 }
@@ -433,11 +433,11 @@ std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor
 
 // --- members of Tensor ----------------------------------------------------------------------------------------------
 
-Tensor& Tensor::set_requires_grad(bool on) {
-  TANDEM_CHECK(StateError, is_leaf() || on, "set_requires_grad: the tensor (", describe(*this),
+Tensor& Tensor::requires_grad_(bool on) {
+  TANDEM_CHECK(StateError, is_leaf() || on, "requires_grad_: the tensor (", describe(*this),
                ") is the result of an operation; detach() it");
   TANDEM_CHECK(DTypeError, !on || is_floating_point(dtype()),
-               "set_requires_grad: only floating-point tensors can require gradients, got ", describe(*this));
+               "requires_grad_: only floating-point tensors can require gradients, got ", describe(*this));
   if (is_leaf()) impl().requires_grad = on;
   return *this;
 }

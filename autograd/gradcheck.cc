@@ -45,7 +45,7 @@ void check_same(size_t input, const Tensor& recorded, const Tensor& plain, const
   if (!recorded.defined() && !plain.defined()) return;
   const auto values = [](const Tensor& gradient, const Tensor& other) {
     return gradient.defined() ? gradient.to_vector<double>()
-                              : std::vector<double>(static_cast<size_t>(other.num_elements()), 0.0);
+                              : std::vector<double>(static_cast<size_t>(other.numel()), 0.0);
   };
   const std::vector<double> a = values(recorded, plain);
   const std::vector<double> b = values(plain, recorded);
@@ -69,7 +69,7 @@ void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, std::
   TANDEM_CHECK(ValueError, !wanted.empty(), "gradcheck: no input requires grad");
   const Tensor output = f(inputs);
   TANDEM_CHECK(DTypeError, output.dtype() == kFloat64, "gradcheck: the output must be float64, got ", describe(output));
-  const std::vector<double> cotangent = random_cotangent(output.num_elements(), options.seed);
+  const std::vector<double> cotangent = random_cotangent(output.numel(), options.seed);
   std::vector<Tensor> analytic(wanted.size());
   if (output.requires_grad()) {
     const Tensor w = from_vector(cotangent, output.shape(), output.options());
@@ -78,8 +78,8 @@ void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, std::
   for (size_t k = 0; k < wanted.size(); ++k) {
     const std::vector<double> gradient = analytic[k].defined()
                                              ? analytic[k].to_vector<double>()
-                                             : std::vector<double>(static_cast<size_t>(wanted[k].num_elements()), 0.0);
-    for (int64_t i = 0; i < wanted[k].num_elements(); ++i) {
+                                             : std::vector<double>(static_cast<size_t>(wanted[k].numel()), 0.0);
+    for (int64_t i = 0; i < wanted[k].numel(); ++i) {
       const Tensor element =
           make_view(wanted[k].storage(), kFloat64, {}, {}, wanted[k].impl().offset + element_offset(wanted[k], i));
       const double kept = element.item<double>();
@@ -100,9 +100,8 @@ void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, std::
 void gradgradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, std::vector<Tensor> inputs,
                    GradcheckOptions options) {
   const Tensor output = f(inputs);
-  Tensor cotangent =
-      from_vector(random_cotangent(output.num_elements(), options.seed + 1), output.shape(), output.options());
-  cotangent.set_requires_grad();
+  Tensor cotangent = from_vector(random_cotangent(output.numel(), options.seed + 1), output.shape(), output.options());
+  cotangent.requires_grad_();
   const size_t num_inputs = inputs.size();
   inputs.push_back(cotangent);
   for (size_t k = 0; k < num_inputs; ++k) {

@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
     td::set_num_threads(1);
     const td::Tensor x = td::randn({8, 8});
-    td::Tensor w = td::randn({8, 8}).set_requires_grad();
+    td::Tensor w = td::randn({8, 8}).requires_grad_();
     const double add_us = tandem::benchmarks::microseconds_per_call([&] { td::add(x, x); }, 100000, steps);
     const double add_grad_us = tandem::benchmarks::microseconds_per_call([&] { td::add(w, x); }, 100000, steps);
     const double backward_us = tandem::benchmarks::microseconds_per_call(

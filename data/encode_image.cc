@@ -30,9 +30,8 @@ struct Pixels {
 /// Checks an image [C, H, W] and converts it to bytes, as encode_png describes.
 Pixels to_pixels(const char* op, const Tensor& image) {
   check_on_cpu(op, image);
-  TANDEM_CHECK(ShapeError, image.dim() == 3 && (image.size(0) == 1 || image.size(0) == 3) && image.num_elements() > 0,
-               op, ": the image has shape ", image.shape(),
-               ", expected [C, H, W] with C = 1 or 3, and at least one pixel");
+  TANDEM_CHECK(ShapeError, image.dim() == 3 && (image.size(0) == 1 || image.size(0) == 3) && image.numel() > 0, op,
+               ": the image has shape ", image.shape(), ", expected [C, H, W] with C = 1 or 3, and at least one pixel");
   const int64_t channels = image.size(0);
   const int64_t count = image.size(1) * image.size(2);
   TANDEM_CHECK(ValueError, count <= kMaxPixels, op, ": the image has ", count, " pixels, expected at most 2^28");

@@ -116,7 +116,7 @@ Tensor make_grid(const Tensor& images, MakeGridOptions options) {
   Tensor source = make_view(images.storage(), images.dtype(), shape, strides, images.impl().offset);
   if (options.normalize) {
     source = to_float32(source);
-    normalize_values(source.data<float>(), source.num_elements(), options);
+    normalize_values(source.data<float>(), source.numel(), options);
   }
   const int64_t count = shape[0];
   const int64_t height = shape[2];

@@ -165,7 +165,7 @@ Tensor adjust_brightness(const Tensor& image, double factor) {
   dispatch(in, [&]<class Pixel>(Pixel) {
     const auto* from = in.data<Pixel>();
     auto* to = out.data<Pixel>();
-    for (int64_t i = 0; i < in.num_elements(); ++i) to[i] = clamped<Pixel>(from[i] * static_cast<float>(factor));
+    for (int64_t i = 0; i < in.numel(); ++i) to[i] = clamped<Pixel>(from[i] * static_cast<float>(factor));
   });
   return out;
 }
@@ -184,8 +184,7 @@ Tensor adjust_contrast(const Tensor& image, double factor) {
     for (int64_t i = 0; i < count; ++i)
       sum += in.size(0) == 1 ? static_cast<float>(from[i]) : gray_value(from[i], from[count + i], from[2 * count + i]);
     const auto offset = static_cast<float>((1 - factor) * sum / static_cast<double>(count));
-    for (int64_t i = 0; i < in.num_elements(); ++i)
-      to[i] = clamped<Pixel>(from[i] * static_cast<float>(factor) + offset);
+    for (int64_t i = 0; i < in.numel(); ++i) to[i] = clamped<Pixel>(from[i] * static_cast<float>(factor) + offset);
   });
   return out;
 }

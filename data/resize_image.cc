@@ -151,7 +151,7 @@ Tensor resize_image(const Tensor& image, int64_t height, int64_t width, Interpol
   TANDEM_CHECK(ValueError, height >= 1 && height <= kMaxSize && width >= 1 && width <= kMaxSize,
                "resize_image: the size is ", height, "x", width, ", expected 1 to ", kMaxSize);
   const Tensor in = with_contiguous_rows("resize_image", image);
-  TANDEM_CHECK(ShapeError, in.num_elements() > 0, "resize_image: the image has shape ", in.shape(),
+  TANDEM_CHECK(ShapeError, in.numel() > 0, "resize_image: the image has shape ", in.shape(),
                ", expected at least one pixel");
   return in.dtype() == kUInt8 ? resize<uint8_t>(in, height, width, interpolation)
                               : resize<float>(in, height, width, interpolation);

@@ -23,7 +23,7 @@ void stack_into(Tensor& stacked, const Tensor& item, int64_t row, int64_t num_ro
 }
 
 Tensor row_of(const Tensor& tensor, int64_t row) {
-  const int64_t begin = tensor.num_elements() == 0 ? 0 : row * tensor.strides()[0];
+  const int64_t begin = tensor.numel() == 0 ? 0 : row * tensor.strides()[0];
   return make_view(tensor.storage(), tensor.dtype(), Shape(tensor.shape().begin() + 1, tensor.shape().end()),
                    Shape(tensor.strides().begin() + 1, tensor.strides().end()), tensor.impl().offset + begin);
 }

@@ -141,7 +141,7 @@ Transform to_float() {
     Tensor out = empty(in.shape());
     const auto* from = in.data<uint8_t>();
     auto* to = out.data<float>();
-    for (int64_t i = 0; i < in.num_elements(); ++i) to[i] = static_cast<float>(from[i]) / 255.0f;
+    for (int64_t i = 0; i < in.numel(); ++i) to[i] = static_cast<float>(from[i]) / 255.0f;
     return out;
   });
 }
@@ -161,7 +161,7 @@ Transform normalize(std::vector<double> mean, std::vector<double> deviation) {
     check_on_cpu("normalize", image);
     const Tensor in = row_major(image);
     Tensor out = empty(in.shape());
-    const int64_t channel_size = in.num_elements() / num_channels;
+    const int64_t channel_size = in.numel() / num_channels;
     const auto* from = in.data<float>();
     auto* to = out.data<float>();
     for (size_t c = 0; c < mean.size(); ++c) {
@@ -177,7 +177,7 @@ Transform resize(int64_t size, Interpolation interpolation) {
   check_size("resize", "size", size);
   return of_image([size, interpolation](const Tensor& image, ItemRandom&) {
     check_planes("resize", image);
-    TANDEM_CHECK(ShapeError, image.num_elements() > 0, "resize: the image has shape ", image.shape(),
+    TANDEM_CHECK(ShapeError, image.numel() > 0, "resize: the image has shape ", image.shape(),
                  ", expected at least one pixel");
     const int64_t height = image.size(1);
     const int64_t width = image.size(2);
@@ -223,7 +223,7 @@ Transform random_resized_crop(int64_t size, RandomResizedCropOptions options) {
   check_range("ratio", options.ratio);
   return of_image([size, options](const Tensor& image, ItemRandom& random) {
     check_planes("random_resized_crop", image);
-    TANDEM_CHECK(ShapeError, image.num_elements() > 0, "random_resized_crop: the image has shape ", image.shape(),
+    TANDEM_CHECK(ShapeError, image.numel() > 0, "random_resized_crop: the image has shape ", image.shape(),
                  ", expected at least one pixel");
     const Window window = random_window(image.size(1), image.size(2), options, random);
     const Shape& strides = image.strides();
@@ -298,7 +298,7 @@ BatchTransform mixup(MixupOptions options) {
     const int64_t size = in.size(0);
     batch.images = empty(in.shape());
     batch.labels = zeros({size, options.num_classes});
-    const int64_t count = in.num_elements() / std::max<int64_t>(size, 1);
+    const int64_t count = in.numel() / std::max<int64_t>(size, 1);
     for (int64_t row = 0; row < size; ++row) {
       const int64_t other = row == 0 ? size - 1 : row - 1;
       const float* a = in.data<float>() + row * count;

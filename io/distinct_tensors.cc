@@ -12,7 +12,7 @@ namespace {
 
 /// Whether two tensors are the same elements in the same memory, with the same shape and strides.
 bool is_alias(const Tensor& a, const Tensor& b) {
-  return a.is_same(b) || (a.num_elements() > 0 && a.data_ptr() == b.data_ptr() && a.dtype() == b.dtype() &&
+  return a.is_same(b) || (a.numel() > 0 && a.data_ptr() == b.data_ptr() && a.dtype() == b.dtype() &&
                           a.device() == b.device() && a.shape() == b.shape() && a.strides() == b.strides());
 }
 

@@ -253,7 +253,7 @@ Tensor load_npy(const std::string& path) {
   file.read(values.data_ptr(), data_start, num_bytes);
   if (dtype == kBool) {
     const auto* bytes = reinterpret_cast<const uint8_t*>(values.data_ptr());
-    const bool valid = std::all_of(bytes, bytes + values.num_elements(), [](uint8_t byte) { return byte <= 1; });
+    const bool valid = std::all_of(bytes, bytes + values.numel(), [](uint8_t byte) { return byte <= 1; });
     TANDEM_CHECK(IoError, valid, "load_npy: '", path, "' has a bool that is neither 0 nor 1");
   }
   if (!header.fortran_order || shape.size() < 2) return values;

@@ -116,7 +116,7 @@ SafetensorsFile load_safetensors(const std::string& path, const LoadSafetensorsO
     Tensor tensor = load_tensor(file, mapped, data_start, entry);
     if (entry.dtype == kBool) {
       const auto* bytes = reinterpret_cast<const uint8_t*>(tensor.data_ptr());
-      const bool valid = std::all_of(bytes, bytes + tensor.num_elements(), [](uint8_t byte) { return byte <= 1; });
+      const bool valid = std::all_of(bytes, bytes + tensor.numel(), [](uint8_t byte) { return byte <= 1; });
       TANDEM_CHECK(IoError, valid, "load_safetensors: '", path, "': tensor '", entry.name,
                    "' of bool has a byte that is neither 0 nor 1");
     }

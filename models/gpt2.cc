@@ -161,7 +161,7 @@ std::unique_ptr<Gpt2> Gpt2::from_pretrained(const std::string& folder) {
   const Gpt2Config config = read_gpt2_config(path);
   const io::SafetensorsFile file = io::load_pretrained(folder);
   int64_t stored = 0;
-  for (const auto& [name, tensor] : file.tensors) stored += tensor.num_elements();
+  for (const auto& [name, tensor] : file.tensors) stored += tensor.numel();
   // A model that is slightly too large is built, so that load_state_dict can list the differences.
   const double size = num_parameters(config);
   TANDEM_CHECK(IoError, size <= 2 * static_cast<double>(stored), "Gpt2::from_pretrained: '", path,

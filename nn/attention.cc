@@ -59,8 +59,8 @@ Tensor operation_mask(const MultiheadAttentionCall& call, const Tensor& query, i
     shape.back() = own.size(-1);
     shape.insert(shape.size() - 2, num_heads);
     shape[shape.size() - 2] = own.size(-2);
-    TANDEM_CHECK(ShapeError, num_elements(shape) == own.num_elements(), "MultiheadAttention: attn_mask is ",
-                 describe(own), ", expected [T, S] or [N * num_heads, T, S] for query ", describe(query));
+    TANDEM_CHECK(ShapeError, num_elements(shape) == own.numel(), "MultiheadAttention: attn_mask is ", describe(own),
+                 ", expected [T, S] or [N * num_heads, T, S] for query ", describe(query));
     combine(own.reshape(shape));
   } else if (own.defined()) {
     combine(own);

@@ -65,7 +65,7 @@ void copy_state(const Module& from, Module& to) {
       continue;
     }
     if (b.tensor.defined() && b.tensor.is_leaf() && used.insert(&b.tensor.impl()).second) {
-      b.tensor.set_requires_grad(false);
+      b.tensor.requires_grad_(false);
       b.tensor.impl().autograd = nullptr;  // the leaf state has the old shape, dtype and device
       Module::take_memory(b.tensor, values.at(source));
     } else {
@@ -73,7 +73,7 @@ void copy_state(const Module& from, Module& to) {
     }
     if (a.kind == Module::Kind::kParameter) {
       owner.make_parameter(b.name, b.tensor);
-      b.tensor.set_requires_grad(a.tensor.requires_grad());
+      b.tensor.requires_grad_(a.tensor.requires_grad());
     }
     copies.emplace(source, b.tensor);
   }

@@ -131,7 +131,7 @@ ConvLayer::ConvLayer(const Shape& shape, int64_t out_channels, const ConvLayerOp
       layer_options_(options) {
   // As in PyTorch: slope sqrt(5) gives the bound 1 / sqrt(fan_in).
   init::kaiming_uniform_(weight, std::sqrt(5.0));
-  const double bound = 1 / std::sqrt(static_cast<double>(weight.num_elements() / weight.size(0)));
+  const double bound = 1 / std::sqrt(static_cast<double>(weight.numel() / weight.size(0)));
   if (options.bias) init::uniform_(bias, -bound, bound);
 }
 

@@ -66,7 +66,7 @@ Tensor normal_values(const Shape& shape, TensorOptions options, Generator* given
 /// Uniform with mean 0 and standard deviation `std`, which may be infinite for an empty tensor.
 const Tensor& uniform_of_std_(const Tensor& tensor, double std, Generator* generator) {
   const double bound = std::sqrt(3.0) * std;
-  return tensor.num_elements() == 0 ? tensor : uniform_(tensor, -bound, bound, generator);
+  return tensor.numel() == 0 ? tensor : uniform_(tensor, -bound, bound, generator);
 }
 
 double xavier_std(const char* function, const Tensor& tensor, double gain) {
@@ -180,9 +180,9 @@ const Tensor& kaiming_normal_(const Tensor& tensor, double a, Mode mode, Nonline
 
 const Tensor& orthogonal_(const Tensor& tensor, double gain, Generator* generator) {
   check_at_least_2d("orthogonal_", tensor);
-  if (tensor.num_elements() == 0 || is_skipped()) return tensor;
+  if (tensor.numel() == 0 || is_skipped()) return tensor;
   const NoGradGuard no_grad;
-  const int64_t rows = tensor.size(0), columns = tensor.num_elements() / rows;
+  const int64_t rows = tensor.size(0), columns = tensor.numel() / rows;
   const DType dtype = tensor.dtype() == kFloat64 ? kFloat64 : kFloat32;
   const Tensor normal = normal_values({rows, columns}, {dtype, Device()}, generator);
   const auto [Q, R] = linalg::qr(rows < columns ? normal.t() : normal);

@@ -223,7 +223,7 @@ std::unique_ptr<Module> Module::remove_module(const std::string& path) {
 }
 
 void Module::make_parameter(const std::string& name, Tensor& tensor) {
-  tensor.set_requires_grad();
+  tensor.requires_grad_();
   std::string& known = autograd::leaf(tensor).name;
   if (known.empty()) known = joined(path(), name);
 }
@@ -443,14 +443,14 @@ void Module::take_memory(const Tensor& tensor, const Tensor& value) {
   impl.offset = 0;
   impl.shape = value.shape();
   impl.strides = value.strides();
-  impl.num_elements = value.num_elements();
+  impl.num_elements = value.numel();
   impl.is_row_major = true;
   impl.is_view = false;
   impl.history_version = impl.storage->version();
 }
 
 Module& Module::requires_grad_(bool requires_grad) {
-  for (Tensor& parameter : parameters()) parameter.set_requires_grad(requires_grad);
+  for (Tensor& parameter : parameters()) parameter.requires_grad_(requires_grad);
   return *this;
 }
 

@@ -81,8 +81,7 @@ PackedSequence pack_padded_sequence(const Tensor& input, const Tensor& lengths, 
 
 PaddedSequence pad_packed_sequence(const PackedSequence& sequence, PadPackedOptions options) {
   const Tensor& data = sequence.data;
-  TANDEM_CHECK(ShapeError,
-               data.dim() >= 1 && sequence.batch_sizes.dim() == 1 && sequence.batch_sizes.num_elements() > 0,
+  TANDEM_CHECK(ShapeError, data.dim() >= 1 && sequence.batch_sizes.dim() == 1 && sequence.batch_sizes.numel() > 0,
                "pad_packed_sequence: data is ", describe(data), " and batch_sizes ", describe(sequence.batch_sizes),
                ", expected [rows, ...] and [T] with T >= 1");
   const Numbers batch_sizes = sequence.batch_sizes.to_vector<int64_t>();

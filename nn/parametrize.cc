@@ -48,11 +48,11 @@ class ParametrizationList : public Module {
       values = parametrization_.right_inverse(target_.tensor);
     }
     const std::string old_path = layer_.path().empty() ? target_.name : layer_.path() + "." + target_.name;
-    std::string& leaf_name = autograd::leaf(target_.tensor.set_requires_grad()).name;
+    std::string& leaf_name = autograd::leaf(target_.tensor.requires_grad_()).name;
     if (leaf_name == old_path) leaf_name.clear();  // if the parameter is an original, it gets a new path
     for (size_t i = 0; i < values.size(); ++i) {
       Tensor& original = add_parameter(values.size() == 1 ? "original" : str("original", i), values[i]);
-      original.set_requires_grad(requires_grad);
+      original.requires_grad_(requires_grad);
       originals_.push_back(&original);
     }
     target_.kind = Kind::kComputed;
@@ -79,11 +79,11 @@ class ParametrizationList : public Module {
       target_.tensor = target_.tensor.detach().clone();
     } else {
       target_.tensor = *originals_[0];
-      autograd::leaf(target_.tensor.set_requires_grad()).name.clear();
+      autograd::leaf(target_.tensor.requires_grad_()).name.clear();
     }
     target_.kind = Kind::kParameter;
     layer_.make_parameter(target_.name, target_.tensor);
-    target_.tensor.set_requires_grad(requires_grad);
+    target_.tensor.requires_grad_(requires_grad);
   }
 
   size_t size() const { return originals_.size(); }

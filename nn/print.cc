@@ -26,8 +26,8 @@ struct Sum {
 Sum sum_of(const NamedTensors& tensors) {
   Sum sum;
   for (const auto& [path, tensor] : tensors) {
-    sum.values += tensor.num_elements();
-    if (tensor.requires_grad()) sum.trainable += tensor.num_elements();
+    sum.values += tensor.numel();
+    if (tensor.requires_grad()) sum.trainable += tensor.numel();
     sum.num_bytes += tensor.num_bytes();
   }
   return sum;

@@ -22,7 +22,7 @@ inline std::vector<GradientBatch> batches_of(const std::vector<Tensor>& gradient
     auto found = batches.begin();
     while (found != batches.end() && (found->device != gradient.device() || found->dtype != gradient.dtype())) ++found;
     if (found == batches.end()) found = batches.insert(found, {gradient.device(), gradient.dtype(), {}});
-    found->values.push_back({gradient.num_elements(), gradient.data_ptr()});
+    found->values.push_back({gradient.numel(), gradient.data_ptr()});
   }
   return batches;
 }

@@ -296,7 +296,7 @@ std::vector<Optimizer::Batch> Optimizer::count_steps(const std::vector<Update>& 
     // The gradient is read; the parameter, its master and its state are read and written.
     const int num_wide = std::popcount(used) + (is_16_bit(parameter) ? 1 : 0);
     trace_work(0, 3 * parameter.num_bytes() +
-                      2 * num_wide * parameter.num_elements() * static_cast<int64_t>(size_of(state_dtype(parameter))));
+                      2 * num_wide * parameter.numel() * static_cast<int64_t>(size_of(state_dtype(parameter))));
 
     const auto key = std::tuple(parameter.device(), parameter.dtype(), group, cases, rule_.counts_steps ? steps : 0);
     auto found = std::find_if(batches.begin(), batches.end(), [&](const Batch& b) {
@@ -315,7 +315,7 @@ std::vector<Optimizer::Batch> Optimizer::count_steps(const std::vector<Update>& 
 StepTensors Optimizer::step_tensors(size_t index, const Tensor& gradient, unsigned used, DType copy_dtype) const {
   const Tensor& parameter = parameters_[index];
   const bool has_master = is_16_bit(parameter);
-  StepTensors tensors = {parameter.num_elements(),
+  StepTensors tensors = {parameter.numel(),
                          gradient.defined() ? gradient.data_ptr() : nullptr,
                          has_master ? states_[index].master.data_ptr() : parameter.data_ptr(),
                          has_master ? parameter.data_ptr() : nullptr,

@@ -335,7 +335,7 @@ void set_cpu_device_count(int n) {
   Registry& devices = registry();
   for (int i = n; i < devices.num_cpu_devices; ++i) {
     const int64_t allocated = devices.cpu[static_cast<size_t>(i)].stats().allocated;
-    TANDEM_CHECK(StateError, allocated == 0, "set_cpu_device_count: ", n, " would remove ", Device(DeviceType::kCpu, i),
+    TANDEM_CHECK(StateError, allocated == 0, "set_cpu_device_count: ", n, " would remove ", Device(DeviceType::kCPU, i),
                  ", where tensors hold ", allocated, " bytes");
   }
   devices.num_cpu_devices = n;

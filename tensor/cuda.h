@@ -17,6 +17,8 @@ namespace tandem { inline namespace v0 { namespace cuda {
 TANDEM_API bool is_built();
 /// Number of GPUs visible to this process; 0 without CUDA or without a driver.
 TANDEM_API int device_count();
+/// Whether device_count() > 0.
+TANDEM_API inline bool is_available() { return device_count() > 0; }
 /// Throws DeviceError unless `device` is an existing GPU.
 TANDEM_API void check_device(Device device);
 

@@ -10,11 +10,11 @@ namespace tandem { inline namespace v0 {
 Device::Device(std::string_view text) {
   std::string_view rest = text;
   if (rest.starts_with("cpu")) {
-    type = DeviceType::kCpu;
+    type = DeviceType::kCPU;
     rest.remove_prefix(3);
   } else {
     TANDEM_CHECK(ValueError, rest.starts_with("cuda"), "Device: '", text, "' is not one of cpu, cpu:N, cuda, cuda:N");
-    type = DeviceType::kCuda;
+    type = DeviceType::kCUDA;
     rest.remove_prefix(4);
   }
   if (rest.empty()) return;

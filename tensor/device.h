@@ -11,11 +11,12 @@
 namespace tandem { inline namespace v0 {
 
 /// Kind of a device.
-enum class DeviceType : int8_t { kCpu, kCuda };
+enum class DeviceType : int8_t { kCPU, kCUDA };
+using enum DeviceType;
 
 /// Where a tensor's memory is. "cpu" is cpu:0.
 struct TANDEM_API Device {
-  DeviceType type = DeviceType::kCpu;  ///< CPU or CUDA GPU
+  DeviceType type = DeviceType::kCPU;  ///< CPU or CUDA GPU
   int8_t index = 0;                    ///< number among the devices of its kind
 
   Device() = default;
@@ -28,9 +29,9 @@ struct TANDEM_API Device {
   explicit Device(std::string_view text);
 
   /// GPU number `gpu`; whether it exists is checked on first use.
-  static Device cuda(int gpu = 0) { return {DeviceType::kCuda, gpu}; }
+  static Device cuda(int gpu = 0) { return {DeviceType::kCUDA, gpu}; }
 
-  bool is_cpu() const { return type == DeviceType::kCpu; }  ///< whether it is a CPU device
+  bool is_cpu() const { return type == DeviceType::kCPU; }  ///< whether it is a CPU device
   friend bool operator==(const Device&, const Device&) = default;
 };
 

@@ -14,6 +14,9 @@ namespace tandem { inline namespace v0 {
 /// Element type of a tensor. The order is the order of promotion within a kind.
 enum class DType : int8_t { kBool, kUInt8, kInt8, kInt16, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64 };
 using enum DType;
+/// PyTorch's other names of dtypes.
+inline constexpr DType kByte = kUInt8, kChar = kInt8, kShort = kInt16, kInt = kInt32, kLong = kInt64, kHalf = kFloat16,
+                       kFloat = kFloat32, kDouble = kFloat64;
 
 /// Size of an element in bytes.
 constexpr int64_t size_of(DType dtype) {

@@ -133,7 +133,7 @@ Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options) {
                ", end ", to, " and step ", by, " must be finite");
   check_range(from, to, by);
   const Tensor values = empty({checked_count(std::ceil((to - from) / by))}, {kFloat64, options.device});
-  fill_linear(values, 0, values.num_elements(), from, 0, by);
+  fill_linear(values, 0, values.numel(), from, 0, by);
   return converted(values, options);
 }
 

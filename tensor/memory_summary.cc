@@ -30,7 +30,7 @@ std::string memory_summary(const std::vector<std::pair<std::string, Tensor>>& na
   std::string text = left("device", kDeviceWidth);
   for (const char* column : {"allocated", "peak", "reserved", "limit"}) text += right(column, kNumberWidth);
   std::vector<Device> devices;
-  for (int i = 0; i < cpu_device_count(); ++i) devices.emplace_back(DeviceType::kCpu, i);
+  for (int i = 0; i < cpu_device_count(); ++i) devices.emplace_back(DeviceType::kCPU, i);
   for (int i = 0; i < cuda::device_count(); ++i) devices.push_back(Device::cuda(i));
   for (const Device device : devices) {
     const MemoryStats stats = memory_stats(device);
@@ -47,7 +47,7 @@ std::string memory_summary(const std::vector<std::pair<std::string, Tensor>>& na
   }
   if (largest.empty()) return text;
   for (int i = 0; i < cpu_device_count(); ++i) {
-    const Device device(DeviceType::kCpu, i);
+    const Device device(DeviceType::kCPU, i);
     int64_t bytes = 0;
     size_t count = 0;
     for (const auto* entry : largest) {

@@ -328,7 +328,7 @@ void copy_bytes(Device device, void* out, const void* src, int64_t num_bytes) {
 }
 
 void fill(const Tensor& out, Scalar value) {
-  if (out.num_elements() == 0) return;
+  if (out.numel() == 0) return;
   const TraceSpan span = trace_primitive("fill", 1, out);
   if (!out.device().is_cpu()) return cuda::fill(out, value);
   visit_dtype(out.dtype(), [&]<class T>() {
@@ -345,7 +345,7 @@ void fill(const Tensor& out, Scalar value) {
 
 void copy(const Tensor& src, const Tensor& out, int64_t total_bytes) {
   check_pair("copy", "src", src, "out", out, Alike::kNothing);
-  if (out.num_elements() == 0) return;
+  if (out.numel() == 0) return;
   const TraceSpan span = trace_primitive("copy", 2, out);
   if (!src.device().is_cpu() || !out.device().is_cpu()) return cuda::copy(src, out);
   Conversion conversion = {src.data_ptr(), size_of(src.dtype()), out.data_ptr(), size_of(out.dtype()), nullptr,
@@ -384,7 +384,7 @@ void sum(std::span<const Tensor> inputs, const Tensor& out, int64_t total_bytes)
   if (!out.device().is_cpu()) return cuda::sum(inputs, out);
   const int64_t element = size_of(out.dtype());
   if (std::max(total_bytes, out.num_bytes()) < kNontemporalBytes) {
-    return reduce(ReduceOp::kSum, out.dtype(), data, out.num_elements(), out.data_ptr());
+    return reduce(ReduceOp::kSum, out.dtype(), data, out.numel(), out.data_ptr());
   }
   // Sum into a piece that stays in the L1 cache, then write it with non-temporal stores.
   alignas(64) std::byte piece[kNontemporalPiece];
@@ -398,7 +398,7 @@ void sum(std::span<const Tensor> inputs, const Tensor& out, int64_t total_bytes)
 
 void add_into(const Tensor& src, const Tensor& out) {
   check_pair("add_into", "src", src, "out", out, Alike::kDTypeAndDevice);
-  if (out.num_elements() == 0) return;
+  if (out.numel() == 0) return;
   const TraceSpan span = trace_primitive("add_into", 3, out);
   if (!out.device().is_cpu()) return cuda::add_into(src, out);
   visit_dtype(out.dtype(), [&]<class T>() {
@@ -421,7 +421,7 @@ void add_into(const Tensor& src, const Tensor& out) {
 
 bool bytes_equal(const Tensor& a, const Tensor& b) {
   check_pair("bytes_equal", "a", a, "b", b, Alike::kDTypeAndDevice);
-  if (a.num_elements() == 0) return true;
+  if (a.numel() == 0) return true;
   if (!a.device().is_cpu()) return cuda::bytes_equal(a, b);
   std::atomic<bool> equal{true};
   visit_size(a.dtype(), [&]<class T>() {

@@ -114,9 +114,9 @@ void collect(const Shape& shape, bool abbreviate, size_t d, int64_t position, st
 
 std::string to_string(const Tensor& tensor) {
   if (!tensor.defined()) return "undefined";
-  const bool abbreviate = tensor.num_elements() > kFullPrint;
+  const bool abbreviate = tensor.numel() > kFullPrint;
   std::vector<int64_t> positions;
-  if (tensor.num_elements() > 0) collect(tensor.shape(), abbreviate, 0, 0, positions);
+  if (tensor.numel() > 0) collect(tensor.shape(), abbreviate, 0, 0, positions);
   std::vector<std::string> texts;
   if (is_floating_point(tensor.dtype())) {
     const std::vector<double> all = tensor.to_vector<double>();
@@ -132,7 +132,7 @@ std::string to_string(const Tensor& tensor) {
     }
   }
   std::string out;
-  if (tensor.num_elements() == 0) {
+  if (tensor.numel() == 0) {
     out = "[]";
   } else {
     Printer(tensor.shape(), abbreviate, texts).print(out, 0);

@@ -42,7 +42,7 @@ int64_t Tensor::size(int64_t d) const {
 
 template <class T>
 T Tensor::item() const {
-  TANDEM_CHECK(ShapeError, num_elements() == 1, "item: expected a tensor with one element, got ", describe(*this));
+  TANDEM_CHECK(ShapeError, numel() == 1, "item: expected a tensor with one element, got ", describe(*this));
   T value;
   if (dtype() == dtype_of<T>() && device().is_cpu()) {
     value = *data<T>();
@@ -55,15 +55,15 @@ T Tensor::item() const {
 
 template <class T>
 std::vector<T> Tensor::to_vector() const {
-  const size_t count = static_cast<size_t>(num_elements());
-  const int64_t num_bytes = saturating_mul(num_elements(), sizeof(T));
+  const size_t count = static_cast<size_t>(numel());
+  const int64_t num_bytes = saturating_mul(numel(), sizeof(T));
   if constexpr (std::is_same_v<T, bool>) {  // std::vector<bool> has no contiguous elements
     const auto values = with_host_memory("to_vector", num_bytes, [&] { return std::make_unique<bool[]>(count); });
-    primitives::copy(*this, borrow(values.get(), shape(), num_elements()));
+    primitives::copy(*this, borrow(values.get(), shape(), numel()));
     return std::vector<bool>(values.get(), values.get() + count);
   } else {
     std::vector<T> values = with_host_memory("to_vector", num_bytes, [&] { return std::vector<T>(count); });
-    primitives::copy(*this, borrow(values.data(), shape(), num_elements()));
+    primitives::copy(*this, borrow(values.data(), shape(), numel()));
     return values;
   }
 }

@@ -83,13 +83,15 @@ class TANDEM_API Tensor {
   // --- attributes -------------------------------------------------------------------------------------------------
   bool defined() const { return static_cast<bool>(impl_); }  ///< false for a default-constructed tensor
   const Shape& shape() const& { return impl().shape; }       ///< sizes
+  const Shape& sizes() const& { return impl().shape; }       ///< shape()
   Shape shape() && { return impl().shape; }                  ///< a copy, which outlives the temporary tensor
+  Shape sizes() && { return impl().shape; }                  ///< a copy, which outlives the temporary tensor
   /// Size of dimension d; a negative d counts from the end. Throws IndexError, also for a tensor without dimensions.
   int64_t size(int64_t d) const;
-  const Shape& strides() const& { return impl().strides; }      ///< in elements; 0 along expanded dimensions
-  Shape strides() && { return impl().strides; }                 ///< a copy, which outlives the temporary tensor
-  int64_t dim() const { return impl().shape.dim(); }            ///< number of dimensions
-  int64_t num_elements() const { return impl().num_elements; }  ///< product of the sizes
+  const Shape& strides() const& { return impl().strides; }  ///< in elements; 0 along expanded dimensions
+  Shape strides() && { return impl().strides; }             ///< a copy, which outlives the temporary tensor
+  int64_t dim() const { return impl().shape.dim(); }        ///< number of dimensions
+  int64_t numel() const { return impl().num_elements; }     ///< product of the sizes
   /// Size of the elements in bytes.
   int64_t num_bytes() const { return impl().num_elements * size_of(impl().dtype); }
   DType dtype() const { return impl().dtype; }                ///< element type
@@ -124,12 +126,12 @@ class TANDEM_API Tensor {
   std::vector<T> to_vector() const;
 
   // --- autograd (defined in autograd/) ----------------------------------------------------------------------------
-  /// Whether backward computes a gradient for this tensor: true for a leaf after set_requires_grad(), and for the
+  /// Whether backward computes a gradient for this tensor: true for a leaf after requires_grad_(), and for the
   /// result of a recorded operation.
   bool requires_grad() const { return impl().requires_grad || impl().has_node; }
   /// Sets whether backward accumulates gradients for this leaf. Throws StateError for a non-leaf, DTypeError for a
   /// non-floating dtype.
-  Tensor& set_requires_grad(bool on = true);
+  Tensor& requires_grad_(bool on = true);
   bool is_leaf() const { return !impl().has_node; }  ///< whether no recorded operation made this tensor
   /// The leaf's gradient; undefined if the gradient slot is empty. It is the slot itself, not a copy: after zero_grad()
   /// the next backward overwrites its values. `x.grad() = g` copies into it if it is defined; set_grad always does.

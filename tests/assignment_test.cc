@@ -38,7 +38,7 @@ std::map<std::string, std::function<Tensor()>> functions() {
   static const Tensor x = ones({2, 2}), image = full({3, 4, 4}, 0.5), counts = eye(2, {kInt64});
   const auto leaf = [] {
     Tensor w = ones({2});
-    w.set_requires_grad();
+    w.requires_grad_();
     w.set_grad(ones({2}));
     return w;
   };

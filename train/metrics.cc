@@ -95,7 +95,7 @@ void Perplexity::update(const Tensor& preds, const Tensor& target) {
   const auto tokens = target.to_vector<int64_t>();
   check_classes("Perplexity", "target", tokens, preds.size(-1), options_.ignore_index);
   const Tensor logits = preds.dtype() == kFloat64 ? preds : preds.to(kFloat32);
-  const auto losses = cross_entropy(logits.reshape({target.num_elements(), preds.size(-1)}), target.flatten(),
+  const auto losses = cross_entropy(logits.reshape({target.numel(), preds.size(-1)}), target.flatten(),
                                     {.ignore_index = options_.ignore_index.value_or(-1), .reduction = Reduction::kNone})
                           .to_vector<double>();
   for (size_t i = 0; i < losses.size(); ++i) {

@@ -115,7 +115,7 @@ int64_t CollectiveCase::count_wrong() const {
   const int64_t n = group_.size();
   const int64_t rank = group_.rank();
   primitives::fill(output_, -1);
-  std::vector<double> before(static_cast<size_t>(input_.num_elements()));
+  std::vector<double> before(static_cast<size_t>(input_.numel()));
   for (size_t i = 0; i < before.size(); ++i) before[i] = first_value(static_cast<int64_t>(i), rank);
   primitives::copy(from_vector(before, input_.shape()), input_);
   call();

@@ -37,7 +37,7 @@ class CollectiveCase {
   void call() const;
   /// Runs the collective once and returns the number of wrong elements of this rank's output.
   int64_t count_wrong() const;
-  int64_t num_elements() const { return elements_; }
+  int64_t numel() const { return elements_; }
   int64_t num_bytes() const;
 
  private:

@@ -107,7 +107,7 @@ double mean_on_gpu(const CollectiveCase& c, int64_t steps, td::Device device) {
 Row measure(ProcessGroup& group, const CollectiveCase& c, const OpInfo& op, const Settings& s, td::Device device) {
   Row row;
   row.bytes = c.num_bytes();
-  row.count = c.num_elements();
+  row.count = c.numel();
   const auto calls = static_cast<int64_t>(s.step_bytes) / std::max<int64_t>(row.bytes, 1);
   const int64_t steps = std::clamp<int64_t>(calls, 5, 500);
   const double wrong = static_cast<double>(op.name == "barrier" ? 0 : c.count_wrong());

@@ -127,8 +127,8 @@ void GpuBenchmark::kernels() {
     const auto tensor = [&](const td::Shape& shape) { return td::randn(shape).to(gpu_).to(dtype); };
     const std::vector<td::Tensor> x = copies_of(tensor({rows, width})), grad = copies_of(tensor({rows, width}));
     const auto num_bytes = static_cast<double>(x.front().num_bytes());
-    const td::Tensor weight = td::ones({width}, options(td::kFloat32)).set_requires_grad();
-    const td::Tensor bias = td::zeros({width}, options(td::kFloat32)).set_requires_grad();
+    const td::Tensor weight = td::ones({width}, options(td::kFloat32)).requires_grad_();
+    const td::Tensor bias = td::zeros({width}, options(td::kFloat32)).requires_grad_();
     {
       const td::NoGradGuard no_grad;
       time_kernel("softmax", dtype, 2 * num_bytes, [&](int i) { static_cast<void>(td::softmax(nth(x, i), 1)); });
@@ -142,12 +142,12 @@ void GpuBenchmark::kernels() {
       static_cast<void>(td::layer_norm(nth(x, i), {width}, weight, bias));
     });
     time_kernel("layer_norm with backward", dtype, 5 * num_bytes, [&](int i) {
-      const td::Tensor input = nth(x, i).detach().set_requires_grad();
+      const td::Tensor input = nth(x, i).detach().requires_grad_();
       const std::vector<td::Tensor> inputs = {input, weight, bias}, gradients = {nth(grad, i)};
       const std::vector<td::Tensor> outputs = {td::layer_norm(input, {width}, weight, bias)};
       static_cast<void>(td::grad(outputs, inputs, gradients));
     });
-    const td::Tensor logits = tensor({size(8192), vocabulary}).set_requires_grad();
+    const td::Tensor logits = tensor({size(8192), vocabulary}).requires_grad_();
     const td::Tensor labels = td::randint(0, vocabulary, {size(8192)}).to(gpu_);
     const std::vector<td::Tensor> leaves = {logits};
     time_kernel("cross_entropy with backward", dtype, 3.0 * static_cast<double>(logits.num_bytes()), [&](int) {
@@ -159,7 +159,7 @@ void GpuBenchmark::kernels() {
   for (int i = 0; i < 12; ++i) {
     for (const td::Shape& shape :
          {td::Shape{width, 3 * width}, {width, width}, {width, 4 * width}, {4 * width, width}, {width}}) {
-      parameters.push_back(td::randn(shape).to(gpu_).set_requires_grad());
+      parameters.push_back(td::randn(shape).to(gpu_).requires_grad_());
     }
   }
   td::Tensor sum = td::zeros({}, options(td::kFloat32));

@@ -26,9 +26,7 @@
 
 namespace tandem::benchmarks { namespace {
 
-double num_bytes(const Tensor& t) {
-  return t.defined() ? static_cast<double>(t.num_elements() * size_of(t.dtype())) : 0;
-}
+double num_bytes(const Tensor& t) { return t.defined() ? static_cast<double>(t.numel() * size_of(t.dtype())) : 0; }
 
 std::string shapes_of(const TensorList& tensors) {
   std::string text;
@@ -81,7 +79,7 @@ struct Call {
     manual_seed(1);
     inputs = row.inputs();
     for (Tensor& t : inputs) {
-      if (row.cost.backward && t.defined() && is_floating_point(t.dtype())) t.set_requires_grad();
+      if (row.cost.backward && t.defined() && is_floating_point(t.dtype())) t.requires_grad_();
     }
     out = row.run(inputs).detach();
     if (row.cost.backward) cotangent = randn(out.shape()).to(out.dtype());

@@ -81,7 +81,7 @@ void TorchOps::set_call(const std::string& expression, const TensorList& inputs)
   fprintf(requests_, "%s\n", request.dump().c_str());
   for (const Tensor& t : inputs) {
     const Tensor bytes = contiguous(t.detach());
-    fwrite(bytes.data_ptr(), 1, static_cast<size_t>(bytes.num_elements() * size_of(bytes.dtype())), requests_);
+    fwrite(bytes.data_ptr(), 1, static_cast<size_t>(bytes.numel() * size_of(bytes.dtype())), requests_);
   }
   fflush(requests_);
   try {

@@ -92,7 +92,7 @@ void GradientReducer::Impl::make_buckets() {
     const BucketPlan::Placement& placement = plan.placements[p];
     const auto buffer = static_cast<size_t>(placement.buffer);
     const int64_t bytes = size_of(plan.buffers[buffer].dtype);
-    const int64_t count = parameter.tensor.num_elements();
+    const int64_t count = parameter.tensor.numel();
     const auto slice = Storage::alias(memory[buffer], placement.offset * bytes, count * bytes);
     const Shape& shape = parameter.tensor.shape();
     parameter.leaf->set_slot(make_view(slice, parameter.tensor.dtype(), shape, row_major_strides(shape), 0));
@@ -354,11 +354,11 @@ GradientReducer::GradientReducer(NamedTensors parameters, NamedTensors buffers, 
   for (const bool is_trained : {true, false}) {
     for (auto& [name, tensor] : parameters) {
       if (tensor.requires_grad() != is_trained) continue;
-      autograd::Leaf& leaf = autograd::leaf(tensor.set_requires_grad(true));  // a frozen one may be trained later
-      tensor.set_requires_grad(is_trained);
+      autograd::Leaf& leaf = autograd::leaf(tensor.requires_grad_(true));  // a frozen one may be trained later
+      tensor.requires_grad_(is_trained);
       TANDEM_CHECK(StateError, !is_trained || !leaf.has_foreign_slot(), "GradientReducer: the gradient of '", name,
                    "' is already stored in the buckets of another DistributedDataParallel");
-      if (is_trained) infos.push_back({name, tensor.num_elements(), tensor.dtype(), tensor.device()});
+      if (is_trained) infos.push_back({name, tensor.numel(), tensor.dtype(), tensor.device()});
       impl.parameters.push_back({name, tensor, RefPtr<autograd::Leaf>(&leaf), {}, 0, 0, false});
     }
   }

@@ -16,7 +16,7 @@ struct Comparison {
   void add(const Tensor& result, const Tensor& exact) {
     visit_floating_dtype(exact.dtype(), [&]<class T>() {
       const T *p = result.data<T>(), *q = exact.data<T>();
-      for (int64_t i = 0; i < exact.num_elements(); ++i) {
+      for (int64_t i = 0; i < exact.numel(); ++i) {
         const auto x = static_cast<double>(p[i]), y = static_cast<double>(q[i]);
         difference2 += (x - y) * (x - y);
         result2 += x * x;
@@ -185,7 +185,7 @@ State mean_over_ranks(int num_ranks, const std::function<State(int rank)>& state
   }
   for (const auto& [path, sum] : sums) {
     double* const values = sum.data<double>();
-    for (int64_t i = 0; i < sum.num_elements(); ++i) values[i] /= num_ranks;
+    for (int64_t i = 0; i < sum.numel(); ++i) values[i] /= num_ranks;
     const Tensor result = empty(sum.shape(), {mean.get<Tensor>(path).dtype()});
     primitives::copy(sum, result);
     mean.set(path, result);

@@ -182,7 +182,7 @@ class PowerSgd final : public CommHook {
 
   /// Adds the parameter to the compressed matrices, or to the uncompressed rest.
   void place(const ParameterSlice& piece, BucketMemory& memory) const {
-    const int64_t count = piece.values.num_elements();
+    const int64_t count = piece.values.numel();
     if (count == 0) return;
     const int64_t rows = piece.shape.empty() ? 1 : piece.shape[0];
     const int64_t cols = count / rows;
@@ -231,8 +231,8 @@ class PowerSgd final : public CommHook {
       at += m.p_elements();
     }
     for (const Tensor& rest : memory.rest) {
-      primitives::copy(rest, part(sent, at, rest.num_elements()));
-      at += rest.num_elements();
+      primitives::copy(rest, part(sent, at, rest.numel()));
+      at += rest.numel();
     }
     return sent;
   }
@@ -252,8 +252,8 @@ class PowerSgd final : public CommHook {
       q_at += m.q_elements();
     }
     for (const Tensor& rest : memory.rest) {
-      primitives::copy(part(received, at, rest.num_elements()), rest);
-      at += rest.num_elements();
+      primitives::copy(part(received, at, rest.numel()), rest);
+      at += rest.numel();
     }
     return sent;
   }

@@ -162,7 +162,7 @@ void describe_collective(CollectiveOperation& operation, const ProcessGroupOptio
   c.on_gpu = !c.device.is_cpu();
   c.dtype = tensor.dtype();
   c.shape = tensor.shape();
-  c.num_elements = tensor.num_elements();
+  c.num_elements = tensor.numel();
   c.shape_hash = hash_shape(c.shape);
 }
 

@@ -363,7 +363,7 @@ std::shared_ptr<Message> GpuMessages::list_message(const GpuPair& pair, bool sen
   t.peer = pair.peer;
   t.tag = kListTag;
   t.dtype = kInt64;
-  t.num_elements = list.num_elements();
+  t.num_elements = list.numel();
   t.shape = list.shape();
   t.shape_hash = hash_shape(t.shape);
   t.name = "messages between GPUs";

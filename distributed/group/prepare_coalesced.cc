@@ -26,7 +26,7 @@ std::map<DType, Pack> pack_by_dtype(const Tensors& list) {
     pack.options = list[i].options();
     pack.indices.push_back(i);
     pack.offsets.push_back(pack.count);
-    pack.count += list[i].num_elements();
+    pack.count += list[i].numel();
   }
   if (list.empty()) packs[kFloat32];
   return packs;

@@ -15,11 +15,11 @@ std::vector<Part> memory_of(Operation& operation, const Parts& parts, int world_
   std::vector<Part> result;
   if (parts.is_list) {
     for (const Tensor& tensor : parts.tensors)
-      result.push_back({memory(operation, tensor), tensor.num_elements(), tensor.shape()});
+      result.push_back({memory(operation, tensor), tensor.numel(), tensor.shape()});
     return result;
   }
   const Tensor& tensor = parts.tensors[0];
-  const int64_t count = tensor.num_elements() / world_size;
+  const int64_t count = tensor.numel() / world_size;
   Shape row = tensor.shape();
   row.erase(0);
   std::byte* const begin = memory(operation, tensor);
@@ -345,7 +345,7 @@ void prepare_message(Message& message, const char* op, const ProcessGroupOptions
   t.peer = what.peer;
   t.tag = what.tag;
   t.dtype = what.tensor.dtype();
-  t.num_elements = what.tensor.num_elements();
+  t.num_elements = what.tensor.numel();
   t.shape = what.tensor.shape();
   t.shape_hash = hash_shape(t.shape);
   t.name = std::move(options.name);

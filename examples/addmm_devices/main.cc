@@ -48,7 +48,7 @@ double rounding_error(const td::Tensor& x) {
 }
 
 double num_flops(const Operands& operands) {
-  return 2 * static_cast<double>(operands.mat1.num_elements()) * static_cast<double>(operands.mat2.size(1));
+  return 2 * static_cast<double>(operands.mat1.numel()) * static_cast<double>(operands.mat2.size(1));
 }
 
 // --- demonstrations
@@ -98,7 +98,7 @@ void show_splits(examples::Demo& demo, const Operands& all, const Devices& devic
 void show_gradients(examples::Demo& demo, const Operands& all, const Devices& devices) {
   const auto gradients = [&](const std::function<td::Tensor(const Operands&)>& product) {
     Operands leaves = {all.input.clone(), all.mat1.clone(), all.mat2.clone()};
-    for (td::Tensor* leaf : {&leaves.input, &leaves.mat1, &leaves.mat2}) leaf->set_requires_grad();
+    for (td::Tensor* leaf : {&leaves.input, &leaves.mat1, &leaves.mat2}) leaf->requires_grad_();
     product(leaves).backward(all.input);  // an arbitrary output gradient
     return Tensors{leaves.input.grad(), leaves.mat1.grad(), leaves.mat2.grad()};
   };

@@ -150,7 +150,7 @@ OperationReport mismatched_gather(const Setup& setup) {
 
 OperationReport wrong_device(const Setup& setup) {
   if (td::cpu_device_count() < 2) td::set_cpu_device_count(2);
-  const td::Device elsewhere(td::DeviceType::kCpu, setup.is_on_gpu() ? 0 : 1);
+  const td::Device elsewhere(td::DeviceType::kCPU, setup.is_on_gpu() ? 0 : 1);
   return mismatch(setup, "wrong_device", td::str("group.all_reduce(y, x)  // x is on ", elsewhere, " on the last rank"),
                   {setup.is_on_gpu() ? "  float32 [3] on cuda:" : "  float32 [3] on cpu\n",
                    td::str("  float32 [3] on ", elsewhere)},

@@ -15,10 +15,10 @@ td::Tensor run(const td::KernelContext& context, const td::Tensor& x, double alp
   const td::Tensor in = x.contiguous();
   const td::Tensor out = td::empty(x.shape(), x.options());
   if (context.device.is_cpu()) {
-    snake_cpu(x.num_elements(), in.data<T>(), static_cast<T>(alpha), out.data<T>());
+    snake_cpu(x.numel(), in.data<T>(), static_cast<T>(alpha), out.data<T>());
   } else {
 #ifdef TANDEM_WITH_CUDA
-    snake_gpu(context, x.num_elements(), in.data<T>(), static_cast<T>(alpha), out.data<T>());
+    snake_gpu(context, x.numel(), in.data<T>(), static_cast<T>(alpha), out.data<T>());
 #endif
   }
   return out;

@@ -25,7 +25,7 @@ std::vector<td::Device> declare_devices(const DeviceFlags& flags) {
   const bool are_gpus = flags.device == "cuda" || (flags.device == "auto" && td::cuda::device_count() >= n);
   if (!are_gpus) td::set_cpu_device_count(n);
   std::vector<td::Device> devices;
-  for (int i = 0; i < n; ++i) devices.push_back(are_gpus ? td::Device::cuda(i) : td::Device(td::DeviceType::kCpu, i));
+  for (int i = 0; i < n; ++i) devices.push_back(are_gpus ? td::Device::cuda(i) : td::Device(td::DeviceType::kCPU, i));
   return devices;
 }
 
@@ -46,8 +46,8 @@ double largest_difference(const td::Tensor& a, const td::Tensor& b) {
   const td::Tensor x = a.flatten();
   const td::Tensor y = b.flatten();
   double largest = 0;
-  for (int64_t begin = 0; begin < x.num_elements(); begin += kBlock) {
-    const int64_t end = std::min(begin + kBlock, x.num_elements());
+  for (int64_t begin = 0; begin < x.numel(); begin += kBlock) {
+    const int64_t end = std::min(begin + kBlock, x.numel());
     const td::Tensor difference =
         x.slice(0, begin, end).cpu().to(td::kFloat64) - y.slice(0, begin, end).cpu().to(td::kFloat64);
     const double square = (difference * difference).max().item();

@@ -57,7 +57,7 @@ Tensor with_dropout(const Tensor& weights, const AttentionDropout& dropout) {
   if (dropout.threshold == 0) return weights;
   const Tensor one = ones(weights.shape(), weights.options()), factors = empty(weights.shape(), weights.options());
   TANDEM_KERNEL(kernel_context(weights.device()), dropout, weights.dtype(), dropout.state, dropout.threshold,
-                dropout.scale, weights.num_elements(), one.data_ptr(), factors.data_ptr());
+                dropout.scale, weights.numel(), one.data_ptr(), factors.data_ptr());
   return mul(weights, factors);
 }
 

@@ -56,7 +56,7 @@ struct Filters {
   int64_t kernel_width;
   int64_t group_stride, from_stride, to_stride;  // strides in the weight
 
-  constexpr int64_t num_elements() const { return groups * taps.height * taps.width * from * to; }
+  constexpr int64_t numel() const { return groups * taps.height * taps.width * from * to; }
 };
 
 /// The pixels of the output (channels-last) that a step writes.
@@ -97,7 +97,7 @@ __global__ void im2col_kernel(Im2col p, int64_t first_row, int64_t num_rows, con
 
 template <class T>
 __global__ void pick_filters_kernel(Filters f, const T* weight, T* out) {
-  for (int64_t i = thread_index(); i < f.num_elements(); i += num_threads()) {
+  for (int64_t i = thread_index(); i < f.numel(); i += num_threads()) {
     const int64_t to = i % f.to, from = i / f.to % f.from, tap = i / f.to / f.from;
     const int64_t tap_x = tap % f.taps.width, tap_y = tap / f.taps.width % f.taps.height;
     const int64_t group = tap / f.taps.width / f.taps.height;
@@ -250,7 +250,7 @@ struct StepLayout : Layout {
     const int64_t results = step.is_direct() ? 0 : step.target.channels;
     rows = piece_rows(step.patches.rows(), columns + results, bytes);
     gemm_scratch = take(cublaslt_workspace_bytes(dtype));
-    filters = take(step.filters.num_elements() * bytes);
+    filters = take(step.filters.numel() * bytes);
     patches = take(rows * columns * bytes);
     products = take(rows * results * bytes);
   }
@@ -304,7 +304,7 @@ void reorder_filters(const KernelContext& context, const ConvGeometry& g, const 
                         .group_stride = g.group_channels() * g.taps(),
                         .from_stride = g.taps(),
                         .to_stride = 0};
-  launch_kernel(context, pick_filters_kernel<T>, blocks_for(filters.num_elements()), kBlock, 0, filters, weight, out);
+  launch_kernel(context, pick_filters_kernel<T>, blocks_for(filters.numel()), kBlock, 0, filters, weight, out);
 }
 
 /// The im2col matrix of the rows from `first` on, as an operand of gemm; one matrix per group.
@@ -328,8 +328,8 @@ void run_step(const KernelContext& context, DType dtype, const Step& step, const
   const StepLayout layout(step, dtype);
   T* const filters = reinterpret_cast<T*>(workspace + layout.filters);
   T* const products = reinterpret_cast<T*>(workspace + layout.products);
-  if (f.num_elements() > 0) {
-    launch_kernel(context, pick_filters_kernel<T>, blocks_for(f.num_elements()), kBlock, 0, f, weight, filters);
+  if (f.numel() > 0) {
+    launch_kernel(context, pick_filters_kernel<T>, blocks_for(f.numel()), kBlock, 0, f, weight, filters);
   }
   std::vector<int64_t> patch_offsets(static_cast<size_t>(p.groups)), filter_offsets(static_cast<size_t>(p.groups));
   for (int64_t group = 0; group < p.groups; ++group) {

@@ -37,10 +37,10 @@ Tensor prelu(Tensor input, Tensor weight) {
   ops::check_floating("prelu", operands.begin()[0]);
   ops::check_same_dtype("prelu", operands);
   const int64_t channels = input.dim() > 1 ? input.size(1) : 1;
-  TANDEM_CHECK(ShapeError, weight.dim() <= 1 && (weight.num_elements() == 1 || weight.num_elements() == channels),
+  TANDEM_CHECK(ShapeError, weight.dim() <= 1 && (weight.numel() == 1 || weight.numel() == channels),
                ops::operand_error("prelu", str("weight must have 1 element, or ", channels, " (channels)"), operands));
   Shape shape(input.shape().size(), 1);
-  if (shape.size() > 1) shape[1] = weight.num_elements();
+  if (shape.size() > 1) shape[1] = weight.numel();
   return where(gt(input, 0), input, mul(input, reshape(weight, shape)));
 }
 
@@ -137,8 +137,7 @@ Tensor gumbel_softmax(Tensor logits, double tau, bool hard, int64_t dim, Generat
   if (!hard) return soft;
   Shape shape(logits.shape().size(), 1);
   if (logits.dim() > 0) shape[static_cast<size_t>(dim)] = logits.size(dim);
-  const Tensor index =
-      reshape(arange(0, logits.num_elements() == 0 ? 0 : num_elements(shape), 1, logits.device()), shape);
+  const Tensor index = reshape(arange(0, logits.numel() == 0 ? 0 : num_elements(shape), 1, logits.device()), shape);
   const Tensor chosen = to(eq(index, argmax(soft.detach(), dim, true)), soft.dtype());
   return add(sub(chosen, soft.detach()), soft);
 }

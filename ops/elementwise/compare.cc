@@ -37,7 +37,7 @@ Tensor where(const Tensor& condition, Tensor a, Tensor b) {
   const Shape shape = ops::broadcast_shape("where", operands);
   const Tensor& model = shape == a.shape() ? a : b;
   Tensor out = shape == model.shape() ? empty_preserving_layout(model, a.dtype()) : empty(shape, a.options());
-  const auto loop = ops::make_loop<4>(out.shape(), out.num_elements(), {&out, &condition, &a, &b});
+  const auto loop = ops::make_loop<4>(out.shape(), out.numel(), {&out, &condition, &a, &b});
   TANDEM_KERNEL(context, where, size_of(a.dtype()), loop, condition.data_ptr(), a.data_ptr(), b.data_ptr(),
                 out.data_ptr());
   if (auto* node = autograd::record<WhereNode>("where", out, a, b)) {

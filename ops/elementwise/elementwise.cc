@@ -104,7 +104,7 @@ bool can_add_half(const Tensor& a, const Tensor& b) {
 Tensor add_half(const Tensor& a, const Tensor& b) {
   const KernelContext context = ops::check_same_device("add", {{"a", a}, {"b", b}});
   const Tensor out = empty(a.shape(), a.options());
-  TANDEM_KERNEL(context, add_half, b.dtype(), out.num_elements(), a.data<float>(), b.data_ptr(), out.data<float>());
+  TANDEM_KERNEL(context, add_half, b.dtype(), out.numel(), a.data<float>(), b.data_ptr(), out.data<float>());
   ops::record_sum("add", out, a, b);
   return out;
 }

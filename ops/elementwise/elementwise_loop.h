@@ -22,14 +22,14 @@ StridedLoop<N> make_loop(const Shape& shape, int64_t num_elements, const std::ar
   const bool dense = out.is_contiguous() || is_dense(out.shape(), out.strides());
   bool flat = dense;  // each operand is one contiguous range in the same order, or one element
   for (const Tensor* t : operands) {
-    flat = flat && (t == nullptr || t->num_elements() == 1 ||
-                    (t->num_elements() == num_elements &&
-                     (out.is_contiguous() ? t->is_contiguous() : t->strides() == out.strides())));
+    flat = flat &&
+           (t == nullptr || t->numel() == 1 ||
+            (t->numel() == num_elements && (out.is_contiguous() ? t->is_contiguous() : t->strides() == out.strides())));
   }
   if (flat || num_elements <= 1) {
     loop.sizes.push_back(num_elements);
     for (int k = 0; k < N; ++k) {
-      const bool steps = operands[k] != nullptr && (k == 0 || operands[k]->num_elements() != 1);
+      const bool steps = operands[k] != nullptr && (k == 0 || operands[k]->numel() != 1);
       loop.strides[k].push_back(steps ? 1 : 0);
     }
     return loop;

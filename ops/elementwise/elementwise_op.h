@@ -56,7 +56,7 @@ Tensor unary_backward(const Op& op, const Tensor& grad, const Tensor& saved) {
   const char* name = kBackwardName<Op>.data();
   const KernelContext context = check_same_device(name, {{"grad", grad}, {kSavedName<Op>, saved}});
   Tensor out = empty_preserving_layout(saved, saved.dtype());
-  const auto loop = make_loop<3>(out.shape(), out.num_elements(), {&out, &grad, &saved});
+  const auto loop = make_loop<3>(out.shape(), out.numel(), {&out, &grad, &saved});
   TANDEM_KERNEL(context, unary_gradient, op, out.dtype(), loop, grad.data_ptr(), saved.data_ptr(), out.data_ptr());
   if (auto* node = autograd::record<UnaryBackwardNode<Op>>(name, out, grad, saved)) {
     node->op = op;
@@ -89,7 +89,7 @@ Tensor unary(const Op& op, Tensor input) {
   if constexpr (Op::kDTypeRule == DTypeRule::kToFloating) convert(input, floating_or_float32(input.dtype()));
   if constexpr (requires { op.prepare(input); }) op.prepare(input);
   Tensor out = empty_preserving_layout(input, input.dtype());
-  const auto loop = make_loop<2>(out.shape(), out.num_elements(), {&out, &input});
+  const auto loop = make_loop<2>(out.shape(), out.numel(), {&out, &input});
   TANDEM_KERNEL(context, unary, kernel_of(op), out.dtype(), loop, input.data_ptr(), out.data_ptr());
   if (auto* node = autograd::record<UnaryNode<Op>>(Op::kName, out, input)) {
     node->op = op;
@@ -164,13 +164,13 @@ void record_binary(const char* name, const Op& op, const Tensor& out, const Tens
 
 template <class Op>
 void run_binary(const KernelContext& context, const Op& op, const Tensor& a, const Tensor& b, const Tensor& out) {
-  const auto loop = make_loop<3>(out.shape(), out.num_elements(), {&out, &a, &b});
+  const auto loop = make_loop<3>(out.shape(), out.numel(), {&out, &a, &b});
   TANDEM_KERNEL(context, binary, kernel_of(op), a.dtype(), loop, a.data_ptr(), b.data_ptr(), out.data_ptr());
 }
 
 template <class Op>
 void run_binary(const KernelContext& context, const Op& op, const Tensor& a, Scalar b, const Tensor& out) {
-  const auto loop = make_loop<3>(out.shape(), out.num_elements(), {&out, &a, nullptr});
+  const auto loop = make_loop<3>(out.shape(), out.numel(), {&out, &a, nullptr});
   const Element number(b, a.dtype());
   TANDEM_KERNEL(context, binary, kernel_of(op), a.dtype(), loop, a.data_ptr(), number.source(), out.data_ptr());
 }
@@ -232,7 +232,7 @@ Tensor binary(const Op& op, Tensor a, Scalar b) {
 template <class Op>
 Tensor ternary_kernel(const Op& op, const Tensor& a, const Tensor& b, const Tensor& c, Tensor out = {}) {
   if (!out.defined()) out = empty_preserving_layout(a, a.dtype());
-  const auto loop = make_loop<4>(out.shape(), out.num_elements(), {&out, &a, &b, &c});
+  const auto loop = make_loop<4>(out.shape(), out.numel(), {&out, &a, &b, &c});
   TANDEM_KERNEL(kernel_context(out.device()), ternary, op, out.dtype(), loop, a.data_ptr(), b.data_ptr(), c.data_ptr(),
                 out.data_ptr());
   return out;
@@ -298,7 +298,7 @@ const Tensor& unary_in_place(const char* name, const Op& op, const Tensor& self)
   const Tensor old = needs_old ? clone(self) : Tensor();
   auto* node = autograd::record<UnaryNode<Op>>(name, self, self);
   if (node != nullptr) node->op = op;
-  const auto loop = make_loop<2>(self.shape(), self.num_elements(), {&self, &self});
+  const auto loop = make_loop<2>(self.shape(), self.numel(), {&self, &self});
   TANDEM_KERNEL(context, unary, kernel_of(op), self.dtype(), loop, self.data_ptr(), self.data_ptr());
   autograd::end_in_place(name, self);
   if (node != nullptr && Op::kSaves != Saves::kNothing) node->saved.save(Op::kSaves == Saves::kInput ? old : self);

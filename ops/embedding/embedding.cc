@@ -24,14 +24,14 @@ Tensor take_rows(const Tensor& indices, const Tensor& weight) {
   shape.push_back(weight.shape()[1]);
   const Tensor dense = row_major(weight), out = empty(shape, weight.options());
   trace_work(0, indices.num_bytes() + 2 * out.num_bytes());  // not the whole weight
-  TANDEM_KERNEL(kernel_context(weight.device()), embedding, size_of(weight.dtype()), indices.num_elements(),
-                weight.shape()[0], weight.shape()[1], indices.data<int64_t>(), dense.data_ptr(), out.data_ptr());
+  TANDEM_KERNEL(kernel_context(weight.device()), embedding, size_of(weight.dtype()), indices.numel(), weight.shape()[0],
+                weight.shape()[1], indices.data<int64_t>(), dense.data_ptr(), out.data_ptr());
   return out;
 }
 
 void write_gradient(const Tensor& grad, const Tensor& indices, int64_t padding, bool accumulate, const Tensor& out) {
   const Tensor dense = row_major(grad);
-  const int64_t n = indices.num_elements(), rows = out.shape()[0];
+  const int64_t n = indices.numel(), rows = out.shape()[0];
   const KernelContext context = kernel_context(grad.device());
   const Tensor workspace =
       empty({TANDEM_KERNEL(context, embedding_backward_workspace_bytes, n, rows)}, {kUInt8, grad.device()});

@@ -38,7 +38,7 @@ namespace {
 
 /// gather without checks and recording; index is row-major.
 Tensor run_gather(const KernelContext& context, const Tensor& input, int64_t dim, const Tensor& index) {
-  if (index.num_elements() == 0) return empty(index.shape(), input.options());
+  if (index.numel() == 0) return empty(index.shape(), input.options());
   const Extents block = block_of(index.shape(), dim);
   Tensor memory = input;
   for (int64_t d = 0; d < input.dim(); ++d) {  // only the part of input that index can address
@@ -117,11 +117,11 @@ Tensor index_select(const Tensor& input, int64_t dim, const Tensor& index_tensor
   const Tensor index = ops::index_argument("index_select", "index", index_tensor, operands);
   check_index_bounds("index_select", "index", context, index, input.size(d));
   Shape shape = input.shape();
-  shape[static_cast<size_t>(d)] = index.num_elements();
+  shape[static_cast<size_t>(d)] = index.numel();
   const Extents block = block_of(shape, d);
   Tensor out = empty(shape, input.options());
   const Tensor memory = row_major(input);
-  if (out.num_elements() > 0) {
+  if (out.numel() > 0) {
     TANDEM_KERNEL(context, index_select, block.inner * size_of(input.dtype()), block.outer, block.size, input.size(d),
                   index.data<int64_t>(), memory.data_ptr(), out.data_ptr());
   }
@@ -146,7 +146,7 @@ Tensor one_hot(const Tensor& labels_argument, int64_t num_classes) {
   Shape shape = labels.shape();
   shape.push_back(num_classes);
   Tensor out = empty(shape, {kInt64, labels.device()});
-  TANDEM_KERNEL(context, one_hot, labels.num_elements(), num_classes, labels.data<int64_t>(), out.data<int64_t>());
+  TANDEM_KERNEL(context, one_hot, labels.numel(), num_classes, labels.data<int64_t>(), out.data<int64_t>());
   return out;
 }
 
@@ -165,7 +165,7 @@ ValuesIndices topk(const Tensor& input, int64_t k, int64_t dim, bool largest, bo
     if (!shape.empty()) shape.back() = k;
     values = empty(shape, input.options());
     indices = empty(shape, {kInt64, input.device()});
-    const int64_t num_rows = size == 0 ? 0 : rows.num_elements() / size;
+    const int64_t num_rows = size == 0 ? 0 : rows.numel() / size;
     TANDEM_KERNEL(context, topk, input.dtype(), num_rows, size, k, largest, rows.data_ptr(), values.data_ptr(),
                   indices.data<int64_t>());
     values = row_major(transpose(values, d, -1));
@@ -199,7 +199,7 @@ void check_masked_fill(const char* op, const char* name, const Tensor& input, co
 
 void run_masked_fill(const KernelContext& context, const Tensor& input, const Tensor& mask, Scalar value,
                      const Tensor& out) {
-  const auto loop = ops::make_loop<4>(out.shape(), out.num_elements(), {&out, &mask, nullptr, &input});
+  const auto loop = ops::make_loop<4>(out.shape(), out.numel(), {&out, &mask, nullptr, &input});
   const ops::Element number(value, input.dtype());
   TANDEM_KERNEL(context, where, size_of(input.dtype()), loop, mask.data_ptr(), number.source(), input.data_ptr(),
                 out.data_ptr());
@@ -265,9 +265,8 @@ Tensor triangle(const char* op, bool upper, const Tensor& input, int64_t diagona
   const int64_t rows = input.size(-2), columns = input.size(-1);
   Tensor out = empty_like(input);
   const Tensor memory = row_major(input);
-  TANDEM_KERNEL(context, triangle, upper, size_of(input.dtype()),
-                input.num_elements() / std::max<int64_t>(rows * columns, 1), rows, columns, diagonal, memory.data_ptr(),
-                out.data_ptr());
+  TANDEM_KERNEL(context, triangle, upper, size_of(input.dtype()), input.numel() / std::max<int64_t>(rows * columns, 1),
+                rows, columns, diagonal, memory.data_ptr(), out.data_ptr());
   if (auto* node = record<TriangleNode>(op, out, input)) {
     node->upper = upper;
     node->diagonal = diagonal;
@@ -285,7 +284,7 @@ Tensor triu(const Tensor& input, int64_t diagonal) { return triangle("triu", tru
 Tensor nonzero(const Tensor& input) {
   const KernelContext context = ops::check_same_device("nonzero", {{"input", input}});
   const Tensor mask = row_major(input.dtype() == kBool ? input : ne(input, 0));
-  const int64_t n = mask.num_elements();
+  const int64_t n = mask.numel();
   const Tensor workspace = empty({TANDEM_KERNEL(context, nonzero_workspace_bytes, n)}, {kUInt8, input.device()});
   const Tensor count = empty({}, {kInt64, input.device()});
   TANDEM_KERNEL(context, count_nonzero, n, mask.data<bool>(), workspace.data_ptr(), count.data<int64_t>());
@@ -305,7 +304,7 @@ Tensor take_along_dim(const Tensor& input, const Tensor& indices, std::optional<
   const KernelContext context = ops::check_same_device("take_along_dim", operands);
   const Tensor given = ops::index_argument("take_along_dim", "indices", indices, operands);
   const auto wrapped = [&](int64_t size) { return ops::wrap_index("take_along_dim", "index", context, given, size); };
-  if (!dim) return gather(flatten(input), 0, flatten(wrapped(input.num_elements())));
+  if (!dim) return gather(flatten(input), 0, flatten(wrapped(input.numel())));
   TANDEM_CHECK(
       ShapeError, input.dim() == indices.dim(),
       ops::operand_error("take_along_dim", "input and indices must have the same number of dimensions", operands));

@@ -71,7 +71,7 @@ Tensor ops::copy_of(const Tensor& input) {
 
 void ops::scatter_into(const KernelContext& context, ScatterOp op, const Tensor& out, int64_t dim, const Tensor& index,
                        const Tensor& src) {
-  if (index.num_elements() == 0) return;
+  if (index.numel() == 0) return;
   const NoGradGuard no_grad;
   Tensor part = out;
   for (int64_t d = 0; d < part.dim(); ++d) {  // only the part that index can address
@@ -90,7 +90,7 @@ void ops::scatter_into(const KernelContext& context, ScatterOp op, const Tensor&
 
 void ops::scatter_slices_into(const KernelContext& context, ScatterOp op, const Tensor& out, int64_t dim,
                               const Tensor& index, const Tensor& src) {
-  if (src.num_elements() == 0) return;
+  if (src.numel() == 0) return;
   const Extents block = block_of(src.shape(), dim);
   const int64_t size = block_of(out.shape(), dim).size;
   const Tensor values = row_major(src);
@@ -315,7 +315,7 @@ struct ScatterReduceNode : Node {
   // The first and the last zero of each element are left out in turn. With more zeros, second gradients are 0 too.
   Tensor product_of_other_values(const Tensor& grad, const Tensor& at) const {
     const Tensor values = src.get(), zero = eq(values, 0);
-    const Tensor positions = arange(0, at.num_elements(), 1, at.device()).reshape(at.shape());
+    const Tensor positions = arange(0, at.numel(), 1, at.device()).reshape(at.shape());
     Tensor out = gather(grad * result.get(), dim, at) / masked_fill(values, zero, 1);
     for (const ScatterReduce end : {ScatterReduce::kAmin, ScatterReduce::kAmax}) {
       const Tensor of_zeros = masked_fill(positions, eq(zero, 0), identity_of(end, kInt64));
@@ -386,7 +386,7 @@ KernelContext prepare_slices(const char* op, const char* name, const Tensor& inp
   ops::check_same_dtype(op, {{name, input}, {"source", source}});
   dim = wrap_dim(op, dim, input.dim());
   Shape expected = input.shape();
-  if (!expected.empty()) expected[static_cast<size_t>(dim)] = index.num_elements();
+  if (!expected.empty()) expected[static_cast<size_t>(dim)] = index.numel();
   TANDEM_CHECK(ShapeError, index.dim() == 1 && !expected.empty() && source.shape() == expected,
                operand_error(op,
                              str("index must have one dimension, and source the shape of ", name,

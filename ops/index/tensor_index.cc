@@ -152,7 +152,7 @@ Plan make_plan(const char* op, const KernelContext& context, const Selection& se
     plan.size *= size;
   }
   plan.index_shape = index.shape();
-  plan.index = index.reshape({index.num_elements()});
+  plan.index = index.reshape({index.numel()});
   return plan;
 }
 
@@ -209,8 +209,8 @@ Tensor put_at(const char* op, bool in_place, const Tensor& self, const Indices& 
     const NoGradGuard no_grad;
     const Selection selection = select_view(op, self, indices);
     const auto& tensors = selection.tensors;
-    fills_mask = tensors.size() == 1 && is_mask(tensors[0].index) && value.num_elements() == 1 && value.dim() <= 1 &&
-                 !accumulate;
+    fills_mask =
+        tensors.size() == 1 && is_mask(tensors[0].index) && value.numel() == 1 && value.dim() <= 1 && !accumulate;
     if (!tensors.empty() && !fills_mask) plan = make_plan(op, context, selection);
     shape = plan.index.defined() ? plan.around(plan.index_shape) : selection.part.shape();
     bool fits = value.dim() <= static_cast<int64_t>(shape.size());
@@ -251,7 +251,7 @@ Tensor put_at(const char* op, bool in_place, const Tensor& self, const Indices& 
     const ScatterOp how = accumulate ? ScatterOp::kSum : ScatterOp::kAssign;
     const Tensor source = row_major(expand(value, shape));
     ops::scatter_slices_into(context, how, view(memory, plan.around({plan.size})), plan.outer.dim(), plan.index,
-                             view(source, plan.around({plan.index.num_elements()})));
+                             view(source, plan.around({plan.index.numel()})));
     if (!memory.is_same(rows)) primitives::copy(memory, rows);
   }
   if (in_place) autograd::end_in_place(op, self);
@@ -295,7 +295,7 @@ Tensor put(const Tensor& input, const Tensor& index, const Tensor& source, bool 
   const ops::Operands operands = {{"input", input}, {"index", index}, {"source", source}};
   const KernelContext context = ops::check_same_device("put", operands);
   ops::check_same_dtype("put", {{"input", input}, {"source", source}});
-  TANDEM_CHECK(ShapeError, index.num_elements() == source.num_elements(),
+  TANDEM_CHECK(ShapeError, index.numel() == source.numel(),
                operand_error("put", "index and source must have the same number of elements", operands));
   const Tensor at = ops::index_argument("put", "index", index, operands);
   return view(index_put(flatten(input), {flatten(at)}, flatten(source), accumulate), input.shape());
@@ -316,12 +316,12 @@ Tensor masked_scatter(const Tensor& input, const Tensor& mask, const Tensor& sou
   ops::check_same_dtype("masked_scatter", {{"input", input}, {"source", source}});
   const Shape shape = ops::broadcast_shape("masked_scatter", {{"input", input}, {"mask", mask}});
   const Tensor index = flatten(nonzero(flatten(expand(mask, shape))));
-  TANDEM_CHECK(ShapeError, index.num_elements() <= source.num_elements(),
-               operand_error("masked_scatter",
-                             str("mask has ", index.num_elements(), " true elements, but source has only ",
-                                 source.num_elements(), " elements"),
-                             operands));
-  return put(expand(input, shape), index, slice(flatten(source), 0, 0, index.num_elements()), false);
+  TANDEM_CHECK(ShapeError, index.numel() <= source.numel(),
+               operand_error(
+                   "masked_scatter",
+                   str("mask has ", index.numel(), " true elements, but source has only ", source.numel(), " elements"),
+                   operands));
+  return put(expand(input, shape), index, slice(flatten(source), 0, 0, index.numel()), false);
 }
 
 Tensor Tensor::masked_select(const Tensor& mask) const { return tandem::masked_select(*this, mask); }

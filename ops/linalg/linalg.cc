@@ -189,7 +189,7 @@ Tensor det(Tensor A) {
       }
       const Tensor result = empty(matrix.shape(), matrix.options()), dense = row_major(matrix);
       check_succeeded(name(), matrix, grad.shape(),
-                      cpu::det_backward(matrix.dtype(), grad.num_elements(), matrix.size(-1), dense.data_ptr(),
+                      cpu::det_backward(matrix.dtype(), grad.numel(), matrix.size(-1), dense.data_ptr(),
                                         row_major(grad).data_ptr(), result.data_ptr()),
                       " is not finite");
       return {result};

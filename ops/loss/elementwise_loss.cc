@@ -80,7 +80,7 @@ Tensor mse_loss(Tensor input, Tensor target, Reduction reduction) {
   if (auto* node = autograd::record<MseLossNode>("mse_loss", out, input, target)) {
     node->input.save(input);
     node->target.save(target);
-    const int64_t count = reduction == Reduction::kMean ? std::max<int64_t>(1, input.num_elements()) : 1;
+    const int64_t count = reduction == Reduction::kMean ? std::max<int64_t>(1, input.numel()) : 1;
     node->factor = 2 / static_cast<double>(count);
   }
   return to(out, scope.dtype);

@@ -305,7 +305,7 @@ Tensor addmv(const Tensor& input_argument, const Tensor& mat_argument, const Ten
   const KernelContext context = check_same_device("addmv", operands);
   check_dtype("addmv", operands);
   const bool fits = mat.dim() == 2 && vec.dim() == 1 && mat.size(1) == vec.size(0) && input.dim() <= 1;
-  TANDEM_CHECK(ShapeError, fits && (input.num_elements() == 1 || input.size(0) == mat.size(0)),
+  TANDEM_CHECK(ShapeError, fits && (input.numel() == 1 || input.size(0) == mat.size(0)),
                operand_error("addmv", "input [n], mat [n, m] and vec [m] are needed", operands));
   return addmm(input.unsqueeze(-1), mat, vec.unsqueeze(1), beta, alpha).squeeze(1);
 }

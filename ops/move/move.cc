@@ -132,7 +132,7 @@ DeviceSuggestion suggest_device(const std::vector<Tensor>& tensors, const std::v
   DeviceSuggestion suggestion;
   std::vector<Device> devices = candidates;
   if (devices.empty()) {
-    for (int i = 0; i < cpu_device_count(); ++i) devices.emplace_back(DeviceType::kCpu, i);
+    for (int i = 0; i < cpu_device_count(); ++i) devices.emplace_back(DeviceType::kCPU, i);
     for (int i = 0; i < cuda::device_count(); ++i) devices.push_back(Device::cuda(i));
   }
   bool all_known = true;

@@ -89,7 +89,7 @@ struct LayerNormNode : Node {
       if (context.needs(2)) grads[2] = sum_outer(g);
       return grads;
     }
-    const int64_t row_size = num_elements(normalized_shape), num_rows = x.num_elements() / row_size;
+    const int64_t row_size = num_elements(normalized_shape), num_rows = x.numel() / row_size;
     const Tensor dense_x = row_major(x), grad = row_major(context.grad()), dense_weight = row_major(weights);
     const KernelContext kernels = kernel_context(x.device());
     const int64_t num_bytes = TANDEM_KERNEL(kernels, layer_norm_workspace_bytes, x.dtype(), num_rows, row_size);
@@ -120,7 +120,7 @@ struct LayerNormNode : Node {
 /// Normalizes the rows of the input; or those of input + other, which it writes to `sum`, if they are defined.
 Tensor normalize_rows(const char* op, const KernelContext& context, const LayerNormArguments& a,
                       const Tensor& other = {}, const Tensor& sum = {}) {
-  const int64_t n = num_elements(a.normalized_shape), rows = a.input.num_elements() / n;
+  const int64_t n = num_elements(a.normalized_shape), rows = a.input.numel() / n;
   const Tensor dense = row_major(a.input), added = row_major(other);
   const Tensor weights = row_major(a.weight), biases = row_major(a.bias);
   const Tensor out = empty(a.input.shape(), {a.result(), context.device});

@@ -223,7 +223,7 @@ class MeanTable {
     const auto list = [&](bool needed, int64_t n, int64_t (AvgPoolAxis::*f)(int64_t) const) {
       const Tensor values = empty({needed ? n : 0}, {kInt64, device});
       int64_t* const out = values.data<int64_t>();
-      for (int64_t i = 0; i < values.num_elements(); ++i) out[i] = (axis.*f)(i);
+      for (int64_t i = 0; i < values.numel(); ++i) out[i] = (axis.*f)(i);
       return values;
     };
     begin_ = list(has_windows, axis.windows, &AvgPoolAxis::begin);
@@ -263,7 +263,7 @@ Tensor mean_backward(const char* op, const Tensor& grad, const MeanPlan& plan) {
   const Tensor dense = in_order(plan.form.images(grad), plan.shape.channels_last);
   const Tensor images = empty_in_order(plan.image_shape(), grad.options(), plan.shape.channels_last);
   const KernelContext context = kernel_context(grad.device());
-  if (images.num_elements() > 0) {
+  if (images.numel() > 0) {
     TANDEM_KERNEL(context, avg_pool_backward, grad.dtype(), plan.windows(), dense.data_ptr(), images.data_ptr());
   }
   const Tensor out = plan.form.restore(images);
@@ -281,7 +281,7 @@ Tensor mean_of_windows(const char* op, const Tensor& input, const MeanPlan& plan
   const Tensor dense = in_order(plan.form.images(input), plan.shape.channels_last);
   const Tensor windows = empty_in_order(plan.windows_shape(), input.options(), plan.shape.channels_last);
   const KernelContext context = kernel_context(input.device());
-  if (windows.num_elements() > 0) {
+  if (windows.numel() > 0) {
     TANDEM_KERNEL(context, avg_pool, input.dtype(), plan.windows(), dense.data_ptr(), windows.data_ptr());
   }
   const Tensor out = plan.form.restore(windows);
@@ -302,7 +302,7 @@ Tensor mean_pool(const char* op, const Tensor& input, const ImageForm& form, con
   const AvgPoolAxis width = axis(form.is_signal ? "length" : "width", images.size(3), &Size2d::width);
   MeanPlan plan = {{images.size(0), images.size(1), height, width, has_inner_channels(images)}, form, {}, {}};
   // Before the tables are allocated, so that a too large result is a ShapeError.
-  const bool has_windows = num_elements(plan.windows_shape()) > 0, has_image = input.num_elements() > 0;
+  const bool has_windows = num_elements(plan.windows_shape()) > 0, has_image = input.numel() > 0;
   if (input.device().is_cpu()) {
     plan.height = MeanTable(height, input.device(), has_windows, has_image);
     plan.width = MeanTable(width, input.device(), has_windows, has_image);

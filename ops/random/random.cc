@@ -28,7 +28,7 @@ PhiloxState reserve(Generator* given, Device device, int64_t words) {
 }
 
 Tensor finished(Tensor out, const TensorOptions& options) {
-  if (options.requires_grad) out.set_requires_grad();
+  if (options.requires_grad) out.requires_grad_();
   return out;
 }
 
@@ -81,7 +81,7 @@ const Tensor& overwrite(const char* op, const Tensor& self, Make make) {
 template <class Draw>
 void fill_by_blocks(const Tensor& self, DType dtype, Draw draw) {
   const int64_t block = int64_t{1} << (self.device().is_cpu() ? 20 : 25);
-  const int64_t n = self.num_elements();
+  const int64_t n = self.numel();
   const Tensor out = self.is_contiguous() ? self.detach().view({n}) : empty({n}, {dtype, self.device()});
   for (int64_t i = 0; i < n; i += block) {
     const Tensor part = out.slice(0, i, i + block);
@@ -118,7 +118,7 @@ Tensor rand(const Shape& shape, TensorOptions options, Generator* generator) {
   check_result_dtype("rand", options.dtype);
   const Tensor out = empty(shape, {options.dtype, options.device});
   const KernelContext context = check_same_device("rand", {{"out", out}});
-  const int64_t n = out.num_elements();
+  const int64_t n = out.numel();
   TANDEM_KERNEL(context, uniform, options.dtype,
                 reserve(generator, options.device, n * words_per_uniform(options.dtype)), n, out.data_ptr());
   return finished(out, options);
@@ -128,7 +128,7 @@ Tensor randn(const Shape& shape, TensorOptions options, Generator* generator) {
   check_result_dtype("randn", options.dtype);
   const Tensor out = empty(shape, {options.dtype, options.device});
   const KernelContext context = check_same_device("randn", {{"out", out}});
-  const int64_t n = out.num_elements(), pairs = (n + 1) / 2;
+  const int64_t n = out.numel(), pairs = (n + 1) / 2;
   TANDEM_KERNEL(context, normal, options.dtype,
                 reserve(generator, options.device, 2 * pairs * words_per_uniform(options.dtype)), n, out.data_ptr());
   return finished(out, options);
@@ -199,7 +199,7 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions opti
                options.dtype);
   const Tensor out = empty(shape, {options.dtype, options.device});
   const KernelContext context = check_same_device("randint", {{"out", out}});
-  const int64_t n = out.num_elements();
+  const int64_t n = out.numel();
   const bool is_floating = is_floating_point(options.dtype);
   const Tensor drawn = is_floating ? empty(shape, {kInt64, options.device}) : out;
   TANDEM_KERNEL(context, integers, drawn.dtype(), reserve(generator, options.device, 2 * n), low,
@@ -231,7 +231,7 @@ Tensor bernoulli(const Tensor& p, Generator* generator) {
   const KernelContext context = check_same_device("bernoulli", {{"p", p}});
   check_floating("bernoulli", {"p", p});
   const Tensor dense = row_major(p);
-  const int64_t n = p.num_elements();
+  const int64_t n = p.numel();
   TANDEM_KERNEL(context, check_probabilities, p.dtype(), n, dense.data_ptr());
   const Tensor out = empty(p.shape(), p.options());
   TANDEM_KERNEL(context, bernoulli, p.dtype(), reserve(generator, p.device(), 2 * n), n, dense.data_ptr(),
@@ -252,7 +252,7 @@ Tensor multinomial(const Tensor& input, int64_t num_samples, bool replacement, G
   Tensor weights = row_major(input.detach());
   TANDEM_KERNEL(context, check_weights, weights.dtype(), rows, classes, replacement ? 1 : num_samples,
                 weights.data_ptr());
-  if (weights.dtype() == kFloat64 && weights.num_elements() > 0) {
+  if (weights.dtype() == kFloat64 && weights.numel() > 0) {
     // Rows are scaled by powers of two, so that sums and keys neither overflow nor become subnormal. The number that is
     // added keeps positive weights positive; it changes only weights below 2^-900 of another weight of their row.
     const Tensor is_small = lt(amax(weights, {-1}, true), 0x1p100), up = full({}, 0x1p124, weights.options());
@@ -276,7 +276,7 @@ Tensor masked(const Tensor& x, PhiloxState state, double p) {
   const Tensor dense = row_major(x);
   const Tensor out = empty(x.shape(), x.options());
   TANDEM_KERNEL(kernel_context(x.device()), dropout, x.dtype(), state, static_cast<uint64_t>(std::llround(p * 0x1p32)),
-                p == 1 ? 0 : 1 / (1 - p), x.num_elements(), dense.data_ptr(), out.data_ptr());
+                p == 1 ? 0 : 1 / (1 - p), x.numel(), dense.data_ptr(), out.data_ptr());
 
   struct DropoutNode : Node {
     PhiloxState state;
@@ -300,7 +300,7 @@ Tensor dropout(const Tensor& x, double p, bool training, Generator* generator) {
   check_floating("dropout", {"x", x});
   TANDEM_CHECK(ValueError, p >= 0 && p <= 1, "dropout: p is ", p, ", expected 0 <= p <= 1");
   if (!training || p == 0) return x;
-  return masked(x, reserve(generator, x.device(), x.num_elements()), p);
+  return masked(x, reserve(generator, x.device(), x.numel()), p);
 }
 
 namespace {

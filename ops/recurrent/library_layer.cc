@@ -57,7 +57,7 @@ TensorList parameters_in(const Tensor& weights, const RecurrentMemory& memory, c
   for (size_t i = kFirstParameter; i < operands.size(); ++i) {
     if (!operands[i].defined()) continue;
     const int64_t begin = memory.offsets[i - kFirstParameter];
-    views[i] = weights.slice(0, begin, begin + operands[i].num_elements()).view(operands[i].shape());
+    views[i] = weights.slice(0, begin, begin + operands[i].numel()).view(operands[i].shape());
   }
   return views;
 }

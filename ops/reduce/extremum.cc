@@ -62,7 +62,7 @@ void run_extremum(const KernelContext& context, DType dtype, const ReduceSizes& 
     TANDEM_KERNEL(context, extremum, dtype, {1, rest, 1}, largest, memory + chunks * kChunk * size_of(dtype),
                   partial.data_ptr() + chunks * size_of(dtype), nullptr);
   }
-  run_extremum(context, dtype, {1, partial.num_elements(), 1}, largest, partial.data_ptr(), out);
+  run_extremum(context, dtype, {1, partial.numel(), 1}, largest, partial.data_ptr(), out);
 }
 
 Tensor extremum_of(const char* op, const Tensor& input, const Shape& dims, bool keepdim, bool largest) {
@@ -72,7 +72,7 @@ Tensor extremum_of(const char* op, const Tensor& input, const Shape& dims, bool 
                ops::operand_error(op, dims.empty() ? "input has no elements" : str("one of dims ", dims, " is empty"),
                                   {{"input", input}}));
   Tensor out = empty(reduction.shape, input.options());
-  if (out.num_elements() > 0) {
+  if (out.numel() > 0) {
     const ops::BlockView block = ops::arrange(input, reduction);
     run_extremum(context, input.dtype(), block.sizes, largest, block.memory.data_ptr(), out.data_ptr());
   }
@@ -91,7 +91,7 @@ ValuesIndices extremum_along(const char* op, const Tensor& input, int64_t dim, b
   ValuesIndices out;
   if (wants_values) out.values = empty(reduction.shape, input.options());
   out.indices = empty(reduction.shape, {kInt64, input.device()});
-  if (out.indices.num_elements() > 0) {
+  if (out.indices.numel() > 0) {
     const ops::BlockView block = ops::arrange(input, reduction);
     TANDEM_KERNEL(context, extremum, input.dtype(), block.sizes, largest, block.memory.data_ptr(),
                   wants_values ? out.values.data_ptr() : nullptr, out.indices.data<int64_t>());
@@ -105,11 +105,10 @@ ValuesIndices extremum_along(const char* op, const Tensor& input, int64_t dim, b
 /// The position of the extremum in row-major order.
 Tensor position_of(const char* op, const Tensor& input, bool largest) {
   const KernelContext context = ops::check_same_device(op, {{"input", input}});
-  TANDEM_CHECK(ShapeError, input.num_elements() > 0,
-               ops::operand_error(op, "input has no elements", {{"input", input}}));
+  TANDEM_CHECK(ShapeError, input.numel() > 0, ops::operand_error(op, "input has no elements", {{"input", input}}));
   Tensor out = empty({}, {kInt64, input.device()});
   const Tensor memory = ops::row_major(input);
-  TANDEM_KERNEL(context, extremum, input.dtype(), {1, memory.num_elements(), 1}, largest, memory.data_ptr(), nullptr,
+  TANDEM_KERNEL(context, extremum, input.dtype(), {1, memory.numel(), 1}, largest, memory.data_ptr(), nullptr,
                 out.data<int64_t>());
   return out;
 }

@@ -47,7 +47,7 @@ Reduction ops::plan_reduction(const char* op, const Tensor& input, const Shape& 
 ops::BlockView ops::arrange(const Tensor& input, const Reduction& plan) {
   const Shape& shape = input.shape();
   const Shape& strides = input.strides();
-  if (plan.count == input.num_elements() && plan.count > 0 && input.is_contiguous()) return {{1, plan.count, 1}, input};
+  if (plan.count == input.numel() && plan.count > 0 && input.is_contiguous()) return {{1, plan.count, 1}, input};
   SmallVector<size_t, 6> order;  // dimensions of more than one element, in memory order
   for (size_t d = 0; d < shape.size(); ++d) {
     if (shape[d] != 1) order.push_back(d);
@@ -72,7 +72,7 @@ ops::BlockView ops::arrange(const Tensor& input, const Reduction& plan) {
       (any_removed ? sizes.outer : sizes.inner) *= shape[d];
     }
   }
-  if (fits && input.num_elements() > 0) return {sizes, input};
+  if (fits && input.numel() > 0) return {sizes, input};
   Shape dims;
   for (bool removed : {false, true}) {
     for (size_t d = 0; d < shape.size(); ++d) {
@@ -125,7 +125,7 @@ Tensor sum_or_mean(const char* op, const KernelContext& context, const Tensor& i
     node->input_shape = input.shape();
     node->kept_shape = plan.kept_shape;
     // An empty input has no elements to divide, and the factor 0 / 0 would make second gradients NaN.
-    node->divisor = input.num_elements() == 0 ? 1 : divisor;
+    node->divisor = input.numel() == 0 ? 1 : divisor;
   }
   return out;
 }
@@ -172,7 +172,7 @@ struct VarNode : Node {
   TensorList backward(BackwardContext& context) override {
     const Tensor x = input.get();
     // As for a mean: an empty input has nothing to scale.
-    const double factor = x.num_elements() == 0 ? 0 : 2 / divisor;
+    const double factor = x.numel() == 0 ? 0 : 2 / divisor;
     const Tensor scale = reshape(mul(context.grad(), factor), kept_shape);
     return {mul(sub(x, mean(x, dims, true)), scale)};
   }
@@ -212,7 +212,7 @@ Tensor std_of(const char* op, const KernelContext& context, const Tensor& input,
               bool keepdim) {
   ops::check_floating(op, {"input", input});
   // The root's derivative at NaN would make second gradients of empty inputs NaN.
-  if (input.num_elements() == 0) return var_of(op, context, input, dims, correction, keepdim);
+  if (input.numel() == 0) return var_of(op, context, input, dims, correction, keepdim);
   const DType dtype = input.dtype();
   const Tensor wide = size_of(dtype) == 2 ? to(input, kFloat32) : input;
   return to(root(var_of(op, context, wide, dims, correction, keepdim)), dtype);
@@ -310,7 +310,7 @@ struct ProdNode : Node {
   bool whole = false;
   TensorList backward(BackwardContext& context) override {
     const Tensor saved = input.get();
-    if (saved.num_elements() == 0) return {zeros_like(saved)};
+    if (saved.numel() == 0) return {zeros_like(saved)};
     const Tensor x = whole ? reshape(saved, {-1}) : saved;
     Shape one = x.shape();
     one[static_cast<size_t>(dim)] = 1;
@@ -399,7 +399,7 @@ Tensor nanmean(Tensor input, const Shape& dims, bool keepdim) {
   const KernelContext context = prepare("nanmean", input);
   ops::check_floating("nanmean", {"input", input});
   const Reduction reduction = plan_reduction("nanmean", input, dims, keepdim);
-  if (input.num_elements() == 0) return sum_or_mean("nanmean", context, input, reduction, 0);
+  if (input.numel() == 0) return sum_or_mean("nanmean", context, input, reduction, 0);
   const Tensor count = sum(eq(input, input), dims, keepdim);
   const Tensor total = sum_or_mean("nanmean", context, masked_fill(input, ne(input, input), 0), reduction, 1);
   return div(total, to(count, input.dtype()));
@@ -424,7 +424,7 @@ Tensor bincount(const Tensor& input, const Tensor& weights, int64_t minlength) {
   const NoGradGuard no_grad;
   const DType dtype = weights.defined() && weights.dtype() == kFloat32 ? kFloat32 : kFloat64;
   int64_t size = minlength;
-  if (input.num_elements() > 0) {
+  if (input.numel() > 0) {
     const int64_t lowest = min(input).item<int64_t>();
     TANDEM_CHECK(
         ValueError, lowest >= 0,

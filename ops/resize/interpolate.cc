@@ -78,7 +78,7 @@ Tensor resize(const char* op, const Tensor& input, const ResizePlan& plan) {
   const Tensor dense = in_order(plan.form.images(input), shape.channels_last);
   const Tensor images = empty_in_order(plan.result_shape(), input.options(), shape.channels_last);
   const KernelContext context = kernel_context(input.device());
-  if (images.num_elements() > 0) {
+  if (images.numel() > 0) {
     TableMemory height, width;
     if (context.device.is_cpu()) {
       visit_floating_dtype(input.dtype(), [&]<class T>() {

@@ -145,7 +145,7 @@ Tensor pad(const Tensor& input, const Shape& padding, PadMode mode, Scalar value
                                {{"input", input}}));
     const Tensor along = source_indices(mode, size, before, after, input.device());
     index = index.defined() ? flatten(add(unsqueeze(mul(index, size), 1), along)) : along;
-    sizes.push_back(along.num_elements());
+    sizes.push_back(along.numel());
   }
   // One selection, so that gradients in half types are rounded once. In the order of memory, which it keeps.
   const bool moves = padded == 2 && keeps_channels_last(input);

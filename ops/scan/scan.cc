@@ -133,7 +133,7 @@ struct CumprodNode : Node {
   int64_t dim = 0;
   TensorList backward(BackwardContext& context) override {
     const Tensor x = input.get();
-    if (x.num_elements() == 0) return {zeros_like(x)};
+    if (x.numel() == 0) return {zeros_like(x)};
     if (x.dim() == 0) return {context.grad()};
     const Tensor before = shifted(ones(edge_shape(x, dim), x.options()), output.get(), dim);
     return {mul(before, ops::linear_scan(x, context.grad(), dim, /*reverse=*/true))};
@@ -148,7 +148,7 @@ struct LogcumsumexpNode : Node {
   int64_t dim = 0;
   TensorList backward(BackwardContext& context) override {
     const Tensor x = input.get(), out = output.get();
-    if (x.num_elements() == 0) return {zeros_like(x)};
+    if (x.numel() == 0) return {zeros_like(x)};
     if (x.dim() == 0) return {context.grad()};
     const Tensor finite = where(eq(out, -INFINITY), 0, out);  // else differences would be NaN
     const Tensor factors = exp(sub(shifted(slice(out, dim, 0, 1), out, dim), finite));

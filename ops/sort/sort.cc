@@ -30,8 +30,8 @@ ValuesIndices run_sort(const char* op, const KernelContext& context, const Tenso
   const Tensor rows = ops::row_major(transpose(input.detach(), dim, -1));
   Tensor values = empty(rows.shape(), input.options());
   Tensor indices = empty(rows.shape(), {kInt64, input.device()});
-  if (rows.num_elements() > 0) {
-    const int64_t num_rows = rows.num_elements() / n;
+  if (rows.numel() > 0) {
+    const int64_t num_rows = rows.numel() / n;
     const int64_t num_bytes = TANDEM_KERNEL(context, sort_workspace_bytes, input.dtype(), num_rows, n);
     const Tensor workspace = num_bytes > 0 ? empty({num_bytes}, {kUInt8, input.device()}) : Tensor();
     TANDEM_KERNEL(context, sort, input.dtype(), num_rows, n, descending, rows.data_ptr(),
@@ -104,7 +104,7 @@ ValuesIndices median_along(const char* op, bool skips_nan, const Tensor& input, 
 
 Tensor median_of_all(const char* op, bool skips_nan, const Tensor& input) {
   const KernelContext context = ops::check_same_device(op, {{"input", input}});
-  if (input.num_elements() == 0) {
+  if (input.numel() == 0) {
     TANDEM_CHECK(ShapeError, is_floating_point(input.dtype()),
                  ops::operand_error(op, "input has no elements", {{"input", input}}));
     return full({}, NAN, input.options());
@@ -144,7 +144,7 @@ Tensor searchsorted(const Tensor& sorted_sequence, const Tensor& values, bool ri
                          "sorted_sequence must have one dimension, or values' sizes except in the last one", operands));
   Tensor out = empty(values.shape(), {kInt64, values.device()});
   const Tensor sequence = ops::row_major(sorted_sequence), needles = ops::row_major(values);
-  TANDEM_KERNEL(context, searchsorted, values.dtype(), sequence.size(-1), values.num_elements(),
+  TANDEM_KERNEL(context, searchsorted, values.dtype(), sequence.size(-1), values.numel(),
                 is_shared ? 0 : values.size(-1), right, sequence.data_ptr(), needles.data_ptr(), out.data<int64_t>());
   return out;
 }
@@ -161,7 +161,7 @@ Tensor bucketize(const Tensor& input, const Tensor& boundaries, bool right) {
 Unique unique(const Tensor& input, bool, bool return_inverse, bool return_counts) {
   const KernelContext context = ops::check_same_device("unique", {{"input", input}});
   const NoGradGuard no_grad;
-  const int64_t n = input.num_elements();
+  const int64_t n = input.numel();
   const auto [values, order] = run_sort("unique", context, reshape(input, {n}), 0, false);
   const TensorOptions indices{kInt64, input.device()};
   Tensor groups = zeros({n}, indices),

@@ -135,14 +135,14 @@ std::vector<Tensor> meshgrid(const std::vector<Tensor>& tensors, MeshIndexing in
     const std::string name = str("tensors[", i, ']');
     TANDEM_CHECK(ShapeError, tensors[i].dim() <= 1,
                  operand_error("meshgrid", "tensors must have at most one dimension", {{name.c_str(), tensors[i]}}));
-    shape.push_back(tensors[i].num_elements());
+    shape.push_back(tensors[i].numel());
   }
   const bool swaps = indexing == MeshIndexing::kXY && shape.size() >= 2;
   if (swaps) std::swap(shape[0], shape[1]);
   std::vector<Tensor> grids;
   for (size_t i = 0; i < tensors.size(); ++i) {
     Shape one(shape.size(), 1);
-    one[swaps && i < 2 ? 1 - i : i] = tensors[i].num_elements();
+    one[swaps && i < 2 ? 1 - i : i] = tensors[i].numel();
     grids.push_back(expand(reshape(tensors[i], one), shape));
   }
   return grids;
@@ -205,7 +205,7 @@ Tensor repeat_interleave(const Tensor& input, const Tensor& repeats, std::option
                operand_error("repeat_interleave", "repeats must be int32 or int64", operands));
   const Tensor whole = dim ? input : flatten(input);
   const int64_t d = existing_dim("repeat_interleave", whole, dim.value_or(0)), size = whole.size(d);
-  const bool fits = repeats.dim() <= 1 && (repeats.num_elements() == 1 || repeats.num_elements() == size);
+  const bool fits = repeats.dim() <= 1 && (repeats.numel() == 1 || repeats.numel() == size);
   TANDEM_CHECK(ShapeError, fits,
                operand_error("repeat_interleave",
                              str("repeats must have one number, or one for each of ", size, " indices"), operands));

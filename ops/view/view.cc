@@ -45,7 +45,7 @@ Shape infer_shape(const char* op, const Tensor& input, const Shape& shape) {
       fits = fits && shape[d] >= 0 && !__builtin_mul_overflow(known, shape[d], &known);
     }
   }
-  const int64_t n = input.num_elements();
+  const int64_t n = input.numel();
   Shape result = shape;
   if (fits && unknown >= 0 && known > 0 && n % known == 0) {
     result[static_cast<size_t>(unknown)] = n / known;
@@ -63,7 +63,7 @@ Shape infer_shape(const char* op, const Tensor& input, const Shape& shape) {
 /// Runs of dimensions that are contiguous with each other can be divided arbitrarily; a dimension of `shape` must not
 /// span two runs. Both shapes are traversed from the end, one run at a time.
 std::optional<Shape> view_strides(const Tensor& input, const Shape& shape) {
-  if (input.is_contiguous() || input.num_elements() == 0) return row_major_strides(shape);
+  if (input.is_contiguous() || input.numel() == 0) return row_major_strides(shape);
   const Shape& sizes = input.shape();
   const Shape& steps = input.strides();
   Shape strides(shape.size(), 1);
@@ -247,8 +247,7 @@ Tensor part_of(const Tensor& input, const Range& range) {
   const size_t d = static_cast<size_t>(range.dim);
   Shape shape = input.shape();
   Shape strides = input.strides();
-  const int64_t offset =
-      input.impl().offset + (range.count > 0 && input.num_elements() > 0 ? range.begin * strides[d] : 0);
+  const int64_t offset = input.impl().offset + (range.count > 0 && input.numel() > 0 ? range.begin * strides[d] : 0);
   shape[d] = range.count;
   strides[d] *= range.step;
   return view_of(input, shape, strides, offset);
@@ -512,7 +511,7 @@ Tensor stack(const std::vector<Tensor>& tensors, int64_t dim) {
   Shape shape = first.shape();
   shape.insert(static_cast<size_t>(d), static_cast<int64_t>(parts.size()));
   Tensor out = empty(shape, {dtype, first.device()});
-  for (size_t i = 0; i < parts.size() && out.num_elements() > 0; ++i) {
+  for (size_t i = 0; i < parts.size() && out.numel() > 0; ++i) {
     Shape one = shape;
     one[static_cast<size_t>(d)] = 1;
     Shape strides = parts[i].strides();

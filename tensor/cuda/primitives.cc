@@ -50,11 +50,11 @@ void copy_bytes(Device device, void* out, const void* src, int64_t num_bytes) {
 void fill(const Tensor& out, Scalar value) { fill_elements(kernel_context(out.device()), out, value); }
 
 void fill_range(const Tensor& out, int64_t begin, int64_t step) {
-  range_elements(kernel_context(out.device()), begin, step, out.num_elements(), out.data<int64_t>());
+  range_elements(kernel_context(out.device()), begin, step, out.numel(), out.data<int64_t>());
 }
 
 void fill_linear(const Tensor& out, double base, int64_t shift, double step) {
-  linear_elements(kernel_context(out.device()), base, shift, step, out.num_elements(), out.data<double>());
+  linear_elements(kernel_context(out.device()), base, shift, step, out.numel(), out.data<double>());
 }
 
 void copy(const Tensor& src, const Tensor& out) {
@@ -89,7 +89,7 @@ void sum(std::span<const Tensor> inputs, const Tensor& out) {
     if (input.device() != here) order(input.device(), here);
     data.push_back(input.data_ptr());
   }
-  sum_elements(context, out.dtype(), data, out.num_elements(), out.data_ptr());
+  sum_elements(context, out.dtype(), data, out.numel(), out.data_ptr());
   for (const Tensor& input : inputs) {
     // Later work may overwrite the input or reuse its memory.
     if (input.device() != here) order(here, input.device());

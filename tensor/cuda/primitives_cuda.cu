@@ -237,7 +237,7 @@ void fill_elements(const KernelContext& context, const Tensor& out, Scalar value
   visit_dtype(out.dtype(), [&]<class T>() {
     const T element =
         value.dtype() == kFloat64 ? primitives::convert<T>(value.to_double()) : primitives::convert<T>(value.to_int());
-    for_each<1>(context, {&out}, Fill<T>{data_as<T>(out), element, out.num_elements()});
+    for_each<1>(context, {&out}, Fill<T>{data_as<T>(out), element, out.numel()});
   });
 }
 
@@ -250,7 +250,7 @@ void linear_elements(const KernelContext& context, double base, int64_t shift, d
 }
 
 void copy_elements(const KernelContext& context, const Tensor& src, const Tensor& out) {
-  const int64_t n = out.num_elements();
+  const int64_t n = out.numel();
   if (src.dtype() == out.dtype()) {
     visit_size(src.dtype(), [&]<class T>() {
       for_each<2>(context, {&out, &src}, Copy<T, T>{data_as<T>(out), data_as<const T>(src), n});
@@ -268,7 +268,7 @@ void copy_elements(const KernelContext& context, const Tensor& src, const Tensor
 
 void add_elements(const KernelContext& context, const Tensor& src, const Tensor& out) {
   visit_dtype(out.dtype(), [&]<class T>() {
-    for_each<2>(context, {&out, &src}, AddInto<T>{data_as<T>(out), data_as<const T>(src), out.num_elements()});
+    for_each<2>(context, {&out, &src}, AddInto<T>{data_as<T>(out), data_as<const T>(src), out.numel()});
   });
 }
 

@@ -19,7 +19,7 @@ namespace tandem { namespace {
 
 using testing::error_text;
 
-Tensor two(double a, double b) { return from_vector<double>({a, b}, {2}).set_requires_grad(); }
+Tensor two(double a, double b) { return from_vector<double>({a, b}, {2}).requires_grad_(); }
 
 struct LogLayer : nn::Layer {
   Tensor forward(const Tensor& x) override { return log(x); }
@@ -79,7 +79,7 @@ TEST(DetectAnomaly, GivenGradientWithNaNIsRejected) {
 }
 
 TEST(DetectAnomaly, InfinityIsAcceptedAndHalfNanIsRejected) {
-  const Tensor x = full({2}, 1, {kBFloat16}).set_requires_grad();
+  const Tensor x = full({2}, 1, {kBFloat16}).requires_grad_();
   const DetectAnomalyGuard guard;
   EXPECT_NO_THROW(mul(x, Scalar(std::numeric_limits<double>::infinity())));
   EXPECT_THROW(mul(x, Scalar(std::nan(""))), ValueError);

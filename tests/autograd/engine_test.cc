@@ -19,7 +19,7 @@ using testing::error_text;
 
 Tensor leaf_of(std::vector<double> values) {
   const auto n = static_cast<int64_t>(values.size());
-  return from_vector(values, {n}).set_requires_grad();
+  return from_vector(values, {n}).requires_grad_();
 }
 
 /// y = factor * x; backward appends the node's name to a journal.
@@ -270,8 +270,8 @@ TEST(Engine, InvalidCallerArgumentsAreRejected) {
                "move it with gradient.to(cpu)");
   EXPECT_FALSE(x.grad().defined());
   EXPECT_ERROR(ValueError, grad({&y, 1}, {}), "grad: inputs is empty");
-  EXPECT_ERROR(DTypeError, tensor({1, 2}).set_requires_grad(),
-               "set_requires_grad: only floating-point tensors can require gradients, got int64 [2] on cpu");
+  EXPECT_ERROR(DTypeError, tensor({1, 2}).requires_grad_(),
+               "requires_grad_: only floating-point tensors can require gradients, got int64 [2] on cpu");
 }
 
 TEST(Engine, FailedBackwardLeavesGraphUsable) {

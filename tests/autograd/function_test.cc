@@ -20,7 +20,7 @@ using testing::error_text;
 using autograd::Function;
 
 std::vector<double> values(const Tensor& tensor) { return tensor.to_vector<double>(); }
-Tensor vector3(double a, double b, double c) { return from_vector<double>({a, b, c}, {3}).set_requires_grad(); }
+Tensor vector3(double a, double b, double c) { return from_vector<double>({a, b, c}, {3}).requires_grad_(); }
 
 /// y = factor x^3.
 struct Cube : Function<Cube> {

@@ -15,7 +15,7 @@ using Inputs = std::vector<Tensor>;
 
 Tensor leaf_of(std::vector<double> values) {
   const auto n = static_cast<int64_t>(values.size());
-  return from_vector(values, {n}).set_requires_grad();
+  return from_vector(values, {n}).requires_grad_();
 }
 
 /// y = x^2 whose backward multiplies by `wrong` instead of 2.
@@ -113,7 +113,7 @@ TEST(Gradcheck, WrongGradientUnderCreateGraphIsDetected) {
 }
 
 TEST(Gradcheck, Float32InputIsRejected) {
-  EXPECT_THROW(autograd::gradcheck([](const Inputs& in) { return exp(in[0]); }, {zeros({2}).set_requires_grad()}),
+  EXPECT_THROW(autograd::gradcheck([](const Inputs& in) { return exp(in[0]); }, {zeros({2}).requires_grad_()}),
                DTypeError);
 }
 

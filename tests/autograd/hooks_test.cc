@@ -19,7 +19,7 @@ namespace tandem { namespace {
 using testing::error_text;
 
 std::vector<double> values(const Tensor& tensor) { return tensor.to_vector<double>(); }
-Tensor vector2(double a, double b) { return from_vector<double>({a, b}, {2}).set_requires_grad(); }
+Tensor vector2(double a, double b) { return from_vector<double>({a, b}, {2}).requires_grad_(); }
 using Values = std::vector<double>;
 
 TEST(TensorHook, ResultReplacesTheGradientOfAnIntermediate) {
@@ -114,7 +114,7 @@ TEST(TensorHook, HookMayDropTheGraph) {
 }
 
 TEST(TensorHook, HookOfALeafWithInPlaceGradientGetsOnlyTheNewGradient) {
-  const Tensor w = from_vector<double>({1, 2}, {2, 1}).set_requires_grad();
+  const Tensor w = from_vector<double>({1, 2}, {2, 1}).requires_grad_();
   w.set_grad(full({2, 1}, 100, {kFloat64}));
   Values seen;
   const HookHandle hook = w.register_hook([&](const Tensor& grad) {

@@ -49,7 +49,7 @@ struct Direct {
 const Tensor kOnes3 = from_vector<double>({1, 2, 3}, {3});
 
 TEST(Leaf, SecondBackwardAccumulatesIntoWrittenSlot) {
-  Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
+  Tensor x = from_vector<double>({1, 2, 3}, {3}).requires_grad_();
   Direct direct;
   direct(x).backward(kOnes3);
   EXPECT_EQ(direct.count, 1);
@@ -61,7 +61,7 @@ TEST(Leaf, SecondBackwardAccumulatesIntoWrittenSlot) {
 }
 
 TEST(Leaf, SlotIsWithheldWithTwoContributions) {
-  Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
+  Tensor x = from_vector<double>({1, 2, 3}, {3}).requires_grad_();
   Direct direct;
   add(direct(x), direct(x)).backward(kOnes3);
   EXPECT_EQ(direct.count, 0);
@@ -69,7 +69,7 @@ TEST(Leaf, SlotIsWithheldWithTwoContributions) {
 }
 
 TEST(Leaf, SlotIsWithheldUnderCreateGraphOrGrad) {
-  Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
+  Tensor x = from_vector<double>({1, 2, 3}, {3}).requires_grad_();
   Direct direct;
   direct(x).backward(kOnes3, false, /*create_graph=*/true);
   Tensor y = direct(x);
@@ -78,7 +78,7 @@ TEST(Leaf, SlotIsWithheldUnderCreateGraphOrGrad) {
 }
 
 TEST(Leaf, ZeroGradKeepsGradientMemory) {
-  Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
+  Tensor x = from_vector<double>({1, 2, 3}, {3}).requires_grad_();
   Direct direct;
   direct(x).backward(kOnes3);
   const std::byte* memory = x.grad().data_ptr();
@@ -90,7 +90,7 @@ TEST(Leaf, ZeroGradKeepsGradientMemory) {
 }
 
 TEST(Leaf, SlotIsWithheldWhenBackwardReadsIt) {
-  Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
+  Tensor x = from_vector<double>({1, 2, 3}, {3}).requires_grad_();
   Direct direct;
   direct(x).backward(kOnes3);
   direct(x).backward(x.grad());  // d x = (2, 4, 6), to which (4, 8, 12) is added
@@ -99,7 +99,7 @@ TEST(Leaf, SlotIsWithheldWhenBackwardReadsIt) {
 }
 
 TEST(Leaf, WritingTheSlotBumpsItsVersion) {
-  Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
+  Tensor x = from_vector<double>({1, 2, 3}, {3}).requires_grad_();
   Direct direct;
   direct(x).backward(kOnes3);
   const Tensor slot = x.grad();
@@ -112,8 +112,8 @@ TEST(Leaf, WritingTheSlotBumpsItsVersion) {
 }
 
 TEST(Leaf, GradientFromCreateGraphIsNeverOverwritten) {
-  Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
-  Tensor y = from_vector<double>({4, 5, 6}, {3}).set_requires_grad();
+  Tensor x = from_vector<double>({1, 2, 3}, {3}).requires_grad_();
+  Tensor y = from_vector<double>({4, 5, 6}, {3}).requires_grad_();
   const Tensor given = from_vector<double>({1, -1, 2}, {3});
   add(x, y).backward(given, false, /*create_graph=*/true);  // both slots are `given` itself
   add(x, y).backward(kOnes3);
@@ -130,7 +130,7 @@ TEST(Leaf, GradientFromCreateGraphIsNeverOverwritten) {
 }
 
 TEST(Leaf, GradientIsWrittenIntoBucketSlot) {
-  Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
+  Tensor x = from_vector<double>({1, 2, 3}, {3}).requires_grad_();
   Tensor bucket = full({8}, -1, {kFloat64});
   const auto slice = Storage::alias(bucket.storage(), 2 * 8, 3 * 8);
   autograd::Leaf& leaf = autograd::leaf(x);
@@ -161,7 +161,7 @@ struct AnnouncingNode final : autograd::Node {
 
 TEST(Leaf, BucketHooksRunWhenGradientIsReady) {
   for (const bool in_bucket : {false, true}) {
-    Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
+    Tensor x = from_vector<double>({1, 2, 3}, {3}).requires_grad_();
     autograd::Leaf& leaf = autograd::leaf(x);
     if (in_bucket) leaf.set_slot(zeros({3}, {kFloat64}));
     int hooks_run = 0, seen = -1;
@@ -178,7 +178,7 @@ TEST(Leaf, BucketHooksRunWhenGradientIsReady) {
 }
 
 TEST(Leaf, ExistingGradientIsCopiedIntoNewSlot) {
-  Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
+  Tensor x = from_vector<double>({1, 2, 3}, {3}).requires_grad_();
   mul(x, Scalar(7)).backward(kOnes3);
   Tensor slot = zeros({3}, {kFloat64});
   autograd::leaf(x).set_slot(slot);
@@ -197,7 +197,7 @@ TEST(Leaf, SlotsOfOneBucketHaveSeparateVersions) {
 
 template <class E>
 std::string set_slot_error(const Tensor& slot) {
-  Tensor x = zeros({3, 2}, {kFloat64}).set_requires_grad();
+  Tensor x = zeros({3, 2}, {kFloat64}).requires_grad_();
   autograd::leaf(x).name = "w";
   try {
     autograd::leaf(x).set_slot(slot);
@@ -216,7 +216,7 @@ TEST(Leaf, MismatchedSlotIsRejected) {
 }
 
 TEST(Leaf, CreateGraphWithBucketSlotIsRejected) {
-  Tensor x = from_vector<double>({3}, {1}).set_requires_grad();
+  Tensor x = from_vector<double>({3}, {1}).requires_grad_();
   autograd::leaf(x).name = "fc.weight";
   autograd::leaf(x).set_slot(zeros({1}, {kFloat64}));
   try {
@@ -232,7 +232,7 @@ TEST(Leaf, CreateGraphWithBucketSlotIsRejected) {
 TEST(Leaf, MoveToTransfersGradientAndKeepsHooks) {
   set_cpu_device_count(2);
   const Device other("cpu:1");
-  Tensor x = from_vector<double>({1, 2}, {2}).set_requires_grad();
+  Tensor x = from_vector<double>({1, 2}, {2}).requires_grad_();
   autograd::Leaf& leaf = autograd::leaf(x);
   int fired = 0;
   const HookHandle handle = leaf.add_hook([&](const Tensor& gradient) {
@@ -258,7 +258,7 @@ TEST(Leaf, MoveToTransfersGradientAndKeepsHooks) {
 
 TEST(Leaf, OnlyLeavesRequiringGradHaveLeafState) {
   EXPECT_THROW(autograd::leaf(zeros({1})), StateError);
-  Tensor x = zeros({1}).set_requires_grad();
+  Tensor x = zeros({1}).requires_grad_();
   EXPECT_THROW(autograd::leaf(mul(x, Scalar(2))), StateError);
 }
 

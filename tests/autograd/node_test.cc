@@ -47,7 +47,7 @@ struct TwoGradientsNode final : autograd::Node {
 /// y = x, with the gradients for y = 2 y + 3 y + ..., one term per consumer.
 struct TwoGradients {
   std::vector<std::vector<double>> received;
-  Tensor x = ones({1}, {kFloat64}).set_requires_grad(), y = x.detach().clone(), sum;
+  Tensor x = ones({1}, {kFloat64}).requires_grad_(), y = x.detach().clone(), sum;
 
   explicit TwoGradients(int consumers) {
     autograd::record<TwoGradientsNode>("two_gradients", y, x)->received = &received;
@@ -117,7 +117,7 @@ struct DoublingNode final : autograd::Node {
 };
 
 TEST(Node, OverwritesOnlyGradientsOfNoOtherTensor) {
-  Tensor x = ones({2}, {kFloat64}).set_requires_grad();
+  Tensor x = ones({2}, {kFloat64}).requires_grad_();
   bool overwrote[2] = {};
   const auto doubled = [&](bool& flag) {
     const Tensor y = x.detach().clone();
@@ -171,15 +171,15 @@ TEST(Node, OverwritesOnlyGradientsOfNoOtherTensor) {
 
 TEST(Node, SavedOutputCreatesNoReferenceCycle) {
   bool destroyed = false;
-  { identity(zeros({2}).set_requires_grad(), &destroyed); }
+  { identity(zeros({2}).requires_grad_(), &destroyed); }
   EXPECT_TRUE(destroyed);
 }
 
 TEST(Node, InPlaceChainCreatesNoReferenceCycle) {
   bool destroyed = false;
   {
-    Tensor w = ones({2}).set_requires_grad();
-    Tensor buffer = identity(ones({2}).set_requires_grad());
+    Tensor w = ones({2}).requires_grad_();
+    Tensor buffer = identity(ones({2}).requires_grad_());
     Tensor y = mul(buffer, identity(w, &destroyed));  // saves buffer
     buffer.add_(y);                                   // buffer's history now contains the node that saved it
   }
@@ -195,7 +195,7 @@ TEST(Node, RecordReturnsNullWithoutGradInputs) {
 }
 
 TEST(Node, BackwardHandlesGraphRecordedByTwoThreads) {
-  Tensor x = ones({2}, {kFloat64}).set_requires_grad();
+  Tensor x = ones({2}, {kFloat64}).requires_grad_();
   Tensor y = x;
   for (int i = 0; i < 10; ++i) y = identity(y);
   Tensor z;
@@ -206,7 +206,7 @@ TEST(Node, BackwardHandlesGraphRecordedByTwoThreads) {
 }
 
 TEST(Node, BackwardReleasesSavedTensors) {
-  Tensor x = ones({2}, {kFloat64}).set_requires_grad();
+  Tensor x = ones({2}, {kFloat64}).requires_grad_();
   Tensor y = exp(x);
   const Tensor alias = y.detach();
   y.backward(ones({2}, {kFloat64}));

@@ -98,7 +98,7 @@ struct Operation {
 class Operations {
  public:
   void add(const std::string& name, const Tensor& largest, std::function<void()> run) {
-    list.push_back({.name = name, .elements = largest.num_elements(), .run = std::move(run)});
+    list.push_back({.name = name, .elements = largest.numel(), .run = std::move(run)});
   }
   void add_backward(const std::string& name, const Tensor& largest, const std::shared_ptr<Tensor>& result) {
     const auto gradient = std::make_shared<Tensor>();
@@ -117,7 +117,7 @@ class Operations {
 
 Tensor leaf(const Shape& shape, DType dtype = kFloat32, bool requires_grad = true) {
   Tensor tensor = randn(shape).to(kGpu).to(dtype);
-  tensor.set_requires_grad(requires_grad);
+  tensor.requires_grad_(requires_grad);
   return tensor;
 }
 

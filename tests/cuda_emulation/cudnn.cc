@@ -194,7 +194,7 @@ struct TensorInfo {
     }
   }
   int64_t element_bytes() const { return bytes_of(type); }
-  int64_t num_elements() const { return sizes[0] * sizes[1] * sizes[2] * sizes[3]; }
+  int64_t numel() const { return sizes[0] * sizes[1] * sizes[2] * sizes[3]; }
 };
 
 struct Convolution {
@@ -244,7 +244,7 @@ struct Convolution {
 };
 
 std::vector<double> load(const TensorInfo& tensor, const void* data) {
-  return load_elements(tensor.type, data, static_cast<size_t>(tensor.num_elements()));
+  return load_elements(tensor.type, data, static_cast<size_t>(tensor.numel()));
 }
 
 void store(const TensorInfo& tensor, const std::vector<double>& values, void* data) {
@@ -543,7 +543,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     if (found == ids.end()) fault(std::string("no pointer for ") + what);
     void* const data = pointers[static_cast<size_t>(found - ids.begin())];
     check_device_memory(std::string("cuDNN: ") + what, data,
-                        static_cast<size_t>(tensor.num_elements() * tensor.element_bytes()),
+                        static_cast<size_t>(tensor.numel() * tensor.element_bytes()),
                         static_cast<size_t>(tensor.alignment), device);
     return data;
   };
@@ -553,7 +553,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   void* const b = graph.add ? data_of(graph.add->bias, "the bias") : nullptr;
   std::vector<std::tuple<const char*, void*, size_t>> memory;
   const auto add_memory = [&](const char* what, void* data, const TensorInfo& t) {
-    memory.emplace_back(what, data, static_cast<size_t>(t.num_elements() * t.element_bytes()));
+    memory.emplace_back(what, data, static_cast<size_t>(t.numel() * t.element_bytes()));
   };
   add_memory("the input", x, graph.input());
   add_memory("the filters", w, graph.conv.w);

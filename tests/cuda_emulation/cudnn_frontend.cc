@@ -52,7 +52,7 @@ struct Matrix {
     for (size_t d = 0; d < 4; ++d) last += (sizes[d] - 1) * strides[d];
     return static_cast<size_t>(last + 1) * element_bytes();
   }
-  double num_elements() const {
+  double numel() const {
     double count = 1;
     for (const int64_t size : sizes) count *= static_cast<double>(size);
     return count;

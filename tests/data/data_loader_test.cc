@@ -74,7 +74,7 @@ class Counter {
 std::vector<std::vector<int64_t>> labels_of_epoch(DataLoader& loader) {
   std::vector<std::vector<int64_t>> labels;
   for (auto& batch : loader) {
-    EXPECT_EQ(batch.size, batch.labels.num_elements());
+    EXPECT_EQ(batch.size, batch.labels.numel());
     EXPECT_EQ(batch.images.shape(), td::Shape({batch.size, 1}));
     labels.push_back(batch.labels.to_vector<int64_t>());
   }

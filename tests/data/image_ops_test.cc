@@ -48,7 +48,7 @@ TEST(ResizeImage, ResultsAreEqualToPillow) {
     const int64_t width = expected.size(2);
     if (name.starts_with("resized_float")) {
       const Tensor plane = td::empty({1, picture.size(1), picture.size(2)});
-      for (int64_t i = 0; i < plane.num_elements(); ++i)
+      for (int64_t i = 0; i < plane.numel(); ++i)
         plane.data<float>()[i] = static_cast<float>(picture.data<uint8_t>()[i]) / 255;
       EXPECT_LT(distance(resize_image(plane, height, width, filter), expected), 1e-6) << name;
     } else {
@@ -96,7 +96,7 @@ TEST(AdjustColors, ResultsMatchTorchvision) {
     EXPECT_LE(distance(apply(picture), expected), 1) << name;
     EXPECT_LE(distance(apply(permuted(picture)), expected), 1) << name;
     Tensor floats = td::empty(picture.shape());
-    for (int64_t i = 0; i < floats.num_elements(); ++i)
+    for (int64_t i = 0; i < floats.numel(); ++i)
       floats.data<float>()[i] = static_cast<float>(picture.data<uint8_t>()[i]) / 255;
     const auto values = apply(floats).to_vector<float>();
     const auto levels = expected.to_vector<float>();

@@ -41,7 +41,7 @@ std::string decode_error(const std::string& bytes) {
 /// [C, H, W] with pseudo-random values.
 Tensor noise(const td::Shape& shape) {
   Tensor image = td::empty(shape, {td::kUInt8});
-  for (int64_t i = 0; i < image.num_elements(); ++i) image.data<uint8_t>()[i] = static_cast<uint8_t>(i * i * 31 % 251);
+  for (int64_t i = 0; i < image.numel(); ++i) image.data<uint8_t>()[i] = static_cast<uint8_t>(i * i * 31 % 251);
   return image;
 }
 

@@ -61,7 +61,7 @@ class Numbers : public td::data::IterableDataset {
 Batches batches_of(StreamLoader& loader) {
   Batches batches;
   for (auto& batch : loader) {
-    EXPECT_EQ(batch.size, batch.labels.num_elements());
+    EXPECT_EQ(batch.size, batch.labels.numel());
     batches.push_back(batch.labels.to_vector<int64_t>());
   }
   return batches;

@@ -21,7 +21,7 @@ namespace {
 /// [C, H, W] with values 1, 2, 3, ...
 Tensor counted(const td::Shape& shape) {
   Tensor image = td::empty(shape);
-  for (int64_t i = 0; i < image.num_elements(); ++i) image.data<float>()[i] = static_cast<float>(i + 1);
+  for (int64_t i = 0; i < image.numel(); ++i) image.data<float>()[i] = static_cast<float>(i + 1);
   return image;
 }
 

@@ -209,7 +209,7 @@ inline void fail_in_the_middle(Context& context, const std::vector<std::string>&
   if (differs) std::ofstream(path + "at") << Clock::now().time_since_epoch().count();
   if (differs && how == "mixes_devices") {
     set_cpu_device_count(2);
-    group->all_reduce(zeros({3}), zeros({3}, {kFloat32, Device(DeviceType::kCpu, 1)}));
+    group->all_reduce(zeros({3}), zeros({3}, {kFloat32, Device(DeviceType::kCPU, 1)}));
   }
   const Clock::time_point begin = Clock::now();
   const std::string text = error_of(*group, operation, differs ? kFailingCount + 7 : kFailingCount,

@@ -307,7 +307,7 @@ TEST_P(GpuDdpFailure, ShapeMismatchFailsConstructionOnAllRanks) {
   std::vector<std::string> texts;
   run_threads(gpus(GetParam()), [&](Context& context) {
     const TensorOptions options{kFloat32, context.device()};
-    const Tensor w = zeros({context.rank() == kBad ? 3 : 2, 4}, options).set_requires_grad();
+    const Tensor w = zeros({context.rank() == kBad ? 3 : 2, 4}, options).requires_grad_();
     const std::string text = error_text<StateError>([&] {
       const GradientReducer reducer({{"fc.weight", w}}, {}, context.group());
     });

@@ -203,7 +203,7 @@ TEST_P(GpuGraphFailure, RankThatThrowsBetweenReplaysIsReportedPromptly) {
 // After the consistency check of a replay the other ranks have launched it.
 TEST_P(GpuGraphFailure, ReplayThatThrowsOnOneRankIsReportedPromptly) {
   const Ends ends = ends_of(GetParam(), [](Context& context, ProcessGroup& group, const auto& fail) {
-    Tensor w = ones({4}, {kFloat32, context.device()}).set_requires_grad();
+    Tensor w = ones({4}, {kFloat32, context.device()}).requires_grad_();
     const Tensor x = full({4}, 1, w.options());
     const auto step = [&] {
       mul(w, x).sum().backward();

@@ -120,8 +120,8 @@ TEST(GpuGraph, AccumulationWithTwoGraphsMatchesEagerSteps) {
 TEST(GpuGraph, PartiallyUsedParameterIsAveragedInReplays) {
   run_threads(gpus(2), [](Context& context) {
     const TensorOptions options{kFloat32, context.device()};
-    Tensor a = ones({3}, options).set_requires_grad(), b = ones({2}, options).set_requires_grad(),
-           c = ones({2}, options).set_requires_grad();
+    Tensor a = ones({3}, options).requires_grad_(), b = ones({2}, options).requires_grad_(),
+           c = ones({2}, options).requires_grad_();
     GradientReducer reducer({{"a", a}, {"b", b}, {"c", c}}, {}, context.group(), {.unused = UnusedParameters::kAllow});
     const Tensor factor = full({}, 1, options);
     const auto step = [&] {

@@ -97,8 +97,8 @@ TEST(GpuDdpOf4, RanksEndWithBitwiseEqualParameters) {
 TEST(GpuDdp, PartiallyUsedParameterIsAveragedOverAllRanks) {
   run_threads(gpus(2), [](Context& context) {
     const TensorOptions options{kFloat64, context.device()};
-    Tensor a = ones({3}, options).set_requires_grad();
-    Tensor b = ones({2}, options).set_requires_grad();
+    Tensor a = ones({3}, options).requires_grad_();
+    Tensor b = ones({2}, options).requires_grad_();
     GradientReducer reducer({{"a", a}, {"b", b}}, {}, context.group(), {.unused = UnusedParameters::kAllow});
     Tensor loss = a.sum();
     if (context.rank() == 1) loss = add(loss, mul(b, Scalar(8)).sum());

@@ -205,8 +205,8 @@ TEST(GpuMessages, TagsMayBeReceivedInAnyOrder) {
     }
     for (const Work& work : works) work.wait();
     for (const Tensor& tensor : tensors) {
-      const auto tag = static_cast<float>(tensor.num_elements() - 50);
-      EXPECT_EQ(tensor.to_vector<float>(), Floats(static_cast<size_t>(tensor.num_elements()), tag));
+      const auto tag = static_cast<float>(tensor.numel() - 50);
+      EXPECT_EQ(tensor.to_vector<float>(), Floats(static_cast<size_t>(tensor.numel()), tag));
     }
   });
 }
@@ -501,7 +501,7 @@ TEST(GpuMessages, DirectAndStagedMessagesOfOneTagKeepTheirOrder) {
     for (const Work& work : works) work.wait();
     for (int i = 0; i < 12; ++i) {
       const Tensor& tensor = tensors[static_cast<size_t>(i)];
-      EXPECT_EQ(tensor.to_vector<float>(), Floats(static_cast<size_t>(tensor.num_elements()), static_cast<float>(i)));
+      EXPECT_EQ(tensor.to_vector<float>(), Floats(static_cast<size_t>(tensor.numel()), static_cast<float>(i)));
     }
   });
 }

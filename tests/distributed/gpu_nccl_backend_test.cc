@@ -93,7 +93,7 @@ struct Rank {
     CollectiveOperation operation;
     Collective& c = operation.collective;
     c.kind = CollectiveKind::kAllReduce;
-    c.num_elements = x.num_elements();
+    c.num_elements = x.numel();
     c.seq = ++seq;
     c.device = device;
     c.input = c.output = x.data_ptr();
@@ -191,7 +191,7 @@ std::shared_ptr<GpuWork> launch_alone(Rank& r, CollectiveKind kind, ReduceOp op,
   c.in_list = in_list;
   c.op = op;
   c.root = kind == CollectiveKind::kBroadcast ? 0 : -1;
-  c.num_elements = input.num_elements();
+  c.num_elements = input.numel();
   c.seq = ++r.seq;
   c.device = r.device;
   c.input = input.data_ptr();

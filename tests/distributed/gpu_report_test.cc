@@ -15,7 +15,7 @@
 namespace tandem::distributed { namespace {
 
 Tensor cards_of(const std::vector<Tensor>& infos) {
-  const int64_t bytes = infos.front().num_elements();
+  const int64_t bytes = infos.front().numel();
   const Tensor all = empty({static_cast<int64_t>(infos.size()), bytes}, {kUInt8});
   for (size_t i = 0; i < infos.size(); ++i) {
     std::memcpy(all.data<uint8_t>() + static_cast<int64_t>(i) * bytes, infos[i].data_ptr(), static_cast<size_t>(bytes));

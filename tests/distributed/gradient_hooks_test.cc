@@ -87,10 +87,10 @@ TEST(CommHooks, Fp16OverflowsToInfinityAndBf16DoesNot) {
 TEST(CommHooks, CastHooksAverageMixedDtypes) {
   for (const CommHooks& hooks : {CommHooks{fp16_compress()}, CommHooks{bf16_compress()}}) {
     run_threads(3, [&](Context& context) {
-      Tensor a = ones({5}, {kBFloat16}).set_requires_grad();
-      Tensor b = ones({2, 3}, {kFloat64}).set_requires_grad();
-      Tensor c = ones({7}, {kFloat16}).set_requires_grad();
-      Tensor d = ones({9}).set_requires_grad();
+      Tensor a = ones({5}, {kBFloat16}).requires_grad_();
+      Tensor b = ones({2, 3}, {kFloat64}).requires_grad_();
+      Tensor c = ones({7}, {kFloat16}).requires_grad_();
+      Tensor d = ones({9}).requires_grad_();
       GradientReducer reducer({{"m.a", a}, {"m.b", b}, {"m.c", c}, {"m.d", d}}, {}, context.group(),
                               {.buckets = kTiny, .hooks = hooks});
       Tensor loss = b.sum();
@@ -254,8 +254,8 @@ TEST(CommHooks, NoSyncAccumulationMatchesSingleBackward) {
   for (const Chain& chain : kChains) {
     SCOPED_TRACE(chain.name);
     run_threads(2, [&](Context& context) {
-      Tensor a = ones({9, 8}).set_requires_grad();
-      Tensor b = ones({9, 8}).set_requires_grad();
+      Tensor a = ones({9, 8}).requires_grad_();
+      Tensor b = ones({9, 8}).requires_grad_();
       GradientReducer accumulated({{"w", a}}, {}, context.group(), {.hooks = chain.make()});
       GradientReducer at_once({{"w", b}}, {}, context.group(), {.hooks = chain.make()});
       for (int step = 0; step < 4; ++step) {
@@ -278,9 +278,9 @@ TEST(CommHooks, UnusedParametersCountAsZero) {
   for (const Chain& chain : kChains) {
     SCOPED_TRACE(chain.name);
     run_threads(2, [&](Context& context) {
-      Tensor a = ones({8, 8}, {kFloat64}).set_requires_grad();
-      Tensor b = ones({8, 8}, {kFloat64}).set_requires_grad();
-      Tensor c = ones({8, 8}, {kFloat64}).set_requires_grad();
+      Tensor a = ones({8, 8}, {kFloat64}).requires_grad_();
+      Tensor b = ones({8, 8}, {kFloat64}).requires_grad_();
+      Tensor c = ones({8, 8}, {kFloat64}).requires_grad_();
       GradientReducer reducer({{"a", a}, {"b", b}, {"c", c}}, {}, context.group(),
                               {.unused = UnusedParameters::kAllow, .hooks = chain.make()});
       for (int step = 0; step < 4; ++step) {

@@ -128,8 +128,8 @@ TEST(GradientReducer, UnusedParameterFailsAllRanksByDefault) {
 
 TEST(GradientReducer, PartiallyUsedParameterIsAveragedOverAllRanks) {
   run_threads(4, [](Context& context) {
-    Tensor a = ones({3}, {kFloat64}).set_requires_grad();
-    Tensor b = ones({2}, {kFloat64}).set_requires_grad();
+    Tensor a = ones({3}, {kFloat64}).requires_grad_();
+    Tensor b = ones({2}, {kFloat64}).requires_grad_();
     GradientReducer reducer({{"a", a}, {"b", b}}, {}, context.group(), {.unused = UnusedParameters::kAllow});
     Tensor loss = a.sum();
     if (context.rank() == 2) loss = add(loss, mul(b, Scalar(8)).sum());
@@ -141,8 +141,8 @@ TEST(GradientReducer, PartiallyUsedParameterIsAveragedOverAllRanks) {
 
 TEST(GradientReducer, UnusedParameterContributesNoStaleGradient) {
   run_threads(2, [](Context& context) {
-    Tensor a = ones({3}, {kFloat64}).set_requires_grad();
-    Tensor b = ones({2}, {kFloat64}).set_requires_grad();
+    Tensor a = ones({3}, {kFloat64}).requires_grad_();
+    Tensor b = ones({2}, {kFloat64}).requires_grad_();
     GradientReducer reducer({{"a", a}, {"b", b}}, {}, context.group(), {.unused = UnusedParameters::kAllow});
     add(a.sum(), b.sum()).backward();
     a.zero_grad();
@@ -156,7 +156,7 @@ TEST(GradientReducer, UnusedParameterContributesNoStaleGradient) {
 
 TEST(GradientReducer, TiedParameterIsReducedOnce) {
   run_threads(2, [](Context& context) {
-    Tensor tied = full({2, 2}, 2, {kFloat64}).set_requires_grad();
+    Tensor tied = full({2, 2}, 2, {kFloat64}).requires_grad_();
     GradientReducer reducer({{"tied", tied}}, {}, context.group(), {.buckets = kTiny});
     const Tensor x = full({1, 2}, context.rank() + 1, {kFloat64});
     linear(linear(x, tied), tied).sum().backward();
@@ -171,7 +171,7 @@ TEST(GradientReducer, UnfrozenParametersAreAveraged) {
     run_threads(3, [&](Context& context) {
       const Net net(1 + 10 * static_cast<uint64_t>(context.rank()));
       const auto freeze = [](std::vector<Tensor> parameters, bool on) {
-        for (Tensor& p : parameters) p.set_requires_grad(!on);
+        for (Tensor& p : parameters) p.requires_grad_(!on);
       };
       freeze({net.w1, net.b1}, true);
       const auto unused = only_unfrozen_first ? UnusedParameters::kAllow : UnusedParameters::kError;
@@ -204,8 +204,8 @@ TEST(GradientReducer, TwoReducersAlternateOverOneNet) {
   run_threads(2, [](Context& context) {
     const Net net(1);
     const auto train = [&](bool first) {
-      for (Tensor p : {net.w1, net.b1}) p.set_requires_grad(first);
-      for (Tensor p : {net.w2, net.b2}) p.set_requires_grad(!first);
+      for (Tensor p : {net.w1, net.b1}) p.requires_grad_(first);
+      for (Tensor p : {net.w2, net.b2}) p.requires_grad_(!first);
     };
     train(true);
     GradientReducer first(net.named(), {}, context.group());
@@ -226,8 +226,8 @@ TEST(GradientReducer, TwoReducersAlternateOverOneNet) {
 /// One rank does something else than the others before the second backward.
 TEST(GradientReducer, DifferencesBetweenRanksFailOnAllRanks) {
   const auto flip = [](const Net& net) { net.b1.detach().mul_(-1); };
-  const auto freeze = [](Net& net) { net.w1.set_requires_grad(false); };
-  const auto unfreeze = [](Net& net) { net.b1.set_requires_grad(true); };
+  const auto freeze = [](Net& net) { net.w1.requires_grad_(false); };
+  const auto unfreeze = [](Net& net) { net.b1.requires_grad_(true); };
   const std::string unused = "DistributedDataParallel: backward did not reach these parameters\n  ";
   const std::string use = "\n  use them in the loss, or construct with unused = UnusedParameters::kAllow";
   const std::string frozen = "DistributedDataParallel: these parameters are frozen on some ranks only\n  ";
@@ -263,7 +263,7 @@ TEST(GradientReducer, DifferencesBetweenRanksFailOnAllRanks) {
     for (const auto mode : {UnusedParameters::kError, UnusedParameters::kAllow}) {
       run_threads(3, [&](Context& context) {
         Net net(1);
-        net.b1.set_requires_grad(!c.b1_is_frozen);
+        net.b1.requires_grad_(!c.b1_is_frozen);
         GradientReducer reducer(net.named(), {}, context.group(), {.unused = mode});
         net.loss(inputs(), labels()).backward();
         if (const auto& change = context.rank() == 1 ? c.on_rank_1 : c.on_others) change(net);
@@ -303,8 +303,8 @@ TEST(GradientReducer, StepsWithinBackwardFailOnlyIfRanksDiffer) {
 
 TEST(GradientReducer, TwoReducersShareOneBackward) {
   run_threads(2, [](Context& context) {
-    Tensor g = ones({2}, {kFloat64}).set_requires_grad();
-    Tensor d = ones({2}, {kFloat64}).set_requires_grad();
+    Tensor g = ones({2}, {kFloat64}).requires_grad_();
+    Tensor d = ones({2}, {kFloat64}).requires_grad_();
     GradientReducer generator({{"g", g}}, {}, context.group());
     GradientReducer discriminator({{"d", d}}, {}, context.group());
     const double r = context.rank() + 1;
@@ -322,8 +322,8 @@ TEST(GradientReducer, TwoReducersShareOneBackward) {
 // Operations in a hook are recorded only under EnableGradGuard, so the inner loss is computed before.
 TEST(GradientReducer, BackwardInsideHookOfAnotherReducerAveragesBoth) {
   run_threads(2, [](Context& context) {
-    Tensor a = ones({2}, {kFloat64}).set_requires_grad();
-    Tensor b = ones({2}, {kFloat64}).set_requires_grad();
+    Tensor a = ones({2}, {kFloat64}).requires_grad_();
+    Tensor b = ones({2}, {kFloat64}).requires_grad_();
     GradientReducer outer({{"a", a}}, {}, context.group());
     GradientReducer inner({{"b", b}}, {}, context.group());
     const double r = context.rank() + 1;
@@ -344,7 +344,7 @@ TEST(GradientReducer, BackwardInsideHookOfAnotherReducerAveragesBoth) {
 
 TEST(GradientReducer, BackwardInsideHookOfSameParameterIsRejected) {
   run_threads(2, [](Context& context) {
-    Tensor w = ones({2}, {kFloat64}).set_requires_grad();
+    Tensor w = ones({2}, {kFloat64}).requires_grad_();
     GradientReducer reducer({{"w", w}}, {}, context.group());
     const Tensor inner_loss = mul(w, Scalar(2)).sum();
     const HookHandle hook = w.register_post_accumulate_grad_hook([&](const Tensor&) { inner_loss.backward(); });
@@ -369,7 +369,7 @@ TEST(GradientReducer, SubgroupErrorsShowGlobalRanks) {
           "DistributedDataParallel: backward did not reach these parameters\n  'fc1.bias' on rank 2\n  use them in "
           "the loss, or construct with unused = UnusedParameters::kAllow");
     }
-    Tensor w = zeros({2, context.rank() == 2 ? 3 : 4}).set_requires_grad();
+    Tensor w = zeros({2, context.rank() == 2 ? 3 : 4}).requires_grad_();
     EXPECT_EQ(error_text<StateError>([&] {
                 GradientReducer reducer({{"fc.weight", w}}, {}, group);
               }),
@@ -380,7 +380,7 @@ TEST(GradientReducer, SubgroupErrorsShowGlobalRanks) {
 
 TEST(GradientReducer, DifferentModelsFailConstructionOnAllRanks) {
   run_threads(3, [](Context& context) {
-    Tensor w = zeros({2, context.rank() == 2 ? 3 : 4}).set_requires_grad();
+    Tensor w = zeros({2, context.rank() == 2 ? 3 : 4}).requires_grad_();
     EXPECT_EQ(error_text<StateError>([&] {
                 GradientReducer reducer({{"fc.weight", w}}, {}, context.group());
               }),
@@ -389,7 +389,7 @@ TEST(GradientReducer, DifferentModelsFailConstructionOnAllRanks) {
               "parameter 'fc.weight' float32 [2, 3]");
   });
   run_threads(2, [](Context& context) {
-    Tensor w = zeros({2}).set_requires_grad();
+    Tensor w = zeros({2}).requires_grad_();
     NamedTensors parameters = {{"a", w}};
     if (context.rank() == 0) parameters.emplace_back("b", zeros({1}));
     EXPECT_EQ(error_text<StateError>([&] { GradientReducer reducer(parameters, {}, context.group()); }),
@@ -401,7 +401,7 @@ TEST(GradientReducer, DifferentModelsFailConstructionOnAllRanks) {
 
 TEST(GradientReducer, SecondReducerOverSameParameterIsRejected) {
   run_threads(1, [](Context& context) {
-    Tensor w = zeros({2}).set_requires_grad();
+    Tensor w = zeros({2}).requires_grad_();
     const GradientReducer first({{"w", w}}, {}, context.group());
     EXPECT_EQ(
         error_text<StateError>([&] {
@@ -413,7 +413,7 @@ TEST(GradientReducer, SecondReducerOverSameParameterIsRejected) {
 
 TEST(GradientReducer, ParametersRemainUsableAfterDestruction) {
   run_threads(2, [](Context& context) {
-    Tensor w = ones({2}, {kFloat64}).set_requires_grad();
+    Tensor w = ones({2}, {kFloat64}).requires_grad_();
     {
       GradientReducer reducer({{"w", w}}, {}, context.group());
       mul(w, Scalar(context.rank() + 1.0)).sum().backward();

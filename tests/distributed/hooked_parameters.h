@@ -25,7 +25,7 @@ inline void expect_near(const std::vector<double>& got, const std::vector<double
 class HookedParameters {
  public:
   explicit HookedParameters(std::vector<Shape> shapes, DType dtype = kFloat32, Device device = {}) : dtype_(dtype) {
-    for (const Shape& shape : shapes) parameters_.push_back(ones(shape, {dtype, device}).set_requires_grad());
+    for (const Shape& shape : shapes) parameters_.push_back(ones(shape, {dtype, device}).requires_grad_());
   }
 
   const Tensor& operator[](size_t i) const { return parameters_[i]; }
@@ -59,7 +59,7 @@ class HookedParameters {
   }
   /// The exact mean, in float64.
   std::vector<double> mean(size_t i, int world, int step) const {
-    std::vector<double> sum(static_cast<size_t>(parameters_[i].num_elements()));
+    std::vector<double> sum(static_cast<size_t>(parameters_[i].numel()));
     for (int rank = 0; rank < world; ++rank) {
       const std::vector<double> one = values_of(gradient(i, rank, step));
       for (size_t j = 0; j < sum.size(); ++j) sum[j] += one[j] / world;

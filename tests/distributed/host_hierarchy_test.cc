@@ -59,7 +59,7 @@ TEST(HierarchicalAllReduce, SizesAroundChunkBoundariesMatchReference) {
       }
       for (size_t k = 0; k < works.size(); ++k) {
         works[k].wait();
-        const std::string where = str(hosts, " ", tensors[k].num_elements());
+        const std::string where = str(hosts, " ", tensors[k].numel());
         if (k % 2 == 0) {
           expect_reduced(tensors[k], ReduceOp::kSum, group.size(), where);
         } else {

@@ -64,7 +64,7 @@ TEST_P(PowerSgdHook, LowRankGradientsAreAveragedExactly) {
         for (int step = 0; step < 3; ++step) {
           p.backward(gradients(context.rank()));
           for (size_t i = 0; i < 3; ++i) {
-            std::vector<double> expected(static_cast<size_t>(p[i].num_elements()));
+            std::vector<double> expected(static_cast<size_t>(p[i].numel()));
             for (int r = 0; r < GetParam(); ++r) {
               const auto one = HookedParameters::values_of(gradients(r)[i]);
               for (size_t j = 0; j < one.size(); ++j) expected[j] += one[j] / GetParam();

@@ -199,7 +199,7 @@ TEST(AllReduce, UnsupportedDeviceIsReportedOnEveryRank) {
                          "float32 [3] on cuda:0";
   const auto thrown = run_all({.world_size = 4, .backend = "shm"}, [&](ProcessGroup& g) {
     float memory[3] = {};
-    const auto storage = Storage::adopt(Device(DeviceType::kCuda, 0), memory, sizeof(memory), {});
+    const auto storage = Storage::adopt(Device(DeviceType::kCUDA, 0), memory, sizeof(memory), {});
     const Tensor far = make_view(storage, kFloat32, {3}, {1}, 0);
     try {
       g.all_reduce(g.rank() == 1 ? far : zeros({3}));

@@ -58,7 +58,7 @@ Tensor rows_of(const Tensor& matrix, int64_t begin, int64_t rows) {
 TEST(ArgumentChecks, UnsupportedDevicesAreRejected) {
   on_two_ranks([](ProcessGroup& g) {
     float memory[8] = {};
-    const auto storage = Storage::adopt(Device(DeviceType::kCuda, 1), memory, sizeof(memory), {});
+    const auto storage = Storage::adopt(Device(DeviceType::kCUDA, 1), memory, sizeof(memory), {});
     const Tensor far = make_view(storage, kFloat32, {2}, {1}, 0);
     const Tensor near = zeros({2});
     const std::string is_far = ": this build supports CPU tensors only; build with --config=cuda\n  ";
@@ -91,7 +91,7 @@ TEST(ArgumentChecks, MixedDevicesAreRejected) {
   set_cpu_device_count(2);
   on_two_ranks([](ProcessGroup& g) {
     const Tensor here = zeros({2});
-    const Tensor there = zeros({2}, {kFloat32, Device(DeviceType::kCpu, 1)});
+    const Tensor there = zeros({2}, {kFloat32, Device(DeviceType::kCPU, 1)});
     EXPECT_EQ(refusal([&] { g.all_reduce(here, there); }),
               "DeviceError all_reduce: devices differ\n"
               "  output  float32 [2] on cpu\n"

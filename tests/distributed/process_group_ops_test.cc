@@ -159,7 +159,7 @@ TEST_P(Collectives, CoalescedCallsMatchClosedForm) {
       for (size_t k = 0; k < inputs.size(); ++k) {
         const int to = static_cast<int>(k);
         const DType dtype = inputs[k].dtype();
-        const int64_t n = inputs[k].num_elements();
+        const int64_t n = inputs[k].numel();
         EXPECT_EQ(count_wrong(summed[k],
                               [&](int64_t i) {
                                 return reduced(world, ReduceOp::kSum, dtype,

@@ -20,7 +20,7 @@ void expect_equal(const A& got, const B& want, const std::string& what) {
 
 /// For row-major tensors of one dtype.
 inline bool same_bytes(const Tensor& a, const Tensor& b) {
-  const auto num_bytes = static_cast<size_t>(a.num_elements() * size_of(a.dtype()));
+  const auto num_bytes = static_cast<size_t>(a.numel() * size_of(a.dtype()));
   return a.shape() == b.shape() && (num_bytes == 0 || std::memcmp(a.data_ptr(), b.data_ptr(), num_bytes) == 0);
 }
 

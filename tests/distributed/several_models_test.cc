@@ -85,11 +85,11 @@ std::vector<double> train(Gan& gan, int rank, int world_size, Frozen frozen) {
       if (frozen == Frozen::kNoSync) {
         off = gan.without_discriminator();
       } else {
-        for (Tensor parameter : gan.discriminator.parameters()) parameter.set_requires_grad(false);
+        for (Tensor parameter : gan.discriminator.parameters()) parameter.requires_grad_(false);
       }
       binary_cross_entropy_with_logits(gan.discriminate(fake), ones).backward();
     }
-    for (Tensor parameter : gan.discriminator.parameters()) parameter.set_requires_grad(true);
+    for (Tensor parameter : gan.discriminator.parameters()) parameter.requires_grad_(true);
     generator_sgd.step();
   }
   std::vector<double> result;
@@ -147,7 +147,7 @@ TEST(TwoModels, BothAreAveragedInOneBackward) {
 
 /// WGAN-GP (Gulrajani et al., "Improved training of Wasserstein GANs", 2017): the loss of the critic.
 Tensor critic_loss(const Model& critic, const Tensor& real, const Tensor& fake) {
-  const Tensor mixed = add(mul(real, Scalar(0.25)), mul(fake, Scalar(0.75))).detach().set_requires_grad();
+  const Tensor mixed = add(mul(real, Scalar(0.25)), mul(fake, Scalar(0.75))).detach().requires_grad_();
   const Tensor gradient = grad({sum(critic(mixed))}, {mixed}, {}, {.create_graph = true})[0];
   const Tensor penalty = mean(square(sub(sqrt(sum(square(gradient), {1})), Scalar(1))));
   return add(sub(mean(critic(fake)), mean(critic(real))), mul(penalty, Scalar(10)));
@@ -219,7 +219,7 @@ TEST(CheckpointUnderDdp, GradientsHaveTheSameBitsAndBucketsAreLaunchedInBackward
         int launched_early = 0;
         const HookHandle early = model.weights[1]->register_post_accumulate_grad_hook(
             [&](const Tensor&) { launched_early = launched->count; });
-        const Tensor x = own_rows(values({kBatch, 6}, 50), context.rank(), world).set_requires_grad();
+        const Tensor x = own_rows(values({kBatch, 6}, 50), context.rank(), world).requires_grad_();
         sum(square(ddp(x))).backward();
         EXPECT_GE(launched_early, 2);
         std::vector<double> result = x.grad().to_vector<double>();

@@ -37,7 +37,7 @@ struct Net {
         b1(values({8}, seed + 1).to(device).to(dtype)),
         w2(values({3, 8}, seed + 2).to(device).to(dtype)),
         b2(values({3}, seed + 3).to(device).to(dtype)) {
-    for (Tensor* p : {&w1, &b1, &w2, &b2}) p->set_requires_grad();
+    for (Tensor* p : {&w1, &b1, &w2, &b2}) p->requires_grad_();
   }
   NamedTensors named() const { return {{"fc1.weight", w1}, {"fc1.bias", b1}, {"fc2.weight", w2}, {"fc2.bias", b2}}; }
   std::vector<Tensor> parameters() const { return {w1, b1, w2, b2}; }

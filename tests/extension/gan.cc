@@ -49,7 +49,7 @@ int main(int argc, char** argv) {
       // The critic's step. detach() keeps its gradients out of the generator.
       critic_adam.zero_grad();
       const td::Tensor mixing = td::rand({batch, 1}, here);
-      const td::Tensor mixed = (mixing * real + (1 - mixing) * fake).detach().set_requires_grad();
+      const td::Tensor mixed = (mixing * real + (1 - mixing) * fake).detach().requires_grad_();
       const td::Tensor slope = td::grad({criticize(mixed).sum()}, {mixed}, {}, {.create_graph = true})[0];
       const td::Tensor penalty = td::square(td::norm(slope, 2, {1}) - 1).mean();
       (criticize(fake.detach()).mean() - criticize(real).mean() + penalty).backward();

@@ -64,7 +64,7 @@ struct Rounded : td::distributed::CommHook {
 };
 
 void check_operation(td::Device device) {
-  const td::Tensor x = td::linspace(-2, 2, 40, {td::kFloat64}).to(device).set_requires_grad();
+  const td::Tensor x = td::linspace(-2, 2, 40, {td::kFloat64}).to(device).requires_grad_();
   const auto f = [](const std::vector<td::Tensor>& in) { return custom_op::snake(in[0], 1.5); };
   td::autograd::gradcheck(f, {x});
   td::autograd::gradgradcheck(f, {x});

@@ -119,7 +119,7 @@ void share_memory(Draw& draw, const OpCase& op, Tensors& tensors) {
   }
   const Tensor& from = tensors[static_cast<size_t>(draw.below(static_cast<int64_t>(tensors.size())))];
   Tensor& to = tensors[static_cast<size_t>(draw.below(static_cast<int64_t>(tensors.size())))];
-  if (!from.defined() || !to.defined() || from.num_elements() == 0) return;
+  if (!from.defined() || !to.defined() || from.numel() == 0) return;
   Shape shape = from.shape(), strides = from.strides();
   const int64_t kind = draw.below(3);
   if (kind == 0 && shape.size() >= 2) {
@@ -138,7 +138,7 @@ std::vector<uint8_t> storage_bytes(const Tensor& tensor) {
   return make_view(tensor.storage(), kUInt8, {tensor.storage()->num_bytes()}, {1}, 0).to_vector<uint8_t>();
 }
 
-bool is_readable(const Tensor& tensor) { return tensor.defined() && tensor.num_elements() <= kMaxElements * 64; }
+bool is_readable(const Tensor& tensor) { return tensor.defined() && tensor.numel() <= kMaxElements * 64; }
 
 /// The sum of the absolute values of floating tensors, which bounds the rounding errors of sums.
 double magnitude(const Tensors& tensors) {
@@ -189,7 +189,7 @@ bool overlaps_itself(const Tensor& tensor) {
   if (!tensor.defined()) return false;
   int64_t span = 1;
   for (size_t d = 0; d < tensor.shape().size(); ++d) span += (tensor.shape()[d] - 1) * tensor.strides()[d];
-  return tensor.num_elements() > span;
+  return tensor.numel() > span;
 }
 
 class OddArguments : public ::testing::TestWithParam<size_t> {
@@ -260,7 +260,7 @@ void check_call(Draw& draw, const OpCase& op) {
     Tensors leaves;
     for (const Tensor& input : inputs) {
       const bool is_leaf = input.defined() && is_floating_point(input.dtype());
-      leaves.push_back(is_leaf ? input.detach().set_requires_grad() : input);
+      leaves.push_back(is_leaf ? input.detach().requires_grad_() : input);
     }
     for (const Tensor& result : call(leaves)) {
       if (is_readable(result) && result.requires_grad()) result.backward(ones_like(result.detach()), true);

@@ -111,7 +111,7 @@ text::TokenDataset tokens(Number context, Number stride) {
 models::Gpt2 small_gpt2() { return models::Gpt2({.vocab_size = 9, .n_positions = 9, .n_embd = 12, .n_layer = 1}); }
 template <class Schedule, class Options>
 double last_rate(const Options& options, Number steps = 0) {
-  optim::SGD sgd({zeros({1}).set_requires_grad()}, {.lr = 1, .momentum = 0.5});
+  optim::SGD sgd({zeros({1}).requires_grad_()}, {.lr = 1, .momentum = 0.5});
   Schedule schedule(sgd, options);
   schedule.set_steps(steps);
   for (int i = 0; i < 3; ++i) schedule.step();

@@ -81,7 +81,7 @@ TEST_F(Npy, RoundTripKeepsEveryDtypeAndShape) {
     const auto bytes = [](const Tensor& t) {
       return std::string(reinterpret_cast<const char*>(t.data_ptr()), static_cast<size_t>(t.num_bytes()));
     };
-    if (tensor.num_elements() > 0) {
+    if (tensor.numel() > 0) {
       EXPECT_EQ(bytes(loaded), bytes(tensor));
     }
   }

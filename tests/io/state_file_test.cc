@@ -148,7 +148,7 @@ TEST_F(StateFile, TiedTensorsStayTied) {
 TEST_F(StateFile, ForeignSafetensorsFilesAreRead) {
   save_safetensors(path_, {{"fc.weight", td::ones({3})}, {"scale", td::ones({})}}, {{"format", "pt"}});
   const State loaded = load_state(path_);
-  EXPECT_EQ(loaded.get<td::Tensor>("fc.weight").num_elements(), 3);
+  EXPECT_EQ(loaded.get<td::Tensor>("fc.weight").numel(), 3);
   EXPECT_EQ(loaded.get<td::Tensor>("scale").dim(), 0);
 
   save_safetensors(path_, {{"a", td::ones({3})}, {"a.b", td::ones({3})}});

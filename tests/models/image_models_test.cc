@@ -66,7 +66,7 @@ TEST(VisionTransformer, LogitsEqualTorchvision) {
 /// Number of elements of all parameters.
 int64_t count(const nn::Module& model) {
   int64_t sum = 0;
-  for (const Tensor& parameter : model.parameters()) sum += parameter.num_elements();
+  for (const Tensor& parameter : model.parameters()) sum += parameter.numel();
   return sum;
 }
 

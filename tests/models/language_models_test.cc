@@ -90,7 +90,7 @@ TEST(LstmLanguageModel, EqualsPyTorch) {
 
 int64_t count(const nn::Module& model) {
   int64_t sum = 0;
-  for (const Tensor& parameter : model.parameters()) sum += parameter.num_elements();
+  for (const Tensor& parameter : model.parameters()) sum += parameter.numel();
   return sum;
 }
 

@@ -38,7 +38,7 @@ void draw_state(const State& state) {
     if (!is_floating_point(tensor.dtype()) || !done.insert(tensor.data_ptr()).second) continue;
     const Tensor values = drawn(tensor.shape(), seed_of(name));
     if (tensor.dim() > 1) {
-      tensor.copy_(values * std::sqrt(3.0 / static_cast<double>(tensor.num_elements() / tensor.size(0))));
+      tensor.copy_(values * std::sqrt(3.0 / static_cast<double>(tensor.numel() / tensor.size(0))));
     } else {
       tensor.copy_(values * 0.1 + (name.ends_with("weight") || name.ends_with("running_var") ? 1.0 : 0.0));
     }

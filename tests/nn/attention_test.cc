@@ -147,7 +147,7 @@ TEST(KeyValueCache, ReturnsViewsOfOneMemory) {
   EXPECT_ERROR(td::ShapeError, cache.append(td::ones({1, 5}), td::ones({1, 4})),
                "KeyValueCache: key is float32 [1, 5] on cpu and value float32 [1, 4] on cpu, expected slices of "
                "float32 [3, 4] on cpu and float32 [3, 4] on cpu");
-  const td::Tensor leaf = td::ones({1, 4}).set_requires_grad();
+  const td::Tensor leaf = td::ones({1, 4}).requires_grad_();
   EXPECT_ERROR(td::StateError, cache.append(leaf, td::ones({1, 4})),
                "KeyValueCache: key or value requires grad; decode under a NoGradGuard");
   EXPECT_ERROR(td::ValueError, nn::KeyValueCache(0), "KeyValueCache: max_length is 0, expected at least 1");

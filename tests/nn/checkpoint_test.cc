@@ -46,7 +46,7 @@ std::vector<std::string> run(const std::function<Tensor(const Caller&, const Ten
                              const std::vector<Tensor>& parameters) {
   manual_seed(5);
   for (const Tensor& parameter : parameters) parameter.zero_grad();
-  const Tensor x = randn({8, 16}).set_requires_grad();
+  const Tensor x = randn({8, 16}).requires_grad_();
   const Tensor y = step(caller, x);
   sum(mul(y, y)).backward();
   std::vector<std::string> result = {bytes(y), bytes(x.grad()), bytes(rand({1}))};
@@ -69,7 +69,7 @@ TEST(Checkpoint, GeneratorFirstUsedInsideHasTheSameBits) {
   // The generator of cpu:1 does not exist when the checkpoint begins.
   set_cpu_device_count(2);
   const auto block = [](const Tensor& x) {
-    return mul(x, dropout(ones({8, 16}, {kFloat32, Device(DeviceType::kCpu, 1)}), 0.5).to(Device()));
+    return mul(x, dropout(ones({8, 16}, {kFloat32, Device(DeviceType::kCPU, 1)}), 0.5).to(Device()));
   };
   const auto step = [&](const Caller& call, const Tensor& x) { return call(block, x); };
   EXPECT_EQ(run(step, kPlain, {}), run(step, kCheckpoint, {}));
@@ -116,7 +116,7 @@ TEST(Checkpoint, SecondDerivativeOfAFullGraphMatches) {
   nn::Linear layer(16, 16);
   const auto second = [&](const Caller& call) {
     manual_seed(3);
-    const Tensor x = randn({4, 16}).set_requires_grad();
+    const Tensor x = randn({4, 16}).requires_grad_();
     const Tensor y = call([&](const Tensor& t) { return sum(tanh(layer(t))); }, x);
     const Tensor first = grad({y}, {x}, {}, {.create_graph = true})[0];
     return bytes(grad({sum(mul(first, first))}, {x})[0]);
@@ -130,7 +130,7 @@ TEST(Checkpoint, BatchNormUpdatesItsStatisticsOnce) {
     nn::Sequential net;
     net.append<nn::Conv2d>(3, 4, 3);
     auto& norm = net.append<nn::BatchNorm2d>(4);
-    const Tensor x = randn({2, 3, 8, 8}).set_requires_grad();
+    const Tensor x = randn({2, 3, 8, 8}).requires_grad_();
     sum(call([&](const Tensor& t) { return net(t); }, x)).backward();
     return bytes(norm.running_mean) + bytes(norm.running_var) + bytes(norm.num_batches_tracked) + bytes(x.grad());
   };
@@ -146,8 +146,8 @@ TEST(Checkpoint, TiedParameterOutsideAndInsideHasTheSameBits) {
 }
 
 TEST(Checkpoint, SeveralInputsAndOutputsAreSupported) {
-  const Tensor a = full({2}, 2, {kFloat64}).set_requires_grad();
-  const Tensor b = full({2}, 3, {kFloat64}).set_requires_grad();
+  const Tensor a = full({2}, 2, {kFloat64}).requires_grad_();
+  const Tensor b = full({2}, 3, {kFloat64}).requires_grad_();
   const auto [product, quotient] =
       nn::checkpoint([](const Tensor& x, const Tensor& y) { return std::pair(mul(mul(x, y), y), div(x, y)); }, a, b);
   add(sum(product), sum(quotient)).backward();
@@ -161,7 +161,7 @@ TEST(Checkpoint, FunctionRunsAgainOnceAndOnlyForBackward) {
     ++calls;
     return exp(mul(x, x));
   };
-  const Tensor x = ones({2}).set_requires_grad();
+  const Tensor x = ones({2}).requires_grad_();
   {
     const NoGradGuard no_grad;
     EXPECT_FALSE(nn::checkpoint(f, x).requires_grad());
@@ -174,7 +174,7 @@ TEST(Checkpoint, FunctionRunsAgainOnceAndOnlyForBackward) {
 }
 
 TEST(Checkpoint, ChangedInputIsRejected) {
-  const Tensor x = ones({2}).set_requires_grad();
+  const Tensor x = ones({2}).requires_grad_();
   const Tensor y = mul(x, 2);
   const Tensor z = sum(nn::checkpoint([](const Tensor& t) { return exp(t); }, y));
   {
@@ -187,7 +187,7 @@ TEST(Checkpoint, ChangedInputIsRejected) {
 }
 
 TEST(Checkpoint, ChangedTensorThatNoOperationSavesIsRejected) {
-  const Tensor x = ones({2}).set_requires_grad();
+  const Tensor x = ones({2}).requires_grad_();
   const Tensor mean = zeros({2});
   const Tensor z = sum(nn::checkpoint(
       [&mean](const Tensor& t) {
@@ -202,7 +202,7 @@ TEST(Checkpoint, ChangedTensorThatNoOperationSavesIsRejected) {
 }
 
 TEST(Checkpoint, FunctionThatCallsGradIsRejected) {
-  const Tensor x = ones({2}).set_requires_grad();
+  const Tensor x = ones({2}).requires_grad_();
   const auto text = [&](auto function) { return error_text<StateError>([&] { nn::checkpoint(function, x); }); };
   EXPECT_EQ(text([](const Tensor& t) { return grad({sum(exp(t))}, {t})[0]; }),
             "checkpoint: the function calls grad, which is not supported; move the call out of the checkpoint");
@@ -215,7 +215,7 @@ TEST(Checkpoint, BackwardOnAnotherThreadDrawsTheSameNumbers) {
   const auto gradient = [](const Caller& call) {
     manual_seed(3);
     rand({100});
-    const Tensor x = ones({64}).set_requires_grad();
+    const Tensor x = ones({64}).requires_grad_();
     const Tensor y = sum(call([](const Tensor& t) { return exp(dropout(t, 0.5)); }, x));
     std::thread([&] { y.backward(); }).join();
     return bytes(x.grad());
@@ -224,7 +224,7 @@ TEST(Checkpoint, BackwardOnAnotherThreadDrawsTheSameNumbers) {
 }
 
 TEST(Checkpoint, InputChangedInPlaceCreatesNoReferenceCycle) {
-  const Tensor x = ones({1024}).set_requires_grad();
+  const Tensor x = ones({1024}).requires_grad_();
   const auto allocated = [&] {
     const Tensor y = mul(x, 2);
     y.add_(nn::checkpoint([](const Tensor& t) { return exp(t); }, y));
@@ -236,7 +236,7 @@ TEST(Checkpoint, InputChangedInPlaceCreatesNoReferenceCycle) {
 
 TEST(Checkpoint, FunctionThatSavesOtherTensorsIsRejected) {
   int calls = 0;
-  const Tensor x = ones({2}).set_requires_grad();
+  const Tensor x = ones({2}).requires_grad_();
   const auto loss_of = [&](const std::function<Tensor(const Tensor&)>& second_run) {
     calls = 0;
     return sum(nn::checkpoint(
@@ -260,7 +260,7 @@ TEST(Checkpoint, FunctionThatSavesOtherTensorsIsRejected) {
 }
 
 TEST(Checkpoint, ModesAreRestoredAfterTheSecondRun) {
-  const Tensor x = ones({2}).set_requires_grad();
+  const Tensor x = ones({2}).requires_grad_();
   bool saw_grad_mode = false;
   int recomputing = 0;
   const Tensor y = sum(nn::checkpoint(

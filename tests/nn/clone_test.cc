@@ -60,7 +60,7 @@ TEST(Clone, TiedTensorsStayTied) {
 
 TEST(Clone, TiesMadeOrRemovedAfterConstructionAreCopied) {
   Net net;
-  net.weight = td::full({3, 3}, 2).set_requires_grad();
+  net.weight = td::full({3, 3}, 2).requires_grad_();
   const std::unique_ptr<Net> untied = nn::clone(net);
   EXPECT_FALSE(untied->weight.is_same(untied->fc.weight));
   EXPECT_EQ(untied->weight.to_vector<float>(), std::vector<float>(9, 2));
@@ -79,7 +79,7 @@ TEST(Clone, TiesMadeOrRemovedAfterConstructionAreCopied) {
 TEST(Clone, ModesAndRequiresGradAreCopiedButNotGradients) {
   Net net;
   net.norm.eval();
-  net.fc.bias.set_requires_grad(false);
+  net.fc.bias.requires_grad_(false);
   net.fc(td::ones({1, 3})).backward(td::ones({1, 3}));
   const std::unique_ptr<Net> copy = nn::clone(net);
   EXPECT_TRUE(copy->is_training());

@@ -149,7 +149,7 @@ TEST(ParameterList, ParametersAreNamedByIndex) {
   EXPECT_EQ(&list[1], &second);
   EXPECT_EQ(list.size(), 2);
   int64_t elements = 0;
-  for (const td::Tensor& parameter : list) elements += parameter.num_elements();
+  for (const td::Tensor& parameter : list) elements += parameter.numel();
   EXPECT_EQ(elements, 5);
 }
 

@@ -164,7 +164,7 @@ TEST_F(LayerDevices, MovedLayerAllocatesOnlyOnItsDevice) {
     SCOPED_TRACE(layer.type_name());
     root.to(there_);
     Tensor input = c.input.to(there_);
-    if (input.dtype() == td::kFloat32) input.set_requires_grad();
+    if (input.dtype() == td::kFloat32) input.requires_grad_();
     td::reset_peak_memory(here);
     const int64_t before = td::memory_stats(here).allocated;
     {

@@ -38,7 +38,7 @@ inline void draw_weights(nn::Module& module) {
   for (const auto& [name, parameter] : module.named_parameters()) {
     const Tensor values = drawn(parameter.shape(), seed++);
     if (parameter.dim() > 1)
-      parameter.copy_(values / std::sqrt(static_cast<double>(parameter.num_elements() / parameter.size(0))));
+      parameter.copy_(values / std::sqrt(static_cast<double>(parameter.numel() / parameter.size(0))));
     else
       parameter.copy_(values * 0.1 + (name.ends_with("weight") ? 1.0 : 0.0));
   }

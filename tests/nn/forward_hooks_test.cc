@@ -173,7 +173,7 @@ TEST(BackwardHooks, HookGetsBothGradientsAndMayReplaceTheInputGradient) {
         seen_output = value(grad_output);
         return td::mul(grad_input, 10);
       });
-  const Tensor x = td::ones({}).set_requires_grad();
+  const Tensor x = td::ones({}).requires_grad_();
   td::mul(second(first(x)), 3).backward();
   EXPECT_EQ(called, &second);
   EXPECT_EQ(seen_output, 3);
@@ -218,7 +218,7 @@ TEST(BackwardHooks, EachCallOfALayerHasItsOwnGradients) {
   std::vector<float> outputs;
   const HookHandle hook = layer.register_full_backward_hook(
       [&](nn::Layer&, const Tensor&, const Tensor& grad_output) { outputs.push_back(value(grad_output)); });
-  const Tensor x = td::ones({}).set_requires_grad();
+  const Tensor x = td::ones({}).requires_grad_();
   layer(layer(x)).backward();
   EXPECT_EQ(outputs, (std::vector<float>{1, 2}));
   EXPECT_EQ(value(x.grad()), 4);

@@ -29,7 +29,7 @@ std::vector<std::vector<float>> step(bool checkpoints, bool half) {
   nn::Linear a(16, 16), b(16, 16);
   a.to(kGpu);
   b.to(kGpu);
-  const Tensor x = randn({8, 16}).to(kGpu).set_requires_grad();
+  const Tensor x = randn({8, 16}).to(kGpu).requires_grad_();
   const auto block = [&](const Tensor& t) { return dropout(gelu(b(dropout(a(t), 0.5))), 0.25); };
   std::optional<Autocast> autocast;
   if (half) autocast.emplace(kBFloat16);
@@ -48,7 +48,7 @@ TEST(GpuCheckpoint, DropoutAndAutocastHaveTheSameBits) {
 
 TEST(GpuCheckpoint, ActivationsAreNotStored) {
   const auto peak = [](bool checkpoints) {
-    const Tensor x = ones({64, 256}, {.device = kGpu}).set_requires_grad();
+    const Tensor x = ones({64, 256}, {.device = kGpu}).requires_grad_();
     reset_peak_memory(kGpu);
     const int64_t before = memory_stats(kGpu).allocated;
     Tensor y = x;

@@ -42,7 +42,7 @@ Moments moments(const td::Tensor& tensor) {
 void expect_uniform(const td::Tensor& tensor, double low, double high) {
   const Moments m = moments(tensor);
   const double range = high - low;
-  const auto n = static_cast<double>(tensor.num_elements());
+  const auto n = static_cast<double>(tensor.numel());
   const double rounding = 1e-6 * range;
   EXPECT_GE(m.low, low - rounding);
   EXPECT_LE(m.high, high + rounding);
@@ -100,7 +100,7 @@ TEST(Init, ZerosAndOnesFillTheTensor) {
 /// Expects the moments of a normal distribution with mean 0.
 void expect_normal(const td::Tensor& tensor, double deviation) {
   const Moments m = moments(tensor);
-  const auto n = static_cast<double>(tensor.num_elements());
+  const auto n = static_cast<double>(tensor.numel());
   EXPECT_NEAR(m.mean, 0, 5 * deviation / std::sqrt(n));
   EXPECT_NEAR(m.deviation, deviation, 5 * deviation / std::sqrt(2 * n));
   EXPECT_GT(m.high, 2 * deviation);
@@ -290,7 +290,7 @@ TEST(Init, ValuesDoNotDependOnTheDevice) {
 }
 
 TEST(Init, InitializationIsNotRecordedByAutograd) {
-  const td::Tensor parameter = td::zeros({3, 3}).set_requires_grad();
+  const td::Tensor parameter = td::zeros({3, 3}).requires_grad_();
   const uint32_t version = parameter.version();
   init::xavier_uniform_(parameter);
   EXPECT_TRUE(parameter.is_leaf());
@@ -298,12 +298,12 @@ TEST(Init, InitializationIsNotRecordedByAutograd) {
 }
 
 TEST(Init, EmptyTensorsAreAccepted) {
-  EXPECT_EQ(init::kaiming_uniform_(td::zeros({3, 0})).num_elements(), 0);
-  EXPECT_EQ(init::kaiming_normal_(td::zeros({3, 0})).num_elements(), 0);
-  EXPECT_EQ(init::orthogonal_(td::zeros({3, 0})).num_elements(), 0);
-  EXPECT_EQ(init::sparse_(td::zeros({3, 0}), 0.5).num_elements(), 0);
-  EXPECT_EQ(init::eye_(td::zeros({3, 0})).num_elements(), 0);
-  EXPECT_EQ(init::uniform_(td::zeros({0})).num_elements(), 0);
+  EXPECT_EQ(init::kaiming_uniform_(td::zeros({3, 0})).numel(), 0);
+  EXPECT_EQ(init::kaiming_normal_(td::zeros({3, 0})).numel(), 0);
+  EXPECT_EQ(init::orthogonal_(td::zeros({3, 0})).numel(), 0);
+  EXPECT_EQ(init::sparse_(td::zeros({3, 0}), 0.5).numel(), 0);
+  EXPECT_EQ(init::eye_(td::zeros({3, 0})).numel(), 0);
+  EXPECT_EQ(init::uniform_(td::zeros({0})).numel(), 0);
 }
 
 TEST(Init, InvalidArgumentsAreRejected) {

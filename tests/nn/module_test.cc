@@ -144,7 +144,7 @@ TEST(Module, InvalidNamesAreRejected) {
 
 TEST(Module, InvalidParametersAndBuffersAreRejected) {
   Module module;
-  const Tensor x = td::ones({2, 3}).set_requires_grad();
+  const Tensor x = td::ones({2, 3}).requires_grad_();
   EXPECT_ERROR(
       td::StateError, module.add_parameter("p", td::mul(x, x)),
       "add_parameter: 'p' is the result of an operation (float32 [2, 3] on cpu), expected a leaf; use detach()");

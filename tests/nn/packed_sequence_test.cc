@@ -75,7 +75,7 @@ TEST(PadPackedSequence, RestoresOrderAndPads) {
 }
 
 TEST(PackPaddedSequence, IsDifferentiable) {
-  const Tensor x = td::randn({3, 4, 2}, {td::kFloat64}).set_requires_grad();
+  const Tensor x = td::randn({3, 4, 2}, {td::kFloat64}).requires_grad_();
   const auto round_trip = [](const std::vector<Tensor>& in) {
     const nn::PackedSequence packed =
         nn::pack_padded_sequence(in[0], integers({1, 3, 2, 3}), {.enforce_sorted = false});

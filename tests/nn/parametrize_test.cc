@@ -116,7 +116,7 @@ TEST(Parametrize, TrainingEqualsPyTorchs) {
     expect_state(*layer, fixture, "start/");
     td::optim::SGD sgd(layer->parameters(), {.lr = 0.1});
     for (int call = 0; call < 2; ++call) {
-      const Tensor x = fixture["input"].clone().set_requires_grad();
+      const Tensor x = fixture["input"].clone().requires_grad_();
       layer->zero_grad();
       const Tensor y = (*layer)(x);
       expect_near(y, fixture[td::str("output", call)], "output");

@@ -29,7 +29,7 @@ struct Net : nn::Module {
     body.append<nn::MaxPool2d>(2);
     body.append<nn::Flatten>();
     body.append<nn::Dropout>(0.25);
-    head.weight.set_requires_grad(false);
+    head.weight.requires_grad_(false);
   }
 
   nn::Sequential& body = add<nn::Sequential>("body");

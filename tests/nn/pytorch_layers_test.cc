@@ -80,7 +80,7 @@ Tensor probe(const std::vector<Tensor>& outputs) {
   Tensor sum;
   for (const Tensor& output : outputs) {
     if (!output.requires_grad()) continue;
-    const Tensor factors = td::cos(td::arange(0, output.num_elements(), 1, {td::kFloat64})).reshape(output.shape());
+    const Tensor factors = td::cos(td::arange(0, output.numel(), 1, {td::kFloat64})).reshape(output.shape());
     const Tensor part = (output * factors).sum();
     sum = sum.defined() ? sum + part : part;
   }
@@ -105,7 +105,7 @@ TEST_P(PyTorchLayer, EqualsTandems) {
   for (const auto& [i, tensor] : below(expected, "input/")) {
     bool has_gradient = false;
     for (const auto& [name, gradient] : input_gradients) has_gradient = has_gradient || name == i;
-    inputs.push_back(has_gradient ? tensor.clone().set_requires_grad() : tensor);
+    inputs.push_back(has_gradient ? tensor.clone().requires_grad_() : tensor);
   }
   const std::vector<Tensor> outputs = layer.call(*module, inputs);
   expect_near(numbered(outputs), below(expected, "output/"), "output");

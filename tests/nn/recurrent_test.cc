@@ -83,7 +83,7 @@ TEST(RecurrentLayers, DropoutAppliesBetweenLayersInTrainingOnly) {
 
 TEST(RecurrentLayers, FrozenParametersGetNoGradient) {
   nn::LSTM lstm(3, 4);
-  lstm.get_parameter("weight_hh_l0").set_requires_grad(false);
+  lstm.get_parameter("weight_hh_l0").requires_grad_(false);
   const Tensor x = td::randn({5, 2, 3});
   lstm(x).output.sum().backward();
   EXPECT_FALSE(lstm.get_parameter("weight_hh_l0").grad().defined());
@@ -108,7 +108,7 @@ TEST(RecurrentLayers, StatesCarryGradientsAcrossCalls) {
 TEST(RecurrentLayers, StepsAllocateNoMemory) {
   const nn::LSTM lstm(3, 40);
   const auto num_blocks = [&](int64_t length) {
-    const Tensor x = td::randn({length, 2, 3}).set_requires_grad();
+    const Tensor x = td::randn({length, 2, 3}).requires_grad_();
     lstm.zero_grad();
     const int64_t before = td::testing::block_allocations();
     lstm(x).output.sum().backward();

@@ -42,9 +42,9 @@ Step step(const Tensor& x, const Tensor& cotangent, Norm norm) {
   s.var = full({kChannels}, 2, {kFloat64, device});
   Tensor input = x.detach(), weight = random_tensor({kChannels}, 11, kFloat64).to(device),
          bias = random_tensor({kChannels}, 12, kFloat64).to(device);
-  input.set_requires_grad();
-  weight.set_requires_grad();
-  bias.set_requires_grad();
+  input.requires_grad_();
+  weight.requires_grad_();
+  bias.requires_grad_();
   const Tensor result = norm(input, s.mean, s.var, weight, bias);
   result.backward(cotangent);
   s.result = result.detach();  // without the node, whose group must be destroyed by its rank
@@ -191,7 +191,7 @@ TEST(SyncBatchNormLayer, InvalidUseIsRejectedWithMessages) {
     const std::string too_few = error_text<ShapeError>([&] {
       sync_batch_norm(zeros({context.rank(), 3}), {}, {}, {}, {}, exchange);
     });
-    Tensor x = zeros({2, 3}, {kFloat64}).set_requires_grad();
+    Tensor x = zeros({2, 3}, {kFloat64}).requires_grad_();
     const Tensor y = sync_batch_norm(x, {}, {}, {}, {}, exchange);
     const std::string recorded = error_text<StateError>([&] { y.backward(ones({2, 3}, {kFloat64}), false, true); });
     const std::lock_guard lock(mutex);

@@ -38,7 +38,7 @@ Tensor numbers(const Format& format, int64_t dims, int64_t begin, int64_t n, uin
   Shape shape(static_cast<size_t>(dims), 1);
   if (dims > 0) shape.back() = n;
   const Tensor x = empty(shape, {format.dtype});
-  for (int64_t i = 0; i < x.num_elements(); ++i) {
+  for (int64_t i = 0; i < x.numel(); ++i) {
     const uint64_t bits = static_cast<uint64_t>((begin + i) / divisor % modulus) * stride;
     std::memcpy(static_cast<std::byte*>(x.data_ptr()) + static_cast<size_t>(i) * size, &bits, size);
   }
@@ -72,7 +72,7 @@ bool is_elementwise(const OpCase& op, size_t operands) {
   };
   try {
     const Tensor both = run(0.75, 0.5), first = run(0.75, 0.75), second = run(0.5, 0.5);
-    if (both.num_elements() != 2 || first.num_elements() != 2) return false;
+    if (both.numel() != 2 || first.numel() != 2) return false;
     return run(-0.75, 0.5).to_vector<double>() != std::vector<double>{-0.75, 0.5} && both.dtype() == kFloat64 &&
            both.to_vector<double>() == std::vector<double>{first.to_vector<double>()[0], second.to_vector<double>()[1]};
   } catch (const Error&) {

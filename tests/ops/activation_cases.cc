@@ -111,7 +111,7 @@ TANDEM_OP_CASES(activation) {
       .run = [](const Tensors& x) { return prelu(x[0], x[1]); },
       .reference =
           [](const std::vector<Dense>& in) {
-            const Dense weight{{in[1].num_elements(), 1}, in[1].values};
+            const Dense weight{{in[1].numel(), 1}, in[1].values};
             return dense_map(in[0].shape, {in[0], weight}, [](const auto& v) { return v[0] > 0 ? v[0] : v[0] * v[1]; });
           },
       .tolerance = 8,
@@ -132,7 +132,7 @@ TANDEM_OP_CASES(activation) {
     op.reference = [dim](const std::vector<Dense>& in) {
       Dense result = dense_zeros(dim == 0 ? Shape{2, 6} : Shape{4, 3});
       const int64_t columns = result.shape[1], step = dim == 0 ? 12 : 3;
-      for (int64_t i = 0; i < result.num_elements(); ++i) {
+      for (int64_t i = 0; i < result.numel(); ++i) {
         const int64_t at = i / columns * 6 + i % columns;
         result[i] = in[0][at] / (1 + std::exp(-in[0][at + step]));
       }

@@ -85,7 +85,7 @@ TEST(Activation, ExtremeInputsGiveLimitsAndNaNPropagates) {
       const bool bounded = activation.name[0] == 't' || activation.name == std::string("sigmoid");
       const double low = activation.name[0] == 't' ? -1 : 0;
       const double big = dtype == kFloat16 ? 60000 : 0x1p100;
-      Tensor x = tensor({INFINITY, -INFINITY, big, -big, 0.0, -0.0}).to(dtype).to(test_device()).set_requires_grad();
+      Tensor x = tensor({INFINITY, -INFINITY, big, -big, 0.0, -0.0}).to(dtype).to(test_device()).requires_grad_();
       const Tensor y = activation.run(x);
       const std::vector<double> values = y.to_vector<double>();
       EXPECT_EQ(values[0], bounded ? 1 : INFINITY);
@@ -106,7 +106,7 @@ TEST(Activation, ExtremeInputsGiveLimitsAndNaNPropagates) {
       EXPECT_NEAR(slopes[4], 3 * at_zero, 1e-6);
       EXPECT_NEAR(slopes[5], 3 * at_zero, 1e-6);
       for (double nan : {NAN, -NAN}) {
-        Tensor z = full({}, nan, {dtype, test_device()}).set_requires_grad();
+        Tensor z = full({}, nan, {dtype, test_device()}).requires_grad_();
         const Tensor of_nan = activation.run(z);
         EXPECT_TRUE(std::isnan(of_nan.item()));
         of_nan.backward();
@@ -130,7 +130,7 @@ TEST(Activation, ElementResultIsIndependentOfNeighbors) {
 
 TEST(Activation, DenseInputMemoryOrderIsPreserved) {
   for (const Activation& activation : activations()) {
-    Tensor x = random_tensor({2, 3, 5}, 1).transpose(0, 2).detach().set_requires_grad();
+    Tensor x = random_tensor({2, 3, 5}, 1).transpose(0, 2).detach().requires_grad_();
     const Tensor y = activation.run(x);
     EXPECT_EQ(y.strides(), x.strides());
     const Tensor outputs[] = {y};
@@ -150,7 +150,7 @@ TEST(Activation, IntegerAndBoolInputsGiveFloat32Results) {
 TEST(Activation, ForwardSavesInputOrOutputOnly) {
   const auto holders = [](const Tensor& x) { return x.storage()->use_count() + x.impl_ptr()->use_count(); };
   for (const Activation& activation : activations()) {
-    const Tensor x = random_tensor({3}, 1).set_requires_grad();
+    const Tensor x = random_tensor({3}, 1).requires_grad_();
     const uint32_t before = holders(x);
     const Tensor y = activation.run(x);
     const bool of_output = activation.name[0] == 't' || activation.name == std::string("sigmoid");
@@ -160,7 +160,7 @@ TEST(Activation, ForwardSavesInputOrOutputOnly) {
 
 TEST(Activation, PiecewiseFunctionsHaveSlopesOfPyTorchAtKinks) {
   const auto slope = [](double x, const std::function<Tensor(const Tensor&)>& f) {
-    Tensor leaf = full({}, x, {kFloat32, test_device()}).set_requires_grad();
+    Tensor leaf = full({}, x, {kFloat32, test_device()}).requires_grad_();
     f(leaf).backward(full({}, 3, {kFloat32, test_device()}));
     return leaf.grad().item<float>();
   };
@@ -177,7 +177,7 @@ TEST(Activation, PiecewiseFunctionsHaveSlopesOfPyTorchAtKinks) {
 TEST(Activation, GradientsAtNaNMatchPyTorchsFormulas) {
   for (const DType dtype : floating_dtypes()) {
     const auto slope = [&](const std::function<Tensor(const Tensor&)>& f) {
-      Tensor leaf = full({9}, NAN, {dtype, test_device()}).set_requires_grad();
+      Tensor leaf = full({9}, NAN, {dtype, test_device()}).requires_grad_();
       f(leaf).backward(full({9}, 2, {dtype, test_device()}));
       return leaf.grad().to_vector<double>()[8];
     };
@@ -243,7 +243,7 @@ TEST(GumbelSoftmax, SamplesFollowTheLogits) {
 }
 
 TEST(GumbelSoftmax, HardFormHasTheGradientOfTheSoftOne) {
-  Tensor x = random_tensor({3, 5}, 1).to(test_device()).set_requires_grad();
+  Tensor x = random_tensor({3, 5}, 1).to(test_device()).requires_grad_();
   const Tensor weights = random_tensor({3, 5}, 2).to(test_device());
   const auto gradient = [&](bool hard) {
     Generator generator(3);

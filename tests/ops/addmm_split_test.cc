@@ -132,7 +132,7 @@ TEST_F(AddmmSplit, GradientsMatchNumericalDerivatives) {
     };
     std::vector<Tensor> inputs = {random_on(3, {3}, 10, kFloat64), random_on(0, {4, 5}, 11, kFloat64),
                                   random_on(1, {5, 3}, 12, kFloat64)};
-    for (Tensor& input : inputs) input.set_requires_grad();
+    for (Tensor& input : inputs) input.requires_grad_();
     EXPECT_NO_THROW(autograd::gradcheck(function, inputs));
     EXPECT_NO_THROW(autograd::gradgradcheck(function, inputs));
   }

@@ -105,7 +105,7 @@ OpCase rotary_case(const Shape& batch, int64_t length, int64_t head_dim, bool in
   op.run = [=](const std::vector<Tensor>& in) { return rotary_embedding(in[0], in[1], in[2], interleaved); };
   op.reference = [=](const std::vector<Dense>& in) {
     Dense out = dense_zeros(in[0].shape);
-    for (int64_t i = 0; i < out.num_elements() / 2; ++i) {
+    for (int64_t i = 0; i < out.numel() / 2; ++i) {
       const int64_t row = i / half, pair = i % half, angle = row % length * half + pair;
       const int64_t a = row * head_dim + (interleaved ? 2 * pair : pair), b = a + (interleaved ? 1 : half);
       out[a] = in[0][a] * in[1][angle] - in[0][b] * in[2][angle];

@@ -32,7 +32,7 @@ inline Tensor added_causal_mask(int64_t queries, int64_t keys) {
 }
 
 /// A leaf with the values of `tensor`, in its memory order.
-inline Tensor leaf(const Tensor& tensor) { return tensor.detach().set_requires_grad(); }
+inline Tensor leaf(const Tensor& tensor) { return tensor.detach().requires_grad_(); }
 
 /// random_tensor on the device under test.
 inline Tensor random_here(const Shape& shape, uint64_t seed, DType dtype = kFloat32) {

@@ -23,7 +23,7 @@ inline Dense reference(const Dense& q, const Dense& k, const Dense& v, double sc
   Shape shape = q.shape;
   shape.back() = e;
   Dense out = dense_zeros(shape);
-  const int64_t batches = T * d == 0 ? 0 : q.num_elements() / (T * d);
+  const int64_t batches = T * d == 0 ? 0 : q.numel() / (T * d);
   for (int64_t b = 0; b < batches; ++b) {
     const int64_t shared = b / group;
     for (int64_t t = 0; t < T; ++t) {

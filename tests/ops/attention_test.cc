@@ -93,7 +93,7 @@ TEST(Attention, EmptySizesGiveDefinedResultsAndGradients) {
 /// gives NaN for queries without keys.
 Tensor random_bools(const Shape& shape, uint64_t seed) {
   Dense values = random_dense(shape, seed, 0, 3);
-  for (int64_t i = 0; i < values.num_elements(); ++i) values[i] = i % shape.back() == 0 || values[i] >= 1;
+  for (int64_t i = 0; i < values.numel(); ++i) values[i] = i % shape.back() == 0 || values[i] >= 1;
   return make_tensor(values, kBool);
 }
 
@@ -157,13 +157,13 @@ TEST(Attention, FullyMaskedQueriesOfHalfTypesGiveZerosAndCorrectGradients) {
   const Tensor values = random_tensor({2, 3, 9, 8}, 1, kBFloat16), grad = random_tensor({2, 3, 9, 8}, 2, kBFloat16);
   Dense allowed = random_dense({2, 3, 9, 9}, 3, 0, 2);
   const auto is_empty = [](int64_t row) { return row % 9 == 4 && row / 9 % 3 == 1; };  // query 4 of head 1
-  for (int64_t i = 0; i < allowed.num_elements(); ++i) {
+  for (int64_t i = 0; i < allowed.numel(); ++i) {
     allowed[i] = !is_empty(i / 9) && (i % 9 == 0 || allowed[i] >= 1);
   }
   for (const bool create_graph : {false, true}) {
     SCOPED_TRACE(create_graph);
     const auto run = [&](Device device, DType dtype) {
-      const Tensor x = values.to(device).to(dtype).set_requires_grad();
+      const Tensor x = values.to(device).to(dtype).requires_grad_();
       const Tensor out =
           scaled_dot_product_attention(x, x, x, {.attn_mask = make_tensor(allowed, kBool).to(device), .scale = 0.7});
       const Tensor result = tandem::grad({out}, {x}, {grad.to(device).to(dtype)}, {.create_graph = create_graph})[0];
@@ -245,7 +245,7 @@ TEST(Attention, LargeFiniteMasksWeighKeysEqually) {
       const Tensor query =
           dtype == kFloat32 ? random_here({queries, 8}, 1) : zeros({queries, 8}, {dtype, test_device()});
       const Tensor key = random_here({keys, 8}, 2, dtype);
-      const Tensor value = random_here({keys, 8}, 3, dtype).set_requires_grad();
+      const Tensor value = random_here({keys, 8}, 3, dtype).requires_grad_();
       const Tensor grad = random_here({queries, 8}, 4, dtype);
       const Tensor mask = full({queries, 1}, masked, {kFloat32, test_device()});
       scaled_dot_product_attention(query, key, value, {.attn_mask = mask}).backward(grad);

@@ -52,8 +52,8 @@ TEST(Autocast, GradientsOfAttentionWithBiasAreFloat32) {
   for (const DType half : kHalfTypes) {
     SCOPED_TRACE(to_string(half));
     Tensors inputs = attention_inputs(kFloat32), exact = attention_inputs(kFloat64);
-    for (Tensor& input : inputs) input.set_requires_grad();
-    for (Tensor& input : exact) input.set_requires_grad();
+    for (Tensor& input : inputs) input.requires_grad_();
+    for (Tensor& input : exact) input.requires_grad_();
     Tensor out;
     {
       const Autocast autocast(half);
@@ -76,8 +76,8 @@ TEST(Autocast, SumsOfMixedDTypesMatchSumsAfterConversion) {
     for (const Shape& shape : {Shape{}, Shape{7}, Shape{3, 5, 8}}) {
       for (const bool half_is_first : {false, true}) {
         SCOPED_TRACE(str(half, " ", shape, " ", half_is_first));
-        Tensor wide = random_tensor(shape, 1).to(test_device()).set_requires_grad(),
-               low = random_tensor(shape, 2, half).to(test_device()).set_requires_grad();
+        Tensor wide = random_tensor(shape, 1).to(test_device()).requires_grad_(),
+               low = random_tensor(shape, 2, half).to(test_device()).requires_grad_();
         const Tensor cotangent = random_tensor(shape, 3).to(test_device());
         Tensor sum;
         {
@@ -127,11 +127,11 @@ TEST(HalfTypes, LongSumsAccumulateInFloat32) {
     expect_all(conv2d_relu(ones_of({1, 512, 4, 4}), ones_of({2, 512, 2, 4})), 4096);
     expect_all(scaled_dot_product_attention(ones_of({2, 4}), ones_of({4096, 4}), ones_of({4096, 3})), 1);
     // The gradient of the weight sums 4096 rows.
-    Tensor weight = ones_of({2, 3}).set_requires_grad(), bias = ones_of({2}).set_requires_grad();
+    Tensor weight = ones_of({2, 3}).requires_grad_(), bias = ones_of({2}).requires_grad_();
     linear(ones_of({4096, 3}), weight, bias).backward(ones_of({4096, 2}));
     expect_all(weight.grad(), 4096);
     expect_all(bias.grad(), 4096);
-    Tensor kernel = ones_of({2, 1, 1, 1}).set_requires_grad(), shift = ones_of({2}).set_requires_grad();
+    Tensor kernel = ones_of({2, 1, 1, 1}).requires_grad_(), shift = ones_of({2}).requires_grad_();
     conv2d(ones_of({4, 1, 32, 32}), kernel, shift).backward(ones_of({4, 2, 32, 32}));
     expect_all(kernel.grad(), 4096);
     expect_all(shift.grad(), 4096);

@@ -23,7 +23,7 @@ enum class Unaligned { kNone, kInput, kResidual, kCotangent };
 /// An image batch; `aligned` memory begins at a multiple of 16 bytes.
 Tensor image(const Dense& values, DType dtype, bool channels_last, bool aligned) {
   const Shape& shape = values.shape;
-  const int64_t begin = aligned ? 0 : 1, size = values.num_elements();
+  const int64_t begin = aligned ? 0 : 1, size = values.numel();
   const Tensor memory = empty({size + 1}, {dtype, test_device()}).slice(0, begin, begin + size);
   const Tensor result =
       channels_last ? memory.view({shape[0], shape[2], shape[3], shape[1]}).permute({0, 3, 1, 2}) : memory.view(shape);
@@ -80,11 +80,11 @@ TEST(BatchNormAddRelu, GradientIsZeroWhereTheResultIsZero) {
                      static_cast<int>(unaligned)));
     const Shape shape = {3, channels, 9, 11};
     const auto leaf = [&](const Dense& values, Unaligned which) {
-      return image(values, dtype, channels_last, unaligned != which).set_requires_grad();
+      return image(values, dtype, channels_last, unaligned != which).requires_grad_();
     };
     const DType wide = dtype == kFloat64 ? kFloat64 : kFloat32;
     const auto parameter = [&](const Dense& values) {
-      return make_tensor(values, wide, Layout::kContiguous, test_device()).set_requires_grad();
+      return make_tensor(values, wide, Layout::kContiguous, test_device()).requires_grad_();
     };
     const Tensor x = leaf(random_dense(shape, 3), Unaligned::kInput);
     const Tensor residual = leaf(special_values(shape, ++seed), Unaligned::kResidual);
@@ -96,7 +96,7 @@ TEST(BatchNormAddRelu, GradientIsZeroWhereTheResultIsZero) {
     const Dense results = dense(y);
     int64_t nan = 0, negative_zeros = 0, zeros = 0, positive = 0;
     Dense counted = dense(cotangent);
-    for (int64_t i = 0; i < results.num_elements(); ++i) {
+    for (int64_t i = 0; i < results.numel(); ++i) {
       nan += std::isnan(results[i]);
       negative_zeros += results[i] == 0 && std::signbit(results[i]);
       zeros += results[i] == 0;
@@ -126,7 +126,7 @@ TEST(BatchNormAddRelu, GradientIsZeroWhereTheResultIsZero) {
 }
 
 TEST(BatchNormAddRelu, ChangedResultIsAnError) {
-  const Tensor x = image(random_dense({2, 40, 3, 3}, 1), kFloat32, true, true).set_requires_grad();
+  const Tensor x = image(random_dense({2, 40, 3, 3}, 1), kFloat32, true, true).requires_grad_();
   const Tensor y = batch_norm_add_relu(x, x.detach(), {}, {}, {}, {}, true);
   y.detach().add_(1);
   const std::string text = error_text<StateError>([&] { y.backward(ones_like(y)); });
@@ -150,11 +150,10 @@ Bytes bytes_of(const Operation& operation) {
 }
 
 TEST(BatchNormAddRelu, MaskIsStoredOnlyForGradientsOnGpus) {
-  const Tensor x = image(random_dense({8, 64, 32, 16}, 1), kBFloat16, true, true).set_requires_grad();
+  const Tensor x = image(random_dense({8, 64, 32, 16}, 1), kBFloat16, true, true).requires_grad_();
   const auto add_relu = [&] { return batch_norm_add_relu(x, x, {}, {}, {}, {}, true); };
   const auto relu = [&] { return batch_norm_relu(x, {}, {}, {}, {}, true); };
-  EXPECT_EQ(bytes_of(add_relu).saved - bytes_of(relu).saved,
-            test_device().is_cpu() ? 0 : block_bytes(x.num_elements() / 8));
+  EXPECT_EQ(bytes_of(add_relu).saved - bytes_of(relu).saved, test_device().is_cpu() ? 0 : block_bytes(x.numel() / 8));
   const NoGradGuard guard;
   EXPECT_EQ(bytes_of(add_relu).peak, bytes_of(relu).peak);
 }

@@ -17,7 +17,7 @@ using Values = std::vector<double>;
 
 TEST(Cast, GradientOfCastHasTheDTypeOfTheInput) {
   Tensor x = tensor({1.0, 2.5});
-  x.set_requires_grad();
+  x.requires_grad_();
   const Tensor y = x.to(kFloat64);
   EXPECT_EQ(y.dtype(), kFloat64);
   y.backward(full({2}, 0.75, {kFloat64}));
@@ -99,7 +99,7 @@ TEST(Cast, AutocastScopesNestAndEnd) {
 
 TEST(Cast, GradientsHaveTheParameterDType) {
   Tensor x = random_tensor({3}, 1);
-  x.set_requires_grad();
+  x.requires_grad_();
   const Autocast autocast(kBFloat16);
   Tensor y = x;
   cast_for(CastPolicy::kLowPrecision, {&y});

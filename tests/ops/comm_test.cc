@@ -334,7 +334,7 @@ TEST_F(Comm, InvalidArgumentsAreNamedInErrors) {
 TEST_F(Comm, GradientsReturnToSourceDevices) {
   const auto weigh = [](const Tensor& x, double start) {
     // Different weights for all elements.
-    const Tensor weights = arange(0, x.num_elements()).to(kFloat64).view(x.shape()).to(x.device());
+    const Tensor weights = arange(0, x.numel()).to(kFloat64).view(x.shape()).to(x.device());
     return (x * x * (weights + start)).sum().cpu();
   };
   using Function = std::function<Tensor(const std::vector<Tensor>&)>;
@@ -356,7 +356,7 @@ TEST_F(Comm, GradientsReturnToSourceDevices) {
     SCOPED_TRACE(name);
     std::vector<Tensor> inputs;
     for (int i = 0; i < 3; ++i) {
-      inputs.push_back(random_on(i, {2, 5}, 90 + static_cast<uint64_t>(i), kFloat64).set_requires_grad());
+      inputs.push_back(random_on(i, {2, 5}, 90 + static_cast<uint64_t>(i), kFloat64).requires_grad_());
     }
     EXPECT_NO_THROW(autograd::gradcheck(function, inputs));
     EXPECT_NO_THROW(autograd::gradgradcheck(function, inputs));

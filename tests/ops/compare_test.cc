@@ -39,7 +39,7 @@ TEST(Compare, OperatorsReturnTensors) {
 
 TEST(Compare, FindsNaNAndInfinitiesInEachDType) {
   for (const DType dtype : floating_dtypes()) {
-    const Tensor x = tensor({1.0, NAN, INFINITY, -INFINITY}).to(dtype).to(test_device()).set_requires_grad();
+    const Tensor x = tensor({1.0, NAN, INFINITY, -INFINITY}).to(dtype).to(test_device()).requires_grad_();
     EXPECT_EQ(isnan(x).to_vector<double>(), (Values{0, 1, 0, 0}));
     EXPECT_EQ(isinf(x).to_vector<double>(), (Values{0, 0, 1, 1}));
     EXPECT_EQ(isfinite(x).to_vector<double>(), (Values{1, 0, 0, 0}));

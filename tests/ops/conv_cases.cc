@@ -21,7 +21,7 @@ Dense reference(const Dense& input, const Dense& weight, const Dense* bias, cons
   const int64_t oh = same ? h : (h + 2 * padding.height - o.dilation.height * (kh - 1) - 1) / o.stride.height + 1;
   const int64_t ow = same ? w : (w + 2 * padding.width - o.dilation.width * (kw - 1) - 1) / o.stride.width + 1;
   Dense out = dense_zeros({n, filters, oh, ow});
-  for (int64_t at = 0; at < out.num_elements(); ++at) {
+  for (int64_t at = 0; at < out.numel(); ++at) {
     const int64_t x = at % ow, y = at / ow % oh, filter = at / (ow * oh) % filters, image = at / (ow * oh * filters);
     double sum = bias != nullptr ? (*bias)[filter] : 0.0;
     for (int64_t c = 0; c < depth; ++c) {
@@ -57,8 +57,8 @@ Dense transposed_reference(const Dense& input, const Dense& weight, const Dense*
   const int64_t ow =
       (w - 1) * o.stride.width - 2 * o.padding.width + o.dilation.width * (kw - 1) + 1 + o.output_padding.width;
   Dense out = dense_zeros({n, results, oh, ow});
-  for (int64_t at = 0; bias != nullptr && at < out.num_elements(); ++at) out[at] = (*bias)[at / (oh * ow) % results];
-  for (int64_t at = 0; at < input.num_elements(); ++at) {
+  for (int64_t at = 0; bias != nullptr && at < out.numel(); ++at) out[at] = (*bias)[at / (oh * ow) % results];
+  for (int64_t at = 0; at < input.numel(); ++at) {
     const int64_t x = at % w, y = at / w % h, channel = at / (w * h) % channels, image = at / (w * h * channels);
     for (int64_t tap = 0; tap < depth * kh * kw; ++tap) {
       const int64_t result = channel / (channels / o.groups) * depth + tap / (kh * kw);

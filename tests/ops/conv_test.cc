@@ -154,7 +154,7 @@ void check_operator_functions(const ConvGeometry& g, DType dtype, int times = 2)
     std::vector<Tensor> leaves;
     for (const Tensor& t : {input, weight, bias}) leaves.push_back(t.to(run_dtype).to(device).detach());
     std::vector<Tensor> results = {conv2d_relu(leaves[0], leaves[1], leaves[2], options)};
-    for (Tensor& leaf : leaves) leaf.set_requires_grad();
+    for (Tensor& leaf : leaves) leaf.requires_grad_();
     for (int i = 0; i < times; ++i) {
       results.push_back(conv2d(leaves[0], leaves[1], leaves[2], options));
       results.back().backward(cotangent.to(run_dtype).to(device));
@@ -238,7 +238,7 @@ TEST(ConvAlgorithm, EnvironmentVariableSelectsDirectAlgorithm) {
 TEST(Conv2d, ResultsAndInputGradientsAreChannelsLast) {
   Tensor input = random_tensor({2, 16, 9, 8}, 1).to(test_device());
   const Tensor weight = random_tensor({33, 16, 3, 3}, 2).to(test_device());
-  const Tensor out = conv2d(input.set_requires_grad(), weight, {}, {.padding = 1});
+  const Tensor out = conv2d(input.requires_grad_(), weight, {}, {.padding = 1});
   EXPECT_EQ(out.strides(), Shape({9 * 8 * 33, 1, 8 * 33, 33}));
   const std::vector<Tensor> outputs = {out}, inputs = {input},
                             cotangents = {random_tensor(out.shape(), 3).to(test_device())};
@@ -254,8 +254,8 @@ TEST(Conv2d, GradientsAccumulateInTheSlot) {
       };
       const Tensor input = random_here({3, 16, 9, 8}, 1), cotangent = random_here({3, 33, 7, 6}, 2);
       Tensor weight = random_here({33, 16, 3, 3}, 3), bias = random_here({33}, 4);
-      weight.set_requires_grad();
-      bias.set_requires_grad();
+      weight.requires_grad_();
+      bias.requires_grad_();
       auto backward = [&] {
         (fused ? conv2d_relu(input, weight, bias) : conv2d(input, weight, bias)).backward(cotangent);
       };
@@ -277,9 +277,9 @@ TEST(Conv2d, GradientsAccumulateInTheSlot) {
 
 TEST(Conv2d, EmptyBatchGivesZeroWeightGradients) {
   const TensorOptions options{kFloat32, test_device()};
-  Tensor input = empty({0, 3, 5, 5}, options).set_requires_grad();
-  Tensor weight = random_tensor({4, 3, 3, 3}, 1).to(test_device()).set_requires_grad();
-  Tensor bias = random_tensor({4}, 2).to(test_device()).set_requires_grad();
+  Tensor input = empty({0, 3, 5, 5}, options).requires_grad_();
+  Tensor weight = random_tensor({4, 3, 3, 3}, 1).to(test_device()).requires_grad_();
+  Tensor bias = random_tensor({4}, 2).to(test_device()).requires_grad_();
   const Tensor out = conv2d(input, weight, bias, {.padding = 1});
   EXPECT_EQ(out.shape(), Shape({0, 4, 5, 5}));
   out.backward(ones({0, 4, 5, 5}, options));
@@ -290,7 +290,7 @@ TEST(Conv2d, EmptyBatchGivesZeroWeightGradients) {
 
 TEST(Conv2dRelu, NaNPropagatesAndZeroResultsMaskGradients) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  Tensor x = tensor({1.0, nan, -1.0}).view({3, 1, 1, 1}).to(test_device()).set_requires_grad();
+  Tensor x = tensor({1.0, nan, -1.0}).view({3, 1, 1, 1}).to(test_device()).requires_grad_();
   const Tensor weight = tensor({2.0}).view({1, 1, 1, 1}).to(test_device());
   const Tensor y = conv2d_relu(x, weight);
   EXPECT_EQ(y.to_vector<float>()[0], 2.0f);
@@ -390,7 +390,7 @@ TEST(Convolutions, LayoutOfTheInputDoesNotChangeBits) {
       for (const bool is_last : {false, true}) {
         const Tensor plain = random_tensor(c.input, 3, dtype).to(test_device());
         Tensor input = is_last ? channels_last(plain) : plain;
-        const Tensor out = c.conv(input.set_requires_grad(), weight, bias);
+        const Tensor out = c.conv(input.requires_grad_(), weight, bias);
         out.backward(random_tensor(out.shape(), 4, dtype).to(test_device()));
         results.push_back(out);
         gradients.push_back(input.grad());
@@ -450,7 +450,7 @@ TEST(Conv1d, ErrorsNameItsArguments) {
 TEST(ConvTranspose2d, ResultsAndInputGradientsAreChannelsLast) {
   Tensor input = random_tensor({2, 16, 5, 4}, 1).to(test_device());
   const Tensor weight = random_tensor({16, 24, 2, 2}, 2).to(test_device());
-  const Tensor out = conv_transpose2d(input.set_requires_grad(), weight, {}, {.stride = 2});
+  const Tensor out = conv_transpose2d(input.requires_grad_(), weight, {}, {.stride = 2});
   EXPECT_EQ(out.strides(), Shape({10 * 8 * 24, 1, 8 * 24, 24}));
   const std::vector<Tensor> outputs = {out}, inputs = {input}, cotangents = {ones_like(out)};
   EXPECT_EQ(tandem::grad(outputs, inputs, cotangents)[0].strides(), Shape({5 * 4 * 16, 1, 4 * 16, 16}));
@@ -458,8 +458,8 @@ TEST(ConvTranspose2d, ResultsAndInputGradientsAreChannelsLast) {
 
 TEST(ConvTranspose2d, GradientsAreWrittenIntoTheSlot) {
   for (const DType dtype : {kFloat32, kBFloat16}) {
-    Tensor weight = random_tensor({16, 7, 3, 3}, 1, dtype).to(test_device()).set_requires_grad();
-    Tensor bias = random_tensor({7}, 2, dtype).to(test_device()).set_requires_grad();
+    Tensor weight = random_tensor({16, 7, 3, 3}, 1, dtype).to(test_device()).requires_grad_();
+    Tensor bias = random_tensor({7}, 2, dtype).to(test_device()).requires_grad_();
     const Tensor input = random_tensor({3, 16, 5, 4}, 3, dtype).to(test_device());
     const auto backward = [&] {
       const Tensor out = conv_transpose2d(input, weight, bias, {.stride = 2, .padding = 1});
@@ -478,9 +478,9 @@ TEST(ConvTranspose2d, GradientsAreWrittenIntoTheSlot) {
 
 TEST(ConvTranspose2d, EmptyBatchGivesZeroWeightGradients) {
   const TensorOptions options{kFloat32, test_device()};
-  Tensor input = empty({0, 3, 5, 5}, options).set_requires_grad();
-  Tensor weight = random_tensor({3, 4, 3, 3}, 1).to(test_device()).set_requires_grad();
-  Tensor bias = random_tensor({4}, 2).to(test_device()).set_requires_grad();
+  Tensor input = empty({0, 3, 5, 5}, options).requires_grad_();
+  Tensor weight = random_tensor({3, 4, 3, 3}, 1).to(test_device()).requires_grad_();
+  Tensor bias = random_tensor({4}, 2).to(test_device()).requires_grad_();
   const Tensor out = conv_transpose2d(input, weight, bias, {.stride = 2, .output_padding = 1});
   EXPECT_EQ(out.shape(), Shape({0, 4, 12, 12}));
   out.backward(ones({0, 4, 12, 12}, options));

@@ -129,7 +129,7 @@ class MultiDeviceProgram : public FourDevices, public ::testing::WithParamInterf
     }
     for (const Value& value : made) {
       ASSERT_EQ(value.tensor.to_vector<float>(), value.expected.to_vector<float>());
-      if (value.expected.num_elements() < 5000) values_.push_back(value);
+      if (value.expected.numel() < 5000) values_.push_back(value);
     }
     while (values_.size() > 24) values_.erase(values_.begin() + pick(static_cast<int64_t>(values_.size())));
   }

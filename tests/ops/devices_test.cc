@@ -180,7 +180,7 @@ std::vector<Tensor> make_leaves(const Call& call, std::vector<Tensor>& operands)
   std::vector<Tensor> leaves;
   for (size_t k = 0; k < call.size(); ++k) {
     if (!call[k] || call[k]->dtype || !call[k]->differentiable) continue;
-    leaves.push_back(operands[k].set_requires_grad());
+    leaves.push_back(operands[k].requires_grad_());
   }
   return leaves;
 }
@@ -278,7 +278,7 @@ TEST_F(OpDevices, ResultsAreOnTheRequestedDevice) {
       SCOPED_TRACE(operation.declaration);
       ++num_calls;
       Tensors inputs;
-      for (const auto& [shape, i] : crossing.inputs) inputs.push_back(random_on(i, shape, 3).set_requires_grad());
+      for (const auto& [shape, i] : crossing.inputs) inputs.push_back(random_on(i, shape, 3).requires_grad_());
       expect_untouched(on(0), [&] {
         Tensors results;
         for (const auto& [tensor, device] : crossing.run(inputs)) {

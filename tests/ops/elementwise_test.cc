@@ -118,7 +118,7 @@ TEST(Elementwise, ElementResultIsIndependentOfNeighbors) {
 
 TEST(Elementwise, ReluMasksZeroAndPropagatesNaN) {
   Tensor x = tensor({-1.0, 0.0, 2.0, NAN});
-  x.set_requires_grad();
+  x.requires_grad_();
   const Tensor y = relu(x);
   EXPECT_EQ(y.slice(0, 0, 3).to_vector<double>(), (Values{0, 0, 2}));
   EXPECT_TRUE(std::isnan(y.select(0, 3).item()));
@@ -129,7 +129,7 @@ TEST(Elementwise, ReluMasksZeroAndPropagatesNaN) {
 TEST(Elementwise, ForwardSavesOnlyTensorsNeededByBackward) {
   Tensor a = random_tensor({3}, 1);
   const Tensor b = random_tensor({3}, 2);
-  a.set_requires_grad();
+  a.requires_grad_();
   const auto holders = [](const Tensor& x) { return x.storage()->use_count() + x.impl_ptr()->use_count(); };
   const uint32_t of_a = holders(a);
   const uint32_t of_b = holders(b);
@@ -195,7 +195,7 @@ TEST(Elementwise, GradientOfHalfDivisorIsRoundedOnce) {
       const auto make = [&](uint64_t seed, double low) {
         return random_tensor({4000}, seed, dtype, low, 2).to(test_device());
       };
-      const Tensor a = make(1, 0.5), b = make(2, 0.5).set_requires_grad(), cotangent = make(3, 0.5);
+      const Tensor a = make(1, 0.5), b = make(2, 0.5).requires_grad_(), cotangent = make(3, 0.5);
       const Tensor y[] = {div(a, b)}, inputs[] = {b}, cotangents[] = {cotangent};
       const Values actual = grad(y, inputs, cotangents, {.create_graph = create_graph})[0].to_vector<double>();
       const Values as = a.to_vector<double>(), bs = b.detach().to_vector<double>(), gs = cotangent.to_vector<double>();
@@ -219,7 +219,7 @@ TEST(Elementwise, GradientOfDivisorAcceptsAnyLayout) {
           const auto make = [&](const Shape& of, uint64_t seed, Layout layout) {
             return make_tensor(random_dense(of, seed, 0.5, 2), kFloat64, layout, test_device());
           };
-          const Tensor a = make(broadcast_a ? Shape{} : shape, 1, of_a), b = make(shape, 2, of_b).set_requires_grad();
+          const Tensor a = make(broadcast_a ? Shape{} : shape, 1, of_a), b = make(shape, 2, of_b).requires_grad_();
           const Tensor y[] = {div(a, b)}, inputs[] = {b}, cotangents[] = {make(shape, 3, of_grad)};
           const Dense expected = dense_map(shape, {dense(cotangents[0]), dense(a), dense(b.detach())},
                                            [](const Values& v) { return -v[0] * v[1] / (v[2] * v[2]); });

@@ -19,7 +19,7 @@ OpCase embedding_case(Shape indices, int64_t rows, int64_t d) {
     Shape shape = indices;
     shape.push_back(d);
     Dense out = dense_zeros(shape);
-    for (int64_t i = 0; i < in[0].num_elements(); ++i) {
+    for (int64_t i = 0; i < in[0].numel(); ++i) {
       for (int64_t c = 0; c < d; ++c) out[i * d + c] = in[1][static_cast<int64_t>(in[0][i]) * d + c];
     }
     return out;

@@ -12,7 +12,7 @@
 namespace tandem::testing { namespace {
 
 TEST(Embedding, GradientSumsRepeatedRowsAndAccumulates) {
-  Tensor weight = zeros({4, 2}, {kFloat64}).set_requires_grad();
+  Tensor weight = zeros({4, 2}, {kFloat64}).requires_grad_();
   const Tensor indices = tensor({2, 0, 2, 2});
   const Tensor cotangent = from_vector<double>({1, 2, 4, 8, 16, 32, 64, 128}, {4, 2});
   embedding(indices, weight).backward(cotangent);
@@ -22,7 +22,7 @@ TEST(Embedding, GradientSumsRepeatedRowsAndAccumulates) {
 }
 
 TEST(Embedding, GradientAfterZeroGradIsOverwritten) {
-  Tensor weight = zeros({3, 1}).set_requires_grad();
+  Tensor weight = zeros({3, 1}).requires_grad_();
   embedding(tensor({0, 1, 2}), weight).backward(full({3, 1}, 7));
   weight.zero_grad();
   embedding(tensor({1}), weight).backward(full({1, 1}, 5));
@@ -35,7 +35,7 @@ TEST(Embedding, PaddingRowHasNoGradient) {
   const Tensor indices = tensor({2, 0, 2, 3}).to(device);
   const Tensor cotangent = from_vector<double>({1, 2, 4, 8, 16, 32, 64, 128}, {4, 2}, options);
   for (const int64_t padding : {2, -2}) {
-    Tensor weight = from_vector<double>({1, 2, 3, 4, 5, 6, 7, 8}, {4, 2}, options).set_requires_grad();
+    Tensor weight = from_vector<double>({1, 2, 3, 4, 5, 6, 7, 8}, {4, 2}, options).requires_grad_();
     const Tensor y = embedding(indices, weight, padding);
     EXPECT_EQ(y.to_vector<double>(), (std::vector<double>{5, 6, 1, 2, 5, 6, 7, 8}));
     y.backward(cotangent);
@@ -43,7 +43,7 @@ TEST(Embedding, PaddingRowHasNoGradient) {
     embedding(indices, weight, padding).backward(cotangent);
     EXPECT_EQ(weight.grad().to_vector<double>(), (std::vector<double>{8, 16, 0, 0, 0, 0, 128, 256}));
     // The gradient is linear in the cotangent, whose rows at padding have no effect.
-    const Tensor seed = cotangent.clone().set_requires_grad();
+    const Tensor seed = cotangent.clone().requires_grad_();
     const Tensor gradient = grad({embedding(indices, weight, padding)}, {weight}, {seed}, {.create_graph = true})[0];
     EXPECT_EQ(gradient.to_vector<double>(), (std::vector<double>{4, 8, 0, 0, 0, 0, 64, 128}));
     const Tensor second = grad({gradient}, {seed}, {weight.detach()})[0];

@@ -48,7 +48,7 @@ const std::vector<File>& files() {
 /// As cotangent() in tools/fixtures/op_fixtures.py.
 Tensor cotangent(const Tensor& result) {
   Dense values = dense_zeros(result.shape());
-  for (int64_t i = 0; i < values.num_elements(); ++i) values[i] = static_cast<double>((i * 7 + 3) % 11 - 5) / 4;
+  for (int64_t i = 0; i < values.numel(); ++i) values[i] = static_cast<double>((i * 7 + 3) % 11 - 5) / 4;
   return make_tensor(values, result.dtype(), Layout::kContiguous, result.device());
 }
 
@@ -85,7 +85,7 @@ void check_call(const File& file, const json& call, const FixtureOp& op, Layout 
                              : make_tensor(dense(tensor), tensor.dtype(), layout, test_device());
     if (value.contains("g")) {
       const json& gradient = value.at("g");
-      leaves.push_back(input.detach().set_requires_grad());
+      leaves.push_back(input.detach().requires_grad_());
       expected_gradients.push_back(gradient.is_null() ? Tensor() : recorded(gradient));
       return leaves.back();
     }

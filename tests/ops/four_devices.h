@@ -39,7 +39,7 @@ class FourDevices : public ::testing::Test {
   /// CPU device i, whatever TANDEM_TEST_DEVICE is: for error texts that name the device.
   static Device cpu(int i) {
     if (cpu_device_count() < kDevices) set_cpu_device_count(kDevices);
-    return Device(DeviceType::kCpu, i);
+    return Device(DeviceType::kCPU, i);
   }
   /// Bytes allocated on device i since the test began, and their peak.
   int64_t taken(int i) const { return memory_stats(on(i)).allocated - before_[static_cast<size_t>(i)]; }

@@ -60,7 +60,7 @@ void check_gemm(DType dtype, bool a_transposed, bool b_transposed, double alpha,
              beta, end, nullptr, out.data_ptr());
 
   Dense expected = dense_zeros({kBatches, kM, kN});
-  for (int64_t i = 0; i < expected.num_elements(); ++i) {
+  for (int64_t i = 0; i < expected.numel(); ++i) {
     const int64_t batch = i / (kM * kN), row = i / kN % kM, column = i % kN;
     double sum = 0;
     for (int64_t l = 0; l < kK; ++l) sum += a.at(batch, row, l) * b.at(batch, l, column);

@@ -31,7 +31,7 @@ TEST(GroupNorm, ResultAndGradientKeepMemoryOrder) {
   for (const bool channels_last : {false, true}) {
     for (const int64_t groups : {1, 2, 6}) {
       const Tensor plain = random_here({2, 6, 4, 5}, 1);
-      const Tensor x = (channels_last ? ops::channels_last(plain) : plain).detach().set_requires_grad();
+      const Tensor x = (channels_last ? ops::channels_last(plain) : plain).detach().requires_grad_();
       const Tensor y = group_norm(x, groups);
       EXPECT_EQ(ops::is_channels_last(y), channels_last);
       EXPECT_EQ(y.is_contiguous(), !channels_last);
@@ -48,13 +48,13 @@ TEST(GroupNorm, LargeOffsetsDoNotLosePrecision) {
     for (const bool is_group : {false, true}) {
       Dense values = dense(random_tensor({3, 6, 9, 7}, 1, kFloat32, 1e4 - 1.7, 1e4 + 1.7));
       if (is_group) {
-        for (int64_t i = 0; i < values.num_elements(); ++i) values[i] += static_cast<double>(i / 63 % 2) * 8;
+        for (int64_t i = 0; i < values.numel(); ++i) values[i] += static_cast<double>(i / 63 % 2) * 8;
       }
       const int64_t groups = is_group ? 3 : 6;
       const auto run = [&](DType dtype) {
         Tensor x = make_tensor(values, dtype, Layout::kContiguous, test_device());
         if (channels_last) x = ops::channels_last(x);
-        x.set_requires_grad();
+        x.requires_grad_();
         const Tensor y = group_norm(x, groups, {}, {}, kEps);
         return std::vector<Tensor>{y, grad({y}, {x}, {random_here(y.shape(), 2).to(dtype)})[0]};
       };
@@ -76,8 +76,8 @@ TEST(GroupNorm, NaNSpreadsOnlyWithinItsGroup) {
 }
 
 TEST(GroupNorm, AWeightOfZeroHasAFiniteGradient) {
-  const Tensor x = random_here({2, 4, 5}, 1).set_requires_grad();
-  const Tensor weight = values_here({0, 1, 0, 0}, {4}).set_requires_grad();
+  const Tensor x = random_here({2, 4, 5}, 1).requires_grad_();
+  const Tensor weight = values_here({0, 1, 0, 0}, {4}).requires_grad_();
   const Tensor cotangent = random_here({2, 4, 5}, 2);
   const auto gradients = [&](const Tensor& y) { return grad({y}, {x, weight}, {cotangent}); };
   const std::vector<Tensor> actual = gradients(group_norm(x, 2, weight));
@@ -91,11 +91,11 @@ TEST(GroupNorm, GradientsAccumulateInFilledSlots) {
       Tensor x = random_here({3, 6, 4, 5}, 1, dtype);
       if (channels_last) x = ops::channels_last(x);
       const Tensor cotangent = random_here(x.shape(), 2, dtype);
-      const std::vector<Tensor> parameters = {random_here({6}, 3, dtype).set_requires_grad(),
-                                              random_here({6}, 4, dtype).set_requires_grad()};
+      const std::vector<Tensor> parameters = {random_here({6}, 3, dtype).requires_grad_(),
+                                              random_here({6}, 4, dtype).requires_grad_()};
       // In float64 the gradients are known to more digits; added to the old contents they are rounded once.
       std::vector<Tensor> exact;
-      for (const Tensor& parameter : parameters) exact.push_back(parameter.detach().to(kFloat64).set_requires_grad());
+      for (const Tensor& parameter : parameters) exact.push_back(parameter.detach().to(kFloat64).requires_grad_());
       group_norm(x.to(kFloat64), 2, exact[0], exact[1]).backward(cotangent.to(kFloat64));
       for (const Tensor& parameter : parameters) parameter.set_grad(full({6}, 0.3, parameter.options()).detach());
       group_norm(x, 2, parameters[0], parameters[1]).backward(cotangent);
@@ -117,8 +117,8 @@ TEST(GroupNorm, HalfInputsTakeFloat32ParametersAndRoundOnce) {
       const GroupOptions o = {.groups = is_instance ? std::nullopt : std::optional<int64_t>(2)};
       const Tensor x = random_here({3, 6, 4, 5}, 1, half), cotangent = random_here({3, 6, 4, 5}, 2, half);
       const auto run = [&](DType dtype) {
-        const Tensor input = x.to(dtype).detach().set_requires_grad();
-        const Tensor weight = random_here({6}, 3).set_requires_grad(), bias = random_here({6}, 4).set_requires_grad();
+        const Tensor input = x.to(dtype).detach().requires_grad_();
+        const Tensor weight = random_here({6}, 3).requires_grad_(), bias = random_here({6}, 4).requires_grad_();
         const Tensor y = run_group_norm(o, input, weight, bias);
         EXPECT_EQ(y.dtype(), dtype);
         y.backward(cotangent.to(dtype));
@@ -135,7 +135,7 @@ TEST(GroupNorm, EmptyInputGivesEmptyResultAndZeroGradients) {
   EXPECT_EQ(group_norm(zeros({2, 0, 3}), 2).shape(), (Shape{2, 0, 3}));
   for (const Shape& shape : {Shape{0, 4, 2, 2}, Shape{0, 4}, Shape{2, 4, 0}}) {
     const TensorOptions options = {kFloat32, test_device()};
-    const Tensor x = zeros(shape, options).set_requires_grad(), weight = ones({4}, options).set_requires_grad();
+    const Tensor x = zeros(shape, options).requires_grad_(), weight = ones({4}, options).requires_grad_();
     const Tensor y = group_norm(x, 2, weight);
     EXPECT_EQ(y.shape(), shape);
     y.backward(zeros(shape, options));

@@ -40,7 +40,7 @@ TEST(InPlace, OverlappingOperandsAreReadBeforeWriting) {
   EXPECT_EQ(x.to_vector<double>(), (Values{9, 25, 49, 49}));
   // With gradients: y = (2 w)^2.
   Tensor w = tensor({1.0, -2.0});
-  w.set_requires_grad();
+  w.requires_grad_();
   const Tensor y = w * 2;
   y.mul_(y);
   y.backward(tensor({1.0, 0.5}));
@@ -49,7 +49,7 @@ TEST(InPlace, OverlappingOperandsAreReadBeforeWriting) {
 
 TEST(InPlace, FillAndCopyDiscardTheHistory) {
   Tensor x = random_tensor({3}, 1);
-  x.set_requires_grad();
+  x.requires_grad_();
   const Tensor filled = x * 2;
   filled.fill_(4);
   const Tensor zeroed = x * 3;
@@ -80,7 +80,7 @@ TEST(InPlace, ChangeBumpsVersionAndRecordsWriter) {
   EXPECT_EQ(x.version(), 4u);
   EXPECT_STREQ(x.storage()->last_writer(), "copy_");
   Tensor w = random_tensor({3}, 1);
-  w.set_requires_grad();
+  w.requires_grad_();
   const Tensor e = exp(w);
   e.add_(1);
   EXPECT_ERROR(StateError, e.backward(ones({3})),
@@ -104,7 +104,7 @@ TEST(InPlace, OperatorsAndFunctionsChangeSelf) {
 }
 
 TEST(InPlace, FunctionsKeepValuesThatBackwardNeeds) {
-  Tensor w = tensor({2.0, 3.0}).to(test_device()).set_requires_grad();
+  Tensor w = tensor({2.0, 3.0}).to(test_device()).requires_grad_();
   const Tensor y = w * 1;
   y.log_();         // saves a copy of its input
   y.exp_().exp_();  // the second one overwrites what the first one saved
@@ -129,7 +129,7 @@ TEST(InPlace, FunctionErrorsLeaveSelfUnchanged) {
   EXPECT_ERROR(
       StateError, zeros({1}).expand({2}).abs_(),
       "abs_: self is expanded, several of its elements share memory: clone it first\n  self  cpu  float32 [2]");
-  Tensor w = tensor({1.0, 2.0}).set_requires_grad();
+  Tensor w = tensor({1.0, 2.0}).requires_grad_();
   EXPECT_EQ(error_text<StateError>([&] { w.relu_(); }).substr(0, 6), "relu_:");
   EXPECT_EQ(counts.to_vector<int64_t>(), (std::vector<int64_t>{1, 2}));
   EXPECT_EQ(w.version(), 0u);
@@ -173,7 +173,7 @@ TEST(InPlace, ErrorsLeaveSelfUnchanged) {
                "  self  cpu  float32 [2, 3]");
   EXPECT_ERROR(DTypeError, tensor({true}).sub_(tensor({true})), "sub_: bool is not accepted\n  self  cpu  bool [1]");
   Tensor w = tensor({1.0, 2.0, 3.0});
-  w.set_requires_grad();
+  w.requires_grad_();
   EXPECT_ERROR(StateError, w.add_(1),
                "add_: a leaf that requires grad is changed in place (float32 [3] on cpu); do it under a NoGradGuard, "
                "or use the form that returns a new tensor");
@@ -210,7 +210,7 @@ TEST(InPlace, ErrorsLeaveSelfUnchanged) {
 
 TEST(InPlace, AccumulateWithGraphIsRecorded) {
   Tensor a = tensor({1.0, 2.0});
-  a.set_requires_grad();
+  a.requires_grad_();
   const Tensor sum = autograd::accumulate_with_graph(a, tensor({0.5, 0.5}));
   EXPECT_EQ(sum.to_vector<double>(), (Values{1.5, 2.5}));
   EXPECT_TRUE(sum.requires_grad());
@@ -246,7 +246,7 @@ TEST(Assignment, ToAnExpressionCopiesIntoItsMemory) {
   EXPECT_EQ(memory, (std::vector<float>{3, 3}));
 
   Tensor w = tensor({1.0, -2.0});
-  w.set_requires_grad();
+  w.requires_grad_();
   const Tensor y = w * w;
   y.retain_grad();
   sum(y).backward();
@@ -268,7 +268,7 @@ TEST(Assignment, ToAnExpressionCopiesIntoItsMemory) {
 TEST(Assignment, ErrorTexts) {
   const Tensor x = zeros({2, 3}), counts = from_vector<int8_t>({1, 2}, {2});
   Tensor w = ones({3}), alone = zeros({2});
-  w.set_requires_grad();
+  w.requires_grad_();
   const std::string lost =
       ") that nothing else refers to, so the values would be lost; assign to a variable or a view, or use index_put_ "
       "or "

@@ -23,7 +23,7 @@ OpCase gather_case(const Shape& input, int64_t dim, const Shape& index) {
   op.run = [dim](const std::vector<Tensor>& in) { return gather(in[0], dim, in[1]); };
   op.reference = [d](const std::vector<Dense>& in) {
     Dense out = dense_zeros(in[1].shape);
-    for (int64_t i = 0; i < out.num_elements(); ++i) {
+    for (int64_t i = 0; i < out.numel(); ++i) {
       Shape position = unravel(out.shape, i);
       if (!position.empty()) position[d] = static_cast<int64_t>(in[1][i]);
       out[i] = in[0][ravel(in[0].shape, position)];
@@ -42,9 +42,9 @@ OpCase index_select_case(const Shape& input, int64_t dim, int64_t n) {
   op.run = [dim](const std::vector<Tensor>& in) { return index_select(in[0], dim, in[1]); };
   op.reference = [d](const std::vector<Dense>& in) {
     Shape shape = in[0].shape;
-    shape[d] = in[1].num_elements();
+    shape[d] = in[1].numel();
     Dense out = dense_zeros(shape);
-    for (int64_t i = 0; i < out.num_elements(); ++i) {
+    for (int64_t i = 0; i < out.numel(); ++i) {
       Shape position = unravel(shape, i);
       position[d] = static_cast<int64_t>(in[1][position[d]]);
       out[i] = in[0][ravel(in[0].shape, position)];
@@ -65,7 +65,7 @@ OpCase topk_case(const Shape& shape, int64_t k, int64_t dim, bool largest) {
     Shape result = shape;
     if (!result.empty()) result[d] = k;
     Dense out = dense_zeros(result);
-    for (int64_t i = 0; i < out.num_elements(); ++i) {
+    for (int64_t i = 0; i < out.numel(); ++i) {
       Shape position = unravel(result, i);
       const int64_t rank = result.empty() ? 0 : position[d];
       Values line;
@@ -135,7 +135,7 @@ TANDEM_OP_CASES(index) {
       Shape result = in[0].shape;
       result.push_back(5);
       Dense out = dense_zeros(result);
-      for (int64_t i = 0; i < in[0].num_elements(); ++i) out[i * 5 + static_cast<int64_t>(in[0][i])] = 1;
+      for (int64_t i = 0; i < in[0].numel(); ++i) out[i * 5 + static_cast<int64_t>(in[0][i])] = 1;
       return out;
     };
     op.result_dtype = kInt64;
@@ -188,7 +188,7 @@ TANDEM_OP_CASES(index) {
         op.run = [=](const std::vector<Tensor>& in) { return upper ? triu(in[0], diagonal) : tril(in[0], diagonal); };
         op.reference = [=](const std::vector<Dense>& in) {
           Dense out = in[0];
-          for (int64_t i = 0; i < out.num_elements(); ++i) {
+          for (int64_t i = 0; i < out.numel(); ++i) {
             const Shape position = unravel(shape, i);
             const size_t last = position.size() - 1;
             const int64_t distance = position[last] - position[last - 1] - diagonal;

@@ -34,10 +34,10 @@ TEST(Gather, IntegerAndBoolInputsAreGathered) {
 
 TEST(Gather, HalfTypeGradientsAreSummedInFloat32) {
   // Added sequentially in float16, 4096 ones would give 2048.
-  Tensor x = ones({2}, {kFloat16}).set_requires_grad();
+  Tensor x = ones({2}, {kFloat16}).requires_grad_();
   gather(x, 0, zeros({4096}, {kInt64})).backward(ones({4096}, {kFloat16}));
   EXPECT_EQ(x.grad().to_vector<double>(), (Values{4096, 0}));
-  Tensor y = ones({2, 1}, {kBFloat16}).set_requires_grad();
+  Tensor y = ones({2, 1}, {kBFloat16}).requires_grad_();
   index_select(y, 0, zeros({4096}, {kInt64})).backward(ones({4096, 1}, {kBFloat16}));
   EXPECT_EQ(y.grad().to_vector<double>(), (Values{4096, 0}));
 }
@@ -55,7 +55,7 @@ TEST(TopK, TiesKeepPositionOrderAndNaNIsLargest) {
 }
 
 TEST(TopK, GradientFlowsToSelectedElements) {
-  Tensor x = tensor({1.0, 5.0, 5.0, 3.0}).set_requires_grad();
+  Tensor x = tensor({1.0, 5.0, 5.0, 3.0}).requires_grad_();
   const ValuesIndices best = topk(x, 2);
   EXPECT_FALSE(best.indices.requires_grad());
   topk(x, 3).values.backward(tensor({2.0, 3.0, 4.0}));
@@ -109,7 +109,7 @@ TEST(Gather, GradientIsBitwiseEqualToCpu) {
     for (DType dtype : floating_dtypes()) {
       SCOPED_TRACE(str(c.input, " ", c.index, " ", dtype));
       expect_the_cpus_bits([&](Device device) {
-        Tensor x = random_tensor(c.input, 1, dtype).to(device).set_requires_grad();
+        Tensor x = random_tensor(c.input, 1, dtype).to(device).requires_grad_();
         const Tensor y = gather(x, c.dim, indices(c.index, c.input[static_cast<size_t>(c.dim)], device));
         y.backward(random_tensor(c.index, 2, dtype).to(device));
         return x.grad();
@@ -128,7 +128,7 @@ TEST(IndexSelect, GradientIsBitwiseEqualToCpu) {
     for (DType dtype : floating_dtypes()) {
       SCOPED_TRACE(str(c.input, " ", c.n, " ", dtype));
       expect_the_cpus_bits([&](Device device) {
-        Tensor x = random_tensor(c.input, 1, dtype).to(device).set_requires_grad();
+        Tensor x = random_tensor(c.input, 1, dtype).to(device).requires_grad_();
         const Tensor y = index_select(x, c.dim, indices({c.n}, c.input[static_cast<size_t>(c.dim)], device));
         y.backward(random_tensor(y.shape(), 2, dtype).to(device));
         return x.grad();
@@ -221,7 +221,7 @@ TEST(Index, BackwardWithOutOfRangeIndexIsReported) {
   for (int64_t n : {3, 300}) {  // without and with sorting of the indices
     const auto backward_of = [&](bool select) {
       return error_text<IndexError>([&] {
-        Tensor x = zeros({5}, {kFloat32, test_device()}).set_requires_grad();
+        Tensor x = zeros({5}, {kFloat32, test_device()}).requires_grad_();
         Dense values = dense_zeros({n});
         values[1] = 1 << 20;
         const Tensor index = make_tensor(values, kInt64).to(test_device());

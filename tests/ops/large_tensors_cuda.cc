@@ -143,7 +143,7 @@ TEST_F(LargeTensors, SumOfRows) {
 TEST_F(LargeTensors, CrossEntropyGradient) {
   const Tensor a = values(1);
   const auto gradient = [](const Tensor& logits) {
-    Tensor x = logits.detach().set_requires_grad();
+    Tensor x = logits.detach().requires_grad_();
     cross_entropy(x, full({x.size(0)}, 7, {kInt64}).to(kGpu)).backward();
     return x.grad();
   };

@@ -145,7 +145,7 @@ TEST(LibraryStatus, NextProposalOfCublasLtIsUsed) {
 TEST(LibraryStatus, GeluIsComputedIfCublasLtRefusesItsEpilogue) {
   const Tensor values = random_tensor({7, 24}, 1, kBFloat16), weights = random_tensor({16, 24}, 2, kBFloat16);
   const Dense expected = dense(linear_gelu(values.to(kFloat64), weights.to(kFloat64), {}, GeluApproximation::kTanh));
-  const Tensor weight = weights.to(kGpu).clone().set_requires_grad();
+  const Tensor weight = weights.to(kGpu).clone().requires_grad_();
   for (const int64_t refused : {0, 4, 8}) {  // of the calls: those with the epilogue, and then those without
     const int64_t rows = 7 - refused / 4;    // another problem each time
     const Tensor x = values.slice(0, 0, rows).to(kGpu);
@@ -202,7 +202,7 @@ TEST(LibraryStatus, EveryFailureOfCudnnsAttentionIsHandled) {
 // Each pass by cuDNN or by tandem's kernels: they read and write the same numbers per query.
 TEST(LibraryStatus, OnePassOfAttentionMayFail) {
   Dense allowed = random_dense({2, 1, 90, 90}, 3, 0, 2);
-  for (int64_t i = 0; i < allowed.num_elements(); ++i) allowed[i] = allowed[i] >= 1;
+  for (int64_t i = 0; i < allowed.numel(); ++i) allowed[i] = allowed[i] >= 1;
   for (int64_t s = 0; s < 90; ++s) allowed[5 * 90 + s] = 0;  // a query without keys
   for (const char* failing : {"", "cudnn_frontend execute, attention", "cudnn_frontend execute, attention backward"}) {
     const int64_t length = 40 + static_cast<int64_t>(std::string(failing).size());  // another problem each time
@@ -219,7 +219,7 @@ TEST(LibraryStatus, OnePassOfAttentionMayFail) {
           options.dropout_p = 0.25;
           options.generator = &generator;
         }
-        Tensor qkv = values.to(device).to(dtype).set_requires_grad();
+        Tensor qkv = values.to(device).to(dtype).requires_grad_();
         qkv_attention(qkv, 2, options).backward(grad.to(device).to(dtype));
         return qkv.grad();
       };
@@ -239,8 +239,8 @@ TEST(LibraryStatus, OnePassOfAttentionMayFail) {
 TEST(CudnnAttention, ComputesBandsMasksDropoutAndGroupedHeads) {
   const auto passes = [](AttentionOptions options) {
     options.enable_gqa = true;
-    const Tensor query = random_tensor({2, 4, 9, 8}, 1, kBFloat16).to(kGpu).set_requires_grad();
-    const Tensor key = random_tensor({2, 2, 11, 8}, 2, kBFloat16).to(kGpu).set_requires_grad();
+    const Tensor query = random_tensor({2, 4, 9, 8}, 1, kBFloat16).to(kGpu).requires_grad_();
+    const Tensor key = random_tensor({2, 2, 11, 8}, 2, kBFloat16).to(kGpu).requires_grad_();
     cuda_emulation::forget_library_calls();
     scaled_dot_product_attention(query, key, key, options).backward(ones(query.shape(), query.options()));
     const std::vector<std::string> calls = cuda_emulation::library_calls();
@@ -292,7 +292,7 @@ struct PackedLstm {
     constexpr int64_t kHidden = 3;
     const auto add = [&](const Shape& shape) {
       const Tensor values = random_tensor(shape, tensors.size(), kFloat32, -0.5, 0.5);
-      tensors.push_back(values.to(device).to(dtype).set_requires_grad());
+      tensors.push_back(values.to(device).to(dtype).requires_grad_());
     };
     add({8, input_size});
     for (int i = 0; i < 2; ++i) add({2 * layers, 3, kHidden});
@@ -373,7 +373,7 @@ TEST(CudnnRecurrent, WithoutCudnnLayersOfAllDtypesMatchThoseOfTheCpu) {
           const PackedLstm rounded(Device(), dtype, ++input_size, 1), layer(kGpu, dtype, input_size, 1);
           PackedLstm exact(Device(), kFloat64, input_size, 1);
           for (size_t i = 0; i < exact.tensors.size(); ++i) {
-            exact.tensors[i] = rounded.tensors[i].detach().to(kFloat64).set_requires_grad();
+            exact.tensors[i] = rounded.tensors[i].detach().to(kFloat64).requires_grad_();
           }
           expect_close(layer.gradients(), exact.gradients(), 4 * epsilon(dtype) * std::sqrt(4.0 * 10));
         },

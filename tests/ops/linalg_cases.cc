@@ -30,7 +30,7 @@ Tensor shifted(const Tensor& x) {
 }
 Dense shifted(Dense x) {
   const int64_t n = x.shape.back(), m = x.shape[x.shape.size() - 2];
-  for (int64_t i = 0; i < x.num_elements(); ++i) {
+  for (int64_t i = 0; i < x.numel(); ++i) {
     if (i % n == i / n % m) x[i] += 4 + 3 * static_cast<double>(i % n);
   }
   return x;
@@ -41,7 +41,7 @@ Tensor symmetric(const Tensor& x) { return x.defined() ? shifted(x) + shifted(x)
 /// f(matrix, index of the matrix) for each matrix of the batch.
 void for_matrices(const Dense& a, const std::function<void(const double*, int64_t)>& f) {
   const int64_t size = a.shape.back() * a.shape[a.shape.size() - 2];
-  for (int64_t i = 0; i * size < a.num_elements(); ++i) f(a.values.data() + i * size, i);
+  for (int64_t i = 0; i * size < a.numel(); ++i) f(a.values.data() + i * size, i);
 }
 
 /// Replaces b [n, k] by a^-1 b, by Gauss-Jordan elimination without pivoting; returns the determinant of a.
@@ -74,7 +74,7 @@ Dense solve_reference(const Dense& a, Dense b) {
 Dense identities(const Shape& shape) {
   Dense out = dense_zeros(shape);
   const int64_t n = shape.back();
-  for (int64_t i = 0; i < out.num_elements(); ++i) out[i] = i % n == i / n % n;
+  for (int64_t i = 0; i < out.numel(); ++i) out[i] = i % n == i / n % n;
   return out;
 }
 
@@ -109,7 +109,7 @@ Dense squared_r(const Dense& a) {
 Dense squared_norms(const Dense& a) {
   Dense out = dense_zeros({a.shape.begin(), a.shape.end() - 2});
   const int64_t size = a.shape.back() * a.shape[a.shape.size() - 2];
-  for (int64_t i = 0; i < a.num_elements(); ++i) out[i / size] += a[i] * a[i];
+  for (int64_t i = 0; i < a.numel(); ++i) out[i / size] += a[i] * a[i];
   return out;
 }
 
@@ -180,7 +180,7 @@ TANDEM_OP_CASES(linalg) {
           Dense a = shifted(in[0]);
           const int64_t n = a.shape.back();
           const Dense half = a;
-          for (int64_t i = 0; i < a.num_elements(); ++i) {
+          for (int64_t i = 0; i < a.numel(); ++i) {
             a[i] += half[i / (n * n) * n * n + i % n * n + i / n % n];
           }
           return squared_norms(a);

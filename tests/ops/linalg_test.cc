@@ -64,7 +64,7 @@ TEST(Eigh, EigenvectorsAreOrthonormalAndSorted) {
 }
 
 TEST(Svd, SingularValuesOfRepeatedOnesHaveFiniteGradients) {
-  Tensor a = identity(3).set_requires_grad();
+  Tensor a = identity(3).requires_grad_();
   linalg::svd(a).S.sum().backward();
   EXPECT_TRUE(close(a.grad(), dense(identity(3)), 1e-15));
   a.zero_grad();
@@ -73,7 +73,7 @@ TEST(Svd, SingularValuesOfRepeatedOnesHaveFiniteGradients) {
 }
 
 TEST(Det, GradientOfSingularMatrixIsItsCofactors) {
-  Tensor a = tensor({1.0, 2.0, 2.0, 4.0}).to(kFloat64).view({2, 2}).detach().set_requires_grad();
+  Tensor a = tensor({1.0, 2.0, 2.0, 4.0}).to(kFloat64).view({2, 2}).detach().requires_grad_();
   const Tensor d = linalg::det(a);
   EXPECT_NEAR(d.item(), 0, 1e-15);
   d.backward({}, true);

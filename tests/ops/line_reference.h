@@ -19,7 +19,7 @@ inline Dense map_lines(const Dense& in, int64_t dim, const std::function<Line(co
   const int64_t size = shape[d];
   int64_t inner = 1;
   for (size_t i = d + 1; i < shape.size(); ++i) inner *= shape[i];
-  const int64_t lines = size == 0 ? 0 : in.num_elements() / size;
+  const int64_t lines = size == 0 ? 0 : in.numel() / size;
   std::vector<Line> results;
   for (int64_t line = 0; line < lines; ++line) {
     Line values;

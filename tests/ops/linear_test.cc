@@ -25,7 +25,7 @@ namespace tandem::testing { namespace {
 
 TEST(LinearRelu, NaNPropagatesAndZeroResultsMaskGradients) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  Tensor x = tensor({1.0, nan, -1.0}).view({3, 1}).to(test_device()).set_requires_grad();
+  Tensor x = tensor({1.0, nan, -1.0}).view({3, 1}).to(test_device()).requires_grad_();
   const Tensor weight = tensor({2.0}).view({1, 1}).to(test_device());
   const Tensor y = linear_relu(x, weight);
   EXPECT_EQ(y.to_vector<float>()[0], 2.0f);
@@ -57,7 +57,7 @@ TEST(LinearRelu, OneFeatureHasNoDimension) {
 TEST(LinearGelu, OneFeatureHasNoDimension) {
   for (const DType dtype : {kFloat32, kBFloat16}) {
     const Tensor x = random_tensor({7, 24}, 1, dtype).to(test_device());
-    const Tensor weight = random_tensor({24}, 2, dtype).to(test_device()).set_requires_grad();
+    const Tensor weight = random_tensor({24}, 2, dtype).to(test_device()).requires_grad_();
     EXPECT_TRUE(primitives::bytes_equal(linear_gelu_tanh(x, weight, {}).detach(),
                                         gelu(linear(x, weight), GeluApproximation::kTanh).detach()));
   }
@@ -75,7 +75,7 @@ TEST(LinearGelu, GradientsOfHalfTypesEqualThoseOfTheComposition) {
         const auto run = [&](DType dtype, const auto& function) {
           std::vector<Tensor> in;
           for (const Tensor& value : values) {
-            in.push_back(value.to(dtype).to(test_device()).clone().set_requires_grad());
+            in.push_back(value.to(dtype).to(test_device()).clone().requires_grad_());
           }
           const Tensor y = function(in[0], in[1], has_bias ? in[2] : Tensor());
           y.backward(grad.to(dtype).to(test_device()));
@@ -102,7 +102,7 @@ TEST(LinearGelu, HasSecondDerivatives) {
                            random_tensor({16}, 3, kBFloat16)};
   const auto run = [&](DType dtype) {
     std::vector<Tensor> in;
-    for (const Tensor& value : values) in.push_back(value.to(dtype).to(test_device()).clone().set_requires_grad());
+    for (const Tensor& value : values) in.push_back(value.to(dtype).to(test_device()).clone().requires_grad_());
     const Tensor y = linear_gelu_tanh(in[0], in[1], in[2]);
     // This gradient of x depends on x by the second derivative of gelu only.
     const std::vector<Tensor> first = grad({sum(y)}, {in[0]}, {}, {.create_graph = true});
@@ -119,9 +119,9 @@ TEST(LinearGelu, HasSecondDerivatives) {
 TEST(LinearGelu, CheckpointRecomputesTheSameGradients) {
   std::vector<std::vector<Tensor>> gradients;
   for (const bool in_checkpoint : {false, true}) {
-    const Tensor x = random_tensor({6, 8}, 1, kBFloat16).to(test_device()).set_requires_grad(),
-                 weight = random_tensor({16, 8}, 2, kBFloat16).to(test_device()).set_requires_grad(),
-                 bias = random_tensor({16}, 3, kBFloat16).to(test_device()).set_requires_grad();
+    const Tensor x = random_tensor({6, 8}, 1, kBFloat16).to(test_device()).requires_grad_(),
+                 weight = random_tensor({16, 8}, 2, kBFloat16).to(test_device()).requires_grad_(),
+                 bias = random_tensor({16}, 3, kBFloat16).to(test_device()).requires_grad_();
     const auto run = [&] { return linear_gelu_tanh(x, weight, bias); };
     std::optional<autograd::CheckpointScope> checkpoint;
     if (in_checkpoint) checkpoint.emplace([&] { run(); }, std::vector<Tensor>{x, weight, bias});
@@ -137,7 +137,7 @@ TEST(LinearGelu, CheckpointRecomputesTheSameGradients) {
 TEST(LinearGelu, FrozenWeightsAndInferenceGiveTheSameResult) {
   const Tensor x = random_tensor({6, 8}, 1, kBFloat16).to(test_device()),
                weight = random_tensor({16, 8}, 2, kBFloat16).to(test_device());
-  const Tensor input = x.clone().set_requires_grad(), trained = weight.clone().set_requires_grad();
+  const Tensor input = x.clone().requires_grad_(), trained = weight.clone().requires_grad_();
   const Tensor frozen = linear_gelu_tanh(input, weight, {}), recorded = linear_gelu_tanh(input, trained, {});
   Tensor inferred;
   {
@@ -162,8 +162,8 @@ TEST(Linear, GradientsAccumulateInTheSlot) {
     const auto tensor_of = [&](Shape shape, uint64_t seed) { return random_tensor(shape, seed).to(test_device()); };
     const Tensor x = tensor_of({33, 32}, 1), cotangent = tensor_of({33, 72}, 2);
     Tensor weight = tensor_of({72, 32}, 3), bias = tensor_of({72}, 4);
-    weight.set_requires_grad();
-    bias.set_requires_grad();
+    weight.requires_grad_();
+    bias.requires_grad_();
     auto backward = [&] {
       std::optional<Autocast> autocast;
       if (on_gpu) autocast.emplace(kBFloat16);
@@ -198,16 +198,16 @@ TEST(Linear, BiasGradientSumsManyRows) {
   };
   const Tensor x = on_device(random_dense({130, 3}, 2)), weight = on_device(random_dense({37, 3}, 3));
   Tensor bias = on_device(random_dense({37}, 4));
-  bias.set_requires_grad();
+  bias.requires_grad_();
   linear(x, weight, bias).backward(on_device(cotangent));
   Dense expected = dense_zeros({37});
-  for (int64_t i = 0; i < cotangent.num_elements(); ++i) expected[i % 37] += cotangent[i];
+  for (int64_t i = 0; i < cotangent.numel(); ++i) expected[i % 37] += cotangent[i];
   EXPECT_TRUE(close(bias.grad(), expected, 1e-13));
 }
 
 TEST(Linear, TiedWeightGetsBothGradients) {
   const Tensor x = random_tensor({5, 4}, 1, kFloat64), cotangent = random_tensor({5, 4}, 2, kFloat64);
-  Tensor weight = random_tensor({4, 4}, 3, kFloat64).set_requires_grad();
+  Tensor weight = random_tensor({4, 4}, 3, kFloat64).requires_grad_();
   autograd::gradcheck([](const std::vector<Tensor>& in) { return linear(linear(in[0], in[1]), in[1]); }, {x, weight});
 }
 
@@ -240,7 +240,7 @@ TEST(LinearBias, GradientIsTheSumOfTheRows) {
         const Tensor x = make_tensor(inputs, dtype, Layout::kContiguous, test_device());
         const Tensor weight = ones({cols, 1}, x.options()),
                      grad = make_tensor(gradient, dtype, Layout::kContiguous, test_device());
-        const Tensor bias = zeros({cols}, x.options()).set_requires_grad();
+        const Tensor bias = zeros({cols}, x.options()).requires_grad_();
         for (int accumulated = 1; accumulated <= 2; ++accumulated) {
           (relu ? linear_relu(x, weight, bias) : linear(x, weight, bias)).backward(grad);
           Dense expected = dense_zeros({cols});
@@ -265,8 +265,8 @@ TEST(Linear, ParameterGradientsUnderAutocastAreNotRoundedOnGpus) {
       SCOPED_TRACE(str(half, relu ? " relu" : ""));
       const auto run = [&](DType dtype, const Dense& x_values, const Dense& gradient, bool autocast) {
         const Tensor x = make_tensor(x_values, dtype, Layout::kContiguous, test_device());
-        const Tensor weight = random_tensor({kOut, kIn}, 3, half).to(dtype).to(test_device()).set_requires_grad();
-        const Tensor bias = random_tensor({kOut}, 4, half).to(dtype).to(test_device()).set_requires_grad();
+        const Tensor weight = random_tensor({kOut, kIn}, 3, half).to(dtype).to(test_device()).requires_grad_();
+        const Tensor bias = random_tensor({kOut}, 4, half).to(dtype).to(test_device()).requires_grad_();
         for (int accumulated = 0; accumulated < 2; ++accumulated) {
           Tensor y;
           {

@@ -127,7 +127,7 @@ OpCase elementwise_case(const std::string& name, std::vector<Input> inputs,
   op.terms = static_cast<double>(std::max<int64_t>(1, num_elements(op.inputs[0].shape)));
   op.run = [=](const Tensors& in) { return run(in, reduction); };
   op.reference = [=](const std::vector<Dense>& in) {
-    return reduced(dense_map(in[0].shape, in, f), reduction, static_cast<double>(in[0].num_elements()));
+    return reduced(dense_map(in[0].shape, in, f), reduction, static_cast<double>(in[0].numel()));
   };
   return op;
 }
@@ -142,7 +142,7 @@ OpCase rows_case(const char* name, std::vector<Input> inputs, std::function<Tens
   op.run = std::move(run);
   op.reference = [=](const std::vector<Dense>& in) {
     Dense out = dense_zeros(shape);
-    for (int64_t i = 0; i < out.num_elements(); ++i) out[i] = f(in, i);
+    for (int64_t i = 0; i < out.numel(); ++i) out[i] = f(in, i);
     return out;
   };
   op.tolerance = 16;

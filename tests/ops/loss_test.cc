@@ -21,8 +21,8 @@ namespace tandem::testing { namespace {
 TEST(CrossEntropy, LargeLogitShiftDoesNotChangeResult) {
   // 2^16 plus multiples of 1/4 is exact in float32, so loss and gradient are those of the small numbers.
   const Tensor small = tensor({0.25, 1.5, -0.75}).view({1, 3}), labels = tensor({1});
-  Tensor x = small.clone().set_requires_grad(),
-         y = tensor({65536.25, 65537.5, 65535.25}).view({1, 3}).clone().set_requires_grad();
+  Tensor x = small.clone().requires_grad_(),
+         y = tensor({65536.25, 65537.5, 65535.25}).view({1, 3}).clone().requires_grad_();
   const Tensor loss = cross_entropy(x, labels), shifted = cross_entropy(y, labels);
   EXPECT_EQ(loss.item<float>(), shifted.item<float>());
   loss.backward(full({}, 3.5));
@@ -31,7 +31,7 @@ TEST(CrossEntropy, LargeLogitShiftDoesNotChangeResult) {
 }
 
 TEST(CrossEntropy, ConfidentWrongPredictionHasExactLossAndGradient) {
-  Tensor x = tensor({200.0, 0.0}).view({1, 2}).clone().set_requires_grad();
+  Tensor x = tensor({200.0, 0.0}).view({1, 2}).clone().requires_grad_();
   const Tensor loss = cross_entropy(x, tensor({1}));
   EXPECT_EQ(loss.item<float>(), 200.0f);
   loss.backward();
@@ -77,10 +77,10 @@ struct CrossEntropyLogits : ::testing::Test {
   HookHandle hook;
 
   void SetUp() override {
-    const Tensor kept = x.clone().set_requires_grad();
+    const Tensor kept = x.clone().requires_grad_();
     cross_entropy(kept, labels).backward();
     expected = kept.grad();
-    x.set_requires_grad();
+    x.requires_grad_();
   }
   Tensor logits() {
     const Tensor made = x * 1;
@@ -131,7 +131,7 @@ TEST_F(CrossEntropyLogits, LogitsInMemoryOfTheCallerAreKept) {
   std::vector<float> values = x.detach().to(Device()).to_vector<float>();
   const std::vector<float> before = values;
   const Tensor on_cpu = labels.to(Device());
-  Tensor loss = cross_entropy(from_blob(values.data(), {6, 5}).set_requires_grad(), on_cpu);
+  Tensor loss = cross_entropy(from_blob(values.data(), {6, 5}).requires_grad_(), on_cpu);
   loss.backward();
   EXPECT_EQ(values, before);
 }
@@ -169,7 +169,7 @@ TEST(MseLoss, HalfTypesDoNotOverflow) {
   // 300^2 overflows float16, but the mean over four elements does not.
   Tensor x = zeros({4}, {kFloat16});
   x.select(0, 1).fill_(300);
-  x = x.detach().set_requires_grad();
+  x = x.detach().requires_grad_();
   const Tensor loss = mse_loss(x, zeros({4}, {kFloat16}));
   EXPECT_EQ(loss.dtype(), kFloat16);
   EXPECT_EQ(loss.item(), 22496);  // nearest float16 of 22500
@@ -178,7 +178,7 @@ TEST(MseLoss, HalfTypesDoNotOverflow) {
 }
 
 TEST(MseLoss, MixedDTypesArePromoted) {
-  Tensor x = tensor({1.0, 2.0}).set_requires_grad();
+  Tensor x = tensor({1.0, 2.0}).requires_grad_();
   const Tensor loss = mse_loss(x, zeros({2}, {kFloat64}));
   EXPECT_EQ(loss.dtype(), kFloat64);
   loss.backward();
@@ -234,7 +234,7 @@ TEST(CrossEntropy, InvalidOptionsAreNamedInErrors) {
 }
 
 TEST(BinaryCrossEntropy, SaturatedInputsHavePyTorchsLossesAndGradients) {
-  Tensor x = tensor({0.0, 1.0, 0.0, 1.0}).set_requires_grad();
+  Tensor x = tensor({0.0, 1.0, 0.0, 1.0}).requires_grad_();
   const Tensor losses = binary_cross_entropy(x, tensor({0.0, 1.0, 1.0, 0.0}), {}, Reduction::kNone);
   EXPECT_EQ(losses.to_vector<float>(), (std::vector<float>{0, 0, 100, 100}));
   losses.backward(ones({4}));
@@ -244,7 +244,7 @@ TEST(BinaryCrossEntropy, SaturatedInputsHavePyTorchsLossesAndGradients) {
 TEST(BinaryCrossEntropy, SecondDerivativesDoNotCancel) {
   const double inputs[] = {1e-4, 3e-3, 0.3, 0.997};
   for (const double t : {0.0, 0.25, 1.0}) {
-    const Tensor x = tensor({inputs[0], inputs[1], inputs[2], inputs[3]}).to(test_device()).set_requires_grad();
+    const Tensor x = tensor({inputs[0], inputs[1], inputs[2], inputs[3]}).to(test_device()).requires_grad_();
     const Tensor loss[] = {binary_cross_entropy(x, full({4}, t, x.options()), {}, Reduction::kSum)}, leaf[] = {x};
     const Tensor slope[] = {grad(loss, leaf, {}, {.create_graph = true})[0].sum()};
     const std::vector<float> second = grad(slope, leaf)[0].to_vector<float>(), values = x.to_vector<float>();
@@ -264,7 +264,7 @@ TEST(BinaryCrossEntropyWithLogits, LargeLogitsAreExact) {
 }
 
 TEST(HuberLoss, KinksHaveSubgradients) {
-  Tensor x = tensor({0.0, 1.0, -1.0, 3.0}).set_requires_grad();
+  Tensor x = tensor({0.0, 1.0, -1.0, 3.0}).requires_grad_();
   const Tensor zero = zeros({4});
   l1_loss(x, zero, Reduction::kSum).backward();
   EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{0, 1, -1, 1}));
@@ -288,7 +288,7 @@ TEST(KlDiv, ZeroProbabilitiesHaveNoLoss) {
 }
 
 TEST(Distances, ZeroVectorsHaveFiniteGradients) {
-  Tensor x = zeros({2, 3}).set_requires_grad();
+  Tensor x = zeros({2, 3}).requires_grad_();
   cosine_similarity(x, ones({2, 3})).sum().backward();
   for (const float value : x.grad().to_vector<float>()) EXPECT_TRUE(std::isfinite(value));
   x.zero_grad();

@@ -97,14 +97,14 @@ TEST(Math, RoundingOfTiesIntegersAndDecimals) {
 }
 
 TEST(Math, GradientOfSqrtAtZeroIsInfinite) {
-  Tensor x = tensor({0.0, 4.0}).set_requires_grad();
+  Tensor x = tensor({0.0, 4.0}).requires_grad_();
   sqrt(x).backward(tensor({1.0, 3.0}));
   EXPECT_EQ(x.grad().to_vector<double>(), (Values{INFINITY, 0.75}));
 }
 
 TEST(Math, PowWithNumberHandlesZeroAndNegativeBases) {
   const auto slope = [](double base, double exponent) {
-    Tensor x = full({}, base, {kFloat32, test_device()}).set_requires_grad();
+    Tensor x = full({}, base, {kFloat32, test_device()}).requires_grad_();
     pow(x, exponent).backward(full({}, 3.0, {kFloat32, test_device()}));
     return x.grad().item();
   };
@@ -136,8 +136,8 @@ TEST(Math, IntegerPowWrapsAroundAndFloatExponentPromotes) {
 }
 
 TEST(Math, TensorPowGradientsHandleZeroAndNegativeBases) {
-  Tensor x = tensor({0.0, 0.0, 0.0, -2.0, 0.0, 3.0}).set_requires_grad();
-  Tensor e = tensor({0.0, 2.0, 1.0, 2.0, -1.0, 0.0}).set_requires_grad();
+  Tensor x = tensor({0.0, 0.0, 0.0, -2.0, 0.0, 3.0}).requires_grad_();
+  Tensor e = tensor({0.0, 2.0, 1.0, 2.0, -1.0, 0.0}).requires_grad_();
   const Tensor y = pow(x, e);
   EXPECT_EQ(y.to_vector<double>(), (Values{1, 0, 0, 4, INFINITY, 1}));
   y.backward(full({6}, 2));
@@ -153,7 +153,7 @@ TEST(Math, TensorPowGradientsHandleZeroAndNegativeBases) {
 }
 
 TEST(Math, SecondGradientsOfPowAtZeroAreFinite) {
-  Tensor x = full({}, 0.0, {kFloat64}).set_requires_grad(), e = full({}, 3.0, {kFloat64}).set_requires_grad();
+  Tensor x = full({}, 0.0, {kFloat64}).requires_grad_(), e = full({}, 3.0, {kFloat64}).requires_grad_();
   const Tensor y[] = {pow(x, e)};
   const Tensor inputs[] = {x, e};
   const std::vector<Tensor> first = grad(y, inputs, {}, {.create_graph = true});
@@ -171,7 +171,7 @@ TEST(Math, PowOfANumberPromotesAsPyTorchAndHandlesZeroBases) {
   EXPECT_EQ(pow(0.5, here({2})).to_vector<double>(), (Values{0.25}));
   EXPECT_EQ(pow(10000, full({1}, 0.5, {kFloat16, test_device()})).dtype(), kFloat16);
   EXPECT_EQ(pow(0.5, full({}, 3, {kFloat64, test_device()})).dtype(), kFloat64);
-  Tensor e = here({0.0, 2.0, -1.0}).set_requires_grad();
+  Tensor e = here({0.0, 2.0, -1.0}).requires_grad_();
   pow(0, e).backward(full({3}, 2, {kFloat32, test_device()}));
   EXPECT_EQ(e.grad().to_vector<double>(), (Values{0, 0, -INFINITY}));
   const Autocast autocast(kBFloat16);
@@ -180,10 +180,10 @@ TEST(Math, PowOfANumberPromotesAsPyTorchAndHandlesZeroBases) {
 
 TEST(Math, PowSavesOutputOnlyForExponentGradient) {
   const auto holders = [](const Tensor& x) { return x.storage()->use_count(); };
-  Tensor x = random_tensor({3}, 1, kFloat32, 1, 2).set_requires_grad();
+  Tensor x = random_tensor({3}, 1, kFloat32, 1, 2).requires_grad_();
   Tensor e = random_tensor({3}, 2);
   const uint32_t alone = holders(pow(x, e));
-  e.set_requires_grad();
+  e.requires_grad_();
   EXPECT_EQ(holders(pow(x, e)), alone + 1);
 }
 
@@ -200,10 +200,10 @@ TEST(Math, ClampOfIntegersNaNAndCrossedBounds) {
 }
 
 TEST(Math, ClampGradientIsZeroAtBounds) {
-  Tensor x = tensor({-2.0, -1.0, 0.0, 0.5, 0.75, NAN}).to(test_device()).set_requires_grad();
+  Tensor x = tensor({-2.0, -1.0, 0.0, 0.5, 0.75, NAN}).to(test_device()).requires_grad_();
   clamp(x, -1, 0.5).backward(full({6}, 3, {kFloat32, test_device()}));
   EXPECT_EQ(x.grad().to_vector<double>(), (Values{0, 0, 3, 0, 0, 0}));
-  Tensor y = tensor({-INFINITY, 0.0, INFINITY, NAN}).to(test_device()).set_requires_grad();
+  Tensor y = tensor({-INFINITY, 0.0, INFINITY, NAN}).to(test_device()).requires_grad_();
   const Tensor cotangent = full({4}, 3, {kFloat32, test_device()});
   clamp(y, 0).backward(cotangent);
   EXPECT_EQ(y.grad().to_vector<double>(), (Values{0, 0, 3, 0}));

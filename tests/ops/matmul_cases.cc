@@ -31,7 +31,7 @@ Dense product(const Dense& a, const Dense& b) {
   shape[dims - 2] = m;
   shape[dims - 1] = n;
   Dense out = dense_zeros(shape);
-  const int64_t batches = m * n == 0 ? 0 : out.num_elements() / (m * n);
+  const int64_t batches = m * n == 0 ? 0 : out.numel() / (m * n);
   for (int64_t batch = 0; batch < batches; ++batch) {
     int64_t rest = batch, in_a = 0, in_b = 0, step_a = 1, step_b = 1;
     for (size_t d = dims - 2; d-- > 0;) {
@@ -59,7 +59,7 @@ Dense linear_reference(const Dense& x, const Dense& weight, const Dense* bias) {
   Shape shape = x.shape;
   shape.back() = out_size;
   Dense out = dense_zeros(shape);
-  for (int64_t i = 0; i < out.num_elements(); ++i) {
+  for (int64_t i = 0; i < out.numel(); ++i) {
     const int64_t row = i / out_size, column = i % out_size;
     double sum = bias != nullptr ? (*bias)[column] : 0.0;
     for (int64_t l = 0; l < in; ++l) sum += x[row * in + l] * weight[column * in + l];
@@ -123,8 +123,8 @@ OpCase addmv_case(Shape input, Shape mat) {
   op.inputs = {{"input", input}, {"mat", mat}, {"vec", {mat.back()}}};
   op.run = [](const std::vector<Tensor>& in) { return addmv(in[0], in[1], in[2], 0.5, -1.25); };
   op.reference = [](const std::vector<Dense>& in) {
-    Dense factor = product(in[1], {{in[2].num_elements(), 1}, in[2].values});
-    factor.shape = {factor.num_elements()};
+    Dense factor = product(in[1], {{in[2].numel(), 1}, in[2].values});
+    factor.shape = {factor.numel()};
     return dense_map(factor.shape, {in[0], factor},
                      [](const std::vector<double>& x) { return 0.5 * x[0] - 1.25 * x[1]; });
   };
@@ -194,7 +194,7 @@ OpCase bilinear_case(const Shape& leading, int64_t in1, int64_t in2, int64_t out
   op.run = [=](const Tensors& x) { return bilinear(x[0], x[1], x[2], with_bias ? x[3] : Tensor()); };
   op.reference = [=, shape = with_last(out)](const std::vector<Dense>& in) {
     Dense result = dense_zeros(shape);
-    for (int64_t i = 0; i < result.num_elements(); ++i) {
+    for (int64_t i = 0; i < result.numel(); ++i) {
       const int64_t row = i / out, o = i % out;
       result[i] = with_bias ? in[3][o] : 0;
       for (int64_t a = 0; a < in1; ++a) {

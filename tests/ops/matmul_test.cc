@@ -24,7 +24,7 @@ TEST(Matmul, EmptyInnerDimensionGivesZeros) {
   EXPECT_EQ(matmul(empty({0, 4}), empty({4, 2})).shape(), Shape({0, 2}));
   EXPECT_EQ(matmul(empty({0, 3, 4}), empty({0, 4, 2})).shape(), Shape({0, 3, 2}));
   EXPECT_EQ(matmul(empty({5, 0, 4}), empty({4, 2})).shape(), Shape({5, 0, 2}));
-  Tensor a = empty({3, 0}).set_requires_grad(), b = empty({0, 2}).set_requires_grad();
+  Tensor a = empty({3, 0}).requires_grad_(), b = empty({0, 2}).requires_grad_();
   matmul(a, b).backward(ones({3, 2}));
   EXPECT_EQ(a.grad().shape(), Shape({3, 0}));
 }
@@ -245,7 +245,7 @@ TEST(GemmAlgorithms, ShapeDeterminesTheAlgorithm) {
 
 TEST(GemmAlgorithms, ThreadCountDoesNotChangeBits) {
   const Tensor x = random_tensor({130, 257}, 1), weight = random_tensor({300, 257}, 2);
-  Tensor w = weight.clone().set_requires_grad(), input = x.clone().set_requires_grad();
+  Tensor w = weight.clone().requires_grad_(), input = x.clone().requires_grad_();
   const Tensor cotangent = random_tensor({130, 300}, 3);
   auto run = [&](int threads) {
     set_num_threads(threads);

@@ -68,7 +68,7 @@ TEST(MemoryOrder, NonDenseInputGivesRowMajorResult) {
 }
 
 TEST(MemoryOrder, GradientsOfDifferentOrdersAreSummed) {
-  const Tensor a = random_channels_last(1).set_requires_grad();
+  const Tensor a = random_channels_last(1).requires_grad_();
   const Tensor inner = a * 2;
   // Two consumers of `inner`, one gradient channels-last and one row-major.
   const Tensor out = inner * 3 + (inner * 5).contiguous();

@@ -21,7 +21,7 @@ std::vector<Placed> placed(const std::vector<Tensor>& tensors, const std::vector
 /// 16 MiB on a device; declares cpu:1 if necessary.
 Tensor large_on(int device) {
   if (cpu_device_count() < 2) set_cpu_device_count(2);
-  return randn({2048, 2048}).to(Device(DeviceType::kCpu, device));
+  return randn({2048, 2048}).to(Device(DeviceType::kCPU, device));
 }
 
 TensorList one_elsewhere() { return {large_on(1)}; }
@@ -81,7 +81,7 @@ TANDEM_OP_CASES(move) {
        }});
 
   const Device here;
-  const std::vector<Device> both = {here, Device(DeviceType::kCpu, 1)};
+  const std::vector<Device> both = {here, Device(DeviceType::kCPU, 1)};
   cases.benchmark("to device", one_elsewhere, [=](const TensorList& in) { return to(in[0], here); });
   cases.benchmark("to_async", one_elsewhere, [=](const TensorList& in) { return to_async(in[0], here).get(); });
   cases.benchmark("gather_to", one_on_each, [=](const TensorList& in) { return gather_to(here, {in[0], in[1]})[1]; });

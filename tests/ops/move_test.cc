@@ -339,7 +339,7 @@ TEST_F(Move, GradientsReturnToSourceDevices) {
   };
   std::vector<Tensor> inputs = {random_on(0, {3, 7}, 15, kFloat64), random_on(2, {3, 7}, 16, kFloat64),
                                 random_on(1, {3, 7}, 17, kFloat64)};
-  for (Tensor& input : inputs) input.set_requires_grad();
+  for (Tensor& input : inputs) input.requires_grad_();
   EXPECT_NO_THROW(autograd::gradcheck(through, inputs));
   EXPECT_NO_THROW(autograd::gradgradcheck(through, inputs));
   through(inputs).sum().backward();
@@ -373,7 +373,7 @@ TEST_F(Move, PlanAndSuggestionFollowSizesAndMemory) {
 // Fewest bytes, if times are unknown.
 TEST_F(Move, SuggestionWithoutBandwidthMinimizesBytes) {
   set_cpu_device_count(kDevices + 2);  // their bandwidth was not measured, and there is too little memory to measure it
-  const Device few(DeviceType::kCpu, kDevices), many(DeviceType::kCpu, kDevices + 1);
+  const Device few(DeviceType::kCPU, kDevices), many(DeviceType::kCPU, kDevices + 1);
   {
     const std::vector<Tensor> tensors = {zeros({25 << 10}, {kFloat32, few}), zeros({75 << 10}, {kFloat32, many})};
     set_memory_limit(few, 1 << 20);

@@ -38,7 +38,7 @@ OpCase layer_norm_case(Shape shape, Shape normalized, bool with_weight = true, b
   };
   op.reference = [=](const std::vector<Dense>& in) {
     Dense out = in[0];
-    for (int64_t row = 0; row < out.num_elements() / n; ++row) {
+    for (int64_t row = 0; row < out.numel() / n; ++row) {
       double mean = 0, variance = 0;
       for (int64_t i = 0; i < n; ++i) mean += in[0][row * n + i] / static_cast<double>(n);
       for (int64_t i = 0; i < n; ++i) variance += std::pow(in[0][row * n + i] - mean, 2) / static_cast<double>(n);
@@ -63,7 +63,7 @@ OpCase rms_norm_case(const Shape& shape, const Shape& normalized, bool with_weig
   };
   op.reference = [=](const std::vector<Dense>& in) {
     Dense out = in[0];
-    for (int64_t row = 0; row < out.num_elements() / n; ++row) {
+    for (int64_t row = 0; row < out.numel() / n; ++row) {
       double squares = 0;
       for (int64_t i = row * n; i < (row + 1) * n; ++i) squares += in[0][i] * in[0][i] / static_cast<double>(n);
       for (int64_t i = row * n; i < (row + 1) * n; ++i)
@@ -83,7 +83,7 @@ OpCase add_layer_norm_case(const Shape& shape, const Shape& normalized) {
   };
   op.reference = [norm = op.reference](const std::vector<Dense>& in) {
     Dense sum = in[0];
-    for (int64_t i = 0; i < sum.num_elements(); ++i) sum[i] += in[1][i];
+    for (int64_t i = 0; i < sum.numel(); ++i) sum[i] += in[1][i];
     return norm({sum, in[2], in[3]});
   };
   return op;

@@ -40,7 +40,7 @@ inline Tensor running(int64_t channels, double first, double step, Device device
 
 inline Dense batch_norm_reference(const Dense& x, const Options& o, const Dense* residual, const Dense* weight,
                                   const Dense* bias) {
-  const int64_t n = x.shape[0], channels = x.shape[1], inner = x.num_elements() / n / channels;
+  const int64_t n = x.shape[0], channels = x.shape[1], inner = x.numel() / n / channels;
   Dense out = x;
   for (int64_t c = 0; c < channels; ++c) {
     double mean = 0.5 - 0.25 * static_cast<double>(c), variance = 0.5 + static_cast<double>(c);
@@ -114,7 +114,7 @@ struct GroupOptions {
 };
 
 inline Dense group_norm_reference(const Dense& x, int64_t groups, const Dense* weight, const Dense* bias) {
-  const int64_t channels = x.shape[1], inner = x.num_elements() / x.shape[0] / channels;
+  const int64_t channels = x.shape[1], inner = x.numel() / x.shape[0] / channels;
   const int64_t values = channels / groups * inner;
   Dense out = x;
   for (int64_t group = 0; group < x.shape[0] * groups; ++group) {

@@ -31,7 +31,7 @@ std::vector<Tensor> all_of_batch_norm(const Shape& shape, bool channels_last, DT
   Tensor x = make(random_of(rounded, shape, 1));
   if (channels_last) x = ops::channels_last(x).detach();
   Tensor weight = make(random_of(rounded, per_channel, 2, 0.5, 2)), bias = make(random_of(rounded, per_channel, 3));
-  for (Tensor* leaf : {&x, &weight, &bias}) leaf->set_requires_grad();
+  for (Tensor* leaf : {&x, &weight, &bias}) leaf->requires_grad_();
   const Tensor mean = make_tensor(random_dense(per_channel, 5), kFloat32, Layout::kContiguous, device),
                var = make_tensor(random_dense(per_channel, 6, 0.5, 2), kFloat32, Layout::kContiguous, device);
   const Tensor y = batch_norm(x, mean, var, weight, bias, true, kMomentum, kEps);
@@ -68,9 +68,9 @@ TEST(LayerNormSizes, SizesAroundBlocksMatchFloat64) {
   for (const int64_t n : {1, 31, 32, 33, 127, 128, 129, 1023, 1024, 1025, 2049}) shapes.push_back({3, n});
   const auto run = [](const Shape& shape, DType dtype, Device device) {
     const auto make = [&](const Dense& of) { return make_tensor(of, dtype, Layout::kContiguous, device); };
-    Tensor x = make(random_of(kFloat32, shape, 1)).set_requires_grad();
-    Tensor weight = make(random_of(kFloat32, {shape[1]}, 2, 0.5, 2)).set_requires_grad();
-    Tensor bias = make(random_of(kFloat32, {shape[1]}, 3)).set_requires_grad();
+    Tensor x = make(random_of(kFloat32, shape, 1)).requires_grad_();
+    Tensor weight = make(random_of(kFloat32, {shape[1]}, 2, 0.5, 2)).requires_grad_();
+    Tensor bias = make(random_of(kFloat32, {shape[1]}, 3)).requires_grad_();
     const Tensor y = layer_norm(x, {shape[1]}, weight, bias, kEps);
     y.backward(make(random_of(kFloat32, shape, 4, -1, 1)));
     return std::vector<Tensor>{y, x.grad(), weight.grad(), bias.grad()};
@@ -96,7 +96,7 @@ TEST(LayerNormSizes, SizesAroundBlocksMatchFloat64) {
 Tensor input_gradient(const std::function<Tensor(const Tensor&)>& norm, const Dense& values, const Dense& grad_values,
                       DType dtype, bool recorded) {
   const auto make = [&](const Dense& of) { return make_tensor(of, dtype, Layout::kContiguous, test_device()); };
-  const Tensor x = make(values).set_requires_grad();
+  const Tensor x = make(values).requires_grad_();
   const Tensor y[] = {norm(x)}, inputs[] = {x}, cotangents[] = {make(grad_values)};
   return grad(y, inputs, cotangents, {.create_graph = recorded})[0].detach();
 }

@@ -47,10 +47,10 @@ TEST_P(BatchNorm, FusedResultMatchesPartsBitwise) {
     return y;
   };
   for (const DType dtype : {kFloat32, kFloat64}) {
-    const std::vector<Tensor> in = {ops::channels_last(random_here({3, 33, 3, 3}, 1, dtype)).set_requires_grad(),
-                                    ops::channels_last(random_here({3, 33, 3, 3}, 2, dtype)).set_requires_grad(),
-                                    (random_here({33}, 3, dtype) * 10).detach().set_requires_grad(),
-                                    random_here({33}, 4, dtype).set_requires_grad()};
+    const std::vector<Tensor> in = {ops::channels_last(random_here({3, 33, 3, 3}, 1, dtype)).requires_grad_(),
+                                    ops::channels_last(random_here({3, 33, 3, 3}, 2, dtype)).requires_grad_(),
+                                    (random_here({33}, 3, dtype) * 10).detach().requires_grad_(),
+                                    random_here({33}, 4, dtype).requires_grad_()};
     const Tensor cotangent = random_here({3, 33, 3, 3}, 5, dtype);
     const Tensor fused = run(in, true), parts = run(in, false);
     EXPECT_EQ(fused.to_vector<double>(), parts.to_vector<double>());
@@ -65,7 +65,7 @@ TEST_P(BatchNorm, FusedResultMatchesPartsBitwise) {
 TEST_P(BatchNorm, ResultAndGradientsKeepMemoryOrder) {
   for (const bool channels_last : {false, true}) {
     const Tensor plain = random_here({2, 3, 4, 5}, 1);
-    Tensor leaf = (channels_last ? ops::channels_last(plain) : plain).detach().set_requires_grad();
+    Tensor leaf = (channels_last ? ops::channels_last(plain) : plain).detach().requires_grad_();
     Tensor x = neg(leaf), residual = neg(leaf);
     const Tensor y = run_batch_norm({.tail = GetParam()}, x, residual, {}, {});
     EXPECT_EQ(ops::is_channels_last(y), channels_last);
@@ -87,9 +87,9 @@ TEST(BatchNormAddRelu, GradientsOfSeveralConsumersAreAdded) {
         for (uint64_t i = 0; i < 2; ++i) {
           const Tensor values = random_here({3, 40, 3, 5}, i, dtype);
           in.push_back(channels_last ? ops::channels_last(values) : values);
-          in.back().set_requires_grad();
+          in.back().requires_grad_();
         }
-        for (uint64_t i = 2; i < 4; ++i) in.push_back(random_here({40}, i, dtype).set_requires_grad());
+        for (uint64_t i = 2; i < 4; ++i) in.push_back(random_here({40}, i, dtype).requires_grad_());
         for (uint64_t i = 0; i < consumers; ++i) cotangents.push_back(random_here({3, 40, 3, 5}, 10 + i, dtype));
         const auto run = [&] { return run_batch_norm({.tail = Tail::kAddRelu}, in[0], in[1], in[2], in[3]); };
 
@@ -115,7 +115,7 @@ TEST_P(BatchNorm, GradientsOfTheCallerAreNotOverwritten) {
   for (const bool channels_last : {false, true}) {
     const Tensor values = random_here({3, 33, 3, 5}, 1), residual = random_here({3, 33, 3, 5}, 2);
     Tensor x = channels_last ? ops::channels_last(values) : values.clone();
-    x.set_requires_grad();
+    x.requires_grad_();
     const Tensor y = run_batch_norm({.tail = GetParam()}, x, residual, random_here({33}, 3), random_here({33}, 4));
     const Tensor own = random_here({3, 33, 3, 5}, 5), cotangent = channels_last ? ops::channels_last(own) : own;
     const Tensor before = cotangent.clone();
@@ -134,8 +134,8 @@ TEST(BatchNormStatistics, LargeOffsetsDoNotLosePrecision) {
       const auto inputs = [&](DType type) {
         Tensor x = here(values, type);
         if (channels_last) x = ops::channels_last(x);
-        return std::vector<Tensor>{x.set_requires_grad(), random_here({5}, 2, type).set_requires_grad(),
-                                   random_here({5}, 3, type).set_requires_grad()};
+        return std::vector<Tensor>{x.requires_grad_(), random_here({5}, 2, type).requires_grad_(),
+                                   random_here({5}, 3, type).requires_grad_()};
       };
       const auto in = inputs(dtype);
       const Tensor y = batch_norm_relu(in[0], {}, {}, in[1], in[2], true, 0.1, kEps);
@@ -208,14 +208,14 @@ TEST(BatchNormStatistics, EmptyInputGivesEmptyResultAndZeroGradients) {
   const TensorOptions options = {kFloat32, test_device()};
   const Tensor mean = ones({3}, options), var = ones({3}, options);
   for (const Shape& shape : {Shape{0, 3, 2, 2}, Shape{0, 3}, Shape{2, 3, 0}}) {
-    const Tensor x = zeros(shape, options).set_requires_grad(), weight = ones({3}, options).set_requires_grad();
+    const Tensor x = zeros(shape, options).requires_grad_(), weight = ones({3}, options).requires_grad_();
     const Tensor y = batch_norm(x, mean, var, weight, {}, false);
     EXPECT_EQ(y.shape(), shape);
     y.backward(zeros(shape, options));
     EXPECT_EQ(weight.grad().to_vector<float>(), (std::vector<float>{0, 0, 0}));
   }
   for (const bool training : {false, true}) {
-    const Tensor x = zeros({2, 0}, options).set_requires_grad(), none = ones({0}, options);
+    const Tensor x = zeros({2, 0}, options).requires_grad_(), none = ones({0}, options);
     const Tensor y = batch_norm(x, none, none, {}, {}, training);
     EXPECT_EQ(y.shape(), Shape({2, 0}));
     y.backward(zeros({2, 0}, options));
@@ -238,7 +238,7 @@ TEST_P(BatchNorm, HalfInputsTakeFloat32Parameters) {
                    grad = random_here(shape, 5, half);
       const auto run = [&](DType dtype) {
         std::vector<Tensor> leaves = {x.to(dtype), residual.to(dtype), weight.clone(), bias.clone()};
-        for (Tensor& leaf : leaves) leaf = leaf.detach().set_requires_grad();
+        for (Tensor& leaf : leaves) leaf = leaf.detach().requires_grad_();
         const Tensor out = run_batch_norm({.tail = GetParam()}, leaves[0], leaves[1], leaves[2], leaves[3]);
         EXPECT_EQ(out.dtype(), dtype);
         out.backward(grad.to(dtype));
@@ -339,7 +339,7 @@ TEST(BatchNormErrors, InvalidArgumentsAreNamed) {
 TEST(LayerNorm, LargeOffsetsDoNotLosePrecision) {
   const Dense values = dense(random_tensor({37, 129}, 1, kFloat32, 1e4 - 1.7, 1e4 + 1.7));
   const auto run = [&](DType dtype) {
-    Tensor x = here(values, dtype).set_requires_grad(), weight = random_here({129}, 2, dtype).set_requires_grad();
+    Tensor x = here(values, dtype).requires_grad_(), weight = random_here({129}, 2, dtype).requires_grad_();
     const Tensor y = layer_norm(x, {129}, weight, random_here({129}, 3, dtype));
     y.backward(random_here({37, 129}, 4, kFloat32).to(dtype));
     return std::vector<Tensor>{y, x.grad(), weight.grad()};
@@ -353,10 +353,10 @@ TEST(LayerNorm, WideRowsDoNotLosePrecision) {
   std::vector<float> values(static_cast<size_t>(n));
   for (size_t i = 0; i < values.size(); ++i) values[i] = i % 2 == 0 ? 1 : -1;
   const Tensor signs = from_vector<float>(values, {n}).to(test_device()), tenths = full({n}, 0.1, signs.options());
-  const Tensor constant = tenths.clone().set_requires_grad();
+  const Tensor constant = tenths.clone().requires_grad_();
   const auto largest = [](const Tensor& error) { return error.abs().max().item(); };
   for (const double mean : {1e4, 1e6}) {
-    const Tensor x = (signs + mean).set_requires_grad();
+    const Tensor x = (signs + mean).requires_grad_();
     const Tensor y = layer_norm(x, {n}, {}, {});
     EXPECT_LT(largest(y - signs), 1e-3) << mean;
     y.backward(tenths);
@@ -377,8 +377,8 @@ TEST(LayerNorm, WideRowsDoNotLosePrecision) {
 
 TEST(LayerNorm, GradientsAccumulateInFilledSlots) {
   const Tensor x = random_here({70, 33}, 1, kFloat64), cotangent = random_here({70, 33}, 2, kFloat64);
-  Tensor weight = ones({33}, {kFloat64, test_device()}).set_requires_grad(),
-         bias = zeros({33}, {kFloat64, test_device()}).set_requires_grad();
+  Tensor weight = ones({33}, {kFloat64, test_device()}).requires_grad_(),
+         bias = zeros({33}, {kFloat64, test_device()}).requires_grad_();
   layer_norm(x, {33}, weight, bias).backward(cotangent);
   const Dense once_weight = dense(weight.grad()), once_bias = dense(bias.grad());
   layer_norm(x, {33}, weight, bias).backward(cotangent);
@@ -390,7 +390,7 @@ TEST(LayerNorm, GradientsAccumulateInFilledSlots) {
 
 TEST(LayerNorm, EmptyInputGivesZeroGradients) {
   const TensorOptions options = {kFloat32, test_device()};
-  Tensor weight = ones({3}, options).set_requires_grad(), bias = ones({3}, options).set_requires_grad();
+  Tensor weight = ones({3}, options).requires_grad_(), bias = ones({3}, options).requires_grad_();
   const Tensor y = layer_norm(zeros({0, 3}, options), {3}, weight, bias);
   EXPECT_EQ(y.shape(), Shape({0, 3}));
   y.backward(zeros({0, 3}, options));
@@ -403,7 +403,7 @@ TEST(LayerNorm, EmptyInputGivesZeroGradients) {
 TEST(LayerNorm, GradientIsAddedToOtherGradientsOfTheInput) {
   for (const DType dtype : {kFloat32, kFloat64, kBFloat16}) {
     for (const int64_t n : {33, 384, 5001}) {
-      const Tensor p = random_here({5, n}, 1, dtype).set_requires_grad(), weight = random_here({n}, 2, dtype);
+      const Tensor p = random_here({5, n}, 1, dtype).requires_grad_(), weight = random_here({n}, 2, dtype);
       const Tensor x = p * 1, first = layer_norm(x, {n}, weight, {}), second = layer_norm(x, {n}, {}, {}),
                    other = x * 3;
       const std::vector<Tensor> cotangents = {random_here({5, n}, 3, dtype), random_here({5, n}, 4, dtype),
@@ -427,7 +427,7 @@ TEST(LayerNorm, GradientIsAddedToOtherGradientsOfTheInput) {
 }
 
 TEST(LayerNorm, DoesNotAddToAGradientOfTheCaller) {
-  const Tensor p = random_here({5, 384}, 1, kFloat32).set_requires_grad();
+  const Tensor p = random_here({5, 384}, 1, kFloat32).requires_grad_();
   const Tensor x = p * 1, y = layer_norm(x, {384}, {}, {});
   const Tensor of_x = random_here({5, 384}, 2, kFloat32), of_y = random_here({5, 384}, 3, kFloat32);
   const Tensor before = of_x.clone();
@@ -441,9 +441,9 @@ TEST(LayerNorm, LowPrecisionResultIsTheConvertedResult) {
     for (const int64_t n : {33, 384, 5001}) {
       const Tensor cotangent = random_here({5, n}, 4, kFloat32).to(dtype);
       const auto run = [&](bool low_precision_result, bool recorded) {
-        Tensor x = random_here({5, n}, 1, kFloat32).set_requires_grad(),
-               weight = random_here({n}, 2, kFloat32).set_requires_grad(),
-               bias = random_here({n}, 3, kFloat32).set_requires_grad();
+        Tensor x = random_here({5, n}, 1, kFloat32).requires_grad_(),
+               weight = random_here({n}, 2, kFloat32).requires_grad_(),
+               bias = random_here({n}, 3, kFloat32).requires_grad_();
         const auto norm = [&] {
           const Autocast autocast(dtype);
           return layer_norm(x, {n}, weight, bias, 1e-5, low_precision_result);
@@ -481,10 +481,10 @@ TEST(AddLayerNorm, MatchesSeparateOperations) {
     for (const int64_t n : {33, 384, 5001}) {
       SCOPED_TRACE(str(dtype, " ", other_dtype, " ", autocast_dtype.has_value(), " ", n));
       const auto run = [&](bool in_one, bool recorded) {
-        const Tensor x = random_here({5, n}, 1, dtype).set_requires_grad(),
-                     y = random_here({5, n}, 2, other_dtype).set_requires_grad(),
-                     weight = random_here({n}, 3, dtype).set_requires_grad(),
-                     bias = random_here({n}, 4, dtype).set_requires_grad();
+        const Tensor x = random_here({5, n}, 1, dtype).requires_grad_(),
+                     y = random_here({5, n}, 2, other_dtype).requires_grad_(),
+                     weight = random_here({n}, 3, dtype).requires_grad_(),
+                     bias = random_here({n}, 4, dtype).requires_grad_();
         const auto forward = [&]() -> std::pair<Tensor, Tensor> {
           std::optional<Autocast> autocast;
           if (autocast_dtype) autocast.emplace(*autocast_dtype);

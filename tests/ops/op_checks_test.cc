@@ -149,7 +149,7 @@ int raised_exceptions(const OpCase& op, DType dtype) {
   Tensors inputs = make_inputs(op, dtype);
   for (size_t i = 0; i < inputs.size() && op.has_gradient && !op.in_place; ++i) {
     if (inputs[i].defined() && is_floating_point(inputs[i].dtype()) && op.inputs[i].differentiable)
-      inputs[i].set_requires_grad();
+      inputs[i].requires_grad_();
   }
   poison_free_memory();
   std::feclearexcept(FE_ALL_EXCEPT);
@@ -209,7 +209,7 @@ Tensors require_grad(const OpCase& op, Tensors tensors, bool all = true) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Input& input = op.inputs[i];
     if (!tensors[i].defined() || input.dtype || !input.differentiable || !(all || input.autocast)) continue;
-    leaves.push_back(tensors[i].set_requires_grad());
+    leaves.push_back(tensors[i].requires_grad_());
   }
   return leaves;
 }
@@ -331,7 +331,7 @@ void expect_derivatives(const OpCase& op, Tensors operands) {
   const Tensors roots = that_require_grad(op.run(operands).tensors);
   if (roots.empty()) return;
   Tensors cotangents;
-  for (const Tensor& root : roots) cotangents.push_back(ones_like(root).set_requires_grad());
+  for (const Tensor& root : roots) cotangents.push_back(ones_like(root).requires_grad_());
   expect_finite(grad(roots, leaves, cotangents, {.retain_graph = true}), leaves, "gradient");
   if (!op.has_second_gradient) return;
   const Tensors first = grad(roots, leaves, cotangents, {.create_graph = true});

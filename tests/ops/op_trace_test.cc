@@ -37,7 +37,7 @@ TEST(OpTrace, NothingIsRecordedWhileDisabled) {
 
 TEST(OpTrace, ForwardAndBackwardCountFlopsAndBytes) {
   Tensor x = random_tensor({5, 7}, 1, kFloat32), w = random_tensor({7, 3}, 2, kFloat32);
-  w.set_requires_grad();
+  w.requires_grad_();
   RankContext::current().module_scope = make_ref<ScopeName>("Linear 'fc1'");
   Tensor y;
   EXPECT_EQ(traced([&] { y = relu(matmul(x, w)); }),
@@ -72,7 +72,7 @@ TEST(OpTrace, SumOfFloat32AndHalfIsOneOperation) {
 
 TEST(OpTrace, ViewsCountNoWorkAndCopiesCountBytes) {
   Tensor x = random_tensor({5, 7}, 1, kFloat32);
-  x.set_requires_grad();
+  x.requires_grad_();
   Tensor y;
   EXPECT_EQ(traced([&] { y = contiguous(transpose(x, 0, 1)); }),
             (Lines{"op contiguous [0 0] ", "op clone [0 0] ", "copy copy [0 280] "}));

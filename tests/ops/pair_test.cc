@@ -20,8 +20,8 @@ Values values(const Tensor& x) { return x.to_vector<double>(); }
 Numbers numbers(const Tensor& x) { return x.to_vector<int64_t>(); }
 
 TEST(Extremum, NaNPropagatesAndEqualElementsShareTheGradient) {
-  Tensor a = here(tensor({1.0, 2.0, 3.0, NAN, 5.0})).set_requires_grad();
-  Tensor b = here(tensor({2.0, 2.0, 1.0, 4.0, NAN})).set_requires_grad();
+  Tensor a = here(tensor({1.0, 2.0, 3.0, NAN, 5.0})).requires_grad_();
+  Tensor b = here(tensor({2.0, 2.0, 1.0, 4.0, NAN})).requires_grad_();
   const Tensor larger = maximum(a, b), smaller = minimum(a, b);
   for (const Tensor& result : {larger, smaller}) {
     EXPECT_TRUE(std::isnan(values(result)[3]));
@@ -91,7 +91,7 @@ TEST(Logaddexp, HandlesInfinitiesAndLargeNumbers) {
 }
 
 TEST(Xlogy, IsZeroAtZero) {
-  Tensor a = here(tensor({0.0, 0.0, 2.0})).set_requires_grad(), b = here(tensor({0.0, NAN, 1.0})).set_requires_grad();
+  Tensor a = here(tensor({0.0, 0.0, 2.0})).requires_grad_(), b = here(tensor({0.0, NAN, 1.0})).requires_grad_();
   const Tensor result = xlogy(a, b);
   EXPECT_EQ(values(result)[0], 0);
   EXPECT_TRUE(std::isnan(values(result)[1]));
@@ -101,8 +101,8 @@ TEST(Xlogy, IsZeroAtZero) {
 }
 
 TEST(Atan2, CoversAllQuadrantsAndTheOrigin) {
-  Tensor y = here(tensor({1.0, 1.0, -1.0, -1.0, 0.0})).set_requires_grad();
-  Tensor x = here(tensor({1.0, -1.0, -1.0, 1.0, 0.0})).set_requires_grad();
+  Tensor y = here(tensor({1.0, 1.0, -1.0, -1.0, 0.0})).requires_grad_();
+  Tensor x = here(tensor({1.0, -1.0, -1.0, 1.0, 0.0})).requires_grad_();
   const Tensor angle = atan2(y, x);
   EXPECT_TRUE(close(angle, {{5}, {M_PI_4, 3 * M_PI_4, -3 * M_PI_4, -M_PI_4, 0}}, 1e-6));
   angle.backward(ones_like(angle));
@@ -111,9 +111,9 @@ TEST(Atan2, CoversAllQuadrantsAndTheOrigin) {
 }
 
 TEST(Clamp, TensorBoundsPropagateNaNAndMaxWins) {
-  Tensor x = here(tensor({-3.0, 0.0, 3.0, NAN, 1.0, 1.0})).set_requires_grad();
-  Tensor low = here(tensor({-1.0, -1.0, 2.0, -1.0, NAN, 1.0})).set_requires_grad();
-  Tensor high = here(tensor({1.0, 1.0, 1.0, 1.0, 1.0, 2.0})).set_requires_grad();
+  Tensor x = here(tensor({-3.0, 0.0, 3.0, NAN, 1.0, 1.0})).requires_grad_();
+  Tensor low = here(tensor({-1.0, -1.0, 2.0, -1.0, NAN, 1.0})).requires_grad_();
+  Tensor high = here(tensor({1.0, 1.0, 1.0, 1.0, 1.0, 2.0})).requires_grad_();
   const Tensor result = clamp(x, low, high);
   const Values of = values(result);
   EXPECT_EQ((Values{of[0], of[1], of[2], of[5]}), (Values{-1, 0, 1, 1}));

@@ -41,7 +41,7 @@ Dense pool(const Dense& in, bool is_signal, Size2d kernel, Size2d stride, Size2d
   shape.back() = columns;
   if (!is_signal) shape[shape.size() - 2] = rows;
   Dense out = dense_zeros(shape);
-  for (int64_t o = 0; o < out.num_elements(); ++o) {
+  for (int64_t o = 0; o < out.numel(); ++o) {
     const int64_t column = o % columns, row = o / columns % rows, plane = o / columns / rows;
     std::vector<double> values;
     int64_t positions = 0;
@@ -134,7 +134,7 @@ Dense adaptive_pool(const Dense& in, bool is_signal, Size2d size, F f) {
   const auto end = [](int64_t o, int64_t image, int64_t n) {
     return static_cast<int64_t>(std::ceil(static_cast<double>((o + 1) * image) / static_cast<double>(n)));
   };
-  for (int64_t o = 0; o < out.num_elements(); ++o) {
+  for (int64_t o = 0; o < out.numel(); ++o) {
     const int64_t column = o % size.width, row = o / size.width % size.height, plane = o / size.width / size.height;
     std::vector<double> values;
     for (int64_t y = begin(row, height, size.height); y < end(row, height, size.height); ++y) {
@@ -202,8 +202,8 @@ OpCase unpool_case(const char* name, Shape shape, Shape result, int64_t count,
   op.reference = [=](const std::vector<Dense>& in) {
     Dense out = dense_zeros(result);
     const std::vector<int64_t> places = spread_indices(planes, count);
-    for (int64_t i = 0; i < in[0].num_elements(); ++i) {
-      out[i / count * (out.num_elements() / planes) + places[static_cast<size_t>(i)]] = in[0][i];
+    for (int64_t i = 0; i < in[0].numel(); ++i) {
+      out[i / count * (out.numel() / planes) + places[static_cast<size_t>(i)]] = in[0][i];
     }
     return out;
   };

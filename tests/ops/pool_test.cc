@@ -28,7 +28,7 @@ std::vector<double> gradient_of_window(const std::vector<double>& values, bool c
     x = ops::channels_last(x.expand({1, 2, 2, n}).clone());
     EXPECT_FALSE(x.is_contiguous());
   }
-  x = x.detach().set_requires_grad();
+  x = x.detach().requires_grad_();
   const Tensor y = max_pool2d(x, {2, n});
   y.backward(ones(y.shape(), options_here(kFloat64)));
   std::vector<double> grad = x.grad().to_vector<double>();
@@ -42,9 +42,9 @@ std::vector<std::vector<double>> all_of_max_pool(const Dense& values, DType dtyp
   const auto make = [&](const Dense& of) { return make_tensor(of, dtype, Layout::kContiguous, device); };
   Tensor x = make(values);
   if (channels_last) x = ops::channels_last(x).detach();
-  x.set_requires_grad();
+  x.requires_grad_();
   const Tensor y = max_pool2d(x, kernel, options);
-  Tensor cotangent = make(random_dense(y.shape(), 2)).set_requires_grad();
+  Tensor cotangent = make(random_dense(y.shape(), 2)).requires_grad_();
   const Tensor first = grad(std::vector{y}, std::vector{x}, std::vector{cotangent}, {.create_graph = true})[0];
   const Tensor second =
       grad(std::vector{first}, std::vector{cotangent}, std::vector{make(random_dense(x.shape(), 3))})[0];
@@ -64,7 +64,7 @@ TEST(MaxPool2d, LargeKernelsRouteGradientToMaximum) {
         SCOPED_TRACE(str(kernel.height, " ", channels, " ", dtype));
         Tensor x = ops::channels_last(zeros({1, channels, kernel.height, kernel.width}, options_here(dtype))).detach();
         x.select(2, kernel.height - 1).select(2, kernel.width - 1).fill_(3);
-        x.set_requires_grad();
+        x.requires_grad_();
         max_pool2d(x, kernel).backward(full({1, channels, 1, 1}, 5, options_here(dtype)));
         const std::vector<double> grad = x.grad().to_vector<double>();
         EXPECT_EQ(grad.back(), 5);
@@ -76,8 +76,7 @@ TEST(MaxPool2d, LargeKernelsRouteGradientToMaximum) {
 
 // On GPUs the sums of such sizes need indices of 64 bits.
 TEST(MaxPool2d, LargestStrideSelectsFirstPixel) {
-  Tensor x =
-      ops::channels_last(random_tensor({1, 8, 2, 3}, 1, kFloat32).to(test_device())).detach().set_requires_grad();
+  Tensor x = ops::channels_last(random_tensor({1, 8, 2, 3}, 1, kFloat32).to(test_device())).detach().requires_grad_();
   const Tensor y = max_pool2d(x, 1, {.stride = Size2d{INT32_MAX}});
   EXPECT_EQ(y.to_vector<float>(), x.detach().select(2, 0).select(2, 0).to_vector<float>());
   y.backward(full({1, 8, 1, 1}, 5, options_here(kFloat32)));
@@ -108,7 +107,7 @@ TEST(MaxPool2d, NaNIsTreatedAsLargest) {
 TEST(MaxPool2d, ManyChannelsMatchSingleChannelBits) {
   // Equal elements, NaN and infinities, in the channels of several vectors, and in one channel.
   Dense values = random_dense({2, 75, 5, 6}, 1, 0, 4);
-  for (int64_t i = 0; i < values.num_elements(); ++i) {
+  for (int64_t i = 0; i < values.numel(); ++i) {
     values[i] = i % 11 == 0 ? kNan : i % 7 == 0 ? -kInf : std::floor(values[i]);
   }
   const auto bits = [](const Tensor& t) {
@@ -118,12 +117,12 @@ TEST(MaxPool2d, ManyChannelsMatchSingleChannelBits) {
   };
   for (const DType dtype : {kFloat32, kFloat64}) {
     for (const MaxPool2dOptions& options : {MaxPool2dOptions{}, MaxPool2dOptions{.stride = 1, .padding = 1}}) {
-      Tensor all = ops::channels_last(here(values, dtype)).detach().set_requires_grad();
+      Tensor all = ops::channels_last(here(values, dtype)).detach().requires_grad_();
       const Tensor y = max_pool2d(all, 2, options);
       const Tensor cotangent = here(random_dense(y.shape(), 2), dtype);
       y.backward(cotangent);
       for (int64_t c = 0; c < 75; ++c) {
-        Tensor one = all.detach().slice(1, c, c + 1).clone().set_requires_grad();
+        Tensor one = all.detach().slice(1, c, c + 1).clone().requires_grad_();
         const Tensor expected = max_pool2d(one, 2, options);
         expected.backward(cotangent.slice(1, c, c + 1));
         EXPECT_EQ(bits(y.detach().slice(1, c, c + 1)), bits(expected)) << c;
@@ -137,13 +136,13 @@ TEST(MaxPool2d, WindowWithoutElementsGivesNegativeInfinity) {
   // Window elements at -1 and 3 of an image of size 3: all are outside.
   const MaxPool2dOptions options = {.padding = {0, 1}, .dilation = {1, 4}};
   for (const int64_t channels : {1, 2}) {
-    Tensor x = ops::channels_last(ones({1, channels, 1, 3}, options_here())).set_requires_grad();
+    Tensor x = ops::channels_last(ones({1, channels, 1, 3}, options_here())).requires_grad_();
     const Tensor y = max_pool2d(x, {1, 2}, options);
     EXPECT_EQ(y.to_vector<double>(), std::vector<double>(static_cast<size_t>(channels), -kInf));
     y.backward(full(y.shape(), 3, options_here()));
     EXPECT_EQ(x.grad().to_vector<double>(), std::vector<double>(static_cast<size_t>(3 * channels), 0));
     const Tensor inputs[] = {x}, outputs[] = {max_pool2d(x, {1, 2}, options)};
-    Tensor cotangent = ones(y.shape(), options_here()).set_requires_grad();
+    Tensor cotangent = ones(y.shape(), options_here()).requires_grad_();
     const Tensor first = grad(outputs, inputs, std::vector{cotangent}, {.create_graph = true})[0];
     const Tensor second =
         grad(std::vector{first}, std::vector{cotangent}, std::vector{ones(x.shape(), options_here())})[0];
@@ -178,7 +177,7 @@ TEST(Pooling, ResultAndGradientKeepMemoryOrder) {
   for (int which = 0; which < 3; ++which) {
     const Tensor x = here(random_dense({2, 3, 6, 6}, 1));
     for (const bool channels_last : {false, true}) {
-      Tensor leaf = (channels_last ? ops::channels_last(x) : x).detach().set_requires_grad();
+      Tensor leaf = (channels_last ? ops::channels_last(x) : x).detach().requires_grad_();
       Tensor inside = neg(leaf);  // an inner tensor, whose gradient shows the memory order
       const Tensor y = run(which, inside);
       EXPECT_EQ(ops::is_channels_last(y), channels_last);
@@ -199,7 +198,7 @@ TEST(Pooling, LongSidesWithoutElementsNeedNoMemory) {
 
 TEST(Pooling, EmptyBatchOrChannelsAreAccepted) {
   for (const Shape& shape : {Shape{0, 3, 4, 4}, Shape{2, 0, 4, 4}}) {
-    Tensor x = zeros(shape, options_here()).set_requires_grad();
+    Tensor x = zeros(shape, options_here()).requires_grad_();
     for (const Tensor& y : {max_pool2d(x, 2), avg_pool2d(x, 2), adaptive_avg_pool2d(x, 2)}) {
       EXPECT_EQ(y.shape(), Shape({shape[0], shape[1], 2, 2}));
       y.backward(zeros(y.shape(), options_here()));
@@ -277,7 +276,7 @@ TEST(MaxPoolWithIndices, WindowWithoutElementsHasIndexMinusOne) {
 }
 
 TEST(AdaptiveMaxPool, FirstLargestElementOfOverlappingWindowsIsSelected) {
-  const Tensor x = here(Dense{{1, 1, 2, 5}, {1, 7, 7, 2, kNan, 7, 0, 7, 3, 3}}, kFloat64).set_requires_grad();
+  const Tensor x = here(Dense{{1, 1, 2, 5}, {1, 7, 7, 2, kNan, 7, 0, 7, 3, 3}}, kFloat64).requires_grad_();
   const ValuesIndices result = adaptive_max_pool2d_with_indices(x, {1, 3});  // columns 0 1, 1 2 3 and 3 4
   EXPECT_EQ(result.indices.to_vector<int>(), (std::vector<int>{1, 1, 4}));
   EXPECT_TRUE(std::isnan(result.values.to_vector<double>()[2]));
@@ -302,7 +301,7 @@ TEST(MaxUnpool, InvalidArgumentsAreNamedInErrors) {
 }
 
 TEST(Pooling, ResultsOfSignalsCanBeChangedInPlace) {
-  const Tensor x = here(Dense{{1, 4}, {1, -3, -2, -5}}).set_requires_grad();
+  const Tensor x = here(Dense{{1, 4}, {1, -3, -2, -5}}).requires_grad_();
   Tensor y = max_pool1d(x, 2);
   y.relu_();
   y.backward(ones(y.shape(), options_here()));

@@ -29,8 +29,8 @@ OpCase dropout_case(const char* name, Dropout dropout_channels, const Shape& sha
     const Shape channels(shape.begin(), shape.begin() + dims);
     const Dense factors = dense(dropout(ones(channels, {kFloat64, test_device()}), 0.375, true, &generator));
     Dense out = in[0];
-    const int64_t values = out.num_elements() / factors.num_elements();
-    for (int64_t i = 0; i < out.num_elements(); ++i) out[i] *= factors[i / values];
+    const int64_t values = out.numel() / factors.numel();
+    for (int64_t i = 0; i < out.numel(); ++i) out[i] *= factors[i / values];
     return out;
   };
   return op;
@@ -117,7 +117,7 @@ TANDEM_OP_CASES(random) {
                   {.bytes = 2048 * 1024 * 4, .backward = false});
   cases.benchmark("randint", input, [](const TensorList& in) { return randint(-9, 1000, in[0].shape()); },
                   {.bytes = 2048 * 1024 * 8, .backward = false});
-  cases.benchmark("randperm", input, [](const TensorList& in) { return randperm(in[0].num_elements()); },
+  cases.benchmark("randperm", input, [](const TensorList& in) { return randperm(in[0].numel()); },
                   {.bytes = 2048 * 1024 * 8, .backward = false});
   cases.benchmark(
       "bernoulli",

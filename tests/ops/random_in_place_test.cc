@@ -144,7 +144,7 @@ TEST(RandomInPlace, NormalAndExponentialNeedMemoryForOneTensor) {
 }
 
 TEST(RandomInPlace, OldValuesHaveZeroGradient) {
-  Tensor x = ones({3}).set_requires_grad();
+  Tensor x = ones({3}).requires_grad_();
   const Tensor y = x * 2;
   y.normal_();
   y.backward(ones({3}));
@@ -155,7 +155,7 @@ TEST(RandomInPlace, InvalidArgumentsAreNamedInErrorsBeforeADraw) {
   Stream stream;
   Generator* g = &stream.generator;
   const Tensor x = zeros({2}), integers = zeros({2}, {kInt64});
-  Tensor leaf = zeros({2}).set_requires_grad();
+  Tensor leaf = zeros({2}).requires_grad_();
   EXPECT_ERROR(ValueError, x.normal_(0, -1, g), "normal_: std is -1, expected at least 0");
   EXPECT_ERROR(ValueError, x.uniform_(2, 1, g), "uniform_: from must not be above to, they are 2 and 1");
   EXPECT_ERROR(ValueError, x.uniform_(-2e38, 2e38, g), "uniform_: to - from is 4e+38, too large for float32");

@@ -292,7 +292,7 @@ TEST(Dropout, ShapesOfChannelsAreChecked) {
 }
 
 TEST(Dropout, ProbabilityOneGivesZeros) {
-  Tensor x = ones({70}).set_requires_grad();
+  Tensor x = ones({70}).requires_grad_();
   const Tensor out = dropout(x, 1);
   EXPECT_EQ(out.to_vector<float>(), std::vector<float>(70));
   out.backward(ones({70}));
@@ -367,7 +367,7 @@ TEST(Random, DeviceContinuesTheRandomStream) {
     return second;
   });
   expect_the_cpus_bits([](Device device, Generator* g) {  // x begins in the middle of a Philox block
-    Tensor x = random_tensor({40}, 1).to(device).slice(0, 3, 36).detach().set_requires_grad();
+    Tensor x = random_tensor({40}, 1).to(device).slice(0, 3, 36).detach().requires_grad_();
     dropout(x, 0.5, true, g).backward(random_tensor({33}, 2).to(device));
     return x.grad();
   });

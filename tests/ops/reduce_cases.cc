@@ -43,7 +43,7 @@ Dense reduce(const Dense& in, const std::vector<bool>& removed, bool keepdim,
   }
   const Shape strides = row_major_strides(kept);
   std::vector<Values> groups(static_cast<size_t>(num_elements(kept)));
-  for (int64_t i = 0; i < in.num_elements(); ++i) {
+  for (int64_t i = 0; i < in.numel(); ++i) {
     int64_t rest = i;
     int64_t group = 0;
     for (size_t d = in.shape.size(); d-- > 0;) {
@@ -251,7 +251,7 @@ TANDEM_OP_CASES(reduce) {
     op.run = [](const Tensors& x) { return bincount(x[0], x[1], 3); };
     op.reference = [](const std::vector<Dense>& in) {
       Dense out = dense_zeros({static_cast<int64_t>(std::max(largest_of(in[0].values) + 1, 3.0))});
-      for (int64_t i = 0; i < in[0].num_elements(); ++i) out[static_cast<int64_t>(in[0][i])] += in[1][i];
+      for (int64_t i = 0; i < in[0].numel(); ++i) out[static_cast<int64_t>(in[0][i])] += in[1][i];
       return out;
     };
     op.terms = 33;

@@ -83,11 +83,11 @@ TEST(Reduce, EveryElementOfLargeTensorsIsSummed) {
 
 TEST(Reduce, MaxGradientIsSharedAmongTies) {
   Tensor x = tensor({2.0, 5.0, 5.0, 1.0, 5.0});
-  x.set_requires_grad();
+  x.requires_grad_();
   x.max().backward(full({}, 6.0));
   EXPECT_EQ(x.grad().to_vector<double>(), (Values{0, 2, 2, 0, 2}));
   Tensor y = tensor({2.0, NAN, 1.0, NAN});
-  y.set_requires_grad();
+  y.requires_grad_();
   const Tensor largest = y.max();
   EXPECT_TRUE(std::isnan(largest.item()));
   largest.backward(full({}, 6.0));
@@ -125,9 +125,9 @@ TEST(Reduce, EmptyMeanAndVarHaveSecondGradients) {
            {[](const Tensor& x) { return mean(x, {0}); }, {0, 3}},
            {[](const Tensor& x) { return var(x); }, {0}},
            {[](const Tensor& x) { return var(x, {0}, 0); }, {0, 3}}}) {
-    const Tensor x = zeros(shape, {kFloat64, test_device()}).set_requires_grad();
+    const Tensor x = zeros(shape, {kFloat64, test_device()}).requires_grad_();
     const Tensor y[] = {f(x)}, inputs[] = {x};
-    const Tensor cotangents[] = {ones_like(y[0]).set_requires_grad()};
+    const Tensor cotangents[] = {ones_like(y[0]).requires_grad_()};
     const std::vector<Tensor> first = grad(y, inputs, cotangents, {.create_graph = true});
     const Tensor ones[] = {ones_like(first[0])};
     const Tensor second = grad(first, cotangents, ones)[0];
@@ -139,7 +139,7 @@ TEST(Reduce, EmptyMeanAndVarHaveSecondGradients) {
 // As in PyTorch: NaN if the divisor is 0, 0 if it is 1.
 TEST(Reduce, VarOfOneValueHasPyTorchGradients) {
   for (const int64_t correction : {0, 1}) {
-    const Tensor x = full({1}, 3.0, {kFloat64, test_device()}).set_requires_grad();
+    const Tensor x = full({1}, 3.0, {kFloat64, test_device()}).requires_grad_();
     const Tensor y[] = {var(x, {}, correction)}, inputs[] = {x};
     const std::vector<Tensor> first = grad(y, inputs, {}, {.create_graph = true});
     const std::vector<Tensor> second = grad(first, inputs);
@@ -161,19 +161,19 @@ TEST(Reduce, ExtremaOfIntegersAreExact) {
 }
 
 TEST(Reduce, MaxAlongADimensionGivesTheGradientToTheSelectedElement) {
-  const Tensor x = tensor({2.0, 5.0, 5.0, 1.0}).to(test_device()).view({2, 2}).clone().set_requires_grad();
+  const Tensor x = tensor({2.0, 5.0, 5.0, 1.0}).to(test_device()).view({2, 2}).clone().requires_grad_();
   const ValuesIndices best = max(x, 0);
   EXPECT_EQ(best.indices.to_vector<int64_t>(), (std::vector<int64_t>{1, 0}));
   best.values.backward(tensor({1.0, 10.0}).to(test_device()));
   EXPECT_EQ(x.grad().to_vector<double>(), (Values{0, 10, 1, 0}));
-  const Tensor ties = tensor({5.0, 5.0}).to(test_device()).set_requires_grad();
+  const Tensor ties = tensor({5.0, 5.0}).to(test_device()).requires_grad_();
   max(ties, 0).values.backward();
   amin(ties, {0}).backward();
   EXPECT_EQ(ties.grad().to_vector<double>(), (Values{1.5, 0.5}));
 }
 
 TEST(Reduce, ProdGradientIsExactWithZeros) {
-  const Tensor x = tensor({2.0, 0.0, 3.0, 0.0, 0.0, 3.0}).to(test_device()).view({2, 3}).clone().set_requires_grad();
+  const Tensor x = tensor({2.0, 0.0, 3.0, 0.0, 0.0, 3.0}).to(test_device()).view({2, 3}).clone().requires_grad_();
   prod(x, 1).sum().backward();
   EXPECT_EQ(x.grad().to_vector<double>(), (Values{0, 6, 0, 0, 0, 0}));
   EXPECT_EQ(prod(zeros({0}, {kFloat32, test_device()})).item(), 1);
@@ -182,7 +182,7 @@ TEST(Reduce, ProdGradientIsExactWithZeros) {
 
 TEST(Reduce, NormsOfZeroVectorsHaveGradientZero) {
   for (const double p : {0.0, 0.5, 1.0, 2.0, 3.0, double{INFINITY}, -double{INFINITY}}) {
-    const Tensor x = zeros({2, 3}, {kFloat64, test_device()}).set_requires_grad();
+    const Tensor x = zeros({2, 3}, {kFloat64, test_device()}).requires_grad_();
     const Tensor out = norm(x, p, {1});
     EXPECT_EQ(out.to_vector<double>(), (Values{0, 0})) << p;
     out.sum().backward();
@@ -196,7 +196,7 @@ TEST(Reduce, NormsOfZeroVectorsHaveGradientZero) {
 }
 
 TEST(Reduce, StdOfEqualElementsHasGradientZero) {
-  const Tensor x = full({3}, 2.0, {kFloat32, test_device()}).set_requires_grad();
+  const Tensor x = full({3}, 2.0, {kFloat32, test_device()}).requires_grad_();
   std(x).backward();
   EXPECT_EQ(x.grad().to_vector<double>(), (Values{0, 0, 0}));
   EXPECT_NEAR(std(tensor({1.0, 3.0}), {}, 0.5).item(), std::sqrt(2 / 1.5), 1e-6);
@@ -204,7 +204,7 @@ TEST(Reduce, StdOfEqualElementsHasGradientZero) {
 
 TEST(Reduce, LogsumexpHandlesInfinities) {
   const Tensor x = tensor({-INFINITY, -INFINITY, 1000.0, 1000.0, INFINITY, 0.0}).to(test_device()).view({3, 2});
-  const Tensor leaf = x.slice(0, 0, 2).clone().set_requires_grad();
+  const Tensor leaf = x.slice(0, 0, 2).clone().requires_grad_();
   const Values rows = logsumexp(x, {1}).to_vector<double>();
   EXPECT_EQ(rows[0], -INFINITY);
   EXPECT_NEAR(rows[1], 1000 + std::log(2), 1e-4);
@@ -217,7 +217,7 @@ TEST(Reduce, LogsumexpHandlesInfinities) {
 }
 
 TEST(Reduce, NansumAndNanmeanSkipNaNs) {
-  const Tensor x = tensor({1.0, NAN, 4.0, NAN}).to(test_device()).set_requires_grad();
+  const Tensor x = tensor({1.0, NAN, 4.0, NAN}).to(test_device()).requires_grad_();
   EXPECT_EQ(nansum(x).item(), 5);
   nanmean(x).backward();
   EXPECT_EQ(x.grad().to_vector<double>(), (Values{0.5, 0, 0.5, 0}));

@@ -56,7 +56,7 @@ OpCase pad_case(const Shape& shape, const Shape& padding, PadMode mode, double v
       result[dims - 1 - i / 2] += padding[i] + padding[i + 1];
     }
     Dense out = dense_zeros(result);
-    for (int64_t i = 0; i < out.num_elements(); ++i) {
+    for (int64_t i = 0; i < out.numel(); ++i) {
       Shape at = unravel(result, i);
       for (size_t d = 0; d < dims; ++d) {
         // Circular padding continues what negative padding keeps, [begin, begin + size).
@@ -185,7 +185,7 @@ OpCase interpolate_case(const Shape& shape, const InterpolateOptions& options) {
     const int64_t height = axes == 1 ? 1 : shape[2], width = shape.back();
     const int64_t rows = axes == 1 ? 1 : result[2], columns = result.back();
     Dense out = dense_zeros(result);
-    for (int64_t o = 0; o < out.num_elements(); ++o) {
+    for (int64_t o = 0; o < out.numel(); ++o) {
       const int64_t column = o % columns, row = o / columns % rows, plane = o / columns / rows;
       for (const Neighbour& y : neighbours(row, height, scales[0], options)) {
         for (const Neighbour& x : neighbours(column, width, scales[1], options)) {

@@ -27,7 +27,7 @@ TEST(Pad, ResultAndGradientKeepMemoryOrder) {
   const Tensor x = make_tensor(random_dense({2, 3, 4, 5}, 1), kFloat32, Layout::kContiguous, test_device());
   for (const PadMode mode : {PadMode::kConstant, PadMode::kReflect}) {
     for (const Shape& padding : {Shape{1, 2, 0, 1}, Shape{0, 0, 0, 0}}) {
-      const Tensor leaf = ops::channels_last(x).detach().set_requires_grad();
+      const Tensor leaf = ops::channels_last(x).detach().requires_grad_();
       const Tensor inside = neg(leaf);
       const Tensor y = pad(inside, padding, mode);
       EXPECT_TRUE(ops::is_channels_last(y)) << padding;
@@ -78,7 +78,7 @@ TEST(Pad, InvalidArgumentsAreNamedInErrors) {
 TEST(Interpolate, ResultAndGradientKeepMemoryOrder) {
   const Tensor x = make_tensor(random_dense({2, 3, 4, 5}, 1), kFloat32, Layout::kContiguous, test_device());
   for (const bool channels_last : {false, true}) {
-    const Tensor leaf = (channels_last ? ops::channels_last(x) : x).detach().set_requires_grad();
+    const Tensor leaf = (channels_last ? ops::channels_last(x) : x).detach().requires_grad_();
     const Tensor inside = neg(leaf);
     const Tensor y = interpolate(inside, {.scale_factor = {2}, .mode = InterpolateMode::kBilinear});
     EXPECT_EQ(ops::is_channels_last(y), channels_last);
@@ -102,11 +102,11 @@ TEST(Interpolate, NearestElementsMatchTheCpu) {
 
 TEST(Interpolate, LargeFactorsOfBothAxesAreSummed) {
   // The gradients of a row have more sources than the CPU kernel's buffer has columns and rows.
-  Tensor x = zeros({1, 1, 1, 1}, {kFloat64, test_device()}).set_requires_grad();
+  Tensor x = zeros({1, 1, 1, 1}, {kFloat64, test_device()}).requires_grad_();
   const Tensor y = interpolate(x, {.size = {3, 9000}, .mode = InterpolateMode::kBilinear});
   y.backward(ones_like(y));
   EXPECT_NEAR(x.grad().item<double>(), 27000, 1e-8);
-  Tensor column = zeros({1, 1, 1, 300}, {kFloat64, test_device()}).set_requires_grad();
+  Tensor column = zeros({1, 1, 1, 300}, {kFloat64, test_device()}).requires_grad_();
   const Tensor z = interpolate(column, {.scale_factor = {100, 40}});
   z.backward(ones_like(z));
   EXPECT_EQ(column.grad().to_vector<double>(), std::vector<double>(300, 4000));

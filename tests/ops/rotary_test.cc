@@ -81,7 +81,7 @@ TEST(RotaryEmbedding, InvalidArgumentsAreNamedInErrors) {
             "  x    cpu  float32 [2, 3, 4]\n"
             "  cos  cpu  float32 [4, 2]\n"
             "  sin  cpu  float32 [4, 2]");
-  const Tensor table = ones({3, 2}).set_requires_grad();
+  const Tensor table = ones({3, 2}).requires_grad_();
   EXPECT_ERROR(StateError, rotary_embedding(ones({3, 4}), table, table),
                "rotary_embedding: cos and sin must not require grad; detach them\n"
                "  x    cpu  float32 [3, 4]\n"

@@ -35,7 +35,7 @@ TEST(Scan, LongSumsStayAccurate) {
 
 TEST(Scan, CumprodGradientIsExactWithZeros) {
   for (const Values& values : {Values{2, 0, 3, 4}, Values{0, 2, 0, 3}, Values{2, 3, 4, 0}, Values{0, 0, 0, 0}}) {
-    const Tensor x = from_vector(values, {4}, {kFloat64, test_device()}).set_requires_grad();
+    const Tensor x = from_vector(values, {4}, {kFloat64, test_device()}).requires_grad_();
     cumprod(x, 0).backward(tensor({1.0, 10.0, 100.0, 1000.0}).to(kFloat64).to(test_device()));
     Values expected(4);
     for (size_t k = 0; k < 4; ++k) {
@@ -51,7 +51,7 @@ TEST(Scan, CumprodGradientIsExactWithZeros) {
 }
 
 TEST(Scan, UnusedProductsThatOverflowDoNotChangeGradients) {
-  const Tensor x = full({600}, 100.0, {kFloat32, test_device()}).set_requires_grad();
+  const Tensor x = full({600}, 100.0, {kFloat32, test_device()}).requires_grad_();
   cumprod(x, 0).slice(0, 0, 2).backward(on_device({1, 1}).to(kFloat32));
   const Values gradient = x.grad().to_vector<double>();
   EXPECT_EQ(gradient[0], 101);
@@ -60,7 +60,7 @@ TEST(Scan, UnusedProductsThatOverflowDoNotChangeGradients) {
 }
 
 TEST(Scan, LogcumsumexpIsStable) {
-  const Tensor x = on_device({-INFINITY, -INFINITY, 1000, 1000, -INFINITY}).to(kFloat64).set_requires_grad();
+  const Tensor x = on_device({-INFINITY, -INFINITY, 1000, 1000, -INFINITY}).to(kFloat64).requires_grad_();
   const Tensor out = logcumsumexp(x, 0);
   EXPECT_EQ(out.to_vector<double>(), (Values{-INFINITY, -INFINITY, 1000, 1000 + std::log(2), 1000 + std::log(2)}));
   out.slice(0, 2, 5).backward(ones({3}, out.options()));

@@ -42,7 +42,7 @@ Reference scatter_reference(int64_t dim, Combine combine, double initial = NAN) 
   return [=](const std::vector<Dense>& in) {
     Dense out = in[0];
     std::vector<bool> written(out.values.size());
-    for (int64_t i = 0; i < in[1].num_elements(); ++i) {
+    for (int64_t i = 0; i < in[1].numel(); ++i) {
       Shape position = unravel(in[1].shape, i);
       const double value = in[2][ravel(in[2].shape, position)];
       if (!position.empty()) position[static_cast<size_t>(dim)] = static_cast<int64_t>(in[1][i]);
@@ -106,7 +106,7 @@ OpCase reduce_case(const Shapes& c, const Reduction& r, bool include_self) {
       std::fill(ones.values.begin(), ones.values.end(), 1);
       std::fill(counts.values.begin(), counts.values.end(), include_self ? 1 : 0);
       counts = scatter_reference(dim, kAdd)({counts, in[1], ones});
-      for (int64_t i = 0; i < sums.num_elements(); ++i) sums[i] /= std::max(counts[i], 1.0);
+      for (int64_t i = 0; i < sums.numel(); ++i) sums[i] /= std::max(counts[i], 1.0);
       return sums;
     };
   }
@@ -124,7 +124,7 @@ OpCase slices_case(const char* name, const Shape& input, int64_t dim, int64_t n,
           .reference =
               [=](const std::vector<Dense>& in) {
                 Dense index = in[2];
-                for (int64_t i = 0; i < index.num_elements(); ++i) index[i] = in[1][unravel(index.shape, i)[d]];
+                for (int64_t i = 0; i < index.numel(); ++i) index[i] = in[1][unravel(index.shape, i)[d]];
                 return scatter_reference(dim, combine)({in[0], index, in[2]});
               },
           .terms = static_cast<double>(n + 1)};
@@ -142,9 +142,9 @@ OpCase fill_case(const char* name, const Shape& input, int64_t dim, const Shape&
                 Dense at = in[1];
                 if (in[1].shape.dim() < in[0].shape.dim()) {
                   Shape slices = in[0].shape;
-                  slices[d] = in[1].num_elements();
+                  slices[d] = in[1].numel();
                   at = dense_zeros(slices);
-                  for (int64_t i = 0; i < at.num_elements(); ++i) at[i] = in[1][unravel(slices, i)[d]];
+                  for (int64_t i = 0; i < at.numel(); ++i) at[i] = in[1][unravel(slices, i)[d]];
                 }
                 Dense twos = at;
                 std::fill(twos.values.begin(), twos.values.end(), 2);

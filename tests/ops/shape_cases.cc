@@ -40,7 +40,7 @@ OpCase sum_case(const char* name, const Shape& shape, std::function<Tensor(const
 /// Reference of diag_embed for vectors.
 Reference on_diagonal(int64_t offset) {
   return [offset](const std::vector<Dense>& in) {
-    const int64_t n = in[0].num_elements(), size = n + std::abs(offset);
+    const int64_t n = in[0].numel(), size = n + std::abs(offset);
     Dense out = dense_zeros({size, size});
     for (int64_t i = 0; i < n; ++i) {
       out[(i + std::max<int64_t>(-offset, 0)) * size + i + std::max<int64_t>(offset, 0)] = in[0][i];

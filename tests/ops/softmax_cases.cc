@@ -15,11 +15,11 @@ namespace {
 /// softmax over `dim`, or its logarithm, in float64.
 Dense reference(const Dense& x, int64_t dim, bool log) {
   Dense out = x;
-  if (x.num_elements() == 0) return out;
+  if (x.numel() == 0) return out;
   int64_t inner = 1;
   for (size_t d = static_cast<size_t>(dim) + 1; d < x.shape.size(); ++d) inner *= x.shape[d];
   const int64_t size = x.shape.empty() ? 1 : x.shape[static_cast<size_t>(dim)];
-  for (int64_t start = 0; start < x.num_elements(); ++start) {
+  for (int64_t start = 0; start < x.numel(); ++start) {
     if (start / inner % size != 0) continue;
     double max = -std::numeric_limits<double>::infinity(), sum = 0;
     for (int64_t i = 0; i < size; ++i) max = std::max(max, x[start + i * inner]);

@@ -36,7 +36,7 @@ TEST_P(Softmax, SumsOfWideRowsKeepTheirPrecision) {
   for (const Shape& shape : {Shape{kSize}, Shape{kSize, 2}}) {
     Tensor x = full(shape, -0.3, {kFloat32, test_device()});
     x[0].zero_();
-    x.set_requires_grad();
+    x.requires_grad_();
     const Tensor y = GetParam() ? log_softmax(x, 0) : softmax(x, 0);
     const auto first = [](const Tensor& t) { return static_cast<double>(t.flatten()[0].item<float>()); };
     EXPECT_NEAR(first(y) / (GetParam() ? -std::log(sum) : 1 / sum), 1, GetParam() ? 3e-7 : 3e-6);

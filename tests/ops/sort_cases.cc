@@ -169,7 +169,7 @@ TANDEM_OP_CASES(sort) {
       Dense out = dense_zeros(in[values].shape);
       const bool is_shared = in[sequence].shape.size() == 1;
       const int64_t n = in[sequence].shape.back(), m = out.shape.empty() ? 1 : out.shape.back();
-      for (int64_t i = 0; i < out.num_elements(); ++i) {
+      for (int64_t i = 0; i < out.numel(); ++i) {
         const auto row = in[sequence].values.begin() + (is_shared ? 0 : i / m * n);
         out[i] = search(Line(row, row + n), in[values][i]);
       }

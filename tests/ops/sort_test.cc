@@ -66,7 +66,7 @@ TEST(Sort, MedianIsTheLowerOneAndPropagatesNaN) {
 }
 
 TEST(Sort, NanmedianIgnoresNaN) {
-  const Tensor x = on_device({4, NAN, 3, 2, 5, NAN, NAN, NAN, NAN, NAN, NAN, NAN}).view({3, 4}).set_requires_grad();
+  const Tensor x = on_device({4, NAN, 3, 2, 5, NAN, NAN, NAN, NAN, NAN, NAN, NAN}).view({3, 4}).requires_grad_();
   const ValuesIndices rows = nanmedian(x, 1);
   const Values values = rows.values.to_vector<double>();
   EXPECT_EQ(values[0], 3);
@@ -81,7 +81,7 @@ TEST(Sort, NanmedianIgnoresNaN) {
 }
 
 TEST(Sort, MedianSharesItsGradientAmongEqualElements) {
-  const Tensor x = on_device({2.0, 1.0, 2.0, 3.0}).set_requires_grad();
+  const Tensor x = on_device({2.0, 1.0, 2.0, 3.0}).requires_grad_();
   median(x).backward();
   EXPECT_EQ(x.grad().to_vector<double>(), (Values{0.5, 0, 0.5, 0}));
   x.zero_grad();

@@ -72,7 +72,7 @@ std::map<std::string, Tensor> derivatives(const Operation& op, const In& argumen
   const size_t count = arguments.size();
   std::map<std::string, Tensor> result;
   In leaves;
-  for (const Tensor& argument : arguments) leaves.push_back(argument.detach().set_requires_grad());
+  for (const Tensor& argument : arguments) leaves.push_back(argument.detach().requires_grad_());
   const Tensor value[] = {op.run(leaves)};
   result[""] = value[0].detach();
   const Tensor cotangents[] = {full(value[0].shape(), kCotangent, value[0].options())};

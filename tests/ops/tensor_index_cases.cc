@@ -132,7 +132,7 @@ OpCase index_put_case(const Example& e, bool accumulate) {
 /// The true elements of a mask {5} or {2, 5}: their number depends on the values, so references compute it.
 std::vector<int64_t> true_elements(const Dense& mask) {
   std::vector<int64_t> result;
-  for (int64_t i = 0; i < mask.num_elements(); ++i) {
+  for (int64_t i = 0; i < mask.numel(); ++i) {
     if (mask[i] != 0) result.push_back(i);
   }
   return result;
@@ -142,11 +142,11 @@ std::vector<int64_t> true_elements(const Dense& mask) {
 Reference masked_reference() {
   return [](const std::vector<Dense>& in) {
     const std::vector<int64_t> rows = true_elements(in[1]);
-    const int64_t width = in[0].num_elements() / in[1].num_elements();
+    const int64_t width = in[0].numel() / in[1].numel();
     Shape shape = {static_cast<int64_t>(rows.size())};
     for (size_t d = in[1].shape.size(); d < in[0].shape.size(); ++d) shape.push_back(in[0].shape[d]);
     Dense out = dense_zeros(shape);
-    for (int64_t i = 0; i < out.num_elements(); ++i) {
+    for (int64_t i = 0; i < out.numel(); ++i) {
       out[i] = in[0][rows[static_cast<size_t>(i / width)] * width + i % width];
     }
     return out;
@@ -318,7 +318,7 @@ TANDEM_OP_CASES(tensor_index) {
                    const Dense mask = dense_map({3, 5}, {in[1]}, [](const auto& v) { return v[0]; });
                    Dense out{{}, {}};
                    for (const int64_t i : true_elements(mask)) out.values.push_back(in[0][i / 5]);
-                   out.shape = {out.num_elements()};
+                   out.shape = {out.numel()};
                    return out;
                  },
              .terms = 5}});
@@ -343,7 +343,7 @@ TANDEM_OP_CASES(tensor_index) {
                      [shape](const std::vector<Dense>& in) {
                        const std::vector<int64_t> found = true_elements(in[0]);
                        Dense out = dense_zeros({static_cast<int64_t>(found.size()), shape.dim()});
-                       for (int64_t i = 0; i < out.num_elements(); ++i) {
+                       for (int64_t i = 0; i < out.numel(); ++i) {
                          const int64_t row = i / shape.dim();
                          out[i] = static_cast<double>(
                              unravel(shape, found[static_cast<size_t>(row)])[static_cast<size_t>(i % shape.dim())]);
@@ -366,7 +366,7 @@ TANDEM_OP_CASES(tensor_index) {
                  [](const std::vector<Dense>& in) {
                    Dense out{{}, {}};
                    for (const int64_t i : true_elements(in[0])) out.values.push_back(static_cast<double>(i / 7));
-                   out.shape = {out.num_elements()};
+                   out.shape = {out.numel()};
                    return out;
                  },
              .result_dtype = kInt64,

@@ -105,7 +105,7 @@ TEST(IndexPut, MaskWithOneValueFills) {
 }
 
 TEST(IndexPut, RecordsChangesInPlace) {
-  const Tensor x = here(tensor({1.0, 2.0, 3.0})).set_requires_grad(), v = here(tensor({5.0})).set_requires_grad();
+  const Tensor x = here(tensor({1.0, 2.0, 3.0})).requires_grad_(), v = here(tensor({5.0})).requires_grad_();
   const Tensor y = x * 1.0;
   y.index_put_({Slice(1, 2)}, v);
   (y * y).sum().backward();
@@ -115,7 +115,7 @@ TEST(IndexPut, RecordsChangesInPlace) {
 }
 
 TEST(IndexPut, FailedCallChangesNothing) {
-  const Tensor x = here(tensor({1.0, 2.0, 3.0})).set_requires_grad(), y = x * 1.0;
+  const Tensor x = here(tensor({1.0, 2.0, 3.0})).requires_grad_(), y = x * 1.0;
   EXPECT_EQ(error_text<ShapeError>([&] { y.index_put_({Slice(0, 2)}, here(zeros({3}))); }).substr(0, 11),
             "index_put_:");
   EXPECT_EQ(y.version(), 0u);
@@ -155,8 +155,8 @@ TEST(Scatter, ExtremaOfNaNAreNaN) {
 
 TEST(Scatter, GradientsOfProductsWithZeros) {
   // Element 0 has one zero factor, element 1 two, element 2 a zero of its own.
-  const Tensor x = here(tensor({2.0, 3.0, 0.0})).set_requires_grad();
-  const Tensor src = here(tensor({0.0, 5.0, 0.0, 0.0, 7.0})).set_requires_grad();
+  const Tensor x = here(tensor({2.0, 3.0, 0.0})).requires_grad_();
+  const Tensor src = here(tensor({0.0, 5.0, 0.0, 0.0, 7.0})).requires_grad_();
   const Tensor at = here(tensor({0, 0, 1, 1, 2}));
   scatter_reduce(x, 0, at, src, ScatterReduce::kProd).backward(ones_like(x));
   EXPECT_EQ(x.grad().to_vector<double>(), (Values{0, 0, 7}));
@@ -168,15 +168,14 @@ TEST(Scatter, SecondGradientsOfProductsWithZeros) {
   const auto product = [&](const std::vector<Tensor>& in) {
     return scatter_reduce(in[0], 0, at, in[1], ScatterReduce::kProd);
   };
-  const Tensor x = here(tensor({0.0, 3.0, 4.0}, {kFloat64})).set_requires_grad();
-  const Tensor src = here(tensor({0.0, 5.0, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0, 7.0}, {kFloat64})).set_requires_grad();
+  const Tensor x = here(tensor({0.0, 3.0, 4.0}, {kFloat64})).requires_grad_();
+  const Tensor src = here(tensor({0.0, 5.0, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0, 7.0}, {kFloat64})).requires_grad_();
   EXPECT_NO_THROW(autograd::gradcheck(product, {x, src}));
   EXPECT_NO_THROW(autograd::gradgradcheck(product, {x, src}));
 }
 
 TEST(Scatter, EqualExtremaShareTheGradient) {
-  const Tensor x = here(tensor({3.0, 3.0})).set_requires_grad(),
-               src = here(tensor({3.0, 3.0, 1.0})).set_requires_grad();
+  const Tensor x = here(tensor({3.0, 3.0})).requires_grad_(), src = here(tensor({3.0, 3.0, 1.0})).requires_grad_();
   const Tensor at = here(tensor({0, 0, 1}));
   scatter_reduce(x, 0, at, src, ScatterReduce::kAmax).backward(here(tensor({6.0, 1.0})));
   EXPECT_EQ(x.grad().to_vector<double>(), (Values{2, 1}));
@@ -206,7 +205,7 @@ TEST(Scatter, MatchesTheCpusBits) {
 }
 
 TEST(Scatter, InPlaceFormsChangeSelfAndRecord) {
-  const Tensor x = here(tensor({1.0, 2.0, 3.0})).set_requires_grad();
+  const Tensor x = here(tensor({1.0, 2.0, 3.0})).requires_grad_();
   const Tensor y = x * 1.0;
   y.scatter_reduce_(0, here(tensor({0, 0})), here(tensor({5.0, 4.0})), ScatterReduce::kProd);
   EXPECT_EQ(y.to_vector<double>(), (Values{20, 2, 3}));
@@ -304,7 +303,7 @@ TEST(TensorIndex, IndexOutOfRangeIsReported) {
 // --- shapes --------------------------------------------------------------------------------------
 
 TEST(Shapes, CatIgnoresEmptyVectors) {
-  const Tensor none = here(zeros({0})).set_requires_grad(), x = here(ones({2, 3})).set_requires_grad();
+  const Tensor none = here(zeros({0})).requires_grad_(), x = here(ones({2, 3})).requires_grad_();
   const Tensor y = cat({none, x, none, x}, 1);
   EXPECT_EQ(y.shape(), (Shape{2, 6}));
   y.sum().backward();
@@ -328,7 +327,7 @@ TEST(Shapes, CopiesShareNoMemory) {
   for (const Tensor& copy : {x.flip({}), x.roll({0}, {0}), x.roll({0}), x.repeat({1, 1}), tile(x, {1}),
                              x.repeat_interleave(1, 0), x.flip({1})}) {
     EXPECT_NE(copy.storage(), x.storage());
-    EXPECT_EQ(copy.num_elements(), 6);
+    EXPECT_EQ(copy.numel(), 6);
   }
 }
 

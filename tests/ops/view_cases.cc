@@ -213,7 +213,7 @@ TANDEM_OP_CASES(view) {
       Dense out = dense_zeros({2, 8, 2});
       int64_t row = 0;
       for (const Dense& part : in) {
-        for (int64_t i = 0; i < part.num_elements(); ++i) {
+        for (int64_t i = 0; i < part.numel(); ++i) {
           const int64_t outer = i / (part.shape[1] * 2);
           out[outer * 16 + row * 2 + i % (part.shape[1] * 2)] = part[i];
         }
@@ -256,7 +256,7 @@ TANDEM_OP_CASES(view) {
         Dense out = dense_zeros(result);
         int64_t inner = 1;
         for (size_t i = d; i < shape.size(); ++i) inner *= shape[i];
-        for (int64_t i = 0; i < out.num_elements(); ++i) {
+        for (int64_t i = 0; i < out.numel(); ++i) {
           out[i] = in[static_cast<size_t>(i / inner % 3)][i / inner / 3 * inner + i % inner];
         }
         return out;

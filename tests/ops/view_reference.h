@@ -37,7 +37,7 @@ inline OpCase selection_case(const char* name, std::vector<Input> inputs, const 
   op.run = [run = std::move(run)](const Tensors& in) { return run(in); };
   op.reference = [result, f = std::move(f)](const std::vector<Dense>& in) {
     Dense out = dense_zeros(result);
-    for (int64_t i = 0; i < out.num_elements(); ++i) out[i] = in[0][ravel(in[0].shape, f(unravel(result, i), in))];
+    for (int64_t i = 0; i < out.numel(); ++i) out[i] = in[0][ravel(in[0].shape, f(unravel(result, i), in))];
     return out;
   };
   op.terms = static_cast<double>(std::max<int64_t>(num_elements(result), 1));  // if all select the same element

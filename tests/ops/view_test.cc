@@ -63,7 +63,7 @@ TEST(View, SizesOfSplitAndChunk) {
 }
 
 TEST(View, GradientsOfSplitPartsAreSummed) {
-  Tensor x = random_tensor({4}, 1).set_requires_grad();
+  Tensor x = random_tensor({4}, 1).requires_grad_();
   const std::vector<Tensor> parts = x.split(3);
   const Tensor outputs[] = {parts[0], parts[1], parts[0]};
   const Tensor inputs[] = {x};
@@ -77,7 +77,7 @@ TEST(View, StackPromotesDTypes) {
 
 TEST(View, GradientFlowsThroughChainedViews) {
   Tensor x = random_tensor({4, 6}, 3, kFloat64);
-  x.set_requires_grad();
+  x.requires_grad_();
   const Tensor y = x.t().slice(0, 1, 5, 2).select(1, 2).unsqueeze(0).expand({3, 2});
   (y * y).backward(ones({3, 2}, {kFloat64}));
   const Values values = x.to_vector<double>();

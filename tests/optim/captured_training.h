@@ -51,7 +51,7 @@ struct Training {
 inline Tensor parameter(const Shape& shape, Generator& generator) {
   Tensor made = randn(shape, {kFloat32, kGpu}, &generator);
   made.mul_(0.2);
-  made.set_requires_grad();
+  made.requires_grad_();
   return made;
 }
 

@@ -69,7 +69,7 @@ TEST(ClipGradNorm, GradientsOnSeveralDevicesAreClippedInPlace) {
     for (int i = 0; i < 3; ++i) {
       for (auto* list : {&apart, &together}) {
         const td::TensorOptions options = {td::kFloat32, list == &apart ? devices[i] : td::Device()};
-        list->push_back(td::zeros({kSize}, options).set_requires_grad());
+        list->push_back(td::zeros({kSize}, options).requires_grad_());
         set_gradient(list->back(), td::full({kSize}, 3 - 2 * i, options));
       }
     }
@@ -105,7 +105,7 @@ TEST(ClipGradNorm, NormIncludesEveryValueAtEverySize) {
     for (const int64_t offset : {0, 1}) {  // in a bucket; kernels access aligned gradients by 16 bytes
       SCOPED_TRACE(td::str(n, " values from ", offset));
       const td::Tensor bucket = td::full({offset + n + 1}, 100, {td::kFloat32, td::testing::test_device()});
-      const td::Tensor p = td::zeros({n}, bucket.options()).set_requires_grad();
+      const td::Tensor p = td::zeros({n}, bucket.options()).requires_grad_();
       td::autograd::leaf(p).set_slot(bucket.slice(0, offset, offset + n));
       set_gradient(p, td::full({n}, -2));
       EXPECT_EQ(clip_grad_norm_({p}, 1e9, 2.0).item<double>(), std::sqrt(4.0 * static_cast<double>(n)));
@@ -124,7 +124,7 @@ TEST(ClipGradNorm, ResultDoesNotDependOnThreadCount) {
     td::set_num_threads(threads);
     std::vector<float> values(300001);
     for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i * i));
-    const td::Tensor p = td::zeros({300001}, {td::kFloat32, td::testing::test_device()}).set_requires_grad();
+    const td::Tensor p = td::zeros({300001}, {td::kFloat32, td::testing::test_device()}).requires_grad_();
     set_gradient(p, td::from_vector<float>(values, {300001}));
     const double norm = clip_grad_norm_({p}, 0.5).item<double>();
     td::set_num_threads(0);

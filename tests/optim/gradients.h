@@ -13,7 +13,7 @@ namespace tandem::testing {
 template <class T>
 Tensor parameter(const std::vector<T>& values, const Shape& shape) {
   Tensor result = from_vector<T>(values, shape, {dtype_of<T>(), test_device()});
-  result.set_requires_grad();
+  result.requires_grad_();
   return result;
 }
 

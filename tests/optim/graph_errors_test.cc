@@ -73,7 +73,7 @@ TEST(TwoGpus, CaptureRejectsUseOfOtherGpu) {
 
 TEST(Graph, CaptureOfFirstOptimizerStepIsRejected) {
   Tensor w = full({3}, 2, {kFloat32, kGpu});
-  w.set_requires_grad();
+  w.requires_grad_();
   w.sum().backward();
   optim::AdamW adamw({w});
   optim::SGD momentum({w}, {.lr = 0.1, .momentum = 0.9});
@@ -89,7 +89,7 @@ TEST(Graph, CaptureOfFirstOptimizerStepIsRejected) {
 
 TEST(Graph, OptionsRequiringOtherKernelsAreRejected) {
   Tensor w = full({3}, 2, {kFloat32, kGpu});
-  w.set_requires_grad();
+  w.requires_grad_();
   w.sum().backward();
   optim::SGD sgd({w}, {.lr = 0.5});
   cuda::Graph graph(kGpu);
@@ -139,7 +139,7 @@ TEST(Graph, ReplayWithChangedStateOrGradientsIsRejected) {
 
 TEST(Graph, ReplayWithReplacedGradientBufferIsRejected) {
   Tensor w = full({3}, 2, {kFloat32, kGpu});
-  w.set_requires_grad();
+  w.requires_grad_();
   cuda::Graph graph(kGpu);
   graph.capture([&] { w.sum().backward(); });
   autograd::leaf(w).set_slot(zeros({3}, {kFloat32, kGpu}));
@@ -175,7 +175,7 @@ TEST(Graph, ReplayAfterMovingModelIsRejected) {
 // A captured backward overwrites or accumulates gradients; replays cannot change which.
 TEST(Graph, ReplayWithDifferentGradientPresenceIsRejected) {
   Tensor w = full({3}, 2, {kFloat32, kGpu});
-  w.set_requires_grad();
+  w.requires_grad_();
   cuda::Graph overwriting(kGpu);
   overwriting.capture([&] { (w * w).sum().backward(); });
   EXPECT_ERROR(StateError, overwriting.replay(),
@@ -191,7 +191,7 @@ TEST(Graph, ReplayWithDifferentGradientPresenceIsRejected) {
 
 TEST(Graph, FailedCaptureRestoresGradients) {
   Tensor w = full({3}, 2, {kFloat32, kGpu});
-  w.set_requires_grad();
+  w.requires_grad_();
   const auto fail = [&] {
     cuda::Graph graph(kGpu);
     EXPECT_NE(error_text<StateError>([&] {
@@ -212,8 +212,8 @@ TEST(Graph, FailedCaptureRestoresGradients) {
 // Replays update the parameters of the capture.
 TEST(Graph, ReplayWithChangedTrainedParametersIsRejected) {
   Tensor a = full({3}, 2, {kFloat32, kGpu}), b = full({3}, 2, {kFloat32, kGpu});
-  a.set_requires_grad();
-  b.set_requires_grad();
+  a.requires_grad_();
+  b.requires_grad_();
   optim::SGD sgd({a, b}, {.lr = 0.5});
   a.sum().backward();
   {
@@ -226,7 +226,7 @@ TEST(Graph, ReplayWithChangedTrainedParametersIsRejected) {
   }
   cuda::Graph graph(kGpu);
   graph.capture([&] { sgd.step(); });
-  a.set_requires_grad(false);
+  a.requires_grad_(false);
   a.zero_grad();
   EXPECT_ERROR(
       StateError, graph.replay(),

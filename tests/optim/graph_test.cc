@@ -112,7 +112,7 @@ void expect_equal(const std::vector<Tensor>& left, const std::vector<Tensor>& ri
 
 /// Steps of Adam with a loss scale and clipped gradients; the gradients of steps 3, 4 and 6 are infinite.
 struct ScaledTraining {
-  Tensor weight = ones({50}, {kFloat32, kGpu}).set_requires_grad();
+  Tensor weight = ones({50}, {kFloat32, kGpu}).requires_grad_();
   Tensor slope = empty({50}, {kFloat32, kGpu});
   optim::Adam optimizer{{weight}, {.lr = 0.1}};
   optim::GradScaler scaler{{.growth_interval = 2}};
@@ -206,7 +206,7 @@ TEST(Graph, MemoryOfADestroyedGraphIsReturned) {
 
 TEST(Graph, EachReplayClipsByItsOwnNorm) {
   Tensor weight = zeros({2}, {kFloat32, kGpu});
-  weight.set_requires_grad();
+  weight.requires_grad_();
   const Tensor gradient = zeros({2}, weight.options());
   cuda::Graph graph(kGpu);
   Tensor norm;
@@ -334,7 +334,7 @@ TEST(Graph, ReplaysContinueTheRandomStream) {
 
 TEST(Graph, CapturedLossScaleAppliesToEveryElement) {
   Tensor w = ones({3}, {kFloat32, kGpu});
-  w.set_requires_grad();
+  w.requires_grad_();
   const optim::GradScaler scaler({.init_scale = 8});
   cuda::Graph graph(kGpu);
   graph.capture([&] { scaler.backward(w * 2); });
@@ -343,7 +343,7 @@ TEST(Graph, CapturedLossScaleAppliesToEveryElement) {
 
 TEST(Graph, ReplayUsesTheCurrentLossScale) {
   Tensor w = from_vector<float>({1, -2, 3}, {3}).to(kGpu);
-  w.set_requires_grad();
+  w.requires_grad_();
   optim::GradScaler scaler({.init_scale = 8, .growth_interval = 1});
   optim::SGD sgd({w}, {.lr = 0});
   cuda::Graph graph(kGpu);
@@ -369,7 +369,7 @@ void set_values(const Tensor& leaf, double value) {
 
 TEST(Graph, ReplayWritesGradientsToTheirSlots) {
   Tensor w = full({3}, 2, {kFloat32, kGpu});
-  w.set_requires_grad();
+  w.requires_grad_();
   cuda::Graph graph(kGpu);
   graph.capture([&] {
     w.zero_grad();
@@ -383,7 +383,7 @@ TEST(Graph, ReplayWritesGradientsToTheirSlots) {
   set_values(w, 2);
   // A kernel that writes into the slot itself.
   Tensor weight = full({2, 3}, 1, {kFloat32, kGpu});
-  weight.set_requires_grad();
+  weight.requires_grad_();
   linear(ones({4, 3}, {kFloat32, kGpu}), weight).sum().backward();
   cuda::Graph in_place(kGpu);
   in_place.capture([&] {
@@ -410,7 +410,7 @@ TEST(Graph, ReplayWritesGradientsToTheirSlots) {
 
 TEST(Graph, ReplayIncrementsTensorVersions) {
   Tensor w = full({3}, 2, {kFloat32, kGpu});
-  w.set_requires_grad();
+  w.requires_grad_();
   optim::SGD sgd({w}, {.lr = 0.5});
   const auto step = [&] {
     sgd.zero_grad();
@@ -434,7 +434,7 @@ TEST(Graph, ReplayIncrementsTensorVersions) {
 // The backward draws the mask again, after the graph was destroyed.
 TEST(Graph, DropoutBackwardWorksAfterGraphIsDestroyed) {
   Tensor w = ones({50}, {kFloat32, kGpu});
-  w.set_requires_grad();
+  w.requires_grad_();
   Tensor dropped, sum;
   {
     cuda::Graph graph(kGpu);

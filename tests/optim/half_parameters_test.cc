@@ -42,15 +42,15 @@ struct Pair {
   Pair(int64_t n, DType dtype, const typename Cases::Options& options)
       : half(waves(n, 0, dtype)), wide(empty({n}, {kFloat32, test_device()})) {
     primitives::copy(half, wide);
-    half.set_requires_grad();
-    wide.set_requires_grad();
+    half.requires_grad_();
+    wide.requires_grad_();
     optimizer.emplace(std::vector<Tensor>{half}, options);
     reference.emplace(std::vector<Tensor>{wide}, options);
   }
 
   /// Takes a step of both with the same gradients.
   void step(int phase) {
-    const Tensor gradient = waves(half.num_elements(), phase, half.dtype());
+    const Tensor gradient = waves(half.numel(), phase, half.dtype());
     set_gradient(half, gradient);
     set_gradient(wide, gradient);
     optimizer->step();

@@ -80,7 +80,7 @@ Tensor waves(const Shape& shape, double phase) {
 
 TEST(Muon, StepsAreAlmostOrthogonal) {
   for (const Shape& shape : {Shape{20, 50}, Shape{50, 20}}) {
-    const Tensor p = zeros(shape, {kFloat32, test_device()}).set_requires_grad();
+    const Tensor p = zeros(shape, {kFloat32, test_device()}).requires_grad_();
     Muon optimizer({p}, {.lr = 1,
                          .weight_decay = 0,
                          .ns_coefficients = {1.875, -1.25, 0.375},
@@ -97,7 +97,7 @@ TEST(Muon, StepsAreAlmostOrthogonal) {
 
 TEST(Muon, HalvesHaveMasters) {
   const Tensor wide = parameter<float>({1, 2, 3, 4, 5, 6}, {2, 3});
-  const Tensor half = zeros({2, 3}, {kBFloat16, test_device()}).set_requires_grad();
+  const Tensor half = zeros({2, 3}, {kBFloat16, test_device()}).requires_grad_();
   primitives::copy(wide.detach(), half.detach());
   Muon reference({wide}, {.maximize = true}), optimizer({half}, {.maximize = true});
   for (int step = 0; step < 4; ++step) {

@@ -24,7 +24,7 @@ TYPED_TEST(EveryOptimizerGraph, ReplaysAreSteps) {
     std::vector<Tensor> parameters;
     for (const bool is_captured : {false, true}) {
       Tensor p = full({50}, 1.5, {kFloat32, gpu});
-      p.set_requires_grad();
+      p.requires_grad_();
       typename TypeParam::Optimizer optimizer({p}, options);
       cuda::Graph graph(gpu);
       for (int step = 0; step < 6; ++step) {

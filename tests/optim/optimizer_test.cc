@@ -34,7 +34,7 @@ std::vector<float> repeated(int64_t n, double phase) {
 }
 
 Tensor repeated_parameter(int64_t n, DType dtype = kFloat32) {
-  const Tensor p = zeros({n}, {dtype, test_device()}).set_requires_grad();
+  const Tensor p = zeros({n}, {dtype, test_device()}).requires_grad_();
   primitives::copy(from_vector<float>(repeated(n, 0), {n}), p.detach());
   return p;
 }
@@ -43,7 +43,7 @@ Tensor repeated_parameter(int64_t n, DType dtype = kFloat32) {
 void take_steps(optim::Optimizer& optimizer, int begin, int end) {
   for (int phase = begin; phase < end; ++phase) {
     for (const Tensor& p : optimizer.parameters())
-      set_gradient(p, from_vector<float>(repeated(p.num_elements(), 1 + phase), p.shape()));
+      set_gradient(p, from_vector<float>(repeated(p.numel(), 1 + phase), p.shape()));
     optimizer.step();
   }
 }
@@ -52,7 +52,7 @@ void take_steps(optim::Optimizer& optimizer, int begin, int end) {
 void step_with_gradients_of(optim::Optimizer& optimizer, const std::vector<Tensor>& parameters, int phase) {
   optimizer.zero_grad();
   for (const Tensor& p : parameters) {
-    set_gradient(p, from_vector<float>(repeated(p.num_elements(), 1 + phase), p.shape()));
+    set_gradient(p, from_vector<float>(repeated(p.numel(), 1 + phase), p.shape()));
   }
   optimizer.step();
 }
@@ -331,7 +331,7 @@ TYPED_TEST(EveryOptimizer, SkipsParametersWithoutGradientAndFrozenOnes) {
   const Tensor used = repeated_parameter(2), unused = repeated_parameter(2), frozen = repeated_parameter(2);
   typename TypeParam::Optimizer optimizer({used, unused, frozen}, TypeParam::options().back());
   for (const Tensor& p : {used, frozen}) set_gradient(p, ones({2}));
-  Tensor(frozen).set_requires_grad(false);
+  Tensor(frozen).requires_grad_(false);
   const uint32_t used_version = used.version(), unused_version = unused.version();
   optimizer.step();
   EXPECT_GT(used.version(), used_version);
@@ -348,7 +348,7 @@ TYPED_TEST(EveryOptimizer, OutOfMemoryStepChangesNothing) {
   const Device device("cpu:1");
   const auto on_device = [&](double value, int64_t n) {
     Tensor p = full({n}, value, {kFloat32, device});
-    p.set_requires_grad();
+    p.requires_grad_();
     set_gradient(p, full({n}, 1, {kFloat32, device}));
     return p;
   };
@@ -378,7 +378,7 @@ TYPED_TEST(EveryOptimizer, ParametersAreUpdatedOnTheirOwnDevices) {
     auto& list = lists.emplace_back();
     for (size_t i = 0; i < 2; ++i) {
       const TensorOptions on_it = {kFloat32, Device(names[i])};
-      list.push_back(full({3}, 1.5 - static_cast<double>(i), on_it).set_requires_grad());
+      list.push_back(full({3}, 1.5 - static_cast<double>(i), on_it).requires_grad_());
       set_gradient(list.back(), full({3}, 0.5, on_it));
     }
   }

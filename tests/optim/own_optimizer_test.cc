@@ -27,7 +27,7 @@ TEST(OwnOptimizer, HasAtMost60Lines) {
 
 TEST(OwnOptimizer, StepsWithMomentumAScheduleAndHalves) {
   const Tensor p = parameter<float>({1, -2, 3}, {3});
-  const Tensor half = zeros({2}, {kBFloat16, test_device()}).set_requires_grad();
+  const Tensor half = zeros({2}, {kBFloat16, test_device()}).requires_grad_();
   extension::SignSGD optimizer({{{p}, {.lr = 0.5, .momentum = 0.5}}, {{half}, {.lr = 0.25, .maximize = true}}});
   optim::StepLR schedule(optimizer, {.step_size = 1, .gamma = 0.5});
   for (const float g : {1.0f, -0.25f}) {

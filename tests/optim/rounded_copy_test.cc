@@ -34,7 +34,7 @@ const Device kGpu("cuda:0");
 
 Tensor random_parameter(const Shape& shape, uint64_t seed = 1) {
   Generator generator(seed);
-  return randn(shape, {kFloat32, kGpu}, &generator).set_requires_grad();
+  return randn(shape, {kFloat32, kGpu}, &generator).requires_grad_();
 }
 
 Tensor copy_of(const Tensor& parameter) { return autograd::leaf(parameter).rounded.existing(); }
@@ -62,9 +62,9 @@ TEST(RoundedCopy, IsMadeOnce) {
 
 TEST(RoundedCopy, OnlyFloat32LeavesOnGpusHaveCopies) {
   Tensor frozen = random_parameter({3});
-  frozen.set_requires_grad(false);
+  frozen.requires_grad_(false);
   const Tensor weight = random_parameter({3}), result = weight * 2;
-  const Tensor on_cpu = ones({3}).set_requires_grad();
+  const Tensor on_cpu = ones({3}).requires_grad_();
   for (const Tensor& tensor : {frozen, result, on_cpu}) {
     EXPECT_FALSE(autograd::is_copied_by_autocast(tensor));
     EXPECT_NE(cast(tensor).data_ptr(), cast(tensor).data_ptr());
@@ -118,7 +118,7 @@ TEST(RoundedCopy, OtherStreamsWaitForTheCast) {
 
 TEST(RoundedCopy, GradientsMatchACast) {
   const Tensor x = random_parameter({1, 2, 4, 4}, 3).detach();
-  const Tensor filters = random_parameter({3, 2, 3, 3}), same = filters.detach().clone().set_requires_grad();
+  const Tensor filters = random_parameter({3, 2, 3, 3}), same = filters.detach().clone().requires_grad_();
   Tensor result;
   {
     const Autocast autocast(kBFloat16);
@@ -158,7 +158,7 @@ TYPED_TEST(EveryOptimizerCopies, AreWrittenByTheStep) {
   for (const auto& options : TypeParam::options()) {
     for (const DType dtype : {kBFloat16, kFloat16}) {
       Tensor with = random_parameter({300}), bias = random_parameter({9}, 2);
-      Tensor without = with.detach().clone().set_requires_grad();
+      Tensor without = with.detach().clone().requires_grad_();
       typename TypeParam::Optimizer optimizer({with, bias}, options), plain({without}, options);
       const Tensor copy = cast(with, dtype);
       for (int step = 0; step < 3; ++step) {

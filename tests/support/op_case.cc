@@ -84,7 +84,7 @@ std::vector<Tensor> as_leaves(const OpCase& op, const std::vector<Tensor>& tenso
     const Input& input = op.inputs[i];
     Tensor leaf = tensors[i].detach();
     if (dtype && !input.dtype) leaf = make_tensor(dense(leaf), *dtype, Layout::kContiguous, leaf.device());
-    if (collects_gradient(input)) leaf.set_requires_grad();
+    if (collects_gradient(input)) leaf.requires_grad_();
     leaves.push_back(std::move(leaf));
   }
   return leaves;
@@ -148,7 +148,7 @@ Dense dense_map(const Shape& shape, const std::vector<Dense>& inputs,
                 const std::function<double(const std::vector<double>&)>& f) {
   Dense result = dense_zeros(shape);
   std::vector<double> arguments(inputs.size());
-  for (int64_t i = 0; i < result.num_elements(); ++i) {
+  for (int64_t i = 0; i < result.numel(); ++i) {
     for (size_t k = 0; k < inputs.size(); ++k) {
       arguments[k] = inputs[k][inputs[k].shape == shape ? i : broadcast_position(i, shape, inputs[k].shape)];
     }
@@ -230,7 +230,7 @@ Tensor make_tensor(const Dense& values, DType dtype, Layout layout, Device devic
   const Tensor row_major = from_vector<double>(values.values, values.shape, {dtype, device});
   const Shape& shape = values.shape;
   Shape strides = row_major_strides(shape);
-  int64_t total = row_major.num_elements();
+  int64_t total = row_major.numel();
   int64_t offset = 0;
   switch (layout) {
     case Layout::kContiguous: return row_major;
@@ -333,7 +333,7 @@ std::vector<Tensor> derivatives(const OpCase& op, Device device) {
     for (size_t i = 0; i < gradients.size(); ++i)
       results.push_back(gradients[i].defined() ? gradients[i] : zeros_like(wanted[i]));
   };
-  const Tensor cotangent = random_like(out).set_requires_grad();
+  const Tensor cotangent = random_like(out).requires_grad_();
   append(grad({&out, 1}, wanted, {&cotangent, 1}, {.retain_graph = true}));
   if (!op.has_second_gradient) return results;
   const std::vector<Tensor> recorded = grad({&out, 1}, wanted, {&cotangent, 1}, {.create_graph = true});
@@ -465,7 +465,7 @@ namespace {
 Device other_device() {
   if (!test_device().is_cpu()) return cuda::device_count() > 1 ? Device(test_device().type, 1) : Device();
   if (cpu_device_count() < 2) set_cpu_device_count(2);
-  return Device(DeviceType::kCpu, 1);
+  return Device(DeviceType::kCPU, 1);
 }
 
 }  // namespace

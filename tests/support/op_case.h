@@ -26,7 +26,7 @@ struct Dense {
 
   double& operator[](int64_t i) { return values[static_cast<size_t>(i)]; }
   double operator[](int64_t i) const { return values[static_cast<size_t>(i)]; }
-  int64_t num_elements() const { return static_cast<int64_t>(values.size()); }
+  int64_t numel() const { return static_cast<int64_t>(values.size()); }
 };
 
 /// All zeros.

@@ -12,11 +12,11 @@ class Bandwidth : public testing::Test {
  protected:
   void SetUp() override {
     set_cpu_device_count(4);
-    for (int i = 0; i < 4; ++i) set_memory_limit(Device(DeviceType::kCpu, i), 12 << 20);
+    for (int i = 0; i < 4; ++i) set_memory_limit(Device(DeviceType::kCPU, i), 12 << 20);
   }
   void TearDown() override {
     for (int i = 0; i < 4; ++i) {
-      const Device device(DeviceType::kCpu, i);
+      const Device device(DeviceType::kCPU, i);
       EXPECT_EQ(memory_stats(device).allocated, 0) << "measuring left something on " << device;
       set_memory_limit(device, 0);
     }

@@ -18,10 +18,10 @@ using testing::error_text;
 
 TEST(Device, NamesAreParsedAndPrinted) {
   EXPECT_EQ(Device("cpu"), Device());
-  EXPECT_EQ(Device("cpu:0"), Device(DeviceType::kCpu, 0));
-  EXPECT_EQ(Device("cpu:31"), Device(DeviceType::kCpu, 31));
-  EXPECT_EQ(Device("cuda"), Device(DeviceType::kCuda, 0));
-  EXPECT_EQ(Device("cuda:7"), Device(DeviceType::kCuda, 7));
+  EXPECT_EQ(Device("cpu:0"), Device(DeviceType::kCPU, 0));
+  EXPECT_EQ(Device("cpu:31"), Device(DeviceType::kCPU, 31));
+  EXPECT_EQ(Device("cuda"), Device(DeviceType::kCUDA, 0));
+  EXPECT_EQ(Device("cuda:7"), Device(DeviceType::kCUDA, 7));
   EXPECT_EQ(to_string(Device("cpu:0")), "cpu");
   EXPECT_EQ(to_string(Device("cpu:3")), "cpu:3");
   EXPECT_EQ(to_string(Device("cuda")), "cuda:0");
@@ -103,8 +103,8 @@ TEST(Device, UnknownDevicesAreRejected) {
                                : "cuda:99: this build of tandem has no CUDA support; build with --config=cuda")
         << name;
   }
-  EXPECT_THROW(memory_stats(Device(DeviceType::kCpu, -1)), DeviceError);
-  EXPECT_THROW(memory_stats(Device(DeviceType::kCpu, 256)), DeviceError);  // not cpu:0
+  EXPECT_THROW(memory_stats(Device(DeviceType::kCPU, -1)), DeviceError);
+  EXPECT_THROW(memory_stats(Device(DeviceType::kCPU, 256)), DeviceError);  // not cpu:0
 }
 
 }}  // namespace tandem

@@ -17,7 +17,7 @@ TEST(Factories, EmptyTensorIsRowMajor) {
   EXPECT_EQ(t.shape(), (Shape{3, 1, 7}));
   EXPECT_EQ(t.strides(), (Shape{7, 7, 1}));
   EXPECT_TRUE(t.is_contiguous());
-  EXPECT_EQ(t.num_elements(), 21);
+  EXPECT_EQ(t.numel(), 21);
   EXPECT_EQ(t.num_bytes(), 84);
   EXPECT_EQ(t.storage()->num_bytes(), 84);
   EXPECT_EQ(t.device(), Device());
@@ -27,7 +27,7 @@ TEST(Factories, EmptyTensorIsRowMajor) {
 }
 
 TEST(Factories, ZeroSizesAndScalarsAreSupported) {
-  EXPECT_EQ(empty({0}).num_elements(), 0);
+  EXPECT_EQ(empty({0}).numel(), 0);
   EXPECT_EQ(zeros({3, 0, 7}).to_vector<float>(), std::vector<float>());
   EXPECT_EQ(full({}, 7).item<int64_t>(), 7);
   EXPECT_EQ(empty({}).dim(), 0);
@@ -116,7 +116,7 @@ TEST(Factories, ArangeGivesValuesAndRejectsBadSteps) {
 TEST(Factories, ArangeOfFloatingNumbers) {
   const Tensor x = arange(0, 1, 0.1);
   EXPECT_EQ(x.dtype(), kFloat32);
-  EXPECT_EQ(x.num_elements(), 10);
+  EXPECT_EQ(x.numel(), 10);
   EXPECT_EQ(x.to_vector<float>()[3], static_cast<float>(3 * 0.1));
   EXPECT_EQ(arange(2.5).to_vector<double>(), (std::vector<double>{0, 1, 2}));
   EXPECT_EQ(arange(1.0, -1.0, -0.5).to_vector<double>(), (std::vector<double>{1, 0.5, 0, -0.5}));
@@ -132,7 +132,7 @@ TEST(Factories, LinspaceIncludesBothEnds) {
   EXPECT_EQ(linspace(0, 1, 5).to_vector<double>(), (std::vector<double>{0, 0.25, 0.5, 0.75, 1}));
   EXPECT_EQ(linspace(3, -3, 4, {kInt64}).to_vector<int64_t>(), (std::vector<int64_t>{3, 1, -1, -3}));
   EXPECT_EQ(linspace(2, 9, 1).to_vector<double>(), (std::vector<double>{2}));
-  EXPECT_EQ(linspace(2, 9, 0).num_elements(), 0);
+  EXPECT_EQ(linspace(2, 9, 0).numel(), 0);
   const std::vector<double> values = linspace(0.1, 0.7, 101, {kFloat64}).to_vector<double>();
   EXPECT_EQ(values.front(), 0.1);
   EXPECT_EQ(values.back(), 0.7);
@@ -218,7 +218,7 @@ TEST(Factories, FromVectorConvertsEveryDTypePair) {
 
 TEST(Factories, FromVectorRejectsMismatchedValueCount) {
   EXPECT_ERROR(ShapeError, from_vector<float>({1, 2, 3}, {2, 2}), "from_vector: 3 values do not fill shape [2, 2]");
-  EXPECT_EQ(from_vector<float>({}, {0, 3}).num_elements(), 0);
+  EXPECT_EQ(from_vector<float>({}, {0, 3}).numel(), 0);
 }
 
 TEST(Factories, InvalidShapesAreRejected) {

@@ -148,13 +148,13 @@ TEST(GeneratorPositions, RestoredPositionsDrawTheSameNumbers) {
   default_generator().reserve(10);
   const GeneratorPositions positions;
   const uint64_t offset = default_generator().reserve(4).offset;
-  default_generator(Device(DeviceType::kCpu, 1)).reserve(8);  // did not exist at the time of `positions`
+  default_generator(Device(DeviceType::kCPU, 1)).reserve(8);  // did not exist at the time of `positions`
   manual_seed(9);
   positions.restore();
   EXPECT_EQ(default_generator().reserve(4).offset, offset);
   EXPECT_EQ(default_generator().seed(), 3u);
-  EXPECT_EQ(default_generator(Device(DeviceType::kCpu, 1)).reserve(8).offset, 0u);
-  EXPECT_EQ(default_generator(Device(DeviceType::kCpu, 1)).seed(), 3u);
+  EXPECT_EQ(default_generator(Device(DeviceType::kCPU, 1)).reserve(8).offset, 0u);
+  EXPECT_EQ(default_generator(Device(DeviceType::kCPU, 1)).seed(), 3u);
 }
 
 }}  // namespace tandem

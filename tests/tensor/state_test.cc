@@ -19,7 +19,7 @@ TEST(State, HoldsEveryKindOfValue) {
   state.set("lr", 0.05);
   state.set("nesterov", true);
   state.set("name", std::string("sgd"));
-  EXPECT_EQ(state.get<Tensor>("weight").num_elements(), 3);
+  EXPECT_EQ(state.get<Tensor>("weight").numel(), 3);
   EXPECT_EQ(state.get<int64_t>("step"), 31);
   EXPECT_EQ(state.get<double>("lr"), 0.05);
   EXPECT_TRUE(state.get<bool>("nesterov"));
@@ -76,7 +76,7 @@ TEST(State, TensorsAreListedWithPaths) {
   EXPECT_EQ(tensors[0].first, "fc2.weight");
   EXPECT_EQ(tensors[1].first, "fc2.bias");
   EXPECT_EQ(tensors[2].first, "fc1.weight");
-  EXPECT_EQ(tensors[2].second.num_elements(), 7);
+  EXPECT_EQ(tensors[2].second.numel(), 7);
 }
 
 TEST(State, FindOfUnknownPathReturnsNull) {

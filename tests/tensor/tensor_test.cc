@@ -94,10 +94,10 @@ TEST(MakeView, ViewOutsideStorageIsRejected) {
   const auto make = [&](const Shape& shape, const Shape& strides, int64_t offset) {
     return make_view(storage, kFloat32, shape, strides, offset);
   };
-  EXPECT_EQ(make({3, 4}, {4, 1}, 0).num_elements(), 12);
-  EXPECT_EQ(make({3}, {4}, 3).num_elements(), 3);
-  EXPECT_EQ(make({100, 12}, {0, 1}, 0).num_elements(), 1200);
-  EXPECT_EQ(make({0}, {1}, 12).num_elements(), 0);
+  EXPECT_EQ(make({3, 4}, {4, 1}, 0).numel(), 12);
+  EXPECT_EQ(make({3}, {4}, 3).numel(), 3);
+  EXPECT_EQ(make({100, 12}, {0, 1}, 0).numel(), 1200);
+  EXPECT_EQ(make({0}, {1}, 12).numel(), 0);
   EXPECT_THROW(make({0}, {1}, 13), IndexError);
   EXPECT_THROW(make({3}, {4}, 4), IndexError);
   EXPECT_THROW(make({3}, {-1}, 5), IndexError);

@@ -91,7 +91,7 @@ TEST(Accuracy, IgnoredTargetsAreNotCounted) {
 
 TEST(Accuracy, InputsOnAnotherDeviceAreCopied) {
   if (td::cpu_device_count() < 2) td::set_cpu_device_count(2);
-  const td::Device other(td::DeviceType::kCpu, 1);
+  const td::Device other(td::DeviceType::kCPU, 1);
   Accuracy accuracy;
   accuracy.update(scores().to(other), classes({1, 0, 0, 0}).to(other));
   EXPECT_EQ(accuracy.compute(), 0.75);
