@@ -172,9 +172,9 @@ std::string DeferredBackend::describe() const {
   return backend != nullptr ? backend->describe() : "waiting for members";
 }
 
-bool DeferredBackend::may_spin() const {
+int DeferredBackend::max_polls() const {
   const Backend* backend = made();
-  return backend != nullptr && backend->may_spin();
+  return backend != nullptr ? backend->max_polls() : 1;
 }
 
 void DeferredBackend::do_start(const Collective& collective) {

@@ -30,7 +30,7 @@ class DeferredBackend final : public Backend {
   const char* name() const override;
   std::string describe() const override;
   bool has_members() const override { return made() != nullptr; }
-  bool may_spin() const override;
+  int max_polls() const override;
   void do_start(const Collective& collective) override;
   bool do_prefetch_signature(const Collective& next, bool input_is_ready) override;
   Advance do_advance() override;

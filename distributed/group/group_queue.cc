@@ -14,10 +14,6 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-// Number of polls before a blocked caller sleeps, about 50 us. This is longer than the skew between ranks in step, and
-// shorter than a time slice.
-constexpr int kSpins = 1500;
-
 void pause_briefly() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -382,7 +378,7 @@ bool GroupQueue::execute_blocking(std::unique_lock<std::mutex>& lock, Clock::tim
   Advance result = Advance::kIdle;
   do {
     int idle = 0;
-    const int longest = backend_->may_spin() ? kSpins : 1;
+    const int longest = backend_->max_polls();
     while (result != Advance::kDone && idle < longest) {
       result = step();
       idle = result == Advance::kIdle ? idle + 1 : 0;

@@ -200,7 +200,7 @@ class NotingBackend final : public Backend {
   NotingBackend(std::string what, std::vector<std::string>* reported) : what_(std::move(what)), notified_(reported) {}
   const char* name() const override { return "noting"; }
   std::string describe() const override { return "a note"; }
-  bool may_spin() const override { return false; }
+  int max_polls() const override { return 1; }
   void do_start(const Collective&) override {}
   Advance do_advance() override { return Advance::kIdle; }
   void do_start_p2p(P2pRequest&) override {}

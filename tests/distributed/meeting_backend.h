@@ -58,7 +58,7 @@ class MeetingBackend : public Backend {
 
   const char* name() const override { return "meeting"; }
   std::string describe() const override { return "a meeting"; }
-  bool may_spin() const override { return false; }
+  int max_polls() const override { return 1; }
 
   void do_start(const Collective& call) override {
     call_ = &call;

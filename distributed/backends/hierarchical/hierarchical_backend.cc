@@ -1,6 +1,7 @@
 #include <tandem/distributed/backends/hierarchical/hierarchical_backend.h>
 
 #include <algorithm>
+#include <climits>
 #include <utility>
 
 #include <tandem/base/error.h>
@@ -44,8 +45,8 @@ std::string HierarchicalBackend::describe() const {
              flows == 1 ? " flow)" : " flows)");
 }
 
-bool HierarchicalBackend::may_spin() const {
-  return flat_->may_spin() && local_->may_spin() && (cross_ == nullptr || cross_->may_spin());
+int HierarchicalBackend::max_polls() const {
+  return std::min({flat_->max_polls(), local_->max_polls(), cross_ == nullptr ? INT_MAX : cross_->max_polls()});
 }
 
 void HierarchicalBackend::do_abort(int culprit, const std::string& reason) {

@@ -47,7 +47,7 @@ class HierarchicalBackend final : public Backend {
 
   const char* name() const override { return "shm and gloo"; }
   std::string describe() const override;
-  bool may_spin() const override;
+  int max_polls() const override;
   void do_start(const Collective& collective) override;
   bool do_prefetch_signature(const Collective& next, bool input_is_ready) override;
   Advance do_advance() override;

@@ -165,7 +165,7 @@ class MpiBackend final : public Backend {
 
   const char* name() const override { return "mpi"; }
   std::string describe() const override;
-  bool may_spin() const override { return in_flight_ || flat_->may_spin(); }
+  int max_polls() const override { return in_flight_ ? 1500 : flat_->max_polls(); }
   void do_start(const Collective& collective) override {
     call_ = &collective;
     flat_->do_start(flat_call_ = flat_call(collective));

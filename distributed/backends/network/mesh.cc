@@ -1,6 +1,7 @@
 #include <tandem/distributed/backends/network/mesh.h>
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
@@ -60,7 +61,7 @@ Mesh::~Mesh() { close(kGoodbyeTime); }
 void Mesh::join() {
   Rendezvous rendezvous(options_, "gloo");
   if (options_.rank == 0) rendezvous.set("token", wire::token_to_hex(wire::random_token()));
-  hosts_ = rendezvous.exchange("host", host_identity(options_));
+  exchange_hosts(rendezvous);
   const std::string token = rendezvous.get("token", 0);
   const bool same_machine = std::all_of(
       hosts_.begin(), hosts_.end(), [&](const std::string& host) { return machine_of(host) == machine_of(hosts_[0]); });
@@ -68,6 +69,25 @@ void Mesh::join() {
   thread_ = ReceivingThread::get();
   connect(rendezvous, token);
   rendezvous.finish();
+}
+
+/// Finds the host of each rank, and whether the ranks of this machine have a core each.
+void Mesh::exchange_hosts(Rendezvous& rendezvous) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  sched_getaffinity(0, sizeof(cores), &cores);
+  const std::string own = host_identity(options_);
+  hosts_ = rendezvous.exchange("host", own + std::string(reinterpret_cast<const char*>(&cores), sizeof(cores)));
+  int num_ranks = 0;
+  for (std::string& host : hosts_) {
+    cpu_set_t theirs;
+    std::memcpy(&theirs, host.data() + host.size() - sizeof(theirs), sizeof(theirs));
+    host.resize(host.size() - sizeof(theirs));
+    if (machine_of(host) != machine_of(own)) continue;
+    ++num_ranks;
+    CPU_OR(&cores, &cores, &theirs);
+  }
+  has_core_ = num_ranks <= CPU_COUNT(&cores);
 }
 
 /// Returns when all ranks have opened all their connections.

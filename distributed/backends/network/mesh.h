@@ -58,6 +58,8 @@ class Mesh {
   void serve_by_thread(bool serve);
   /// Serves this rank by the thread if a frame could not be written completely. Call it when no operation runs.
   void serve_unsent();
+  /// As Backend::max_polls. A caller that polls would take the core from the receiving thread.
+  int max_polls() const { return has_core_ && !is_served_ ? 200 : 1; }
   /// As Backend::do_sleep.
   void sleep(FunctionRef<bool()> changed, Clock::time_point until);
   void wake();
@@ -79,6 +81,7 @@ class Mesh {
   };
 
   void join();
+  void exchange_hosts(Rendezvous& rendezvous);
   void connect(Rendezvous& rendezvous, const std::string& token);
   void open(std::vector<FileDescriptor> sockets);
   /// Waits at most `patience` until the peers' machines have received the goodbye.
@@ -93,6 +96,7 @@ class Mesh {
   const Tuning tuning_;
   std::vector<std::string> hosts_;  // identities, by rank
   Interface interface_;
+  bool has_core_ = false;  // each rank of this machine
 
   const FileDescriptor events_;  // epoll: signal_ and the connections, edge-triggered
   const FileDescriptor signal_;

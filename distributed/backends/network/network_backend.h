@@ -39,8 +39,7 @@ class NetworkBackend final : public Backend {
   std::string describe() const override { return str(layout_.describe(), ": ", link_name()); }
   /// "gloo over eth0".
   std::string link_name() const;
-  // A spinning caller would take the core from the receiving thread.
-  bool may_spin() const override { return false; }
+  int max_polls() const override { return mesh_.max_polls(); }
   void do_start(const Collective& collective) override;
   bool do_prefetch_signature(const Collective& next, bool input_is_ready) override;
   Advance do_advance() override;

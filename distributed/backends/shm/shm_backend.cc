@@ -40,7 +40,7 @@ ShmBackend::ShmBackend(const ProcessGroupOptions& options, const Tuning& tuning)
       messages_(options_, tuning_, layout_, *mapping_, notifier_),
       inputs_(static_cast<size_t>(options.world_size)),
       store_tuner_(tuning_.trial_bytes) {
-  may_spin_ = cores_suffice(*mapping_, size_);
+  if (cores_suffice(*mapping_, size_)) max_polls_ = 1500;
 }
 
 std::byte* ShmBackend::slot(int rank) const {

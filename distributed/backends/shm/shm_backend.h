@@ -38,7 +38,7 @@ class ShmBackend final : public Backend {
 
   const char* name() const override { return "shm"; }
   std::string describe() const override;
-  bool may_spin() const override { return may_spin_; }
+  int max_polls() const override { return max_polls_; }
   void do_start(const Collective& collective) override;
   Advance do_advance() override;
   void do_start_p2p(P2pRequest& transfer) override;
@@ -143,7 +143,7 @@ class ShmBackend final : public Backend {
   std::shared_ptr<Mapping> mapping_;
   const Notifier notifier_;
   P2pMatcher messages_;
-  bool may_spin_ = false;
+  int max_polls_ = 1;
 
   std::mutex failures_mutex_;
   std::vector<Failure> failures_;
