@@ -23,6 +23,7 @@ struct FloatPair {
   float low;
 };
 inline constexpr FloatPair kInverseLn2 = {0x1.715476p+0f, 0x1.4ae0c0p-26f};  // 1 / ln 2
+inline constexpr FloatPair kLn2 = {0x1.62e43p-1f, -0x1.05c61p-29f};
 
 // --- selections ----------------------------------------------------------------------------------
 
@@ -57,17 +58,25 @@ TANDEM_HOST_DEVICE inline float if_below(float x, float limit, float a, float b)
 
 // --- exponentials --------------------------------------------------------------------------------
 
-/// 2^f = 1 + kExp2Slope f + f^2 exp2_rest(f) for abs(f) <= 1/2, with a relative error of 3e-9.
-inline constexpr float kExp2Slope = 6.93147182e-1f;
-TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp2_rest(float f) {
+/// e^r = 1 + r + r^2 exp_rest(r) for abs(r) <= ln(2)/2, with a relative error of 4.2e-9. For y >= 1/4 and the nearest
+/// integer n to y / ln 2, fma(n, -kLn2.high, y) is exact; the rest of y - n ln 2 is -n kLn2.low.
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp_rest(float r) {
+  float p = 1.38045440e-3f;
+  p = __builtin_fmaf(p, r, 8.37063789e-3f);
+  p = __builtin_fmaf(p, r, 4.16687317e-2f);
+  p = __builtin_fmaf(p, r, 1.66665003e-1f);
+  return __builtin_fmaf(p, r, 4.99999911e-1f);
+}
+
+/// 2^f for abs(f) <= 1/2, with a relative error of 3e-9.
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp2_fraction(float f) {
   float p = 1.53293106e-4f;
   p = __builtin_fmaf(p, f, 1.33909704e-3f);
   p = __builtin_fmaf(p, f, 9.61849932e-3f);
   p = __builtin_fmaf(p, f, 5.55035956e-2f);
-  return __builtin_fmaf(p, f, 2.40226477e-1f);
-}
-TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp2_fraction(float f) {
-  return __builtin_fmaf(__builtin_fmaf(exp2_rest(f), f, kExp2Slope), f, 1.0f);
+  p = __builtin_fmaf(p, f, 2.40226477e-1f);
+  p = __builtin_fmaf(p, f, 6.93147182e-1f);
+  return __builtin_fmaf(p, f, 1.0f);
 }
 
 /// 2^-(w.high + w.low) for w >= 0; 0 below 2^-126.
@@ -279,44 +288,45 @@ TANDEM_HOST_DEVICE inline float erf_element(float x) {
   const float tail = normal_tail(__builtin_fmaf(a, std::numbers::sqrt2_v<float>, 2.5f), a, kInverseLn2).tail;
   return nan_of(x, if_below(x, 1.1f, erf_of_small(x), std::copysign(1.0f - 2.0f * tail, x)));
 }
-/// Beyond 0.4769, erfc(a) / 2 = exp(-a^2) r P as in normal_tail, for r = 1 / (a sqrt(2) + 2.6035), where P is fitted up
-/// to a = 10.1. Both factors are sums of two floats: exp(-a^2) = 2^n (1 + g + g_low), and r P = m + m_low. The rounding
-/// error of r changes r P by 1 + 3 r times its relative size.
-TANDEM_HOST_DEVICE inline float erfc_element(float x) {
-  constexpr float kSqrt2 = std::numbers::sqrt2_v<float>, kSqrt2Low = static_cast<float>(std::numbers::sqrt2 - kSqrt2);
-  constexpr float kShift = 2.60351562f, kConstant = 0.247852445f, kLinear = 2.41583037f;
+/// Beyond 0.4769, erfc(a) / 2 = exp(-a^2) r P for r = 1 / (a + 1.5), where P is fitted up to a = 9.25, with a relative
+/// error of 2e-10. Both factors are sums of two floats: exp(-a^2) = 2^n (1 + f + g) (1 + f_low), r P = m + m_low. The
+/// rounding error of r changes r P by 1 + kSlope r times its relative size. kConstant is a multiple of 2^-24 so that
+/// kConstant - line is exact; kConstant, kLinear and the factor in t were chosen together, so that P and its slope at
+/// t = 0 are as precise as the other terms.
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float erfc_element(float x) {
+  constexpr float kShift = 1.5f, kConstant = 0.238349438f, kLinear = 0.730026364f, kSlope = 1.49f;
   const float a = magnitude_up_to(x, 11.0f), z = a * a;
-  const FloatPair w = scaled_square(a, kInverseLn2);
-  const float shifted = kRoundFloat - w.high;
-  const float f = ((kRoundFloat - shifted) - w.high) - w.low;
-  const float g = kExp2Slope * f;
-  const float g_low = __builtin_fmaf(exp2_rest(f), f * f, __builtin_fmaf(kExp2Slope, f, -g));
+  const float shifted = __builtin_fmaf(-kInverseLn2.high, z, kRoundFloat), n = shifted - kRoundFloat;
+  const float f = __builtin_fmaf(n, -kLn2.high, -z);
+  const float f_low = __builtin_fmaf(n, -kLn2.low, __builtin_fmaf(-a, a, z));
+  const float g = exp_rest(f) * (f * f);
   const float factor = std::bit_cast<float>((std::bit_cast<uint32_t>(shifted) << 23) + ((64u + 127u) << 23));
-  const float b = __builtin_fmaf(a, kSqrt2, kShift);
-  const float b_low = __builtin_fmaf(a, kSqrt2Low, __builtin_fmaf(a, kSqrt2, kShift - b));
+  const float b = a + kShift, b_low = a - (b - kShift);
   const float r = 1.0f / b, r_error = __builtin_fmaf(-r, b_low, __builtin_fmaf(-r, b, 1.0f));  // relative
-  const float t = __builtin_fmaf(-5.0f, r, 1.0f);
-  float p = -6.44436223e-4f;
-  p = __builtin_fmaf(p, t, 4.65068355e-4f);
-  p = __builtin_fmaf(p, t, 3.42473597e-3f);
-  p = __builtin_fmaf(p, t, -3.03606095e-4f);
-  p = __builtin_fmaf(p, t, -2.02015564e-2f);
-  p = __builtin_fmaf(p, t, 2.4060451e-3f);
-  p = __builtin_fmaf(p, t, 1.65945232e-1f);
-  const float line = __builtin_fmaf(kLinear, r, kConstant), square = t * t;
+  const float t = __builtin_fmaf(-3.43060875f, r, 1.0f), square = t * t;
+  float p = -3.73665607e-5f;
+  p = __builtin_fmaf(p, t, -7.26861981e-5f);
+  p = __builtin_fmaf(p, t, 9.60108664e-5f);
+  p = __builtin_fmaf(p, t, 5.01458941e-4f);
+  p = __builtin_fmaf(p, t, 2.51139165e-4f);
+  p = __builtin_fmaf(p, t, -2.40129535e-3f);
+  p = __builtin_fmaf(p, t, -4.12641605e-3f);
+  p = __builtin_fmaf(p, t, 1.41054345e-2f);
+  p = __builtin_fmaf(p, t, 3.54266092e-2f);
+  const float line = __builtin_fmaf(kLinear, r, kConstant);
   const float high = __builtin_fmaf(p, square, line);
   const float low = __builtin_fmaf(p, square, line - high) + __builtin_fmaf(kLinear, r, kConstant - line);
   const float m = high * r;
-  const float m_low =
-      __builtin_fmaf(m * r_error, __builtin_fmaf(3.0f, r, 1.0f), __builtin_fmaf(r, low, __builtin_fmaf(high, r, -m)));
-  const float product_low = __builtin_fmaf(g_low, m, __builtin_fmaf(g + g_low, m_low, m_low));
-  const float tail = factor * (m + __builtin_fmaf(g, m, product_low)) * 0x1p-63f;  // it may be subnormal
+  const float relative = __builtin_fmaf(r_error, __builtin_fmaf(kSlope, r, 1.0f), f_low);
+  const float m_low = __builtin_fmaf(m, relative, __builtin_fmaf(r, low, __builtin_fmaf(high, r, -m)));
+  const float sum = __builtin_fmaf(f, m, m), sum_low = __builtin_fmaf(g, m, __builtin_fmaf(f, m, m - sum));
+  const float tail = factor * (sum + __builtin_fmaf(1.0f + (f + g), m_low, sum_low)) * 0x1p-63f;  // may be subnormal
   float e = 4.73647472e-3f;
   e = __builtin_fmaf(e, z, -2.67640129e-2f);
   e = __builtin_fmaf(e, z, 1.12828955e-1f);
   e = __builtin_fmaf(e, z, -3.76126111e-1f);
   e = __builtin_fmaf(e, z, 1.28379166e-1f);
-  const float small = 1.0f - __builtin_fmaf(x, e, x);
+  const float near = 1.0f - x, small = near + __builtin_fmaf(-x, e, (1.0f - near) - x);
   return nan_of(x, choose(a < 0.4769f, small, by_sign(x, 2.0f - tail, tail)));
 }
 TANDEM_HOST_DEVICE inline double erfc_element(double x) { return std::erfc(x); }
@@ -327,20 +337,24 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline float sigmoid_element(float x) {
   return by_sign(x, e, 1.0f) / (1.0f + e);
 }
 
-/// An odd polynomial below 0.7, else 1 - 2 / (1 + exp(2 abs(x))), so that the leading parts are exact.
+/// An odd polynomial below 0.4, else 1 - q for q = 2 / (1 + e^2a) = 2 / (1 + 2^n (1 + p + p_low)). The rounded quotient
+/// is replaced by q = 1 - s, a multiple of 2^-24, so that q (1 + 2^n) - 2 is exact; then s gets the error of q.
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float tanh_element(float x) {
-  constexpr FloatPair kScale = {2 * kInverseLn2.high, 2 * kInverseLn2.low};
   const float a = magnitude_up_to(x, 10.0f), z = a * a;
-  const float shifted = __builtin_fmaf(a, kScale.high, kRoundFloat);
-  const float f = __builtin_fmaf(a, kScale.low, __builtin_fmaf(a, kScale.high, kRoundFloat - shifted));
+  const float shifted = __builtin_fmaf(a, 2 * kInverseLn2.high, kRoundFloat), n = shifted - kRoundFloat;
+  const float r = __builtin_fmaf(n, -kLn2.high, a + a), square = r * r, rest = exp_rest(r);
+  const float p = __builtin_fmaf(square, rest, r);
+  const float p_low = __builtin_fmaf(square, rest, __builtin_fmaf(n, -kLn2.low, r - p));
   const float scale = std::bit_cast<float>((std::bit_cast<uint32_t>(shifted) << 23) + 0x3f800000u);
-  const float large = 1.0f - 2.0f / __builtin_fmaf(exp2_fraction(f), scale, 1.0f);
-  float p = -5.14051272e-3f;
-  p = __builtin_fmaf(p, z, 2.00943742e-2f);
-  p = __builtin_fmaf(p, z, -5.35599701e-2f);
-  p = __builtin_fmaf(p, z, 1.33291319e-1f);
-  p = __builtin_fmaf(p, z, -3.33331913e-1f);
-  return nan_of(x, std::copysign(choose(a < 0.7f, __builtin_fmaf(a * z, p, a), large), x));
+  const float one = 1.0f + scale, half = 1.0f / __builtin_fmaf(scale, p, one);
+  const float s = __builtin_fmaf(-2.0f, half, 1.0f), q = 1.0f - s, w = q * scale;
+  const float error = __builtin_fmaf(w, p_low, __builtin_fmaf(w, p, __builtin_fmaf(q, one, -2.0f)));
+  float c = 1.87410880e-2f;
+  c = __builtin_fmaf(c, z, -5.35611287e-2f);
+  c = __builtin_fmaf(c, z, 1.33312076e-1f);
+  c = __builtin_fmaf(c, z, -3.33332986e-1f);
+  const float small = __builtin_fmaf(a * z, c, a), large = __builtin_fmaf(half, error, s);
+  return nan_of(x, std::copysign(choose(a < 0.4f, small, large), x));
 }
 
 TANDEM_HOST_DEVICE inline double sigmoid_element(double x) {

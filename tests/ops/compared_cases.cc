@@ -63,6 +63,7 @@ void add_elementwise(OpCases& cases) {
           {"exp", [](In in) { return exp(in[0]); }, "torch.exp(a)"},
           {"abs", [](In in) { return abs(in[0]); }, "torch.abs(a)"},
           {"tanh", [](In in) { return tanh(in[0]); }, "torch.tanh(a)"},
+          {"erfc", [](In in) { return erfc(in[0]); }, "torch.erfc(a)"},
           {"sigmoid", [](In in) { return sigmoid(in[0]); }, "torch.sigmoid(a)"},
           {"relu", [](In in) { return relu(in[0]); }, "torch.relu(a)"},
           {"gelu", [](In in) { return gelu(in[0]); }, "F.gelu(a)"},
