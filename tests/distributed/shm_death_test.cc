@@ -53,6 +53,28 @@ TEST(ShmQueuedWork, AllQueuedWorksOfSurvivorsFail) {
   expect_queued_notified("fail_over_shm", "throws", "out of data");
 }
 
+TANDEM_RANK_MAIN(die_without_report) {
+  const ProcessGroupOptions options = {.store = make_file_store(args.at(0) + "store"),  // it does not report deaths
+                                       .rank = context.rank(),
+                                       .world_size = context.world_size(),
+                                       .name = "unreported"};
+  const auto group = ProcessGroupAccess::make(options, shm::make_shm_backend(options));
+  group->barrier();
+  if (context.rank() == 1) raise(SIGKILL);
+  try {
+    group->barrier();
+  } catch (const CommError& e) {
+    std::ofstream(args.at(0) + "error") << e.what();
+  }
+}
+
+TEST(ShmRankDeath, IsDetectedWithoutReportOfTheStore) {
+  const testing::TemporaryFolder folder;
+  EXPECT_THROW(spawn(2, "die_without_report", {folder / ""}), CommError);
+  EXPECT_EQ(testing::read_file(folder / "error"),
+            "[rank 0 of 2] barrier #2 failed\n  rank 1: died (its process ended)");
+}
+
 std::set<std::string> shared_files() {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) names.insert(entry.path().string());

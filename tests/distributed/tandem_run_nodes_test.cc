@@ -283,20 +283,23 @@ TEST(TandemRunMultiNode, ResumedLauncherEndsWithFailedJob) {
 }
 
 TEST(TandemRunMultiNode, StoppedLauncherIsAbandonedAfterDeathOfItsRank) {
-  const int port = free_port();  // connected by the network, where the death of a rank is seen without the store
-  const std::unique_ptr<Subprocess> nodes[] = {
-      start_node(port, 2, 0, {kProgram, "stopped", "0"}, {{"TANDEM_HOST_ID", "a"}}),
-      start_node(port, 2, 1, {kProgram, "stopped", "0"}, {{"TANDEM_HOST_ID", "b"}})};
-  for (auto& node : nodes) ASSERT_TRUE(node->wait_for_output("pid "));
-  const pid_t rank0 = pid_in(nodes[0]->out());
-  ASSERT_TRUE(wait_until_stopped(rank0));  // rank 1 has left the first barrier or can do so
-  nodes[0]->send_signal(SIGSTOP);          // with the store
-  kill(rank0, SIGKILL);
-  const auto other = nodes[1]->wait(std::chrono::seconds(20));
-  EXPECT_EQ(messages(other.err), "launch: node 0 does not respond\n");
-  EXPECT_EQ(other.status, 1);
-  nodes[0]->send_signal(SIGCONT);
-  EXPECT_EQ(nodes[0]->wait().status, 1);
+  // Connected by the network or by shared memory, where the death of a rank is seen without the store.
+  for (const std::string host : {"b", "a"}) {
+    const int port = free_port();
+    const std::unique_ptr<Subprocess> nodes[] = {
+        start_node(port, 2, 0, {kProgram, "stopped", "0"}, {{"TANDEM_HOST_ID", "a"}}),
+        start_node(port, 2, 1, {kProgram, "stopped", "0"}, {{"TANDEM_HOST_ID", host}})};
+    for (auto& node : nodes) ASSERT_TRUE(node->wait_for_output("pid "));
+    const pid_t rank0 = pid_in(nodes[0]->out());
+    ASSERT_TRUE(wait_until_stopped(rank0));  // rank 1 has left the first barrier or can do so
+    nodes[0]->send_signal(SIGSTOP);          // with the store
+    kill(rank0, SIGKILL);
+    const auto other = nodes[1]->wait(std::chrono::seconds(20));
+    EXPECT_EQ(messages(other.err), "launch: node 0 does not respond\n");
+    EXPECT_EQ(other.status, 1);
+    nodes[0]->send_signal(SIGCONT);
+    EXPECT_EQ(nodes[0]->wait().status, 1);
+  }
 }
 
 TEST(TandemRunMultiNode, LostStoreConnectionIsReportedWithReason) {

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -48,6 +49,9 @@ void initialise(std::byte* segment, const Layout& layout) {
   cpu_set_t cores;
   static_assert(sizeof(cores) == sizeof(header->cores));
   if (sched_getaffinity(0, sizeof(cores), &cores) == 0) std::memcpy(header->cores, &cores, sizeof(cores));
+  struct stat pids = {};
+  if (stat("/proc/self/ns/pid", &pids) == 0) header->pid_namespace = pids.st_ino;
+  header->pid = getpid();
 }
 
 // --- ranks that are threads ---

@@ -92,12 +92,15 @@ struct SegmentHeader {
   SignatureSlot signatures[kNumBuffers];
   Counters counters;
   alignas(kLine) std::atomic<uint32_t> sleepers{0};  ///< threads of the rank that wait for its doorbell
+  std::atomic<int64_t> last_sleep_ns{0};             ///< when one of them last began, on CLOCK_MONOTONIC
   alignas(kLine) std::atomic<int64_t> finished{0};   ///< number of completed collectives
   LastCollective last_collective;
   CallInfo call_info[kNumBuffers];
   char tensors[kNumBuffers][kMaxShownTensors] = {};  ///< Collective::tensors of a list; no terminating zero
   Poison poison;
-  uint64_t cores[16] = {};  ///< the rank's affinity mask when it joined
+  uint64_t cores[16] = {};     ///< the rank's affinity mask when it joined
+  uint64_t pid_namespace = 0;  ///< inode; 0: not known
+  int32_t pid = 0;
 };
 
 // Messages. Every ordered pair of ranks has a Channel in the sender's segment and an Inbox in the receiver's segment.

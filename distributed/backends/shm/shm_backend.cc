@@ -1,7 +1,13 @@
 #include <tandem/distributed/backends/shm/shm_backend.h>
 
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
+#include <cerrno>
+#include <limits>
 
 #include <tandem/base/rank_context.h>
 #include <tandem/base/trace.h>
@@ -15,6 +21,10 @@ namespace {
 
 // If a rank is killed after it has advanced a counter but before it rings, sleeping peers wake up after this time.
 constexpr std::chrono::milliseconds kLongestSleep{50};
+// A waiting rank begins to sleep more often than this, also if the machine is loaded.
+constexpr std::chrono::nanoseconds kSilence = 6 * kLongestSleep;
+// The store reports deaths earlier and knows more about them, unless its host does not respond.
+constexpr std::chrono::nanoseconds kStoreTime = std::chrono::seconds(1);
 
 /// Whether each rank can have a core of its own.
 bool cores_suffice(const Mapping& mapping, int size) {
@@ -25,6 +35,15 @@ bool cores_suffice(const Mapping& mapping, int size) {
   int count = 0;
   for (const uint64_t part : all) count += std::popcount(part);
   return size <= count;
+}
+
+/// Whether the process of `peer` has ended, even if its exit status was not taken. False if this is not known.
+bool has_ended(const SegmentHeader& peer, const SegmentHeader& own) {
+  if (peer.pid == own.pid || own.pid_namespace == 0 || peer.pid_namespace != own.pid_namespace) return false;
+  const FileDescriptor process(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+  if (!process) return errno == ESRCH;
+  pollfd polled = {process.get(), POLLIN, 0};
+  return poll(&polled, 1, 0) > 0;
 }
 
 }  // namespace
@@ -38,6 +57,7 @@ ShmBackend::ShmBackend(const ProcessGroupOptions& options, const Tuning& tuning)
       mapping_(join(options, layout_)),
       notifier_(*mapping_, rank_),
       messages_(options_, tuning_, layout_, *mapping_, notifier_),
+      death_ns_(static_cast<size_t>(options.world_size)),
       inputs_(static_cast<size_t>(options.world_size)),
       store_tuner_(tuning_.trial_bytes) {
   if (cores_suffice(*mapping_, size_)) max_polls_ = 1500;
@@ -51,11 +71,13 @@ std::byte* ShmBackend::slot(int rank) const {
 
 void ShmBackend::do_sleep(FunctionRef<bool()> changed, Clock::time_point until) {
   std::atomic<uint32_t>& count = mapping_->doorbell(rank_).count;
+  own().last_sleep_ns.store(trace_now_ns(), std::memory_order_relaxed);
   own().sleepers.fetch_add(1, std::memory_order_seq_cst);
   const uint32_t before = count.load(std::memory_order_seq_cst);
   if (!changed()) {
     const auto left = until - Clock::now();
     if (left > left.zero()) futex_wait(count, before, std::min<std::chrono::nanoseconds>(left, kLongestSleep));
+    if (count.load(std::memory_order_relaxed) == before) detect_deaths();
   }
   own().sleepers.fetch_sub(1, std::memory_order_seq_cst);
 }
@@ -79,6 +101,27 @@ void ShmBackend::do_notify_failure(int culprit, const std::string& reason) {
     num_failures_.store(failures_.size(), std::memory_order_release);
   }
   notifier_.notify(rank_);
+}
+
+bool ShmBackend::is_silent(int rank) const {
+  // Compared with this rank's last sleep, because all ranks may have been stopped.
+  const auto last_sleep = [&](int of) { return header(of).last_sleep_ns.load(std::memory_order_relaxed); };
+  return last_sleep(rank_) - last_sleep(rank) > kSilence.count();
+}
+
+void ShmBackend::detect_deaths() {
+  const int64_t now = trace_now_ns();
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_ || !is_silent(rank) || !has_ended(header(rank), own())) continue;
+    {
+      std::lock_guard lock(failures_mutex_);
+      int64_t& first = death_ns_[static_cast<size_t>(rank)];
+      if (first == 0) first = now;
+      if (now - first < kStoreTime.count()) continue;
+      first = std::numeric_limits<int64_t>::max();  // is reported
+    }
+    do_notify_failure(job_rank(options_, rank), "died (its process ended)");
+  }
 }
 
 bool ShmBackend::is_missing(int rank) const { return header(rank).finished.load(std::memory_order_acquire) < number_; }

@@ -112,6 +112,10 @@ class ShmBackend final : public Backend {
   /// Throws if a rank has failed (`poisoned`, or one of the first `num_notified` failures) and the operation needs it.
   void fail_if_needed(int poisoned, size_t num_notified, FunctionRef<bool(int)> is_needed);
   [[noreturn]] void fail(int culprit, const std::string& reason) const;
+  /// Whether the rank has not slept for longer than a waiting rank would: it is stopped, dead, or does other work.
+  bool is_silent(int rank) const;
+  /// Reports the ranks whose processes have ended, if the store does not.
+  void detect_deaths();
 
   /// The algorithms described above; kNothing: only signatures are compared.
   enum class Path : uint8_t { kNothing, kSlots, kOneShot, kTwoShot, kExchange };
@@ -148,6 +152,7 @@ class ShmBackend final : public Backend {
   std::mutex failures_mutex_;
   std::vector<Failure> failures_;
   std::atomic<size_t> num_failures_{0};
+  std::vector<int64_t> death_ns_;  // by rank: when its death was detected, or 0; guarded by failures_mutex_
 
   // The running collective.
   const Collective* call_ = nullptr;
