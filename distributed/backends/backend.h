@@ -100,6 +100,9 @@ class Backend {
   virtual LastStarted do_last_started(int rank) const = 0;
   /// Ranks that started the running collective and for whose data this rank waits. Empty if this rank cannot tell.
   virtual std::vector<int> do_awaited() = 0;
+  /// Throws GroupError if a peer has aborted, even if the running collective does not need that peer. Called when the
+  /// collective is about to fail without a culprit.
+  virtual void do_throw_failure() {}
   /// From now on calls `wake`, on any thread, whenever it would wake do_sleep. For a composed backend, whose rank
   /// sleeps in one of its parts. Called once, before the first collective. Throws StateError if the backend does not
   /// support it.

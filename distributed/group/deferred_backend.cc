@@ -258,4 +258,8 @@ std::vector<int> DeferredBackend::do_awaited() {
   return backend != nullptr && collective_ == nullptr ? backend->do_awaited() : std::vector<int>();
 }
 
+void DeferredBackend::do_throw_failure() {
+  if (Backend* backend = made()) backend->do_throw_failure();
+}
+
 }}}  // namespace tandem::v0::distributed

@@ -42,6 +42,7 @@ class DeferredBackend final : public Backend {
   void do_notify_failure(int culprit, const std::string& reason) override;
   LastStarted do_last_started(int rank) const override;
   std::vector<int> do_awaited() override;
+  void do_throw_failure() override;
 
  private:
   class CancelledStore;

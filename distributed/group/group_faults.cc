@@ -13,6 +13,7 @@ namespace tandem { inline namespace v0 { namespace distributed {
 namespace {
 
 constexpr const char* kMembersMissing = "not all members have joined";
+constexpr std::chrono::milliseconds kUnknownGrace{500};
 
 std::chrono::milliseconds to_milliseconds(std::chrono::nanoseconds duration) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration);
@@ -68,8 +69,7 @@ bool GroupQueue::check_times(Clock::time_point now) {
   bool failed = false;
   if (head_ != nullptr && !head_->ended) {
     if (is_due(*head_, now)) {
-      expire(*head_);
-      failed = true;
+      failed = expire(*head_);
     } else if (now >= head_->next_report) {
       report_stall(*head_, now);
     }
@@ -93,8 +93,12 @@ bool GroupQueue::check_times(Clock::time_point now) {
 
 // --- timeouts ---
 
-void GroupQueue::expire(CollectiveOperation& operation) {
-  if (!backend_->has_members()) return time_out(operation, kMembersMissing, -1, {});
+/// Returns false if the deadline was extended briefly: a rank that can name no missing rank lets the others fail first.
+bool GroupQueue::expire(CollectiveOperation& operation) {
+  if (!backend_->has_members()) {
+    time_out(operation, kMembersMissing, -1, {});
+    return true;
+  }
   // "reached #1873: ranks 0 1 2. missing: rank 3 (last reached all_gather #1860 'control record', 31.2 s ago)"
   const int64_t seq = operation.collective.seq;
   std::string there;
@@ -126,8 +130,21 @@ void GroupQueue::expire(CollectiveOperation& operation) {
     }
     std::sort(ranks.missing.begin(), ranks.missing.end());
   }
-  time_out(operation, str("reached #", seq, ": ranks", there, ".  missing: ", missing.empty() ? "none" : missing),
-           first_missing, ranks);
+  if (missing.empty()) {
+    try {
+      backend_->do_throw_failure();
+    } catch (const GroupError& e) {
+      fail(operation, e);
+      return true;
+    }
+    if (!std::exchange(operation.is_extended, true)) {
+      operation.deadline += std::min(operation.timeout / 4, kUnknownGrace);
+      return false;
+    }
+    missing = "unknown (this rank waits for no rank that is known to be stuck)";
+  }
+  time_out(operation, str("reached #", seq, ": ranks", there, ".  missing: ", missing), first_missing, ranks);
+  return true;
 }
 
 void GroupQueue::expire(Message& message) {

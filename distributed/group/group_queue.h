@@ -156,7 +156,7 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   bool check_times(Clock::time_point now);
   Clock::time_point wake_at() const;
   bool is_due(Operation& operation, Clock::time_point now) const;
-  void expire(CollectiveOperation& operation);
+  bool expire(CollectiveOperation& operation);
   void expire(Message& message);
   void time_out(Operation& operation, const std::string& progress, int culprit, const MissingRanks& ranks);
   void report_stall(CollectiveOperation& operation, Clock::time_point now);

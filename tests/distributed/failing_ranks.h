@@ -32,7 +32,7 @@ inline constexpr int64_t kFailingCount = 200000;  // floats: many chunks of the 
 inline constexpr int kFailingWorld = 4;
 inline constexpr int kVictim = 2;
 inline constexpr int kFailingRoot = 1;
-inline constexpr std::chrono::milliseconds kStoppedTimeout{400};
+inline constexpr std::chrono::milliseconds kStoppedTimeout{800};
 /// The number of steps to the middle of an operation. The victim also fails at the first step, and near the end, when
 /// it may have completed short operations.
 inline constexpr int kMiddle = 12;

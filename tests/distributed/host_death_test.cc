@@ -15,21 +15,44 @@
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
-/// Ranks 0 and 1 on one host, 2 and 3 on the other.
-std::unique_ptr<Backend> make_two_hosts(const ProcessGroupOptions& given) {
+std::unique_ptr<Backend> make_hosts(const ProcessGroupOptions& given, const HostLayout& layout, int64_t leader_bytes) {
   constexpr network::Tuning kLink{.chunk_bytes = 4096};
   ProcessGroupOptions options = given;
-  options.host_id = options.rank < 2 ? "a" : "b";
-  const HostLayout layout{{{0, 1}, {2, 3}}};
+  options.host_id = str("host-", layout.host_of(options.rank));
   HostBackends parts;
   parts.flat = network::make_network_backend(options, kLink);
   parts.local = shm::make_shm_backend(options_inside(options, layout));
-  parts.cross = network::make_network_backend(options_across(options, layout), kLink);
+  if (layout.is_even() || layout.local_rank(options.rank) == 0) {
+    parts.cross = network::make_network_backend(options_across(options, layout), kLink);
+  }
   return std::make_unique<HierarchicalBackend>(options, layout, std::move(parts),
-                                               HostTuning{.leader_bytes = 64, .chunk_bytes = 32 << 10});
+                                               HostTuning{.leader_bytes = leader_bytes, .chunk_bytes = 32 << 10});
 }
 
-TANDEM_RANK_MAIN(fail_over_hosts) { fail_in_the_middle(context, args, make_two_hosts); }
+const HostLayout kTwoHosts{{{0, 1}, {2, 3}}};
+constexpr int64_t kNeverLeaders = 64;
+
+TANDEM_RANK_MAIN(fail_over_hosts) {
+  fail_in_the_middle(context, args, [](const auto& options) { return make_hosts(options, kTwoHosts, kNeverLeaders); });
+}
+
+TANDEM_RANK_MAIN(fail_over_leaders) {
+  fail_in_the_middle(context, args, [](const auto& options) { return make_hosts(options, kTwoHosts, 64 << 20); });
+}
+
+/// The victim is not its host's leader.
+TANDEM_RANK_MAIN(fail_behind_leader) {
+  fail_in_the_middle(context, args, [](const auto& options) {
+    return make_hosts(options, {{{0}, {1, 2, 3}}}, kNeverLeaders);
+  });
+}
+
+/// The victim is the only rank of its host.
+TANDEM_RANK_MAIN(fail_alone_on_host) {
+  fail_in_the_middle(context, args, [](const auto& options) {
+    return make_hosts(options, {{{0, 1, 3}, {2}}}, kNeverLeaders);
+  });
+}
 
 class HierarchicalRankFailure : public ::testing::TestWithParam<std::string> {};
 
@@ -47,9 +70,35 @@ TEST_P(HierarchicalRankFailure, StoppedRankCausesTimeoutOnSurvivors) {
     if (rank == kVictim) continue;
     // The first rank to time out throws; the others are notified.
     const std::string& text = notified.texts[static_cast<size_t>(rank)];
-    EXPECT_NE(text.find(title_of(GetParam()) + " timed out after 0.4 s"), std::string::npos) << text;
+    EXPECT_NE(text.find(title_of(GetParam()) + " timed out after 0.8 s"), std::string::npos) << text;
   }
   EXPECT_LT(notified.seconds, seconds_allowed("stopped"));
+}
+
+/// The errors of all survivors name the victim, and no other rank, as missing. The first rank to time out throws; the
+/// others are notified.
+void expect_only_victim_missing(const std::string& function, const std::string& operation, int moves) {
+  const Notified notified = errors_of_survivors(function, operation, "stopped", moves);
+  for (int rank = 0; rank < kFailingWorld; ++rank) {
+    if (rank == kVictim) continue;
+    const std::string& text = notified.texts[static_cast<size_t>(rank)];
+    if (text.ends_with("the operation is over")) continue;  // the victim's few steps were long
+    EXPECT_THAT(text, ::testing::ContainsRegex("missing: (data of )?rank 2 \\([^()]*\\)($|\n)"))
+        << function << ": rank " << rank << " after " << moves << " moves of " << operation;
+  }
+}
+
+TEST(HierarchicalStoppedRank, IsNamedInEveryPhaseOfAllReduce) {
+  for (const char* function : {"fail_over_hosts", "fail_over_leaders", "fail_behind_leader", "fail_alone_on_host"}) {
+    for (const int moves : {1, 4, 13, 40}) expect_only_victim_missing(function, "all_reduce", moves);
+  }
+}
+
+TEST(HierarchicalStoppedRank, IsNamedIfOnlyItsSignatureWasSent) {
+  constexpr int kWhole = 1 << 20;  // the victim completes the first of the queued operations
+  for (const char* function : {"fail_over_hosts", "fail_over_leaders", "fail_behind_leader", "fail_alone_on_host"}) {
+    expect_only_victim_missing(function, "queued", kWhole);
+  }
 }
 
 TEST_P(HierarchicalRankFailure, MismatchedCallIsShownOnEveryRank) {

@@ -40,8 +40,8 @@ TEST_P(NetworkRankFailure, StoppedRankCausesTimeoutOnAllSurvivors) {
     // The first rank to time out throws; the others are notified or time out as well.
     EXPECT_THAT(notified.texts[static_cast<size_t>(rank)],
                 MatchesRegex(str("\\[rank ", rank, " of 4\\] ", where_notified(GetParam(), rank),
-                                 "( timed out after 0\\.4 s\n  [28]00000 float32 ", "\\([0-9.]+ [KM]iB\\), gloo\n  ",
-                                 state, "| failed\n  rank [013]: ", title, " timed out after 0\\.4 s; ", state, ")")));
+                                 "( timed out after 0\\.8 s\n  [28]00000 float32 ", "\\([0-9.]+ [KM]iB\\), gloo\n  ",
+                                 state, "| failed\n  rank [013]: ", title, " timed out after 0\\.8 s; ", state, ")")));
   }
   EXPECT_LT(notified.seconds, seconds_allowed("stopped"));
 }

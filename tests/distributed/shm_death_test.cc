@@ -36,7 +36,7 @@ TEST_P(ShmRankFailure, StoppedRankCausesTimeoutOnSurvivors) {
     if (rank == kVictim) continue;
     // The first rank to time out throws; the others are notified.
     const std::string& text = notified.texts[static_cast<size_t>(rank)];
-    EXPECT_NE(text.find("timed out after 0.4 s"), std::string::npos) << text;
+    EXPECT_NE(text.find("timed out after 0.8 s"), std::string::npos) << text;
     if (GetParam() == "send") continue;
     EXPECT_NE(text.find("missing: data of rank "), std::string::npos) << text;
   }

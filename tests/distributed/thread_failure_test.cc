@@ -115,7 +115,7 @@ TEST_P(ThreadRankFailure, AbsentRankIsNamedAtTimeout) {
       if (rank == kVictim) continue;
       // The first rank to time out throws; the others are notified.
       const std::string& text = notified.texts[static_cast<size_t>(rank)];
-      EXPECT_THAT(text, HasSubstr(title_of(operation) + " timed out after 0.4 s"));
+      EXPECT_THAT(text, HasSubstr(title_of(operation) + " timed out after 0.8 s"));
       EXPECT_THAT(text, HasSubstr("rank 2"));
     }
     EXPECT_LT(notified.seconds, std::chrono::duration<double>(allowed).count()) << operation;

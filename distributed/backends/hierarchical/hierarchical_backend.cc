@@ -68,17 +68,21 @@ void HierarchicalBackend::do_notify_failure(int culprit, const std::string& reas
 }
 
 std::vector<int> HierarchicalBackend::do_awaited() {
-  if (call_->kind != CollectiveKind::kAllReduce || !matched_) return flat_->do_awaited();
+  if (call_->kind != CollectiveKind::kAllReduce || !call_->moves_data || !matched_) return flat_->do_awaited();
   std::vector<int> ranks;
-  const std::vector<int>& host = layout_.hosts[static_cast<size_t>(layout_.host_of(options_.rank))];
+  const std::vector<int>& own_host = layout_.hosts[static_cast<size_t>(layout_.host_of(options_.rank))];
   if (local_phase_ != Phase::kNone) {
-    for (const int local : local_->do_awaited()) ranks.push_back(host[static_cast<size_t>(local)]);
+    for (const int local : local_->do_awaited()) ranks.push_back(own_host[static_cast<size_t>(local)]);
   }
-  if (cross_runs_) {
-    for (const int other : cross_->do_awaited()) {
-      ranks.push_back(layout_.hosts[static_cast<size_t>(other)][static_cast<size_t>(local_rank_)]);
-    }
+  if (!cross_runs_) return ranks;
+  std::vector<int> others = cross_->do_awaited();
+  for (int other = 0; others.empty() && other < layout_.num_hosts(); ++other) {
+    if (cross_->do_last_started(other).seq < call_->seq) others.push_back(other);
   }
+  // One of several ranks of a host may wait inside it, and one of several awaited hosts for another one.
+  if (others.size() != 1) return ranks;
+  const std::vector<int>& host = layout_.hosts[static_cast<size_t>(others.front())];
+  if (host.size() == 1) ranks.push_back(host.front());
   return ranks;
 }
 

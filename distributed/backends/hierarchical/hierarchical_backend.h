@@ -59,6 +59,7 @@ class HierarchicalBackend final : public Backend {
   void do_notify_failure(int culprit, const std::string& reason) override;
   LastStarted do_last_started(int rank) const override { return flat_->do_last_started(rank); }
   std::vector<int> do_awaited() override;
+  void do_throw_failure() override { flat_->do_throw_failure(); }
 
  private:
   /// Elements [begin, begin + count) of a tensor or chunk.

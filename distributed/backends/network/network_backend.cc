@@ -268,6 +268,12 @@ std::vector<int> NetworkBackend::do_awaited() {
   return causes.empty() ? missing : causes;
 }
 
+void NetworkBackend::do_throw_failure() {
+  const Ends ends = known_ends();
+  dispatch(ends);
+  check_failures(ends, true, [](int) { return false; });
+}
+
 NetworkBackend::Ends NetworkBackend::known_ends() const {
   Ends ends{num_failures_.load(std::memory_order_acquire), {}, false};
   for (int rank = 0; rank < size_; ++rank) {

@@ -51,6 +51,7 @@ class NetworkBackend final : public Backend {
   void do_notify_failure(int culprit, const std::string& reason) override;
   LastStarted do_last_started(int rank) const override;
   std::vector<int> do_awaited() override;
+  void do_throw_failure() override;
   void do_notify(const std::function<void()>& wake) override { mesh_.notify(wake); }
 
  private:

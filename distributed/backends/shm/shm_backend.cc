@@ -290,8 +290,11 @@ LastStarted ShmBackend::do_last_started(int rank) const {
 
 std::vector<int> ShmBackend::do_awaited() {
   std::vector<int> ranks;
-  for (int rank = 0; matched_ == size_ && rank < size_; ++rank) {
-    if (rank != rank_ && is_missing(rank) && can_move(rank)) ranks.push_back(rank);
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_) continue;
+    // A rank that has not posted its signature may wait in another part of a composed backend; then it sleeps.
+    const bool has_posted = signature_slot(rank).seq.load(std::memory_order_seq_cst) == number_;
+    if (matched_ == size_ ? is_missing(rank) && can_move(rank) : !has_posted && is_silent(rank)) ranks.push_back(rank);
   }
   return ranks;
 }
