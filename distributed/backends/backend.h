@@ -62,8 +62,8 @@ class Backend {
   virtual std::string describe() const = 0;
   /// False while members are still joining, and if they cannot join: then the backend has no information about them.
   virtual bool has_members() const { return true; }
-  /// How many times a blocked caller polls before it sleeps: for about 50 us, longer than the skew between ranks in step
-  /// and shorter than a time slice, if every rank has its own core, else once.
+  /// How many times a blocked caller polls before it sleeps: once, or, if every rank has its own core, for about 50 us,
+  /// which is longer than the skew between ranks in step, and shorter than a time slice.
   virtual int max_polls() const = 0;
 
   /// Publishes the collective. `collective` must live until it has completed or failed.

@@ -24,14 +24,14 @@ void check_monitored_barrier(ProcessGroup& group, Store& store) {
 
 TANDEM_RANK_MAIN(check_every_operation) {
   const std::string& hosts = args.at(1);
-  const auto group =
-      ProcessGroup::create({.store = context.store(),
-                            .rank = context.rank(),
-                            .world_size = context.world_size(),
-                            .name = "every operation",
-                            .timeout = kLongTimeout,
-                            .backend = args.at(0),
-                            .host_id = hosts.empty() ? "" : hosts.substr(static_cast<size_t>(context.rank()), 1)});
+  const auto group = ProcessGroup::create(
+      {.store = context.store(),
+       .rank = context.rank(),
+       .world_size = context.world_size(),
+       .name = "every operation",
+       .timeout = kLongTimeout,
+       .backend = args.at(0),
+       .host_id = hosts.empty() ? "a host" : hosts.substr(static_cast<size_t>(context.rank()), 1)});
   for (const DType dtype : kDTypes) {
     const bool all_forms = dtype == kFloat32 || dtype == kBFloat16 || testing::runs_all_combinations();
     for (const Form form : kForms) {

@@ -233,8 +233,8 @@ std::vector<SharedFile> exchange_as_host(const ProcessGroupOptions& options, Sha
 std::vector<SharedFile> exchange_with_rank_0(const ProcessGroupOptions& options, const SharedFile& segment,
                                              Rendezvous& rendezvous) {
   const std::string text = rendezvous.get("host", 0);
-  const size_t first = text.find(' ');
-  const size_t second = text.find(' ', first + 1);
+  const size_t second = text.rfind(' ');
+  const size_t first = text.rfind(' ', second - 1);  // a host's name may contain spaces
   if (text.substr(0, first) != host_identity(options)) {
     fail_to_join(options, "rank 0 is on another host; the shm backend requires all ranks on one host", 0);
   }
