@@ -18,14 +18,9 @@ void check(const char* name, const DcganOptions& options) {
                ", expected 1 <= levels <= ", kMaxLevels);
 }
 
-// As in PyTorch's example dcgan, no convolution has a bias.
-constexpr nn::ConvLayerOptions kNoBias = {.bias = false};
-
-void initialize(nn::Module& network) {
-  for (nn::Module* module : network.modules()) {
-    if (const auto* conv = dynamic_cast<nn::ConvLayer*>(module)) nn::init::normal_(conv->weight, 0, 0.02);
-    if (const auto* norm = dynamic_cast<nn::BatchNorm2d*>(module)) nn::init::normal_(norm->weight, 1, 0.02);
-  }
+void initialize(nn::Module& module) {
+  if (const auto* conv = dynamic_cast<nn::ConvLayer*>(&module)) nn::init::normal_(conv->weight, 0, 0.02);
+  if (const auto* norm = dynamic_cast<nn::BatchNorm2d*>(&module)) nn::init::normal_(norm->weight, 1, 0.02);
 }
 
 }  // namespace
@@ -33,33 +28,32 @@ void initialize(nn::Module& network) {
 DcganGenerator::DcganGenerator(const DcganOptions& options) : main(add<nn::Sequential>("main")) {
   check("DcganGenerator", options);
   int64_t channels = saturating_mul(options.width, int64_t{1} << (options.levels - 1));
-  main.append<nn::ConvTranspose2d>(options.latent, channels, 4, nn::ConvTranspose2dOptions{}, kNoBias);
+  main.append<nn::ConvTranspose2d>(options.latent, channels, 4, {.bias = false});
   for (int64_t level = options.levels; level > 0; --level) {
     const int64_t out_channels = level > 1 ? channels / 2 : options.channels;
     main.append<nn::BatchNorm2d>(channels);
     main.append<nn::ReLU>();
-    main.append<nn::ConvTranspose2d>(channels, out_channels, 4, nn::ConvTranspose2dOptions{.stride = 2, .padding = 1},
-                                     kNoBias);
+    main.append<nn::ConvTranspose2d>(channels, out_channels, 4, {.stride = 2, .padding = 1, .bias = false});
     channels = out_channels;
   }
   main.append<nn::Tanh>();
-  initialize(*this);
+  apply(initialize);
 }
 
 DcganDiscriminator::DcganDiscriminator(const DcganOptions& options) : main(add<nn::Sequential>("main")) {
   check("DcganDiscriminator", options);
-  const nn::Conv2dOptions halving = {.stride = 2, .padding = 1};
+  const nn::Conv2dOptions halving = {.stride = 2, .padding = 1, .bias = false};
   int64_t channels = options.width;
-  main.append<nn::Conv2d>(options.channels, channels, 4, halving, kNoBias);
+  main.append<nn::Conv2d>(options.channels, channels, 4, halving);
   main.append<nn::LeakyReLU>(0.2);
   for (int64_t level = 1; level < options.levels; ++level) {
-    main.append<nn::Conv2d>(channels, 2 * channels, 4, halving, kNoBias);
+    main.append<nn::Conv2d>(channels, 2 * channels, 4, halving);
     channels *= 2;
     main.append<nn::BatchNorm2d>(channels);
     main.append<nn::LeakyReLU>(0.2);
   }
-  main.append<nn::Conv2d>(channels, 1, 4, nn::Conv2dOptions{}, kNoBias);
-  initialize(*this);
+  main.append<nn::Conv2d>(channels, 1, 4, {.bias = false});
+  apply(initialize);
 }
 
 Dcgan::Dcgan(const DcganOptions& options)

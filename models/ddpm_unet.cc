@@ -57,8 +57,7 @@ DdpmBlock::DdpmBlock(int64_t in_channels, int64_t out_channels, int64_t embeddin
   start_with_zeros(conv2);
 }
 
-Tensor DdpmBlock::operator()(const Tensor& x, const Tensor& embedding) {
-  const nn::ModuleScope scope(*this);
+Tensor DdpmBlock::forward(const Tensor& x, const Tensor& embedding) {
   const Tensor bias = time(silu(embedding)).unsqueeze(2).unsqueeze(3);
   const Tensor h = conv2(silu(norm2(conv1(silu(norm1(x))) + bias)));
   return (shortcut != nullptr ? (*shortcut)(x) : x) + h;
@@ -94,8 +93,7 @@ DdpmUNet::DdpmUNet(const DdpmUNetOptions& o)
   int64_t channels = o.width;
   for (int64_t level = 0; level < levels; ++level) {
     if (level > 0) {
-      halve.push_back(
-          &add<nn::Conv2d>(name("halve", level), channels, channels, 3, nn::Conv2dOptions{.stride = 2, .padding = 1}));
+      halve.push_back(&add<nn::Conv2d>(name("halve", level), channels, channels, 3, {.stride = 2, .padding = 1}));
     }
     down.push_back(add_block(name("down", level), channels, width_of(level)));
     channels = width_of(level);

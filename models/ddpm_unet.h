@@ -9,6 +9,7 @@
 #include <tandem/nn/layers.h>
 #include <tandem/nn/module.h>
 #include <tandem/nn/norm.h>
+#include <tandem/nn/sequential.h>
 
 namespace tandem { inline namespace v0 { namespace models {
 
@@ -25,12 +26,11 @@ struct DdpmUNetOptions {
 /// Two 3x3 convolutions with a shortcut around them: x [N, in_channels, H, W] and an embedding [N, E] of the time ->
 /// [N, out_channels, H, W]: shortcut(x) + conv2(silu(norm2(conv1(silu(norm1(x))) + time(silu(embedding))))). The
 /// shortcut is the identity, or a 1x1 convolution if the numbers of channels differ. conv2 begins with zeros.
-class TANDEM_API DdpmBlock : public nn::Module {
+class TANDEM_API DdpmBlock : public nn::ConditionalLayer {
  public:
   /// `embedding`: E. Throws ValueError unless `groups` divides both numbers of channels.
   DdpmBlock(int64_t in_channels, int64_t out_channels, int64_t embedding, int64_t groups);
-  /// The block's result.
-  Tensor operator()(const Tensor& x, const Tensor& embedding);
+  Tensor forward(const Tensor& x, const Tensor& embedding) override;
 
   nn::GroupNorm& norm1;            ///< of the input
   nn::Conv2d& conv1;               ///< to out_channels

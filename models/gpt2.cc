@@ -94,8 +94,7 @@ Tensor Gpt2Attention::attend(const Tensor& x, nn::KeyValueCache* cache) {
 }
 
 Gpt2Mlp::Gpt2Mlp(const Gpt2Config& config)
-    : c_fc(add<nn::Linear>("c_fc", checked(config).n_embd, inner(config),
-                           nn::LinearOptions{.gelu = GeluApproximation::kTanh})),
+    : c_fc(add<nn::Linear>("c_fc", checked(config).n_embd, inner(config), {.activation = nn::Activation::kGeluTanh})),
       c_proj(add<nn::Linear>("c_proj", inner(config), config.n_embd)),
       resid_pdrop_(config.resid_pdrop) {}
 

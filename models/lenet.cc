@@ -4,11 +4,14 @@
 
 namespace tandem { inline namespace v0 { namespace models {
 
+namespace {
+constexpr nn::Conv2dOptions kWithRelu = {.activation = nn::Activation::kRelu};
+}
+
 LeNet::LeNet(const LeNetOptions& options)
-    : conv1(add<nn::Conv2d>("conv1", options.in_channels, 32, 5, nn::Conv2dOptions{},
-                            nn::ConvLayerOptions{.relu = true})),
-      conv2(add<nn::Conv2d>("conv2", 32, 64, 5, nn::Conv2dOptions{}, nn::ConvLayerOptions{.relu = true})),
-      fc1(add<nn::Linear>("fc1", 64 * 4 * 4, 128, nn::LinearOptions{.relu = true})),
+    : conv1(add<nn::Conv2d>("conv1", options.in_channels, 32, 5, kWithRelu)),
+      conv2(add<nn::Conv2d>("conv2", 32, 64, 5, kWithRelu)),
+      fc1(add<nn::Linear>("fc1", 64 * 4 * 4, 128, {.activation = nn::Activation::kRelu})),
       fc2(add<nn::Linear>("fc2", 128, options.num_classes)) {}
 
 Tensor LeNet::forward(const Tensor& images) {

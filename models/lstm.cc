@@ -7,9 +7,8 @@ namespace tandem { inline namespace v0 { namespace models {
 
 LstmLanguageModel::LstmLanguageModel(const LstmOptions& options)
     : encoder(add<nn::Embedding>("encoder", options.vocabulary, options.width)),
-      rnn(add<nn::LSTM>(
-          "rnn", options.width, options.width,
-          nn::LSTMOptions{.num_layers = options.layers, .batch_first = true, .dropout = options.dropout})),
+      rnn(add<nn::LSTM>("rnn", options.width, options.width,
+                        {.num_layers = options.layers, .batch_first = true, .dropout = options.dropout})),
       decoder(add<nn::Linear>("decoder", options.width, options.vocabulary)),
       dropout_(options.dropout) {
   nn::init::uniform_(encoder.weight, -0.1, 0.1);

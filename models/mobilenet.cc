@@ -15,16 +15,14 @@ namespace tandem { inline namespace v0 { namespace models {
 
 namespace {
 
-// The batch norm after a convolution would cancel its bias.
-constexpr nn::ConvLayerOptions kNoBias = {.bias = false};
-
 /// Convolution, "0" in keys, and batch norm with ReLU6, "1".
 class ConvNormRelu6 : public nn::Sequential {
  public:
   ConvNormRelu6(int64_t in_channels, int64_t out_channels, int64_t kernel, int64_t stride = 1, int64_t groups = 1) {
+    // The batch norm would cancel a bias of the convolution.
     append<nn::Conv2d>(in_channels, out_channels, kernel,
-                       nn::Conv2dOptions{.stride = stride, .padding = (kernel - 1) / 2, .groups = groups}, kNoBias);
-    append<nn::BatchNorm2d>(out_channels, nn::BatchNormOptions{.relu6 = true});
+                       {.stride = stride, .padding = (kernel - 1) / 2, .groups = groups, .bias = false});
+    append<nn::BatchNorm2d>(out_channels, {.activation = nn::Activation::kRelu6});
   }
 };
 
@@ -35,7 +33,7 @@ class InvertedResidual : public nn::Layer {
     const int64_t width = saturating_mul(expand_ratio, in_channels);
     if (expand_ratio != 1) conv_.append<ConvNormRelu6>(in_channels, width, 1);
     conv_.append<ConvNormRelu6>(width, width, 3, stride, width);
-    conv_.append<nn::Conv2d>(width, out_channels, 1, nn::Conv2dOptions{}, kNoBias);
+    conv_.append<nn::Conv2d>(width, out_channels, 1, {.bias = false});
     conv_.append<nn::BatchNorm2d>(out_channels);
   }
   Tensor forward(const Tensor& x) override { return is_residual_ ? conv_(x) + x : conv_(x); }

@@ -8,11 +8,12 @@ namespace tandem { inline namespace v0 { namespace models {
 
 namespace {
 
-// The batch norm after a convolution would cancel its bias.
-constexpr nn::ConvLayerOptions kNoBias = {.bias = false};
-constexpr nn::BatchNormOptions kWithRelu = {.relu = true};
+constexpr nn::BatchNormOptions kWithRelu = {.activation = nn::Activation::kRelu};
 
-nn::Conv2dOptions convolution(int64_t stride, int64_t padding) { return {.stride = stride, .padding = padding}; }
+/// The batch norm after a convolution would cancel its bias.
+nn::Conv2dOptions convolution(int64_t stride, int64_t padding) {
+  return {.stride = stride, .padding = padding, .bias = false};
+}
 
 /// The common part of the blocks: the shortcut, and the batch norm that is added to it.
 class ShortcutBlock : public nn::Layer {
@@ -23,7 +24,7 @@ class ShortcutBlock : public nn::Layer {
   void add_shortcut(int64_t in_channels, int64_t out_channels, int64_t stride) {
     if (stride == 1 && in_channels == out_channels) return;
     downsample_ = &add<nn::Sequential>("downsample");
-    downsample_->append<nn::Conv2d>(in_channels, out_channels, 1, convolution(stride, 0), kNoBias);
+    downsample_->append<nn::Conv2d>(in_channels, out_channels, 1, convolution(stride, 0));
     downsample_->append<nn::BatchNorm2d>(out_channels);
   }
   Tensor shortcut(const Tensor& x) { return downsample_ != nullptr ? (*downsample_)(x) : x; }
@@ -37,9 +38,9 @@ class BasicBlock : public ShortcutBlock {
   static constexpr int64_t kExpansion = 1;
 
   BasicBlock(int64_t in_channels, int64_t width, int64_t stride)
-      : conv1_(add<nn::Conv2d>("conv1", in_channels, width, 3, convolution(stride, 1), kNoBias)),
+      : conv1_(add<nn::Conv2d>("conv1", in_channels, width, 3, convolution(stride, 1))),
         bn1_(add<nn::BatchNorm2d>("bn1", width, kWithRelu)),
-        conv2_(add<nn::Conv2d>("conv2", width, width, 3, convolution(1, 1), kNoBias)),
+        conv2_(add<nn::Conv2d>("conv2", width, width, 3, convolution(1, 1))),
         bn2_(add<nn::BatchNorm2d>("bn2", width)) {
     add_shortcut(in_channels, width, stride);
   }
@@ -58,11 +59,11 @@ class Bottleneck : public ShortcutBlock {
   static constexpr int64_t kExpansion = 4;
 
   Bottleneck(int64_t in_channels, int64_t width, int64_t stride)
-      : conv1_(add<nn::Conv2d>("conv1", in_channels, width, 1, convolution(1, 0), kNoBias)),
+      : conv1_(add<nn::Conv2d>("conv1", in_channels, width, 1, convolution(1, 0))),
         bn1_(add<nn::BatchNorm2d>("bn1", width, kWithRelu)),
-        conv2_(add<nn::Conv2d>("conv2", width, width, 3, convolution(stride, 1), kNoBias)),
+        conv2_(add<nn::Conv2d>("conv2", width, width, 3, convolution(stride, 1))),
         bn2_(add<nn::BatchNorm2d>("bn2", width, kWithRelu)),
-        conv3_(add<nn::Conv2d>("conv3", width, kExpansion * width, 1, convolution(1, 0), kNoBias)),
+        conv3_(add<nn::Conv2d>("conv3", width, kExpansion * width, 1, convolution(1, 0))),
         bn3_(add<nn::BatchNorm2d>("bn3", kExpansion * width)) {
     add_shortcut(in_channels, kExpansion * width, stride);
   }
@@ -96,7 +97,7 @@ int64_t last_channels(ResNetBlock block, int64_t width) {
 
 ResNet::ResNet(ResNetBlock block, const std::vector<int64_t>& layers, const ResNetOptions& options)
     : conv1(add<nn::Conv2d>("conv1", 3, options.width, options.small_images ? 3 : 7,
-                            options.small_images ? convolution(1, 1) : convolution(2, 3), kNoBias)),
+                            options.small_images ? convolution(1, 1) : convolution(2, 3))),
       bn1(add<nn::BatchNorm2d>("bn1", options.width, kWithRelu)),
       layer1(add<nn::Sequential>("layer1")),
       layer2(add<nn::Sequential>("layer2")),

@@ -17,7 +17,7 @@ constexpr int64_t kMaxLevels = 16;
 
 void append_layers(nn::Sequential& block, int64_t in_channels, int64_t out_channels, int64_t groups) {
   for (const int64_t channels : {in_channels, out_channels}) {
-    block.append<nn::Conv2d>(channels, out_channels, 3, nn::Conv2dOptions{.padding = 1});
+    block.append<nn::Conv2d>(channels, out_channels, 3, {.padding = 1});
     block.append<nn::GroupNorm>(groups, out_channels);
     block.append<nn::SiLU>();
   }

@@ -26,9 +26,8 @@ class EncoderBlock : public nn::Layer {
  public:
   explicit EncoderBlock(const VisionTransformerOptions& options)
       : ln_1_(add<nn::LayerNorm>("ln_1", options.hidden_dim, kNormOptions)),
-        self_attention_(
-            add<nn::MultiheadAttention>("self_attention", options.hidden_dim, options.num_heads,
-                                        nn::MultiheadAttentionOptions{.dropout = options.attention_dropout})),
+        self_attention_(add<nn::MultiheadAttention>("self_attention", options.hidden_dim, options.num_heads,
+                                                    {.dropout = options.attention_dropout})),
         ln_2_(add<nn::LayerNorm>("ln_2", options.hidden_dim, kNormOptions)),
         mlp_(add<nn::Sequential>("mlp")),
         dropout_(options.dropout) {
@@ -84,8 +83,8 @@ Tensor VisionTransformerEncoder::forward(const Tensor& x) {
 
 VisionTransformer::VisionTransformer(const VisionTransformerOptions& options)
     : class_token(add_parameter("class_token", zeros({1, 1, options.hidden_dim}))),
-      conv_proj(add<nn::Conv2d>("conv_proj", 3, options.hidden_dim, options.patch_size,
-                                nn::Conv2dOptions{.stride = options.patch_size})),
+      conv_proj(
+          add<nn::Conv2d>("conv_proj", 3, options.hidden_dim, options.patch_size, {.stride = options.patch_size})),
       encoder(add<VisionTransformerEncoder>("encoder", sequence_length(options), options)),
       heads(add<nn::Sequential>("heads")),
       image_size_(options.image_size) {

@@ -15,6 +15,22 @@ Tensor initial_weight(int64_t num_parameters, double init) {
 
 }  // namespace
 
+Tensor activate(const Tensor& input, Activation activation) {
+  switch (activation) {
+    case Activation::kNone: return input;
+    case Activation::kRelu: return relu(input);
+    case Activation::kRelu6: return relu6(input);
+    case Activation::kGelu: return gelu(input);
+    case Activation::kGeluTanh: return gelu(input, GeluApproximation::kTanh);
+  }
+  throw ValueError("activate: not an Activation");
+}
+
+const char* activation_text(Activation activation) {
+  constexpr const char* kTexts[] = {"", ", relu", ", relu6", ", gelu", ", gelu tanh"};
+  return kTexts[static_cast<size_t>(activation)];
+}
+
 ReLU::ReLU() : FunctionLayer(relu) {}
 ReLU6::ReLU6() : FunctionLayer(relu6) {}
 SiLU::SiLU() : FunctionLayer(silu) {}

@@ -2,9 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
-#include <utility>
 
 #include <tandem/base/macros.h>
 #include <tandem/nn/module.h>
@@ -12,22 +10,19 @@
 
 namespace tandem { inline namespace v0 { namespace nn {
 
-/// A layer without parameters: a function of its input, of any shape unless the function requires otherwise.
-class TANDEM_API FunctionLayer : public Layer {
- public:
-  Tensor forward(const Tensor& input) override { return function_(input); }
-  std::string extra_repr() const override { return settings_; }
-
- protected:
-  using Function = std::function<Tensor(const Tensor&)>;  ///< of the input
-  /// `settings`: the arguments of the constructor, for extra_repr.
-  explicit FunctionLayer(Function function, std::string settings = "")
-      : function_(std::move(function)), settings_(std::move(settings)) {}
-
- private:
-  Function function_;
-  std::string settings_;
+/// The activation that a layer applies to its result, in one pass where a fused operation exists: ReLU and GELU of
+/// Linear, ReLU of Conv2d, ReLU and ReLU6 of batch norms.
+enum class Activation {
+  kNone,      ///< the result
+  kRelu,      ///< max(x, 0)
+  kRelu6,     ///< min(max(x, 0), 6)
+  kGelu,      ///< gelu(x)
+  kGeluTanh,  ///< gelu(x) with GeluApproximation::kTanh
 };
+/// The activation of `input`.
+TANDEM_API Tensor activate(const Tensor& input, Activation activation);
+/// For extra_repr: ", gelu tanh"; "" for kNone.
+TANDEM_API const char* activation_text(Activation activation);
 
 /// max(x, 0).
 class TANDEM_API ReLU : public FunctionLayer {

@@ -73,6 +73,7 @@ struct MultiheadAttentionCall {
 /// "Attention is all you need", 2017.
 class TANDEM_API MultiheadAttention : public Layer {
  public:
+  using Options = MultiheadAttentionOptions;  ///< of the constructor
   /// Throws ValueError unless all sizes are at least 1, num_heads divides embed_dim and 0 <= dropout <= 1.
   MultiheadAttention(int64_t embed_dim, int64_t num_heads, MultiheadAttentionOptions options = {});
   /// Self-attention: x [..., T, embed_dim] -> [..., T, embed_dim].

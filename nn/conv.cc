@@ -65,9 +65,19 @@ Shape weight_shape(const char* layer, int64_t in_channels, int64_t out_channels,
   return shape;
 }
 
+/// The options of the operation.
+tandem::Conv1dOptions of_operation(const Conv1dOptions& o) { return {o.stride, o.padding, o.dilation, o.groups}; }
+tandem::Conv2dOptions of_operation(const Conv2dOptions& o) { return {o.stride, o.padding, o.dilation, o.groups}; }
+tandem::ConvTranspose1dOptions of_operation(const ConvTranspose1dOptions& o) {
+  return {o.stride, o.padding, o.output_padding, o.groups, o.dilation};
+}
+tandem::ConvTranspose2dOptions of_operation(const ConvTranspose2dOptions& o) {
+  return {o.stride, o.padding, o.output_padding, o.groups, o.dilation};
+}
+
 /// extra_repr.
 template <class Options>
-std::string conv_text(const ConvLayer& layer, const Options& options, const ConvLayerOptions& layer_options) {
+std::string conv_text(const ConvLayer& layer, const Options& options) {
   const Shape& shape = layer.weight.shape();
   const int64_t grouped = shape[1] * options.groups;
   std::string text = kIsTransposed<Options> ? str(shape[0], ", ", grouped) : str(grouped, ", ", shape[0]);
@@ -82,9 +92,11 @@ std::string conv_text(const ConvLayer& layer, const Options& options, const Conv
   if (text_of(options.dilation) != "1") text += ", dilation " + text_of(options.dilation);
   if (options.groups != 1) text += str(", groups ", options.groups);
   if (!layer.bias.defined()) text += ", no bias";
-  if (layer_options.relu) text += ", relu";
-  constexpr const char* kModes[] = {"", ", reflect", ", replicate", ", circular"};
-  text += kModes[static_cast<int>(layer_options.padding_mode)];
+  text += activation_text(options.activation);
+  if constexpr (!kIsTransposed<Options>) {
+    constexpr const char* kModes[] = {"", ", reflect", ", replicate", ", circular"};
+    text += kModes[static_cast<int>(options.padding_mode)];
+  }
   return text;
 }
 
@@ -116,68 +128,57 @@ int64_t output_padding_for(const char* layer, const char* side, int64_t output, 
   return static_cast<int64_t>(output - least);
 }
 
-/// The options of a transposed convolution. Throws ValueError for another padding mode than zeros.
-const ConvLayerOptions& with_zeros(const char* layer, const ConvLayerOptions& options) {
-  TANDEM_CHECK(ValueError, options.padding_mode == PadMode::kConstant, layer,
-               ": padding_mode must be PadMode::kConstant (zeros)");
-  return options;
-}
-
 }  // namespace
 
-ConvLayer::ConvLayer(const Shape& shape, int64_t out_channels, const ConvLayerOptions& options)
+ConvLayer::ConvLayer(const Shape& shape, int64_t out_channels, bool with_bias)
     : weight(add_parameter("weight", empty(shape))),
-      bias(add_parameter("bias", options.bias ? empty({out_channels}) : Tensor())),
-      layer_options_(options) {
+      bias(add_parameter("bias", with_bias ? empty({out_channels}) : Tensor())) {
   // As in PyTorch: slope sqrt(5) gives the bound 1 / sqrt(fan_in).
   init::kaiming_uniform_(weight, std::sqrt(5.0));
   const double bound = 1 / std::sqrt(static_cast<double>(weight.numel() / weight.size(0)));
-  if (options.bias) init::uniform_(bias, -bound, bound);
+  if (with_bias) init::uniform_(bias, -bound, bound);
 }
 
-Tensor ConvLayer::activated(const Tensor& result) const { return layer_options_.relu ? relu(result) : result; }
-
-Conv1d::Conv1d(int64_t in_channels, int64_t out_channels, int64_t kernel_size, Conv1dOptions options,
-               ConvLayerOptions layer_options)
-    : ConvLayer(weight_shape("Conv1d", in_channels, out_channels, kernel_size, options), out_channels, layer_options),
+Conv1d::Conv1d(int64_t in_channels, int64_t out_channels, int64_t kernel_size, Conv1dOptions options)
+    : ConvLayer(weight_shape("Conv1d", in_channels, out_channels, kernel_size, options), out_channels, options.bias),
       options_(options) {}
 
 Tensor Conv1d::forward(const Tensor& input) {
-  Conv1dOptions options = options_;
-  const Tensor x = padded(input, weight, layer_options_.padding_mode, options);
-  return activated(conv1d(x, weight, bias, options));
+  auto options = of_operation(options_);
+  const Tensor x = padded(input, weight, options_.padding_mode, options);
+  return activate(conv1d(x, weight, bias, options), options_.activation);
 }
 
-std::string Conv1d::extra_repr() const { return conv_text(*this, options_, layer_options_); }
+std::string Conv1d::extra_repr() const { return conv_text(*this, options_); }
 
-Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, Size2d kernel_size, Conv2dOptions options,
-               ConvLayerOptions layer_options)
-    : ConvLayer(weight_shape("Conv2d", in_channels, out_channels, kernel_size, options), out_channels, layer_options),
+Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, Size2d kernel_size, Conv2dOptions options)
+    : ConvLayer(weight_shape("Conv2d", in_channels, out_channels, kernel_size, options), out_channels, options.bias),
       options_(options) {}
 
 Tensor Conv2d::forward(const Tensor& input) {
-  Conv2dOptions options = options_;
-  const Tensor x = padded(input, weight, layer_options_.padding_mode, options);
-  return layer_options_.relu ? conv2d_relu(x, weight, bias, options) : conv2d(x, weight, bias, options);
+  auto options = of_operation(options_);
+  const Tensor x = padded(input, weight, options_.padding_mode, options);
+  if (options_.activation == Activation::kRelu) return conv2d_relu(x, weight, bias, options);
+  return activate(conv2d(x, weight, bias, options), options_.activation);
 }
 
-std::string Conv2d::extra_repr() const { return conv_text(*this, options_, layer_options_); }
+std::string Conv2d::extra_repr() const { return conv_text(*this, options_); }
 
 ConvTranspose1d::ConvTranspose1d(int64_t in_channels, int64_t out_channels, int64_t kernel_size,
-                                 ConvTranspose1dOptions options, ConvLayerOptions layer_options)
+                                 ConvTranspose1dOptions options)
     : ConvLayer(weight_shape("ConvTranspose1d", in_channels, out_channels, kernel_size, options), out_channels,
-                with_zeros("ConvTranspose1d", layer_options)),
+                options.bias),
       options_(options) {}
 
-Tensor ConvTranspose1d::run(const Tensor& input, const ConvTranspose1dOptions& options) const {
-  return activated(conv_transpose1d(input, weight, bias, options));
+Tensor ConvTranspose1d::run(const Tensor& input, const tandem::ConvTranspose1dOptions& options) const {
+  return activate(conv_transpose1d(input, weight, bias, options), options_.activation);
 }
 
-Tensor ConvTranspose1d::forward(const Tensor& input) { return run(input, options_); }
+Tensor ConvTranspose1d::forward(const Tensor& input) { return run(input, of_operation(options_)); }
 
 Tensor ConvTranspose1d::operator()(const Tensor& input, int64_t output_size) {
   return call(input, [&](const Tensor& x) {
-    ConvTranspose1dOptions o = options_;
+    tandem::ConvTranspose1dOptions o = of_operation(options_);
     if (x.dim() == 2 || x.dim() == 3) {  // else the operation throws
       o.output_padding = output_padding_for("ConvTranspose1d", "length", output_size, x.size(-1), weight.size(2),
                                             o.stride, o.padding, o.dilation);
@@ -186,23 +187,23 @@ Tensor ConvTranspose1d::operator()(const Tensor& input, int64_t output_size) {
   });
 }
 
-std::string ConvTranspose1d::extra_repr() const { return conv_text(*this, options_, layer_options_); }
+std::string ConvTranspose1d::extra_repr() const { return conv_text(*this, options_); }
 
 ConvTranspose2d::ConvTranspose2d(int64_t in_channels, int64_t out_channels, Size2d kernel_size,
-                                 ConvTranspose2dOptions options, ConvLayerOptions layer_options)
+                                 ConvTranspose2dOptions options)
     : ConvLayer(weight_shape("ConvTranspose2d", in_channels, out_channels, kernel_size, options), out_channels,
-                with_zeros("ConvTranspose2d", layer_options)),
+                options.bias),
       options_(options) {}
 
-Tensor ConvTranspose2d::run(const Tensor& input, const ConvTranspose2dOptions& options) const {
-  return activated(conv_transpose2d(input, weight, bias, options));
+Tensor ConvTranspose2d::run(const Tensor& input, const tandem::ConvTranspose2dOptions& options) const {
+  return activate(conv_transpose2d(input, weight, bias, options), options_.activation);
 }
 
-Tensor ConvTranspose2d::forward(const Tensor& input) { return run(input, options_); }
+Tensor ConvTranspose2d::forward(const Tensor& input) { return run(input, of_operation(options_)); }
 
 Tensor ConvTranspose2d::operator()(const Tensor& input, Size2d output_size) {
   return call(input, [&](const Tensor& x) {
-    ConvTranspose2dOptions o = options_;
+    tandem::ConvTranspose2dOptions o = of_operation(options_);
     if (x.dim() == 3 || x.dim() == 4) {  // else the operation throws
       o.output_padding = {output_padding_for("ConvTranspose2d", "height", output_size.height, x.size(-2),
                                              weight.size(2), o.stride.height, o.padding.height, o.dilation.height),
@@ -213,6 +214,6 @@ Tensor ConvTranspose2d::operator()(const Tensor& input, Size2d output_size) {
   });
 }
 
-std::string ConvTranspose2d::extra_repr() const { return conv_text(*this, options_, layer_options_); }
+std::string ConvTranspose2d::extra_repr() const { return conv_text(*this, options_); }
 
 }}}  // namespace tandem::v0::nn

@@ -5,24 +5,55 @@
 #include <string>
 
 #include <tandem/base/macros.h>
+#include <tandem/nn/activation.h>
 #include <tandem/nn/module.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/pad.h>
 
 namespace tandem { inline namespace v0 { namespace nn {
 
-using tandem::Conv1dOptions;           ///< options of the operation conv1d
-using tandem::Conv2dOptions;           ///< options of the operation conv2d
-using tandem::ConvTranspose1dOptions;  ///< options of the operation conv_transpose1d
-using tandem::ConvTranspose2dOptions;  ///< options of the operation conv_transpose2d
+/// Options of Conv1d.
+struct Conv1dOptions {
+  int64_t stride = 1;                         ///< as in tandem::Conv1dOptions
+  ConvPadding padding = 0;                    ///< as in tandem::Conv1dOptions
+  int64_t dilation = 1;                       ///< as in tandem::Conv1dOptions
+  int64_t groups = 1;                         ///< as in tandem::Conv1dOptions
+  bool bias = true;                           ///< whether a bias is added
+  PadMode padding_mode = PadMode::kConstant;  ///< zeros, or elements of the input (see pad), which is then copied
+  Activation activation = Activation::kNone;  ///< applied to the result
+};
 
-/// Options of convolutional layers in addition to those of their operation.
-struct ConvLayerOptions {
-  bool bias = true;   ///< whether a bias is added
-  bool relu = false;  ///< apply a ReLU to the result; fused in Conv2d
-  /// Values of the padding: zeros (kConstant), or elements of the input (see pad). Modes other than kConstant copy the
-  /// input. Transposed convolutions support only kConstant.
-  PadMode padding_mode = PadMode::kConstant;
+/// Options of Conv2d.
+struct Conv2dOptions {
+  Size2d stride = 1;                          ///< as in tandem::Conv2dOptions
+  ConvPadding padding = 0;                    ///< as in tandem::Conv2dOptions
+  Size2d dilation = 1;                        ///< as in tandem::Conv2dOptions
+  int64_t groups = 1;                         ///< as in tandem::Conv2dOptions
+  bool bias = true;                           ///< whether a bias is added
+  PadMode padding_mode = PadMode::kConstant;  ///< zeros, or elements of the input (see pad), which is then copied
+  Activation activation = Activation::kNone;  ///< applied to the result
+};
+
+/// Options of ConvTranspose1d.
+struct ConvTranspose1dOptions {
+  int64_t stride = 1;                         ///< as in tandem::ConvTranspose1dOptions
+  int64_t padding = 0;                        ///< as in tandem::ConvTranspose1dOptions
+  int64_t output_padding = 0;                 ///< as in tandem::ConvTranspose1dOptions
+  int64_t groups = 1;                         ///< as in tandem::ConvTranspose1dOptions
+  bool bias = true;                           ///< whether a bias is added
+  int64_t dilation = 1;                       ///< as in tandem::ConvTranspose1dOptions
+  Activation activation = Activation::kNone;  ///< applied to the result
+};
+
+/// Options of ConvTranspose2d.
+struct ConvTranspose2dOptions {
+  Size2d stride = 1;                          ///< as in tandem::ConvTranspose2dOptions
+  Size2d padding = 0;                         ///< as in tandem::ConvTranspose2dOptions
+  Size2d output_padding = 0;                  ///< as in tandem::ConvTranspose2dOptions
+  int64_t groups = 1;                         ///< as in tandem::ConvTranspose2dOptions
+  bool bias = true;                           ///< whether a bias is added
+  Size2d dilation = 1;                        ///< as in tandem::ConvTranspose2dOptions
+  Activation activation = Activation::kNone;  ///< applied to the result
 };
 
 /// Parameters of convolutional layers, float32. Initial values are uniform in [-b, b], b = 1 / sqrt(number of weights /
@@ -34,11 +65,7 @@ class TANDEM_API ConvLayer : public Layer {
 
  protected:
   /// `shape`: shape of the weight.
-  ConvLayer(const Shape& shape, int64_t out_channels, const ConvLayerOptions& options);
-  /// `result`, or its ReLU.
-  Tensor activated(const Tensor& result) const;
-
-  ConvLayerOptions layer_options_;  ///< as given to the constructor
+  ConvLayer(const Shape& shape, int64_t out_channels, bool with_bias);
 };
 
 /// conv1d: x [N, in_channels, L] or [in_channels, L] -> [N, out_channels, L'] or [out_channels, L'].
@@ -46,10 +73,10 @@ class TANDEM_API ConvLayer : public Layer {
 /// `weight` [out_channels, in_channels / groups, kernel_size], `bias` [out_channels].
 class TANDEM_API Conv1d : public ConvLayer {
  public:
+  using Options = Conv1dOptions;  ///< of the constructor
   /// Throws ValueError for sizes below 1, a negative padding, kSame with a stride, or groups that do not divide the
   /// channels.
-  Conv1d(int64_t in_channels, int64_t out_channels, int64_t kernel_size, Conv1dOptions options = {},
-         ConvLayerOptions layer_options = {});
+  Conv1d(int64_t in_channels, int64_t out_channels, int64_t kernel_size, Conv1dOptions options = {});
   Tensor forward(const Tensor& input) override;
   std::string extra_repr() const override;
 
@@ -63,9 +90,9 @@ class TANDEM_API Conv1d : public ConvLayer {
 /// `weight` [out_channels, in_channels / groups, kh, kw], `bias` [out_channels].
 class TANDEM_API Conv2d : public ConvLayer {
  public:
+  using Options = Conv2dOptions;  ///< of the constructor
   /// Throws ValueError as Conv1d.
-  Conv2d(int64_t in_channels, int64_t out_channels, Size2d kernel_size, Conv2dOptions options = {},
-         ConvLayerOptions layer_options = {});
+  Conv2d(int64_t in_channels, int64_t out_channels, Size2d kernel_size, Conv2dOptions options = {});
   Tensor forward(const Tensor& input) override;
   std::string extra_repr() const override;
 
@@ -78,10 +105,9 @@ class TANDEM_API Conv2d : public ConvLayer {
 /// `weight` [in_channels, out_channels / groups, kernel_size], `bias` [out_channels].
 class TANDEM_API ConvTranspose1d : public ConvLayer {
  public:
-  /// Throws ValueError for sizes below 1, a negative padding, groups that do not divide the channels, or a padding_mode
-  /// other than kConstant.
-  ConvTranspose1d(int64_t in_channels, int64_t out_channels, int64_t kernel_size, ConvTranspose1dOptions options = {},
-                  ConvLayerOptions layer_options = {});
+  using Options = ConvTranspose1dOptions;  ///< of the constructor
+  /// Throws ValueError for sizes below 1, a negative padding, or groups that do not divide the channels.
+  ConvTranspose1d(int64_t in_channels, int64_t out_channels, int64_t kernel_size, ConvTranspose1dOptions options = {});
   Tensor forward(const Tensor& input) override;
   using Layer::operator();
   /// The result with length `output_size`. The output_padding is computed from it, and the option is ignored. Throws
@@ -90,7 +116,7 @@ class TANDEM_API ConvTranspose1d : public ConvLayer {
   std::string extra_repr() const override;
 
  private:
-  Tensor run(const Tensor& input, const ConvTranspose1dOptions& options) const;
+  Tensor run(const Tensor& input, const tandem::ConvTranspose1dOptions& options) const;
 
   ConvTranspose1dOptions options_;
 };
@@ -101,9 +127,9 @@ class TANDEM_API ConvTranspose1d : public ConvLayer {
 /// `weight` [in_channels, out_channels / groups, kh, kw], `bias` [out_channels].
 class TANDEM_API ConvTranspose2d : public ConvLayer {
  public:
+  using Options = ConvTranspose2dOptions;  ///< of the constructor
   /// Throws ValueError as ConvTranspose1d.
-  ConvTranspose2d(int64_t in_channels, int64_t out_channels, Size2d kernel_size, ConvTranspose2dOptions options = {},
-                  ConvLayerOptions layer_options = {});
+  ConvTranspose2d(int64_t in_channels, int64_t out_channels, Size2d kernel_size, ConvTranspose2dOptions options = {});
   Tensor forward(const Tensor& input) override;
   using Layer::operator();
   /// The result with height and width `output_size`. The output_padding is computed from it, and the option is ignored.
@@ -112,7 +138,7 @@ class TANDEM_API ConvTranspose2d : public ConvLayer {
   std::string extra_repr() const override;
 
  private:
-  Tensor run(const Tensor& input, const ConvTranspose2dOptions& options) const;
+  Tensor run(const Tensor& input, const tandem::ConvTranspose2dOptions& options) const;
 
   ConvTranspose2dOptions options_;
 };

@@ -21,6 +21,7 @@ struct EmbeddingOptions {
 /// PyTorch.
 class TANDEM_API Embedding : public Layer {
  public:
+  using Options = EmbeddingOptions;  ///< of the constructor
   /// Throws ValueError unless both sizes are at least 1 and padding_idx is in [-num_embeddings, num_embeddings).
   Embedding(int64_t num_embeddings, int64_t embedding_dim, EmbeddingOptions options = {});
   Tensor forward(const Tensor& indices) override;

@@ -31,9 +31,7 @@ Shape weight_shape(int64_t in1_features, int64_t in2_features, int64_t out_featu
 Linear::Linear(int64_t in_features, int64_t out_features, LinearOptions options)
     : weight(add_parameter("weight", empty(weight_shape(in_features, out_features)))),
       bias(add_parameter("bias", options.bias ? empty({out_features}) : Tensor())),
-      relu_(options.relu),
-      gelu_(options.gelu) {
-  TANDEM_CHECK(ValueError, !relu_ || !gelu_, "Linear: relu and gelu are both requested, expected at most one");
+      activation_(options.activation) {
   // As in PyTorch: slope sqrt(5) gives the bound 1 / sqrt(in_features).
   init::kaiming_uniform_(weight, std::sqrt(5.0));
   const double bound = 1 / std::sqrt(static_cast<double>(in_features));
@@ -41,15 +39,14 @@ Linear::Linear(int64_t in_features, int64_t out_features, LinearOptions options)
 }
 
 Tensor Linear::forward(const Tensor& input) {
-  if (gelu_) return linear_gelu(input, weight, bias, *gelu_);
-  return relu_ ? linear_relu(input, weight, bias) : linear(input, weight, bias);
+  if (activation_ == Activation::kRelu) return linear_relu(input, weight, bias);
+  if (activation_ == Activation::kGelu) return linear_gelu(input, weight, bias);
+  if (activation_ == Activation::kGeluTanh) return linear_gelu(input, weight, bias, GeluApproximation::kTanh);
+  return activate(linear(input, weight, bias), activation_);
 }
 
 std::string Linear::extra_repr() const {
-  return str(weight.size(1), ", ", weight.size(0), bias.defined() ? "" : ", no bias", relu_ ? ", relu" : "",
-             !gelu_                               ? ""
-             : *gelu_ == GeluApproximation::kTanh ? ", gelu tanh"
-                                                  : ", gelu");
+  return str(weight.size(1), ", ", weight.size(0), bias.defined() ? "" : ", no bias", activation_text(activation_));
 }
 
 Bilinear::Bilinear(int64_t in1_features, int64_t in2_features, int64_t out_features, BilinearOptions options)

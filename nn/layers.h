@@ -2,21 +2,19 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include <tandem/base/macros.h>
+#include <tandem/nn/activation.h>
 #include <tandem/nn/module.h>
-#include <tandem/ops/activation.h>
 #include <tandem/tensor/shape.h>
 
 namespace tandem { inline namespace v0 { namespace nn {
 
 /// Options of Linear.
 struct LinearOptions {
-  bool bias = true;                            ///< whether a bias is added
-  bool relu = false;                           ///< apply a fused ReLU to the result
-  std::optional<GeluApproximation> gelu = {};  ///< apply a fused GELU of this form to the result; not with relu
+  bool bias = true;                           ///< whether a bias is added
+  Activation activation = Activation::kNone;  ///< applied to the result
 };
 
 /// y = x weight^T + bias: x [..., in_features] -> [..., out_features].
@@ -25,7 +23,8 @@ struct LinearOptions {
 /// values are uniform in [-b, b], b = 1 / sqrt(in_features), as in PyTorch, drawn in this order.
 class TANDEM_API Linear : public Layer {
  public:
-  /// Throws ValueError unless both sizes are at least 1 and at most one activation is requested.
+  using Options = LinearOptions;  ///< of the constructor
+  /// Throws ValueError unless both sizes are at least 1.
   Linear(int64_t in_features, int64_t out_features, LinearOptions options = {});
   Tensor forward(const Tensor& input) override;
   std::string extra_repr() const override;
@@ -34,8 +33,7 @@ class TANDEM_API Linear : public Layer {
   Tensor& bias;    ///< [out_features]; undefined without bias
 
  private:
-  bool relu_;
-  std::optional<GeluApproximation> gelu_;
+  Activation activation_;
 };
 
 /// Options of Bilinear.
@@ -50,6 +48,7 @@ struct BilinearOptions {
 /// Their initial values are uniform in [-b, b], b = 1 / sqrt(in1_features), as in PyTorch, drawn in this order.
 class TANDEM_API Bilinear : public Module {
  public:
+  using Options = BilinearOptions;  ///< of the constructor
   /// Throws ValueError unless all sizes are at least 1.
   Bilinear(int64_t in1_features, int64_t in2_features, int64_t out_features, BilinearOptions options = {});
   /// The layer's result.

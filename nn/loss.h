@@ -97,6 +97,7 @@ class TANDEM_API CosineEmbeddingLoss : public TripleLoss {
 /// triplet_margin_loss of (anchor, positive, negative).
 class TANDEM_API TripletMarginLoss : public TripleLoss {
  public:
+  using Options = TripletMarginLossOptions;  ///< of the constructor
   /// As in triplet_margin_loss.
   explicit TripletMarginLoss(const TripletMarginLossOptions& options = {});
 };
@@ -104,6 +105,7 @@ class TANDEM_API TripletMarginLoss : public TripleLoss {
 /// cross_entropy. The weight of the options is a buffer.
 class TANDEM_API CrossEntropyLoss : public Module {
  public:
+  using Options = CrossEntropyOptions;  ///< of the constructor
   /// As in cross_entropy.
   explicit CrossEntropyLoss(const CrossEntropyOptions& options = {});
   /// The loss.
@@ -118,6 +120,7 @@ class TANDEM_API CrossEntropyLoss : public Module {
 /// nll_loss. The weight of the options is a buffer.
 class TANDEM_API NLLLoss : public Module {
  public:
+  using Options = NllLossOptions;  ///< of the constructor
   /// As in nll_loss.
   explicit NLLLoss(const NllLossOptions& options = {});
   /// The loss.
@@ -138,6 +141,7 @@ struct BCELossOptions {
 /// binary_cross_entropy.
 class TANDEM_API BCELoss : public Module {
  public:
+  using Options = BCELossOptions;  ///< of the constructor
   /// As in binary_cross_entropy.
   explicit BCELoss(const BCELossOptions& options = {});
   /// The loss.
@@ -159,6 +163,7 @@ struct BCEWithLogitsLossOptions {
 /// binary_cross_entropy_with_logits.
 class TANDEM_API BCEWithLogitsLoss : public Module {
  public:
+  using Options = BCEWithLogitsLossOptions;  ///< of the constructor
   /// As in binary_cross_entropy_with_logits.
   explicit BCEWithLogitsLoss(const BCEWithLogitsLossOptions& options = {});
   /// The loss.

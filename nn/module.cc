@@ -90,6 +90,17 @@ bool have_equal_values(const Tensor& a, const Tensor& b, DType dtype) {
 
 }  // namespace
 
+Module::Module(Module&& other) {
+  TANDEM_CHECK(StateError, other.parent_ == nullptr, "move: ", other.scope_name()->text,
+               " is a child, which cannot be moved; create a new module");
+  other.check_not_frozen_below("move");
+  parameters_ = std::move(other.parameters_);
+  buffers_ = std::move(other.buffers_);
+  children_ = std::move(other.children_);
+  training_ = other.training_;
+  for (const Child& child : children_) child.module->parent_ = this;
+}
+
 Module::~Module() {
   for (const Child& child : children_) {
     if (child.place) *child.place = nullptr;
@@ -294,10 +305,9 @@ std::vector<const Module*> Module::children() const { return without_names(named
 std::vector<Module*> Module::modules() { return without_names(named_modules()); }
 std::vector<const Module*> Module::modules() const { return without_names(named_modules()); }
 
-Module& Module::apply(FunctionRef<void(Module&)> f) {
-  for (Module* child : children()) child->apply(f);
+void Module::visit(FunctionRef<void(Module&)> f) {
+  for (Module* child : children()) child->visit(f);
   f(*this);
-  return *this;
 }
 
 const Module& Module::find_module(const char* what, const std::string& path) const {

@@ -72,6 +72,12 @@ struct ModuleClass {
   bool (*contains)(const Module&);  ///< whether a module is of the class
 };
 
+/// Arguments that no constructor accepts. Internal.
+struct Misfit {
+  template <class A>
+  Misfit(A&& first);
+};
+
 /// A part of a model. Owns parameters, buffers (tensors that are not trained) and child modules.
 ///
 /// Members are references, which are initialized and named by add(), add_parameter() and add_buffer():
@@ -82,29 +88,55 @@ struct ModuleClass {
 ///
 /// Names have no '.' and are unique within their module. They form paths such as "encoder.fc1.weight", which are the
 /// keys of state_dict() and the names of parameters in error texts. A tensor that is added several times (tied) is one
-/// parameter, with its first path. Modules cannot be copied or moved; clone() copies them. Concurrent calls are safe if
-/// forward() is thread-safe. Changing a module is not thread-safe.
+/// parameter, with its first path. Concurrent calls are safe if forward() is thread-safe. Changing a module is not
+/// thread-safe.
 class TANDEM_API Module {
  public:
   Module() = default;
   virtual ~Module();
-  Module(const Module&) = delete;
+  /// Moves a module that is not a child, so that modules can be arguments by value; references to its parameters,
+  /// buffers and children stay valid. `other` can only be destroyed. Throws StateError if `other` is a child, or while
+  /// its structure is frozen.
+  Module(Module&& other);
+  Module(const Module&) = delete;  // modules are not copied: write nn::Linear& fc = add<nn::Linear>(..), or use clone()
   Module& operator=(const Module&) = delete;
 
   // --- building ------------------------------------------------------------------------------------------------------
   // All functions throw ValueError for a name that is empty, contains a '.' or exists already, and StateError while the
   // structure is frozen.
 
-  /// Creates a child T(args...).
+  /// Creates a child T(args...). The last argument may be T::Options in braces, behind at most four others:
+  /// add<nn::Conv2d>("conv", 1, 8, 3, {.padding = 1}).
   template <class T, class... Args>
-  T& add(std::string name, Args&&... args) {
+  requires std::constructible_from<T, Args...> T& add(std::string name, Args&&... args) {
     return add_module(std::move(name), std::make_unique<T>(std::forward<Args>(args)...));
   }
-  /// Adds an existing module as a child. Throws ValueError for null.
   template <class T>
-  T& add_module(std::string name, std::unique_ptr<T> child) {
-    T* const result = child.get();
-    insert_child(children_.size(), std::move(name), std::move(child));
+  T& add(std::string name, typename T::Options options) {
+    return add_module(std::move(name), std::make_unique<T>(std::move(options)));
+  }
+  template <class T, class A>
+  T& add(std::string name, A&& a, typename T::Options options) {
+    return add_module(std::move(name), std::make_unique<T>(std::forward<A>(a), std::move(options)));
+  }
+  template <class T, class A, class B>
+  T& add(std::string name, A&& a, B&& b, typename T::Options options) {
+    return add_module(std::move(name), std::make_unique<T>(std::forward<A>(a), std::forward<B>(b), std::move(options)));
+  }
+  template <class T, class A, class B, class C>
+  T& add(std::string name, A&& a, B&& b, C&& c, typename T::Options options) {
+    return add_module(std::move(name), std::make_unique<T>(std::forward<A>(a), std::forward<B>(b), std::forward<C>(c),
+                                                           std::move(options)));
+  }
+  template <class T>
+  T& add(std::string name, Misfit, ...) = delete;  // T has no such constructor, or T::Options has no such field
+  /// Adds a module as a child: by value, by std::unique_ptr, or a function of a tensor as a FunctionLayer. Throws
+  /// ValueError for null.
+  template <class M>
+  auto& add_module(std::string name, M&& child) {
+    auto module = make_child(std::forward<M>(child));
+    auto* const result = module.get();
+    insert_child(children_.size(), std::move(name), std::move(module));
     return *result;
   }
   /// Creates a child U(args...) that replace_module() may replace by another T.
@@ -122,6 +154,10 @@ class TANDEM_API Module {
   /// classes, which would dangle (StateError). Throws ValueError if no module has this path, or if the new module is
   /// null or of a class that is not allowed at this path. Must not be called during a call of the old module.
   std::unique_ptr<Module> replace_module(const std::string& path, std::unique_ptr<Module> module);
+  template <std::derived_from<Module> M>
+  std::unique_ptr<Module> replace_module(const std::string& path, M&& module) {
+    return replace_module(path, make_child(std::forward<M>(module)));
+  }
   /// Removes the module at `path` and returns it, under the rules of replace_module(). Later children of a Sequential
   /// or ModuleList get the next smaller index; using an emptied Replaceable throws StateError.
   std::unique_ptr<Module> remove_module(const std::string& path);
@@ -146,8 +182,19 @@ class TANDEM_API Module {
   /// The modules of named_modules().
   std::vector<Module*> modules();
   std::vector<const Module*> modules() const;
-  /// Calls f(module) for the modules below, children before their parents, and finally for this module. Returns this.
-  Module& apply(FunctionRef<void(Module&)> f);
+  /// Calls f(module) for the modules below, children before their parents, and finally for this module. If the argument
+  /// of `f` is of a derived class, as in [](nn::Linear& linear) { .. }, only for the modules of this class. Returns this.
+  template <class F = void (*)(Module&)>
+  Module& apply(F f) {
+    visit([&](Module& module) {
+      if constexpr (std::invocable<F&, Module&>) {
+        f(module);
+      } else if (auto* const derived = dynamic_cast<decltype(argument_of(std::function(f)))>(&module)) {
+        f(*derived);
+      }
+    });
+    return *this;
+  }
 
   /// The module at a path below this module; "" is this module. Throws ValueError, listing the existing modules, if no
   /// module has this path, and ValueError if the module is not a T.
@@ -219,6 +266,11 @@ class TANDEM_API Module {
     return known != nullptr ? *known : make_scope_name();
   }
 
+ protected:
+  /// The argument of add_module as an owning pointer.
+  template <class M>
+  static auto make_child(M&& module);
+
  private:
   template <class Base, class T>
   friend class ModuleContainer;
@@ -255,6 +307,9 @@ class TANDEM_API Module {
   /// Whether children that are named by their index are renamed if one is inserted or removed before them.
   virtual bool numbers_children() const { return false; }
 
+  template <class R, class M>
+  static M* argument_of(const std::function<R(M&)>&);
+  void visit(FunctionRef<void(Module&)> f);
   void insert_child(size_t position, std::string name, std::unique_ptr<Module> child);
   std::shared_ptr<Module*> insert_replaceable(std::string name, std::unique_ptr<Module> child, const ModuleClass& type);
   void check_class(const char* what, const std::string& name, const Module& child, const ModuleClass& required) const;
@@ -304,7 +359,7 @@ class TANDEM_API Module {
 ///
 ///     nn::Replaceable<nn::Linear> fc = add_replaceable<nn::Linear>("fc", 512, 1000);
 ///     ...
-///     net.replace_module("fc", std::make_unique<nn::Linear>(512, 10));
+///     net.replace_module("fc", nn::Linear(512, 10));
 ///
 /// Copies refer to the same child, also after it was replaced. All functions except operator bool throw StateError if
 /// the child was removed or its parent destroyed.
@@ -428,6 +483,37 @@ class TANDEM_API Layer : public Module {
 
   std::shared_ptr<LayerHooks> hooks_;  ///< null before the first hook; shared with the graph
 };
+
+/// A layer without parameters: a function of its input, of any shape unless the function requires otherwise.
+class TANDEM_API FunctionLayer : public Layer {
+ public:
+  using Function = std::function<Tensor(const Tensor&)>;  ///< of the input
+  /// `settings`: for extra_repr.
+  explicit FunctionLayer(Function function, std::string settings = "")
+      : function_(std::move(function)), settings_(std::move(settings)) {}
+  Tensor forward(const Tensor& input) override { return function_(input); }
+  std::string extra_repr() const override { return settings_; }
+
+ private:
+  Function function_;
+  std::string settings_;
+};
+
+template <class M>
+auto Module::make_child(M&& module) {
+  using T = std::remove_cvref_t<M>;
+  if constexpr (std::derived_from<T, Module>) {
+    static_assert(!std::is_lvalue_reference_v<M>, "a module that has a name is not copied: create it in the call");
+    return std::make_unique<T>(std::forward<M>(module));
+  } else if constexpr (requires { FunctionLayer(std::forward<M>(module)); }) {
+    return std::make_unique<FunctionLayer>(std::forward<M>(module));
+  } else {
+    static_assert(
+        requires { typename T::element_type; },
+        "expected a module, a std::unique_ptr to one, or a function: [](const Tensor& x) { return relu(x); }");
+    return std::forward<M>(module);
+  }
+}
 
 /// A table with one line per module of the tree: name, type and settings, number of elements in the parameters of the
 /// module and the modules below, and its own parameters and buffers with their shapes (and dtypes other than float32).

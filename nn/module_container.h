@@ -1,6 +1,7 @@
 // Modules whose children have positions: the base of Sequential, ModuleList and ModuleDict.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -58,27 +59,55 @@ class ModuleContainer : public Base {
 template <class Base, class T>
 class IndexedContainer : public ModuleContainer<Base, T> {
  public:
-  /// Appends a module U(args...).
-  template <class U = T, class... Args>
-  U& append(Args&&... args) {
-    return append(std::make_unique<U>(std::forward<Args>(args)...));
+  /// Appends a module U(args...). The last argument may be U::Options in braces, as in Module::add.
+  template <class U, class... Args>
+  requires std::constructible_from<U, Args...> U& append(Args&&... args) {
+    return this->template add<U>(next(), std::forward<Args>(args)...);
   }
-  /// Appends an existing module. Throws ValueError for null.
-  template <class U>
-  U& append(std::unique_ptr<U> module) {
-    return this->add_module(std::to_string(this->size()), std::move(module));
+  template <class U = T>
+  U& append(typename U::Options options) {
+    return this->template add<U>(next(), std::move(options));
   }
-  /// Inserts a module at `index`, which may be size(). The indices of the following modules increase by one.
+  template <class U = T, class A>
+  U& append(A&& a, typename U::Options options) {
+    return this->template add<U>(next(), std::forward<A>(a), std::move(options));
+  }
+  template <class U = T, class A, class B>
+  U& append(A&& a, B&& b, typename U::Options options) {
+    return this->template add<U>(next(), std::forward<A>(a), std::forward<B>(b), std::move(options));
+  }
+  template <class U = T, class A, class B, class C>
+  U& append(A&& a, B&& b, C&& c, typename U::Options options) {
+    return this->template add<U>(next(), std::forward<A>(a), std::forward<B>(b), std::forward<C>(c),
+                                 std::move(options));
+  }
   template <class U>
-  U& insert(int64_t index, std::unique_ptr<U> module) {
+  U& append(Misfit, ...) = delete;  // U has no such constructor, or U::Options has no such field
+  /// Appends a T(args...), or the argument of Module::add_module.
+  template <class... Args>
+  auto& append(Args&&... args) {
+    if constexpr (std::constructible_from<T, Args...>) {
+      return this->template add<T>(next(), std::forward<Args>(args)...);
+    } else {
+      return this->add_module(next(), std::forward<Args>(args)...);
+    }
+  }
+  /// Inserts a module, as Module::add_module, at `index`, which may be size(). The indices of the following modules
+  /// increase by one.
+  template <class M>
+  auto& insert(int64_t index, M&& module) {
     check_index(index, this->size() + 1);
-    U* const result = module.get();
-    this->insert_at(static_cast<size_t>(index), std::move(module));
+    auto child = this->make_child(std::forward<M>(module));
+    auto* const result = child.get();
+    this->insert_at(static_cast<size_t>(index), std::move(child));
     return *result;
   }
-  /// Replaces a module and returns the old one. References to the old module stay valid as long as the result.
-  std::unique_ptr<Module> replace(int64_t index, std::unique_ptr<T> module) {
-    return this->replace_module(this->child_name(check_index(index, this->size())), std::move(module));
+  /// Replaces a module, as Module::add_module, and returns the old one. References to the old module stay valid as long
+  /// as the result.
+  template <class M>
+  std::unique_ptr<Module> replace(int64_t index, M&& module) {
+    return this->replace_module(this->child_name(check_index(index, this->size())),
+                                this->make_child(std::forward<M>(module)));
   }
   /// Removes a module and returns it. The indices of the following modules decrease by one.
   std::unique_ptr<Module> pop(int64_t index) {
@@ -88,6 +117,7 @@ class IndexedContainer : public ModuleContainer<Base, T> {
 
  private:
   bool numbers_children() const final { return true; }
+  std::string next() const { return std::to_string(this->size()); }  ///< the name of an appended module
   size_t check_index(int64_t index, int64_t size) const {
     const std::string type = this->type_name();
     TANDEM_CHECK(IndexError, index >= 0 && index < size, type.substr(0, type.find('<')), ": index is ", index,

@@ -27,10 +27,10 @@ class ModuleDict : public ModuleContainer<Module, T> {
   U& insert(std::string key, Args&&... args) {
     return insert(std::move(key), std::make_unique<U>(std::forward<Args>(args)...));
   }
-  /// Inserts an existing module; also throws ValueError for null.
-  template <class U>
-  U& insert(std::string key, std::unique_ptr<U> module) {
-    return this->add_module(std::move(key), std::move(module));
+  /// Inserts a module, as Module::add_module.
+  template <class M>
+  auto& insert(std::string key, M&& module) {
+    return this->add_module(std::move(key), std::forward<M>(module));
   }
   T& operator[](const std::string& key) { return this->template get_submodule<T>(key); }  ///< the module of a key
   bool contains(const std::string& key) const {                                           ///< whether the key exists
@@ -52,8 +52,9 @@ class ModuleDict : public ModuleContainer<Module, T> {
     return result;
   }
   /// Replaces a module and returns the old one. References to the old module stay valid as long as the result.
-  std::unique_ptr<Module> replace(const std::string& key, std::unique_ptr<T> module) {
-    return this->replace_module(key, std::move(module));
+  template <class M>
+  std::unique_ptr<Module> replace(const std::string& key, M&& module) {
+    return this->replace_module(key, this->make_child(std::forward<M>(module)));
   }
   /// Removes a module and returns it.
   std::unique_ptr<Module> pop(const std::string& key) { return this->remove_module(key); }

@@ -25,8 +25,6 @@ void check_momentum(const char* layer, std::optional<double> momentum) {
 Shape channels(const char* layer, int64_t num_features, const BatchNormOptions& options) {
   TANDEM_CHECK(ValueError, num_features >= 1, layer, ": num_features is ", num_features, ", expected at least 1");
   check_eps(layer, options.eps);
-  TANDEM_CHECK(ValueError, !(options.relu && options.relu6), layer,
-               ": relu and relu6 are both set, expected at most one of them");
   check_momentum(layer, options.momentum);
   return {num_features};
 }
@@ -96,9 +94,7 @@ std::string ChannelNorm::extra_repr() const {
   if (options_.affine != defaults_.affine) text += options_.affine ? ", affine" : ", not affine";
   if (options_.track_running_stats != defaults_.track_running_stats)
     text += options_.track_running_stats ? ", running statistics" : ", no running statistics";
-  if (options_.relu) text += ", relu";
-  if (options_.relu6) text += ", relu6";
-  return text;
+  return text + activation_text(options_.activation);
 }
 
 double BatchNormBase::call_momentum() const {
@@ -113,11 +109,14 @@ void BatchNormBase::count() const {
 
 Tensor BatchNormBase::forward(const Tensor& input) {
   check_input(input);
-  const auto norm = options().relu6 ? &batch_norm_relu6 : options().relu ? &batch_norm_relu : &batch_norm;
+  const Activation activation = options().activation;
+  const auto norm = activation == Activation::kRelu6  ? &batch_norm_relu6
+                    : activation == Activation::kRelu ? &batch_norm_relu
+                                                      : &batch_norm;
   Tensor result =
       norm(input, running_mean, running_var, weight, bias, uses_batch_statistics(), call_momentum(), options().eps);
   count();
-  return result;
+  return norm == &batch_norm ? activate(result, activation) : result;
 }
 
 Tensor BatchNormBase::add_relu(const Tensor& input, const Tensor& residual) {

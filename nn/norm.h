@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <tandem/base/macros.h>
+#include <tandem/nn/activation.h>
 #include <tandem/nn/module.h>
 
 namespace tandem { inline namespace v0 { namespace nn {
@@ -19,8 +20,7 @@ struct BatchNormOptions {
   std::optional<double> momentum = 0.1;
   bool affine = true;               ///< with weight and bias
   bool track_running_stats = true;  ///< with running statistics; else evaluation mode uses the batch's statistics
-  bool relu = false;                ///< apply a fused ReLU to the result
-  bool relu6 = false;               ///< apply a fused ReLU6 to the result; not with relu
+  Activation activation = Activation::kNone;  ///< applied to the result
 };
 
 /// Parameters and running statistics of batch and instance norms.
@@ -68,9 +68,10 @@ class TANDEM_API ChannelNorm : public Layer {
 /// statistics with them; evaluation mode uses the running statistics.
 class TANDEM_API BatchNormBase : public ChannelNorm {
  public:
+  using Options = BatchNormOptions;  ///< of the constructor
   Tensor forward(const Tensor& input) override;
-  /// max(forward(input) + residual, 0) in one pass, for the end of a residual block; use it on a layer without the
-  /// option `relu` or `relu6`. `residual` has the shape of `input`.
+  /// max(forward(input) + residual, 0) in one pass, for the end of a residual block; use it on a layer without an
+  /// activation. `residual` has the shape of `input`.
   virtual Tensor add_relu(const Tensor& input, const Tensor& residual);
 
  protected:
@@ -116,6 +117,7 @@ struct InstanceNormOptions {
 /// over the samples, and evaluation mode uses them; they do not count batches.
 class TANDEM_API InstanceNormBase : public ChannelNorm {
  public:
+  using Options = InstanceNormOptions;  ///< of the constructor
   Tensor forward(const Tensor& input) override;
 
  protected:
@@ -153,6 +155,7 @@ struct GroupNormOptions {
 /// `weight` [C] (initially ones) and `bias` [C] (zeros) are float32; they are undefined unless `affine`.
 class TANDEM_API GroupNorm : public Layer {
  public:
+  using Options = GroupNormOptions;  ///< of the constructor
   /// Throws ValueError unless num_groups is at least 1 and divides num_channels, and eps is positive.
   GroupNorm(int64_t num_groups, int64_t num_channels, GroupNormOptions options = {});
   Tensor forward(const Tensor& input) override;
@@ -181,6 +184,7 @@ struct LayerNormOptions {
 /// the options disable them.
 class TANDEM_API LayerNorm : public Layer {
  public:
+  using Options = LayerNormOptions;  ///< of the constructor
   /// Normalizes over the last dimension. Throws ValueError unless sizes are at least 1 and eps is positive.
   explicit LayerNorm(int64_t size, LayerNormOptions options = {}) : LayerNorm(Shape{size}, options) {}
   explicit LayerNorm(const Shape& normalized_shape, LayerNormOptions options = {});
@@ -209,6 +213,7 @@ struct RMSNormOptions {
 /// `weight` (initially ones) has the shape normalized_shape and is float32; it is undefined unless elementwise_affine.
 class TANDEM_API RMSNorm : public Layer {
  public:
+  using Options = RMSNormOptions;  ///< of the constructor
   /// Normalizes over the last dimension. Throws ValueError unless sizes are at least 1 and eps is positive.
   explicit RMSNorm(int64_t size, RMSNormOptions options = {}) : RMSNorm(Shape{size}, options) {}
   explicit RMSNorm(const Shape& normalized_shape, RMSNormOptions options = {});

@@ -21,8 +21,8 @@ class ParametrizationList : public Module {
  public:
   using Target = Module::OwnTensor;
 
-  ParametrizationList(Layer& layer, Target& target, std::unique_ptr<Parametrization> parametrization)
-      : layer_(layer), target_(target), parametrization_(add_module("0", std::move(parametrization))) {}
+  ParametrizationList(Target& target, std::unique_ptr<Parametrization> parametrization)
+      : target_(target), parametrization_(add_module("0", std::move(parametrization))) {}
 
   /// Throws the errors of the parametrization for the present value, and ShapeError, DTypeError or DeviceError if its
   /// result cannot replace the parameter. Called before anything is changed.
@@ -47,7 +47,7 @@ class ParametrizationList : public Module {
       const NoGradGuard no_grad;
       values = parametrization_.right_inverse(target_.tensor);
     }
-    const std::string old_path = layer_.path().empty() ? target_.name : layer_.path() + "." + target_.name;
+    const std::string old_path = layer().path().empty() ? target_.name : layer().path() + "." + target_.name;
     std::string& leaf_name = autograd::leaf(target_.tensor.requires_grad_()).name;
     if (leaf_name == old_path) leaf_name.clear();  // if the parameter is an original, it gets a new path
     for (size_t i = 0; i < values.size(); ++i) {
@@ -58,9 +58,9 @@ class ParametrizationList : public Module {
     target_.kind = Kind::kComputed;
     compute();
     target_.tensor = target_.tensor.detach();
-    before_ = layer_.register_forward_pre_hook([this](Layer&, const Tensor&) { compute(); });
+    before_ = layer().register_forward_pre_hook([this](Layer&, const Tensor&) { compute(); });
     // The member is detached after each call, so that it does not keep the graph of the call alive.
-    after_ = layer_.register_forward_hook(
+    after_ = layer().register_forward_hook(
         [this](Layer&, const Tensor&, const Tensor&) { target_.tensor = target_.tensor.detach(); });
   }
 
@@ -82,7 +82,7 @@ class ParametrizationList : public Module {
       autograd::leaf(target_.tensor.requires_grad_()).name.clear();
     }
     target_.kind = Kind::kParameter;
-    layer_.make_parameter(target_.name, target_.tensor);
+    layer().make_parameter(target_.name, target_.tensor);
     target_.tensor.requires_grad_(requires_grad);
   }
 
@@ -107,7 +107,7 @@ class ParametrizationList : public Module {
     parametrization->train(layer.is_training());
     if (find_child(layer, kFolder) == layer.children_.end()) layer.add<Module>(kFolder);
     Module& folder = *find_child(layer, kFolder)->module;
-    folder.add_module(name, std::make_unique<ParametrizationList>(layer, target, std::move(parametrization))).start();
+    folder.add_module(name, std::make_unique<ParametrizationList>(target, std::move(parametrization))).start();
   }
 
   static void remove_from(Layer& layer, const std::string& name, bool leave_parametrized) {
@@ -133,8 +133,9 @@ class ParametrizationList : public Module {
     return std::find_if(module.children_.begin(), module.children_.end(),
                         [&](const Child& child) { return child.name == name; });
   }
+  /// The layer may have been moved since the registration.
+  Layer& layer() { return static_cast<Layer&>(*parent_->parent_); }
 
-  Layer& layer_;
   Target& target_;
   Parametrization& parametrization_;
   std::vector<const Tensor*> originals_;

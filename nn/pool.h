@@ -14,6 +14,7 @@ namespace tandem { inline namespace v0 { namespace nn {
 /// Maximum of each window: max_pool1d of x [N, C, L] or [C, L].
 class TANDEM_API MaxPool1d : public Layer {
  public:
+  using Options = MaxPool1dOptions;  ///< of the constructor
   /// Size of the window, and stride, padding and dilation.
   explicit MaxPool1d(int64_t kernel_size, MaxPool1dOptions options = {})
       : kernel_size_(kernel_size), options_(options) {}
@@ -30,6 +31,7 @@ class TANDEM_API MaxPool1d : public Layer {
 /// Maximum of each window: max_pool2d of x [N, C, H, W] or [C, H, W].
 class TANDEM_API MaxPool2d : public Layer {
  public:
+  using Options = MaxPool2dOptions;  ///< of the constructor
   /// Size of the window, and stride, padding and dilation.
   explicit MaxPool2d(Size2d kernel_size, MaxPool2dOptions options = {})
       : kernel_size_(kernel_size), options_(options) {}
@@ -46,6 +48,7 @@ class TANDEM_API MaxPool2d : public Layer {
 /// Mean of each window: avg_pool1d of x [N, C, L] or [C, L].
 class TANDEM_API AvgPool1d : public Layer {
  public:
+  using Options = AvgPool1dOptions;  ///< of the constructor
   /// Size of the window, and stride and padding.
   explicit AvgPool1d(int64_t kernel_size, AvgPool1dOptions options = {})
       : kernel_size_(kernel_size), options_(options) {}
@@ -60,6 +63,7 @@ class TANDEM_API AvgPool1d : public Layer {
 /// Mean of each window: avg_pool2d of x [N, C, H, W] or [C, H, W].
 class TANDEM_API AvgPool2d : public Layer {
  public:
+  using Options = AvgPool2dOptions;  ///< of the constructor
   /// Size of the window, and stride, padding and divisor.
   explicit AvgPool2d(Size2d kernel_size, AvgPool2dOptions options = {})
       : kernel_size_(kernel_size), options_(options) {}
@@ -126,6 +130,7 @@ class TANDEM_API AdaptiveMaxPool2d : public Layer {
 /// Partial inverse of MaxPool1d: max_unpool1d, which sets elements that were not maxima to 0.
 class TANDEM_API MaxUnpool1d : public Module {
  public:
+  using Options = MaxUnpool1dOptions;  ///< of the constructor
   /// Size, stride and padding of the window.
   explicit MaxUnpool1d(int64_t kernel_size, MaxUnpool1dOptions options = {})
       : kernel_size_(kernel_size), options_(options) {}
@@ -141,6 +146,7 @@ class TANDEM_API MaxUnpool1d : public Module {
 /// Partial inverse of MaxPool2d: max_unpool2d, which sets elements that were not maxima to 0.
 class TANDEM_API MaxUnpool2d : public Module {
  public:
+  using Options = MaxUnpool2dOptions;  ///< of the constructor
   /// Size, stride and padding of the window.
   explicit MaxUnpool2d(Size2d kernel_size, MaxUnpool2dOptions options = {})
       : kernel_size_(kernel_size), options_(options) {}

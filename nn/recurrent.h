@@ -91,6 +91,7 @@ class TANDEM_API RecurrentLayer : public Module {
 /// Long short-term memory: `auto [output, h_n, c_n] = lstm(x)`, see RecurrentLayer.
 class TANDEM_API LSTM : public RecurrentLayer {
  public:
+  using Options = LSTMOptions;  ///< of the constructor
   /// Throws ValueError unless sizes and num_layers are at least 1 and 0 <= dropout <= 1.
   LSTM(int64_t input_size, int64_t hidden_size, LSTMOptions options = {});
   /// A state that is undefined is zero.
@@ -112,6 +113,7 @@ class TANDEM_API SingleStateLayer : public RecurrentLayer {
 /// Gated recurrent units.
 class TANDEM_API GRU : public SingleStateLayer {
  public:
+  using Options = GRUOptions;  ///< of the constructor
   /// Throws as LSTM.
   GRU(int64_t input_size, int64_t hidden_size, GRUOptions options = {});
 };
@@ -119,6 +121,7 @@ class TANDEM_API GRU : public SingleStateLayer {
 /// Plain recurrent network.
 class TANDEM_API RNN : public SingleStateLayer {
  public:
+  using Options = RNNOptions;  ///< of the constructor
   /// Throws as LSTM.
   RNN(int64_t input_size, int64_t hidden_size, RNNOptions options = {});
 };
@@ -161,6 +164,7 @@ class TANDEM_API RecurrentCell : public Module {
 /// One step of an LSTM: `auto [h, c] = cell(x, h, c)`, see RecurrentCell.
 class TANDEM_API LSTMCell : public RecurrentCell {
  public:
+  using Options = LSTMCellOptions;  ///< of the constructor
   /// Throws ValueError unless both sizes are at least 1.
   LSTMCell(int64_t input_size, int64_t hidden_size, LSTMCellOptions options = {});
   /// A state that is undefined is zero.
@@ -170,6 +174,7 @@ class TANDEM_API LSTMCell : public RecurrentCell {
 /// One step of a GRU: `h = cell(x, h)`, see RecurrentCell.
 class TANDEM_API GRUCell : public RecurrentCell {
  public:
+  using Options = GRUCellOptions;  ///< of the constructor
   /// Throws ValueError unless both sizes are at least 1.
   GRUCell(int64_t input_size, int64_t hidden_size, GRUCellOptions options = {});
   /// A state that is undefined is zero.
@@ -179,6 +184,7 @@ class TANDEM_API GRUCell : public RecurrentCell {
 /// One step of a plain recurrent network: `h = cell(x, h)`, see RecurrentCell.
 class TANDEM_API RNNCell : public RecurrentCell {
  public:
+  using Options = RNNCellOptions;  ///< of the constructor
   /// Throws ValueError unless both sizes are at least 1.
   RNNCell(int64_t input_size, int64_t hidden_size, RNNCellOptions options = {});
   /// A state that is undefined is zero.

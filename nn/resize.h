@@ -14,6 +14,7 @@ namespace tandem { inline namespace v0 { namespace nn {
 /// Resizes x [N, C, L] or [N, C, H, W]: interpolate.
 class TANDEM_API Upsample : public Layer {
  public:
+  using Options = InterpolateOptions;  ///< of the constructor
   /// Size or scale factor, and mode: {.scale_factor = {2}, .mode = InterpolateMode::kBilinear}.
   explicit Upsample(InterpolateOptions options) : options_(std::move(options)) {}
   Tensor forward(const Tensor& input) override;

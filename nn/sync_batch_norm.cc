@@ -59,8 +59,7 @@ Tensor SyncBatchNorm::normalize(const Tensor& input) const {
 
 Tensor SyncBatchNorm::forward(const Tensor& input) {
   if (!is_training()) return BatchNormBase::forward(input);
-  const Tensor result = normalize(input);
-  return options().relu6 ? relu6(result) : options().relu ? relu(result) : result;
+  return activate(normalize(input), options().activation);
 }
 
 Tensor SyncBatchNorm::add_relu(const Tensor& input, const Tensor& residual) {

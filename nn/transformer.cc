@@ -18,9 +18,7 @@ LayerNormOptions norm_options(const TransformerLayerOptions& options) {
 
 /// The first linear layer includes the activation.
 LinearOptions linear1_options(const TransformerLayerOptions& options) {
-  LinearOptions linear1 = {.bias = options.bias, .relu = options.activation == TransformerActivation::kRelu};
-  if (options.activation == TransformerActivation::kGelu) linear1.gelu = GeluApproximation::kNone;
-  return linear1;
+  return {.bias = options.bias, .activation = options.activation};
 }
 
 /// x with the branch added, before or after the norm.
@@ -39,7 +37,7 @@ Tensor feed_forward(const Tensor& x, Linear& linear1, Linear& linear2, const Tra
 
 std::string layer_text(int64_t dim_feedforward, const TransformerLayerOptions& options) {
   return str("feedforward ", dim_feedforward, ", dropout ", options.dropout,
-             options.activation == TransformerActivation::kGelu ? ", gelu" : "",
+             options.activation == Activation::kRelu ? "" : activation_text(options.activation),
              options.norm_first ? ", norm first" : "");
 }
 

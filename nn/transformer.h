@@ -13,17 +13,14 @@
 
 namespace tandem { inline namespace v0 { namespace nn {
 
-/// Activation between the two linear layers of a transformer layer.
-enum class TransformerActivation { kRelu, kGelu };
-
 /// Options of TransformerEncoderLayer and TransformerDecoderLayer.
 struct TransformerLayerOptions {
-  int64_t dim_feedforward = 2048;                                   ///< width between the two linear layers
-  double dropout = 0.1;                                             ///< of weights, of hidden units and of each branch
-  TransformerActivation activation = TransformerActivation::kRelu;  ///< between the two linear layers
-  double layer_norm_eps = 1e-5;                                     ///< added to variances
-  bool norm_first = false;  ///< x + branch(norm(x)) instead of norm(x + branch(x))
-  bool bias = true;         ///< linear layers, projections and norms have a bias
+  int64_t dim_feedforward = 2048;             ///< width between the two linear layers
+  double dropout = 0.1;                       ///< of weights, of hidden units and of each branch
+  Activation activation = Activation::kRelu;  ///< between the two linear layers
+  double layer_norm_eps = 1e-5;               ///< added to variances
+  bool norm_first = false;                    ///< x + branch(norm(x)) instead of norm(x + branch(x))
+  bool bias = true;                           ///< linear layers, projections and norms have a bias
 };
 
 /// Arguments of a call of TransformerEncoderLayer and TransformerEncoder; in bool masks true means not allowed, as in
@@ -51,6 +48,7 @@ struct TransformerDecoderCall {
 /// values of these layers.
 class TANDEM_API TransformerEncoderLayer : public Layer {
  public:
+  using Options = TransformerLayerOptions;  ///< of the constructor
   /// Throws the errors of its layers.
   TransformerEncoderLayer(int64_t d_model, int64_t nhead, TransformerLayerOptions options = {});
   Tensor forward(const Tensor& src) override { return encode(src, {}, nullptr); }
@@ -78,6 +76,7 @@ class TANDEM_API TransformerEncoderLayer : public Layer {
 /// `norm2.*`, `norm3.*`, with the initial values of these layers.
 class TANDEM_API TransformerDecoderLayer : public Module {
  public:
+  using Options = TransformerLayerOptions;  ///< of the constructor
   /// Throws the errors of its layers.
   TransformerDecoderLayer(int64_t d_model, int64_t nhead, TransformerLayerOptions options = {});
   /// The output of the layer. With a cache, the positions of tgt follow those of the cache, which is extended.
@@ -107,6 +106,7 @@ struct TransformerOptions {
 /// layer has its own initial values; PyTorch's layers start as copies of one layer.
 class TANDEM_API TransformerEncoder : public Layer {
  public:
+  using Options = TransformerOptions;  ///< of the constructor
   /// Throws ValueError unless num_layers is at least 1, and as the layers.
   TransformerEncoder(int64_t d_model, int64_t nhead, int64_t num_layers, TransformerOptions options = {});
   Tensor forward(const Tensor& src) override { return encode(src, {}, nullptr); }
@@ -126,6 +126,7 @@ class TANDEM_API TransformerEncoder : public Layer {
 /// A stack of `num_layers` TransformerDecoderLayers, as TransformerEncoder.
 class TANDEM_API TransformerDecoder : public Module {
  public:
+  using Options = TransformerOptions;  ///< of the constructor
   /// Throws ValueError unless num_layers is at least 1, and as the layers.
   TransformerDecoder(int64_t d_model, int64_t nhead, int64_t num_layers, TransformerOptions options = {});
   /// The output of the last layer, or of the norm. Caches are as in TransformerEncoder.

@@ -64,6 +64,7 @@ std::map<std::string, std::function<Tensor()>> functions() {
        [] {
          return from_vector<float>({1, 2}, {2});
        }},
+      {"activate", [] { return nn::activate(x, nn::Activation::kRelu); }},
       {"pad_sequence",
        [] {
          return nn::pad_sequence({x, x});

@@ -21,6 +21,7 @@ namespace td = tandem;
 namespace nn = tandem::nn;
 
 using Block = nn::Linear;
+void init_weights(nn::Module& module);
 
 struct Own : td::autograd::Function<Own> {
   td::Tensor forward(const td::Tensor& x);
@@ -45,7 +46,6 @@ struct Prelude : nn::Module {
   std::function<void(const td::Tensor& grad)> hook;
   std::function<void(nn::Layer& layer, const td::Tensor& input)> before;
   std::function<td::Tensor(nn::Layer& layer, const td::Tensor& input, const td::Tensor& output)> after;
-  std::function<void(nn::Module& module)> init_weights;
 
   // tensors
   td::Tensor x, y, w, t, p, q, k, v, bias, residual, attn_mask, mask, loss;

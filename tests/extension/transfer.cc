@@ -82,7 +82,7 @@ int main(int argc, char** argv) {
     }
 
     Classifier model;
-    model.replace_module("head", std::make_unique<nn::Linear>(256, 2));
+    model.replace_module("head", nn::Linear(256, 2));
     td::State wanted;
     for (const auto& [key, value] : weights.tensors()) {
       if (!key.starts_with("head.")) wanted.set(key, value);

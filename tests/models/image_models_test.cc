@@ -160,7 +160,7 @@ TEST(ResNet, SmallImagesKeepTheirSizeInTheStem) {
 
 TEST(ResNet, HeadCanBeReplaced) {
   models::ResNet18 model({.width = 8});
-  model.replace_module("fc", std::make_unique<nn::Linear>(64, 3));
+  model.replace_module("fc", nn::Linear(64, 3));
   EXPECT_EQ(model(ones({1, 3, 64, 64})).shape(), Shape({1, 3}));
 }
 

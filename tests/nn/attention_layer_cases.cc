@@ -5,7 +5,7 @@
 namespace tandem::testing {
 
 void add_attention_layers(LayerCases cases) {
-  using nn::MultiheadAttention, nn::TransformerActivation, nn::TransformerLayerOptions;
+  using nn::MultiheadAttention, nn::TransformerLayerOptions;
   using Tensors = std::vector<Tensor>;
   const auto attention = [] { return MultiheadAttention(4, 2); };
   const auto both = [](const std::pair<Tensor, Tensor>& result) { return Tensors{result.first, result.second}; };
@@ -33,7 +33,7 @@ void add_attention_layers(LayerCases cases) {
 
   const TransformerLayerOptions plain{.dim_feedforward = 6, .dropout = 0};
   const TransformerLayerOptions norm_first{
-      .dim_feedforward = 6, .dropout = 0, .activation = TransformerActivation::kGelu, .norm_first = true};
+      .dim_feedforward = 6, .dropout = 0, .activation = nn::Activation::kGelu, .norm_first = true};
   const auto decode = [](auto& decoder, const Tensors& in) { return decoder(in[0], in[1]); };
   cases.add("encoder_layer", [=] { return nn::TransformerEncoderLayer(4, 2, plain); });
   cases.add("encoder_layer_norm_first", [=] { return nn::TransformerEncoderLayer(4, 2, norm_first); });

@@ -159,8 +159,7 @@ TEST(UpdateBn, RestoresTheModeOfEachModuleAndCountsEachCall) {
   struct Twice : nn::Layer {
     nn::BatchNorm2d& bn = add<nn::BatchNorm2d>("bn", 1);
     nn::BatchNorm2d& frozen = add<nn::BatchNorm2d>("frozen", 1);
-    nn::BatchNorm1d& stateless =
-        add<nn::BatchNorm1d>("stateless", 1, nn::BatchNormOptions{.track_running_stats = false});
+    nn::BatchNorm1d& stateless = add<nn::BatchNorm1d>("stateless", 1, {.track_running_stats = false});
     td::Tensor forward(const td::Tensor& x) override { return bn(x) + bn(td::mul(x, 3)); }
   } net;
   net.frozen.eval();

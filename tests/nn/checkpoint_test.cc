@@ -282,8 +282,7 @@ TEST(Checkpoint, ModesAreRestoredAfterTheSecondRun) {
 /// One block of a transformer.
 struct Block : nn::Layer {
   nn::LayerNorm& norm1 = add<nn::LayerNorm>("norm1", Shape{64});
-  nn::MultiheadAttention& attention =
-      add<nn::MultiheadAttention>("attention", 64, 4, nn::MultiheadAttentionOptions{.is_causal = true});
+  nn::MultiheadAttention& attention = add<nn::MultiheadAttention>("attention", 64, 4, {.is_causal = true});
   nn::LayerNorm& norm2 = add<nn::LayerNorm>("norm2", Shape{64});
   nn::Linear& up = add<nn::Linear>("up", 64, 256);
   nn::Linear& down = add<nn::Linear>("down", 256, 64);

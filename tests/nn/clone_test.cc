@@ -115,9 +115,7 @@ TEST(Clone, RandomStreamIsNotAdvanced) {
 }
 
 TEST(Clone, AppendedLayersAreCopiedByTheFactory) {
-  const auto make = [] {
-    return std::make_unique<nn::Sequential>(std::make_unique<nn::Linear>(2, 3), std::make_unique<nn::Dropout>(0.25));
-  };
+  const auto make = [] { return std::make_unique<nn::Sequential>(nn::Linear(2, 3), nn::Dropout(0.25)); };
   const std::unique_ptr<nn::Sequential> net = make();
   const std::unique_ptr<nn::Sequential> copy = nn::clone(*net, make);
   copy->eval();
@@ -134,8 +132,8 @@ TEST(CopyState, HandlesOfTheNewModuleFollow) {
 }
 
 TEST(CopyState, DifferentStructuresAreListed) {
-  nn::Sequential a(std::make_unique<nn::Linear>(2, 2), std::make_unique<nn::Identity>());
-  nn::Sequential b(std::make_unique<nn::Dropout>(), std::make_unique<nn::Identity>());
+  nn::Sequential a(nn::Linear(2, 2), nn::Identity());
+  nn::Sequential b{nn::Dropout(), nn::Identity()};
   a.add_buffer("mask", td::ones({1}), {.persistent = false});
   b.add_buffer("mask", td::ones({1}), {.persistent = false});
   a[1].add_buffer("mean", td::ones({1}));

@@ -7,17 +7,23 @@
 #include <gtest/gtest.h>
 
 #include <tandem/nn/activation.h>
+#include <tandem/nn/conv.h>
 #include <tandem/nn/layers.h>
 #include <tandem/nn/module_dict.h>
 #include <tandem/nn/module_list.h>
+#include <tandem/nn/norm.h>
+#include <tandem/nn/pad.h>
 #include <tandem/nn/parameter_list.h>
+#include <tandem/nn/resize.h>
 #include <tandem/nn/sequential.h>
+#include <tandem/ops/elementwise.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
 #include <tandem/tests/support/error_text.h>
 
 namespace td = tandem;
 namespace nn = tandem::nn;
+using td::testing::error_text;
 
 namespace {
 
@@ -32,7 +38,7 @@ TEST(Sequential, LayersRunInOrder) {
   nn::Sequential net;
   auto& first = net.append<nn::Linear>(3, 4);
   net.append<nn::ReLU>();
-  auto& last = net.append<nn::Linear>(4, 2, nn::LinearOptions{.bias = false});
+  auto& last = net.append<nn::Linear>(4, 2, {.bias = false});
   const td::Tensor x = td::from_vector<float>({1, -2, 3, 0.5, 0, -1}, {2, 3});
   EXPECT_EQ(net(x).to_vector<float>(), last(nn::ReLU()(first(x))).to_vector<float>());
   EXPECT_EQ(net.size(), 3);
@@ -42,9 +48,62 @@ TEST(Sequential, LayersRunInOrder) {
 
 TEST(Sequential, LayersAreNamedByIndex) {
   nn::Module root;
-  root.add<nn::Sequential>("mlp", std::make_unique<nn::Linear>(3, 4), std::make_unique<nn::ReLU>(),
-                           std::make_unique<nn::Linear>(4, 2, nn::LinearOptions{.bias = false}));
+  root.add<nn::Sequential>("mlp", nn::Linear(3, 4), nn::ReLU(), nn::Linear(4, 2, {.bias = false}));
   EXPECT_EQ(keys(root), (std::vector<std::string>{"mlp.0.weight", "mlp.0.bias", "mlp.2.weight"}));
+}
+
+/// A layer with a reference to its parameter, a child and options.
+struct BlockOptions {
+  bool bias = true;
+  double factor = 1;
+};
+struct Block : nn::Layer {
+  using Options = BlockOptions;
+  Block(int64_t in, int64_t out, BlockOptions options = {})
+      : fc(add<nn::Linear>("fc", in, out, {.bias = options.bias})),
+        scale(add_parameter("scale", td::full({1}, options.factor))) {}
+  td::Tensor forward(const td::Tensor& x) override { return fc(x) * scale; }
+
+  nn::Linear& fc;
+  td::Tensor& scale;
+};
+
+TEST(Sequential, LayersByValueAndFunctionsAreAppended) {
+  nn::Sequential net(Block(3, 4, {.factor = 2}), nn::ReLU(), [](const td::Tensor& x) { return x + 1; });
+  auto& block = static_cast<Block&>(net[0]);
+  EXPECT_EQ(block.fc.path(), "0.fc");
+  EXPECT_TRUE(block.scale.is_same(net.get_parameter("0.scale")));
+  block.scale.detach().fill_(0);
+  EXPECT_EQ(net(td::ones({1, 3})).to_vector<float>(), std::vector<float>(4, 1));
+  nn::Sequential body{std::move(net), std::make_unique<nn::Flatten>()};
+  EXPECT_EQ(block.fc.path(), "0.0.fc");
+  EXPECT_ERROR(td::StateError, nn::Sequential(std::move(block)),
+               "move: Block '0.0' is a child, which cannot be moved; create a new module");
+}
+
+TEST(Sequential, OptionsAreTakenInBraces) {
+  nn::Sequential net;
+  net.append<Block>(3, 4, {.bias = false});
+  net.append<nn::Conv2d>(1, 2, 3, {.stride = 2, .bias = false});
+  net.append<nn::Upsample>({.scale_factor = {2}});
+  net.add<nn::LayerNorm>("norm", 4, {.affine = false});
+  net.append(nn::ZeroPad2d({1, 0, 2, 1}));
+  EXPECT_EQ(keys(net), (std::vector<std::string>{"0.scale", "0.fc.weight", "1.weight"}));
+  nn::ModuleList<Block> blocks;
+  blocks.append(3, 4, {.bias = false});
+  blocks.append(Block(4, 5));
+  blocks.replace(0, Block(3, 4));
+  EXPECT_EQ(blocks.size(), 2);
+}
+
+TEST(Sequential, ConditionReachesLayersWithTwoInputs) {
+  struct Shift : nn::ConditionalLayer {
+    td::Tensor forward(const td::Tensor& x, const td::Tensor& t) override { return x + t; }
+  };
+  nn::Sequential net{Shift(), nn::ReLU(), nn::Sequential{Shift()}};
+  EXPECT_EQ(net(td::full({2}, -3), td::ones({2})).to_vector<float>(), std::vector<float>(2, 1));
+  EXPECT_EQ(error_text<td::ValueError>([&] { net(td::ones({2})); }).substr(0, 38),
+            "Shift: called without its condition; c");
 }
 
 TEST(Sequential, EmptySequentialReturnsItsInput) {
@@ -54,7 +113,7 @@ TEST(Sequential, EmptySequentialReturnsItsInput) {
 }
 
 TEST(Sequential, SequentialCanBeNested) {
-  nn::Sequential net(std::make_unique<nn::Sequential>(std::make_unique<nn::ReLU>()), std::make_unique<nn::Flatten>());
+  nn::Sequential net{nn::Sequential(nn::ReLU()), nn::Flatten()};
   EXPECT_EQ(net(td::full({2, 3, 4}, -1)).to_vector<float>(), std::vector<float>(24, 0));
   net.eval();
   EXPECT_FALSE(static_cast<nn::Sequential&>(net[0])[0].is_training());
@@ -102,7 +161,7 @@ TEST(ModuleList, DifferentLayerTypesCanBeMixed) {
 struct Heads : nn::Module {
   Heads() {
     heads.insert<nn::Linear>("depth", 2, 1);
-    heads.insert("class", std::make_unique<nn::Linear>(2, 5, nn::LinearOptions{.bias = false}));
+    heads.insert("class", nn::Linear(2, 5, {.bias = false}));
   }
   nn::ModuleDict<nn::Linear>& heads = add<nn::ModuleDict<nn::Linear>>("heads");
 };

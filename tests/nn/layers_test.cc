@@ -79,7 +79,7 @@ TEST(Embedding, PaddingRowIsZero) {
 
 TEST(Linear, FusedReluMatchesSeparateRelu) {
   td::manual_seed(5);
-  nn::Linear fused(7, 33, {.relu = true});
+  nn::Linear fused(7, 33, {.activation = nn::Activation::kRelu});
   nn::Linear plain(7, 33);
   plain.load_state_dict(fused.state_dict());
   const td::Tensor x = td::randn({31, 7});
@@ -93,30 +93,33 @@ TEST(Linear, FusedReluMatchesSeparateRelu) {
   EXPECT_EQ(fused.bias.grad().to_vector<float>(), plain.bias.grad().to_vector<float>());
 }
 
-TEST(Linear, FusedGeluMatchesSeparateGelu) {
-  for (const auto form : {td::GeluApproximation::kNone, td::GeluApproximation::kTanh}) {
-    nn::Linear fused(7, 33, {.gelu = form});
+TEST(Linear, ActivationMatchesSeparateActivation) {
+  for (const auto activation : {nn::Activation::kGelu, nn::Activation::kGeluTanh, nn::Activation::kRelu6}) {
+    nn::Linear fused(7, 33, {.activation = activation});
     nn::Linear plain(7, 33);
     plain.load_state_dict(fused.state_dict());
     const td::Tensor x = td::randn({5, 7});
-    EXPECT_EQ(fused(x).to_vector<float>(), td::gelu(plain(x), form).to_vector<float>());
+    EXPECT_EQ(fused(x).to_vector<float>(), nn::activate(plain(x), activation).to_vector<float>());
   }
 }
 
 TEST(Conv, FusedReluMatchesSeparateRelu) {
-  const td::Conv1dOptions options{.stride = 2, .padding = 1, .dilation = 3, .groups = 2};
-  nn::Conv1d plain(4, 6, 3, options), fused(4, 6, 3, options, {.relu = true});
+  nn::Conv1dOptions options{.stride = 2, .padding = 1, .dilation = 3, .groups = 2};
+  nn::Conv1d plain(4, 6, 3, options);
+  options.activation = nn::Activation::kRelu;
+  nn::Conv1d fused(4, 6, 3, options);
   fused.load_state_dict(plain.state_dict());
   const td::Tensor x = td::randn({2, 4, 15});
   EXPECT_EQ(fused(x).to_vector<float>(), plain(x).relu().to_vector<float>());
-  nn::Conv2d plain2d(4, 6, {3, 2}, {.groups = 2}), fused2d(4, 6, {3, 2}, {.groups = 2}, {.relu = true});
+  nn::Conv2d plain2d(4, 6, {3, 2}, {.groups = 2});
+  nn::Conv2d fused2d(4, 6, {3, 2}, {.groups = 2, .activation = nn::Activation::kRelu});
   fused2d.load_state_dict(plain2d.state_dict());
   const td::Tensor image = td::randn({2, 4, 7, 5});
   EXPECT_EQ(fused2d(image).to_vector<float>(), plain2d(image).relu().to_vector<float>());
 }
 
 TEST(ConvTranspose, OutputSizeChoosesOutputPadding) {
-  nn::ConvTranspose1d signal(4, 6, 3, {.stride = 3, .groups = 2}, {.bias = false});
+  nn::ConvTranspose1d signal(4, 6, 3, {.stride = 3, .groups = 2, .bias = false});
   const td::Tensor x = td::randn({2, 4, 2});
   EXPECT_EQ(
       signal(x, 8).to_vector<float>(),
@@ -202,8 +205,6 @@ TEST(Layers, InvalidOptionsAreRejected) {
   EXPECT_ERROR(td::ValueError, nn::Conv1d(2, 3, 1, {.padding = -1}), "Conv1d: padding is -1, expected at least 0");
   EXPECT_ERROR(td::ValueError, nn::Conv1d(2, 3, 1, {.groups = 2}),
                "Conv1d: groups is 2, expected a divisor of in_channels 2 and out_channels 3");
-  EXPECT_ERROR(td::ValueError, nn::ConvTranspose2d(3, 2, 3, {}, {.padding_mode = td::PadMode::kCircular}),
-               "ConvTranspose2d: padding_mode must be PadMode::kConstant (zeros)");
   EXPECT_ERROR(td::ValueError, nn::ReplicationPad2d({1, 2}),
                "ReplicationPad2d: padding is [1, 2], expected one number or 4");
   EXPECT_ERROR(td::ValueError, nn::CircularPad1d({1, 2, 3, 4}),
@@ -216,8 +217,6 @@ TEST(Layers, InvalidOptionsAreRejected) {
                "Linear: in_features is 0 and out_features 2, expected at least 1 each");
   EXPECT_ERROR(td::ValueError, nn::Linear(2, -1),
                "Linear: in_features is 2 and out_features -1, expected at least 1 each");
-  EXPECT_ERROR(td::ValueError, nn::Linear(1, 1, {.relu = true, .gelu = td::GeluApproximation::kNone}),
-               "Linear: relu and gelu are both requested, expected at most one");
   EXPECT_ERROR(td::ValueError, nn::Bilinear(2, 0, 4),
                "Bilinear: in1_features is 2, in2_features 0 and out_features 4, expected at least 1 each");
   EXPECT_ERROR(td::ValueError, nn::Dropout(1.5), "Dropout: p is 1.5, expected 0 <= p <= 1");

@@ -74,6 +74,18 @@ TEST(ModuleTree, ApplyVisitsChildrenBeforeTheirParents) {
   EXPECT_EQ(net.encoder.fc.bias.to_vector<float>(), std::vector<float>(3, 7));
 }
 
+void set_bias(nn::Module& module) { module.get_submodule<nn::Linear>("").bias.detach().fill_(1); }
+void set_bias(nn::Linear& linear) { linear.bias.detach().fill_(2); }
+void double_bias(nn::Linear& linear) { linear.bias.detach().mul_(2); }
+
+TEST(ModuleTree, ApplyTakesFunctionsByName) {
+  Net net;
+  net.apply(double_bias).apply([](nn::BatchNorm2d& norm) { norm.weight.detach().fill_(3); });
+  EXPECT_EQ(net.encoder.norm.weight.to_vector<float>(), std::vector<float>(3, 3));
+  net.encoder.fc.apply(set_bias);  // the overload for any module
+  EXPECT_EQ(net.encoder.fc.bias.to_vector<float>(), std::vector<float>(3, 1));
+}
+
 TEST(ModuleTree, PathsFindModulesParametersAndBuffers) {
   Net net;
   EXPECT_EQ(&net.get_submodule(""), &net);

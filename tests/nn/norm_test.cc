@@ -44,14 +44,14 @@ TEST(BatchNorm1d, MomentumCanChange) {
 
 TEST(BatchNorm2d, FusedReluMatchesSeparateRelu) {
   nn::BatchNorm2d plain(2);
-  nn::BatchNorm2d fused(2, {.relu = true});
+  nn::BatchNorm2d fused(2, {.activation = nn::Activation::kRelu});
   EXPECT_EQ(fused(images()).to_vector<float>(), plain(images()).relu().to_vector<float>());
   EXPECT_EQ(fused.running_var.to_vector<float>(), plain.running_var.to_vector<float>());
   EXPECT_EQ(fused.num_batches_tracked.item<int64_t>(), 1);
 }
 
 TEST(BatchNorm2d, FusedRelu6MatchesSeparateRelu6) {
-  nn::BatchNorm2d plain(2), fused(2, {.relu6 = true});
+  nn::BatchNorm2d plain(2), fused(2, {.activation = nn::Activation::kRelu6});
   for (nn::BatchNorm2d* layer : {&plain, &fused}) set(layer->weight, {8, 1});
   EXPECT_EQ(fused(images()).to_vector<float>(), td::relu6(plain(images())).to_vector<float>());
   fused.eval();
@@ -95,8 +95,6 @@ TEST(BatchNorm2d, InvalidArgumentsAreRejected) {
   EXPECT_ERROR(td::ValueError, nn::BatchNorm2d(1, {.eps = 0}), "BatchNorm2d: eps is 0, expected a finite number > 0");
   EXPECT_ERROR(td::ValueError, nn::BatchNorm2d(1, {.momentum = 1.5, .affine = false}),
                "BatchNorm2d: momentum is 1.5, expected 0 <= momentum <= 1");
-  EXPECT_ERROR(td::ValueError, nn::BatchNorm2d(1, {.relu = true, .relu6 = true}),
-               "BatchNorm2d: relu and relu6 are both set, expected at most one of them");
   nn::BatchNorm1d rows(2);
   EXPECT_ERROR(td::ShapeError, rows(images()),
                "BatchNorm1d: input is float32 [2, 2, 1, 2] on cpu, expected [N, C] or [N, C, L]\n  in BatchNorm1d");

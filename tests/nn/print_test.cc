@@ -23,9 +23,8 @@ namespace {
 
 struct Net : nn::Module {
   Net() {
-    body.append<nn::Conv2d>(3, 64, 3, nn::Conv2dOptions{.stride = {2, 1}, .padding = 1},
-                            nn::ConvLayerOptions{.bias = false});
-    body.append<nn::BatchNorm2d>(64, nn::BatchNormOptions{.relu = true});
+    body.append<nn::Conv2d>(3, 64, 3, {.stride = {2, 1}, .padding = 1, .bias = false});
+    body.append<nn::BatchNorm2d>(64, {.activation = nn::Activation::kRelu});
     body.append<nn::MaxPool2d>(2);
     body.append<nn::Flatten>();
     body.append<nn::Dropout>(0.25);
@@ -33,7 +32,7 @@ struct Net : nn::Module {
   }
 
   nn::Sequential& body = add<nn::Sequential>("body");
-  nn::Linear& head = add<nn::Linear>("head", 8, 10, nn::LinearOptions{.relu = true});
+  nn::Linear& head = add<nn::Linear>("head", 8, 10, {.activation = nn::Activation::kRelu});
   nn::Module& tied = add<nn::Module>("tied");
   td::Tensor& again = tied.add_parameter("weight", head.weight);
   td::Tensor& scale = add_parameter("scale", td::zeros({3}, {td::kFloat64}));
@@ -70,13 +69,14 @@ TEST(PrintModule, PrintsModuleWithoutParameters) {
 TEST(PrintModule, ExtraReprShowsLayerOptions) {
   EXPECT_EQ(nn::Linear(3, 2).extra_repr(), "3, 2");
   EXPECT_EQ(nn::Linear(3, 2, {.bias = false}).extra_repr(), "3, 2, no bias");
-  EXPECT_EQ(nn::Conv2d(4, 6, {3, 2}, {.dilation = 2, .groups = 2}, {.relu = true}).extra_repr(),
+  EXPECT_EQ(nn::Conv2d(4, 6, {3, 2}, {.dilation = 2, .groups = 2, .activation = nn::Activation::kRelu}).extra_repr(),
             "4, 6, kernel 3x2, stride 1, padding 0, dilation 2, groups 2, relu");
   EXPECT_EQ(nn::BatchNorm2d(5, {.eps = 0.001, .momentum = 0.5, .affine = false}).extra_repr(),
             "5, eps 0.001, momentum 0.5, not affine");
-  EXPECT_EQ(nn::BatchNorm1d(5, {.momentum = {}, .track_running_stats = false, .relu = true}).extra_repr(),
+  EXPECT_EQ(nn::BatchNorm1d(5, {.momentum = {}, .track_running_stats = false, .activation = nn::Activation::kRelu})
+                .extra_repr(),
             "5, cumulative average, no running statistics, relu");
-  EXPECT_EQ(nn::BatchNorm2d(5, {.relu6 = true}).extra_repr(), "5, relu6");
+  EXPECT_EQ(nn::BatchNorm2d(5, {.activation = nn::Activation::kRelu6}).extra_repr(), "5, relu6");
   EXPECT_EQ(nn::InstanceNorm1d(5).extra_repr(), "5");
   EXPECT_EQ(nn::InstanceNorm2d(5, {.momentum = 0.5, .affine = true, .track_running_stats = true}).extra_repr(),
             "5, momentum 0.5, affine, running statistics");
@@ -120,19 +120,19 @@ TEST(PrintModule, ExtraReprShowsLayerOptions) {
   EXPECT_EQ(nn::Conv2d(2, 3, {4, 3}, {.padding = td::kSame}).extra_repr(), "2, 3, kernel 4x3, stride 1, padding same");
   EXPECT_EQ(nn::Conv1d(4, 6, 3, {.stride = 2, .padding = 1, .dilation = 3, .groups = 2}).extra_repr(),
             "4, 6, kernel 3, stride 2, padding 1, dilation 3, groups 2");
-  EXPECT_EQ(nn::ConvTranspose1d(4, 6, 3, {.stride = 3, .groups = 2}, {.bias = false}).extra_repr(),
+  EXPECT_EQ(nn::ConvTranspose1d(4, 6, 3, {.stride = 3, .groups = 2, .bias = false}).extra_repr(),
             "4, 6, kernel 3, stride 3, padding 0, groups 2, no bias");
   EXPECT_EQ(nn::ConvTranspose2d(
                 4, 6, {3, 2},
                 {.stride = {2, 3}, .padding = {1, 0}, .output_padding = {1, 2}, .groups = 2, .dilation = {1, 2}})
                 .extra_repr(),
             "4, 6, kernel 3x2, stride 2x3, padding 1x0, output padding 1x2, dilation 1x2, groups 2");
-  EXPECT_EQ(nn::Conv2d(3, 2, 3, {.padding = 1}, {.padding_mode = td::PadMode::kReflect}).extra_repr(),
+  EXPECT_EQ(nn::Conv2d(3, 2, 3, {.padding = 1, .padding_mode = td::PadMode::kReflect}).extra_repr(),
             "3, 2, kernel 3x3, stride 1, padding 1, reflect");
   EXPECT_EQ(nn::Upsample({.scale_factor = {2, 0.5}, .mode = td::InterpolateMode::kBicubic}).extra_repr(),
             "scale 2 x 0.5, bicubic");
-  EXPECT_EQ(nn::Linear(7, 33, {.gelu = td::GeluApproximation::kTanh}).extra_repr(), "7, 33, gelu tanh");
-  EXPECT_EQ(nn::Linear(7, 33, {.gelu = td::GeluApproximation::kNone}).extra_repr(), "7, 33, gelu");
+  EXPECT_EQ(nn::Linear(7, 33, {.activation = nn::Activation::kGeluTanh}).extra_repr(), "7, 33, gelu tanh");
+  EXPECT_EQ(nn::Linear(7, 33, {.activation = nn::Activation::kGelu}).extra_repr(), "7, 33, gelu");
   EXPECT_EQ(nn::Embedding(3, 2, {.padding_idx = -2}).extra_repr(), "3, 2, padding index -2");
   EXPECT_EQ(nn::CELU().extra_repr(), "1");
   EXPECT_EQ(nn::Softmin(1).type_name(), "Softmin");

@@ -16,7 +16,7 @@ constexpr int64_t kTokens = 12, kPeriod = 24, kLength = 16, kBatch = 8;
 
 struct LanguageModel : nn::Layer {
   nn::Embedding& embedding = add<nn::Embedding>("embedding", kTokens, 16);
-  nn::LSTM& lstm = add<nn::LSTM>("lstm", 16, 32, nn::LSTMOptions{.num_layers = 2, .batch_first = true});
+  nn::LSTM& lstm = add<nn::LSTM>("lstm", 16, 32, {.num_layers = 2, .batch_first = true});
   nn::Linear& head = add<nn::Linear>("head", 32, kTokens);
 
   Tensor forward(const Tensor& tokens) override { return head(lstm(embedding(tokens)).output); }

@@ -127,11 +127,8 @@ TEST(SyncBatchNormLayer, MatchesBatchNorm2dOnJoinedBatch) {
     results.push_back(layer.add_relu(x, r));
     return results;
   };
-  for (const char* activation : {"", "relu", "relu6"}) {
-    const nn::BatchNormOptions options = {.eps = kEps,
-                                          .momentum = kMomentum,
-                                          .relu = activation == std::string("relu"),
-                                          .relu6 = activation == std::string("relu6")};
+  for (const auto activation : {nn::Activation::kNone, nn::Activation::kRelu, nn::Activation::kRelu6}) {
+    const nn::BatchNormOptions options = {.eps = kEps, .momentum = kMomentum, .activation = activation};
     nn::BatchNorm2d one(kChannels, options);
     one.weight.detach().fill_(7);
     const std::vector<Tensor> whole = run(one, batch, residual);
@@ -143,7 +140,7 @@ TEST(SyncBatchNormLayer, MatchesBatchNorm2dOnJoinedBatch) {
       const std::vector<Tensor> results =
           run(layer, part(batch).to(context.device()), part(residual).to(context.device()));
       for (size_t i = 0; i < results.size(); ++i) {
-        EXPECT_TRUE(close(results[i], dense(part(whole[i])), 2e-6)) << activation << ' ' << i;
+        EXPECT_TRUE(close(results[i], dense(part(whole[i])), 2e-6)) << static_cast<int>(activation) << ' ' << i;
       }
       EXPECT_TRUE(close(layer.running_mean, dense(one.running_mean), 1e-6));
       EXPECT_TRUE(close(layer.running_var, dense(one.running_var), 1e-6));

@@ -99,12 +99,10 @@ TEST(TransformerEncoder, InvalidSizesAreErrors) {
 
 TEST(TransformerLayers, ExtraReprShowsOptions) {
   EXPECT_EQ(nn::TransformerEncoderLayer(4, 2).extra_repr(), "feedforward 2048, dropout 0.1");
-  EXPECT_EQ(
-      nn::TransformerDecoderLayer(
-          4, 2,
-          {.dim_feedforward = 8, .dropout = 0, .activation = nn::TransformerActivation::kGelu, .norm_first = true})
-          .extra_repr(),
-      "feedforward 8, dropout 0, gelu, norm first");
+  EXPECT_EQ(nn::TransformerDecoderLayer(
+                4, 2, {.dim_feedforward = 8, .dropout = 0, .activation = nn::Activation::kGelu, .norm_first = true})
+                .extra_repr(),
+            "feedforward 8, dropout 0, gelu, norm first");
 }
 
 }  // namespace

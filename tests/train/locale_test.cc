@@ -81,7 +81,7 @@ TANDEM_RANK_MAIN(train_and_resume) {
     td::data::DigitsDataset digits(200, 1);
     td::data::DistributedSampler sampler(digits.size(), context.rank(), context.world_size());
     td::data::DataLoader loader(digits, sampler, {.batch_size = 10, .drop_last = true});
-    td::nn::Sequential net(std::make_unique<td::nn::Flatten>(), std::make_unique<td::nn::Linear>(784, 10));
+    td::nn::Sequential net(td::nn::Flatten(), td::nn::Linear(784, 10));
     td::DistributedDataParallel ddp(net, context.group());
     td::optim::SGD sgd(net.parameters(), {.lr = 0.1});
     td::train::Trainer trainer(context, {.epochs = epochs, .out = args.at(0), .save_every = 3, .resume = epochs == 2},
