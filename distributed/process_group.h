@@ -17,6 +17,7 @@
 namespace tandem { inline namespace v0 { namespace distributed {
 
 using v0::ReduceOp;
+using v0::Work;
 
 /// Options of one operation.
 struct CollectiveOptions {

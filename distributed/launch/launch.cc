@@ -20,8 +20,9 @@ namespace tandem { inline namespace v0 { namespace distributed {
 namespace {
 
 constexpr std::chrono::milliseconds kDefaultTimeout{300000};
-constexpr std::string_view kFlags[] = {"--nproc", "--device",  "--devices",     "--log-dir",
-                                       "--tee",   "--timeout", "--max-restarts"};
+constexpr std::string_view kFlags[] = {"--nproc",  "--nproc-per-node", "--nproc_per_node",
+                                       "--device", "--devices",        "--log-dir",
+                                       "--tee",    "--timeout",        "--max-restarts"};
 
 constexpr const char* kStartHere = "\n  remove the flags, or unset these variables to start ranks from here";
 
@@ -79,6 +80,7 @@ void create_cpu_devices(const std::vector<Device>& devices) {
 
 LaunchFlags take_launch_flags(int& argc, char** argv) {
   LaunchFlags flags;
+  std::pair<std::string, std::string> num_ranks;  // flag and value
   std::vector<char*> remaining;
   for (int i = 0; i < argc; ++i) {
     const std::string_view argument = argv[i];
@@ -104,7 +106,7 @@ LaunchFlags take_launch_flags(int& argc, char** argv) {
       TANDEM_CHECK(ValueError, i + 1 < argc, "launch: ", name, " needs a value");
       value = argv[++i];
     }
-    if (name == "--nproc") flags.num_ranks = parse_num_ranks("launch: --nproc", value);
+    if (name.starts_with("--nproc")) num_ranks = {str("launch: ", name), value};
     if (name == "--device") flags.device = value;
     if (name == "--devices") flags.devices = parse_devices(value);
     if (name == "--timeout") flags.timeout = parse_seconds("launch: --timeout", value);
@@ -113,6 +115,12 @@ LaunchFlags take_launch_flags(int& argc, char** argv) {
       TANDEM_CHECK(ValueError, !value.empty(), "launch: --log-dir is empty");
       flags.log_dir = value;
     }
+  }
+  if (!num_ranks.first.empty()) {
+    const bool is_on_cpu = flags.device == "cpu" && num_ranks.second == "auto";
+    const RankCount count = parse_num_ranks(num_ranks.first, is_on_cpu ? "cpu" : num_ranks.second);
+    flags.num_ranks = count.ranks;
+    if (count.are_on_gpus && flags.device.empty() && !env_string("TANDEM_DEVICE")) flags.device = "cuda";
   }
   TANDEM_CHECK(ValueError, flags.device.empty() || flags.devices.empty(),
                "launch: --device (the device of every rank) and --devices (one rank per device) exclude each other");

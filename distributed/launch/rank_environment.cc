@@ -8,6 +8,7 @@
 #include <tandem/base/rank_context.h>
 #include <tandem/distributed/launch/launcher_variables.h>
 #include <tandem/distributed/rendezvous/wire.h>
+#include <tandem/tensor/cuda.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
@@ -151,12 +152,17 @@ std::chrono::milliseconds parse_seconds(const std::string& what, const std::stri
   return std::chrono::milliseconds(static_cast<int64_t>(std::ceil(value * 1000.0)));
 }
 
-int parse_num_ranks(const std::string& what, const std::string& text, const std::string& words) {
-  if (text == "auto" || text == "cpu") return available_cores();
+RankCount parse_num_ranks(const std::string& what, const std::string& text) {
+  const int gpus = text == "gpu" || text == "auto" ? cuda::device_count() : 0;
+  if (gpus > 0) return {gpus, true};
+  TANDEM_CHECK(ValueError, text != "gpu", what, " gpu: ",
+               cuda::is_built() ? "this machine has no GPU or no GPU driver"
+                                : "this build of tandem has no CUDA support; build with --config=cuda");
+  if (text == "auto" || text == "cpu") return {available_cores()};
   try {
-    return static_cast<int>(parse_int(what, text, 1, kMaxRanks));
+    return {static_cast<int>(parse_int(what, text, 1, kMaxRanks))};
   } catch (const ValueError&) {
-    throw ValueError(str(what, ": expected an integer from 1 to ", kMaxRanks, ", ", words, ", got '", text, "'"));
+    throw ValueError(str(what, ": expected an integer from 1 to ", kMaxRanks, ", auto, cpu or gpu, got '", text, "'"));
   }
 }
 

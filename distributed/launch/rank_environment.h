@@ -69,9 +69,13 @@ TANDEM_API std::string token_from_run_id(const std::string& run_id);
 TANDEM_API int64_t parse_int(const std::string& what, const std::string& text, int64_t low, int64_t high);
 /// Parses a number of seconds; 0 means no limit. Throws ValueError; the text begins with `what`.
 TANDEM_API std::chrono::milliseconds parse_seconds(const std::string& what, const std::string& text);
-/// Parses a number of ranks, 1 to 1024, or "auto" or "cpu" (one per core). Throws ValueError; the text begins with
-/// `what` and lists `words`, the words that the caller accepts besides a number.
-TANDEM_API int parse_num_ranks(const std::string& what, const std::string& text,
-                               const std::string& words = "auto or cpu");
+/// The value of --nproc.
+struct RankCount {
+  int ranks = 1;             ///< on this host
+  bool are_on_gpus = false;  ///< one for each GPU
+};
+/// A number of ranks: an integer, `gpu` (one per GPU), `cpu` (one per core), or `auto` (gpu if this host has a GPU,
+/// else cpu). Throws ValueError; the text begins with `what`.
+TANDEM_API RankCount parse_num_ranks(const std::string& what, const std::string& text);
 
 }}}  // namespace tandem::v0::distributed

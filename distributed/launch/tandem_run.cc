@@ -75,7 +75,7 @@ void declare(CLI::App& app, Flags& flags) {
   const auto add = [&app](const std::string& names, std::string& value, const char* type, const char* help) {
     app.add_option(names, value, help)->type_name(type);
   };
-  add(both_spellings("--nproc-per-node"), flags.num_ranks, "N",
+  add(both_spellings("--nproc-per-node") + ",--nproc", flags.num_ranks, "N",
       "Number of ranks on this host: a number, gpu (one rank per GPU), cpu (one rank per core), or auto (gpu if the "
       "host has a GPU, else cpu); default 1");
   add(both_spellings("--nnodes"), flags.num_nodes, "N",
@@ -197,23 +197,15 @@ void check_gdb(const JobOptions& options) {
 }
 
 JobOptions job_of(Flags flags) {
-  const int num_gpus = flags.num_ranks == "gpu" || flags.num_ranks == "auto" ? td::cuda::device_count() : 0;
-  if (flags.num_ranks == "gpu" && num_gpus == 0) {
-    throw td::ValueError(
-        td::cuda::is_built()
-            ? "--nproc-per-node gpu: this machine has no GPU or no GPU driver"
-            : "--nproc-per-node gpu: this build of tandem has no CUDA support; build with --config=cuda");
-  }
+  const auto ranks = td::distributed::parse_num_ranks("--nproc-per-node", flags.num_ranks);
   TANDEM_CHECK(ValueError, flags.rdzv_backend == "c10d" || flags.rdzv_backend == "static", "--rdzv-backend ",
                flags.rdzv_backend, " is not supported (expected c10d or static)");
   const bool wants_logs = flags.redirects != 0 || flags.tee != 0;
   TANDEM_CHECK(ValueError, !wants_logs || !flags.log_dir.empty(), "--redirects and --tee require --log-dir");
   if (!wants_logs && !flags.log_dir.empty()) flags.redirects = 3;
   JobOptions options;
-  options.num_ranks = num_gpus > 0
-                          ? num_gpus
-                          : td::distributed::parse_num_ranks("--nproc-per-node", flags.num_ranks, "auto, cpu or gpu");
-  if (num_gpus > 0 && !td::env_string("TANDEM_DEVICE")) options.variables.emplace_back("TANDEM_DEVICE", "cuda");
+  options.num_ranks = ranks.ranks;
+  if (ranks.are_on_gpus && !td::env_string("TANDEM_DEVICE")) options.variables.emplace_back("TANDEM_DEVICE", "cuda");
   options.run_id = flags.run_id;
   options.max_restarts = td::distributed::parse_num_restarts("--max-restarts", flags.max_restarts);
   set_node_options(flags, &options);

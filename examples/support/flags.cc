@@ -134,7 +134,7 @@ int parse_training_flags(int argc, char** argv, const ProgramInfo& program, Trai
                  "write a trace of the first steps of all ranks to this file, for ui.perfetto.dev")
       ->check(not_empty);
   // distributed::launch() parses these flags; they are declared here for --help and to be accepted.
-  int nproc = 1;
+  std::string nproc;
   std::string device = "cpu";
   std::string devices;
   std::string log_dir;
@@ -142,7 +142,7 @@ int parse_training_flags(int argc, char** argv, const ProgramInfo& program, Trai
   int max_restarts = 0;
   double timeout = 300;
   auto* ranks = app.add_option_group("Ranks");
-  ranks->add_option("--nproc", nproc, "ranks to start, one process each");
+  ranks->add_option("--nproc,--nproc-per-node", nproc, "ranks to start, one process each: a number, cpu, gpu or auto");
   ranks->add_option("--device", device, "device of each rank; auto: one GPU per rank if there are enough, else the CPU")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}));
   ranks->add_option("--devices", devices, "start the ranks as threads of one process, on these devices: cpu,cpu:1");

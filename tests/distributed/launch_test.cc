@@ -209,10 +209,10 @@ TEST(Launch, RankWithPrivateGpusChoosesOneOfThem) {
 TEST(Launch, InvalidFlagsAreUsageErrors) {
   const std::vector<std::pair<Arguments, std::string>> cases = {
       {{"--nproc"}, "launch: --nproc needs a value\n"},
-      {{"--nproc", "0"}, "launch: --nproc: expected an integer from 1 to 1024, auto or cpu, got '0'\n"},
-      {{"--nproc", "-2"}, "launch: --nproc: expected an integer from 1 to 1024, auto or cpu, got '-2'\n"},
-      {{"--nproc=two"}, "launch: --nproc: expected an integer from 1 to 1024, auto or cpu, got 'two'\n"},
-      {{"--nproc", "1025"}, "launch: --nproc: expected an integer from 1 to 1024, auto or cpu, got '1025'\n"},
+      {{"--nproc", "0"}, "launch: --nproc: expected an integer from 1 to 1024, auto, cpu or gpu, got '0'\n"},
+      {{"--nproc", "-2"}, "launch: --nproc: expected an integer from 1 to 1024, auto, cpu or gpu, got '-2'\n"},
+      {{"--nproc=two"}, "launch: --nproc: expected an integer from 1 to 1024, auto, cpu or gpu, got 'two'\n"},
+      {{"--nproc", "1025"}, "launch: --nproc: expected an integer from 1 to 1024, auto, cpu or gpu, got '1025'\n"},
       {{"--timeout", "-1"}, "launch: --timeout: expected a number of seconds, or 0 for no limit, got '-1'\n"},
       {{"--timeout=nan"}, "launch: --timeout: expected a number of seconds, or 0 for no limit, got 'nan'\n"},
       {{"--max-restarts", "many"}, "launch: --max-restarts: expected an integer from 0 to 1048576, got 'many'\n"},

@@ -46,7 +46,7 @@ Subprocess::Result run(Arguments arguments) {
 }
 
 TEST(TandemRun, StartsTandemPrograms) {
-  for (const std::string flag : {"--nproc-per-node=2", "--nproc_per_node=2"}) {
+  for (const std::string flag : {"--nproc-per-node=2", "--nproc_per_node=2", "--nproc=2"}) {
     const auto result = run({flag, "--standalone", "--nnodes=1:1", "--node-rank=0", "--max_restarts", "0",
                              "--monitor-interval", "5", "--no-python", kProgram, "exchange"});
     EXPECT_EQ(sorted_lines(result.out), (Arguments{"[1] sum 10", "sum 10"}));
@@ -55,8 +55,8 @@ TEST(TandemRun, StartsTandemPrograms) {
 }
 
 TEST(TandemRun, ForwardsFlagsOfProgram) {
-  const auto result = run({kProgram, "say", "--nproc-per-node", "3", "--help"});
-  EXPECT_EQ(result.out, "rank 0 of 1 local 0 of 1 args --nproc-per-node 3 --help\n");
+  const auto result = run({kProgram, "say", "--nnodes", "3", "--help"});
+  EXPECT_EQ(result.out, "rank 0 of 1 local 0 of 1 args --nnodes 3 --help\n");
   const auto separated = run({"--", kProgram, "say", "-t"});
   EXPECT_EQ(separated.out, "rank 0 of 1 local 0 of 1 args -t\n");
 }
@@ -163,7 +163,7 @@ TEST(TandemRun, HelpIsPrintedToStdout) {
                             "Usage: tandem-run [FLAGS] PROGRAM [ARGUMENTS]\n"),
             0u)
       << result.out;
-  EXPECT_NE(result.out.find("\n  --nproc-per-node,--nproc_per_node N\n"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("\n  --nproc-per-node,--nproc_per_node,--nproc N\n"), std::string::npos) << result.out;
   EXPECT_NE(result.out.find("\n  --timeout SECONDS"), std::string::npos) << result.out;
   EXPECT_EQ(result.err, "");
   EXPECT_EQ(result.status, 0);
