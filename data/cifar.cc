@@ -72,7 +72,7 @@ void CifarDataset::write_item(int64_t index, float* image, int64_t* label) const
 
 Example CifarDataset::get(int64_t index) const {
   Example example = {empty({kChannels, kSide, kSide}), empty({}, {kInt64})};
-  write_item(index, example.image.data<float>(), example.label.data<int64_t>());
+  write_item(index, example.input.data<float>(), example.target.data<int64_t>());
   return example;
 }
 
@@ -81,8 +81,8 @@ Batch CifarDataset::get_batch(std::span<const int64_t> indices) const {
   TANDEM_CHECK(ValueError, count > 0, "CifarDataset: empty batch, expected at least one index");
   Batch batch = {empty({count, kChannels, kSide, kSide}), empty({count}, {kInt64}), count};
   for (int64_t row = 0; row < count; ++row) {
-    write_item(indices[static_cast<size_t>(row)], batch.images.data<float>() + row * kPixels,
-               batch.labels.data<int64_t>() + row);
+    write_item(indices[static_cast<size_t>(row)], batch.input.data<float>() + row * kPixels,
+               batch.target.data<int64_t>() + row);
   }
   return batch;
 }

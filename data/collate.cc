@@ -28,15 +28,15 @@ Batch collate(const char* op, std::span<const Example> examples) {
 
 /// The tensor of an example; undefined if the example has no tensor with this name.
 Tensor tensor_of(const Example& example, const std::string& name) {
-  if (name == "image") return example.image;
-  if (name == "label") return example.label;
+  if (name == "input") return example.input;
+  if (name == "target") return example.target;
   const auto found = example.tensors.find(name);
   return found == example.tensors.end() ? Tensor() : found->second;
 }
 
 Tensor& tensor_of(Example& example, const std::string& name) {
-  if (name == "image") return example.image;
-  return name == "label" ? example.label : example.tensors[name];
+  if (name == "input") return example.input;
+  return name == "target" ? example.target : example.tensors[name];
 }
 
 /// `tensor` extended to `length` rows; the added rows are filled with `value`.

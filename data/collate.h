@@ -19,14 +19,14 @@ using Collate = std::function<Batch(std::span<const Example> examples)>;
 /// batch.
 TANDEM_API Batch default_collate(std::span<const Example> examples);
 
-/// A collate function for tensors whose first dimension differs. It pads each tensor named in `padding` ("image",
-/// "label", or the name of one of the `tensors`) at the end of its first dimension to the longest tensor of the batch,
+/// A collate function for tensors whose first dimension differs. It pads each tensor named in `padding` ("input",
+/// "target", or the name of one of the `tensors`) at the end of its first dimension to the longest tensor of the batch,
 /// with the given value, as torch.nn.utils.rnn.pad_sequence with batch_first. The other tensors are stacked. For each
 /// padded tensor the batch has a tensor "<name>_lengths", int64 [size], with the original sizes.
 ///
 ///     data::DataLoader loader(sentences, sampler,
-///                             {.batch_size = 32, .collate = data::pad_collate({{"image", 0}, {"label", -100}})});
-///     for (auto& batch : loader) pack_padded_sequence(embed(batch.images), batch["image_lengths"], ...);
+///                             {.batch_size = 32, .collate = data::pad_collate({{"input", 0}, {"target", -100}})});
+///     for (auto& batch : loader) pack_padded_sequence(embed(batch.input), batch["input_lengths"], ...);
 ///
 /// The function throws ValueError for a name that the first example does not have, or if an example has a tensor
 /// "<name>_lengths" already; ShapeError for a 0-dim tensor to pad; and the errors of default_collate.

@@ -103,14 +103,23 @@ class Epoch : public BatchSource {
 }  // namespace
 
 DataLoader::DataLoader(DatasetRef<Dataset> dataset, Sampler& sampler, DataLoaderOptions options)
-    : dataset_(std::move(dataset)), sampler_(sampler), options_(std::move(options)) {
+    : dataset_(std::move(dataset)), sampler_(std::shared_ptr<Sampler>(), &sampler), options_(std::move(options)) {
   check_options("DataLoader", options_);
 }
 
-int64_t DataLoader::size() const { return num_batches(sampler_.size(), options_); }
+DataLoader::DataLoader(DatasetRef<Dataset> dataset, const DataLoaderOptions& options, int rank, int world_size)
+    : dataset_(std::move(dataset)),
+      sampler_(std::make_shared<DistributedSampler>(
+          dataset_->size(), rank, world_size,
+          DistributedSamplerOptions{.shuffle = options.shuffle, .seed = options.seed})),
+      options_(options) {
+  check_options("DataLoader", options_, true);
+}
 
-int64_t DataLoader::remaining() const { return num_batches(std::max<int64_t>(sampler_.remaining(), 0), options_); }
+int64_t DataLoader::size() const { return num_batches(sampler_->size(), options_); }
 
-DataLoader::Iterator DataLoader::begin() { return Iterator(std::make_unique<Epoch>(dataset_, sampler_, options_)); }
+int64_t DataLoader::remaining() const { return num_batches(std::max<int64_t>(sampler_->remaining(), 0), options_); }
+
+DataLoader::Iterator DataLoader::begin() { return Iterator(std::make_unique<Epoch>(dataset_, *sampler_, options_)); }
 
 }}}  // namespace tandem::v0::data

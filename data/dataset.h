@@ -15,18 +15,18 @@
 
 namespace tandem { inline namespace v0 { namespace data {
 
-/// One item of a dataset, on the CPU: an image with its label, tensors with names, or both. All items of a dataset have
-/// the same tensors.
+/// One item of a dataset, on the CPU: an input with its target, tensors with names, or both. All items of a dataset
+/// have the same tensors.
 struct Example {
-  Tensor image = {};                           ///< any shape and dtype; may be undefined
-  Tensor label = {};                           ///< any shape and dtype; class labels are 0-dim int64; may be undefined
+  Tensor input = {};                           ///< any shape and dtype; may be undefined
+  Tensor target = {};                          ///< any shape and dtype; class labels are 0-dim int64; may be undefined
   std::map<std::string, Tensor> tensors = {};  ///< further tensors by name, of any shape and dtype
 };
 
 /// Examples along a new first dimension.
 struct Batch {
-  Tensor images = {};                          ///< [size, ...]; undefined if examples have no image
-  Tensor labels = {};                          ///< [size, ...]; undefined if examples have no label
+  Tensor input = {};                           ///< [size, ...]; undefined if examples have no input
+  Tensor target = {};                          ///< [size, ...]; undefined if examples have no target
   int64_t size = 0;                            ///< number of examples
   std::map<std::string, Tensor> tensors = {};  ///< [size, ...], by the names of the examples' tensors
 
@@ -73,7 +73,7 @@ TANDEM_API void check_item(const char* dataset, int64_t index, int64_t size);
 
 /// Item i has element i of each tensor: torch.utils.data.TensorDataset.
 ///
-///     const data::TensorDataset pairs({.image = x, .label = y});
+///     const data::TensorDataset pairs({.input = x, .target = y});
 ///     const data::TensorDataset named({.tensors = {{"input_ids", ids}, {"attention_mask", mask}}});
 class TANDEM_API TensorDataset : public Dataset {
  public:

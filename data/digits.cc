@@ -174,7 +174,7 @@ DigitsDataset::DigitsDataset(int64_t size, uint64_t seed) : size_(size), seed_(s
 Example DigitsDataset::get(int64_t index) const {
   check_item("DigitsDataset", index, size_);
   Example example = {empty({1, kSide, kSide}), empty({}, {kInt64})};
-  *example.label.data<int64_t>() = draw(seed_, index, example.image.data<float>());
+  *example.target.data<int64_t>() = draw(seed_, index, example.input.data<float>());
   return example;
 }
 
@@ -185,7 +185,7 @@ Batch DigitsDataset::get_batch(std::span<const int64_t> indices) const {
   for (int64_t row = 0; row < count; ++row) {
     const int64_t index = indices[static_cast<size_t>(row)];
     check_item("DigitsDataset", index, size_);
-    batch.labels.data<int64_t>()[row] = draw(seed_, index, batch.images.data<float>() + row * kPixels);
+    batch.target.data<int64_t>()[row] = draw(seed_, index, batch.input.data<float>() + row * kPixels);
   }
   return batch;
 }

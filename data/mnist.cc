@@ -80,7 +80,7 @@ void MnistDataset::write_item(int64_t index, float* image, int64_t* label) const
 
 Example MnistDataset::get(int64_t index) const {
   Example example = {empty({1, kSide, kSide}), empty({}, {kInt64})};
-  write_item(index, example.image.data<float>(), example.label.data<int64_t>());
+  write_item(index, example.input.data<float>(), example.target.data<int64_t>());
   return example;
 }
 
@@ -89,8 +89,8 @@ Batch MnistDataset::get_batch(std::span<const int64_t> indices) const {
   TANDEM_CHECK(ValueError, count > 0, "MnistDataset: empty batch, expected at least one index");
   Batch batch = {empty({count, 1, kSide, kSide}), empty({count}, {kInt64}), count};
   for (int64_t row = 0; row < count; ++row) {
-    write_item(indices[static_cast<size_t>(row)], batch.images.data<float>() + row * kPixels,
-               batch.labels.data<int64_t>() + row);
+    write_item(indices[static_cast<size_t>(row)], batch.input.data<float>() + row * kPixels,
+               batch.target.data<int64_t>() + row);
   }
   return batch;
 }

@@ -70,7 +70,9 @@ RankContext worker_context(const RankContext& creator) {
 
 }  // namespace
 
-void check_options(const char* op, const DataLoaderOptions& options) {
+void check_options(const char* op, const DataLoaderOptions& options, bool has_own_sampler) {
+  TANDEM_CHECK(ValueError, has_own_sampler || !options.shuffle, op,
+               ": shuffle is set, expected an option of the sampler; without a sampler the loader has its own");
   TANDEM_CHECK(ValueError, options.batch_size >= 1, op, ": batch_size is ", options.batch_size,
                ", expected at least 1");
   TANDEM_CHECK(ValueError, options.num_workers >= 0, op, ": num_workers is ", options.num_workers,

@@ -18,7 +18,7 @@ namespace tandem { inline namespace v0 { namespace data {
 
 /// Throws ValueError, with a text that begins with `op`, unless batch_size >= 1, num_workers >= 0, prefetch >= 1 and
 /// num_workers * prefetch <= 2^20.
-void check_options(const char* op, const DataLoaderOptions& options);
+void check_options(const char* op, const DataLoaderOptions& options, bool has_own_sampler = false);
 
 /// Makes the batches 0, 1, .. and hands them out in this order.
 ///

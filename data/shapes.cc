@@ -171,7 +171,7 @@ const std::vector<std::string>& ShapesDataset::class_names() {
 Example ShapesDataset::get(int64_t index) const {
   check_item("ShapesDataset", index, size_);
   Example example = {empty({kChannels, options_.side, options_.side}), empty({}, {kInt64})};
-  *example.label.data<int64_t>() = draw(seed_, index, options_, example.image.data<float>());
+  *example.target.data<int64_t>() = draw(seed_, index, options_, example.input.data<float>());
   return example;
 }
 
@@ -183,8 +183,8 @@ Batch ShapesDataset::get_batch(std::span<const int64_t> indices) const {
   for (int64_t row = 0; row < count; ++row) {
     const int64_t index = indices[static_cast<size_t>(row)];
     check_item("ShapesDataset", index, size_);
-    batch.labels.data<int64_t>()[row] =
-        draw(seed_, index, options_, batch.images.data<float>() + row * kChannels * side * side);
+    batch.target.data<int64_t>()[row] =
+        draw(seed_, index, options_, batch.input.data<float>() + row * kChannels * side * side);
   }
   return batch;
 }

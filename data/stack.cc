@@ -39,8 +39,8 @@ void Stack::add(const Example& example) {
   bool is_empty = true;
   for_each_tensor(example, [&](std::string_view, const Tensor&) { is_empty = false; });
   TANDEM_CHECK(StateError, !is_empty, op_, ": the example has no tensors");
-  add(batch_.images, example.image, "the image");
-  add(batch_.labels, example.label, "the label");
+  add(batch_.input, example.input, "the input");
+  add(batch_.target, example.target, "the target");
   for (const auto& [name, tensor] : example.tensors) batch_.tensors.try_emplace(name);
   for (auto& [name, stacked] : batch_.tensors) {
     const auto found = example.tensors.find(name);

@@ -18,11 +18,11 @@ void stack_into(Tensor& stacked, const Tensor& item, int64_t row, int64_t num_ro
 /// Row `row` of a tensor [n, ...], a view that autograd does not record.
 Tensor row_of(const Tensor& tensor, int64_t row);
 
-/// Calls f(name, tensor) for each defined tensor of an example; the first names are "the image" and "the label".
+/// Calls f(name, tensor) for each defined tensor of an example; the first names are "the input" and "the target".
 template <class E, class F>
 void for_each_tensor(E& example, const F& f) {
-  if (example.image.defined()) f("the image", example.image);
-  if (example.label.defined()) f("the label", example.label);
+  if (example.input.defined()) f("the input", example.input);
+  if (example.target.defined()) f("the target", example.target);
   for (auto& [name, tensor] : example.tensors) {
     if (tensor.defined()) f(name, tensor);
   }
@@ -31,8 +31,8 @@ void for_each_tensor(E& example, const F& f) {
 /// Replaces each defined tensor of a batch by f(tensor).
 template <class F>
 void replace_tensors(Batch& batch, const F& f) {
-  if (batch.images.defined()) batch.images = f(batch.images);
-  if (batch.labels.defined()) batch.labels = f(batch.labels);
+  if (batch.input.defined()) batch.input = f(batch.input);
+  if (batch.target.defined()) batch.target = f(batch.target);
   for (auto& [name, tensor] : batch.tensors) {
     if (tensor.defined()) tensor = f(tensor);
   }

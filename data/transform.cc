@@ -33,7 +33,7 @@ uint64_t epoch_seed(uint64_t seed, int64_t epoch) {
 template <class F>
 Transform of_image(F f) {
   return [f = std::move(f)](Example example, ItemRandom& random) {
-    example.image = f(example.image, random);
+    example.input = f(example.input, random);
     return example;
   };
 }
@@ -283,29 +283,29 @@ BatchTransform mixup(MixupOptions options) {
   TANDEM_CHECK(ValueError, options.alpha > 0 && std::isfinite(options.alpha), "mixup: alpha is ", options.alpha,
                ", expected > 0");
   return [options](Batch batch, ItemRandom& random) {
-    const Tensor images = batch.images;
-    TANDEM_CHECK(DTypeError, images.dtype() == kFloat32 && batch.labels.dtype() == kInt64, "mixup: images are ",
-                 images.dtype(), " and labels ", batch.labels.dtype(), ", expected float32 and int64");
-    TANDEM_CHECK(ShapeError, batch.labels.dim() == 1 && images.dim() >= 1 && images.size(0) == batch.labels.size(0),
-                 "mixup: images have shape ", images.shape(), " and labels ", batch.labels.shape(),
+    const Tensor images = batch.input;
+    TANDEM_CHECK(DTypeError, images.dtype() == kFloat32 && batch.target.dtype() == kInt64, "mixup: images are ",
+                 images.dtype(), " and labels ", batch.target.dtype(), ", expected float32 and int64");
+    TANDEM_CHECK(ShapeError, batch.target.dim() == 1 && images.dim() >= 1 && images.size(0) == batch.target.size(0),
+                 "mixup: images have shape ", images.shape(), " and labels ", batch.target.shape(),
                  ", expected [size, ...] and [size]");
-    TANDEM_CHECK(DeviceError, images.device().is_cpu() && batch.labels.device().is_cpu(), "mixup: images are on ",
-                 images.device(), " and labels on ", batch.labels.device(), ", expected the CPU");
+    TANDEM_CHECK(DeviceError, images.device().is_cpu() && batch.target.device().is_cpu(), "mixup: images are on ",
+                 images.device(), " and labels on ", batch.target.device(), ", expected the CPU");
     const auto kept = static_cast<float>(random_beta(options.alpha, random));
     const float added = 1 - kept;
     const Tensor in = row_major(images);
-    const Tensor labels = row_major(batch.labels);
+    const Tensor labels = row_major(batch.target);
     const int64_t size = in.size(0);
-    batch.images = empty(in.shape());
-    batch.labels = zeros({size, options.num_classes});
+    batch.input = empty(in.shape());
+    batch.target = zeros({size, options.num_classes});
     const int64_t count = in.numel() / std::max<int64_t>(size, 1);
     for (int64_t row = 0; row < size; ++row) {
       const int64_t other = row == 0 ? size - 1 : row - 1;
       const float* a = in.data<float>() + row * count;
       const float* b = in.data<float>() + other * count;
-      float* to = batch.images.data<float>() + row * count;
+      float* to = batch.input.data<float>() + row * count;
       for (int64_t i = 0; i < count; ++i) to[i] = kept * a[i] + added * b[i];
-      float* weights = batch.labels.data<float>() + row * options.num_classes;
+      float* weights = batch.target.data<float>() + row * options.num_classes;
       for (const auto& [from, weight] : {std::pair(row, kept), std::pair(other, added)}) {
         const int64_t label = labels.data<int64_t>()[from];
         TANDEM_CHECK(IndexError, label >= 0 && label < options.num_classes, "mixup: label ", from, " is ", label,

@@ -29,8 +29,8 @@ namespace tandem { inline namespace v0 { namespace data {
 ///
 ///     [](data::Example example, data::ItemRandom& random) {
 ///       if (random.uniform(0, 1) < 0.5) {
-///         example.image = data::hflip(example.image);
-///         example.label = data::hflip(example.label);  // a mask [1, H, W]
+///         example.input = data::hflip(example.input);
+///         example.target = data::hflip(example.target);  // a mask [1, H, W]
 ///       }
 ///       return example;
 ///     }

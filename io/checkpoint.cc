@@ -233,7 +233,7 @@ void Checkpointer::write_files(int64_t step, const CheckpointState& state, Manif
   };
   if (options_.rank == 0) {
     write(kModelName, state.model);
-    write(kOptimizerName, state.optimizer);
+    write(kOptimizerName, state.shared);
   }
   write(rank_file_name(options_.rank), state.rank);
 }

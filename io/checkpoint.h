@@ -31,9 +31,9 @@ struct Manifest;
 
 /// The state of a run on one rank.
 struct CheckpointState {
-  State model;      ///< equal on all ranks; saved by rank 0
-  State optimizer;  ///< equal on all ranks; saved by rank 0: optimizer, schedules, gradient scaler
-  State rank;       ///< of this rank only; saved by every rank: generators, sampler
+  State model;   ///< equal on all ranks; saved by rank 0
+  State shared;  ///< equal on all ranks; saved by rank 0: optimizer, schedules, gradient scaler
+  State rank;    ///< of this rank only; saved by every rank: generators, sampler
 };
 
 /// Options of Checkpointer.

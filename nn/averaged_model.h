@@ -131,8 +131,8 @@ void update_bn(Loader&& loader, Model& model, std::optional<Device> device = std
   const NoGradGuard no_grad;
   for (auto&& batch : loader) {
     Tensor input;
-    if constexpr (requires { batch.images; }) {
-      input = batch.images;
+    if constexpr (requires { batch.input; }) {
+      input = batch.input;
     } else {
       input = batch;
     }

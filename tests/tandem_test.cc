@@ -24,8 +24,8 @@ TEST(Tandem, DocumentedTrainingProgramReducesLoss) {
   const int status = td::distributed::launch(argc, argv, [&](td::distributed::Context& ctx) {
     td::manual_seed(1);
     const td::data::DigitsDataset digits(512, 1);
-    td::data::DistributedSampler sampler(digits.size(), ctx.rank(), ctx.world_size(), {.seed = 3});
-    td::data::DataLoader loader(digits, sampler, {.batch_size = 32, .num_workers = 1, .device = ctx.device()});
+    td::data::DataLoader loader(
+        digits, {.batch_size = 32, .shuffle = true, .num_workers = 1, .device = ctx.device(), .seed = 3}, ctx);
     Net model;
     model.to(ctx.device());
     td::DistributedDataParallel ddp(model, ctx.group());
@@ -34,7 +34,7 @@ TEST(Tandem, DocumentedTrainingProgramReducesLoss) {
       double sum = 0;
       for (auto& batch : loader) {
         sgd.zero_grad();
-        td::Tensor loss = td::cross_entropy(ddp(batch.images), batch.labels);
+        td::Tensor loss = td::cross_entropy(ddp(batch.input), batch.target);
         loss.backward();
         sgd.step();
         sum += loss.item();

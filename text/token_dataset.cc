@@ -39,7 +39,7 @@ void TokenDataset::write_item(int64_t index, int64_t* input, int64_t* target) co
 
 data::Example TokenDataset::get(int64_t index) const {
   data::Example example = {empty({options_.context}, {kInt64}), empty({options_.context}, {kInt64})};
-  write_item(index, example.image.data<int64_t>(), example.label.data<int64_t>());
+  write_item(index, example.input.data<int64_t>(), example.target.data<int64_t>());
   return example;
 }
 
@@ -49,8 +49,8 @@ data::Batch TokenDataset::get_batch(std::span<const int64_t> indices) const {
   const Shape shape = {count, options_.context};
   data::Batch batch = {empty(shape, {kInt64}), empty(shape, {kInt64}), count};
   for (int64_t row = 0; row < count; ++row) {
-    write_item(indices[static_cast<size_t>(row)], batch.images.data<int64_t>() + row * options_.context,
-               batch.labels.data<int64_t>() + row * options_.context);
+    write_item(indices[static_cast<size_t>(row)], batch.input.data<int64_t>() + row * options_.context,
+               batch.target.data<int64_t>() + row * options_.context);
   }
   return batch;
 }

@@ -35,7 +35,7 @@ void load_schedule(optim::Schedule& schedule, const State& saved, int64_t shift)
 
 void load(Objective& objective, const io::LoadedCheckpoint& loaded, const std::string& path, int world_size,
           int64_t shift) {
-  const State &shared = part_of(loaded.state.optimizer, path), &rank = part_of(loaded.state.rank, path);
+  const State &shared = part_of(loaded.state.shared, path), &rank = part_of(loaded.state.rank, path);
   objective.optimizer.load_state_dict(shared.get<State>("optimizer"));
   if (objective.schedule != nullptr) load_schedule(*objective.schedule, shared.get<State>("schedule"), shift);
   if (objective.scaler) objective.scaler->load_state_dict(shared.get<State>("scaler"));

@@ -295,7 +295,7 @@ void Trainer::Impl::resume() {
     return;
   }
   const State& rank = loaded->state.rank;
-  const State& shared = loaded->state.optimizer;
+  const State& shared = loaded->state.shared;
   check_identity(rank.get<State>("identity"));
   components_.loader.sampler().load_state_dict(rank.get<State>("sampler"));
   const bool has_position = rank.find("position") != nullptr;  // older checkpoints have none
@@ -482,8 +482,8 @@ void Trainer::Impl::save_checkpoint() {
   history_.merge(*ctx_.group());
   io::CheckpointState state;
   state.model = components_.model.state_dict();
-  save_objectives(objectives_, state.optimizer, state.rank);
-  if (components_.state_dict) state.optimizer.set("components", components_.state_dict());
+  save_objectives(objectives_, state.shared, state.rank);
+  if (components_.state_dict) state.shared.set("components", components_.state_dict());
   State settings;
   for (const auto& [name, value] : identity()) settings.set(name, value);
   state.rank.set("identity", settings);

@@ -104,7 +104,7 @@ struct TrainerComponents {
 ///
 ///     train::Trainer trainer(ctx, {.epochs = 5, .out = "results"},
 ///                            {.model = model, .reducer = ddp.reducer(), .optimizer = sgd, .loader = loader});
-///     trainer.fit([&](const data::Batch& batch) { return cross_entropy(ddp(batch.images), batch.labels); },
+///     trainer.fit([&](const data::Batch& batch) { return cross_entropy(ddp(batch.input), batch.target); },
 ///                 [&] { return evaluate(model, ctx); });
 ///
 /// Writes model.safetensors, loss.svg, throughput.svg and events/ (TensorBoard) to the folder `out`, and checkpoints/

@@ -69,7 +69,7 @@ struct Settings {
 void train(td::distributed::Context& ctx, const Settings& settings) {
   td::manual_seed(settings.seed);
   const td::Tensor x = td::linspace(-kSeen, kSeen, 8192).unsqueeze(1);
-  const td::data::TensorDataset points({.image = x, .label = wave(x)});
+  const td::data::TensorDataset points({.input = x, .target = wave(x)});
   td::data::DistributedSampler sampler(points.size(), ctx.rank(), ctx.world_size(), {.seed = settings.seed});
   td::data::DataLoader loader(
       points, sampler, {.batch_size = std::max(1, 128 / ctx.world_size()), .drop_last = true, .device = ctx.device()});
@@ -79,7 +79,7 @@ void train(td::distributed::Context& ctx, const Settings& settings) {
   td::optim::AdamW adamw(net.parameters(), {.lr = 3e-3, .weight_decay = 1e-2});
   td::train::Trainer trainer(ctx, settings.trainer,
                              {.model = net, .reducer = ddp.reducer(), .optimizer = adamw, .loader = loader});
-  trainer.fit([&](const td::data::Batch& batch) { return td::mse_loss(ddp(batch.images), batch.labels); });
+  trainer.fit([&](const td::data::Batch& batch) { return td::mse_loss(ddp(batch.input), batch.target); });
   if (ctx.rank() != 0) return;
   const double error = plot_wave(net, ctx.device(), settings.trainer.out + "/wave.svg");
   std::cout << "squared error beyond the training data " << error << "\n";

@@ -62,7 +62,7 @@ double test_error(td::models::DdpmUNet& model, const examples::Diffusion& diffus
   td::train::Mean error({.group = ctx.group()});
   for (size_t first = 0; first < items.size(); first += kTestBatch) {
     const auto batch = std::span(items).subspan(first, std::min(kTestBatch, items.size() - first));
-    const td::Tensor images = test.get_batch(batch).images.to(ctx.device()) * 2 - 1;
+    const td::Tensor images = test.get_batch(batch).input.to(ctx.device()) * 2 - 1;
     std::vector<td::Tensor> times;
     std::vector<td::Tensor> noises;
     for (const int64_t item : batch) {
@@ -93,14 +93,16 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
   };
   AveragedUNet averaged(model, {.avg_fn = average}, diffusion_flags.model);
   td::optim::Adam adam(model.parameters(), {.lr = flags.lr});
-  td::data::DistributedSampler sampler(data.train->size(), ctx.rank(), ctx.world_size(), {.seed = flags.seed});
-  td::data::DataLoader loader(*data.train, sampler,
+  td::data::DataLoader loader(*data.train,
                               {.batch_size = flags.batch_size,
+                               .shuffle = true,
                                .num_workers = 1,
                                .drop_last = true,
                                .device = ctx.device(),
                                .transform = td::data::random_horizontal_flip(),
-                               .transform_seed = flags.seed});
+                               .transform_seed = flags.seed,
+                               .seed = flags.seed},
+                              ctx);
   // Linear warm-up over 5 % of the steps, then cosine decay to 0.
   const int64_t steps = flags.trainer.total_steps(loader.size());
   td::optim::CosineWarmupLR schedule(adam, {.warmup_steps = steps / 20, .total_steps = steps});
@@ -130,7 +132,7 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
   trainer.fit(
       [&](const td::data::Batch& batch) {
         const td::Tensor times = td::randint(0, examples::Diffusion::kTimes, {batch.size}, {td::kInt64, ctx.device()});
-        const td::Tensor images = batch.images * 2 - 1;
+        const td::Tensor images = batch.input * 2 - 1;
         const td::Tensor noisy = diffusion.add_noise(images, td::randn_like(images), times);
         return diffusion.loss(ddp(noisy, times), images, times);
       },

@@ -123,7 +123,7 @@ void finetune(td::distributed::Context& ctx, const examples::TrainingFlags& flag
   // The images of a batch are tokens, its labels the tokens that follow them.
   trainer.fit(
       [&](const td::data::Batch& batch) {
-        return td::cross_entropy(ddp(batch.images).flatten(0, 1), batch.labels.flatten());
+        return td::cross_entropy(ddp(batch.input).flatten(0, 1), batch.target.flatten());
       },
       [&] { return examples::evaluate_language_model(model, validation, ctx, flags.batch_size); });
   const std::string result = options.out + '/' + kResult;

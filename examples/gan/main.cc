@@ -80,7 +80,7 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
       const td::NoGradGuard no_grad;
       fake = generate(batch.size);
     }
-    return loss_of(discriminator(to_images(batch.images)), 1) + loss_of(discriminator(fake), 0);
+    return loss_of(discriminator(to_images(batch.input)), 1) + loss_of(discriminator(fake), 0);
   };
   const auto generator_loss = [&](const td::data::Batch& batch) {
     model.discriminator.requires_grad_(false);
@@ -114,7 +114,7 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
   const td::Tensor picture_noise = td::randn({kPictures, latent, 1, 1}, {}, &picture_generator).to(ctx.device());
   std::vector<int64_t> indices(static_cast<size_t>(std::min(kTestImages, data.test->size())));
   std::iota(indices.begin(), indices.end(), 0);
-  const td::Tensor test_images = to_images(data.test->get_batch(indices).images.to(ctx.device()));
+  const td::Tensor test_images = to_images(data.test->get_batch(indices).input.to(ctx.device()));
   trainer.fit(discriminator_loss, [&] {
     const td::Tensor images = model.generator(picture_noise);
     if (ctx.rank() == 0) examples::write_samples(options.out, trainer.step(), images);

@@ -68,7 +68,7 @@ void write_pictures(const std::string& path, const Datasets& data, const td::dat
   td::data::Batch batch = td::data::transform_items(*data.train, indices, augment, seed, 0);
   td::data::ItemRandom random = td::data::batch_random(seed, 0, 0);
   if (mix) batch = mix(std::move(batch), random);
-  td::data::write_png(path, td::data::make_grid(batch.images));
+  td::data::write_png(path, td::data::make_grid(batch.input));
 }
 
 /// Trains a Model(model_options).
@@ -103,15 +103,17 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
       chain({resize(own.size * 256 / 224), center_crop(own.size), to_float(), normalization});
   const BatchTransform mix =
       own.mixup > 0 ? mixup({.num_classes = data.num_classes, .alpha = own.mixup}) : BatchTransform();
-  DistributedSampler sampler(data.train->size(), ctx.rank(), ctx.world_size(), {.seed = flags.seed});
-  DataLoader loader(*data.train, sampler,
+  DataLoader loader(*data.train,
                     {.batch_size = flags.batch_size,
+                     .shuffle = true,
                      .num_workers = static_cast<int>(own.workers),
                      .drop_last = true,
                      .device = ctx.device(),
                      .transform = chain({augment, normalization}),
                      .batch_transform = mix,
-                     .transform_seed = flags.seed});
+                     .transform_seed = flags.seed,
+                     .seed = flags.seed},
+                    ctx);
   // Linear warm-up over 5 % of the steps, then cosine decay to 0.
   const int64_t steps = flags.trainer.total_steps(loader.size());
   td::optim::CosineWarmupLR schedule(*optimizer, {.warmup_steps = steps / 20, .total_steps = steps});
@@ -146,7 +148,7 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
   if (ctx.rank() == 0) write_pictures(options.out + "/augmented.png", data, augment, mix, flags.seed);
   trainer.fit(
       [&](const Batch& batch) {
-        return td::cross_entropy(ddp(batch.images), batch.labels, {.label_smoothing = own.smoothing});
+        return td::cross_entropy(ddp(batch.input), batch.target, {.label_smoothing = own.smoothing});
       },
       [&] {
         broadcast_buffers();

@@ -102,7 +102,7 @@ td::train::Plot train(td::distributed::Context& ctx, const examples::TrainingFla
   // The images of a batch are characters, its labels the characters that follow them.
   trainer.fit(
       [&](const td::data::Batch& batch) {
-        return td::cross_entropy(ddp(batch.images).flatten(0, 1), batch.labels.flatten());
+        return td::cross_entropy(ddp(batch.input).flatten(0, 1), batch.target.flatten());
       },
       [&] { return examples::evaluate_language_model(model, validation, ctx); });
   if (settings.sample.length > 0 && ctx.rank() == 0) {

@@ -62,7 +62,7 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
   trainer.note(td::str(network, " on ", td::format_count(ctx.world_size(), "rank"), ", ", data.train->size(),
                        " training and ", data.test->size(), " test images ",
                        flags.data.empty() ? "drawn by this program" : "from " + flags.data));
-  trainer.fit([&](const td::data::Batch& batch) { return td::cross_entropy(ddp(batch.images), batch.labels); },
+  trainer.fit([&](const td::data::Batch& batch) { return td::cross_entropy(ddp(batch.input), batch.target); },
               [&] { return examples::evaluate_classifier(*model, *data.test, {}, ctx); });
 }
 

@@ -43,7 +43,7 @@ struct Policy : td::nn::Layer {
 /// Initial states of episodes: all numbers are uniform in [-0.05, 0.05).
 td::data::TensorDataset starts(int64_t episodes, uint64_t seed) {
   td::Generator generator(seed);
-  return td::data::TensorDataset({.image = td::rand({episodes, 4}, {}, &generator) * 0.1 - 0.05});
+  return td::data::TensorDataset({.input = td::rand({episodes, 4}, {}, &generator) * 0.1 - 0.05});
 }
 
 /// All steps of some episodes, one after the other.
@@ -93,8 +93,8 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
   td::manual_seed(flags.seed);
   const td::data::TensorDataset training = starts(reinforce.episodes, flags.seed);
   const td::data::TensorDataset test = starts(kTestEpisodes, kTestSeed);
-  td::data::DistributedSampler sampler(training.size(), ctx.rank(), ctx.world_size(), {.seed = flags.seed});
-  td::data::DataLoader loader(training, sampler, {.batch_size = flags.batch_size, .drop_last = true});
+  td::data::DataLoader loader(
+      training, {.batch_size = flags.batch_size, .shuffle = true, .drop_last = true, .seed = flags.seed}, ctx);
 
   td::data::DistributedSampler test_sampler(
       test.size(), ctx.rank(), ctx.world_size(),
@@ -137,7 +137,7 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
   // algorithms for connectionist reinforcement learning", Machine Learning 8, 1992: the gradient of the expected return
   // is the mean of (return - baseline) * gradient of log p(action). Returns are normalized over the steps of all ranks.
   const auto policy_loss = [&](const td::data::Batch& batch) {
-    const Steps steps = play(policy, batch.images, reinforce.gamma, false, ctx.device());
+    const Steps steps = play(policy, batch.input, reinforce.gamma, false, ctx.device());
     double episode_sum = 0;
     for (const double length : steps.lengths) episode_sum += length;
     const td::Tensor sums =
@@ -159,7 +159,7 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
   trainer.fit(policy_loss, [&] {
     td::train::Mean result({.group = ctx.group()});
     for (auto& batch : test_loader) {
-      for (const double length : play(policy, batch.images, reinforce.gamma, true, ctx.device()).lengths) {
+      for (const double length : play(policy, batch.input, reinforce.gamma, true, ctx.device()).lengths) {
         result.update(length);
       }
     }

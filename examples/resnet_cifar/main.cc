@@ -48,15 +48,17 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
   model.to(ctx.device());
   td::DistributedDataParallel ddp(model, ctx.group(), flags.reducer_options());
   td::optim::SGD sgd(model.parameters(), {.lr = flags.lr, .momentum = 0.9, .weight_decay = 5e-4});
-  td::data::DistributedSampler sampler(data.train->size(), ctx.rank(), ctx.world_size(), {.seed = flags.seed});
   td::data::DataLoader loader(
-      *data.train, sampler,
+      *data.train,
       {.batch_size = flags.batch_size,
+       .shuffle = true,
        .num_workers = 1,
        .drop_last = true,
        .device = ctx.device(),
        .transform = td::data::chain({td::data::random_crop(4), td::data::random_horizontal_flip(), data.normalize}),
-       .transform_seed = flags.seed});
+       .transform_seed = flags.seed,
+       .seed = flags.seed},
+      ctx);
   // Linear warm-up over 5 % of the steps, then cosine decay to 0.
   const int64_t steps = flags.trainer.total_steps(loader.size());
   td::optim::CosineWarmupLR schedule(sgd, {.warmup_steps = steps / 20, .total_steps = steps});
@@ -74,7 +76,7 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
   trainer.note(td::str("resnet18 of width ", resnet_flags.width, " on ", td::format_count(ctx.world_size(), "rank"),
                        ", ", data.train->size(), " training and ", data.test->size(), " test images ",
                        flags.data.empty() ? "drawn by this program" : "from " + flags.data));
-  trainer.fit([&](const td::data::Batch& batch) { return td::cross_entropy(ddp(batch.images), batch.labels); },
+  trainer.fit([&](const td::data::Batch& batch) { return td::cross_entropy(ddp(batch.input), batch.target); },
               [&] { return examples::evaluate_classifier(model, *data.test, data.normalize, ctx); });
 }
 

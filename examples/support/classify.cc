@@ -15,9 +15,9 @@ td::train::Evaluation evaluate_classifier(td::nn::Layer& model, const td::data::
   td::train::Mean loss({.group = ctx.group()});
   td::train::Accuracy accuracy({.group = ctx.group()});
   for (auto& batch : loader) {
-    const td::Tensor logits = model(batch.images);
-    loss.update(td::cross_entropy(logits, batch.labels), batch.size);
-    accuracy.update(logits, batch.labels);
+    const td::Tensor logits = model(batch.input);
+    loss.update(td::cross_entropy(logits, batch.target), batch.size);
+    accuracy.update(logits, batch.target);
   }
   return {{"loss", loss.compute()}, {"accuracy", accuracy.compute()}};
 }

@@ -14,7 +14,7 @@ td::train::Evaluation evaluate_language_model(td::nn::Layer& model, const td::da
       {.shuffle = false, .mode = td::data::DistributedSamplerOptions::Mode::kEvaluation});
   td::data::DataLoader loader(text, sampler, {.batch_size = batch_size, .device = ctx.device()});
   td::train::Perplexity perplexity({.group = ctx.group()});
-  for (auto& batch : loader) perplexity.update(model(batch.images), batch.labels);
+  for (auto& batch : loader) perplexity.update(model(batch.input), batch.target);
   const double result = perplexity.compute();
   return {{"loss", std::log(result)}, {"perplexity", result}};
 }

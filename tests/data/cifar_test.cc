@@ -51,23 +51,23 @@ TEST_F(Cifar, RecordsAreReadInFileOrder) {
   ASSERT_EQ(test.size(), 3);
   for (int64_t i = 0; i < 15; ++i) {
     const auto example = train.get(i);
-    EXPECT_EQ(example.label.item<int64_t>(), (i / 3 + 1 + i % 3) % 10);
-    EXPECT_EQ(example.image.shape(), td::Shape({3, 32, 32}));
-    const auto values = example.image.to_vector<float>();
+    EXPECT_EQ(example.target.item<int64_t>(), (i / 3 + 1 + i % 3) % 10);
+    EXPECT_EQ(example.input.shape(), td::Shape({3, 32, 32}));
+    const auto values = example.input.to_vector<float>();
     for (const size_t k : {0, 1, 31, 32, 1023, 1024, 3071})
       EXPECT_EQ(values[k], static_cast<float>((static_cast<size_t>(i % 3) + k) % 256) / 255.0f);
   }
   const std::vector<int64_t> indices = {14, 0, 7};
   const auto batch = train.get_batch(indices);
   EXPECT_EQ(batch.size, 3);
-  EXPECT_EQ(batch.images.shape(), td::Shape({3, 3, 32, 32}));
-  EXPECT_EQ(batch.labels.to_vector<int64_t>(), (std::vector<int64_t>{7, 1, 4}));
+  EXPECT_EQ(batch.input.shape(), td::Shape({3, 3, 32, 32}));
+  EXPECT_EQ(batch.target.to_vector<int64_t>(), (std::vector<int64_t>{7, 1, 4}));
   std::vector<float> joined;
   for (const int64_t index : indices) {
-    const auto values = train.get(index).image.to_vector<float>();
+    const auto values = train.get(index).input.to_vector<float>();
     joined.insert(joined.end(), values.begin(), values.end());
   }
-  EXPECT_EQ(batch.images.to_vector<float>(), joined);
+  EXPECT_EQ(batch.input.to_vector<float>(), joined);
 }
 
 TEST_F(Cifar, ArchiveSubfolderIsFound) {
@@ -126,7 +126,7 @@ TEST_F(Cifar, InvalidArgumentsAreRejected) {
 TEST_F(Cifar, NormalizationUsesTrainingSetStatistics) {
   td::data::ItemRandom random(0, 0, 0);
   const td::data::Example example = td::data::normalize_cifar()({td::zeros({3, 1, 1}), {}}, random);
-  const auto values = example.image.to_vector<float>();
+  const auto values = example.input.to_vector<float>();
   EXPECT_FLOAT_EQ(values[0], -0.4914f / 0.2470f);
   EXPECT_FLOAT_EQ(values[1], -0.4822f / 0.2435f);
   EXPECT_FLOAT_EQ(values[2], -0.4465f / 0.2616f);

@@ -23,34 +23,34 @@ struct Sentences : td::data::Dataset {
     std::vector<int64_t> tokens;
     for (int64_t i = 0; i < index % 4; ++i) tokens.push_back(index + i);
     const td::Tensor image = td::from_vector(tokens, {index % 4});
-    return {.image = image, .label = image, .tensors = {{"weight", td::scalar_tensor(index * 0.5, {td::kFloat32})}}};
+    return {.input = image, .target = image, .tensors = {{"weight", td::scalar_tensor(index * 0.5, {td::kFloat32})}}};
   }
 };
 
 TEST(DefaultCollate, StacksAsGetBatch) {
   const td::Tensor x = td::from_vector<float>({1, 2}, {2}), y = td::from_vector<float>({3, 4}, {2});
   const Batch batch =
-      default_collate(std::vector<Example>{{.label = x, .tensors = {{"y", y}}}, {.label = y, .tensors = {{"y", x}}}});
+      default_collate(std::vector<Example>{{.target = x, .tensors = {{"y", y}}}, {.target = y, .tensors = {{"y", x}}}});
   EXPECT_EQ(batch.size, 2);
-  EXPECT_FALSE(batch.images.defined());
-  EXPECT_EQ(batch.labels.to_vector<float>(), (std::vector<float>{1, 2, 3, 4}));
+  EXPECT_FALSE(batch.input.defined());
+  EXPECT_EQ(batch.target.to_vector<float>(), (std::vector<float>{1, 2, 3, 4}));
   EXPECT_EQ(batch["y"].to_vector<float>(), (std::vector<float>{3, 4, 1, 2}));
   EXPECT_ERROR(
-      td::ShapeError, default_collate(std::vector<Example>{{.image = x}, {.image = td::zeros({3})}}),
-      "default_collate: the image has shape [3], expected [2] as in the items before\n  in example 1 of the batch");
+      td::ShapeError, default_collate(std::vector<Example>{{.input = x}, {.input = td::zeros({3})}}),
+      "default_collate: the input has shape [3], expected [2] as in the items before\n  in example 1 of the batch");
   EXPECT_ERROR(td::ValueError, default_collate({}), "default_collate: empty batch, expected at least one example");
 }
 
 TEST(PadCollate, ExtendsToTheLongestAndKeepsLengths) {
   const Sentences sentences;
-  const td::data::Collate collate = pad_collate({{"image", 0}, {"label", -100}});
+  const td::data::Collate collate = pad_collate({{"input", 0}, {"target", -100}});
   const Batch batch = collate(std::vector<Example>{sentences.get(5), sentences.get(4), sentences.get(3)});
   EXPECT_EQ(batch.size, 3);
-  EXPECT_EQ(batch.images.shape(), td::Shape({3, 3}));
-  EXPECT_EQ(batch.images.to_vector<int64_t>(), (std::vector<int64_t>{5, 0, 0, 0, 0, 0, 3, 4, 5}));
-  EXPECT_EQ(batch.labels.to_vector<int64_t>(), (std::vector<int64_t>{5, -100, -100, -100, -100, -100, 3, 4, 5}));
-  EXPECT_EQ(batch["image_lengths"].to_vector<int64_t>(), (std::vector<int64_t>{1, 0, 3}));
-  EXPECT_EQ(batch["label_lengths"].to_vector<int64_t>(), (std::vector<int64_t>{1, 0, 3}));
+  EXPECT_EQ(batch.input.shape(), td::Shape({3, 3}));
+  EXPECT_EQ(batch.input.to_vector<int64_t>(), (std::vector<int64_t>{5, 0, 0, 0, 0, 0, 3, 4, 5}));
+  EXPECT_EQ(batch.target.to_vector<int64_t>(), (std::vector<int64_t>{5, -100, -100, -100, -100, -100, 3, 4, 5}));
+  EXPECT_EQ(batch["input_lengths"].to_vector<int64_t>(), (std::vector<int64_t>{1, 0, 3}));
+  EXPECT_EQ(batch["target_lengths"].to_vector<int64_t>(), (std::vector<int64_t>{1, 0, 3}));
   EXPECT_EQ(batch["weight"].to_vector<float>(), (std::vector<float>{2.5, 2, 1.5}));
 }
 
@@ -65,19 +65,19 @@ TEST(PadCollate, NamedMatricesArePaddedInTheirRows) {
 }
 
 TEST(PadCollate, InvalidExamplesAreRejected) {
-  const auto collate = pad_collate({{"image", 0}});
+  const auto collate = pad_collate({{"input", 0}});
   const td::Tensor x = td::zeros({2}), matrix = td::zeros({3, 2});
-  EXPECT_ERROR(td::ValueError, collate(std::vector<Example>{{.label = x}}),
-               "pad_collate: no tensor 'image' in the first example of the batch");
-  EXPECT_ERROR(td::ValueError, collate(std::vector<Example>{{.image = x, .tensors = {{"image_lengths", x}}}}),
-               "pad_collate: example 0 has a tensor 'image_lengths' already; rename it");
-  EXPECT_ERROR(td::ShapeError, collate(std::vector<Example>{{.image = x}, {.image = td::zeros({})}}),
-               "pad_collate: 'image' of example 1 is 0-dim, expected at least one dimension");
+  EXPECT_ERROR(td::ValueError, collate(std::vector<Example>{{.target = x}}),
+               "pad_collate: no tensor 'input' in the first example of the batch");
+  EXPECT_ERROR(td::ValueError, collate(std::vector<Example>{{.input = x, .tensors = {{"input_lengths", x}}}}),
+               "pad_collate: example 0 has a tensor 'input_lengths' already; rename it");
+  EXPECT_ERROR(td::ShapeError, collate(std::vector<Example>{{.input = x}, {.input = td::zeros({})}}),
+               "pad_collate: 'input' of example 1 is 0-dim, expected at least one dimension");
   EXPECT_ERROR(
-      td::ShapeError, collate(std::vector<Example>{{.image = x}, {.image = matrix}}),
-      "pad_collate: the image has shape [3, 2], expected [3] as in the items before\n  in example 1 of the batch");
-  EXPECT_ERROR(td::StateError, collate(std::vector<Example>{{.image = x, .label = x}, {.label = x}}),
-               "pad_collate: the image is undefined\n  in example 1 of the batch");
+      td::ShapeError, collate(std::vector<Example>{{.input = x}, {.input = matrix}}),
+      "pad_collate: the input has shape [3, 2], expected [3] as in the items before\n  in example 1 of the batch");
+  EXPECT_ERROR(td::StateError, collate(std::vector<Example>{{.input = x, .target = x}, {.target = x}}),
+               "pad_collate: the input is undefined\n  in example 1 of the batch");
 }
 
 TEST(DataLoader, CollateFunctionMakesTheBatchesForAnyNumberOfWorkers) {
@@ -86,9 +86,9 @@ TEST(DataLoader, CollateFunctionMakesTheBatchesForAnyNumberOfWorkers) {
     td::data::SequentialSampler sampler(sentences.size());
     td::data::DataLoader loader(
         sentences, sampler,
-        {.batch_size = 4, .num_workers = num_workers, .collate = pad_collate({{"image", -1}, {"label", -1}})});
+        {.batch_size = 4, .num_workers = num_workers, .collate = pad_collate({{"input", -1}, {"target", -1}})});
     std::vector<std::vector<int64_t>> tokens;
-    for (auto& batch : loader) tokens.push_back(batch.images.to_vector<int64_t>());
+    for (auto& batch : loader) tokens.push_back(batch.input.to_vector<int64_t>());
     return tokens;
   };
   const std::vector<std::vector<int64_t>> expected = {
@@ -104,7 +104,7 @@ TEST(DataLoader, CollateErrorNamesTheBatch) {
                                 {.batch_size = 5, .num_workers = num_workers, .collate = default_collate});
     EXPECT_ERROR(
         td::ShapeError, loader.begin(),
-        "default_collate: the image has shape [1], expected [0] as in the items before\n  in example 1 of the batch"
+        "default_collate: the input has shape [1], expected [0] as in the items before\n  in example 1 of the batch"
         "\n  in batch 0 of 2, items 0, 1, 2, 3, ...");
   }
 }
@@ -119,10 +119,10 @@ TEST(DataLoader, NamedTensorsAreDeliveredOnTheDevice) {
                                 {.batch_size = 10,
                                  .num_workers = num_workers,
                                  .device = device,
-                                 .collate = pad_collate({{"image", 0}, {"label", 0}})});
+                                 .collate = pad_collate({{"input", 0}, {"target", 0}})});
     for (auto& batch : loader) {
-      EXPECT_EQ(batch.images.device(), device);
-      EXPECT_EQ(batch["image_lengths"].device(), device);
+      EXPECT_EQ(batch.input.device(), device);
+      EXPECT_EQ(batch["input_lengths"].device(), device);
       EXPECT_EQ(batch["weight"].device(), device);
       EXPECT_EQ(batch["weight"].to_vector<float>()[3], 1.5f);
     }

@@ -37,14 +37,14 @@ TensorDataset numbers(int64_t size, int64_t first = 0) {
     labels.push_back(i + first);
     halves.push_back(static_cast<float>(i) / 2);
   }
-  return TensorDataset({.image = td::from_vector(images, {size, 2}),
-                        .label = td::from_vector(labels, {size}),
+  return TensorDataset({.input = td::from_vector(images, {size, 2}),
+                        .target = td::from_vector(labels, {size}),
                         .tensors = {{"half", td::from_vector(halves, {size})}}});
 }
 
 Indices labels_of(const td::data::Dataset& dataset) {
   Indices labels;
-  for (int64_t i = 0; i < dataset.size(); ++i) labels.push_back(dataset.get(i).label.item<int64_t>());
+  for (int64_t i = 0; i < dataset.size(); ++i) labels.push_back(dataset.get(i).target.item<int64_t>());
   return labels;
 }
 
@@ -52,7 +52,7 @@ Indices labels_of(const td::data::Dataset& dataset) {
 struct Counted : td::data::Dataset, td::data::IterableDataset {
   explicit Counted(std::shared_ptr<int> count) : owner(std::move(count)) {}
   int64_t size() const override { return 2; }
-  Example get(int64_t index) const override { return {.label = td::scalar_tensor(index + 7, {td::kInt64})}; }
+  Example get(int64_t index) const override { return {.target = td::scalar_tensor(index + 7, {td::kInt64})}; }
   std::unique_ptr<td::data::ExampleStream> stream(const td::data::StreamShard&) const override { return nullptr; }
   std::shared_ptr<int> owner;
 };
@@ -79,7 +79,7 @@ TEST(DatasetRef, OwnsTemporariesAndRefersToVariables) {
     EXPECT_EQ(labels_of(parts[0]), labels_of(both).back() == 7 ? Indices{7} : Indices{8});
     EXPECT_EQ(labels_of(both).size(), 5u);
     auto batches = td::data::DataLoader(Counted(owner), sampler, {.batch_size = 2}).begin();
-    EXPECT_EQ(batches->labels.to_vector<int64_t>(), (Indices{7, 8}));
+    EXPECT_EQ(batches->target.to_vector<int64_t>(), (Indices{7, 8}));
   }
   EXPECT_EQ(owner.use_count(), 1);
   // A temporary sampler is refused.
@@ -90,12 +90,12 @@ TEST(TensorDataset, ItemsAreRowsOfAllTensors) {
   const TensorDataset dataset = numbers(4);
   EXPECT_EQ(dataset.size(), 4);
   const Example item = dataset.get(3);
-  EXPECT_EQ(item.image.to_vector<float>(), (std::vector<float>{30, 31}));
-  EXPECT_EQ(item.label.shape(), td::Shape());
-  EXPECT_EQ(item.label.item<int64_t>(), 3);
+  EXPECT_EQ(item.input.to_vector<float>(), (std::vector<float>{30, 31}));
+  EXPECT_EQ(item.target.shape(), td::Shape());
+  EXPECT_EQ(item.target.item<int64_t>(), 3);
   EXPECT_EQ(item.tensors.at("half").item<float>(), 1.5f);
   const Batch batch = dataset.get_batch(Indices{2, 0});
-  EXPECT_EQ(batch.images.to_vector<float>(), (std::vector<float>{20, 21, 0, 1}));
+  EXPECT_EQ(batch.input.to_vector<float>(), (std::vector<float>{20, 21, 0, 1}));
   EXPECT_EQ(batch["half"].to_vector<float>(), (std::vector<float>{1, 0}));
   EXPECT_EQ(batch.size, 2);
 }
@@ -106,16 +106,16 @@ TEST(TensorDataset, TensorsOfAnyStridesAndNamesAlone) {
   const TensorDataset dataset({.tensors = {{"column", columns}}});
   EXPECT_EQ(dataset.get(1).tensors.at("column").to_vector<float>(), (std::vector<float>{2, 5}));
   const Batch batch = dataset.get_batch(Indices{2, 0});
-  EXPECT_FALSE(batch.images.defined());
-  EXPECT_FALSE(batch.labels.defined());
+  EXPECT_FALSE(batch.input.defined());
+  EXPECT_FALSE(batch.target.defined());
   EXPECT_EQ(batch["column"].to_vector<float>(), (std::vector<float>{3, 6, 1, 4}));
   EXPECT_ERROR(td::IndexError, batch["row"], "Batch: no tensor 'row'; its tensors are 'column'");
 }
 
 TEST(TensorDataset, InvalidTensorsAreRejected) {
   EXPECT_ERROR(td::ValueError, TensorDataset{Example()}, "TensorDataset: no tensors, expected at least one");
-  EXPECT_ERROR(td::ShapeError, TensorDataset({.image = td::zeros({3, 2}), .label = td::zeros({4})}),
-               "TensorDataset: the label has shape [4], expected [3, ...]");
+  EXPECT_ERROR(td::ShapeError, TensorDataset({.input = td::zeros({3, 2}), .target = td::zeros({4})}),
+               "TensorDataset: the target has shape [4], expected [3, ...]");
   EXPECT_ERROR(td::ShapeError, TensorDataset({.tensors = {{"mask", td::zeros({})}}}),
                "TensorDataset: mask has shape [], expected [size, ...]");
   const TensorDataset dataset = numbers(3);
@@ -137,12 +137,12 @@ TEST(Dataset, ItemsWithDifferentTensorsAreRejected) {
     return error_text<td::StateError>([&] { dataset.get_batch(Indices{0, 4}); });
   };
   const std::string where = "\n  in item 4 of the dataset";
-  EXPECT_EQ(error_of({.image = x, .tensors = {{"mask", x}}}, {.image = x}), "Dataset: mask is undefined" + where);
-  EXPECT_EQ(error_of({.image = x}, {.image = x, .tensors = {{"mask", x}}}),
+  EXPECT_EQ(error_of({.input = x, .tensors = {{"mask", x}}}, {.input = x}), "Dataset: mask is undefined" + where);
+  EXPECT_EQ(error_of({.input = x}, {.input = x, .tensors = {{"mask", x}}}),
             "Dataset: mask is defined, expected undefined as in the items before" + where);
-  EXPECT_EQ(error_of({.label = x}, {.image = x, .label = x}),
-            "Dataset: the image is defined, expected undefined as in the items before" + where);
-  EXPECT_EQ(error_of({.label = x}, {}), "Dataset: the example has no tensors" + where);
+  EXPECT_EQ(error_of({.target = x}, {.input = x, .target = x}),
+            "Dataset: the input is defined, expected undefined as in the items before" + where);
+  EXPECT_EQ(error_of({.target = x}, {}), "Dataset: the example has no tensors" + where);
 }
 
 TEST(Subset, ItemsAndBatchesFollowTheIndices) {
@@ -150,7 +150,7 @@ TEST(Subset, ItemsAndBatchesFollowTheIndices) {
   const Subset subset(dataset, {5, 0, 5, 2});
   EXPECT_EQ(subset.size(), 4);
   EXPECT_EQ(labels_of(subset), (Indices{5, 0, 5, 2}));
-  EXPECT_EQ(subset.get_batch(Indices{3, 0}).labels.to_vector<int64_t>(), (Indices{2, 5}));
+  EXPECT_EQ(subset.get_batch(Indices{3, 0}).target.to_vector<int64_t>(), (Indices{2, 5}));
   EXPECT_ERROR(td::IndexError, Subset(dataset, {0, 6}), "Subset: index is 6, expected 0 <= index < 6");
   EXPECT_ERROR(td::IndexError, subset.get(4), "Subset: index is 4, expected 0 <= index < 4");
   EXPECT_ERROR(td::IndexError, subset.get_batch(Indices{-1}), "Subset: index is -1, expected 0 <= index < 4");
@@ -193,7 +193,7 @@ TEST(ConcatDataset, ItemsFollowEachOther) {
   const ConcatDataset all({first, none, last});
   EXPECT_EQ(all.size(), 5);
   EXPECT_EQ(labels_of(all), (Indices{0, 1, 100, 101, 102}));
-  EXPECT_EQ(all.get_batch(Indices{4, 1}).labels.to_vector<int64_t>(), (Indices{102, 1}));
+  EXPECT_EQ(all.get_batch(Indices{4, 1}).target.to_vector<int64_t>(), (Indices{102, 1}));
   EXPECT_ERROR(td::IndexError, all.get(5), "ConcatDataset: index is 5, expected 0 <= index < 5");
   EXPECT_ERROR(td::ValueError, ConcatDataset({}), "ConcatDataset: no datasets, expected at least one");
 }

@@ -74,9 +74,9 @@ class Counter {
 std::vector<std::vector<int64_t>> labels_of_epoch(DataLoader& loader) {
   std::vector<std::vector<int64_t>> labels;
   for (auto& batch : loader) {
-    EXPECT_EQ(batch.size, batch.labels.numel());
-    EXPECT_EQ(batch.images.shape(), td::Shape({batch.size, 1}));
-    labels.push_back(batch.labels.to_vector<int64_t>());
+    EXPECT_EQ(batch.size, batch.target.numel());
+    EXPECT_EQ(batch.input.shape(), td::Shape({batch.size, 1}));
+    labels.push_back(batch.target.to_vector<int64_t>());
   }
   return labels;
 }
@@ -136,7 +136,7 @@ TEST(DataLoader, WorkersPrefetchTheConfiguredNumberOfBatches) {
   DataLoader loader(numbers, sampler, {.num_workers = kWorkers, .prefetch = kPrefetch});
   int64_t expected = 0;
   for (auto& batch : loader) {
-    EXPECT_EQ(batch.labels.item<int64_t>(), expected++);
+    EXPECT_EQ(batch.target.item<int64_t>(), expected++);
     // The current batch has left its slot, so kWorkers * kPrefetch further batches are made.
     made.wait_for(static_cast<int>(std::min<int64_t>(expected + kWorkers * kPrefetch, 50)));
     ++consumed;
@@ -170,7 +170,7 @@ TEST(DataLoader, WorkerExceptionNamesBatchAndItem) {
     int batches = 0;
     try {
       for (auto& batch : loader) {
-        EXPECT_EQ(batch.labels.to_vector<int64_t>().front(), 5 * batches);
+        EXPECT_EQ(batch.target.to_vector<int64_t>().front(), 5 * batches);
         ++batches;
       }
       FAIL() << "no error was thrown";
@@ -235,8 +235,8 @@ TEST(DataLoader, DestroyingUnadvancedIteratorsStopsTheWorkers) {
     auto first = loader.begin();
     auto moved = std::move(first);
     auto second = loader.begin();  // two concurrent epochs
-    EXPECT_EQ(moved->labels.item<int64_t>(), 0);
-    EXPECT_EQ(second->labels.item<int64_t>(), 0);
+    EXPECT_EQ(moved->target.item<int64_t>(), 0);
+    EXPECT_EQ(second->target.item<int64_t>(), 0);
   }
   EXPECT_EQ(live.count(), 0);
 }
@@ -250,7 +250,7 @@ TEST(DataLoader, SamplerStateResumesInsideAnEpoch) {
   int batches = 0;
   for (auto& batch : loader) {
     if (++batches == 2) state = sampler.state_dict();  // workers are ahead of this
-    if (batches > 2) rest.push_back(batch.labels.to_vector<int64_t>());
+    if (batches > 2) rest.push_back(batch.target.to_vector<int64_t>());
   }
   RandomSampler restored(23, 0);
   restored.load_state_dict(state);
@@ -278,7 +278,7 @@ TEST(DataLoader, TransformsDependOnlyOnSeedEpochAndItem) {
   // The transformed image is (item, a random number).
   const td::data::Transform transform = [](td::data::Example example, td::data::ItemRandom& random) {
     const float draw = static_cast<float>(random.below(1 << 20));
-    example.image = td::from_vector<float>({example.image.item<float>(), draw}, {2});
+    example.input = td::from_vector<float>({example.input.item<float>(), draw}, {2});
     return example;
   };
   const Numbers numbers(33);
@@ -290,8 +290,8 @@ TEST(DataLoader, TransformsDependOnlyOnSeedEpochAndItem) {
     for (auto& batch : DataLoader(
              numbers, sampler,
              {.batch_size = batch_size, .num_workers = workers, .transform = transform, .transform_seed = seed})) {
-      const auto values = batch.images.to_vector<float>();
-      const auto labels = batch.labels.to_vector<int64_t>();
+      const auto values = batch.input.to_vector<float>();
+      const auto labels = batch.target.to_vector<int64_t>();
       for (size_t i = 0; i < labels.size(); ++i) {
         EXPECT_EQ(values[2 * i], static_cast<float>(labels[i]));
         draws[labels[i]].push_back(values[2 * i + 1]);
@@ -311,7 +311,7 @@ TEST(DataLoader, TransformsDependOnlyOnSeedEpochAndItem) {
 TEST(DataLoader, BatchTransformsDependOnlyOnSeedEpochAndFirstItem) {
   // The labels of a batch are replaced by a random number.
   const td::data::BatchTransform transform = [](td::data::Batch batch, td::data::ItemRandom& random) {
-    batch.labels = td::full({batch.size}, static_cast<double>(random.below(1 << 20)), {td::kFloat32});
+    batch.target = td::full({batch.size}, static_cast<double>(random.below(1 << 20)), {td::kFloat32});
     return batch;
   };
   const Numbers numbers(12);
@@ -322,7 +322,7 @@ TEST(DataLoader, BatchTransformsDependOnlyOnSeedEpochAndFirstItem) {
     for (auto& batch :
          DataLoader(numbers, sampler,
                     {.batch_size = 4, .num_workers = workers, .batch_transform = transform, .transform_seed = seed})) {
-      draws[batch.images.to_vector<float>()[0]] = batch.labels.to_vector<float>()[0];
+      draws[batch.input.to_vector<float>()[0]] = batch.target.to_vector<float>()[0];
     }
     return draws;
   };
@@ -342,9 +342,9 @@ TEST(DataLoader, BatchesAreDeliveredOnTheConfiguredDevice) {
   for (const int workers : {0, 1}) {
     DataLoader loader(numbers, sampler, {.batch_size = 5, .num_workers = workers, .device = device});
     for (auto& batch : loader) {
-      EXPECT_EQ(batch.images.device(), device);
-      EXPECT_EQ(batch.labels.device(), device);
-      EXPECT_EQ(batch.labels.to_vector<int64_t>(), (std::vector<int64_t>{0, 1, 2, 3, 4}));
+      EXPECT_EQ(batch.input.device(), device);
+      EXPECT_EQ(batch.target.device(), device);
+      EXPECT_EQ(batch.target.to_vector<int64_t>(), (std::vector<int64_t>{0, 1, 2, 3, 4}));
     }
   }
 }
@@ -399,6 +399,23 @@ TEST(DataLoader, InvalidOptionsAreRejected) {
                "DataLoader: num_workers is -1, expected at least 0");
   EXPECT_ERROR(td::ValueError, DataLoader(numbers, sampler, {.prefetch = 0}),
                "DataLoader: prefetch is 0, expected at least 1");
+  EXPECT_ERROR(
+      td::ValueError, DataLoader(numbers, sampler, {.shuffle = true}),
+      "DataLoader: shuffle is set, expected an option of the sampler; without a sampler the loader has its own");
+}
+
+TEST(DataLoader, OwnSamplerDistributesTheItems) {
+  const Numbers numbers(5);
+  DataLoader in_order(numbers);
+  EXPECT_EQ(labels_of_epoch(in_order), (std::vector<std::vector<int64_t>>{{0}, {1}, {2}, {3}, {4}}));
+  struct {
+    int rank() const { return 1; }
+    int world_size() const { return 2; }
+  } context;
+  DataLoader own(numbers, {.batch_size = 2, .shuffle = true, .seed = 3}, context);
+  td::data::DistributedSampler sampler(5, 1, 2, {.seed = 3});
+  DataLoader loader(numbers, sampler, {.batch_size = 2});
+  for (int epoch = 0; epoch < 2; ++epoch) EXPECT_EQ(labels_of_epoch(own), labels_of_epoch(loader));
 }
 
 }  // namespace

@@ -46,11 +46,11 @@ td::data::Batch batch_with_fifth(std::function<td::data::Example()> fifth) {
 TEST(Dataset, GetBatchStacksItemsInRequestedOrder) {
   const auto batch = Squares().get_batch(std::vector<int64_t>{7, 0, 3});
   EXPECT_EQ(batch.size, 3);
-  EXPECT_EQ(batch.images.shape(), td::Shape({3, 2}));
-  EXPECT_EQ(batch.labels.shape(), td::Shape({3}));
-  EXPECT_EQ(batch.labels.dtype(), td::kInt64);
-  EXPECT_EQ(batch.images.to_vector<float>(), (std::vector<float>{7, 7.5, 0, 0.5, 3, 3.5}));
-  EXPECT_EQ(batch.labels.to_vector<int64_t>(), (std::vector<int64_t>{49, 0, 9}));
+  EXPECT_EQ(batch.input.shape(), td::Shape({3, 2}));
+  EXPECT_EQ(batch.target.shape(), td::Shape({3}));
+  EXPECT_EQ(batch.target.dtype(), td::kInt64);
+  EXPECT_EQ(batch.input.to_vector<float>(), (std::vector<float>{7, 7.5, 0, 0.5, 3, 3.5}));
+  EXPECT_EQ(batch.target.to_vector<int64_t>(), (std::vector<int64_t>{49, 0, 9}));
 }
 
 TEST(Dataset, GetBatchStacksStridedTensors) {
@@ -58,15 +58,15 @@ TEST(Dataset, GetBatchStacksStridedTensors) {
   const td::Tensor matrix = td::from_vector<float>({1, 2, 3, 4, 5, 6}, {2, 3});
   const td::Tensor column = td::make_view(matrix.storage(), td::kFloat32, {2}, {3}, 1);
   const auto batch = batch_with_fifth([&] { return td::data::Example{column, td::scalar_tensor(-1, {td::kInt64})}; });
-  EXPECT_EQ(batch.images.to_vector<float>(), (std::vector<float>{1, 1.5, 2, 5}));
-  EXPECT_EQ(batch.labels.to_vector<int64_t>(), (std::vector<int64_t>{1, -1}));
+  EXPECT_EQ(batch.input.to_vector<float>(), (std::vector<float>{1, 1.5, 2, 5}));
+  EXPECT_EQ(batch.target.to_vector<int64_t>(), (std::vector<int64_t>{1, -1}));
 }
 
 TEST(Dataset, GetBatchStacksEmptyTensors) {
   Squares squares;
   squares.fifth = [] { return td::data::Example{td::empty({0, 3}), td::empty({}, {td::kBool})}; };
   const auto batch = squares.get_batch(std::vector<int64_t>{5, 5});
-  EXPECT_EQ(batch.images.shape(), td::Shape({2, 0, 3}));
+  EXPECT_EQ(batch.input.shape(), td::Shape({2, 0, 3}));
 }
 
 TEST(Dataset, EmptyBatchIsRejected) {
@@ -79,15 +79,15 @@ TEST(Dataset, MismatchedItemIsNamedInTheError) {
   EXPECT_EQ(text_of<td::ShapeError>([&] {
               batch_with_fifth([&] { return td::data::Example{td::zeros({3}), label}; });
             }),
-            "Dataset: the image has shape [3], expected [2] as in the items before\n  in item 5 of the dataset");
+            "Dataset: the input has shape [3], expected [2] as in the items before\n  in item 5 of the dataset");
   EXPECT_EQ(text_of<td::DTypeError>([&] {
               batch_with_fifth([&] { return td::data::Example{td::zeros({2}, {td::kFloat64}), label}; });
             }),
-            "Dataset: the image is float64, expected float32 as in the items before\n  in item 5 of the dataset");
+            "Dataset: the input is float64, expected float32 as in the items before\n  in item 5 of the dataset");
   EXPECT_EQ(text_of<td::StateError>([&] { batch_with_fifth([&] {
                                             return td::data::Example{td::zeros({2}), {}};
                                           }); }),
-            "Dataset: the label is undefined\n  in item 5 of the dataset");
+            "Dataset: the target is undefined\n  in item 5 of the dataset");
 }
 
 template <class E>

@@ -17,10 +17,10 @@ TEST(Digits, ItemDependsOnlyOnSeedAndIndex) {
   const DigitsDataset other(100, 6);
   int differing = 0;
   for (const int64_t index : {99, 0, 17}) {
-    const auto image = a.get(index).image.to_vector<float>();
-    EXPECT_EQ(image, b.get(index).image.to_vector<float>());
-    EXPECT_EQ(a.get(index).label.item<int64_t>(), b.get(index).label.item<int64_t>());
-    differing += image != other.get(index).image.to_vector<float>();
+    const auto image = a.get(index).input.to_vector<float>();
+    EXPECT_EQ(image, b.get(index).input.to_vector<float>());
+    EXPECT_EQ(a.get(index).target.item<int64_t>(), b.get(index).target.item<int64_t>());
+    differing += image != other.get(index).input.to_vector<float>();
   }
   EXPECT_EQ(differing, 3);
 }
@@ -31,16 +31,16 @@ TEST(Digits, BatchEqualsStackedItems) {
   const auto fast = digits.get_batch(indices);
   const auto slow = digits.Dataset::get_batch(indices);
   EXPECT_EQ(fast.size, 4);
-  EXPECT_EQ(fast.images.shape(), td::Shape({4, 1, 28, 28}));
-  EXPECT_EQ(fast.images.to_vector<float>(), slow.images.to_vector<float>());
-  EXPECT_EQ(fast.labels.to_vector<int64_t>(), slow.labels.to_vector<int64_t>());
+  EXPECT_EQ(fast.input.shape(), td::Shape({4, 1, 28, 28}));
+  EXPECT_EQ(fast.input.to_vector<float>(), slow.input.to_vector<float>());
+  EXPECT_EQ(fast.target.to_vector<int64_t>(), slow.target.to_vector<int64_t>());
 }
 
 TEST(Digits, EveryDigitIsEquallyLikely) {
   constexpr int kCount = 5000;
   const DigitsDataset digits(kCount, 1);
   std::array<int, 10> counts = {};
-  for (int i = 0; i < kCount; ++i) ++counts.at(static_cast<size_t>(digits.get(i).label.item<int64_t>()));
+  for (int i = 0; i < kCount; ++i) ++counts.at(static_cast<size_t>(digits.get(i).target.item<int64_t>()));
   for (const int count : counts) EXPECT_NEAR(count, kCount / 10, 5 * 21.2);  // 5 standard deviations
 }
 
@@ -48,7 +48,7 @@ TEST(Digits, ImagesHaveInkAwayFromTheBorder) {
   const DigitsDataset digits(300, 2);
   double border = 0;
   for (int64_t i = 0; i < digits.size(); ++i) {
-    const auto image = digits.get(i).image.to_vector<float>();
+    const auto image = digits.get(i).input.to_vector<float>();
     double ink = 0;
     for (size_t p = 0; p < image.size(); ++p) {
       ASSERT_TRUE(image[p] >= 0 && image[p] <= 1);
@@ -71,9 +71,9 @@ TEST(Digits, NearestMeanClassifierBeatsChance) {
   std::array<int, 10> counts = {};
   for (int64_t i = 0; i < train.size(); ++i) {
     const auto example = train.get(i);
-    const auto label = static_cast<size_t>(example.label.item<int64_t>());
+    const auto label = static_cast<size_t>(example.target.item<int64_t>());
     ++counts.at(label);
-    const auto image = example.image.to_vector<float>();
+    const auto image = example.input.to_vector<float>();
     for (size_t p = 0; p < 784; ++p) mean[label][p] += image[p];
   }
   for (size_t c = 0; c < 10; ++c) {
@@ -82,13 +82,13 @@ TEST(Digits, NearestMeanClassifierBeatsChance) {
   int correct = 0;
   for (int64_t i = 0; i < test.size(); ++i) {
     const auto example = test.get(i);
-    const auto image = example.image.to_vector<float>();
+    const auto image = example.input.to_vector<float>();
     std::array<double, 10> distance = {};
     for (size_t c = 0; c < 10; ++c) {
       for (size_t p = 0; p < 784; ++p) distance.at(c) += (image[p] - mean[c][p]) * (image[p] - mean[c][p]);
     }
     const auto guess = std::min_element(distance.begin(), distance.end()) - distance.begin();
-    correct += guess == example.label.item<int64_t>();
+    correct += guess == example.target.item<int64_t>();
   }
   EXPECT_GT(correct, 500);
   EXPECT_LT(correct, 950);  // not trivial

@@ -66,8 +66,8 @@ TEST(GpuDataLoader, MemoryIsReusedAfterTheWorkThatReadsIt) {
   for (const int num_workers : {0, 1, 2}) {
     std::vector<Tensor> sums;
     const auto add_sums = [&](const data::Batch& batch) {
-      sums.push_back(sum(batch.images, {1}));
-      sums.push_back(batch.labels.to(kFloat32));
+      sums.push_back(sum(batch.input, {1}));
+      sums.push_back(batch.target.to(kFloat32));
       sums.push_back(batch["half"] * 2);
     };
     for_each_batch(num_workers, add_sums);

@@ -53,11 +53,11 @@ TEST_F(ImageFolderTest, ItemsAreImagesAndLabels) {
   const ImageFolder data(folder_.path());
   ASSERT_EQ(data.size(), 2);
   const auto example = data.get(1);
-  EXPECT_EQ(example.image.shape(), td::Shape({3, 5, 5}));
-  EXPECT_EQ(example.image.dtype(), td::kUInt8);
-  EXPECT_EQ(example.image.to_vector<int>()[74], 8);
-  EXPECT_EQ(example.label.item<int64_t>(), 1);
-  EXPECT_EQ(ImageFolder(folder_.path(), {.mode = td::data::ImageReadMode::kGray}).get(0).image.size(0), 1);
+  EXPECT_EQ(example.input.shape(), td::Shape({3, 5, 5}));
+  EXPECT_EQ(example.input.dtype(), td::kUInt8);
+  EXPECT_EQ(example.input.to_vector<int>()[74], 8);
+  EXPECT_EQ(example.target.item<int64_t>(), 1);
+  EXPECT_EQ(ImageFolder(folder_.path(), {.mode = td::data::ImageReadMode::kGray}).get(0).input.size(0), 1);
   EXPECT_ERROR(td::IndexError, data.get(2), "ImageFolder: index is 2, expected 0 <= index < 2");
 }
 
@@ -74,9 +74,9 @@ TEST_F(ImageFolderTest, LoaderCropsImagesToOneSize) {
                                  .batch_transform = td::data::mixup({.num_classes = 2})});
     std::vector<float> values;
     for (const auto& batch : loader) {
-      EXPECT_EQ(batch.images.shape(), td::Shape({3, 3, 2, 2}));
-      EXPECT_EQ(batch.labels.shape(), td::Shape({3, 2}));
-      for (const float value : batch.images.to_vector<float>()) values.push_back(value);
+      EXPECT_EQ(batch.input.shape(), td::Shape({3, 3, 2, 2}));
+      EXPECT_EQ(batch.target.shape(), td::Shape({3, 2}));
+      for (const float value : batch.input.to_vector<float>()) values.push_back(value);
     }
     results.push_back(values);
   }

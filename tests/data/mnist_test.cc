@@ -67,10 +67,10 @@ TEST_F(Mnist, ImagesAreScaledToUnitRange) {
   ASSERT_EQ(dataset.size(), 7);
   for (size_t i = 0; i < 7; ++i) {
     const auto example = dataset.get(static_cast<int64_t>(i));
-    EXPECT_EQ(example.image.shape(), td::Shape({1, 28, 28}));
-    EXPECT_EQ(example.label.shape(), td::Shape());
-    EXPECT_EQ(example.label.item<int64_t>(), static_cast<int64_t>(i * 3 % 10));
-    const auto values = example.image.to_vector<float>();
+    EXPECT_EQ(example.input.shape(), td::Shape({1, 28, 28}));
+    EXPECT_EQ(example.target.shape(), td::Shape());
+    EXPECT_EQ(example.target.item<int64_t>(), static_cast<int64_t>(i * 3 % 10));
+    const auto values = example.input.to_vector<float>();
     for (size_t p = 0; p < kPixels; ++p) ASSERT_EQ(values[p], static_cast<float>(pixel(i, p)) / 255.0f);
   }
 }
@@ -78,7 +78,7 @@ TEST_F(Mnist, ImagesAreScaledToUnitRange) {
 TEST_F(Mnist, NormalizeOptionStandardizesPixels) {
   write_train(1);
   const MnistDataset dataset(folder_.path(), MnistSplit::kTrain, {.normalize = true});
-  const auto values = dataset.get(0).image.to_vector<float>();
+  const auto values = dataset.get(0).input.to_vector<float>();
   for (size_t p = 0; p < kPixels; ++p) ASSERT_NEAR(values[p], (pixel(0, p) / 255.0 - 0.1307) / 0.3081, 1e-6);
 }
 
@@ -89,9 +89,9 @@ TEST_F(Mnist, BatchEqualsStackedItems) {
   const auto fast = dataset.get_batch(indices);
   const auto slow = dataset.Dataset::get_batch(indices);
   EXPECT_EQ(fast.size, 4);
-  EXPECT_EQ(fast.images.shape(), td::Shape({4, 1, 28, 28}));
-  EXPECT_EQ(fast.images.to_vector<float>(), slow.images.to_vector<float>());
-  EXPECT_EQ(fast.labels.to_vector<int64_t>(), slow.labels.to_vector<int64_t>());
+  EXPECT_EQ(fast.input.shape(), td::Shape({4, 1, 28, 28}));
+  EXPECT_EQ(fast.input.to_vector<float>(), slow.input.to_vector<float>());
+  EXPECT_EQ(fast.target.to_vector<int64_t>(), slow.target.to_vector<int64_t>());
 }
 
 TEST_F(Mnist, TrainAndTestFilesAreReadSeparately) {
@@ -107,9 +107,9 @@ TEST_F(Mnist, TestFilesAloneAreSplitIntoBothSets) {
   const MnistDataset test(folder_.path(), MnistSplit::kTest);
   EXPECT_EQ(train.size(), 8);
   EXPECT_EQ(test.size(), 2);
-  EXPECT_EQ(train.get(7).image.to_vector<float>()[0], static_cast<float>(pixel(7, 0)) / 255.0f);
-  EXPECT_EQ(test.get(0).image.to_vector<float>()[0], static_cast<float>(pixel(8, 0)) / 255.0f);
-  EXPECT_EQ(test.get(1).label.item<int64_t>(), 27 % 10);
+  EXPECT_EQ(train.get(7).input.to_vector<float>()[0], static_cast<float>(pixel(7, 0)) / 255.0f);
+  EXPECT_EQ(test.get(0).input.to_vector<float>()[0], static_cast<float>(pixel(8, 0)) / 255.0f);
+  EXPECT_EQ(test.get(1).target.item<int64_t>(), 27 % 10);
   write_test(23);  // 20 %, rounded down, are for testing
   EXPECT_EQ(MnistDataset(folder_.path(), MnistSplit::kTrain).size(), 19);
   EXPECT_EQ(MnistDataset(folder_.path(), MnistSplit::kTest).size(), 4);

@@ -22,10 +22,10 @@ TEST(Shapes, ImagesAreColorAndClassesBalanced) {
   std::array<int, 10> counts = {};
   for (int64_t i = 0; i < shapes.size(); ++i) {
     const auto example = shapes.get(i);
-    ASSERT_EQ(example.image.shape(), td::Shape({3, 32, 32}));
-    ASSERT_EQ(example.label.dtype(), td::kInt64);
-    ++counts.at(static_cast<size_t>(example.label.item<int64_t>()));
-    for (const float value : example.image.to_vector<float>()) {
+    ASSERT_EQ(example.input.shape(), td::Shape({3, 32, 32}));
+    ASSERT_EQ(example.target.dtype(), td::kInt64);
+    ++counts.at(static_cast<size_t>(example.target.item<int64_t>()));
+    for (const float value : example.input.to_vector<float>()) {
       ASSERT_GE(value, 0);
       ASSERT_LE(value, 1);
     }
@@ -37,10 +37,10 @@ TEST(Shapes, ImageDependsOnlyOnSeedAndIndex) {
   const ShapesDataset a(100, 7);
   const ShapesDataset b(3, 7);
   const ShapesDataset c(3, 8);
-  EXPECT_EQ(a.get(2).image.to_vector<float>(), b.get(2).image.to_vector<float>());
-  EXPECT_NE(a.get(2).image.to_vector<float>(), c.get(2).image.to_vector<float>());
+  EXPECT_EQ(a.get(2).input.to_vector<float>(), b.get(2).input.to_vector<float>());
+  EXPECT_NE(a.get(2).input.to_vector<float>(), c.get(2).input.to_vector<float>());
   std::set<std::vector<float>> different;
-  for (int64_t i = 0; i < 100; ++i) different.insert(a.get(i).image.to_vector<float>());
+  for (int64_t i = 0; i < 100; ++i) different.insert(a.get(i).input.to_vector<float>());
   EXPECT_EQ(different.size(), 100u);
 }
 
@@ -49,17 +49,17 @@ TEST(Shapes, BatchEqualsStackedItems) {
   const std::vector<int64_t> indices = {31, 0, 32};
   const auto batch = shapes.get_batch(indices);
   EXPECT_EQ(batch.size, 3);
-  EXPECT_EQ(batch.images.shape(), td::Shape({3, 3, 32, 32}));
+  EXPECT_EQ(batch.input.shape(), td::Shape({3, 3, 32, 32}));
   std::vector<float> images;
   std::vector<int64_t> labels;
   for (const int64_t index : indices) {
     const auto example = shapes.get(index);
-    const auto values = example.image.to_vector<float>();
+    const auto values = example.input.to_vector<float>();
     images.insert(images.end(), values.begin(), values.end());
-    labels.push_back(example.label.item<int64_t>());
+    labels.push_back(example.target.item<int64_t>());
   }
-  EXPECT_EQ(batch.images.to_vector<float>(), images);
-  EXPECT_EQ(batch.labels.to_vector<int64_t>(), labels);
+  EXPECT_EQ(batch.input.to_vector<float>(), images);
+  EXPECT_EQ(batch.target.to_vector<int64_t>(), labels);
 }
 
 /// Sum over the channels of the variance of a pixel's four differences to its neighbors, which is large in textured
@@ -90,8 +90,8 @@ TEST(Shapes, ClassesDifferInTextureNotInColor) {
   std::array<int, 10> counts = {};
   for (int64_t i = 0; i < shapes.size(); ++i) {
     const auto example = shapes.get(i);
-    const auto image = example.image.to_vector<float>();
-    const auto label = static_cast<size_t>(example.label.item<int64_t>());
+    const auto image = example.input.to_vector<float>();
+    const auto label = static_cast<size_t>(example.target.item<int64_t>());
     const bool pattern = label >= 6 && label <= 8;
     num_patterns += pattern;
     (pattern ? rough_patterns : rough_figures) += roughness(image, 4);
@@ -111,11 +111,11 @@ TEST(Shapes, SideChangesTheResolutionOnly) {
   for (int64_t i = 0; i < 40; ++i) {
     const auto coarse = small.get(i);
     const auto fine = large.get(i);
-    ASSERT_EQ(fine.image.shape(), td::Shape({3, 96, 96}));
-    EXPECT_EQ(fine.label.item<int64_t>(), coarse.label.item<int64_t>());
+    ASSERT_EQ(fine.input.shape(), td::Shape({3, 96, 96}));
+    EXPECT_EQ(fine.target.item<int64_t>(), coarse.target.item<int64_t>());
     // Means of 3x3 pixels, without the noise of single pixels.
-    const auto a = coarse.image.to_vector<float>();
-    const auto b = fine.image.to_vector<float>();
+    const auto a = coarse.input.to_vector<float>();
+    const auto b = fine.input.to_vector<float>();
     for (size_t c = 0; c < 3; ++c) {
       for (size_t y = 0; y < 32; ++y) {
         for (size_t x = 0; x < 32; ++x) {
@@ -135,8 +135,8 @@ TEST(Shapes, PlainImagesAreBlackAndOneColor) {
   double pixels_between = 0;
   for (int64_t i = 0; i < 100; ++i) {
     const auto example = plain.get(i);
-    EXPECT_EQ(example.label.item<int64_t>(), detailed.get(i).label.item<int64_t>());
-    const auto image = example.image.to_vector<float>();
+    EXPECT_EQ(example.target.item<int64_t>(), detailed.get(i).target.item<int64_t>());
+    const auto image = example.input.to_vector<float>();
     std::map<std::array<float, 3>, int> counts;
     for (size_t pixel = 0; pixel < 1024; ++pixel) ++counts[{image[pixel], image[1024 + pixel], image[2048 + pixel]}];
     const int black = counts[{0, 0, 0}];

@@ -45,8 +45,8 @@ class Numbers : public td::data::IterableDataset {
       if (numbers_.on_next) numbers_.on_next(position_);
       const int64_t number = 1000 * shard_.epoch + position_;
       position_ += shard_.count;
-      return Example{.image = td::from_vector<float>({static_cast<float>(number)}, {1}),
-                     .label = td::scalar_tensor(number, {td::kInt64})};
+      return Example{.input = td::from_vector<float>({static_cast<float>(number)}, {1}),
+                     .target = td::scalar_tensor(number, {td::kInt64})};
     }
 
    private:
@@ -61,8 +61,8 @@ class Numbers : public td::data::IterableDataset {
 Batches batches_of(StreamLoader& loader) {
   Batches batches;
   for (auto& batch : loader) {
-    EXPECT_EQ(batch.size, batch.labels.numel());
-    batches.push_back(batch.labels.to_vector<int64_t>());
+    EXPECT_EQ(batch.size, batch.target.numel());
+    batches.push_back(batch.target.to_vector<int64_t>());
   }
   return batches;
 }
@@ -203,7 +203,7 @@ TEST(StreamLoader, ManyWorkersReadOneShardInOrder) {
   numbers.on_next = [](int64_t) { std::this_thread::sleep_for(std::chrono::microseconds(20)); };  // others wait
   StreamLoader loader(numbers, {.num_workers = 4});
   int64_t number = 0;
-  for (auto& batch : loader) EXPECT_EQ(batch.labels.item<int64_t>(), number++);
+  for (auto& batch : loader) EXPECT_EQ(batch.target.item<int64_t>(), number++);
   EXPECT_EQ(number, 300);
 }
 
@@ -214,7 +214,7 @@ TEST(StreamLoader, LeavingTheLoopStopsTheWorkers) {
   {
     StreamLoader loader(numbers, {.batch_size = 2, .num_workers = 2}, {.shards = 2});
     auto first = loader.begin();
-    EXPECT_EQ(first->labels.to_vector<int64_t>(), (std::vector<int64_t>{0, 2}));
+    EXPECT_EQ(first->target.to_vector<int64_t>(), (std::vector<int64_t>{0, 2}));
   }
   EXPECT_LE(num_read, 2 * (1 + 2 * 2));  // prefetch 2
 }
@@ -223,8 +223,8 @@ TEST(StreamLoader, LeavingTheLoopStopsTheWorkers) {
 TEST(StreamLoader, TransformAndCollateAreApplied) {
   const Numbers numbers(30);
   const td::data::Transform transform = [](Example example, td::data::ItemRandom& random) {
-    const float number = example.image.item<float>(), draw = static_cast<float>(random.below(1 << 20));
-    example.image = td::from_vector<float>({number, draw}, {2});
+    const float number = example.input.item<float>(), draw = static_cast<float>(random.below(1 << 20));
+    example.input = td::from_vector<float>({number, draw}, {2});
     return example;
   };
   std::vector<std::vector<float>> expected;
@@ -233,13 +233,13 @@ TEST(StreamLoader, TransformAndCollateAreApplied) {
                         {.batch_size = 4,
                          .num_workers = num_workers,
                          .transform = transform,
-                         .collate = td::data::pad_collate({{"image", 0}}),
+                         .collate = td::data::pad_collate({{"input", 0}}),
                          .transform_seed = 5},
                         {.shards = 3});
     std::vector<std::vector<float>> images;
     for (auto& batch : loader) {
-      EXPECT_EQ(batch["image_lengths"].to_vector<int64_t>(), std::vector<int64_t>(static_cast<size_t>(batch.size), 2));
-      images.push_back(batch.images.to_vector<float>());
+      EXPECT_EQ(batch["input_lengths"].to_vector<int64_t>(), std::vector<int64_t>(static_cast<size_t>(batch.size), 2));
+      images.push_back(batch.input.to_vector<float>());
     }
     if (expected.empty()) expected = images;
     EXPECT_EQ(images, expected);
@@ -253,7 +253,7 @@ TEST(StreamLoader, BatchesAreDeliveredOnTheConfiguredDevice) {
   const td::Device device("cpu:1");
   for (const int num_workers : {0, 1}) {
     StreamLoader loader(numbers, {.batch_size = 5, .num_workers = num_workers, .device = device});
-    for (auto& batch : loader) EXPECT_EQ(batch.images.device(), device);
+    for (auto& batch : loader) EXPECT_EQ(batch.input.device(), device);
   }
 }
 

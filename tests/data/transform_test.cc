@@ -27,7 +27,7 @@ Tensor counted(const td::Shape& shape) {
 
 Tensor transformed(const td::data::Transform& transform, const Tensor& image, int64_t index = 0) {
   ItemRandom random(5, index, 9);
-  return transform({image, td::scalar_tensor(7, {td::kInt64})}, random).image;
+  return transform({image, td::scalar_tensor(7, {td::kInt64})}, random).input;
 }
 
 /// Element (c, y, x) of the image shifted by `down` rows and `right` columns, with zeros at the border.
@@ -291,16 +291,16 @@ TEST(Mixup, ImagesAndLabelsAreMixedWithTheirPredecessors) {
   const td::data::Batch mixed = td::data::mixup({.num_classes = 3, .alpha = 0.4})(batch, random);
   EXPECT_EQ(mixed.size, 3);
   EXPECT_TRUE(mixed["ids"].is_same(batch["ids"]));
-  const auto labels = mixed.labels.to_vector<float>();
+  const auto labels = mixed.target.to_vector<float>();
   const float kept = labels[2];
   EXPECT_GT(kept, 0);
   EXPECT_LT(kept, 1);
   const float added = 1 - kept;
   EXPECT_EQ(labels, (std::vector<float>{added, 0, kept, kept, 0, added, kept + added, 0, 0}));
-  EXPECT_EQ(mixed.images.to_vector<float>(),
+  EXPECT_EQ(mixed.input.to_vector<float>(),
             (std::vector<float>{kept * 0 + added * 11, kept * 10 + added * 101, kept * 100 + added * 0,
                                 kept * 1 + added * 10, kept * 11 + added * 100, kept * 101 + added * 1}));
-  EXPECT_EQ(batch.images.to_vector<float>()[1], 10);
+  EXPECT_EQ(batch.input.to_vector<float>()[1], 10);
 }
 
 TEST(Mixup, WeightsHaveTheBetaDistribution) {
@@ -312,7 +312,7 @@ TEST(Mixup, WeightsHaveTheBetaDistribution) {
     constexpr int kDraws = 4000;
     for (int i = 0; i < kDraws; ++i) {
       ItemRandom random(4, i, 5);
-      const double weight = transform(batch, random).labels.to_vector<float>()[0];
+      const double weight = transform(batch, random).target.to_vector<float>()[0];
       sum += weight;
       squares += weight * weight;
     }
@@ -353,8 +353,8 @@ TEST(TransformItems, ResultDependsOnlyOnSeedEpochAndIndex) {
   const auto rows = [&](std::vector<int64_t> indices, uint64_t seed, int64_t epoch) {
     const auto batch = transform_items(items, indices, transform, seed, epoch);
     EXPECT_EQ(batch.size, 4);
-    for (size_t i = 0; i < 4; ++i) EXPECT_EQ(batch.labels.to_vector<int64_t>()[i], 10 * indices[i]);
-    const auto all = batch.images.to_vector<float>();
+    for (size_t i = 0; i < 4; ++i) EXPECT_EQ(batch.target.to_vector<int64_t>()[i], 10 * indices[i]);
+    const auto all = batch.input.to_vector<float>();
     std::vector<std::vector<float>> result;
     for (size_t i = 0; i < 4; ++i)
       result.emplace_back(all.begin() + static_cast<int64_t>(70 * i), all.begin() + static_cast<int64_t>(70 * (i + 1)));
@@ -370,16 +370,16 @@ TEST(TransformItems, ResultDependsOnlyOnSeedEpochAndIndex) {
 TEST(TransformItems, ImagesOfDifferentSizesAreCroppedToOne) {
   const std::vector<int64_t> indices = {3, 9};
   const auto batch = transform_items(CountedItems(true), indices, td::data::center_crop(2), 0, 0);
-  EXPECT_EQ(batch.images.shape(), td::Shape({2, 2, 2, 2}));
+  EXPECT_EQ(batch.input.shape(), td::Shape({2, 2, 2, 2}));
 }
 
 TEST(TransformItems, TransformChangesTheLabelToo) {
   const std::vector<int64_t> indices = {1, 2};
   const auto transform = [](td::data::Example example, ItemRandom& random) {
-    example.label = td::scalar_tensor(random.uniform(1, 2), {td::kFloat32});
+    example.target = td::scalar_tensor(random.uniform(1, 2), {td::kFloat32});
     return example;
   };
-  const auto labels = transform_items(CountedItems(), indices, transform, 0, 0).labels.to_vector<float>();
+  const auto labels = transform_items(CountedItems(), indices, transform, 0, 0).target.to_vector<float>();
   EXPECT_GE(labels[0], 1);
   EXPECT_NE(labels[0], labels[1]);
 }
@@ -390,7 +390,7 @@ TEST(TransformItems, MismatchedResultsAreRejected) {
     transform_items(items, indices, transform, 0, 0);
   };
   EXPECT_ERROR(td::ShapeError, run(CountedItems(true), td::data::chain({})),
-               "Transform: the image has shape [2, 7, 5], expected [2, 7, 4] as in the items before\n"
+               "Transform: the input has shape [2, 7, 5], expected [2, 7, 4] as in the items before\n"
                "  in item 5 of the dataset");
   EXPECT_ERROR(td::StateError, run(CountedItems(), [](td::data::Example, ItemRandom&) { return td::data::Example(); }),
                "Transform: the example has no tensors\n  in item 4 of the dataset");

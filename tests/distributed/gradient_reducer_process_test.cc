@@ -79,7 +79,7 @@ TANDEM_RANK_MAIN(train_with_gradients_averaged_by_hand) {
   std::vector<double> losses;
   for (const data::Batch& batch : loader) {
     sgd.zero_grad();
-    const Tensor loss = cross_entropy(net(batch.images), batch.labels);
+    const Tensor loss = cross_entropy(net(batch.input), batch.target);
     loss.backward();
     for (const Tensor& parameter : net.parameters()) {
       context.group()->all_reduce(parameter.grad());

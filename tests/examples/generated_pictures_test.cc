@@ -47,7 +47,7 @@ class DigitClassifier {
     optim::Adam adam(net_.parameters(), {.lr = 1e-3});
     for (int64_t first = 0; first < digits.size; first += 64) {
       adam.zero_grad();
-      cross_entropy(net_(digits.images.narrow(0, first, 64)), digits.labels.narrow(0, first, 64)).backward();
+      cross_entropy(net_(digits.input.narrow(0, first, 64)), digits.target.narrow(0, first, 64)).backward();
       adam.step();
     }
     net_.eval();
@@ -70,7 +70,7 @@ TEST(GanExample, GeneratedDigitsResembleDrawnDigits) {
   const std::string out = fresh_folder("digits");
   const auto result = run_example("gan", {"--max-steps", "936", "--out", out}, {}, kBound);
   ASSERT_EQ(result.status, 0) << result.err;
-  const Tensor drawn = pad(data::DigitsDataset(1000, 5).get_batch(indices_up_to(1000)).images.squeeze(1), {2, 2, 2, 2});
+  const Tensor drawn = pad(data::DigitsDataset(1000, 5).get_batch(indices_up_to(1000)).input.squeeze(1), {2, 2, 2, 2});
   const Tensor generated = images_of(out + "/samples/step-00000936.png", 64);
   EXPECT_NEAR(generated.mean().item(), drawn.mean().item(), 0.02);
   const auto ink = [](const Tensor& images) { return (images > 0.5).to(kFloat32).mean().item(); };
@@ -89,7 +89,7 @@ TEST(DiffusionExample, GeneratedShapesAreSmoothAndDiffer) {
   const auto result = run_example("diffusion", {"--max-steps", "400", "--width", "16", "--out", out}, {}, kBound);
   ASSERT_EQ(result.status, 0) << result.err;
   const Tensor drawn =
-      data::ShapesDataset(64, 5, {.plain = true}).get_batch(indices_up_to(64)).images.narrow(1, 0, 1).squeeze(1);
+      data::ShapesDataset(64, 5, {.plain = true}).get_batch(indices_up_to(64)).input.narrow(1, 0, 1).squeeze(1);
   const Tensor generated = images_of(out + "/samples/step-00000400.png", 24);
   EXPECT_NEAR(generated.mean().item(), drawn.mean().item(), 0.06);
   const auto deviation = [](const Tensor& images) { return tandem::std(images, {0}).mean().item(); };

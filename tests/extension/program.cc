@@ -83,8 +83,8 @@ int main(int argc, char** argv) {
     check_operation(ctx.device());
     td::manual_seed(1);
     const Sine sine;
-    td::data::DistributedSampler sampler(sine.size(), ctx.rank(), ctx.world_size(), {.seed = 1});
-    td::data::DataLoader loader(sine, sampler, {.batch_size = 64 / ctx.world_size(), .device = ctx.device()});
+    td::data::DataLoader loader(
+        sine, {.batch_size = 64 / ctx.world_size(), .shuffle = true, .device = ctx.device(), .seed = 1}, ctx);
 
     Net model;
     model.to(ctx.device());
@@ -102,7 +102,7 @@ int main(int argc, char** argv) {
       loss_of_epoch = 0;
       for (auto& batch : loader) {
         optimizer.zero_grad();
-        const td::Tensor loss = td::mse_loss(ddp(batch.images), batch.labels);
+        const td::Tensor loss = td::mse_loss(ddp(batch.input), batch.target);
         loss.backward();
         optimizer.step();
         schedule.step();

@@ -32,7 +32,7 @@ struct IsLarge : td::data::Dataset {
   int64_t size() const override { return digits.size(); }
   td::data::Example get(int64_t index) const override {
     td::data::Example example = digits.get(index);
-    example.label = td::full({}, example.label.item<int64_t>() >= 5 ? 1 : 0, {td::kInt64});
+    example.target = td::full({}, example.target.item<int64_t>() >= 5 ? 1 : 0, {td::kInt64});
     return example;
   }
 };
@@ -43,8 +43,8 @@ double train(Classifier& model, const td::data::Dataset& data, td::distributed::
   for (const td::Tensor& parameter : model.parameters()) {
     if (parameter.requires_grad()) trained.push_back(parameter);
   }
-  td::data::DistributedSampler sampler(data.size(), ctx.rank(), ctx.world_size(), {.seed = 1});
-  td::data::DataLoader loader(data, sampler, {.batch_size = 64 / ctx.world_size(), .device = ctx.device()});
+  td::data::DataLoader loader(
+      data, {.batch_size = 64 / ctx.world_size(), .shuffle = true, .device = ctx.device(), .seed = 1}, ctx);
   td::DistributedDataParallel ddp(model, ctx.group());
   td::optim::AdamW adam(trained, {.lr = 1e-2});
   td::train::Accuracy accuracy({.group = ctx.group()});
@@ -52,10 +52,10 @@ double train(Classifier& model, const td::data::Dataset& data, td::distributed::
     accuracy.reset();
     for (auto& batch : loader) {
       adam.zero_grad();
-      const td::Tensor logits = ddp(batch.images);
-      td::cross_entropy(logits, batch.labels).backward();
+      const td::Tensor logits = ddp(batch.input);
+      td::cross_entropy(logits, batch.target).backward();
       adam.step();
-      accuracy.update(logits.detach(), batch.labels);
+      accuracy.update(logits.detach(), batch.target);
     }
   }
   return accuracy.compute();

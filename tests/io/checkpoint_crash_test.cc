@@ -159,7 +159,7 @@ namespace {
 CheckpointState state_of(int64_t value) {
   CheckpointState state;
   state.model.set("fc.weight", td::full({33}, value, {td::kInt64}));
-  state.optimizer.set("state.0.momentum_buffer", td::full({33}, value, {td::kInt64}));
+  state.shared.set("state.0.momentum_buffer", td::full({33}, value, {td::kInt64}));
   state.rank.set("generator.offset", value);
   return state;
 }
@@ -170,7 +170,7 @@ int64_t newest_value(const std::string& folder) {
   if (!loaded) return -1;
   const auto value = loaded->state.rank.get<int64_t>("generator.offset");
   EXPECT_EQ(loaded->state.model.get<td::Tensor>("fc.weight").to_vector<int64_t>(), std::vector<int64_t>(33, value));
-  EXPECT_EQ(loaded->state.optimizer.get<td::Tensor>("state.0.momentum_buffer").to_vector<int64_t>(),
+  EXPECT_EQ(loaded->state.shared.get<td::Tensor>("state.0.momentum_buffer").to_vector<int64_t>(),
             std::vector<int64_t>(33, value));
   return value;
 }

@@ -30,8 +30,8 @@ namespace {
 CheckpointState state_of(int64_t value, int rank = 0) {
   CheckpointState state;
   state.model.set("fc.weight", td::full({7}, value, {td::kInt64}));
-  state.optimizer.set("lr", static_cast<double>(value) / 8);
-  state.optimizer.set("state.0.momentum_buffer", td::full({7}, value + 1, {td::kInt64}));
+  state.shared.set("lr", static_cast<double>(value) / 8);
+  state.shared.set("state.0.momentum_buffer", td::full({7}, value + 1, {td::kInt64}));
   state.rank.set("generator.offset", value);
   state.rank.set("rank", int64_t{rank});
   return state;
@@ -41,8 +41,8 @@ CheckpointState state_of(int64_t value, int rank = 0) {
 int64_t value_of(const CheckpointState& state) {
   const auto value = state.rank.get<int64_t>("generator.offset");
   EXPECT_EQ(state.model.get<td::Tensor>("fc.weight").to_vector<int64_t>(), std::vector<int64_t>(7, value));
-  EXPECT_EQ(state.optimizer.get<double>("lr"), static_cast<double>(value) / 8);
-  EXPECT_EQ(state.optimizer.get<td::Tensor>("state.0.momentum_buffer").to_vector<int64_t>(),
+  EXPECT_EQ(state.shared.get<double>("lr"), static_cast<double>(value) / 8);
+  EXPECT_EQ(state.shared.get<td::Tensor>("state.0.momentum_buffer").to_vector<int64_t>(),
             std::vector<int64_t>(7, value + 1));
   return value;
 }

@@ -53,8 +53,8 @@ TEST(CharTextDataset, SplitsTheTextAtNinetyPercent) {
   EXPECT_EQ(validation.size(), 2);
   EXPECT_EQ(train.vocabulary().characters(), "01234abcdefghijklmnopqrstuvwxyz");
   EXPECT_EQ(validation.vocabulary().characters(), train.vocabulary().characters());
-  EXPECT_EQ(train.vocabulary().decode(train.get(24).label.to_vector<int64_t>()), "z0");
-  EXPECT_EQ(validation.vocabulary().decode(validation.get(0).image.to_vector<int64_t>()), "12");
+  EXPECT_EQ(train.vocabulary().decode(train.get(24).target.to_vector<int64_t>()), "z0");
+  EXPECT_EQ(validation.vocabulary().decode(validation.get(0).input.to_vector<int64_t>()), "12");
 }
 
 TEST(ReadText, ReadsArbitraryBytesAndRejectsFolders) {

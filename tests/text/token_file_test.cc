@@ -115,8 +115,8 @@ TEST(TokenDataset, TargetsAreInputsShiftedByOne) {
         for (int64_t i = 0; i < dataset.size(); ++i) {
           const auto example = dataset.get(i);
           const int64_t start = i * stride;
-          EXPECT_EQ(example.image.to_vector<int64_t>(), (std::vector<int64_t>{start, start + 1, start + 2, start + 3}));
-          EXPECT_EQ(example.label.to_vector<int64_t>(),
+          EXPECT_EQ(example.input.to_vector<int64_t>(), (std::vector<int64_t>{start, start + 1, start + 2, start + 3}));
+          EXPECT_EQ(example.target.to_vector<int64_t>(),
                     (std::vector<int64_t>{start + 1, start + 2, start + 3, start + 4}));
         }
       }
@@ -129,9 +129,9 @@ TEST(TokenDataset, BatchEqualsStackedItems) {
   const std::vector<int64_t> indices = {7, 0, 4};
   const auto batch = dataset.get_batch(indices);
   EXPECT_EQ(batch.size, 3);
-  EXPECT_EQ(batch.images.shape(), td::Shape({3, 3}));
-  EXPECT_EQ(batch.images.to_vector<int64_t>(), (std::vector<int64_t>{14, 15, 16, 0, 1, 2, 8, 9, 10}));
-  EXPECT_EQ(batch.labels.to_vector<int64_t>(), (std::vector<int64_t>{15, 16, 17, 1, 2, 3, 9, 10, 11}));
+  EXPECT_EQ(batch.input.shape(), td::Shape({3, 3}));
+  EXPECT_EQ(batch.input.to_vector<int64_t>(), (std::vector<int64_t>{14, 15, 16, 0, 1, 2, 8, 9, 10}));
+  EXPECT_EQ(batch.target.to_vector<int64_t>(), (std::vector<int64_t>{15, 16, 17, 1, 2, 3, 9, 10, 11}));
 }
 
 TEST(TokenDataset, InvalidArgumentsAreRejected) {
@@ -167,7 +167,7 @@ TEST(TokenDataset, ResidentMemoryDoesNotDependOnTheFile) {
   const int64_t files = status_kib("RssFile"), all = status_kib("VmRSS");
   int64_t batches = 0, most_files = 0, most = 0;
   for (const auto& batch : loader) {
-    ASSERT_EQ(batch.labels.shape(), td::Shape({batch.size, 2048}));
+    ASSERT_EQ(batch.target.shape(), td::Shape({batch.size, 2048}));
     if (++batches % 16 != 0) continue;
     most_files = std::max(most_files, status_kib("RssFile") - files);
     most = std::max(most, status_kib("VmRSS") - all);

@@ -36,14 +36,14 @@ TEST(DrawImages, ImageFolderReadsTheImages) {
     // The item whose number is in the file's name has the label and the pixels.
     const auto& [path, label] = train.samples()[0];
     const int64_t index = std::stoll(std::filesystem::path(path).stem());
-    const td::Tensor image = train.get(0).image;
+    const td::Tensor image = train.get(0).input;
     EXPECT_GE(image.size(1), 20);
     EXPECT_LE(image.size(1), 30);
     const auto drawn = td::data::ShapesDataset(40, 6, {.side = image.size(1)}).get(index);
     EXPECT_EQ(train.classes()[static_cast<size_t>(label)],
-              td::data::ShapesDataset::class_names()[static_cast<size_t>(drawn.label.item<int64_t>())]);
+              td::data::ShapesDataset::class_names()[static_cast<size_t>(drawn.target.item<int64_t>())]);
     const auto read = image.to_vector<double>();
-    const auto expected = drawn.image.to_vector<double>();
+    const auto expected = drawn.input.to_vector<double>();
     double difference = 0;
     for (size_t i = 0; i < read.size(); ++i)
       difference += std::abs(read[i] / 255 - expected[i]) / static_cast<double>(read.size());
@@ -65,9 +65,9 @@ TEST(DrawImages, SafetensorsFilesHaveTheDataSets) {
     EXPECT_EQ(result.status, 0) << result.err;
   };
   const auto expect_equal = [](std::map<std::string, td::Tensor> file, const td::data::Batch& expected) {
-    EXPECT_EQ(file.at("images").shape(), expected.images.shape());
-    EXPECT_EQ(file.at("images").to_vector<float>(), expected.images.to_vector<float>());
-    EXPECT_EQ(file.at("labels").to_vector<int64_t>(), expected.labels.to_vector<int64_t>());
+    EXPECT_EQ(file.at("images").shape(), expected.input.shape());
+    EXPECT_EQ(file.at("images").to_vector<float>(), expected.input.to_vector<float>());
+    EXPECT_EQ(file.at("labels").to_vector<int64_t>(), expected.target.to_vector<int64_t>());
   };
   const std::vector<int64_t> three = {0, 1, 2}, two = {0, 1};
   draw("digits");

@@ -63,7 +63,7 @@ struct Job {
   }
 
   td::Tensor numbers = td::arange(0, 192, 1, {td::kFloat32}).view({48, 4}) / 64 - 1;
-  td::data::TensorDataset dataset{{.image = numbers}};
+  td::data::TensorDataset dataset{{.input = numbers}};
   td::data::DistributedSampler sampler;
   td::data::DataLoader loader{dataset, sampler, {.batch_size = 2}};
   std::unique_ptr<Pair> pair;
@@ -92,12 +92,12 @@ void train(int num_ranks, const std::string& out, td::train::TrainerOptions opti
                                                .loader = job.loader};
     components.further.push_back(
         {.name = "second",
-         .loss = [&](const td::data::Batch& batch) { return Job::loss(job.second, batch.images, -3); },
+         .loss = [&](const td::data::Batch& batch) { return Job::loss(job.second, batch.input, -3); },
          .reducer = job.second.reducer(),
          .optimizer = job.adam,
          .schedule = &job.step_lr});
     td::train::Trainer trainer(ctx, options, components);
-    trainer.fit([&](const td::data::Batch& batch) { return Job::loss(job.first, batch.images, 8); });
+    trainer.fit([&](const td::data::Batch& batch) { return Job::loss(job.first, batch.input, 8); });
     if (use) use(job, trainer, ctx);
   });
 }
@@ -140,7 +140,7 @@ TEST_P(EarlierCheckpoint, IsResumed) {
   };
   const td::Tensor mean = (error_of(0) + error_of(1)) * 0.5;
   EXPECT_GT(mean.abs().amax({0, 1}).item(), 1e-3);
-  EXPECT_LT(saved->state.optimizer.get<double>("scaler.scale"), 65536);  // a step was skipped
+  EXPECT_LT(saved->state.shared.get<double>("scaler.scale"), 65536);  // a step was skipped
   double loss = 0;
   const int ranks = GetParam();
   train(ranks, folder / "loaded", {.max_steps = kSavedStep, .resume = true},

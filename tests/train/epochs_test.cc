@@ -46,7 +46,7 @@ Numbers train_numbers(int num_ranks, std::vector<int64_t> sizes, int64_t batch_s
   try {
     td::distributed::run_threads(num_ranks, [&](td::distributed::Context& ctx) {
       const int64_t size = sizes.size() == 1 ? sizes[0] : sizes.at(static_cast<size_t>(ctx.rank()));
-      const td::data::TensorDataset numbers({.image = td::arange(0, size, 1, {td::kFloat32}).view({size, 1})});
+      const td::data::TensorDataset numbers({.input = td::arange(0, size, 1, {td::kFloat32}).view({size, 1})});
       td::data::DistributedSampler shared(size, ctx.rank(), ctx.world_size());
       td::data::SequentialSampler own(size);
       td::data::DataLoader loader(numbers, sizes.size() == 1 ? static_cast<td::data::Sampler&>(shared) : own,
@@ -67,8 +67,8 @@ Numbers train_numbers(int num_ranks, std::vector<int64_t> sizes, int64_t batch_s
       trainer.fit(
           [&](const td::data::Batch& batch) {
             const std::lock_guard lock(mutex);
-            for (const float item : batch.images.to_vector<float>()) ++result.visits.at(static_cast<size_t>(item));
-            return ddp(batch.images).mean();
+            for (const float item : batch.input.to_vector<float>()) ++result.visits.at(static_cast<size_t>(item));
+            return ddp(batch.input).mean();
           },
           [&] {
             if (ctx.rank() == 0) result.evaluated.push_back(trainer.step());

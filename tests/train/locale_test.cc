@@ -34,7 +34,7 @@ void write_files(const std::string& folder) {
   td::io::save_npy(folder + "/array.npy", tensor);
   td::io::save_safetensors(folder + "/weights.safetensors", {{"weight", tensor}});
   td::io::save_pretrained(folder + "/pretrained", {{"a", tensor}, {"b", tensor.clone()}}, {.max_shard_size = 15000});
-  td::io::Checkpointer(folder + "/checkpoints").save(kStep, {.model = state, .optimizer = state, .rank = state});
+  td::io::Checkpointer(folder + "/checkpoints").save(kStep, {.model = state, .shared = state, .rank = state});
   fs::remove(folder + "/checkpoints/lock");  // has the process
   td::text::write_tokens(folder + "/tokens", std::vector<int64_t>(2000, 1234));
   td::data::write_png(folder + "/image.png", td::zeros({1, 2, 1200}));
@@ -68,7 +68,7 @@ TEST(Locale, FilesAndTextsAreTheSame) {
   EXPECT_EQ(td::io::load_pretrained(folder / "classic/pretrained").tensors.size(), 2u);
   const auto checkpoint = td::io::load_checkpoint(folder / "classic/checkpoints");
   EXPECT_EQ(checkpoint->step, kStep);
-  EXPECT_EQ(checkpoint->state.optimizer.get<double>("lr"), 1234.5);
+  EXPECT_EQ(checkpoint->state.shared.get<double>("lr"), 1234.5);
   EXPECT_EQ(td::text::TokenFile(folder / "classic/tokens", 50257).size(), 2000);
 }
 
@@ -86,7 +86,7 @@ TANDEM_RANK_MAIN(train_and_resume) {
     td::optim::SGD sgd(net.parameters(), {.lr = 0.1});
     td::train::Trainer trainer(context, {.epochs = epochs, .out = args.at(0), .save_every = 3, .resume = epochs == 2},
                                {.model = net, .reducer = ddp.reducer(), .optimizer = sgd, .loader = loader});
-    trainer.fit([&](const td::data::Batch& batch) { return td::cross_entropy(ddp(batch.images), batch.labels); });
+    trainer.fit([&](const td::data::Batch& batch) { return td::cross_entropy(ddp(batch.input), batch.target); });
   }
 }
 

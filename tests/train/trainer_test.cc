@@ -39,7 +39,7 @@ struct Job {
     sampler.emplace(digits.size(), ctx.rank(), ctx.world_size(), td::data::DistributedSamplerOptions{.seed = 3});
     loader.emplace(digits, *sampler, td::data::DataLoaderOptions{.batch_size = 4, .drop_last = true});
   }
-  td::Tensor loss(const td::data::Batch& batch) { return td::cross_entropy(ddp(batch.images), batch.labels); }
+  td::Tensor loss(const td::data::Batch& batch) { return td::cross_entropy(ddp(batch.input), batch.target); }
   TrainerComponents components() {
     return {.model = net, .reducer = ddp.reducer(), .optimizer = sgd, .schedule = &schedule, .loader = *loader};
   }
@@ -146,9 +146,9 @@ struct Pair : td::nn::Module {
 struct PairJob {
   explicit PairJob(td::distributed::Context& ctx)
       : job(ctx), first(pair.first, ctx.group()), second(pair.second, ctx.group()) {}
-  td::Tensor first_loss(const td::data::Batch& batch) { return td::cross_entropy(first(batch.images), batch.labels); }
+  td::Tensor first_loss(const td::data::Batch& batch) { return td::cross_entropy(first(batch.input), batch.target); }
   td::Tensor second_loss(const td::data::Batch& batch) {
-    return td::cross_entropy(second(batch.images) + pair.first(batch.images).detach(), batch.labels);
+    return td::cross_entropy(second(batch.input) + pair.first(batch.input).detach(), batch.target);
   }
   TrainerComponents components() {
     TrainerComponents result = {.model = pair, .reducer = first.reducer(), .optimizer = sgd, .loader = *job.loader};
@@ -384,9 +384,9 @@ TEST(Trainer, EvaluationRunsInEvaluationModeWithoutGradients) {
     trainer.fit(
         [&](const td::data::Batch& batch) {
           is_training = is_training && job.net.is_training() && td::is_grad_enabled();
-          const td::Tensor logits = job.ddp(batch.images);
+          const td::Tensor logits = job.ddp(batch.input);
           EXPECT_EQ(logits.dtype(), td::kBFloat16);
-          return td::cross_entropy(logits, batch.labels);
+          return td::cross_entropy(logits, batch.target);
         },
         [&] {
           EXPECT_FALSE(job.net.dropout.is_training());

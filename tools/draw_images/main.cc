@@ -58,7 +58,7 @@ void save_split(const Flags& flags, const std::string& path, int64_t count, uint
   std::vector<int64_t> indices(static_cast<size_t>(count));
   std::iota(indices.begin(), indices.end(), 0);
   const td::data::Batch all = make_dataset(flags, count, seed, flags.size)->get_batch(indices);
-  td::io::save_safetensors(path, {{"images", all.images}, {"labels", all.labels}});
+  td::io::save_safetensors(path, {{"images", all.input}, {"labels", all.target}});
 }
 
 void draw_split(const Flags& flags, const std::string& name, int64_t count, uint64_t seed) {
@@ -74,11 +74,11 @@ void draw_split(const Flags& flags, const std::string& name, int64_t count, uint
       const td::data::Example example = make_dataset(flags, count, seed, side)->get(i);
       char file[32];
       std::snprintf(file, sizeof file, "%07lld.%s", static_cast<long long>(i), flags.format == "png" ? "png" : "jpg");
-      const std::string path = folder / classes[static_cast<size_t>(example.label.item<int64_t>())] / file;
+      const std::string path = folder / classes[static_cast<size_t>(example.target.item<int64_t>())] / file;
       if (flags.format == "png")
-        td::data::write_png(path, example.image);
+        td::data::write_png(path, example.input);
       else
-        td::data::write_jpeg(path, example.image, flags.quality);
+        td::data::write_jpeg(path, example.input, flags.quality);
     }
     const int64_t before = done.fetch_add(end - begin);
     const int64_t after = before + end - begin;
