@@ -1,9 +1,11 @@
 // Starts ranks: as processes of this program, or as threads.
 #pragma once
 
+#include <concepts>
 #include <functional>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <tandem/base/macros.h>
@@ -29,6 +31,11 @@ using RankFunction = std::function<void(Context&)>;
 /// An exception thrown by `f` aborts the job and is reported once, with its rank, on stderr. Exit status: 0; 1 after
 /// an error; 2 for invalid flags or variables; 130 after SIGINT; 143 after SIGTERM.
 TANDEM_API int launch(int& argc, char** argv, const RankFunction& f);
+template <class F>
+requires(!std::convertible_to<F, RankFunction>) int launch(int&, char**, const F&) {
+  static_assert(std::is_void_v<F>, "launch: f is not a function of the context: [](distributed::Context& ctx) { .. }");
+  return 2;
+}
 
 /// In a process started by spawn: runs the function of spawn and returns the exit status. Otherwise returns nullopt.
 /// The main function of a program that uses spawn must begin with this call, unless it calls launch, which contains it:

@@ -72,10 +72,14 @@ struct ModuleClass {
   bool (*contains)(const Module&);  ///< whether a module is of the class
 };
 
-/// Arguments that no constructor accepts. Internal.
-struct Misfit {
+/// False, in static_asserts of code that is an error if it is compiled. Internal.
+template <class...>
+inline constexpr bool kNever = false;
+
+/// The first argument of calls that no constructor accepts. Internal.
+struct NoSuchConstructorOrOption {
   template <class A>
-  Misfit(A&& first);
+  NoSuchConstructorOrOption(A&& first);
 };
 
 /// A part of a model. Owns parameters, buffers (tensors that are not trained) and child modules.
@@ -98,7 +102,7 @@ class TANDEM_API Module {
   /// buffers and children stay valid. `other` can only be destroyed. Throws StateError if `other` is a child, or while
   /// its structure is frozen.
   Module(Module&& other);
-  Module(const Module&) = delete;  // modules are not copied: write nn::Linear& fc = add<nn::Linear>(..), or use clone()
+  Module(const Module&) = delete;  // not copied: write nn::Linear& fc = add<nn::Linear>(..), nn::ModuleList, nn::clone
   Module& operator=(const Module&) = delete;
 
   // --- building ------------------------------------------------------------------------------------------------------
@@ -128,8 +132,16 @@ class TANDEM_API Module {
     return add_module(std::move(name), std::make_unique<T>(std::forward<A>(a), std::forward<B>(b), std::forward<C>(c),
                                                            std::move(options)));
   }
+#ifdef __clang__  // lists all overloads for a deleted one
   template <class T>
-  T& add(std::string name, Misfit, ...) = delete;  // T has no such constructor, or T::Options has no such field
+  auto& add(std::string, NoSuchConstructorOrOption, ...) {
+    static_assert(kNever<T>, "T has no such constructor, or T::Options has no such field");
+    return reinterpret_cast<T&>(*this);
+  }
+#else
+  template <class T>
+  T& add(std::string, NoSuchConstructorOrOption, ...) = delete;  // no such constructor, or no such field of Options
+#endif
   /// Adds a module as a child: by value, by std::unique_ptr, or a function of a tensor as a FunctionLayer. Throws
   /// ValueError for null.
   template <class M>
@@ -183,7 +195,7 @@ class TANDEM_API Module {
   std::vector<Module*> modules();
   std::vector<const Module*> modules() const;
   /// Calls f(module) for the modules below, children before their parents, and finally for this module. If the argument
-  /// of `f` is of a derived class, as in [](nn::Linear& linear) { .. }, only for the modules of this class. Returns this.
+  /// of `f` is of a derived class, as in [](nn::Linear& linear) { .. }, only for modules of this class. Returns this.
   template <class F = void (*)(Module&)>
   Module& apply(F f) {
     visit([&](Module& module) {
@@ -242,6 +254,14 @@ class TANDEM_API Module {
   void to(Device device, DType dtype) { convert(device, dtype); }
   /// Sets whether the parameters of this module and the modules below require grad. Returns this.
   Module& requires_grad_(bool requires_grad = true);
+  /// Reports a call of a class without operator().
+  template <class... Inputs>
+  Tensor operator()(const Inputs&...) {
+    static_assert(kNever<Inputs...>,
+                  "the module has no operator(): derive it from nn::Layer, or declare one that begins "
+                  "with nn::ModuleScope scope(*this);");
+    return {};
+  }
   /// Sets training or evaluation mode of this module and its children. For instance, Dropout depends on the mode.
   void train(bool on = true);
   void eval() { train(false); }                   ///< train(false)
@@ -422,6 +442,9 @@ class TANDEM_API ModuleScope {
 /// remove hooks: new hooks run from the next call on, removed hooks no longer run. Hooks are not copied by clone().
 class TANDEM_API Layer : public Module {
  public:
+  Layer() = default;
+  Layer(Layer&&) = default;
+  Layer(const Layer&) = delete;  // not copied: write nn::Linear& fc = add<nn::Linear>(..), nn::ModuleList, nn::clone
   /// The layer's function. Call operator() instead, so that errors and traces name the layer, and hooks run.
   virtual Tensor forward(const Tensor& input) = 0;
   /// Calls forward() in a ModuleScope of this module.

@@ -81,8 +81,16 @@ class IndexedContainer : public ModuleContainer<Base, T> {
     return this->template add<U>(next(), std::forward<A>(a), std::forward<B>(b), std::forward<C>(c),
                                  std::move(options));
   }
+#ifdef __clang__  // lists all overloads for a deleted one
   template <class U>
-  U& append(Misfit, ...) = delete;  // U has no such constructor, or U::Options has no such field
+  auto& append(NoSuchConstructorOrOption, ...) {
+    static_assert(kNever<U>, "U has no such constructor, or U::Options has no such field");
+    return reinterpret_cast<U&>(*this);
+  }
+#else
+  template <class U>
+  U& append(NoSuchConstructorOrOption, ...) = delete;  // U has no such constructor, or U::Options has no such field
+#endif
   /// Appends a T(args...), or the argument of Module::add_module.
   template <class... Args>
   auto& append(Args&&... args) {

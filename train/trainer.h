@@ -2,11 +2,13 @@
 // traces and printed output. Optional: docs/training.md shows the same loop written out.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -152,6 +154,11 @@ class TANDEM_API Trainer {
   /// checkpoint could not be written to `out`.
   void fit(const std::function<Tensor(const data::Batch& batch)>& loss,
            const std::function<Evaluation()>& evaluate = {});
+  template <class F, class... Evaluate>
+  requires(!std::convertible_to<F, std::function<Tensor(const data::Batch&)>>) void fit(const F&, const Evaluate&...) {
+    static_assert(std::is_void_v<F>,
+                  "fit: loss is not a function of a batch that returns a Tensor: [&](const data::Batch& batch) { .. }");
+  }
 
   /// Prints a line on rank 0, without disturbing the progress line.
   void note(const std::string& text);

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Checks that lines which could only be mistakes do not compile, what the compiler says about each, and that a test assigns to
+"""Checks that lines which could only be mistakes do not compile, what the compilers say about each, and that a test assigns to
 the results of all functions."""
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,18 @@ extern td::optim::SGD sgd;
 extern td::data::DigitsDataset digits;
 extern std::shared_ptr<td::distributed::ProcessGroup> group;
 """
+# For MISTAKES.
+MORE = PRELUDE + """#include <tandem/train/trainer.h>
+namespace nn = td::nn;
+struct Plain : nn::Module { td::Tensor forward(const td::Tensor& x) { return x; } };
+extern nn::Sequential body;
+extern Plain plain;
+extern td::train::Trainer trainer;
+extern int argc;
+extern char** argv;
+void init(nn::Linear&);
+void init(nn::Conv2d&);
+"""
 # A line, and a part of the compiler's message about it.
 LINES = [
     # A variable refers to another tensor after an assignment, which a constant one or a number cannot do.
@@ -31,10 +44,71 @@ LINES = [
     # Temporary handles cannot be exchanged.
     ("std::swap(x[0], x[1]);", "no matching function for call to 'swap("),
     # Objects that are kept by reference.
-    ("td::data::DataLoader loader(digits, td::data::SequentialSampler(9));", "cannot bind non-const lvalue reference"),
     ("td::DistributedDataParallel ddp(Net(), group);", "class template argument deduction failed"),
     ("td::optim::StepLR schedule(td::optim::SGD(net.parameters(), {.lr = 1}), {.step_size = 1});", "cannot bind non-const lvalue reference"),
 ]
+# Mistakes of which g++ and clang++ print at most _MOST lines (without the lists of includes), the line, a text of the library in
+# g++'s output, and one in clang++'s if it is another.
+_MOST = 15
+MISTAKES = [
+    ('net.add<nn::Conv2d>("conv", 1, 2, 3, {.strid = 2});', "NoSuchConstructorOrOption", "T::Options has no such field"),
+    ("body.append<nn::Conv2d>(1, 2, 3, {.strid = 2});", "U has no such constructor, or U::Options has no such field"),
+    ('net.add<nn::Conv2d>("conv", "wide");', "NoSuchConstructorOrOption", "T has no such constructor"),
+    ("nn::Conv2d conv(1, 2, 3, {.strid = 2});", "nn::Conv2dOptions"),
+    ('struct Own : nn::Module { nn::Linear fc = add<nn::Linear>("fc", 1, 2); } own;', "not copied: write nn::Linear& fc = add<nn::Linear>(..)"),
+    ("plain(x);", "the module has no operator(): derive it from nn::Layer"),
+    ("td::DistributedDataParallel ddp(plain, group); ddp(x);", "the module has no operator(): derive it from nn::Layer"),
+    ("net.apply(init);", "'void (*)(tandem::v0::nn::Module&)'", "no overload of 'init' matching 'void (*)(tandem::nn::Module &)'"),
+    ("td::data::DataLoader loader(digits, td::data::SequentialSampler(9));", "a temporary sampler: use a variable"),
+    ("td::DistributedDataParallel a(net, group), b(body, group);", "and then 'tandem::v0::DistributedDataParallel<", "and deduced as"),
+    ("td::distributed::launch(argc, argv, [](int rank) {});", "launch: f is not a function of the context"),
+    ("trainer.fit([](const td::data::Batch& batch) { return 1.0; });", "fit: loss is not a function of a batch that returns a Tensor"),
+    ("double loss = td::mse_loss(x, x);", "Tensor"),
+    ("td::maximum(x, 0.5);", "from 'double' to 'tandem::v0::Tensor'", "from 'double' to 'tandem::Tensor'"),
+]
+# clang++ 14 has no std::source_location.
+_SOURCE_LOCATION = """namespace std {
+struct source_location {
+  static constexpr source_location current() { return {}; }
+  constexpr const char* file_name() const { return ""; }
+  constexpr const char* function_name() const { return ""; }
+  constexpr unsigned line() const { return 0; }
+};
+}
+"""
+
+
+def check_mistakes(root, mistakes=MISTAKES, prelude=MORE):
+    violations = []
+    with tempfile.TemporaryDirectory() as folder:
+        os.symlink(root, os.path.join(folder, "tandem"))
+        os.mkdir(os.path.join(folder, "clang"))
+        with open(os.path.join(folder, "clang", "source_location"), "w", encoding="utf-8") as f:
+            f.write(_SOURCE_LOCATION)
+        with open(os.path.join(folder, "prelude.h"), "w", encoding="utf-8") as f:
+            f.write(prelude)
+
+        def run(compiler, *arguments, text=""):
+            command = [compiler, "-std=c++20", "-I.", *(["-Iclang"] if compiler == "clang++" else []), *arguments]
+            return subprocess.run(command, cwd=folder, input=text, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  env={**os.environ, "LC_ALL": "C"}).stdout
+
+        for compiler, precompiled in (("g++", "prelude.h.gch"), ("clang++", "prelude.h.pch")):
+            if shutil.which(compiler) is None:
+                continue
+            errors = run(compiler, "-x", "c++-header", "prelude.h", "-o", precompiled)
+            if errors:
+                violations.append("%s: the prelude does not compile: %s" % (compiler, errors[:400]))
+                continue
+            include = ("-include", "prelude.h") if compiler == "g++" else ("-include-pch", precompiled)
+            for line, *parts in mistakes:
+                output = run(compiler, *include, "-fsyntax-only", "-x", "c++", "-", text="void mistake() { %s }\n" % line)
+                shown = [text for text in output.splitlines() if not re.match(r"(In file included)? +from |In file included|\d errors? gen", text)]
+                if parts[0 if compiler == "g++" else -1] not in output:
+                    violations.append("%s: %s: expected %r in:\n%s" % (compiler, line, parts[0 if compiler == "g++" else -1], output))
+                elif len(shown) > _MOST:
+                    violations.append("%s: %s: %d lines, expected at most %d:\n%s" % (compiler, line, len(shown), _MOST, output))
+    return violations, len(mistakes)
 
 
 def check(root, lines=LINES, prelude=PRELUDE):
@@ -67,4 +141,4 @@ def assigned(root):
 if __name__ == "__main__":
     common.self_test(lambda root: check(root, [("int x = f();", "'f' was not declared"), ("int y;", "error"), ("int z = g();", "zzz")], ""),
                      [({}, ["int y;: expected 'error', found no error", "int z = g();: expected 'zzz', found ["])])
-    common.run(lambda root: [a + b for a, b in zip(check(root), assigned(root))], [], at_least=40)
+    common.run(lambda root: [sum(parts, start=type(parts[0])()) for parts in zip(check(root), check_mistakes(root), assigned(root))], [], at_least=40)
