@@ -211,6 +211,8 @@ TEST(Launch, InvalidFlagsAreUsageErrors) {
       {{"--nproc"}, "launch: --nproc needs a value\n"},
       {{"--nproc", "0"}, "launch: --nproc: expected an integer from 1 to 1024, auto, cpu or gpu, got '0'\n"},
       {{"--nproc", "-2"}, "launch: --nproc: expected an integer from 1 to 1024, auto, cpu or gpu, got '-2'\n"},
+      {{"--nproc_per_node=0"},
+       "launch: --nproc_per_node: expected an integer from 1 to 1024, auto, cpu or gpu, got '0'\n"},
       {{"--nproc=two"}, "launch: --nproc: expected an integer from 1 to 1024, auto, cpu or gpu, got 'two'\n"},
       {{"--nproc", "1025"}, "launch: --nproc: expected an integer from 1 to 1024, auto, cpu or gpu, got '1025'\n"},
       {{"--timeout", "-1"}, "launch: --timeout: expected a number of seconds, or 0 for no limit, got '-1'\n"},
