@@ -53,6 +53,10 @@ TANDEM_OP Tensor remainder(Tensor input, Scalar other);
 TANDEM_OP Tensor maximum(Tensor input, Tensor other);
 /// The smaller element; otherwise as maximum.
 TANDEM_OP Tensor minimum(Tensor input, Tensor other);
+/// maximum(input, other).
+TANDEM_API inline Tensor max(const Tensor& input, const Tensor& other) { return maximum(input, other); }
+/// minimum(input, other).
+TANDEM_API inline Tensor min(const Tensor& input, const Tensor& other) { return minimum(input, other); }
 
 /// Combines the bits of integers or bools (else DTypeError). No gradient.
 TANDEM_OP Tensor bitwise_and(Tensor input, Tensor other);

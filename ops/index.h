@@ -50,8 +50,7 @@ class TensorIndex {
   TensorIndex(EllipsisType ellipsis) : value(ellipsis) {}  ///< all other dimensions
   TensorIndex(Slice slice) : value(slice) {}               ///< a range of a dimension
   /// One index of a dimension, which is removed; negative: from the end.
-  template <std::integral Integer>
-  requires(!std::same_as<Integer, bool>) TensorIndex(Integer index) : value(static_cast<int64_t>(index)) {}
+  TensorIndex(IntegerType auto index) : value(static_cast<int64_t>(index)) {}
   TensorIndex(Tensor indices) : value(std::move(indices)) {}  ///< indices or a mask
 
   std::variant<std::nullopt_t, EllipsisType, Slice, int64_t, Tensor> value = std::nullopt;  ///< the index

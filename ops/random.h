@@ -29,6 +29,10 @@ TANDEM_OP Tensor rand(const Shape& shape, TensorOptions options = {}, Generator*
 /// G. E. P. Box, M. E. Muller, "A note on the generation of random normal deviates", 1958.
 TANDEM_OP Tensor randn(const Shape& shape, TensorOptions options = {}, Generator* generator = nullptr);
 
+/// A dtype or a device in place of TensorOptions, as for factories.
+Tensor rand(const Shape& shape, TensorOption auto option) { return rand(shape, detail::with(option)); }
+Tensor randn(const Shape& shape, TensorOption auto option) { return randn(shape, detail::with(option)); }
+
 /// rand and randn with the shape, dtype and device of `input`.
 TANDEM_OP Tensor rand_like(const Tensor& input, Generator* generator = nullptr);
 TANDEM_OP Tensor randn_like(const Tensor& input, Generator* generator = nullptr);  ///< normally distributed
@@ -50,6 +54,11 @@ TANDEM_OP Tensor randint(int64_t high, const Shape& shape, TensorOptions options
 /// and j, where j is drawn as by randint(0, i + 1) from words 2i and 2i + 1. For a GPU it is computed on the CPU and
 /// copied. Throws ValueError for a negative n.
 TANDEM_OP Tensor randperm(int64_t n, Device device = {}, Generator* generator = nullptr);
+
+Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOption auto option) {
+  return randint(low, high, shape, detail::with(option, {kInt64}));
+}
+Tensor randint(int64_t high, const Shape& shape, TensorOption auto option) { return randint(0, high, shape, option); }
 
 /// 1 with probability p_i, else 0: 1 where rand's float64 value i is below p_i. The result has p's shape, dtype and
 /// device. Throws DTypeError unless p is floating, ValueError naming the first p_i outside [0, 1] and its position.

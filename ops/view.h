@@ -89,7 +89,6 @@ TANDEM_OP Tensor unflatten(const Tensor& input, int64_t dim, const Shape& sizes)
 /// Moves dimension source[i] to destination[i]; the other dimensions keep their order. Throws ShapeError for repeated
 /// dimensions or lists of different lengths.
 TANDEM_OP Tensor movedim(const Tensor& input, const Shape& source, const Shape& destination);
-TANDEM_OP Tensor movedim(const Tensor& input, int64_t source, int64_t destination);
 /// expand under NumPy's name.
 TANDEM_OP Tensor broadcast_to(const Tensor& input, const Shape& shape);
 

@@ -7,17 +7,17 @@
 
 namespace tandem { inline namespace v0 {
 
-Device::Device(std::string_view text) {
+Device Device::parse(std::string_view text) {
+  Device device;
   std::string_view rest = text;
   if (rest.starts_with("cpu")) {
-    type = DeviceType::kCPU;
     rest.remove_prefix(3);
   } else {
     TANDEM_CHECK(ValueError, rest.starts_with("cuda"), "Device: '", text, "' is not one of cpu, cpu:N, cuda, cuda:N");
-    type = DeviceType::kCUDA;
+    device.type = kCUDA;
     rest.remove_prefix(4);
   }
-  if (rest.empty()) return;
+  if (rest.empty()) return device;
   int number = -1;
   const char* end = rest.data() + rest.size();
   // A digit must follow the colon: from_chars alone would take "-0".
@@ -25,7 +25,8 @@ Device::Device(std::string_view text) {
   TANDEM_CHECK(ValueError,
                has_number && std::from_chars(rest.data() + 1, end, number).ptr == end && number <= 127 && number >= 0,
                "Device: '", text, "' is not one of cpu, cpu:N, cuda, cuda:N");
-  index = static_cast<int8_t>(number);
+  device.index = static_cast<int8_t>(number);
+  return device;
 }
 
 std::string to_string(Device device) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -113,6 +114,11 @@ class TANDEM_API Tensor {
   }
   /// Address of the first element, in the memory of the tensor's device.
   std::byte* data_ptr() const { return impl().storage->data() + impl().offset * size_of(impl().dtype); }
+  /// data<T>().
+  template <class T>
+  T* data_ptr() const {
+    return data<T>();
+  }
   const RefPtr<Storage>& storage() const { return impl().storage; }  ///< the memory, shared with all views
   /// Number of in-place changes of the storage, by this tensor or any view.
   uint32_t version() const { return impl().storage->version(); }
@@ -174,6 +180,12 @@ class TANDEM_API Tensor {
   // --- operations, as methods (defined in ops/) --------------------------------------------------------------------
   Tensor view(const Shape& shape) const;     ///< the same memory in another shape: tandem::view
   Tensor reshape(const Shape& shape) const;  ///< a view if possible, else a copy: tandem::reshape
+  // The sizes of view, reshape, permute, expand and repeat may also be arguments: `x.view(2, -1)`.
+  Tensor view(IntegerType auto size, IntegerType auto... rest) const { return view(Shape::list(size, rest...)); }
+  Tensor reshape(IntegerType auto size, IntegerType auto... rest) const { return reshape(Shape::list(size, rest...)); }
+  Tensor permute(IntegerType auto dim, IntegerType auto... rest) const { return permute(Shape::list(dim, rest...)); }
+  Tensor expand(IntegerType auto size, IntegerType auto... rest) const { return expand(Shape::list(size, rest...)); }
+  Tensor repeat(IntegerType auto n, IntegerType auto... rest) const { return repeat(Shape::list(n, rest...)); }
   Tensor flatten(int64_t start_dim = 0, int64_t end_dim = -1) const;  ///< joins dimensions: tandem::flatten
   Tensor transpose(int64_t dim0, int64_t dim1) const;                 ///< exchanges two dimensions: tandem::transpose
   Tensor t() const;                                                   ///< transpose of a matrix
@@ -184,7 +196,11 @@ class TANDEM_API Tensor {
   Tensor operator[](int64_t index) const& { return select(0, index); }   ///< select(0, index)
   Tensor operator[](int64_t index) &&;                                   ///< select(0, index), which alone is kept
   std::vector<Tensor> split(int64_t split_size, int64_t dim = 0) const;  ///< slices of equal size: tandem::split
-  std::vector<Tensor> chunk(int64_t chunks, int64_t dim = 0) const;      ///< a number of slices: tandem::chunk
+  std::vector<Tensor> split(std::initializer_list<int64_t> split_sizes, int64_t dim = 0) const {
+    return split_with_sizes(split_sizes, dim);
+  }
+  std::vector<Tensor> split_with_sizes(const Shape& split_sizes, int64_t dim = 0) const;  ///< slices of these sizes
+  std::vector<Tensor> chunk(int64_t chunks, int64_t dim = 0) const;  ///< a number of slices: tandem::chunk
   Tensor expand(const Shape& shape) const;  ///< repeats dimensions of size 1 without a copy: tandem::expand
   Tensor squeeze() const;                   ///< without all dimensions of size 1: tandem::squeeze
   Tensor squeeze(int64_t dim) const;        ///< without dimension dim if its size is 1
@@ -194,16 +210,18 @@ class TANDEM_API Tensor {
   std::vector<Tensor> unbind(int64_t dim = 0) const;  ///< all slices along `dim`: tandem::unbind
   /// `length` indices of a dimension from `start` on: tandem::narrow.
   Tensor narrow(int64_t dim, int64_t start, int64_t length) const;
-  Tensor unflatten(int64_t dim, const Shape& sizes) const;             ///< splits a dimension: tandem::unflatten
-  Tensor movedim(int64_t source, int64_t destination) const;           ///< moves a dimension: tandem::movedim
-  Tensor repeat(const Shape& repeats) const;                           ///< copies along each dimension: tandem::repeat
-  Tensor flip(const Shape& dims) const;                                ///< reversed dimensions: tandem::flip
-  Tensor roll(const Shape& shifts, const Shape& dims = {}) const;      ///< elements shifted cyclically: tandem::roll
-  Tensor unfold(int64_t dimension, int64_t size, int64_t step) const;  ///< sliding windows: tandem::unfold
+  Tensor unflatten(int64_t dim, const Shape& sizes) const;              ///< splits a dimension: tandem::unflatten
+  Tensor movedim(const Shape& source, const Shape& destination) const;  ///< moves dimensions: tandem::movedim
+  Tensor repeat(const Shape& repeats) const;                            ///< copies along each dimension: tandem::repeat
+  Tensor flip(const Shape& dims) const;                                 ///< reversed dimensions: tandem::flip
+  Tensor roll(const Shape& shifts, const Shape& dims = {}) const;       ///< elements shifted cyclically: tandem::roll
+  Tensor unfold(int64_t dimension, int64_t size, int64_t step) const;   ///< sliding windows: tandem::unfold
   /// Each index repeated: tandem::repeat_interleave.
   Tensor repeat_interleave(int64_t repeats, std::optional<int64_t> dim = {}) const;
   /// The diagonal of matrices, a view: tandem::diagonal.
   Tensor diagonal(int64_t offset = 0, int64_t dim1 = 0, int64_t dim2 = 1) const;
+  /// The diagonal of a matrix, or a matrix with this diagonal: tandem::diag.
+  Tensor diag(int64_t diagonal = 0) const;
   /// this[indices] as in NumPy: x.index({Slice(1, None), None, Ellipsis, mask}): tandem::index.
   Tensor index(const std::vector<TensorIndex>& indices) const;
   Tensor index_select(int64_t dim, const Tensor& index) const;  ///< slices of a dimension: tandem::index_select
@@ -240,6 +258,8 @@ class TANDEM_API Tensor {
   Tensor all(const Shape& dims = {}, bool keepdim = false) const;   ///< whether no element is 0: tandem::all
   Tensor max() const;                                               ///< the largest element, 0-dim: tandem::max
   Tensor min() const;                                               ///< the smallest element, 0-dim: tandem::min
+  Tensor max(const Tensor& other) const;                            ///< tandem::maximum
+  Tensor min(const Tensor& other) const;                            ///< tandem::minimum
   ValuesIndices max(int64_t dim, bool keepdim = false) const;       ///< the largest elements along `dim`
   ValuesIndices min(int64_t dim, bool keepdim = false) const;       ///< the smallest elements along `dim`
   Tensor amax(const Shape& dims = {}, bool keepdim = false) const;  ///< the largest elements over `dims`: tandem::amax
@@ -263,7 +283,24 @@ class TANDEM_API Tensor {
   ValuesIndices nanmedian(int64_t dim, bool keepdim = false) const;  ///< along `dim`: tandem::nanmedian
   /// The k largest (or smallest) elements along `dim`: tandem::topk.
   ValuesIndices topk(int64_t k, int64_t dim = -1, bool largest = true, bool sorted = true) const;
-  Tensor matmul(const Tensor& other) const;                    ///< matrix product: tandem::matmul
+  Tensor matmul(const Tensor& other) const;  ///< matrix product: tandem::matmul
+  Tensor mm(const Tensor& mat2) const;       ///< product of two matrices: tandem::mm
+  Tensor inverse() const;                    ///< of square matrices: tandem::linalg::inv
+  /// Indices drawn in proportion to this: tandem::multinomial.
+  Tensor multinomial(int64_t num_samples, bool replacement = false, Generator* generator = nullptr) const;
+  // Comparisons: tandem::eq and so on.
+  Tensor eq(const Tensor& other) const;                        ///< this == other
+  Tensor ne(const Tensor& other) const;                        ///< this != other
+  Tensor lt(const Tensor& other) const;                        ///< this < other
+  Tensor le(const Tensor& other) const;                        ///< this <= other
+  Tensor gt(const Tensor& other) const;                        ///< this > other
+  Tensor ge(const Tensor& other) const;                        ///< this >= other
+  Tensor eq(Scalar other) const;                               ///< this == other
+  Tensor ne(Scalar other) const;                               ///< this != other
+  Tensor lt(Scalar other) const;                               ///< this < other
+  Tensor le(Scalar other) const;                               ///< this <= other
+  Tensor gt(Scalar other) const;                               ///< this > other
+  Tensor ge(Scalar other) const;                               ///< this >= other
   Tensor exp() const;                                          ///< e^this: tandem::exp
   Tensor log() const;                                          ///< natural logarithm: tandem::log
   Tensor relu() const;                                         ///< max(this, 0): tandem::relu
@@ -271,6 +308,7 @@ class TANDEM_API Tensor {
   Tensor sigmoid() const;                                      ///< 1 / (1 + e^-this): tandem::sigmoid
   Tensor sqrt() const;                                         ///< square root: tandem::sqrt
   Tensor pow(Scalar exponent) const;                           ///< this^exponent: tandem::pow
+  Tensor pow(const Tensor& exponent) const;                    ///< this^exponent: tandem::pow
   Tensor masked_fill(const Tensor& mask, Scalar value) const;  ///< `value` where mask, else this: tandem::masked_fill
 
   // Functions of each element: tandem::abs and so on.
@@ -407,6 +445,12 @@ class TANDEM_API Tensor {
 struct ValuesIndices {
   Tensor values;   ///< its gradient is added to the selected elements
   Tensor indices;  ///< int64, no gradient
+
+  /// For std::tie(values, indices) = x.max(1), in which either may be std::ignore.
+  template <class First, class Second>
+  operator std::tuple<First&, Second&>() {
+    return {std::get<First&>(std::tie(values, std::ignore)), std::get<Second&>(std::tie(indices, std::ignore))};
+  }
 };
 
 /// A list of tensors; up to four are stored inside the object.

@@ -7,7 +7,9 @@ namespace tandem { inline namespace v0 {
 
 #define TANDEM_DEFINE_COMPARISON(name, Op)                                                             \
   Tensor name(Tensor a, Tensor b) { return ops::binary(functions::Op{}, std::move(a), std::move(b)); } \
-  Tensor name(Tensor a, Scalar b) { return ops::binary(functions::Op{}, std::move(a), b); }
+  Tensor name(Tensor a, Scalar b) { return ops::binary(functions::Op{}, std::move(a), b); }            \
+  Tensor Tensor::name(const Tensor& other) const { return tandem::name(*this, other); }                \
+  Tensor Tensor::name(Scalar other) const { return tandem::name(*this, other); }
 TANDEM_COMPARISONS(TANDEM_DEFINE_COMPARISON)
 
 // --- where ---------------------------------------------------------------------------------------

@@ -96,6 +96,7 @@ Tensor pow(Scalar input, Tensor exponent) {
 }
 
 Tensor Tensor::pow(Scalar exponent) const { return tandem::pow(*this, exponent); }
+Tensor Tensor::pow(const Tensor& exponent) const { return tandem::pow(*this, exponent); }
 
 // --- clamp ---------------------------------------------------------------------------------------
 

@@ -13,7 +13,8 @@
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/view.h>
 
-namespace tandem { inline namespace v0 { namespace linalg {
+namespace tandem { inline namespace v0 {
+namespace linalg {
 
 using namespace ops;
 using autograd::BackwardContext;
@@ -341,4 +342,8 @@ Eigh eigh(Tensor A) {
   return {clone(views.eigenvalues), clone(views.eigenvectors)};
 }
 
-}}}  // namespace tandem::v0::linalg
+}  // namespace linalg
+
+Tensor Tensor::inverse() const { return linalg::inv(*this); }
+
+}}  // namespace tandem::v0

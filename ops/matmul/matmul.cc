@@ -189,6 +189,7 @@ Tensor matmul(const Tensor& input_argument, const Tensor& other_argument) {
 }
 
 Tensor Tensor::matmul(const Tensor& other) const { return v0::matmul(*this, other); }
+Tensor Tensor::mm(const Tensor& mat2) const { return v0::mm(*this, mat2); }
 
 namespace {
 

@@ -151,6 +151,9 @@ Tensor normal(double mean, double std, const Shape& shape, TensorOptions options
   return finished(out, options);
 }
 
+Tensor Tensor::multinomial(int64_t num_samples, bool replacement, Generator* generator) const {
+  return tandem::multinomial(*this, num_samples, replacement, generator);
+}
 const Tensor& Tensor::normal_(double mean, double std, Generator* generator) const {
   check_floating_self("normal_", *this);
   TANDEM_CHECK(ValueError, std >= 0, "normal_: std is ", std, ", expected at least 0");
@@ -176,7 +179,7 @@ const Tensor& Tensor::bernoulli_(double p, Generator* generator) const {
   TANDEM_CHECK(ValueError, p >= 0 && p <= 1, "bernoulli_: p is ", p, ", expected 0 <= p <= 1");
   return overwritten("bernoulli_", *this, [&] {
     fill_by_blocks(*this, kBool, [&](const Shape& shape) {
-      return lt(rand(shape, {kFloat64, device()}, generator), p);
+      return tandem::lt(rand(shape, {kFloat64, device()}, generator), p);
     });
   });
 }

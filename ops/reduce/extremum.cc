@@ -162,6 +162,8 @@ Tensor all(const Tensor& input, const Shape& dims, bool keepdim) {
 
 Tensor Tensor::max() const { return tandem::max(*this); }
 Tensor Tensor::min() const { return tandem::min(*this); }
+Tensor Tensor::max(const Tensor& other) const { return tandem::max(*this, other); }
+Tensor Tensor::min(const Tensor& other) const { return tandem::min(*this, other); }
 ValuesIndices Tensor::max(int64_t dim, bool keepdim) const { return tandem::max(*this, dim, keepdim); }
 ValuesIndices Tensor::min(int64_t dim, bool keepdim) const { return tandem::min(*this, dim, keepdim); }
 Tensor Tensor::amax(const Shape& dims, bool keepdim) const { return tandem::amax(*this, dims, keepdim); }

@@ -118,10 +118,6 @@ Tensor movedim(const Tensor& input, const Shape& source, const Shape& destinatio
   return permute(input, dims);
 }
 
-Tensor movedim(const Tensor& input, int64_t source, int64_t destination) {
-  return movedim(input, Shape{source}, Shape{destination});
-}
-
 Tensor broadcast_to(const Tensor& input, const Shape& shape) {
   check_defined("broadcast_to", input);
   return expand(input, shape);
@@ -440,7 +436,8 @@ Tensor Tensor::narrow(int64_t dim, int64_t start, int64_t length) const {
   return tandem::narrow(*this, dim, start, length);
 }
 Tensor Tensor::unflatten(int64_t dim, const Shape& sizes) const { return tandem::unflatten(*this, dim, sizes); }
-Tensor Tensor::movedim(int64_t source, int64_t destination) const {
+Tensor Tensor::diag(int64_t diagonal) const { return tandem::diag(*this, diagonal); }
+Tensor Tensor::movedim(const Shape& source, const Shape& destination) const {
   return tandem::movedim(*this, source, destination);
 }
 Tensor Tensor::repeat(const Shape& repeats) const { return tandem::repeat(*this, repeats); }

@@ -90,6 +90,17 @@ std::optional<Shape> view_strides(const Tensor& input, const Shape& shape) {
   return strides;
 }
 
+std::string strides_error(const Tensor& input, const Shape& shape) {
+  const Tensor image = input.dim() == 3 ? input.detach().unsqueeze(2) : input;
+  std::string sizes = to_string(shape);
+  sizes.front() = '{';
+  sizes.back() = '}';
+  const std::string problem =
+      str("the strides ", input.strides(), " do not permit shape ", shape, " without a copy",
+          ops::is_channels_last(image) ? ", because input is channels-last, as results of convolutions are" : "");
+  return ops::operand_error("view", problem, {{"input", input}}, {}, str("use reshape(", sizes, "), which copies"));
+}
+
 Tensor reshape_as(const char* op, const Tensor& input, const Shape& shape) {
   const auto strides = view_strides(input, shape);
   if (strides) return recorded_view(op, input, shape, *strides);
@@ -102,10 +113,7 @@ Tensor view(const Tensor& input, const Shape& shape) {
   check_defined("view", input);
   const Shape full = infer_shape("view", input, shape);
   const auto strides = view_strides(input, full);
-  TANDEM_CHECK(
-      ShapeError, strides,
-      ops::operand_error("view", str("the strides ", input.strides(), " do not permit shape ", full, " without a copy"),
-                         {{"input", input}}, {}, "use reshape"));
+  TANDEM_CHECK(ShapeError, strides, strides_error(input, shape));
   return recorded_view("view", input, full, *strides);
 }
 
@@ -545,6 +553,9 @@ Tensor Tensor::operator[](int64_t index) && {
 }
 std::vector<Tensor> Tensor::split(int64_t split_size, int64_t dim) const {
   return tandem::split(*this, split_size, dim);
+}
+std::vector<Tensor> Tensor::split_with_sizes(const Shape& split_sizes, int64_t dim) const {
+  return tandem::split(*this, split_sizes, dim);
 }
 std::vector<Tensor> Tensor::chunk(int64_t chunks, int64_t dim) const { return tandem::chunk(*this, chunks, dim); }
 Tensor Tensor::expand(const Shape& shape) const { return tandem::expand(*this, shape); }

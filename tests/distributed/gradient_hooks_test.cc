@@ -396,7 +396,7 @@ TEST(CommHooks, BackwardFailureIsReportedOnOtherRanks) {
 TEST(CommHooks, InvalidHookOptionsAreRejected) {
   run_threads(2, [](Context& context) {
     const auto error = [&](ReducerOptions options) {
-      const HookedParameters p({{9, 8}});
+      const HookedParameters p({Shape{9, 8}});
       return error_text<ValueError>([&] { GradientReducer reducer(p.named(), {}, context.group(), options); });
     };
     EXPECT_EQ(
@@ -411,7 +411,7 @@ TEST(CommHooks, InvalidHookOptionsAreRejected) {
               "GradientReducer: hook_report_every -1 is negative");
 
     const auto hook = power_sgd();
-    const HookedParameters p({{9, 8}}), q({{9, 8}});
+    const HookedParameters p({Shape{9, 8}}), q({Shape{9, 8}});
     const GradientReducer first(p.named(), {}, context.group(), {.hooks = {hook}});
     EXPECT_EQ(
         error_text<StateError>([&] { GradientReducer second(q.named(), {}, context.group(), {.hooks = {hook}}); }),
@@ -424,7 +424,7 @@ TEST(CommHooks, InvalidHookOptionsAreRejected) {
 
 TEST(CommHooks, HookMismatchBetweenRanksIsRejected) {
   run_threads(2, [](Context& context) {
-    const HookedParameters p({{9, 8}});
+    const HookedParameters p({Shape{9, 8}});
     const uint64_t seed = context.rank() == 0 ? 1 : 2;
     EXPECT_EQ(error_text<StateError>([&] {
                 GradientReducer reducer(p.named(), {}, context.group(),
@@ -451,7 +451,7 @@ TEST(CommHooks, StateOfDifferentHooksIsRejected) {
       return std::make_unique<GradientReducer>(p.named(), NamedTensors{}, context.group(),
                                                ReducerOptions{.hooks = std::move(hooks)});
     };
-    const HookedParameters a({{9, 8}}), b({{9, 8}}), c({{8, 9}}), d({{9, 8}});
+    const HookedParameters a({Shape{9, 8}}), b({Shape{9, 8}}), c({Shape{8, 9}}), d({Shape{9, 8}});
     const auto low_rank = make(a, {power_sgd({.seed = 5})});
     const auto cast = make(b, {bf16_compress()});
     const auto smaller = make(c, {power_sgd({.seed = 5})});

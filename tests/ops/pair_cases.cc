@@ -97,6 +97,12 @@ TANDEM_OP_CASES(pair) {
              binary(function.name, function.run, function.f, function.low));
     cases.benchmark(function.name, two, [run = function.run](const TensorList& in) { return run(in[0], in[1]); });
   }
+  cases.op("Tensor max(const Tensor& input, const Tensor& other)", wide,
+           binary(
+               "maximum", [](const Tensor& a, const Tensor& b) { return max(a, b); }, functions[0].f));
+  cases.op("Tensor min(const Tensor& input, const Tensor& other)", wide,
+           binary(
+               "minimum", [](const Tensor& a, const Tensor& b) { return min(a, b); }, functions[1].f));
   cases.op("Tensor fmod(Tensor input, Scalar other)", wide,
            {with_number(
                "fmod", [](const Tensor& x) { return fmod(x, -1.5); }, [](double x) { return std::fmod(x, -1.5); })});

@@ -118,23 +118,22 @@ TANDEM_OP_CASES(shape) {
                 [](Index i) {
                   return Shape{i[0], i[1] * 2 + i[3]};
                 })});
-  cases.op("Tensor movedim(const Tensor& input, int64_t source, int64_t destination)", std::nullopt,
+  cases.op("Tensor movedim(const Tensor& input, const Shape& source, const Shape& destination)", std::nullopt,
            {view_case(
                 "movedim", {2, 3, 4}, {4, 2, 3}, [](const Tensor& x) { return movedim(x, -1, 0); },
                 [](Index i) {
                   return Shape{i[1], i[2], i[0]};
                 }),
             view_case(
-                "movedim", {}, {}, [](const Tensor& x) { return x.movedim(0, -1); }, [](Index i) { return i; })});
-  cases.op("Tensor movedim(const Tensor& input, const Shape& source, const Shape& destination)", std::nullopt,
-           {view_case(
-               "movedim", {2, 3, 4}, {4, 3, 2},
-               [](const Tensor& x) {
-                 return movedim(x, Shape{0, 1}, Shape{-1, -2});
-               },
-               [](Index i) {
-                 return Shape{i[2], i[1], i[0]};
-               })});
+                "movedim", {}, {}, [](const Tensor& x) { return x.movedim(0, -1); }, [](Index i) { return i; }),
+            view_case(
+                "movedim", {2, 3, 4}, {4, 3, 2},
+                [](const Tensor& x) {
+                  return movedim(x, Shape{0, 1}, Shape{-1, -2});
+                },
+                [](Index i) {
+                  return Shape{i[2], i[1], i[0]};
+                })});
   cases.op("Tensor broadcast_to(const Tensor& input, const Shape& shape)", std::nullopt,
            {view_case(
                "broadcast_to", {3, 1}, {2, 3, 4},

@@ -1,6 +1,7 @@
 #include <tandem/ops/view.h>
 
 #include <tandem/autograd/engine.h>
+#include <tandem/ops/conv.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
@@ -96,7 +97,18 @@ TEST(View, InvalidArgumentsAreNamedInErrors) {
   EXPECT_ERROR(ShapeError, x.t().view({6}),
                "view: the strides [1, 3] do not permit shape [6] without a copy\n"
                "  input  cpu  float32 [3, 2]\n"
-               "  use reshape");
+               "  use reshape({6}), which copies");
+  const Tensor maps = conv2d(ones({4, 3, 6, 6}), ones({20, 3, 3, 3}));
+  EXPECT_ERROR(ShapeError, maps.view({-1, 320}),
+               "view: the strides [320, 1, 80, 20] do not permit shape [-1, 320] without a copy, because input is "
+               "channels-last, as results of convolutions are\n"
+               "  input  cpu  float32 [4, 20, 4, 4]\n"
+               "  use reshape({-1, 320}), which copies");
+  EXPECT_ERROR(ShapeError, conv1d(ones({4, 3, 6}), ones({20, 3, 3})).view(-1, 80),
+               "view: the strides [80, 1, 20] do not permit shape [-1, 80] without a copy, because input is "
+               "channels-last, as results of convolutions are\n"
+               "  input  cpu  float32 [4, 20, 4]\n"
+               "  use reshape({-1, 80}), which copies");
   EXPECT_ERROR(ShapeError, x.flatten(1, 0), "flatten: start_dim 1 is after end_dim 0\n  input  cpu  float32 [2, 3]");
   EXPECT_ERROR(ShapeError, zeros({2, 1, 3}).t(),
                "t: input must have at most two dimensions\n  input  cpu  float32 [2, 1, 3]");

@@ -43,6 +43,16 @@ LINES = [
     ("for (td::Tensor row : x.unbind()) row = 0;", "use of deleted function 'tandem::v0::Tensor& tandem::v0::Tensor::operator=(tandem::v0::Scalar) &'"),
     # Temporary handles cannot be exchanged.
     ("std::swap(x[0], x[1]);", "no matching function for call to 'swap("),
+    # Only integers are shapes and dimensions; only dtypes, devices and texts are options.
+    ("td::zeros(true);", "no matching function for call to 'zeros(bool)'"),
+    ("td::zeros(2.0);", "no matching function for call to 'zeros(double)'"),
+    ("td::zeros(td::kInt64);", "no matching function for call to 'zeros(tandem::v0::DType)'"),
+    ("td::full(2, 3, 4);", "no matching function for call to 'full(int, int, int)'"),
+    ("td::full(2);", "no matching function for call to 'full(int)'"),
+    ("x.sum(true);", "no matching function for call to 'tandem::v0::Tensor::sum(bool)'"),
+    ("x.view();", "no matching function for call to 'tandem::v0::Tensor::view()'"),
+    ("x.view(2, 1.5);", "no matching function for call to 'tandem::v0::Tensor::view(int, double)'"),
+    ("x.to(0);", "no matching function for call to 'tandem::v0::Tensor::to(int)'"),
     # Objects that are kept by reference.
     ("td::DistributedDataParallel ddp(Net(), group);", "class template argument deduction failed"),
     ("td::optim::StepLR schedule(td::optim::SGD(net.parameters(), {.lr = 1}), {.step_size = 1});", "cannot bind non-const lvalue reference"),
