@@ -10,6 +10,9 @@
 // differentiation", 2008; other sources are named below.
 #pragma once
 
+#include <tuple>
+#include <utility>
+
 #include <tandem/base/macros.h>
 #include <tandem/tensor/tensor.h>
 
@@ -43,6 +46,16 @@ struct QR {
 /// experimental design", 2012; D. A. O. Roberts, L. R. Roberts, "QR and LQ decomposition matrix backpropagation
 /// algorithms for square, wide, and deep matrices", 2020.
 TANDEM_OP QR qr(Tensor A);
+
+/// {LU, pivots} of A = P L U by Gaussian elimination with partial pivoting, as torch.linalg.lu_factor. LU [..., m, n]
+/// is U on and above the diagonal, below it L without its diagonal of ones. pivots [..., k], k = min(m, n), int32: row
+/// i was exchanged with row pivots[i], counted from 1. A may be singular. Saves the result; the gradient throws
+/// ValueError if the first k columns of U are singular.
+TANDEM_OP std::pair<Tensor, Tensor> lu_factor(Tensor A);
+/// {P, L, U} of a result of lu_factor, as torch.lu_unpack: the permutation matrix P [..., m, m], which has no gradient,
+/// L [..., m, k] with ones on the diagonal, U [..., k, n]. Throws DTypeError unless pivots is int32, ShapeError, and
+/// ValueError for a pivot outside of [1, m].
+TANDEM_OP std::tuple<Tensor, Tensor, Tensor> lu_unpack(Tensor LU, const Tensor& pivots);
 
 /// Result of svd.
 struct SVD {

@@ -102,6 +102,11 @@ TANDEM_OP Tensor cosine_similarity(Tensor x1, Tensor x2, int64_t dim = 1, double
 /// positive.
 TANDEM_OP Tensor pairwise_distance(Tensor x1, Tensor x2, double p = 2, double eps = 1e-6, bool keepdim = false);
 
+/// The p-norms of the differences of each row of x1 [..., P, M] and each row of x2 [..., R, M]: [..., P, R]. The other
+/// dimensions broadcast. All P * R differences are in memory at once. Throws ShapeError, and ValueError unless p is at
+/// least 0 (0 counts the elements that differ).
+TANDEM_OP Tensor cdist(Tensor x1, Tensor x2, double p = 2);
+
 /// Options of triplet_margin_loss.
 struct TripletMarginLossOptions {
   double margin = 1;                       ///< distance by which the negative should be further away

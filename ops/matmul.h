@@ -56,6 +56,9 @@ TANDEM_OP Tensor dot(const Tensor& input, const Tensor& tensor);
 /// out[i, j] = input[i] * vec2[j] for vectors [m] and [n]; dtypes promote, and gradients are as in mul. Throws
 /// ShapeError for other numbers of dimensions.
 TANDEM_OP Tensor outer(const Tensor& input, const Tensor& vec2);
+/// The vector products along dimension dim, which has size 3; the other dimensions broadcast. Any dtype except bool
+/// (DTypeError). Throws ShapeError unless input and other have the same number of dimensions.
+TANDEM_OP Tensor cross(const Tensor& input, const Tensor& other, int64_t dim = -1);
 
 /// Einstein's summation: "ij,jk->ik" is a matrix product, "bij->bji" a transpose, "ii->" a trace.
 ///

@@ -114,4 +114,9 @@ TANDEM_OP std::pair<Tensor, Tensor> add_layer_norm(Tensor input, const Tensor& o
                                                    Tensor weight, Tensor bias, double eps = 1e-5,
                                                    bool low_precision_result = false);
 
+/// input / (k + alpha * m)^beta, where m is the mean of the squares of `size` channels, from size / 2 before a channel
+/// on; channels outside of input are 0. input [N, C, ...] (ShapeError). Saves each step. Throws ValueError
+/// unless size >= 1. A. Krizhevsky et al., "ImageNet classification with deep convolutional neural networks", 2012.
+TANDEM_OP Tensor local_response_norm(Tensor input, int64_t size, double alpha = 1e-4, double beta = 0.75, double k = 1);
+
 }}  // namespace tandem::v0

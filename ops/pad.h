@@ -2,6 +2,7 @@
 #pragma once
 
 #include <tandem/base/macros.h>
+#include <tandem/ops/size2d.h>
 #include <tandem/tensor/tensor.h>
 
 namespace tandem { inline namespace v0 {
@@ -27,5 +28,20 @@ enum class PadMode {
 /// or is not below (kReflect) or above (kCircular) the dimension's size; ValueError if `value` is not representable in
 /// the dtype, or not 0 in another mode than kConstant.
 TANDEM_OP Tensor pad(const Tensor& input, const Shape& padding, PadMode mode = PadMode::kConstant, Scalar value = 0);
+
+/// Options of unfold and fold, as in a convolution.
+struct FoldOptions {
+  Size2d dilation = 1;  ///< distance between the elements of a window
+  Size2d padding = 0;   ///< rows and columns of zeros on each side of the image
+  Size2d stride = 1;    ///< distance between neighbouring windows
+};
+
+/// The windows of images, as torch.nn.functional.unfold: input [N, C, H, W] or [C, H, W] -> [N, C * kh * kw, L] or
+/// [C * kh * kw, L], where L windows fit. Any dtype. Throws ShapeError, also if no window fits, and ValueError for an
+/// option out of range.
+TANDEM_OP Tensor unfold(const Tensor& input, Size2d kernel_size, FoldOptions options = {});
+/// Images of size output_size from their windows; elements in several windows are added in ascending order. The inverse
+/// shapes of unfold: [N, C * kh * kw, L] -> [N, C, H, W], also without N. Half types are summed in float32.
+TANDEM_OP Tensor fold(const Tensor& input, Size2d output_size, Size2d kernel_size, FoldOptions options = {});
 
 }}  // namespace tandem::v0

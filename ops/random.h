@@ -39,6 +39,11 @@ TANDEM_OP Tensor randn_like(const Tensor& input, Generator* generator = nullptr)
 /// mean + std * randn, as Tensor::normal_.
 TANDEM_OP Tensor normal(double mean, double std, const Shape& shape, TensorOptions options = {},
                         Generator* generator = nullptr);
+/// mean + std * randn of the shape to which mean and std broadcast, in their common dtype, which is floating
+/// (DTypeError). No gradient. Negative deviations are not an error.
+TANDEM_OP Tensor normal(const Tensor& mean, const Tensor& std, Generator* generator = nullptr);
+TANDEM_OP Tensor normal(const Tensor& mean, double std = 1, Generator* generator = nullptr);
+TANDEM_OP Tensor normal(double mean, const Tensor& std, Generator* generator = nullptr);
 
 /// Uniform integers in [low, high): low + floor((w_2i + 2^32 w_2i+1) * (high - low) / 2^64). The error of each
 /// probability is below 2^-64. Throws ValueError unless low < high and the dtype represents all integers of the range;
@@ -50,15 +55,15 @@ TANDEM_OP Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOp
 TANDEM_OP Tensor randint(int64_t high, const Shape& shape, TensorOptions options = {kInt64},
                          Generator* generator = nullptr);
 
-/// A random permutation of 0 .. n - 1, int64 [n], by the Fisher-Yates shuffle: for i = n - 1 .. 1 it swaps elements i
-/// and j, where j is drawn as by randint(0, i + 1) from words 2i and 2i + 1. For a GPU it is computed on the CPU and
-/// copied. Throws ValueError for a negative n.
-TANDEM_OP Tensor randperm(int64_t n, Device device = {}, Generator* generator = nullptr);
-
 Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOption auto option) {
   return randint(low, high, shape, detail::with(option, {kInt64}));
 }
 Tensor randint(int64_t high, const Shape& shape, TensorOption auto option) { return randint(0, high, shape, option); }
+
+/// A random permutation of 0 .. n - 1, int64 [n], by the Fisher-Yates shuffle: for i = n - 1 .. 1 it swaps elements i
+/// and j, where j is drawn as by randint(0, i + 1) from words 2i and 2i + 1. For a GPU it is computed on the CPU and
+/// copied. Throws ValueError for a negative n.
+TANDEM_OP Tensor randperm(int64_t n, Device device = {}, Generator* generator = nullptr);
 
 /// 1 with probability p_i, else 0: 1 where rand's float64 value i is below p_i. The result has p's shape, dtype and
 /// device. Throws DTypeError unless p is floating, ValueError naming the first p_i outside [0, 1] and its position.

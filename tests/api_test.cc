@@ -141,6 +141,28 @@ TEST(Api, FunctionsOfTwoTensors) {
   EXPECT_EQ(text(x.pow(y)), text(td::tensor({1., 625.})));
 }
 
+TEST(Api, NormalTakesTensors) {
+  const Tensor mean = td::tensor({{10.}, {20.}}), std = td::tensor({0., 1., 100.});
+  const auto drawn = [](const auto& run) {
+    td::manual_seed(3);
+    return text(run());
+  };
+  EXPECT_EQ(drawn([&] { return td::normal(mean, std); }), drawn([&] { return td::randn({2, 3}) * std + mean; }));
+  EXPECT_EQ(drawn([&] { return td::normal(mean, 2); }), drawn([&] { return td::randn({2, 1}) * 2 + mean; }));
+  EXPECT_EQ(drawn([&] { return td::normal(mean); }), drawn([&] { return td::randn({2, 1}) + mean; }));
+  EXPECT_EQ(drawn([&] { return td::normal(5, std); }), drawn([&] { return td::randn(3) * std + 5; }));
+  EXPECT_THROW(td::normal(td::arange(3)), td::DTypeError);
+}
+
+TEST(Api, LuOfASingularMatrix) {
+  const Tensor a = td::tensor({{1., 2.}, {2., 4.}});
+  const auto [LU, pivots] = td::linalg::lu_factor(a);
+  const auto [P, L, U] = td::linalg::lu_unpack(LU, pivots);
+  EXPECT_EQ(text(P.mm(L).mm(U)), text(a));
+  EXPECT_EQ(pivots.to_vector<int>(), (std::vector<int>{2, 2}));
+  EXPECT_THROW(td::linalg::lu_unpack(LU, pivots + 1), td::ValueError);
+}
+
 TEST(Api, MethodsAreTheFunctions) {
   const Tensor x = td::tensor({{1., 2.}, {3., 5.}}), y = td::tensor({{1., 1.}, {4., 5.}});
   EXPECT_EQ(text(x.mm(y)), text(td::mm(x, y)));

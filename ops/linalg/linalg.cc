@@ -1,6 +1,7 @@
 #include <tandem/ops/linalg.h>
 
 #include <algorithm>
+#include <numeric>
 #include <span>
 #include <utility>
 
@@ -340,6 +341,98 @@ Eigh eigh(Tensor A) {
   }
   const Eigh views = eigh_parts(packed, A.shape());
   return {clone(views.eigenvalues), clone(views.eigenvectors)};
+}
+
+namespace {
+
+/// The permutation matrices [..., m, m] that undo the exchanges of lu_factor.
+Tensor permutation(const Tensor& pivots, int64_t m, TensorOptions options) {
+  const Shape batch = batch_shape(pivots.unsqueeze(-1));
+  const int64_t batches = num_elements(batch), k = pivots.size(-1);
+  const std::vector<int32_t> exchanges = pivots.to_vector<int32_t>();
+  const Tensor result = zeros({batches * m * m}, options);
+  std::vector<int64_t> places, rows(static_cast<size_t>(m));
+  for (int64_t i = 0; i < batches; ++i) {
+    std::iota(rows.begin(), rows.end(), 0);
+    for (int64_t j = 0; j < k; ++j) {
+      const int64_t p = exchanges[static_cast<size_t>(i * k + j)];
+      TANDEM_CHECK(ValueError, p >= 1 && p <= m, "linalg::lu_unpack: pivot ", p, " is not in [1, ", m, "]");
+      std::swap(rows[static_cast<size_t>(j)], rows[static_cast<size_t>(p - 1)]);
+    }
+    for (int64_t j = 0; j < m; ++j) places.push_back((i * m + rows[static_cast<size_t>(j)]) * m + j);
+  }
+  const Tensor index = empty(places.size(), {kInt64, options.device});
+  std::copy(places.begin(), places.end(), index.data<int64_t>());
+  result.index_fill_(0, index, 1);
+  return result.view(joined(batch, {m, m}));
+}
+
+/// {L, U}, recorded.
+std::pair<Tensor, Tensor> lu_parts(const Tensor& lu) {
+  const int64_t m = lu.size(-2), n = lu.size(-1), k = std::min(m, n);
+  const Tensor ones = eye(m, k, lu.options());
+  return {add(tril(lu.narrow(-1, 0, k), -1), ones), triu(lu.narrow(-2, 0, k))};
+}
+
+}  // namespace
+
+std::pair<Tensor, Tensor> lu_factor(Tensor A) {
+  cast_for(CastPolicy::kFloat32, {&A});
+  const KernelContext context = check("linalg::lu_factor", {{"A", A}}, false);
+  const Shape batch = batch_shape(A);
+  const int64_t m = A.size(-2), n = A.size(-1);
+  const Tensor packed = empty(A.shape(), A.options());
+  const Tensor pivots = empty(joined(batch, {std::min(m, n)}), {kInt32, A.device()});
+  const Tensor dense = row_major(A);
+  cpu::lu_factor(A.dtype(), num_elements(batch), m, n, dense.data_ptr(), packed.data_ptr(), pivots.data<int32_t>());
+
+  struct LUNode : Node {
+    SavedTensor lu{*this, "LU"}, pivots{*this, "pivots"};
+    // L = [L1; L2] and U = [U1 U2] with square L1 and U1. U2 = L1^-1 A2 and L2 = A2 U1^-1 are solutions of equations;
+    // their gradients add to those of L1 and U1.
+    TensorList backward(BackwardContext& context) override {
+      const Tensor packed = lu.get(), &grad = context.grad();
+      const int64_t m = packed.size(-2), n = packed.size(-1), k = std::min(m, n);
+      const auto [L, U] = lu_parts(packed);
+      const Tensor L1 = L.narrow(-2, 0, k), U1 = U.narrow(-1, 0, k);
+      const auto over_L1 = [&](const Tensor& x) { return solve_matrices(name(), transposed(L1), x); };  // L1^-T x
+      const auto over_U1 = [&](const Tensor& x) {                                                       // x U1^-T
+        return transposed(solve_matrices(name(), U1, transposed(x)));
+      };
+      Tensor grad_L = tril(grad.narrow(-2, 0, k).narrow(-1, 0, k), -1);
+      Tensor grad_U = triu(grad.narrow(-2, 0, k).narrow(-1, 0, k));
+      Tensor rest;  // of the gradient
+      if (n > k) {
+        rest = over_L1(grad.narrow(-1, k, n - k));
+        grad_L = sub(grad_L, tril(matmul(rest, transposed(U.narrow(-1, k, n - k))), -1));
+      } else if (m > k) {
+        rest = over_U1(grad.narrow(-2, k, m - k));
+        grad_U = sub(grad_U, triu(matmul(transposed(L.narrow(-2, k, m - k)), rest)));
+      }
+      const Tensor inner = add(tril(matmul(transposed(L1), grad_L), -1), triu(matmul(grad_U, transposed(U1))));
+      const Tensor square = over_U1(over_L1(inner));
+      const Tensor rows = rest.defined() ? cat({square, rest}, n > k ? -1 : -2) : square;
+      return {matmul(permutation(pivots.get(), m, packed.options()), rows)};
+    }
+  };
+  if (auto* node = autograd::record<LUNode>("linalg::lu_factor", packed, A)) {
+    node->lu.save(packed);
+    node->pivots.save(pivots);
+  }
+  return {packed, pivots};
+}
+
+std::tuple<Tensor, Tensor, Tensor> lu_unpack(Tensor LU, const Tensor& pivots) {
+  cast_for(CastPolicy::kFloat32, {&LU});
+  const KernelContext context = check_same_device("linalg::lu_unpack", {{"LU", LU}, {"pivots", pivots}});
+  const KernelContext matrices = check("linalg::lu_unpack", {{"LU", LU}}, false);
+  const Operands operands = {{"LU", LU}, {"pivots", pivots}};
+  TANDEM_CHECK(DTypeError, pivots.dtype() == kInt32,
+               operand_error("linalg::lu_unpack", "pivots must be int32", operands));
+  TANDEM_CHECK(ShapeError, pivots.shape() == joined(batch_shape(LU), {std::min(LU.size(-2), LU.size(-1))}),
+               operand_error("linalg::lu_unpack", "pivots must be [..., min(m, n)]", operands));
+  const auto [L, U] = lu_parts(LU);
+  return {permutation(pivots, LU.size(-2), LU.options()), L, U};
 }
 
 }  // namespace linalg

@@ -106,6 +106,24 @@ int64_t det_backward(DType dtype, int64_t batches, int64_t n, const void* a, con
   });
 }
 
+void lu_factor(DType dtype, int64_t batches, int64_t m, int64_t n, const void* a, void* out, int32_t* pivots) {
+  const int64_t k = std::min(m, n);
+  for_batches(batches, k == 0 ? 0 : std::max(m, n), [&](int64_t i) {
+    Matrix lu = load(dtype, a, i, m, n);
+    for (int64_t j = 0; j < k; ++j) {
+      int64_t p = 0;
+      lu.col(j).tail(m - j).cwiseAbs().maxCoeff(&p);
+      pivots[i * k + j] = static_cast<int32_t>(j + p + 1);
+      lu.row(j).swap(lu.row(j + p));
+      if (lu(j, j) == 0) continue;
+      lu.col(j).tail(m - j - 1) /= lu(j, j);
+      lu.bottomRightCorner(m - j - 1, n - j - 1) -= lu.col(j).tail(m - j - 1) * lu.row(j).tail(n - j - 1);
+    }
+    store(dtype, lu, out, i * m * n);
+    return true;
+  });
+}
+
 void qr(DType dtype, int64_t batches, int64_t m, int64_t n, const void* a, void* out) {
   const int64_t k = std::min(m, n);
   for_batches(batches, k == 0 ? 0 : std::max(m, n), [&](int64_t i) {

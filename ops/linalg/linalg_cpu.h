@@ -18,6 +18,8 @@ int64_t solve(DType dtype, int64_t batches, int64_t n, int64_t k, const void* a,
 void det(DType dtype, int64_t batches, int64_t n, const void* a, void* out);
 /// out [n, n] = grad times the derivatives of the determinant by the elements of a. Fails unless a is finite.
 int64_t det_backward(DType dtype, int64_t batches, int64_t n, const void* a, const void* grad, void* out);
+/// out [m, n] = L and U of the rows of a, exchanged as pivots [min(m, n)] says; see linalg::lu_factor.
+void lu_factor(DType dtype, int64_t batches, int64_t m, int64_t n, const void* a, void* out, int32_t* pivots);
 /// out = Q [m, k], then R [k, n], with k = min(m, n).
 void qr(DType dtype, int64_t batches, int64_t m, int64_t n, const void* a, void* out);
 /// out = U [m, k], then S [k], then Vh [k, n]. Fails unless a is finite.

@@ -43,6 +43,15 @@ Tensor pairwise_distance(Tensor x1, Tensor x2, double p, double eps, bool keepdi
   return to(norm(add(sub(x1, x2), eps), p, {-1}, keepdim), scope.dtype);
 }
 
+Tensor cdist(Tensor x1, Tensor x2, double p) {
+  const LossScope scope = prepare("cdist", {{"x1", &x1}, {"x2", &x2}});
+  const Operands operands = {{"x1", x1}, {"x2", x2}};
+  TANDEM_CHECK(ValueError, p >= 0, "cdist: p is ", p, ", expected at least 0");
+  TANDEM_CHECK(ShapeError, x1.dim() >= 2 && x2.dim() >= 2 && x1.size(-1) == x2.size(-1),
+               operand_error("cdist", "x1 and x2 must be [..., P, M] and [..., R, M]", operands));
+  return to(norm(sub(x1.unsqueeze(-2), x2.unsqueeze(-3)), p, -1), scope.dtype);
+}
+
 Tensor triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, const TripletMarginLossOptions& options) {
   const char* op = "triplet_margin_loss";
   TANDEM_CHECK(ValueError, options.margin > 0, op, ": margin is ", options.margin, ", expected a positive number");

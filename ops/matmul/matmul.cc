@@ -214,6 +214,16 @@ Tensor mm(const Tensor& input, const Tensor& mat2) { return checked_matmul("mm",
 Tensor mv(const Tensor& input, const Tensor& vec) { return checked_matmul("mv", input, 2, "vec", vec, 1); }
 Tensor dot(const Tensor& input, const Tensor& tensor) { return checked_matmul("dot", input, 1, "tensor", tensor, 1); }
 
+Tensor cross(const Tensor& input, const Tensor& other, int64_t dim) {
+  const Operands operands = {{"input", input}, {"other", other}};
+  const KernelContext context = check_same_device("cross", operands);
+  TANDEM_CHECK(ShapeError,
+               input.dim() > 0 && input.dim() == other.dim() && input.size(dim) == 3 && other.size(dim) == 3,
+               operand_error("cross", str("dimension ", dim, " of both must have size 3"), operands));
+  const auto shifted = [&](const Tensor& x, int64_t by) { return x.roll(-by, dim); };
+  return sub(mul(shifted(input, 1), shifted(other, 2)), mul(shifted(input, 2), shifted(other, 1)));
+}
+
 Tensor outer(const Tensor& input, const Tensor& vec2) {
   const Operands operands = {{"input", input}, {"vec2", vec2}};
   const KernelContext context = check_same_device("outer", operands);

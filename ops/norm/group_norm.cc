@@ -7,7 +7,9 @@
 #include <tandem/ops/cast.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/elementwise.h>
+#include <tandem/ops/math.h>
 #include <tandem/ops/norm/norm_common.h>
+#include <tandem/ops/pad.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/view.h>
 
@@ -219,6 +221,22 @@ Tensor instance_norm(Tensor input, const Tensor& running_mean, const Tensor& run
   };
   const KernelContext context = check_batch_norm("instance_norm", a, Tail::kNone, values);
   return normalize_groups("instance_norm", context, a, std::max<int64_t>(1, a.input.shape()[1]));
+}
+
+Tensor local_response_norm(Tensor input, int64_t size, double alpha, double beta, double k) {
+  cast_for(CastPolicy::kFloat32, {&input});
+  const Operands operands = {{"input", input}};
+  const KernelContext context = check_same_device("local_response_norm", operands);
+  check_floating("local_response_norm", {"input", input});
+  TANDEM_CHECK(ShapeError, input.dim() >= 3,
+               operand_error("local_response_norm", "input must be [N, C, ...]", operands));
+  TANDEM_CHECK(ValueError, size >= 1, "local_response_norm: size is ", size, ", expected at least 1");
+  const Tensor x = to(input, is_half(input.dtype()) ? kFloat32 : input.dtype());
+  Shape sides(static_cast<size_t>(2 * (x.dim() - 1)), 0);
+  sides[sides.size() - 2] = size / 2;
+  sides[sides.size() - 1] = (size - 1) / 2;
+  const Tensor means = mean(pad(square(x), sides).unfold(1, size, 1), -1);
+  return to(div(x, pow(add(mul(means, alpha), k), beta)), input.dtype());
 }
 
 }}  // namespace tandem::v0

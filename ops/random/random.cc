@@ -151,6 +151,23 @@ Tensor normal(double mean, double std, const Shape& shape, TensorOptions options
   return finished(out, options);
 }
 
+Tensor normal(const Tensor& mean, const Tensor& std, Generator* generator) {
+  const Operands operands = {{"mean", mean}, {"std", std}};
+  const KernelContext context = check_same_device("normal", operands);
+  const DType dtype = promote(mean.dtype(), std.dtype());
+  check_floating("normal", {"mean", is_floating_point(dtype) ? to(mean, dtype) : mean});
+  const TensorOptions options = {dtype, mean.device()};
+  return randn(ops::broadcast_shape("normal", operands), options, generator).mul_(std.detach()).add_(mean.detach());
+}
+Tensor normal(const Tensor& mean, double std, Generator* generator) {
+  check_floating("normal", {"mean", mean});
+  return randn(mean.shape(), mean.options(), generator).mul_(std).add_(mean.detach());
+}
+Tensor normal(double mean, const Tensor& std, Generator* generator) {
+  check_floating("normal", {"std", std});
+  return randn(std.shape(), std.options(), generator).mul_(std.detach()).add_(mean);
+}
+
 Tensor Tensor::multinomial(int64_t num_samples, bool replacement, Generator* generator) const {
   return tandem::multinomial(*this, num_samples, replacement, generator);
 }

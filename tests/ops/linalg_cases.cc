@@ -245,7 +245,65 @@ TANDEM_OP_CASES(linalg) {
               kGradients);
   }
 
+  std::vector<OpCase> lu_cases;
+  for (const Shape& shape : {Shape{3, 3}, Shape{2, 5, 3}, Shape{3, 5}, Shape{4, 1}}) {
+    lu_cases.push_back(linalg_case(
+        "lu_factor", {shape},
+        [](const Tensors& x) { return linalg::lu_factor(x[0].defined() ? shifted(x[0]).flip(-2) : x[0]).first; },
+        [](const std::vector<Dense>& in) {
+          Dense out = shifted(in[0]);
+          const int64_t n = out.shape.back(), m = out.shape[out.shape.size() - 2];
+          for (double* a = out.values.data(); a < out.values.data() + out.numel(); a += m * n) {
+            for (int64_t i = 0; i < m / 2; ++i) std::swap_ranges(a + i * n, a + i * n + n, a + (m - 1 - i) * n);
+            for (int64_t j = 0; j < std::min(m, n); ++j) {
+              int64_t p = j;
+              for (int64_t i = j; i < m; ++i) p = std::abs(a[i * n + j]) > std::abs(a[p * n + j]) ? i : p;
+              std::swap_ranges(a + j * n, a + j * n + n, a + p * n);
+              for (int64_t i = j + 1; i < m; ++i) {
+                a[i * n + j] /= a[j * n + j];
+                for (int64_t l = j + 1; l < n; ++l) a[i * n + l] -= a[i * n + j] * a[j * n + l];
+              }
+            }
+          }
+          return out;
+        }));
+  }
+  cases.op("std::pair<Tensor, Tensor> linalg::lu_factor(Tensor A)", policy, lu_cases);
+  OpCase unpack = linalg_case(
+      "lu_unpack", {{2, 4, 3}},
+      [](const Tensors& x) {
+        const auto [P, L, U] = linalg::lu_unpack(at_least_float32(x[0]), x[1]);
+        // Products that autocast does not cast.
+        const auto product = [](const Tensor& a, const Tensor& b) {
+          return (a.unsqueeze(-1) * b.unsqueeze(-3)).sum(-2);
+        };
+        return product(product(P, L), U);
+      },
+      [](const std::vector<Dense>& in) {
+        Dense out = in[0];
+        for (int64_t b = 0; b < 2; ++b) {
+          const double* lu = in[0].values.data() + b * 12;
+          double* a = out.values.data() + b * 12;
+          for (int64_t i = 0; i < 12; ++i) {
+            a[i] = i / 3 <= i % 3 ? lu[i] : 0;
+            for (int64_t l = 0; l < std::min(i / 3, i % 3 + 1); ++l) a[i] += lu[i / 3 * 3 + l] * lu[l * 3 + i % 3];
+          }
+          for (int64_t j = 3; j-- > 0;) {
+            const int64_t p = static_cast<int64_t>(in[1][b * 3 + j]) - 1;
+            if (p != j) std::swap_ranges(a + j * 3, a + j * 3 + 3, a + p * 3);
+          }
+        }
+        return out;
+      });
+  unpack.inputs = {{"LU", {2, 4, 3}, -0.5, 0.5}, {"pivots", {2, 3}, 1, 5, kInt32}};
+  cases.op("std::tuple<Tensor, Tensor, Tensor> linalg::lu_unpack(Tensor LU, const Tensor& pivots)", policy, {unpack});
+
   const std::pair<const char*, Tensor (*)(const TensorList&)> rows[] = {
+      {"lu_factor", [](const TensorList& in) { return linalg::lu_factor(in[0]).first; }},
+      {"lu_unpack",
+       [](const TensorList& in) {
+         return std::get<1>(linalg::lu_unpack(in[0], ones({16, 64}, kInt)));
+       }},
       {"cholesky", [](const TensorList& in) { return linalg::cholesky(symmetric(in[0])); }},
       {"solve", [](const TensorList& in) { return linalg::solve(shifted(in[0]), in[1]); }},
       {"inv", [](const TensorList& in) { return linalg::inv(shifted(in[0])); }},

@@ -19,6 +19,14 @@ TANDEM_FIXTURES(linalg) {
   fixtures.op("linalg.cholesky", kTolerance, [](const Arguments& a) { return linalg::cholesky(on_cpu(a, "A")); });
   fixtures.op("linalg.solve", kTolerance,
               [](const Arguments& a) { return linalg::solve(on_cpu(a, "A"), on_cpu(a, "B")); });
+  fixtures.op("linalg.lu_factor", kTolerance, [](const Arguments& a) {
+    const auto [LU, pivots] = linalg::lu_factor(on_cpu(a, "A"));
+    return Results({LU, pivots});
+  });
+  fixtures.op("lu_unpack", kTolerance, [](const Arguments& a) {
+    const auto [P, L, U] = linalg::lu_unpack(on_cpu(a, "LU_data"), on_cpu(a, "LU_pivots"));
+    return Results({P, L, U});
+  });
   fixtures.op("linalg.qr", kTolerance, [](const Arguments& a) {
     const Tensor r = linalg::qr(on_cpu(a, "A")).R;
     return sqrt(mul(r, r));

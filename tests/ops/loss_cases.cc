@@ -331,6 +331,22 @@ void add_distances(OpCases& cases) {
             rows_case(
                 "pairwise_distance", two, [](const Tensors& x) { return pairwise_distance(x[0], x[1], 1, 0.25, true); },
                 {5, 1}, [](const std::vector<Dense>& in, int64_t i) { return distance(in[0], in[1], i, 1, 0.25); })});
+  const auto cdist_case = [](double p, const Shape& a, const Shape& b) {
+    const int64_t rows = a[a.size() - 2], others = b[b.size() - 2], width = a.back();
+    const int64_t batches = num_elements(a) / (rows * width);
+    return rows_case(
+        "cdist", {{"x1", a}, {"x2", b}}, [=](const Tensors& x) { return cdist(x[0], x[1], p); },
+        a.size() == 2 ? Shape{rows, others} : Shape{batches, rows, others},
+        [=](const std::vector<Dense>& in, int64_t i) {
+          const int64_t row = i / others, other = (b.size() > 2 ? i / (rows * others) * others : 0) + i % others;
+          double sum = 0;
+          for (int64_t j = 0; j < width; ++j)
+            sum += std::pow(std::abs(in[0][row * width + j] - in[1][other * width + j]), p);
+          return std::pow(sum, 1 / p);
+        });
+  };
+  cases.op("Tensor cdist(Tensor x1, Tensor x2, double p = 2)", policy,
+           {cdist_case(2, {3, 4}, {5, 4}), cdist_case(3, {2, 3, 4}, {2, 5, 4}), cdist_case(1.5, {2, 3, 4}, {5, 4})});
   const std::vector<Input> three = {{"anchor", {5, 7}}, {"positive", {5, 7}}, {"negative", {5, 7}}};
   const auto triplet = [](const std::vector<Dense>& in, int64_t i, bool swap) {
     const double far = distance(in[0], in[2], i, 2, 1e-6), other = distance(in[1], in[2], i, 2, 1e-6);
@@ -393,6 +409,7 @@ TANDEM_OP_CASES(loss) {
       {"normalize", [](const TensorList& in) { return normalize(in[0]); }},
       {"cosine_similarity", [](const TensorList& in) { return cosine_similarity(in[0], in[1]); }},
       {"pairwise_distance", [](const TensorList& in) { return pairwise_distance(in[0], in[1]); }},
+      {"cdist", [](const TensorList& in) { return cdist(in[0].narrow(0, 0, 64), in[1].narrow(0, 0, 64)); }},
       {"triplet_margin_loss", [](const TensorList& in) { return triplet_margin_loss(in[0], in[1], in[0] * 2); }},
       {"cosine_embedding_loss",
        [](const TensorList& in) { return cosine_embedding_loss(in[0], in[1], ones({2048})); }}};

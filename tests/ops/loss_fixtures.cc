@@ -56,6 +56,8 @@ TANDEM_FIXTURES(loss) {
   fixtures.op("nn.functional.cosine_similarity", kTolerance, [](const Arguments& a) {
     return cosine_similarity(a.tensor("x1"), a.tensor("x2"), a.integer("dim", 1), a.real("eps", 1e-8));
   });
+  fixtures.op("cdist", kTolerance,
+              [](const Arguments& a) { return cdist(a.tensor("x1"), a.tensor("x2"), a.real("p", 2)); });
   fixtures.op("nn.functional.pairwise_distance", kTolerance, [](const Arguments& a) {
     return pairwise_distance(a.tensor("x1"), a.tensor("x2"), a.real("p", 2), a.real("eps", 1e-6), a.flag("keepdim"));
   });

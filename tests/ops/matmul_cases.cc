@@ -288,6 +288,27 @@ TANDEM_OP_CASES(matmul) {
             vector_case("dot", {"input", {1}}, {"tensor", {1}}, dot, {{1, 1}, {1, 1}}, {})});
   cases.op("Tensor outer(const Tensor& input, const Tensor& vec2)", CastPolicy::kWidest,
            {vector_case("outer", {"input", {3}}, {"vec2", {7}}, outer, {{3, 1}, {1, 7}}, {3, 7})});
+  const auto cross_case = [](const Shape& shape, int64_t dim, int64_t step) {  // elements along dim are `step` apart
+    return OpCase{.name = "cross",
+                  .inputs = {{"input", shape}, {"other", shape}},
+                  .run = [=](const Tensors& x) { return cross(x[0], x[1], dim); },
+                  .reference =
+                      [=](const std::vector<Dense>& in) {
+                        Dense out = in[0];
+                        for (int64_t i = 0; i < out.numel(); ++i) {
+                          const int64_t d = i / step % 3, begin = i - d * step;
+                          const int64_t j = begin + (d + 1) % 3 * step, k = begin + (d + 2) % 3 * step;
+                          out[i] = in[0][j] * in[1][k] - in[0][k] * in[1][j];
+                        }
+                        return out;
+                      },
+                  .terms = 4};
+  };
+  cases.op("Tensor cross(const Tensor& input, const Tensor& other, int64_t dim = -1)", CastPolicy::kWidest,
+           {cross_case({5, 3}, -1, 1), cross_case({2, 3, 4}, 1, 4)});
+  cases.benchmark(
+      "cross", {{100'000, 3}, {100'000, 3}}, [](const TensorList& in) { return cross(in[0], in[1]); }, {},
+      "torch.linalg.cross(a, b)");
   cases.op("Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {})", CastPolicy::kLowPrecision,
            {{.inputs = affine, .run = [](const Tensors& x) { return linear(x[0], x[1], x[2]); }},
             {.inputs = {{"x", {3, 7}, 0.5, 2}, {"weight", {5, 7}, 0.5, 2}, {"bias", {5}, 0.5, 2}},

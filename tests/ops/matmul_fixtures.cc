@@ -21,6 +21,8 @@ TANDEM_FIXTURES(matmul) {
   fixtures.op("mm", kTolerance, [](const Arguments& a) { return mm(a.tensor("input"), a.tensor("mat2")); });
   fixtures.op("mv", kTolerance, [](const Arguments& a) { return mv(a.tensor("input"), a.tensor("vec")); });
   fixtures.op("dot", kTolerance, [](const Arguments& a) { return dot(a.tensor("input"), a.tensor("tensor")); });
+  fixtures.op("linalg.cross", kTolerance,
+              [](const Arguments& a) { return cross(a.tensor("input"), a.tensor("other"), a.integer("dim", -1)); });
   fixtures.op("outer", kTolerance, [](const Arguments& a) { return outer(a.tensor("input"), a.tensor("vec2")); });
   fixtures.op("baddbmm", kTolerance, [](const Arguments& a) {
     return baddbmm(a.tensor("input"), a.tensor("batch1"), a.tensor("batch2"), a.number("beta", 1),

@@ -189,6 +189,32 @@ TANDEM_OP_CASES(norm) {
        {.inputs = {{"input", {4, 6, 2}, 0.5, 2}, {"weight", {6}, 0.5, 2}, {"bias", {6}, 0.5, 2}},
         .run = [](const Tensors& x) { return group_norm(x[0], 2, x[1], x[2], 1e-2); },
         .terms = 8}});
+  const auto response_case = [](const Shape& shape, int64_t size) {
+    return OpCase{.name = "local_response_norm",
+                  .inputs = {{"input", shape}},
+                  .run = [=](const Tensors& x) { return local_response_norm(x[0], size, 0.5, 0.75, 2); },
+                  .reference =
+                      [=](const std::vector<Dense>& in) {
+                        Dense out = in[0];
+                        const int64_t channels = shape[1], step = num_elements(shape) / (shape[0] * channels);
+                        for (int64_t i = 0; i < out.numel(); ++i) {
+                          const int64_t c = i / step % channels;
+                          double sum = 0;
+                          for (int64_t j = c - size / 2; j <= c + (size - 1) / 2; ++j) {
+                            if (j >= 0 && j < channels) sum += std::pow(in[0][i + (j - c) * step], 2);
+                          }
+                          out[i] /= std::pow(2 + 0.5 * sum / static_cast<double>(size), 0.75);
+                        }
+                        return out;
+                      },
+                  .terms = 8};
+  };
+  cases.op(
+      "Tensor local_response_norm(Tensor input, int64_t size, double alpha = 1e-4, double beta = 0.75, double k = 1)",
+      CastPolicy::kFloat32, {response_case({2, 5, 3}, 3), response_case({2, 4, 2, 3}, 2)});
+  cases.benchmark(
+      "local_response_norm", {{32, 64, 32, 32}}, [](const TensorList& in) { return local_response_norm(in[0], 5); }, {},
+      "torch.nn.functional.local_response_norm(a, 5)");
   const auto instance = [](bool use_input_stats) {
     return [=](const Tensors& x) { return instance_norm(x[0], x[1], x[2], x[3], x[4], use_input_stats, 0.3); };
   };

@@ -35,6 +35,10 @@ TANDEM_FIXTURES(norm) {
     return group_norm(a.tensor("input"), a.integer("num_groups"), a.tensor("weight"), a.tensor("bias"),
                       a.real("eps", 1e-5));
   });
+  fixtures.op("nn.functional.local_response_norm", 64, [](const Arguments& a) {
+    return local_response_norm(a.tensor("input"), a.integer("size"), a.real("alpha", 1e-4), a.real("beta", 0.75),
+                               a.real("k", 1));
+  });
   fixtures.op("nn.functional.rms_norm", 64, [](const Arguments& a) {
     const std::optional<double> eps = a.has("eps") ? std::optional(a.real("eps", 0)) : std::nullopt;
     return rms_norm(a.tensor("input"), a.shape("normalized_shape"), a.tensor("weight"), eps);

@@ -71,6 +71,13 @@ TANDEM_OP_CASES(random) {
       "Tensor normal(double mean, double std, const Shape& shape, TensorOptions options = {}, Generator* generator = "
       "nullptr)",
       {{}, [=](const Tensors&) { return placed({normal(1, 2, {5}, on_second)}, {second}); }});
+  const std::vector<Input> moments = {constant({"mean", {3, 7}}), constant(positive("std", {7}))};
+  cases.op("Tensor normal(const Tensor& mean, const Tensor& std, Generator* generator = nullptr)", std::nullopt,
+           {{.inputs = moments, .run = [](const Tensors& x) { return normal(x[0], x[1]); }, .has_gradient = false}});
+  cases.op("Tensor normal(const Tensor& mean, double std = 1, Generator* generator = nullptr)", std::nullopt,
+           {{.inputs = {moments[0]}, .run = [](const Tensors& x) { return normal(x[0], 2); }, .has_gradient = false}});
+  cases.op("Tensor normal(double mean, const Tensor& std, Generator* generator = nullptr)", std::nullopt,
+           {{.inputs = {moments[1]}, .run = [](const Tensors& x) { return normal(2, x[0]); }, .has_gradient = false}});
   const auto in_place = [&](const char* declaration, Tensor (*run)(const Tensors&)) {
     cases.op(declaration, std::nullopt,
              {{.inputs = {constant({"self", {3, 7}})}, .run = run, .has_gradient = false, .in_place = true}});

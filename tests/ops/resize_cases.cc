@@ -74,7 +74,46 @@ OpCase pad_case(const Shape& shape, const Shape& padding, PadMode mode, double v
   return op;
 }
 
+const FoldOptions kFoldOptions = {.dilation = {2, 1}, .padding = {1, 2}, .stride = {1, 3}};
+
+/// unfold of images [2, 2, 5, 6] by windows of 2 x 3, or fold of the results, with kFoldOptions.
+OpCase fold_case(bool is_fold) {
+  OpCase op;
+  op.name = is_fold ? "fold" : "unfold";
+  op.inputs = {{"input", is_fold ? Shape{2, 12, 15} : Shape{2, 2, 5, 6}}};
+  op.run = [=](const Tensors& x) {
+    return is_fold ? fold(x[0], {5, 6}, {2, 3}, kFoldOptions) : unfold(x[0], {2, 3}, kFoldOptions);
+  };
+  op.reference = [=](const std::vector<Dense>& in) {
+    Dense out = dense_zeros(is_fold ? Shape{2, 2, 5, 6} : Shape{2, 12, 15});
+    for (int64_t i = 0; i < 2 * 12 * 15; ++i) {
+      const int64_t window = i % 15, tap = i / 15 % 6, image = i / (15 * 6);
+      const int64_t row = window / 3 + tap / 3 * 2 - 1, column = window % 3 * 3 + tap % 3 - 2;
+      if (row < 0 || row >= 5 || column < 0 || column >= 6) continue;
+      const int64_t pixel = (image * 5 + row) * 6 + column;
+      is_fold ? out[pixel] += in[0][i] : out[i] = in[0][pixel];
+    }
+    return out;
+  };
+  op.terms = is_fold ? 6 : 1;
+  return op;
+}
+
 void add_pad_cases(OpCases& cases) {
+  cases.op("Tensor unfold(const Tensor& input, Size2d kernel_size, FoldOptions options = {})", std::nullopt,
+           {fold_case(false), {.inputs = {{"input", {2, 5, 6}}}, .run = [](const Tensors& x) {
+                                 return unfold(x[0], 2, {.stride = 2});
+                               }}});
+  cases.op("Tensor fold(const Tensor& input, Size2d output_size, Size2d kernel_size, FoldOptions options = {})",
+           std::nullopt, {fold_case(true), {.inputs = {{"input", {8, 6}}}, .run = [](const Tensors& x) {
+                                              return fold(x[0], {5, 6}, 2, {.stride = 2});
+                                            }}});
+  cases.benchmark(
+      "unfold", {{16, 32, 32, 32}}, [](const TensorList& in) { return unfold(in[0], 3, {.padding = 1}); }, {},
+      "torch.nn.functional.unfold(a, 3, padding=1)");
+  cases.benchmark(
+      "fold", {{16, 288, 1024}}, [](const TensorList& in) { return fold(in[0], 32, 3, {.padding = 1}); }, {},
+      "torch.nn.functional.fold(a, 32, 3, padding=1)");
   cases.op("Tensor pad(const Tensor& input, const Shape& padding, PadMode mode = PadMode::kConstant, Scalar value = 0)",
            std::nullopt,
            {{.inputs = {{"input", {2, 3, 7}}},

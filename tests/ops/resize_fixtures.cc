@@ -49,6 +49,10 @@ TANDEM_FIXTURES(resize) {
   fixtures.op("nn.functional.upsample_bilinear", [](const Arguments& a) { return interpolated(a, "bilinear", true); });
   fixtures.op("nn.functional.pixel_shuffle",
               [](const Arguments& a) { return pixel_shuffle(a.tensor("input"), a.integer("upscale_factor")); });
+  fixtures.op("nn.functional.unfold", [](const Arguments& a) {
+    return unfold(a.tensor("input"), a.size2d("kernel_size"),
+                  {a.size2d("dilation", 1), a.size2d("padding", 0), a.size2d("stride", 1)});
+  });
   fixtures.op("nn.functional.pixel_unshuffle",
               [](const Arguments& a) { return pixel_unshuffle(a.tensor("input"), a.integer("downscale_factor")); });
   fixtures.op("nn.functional.channel_shuffle",
