@@ -11,6 +11,8 @@
 #include <tandem/autograd/grad_mode.h>
 #include <tandem/io/safetensors.h>
 #include <tandem/nn/module.h>
+#include <tandem/ops/cast.h>
+#include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/tensor/factories.h>
 
@@ -27,6 +29,14 @@ inline Tensor drawn(const Shape& shape, uint32_t seed) {
     values[i] = (h ^ (h >> 16)) / 2147483648.0 - 1;
   }
   return from_vector(values, shape);
+}
+
+/// Images [batch, 1, 16, 16] of one disc each: 1 inside, -1 outside.
+inline Tensor shapes(int64_t batch, uint32_t seed) {
+  const Tensor numbers = drawn({3, batch, 1, 1}, seed) * 5;
+  const Tensor grid = arange(16, kFloat64) - 8;
+  const Tensor dx = grid - numbers[0], dy = grid.view(16, 1) - numbers[1], radius = numbers[2] / 2.5 + 4;
+  return ((dx * dx + dy * dy < radius * radius).to(kFloat64) * 2 - 1).unsqueeze(1);
 }
 
 /// Converts the module to float64 and draws its weights. Of layers: uniform with the bound 1 / sqrt(elements per row);
