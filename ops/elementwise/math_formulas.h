@@ -25,6 +25,16 @@ struct FloatPair {
 inline constexpr FloatPair kInverseLn2 = {0x1.715476p+0f, 0x1.4ae0c0p-26f};  // 1 / ln 2
 inline constexpr FloatPair kLn2 = {0x1.62e43p-1f, -0x1.05c61p-29f};
 
+/// The type in which functions of the C library are computed. On CPUs its functions of double take as long as those of
+/// float, and their results rounded to float are within 0.501 ulp.
+#ifdef __CUDA_ARCH__
+template <class C>
+using LibraryType = C;
+#else
+template <class C>
+using LibraryType = double;
+#endif
+
 // --- selections ----------------------------------------------------------------------------------
 
 /// condition ? a : b, where both are computed.

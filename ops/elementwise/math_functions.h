@@ -215,19 +215,20 @@ using Round = Rounded<Rounding::kNearest>;
 
 // --- functions that share one kernel -------------------------------------------------------------
 
-/// Functions that programs use rarely.
+/// Functions that programs use rarely, by the C library.
 struct RareFunction : UnaryOp {
   enum Kind : int8_t { kTan, kAsin, kAcos, kAtan, kSinh, kCosh, kErfinv };
   Kind kind;
   template <class C>
   TANDEM_HOST_DEVICE C operator()(C x) const {
+    const LibraryType<C> y = x;
     switch (kind) {
-      case kTan: return std::tan(x);
-      case kAsin: return std::asin(x);
-      case kAcos: return std::acos(x);
-      case kAtan: return std::atan(x);
-      case kSinh: return std::sinh(x);
-      case kCosh: return std::cosh(x);
+      case kTan: return static_cast<C>(std::tan(y));
+      case kAsin: return static_cast<C>(std::asin(y));
+      case kAcos: return static_cast<C>(std::acos(y));
+      case kAtan: return static_cast<C>(std::atan(y));
+      case kSinh: return static_cast<C>(std::sinh(y));
+      case kCosh: return static_cast<C>(std::cosh(y));
       case kErfinv: break;
     }
     return erfinv_element(x);

@@ -164,7 +164,7 @@ struct RarePair : BinaryOp {
   Kind kind;
   template <class C>
   TANDEM_HOST_DEVICE C operator()(C a, C b) const {
-    if (kind == kAtan2) return std::atan2(a, b);
+    if (kind == kAtan2) return static_cast<C>(std::atan2(LibraryType<C>{a}, LibraryType<C>{b}));
     return a == C{0} && b == b ? C{0} : a * log_element(b);
   }
 };

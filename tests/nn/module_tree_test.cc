@@ -75,7 +75,7 @@ TEST(ModuleTree, ApplyVisitsChildrenBeforeTheirParents) {
 }
 
 void set_bias(nn::Module& module) { module.get_submodule<nn::Linear>("").bias.detach().fill_(1); }
-void set_bias(nn::Linear& linear) { linear.bias.detach().fill_(2); }
+[[maybe_unused]] void set_bias(nn::Linear& linear) { linear.bias.detach().fill_(2); }
 void double_bias(nn::Linear& linear) { linear.bias.detach().mul_(2); }
 
 TEST(ModuleTree, ApplyTakesFunctionsByName) {

@@ -65,16 +65,20 @@ bool is_elementwise(const OpCase& op, size_t operands) {
     return false;
   }
   if (operands == 2) return true;
-  const auto run = [&](double a, double b) {
-    Shape shape(op.inputs[0].shape.size(), 1);
-    shape.back() = 2;
-    return Tensor(op.run({from_vector<double>({a, b}, shape)}));
-  };
-  try {
+  const auto is_elementwise_along = [&](size_t dim) {
+    const auto run = [&](double a, double b) {
+      Shape shape(op.inputs[0].shape.size(), 1);
+      shape[dim] = 2;
+      return Tensor(op.run({from_vector<double>({a, b}, shape)}));
+    };
     const Tensor both = run(0.75, 0.5), first = run(0.75, 0.75), second = run(0.5, 0.5);
     if (both.numel() != 2 || first.numel() != 2) return false;
     return run(-0.75, 0.5).to_vector<double>() != std::vector<double>{-0.75, 0.5} && both.dtype() == kFloat64 &&
            both.to_vector<double>() == std::vector<double>{first.to_vector<double>()[0], second.to_vector<double>()[1]};
+  };
+  try {
+    const size_t last = op.inputs[0].shape.size() - 1;
+    return is_elementwise_along(last) && is_elementwise_along(std::min<size_t>(last, 1));  // 1: channels
   } catch (const Error&) {
     return false;
   }
