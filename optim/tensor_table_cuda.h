@@ -50,7 +50,7 @@ __global__ void for_each_chunk_kernel(const __grid_constant__ TensorTable<kPoint
   for (int64_t chunk = blockIdx.x; chunk < table.num_chunks; chunk += gridDim.x) {
     const auto& entry = table.entry_of(chunk);
     const int64_t begin = (chunk - entry.first_chunk) * kChunk;
-    f(entry, begin, min(entry.n, begin + kChunk), chunk);
+    f(entry, begin, ::min(entry.n, begin + kChunk), chunk);
   }
 }
 

@@ -105,7 +105,7 @@ __device__ void multiply_rows(const Rows<T>& left, const Rows<T>& right, int64_t
     for (int j = 0; j < kOwn; ++j) sums[i][j] = C{0};
   }
   for (int64_t first = 0; first < depth; first += kDepth<C>) {
-    const int part = static_cast<int>(min(depth - first, static_cast<int64_t>(kDepth<C>)));
+    const int part = static_cast<int>(::min(depth - first, static_cast<int64_t>(kDepth<C>)));
     load_transposed<T, C>(left, first, part, tiles.left);
     load_transposed<T, C>(right, first, part, tiles.right);
     __syncthreads();
@@ -140,7 +140,7 @@ struct Results {
     for (int chunk = 0; chunk < kChunks; ++chunk) {
       const int64_t begin = chunk * kTile;
       for (int64_t first = 0; first < rows.count && begin < columns; first += kDepth<C>) {
-        const int part = static_cast<int>(min(rows.count - first, static_cast<int64_t>(kDepth<C>)));
+        const int part = static_cast<int>(::min(rows.count - first, static_cast<int64_t>(kDepth<C>)));
         load_rows<T, C>(rows.columns_from(begin), first, part, columns - begin, tiles.right);
         __syncthreads();
         multiply<C>(part, tiles.left + first, tiles.right, sums[chunk]);

@@ -96,7 +96,7 @@ __global__ void depthwise_weight_parts_kernel(ConvGeometry g, Slices slices, con
   for (int64_t task = blockIdx.x; task < slices.count * g.taps() * across; task += gridDim.x) {
     const int64_t o = task % across * kColumns + threadIdx.x, tap = task / across % g.taps(),
                   slice = task / across / g.taps();
-    const int64_t end = min((slice + 1) * slices.pixels, g.out_pixels());
+    const int64_t end = ::min((slice + 1) * slices.pixels, g.out_pixels());
     const int64_t from_y = tap / g.kernel.width * g.dilation.height - g.padding.height;
     const int64_t from_x = tap % g.kernel.width * g.dilation.width - g.padding.width;
     double sum = 0;

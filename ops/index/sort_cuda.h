@@ -37,7 +37,7 @@ template <class Key>
 __global__ void count_kernel(int64_t n, int64_t length, int shift, const Key* keys, const Pair* pairs,
                              int64_t* counts) {
   __shared__ int digits[kMaxBlockSize];
-  const int64_t begin = static_cast<int64_t>(blockIdx.x) * length, size = min(length, n - begin);
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * length, size = ::min(length, n - begin);
   for (int64_t i = threadIdx.x; i < size; i += blockDim.x) {
     digits[i] = digit_of(keys != nullptr ? keys[begin + i] : pairs[begin + i].key, shift);
   }
@@ -69,7 +69,7 @@ template <class Key>
 __global__ void scatter_kernel(int64_t n, int64_t length, int shift, const Key* keys, const Pair* pairs,
                                const int64_t* counts, Pair* out) {
   __shared__ int digits[kMaxBlockSize];
-  const int64_t begin = static_cast<int64_t>(blockIdx.x) * length, size = min(length, n - begin);
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * length, size = ::min(length, n - begin);
   for (int64_t i = threadIdx.x; i < size; i += blockDim.x) {
     digits[i] = digit_of(keys != nullptr ? keys[begin + i] : pairs[begin + i].key, shift);
   }

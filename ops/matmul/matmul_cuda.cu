@@ -66,7 +66,7 @@ __global__ void gemm_kernel(int64_t m, int64_t n, int64_t k, Sum<T> alpha, Opera
     const bool has_own = row + y < m && column + x < n;
     S sums[kOwn][kOwn] = {};
     for (int64_t depth = 0; depth < k; depth += kDepth) {
-      const int num_deep = static_cast<int>(min(k - depth, static_cast<int64_t>(kDepth)));
+      const int num_deep = static_cast<int>(::min(k - depth, static_cast<int64_t>(kDepth)));
       for (int i = static_cast<int>(threadIdx.x); i < kTile * kDepth; i += kSide * kSide) {
         // Adjacent threads load adjacent elements, along the contiguous dimension of each operand.
         const int ad = a.row_stride == 1 ? i / kTile : i % kDepth, ar = a.row_stride == 1 ? i % kTile : i / kDepth;
@@ -325,7 +325,7 @@ __global__ void sum_rows_kernel(RowSplit split, Rows from, double* partial, RowS
     const int64_t part = task / split.column_blocks, first = task % split.column_blocks * width * kPack;
     // One multiple of kPack: nvcc emits stores of 4 bytes if it is a sum of two.
     const int64_t c = (task % split.column_blocks * width + static_cast<int64_t>(threadIdx.x)) * kPack;
-    const int64_t end = min(split.rows, (part + 1) * split.rows_per_part);
+    const int64_t end = ::min(split.rows, (part + 1) * split.rows_per_part);
     double total[kPack] = {};
     const auto load = [&](int64_t row) { return from.template load<kPack>(row * split.cols + c); };
     const auto add = [&](int64_t row, S(&sums)[kPack], const auto& inputs) {

@@ -109,7 +109,7 @@ struct ThreadLayout {
   /// Number of channels of a block.
   __device__ int num_channels(int64_t block) const {
     const int64_t most = shape.channels_last ? width * pack : 1;
-    return static_cast<int>(min(most, end_channel(block) - first_channel(block)));
+    return static_cast<int>(::min(most, end_channel(block) - first_channel(block)));
   }
   /// Calls use(offset, load(offset)) for the calling thread's elements of channel c, or of the channels from c on, in
   /// the block's piece.
@@ -117,7 +117,7 @@ struct ThreadLayout {
   __device__ void for_each(int64_t block, int64_t c, const Load& load, const Use& use) const {
     const int64_t row = threadIdx.x / width, rows = threads / width;
     if (kPack > 1 || shape.channels_last) {
-      const int64_t begin = piece(block) * images, end = min(begin + images, shape.per_channel());
+      const int64_t begin = piece(block) * images, end = ::min(begin + images, shape.per_channel());
       const int64_t step = rows * adjacent;
       int64_t position = begin + row,
               at = position * adjacent + c + sample(block) * adjacent * (shape.per_channel() - 1);
@@ -132,9 +132,9 @@ struct ThreadLayout {
       for (; position < end; position += rows, at += step) use(at, load(at));
       return;
     }
-    const int64_t runs = max(int64_t{1}, (shape.inner + run - 1) / run);
-    const int64_t first_image = piece(block) / runs * images, last_image = min(first_image + images, shape.batch);
-    const int64_t begin = piece(block) % runs * run, end = min(begin + run, shape.inner);
+    const int64_t runs = ::max(int64_t{1}, (shape.inner + run - 1) / run);
+    const int64_t first_image = piece(block) / runs * images, last_image = ::min(first_image + images, shape.batch);
+    const int64_t begin = piece(block) % runs * run, end = ::min(begin + run, shape.inner);
     for (int64_t image = first_image + row; image < last_image; image += rows) {
       const int64_t start = (image * shape.channels + c) * shape.inner;
       for (int64_t i = begin + threadIdx.x % width; i < end; i += width) use(start + i, load(start + i));

@@ -119,7 +119,7 @@ __device__ Pack<C, kSums> sum_row(int64_t n, F f) {
   double totals[kSums] = {};
   for (int64_t begin = 0; begin < n; begin += kLayerNormChunk) {
     Pack<C, kSums> chunk = {};
-    const int64_t end = min(n, begin + kLayerNormChunk);
+    const int64_t end = ::min(n, begin + kLayerNormChunk);
     for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) f(i, chunk.values);
 #pragma unroll
     for (int v = 0; v < kSums; ++v) totals[v] += static_cast<double>(chunk.values[v]);
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 3)
   for_each([&](int k, int64_t begin) { load_parameter(weight, begin, C{1}, weights[k]); });
   int turn = 0;
   for (int64_t piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
-    const int64_t end = min((piece + 1) * length, rows);
+    const int64_t end = ::min((piece + 1) * length, rows);
     Pack<C, kPack> weight_sums[kPacks] = {}, bias_sums[kPacks] = {};
     for (int64_t row = piece * length; row < end; ++row) {
       const RowStatistics<C> of_row(statistics + row * kLayerNormStatistics);
@@ -325,7 +325,7 @@ __global__ void parameter_sums_kernel(int64_t num_blocks, int64_t rows, int64_t 
   const int64_t stripes = (n + kColumns - 1) / kColumns, pieces = num_blocks / stripes;
   for (int64_t b = blockIdx.x; b < num_blocks; b += gridDim.x) {
     const int64_t piece = b / stripes, column = b % stripes * kColumns + threadIdx.x;
-    const int64_t end = min((piece + 1) * length, rows);
+    const int64_t end = ::min((piece + 1) * length, rows);
     C weight_sum = 0, bias_sum = 0;
     if (column < n) {
       for (int64_t row = piece * length + threadIdx.y; row < end; row += kLines) {

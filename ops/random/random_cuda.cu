@@ -21,7 +21,7 @@ struct Draw {
   __device__ void operator()(int64_t block) const {
     constexpr int kValues = F::kValues;
     const int64_t begin = block * kValues;
-    const int count = static_cast<int>(min(int64_t{kValues}, n - begin));
+    const int count = static_cast<int>(::min(int64_t{kValues}, n - begin));
     const std::array<uint32_t, kWordsOfBlock> words = state.block(static_cast<uint64_t>(block));
     Pack<T, kValues> pack;
     f(words.data(), begin, count, pack.values);
@@ -231,7 +231,7 @@ __global__ void multinomial_kernel(PhiloxState state, int64_t rows, int64_t clas
     double* sums_of_row = sums + row * classes;
     double sum = 0;  // of the first thread
     for (int64_t begin = 0; begin < classes; begin += kTile) {
-      const int64_t count = min(kTile, classes - begin);
+      const int64_t count = ::min(kTile, classes - begin);
       for (int64_t c = threadIdx.x; c < count; c += blockDim.x) {
         tile[c] = static_cast<double>(static_cast<Accumulator<T>>(weights_of_row[begin + c]));
       }

@@ -55,7 +55,7 @@ __global__ void fold_rows_kernel(int64_t num_blocks, int64_t reduce, int64_t len
                                  const T* in, Out* out) {
   for (int64_t b = blockIdx.x; b < num_blocks; b += gridDim.x) {
     const int64_t begin = b % chunks * length;
-    const int64_t end = min(begin + length, reduce);
+    const int64_t end = ::min(begin + length, reduce);
     const T* row = in + b / chunks * reduce;
     A sum = F::kStart;
 #pragma unroll 4
@@ -90,7 +90,7 @@ __global__ void fold_columns_kernel(int64_t num_blocks, ReduceSizes sizes, int64
     const int64_t column = b % stripes * kColumns + threadIdx.x;
     const int64_t piece = b / stripes;  // of [outer, chunks]
     const int64_t begin = piece % chunks * length;
-    const int64_t end = min(begin + length, sizes.reduce);
+    const int64_t end = ::min(begin + length, sizes.reduce);
     A sum = F::kStart;
     if (column < sizes.inner) {
       const T* from = in + piece / chunks * sizes.reduce * sizes.inner + column;

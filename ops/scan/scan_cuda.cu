@@ -37,7 +37,7 @@ __global__ void scan_by_blocks_kernel(ScanSizes sizes, bool reverse, int items, 
   for (int64_t line = blockIdx.x; line < sizes.outer * sizes.inner; line += gridDim.x) {
     State before = f.start();  // of the tiles so far
     for (int64_t tile = 0; tile < sizes.size; tile += threads * items) {
-      const int64_t begin = tile + thread * items, end = min(begin + items, sizes.size);
+      const int64_t begin = tile + thread * items, end = ::min(begin + items, sizes.size);
       State state = f.start();
       for (int64_t i = begin; i < end; ++i) {
         state = f.combine(state, f.load(element_of(sizes, reverse, line, i), i));
