@@ -1,5 +1,5 @@
 // The short forms of calls: numbers as shapes and dimensions, dtypes and devices as options, texts as devices, results
-// in std::tie. Names, including those that are also PyTorch's.
+// in std::tie. PyTorch's names of methods, dtypes and devices.
 #include <gtest/gtest.h>
 
 #include <string>
