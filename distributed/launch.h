@@ -31,6 +31,7 @@ using RankFunction = std::function<void(Context&)>;
 /// An exception thrown by `f` aborts the job and is reported once, with its rank, on stderr. Exit status: 0; 1 after
 /// an error; 2 for invalid flags or variables; 130 after SIGINT; 143 after SIGTERM.
 TANDEM_API int launch(int& argc, char** argv, const RankFunction& f);
+/// Refuses other functions, with a message of the compiler.
 template <class F>
 requires(!std::convertible_to<F, RankFunction>) int launch(int&, char**, const F&) {
   static_assert(std::is_void_v<F>, "launch: f is not a function of the context: [](distributed::Context& ctx) { .. }");

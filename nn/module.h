@@ -79,7 +79,7 @@ inline constexpr bool kNever = false;
 /// The first argument of calls that no constructor accepts. Internal.
 struct NoSuchConstructorOrOption {
   template <class A>
-  NoSuchConstructorOrOption(A&& first);
+  NoSuchConstructorOrOption(A&& first);  ///< from any type
 };
 
 /// A part of a model. Owns parameters, buffers (tensors that are not trained) and child modules.

@@ -31,6 +31,7 @@ TANDEM_OP Tensor randn(const Shape& shape, TensorOptions options = {}, Generator
 
 /// A dtype or a device in place of TensorOptions, as for factories.
 Tensor rand(const Shape& shape, TensorOption auto option) { return rand(shape, detail::with(option)); }
+/// The same for randn.
 Tensor randn(const Shape& shape, TensorOption auto option) { return randn(shape, detail::with(option)); }
 
 /// rand and randn with the shape, dtype and device of `input`.
@@ -55,9 +56,11 @@ TANDEM_OP Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOp
 TANDEM_OP Tensor randint(int64_t high, const Shape& shape, TensorOptions options = {kInt64},
                          Generator* generator = nullptr);
 
+/// A dtype or a device in place of TensorOptions.
 Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOption auto option) {
   return randint(low, high, shape, detail::with(option, {kInt64}));
 }
+/// randint(0, high, shape, option).
 Tensor randint(int64_t high, const Shape& shape, TensorOption auto option) { return randint(0, high, shape, option); }
 
 /// A random permutation of 0 .. n - 1, int64 [n], by the Fisher-Yates shuffle: for i = n - 1 .. 1 it swaps elements i

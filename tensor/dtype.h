@@ -15,8 +15,14 @@ namespace tandem { inline namespace v0 {
 enum class DType : int8_t { kBool, kUInt8, kInt8, kInt16, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64 };
 using enum DType;
 /// PyTorch's other names of dtypes.
-inline constexpr DType kByte = kUInt8, kChar = kInt8, kShort = kInt16, kInt = kInt32, kLong = kInt64, kHalf = kFloat16,
-                       kFloat = kFloat32, kDouble = kFloat64;
+inline constexpr DType kByte = kUInt8;
+inline constexpr DType kChar = kInt8;       ///< int8
+inline constexpr DType kShort = kInt16;     ///< int16
+inline constexpr DType kInt = kInt32;       ///< int32
+inline constexpr DType kLong = kInt64;      ///< int64
+inline constexpr DType kHalf = kFloat16;    ///< float16
+inline constexpr DType kFloat = kFloat32;   ///< float32
+inline constexpr DType kDouble = kFloat64;  ///< float64
 
 /// Size of an element in bytes.
 constexpr int64_t size_of(DType dtype) {

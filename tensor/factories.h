@@ -39,6 +39,7 @@ inline TensorOptions with(const Device& device, TensorOptions defaults = {}) {
 Tensor empty(const Shape& shape, TensorOption auto option) { return empty(shape, detail::with(option)); }  ///< empty
 Tensor zeros(const Shape& shape, TensorOption auto option) { return zeros(shape, detail::with(option)); }  ///< zeros
 Tensor ones(const Shape& shape, TensorOption auto option) { return ones(shape, detail::with(option)); }    ///< ones
+/// full, with a dtype or a device in place of TensorOptions.
 Tensor full(const Shape& shape, Scalar value, TensorOption auto option) {
   return full(shape, value, detail::with(option));
 }

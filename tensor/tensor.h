@@ -178,18 +178,15 @@ class TANDEM_API Tensor {
   HookHandle register_post_accumulate_grad_hook(std::function<void(const Tensor& grad)> f) const;
 
   // --- operations, as methods (defined in ops/) --------------------------------------------------------------------
-  Tensor view(const Shape& shape) const;     ///< the same memory in another shape: tandem::view
-  Tensor reshape(const Shape& shape) const;  ///< a view if possible, else a copy: tandem::reshape
-  // The sizes of view, reshape, permute, expand and repeat may also be arguments: `x.view(2, -1)`.
+  Tensor view(const Shape& shape) const;  ///< the same memory in another shape: tandem::view
   Tensor view(IntegerType auto size, IntegerType auto... rest) const { return view(Shape::list(size, rest...)); }
+  Tensor reshape(const Shape& shape) const;  ///< a view if possible, else a copy: tandem::reshape
   Tensor reshape(IntegerType auto size, IntegerType auto... rest) const { return reshape(Shape::list(size, rest...)); }
-  Tensor permute(IntegerType auto dim, IntegerType auto... rest) const { return permute(Shape::list(dim, rest...)); }
-  Tensor expand(IntegerType auto size, IntegerType auto... rest) const { return expand(Shape::list(size, rest...)); }
-  Tensor repeat(IntegerType auto n, IntegerType auto... rest) const { return repeat(Shape::list(n, rest...)); }
   Tensor flatten(int64_t start_dim = 0, int64_t end_dim = -1) const;  ///< joins dimensions: tandem::flatten
   Tensor transpose(int64_t dim0, int64_t dim1) const;                 ///< exchanges two dimensions: tandem::transpose
   Tensor t() const;                                                   ///< transpose of a matrix
   Tensor permute(const Shape& dims) const;                            ///< reorders the dimensions: tandem::permute
+  Tensor permute(IntegerType auto dim, IntegerType auto... rest) const { return permute(Shape::list(dim, rest...)); }
   /// A range of one dimension: tandem::slice.
   Tensor slice(int64_t dim, int64_t begin, int64_t end, int64_t step = 1) const;
   Tensor select(int64_t dim, int64_t index) const;  ///< one index of a dimension, which is removed: tandem::select
@@ -202,9 +199,10 @@ class TANDEM_API Tensor {
   std::vector<Tensor> split_with_sizes(const Shape& split_sizes, int64_t dim = 0) const;  ///< slices of these sizes
   std::vector<Tensor> chunk(int64_t chunks, int64_t dim = 0) const;  ///< a number of slices: tandem::chunk
   Tensor expand(const Shape& shape) const;  ///< repeats dimensions of size 1 without a copy: tandem::expand
-  Tensor squeeze() const;                   ///< without all dimensions of size 1: tandem::squeeze
-  Tensor squeeze(int64_t dim) const;        ///< without dimension dim if its size is 1
-  Tensor unsqueeze(int64_t dim) const;      ///< with a new dimension of size 1: tandem::unsqueeze
+  Tensor expand(IntegerType auto size, IntegerType auto... rest) const { return expand(Shape::list(size, rest...)); }
+  Tensor squeeze() const;               ///< without all dimensions of size 1: tandem::squeeze
+  Tensor squeeze(int64_t dim) const;    ///< without dimension dim if its size is 1
+  Tensor unsqueeze(int64_t dim) const;  ///< with a new dimension of size 1: tandem::unsqueeze
   Tensor view_as(const Tensor& other) const { return view(other.shape()); }      ///< view in the shape of `other`
   Tensor expand_as(const Tensor& other) const { return expand(other.shape()); }  ///< expand to the shape of `other`
   std::vector<Tensor> unbind(int64_t dim = 0) const;  ///< all slices along `dim`: tandem::unbind
@@ -213,9 +211,10 @@ class TANDEM_API Tensor {
   Tensor unflatten(int64_t dim, const Shape& sizes) const;              ///< splits a dimension: tandem::unflatten
   Tensor movedim(const Shape& source, const Shape& destination) const;  ///< moves dimensions: tandem::movedim
   Tensor repeat(const Shape& repeats) const;                            ///< copies along each dimension: tandem::repeat
-  Tensor flip(const Shape& dims) const;                                 ///< reversed dimensions: tandem::flip
-  Tensor roll(const Shape& shifts, const Shape& dims = {}) const;       ///< elements shifted cyclically: tandem::roll
-  Tensor unfold(int64_t dimension, int64_t size, int64_t step) const;   ///< sliding windows: tandem::unfold
+  Tensor repeat(IntegerType auto n, IntegerType auto... rest) const { return repeat(Shape::list(n, rest...)); }
+  Tensor flip(const Shape& dims) const;                                ///< reversed dimensions: tandem::flip
+  Tensor roll(const Shape& shifts, const Shape& dims = {}) const;      ///< elements shifted cyclically: tandem::roll
+  Tensor unfold(int64_t dimension, int64_t size, int64_t step) const;  ///< sliding windows: tandem::unfold
   /// Each index repeated: tandem::repeat_interleave.
   Tensor repeat_interleave(int64_t repeats, std::optional<int64_t> dim = {}) const;
   /// The diagonal of matrices, a view: tandem::diagonal.

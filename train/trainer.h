@@ -154,6 +154,7 @@ class TANDEM_API Trainer {
   /// checkpoint could not be written to `out`.
   void fit(const std::function<Tensor(const data::Batch& batch)>& loss,
            const std::function<Evaluation()>& evaluate = {});
+  /// Refuses other functions, with a message of the compiler.
   template <class F, class... Evaluate>
   requires(!std::convertible_to<F, std::function<Tensor(const data::Batch&)>>) void fit(const F&, const Evaluate&...) {
     static_assert(std::is_void_v<F>,
