@@ -2,7 +2,7 @@
 
 load("//tools/build:tandem.bzl", "tandem_cc_library")
 
-_DEPS = ["//autograd", "//base", "//ops:interface", "//ops/common", "//tensor"]
+_DEPS = ["//autograd", "//base", "//ops:interface", "//ops/common", "//ops/common:cast", "//tensor"]
 
 def _order(label):
     return "%d%s" % (":/@".find(label[0]), label.replace(":", " "))

@@ -1,6 +1,6 @@
-#include <tandem/ops/cast.h>
 
 #include <tandem/autograd/leaf.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/common/common.h>
 
 namespace tandem { inline namespace v0 {
@@ -32,7 +32,9 @@ Tensor cast_to(const Tensor& input, DType dtype) {
   return to(input, dtype);
 }
 
-void autocast(CastPolicy policy, std::initializer_list<Tensor*> tensors) {
+}  // namespace
+
+void ops::autocast(CastPolicy policy, std::span<Tensor* const> tensors) {
   if (policy != CastPolicy::kWidest) {
     for (Tensor* tensor : tensors) {
       if (tensor->defined()) *tensor = cast_to(*tensor, dtype_for(policy, tensor->dtype()));
@@ -51,11 +53,9 @@ void autocast(CastPolicy policy, std::initializer_list<Tensor*> tensors) {
   }
 }
 
-}  // namespace
-
 void cast_for(CastPolicy policy, std::initializer_list<Tensor*> tensors) {
   if (RankContext::current().autocast >= 0) [[unlikely]]
-    autocast(policy, tensors);
+    ops::autocast(policy, {tensors.begin(), tensors.size()});
 }
 
 DType dtype_for(CastPolicy policy, DType dtype) {
@@ -73,7 +73,7 @@ Autocast::Autocast(DType dtype) : previous_(RankContext::current().autocast) {
 Autocast::~Autocast() { RankContext::current().autocast = previous_; }
 
 Tensor to(const Tensor& input, DType dtype) {
-  TANDEM_CHECK(StateError, input.defined(), ops::operand_error("to", "input is undefined", {{"input", input}}));
+  ops::check_input<StateError>("to", input, input.defined(), "input is undefined");
   return input.dtype() == dtype ? input : recorded_cast(input, ops::converted(input, dtype));
 }
 

@@ -129,8 +129,8 @@ void check_floating(const char* op, Operand operand) {
                operand_error(op, str(operand.name, " must be floating"), {operand}));
 }
 
-Shape broadcast_shape(const char* op, Operands operands) {
-  Shape result = operands.begin()->tensor.shape();
+Shape broadcast_shape(const char* op, OperandSpan operands) {
+  Shape result = operands.front().tensor.shape();
   for (const Operand& operand : operands) {
     const Shape& shape = operand.tensor.shape();
     if (shape == result) continue;

@@ -11,7 +11,10 @@
 namespace tandem { inline namespace v0 { namespace ops {
 
 /// The shape to which the operands broadcast (NumPy's rule). Throws ShapeError listing the operands.
-Shape broadcast_shape(const char* op, Operands operands);
+Shape broadcast_shape(const char* op, OperandSpan operands);
+inline Shape broadcast_shape(const char* op, Operands operands) {
+  return broadcast_shape(op, OperandSpan(operands.begin(), operands.size()));
+}
 /// Strides of `tensor` broadcast to `shape`: 0 along broadcast dimensions.
 Shape broadcast_strides(const Tensor& tensor, const Shape& shape);
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstring>
 
-#include <tandem/ops/cast.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/elementwise/elementwise_kernels.h>
 
