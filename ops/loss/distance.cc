@@ -21,69 +21,62 @@ Tensor unit_vectors(const Tensor& x, double p, int64_t dim, double eps) {
 }  // namespace
 
 Tensor normalize(Tensor input, double p, int64_t dim, double eps) {
-  const LossScope scope = prepare("normalize", {{"input", &input}});
+  const LossCall call("normalize", {{"input", &input}});
   dim = wrap_dim("normalize", dim, input.dim());
-  return to(unit_vectors(input, p, dim, eps), scope.dtype);
+  return to(unit_vectors(input, p, dim, eps), call.dtype);
 }
 
 Tensor cosine_similarity(Tensor x1, Tensor x2, int64_t dim, double eps) {
-  const LossScope scope = prepare("cosine_similarity", {{"x1", &x1}, {"x2", &x2}});
+  const LossCall call("cosine_similarity", {{"x1", &x1}, {"x2", &x2}});
   const Shape shape = broadcast_shape("cosine_similarity", {{"x1", x1}, {"x2", x2}});
   dim = wrap_dim("cosine_similarity", dim, shape.dim());
   const auto unit = [&](const Tensor& x) { return unit_vectors(x.expand(shape), 2, dim, eps); };
   const Tensor product = mul(unit(x1), unit(x2));
-  return to(shape.empty() ? product : sum(product, {dim}), scope.dtype);
+  return to(shape.empty() ? product : sum(product, {dim}), call.dtype);
 }
 
 Tensor pairwise_distance(Tensor x1, Tensor x2, double p, double eps, bool keepdim) {
-  const LossScope scope = prepare("pairwise_distance", {{"x1", &x1}, {"x2", &x2}});
+  const LossCall call("pairwise_distance", {{"x1", &x1}, {"x2", &x2}});
   const Shape shape = broadcast_shape("pairwise_distance", {{"x1", x1}, {"x2", x2}});
-  TANDEM_CHECK(ShapeError, !shape.empty(),
-               operand_error("pairwise_distance", "x1 or x2 must have a dimension", {{"x1", x1}, {"x2", x2}}));
-  return to(norm(add(sub(x1, x2), eps), p, {-1}, keepdim), scope.dtype);
+  call.require(!shape.empty(), "x1 or x2 must have a dimension");
+  return to(norm(add(sub(x1, x2), eps), p, {-1}, keepdim), call.dtype);
 }
 
 Tensor cdist(Tensor x1, Tensor x2, double p) {
-  const LossScope scope = prepare("cdist", {{"x1", &x1}, {"x2", &x2}});
-  const Operands operands = {{"x1", x1}, {"x2", x2}};
+  const LossCall call("cdist", {{"x1", &x1}, {"x2", &x2}});
   TANDEM_CHECK(ValueError, p >= 0, "cdist: p is ", p, ", expected at least 0");
-  TANDEM_CHECK(ShapeError, x1.dim() >= 2 && x2.dim() >= 2 && x1.size(-1) == x2.size(-1),
-               operand_error("cdist", "x1 and x2 must be [..., P, M] and [..., R, M]", operands));
-  return to(norm(sub(x1.unsqueeze(-2), x2.unsqueeze(-3)), p, -1), scope.dtype);
+  call.require(x1.dim() >= 2 && x2.dim() >= 2 && x1.size(-1) == x2.size(-1),
+               "x1 and x2 must be [..., P, M] and [..., R, M]");
+  return to(norm(sub(x1.unsqueeze(-2), x2.unsqueeze(-3)), p, -1), call.dtype);
 }
 
 Tensor triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, const TripletMarginLossOptions& options) {
   const char* op = "triplet_margin_loss";
   TANDEM_CHECK(ValueError, options.margin > 0, op, ": margin is ", options.margin, ", expected a positive number");
-  const LossScope scope = prepare(op, {{"anchor", &anchor}, {"positive", &positive}, {"negative", &negative}});
+  const LossCall call(op, {{"anchor", &anchor}, {"positive", &positive}, {"negative", &negative}});
   const Shape shape = broadcast_shape(op, {{"anchor", anchor}, {"positive", positive}, {"negative", negative}});
-  TANDEM_CHECK(ShapeError, !shape.empty(),
-               operand_error(op, "the tensors must have a dimension",
-                             {{"anchor", anchor}, {"positive", positive}, {"negative", negative}}));
+  call.require(!shape.empty(), "the tensors must have a dimension");
   const auto distance = [&](const Tensor& a, const Tensor& b) {
     return norm(add(sub(a, b), options.eps), options.p, {-1});
   };
   const Tensor near = distance(anchor, positive);
   Tensor far = distance(anchor, negative);
   if (options.swap) far = minimum(far, distance(positive, negative));
-  return to(reduce(op, relu(add(sub(near, far), options.margin)), options.reduction), scope.dtype);
+  return call.result(relu(add(sub(near, far), options.margin)), options.reduction);
 }
 
 Tensor cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, double margin, Reduction reduction) {
   const char* op = "cosine_embedding_loss";
-  const LossScope scope =
-      prepare(op, {{"input1", &input1}, {"input2", &input2}, {"target", &target, false, /*keeps_dtype=*/true}});
+  const LossCall call(op, {{"input1", &input1}, {"input2", &input2}, {"target", target}});
   Shape rows = input1.shape();
   if (!rows.empty()) rows.pop_back();
-  TANDEM_CHECK(ShapeError,
-               input1.shape() == input2.shape() && (input1.dim() == 1 || input1.dim() == 2) && target.shape() == rows,
-               operand_error(op, "input1 and input2 must be [N, D] and target [N], or [D] and []",
-                             {{"input1", input1}, {"input2", input2}, {"target", target}}));
+  call.require(input1.shape() == input2.shape() && (input1.dim() == 1 || input1.dim() == 2) && target.shape() == rows,
+               "input1 and input2 must be [N, D] and target [N], or [D] and []");
   const auto sum_of = [](const Tensor& a, const Tensor& b) { return sum(mul(a, b), {-1}); };
   const Tensor squares = mul(add(sum_of(input1, input1), 1e-12), add(sum_of(input2, input2), 1e-12));
   const Tensor cosine = div(sum_of(input1, input2), sqrt(squares));
   const Tensor negative = where(eq(target, -1), relu(sub(cosine, margin)), 0);
-  return to(reduce(op, where(eq(target, 1), sub(1, cosine), negative), reduction), scope.dtype);
+  return call.result(where(eq(target, 1), sub(1, cosine), negative), reduction);
 }
 
 }}  // namespace tandem::v0

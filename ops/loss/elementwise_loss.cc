@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-#include <vector>
 
 #include <tandem/autograd/grad_mode.h>
 #include <tandem/ops/cast.h>
@@ -19,31 +18,28 @@ using autograd::SavedTensor;
 
 namespace ops {
 
-LossScope prepare(const char* op, std::initializer_list<LossArgument> arguments) {
-  std::vector<Operand> operands;
-  for (const LossArgument& argument : arguments) {
-    if (!argument.keeps_dtype) cast_for(CastPolicy::kFloat32, {argument.tensor});
-    if (!argument.optional || argument.tensor->defined()) operands.push_back({argument.name, *argument.tensor});
-  }
-  LossScope scope{check_same_device(op, operands), operands[0].tensor.dtype()};
-  const auto is_converted = [](const LossArgument& argument) {
-    return argument.tensor->defined() && !argument.keeps_dtype;
+LossCall::LossCall(const char* name, Arguments arguments) : Call(name, CastPolicy::kFloat32, arguments) {
+  dtype = operands[0].tensor.dtype();
+  const auto is_converted = [](const Argument& argument) {
+    return argument.variable != nullptr && argument.tensor->defined();
   };
-  for (const LossArgument& argument : arguments) {
+  for (const Argument& argument : arguments) {
     if (!is_converted(argument)) continue;
-    check_floating(op, {argument.name, *argument.tensor});
-    scope.dtype = promote(scope.dtype, argument.tensor->dtype());
+    check_floating(name, {argument.name, *argument.tensor});
+    dtype = promote(dtype, argument.tensor->dtype());
   }
-  for (const LossArgument& argument : arguments) {
-    if (is_converted(argument)) *argument.tensor = to(*argument.tensor, promote(scope.dtype, kFloat32));
+  for (const Argument& argument : arguments) {
+    if (is_converted(argument)) *argument.variable = to(*argument.tensor, promote(dtype, kFloat32));
   }
-  return scope;
 }
 
-void check_same_shape(const char* op, Operands operands) {
-  const auto fits = [&](const Operand& operand) { return operand.tensor.shape() == operands.begin()->tensor.shape(); };
-  TANDEM_CHECK(ShapeError, std::all_of(operands.begin(), operands.end(), fits),
-               operand_error(op, "shapes differ", operands));
+void LossCall::check_same_shape() const {
+  if (operands[0].tensor.shape() != operands[1].tensor.shape())
+    fail<ShapeError>(op, {operands.data(), 2}, "shapes differ");
+}
+
+Tensor LossCall::result(const Tensor& losses, Reduction reduction) const {
+  return to(reduce(op, losses, reduction), dtype);
 }
 
 Tensor reduce(const char* op, const Tensor& losses, Reduction reduction) {
@@ -56,8 +52,8 @@ Tensor reduce(const char* op, const Tensor& losses, Reduction reduction) {
 using namespace ops;
 
 Tensor mse_loss(Tensor input, Tensor target, Reduction reduction) {
-  const LossScope scope = prepare("mse_loss", {{"input", &input}, {"target", &target}});
-  check_same_shape("mse_loss", {{"input", input}, {"target", target}});
+  const LossCall call("mse_loss", {{"input", &input}, {"target", &target}});
+  call.check_same_shape();
   Tensor out;
   {
     const NoGradGuard no_grad;
@@ -83,7 +79,7 @@ Tensor mse_loss(Tensor input, Tensor target, Reduction reduction) {
     const int64_t count = reduction == Reduction::kMean ? std::max<int64_t>(1, input.numel()) : 1;
     node->factor = 2 / static_cast<double>(count);
   }
-  return to(out, scope.dtype);
+  return to(out, call.dtype);
 }
 
 namespace {
@@ -91,10 +87,9 @@ namespace {
 /// The loss of the difference of input and target.
 Tensor difference_loss(const char* op, Tensor input, Tensor target, Reduction reduction, double threshold, double slope,
                        double parabola) {
-  const LossScope scope = prepare(op, {{"input", &input}, {"target", &target}});
-  check_same_shape(op, {{"input", input}, {"target", target}});
-  const Tensor losses = unary(functions::Huber{{}, threshold, slope, parabola}, sub(input, target));
-  return to(reduce(op, losses, reduction), scope.dtype);
+  const LossCall call(op, {{"input", &input}, {"target", &target}});
+  call.check_same_shape();
+  return call.result(unary(functions::Huber{{}, threshold, slope, parabola}, sub(input, target)), reduction);
 }
 
 }  // namespace
@@ -133,18 +128,18 @@ Tensor functions::BinaryCrossEntropy::backward_a(const Tensor& grad, const Tenso
 
 Tensor binary_cross_entropy(Tensor input, Tensor target, Tensor weight, Reduction reduction) {
   const char* op = "binary_cross_entropy";
-  const LossScope scope = prepare(op, {{"input", &input}, {"target", &target}, {"weight", &weight, true}});
-  check_same_shape(op, {{"input", input}, {"target", target}});
-  const Tensor losses = binary(functions::BinaryCrossEntropy{}, input, target);
-  return to(reduce(op, weighted(op, losses, weight), reduction), scope.dtype);
+  const LossCall call(op, {{"input", &input}, {"target", &target}, {"weight", &weight, kOptional}});
+  call.check_same_shape();
+  return call.result(weighted(op, binary(functions::BinaryCrossEntropy{}, input, target), weight), reduction);
 }
 
 Tensor binary_cross_entropy_with_logits(Tensor input, Tensor target, Tensor weight, Reduction reduction,
                                         Tensor pos_weight) {
   const char* op = "binary_cross_entropy_with_logits";
-  const LossScope scope = prepare(
-      op, {{"input", &input}, {"target", &target}, {"weight", &weight, true}, {"pos_weight", &pos_weight, true}});
-  check_same_shape(op, {{"input", input}, {"target", target}});
+  const LossCall call(
+      op,
+      {{"input", &input}, {"target", &target}, {"weight", &weight, kOptional}, {"pos_weight", &pos_weight, kOptional}});
+  call.check_same_shape();
   const auto losses_for = [&](const Tensor& t) { return binary(functions::BinaryCrossEntropyWithLogits{}, input, t); };
   Tensor losses;
   if (pos_weight.defined()) {
@@ -153,24 +148,23 @@ Tensor binary_cross_entropy_with_logits(Tensor input, Tensor target, Tensor weig
   } else {
     losses = losses_for(target);
   }
-  return to(reduce(op, weighted(op, losses, weight), reduction), scope.dtype);
+  return call.result(weighted(op, losses, weight), reduction);
 }
 
 Tensor kl_div(Tensor input, Tensor target, Reduction reduction, bool log_target) {
-  const LossScope scope = prepare("kl_div", {{"input", &input}, {"target", &target}});
-  check_same_shape("kl_div", {{"input", input}, {"target", target}});
+  const LossCall call("kl_div", {{"input", &input}, {"target", &target}});
+  call.check_same_shape();
   const Tensor losses = log_target ? mul(exp(target), sub(target, input)) : binary(functions::KlDiv{}, input, target);
-  if (reduction != Reduction::kBatchMean) return to(reduce("kl_div", losses, reduction), scope.dtype);
-  TANDEM_CHECK(ShapeError, input.dim() > 0,
-               operand_error("kl_div", "kBatchMean needs at least one dimension", {{"input", input}}));
-  return to(div(sum(losses), static_cast<double>(input.size(0))), scope.dtype);
+  if (reduction != Reduction::kBatchMean) return call.result(losses, reduction);
+  check_input("kl_div", input, input.dim() > 0, "kBatchMean needs at least one dimension");
+  return to(div(sum(losses), static_cast<double>(input.size(0))), call.dtype);
 }
 
 Tensor gaussian_nll_loss(Tensor input, Tensor target, Tensor var, bool full, double eps, Reduction reduction) {
   const char* op = "gaussian_nll_loss";
   TANDEM_CHECK(ValueError, eps > 0, "gaussian_nll_loss: eps is ", eps, ", expected a positive number");
-  const LossScope scope = prepare(op, {{"input", &input}, {"target", &target}, {"var", &var}});
-  check_same_shape(op, {{"input", input}, {"target", target}});
+  const LossCall call(op, {{"input", &input}, {"target", &target}, {"var", &var}});
+  call.check_same_shape();
   Shape one_per_row = input.shape();
   if (!one_per_row.empty()) one_per_row.back() = 1;
   if (var.dim() + 1 == input.dim()) var = var.unsqueeze(-1);
@@ -179,7 +173,7 @@ Tensor gaussian_nll_loss(Tensor input, Tensor target, Tensor var, bool full, dou
                              {{"input", input}, {"var", var}}));
   const Tensor fixed = var.detach(), clamped = add(var, sub(clamp(fixed, eps), fixed)), difference = sub(input, target);
   const Tensor losses = mul(add(log(clamped), div(mul(difference, difference), clamped)), 0.5);
-  return to(reduce(op, full ? add(losses, 0.5 * std::log(2 * std::numbers::pi)) : losses, reduction), scope.dtype);
+  return call.result(full ? add(losses, 0.5 * std::log(2 * std::numbers::pi)) : losses, reduction);
 }
 
 }}  // namespace tandem::v0

@@ -76,7 +76,7 @@ Tensor label_loss(const char* op, const Tensor& log_probs, const Tensor& labels,
 Tensor cross_entropy_of_probabilities(Tensor input, Tensor target, const CrossEntropyOptions& options) {
   const char* op = "cross_entropy";
   Tensor weight = options.weight;
-  const LossScope scope = prepare(op, {{"input", &input}, {"target", &target}, {"weight", &weight, true}});
+  const LossCall call(op, {{"input", &input}, {"target", &target}, {"weight", &weight, kOptional}});
   TANDEM_CHECK(ShapeError, input.dim() > 0 && target.shape() == input.shape(),
                operand_error(op, "target must be int64 labels, or probabilities of input's shape",
                              {{"input", input}, {"target", target}}));
@@ -87,7 +87,7 @@ Tensor cross_entropy_of_probabilities(Tensor input, Tensor target, const CrossEn
   }
   Tensor products = mul(log_softmax(input, dim), target);
   if (weight.defined()) products = mul(products, per_class(op, input, weight));
-  return to(reduce(op, neg(sum(products, {dim})), options.reduction), scope.dtype);
+  return call.result(neg(sum(products, {dim})), options.reduction);
 }
 
 /// 1 at (i, labels[i]), else 0, with logits' shape and dtype; no gradient.
@@ -152,30 +152,27 @@ Tensor cross_entropy(const Tensor& input_argument, const Tensor& target, const C
                  ", but target has probabilities, which have no labels to ignore");
     return cross_entropy_of_probabilities(input_argument, target, options);
   }
-  Tensor input = input_argument, weight = options.weight, labels = target;
+  Tensor input = input_argument, weight = options.weight;
   const bool is_plain = options.reduction == Reduction::kMean && options.label_smoothing == 0 && !weight.defined();
   if (is_plain && input.defined() && input.dim() == 2) {
-    const KernelContext context = check_same_device(op, {{"input", input}, {"target", target}});
-    check_floating(op, {"input", input});
-    labels = checked_labels(op, context, input, target, options.ignore_index);
+    const Call call(op, {{"input", input}, {"target", target}}, DTypes::kFloating);
+    const Tensor labels = checked_labels(op, call, input, target, options.ignore_index);
     // Under autocast the kernel reads half logits, and only the loss is float32.
-    return cross_entropy_of_rows(context, input, labels, options.ignore_index,
+    return cross_entropy_of_rows(call, input, labels, options.ignore_index,
                                  dtype_for(CastPolicy::kFloat32, input.dtype()));
   }
-  cast_for(CastPolicy::kFloat32, {&input});
-  const LossScope scope = prepare(op, {{"input", &input}, {"target", &labels, false, true}, {"weight", &weight, true}});
-  labels = checked_labels(op, scope.context, input, labels, options.ignore_index);
+  const LossCall call(op, {{"input", &input}, {"target", target}, {"weight", &weight, kOptional}});
+  const Tensor labels = checked_labels(op, call, input, target, options.ignore_index);
   const Tensor loss = label_loss(op, log_softmax(input, class_dim(input)), labels, weight, options.ignore_index,
                                  options.label_smoothing, options.reduction);
-  return to(loss, scope.dtype);
+  return to(loss, call.dtype);
 }
 
 Tensor nll_loss(const Tensor& input_argument, const Tensor& target, const NllLossOptions& options) {
-  Tensor input = input_argument, labels = target, weight = options.weight;
-  const LossScope scope =
-      prepare("nll_loss", {{"input", &input}, {"target", &labels, false, true}, {"weight", &weight, true}});
-  labels = checked_labels("nll_loss", scope.context, input, labels, options.ignore_index);
-  return to(label_loss("nll_loss", input, labels, weight, options.ignore_index, 0, options.reduction), scope.dtype);
+  Tensor input = input_argument, weight = options.weight;
+  const LossCall call("nll_loss", {{"input", &input}, {"target", target}, {"weight", &weight, kOptional}});
+  const Tensor labels = checked_labels("nll_loss", call, input, target, options.ignore_index);
+  return to(label_loss("nll_loss", input, labels, weight, options.ignore_index, 0, options.reduction), call.dtype);
 }
 
 }}  // namespace tandem::v0

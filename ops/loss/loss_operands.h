@@ -1,33 +1,24 @@
 // Arguments and results of losses. Private to ops/loss/.
 #pragma once
 
-#include <initializer_list>
-
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/loss.h>
 
 namespace tandem { inline namespace v0 { namespace ops {
 
-/// A tensor argument of a loss, which prepare replaces by its conversion.
-struct LossArgument {
-  const char* name;
-  Tensor* tensor;
-  bool optional = false;     ///< may be undefined
-  bool keeps_dtype = false;  ///< any dtype, not converted
+/// The call of a loss. Replaces the variables among its arguments, which must be floating, by conversions to the dtype
+/// of the arithmetic: the promoted dtype, at least float32.
+struct LossCall : Call {
+  DType dtype;  ///< of the result: the promoted dtype of the variables
+
+  LossCall(const char* name, Arguments arguments);
+
+  /// Throws ShapeError unless the first two operands have one shape.
+  void check_same_shape() const;
+  /// losses, or their mean or sum, in the dtype of the result. Throws ValueError for kBatchMean.
+  Tensor result(const Tensor& losses, Reduction reduction) const;
 };
-
-/// The state of a loss while it is computed.
-struct LossScope {
-  KernelContext context;
-  DType dtype;  ///< of the result: the promoted dtype of the arguments
-};
-
-/// Casts for autocast, checks devices and dtypes, and converts to the dtype of the arithmetic: the promoted dtype, at
-/// least float32.
-[[nodiscard]] LossScope prepare(const char* op, std::initializer_list<LossArgument> arguments);
-
-/// Throws ShapeError unless the shapes are equal.
-void check_same_shape(const char* op, Operands operands);
 
 /// losses, or their mean or sum. Throws ValueError for kBatchMean.
 Tensor reduce(const char* op, const Tensor& losses, Reduction reduction);
