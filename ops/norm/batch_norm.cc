@@ -203,7 +203,7 @@ struct BatchNormNode : Node {
 Tensor ops::batch_norm_forward(const char* op, BatchNormArguments a, Tail tail) {
   cast_for(CastPolicy::kWidest, {&a.input, &a.residual});
   const auto values = [](const Shape& of) { return of[1] == 0 ? 2 : num_elements(of) / of[1]; };
-  const KernelContext context = check_batch_norm(op, a, tail, a.training && !a.exchange ? +values : nullptr);
+  const Call call = check_batch_norm(op, a, tail, a.training && !a.exchange ? +values : nullptr);
   for (const Tensor* running : {&a.running_mean, &a.running_var}) {
     if (a.training && running->defined()) autograd::begin_in_place(op, *running, false);
   }
@@ -212,8 +212,8 @@ Tensor ops::batch_norm_forward(const char* op, BatchNormArguments a, Tail tail) 
   const Tensor residual = tail == Tail::kAddRelu ? in_order(a.residual, shape) : Tensor();
   const Tensor weights = row_major(a.weight), biases = row_major(a.bias);
   const Tensor out = empty_in_order(a.input, shape);
-  const Tensor workspace = batch_norm_workspace(context, shape);
-  const BatchStatistics statistics = batch_statistics(op, context, a, shape, dense, workspace);
+  const Tensor workspace = batch_norm_workspace(call, shape);
+  const BatchStatistics statistics = batch_statistics(op, call, a, shape, dense, workspace);
   trace_work(0,
              (2 + a.training + (tail == Tail::kAddRelu)) *
                  out.num_bytes());  // the input is read a second time for the statistics
@@ -225,11 +225,11 @@ Tensor ops::batch_norm_forward(const char* op, BatchNormArguments a, Tail tail) 
                                       .ceiling = ceiling_of(tail)};
   Tensor positive;
   if (tail == Tail::kAddRelu && autograd::should_record(a.input, a.weight, a.bias, a.residual)) {
-    positive = scratch_memory(TANDEM_KERNEL(context, batch_norm_mask_bytes, a.input.dtype(), shape, dense.data_ptr(),
+    positive = scratch_memory(TANDEM_KERNEL(call, batch_norm_mask_bytes, a.input.dtype(), shape, dense.data_ptr(),
                                             residual.data_ptr(), out.data_ptr()),
-                              context.device);
+                              call.device);
   }
-  TANDEM_KERNEL(context, batch_norm, a.input.dtype(), shape, channels, tail != Tail::kNone, dense.data_ptr(),
+  TANDEM_KERNEL(call, batch_norm, a.input.dtype(), shape, channels, tail != Tail::kNone, dense.data_ptr(),
                 data_or_null(residual), data_or_null(workspace), out.data_ptr(), data_or_null(positive));
   BatchNormNode* node = tail == Tail::kAddRelu
                             ? autograd::record<BatchNormNode>(op, out, a.input, a.weight, a.bias, a.residual)

@@ -4,7 +4,7 @@
 
 #include <tandem/autograd/checkpoint.h>
 #include <tandem/base/trace.h>
-#include <tandem/ops/cast.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/math.h>
@@ -199,12 +199,11 @@ Tensor normalize_groups(const char* op, const KernelContext& context, const Batc
 Tensor group_norm(Tensor input, int64_t num_groups, Tensor weight, Tensor bias, double eps) {
   cast_for(CastPolicy::kFloat32, {&input, &weight, &bias});
   const BatchNormArguments a = {std::move(input), {}, {}, {}, std::move(weight), std::move(bias), true, 0, eps};
-  const KernelContext context = check_batch_norm("group_norm", a, Tail::kNone, nullptr);
+  const Call call = check_batch_norm("group_norm", a, Tail::kNone, nullptr);
   TANDEM_CHECK(ValueError, num_groups >= 1, "group_norm: num_groups is ", num_groups, ", expected at least 1");
-  TANDEM_CHECK(ShapeError, a.input.shape()[1] % num_groups == 0,
-               operand_error("group_norm", str("num_groups is ", num_groups, ", it must divide the channels of input"),
-                             {{"input", a.input}}));
-  return normalize_groups("group_norm", context, a, num_groups);
+  check_input("group_norm", a.input, a.input.shape()[1] % num_groups == 0, "num_groups is ", num_groups,
+              ", it must divide the channels of input");
+  return normalize_groups("group_norm", call, a, num_groups);
 }
 
 Tensor instance_norm(Tensor input, const Tensor& running_mean, const Tensor& running_var, Tensor weight, Tensor bias,
@@ -219,17 +218,13 @@ Tensor instance_norm(Tensor input, const Tensor& running_mean, const Tensor& run
     for (size_t d = 2; d < of.size(); ++d) count *= of[d];
     return of[0] * of[1] == 0 ? 2 : count;
   };
-  const KernelContext context = check_batch_norm("instance_norm", a, Tail::kNone, values);
-  return normalize_groups("instance_norm", context, a, std::max<int64_t>(1, a.input.shape()[1]));
+  const Call call = check_batch_norm("instance_norm", a, Tail::kNone, values);
+  return normalize_groups("instance_norm", call, a, std::max<int64_t>(1, a.input.shape()[1]));
 }
 
 Tensor local_response_norm(Tensor input, int64_t size, double alpha, double beta, double k) {
-  cast_for(CastPolicy::kFloat32, {&input});
-  const Operands operands = {{"input", input}};
-  const KernelContext context = check_same_device("local_response_norm", operands);
-  check_floating("local_response_norm", {"input", input});
-  TANDEM_CHECK(ShapeError, input.dim() >= 3,
-               operand_error("local_response_norm", "input must be [N, C, ...]", operands));
+  const Call call("local_response_norm", CastPolicy::kFloat32, {{"input", &input}}, DTypes::kFloating);
+  call.require(input.dim() >= 3, "input must be [N, C, ...]");
   TANDEM_CHECK(ValueError, size >= 1, "local_response_norm: size is ", size, ", expected at least 1");
   const Tensor x = to(input, is_half(input.dtype()) ? kFloat32 : input.dtype());
   Shape sides(static_cast<size_t>(2 * (x.dim() - 1)), 0);

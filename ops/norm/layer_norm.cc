@@ -1,7 +1,6 @@
 #include <limits>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include <tandem/ops/cast.h>
 #include <tandem/ops/common/common.h>
@@ -27,6 +26,8 @@ struct LayerNormArguments {
   double eps;
   bool low_precision_result;
   bool centres = true;  ///< false: rms_norm
+  bool adds_other = false;
+  Tensor other = {};  ///< is added to the input
 
   /// The dtype of the result.
   DType result() const {
@@ -34,36 +35,29 @@ struct LayerNormArguments {
   }
 };
 
-/// `other` is added to the input, or null.
-KernelContext check_layer_norm(const char* op, const LayerNormArguments& a, const Tensor* other = nullptr) {
-  std::vector<Operand> operands, parameters;
-  operands.reserve(4);
-  parameters.reserve(2);
-  operands.push_back({"input", a.input});
-  if (other != nullptr) operands.push_back({"other", *other});
-  if (a.weight.defined()) parameters.push_back({"weight", a.weight});
-  if (a.bias.defined()) parameters.push_back({"bias", a.bias});
-  for (const Operand& parameter : parameters) operands.push_back(parameter);
-  KernelContext context = check_same_device(op, operands);
-  check_floating(op, operands.front());
+Call check_layer_norm(const char* op, LayerNormArguments& a) {
+  Call call(op, CastPolicy::kFloat32,
+            {{"input", &a.input},
+             {"other", a.other, !a.adds_other},
+             {"weight", &a.weight, kOptional},
+             {"bias", &a.bias, kOptional}},
+            DTypes::kFloating);
   check_eps(op, a.eps);
   const Shape &shape = a.input.shape(), &normalized = a.normalized_shape;
   const size_t dims = normalized.size(), all = shape.size();
-  TANDEM_CHECK(ShapeError, dims > 0 && dims <= all && Shape(shape.begin() + (all - dims), shape.end()) == normalized,
-               operand_error(op, str("input must end in normalized_shape ", normalized), operands));
-  for (const Operand& parameter : parameters) {
-    check_same_dtype(op, {operands.front(), parameter});
-    TANDEM_CHECK(ShapeError, parameter.tensor.shape() == normalized,
-                 operand_error(op, str(parameter.name, " must have shape ", normalized), operands));
+  call.require(dims > 0 && dims <= all && Shape(shape.begin() + (all - dims), shape.end()) == normalized,
+               "input must end in normalized_shape ", normalized);
+  for (size_t i = a.adds_other ? 2 : 1; i < call.operands.size(); ++i) {
+    const Operand& parameter = call.operands[i];
+    check_same_dtype(op, {call.operands[0], parameter});
+    call.require(parameter.tensor.shape() == normalized, parameter.name, " must have shape ", normalized);
   }
-  TANDEM_CHECK(ShapeError, num_elements(normalized) > 0,
-               operand_error(op, "normalized_shape has a size of 0", operands));
-  if (other != nullptr) {
-    check_floating(op, operands[1]);
-    TANDEM_CHECK(ShapeError, other->shape() == shape,
-                 operand_error(op, "input and other must have the same shape", operands));
+  call.require(num_elements(normalized) > 0, "normalized_shape has a size of 0");
+  if (a.adds_other) {
+    check_floating(op, call.operands[1]);
+    call.require(a.other.shape() == shape, "input and other must have the same shape");
   }
-  return context;
+  return call;
 }
 
 struct LayerNormNode : Node {
@@ -118,19 +112,18 @@ struct LayerNormNode : Node {
 };
 
 /// Normalizes the rows of the input; or those of input + other, which it writes to `sum`, if they are defined.
-Tensor normalize_rows(const char* op, const KernelContext& context, const LayerNormArguments& a,
-                      const Tensor& other = {}, const Tensor& sum = {}) {
+Tensor normalize_rows(const Call& call, const LayerNormArguments& a, const Tensor& sum = {}) {
   const int64_t n = num_elements(a.normalized_shape), rows = a.input.numel() / n;
-  const Tensor dense = row_major(a.input), added = row_major(other);
+  const Tensor dense = row_major(a.input), added = row_major(a.other);
   const Tensor weights = row_major(a.weight), biases = row_major(a.bias);
-  const Tensor out = empty(a.input.shape(), {a.result(), context.device});
+  const Tensor out = empty(a.input.shape(), {a.result(), call.device});
   const Tensor statistics =
-      empty({rows, kLayerNormStatistics}, {a.input.dtype() == kFloat64 ? kFloat64 : kFloat32, context.device});
-  TANDEM_KERNEL(context, layer_norm, a.input.dtype(), out.dtype(), a.centres, rows, n, a.eps, dense.data_ptr(),
+      empty({rows, kLayerNormStatistics}, {a.input.dtype() == kFloat64 ? kFloat64 : kFloat32, call.device});
+  TANDEM_KERNEL(call, layer_norm, a.input.dtype(), out.dtype(), a.centres, rows, n, a.eps, dense.data_ptr(),
                 data_or_null(added), data_or_null(weights), data_or_null(biases), data_or_null(sum),
                 statistics.data_ptr(), out.data_ptr());
   const Tensor& normalized = sum.defined() ? sum : a.input;
-  if (auto* node = autograd::record<LayerNormNode>(op, out, normalized, a.weight, a.bias)) {
+  if (auto* node = autograd::record<LayerNormNode>(call.op, out, normalized, a.weight, a.bias)) {
     node->input.save(normalized);
     node->weight.save(a.weight);
     node->statistics.save(statistics);
@@ -145,35 +138,41 @@ Tensor normalize_rows(const char* op, const KernelContext& context, const LayerN
 
 Tensor layer_norm(Tensor input, const Shape& normalized_shape, Tensor weight, Tensor bias, double eps,
                   bool low_precision_result) {
-  cast_for(CastPolicy::kFloat32, {&input, &weight, &bias});
-  const LayerNormArguments a = {input, weight, bias, normalized_shape, eps, low_precision_result};
-  const KernelContext context = check_layer_norm("layer_norm", a);
-  if (a.result() != input.dtype() && context.device.is_cpu())
-    return to(layer_norm(input, normalized_shape, weight, bias, eps), a.result());
-  return normalize_rows("layer_norm", context, a);
+  LayerNormArguments a = {std::move(input),    std::move(weight), std::move(bias), normalized_shape, eps,
+                          low_precision_result};
+  const Call call = check_layer_norm("layer_norm", a);
+  if (a.result() != a.input.dtype() && call.device.is_cpu())
+    return to(layer_norm(a.input, normalized_shape, a.weight, a.bias, eps), a.result());
+  return normalize_rows(call, a);
 }
 
 Tensor rms_norm(Tensor input, const Shape& normalized_shape, Tensor weight, std::optional<double> eps) {
-  cast_for(CastPolicy::kFloat32, {&input, &weight});
   const bool is_float64 = input.defined() && input.dtype() == kFloat64;
   const double smallest = is_float64 ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
-  const LayerNormArguments a = {input, weight, {}, normalized_shape, eps.value_or(smallest), false, false};
-  const KernelContext context = check_layer_norm("rms_norm", a);
-  return normalize_rows("rms_norm", context, a);
+  LayerNormArguments a = {
+      std::move(input), std::move(weight), {}, normalized_shape, eps.value_or(smallest), false, false};
+  return normalize_rows(check_layer_norm("rms_norm", a), a);
 }
 
 std::pair<Tensor, Tensor> add_layer_norm(Tensor input, const Tensor& other, const Shape& normalized_shape,
                                          Tensor weight, Tensor bias, double eps, bool low_precision_result) {
-  cast_for(CastPolicy::kFloat32, {&input, &weight, &bias});
-  const LayerNormArguments a = {input, weight, bias, normalized_shape, eps, low_precision_result};
-  const KernelContext context = check_layer_norm("add_layer_norm", a, &other);
-  if (other.dtype() != a.result() || (a.result() != input.dtype() && context.device.is_cpu())) {
-    const Tensor sum = add(input, to(other, input.dtype()));
-    return {sum, layer_norm(sum, normalized_shape, weight, bias, eps, low_precision_result)};
+  LayerNormArguments a = {std::move(input),
+                          std::move(weight),
+                          std::move(bias),
+                          normalized_shape,
+                          eps,
+                          low_precision_result,
+                          true,
+                          true,
+                          other};
+  const Call call = check_layer_norm("add_layer_norm", a);
+  if (other.dtype() != a.result() || (a.result() != a.input.dtype() && call.device.is_cpu())) {
+    const Tensor sum = add(a.input, to(other, a.input.dtype()));
+    return {sum, layer_norm(sum, normalized_shape, a.weight, a.bias, eps, low_precision_result)};
   }
-  const Tensor sum = empty(input.shape(), input.options());
-  record_sum("add_layer_norm", sum, input, other);
-  return {sum, normalize_rows("add_layer_norm", context, a, other, sum)};
+  const Tensor sum = empty(a.input.shape(), a.input.options());
+  record_sum("add_layer_norm", sum, a.input, other);
+  return {sum, normalize_rows(call, a, sum)};
 }
 
 }}  // namespace tandem::v0

@@ -1,7 +1,6 @@
 #include <tandem/ops/norm/norm_common.h>
 
 #include <cmath>
-#include <vector>
 
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/elementwise.h>
@@ -38,40 +37,33 @@ DType parameter_dtype(const BatchNormArguments& a) {
   return a.weight.defined() ? a.weight.dtype() : a.bias.defined() ? a.bias.dtype() : a.input.dtype();
 }
 
-KernelContext check_batch_norm(const char* op, const BatchNormArguments& a, Tail tail,
-                               int64_t (*values)(const Shape& shape)) {
-  std::vector<Operand> operands = {{"input", a.input}};
-  if (tail == Tail::kAddRelu) operands.push_back({"residual", a.residual});
-  const size_t of_input_dtype = operands.size();
-  const Operand optional[] = {
-      {"running_mean", a.running_mean}, {"running_var", a.running_var}, {"weight", a.weight}, {"bias", a.bias}};
-  for (const Operand& operand : optional) {
-    if (operand.tensor.defined()) operands.push_back(operand);
-  }
-  KernelContext context = check_same_device(op, operands);
-  check_floating(op, operands.front());
-  TANDEM_CHECK(ShapeError, a.input.dim() >= 2, operand_error(op, "input must be [N, C] or [N, C, ...]", operands));
-  TANDEM_CHECK(ShapeError, of_input_dtype == 1 || a.residual.shape() == a.input.shape(),
-               operand_error(op, "input and residual must have the same shape", operands));
-  TANDEM_CHECK(DTypeError, of_input_dtype == 1 || a.residual.dtype() == a.input.dtype(),
-               operand_error(op, "input and residual must have the same dtype", operands));
+Call check_batch_norm(const char* op, const BatchNormArguments& a, Tail tail, int64_t (*values)(const Shape& shape)) {
+  const size_t num_inputs = tail == Tail::kAddRelu ? 2 : 1;
+  Call call(op,
+            {{"input", a.input},
+             {"residual", a.residual, num_inputs == 1},
+             {"running_mean", a.running_mean, kOptional},
+             {"running_var", a.running_var, kOptional},
+             {"weight", a.weight, kOptional},
+             {"bias", a.bias, kOptional}},
+            DTypes::kFloating);
+  call.require(a.input.dim() >= 2, "input must be [N, C] or [N, C, ...]");
+  call.require(num_inputs == 1 || a.residual.shape() == a.input.shape(), "input and residual must have the same shape");
+  call.require<DTypeError>(num_inputs == 1 || a.residual.dtype() == a.input.dtype(),
+                           "input and residual must have the same dtype");
   const Shape per_channel = {a.input.shape()[1]};
-  for (const Operand& operand : optional) {
-    if (!operand.tensor.defined()) continue;
-    TANDEM_CHECK(ShapeError, operand.tensor.shape() == per_channel,
-                 operand_error(op, str(operand.name, " must have shape ", per_channel), operands));
-    const bool is_running = &operand - optional < 2, may_be_float32 = is_half(a.input.dtype());
+  for (size_t i = num_inputs; i < call.operands.size(); ++i) {
+    const Operand& operand = call.operands[i];
+    call.require(operand.tensor.shape() == per_channel, operand.name, " must have shape ", per_channel);
+    const bool is_running = operand.name[0] == 'r', may_be_float32 = is_half(a.input.dtype());
     const DType dtype = operand.tensor.dtype();
     const bool fits = dtype == a.input.dtype() || (may_be_float32 && dtype == kFloat32);
-    TANDEM_CHECK(DTypeError, is_running ? is_floating_point(dtype) : fits && dtype == parameter_dtype(a),
-                 operand_error(op,
-                               str(operand.name, is_running       ? " must be floating"
-                                                 : may_be_float32 ? " must have input's dtype or be float32"
-                                                                  : " must have input's dtype"),
-                               operands));
-    TANDEM_CHECK(
-        StateError, !is_running || !a.training || per_channel[0] < 2 || operand.tensor.strides()[0] != 0,
-        operand_error(op, str(operand.name, " is expanded, its elements share memory: clone it first"), operands));
+    call.require<DTypeError>(is_running ? is_floating_point(dtype) : fits && dtype == parameter_dtype(a), operand.name,
+                             is_running       ? " must be floating"
+                             : may_be_float32 ? " must have input's dtype or be float32"
+                                              : " must have input's dtype");
+    call.require<StateError>(!is_running || !a.training || per_channel[0] < 2 || operand.tensor.strides()[0] != 0,
+                             operand.name, " is expanded, its elements share memory: clone it first");
   }
   check_eps(op, a.eps);
   TANDEM_CHECK(ValueError, a.momentum >= 0 && a.momentum <= 1, op, ": momentum is ", a.momentum,
@@ -80,10 +72,9 @@ KernelContext check_batch_norm(const char* op, const BatchNormArguments& a, Tail
                ": without training, running_mean and running_var must be defined");
   if (values != nullptr) {
     const int64_t count = values(a.input.shape());
-    TANDEM_CHECK(ShapeError, count >= 2,
-                 operand_error(op, str("training needs at least two values per channel, got ", count), operands));
+    call.require(count >= 2, "training needs at least two values per channel, got ", count);
   }
-  return context;
+  return call;
 }
 
 Tensor batch_norm_workspace(const KernelContext& context, const BatchNormShape& shape) {

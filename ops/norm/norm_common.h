@@ -5,6 +5,7 @@
 #include <memory>
 
 #include <tandem/autograd/node.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/norm.h>
 #include <tandem/ops/norm/norm_kernels.h>
 #include <tandem/tensor/tensor.h>
@@ -26,8 +27,7 @@ struct BatchNormArguments {
 DType parameter_dtype(const BatchNormArguments& a);
 /// Checks all arguments. `values`, unless null, gives the number of values of which statistics are computed, at least
 /// 2, from the shape of the input.
-KernelContext check_batch_norm(const char* op, const BatchNormArguments& a, Tail tail,
-                               int64_t (*values)(const Shape& shape));
+Call check_batch_norm(const char* op, const BatchNormArguments& a, Tail tail, int64_t (*values)(const Shape& shape));
 /// Checks and runs a batch norm.
 Tensor batch_norm_forward(const char* op, BatchNormArguments a, Tail tail);
 /// Throws ValueError unless eps is finite and not negative.
