@@ -5,7 +5,7 @@
 #include <string>
 
 #include <tandem/base/trace.h>
-#include <tandem/ops/cast.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/conv/conv_kernels.h>
 #include <tandem/ops/elementwise/elementwise_functions.h>
@@ -205,7 +205,7 @@ struct ConvReluNode : ConvNode {
 };
 
 /// A call of a public function. With one spatial dimension, options are widths, of images of height 1.
-struct ConvCall {
+struct Convolution {
   const char* op;
   int64_t sides = 2;  ///< spatial dimensions
   bool is_transposed = false;
@@ -222,12 +222,12 @@ struct ConvCall {
                  ", expected at least ", least);
   }
   void check_options() const;
-  ConvGeometry check(const Tensor& input, const Tensor& weight, const Tensor& bias, OperandSpan operands) const;
+  ConvGeometry check(const Call& call, const Tensor& input, const Tensor& weight, const Tensor& bias) const;
   Tensor run(Tensor input, Tensor weight, Tensor bias) const;
 };
 
 /// Throws ValueError for an option out of range.
-void ConvCall::check_options() const {
+void Convolution::check_options() const {
   check_option("stride", stride, 1);
   check_option("padding", padding.size(), 0);
   check_option("dilation", dilation, 1);
@@ -243,31 +243,28 @@ void ConvCall::check_options() const {
 }
 
 /// The geometry of the convolution, or of the one whose transpose is called. Throws ShapeError and ValueError.
-ConvGeometry ConvCall::check(const Tensor& input, const Tensor& weight, const Tensor& bias,
-                             OperandSpan operands) const {
-  const auto require = [&](bool condition, const auto&... problem) {
-    TANDEM_CHECK(ShapeError, condition, operand_error(op, str(problem...), operands));
-  };
+ConvGeometry Convolution::check(const Call& call, const Tensor& input, const Tensor& weight, const Tensor& bias) const {
   const char* const sizes = sides == 1 ? "length]" : "height, width]";
-  require(input.dim() == sides + 2 || input.dim() == sides + 1, "input must have ", sides + 2,
-          " dimensions, [batch, channels, ", sizes, ", or ", sides + 1, " without batch");
-  require(weight.dim() == sides + 2, "weight must have ", sides + 2, " dimensions, ",
-          is_transposed ? "[in, out / groups, " : "[out, in / groups, ", sizes);
+  call.require(input.dim() == sides + 2 || input.dim() == sides + 1, "input must have ", sides + 2,
+               " dimensions, [batch, channels, ", sizes, ", or ", sides + 1, " without batch");
+  call.require(weight.dim() == sides + 2, "weight must have ", sides + 2, " dimensions, ",
+               is_transposed ? "[in, out / groups, " : "[out, in / groups, ", sizes);
   check_options();
   const int64_t channels = input.size(-sides - 1);
   const Size2d kernel(sides == 1 ? 1 : weight.size(2), weight.size(-1));
-  require(kernel.height > 0 && kernel.width > 0, "the kernel size of weight must be at least 1");
+  call.require(kernel.height > 0 && kernel.width > 0, "the kernel size of weight must be at least 1");
   if (is_transposed) {
-    require(channels % groups == 0, channels, " channels of the input are not divisible into ", groups, " groups");
-    require(weight.size(0) == channels, "weight must have ", channels, " filters, as many as the input has channels");
+    call.require(channels % groups == 0, channels, " channels of the input are not divisible into ", groups, " groups");
+    call.require(weight.size(0) == channels, "weight must have ", channels,
+                 " filters, as many as the input has channels");
   } else {
-    require(channels % groups == 0 && weight.size(0) % groups == 0, channels, " channels of the input and ",
-            weight.size(0), " filters are not divisible into ", groups, " groups");
-    require(channels / groups == weight.size(1), "weight must have ", channels / groups, " channels, as many as ",
-            groups == 1 ? "the input" : "a group of the input");
+    call.require(channels % groups == 0 && weight.size(0) % groups == 0, channels, " channels of the input and ",
+                 weight.size(0), " filters are not divisible into ", groups, " groups");
+    call.require(channels / groups == weight.size(1), "weight must have ", channels / groups, " channels, as many as ",
+                 groups == 1 ? "the input" : "a group of the input");
   }
   const int64_t results = is_transposed ? weight.size(1) * groups : weight.size(0);
-  require(!bias.defined() || (bias.dim() == 1 && bias.size(0) == results), "bias must have shape [", results, "]");
+  call.require(!bias.defined() || (bias.dim() == 1 && bias.size(0) == results), "bias must have shape [", results, "]");
 
   const Size2d size(sides == 1 ? 1 : input.size(-2), input.size(-1));
   ConvGeometry g{.batch = input.dim() == sides + 2 ? input.size(0) : 1,
@@ -288,17 +285,17 @@ ConvGeometry ConvCall::check(const Tensor& input, const Tensor& weight, const Te
     const Wide zeros = padding.is_same() ? extent - 1 : 2 * Wide{g.padding.*member};
     if (is_transposed) {
       const Wide least = Wide{size.*member - 1} * (g.stride.*member) - zeros + extent + output_padding.*member;
-      require(size.*member >= 1, "the ", side, " of input must be at least 1");
-      require(least <= kMax, "the ", side, " of the result overflows int64");
-      require(least >= 1, "the ", side, " of the result would be ", static_cast<int64_t>(std::max(least, -kMax)),
-              ", expected at least 1");
+      call.require(size.*member >= 1, "the ", side, " of input must be at least 1");
+      call.require(least <= kMax, "the ", side, " of the result overflows int64");
+      call.require(least >= 1, "the ", side, " of the result would be ", static_cast<int64_t>(std::max(least, -kMax)),
+                   ", expected at least 1");
       g.size.*member = static_cast<int64_t>(least);
       return;
     }
     const Wide padded = size.*member + zeros;
-    require(padded <= kMax && extent <= kMax, "the padded ", side, " or the filters' ", side, " overflows int64");
-    require(extent <= padded, "filters of ", side, " ", static_cast<int64_t>(extent), " do not fit into an input of ",
-            side, " ", static_cast<int64_t>(padded), ", padding included");
+    call.require(padded <= kMax && extent <= kMax, "the padded ", side, " or the filters' ", side, " overflows int64");
+    call.require(extent <= padded, "filters of ", side, " ", static_cast<int64_t>(extent),
+                 " do not fit into an input of ", side, " ", static_cast<int64_t>(padded), ", padding included");
     g.padding.*member = static_cast<int64_t>(zeros / 2);
     g.out.*member = static_cast<int64_t>((padded - extent) / (g.stride.*member)) + 1;
   };
@@ -307,14 +304,10 @@ ConvGeometry ConvCall::check(const Tensor& input, const Tensor& weight, const Te
   return g;
 }
 
-Tensor ConvCall::run(Tensor input, Tensor weight, Tensor bias) const {
-  cast_for(CastPolicy::kLowPrecision, {&input, &weight, &bias});
-  const Operand all[] = {{"input", input}, {"weight", weight}, {"bias", bias}};
-  const OperandSpan operands(all, bias.defined() ? 3 : 2);
-  const KernelContext context = check_same_device(op, operands);
-  check_same_dtype(op, operands);
-  check_floating(op, all[0]);
-  const ConvGeometry geometry = check(input, weight, bias, operands);
+Tensor Convolution::run(Tensor input, Tensor weight, Tensor bias) const {
+  const Call call(op, CastPolicy::kLowPrecision, {{"input", &input}, {"weight", &weight}, {"bias", &bias, kOptional}},
+                  DTypes::kSameFloating);
+  const ConvGeometry geometry = check(call, input, weight, bias);
   const bool has_batch = input.dim() == sides + 2;
   if (!has_batch) input = unsqueeze(input, 0);
   if (sides == 1) {
@@ -334,7 +327,7 @@ Tensor ConvCall::run(Tensor input, Tensor weight, Tensor bias) const {
   return has_batch ? out : squeeze(out, 0);
 }
 
-ConvCall call_of(const char* op, const Conv2dOptions& options, bool relu) {
+Convolution convolution_of(const char* op, const Conv2dOptions& options, bool relu) {
   return {.op = op,
           .relu = relu,
           .stride = options.stride,
@@ -345,48 +338,48 @@ ConvCall call_of(const char* op, const Conv2dOptions& options, bool relu) {
 
 }}  // namespace ops
 
-using ops::ConvCall;
+using ops::Convolution;
 
 Tensor conv2d(const Tensor& input, const Tensor& weight, const Tensor& bias, Conv2dOptions options) {
-  return ops::call_of("conv2d", options, /*relu=*/false).run(input, weight, bias);
+  return ops::convolution_of("conv2d", options, /*relu=*/false).run(input, weight, bias);
 }
 
 Tensor conv2d_relu(const Tensor& input, const Tensor& weight, const Tensor& bias, Conv2dOptions options) {
-  return ops::call_of("conv2d_relu", options, /*relu=*/true).run(input, weight, bias);
+  return ops::convolution_of("conv2d_relu", options, /*relu=*/true).run(input, weight, bias);
 }
 
 Tensor conv1d(const Tensor& input, const Tensor& weight, const Tensor& bias, Conv1dOptions options) {
   const Size2d padding = options.padding.size();
   TANDEM_CHECK(ValueError, padding.height == padding.width, "conv1d: padding is ", padding, ", expected one number");
-  return ConvCall{.op = "conv1d",
-                  .sides = 1,
-                  .stride = {1, options.stride},
-                  .padding = options.padding.is_same() ? options.padding : ConvPadding(0, padding.width),
-                  .dilation = {1, options.dilation},
-                  .groups = options.groups}
+  return Convolution{.op = "conv1d",
+                     .sides = 1,
+                     .stride = {1, options.stride},
+                     .padding = options.padding.is_same() ? options.padding : ConvPadding(0, padding.width),
+                     .dilation = {1, options.dilation},
+                     .groups = options.groups}
       .run(input, weight, bias);
 }
 
 Tensor conv_transpose2d(const Tensor& input, const Tensor& weight, const Tensor& bias, ConvTranspose2dOptions options) {
-  return ConvCall{.op = "conv_transpose2d",
-                  .is_transposed = true,
-                  .stride = options.stride,
-                  .padding = options.padding,
-                  .output_padding = options.output_padding,
-                  .dilation = options.dilation,
-                  .groups = options.groups}
+  return Convolution{.op = "conv_transpose2d",
+                     .is_transposed = true,
+                     .stride = options.stride,
+                     .padding = options.padding,
+                     .output_padding = options.output_padding,
+                     .dilation = options.dilation,
+                     .groups = options.groups}
       .run(input, weight, bias);
 }
 
 Tensor conv_transpose1d(const Tensor& input, const Tensor& weight, const Tensor& bias, ConvTranspose1dOptions options) {
-  return ConvCall{.op = "conv_transpose1d",
-                  .sides = 1,
-                  .is_transposed = true,
-                  .stride = {1, options.stride},
-                  .padding = {0, options.padding},
-                  .output_padding = {0, options.output_padding},
-                  .dilation = {1, options.dilation},
-                  .groups = options.groups}
+  return Convolution{.op = "conv_transpose1d",
+                     .sides = 1,
+                     .is_transposed = true,
+                     .stride = {1, options.stride},
+                     .padding = {0, options.padding},
+                     .output_padding = {0, options.output_padding},
+                     .dilation = {1, options.dilation},
+                     .groups = options.groups}
       .run(input, weight, bias);
 }
 

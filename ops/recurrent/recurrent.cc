@@ -8,7 +8,7 @@
 
 #include <tandem/base/host_memory.h>
 #include <tandem/base/trace.h>
-#include <tandem/ops/cast.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/matmul/product.h>
 #include <tandem/ops/random.h>
@@ -205,7 +205,7 @@ Tensor recurrent_layer(const char* op, RecurrentKind kind, const LayerOperands& 
 // --- calls -------------------------------------------------------------------------------------------------------
 
 /// The tensors of a call in the order of the arguments: input, states, parameters.
-struct Call {
+struct RecurrentCall {
   const char* op;
   RecurrentKind kind;
   std::vector<std::string> names = {};
@@ -221,21 +221,13 @@ struct Call {
     TANDEM_CHECK(ValueError, !is_lstm || hx.size() == 2, op, ": hx has ", hx.size(), " tensors, expected 2, h and c");
     for (size_t i = 0; i < hx.size(); ++i) add(is_lstm ? str("hx[", i, ']') : "hx", hx[i]);
   }
-  std::string error(const std::string& problem) const { return operand_error(op, problem, operands()); }
-  std::vector<Operand> operands() const {
-    std::vector<Operand> result;
-    for (size_t i = 0; i < tensors.size(); ++i) result.push_back({names[i].c_str(), tensors[i]});
+  CallOperands operands() const {
+    CallOperands result(op);
+    for (size_t i = 0; i < tensors.size(); ++i) result.operands.push_back({names[i].c_str(), tensors[i]});
     return result;
   }
-  KernelContext check() const {
-    const std::vector<Operand> all = operands();
-    KernelContext context = check_same_device(op, all);
-    check_same_dtype(op, all);
-    check_floating(op, all.front());
-    return context;
-  }
   void check_shape(size_t i, const Shape& shape) const {
-    TANDEM_CHECK(ShapeError, tensors[i].shape() == shape, error(str(names[i], " must have shape ", shape)));
+    if (tensors[i].shape() != shape) operands().require(false, names[i], " must have shape ", shape);
   }
   /// Checks the parameters of a layer in one direction, of which tensors[first] is the first.
   void check_parameters(size_t first, size_t count, int64_t input_size, int64_t hidden) const {
@@ -286,17 +278,17 @@ LstmResult run_layers(const char* op, RecurrentKind kind, const Tensor& input, c
                ", expected 0 <= dropout <= 1");
   TANDEM_CHECK(ValueError, static_cast<int64_t>(params.size()) == num_params, op, ": params has ", params.size(),
                " tensors, expected ", num_params, ", ", per_direction, " for each direction of each layer");
-  Call call{op, kind};
+  RecurrentCall call{op, kind};
   call.add("input", input);
   call.add_states(hx);
   for (size_t i = 0; i < params.size(); ++i) call.add(str("params[", i, ']'), params[i]);
-  const KernelContext context = call.check();
+  const Call checked(call.operands(), DTypes::kSameFloating);
 
   const bool is_packed = options.batch_sizes.defined();
   const int64_t dims = is_packed ? 2 : 3;
-  TANDEM_CHECK(ShapeError, call.tensors[0].dim() == dims && call.tensors[1].dim() == 3,
-               call.error(is_packed ? "input must be [rows, input size] and hx [layers, N, H]"
-                                    : "input must be [T, N, input size] and hx [layers, N, H]"));
+  checked.require(call.tensors[0].dim() == dims && call.tensors[1].dim() == 3,
+                  is_packed ? "input must be [rows, input size] and hx [layers, N, H]"
+                            : "input must be [T, N, input size] and hx [layers, N, H]");
   const bool swaps = options.batch_first && !is_packed;
   const int64_t input_size = input.size(-1), hidden = call.tensors[1].size(2);
   std::vector<StepRows> steps;
@@ -308,7 +300,7 @@ LstmResult run_layers(const char* op, RecurrentKind kind, const Tensor& input, c
     with_host_memory(op, saturating_mul(length, sizeof(StepRows)), [&] { steps.resize(static_cast<size_t>(length)); });
     for (int64_t t = 0, n = input.size(swaps ? 0 : 1); t < length; ++t) steps[static_cast<size_t>(t)] = {t * n, n};
   }
-  TANDEM_CHECK(ShapeError, !steps.empty(), call.error("input must have at least one step"));
+  checked.require(!steps.empty(), "input must have at least one step");
   const int64_t batch = steps.front().count;
   for (size_t i = 1; i <= call.num_states(); ++i) call.check_shape(i, {num_layers * directions, batch, hidden});
   const auto first_parameter = [&](int64_t index) {
@@ -363,7 +355,7 @@ RecurrentResult without_cells(LstmResult result) { return {std::move(result.outp
 
 LstmCellResult run_cell(const char* op, RecurrentKind kind, const Tensor& input, const std::vector<Tensor>& hx,
                         const Tensor& w_ih, const Tensor& w_hh, const Tensor& b_ih, const Tensor& b_hh) {
-  Call call{op, kind};
+  RecurrentCall call{op, kind};
   call.add("input", input);
   call.add_states(hx);
   call.add("w_ih", w_ih);
@@ -373,9 +365,9 @@ LstmCellResult run_cell(const char* op, RecurrentKind kind, const Tensor& input,
     call.add("b_ih", b_ih);
     call.add("b_hh", b_hh);
   }
-  const KernelContext context = call.check();
-  TANDEM_CHECK(ShapeError, call.tensors[0].dim() == 2 && call.tensors[1].dim() == 2,
-               call.error("input must be [N, input size] and hx [N, H]"));
+  const Call checked(call.operands(), DTypes::kSameFloating);
+  checked.require(call.tensors[0].dim() == 2 && call.tensors[1].dim() == 2,
+                  "input must be [N, input size] and hx [N, H]");
   const int64_t batch = input.size(0), hidden = call.tensors[1].size(1);
   const size_t first = 1 + call.num_states();
   for (size_t i = 1; i < first; ++i) call.check_shape(i, {batch, hidden});
