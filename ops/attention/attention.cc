@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include <tandem/ops/attention/attention_pass.h>
-#include <tandem/ops/cast.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/common/common.h>
 
 namespace tandem { inline namespace v0 {
@@ -17,25 +17,20 @@ namespace {
 
 /// Checks the shapes and broadcasts the leading dimensions, as views. Returns the number of query's heads per head of
 /// key and value.
-int64_t match_shapes(const char* op, Tensor& query, Tensor& key, Tensor& value, bool enable_gqa, Operands operands) {
+int64_t match_shapes(const Call& call, Tensor& query, Tensor& key, Tensor& value, bool enable_gqa) {
   const int64_t kept = enable_gqa ? 3 : 2;  // dimensions that do not broadcast
-  TANDEM_CHECK(ShapeError, query.dim() >= kept && key.dim() >= kept && value.dim() >= kept,
-               operand_error(op, str("query, key and value must have at least ", kept, " dimensions"), operands));
-  TANDEM_CHECK(
-      ShapeError, key.size(-1) == query.size(-1),
-      operand_error(op, str("query and key have different head sizes, ", query.size(-1), " and ", key.size(-1)),
-                    operands));
-  TANDEM_CHECK(ShapeError, key.size(-2) == value.size(-2),
-               operand_error(op, str("key and value have different lengths, ", key.size(-2), " and ", value.size(-2)),
-                             operands));
+  call.require(query.dim() >= kept && key.dim() >= kept && value.dim() >= kept,
+               "query, key and value must have at least ", kept, " dimensions");
+  call.require(key.size(-1) == query.size(-1), "query and key have different head sizes, ", query.size(-1), " and ",
+               key.size(-1));
+  call.require(key.size(-2) == value.size(-2), "key and value have different lengths, ", key.size(-2), " and ",
+               value.size(-2));
   int64_t group = 1;
   if (enable_gqa) {
     const int64_t heads = query.size(-3), shared = key.size(-3);
-    TANDEM_CHECK(ShapeError, value.size(-3) == shared && shared > 0 && heads > 0 && heads % shared == 0,
-                 operand_error(op,
-                               str("the heads of key and value, ", shared, " and ", value.size(-3),
-                                   ", must be equal and divide the ", heads, " heads of query"),
-                               operands));
+    call.require(value.size(-3) == shared && shared > 0 && heads > 0 && heads % shared == 0,
+                 "the heads of key and value, ", shared, " and ", value.size(-3), ", must be equal and divide the ",
+                 heads, " heads of query");
     group = heads / shared;
   }
   Shape batch(static_cast<size_t>(std::max({query.dim(), key.dim(), value.dim()}) - kept), 1);
@@ -43,8 +38,7 @@ int64_t match_shapes(const char* op, Tensor& query, Tensor& key, Tensor& value, 
     for (int64_t d = 1; d <= tensor->dim() - kept; ++d) {
       int64_t& size = batch[batch.size() - static_cast<size_t>(d)];
       const int64_t own = tensor->size(-kept - d);
-      TANDEM_CHECK(ShapeError, own == size || own == 1 || size == 1,
-                   operand_error(op, str("sizes differ in dimension ", batch.dim() - d), operands));
+      call.require(own == size || own == 1 || size == 1, "sizes differ in dimension ", batch.dim() - d);
       if (size == 1) size = own;
     }
   }
@@ -63,19 +57,12 @@ Tensor scaled_dot_product_attention(const Tensor& query_argument, const Tensor& 
   constexpr const char* kName = "scaled_dot_product_attention";
   Tensor query = query_argument, key = key_argument, value = value_argument;
   const Tensor& attn_mask = options.attn_mask;
-  cast_for(CastPolicy::kLowPrecision, {&query, &key, &value});
-  int64_t group = 1;
-  const auto check = [&](Operands operands) {
-    KernelContext context = check_same_device(kName, operands);
-    check_same_dtype(kName, {{"query", query}, {"key", key}, {"value", value}});
-    check_floating(kName, {"query", query});
-    group = match_shapes(kName, query, key, value, options.enable_gqa, operands);
-    if (attn_mask.defined()) check_attention_mask(kName, attn_mask, scores_shape(query, key), operands);
-    return context;
-  };
-  const KernelContext kernels =
-      attn_mask.defined() ? check({{"query", query}, {"key", key}, {"value", value}, {"attn_mask", attn_mask}})
-                          : check({{"query", query}, {"key", key}, {"value", value}});
+  const Call call(kName, CastPolicy::kLowPrecision,
+                  {{"query", &query}, {"key", &key}, {"value", &value}, {"attn_mask", attn_mask, kOptional}});
+  check_same_dtype(kName, {{"query", query}, {"key", key}, {"value", value}});
+  check_floating(kName, {"query", query});
+  const int64_t group = match_shapes(call, query, key, value, options.enable_gqa);
+  if (attn_mask.defined()) check_attention_mask(call, attn_mask, scores_shape(query, key));
   const AttentionInputs inputs{
       query, key, value, attn_mask,
       attention_attributes(kName, options, scores_shape(query, key), query.size(-1), group, query.device())};

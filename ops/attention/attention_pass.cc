@@ -9,6 +9,7 @@
 #include <tandem/base/math.h>
 #include <tandem/base/trace.h>
 #include <tandem/ops/attention/attention_kernels.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/tensor/cuda_capture.h>
 
@@ -55,15 +56,14 @@ Shape scores_shape(const Tensor& query, const Tensor& key) {
   return shape;
 }
 
-void check_attention_mask(const char* op, const Tensor& mask, const Shape& scores, Operands operands) {
-  TANDEM_CHECK(DTypeError, mask.dtype() == kBool || is_floating_point(mask.dtype()),
-               operand_error(op, "attn_mask must be bool or floating", operands));
+void check_attention_mask(const Call& call, const Tensor& mask, const Shape& scores) {
+  call.require<DTypeError>(mask.dtype() == kBool || is_floating_point(mask.dtype()),
+                           "attn_mask must be bool or floating");
   bool fits = mask.dim() <= scores.dim();
   for (int64_t d = 1; fits && d <= mask.dim(); ++d) {
     fits = mask.size(-d) == 1 || mask.size(-d) == scores[static_cast<size_t>(scores.dim() - d)];
   }
-  TANDEM_CHECK(ShapeError, fits,
-               operand_error(op, str("attn_mask does not broadcast to the scores' shape ", scores), operands));
+  call.require(fits, "attn_mask does not broadcast to the scores' shape ", scores);
 }
 
 Tensor empty_in_order(const Tensor& like, const Shape& shape, DType dtype) {

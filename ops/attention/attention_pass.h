@@ -5,7 +5,7 @@
 
 #include <tandem/ops/attention.h>
 #include <tandem/ops/attention/attention_kernels.h>
-#include <tandem/ops/check.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/tensor/tensor.h>
 
 namespace tandem { inline namespace v0 { namespace ops {
@@ -33,7 +33,7 @@ AttentionAttributes attention_attributes(const char* op, const AttentionOptions&
 Shape scores_shape(const Tensor& query, const Tensor& key);
 
 /// Throws unless the mask is bool or floating and broadcasts to `scores`.
-void check_attention_mask(const char* op, const Tensor& mask, const Shape& scores, Operands operands);
+void check_attention_mask(const Call& call, const Tensor& mask, const Shape& scores);
 
 /// An uninitialized dense tensor. All dimensions except the last have the memory order of `like`.
 Tensor empty_in_order(const Tensor& like, const Shape& shape, DType dtype);

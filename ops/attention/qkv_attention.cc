@@ -3,7 +3,7 @@
 #include <tandem/ops/attention.h>
 
 #include <tandem/ops/attention/attention_pass.h>
-#include <tandem/ops/cast.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/view.h>
 
@@ -39,29 +39,19 @@ Tensor qkv_attention(const Tensor& qkv_argument, int64_t num_heads, const Attent
   constexpr const char* kName = "qkv_attention";
   Tensor qkv = qkv_argument;
   const Tensor& attn_mask = options.attn_mask;
-  cast_for(CastPolicy::kLowPrecision, {&qkv});
-  Shape scores;
-  const auto check = [&](Operands operands) {
-    KernelContext context = check_same_device(kName, operands);
-    check_floating(kName, {"qkv", qkv});
-    TANDEM_CHECK(ValueError, !options.enable_gqa,
-                 operand_error(kName,
-                               "enable_gqa is set, but qkv has a key and a value for each head; pass them to "
-                               "scaled_dot_product_attention",
-                               operands));
-    TANDEM_CHECK(ValueError, num_heads >= 1,
-                 operand_error(kName, str("num_heads is ", num_heads, ", must be at least 1"), operands));
-    TANDEM_CHECK(ShapeError, qkv.dim() >= 2, operand_error(kName, "qkv must have at least 2 dimensions", operands));
-    TANDEM_CHECK(ShapeError, qkv.size(-1) % saturating_mul(3, num_heads) == 0,
-                 operand_error(kName, str("the last dimension must be a multiple of 3 * ", num_heads), operands));
-    scores = qkv.shape();
-    scores.back() = qkv.size(-2);
-    scores.insert(scores.size() - 2, num_heads);
-    if (attn_mask.defined()) check_attention_mask(kName, attn_mask, scores, operands);
-    return context;
-  };
-  const KernelContext kernels =
-      attn_mask.defined() ? check({{"qkv", qkv}, {"attn_mask", attn_mask}}) : check({{"qkv", qkv}});
+  const Call call(kName, CastPolicy::kLowPrecision, {{"qkv", &qkv}, {"attn_mask", attn_mask, kOptional}},
+                  DTypes::kFloating);
+  call.require<ValueError>(!options.enable_gqa,
+                           "enable_gqa is set, but qkv has a key and a value for each head; pass them to "
+                           "scaled_dot_product_attention");
+  call.require<ValueError>(num_heads >= 1, "num_heads is ", num_heads, ", must be at least 1");
+  call.require(qkv.dim() >= 2, "qkv must have at least 2 dimensions");
+  call.require(qkv.size(-1) % saturating_mul(3, num_heads) == 0, "the last dimension must be a multiple of 3 * ",
+               num_heads);
+  Shape scores = qkv.shape();
+  scores.back() = qkv.size(-2);
+  scores.insert(scores.size() - 2, num_heads);
+  if (attn_mask.defined()) check_attention_mask(call, attn_mask, scores);
   const int64_t width = qkv.size(-1) / 3;
   if (attn_mask.defined() && autograd::should_record(attn_mask)) {
     const AttentionInputs in = inputs_of(qkv, num_heads, attn_mask, {});

@@ -3,6 +3,7 @@
 #include <tandem/ops/attention.h>
 #include <tandem/ops/attention/attention_pass.h>
 #include <tandem/ops/attention/rotary_kernels.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/math.h>
@@ -61,16 +62,12 @@ Tensor rotated(const Tensor& x, const Tensor& cos, const Tensor& sin, bool inter
 
 Tensor rotary_embedding(const Tensor& x, const Tensor& cos, const Tensor& sin, bool interleaved) {
   constexpr const char* kName = "rotary_embedding";
-  const Operands operands = {{"x", x}, {"cos", cos}, {"sin", sin}};
-  const KernelContext context = check_same_device(kName, operands);
-  for (const Operand& operand : operands) check_floating(kName, operand);
-  TANDEM_CHECK(ShapeError, x.dim() >= 2 && x.size(-1) % 2 == 0,
-               operand_error(kName, "x must have at least 2 dimensions and an even last one", operands));
+  const Call call(kName, {{"x", x}, {"cos", cos}, {"sin", sin}});
+  for (const Operand& operand : call.operands) check_floating(kName, operand);
+  call.require(x.dim() >= 2 && x.size(-1) % 2 == 0, "x must have at least 2 dimensions and an even last one");
   const Shape expected = {x.size(-2), x.size(-1) / 2};
-  TANDEM_CHECK(ShapeError, cos.shape() == expected && sin.shape() == expected,
-               operand_error(kName, str("cos and sin must have the shape ", expected), operands));
-  TANDEM_CHECK(StateError, !autograd::should_record(cos, sin),
-               operand_error(kName, "cos and sin must not require grad; detach them", operands));
+  call.require(cos.shape() == expected && sin.shape() == expected, "cos and sin must have the shape ", expected);
+  call.require<StateError>(!autograd::should_record(cos, sin), "cos and sin must not require grad; detach them");
   const auto table = [&](const Tensor& tensor) { return row_major(tensor.to(compute_dtype(x.dtype()))); };
   return rotated(x, table(cos), table(sin), interleaved, /*is_inverse=*/false);
 }

@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include <tandem/ops/cast.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
@@ -37,18 +37,17 @@ Shape joined(Shape batch, const Shape& sizes) {
 }
 
 /// Checks devices, dtypes, and that A is a (square) matrix.
-[[nodiscard]] KernelContext check(const char* op, Operands operands, bool is_square = true) {
-  KernelContext context = check_same_device(op, operands);
-  const Tensor& a = operands.begin()->tensor;
-  TANDEM_CHECK(
-      DeviceError, a.device().is_cpu(),
-      operand_error(op, "it runs on CPUs only", operands, {}, "move the operands with .cpu(), and the result back"));
-  check_same_dtype(op, operands);
-  TANDEM_CHECK(DTypeError, a.dtype() == kFloat32 || a.dtype() == kFloat64,
-               operand_error(op, "A must be float32 or float64", operands));
-  TANDEM_CHECK(ShapeError, a.dim() >= 2 && (!is_square || a.size(-1) == a.size(-2)),
-               operand_error(op, is_square ? "A must be square, [..., n, n]" : "A must be [..., m, n]", operands));
-  return context;
+[[nodiscard]] Call check(const char* op, Arguments arguments, bool is_square = true) {
+  Call call(op, CastPolicy::kFloat32, arguments);
+  const Tensor& a = call.operands[0].tensor;
+  TANDEM_CHECK(DeviceError, a.device().is_cpu(),
+               operand_error(op, "it runs on CPUs only", call.operands, {},
+                             "move the operands with .cpu(), and the result back"));
+  check_same_dtype(op, call.operands);
+  call.require<DTypeError>(a.dtype() == kFloat32 || a.dtype() == kFloat64, "A must be float32 or float64");
+  call.require(a.dim() >= 2 && (!is_square || a.size(-1) == a.size(-2)),
+               is_square ? "A must be square, [..., n, n]" : "A must be [..., m, n]");
+  return call;
 }
 
 /// Throws ValueError for a matrix A that failed in a kernel; `index` is its batch index, or -1.
@@ -132,8 +131,7 @@ Tensor times_inverse(const Tensor& x, const Tensor& r) {
 }  // namespace
 
 Tensor cholesky(Tensor A) {
-  cast_for(CastPolicy::kFloat32, {&A});
-  const KernelContext context = check("linalg::cholesky", {{"A", A}});
+  const Call call = check("linalg::cholesky", {{"A", &A}});
   const Tensor out = empty(A.shape(), A.options()), dense = row_major(A);
   const Shape batch = batch_shape(A);
   check_succeeded("linalg::cholesky", A, batch,
@@ -154,28 +152,23 @@ Tensor cholesky(Tensor A) {
 }
 
 Tensor solve(Tensor A, Tensor B) {
-  cast_for(CastPolicy::kFloat32, {&A, &B});
-  const Operands operands = {{"A", A}, {"B", B}};
-  const KernelContext context = check("linalg::solve", operands);
+  const Call call = check("linalg::solve", {{"A", &A}, {"B", &B}});
   Shape vectors = A.shape();
   vectors.pop_back();
   const bool is_vector = B.dim() == 1 || B.shape() == vectors;
-  TANDEM_CHECK(
-      ShapeError, B.dim() > 0 && B.size(is_vector ? -1 : -2) == A.size(-1),
-      operand_error("linalg::solve", str("B must be [..., ", A.size(-1), ", k] or [..., ", A.size(-1), "]"), operands));
+  call.require(B.dim() > 0 && B.size(is_vector ? -1 : -2) == A.size(-1), "B must be [..., ", A.size(-1),
+               ", k] or [..., ", A.size(-1), "]");
   const Tensor out = solve_matrices("linalg::solve", A, is_vector ? B.unsqueeze(-1) : B);
   return is_vector ? out.squeeze(-1) : out;
 }
 
 Tensor inv(Tensor A) {
-  cast_for(CastPolicy::kFloat32, {&A});
-  const KernelContext context = check("linalg::inv", {{"A", A}});
+  const Call call = check("linalg::inv", {{"A", &A}});
   return solve_matrices("linalg::inv", A, identity(A.size(-1), A.options()));
 }
 
 Tensor det(Tensor A) {
-  cast_for(CastPolicy::kFloat32, {&A});
-  const KernelContext context = check("linalg::det", {{"A", A}});
+  const Call call = check("linalg::det", {{"A", &A}});
   const Shape batch = batch_shape(A);
   const Tensor out = empty(batch, A.options()), dense = row_major(A);
   cpu::det(A.dtype(), num_elements(batch), A.size(-1), dense.data_ptr(), out.data_ptr());
@@ -224,8 +217,7 @@ Tensor qr_gradient(const Tensor& q, const Tensor& r, const Tensor& grad_q, const
 }  // namespace
 
 QR qr(Tensor A) {
-  cast_for(CastPolicy::kFloat32, {&A});
-  const KernelContext context = check("linalg::qr", {{"A", A}}, false);
+  const Call call = check("linalg::qr", {{"A", &A}}, false);
   const int64_t m = A.size(-2), n = A.size(-1);
   const Tensor packed = empty_packed(A, std::min(m, n) * (m + n)), dense = row_major(A);
   cpu::qr(A.dtype(), packed.size(0), m, n, dense.data_ptr(), packed.data_ptr());
@@ -265,8 +257,7 @@ SVD svd_parts(const Tensor& packed, const Shape& shape) {
 }  // namespace
 
 SVD svd(Tensor A) {
-  cast_for(CastPolicy::kFloat32, {&A});
-  const KernelContext context = check("linalg::svd", {{"A", A}}, false);
+  const Call call = check("linalg::svd", {{"A", &A}}, false);
   const int64_t m = A.size(-2), n = A.size(-1);
   const Tensor packed = empty_packed(A, std::min(m, n) * (m + n + 1)), dense = row_major(A);
   check_succeeded("linalg::svd", A, batch_shape(A),
@@ -315,8 +306,7 @@ Eigh eigh_parts(const Tensor& packed, const Shape& shape) {
 }  // namespace
 
 Eigh eigh(Tensor A) {
-  cast_for(CastPolicy::kFloat32, {&A});
-  const KernelContext context = check("linalg::eigh", {{"A", A}});
+  const Call call = check("linalg::eigh", {{"A", &A}});
   const int64_t n = A.size(-1);
   const Tensor packed = empty_packed(A, n * (n + 1)), dense = row_major(A);
   check_succeeded("linalg::eigh", A, batch_shape(A),
@@ -377,8 +367,7 @@ std::pair<Tensor, Tensor> lu_parts(const Tensor& lu) {
 }  // namespace
 
 std::pair<Tensor, Tensor> lu_factor(Tensor A) {
-  cast_for(CastPolicy::kFloat32, {&A});
-  const KernelContext context = check("linalg::lu_factor", {{"A", A}}, false);
+  const Call call = check("linalg::lu_factor", {{"A", &A}}, false);
   const Shape batch = batch_shape(A);
   const int64_t m = A.size(-2), n = A.size(-1);
   const Tensor packed = empty(A.shape(), A.options());
@@ -423,14 +412,11 @@ std::pair<Tensor, Tensor> lu_factor(Tensor A) {
 }
 
 std::tuple<Tensor, Tensor, Tensor> lu_unpack(Tensor LU, const Tensor& pivots) {
-  cast_for(CastPolicy::kFloat32, {&LU});
-  const KernelContext context = check_same_device("linalg::lu_unpack", {{"LU", LU}, {"pivots", pivots}});
-  const KernelContext matrices = check("linalg::lu_unpack", {{"LU", LU}}, false);
-  const Operands operands = {{"LU", LU}, {"pivots", pivots}};
-  TANDEM_CHECK(DTypeError, pivots.dtype() == kInt32,
-               operand_error("linalg::lu_unpack", "pivots must be int32", operands));
-  TANDEM_CHECK(ShapeError, pivots.shape() == joined(batch_shape(LU), {std::min(LU.size(-2), LU.size(-1))}),
-               operand_error("linalg::lu_unpack", "pivots must be [..., min(m, n)]", operands));
+  const Call call("linalg::lu_unpack", CastPolicy::kFloat32, {{"LU", &LU}, {"pivots", pivots}});
+  const Call matrices = check("linalg::lu_unpack", {{"LU", &LU}}, false);
+  call.require<DTypeError>(pivots.dtype() == kInt32, "pivots must be int32");
+  call.require(pivots.shape() == joined(batch_shape(LU), {std::min(LU.size(-2), LU.size(-1))}),
+               "pivots must be [..., min(m, n)]");
   const auto [L, U] = lu_parts(LU);
   return {permutation(pivots, LU.size(-2), LU.options()), L, U};
 }

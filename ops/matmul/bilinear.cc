@@ -1,8 +1,7 @@
 #include <utility>
-#include <vector>
 
 #include <tandem/base/rank_context.h>
-#include <tandem/ops/cast.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/matmul.h>
@@ -20,33 +19,21 @@ struct WithoutAutocast {
   ~WithoutAutocast() { RankContext::current().autocast = previous; }
 };
 
-KernelContext check(const Tensor& input1, const Tensor& input2, const Tensor& weight, const Tensor& bias) {
-  std::vector<Operand> operands = {{"input1", input1}, {"input2", input2}, {"weight", weight}};
-  if (bias.defined()) operands.push_back({"bias", bias});
-  KernelContext context = check_same_device("bilinear", operands);
-  check_same_dtype("bilinear", operands);
-  check_floating("bilinear", operands.front());
-  TANDEM_CHECK(ShapeError, weight.dim() == 3,
-               operand_error("bilinear", "weight must have 3 dimensions, [out, in1, in2]", operands));
-  const Shape &first = input1.shape(), &second = input2.shape();
-  TANDEM_CHECK(
-      ShapeError, !first.empty() && first.back() == weight.size(1),
-      operand_error("bilinear", str("the last dimension of input1 must have size ", weight.size(1)), operands));
-  TANDEM_CHECK(
-      ShapeError, !second.empty() && second.back() == weight.size(2),
-      operand_error("bilinear", str("the last dimension of input2 must have size ", weight.size(2)), operands));
-  TANDEM_CHECK(ShapeError, Shape(first.begin(), first.end() - 1) == Shape(second.begin(), second.end() - 1),
-               operand_error("bilinear", "input1 and input2 must have equal sizes but for the last", operands));
-  TANDEM_CHECK(ShapeError, !bias.defined() || bias.shape() == Shape{weight.size(0)},
-               operand_error("bilinear", str("bias must have shape [", weight.size(0), "]"), operands));
-  return context;
-}
-
 }  // namespace
 
 Tensor bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor bias) {
-  cast_for(CastPolicy::kLowPrecision, {&input1, &input2, &weight, &bias});
-  const KernelContext context = check(input1, input2, weight, bias);
+  const Call call("bilinear", CastPolicy::kLowPrecision,
+                  {{"input1", &input1}, {"input2", &input2}, {"weight", &weight}, {"bias", &bias, kOptional}},
+                  DTypes::kSameFloating);
+  call.require(weight.dim() == 3, "weight must have 3 dimensions, [out, in1, in2]");
+  const Shape &first = input1.shape(), &second = input2.shape();
+  call.require(!first.empty() && first.back() == weight.size(1), "the last dimension of input1 must have size ",
+               weight.size(1));
+  call.require(!second.empty() && second.back() == weight.size(2), "the last dimension of input2 must have size ",
+               weight.size(2));
+  call.require(Shape(first.begin(), first.end() - 1) == Shape(second.begin(), second.end() - 1),
+               "input1 and input2 must have equal sizes but for the last");
+  call.require(!bias.defined() || bias.shape() == Shape{weight.size(0)}, "bias must have shape [", weight.size(0), "]");
   const WithoutAutocast without_autocast;
   const DType dtype = input1.dtype(), wide = promote(dtype, kFloat32);
   const int64_t out = weight.size(0), in1 = weight.size(1), in2 = weight.size(2);

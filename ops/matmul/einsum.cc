@@ -44,12 +44,12 @@ struct Term {
 };
 
 /// The arguments of einsum, for error texts.
-struct Call {
+struct EinsumArguments {
   const std::string& equation;
   std::vector<std::string> names;
   std::vector<Operand> operands;
 
-  Call(const std::string& text, const std::vector<Tensor>& tensors) : equation(text) {
+  EinsumArguments(const std::string& text, const std::vector<Tensor>& tensors) : equation(text) {
     for (size_t i = 0; i < tensors.size(); ++i) names.push_back(str("tensors[", i, ']'));
     for (size_t i = 0; i < tensors.size(); ++i) operands.push_back({names[i].c_str(), tensors[i]});
   }
@@ -59,7 +59,7 @@ struct Call {
 };
 
 /// The labels of one term of the equation; "..." has `num_ellipsis` dimensions.
-Labels parse_term(const Call& call, std::string_view text, int64_t num_ellipsis) {
+Labels parse_term(const EinsumArguments& call, std::string_view text, int64_t num_ellipsis) {
   Labels labels;
   bool has_ellipsis = false;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -79,7 +79,7 @@ Labels parse_term(const Call& call, std::string_view text, int64_t num_ellipsis)
 }
 
 /// The term without repeated labels.
-Term take_diagonals(const Call& call, size_t operand, Term term) {
+Term take_diagonals(const EinsumArguments& call, size_t operand, Term term) {
   for (size_t d2 = 1; d2 < term.labels.size(); ++d2) {
     for (size_t d1 = 0; d1 < d2; ++d1) {
       if (term.labels[d1] != term.labels[d2]) continue;
@@ -167,7 +167,7 @@ struct Equation {
   std::vector<int64_t> sizes;
 };
 
-Equation parse(const Call& call, const std::vector<Tensor>& tensors) {
+Equation parse(const EinsumArguments& call, const std::vector<Tensor>& tensors) {
   std::string_view inputs = call.equation;
   const size_t arrow = inputs.find("->");
   inputs = inputs.substr(0, arrow);
@@ -233,7 +233,7 @@ Tensor einsum(const std::string& equation, const std::vector<Tensor>& tensors_ar
   for (Tensor& tensor : tensors) cast_for(CastPolicy::kLowPrecision, {&tensor});
   TANDEM_CHECK(ValueError, !tensors.empty(), "einsum: the list of tensors is empty");
   const KernelContext context = check_same_device_list("einsum", tensors);
-  const Call call(equation, tensors);
+  const EinsumArguments call(equation, tensors);
   check_same_dtype("einsum", call.operands);
   TANDEM_CHECK(DTypeError, tensors[0].dtype() != kBool, call.error("bool tensors cannot be multiplied"));
 

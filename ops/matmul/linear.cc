@@ -1,7 +1,7 @@
 #include <tandem/base/function_ref.h>
 #include <tandem/base/trace.h>
 #include <tandem/ops/activation.h>
-#include <tandem/ops/cast.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/elementwise/activation_functions.h>
 #include <tandem/ops/elementwise/elementwise_functions.h>
@@ -47,26 +47,18 @@ struct LinearOperands {
 Tensor linear_forward(const char* op, const LinearOperands& operands_in, Epilogue epilogue = {},
                       Tensor* before_gelu = nullptr) {
   const Tensor &x = operands_in.x, &weight = operands_in.low_weight, &bias = operands_in.low_bias;
-  auto check = [&](Operands operands) {
-    KernelContext context = check_same_device(op, operands);
-    check_same_dtype(op, operands);
-    check_floating(op, *operands.begin());
-    TANDEM_CHECK(ShapeError, weight.dim() == 2,
-                 operand_error(op, "weight must have 2 dimensions, [out, in]", operands));
-    TANDEM_CHECK(ShapeError, x.dim() >= 1 && x.shape().back() == weight.shape()[1],
-                 operand_error(op, str("the last dimension of x must have size ", weight.shape()[1]), operands));
-    TANDEM_CHECK(ShapeError, !bias.defined() || (bias.dim() == 1 && bias.shape()[0] == weight.shape()[0]),
-                 operand_error(op, str("bias must have shape [", weight.shape()[0], "]"), operands));
-    return context;
-  };
-  const KernelContext context =
-      bias.defined() ? check({{"x", x}, {"weight", weight}, {"bias", bias}}) : check({{"x", x}, {"weight", weight}});
+  const Call call(op, {{"x", x}, {"weight", weight}, {"bias", bias, kOptional}}, DTypes::kSameFloating);
+  call.require(weight.dim() == 2, "weight must have 2 dimensions, [out, in]");
+  call.require(x.dim() >= 1 && x.shape().back() == weight.shape()[1], "the last dimension of x must have size ",
+               weight.shape()[1]);
+  call.require(!bias.defined() || (bias.dim() == 1 && bias.shape()[0] == weight.shape()[0]), "bias must have shape [",
+               weight.shape()[0], "]");
   Shape shape = x.shape();
   shape.back() = weight.shape()[0];
   const Tensor out = empty(shape, x.options());
   epilogue.bias = bias;
   if (before_gelu != nullptr) epilogue.before_gelu = *before_gelu = empty(shape, x.options());
-  multiply(context, rows_of(x), matrix(weight).t(), 1, 0, out, epilogue);
+  multiply(call, rows_of(x), matrix(weight).t(), 1, 0, out, epilogue);
   return out;
 }
 

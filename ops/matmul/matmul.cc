@@ -4,7 +4,7 @@
 #include <vector>
 
 #include <tandem/base/trace.h>
-#include <tandem/ops/cast.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/matmul/product.h>
@@ -19,9 +19,9 @@ namespace ops { namespace {
 
 Tensor swap_last_two(const Tensor& tensor) { return tensor.transpose(-2, -1); }
 
-void check_dtype(const char* op, Operands operands) {
+void check_dtype(const char* op, OperandSpan operands) {
   check_same_dtype(op, operands);
-  TANDEM_CHECK(DTypeError, operands.begin()->tensor.dtype() != kBool,
+  TANDEM_CHECK(DTypeError, operands.front().tensor.dtype() != kBool,
                operand_error(op, "bool matrices cannot be multiplied", operands));
 }
 
@@ -82,8 +82,8 @@ Tensor batched_matmul(const KernelContext& context, const Tensor& a, const Tenso
 }
 
 /// Fills the new `out` with `input`, broadcast, unless beta is 0. Throws ShapeError unless it broadcasts.
-void fill_with_input(const char* op, Operands operands, double beta, const Tensor& out) {
-  const Tensor& input = operands.begin()->tensor;
+void fill_with_input(const char* op, OperandSpan operands, double beta, const Tensor& out) {
+  const Tensor& input = operands.front().tensor;
   const Shape &from = input.shape(), &shape = out.shape();
   bool expands = from.size() <= shape.size();
   for (size_t d = 0; d < from.size() && expands; ++d) {
@@ -111,7 +111,7 @@ Shape batch_shape(const Tensor& a, const Tensor& b) {
 }
 
 /// Throws ShapeError unless left and right are batches of matrices that can be multiplied.
-void check_batches(const char* op, Operands operands, Operand left, Operand right) {
+void check_batches(const char* op, OperandSpan operands, Operand left, Operand right) {
   const Tensor &a = left.tensor, &b = right.tensor;
   TANDEM_CHECK(ShapeError, a.dim() == 3 && b.dim() == 3,
                operand_error(op, str(left.name, " and ", right.name, " must have 3 dimensions"), operands));
@@ -127,16 +127,12 @@ using namespace ops;
 
 Tensor matmul(const Tensor& input_argument, const Tensor& other_argument) {
   Tensor input = input_argument, other = other_argument;
-  cast_for(CastPolicy::kLowPrecision, {&input, &other});
-  const Operands operands = {{"input", input}, {"other", other}};
-  const KernelContext context = check_same_device("matmul", operands);
-  check_dtype("matmul", operands);
-  TANDEM_CHECK(ShapeError, input.dim() > 0 && other.dim() > 0,
-               operand_error("matmul", "input and other must have at least one dimension", operands));
+  const Call call("matmul", CastPolicy::kLowPrecision, {{"input", &input}, {"other", &other}});
+  check_dtype("matmul", call.operands);
+  call.require(input.dim() > 0 && other.dim() > 0, "input and other must have at least one dimension");
   const int64_t inner = input.shape().back();
   const int64_t other_inner = other.dim() == 1 ? other.size(0) : other.size(-2);
-  TANDEM_CHECK(ShapeError, inner == other_inner,
-               operand_error("matmul", str("inner sizes ", inner, " and ", other_inner, " differ"), operands));
+  call.require(inner == other_inner, "inner sizes ", inner, " and ", other_inner, " differ");
   if (input.dim() == 1) {
     const Tensor product = matmul(input.unsqueeze(0), other);
     return product.squeeze(other.dim() == 1 ? -1 : -2);
@@ -146,9 +142,9 @@ Tensor matmul(const Tensor& input_argument, const Tensor& other_argument) {
   Tensor out;
   if (input.dim() == 2 && other.dim() == 2) {
     out = empty({input.size(0), other.size(1)}, input.options());
-    multiply(context, matrix(input), matrix(other), 1, 0, out);
+    multiply(call, matrix(input), matrix(other), 1, 0, out);
   } else {
-    out = batched_matmul(context, input, other, batch_shape(input, other));
+    out = batched_matmul(call, input, other, batch_shape(input, other));
   }
 
   struct MatmulNode : Node {
@@ -196,15 +192,10 @@ namespace {
 /// matmul under the name `op`, of operands with the given numbers of dimensions.
 Tensor checked_matmul(const char* op, Tensor input, int64_t dims, const char* other_name, Tensor other,
                       int64_t other_dims) {
-  cast_for(CastPolicy::kLowPrecision, {&input, &other});
-  const Operands operands = {{"input", input}, {other_name, other}};
-  const KernelContext context = check_same_device(op, operands);
-  check_dtype(op, operands);
-  TANDEM_CHECK(ShapeError, input.dim() == dims && other.dim() == other_dims && input.size(-1) == other.size(0),
-               operand_error(op,
-                             str("input must be ", dims == 2 ? "[m, k]" : "[k]", " and ", other_name, " ",
-                                 other_dims == 2 ? "[k, n]" : "[k]"),
-                             operands));
+  const Call call(op, CastPolicy::kLowPrecision, {{"input", &input}, {other_name, &other}});
+  check_dtype(op, call.operands);
+  call.require(input.dim() == dims && other.dim() == other_dims && input.size(-1) == other.size(0), "input must be ",
+               dims == 2 ? "[m, k]" : "[k]", " and ", other_name, " ", other_dims == 2 ? "[k, n]" : "[k]");
   return matmul(input, other);
 }
 
@@ -215,31 +206,25 @@ Tensor mv(const Tensor& input, const Tensor& vec) { return checked_matmul("mv", 
 Tensor dot(const Tensor& input, const Tensor& tensor) { return checked_matmul("dot", input, 1, "tensor", tensor, 1); }
 
 Tensor cross(const Tensor& input, const Tensor& other, int64_t dim) {
-  const Operands operands = {{"input", input}, {"other", other}};
-  const KernelContext context = check_same_device("cross", operands);
-  TANDEM_CHECK(ShapeError,
-               input.dim() > 0 && input.dim() == other.dim() && input.size(dim) == 3 && other.size(dim) == 3,
-               operand_error("cross", str("dimension ", dim, " of both must have size 3"), operands));
+  const Call call("cross", {{"input", input}, {"other", other}});
+  call.require(input.dim() > 0 && input.dim() == other.dim() && input.size(dim) == 3 && other.size(dim) == 3,
+               "dimension ", dim, " of both must have size 3");
   const auto shifted = [&](const Tensor& x, int64_t by) { return x.roll(-by, dim); };
   return sub(mul(shifted(input, 1), shifted(other, 2)), mul(shifted(input, 2), shifted(other, 1)));
 }
 
 Tensor outer(const Tensor& input, const Tensor& vec2) {
-  const Operands operands = {{"input", input}, {"vec2", vec2}};
-  const KernelContext context = check_same_device("outer", operands);
-  TANDEM_CHECK(ShapeError, input.dim() == 1 && vec2.dim() == 1,
-               operand_error("outer", "input and vec2 must have 1 dimension", operands));
+  const Call call("outer", {{"input", input}, {"vec2", vec2}});
+  call.require(input.dim() == 1 && vec2.dim() == 1, "input and vec2 must have 1 dimension");
   return mul(input.unsqueeze(1), vec2);
 }
 
 Tensor bmm(const Tensor& input_argument, const Tensor& mat2_argument) {
   Tensor input = input_argument, mat2 = mat2_argument;
-  cast_for(CastPolicy::kLowPrecision, {&input, &mat2});
-  const Operands operands = {{"input", input}, {"mat2", mat2}};
-  const KernelContext context = check_same_device("bmm", operands);
-  check_dtype("bmm", operands);
-  check_batches("bmm", operands, operands.begin()[0], operands.begin()[1]);
-  const Tensor out = batched_matmul(context, input, mat2, {input.size(0)});
+  const Call call("bmm", CastPolicy::kLowPrecision, {{"input", &input}, {"mat2", &mat2}});
+  check_dtype("bmm", call.operands);
+  check_batches("bmm", call.operands, call.operands[0], call.operands[1]);
+  const Tensor out = batched_matmul(call, input, mat2, {input.size(0)});
 
   struct BmmNode : Node {
     SavedTensor input{*this, "input"}, mat2{*this, "mat2"};
@@ -261,17 +246,13 @@ Tensor bmm(const Tensor& input_argument, const Tensor& mat2_argument) {
 Tensor addmm(const Tensor& input_argument, const Tensor& mat1_argument, const Tensor& mat2_argument, Scalar beta,
              Scalar alpha) {
   Tensor input = input_argument, mat1 = mat1_argument, mat2 = mat2_argument;
-  cast_for(CastPolicy::kLowPrecision, {&input, &mat1, &mat2});
-  const Operands operands = {{"input", input}, {"mat1", mat1}, {"mat2", mat2}};
-  const KernelContext context = check_same_device("addmm", operands);
-  check_dtype("addmm", operands);
-  TANDEM_CHECK(ShapeError, mat1.dim() == 2 && mat2.dim() == 2,
-               operand_error("addmm", "mat1 and mat2 must have 2 dimensions", operands));
-  TANDEM_CHECK(ShapeError, mat1.size(1) == mat2.size(0),
-               operand_error("addmm", str("inner sizes ", mat1.size(1), " and ", mat2.size(0), " differ"), operands));
+  const Call call("addmm", CastPolicy::kLowPrecision, {{"input", &input}, {"mat1", &mat1}, {"mat2", &mat2}});
+  check_dtype("addmm", call.operands);
+  call.require(mat1.dim() == 2 && mat2.dim() == 2, "mat1 and mat2 must have 2 dimensions");
+  call.require(mat1.size(1) == mat2.size(0), "inner sizes ", mat1.size(1), " and ", mat2.size(0), " differ");
   const Tensor out = empty({mat1.size(0), mat2.size(1)}, mat1.options());
-  fill_with_input("addmm", operands, beta.to_double(), out);
-  multiply(context, matrix(mat1), matrix(mat2), alpha.to_double(), beta.to_double(), out);
+  fill_with_input("addmm", call.operands, beta.to_double(), out);
+  multiply(call, matrix(mat1), matrix(mat2), alpha.to_double(), beta.to_double(), out);
 
   struct AddmmNode : Node {
     SavedTensor mat1{*this, "mat1"}, mat2{*this, "mat2"};
@@ -311,27 +292,23 @@ Tensor addmm(const Tensor& input_argument, const Tensor& mat1_argument, const Te
 Tensor addmv(const Tensor& input_argument, const Tensor& mat_argument, const Tensor& vec_argument, Scalar beta,
              Scalar alpha) {
   Tensor input = input_argument, mat = mat_argument, vec = vec_argument;
-  cast_for(CastPolicy::kLowPrecision, {&input, &mat, &vec});
-  const Operands operands = {{"input", input}, {"mat", mat}, {"vec", vec}};
-  const KernelContext context = check_same_device("addmv", operands);
-  check_dtype("addmv", operands);
+  const Call call("addmv", CastPolicy::kLowPrecision, {{"input", &input}, {"mat", &mat}, {"vec", &vec}});
+  check_dtype("addmv", call.operands);
   const bool fits = mat.dim() == 2 && vec.dim() == 1 && mat.size(1) == vec.size(0) && input.dim() <= 1;
-  TANDEM_CHECK(ShapeError, fits && (input.numel() == 1 || input.size(0) == mat.size(0)),
-               operand_error("addmv", "input [n], mat [n, m] and vec [m] are needed", operands));
+  call.require(fits && (input.numel() == 1 || input.size(0) == mat.size(0)),
+               "input [n], mat [n, m] and vec [m] are needed");
   return addmm(input.unsqueeze(-1), mat, vec.unsqueeze(1), beta, alpha).squeeze(1);
 }
 
 Tensor baddbmm(const Tensor& input_argument, const Tensor& batch1_argument, const Tensor& batch2_argument, Scalar beta,
                Scalar alpha) {
   Tensor input = input_argument, batch1 = batch1_argument, batch2 = batch2_argument;
-  cast_for(CastPolicy::kLowPrecision, {&input, &batch1, &batch2});
-  const Operands operands = {{"input", input}, {"batch1", batch1}, {"batch2", batch2}};
-  const KernelContext context = check_same_device("baddbmm", operands);
-  check_dtype("baddbmm", operands);
-  check_batches("baddbmm", operands, operands.begin()[1], operands.begin()[2]);
+  const Call call("baddbmm", CastPolicy::kLowPrecision, {{"input", &input}, {"batch1", &batch1}, {"batch2", &batch2}});
+  check_dtype("baddbmm", call.operands);
+  check_batches("baddbmm", call.operands, call.operands[1], call.operands[2]);
   const Tensor out = empty({batch1.size(0), batch1.size(1), batch2.size(2)}, batch1.options());
-  fill_with_input("baddbmm", operands, beta.to_double(), out);
-  batched_multiply(context, batch1, batch2, {batch1.size(0)}, alpha.to_double(), beta.to_double(), out);
+  fill_with_input("baddbmm", call.operands, beta.to_double(), out);
+  batched_multiply(call, batch1, batch2, {batch1.size(0)}, alpha.to_double(), beta.to_double(), out);
 
   struct BaddbmmNode : Node {
     SavedTensor batch1{*this, "batch1"}, batch2{*this, "batch2"};
