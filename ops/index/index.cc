@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include <tandem/ops/cast.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
@@ -26,7 +26,7 @@ using ops::row_major;
 
 namespace {
 
-void check_int64(const char* op, const char* name, const Tensor& index, ops::Operands operands) {
+void check_int64(const char* op, const char* name, const Tensor& index, ops::OperandSpan operands) {
   TANDEM_CHECK(DTypeError, index.dtype() == kInt64, ops::operand_error(op, str(name, " must be int64"), operands));
 }
 
@@ -74,20 +74,15 @@ void ops::record_gather(const char* op, const Tensor& out, const Tensor& input, 
 }
 
 Tensor gather(const Tensor& input, int64_t dim, const Tensor& index_tensor) {
-  const ops::Operands operands = {{"input", input}, {"index", index_tensor}};
-  const KernelContext context = ops::check_same_device("gather", operands);
+  const ops::Call call("gather", {{"input", input}, {"index", index_tensor}});
   const int64_t d = wrap_dim("gather", dim, input.dim());
   bool fits = index_tensor.dim() == input.dim();
   for (int64_t i = 0; fits && i < input.dim(); ++i) fits = i == d || index_tensor.size(i) <= input.size(i);
-  TANDEM_CHECK(
-      ShapeError, fits,
-      ops::operand_error(
-          "gather",
-          str("index must have as many dimensions as input, and no size larger than input's except in dimension ", d),
-          operands));
-  const Tensor index = ops::index_argument("gather", "index", index_tensor, operands);
-  check_index_bounds("gather", "index", context, index, input.dim() == 0 ? 1 : input.size(d));
-  Tensor out = run_gather(context, input.detach(), d, index);
+  call.require(fits,
+               "index must have as many dimensions as input, and no size larger than input's except in dimension ", d);
+  const Tensor index = ops::index_argument("gather", "index", index_tensor, call.operands);
+  check_index_bounds("gather", "index", call, index, input.dim() == 0 ? 1 : input.size(d));
+  Tensor out = run_gather(call, input.detach(), d, index);
   ops::record_gather("gather", out, input, d, index);
   return out;
 }
@@ -108,21 +103,19 @@ struct IndexSelectNode : Node {
 }  // namespace
 
 Tensor index_select(const Tensor& input, int64_t dim, const Tensor& index_tensor) {
-  const ops::Operands operands = {{"input", input}, {"index", index_tensor}};
-  const KernelContext context = ops::check_same_device("index_select", operands);
-  TANDEM_CHECK(ShapeError, index_tensor.dim() == 1,
-               ops::operand_error("index_select", "index must have one dimension", operands));
-  TANDEM_CHECK(IndexError, input.dim() > 0, ops::operand_error("index_select", "input has no dimensions", operands));
+  const ops::Call call("index_select", {{"input", input}, {"index", index_tensor}});
+  call.require(index_tensor.dim() == 1, "index must have one dimension");
+  call.require<IndexError>(input.dim() > 0, "input has no dimensions");
   const int64_t d = wrap_dim("index_select", dim, input.dim());
-  const Tensor index = ops::index_argument("index_select", "index", index_tensor, operands);
-  check_index_bounds("index_select", "index", context, index, input.size(d));
+  const Tensor index = ops::index_argument("index_select", "index", index_tensor, call.operands);
+  check_index_bounds("index_select", "index", call, index, input.size(d));
   Shape shape = input.shape();
   shape[static_cast<size_t>(d)] = index.numel();
   const Extents block = block_of(shape, d);
   Tensor out = empty(shape, input.options());
   const Tensor memory = row_major(input);
   if (out.numel() > 0) {
-    TANDEM_KERNEL(context, index_select, block.inner * size_of(input.dtype()), block.outer, block.size, input.size(d),
+    TANDEM_KERNEL(call, index_select, block.inner * size_of(input.dtype()), block.outer, block.size, input.size(d),
                   index.data<int64_t>(), memory.data_ptr(), out.data_ptr());
   }
   if (auto* node = record<IndexSelectNode>("index_select", out, input)) {
@@ -136,27 +129,23 @@ Tensor index_select(const Tensor& input, int64_t dim, const Tensor& index_tensor
 // --- one_hot, topk -------------------------------------------------------------------------------
 
 Tensor one_hot(const Tensor& labels_argument, int64_t num_classes) {
-  const KernelContext context = ops::check_same_device("one_hot", {{"labels", labels_argument}});
-  check_int64("one_hot", "labels", labels_argument, {{"labels", labels_argument}});
-  TANDEM_CHECK(ValueError, num_classes >= 1,
-               ops::operand_error("one_hot", str("num_classes is ", num_classes, ", must be at least 1"),
-                                  {{"labels", labels_argument}}));
+  const ops::Call call("one_hot", {{"labels", labels_argument}});
+  check_int64("one_hot", "labels", labels_argument, call.operands);
+  call.require<ValueError>(num_classes >= 1, "num_classes is ", num_classes, ", must be at least 1");
   const Tensor labels = row_major(labels_argument);
-  check_index_bounds("one_hot", "label", context, labels, num_classes);
+  check_index_bounds("one_hot", "label", call, labels, num_classes);
   Shape shape = labels.shape();
   shape.push_back(num_classes);
   Tensor out = empty(shape, {kInt64, labels.device()});
-  TANDEM_KERNEL(context, one_hot, labels.numel(), num_classes, labels.data<int64_t>(), out.data<int64_t>());
+  TANDEM_KERNEL(call, one_hot, labels.numel(), num_classes, labels.data<int64_t>(), out.data<int64_t>());
   return out;
 }
 
 ValuesIndices topk(const Tensor& input, int64_t k, int64_t dim, bool largest, bool) {
-  const KernelContext context = ops::check_same_device("topk", {{"input", input}});
+  const ops::Call call("topk", {{"input", input}});
   const int64_t d = wrap_dim("topk", dim, input.dim());
   const int64_t size = input.dim() == 0 ? 1 : input.size(d);
-  TANDEM_CHECK(ValueError, k >= 0 && k <= size,
-               ops::operand_error("topk", str("k is ", k, ", must be in [0, ", size, "], the size of dimension ", d),
-                                  {{"input", input}}));
+  call.require<ValueError>(k >= 0 && k <= size, "k is ", k, ", must be in [0, ", size, "], the size of dimension ", d);
   Tensor values, indices;
   {
     const NoGradGuard no_grad;
@@ -166,7 +155,7 @@ ValuesIndices topk(const Tensor& input, int64_t k, int64_t dim, bool largest, bo
     values = empty(shape, input.options());
     indices = empty(shape, {kInt64, input.device()});
     const int64_t num_rows = size == 0 ? 0 : rows.numel() / size;
-    TANDEM_KERNEL(context, topk, input.dtype(), num_rows, size, k, largest, rows.data_ptr(), values.data_ptr(),
+    TANDEM_KERNEL(call, topk, input.dtype(), num_rows, size, k, largest, rows.data_ptr(), values.data_ptr(),
                   indices.data<int64_t>());
     values = row_major(transpose(values, d, -1));
     indices = row_major(transpose(indices, d, -1));
@@ -214,8 +203,8 @@ void record_masked_fill(const char* op, const Tensor& out, const Tensor& input, 
 
 }  // namespace
 
-void ops::check_fill_value(const char* op, const char* name, Operands operands, Scalar value) {
-  const Tensor& input = operands.begin()->tensor;
+void ops::check_fill_value(const char* op, const char* name, OperandSpan operands, Scalar value) {
+  const Tensor& input = operands.front().tensor;
   const char* const kind = value.dtype() == kFloat64 ? "floating number" : "number";
   TANDEM_CHECK(DTypeError, dtype_with(input, value) == input.dtype(),
                operand_error(op, str("the value is a ", kind, ", which ", name, " cannot represent"), operands));
@@ -223,27 +212,25 @@ void ops::check_fill_value(const char* op, const char* name, Operands operands, 
 }
 
 Tensor masked_fill(const Tensor& input, const Tensor& mask, Scalar value) {
-  const ops::Operands operands = {{"input", input}, {"mask", mask}};
-  const KernelContext context = ops::check_same_device("masked_fill", operands);
+  const ops::Call call("masked_fill", {{"input", input}, {"mask", mask}});
   check_masked_fill("masked_fill", "input", input, mask, value);
-  const Shape shape = ops::broadcast_shape("masked_fill", operands);
+  const Shape shape = ops::broadcast_shape("masked_fill", call.operands);
   Tensor out = shape == input.shape() ? empty_preserving_layout(input, input.dtype()) : empty(shape, input.options());
-  run_masked_fill(context, input, mask, value, out);
+  run_masked_fill(call, input, mask, value, out);
   record_masked_fill("masked_fill", out, input, mask);
   return out;
 }
 
 const Tensor& Tensor::masked_fill_(const Tensor& mask, Scalar value) const {
-  const ops::Operands operands = {{"self", *this}, {"mask", mask}};
-  const KernelContext context = ops::check_same_device("masked_fill_", operands);
+  const ops::Call call("masked_fill_", {{"self", *this}, {"mask", mask}});
   check_masked_fill("masked_fill_", "self", *this, mask, value);
   ops::check_in_place("masked_fill_", *this, dtype());
-  TANDEM_CHECK(ShapeError, ops::broadcast_shape("masked_fill_", operands) == shape(),
-               ops::operand_error("masked_fill_", "mask does not broadcast to the shape of self", operands));
+  call.require(ops::broadcast_shape("masked_fill_", call.operands) == shape(),
+               "mask does not broadcast to the shape of self");
   const Tensor condition = mask.storage() == storage() ? tandem::clone(mask) : mask;
   ops::begin_in_place("masked_fill_", *this);
   record_masked_fill("masked_fill_", *this, *this, condition);
-  run_masked_fill(context, *this, condition, value, *this);
+  run_masked_fill(call, *this, condition, value, *this);
   autograd::end_in_place("masked_fill_", *this);
   return *this;
 }
@@ -259,13 +246,12 @@ struct TriangleNode : Node {
 };
 
 Tensor triangle(const char* op, bool upper, const Tensor& input, int64_t diagonal) {
-  const KernelContext context = ops::check_same_device(op, {{"input", input}});
-  TANDEM_CHECK(ShapeError, input.dim() >= 2,
-               ops::operand_error(op, "input must have at least two dimensions", {{"input", input}}));
+  const ops::Call call(op, {{"input", input}});
+  call.require(input.dim() >= 2, "input must have at least two dimensions");
   const int64_t rows = input.size(-2), columns = input.size(-1);
   Tensor out = empty_like(input);
   const Tensor memory = row_major(input);
-  TANDEM_KERNEL(context, triangle, upper, size_of(input.dtype()), input.numel() / std::max<int64_t>(rows * columns, 1),
+  TANDEM_KERNEL(call, triangle, upper, size_of(input.dtype()), input.numel() / std::max<int64_t>(rows * columns, 1),
                 rows, columns, diagonal, memory.data_ptr(), out.data_ptr());
   if (auto* node = record<TriangleNode>(op, out, input)) {
     node->upper = upper;
@@ -300,14 +286,11 @@ std::vector<Tensor> where(const Tensor& condition) {
 }
 
 Tensor take_along_dim(const Tensor& input, const Tensor& indices, std::optional<int64_t> dim) {
-  const ops::Operands operands = {{"input", input}, {"indices", indices}};
-  const KernelContext context = ops::check_same_device("take_along_dim", operands);
-  const Tensor given = ops::index_argument("take_along_dim", "indices", indices, operands);
-  const auto wrapped = [&](int64_t size) { return ops::wrap_index("take_along_dim", "index", context, given, size); };
+  const ops::Call call("take_along_dim", {{"input", input}, {"indices", indices}});
+  const Tensor given = ops::index_argument("take_along_dim", "indices", indices, call.operands);
+  const auto wrapped = [&](int64_t size) { return ops::wrap_index("take_along_dim", "index", call, given, size); };
   if (!dim) return gather(flatten(input), 0, flatten(wrapped(input.numel())));
-  TANDEM_CHECK(
-      ShapeError, input.dim() == indices.dim(),
-      ops::operand_error("take_along_dim", "input and indices must have the same number of dimensions", operands));
+  call.require(input.dim() == indices.dim(), "input and indices must have the same number of dimensions");
   const size_t d = static_cast<size_t>(wrap_dim("take_along_dim", *dim, input.dim()));
   const Tensor index = wrapped(input.dim() == 0 ? 1 : input.size(*dim));
   Shape from = input.shape(), at = indices.shape();

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include <tandem/ops/cast.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/elementwise/elementwise_loop.h>
@@ -57,7 +57,7 @@ Tensor separate(const Tensor& tensor, const Tensor& self) {
 
 }  // namespace
 
-Tensor ops::index_argument(const char* op, const char* name, const Tensor& index, Operands operands) {
+Tensor ops::index_argument(const char* op, const char* name, const Tensor& index, OperandSpan operands) {
   TANDEM_CHECK(DTypeError, index.dtype() == kInt64 || index.dtype() == kInt32,
                operand_error(op, str(name, " must be int32 or int64"), operands));
   return row_major(to(index.detach(), kInt64));
@@ -136,69 +136,61 @@ void record_scatter(const char* op, const Tensor& out, const Tensor& input, int6
 
 /// Checks the arguments of scatter operations, replaces dim and index by the arguments of the kernel, and src by the
 /// part that is written.
-KernelContext prepare(const char* op, const char* name, const Tensor& input, int64_t& dim, Tensor& index, Tensor& src) {
-  const Operands operands = {{name, input}, {"index", index}, {"src", src}};
-  KernelContext context = ops::check_same_device(op, operands);
+ops::Call prepare(const char* op, const char* name, const Tensor& input, int64_t& dim, Tensor& index, Tensor& src) {
+  ops::Call call(op, {{name, input}, {"index", index}, {"src", src}});
   ops::check_same_dtype(op, {{name, input}, {"src", src}});
   dim = wrap_dim(op, dim, input.dim());
   bool fits = index.dim() == input.dim() && index.dim() == src.dim();
   for (int64_t d = 0; fits && d < input.dim(); ++d) {
     fits = index.size(d) <= src.size(d) && (d == dim || index.size(d) <= input.size(d));
   }
-  TANDEM_CHECK(ShapeError, fits,
-               operand_error(op,
-                             str("index must have as many dimensions as ", name,
-                                 " and src, no size larger than src's, and no size larger than ", name,
-                                 "'s except in dimension ", dim),
-                             operands));
-  index = index_argument(op, "index", index, operands);
-  ops::check_index_bounds(op, "index", context, index, block_of(input.shape(), dim).size);
+  call.require(fits, "index must have as many dimensions as ", name,
+               " and src, no size larger than src's, and no size larger than ", name, "'s except in dimension ", dim);
+  index = index_argument(op, "index", index, call.operands);
+  ops::check_index_bounds(op, "index", call, index, block_of(input.shape(), dim).size);
   for (int64_t d = 0; d < src.dim(); ++d) {
     if (index.size(d) != src.size(d)) src = slice(src, d, 0, index.size(d));
   }
-  return context;
+  return call;
 }
 
 Tensor scatter(const char* op, ScatterOp how, Tensor input, int64_t dim, Tensor index, Tensor src) {
   cast_for(CastPolicy::kWidest, {&input, &src});
-  const KernelContext context = prepare(op, "input", input, dim, index, src);
+  const ops::Call call = prepare(op, "input", input, dim, index, src);
   Tensor out = copy_of(input);
-  scatter_into(context, how, out, dim, index, src.detach());
+  scatter_into(call, how, out, dim, index, src.detach());
   record_scatter(op, out, input, dim, index, src, how);
   return out;
 }
 
 const Tensor& scatter_in_place(const char* op, ScatterOp how, const Tensor& self, int64_t dim, Tensor index,
                                Tensor src) {
-  const KernelContext context = prepare(op, "self", self, dim, index, src);
+  const ops::Call call = prepare(op, "self", self, dim, index, src);
   ops::check_in_place(op, self, self.dtype());
   index = separate(index, self);
   src = separate(src, self);
   ops::begin_in_place(op, self, src);
   record_scatter(op, self, self, dim, index, src, how);
-  scatter_into(context, how, self, dim, index, src.detach());
+  scatter_into(call, how, self, dim, index, src.detach());
   autograd::end_in_place(op, self);
   return self;
 }
 
 /// A mask like `input` that is true at the elements that index selects.
 Tensor scatter_mask(const char* op, const Tensor& input, int64_t dim, const Tensor& index_tensor, Scalar value) {
-  const Operands operands = {{"input", input}, {"index", index_tensor}};
-  const KernelContext context = ops::check_same_device(op, operands);
-  ops::check_fill_value(op, "input", operands, value);
+  const ops::Call call(op, {{"input", input}, {"index", index_tensor}});
+  ops::check_fill_value(op, "input", call.operands, value);
   dim = wrap_dim(op, dim, input.dim());
   bool fits = index_tensor.dim() == input.dim();
   for (int64_t d = 0; fits && d < input.dim(); ++d) fits = d == dim || index_tensor.size(d) <= input.size(d);
-  TANDEM_CHECK(ShapeError, fits,
-               operand_error(op,
-                             str("index must have as many dimensions as input, and no size larger than input's except "
-                                 "in dimension ",
-                                 dim),
-                             operands));
-  const Tensor index = index_argument(op, "index", index_tensor, operands);
-  ops::check_index_bounds(op, "index", context, index, block_of(input.shape(), dim).size);
+  call.require(fits,
+               "index must have as many dimensions as input, and no size larger than input's except "
+               "in dimension ",
+               dim);
+  const Tensor index = index_argument(op, "index", index_tensor, call.operands);
+  ops::check_index_bounds(op, "index", call, index, block_of(input.shape(), dim).size);
   Tensor mask = zeros(input.shape(), {kBool, input.device()});
-  scatter_into(context, ScatterOp::kAssign, mask, dim, index, ones(index.shape(), mask.options()));
+  scatter_into(call, ScatterOp::kAssign, mask, dim, index, ones(index.shape(), mask.options()));
   return mask;
 }
 
@@ -335,7 +327,7 @@ Tensor scatter_reduce(Tensor input, int64_t dim, const Tensor& index_tensor, Ten
                       bool include_self) {
   cast_for(CastPolicy::kWidest, {&input, &src});
   Tensor index = index_tensor;
-  const KernelContext context = prepare("scatter_reduce", "input", input, dim, index, src);
+  const ops::Call call = prepare("scatter_reduce", "input", input, dim, index, src);
   TANDEM_CHECK(
       DTypeError, reduce != ScatterReduce::kMean || is_floating_point(input.dtype()),
       operand_error("scatter_reduce", "the mean of integers is not supported", {{"input", input}, {"src", src}}));
@@ -346,10 +338,10 @@ Tensor scatter_reduce(Tensor input, int64_t dim, const Tensor& index_tensor, Ten
     out = copy_of(to(input, dtype));  // a mean is rounded once
     if (!include_self) {
       const Tensor identity = full(index.shape(), identity_of(reduce, dtype), out.options());
-      scatter_into(context, ScatterOp::kAssign, out, dim, index, identity);
+      scatter_into(call, ScatterOp::kAssign, out, dim, index, identity);
     }
-    scatter_into(context, op_of(reduce), out, dim, index, to(src, dtype));
-    if (reduce == ScatterReduce::kMean) out = out / counts_of(context, out.shape(), dim, index, include_self, dtype);
+    scatter_into(call, op_of(reduce), out, dim, index, to(src, dtype));
+    if (reduce == ScatterReduce::kMean) out = out / counts_of(call, out.shape(), dim, index, include_self, dtype);
     out = to(out, input.dtype());
   }
   if (auto* node = record<ScatterReduceNode>("scatter_reduce", out, input, src)) {
@@ -368,8 +360,7 @@ Tensor scatter_reduce(Tensor input, int64_t dim, const Tensor& index_tensor, Ten
 
 const Tensor& Tensor::scatter_reduce_(int64_t dim, const Tensor& index, const Tensor& src, ScatterReduce reduce,
                                       bool include_self) const {
-  const ops::Operands operands = {{"self", *this}, {"index", index}, {"src", src}};
-  const KernelContext context = ops::check_same_device("scatter_reduce_", operands);
+  const ops::Call call("scatter_reduce_", {{"self", *this}, {"index", index}, {"src", src}});
   const Tensor old = autograd::should_record(*this, src) ? clone() : *this;  // may be saved for backward
   return ops::copy_in_place("scatter_reduce_", *this, scatter_reduce(old, dim, index, src, reduce, include_self));
 }
@@ -379,48 +370,45 @@ const Tensor& Tensor::scatter_reduce_(int64_t dim, const Tensor& index, const Te
 namespace {
 
 /// Checks the arguments of index_add and index_copy and replaces them by the arguments of the kernel.
-KernelContext prepare_slices(const char* op, const char* name, const Tensor& input, int64_t& dim, Tensor& index,
-                             Tensor& source, Scalar alpha) {
-  const Operands operands = {{name, input}, {"index", index}, {"source", source}};
-  KernelContext context = ops::check_same_device(op, operands);
+ops::Call prepare_slices(const char* op, const char* name, const Tensor& input, int64_t& dim, Tensor& index,
+                         Tensor& source, Scalar alpha) {
+  ops::Call call(op, {{name, input}, {"index", index}, {"source", source}});
   ops::check_same_dtype(op, {{name, input}, {"source", source}});
   dim = wrap_dim(op, dim, input.dim());
   Shape expected = input.shape();
   if (!expected.empty()) expected[static_cast<size_t>(dim)] = index.numel();
-  TANDEM_CHECK(ShapeError, index.dim() == 1 && !expected.empty() && source.shape() == expected,
-               operand_error(op,
-                             str("index must have one dimension, and source the shape of ", name,
-                                 " with the number of indices as the size of dimension ", dim),
-                             operands));
+  call.require(index.dim() == 1 && !expected.empty() && source.shape() == expected,
+               "index must have one dimension, and source the shape of ", name,
+               " with the number of indices as the size of dimension ", dim);
   const bool scales = alpha.to_double() != 1;
   const char* const kind = alpha.dtype() == kFloat64 ? "floating number" : "number";
-  TANDEM_CHECK(DTypeError, !scales || ops::dtype_with(source, alpha) == source.dtype(),
-               operand_error(op, str("alpha is a ", kind, ", which source cannot represent"), operands));
-  index = index_argument(op, "index", index, operands);
-  ops::check_index_bounds(op, "index", context, index, input.size(dim));
+  call.require<DTypeError>(!scales || ops::dtype_with(source, alpha) == source.dtype(), "alpha is a ", kind,
+                           ", which source cannot represent");
+  index = index_argument(op, "index", index, call.operands);
+  ops::check_index_bounds(op, "index", call, index, input.size(dim));
   if (scales) source = mul(source, alpha);
-  return context;
+  return call;
 }
 
 Tensor write_slices(const char* op, ScatterOp how, Tensor input, int64_t dim, Tensor index, Tensor source,
                     Scalar alpha) {
   cast_for(CastPolicy::kWidest, {&input, &source});
-  const KernelContext context = prepare_slices(op, "input", input, dim, index, source, alpha);
+  const ops::Call call = prepare_slices(op, "input", input, dim, index, source, alpha);
   Tensor out = copy_of(input);
-  scatter_slices_into(context, how, out, dim, index, source);
+  scatter_slices_into(call, how, out, dim, index, source);
   record_scatter(op, out, input, dim, index, source, how, true);
   return out;
 }
 
 const Tensor& write_slices_in_place(const char* op, ScatterOp how, const Tensor& self, int64_t dim, Tensor index,
                                     Tensor source, Scalar alpha) {
-  const KernelContext context = prepare_slices(op, "self", self, dim, index, source, alpha);
+  const ops::Call call = prepare_slices(op, "self", self, dim, index, source, alpha);
   ops::check_in_place(op, self, self.dtype());
   index = separate(index, self);
   source = separate(source, self);
   ops::begin_in_place(op, self, source);
   record_scatter(op, self, self, dim, index, source, how, true);
-  scatter_slices_into(context, how, self, dim, index, source);
+  scatter_slices_into(call, how, self, dim, index, source);
   autograd::end_in_place(op, self);
   return self;
 }
@@ -443,16 +431,14 @@ Tensor index_copy(Tensor input, int64_t dim, const Tensor& index, Tensor source)
 }
 
 Tensor index_fill(const Tensor& input, int64_t dim, const Tensor& index_tensor, Scalar value) {
-  const Operands operands = {{"input", input}, {"index", index_tensor}};
-  const KernelContext context = ops::check_same_device("index_fill", operands);
-  ops::check_fill_value("index_fill", "input", operands, value);
+  const ops::Call call("index_fill", {{"input", input}, {"index", index_tensor}});
+  ops::check_fill_value("index_fill", "input", call.operands, value);
   const int64_t d = wrap_dim("index_fill", dim, input.dim());
-  TANDEM_CHECK(ShapeError, index_tensor.dim() == 1 && input.dim() > 0,
-               operand_error("index_fill", "index must have one dimension, and input at least one", operands));
-  const Tensor index = index_argument("index_fill", "index", index_tensor, operands);
-  ops::check_index_bounds("index_fill", "index", context, index, input.size(d));
+  call.require(index_tensor.dim() == 1 && input.dim() > 0, "index must have one dimension, and input at least one");
+  const Tensor index = index_argument("index_fill", "index", index_tensor, call.operands);
+  ops::check_index_bounds("index_fill", "index", call, index, input.size(d));
   const Tensor mask = zeros({input.size(d)}, {kBool, input.device()});
-  scatter_slices_into(context, ScatterOp::kAssign, mask, 0, index, ones(index.shape(), mask.options()));
+  scatter_slices_into(call, ScatterOp::kAssign, mask, 0, index, ones(index.shape(), mask.options()));
   Shape shape(input.shape().size(), 1);
   shape[static_cast<size_t>(d)] = input.size(d);
   return masked_fill(input, mask.reshape(shape), value);

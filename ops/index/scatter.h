@@ -24,10 +24,10 @@ inline Extents block_of(const Shape& shape, int64_t dim) {
 }
 
 /// An index argument as row-major int64, not recorded. Throws DTypeError unless it is int32 or int64.
-Tensor index_argument(const char* op, const char* name, const Tensor& index, Operands operands);
+Tensor index_argument(const char* op, const char* name, const Tensor& index, OperandSpan operands);
 
 /// Throws DTypeError or ValueError unless the first operand, `name`, can hold a number that replaces its elements.
-void check_fill_value(const char* op, const char* name, Operands operands, Scalar value);
+void check_fill_value(const char* op, const char* name, OperandSpan operands, Scalar value);
 
 /// An unrecorded row-major copy.
 Tensor copy_of(const Tensor& input);

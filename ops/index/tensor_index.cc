@@ -2,6 +2,7 @@
 #include <deque>
 #include <string>
 
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/elementwise/elementwise_loop.h>
@@ -64,9 +65,8 @@ Selection select_view(const char* op, const Tensor& input, const Indices& indice
     num_indexed += tensor == nullptr ? is_plain : is_mask(*tensor) ? tensor->dim() : 1;
     num_ellipses += std::holds_alternative<EllipsisType>(index.value);
   }
-  TANDEM_CHECK(IndexError, num_indexed <= input.dim(),
-               operand_error(op, str("the indices are for ", num_indexed, " dimensions, more than input has"),
-                             {{"input", input}}));
+  ops::check_input<IndexError>(op, input, num_indexed <= input.dim(), "the indices are for ", num_indexed,
+                               " dimensions, more than input has");
   TANDEM_CHECK(IndexError, num_ellipses <= 1, op, ": more than one Ellipsis");
   Selection result{input, {}};
   Tensor& part = result.part;
@@ -286,41 +286,33 @@ const Tensor& Tensor::index_put_(const Indices& indices, Scalar value, bool accu
 // --- take, put, masked_select, masked_scatter ----------------------------------------------------
 
 Tensor take(const Tensor& input, const Tensor& index) {
-  const ops::Operands operands = {{"input", input}, {"index", index}};
-  const KernelContext context = ops::check_same_device("take", operands);
-  return tandem::index(flatten(input), {ops::index_argument("take", "index", index, operands)});
+  const ops::Call call("take", {{"input", input}, {"index", index}});
+  return tandem::index(flatten(input), {ops::index_argument("take", "index", index, call.operands)});
 }
 
 Tensor put(const Tensor& input, const Tensor& index, const Tensor& source, bool accumulate) {
-  const ops::Operands operands = {{"input", input}, {"index", index}, {"source", source}};
-  const KernelContext context = ops::check_same_device("put", operands);
+  const ops::Call call("put", {{"input", input}, {"index", index}, {"source", source}});
   ops::check_same_dtype("put", {{"input", input}, {"source", source}});
-  TANDEM_CHECK(ShapeError, index.numel() == source.numel(),
-               operand_error("put", "index and source must have the same number of elements", operands));
-  const Tensor at = ops::index_argument("put", "index", index, operands);
+  call.require(index.numel() == source.numel(), "index and source must have the same number of elements");
+  const Tensor at = ops::index_argument("put", "index", index, call.operands);
   return view(index_put(flatten(input), {flatten(at)}, flatten(source), accumulate), input.shape());
 }
 
 Tensor masked_select(const Tensor& input, const Tensor& mask) {
-  const ops::Operands operands = {{"input", input}, {"mask", mask}};
-  const KernelContext context = ops::check_same_device("masked_select", operands);
-  TANDEM_CHECK(DTypeError, is_mask(mask), operand_error("masked_select", "mask must be bool", operands));
-  const Shape shape = ops::broadcast_shape("masked_select", operands);
+  const ops::Call call("masked_select", {{"input", input}, {"mask", mask}});
+  call.require<DTypeError>(is_mask(mask), "mask must be bool");
+  const Shape shape = ops::broadcast_shape("masked_select", call.operands);
   return tandem::index(flatten(expand(input, shape)), {flatten(expand(mask, shape))});
 }
 
 Tensor masked_scatter(const Tensor& input, const Tensor& mask, const Tensor& source) {
-  const ops::Operands operands = {{"input", input}, {"mask", mask}, {"source", source}};
-  const KernelContext context = ops::check_same_device("masked_scatter", operands);
-  TANDEM_CHECK(DTypeError, is_mask(mask), operand_error("masked_scatter", "mask must be bool", operands));
+  const ops::Call call("masked_scatter", {{"input", input}, {"mask", mask}, {"source", source}});
+  call.require<DTypeError>(is_mask(mask), "mask must be bool");
   ops::check_same_dtype("masked_scatter", {{"input", input}, {"source", source}});
   const Shape shape = ops::broadcast_shape("masked_scatter", {{"input", input}, {"mask", mask}});
   const Tensor index = flatten(nonzero(flatten(expand(mask, shape))));
-  TANDEM_CHECK(ShapeError, index.numel() <= source.numel(),
-               operand_error(
-                   "masked_scatter",
-                   str("mask has ", index.numel(), " true elements, but source has only ", source.numel(), " elements"),
-                   operands));
+  call.require(index.numel() <= source.numel(), "mask has ", index.numel(), " true elements, but source has only ",
+               source.numel(), " elements");
   return put(expand(input, shape), index, slice(flatten(source), 0, 0, index.numel()), false);
 }
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <utility>
 
-#include <tandem/ops/cast.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
@@ -77,9 +77,8 @@ Tensor cumulative_sum(const char* op, const KernelContext& context, const Tensor
 }  // namespace
 
 Tensor cumsum(Tensor input, int64_t dim) {
-  cast_for(CastPolicy::kFloat32, {&input});
-  const KernelContext context = ops::check_same_device("cumsum", {{"input", input}});
-  return cumulative_sum("cumsum", context, input, wrap_dim("cumsum", dim, input.dim()), false);
+  const ops::Call call("cumsum", CastPolicy::kFloat32, {{"input", &input}});
+  return cumulative_sum("cumsum", call, input, wrap_dim("cumsum", dim, input.dim()), false);
 }
 
 // --- linear_scan ---------------------------------------------------------------------------------
@@ -159,11 +158,10 @@ struct LogcumsumexpNode : Node {
 
 template <class N>
 Tensor scan_of(const char* op, ScanKind kind, Tensor input, int64_t dim) {
-  cast_for(CastPolicy::kFloat32, {&input});
-  const KernelContext context = ops::check_same_device(op, {{"input", input}});
+  const ops::Call call(op, CastPolicy::kFloat32, {{"input", &input}});
   if (kind == ScanKind::kLogSumExp) ops::check_floating(op, {"input", input});
   const int64_t d = wrap_dim(op, dim, input.dim());
-  Tensor out = run_scan(context, kind, input, d);
+  Tensor out = run_scan(call, kind, input, d);
   if (!is_floating_point(out.dtype())) return out;
   if (auto* node = record<N>(op, out, input)) {
     node->input.save(input);

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
@@ -25,8 +26,7 @@ ValuesIndices run_sort(const char* op, const KernelContext& context, const Tenso
                        bool descending) {
   const NoGradGuard no_grad;
   const int64_t n = size_along(input, dim);
-  TANDEM_CHECK(ShapeError, n <= UINT32_MAX,
-               ops::operand_error(op, "a dimension to sort has at most 2^32 - 1 elements", {{"input", input}}));
+  ops::check_input(op, input, n <= UINT32_MAX, "a dimension to sort has at most 2^32 - 1 elements");
   const Tensor rows = ops::row_major(transpose(input.detach(), dim, -1));
   Tensor values = empty(rows.shape(), input.options());
   Tensor indices = empty(rows.shape(), {kInt64, input.device()});
@@ -76,12 +76,10 @@ Tensor argsort(const Tensor& input, int64_t dim, bool descending) {
 // --- kthvalue, median ----------------------------------------------------------------------------
 
 ValuesIndices kthvalue(const Tensor& input, int64_t k, int64_t dim, bool keepdim) {
-  const KernelContext context = ops::check_same_device("kthvalue", {{"input", input}});
+  const ops::Call call("kthvalue", {{"input", input}});
   const int64_t d = wrap_dim("kthvalue", dim, input.dim()), size = size_along(input, d);
-  TANDEM_CHECK(ValueError, k >= 1 && k <= size,
-               ops::operand_error("kthvalue", str("k is ", k, ", must be in [1, ", size, "], for dimension ", d),
-                                  {{"input", input}}));
-  const Tensor indices = run_sort("kthvalue", context, input, d, false).indices;
+  call.require<ValueError>(k >= 1 && k <= size, "k is ", k, ", must be in [1, ", size, "], for dimension ", d);
+  const Tensor indices = run_sort("kthvalue", call, input, d, false).indices;
   const Tensor kth = input.dim() == 0 ? indices : contiguous(slice(indices, d, k - 1, k));
   return selected("kthvalue", input, d, kth, keepdim);
 }
@@ -89,10 +87,10 @@ ValuesIndices kthvalue(const Tensor& input, int64_t k, int64_t dim, bool keepdim
 namespace {
 
 ValuesIndices median_along(const char* op, bool skips_nan, const Tensor& input, int64_t dim, bool keepdim) {
-  const KernelContext context = ops::check_same_device(op, {{"input", input}});
+  const ops::Call call(op, {{"input", input}});
   const int64_t d = wrap_dim(op, dim, input.dim()), size = size_along(input, d);
-  TANDEM_CHECK(ShapeError, size > 0, ops::operand_error(op, str("dimension ", d, " is empty"), {{"input", input}}));
-  Tensor indices = run_sort(op, context, input, d, false).indices;
+  call.require(size > 0, "dimension ", d, " is empty");
+  Tensor indices = run_sort(op, call, input, d, false).indices;
   if (input.dim() > 0) {
     // NaNs are last: if there are any, the position of the first one is the number of numbers.
     const Tensor numbers = sum(eq(input.detach(), input.detach()), {d}, true);
@@ -103,10 +101,9 @@ ValuesIndices median_along(const char* op, bool skips_nan, const Tensor& input, 
 }
 
 Tensor median_of_all(const char* op, bool skips_nan, const Tensor& input) {
-  const KernelContext context = ops::check_same_device(op, {{"input", input}});
+  const ops::Call call(op, {{"input", input}});
   if (input.numel() == 0) {
-    TANDEM_CHECK(ShapeError, is_floating_point(input.dtype()),
-                 ops::operand_error(op, "input has no elements", {{"input", input}}));
+    call.require(is_floating_point(input.dtype()), "input has no elements");
     return full({}, NAN, input.options());
   }
   Tensor out;
@@ -132,29 +129,21 @@ Tensor nanmedian(const Tensor& input) { return median_of_all("nanmedian", true, 
 // --- searchsorted, unique ------------------------------------------------------------------------
 
 Tensor searchsorted(const Tensor& sorted_sequence, const Tensor& values, bool right) {
-  const ops::Operands operands = {{"sorted_sequence", sorted_sequence}, {"values", values}};
-  const KernelContext context = ops::check_same_device("searchsorted", operands);
-  ops::check_same_dtype("searchsorted", operands);
+  const ops::Call call("searchsorted", {{"sorted_sequence", sorted_sequence}, {"values", values}}, ops::DTypes::kSame);
   const bool is_shared = sorted_sequence.dim() == 1;
   bool fits = is_shared || (sorted_sequence.dim() > 1 && sorted_sequence.dim() == values.dim());
   for (int64_t i = 0; fits && i < sorted_sequence.dim() - 1; ++i) fits = sorted_sequence.size(i) == values.size(i);
-  TANDEM_CHECK(
-      ShapeError, fits,
-      ops::operand_error("searchsorted",
-                         "sorted_sequence must have one dimension, or values' sizes except in the last one", operands));
+  call.require(fits, "sorted_sequence must have one dimension, or values' sizes except in the last one");
   Tensor out = empty(values.shape(), {kInt64, values.device()});
   const Tensor sequence = ops::row_major(sorted_sequence), needles = ops::row_major(values);
-  TANDEM_KERNEL(context, searchsorted, values.dtype(), sequence.size(-1), values.numel(),
-                is_shared ? 0 : values.size(-1), right, sequence.data_ptr(), needles.data_ptr(), out.data<int64_t>());
+  TANDEM_KERNEL(call, searchsorted, values.dtype(), sequence.size(-1), values.numel(), is_shared ? 0 : values.size(-1),
+                right, sequence.data_ptr(), needles.data_ptr(), out.data<int64_t>());
   return out;
 }
 
 Tensor bucketize(const Tensor& input, const Tensor& boundaries, bool right) {
-  const ops::Operands operands = {{"input", input}, {"boundaries", boundaries}};
-  const KernelContext context = ops::check_same_device("bucketize", operands);
-  ops::check_same_dtype("bucketize", operands);
-  TANDEM_CHECK(ShapeError, boundaries.dim() == 1,
-               ops::operand_error("bucketize", "boundaries must have one dimension", operands));
+  const ops::Call call("bucketize", {{"input", input}, {"boundaries", boundaries}}, ops::DTypes::kSame);
+  call.require(boundaries.dim() == 1, "boundaries must have one dimension");
   return searchsorted(boundaries, input, right);
 }
 
