@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include <tandem/base/math.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/index/bounds_check.h>
@@ -107,12 +108,10 @@ namespace {
 /// The height of options is not read for signals.
 Tensor max_unpool(const char* op, const Tensor& input, const Tensor& indices, bool is_signal, Size2d kernel,
                   Size2d stride, Size2d padding, std::optional<Size2d> output_size) {
-  const Operands operands = {{"input", input}, {"indices", indices}};
-  const KernelContext context = check_same_device(op, operands);
+  const Call call(op, {{"input", input}, {"indices", indices}});
   check_images(op, input, is_signal);
-  TANDEM_CHECK(DTypeError, indices.dtype() == kInt64, operand_error(op, "indices must be int64", operands));
-  TANDEM_CHECK(ShapeError, indices.shape() == input.shape(),
-               operand_error(op, "indices must have the shape of input", operands));
+  call.require<DTypeError>(indices.dtype() == kInt64, "indices must be int64");
+  call.require(indices.shape() == input.shape(), "indices must have the shape of input");
   check_sides(op, "kernel_size", kernel, 1, is_signal);
   check_sides(op, "stride", stride, 1, is_signal);
   check_sides(op, "padding", padding, 0, is_signal);
@@ -128,7 +127,7 @@ Tensor max_unpool(const char* op, const Tensor& input, const Tensor& indices, bo
   if (!is_signal) set_size(shape.size() - 2, &Size2d::height);
   set_size(shape.size() - 1, &Size2d::width);
   const Tensor out = zeros(shape, input.options()), planes = flat(out, is_signal);
-  check_index_bounds(op, "index", context, row_major(indices), planes.size(-1));
+  check_index_bounds(op, "index", call, row_major(indices), planes.size(-1));
   const Tensor result = reshape(scatter(planes, -1, flat(indices, is_signal), flat(input, is_signal)), shape);
   result.impl().is_view = false;  // the result of scatter has no other use
   return result;

@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/pool/pool_arguments.h>
 #include <tandem/ops/pool/pool_kernels.h>
 
@@ -28,13 +29,11 @@ std::string text_of(Size2d sides, bool is_signal) { return is_signal ? str(sides
 ImageForm ops::check_images(const char* op, const Tensor& input, bool is_signal) {
   check_floating(op, {"input", input});
   const int64_t dims = is_signal ? 3 : 4;  // with N
-  TANDEM_CHECK(ShapeError, input.dim() == dims || input.dim() == dims - 1,
-               operand_error(op, str("input must be ", is_signal ? "[N, C, L] or [C, L]" : "[N, C, H, W] or [C, H, W]"),
-                             {{"input", input}}));
+  check_input(op, input, input.dim() == dims || input.dim() == dims - 1, "input must be ",
+              is_signal ? "[N, C, L] or [C, L]" : "[N, C, H, W] or [C, H, W]");
   for (int64_t d = is_signal ? -1 : -2; d < 0; ++d) {
-    TANDEM_CHECK(ShapeError, input.size(d) > 0, operand_error(op, "the image is empty", {{"input", input}}));
-    TANDEM_CHECK(ShapeError, input.size(d) <= kMaxSide,
-                 operand_error(op, str("the image has a side above ", kMaxSide), {{"input", input}}));
+    check_input(op, input, input.size(d) > 0, "the image is empty");
+    check_input(op, input, input.size(d) <= kMaxSide, "the image has a side above ", kMaxSide);
   }
   return {is_signal, input.dim() == dims};
 }
@@ -83,11 +82,8 @@ int64_t count_windows(const char* op, const char* axis, const Tensor& input, int
                       int64_t stride, int64_t padding, int64_t dilation, bool ceil_mode) {
   const int64_t extent = dilation * (kernel - 1) + 1;
   const int64_t room = image + 2 * padding - extent;
-  TANDEM_CHECK(
-      ShapeError, room >= 0,
-      operand_error(
-          op, str("the window's ", axis, " ", extent, " exceeds the padded image's ", axis, " ", image + 2 * padding),
-          {{"input", input}}));
+  check_input(op, input, room >= 0, "the window's ", axis, " ", extent, " exceeds the padded image's ", axis, " ",
+              image + 2 * padding);
   int64_t windows = (room + (ceil_mode ? stride - 1 : 0)) / stride + 1;
   if (ceil_mode && (windows - 1) * stride >= image + padding) --windows;
   return windows;

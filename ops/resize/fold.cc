@@ -1,4 +1,5 @@
 #include <tandem/base/math.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/pad.h>
@@ -37,11 +38,9 @@ Tensor windows(const char* op, const Tensor& images, Size2d kernel, const FoldOp
 }  // namespace
 
 Tensor unfold(const Tensor& input, Size2d kernel_size, FoldOptions options) {
-  const Operands operands = {{"input", input}};
-  const KernelContext context = ops::check_same_device("unfold", operands);
+  const ops::Call call("unfold", {{"input", input}});
   check_options("unfold", kernel_size, options);
-  TANDEM_CHECK(ShapeError, input.dim() == 3 || input.dim() == 4,
-               operand_error("unfold", "input must be [N, C, H, W] or [C, H, W]", operands));
+  call.require(input.dim() == 3 || input.dim() == 4, "input must be [N, C, H, W] or [C, H, W]");
   const Size2d sides = options.padding;
   const Tensor images =
       pad(input.dim() == 3 ? input.unsqueeze(0) : input, {sides.width, sides.width, sides.height, sides.height});
@@ -50,8 +49,7 @@ Tensor unfold(const Tensor& input, Size2d kernel_size, FoldOptions options) {
 }
 
 Tensor fold(const Tensor& input, Size2d output_size, Size2d kernel_size, FoldOptions options) {
-  const Operands operands = {{"input", input}};
-  const KernelContext context = ops::check_same_device("fold", operands);
+  const ops::Call call("fold", {{"input", input}});
   check_options("fold", kernel_size, options);
   const Size2d sides = options.padding;
   const int64_t height = saturating_add(output_size.height, saturating_mul(2, sides.height));
@@ -59,10 +57,9 @@ Tensor fold(const Tensor& input, Size2d output_size, Size2d kernel_size, FoldOpt
   const int64_t taps = saturating_mul(kernel_size.height, kernel_size.width);
   const Tensor numbers = arange(0, num_elements({height, width}), 1, input.device()).view(1, 1, height, width);
   const Tensor places = windows("fold", numbers, kernel_size, options).flatten();
-  TANDEM_CHECK(ShapeError,
-               (input.dim() == 2 || input.dim() == 3) && input.size(-2) % taps == 0 &&
+  call.require((input.dim() == 2 || input.dim() == 3) && input.size(-2) % taps == 0 &&
                    saturating_mul(taps, input.size(-1)) == places.numel(),
-               operand_error("fold", str("input must be [N, C * ", taps, ", ", places.numel() / taps, "]"), operands));
+               "input must be [N, C * ", taps, ", ", places.numel() / taps, "]");
   const int64_t n = input.dim() == 3 ? input.size(0) : 1, c = input.size(-2) / taps;
   const Tensor sums =
       index_add(zeros({n, c, height * width}, input.options()), 2, places, input.reshape({n, c, places.numel()}));

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/common/images.h>
 #include <tandem/ops/pool.h>
 #include <tandem/ops/resize/resize_functions.h>
@@ -112,23 +113,18 @@ auto number_of(const List& list, size_t i) {
 /// Sizes of the result.
 Shape output_size(const Tensor& input, const InterpolateOptions& options, size_t axes) {
   const bool has_size = !options.size.empty();
-  TANDEM_CHECK(ValueError, has_size != !options.scale_factor.empty(),
-               operand_error("interpolate", "exactly one of size and scale_factor must be given", {{"input", input}}));
+  check_input<ValueError>("interpolate", input, has_size != !options.scale_factor.empty(),
+                          "exactly one of size and scale_factor must be given");
   const size_t count = has_size ? options.size.size() : options.scale_factor.size();
-  TANDEM_CHECK(ValueError, count == 1 || count == axes,
-               operand_error("interpolate",
-                             str(has_size ? "size" : "scale_factor", " has ", count,
-                                 " numbers, expected one, or one for each of ", axes, " axes"),
-                             {{"input", input}}));
+  check_input<ValueError>("interpolate", input, count == 1 || count == axes, has_size ? "size" : "scale_factor",
+                          " has ", count, " numbers, expected one, or one for each of ", axes, " axes");
   Shape sizes;
   for (size_t i = 0; i < axes; ++i) {
     const double factor = has_size ? 0 : number_of(options.scale_factor, i);
     const double size = has_size ? static_cast<double>(number_of(options.size, i))
                                  : std::floor(static_cast<double>(input.shape()[i + 2]) * factor);
-    TANDEM_CHECK(
-        ValueError, size >= 1 && size <= static_cast<double>(kMaxSide),
-        operand_error("interpolate", str("the result's size ", size, " of axis ", i, " is not in [1, ", kMaxSide, "]"),
-                      {{"input", input}}));
+    check_input<ValueError>("interpolate", input, size >= 1 && size <= static_cast<double>(kMaxSide),
+                            "the result's size ", size, " of axis ", i, " is not in [1, ", kMaxSide, "]");
     sizes.push_back(static_cast<int64_t>(size));
   }
   return sizes;
@@ -154,29 +150,22 @@ ResizeAxis axis_of(int64_t in, int64_t out, double scale_factor, const Interpola
 }  // namespace
 
 Tensor interpolate(const Tensor& input, const InterpolateOptions& options) {
-  const KernelContext context = check_same_device("interpolate", {{"input", input}});
-  check_floating("interpolate", {"input", input});
+  const Call call("interpolate", {{"input", input}}, DTypes::kFloating);
   const InterpolateMode mode = options.mode;
   const bool only_signals = mode == InterpolateMode::kLinear;
   const bool only_images = mode == InterpolateMode::kBilinear || mode == InterpolateMode::kBicubic;
   const bool is_signal = input.dim() == 3;
-  TANDEM_CHECK(ShapeError, is_signal ? !only_images : input.dim() == 4 && !only_signals,
-               operand_error("interpolate",
-                             str("input must be ",
-                                 only_signals  ? "[N, C, L]"
-                                 : only_images ? "[N, C, H, W]"
-                                               : "[N, C, L] or [N, C, H, W]",
-                                 " in mode ", kModeNames[static_cast<int>(mode)]),
-                             {{"input", input}}));
-  TANDEM_CHECK(
-      ValueError, !options.align_corners || only_signals || only_images,
-      operand_error("interpolate", str("mode ", kModeNames[static_cast<int>(mode)], " does not have align_corners"),
-                    {{"input", input}}));
+  call.require(is_signal ? !only_images : input.dim() == 4 && !only_signals, "input must be ",
+               only_signals  ? "[N, C, L]"
+               : only_images ? "[N, C, H, W]"
+                             : "[N, C, L] or [N, C, H, W]",
+               " in mode ", kModeNames[static_cast<int>(mode)]);
+  call.require<ValueError>(!options.align_corners || only_signals || only_images, "mode ",
+                           kModeNames[static_cast<int>(mode)], " does not have align_corners");
   const size_t axes = is_signal ? 1 : 2;
   for (size_t i = 2; i < 2 + axes; ++i) {
-    TANDEM_CHECK(ShapeError, input.shape()[i] > 0 && input.shape()[i] <= kMaxSide,
-                 operand_error("interpolate", str("the image has a side that is not in [1, ", kMaxSide, "]"),
-                               {{"input", input}}));
+    call.require(input.shape()[i] > 0 && input.shape()[i] <= kMaxSide, "the image has a side that is not in [1, ",
+                 kMaxSide, "]");
   }
   const Shape sizes = output_size(input, options, axes);
   if (mode == InterpolateMode::kArea) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/index.h>
@@ -33,22 +34,17 @@ struct Margins {
 };
 
 Margins margins_of(const Tensor& input, const Shape& padding) {
-  TANDEM_CHECK(ShapeError, padding.size() % 2 == 0 && padding.dim() <= 2 * input.dim(),
-               operand_error("pad", str("padding ", padding, " must have two numbers for each padded dimension"),
-                             {{"input", input}}));
+  ops::check_input("pad", input, padding.size() % 2 == 0 && padding.dim() <= 2 * input.dim(), "padding ", padding,
+                   " must have two numbers for each padded dimension");
   const size_t dims = input.shape().size();
   Margins margins = {Shape(dims, 0), Shape(dims, 0)};
   for (size_t i = 0; i < padding.size(); i += 2) {
     const size_t d = dims - 1 - i / 2;
     const int64_t before = padding[i], after = padding[i + 1], size = input.shape()[d];
     constexpr int64_t kMax = INT64_MAX / 4;  // sums do not overflow; empty() rejects what remains too large
-    TANDEM_CHECK(ShapeError, before <= kMax && after <= kMax,
-                 operand_error("pad", str("padding ", padding, " is too large"), {{"input", input}}));
-    TANDEM_CHECK(
-        ShapeError, before >= -size && after >= -size && kept_of(size, before, after).size >= 0,
-        operand_error("pad",
-                      str("padding ", padding, " removes more elements than dimension ", d, " of size ", size, " has"),
-                      {{"input", input}}));
+    ops::check_input("pad", input, before <= kMax && after <= kMax, "padding ", padding, " is too large");
+    ops::check_input("pad", input, before >= -size && after >= -size && kept_of(size, before, after).size >= 0,
+                     "padding ", padding, " removes more elements than dimension ", d, " of size ", size, " has");
     margins.before[d] = before;
     margins.after[d] = after;
   }
@@ -114,7 +110,7 @@ Tensor source_indices(PadMode mode, int64_t size, int64_t before, int64_t after,
 }  // namespace
 
 Tensor pad(const Tensor& input, const Shape& padding, PadMode mode, Scalar value) {
-  const KernelContext context = ops::check_same_device("pad", {{"input", input}});
+  const ops::Call call("pad", {{"input", input}});
   const Margins margins = margins_of(input, padding);
   const char* const name = kModeNames[static_cast<int>(mode)];
   if (mode == PadMode::kConstant) {
@@ -124,11 +120,9 @@ Tensor pad(const Tensor& input, const Shape& padding, PadMode mode, Scalar value
   TANDEM_CHECK(ValueError, value.to_double() == 0, "pad: value is ", value.to_double(),
                ", but only mode kConstant uses it");
   const int64_t padded = padding.dim() / 2;
-  TANDEM_CHECK(ShapeError, padded >= 1 && padded <= 3 && (input.dim() == padded + 1 || input.dim() == padded + 2),
-               operand_error("pad",
-                             str("mode ", name, " pads the last 1, 2 or 3 dimensions, and padding ", padding,
-                                 " requires ", padded + 1, " or ", padded + 2, " dimensions of input"),
-                             {{"input", input}}));
+  call.require(padded >= 1 && padded <= 3 && (input.dim() == padded + 1 || input.dim() == padded + 2), "mode ", name,
+               " pads the last 1, 2 or 3 dimensions, and padding ", padding, " requires ", padded + 1, " or ",
+               padded + 2, " dimensions of input");
   Tensor index;  // in the padded dimensions as one
   Shape sizes;
   for (int64_t d = input.dim() - padded; d < input.dim(); ++d) {
@@ -138,11 +132,8 @@ Tensor pad(const Tensor& input, const Shape& padding, PadMode mode, Scalar value
                           : mode == PadMode::kCircular ? kept_of(size, before, after).size
                           : size == 0                  ? 0
                                                        : most;
-    TANDEM_CHECK(ShapeError, most <= std::max<int64_t>(limit, 0),
-                 operand_error("pad",
-                               str("padding ", padding, " exceeds ", std::max<int64_t>(limit, 0),
-                                   ", the limit of mode ", name, " for dimension ", d, " of size ", size),
-                               {{"input", input}}));
+    call.require(most <= std::max<int64_t>(limit, 0), "padding ", padding, " exceeds ", std::max<int64_t>(limit, 0),
+                 ", the limit of mode ", name, " for dimension ", d, " of size ", size);
     const Tensor along = source_indices(mode, size, before, after, input.device());
     index = index.defined() ? flatten(add(unsqueeze(mul(index, size), 1), along)) : along;
     sizes.push_back(along.numel());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/view.h>
 
@@ -21,19 +22,15 @@ Tensor empty_like_order(const Shape& shape, const Tensor& input) {
 
 /// Throws unless the input has three dimensions and the factor is in [1, 2^31 - 1], so that its square exists.
 void check_shuffle(const char* op, const Tensor& input, const char* name, int64_t factor) {
-  TANDEM_CHECK(ShapeError, input.dim() >= 3,
-               operand_error(op, "input must have at least three dimensions", {{"input", input}}));
+  check_input(op, input, input.dim() >= 3, "input must have at least three dimensions");
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
-  TANDEM_CHECK(ValueError, factor >= 1 && factor <= kMax,
-               operand_error(op, str(name, " is ", factor, ", must be in [1, ", kMax, "]"), {{"input", input}}));
+  check_input<ValueError>(op, input, factor >= 1 && factor <= kMax, name, " is ", factor, ", must be in [1, ", kMax,
+                          "]");
 }
 
 void check_divisible(const char* op, const Tensor& input, int64_t dim, int64_t divisor) {
-  TANDEM_CHECK(
-      ShapeError, divisor > 0 && input.size(dim) % divisor == 0,
-      operand_error(
-          op, str("dimension ", dim + input.dim(), " of size ", input.size(dim), " is not divisible by ", divisor),
-          {{"input", input}}));
+  check_input(op, input, divisor > 0 && input.size(dim) % divisor == 0, "dimension ", dim + input.dim(), " of size ",
+              input.size(dim), " is not divisible by ", divisor);
 }
 
 /// Two views [..., C, r, r, H, W] of one permutation of elements: of channels, and of pixels.

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include <tandem/base/math.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/index.h>
@@ -27,8 +28,8 @@ Shape distinct_dims(const char* op, const Tensor& input, const Shape& dims) {
   Shape wrapped;
   for (const int64_t dim : dims) {
     const int64_t d = wrap_dim(op, dim, input.dim());
-    TANDEM_CHECK(ShapeError, std::find(wrapped.begin(), wrapped.end(), d) == wrapped.end(),
-                 operand_error(op, str("dims ", dims, " repeat dimension ", d), {{"input", input}}));
+    ops::check_input(op, input, std::find(wrapped.begin(), wrapped.end(), d) == wrapped.end(), "dims ", dims,
+                     " repeat dimension ", d);
     wrapped.push_back(d);
   }
   return wrapped;
@@ -48,18 +49,14 @@ std::vector<Tensor> unbind(const Tensor& input, int64_t dim) {
 Tensor narrow(const Tensor& input, int64_t dim, int64_t start, int64_t length) {
   const int64_t d = existing_dim("narrow", input, dim), size = input.size(d);
   const int64_t begin = start < 0 ? start + size : start;
-  TANDEM_CHECK(
-      IndexError, begin >= 0 && begin <= size && length >= 0 && length <= size - begin,
-      operand_error("narrow", str("start ", start, " and length ", length, " exceed dimension ", d, " of size ", size),
-                    {{"input", input}}));
+  ops::check_input<IndexError>("narrow", input, begin >= 0 && begin <= size && length >= 0 && length <= size - begin,
+                               "start ", start, " and length ", length, " exceed dimension ", d, " of size ", size);
   return slice(input, d, begin, begin + length);
 }
 
 std::vector<Tensor> tensor_split(const Tensor& input, int64_t sections, int64_t dim) {
   const int64_t d = existing_dim("tensor_split", input, dim), size = input.size(d);
-  TANDEM_CHECK(
-      ValueError, sections >= 1,
-      operand_error("tensor_split", str("sections is ", sections, ", must be at least 1"), {{"input", input}}));
+  ops::check_input<ValueError>("tensor_split", input, sections >= 1, "sections is ", sections, ", must be at least 1");
   std::vector<Tensor> parts = ops::list_of_views("tensor_split", sections);
   for (int64_t i = 0, begin = 0; i < sections; ++i) {
     const int64_t length = size / sections + (i < size % sections);
@@ -91,10 +88,8 @@ Tensor unflatten(const Tensor& input, int64_t dim, const Shape& sizes) {
     fits = fits && (size == -1 || (size >= 0 && !__builtin_mul_overflow(known, size, &known)));
   const bool infers = std::find(sizes.begin(), sizes.end(), -1) != sizes.end();
   fits = fits && (infers ? known > 0 && input.size(d) % known == 0 : known == input.size(d));
-  TANDEM_CHECK(
-      ShapeError, fits,
-      operand_error("unflatten", str("dimension ", d, " of size ", input.size(d), " does not split into ", sizes),
-                    {{"input", input}}));
+  ops::check_input("unflatten", input, fits, "dimension ", d, " of size ", input.size(d), " does not split into ",
+                   sizes);
   Shape shape(input.shape().begin(), input.shape().begin() + d);
   for (const int64_t size : sizes) shape.push_back(size == -1 ? input.size(d) / known : size);
   for (int64_t i = d + 1; i < input.dim(); ++i) shape.push_back(input.size(i));
@@ -103,9 +98,8 @@ Tensor unflatten(const Tensor& input, int64_t dim, const Shape& sizes) {
 
 Tensor movedim(const Tensor& input, const Shape& source, const Shape& destination) {
   check_defined("movedim", input);
-  TANDEM_CHECK(ShapeError, source.size() == destination.size(),
-               operand_error("movedim", str("source ", source, " and destination ", destination, " differ in length"),
-                             {{"input", input}}));
+  ops::check_input("movedim", input, source.size() == destination.size(), "source ", source, " and destination ",
+                   destination, " differ in length");
   const Shape from = distinct_dims("movedim", input, source), to = distinct_dims("movedim", input, destination);
   Shape dims(static_cast<size_t>(input.dim()), -1);
   for (size_t i = 0; i < from.size() && !dims.empty(); ++i) dims[static_cast<size_t>(to[i])] = from[i];
@@ -155,8 +149,7 @@ Tensor repeated(const char* op, const Tensor& input, Shape repeats) {
   while (repeats.size() < input.shape().size()) repeats.insert(0, 1);
   Shape split, copies, joined;  // each dimension as [repeats, size]
   for (size_t d = 0; d < repeats.size(); ++d) {
-    TANDEM_CHECK(ValueError, repeats[d] >= 0,
-                 operand_error(op, str("repeats ", repeats, " contain a negative number"), {{"input", input}}));
+    ops::check_input<ValueError>(op, input, repeats[d] >= 0, "repeats ", repeats, " contain a negative number");
     const size_t added = repeats.size() - input.shape().size();
     const int64_t size = d < added ? 1 : input.shape()[d - added];
     split.push_back(1);
@@ -173,9 +166,8 @@ Tensor repeated(const char* op, const Tensor& input, Shape repeats) {
 
 Tensor repeat(const Tensor& input, const Shape& repeats) {
   check_defined("repeat", input);
-  TANDEM_CHECK(
-      ShapeError, repeats.dim() >= input.dim(),
-      operand_error("repeat", str("repeats ", repeats, " must have a number for each dimension"), {{"input", input}}));
+  ops::check_input("repeat", input, repeats.dim() >= input.dim(), "repeats ", repeats,
+                   " must have a number for each dimension");
   return repeated("repeat", input, repeats);
 }
 
@@ -185,9 +177,8 @@ Tensor repeat_interleave(const Tensor& input, int64_t repeats, std::optional<int
   check_defined("repeat_interleave", input);
   const Tensor whole = dim ? input : flatten(input);
   const int64_t d = existing_dim("repeat_interleave", whole, dim.value_or(0));
-  TANDEM_CHECK(
-      ValueError, repeats >= 0,
-      operand_error("repeat_interleave", str("repeats is ", repeats, ", expected at least 0"), {{"input", input}}));
+  ops::check_input<ValueError>("repeat_interleave", input, repeats >= 0, "repeats is ", repeats,
+                               ", expected at least 0");
   Shape copies = whole.shape();
   copies.insert(static_cast<size_t>(d) + 1, repeats);
   static_cast<void>(num_elements(copies));  // checks for overflow
@@ -195,22 +186,16 @@ Tensor repeat_interleave(const Tensor& input, int64_t repeats, std::optional<int
 }
 
 Tensor repeat_interleave(const Tensor& input, const Tensor& repeats, std::optional<int64_t> dim) {
-  const ops::Operands operands = {{"input", input}, {"repeats", repeats}};
-  const KernelContext context = ops::check_same_device("repeat_interleave", operands);
-  TANDEM_CHECK(DTypeError, repeats.dtype() == kInt32 || repeats.dtype() == kInt64,
-               operand_error("repeat_interleave", "repeats must be int32 or int64", operands));
+  const ops::Call call("repeat_interleave", {{"input", input}, {"repeats", repeats}});
+  call.require<DTypeError>(repeats.dtype() == kInt32 || repeats.dtype() == kInt64, "repeats must be int32 or int64");
   const Tensor whole = dim ? input : flatten(input);
   const int64_t d = existing_dim("repeat_interleave", whole, dim.value_or(0)), size = whole.size(d);
   const bool fits = repeats.dim() <= 1 && (repeats.numel() == 1 || repeats.numel() == size);
-  TANDEM_CHECK(ShapeError, fits,
-               operand_error("repeat_interleave",
-                             str("repeats must have one number, or one for each of ", size, " indices"), operands));
+  call.require(fits, "repeats must have one number, or one for each of ", size, " indices");
   const std::vector<int64_t> counts = expand(repeats, {size}).to_vector<int64_t>();
   int64_t total = 0;
   for (const int64_t count : counts) {
-    TANDEM_CHECK(ValueError, count >= 0,
-                 operand_error("repeat_interleave", str("repeats contains ", count, ", expected numbers of at least 0"),
-                               operands));
+    call.require<ValueError>(count >= 0, "repeats contains ", count, ", expected numbers of at least 0");
     total = saturating_add(total, count);
   }
   const Tensor index = empty({total}, {kInt64, input.device()});
@@ -262,13 +247,12 @@ Tensor flip(const Tensor& input, const Shape& dims) {
 Tensor roll(const Tensor& input, const Shape& shifts, const Shape& dims) {
   check_defined("roll", input);
   if (dims.empty()) {
-    TANDEM_CHECK(ValueError, shifts.size() == 1,
-                 operand_error("roll", str("shifts ", shifts, " without dims must be one number"), {{"input", input}}));
+    ops::check_input<ValueError>("roll", input, shifts.size() == 1, "shifts ", shifts,
+                                 " without dims must be one number");
     return view(roll(flatten(input), shifts, {0}), input.shape());
   }
-  TANDEM_CHECK(
-      ValueError, shifts.size() == dims.size(),
-      operand_error("roll", str("shifts ", shifts, " and dims ", dims, " differ in length"), {{"input", input}}));
+  ops::check_input<ValueError>("roll", input, shifts.size() == dims.size(), "shifts ", shifts, " and dims ", dims,
+                               " differ in length");
   Tensor out = input;
   Shape moves;
   {
@@ -308,12 +292,9 @@ struct UnfoldNode : Node {
 
 Tensor unfold(const Tensor& input, int64_t dimension, int64_t size, int64_t step) {
   const int64_t d = existing_dim("unfold", input, dimension), length = input.size(d);
-  TANDEM_CHECK(
-      ValueError, size >= 0 && size <= length,
-      operand_error("unfold", str("size is ", size, ", must be in [0, ", length, "], the size of dimension ", d),
-                    {{"input", input}}));
-  TANDEM_CHECK(ValueError, step >= 1,
-               operand_error("unfold", str("step is ", step, ", must be at least 1"), {{"input", input}}));
+  ops::check_input<ValueError>("unfold", input, size >= 0 && size <= length, "size is ", size, ", must be in [0, ",
+                               length, "], the size of dimension ", d);
+  ops::check_input<ValueError>("unfold", input, step >= 1, "step is ", step, ", must be at least 1");
   Shape shape = input.shape(), strides = input.strides();
   const size_t at = static_cast<size_t>(d);
   shape[at] = (length - size) / step + 1;
@@ -394,8 +375,7 @@ Diagonal diagonal_of(const char* op, int64_t ndim, int64_t offset, int64_t dim1,
 
 Tensor diagonal(const Tensor& input, int64_t offset, int64_t dim1, int64_t dim2) {
   check_defined("diagonal", input);
-  TANDEM_CHECK(ShapeError, input.dim() >= 2,
-               operand_error("diagonal", "input must have at least two dimensions", {{"input", input}}));
+  ops::check_input("diagonal", input, input.dim() >= 2, "input must have at least two dimensions");
   const Diagonal where = diagonal_of("diagonal", input.dim(), offset, dim1, dim2);
   Tensor out = where.of(input);
   if (auto* node = record<DiagonalNode>("diagonal", out, input)) {
@@ -418,14 +398,13 @@ Tensor diag_embed(const Tensor& input, int64_t offset, int64_t dim1, int64_t dim
 
 Tensor diag(const Tensor& input, int64_t diagonal) {
   check_defined("diag", input);
-  TANDEM_CHECK(ShapeError, input.dim() == 1 || input.dim() == 2,
-               operand_error("diag", "input must have one or two dimensions", {{"input", input}}));
+  ops::check_input("diag", input, input.dim() == 1 || input.dim() == 2, "input must have one or two dimensions");
   return input.dim() == 1 ? diag_embed(input, diagonal) : clone(tandem::diagonal(input, diagonal));
 }
 
 Tensor trace(Tensor input) {
   check_defined("trace", input);
-  TANDEM_CHECK(ShapeError, input.dim() == 2, operand_error("trace", "input must be a matrix", {{"input", input}}));
+  ops::check_input("trace", input, input.dim() == 2, "input must be a matrix");
   return sum(diagonal(input));
 }
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <optional>
 
-#include <tandem/ops/cast.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/view/view_of.h>
@@ -52,8 +52,7 @@ Shape infer_shape(const char* op, const Tensor& input, const Shape& shape) {
   } else {
     fits = fits && unknown < 0 && known == n;
   }
-  TANDEM_CHECK(ShapeError, fits,
-               ops::operand_error(op, str(n, " elements do not fit shape ", shape), {{"input", input}}));
+  ops::check_input(op, input, fits, n, " elements do not fit shape ", shape);
   static_cast<void>(num_elements(result));  // checks for overflow: sizes next to a 0 may be large
   return result;
 }
@@ -126,9 +125,7 @@ Tensor flatten(const Tensor& input, int64_t start_dim, int64_t end_dim) {
   check_defined("flatten", input);
   const int64_t start = wrap_dim("flatten", start_dim, input.dim());
   const int64_t end = wrap_dim("flatten", end_dim, input.dim());
-  TANDEM_CHECK(
-      ShapeError, start <= end,
-      ops::operand_error("flatten", str("start_dim ", start_dim, " is after end_dim ", end_dim), {{"input", input}}));
+  ops::check_input("flatten", input, start <= end, "start_dim ", start_dim, " is after end_dim ", end_dim);
   Shape shape;
   int64_t joined = 1;
   for (int64_t d = 0; d < input.dim(); ++d) {
@@ -218,8 +215,7 @@ Tensor transpose(const Tensor& input, int64_t dim0, int64_t dim1) {
 
 Tensor t(const Tensor& input) {
   check_defined("t", input);
-  TANDEM_CHECK(ShapeError, input.dim() <= 2,
-               ops::operand_error("t", "input must have at most two dimensions", {{"input", input}}));
+  ops::check_input("t", input, input.dim() <= 2, "input must have at most two dimensions");
   return exchange("t", input, 0, input.dim() < 2 ? 0 : 1);
 }
 
@@ -231,9 +227,7 @@ Tensor permute(const Tensor& input, const Shape& dims) {
   std::sort(sorted.begin(), sorted.end());
   bool each_once = dims.dim() == input.dim();
   for (size_t d = 0; each_once && d < sorted.size(); ++d) each_once = sorted[d] == static_cast<int64_t>(d);
-  TANDEM_CHECK(
-      ShapeError, each_once,
-      ops::operand_error("permute", str("dims ", dims, " do not name each dimension once"), {{"input", input}}));
+  ops::check_input("permute", input, each_once, "dims ", dims, " do not name each dimension once");
   return recorded_permute("permute", input, wrapped);
 }
 
@@ -291,8 +285,7 @@ struct SliceNode : Node {
 
 Tensor slice(const Tensor& input, int64_t dim, int64_t begin, int64_t end, int64_t step) {
   const int64_t d = ops::existing_dim("slice", input, dim);
-  TANDEM_CHECK(ValueError, step >= 1,
-               ops::operand_error("slice", str("step is ", step, ", must be at least 1"), {{"input", input}}));
+  ops::check_input<ValueError>("slice", input, step >= 1, "step is ", step, ", must be at least 1");
   const int64_t size = input.size(d);
   const auto clamp = [size](int64_t i) { return std::clamp<int64_t>(i < 0 ? i + size : i, 0, size); };
   const int64_t first = clamp(begin);
@@ -308,10 +301,8 @@ Tensor slice(const Tensor& input, int64_t dim, int64_t begin, int64_t end, int64
 Tensor select(const Tensor& input, int64_t dim, int64_t index) {
   const int64_t d = ops::existing_dim("select", input, dim);
   const int64_t size = input.size(d);
-  TANDEM_CHECK(
-      IndexError, index >= -size && index < size,
-      ops::operand_error("select", str("index ", index, " is out of range for dimension ", d, " of size ", size),
-                         {{"input", input}}));
+  ops::check_input<IndexError>("select", input, index >= -size && index < size, "index ", index,
+                               " is out of range for dimension ", d, " of size ", size);
   const Range range{input.shape(), d, index < 0 ? index + size : index, 1, 1};
   const Tensor part = part_of(input, range);
   Shape shape = part.shape();
@@ -356,9 +347,7 @@ std::vector<Tensor> equal_slices(const char* op, const Tensor& input, int64_t d,
 
 std::vector<Tensor> split(const Tensor& input, int64_t split_size, int64_t dim) {
   const int64_t d = ops::existing_dim("split", input, dim);
-  TANDEM_CHECK(
-      ValueError, split_size >= 1,
-      ops::operand_error("split", str("split_size is ", split_size, ", must be at least 1"), {{"input", input}}));
+  ops::check_input<ValueError>("split", input, split_size >= 1, "split_size is ", split_size, ", must be at least 1");
   return equal_slices("split", input, d, split_size, 1);
 }
 
@@ -366,23 +355,17 @@ std::vector<Tensor> split(const Tensor& input, const Shape& split_sizes, int64_t
   const int64_t d = ops::existing_dim("split", input, dim);
   int64_t total = 0;
   for (const int64_t size : split_sizes) {
-    TANDEM_CHECK(
-        ValueError, size >= 0,
-        ops::operand_error("split", str("split_sizes ", split_sizes, " contain a negative size"), {{"input", input}}));
+    ops::check_input<ValueError>("split", input, size >= 0, "split_sizes ", split_sizes, " contain a negative size");
     total = saturating_add(total, size);
   }
-  TANDEM_CHECK(
-      ShapeError, total == input.size(d),
-      ops::operand_error(
-          "split", str("split_sizes ", split_sizes, " do not add up to dimension ", d, " of size ", input.size(d)),
-          {{"input", input}}));
+  ops::check_input("split", input, total == input.size(d), "split_sizes ", split_sizes, " do not add up to dimension ",
+                   d, " of size ", input.size(d));
   return slices("split", input, d, split_sizes.dim(), [&](int64_t i) { return split_sizes[static_cast<size_t>(i)]; });
 }
 
 std::vector<Tensor> chunk(const Tensor& input, int64_t chunks, int64_t dim) {
   const int64_t d = ops::existing_dim("chunk", input, dim);
-  TANDEM_CHECK(ValueError, chunks >= 1,
-               ops::operand_error("chunk", str("chunks is ", chunks, ", must be at least 1"), {{"input", input}}));
+  ops::check_input<ValueError>("chunk", input, chunks >= 1, "chunks is ", chunks, ", must be at least 1");
   return equal_slices("chunk", input, d, ceil_div(input.size(d), chunks), chunks);
 }
 
@@ -407,8 +390,7 @@ Tensor expand(const Tensor& input, const Shape& shape) {
     if (shape[d] == -1 && d >= added) sizes[d] = size;
     fits = sizes[d] >= 0 && (size == 1 || size == sizes[d]);
   }
-  TANDEM_CHECK(ShapeError, fits,
-               ops::operand_error("expand", str("input does not expand to ", shape), {{"input", input}}));
+  ops::check_input("expand", input, fits, "input does not expand to ", shape);
   Tensor out = view_of(input, sizes, ops::broadcast_strides(input, sizes), input.impl().offset);
   if (auto* node = record<ExpandNode>("expand", out, input)) node->input_shape = input.shape();
   return out;
