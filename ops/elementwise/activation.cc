@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise/activation_functions.h>
 #include <tandem/ops/elementwise/elementwise_op.h>
@@ -31,14 +32,12 @@ Tensor leaky_relu(Tensor input, double negative_slope) {
 }
 
 Tensor prelu(Tensor input, Tensor weight) {
-  cast_for(CastPolicy::kLowPrecision, {&input, &weight});
-  const ops::Operands operands = {{"input", input}, {"weight", weight}};
-  const KernelContext context = ops::check_same_device("prelu", operands);
-  ops::check_floating("prelu", operands.begin()[0]);
-  ops::check_same_dtype("prelu", operands);
+  const ops::Call call("prelu", CastPolicy::kLowPrecision, {{"input", &input}, {"weight", &weight}},
+                       ops::DTypes::kFloating);
+  ops::check_same_dtype("prelu", call.operands);
   const int64_t channels = input.dim() > 1 ? input.size(1) : 1;
-  TANDEM_CHECK(ShapeError, weight.dim() <= 1 && (weight.numel() == 1 || weight.numel() == channels),
-               ops::operand_error("prelu", str("weight must have 1 element, or ", channels, " (channels)"), operands));
+  call.require(weight.dim() <= 1 && (weight.numel() == 1 || weight.numel() == channels),
+               "weight must have 1 element, or ", channels, " (channels)");
   Shape shape(input.shape().size(), 1);
   if (shape.size() > 1) shape[1] = weight.numel();
   return where(gt(input, 0), input, mul(input, reshape(weight, shape)));
@@ -47,30 +46,23 @@ Tensor prelu(Tensor input, Tensor weight) {
 Tensor elu(Tensor input, double alpha) { return ops::unary(functions::Elu{{}, alpha, 1}, std::move(input)); }
 
 Tensor selu(Tensor input) {
-  cast_for(CastPolicy::kWidest, {&input});
-  const KernelContext context = ops::check_same_device("selu", {{"input", input}});
-  ops::check_floating("selu", {"input", input});
+  const ops::Call call("selu", CastPolicy::kWidest, {{"input", &input}}, ops::DTypes::kFloating);
   return ops::unary(functions::Elu{{}, 1.6732632423543772848, 1.0507009873554804934}, std::move(input));
 }
 
 Tensor celu(Tensor input, double alpha) {
-  cast_for(CastPolicy::kWidest, {&input});
-  const KernelContext context = ops::check_same_device("celu", {{"input", input}});
-  ops::check_floating("celu", {"input", input});
+  const ops::Call call("celu", CastPolicy::kWidest, {{"input", &input}}, ops::DTypes::kFloating);
   TANDEM_CHECK(ValueError, alpha != 0, "celu: alpha must not be 0");
   return ops::unary(functions::Elu{{}, alpha, 1, 1 / alpha}, std::move(input));
 }
 
 Tensor hardsigmoid(Tensor input) {
-  cast_for(CastPolicy::kWidest, {&input});
-  const KernelContext context = ops::check_same_device("hardsigmoid", {{"input", input}});
-  ops::check_floating("hardsigmoid", {"input", input});
+  const ops::Call call("hardsigmoid", CastPolicy::kWidest, {{"input", &input}}, ops::DTypes::kFloating);
   return ops::in_float32(input, [](const Tensor& x) { return div(clamp(add(x, 3), 0, 6), 6); });
 }
 
 Tensor hardtanh(Tensor input, double min_val, double max_val) {
-  cast_for(CastPolicy::kWidest, {&input});
-  const KernelContext context = ops::check_same_device("hardtanh", {{"input", input}});
+  const ops::Call call("hardtanh", CastPolicy::kWidest, {{"input", &input}});
   const auto bound = [&](double value) {
     return is_integral(input.dtype()) ? Scalar(static_cast<int64_t>(value)) : Scalar(value);
   };
@@ -78,8 +70,7 @@ Tensor hardtanh(Tensor input, double min_val, double max_val) {
 }
 
 Tensor relu6(Tensor input) {
-  cast_for(CastPolicy::kWidest, {&input});
-  const KernelContext context = ops::check_same_device("relu6", {{"input", input}});
+  const ops::Call call("relu6", CastPolicy::kWidest, {{"input", &input}});
   return ops::unary(functions::Clamp{{}, 0, 6, true}, input);
 }
 
@@ -91,42 +82,31 @@ Tensor softplus(Tensor input, double beta, double threshold) {
 }
 
 Tensor logsigmoid(Tensor input) {
-  cast_for(CastPolicy::kWidest, {&input});
-  const KernelContext context = ops::check_same_device("logsigmoid", {{"input", input}});
-  ops::check_floating("logsigmoid", {"input", input});
+  const ops::Call call("logsigmoid", CastPolicy::kWidest, {{"input", &input}}, ops::DTypes::kFloating);
   return ops::unary(functions::Softplus{{}, -1, INFINITY}, std::move(input));
 }
 
 Tensor mish(Tensor input) {
-  cast_for(CastPolicy::kWidest, {&input});
-  const KernelContext context = ops::check_same_device("mish", {{"input", input}});
-  ops::check_floating("mish", {"input", input});
+  const ops::Call call("mish", CastPolicy::kWidest, {{"input", &input}}, ops::DTypes::kFloating);
   return ops::in_float32(input, [](const Tensor& x) { return mul(x, tanh(ops::unary(functions::Softplus{}, x))); });
 }
 
 Tensor softsign(Tensor input) {
-  cast_for(CastPolicy::kWidest, {&input});
-  const KernelContext context = ops::check_same_device("softsign", {{"input", input}});
-  ops::check_floating("softsign", {"input", input});
+  const ops::Call call("softsign", CastPolicy::kWidest, {{"input", &input}}, ops::DTypes::kFloating);
   return ops::in_float32(input, [](const Tensor& x) { return div(x, add(abs(x), 1)); });
 }
 
 Tensor glu(Tensor input, int64_t dim) {
-  cast_for(CastPolicy::kWidest, {&input});
-  const KernelContext context = ops::check_same_device("glu", {{"input", input}});
-  ops::check_floating("glu", {"input", input});
+  const ops::Call call("glu", CastPolicy::kWidest, {{"input", &input}}, ops::DTypes::kFloating);
   dim = wrap_dim("glu", dim, input.dim());
   const int64_t half = input.size(dim) / 2;
-  TANDEM_CHECK(ValueError, input.size(dim) == 2 * half,
-               ops::operand_error("glu", str("the size of dimension ", dim, " must be even"), {{"input", input}}));
+  call.require<ValueError>(input.size(dim) == 2 * half, "the size of dimension ", dim, " must be even");
   return ops::in_float32(
       input, [&](const Tensor& x) { return mul(slice(x, dim, 0, half), sigmoid(slice(x, dim, half, 2 * half))); });
 }
 
 Tensor gumbel_softmax(Tensor logits, double tau, bool hard, int64_t dim, Generator* generator) {
-  cast_for(CastPolicy::kFloat32, {&logits});
-  const KernelContext context = ops::check_same_device("gumbel_softmax", {{"logits", logits}});
-  ops::check_floating("gumbel_softmax", {"logits", logits});
+  const ops::Call call("gumbel_softmax", CastPolicy::kFloat32, {{"logits", &logits}}, ops::DTypes::kFloating);
   TANDEM_CHECK(ValueError, tau > 0, "gumbel_softmax: tau is ", tau, ", expected a positive number");
   dim = wrap_dim("gumbel_softmax", dim, logits.dim());
   // Half a step instead of 0, whose noise would be infinite.

@@ -1,5 +1,6 @@
 #include <tandem/ops/compare.h>
 
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/elementwise/elementwise_functions.h>
 #include <tandem/ops/elementwise/elementwise_op.h>
 
@@ -31,16 +32,14 @@ struct WhereNode : autograd::Node {
 }  // namespace
 
 Tensor where(const Tensor& condition, Tensor a, Tensor b) {
-  cast_for(CastPolicy::kWidest, {&a, &b});
-  const ops::Operands operands = {{"condition", condition}, {"a", a}, {"b", b}};
-  const KernelContext context = ops::check_same_device("where", operands);
-  TANDEM_CHECK(DTypeError, condition.dtype() == kBool, ops::operand_error("where", "condition must be bool", operands));
+  const ops::Call call("where", CastPolicy::kWidest, {{"condition", condition}, {"a", &a}, {"b", &b}});
+  call.require<DTypeError>(condition.dtype() == kBool, "condition must be bool");
   ops::promote_operands(a, b);
-  const Shape shape = ops::broadcast_shape("where", operands);
+  const Shape shape = ops::broadcast_shape("where", call.operands);
   const Tensor& model = shape == a.shape() ? a : b;
   Tensor out = shape == model.shape() ? empty_preserving_layout(model, a.dtype()) : empty(shape, a.options());
   const auto loop = ops::make_loop<4>(out.shape(), out.numel(), {&out, &condition, &a, &b});
-  TANDEM_KERNEL(context, where, size_of(a.dtype()), loop, condition.data_ptr(), a.data_ptr(), b.data_ptr(),
+  TANDEM_KERNEL(call, where, size_of(a.dtype()), loop, condition.data_ptr(), a.data_ptr(), b.data_ptr(),
                 out.data_ptr());
   if (auto* node = autograd::record<WhereNode>("where", out, a, b)) {
     node->condition.save(condition);

@@ -256,15 +256,14 @@ struct TernaryNode : autograd::Node {
 
 template <class Op>
 Tensor ternary(const Op& op, Tensor a, Tensor b, Tensor c) {
-  cast_for(CastPolicy::kWidest, {&a, &b, &c});
-  const Operands operands = {{Op::kArguments[0], a}, {Op::kArguments[1], b}, {Op::kArguments[2], c}};
-  const KernelContext context = check_same_device(Op::kName, operands);
+  const Call call(Op::kName, CastPolicy::kWidest,
+                  {{Op::kArguments[0], &a}, {Op::kArguments[1], &b}, {Op::kArguments[2], &c}});
   promote_operands(a, b);
   promote_operands(a, c);
   convert(b, a.dtype());
-  if constexpr (Op::kDTypeRule == DTypeRule::kFloating) check_floating(Op::kName, operands.begin()[0]);
+  if constexpr (Op::kDTypeRule == DTypeRule::kFloating) check_floating(Op::kName, call.operands[0]);
   if constexpr (requires { op.check(Op::kName, a); }) op.check(Op::kName, a);
-  const Shape shape = broadcast_shape(Op::kName, operands);
+  const Shape shape = broadcast_shape(Op::kName, call.operands);
   const Tensor* const inputs[] = {&a, &b, &c};
   Tensor out = shape == a.shape() ? empty_preserving_layout(a, a.dtype()) : empty(shape, a.options());
   ternary_kernel(op, a, b, c, out);

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include <tandem/autograd/grad_mode.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/elementwise/elementwise_loop.h>
@@ -72,8 +73,7 @@ Tensor logical_xor(const Tensor& input, const Tensor& other) {
 // --- closeness -----------------------------------------------------------------------------------
 
 Tensor isclose(Tensor input, Tensor other, double rtol, double atol, bool equal_nan) {
-  cast_for(CastPolicy::kWidest, {&input, &other});
-  const KernelContext context = ops::check_same_device("isclose", {{"input", input}, {"other", other}});
+  const ops::Call call("isclose", CastPolicy::kWidest, {{"input", &input}, {"other", &other}});
   TANDEM_CHECK(ValueError, rtol >= 0 && atol >= 0, "isclose: rtol is ", rtol, " and atol ", atol,
                ", expected at least 0");
   const NoGradGuard no_grad;

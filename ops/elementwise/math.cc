@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise/elementwise_op.h>
 #include <tandem/ops/elementwise/math_functions.h>
@@ -29,15 +30,13 @@ TANDEM_DEFINE_IN_PLACE(sigmoid, Sigmoid)
 TANDEM_STEP_FUNCTIONS(TANDEM_DEFINE_IN_PLACE)
 
 Tensor square(Tensor input) {
-  cast_for(CastPolicy::kFloat32, {&input});
-  const KernelContext context = ops::check_same_device("square", {{"input", input}});
+  const ops::Call call("square", CastPolicy::kFloat32, {{"input", &input}});
   ops::check_not_bool("square", "input", input);
   return pow(input, 2);
 }
 
 Tensor round(Tensor input, int64_t decimals) {
-  cast_for(CastPolicy::kWidest, {&input});
-  const KernelContext context = ops::check_same_device("round", {{"input", input}});
+  const ops::Call call("round", CastPolicy::kWidest, {{"input", &input}});
   if (decimals == 0) return round(input);
   ops::check_floating("round", {"input", input});
   const double scale = std::pow(10.0, std::abs(static_cast<double>(decimals)));
@@ -47,9 +46,7 @@ Tensor round(Tensor input, int64_t decimals) {
 }
 
 Tensor frac(Tensor input) {
-  cast_for(CastPolicy::kWidest, {&input});
-  const KernelContext context = ops::check_same_device("frac", {{"input", input}});
-  ops::check_floating("frac", {"input", input});
+  const ops::Call call("frac", CastPolicy::kWidest, {{"input", &input}}, ops::DTypes::kFloating);
   return sub(input, trunc(input));
 }
 
@@ -90,8 +87,7 @@ Tensor pow(Tensor input, Tensor exponent) {
 }
 
 Tensor pow(Scalar input, Tensor exponent) {
-  cast_for(CastPolicy::kFloat32, {&exponent});
-  const KernelContext context = ops::check_same_device("pow", {{"exponent", exponent}});
+  const ops::Call call("pow", CastPolicy::kFloat32, {{"exponent", &exponent}});
   return pow(ops::number_with(exponent, input), exponent);
 }
 

@@ -1,6 +1,7 @@
 #include <tandem/ops/embedding.h>
 
 #include <tandem/base/trace.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/compare.h>
 #include <tandem/ops/embedding/embedding_kernels.h>
@@ -63,20 +64,16 @@ Tensor embedding_backward(const Tensor& grad, const Tensor& indices, int64_t pad
 }  // namespace
 
 Tensor embedding(const Tensor& indices_argument, const Tensor& weight, std::optional<int64_t> padding_idx) {
-  const Operands operands = {{"indices", indices_argument}, {"weight", weight}};
-  const KernelContext context = check_same_device("embedding", operands);
-  TANDEM_CHECK(DTypeError, indices_argument.dtype() == kInt64,
-               operand_error("embedding", "indices must be int64", operands));
+  const Call call("embedding", {{"indices", indices_argument}, {"weight", weight}});
+  call.require<DTypeError>(indices_argument.dtype() == kInt64, "indices must be int64");
   check_floating("embedding", {"weight", weight});
-  TANDEM_CHECK(ShapeError, weight.dim() == 2, operand_error("embedding", "weight must be [V, d]", operands));
+  call.require(weight.dim() == 2, "weight must be [V, d]");
   const int64_t num_rows = weight.shape()[0];
-  TANDEM_CHECK(
-      IndexError, !padding_idx || (*padding_idx >= -num_rows && *padding_idx < num_rows),
-      operand_error("embedding", str("padding_idx is ", *padding_idx, ", expected -", num_rows, " to ", num_rows - 1),
-                    operands));
+  call.require<IndexError>(!padding_idx || (*padding_idx >= -num_rows && *padding_idx < num_rows), "padding_idx is ",
+                           padding_idx.value_or(0), ", expected -", num_rows, " to ", num_rows - 1);
   const int64_t padding = !padding_idx ? kNoPadding : *padding_idx < 0 ? *padding_idx + num_rows : *padding_idx;
   const Tensor indices = row_major(indices_argument.detach());
-  check_index_bounds("embedding", "index", context, indices, num_rows);
+  check_index_bounds("embedding", "index", call, indices, num_rows);
   const Tensor out = take_rows(indices, weight);
 
   struct EmbeddingNode : Node {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include <tandem/autograd/grad_mode.h>
-#include <tandem/ops/cast.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
@@ -152,12 +152,13 @@ Tensor normal(double mean, double std, const Shape& shape, TensorOptions options
 }
 
 Tensor normal(const Tensor& mean, const Tensor& std, Generator* generator) {
-  const Operands operands = {{"mean", mean}, {"std", std}};
-  const KernelContext context = check_same_device("normal", operands);
+  const Call call("normal", {{"mean", mean}, {"std", std}});
   const DType dtype = promote(mean.dtype(), std.dtype());
   check_floating("normal", {"mean", is_floating_point(dtype) ? to(mean, dtype) : mean});
   const TensorOptions options = {dtype, mean.device()};
-  return randn(ops::broadcast_shape("normal", operands), options, generator).mul_(std.detach()).add_(mean.detach());
+  return randn(ops::broadcast_shape("normal", call.operands), options, generator)
+      .mul_(std.detach())
+      .add_(mean.detach());
 }
 Tensor normal(const Tensor& mean, double std, Generator* generator) {
   check_floating("normal", {"mean", mean});
@@ -248,30 +249,23 @@ Tensor randperm(int64_t n, Device device, Generator* generator) {
 }
 
 Tensor bernoulli(const Tensor& p, Generator* generator) {
-  const KernelContext context = check_same_device("bernoulli", {{"p", p}});
-  check_floating("bernoulli", {"p", p});
+  const Call call("bernoulli", {{"p", p}}, DTypes::kFloating);
   const Tensor dense = row_major(p);
   const int64_t n = p.numel();
-  TANDEM_KERNEL(context, check_probabilities, p.dtype(), n, dense.data_ptr());
+  TANDEM_KERNEL(call, check_probabilities, p.dtype(), n, dense.data_ptr());
   const Tensor out = empty(p.shape(), p.options());
-  TANDEM_KERNEL(context, bernoulli, p.dtype(), reserve(generator, p.device(), 2 * n), n, dense.data_ptr(),
-                out.data_ptr());
+  TANDEM_KERNEL(call, bernoulli, p.dtype(), reserve(generator, p.device(), 2 * n), n, dense.data_ptr(), out.data_ptr());
   return out;
 }
 
 Tensor multinomial(const Tensor& input, int64_t num_samples, bool replacement, Generator* generator) {
-  const Operands operands = {{"input", input}};
-  const KernelContext context = check_same_device("multinomial", operands);
-  check_floating("multinomial", {"input", input});
-  TANDEM_CHECK(ShapeError, input.dim() == 1 || input.dim() == 2,
-               operand_error("multinomial", "input must be [N, C] or [C]", operands));
-  TANDEM_CHECK(ValueError, num_samples >= 1,
-               operand_error("multinomial", str("num_samples is ", num_samples, ", must be at least 1"), operands));
+  const Call call("multinomial", {{"input", input}}, DTypes::kFloating);
+  call.require(input.dim() == 1 || input.dim() == 2, "input must be [N, C] or [C]");
+  call.require<ValueError>(num_samples >= 1, "num_samples is ", num_samples, ", must be at least 1");
   const int64_t classes = input.size(-1);
   const int64_t rows = input.dim() == 1 ? 1 : input.size(0);
   Tensor weights = row_major(input.detach());
-  TANDEM_KERNEL(context, check_weights, weights.dtype(), rows, classes, replacement ? 1 : num_samples,
-                weights.data_ptr());
+  TANDEM_KERNEL(call, check_weights, weights.dtype(), rows, classes, replacement ? 1 : num_samples, weights.data_ptr());
   if (weights.dtype() == kFloat64 && weights.numel() > 0) {
     // Rows are scaled by powers of two, so that sums and keys neither overflow nor become subnormal. The number that is
     // added keeps positive weights positive; it changes only weights below 2^-900 of another weight of their row.
@@ -284,8 +278,8 @@ Tensor multinomial(const Tensor& input, int64_t num_samples, bool replacement, G
   const Tensor out = empty(shape, {kInt64, input.device()});
   const Tensor workspace = empty({rows, classes}, {kFloat64, input.device()});
   const PhiloxState state = reserve(generator, input.device(), 2 * rows * (replacement ? num_samples : classes));
-  TANDEM_KERNEL(context, multinomial, weights.dtype(), state, rows, classes, num_samples, replacement,
-                weights.data_ptr(), workspace.data<double>(), out.data<int64_t>());
+  TANDEM_KERNEL(call, multinomial, weights.dtype(), state, rows, classes, num_samples, replacement, weights.data_ptr(),
+                workspace.data<double>(), out.data<int64_t>());
   return out;
 }
 
@@ -316,8 +310,7 @@ Tensor masked(const Tensor& x, PhiloxState state, double p) {
 }  // namespace
 
 Tensor dropout(const Tensor& x, double p, bool training, Generator* generator) {
-  const KernelContext context = check_same_device("dropout", {{"x", x}});
-  check_floating("dropout", {"x", x});
+  const Call call("dropout", {{"x", x}}, DTypes::kFloating);
   TANDEM_CHECK(ValueError, p >= 0 && p <= 1, "dropout: p is ", p, ", expected 0 <= p <= 1");
   if (!training || p == 0) return x;
   return masked(x, reserve(generator, x.device(), x.numel()), p);
@@ -328,9 +321,8 @@ namespace {
 /// Dropout of inputs with `dims` dimensions before those that share a value.
 Tensor dropout_channels(const char* op, const char* shapes, bool fits, int64_t dims, const Tensor& input, double p,
                         bool training, Generator* generator) {
-  const KernelContext context = check_same_device(op, {{"input", input}});
-  check_floating(op, {"input", input});
-  TANDEM_CHECK(ShapeError, fits, operand_error(op, str("input must be ", shapes), {{"input", input}}));
+  const Call call(op, {{"input", input}}, DTypes::kFloating);
+  call.require(fits, "input must be ", shapes);
   TANDEM_CHECK(ValueError, p >= 0 && p <= 1, op, ": p is ", p, ", expected 0 <= p <= 1");
   if (!training || p == 0) return input;
   Shape shape = input.shape();

@@ -1,4 +1,4 @@
-#include <tandem/ops/cast.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/index/gather.h>
@@ -66,15 +66,16 @@ void run_extremum(const KernelContext& context, DType dtype, const ReduceSizes& 
 }
 
 Tensor extremum_of(const char* op, const Tensor& input, const Shape& dims, bool keepdim, bool largest) {
-  const KernelContext context = ops::check_same_device(op, {{"input", input}});
+  const ops::Call call(op, {{"input", input}});
   const Reduction reduction = ops::plan_reduction(op, input, dims, keepdim);
-  TANDEM_CHECK(ShapeError, reduction.count > 0,
-               ops::operand_error(op, dims.empty() ? "input has no elements" : str("one of dims ", dims, " is empty"),
-                                  {{"input", input}}));
+  if (reduction.count == 0) {
+    if (dims.empty()) call.require(false, "input has no elements");
+    call.require(false, "one of dims ", dims, " is empty");
+  }
   Tensor out = empty(reduction.shape, input.options());
   if (out.numel() > 0) {
     const ops::BlockView block = ops::arrange(input, reduction);
-    run_extremum(context, input.dtype(), block.sizes, largest, block.memory.data_ptr(), out.data_ptr());
+    run_extremum(call, input.dtype(), block.sizes, largest, block.memory.data_ptr(), out.data_ptr());
   }
   ops::record_even_gradient(op, out, input, dims, reduction.kept_shape);
   return out;
@@ -83,17 +84,16 @@ Tensor extremum_of(const char* op, const Tensor& input, const Shape& dims, bool 
 /// The extrema along one dimension and their first positions; undefined values unless `wants_values`.
 ValuesIndices extremum_along(const char* op, const Tensor& input, int64_t dim, bool keepdim, bool largest,
                              bool wants_values) {
-  const KernelContext context = ops::check_same_device(op, {{"input", input}});
+  const ops::Call call(op, {{"input", input}});
   const int64_t wrapped = wrap_dim(op, dim, input.dim());
   const Reduction reduction = ops::plan_reduction(op, input, {wrapped}, keepdim);
-  TANDEM_CHECK(ShapeError, reduction.count > 0,
-               ops::operand_error(op, str("dimension ", wrapped, " is empty"), {{"input", input}}));
+  call.require(reduction.count > 0, "dimension ", wrapped, " is empty");
   ValuesIndices out;
   if (wants_values) out.values = empty(reduction.shape, input.options());
   out.indices = empty(reduction.shape, {kInt64, input.device()});
   if (out.indices.numel() > 0) {
     const ops::BlockView block = ops::arrange(input, reduction);
-    TANDEM_KERNEL(context, extremum, input.dtype(), block.sizes, largest, block.memory.data_ptr(),
+    TANDEM_KERNEL(call, extremum, input.dtype(), block.sizes, largest, block.memory.data_ptr(),
                   wants_values ? out.values.data_ptr() : nullptr, out.indices.data<int64_t>());
   }
   if (wants_values) {
@@ -104,11 +104,11 @@ ValuesIndices extremum_along(const char* op, const Tensor& input, int64_t dim, b
 
 /// The position of the extremum in row-major order.
 Tensor position_of(const char* op, const Tensor& input, bool largest) {
-  const KernelContext context = ops::check_same_device(op, {{"input", input}});
-  TANDEM_CHECK(ShapeError, input.numel() > 0, ops::operand_error(op, "input has no elements", {{"input", input}}));
+  const ops::Call call(op, {{"input", input}});
+  call.require(input.numel() > 0, "input has no elements");
   Tensor out = empty({}, {kInt64, input.device()});
   const Tensor memory = ops::row_major(input);
-  TANDEM_KERNEL(context, extremum, input.dtype(), {1, memory.numel(), 1}, largest, memory.data_ptr(), nullptr,
+  TANDEM_KERNEL(call, extremum, input.dtype(), {1, memory.numel(), 1}, largest, memory.data_ptr(), nullptr,
                 out.data<int64_t>());
   return out;
 }

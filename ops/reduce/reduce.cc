@@ -5,7 +5,7 @@
 #include <cmath>
 #include <utility>
 
-#include <tandem/ops/cast.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/index.h>
@@ -31,8 +31,7 @@ Reduction ops::plan_reduction(const char* op, const Tensor& input, const Shape& 
   for (int64_t dim : dims) {
     const size_t d = static_cast<size_t>(wrap_dim(op, dim, input.dim()));
     if (input.dim() == 0) continue;  // a 0-dim tensor counts as one dimension
-    TANDEM_CHECK(ShapeError, !plan.removed[d],
-                 ops::operand_error(op, str("dims ", dims, " contain dimension ", d, " twice"), {{"input", input}}));
+    ops::check_input(op, input, !plan.removed[d], "dims ", dims, " contain dimension ", d, " twice");
     plan.removed[d] = true;
   }
   for (size_t d = 0; d < plan.removed.size(); ++d) {
@@ -85,12 +84,6 @@ ops::BlockView ops::arrange(const Tensor& input, const Reduction& plan) {
 
 namespace {
 
-/// Casts input to float32 under autocast; returns the context of kernels on its device.
-KernelContext prepare(const char* op, Tensor& input) {
-  cast_for(CastPolicy::kFloat32, {&input});
-  return ops::check_same_device(op, {{"input", input}});
-}
-
 /// The fold over the reduction's dimensions, divided by `divisor`.
 Tensor run_fold(const KernelContext& context, Fold fold, const Tensor& input, const Reduction& reduction,
                 double divisor = 1) {
@@ -133,17 +126,16 @@ Tensor sum_or_mean(const char* op, const KernelContext& context, const Tensor& i
 }  // namespace
 
 Tensor sum(Tensor input, const Shape& dims, bool keepdim) {
-  const KernelContext context = prepare("sum", input);
-  return sum_or_mean("sum", context, input, plan_reduction("sum", input, dims, keepdim), 1);
+  const ops::Call call("sum", CastPolicy::kFloat32, {{"input", &input}});
+  return sum_or_mean("sum", call, input, plan_reduction("sum", input, dims, keepdim), 1);
 }
 
 Tensor sum(Tensor input) { return sum(std::move(input), {}); }
 
 Tensor mean(Tensor input, const Shape& dims, bool keepdim) {
-  const KernelContext context = prepare("mean", input);
-  ops::check_floating("mean", {"input", input});
+  const ops::Call call("mean", CastPolicy::kFloat32, {{"input", &input}}, ops::DTypes::kFloating);
   const Reduction reduction = plan_reduction("mean", input, dims, keepdim);
-  return sum_or_mean("mean", context, input, reduction, static_cast<double>(reduction.count));
+  return sum_or_mean("mean", call, input, reduction, static_cast<double>(reduction.count));
 }
 
 Tensor mean(Tensor input) { return mean(std::move(input), {}); }
@@ -221,23 +213,23 @@ Tensor std_of(const char* op, const KernelContext& context, const Tensor& input,
 }  // namespace
 
 Tensor var(Tensor input, const Shape& dims, double correction, bool keepdim) {
-  const KernelContext context = prepare("var", input);
-  return var_of("var", context, input, dims, correction, keepdim);
+  const ops::Call call("var", CastPolicy::kFloat32, {{"input", &input}});
+  return var_of("var", call, input, dims, correction, keepdim);
 }
 
 Tensor std(Tensor input, const Shape& dims, double correction, bool keepdim) {
-  const KernelContext context = prepare("std", input);
-  return std_of("std", context, input, dims, correction, keepdim);
+  const ops::Call call("std", CastPolicy::kFloat32, {{"input", &input}});
+  return std_of("std", call, input, dims, correction, keepdim);
 }
 
 std::pair<Tensor, Tensor> var_mean(Tensor input, const Shape& dims, double correction, bool keepdim) {
-  const KernelContext context = prepare("var_mean", input);
-  return {var_of("var_mean", context, input, dims, correction, keepdim), mean(input, dims, keepdim)};
+  const ops::Call call("var_mean", CastPolicy::kFloat32, {{"input", &input}});
+  return {var_of("var_mean", call, input, dims, correction, keepdim), mean(input, dims, keepdim)};
 }
 
 std::pair<Tensor, Tensor> std_mean(Tensor input, const Shape& dims, double correction, bool keepdim) {
-  const KernelContext context = prepare("std_mean", input);
-  return {std_of("std_mean", context, input, dims, correction, keepdim), mean(input, dims, keepdim)};
+  const ops::Call call("std_mean", CastPolicy::kFloat32, {{"input", &input}});
+  return {std_of("std_mean", call, input, dims, correction, keepdim), mean(input, dims, keepdim)};
 }
 
 // --- norm ----------------------------------------------------------------------------------------
@@ -275,16 +267,14 @@ Tensor composed_norm(const Tensor& x, double p, const Shape& dims, bool keepdim)
 }  // namespace
 
 Tensor norm(Tensor input, double p, const Shape& dims, bool keepdim) {
-  const KernelContext context = prepare("norm", input);
-  ops::check_floating("norm", {"input", input});
+  const ops::Call call("norm", CastPolicy::kFloat32, {{"input", &input}}, ops::DTypes::kFloating);
   const DType dtype = input.dtype();
   if (size_of(dtype) == 2) return to(norm(to(input, kFloat32), p, dims, keepdim), dtype);
   const Reduction reduction = plan_reduction("norm", input, dims, keepdim);
-  TANDEM_CHECK(
-      ShapeError, reduction.count > 0 || (p >= 0 && !std::isinf(p)),
-      ops::operand_error("norm", str("a norm with p = ", p, " needs at least one element"), {{"input", input}}));
+  ops::check_input("norm", input, reduction.count > 0 || (p >= 0 && !std::isinf(p)), "a norm with p = ", p,
+                   " needs at least one element");
   if (p != 1 && p != 2) return composed_norm(input, p, dims, keepdim);
-  Tensor out = run_fold(context, p == 1 ? Fold::kMagnitudes : Fold::kSquares, input, reduction);
+  Tensor out = run_fold(call, p == 1 ? Fold::kMagnitudes : Fold::kSquares, input, reduction);
   if (p == 2) {
     const NoGradGuard no_grad;
     out = sqrt(out);
@@ -325,9 +315,9 @@ struct ProdNode : Node {
 };
 
 Tensor prod_of(Tensor input, const Shape& dims, bool keepdim) {
-  const KernelContext context = prepare("prod", input);
+  const ops::Call call("prod", CastPolicy::kFloat32, {{"input", &input}});
   const Reduction reduction = plan_reduction("prod", input, dims, keepdim);
-  Tensor out = run_fold(context, Fold::kProduct, input, reduction);
+  Tensor out = run_fold(call, Fold::kProduct, input, reduction);
   if (!is_floating_point(out.dtype())) return out;
   if (auto* node = record<ProdNode>("prod", out, input)) {
     node->input.save(input);
@@ -361,7 +351,7 @@ struct LogSumExpNode : Node {
 }  // namespace
 
 Tensor logsumexp(Tensor input, const Shape& dims, bool keepdim) {
-  const KernelContext context = prepare("logsumexp", input);
+  const ops::Call call("logsumexp", CastPolicy::kFloat32, {{"input", &input}});
   const DType dtype = is_floating_point(input.dtype()) ? input.dtype() : kFloat32;
   if (input.dtype() != dtype || size_of(dtype) == 2) {
     return to(logsumexp(to(input, size_of(dtype) == 2 ? kFloat32 : dtype), dims, keepdim), dtype);
@@ -389,19 +379,18 @@ Tensor logsumexp(Tensor input, const Shape& dims, bool keepdim) {
 // --- nansum, nanmean, count_nonzero, bincount ----------------------------------------------------
 
 Tensor nansum(Tensor input, const Shape& dims, bool keepdim) {
-  const KernelContext context = prepare("nansum", input);
+  const ops::Call call("nansum", CastPolicy::kFloat32, {{"input", &input}});
   const Reduction reduction = plan_reduction("nansum", input, dims, keepdim);
   if (is_floating_point(input.dtype())) input = masked_fill(input, ne(input, input), 0);
-  return sum_or_mean("nansum", context, input, reduction, 1);
+  return sum_or_mean("nansum", call, input, reduction, 1);
 }
 
 Tensor nanmean(Tensor input, const Shape& dims, bool keepdim) {
-  const KernelContext context = prepare("nanmean", input);
-  ops::check_floating("nanmean", {"input", input});
+  const ops::Call call("nanmean", CastPolicy::kFloat32, {{"input", &input}}, ops::DTypes::kFloating);
   const Reduction reduction = plan_reduction("nanmean", input, dims, keepdim);
-  if (input.numel() == 0) return sum_or_mean("nanmean", context, input, reduction, 0);
+  if (input.numel() == 0) return sum_or_mean("nanmean", call, input, reduction, 0);
   const Tensor count = sum(eq(input, input), dims, keepdim);
-  const Tensor total = sum_or_mean("nanmean", context, masked_fill(input, ne(input, input), 0), reduction, 1);
+  const Tensor total = sum_or_mean("nanmean", call, masked_fill(input, ne(input, input), 0), reduction, 1);
   return div(total, to(count, input.dtype()));
 }
 
@@ -412,23 +401,17 @@ Tensor count_nonzero(const Tensor& input, const Shape& dims) {
 }
 
 Tensor bincount(const Tensor& input, const Tensor& weights, int64_t minlength) {
-  const ops::Operand all[] = {{"input", input}, {"weights", weights}};
-  const ops::OperandSpan operands(all, weights.defined() ? 2 : 1);
-  const KernelContext context = ops::check_same_device("bincount", operands);
-  TANDEM_CHECK(DTypeError, is_integral(input.dtype()),
-               ops::operand_error("bincount", "input must be of an integer dtype", operands));
-  TANDEM_CHECK(ShapeError, input.dim() == 1 && (!weights.defined() || weights.shape() == input.shape()),
-               ops::operand_error("bincount", "input must have one dimension, and weights its shape", operands));
-  TANDEM_CHECK(ValueError, minlength >= 0,
-               ops::operand_error("bincount", str("minlength is ", minlength, ", expected at least 0"), operands));
+  const ops::Call call("bincount", {{"input", input}, {"weights", weights, ops::kOptional}});
+  call.require<DTypeError>(is_integral(input.dtype()), "input must be of an integer dtype");
+  call.require(input.dim() == 1 && (!weights.defined() || weights.shape() == input.shape()),
+               "input must have one dimension, and weights its shape");
+  call.require<ValueError>(minlength >= 0, "minlength is ", minlength, ", expected at least 0");
   const NoGradGuard no_grad;
   const DType dtype = weights.defined() && weights.dtype() == kFloat32 ? kFloat32 : kFloat64;
   int64_t size = minlength;
   if (input.numel() > 0) {
     const int64_t lowest = min(input).item<int64_t>();
-    TANDEM_CHECK(
-        ValueError, lowest >= 0,
-        ops::operand_error("bincount", str("input contains ", lowest, ", expected numbers of at least 0"), operands));
+    call.require<ValueError>(lowest >= 0, "input contains ", lowest, ", expected numbers of at least 0");
     size = std::max(size, saturating_add(max(input).item<int64_t>(), 1));
   }
   const Tensor sums = zeros({size}, {dtype, input.device()});
