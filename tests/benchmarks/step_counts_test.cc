@@ -95,7 +95,7 @@ page faults 0
 }
 TEST(StepCounts, Resnet18) {
   check_step("resnet18", R"(
-heap allocations 857
+heap allocations 797
 blocks 266
 system allocations 0
 peak bytes 33894080
@@ -135,7 +135,7 @@ page faults 0
 }
 TEST(StepCounts, GptSmall) {
   check_step("gpt-small", R"(
-heap allocations 604
+heap allocations 586
 blocks 162
 system allocations 0
 peak bytes 2538048
@@ -179,7 +179,7 @@ page faults 0
 }
 TEST(StepCounts, Gpt384) {
   check_step("gpt-384", R"(
-heap allocations 866
+heap allocations 840
 blocks 232
 system allocations 0
 peak bytes 11202112
