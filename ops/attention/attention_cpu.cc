@@ -230,8 +230,8 @@ T exponentials(T* scores, int64_t n, T& max, T& sum) {
     return 1;
   }
   T factor = 1;
-  if (max != new_max) factor = sum == 0 ? T(0) : exp_element(max - new_max);
-  for (int64_t i = 0; i < filled; ++i) scores[i] = exp_element(scores[i] - new_max);
+  if (max != new_max) factor = sum == 0 ? T(0) : exp_of_nonpositive(max - new_max);
+  for (int64_t i = 0; i < filled; ++i) scores[i] = exp_of_nonpositive(scores[i] - new_max);
   std::fill(scores + n, scores + filled, T(0));
   max = new_max;
   sum = sum * factor + total(scores, filled);
@@ -354,7 +354,7 @@ void weigh_key(int64_t first, int64_t last, const T* __restrict max, const T* __
     for (int64_t c = begin; c < end; ++c) errors[c] *= factors[c];
   }
   for (int64_t c = begin; c < end; ++c) {
-    weights[c] = exp_element(weights[c] - max[c] - log_sum[c]);
+    weights[c] = exp_of_nonpositive(weights[c] - max[c] - log_sum[c]);
     errors[c] = weights[c] * (errors[c] - products[c]);
   }
   if (factors != nullptr) {

@@ -147,12 +147,12 @@ __global__ void __launch_bounds__(kThreads)
         C total = 0;
 #pragma unroll
         for (int j = 0; j < kOwn; ++j) {
-          weights[i][j] = is_empty ? C{0} : exp_element(weights[i][j] - largest);
+          weights[i][j] = is_empty ? C{0} : exp_of_nonpositive(weights[i][j] - largest);
           total += weights[i][j];
         }
         total = row_reduce(total, Plus());
         if (max[i] != largest) {
-          const C factor = sum[i] == C{0} ? C{0} : exp_element(max[i] - largest);
+          const C factor = sum[i] == C{0} ? C{0} : exp_of_nonpositive(max[i] - largest);
           sum[i] *= factor;
 #pragma unroll
           for (int chunk = 0; chunk < kChunks; ++chunk) {
@@ -232,7 +232,7 @@ struct QueryNumbers {
     }
   }
 
-  __device__ C weight(C score) const { return exp_element(score - max - log_sum); }
+  __device__ C weight(C score) const { return exp_of_nonpositive(score - max - log_sum); }
 };
 
 enum { kGrad = kMask + 1, kFirstResult, kSecondResult, kBackwardOperands };

@@ -253,7 +253,7 @@ struct Elu : UnaryOp {
   template <class C>
   TANDEM_FORMULA C operator()(C x) const {
     const C z = static_cast<C>(input_scale) * x;
-    return static_cast<C>(scale) * choose(x > C{0}, x, static_cast<C>(alpha) * expm1_element(z));
+    return choose(x > C{0}, static_cast<C>(scale) * x, scaled_expm1(z, static_cast<C>(alpha * scale)));
   }
   template <class C>
   TANDEM_FORMULA C gradient(C g, C x) const {

@@ -3,6 +3,7 @@
 
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/elementwise/elementwise_kernels.h>
+#include <tandem/ops/elementwise/math_formulas.h>
 
 namespace tandem { inline namespace v0 { namespace functions {
 

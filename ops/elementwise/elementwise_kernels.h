@@ -58,21 +58,8 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline ExpParts exp_parts(float y) {
           std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRoundFloat)};
 }
 
-/// e^x within 2 units in the last place, without branches so that loops are vectorized.
-///
-/// 2^k is a product of two factors, because k is between -150 (subnormal results) and 128.
-TANDEM_HOST_DEVICE inline float exp_element(float x) {
-  x = x > 89.0f ? 89.0f : x;  // written so that NaN is kept
-  x = x < -104.0f ? -104.0f : x;
-  const auto [r, k] = exp_parts(x);
-  const float p = exp_polynomial(r);
-  const uint32_t half = static_cast<uint32_t>(static_cast<int32_t>(k) >> 1);
-  return p * std::bit_cast<float>((half + 127u) << 23) * std::bit_cast<float>((k - half + 127u) << 23);
-}
-TANDEM_HOST_DEVICE inline double exp_element(double x) { return std::exp(x); }
-
-/// exp_element(x), with the same bits, for x <= 0 or NaN: 2^k is one factor, 2^(k+64), if the result is scaled by
-/// 2^-64.
+/// e^x for x <= 0 or NaN within 0.9 units in the last place: a fast form for softmax, attention and losses; exp_element
+/// is more accurate. 2^k is one factor, 2^(k+64), if the result is scaled by 2^-64.
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp_of_nonpositive(float x) {
   x = x < -104.0f ? -104.0f : x;
   const auto [r, k] = exp_parts(x);
@@ -100,69 +87,15 @@ TANDEM_HOST_DEVICE inline float approximate_reciprocal(float x) {
 #endif
 }
 
-/// e^x for kernels on elements of type T; for half types with a relative error of 2^-21 + abs(x) * 2^-24.
+/// e^x for x <= 0 in kernels on elements of type T; for half types with a relative error of 2^-21 + abs(x) * 2^-24.
 template <class T, class C>
 TANDEM_HOST_DEVICE inline C exp_for(C x) {
   if constexpr (kIsHalf<T>) {
     return approximate_exp2(x * 1.44269504f);
   } else {
-    return exp_element(x);
+    return exp_of_nonpositive(x);
   }
 }
-
-/// All ones if the highest bit is set, else zero.
-TANDEM_HOST_DEVICE inline uint32_t sign_mask(uint32_t bits) {
-  return static_cast<uint32_t>(static_cast<int32_t>(bits) >> 31);
-}
-
-/// log(x) = n ln 2 + log(1 + f), where log(1 + f) = f - (half_square - s * rest).
-///
-/// x = 2^n (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2). With s = f / (2 + f), log(1 + f) = 2 atanh(s) = 2 s + 2/3 s^3 +
-/// ..., rearranged as f minus small terms, so that the leading part is exact.
-struct LogParts {
-  float n, f, s, half_square, rest;
-};
-TANDEM_HOST_DEVICE TANDEM_INLINED inline LogParts log_parts(float x) {
-  constexpr uint32_t kSqrtHalf = 0x3f3504f3u;
-  const uint32_t original = std::bit_cast<uint32_t>(x);
-  const uint32_t subnormal = (original - 0x00800000u) >> 31;  // 1 or 0; irrelevant for negative numbers
-  const float scale = std::bit_cast<float>(0x3f800000u + subnormal * (23u << 23));  // 2^23 or 1
-  const uint32_t bits = std::bit_cast<uint32_t>(x * scale);
-  const int32_t k = static_cast<int32_t>(bits - kSqrtHalf) >> 23;
-  const float f = std::bit_cast<float>(bits - (static_cast<uint32_t>(k) << 23)) - 1.0f;
-  const float n = static_cast<float>(k - 23 * static_cast<int32_t>(subnormal));
-  const float s = f / (2.0f + f);
-  const float z = s * s;
-  float p = 2.0f / 9;
-  p = __builtin_fmaf(p, z, 2.0f / 7);
-  p = __builtin_fmaf(p, z, 2.0f / 5);
-  p = __builtin_fmaf(p, z, 2.0f / 3);
-  const float half_square = 0.5f * f * f;
-  return {n, f, s, half_square, __builtin_fmaf(p, z, half_square)};
-}
-/// `value`, or the limit of log(x) if x is 0 or infinite, NaN if x is negative or NaN. Uses masks computed from the
-/// bits: the compiler would turn comparisons into branches, which prevent vectorization.
-TANDEM_HOST_DEVICE TANDEM_INLINED inline float log_limits(float x, float value) {
-  constexpr uint32_t kInfinity = 0x7f800000u;
-  const uint32_t original = std::bit_cast<uint32_t>(x), result = std::bit_cast<uint32_t>(value);
-  const uint32_t magnitude = original & 0x7fffffffu;
-  const uint32_t is_zero = sign_mask(magnitude - 1u);
-  const uint32_t is_nan = sign_mask(kInfinity - magnitude);
-  const uint32_t is_negative = sign_mask(original);
-  const uint32_t is_regular = sign_mask(magnitude - kInfinity) & ~is_zero & ~is_negative;
-  const uint32_t no_number = kInfinity | ((is_negative | is_nan) & 0x00400000u);  // infinity, or NaN
-  const uint32_t special = (is_zero & 0xff800000u) | (~is_zero & no_number);
-  return std::bit_cast<float>((result & is_regular) | (special & ~is_regular));
-}
-
-/// log(x) + correction for a small correction, without branches.
-TANDEM_HOST_DEVICE TANDEM_INLINED inline float log_plus(float x, float correction) {
-  const LogParts log = log_parts(x);
-  const float small = __builtin_fmaf(log.s, log.rest, __builtin_fmaf(log.n, -2.12194440e-4f, correction));
-  return log_limits(x, __builtin_fmaf(log.n, 0.693359375f, log.f - (log.half_square - small)));
-}
-TANDEM_HOST_DEVICE inline float log_element(float x) { return log_plus(x, 0.0f); }
-TANDEM_HOST_DEVICE inline double log_element(double x) { return std::log(x); }
 
 /// Operand of a kernel: elements in device memory, or one number in host memory.
 struct Source {

@@ -37,6 +37,10 @@ using LibraryType = double;
 
 // --- selections ----------------------------------------------------------------------------------
 
+/// All ones if the highest bit is set, else zero.
+TANDEM_HOST_DEVICE inline uint32_t sign_mask(uint32_t bits) {
+  return static_cast<uint32_t>(static_cast<int32_t>(bits) >> 31);
+}
 /// condition ? a : b, where both are computed.
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float choose(bool condition, float a, float b) {
   const uint32_t mask = 0u - static_cast<uint32_t>(condition);
@@ -78,6 +82,36 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp_rest(float r) {
   return __builtin_fmaf(p, r, 4.99999911e-1f);
 }
 
+/// e^r = 1 + r + r^2 / 2 + r^3 exp_cubic(r) for abs(r) <= ln(2)/2, with a relative error of 1e-10.
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp_cubic(float r) {
+  float p = 1.97402842e-4f;
+  p = __builtin_fmaf(p, r, 1.39350863e-3f);
+  p = __builtin_fmaf(p, r, 8.33357032e-3f);
+  p = __builtin_fmaf(p, r, 4.1666463e-2f);
+  return __builtin_fmaf(p, r, 1.66666657e-1f);
+}
+
+/// e^y = 2^k (sum + rest), where sum = 1 + r is rounded. Only the lowest 9 bits of k are valid.
+struct ExpSum {
+  float sum, rest;
+  uint32_t k;
+};
+TANDEM_HOST_DEVICE TANDEM_INLINED inline ExpSum exp_sum(float y) {
+  const float shifted = __builtin_fmaf(y, kInverseLn2.high, kRoundFloat), n = shifted - kRoundFloat;
+  const float r = __builtin_fmaf(n, -kLn2.high, y), square = r * r, sum = 1.0f + r;
+  const float low = __builtin_fmaf(n * -kLn2.low, __builtin_fmaf(0.5f, square, sum), 1.0f - sum + r);
+  const float rest = __builtin_fmaf(0.5f, square, __builtin_fmaf(square, exp_cubic(r) * r, low));
+  return {sum, rest, std::bit_cast<uint32_t>(shifted)};
+}
+
+/// e^x. 2^k is a product of two factors, because k is between -150 (subnormal results) and 150 (infinity).
+TANDEM_HOST_DEVICE inline float exp_element(float x) {
+  const ExpSum e = exp_sum(choose(std::fabs(x) > 104.0f, std::copysign(104.0f, x), x));  // keeps NaN
+  const uint32_t twice = (e.k + 254u) << 22, factor = twice & 0xff800000u;
+  return (e.sum + e.rest) * std::bit_cast<float>(factor) * std::bit_cast<float>(twice + twice - factor);
+}
+TANDEM_HOST_DEVICE inline double exp_element(double x) { return std::exp(x); }
+
 /// 2^f for abs(f) <= 1/2, with a relative error of 3e-9.
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp2_fraction(float f) {
   float p = 1.53293106e-4f;
@@ -110,69 +144,109 @@ TANDEM_HOST_DEVICE inline float exp2_element(float x) {
 }
 TANDEM_HOST_DEVICE inline double exp2_element(double x) { return std::exp2(x); }
 
-/// e^x - 1 = 2^k (e^r - 1) + (2^k - 1), as exp_element; half of it is computed, because 2^128 is not a float.
-TANDEM_HOST_DEVICE inline float expm1_element(float x) {
-  const float bounded = std::copysign(magnitude_up_to(x, 89.0f), x);
-  const float y = bounded < -30.0f ? -30.0f : bounded;
-  const auto [r, k] = exp_parts(y);
-  float p = 1.98909885e-4f;
-  p = __builtin_fmaf(p, r, 1.39336479e-3f);
-  p = __builtin_fmaf(p, r, 8.33331093e-3f);
-  p = __builtin_fmaf(p, r, 4.16664649e-2f);
-  p = __builtin_fmaf(p, r, 1.66666667e-1f);
-  p = __builtin_fmaf(p, r, 5.00000001e-1f);
-  p = __builtin_fmaf(p * r, r, r);
-  const float scale = std::bit_cast<float>((k + 126u) << 23);  // 2^(k-1)
-  const float half = __builtin_fmaf(p, scale, scale - 0.5f);
-  return nan_of(x, if_below(x, 0x1p-25f, x, half + half));
+/// (e^x - 1) factor, where e^x - 1 = 2^k (e^r - 1) + (2^k - 1); half of it is computed, because 2^128 is not a float.
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float scaled_expm1(float x, float factor) {
+  const float above = choose(x < -30.0f, -30.0f, x), y = choose(above > 89.0f, 89.0f, above);  // keeps NaN
+  const float shifted = __builtin_fmaf(y, kInverseLn2.high, kRoundFloat), n = shifted - kRoundFloat;
+  const float r = __builtin_fmaf(n, -kLn2.low, __builtin_fmaf(n, -kLn2.high, y));
+  const float rest = r * r * __builtin_fmaf(exp_cubic(r), r, 0.5f);
+  const float scale = std::bit_cast<float>((std::bit_cast<uint32_t>(shifted) + 126u) << 23);  // 2^(k-1)
+  const float first = scale - 0.5f, first_low = scale - first - 0.5f, sum = __builtin_fmaf(r, scale, first);
+  const float low = __builtin_fmaf(rest, scale, __builtin_fmaf(r, scale, first - sum) + first_low);
+  return if_below(x, 0x1p-25f, x * factor, __builtin_fmaf(2.0f * factor, sum, 2.0f * factor * low));
 }
-TANDEM_HOST_DEVICE inline double expm1_element(double x) { return std::expm1(x); }
+TANDEM_HOST_DEVICE inline double scaled_expm1(double x, double factor) { return std::expm1(x) * factor; }
 
 // --- logarithms ----------------------------------------------------------------------------------
 
-/// n (two.high + two.low) + (scale.high + scale.low) log(1 + f), with n and f as in LogParts.
-TANDEM_HOST_DEVICE TANDEM_INLINED inline float scaled_log(float x, FloatPair two, FloatPair scale) {
-  const LogParts log = log_parts(x);
-  const float small = __builtin_fmaf(log.s, log.rest, -log.half_square);
-  const float low = __builtin_fmaf(small, scale.high, __builtin_fmaf(log.f, scale.low, log.n * two.low));
-  return log_limits(x, __builtin_fmaf(log.n, two.high, __builtin_fmaf(log.f, scale.high, low)));
+/// x = 2^n c (1 + f) with abs(f) <= 0.2, where c is 4/3 if all bits of `thirds` are set, else 1.
+struct LogParts {
+  float n, f;
+  uint32_t thirds;
+};
+TANDEM_HOST_DEVICE TANDEM_INLINED inline LogParts log_parts(float x) {
+  constexpr uint32_t kFirst = 0x3f4ccccdu, kSecond = 0x3f99999au;  // 0.8 and 1.2
+  const uint32_t original = std::bit_cast<uint32_t>(x), is_subnormal = sign_mask(original - 0x00800000u);  // if x > 0
+  const float scale = std::bit_cast<float>(0x3f800000u + (is_subnormal & (23u << 23)));                    // 2^23 or 1
+  const uint32_t bits = std::bit_cast<uint32_t>(x * scale), exponent = bits - kFirst;
+  const uint32_t significand = bits - (exponent & 0xff800000u), thirds = sign_mask(kSecond - significand);
+  const float inverse = std::bit_cast<float>(0x3f800000u ^ (thirds & 0x00c00000u));  // 3/4 or 1
+  return {static_cast<float>((static_cast<int32_t>(exponent) >> 23) - static_cast<int32_t>(is_subnormal & 23u)),
+          __builtin_fmaf(std::bit_cast<float>(significand), inverse, -1.0f), thirds};
 }
-TANDEM_HOST_DEVICE inline float log2_element(float x) { return scaled_log(x, {1.0f, 0.0f}, kInverseLn2); }
+
+/// log(x) + correction for a small correction (-0: zero), in the base whose logarithms of 2, 4/3 and e are given; the
+/// high parts of the first two have few bits, so that n two.high + third.high is exact. log(1 + f) = f - f^2 / 2 +
+/// f^3 P(f) is added to it as a sum of two floats.
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float log_of(float x, const LogParts& parts, FloatPair two, FloatPair third,
+                                                      FloatPair e, float correction) {
+  const float n = parts.n, f = parts.f;
+  float p = 0.120226733f;
+  p = __builtin_fmaf(p, f, -0.133552596f);
+  p = __builtin_fmaf(p, f, 0.142550111f);
+  p = __builtin_fmaf(p, f, -0.166447312f);
+  p = __builtin_fmaf(p, f, 0.20000419f);
+  p = __builtin_fmaf(p, f, -0.250001669f);
+  p = __builtin_fmaf(p, f, 0.333333313f);
+  const float half = -0.5f * f, high = __builtin_fmaf(half, f, f);
+  const float rest = __builtin_fmaf(f * f, f * p, __builtin_fmaf(half, f, f - high));
+  const float third_high = std::bit_cast<float>(std::bit_cast<uint32_t>(third.high) & parts.thirds);
+  const float third_low = std::bit_cast<float>(std::bit_cast<uint32_t>(third.low) & parts.thirds);
+  const float whole = __builtin_fmaf(n, two.high, third_high), sum = __builtin_fmaf(high, e.high, whole);
+  const float low = __builtin_fmaf(high, e.high, whole - sum) + third_low;
+  const float small = __builtin_fmaf(n, two.low, low) + correction;
+  const float value = sum + __builtin_fmaf(rest, e.high, e.low == 0 ? small : __builtin_fmaf(high, e.low, small));
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const float positive = choose(x < kInfinity, value, x);
+  return choose(x > 0.0f, positive, choose(x == 0.0f, -kInfinity, std::numeric_limits<float>::quiet_NaN()));
+}
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float log_of(float x, const LogParts& parts, float correction) {
+  return log_of(x, parts, {0.693359375f, -2.12194440e-4f}, {0x1.2698p-2f, -0x1.deecb2p-18f}, {1.0f, 0.0f}, correction);
+}
+TANDEM_HOST_DEVICE inline float log_element(float x) { return log_of(x, log_parts(x), -0.0f); }
+TANDEM_HOST_DEVICE inline double log_element(double x) { return std::log(x); }
+TANDEM_HOST_DEVICE inline float log2_element(float x) {
+  return log_of(x, log_parts(x), {1.0f, 0.0f}, {0x1.a9p-2f, -0x1.a39fbep-20f}, kInverseLn2, -0.0f);
+}
 TANDEM_HOST_DEVICE inline double log2_element(double x) { return std::log2(x); }
-/// The high part of log10(2) has 11 bits, so that its product with n is exact.
 TANDEM_HOST_DEVICE inline float log10_element(float x) {
-  return scaled_log(x, {0x1.348p-2f, -0x1.f657bp-13f}, {0x1.bcb7b2p-2f, -0x1.5b235ep-27f});
+  return log_of(x, log_parts(x), {0x1.348p-2f, -0x1.f657bp-13f}, {0x1.ffcp-4f, -0x1.ea21c4p-23f},
+                {0x1.bcb7b2p-2f, -0x1.5b235ep-27f}, -0.0f);
 }
 TANDEM_HOST_DEVICE inline double log10_element(double x) { return std::log10(x); }
 
-/// log(1 + x): log(u) for the rounded u = 1 + x, plus the rounding error of u divided by u, a small term of the sum.
+/// log(1 + x): f = x for small x. Otherwise log(u) for the rounded u = 1 + x, plus the rounding error of u over u.
 TANDEM_HOST_DEVICE inline float log1p_element(float x) {
   const float u = 1.0f + x;
-  const uint32_t correction = std::bit_cast<uint32_t>((x - (u - 1.0f)) / u);
-  const uint32_t bits = std::bit_cast<uint32_t>(u);
-  const uint32_t is_regular = sign_mask(bits - 0x7f800000u) & ~sign_mask(bits - 1u);
-  return std::copysign(log_plus(u, std::bit_cast<float>(correction & is_regular)), x);
+  const bool is_small = std::fabs(x) < 0.19f;
+  LogParts parts = log_parts(u);
+  parts.f = choose(is_small, x, parts.f);
+  return std::copysign(log_of(u, parts, choose(is_small, 0.0f, (x - (u - 1.0f)) / u)), x);
 }
 TANDEM_HOST_DEVICE inline double log1p_element(double x) { return std::log1p(x); }
 
-/// log(1 + e^-a) for a >= 0: with e = e^-a and s = e / (2 + e), it is 2 atanh(s), rearranged as e minus a smaller term.
-TANDEM_HOST_DEVICE TANDEM_INLINED inline float log1p_exp_of_minus(float a) {
-  const float e = exp_of_nonpositive(-a);
-  const float s = e / (2.0f + e);
-  const float z = s * s;
+/// base + log(1 + e^-a) for a >= 0 or NaN: with e = e^-a and s = e / (2 + e), the logarithm is 2 atanh(s), rearranged
+/// as e minus a smaller term. The rounding error of e is added, times 3/4, which is close to the derivative.
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float log1p_exp_of_minus(float a, float base = 0.0f) {
+  const ExpSum parts = exp_sum(choose(a > 104.0f, -104.0f, -a));
+  const float scale = std::bit_cast<float>((parts.k + 191u) << 23), rounded = parts.sum + parts.rest;
+  const float e = rounded * scale * 0x1p-64f, error = parts.sum - rounded + parts.rest;
+  const float s = e / (2.0f + e), z = s * s;
   float p = 0.232243292f;
   p = __builtin_fmaf(p, z, 0.217065758f);
   p = __builtin_fmaf(p, z, 0.28592358f);
   p = __builtin_fmaf(p, z, 0.399997063f);
   p = __builtin_fmaf(p, z, 0.666666673f);
-  return __builtin_fmaf(-s, __builtin_fmaf(-p, z, e), e);
+  return e + __builtin_fmaf(-s, __builtin_fmaf(-p, z, e), __builtin_fmaf(error, scale * 0x1.8p-65f, base));
 }
-TANDEM_HOST_DEVICE inline double log1p_exp_of_minus(double a) { return std::log1p(std::exp(-a)); }
+TANDEM_HOST_DEVICE inline double log1p_exp_of_minus(double a, double base = 0) {
+  return base + std::log1p(std::exp(-a));
+}
 
 /// log(1 + e^x), without overflow.
 template <class C>
 TANDEM_HOST_DEVICE TANDEM_INLINED inline C softplus_element(C x) {
-  return choose(x > C{0}, x, C{0}) + log1p_exp_of_minus(std::fabs(x));
+  return log1p_exp_of_minus(std::fabs(x), choose(x > C{0}, x, C{0}));
 }
 
 // --- powers --------------------------------------------------------------------------------------
@@ -184,7 +258,7 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline float pow_element(float x, float y) {
   return std::pow(x, y);  // GPUs have few units for float64
 #else
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  // a = 2^n (1 + f) as in log_parts, and log2(1 + f) = 2 / ln 2 atanh(s).
+  // a = 2^n (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2), and log2(1 + f) = 2 / ln 2 atanh(s).
   const float a = std::fabs(x);
   const bool is_subnormal = a < 0x1p-126f;
   const uint32_t bits = std::bit_cast<uint32_t>(a * choose(is_subnormal, 0x1p23f, 1.0f));
@@ -217,32 +291,27 @@ TANDEM_HOST_DEVICE inline double pow_element(double x, double y) { return std::p
 
 // --- sine and cosine -----------------------------------------------------------------------------
 
-/// sin(x + shift pi / 2) within 0.8 units in the last place, for abs(x) <= kMaxFastAngle.
-///
-/// x = q pi/2 + r + low with abs(r) <= pi/4, reduced in float64 with pi/2 as a sum of two numbers.
+/// sin(x + shift pi / 2) for abs(x) <= kMaxFastAngle, within 0.51 units in the last place: in float64, with pi/2 as a
+/// sum of two numbers. x = q pi/2 + r with abs(r) <= pi/4.
 inline constexpr float kMaxFastAngle = 0x1p40f;
 template <uint32_t shift>
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float fast_sine(float x) {
   constexpr double kRound = 0x1.8p52;  // after adding it, the low bits are the nearest integer
   const double wide = static_cast<double>(x);
   const double shifted = __builtin_fma(wide, 0x1.45f306dc9c883p-1, kRound), q = shifted - kRound;
-  const double reduced = __builtin_fma(q, -0x1.1a62633145c07p-54, __builtin_fma(q, -0x1.921fb54442d18p+0, wide));
-  const uint32_t quadrant = static_cast<uint32_t>(std::bit_cast<uint64_t>(shifted)) + shift;
-  const float r = static_cast<float>(reduced), low = static_cast<float>(reduced - static_cast<double>(r));
-  const float z = r * r;
-  float s = 2.72483648e-6f;
-  s = __builtin_fmaf(s, z, -1.98400747e-4f);
-  s = __builtin_fmaf(s, z, 8.33333185e-3f);
-  s = __builtin_fmaf(s, z, -1.66666667e-1f);
-  const uint32_t sign_of_zero = std::bit_cast<uint32_t>(r) & 0x80000000u;  // the sum of -0 and its correction is 0
-  const uint32_t sine = std::bit_cast<uint32_t>(r + __builtin_fmaf(r * z, s, low)) | sign_of_zero;
-  float c = 2.45466538e-5f;
-  c = __builtin_fmaf(c, z, -1.38882971e-3f);
-  c = __builtin_fmaf(c, z, 4.16666646e-2f);
-  const float first = __builtin_fmaf(-0.5f, z, 1.0f), error = __builtin_fmaf(-0.5f, z, 1.0f - first);
-  const uint32_t cosine = std::bit_cast<uint32_t>(first + __builtin_fmaf(c, z * z, __builtin_fmaf(-r, low, error)));
-  const uint32_t is_odd = 0u - (quadrant & 1u);
-  return std::bit_cast<float>(((cosine & is_odd) | (sine & ~is_odd)) ^ ((quadrant & 2u) << 30));
+  const double r = __builtin_fma(q, -0x1.1a62633145c07p-54, __builtin_fma(q, -0x1.921fb54442d18p+0, wide)), z = r * r;
+  double s = 2.7173456863692396e-06;
+  s = __builtin_fma(s, z, -0.0001983920232933422);
+  s = __builtin_fma(s, z, 0.0083333287833591389);
+  s = __builtin_fma(s, z, -0.16666666631607768);
+  s = __builtin_fma(s, z, 0.99999999999567735);
+  double c = 2.439036936438127e-05;
+  c = __builtin_fma(c, z, -0.0013886762951634127);
+  c = __builtin_fma(c, z, 0.041666623298539353);
+  c = __builtin_fma(c, z, -0.49999999724889937);
+  const uint64_t quadrant = std::bit_cast<uint64_t>(shifted) + shift;
+  const double value = choose((quadrant & 1) != 0, __builtin_fma(c, z, 1.0), r * s);
+  return static_cast<float>(std::bit_cast<double>(std::bit_cast<uint64_t>(value) ^ ((quadrant & 2) << 62)));
 }
 
 // --- error function ------------------------------------------------------------------------------
@@ -280,23 +349,23 @@ TANDEM_HOST_DEVICE TANDEM_INLINED inline NormalTail normal_tail(float b_shifted,
   return {e * (p * r), e};
 }
 
-/// erf(x) for abs(x) < 1.1: an odd polynomial with the first coefficient 1 + 0.128, so that the leading part is exact.
+/// erf(x) / x - 1 for abs(x) < 1.2 is a polynomial in x^2 - 0.75, so that its terms are small.
 TANDEM_HOST_DEVICE TANDEM_INLINED inline float erf_of_small(float x) {
-  const float z = x * x;
-  float p = -8.62390789e-6f;
-  p = __builtin_fmaf(p, z, 1.08701861e-4f);
-  p = __builtin_fmaf(p, z, -8.42421723e-4f);
-  p = __builtin_fmaf(p, z, 5.21644019e-3f);
-  p = __builtin_fmaf(p, z, -2.68635545e-2f);
-  p = __builtin_fmaf(p, z, 1.12837434e-1f);
-  p = __builtin_fmaf(p, z, -3.76126349e-1f);
-  p = __builtin_fmaf(p, z, 1.28379166e-1f);
+  const float z = x * x, t = (z - 0.75f) + __builtin_fmaf(x, x, -z);
+  float p = -7.52795222e-6f;
+  p = __builtin_fmaf(p, t, 6.41200459e-5f);
+  p = __builtin_fmaf(p, t, -4.55735251e-4f);
+  p = __builtin_fmaf(p, t, 2.84689921e-3f);
+  p = __builtin_fmaf(p, t, -1.51310712e-2f);
+  p = __builtin_fmaf(p, t, 6.6918917e-2f);
+  p = __builtin_fmaf(p, t, -2.4458842e-1f);
+  p = __builtin_fmaf(p, t, -1.00108802e-1f);
   return __builtin_fmaf(x, p, x);
 }
 TANDEM_HOST_DEVICE inline float erf_element(float x) {
   const float a = magnitude_up_to(x, 16.0f);
   const float tail = normal_tail(__builtin_fmaf(a, std::numbers::sqrt2_v<float>, 2.5f), a, kInverseLn2).tail;
-  return nan_of(x, if_below(x, 1.1f, erf_of_small(x), std::copysign(1.0f - 2.0f * tail, x)));
+  return nan_of(x, if_below(x, 1.2f, erf_of_small(x), std::copysign(1.0f - 2.0f * tail, x)));
 }
 /// Beyond 0.4769, erfc(a) / 2 = exp(-a^2) r P for r = 1 / (a + 1.5), where P is fitted up to a = 9.25, with a relative
 /// error of 2e-10. Both factors are sums of two floats: exp(-a^2) = 2^n (1 + f + g) (1 + f_low), r P = m + m_low. The

@@ -53,7 +53,7 @@ struct Expm1 : UnaryOp {
   static constexpr const char* kName = "expm1";
   static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
   static constexpr Saves kSaves = Saves::kOutput;
-  TANDEM_FORMULA auto operator()(auto x) const { return expm1_element(x); }
+  TANDEM_FORMULA auto operator()(auto x) const { return scaled_expm1(x, decltype(x){1}); }
   static Tensor backward(const Tensor& grad, const Tensor& output) { return mul(grad, add(output, 1)); }
 };
 
