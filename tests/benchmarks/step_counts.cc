@@ -36,14 +36,26 @@ const TraceEvent* enclosing(const TraceEvent& event, const std::vector<TraceEven
 
 std::map<std::string, int64_t> parse(const std::string& table) {
   std::map<std::string, int64_t> counts;
-  std::istringstream lines(table);
-  for (std::string line; std::getline(lines, line);) {
-    const size_t end = line.find_last_not_of(' ');
-    if (end == std::string::npos) continue;
-    const size_t value = line.rfind(' ', end) + 1;
-    counts[line.substr(0, line.find_last_not_of(' ', value - 1) + 1)] = std::stoll(line.substr(value));
+  std::istringstream entries(table);
+  for (std::string entry; std::getline(entries >> std::ws, entry, ';');) {
+    const size_t end = entry.rfind(' ');
+    counts[entry.substr(0, end)] = std::stoll(entry.substr(end));
   }
   return counts;
+}
+
+/// The table, in lines of at most 120 columns.
+std::string table_of(const std::vector<Count>& counts) {
+  std::string table;
+  size_t line = 0;
+  for (const auto& [name, value] : counts) {
+    const std::string entry = name + ' ' + std::to_string(value) + ';';
+    const bool fits = line + 1 + entry.size() <= 120;
+    table += line == 0 ? "" : fits ? " " : "\n";
+    line = line == 0 || !fits ? entry.size() : line + 1 + entry.size();
+    table += entry;
+  }
+  return table + '\n';
 }
 
 }  // namespace
@@ -130,8 +142,7 @@ void expect_counts(const std::string& title, const std::string& table, const std
   text << title << ": the counts of a step have changed\n";
   line("count", "expected", "actual");
   for (const auto& [name, values] : rows) line(name, values.first, values.second);
-  text << "If this is intended, the table of " << title << " in the test is now\n\n";
-  for (const auto& [name, value] : counts) text << name << ' ' << value << '\n';
+  text << "If this is intended, the table of " << title << " in the test is now\n\n" << table_of(counts);
   ADD_FAILURE() << text.str();
 }
 

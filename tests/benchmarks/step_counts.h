@@ -39,8 +39,8 @@ int64_t count_page_faults(const std::function<void()>& step);
 /// algorithms that they ran.
 std::vector<Count> trace_counts(const std::vector<TraceEvent>& events);
 
-/// Fails unless the counts are those of the table, which has lines "<name> <value>". The failure has a table of the
-/// differences and the text of the new table.
+/// Fails unless the counts are those of the table, which has entries "<name> <value>;". The failure has a table of
+/// the differences and the text of the new table.
 void expect_counts(const std::string& title, const std::string& table, const std::vector<Count>& counts);
 
 }  // namespace tandem::testing
