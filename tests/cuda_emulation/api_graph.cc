@@ -135,8 +135,6 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t stream_handle) 
   while (graph->branches.size() + 1 < graph->captured.size()) {
     graph->branches.push_back(std::make_shared<Stream>());
     graph->branches.back()->device = graph->device;
-    graph->branches.back()->flags = cudaStreamNonBlocking;
-    graph->branches.back()->priority = 0;
     runtime.add(graph->branches.back());
   }
   std::map<const Record*, std::shared_ptr<Record>> records;  // of this launch, by those of the capture

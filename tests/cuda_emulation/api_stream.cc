@@ -57,18 +57,14 @@ bool is_captured(const std::shared_ptr<Record>& record) { return record != nullp
 
 bool is_size(dim3 v) { return v.x != 0 && v.y != 0 && v.z != 0; }
 
-cudaError_t check_shape(Runtime& runtime, const cudaLaunchConfig_t& config, const void* function) {
+cudaError_t check_shape(const cudaLaunchConfig_t& config) {
   const dim3 grid = config.gridDim, block = config.blockDim;
   const bool block_fits = block.x <= kMaxThreads && block.y <= kMaxThreads && block.z <= 64 &&
                           uint64_t{block.x} * block.y * block.z <= kMaxThreads;
   if (!is_size(grid) || !is_size(block) || !block_fits || grid.x > 0x7FFFFFFFU || grid.y > 65535 || grid.z > 65535) {
     return cudaErrorInvalidConfiguration;
   }
-  const auto limit = runtime.dynamic_shared_limits.find(function);
-  const size_t allowed = limit == runtime.dynamic_shared_limits.end()
-                             ? kDefaultDynamicShared
-                             : std::max(kDefaultDynamicShared, static_cast<size_t>(limit->second));
-  return config.dynamicSmemBytes > allowed ? cudaErrorInvalidValue : cudaSuccess;
+  return config.dynamicSmemBytes > kMaxDynamicShared ? cudaErrorInvalidValue : cudaSuccess;
 }
 
 }  // namespace
@@ -89,36 +85,15 @@ cudaError_t launch(const cudaLaunchConfig_t& config, std::unique_ptr<const Kerne
                    ", the current device is cuda:" + std::to_string(current_device()));
     return result(cudaErrorInvalidResourceHandle);
   }
-  if (error = check_shape(runtime, config, kernel->function()); error != cudaSuccess) {
+  if (error = check_shape(config); error != cudaSuccess) {
     return result(error);
   }
   Device& device = *stream->device;
   const std::shared_ptr<const KernelCall> shared = std::move(kernel);
-  cudaLaunchConfig_t copy = config;
-  copy.attrs = nullptr;
   runtime.enqueue(call.lock(), stream,
                   {Task::Kind::kKernel, 1U << device.id,
-                   [&runtime, &device, copy, shared] { runtime.run_kernel(device, copy, *shared); }, nullptr});
+                   [&runtime, &device, config, shared] { runtime.run_kernel(device, config, *shared); }, nullptr});
   return result(device.failed);
-}
-
-cudaError_t set_function_attribute(const void* function, cudaFuncAttribute attribute, int value) {
-  Call call;
-  if (const cudaError_t error = state_of(call.runtime(), current_device()); error != cudaSuccess) {
-    return result(error);
-  }
-  if (function == nullptr) {
-    return result(cudaErrorInvalidDeviceFunction);
-  }
-  if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) {
-    return result(value >= -1 && value <= 100 ? cudaSuccess : cudaErrorInvalidValue);
-  }
-  if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
-      static_cast<size_t>(value) > kMaxDynamicShared) {
-    return result(cudaErrorInvalidValue);
-  }
-  call.runtime().dynamic_shared_limits[function] = value;
-  return cudaSuccess;
 }
 
 }  // namespace cuda_emulation
@@ -137,45 +112,25 @@ using cuda_emulation::Stream;
 using cuda_emulation::stream_of;
 using cuda_emulation::Task;
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* handle, unsigned int flags, int priority) {
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* handle, unsigned int flags, int) {
   Call call;
   Runtime& runtime = call.runtime();
   if (const cudaError_t error = state_of(runtime, current_device());
-      error != cudaSuccess || handle == nullptr || flags > 1) {
+      error != cudaSuccess || handle == nullptr || flags != cudaStreamNonBlocking) {
     return result(error != cudaSuccess ? error : cudaErrorInvalidValue);
   }
   auto stream = std::make_shared<Stream>();
   stream->device = &runtime.device(current_device());
-  stream->flags = flags;
-  stream->priority = std::min(0, std::max(-5, priority));
   *handle = reinterpret_cast<cudaStream_t>(stream.get());
   runtime.streams[*handle] = stream;
   runtime.add(stream);
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) {
-  return cudaStreamCreateWithPriority(stream, flags, 0);
-}
-
-cudaError_t cudaStreamCreate(cudaStream_t* stream) {
-  return cudaStreamCreateWithPriority(stream, cudaStreamDefault, 0);
-}
-
 // Queued tasks still run when needed.
 cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   Call call;
   return result(call.runtime().streams.erase(handle) != 0 ? cudaSuccess : cudaErrorInvalidResourceHandle);
-}
-
-cudaError_t cudaStreamGetPriority(cudaStream_t handle, int* priority) {
-  Call call;
-  cudaError_t error = cudaSuccess;
-  const auto stream = stream_of(call.runtime(), handle, "cudaStreamGetPriority", error);
-  if (stream != nullptr) {
-    *priority = stream->priority;
-  }
-  return result(error);
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t handle) {

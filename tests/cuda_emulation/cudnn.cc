@@ -433,7 +433,6 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
   add(handle, new cudnnContext{current_device()});
   return CUDNN_STATUS_SUCCESS;
 }
-cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) { return destroy(handle, __func__); }
 
 cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
   TANDEM_RECORD();

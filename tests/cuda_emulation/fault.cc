@@ -36,7 +36,6 @@ thread_local uintptr_t fault_address = 0;
 void handle(int signal, siginfo_t* info, void* context) {
   const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
   if (running_kernel != nullptr) {
-#if defined(__x86_64__)
     // The handler returns into end_kernel() on the signal stack, which is unused after the return.
     fault_address = address;
     auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
@@ -46,13 +45,11 @@ void handle(int signal, siginfo_t* info, void* context) {
     registers[REG_RSP] = static_cast<greg_t>(top - 8);
     registers[REG_RIP] = reinterpret_cast<greg_t>(&end_kernel);
     return;
-#endif
   }
   Runtime& runtime = Runtime::get();
   if (const Device* device = runtime.device_of(info->si_addr)) {
     write_text("host access to device memory: " + place_in_arena(device->memory, info->si_addr) + "\n");
   }
-  static_cast<void>(context);
   ::signal(signal, SIG_DFL);  // the access repeats and ends the process
 }
 

@@ -31,8 +31,6 @@ void after_switch(Context*) {}
 
 }  // namespace
 
-#if defined(__x86_64__)
-
 // Saves the callee-saved registers of the System V calling convention. Continues by a jump instead of a return, because
 // the processor's return stack buffer belongs to the previous fiber.
 asm(R"(
@@ -66,16 +64,6 @@ void switch_context(Context& from, Context& to) {
   tandem_emulation_switch(&from.stack_pointer, to.stack_pointer);
   after_switch(&from);
 }
-
-#else
-
-void switch_context(Context& from, Context& to) {
-  before_switch(from, to);
-  ::swapcontext(&from.machine, &to.machine);
-  after_switch(&from);
-}
-
-#endif
 
 namespace {
 
@@ -111,7 +99,6 @@ void FiberPool::set_to_beginning(Fiber& fiber, size_t index) {
 #endif
   // Different offsets, because equal offsets of all stacks would map to the same few sets of the L1 cache.
   const size_t colour = index % 61 * 64;
-#if defined(__x86_64__)
   auto* top = reinterpret_cast<uintptr_t*>(low + kStackBytes - 256 - colour);
   *--top = 0;  // a return address, so that the stack is aligned as after a call
   *--top = reinterpret_cast<uintptr_t>(&first_entry);
@@ -119,13 +106,6 @@ void FiberPool::set_to_beginning(Fiber& fiber, size_t index) {
     *--top = 0;
   }
   fiber.stack_pointer = top;
-#else
-  ::getcontext(&fiber.machine);
-  fiber.machine.uc_stack.ss_sp = reinterpret_cast<void*>(low);
-  fiber.machine.uc_stack.ss_size = kStackBytes - colour;
-  fiber.machine.uc_link = nullptr;
-  ::makecontext(&fiber.machine, &first_entry, 0);
-#endif
 }
 
 Fiber& FiberPool::take() {

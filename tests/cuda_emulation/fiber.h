@@ -5,19 +5,11 @@
 #include <cstdint>
 #include <vector>
 
-#if !defined(__x86_64__)
-#include <ucontext.h>
-#endif
-
 namespace cuda_emulation {
 
 /// An execution context: a fiber, or the host thread that started the fibers.
 struct Context {
-#if defined(__x86_64__)
   void* stack_pointer = nullptr;
-#else
-  ucontext_t machine;
-#endif
   void* fake_stack = nullptr;  // for AddressSanitizer
   const void* stack_bottom = nullptr;
   size_t stack_size = 0;

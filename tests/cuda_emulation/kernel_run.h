@@ -1,6 +1,6 @@
 // Runs a kernel block by block on one host thread, with the threads of a block as fibers.
 //
-// A thread runs until it waits at a barrier or in a warp operation, or ends. Threads that never wait need no switch:
+// A thread runs until it waits at a barrier or in a shuffle, or ends. Threads that never wait need no switch:
 // one fiber runs them one after the other, and continues with the next block. The last thread that arrives releases the
 // others. If no thread can continue, a deadlock is reported. When an error ends a kernel, its fibers are abandoned: no
 // destructors of its threads run.
@@ -20,28 +20,7 @@
 namespace cuda_emulation {
 
 inline constexpr unsigned int kMaxThreads = 1024;
-inline constexpr size_t kDefaultDynamicShared = size_t{48} << 10;
-inline constexpr size_t kMaxDynamicShared = size_t{227} << 10;
-
-enum class Barrier : uint8_t { kSync, kOr, kAnd, kCount };
-enum class WarpOp : uint8_t {
-  kSync,
-  kBallot,
-  kAny,
-  kAll,
-  kShuffle,
-  kShuffleUp,
-  kShuffleDown,
-  kShuffleXor,
-  kAdd,
-  kMin,
-  kMax,
-  kAnd,
-  kOr,
-  kXor,
-  kSignedMin,
-  kSignedMax
-};
+inline constexpr size_t kMaxDynamicShared = size_t{48} << 10;
 
 struct KernelLaunch {
   const KernelCall* call;
@@ -56,7 +35,7 @@ struct KernelLaunch {
   Traffic* traffic;     // counts the accesses; nullptr: they are not counted
 };
 
-class KernelRun final : public WarpOrder {
+class KernelRun {
  public:
   KernelRun();
 
@@ -65,8 +44,8 @@ class KernelRun final : public WarpOrder {
   const std::string& report() const { return report_; }
 
   // Called by the threads of the kernel.
-  int barrier(Barrier kind, int predicate);
-  uint64_t warp_operation(WarpOp op, unsigned int mask, uint64_t value, int argument, int width);
+  void barrier();
+  uint64_t shuffle(ShuffleKind kind, unsigned int mask, uint64_t value, unsigned int argument);
   void* dynamic_shared() { return dynamic_shared_; }
   MemoryCheck& memory() { return memory_; }
   /// Counts and checks an access of the current thread.
@@ -85,44 +64,36 @@ class KernelRun final : public WarpOrder {
 
   void work();
 
-  bool synchronised_since(uint32_t warp, uint32_t lane_a, uint32_t lane_b, uint32_t time) const override;
-
  private:
-  enum class State : uint8_t { kNotStarted, kGoesOn, kBarrier, kWarp, kEnded };
+  enum class State : uint8_t { kNotStarted, kGoesOn, kBarrier, kShuffle, kEnded };
   struct Thread {
     Fiber* fiber = nullptr;
     uint32_t number = 0;
     State state = State::kNotStarted;
   };
   struct Lane {
-    WarpOp op;
+    ShuffleKind kind;
     unsigned int mask;
     uint64_t value;
-    int argument;
-    int width;
+    unsigned int argument;
     uint64_t result;
   };
   struct Warp {
     unsigned int lanes;  // existing lanes
     unsigned int ended;
-    unsigned int waiting;  // lanes that wait in a warp operation
-    uint32_t time;         // number of synchronizations since the last barrier
-    uint32_t all_at;       // time of the last synchronization of all lanes
-    bool some;             // whether `pairs` is not empty
+    unsigned int waiting;  // lanes that wait in a shuffle
     std::array<Lane, 32> lane;
-    std::array<std::array<uint32_t, 32>, 32> pairs;  // time of the last partial synchronization of two lanes
   };
 
   void count_access(uintptr_t pc, uintptr_t address, size_t num_bytes, AccessKind kind);
   bool next_block();
-  void begin_interval();
   void release_barrier();
   void end_thread();
   void wait();
   void resume(uint32_t number);
   void leave_to(uint32_t number);
   void enter(Thread& thread);
-  void complete(Warp& warp, unsigned int mask, WarpOp op);
+  void complete(Warp& warp, unsigned int mask);
   uint64_t shuffle_result(const Warp& warp, uint32_t lane, unsigned int mask);
   [[noreturn]] void deadlock();
   uint32_t pop_ready();
@@ -152,9 +123,6 @@ class KernelRun final : public WarpOrder {
   std::vector<Warp> warps_;
   Thread* current_ = nullptr;
   uint32_t num_started_ = 0, num_alive_ = 0, num_arrived_ = 0;
-  Barrier barrier_kind_ = Barrier::kSync;
-  int num_true_ = 0;
-  int barrier_result_ = 0;
   std::array<uint16_t, 2048> ready_{};
   size_t ready_begin_ = 0, ready_end_ = 0;
 };

@@ -78,10 +78,10 @@ void MemoryCheck::touch(RaceCell* cells, size_t offset, size_t num_bytes, Access
     const auto mask = static_cast<uint32_t>(((1U << here) - 1) << at);
     bool initialised = true;
     const bool ask = shared && kind != kPlainWrite;
-    const auto race = touch_cell(cells[(offset + done) / kBytesOfCell], who, mask, kind, scope_first, splits, run_,
+    const auto race = touch_cell(cells[(offset + done) / kBytesOfCell], who, mask, kind, scope_first, splits,
                                  ask ? &initialised : nullptr);
     if (race) {
-      refuse_race(address, num_bytes, kind, race->earlier, shared);
+      refuse_race(address, num_bytes, kind, race->earlier);
     }
     if (!initialised) {
       run_.fail(cudaErrorLaunchFailure, std::string(verb(kind)) + " of uninitialised shared memory: " +
@@ -167,7 +167,7 @@ std::string MemoryCheck::describe(uintptr_t address) const {
     return text;
   }
   for (const SharedRange& range : shared_) {
-    if (range.dynamic && address - range.begin < (size_t{1} << 18) && range.begin != 0) {
+    if (range.dynamic && address - range.begin < kMaxDynamicShared + 4096 && range.begin != 0) {
       if (address - range.begin >= range.num_bytes) {
         return bytes_text(address - range.begin - range.num_bytes) + " past the " + bytes_text(range.num_bytes) +
                " of dynamic shared memory";
@@ -195,7 +195,7 @@ void MemoryCheck::refuse(uintptr_t address, size_t num_bytes, AccessKind kind) {
             std::string("invalid ") + verb(kind) + " of " + bytes_text(num_bytes) + ": " + describe(address));
 }
 
-void MemoryCheck::refuse_race(uintptr_t address, size_t num_bytes, AccessKind kind, uint64_t earlier, bool shared) {
+void MemoryCheck::refuse_race(uintptr_t address, size_t num_bytes, AccessKind kind, uint64_t earlier) {
   const uint64_t earlier_kind = AccessRecord::kind(earlier);
   const bool same_block = AccessRecord::serial(earlier) >= who.block_first;
   std::string text = std::string("race: ") + verb(kind) + " of " + bytes_text(num_bytes) + ", " + describe(address) +
@@ -203,14 +203,10 @@ void MemoryCheck::refuse_race(uintptr_t address, size_t num_bytes, AccessKind ki
                      " by ";
   if (same_block) {
     text += "thread " + run_.thread_text(AccessRecord::thread(earlier)) + " of the block with no barrier between";
-    if (AccessRecord::thread(earlier) / 32 == who.thread / 32) {
-      text += " (not even a __syncwarp)";
-    }
   } else {
     text += "another block, " + run_.block_text_of(AccessRecord::serial(earlier)) + ", thread " +
             run_.thread_text(AccessRecord::thread(earlier));
   }
-  static_cast<void>(shared);
   run_.fail(cudaErrorLaunchFailure, text);
 }
 

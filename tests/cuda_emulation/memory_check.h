@@ -69,7 +69,7 @@ class MemoryCheck {
   bool in_global(const Arena& arena, uintptr_t address, size_t num_bytes, AccessKind kind);
   void find_shared_ranges();
   [[noreturn]] void refuse(uintptr_t address, size_t num_bytes, AccessKind kind);
-  [[noreturn]] void refuse_race(uintptr_t address, size_t num_bytes, AccessKind kind, uint64_t earlier, bool shared);
+  [[noreturn]] void refuse_race(uintptr_t address, size_t num_bytes, AccessKind kind, uint64_t earlier);
 
   KernelRun& run_;
   Arena* own_ = nullptr;

@@ -177,7 +177,7 @@ ncclResult_t launch(const Running& communicator, Pending& group) {
   }
   communicator->launch(std::move(launch));
   std::this_thread::sleep_for(kLaunchTime);
-  return communicator->blocking ? communicator->wait() : ncclInProgress;
+  return ncclInProgress;
 }
 
 ncclResult_t submit(const char* name, ncclComm_t comm, cudaStream_t stream, Exchange exchange) {
@@ -287,19 +287,20 @@ const char* ncclGetLastError(ncclComm_t) { return cuda_emulation::last_error.c_s
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int num_ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
   TANDEM_RECORD();
-  if (comm == nullptr || rank < 0 || rank >= num_ranks) return ncclInvalidArgument;
-  const bool blocking = config == nullptr || config->blocking != 0;
-  const bool is_limited = config != nullptr && config->maxCTAs != NCCL_CONFIG_UNDEF_INT;
+  if (comm == nullptr || rank < 0 || rank >= num_ranks || config == nullptr || config->blocking != 0) {
+    return ncclInvalidArgument;
+  }
+  const bool is_limited = config->maxCTAs != NCCL_CONFIG_UNDEF_INT;
   if (is_limited && config->maxCTAs <= 0) return ncclInvalidArgument;
   const auto communicator =
-      std::make_shared<Communicator>(rank, num_ranks, cuda_emulation::current_device(), blocking,
+      std::make_shared<Communicator>(rank, num_ranks, cuda_emulation::current_device(),
                                      is_limited ? config->maxCTAs : cuda_emulation::kMultiprocessors);
   {
     std::lock_guard lock(handles().mutex);
     *comm = &handles().all.emplace_back(ncclComm{communicator});
   }
   communicator->start(id.internal);
-  return blocking ? communicator->wait() : ncclInProgress;
+  return ncclInProgress;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {

@@ -252,12 +252,6 @@ bool Communicator::exchange(std::vector<Exchange>& group) {
 
 // --- the calling threads ---
 
-ncclResult_t Communicator::wait() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return state_ != ncclInProgress; });
-  return state_;
-}
-
 void Communicator::launch(NcclLaunch launch) {
   std::lock_guard lock(mutex_);
   state_ = stop_ ? ncclInternalError : ncclInProgress;

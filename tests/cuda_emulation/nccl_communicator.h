@@ -45,21 +45,18 @@ struct NcclLaunch {
 /// is dropped.
 class Communicator : public std::enable_shared_from_this<Communicator> {
  public:
-  Communicator(int rank_, int num_ranks_, int device_, bool blocking_, int max_blocks_)
-      : rank(rank_), num_ranks(num_ranks_), device(device_), blocking(blocking_), max_blocks(max_blocks_) {}
+  Communicator(int rank_, int num_ranks_, int device_, int max_blocks_)
+      : rank(rank_), num_ranks(num_ranks_), device(device_), max_blocks(max_blocks_) {}
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
   const int rank, num_ranks, device;
-  const bool blocking;
   const int max_blocks;  // upper limit of the thread blocks of its kernels
 
   /// Starts joining the other ranks.
   void start(const std::string& server);
   ncclResult_t state() const { return state_; }
-  /// Waits while the state is ncclInProgress; returns the new state.
-  ncclResult_t wait();
   /// Starts the calls; the state is ncclInProgress until they are queued on their stream.
   void launch(NcclLaunch launch);
   /// Whether all launched calls end before the next task of `stream`. The caller holds the runtime's lock.

@@ -217,9 +217,7 @@ void visit(ncclDataType_t type, F f) {
     case ncclInt8: return f(int8_t());
     case ncclUint8: return f(uint8_t());
     case ncclInt32: return f(int32_t());
-    case ncclUint32: return f(uint32_t());
     case ncclInt64: return f(int64_t());
-    case ncclUint64: return f(uint64_t());
     case ncclFloat16: return f(tandem::Half());
     case ncclBfloat16: return f(tandem::BFloat16());
     case ncclFloat32: return f(float());

@@ -146,7 +146,8 @@ TEST_F(Nccl, FirstSendWaitsForMatchingReceive) {
 // Tasks queued on the stream before the call is queued run before it.
 TEST_F(Nccl, CallIsEnqueuedOnStreamAfterConnecting) {
   EXPECT_EQ(all_reduce(0), ncclInProgress);
-  EXPECT_CUDA(cudaMemsetAsync(data(0), 0, kCount * sizeof(float), side(0).stream));
+  const Buffer<float> zeros(Floats(kCount, 0));
+  EXPECT_CUDA(cudaMemcpyAsync(data(0), zeros.data(), zeros.num_bytes(), cudaMemcpyDeviceToDevice, side(0).stream));
   EXPECT_EQ(all_reduce(1), ncclInProgress);
   for (const ncclComm_t comm : comms_) EXPECT_EQ(settled(comm), ncclSuccess);
   for (const size_t rank : {0U, 1U}) EXPECT_CUDA(cudaStreamSynchronize(side(rank).stream));
@@ -321,13 +322,13 @@ TEST_F(Nccl, WriteToBuffersDuringCallIsReported) {
   all_reduce();
   for (const bool input : {false, true}) {
     cudaSetDevice(0);
-    const Buffer<float> from(Floats(kCount, 1)), to(Floats(kCount, 1));
+    const Buffer<float> from(Floats(kCount, 1)), to(Floats(kCount, 1)), mine(Floats(1, 0));
     const Stream other;
     EXPECT_EQ(ncclAllReduce(from.data(), to.data(), kCount, ncclFloat32, ncclSum, comms_[0], side(0).stream),
               ncclInProgress);
     EXPECT_EQ(settled(comms_[0]), ncclSuccess);
     while (!std::isnan(to.values()[0])) std::this_thread::sleep_for(1ms);  // the call has not started
-    EXPECT_CUDA(cudaMemsetAsync(input ? from.data() : to.data(), 0, sizeof(float), other));
+    EXPECT_CUDA(cudaMemcpyAsync(input ? from.data() : to.data(), mine.data(), 4, cudaMemcpyDeviceToDevice, other));
     EXPECT_CUDA(cudaStreamSynchronize(other));
     EXPECT_EQ(all_reduce(1), ncclInProgress);
     EXPECT_EQ(cudaStreamSynchronize(side(0).stream), cudaErrorIllegalAddress);

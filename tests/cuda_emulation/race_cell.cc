@@ -8,13 +8,10 @@ using R = AccessRecord;
 constexpr uint64_t kSplit = 3;
 constexpr uint32_t kAllBytes = 0xF;
 
-bool same_warp(uint64_t a, uint64_t b) { return R::thread(a) / 32 == R::thread(b) / 32; }
-
 struct Touch {
   const Accessor& who;
   AccessKind kind;
   uint32_t scope_first;
-  const WarpOrder& order;
 
   bool counts(uint64_t record) const { return R::serial(record) >= scope_first && record != 0; }
 
@@ -23,10 +20,7 @@ struct Touch {
     if (serial != who.serial) {
       return serial >= who.block_first;  // an earlier interval of this block, or another block
     }
-    const uint32_t thread = R::thread(record);
-    return thread == who.thread ||
-           (thread / 32 == who.thread / 32 &&
-            order.synchronised_since(thread / 32, thread % 32, who.thread % 32, R::time(record)));
+    return R::thread(record) == who.thread;
   }
 
   bool conflict(uint64_t record) const {
@@ -42,7 +36,7 @@ struct Touch {
 
   /// Checks a cell whose records all have the same bytes.
   std::optional<Race> touch(RaceCell& cell, uint32_t mask, bool* initialised) const {
-    const uint64_t now = R::make(who.serial, who.time, who.thread, mask, kind);
+    const uint64_t now = R::make(who.serial, who.thread, mask, kind);
     const bool written = counts(cell.write);
     if (initialised != nullptr) {
       *initialised = written;
@@ -79,21 +73,10 @@ struct Touch {
         *slot = now;
         return;
       }
-      const bool same_thread = R::thread(*slot) == who.thread;
-      if (same_thread && R::time(*slot) == R::time(now)) {
+      if (R::thread(*slot) == who.thread) {
         *slot |= kind;
         return;
       }
-      if (same_thread || (same_warp(*slot, now) && ordered(*slot))) {
-        if (R::kind(*slot) != kind) {  // for this warp the later access suffices, for other warps both are needed
-          cell.other = *slot | (counts(cell.other) ? R::kind(cell.other) : 0);
-        }
-        *slot = now;
-        return;
-      }
-    }
-    if (same_warp(cell.first, cell.second) && !same_warp(cell.first, now)) {
-      cell.second = now;
     }
   }
 };
@@ -107,20 +90,19 @@ void split(RaceCell& cell, const Touch& touch, std::vector<SplitCell>& splits) {
     bytes.bytes[i] = {of_byte(cell.write), of_byte(cell.other), of_byte(cell.first), of_byte(cell.second)};
   }
   splits.push_back(bytes);
-  cell = {R::make(touch.who.serial, 0, 0, 0, kSplit), splits.size() - 1, 0, 0};
+  cell = {R::make(touch.who.serial, 0, 0, kSplit), splits.size() - 1, 0, 0};
 }
 
 }  // namespace
 
 std::optional<Race> touch_cell(RaceCell& cell, const Accessor& who, uint32_t mask, AccessKind kind,
-                               uint32_t scope_first, std::vector<SplitCell>& splits, const WarpOrder& order,
-                               bool* initialised) {
-  const Touch touch{who, kind, scope_first, order};
+                               uint32_t scope_first, std::vector<SplitCell>& splits, bool* initialised) {
+  const Touch touch{who, kind, scope_first};
   const bool written = touch.counts(cell.write);
   const bool first = touch.counts(cell.first), second = touch.counts(cell.second), other = touch.counts(cell.other);
   if (!written) {
     if (!first && !second && !other) {  // no record yet
-      const uint64_t now = R::make(who.serial, who.time, who.thread, mask, kind);
+      const uint64_t now = R::make(who.serial, who.thread, mask, kind);
       cell = kind == kPlainWrite ? RaceCell{now, 0, 0, 0} : RaceCell{0, 0, now, 0};
       if (initialised != nullptr) {
         *initialised = false;

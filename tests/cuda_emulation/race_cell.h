@@ -4,7 +4,7 @@
 // between barriers, so "an earlier launch", "another block of this launch" and "an earlier interval of this block" are
 // comparisons with the serial at the start of launch, block and interval. A kernel ends at its first race, so all
 // accesses in a cell are ordered, and a few records suffice to find the next race: the last plain write, one later
-// access of another block, and two accesses of the current interval, by two warps if two made any.
+// access of another block, and accesses of the current interval by two threads if two made any.
 #pragma once
 
 #include <cstddef>
@@ -19,14 +19,10 @@ inline constexpr size_t kBytesOfCell = 4;
 enum AccessKind : uint64_t { kPlainWrite = 0, kPlainRead = 1, kAtomic = 2 };  // 3: a read and an atomic access
 
 struct AccessRecord {
-  static uint64_t make(uint32_t serial, uint32_t time, uint32_t thread, uint32_t mask, uint64_t kind) {
-    return static_cast<uint64_t>(serial) << 32 | static_cast<uint64_t>(time & 0xFFFF) << 16 | thread << 6 | mask << 2 |
-           kind;
+  static uint64_t make(uint32_t serial, uint32_t thread, uint32_t mask, uint64_t kind) {
+    return static_cast<uint64_t>(serial) << 32 | thread << 6 | mask << 2 | kind;
   }
   static uint32_t serial(uint64_t r) { return static_cast<uint32_t>(r >> 32); }
-  static uint32_t time(uint64_t r) {
-    return static_cast<uint32_t>(r >> 16) & 0xFFFF;
-  }  // synchronizations of the warp so far
   static uint32_t thread(uint64_t r) { return static_cast<uint32_t>(r >> 6) & 0x3FF; }
   static uint32_t mask(uint64_t r) { return static_cast<uint32_t>(r >> 2) & 0xF; }
   static uint64_t kind(uint64_t r) { return r & 3; }
@@ -44,19 +40,11 @@ struct SplitCell {
   RaceCell bytes[4];
 };
 
-/// Thread and time of an access.
+/// Thread and interval of an access.
 struct Accessor {
   uint32_t serial;       // of the current interval
   uint32_t block_first;  // serial at the start of the block
-  uint32_t time;         // synchronizations of the thread's warp
   uint32_t thread;       // index in the block
-};
-
-/// Whether lanes a and b of a warp took part in one __syncwarp at or after `time`.
-class WarpOrder {
- public:
-  virtual ~WarpOrder() = default;
-  virtual bool synchronised_since(uint32_t warp, uint32_t lane_a, uint32_t lane_b, uint32_t time) const = 0;
 };
 
 struct Race {
@@ -66,7 +54,6 @@ struct Race {
 /// Records an access to bytes of a cell; records before serial `scope_first` are ignored. Returns the earlier access
 /// with which it races. `initialised` (may be null) is set to whether these bytes have been written.
 std::optional<Race> touch_cell(RaceCell& cell, const Accessor& who, uint32_t mask, AccessKind kind,
-                               uint32_t scope_first, std::vector<SplitCell>& splits, const WarpOrder& order,
-                               bool* initialised);
+                               uint32_t scope_first, std::vector<SplitCell>& splits, bool* initialised);
 
 }  // namespace cuda_emulation

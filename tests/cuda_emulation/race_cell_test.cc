@@ -1,7 +1,6 @@
 // Compares the race check of one cell with a check that stores all accesses, for random sequences up to the first race.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <string>
 #include <vector>
 
@@ -12,25 +11,13 @@ namespace cuda_emulation { namespace {
 
 constexpr uint32_t kWarps = 3, kLanes = 4;  // lanes of 32; few, so that accesses conflict often
 
-/// Only __syncwarps of complete warps.
-struct Order final : WarpOrder {
-  std::array<uint32_t, kWarps> last{};
-  bool synchronised_since(uint32_t warp, uint32_t, uint32_t, uint32_t time) const override { return time < last[warp]; }
-};
-
 struct Access {
-  uint32_t block, interval, thread, time, mask;
+  uint32_t block, interval, thread, mask;
   AccessKind kind;
 };
 
-bool ordered(const Access& a, const Access& b, const Order& order) {
-  if (a.block != b.block) {
-    return false;
-  }
-  if (a.interval != b.interval || a.thread == b.thread) {
-    return true;
-  }
-  return a.thread / 32 == b.thread / 32 && a.time < order.last[a.thread / 32];
+bool ordered(const Access& a, const Access& b) {
+  return a.block == b.block && (a.interval != b.interval || a.thread == b.thread);
 }
 
 bool conflict(const Access& a, const Access& b) {
@@ -46,38 +33,32 @@ void compare(uint64_t seed, const std::vector<uint32_t>& masks, const std::vecto
   RaceCell cell{};
   std::vector<SplitCell> splits;
   std::vector<Access> past;
-  Order order;
   const uint32_t launch_first = 1000;
   uint32_t serial = launch_first, block = 0, interval = 0, block_first = ++serial;
-  cell.write = AccessRecord::make(999, 0, 5, 0xF, kPlainWrite);  // from an earlier launch
+  cell.write = AccessRecord::make(999, 5, 0xF, kPlainWrite);  // from an earlier launch
   for (int step = 0; step < 40; ++step) {
     switch (random.below(12)) {
       case 0:
         ++block;
         interval = 0;
         block_first = ++serial;
-        order.last = {};
         break;
       case 1:
       case 2:
         ++interval;
         ++serial;
-        order.last = {};
         break;
-      case 3:
-      case 4: ++order.last[random.below(kWarps)]; break;
       default: break;
     }
     Access now{};
     now.block = block;
     now.interval = interval;
     now.thread = static_cast<uint32_t>(random.below(kWarps) * 32 + random.below(kLanes));
-    now.time = order.last[now.thread / 32];
     now.mask = masks[random.below(masks.size())];
     now.kind = kinds[random.below(kinds.size())];
     bool expected = false;
     for (const Access& earlier : past) {
-      expected = expected || (conflict(earlier, now) && !ordered(earlier, now, order));
+      expected = expected || (conflict(earlier, now) && !ordered(earlier, now));
     }
     bool written = true;
     for (uint32_t i = 0; i < 4; ++i) {
@@ -88,8 +69,8 @@ void compare(uint64_t seed, const std::vector<uint32_t>& masks, const std::vecto
       written = written && byte;
     }
     bool initialised = false;
-    const auto race = touch_cell(cell, {serial, block_first, now.time, now.thread}, now.mask, now.kind, launch_first,
-                                 splits, order, &initialised);
+    const auto race =
+        touch_cell(cell, {serial, block_first, now.thread}, now.mask, now.kind, launch_first, splits, &initialised);
     ASSERT_EQ(race.has_value(), expected) << "seed " << seed << ", step " << step;
     if (expected) {
       ++races;

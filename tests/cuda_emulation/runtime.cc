@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <utility>
 
 #include <cuda_emulation/control.h>
 #include <tandem/tests/cuda_emulation/runtime.h>
@@ -46,13 +46,7 @@ cudaError_t result(cudaError_t error) {
   return error;
 }
 
-cudaError_t take_last_error(bool forget) {
-  const cudaError_t error = last_error;
-  if (forget) {
-    last_error = cudaSuccess;
-  }
-  return error;
-}
+cudaError_t take_last_error() { return std::exchange(last_error, cudaSuccess); }
 
 Runtime& Runtime::get() {
   static Runtime* runtime = new Runtime;  // never destroyed: streams may be used after main
@@ -70,7 +64,7 @@ Runtime::Runtime() : pinned_("pinned memory", kPinnedLimit, false) {
   module_loading = loading == nullptr ? "" : loading;
   const char* order = std::getenv("TANDEM_EMULATED_ORDER");
   if (order != nullptr && *order != '\0' && !set_order(order)) {
-    std::fprintf(stderr, "cuda_emulation: TANDEM_EMULATED_ORDER=%s: lazy, eager or random:SEED\n", order);
+    std::fprintf(stderr, "cuda_emulation: TANDEM_EMULATED_ORDER=%s: lazy or random:SEED\n", order);
     std::abort();
   }
   install_fault_handler();
@@ -80,8 +74,6 @@ bool Runtime::set_order(const std::string& order) {
   const std::string random = "random:";
   if (order == "lazy") {
     mode_ = Mode::kLazy;
-  } else if (order == "eager") {
-    mode_ = Mode::kEager;
   } else if (order.rfind(random, 0) == 0 && order.size() > random.size() &&
              order.find_first_not_of("0123456789", random.size()) == std::string::npos) {
     mode_ = Mode::kRandom;
@@ -144,7 +136,7 @@ uint64_t Runtime::enqueue(Lock& lock, const std::shared_ptr<Stream>& stream, Tas
   }
   stream->tasks.push_back(std::move(task));
   const uint64_t ticket = ++stream->num_queued;
-  if (mode_ == Mode::kEager || stream->tasks.size() > kMaxQueuedTasks) {
+  if (stream->tasks.size() > kMaxQueuedTasks) {
     force(lock, *stream, ticket);
   }
   return ticket;
@@ -267,15 +259,6 @@ void Runtime::synchronize(Lock& lock, const Device& device) {
   drop_drained_streams();
 }
 
-void Runtime::synchronize_blocking_streams(Lock& lock, const Device& device) {
-  const auto streams_now = all_streams_;
-  for (const auto& stream : streams_now) {
-    if (stream->device == &device && (stream->flags & cudaStreamNonBlocking) == 0) {
-      force(lock, *stream, stream->num_queued);
-    }
-  }
-}
-
 bool Runtime::is_behind(const Stream& stream, const Stream& other, uint64_t ticket) const {
   std::map<const Stream*, uint64_t> known;  // per stream: the ticket that completes before the next task
   std::vector<std::pair<const Stream*, uint64_t>> found = {{&stream, stream.num_queued}};
@@ -395,11 +378,6 @@ bool set_order(const std::string& order) {
 void set_checks(bool on) {
   Call call;
   call.runtime().checks = on;
-}
-
-size_t live_bytes(int device) {
-  Call call;
-  return device < 0 ? call.runtime().pinned().live_bytes() : call.runtime().device(device).memory.live_bytes();
 }
 
 void run_on_device(cudaStream_t handle, std::function<void()> work) {

@@ -89,8 +89,6 @@ struct Graph {
 
 struct Stream {
   Device* device;
-  unsigned int flags;
-  int priority;
   std::deque<Task> tasks;
   uint64_t num_queued = 0;  // number of tickets issued
   uint64_t num_completed = 0;
@@ -112,7 +110,7 @@ class Runtime {
   Device* device_of(const void* p);
   Arena& pinned() { return pinned_; }
 
-  /// Appends a task, and runs it in eager order. A captured stream adds it to its graph. Tasks of a graph's launch are
+  /// Appends a task. A captured stream adds it to its graph. Tasks of a graph's launch are
   /// not counted.
   uint64_t enqueue(Lock& lock, const std::shared_ptr<Stream>& stream, Task task, bool is_replay = false);
   /// Runs the stream up to and including this ticket.
@@ -120,8 +118,6 @@ class Runtime {
   /// Runs at most one task; false if there was none.
   bool advance(Lock& lock, Stream& stream);
   void synchronize(Lock& lock, const Device& device);
-  /// Waits as the legacy default stream does: for all streams except those created with cudaStreamNonBlocking.
-  void synchronize_blocking_streams(Lock& lock, const Device& device);
 
   /// Whether tasks queued on `stream` from now on start after `other` has completed the ticket.
   bool is_behind(const Stream& stream, const Stream& other, uint64_t ticket) const;
@@ -153,11 +149,10 @@ class Runtime {
   CallCounts counts;
   void reset();
   size_t num_queued_tasks() const;
-  std::map<const void*, int> dynamic_shared_limits;  // by kernel
 
  private:
   void count(const Task& task);
-  enum class Mode { kLazy, kEager, kRandom };
+  enum class Mode { kLazy, kRandom };
 
   Runtime();
   void run_first(Lock& lock, Stream& stream);
@@ -192,7 +187,7 @@ class Call {
 
 /// Stores an error for cudaGetLastError and returns it.
 cudaError_t result(cudaError_t error);
-cudaError_t take_last_error(bool forget);
+cudaError_t take_last_error();
 
 int current_device();
 void set_current_device(int device);

@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -34,16 +33,13 @@ class CudaRuntime : public EveryOrder {};
 IN_EVERY_ORDER(CudaRuntime);
 
 TEST_P(CudaRuntime, DeviceCountAndPropertiesAreReported) {
-  int count = 0, value = 0;
+  int count = 0;
   ASSERT_CUDA(cudaGetDeviceCount(&count));
   const char* const wanted = std::getenv("TANDEM_EMULATED_GPUS");
   EXPECT_EQ(count, wanted == nullptr ? 2 : std::atoi(wanted));
   EXPECT_EQ(cudaSetDevice(count), cudaErrorInvalidDevice);
-  EXPECT_EQ(cudaPeekAtLastError(), cudaErrorInvalidDevice);
   EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidDevice);
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
-  EXPECT_CUDA(cudaDeviceGetAttribute(&value, cudaDevAttrMaxSharedMemoryPerBlockOptin, 1));
-  EXPECT_EQ(value, 227 * 1024);
   cudaDeviceProp properties;
   EXPECT_CUDA(cudaGetDeviceProperties(&properties, 1));
   EXPECT_EQ(properties.major * 10 + properties.minor, 90);
@@ -93,7 +89,6 @@ TEST_P(CudaRuntime, FreedBlocksAreMergedAndReused) {
   ASSERT_CUDA(cudaMalloc(&all, 500000));
   EXPECT_EQ(all, first);
   EXPECT_CUDA(cudaFree(all));
-  EXPECT_EQ(live_bytes(0), 0U);
 }
 
 TEST_P(CudaRuntime, NewMemoryIsFilledWithNan) {
@@ -109,26 +104,11 @@ TEST_P(CudaRuntime, NewMemoryIsFilledWithNan) {
 
 TEST_P(CudaRuntime, PointerKindsAreDistinguished) {
   const Buffer<int> device(4);
-  int* pinned = nullptr;
-  ASSERT_CUDA(cudaMallocHost(&pinned, 16));
-  cudaPointerAttributes a;
-  EXPECT_CUDA(cudaPointerGetAttributes(&a, device.data() + 1));
-  EXPECT_EQ(a.type, cudaMemoryTypeDevice);
-  EXPECT_EQ(a.device, 0);
-  EXPECT_CUDA(cudaPointerGetAttributes(&a, pinned));
-  EXPECT_EQ(a.type, cudaMemoryTypeHost);
-  EXPECT_EQ(a.hostPointer, pinned);
-  EXPECT_CUDA(cudaPointerGetAttributes(&a, &a));
-  EXPECT_EQ(a.type, cudaMemoryTypeUnregistered);
-
   int host[4] = {};
   const Stream stream;
   EXPECT_EQ(cudaMemcpyAsync(host, device.data(), 16, cudaMemcpyHostToDevice, stream), cudaErrorInvalidValue);
   EXPECT_EQ(cudaMemcpyAsync(device.data(), host, 16, cudaMemcpyDeviceToHost, stream), cudaErrorInvalidValue);
   EXPECT_EQ(cudaMemcpyAsync(device.data() + 1, host, 16, cudaMemcpyHostToDevice, stream), cudaErrorInvalidValue);
-  EXPECT_EQ(cudaMemsetAsync(host, 0, 16, stream), cudaErrorInvalidValue);
-  EXPECT_CUDA(cudaMemsetAsync(device.data(), 0, 16, stream));
-  EXPECT_CUDA(cudaFreeHost(pinned));
 }
 
 TEST_P(CudaRuntime, PageableCopiesUseBytesAtCallTime) {
@@ -140,23 +120,6 @@ TEST_P(CudaRuntime, PageableCopiesUseBytesAtCallTime) {
   EXPECT_CUDA(launch(stream, 1, 128, 0, add, device.data(), 100, 10));
   EXPECT_CUDA(cudaMemcpyAsync(back.data(), device.data(), 400, cudaMemcpyDefault, stream));
   EXPECT_THAT(back, Each(11));  // without synchronization
-}
-
-TEST_P(CudaRuntime, TwoDimensionalCopiesUsePitches) {
-  std::vector<int> host(6 * 10);
-  std::iota(host.begin(), host.end(), 0);
-  const Buffer<int> device(std::vector<int>(6 * 8, -1));
-  const Stream stream;
-  EXPECT_CUDA(cudaMemcpy2DAsync(device.data(), 32, host.data() + 2, 40, 20, 6, cudaMemcpyHostToDevice, stream));
-  EXPECT_EQ(cudaMemcpy2DAsync(device.data(), 16, host.data(), 40, 20, 6, cudaMemcpyHostToDevice, stream),
-            cudaErrorInvalidPitchValue);
-  EXPECT_CUDA(cudaStreamSynchronize(stream));
-  const auto values = device.values();
-  for (size_t row = 0; row < 6; ++row) {
-    for (size_t column = 0; column < 8; ++column) {
-      EXPECT_EQ(values[row * 8 + column], column < 5 ? static_cast<int>(row * 10 + column + 2) : -1);
-    }
-  }
 }
 
 TEST_P(CudaRuntime, PeerCopyAndEventsWorkAcrossDevices) {
@@ -263,32 +226,6 @@ TEST_P(CudaRuntime, DestroyedStreamStillRunsItsTasks) {
   EXPECT_THAT(x.values(), Each(1));
 }
 
-TEST_P(CudaRuntime, ConcurrentHostThreadsAreSupported) {
-  constexpr int kThreads = 4, kRounds = 50;
-  const Buffer<int> x(std::vector<int>(64, 0));
-  std::atomic<int> called{0};
-  std::vector<std::thread> threads;
-  for (int t = 0; t < kThreads; ++t) {
-    threads.emplace_back([&] {
-      const Stream stream;
-      const Event event;
-      const Buffer<int> own(std::vector<int>(64, 0));
-      for (int i = 0; i < kRounds; ++i) {
-        EXPECT_CUDA(launch(stream, 1, 64, 0, add, own.data(), 64, 1));
-        EXPECT_CUDA(cudaLaunchHostFunc(
-            stream, [](void* p) { ++*static_cast<std::atomic<int>*>(p); }, &called));
-        EXPECT_CUDA(cudaEventRecord(event, stream));
-        EXPECT_CUDA(i % 2 == 0 ? cudaEventSynchronize(event) : cudaDeviceSynchronize());
-      }
-      EXPECT_THAT(own.values(), Each(kRounds));
-    });
-  }
-  for (auto& t : threads) {
-    t.join();
-  }
-  EXPECT_EQ(called, kThreads * kRounds);
-}
-
 TEST_P(CudaRuntime, InvalidLaunchShapesAreRejected) {
   const Stream stream;
   const Buffer<int> x(std::vector<int>(1, 0));
@@ -306,12 +243,6 @@ TEST_P(CudaRuntime, InvalidLaunchShapesAreRejected) {
   EXPECT_EQ(shape(0x80000000U, 1, 0), cudaErrorInvalidConfiguration);
   EXPECT_CUDA(shape(dim3(1, 1, 65535), 1, 48 << 10));
   EXPECT_EQ(shape(1, 1, (48 << 10) + 1), cudaErrorInvalidValue);
-  EXPECT_EQ(cudaFuncSetAttribute(add, cudaFuncAttributeMaxDynamicSharedMemorySize, (227 << 10) + 1),
-            cudaErrorInvalidValue);
-  EXPECT_CUDA(cudaFuncSetAttribute(add, cudaFuncAttributeMaxDynamicSharedMemorySize, 227 << 10));
-  EXPECT_CUDA(shape(1, 1, 227 << 10));
-  EXPECT_EQ(shape(1, 1, (227 << 10) + 1), cudaErrorInvalidValue);
-  EXPECT_CUDA(cudaFuncSetAttribute(add, cudaFuncAttributeMaxDynamicSharedMemorySize, 0));
   EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidValue);
   EXPECT_EQ(launch(nullptr, 1, 1, 0, add, x.data(), 0, 0), cudaErrorInvalidResourceHandle);
   EXPECT_THAT(last_report(), HasSubstr("the default stream is not emulated"));
@@ -341,8 +272,6 @@ class ExecutionOrder : public CudaTest {
 TEST_F(ExecutionOrder, LazyOrderExposesMissingWait) {
   EXPECT_THAT(copied(true), Each(1));
   EXPECT_THAT(copied(false), Each(0));
-  ASSERT_TRUE(set_order("eager"));
-  EXPECT_THAT(copied(false), Each(1)) << "eager order hides it";
 }
 
 TEST_F(ExecutionOrder, SomeRandomOrdersExposeMissingWait) {
@@ -381,14 +310,11 @@ TEST_F(ExecutionOrder, QueuedWorkRunsOnlyOnSynchronization) {
   EXPECT_CUDA(launch(stream, 1, 64, 0, add, x.data(), 64, 1));
   EXPECT_CUDA(launch(other, 1, 64, 0, add, x.data(), 64, 2));
   EXPECT_EQ(num_queued_tasks(), 2U);
-  EXPECT_THAT(x.values(), Each(0)) << "cudaMemcpy does not wait for streams made with cudaStreamNonBlocking";
+  EXPECT_THAT(x.values(), Each(0)) << "cudaMemcpy waits for no stream";
   EXPECT_CUDA(cudaStreamSynchronize(other));
   EXPECT_THAT(x.values(), Each(2));
   EXPECT_CUDA(cudaDeviceSynchronize());
   EXPECT_THAT(x.values(), Each(3));
-  const Stream blocking(cudaStreamDefault);
-  EXPECT_CUDA(launch(blocking, 1, 64, 0, add, x.data(), 64, 4));
-  EXPECT_THAT(x.values(), Each(7)) << "it waits for the others";
 }
 
 TEST_F(ExecutionOrder, PinnedCopiesReadBytesAtExecution) {
@@ -438,7 +364,7 @@ TEST_F(ExecutionOrder, CallsAreCountedWhetherKernelsRunOrNot) {
   cudaGraphExec_t launchable = nullptr;
   ASSERT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
   EXPECT_CUDA(launch(stream, 1, 64, 0, add, x.data(), 64, 4));
-  EXPECT_CUDA(cudaMemsetAsync(x.data(), 0, 4, stream));
+  EXPECT_CUDA(cudaMemcpyAsync(x.data(), x.data() + 1, 4, cudaMemcpyDeviceToDevice, stream));
   ASSERT_CUDA(cudaStreamEndCapture(stream, &graph));
   ASSERT_CUDA(cudaGraphInstantiate(&launchable, graph, 0));
   for (int i = 0; i < 3; ++i) EXPECT_CUDA(cudaGraphLaunch(launchable, stream));

@@ -52,24 +52,20 @@ void add_to(AccessCounts& sum, const AccessCounts& other) {
 void KernelTraffic::add(const KernelTraffic& other) {
   launches += other.launches;
   blocks = std::max(blocks, other.blocks);
-  threads = std::max(threads, other.threads);
   add_to(reads, other.reads);
   add_to(writes, other.writes);
   for (size_t i = 0; i < widths.size(); ++i) {
     widths[i] += other.widths[i];
   }
-  shared_requests += other.shared_requests;
   wavefronts += other.wavefronts;
   least_wavefronts += other.least_wavefronts;
-  atomics += other.atomics;
 }
 
-void Traffic::begin_launch(const void* function, uint64_t num_blocks, uint32_t num_threads) {
+void Traffic::begin_launch(const void* function, uint64_t num_blocks) {
   function_ = function;
   counts_ = {};
   counts_.launches = 1;
   counts_.blocks = static_cast<int64_t>(num_blocks);
-  counts_.threads = num_threads;
   warps_ = {};
   num_requests_ = 0;
   pages_.clear();
@@ -180,7 +176,6 @@ bool Traffic::is_first_touch(uintptr_t sector, bool writes) {
 // A phase transfers one word of each bank. Accesses of 8 and 16 bytes take one phase per half and quarter of the warp.
 void Traffic::complete_shared(const Site& site, const Request& request) {
   const uint32_t lanes_of_phase = std::min(32U, kPhaseBytes / site.num_bytes);
-  ++counts_.shared_requests;
   for (uint32_t begin = 0; begin < 32; begin += lanes_of_phase) {
     std::array<uintptr_t, 64> words;
     size_t n = 0;

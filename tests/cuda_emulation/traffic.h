@@ -2,7 +2,7 @@
 //
 // A request is the accesses of a warp's lanes to one instruction, which the return address of the hook identifies, the
 // n-th time that each lane executes it. Lanes run one after another, so a request is collected until its warp
-// synchronizes, and n starts at zero again: at a barrier, at a warp operation of all lanes, and when all lanes have
+// synchronizes, and n starts at zero again: at a barrier, at a shuffle of all lanes, and when all lanes have
 // ended.
 #pragma once
 
@@ -18,15 +18,14 @@ namespace cuda_emulation {
 class Traffic {
  public:
   /// Discards the requests of a launch that failed.
-  void begin_launch(const void* function, uint64_t num_blocks, uint32_t num_threads);
+  void begin_launch(const void* function, uint64_t num_blocks);
   void end_launch();
   /// The launches that have ended, in their order.
   std::vector<KernelTraffic> records() const;
 
-  /// Adds an access of a thread. False if too many requests are incomplete.
+  /// Adds an access of a thread that is not atomic. False if too many requests are incomplete.
   [[nodiscard]] bool access(uintptr_t pc, uintptr_t address, size_t num_bytes, bool writes, bool shared,
                             uint32_t thread);
-  void add_atomic() { ++counts_.atomics; }
   /// Completes the requests of a warp.
   void end_interval(uint32_t warp);
 

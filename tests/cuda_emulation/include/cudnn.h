@@ -27,7 +27,6 @@ enum cudnnStatus_t {
   CUDNN_STATUS_NOT_INITIALIZED = 1001,
   CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED = 1008,
   CUDNN_STATUS_BAD_PARAM = 2000,
-  CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED = 2004,
   CUDNN_STATUS_NOT_SUPPORTED = 3000,
   CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING = 3008,
   CUDNN_STATUS_INTERNAL_ERROR = 4000,
@@ -48,7 +47,6 @@ enum cudnnDataType_t {
 enum cudnnMathType_t {
   CUDNN_DEFAULT_MATH = 0,
   CUDNN_TENSOR_OP_MATH = 1,
-  CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION = 2,
   CUDNN_FMA_MATH = 3,
 };
 
@@ -60,9 +58,6 @@ enum cudnnBackendHeurMode_t { CUDNN_HEUR_MODE_FALLBACK = 2, CUDNN_HEUR_MODE_A = 
 
 enum cudnnBackendNumericalNote_t {
   CUDNN_NUMERICAL_NOTE_TENSOR_CORE = 0,
-  CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS = 1,
-  CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION = 2,
-  CUDNN_NUMERICAL_NOTE_FFT = 3,
   CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC = 4,
   CUDNN_NUMERICAL_NOTE_WINOGRAD = 5,
   CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP = 9,
@@ -161,7 +156,6 @@ void cudnnGetLastErrorString(char* message, size_t max_bytes);
 size_t cudnnGetVersion();
 
 cudnnStatus_t cudnnCreate(cudnnHandle_t* handle);
-cudnnStatus_t cudnnDestroy(cudnnHandle_t handle);
 cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream);
 
 cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t* descriptor);

@@ -1,9 +1,9 @@
 // The part of NCCL's API that tandem uses, for the emulation: ranks are threads or processes of one host.
 //
 // As on GPUs, a collective is queued on its stream and runs without the host's help. If the calls of ranks do not
-// match, or a rank has exited, the others wait until the communicator is aborted. On a non-blocking communicator a call
-// is ncclInProgress until it is queued; the first call of its kind is queued when all ranks have made it. A sum of half
-// types is rounded after each rank. README.md lists the detected errors.
+// match, or a rank has exited, the others wait until the communicator is aborted. Communicators are non-blocking: a
+// call is ncclInProgress until it is queued; the first call of its kind is queued when all ranks have made it. A sum of
+// half types is rounded after each rank. README.md lists the detected errors.
 #pragma once
 
 #include <climits>
@@ -42,9 +42,7 @@ enum ncclDataType_t {
   ncclInt8 = 0,
   ncclUint8 = 1,
   ncclInt32 = 2,
-  ncclUint32 = 3,
   ncclInt64 = 4,
-  ncclUint64 = 5,
   ncclFloat16 = 6,
   ncclFloat32 = 7,
   ncclFloat64 = 8,
@@ -64,8 +62,8 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 const char* ncclGetErrorString(ncclResult_t result);
 const char* ncclGetLastError(ncclComm_t comm);
 
-/// With config->blocking = 0 the communicator is created asynchronously: ncclCommGetAsyncError returns ncclInProgress
-/// until then.
+/// config->blocking must be 0: the communicator is created asynchronously, and ncclCommGetAsyncError returns
+/// ncclInProgress until then.
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int num_ranks, ncclUniqueId id, int rank, ncclConfig_t* config);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state);
 /// Waits until the other ranks have destroyed or aborted their communicators, or have exited.

@@ -21,14 +21,11 @@ void reset();
 /// Fails a device as an illegal access of a kernel does, with `text` as last_report().
 void fail(int device, const std::string& text);
 
-/// Sets the order: "lazy", "eager" or "random:SEED"; initially TANDEM_EMULATED_ORDER. Returns false for any other text.
+/// Sets the order: "lazy" or "random:SEED"; initially TANDEM_EMULATED_ORDER. Returns false for any other text.
 bool set_order(const std::string& order);
 
 /// Enables or disables access checks of instrumented kernels; initially by TANDEM_EMULATED_CHECKS.
 void set_checks(bool on);
-
-/// Bytes in live blocks of a device; -1 is pinned host memory.
-size_t live_bytes(int device);
 
 /// Queues work() as a task of the stream, as a CUDA library would: it runs on the CPU with access to the device's
 /// memory.
@@ -80,14 +77,11 @@ struct AccessCounts {
 struct KernelTraffic {
   std::string kernel;  ///< without namespaces and parameters: "copy_kernel<float>"
   int64_t launches = 0;
-  int64_t blocks = 0;   ///< blocks of the largest launch
-  int64_t threads = 0;  ///< threads per block, the maximum over launches
+  int64_t blocks = 0;  ///< blocks of the largest launch
   AccessCounts reads, writes;
   std::array<int64_t, 5> widths{};  ///< number of threads' accesses of 1, 2, 4, 8 and 16 bytes
-  int64_t shared_requests = 0;
-  int64_t wavefronts = 0;        ///< of shared memory: with bank conflicts a request takes several
-  int64_t least_wavefronts = 0;  ///< without bank conflicts: 1 per request; 2 or 4 for accesses of 8 or 16 bytes
-  int64_t atomics = 0;           ///< atomic accesses of threads, which no other member counts
+  int64_t wavefronts = 0;           ///< of shared memory: with bank conflicts a request takes several
+  int64_t least_wavefronts = 0;     ///< without bank conflicts: 1 per request; 2 or 4 for accesses of 8 or 16 bytes
 
   int64_t traffic_bytes() const { return 32 * (reads.sectors + writes.sectors); }
   int64_t least_bytes() const { return 32 * (reads.least_sectors + writes.least_sectors); }
