@@ -217,22 +217,6 @@ TEST(MnistExample, RelativePathsUseTheUsersWorkingDirectory) {
   EXPECT_EQ(nowhere.status, 2);
 }
 
-TEST(MnistExample, TooFewImagesForOneBatchAreRejected) {
-  const TemporaryFolder folder;
-  write_small_data(folder.path());
-  const std::string out = folder.path() + "/out";
-  const auto result =
-      run_example("mnist", {"--nproc", "2", "--data", folder.path(), "--batch-size", "21", "--out", out});
-  const std::string text =
-      "mnist: not enough data for one batch: 40 samples over 2 ranks are 20 per rank, fewer than batch_size 21\n";
-  EXPECT_TRUE(result.err == "rank 0 of 2 failed (exit status 1): " + text ||
-              result.err == "rank 1 of 2 failed (exit status 1): " + text)
-      << result.err;
-  EXPECT_EQ(result.out, "");
-  EXPECT_EQ(result.status, 1);
-  EXPECT_FALSE(std::filesystem::exists(out));
-}
-
 TEST(MnistExample, SingleStepTrainingCompletes) {
   const TemporaryFolder folder;
   write_small_data(folder.path());

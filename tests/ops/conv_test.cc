@@ -235,29 +235,44 @@ TEST(ConvAlgorithm, EnvironmentVariableSelectsDirectAlgorithm) {
 
 // --- operator functions ----------------------------------------------------------------------------------------------
 
-TEST(Conv2d, ResultsAndInputGradientsAreChannelsLast) {
-  Tensor input = random_tensor({2, 16, 9, 8}, 1).to(test_device());
-  const Tensor weight = random_tensor({33, 16, 3, 3}, 2).to(test_device());
-  const Tensor out = conv2d(input.requires_grad_(), weight, {}, {.padding = 1});
-  EXPECT_EQ(out.strides(), Shape({9 * 8 * 33, 1, 8 * 33, 33}));
-  const std::vector<Tensor> outputs = {out}, inputs = {input},
-                            cotangents = {random_tensor(out.shape(), 3).to(test_device())};
-  const Tensor grad = tandem::grad(outputs, inputs, cotangents)[0];
-  EXPECT_EQ(grad.strides(), Shape({9 * 8 * 16, 1, 8 * 16, 16}));
+using Conv = std::function<Tensor(const Tensor& input, const Tensor& weight, const Tensor& bias)>;
+
+Tensor random_here(const Shape& shape, uint64_t seed, DType dtype = kFloat32) {
+  return random_tensor(shape, seed, dtype).to(test_device());
 }
 
-TEST(Conv2d, GradientsAccumulateInTheSlot) {
+const struct {
+  Conv conv;
+  Shape weight;
+  Shape empty_result;  ///< for an input [0, 16, 5, 5]
+} kConvs[] = {
+    {[](auto& x, auto& w, auto& b) { return conv2d(x, w, b, {.padding = 1}); }, {33, 16, 3, 3}, {0, 33, 5, 5}},
+    {[](auto& x, auto& w, auto& b) { return conv2d_relu(x, w, b); }, {33, 16, 3, 3}, {0, 33, 3, 3}},
+    {[](auto& x, auto& w, auto& b) { return conv_transpose2d(x, w, b, {.stride = 2, .padding = 1}); },
+     {16, 7, 3, 3},
+     {0, 7, 9, 9}}};
+
+TEST(Convolutions, ResultsAndInputGradientsAreChannelsLast) {
+  const auto strides = [](const Shape& s) { return Shape{s[1] * s[2] * s[3], 1, s[3] * s[1], s[1]}; };
+  for (const auto& c : kConvs) {
+    Tensor input = random_here({2, 16, 9, 8}, 1);
+    const Tensor out = c.conv(input.requires_grad_(), random_here(c.weight, 2), {});
+    EXPECT_EQ(out.strides(), strides(out.shape()));
+    const std::vector<Tensor> outputs = {out}, inputs = {input}, cotangents = {random_here(out.shape(), 3)};
+    EXPECT_EQ(tandem::grad(outputs, inputs, cotangents)[0].strides(), strides(input.shape()));
+  }
+}
+
+TEST(Convolutions, GradientsAccumulateInTheSlot) {
   for (const DType dtype : {kFloat32, kBFloat16}) {
-    for (const bool fused : {false, true}) {
-      const auto random_here = [&](const Shape& shape, uint64_t seed) {
-        return random_tensor(shape, seed, dtype).to(test_device());
-      };
-      const Tensor input = random_here({3, 16, 9, 8}, 1), cotangent = random_here({3, 33, 7, 6}, 2);
-      Tensor weight = random_here({33, 16, 3, 3}, 3), bias = random_here({33}, 4);
+    for (const auto& c : kConvs) {
+      const Tensor input = random_here({3, 16, 9, 8}, 1, dtype);
+      Tensor weight = random_here(c.weight, 3, dtype), bias = random_here({c.empty_result[1]}, 4, dtype);
       weight.requires_grad_();
       bias.requires_grad_();
-      auto backward = [&] {
-        (fused ? conv2d_relu(input, weight, bias) : conv2d(input, weight, bias)).backward(cotangent);
+      const auto backward = [&] {
+        const Tensor out = c.conv(input, weight, bias);
+        out.backward(random_here(out.shape(), 2, dtype));
       };
       backward();
       const Dense weight_once = dense(weight.grad()), bias_once = dense(bias.grad());
@@ -265,7 +280,7 @@ TEST(Conv2d, GradientsAccumulateInTheSlot) {
       EXPECT_TRUE(weight.grad().is_contiguous());
       backward();
       EXPECT_EQ(weight.grad().data_ptr(), slot);
-      auto twice = [](Dense values) {
+      const auto twice = [](Dense values) {
         for (double& value : values.values) value *= 2;
         return values;
       };
@@ -275,17 +290,18 @@ TEST(Conv2d, GradientsAccumulateInTheSlot) {
   }
 }
 
-TEST(Conv2d, EmptyBatchGivesZeroWeightGradients) {
-  const TensorOptions options{kFloat32, test_device()};
-  Tensor input = empty({0, 3, 5, 5}, options).requires_grad_();
-  Tensor weight = random_tensor({4, 3, 3, 3}, 1).to(test_device()).requires_grad_();
-  Tensor bias = random_tensor({4}, 2).to(test_device()).requires_grad_();
-  const Tensor out = conv2d(input, weight, bias, {.padding = 1});
-  EXPECT_EQ(out.shape(), Shape({0, 4, 5, 5}));
-  out.backward(ones({0, 4, 5, 5}, options));
-  EXPECT_EQ(input.grad().shape(), Shape({0, 3, 5, 5}));
-  EXPECT_TRUE(close(weight.grad(), dense_zeros({4, 3, 3, 3}), 0));
-  EXPECT_TRUE(close(bias.grad(), dense_zeros({4}), 0));
+TEST(Convolutions, EmptyBatchGivesZeroWeightGradients) {
+  for (const auto& c : kConvs) {
+    const TensorOptions options{kFloat32, test_device()};
+    Tensor input = empty({0, 16, 5, 5}, options).requires_grad_(), weight = random_here(c.weight, 1).requires_grad_();
+    Tensor bias = random_here({c.empty_result[1]}, 2).requires_grad_();
+    const Tensor out = c.conv(input, weight, bias);
+    EXPECT_EQ(out.shape(), c.empty_result);
+    out.backward(ones(out.shape(), options));
+    EXPECT_EQ(input.grad().shape(), input.shape());
+    EXPECT_TRUE(close(weight.grad(), dense_zeros(weight.shape()), 0));
+    EXPECT_TRUE(close(bias.grad(), dense_zeros(bias.shape()), 0));
+  }
 }
 
 TEST(Conv2dRelu, NaNPropagatesAndZeroResultsMaskGradients) {
@@ -364,7 +380,6 @@ TEST(Conv2d, InvalidOptionsAndDTypesAreNamedInErrors) {
 }
 
 TEST(Convolutions, LayoutOfTheInputDoesNotChangeBits) {
-  using Conv = std::function<Tensor(const Tensor&, const Tensor&, const Tensor&)>;
   const auto channels_last = [](const Tensor& x) {
     return x.dim() == 3 ? x.transpose(1, 2).contiguous().transpose(1, 2)
                         : x.permute({0, 2, 3, 1}).contiguous().permute({0, 3, 1, 2});
@@ -384,14 +399,13 @@ TEST(Convolutions, LayoutOfTheInputDoesNotChangeBits) {
   for (const auto& c : cases) {
     for (const DType dtype : floating_dtypes()) {
       SCOPED_TRACE(str(c.input, " ", dtype));
-      const Tensor weight = random_tensor(c.weight, 1, dtype).to(test_device());
-      const Tensor bias = random_tensor({24}, 2, dtype).to(test_device());
+      const Tensor weight = random_here(c.weight, 1, dtype), bias = random_here({24}, 2, dtype);
       std::vector<Tensor> results, gradients;
       for (const bool is_last : {false, true}) {
-        const Tensor plain = random_tensor(c.input, 3, dtype).to(test_device());
+        const Tensor plain = random_here(c.input, 3, dtype);
         Tensor input = is_last ? channels_last(plain) : plain;
         const Tensor out = c.conv(input.requires_grad_(), weight, bias);
-        out.backward(random_tensor(out.shape(), 4, dtype).to(test_device()));
+        out.backward(random_here(out.shape(), 4, dtype));
         results.push_back(out);
         gradients.push_back(input.grad());
       }
@@ -445,48 +459,6 @@ TEST(Conv1d, ErrorsNameItsArguments) {
   EXPECT_EQ(option_text({.stride = 0}), "conv1d: stride is 0, expected at least 1");
   EXPECT_EQ(option_text({.stride = 3, .padding = kSame}), "conv1d: stride is 3, expected 1 if padding is kSame");
   EXPECT_EQ(option_text({.padding = {1, 2}}), "conv1d: padding is [1, 2], expected one number");
-}
-
-TEST(ConvTranspose2d, ResultsAndInputGradientsAreChannelsLast) {
-  Tensor input = random_tensor({2, 16, 5, 4}, 1).to(test_device());
-  const Tensor weight = random_tensor({16, 24, 2, 2}, 2).to(test_device());
-  const Tensor out = conv_transpose2d(input.requires_grad_(), weight, {}, {.stride = 2});
-  EXPECT_EQ(out.strides(), Shape({10 * 8 * 24, 1, 8 * 24, 24}));
-  const std::vector<Tensor> outputs = {out}, inputs = {input}, cotangents = {ones_like(out)};
-  EXPECT_EQ(tandem::grad(outputs, inputs, cotangents)[0].strides(), Shape({5 * 4 * 16, 1, 4 * 16, 16}));
-}
-
-TEST(ConvTranspose2d, GradientsAreWrittenIntoTheSlot) {
-  for (const DType dtype : {kFloat32, kBFloat16}) {
-    Tensor weight = random_tensor({16, 7, 3, 3}, 1, dtype).to(test_device()).requires_grad_();
-    Tensor bias = random_tensor({7}, 2, dtype).to(test_device()).requires_grad_();
-    const Tensor input = random_tensor({3, 16, 5, 4}, 3, dtype).to(test_device());
-    const auto backward = [&] {
-      const Tensor out = conv_transpose2d(input, weight, bias, {.stride = 2, .padding = 1});
-      out.backward(random_tensor(out.shape(), 4, dtype).to(test_device()));
-    };
-    backward();
-    const void* slot = weight.grad().data_ptr();
-    const Dense once = dense(weight.grad());
-    backward();
-    EXPECT_EQ(weight.grad().data_ptr(), slot);
-    Dense twice = once;
-    for (double& value : twice.values) value *= 2;
-    EXPECT_TRUE(close(weight.grad(), twice, 4 * epsilon(dtype)));
-  }
-}
-
-TEST(ConvTranspose2d, EmptyBatchGivesZeroWeightGradients) {
-  const TensorOptions options{kFloat32, test_device()};
-  Tensor input = empty({0, 3, 5, 5}, options).requires_grad_();
-  Tensor weight = random_tensor({3, 4, 3, 3}, 1).to(test_device()).requires_grad_();
-  Tensor bias = random_tensor({4}, 2).to(test_device()).requires_grad_();
-  const Tensor out = conv_transpose2d(input, weight, bias, {.stride = 2, .output_padding = 1});
-  EXPECT_EQ(out.shape(), Shape({0, 4, 12, 12}));
-  out.backward(ones({0, 4, 12, 12}, options));
-  EXPECT_EQ(input.grad().shape(), Shape({0, 3, 5, 5}));
-  EXPECT_TRUE(close(weight.grad(), dense_zeros({3, 4, 3, 3}), 0));
-  EXPECT_TRUE(close(bias.grad(), dense_zeros({4}), 0));
 }
 
 TEST(ConvTranspose2d, InvalidShapesAreNamedInErrors) {

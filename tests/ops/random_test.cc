@@ -81,12 +81,6 @@ TEST(Rand, HalfTypesStayBelowOne) {
   }
 }
 
-TEST(Rand, MeanAndVarianceMatchUniformDistribution) {
-  Stream stream;
-  expect_moments(rand({200, 500}, {}, &stream.generator).to_vector<double>(), 0.5, 1.0 / 12, 1.0 / 80);
-  expect_moments(rand({100000}, {kFloat64}, &stream.generator).to_vector<double>(), 0.5, 1.0 / 12, 1.0 / 80);
-}
-
 TEST(Rand, NextCallContinuesTheStream) {
   Generator generator(5), same(5);
   const Tensor first = rand({8}, {}, &generator), second = rand({4}, {}, &generator), both = rand({12}, {}, &same);
@@ -138,22 +132,6 @@ TEST(Randint, ValuesFollowDocumentedFunctionOfPhiloxWords) {
   }
 }
 
-TEST(Randint, AllValuesAreEquallyLikely) {
-  Stream stream;
-  constexpr int64_t kDraws = 70000, kValues = 7;
-  for (const DType dtype : {kUInt8, kInt8, kInt16, kInt32, kInt64}) {
-    std::vector<double> counts(kValues);
-    for (int64_t value : randint(3, 3 + kValues, {kDraws}, {dtype}, &stream.generator).to_vector<int64_t>()) {
-      ASSERT_TRUE(value >= 3 && value < 3 + kValues);
-      ++counts[static_cast<size_t>(value - 3)];
-    }
-    double chi_square = 0;
-    for (double count : counts)
-      chi_square += (count - kDraws / kValues) * (count - kDraws / kValues) / (kDraws / kValues);
-    EXPECT_LT(chi_square, 27.9);  // exceeded with probability 1e-4 at six degrees of freedom
-  }
-}
-
 TEST(Randint, ValuesSpanTheFullIntegerRange) {
   const int64_t low = std::numeric_limits<int64_t>::min(), high = std::numeric_limits<int64_t>::max();
   Stream stream;
@@ -166,11 +144,12 @@ TEST(Randint, ValuesSpanTheFullIntegerRange) {
   EXPECT_EQ(randint(255, 256, {2}, {kUInt8}).to_vector<int64_t>(), (std::vector<int64_t>{255, 255}));
 }
 
-TEST(Randint, FloatingDTypesHaveTheSameIntegers) {
-  for (const DType dtype : floating_dtypes()) {
+TEST(Randint, DTypesHaveTheSameIntegers) {
+  for (const DType dtype : {kUInt8, kInt8, kInt16, kInt32, kFloat16, kBFloat16, kFloat32, kFloat64}) {
+    const int64_t low = dtype == kUInt8 ? 0 : -9, high = dtype == kUInt8 || is_floating_point(dtype) ? 256 : 128;
     Stream stream, same;
-    const Tensor integers = randint(-9, 257, {100}, {kInt64}, &stream.generator);
-    const Tensor drawn = randint(-9, 257, {100}, {dtype}, &same.generator);
+    const Tensor integers = randint(low, high, {100}, {kInt64}, &stream.generator);
+    const Tensor drawn = randint(low, high, {100}, {dtype}, &same.generator);
     EXPECT_EQ(drawn.dtype(), dtype);
     EXPECT_EQ(drawn.to_vector<int64_t>(), integers.to_vector<int64_t>());
   }
@@ -237,24 +216,6 @@ TEST(Bernoulli, ProbabilitiesOutsideUnitIntervalAreRejected) {
                "bernoulli: probability nan at position 0 is outside [0, 1]");
 }
 
-TEST(Dropout, MaskFollowsDocumentedThresholdOnPhiloxWords) {
-  for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16}) {
-    Stream stream;
-    const Tensor x = random_tensor({3, 33}, 1, dtype, 1, 2);
-    const auto w = words(stream.state, 99);
-    const Dense in = dense(x);
-    Dense expected = in;
-    for (int64_t i = 0; i < 99; ++i) expected[i] = w[static_cast<size_t>(i)] >= 0x60000000u ? in[i] / 0.625 : 0.0;
-    EXPECT_TRUE(close(dropout(x, 0.375, true, &stream.generator), expected, epsilon(dtype)));
-  }
-}
-
-TEST(Dropout, MeanAndVarianceMatchDropProbability) {
-  Stream stream;
-  const std::vector<double> values = dropout(ones({50000}), 0.2, true, &stream.generator).to_vector<double>();
-  expect_moments(values, 1, 0.25, 0.2 * 1 + 0.8 * 0.00390625);
-}
-
 TEST(Dropout, EvaluationOrZeroProbabilityReturnsInput) {
   Stream stream;
   const Tensor x = random_tensor({7}, 1);
@@ -264,18 +225,18 @@ TEST(Dropout, EvaluationOrZeroProbabilityReturnsInput) {
   EXPECT_EQ(fresh.reserve(0).offset, stream.state.offset);
 }
 
-TEST(Dropout, BackwardUsesTheForwardMask) {
+TEST(Dropout, ValuesAndGradientsFollowDocumentedThresholdOnPhiloxWords) {
   OpCase op;
   op.name = "dropout";
-  op.inputs = {{"x", {5, 7}}};
+  op.inputs = {{"x", {3, 33}}};
   op.run = [](const std::vector<Tensor>& in) {
     Stream stream;
     return dropout(in[0], 0.375, true, &stream.generator);
   };
   op.reference = [](const std::vector<Dense>& in) {
     Dense out = in[0];
-    const auto w = words(Stream().state, 35);
-    for (int64_t i = 0; i < 35; ++i) out[i] = w[static_cast<size_t>(i)] >= 0x60000000u ? in[0][i] / 0.625 : 0.0;
+    const auto w = words(Stream().state, 99);
+    for (int64_t i = 0; i < 99; ++i) out[i] = w[static_cast<size_t>(i)] >= 0x60000000u ? in[0][i] / 0.625 : 0.0;
     return out;
   };
   check(op);
@@ -309,12 +270,15 @@ TEST(Random, ThreadCountDoesNotChangeBits) {
     set_num_threads(threads);
     Stream stream;
     Generator* g = &stream.generator;
+    const Tensor weights = random_tensor({300, 101}, 1, kFloat32, 0, 1);
     return std::vector<Tensor>{rand({20001}, {}, g),
                                rand({9999}, {kFloat64}, g),
                                randn({20001}, {}, g),
                                randint(0, 1000, {9999}, {kInt32}, g),
                                bernoulli(full({9999}, 0.5), g),
-                               dropout(ones({20001}), 0.5, true, g)};
+                               dropout(ones({20001}), 0.5, true, g),
+                               multinomial(weights, 50, true, g),
+                               multinomial(weights, 50, false, g)};
   };
   const auto one = draw(1), two = draw(2);
   set_num_threads(0);
@@ -484,24 +448,6 @@ TEST(Multinomial, NoReplacementFollowsDocumentedFunctionOfPhiloxWords) {
   }
 }
 
-TEST(Multinomial, FrequenciesFollowTheWeights) {
-  const std::vector<double> weights = {1, 0, 3, 4};
-  const int64_t n = 40000;
-  for (bool replacement : {true, false}) {
-    Stream stream;
-    // One sample per row, so that both ways have the same distribution; transposed, to test strides.
-    const Tensor rows = tensor({1.0, 0.0, 3.0, 4.0}).view({4, 1}).expand({4, n}).t();
-    const Tensor drawn = multinomial(rows, 1, replacement, &stream.generator);
-    ASSERT_EQ(drawn.shape(), (Shape{n, 1}));
-    std::vector<double> counts(4);
-    for (int64_t index : drawn.to_vector<int64_t>()) ++counts[static_cast<size_t>(index)];
-    for (size_t c = 0; c < 4; ++c) {
-      const double p = weights[c] / 8;
-      EXPECT_NEAR(counts[c] / n, p, 5 * std::sqrt(p * (1 - p) / n)) << c;
-    }
-  }
-}
-
 TEST(Multinomial, Float64WeightsOfAnySizeAreDrawnInProportion) {
   for (const bool replacement : {true, false}) {
     const auto drawn = [&](double scale) {
@@ -523,21 +469,6 @@ TEST(Multinomial, OneDimensionalWeightsAndEmptyBatchesAreAccepted) {
   EXPECT_EQ(multinomial(tensor({0.0, 0.0, 7.0}), 2, true, &stream.generator).to_vector<int64_t>(),
             (std::vector<int64_t>{2, 2}));
   EXPECT_EQ(multinomial(zeros({0, 3}), 2, true).shape(), (Shape{0, 2}));
-}
-
-TEST(Multinomial, ThreadCountDoesNotChangeIndices) {
-  const Tensor weights = random_tensor({300, 101}, 1, kFloat32, 0, 1);
-  const int before = num_threads();
-  for (bool replacement : {true, false}) {
-    std::vector<std::vector<int64_t>> results;
-    for (int threads : {1, 2}) {
-      set_num_threads(threads);
-      Stream stream;
-      results.push_back(multinomial(weights, 50, replacement, &stream.generator).to_vector<int64_t>());
-    }
-    EXPECT_EQ(results[0], results[1]);
-  }
-  set_num_threads(before);
 }
 
 TEST(Multinomial, InvalidArgumentsAreNamedInErrors) {

@@ -6,8 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <tandem/autograd/engine.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/matmul.h>
 #include <tandem/ops/view.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
@@ -36,29 +34,6 @@ TEST(RotaryTables, OffsetSelectsRowsOfLongerTables) {
   const RotaryTables all = tables_here(9, 6), some = tables_here(4, 6, 5);
   EXPECT_TRUE(same_bits(all.cos.slice(0, 5, 9).contiguous(), some.cos));
   EXPECT_TRUE(same_bits(all.sin.slice(0, 5, 9).contiguous(), some.sin));
-}
-
-TEST(RotaryEmbedding, MatchesRotateHalf) {
-  const int64_t length = 5, d = 8;
-  const RotaryTables tables = tables_here(length, d, 3);
-  const Tensor x = random_tensor({2, 3, length, d}, 1).to(test_device());
-  const Tensor cos = cat({tables.cos, tables.cos}, -1), sin = cat({tables.sin, tables.sin}, -1);
-  const Tensor half = cat({mul(x.slice(-1, d / 2, d), -1), x.slice(-1, 0, d / 2)}, -1);
-  EXPECT_TRUE(close(rotary_embedding(x, tables.cos, tables.sin), dense(add(mul(x, cos), mul(half, sin))),
-                    4 * epsilon(kFloat32)));
-}
-
-TEST(RotaryEmbedding, ScoresDependOnDistancesOnly) {
-  const Tensor query = random_tensor({4, 16}, 1, kFloat64).to(test_device());
-  const Tensor key = random_tensor({4, 16}, 2, kFloat64).to(test_device());
-  for (const bool interleaved : {false, true}) {
-    const auto scores = [&](int64_t offset) {
-      const RotaryTables tables = tables_here(4, 16, offset);
-      const auto rotated = [&](const Tensor& x) { return rotary_embedding(x, tables.cos, tables.sin, interleaved); };
-      return matmul(rotated(query), rotated(key).t());
-    };
-    EXPECT_TRUE(close(scores(100), dense(scores(0)), 1e-5));
-  }
 }
 
 TEST(RotaryEmbedding, ResultHasMemoryOrderOfInput) {
