@@ -1,7 +1,6 @@
 // A vector with inline storage for N elements.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <initializer_list>
 #include <memory>
@@ -76,15 +75,17 @@ class SmallVector {
   void clear() { resize(0); }
   void insert(size_t position, T value) {
     push_back(std::move(value));
-    std::rotate(begin() + position, end() - 1, end());
+    for (size_t i = size_ - 1; i > position; --i) std::swap(data_[i], data_[i - 1]);
   }
   void erase(size_t position) {
-    std::move(begin() + position + 1, end(), begin() + position);
+    for (size_t i = position; i + 1 < size_; ++i) data_[i] = std::move(data_[i + 1]);
     pop_back();
   }
 
   friend bool operator==(const SmallVector& a, const SmallVector& b) {
-    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+    size_t i = 0;
+    while (i < a.size_ && i < b.size_ && a.data_[i] == b.data_[i]) ++i;
+    return i == a.size_ && i == b.size_;
   }
 
  private:

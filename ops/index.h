@@ -15,7 +15,7 @@
 #include <concepts>
 #include <cstdint>
 #include <optional>
-#include <variant>
+#include <utility>
 #include <vector>
 
 #include <tandem/base/macros.h>
@@ -46,14 +46,19 @@ struct Slice {
 /// One index of Tensor::index: an integer, a Slice, None, Ellipsis, or a tensor of indices or bools.
 class TensorIndex {
  public:
-  TensorIndex(std::nullopt_t) {}                           ///< a new dimension
-  TensorIndex(EllipsisType ellipsis) : value(ellipsis) {}  ///< all other dimensions
-  TensorIndex(Slice slice) : value(slice) {}               ///< a range of a dimension
-  /// One index of a dimension, which is removed; negative: from the end.
-  TensorIndex(IntegerType auto index) : value(static_cast<int64_t>(index)) {}
-  TensorIndex(Tensor indices) : value(std::move(indices)) {}  ///< indices or a mask
+  /// What the index is.
+  enum class Kind { kNone, kEllipsis, kSlice, kInteger, kTensor };
 
-  std::variant<std::nullopt_t, EllipsisType, Slice, int64_t, Tensor> value = std::nullopt;  ///< the index
+  TensorIndex(std::nullopt_t) {}                                                    ///< a new dimension
+  TensorIndex(EllipsisType) : kind(Kind::kEllipsis) {}                              ///< all other dimensions
+  TensorIndex(Slice slice) : kind(Kind::kSlice), range(slice) {}                    ///< a range of a dimension
+  TensorIndex(Tensor indices) : kind(Kind::kTensor), tensor(std::move(indices)) {}  ///< indices or a mask
+  /// One index of a dimension, which is removed; negative: from the end.
+  TensorIndex(IntegerType auto index) : kind(Kind::kInteger), range(static_cast<int64_t>(index)) {}
+
+  Kind kind = Kind::kNone;  ///< which of the following is set
+  Slice range = {};         ///< a range, or from `start` an integer
+  Tensor tensor = {};       ///< indices or a mask
 };
 
 /// input[indices], NumPy's indexing: integers, slices, None and Ellipsis select a view; if there are tensors, the

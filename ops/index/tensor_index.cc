@@ -26,7 +26,9 @@ using Indices = std::vector<TensorIndex>;
 
 namespace {
 
-const Tensor* tensor_of(const TensorIndex& index) { return std::get_if<Tensor>(&index.value); }
+using Kind = TensorIndex::Kind;
+
+const Tensor* tensor_of(const TensorIndex& index) { return index.kind == Kind::kTensor ? &index.tensor : nullptr; }
 bool is_mask(const Tensor& index) { return index.dtype() == kBool; }
 
 /// check_same_device for `operands` and the tensors among the indices, which are named "indices[i]".
@@ -61,9 +63,9 @@ Selection select_view(const char* op, const Tensor& input, const Indices& indice
   int64_t num_indexed = 0, num_ellipses = 0;
   for (const TensorIndex& index : indices) {
     const Tensor* tensor = tensor_of(index);
-    const bool is_plain = std::holds_alternative<int64_t>(index.value) || std::holds_alternative<Slice>(index.value);
+    const bool is_plain = index.kind == Kind::kInteger || index.kind == Kind::kSlice;
     num_indexed += tensor == nullptr ? is_plain : is_mask(*tensor) ? tensor->dim() : 1;
-    num_ellipses += std::holds_alternative<EllipsisType>(index.value);
+    num_ellipses += index.kind == Kind::kEllipsis;
   }
   ops::check_input<IndexError>(op, input, num_indexed <= input.dim(), "the indices are for ", num_indexed,
                                " dimensions, more than input has");
@@ -72,11 +74,11 @@ Selection select_view(const char* op, const Tensor& input, const Indices& indice
   Tensor& part = result.part;
   int64_t d = 0;
   for (const TensorIndex& index : indices) {
-    if (const auto* position = std::get_if<int64_t>(&index.value)) {
-      part = select(part, d, *position);
-    } else if (const auto* range = std::get_if<Slice>(&index.value)) {
-      part = slice(part, d++, range->start, range->stop, range->step);
-    } else if (std::holds_alternative<EllipsisType>(index.value)) {
+    if (index.kind == Kind::kInteger) {
+      part = select(part, d, index.range.start);
+    } else if (index.kind == Kind::kSlice) {
+      part = slice(part, d++, index.range.start, index.range.stop, index.range.step);
+    } else if (index.kind == Kind::kEllipsis) {
       d += input.dim() - num_indexed;
     } else if (const Tensor* tensor = tensor_of(index)) {
       const bool new_dim = is_mask(*tensor) && tensor->dim() == 0;
@@ -187,7 +189,7 @@ struct IndexPutNode : Node {
     Indices restored = indices;
     auto next = tensors.begin();
     for (TensorIndex& index : restored) {
-      if (tensor_of(index) != nullptr) index.value = (next++)->get();
+      if (tensor_of(index) != nullptr) index.tensor = (next++)->get();
     }
     TensorList grads(2);
     if (context.needs(0)) grads[0] = accumulate ? context.grad() : index_put(context.grad(), restored, 0);
@@ -229,7 +231,7 @@ Tensor put_at(const char* op, bool in_place, const Tensor& self, const Indices& 
       node->indices.push_back(index);
       if (tensor_of(index) == nullptr) continue;
       node->tensors.emplace_back(*node, "indices").save(*tensor_of(index));
-      node->indices.back().value = Tensor();
+      node->indices.back().tensor = Tensor();
     }
     node->accumulate = accumulate;
     node->value_shape = value.shape();

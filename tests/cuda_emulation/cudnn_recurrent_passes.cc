@@ -1,5 +1,6 @@
 #include <tandem/tests/cuda_emulation/cudnn_recurrent.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 

@@ -1,5 +1,6 @@
 #include <tandem/data/idx.h>
 
+#include <algorithm>
 #include <string>
 
 #include <gtest/gtest.h>

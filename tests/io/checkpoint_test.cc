@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <barrier>
 #include <filesystem>
 #include <string>
