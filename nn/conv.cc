@@ -66,12 +66,12 @@ Shape weight_shape(const char* layer, int64_t in_channels, int64_t out_channels,
 }
 
 /// The options of the operation.
-tandem::Conv1dOptions of_operation(const Conv1dOptions& o) { return {o.stride, o.padding, o.dilation, o.groups}; }
-tandem::Conv2dOptions of_operation(const Conv2dOptions& o) { return {o.stride, o.padding, o.dilation, o.groups}; }
-tandem::ConvTranspose1dOptions of_operation(const ConvTranspose1dOptions& o) {
-  return {o.stride, o.padding, o.output_padding, o.groups, o.dilation};
+template <class Size>
+tandem::ConvOptions<Size> of_operation(const ConvOptions<Size>& o) {
+  return {o.stride, o.padding, o.dilation, o.groups};
 }
-tandem::ConvTranspose2dOptions of_operation(const ConvTranspose2dOptions& o) {
+template <class Size>
+tandem::ConvTransposeOptions<Size> of_operation(const ConvTransposeOptions<Size>& o) {
   return {o.stride, o.padding, o.output_padding, o.groups, o.dilation};
 }
 

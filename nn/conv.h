@@ -12,49 +12,33 @@
 
 namespace tandem { inline namespace v0 { namespace nn {
 
-/// Options of Conv1d.
-struct Conv1dOptions {
-  int64_t stride = 1;                         ///< as in tandem::Conv1dOptions
-  ConvPadding padding = 0;                    ///< as in tandem::Conv1dOptions
-  int64_t dilation = 1;                       ///< as in tandem::Conv1dOptions
-  int64_t groups = 1;                         ///< as in tandem::Conv1dOptions
+/// Options of Conv1d (Size is int64_t) and Conv2d (Size is Size2d).
+template <class Size>
+struct ConvOptions {
+  Size stride = 1;                            ///< as in tandem::ConvOptions
+  ConvPadding padding = 0;                    ///< as in tandem::ConvOptions
+  Size dilation = 1;                          ///< as in tandem::ConvOptions
+  int64_t groups = 1;                         ///< as in tandem::ConvOptions
   bool bias = true;                           ///< whether a bias is added
   PadMode padding_mode = PadMode::kConstant;  ///< zeros, or elements of the input (see pad), which is then copied
   Activation activation = Activation::kNone;  ///< applied to the result
 };
+using Conv1dOptions = ConvOptions<int64_t>;  ///< of Conv1d
+using Conv2dOptions = ConvOptions<Size2d>;   ///< of Conv2d
 
-/// Options of Conv2d.
-struct Conv2dOptions {
-  Size2d stride = 1;                          ///< as in tandem::Conv2dOptions
-  ConvPadding padding = 0;                    ///< as in tandem::Conv2dOptions
-  Size2d dilation = 1;                        ///< as in tandem::Conv2dOptions
-  int64_t groups = 1;                         ///< as in tandem::Conv2dOptions
+/// Options of ConvTranspose1d (Size is int64_t) and ConvTranspose2d (Size is Size2d).
+template <class Size>
+struct ConvTransposeOptions {
+  Size stride = 1;                            ///< as in tandem::ConvTransposeOptions
+  Size padding = 0;                           ///< as in tandem::ConvTransposeOptions
+  Size output_padding = 0;                    ///< as in tandem::ConvTransposeOptions
+  int64_t groups = 1;                         ///< as in tandem::ConvTransposeOptions
   bool bias = true;                           ///< whether a bias is added
-  PadMode padding_mode = PadMode::kConstant;  ///< zeros, or elements of the input (see pad), which is then copied
+  Size dilation = 1;                          ///< as in tandem::ConvTransposeOptions
   Activation activation = Activation::kNone;  ///< applied to the result
 };
-
-/// Options of ConvTranspose1d.
-struct ConvTranspose1dOptions {
-  int64_t stride = 1;                         ///< as in tandem::ConvTranspose1dOptions
-  int64_t padding = 0;                        ///< as in tandem::ConvTranspose1dOptions
-  int64_t output_padding = 0;                 ///< as in tandem::ConvTranspose1dOptions
-  int64_t groups = 1;                         ///< as in tandem::ConvTranspose1dOptions
-  bool bias = true;                           ///< whether a bias is added
-  int64_t dilation = 1;                       ///< as in tandem::ConvTranspose1dOptions
-  Activation activation = Activation::kNone;  ///< applied to the result
-};
-
-/// Options of ConvTranspose2d.
-struct ConvTranspose2dOptions {
-  Size2d stride = 1;                          ///< as in tandem::ConvTranspose2dOptions
-  Size2d padding = 0;                         ///< as in tandem::ConvTranspose2dOptions
-  Size2d output_padding = 0;                  ///< as in tandem::ConvTranspose2dOptions
-  int64_t groups = 1;                         ///< as in tandem::ConvTranspose2dOptions
-  bool bias = true;                           ///< whether a bias is added
-  Size2d dilation = 1;                        ///< as in tandem::ConvTranspose2dOptions
-  Activation activation = Activation::kNone;  ///< applied to the result
-};
+using ConvTranspose1dOptions = ConvTransposeOptions<int64_t>;  ///< of ConvTranspose1d
+using ConvTranspose2dOptions = ConvTransposeOptions<Size2d>;   ///< of ConvTranspose2d
 
 /// Parameters of convolutional layers, float32. Initial values are uniform in [-b, b], b = 1 / sqrt(number of weights /
 /// size of the weight's first dimension), as in PyTorch, drawn in the order weight, bias.

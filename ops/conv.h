@@ -44,39 +44,28 @@ class ConvPadding {
   bool is_same_ = false;
 };
 
-/// Options of conv1d.
-struct Conv1dOptions {
-  int64_t stride = 1;       ///< distance between neighbouring windows
-  ConvPadding padding = 0;  ///< zeros on each side of the input, one number, or kSame
-  int64_t dilation = 1;     ///< distance between the taps of a filter
+/// Options of conv1d (Size is int64_t) and conv2d (Size is Size2d).
+template <class Size>
+struct ConvOptions {
+  Size stride = 1;          ///< distance between neighbouring windows
+  ConvPadding padding = 0;  ///< zeros on each side of the input, or kSame; one number for conv1d
+  Size dilation = 1;        ///< distance between the taps of a filter
   int64_t groups = 1;       ///< divides both numbers of channels
 };
+using Conv1dOptions = ConvOptions<int64_t>;  ///< of conv1d
+using Conv2dOptions = ConvOptions<Size2d>;   ///< of conv2d
 
-/// Options of conv2d.
-struct Conv2dOptions {
-  Size2d stride = 1;        ///< distance between neighbouring windows
-  ConvPadding padding = 0;  ///< rows and columns of zeros on each side of the input, or kSame
-  Size2d dilation = 1;      ///< distance between the taps of a filter
+/// Options of conv_transpose1d (Size is int64_t) and conv_transpose2d (Size is Size2d).
+template <class Size>
+struct ConvTransposeOptions {
+  Size stride = 1;          ///< distance between the windows of neighbouring inputs
+  Size padding = 0;         ///< results that are omitted on each side
+  Size output_padding = 0;  ///< results that are added at the bottom and right; less than stride or dilation
   int64_t groups = 1;       ///< divides both numbers of channels
+  Size dilation = 1;        ///< distance between the taps of a filter
 };
-
-/// Options of conv_transpose1d.
-struct ConvTranspose1dOptions {
-  int64_t stride = 1;          ///< distance between the windows of neighbouring inputs
-  int64_t padding = 0;         ///< results that are omitted at each end
-  int64_t output_padding = 0;  ///< results that are added at the end; less than the larger of stride and dilation
-  int64_t groups = 1;          ///< divides both numbers of channels
-  int64_t dilation = 1;        ///< distance between the taps of a filter
-};
-
-/// Options of conv_transpose2d.
-struct ConvTranspose2dOptions {
-  Size2d stride = 1;          ///< distance between the windows of neighbouring inputs
-  Size2d padding = 0;         ///< rows and columns of results that are omitted on each side
-  Size2d output_padding = 0;  ///< rows and columns added at the bottom and right; less than stride or dilation
-  int64_t groups = 1;         ///< divides both numbers of channels
-  Size2d dilation = 1;        ///< distance between the taps of a filter
-};
+using ConvTranspose1dOptions = ConvTransposeOptions<int64_t>;  ///< of conv_transpose1d
+using ConvTranspose2dOptions = ConvTransposeOptions<Size2d>;   ///< of conv_transpose2d
 
 /// out[n, o, y, x] = bias[o] + sum over c, i, j of weight[o, c, i, j] * input[n, first(o) + c, y * stride + i *
 /// dilation - padding, x * stride + j * dilation - padding], where first(o) is the first channel of o's group, and
