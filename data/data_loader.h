@@ -67,7 +67,8 @@ class TANDEM_API DataLoader {
   DataLoader(DatasetRef<Dataset> dataset, const DataLoaderOptions& options, const Context& context)
       : DataLoader(std::move(dataset), options, context.rank(), context.world_size()) {}
   template <std::derived_from<Sampler> S>
-  DataLoader(DatasetRef<Dataset>, S&&, const DataLoaderOptions& = {}) = delete;  // a temporary sampler: use a variable
+  __attribute__((unavailable("the sampler is a temporary: use a variable")))
+  DataLoader(DatasetRef<Dataset>, S&&, const DataLoaderOptions& = {});
 
   /// Number of batches in a complete epoch.
   int64_t size() const;

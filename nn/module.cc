@@ -9,6 +9,7 @@
 
 #include <tandem/autograd/leaf.h>
 #include <tandem/autograd/node.h>
+#include <tandem/base/log.h>
 #include <tandem/base/type_name.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/primitives.h>
@@ -508,6 +509,13 @@ std::string Module::path() const { return parent_ == nullptr ? "" : joined(paren
 std::string Module::type_name() const { return v0::type_name(typeid(*this)); }
 
 RefPtr<ScopeName> Module::make_scope_name() const {
+  const RankContext& context = RankContext::current();
+  if (parent_ == nullptr && context.module_scope && context.grad_enabled &&
+      std::ranges::any_of(parameters(), &Tensor::requires_grad)) {
+    log(LogLevel::kWarning, type_name(), " is called in ", context.module_scope->text,
+        ", which does not own it, so that ", "optimizers, to() and state_dict() omit its parameters: create it by add<",
+        type_name(), ">(..)");
+  }
   const std::string where = path();
   auto made = std::make_unique<const RefPtr<ScopeName>>(
       make_ref<ScopeName>(where.empty() ? type_name() : type_name() + " '" + where + "'"));

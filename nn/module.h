@@ -82,6 +82,9 @@ struct NoSuchConstructorOrOption {
   NoSuchConstructorOrOption(A&& first);  ///< from any type
 };
 
+/// Named in the error for apply(f) of an overloaded function. Internal.
+struct OverloadedFunctionNeedsALambda;
+
 /// A part of a model. Owns parameters, buffers (tensors that are not trained) and child modules.
 ///
 /// Members are references, which are initialized and named by add(), add_parameter() and add_buffer():
@@ -93,7 +96,8 @@ struct NoSuchConstructorOrOption {
 /// Names have no '.' and are unique within their module. They form paths such as "encoder.fc1.weight", which are the
 /// keys of state_dict() and the names of parameters in error texts. A tensor that is added several times (tied) is one
 /// parameter, with its first path. Concurrent calls are safe if forward() is thread-safe. Changing a module is not
-/// thread-safe.
+/// thread-safe. A module that is a member by value, or an element of a standard container, is not registered: its first
+/// call in the forward of another module, while gradients are recorded, logs a warning if it has trainable parameters.
 class TANDEM_API Module {
  public:
   Module() = default;
@@ -102,7 +106,9 @@ class TANDEM_API Module {
   /// buffers and children stay valid. `other` can only be destroyed. Throws StateError if `other` is a child, or while
   /// its structure is frozen.
   Module(Module&& other);
-  Module(const Module&) = delete;  // not copied: write nn::Linear& fc = add<nn::Linear>(..), nn::ModuleList, nn::clone
+  // Not deleted: the errors for a deleted constructor do not contain a text.
+  __attribute__((unavailable("modules are not copied: write nn::Linear& fc = add<nn::Linear>(..) or nn::ModuleList")))
+  Module(const Module&);
   Module& operator=(const Module&) = delete;
 
   // --- building ------------------------------------------------------------------------------------------------------
@@ -138,9 +144,16 @@ class TANDEM_API Module {
     static_assert(kNever<T>, "T has no such constructor, or T::Options has no such field");
     return reinterpret_cast<T&>(*this);
   }
+  template <class T = void>
+  auto& apply(...) {
+    static_assert(kNever<T>, "an overloaded function needs a lambda: apply([](nn::Linear& linear) { init(linear); })");
+    return *this;
+  }
 #else
   template <class T>
   T& add(std::string, NoSuchConstructorOrOption, ...) = delete;  // no such constructor, or no such field of Options
+  template <class T = OverloadedFunctionNeedsALambda>
+  Module& apply(...) = delete;  // write apply([](nn::Linear& linear) { init(linear); })
 #endif
   /// Adds a module as a child: by value, by std::unique_ptr, or a function of a tensor as a FunctionLayer. Throws
   /// ValueError for null.
@@ -442,9 +455,6 @@ class TANDEM_API ModuleScope {
 /// remove hooks: new hooks run from the next call on, removed hooks no longer run. Hooks are not copied by clone().
 class TANDEM_API Layer : public Module {
  public:
-  Layer() = default;
-  Layer(Layer&&) = default;
-  Layer(const Layer&) = delete;  // not copied: write nn::Linear& fc = add<nn::Linear>(..), nn::ModuleList, nn::clone
   /// The layer's function. Call operator() instead, so that errors and traces name the layer, and hooks run.
   virtual Tensor forward(const Tensor& input) = 0;
   /// Calls forward() in a ModuleScope of this module.
@@ -527,7 +537,7 @@ auto Module::make_child(M&& module) {
   using T = std::remove_cvref_t<M>;
   if constexpr (std::derived_from<T, Module>) {
     static_assert(!std::is_lvalue_reference_v<M>, "a module that has a name is not copied: create it in the call");
-    return std::make_unique<T>(std::forward<M>(module));
+    return std::make_unique<T>(std::move(module));
   } else if constexpr (requires { FunctionLayer(std::forward<M>(module)); }) {
     return std::make_unique<FunctionLayer>(std::forward<M>(module));
   } else {

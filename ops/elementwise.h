@@ -109,6 +109,12 @@ TANDEM_API inline Tensor add(Scalar a, const Tensor& b) { return add(b, a); }
 /// a * b.
 TANDEM_API inline Tensor mul(Scalar a, const Tensor& b) { return mul(b, a); }
 
+// Two numbers are a mistake. Not deleted: the errors for a deleted function do not contain a text.
+__attribute__((unavailable("add: one of the two must be a Tensor"))) Tensor add(Scalar a, Scalar b);
+__attribute__((unavailable("sub: one of the two must be a Tensor"))) Tensor sub(Scalar a, Scalar b);
+__attribute__((unavailable("mul: one of the two must be a Tensor"))) Tensor mul(Scalar a, Scalar b);
+__attribute__((unavailable("div: one of the two must be a Tensor"))) Tensor div(Scalar a, Scalar b);
+
 /// a + b, as add.
 TANDEM_API inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
 TANDEM_API inline Tensor operator+(const Tensor& a, Scalar b) { return add(a, b); }

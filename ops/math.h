@@ -106,6 +106,7 @@ TANDEM_OP Tensor pow(Tensor input, Scalar exponent);
 TANDEM_OP Tensor pow(Tensor input, Tensor exponent);
 /// The same for a number as the base, which is rounded to the dtype of the result (bfloat16: 10000 becomes 9984).
 TANDEM_OP Tensor pow(Scalar input, Tensor exponent);
+__attribute__((unavailable("pow: one of the two must be a Tensor"))) Tensor pow(Scalar input, Scalar exponent);
 
 /// min(max(input, min), max): `max` if min > max; NaN for NaN. A missing bound does not limit; a bound outside the
 /// range of an integer dtype counts as the end of the range. Any dtype except bool (DTypeError). Throws ValueError if

@@ -5,7 +5,6 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -82,8 +81,6 @@ TEST(DatasetRef, OwnsTemporariesAndRefersToVariables) {
     EXPECT_EQ(batches->target.to_vector<int64_t>(), (Indices{7, 8}));
   }
   EXPECT_EQ(owner.use_count(), 1);
-  // A temporary sampler is refused.
-  static_assert(!std::is_constructible_v<td::data::DataLoader, TensorDataset&, td::data::SequentialSampler>);
 }
 
 TEST(TensorDataset, ItemsAreRowsOfAllTensors) {

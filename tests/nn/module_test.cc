@@ -337,6 +337,27 @@ TEST(ModuleScope, ScopeNameIsCreatedOnceAcrossThreads) {
   for (const auto& name : names) EXPECT_TRUE(name == names[0]);
 }
 
+TEST(ModuleScope, ALayerThatIsNotRegisteredIsReportedOnce) {
+  struct Outer : Layer {
+    Tensor forward(const Tensor& x) override { return own(registered(x)); }
+    Scale own;
+    Scale& registered = add<Scale>("registered");
+  };
+  const auto logged = [](Layer& net) {
+    testing::internal::CaptureStderr();
+    net(td::ones({2}));
+    return testing::internal::GetCapturedStderr();
+  };
+  Outer outer, frozen;
+  const std::string text = logged(outer);
+  EXPECT_NE(text.find("Scale is called in Outer, which does not own it"), std::string::npos) << text;
+  EXPECT_NE(text.find("create it by add<Scale>(..)"), std::string::npos) << text;
+  EXPECT_EQ(logged(outer), "");
+  EXPECT_EQ(logged(outer.own), "");  // not inside of another module
+  frozen.own.requires_grad_(false);  // as a pretrained model that is not trained
+  EXPECT_EQ(logged(frozen), "");
+}
+
 TEST(Layer, ForwardRecordsTraceEvents) {
   Net net;
   td::start_trace();

@@ -57,24 +57,47 @@ LINES = [
     ("td::DistributedDataParallel ddp(Net(), group);", "class template argument deduction failed"),
     ("td::optim::StepLR schedule(td::optim::SGD(net.parameters(), {.lr = 1}), {.step_size = 1});", "cannot bind non-const lvalue reference"),
 ]
-# Mistakes of which g++ and clang++ print at most _MOST lines (without the lists of includes), the line, a text of the library in
-# g++'s output, and one in clang++'s if it is another.
+# Mistakes, and what must be in the first error of g++, and of clang++ if that is different: a sentence of the library, or, of a deleted
+# function, a name that says it. Each output has at most _MOST lines; lists of includes and the standard library's call chain do not count.
 _MOST = 15
+_NOT_COPIED = "modules are not copied: write nn::Linear& fc = add<nn::Linear>(..) or nn::ModuleList"
+_NO_CALL = "the module has no operator(): derive it from nn::Layer"
+_NO_OPTION = ("NoSuchConstructorOrOption", "has no such constructor, or")
 MISTAKES = [
-    ('net.add<nn::Conv2d>("conv", 1, 2, 3, {.strid = 2});', "NoSuchConstructorOrOption", "T::Options has no such field"),
-    ("body.append<nn::Conv2d>(1, 2, 3, {.strid = 2});", "U has no such constructor, or U::Options has no such field"),
-    ('net.add<nn::Conv2d>("conv", "wide");', "NoSuchConstructorOrOption", "T has no such constructor"),
-    ("nn::Conv2d conv(1, 2, 3, {.strid = 2});", "nn::Conv2dOptions"),
-    ('struct Own : nn::Module { nn::Linear fc = add<nn::Linear>("fc", 1, 2); } own;', "not copied: write nn::Linear& fc = add<nn::Linear>(..)"),
-    ("plain(x);", "the module has no operator(): derive it from nn::Layer"),
-    ("td::DistributedDataParallel ddp(plain, group); ddp(x);", "the module has no operator(): derive it from nn::Layer"),
-    ("net.apply(init);", "'void (*)(tandem::v0::nn::Module&)'", "no overload of 'init' matching 'void (*)(tandem::nn::Module &)'"),
-    ("td::data::DataLoader loader(digits, td::data::SequentialSampler(9));", "a temporary sampler: use a variable"),
-    ("td::DistributedDataParallel a(net, group), b(body, group);", "and then 'tandem::v0::DistributedDataParallel<", "and deduced as"),
+    ('net.add<nn::Conv2d>("conv", 1, 2, 3, {.strid = 2});', *_NO_OPTION),
+    ("body.append<nn::Conv2d>(1, 2, 3, {.strid = 2});", *_NO_OPTION),
+    ('net.add<nn::Conv2d>("conv", "wide");', *_NO_OPTION),
+    ('struct Own : nn::Module { nn::Linear fc = add<nn::Linear>("fc", 1, 2); } own;', _NOT_COPIED),
+    ("std::vector<nn::Linear> layers; layers.push_back(nn::Linear(1, 2));", _NOT_COPIED),
+    ("std::vector<nn::Linear> layers; layers.emplace_back(1, 2);", _NOT_COPIED),
+    ("struct Own : nn::Module { std::vector<nn::Linear> layers{nn::Linear(1, 2)}; } own;", _NOT_COPIED),
+    ("nn::Linear fc(1, 2), other = fc;", _NOT_COPIED),
+    ('nn::Linear fc(1, 2); net.add_module("fc", fc);', "a module that has a name is not copied: create it in the call"),
+    ("plain(x);", _NO_CALL),
+    ("td::DistributedDataParallel ddp(plain, group); ddp(x);", _NO_CALL),
+    ("net.apply(init);", "OverloadedFunctionNeedsALambda", "an overloaded function needs a lambda: apply([](nn::Linear& linear)"),
+    ("td::data::DataLoader loader(digits, td::data::SequentialSampler(9));", "the sampler is a temporary: use a variable"),
     ("td::distributed::launch(argc, argv, [](int rank) {});", "launch: f is not a function of the context"),
     ("trainer.fit([](const td::data::Batch& batch) { return 1.0; });", "fit: loss is not a function of a batch that returns a Tensor"),
-    ("double loss = td::mse_loss(x, x);", "Tensor"),
+    ("td::add(1, 2);", "add: one of the two must be a Tensor"),
+    ("td::pow(2, 0.5);", "pow: one of the two must be a Tensor"),
+]
+# Mistakes that C++ reports before it looks at code of the library, or in which a text of the library would need a conversion that would
+# make correct calls ambiguous. The first error is the compiler's own.
+COMPILERS_OWN = [
+    ("nn::Conv2d conv(1, 2, 3, {.strid = 2});", "no matching function for call to 'tandem::v0::nn::Conv2d::Conv2d(int, int, int, <brace",
+     "no matching constructor for initialization of 'nn::Conv2d'"),
+    ("td::optim::SGD other(net.parameters(), {.learning_rate = 1});", "no matching function for call to 'tandem::v0::optim::SGD::SGD(",
+     "no matching constructor for initialization of 'td::optim::SGD'"),
+    ("td::DistributedDataParallel a(net, group), b(body, group);", "inconsistent deduction for 'DistributedDataParallel",
+     "template arguments deduced as 'tandem::DistributedDataParallel<Net>' in declaration of 'a' and deduced as"),
+    ("double loss = td::mse_loss(x, x);", "cannot convert 'tandem::v0::Tensor' to 'double'", "no viable conversion from 'tandem::Tensor' to 'double'"),
+    ("td::relu(3.0);", "from 'double' to 'tandem::v0::Tensor'", "from 'double' to 'tandem::Tensor'"),
     ("td::maximum(x, 0.5);", "from 'double' to 'tandem::v0::Tensor'", "from 'double' to 'tandem::Tensor'"),
+    ("td::Tensor t = 3.0;", "from 'double' to non-scalar type 'tandem::v0::Tensor'", "from 'double' to 'td::Tensor'"),
+    # A function declaration, which compiles; the use of the variable does not.
+    ("nn::Sequential own(nn::ReLU(), nn::Flatten()); own(x);", "cannot convert 'tandem::v0::Tensor' to 'tandem::v0::nn::ReLU (*)()'",
+     "too few arguments to function call"),
 ]
 # clang++ 14 has no std::source_location.
 _SOURCE_LOCATION = """namespace std {
@@ -88,7 +111,7 @@ struct source_location {
 """
 
 
-def check_mistakes(root, mistakes=MISTAKES, prelude=MORE):
+def check_mistakes(root, mistakes=MISTAKES + COMPILERS_OWN, prelude=MORE):
     violations = []
     with tempfile.TemporaryDirectory() as folder:
         os.symlink(root, os.path.join(folder, "tandem"))
@@ -113,9 +136,12 @@ def check_mistakes(root, mistakes=MISTAKES, prelude=MORE):
             include = ("-include", "prelude.h") if compiler == "g++" else ("-include-pch", precompiled)
             for line, *parts in mistakes:
                 output = run(compiler, *include, "-fsyntax-only", "-x", "c++", "-", text="void mistake() { %s }\n" % line)
-                shown = [text for text in output.splitlines() if not re.match(r"(In file included)? +from |In file included|\d errors? gen", text)]
-                if parts[0 if compiler == "g++" else -1] not in output:
-                    violations.append("%s: %s: expected %r in:\n%s" % (compiler, line, parts[0 if compiler == "g++" else -1], output))
+                own = re.sub(r"^/usr/.*\n(?: .*\n)*", "", output, flags=re.MULTILINE)
+                shown = [text for text in own.splitlines() if not re.match(r"(In file included)? +from |In file included|\d errors? gen", text)]
+                part = parts[0 if compiler == "g++" else -1]
+                first = next((text for text in output.splitlines() if "error: " in text), "no error")
+                if part not in first:
+                    violations.append("%s: %s: expected %r in the first error: %s" % (compiler, line, part, first))
                 elif len(shown) > _MOST:
                     violations.append("%s: %s: %d lines, expected at most %d:\n%s" % (compiler, line, len(shown), _MOST, output))
     return violations, len(mistakes)
@@ -136,11 +162,11 @@ def check(root, lines=LINES, prelude=PRELUDE):
     return violations, len(lines)
 
 
-def assigned(root):
+def assigned(root, headers=None):
     """Each function that returns a new tensor has a row in tests/assignment_test.cc; those of ops/ have their own test."""
     rows = common.read(root, "tests/assignment_test.cc")
     names = {}
-    for path in public_headers.installed_headers(root):
+    for path in headers or public_headers.installed_headers(root):
         if not path.startswith(("ops/", "tensor/cuda")):
             names.update((name, path) for name in re.findall(r"^TANDEM_API (?:inline )?Tensor (\w+)\(", common.read(root, path), re.MULTILINE))
     views = ["from_blob", "make_view"]  # in tests/ops/in_place_test.cc
@@ -151,4 +177,11 @@ def assigned(root):
 if __name__ == "__main__":
     common.self_test(lambda root: check(root, [("int x = f();", "'f' was not declared"), ("int y;", "error"), ("int z = g();", "zzz")], ""),
                      [({}, ["int y;: expected 'error', found no error", "int z = g();: expected 'zzz', found ["])])
+    long = "; ".join("a%d" % i for i in range(16)) + ";"  # several lines of output for each
+    common.self_test(lambda root: check_mistakes(root, [("int y;", "zzz"), ("f(); int z = zzz;", "zzz"), (long, "a0"), ("f();", "'f'")], "\n"),
+                     [({}, [compiler + text for compiler in ("g++", "clang++") if shutil.which(compiler) for text in
+                            (": int y;: expected 'zzz' in the first error: no error", ": f(); int z = zzz;: expected 'zzz' in the", ": a0; a1;")])])
+    common.self_test(lambda root: assigned(root, ["tensor/f.h"]),
+                     [({"tests/assignment_test.cc": '{"f", 1},', "tensor/f.h": "TANDEM_API Tensor f(int x);\nTANDEM_API inline Tensor g(int x) {}\n"},
+                       ["tests/assignment_test.cc: no row for g of tensor/f.h"])])
     common.run(lambda root: [sum(parts, start=type(parts[0])()) for parts in zip(check(root), check_mistakes(root), assigned(root))], [], at_least=40)
