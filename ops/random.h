@@ -33,6 +33,9 @@ TANDEM_OP Tensor randn(const Shape& shape, TensorOptions options = {}, Generator
 Tensor rand(const Shape& shape, TensorOption auto option) { return rand(shape, detail::with(option)); }
 /// The same for randn.
 Tensor randn(const Shape& shape, TensorOption auto option) { return randn(shape, detail::with(option)); }
+/// rand and randn with sizes as several numbers.
+Tensor rand(IntegerType auto n, IntegerType auto m, IntegerType auto... l) { return rand(Shape::list(n, m, l...)); }
+Tensor randn(IntegerType auto n, IntegerType auto m, IntegerType auto... l) { return randn(Shape::list(n, m, l...)); }
 
 /// rand and randn with the shape, dtype and device of `input`.
 TANDEM_OP Tensor rand_like(const Tensor& input, Generator* generator = nullptr);

@@ -39,6 +39,10 @@ inline TensorOptions with(const Device& device, TensorOptions defaults = {}) {
 Tensor empty(const Shape& shape, TensorOption auto option) { return empty(shape, detail::with(option)); }  ///< empty
 Tensor zeros(const Shape& shape, TensorOption auto option) { return zeros(shape, detail::with(option)); }  ///< zeros
 Tensor ones(const Shape& shape, TensorOption auto option) { return ones(shape, detail::with(option)); }    ///< ones
+/// empty, zeros and ones with sizes as several numbers: zeros(2, 3).
+Tensor empty(IntegerType auto n, IntegerType auto m, IntegerType auto... l) { return empty(Shape::list(n, m, l...)); }
+Tensor zeros(IntegerType auto n, IntegerType auto m, IntegerType auto... l) { return zeros(Shape::list(n, m, l...)); }
+Tensor ones(IntegerType auto n, IntegerType auto m, IntegerType auto... l) { return ones(Shape::list(n, m, l...)); }
 /// full, with a dtype or a device in place of TensorOptions.
 Tensor full(const Shape& shape, Scalar value, TensorOption auto option) {
   return full(shape, value, detail::with(option));

@@ -32,6 +32,20 @@ TEST(Api, NumbersAreShapesOfFactories) {
   EXPECT_EQ(td::randint(0, 10, {}).shape(), Shape());
   EXPECT_EQ(td::normal(0, 1, 4).shape(), Shape({4}));
   EXPECT_EQ(td::zeros({}).shape(), Shape());
+  EXPECT_EQ(td::empty(2, 3).shape(), Shape({2, 3}));
+  EXPECT_EQ(text(td::zeros(2, size_t{1})), text(td::zeros({2, 1})));
+  EXPECT_EQ(text(td::ones(1, 2, 3)), text(td::ones({1, 2, 3})));
+  EXPECT_EQ(td::rand(2, 3).shape(), Shape({2, 3}));
+  EXPECT_EQ(td::randn(2, 0).shape(), Shape({2, 0}));
+}
+
+TEST(Api, SequentialInBraces) {
+  const Tensor x = td::tensor({{-1., 2.}});
+  // In parentheses, C++ declares a function here.
+  td::nn::Sequential net{td::nn::ReLU(), td::nn::Flatten()}, one{td::nn::ReLU()};
+  EXPECT_EQ(net.size(), 2);
+  EXPECT_EQ(text(net(x)), text(x.relu()));
+  EXPECT_EQ(text(one(x)), text(x.relu()));
 }
 
 TEST(Api, DTypesAndDevicesAreOptions) {
