@@ -16,6 +16,15 @@ namespace tandem { inline namespace v0 { namespace distributed {
 /// The function that each rank runs.
 using RankFunction = std::function<void(Context&)>;
 
+/// A flag of launch(), for the --help of a program.
+struct LaunchFlag {
+  std::string names;  ///< separated by commas
+  std::string value;  ///< what follows it: "SECONDS"; empty if nothing
+  std::string help;   ///< one sentence
+};
+/// The flags that launch() takes.
+TANDEM_API const std::vector<LaunchFlag>& launch_flags();
+
 /// Runs `f` on every rank and returns the exit status for main.
 ///
 /// Removes --nproc N, --device cpu|cuda|auto, --devices D,E.., --log-dir DIR, --tee, --max-restarts N and --timeout

@@ -6,8 +6,9 @@
 namespace tandem { inline namespace v0 {
 
 const char* to_string(DType dtype) {
-  constexpr const char* kNames[] = {"bool",  "uint8",   "int8",     "int16",   "int32",
-                                    "int64", "float16", "bfloat16", "float32", "float64"};
+#define TANDEM_NAME(name, type, text) text,
+  constexpr const char* kNames[] = {TANDEM_DTYPES(TANDEM_NAME)};
+#undef TANDEM_NAME
   return kNames[static_cast<int>(dtype)];
 }
 

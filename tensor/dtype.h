@@ -24,9 +24,20 @@ inline constexpr DType kHalf = kFloat16;    ///< float16
 inline constexpr DType kFloat = kFloat32;   ///< float32
 inline constexpr DType kDouble = kFloat64;  ///< float64
 
+// clang-format off
+/// X(dtype, its C++ type, its name) for each dtype, in the order of the enum. Internal.
+#define TANDEM_DTYPES(X)                                                                                           \
+  X(kBool, bool, "bool") X(kUInt8, uint8_t, "uint8") X(kInt8, int8_t, "int8") X(kInt16, int16_t, "int16")          \
+  X(kInt32, int32_t, "int32") X(kInt64, int64_t, "int64") X(kFloat16, Half, "float16")                             \
+  X(kBFloat16, BFloat16, "bfloat16") X(kFloat32, float, "float32") X(kFloat64, double, "float64")
+// clang-format on
+
 /// Size of an element in bytes.
 constexpr int64_t size_of(DType dtype) {
-  constexpr int64_t kSizes[] = {1, 1, 1, 2, 4, 8, 2, 2, 4, 8};
+/// Internal.
+#define TANDEM_SIZE(name, type, text) sizeof(type),
+  constexpr int64_t kSizes[] = {TANDEM_DTYPES(TANDEM_SIZE)};
+#undef TANDEM_SIZE
   return kSizes[static_cast<int>(dtype)];
 }
 /// Whether `dtype` is one of float16, bfloat16, float32 and float64.
@@ -41,35 +52,36 @@ TANDEM_API std::ostream& operator<<(std::ostream& out, DType dtype);
 /// DType of a C++ element type.
 template <class T>
 constexpr DType dtype_of();
-// clang-format off
-template <> constexpr DType dtype_of<bool>() { return kBool; }
-template <> constexpr DType dtype_of<uint8_t>() { return kUInt8; }
-template <> constexpr DType dtype_of<int8_t>() { return kInt8; }
-template <> constexpr DType dtype_of<int16_t>() { return kInt16; }
-template <> constexpr DType dtype_of<int32_t>() { return kInt32; }
-template <> constexpr DType dtype_of<int64_t>() { return kInt64; }
-template <> constexpr DType dtype_of<Half>() { return kFloat16; }
-template <> constexpr DType dtype_of<BFloat16>() { return kBFloat16; }
-template <> constexpr DType dtype_of<float>() { return kFloat32; }
-template <> constexpr DType dtype_of<double>() { return kFloat64; }
-// clang-format on
+/// Internal.
+#define TANDEM_DTYPE_OF(name, type, text) \
+  template <>                             \
+  constexpr DType dtype_of<type>() {      \
+    return name;                          \
+  }
+TANDEM_DTYPES(TANDEM_DTYPE_OF)
+#undef TANDEM_DTYPE_OF
 
 /// Calls f.template operator()<T>() with the C++ type T of `dtype`.
 template <class F>
 decltype(auto) visit_dtype(DType dtype, F&& f) {
+/// Internal.
+#define TANDEM_CASE(name, type, text) \
+  case name: return f.template operator()<type>();
+  switch (dtype) { TANDEM_DTYPES(TANDEM_CASE) }
+#undef TANDEM_CASE
+  return f.template operator()<double>();  // not reached
+}
+
+/// visit_dtype for integers: T is uint8_t, int8_t, int16_t, int32_t or int64_t.
+template <class F>
+decltype(auto) visit_integral_dtype(DType dtype, F&& f) {
   switch (dtype) {
-    case kBool: return f.template operator()<bool>();
     case kUInt8: return f.template operator()<uint8_t>();
     case kInt8: return f.template operator()<int8_t>();
     case kInt16: return f.template operator()<int16_t>();
     case kInt32: return f.template operator()<int32_t>();
-    case kInt64: return f.template operator()<int64_t>();
-    case kFloat16: return f.template operator()<Half>();
-    case kBFloat16: return f.template operator()<BFloat16>();
-    case kFloat32: return f.template operator()<float>();
-    case kFloat64: break;
+    default: return f.template operator()<int64_t>();
   }
-  return f.template operator()<double>();
 }
 
 /// visit_dtype for floating dtypes: T is double, float, Half or BFloat16.

@@ -217,15 +217,8 @@ Tensor from_vector(const std::vector<T>& values, const Shape& shape, TensorOptio
   return result;
 }
 
-template TANDEM_API Tensor from_vector(const std::vector<bool>&, const Shape&, TensorOptions);
-template TANDEM_API Tensor from_vector(const std::vector<uint8_t>&, const Shape&, TensorOptions);
-template TANDEM_API Tensor from_vector(const std::vector<int8_t>&, const Shape&, TensorOptions);
-template TANDEM_API Tensor from_vector(const std::vector<int16_t>&, const Shape&, TensorOptions);
-template TANDEM_API Tensor from_vector(const std::vector<int32_t>&, const Shape&, TensorOptions);
-template TANDEM_API Tensor from_vector(const std::vector<int64_t>&, const Shape&, TensorOptions);
-template TANDEM_API Tensor from_vector(const std::vector<Half>&, const Shape&, TensorOptions);
-template TANDEM_API Tensor from_vector(const std::vector<BFloat16>&, const Shape&, TensorOptions);
-template TANDEM_API Tensor from_vector(const std::vector<float>&, const Shape&, TensorOptions);
-template TANDEM_API Tensor from_vector(const std::vector<double>&, const Shape&, TensorOptions);
+#define TANDEM_FROM_VECTOR(name, type, text) \
+  template TANDEM_API Tensor from_vector(const std::vector<type>&, const Shape&, TensorOptions);
+TANDEM_DTYPES(TANDEM_FROM_VECTOR)
 
 }}  // namespace tandem::v0

@@ -20,9 +20,6 @@ namespace tandem { inline namespace v0 { namespace distributed {
 namespace {
 
 constexpr std::chrono::milliseconds kDefaultTimeout{300000};
-constexpr std::string_view kFlags[] = {"--nproc",  "--nproc-per-node", "--nproc_per_node",
-                                       "--device", "--devices",        "--log-dir",
-                                       "--tee",    "--timeout",        "--max-restarts"};
 
 constexpr const char* kStartHere = "\n  remove the flags, or unset these variables to start ranks from here";
 
@@ -78,6 +75,29 @@ void create_cpu_devices(const std::vector<Device>& devices) {
 
 }  // namespace
 
+const std::vector<LaunchFlag>& launch_flags() {
+  static const std::vector<LaunchFlag> flags = {
+      {"--nproc,--nproc-per-node,--nproc_per_node", "N",
+       "ranks on this host, one process each: a number, gpu (one per GPU), cpu (one per core), or auto (gpu if there "
+       "is "
+       "a GPU, else cpu); default 1"},
+      {"--device", "cpu|cuda|auto",
+       "device of each rank; auto: one GPU per rank if there are enough, else the CPU; default cpu"},
+      {"--devices", "D,E..", "start the ranks as threads of one process, on these devices: cpu,cpu:1"},
+      {"--log-dir", "DIR", "folder for each rank's output, rank-R.log"},
+      {"--tee", "", "with --log-dir: also print the output"},
+      {"--max-restarts", "N", "how often all ranks are restarted after a failure; default 0"},
+      {"--timeout", "SECONDS", "limit of the rendezvous and of each collective; default 300; 0 = no limit"}};
+  return flags;
+}
+
+const LaunchFlag* find_launch_flag(std::string_view name) {
+  for (const LaunchFlag& flag : launch_flags()) {
+    if (name.size() > 2 && ("," + flag.names + ",").find(str(",", name, ",")) != std::string::npos) return &flag;
+  }
+  return nullptr;
+}
+
 LaunchFlags take_launch_flags(int& argc, char** argv) {
   LaunchFlags flags;
   std::pair<std::string, std::string> num_ranks;  // flag and value
@@ -90,12 +110,14 @@ LaunchFlags take_launch_flags(int& argc, char** argv) {
     }
     const size_t equals = argument.find('=');
     const std::string_view name = argument.substr(0, equals);
-    if (i == 0 || std::find(std::begin(kFlags), std::end(kFlags), name) == std::end(kFlags)) {
+    const LaunchFlag* const flag = i == 0 ? nullptr : find_launch_flag(name);
+    if (flag == nullptr) {
       remaining.push_back(argv[i]);
       continue;
     }
-    if (name == "--tee") {
-      TANDEM_CHECK(ValueError, equals == std::string_view::npos, "launch: --tee takes no value, got '", argument, "'");
+    if (flag->value.empty()) {
+      TANDEM_CHECK(ValueError, equals == std::string_view::npos, "launch: ", name, " takes no value, got '", argument,
+                   "'");
       flags.tee = true;
       continue;
     }

@@ -4,9 +4,11 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <tandem/base/macros.h>
+#include <tandem/distributed/launch.h>
 #include <tandem/tensor/device.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
@@ -20,6 +22,9 @@ struct LaunchFlags {
   int max_restarts = 0;
   std::optional<std::chrono::milliseconds> timeout;
 };
+
+/// The flag with this name in its `names`, or nullptr.
+TANDEM_API const LaunchFlag* find_launch_flag(std::string_view name);
 
 /// Removes the flags before "--" from argv. Throws ValueError for a missing or invalid value and then leaves argv
 /// unchanged.

@@ -75,9 +75,8 @@ void declare(CLI::App& app, Flags& flags) {
   const auto add = [&app](const std::string& names, std::string& value, const char* type, const char* help) {
     app.add_option(names, value, help)->type_name(type);
   };
-  add(both_spellings("--nproc-per-node") + ",--nproc", flags.num_ranks, "N",
-      "Number of ranks on this host: a number, gpu (one rank per GPU), cpu (one rank per core), or auto (gpu if the "
-      "host has a GPU, else cpu); default 1");
+  const auto help_of = [](const char* name) { return td::distributed::find_launch_flag(name)->help.c_str(); };
+  add(both_spellings("--nproc-per-node") + ",--nproc", flags.num_ranks, "N", help_of("--nproc"));
   add(both_spellings("--nnodes"), flags.num_nodes, "N",
       "Number of hosts, default 1; start tandem-run once on each host");
   add(both_spellings("--node-rank"), flags.node_rank, "R", "Index of this host, 0 to nnodes - 1");
@@ -108,8 +107,7 @@ void declare(CLI::App& app, Flags& flags) {
       ->check(streams);
   add(both_spellings("--monitor-interval"), flags.monitor_interval, "SECONDS",
       "Accepted for compatibility with torchrun; ignored, because rank exits are detected immediately");
-  add(both_spellings("--max-restarts"), flags.max_restarts, "N",
-      "Maximum number of restarts of all ranks after a failure, default 0");
+  add(both_spellings("--max-restarts"), flags.max_restarts, "N", help_of("--max-restarts"));
   add("--timeout", flags.timeout, "SECONDS",
       "Timeout of the launchers' rendezvous, the ranks' rendezvous and collectives, default 300; 0 = no timeout");
   add("--gdb", flags.gdb_rank, "RANK", "Run this rank under gdb in the terminal; disables all timeouts");

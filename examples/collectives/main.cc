@@ -103,13 +103,7 @@ int parse_flags(int argc, char** argv, Flags& flags) {
                                                      : "expected an integer from 2000 to 20000, got '" + text + "'";
       });
   app.add_option("--trace", flags.trace, "write a trace of the asynchronous all_reduce, for ui.perfetto.dev");
-  std::string nproc;  // launch() parses these three flags; they are declared here for --help and to be accepted
-  std::string device = "cpu";
-  double timeout = 300;
-  app.add_option("--nproc,--nproc-per-node", nproc, "ranks to start, one process each: a number, cpu, gpu or auto");
-  app.add_option("--device", device, "device of each rank; auto: one GPU per rank if there are enough, else the CPU")
-      ->check(CLI::IsMember({"cpu", "cuda", "auto"}));
-  app.add_option("--timeout", timeout, "seconds that a collective may take");
+  examples::add_launch_flags(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

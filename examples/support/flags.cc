@@ -98,6 +98,16 @@ td::distributed::ReducerOptions TrainingFlags::reducer_options() const {
   return options;
 }
 
+void add_launch_flags(CLI::App& app) {
+  for (const auto& flag : td::distributed::launch_flags()) {
+    if (flag.value.empty()) {
+      app.add_flag(flag.names, flag.help);
+    } else {
+      app.add_option(flag.names, flag.help)->type_name(flag.value)->expected(1);
+    }
+  }
+}
+
 int parse_training_flags(int argc, char** argv, const ProgramInfo& program, TrainingFlags& flags) {
   constexpr int64_t kMaxCount = 1'000'000'000;  // products of two counts must not overflow
   const auto count = [](int64_t min) { return number<int64_t>("a whole number", min, kMaxCount); };
@@ -133,24 +143,7 @@ int parse_training_flags(int argc, char** argv, const ProgramInfo& program, Trai
   app.add_option("--trace", flags.trainer.trace,
                  "write a trace of the first steps of all ranks to this file, for ui.perfetto.dev")
       ->check(not_empty);
-  // distributed::launch() parses these flags; they are declared here for --help and to be accepted.
-  std::string nproc;
-  std::string device = "cpu";
-  std::string devices;
-  std::string log_dir;
-  bool tee = false;
-  int max_restarts = 0;
-  double timeout = 300;
-  auto* ranks = app.add_option_group("Ranks");
-  ranks->add_option("--nproc,--nproc-per-node", nproc, "ranks to start, one process each: a number, cpu, gpu or auto");
-  ranks->add_option("--device", device, "device of each rank; auto: one GPU per rank if there are enough, else the CPU")
-      ->check(CLI::IsMember({"cpu", "cuda", "auto"}));
-  ranks->add_option("--devices", devices, "start the ranks as threads of one process, on these devices: cpu,cpu:1");
-  ranks->add_option("--log-dir", log_dir, "folder for each rank's output, rank-R.log");
-  ranks->add_flag("--tee", tee, "with --log-dir: also print the output");
-  ranks->add_option("--max-restarts", max_restarts,
-                    "how often all ranks are restarted after a failure; use it with --resume");
-  ranks->add_option("--timeout", timeout, "seconds that a collective may take; 0 = no limit");
+  add_launch_flags(*app.add_option_group("Ranks"));
   const int status = line.parse(argc, argv, "[--nproc N] [FLAG VALUE]...");
   if (amp != "none") flags.trainer.amp = amp == "float16" ? td::kFloat16 : td::kBFloat16;
   const auto keep = [&](const std::string& name, const std::string& value) {

@@ -9,6 +9,10 @@
 #include <tandem/tandem.h>
 #include <tandem/train/trainer.h>
 
+namespace CLI {
+class App;
+}
+
 namespace examples {
 
 /// Flags of the training examples.
@@ -50,6 +54,9 @@ struct ProgramInfo {
 /// which parses them itself. Calls change_to_user_folder(), so that relative paths start at the user's folder under
 /// `bazelw run` too.
 int parse_training_flags(int argc, char** argv, const ProgramInfo& program, TrainingFlags& flags);
+
+/// Declares the flags of distributed::launch(), which parses them itself, for --help and to be accepted.
+void add_launch_flags(CLI::App& app);
 
 /// Parses the command line of a program with only these flags, which starts no ranks.
 int parse_flags(int argc, char** argv, const std::string& description, const std::vector<ExampleFlag>& flags);

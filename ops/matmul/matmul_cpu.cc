@@ -418,22 +418,16 @@ void for_tiles(const Problem& p, F f) {
 
 void solve(DType dtype, GemmAlgorithm algorithm, const Problem& p, void* workspace) {
   if (p.m == 0 || p.n == 0) return;
-  switch (dtype) {
-    case kUInt8: return direct_gemm<uint8_t>(p);
-    case kInt8: return direct_gemm<int8_t>(p);
-    case kInt16: return direct_gemm<int16_t>(p);
-    case kInt32: return direct_gemm<int32_t>(p);
-    case kInt64: return direct_gemm<int64_t>(p);
-    case kFloat64:
-      if (p.m * p.n * p.k <= 16 * 16 * 16) {
-        direct_gemm<double>(p);
-        return apply_epilogue<double>(p);
-      }
-      return for_tiles<double>(p, [](const Problem& part) {
-        eigen_gemm(part);
-        apply_epilogue<double>(part);
-      });
-    default: break;
+  if (is_integral(dtype)) return visit_integral_dtype(dtype, [&]<class T>() { direct_gemm<T>(p); });
+  if (dtype == kFloat64) {
+    if (p.m * p.n * p.k <= 16 * 16 * 16) {
+      direct_gemm<double>(p);
+      return apply_epilogue<double>(p);
+    }
+    return for_tiles<double>(p, [](const Problem& part) {
+      eigen_gemm(part);
+      apply_epilogue<double>(part);
+    });
   }
   if (algorithm == GemmAlgorithm::kDirect || p.k == 0) {
     direct_gemm<float>(p);

@@ -104,14 +104,7 @@ __global__ void gemm_kernel(int64_t m, int64_t n, int64_t k, Sum<T> alpha, Opera
 
 template <class F>
 void visit_gemm_dtype(DType dtype, const F& f) {
-  switch (dtype) {
-    case kUInt8: return f.template operator()<uint8_t>();
-    case kInt8: return f.template operator()<int8_t>();
-    case kInt16: return f.template operator()<int16_t>();
-    case kInt32: return f.template operator()<int32_t>();
-    case kInt64: return f.template operator()<int64_t>();
-    default: return visit_floating_dtype(dtype, f);
-  }
+  return is_integral(dtype) ? visit_integral_dtype(dtype, f) : visit_floating_dtype(dtype, f);
 }
 
 /// Whether all rows of a product of half types begin at multiples of 16 bytes.

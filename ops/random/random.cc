@@ -40,15 +40,14 @@ void check_result_dtype(const char* op, DType dtype) {
 std::pair<int64_t, int64_t> integer_range(DType dtype) {
   const auto up_to = [](int64_t largest) { return std::pair(-largest, largest); };
   switch (dtype) {
-    case kUInt8: return {0, 255};
-    case kInt8: return {std::numeric_limits<int8_t>::min(), std::numeric_limits<int8_t>::max()};
-    case kInt16: return {std::numeric_limits<int16_t>::min(), std::numeric_limits<int16_t>::max()};
-    case kInt32: return {std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()};
-    case kInt64: return {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()};
     case kBFloat16: return up_to(int64_t{1} << 8);
     case kFloat16: return up_to(int64_t{1} << 11);
     case kFloat32: return up_to(int64_t{1} << 24);
-    default: return up_to(int64_t{1} << 53);
+    case kFloat64: return up_to(int64_t{1} << 53);
+    default:
+      return visit_integral_dtype(dtype, []<class T>() -> std::pair<int64_t, int64_t> {
+        return {std::numeric_limits<T>::min(), std::numeric_limits<T>::max()};
+      });
   }
 }
 

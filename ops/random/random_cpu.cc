@@ -58,21 +58,15 @@ void normal(const KernelContext&, DType dtype, PhiloxState state, int64_t n, voi
 }
 
 void integers(const KernelContext&, DType dtype, PhiloxState state, int64_t low, uint64_t range, int64_t n, void* out) {
-  auto fill = [&]<class T>(T* values) {
+  visit_integral_dtype(dtype, [&]<class T>() {
+    auto* const values = static_cast<T*>(out);
     for_words(state, n, 2, [=](int64_t begin, int64_t end, const uint32_t* words) {
       for (int64_t i = begin; i < end; ++i) {
         const uint64_t drawn = scale_to_range(join(words + 2 * (i - begin)), range);
         values[i] = static_cast<T>(static_cast<uint64_t>(low) + drawn);
       }
     });
-  };
-  switch (dtype) {
-    case kUInt8: return fill(static_cast<uint8_t*>(out));
-    case kInt8: return fill(static_cast<int8_t*>(out));
-    case kInt16: return fill(static_cast<int16_t*>(out));
-    case kInt32: return fill(static_cast<int32_t*>(out));
-    default: return fill(static_cast<int64_t*>(out));
-  }
+  });
 }
 
 void permutation(const CpuContext&, PhiloxState state, int64_t n, int64_t* out) {

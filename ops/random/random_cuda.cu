@@ -151,14 +151,9 @@ void normal(const KernelContext& context, DType dtype, PhiloxState state, int64_
 
 void integers(const KernelContext& context, DType dtype, PhiloxState state, int64_t low, uint64_t range, int64_t n,
               void* out) {
-  const auto fill = [&]<class T>(T* values) { draw(context, state, n, values, Integers<T>{low, range}); };
-  switch (dtype) {
-    case kUInt8: return fill(static_cast<uint8_t*>(out));
-    case kInt8: return fill(static_cast<int8_t*>(out));
-    case kInt16: return fill(static_cast<int16_t*>(out));
-    case kInt32: return fill(static_cast<int32_t*>(out));
-    default: return fill(static_cast<int64_t*>(out));
-  }
+  visit_integral_dtype(dtype, [&]<class T>() {
+    draw(context, state, n, static_cast<T*>(out), Integers<T>{low, range});
+  });
 }
 
 void bernoulli(const KernelContext& context, DType dtype, PhiloxState state, int64_t n, const void* p, void* out) {

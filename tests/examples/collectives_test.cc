@@ -74,7 +74,7 @@ TEST(CollectivesExample, InvalidFlagsAreUsageErrors) {
   const std::vector<std::pair<Arguments, std::string>> cases = {
       {{"--backend", "mpi"}, "collectives: --backend: mpi not in {auto,shm,gloo}\n"},
       {{"--side", "1999"}, "collectives: --side: expected an integer from 2000 to 20000, got '1999'\n"},
-      {{"--device", "gpu"}, "collectives: --device: gpu not in {cpu,cuda,auto}\n"},
+      {{"--device", "gpu"}, "launch: --device: expected cpu, cuda or auto, got 'gpu'\n"},
       {{"--bogus"}, "collectives: The following argument was not expected: --bogus\n"},
   };
   for (const auto& [arguments, text] : cases) {
