@@ -1,5 +1,4 @@
 #include <utility>
-#include <vector>
 
 #include <tandem/ops/activation.h>
 #include <tandem/ops/elementwise/elementwise_op.h>
@@ -21,12 +20,9 @@ Tensor maximum(Tensor input, Tensor other) { return ops::binary(Maximum{}, std::
 Tensor minimum(Tensor input, Tensor other) { return ops::binary(Minimum{}, std::move(input), std::move(other)); }
 
 Tensor clamp(Tensor input, Tensor min, Tensor max) {
-  cast_for(CastPolicy::kWidest, {&input, &min, &max});
-  std::vector<ops::Operand> operands = {{"input", input}};
-  if (min.defined() || !max.defined()) operands.push_back({"min", min});
-  if (max.defined()) operands.push_back({"max", max});
-  const KernelContext context = ops::check_same_device("clamp", operands);
-  for (const ops::Operand& operand : operands) ops::check_not_bool("clamp", operand.name, operand.tensor);
+  const ops::Call call("clamp", CastPolicy::kWidest,
+                       {{"input", &input}, {"min", &min, max.defined()}, {"max", &max, ops::kOptional}});
+  for (const ops::Operand& operand : call.operands) ops::check_not_bool("clamp", operand.name, operand.tensor);
   if (min.defined()) input = where(bitwise_or(lt(input, min), ne(min, min)), min, input);
   if (max.defined()) input = where(bitwise_or(gt(input, max), ne(max, max)), max, input);
   return input;
@@ -121,8 +117,7 @@ const Tensor& Tensor::lerp_(const Tensor& end, Scalar weight) const {
 
 #define TANDEM_DEFINE_TERNARY_IN_PLACE(name)                                                        \
   const Tensor& Tensor::name##_(const Tensor& tensor1, const Tensor& tensor2, Scalar value) const { \
-    const ops::Operands operands = {{"self", *this}, {"tensor1", tensor1}, {"tensor2", tensor2}};   \
-    const KernelContext context = ops::check_same_device(#name "_", operands);                      \
+    const ops::Call call(#name "_", {{"self", *this}, {"tensor1", tensor1}, {"tensor2", tensor2}}); \
     const Tensor result = name(*this, tensor1, tensor2, value);                                     \
     ops::check_in_place(#name "_", *this, result.dtype());                                          \
     return ops::copy_in_place(#name "_", *this, result);                                            \

@@ -19,9 +19,7 @@ using autograd::BackwardContext;
 using autograd::Node;
 using autograd::record;
 using autograd::SavedTensor;
-using ops::block_of;
 using ops::check_index_bounds;
-using ops::Extents;
 using ops::row_major;
 
 namespace {
@@ -39,7 +37,7 @@ namespace {
 /// gather without checks and recording; index is row-major.
 Tensor run_gather(const KernelContext& context, const Tensor& input, int64_t dim, const Tensor& index) {
   if (index.numel() == 0) return empty(index.shape(), input.options());
-  const Extents block = block_of(index.shape(), dim);
+  const Extents block = extents_around(index.shape(), dim);
   Tensor memory = input;
   for (int64_t d = 0; d < input.dim(); ++d) {  // only the part of input that index can address
     if (d != dim && index.size(d) != input.size(d)) memory = slice(memory, d, 0, index.size(d));
@@ -111,7 +109,7 @@ Tensor index_select(const Tensor& input, int64_t dim, const Tensor& index_tensor
   check_index_bounds("index_select", "index", call, index, input.size(d));
   Shape shape = input.shape();
   shape[static_cast<size_t>(d)] = index.numel();
-  const Extents block = block_of(shape, d);
+  const Extents block = extents_around(shape, d);
   Tensor out = empty(shape, input.options());
   const Tensor memory = row_major(input);
   if (out.numel() > 0) {

@@ -19,9 +19,7 @@ using autograd::BackwardContext;
 using autograd::Node;
 using autograd::record;
 using autograd::SavedTensor;
-using ops::block_of;
 using ops::copy_of;
-using ops::Extents;
 using ops::index_argument;
 using ops::operand_error;
 using ops::Operands;
@@ -77,22 +75,22 @@ void ops::scatter_into(const KernelContext& context, ScatterOp op, const Tensor&
   for (int64_t d = 0; d < part.dim(); ++d) {  // only the part that index can address
     if (d != dim && index.size(d) != part.size(d)) part = slice(part, d, 0, index.size(d));
   }
-  const Extents block = block_of(index.shape(), dim);
+  const Extents block = extents_around(index.shape(), dim);
   const Tensor values = row_major(src);
   const Tensor workspace = scratch_memory(
       TANDEM_KERNEL(context, scatter_workspace_bytes, block.outer, block.size, block.inner), out.device());
   write_through(op, part, [&](const Tensor& memory) {
     TANDEM_KERNEL(context, scatter, op, src.dtype(), block.outer, block.size, block.inner,
-                  block_of(memory.shape(), dim).size, index.data<int64_t>(), values.data_ptr(), data_or_null(workspace),
-                  memory.data_ptr());
+                  extents_around(memory.shape(), dim).size, index.data<int64_t>(), values.data_ptr(),
+                  data_or_null(workspace), memory.data_ptr());
   });
 }
 
 void ops::scatter_slices_into(const KernelContext& context, ScatterOp op, const Tensor& out, int64_t dim,
                               const Tensor& index, const Tensor& src) {
   if (src.numel() == 0) return;
-  const Extents block = block_of(src.shape(), dim);
-  const int64_t size = block_of(out.shape(), dim).size;
+  const Extents block = extents_around(src.shape(), dim);
+  const int64_t size = extents_around(out.shape(), dim).size;
   const Tensor values = row_major(src);
   const Tensor workspace =
       scratch_memory(TANDEM_KERNEL(context, scatter_slices_workspace_bytes, block.size, size), out.device());
@@ -147,7 +145,7 @@ ops::Call prepare(const char* op, const char* name, const Tensor& input, int64_t
   call.require(fits, "index must have as many dimensions as ", name,
                " and src, no size larger than src's, and no size larger than ", name, "'s except in dimension ", dim);
   index = index_argument(op, "index", index, call.operands);
-  ops::check_index_bounds(op, "index", call, index, block_of(input.shape(), dim).size);
+  ops::check_index_bounds(op, "index", call, index, extents_around(input.shape(), dim).size);
   for (int64_t d = 0; d < src.dim(); ++d) {
     if (index.size(d) != src.size(d)) src = slice(src, d, 0, index.size(d));
   }
@@ -188,7 +186,7 @@ Tensor scatter_mask(const char* op, const Tensor& input, int64_t dim, const Tens
                "in dimension ",
                dim);
   const Tensor index = index_argument(op, "index", index_tensor, call.operands);
-  ops::check_index_bounds(op, "index", call, index, block_of(input.shape(), dim).size);
+  ops::check_index_bounds(op, "index", call, index, extents_around(input.shape(), dim).size);
   Tensor mask = zeros(input.shape(), {kBool, input.device()});
   scatter_into(call, ScatterOp::kAssign, mask, dim, index, ones(index.shape(), mask.options()));
   return mask;

@@ -4,24 +4,10 @@
 #include <algorithm>
 
 #include <tandem/ops/common/common.h>
+#include <tandem/ops/common/extents.h>
 #include <tandem/ops/index/index_kernels.h>
 
 namespace tandem { inline namespace v0 { namespace ops {
-
-/// A shape as [outer, size, inner] around one dimension; a 0-dim tensor has one element.
-struct Extents {
-  int64_t outer = 1;
-  int64_t size = 1;
-  int64_t inner = 1;
-};
-
-inline Extents block_of(const Shape& shape, int64_t dim) {
-  Extents block;
-  for (int64_t d = 0; d < shape.dim(); ++d) {
-    (d < dim ? block.outer : d == dim ? block.size : block.inner) *= shape[static_cast<size_t>(d)];
-  }
-  return block;
-}
 
 /// An index argument as row-major int64, not recorded. Throws DTypeError unless it is int32 or int64.
 Tensor index_argument(const char* op, const char* name, const Tensor& index, OperandSpan operands);

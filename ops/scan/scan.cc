@@ -21,18 +21,10 @@ using autograd::SavedTensor;
 
 namespace {
 
-ScanSizes sizes_of(const Shape& shape, int64_t dim) {
-  ScanSizes sizes;
-  for (int64_t d = 0; d < shape.dim(); ++d) {
-    (d < dim ? sizes.outer : d == dim ? sizes.size : sizes.inner) *= shape[static_cast<size_t>(d)];
-  }
-  return sizes;
-}
-
 Tensor run_scan(const KernelContext& context, ScanKind kind, const Tensor& input, int64_t dim, bool reverse = false) {
   Tensor out = empty(input.shape(), {is_floating_point(input.dtype()) ? input.dtype() : kInt64, input.device()});
   const Tensor memory = ops::row_major(input);
-  TANDEM_KERNEL(context, scan, kind, input.dtype(), sizes_of(input.shape(), dim), reverse, memory.data_ptr(),
+  TANDEM_KERNEL(context, scan, kind, input.dtype(), extents_around(input.shape(), dim), reverse, memory.data_ptr(),
                 out.data_ptr());
   return out;
 }
@@ -109,8 +101,8 @@ Tensor ops::linear_scan(const Tensor& factors, const Tensor& input, int64_t dim,
   const KernelContext context = kernel_context(input.device());
   Tensor out = empty(input.shape(), input.options());
   const Tensor a = row_major(factors), b = row_major(input);
-  TANDEM_KERNEL(context, linear_scan, input.dtype(), sizes_of(input.shape(), dim), reverse, a.data_ptr(), b.data_ptr(),
-                out.data_ptr());
+  TANDEM_KERNEL(context, linear_scan, input.dtype(), extents_around(input.shape(), dim), reverse, a.data_ptr(),
+                b.data_ptr(), out.data_ptr());
   if (auto* node = record<LinearScanNode>("linear_scan", out, factors, input)) {
     node->factors.save(factors);
     node->output.save(out);
@@ -189,7 +181,7 @@ ValuesIndices cumulative_extremum(const char* op, const Tensor& input, int64_t d
   const int64_t d = wrap_dim(op, dim, input.dim());
   ValuesIndices out{empty(input.shape(), input.options()), empty(input.shape(), {kInt64, input.device()})};
   const Tensor memory = ops::row_major(input);
-  TANDEM_KERNEL(context, extremum_scan, input.dtype(), sizes_of(input.shape(), d), largest, memory.data_ptr(),
+  TANDEM_KERNEL(context, extremum_scan, input.dtype(), extents_around(input.shape(), d), largest, memory.data_ptr(),
                 out.values.data_ptr(), out.indices.data<int64_t>());
   ops::record_gather(op, out.values, input, d, out.indices);
   return out;

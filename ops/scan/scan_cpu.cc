@@ -15,7 +15,7 @@ constexpr int64_t kStripe = 64;
 constexpr int64_t kGrain = 1 << 14;
 
 template <class F>
-void scan_lines(const ScanSizes& sizes, bool reverse, const F& f) {
+void scan_lines(const Extents& sizes, bool reverse, const F& f) {
   if (sizes.size == 0) return;
   const int64_t stripes = (sizes.inner + kStripe - 1) / kStripe;
   const int64_t grain =
@@ -50,12 +50,12 @@ void scan_lines(const ScanSizes& sizes, bool reverse, const F& f) {
 
 }  // namespace
 
-void scan(const KernelContext&, ScanKind kind, DType dtype, const ScanSizes& sizes, bool reverse, const void* in,
+void scan(const KernelContext&, ScanKind kind, DType dtype, const Extents& sizes, bool reverse, const void* in,
           void* out) {
   visit_scan<true>(kind, dtype, in, out, [&](const auto& f) { scan_lines(sizes, reverse, f); });
 }
 
-void linear_scan(const KernelContext&, DType dtype, const ScanSizes& sizes, bool reverse, const void* factors,
+void linear_scan(const KernelContext&, DType dtype, const Extents& sizes, bool reverse, const void* factors,
                  const void* in, void* out) {
   visit_floating_dtype(dtype, [&]<class T>() {
     scan_lines(sizes, reverse,
@@ -64,8 +64,8 @@ void linear_scan(const KernelContext&, DType dtype, const ScanSizes& sizes, bool
   });
 }
 
-void extremum_scan(const KernelContext&, DType dtype, const ScanSizes& sizes, bool largest, const void* in,
-                   void* values, int64_t* indices) {
+void extremum_scan(const KernelContext&, DType dtype, const Extents& sizes, bool largest, const void* in, void* values,
+                   int64_t* indices) {
   visit_dtype(dtype, [&]<class T>() {
     scan_lines(sizes, false,
                scans::Extremum<T>{static_cast<const T*>(in), static_cast<T*>(values), indices, largest, sizes.inner});

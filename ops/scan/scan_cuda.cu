@@ -10,13 +10,13 @@ namespace {
 constexpr int64_t kManyLines = 4096;
 
 /// Element i of a line, in the order of the scan.
-__device__ int64_t element_of(const ScanSizes& sizes, bool reverse, int64_t line, int64_t i) {
+__device__ int64_t element_of(const Extents& sizes, bool reverse, int64_t line, int64_t i) {
   const int64_t row = line / sizes.inner * sizes.size + (reverse ? sizes.size - 1 - i : i);
   return row * sizes.inner + line % sizes.inner;
 }
 
 template <class F>
-__global__ void scan_by_threads_kernel(ScanSizes sizes, bool reverse, F f) {
+__global__ void scan_by_threads_kernel(Extents sizes, bool reverse, F f) {
   for (int64_t line = thread_index(); line < sizes.outer * sizes.inner; line += num_threads()) {
     typename F::State state = f.start();
     for (int64_t i = 0; i < sizes.size; ++i) {
@@ -30,7 +30,7 @@ __global__ void scan_by_threads_kernel(ScanSizes sizes, bool reverse, F f) {
 /// Each thread combines `items` adjacent elements of a tile; the results are scanned by doubling distances (W. D.
 /// Hillis and G. L. Steele, "Data parallel algorithms", 1986).
 template <class F>
-__global__ void scan_by_blocks_kernel(ScanSizes sizes, bool reverse, int items, F f) {
+__global__ void scan_by_blocks_kernel(Extents sizes, bool reverse, int items, F f) {
   using State = typename F::State;
   __shared__ State states[kBlock];
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
@@ -63,7 +63,7 @@ __global__ void scan_by_blocks_kernel(ScanSizes sizes, bool reverse, int items, 
 }
 
 template <class F>
-void scan_lines(const KernelContext& context, const ScanSizes& sizes, bool reverse, const F& f) {
+void scan_lines(const KernelContext& context, const Extents& sizes, bool reverse, const F& f) {
   const int64_t lines = sizes.outer * sizes.inner;
   if (lines * sizes.size == 0) return;
   if (sizes.inner > 1 && lines >= kManyLines) {
@@ -77,12 +77,12 @@ void scan_lines(const KernelContext& context, const ScanSizes& sizes, bool rever
 
 }  // namespace
 
-void scan(const KernelContext& context, ScanKind kind, DType dtype, const ScanSizes& sizes, bool reverse,
-          const void* in, void* out) {
+void scan(const KernelContext& context, ScanKind kind, DType dtype, const Extents& sizes, bool reverse, const void* in,
+          void* out) {
   visit_scan<false>(kind, dtype, in, out, [&](const auto& f) { scan_lines(context, sizes, reverse, f); });
 }
 
-void linear_scan(const KernelContext& context, DType dtype, const ScanSizes& sizes, bool reverse, const void* factors,
+void linear_scan(const KernelContext& context, DType dtype, const Extents& sizes, bool reverse, const void* factors,
                  const void* in, void* out) {
   visit_floating_dtype(dtype, [&]<class T>() {
     scan_lines(context, sizes, reverse,
@@ -91,7 +91,7 @@ void linear_scan(const KernelContext& context, DType dtype, const ScanSizes& siz
   });
 }
 
-void extremum_scan(const KernelContext& context, DType dtype, const ScanSizes& sizes, bool largest, const void* in,
+void extremum_scan(const KernelContext& context, DType dtype, const Extents& sizes, bool largest, const void* in,
                    void* values, int64_t* indices) {
   visit_dtype(dtype, [&]<class T>() {
     scan_lines(context, sizes, false,

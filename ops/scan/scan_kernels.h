@@ -14,17 +14,12 @@
 #include <limits>
 #include <type_traits>
 
+#include <tandem/ops/common/extents.h>
 #include <tandem/ops/common/order_key.h>
 #include <tandem/tensor/convert.h>
 #include <tandem/tensor/kernel_context.h>
 
 namespace tandem { inline namespace v0 {
-
-struct ScanSizes {
-  int64_t outer = 1;
-  int64_t size = 1;
-  int64_t inner = 1;
-};
 
 enum class ScanKind : int8_t { kSum, kProduct, kLogSumExp };
 
@@ -137,15 +132,15 @@ void visit_scan(ScanKind kind, DType dtype, const void* in, void* out, const Run
 TANDEM_KERNELS(
     /// Cumulative sums ..., with `reverse` from the end on. out has `dtype` if that is floating, else int64. kLogSumExp
     /// takes floating dtypes only.
-    void scan(const KernelContext& context, ScanKind kind, DType dtype, const ScanSizes& sizes, bool reverse,
+    void scan(const KernelContext& context, ScanKind kind, DType dtype, const Extents& sizes, bool reverse,
               const void* in, void* out);
 
     /// See ops::linear_scan. Floating dtypes.
-    void linear_scan(const KernelContext& context, DType dtype, const ScanSizes& sizes, bool reverse,
-                     const void* factors, const void* in, void* out);
+    void linear_scan(const KernelContext& context, DType dtype, const Extents& sizes, bool reverse, const void* factors,
+                     const void* in, void* out);
 
     /// Cumulative maxima or minima and their positions along the line, the last of equal elements.
-    void extremum_scan(const KernelContext& context, DType dtype, const ScanSizes& sizes, bool largest, const void* in,
+    void extremum_scan(const KernelContext& context, DType dtype, const Extents& sizes, bool largest, const void* in,
                        void* values, int64_t* indices);)
 
 }}  // namespace tandem::v0

@@ -14,82 +14,53 @@ using autograd::SavedTensor;
 
 namespace {
 
-SoftmaxShape split_at(const Shape& shape, int64_t dim) {
-  SoftmaxShape split{1, 1, 1};
-  for (int64_t d = 0; d < shape.dim(); ++d) {
-    (d < dim ? split.outer : d == dim ? split.size : split.inner) *= shape[static_cast<size_t>(d)];
-  }
-  return split;
-}
+/// The sum over `dim`, kept with size 1; a 0-dim tensor is its own sum.
+Tensor sum_over(const Tensor& tensor, int64_t dim) { return tensor.dim() == 0 ? tensor : tensor.sum({dim}, true); }
 
-/// Checks and forward of both operations; `input` is replaced by its cast.
-Tensor softmax_forward(const char* op, Tensor& input, int64_t& dim, std::optional<DType> dtype, bool log) {
+struct SoftmaxNode : Node {
+  SavedTensor output{*this, "output"};
+  int64_t dim = 0;
+  bool log = false;
+
+  TensorList backward(BackwardContext& context) override {
+    const Tensor y = output.get();
+    const Tensor& grad = context.grad();
+    if (context.create_graph()) {
+      if (log) return {sub(grad, mul(exp(y), sum_over(grad, dim)))};
+      return {mul(y, sub(grad, sum_over(mul(grad, y), dim)))};
+    }
+    const Tensor dense = row_major(grad), grad_input = empty(y.shape(), y.options());
+    TANDEM_KERNEL(kernel_context(y.device()), softmax_backward, y.dtype(), extents_around(y.shape(), dim), log,
+                  dense.data_ptr(), y.data_ptr(), grad_input.data_ptr());
+    return {grad_input};
+  }
+};
+
+Tensor run_softmax(const char* op, Tensor input, int64_t dim, std::optional<DType> dtype, bool log) {
   if (!dtype) cast_for(CastPolicy::kFloat32, {&input});
   const KernelContext context = check_same_device(op, {{"input", input}});
   if (dtype) input = to(input, *dtype);
   check_floating(op, {"input", input});
   dim = wrap_dim(op, dim, input.dim());
-  const Tensor out = empty(input.shape(), input.options());
-  const Tensor dense = row_major(input);
-  TANDEM_KERNEL(context, softmax, input.dtype(), split_at(input.shape(), dim), log, dense.data_ptr(), out.data_ptr());
+  const Tensor dense = row_major(input), out = empty(input.shape(), input.options());
+  TANDEM_KERNEL(context, softmax, input.dtype(), extents_around(input.shape(), dim), log, dense.data_ptr(),
+                out.data_ptr());
+  if (auto* node = autograd::record<SoftmaxNode>(op, out, input)) {
+    node->output.save(out);
+    node->dim = dim;
+    node->log = log;
+  }
   return out;
 }
-
-Tensor softmax_gradient(const Tensor& grad, const Tensor& output, int64_t dim, bool log) {
-  const Tensor dense = row_major(grad);
-  const Tensor grad_input = empty(output.shape(), output.options());
-  TANDEM_KERNEL(kernel_context(output.device()), softmax_backward, output.dtype(), split_at(output.shape(), dim), log,
-                dense.data_ptr(), output.data_ptr(), grad_input.data_ptr());
-  return grad_input;
-}
-
-/// The sum over `dim`, kept with size 1; a 0-dim tensor is its own sum.
-Tensor sum_over(const Tensor& tensor, int64_t dim) { return tensor.dim() == 0 ? tensor : tensor.sum({dim}, true); }
 
 }  // namespace
 
-Tensor softmax(const Tensor& input_argument, int64_t dim, std::optional<DType> dtype) {
-  Tensor input = input_argument;
-  const Tensor out = softmax_forward("softmax", input, dim, dtype, false);
-
-  struct SoftmaxNode : Node {
-    SavedTensor output{*this, "output"};
-    int64_t dim = 0;
-
-    TensorList backward(BackwardContext& context) override {
-      const Tensor y = output.get();
-      const Tensor& grad = context.grad();
-      if (context.create_graph()) return {mul(y, sub(grad, sum_over(mul(grad, y), dim)))};
-      return {softmax_gradient(grad, y, dim, false)};
-    }
-  };
-  if (auto* node = autograd::record<SoftmaxNode>("softmax", out, input)) {
-    node->output.save(out);
-    node->dim = dim;
-  }
-  return out;
+Tensor softmax(const Tensor& input, int64_t dim, std::optional<DType> dtype) {
+  return run_softmax("softmax", input, dim, dtype, false);
 }
 
-Tensor log_softmax(const Tensor& input_argument, int64_t dim, std::optional<DType> dtype) {
-  Tensor input = input_argument;
-  const Tensor out = softmax_forward("log_softmax", input, dim, dtype, true);
-
-  struct LogSoftmaxNode : Node {
-    SavedTensor output{*this, "output"};
-    int64_t dim = 0;
-
-    TensorList backward(BackwardContext& context) override {
-      const Tensor y = output.get();
-      const Tensor& grad = context.grad();
-      if (context.create_graph()) return {sub(grad, mul(exp(y), sum_over(grad, dim)))};
-      return {softmax_gradient(grad, y, dim, true)};
-    }
-  };
-  if (auto* node = autograd::record<LogSoftmaxNode>("log_softmax", out, input)) {
-    node->output.save(out);
-    node->dim = dim;
-  }
-  return out;
+Tensor log_softmax(const Tensor& input, int64_t dim, std::optional<DType> dtype) {
+  return run_softmax("log_softmax", input, dim, dtype, true);
 }
 
 }}  // namespace tandem::v0

@@ -108,7 +108,7 @@ void backward_columns(bool log, int64_t size, int64_t inner, int64_t count, cons
 
 /// Calls row(offset) for contiguous rows, columns(offset, count) for pieces of strided rows.
 template <class Row, class Columns>
-void for_rows(SoftmaxShape shape, Row row, Columns columns) {
+void for_rows(Extents shape, Row row, Columns columns) {
   if (shape.size == 0) return;
   if (shape.inner == 1) {
     parallel_for(shape.outer, std::max<int64_t>(1, kGrainElements / shape.size), [&](int64_t begin, int64_t end) {
@@ -133,7 +133,7 @@ void for_rows(SoftmaxShape shape, Row row, Columns columns) {
 
 }  // namespace
 
-void softmax(const KernelContext&, DType dtype, SoftmaxShape shape, bool log, const void* input, void* out) {
+void softmax(const KernelContext&, DType dtype, Extents shape, bool log, const void* input, void* out) {
   visit_floating_dtype(dtype, [&]<class T>() {
     const T* x = static_cast<const T*>(input);
     T* y = static_cast<T*>(out);
@@ -143,8 +143,8 @@ void softmax(const KernelContext&, DType dtype, SoftmaxShape shape, bool log, co
   });
 }
 
-void softmax_backward(const KernelContext&, DType dtype, SoftmaxShape shape, bool log, const void* grad,
-                      const void* output, void* grad_input) {
+void softmax_backward(const KernelContext&, DType dtype, Extents shape, bool log, const void* grad, const void* output,
+                      void* grad_input) {
   visit_floating_dtype(dtype, [&]<class T>() {
     const T* g = static_cast<const T*>(grad);
     const T* y = static_cast<const T*>(output);

@@ -74,7 +74,7 @@ __global__ void softmax_backward_warp_kernel(int64_t rows, int64_t n, bool log, 
 
 /// If kPack is not 1, shape.inner is 1.
 template <class T, int kPack>
-__global__ void softmax_kernel(SoftmaxShape shape, bool log, const T* input, T* out) {
+__global__ void softmax_kernel(Extents shape, bool log, const T* input, T* out) {
   using C = Accumulator<T>;
   for (int64_t row = blockIdx.x; row < shape.outer * shape.inner; row += gridDim.x) {
     const int64_t start = row / shape.inner * shape.size * shape.inner + row % shape.inner;
@@ -92,7 +92,7 @@ __global__ void softmax_kernel(SoftmaxShape shape, bool log, const T* input, T* 
 }
 
 template <class T, int kPack>
-__global__ void softmax_backward_kernel(SoftmaxShape shape, bool log, const T* grad, const T* output, T* grad_input) {
+__global__ void softmax_backward_kernel(Extents shape, bool log, const T* grad, const T* output, T* grad_input) {
   using C = Accumulator<T>;
   for (int64_t row = blockIdx.x; row < shape.outer * shape.inner; row += gridDim.x) {
     const int64_t start = row / shape.inner * shape.size * shape.inner + row % shape.inner;
@@ -125,11 +125,11 @@ __global__ void softmax_backward_kernel(SoftmaxShape shape, bool log, const T* g
 }
 
 /// The size of contiguous rows; 1, so that there are no packs, for other rows.
-int64_t contiguous_size(const SoftmaxShape& shape) { return shape.inner == 1 ? shape.size : 1; }
+int64_t contiguous_size(const Extents& shape) { return shape.inner == 1 ? shape.size : 1; }
 
 }  // namespace
 
-void softmax(const KernelContext& context, DType dtype, SoftmaxShape shape, bool log, const void* input, void* out) {
+void softmax(const KernelContext& context, DType dtype, Extents shape, bool log, const void* input, void* out) {
   const int64_t rows = shape.outer * shape.inner, n = contiguous_size(shape);
   if (rows * shape.size == 0) return;
   visit_floating_dtype(dtype, [&]<class T>() {
@@ -149,7 +149,7 @@ void softmax(const KernelContext& context, DType dtype, SoftmaxShape shape, bool
   });
 }
 
-void softmax_backward(const KernelContext& context, DType dtype, SoftmaxShape shape, bool log, const void* grad,
+void softmax_backward(const KernelContext& context, DType dtype, Extents shape, bool log, const void* grad,
                       const void* output, void* grad_input) {
   const int64_t rows = shape.outer * shape.inner, n = contiguous_size(shape);
   if (rows * shape.size == 0) return;
