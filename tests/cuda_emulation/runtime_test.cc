@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -224,6 +225,32 @@ TEST_P(CudaRuntime, DestroyedStreamStillRunsItsTasks) {
   EXPECT_CUDA(cudaDeviceSynchronize());
   EXPECT_EQ(num_queued_tasks(), 0U);
   EXPECT_THAT(x.values(), Each(1));
+}
+
+TEST_P(CudaRuntime, ConcurrentHostThreadsAreSupported) {
+  constexpr int kThreads = 4, kRounds = 50;
+  const Buffer<int> x(std::vector<int>(64, 0));
+  std::atomic<int> called{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      const Stream stream;
+      const Event event;
+      const Buffer<int> own(std::vector<int>(64, 0));
+      for (int i = 0; i < kRounds; ++i) {
+        EXPECT_CUDA(launch(stream, 1, 64, 0, add, own.data(), 64, 1));
+        EXPECT_CUDA(cudaLaunchHostFunc(
+            stream, [](void* p) { ++*static_cast<std::atomic<int>*>(p); }, &called));
+        EXPECT_CUDA(cudaEventRecord(event, stream));
+        EXPECT_CUDA(i % 2 == 0 ? cudaEventSynchronize(event) : cudaDeviceSynchronize());
+      }
+      EXPECT_THAT(own.values(), Each(kRounds));
+    });
+  }
+  for (auto& t : threads) {
+    t.join();
+  }
+  EXPECT_EQ(called, kThreads * kRounds);
 }
 
 TEST_P(CudaRuntime, InvalidLaunchShapesAreRejected) {
