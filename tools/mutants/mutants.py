@@ -39,9 +39,8 @@ MUTANTS = [
     ("nn/transformer.cc", "return options.norm_first ? add(x, added) : norm(add(x, added));", "return add(x, added);", RECORDED, ""),
     ("nn/loss.cc", "binary_cross_entropy(input, target, weight, reduction_)", "binary_cross_entropy(input, target, {}, reduction_)",
      RECORDED + " //tests/nn:loss_test", ""),
-    ("ops/softmax/softmax.cc", "return {softmax_gradient(grad, y, dim, true)};", "return {softmax_gradient(grad, y, dim, false)};",
-     OPERATIONS, "*oftmax*"),
-    ("ops/softmax/softmax.cc", "d == dim ? split.size : split.inner", "d >= dim ? split.size : split.inner", OPERATIONS, "*oftmax*"),
+    ("ops/softmax/softmax.cc", "extents_around(y.shape(), dim), log,", "extents_around(y.shape(), dim), false,", OPERATIONS, "*oftmax*"),
+    ("ops/common/extents.h", "d == dim ? extents.size : extents.inner", "d >= dim ? extents.size : extents.inner", OPERATIONS, "*oftmax*"),
     ("ops/reduce/extremum.cc", "bitwise_or(eq(values, best), bitwise_and(ne(values, values), ne(best, best)))", "eq(values, best)",
      OPERATIONS, "Reduce.*:*amax*:*reduce*"),
     # One bit of initial weights, of an averaged gradient and of dropout's seed, and the order of a sum.
