@@ -136,7 +136,7 @@ def check_mistakes(root, mistakes=MISTAKES + COMPILERS_OWN, prelude=MORE):
             include = ("-include", "prelude.h") if compiler == "g++" else ("-include-pch", precompiled)
             for line, *parts in mistakes:
                 output = run(compiler, *include, "-fsyntax-only", "-x", "c++", "-", text="void mistake() { %s }\n" % line)
-                own = re.sub(r"^/usr/.*\n(?: .*\n)*", "", output, flags=re.MULTILINE)
+                own = re.sub(r"^/(?:usr|bin)/.*\n(?: .*\n)*", "", output, flags=re.MULTILINE)
                 shown = [text for text in own.splitlines() if not re.match(r"(In file included)? +from |In file included|\d errors? gen", text)]
                 part = parts[0 if compiler == "g++" else -1]
                 first = next((text for text in output.splitlines() if "error: " in text), "no error")

@@ -105,6 +105,7 @@ SHARED = [
     (["int f(int x);  ///< a", "int f(float x);", "int g();"], {1: "/** a */ int f(float x);"}),
     (["  /// A.", "  void send(int x);", "  int isend(int x,", "            int y);"], {2: "  /** A. */ int isend(int x,"}),
     (["/// A.", "void all_x_coalesced();", "void y_coalesced();"], {2: "/** A. */ void y_coalesced();"}),
+    (["/// A.", "int f(int x) { return f(x, 1); }", "int g(int x) { return g(x, 1); }", "int h(int x);"], {2: "/** A. */ int g(int x) { return g(x, 1); }"}),
 ]
 
 SUMMARIES = [("// Layers (A. V et al., \"x\", 2017). More.\n#x", "Layers (A. V et al., \"x\", 2017)."), ("// One line,\n// two lines: x\n", "One line, two lines: x.")]

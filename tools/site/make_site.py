@@ -55,7 +55,8 @@ _NAMESPACES = {
 }
 
 # Headers. Doxygen links to friends without describing them; specializations have the comment of their template.
-_HIDDEN = re.compile(r"^(?: *///.*\n)*( +friend |template <> )(?:.*[;}]|.*\{\n(?:.*\n)*?(?: +)?\})$|^ +\S.* = delete;$", re.MULTILINE)
+_HIDDEN = re.compile(r"^(?: *///.*\n)*( +friend |template <> )(?:.*[;}]|.*\{\n(?:.*\n)*?(?: +)?\})$|^ +\S.* = delete;$"
+                     r"|^(?: *template <.*>\n)? *__attribute__\(\(unavailable\((?:.*\n)??.*;$", re.MULTILINE)
 _NAMESPACE = re.compile(r"^(namespace tandem \{ )inline namespace v0 \{(.*)$")
 _NAMESPACE_END = re.compile(r"^(\}+)\}(  // namespace tandem)::v0")
 _ATTRIBUTE = re.compile(r"\[\[[^\]]*\]\]")
@@ -90,12 +91,15 @@ def summary(text):
 
 
 def share_comments(lines):
-    """Copies the comment of a function to the overloads and _async forms that are declared directly below it."""
+    """Copies the comment of a function to the overloads, the _async forms and those with the same body but for the name directly below it."""
     def base(name):
         name = _SENDS.get(name, name.removesuffix("_async"))
         return "_coalesced" if name.endswith("_coalesced") else name
 
-    result, comment, name, place, previous = [], [], None, "", ""
+    def without_name(text, found):
+        return re.sub(r"\b%s\b" % re.escape(found.group(1)), "", text) if found and "{ return " in text else None
+
+    result, comment, name, shape, place, previous = [], [], None, None, "", ""
     for at, line in enumerate(lines):
         text = line.strip()
         indent = line[:len(line) - len(line.lstrip())]
@@ -109,8 +113,8 @@ def share_comments(lines):
             if "///<" in text:
                 comment, place, name = [text.partition("///<")[2]], indent, declared
             elif previous.startswith("///"):
-                name = declared
-            elif name and declared == name and not previous.startswith("template "):
+                name, shape = declared, without_name(text, found)
+            elif name and (declared == name or shape and without_name(text, found) == shape) and not previous.startswith("template "):
                 line = indent + "/**%s */ %s" % (" @nl".join(comment), text)
         result.append(line)
         previous = text
