@@ -28,7 +28,7 @@ using td::Tensor;
 
 namespace {
 
-// --- PyTorch's results (tools/fixtures/parametrization_fixtures.py) ------------------------------------------------
+// --- PyTorch's results (tools/fixtures/layer_fixtures.py) ------------------------------------------------
 
 struct Case {
   const char* name;

@@ -1,4 +1,4 @@
-// Compares rates and momenta of all schedules with PyTorch's (tools/fixtures/make_schedules.py).
+// Compares rates and momenta of all schedules with PyTorch's (tools/fixtures/schedules.py).
 
 #include <cmath>
 #include <map>
