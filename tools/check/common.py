@@ -1,9 +1,10 @@
-"""Shared by the checks of the source tree: finding files, stripping comments, self-tests, and running a check.
+"""Shared by the checks of the source tree: finding files, stripping comments, compiling, self-tests, and running a check.
 
 A check is a function root -> (violations, number of checked items). run() first tests it on small trees with known violations,
 then runs it on the workspace, and fails if it checked fewer items than expected, because such a check proves nothing.
 """
 
+import contextlib
 import fnmatch
 import os
 import re
@@ -80,6 +81,28 @@ def _blank(match):
 def strip_comments_and_strings(text):
     """Removes comments and the content of literals from C++; line numbers do not change."""
     return _COMMENT_OR_STRING.sub(_blank, text)
+
+
+def strings(text):
+    """Yields (offset, literal) of the string literals of C++ outside of comments."""
+    for match in _COMMENT_OR_STRING.finditer(text):
+        if match.group(0)[0] in 'R"':
+            yield match.start(), match.group(0)
+
+
+@contextlib.contextmanager
+def compiler(root):
+    """A function that compiles C++ text with g++ or another program in a folder in which `root` is tandem/, and returns its
+    CompletedProcess. The function's `folder` is that folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.symlink(root, os.path.join(folder, "tandem"))
+
+        def run(text, *arguments, program="g++"):
+            return subprocess.run([program, "-std=c++20", "-I.", *arguments, "-"], cwd=folder, input=text, text=True, check=False,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "LC_ALL": "C"})
+
+        run.folder = folder
+        yield run
 
 
 def _plant(root, tree):

@@ -11,8 +11,7 @@ import common
 ALLOWED = {"base/error.h": "ostringstream", "base/error.cc": "locale"}  # str()
 _NAMES = re.compile(r"\b([io]?stringstream|sto(?:i|l|ll|ul|ull|f|d|ld)|strto(?:f|d|ld)|atof|setprecision|locale|setlocale|strftime|put_time"
                     r"|to(?:lower|upper)|is(?:alpha|alnum|digit|space|print|punct|upper|lower))(?=[ ]?[(:]|[ ]\w)")
-_PRINTF = re.compile(r'"(?:\\.|[^"\\\n])*?%[-+ #0]*[\d*]*(?:\.[\d*]*)?L?[\'aefgAEFG][^"\n]*"')
-_COMMENT = re.compile(r"//[^\n]*")
+_PRINTF = re.compile(r"%[-+ #0]*[\d*]*(?:\.[\d*]*)?L?['aefgAEFG]")
 
 
 def check(root):
@@ -22,7 +21,7 @@ def check(root):
         names = [match.group(1) for match in _NAMES.finditer(common.strip_comments_and_strings(text))]
         violations += ["%s: %s; use str() or base/format.h" % (path, name) for name in names if ALLOWED.get(path) != name]
         if "printf" in text:
-            violations += ["%s: printf of %s; use base/format.h" % (path, t) for t in _PRINTF.findall(_COMMENT.sub("", text))]
+            violations += ["%s: printf of %s; use base/format.h" % (path, t) for _, t in common.strings(text) if _PRINTF.search(t)]
     return violations, len(paths)
 
 

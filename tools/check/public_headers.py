@@ -7,9 +7,7 @@ not compiled again."""
 import concurrent.futures
 import os
 import re
-import subprocess
 import sys
-import tempfile
 
 sys.dont_write_bytecode = True
 import common
@@ -50,11 +48,10 @@ def included_first(root):
     return {found.group(1) for found in map(_INCLUDE.match, texts) if found}
 
 
-def first_error(folder, headers, macros=()):
+def first_error(compile_text, headers, macros=()):
     """The compiler's first error of a file that includes the headers, or None."""
-    done = subprocess.run(["g++", "-std=c++20", "-fsyntax-only", *("-D" + macro for macro in macros), "-I", folder, "-x", "c++", "-"],
-                          input="".join("#include <tandem/%s>\n" % header for header in headers), stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True)
+    text = "".join("#include <tandem/%s>\n" % header for header in headers)
+    done = compile_text(text, "-fsyntax-only", *("-D" + macro for macro in macros), "-x", "c++")
     if done.returncode == 0:
         return None
     return next(line for line in done.stdout.splitlines() + [done.stdout] if "error:" in line or line == done.stdout)
@@ -64,10 +61,9 @@ def check(root):
     installed = installed_headers(root)
     headers = [header for header in installed if "/cuda/" not in header and not header.endswith("_cuda.h")]
     alone = sorted(set(headers) - included_first(root))
-    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        os.symlink(root, os.path.join(folder, "tandem"))
-        errors = list(pool.map(lambda header: first_error(folder, [header]), alone))
-        after_macros = first_error(folder, headers, MACROS)
+    with common.compiler(root) as compile_text, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        errors = list(pool.map(lambda header: first_error(compile_text, [header]), alone))
+        after_macros = first_error(compile_text, headers, MACROS)
     violations = ["%s does not compile by itself: %s" % pair for pair in zip(alone, errors) if pair[1]]
     if after_macros and not violations:
         violations.append("the headers do not compile after macros of other libraries: " + after_macros)

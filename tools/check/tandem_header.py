@@ -8,14 +8,12 @@ import functools
 import os
 import re
 import resource
-import subprocess
 import sys
-import tempfile
 
 sys.dont_write_bytecode = True
 import common
 
-FLAGS = ["-std=c++20", "-O2", "-march=x86-64-v3"]
+FLAGS = ["-O2", "-march=x86-64-v3"]
 TANDEM = "tandem/tandem.h"
 STANDARD_LIBRARY = "bits/stdc++.h"
 
@@ -28,12 +26,8 @@ _DIRECT = ("jpeglib.h", "png.h", "zlib.h", "zconf.h")  # third-party headers in 
 
 def compile_header(root, header, arguments):
     """Compiles a file that includes the header; returns the compiler's output."""
-    with tempfile.TemporaryDirectory() as folder:
-        os.symlink(root, os.path.join(folder, "tandem"))
-        with open(os.path.join(folder, "user.cc"), "w", encoding="utf-8") as f:
-            f.write("#include <%s>\n" % header)
-        command = ["g++", *FLAGS, "-I.", *arguments, "user.cc"]
-        done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    with common.compiler(root) as compile_text:
+        done = compile_text("#include <%s>\n" % header, *FLAGS, *arguments, "-x", "c++")
     if done.returncode != 0:
         sys.exit(done.stdout)
     return done.stdout

@@ -24,16 +24,8 @@ IN_NAMES = {
 }
 
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include.*$", re.MULTILINE)
-_COMMENT_OR_TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|(?<![0-9A-Fa-f])\'(?:\\.|[^\'\\\n])+\'', re.DOTALL)
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-
-
-def _texts(code):
-    """Yields (offset, text) of the string literals outside of comments."""
-    for match in _COMMENT_OR_TOKEN.finditer(code):
-        if match.group(0).startswith('"'):
-            yield match.start(), match.group(0)
 
 
 def check(root):
@@ -42,7 +34,7 @@ def check(root):
         seen += 1
         code = _INCLUDE.sub("", common.read(root, path))
         if not path.startswith("tests/"):
-            for offset, text in _texts(code):
+            for offset, text in common.strings(code):
                 for word in re.findall(r"[a-z]+", text.lower()):
                     if word in IN_TEXTS:
                         line = code.count("\n", 0, offset) + 1
