@@ -1,5 +1,4 @@
 // The rules that the emulated frontend of cuDNN checks: each test violates one.
-#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -28,9 +27,9 @@ struct Attention {
   std::unordered_map<int64_t, void*> data = {
       {1, query.data()}, {2, keys.data()}, {3, keys.data() + 3 * 8}, {4, out.data()}, {5, statistics.data()}};
 
-  /// Id 6 is a bias of `bias_keys` keys, if any, and id 7 a dropout mask.
+  /// Id 6 is a bias of `bias_keys` keys, if any.
   explicit Attention(int64_t key_size = 8, int64_t statistics_id = 5, fe::DataType_t type = fe::DataType_t::HALF,
-                     int64_t bias_keys = 0, bool has_dropout = false) {
+                     int64_t bias_keys = 0) {
     EXPECT_EQ(cudnnCreate(&handle), CUDNN_STATUS_SUCCESS);
     EXPECT_EQ(cudnnSetStream(handle, stream), CUDNN_STATUS_SUCCESS);
     graph->set_intermediate_data_type(fe::DataType_t::FLOAT).set_compute_data_type(fe::DataType_t::FLOAT);
@@ -41,7 +40,6 @@ struct Attention {
     if (bias_keys != 0) {
       options.set_bias(graph->tensor(attributes(6, 2, bias_keys, fe::DataType_t::FLOAT)));
     }
-    if (has_dropout) options.set_dropout(tensor(7, 2, 3), std::make_shared<Tensor_attributes>(2.0f));
     auto [result, sums] = graph->sdpa(tensor(1, 2, 8), tensor(2, 3, key_size), tensor(3, 3, 8), options);
     *result = attributes(4, 2, 8, type).set_output(true);
     *sums = attributes(statistics_id, 2, 1, fe::DataType_t::FLOAT).set_output(true);
@@ -61,30 +59,6 @@ struct Attention {
     EXPECT_TRUE(graph->build_plans(handle, fe::BuildPlanPolicy_t::HEURISTICS_CHOICE).is_good());
   }
 };
-
-TEST(CudnnFrontend, AttentionMatches) {
-  Attention a;
-  a.plan();
-  EXPECT_TRUE(a.graph->execute(a.handle, a.data, a.workspace.data()).is_good());
-  EXPECT_CUDA(cudaStreamSynchronize(a.stream));
-  EXPECT_EQ(a.out.values(), std::vector<uint16_t>(2 * 8, Attention::kOne));
-  for (const float sum : a.statistics.values()) EXPECT_FLOAT_EQ(sum, 4 + std::log(3.0f));
-}
-
-// A bias of log 2 for one key of three, and dropout of the other two with a factor of 2.
-TEST(CudnnFrontend, BiasAndDropoutMatch) {
-  Attention a(8, 5, fe::DataType_t::HALF, 3, true);
-  const float two = std::log(2.0f);
-  Buffer<float> bias{std::vector<float>{two, 0, 0, 0, 0, two}};
-  Buffer<uint16_t> kept{std::vector<uint16_t>{Attention::kOne, 0, 0, 0, 0, Attention::kOne}};
-  a.data[6] = bias.data();
-  a.data[7] = kept.data();
-  a.plan();
-  EXPECT_TRUE(a.graph->execute(a.handle, a.data, a.workspace.data()).is_good());
-  EXPECT_CUDA(cudaStreamSynchronize(a.stream));
-  EXPECT_EQ(a.out.values(), std::vector<uint16_t>(2 * 8, Attention::kOne));  // 2 / 4 * 2
-  for (const float sum : a.statistics.values()) EXPECT_FLOAT_EQ(sum, 4 + std::log(4.0f));
-}
 
 TEST(CudnnFrontend, WrongGraphsEndTheProcess) {
   Attention other_bias(8, 5, fe::DataType_t::HALF, 4);
