@@ -92,13 +92,13 @@ def strings(text):
 
 @contextlib.contextmanager
 def compiler(root):
-    """A function that compiles C++ text with g++ or another program in a folder in which `root` is tandem/, and returns its
-    CompletedProcess. The function's `folder` is that folder."""
+    """A function that compiles C++ text, or files (text None), with g++ or another program in a folder in which `root` is tandem/,
+    and returns its CompletedProcess. The function's `folder` is that folder."""
     with tempfile.TemporaryDirectory() as folder:
         os.symlink(root, os.path.join(folder, "tandem"))
 
         def run(text, *arguments, program="g++"):
-            return subprocess.run([program, "-std=c++20", "-I.", *arguments, "-"], cwd=folder, input=text, text=True, check=False,
+            return subprocess.run([program, "-std=c++20", "-I.", *arguments, *([] if text is None else ["-"])], cwd=folder, input=text, text=True, check=False,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "LC_ALL": "C"})
 
         run.folder = folder

@@ -5,9 +5,7 @@ the results of all functions."""
 import os
 import re
 import shutil
-import subprocess
 import sys
-import tempfile
 
 sys.dont_write_bytecode = True
 import common
@@ -113,29 +111,21 @@ struct source_location {
 
 def check_mistakes(root, mistakes=MISTAKES + COMPILERS_OWN, prelude=MORE):
     violations = []
-    with tempfile.TemporaryDirectory() as folder:
-        os.symlink(root, os.path.join(folder, "tandem"))
-        os.mkdir(os.path.join(folder, "clang"))
-        with open(os.path.join(folder, "clang", "source_location"), "w", encoding="utf-8") as f:
-            f.write(_SOURCE_LOCATION)
-        with open(os.path.join(folder, "prelude.h"), "w", encoding="utf-8") as f:
-            f.write(prelude)
-
-        def run(compiler, *arguments, text=""):
-            command = [compiler, "-std=c++20", "-I.", *(["-Iclang"] if compiler == "clang++" else []), *arguments]
-            return subprocess.run(command, cwd=folder, input=text, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                  env={**os.environ, "LC_ALL": "C"}).stdout
-
-        for compiler, precompiled in (("g++", "prelude.h.gch"), ("clang++", "prelude.h.pch")):
+    with common.compiler(root) as compile_text:
+        os.mkdir(os.path.join(compile_text.folder, "clang"))
+        for name, text in (("clang/source_location", _SOURCE_LOCATION), ("prelude.h", prelude)):
+            with open(os.path.join(compile_text.folder, name), "w", encoding="utf-8") as f:
+                f.write(text)
+        for compiler, precompiled, *include in (("g++", "prelude.h.gch", "-include", "prelude.h"),
+                                                ("clang++", "prelude.h.pch", "-Iclang", "-include-pch", "prelude.h.pch")):
             if shutil.which(compiler) is None:
                 continue
-            errors = run(compiler, "-x", "c++-header", "prelude.h", "-o", precompiled)
+            errors = compile_text(None, *include[:-2], "-x", "c++-header", "prelude.h", "-o", precompiled, program=compiler).stdout
             if errors:
                 violations.append("%s: the prelude does not compile: %s" % (compiler, errors[:400]))
                 continue
-            include = ("-include", "prelude.h") if compiler == "g++" else ("-include-pch", precompiled)
             for line, *parts in mistakes:
-                output = run(compiler, *include, "-fsyntax-only", "-x", "c++", "-", text="void mistake() { %s }\n" % line)
+                output = compile_text("void mistake() { %s }\n" % line, *include, "-fsyntax-only", "-x", "c++", program=compiler).stdout
                 own = re.sub(r"^/(?:usr|bin)/.*\n(?: .*\n)*", "", output, flags=re.MULTILINE)
                 shown = [text for text in own.splitlines() if not re.match(r"(In file included)? +from |In file included|\d errors? gen", text)]
                 part = parts[0 if compiler == "g++" else -1]
@@ -149,10 +139,8 @@ def check_mistakes(root, mistakes=MISTAKES + COMPILERS_OWN, prelude=MORE):
 
 def check(root, lines=LINES, prelude=PRELUDE):
     source = prelude + "".join("void line%d() { %s }\n" % (i, line) for i, (line, _) in enumerate(lines))
-    with tempfile.TemporaryDirectory() as folder:
-        os.symlink(root, os.path.join(folder, "tandem"))
-        done = subprocess.run(["g++", "-std=c++20", "-fsyntax-only", "-I", folder, "-x", "c++", "-"], input=source, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "LC_ALL": "C"})
+    with common.compiler(root) as compile_text:
+        done = compile_text(source, "-fsyntax-only", "-x", "c++")
     errors = re.findall(r"^<stdin>:(\d+):\d+: error: (.*)", done.stdout, re.MULTILINE)
     violations = []
     for i, (line, part) in enumerate(lines):
