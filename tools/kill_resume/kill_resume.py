@@ -74,15 +74,23 @@ class Job:
             self.output += line
             yield line
 
-    def run(self):
-        """Waits until the program ends; returns the number of steps of the training."""
-        total = 0
+    def run(self, steps=(), choose=None):
+        """Kills the rank choose(ranks) at each of the steps; the launcher restarts all ranks. Waits until the program ends. Returns
+        the reached steps and the number of steps of the training."""
+        total, reached = 0, []
+        awaits_restart = False
         for line in self.lines():
+            awaits_restart = awaits_restart and not line.startswith("restart ")
             if match := STEP.search(line):
                 total = int(match[2])
+                if not awaits_restart and len(reached) < len(steps) and int(match[1]) >= steps[len(reached)]:
+                    if ranks := ranks_of(self.process.pid):
+                        reached.append(int(match[1]))
+                        kill(choose(ranks))
+                        awaits_restart = True
         if self.process.wait() != 0:
             fail(f"{self.process.args} exited with status {self.process.returncode}", self.output)
-        return total
+        return reached, total
 
     def kill_at(self, step, choose):
         """Kills the processes choose(ranks, all processes) when `step` is reported. Returns the reached step, or None if the
@@ -108,30 +116,12 @@ class Job:
         return reached
 
 
-    def kill_ranks_at(self, steps, choose):
-        """Kills the rank choose(ranks) at each of the steps; the launcher restarts all ranks. Returns the reached steps."""
-        reached = []
-        awaits_restart = False
-        for line in self.lines():
-            awaits_restart = awaits_restart and not line.startswith("restart ")
-            match = STEP.search(line)
-            if match and not awaits_restart and len(reached) < len(steps) and int(match[1]) >= steps[len(reached)]:
-                if ranks := ranks_of(self.process.pid):
-                    reached.append(int(match[1]))
-                    kill(choose(ranks))
-                    awaits_restart = True
-        if self.process.wait() != 0:
-            fail(f"{self.process.args} exited with status {self.process.returncode}", self.output)
-        return reached
-
-
 def read(folder):
     with open(os.path.join(folder, "model.safetensors"), "rb") as file:
         return file.read()
 
 
-def trial(number, options, total, folder, rng):
-    command = options.program + ["--out", folder, "--save-every", str(options.save_every), "--log-every", "1"]
+def trial(number, options, command, total, rng):
     resumed = 0
     begin = 1
     for _ in range(options.kills):
@@ -156,13 +146,10 @@ def trial(number, options, total, folder, rng):
     return resumed + ("resumed from " in job.output)
 
 
-def trial_with_restarts(number, options, total, folder, rng):
-    command = options.program + ["--out", folder, "--save-every", str(options.save_every), "--log-every", "1"]
-    command += ["--resume", "--max-restarts", str(options.kills)]
+def trial_with_restarts(number, options, command, total, rng):
     steps = sorted(rng.randint(1, max(1, 3 * total // 4)) for _ in range(options.kills))
-    job = Job(command)
-    reached = job.kill_ranks_at(steps, rng.choice)
-    for step in reached:
+    job = Job(command + ["--resume", "--max-restarts", str(options.kills)])
+    for step in job.run(steps, rng.choice)[0]:
         print(f"trial {number}: killed one rank at step {step} of {total}", flush=True)
     restarts = len(re.findall(r"^restart \d+ of ", job.output, re.MULTILINE))
     if restarts != job.output.count("failed (killed by SIGKILL)"):
@@ -185,7 +172,7 @@ def main():
 
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         uninterrupted = os.path.join(folder, "uninterrupted")
-        total = Job(options.program + ["--out", uninterrupted, "--log-every", "1"]).run()
+        _, total = Job(options.program + ["--out", uninterrupted, "--log-every", "1"]).run()
         print(f"uninterrupted: {total} steps", flush=True)
         if total < 4:
             fail(f"the training has {total} steps; expected at least 4")
@@ -195,7 +182,8 @@ def main():
         for number in range(1, options.trials + 1):
             out = os.path.join(folder, f"trial-{number}")
             run_trial = trial_with_restarts if options.restarts else trial
-            resumed += run_trial(number, options, total, out, rng)
+            command = options.program + ["--out", out, "--save-every", str(options.save_every), "--log-every", "1"]
+            resumed += run_trial(number, options, command, total, rng)
             if read(out) != expected:
                 fail(f"trial {number}: model.safetensors differs from the uninterrupted run's")
             shutil.rmtree(out)
