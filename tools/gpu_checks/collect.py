@@ -13,6 +13,8 @@ import tempfile
 import zipapp
 import zipfile
 
+from gpu_checks import smoke
+
 TOOLS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROGRAMS = {
     "gpu_tests": "tests/gpu",
@@ -22,15 +24,7 @@ PROGRAMS = {
     "language_model": "examples/language_model/language_model",
     "resnet_cifar": "examples/resnet_cifar/resnet_cifar",
     "collectives": "benchmarks/collectives/collectives",
-    "gpu_ops_test": "tests/distributed/gpu_ops_test",
-    "gpu_ddp_test": "tests/distributed/gpu_ddp_test",
-    "gpu_ddp_failure_test": "tests/distributed/gpu_ddp_failure_test",
-    "gpu_ddp_graph_test": "tests/distributed/gpu_ddp_graph_test",
-    "gpu_ddp_graph_failure_test": "tests/distributed/gpu_ddp_graph_failure_test",
-    "gpu_group_test": "tests/distributed/gpu_group_test",
-    "gpu_nccl_backend_test": "tests/distributed/gpu_nccl_backend_test",
-    "gpu_messages_test": "tests/distributed/gpu_messages_test",
-    "gpu_messages_failure_test": "tests/distributed/gpu_messages_failure_test",
+    **{name: f"tests/distributed/{name}" for name in smoke.GROUP_TESTS},
 }
 TORCH_STEP = "benchmarks/vs_pytorch/torch_step.py"
 COLLECTED = "collected.json"

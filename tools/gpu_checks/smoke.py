@@ -5,6 +5,9 @@ import os
 import re
 import shutil
 
+# Test programs of groups of GPUs, in the order in which they run.
+GROUP_TESTS = [f"gpu_{name}_test" for name in (
+    "ops", "ddp", "ddp_failure", "ddp_graph", "ddp_graph_failure", "group", "nccl_backend", "messages", "messages_failure")]
 # NCCL settings for two ranks that share one GPU: they communicate by sockets, as if they were on two hosts.
 SHARED_GPU = {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_MNNVL_ENABLE": "0",
               "NCCL_NVLS_ENABLE": "0", "NCCL_MAX_CTAS": "2"}
@@ -32,18 +35,9 @@ def test_filters(num_gpus):
     tests of groups need two. Emulated needs the emulation.
     """
     of_groups = "*" if num_gpus >= 4 else "-*Of4*" if num_gpus >= 2 else "*Of1*:*Processes*-*Of4*"
-    return {
-        "gpu_tests": "*" if num_gpus >= 2 else "-TwoGpus*",
-        "gpu_ops_test": of_groups,
-        "gpu_ddp_test": of_groups,
-        "gpu_ddp_failure_test": of_groups,
-        "gpu_ddp_graph_test": of_groups,
-        "gpu_ddp_graph_failure_test": of_groups,
-        "gpu_group_test": of_groups,
-        "gpu_nccl_backend_test": "-*Emulated*" if num_gpus >= 2 else "*Of1*",
-        "gpu_messages_test": of_groups,
-        "gpu_messages_failure_test": of_groups,
-    }
+    of_backend = "-*Emulated*" if num_gpus >= 2 else "*Of1*"
+    return {"gpu_tests": "*" if num_gpus >= 2 else "-TwoGpus*",
+            **{name: of_backend if name == "gpu_nccl_backend_test" else of_groups for name in GROUP_TESTS}}
 
 
 def tests_of_suites(listing):
