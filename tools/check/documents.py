@@ -57,8 +57,8 @@ def _has_target(root, known, package, name):
     if build not in known:
         return False
     text = common.read(root, build)
-    # Comprehensions often append "_test" to the names in a list.
-    quoted = any('"%s"' % one in text for one in (name, name.removesuffix("_test")))
+    # Comprehensions often append "_test" to the names in a list, or in a string of words.
+    quoted = any(re.search(r'"(?:[\w ]+ )?%s(?: [\w ]+)?"' % re.escape(one), text) for one in (name, name.removesuffix("_test")))
     return quoted or os.path.join(package, name) in known
 
 
@@ -131,8 +131,8 @@ PLANTED = [
       "ops/BUILD": 'name = "a"\n', "docs/a.md": "# A\n\n## Two words\n\n[top](#a), [read](../README.md), `ops/<family>.h`, //ops:<family>_test\n"}, []),
     ({"README.md": "`ops/b.h` and `ops/*/x_cpu.cc`\n", "ops/a.h": ""}, ["ops/b.h does not exist", "ops/*/x_cpu.cc does not exist"]),
     ({"docs/a.md": "[b](b.md), [c](#c), [d](../ops/a.h)\n", "ops/a.h": ""}, ["link b.md", "no heading #c"]),
-    ({"docs/a.md": "```sh\nbazelw run //ops:b //ops:{a,c}\n```\n//ops/none //ops/... https://x.org/y\n", "ops/BUILD": '"a"'},
-     ["//ops:b", "//ops:{a,c}", "//ops/none"]),
+    ({"docs/a.md": "```sh\nbazelw run //ops:b //ops:{a,c}\n```\n//ops/none //ops/... //ops:a_test //ops:e_test https://x.org/y\n", "ops/BUILD": '"a d_e"'},
+     ["//ops:b", "//ops:{a,c}", "//ops/none", "//ops:e_test"]),
     ({"examples/README.md": "![p](pictures/a.png)\n"}, ["link pictures/a.png"]),
     ({"docs/decisions/001.md": "# One\n\n[two](002.md)\n"}, ["link 002.md"]),
     ({"README.md": "\n" * 121}, ["more than 120 lines"]),
