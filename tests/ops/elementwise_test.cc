@@ -116,16 +116,6 @@ TEST(Elementwise, ElementResultIsIndependentOfNeighbors) {
   }
 }
 
-TEST(Elementwise, ReluMasksZeroAndPropagatesNaN) {
-  Tensor x = tensor({-1.0, 0.0, 2.0, NAN});
-  x.requires_grad_();
-  const Tensor y = relu(x);
-  EXPECT_EQ(y.slice(0, 0, 3).to_vector<double>(), (Values{0, 0, 2}));
-  EXPECT_TRUE(std::isnan(y.select(0, 3).item()));
-  y.backward(tensor({3.0, 5.0, 7.0, 9.0}));
-  EXPECT_EQ(x.grad().to_vector<double>(), (Values{0, 0, 7, 9}));
-}
-
 TEST(Elementwise, ForwardSavesOnlyTensorsNeededByBackward) {
   Tensor a = random_tensor({3}, 1);
   const Tensor b = random_tensor({3}, 2);

@@ -27,11 +27,6 @@ std::string deferred_suffix() {
 
 using Indices = std::vector<int64_t>;
 
-TEST(Gather, IntegerAndBoolInputsAreGathered) {
-  EXPECT_EQ(gather(tensor({5, 6, 7}), 0, tensor({2, 2, 0})).to_vector<int64_t>(), (Indices{7, 7, 5}));
-  EXPECT_EQ(gather(tensor({true, false}), 0, tensor({1, 0, 0})).to_vector<int64_t>(), (Indices{0, 1, 1}));
-}
-
 TEST(Gather, HalfTypeGradientsAreSummedInFloat32) {
   // Added sequentially in float16, 4096 ones would give 2048.
   Tensor x = ones({2}, {kFloat16}).requires_grad_();
@@ -60,12 +55,6 @@ TEST(TopK, GradientFlowsToSelectedElements) {
   EXPECT_FALSE(best.indices.requires_grad());
   topk(x, 3).values.backward(tensor({2.0, 3.0, 4.0}));
   EXPECT_EQ(x.grad().to_vector<double>(), (Values{0, 2, 3, 4}));
-}
-
-TEST(MaskedFill, FillsWithInfinityAndIntegers) {
-  EXPECT_EQ(masked_fill(tensor({1.0, 2.0}), tensor({true, false}), -INFINITY).to_vector<double>(),
-            (Values{-INFINITY, 2}));
-  EXPECT_EQ(masked_fill(tensor({1, 2}), tensor({true, false}), 7).to_vector<int64_t>(), (Indices{7, 2}));
 }
 
 TEST(MaskedFill, OutOfRangeValueIsRejected) {

@@ -6,7 +6,6 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/autograd/engine.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
@@ -96,12 +95,6 @@ TEST(Math, RoundingOfTiesIntegersAndDecimals) {
   EXPECT_ERROR(DTypeError, floor(tensor({true})), "floor: bool is not accepted\n  input  cpu  bool [1]");
 }
 
-TEST(Math, GradientOfSqrtAtZeroIsInfinite) {
-  Tensor x = tensor({0.0, 4.0}).requires_grad_();
-  sqrt(x).backward(tensor({1.0, 3.0}));
-  EXPECT_EQ(x.grad().to_vector<double>(), (Values{INFINITY, 0.75}));
-}
-
 TEST(Math, PowWithNumberHandlesZeroAndNegativeBases) {
   const auto slope = [](double base, double exponent) {
     Tensor x = full({}, base, {kFloat32, test_device()}).requires_grad_();
@@ -133,34 +126,6 @@ TEST(Math, IntegerPowWrapsAroundAndFloatExponentPromotes) {
   EXPECT_EQ(pow(here({3, 1, -1, -1, 0, 2, -2}), here({4, -5, -5, -4, -1, -1, 3})).to_vector<int64_t>(),
             (Numbers{81, 1, -1, 1, 0, 0, -8}));
   EXPECT_EQ(pow(full({1}, 255, {kUInt8, test_device()}), full({1}, 3, {kUInt8, test_device()})).item<int64_t>(), 255);
-}
-
-TEST(Math, TensorPowGradientsHandleZeroAndNegativeBases) {
-  Tensor x = tensor({0.0, 0.0, 0.0, -2.0, 0.0, 3.0}).requires_grad_();
-  Tensor e = tensor({0.0, 2.0, 1.0, 2.0, -1.0, 0.0}).requires_grad_();
-  const Tensor y = pow(x, e);
-  EXPECT_EQ(y.to_vector<double>(), (Values{1, 0, 0, 4, INFINITY, 1}));
-  y.backward(full({6}, 2));
-  const Values of_x = x.grad().to_vector<double>();
-  EXPECT_EQ(of_x, (Values{0, 0, 2, -8, -INFINITY, 0}));
-  const Values of_e = e.grad().to_vector<double>();
-  EXPECT_EQ(of_e[0], 0);
-  EXPECT_EQ(of_e[1], 0);
-  EXPECT_EQ(of_e[2], 0);
-  EXPECT_TRUE(std::isnan(of_e[3]));  // the logarithm of a negative number
-  EXPECT_EQ(of_e[4], -INFINITY);
-  EXPECT_NEAR(of_e[5], 2 * std::log(3), 1e-6);
-}
-
-TEST(Math, SecondGradientsOfPowAtZeroAreFinite) {
-  Tensor x = full({}, 0.0, {kFloat64}).requires_grad_(), e = full({}, 3.0, {kFloat64}).requires_grad_();
-  const Tensor y[] = {pow(x, e)};
-  const Tensor inputs[] = {x, e};
-  const std::vector<Tensor> first = grad(y, inputs, {}, {.create_graph = true});
-  const Tensor sum[] = {add(first[0], first[1])};
-  const std::vector<Tensor> second = grad(sum, inputs);
-  EXPECT_EQ(second[0].item(), 0);
-  EXPECT_EQ(second[1].item(), 0);
 }
 
 TEST(Math, PowOfANumberPromotesAsPyTorchAndHandlesZeroBases) {
