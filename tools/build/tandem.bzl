@@ -71,6 +71,26 @@ NEEDS_NO_CUDA = _with_cuda(["@tandem//tests/cuda_emulation:impossible"], ["@tand
 # Dependencies of targets that include CUDA's headers.
 CUDA_HEADERS = _with_cuda(["@tandem//tests/cuda_emulation"], ["@cuda_toolkit//:headers"])
 
+_PRIVATE = {"tags": ["manual"], "visibility": ["//visibility:private"]}
+
+def _objects(name, srcs, copts, deps, linkstatic = True, **private):
+    """A filegroup with the object files of a library that has no other dependents."""
+    native.cc_library(
+        name = name,
+        srcs = srcs,
+        copts = copts,
+        linkstatic = linkstatic,
+        deps = deps,
+        **private
+    )
+    native.filegroup(
+        name = name + "_objects",
+        srcs = [":" + name],
+        output_group = "compilation_outputs",
+        **private
+    )
+    return ":%s_objects" % name
+
 def _cuda(name, srcs, headers, copts, cuda_deps):
     """Creates the targets of a library's files for GPUs; `headers`: dependencies of these files, except CUDA's headers.
 
@@ -81,32 +101,21 @@ def _cuda(name, srcs, headers, copts, cuda_deps):
     """
     kernels = [s for s in srcs if s.endswith(".cu")]
     host = [s for s in srcs if not s.endswith(".cu")]
-    private = {"tags": ["manual"], "visibility": ["//visibility:private"]}
     objects = {"emulated": [], "toolkit": []}
     libraries = {"emulated": ["@tandem//tests/cuda_emulation"], "toolkit": ["@cuda_toolkit//:cudart"] + cuda_deps}
     if host:
-        native.cc_library(
-            name = name + "_cuda_host",
-            srcs = host,
-            copts = COPTS + ["-DTANDEM_WITH_CUDA"] + copts,
-            deps = headers + CUDA_HEADERS + _with_cuda([], cuda_deps),
-            **private
-        )
-        native.filegroup(
-            name = name + "_cuda_host_objects",
-            srcs = [":%s_cuda_host" % name],
-            output_group = "compilation_outputs",
-            **private
-        )
+        deps = headers + CUDA_HEADERS + _with_cuda([], cuda_deps)
+        define = ["-DTANDEM_WITH_CUDA"]
+        host_objects = _objects(name + "_cuda_host", host, COPTS + define + copts, deps, linkstatic = False, **_PRIVATE)
         for choice in objects:
-            objects[choice].append(":%s_cuda_host_objects" % name)
+            objects[choice].append(host_objects)
     if kernels:
         cuda_objects(
             name = name + "_cuda_objects",
             srcs = kernels,
             defines = ["TANDEM_WITH_CUDA"],
             deps = headers + ["@cuda_toolkit//:headers"],
-            **private
+            **_PRIVATE
         )
         objects["toolkit"].append(":%s_cuda_objects" % name)
         wrappers = []
@@ -117,7 +126,7 @@ def _cuda(name, srcs, headers, copts, cuda_deps):
                 name = file.replace("/", "_") + "_wrapper",
                 outs = [wrapper],
                 cmd = "echo '#include \"%s\"' > $@" % "/".join([part for part in [native.package_name(), file] if part]),
-                **private
+                **_PRIVATE
             )
         native.cc_library(
             name = name + "_cuda_emulated",
@@ -126,39 +135,19 @@ def _cuda(name, srcs, headers, copts, cuda_deps):
             copts = COPTS + ["-DTANDEM_WITH_CUDA", "-Wno-unknown-pragmas"] + EMULATED_CUDA_COPTS,
             linkstatic = True,
             deps = headers + ["@tandem//tests/cuda_emulation"],
-            **private
+            **_PRIVATE
         )
         libraries["emulated"].append(":%s_cuda_emulated" % name)
     link_only(
         name = name + "_cuda_libraries",
         deps = _with_cuda(**libraries),
-        **private
+        **_PRIVATE
     )
     return _with_cuda(**objects), [":%s_cuda_libraries" % name]
 
 def _pch():
     """Flags and dependencies for a library's precompiled headers. Libraries in tests/ are compiled without optimization, unlike std_pch."""
     return ([], []) if native.package_name().startswith("tests") else (_STD_PCH, _STD_PCH_DEPS)
-
-def _portable(name, srcs, headers, copts):
-    """Objects of the files that do not depend on TANDEM_WITH_CUDA, so that all configurations share them."""
-    pch, pch_deps = _pch()
-    private = {"tags": ["manual"], "visibility": ["//visibility:private"]}
-    native.cc_library(
-        name = name + "_portable",
-        srcs = srcs,
-        copts = COPTS + pch + copts,
-        linkstatic = True,
-        deps = headers + pch_deps,
-        **private
-    )
-    native.filegroup(
-        name = name + "_portable_objects",
-        srcs = [":%s_portable" % name],
-        output_group = "compilation_outputs",
-        **private
-    )
-    return [":%s_portable_objects" % name]
 
 def _wide_sources(srcs):
     """The files that are compiled for wider instruction sets than the baseline."""
@@ -219,16 +208,16 @@ def tandem_cc_library(
             testonly = kwargs.get("testonly", False),
             hdrs = hdrs + cuda_hdrs,  # the same in all configurations, so that dependents are not recompiled
             deps = deps,
-            tags = ["manual"],
-            visibility = ["//visibility:private"],
+            **_PRIVATE
         )
         headers = [":%s_headers" % name]
         deps = headers + deps
     if cuda_srcs:
         objects, libraries = _cuda(name, cuda_srcs, headers, copts, cuda_deps)
         portable = [s for s in srcs if s.endswith("_cpu.cc") or not calls_kernels]
-        if portable:
-            objects = objects + _portable(name, portable, headers, copts)
+        if portable:  # does not depend on TANDEM_WITH_CUDA, so all configurations share the objects
+            pch, pch_deps = _pch()
+            objects = objects + [_objects(name + "_portable", portable, COPTS + pch + copts, headers + pch_deps, **_PRIVATE)]
         srcs = [s for s in srcs if s not in portable] + _with_cuda([], [], no_cuda_srcs) + objects
         deps = deps + _with_cuda(libraries, libraries)
         define = ["-DTANDEM_WITH_CUDA"]
@@ -257,7 +246,7 @@ def precompiled_header(name, header, copts, visibility, deps = [], testonly = Fa
       deps: libraries that it includes
       testonly: only for tests
     """
-    private = {"tags": ["manual"], "visibility": ["//visibility:private"], "testonly": testonly}
+    private = dict(_PRIVATE, testonly = testonly)
     native.genrule(
         name = name + "_source",
         srcs = [header],
@@ -265,23 +254,9 @@ def precompiled_header(name, header, copts, visibility, deps = [], testonly = Fa
         cmd = "grep -v '^#pragma once' $< | tee $(OUTS) > /dev/null",  # GCC warns about it in the file it compiles
         **private
     )
-    native.cc_library(
-        name = name + "_object",
-        srcs = [name + ".cc"],
-        copts = copts + ["-x", "c++-header"],
-        linkstatic = True,
-        deps = deps,
-        **private
-    )
-    native.filegroup(
-        name = name + "_objects",
-        srcs = [":%s_object" % name],
-        output_group = "compilation_outputs",
-        **private
-    )
     native.genrule(
         name = name + "_compiled",
-        srcs = [":%s_objects" % name],
+        srcs = [_objects(name + "_object", [name + ".cc"], copts + ["-x", "c++-header"], deps, **private)],
         outs = ["%s/%s.h.gch" % (name, name)],
         cmd = "for file in $(SRCS); do cp $$file $@; done",
         **private
