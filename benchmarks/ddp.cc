@@ -4,12 +4,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
-#include <iostream>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <tandem/benchmarks/support/cases.h>
+#include <tandem/benchmarks/support/program.h>
 #include <tandem/benchmarks/support/report.h>
 
 namespace td = tandem;
@@ -116,13 +116,7 @@ int main(int argc, char** argv) {
   CLI::App app("Times data-parallel training steps");
   Settings settings;
   declare(app, settings);
-  try {
-    app.parse(argc, argv);
-    td::distributed::spawn(settings.world, "ddp", std::vector<std::string>(argv + 1, argv + argc));
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error, std::cout, std::cerr) == 0 ? 0 : 2;
-  } catch (const td::Error& error) {
-    std::cerr << error.what() << "\n";
-    return 1;
-  }
+  return td::benchmarks::run_program(
+      app, argc, argv,
+      [&] { td::distributed::spawn(settings.world, "ddp", std::vector<std::string>(argv + 1, argv + argc)); }, 1);
 }

@@ -8,12 +8,12 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
-#include <iostream>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include <tandem/benchmarks/support/program.h>
 #include <tandem/benchmarks/support/report.h>
 #include <tandem/tandem.h>
 #include <tandem/tensor/primitives.h>
@@ -181,8 +181,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 1000));
   app.add_option("--json", flags.json, "append one object per line to this file");
   app.add_option("--trace", flags.trace, "write a trace of a transfer concurrent with products, for ui.perfetto.dev");
-  try {
-    app.parse(argc, argv);
+  return td::benchmarks::run_program(app, argc, argv, [&] {
     if (td::cpu_device_count() < 4) td::set_cpu_device_count(4);
     std::ofstream json;
     if (!flags.json.empty()) {
@@ -192,10 +191,5 @@ int main(int argc, char** argv) {
     std::printf("%9s  %-24s %9s %8s %10s\n", "MiB", "method", "ms", "GB/s", "of plain");
     for (int64_t mib = flags.min_mib; mib <= flags.max_mib; mib *= 4) measure(mib * kMiB, flags, json);
     overlap(flags);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error, std::cout, std::cerr) == 0 ? 0 : 2;
-  } catch (const tandem::Error& error) {
-    std::cerr << error.what() << "\n";
-    return 2;
-  }
+  });
 }

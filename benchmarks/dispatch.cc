@@ -2,9 +2,9 @@
 //
 //     ./bazelw run //benchmarks:dispatch
 #include <CLI/CLI.hpp>
-#include <iostream>
 #include <string>
 
+#include <tandem/benchmarks/support/program.h>
 #include <tandem/benchmarks/support/report.h>
 #include <tandem/tandem.h>
 
@@ -16,8 +16,7 @@ int main(int argc, char** argv) {
   int steps = 5;
   app.add_option("--steps", steps, "rounds; the minimum is reported")->check(CLI::Range(1, 1000000));
   app.add_option("--json", json, "also append the line to this file");
-  try {
-    app.parse(argc, argv);
+  return td::benchmarks::run_program(app, argc, argv, [&] {
     td::set_num_threads(1);
     const td::Tensor x = td::randn({8, 8});
     td::Tensor w = td::randn({8, 8}).requires_grad_();
@@ -31,10 +30,5 @@ int main(int argc, char** argv) {
         20000, steps);
     tandem::benchmarks::Report(json).line(
         {{"add_us", add_us}, {"add_grad_us", add_grad_us}, {"matmul_relu_sum_backward_us", backward_us}});
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error, std::cout, std::cerr) == 0 ? 0 : 2;
-  } catch (const tandem::Error& error) {
-    std::cerr << error.what() << "\n";
-    return 2;
-  }
+  });
 }

@@ -9,12 +9,12 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <iostream>
 #include <string>
 #include <vector>
 
 #include <tandem/benchmarks/support/cases.h>
 #include <tandem/benchmarks/support/peak.h>
+#include <tandem/benchmarks/support/program.h>
 #include <tandem/benchmarks/support/report.h>
 #include <tandem/profile/step_report.h>
 
@@ -111,13 +111,5 @@ int main(int argc, char** argv) {
   app.add_flag("--by-module", s.by_module, "one line per module and operation");
   app.add_option("--json", s.json, "write the table to this file");
   app.add_option("--trace", s.trace, "write the trace to this file, for ui.perfetto.dev");
-  try {
-    app.parse(argc, argv);
-    run(s);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error, std::cout, std::cerr) == 0 ? 0 : 2;
-  } catch (const td::Error& error) {
-    std::cerr << error.what() << "\n";
-    return 2;
-  }
+  return td::benchmarks::run_program(app, argc, argv, [&] { run(s); });
 }

@@ -4,13 +4,13 @@
 //     ./bazelw run --config=cuda //benchmarks:train_step -- --case gpt2-124m-64 --device cuda --amp
 #include <CLI/CLI.hpp>
 #include <cmath>
-#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <tandem/benchmarks/support/cases.h>
+#include <tandem/benchmarks/support/program.h>
 #include <tandem/benchmarks/support/report.h>
 #include <tandem/profile/step_report.h>
 #include <tandem/tensor/gpu_trace_clock.h>
@@ -108,19 +108,13 @@ int main(int argc, char** argv) {
   app.add_flag("--operations", s.operations, "report the time of each operation, measured with events on a GPU");
   app.add_option("--load", s.load, "start from the weights and data in this file");
   app.add_option("--save", s.save, "write the case's weights and data to this file and exit");
-  try {
-    app.parse(argc, argv);
+  return tb::run_program(app, argc, argv, [&] {
     if (!s.save.empty()) {
       tandem::manual_seed(1);
       tb::save_case(tb::make_case(s.cases.front()), tb::user_path(s.save));
-      return 0;
+      return;
     }
     tb::Report report(s.json);
     for (const std::string& name : s.cases) run(name, s, report);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error, std::cout, std::cerr) == 0 ? 0 : 2;
-  } catch (const tandem::Error& error) {
-    std::cerr << error.what() << "\n";
-    return 2;
-  }
+  });
 }

@@ -21,6 +21,7 @@
 #include <tandem/benchmarks/collectives/peers.h>
 #include <tandem/benchmarks/collectives/table.h>
 #include <tandem/benchmarks/support/peak.h>
+#include <tandem/benchmarks/support/program.h>
 #include <tandem/benchmarks/support/report.h>
 #include <tandem/tandem.h>
 
@@ -321,13 +322,6 @@ int main(int argc, char** argv) {
   CLI::App app("Times collectives out of place and in place, with the columns of nccl-tests");
   Settings settings;
   declare(app, settings);
-  try {
-    app.parse(argc, argv);
-    run_all(settings);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error, std::cout, std::cerr) == 0 ? 0 : 2;
-  } catch (const td::Error& error) {
-    std::cerr << error.what() << "\n";
-    return 1;
-  }
+  return td::benchmarks::run_program(
+      app, argc, argv, [&] { run_all(settings); }, 1);
 }

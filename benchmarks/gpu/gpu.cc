@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <tandem/benchmarks/gpu/baseline.h>
+#include <tandem/benchmarks/support/program.h>
 #include <tandem/benchmarks/support/report.h>
 #include <tandem/tandem.h>
 
@@ -184,21 +185,15 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 1 << 20));
   app.add_option("--rounds", s.rounds, "timed rounds; the median is reported")->check(CLI::Range(1, 1000));
   app.add_flag("--properties", s.properties, "print the GPU's properties as one JSON object and exit");
-  try {
-    app.parse(argc, argv);
+  return tb::run_program(app, argc, argv, [&] {
     if (s.properties) {
       std::cout << tb::gpu_properties(td::Device::cuda()).dump() << "\n";
-      return 0;
+      return;
     }
     tb::Report report(s.json);
     GpuBenchmark benchmark(s, report);
     benchmark.copies();
     benchmark.matmuls();
     benchmark.kernels();
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error, std::cout, std::cerr) == 0 ? 0 : 2;
-  } catch (const tandem::Error& error) {
-    std::cerr << error.what() << "\n";
-    return 2;
-  }
+  });
 }

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <string>
 
+#include <tandem/benchmarks/support/program.h>
 #include <tandem/benchmarks/support/report.h>
 #include <tandem/tandem.h>
 
@@ -28,8 +29,7 @@ int main(int argc, char** argv) {
   int64_t size = 224;
   app.add_option("--data", data, "folder with a subfolder of image files per class")->required();
   app.add_option("--size", size, "side of the results")->check(CLI::Range(1, 65535));
-  try {
-    app.parse(argc, argv);
+  return td::benchmarks::run_program(app, argc, argv, [&] {
     td::set_num_threads(1);
     const td::data::ImageFolder folder(tandem::benchmarks::user_path(data), {.allow_empty = true});
     const auto transform =
@@ -41,10 +41,5 @@ int main(int argc, char** argv) {
       transform(folder.get(i), random);
     });
     std::cout << tandem::benchmarks::Json({{"decode_us", decode}, {"all_us", all}}).dump() << "\n";
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error, std::cout, std::cerr) == 0 ? 0 : 2;
-  } catch (const tandem::Error& error) {
-    std::cerr << error.what() << "\n";
-    return 2;
-  }
+  });
 }

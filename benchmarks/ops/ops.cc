@@ -20,6 +20,7 @@
 
 #include <tandem/benchmarks/ops/torch_ops.h>
 #include <tandem/benchmarks/support/peak.h>
+#include <tandem/benchmarks/support/program.h>
 #include <tandem/benchmarks/support/report.h>
 #include <tandem/tandem.h>
 #include <tandem/tests/ops/op_cases.h>
@@ -194,24 +195,18 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0.0, 3600.0));
   app.add_option("--json", json, "also append the lines to this file");
   app.add_option("--python", python, "compare with PyTorch in this interpreter");
-  try {
-    app.parse(argc, argv);
+  return tb::run_program(app, argc, argv, [&] {
     tandem::set_num_threads(1);
     if (!python.empty()) {
       const auto selected = tb::rows(filters, /*with_torch=*/true);
       tb::Comparison comparison(python);
       for (const tandem::testing::Benchmark& row : selected) comparison.run(row, seconds);
-      return 0;
+      return;
     }
     tb::Report report(json);
     tb::Peaks peaks{tb::fma_peak_gflops(), {}};
     for (const tandem::testing::Benchmark& row : tb::rows(filters, /*with_torch=*/false)) {
       tb::run(row, seconds, peaks, report);
     }
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error, std::cout, std::cerr) == 0 ? 0 : 2;
-  } catch (const tandem::Error& error) {
-    std::cerr << error.what() << "\n";
-    return 2;
-  }
+  });
 }
