@@ -131,7 +131,6 @@ struct Product {
 
   // The epilogues are sums of these bits.
   bool has_bias() const { return (description.epilogue & CUBLASLT_EPILOGUE_BIAS) != 0; }
-  bool has_relu() const { return (description.epilogue & CUBLASLT_EPILOGUE_RELU) != 0; }
   bool has_gelu() const { return (description.epilogue & CUBLASLT_EPILOGUE_GELU) != 0; }
   bool stores_gelu_input() const { return description.epilogue >= CUBLASLT_EPILOGUE_GELU_AUX; }
 
@@ -253,7 +252,6 @@ void multiply(const Product& p, const Data& data) {
           if (rounds_twice(p)) value = rounded(p.d.type, value);
           value += load(p.d.type, p.description.bias, i);
         }
-        if (p.has_relu()) value = value > 0 ? value : 0;  // the documented formula; NaN becomes 0
         if (p.has_gelu()) {
           if (p.stores_gelu_input()) {
             store(p.d.type, p.description.gelu_input, j * p.description.gelu_input_leading + i, value);
