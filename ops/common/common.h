@@ -1,6 +1,12 @@
 // Helpers of operator functions: broadcasting, dtypes, memory orders. Private to ops/.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+#include <type_traits>
+#include <utility>
+
 #include <tandem/autograd/node.h>
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/check.h>
@@ -50,6 +56,66 @@ bool is_channels_last(const Tensor& tensor);
 Tensor channels_last(const Tensor& tensor);
 /// An uninitialized channels-last tensor. `shape` is [N, C, H, W].
 Tensor empty_channels_last(const Shape& shape, TensorOptions options);
+
+/// The node of record_gradient.
+template <class F, class Indices>
+struct GradientNode;
+template <class F, size_t... i>
+struct GradientNode<F, std::index_sequence<i...>> : autograd::Node {
+  std::array<autograd::SavedTensor, sizeof...(i)> saved;
+  F gradient;
+
+  GradientNode(const Operand* to_save, const F& f) : saved{{{*this, to_save[i].name}...}}, gradient(f) {}
+  TensorList backward(autograd::BackwardContext& context) override {
+    if constexpr (std::is_invocable_v<F&, autograd::BackwardContext&, decltype(saved[i])...>) {
+      return {gradient(context, saved[i]...)};
+    } else {
+      const std::array<Tensor, sizeof...(i)> tensors{saved[i].get()...};
+      return {gradient(context.grad(), tensors[i]...)};
+    }
+  }
+};
+
+template <class F, size_t... i>
+void record_gradient(const char* op, const Tensor& out, std::initializer_list<const Tensor*> inputs,
+                     const Operand* to_save, std::index_sequence<i...>, const F& gradient) {
+  if (trace_enabled()) [[unlikely]]
+    autograd::trace_output(out);
+  const auto is_recorded = [](const Tensor* input) { return autograd::should_record(*input); };
+  if (std::none_of(inputs.begin(), inputs.end(), is_recorded)) return;
+  const auto node = make_ref<GradientNode<F, std::index_sequence<i...>>>(to_save, gradient);
+  autograd::set_history(node, op, out, inputs.begin(), inputs.size());
+  (node->saved[i].save(to_save[i].tensor), ...);
+}
+
+/// autograd::record for an operation whose backward is a function. Saves the tensors `to_save` (may be undefined). For
+/// one input, gradient(grad, saved tensors...) returns its gradient:
+///
+///     record_gradient("exp", y, {&x}, {{"output", y}}, [](const Tensor& grad, const Tensor& y) { return grad * y; });
+///
+/// In general, gradient(context, saved...), with arguments of type const SavedTensor&, returns a Tensor or TensorList.
+template <size_t n, class F>
+void record_gradient(const char* op, const Tensor& out, std::initializer_list<const Tensor*> inputs,
+                     const Operand (&to_save)[n], const F& gradient) {
+  record_gradient(op, out, inputs, to_save, std::make_index_sequence<n>(), gradient);
+}
+template <class F>
+void record_gradient(const char* op, const Tensor& out, std::initializer_list<const Tensor*> inputs,
+                     const F& gradient) {
+  record_gradient(op, out, inputs, nullptr, std::index_sequence<>(), gradient);
+}
+
+/// Clears the gradients that are not needed, of a node that computes all.
+inline void clear_unneeded(const autograd::BackwardContext& context, TensorList& grads) {
+  for (size_t i = 0; i < grads.size(); ++i) {
+    if (!context.needs(static_cast<int>(i))) grads[i] = {};
+  }
+}
+
+/// Records an in-place operation that overwrites all elements of `self`: the gradient of its old value is zero.
+inline void record_overwrite(const char* op, const Tensor& self) {
+  record_gradient(op, self, {&self}, [](const Tensor&) { return Tensor(); });
+}
 
 /// Sums `grad` over the dimensions along which `shape` was broadcast (recorded); `grad` itself if there are none.
 /// Defined in ops/reduce/reduce.cc.
