@@ -12,34 +12,16 @@ using ops::Reduction;
 
 // --- max, min, amax, amin ------------------------------------------------------------------------
 
-namespace {
-
-struct EvenGradientNode : autograd::Node {
-  autograd::SavedTensor input{*this, "input"};
-  autograd::SavedTensor output{*this, "output"};
-  Shape dims;  // empty: all
-  Shape kept_shape;
-  TensorList backward(autograd::BackwardContext& context) override {
-    const Tensor values = input.get();
-    const Tensor best = reshape(output.get(), kept_shape);
+void ops::record_even_gradient(const char* op, const Tensor& out, const Tensor& input, const Shape& dims,
+                               const Shape& kept_shape) {
+  const auto gradient = [dims, kept_shape](const Tensor& grad, const Tensor& values, const Tensor& output) {
+    const Tensor best = reshape(output, kept_shape);
     // If the result is NaN, all NaNs count.
     const Tensor is_best = bitwise_or(eq(values, best), bitwise_and(ne(values, values), ne(best, best)));
     const Tensor count = sum(to(is_best, promote(values.dtype(), kFloat32)), dims, true);
-    const Tensor share = div(reshape(context.grad(), kept_shape), to(count, values.dtype()));
-    return {where(is_best, share, 0)};
-  }
-};
-
-}  // namespace
-
-void ops::record_even_gradient(const char* op, const Tensor& out, const Tensor& input, const Shape& dims,
-                               const Shape& kept_shape) {
-  if (auto* node = autograd::record<EvenGradientNode>(op, out, input)) {
-    node->input.save(input);
-    node->output.save(out);
-    node->dims = dims;
-    node->kept_shape = kept_shape;
-  }
+    return where(is_best, div(reshape(grad, kept_shape), to(count, values.dtype())), 0);
+  };
+  record_gradient(op, out, {&input}, {{"input", input}, {"output", out}}, gradient);
 }
 
 namespace {

@@ -18,11 +18,8 @@
 
 namespace tandem { inline namespace v0 {
 
-using autograd::BackwardContext;
-using autograd::Node;
-using autograd::record;
-using autograd::SavedTensor;
 using ops::plan_reduction;
+using ops::record_gradient;
 using ops::Reduction;
 
 Reduction ops::plan_reduction(const char* op, const Tensor& input, const Shape& dims, bool keepdim) {
@@ -99,27 +96,17 @@ Tensor run_fold(const KernelContext& context, Fold fold, const Tensor& input, co
 
 // --- sum, mean -----------------------------------------------------------------------------------
 
-/// Every element gets the gradient of its sum, divided for a mean.
-struct SumNode : Node {
-  Shape input_shape;
-  Shape kept_shape;
-  double divisor = 1;
-  TensorList backward(BackwardContext& context) override {
-    const Tensor grad = reshape(context.grad(), kept_shape);
-    return {expand(divisor == 1 ? grad : div(grad, divisor), input_shape)};
-  }
-};
-
 Tensor sum_or_mean(const char* op, const KernelContext& context, const Tensor& input, const Reduction& plan,
                    double divisor) {
   Tensor out = run_fold(context, Fold::kSum, input, plan, divisor);
   if (!is_floating_point(out.dtype())) return out;
-  if (auto* node = record<SumNode>(op, out, input)) {
-    node->input_shape = input.shape();
-    node->kept_shape = plan.kept_shape;
-    // An empty input has no elements to divide, and the factor 0 / 0 would make second gradients NaN.
-    node->divisor = input.numel() == 0 ? 1 : divisor;
-  }
+  // An empty input has no elements to divide, and the factor 0 / 0 would make second gradients NaN.
+  if (input.numel() == 0) divisor = 1;
+  const auto gradient = [shape = input.shape(), kept = plan.kept_shape, divisor](const Tensor& grad_out) {
+    const Tensor grad = reshape(grad_out, kept);
+    return expand(divisor == 1 ? grad : div(grad, divisor), shape);
+  };
+  record_gradient(op, out, {&input}, gradient);
   return out;
 }
 
@@ -156,20 +143,6 @@ Tensor ops::sum_to_shape(const Tensor& grad, const Shape& shape) {
 
 namespace {
 
-struct VarNode : Node {
-  SavedTensor input{*this, "input"};
-  Shape dims;
-  Shape kept_shape;
-  double divisor = 1;
-  TensorList backward(BackwardContext& context) override {
-    const Tensor x = input.get();
-    // As for a mean: an empty input has nothing to scale.
-    const double factor = x.numel() == 0 ? 0 : 2 / divisor;
-    const Tensor scale = reshape(mul(context.grad(), factor), kept_shape);
-    return {mul(sub(x, mean(x, dims, true)), scale)};
-  }
-};
-
 Tensor var_of(const char* op, const KernelContext& context, const Tensor& input, const Shape& dims, double correction,
               bool keepdim) {
   ops::check_floating(op, {"input", input});
@@ -184,12 +157,13 @@ Tensor var_of(const char* op, const KernelContext& context, const Tensor& input,
     centred.sub_(mean(centred, dims, true));  // the rounding error of the mean may exceed the deviations
     out = run_fold(context, Fold::kSquares, centred, reduction, divisor);
   }
-  if (auto* node = record<VarNode>(op, out, input)) {
-    node->input.save(input);
-    node->dims = dims;
-    node->kept_shape = reduction.kept_shape;
-    node->divisor = divisor;
-  }
+  const auto gradient = [dims, kept = reduction.kept_shape, divisor](const Tensor& grad, const Tensor& x) {
+    // As for a mean: an empty input has nothing to scale.
+    const double factor = x.numel() == 0 ? 0 : 2 / divisor;
+    const Tensor scale = reshape(mul(grad, factor), kept);
+    return mul(sub(x, mean(x, dims, true)), scale);
+  };
+  record_gradient(op, out, {&input}, {{"input", input}}, gradient);
   return out;
 }
 
@@ -236,22 +210,6 @@ std::pair<Tensor, Tensor> std_mean(Tensor input, const Shape& dims, double corre
 
 namespace {
 
-/// Gradient of the norms with p = 1 and p = 2.
-struct NormNode : Node {
-  SavedTensor input{*this, "input"};
-  SavedTensor output{*this, "output"};  // if p = 2
-  Shape kept_shape;
-  double p = 2;
-  TensorList backward(BackwardContext& context) override {
-    const Tensor x = input.get();
-    const Tensor grad = reshape(context.grad(), kept_shape);
-    if (p == 1) return {mul(grad, sub(to(gt(x, 0), x.dtype()), to(lt(x, 0), x.dtype())))};
-    const Tensor norms = reshape(output.get(), kept_shape);
-    const Tensor is_zero = eq(norms, 0);
-    return {mul(x, where(is_zero, 0, div(grad, where(is_zero, 1, norms))))};
-  }
-};
-
 /// The norm for every other p, in operations. Elements that are 0 get the gradient 0.
 Tensor composed_norm(const Tensor& x, double p, const Shape& dims, bool keepdim) {
   const Tensor magnitudes = abs(x);
@@ -279,12 +237,15 @@ Tensor norm(Tensor input, double p, const Shape& dims, bool keepdim) {
     const NoGradGuard no_grad;
     out = sqrt(out);
   }
-  if (auto* node = record<NormNode>("norm", out, input)) {
-    node->input.save(input);
-    if (p == 2) node->output.save(out);
-    node->kept_shape = reduction.kept_shape;
-    node->p = p;
-  }
+  const auto gradient = [p, kept = reduction.kept_shape](const Tensor& grad_out, const Tensor& x,
+                                                         const Tensor& output) {
+    const Tensor grad = reshape(grad_out, kept);
+    if (p == 1) return mul(grad, sub(to(gt(x, 0), x.dtype()), to(lt(x, 0), x.dtype())));
+    const Tensor norms = reshape(output, kept);
+    const Tensor is_zero = eq(norms, 0);
+    return mul(x, where(is_zero, 0, div(grad, where(is_zero, 1, norms))));
+  };
+  record_gradient("norm", out, {&input}, {{"input", input}, {"output", p == 2 ? out : Tensor()}}, gradient);
   return out;
 }
 
@@ -292,15 +253,16 @@ Tensor norm(Tensor input, double p, const Shape& dims, bool keepdim) {
 
 namespace {
 
-/// Each element's gradient is the product of the elements before and after it, without a division: right for zeros.
-struct ProdNode : Node {
-  SavedTensor input{*this, "input"};
-  Shape kept_shape;
-  int64_t dim = 0;
-  bool whole = false;
-  TensorList backward(BackwardContext& context) override {
-    const Tensor saved = input.get();
-    if (saved.numel() == 0) return {zeros_like(saved)};
+Tensor prod_of(Tensor input, const Shape& dims, bool keepdim) {
+  const ops::Call call("prod", CastPolicy::kFloat32, {{"input", &input}});
+  const Reduction reduction = plan_reduction("prod", input, dims, keepdim);
+  Tensor out = run_fold(call, Fold::kProduct, input, reduction);
+  if (!is_floating_point(out.dtype())) return out;
+  const bool whole = dims.empty() || input.dim() == 0;
+  const int64_t dim = whole ? 0 : wrap_dim("prod", dims[0], input.dim());
+  // Each element's gradient is the product of the elements before and after it, without a division: right for zeros.
+  const auto gradient = [whole, dim, kept = reduction.kept_shape](const Tensor& grad, const Tensor& saved) {
+    if (saved.numel() == 0) return zeros_like(saved);
     const Tensor x = whole ? reshape(saved, {-1}) : saved;
     Shape one = x.shape();
     one[static_cast<size_t>(dim)] = 1;
@@ -309,22 +271,9 @@ struct ProdNode : Node {
     const Tensor before = cat({unit, slice(cumprod(x, dim), dim, 0, n - 1)}, dim);
     const Tensor last = cat({zeros(slice(x, dim, 1, n).shape(), x.options()), unit}, dim);
     const Tensor after = ops::linear_scan(x, last, dim, /*reverse=*/true);
-    const Tensor grad = mul(mul(before, after), reshape(context.grad(), whole ? Shape{1} : kept_shape));
-    return {reshape(grad, saved.shape())};
-  }
-};
-
-Tensor prod_of(Tensor input, const Shape& dims, bool keepdim) {
-  const ops::Call call("prod", CastPolicy::kFloat32, {{"input", &input}});
-  const Reduction reduction = plan_reduction("prod", input, dims, keepdim);
-  Tensor out = run_fold(call, Fold::kProduct, input, reduction);
-  if (!is_floating_point(out.dtype())) return out;
-  if (auto* node = record<ProdNode>("prod", out, input)) {
-    node->input.save(input);
-    node->kept_shape = reduction.kept_shape;
-    node->whole = dims.empty() || input.dim() == 0;
-    node->dim = node->whole ? 0 : wrap_dim("prod", dims[0], input.dim());
-  }
+    return reshape(mul(mul(before, after), reshape(grad, whole ? Shape{1} : kept)), saved.shape());
+  };
+  record_gradient("prod", out, {&input}, {{"input", input}}, gradient);
   return out;
 }
 
@@ -334,21 +283,6 @@ Tensor prod(Tensor input) { return prod_of(std::move(input), {}, false); }
 Tensor prod(Tensor input, int64_t dim, bool keepdim) { return prod_of(std::move(input), {dim}, keepdim); }
 
 // --- logsumexp -----------------------------------------------------------------------------------
-
-namespace {
-
-struct LogSumExpNode : Node {
-  SavedTensor input{*this, "input"};
-  SavedTensor output{*this, "output"};
-  Shape kept_shape;
-  TensorList backward(BackwardContext& context) override {
-    const Tensor total = reshape(output.get(), kept_shape);
-    const Tensor shift = where(eq(total, -INFINITY), 0, total);  // else the difference would be NaN
-    return {mul(exp(sub(input.get(), shift)), reshape(context.grad(), kept_shape))};
-  }
-};
-
-}  // namespace
 
 Tensor logsumexp(Tensor input, const Shape& dims, bool keepdim) {
   const ops::Call call("logsumexp", CastPolicy::kFloat32, {{"input", &input}});
@@ -368,11 +302,12 @@ Tensor logsumexp(Tensor input, const Shape& dims, bool keepdim) {
       out = add(log(sum(exp(sub(input, shift)), dims, keepdim)), reshape(shift, reduction.shape));
     }
   }
-  if (auto* node = record<LogSumExpNode>("logsumexp", out, input)) {
-    node->input.save(input);
-    node->output.save(out);
-    node->kept_shape = reduction.kept_shape;
-  }
+  const auto gradient = [kept = reduction.kept_shape](const Tensor& grad, const Tensor& output, const Tensor& x) {
+    const Tensor total = reshape(output, kept);
+    const Tensor shift = where(eq(total, -INFINITY), 0, total);  // else the difference would be NaN
+    return mul(exp(sub(x, shift)), reshape(grad, kept));
+  };
+  record_gradient("logsumexp", out, {&input}, {{"output", out}, {"input", input}}, gradient);
   return out;
 }
 

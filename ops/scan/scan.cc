@@ -15,9 +15,8 @@
 namespace tandem { inline namespace v0 {
 
 using autograd::BackwardContext;
-using autograd::Node;
-using autograd::record;
 using autograd::SavedTensor;
+using ops::record_gradient;
 
 namespace {
 
@@ -45,24 +44,12 @@ Shape edge_shape(const Tensor& x, int64_t dim) {
 
 namespace {
 
-Tensor cumulative_sum(const char* op, const KernelContext& context, const Tensor& input, int64_t dim, bool reverse);
-
-struct CumsumNode : Node {
-  int64_t dim = 0;
-  bool reverse = false;
-  TensorList backward(BackwardContext& context) override {
-    const KernelContext kernels = kernel_context(context.grad().device());
-    return {cumulative_sum("cumsum_backward", kernels, context.grad(), dim, !reverse)};
-  }
-};
-
 Tensor cumulative_sum(const char* op, const KernelContext& context, const Tensor& input, int64_t dim, bool reverse) {
   Tensor out = run_scan(context, ScanKind::kSum, input, dim, reverse);
   if (!is_floating_point(out.dtype())) return out;
-  if (auto* node = record<CumsumNode>(op, out, input)) {
-    node->dim = dim;
-    node->reverse = reverse;
-  }
+  record_gradient(op, out, {&input}, [dim, reverse](const Tensor& grad) {
+    return cumulative_sum("cumsum_backward", kernel_context(grad.device()), grad, dim, !reverse);
+  });
   return out;
 }
 
@@ -75,40 +62,22 @@ Tensor cumsum(Tensor input, int64_t dim) {
 
 // --- linear_scan ---------------------------------------------------------------------------------
 
-namespace {
-
-/// The gradient of `input` is the transposed recurrence of grad. Let y be the results of the recurrence and z the
-/// results of its transpose; one of them is the output. The gradient of factors[i] is z[i] y[i - 1].
-struct LinearScanNode : Node {
-  SavedTensor factors{*this, "factors"};
-  SavedTensor output{*this, "output"};
-  int64_t dim = 0;
-  bool reverse = false;
-  TensorList backward(BackwardContext& context) override {
-    const Tensor other = ops::linear_scan(factors.get(), context.grad(), dim, !reverse);
-    Tensor y = output.get(), z = other;
-    if (reverse) std::swap(y, z);
-    TensorList grads(2);
-    if (context.needs(0)) grads[0] = mul(z, shifted(zeros(edge_shape(y, dim), y.options()), y, dim));
-    grads[1] = other;
-    return grads;
-  }
-};
-
-}  // namespace
-
 Tensor ops::linear_scan(const Tensor& factors, const Tensor& input, int64_t dim, bool reverse) {
   const KernelContext context = kernel_context(input.device());
   Tensor out = empty(input.shape(), input.options());
   const Tensor a = row_major(factors), b = row_major(input);
   TANDEM_KERNEL(context, linear_scan, input.dtype(), extents_around(input.shape(), dim), reverse, a.data_ptr(),
                 b.data_ptr(), out.data_ptr());
-  if (auto* node = record<LinearScanNode>("linear_scan", out, factors, input)) {
-    node->factors.save(factors);
-    node->output.save(out);
-    node->dim = dim;
-    node->reverse = reverse;
-  }
+  // The gradient of `input` is the transposed recurrence of grad. Let y be the results of the recurrence and z the
+  // results of its transpose; one of them is the output. The gradient of factors[i] is z[i] y[i - 1].
+  const auto gradients = [dim, reverse](BackwardContext& backward, const SavedTensor& f, const SavedTensor& output) {
+    const Tensor other = linear_scan(f.get(), backward.grad(), dim, !reverse);
+    Tensor y = output.get(), z = other;
+    if (reverse) std::swap(y, z);
+    const auto of_factors = [&] { return mul(z, shifted(zeros(edge_shape(y, dim), y.options()), y, dim)); };
+    return TensorList{backward.needs(0) ? of_factors() : Tensor(), other};
+  };
+  record_gradient("linear_scan", out, {&factors, &input}, {{"factors", factors}, {"output", out}}, gradients);
   return out;
 }
 
@@ -118,58 +87,41 @@ namespace {
 
 /// The gradient of x[k] is the product of the elements before it times s[k], where s[k] = grad[k] + x[k + 1] s[k + 1]:
 /// no division, so it is right for zeros.
-struct CumprodNode : Node {
-  SavedTensor input{*this, "input"};
-  SavedTensor output{*this, "output"};
-  int64_t dim = 0;
-  TensorList backward(BackwardContext& context) override {
-    const Tensor x = input.get();
-    if (x.numel() == 0) return {zeros_like(x)};
-    if (x.dim() == 0) return {context.grad()};
-    const Tensor before = shifted(ones(edge_shape(x, dim), x.options()), output.get(), dim);
-    return {mul(before, ops::linear_scan(x, context.grad(), dim, /*reverse=*/true))};
-  }
-};
+Tensor cumprod_gradient(const Tensor& grad, const Tensor& x, const Tensor& out, int64_t dim) {
+  const Tensor before = shifted(ones(edge_shape(x, dim), x.options()), out, dim);
+  return mul(before, ops::linear_scan(x, grad, dim, /*reverse=*/true));
+}
 
 /// The gradient of x[k] is the sum over j >= k of grad[j] exp(x[k] - out[j]). It is computed as exp(x[k] - out[k])
 /// s[k], where s[k] = grad[k] + exp(out[k] - out[k + 1]) s[k + 1]: no exponential exceeds 1.
-struct LogcumsumexpNode : Node {
-  SavedTensor input{*this, "input"};
-  SavedTensor output{*this, "output"};
-  int64_t dim = 0;
-  TensorList backward(BackwardContext& context) override {
-    const Tensor x = input.get(), out = output.get();
-    if (x.numel() == 0) return {zeros_like(x)};
-    if (x.dim() == 0) return {context.grad()};
-    const Tensor finite = where(eq(out, -INFINITY), 0, out);  // else differences would be NaN
-    const Tensor factors = exp(sub(shifted(slice(out, dim, 0, 1), out, dim), finite));
-    const Tensor sums = ops::linear_scan(factors, context.grad(), dim, /*reverse=*/true);
-    return {mul(exp(sub(x, finite)), sums)};
-  }
-};
+Tensor logcumsumexp_gradient(const Tensor& grad, const Tensor& x, const Tensor& out, int64_t dim) {
+  const Tensor finite = where(eq(out, -INFINITY), 0, out);  // else differences would be NaN
+  const Tensor factors = exp(sub(shifted(slice(out, dim, 0, 1), out, dim), finite));
+  return mul(exp(sub(x, finite)), ops::linear_scan(factors, grad, dim, /*reverse=*/true));
+}
 
-template <class N>
 Tensor scan_of(const char* op, ScanKind kind, Tensor input, int64_t dim) {
   const ops::Call call(op, CastPolicy::kFloat32, {{"input", &input}});
   if (kind == ScanKind::kLogSumExp) ops::check_floating(op, {"input", input});
   const int64_t d = wrap_dim(op, dim, input.dim());
   Tensor out = run_scan(call, kind, input, d);
   if (!is_floating_point(out.dtype())) return out;
-  if (auto* node = record<N>(op, out, input)) {
-    node->input.save(input);
-    node->output.save(out);
-    node->dim = d;
-  }
+  const bool is_trivial = input.dim() == 0 || input.numel() == 0;
+  const auto gradient = [kind, d](const Tensor& grad, const Tensor& x, const Tensor& output) {
+    if (x.numel() == 0) return zeros_like(x);
+    if (x.dim() == 0) return grad;
+    return kind == ScanKind::kProduct ? cumprod_gradient(grad, x, output, d)
+                                      : logcumsumexp_gradient(grad, x, output, d);
+  };
+  record_gradient(op, out, {&input}, {{"input", input}, {"output", is_trivial ? Tensor() : out}}, gradient);
   return out;
 }
 
 }  // namespace
 
-Tensor cumprod(Tensor input, int64_t dim) {
-  return scan_of<CumprodNode>("cumprod", ScanKind::kProduct, std::move(input), dim);
-}
+Tensor cumprod(Tensor input, int64_t dim) { return scan_of("cumprod", ScanKind::kProduct, std::move(input), dim); }
 Tensor logcumsumexp(Tensor input, int64_t dim) {
-  return scan_of<LogcumsumexpNode>("logcumsumexp", ScanKind::kLogSumExp, std::move(input), dim);
+  return scan_of("logcumsumexp", ScanKind::kLogSumExp, std::move(input), dim);
 }
 
 // --- cummax, cummin ------------------------------------------------------------------------------
