@@ -19,7 +19,6 @@ namespace linalg {
 
 using namespace ops;
 using autograd::BackwardContext;
-using autograd::Node;
 using autograd::SavedTensor;
 
 namespace {
@@ -102,24 +101,14 @@ Tensor solve_matrices(const char* op, const Tensor& a, const Tensor& b) {
   check_succeeded(op, a, batch,
                   cpu::solve(a.dtype(), num_elements(batch), n, k, left.data_ptr(), right.data_ptr(), out.data_ptr()),
                   " is singular");
-
-  struct SolveNode : Node {
-    SavedTensor a{*this, "A"}, solution{*this, "output"};
-    Shape a_shape, b_shape;
-    TensorList backward(BackwardContext& context) override {
-      TensorList grads(2);
-      const Tensor grad_b = solve_matrices(name(), transposed(a.get()), context.grad());
-      if (context.needs(0)) grads[0] = sum_to_shape(neg(matmul(grad_b, transposed(solution.get()))), a_shape);
-      if (context.needs(1)) grads[1] = sum_to_shape(grad_b, b_shape);
-      return grads;
-    }
+  const auto gradients = [op, a_shape = a.shape(), b_shape = b.shape()](
+                             BackwardContext& context, const SavedTensor& matrix, const SavedTensor& solution) {
+    const Tensor grad_b = solve_matrices(op, transposed(matrix.get()), context.grad());
+    const auto grad_a = [&] { return sum_to_shape(neg(matmul(grad_b, transposed(solution.get()))), a_shape); };
+    return TensorList{context.needs(0) ? grad_a() : Tensor(),
+                      context.needs(1) ? sum_to_shape(grad_b, b_shape) : Tensor()};
   };
-  if (auto* node = autograd::record<SolveNode>(op, out, a, b)) {
-    node->a.save(a);
-    if (a.requires_grad()) node->solution.save(out);
-    node->a_shape = a.shape();
-    node->b_shape = b.shape();
-  }
+  record_gradient(op, out, {&a, &b}, {{"A", a}, {"output", a.requires_grad() ? out : Tensor()}}, gradients);
   return out;
 }
 
@@ -137,17 +126,12 @@ Tensor cholesky(Tensor A) {
   check_succeeded("linalg::cholesky", A, batch,
                   cpu::cholesky(A.dtype(), num_elements(batch), A.size(-1), dense.data_ptr(), out.data_ptr()),
                   " is not positive definite");
-
-  struct CholeskyNode : Node {
-    SavedTensor output{*this, "output"};
-    TensorList backward(BackwardContext& context) override {
-      const Tensor lower = output.get(), product = tril(matmul(transposed(lower), context.grad()));
-      const Tensor halved = sub(mul(product, 0.5), mul(mul(product, identity(lower.size(-1), lower.options())), 0.25));
-      const Tensor symmetric = add(halved, transposed(halved));
-      return {times_inverse(transposed(times_inverse(symmetric, lower)), lower)};
-    }
-  };
-  if (auto* node = autograd::record<CholeskyNode>("linalg::cholesky", out, A)) node->output.save(out);
+  record_gradient("linalg::cholesky", out, {&A}, {{"output", out}}, [](const Tensor& grad, const Tensor& lower) {
+    const Tensor product = tril(matmul(transposed(lower), grad));
+    const Tensor halved = sub(mul(product, 0.5), mul(mul(product, identity(lower.size(-1), lower.options())), 0.25));
+    const Tensor symmetric = add(halved, transposed(halved));
+    return times_inverse(transposed(times_inverse(symmetric, lower)), lower);
+  });
   return out;
 }
 
@@ -172,28 +156,20 @@ Tensor det(Tensor A) {
   const Shape batch = batch_shape(A);
   const Tensor out = empty(batch, A.options()), dense = row_major(A);
   cpu::det(A.dtype(), num_elements(batch), A.size(-1), dense.data_ptr(), out.data_ptr());
-
-  struct DetNode : Node {
-    SavedTensor a{*this, "A"}, output{*this, "output"};
-    TensorList backward(BackwardContext& context) override {
-      const Tensor matrix = a.get();
-      const Tensor& grad = context.grad();
-      if (context.create_graph()) {
-        const Tensor inverse = solve_matrices(name(), matrix, identity(matrix.size(-1), matrix.options()));
-        return {mul(mul(grad, output.get()).unsqueeze(-1).unsqueeze(-1), transposed(inverse))};
-      }
-      const Tensor result = empty(matrix.shape(), matrix.options()), dense = row_major(matrix);
-      check_succeeded(name(), matrix, grad.shape(),
-                      cpu::det_backward(matrix.dtype(), grad.numel(), matrix.size(-1), dense.data_ptr(),
-                                        row_major(grad).data_ptr(), result.data_ptr()),
-                      " is not finite");
-      return {result};
+  const auto gradient = [](BackwardContext& context, const SavedTensor& a, const SavedTensor& output) {
+    const Tensor matrix = a.get(), &grad = context.grad();
+    if (context.create_graph()) {
+      const Tensor inverse = solve_matrices("linalg::det", matrix, identity(matrix.size(-1), matrix.options()));
+      return mul(mul(grad, output.get()).unsqueeze(-1).unsqueeze(-1), transposed(inverse));
     }
+    const Tensor result = empty(matrix.shape(), matrix.options()), rows = row_major(matrix);
+    check_succeeded("linalg::det", matrix, grad.shape(),
+                    cpu::det_backward(matrix.dtype(), grad.numel(), matrix.size(-1), rows.data_ptr(),
+                                      row_major(grad).data_ptr(), result.data_ptr()),
+                    " is not finite");
+    return result;
   };
-  if (auto* node = autograd::record<DetNode>("linalg::det", out, A)) {
-    node->a.save(A);
-    node->output.save(out);
-  }
+  record_gradient("linalg::det", out, {&A}, {{"A", A}, {"output", out}}, gradient);
   return out;
 }
 
@@ -221,25 +197,17 @@ QR qr(Tensor A) {
   const int64_t m = A.size(-2), n = A.size(-1);
   const Tensor packed = empty_packed(A, std::min(m, n) * (m + n)), dense = row_major(A);
   cpu::qr(A.dtype(), packed.size(0), m, n, dense.data_ptr(), packed.data_ptr());
-
-  struct QrNode : Node {
-    SavedTensor packed{*this, "output"};
-    Shape shape;
-    TensorList backward(BackwardContext& context) override {
-      const auto [q, r] = qr_parts(packed.get(), shape);
-      const auto [grad_q, grad_r] = qr_parts(context.grad(), shape);
-      const int64_t k = q.size(-1), n = r.size(-1);
-      if (n == k) return {qr_gradient(q, r, grad_q, grad_r)};
-      // A = [Q R1, Q R2]: the gradients of Q through both.
-      const Tensor r1 = r.slice(-1, 0, k), r2 = r.slice(-1, k, n), grad_r2 = grad_r.slice(-1, k, n);
-      const Tensor grad_of_q = add(grad_q, matmul(q, matmul(r2, transposed(grad_r2))));
-      return {cat({qr_gradient(q, r1, grad_of_q, grad_r.slice(-1, 0, k)), matmul(q, grad_r2)}, -1)};
-    }
+  const auto gradient = [n, shape = A.shape()](const Tensor& grad, const Tensor& saved) {
+    const auto [q, r] = qr_parts(saved, shape);
+    const auto [grad_q, grad_r] = qr_parts(grad, shape);
+    const int64_t k = q.size(-1);
+    if (n == k) return qr_gradient(q, r, grad_q, grad_r);
+    // A = [Q R1, Q R2]: the gradients of Q through both.
+    const Tensor r1 = r.slice(-1, 0, k), r2 = r.slice(-1, k, n), grad_r2 = grad_r.slice(-1, k, n);
+    const Tensor grad_of_q = add(grad_q, matmul(q, matmul(r2, transposed(grad_r2))));
+    return cat({qr_gradient(q, r1, grad_of_q, grad_r.slice(-1, 0, k)), matmul(q, grad_r2)}, -1);
   };
-  if (auto* node = autograd::record<QrNode>("linalg::qr", packed, A)) {
-    node->packed.save(packed);
-    node->shape = A.shape();
-  }
+  record_gradient("linalg::qr", packed, {&A}, {{"output", packed}}, gradient);
   const QR views = qr_parts(packed, A.shape());
   return {clone(views.Q), clone(views.R)};
 }
@@ -262,33 +230,23 @@ SVD svd(Tensor A) {
   const Tensor packed = empty_packed(A, std::min(m, n) * (m + n + 1)), dense = row_major(A);
   check_succeeded("linalg::svd", A, batch_shape(A),
                   cpu::svd(A.dtype(), packed.size(0), m, n, dense.data_ptr(), packed.data_ptr()), " is not finite");
-
-  struct SvdNode : Node {
-    SavedTensor packed{*this, "output"};
-    Shape shape;
-    TensorList backward(BackwardContext& context) override {
-      const auto [u, s, vh] = svd_parts(packed.get(), shape);
-      const auto [grad_u, grad_s, grad_vh] = svd_parts(context.grad(), shape);
-      const int64_t k = s.size(-1);
-      const Tensor row = s.unsqueeze(-2), column = s.unsqueeze(-1), gaps = mul(sub(row, column), add(row, column));
-      const auto skew = [&](const Tensor& x) { return ratio(sub(x, transposed(x)), gaps); };
-      const Tensor of_u = matmul(transposed(u), grad_u), of_v = matmul(vh, transposed(grad_vh));
-      const Tensor off_diagonal = add(mul(skew(of_u), row), mul(column, skew(of_v)));
-      const Tensor inner = add(off_diagonal, mul(identity(k, s.options()), grad_s.unsqueeze(-1)));
-      Tensor left = matmul(u, inner);
-      if (u.size(-2) > k) left = add(left, ratio(sub(grad_u, matmul(u, of_u)), row));
-      Tensor grad = matmul(left, vh);
-      if (vh.size(-1) > k) {
-        const Tensor rest = sub(grad_vh, matmul(transposed(of_v), vh));
-        grad = add(grad, matmul(u, ratio(rest, column)));
-      }
-      return {grad};
-    }
+  const auto gradient = [shape = A.shape()](const Tensor& grad_packed, const Tensor& saved) {
+    const auto [u, s, vh] = svd_parts(saved, shape);
+    const auto [grad_u, grad_s, grad_vh] = svd_parts(grad_packed, shape);
+    const int64_t k = s.size(-1);
+    const Tensor row = s.unsqueeze(-2), column = s.unsqueeze(-1), gaps = mul(sub(row, column), add(row, column));
+    const auto skew = [&](const Tensor& x) { return ratio(sub(x, transposed(x)), gaps); };
+    const Tensor of_u = matmul(transposed(u), grad_u), of_v = matmul(vh, transposed(grad_vh));
+    const Tensor off_diagonal = add(mul(skew(of_u), row), mul(column, skew(of_v)));
+    const Tensor inner = add(off_diagonal, mul(identity(k, s.options()), grad_s.unsqueeze(-1)));
+    Tensor left = matmul(u, inner);
+    if (u.size(-2) > k) left = add(left, ratio(sub(grad_u, matmul(u, of_u)), row));
+    const Tensor grad = matmul(left, vh);
+    if (vh.size(-1) == k) return grad;
+    const Tensor rest = sub(grad_vh, matmul(transposed(of_v), vh));
+    return add(grad, matmul(u, ratio(rest, column)));
   };
-  if (auto* node = autograd::record<SvdNode>("linalg::svd", packed, A)) {
-    node->packed.save(packed);
-    node->shape = A.shape();
-  }
+  record_gradient("linalg::svd", packed, {&A}, {{"output", packed}}, gradient);
   const SVD views = svd_parts(packed, A.shape());
   return {clone(views.U), clone(views.S), clone(views.Vh)};
 }
@@ -311,24 +269,16 @@ Eigh eigh(Tensor A) {
   const Tensor packed = empty_packed(A, n * (n + 1)), dense = row_major(A);
   check_succeeded("linalg::eigh", A, batch_shape(A),
                   cpu::eigh(A.dtype(), packed.size(0), n, dense.data_ptr(), packed.data_ptr()), " is not finite");
-
-  struct EighNode : Node {
-    SavedTensor packed{*this, "output"};
-    Shape shape;
-    TensorList backward(BackwardContext& context) override {
-      const auto [values, vectors] = eigh_parts(packed.get(), shape);
-      const auto [grad_values, grad_vectors] = eigh_parts(context.grad(), shape);
-      const Tensor diagonal = identity(values.size(-1), values.options());
-      const Tensor gaps = sub(values.unsqueeze(-2), values.unsqueeze(-1));
-      const Tensor rotations = mul(matmul(transposed(vectors), grad_vectors), sub(1, diagonal));
-      const Tensor inner = add(ratio(rotations, gaps), mul(diagonal, grad_values.unsqueeze(-1)));
-      return {matmul(matmul(vectors, inner), transposed(vectors))};
-    }
+  const auto gradient = [shape = A.shape()](const Tensor& grad, const Tensor& saved) {
+    const auto [values, vectors] = eigh_parts(saved, shape);
+    const auto [grad_values, grad_vectors] = eigh_parts(grad, shape);
+    const Tensor diagonal = identity(values.size(-1), values.options());
+    const Tensor gaps = sub(values.unsqueeze(-2), values.unsqueeze(-1));
+    const Tensor rotations = mul(matmul(transposed(vectors), grad_vectors), sub(1, diagonal));
+    const Tensor inner = add(ratio(rotations, gaps), mul(diagonal, grad_values.unsqueeze(-1)));
+    return matmul(matmul(vectors, inner), transposed(vectors));
   };
-  if (auto* node = autograd::record<EighNode>("linalg::eigh", packed, A)) {
-    node->packed.save(packed);
-    node->shape = A.shape();
-  }
+  record_gradient("linalg::eigh", packed, {&A}, {{"output", packed}}, gradient);
   const Eigh views = eigh_parts(packed, A.shape());
   return {clone(views.eigenvalues), clone(views.eigenvectors)};
 }
@@ -374,40 +324,32 @@ std::pair<Tensor, Tensor> lu_factor(Tensor A) {
   const Tensor pivots = empty(joined(batch, {std::min(m, n)}), {kInt32, A.device()});
   const Tensor dense = row_major(A);
   cpu::lu_factor(A.dtype(), num_elements(batch), m, n, dense.data_ptr(), packed.data_ptr(), pivots.data<int32_t>());
-
-  struct LUNode : Node {
-    SavedTensor lu{*this, "LU"}, pivots{*this, "pivots"};
-    // L = [L1; L2] and U = [U1 U2] with square L1 and U1. U2 = L1^-1 A2 and L2 = A2 U1^-1 are solutions of equations;
-    // their gradients add to those of L1 and U1.
-    TensorList backward(BackwardContext& context) override {
-      const Tensor packed = lu.get(), &grad = context.grad();
-      const int64_t m = packed.size(-2), n = packed.size(-1), k = std::min(m, n);
-      const auto [L, U] = lu_parts(packed);
-      const Tensor L1 = L.narrow(-2, 0, k), U1 = U.narrow(-1, 0, k);
-      const auto over_L1 = [&](const Tensor& x) { return solve_matrices(name(), transposed(L1), x); };  // L1^-T x
-      const auto over_U1 = [&](const Tensor& x) {                                                       // x U1^-T
-        return transposed(solve_matrices(name(), U1, transposed(x)));
-      };
-      Tensor grad_L = tril(grad.narrow(-2, 0, k).narrow(-1, 0, k), -1);
-      Tensor grad_U = triu(grad.narrow(-2, 0, k).narrow(-1, 0, k));
-      Tensor rest;  // of the gradient
-      if (n > k) {
-        rest = over_L1(grad.narrow(-1, k, n - k));
-        grad_L = sub(grad_L, tril(matmul(rest, transposed(U.narrow(-1, k, n - k))), -1));
-      } else if (m > k) {
-        rest = over_U1(grad.narrow(-2, k, m - k));
-        grad_U = sub(grad_U, triu(matmul(transposed(L.narrow(-2, k, m - k)), rest)));
-      }
-      const Tensor inner = add(tril(matmul(transposed(L1), grad_L), -1), triu(matmul(grad_U, transposed(U1))));
-      const Tensor square = over_U1(over_L1(inner));
-      const Tensor rows = rest.defined() ? cat({square, rest}, n > k ? -1 : -2) : square;
-      return {matmul(permutation(pivots.get(), m, packed.options()), rows)};
+  // L = [L1; L2] and U = [U1 U2] with square L1 and U1. U2 = L1^-1 A2 and L2 = A2 U1^-1 are solutions of equations;
+  // their gradients add to those of L1 and U1.
+  const auto gradient = [m, n, k = std::min(m, n)](const Tensor& grad, const Tensor& lu, const Tensor& exchanges) {
+    constexpr const char* kOp = "linalg::lu_factor";
+    const auto [L, U] = lu_parts(lu);
+    const Tensor L1 = L.narrow(-2, 0, k), U1 = U.narrow(-1, 0, k);
+    const auto over_L1 = [&](const Tensor& x) { return solve_matrices(kOp, transposed(L1), x); };  // L1^-T x
+    const auto over_U1 = [&](const Tensor& x) {
+      return transposed(solve_matrices(kOp, U1, transposed(x)));
+    };  // x U1^-T
+    Tensor grad_L = tril(grad.narrow(-2, 0, k).narrow(-1, 0, k), -1);
+    Tensor grad_U = triu(grad.narrow(-2, 0, k).narrow(-1, 0, k));
+    Tensor rest;  // of the gradient
+    if (n > k) {
+      rest = over_L1(grad.narrow(-1, k, n - k));
+      grad_L = sub(grad_L, tril(matmul(rest, transposed(U.narrow(-1, k, n - k))), -1));
+    } else if (m > k) {
+      rest = over_U1(grad.narrow(-2, k, m - k));
+      grad_U = sub(grad_U, triu(matmul(transposed(L.narrow(-2, k, m - k)), rest)));
     }
+    const Tensor inner = add(tril(matmul(transposed(L1), grad_L), -1), triu(matmul(grad_U, transposed(U1))));
+    const Tensor square = over_U1(over_L1(inner));
+    const Tensor rows = rest.defined() ? cat({square, rest}, n > k ? -1 : -2) : square;
+    return matmul(permutation(exchanges, m, lu.options()), rows);
   };
-  if (auto* node = autograd::record<LUNode>("linalg::lu_factor", packed, A)) {
-    node->lu.save(packed);
-    node->pivots.save(pivots);
-  }
+  record_gradient("linalg::lu_factor", packed, {&A}, {{"LU", packed}, {"pivots", pivots}}, gradient);
   return {packed, pivots};
 }
 
