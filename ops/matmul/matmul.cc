@@ -12,7 +12,6 @@
 namespace tandem { inline namespace v0 {
 
 using autograd::BackwardContext;
-using autograd::Node;
 using autograd::SavedTensor;
 
 namespace ops { namespace {
@@ -125,6 +124,13 @@ void check_batches(const char* op, OperandSpan operands, Operand left, Operand r
 
 using namespace ops;
 
+namespace {
+
+/// A factor of a product, if the gradient of the other factor needs it.
+Tensor saved_for(const Tensor& other, const Tensor& factor) { return other.requires_grad() ? factor : Tensor(); }
+
+}  // namespace
+
 Tensor matmul(const Tensor& input_argument, const Tensor& other_argument) {
   Tensor input = input_argument, other = other_argument;
   const Call call("matmul", CastPolicy::kLowPrecision, {{"input", &input}, {"other", &other}});
@@ -146,41 +152,30 @@ Tensor matmul(const Tensor& input_argument, const Tensor& other_argument) {
   } else {
     out = batched_matmul(call, input, other, batch_shape(input, other));
   }
-
-  struct MatmulNode : Node {
-    SavedTensor input{*this, "input"}, other{*this, "other"};
-    Shape input_shape, other_shape;
-
-    TensorList backward(BackwardContext& context) override {
-      TensorList grads(2);
-      const Tensor& grad = context.grad();
-      if (input_shape.size() == 2 && other_shape.size() == 2 && !context.create_graph()) {
-        const KernelContext kernels = kernel_context(grad.device());
-        if (context.needs(0)) {
-          grads[0] =
-              matmul_gradient(kernels, context, 0, input_shape, grad.dtype(), matrix(grad), matrix(other.get()).t());
-        }
-        if (context.needs(1)) {
-          grads[1] =
-              matmul_gradient(kernels, context, 1, other_shape, grad.dtype(), matrix(input.get()).t(), matrix(grad));
-        }
-        return grads;
+  const auto gradients = [a_shape = input.shape(), b_shape = other.shape()](
+                             BackwardContext& context, const SavedTensor& a, const SavedTensor& b) {
+    TensorList grads(2);
+    const Tensor& grad = context.grad();
+    if (a_shape.size() == 2 && b_shape.size() == 2 && !context.create_graph()) {
+      const KernelContext kernels = kernel_context(grad.device());
+      if (context.needs(0)) {
+        grads[0] = matmul_gradient(kernels, context, 0, a_shape, grad.dtype(), matrix(grad), matrix(b.get()).t());
       }
-      if (context.needs(0)) grads[0] = sum_to_shape(matmul(grad, swap_last_two(other.get())), input_shape);
       if (context.needs(1)) {
-        const Tensor saved = input.get();
-        grads[1] = other_shape.size() == 2 ? matmul(swap_last_two(flat_rows(saved)), flat_rows(grad))
-                                           : sum_to_shape(matmul(swap_last_two(saved), grad), other_shape);
+        grads[1] = matmul_gradient(kernels, context, 1, b_shape, grad.dtype(), matrix(a.get()).t(), matrix(grad));
       }
       return grads;
     }
+    if (context.needs(0)) grads[0] = sum_to_shape(matmul(grad, swap_last_two(b.get())), a_shape);
+    if (context.needs(1)) {
+      const Tensor saved = a.get();
+      grads[1] = b_shape.size() == 2 ? matmul(swap_last_two(flat_rows(saved)), flat_rows(grad))
+                                     : sum_to_shape(matmul(swap_last_two(saved), grad), b_shape);
+    }
+    return grads;
   };
-  if (auto* node = autograd::record<MatmulNode>("matmul", out, input, other)) {
-    if (other.requires_grad()) node->input.save(input);
-    if (input.requires_grad()) node->other.save(other);
-    node->input_shape = input.shape();
-    node->other_shape = other.shape();
-  }
+  record_gradient("matmul", out, {&input, &other},
+                  {{"input", saved_for(other, input)}, {"other", saved_for(input, other)}}, gradients);
   return out;
 }
 
@@ -225,21 +220,12 @@ Tensor bmm(const Tensor& input_argument, const Tensor& mat2_argument) {
   check_dtype("bmm", call.operands);
   check_batches("bmm", call.operands, call.operands[0], call.operands[1]);
   const Tensor out = batched_matmul(call, input, mat2, {input.size(0)});
-
-  struct BmmNode : Node {
-    SavedTensor input{*this, "input"}, mat2{*this, "mat2"};
-
-    TensorList backward(BackwardContext& context) override {
-      TensorList grads(2);
-      if (context.needs(0)) grads[0] = bmm(context.grad(), swap_last_two(mat2.get()));
-      if (context.needs(1)) grads[1] = bmm(swap_last_two(input.get()), context.grad());
-      return grads;
-    }
+  const auto gradients = [](BackwardContext& context, const SavedTensor& a, const SavedTensor& b) {
+    return TensorList{context.needs(0) ? bmm(context.grad(), swap_last_two(b.get())) : Tensor(),
+                      context.needs(1) ? bmm(swap_last_two(a.get()), context.grad()) : Tensor()};
   };
-  if (auto* node = autograd::record<BmmNode>("bmm", out, input, mat2)) {
-    if (mat2.requires_grad()) node->input.save(input);
-    if (input.requires_grad()) node->mat2.save(mat2);
-  }
+  record_gradient("bmm", out, {&input, &mat2}, {{"input", saved_for(mat2, input)}, {"mat2", saved_for(input, mat2)}},
+                  gradients);
   return out;
 }
 
@@ -253,39 +239,27 @@ Tensor addmm(const Tensor& input_argument, const Tensor& mat1_argument, const Te
   const Tensor out = empty({mat1.size(0), mat2.size(1)}, mat1.options());
   fill_with_input("addmm", call.operands, beta.to_double(), out);
   multiply(call, matrix(mat1), matrix(mat2), alpha.to_double(), beta.to_double(), out);
-
-  struct AddmmNode : Node {
-    SavedTensor mat1{*this, "mat1"}, mat2{*this, "mat2"};
-    Shape input_shape, mat1_shape, mat2_shape;
-    double beta = 1, alpha = 1;
-
-    TensorList backward(BackwardContext& context) override {
-      TensorList grads(3);
-      const Tensor& grad = context.grad();
-      const KernelContext kernels = kernel_context(grad.device());
-      if (context.needs(0)) grads[0] = sum_to_shape(beta == 1 ? grad : mul(grad, beta), input_shape);
-      if (context.needs(1)) {
-        grads[1] = context.create_graph() ? mul(matmul(grad, mat2.get().t()), alpha)
-                                          : matmul_gradient(kernels, context, 1, mat1_shape, grad.dtype(), matrix(grad),
-                                                            matrix(mat2.get()).t(), alpha);
-      }
-      if (context.needs(2)) {
-        grads[2] = context.create_graph() ? mul(matmul(mat1.get().t(), grad), alpha)
-                                          : matmul_gradient(kernels, context, 2, mat2_shape, grad.dtype(),
-                                                            matrix(mat1.get()).t(), matrix(grad), alpha);
-      }
-      return grads;
+  const auto gradients = [input_shape = input.shape(), a_shape = mat1.shape(), b_shape = mat2.shape(),
+                          scale = beta.to_double(), factor = alpha.to_double()](
+                             BackwardContext& context, const SavedTensor& a, const SavedTensor& b) {
+    TensorList grads(3);
+    const Tensor& grad = context.grad();
+    const KernelContext kernels = kernel_context(grad.device());
+    if (context.needs(0)) grads[0] = sum_to_shape(scale == 1 ? grad : mul(grad, scale), input_shape);
+    if (context.needs(1)) {
+      grads[1] = context.create_graph() ? mul(matmul(grad, b.get().t()), factor)
+                                        : matmul_gradient(kernels, context, 1, a_shape, grad.dtype(), matrix(grad),
+                                                          matrix(b.get()).t(), factor);
     }
+    if (context.needs(2)) {
+      grads[2] = context.create_graph() ? mul(matmul(a.get().t(), grad), factor)
+                                        : matmul_gradient(kernels, context, 2, b_shape, grad.dtype(),
+                                                          matrix(a.get()).t(), matrix(grad), factor);
+    }
+    return grads;
   };
-  if (auto* node = autograd::record<AddmmNode>("addmm", out, input, mat1, mat2)) {
-    if (mat2.requires_grad()) node->mat1.save(mat1);
-    if (mat1.requires_grad()) node->mat2.save(mat2);
-    node->input_shape = input.shape();
-    node->mat1_shape = mat1.shape();
-    node->mat2_shape = mat2.shape();
-    node->beta = beta.to_double();
-    node->alpha = alpha.to_double();
-  }
+  record_gradient("addmm", out, {&input, &mat1, &mat2},
+                  {{"mat1", saved_for(mat2, mat1)}, {"mat2", saved_for(mat1, mat2)}}, gradients);
   return out;
 }
 
@@ -309,31 +283,18 @@ Tensor baddbmm(const Tensor& input_argument, const Tensor& batch1_argument, cons
   const Tensor out = empty({batch1.size(0), batch1.size(1), batch2.size(2)}, batch1.options());
   fill_with_input("baddbmm", call.operands, beta.to_double(), out);
   batched_multiply(call, batch1, batch2, {batch1.size(0)}, alpha.to_double(), beta.to_double(), out);
-
-  struct BaddbmmNode : Node {
-    SavedTensor batch1{*this, "batch1"}, batch2{*this, "batch2"};
-    Shape input_shape;
-    double beta = 1, alpha = 1;
-
-    TensorList backward(BackwardContext& context) override {
-      TensorList grads(3);
-      const auto scaled = [](const Tensor& tensor, double factor) {
-        return factor == 1 ? tensor : mul(tensor, factor);
-      };
-      const Tensor& grad = context.grad();
-      if (context.needs(0)) grads[0] = sum_to_shape(scaled(grad, beta), input_shape);
-      if (context.needs(1)) grads[1] = scaled(bmm(grad, swap_last_two(batch2.get())), alpha);
-      if (context.needs(2)) grads[2] = scaled(bmm(swap_last_two(batch1.get()), grad), alpha);
-      return grads;
-    }
+  const auto gradients = [shape = input.shape(), of_input = beta.to_double(), of_product = alpha.to_double()](
+                             BackwardContext& context, const SavedTensor& a, const SavedTensor& b) {
+    TensorList grads(3);
+    const auto scaled = [](const Tensor& tensor, double factor) { return factor == 1 ? tensor : mul(tensor, factor); };
+    const Tensor& grad = context.grad();
+    if (context.needs(0)) grads[0] = sum_to_shape(scaled(grad, of_input), shape);
+    if (context.needs(1)) grads[1] = scaled(bmm(grad, swap_last_two(b.get())), of_product);
+    if (context.needs(2)) grads[2] = scaled(bmm(swap_last_two(a.get()), grad), of_product);
+    return grads;
   };
-  if (auto* node = autograd::record<BaddbmmNode>("baddbmm", out, input, batch1, batch2)) {
-    if (batch2.requires_grad()) node->batch1.save(batch1);
-    if (batch1.requires_grad()) node->batch2.save(batch2);
-    node->input_shape = input.shape();
-    node->beta = beta.to_double();
-    node->alpha = alpha.to_double();
-  }
+  record_gradient("baddbmm", out, {&input, &batch1, &batch2},
+                  {{"batch1", saved_for(batch2, batch1)}, {"batch2", saved_for(batch1, batch2)}}, gradients);
   return out;
 }
 
