@@ -10,7 +10,6 @@ namespace tandem { inline namespace v0 {
 
 using namespace ops;
 using autograd::BackwardContext;
-using autograd::Node;
 using autograd::SavedTensor;
 
 namespace {
@@ -74,37 +73,29 @@ Tensor scaled_dot_product_attention(const Tensor& query_argument, const Tensor& 
   if (attn_mask.defined() && autograd::should_record(attn_mask)) {
     return composed_attention(inputs, statistics);
   }
-
-  struct AttentionNode : Node {
-    SavedTensor query{*this, "query"}, key{*this, "key"}, value{*this, "value"}, attn_mask{*this, "attn_mask"};
-    SavedTensor out{*this, "out"}, statistics{*this, "statistics"};
-    AttentionAttributes attributes;
-
-    TensorList backward(BackwardContext& context) override {
-      const AttentionInputs in{query.get(), key.get(), value.get(), attn_mask.get(), attributes};
-      TensorList grads(3);
-      if (context.create_graph()) {
-        grads = composed_backward(in, statistics.get(), context.grad());
-      } else {
-        size_t i = 0;
-        for (const Tensor& x : {in.query, in.key, in.value}) grads[i++] = empty_in_order(x, x.shape(), x.dtype());
-        attention_backward(in, out.get(), statistics.get(), context.grad(), &grads[0]);
-      }
-      for (int i = 0; i < 3; ++i) {
-        if (!context.needs(i)) grads[static_cast<size_t>(i)] = Tensor();
-      }
-      return grads;
+  const auto gradients = [attributes = inputs.attributes](
+                             BackwardContext& context, const SavedTensor& q, const SavedTensor& k, const SavedTensor& v,
+                             const SavedTensor& mask, const SavedTensor& result, const SavedTensor& sums) {
+    const AttentionInputs in{q.get(), k.get(), v.get(), mask.get(), attributes};
+    TensorList grads(3);
+    if (context.create_graph()) {
+      grads = composed_backward(in, sums.get(), context.grad());
+    } else {
+      size_t i = 0;
+      for (const Tensor& x : {in.query, in.key, in.value}) grads[i++] = empty_in_order(x, x.shape(), x.dtype());
+      attention_backward(in, result.get(), sums.get(), context.grad(), &grads[0]);
     }
+    clear_unneeded(context, grads);
+    return grads;
   };
-  if (auto* node = autograd::record<AttentionNode>(kName, out, query, key, value)) {
-    node->query.save(query);
-    node->key.save(key);
-    node->value.save(value);
-    node->attn_mask.save(attn_mask);
-    node->out.save(out);
-    node->statistics.save(statistics);
-    node->attributes = inputs.attributes;
-  }
+  record_gradient(kName, out, {&query, &key, &value},
+                  {{"query", query},
+                   {"key", key},
+                   {"value", value},
+                   {"attn_mask", attn_mask},
+                   {"out", out},
+                   {"statistics", statistics}},
+                  gradients);
   return out;
 }
 

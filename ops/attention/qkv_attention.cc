@@ -11,7 +11,6 @@ namespace tandem { inline namespace v0 {
 
 using namespace ops;
 using autograd::BackwardContext;
-using autograd::Node;
 using autograd::SavedTensor;
 
 namespace {
@@ -67,36 +66,25 @@ Tensor qkv_attention(const Tensor& qkv_argument, int64_t num_heads, const Attent
     const NoGradGuard no_grad;
     return attention_forward(inputs_of(row_major(qkv), num_heads, attn_mask, attributes), split_heads(out, num_heads));
   }();
-
-  struct QkvAttentionNode : Node {
-    SavedTensor qkv{*this, "qkv"}, attn_mask{*this, "attn_mask"}, out{*this, "out"}, statistics{*this, "statistics"};
-    AttentionAttributes attributes;
-    int64_t num_heads = 1;
-
-    TensorList backward(BackwardContext& context) override {
-      const bool is_recorded = context.create_graph();
-      const Tensor saved = is_recorded ? qkv.get() : row_major(qkv.get());
-      const AttentionInputs in = inputs_of(saved, num_heads, attn_mask.get(), attributes);
-      const Tensor grad = split_heads(is_recorded ? context.grad() : row_major(context.grad()), num_heads);
-      if (is_recorded) {
-        const TensorList grads = composed_backward(in, statistics.get(), grad);
-        return {cat({join_heads(grads[0]), join_heads(grads[1]), join_heads(grads[2])}, -1)};
-      }
-      const Tensor result = empty(saved.shape(), saved.options());
-      const AttentionInputs parts = inputs_of(result, num_heads, {}, {});
-      const Tensor grads[] = {parts.query, parts.key, parts.value};
-      attention_backward(in, split_heads(out.get(), num_heads), statistics.get(), grad, grads);
-      return {result};
+  const auto gradient = [attributes, num_heads](BackwardContext& context, const SavedTensor& saved_qkv,
+                                                const SavedTensor& mask, const SavedTensor& saved_out,
+                                                const SavedTensor& sums) {
+    const bool is_recorded = context.create_graph();
+    const Tensor saved = is_recorded ? saved_qkv.get() : row_major(saved_qkv.get());
+    const AttentionInputs in = inputs_of(saved, num_heads, mask.get(), attributes);
+    const Tensor grad = split_heads(is_recorded ? context.grad() : row_major(context.grad()), num_heads);
+    if (is_recorded) {
+      const TensorList grads = composed_backward(in, sums.get(), grad);
+      return cat({join_heads(grads[0]), join_heads(grads[1]), join_heads(grads[2])}, -1);
     }
+    const Tensor result = empty(saved.shape(), saved.options());
+    const AttentionInputs parts = inputs_of(result, num_heads, {}, {});
+    const Tensor grads[] = {parts.query, parts.key, parts.value};
+    attention_backward(in, split_heads(saved_out.get(), num_heads), sums.get(), grad, grads);
+    return result;
   };
-  if (auto* node = autograd::record<QkvAttentionNode>(kName, out, qkv)) {
-    node->qkv.save(qkv);
-    node->attn_mask.save(attn_mask);
-    node->out.save(out);
-    node->statistics.save(statistics);
-    node->attributes = attributes;
-    node->num_heads = num_heads;
-  }
+  record_gradient(kName, out, {&qkv},
+                  {{"qkv", qkv}, {"attn_mask", attn_mask}, {"out", out}, {"statistics", statistics}}, gradient);
   return out;
 }
 

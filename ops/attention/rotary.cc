@@ -11,9 +11,6 @@
 namespace tandem { inline namespace v0 {
 
 using namespace ops;
-using autograd::BackwardContext;
-using autograd::Node;
-using autograd::SavedTensor;
 
 RotaryTables rotary_tables(int64_t length, int64_t head_dim, const RotaryTablesOptions& options) {
   TANDEM_CHECK(ValueError, length >= 0, "rotary_tables: length is ", length, ", expected at least 0");
@@ -40,21 +37,10 @@ Tensor rotated(const Tensor& x, const Tensor& cos, const Tensor& sin, bool inter
   TANDEM_KERNEL(kernel_context(x.device()), rotary_embedding,
                 {x.dtype(), shape, x_strides, out_strides, interleaved ? 1 : half, input.data_ptr(), cos.data_ptr(),
                  sin.data_ptr(), is_inverse, out.data_ptr()});
-
-  struct RotaryNode : Node {
-    SavedTensor cos{*this, "cos"}, sin{*this, "sin"};
-    bool interleaved = false, is_inverse = false;
-
-    TensorList backward(BackwardContext& context) override {
-      return {rotated(context.grad(), cos.get(), sin.get(), interleaved, !is_inverse)};
-    }
-  };
-  if (auto* node = autograd::record<RotaryNode>("rotary_embedding", out, x)) {
-    node->cos.save(cos);
-    node->sin.save(sin);
-    node->interleaved = interleaved;
-    node->is_inverse = is_inverse;
-  }
+  record_gradient("rotary_embedding", out, {&x}, {{"cos", cos}, {"sin", sin}},
+                  [interleaved, is_inverse](const Tensor& grad, const Tensor& c, const Tensor& s) {
+                    return rotated(grad, c, s, interleaved, !is_inverse);
+                  });
   return out;
 }
 
