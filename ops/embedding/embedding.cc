@@ -12,7 +12,6 @@ namespace tandem { inline namespace v0 {
 
 using namespace ops;
 using autograd::BackwardContext;
-using autograd::Node;
 using autograd::SavedTensor;
 
 namespace {
@@ -44,20 +43,11 @@ void write_gradient(const Tensor& grad, const Tensor& indices, int64_t padding, 
 Tensor embedding_backward(const Tensor& grad, const Tensor& indices, int64_t padding, const Shape& weight_shape) {
   const Tensor out = empty(weight_shape, grad.options());
   write_gradient(grad, indices, padding, false, out);
-
-  struct EmbeddingBackwardNode : Node {
-    SavedTensor indices{*this, "indices"};
-    int64_t padding = kNoPadding;
-
-    TensorList backward(BackwardContext& context) override {
-      const Tensor rows = embedding(indices.get(), context.grad());
-      return {padding == kNoPadding ? rows : where(eq(indices.get(), padding).unsqueeze(-1), 0, rows)};
-    }
+  const auto gradient = [padding](const Tensor& grad_out, const Tensor& saved) {
+    const Tensor rows = embedding(saved, grad_out);
+    return padding == kNoPadding ? rows : where(eq(saved, padding).unsqueeze(-1), 0, rows);
   };
-  if (auto* node = autograd::record<EmbeddingBackwardNode>("embedding_backward", out, grad)) {
-    node->indices.save(indices);
-    node->padding = padding;
-  }
+  record_gradient("embedding_backward", out, {&grad}, {{"indices", indices}}, gradient);
   return out;
 }
 
@@ -75,24 +65,14 @@ Tensor embedding(const Tensor& indices_argument, const Tensor& weight, std::opti
   const Tensor indices = row_major(indices_argument.detach());
   check_index_bounds("embedding", "index", call, indices, num_rows);
   const Tensor out = take_rows(indices, weight);
-
-  struct EmbeddingNode : Node {
-    SavedTensor indices{*this, "indices"};
-    Shape weight_shape;
-    int64_t padding = kNoPadding;
-
-    TensorList backward(BackwardContext& context) override {
-      if (context.create_graph()) return {embedding_backward(context.grad(), indices.get(), padding, weight_shape)};
-      const auto [out, accumulate] = context.grad_buffer(0, weight_shape, context.grad().dtype());
-      write_gradient(context.grad(), indices.get(), padding, accumulate, out);
-      return {out};
-    }
+  const auto gradient = [shape = weight.shape(), padding](BackwardContext& context, const SavedTensor& saved) {
+    const Tensor &grad = context.grad(), positions = saved.get();
+    if (context.create_graph()) return embedding_backward(grad, positions, padding, shape);
+    const auto [buffer, accumulate] = context.grad_buffer(0, shape, grad.dtype());
+    write_gradient(grad, positions, padding, accumulate, buffer);
+    return buffer;
   };
-  if (auto* node = autograd::record<EmbeddingNode>("embedding", out, weight)) {
-    node->indices.save(indices);
-    node->weight_shape = weight.shape();
-    node->padding = padding;
-  }
+  record_gradient("embedding", out, {&weight}, {{"indices", indices}}, gradient);
   return out;
 }
 

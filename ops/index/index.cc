@@ -15,11 +15,8 @@
 
 namespace tandem { inline namespace v0 {
 
-using autograd::BackwardContext;
-using autograd::Node;
-using autograd::record;
-using autograd::SavedTensor;
 using ops::check_index_bounds;
+using ops::record_gradient;
 using ops::row_major;
 
 namespace {
@@ -50,25 +47,13 @@ Tensor run_gather(const KernelContext& context, const Tensor& input, int64_t dim
   return out;
 }
 
-/// Node of gather, and of operations that select elements by index.
-struct GatherNode : Node {
-  SavedTensor index{*this, "index"};
-  int64_t dim = 0;
-  Shape input_shape;
-  TensorList backward(BackwardContext& context) override {
-    const Tensor positions = index.get();
-    return {ops::gather_backward(reshape(context.grad(), positions.shape()), dim, positions, input_shape)};
-  }
-};
-
 }  // namespace
 
 void ops::record_gather(const char* op, const Tensor& out, const Tensor& input, int64_t dim, const Tensor& index) {
-  if (auto* node = record<GatherNode>(op, out, input)) {
-    node->index.save(index);
-    node->dim = dim;
-    node->input_shape = input.shape();
-  }
+  record_gradient(op, out, {&input}, {{"index", index}},
+                  [dim, shape = input.shape()](const Tensor& grad, const Tensor& positions) {
+                    return gather_backward(reshape(grad, positions.shape()), dim, positions, shape);
+                  });
 }
 
 Tensor gather(const Tensor& input, int64_t dim, const Tensor& index_tensor) {
@@ -87,19 +72,6 @@ Tensor gather(const Tensor& input, int64_t dim, const Tensor& index_tensor) {
 
 // --- index_select --------------------------------------------------------------------------------
 
-namespace {
-
-struct IndexSelectNode : Node {
-  SavedTensor index{*this, "index"};
-  int64_t dim = 0;
-  Shape input_shape;
-  TensorList backward(BackwardContext& context) override {
-    return {ops::index_select_backward(context.grad(), dim, index.get(), input_shape)};
-  }
-};
-
-}  // namespace
-
 Tensor index_select(const Tensor& input, int64_t dim, const Tensor& index_tensor) {
   const ops::Call call("index_select", {{"input", input}, {"index", index_tensor}});
   call.require(index_tensor.dim() == 1, "index must have one dimension");
@@ -116,11 +88,10 @@ Tensor index_select(const Tensor& input, int64_t dim, const Tensor& index_tensor
     TANDEM_KERNEL(call, index_select, block.inner * size_of(input.dtype()), block.outer, block.size, input.size(d),
                   index.data<int64_t>(), memory.data_ptr(), out.data_ptr());
   }
-  if (auto* node = record<IndexSelectNode>("index_select", out, input)) {
-    node->index.save(index);
-    node->dim = d;
-    node->input_shape = input.shape();
-  }
+  record_gradient("index_select", out, {&input}, {{"index", index}},
+                  [d, input_shape = input.shape()](const Tensor& grad, const Tensor& positions) {
+                    return ops::index_select_backward(grad, d, positions, input_shape);
+                  });
   return out;
 }
 
@@ -166,18 +137,6 @@ ValuesIndices topk(const Tensor& input, int64_t k, int64_t dim, bool largest, bo
 
 namespace {
 
-struct MaskedFillNode : Node {
-  SavedTensor mask{*this, "mask"};
-  Shape input_shape;
-  TensorList backward(BackwardContext& context) override {
-    return {ops::sum_to_shape(masked_fill(context.grad(), mask.get(), 0), input_shape)};
-  }
-};
-
-}  // namespace
-
-namespace {
-
 void check_masked_fill(const char* op, const char* name, const Tensor& input, const Tensor& mask, Scalar value) {
   const ops::Operands operands = {{name, input}, {"mask", mask}};
   TANDEM_CHECK(DTypeError, mask.dtype() == kBool, ops::operand_error(op, "mask must be bool", operands));
@@ -193,10 +152,10 @@ void run_masked_fill(const KernelContext& context, const Tensor& input, const Te
 }
 
 void record_masked_fill(const char* op, const Tensor& out, const Tensor& input, const Tensor& mask) {
-  if (auto* node = record<MaskedFillNode>(op, out, input)) {
-    node->mask.save(mask);
-    node->input_shape = input.shape();
-  }
+  record_gradient(op, out, {&input}, {{"mask", mask}},
+                  [shape = input.shape()](const Tensor& grad, const Tensor& saved) {
+                    return ops::sum_to_shape(masked_fill(grad, saved, 0), shape);
+                  });
 }
 
 }  // namespace
@@ -235,14 +194,6 @@ const Tensor& Tensor::masked_fill_(const Tensor& mask, Scalar value) const {
 
 namespace {
 
-struct TriangleNode : Node {
-  bool upper = false;
-  int64_t diagonal = 0;
-  TensorList backward(BackwardContext& context) override {
-    return {upper ? triu(context.grad(), diagonal) : tril(context.grad(), diagonal)};
-  }
-};
-
 Tensor triangle(const char* op, bool upper, const Tensor& input, int64_t diagonal) {
   const ops::Call call(op, {{"input", input}});
   call.require(input.dim() >= 2, "input must have at least two dimensions");
@@ -251,10 +202,9 @@ Tensor triangle(const char* op, bool upper, const Tensor& input, int64_t diagona
   const Tensor memory = row_major(input);
   TANDEM_KERNEL(call, triangle, upper, size_of(input.dtype()), input.numel() / std::max<int64_t>(rows * columns, 1),
                 rows, columns, diagonal, memory.data_ptr(), out.data_ptr());
-  if (auto* node = record<TriangleNode>(op, out, input)) {
-    node->upper = upper;
-    node->diagonal = diagonal;
-  }
+  record_gradient(op, out, {&input}, [upper, diagonal](const Tensor& grad) {
+    return upper ? triu(grad, diagonal) : tril(grad, diagonal);
+  });
   return out;
 }
 

@@ -104,32 +104,20 @@ void ops::scatter_slices_into(const KernelContext& context, ScatterOp op, const 
 
 namespace {
 
-/// Node of operations that assign or add (kAssign, kSum) to elements or slices that an index selects. Inputs: input,
-/// src.
-struct ScatterNode : Node {
-  SavedTensor index{*this, "index"};
-  int64_t dim = 0;
-  bool adds = false, of_slices = false;
-  TensorList backward(BackwardContext& context) override {
+/// Records an operation that assigns or adds (kAssign, kSum) to elements or slices that an index selects.
+void record_scatter(const char* op, const Tensor& out, const Tensor& input, int64_t dim, const Tensor& index,
+                    const Tensor& src, ScatterOp how, bool of_slices = false) {
+  if (!is_floating_point(out.dtype())) return;
+  const bool adds = how == ScatterOp::kSum;
+  const auto gradients = [dim, adds, of_slices](BackwardContext& context, const SavedTensor& saved) {
     TensorList grads(2);
-    const Tensor& grad = context.grad();
-    const Tensor at = index.get();
+    const Tensor &grad = context.grad(), at = saved.get();
     const auto others = [&] { return of_slices ? index_fill(grad, dim, at, 0) : scatter(grad, dim, at, 0); };
     if (context.needs(0)) grads[0] = adds ? grad : others();
     if (context.needs(1)) grads[1] = of_slices ? index_select(grad, dim, at) : gather(grad, dim, at);
     return grads;
-  }
-};
-
-void record_scatter(const char* op, const Tensor& out, const Tensor& input, int64_t dim, const Tensor& index,
-                    const Tensor& src, ScatterOp how, bool of_slices = false) {
-  if (!is_floating_point(out.dtype())) return;
-  if (auto* node = record<ScatterNode>(op, out, input, src)) {
-    node->index.save(index);
-    node->dim = dim;
-    node->adds = how == ScatterOp::kSum;
-    node->of_slices = of_slices;
-  }
+  };
+  ops::record_gradient(op, out, {&input, &src}, {{"index", index}}, gradients);
 }
 
 /// Checks the arguments of scatter operations, replaces dim and index by the arguments of the kernel, and src by the
@@ -290,9 +278,7 @@ struct ScatterReduceNode : Node {
       grads = {share * from_self, gather(share, dim, at) * from_src};
     }
     if (!include_self && grads[0].defined()) grads[0] = scatter(grads[0], dim, at, 0);
-    for (int i = 0; i < 2; ++i) {
-      if (!context.needs(i)) grads[static_cast<size_t>(i)] = Tensor();
-    }
+    ops::clear_unneeded(context, grads);
     return grads;
   }
 
