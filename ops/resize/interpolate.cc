@@ -91,14 +91,7 @@ Tensor resize(const char* op, const Tensor& input, const ResizePlan& plan) {
     TANDEM_KERNEL(context, resize, input.dtype(), map, dense.data_ptr(), images.data_ptr());
   }
   const Tensor out = plan.form.restore(images);
-
-  struct ResizeNode : autograd::Node {
-    ResizePlan plan;
-    TensorList backward(autograd::BackwardContext& context) override {
-      return {resize(name(), context.grad(), plan.transposed())};
-    }
-  };
-  if (auto* node = autograd::record<ResizeNode>(op, out, input)) node->plan = plan;
+  record_gradient(op, out, {&input}, [op, plan](const Tensor& grad) { return resize(op, grad, plan.transposed()); });
   return out;
 }
 

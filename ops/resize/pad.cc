@@ -68,11 +68,6 @@ struct Part {
   }
 };
 
-struct ConstantPadNode : autograd::Node {
-  Part part;  ///< the input's elements in the output
-  TensorList backward(autograd::BackwardContext& context) override { return {part.of(context.grad())}; }
-};
-
 Tensor pad_constant(const Tensor& input, const Margins& margins, Scalar value) {
   Shape shape = input.shape();
   Part kept = {shape, shape}, placed = {shape, shape};  // in the input and in the output
@@ -89,7 +84,7 @@ Tensor pad_constant(const Tensor& input, const Margins& margins, Scalar value) {
       keeps_channels_last(input) ? ops::empty_channels_last(shape, input.options()) : empty(shape, input.options());
   if (from.shape() != shape) primitives::fill(out, value);
   primitives::copy(from, placed.of(out));
-  if (auto* node = autograd::record<ConstantPadNode>("pad", out, from)) node->part = placed;
+  ops::record_gradient("pad", out, {&from}, [placed](const Tensor& grad) { return placed.of(grad); });
   return out;
 }
 

@@ -10,8 +10,6 @@
 namespace tandem { inline namespace v0 {
 
 using namespace ops;
-using autograd::BackwardContext;
-using autograd::Node;
 
 namespace {
 
@@ -46,19 +44,6 @@ Tensor blocks_in_pixels(const Tensor& tensor, int64_t r) {
   return permute(blocks, dims);
 }
 
-struct PixelShuffleNode : Node {
-  int64_t factor = 1;
-  TensorList backward(BackwardContext& context) override { return {pixel_unshuffle(context.grad(), factor)}; }
-};
-struct PixelUnshuffleNode : Node {
-  int64_t factor = 1;
-  TensorList backward(BackwardContext& context) override { return {pixel_shuffle(context.grad(), factor)}; }
-};
-struct ChannelShuffleNode : Node {
-  int64_t groups = 1;  ///< of the inverse
-  TensorList backward(BackwardContext& context) override { return {channel_shuffle(context.grad(), groups)}; }
-};
-
 }  // namespace
 
 Tensor pixel_shuffle(const Tensor& input, int64_t upscale_factor) {
@@ -75,7 +60,7 @@ Tensor pixel_shuffle(const Tensor& input, int64_t upscale_factor) {
     const NoGradGuard no_grad;
     primitives::copy(blocks_in_channels(input, r), blocks_in_pixels(out, r));
   }
-  if (auto* node = autograd::record<PixelShuffleNode>("pixel_shuffle", out, input)) node->factor = r;
+  record_gradient("pixel_shuffle", out, {&input}, [r](const Tensor& grad) { return pixel_unshuffle(grad, r); });
   return out;
 }
 
@@ -95,7 +80,7 @@ Tensor pixel_unshuffle(const Tensor& input, int64_t downscale_factor) {
     const NoGradGuard no_grad;
     primitives::copy(blocks_in_pixels(input, r), blocks_in_channels(out, r));
   }
-  if (auto* node = autograd::record<PixelUnshuffleNode>("pixel_unshuffle", out, input)) node->factor = r;
+  record_gradient("pixel_unshuffle", out, {&input}, [r](const Tensor& grad) { return pixel_shuffle(grad, r); });
   return out;
 }
 
@@ -109,8 +94,9 @@ Tensor channel_shuffle(const Tensor& input, int64_t groups) {
     const NoGradGuard no_grad;
     primitives::copy(transpose(unflatten(input, 1, {groups, each}), 1, 2), unflatten(out, 1, {each, groups}));
   }
-  if (auto* node = autograd::record<ChannelShuffleNode>("channel_shuffle", out, input))
-    node->groups = std::max<int64_t>(each, 1);
+  record_gradient("channel_shuffle", out, {&input}, [inverse = std::max<int64_t>(each, 1)](const Tensor& grad) {
+    return channel_shuffle(grad, inverse);
+  });
   return out;
 }
 

@@ -13,12 +13,10 @@
 
 namespace tandem { inline namespace v0 {
 
-using autograd::BackwardContext;
-using autograd::Node;
-using autograd::record;
 using ops::check_defined;
 using ops::existing_dim;
 using ops::operand_error;
+using ops::record_gradient;
 using ops::view_of;
 
 namespace {
@@ -208,24 +206,6 @@ Tensor repeat_interleave(const Tensor& input, const Tensor& repeats, std::option
 
 // --- flip, roll ----------------------------------------------------------------------------------
 
-namespace {
-
-struct FlipNode : Node {
-  Shape dims;
-  TensorList backward(BackwardContext& context) override { return {flip(context.grad(), dims)}; }
-};
-
-struct RollNode : Node {
-  Shape shifts, dims;
-  TensorList backward(BackwardContext& context) override {
-    Shape back = shifts;
-    for (int64_t& shift : back) shift = -shift;
-    return {roll(context.grad(), back, dims)};
-  }
-};
-
-}  // namespace
-
 Tensor flip(const Tensor& input, const Shape& dims) {
   check_defined("flip", input);
   const Shape wrapped = distinct_dims("flip", input, dims);
@@ -240,7 +220,7 @@ Tensor flip(const Tensor& input, const Shape& dims) {
   }
   const Tensor out = empty(input.shape(), input.options());
   primitives::copy(Tensor(make_ref<TensorImpl>(input.storage(), input.dtype(), input.shape(), strides, offset)), out);
-  if (auto* node = record<FlipNode>("flip", out, input)) node->dims = wrapped;
+  record_gradient("flip", out, {&input}, [wrapped](const Tensor& grad) { return flip(grad, wrapped); });
   return out;
 }
 
@@ -254,41 +234,21 @@ Tensor roll(const Tensor& input, const Shape& shifts, const Shape& dims) {
   ops::check_input<ValueError>("roll", input, shifts.size() == dims.size(), "shifts ", shifts, " and dims ", dims,
                                " differ in length");
   Tensor out = input;
-  Shape moves;
+  Shape back;
   {
     const NoGradGuard no_grad;
     for (size_t i = 0; i < dims.size(); ++i) {
       const int64_t d = existing_dim("roll", input, dims[i]), size = std::max<int64_t>(input.size(d), 1);
-      moves.push_back(shifts[i] % size);
-      const int64_t split = (size - moves.back()) % size;
+      back.push_back(-(shifts[i] % size));
+      const int64_t split = (size + back.back()) % size;
       out = cat({slice(out, d, split, size), slice(out, d, 0, split)}, d);
     }
   }
-  if (auto* node = record<RollNode>("roll", out, input)) {
-    node->shifts = moves;
-    node->dims = dims;
-  }
+  record_gradient("roll", out, {&input}, [back, dims](const Tensor& grad) { return roll(grad, back, dims); });
   return out;
 }
 
 // --- windows -------------------------------------------------------------------------------------
-
-namespace {
-
-struct UnfoldNode : Node {
-  Shape input_shape;
-  int64_t dim = 0;
-  int64_t size = 0;
-  int64_t step = 1;
-  TensorList backward(BackwardContext& context) override {
-    const Tensor windows = flatten(movedim(context.grad(), -1, dim + 1), dim, dim + 1);
-    const Tensor positions = arange(0, input_shape[static_cast<size_t>(dim)], 1, windows.device());
-    const Tensor index = flatten(unfold(positions, 0, size, step));
-    return {index_add(zeros(input_shape, windows.options()), dim, index, windows)};
-  }
-};
-
-}  // namespace
 
 Tensor unfold(const Tensor& input, int64_t dimension, int64_t size, int64_t step) {
   const int64_t d = existing_dim("unfold", input, dimension), length = input.size(d);
@@ -302,12 +262,12 @@ Tensor unfold(const Tensor& input, int64_t dimension, int64_t size, int64_t step
   strides.push_back(strides[at]);
   strides[at] *= std::min(step, std::max<int64_t>(length, 1));  // a larger step gives one window; no overflow
   Tensor out = view_of(input, shape, strides, input.impl().offset);
-  if (auto* node = record<UnfoldNode>("unfold", out, input)) {
-    node->input_shape = input.shape();
-    node->dim = d;
-    node->size = size;
-    node->step = step;
-  }
+  record_gradient("unfold", out, {&input}, [input_shape = input.shape(), d, size, step](const Tensor& grad) {
+    const Tensor windows = flatten(movedim(grad, -1, d + 1), d, d + 1);
+    const Tensor positions = arange(0, input_shape[static_cast<size_t>(d)], 1, windows.device());
+    const Tensor index = flatten(unfold(positions, 0, size, step));
+    return index_add(zeros(input_shape, windows.options()), d, index, windows);
+  });
   return out;
 }
 
@@ -340,28 +300,14 @@ struct Diagonal {
   }
 };
 
-struct EmbedDiagonalNode : Node {
-  Diagonal where;
-  TensorList backward(BackwardContext& context) override {
-    return {diagonal(context.grad(), where.offset, where.dim1, where.dim2)};
-  }
-};
-
 /// Zeros of `shape` with `input` on a diagonal.
 Tensor embed_diagonal(const char* op, const Tensor& input, const Shape& shape, const Diagonal& where) {
   Tensor out = zeros(shape, input.options());
   primitives::copy(input, where.of(out));
-  if (auto* node = record<EmbedDiagonalNode>(op, out, input)) node->where = where;
+  record_gradient(op, out, {&input},
+                  [where](const Tensor& grad) { return diagonal(grad, where.offset, where.dim1, where.dim2); });
   return out;
 }
-
-struct DiagonalNode : Node {
-  Shape input_shape;
-  Diagonal where;
-  TensorList backward(BackwardContext& context) override {
-    return {embed_diagonal("diagonal_backward", context.grad(), input_shape, where)};
-  }
-};
 
 /// The arguments of diagonal and diag_embed for matrices in dimensions of `ndim`.
 Diagonal diagonal_of(const char* op, int64_t ndim, int64_t offset, int64_t dim1, int64_t dim2) {
@@ -378,10 +324,9 @@ Tensor diagonal(const Tensor& input, int64_t offset, int64_t dim1, int64_t dim2)
   ops::check_input("diagonal", input, input.dim() >= 2, "input must have at least two dimensions");
   const Diagonal where = diagonal_of("diagonal", input.dim(), offset, dim1, dim2);
   Tensor out = where.of(input);
-  if (auto* node = record<DiagonalNode>("diagonal", out, input)) {
-    node->input_shape = input.shape();
-    node->where = where;
-  }
+  record_gradient("diagonal", out, {&input}, [shape = input.shape(), where](const Tensor& grad) {
+    return embed_diagonal("diagonal_backward", grad, shape, where);
+  });
   return out;
 }
 

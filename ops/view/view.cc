@@ -255,21 +255,13 @@ Tensor part_of(const Tensor& input, const Range& range) {
   return view_of(input, shape, strides, offset);
 }
 
-Tensor slice_backward(const Tensor& grad, const Range& range);
-
-struct SliceBackwardNode : Node {
-  Range range;
-  TensorList backward(BackwardContext& context) override {
-    const int64_t end = range.begin + range.count * range.step;
-    return {slice(context.grad(), range.dim, range.begin, end, range.step)};
-  }
-};
-
 /// The gradient of slice as an operation: zeros of range.shape with `grad` at the position of the slice.
 Tensor slice_backward(const Tensor& grad, const Range& range) {
   Tensor out = zeros(range.shape, grad.options());
   primitives::copy(grad, part_of(out, range));
-  if (auto* node = record<SliceBackwardNode>("slice_backward", out, grad)) node->range = range;
+  ops::record_gradient("slice_backward", out, {&grad}, [range](const Tensor& g) {
+    return slice(g, range.dim, range.begin, range.begin + range.count * range.step, range.step);
+  });
   return out;
 }
 
