@@ -13,7 +13,6 @@
 namespace tandem { inline namespace v0 {
 
 using autograd::BackwardContext;
-using autograd::Node;
 using autograd::SavedTensor;
 
 namespace ops {
@@ -60,25 +59,12 @@ Tensor mse_loss(Tensor input, Tensor target, Reduction reduction) {
     const Tensor difference = sub(input, target);
     out = reduce("mse_loss", mul(difference, difference), reduction);
   }
-
-  struct MseLossNode : Node {
-    SavedTensor input{*this, "input"}, target{*this, "target"};
-    double factor = 2;
-
-    TensorList backward(BackwardContext& context) override {
-      const Tensor slope = mul(sub(input.get(), target.get()), mul(context.grad(), factor));
-      TensorList grads(2);
-      if (context.needs(0)) grads[0] = slope;
-      if (context.needs(1)) grads[1] = neg(slope);
-      return grads;
-    }
+  const int64_t count = reduction == Reduction::kMean ? std::max<int64_t>(1, input.numel()) : 1;
+  const auto gradients = [count](BackwardContext& context, const SavedTensor& x, const SavedTensor& y) {
+    const Tensor slope = mul(sub(x.get(), y.get()), mul(context.grad(), 2 / static_cast<double>(count)));
+    return TensorList{context.needs(0) ? slope : Tensor(), context.needs(1) ? neg(slope) : Tensor()};
   };
-  if (auto* node = autograd::record<MseLossNode>("mse_loss", out, input, target)) {
-    node->input.save(input);
-    node->target.save(target);
-    const int64_t count = reduction == Reduction::kMean ? std::max<int64_t>(1, input.numel()) : 1;
-    node->factor = 2 / static_cast<double>(count);
-  }
+  record_gradient("mse_loss", out, {&input, &target}, {{"input", input}, {"target", target}}, gradients);
   return to(out, call.dtype);
 }
 

@@ -19,7 +19,6 @@ namespace tandem { inline namespace v0 {
 
 using namespace ops;
 using autograd::BackwardContext;
-using autograd::Node;
 using autograd::SavedTensor;
 
 namespace {
@@ -110,34 +109,24 @@ Tensor cross_entropy_of_rows(const KernelContext& context, const Tensor& logits,
                 ignore_index, shifts.data_ptr(), losses.data<double>());
   TANDEM_KERNEL(context, mean_of_losses, dtype, n, labels.data<int64_t>(), ignore_index, losses.data<double>(),
                 shifts.data_ptr(), out.data_ptr());
-
-  struct CrossEntropyNode : Node {
-    SavedTensor logits{*this, "input"}, labels{*this, "target"}, shifts{*this, "shifts"};
-    int64_t ignore_index = 0;
-
-    TensorList backward(BackwardContext& context) override {
-      const Tensor x = logits.get(), targets = labels.get(), saved = shifts.get();
-      const Tensor grad = to(context.grad(), saved.dtype());
-      const int64_t rows = x.shape()[0];
-      if (context.create_graph()) {
-        const Tensor difference = sub(softmax(x, 1), one_hot_like(x, targets));
-        const Tensor count = clamp(saved.select(0, 2 * rows), 1);  // without labels, gradients are 0
-        const Tensor scale = to(div(grad, count), x.dtype());
-        return {mul(difference, where(ne(targets, ignore_index), scale, 0).unsqueeze(1))};
-      }
-      const Tensor grad_logits = context.may_overwrite(logits, x) ? x : empty(x.shape(), x.options());
-      const Tensor dense = row_major(x);
-      TANDEM_KERNEL(kernel_context(x.device()), cross_entropy_backward, x.dtype(), rows, x.shape()[1], dense.data_ptr(),
-                    targets.data<int64_t>(), ignore_index, saved.data_ptr(), grad.data_ptr(), grad_logits.data_ptr());
-      return {grad_logits};
+  const auto gradient = [n, classes, ignore_index](BackwardContext& backward, const SavedTensor& saved_logits,
+                                                   const SavedTensor& saved_labels, const SavedTensor& saved_shifts) {
+    const Tensor x = saved_logits.get(), targets = saved_labels.get(), saved = saved_shifts.get();
+    const Tensor grad = to(backward.grad(), saved.dtype());
+    if (backward.create_graph()) {
+      const Tensor difference = sub(softmax(x, 1), one_hot_like(x, targets));
+      const Tensor count = clamp(saved.select(0, 2 * n), 1);  // without labels, gradients are 0
+      const Tensor scale = to(div(grad, count), x.dtype());
+      return mul(difference, where(ne(targets, ignore_index), scale, 0).unsqueeze(1));
     }
+    const Tensor grad_logits = backward.may_overwrite(saved_logits, x) ? x : empty(x.shape(), x.options());
+    const Tensor rows = row_major(x);
+    TANDEM_KERNEL(kernel_context(x.device()), cross_entropy_backward, x.dtype(), n, classes, rows.data_ptr(),
+                  targets.data<int64_t>(), ignore_index, saved.data_ptr(), grad.data_ptr(), grad_logits.data_ptr());
+    return grad_logits;
   };
-  if (auto* node = autograd::record<CrossEntropyNode>("cross_entropy", out, logits)) {
-    node->logits.save(logits);
-    node->labels.save(labels);
-    node->shifts.save(shifts);
-    node->ignore_index = ignore_index;
-  }
+  record_gradient("cross_entropy", out, {&logits}, {{"input", logits}, {"target", labels}, {"shifts", shifts}},
+                  gradient);
   return out;
 }
 

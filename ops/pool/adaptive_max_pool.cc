@@ -16,9 +16,6 @@
 namespace tandem { inline namespace v0 {
 
 using namespace ops;
-using autograd::BackwardContext;
-using autograd::Node;
-using autograd::SavedTensor;
 
 // --- adaptive max --------------------------------------------------------------------------------
 
@@ -48,22 +45,6 @@ ValuesIndices max_of_windows(const Tensor& input, int64_t dim, int64_t n) {
 /// `tensor` with the dimensions of an image, or of a signal, as one.
 Tensor flat(const Tensor& tensor, bool is_signal) { return flatten(tensor, is_signal ? -1 : -2); }
 
-struct AdaptiveMaxPoolNode : Node {
-  SavedTensor indices{*this, "indices"};
-  Shape input_shape;
-  bool is_signal = false;
-  TensorList backward(BackwardContext& context) override {
-    Shape planes = input_shape;
-    if (!is_signal) {
-      planes.erase(planes.size() - 1);
-      planes.back() = input_shape[planes.size() - 1] * input_shape.back();
-    }
-    const Tensor grad = gather_backward(flat(context.grad(), is_signal), planes.dim() - 1,
-                                        row_major(flat(indices.get(), is_signal)), planes);
-    return {reshape(grad, input_shape)};
-  }
-};
-
 ValuesIndices adaptive_max_pool(const char* op, const Tensor& input, bool is_signal, OutputSize2d output_size) {
   const KernelContext context = check_same_device(op, {{"input", input}});
   const ImageForm form = check_images(op, input, is_signal);
@@ -78,11 +59,16 @@ ValuesIndices adaptive_max_pool(const char* op, const Tensor& input, bool is_sig
     const Tensor indices = add(mul(rows.indices, images.size(3)), gather(columns.indices, 2, rows.indices));
     result = {form.restore(rows.values), form.restore(indices)};
   }
-  if (auto* node = autograd::record<AdaptiveMaxPoolNode>(op, result.values, input)) {
-    node->indices.save(result.indices);
-    node->input_shape = input.shape();
-    node->is_signal = is_signal;
-  }
+  const auto gradient = [shape = input.shape(), is_signal](const Tensor& grad, const Tensor& indices) {
+    Shape planes = shape;
+    if (!is_signal) {
+      planes.erase(planes.size() - 1);
+      planes.back() = shape[planes.size() - 1] * shape.back();
+    }
+    return reshape(
+        gather_backward(flat(grad, is_signal), planes.dim() - 1, row_major(flat(indices, is_signal)), planes), shape);
+  };
+  record_gradient(op, result.values, {&input}, {{"indices", result.indices}}, gradient);
   return result;
 }
 

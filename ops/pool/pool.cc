@@ -11,9 +11,6 @@
 namespace tandem { inline namespace v0 {
 
 using namespace ops;
-using autograd::BackwardContext;
-using autograd::Node;
-using autograd::SavedTensor;
 
 // --- arguments -----------------------------------------------------------------------------------
 
@@ -109,18 +106,8 @@ Tensor take_largest(const Tensor& input, const Tensor& indices, const MaxPoolPla
   TANDEM_KERNEL(kernel_context(input.device()), take_at, input.dtype(), plan.shape, dense.data_ptr(),
                 indices.data_ptr(), windows.data_ptr());
   const Tensor out = plan.form.restore(windows);
-
-  struct TakeLargestNode : Node {
-    SavedTensor indices{*this, "indices"};
-    MaxPoolPlan plan;
-    TensorList backward(BackwardContext& context) override {
-      return {max_pool_backward(context.grad(), indices.get(), plan)};
-    }
-  };
-  if (auto* node = autograd::record<TakeLargestNode>(plan.backward_name(), out, input)) {
-    node->indices.save(indices);
-    node->plan = plan;
-  }
+  record_gradient(plan.backward_name(), out, {&input}, {{"indices", indices}},
+                  [plan](const Tensor& g, const Tensor& saved) { return max_pool_backward(g, saved, plan); });
   return out;
 }
 
@@ -131,28 +118,10 @@ Tensor max_pool_backward(const Tensor& grad, const Tensor& indices, const MaxPoo
   TANDEM_KERNEL(kernel_context(grad.device()), max_pool_backward, grad.dtype(), plan.shape, dense.data_ptr(),
                 indices.data_ptr(), images.data_ptr());
   const Tensor out = plan.form.restore(images);
-
-  struct MaxPoolBackwardNode : Node {
-    SavedTensor indices{*this, "indices"};
-    MaxPoolPlan plan;
-    TensorList backward(BackwardContext& context) override {
-      return {take_largest(context.grad(), indices.get(), plan)};
-    }
-  };
-  if (auto* node = autograd::record<MaxPoolBackwardNode>(plan.backward_name(), out, grad)) {
-    node->indices.save(indices);
-    node->plan = plan;
-  }
+  record_gradient(plan.backward_name(), out, {&grad}, {{"indices", indices}},
+                  [plan](const Tensor& g, const Tensor& saved) { return take_largest(g, saved, plan); });
   return out;
 }
-
-struct MaxPoolNode : Node {
-  SavedTensor indices{*this, "indices"};
-  MaxPoolPlan plan;
-  TensorList backward(BackwardContext& context) override {
-    return {max_pool_backward(context.grad(), indices.get(), plan)};
-  }
-};
 
 ValuesIndices max_pool(const char* op, const Tensor& input, bool is_signal, const Window& window, bool with_indices) {
   const KernelContext context = check_same_device(op, {{"input", input}});
@@ -179,10 +148,8 @@ ValuesIndices max_pool(const char* op, const Tensor& input, bool is_signal, cons
       needs_indices ? empty(plan.windows_shape(), {index_dtype(shape.kernel_elements()), input.device()}) : Tensor();
   TANDEM_KERNEL(context, max_pool, input.dtype(), shape, dense.data_ptr(), windows.data_ptr(), data_or_null(indices));
   ValuesIndices result = {form.restore(windows), {}};
-  if (auto* node = autograd::record<MaxPoolNode>(op, result.values, input)) {
-    node->indices.save(indices);
-    node->plan = plan;
-  }
+  record_gradient(op, result.values, {&input}, {{"indices", indices}},
+                  [plan](const Tensor& g, const Tensor& saved) { return max_pool_backward(g, saved, plan); });
   if (with_indices) {
     const Tensor flat = empty_in_order(plan.windows_shape(), {kInt64, input.device()}, shape.channels_last);
     TANDEM_KERNEL(context, flat_indices, shape, indices.data_ptr(), flat.data<int64_t>());
@@ -263,12 +230,7 @@ Tensor mean_backward(const char* op, const Tensor& grad, const MeanPlan& plan) {
     TANDEM_KERNEL(context, avg_pool_backward, grad.dtype(), plan.windows(), dense.data_ptr(), images.data_ptr());
   }
   const Tensor out = plan.form.restore(images);
-
-  struct MeanBackwardNode : Node {
-    MeanPlan plan;
-    TensorList backward(BackwardContext& context) override { return {mean_of_windows(name(), context.grad(), plan)}; }
-  };
-  if (auto* node = autograd::record<MeanBackwardNode>(op, out, grad)) node->plan = plan;
+  record_gradient(op, out, {&grad}, [op, plan](const Tensor& g) { return mean_of_windows(op, g, plan); });
   return out;
 }
 
@@ -281,12 +243,7 @@ Tensor mean_of_windows(const char* op, const Tensor& input, const MeanPlan& plan
     TANDEM_KERNEL(context, avg_pool, input.dtype(), plan.windows(), dense.data_ptr(), windows.data_ptr());
   }
   const Tensor out = plan.form.restore(windows);
-
-  struct MeanNode : Node {
-    MeanPlan plan;
-    TensorList backward(BackwardContext& context) override { return {mean_backward(name(), context.grad(), plan)}; }
-  };
-  if (auto* node = autograd::record<MeanNode>(op, out, input)) node->plan = plan;
+  record_gradient(op, out, {&input}, [op, plan](const Tensor& g) { return mean_backward(op, g, plan); });
   return out;
 }
 

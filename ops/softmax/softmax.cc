@@ -9,7 +9,6 @@ namespace tandem { inline namespace v0 {
 
 using namespace ops;
 using autograd::BackwardContext;
-using autograd::Node;
 using autograd::SavedTensor;
 
 namespace {
@@ -17,24 +16,18 @@ namespace {
 /// The sum over `dim`, kept with size 1; a 0-dim tensor is its own sum.
 Tensor sum_over(const Tensor& tensor, int64_t dim) { return tensor.dim() == 0 ? tensor : tensor.sum({dim}, true); }
 
-struct SoftmaxNode : Node {
-  SavedTensor output{*this, "output"};
-  int64_t dim = 0;
-  bool log = false;
-
-  TensorList backward(BackwardContext& context) override {
-    const Tensor y = output.get();
-    const Tensor& grad = context.grad();
-    if (context.create_graph()) {
-      if (log) return {sub(grad, mul(exp(y), sum_over(grad, dim)))};
-      return {mul(y, sub(grad, sum_over(mul(grad, y), dim)))};
-    }
-    const Tensor dense = row_major(grad), grad_input = empty(y.shape(), y.options());
-    TANDEM_KERNEL(kernel_context(y.device()), softmax_backward, y.dtype(), extents_around(y.shape(), dim), log,
-                  dense.data_ptr(), y.data_ptr(), grad_input.data_ptr());
-    return {grad_input};
+/// The gradient of (log-)softmax with the result y.
+Tensor softmax_gradient(const BackwardContext& context, const Tensor& y, int64_t dim, bool log) {
+  const Tensor& grad = context.grad();
+  if (context.create_graph()) {
+    if (log) return sub(grad, mul(exp(y), sum_over(grad, dim)));
+    return mul(y, sub(grad, sum_over(mul(grad, y), dim)));
   }
-};
+  const Tensor dense = row_major(grad), grad_input = empty(y.shape(), y.options());
+  TANDEM_KERNEL(kernel_context(y.device()), softmax_backward, y.dtype(), extents_around(y.shape(), dim), log,
+                dense.data_ptr(), y.data_ptr(), grad_input.data_ptr());
+  return grad_input;
+}
 
 Tensor run_softmax(const char* op, Tensor input, int64_t dim, std::optional<DType> dtype, bool log) {
   if (!dtype) cast_for(CastPolicy::kFloat32, {&input});
@@ -45,11 +38,9 @@ Tensor run_softmax(const char* op, Tensor input, int64_t dim, std::optional<DTyp
   const Tensor dense = row_major(input), out = empty(input.shape(), input.options());
   TANDEM_KERNEL(context, softmax, input.dtype(), extents_around(input.shape(), dim), log, dense.data_ptr(),
                 out.data_ptr());
-  if (auto* node = autograd::record<SoftmaxNode>(op, out, input)) {
-    node->output.save(out);
-    node->dim = dim;
-    node->log = log;
-  }
+  record_gradient(op, out, {&input}, {{"output", out}}, [dim, log](BackwardContext& backward, const SavedTensor& y) {
+    return softmax_gradient(backward, y.get(), dim, log);
+  });
   return out;
 }
 
