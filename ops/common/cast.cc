@@ -10,15 +10,10 @@ namespace {
 /// Casts to a half type do not change float64 tensors: a program that uses float64 needs its precision.
 DType cast_dtype(DType from, DType to) { return is_floating_point(from) && from != kFloat64 ? to : from; }
 
-struct ToDTypeNode : autograd::Node {
-  DType dtype = kFloat32;  ///< dtype of the input
-  TensorList backward(autograd::BackwardContext& context) override { return {to(context.grad(), dtype)}; }
-};
-
 /// `output`, which is `input` in another dtype, with its history.
 Tensor recorded_cast(const Tensor& input, const Tensor& output) {
   if (is_floating_point(output.dtype())) {
-    if (auto* node = autograd::record<ToDTypeNode>("to", output, input)) node->dtype = input.dtype();
+    ops::record_gradient("to", output, {&input}, [dtype = input.dtype()](const Tensor& g) { return to(g, dtype); });
   }
   return output;
 }

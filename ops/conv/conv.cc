@@ -162,23 +162,12 @@ Tensor convolve(const ConvGeometry& geometry, bool is_transposed, const Tensor& 
 Tensor conv2d_weight_gradient(const ConvGeometry& geometry, const Tensor& input, const Tensor& grad) {
   const Tensor out =
       weight_gradient(geometry, input, grad, {empty(weight_shape(geometry), grad.options()), /*accumulate=*/false});
-
-  struct WeightGradientNode : Node {
-    SavedTensor input{*this, "input"}, grad{*this, "grad"};
-    ConvGeometry geometry;
-
-    TensorList backward(BackwardContext& context) override {
-      TensorList grads(2);
-      if (context.needs(0)) grads[0] = convolve(geometry, /*is_transposed=*/true, grad.get(), context.grad());
-      if (context.needs(1)) grads[1] = convolve(geometry, /*is_transposed=*/false, input.get(), context.grad());
-      return grads;
-    }
+  const auto gradients = [geometry](BackwardContext& context, const SavedTensor& x, const SavedTensor& g) {
+    return TensorList{
+        context.needs(0) ? convolve(geometry, /*is_transposed=*/true, g.get(), context.grad()) : Tensor(),
+        context.needs(1) ? convolve(geometry, /*is_transposed=*/false, x.get(), context.grad()) : Tensor()};
   };
-  if (auto* node = autograd::record<WeightGradientNode>("conv2d_backward_weight", out, input, grad)) {
-    node->input.save(input);
-    node->grad.save(grad);
-    node->geometry = geometry;
-  }
+  record_gradient("conv2d_backward_weight", out, {&input, &grad}, {{"input", input}, {"grad", grad}}, gradients);
   return out;
 }
 

@@ -15,22 +15,6 @@ TANDEM_COMPARISONS(TANDEM_DEFINE_COMPARISON)
 
 // --- where ---------------------------------------------------------------------------------------
 
-namespace {
-
-struct WhereNode : autograd::Node {
-  autograd::SavedTensor condition{*this, "condition"};
-  Shape a_shape, b_shape;
-  TensorList backward(autograd::BackwardContext& context) override {
-    TensorList grads(2);
-    const Tensor chosen = condition.get();
-    if (context.needs(0)) grads[0] = ops::sum_to_shape(where(chosen, context.grad(), 0), a_shape);
-    if (context.needs(1)) grads[1] = ops::sum_to_shape(where(chosen, 0, context.grad()), b_shape);
-    return grads;
-  }
-};
-
-}  // namespace
-
 Tensor where(const Tensor& condition, Tensor a, Tensor b) {
   const ops::Call call("where", CastPolicy::kWidest, {{"condition", condition}, {"a", &a}, {"b", &b}});
   call.require<DTypeError>(condition.dtype() == kBool, "condition must be bool");
@@ -41,11 +25,13 @@ Tensor where(const Tensor& condition, Tensor a, Tensor b) {
   const auto loop = ops::make_loop<4>(out.shape(), out.numel(), {&out, &condition, &a, &b});
   TANDEM_KERNEL(call, where, size_of(a.dtype()), loop, condition.data_ptr(), a.data_ptr(), b.data_ptr(),
                 out.data_ptr());
-  if (auto* node = autograd::record<WhereNode>("where", out, a, b)) {
-    node->condition.save(condition);
-    node->a_shape = a.shape();
-    node->b_shape = b.shape();
-  }
+  const auto gradients = [a_shape = a.shape(), b_shape = b.shape()](autograd::BackwardContext& context,
+                                                                    const autograd::SavedTensor& saved) {
+    const Tensor &grad = context.grad(), chosen = saved.get();
+    return TensorList{context.needs(0) ? ops::sum_to_shape(where(chosen, grad, 0), a_shape) : Tensor(),
+                      context.needs(1) ? ops::sum_to_shape(where(chosen, 0, grad), b_shape) : Tensor()};
+  };
+  ops::record_gradient("where", out, {&a, &b}, {{"condition", condition}}, gradients);
   return out;
 }
 

@@ -11,8 +11,6 @@
 namespace tandem { inline namespace v0 {
 
 using autograd::BackwardContext;
-using autograd::Node;
-using autograd::record;
 using functions::Add;
 using functions::Div;
 using functions::DivBackward;
@@ -77,13 +75,9 @@ Tensor ops::relu_backward(const Tensor& grad, const Tensor& output) {
 }
 
 void ops::record_sum(const char* op, const Tensor& sum, const Tensor& a, const Tensor& b) {
-  struct SumNode : Node {
-    DType dtype = kFloat32;  ///< of b
-    TensorList backward(BackwardContext& context) override {
-      return {context.grad(), context.needs(1) ? to(context.grad(), dtype) : Tensor()};
-    }
-  };
-  if (auto* node = record<SumNode>(op, sum, a, b)) node->dtype = b.dtype();
+  record_gradient(op, sum, {&a, &b}, [dtype = b.dtype()](BackwardContext& context) {
+    return TensorList{context.grad(), context.needs(1) ? to(context.grad(), dtype) : Tensor()};
+  });
 }
 
 TANDEM_DEFINE_METHOD(exp)
@@ -164,19 +158,11 @@ Tensor autograd::accumulate_with_graph(const Tensor& a, const Tensor& b) { retur
 
 // --- copies --------------------------------------------------------------------------------------
 
-namespace {
-
-struct CloneNode : Node {
-  TensorList backward(BackwardContext& context) override { return {context.grad()}; }
-};
-
-}  // namespace
-
 Tensor clone(const Tensor& input) {
   const KernelContext context = ops::check_same_device("clone", {{"input", input}});
   Tensor out = empty_like(input);
   primitives::copy(input, out);
-  record<CloneNode>("clone", out, input);
+  ops::record_gradient("clone", out, {&input}, [](const Tensor& grad) { return grad; });
   return out;
 }
 
@@ -189,21 +175,6 @@ Tensor Tensor::clone() const { return tandem::clone(*this); }
 Tensor Tensor::contiguous() const { return tandem::contiguous(*this); }
 
 namespace {
-
-/// fill_ overwrites self, so the gradient of its old value is zero.
-struct FillNode : Node {
-  TensorList backward(BackwardContext&) override { return TensorList(1); }
-};
-
-/// Inputs: old value of self (no gradient), src.
-struct CopyNode : Node {
-  Shape src_shape;
-  TensorList backward(BackwardContext& context) override {
-    TensorList grads(2);
-    if (context.needs(1)) grads[1] = ops::sum_to_shape(context.grad(), src_shape);
-    return grads;
-  }
-};
 
 /// Throws StateError unless another tensor sees a change of `self`, a temporary handle.
 void check_assignable(const char* op, const Tensor& self) {
@@ -225,7 +196,7 @@ const Tensor& Tensor::fill_(Scalar value) const {
   ops::check_in_place("fill_", *this, dtype());
   check_fits("fill_", "value", value, dtype());
   ops::begin_in_place("fill_", *this);
-  record<FillNode>("fill_", *this, *this);
+  ops::record_overwrite("fill_", *this);
   primitives::fill(*this, value);
   autograd::end_in_place("fill_", *this);
   return *this;
@@ -237,7 +208,10 @@ const Tensor& ops::copy_in_place(const char* op, const Tensor& self, const Tenso
   const Tensor source = in_place_argument(op, self, src, "src");
   begin_in_place(op, self, source);
   if (is_floating_point(self.dtype())) {
-    if (auto* node = record<CopyNode>(op, self, self, source)) node->src_shape = source.shape();
+    // The gradient of the old value of self is zero.
+    record_gradient(op, self, {&self, &source}, [shape = source.shape()](BackwardContext& backward) {
+      return TensorList{Tensor(), backward.needs(1) ? sum_to_shape(backward.grad(), shape) : Tensor()};
+    });
   }
   primitives::copy(make_view(source.storage(), source.dtype(), self.shape(), broadcast_strides(source, self.shape()),
                              source.impl().offset),

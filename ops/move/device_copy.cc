@@ -401,17 +401,8 @@ void check_alike(const char* op, const std::vector<Tensor>& tensors) {
 
 // --- moves ----------------------------------------------------------------------------------------------------------
 
-namespace {
-
-struct MoveNode : autograd::Node {
-  Device device;  ///< of the input
-  TensorList backward(autograd::BackwardContext& context) override { return {to(context.grad(), device)}; }
-};
-
-}  // namespace
-
 Tensor record_move(const char* op, const Tensor& input, const Tensor& output) {
-  if (auto* node = autograd::record<MoveNode>(op, output, input)) node->device = input.device();
+  record_gradient(op, output, {&input}, [device = input.device()](const Tensor& grad) { return to(grad, device); });
   return output;
 }
 

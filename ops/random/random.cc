@@ -18,8 +18,6 @@
 namespace tandem { inline namespace v0 {
 
 using namespace ops;
-using autograd::BackwardContext;
-using autograd::Node;
 
 namespace {
 
@@ -57,10 +55,7 @@ const Tensor& overwritten(const char* op, const Tensor& self, Fill fill) {
   const KernelContext context = check_same_device(op, {{"self", self}});
   check_in_place(op, self, self.dtype());
   begin_in_place(op, self);
-  struct OverwriteNode : Node {
-    TensorList backward(BackwardContext&) override { return TensorList(1); }
-  };
-  autograd::record<OverwriteNode>(op, self, self);
+  record_overwrite(op, self);
   const NoGradGuard no_grad;
   fill();
   autograd::end_in_place(op, self);
@@ -290,19 +285,10 @@ Tensor masked(const Tensor& x, PhiloxState state, double p) {
   const Tensor out = empty(x.shape(), x.options());
   TANDEM_KERNEL(kernel_context(x.device()), dropout, x.dtype(), state, static_cast<uint64_t>(std::llround(p * 0x1p32)),
                 p == 1 ? 0 : 1 / (1 - p), x.numel(), dense.data_ptr(), out.data_ptr());
-
-  struct DropoutNode : Node {
-    PhiloxState state;
-    Tensor block;  // holds the memory of state.of_step
-    double p = 0;
-
-    TensorList backward(BackwardContext& context) override { return {masked(context.grad(), state, p)}; }
-  };
-  if (auto* node = autograd::record<DropoutNode>("dropout", out, x)) {
-    node->state = state;
-    node->block = cuda::step_block(x.device());
-    node->p = p;
-  }
+  // step_block holds the memory of state.of_step.
+  record_gradient("dropout", out, {&x}, [state, block = cuda::step_block(x.device()), p](const Tensor& grad) {
+    return masked(grad, state, p);
+  });
   return out;
 }
 
