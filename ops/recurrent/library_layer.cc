@@ -96,9 +96,7 @@ struct LibraryLayerNode : Node {
     for (const SavedTensor& operand : operands) in.push_back(operand.get());
     TensorList grads = context.create_graph() ? TensorList() : by_library(context, in);
     if (grads.empty()) grads = composed(in, context.grad());
-    for (size_t i = 0; i < grads.size(); ++i) {
-      if (!context.needs(static_cast<int>(i))) grads[i] = {};
-    }
+    clear_unneeded(context, grads);
     return grads;
   }
 

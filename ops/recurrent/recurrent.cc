@@ -76,9 +76,7 @@ struct RecurrentNode : Node {
                            weight_hh.get(), bias_ih.get(), bias_hh.get()};
     if (context.create_graph()) {
       TensorList grads = composed_recurrent_backward(kind, steps, in, context.grad());
-      for (size_t i = 0; i < grads.size(); ++i) {
-        if (!context.needs(static_cast<int>(i))) grads[i] = {};
-      }
+      clear_unneeded(context, grads);
       return grads;
     }
     const KernelContext kernels = kernel_context(in.input.device());
