@@ -66,13 +66,12 @@ std::string Bilinear::extra_repr() const {
   return str(weight.size(1), ", ", weight.size(2), ", ", weight.size(0), bias.defined() ? "" : ", no bias");
 }
 
-Tensor Flatten::forward(const Tensor& input) { return flatten(input, start_dim_, end_dim_); }
+Flatten::Flatten(int64_t start_dim, int64_t end_dim)
+    : FunctionLayer([=](const Tensor& x) { return flatten(x, start_dim, end_dim); }, str(start_dim, ", ", end_dim)) {}
 
-std::string Flatten::extra_repr() const { return str(start_dim_, ", ", end_dim_); }
-
-Tensor Unflatten::forward(const Tensor& input) { return unflatten(input, dim_, sizes_); }
-
-std::string Unflatten::extra_repr() const { return str(dim_, ", ", sizes_); }
+Unflatten::Unflatten(int64_t dim, const Shape& unflattened_size)
+    : FunctionLayer([=](const Tensor& x) { return unflatten(x, dim, unflattened_size); },
+                    str(dim, ", ", unflattened_size)) {}
 
 Tensor CosineSimilarity::operator()(const Tensor& x1, const Tensor& x2) {
   const ModuleScope scope(*this);

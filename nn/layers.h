@@ -66,29 +66,17 @@ class TANDEM_API Identity : public Layer {
 };
 
 /// Flattens the dimensions start_dim .. end_dim into one; by default all except the first.
-class TANDEM_API Flatten : public Layer {
+class TANDEM_API Flatten : public FunctionLayer {
  public:
   /// Both dimensions are included; negative ones count from the end.
-  explicit Flatten(int64_t start_dim = 1, int64_t end_dim = -1) : start_dim_(start_dim), end_dim_(end_dim) {}
-  Tensor forward(const Tensor& input) override;
-  std::string extra_repr() const override;
-
- private:
-  int64_t start_dim_;
-  int64_t end_dim_;
+  explicit Flatten(int64_t start_dim = 1, int64_t end_dim = -1);
 };
 
 /// Splits dimension `dim` into dimensions of the given sizes. One size may be -1; it is inferred.
-class TANDEM_API Unflatten : public Layer {
+class TANDEM_API Unflatten : public FunctionLayer {
  public:
   /// A negative dimension counts from the end.
-  Unflatten(int64_t dim, const Shape& unflattened_size) : dim_(dim), sizes_(unflattened_size) {}
-  Tensor forward(const Tensor& input) override;
-  std::string extra_repr() const override;
-
- private:
-  int64_t dim_;
-  Shape sizes_;
+  Unflatten(int64_t dim, const Shape& unflattened_size);
 };
 
 /// cosine_similarity of two tensors along a dimension.

@@ -14,18 +14,18 @@ Shape all_sides(int64_t dims, const Shape& sides, PadMode mode) {
   return sides.size() == 1 ? Shape(count, sides[0]) : sides;
 }
 
+std::string text_of(const Shape& sides, double value) {
+  const bool same = std::count(sides.begin(), sides.end(), sides[0]) == sides.dim();
+  const std::string text = same ? str("padding ", sides[0]) : str("padding ", sides);
+  return value == 0 ? text : str(text, ", value ", value);
+}
+
 }  // namespace
 
 PaddingLayer::PaddingLayer(int64_t dims, const Padding& padding, PadMode mode, double value)
-    : padding_(all_sides(dims, padding.sides, mode)), mode_(mode), value_(value) {}
+    : PaddingLayer(all_sides(dims, padding.sides, mode), mode, value) {}
 
-Tensor PaddingLayer::forward(const Tensor& input) { return pad(input, padding_, mode_, value_); }
-
-std::string PaddingLayer::extra_repr() const {
-  const bool same = std::count(padding_.begin(), padding_.end(), padding_[0]) == padding_.dim();
-  std::string text = same ? str("padding ", padding_[0]) : str("padding ", padding_);
-  if (value_ != 0) text += str(", value ", value_);
-  return text;
-}
+PaddingLayer::PaddingLayer(const Shape& sides, PadMode mode, double value)
+    : FunctionLayer([=](const Tensor& x) { return pad(x, sides, mode, value); }, text_of(sides, value)) {}
 
 }}}  // namespace tandem::v0::nn

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <initializer_list>
-#include <string>
 
 #include <tandem/base/macros.h>
 #include <tandem/nn/module.h>
@@ -21,19 +20,13 @@ struct Padding {
 };
 
 /// Base of the padding layers: pad of the last one or two dimensions.
-class TANDEM_API PaddingLayer : public Layer {
- public:
-  Tensor forward(const Tensor& input) override;
-  std::string extra_repr() const override;
-
+class TANDEM_API PaddingLayer : public FunctionLayer {
  protected:
   /// Throws ValueError unless `padding` has one number, or two for each of the last `dims` dimensions.
   PaddingLayer(int64_t dims, const Padding& padding, PadMode mode, double value = 0);
 
  private:
-  Shape padding_;
-  PadMode mode_;
-  double value_;
+  PaddingLayer(const Shape& sides, PadMode mode, double value);
 };
 
 /// Adds `value` on both sides of x [N, C, L] or [C, L].

@@ -49,24 +49,22 @@ ValuesIndices MaxPool2d::with_indices(const Tensor& input) const {
 
 std::string MaxPool2d::extra_repr() const { return max_text(kernel_size_, options_); }
 
-Tensor AvgPool1d::forward(const Tensor& input) { return avg_pool1d(input, kernel_size_, options_); }
+AvgPool1d::AvgPool1d(int64_t kernel_size, AvgPool1dOptions options)
+    : FunctionLayer([=](const Tensor& x) { return avg_pool1d(x, kernel_size, options); },
+                    avg_text(kernel_size, options)) {}
 
-std::string AvgPool1d::extra_repr() const { return avg_text(kernel_size_, options_); }
+AvgPool2d::AvgPool2d(Size2d kernel_size, AvgPool2dOptions options)
+    : FunctionLayer([=](const Tensor& x) { return avg_pool2d(x, kernel_size, options); },
+                    avg_text(kernel_size, options) +
+                        (options.divisor_override ? str(", divisor ", *options.divisor_override) : "")) {}
 
-Tensor AvgPool2d::forward(const Tensor& input) { return avg_pool2d(input, kernel_size_, options_); }
+AdaptiveAvgPool1d::AdaptiveAvgPool1d(int64_t output_size)
+    : FunctionLayer([=](const Tensor& x) { return adaptive_avg_pool1d(x, output_size); },
+                    "output " + kernel_text(output_size)) {}
 
-std::string AvgPool2d::extra_repr() const {
-  const std::string text = avg_text(kernel_size_, options_);
-  return options_.divisor_override ? str(text, ", divisor ", *options_.divisor_override) : text;
-}
-
-Tensor AdaptiveAvgPool1d::forward(const Tensor& input) { return adaptive_avg_pool1d(input, output_size_); }
-
-std::string AdaptiveAvgPool1d::extra_repr() const { return "output " + kernel_text(output_size_); }
-
-Tensor AdaptiveAvgPool2d::forward(const Tensor& input) { return adaptive_avg_pool2d(input, output_size_); }
-
-std::string AdaptiveAvgPool2d::extra_repr() const { return "output " + kernel_text(output_size_); }
+AdaptiveAvgPool2d::AdaptiveAvgPool2d(OutputSize2d output_size)
+    : FunctionLayer([=](const Tensor& x) { return adaptive_avg_pool2d(x, output_size); },
+                    "output " + kernel_text(output_size)) {}
 
 Tensor AdaptiveMaxPool1d::forward(const Tensor& input) { return adaptive_max_pool1d(input, output_size_); }
 

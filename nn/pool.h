@@ -46,57 +46,33 @@ class TANDEM_API MaxPool2d : public Layer {
 };
 
 /// Mean of each window: avg_pool1d of x [N, C, L] or [C, L].
-class TANDEM_API AvgPool1d : public Layer {
+class TANDEM_API AvgPool1d : public FunctionLayer {
  public:
   using Options = AvgPool1dOptions;  ///< of the constructor
   /// Size of the window, and stride and padding.
-  explicit AvgPool1d(int64_t kernel_size, AvgPool1dOptions options = {})
-      : kernel_size_(kernel_size), options_(options) {}
-  Tensor forward(const Tensor& input) override;
-  std::string extra_repr() const override;
-
- private:
-  int64_t kernel_size_;
-  AvgPool1dOptions options_;
+  explicit AvgPool1d(int64_t kernel_size, AvgPool1dOptions options = {});
 };
 
 /// Mean of each window: avg_pool2d of x [N, C, H, W] or [C, H, W].
-class TANDEM_API AvgPool2d : public Layer {
+class TANDEM_API AvgPool2d : public FunctionLayer {
  public:
   using Options = AvgPool2dOptions;  ///< of the constructor
   /// Size of the window, and stride, padding and divisor.
-  explicit AvgPool2d(Size2d kernel_size, AvgPool2dOptions options = {})
-      : kernel_size_(kernel_size), options_(options) {}
-  Tensor forward(const Tensor& input) override;
-  std::string extra_repr() const override;
-
- private:
-  Size2d kernel_size_;
-  AvgPool2dOptions options_;
+  explicit AvgPool2d(Size2d kernel_size, AvgPool2dOptions options = {});
 };
 
 /// Means of output_size windows that cover the signal: adaptive_avg_pool1d of x [N, C, L] or [C, L].
-class TANDEM_API AdaptiveAvgPool1d : public Layer {
+class TANDEM_API AdaptiveAvgPool1d : public FunctionLayer {
  public:
   /// Size of the result, L'.
-  explicit AdaptiveAvgPool1d(int64_t output_size) : output_size_(output_size) {}
-  Tensor forward(const Tensor& input) override;
-  std::string extra_repr() const override;
-
- private:
-  int64_t output_size_;
+  explicit AdaptiveAvgPool1d(int64_t output_size);
 };
 
 /// Means of output_size windows that cover the image: adaptive_avg_pool2d of x [N, C, H, W] or [C, H, W].
-class TANDEM_API AdaptiveAvgPool2d : public Layer {
+class TANDEM_API AdaptiveAvgPool2d : public FunctionLayer {
  public:
   /// Size of the result, {H', W'}; std::nullopt keeps the size of the input.
-  explicit AdaptiveAvgPool2d(OutputSize2d output_size) : output_size_(output_size) {}
-  Tensor forward(const Tensor& input) override;
-  std::string extra_repr() const override;
-
- private:
-  OutputSize2d output_size_;
+  explicit AdaptiveAvgPool2d(OutputSize2d output_size);
 };
 
 /// Maxima of output_size windows that cover the signal: adaptive_max_pool1d of x [N, C, L] or [C, L].

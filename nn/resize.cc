@@ -2,29 +2,33 @@
 
 namespace tandem { inline namespace v0 { namespace nn {
 
-Tensor Upsample::forward(const Tensor& input) { return interpolate(input, options_); }
+namespace {
 
-std::string Upsample::extra_repr() const {
+std::string text_of(const InterpolateOptions& options) {
   constexpr const char* kModes[] = {"nearest", "nearest-exact", "linear", "bilinear", "bicubic", "area"};
   std::string text;
-  if (!options_.size.empty()) text = str("size ", options_.size);
-  for (size_t i = 0; i < options_.scale_factor.size(); ++i) {
-    text += str(i == 0 ? "scale " : " x ", options_.scale_factor[i]);
+  if (!options.size.empty()) text = str("size ", options.size);
+  for (size_t i = 0; i < options.scale_factor.size(); ++i) {
+    text += str(i == 0 ? "scale " : " x ", options.scale_factor[i]);
   }
-  text += str(", ", kModes[static_cast<int>(options_.mode)]);
-  return options_.align_corners ? text + ", align corners" : text;
+  text += str(", ", kModes[static_cast<int>(options.mode)]);
+  return options.align_corners ? text + ", align corners" : text;
 }
 
-Tensor PixelShuffle::forward(const Tensor& input) { return pixel_shuffle(input, upscale_factor_); }
+}  // namespace
 
-std::string PixelShuffle::extra_repr() const { return str("factor ", upscale_factor_); }
+Upsample::Upsample(InterpolateOptions options)
+    : FunctionLayer([options](const Tensor& x) { return interpolate(x, options); }, text_of(options)) {}
 
-Tensor PixelUnshuffle::forward(const Tensor& input) { return pixel_unshuffle(input, downscale_factor_); }
+PixelShuffle::PixelShuffle(int64_t upscale_factor)
+    : FunctionLayer([=](const Tensor& x) { return pixel_shuffle(x, upscale_factor); }, str("factor ", upscale_factor)) {
+}
 
-std::string PixelUnshuffle::extra_repr() const { return str("factor ", downscale_factor_); }
+PixelUnshuffle::PixelUnshuffle(int64_t downscale_factor)
+    : FunctionLayer([=](const Tensor& x) { return pixel_unshuffle(x, downscale_factor); },
+                    str("factor ", downscale_factor)) {}
 
-Tensor ChannelShuffle::forward(const Tensor& input) { return channel_shuffle(input, groups_); }
-
-std::string ChannelShuffle::extra_repr() const { return str("groups ", groups_); }
+ChannelShuffle::ChannelShuffle(int64_t groups)
+    : FunctionLayer([=](const Tensor& x) { return channel_shuffle(x, groups); }, str("groups ", groups)) {}
 
 }}}  // namespace tandem::v0::nn

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <utility>
 
 #include <tandem/base/macros.h>
 #include <tandem/nn/module.h>
@@ -12,16 +10,11 @@
 namespace tandem { inline namespace v0 { namespace nn {
 
 /// Resizes x [N, C, L] or [N, C, H, W]: interpolate.
-class TANDEM_API Upsample : public Layer {
+class TANDEM_API Upsample : public FunctionLayer {
  public:
   using Options = InterpolateOptions;  ///< of the constructor
   /// Size or scale factor, and mode: {.scale_factor = {2}, .mode = InterpolateMode::kBilinear}.
-  explicit Upsample(InterpolateOptions options) : options_(std::move(options)) {}
-  Tensor forward(const Tensor& input) override;
-  std::string extra_repr() const override;
-
- private:
-  InterpolateOptions options_;
+  explicit Upsample(InterpolateOptions options);
 };
 
 /// Upsample by the nearest elements.
@@ -44,39 +37,24 @@ class TANDEM_API UpsamplingBilinear2d : public Upsample {
 };
 
 /// Moves channels to pixels: pixel_shuffle of x [..., C r r, H, W].
-class TANDEM_API PixelShuffle : public Layer {
+class TANDEM_API PixelShuffle : public FunctionLayer {
  public:
   /// The factor r.
-  explicit PixelShuffle(int64_t upscale_factor) : upscale_factor_(upscale_factor) {}
-  Tensor forward(const Tensor& input) override;
-  std::string extra_repr() const override;
-
- private:
-  int64_t upscale_factor_;
+  explicit PixelShuffle(int64_t upscale_factor);
 };
 
 /// Moves pixels to channels: pixel_unshuffle of x [..., C, H r, W r].
-class TANDEM_API PixelUnshuffle : public Layer {
+class TANDEM_API PixelUnshuffle : public FunctionLayer {
  public:
   /// The factor r.
-  explicit PixelUnshuffle(int64_t downscale_factor) : downscale_factor_(downscale_factor) {}
-  Tensor forward(const Tensor& input) override;
-  std::string extra_repr() const override;
-
- private:
-  int64_t downscale_factor_;
+  explicit PixelUnshuffle(int64_t downscale_factor);
 };
 
 /// Interleaves groups of channels: channel_shuffle of x [N, C, ...].
-class TANDEM_API ChannelShuffle : public Layer {
+class TANDEM_API ChannelShuffle : public FunctionLayer {
  public:
   /// Number of groups.
-  explicit ChannelShuffle(int64_t groups) : groups_(groups) {}
-  Tensor forward(const Tensor& input) override;
-  std::string extra_repr() const override;
-
- private:
-  int64_t groups_;
+  explicit ChannelShuffle(int64_t groups);
 };
 
 }}}  // namespace tandem::v0::nn
