@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iomanip>
 #include <tuple>
-#include <vector>
 
 #include <tandem/base/file.h>
 #include <tandem/base/math.h>

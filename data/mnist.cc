@@ -1,7 +1,6 @@
 #include <tandem/data/mnist.h>
 
 #include <string>
-#include <utility>
 
 #include <tandem/base/file.h>
 #include <tandem/data/idx.h>

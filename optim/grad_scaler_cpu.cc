@@ -1,5 +1,4 @@
 #include <atomic>
-#include <cmath>
 
 #include <tandem/base/parallel_for.h>
 #include <tandem/optim/grad_scaler_kernels.h>

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include <tandem/tensor/cuda/launch.h>
 

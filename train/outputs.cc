@@ -10,7 +10,6 @@
 #include <random>
 #include <system_error>
 #include <thread>
-#include <vector>
 
 #include <tandem/base/error.h>
 #include <tandem/base/file.h>

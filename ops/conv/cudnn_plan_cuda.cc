@@ -1,7 +1,5 @@
 #include <tandem/ops/conv/cudnn_plan.h>
 
-#include <algorithm>
-#include <iterator>
 #include <utility>
 
 namespace tandem { inline namespace v0 { namespace cuda {

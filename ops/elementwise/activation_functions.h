@@ -4,7 +4,6 @@
 // symmetry.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <numbers>

@@ -1,8 +1,6 @@
 // Writes to indexed elements. Private to ops/index/.
 #pragma once
 
-#include <algorithm>
-
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/common/extents.h>
 #include <tandem/ops/index/index_kernels.h>

@@ -10,7 +10,6 @@
 
 #include <bit>
 #include <cstdint>
-#include <type_traits>
 
 #include <tandem/base/error.h>
 #include <tandem/ops/common/order_key.h>

@@ -3,7 +3,6 @@
 #include <deque>
 #include <functional>
 #include <string>
-#include <utility>
 
 #include <tandem/base/thread.h>
 #include <tandem/ops/cast.h>

@@ -1,7 +1,6 @@
 // Copies and sums between devices: memory checks, chunks, execution. Private to ops/.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <functional>

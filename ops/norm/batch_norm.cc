@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <limits>
 #include <utility>
-#include <vector>
 
 #include <tandem/autograd/checkpoint.h>
 #include <tandem/base/trace.h>

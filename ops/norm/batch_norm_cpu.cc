@@ -5,7 +5,6 @@
 // shifted by approximately its mean, so that a common offset costs no precision: in forward by the mean of some
 // elements, in backward by the mean. Per channel, maps have the form (x - shift) * scale + offset for the same reason.
 #include <algorithm>
-#include <type_traits>
 
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/common/simd.h>

@@ -7,7 +7,6 @@
 // vector lanes, which are added in a fixed order.
 #include <algorithm>
 #include <cmath>
-#include <type_traits>
 
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/common/simd.h>

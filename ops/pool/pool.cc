@@ -1,8 +1,6 @@
 #include <tandem/ops/pool.h>
 
-#include <algorithm>
 #include <limits>
-#include <vector>
 
 #include <tandem/ops/common/call.h>
 #include <tandem/ops/pool/pool_arguments.h>

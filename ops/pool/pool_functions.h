@@ -1,8 +1,6 @@
 // Geometry and comparison of max pooling, for CPUs and GPUs. Private to the kernels of ops/.
 #pragma once
 
-#include <cstdint>
-
 #include <tandem/base/macros.h>
 #include <tandem/ops/pool/pool_kernels.h>
 

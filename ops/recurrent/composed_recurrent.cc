@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <utility>
 
 #include <tandem/ops/activation.h>
 #include <tandem/ops/elementwise.h>

@@ -1,8 +1,6 @@
 // Kernels of softmax and its logarithm. Private to ops/.
 #pragma once
 
-#include <cstdint>
-
 #include <tandem/ops/common/extents.h>
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/kernel_context.h>
