@@ -234,60 +234,50 @@ struct RareFunction : UnaryOp {
     return erfinv_element(x);
   }
 };
-template <RareFunction::Kind kind>
+template <RareFunction::Kind kind, Saves saves>
 struct Rare : UnaryOp {
+  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
+  static constexpr Saves kSaves = saves;
   static RareFunction kernel() { return {{}, kind}; }
 };
 
-struct Tan : Rare<RareFunction::kTan> {
+struct Tan : Rare<RareFunction::kTan, Saves::kOutput> {
   static constexpr const char* kName = "tan";
-  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
-  static constexpr Saves kSaves = Saves::kOutput;
   static Tensor backward(const Tensor& grad, const Tensor& output) { return mul(grad, add(mul(output, output), 1)); }
 };
 
-struct Asin : Rare<RareFunction::kAsin> {
+struct Asin : Rare<RareFunction::kAsin, Saves::kInput> {
   static constexpr const char* kName = "asin";
-  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
-  static constexpr Saves kSaves = Saves::kInput;
   static Tensor backward(const Tensor& grad, const Tensor& input) {
     return mul(grad, rsqrt(sub(1, mul(input, input))));
   }
 };
 
-struct Acos : Rare<RareFunction::kAcos> {
+struct Acos : Rare<RareFunction::kAcos, Saves::kInput> {
   static constexpr const char* kName = "acos";
-  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
-  static constexpr Saves kSaves = Saves::kInput;
   static Tensor backward(const Tensor& grad, const Tensor& input) {
     return mul(grad, neg(rsqrt(sub(1, mul(input, input)))));
   }
 };
 
-struct Atan : Rare<RareFunction::kAtan> {
+struct Atan : Rare<RareFunction::kAtan, Saves::kInput> {
   static constexpr const char* kName = "atan";
-  static constexpr Saves kSaves = Saves::kInput;
+  static constexpr CastPolicy kCastPolicy = CastPolicy::kWidest;
   static Tensor backward(const Tensor& grad, const Tensor& input) { return div(grad, add(mul(input, input), 1)); }
 };
 
-struct Sinh : Rare<RareFunction::kSinh> {
+struct Sinh : Rare<RareFunction::kSinh, Saves::kInput> {
   static constexpr const char* kName = "sinh";
-  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
-  static constexpr Saves kSaves = Saves::kInput;
   static Tensor backward(const Tensor& grad, const Tensor& input) { return mul(grad, cosh(input)); }
 };
 
-struct Cosh : Rare<RareFunction::kCosh> {
+struct Cosh : Rare<RareFunction::kCosh, Saves::kInput> {
   static constexpr const char* kName = "cosh";
-  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
-  static constexpr Saves kSaves = Saves::kInput;
   static Tensor backward(const Tensor& grad, const Tensor& input) { return mul(grad, sinh(input)); }
 };
 
-struct Erfinv : Rare<RareFunction::kErfinv> {
+struct Erfinv : Rare<RareFunction::kErfinv, Saves::kOutput> {
   static constexpr const char* kName = "erfinv";
-  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
-  static constexpr Saves kSaves = Saves::kOutput;
   static Tensor backward(const Tensor& grad, const Tensor& output) {
     return mul(grad, mul(exp(mul(output, output)), 0.5 / std::numbers::inv_sqrtpi));
   }
