@@ -75,7 +75,7 @@ void run_wide_if(const F& loop) {
 /// out[i] = f(a[i], b[i]). The pragma is valid because an operand either is the output itself or does not overlap it,
 /// so iterations are independent.
 template <class T, class Out, class F>
-void map_binary(const StridedLoop<3>& loop, Source a_data, Source b_data, void* out_data, F f) {
+void map_binary(const KernelContext&, const StridedLoop<3>& loop, Source a_data, Source b_data, void* out_data, F f) {
   using C = Compute<T>;
   const int64_t out_step = loop.strides[0].back();
   const int64_t a_step = loop.strides[1].back();
@@ -113,8 +113,8 @@ void visit_step(int64_t step, F f) {
 
 /// out[i] = f(a[i], b[i], c[i]).
 template <class T, class F>
-void map_ternary(const StridedLoop<4>& loop, const void* a_data, const void* b_data, const void* c_data, void* out_data,
-                 F f) {
+void map_ternary(const KernelContext&, const StridedLoop<4>& loop, const void* a_data, const void* b_data,
+                 const void* c_data, void* out_data, F f) {
   using C = Compute<T>;
   const auto step = [&](size_t operand) { return loop.strides[operand].back(); };
   for_each_row<4>(loop, [&](const int64_t* offsets, int64_t n) {
@@ -153,7 +153,7 @@ bool is_within(const T* a, int64_t n, float limit) {
 
 /// out[i] = f(a[i]).
 template <class T, class F>
-void map_unary(const StridedLoop<2>& loop, const void* a_data, void* out_data, F f) {
+void map_unary(const KernelContext&, const StridedLoop<2>& loop, const void* a_data, void* out_data, F f) {
   using C = Compute<T>;
   const int64_t out_step = loop.strides[0].back();
   const int64_t a_step = loop.strides[1].back();
@@ -180,50 +180,7 @@ void map_unary(const StridedLoop<2>& loop, const void* a_data, void* out_data, F
   });
 }
 
-// Kernels of elementwise operations; the *_cpu.cc files instantiate them.
-
-template <class Op>
-void unary(const KernelContext&, const Op& op, DType dtype, const StridedLoop<2>& loop, const void* a, void* out) {
-  visit_dtype_of<Op>(dtype, [&]<class T>() { visit_formula<T>(op, [&](auto f) { map_unary<T>(loop, a, out, f); }); });
-}
-
-template <class Op>
-void unary_gradient(const KernelContext&, const Op& op, DType dtype, const StridedLoop<3>& loop, const void* grad,
-                    const void* saved, void* out) {
-  if constexpr (kHasGradientKernel<Op>) {
-    visit_floating_dtype(dtype, [&]<class T>() {
-      visit_formula<T>(op, [&](auto f) { map_binary<T, T>(loop, grad, saved, out, GradientOf<decltype(f)>{f}); });
-    });
-  }
-}
-
-template <class Op>
-void binary(const KernelContext&, const Op& op, DType dtype, const StridedLoop<3>& loop, Source a, Source b,
-            void* out) {
-  visit_dtype_of<Op>(dtype, [&]<class T>() {
-    using Out = std::conditional_t<Op::kReturnsBool, bool, T>;
-    visit_formula<T>(op, [&](auto f) { map_binary<T, Out>(loop, a, b, out, f); });
-  });
-}
-
-template <class Op>
-void ternary(const KernelContext&, const Op& op, DType dtype, const StridedLoop<4>& loop, const void* a, const void* b,
-             const void* c, void* out) {
-  visit_dtype_of<Op>(dtype,
-                     [&]<class T>() { visit_formula<T>(op, [&](auto f) { map_ternary<T>(loop, a, b, c, out, f); }); });
-}
-
-/// Instantiates the kernels of functions::Op. `name` is not used.
-#define TANDEM_UNARY_KERNEL(name, Op) \
-  template void unary(const KernelContext&, const functions::Op&, DType, const StridedLoop<2>&, const void*, void*);
-#define TANDEM_UNARY_KERNELS(name, Op)                                                                                \
-  TANDEM_UNARY_KERNEL(name, Op)                                                                                       \
-  template void unary_gradient(const KernelContext&, const functions::Op&, DType, const StridedLoop<3>&, const void*, \
-                               const void*, void*);
-#define TANDEM_BINARY_KERNELS(name, Op) \
-  template void binary(const KernelContext&, const functions::Op&, DType, const StridedLoop<3>&, Source, Source, void*);
-#define TANDEM_TERNARY_KERNELS(Op)                                                                             \
-  template void ternary(const KernelContext&, const functions::Op&, DType, const StridedLoop<4>&, const void*, \
-                        const void*, const void*, void*);
-
 }}}  // namespace tandem::v0::cpu
+
+#define TANDEM_DEVICE_NAMESPACE cpu
+#include <tandem/ops/elementwise/elementwise_kernels_inl.h>
