@@ -193,10 +193,9 @@ struct GeluTanh {
   }
 };
 
-struct Gelu : UnaryOp {
+struct Gelu : UnaryOp<Saves::kInput> {
   static constexpr const char* kName = "gelu";
   static constexpr DTypeRule kDTypeRule = DTypeRule::kFloating;
-  static constexpr Saves kSaves = Saves::kInput;
   GeluApproximation approximation = GeluApproximation::kNone;
 
   template <class T, class Run>
@@ -209,10 +208,9 @@ struct Gelu : UnaryOp {
   }
 };
 
-struct Silu : UnaryOp {
+struct Silu : UnaryOp<Saves::kInput> {
   static constexpr const char* kName = "silu";
   static constexpr DTypeRule kDTypeRule = DTypeRule::kFloating;
-  static constexpr Saves kSaves = Saves::kInput;
   TANDEM_FORMULA auto operator()(auto x) const { return silu_element(x); }
   TANDEM_FORMULA auto gradient(auto g, auto x) const { return g * silu_derivative(x); }
   TANDEM_FORMULA float for_half(float x) const { return approximate_x_sigmoid(x, 1, 0, kSiluHalfEnd); }
@@ -227,10 +225,9 @@ struct Silu : UnaryOp {
 };
 
 /// x if x > 0, else slope x.
-struct LeakyRelu : UnaryOp {
+struct LeakyRelu : UnaryOp<Saves::kInput> {
   static constexpr const char* kName = "leaky_relu";
   static constexpr DTypeRule kDTypeRule = DTypeRule::kFloating;
-  static constexpr Saves kSaves = Saves::kInput;
   double negative_slope = 0;
   template <class C>
   TANDEM_FORMULA C operator()(C x) const {
@@ -244,10 +241,9 @@ struct LeakyRelu : UnaryOp {
 
 /// scale x if x > 0, else scale alpha (e^(input_scale x) - 1). The derivative at NaN is the derivative for x > 0, as in
 /// PyTorch.
-struct Elu : UnaryOp {
+struct Elu : UnaryOp<Saves::kInput> {
   static constexpr const char* kName = "elu";
   static constexpr DTypeRule kDTypeRule = DTypeRule::kFloating;
-  static constexpr Saves kSaves = Saves::kInput;
   double alpha = 1, scale = 1, input_scale = 1;
   template <class C>
   TANDEM_FORMULA C operator()(C x) const {
@@ -265,10 +261,9 @@ struct Elu : UnaryOp {
 };
 
 /// log(1 + e^(beta x)) / beta; x if beta x > threshold.
-struct Softplus : UnaryOp {
+struct Softplus : UnaryOp<Saves::kInput> {
   static constexpr const char* kName = "softplus";
   static constexpr DTypeRule kDTypeRule = DTypeRule::kFloating;
-  static constexpr Saves kSaves = Saves::kInput;
   double beta = 1, threshold = 20;
   template <class C>
   TANDEM_FORMULA C operator()(C x) const {
@@ -286,10 +281,9 @@ struct Softplus : UnaryOp {
   }
 };
 
-struct Hardswish : UnaryOp {
+struct Hardswish : UnaryOp<Saves::kInput> {
   static constexpr const char* kName = "hardswish";
   static constexpr DTypeRule kDTypeRule = DTypeRule::kFloating;
-  static constexpr Saves kSaves = Saves::kInput;
   template <class C>
   TANDEM_FORMULA C operator()(C x) const {
     const C shifted = x + C{3};

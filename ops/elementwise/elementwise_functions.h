@@ -7,33 +7,28 @@
 
 namespace tandem { inline namespace v0 { namespace functions {
 
-struct Neg : UnaryOp {
+struct Neg : UnaryOp<> {
   static constexpr const char* kName = "neg";
   static constexpr DTypeRule kDTypeRule = DTypeRule::kNotBool;
   TANDEM_FORMULA auto operator()(auto x) const { return -x; }
   static Tensor backward(const Tensor& grad, const Tensor&) { return neg(grad); }
 };
 
-struct Exp : UnaryOp {
+struct Exp : UnaryOp<Saves::kOutput, CastPolicy::kFloat32> {
   static constexpr const char* kName = "exp";
-  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
-  static constexpr Saves kSaves = Saves::kOutput;
   TANDEM_FORMULA auto operator()(auto x) const { return exp_element(x); }
   static Tensor backward(const Tensor& grad, const Tensor& output) { return mul(grad, output); }
 };
 
-struct Log : UnaryOp {
+struct Log : UnaryOp<Saves::kInput, CastPolicy::kFloat32> {
   static constexpr const char* kName = "log";
-  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
-  static constexpr Saves kSaves = Saves::kInput;
   TANDEM_FORMULA auto operator()(auto x) const { return log_element(x); }
   static Tensor backward(const Tensor& grad, const Tensor& input) { return div(grad, input); }
 };
 
-struct Relu : UnaryOp {
+struct Relu : UnaryOp<Saves::kOutput> {
   static constexpr const char* kName = "relu";
   static constexpr DTypeRule kDTypeRule = DTypeRule::kNotBool;
-  static constexpr Saves kSaves = Saves::kOutput;
   TANDEM_FORMULA auto operator()(auto x) const { return signed_value(x) < 0 ? 0 : x; }
   TANDEM_FORMULA auto gradient(auto g, auto output) const { return output <= 0 ? 0 : g; }
 };

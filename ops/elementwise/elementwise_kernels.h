@@ -164,10 +164,11 @@ enum class Saves : int8_t { kNothing, kInput, kOutput };
 ///                                                                    functions used rarely share kernels
 /// A functor f may have a form for float without branches, f.fast(x), for abs(x) <= f.kFastLimit, and forms for half
 /// types on GPUs, f.for_half(x) and f.gradient_for_half(g, saved), with approximate instructions.
+template <Saves saves = Saves::kNothing, CastPolicy policy = CastPolicy::kWidest>
 struct UnaryOp {
   static constexpr DTypeRule kDTypeRule = DTypeRule::kToFloating;
-  static constexpr CastPolicy kCastPolicy = CastPolicy::kWidest;
-  static constexpr Saves kSaves = Saves::kNothing;
+  static constexpr CastPolicy kCastPolicy = policy;
+  static constexpr Saves kSaves = saves;
 };
 
 /// out = f(a, b) for tensors, or for a tensor and a number. A derived struct has kName and the formula, and unless it

@@ -18,81 +18,65 @@
 
 namespace tandem { inline namespace v0 { namespace functions {
 
-struct Sqrt : UnaryOp {
+struct Sqrt : UnaryOp<Saves::kOutput> {
   static constexpr const char* kName = "sqrt";
-  static constexpr Saves kSaves = Saves::kOutput;
   TANDEM_FORMULA auto operator()(auto x) const { return std::sqrt(x); }
   static Tensor backward(const Tensor& grad, const Tensor& output) { return div(grad, mul(output, 2)); }
 };
 
-struct Rsqrt : UnaryOp {
+struct Rsqrt : UnaryOp<Saves::kOutput, CastPolicy::kFloat32> {
   static constexpr const char* kName = "rsqrt";
-  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
-  static constexpr Saves kSaves = Saves::kOutput;
   TANDEM_FORMULA auto operator()(auto x) const { return 1 / std::sqrt(x); }
   static Tensor backward(const Tensor& grad, const Tensor& output) { return mul(grad, mul(pow(output, 3), -0.5)); }
 };
 
-struct Reciprocal : UnaryOp {
+struct Reciprocal : UnaryOp<Saves::kOutput, CastPolicy::kFloat32> {
   static constexpr const char* kName = "reciprocal";
-  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
-  static constexpr Saves kSaves = Saves::kOutput;
   TANDEM_FORMULA auto operator()(auto x) const { return 1 / x; }
   TANDEM_FORMULA auto gradient(auto g, auto output) const { return -g * (output * output); }
   static Tensor second_factor(const Tensor& output) { return -2 * output; }
 };
 
-struct Exp2 : UnaryOp {
+struct Exp2 : UnaryOp<Saves::kOutput> {
   static constexpr const char* kName = "exp2";
-  static constexpr Saves kSaves = Saves::kOutput;
   TANDEM_FORMULA auto operator()(auto x) const { return exp2_element(x); }
   static Tensor backward(const Tensor& grad, const Tensor& output) { return mul(grad, mul(output, std::numbers::ln2)); }
 };
 
-struct Expm1 : UnaryOp {
+struct Expm1 : UnaryOp<Saves::kOutput, CastPolicy::kFloat32> {
   static constexpr const char* kName = "expm1";
-  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
-  static constexpr Saves kSaves = Saves::kOutput;
   TANDEM_FORMULA auto operator()(auto x) const { return scaled_expm1(x, decltype(x){1}); }
   static Tensor backward(const Tensor& grad, const Tensor& output) { return mul(grad, add(output, 1)); }
 };
 
-struct Log2 : UnaryOp {
+struct Log2 : UnaryOp<Saves::kInput, CastPolicy::kFloat32> {
   static constexpr const char* kName = "log2";
-  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
-  static constexpr Saves kSaves = Saves::kInput;
   TANDEM_FORMULA auto operator()(auto x) const { return log2_element(x); }
   static Tensor backward(const Tensor& grad, const Tensor& input) { return div(grad, mul(input, std::numbers::ln2)); }
 };
 
-struct Log10 : UnaryOp {
+struct Log10 : UnaryOp<Saves::kInput, CastPolicy::kFloat32> {
   static constexpr const char* kName = "log10";
-  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
-  static constexpr Saves kSaves = Saves::kInput;
   TANDEM_FORMULA auto operator()(auto x) const { return log10_element(x); }
   static Tensor backward(const Tensor& grad, const Tensor& input) { return div(grad, mul(input, std::numbers::ln10)); }
 };
 
-struct Log1p : UnaryOp {
+struct Log1p : UnaryOp<Saves::kInput, CastPolicy::kFloat32> {
   static constexpr const char* kName = "log1p";
-  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
-  static constexpr Saves kSaves = Saves::kInput;
   TANDEM_FORMULA auto operator()(auto x) const { return log1p_element(x); }
   static Tensor backward(const Tensor& grad, const Tensor& input) { return div(grad, add(input, 1)); }
 };
 
-struct Erf : UnaryOp {
+struct Erf : UnaryOp<Saves::kInput> {
   static constexpr const char* kName = "erf";
-  static constexpr Saves kSaves = Saves::kInput;
   TANDEM_FORMULA auto operator()(auto x) const { return erf_element(x); }
   static Tensor backward(const Tensor& grad, const Tensor& input) {
     return mul(grad, mul(exp(neg(mul(input, input))), 2 * std::numbers::inv_sqrtpi));
   }
 };
 
-struct Erfc : UnaryOp {
+struct Erfc : UnaryOp<Saves::kInput> {
   static constexpr const char* kName = "erfc";
-  static constexpr Saves kSaves = Saves::kInput;
   TANDEM_FORMULA auto operator()(auto x) const { return erfc_element(x); }
   static Tensor backward(const Tensor& grad, const Tensor& input) {
     return mul(grad, mul(exp(neg(mul(input, input))), -2 * std::numbers::inv_sqrtpi));
@@ -101,9 +85,8 @@ struct Erfc : UnaryOp {
 
 /// sin(x), or cos(x) = sin(x + pi / 2).
 template <bool is_cosine>
-struct Sine : UnaryOp {
+struct Sine : UnaryOp<Saves::kInput> {
   static constexpr const char* kName = is_cosine ? "cos" : "sin";
-  static constexpr Saves kSaves = Saves::kInput;
   static constexpr float kFastLimit = kMaxFastAngle;
   static constexpr int kQuarterTurns = is_cosine ? 1 : 0;
   TANDEM_FORMULA float fast(float x) const { return fast_sine<kQuarterTurns>(x); }
@@ -121,17 +104,15 @@ struct Sine : UnaryOp {
 using Sin = Sine<false>;
 using Cos = Sine<true>;
 
-struct Tanh : UnaryOp {
+struct Tanh : UnaryOp<Saves::kOutput> {
   static constexpr const char* kName = "tanh";
-  static constexpr Saves kSaves = Saves::kOutput;
   TANDEM_FORMULA auto operator()(auto x) const { return tanh_element(x); }
   TANDEM_FORMULA auto gradient(auto g, auto output) const { return g * ((1 - output) * (1 + output)); }
   static Tensor second_factor(const Tensor& output) { return -2 * output; }
 };
 
-struct Sigmoid : UnaryOp {
+struct Sigmoid : UnaryOp<Saves::kOutput> {
   static constexpr const char* kName = "sigmoid";
-  static constexpr Saves kSaves = Saves::kOutput;
   TANDEM_FORMULA auto operator()(auto x) const { return sigmoid_element(x); }
   TANDEM_FORMULA auto gradient(auto g, auto output) const { return g * (output * (1 - output)); }
   static Tensor second_factor(const Tensor& output) { return 1 - 2 * output; }
@@ -148,10 +129,9 @@ struct Sigmoid : UnaryOp {
 
 // --- sign and rounding ---------------------------------------------------------------------------
 
-struct Abs : UnaryOp {
+struct Abs : UnaryOp<Saves::kInput> {
   static constexpr const char* kName = "abs";
   static constexpr DTypeRule kDTypeRule = DTypeRule::kNotBool;
-  static constexpr Saves kSaves = Saves::kInput;
   template <class C>
   TANDEM_FORMULA C operator()(C x) const {
     if constexpr (std::is_integral_v<C>) {
@@ -167,7 +147,7 @@ struct Abs : UnaryOp {
 };
 
 /// A function with derivative 0.
-struct StepFunction : UnaryOp {
+struct StepFunction : UnaryOp<> {
   static constexpr DTypeRule kDTypeRule = DTypeRule::kNotBool;
   static Tensor backward(const Tensor& grad, const Tensor&) { return zeros_like(grad); }
 };
@@ -216,7 +196,7 @@ using Round = Rounded<Rounding::kNearest>;
 // --- functions that share one kernel -------------------------------------------------------------
 
 /// Functions that programs use rarely, by the C library.
-struct RareFunction : UnaryOp {
+struct RareFunction : UnaryOp<> {
   enum Kind : int8_t { kTan, kAsin, kAcos, kAtan, kSinh, kCosh, kErfinv };
   Kind kind;
   template <class C>
@@ -235,9 +215,7 @@ struct RareFunction : UnaryOp {
   }
 };
 template <RareFunction::Kind kind, Saves saves>
-struct Rare : UnaryOp {
-  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
-  static constexpr Saves kSaves = saves;
+struct Rare : UnaryOp<saves, CastPolicy::kFloat32> {
   static RareFunction kernel() { return {{}, kind}; }
 };
 
@@ -342,11 +320,9 @@ struct PowerOf {
 };
 
 /// input^exponent for one exponent.
-struct PowScalar : UnaryOp {
+struct PowScalar : UnaryOp<Saves::kInput, CastPolicy::kFloat32> {
   static constexpr const char* kName = "pow";
   static constexpr DTypeRule kDTypeRule = DTypeRule::kNotBool;
-  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
-  static constexpr Saves kSaves = Saves::kInput;
   Scalar exponent = 1;
 
   void prepare(Tensor& input) const;
@@ -424,10 +400,9 @@ struct ClampElement {
   }
 };
 
-struct Clamp : UnaryOp {
+struct Clamp : UnaryOp<Saves::kInput> {
   static constexpr const char* kName = "clamp";
   static constexpr DTypeRule kDTypeRule = DTypeRule::kNotBool;
-  static constexpr Saves kSaves = Saves::kInput;
   std::optional<Scalar> min, max;
   bool passes_nan = false;  ///< whether the gradient at NaN is passed
 

@@ -25,10 +25,9 @@ struct HuberFormula {
     return g * choose(std::fabs(d) < threshold, 2 * parabola * d, line);
   }
 };
-struct Huber : UnaryOp {
+struct Huber : UnaryOp<Saves::kInput> {
   static constexpr const char* kName = "huber";
   static constexpr DTypeRule kDTypeRule = DTypeRule::kFloating;
-  static constexpr Saves kSaves = Saves::kInput;
   double threshold = 0, slope = 1, parabola = 0;
 
   template <class T, class Run>
