@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <initializer_list>
+#include <optional>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -103,6 +105,16 @@ template <class F>
 void record_gradient(const char* op, const Tensor& out, std::initializer_list<const Tensor*> inputs,
                      const F& gradient) {
   record_gradient(op, out, inputs, nullptr, std::index_sequence<>(), gradient);
+}
+
+/// record_gradient for a list of inputs, without saved tensors; gradients(context) returns a TensorList.
+template <class F>
+void record_gradients(const char* op, const Tensor& out, std::span<const Tensor> inputs, const F& gradients) {
+  struct ListNode : autograd::Node {
+    std::optional<F> function;
+    TensorList backward(autograd::BackwardContext& context) override { return (*function)(context); }
+  };
+  if (auto* node = autograd::record_list<ListNode>(op, out, inputs)) node->function.emplace(gradients);
 }
 
 /// Clears the gradients that are not needed, of a node that computes all.

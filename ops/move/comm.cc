@@ -12,7 +12,6 @@
 namespace tandem { inline namespace v0 { namespace comm {
 
 using autograd::BackwardContext;
-using autograd::Node;
 using ops::DeviceCopy;
 
 namespace {
@@ -59,13 +58,6 @@ TensorList move_back(const char* op, const BackwardContext& context, const std::
 
 namespace {
 
-struct SumNode : Node {
-  std::vector<Device> devices;  ///< of the inputs
-  TensorList backward(BackwardContext& context) override {
-    return move_back(name(), context, devices, [&](size_t) { return context.grad(); });
-  }
-};
-
 /// The sum on each of the devices.
 std::vector<Tensor> sum_on(const char* op, const std::vector<Tensor>& tensors, std::span<const Device> devices,
                            const TransferOptions& options) {
@@ -77,9 +69,10 @@ std::vector<Tensor> sum_on(const char* op, const std::vector<Tensor>& tensors, s
   for (const Device device : devices) outputs.push_back(empty(tensors[0].shape(), {tensors[0].dtype(), device}));
   transfer.add(tensors, outputs);
   transfer.run();
-  for (const Tensor& output : outputs) {
-    if (auto* node = autograd::record_list<SumNode>(op, output, tensors)) node->devices = devices_of(tensors);
-  }
+  const auto gradients = [op, inputs = devices_of(tensors)](BackwardContext& context) {
+    return move_back(op, context, inputs, [&](size_t) { return context.grad(); });
+  };
+  for (const Tensor& output : outputs) ops::record_gradients(op, output, tensors, gradients);
   return outputs;
 }
 
@@ -124,19 +117,6 @@ std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& dev
 
 namespace {
 
-struct GatherNode : Node {
-  int64_t dim = 0;
-  std::vector<Device> devices;  ///< of the inputs
-  std::vector<int64_t> sizes;   ///< of the inputs along dim
-  TensorList backward(BackwardContext& context) override {
-    int64_t end = 0;
-    return move_back(name(), context, devices, [&](size_t i) {
-      const int64_t begin = std::exchange(end, end + sizes[i]);
-      return context.grad().slice(dim, begin, end);
-    });
-  }
-};
-
 std::vector<Tensor> gather_on(const char* op, const std::vector<Tensor>& tensors, int64_t dim,
                               std::span<const Device> devices, const TransferOptions& options) {
   const Tensor& first = tensors[0];
@@ -176,13 +156,14 @@ std::vector<Tensor> gather_on(const char* op, const std::vector<Tensor>& tensors
     begin += sizes[i];
   }
   transfer.run();
-  for (const Tensor& output : outputs) {
-    if (auto* node = autograd::record_list<GatherNode>(op, output, tensors)) {
-      node->dim = d;
-      node->devices = devices_of(tensors);
-      node->sizes = sizes;
-    }
-  }
+  const auto gradients = [op, d, sizes, inputs = devices_of(tensors)](BackwardContext& context) {
+    int64_t end = 0;
+    return move_back(op, context, inputs, [&](size_t i) {
+      const int64_t start = std::exchange(end, end + sizes[i]);
+      return context.grad().slice(d, start, end);
+    });
+  };
+  for (const Tensor& output : outputs) ops::record_gradients(op, output, tensors, gradients);
   return outputs;
 }
 

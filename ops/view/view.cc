@@ -458,22 +458,6 @@ Tensor cat(const std::vector<Tensor>& tensors, int64_t dim) {
 
 // --- stack ---------------------------------------------------------------------------------------
 
-namespace {
-
-struct StackNode : Node {
-  int64_t dim = 0;
-  size_t count = 0;
-  TensorList backward(BackwardContext& context) override {
-    TensorList grads(count);
-    for (size_t i = 0; i < count; ++i) {
-      if (context.needs(static_cast<int>(i))) grads[i] = select(context.grad(), dim, static_cast<int64_t>(i));
-    }
-    return grads;
-  }
-};
-
-}  // namespace
-
 Tensor stack(const std::vector<Tensor>& tensors, int64_t dim) {
   TANDEM_CHECK(ValueError, !tensors.empty(), "stack: no tensors");
   const Tensor& first = tensors.front();
@@ -501,10 +485,13 @@ Tensor stack(const std::vector<Tensor>& tensors, int64_t dim) {
     primitives::copy(make_view(parts[i].storage(), dtype, one, strides, parts[i].impl().offset),
                      part_of(out, {shape, d, static_cast<int64_t>(i), 1, 1}));
   }
-  if (auto* node = autograd::record_list<StackNode>("stack", out, parts)) {
-    node->dim = d;
-    node->count = parts.size();
-  }
+  ops::record_gradients("stack", out, parts, [d, count = parts.size()](BackwardContext& backward) {
+    TensorList grads(count);
+    for (size_t i = 0; i < count; ++i) {
+      if (backward.needs(static_cast<int>(i))) grads[i] = select(backward.grad(), d, static_cast<int64_t>(i));
+    }
+    return grads;
+  });
   return out;
 }
 
