@@ -34,36 +34,27 @@ Tensor prepare(const KernelContext& context, ConvPass pass, DType dtype, const C
   return scratch_memory(bytes, context.device);
 }
 
-/// conv2d, unrecorded.
-Tensor forward(ConvGeometry geometry, const Tensor& input_argument, const Tensor& weight_argument,
-               const Tensor& bias_argument = {}, bool relu = false) {
+/// conv2d, or with `is_transposed` the gradient of its input for the gradient `input_argument` of its output, plus a
+/// bias; unrecorded.
+Tensor convolved(bool is_transposed, ConvGeometry geometry, const Tensor& input_argument, const Tensor& weight_argument,
+                 const Tensor& bias_argument = {}, bool relu = false) {
   geometry.has_bias = bias_argument.defined();
-  const Tensor out = empty_channels_last(output_shape(geometry), input_argument.options());
+  const Shape shape = is_transposed ? input_shape(geometry) : output_shape(geometry);
+  const Tensor out = empty_channels_last(shape, input_argument.options());
   const KernelContext context = kernel_context(out.device());
   const DType dtype = kernel_dtype(context, out.dtype());
   const Tensor input = channels_last(converted(input_argument, dtype));
   const Tensor weight = row_major(converted(weight_argument, dtype)), bias = row_major(converted(bias_argument, dtype));
   const Tensor result = out.dtype() == dtype ? out : empty_preserving_layout(out, dtype);
-  const Tensor scratch = prepare(context, ConvPass::kForward, dtype, geometry);
-  TANDEM_KERNEL(context, conv_forward, dtype, geometry, input.data_ptr(), weight.data_ptr(), data_or_null(bias), relu,
-                data_or_null(scratch), result.data_ptr());
-  if (!result.is_same(out)) primitives::copy(result, out);
-  return out;
-}
-
-/// The gradient of the input, plus a bias of the input's channels, unrecorded.
-Tensor input_gradient(ConvGeometry geometry, const Tensor& grad_argument, const Tensor& weight_argument,
-                      const Tensor& bias_argument = {}) {
-  geometry.has_bias = bias_argument.defined();
-  const Tensor out = empty_channels_last(input_shape(geometry), grad_argument.options());
-  const KernelContext context = kernel_context(out.device());
-  const DType dtype = kernel_dtype(context, out.dtype());
-  const Tensor grad = channels_last(converted(grad_argument, dtype));
-  const Tensor weight = row_major(converted(weight_argument, dtype)), bias = row_major(converted(bias_argument, dtype));
-  const Tensor result = out.dtype() == dtype ? out : empty_preserving_layout(out, dtype);
-  const Tensor scratch = prepare(context, ConvPass::kBackwardInput, dtype, geometry);
-  TANDEM_KERNEL(context, conv_backward_input, dtype, geometry, grad.data_ptr(), weight.data_ptr(), data_or_null(bias),
-                data_or_null(scratch), result.data_ptr());
+  const ConvPass pass = is_transposed ? ConvPass::kBackwardInput : ConvPass::kForward;
+  const Tensor scratch = prepare(context, pass, dtype, geometry);
+  if (is_transposed) {
+    TANDEM_KERNEL(context, conv_backward_input, dtype, geometry, input.data_ptr(), weight.data_ptr(),
+                  data_or_null(bias), data_or_null(scratch), result.data_ptr());
+  } else {
+    TANDEM_KERNEL(context, conv_forward, dtype, geometry, input.data_ptr(), weight.data_ptr(), data_or_null(bias), relu,
+                  data_or_null(scratch), result.data_ptr());
+  }
   if (!result.is_same(out)) primitives::copy(result, out);
   return out;
 }
@@ -133,7 +124,7 @@ struct ConvNode : Node {
     if (context.create_graph()) {
       grads[0] = convolve(geometry, !is_transposed, grad, weight.get());
     } else {
-      grads[0] = is_transposed ? forward(geometry, grad, weight.get()) : input_gradient(geometry, grad, weight.get());
+      grads[0] = convolved(!is_transposed, geometry, grad, weight.get());
     }
   }
 };
@@ -153,7 +144,7 @@ N* record_conv(const char* op, const ConvGeometry& geometry, bool is_transposed,
 }
 
 Tensor convolve(const ConvGeometry& geometry, bool is_transposed, const Tensor& input, const Tensor& weight) {
-  const Tensor out = is_transposed ? input_gradient(geometry, input, weight) : forward(geometry, input, weight);
+  const Tensor out = convolved(is_transposed, geometry, input, weight);
   record_conv<ConvNode>(is_transposed ? "conv2d_backward_input" : "conv2d", geometry, is_transposed, out, input,
                         weight);
   return out;
@@ -303,8 +294,7 @@ Tensor Convolution::run(Tensor input, Tensor weight, Tensor bias) const {
     input = unsqueeze(input, 2);
     weight = unsqueeze(weight, 2);
   }
-  Tensor out =
-      is_transposed ? input_gradient(geometry, input, weight, bias) : forward(geometry, input, weight, bias, relu);
+  Tensor out = convolved(is_transposed, geometry, input, weight, bias, relu);
   if (relu) {
     if (auto* node = record_conv<ConvReluNode>(op, geometry, is_transposed, out, input, weight, bias)) {
       node->output.save(out);
