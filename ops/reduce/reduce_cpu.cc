@@ -89,15 +89,6 @@ void fold_columns(const T* in, int64_t rows, int64_t step, int64_t width, A* out
   }
 }
 
-template <class A, class Out>
-Out finish(A sum, A divisor) {
-  if constexpr (std::is_integral_v<A>) {
-    return sum;
-  } else {
-    return static_cast<Out>(sum / divisor);
-  }
-}
-
 /// The folds over ranges of `length` along the reduced dimension: out is [outer, chunks, inner].
 template <class F, class T, class A, class Out>
 void fold_chunks(const ReduceSizes& sizes, int64_t length, A divisor, const T* in, Out* out) {
@@ -115,12 +106,12 @@ void fold_chunks(const ReduceSizes& sizes, int64_t length, A divisor, const T* i
       const T* from = in + (o * sizes.reduce + first) * sizes.inner + stripe * kStripe;
       Out* to = out + (o * chunks + chunk) * sizes.inner + stripe * kStripe;
       if (sizes.inner == 1) {
-        *to = finish<A, Out>(fold_row<F, T, A>(from, rows), divisor);
+        *to = divided<Out>(fold_row<F, T, A>(from, rows), divisor);
       } else {
         const int64_t width = std::min(kStripe, sizes.inner - stripe * kStripe);
         A sums[kStripe];
         fold_columns<F>(from, rows, sizes.inner, width, sums);
-        for (int64_t k = 0; k < width; ++k) to[k] = finish<A, Out>(sums[k], divisor);
+        for (int64_t k = 0; k < width; ++k) to[k] = divided<Out>(sums[k], divisor);
       }
     }
   };

@@ -32,15 +32,6 @@ int64_t num_chunks(const ReduceSizes& sizes) {
   return std::max<int64_t>(1, ceil_div(sizes.reduce, chunk_length(sizes)));
 }
 
-template <class A, class Out>
-__device__ Out divided(A sum, A divisor) {
-  if constexpr (std::is_integral_v<A>) {
-    return sum;
-  } else {
-    return static_cast<Out>(sum / divisor);
-  }
-}
-
 template <class F>
 struct Combine {
   template <class A>
@@ -65,7 +56,7 @@ __global__ void fold_rows_kernel(int64_t num_blocks, int64_t reduce, int64_t len
       for (int v = 0; v < kPack; ++v) sum = F::combine(sum, F::term(static_cast<A>(x.values[v])));
     }
     sum = block_reduce(sum, A{F::kStart}, Combine<F>());
-    if (threadIdx.x == 0) out[b] = divided<A, Out>(sum, divisor);
+    if (threadIdx.x == 0) out[b] = divided<Out>(sum, divisor);
   }
 }
 
@@ -77,7 +68,7 @@ __global__ void fold_short_rows_kernel(int64_t outer, int64_t reduce, A divisor,
     A sum = F::kStart;
     for (int64_t i = lane; i < reduce; i += kWarp) sum = F::combine(sum, F::term(static_cast<A>(in[row * reduce + i])));
     sum = warp_reduce(sum, Combine<F>());
-    if (lane == 0) out[row] = divided<A, Out>(sum, divisor);
+    if (lane == 0) out[row] = divided<Out>(sum, divisor);
   }
 }
 
@@ -102,7 +93,7 @@ __global__ void fold_columns_kernel(int64_t num_blocks, ReduceSizes sizes, int64
     __syncthreads();
     if (threadIdx.y == 0 && column < sizes.inner) {
       for (unsigned y = 1; y < blockDim.y; ++y) sum = F::combine(sum, sums[y][threadIdx.x]);
-      out[piece * sizes.inner + column] = divided<A, Out>(sum, divisor);
+      out[piece * sizes.inner + column] = divided<Out>(sum, divisor);
     }
     __syncthreads();
   }

@@ -71,6 +71,16 @@ struct Magnitudes : Sum {
 
 }  // namespace folds
 
+/// An accumulator as a result: divided, except for integers.
+template <class Out, class A>
+TANDEM_HOST_DEVICE Out divided(A sum, A divisor) {
+  if constexpr (std::is_integral_v<A>) {
+    return sum;
+  } else {
+    return static_cast<Out>(sum / divisor);
+  }
+}
+
 /// Calls run.operator()<T, F>() with the element type and the formula.
 template <class Run>
 void visit_fold(Fold fold, DType dtype, const Run& run) {
