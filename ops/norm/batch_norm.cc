@@ -86,6 +86,17 @@ BatchStatistics batch_statistics(const char* op, const KernelContext& context, c
 /// BatchNormChannels::ceiling.
 double ceiling_of(Tail tail) { return tail == Tail::kRelu6 ? 6 : std::numeric_limits<double>::infinity(); }
 
+/// The kernels' argument. The tensors are row-major and must outlive it; `parameters` is the dtype of weight and bias.
+BatchNormChannels channels_of(const Tensor& mean, const Tensor& rstd, const Tensor& weight, const Tensor& bias,
+                              DType dtype, DType parameters, Tail tail) {
+  return {.mean = mean.data<double>(),
+          .rstd = rstd.data<double>(),
+          .weight = data_or_null(weight),
+          .bias = data_or_null(bias),
+          .has_float32_parameters = parameters != dtype,
+          .ceiling = ceiling_of(tail)};
+}
+
 /// Inputs: input, weight, bias, and residual if there is one.
 struct BatchNormNode : Node {
   SavedTensor input{*this, "input"}, weight{*this, "weight"}, bias{*this, "bias"}, output{*this, "output"};
@@ -101,17 +112,6 @@ struct BatchNormNode : Node {
   }
 
  private:
-  /// The kernels' argument. The tensors are row-major and must outlive it.
-  BatchNormChannels channels_of(const Tensor& x, const Tensor& means, const Tensor& rstds, const Tensor& weights,
-                                const Tensor& biases) const {
-    return {.mean = means.data<double>(),
-            .rstd = rstds.data<double>(),
-            .weight = data_or_null(weights),
-            .bias = data_or_null(biases),
-            .has_float32_parameters = parameters != x.dtype(),
-            .ceiling = ceiling_of(tail)};
-  }
-
   TensorList gradients(BackwardContext& context) {
     TensorList grads(num_inputs());
     const Tensor x = input.get(), means = mean.get(), rstds = rstd.get();
@@ -124,7 +124,7 @@ struct BatchNormNode : Node {
     const Tensor out = output.get(), bits = positive.get();
     const KernelContext kernels = kernel_context(x.device());
     const Tensor workspace = batch_norm_workspace(kernels, shape);
-    const BatchNormChannels channels = channels_of(x, means, rstds, weights, biases);
+    const BatchNormChannels channels = channels_of(means, rstds, weights, biases, x.dtype(), parameters, tail);
     const ReluMask mask = tail == Tail::kNone      ? ReluMask::kNone
                           : tail == Tail::kAddRelu ? ReluMask::kOutput
                                                    : ReluMask::kInput;
@@ -190,7 +190,7 @@ struct BatchNormNode : Node {
     const Tensor weights = row_major(weight.get()), biases = row_major(bias.get());
     const KernelContext kernels = kernel_context(x.device());
     const Tensor workspace = batch_norm_workspace(kernels, shape);
-    const BatchNormChannels channels = channels_of(x, means, rstds, weights, biases);
+    const BatchNormChannels channels = channels_of(means, rstds, weights, biases, x.dtype(), parameters, tail);
     TANDEM_KERNEL(kernels, batch_norm, x.dtype(), shape, channels, true, dense.data_ptr(), nullptr,
                   data_or_null(workspace), out.data_ptr(), nullptr);
     return out;
@@ -216,12 +216,8 @@ Tensor ops::batch_norm_forward(const char* op, BatchNormArguments a, Tail tail) 
   trace_work(0,
              (2 + a.training + (tail == Tail::kAddRelu)) *
                  out.num_bytes());  // the input is read a second time for the statistics
-  const BatchNormChannels channels = {.mean = statistics.mean.data<double>(),
-                                      .rstd = statistics.rstd.data<double>(),
-                                      .weight = data_or_null(weights),
-                                      .bias = data_or_null(biases),
-                                      .has_float32_parameters = parameter_dtype(a) != a.input.dtype(),
-                                      .ceiling = ceiling_of(tail)};
+  const BatchNormChannels channels =
+      channels_of(statistics.mean, statistics.rstd, weights, biases, a.input.dtype(), parameter_dtype(a), tail);
   Tensor positive;
   if (tail == Tail::kAddRelu && autograd::should_record(a.input, a.weight, a.bias, a.residual)) {
     positive = scratch_memory(TANDEM_KERNEL(call, batch_norm_mask_bytes, a.input.dtype(), shape, dense.data_ptr(),
