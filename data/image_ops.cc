@@ -15,10 +15,13 @@ namespace {
 
 constexpr int64_t kColors = 3;
 
-/// Calls f with a value of the image's type.
+/// A new image with the pixels that f(pixels of the image, new pixels) writes.
 template <class F>
-void dispatch(const Tensor& image, F f) {
-  image.dtype() == kUInt8 ? f(uint8_t()) : f(float());
+Tensor mapped(const Tensor& image, F f) {
+  Tensor out = empty(image.shape(), {image.dtype()});
+  const auto run = [&]<class Pixel>(Pixel* to) { f(static_cast<const Pixel*>(image.data<Pixel>()), to); };
+  image.dtype() == kUInt8 ? run(out.data<uint8_t>()) : run(out.data<float>());
+  return out;
 }
 
 template <class Pixel>
@@ -131,42 +134,30 @@ Tensor crop(const Tensor& image, int64_t top, int64_t left, int64_t height, int6
 
 Tensor hflip(const Tensor& image) {
   const Tensor in = planes("hflip", image);
-  Tensor out = empty(in.shape(), {in.dtype()});
-  dispatch(in, [&]<class Pixel>(Pixel) {
+  return mapped(in, [&]<class Pixel>(const Pixel* from, Pixel* to) {
     const int64_t width = in.size(2);
-    const auto* from = in.data<Pixel>();
-    auto* to = out.data<Pixel>();
     for (int64_t row = 0; row < in.size(0) * in.size(1); ++row, from += width, to += width)
       std::reverse_copy(from, from + width, to);
   });
-  return out;
 }
 
 Tensor vflip(const Tensor& image) {
   const Tensor in = planes("vflip", image);
-  Tensor out = empty(in.shape(), {in.dtype()});
-  dispatch(in, [&]<class Pixel>(Pixel) {
+  return mapped(in, [&]<class Pixel>(const Pixel* from, Pixel* to) {
     const int64_t height = in.size(1);
     const int64_t width = in.size(2);
-    for (int64_t c = 0; c < in.size(0); ++c) {
-      const auto* from = in.data<Pixel>() + c * height * width;
-      auto* to = out.data<Pixel>() + c * height * width;
+    for (int64_t c = 0; c < in.size(0); ++c, from += height * width, to += height * width) {
       for (int64_t y = 0; y < height; ++y) std::copy_n(from + (height - 1 - y) * width, width, to + y * width);
     }
   });
-  return out;
 }
 
 Tensor adjust_brightness(const Tensor& image, double factor) {
   check_factor("adjust_brightness", factor);
   const Tensor in = planes("adjust_brightness", image);
-  Tensor out = empty(in.shape(), {in.dtype()});
-  dispatch(in, [&]<class Pixel>(Pixel) {
-    const auto* from = in.data<Pixel>();
-    auto* to = out.data<Pixel>();
+  return mapped(in, [&]<class Pixel>(const Pixel* from, Pixel* to) {
     for (int64_t i = 0; i < in.numel(); ++i) to[i] = clamped<Pixel>(from[i] * static_cast<float>(factor));
   });
-  return out;
 }
 
 Tensor adjust_contrast(const Tensor& image, double factor) {
@@ -174,10 +165,7 @@ Tensor adjust_contrast(const Tensor& image, double factor) {
   const Tensor in = planes("adjust_contrast", image);
   TANDEM_CHECK(ShapeError, in.size(0) == 1 || in.size(0) == kColors, "adjust_contrast: the image has shape ",
                image.shape(), ", expected 1 or 3 channels");
-  Tensor out = empty(in.shape(), {in.dtype()});
-  dispatch(in, [&]<class Pixel>(Pixel) {
-    const auto* from = in.data<Pixel>();
-    auto* to = out.data<Pixel>();
+  return mapped(in, [&]<class Pixel>(const Pixel* from, Pixel* to) {
     const int64_t count = in.size(1) * in.size(2);
     double sum = 0;
     for (int64_t i = 0; i < count; ++i)
@@ -185,16 +173,12 @@ Tensor adjust_contrast(const Tensor& image, double factor) {
     const auto offset = static_cast<float>((1 - factor) * sum / static_cast<double>(count));
     for (int64_t i = 0; i < in.numel(); ++i) to[i] = clamped<Pixel>(from[i] * static_cast<float>(factor) + offset);
   });
-  return out;
 }
 
 Tensor adjust_saturation(const Tensor& image, double factor) {
   check_factor("adjust_saturation", factor);
   const Tensor in = color_planes("adjust_saturation", image);
-  Tensor out = empty(in.shape(), {in.dtype()});
-  dispatch(in, [&]<class Pixel>(Pixel) {
-    const auto* from = in.data<Pixel>();
-    auto* to = out.data<Pixel>();
+  return mapped(in, [&]<class Pixel>(const Pixel* from, Pixel* to) {
     const int64_t count = in.size(1) * in.size(2);
     const auto kept = static_cast<float>(factor);
     const auto added = static_cast<float>(1 - factor);
@@ -203,17 +187,13 @@ Tensor adjust_saturation(const Tensor& image, double factor) {
       for (int64_t c = 0; c < kColors; ++c) to[c * count + i] = clamped<Pixel>(from[c * count + i] * kept + gray);
     }
   });
-  return out;
 }
 
 Tensor adjust_hue(const Tensor& image, double factor) {
   TANDEM_CHECK(ValueError, factor >= -0.5 && factor <= 0.5, "adjust_hue: factor is ", factor,
                ", expected -0.5 <= factor <= 0.5");
   const Tensor in = color_planes("adjust_hue", image);
-  Tensor out = empty(in.shape(), {in.dtype()});
-  dispatch(in, [&]<class Pixel>(Pixel) {
-    const auto* from = in.data<Pixel>();
-    auto* to = out.data<Pixel>();
+  return mapped(in, [&]<class Pixel>(const Pixel* from, Pixel* to) {
     const int64_t count = in.size(1) * in.size(2);
     // uint8: values of [0, 1] are mapped to 256 intervals of equal length.
     constexpr float kScale = std::is_integral_v<Pixel> ? 255.999f : 1.0f;
@@ -227,7 +207,6 @@ Tensor adjust_hue(const Tensor& image, double factor) {
       to[2 * count + i] = clamped<Pixel>(color.blue * kScale);
     }
   });
-  return out;
 }
 
 }}}  // namespace tandem::v0::data
