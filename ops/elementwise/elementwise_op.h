@@ -13,6 +13,9 @@
 
 namespace tandem { inline namespace v0 { namespace ops {
 
+using autograd::BackwardContext;
+using autograd::SavedTensor;
+
 // --- unary ---------------------------------------------------------------------------------------
 
 template <class Op>
@@ -27,29 +30,6 @@ inline constexpr auto kBackwardName = [] {
   return text;
 }();
 
-template <class Op>
-Tensor unary_backward(const Op& op, const Tensor& grad, const Tensor& saved);
-
-template <class Op>
-struct UnaryBackwardNode : autograd::Node {
-  static constexpr bool kIsFlat = !requires(const Op& op, const Tensor& saved) { op.second_factor(saved); };
-  Op op;
-  autograd::SavedTensor grad{*this, "grad"};
-  autograd::SavedTensor saved{*this, kSavedName<Op>};
-  TensorList backward(autograd::BackwardContext& context) override {
-    TensorList grads(2);
-    if (context.needs(0)) grads[0] = unary_backward(op, context.grad(), saved.get());
-    if constexpr (!kIsFlat) {
-      if (context.needs(1)) {  // half types are computed in float32 and rounded once
-        const DType dtype = context.grad().dtype(), compute = promote(dtype, kFloat32);
-        const Tensor product = to(context.grad(), compute) * to(grad.get(), compute);
-        grads[1] = to(product * op.second_factor(to(saved.get(), compute)), dtype);
-      }
-    }
-    return grads;
-  }
-};
-
 /// The gradient of an operation with a gradient kernel; an operation by itself, so that it is differentiable.
 template <class Op>
 Tensor unary_backward(const Op& op, const Tensor& grad, const Tensor& saved) {
@@ -58,11 +38,21 @@ Tensor unary_backward(const Op& op, const Tensor& grad, const Tensor& saved) {
   Tensor out = empty_preserving_layout(saved, saved.dtype());
   const auto loop = make_loop<3>(out.shape(), out.numel(), {&out, &grad, &saved});
   TANDEM_KERNEL(context, unary_gradient, op, out.dtype(), loop, grad.data_ptr(), saved.data_ptr(), out.data_ptr());
-  if (auto* node = autograd::record<UnaryBackwardNode<Op>>(name, out, grad, saved)) {
-    node->op = op;
-    if (!node->kIsFlat) node->grad.save(grad);
-    node->saved.save(saved);
-  }
+  constexpr bool kIsFlat = !requires { op.second_factor(saved); };
+  const auto gradients = [op](BackwardContext& backward, const SavedTensor& old_grad, const SavedTensor& kept) {
+    TensorList grads(2);
+    if (backward.needs(0)) grads[0] = unary_backward(op, backward.grad(), kept.get());
+    if constexpr (!kIsFlat) {
+      if (backward.needs(1)) {  // half types are computed in float32 and rounded once
+        const DType dtype = backward.grad().dtype(), compute = promote(dtype, kFloat32);
+        const Tensor product = to(backward.grad(), compute) * to(old_grad.get(), compute);
+        grads[1] = to(product * op.second_factor(to(kept.get(), compute)), dtype);
+      }
+    }
+    return grads;
+  };
+  record_gradient(name, out, {&grad, &saved}, {{"grad", kIsFlat ? Tensor() : grad}, {kSavedName<Op>, saved}},
+                  gradients);
   return out;
 }
 
@@ -129,16 +119,6 @@ struct BinaryNode : autograd::Node {
   }
 };
 
-/// The operation on a tensor and a number.
-template <class Op>
-struct BinaryScalarNode : autograd::Node {
-  Op op;
-  Scalar b = 0;
-  TensorList backward(autograd::BackwardContext& context) override {
-    return {op.backward_a(context.grad(), Tensor(), b)};
-  }
-};
-
 /// `old_a` holds the values of a before an in-place operation; otherwise it is `a` itself.
 template <class Op>
 void record_binary(const char* name, const Op& op, const Tensor& out, const Tensor& a, const Tensor& old_a,
@@ -156,10 +136,7 @@ void record_binary(const char* name, const Op& op, const Tensor& out, const Tens
 
 template <class Op>
 void record_binary(const char* name, const Op& op, const Tensor& out, const Tensor& a, Scalar b) {
-  if (auto* node = autograd::record<BinaryScalarNode<Op>>(name, out, a)) {
-    node->op = op;
-    node->b = b;
-  }
+  record_gradient(name, out, {&a}, [op, b](const Tensor& grad) { return op.backward_a(grad, Tensor(), b); });
 }
 
 template <class Op>
@@ -239,22 +216,6 @@ Tensor ternary_kernel(const Op& op, const Tensor& a, const Tensor& b, const Tens
 }
 
 template <class Op>
-struct TernaryNode : autograd::Node {
-  Op op;
-  autograd::SavedTensor saved[3] = {{*this, Op::kArguments[0]}, {*this, Op::kArguments[1]}, {*this, Op::kArguments[2]}};
-  Shape shapes[3];
-  TensorList backward(autograd::BackwardContext& context) override {
-    TensorList grads(3);
-    for (int i = 0; i < 3; ++i) {
-      if (!context.needs(i)) continue;
-      const auto get = [&](int k) { return Op::kSavedFor[i] >> k & 1 ? saved[k].get() : Tensor(); };
-      grads[i] = sum_to_shape(op.backward(i, context.grad(), get(0), get(1), get(2)), shapes[i]);
-    }
-    return grads;
-  }
-};
-
-template <class Op>
 Tensor ternary(const Op& op, Tensor a, Tensor b, Tensor c) {
   const Call call(Op::kName, CastPolicy::kWidest,
                   {{Op::kArguments[0], &a}, {Op::kArguments[1], &b}, {Op::kArguments[2], &c}});
@@ -264,18 +225,27 @@ Tensor ternary(const Op& op, Tensor a, Tensor b, Tensor c) {
   if constexpr (Op::kDTypeRule == DTypeRule::kFloating) check_floating(Op::kName, call.operands[0]);
   if constexpr (requires { op.check(Op::kName, a); }) op.check(Op::kName, a);
   const Shape shape = broadcast_shape(Op::kName, call.operands);
-  const Tensor* const inputs[] = {&a, &b, &c};
   Tensor out = shape == a.shape() ? empty_preserving_layout(a, a.dtype()) : empty(shape, a.options());
   ternary_kernel(op, a, b, c, out);
-  if (auto* node = autograd::record<TernaryNode<Op>>(Op::kName, out, a, b, c)) {
-    node->op = op;
-    int saved = 0;
-    for (int i = 0; i < 3; ++i) saved |= inputs[i]->requires_grad() ? Op::kSavedFor[i] : 0;
-    for (int i = 0; i < 3; ++i) {
-      if (saved >> i & 1) node->saved[i].save(*inputs[i]);
-      node->shapes[i] = inputs[i]->shape();
+  const Tensor* const inputs[] = {&a, &b, &c};
+  int saved = 0;
+  for (int i = 0; i < 3; ++i) saved |= inputs[i]->requires_grad() ? Op::kSavedFor[i] : 0;
+  const auto to_save = [&](int i) { return saved >> i & 1 ? *inputs[i] : Tensor(); };
+  const auto gradients = [op, shapes = std::array{a.shape(), b.shape(), c.shape()}](
+                             BackwardContext& context, const SavedTensor& x, const SavedTensor& y,
+                             const SavedTensor& z) {
+    TensorList grads(3);
+    for (size_t i = 0; i < 3; ++i) {
+      if (!context.needs(static_cast<int>(i))) continue;
+      const auto get = [&](int k, const SavedTensor& one) { return Op::kSavedFor[i] >> k & 1 ? one.get() : Tensor(); };
+      const Tensor grad = op.backward(static_cast<int>(i), context.grad(), get(0, x), get(1, y), get(2, z));
+      grads[i] = sum_to_shape(grad, shapes[i]);
     }
-  }
+    return grads;
+  };
+  record_gradient(Op::kName, out, {&a, &b, &c},
+                  {{Op::kArguments[0], to_save(0)}, {Op::kArguments[1], to_save(1)}, {Op::kArguments[2], to_save(2)}},
+                  gradients);
   return out;
 }
 
