@@ -98,9 +98,17 @@ bool BackwardContext::needs(int i) const {
 
 bool BackwardContext::create_graph() const { return task_.options_.create_graph; }
 
-BackwardContext::GradBuffer BackwardContext::grad_buffer(int i, const Shape& shape, DType dtype) const {
+BackwardContext::GradBuffer BackwardContext::grad_buffer(int i, const Shape& shape, DType dtype) {
   Leaf* const leaf = slot_leaf(i);
   if (leaf != nullptr) return {leaf->slot(), leaf->filled_};
+  const Node* const source = node_.edges_[static_cast<size_t>(i)].node.get();
+  if (source != nullptr && i < 32 && !task_.options_.create_graph && !RankContext::current().detect_anomaly) {
+    const Tensor& sum = source->grad_;
+    if (sum.defined() && sum.dtype() == dtype && sum.is_contiguous() && !is_shared(sum)) {
+      ready_ |= uint32_t{1} << i;
+      return {sum, true};
+    }
+  }
   return {empty(shape, {dtype, grad_.device()}), false};
 }
 
@@ -122,28 +130,18 @@ Leaf* BackwardContext::slot_leaf(int i) const {
   return leaf;
 }
 
-Tensor BackwardContext::sum_so_far(int i) {
-  const Node* const source = node_.edges_[static_cast<size_t>(i)].node.get();
-  if (source == nullptr || i >= 32 || task_.options_.create_graph || RankContext::current().detect_anomaly) return {};
-  const Tensor& sum = source->grad_;
-  if (!sum.defined() || !sum.is_contiguous() || is_shared(sum)) return {};
-  ready_ |= uint32_t{1} << i;
-  return sum;
-}
-
-bool BackwardContext::may_overwrite_grad() const {
-  return !task_.options_.create_graph && !is_shared(grad_) && !grad_.requires_grad() &&
-         grad_.storage()->owns_memory() && (grad_.is_contiguous() || is_dense(grad_.shape(), grad_.strides()));
-}
-
-bool BackwardContext::may_overwrite(const SavedTensor& saved, const Tensor& tensor) const {
+bool BackwardContext::may_overwrite(const Tensor& tensor) const {
   const BackwardOptions& options = task_.options_;
   const Storage& memory = *tensor.storage();
-  if (options.retain_graph || options.create_graph || !tensor.is_same(saved.data_) || !tensor.is_contiguous() ||
-      !memory.owns_memory() || memory.use_count() != 1 || tensor.impl_ptr()->use_count() != 2) {
+  const bool is_grad = tensor.is_same(grad_);
+  const bool is_needed = options.create_graph || (is_grad ? tensor.requires_grad() : options.retain_graph);
+  const bool has_gaps = !tensor.is_contiguous() && !(is_grad && is_dense(tensor.shape(), tensor.strides()));
+  const uint32_t num_handles = is_grad ? 1 : 2;  // grad_; or the saved tensor's and the caller's
+  if (is_needed || has_gaps || !memory.owns_memory() || memory.use_count() != 1 ||
+      tensor.impl_ptr()->use_count() != num_handles) {
     return false;
   }
-  tensor.storage()->bump_version("backward");  // a backward that throws later cannot be repeated
+  if (!is_grad) tensor.storage()->bump_version("backward");  // a backward that throws later cannot be repeated
   return true;
 }
 

@@ -80,8 +80,6 @@ class TANDEM_API BackwardContext {
   const Tensor& grad() const { return grad_; }
   /// The rest of the gradient, a tensor like `grad()`; undefined unless the node has set `accepts_two_gradients`.
   const Tensor& second_grad() const { return second_grad_; }
-  /// Whether the node may write a result into the memory of `grad()`, because no other tensor uses it.
-  bool may_overwrite_grad() const;
   /// Whether the gradient of input i is needed; if not, the node returns an undefined tensor.
   bool needs(int i) const;
   bool create_graph() const;
@@ -92,15 +90,13 @@ class TANDEM_API BackwardContext {
     bool accumulate = false;  ///< add to the contents (beta = 1) instead of overwriting them (beta = 0)
   };
   /// Memory for the gradient of input i, whose shape and dtype are given: the gradient slot of the leaf at input i, if
-  /// this edge is the leaf's only contribution; otherwise a new tensor. The node must write the complete tensor and
-  /// return it.
-  GradBuffer grad_buffer(int i, const Shape& shape, DType dtype) const;
-  /// If input i is the result of an operation: the sum of the gradients that other nodes have computed for it,
-  /// row-major, to which the node must add its gradient. Undefined if the node must return its gradient as usual.
-  Tensor sum_so_far(int i);
-  /// Whether the node may write a gradient into the memory of `tensor`, which is `saved.get()`: no other tensor uses
-  /// the memory, and no later backward needs it. If true, `saved` counts as changed in place.
-  bool may_overwrite(const SavedTensor& saved, const Tensor& tensor) const;
+  /// this edge is the leaf's only contribution; if input i is the result of an operation, the sum of the gradients that
+  /// other nodes have computed for it; otherwise a new tensor. The node must write the complete tensor and return it.
+  GradBuffer grad_buffer(int i, const Shape& shape, DType dtype);
+  /// Whether the node may write a result into the memory of `tensor`, which is `grad()` or the value of a saved tensor:
+  /// no other tensor uses the memory, and no later backward needs it. If true, a saved tensor counts as changed in
+  /// place.
+  bool may_overwrite(const Tensor& tensor) const;
   /// Notifies the engine that `gradient` of input i is complete. If it is a slot in a bucket, the leaf's hooks run now,
   /// so that communication overlaps the rest of the node. The node must still return the gradient.
   void notify_ready(int i, const Tensor& gradient);

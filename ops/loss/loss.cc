@@ -119,7 +119,7 @@ Tensor cross_entropy_of_rows(const KernelContext& context, const Tensor& logits,
       const Tensor scale = to(div(grad, count), x.dtype());
       return mul(difference, where(ne(targets, ignore_index), scale, 0).unsqueeze(1));
     }
-    const Tensor grad_logits = backward.may_overwrite(saved_logits, x) ? x : empty(x.shape(), x.options());
+    const Tensor grad_logits = backward.may_overwrite(x) ? x : empty(x.shape(), x.options());
     const Tensor rows = row_major(x);
     TANDEM_KERNEL(kernel_context(x.device()), cross_entropy_backward, x.dtype(), n, classes, rows.data_ptr(),
                   targets.data<int64_t>(), ignore_index, saved.data_ptr(), grad.data_ptr(), grad_logits.data_ptr());

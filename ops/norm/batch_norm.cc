@@ -116,7 +116,7 @@ struct BatchNormNode : Node {
     TensorList grads(num_inputs());
     const Tensor x = input.get(), means = mean.get(), rstds = rstd.get();
     const BatchNormShape shape = batch_norm_shape(x);
-    const bool may_overwrite = context.may_overwrite_grad();
+    const bool may_overwrite = context.may_overwrite(context.grad());
     const Tensor dense = in_order(x, shape), grad = in_order(context.grad(), shape);
     const bool owns_grad = may_overwrite || !grad.is_same(context.grad());
     const Tensor more = context.second_grad().defined() ? in_order(context.second_grad(), shape) : Tensor();

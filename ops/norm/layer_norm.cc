@@ -90,10 +90,10 @@ struct LayerNormNode : Node {
     const Tensor workspace = scratch_memory(num_bytes, x.device());
     LayerNormGradients gradients = {};
     if (context.needs(0)) {
-      grads[0] = context.sum_so_far(0);
-      gradients.accumulate_in = grads[0].defined();
-      if (!gradients.accumulate_in) grads[0] = empty(x.shape(), x.options());
-      gradients.in = grads[0].data_ptr();
+      const auto [out, accumulate] = context.grad_buffer(0, x.shape(), x.dtype());
+      grads[0] = out;
+      gradients.in = out.data_ptr();
+      gradients.accumulate_in = accumulate;
     }
     const auto parameter = [&](int i, void*& slot, bool& accumulate) {
       if (!context.needs(i)) return;

@@ -108,7 +108,7 @@ struct LibraryLayerNode : Node {
     if (memory.weights == 0) return {};
     const Pass pass(memory, in);
     const Tensor out = result.get(), grad = row_major(context.grad()), saved = reserve.get();
-    const Tensor space = context.may_overwrite(reserve, saved) ? saved : saved.clone();
+    const Tensor space = context.may_overwrite(saved) ? saved : saved.clone();
     TensorList grads;
     for (const Tensor& operand : pass.in) grads.push_back(operand.defined() ? empty_like(operand) : Tensor());
     bool needs_parameters = false;

@@ -109,7 +109,7 @@ TEST(Node, FailedBackwardDropsBothGradients) {
 struct DoublingNode final : autograd::Node {
   bool* overwrote = nullptr;
   TensorList backward(autograd::BackwardContext& context) override {
-    *overwrote = context.may_overwrite_grad();
+    *overwrote = context.may_overwrite(context.grad());
     if (!*overwrote) return {mul(context.grad(), 2)};
     Tensor gradient = context.grad();
     return {gradient.mul_(2)};
@@ -167,6 +167,29 @@ TEST(Node, OverwritesOnlyGradientsOfNoOtherTensor) {
     EXPECT_FALSE(overwrote[0]);
     EXPECT_EQ(kept.to_vector<double>(), (std::vector<double>{5, 5}));
   }
+}
+
+/// Doubles its input; adds its gradient to those of other nodes if it may.
+struct AccumulatingNode final : autograd::Node {
+  bool* accumulated = nullptr;
+  TensorList backward(autograd::BackwardContext& context) override {
+    const auto [out, accumulate] = context.grad_buffer(0, context.grad().shape(), kFloat64);
+    *accumulated = accumulate;
+    const Tensor gradient = mul(context.grad(), 2);
+    accumulate ? out.add_(gradient) : out.copy_(gradient);
+    return {out};
+  }
+};
+
+TEST(Node, AddsToTheGradientsOfOtherNodes) {
+  const Tensor x = ones({2}, {kFloat64}).requires_grad_(), y = mul(x, 1), z = mul(y.detach(), 2);
+  bool accumulated = false;
+  autograd::record<AccumulatingNode>("accumulating", z, y)->accumulated = &accumulated;
+  EXPECT_EQ(grad({add(z, mul(y, 3))}, {x}, {ones({2}, {kFloat64})})[0].to_vector<double>(),
+            (std::vector<double>{5, 5}));
+  EXPECT_TRUE(accumulated);
+  EXPECT_EQ(grad({mul(z, 1)}, {x}, {ones({2}, {kFloat64})})[0].to_vector<double>(), (std::vector<double>{2, 2}));
+  EXPECT_FALSE(accumulated);
 }
 
 TEST(Node, SavedOutputCreatesNoReferenceCycle) {
