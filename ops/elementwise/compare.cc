@@ -36,13 +36,13 @@ Tensor where(const Tensor& condition, Tensor a, Tensor b) {
 }
 
 Tensor where(const Tensor& condition, const Tensor& a, Scalar b) {
-  const KernelContext context = ops::check_same_device("where", {{"condition", condition}, {"a", a}});
+  const ops::Call call("where", {{"condition", condition}, {"a", a}});
   check_fits("where", "b", b, ops::dtype_with(a, b));
   return where(condition, a, scalar_tensor(b, {ops::dtype_with(a, b), a.device()}));
 }
 
 Tensor where(const Tensor& condition, Scalar a, const Tensor& b) {
-  const KernelContext context = ops::check_same_device("where", {{"condition", condition}, {"b", b}});
+  const ops::Call call("where", {{"condition", condition}, {"b", b}});
   check_fits("where", "a", a, ops::dtype_with(b, a));
   return where(condition, scalar_tensor(a, {ops::dtype_with(b, a), b.device()}), b);
 }

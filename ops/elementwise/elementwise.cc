@@ -4,6 +4,7 @@
 
 #include <tandem/autograd/engine.h>
 #include <tandem/ops/cast.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/elementwise/elementwise_functions.h>
 #include <tandem/ops/elementwise/elementwise_op.h>
@@ -96,9 +97,9 @@ bool can_add_half(const Tensor& a, const Tensor& b) {
 
 /// a + b in one kernel, with the same bits as after converting b.
 Tensor add_half(const Tensor& a, const Tensor& b) {
-  const KernelContext context = ops::check_same_device("add", {{"a", a}, {"b", b}});
+  const ops::Call call("add", {{"a", a}, {"b", b}});
   const Tensor out = empty(a.shape(), a.options());
-  TANDEM_KERNEL(context, add_half, b.dtype(), out.numel(), a.data<float>(), b.data_ptr(), out.data<float>());
+  TANDEM_KERNEL(call, add_half, b.dtype(), out.numel(), a.data<float>(), b.data_ptr(), out.data<float>());
   ops::record_sum("add", out, a, b);
   return out;
 }
@@ -121,14 +122,14 @@ Tensor div(Tensor a, Tensor b) { return ops::binary(Div{}, std::move(a), std::mo
 Tensor div(Tensor a, Scalar b) { return ops::binary(Div{}, std::move(a), b); }
 
 Tensor sub(Scalar a, const Tensor& b) {
-  const KernelContext context = ops::check_same_device("sub", {{"b", b}});
+  const ops::Call call("sub", {{"b", b}});
   ops::check_not_bool("sub", "a", a);
   ops::check_not_bool("sub", "b", b);
   return sub(ops::number_with(b, a), b);
 }
 
 Tensor div(Scalar a, const Tensor& b) {
-  const KernelContext context = ops::check_same_device("div", {{"b", b}});
+  const ops::Call call("div", {{"b", b}});
   return div(scalar_tensor(a, {ops::floating_or_float32(b.dtype()), b.device()}), b);
 }
 
@@ -159,7 +160,7 @@ Tensor autograd::accumulate_with_graph(const Tensor& a, const Tensor& b) { retur
 // --- copies --------------------------------------------------------------------------------------
 
 Tensor clone(const Tensor& input) {
-  const KernelContext context = ops::check_same_device("clone", {{"input", input}});
+  const ops::Call call("clone", {{"input", input}});
   Tensor out = empty_like(input);
   primitives::copy(input, out);
   ops::record_gradient("clone", out, {&input}, [](const Tensor& grad) { return grad; });
@@ -167,7 +168,7 @@ Tensor clone(const Tensor& input) {
 }
 
 Tensor contiguous(const Tensor& input) {
-  const KernelContext context = ops::check_same_device("contiguous", {{"input", input}});
+  const ops::Call call("contiguous", {{"input", input}});
   return input.is_contiguous() ? input : clone(input);
 }
 
@@ -192,7 +193,7 @@ void check_assignable(const char* op, const Tensor& self) {
 }  // namespace
 
 const Tensor& Tensor::fill_(Scalar value) const {
-  const KernelContext context = ops::check_same_device("fill_", {{"self", *this}});
+  const ops::Call call("fill_", {{"self", *this}});
   ops::check_in_place("fill_", *this, dtype());
   check_fits("fill_", "value", value, dtype());
   ops::begin_in_place("fill_", *this);
@@ -203,7 +204,7 @@ const Tensor& Tensor::fill_(Scalar value) const {
 }
 
 const Tensor& ops::copy_in_place(const char* op, const Tensor& self, const Tensor& src) {
-  const KernelContext context = check_same_device(op, {{"self", self}, {"src", src}});
+  const Call call(op, {{"self", self}, {"src", src}});
   check_in_place(op, self, self.dtype());
   const Tensor source = in_place_argument(op, self, src, "src");
   begin_in_place(op, self, source);

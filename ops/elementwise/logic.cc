@@ -14,24 +14,24 @@ namespace tandem { inline namespace v0 {
 // --- NaN and infinity ----------------------------------------------------------------------------
 
 Tensor isnan(const Tensor& input) {
-  const KernelContext context = ops::check_same_device("isnan", {{"input", input}});
+  const ops::Call call("isnan", {{"input", input}});
   return ne(input, input);
 }
 
 Tensor isinf(const Tensor& input) {
-  const KernelContext context = ops::check_same_device("isinf", {{"input", input}});
+  const ops::Call call("isinf", {{"input", input}});
   return is_floating_point(input.dtype()) ? eq(abs(input.detach()), INFINITY)
                                           : zeros(input.shape(), {kBool, input.device()});
 }
 
 Tensor isfinite(const Tensor& input) {
-  const KernelContext context = ops::check_same_device("isfinite", {{"input", input}});
+  const ops::Call call("isfinite", {{"input", input}});
   return is_floating_point(input.dtype()) ? lt(abs(input.detach()), INFINITY)
                                           : ones(input.shape(), {kBool, input.device()});
 }
 
 Tensor nan_to_num(const Tensor& input, double nan, std::optional<double> posinf, std::optional<double> neginf) {
-  const KernelContext context = ops::check_same_device("nan_to_num", {{"input", input}});
+  const ops::Call call("nan_to_num", {{"input", input}});
   if (!is_floating_point(input.dtype())) return clone(input);
   const double largest = input.dtype() == kFloat16    ? 65504
                          : input.dtype() == kBFloat16 ? 0x1.fep127
@@ -51,22 +51,22 @@ Tensor as_bool(const Tensor& input) { return input.dtype() == kBool ? input : ne
 }  // namespace
 
 Tensor logical_not(const Tensor& input) {
-  const KernelContext context = ops::check_same_device("logical_not", {{"input", input}});
+  const ops::Call call("logical_not", {{"input", input}});
   return input.dtype() == kBool ? eq(input, false) : eq(input, 0);
 }
 
 Tensor logical_and(const Tensor& input, const Tensor& other) {
-  const KernelContext context = ops::check_same_device("logical_and", {{"input", input}, {"other", other}});
+  const ops::Call call("logical_and", {{"input", input}, {"other", other}});
   return bitwise_and(as_bool(input), as_bool(other));
 }
 
 Tensor logical_or(const Tensor& input, const Tensor& other) {
-  const KernelContext context = ops::check_same_device("logical_or", {{"input", input}, {"other", other}});
+  const ops::Call call("logical_or", {{"input", input}, {"other", other}});
   return bitwise_or(as_bool(input), as_bool(other));
 }
 
 Tensor logical_xor(const Tensor& input, const Tensor& other) {
-  const KernelContext context = ops::check_same_device("logical_xor", {{"input", input}, {"other", other}});
+  const ops::Call call("logical_xor", {{"input", input}, {"other", other}});
   return ne(as_bool(input), as_bool(other));
 }
 
@@ -86,12 +86,12 @@ Tensor isclose(Tensor input, Tensor other, double rtol, double atol, bool equal_
 }
 
 bool allclose(const Tensor& input, const Tensor& other, double rtol, double atol, bool equal_nan) {
-  const KernelContext context = ops::check_same_device("allclose", {{"input", input}, {"other", other}});
+  const ops::Call call("allclose", {{"input", input}, {"other", other}});
   return sum(logical_not(isclose(input, other, rtol, atol, equal_nan))).item<int64_t>() == 0;
 }
 
 bool equal(const Tensor& input, const Tensor& other) {
-  const KernelContext context = ops::check_same_device("equal", {{"input", input}, {"other", other}});
+  const ops::Call call("equal", {{"input", input}, {"other", other}});
   return input.shape() == other.shape() && sum(ne(input, other)).item<int64_t>() == 0;
 }
 

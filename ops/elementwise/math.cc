@@ -108,11 +108,11 @@ Tensor clamp(Tensor input, std::optional<Scalar> min, std::optional<Scalar> max)
   return ops::unary(functions::Clamp{{}, min, max}, std::move(input));
 }
 Tensor clamp_min(Tensor input, Scalar min) {
-  const KernelContext context = ops::check_same_device("clamp_min", {{"input", input}});
+  const ops::Call call("clamp_min", {{"input", input}});
   return clamp(std::move(input), min);
 }
 Tensor clamp_max(Tensor input, Scalar max) {
-  const KernelContext context = ops::check_same_device("clamp_max", {{"input", input}});
+  const ops::Call call("clamp_max", {{"input", input}});
   return clamp(std::move(input), {}, max);
 }
 

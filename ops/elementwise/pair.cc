@@ -1,6 +1,7 @@
 #include <utility>
 
 #include <tandem/ops/activation.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/elementwise/elementwise_op.h>
 #include <tandem/ops/elementwise/pair_functions.h>
 
@@ -62,7 +63,7 @@ TANDEM_DEFINE_PAIR(bitwise_or, BitwiseOr)
 TANDEM_DEFINE_PAIR(bitwise_xor, BitwiseXor)
 
 Tensor bitwise_not(const Tensor& input) {
-  const KernelContext context = ops::check_same_device("bitwise_not", {{"input", input}});
+  const ops::Call call("bitwise_not", {{"input", input}});
   BitwiseXor{}.check("bitwise_not", input);
   return input.dtype() == kBool ? eq(input, false) : bitwise_xor(input, -1);
 }

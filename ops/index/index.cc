@@ -216,20 +216,20 @@ Tensor triu(const Tensor& input, int64_t diagonal) { return triangle("triu", tru
 // --- nonzero, take_along_dim ---------------------------------------------------------------------
 
 Tensor nonzero(const Tensor& input) {
-  const KernelContext context = ops::check_same_device("nonzero", {{"input", input}});
+  const ops::Call call("nonzero", {{"input", input}});
   const Tensor mask = row_major(input.dtype() == kBool ? input : ne(input, 0));
   const int64_t n = mask.numel();
-  const Tensor workspace = empty({TANDEM_KERNEL(context, nonzero_workspace_bytes, n)}, {kUInt8, input.device()});
+  const Tensor workspace = empty({TANDEM_KERNEL(call, nonzero_workspace_bytes, n)}, {kUInt8, input.device()});
   const Tensor count = empty({}, {kInt64, input.device()});
-  TANDEM_KERNEL(context, count_nonzero, n, mask.data<bool>(), workspace.data_ptr(), count.data<int64_t>());
+  TANDEM_KERNEL(call, count_nonzero, n, mask.data<bool>(), workspace.data_ptr(), count.data<int64_t>());
   Tensor out = empty({count.item<int64_t>(), input.dim()}, {kInt64, input.device()});
-  TANDEM_KERNEL(context, nonzero, input.shape(), out.size(0), mask.data<bool>(), workspace.data_ptr(),
+  TANDEM_KERNEL(call, nonzero, input.shape(), out.size(0), mask.data<bool>(), workspace.data_ptr(),
                 out.data<int64_t>());
   return out;
 }
 
 std::vector<Tensor> where(const Tensor& condition) {
-  const KernelContext context = ops::check_same_device("where", {{"condition", condition}});
+  const ops::Call call("where", {{"condition", condition}});
   return unbind(nonzero(condition.dim() == 0 ? condition.reshape({1}) : condition), 1);
 }
 

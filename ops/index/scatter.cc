@@ -183,9 +183,9 @@ Tensor scatter_mask(const char* op, const Tensor& input, int64_t dim, const Tens
 }  // namespace
 
 Tensor ops::gather_backward(const Tensor& grad, int64_t dim, const Tensor& index, const Shape& shape) {
-  const KernelContext context = check_same_device("gather_backward", {{"grad", grad}, {"index", index}});
+  const Call call("gather_backward", {{"grad", grad}, {"index", index}});
   Tensor out = zeros(shape, grad.options());
-  scatter_into(context, ScatterOp::kSum, out, dim, index, grad.detach());
+  scatter_into(call, ScatterOp::kSum, out, dim, index, grad.detach());
   record_scatter("gather_backward", out, Tensor(), dim, index, grad, ScatterOp::kSum);
   return out;
 }
@@ -208,7 +208,7 @@ const Tensor& Tensor::scatter_add_(int64_t dim, const Tensor& index, const Tenso
   return scatter_in_place("scatter_add_", ScatterOp::kSum, *this, dim, index, src);
 }
 const Tensor& Tensor::scatter_(int64_t dim, const Tensor& index, Scalar value) const {
-  const KernelContext context = ops::check_same_device("scatter_", {{"self", *this}, {"index", index}});
+  const ops::Call call("scatter_", {{"self", *this}, {"index", index}});
   return ops::copy_in_place("scatter_", *this, scatter(*this, dim, index, value));
 }
 
@@ -400,9 +400,9 @@ const Tensor& write_slices_in_place(const char* op, ScatterOp how, const Tensor&
 }  // namespace
 
 Tensor ops::index_select_backward(const Tensor& grad, int64_t dim, const Tensor& index, const Shape& shape) {
-  const KernelContext context = check_same_device("index_select_backward", {{"grad", grad}, {"index", index}});
+  const Call call("index_select_backward", {{"grad", grad}, {"index", index}});
   Tensor out = zeros(shape, grad.options());
-  scatter_slices_into(context, ScatterOp::kSum, out, dim, index, grad);
+  scatter_slices_into(call, ScatterOp::kSum, out, dim, index, grad);
   record_scatter("index_select_backward", out, Tensor(), dim, index, grad, ScatterOp::kSum, true);
   return out;
 }
@@ -435,7 +435,7 @@ const Tensor& Tensor::index_copy_(int64_t dim, const Tensor& index, const Tensor
   return write_slices_in_place("index_copy_", ScatterOp::kAssign, *this, dim, index, source, 1);
 }
 const Tensor& Tensor::index_fill_(int64_t dim, const Tensor& index, Scalar value) const {
-  const KernelContext context = ops::check_same_device("index_fill_", {{"self", *this}, {"index", index}});
+  const ops::Call call("index_fill_", {{"self", *this}, {"index", index}});
   return ops::copy_in_place("index_fill_", *this, index_fill(*this, dim, index, value));
 }
 

@@ -46,7 +46,7 @@ ValuesIndices max_of_windows(const Tensor& input, int64_t dim, int64_t n) {
 Tensor flat(const Tensor& tensor, bool is_signal) { return flatten(tensor, is_signal ? -1 : -2); }
 
 ValuesIndices adaptive_max_pool(const char* op, const Tensor& input, bool is_signal, OutputSize2d output_size) {
-  const KernelContext context = check_same_device(op, {{"input", input}});
+  const Call call(op, {{"input", input}});
   const ImageForm form = check_images(op, input, is_signal);
   const Size2d size = {output_size.height.value_or(input.size(-2)), output_size.width.value_or(input.size(-1))};
   check_sides(op, "output_size", size, 1, is_signal);

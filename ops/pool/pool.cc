@@ -122,7 +122,7 @@ Tensor max_pool_backward(const Tensor& grad, const Tensor& indices, const MaxPoo
 }
 
 ValuesIndices max_pool(const char* op, const Tensor& input, bool is_signal, const Window& window, bool with_indices) {
-  const KernelContext context = check_same_device(op, {{"input", input}});
+  const Call call(op, {{"input", input}});
   const ImageForm form = check_images(op, input, is_signal);
   check_window(op, window, is_signal);
   TANDEM_CHECK(ValueError, window.kernel.height <= kMaxSide / window.kernel.width, op, ": kernel_size ", window.kernel,
@@ -144,13 +144,13 @@ ValuesIndices max_pool(const char* op, const Tensor& input, bool is_signal, cons
   // In the memory order of `windows`.
   const Tensor indices =
       needs_indices ? empty(plan.windows_shape(), {index_dtype(shape.kernel_elements()), input.device()}) : Tensor();
-  TANDEM_KERNEL(context, max_pool, input.dtype(), shape, dense.data_ptr(), windows.data_ptr(), data_or_null(indices));
+  TANDEM_KERNEL(call, max_pool, input.dtype(), shape, dense.data_ptr(), windows.data_ptr(), data_or_null(indices));
   ValuesIndices result = {form.restore(windows), {}};
   record_gradient(op, result.values, {&input}, {{"indices", indices}},
                   [plan](const Tensor& g, const Tensor& saved) { return max_pool_backward(g, saved, plan); });
   if (with_indices) {
     const Tensor flat = empty_in_order(plan.windows_shape(), {kInt64, input.device()}, shape.channels_last);
-    TANDEM_KERNEL(context, flat_indices, shape, indices.data_ptr(), flat.data<int64_t>());
+    TANDEM_KERNEL(call, flat_indices, shape, indices.data_ptr(), flat.data<int64_t>());
     result.indices = form.restore(flat);
   }
   return result;
@@ -263,7 +263,7 @@ Tensor mean_pool(const char* op, const Tensor& input, const ImageForm& form, con
 
 Tensor avg_pool(const char* op, const Tensor& input, bool is_signal, const Window& window, bool count_include_pad,
                 std::optional<int64_t> divisor) {
-  const KernelContext context = check_same_device(op, {{"input", input}});
+  const Call call(op, {{"input", input}});
   const ImageForm form = check_images(op, input, is_signal);
   check_window(op, window, is_signal);
   TANDEM_CHECK(ValueError, divisor.value_or(1) != 0, op, ": divisor_override is 0, expected another number");
@@ -278,7 +278,7 @@ Tensor avg_pool(const char* op, const Tensor& input, bool is_signal, const Windo
 }
 
 Tensor adaptive_avg_pool(const char* op, const Tensor& input, bool is_signal, OutputSize2d output_size) {
-  const KernelContext context = check_same_device(op, {{"input", input}});
+  const Call call(op, {{"input", input}});
   const ImageForm form = check_images(op, input, is_signal);
   const Size2d size = {output_size.height.value_or(input.size(-2)), output_size.width.value_or(input.size(-1))};
   check_sides(op, "output_size", size, 1, is_signal);

@@ -52,7 +52,7 @@ std::pair<int64_t, int64_t> integer_range(DType dtype) {
 /// fill(), which writes all elements of `self`, as the in-place form `op`.
 template <class Fill>
 const Tensor& overwritten(const char* op, const Tensor& self, Fill fill) {
-  const KernelContext context = check_same_device(op, {{"self", self}});
+  const Call call(op, {{"self", self}});
   check_in_place(op, self, self.dtype());
   begin_in_place(op, self);
   record_overwrite(op, self);
@@ -111,30 +111,30 @@ double next_below(DType dtype, double value) {
 Tensor rand(const Shape& shape, TensorOptions options, Generator* generator) {
   check_result_dtype("rand", options.dtype);
   const Tensor out = empty(shape, {options.dtype, options.device});
-  const KernelContext context = check_same_device("rand", {{"out", out}});
+  const Call call("rand", {{"out", out}});
   const int64_t n = out.numel();
-  TANDEM_KERNEL(context, uniform, options.dtype,
-                reserve(generator, options.device, n * words_per_uniform(options.dtype)), n, out.data_ptr());
+  TANDEM_KERNEL(call, uniform, options.dtype, reserve(generator, options.device, n * words_per_uniform(options.dtype)),
+                n, out.data_ptr());
   return finished(out, options);
 }
 
 Tensor randn(const Shape& shape, TensorOptions options, Generator* generator) {
   check_result_dtype("randn", options.dtype);
   const Tensor out = empty(shape, {options.dtype, options.device});
-  const KernelContext context = check_same_device("randn", {{"out", out}});
+  const Call call("randn", {{"out", out}});
   const int64_t n = out.numel(), pairs = (n + 1) / 2;
-  TANDEM_KERNEL(context, normal, options.dtype,
+  TANDEM_KERNEL(call, normal, options.dtype,
                 reserve(generator, options.device, 2 * pairs * words_per_uniform(options.dtype)), n, out.data_ptr());
   return finished(out, options);
 }
 
 Tensor rand_like(const Tensor& input, Generator* generator) {
-  const KernelContext context = check_same_device("rand_like", {{"input", input}});
+  const Call call("rand_like", {{"input", input}});
   return rand(input.shape(), input.options(), generator);
 }
 
 Tensor randn_like(const Tensor& input, Generator* generator) {
-  const KernelContext context = check_same_device("randn_like", {{"input", input}});
+  const Call call("randn_like", {{"input", input}});
   return randn(input.shape(), input.options(), generator);
 }
 
@@ -213,11 +213,11 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions opti
   TANDEM_CHECK(ValueError, low >= smallest && high - 1 <= largest, "randint: [", low, ", ", high, ") does not fit ",
                options.dtype);
   const Tensor out = empty(shape, {options.dtype, options.device});
-  const KernelContext context = check_same_device("randint", {{"out", out}});
+  const Call call("randint", {{"out", out}});
   const int64_t n = out.numel();
   const bool is_floating = is_floating_point(options.dtype);
   const Tensor drawn = is_floating ? empty(shape, {kInt64, options.device}) : out;
-  TANDEM_KERNEL(context, integers, drawn.dtype(), reserve(generator, options.device, 2 * n), low,
+  TANDEM_KERNEL(call, integers, drawn.dtype(), reserve(generator, options.device, 2 * n), low,
                 static_cast<uint64_t>(high) - static_cast<uint64_t>(low), n, drawn.data_ptr());
   if (is_floating) primitives::copy(drawn, out);
   return finished(out, options);
@@ -230,10 +230,10 @@ Tensor randint(int64_t high, const Shape& shape, TensorOptions options, Generato
 Tensor randperm(int64_t n, Device device, Generator* generator) {
   TANDEM_CHECK(ValueError, n >= 0, "randperm: n is ", n, ", expected at least 0");
   const Tensor out = empty({n}, {kInt64, device});
-  const KernelContext context = check_same_device("randperm", {{"out", out}});
+  const Call call("randperm", {{"out", out}});
   const PhiloxState state = reserve(generator, device, 2 * n);
   if (device.is_cpu()) {
-    cpu::permutation(context, state, n, out.data<int64_t>());
+    cpu::permutation(call, state, n, out.data<int64_t>());
   } else {  // swaps depend on each other: on a GPU this would take longer than the copy
     const Tensor made = empty({n}, {kInt64});
     cpu::permutation(made.device(), state, n, made.data<int64_t>());

@@ -126,7 +126,7 @@ namespace {
 
 /// The extremum of `input != 0`.
 Tensor truth_of(const char* op, const Tensor& input, const Shape& dims, bool keepdim, bool largest) {
-  const KernelContext context = ops::check_same_device(op, {{"input", input}});
+  const ops::Call call(op, {{"input", input}});
   const NoGradGuard no_grad;
   const Reduction reduction = ops::plan_reduction(op, input, dims, keepdim);
   const Tensor is_true = input.dtype() == kBool ? input : ne(input, 0);

@@ -330,9 +330,9 @@ Tensor nanmean(Tensor input, const Shape& dims, bool keepdim) {
 }
 
 Tensor count_nonzero(const Tensor& input, const Shape& dims) {
-  const KernelContext context = ops::check_same_device("count_nonzero", {{"input", input}});
+  const ops::Call call("count_nonzero", {{"input", input}});
   const Reduction reduction = plan_reduction("count_nonzero", input, dims, false);
-  return run_fold(context, Fold::kSum, ne(input, 0), reduction);
+  return run_fold(call, Fold::kSum, ne(input, 0), reduction);
 }
 
 Tensor bincount(const Tensor& input, const Tensor& weights, int64_t minlength) {

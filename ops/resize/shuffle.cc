@@ -47,7 +47,7 @@ Tensor blocks_in_pixels(const Tensor& tensor, int64_t r) {
 }  // namespace
 
 Tensor pixel_shuffle(const Tensor& input, int64_t upscale_factor) {
-  const KernelContext context = check_same_device("pixel_shuffle", {{"input", input}});
+  const Call call("pixel_shuffle", {{"input", input}});
   const int64_t r = upscale_factor;
   check_shuffle("pixel_shuffle", input, "upscale_factor", r);
   check_divisible("pixel_shuffle", input, -3, r * r);
@@ -65,7 +65,7 @@ Tensor pixel_shuffle(const Tensor& input, int64_t upscale_factor) {
 }
 
 Tensor pixel_unshuffle(const Tensor& input, int64_t downscale_factor) {
-  const KernelContext context = check_same_device("pixel_unshuffle", {{"input", input}});
+  const Call call("pixel_unshuffle", {{"input", input}});
   const int64_t r = downscale_factor;
   check_shuffle("pixel_unshuffle", input, "downscale_factor", r);
   check_divisible("pixel_unshuffle", input, -2, r);
@@ -85,7 +85,7 @@ Tensor pixel_unshuffle(const Tensor& input, int64_t downscale_factor) {
 }
 
 Tensor channel_shuffle(const Tensor& input, int64_t groups) {
-  const KernelContext context = check_same_device("channel_shuffle", {{"input", input}});
+  const Call call("channel_shuffle", {{"input", input}});
   check_shuffle("channel_shuffle", input, "groups", groups);
   check_divisible("channel_shuffle", input, 1 - input.dim(), groups);
   const int64_t each = input.size(1) / groups;

@@ -129,11 +129,11 @@ Tensor logcumsumexp(Tensor input, int64_t dim) {
 namespace {
 
 ValuesIndices cumulative_extremum(const char* op, const Tensor& input, int64_t dim, bool largest) {
-  const KernelContext context = ops::check_same_device(op, {{"input", input}});
+  const ops::Call call(op, {{"input", input}});
   const int64_t d = wrap_dim(op, dim, input.dim());
   ValuesIndices out{empty(input.shape(), input.options()), empty(input.shape(), {kInt64, input.device()})};
   const Tensor memory = ops::row_major(input);
-  TANDEM_KERNEL(context, extremum_scan, input.dtype(), extents_around(input.shape(), d), largest, memory.data_ptr(),
+  TANDEM_KERNEL(call, extremum_scan, input.dtype(), extents_around(input.shape(), d), largest, memory.data_ptr(),
                 out.values.data_ptr(), out.indices.data<int64_t>());
   ops::record_gather(op, out.values, input, d, out.indices);
   return out;

@@ -1,6 +1,7 @@
 #include <tandem/ops/softmax.h>
 
 #include <tandem/ops/cast.h>
+#include <tandem/ops/common/call.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/softmax/softmax_kernels.h>
@@ -31,12 +32,12 @@ Tensor softmax_gradient(const BackwardContext& context, const Tensor& y, int64_t
 
 Tensor run_softmax(const char* op, Tensor input, int64_t dim, std::optional<DType> dtype, bool log) {
   if (!dtype) cast_for(CastPolicy::kFloat32, {&input});
-  const KernelContext context = check_same_device(op, {{"input", input}});
+  const Call call(op, {{"input", input}});
   if (dtype) input = to(input, *dtype);
   check_floating(op, {"input", input});
   dim = wrap_dim(op, dim, input.dim());
   const Tensor dense = row_major(input), out = empty(input.shape(), input.options());
-  TANDEM_KERNEL(context, softmax, input.dtype(), extents_around(input.shape(), dim), log, dense.data_ptr(),
+  TANDEM_KERNEL(call, softmax, input.dtype(), extents_around(input.shape(), dim), log, dense.data_ptr(),
                 out.data_ptr());
   record_gradient(op, out, {&input}, {{"output", out}}, [dim, log](BackwardContext& backward, const SavedTensor& y) {
     return softmax_gradient(backward, y.get(), dim, log);

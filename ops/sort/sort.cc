@@ -61,16 +61,16 @@ ValuesIndices selected(const char* op, const Tensor& input, int64_t dim, const T
 }  // namespace
 
 ValuesIndices sort(const Tensor& input, int64_t dim, bool descending) {
-  const KernelContext context = ops::check_same_device("sort", {{"input", input}});
+  const ops::Call call("sort", {{"input", input}});
   const int64_t d = wrap_dim("sort", dim, input.dim());
-  ValuesIndices out = run_sort("sort", context, input, d, descending);
+  ValuesIndices out = run_sort("sort", call, input, d, descending);
   ops::record_gather("sort", out.values, input, d, out.indices);
   return out;
 }
 
 Tensor argsort(const Tensor& input, int64_t dim, bool descending) {
-  const KernelContext context = ops::check_same_device("argsort", {{"input", input}});
-  return run_sort("argsort", context, input, wrap_dim("argsort", dim, input.dim()), descending).indices;
+  const ops::Call call("argsort", {{"input", input}});
+  return run_sort("argsort", call, input, wrap_dim("argsort", dim, input.dim()), descending).indices;
 }
 
 // --- kthvalue, median ----------------------------------------------------------------------------
@@ -148,10 +148,10 @@ Tensor bucketize(const Tensor& input, const Tensor& boundaries, bool right) {
 }
 
 Unique unique(const Tensor& input, bool, bool return_inverse, bool return_counts) {
-  const KernelContext context = ops::check_same_device("unique", {{"input", input}});
+  const ops::Call call("unique", {{"input", input}});
   const NoGradGuard no_grad;
   const int64_t n = input.numel();
-  const auto [values, order] = run_sort("unique", context, reshape(input, {n}), 0, false);
+  const auto [values, order] = run_sort("unique", call, reshape(input, {n}), 0, false);
   const TensorOptions indices{kInt64, input.device()};
   Tensor groups = zeros({n}, indices),
          starts = zeros({0}, indices);  // the group of each sorted element; where each begins
