@@ -396,7 +396,10 @@ void MpiBackend::check_failures() {
 
 void MpiBackend::do_notify_failure(int culprit, const std::string& reason) {
   // A rank that left has finished its part of a collective that MPI transfers.
-  if (reason != "left the job") note(culprit, reason, Clock::now() + kEndGrace), is_notified_ = true;
+  if (reason != "left the job") {
+    note(culprit, reason, Clock::now() + kEndGrace);
+    is_notified_ = true;
+  }
   flat_->do_notify_failure(culprit, reason);
 }
 
