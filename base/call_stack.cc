@@ -1,6 +1,5 @@
 #include <tandem/base/call_stack.h>
 
-#include <backtrace.h>
 #include <cxxabi.h>
 
 #include <cstdlib>
@@ -9,6 +8,8 @@
 #include <string_view>
 
 #include <tandem/base/error.h>
+
+#include "base/gcc/backtrace.h"
 
 namespace tandem { inline namespace v0 {
 

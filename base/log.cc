@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#define FMT_CONSTEVAL  // clang 22 rejects what Debian's fmt does at compile time
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
