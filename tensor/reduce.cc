@@ -68,8 +68,8 @@ template <ReduceOp op, size_t N, class T, class Out>
 void combine_inputs(const std::byte* const* inputs, int64_t begin, int64_t count, Out* out) {
   std::array<const T*, N> in;
   for (size_t k = 0; k < N; ++k) in[k] = reinterpret_cast<const T*>(inputs[k]) + begin;
-    // ivdep: `out` may be one of the inputs, in which the compiler would see a dependence between iterations.
-#pragma GCC ivdep
+  // ivdep: `out` may be one of the inputs, in which the compiler would see a dependence between iterations.
+  TANDEM_IVDEP
   for (int64_t i = 0; i < count; ++i) {
     Sum<T> sum = tree_sum<N>([&](size_t k) { return static_cast<Sum<T>>(in[k][i]); }, combine<op, Sum<T>>);
     if constexpr (op == ReduceOp::kAvg) sum = mean_of(sum, N);

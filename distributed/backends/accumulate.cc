@@ -12,7 +12,7 @@ namespace {
 template <class S, class T>
 void divide(const S* in, int64_t count, size_t divisor, T* out) {
   // ivdep: `out` may be `in` itself.
-#pragma GCC ivdep
+  TANDEM_IVDEP
   for (int64_t i = 0; i < count; ++i) out[i] = static_cast<T>(primitives::mean_of(in[i], divisor));
 }
 

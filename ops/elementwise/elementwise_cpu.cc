@@ -34,18 +34,18 @@ void where_of(const StridedLoop<4>& loop, const uint8_t* condition_data, const T
     const bool dense = out_step == 1 && condition_step == 1;
     if (dense && a_step == 1 && b_step == 0) {
       const T b0 = *b;
-#pragma GCC ivdep
+      TANDEM_IVDEP
       for (int64_t i = 0; i < n; ++i) out[i] = choose(condition[i], a[i], b0);
     } else if (dense && a_step == 0 && b_step == 1) {
       const T a0 = *a;
-#pragma GCC ivdep
+      TANDEM_IVDEP
       for (int64_t i = 0; i < n; ++i) out[i] = choose(condition[i], a0, b[i]);
     } else if (dense && a_step == 0 && b_step == 0) {
       const T a0 = *a, b0 = *b;
-#pragma GCC ivdep
+      TANDEM_IVDEP
       for (int64_t i = 0; i < n; ++i) out[i] = choose(condition[i], a0, b0);
     } else if (dense && a_step == 1 && b_step == 1) {
-#pragma GCC ivdep
+      TANDEM_IVDEP
       for (int64_t i = 0; i < n; ++i) out[i] = choose(condition[i], a[i], b[i]);
     } else {
       for (int64_t i = 0; i < n; ++i) {
@@ -60,7 +60,7 @@ void where_of(const StridedLoop<4>& loop, const uint8_t* condition_data, const T
 void add_half(const KernelContext&, DType dtype, int64_t n, const float* a, const void* b, float* out) {
   const auto run = [&]<class T>(const T* half) {
     parallel_for(n, kElementGrain, [&](int64_t begin, int64_t end) {
-#pragma GCC ivdep
+      TANDEM_IVDEP
       for (int64_t i = begin; i < end; ++i) out[i] = a[i] + static_cast<float>(half[i]);
     });
   };

@@ -86,16 +86,16 @@ void map_binary(const KernelContext&, const StridedLoop<3>& loop, Source a_data,
     const T* b = static_cast<const T*>(b_data.data) + offsets[2];
     if (out_step == 1 && a_step == 1 && b_step == 1) {
       run_wide_if<C>([=] {
-#pragma GCC ivdep
+        TANDEM_IVDEP
         for (int64_t i = 0; i < n; ++i) out[i] = store<Out>(f(static_cast<C>(a[i]), static_cast<C>(b[i])));
       });
     } else if (out_step == 1 && a_step == 1 && b_step == 0) {
       const C b0 = static_cast<C>(*b);
-#pragma GCC ivdep
+      TANDEM_IVDEP
       for (int64_t i = 0; i < n; ++i) out[i] = store<Out>(f(static_cast<C>(a[i]), b0));
     } else if (out_step == 1 && a_step == 0 && b_step == 1) {
       const C a0 = static_cast<C>(*a);
-#pragma GCC ivdep
+      TANDEM_IVDEP
       for (int64_t i = 0; i < n; ++i) out[i] = store<Out>(f(a0, static_cast<C>(b[i])));
     } else {
       for (int64_t i = 0; i < n; ++i) {
@@ -123,7 +123,7 @@ void map_ternary(const KernelContext&, const StridedLoop<4>& loop, const void* a
     const T* b = static_cast<const T*>(b_data) + offsets[2];
     const T* c = static_cast<const T*>(c_data) + offsets[3];
     const auto run = [&](auto out_step, auto a_step, auto b_step, auto c_step) {
-#pragma GCC ivdep
+      TANDEM_IVDEP
       for (int64_t i = 0; i < n; ++i) {
         const C x = static_cast<C>(a[i * a_step]), y = static_cast<C>(b[i * b_step]), z = static_cast<C>(c[i * c_step]);
         out[i * out_step] = store<T>(f(x, y, z));
@@ -163,7 +163,7 @@ void map_unary(const KernelContext&, const StridedLoop<2>& loop, const void* a_d
     if constexpr (requires(float x) { f.fast(x); } && std::is_same_v<C, float>) {
       if (out_step == 1 && a_step == 1 && is_within(a, n, f.kFastLimit)) {
         run_wide_if<C>([=] {
-#pragma GCC ivdep
+          TANDEM_IVDEP
           for (int64_t i = 0; i < n; ++i) out[i] = store<T>(f.fast(static_cast<C>(a[i])));
         });
         return;
@@ -171,7 +171,7 @@ void map_unary(const KernelContext&, const StridedLoop<2>& loop, const void* a_d
     }
     if (out_step == 1 && a_step == 1) {
       run_wide_if<C>([=] {
-#pragma GCC ivdep
+        TANDEM_IVDEP
         for (int64_t i = 0; i < n; ++i) out[i] = store<T>(f(static_cast<C>(a[i])));
       });
     } else {

@@ -170,7 +170,7 @@ void map_channels(const BatchNormShape& shape, F f) {
     parallel_for(shape.samples * shape.per_channel(), grain, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const int64_t first = shape.samples == 1 ? 0 : row / shape.per_channel() * width;
-#pragma GCC ivdep
+        TANDEM_IVDEP
         for (int64_t c = 0; c < width; ++c) f(first + c, row * width + c);
       }
     });
@@ -179,7 +179,7 @@ void map_channels(const BatchNormShape& shape, F f) {
     parallel_for(shape.batch * channels, grain, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const int64_t c = row % channels;
-#pragma GCC ivdep
+        TANDEM_IVDEP
         for (int64_t i = 0; i < shape.inner; ++i) f(c, row * shape.inner + i);
       }
     });
@@ -269,7 +269,7 @@ void sample_means(const BatchNormShape& shape, const T* x, double* sums, Compute
     for (int64_t sample = 0; sample < shape.samples; ++sample) {
       for (int64_t row = 0; row < count; ++row) {
         const T* from = x + (sample * shape.per_channel() + row) * width;
-#pragma GCC ivdep
+        TANDEM_IVDEP
         for (int64_t c = 0; c < width; ++c)
           sums[sample * width + c] += static_cast<double>(static_cast<Compute<T>>(from[c]));
       }

@@ -18,7 +18,7 @@ void for_units(const Step& step, const F& unit) {
                  [&](int64_t begin, int64_t end) {
                    run_wide([=] {
                      for (int64_t row = begin; row < end; ++row) {
-#pragma GCC ivdep
+                       TANDEM_IVDEP
                        for (int64_t j = 0; j < step.hidden; ++j) unit.template operator()<T>(step, row, j);
                      }
                    });
