@@ -9,7 +9,17 @@
 
 #include <tandem/base/error.h>
 
-#include "base/gcc/backtrace.h"
+// Of <backtrace.h>, which is in GCC's own folder, where other compilers do not look.
+extern "C" {
+struct backtrace_state;
+using ErrorCallback = void(void*, const char* message, int code);
+backtrace_state* backtrace_create_state(const char* program, int threaded, ErrorCallback*, void*);
+int backtrace_simple(backtrace_state*, int skip, int (*)(void*, uintptr_t), ErrorCallback*, void*);
+int backtrace_pcinfo(backtrace_state*, uintptr_t, int (*)(void*, uintptr_t, const char*, int, const char*),
+                     ErrorCallback*, void*);
+int backtrace_syminfo(backtrace_state*, uintptr_t, void (*)(void*, uintptr_t, const char*, uintptr_t, uintptr_t),
+                      ErrorCallback*, void*);
+}
 
 namespace tandem { inline namespace v0 {
 

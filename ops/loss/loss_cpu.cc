@@ -74,8 +74,9 @@ void cross_entropy_backward(const KernelContext&, DType dtype, int64_t n, int64_
         auto probability = [&](int64_t j) { return exp_of_nonpositive((static_cast<C>(x[j]) - max) - logarithm); };
         const int64_t label = labels[i];
         const T at_label = static_cast<T>((probability(label) - C(1)) * scale);
-        TANDEM_IVDEP  // x and out are the same memory or do not overlap
-            for (int64_t j = 0; j < classes; ++j) out[j] = static_cast<T>(probability(j) * scale);
+        // x and out are the same memory or do not overlap.
+        TANDEM_IVDEP
+        for (int64_t j = 0; j < classes; ++j) out[j] = static_cast<T>(probability(j) * scale);
         out[label] = at_label;
       }
     });

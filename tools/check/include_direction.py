@@ -100,7 +100,7 @@ THIRD_PARTY = [
 
 # Headers that a file for wider instruction sets may include, directly or through its own header: none has inline
 # functions.
-PLAIN = ("cstdint", "cstddef") + INTRINSICS
+PLAIN = ("cstdint", "cstddef", "version") + INTRINSICS
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:<([^>\n]+)>|"([^"\n]+)")', re.MULTILINE)
 _PRIVATE = ("*_kernels.h", "*_avx*.h")
