@@ -153,8 +153,7 @@ enum class Saves : int8_t { kNothing, kInput, kOutput };
 ///
 ///     Tensor backward(const Tensor& grad, const Tensor& saved) const         in operations, which record themselves
 ///     auto gradient(auto g, auto saved) const                                g times the derivative, in one kernel
-///     Tensor second_factor(const Tensor& saved) const                       [optional] d derivative / d saved; default
-///     0
+///     Tensor second_factor(const Tensor& saved) const                        d derivative / d saved; the default is 0
 /// Optional:
 ///
 ///     void prepare(Tensor& input) const                              further checks and conversions of the argument
