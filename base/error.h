@@ -130,8 +130,8 @@ TANDEM_API std::string with_module_scope(std::string message);
 
 }}  // namespace tandem::v0
 
-/// Throws `ErrorType` unless `condition` holds. The message consists of the remaining arguments, concatenated, and the
-/// running module. The arguments are evaluated only on failure.
+/// Throws `ErrorType`, a class above without its namespace, unless `condition` holds. The message consists of the
+/// remaining arguments, concatenated, and the running module. The arguments are evaluated only on failure.
 #define TANDEM_CHECK(ErrorType, condition, ...)                                           \
   do {                                                                                    \
     if (!(condition)) [[unlikely]]                                                        \
