@@ -46,9 +46,7 @@ std::string random_token() {
 void initialise(std::byte* segment, const Layout& layout) {
   std::memset(segment, 0, layout.staging);  // so that small collectives meet no page fault
   auto* header = new (segment) SegmentHeader;
-  cpu_set_t cores;
-  static_assert(sizeof(cores) == sizeof(header->cores));
-  if (sched_getaffinity(0, sizeof(cores), &cores) == 0) std::memcpy(header->cores, &cores, sizeof(cores));
+  sched_getaffinity(0, sizeof(header->cores), &header->cores);
   struct stat pids = {};
   if (stat("/proc/self/ns/pid", &pids) == 0) header->pid_namespace = pids.st_ino;
   header->pid = getpid();

@@ -5,6 +5,8 @@
 // other rank. All ranks write the doorbell pages, which contain only wake-up counts.
 #pragma once
 
+#include <sched.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -98,7 +100,7 @@ struct SegmentHeader {
   CallInfo call_info[kNumBuffers];
   char tensors[kNumBuffers][kMaxShownTensors] = {};  ///< Collective::tensors of a list; no terminating zero
   Poison poison;
-  uint64_t cores[16] = {};     ///< the rank's affinity mask when it joined
+  cpu_set_t cores = {};        ///< the rank's affinity mask when it joined
   uint64_t pid_namespace = 0;  ///< inode; 0: not known
   int32_t pid = 0;
 };

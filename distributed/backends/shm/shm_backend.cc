@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <limits>
 
@@ -28,13 +27,9 @@ constexpr std::chrono::nanoseconds kStoreTime = std::chrono::seconds(1);
 
 /// Whether each rank can have a core of its own.
 bool cores_suffice(const Mapping& mapping, int size) {
-  uint64_t all[16] = {};
-  for (int rank = 0; rank < size; ++rank) {
-    for (size_t i = 0; i < std::size(all); ++i) all[i] |= mapping.header(rank).cores[i];
-  }
-  int count = 0;
-  for (const uint64_t part : all) count += std::popcount(part);
-  return size <= count;
+  cpu_set_t all = {};
+  for (int rank = 0; rank < size; ++rank) CPU_OR(&all, &all, &mapping.header(rank).cores);
+  return size <= CPU_COUNT(&all);
 }
 
 /// Whether the process of `peer` has ended, even if its exit status was not taken. False if this is not known.
