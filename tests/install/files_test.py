@@ -41,8 +41,10 @@ def read(path):
 def check_files(prefix):
     found = files_below(prefix)
     headers = {f for f in found if f.startswith("include/")}
+    pages = {f for f in found if re.fullmatch(r"share/doc/tandem/docs/[a-z0-9_]+\.md", f)}
     mpi = {"lib/libtandem_mpi.a", "lib/pkgconfig/tandem_mpi.pc"}  # where OpenMPI is installed
-    expect(found - headers in (OTHER_FILES, OTHER_FILES | mpi), "other files than headers: %s" % sorted(found - headers))
+    others = found - headers - pages
+    expect(others in (OTHER_FILES, OTHER_FILES | mpi), "other files than headers and pages: %s" % sorted(others))
     expect(all(re.fullmatch(r"include/tandem/([a-z0-9_]+/)*[a-z0-9_]+\.h", h) for h in headers), "invalid names of headers: %s" % headers)
 
     # Exactly these headers, and all headers that they include directly or indirectly, are installed.
@@ -54,8 +56,12 @@ def check_files(prefix):
                                                       "models/vision_transformer.h")}
     if b"TANDEM_WITH_CUDA" in read(os.path.join(prefix, "lib/pkgconfig/tandem.pc")):
         included |= {"include/tandem/" + name for name in ("optim/define_optimizer_cuda.h", "tensor/cuda/launch.h", "tensor/cuda/strided.h")}
+    named = set()
     for header in headers:
-        included |= {"include/" + name for name in re.findall(r"#include <(tandem/[^>]+)>", read(os.path.join(prefix, header)).decode())}
+        text = read(os.path.join(prefix, header)).decode()
+        included |= {"include/" + name for name in re.findall(r"#include <(tandem/[^>]+)>", text)}
+        named |= {"share/doc/tandem/" + page for page in re.findall(r"docs/\w+\.md", text)}
+    expect(named and named <= pages, "pages that headers name are not installed: %s" % sorted(named - pages))
     expect(included == headers, "missing: %s; unexpected: %s" % (sorted(included - headers), sorted(headers - included)))
     for name in ("base/error.h", "ops/matmul.h", "nn/module.h", "distributed/process_group.h", "tensor/storage.h", "train/metrics.h", "train/trainer.h"):
         expect("include/tandem/" + name in headers, "not installed: " + name)

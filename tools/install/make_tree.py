@@ -89,7 +89,7 @@ def main():
     for program in args.program:
         put(program, args.out, "bin", os.path.basename(program))
     for document in args.document:
-        put(document, args.out, "share", "doc", "tandem", os.path.basename(document))
+        put(document, args.out, "share", "doc", "tandem", document)
 
 
 if __name__ == "__main__":
