@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <tandem/autograd/grad_mode.h>
 #include <tandem/base/half.h>
 #include <tandem/base/parallel_for.h>
 #include <tandem/optim/rule.h>
@@ -123,6 +124,22 @@ bool is_maximizing(const Options& options) {
   return false;
 }
 
+/// Prepares a step as the kernels of elementwise rules do, and takes it. Uses members of Tensor that ops/ defines.
+template <class Rule>
+void update_tensor(const void* options, TensorStep step, const Tensor& rounded) {
+  const NoGradGuard no_grad;
+  const auto& own = *static_cast<const typename Rule::Options*>(options);
+  if (rounded.defined()) {  // current_master; x + -0 is x, also if x is a zero
+    const Tensor differs = step.parameter.to(rounded.dtype()).ne(rounded);
+    const Tensor others = rounded.to(kFloat32).masked_fill(differs.eq(0), -0.0);
+    step.parameter.masked_fill_(differs, -0.0).add_(others);
+  }
+  step.gradient = step.gradient.to(step.parameter.dtype());
+  if (is_maximizing(own)) step.gradient = step.gradient.clone().neg_();
+  Rule::update_tensor(own, step);
+  if (rounded.defined()) rounded.copy_(step.parameter);
+}
+
 #ifdef TANDEM_WITH_CUDA
 namespace cuda {
 template <class Rule>
@@ -190,9 +207,7 @@ const OptimizerRule& rule() {
       return bits;
     };
     if constexpr (requires(const Options& o, const TensorStep& step) { Rule::update_tensor(o, step); }) {
-      rule.update_tensor = [](const void* options, const TensorStep& step) {
-        Rule::update_tensor(*static_cast<const Options*>(options), step);
-      };
+      rule.update_tensor = &update_tensor<Rule>;
     } else {
       set_elementwise<Rule>(rule);
     }

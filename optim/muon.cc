@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include <tandem/autograd/grad_mode.h>
-#include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/reduce.h>
@@ -65,18 +63,11 @@ struct MuonRule {
   static constexpr StateTensor<Options> kState[] = {{"momentum_buffer"}};
 
   static void update_tensor(const Options& o, const TensorStep& step) {
-    const NoGradGuard no_grad;
-    const auto& [gradient, parameter, master, state] = step;
-    if (master.defined())
-      master.copy_(where(master.to(parameter.dtype()) == parameter, master, parameter.to(kFloat32)));
-    const Tensor& values = master.defined() ? master : parameter;
-    const Tensor g = (o.maximize ? -gradient : gradient).to(values.dtype());
-    const Tensor& buffer = state[0];
+    const Tensor &p = step.parameter, &g = step.gradient, &buffer = step.state[0];
     buffer.lerp_(g, 1 - o.momentum);
     const Tensor update = orthogonalize(o, o.nesterov ? lerp(g, buffer, o.momentum) : buffer);
-    values.mul_(1 - o.lr * o.weight_decay);
-    values.add_(update.to(values.dtype()), -adjusted_lr(o, parameter));
-    if (master.defined()) parameter.copy_(master);
+    p.mul_(1 - o.lr * o.weight_decay);
+    p.add_(update.to(p.dtype()), -adjusted_lr(o, p));
   }
 };
 

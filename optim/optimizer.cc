@@ -333,7 +333,12 @@ void Optimizer::update_tensor(const Update& update) {
   TANDEM_CHECK(StateError, !tandem::cuda::is_capturing(parameter.device()), rule_.name, ": a step cannot be captured");
   ParameterState& state = states_[update.index];
   ++state.steps;
-  rule_.update_tensor(options_of(update.group), {update.gradient, parameter.detach(), state.master, state.tensors});
+  const bool has_master = is_16_bit(parameter);
+  const Tensor values = parameter.detach();
+  rule_.update_tensor(
+      options_of(update.group),
+      {update.gradient, has_master ? state.master : values, state.tensors, rule_.counts_steps ? state.steps : 0},
+      has_master ? values : Tensor());
 }
 
 void Optimizer::run(const Batch& batch, const Tensor& skip) {

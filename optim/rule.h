@@ -50,12 +50,12 @@ struct StepCall {
   std::span<const StepTensors> tensors;
 };
 
-/// One step of a parameter whose rule is not elementwise; see StepCall for masters.
+/// One step of a parameter whose rule is not elementwise.
 struct TensorStep {
-  Tensor gradient;   ///< in the parameter's dtype
-  Tensor parameter;  ///< detached
-  Tensor master;     ///< float32; undefined unless the parameter is 16-bit
+  Tensor gradient;   ///< in the dtype of `parameter`; negated with `maximize`
+  Tensor parameter;  ///< the values that are updated, detached; for 16-bit parameters the float32 master
   std::array<Tensor, kMaxStateTensors> state;
+  int64_t number;  ///< 1 in the first step; 0 if the rule does not count steps
 };
 
 /// A type-erased optimizer rule. `options` points to the rule's Options.
@@ -77,7 +77,8 @@ struct OptimizerRule {
   unsigned (*used_state)(const void* options);  ///< bit i: state[i]
   unsigned (*cases)(const void* options, bool is_first);
   std::array<double, kMaxFactors> (*factors)(const void* options, int64_t step);
-  void (*update_tensor)(const void* options, const TensorStep& step);  ///< null if the rule is elementwise
+  /// Null if the rule is elementwise. `rounded`: the 16-bit parameter whose master is updated; else undefined.
+  void (*update_tensor)(const void* options, TensorStep step, const Tensor& rounded);
   // For elementwise rules only:
   void (*cpu)(const KernelContext& context, const StepCall& call);
   void (*cuda)(const KernelContext& context, const StepCall& call);  ///< null in builds without GPUs

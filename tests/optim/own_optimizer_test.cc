@@ -9,11 +9,53 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/optim/define_optimizer.h>
 #include <tandem/optim/schedules.h>
 #include <tandem/tests/optim/gradients.h>
 #include <tandem/tests/support/error_text.h>
 
 namespace tandem::testing { namespace {
+
+struct GrowingOptions {
+  double lr = 1;
+  bool maximize = false;
+};
+
+/// The step's number times the gradient, by operations.
+struct GrowingRule {
+  using Options = GrowingOptions;
+  static constexpr const char* kName = "Growing";
+  static constexpr bool kCountsSteps = true;
+  static std::vector<optim::Option> options(Options& o) { return {{"lr", &o.lr}, {"maximize", &o.maximize}}; }
+  static constexpr optim::StateTensor<Options> kState[] = {{"last"}};
+  static void update_tensor(const Options& o, const optim::TensorStep& step) {
+    step.parameter.sub_(step.gradient, o.lr * static_cast<double>(step.number));
+    step.state[0].copy_(step.gradient);
+  }
+};
+
+class Growing : public optim::GroupedOptimizer<GrowingOptions> {
+ public:
+  explicit Growing(std::vector<Tensor> parameters, GrowingOptions options = {});
+  explicit Growing(std::vector<optim::ParameterGroup<GrowingOptions>> groups);
+};
+
+TANDEM_DEFINE_OPTIMIZER(Growing, GrowingRule)
+
+TEST(OwnOptimizer, OperationsUpdateTheMasterByTheNegatedGradient) {
+  const Tensor half = full({2}, 1, {kBFloat16, test_device()}).requires_grad_();
+  Growing optimizer({half}, {.maximize = true});
+  set_gradient(half, full({2}, 0x1p-10, {kBFloat16, test_device()}));
+  for (int step = 0; step < 4; ++step) {
+    if (step == 3) half.detach()[0].fill_(2);
+    optimizer.step();
+  }
+  const State state = static_cast<optim::Optimizer&>(optimizer).state_dict();
+  EXPECT_EQ(state.get<int64_t>("state.0.step"), 4);
+  EXPECT_EQ(state.get<Tensor>("state.0.last").to_vector<float>(), (std::vector<float>{-0x1p-10f, -0x1p-10f}));
+  EXPECT_EQ(state.get<Tensor>("state.0.master").to_vector<float>(), (std::vector<float>{2 + 0x1p-8f, 1 + 0x5p-9f}));
+  EXPECT_EQ(half.to_vector<float>(), (std::vector<float>{2, 1 + 0x1p-7f}));
+}
 
 TEST(OwnOptimizer, HasAtMost60Lines) {
   std::string text;
