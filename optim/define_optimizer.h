@@ -7,6 +7,7 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -24,6 +25,16 @@ inline constexpr size_t kNumState = std::size(Rule::kState);
 
 template <class Rule>
 inline constexpr size_t kNumFactors = sizeof(typename Rule::template Factors<double>) / sizeof(double);
+
+/// Whether no state tensor has a name under which Optimizer saves something else.
+template <class Rule>
+constexpr bool has_free_names() {
+  for (const auto& tensor : Rule::kState) {
+    const std::string_view name = tensor.name;
+    if (name == "name" || name == "step" || name == "master") return false;
+  }
+  return true;
+}
 
 /// The factors in the dtype of the update.
 template <class Rule, class T>
@@ -179,6 +190,7 @@ template <class Rule>
 const OptimizerRule& rule() {
   using Options = typename Rule::Options;
   static_assert(kNumState<Rule> <= kMaxStateTensors);
+  static_assert(has_free_names<Rule>(), "kState: name, step and master are names of the base class");
   static const OptimizerRule made = [] {
     OptimizerRule rule{};
     rule.name = Rule::kName;

@@ -22,7 +22,8 @@ extern td::data::DigitsDataset digits;
 extern std::shared_ptr<td::distributed::ProcessGroup> group;
 """
 # For MISTAKES.
-MORE = PRELUDE + """#include <tandem/train/trainer.h>
+MORE = PRELUDE + """#include <tandem/optim/define_optimizer.h>
+#include <tandem/train/trainer.h>
 namespace nn = td::nn;
 struct Plain : nn::Module { td::Tensor forward(const td::Tensor& x) { return x; } };
 extern nn::Sequential body;
@@ -32,6 +33,14 @@ extern int argc;
 extern char** argv;
 void init(nn::Linear&);
 void init(nn::Conv2d&);
+struct Reserved {
+  using Options = td::optim::SGDOptions;
+  static constexpr const char* kName = "Reserved";
+  static constexpr bool kCountsSteps = false;
+  static std::vector<td::optim::Option> options(Options&);
+  static constexpr td::optim::StateTensor<Options> kState[] = {{"sum"}, {"step"}};
+  static void update_tensor(const Options&, const td::optim::TensorStep&);
+};
 """
 # A line, and a part of the compiler's message about it.
 LINES = [
@@ -77,6 +86,7 @@ MISTAKES = [
     ("td::data::DataLoader loader(digits, td::data::SequentialSampler(9));", "the sampler is a temporary: use a variable"),
     ("td::distributed::launch(argc, argv, [](int rank) {});", "launch: f is not a function of the context"),
     ("trainer.fit([](const td::data::Batch& batch) { return 1.0; });", "fit: loss is not a function of a batch that returns a Tensor"),
+    ("td::optim::rule<Reserved>();", "kState: name, step and master are names of the base class"),
     ("td::add(1, 2);", "add: one of the two must be a Tensor"),
     ("td::pow(2, 0.5);", "pow: one of the two must be a Tensor"),
 ]
