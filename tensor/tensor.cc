@@ -68,19 +68,10 @@ std::vector<T> Tensor::to_vector() const {
   }
 }
 
-#define TANDEM_INSTANTIATE(T)                    \
-  template TANDEM_API T Tensor::item<T>() const; \
-  template TANDEM_API std::vector<T> Tensor::to_vector<T>() const;
-TANDEM_INSTANTIATE(bool)
-TANDEM_INSTANTIATE(uint8_t)
-TANDEM_INSTANTIATE(int8_t)
-TANDEM_INSTANTIATE(int16_t)
-TANDEM_INSTANTIATE(int32_t)
-TANDEM_INSTANTIATE(int64_t)
-TANDEM_INSTANTIATE(Half)
-TANDEM_INSTANTIATE(BFloat16)
-TANDEM_INSTANTIATE(float)
-TANDEM_INSTANTIATE(double)
+#define TANDEM_INSTANTIATE(name, type, text)           \
+  template TANDEM_API type Tensor::item<type>() const; \
+  template TANDEM_API std::vector<type> Tensor::to_vector<type>() const;
+TANDEM_DTYPES(TANDEM_INSTANTIATE)
 #undef TANDEM_INSTANTIATE
 
 Tensor make_view(const RefPtr<Storage>& storage, DType dtype, const Shape& shape, const Shape& strides,
