@@ -4,6 +4,6 @@
 namespace tandem { inline namespace v0 {
 
 /// "major.minor.patch", with a suffix before a release.
-constexpr const char* kVersion = "0.1.0-dev";
+constexpr const char* kVersion = "0.1.0";
 
 }}  // namespace tandem::v0
