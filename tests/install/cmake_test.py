@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Configures, builds and runs the README's program, those of tests/extension, and examples/custom_op, in a CMake project with
-find_package(tandem)."""
+"""Configures, builds and runs the programs of tests/extension and examples/custom_op, in a CMake project with find_package(tandem)."""
 
 import os
 import sys
@@ -10,18 +9,13 @@ import installed
 
 
 def main():
-    args = installed.arguments("program", "program-test")
+    args = installed.arguments()
     prefix = installed.install(args)
     source = os.path.join(os.path.dirname(os.path.realpath(__file__)), "cmake_consumer")
     build = os.path.join(prefix, "build")
-    installed.run("cmake", "-S", source, "-B", build, "-DCMAKE_PREFIX_PATH=" + prefix, "-DPROGRAM_SOURCE=" + args.program,
+    installed.run("cmake", "-S", source, "-B", build, "-DCMAKE_PREFIX_PATH=" + prefix,
                   "-DEXTENSION=" + installed.EXTENSION, "-DCUSTOM_OP=" + installed.CUSTOM_OP, "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror")
     installed.run("cmake", "--build", build, "--parallel", "2")
-    program = os.path.join(build, "program")
-    for ranks in "1", "2":
-        installed.run(args.program_test, program, "--nproc", ranks)
-    # The installed tandem-run must start the program too.
-    installed.run(args.program_test, os.path.join(prefix, "bin", "tandem-run"), "--nproc-per-node", "2", program)
     for name in "extension", "gan", "transfer":
         installed.run(os.path.join(build, name), "--nproc", "2")
     if os.path.exists(os.path.join(prefix, "lib", "libtandem_mpi.a")) and "libmpi.so" not in installed.run("ldd", os.path.join(build, "gan")):

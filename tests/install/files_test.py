@@ -17,6 +17,9 @@ OTHER_FILES = {
     "lib/pkgconfig/tandem.pc",
     "share/doc/tandem/LICENSE",
     "share/doc/tandem/README.md",
+    "share/doc/tandem/copyright",
+    "share/doc/tandem/template/CMakeLists.txt",
+    "share/doc/tandem/template/main.cc",
 }
 BUILD_PATH = re.compile(rb"bazel-out|/_include/tandem/|/execroot/|/sandbox/")
 # A template variable that was not replaced. Compressed kernels may contain its bytes by chance.
