@@ -118,6 +118,7 @@
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/cuda_graph.h>
 #include <tandem/tensor/device.h>
+#include <tandem/tensor/dlpack.h>
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>

@@ -16,6 +16,7 @@
 #include <tandem/tensor/cuda/device_error.h>
 #include <tandem/tensor/cuda/pinned.h>
 #include <tandem/tensor/cuda_graph.h>
+#include <tandem/tensor/dlpack.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/gpu_trace_clock.h>
 #include <tandem/tensor/primitives.h>
@@ -324,6 +325,25 @@ TEST(Cuda, ValuesAreReadOnTheHost) {
   EXPECT_EQ(full({}, 7, {kInt64, kGpu}).item<float>(), 7);
   EXPECT_NE(to_string(x).find("on cuda:0"), std::string::npos) << to_string(x);
   EXPECT_EQ(arange(0, 5, 1, kGpu).to_vector<int64_t>(), (std::vector<int64_t>{0, 1, 2, 3, 4}));
+}
+
+TEST(Cuda, DlpackSharesMemory) {
+  const int64_t before = memory_stats(kGpu).allocated;
+  {
+    Tensor x = zeros({2, 3}, {kFloat32, kGpu});
+    const Tensor y = from_dlpack(to_dlpack(x)), z = from_dlpack(to_dlpack_unversioned(y));
+    EXPECT_EQ(z.device(), kGpu);
+    EXPECT_EQ(z.data_ptr(), x.data_ptr());
+    primitives::fill(x, 3);
+    x = {};
+    EXPECT_EQ(z.to_vector<float>(), std::vector<float>(6, 3));
+  }
+  EXPECT_EQ(memory_stats(kGpu).allocated, before);
+}
+TEST(TwoGpus, DlpackKeepsTheGpu) {
+  const Tensor x = full({2}, 5, {kFloat32, kOther}), y = from_dlpack(to_dlpack(x));
+  EXPECT_EQ(y.device(), kOther);
+  EXPECT_EQ(y.to_vector<float>(), std::vector<float>(2, 5));
 }
 
 TEST(CudaMemory, AllocationsAreCountedCachedAndLimited) {
