@@ -117,7 +117,7 @@ void FileDescriptor::reset() {
 std::string listening_address(const std::string& host) {
   std::string error;
   const Addresses list = resolve(host, 0, true, &error);
-  if (list == nullptr) return host;  // listen_on reports the error
+  if (list == nullptr) return "";  // the name may resolve later, as those of pods do
   if (is_loopback(list->ai_addr)) {
     in6_addr number;
     const bool literal =

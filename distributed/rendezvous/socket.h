@@ -30,7 +30,7 @@ class TANDEM_API FileDescriptor {
 
 /// The address on which rank 0 should listen so that ranks that connect to `host` reach it: `host`, or "", which means
 /// all addresses of this machine. It is "" if the name is the loopback address on this machine but another address
-/// elsewhere, or if the address reaches this machine by address translation.
+/// elsewhere, if it does not resolve yet, or if the address reaches this machine by address translation.
 TANDEM_API std::string listening_address(const std::string& host);
 
 /// "\n  ADDRESS is a loopback address, which other hosts cannot reach", or "": a line for errors.

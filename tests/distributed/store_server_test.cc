@@ -414,6 +414,11 @@ TEST(Socket, ConnectionToItselfIsRecognized) {
   EXPECT_FALSE(is_connected_to_itself(client.get()));
 }
 
+TEST(Socket, NamesMayResolveLate) {
+  EXPECT_EQ(listening_address("127.0.0.1"), "127.0.0.1");
+  EXPECT_EQ(listening_address("no such name"), "");
+}
+
 TEST(TcpStoreServerCreation, PortInUseIsAnError) {
   StoreServer server({.token = wire::random_token()});
   try {
