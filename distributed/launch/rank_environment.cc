@@ -74,7 +74,10 @@ std::optional<RankEnvironment> read_rank_environment(const Lookup& lookup, bool 
       throw ValueError(str("rank variables: ", e.what(), "\n", describe_rank_variables(lookup)));
     }
   };
-  const bool local_known = !local_optional || lookup("LOCAL_RANK") || lookup("LOCAL_WORLD_SIZE");
+  const bool local_given = lookup("LOCAL_RANK") || lookup("LOCAL_WORLD_SIZE");
+  // A PyTorchJob sets no local variables: each of its pods is one rank.
+  const bool is_pod = !local_optional && !local_given && lookup("KUBERNETES_SERVICE_HOST");
+  const bool local_known = local_given || !(local_optional || is_pod);
   for (const std::string_view name : kRankVariables) {
     if (local_known || !name.starts_with("LOCAL_")) {
       check(lookup(name.data()).has_value(), "rank variables: some are missing");
@@ -91,7 +94,7 @@ std::optional<RankEnvironment> read_rank_environment(const Lookup& lookup, bool 
     check(env.local_world_size <= env.world_size, "rank variables: LOCAL_WORLD_SIZE must not exceed WORLD_SIZE");
     check(env.local_rank <= env.rank, "rank variables: LOCAL_RANK must not exceed RANK");
   } else {
-    env.local_world_size = 0;
+    env.local_world_size = is_pod ? 1 : 0;
   }
   read_store_location(lookup, &env);
   read_threads(&env);

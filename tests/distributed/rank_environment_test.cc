@@ -79,6 +79,10 @@ TEST(RankEnvironment, LocalRankVariablesMayBeOptional) {
   EXPECT_EQ(env->local_world_size, 0);
   EXPECT_EQ(read_rank_environment(lookup_in(kComplete), true)->local_world_size, 4);
   EXPECT_TRUE(error_of(map).ends_with("\n  missing: LOCAL_RANK LOCAL_WORLD_SIZE"));
+  const Map pod = with(map, {{"KUBERNETES_SERVICE_HOST", "10.96.0.1"}});
+  EXPECT_EQ(read_rank_environment(lookup_in(pod))->local_world_size, 1);
+  EXPECT_EQ(read_rank_environment(lookup_in(pod), true)->local_world_size, 0);
+  EXPECT_THROW(read_rank_environment(lookup_in(with(pod, {{"LOCAL_RANK", "0"}}))), td::ValueError);
   EXPECT_THROW(read_rank_environment(lookup_in(with(map, {{"LOCAL_RANK", "1"}})), true), td::ValueError);
   EXPECT_THROW(read_rank_environment(lookup_in(with(map, {{"MASTER_PORT", ""}})), true), td::ValueError);
 }
