@@ -29,7 +29,7 @@ TANDEM_API const std::vector<LaunchFlag>& launch_flags();
 ///
 /// Removes --nproc N, --device cpu|cuda|auto, --devices D,E.., --log-dir DIR, --tee, --max-restarts N and --timeout
 /// SECONDS from argv. --nproc-per-node is another name of --nproc, whose value may also be cpu, gpu or auto, as for
-/// tandem-run. If rank variables are set (by torchrun and others, see docs/launching.md), this process is a
+/// tandem-run. If rank variables are set (by torchrun and others, see docs/clusters.md), this process is a
 /// rank of that job. Otherwise --nproc N with N > 1 starts N copies of this program as ranks and waits for them;
 /// --devices cpu,cpu:1 runs the ranks as threads of this process, one per device, and creates missing virtual CPU
 /// devices; without either flag this process is the only rank.
