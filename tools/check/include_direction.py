@@ -141,24 +141,17 @@ def _check_tandem(path, target, violations):
 def _check_wide(path, includes, violations):
     """Checks that a file *_avx*.cc includes only intrinsics and its own header, which must not include other headers."""
     stem = path[:path.index("_avx", path.rfind("/") + 1)]
-    todo = []
-    for target in includes[path]:
-        if target.startswith("tandem/" + stem):
-            todo.append(target[len("tandem/"):])
-        elif not _matches(target, PLAIN):
-            violations.append("%s: may include only intrinsics and its own header, not <%s>" % (path, target))
-    seen = set()
+    todo, seen = {path}, set()
     while todo:
-        header = todo.pop()
-        if header in seen:
-            continue
-        seen.add(header)
-        for target in includes.get(header, []):
-            if target.startswith("tandem/"):
-                todo.append(target[len("tandem/"):])
+        file = todo.pop()
+        seen.add(file)
+        for target in includes.get(file, []):
+            header = target.removeprefix("tandem/")
+            if header != target and (file != path or header.startswith(stem)):
+                todo |= {header} - seen
             elif not _matches(target, PLAIN):
-                violations.append("%s: includes <%s> through %s; its inline functions would be compiled for the wider instruction set" %
-                                  (path, target, header))
+                violations.append("%s: %s may include only intrinsics and the file's own header, not <%s>; its inline functions "
+                                  "would be compiled for the wider instruction set" % (path, file, target))
 
 
 def check(root):
@@ -192,61 +185,34 @@ PLANTED = [
     # Dependencies and their exceptions.
     (_one("base/a.h", "tandem/base/b.h", "string"), []),
     (_one("tests/cuda_emulation/a_test.cc", "cuda_runtime.h"), []),
-    (_one("tests/ops/a_test.cc", "cuda_runtime.h"), ["include CUDA or NCCL"]),
     (_one("base/a.h", "tandem/tensor/tensor.h"), ["base/ must not depend on tensor/"]),
-    (_one("tensor/a.cc", "tandem/ops/relu.h"), ["tensor/ must not depend on ops/"]),
-    (_one("autograd/engine.cc", "tandem/ops/relu.h"), ["autograd/ must not depend on ops/"]),
-    (_one("optim/sgd.cc", "tandem/nn/module.h"), ["optim/ must not depend on nn/"]),
-    (_one("profile/report.cc", "tandem/tensor/tensor.h"), ["profile/ must not depend on tensor/"]),
-    (_one("io/checkpoint.cc", "tandem/distributed/group.h"), ["io/ must not depend on distributed/"]),
     (_one("nn/linear.cc", "tandem/distributed/group.h"), ["nn/ must not depend on distributed/"]),
     (_one("nn/sync_batch_norm.cc", "tandem/distributed/group.h", "tandem/ops/norm.h"), []),
-    (_one("distributed/backends/shm/group.cc", "tandem/autograd/node.h"), ["distributed/backends/shm/ must not depend on autograd/"]),
-    (_one("distributed/ddp/gradient_reducer.cc", "tandem/autograd/node.h"), []),
     (_one("distributed/ddp/gradient_reducer.cc", "tandem/ops/matmul.h"), ["distributed/ddp/ must not depend on ops/"]),
     (_one("distributed/ddp/power_sgd.cc", "tandem/ops/matmul.h"), []),
-    (_one("distributed/ddp/power_sgd.cc", "tandem/nn/module.h"), ["distributed/ddp/ must not depend on nn/"]),
-    (_one("distributed/ddp/gradient_reducer.cc", "tandem/nn/module.h"), ["distributed/ddp/ must not depend on nn/"]),
     # Folders of ops/ and distributed/.
     (_one("ops/conv/conv.cc", "tandem/ops/matmul/matmul_kernels.h", "tandem/ops/reduce.h", "tandem/base/error.h"), []),
     (_one("ops/matmul/matmul.cc", "tandem/ops/conv/im2col.h"), ["ops/matmul/ must not depend on ops/conv/"]),
     (_one("ops/conv.h", "tandem/ops/conv/im2col.h"), ["ops/ must not depend on ops/conv/"]),
     (_one("nn/conv.cc", "tandem/ops/conv/im2col.h"), ["nn/ must not depend on ops/conv/"]),
     (_one("examples/a.cc", "tandem/ops/conv/im2col.h"), ["is private to ops/"]),
-    (_one("distributed/rendezvous/a.cc", "tandem/distributed/backends/backend.h"),
-     ["distributed/rendezvous/ must not depend on distributed/backends/"]),
     (_one("distributed/backends/shm/a.cc", "tandem/distributed/backends/network/frame.h"),
      ["distributed/backends/shm/ must not depend on distributed/backends/network/"]),
     (_one("distributed/backends/network/detail/a.cc", "tandem/distributed/rendezvous/store.h"), []),
-    (_one("distributed/distributed_data_parallel.h", "tandem/distributed/ddp/gradient_reducer.h"), []),
-    (_one("distributed/launch.h", "tandem/distributed/group/operation.h"), ["distributed/ must not depend on distributed/group/"]),
     (_one("nn/a.cc", "tandem/tandem.h"), ["which depends on it"]),
-    (_one("train/trainer.cc", "tandem/optim/optimizer.h", "tandem/distributed/distributed_data_parallel.h"), []),
-    (_one("train/trainer.cc", "tandem/distributed/ddp/gradient_reducer.h"), ["must not depend on distributed/ddp/"]),
-    (_one("models/resnet.cc", "tandem/nn/conv.h", "tandem/ops/pool.h"), []),
-    (_one("models/gpt2.cc", "tandem/optim/sgd.h"), ["models/ must not depend on optim/"]),
-    (_one("nn/a.cc", "tandem/models/resnet.h"), ["nn/ must not depend on models/"]),
-    (_one("io/checkpoint.cc", "tandem/train/trainer.h"), ["io/ must not depend on train/"]),
-    (_one("train/trainer.h", "CLI/CLI.hpp"), ["only .cc files include it"]),
     (_one("nn/a.cc", "tandem/tests/support/op_case.h"), ["which depends on it"]),
     (_one("tests/nn/a.cc", "tandem/tandem.h", "tandem/ops/softmax/softmax_kernels.h", "gtest/gtest.h"), []),
     (_one("tests/nn/a.cc", "tandem/nowhere/a.h"), ["does not belong to a package"]),
-    (_one("nn/a.cc", "tandem/optim/sgd_kernels.h"), ["must not depend on optim/"]),
     (_one("nn/a.cc", "tandem/tensor/primitives_kernels.h"), ["is private to tensor/"]),
-    # Quoted includes, and comments that look like includes.
-    ({"ops/a.cc": '#include "tensor/tensor.h"\n'}, ['#include "tensor/tensor.h"']),
+    # Quoted includes, and a comment that looks like one.
     ({"ops/a.cc": '  #  include  "a.h"\n// #include "b.h"\n'}, ['#include "a.h"']),
     # Third-party headers.
     (_one("ops/conv/conv.cc", "oneapi/dnnl/dnnl.hpp"), ["only *_cpu.cc"]),
-    (_one("ops/conv/conv_kernels.h", "Eigen/Core"), ["only *_cpu.cc"]),
     (_one("ops/conv/conv_cpu.cc", "oneapi/dnnl/dnnl.hpp", "Eigen/Core"), []),
     (_one("tensor/copy.cc", "cuda_runtime.h"), ["only *_cuda.*"]),
     (_one("ops/conv/conv_cuda.cu", "cuda_runtime.h"), []),
     (_one("base/log.h", "spdlog/spdlog.h"), ["only .cc files include it"]),
     (_one("base/log.cc", "spdlog/spdlog.h"), []),
-    (_one("data/image.h", "jpeglib.h"), ["only .cc files include it"]),
-    (_one("tandem.h", "nlohmann/json.hpp"), ["only .cc files include it"]),
-    (_one("tests/support/json.h", "nlohmann/json.hpp"), []),
     (_one("io/a.cc", "gtest/gtest.h"), ["only tests"]),
     (_one("ops/add_cpu.cc", "immintrin.h"), ["only *_avx*.cc"]),
     # Files for wider instruction sets.
@@ -255,7 +221,7 @@ PLANTED = [
     (_one("ops/add_avx512.cc", "immintrin.h", "algorithm"), ["not <algorithm>"]),
     (_one("ops/add_avx512.cc", "immintrin.h", "tandem/base/half.h"), ["not <tandem/base/half.h>"]),
     ({**_one("ops/add_avx512.cc", "tandem/ops/add_avx512.h"), **_one("ops/add_avx512.h", "tandem/base/b.h"),
-      **_one("base/b.h", "vector")}, ["includes <vector> through base/b.h"]),
+      **_one("base/b.h", "vector")}, ["base/b.h may include only intrinsics and the file's own header, not <vector>"]),
 ]
 
 if __name__ == "__main__":
