@@ -1,8 +1,7 @@
 #!/usr/bin/python3
 """Proves that a training that is killed and resumed ends with the same bytes as an uninterrupted one.
 
-    tools/kill_resume/kill_resume.py [--trials N] [--kills N] [--restarts] [--seed N] [--save-every N] [--folder DIR]
-        -- PROGRAM FLAG...
+    tools/kill_resume/kill_resume.py [--trials N] [--kills N] [--restarts] [--seed N] [--save-every N] -- PROGRAM FLAG...
 
 PROGRAM is a training example. It runs once uninterrupted. Each trial then starts it again, kills it with SIGKILL at a random
 step (one rank, or all ranks and the launcher), resumes it, and repeats this --kills times before the last resumption runs to
@@ -12,7 +11,9 @@ and the launcher restarts them (--max-restarts). Steps and killed ranks are rand
 """
 
 import argparse
+import contextlib
 import os
+import pathlib
 import random
 import re
 import shutil
@@ -30,36 +31,27 @@ def fail(message, output=""):
     sys.exit(f"kill_resume: {message}\n{output}")
 
 
-def name_of(pid):
+def proc(pid, name):
+    """The text of a file of /proc/PID; "" if the process has ended."""
     try:
-        with open(f"/proc/{pid}/comm", encoding="ascii", errors="replace") as file:
-            return file.read().strip()
+        with open(f"/proc/{pid}/{name}", encoding="ascii", errors="replace") as file:
+            return file.read()
     except (FileNotFoundError, ProcessLookupError):
         return ""
 
 
 def ranks_of(pid):
     """The launcher's children, without its guard process, which kills the ranks if the launcher dies."""
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
-            return [int(child) for child in file.read().split() if name_of(child) != "tandem-guard"]
-    except FileNotFoundError:
-        return []
+    return [int(child) for child in proc(pid, f"task/{pid}/children").split() if proc(child, "comm") != "tandem-guard\n"]
 
 
 def is_running(pid):
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    return proc(pid, "stat").rpartition(")")[2].split()[:1] not in ([], ["Z"], ["X"])
 
 
 def kill(pid):
-    try:
+    with contextlib.suppress(ProcessLookupError):  # ended already
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass  # ended already
 
 
 class Job:
@@ -117,8 +109,7 @@ class Job:
 
 
 def read(folder):
-    with open(os.path.join(folder, "model.safetensors"), "rb") as file:
-        return file.read()
+    return pathlib.Path(folder, "model.safetensors").read_bytes()
 
 
 def trial(number, options, command, total, rng):
@@ -164,13 +155,12 @@ def main():
     parser.add_argument("--restarts", action="store_true", help="let the launcher restart the ranks")
     parser.add_argument("--seed", type=int, default=1, help="seed of steps and killed ranks")
     parser.add_argument("--save-every", type=int, default=5, help="steps between checkpoints")
-    parser.add_argument("--folder", default=os.environ.get("TEST_TMPDIR"), help="folder of results; default: a temporary folder")
     parser.add_argument("program", nargs="+", metavar="PROGRAM FLAG...")
     options = parser.parse_args()
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))  # the user's folder under `bazelw run`
     options.program[0] = os.path.abspath(options.program[0])
 
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+    with tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR")) as folder:
         uninterrupted = os.path.join(folder, "uninterrupted")
         _, total = Job(options.program + ["--out", uninterrupted, "--log-every", "1"]).run()
         print(f"uninterrupted: {total} steps", flush=True)
