@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python3 -B
 """Times all_reduce and training steps between two emulated hosts: two network namespaces and a rate-limited link. Needs root,
 ip and tc.
 
@@ -22,12 +22,10 @@ Exit status: 0 success, 1 a job failed or did not use the link as expected, 2 wr
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
 
-sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path.insert(0, HERE)
 import namespaces

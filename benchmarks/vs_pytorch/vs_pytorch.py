@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python3 -B
 """Times training steps of tandem and PyTorch, alternating on this machine.
 
     ./bazelw run //benchmarks:vs_pytorch -- --python /path/to/python [--case CASE,..] [--threads N]
@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 
-sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 import chart
 import machine

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """Tests that //benchmarks:collectives runs every operation on every backend without wrong elements and prints all rows."""
 import json
 import os
@@ -7,7 +7,6 @@ import sys
 import tempfile
 import unittest
 
-sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.realpath(__file__))
 PROGRAM = os.path.join("benchmarks", "collectives", "collectives")
 sys.path.insert(0, os.path.join(HERE, os.pardir, os.pardir, "benchmarks", "collectives"))

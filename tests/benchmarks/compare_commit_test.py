@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python3 -B
 """Tests benchmarks/compare_commit.py with rows of imaginary programs, and with a repository whose git and builds are shell scripts."""
 
 import os
@@ -9,7 +9,6 @@ import sys
 import tempfile
 import unittest
 
-sys.dont_write_bytecode = True
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(TOP / "benchmarks"))
 import compare_commit

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python3 -B
 """Tests of //benchmarks:vs_pytorch: arguments, choice of configuration, detection of other load, summary and chart."""
 
 import contextlib
@@ -11,7 +11,6 @@ import tempfile
 import unittest
 import xml.etree.ElementTree as xml
 
-sys.dont_write_bytecode = True
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 sys.path.insert(0, os.path.join(TOP, "benchmarks", "vs_pytorch"))
 import chart

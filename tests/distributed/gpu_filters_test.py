@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python3 -B
 """tools/gpu_check with programs of the emulation: collected, packed, unpacked in an empty folder, and run on one emulated GPU.
 
     gpu_filters_test.py NAME=PROGRAM...
@@ -16,7 +16,6 @@ import sys
 import tempfile
 import unittest
 
-sys.dont_write_bytecode = True
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 sys.path.insert(0, os.path.join(TOP, "tools"))
 from gpu_checks import collect, smoke  # pylint: disable=wrong-import-position

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python3 -B
 """Jobs on two hosts start while another user attacks every port that listens there.  Needs root, ip and tc."""
 
 import os
@@ -9,7 +9,6 @@ import tempfile
 import time
 import unittest
 
-sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.abspath("benchmarks/two_hosts"))
 import namespaces
 

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python3 -B
 """A short run of //benchmarks/two_hosts: its output, and its check of the link. Needs root, ip and tc."""
 
 import json
@@ -9,7 +9,6 @@ import sys
 import tempfile
 import unittest
 
-sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.abspath("benchmarks/two_hosts"))
 import two_hosts
 

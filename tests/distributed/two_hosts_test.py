@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python3 -B
 """Ranks on two hosts: network namespaces joined by a link.  Needs root, ip and tc."""
 
 import os
@@ -8,7 +8,6 @@ import tempfile
 import time
 import unittest
 
-sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.abspath("benchmarks/two_hosts"))
 import namespaces
 

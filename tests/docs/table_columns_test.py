@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """Every row of a table in the documents has as many cells as its line of dashes; a table whose header has not is not rendered."""
 
 import os
@@ -48,7 +48,6 @@ for text, wanted in PLANTED:
 # Bazel runs the test through links that end at this file's true place.
 root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 sys.path.insert(0, os.path.join(root, "tools/check"))
-sys.dont_write_bytecode = True
 import common
 
 pages = common.files(root, ["", "docs"], (".md",))

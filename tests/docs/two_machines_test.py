@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python3 -B
 """Runs the commands of docs/two_machines.md on two emulated hosts, each with its own /srv.  Needs root, ip and tc."""
 
 import glob
@@ -10,7 +10,6 @@ import sys
 import tempfile
 import unittest
 
-sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.abspath("benchmarks/two_hosts"))
 import namespaces
 

@@ -1,10 +1,9 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """Configures, builds and runs the programs of tests/extension and examples/custom_op, in a CMake project with find_package(tandem)."""
 
 import os
 import sys
 
-sys.dont_write_bytecode = True
 import installed
 
 

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """Checks the installed files, their modes, that they contain no build paths, and the flags of install.sh."""
 
 import os
@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 
-sys.dont_write_bytecode = True
 import installed
 
 OTHER_FILES = {

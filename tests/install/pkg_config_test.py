@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """Compiles, links and runs the program of tests/extension, with the operation of examples/custom_op and the flags of pkg-config: by g++,
 and its kernels by nvcc if tandem has GPU kernels."""
 
@@ -6,7 +6,6 @@ import os
 import shutil
 import sys
 
-sys.dont_write_bytecode = True
 import installed
 
 

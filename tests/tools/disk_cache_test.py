@@ -1,15 +1,13 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """Tests of tools/build/disk_cache.py: one cache folder per set of installed versions, and the size limit."""
 
 import os
 import pathlib
 import stat
 import subprocess
-import sys
 import tempfile
 import unittest
 
-sys.dont_write_bytecode = True
 PROGRAM = pathlib.Path(os.environ["TEST_SRCDIR"], os.environ["TEST_WORKSPACE"], "tools/build/disk_cache.py")
 
 

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python3 -B
 """Tests of gpu_checks.collect, which packs the programs that tools/gpu_check runs."""
 
 import json
@@ -10,7 +10,6 @@ import sys
 import tempfile
 import unittest
 
-sys.dont_write_bytecode = True
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))), "tools")
 sys.path.insert(0, TOOLS)
 from gpu_checks import collect  # pylint: disable=wrong-import-position

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python3 -B
 """Tests of tools/gpu_check without a GPU: scripts replace nvidia-smi and the packed programs."""
 
 import glob
@@ -12,7 +12,6 @@ import tempfile
 import time
 import unittest
 
-sys.dont_write_bytecode = True
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))), "tools")
 sys.path.insert(0, TOOLS)
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python3 -B
 """Tests tools/check/machine_code.py with example kernels; //tests/tools:kernels_machine_code_test checks real ones."""
 
 import os
@@ -8,7 +8,6 @@ import tempfile
 import types
 import unittest
 
-sys.dont_write_bytecode = True
 CHECKS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))), "tools", "check")
 sys.path.insert(0, CHECKS)
 import machine_code  # pylint: disable=wrong-import-position

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """The checks of the source tree ignore what is not in git: results, output of builds, virtual environments, files of editors."""
 
 import os
@@ -9,7 +9,6 @@ import tempfile
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(ROOT, "tools/check"))
 import common
 import documents

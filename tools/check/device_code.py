@@ -1,12 +1,10 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """Checks that code for GPUs uses only those names of the standard library that CUDA's compiler is known to compile correctly. nvcc
 13.0 compiles std::advance of libstdc++ 12 to nothing, without a warning, and so std::upper_bound and other algorithms give wrong
 results (docs/decisions/029-first-run-on-a-gpu.md). The emulation of GPUs cannot show this, because another compiler compiles it."""
 
 import re
-import sys
 
-sys.dont_write_bytecode = True
 import common
 
 _MARK = re.compile(r"\b(?:__device__|__global__|TANDEM_HOST_DEVICE)\b")

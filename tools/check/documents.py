@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python3 -B
 """Checks that names in the documents exist: paths in backticks, Bazel labels, links with their headings, and pages named in code.
 In the prose of docs/from_pytorch.md each word of code must be one of a public header, or be listed here as PyTorch's.
 
@@ -8,9 +8,7 @@ A path is checked if it begins with a folder of the tree; `<family>` and `*` in 
 import itertools
 import os
 import re
-import sys
 
-sys.dont_write_bytecode = True
 import common
 
 _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)

@@ -1,13 +1,11 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """Checks that lines which could only be mistakes do not compile, what the compilers say about each, and that a test assigns to
 the results of all functions."""
 
 import os
 import re
 import shutil
-import sys
 
-sys.dont_write_bytecode = True
 import common
 import public_headers
 

@@ -1,11 +1,9 @@
-#!/usr/bin/python3
+#!/usr/bin/python3 -B
 """Checks that files have at most 600 lines, longer files should be split; and comment lines of C++ at most 120 columns, which
 clang-format does not change."""
 
 import re
-import sys
 
-sys.dont_write_bytecode = True
 import common
 
 LIMIT = 600

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python3 -B
 """Checks that every #include follows the dependencies between the packages, and that third-party headers are only included where
 they are allowed.
 
@@ -7,9 +7,7 @@ they are allowed.
 
 import fnmatch
 import re
-import sys
 
-sys.dont_write_bytecode = True
 import common
 
 # Package -> the other packages whose headers it may include. A file belongs to the longest of these paths that contains

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python3 -B
 """Compares the lines per package with the table in CONTRIBUTING.md, so that growth is a visible change of that table.
 
     tools/check/lines.py            # fails if a package differs from its row by more than 5 % and 50 lines, or the total by 1 %
@@ -10,7 +10,6 @@ The table is not exact: otherwise each commit would change it, and any two commi
 import re
 import sys
 
-sys.dont_write_bytecode = True
 import common
 
 SUFFIXES = common.CXX + (".bzl", ".c", ".md", ".py", ".sh", "BUILD")

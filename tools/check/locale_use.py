@@ -1,11 +1,9 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """Checks that libraries write and read text in the same form under every locale of the program: streams of strings, conversions of
 the C library that depend on the locale, and printf of floating-point numbers are forbidden. base/format.h and str() replace them."""
 
 import re
-import sys
 
-sys.dont_write_bytecode = True
 import common
 
 ALLOWED = {"base/error.h": "ostringstream", "base/error.cc": "locale"}  # str()

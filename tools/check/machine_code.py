@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """Checks the CUDA kernels' machine code for sm_90a against tools/check/machine_code_limits.py.
 
     machine_code.py [--table] [--tools DIR] OBJECT...   # objects of *.cu files; --table prints the hot kernels as Markdown
@@ -20,7 +20,6 @@ import subprocess
 import sys
 import tempfile
 
-sys.dont_write_bytecode = True
 import machine_code_limits as limits
 
 # A multiprocessor of compute capability 9.0. Registers and warps are divided among four schedulers.

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """Checks that every installed header compiles by itself, so that programs may include headers in any order, and after macros of other
 libraries; and that examples include only installed headers, so that they compile outside of the tree. Installed are the headers that
 tandem.h and those in tools/install/BUILD include, directly or indirectly. Headers that a .cc file of the library includes first are
@@ -7,9 +7,7 @@ not compiled again."""
 import concurrent.futures
 import os
 import re
-import sys
 
-sys.dont_write_bytecode = True
 import common
 
 UMBRELLA = "tandem.h"

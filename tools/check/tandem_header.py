@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """Checks the compile-time cost of #include <tandem/tandem.h>: it must not include third-party headers, and the compiler's memory, which
 unlike time is the same in every run, is limited to 1.10 times that for the whole standard library: the compiler's tables double their
 size now and then, so a few declarations can cost 20 MiB. --time prints the CPU time of the compiler, the best of five runs."""
@@ -10,7 +10,6 @@ import re
 import resource
 import sys
 
-sys.dont_write_bytecode = True
 import common
 
 FLAGS = ["-O2", "-march=x86-64-v3"]

@@ -1,11 +1,9 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """Checks for words that are not standard terms, in string literals of the library and its programs, and in identifiers of C++.
 CONTRIBUTING.md has the rules of style."""
 
 import re
-import sys
 
-sys.dont_write_bytecode = True
 import common
 
 # Word -> replacement.

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """//docs:site is made without a warning: every public symbol has documentation, and links, anchors and pictures lead somewhere.
 
 Public are the headers that tandem.h, models/ and train/ reach. make_site.is_exempt says which members need no comment; nor do the
@@ -9,7 +9,6 @@ import os
 import sys
 import tempfile
 
-sys.dont_write_bytecode = True
 import make_site
 import common
 

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """Makes the documentation's site: guides, API reference and search, by Debian's Doxygen.
 
     ./bazelw run //docs:site -- FOLDER
@@ -18,7 +18,6 @@ import sys
 import tempfile
 import time
 
-sys.dont_write_bytecode = True
 _HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(_HERE), "check"))
 import common
