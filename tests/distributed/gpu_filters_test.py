@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
@@ -23,11 +22,6 @@ from gpu_checks import collect, smoke  # pylint: disable=wrong-import-position
 PROGRAMS = dict(argument.split("=") for argument in sys.argv[1:])
 
 
-# A fat binary with code for sm_90a, as nvcc embeds it; an emulated program has none.
-_ENTRY = struct.pack("<HHIQIIHHIIIQQQ", 2, 0x101, 64, 8, 0, 0, 0, 0, 90, 0, 0, 0x100011, 0, 0) + bytes(8)
-FATBIN = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(_ENTRY)) + _ENTRY
-
-
 class OnEmulatedGpus(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -38,7 +32,7 @@ class OnEmulatedGpus(unittest.TestCase):
         os.makedirs(os.path.join(self.build, os.path.dirname(collect.TORCH_STEP)))
         shutil.copy(os.path.join(TOP, collect.TORCH_STEP), os.path.join(self.build, collect.TORCH_STEP))
         with open(os.path.join(self.top, "code"), "wb") as file:
-            file.write(FATBIN)
+            file.write(collect.CONTAINER)  # an emulated program has no code for GPUs
         for name, path in collect.PROGRAMS.items():
             built = os.path.join(self.build, "out/bin", path)
             os.makedirs(os.path.dirname(built), exist_ok=True)

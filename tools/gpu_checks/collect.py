@@ -1,11 +1,9 @@
 """Packs gpu_check and the programs that it runs into one file that Python executes on a machine with a GPU."""
 
-import json
 import lzma
 import os
 import re
 import shutil
-import struct
 import subprocess
 import sys
 import tarfile
@@ -27,42 +25,23 @@ PROGRAMS = {
     **{name: f"tests/distributed/{name}" for name in smoke.GROUP_TESTS},
 }
 TORCH_STEP = "benchmarks/vs_pytorch/torch_step.py"
-COLLECTED = "collected.json"
 ARCHIVE = "programs.tar.xz"
 # The programs contain equal code, so the dictionary must be larger than a program. Higher presets save 5 % of the size
 # and take several times as long.
 XZ = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 64 << 20}]
 LIMIT_MIB = 25
+CONTAINER = bytes.fromhex("50ed55ba")  # its first bytes
 
 
-def architectures(path):
-    """The architectures of a program's kernels in nvcc's notation: sm_90a is machine code, compute_80 is PTX, which the driver
-    compiles.
-
-    The section .nv_fatbin is a sequence of containers. A container has a header (magic number, version, size of the header, size
-    of the contents) and entries (kind, sizes, ..., architecture, ..., flags).
-    """
+def has_gpu_code(path):
+    """Whether nvcc's section of a program begins with a container of GPU code."""
     sections = subprocess.run(["readelf", "-SW", path], check=True, text=True, stdout=subprocess.PIPE).stdout
-    section = re.search(r"\] \.nv_fatbin +\S+ +\S+ +(\S+) +(\S+)", sections)
+    section = re.search(r"\] \.nv_fatbin +\S+ +\S+ +(\S+)", sections)
     if section is None:
-        return []
+        return False
     with open(path, "rb") as file:
         file.seek(int(section.group(1), 16))
-        data = file.read(int(section.group(2), 16))
-    found = set()
-    container = 0
-    while container + 16 <= len(data):
-        magic, _, header, size = struct.unpack_from("<IHHQ", data, container)
-        if magic != 0xBA55ED50:
-            container += 8  # containers are aligned to 8 bytes
-            continue
-        entry, container = container + header, container + header + size
-        while entry < container:
-            kind, _, header, size = struct.unpack_from("<HHIQ", data, entry)
-            chip, _, _, flags = struct.unpack_from("<IIIQ", data, entry + 28)
-            found.add(f"{'sm' if kind == 2 else 'compute'}_{chip}{'a' if flags & 0x100000 else ''}")
-            entry += header + size
-    return sorted(found)
+        return file.read(4) == CONTAINER
 
 
 def libraries_of(program):
@@ -83,8 +62,7 @@ def stage(folder):
     missing = [PROGRAMS[name] for name in built if not os.path.exists(built[name])]
     if missing:
         sys.exit(f"gpu_check: not built: {' '.join(missing)}; --help has the build command")
-    chips = {name: architectures(path) for name, path in built.items()}
-    without = [PROGRAMS[name] for name in built if not chips[name]]
+    without = [PROGRAMS[name] for name, path in built.items() if not has_gpu_code(path)]
     if without:
         sys.exit(f"gpu_check: no GPU code in {' '.join(without)}; build with --config=cuda (--help has the build command)")
     libraries = {}
@@ -98,8 +76,6 @@ def stage(folder):
         shutil.copy(path, os.path.join(folder, "lib", name))
     for name, path in built.items():
         subprocess.run(["strip", "-o", os.path.join(folder, name), path], check=True)
-    with open(os.path.join(folder, COLLECTED), "w", encoding="ascii") as file:
-        json.dump({"architectures": chips}, file, indent=1)
     shutil.copy(os.path.join(root, TORCH_STEP), folder)
 
 
