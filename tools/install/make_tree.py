@@ -36,14 +36,14 @@ def reachable(headers, start):
     return sorted(found)
 
 
-def put(source, *path):
+def with_folder(*path):
+    """The joined path, whose folder exists afterwards."""
     path = os.path.join(*path)
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    shutil.copyfile(source, path)
+    return path
 
 
 def make_archive(ar, objects, path):
-    os.makedirs(os.path.dirname(path), exist_ok=True)
     # q: packages may have objects of the same name. D: without times and owners, so that equal objects give equal
     # bytes.
     list_file = path + ".list"
@@ -70,26 +70,24 @@ def main():
 
     headers = dict(h.split("=", 1) for h in args.header)
     for name in reachable(headers, ["tandem/tandem.h", *args.public_header]):
-        put(headers[name], args.out, "include", name)
+        shutil.copyfile(headers[name], with_folder(args.out, "include", name))
 
-    make_archive(args.ar, args.object, os.path.join(args.out, "lib", "libtandem.a"))
+    make_archive(args.ar, args.object, with_folder(args.out, "lib", "libtandem.a"))
     if args.mpi_object:
-        make_archive(args.ar, args.mpi_object, os.path.join(args.out, "lib", "libtandem_mpi.a"))
+        make_archive(args.ar, args.mpi_object, with_folder(args.out, "lib", "libtandem_mpi.a"))
 
     version = _VERSION.search(read(headers["tandem/base/version.h"]))
     values = {"VERSION": version.group(2), "DEFINE_FLAGS": "".join(" -D" + d for d in args.define), "DEFINE_LIST": ";".join(args.define),
               "LINK_FLAGS": " ".join(args.link_flag), "LINK_LIST": ";".join(args.link_flag)}
     for path, source in args.template:
         text = re.sub("@([A-Z_]+)@", lambda match: values[match.group(1)], read(source))
-        path = os.path.join(args.out, path)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w", encoding="utf-8") as f:
+        with open(with_folder(args.out, path), "w", encoding="utf-8") as f:
             f.write(text)
 
     for program in args.program:
-        put(program, args.out, "bin", os.path.basename(program))
+        shutil.copyfile(program, with_folder(args.out, "bin", os.path.basename(program)))
     for document in args.document:
-        put(document, args.out, "share", "doc", "tandem", document)
+        shutil.copyfile(document, with_folder(args.out, "share", "doc", "tandem", document))
 
 
 if __name__ == "__main__":
