@@ -21,7 +21,6 @@ def slack(name, lines):
     return 0.01 * lines if name == "total" else max(50, 0.05 * lines)
 
 
-
 def count(root):
     """Lines by package: [of the package, of its tests]. Tests of no package have the row "other"."""
     lines = {name: [0, 0] for name in common.LIBRARY_PACKAGES + common.OTHER_FOLDERS + ("other", "total") if name != "tests"}

@@ -84,9 +84,9 @@ def resources_of(cubin, tools):
             for (symbol, registers, stack, shared, local), name in zip(found, names)}
 
 
-def sections_of(cubin, tools, indices=None):
-    """symbol -> nvdisasm's text, of the functions with these indices (None: all)"""
-    code = output(tools + "nvdisasm", "-c", *([] if indices is None else ["-fun", ",".join(indices)]), cubin)
+def sections_of(cubin, tools, indices):
+    """symbol -> nvdisasm's text, of the functions with these indices"""
+    code = output(tools + "nvdisasm", "-c", "-fun", ",".join(indices), cubin)
     return dict(part.split(":\n", 1) for part in code.split("\n.text.")[1:])
 
 
