@@ -149,10 +149,6 @@ def _pch():
     """Flags and dependencies for a library's precompiled headers. Libraries in tests/ are compiled without optimization, unlike std_pch."""
     return ([], []) if native.package_name().startswith("tests") else (_STD_PCH, _STD_PCH_DEPS)
 
-def _wide_sources(srcs):
-    """The files that are compiled for wider instruction sets than the baseline."""
-    return [s for s in srcs if "_avx" in s and s.endswith(".cc")]
-
 def tandem_cc_library(
         name,
         visibility = ["//:__subpackages__"],
@@ -186,7 +182,7 @@ def tandem_cc_library(
       linkstatic: build an archive, not a shared object
       **kwargs: as for cc_library
     """
-    wide = _wide_sources(srcs)
+    wide = [s for s in srcs if "_avx" in s and s.endswith(".cc")]
     if wide:
         if len(wide) != len(srcs):
             fail("%s: files for wider instruction sets, %s, must be in a separate library" % (name, wide))
