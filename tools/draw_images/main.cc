@@ -39,7 +39,6 @@ struct Flags {
   int64_t val = 400;
   int64_t size = 64;
   std::string format = "jpeg";
-  int quality = 90;
   uint64_t seed = 1;
 };
 
@@ -78,7 +77,7 @@ void draw_split(const Flags& flags, const std::string& name, int64_t count, uint
       if (flags.format == "png")
         td::data::write_png(path, example.input);
       else
-        td::data::write_jpeg(path, example.input, flags.quality);
+        td::data::write_jpeg(path, example.input, /*quality=*/90);
     }
     const int64_t before = done.fetch_add(end - begin);
     const int64_t after = before + end - begin;
@@ -110,7 +109,6 @@ int main(int argc, char** argv) {
                  "of the image files; safetensors: all images and labels of train and val in one file each")
       ->check(CLI::IsMember({"jpeg", "png", "safetensors"}))
       ->capture_default_str();
-  app.add_option("--quality", flags.quality, "of JPEG files")->check(CLI::Range(1, 100))->capture_default_str();
   app.add_option("--seed", flags.seed,
                  "seed of the training images, equal to the --seed of an example that draws the same images; the "
                  "validation images are always the same")
