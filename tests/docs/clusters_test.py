@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python3 -B
 """Runs the shell blocks of docs/clusters.md on two emulated hosts: a real Slurm, OpenMPI, torchrun and sshd.
 
 Needs root, ip, tc and Debian's packages slurmctld, slurmd, slurm-client, munge, openmpi-bin and openssh-server.
@@ -14,7 +14,6 @@ import tempfile
 import time
 import unittest
 
-sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.abspath("benchmarks/two_hosts"))
 import namespaces
 

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """Checks what //:deb writes, and builds and runs examples/template on two ranks with the package's files and with the tarball."""
 
 import glob
@@ -7,7 +7,6 @@ import os
 import sys
 import tarfile
 
-sys.dont_write_bytecode = True
 import installed
 
 # Replaces the template's find_package.
