@@ -61,7 +61,7 @@ void copy_block(const float* from, float* to, int64_t count, bool use_memcpy) {
   if (use_memcpy) {
     std::memcpy(to, from, static_cast<size_t>(count) * sizeof(float));
   } else {
-    TANDEM_IVDEP
+#pragma GCC ivdep
     for (int64_t i = 0; i < count; ++i) to[i] = from[i] + 1;
   }
   asm volatile("" : : "r"(to) : "memory");  // keeps the compiler from removing the copy
