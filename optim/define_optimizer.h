@@ -28,7 +28,7 @@ inline constexpr size_t kNumFactors = sizeof(typename Rule::template Factors<dou
 
 /// Whether no state tensor has a name under which Optimizer saves something else.
 template <class Rule>
-constexpr bool has_free_names() {
+consteval bool has_free_names() {
   for (const auto& tensor : Rule::kState) {
     const std::string_view name = tensor.name;
     if (name == "name" || name == "step" || name == "master") return false;

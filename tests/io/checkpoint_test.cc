@@ -244,7 +244,7 @@ TEST_F(Checkpoint, DamagedCheckpointIsSkippedWithWarning) {
       {[&] { fs::resize_file(newest + "manifest.json", 0); },
        "'DIR/run/step-00000002/manifest.json': byte 0: the JSON ends too early"},
       {[&] { flip_bit(newest + "manifest.json", read_file(newest + "manifest.json").find("step\": 2") + 7); },
-       "'DIR/run/step-00000002/manifest.json': byte 328: the manifest's checksum differs from its contents"}};
+       "'DIR/run/step-00000002/manifest.json': byte 324: the manifest's checksum differs from its contents"}};
   for (const Damage& damage : damages) {
     damage.apply();
     std::optional<td::io::LoadedCheckpoint> loaded;

@@ -12,6 +12,7 @@
 #include <tandem/ops/math.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/view.h>
+#include <tandem/tensor/dlpack.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 
@@ -244,6 +245,9 @@ TEST(Assignment, ToAnExpressionCopiesIntoItsMemory) {
   std::vector<float> memory(2);
   from_blob(memory.data(), {2}) = 3;
   EXPECT_EQ(memory, (std::vector<float>{3, 3}));
+  const Tensor shared = zeros({2});
+  from_dlpack(to_dlpack(shared)) = 4;
+  EXPECT_EQ(shared.to_vector<double>(), (Values{4, 4}));
 
   Tensor w = tensor({1.0, -2.0});
   w.requires_grad_();

@@ -87,7 +87,8 @@ def main():
     for program in args.program:
         shutil.copyfile(program, with_folder(args.out, "bin", os.path.basename(program)))
     for document in args.document:
-        shutil.copyfile(document, with_folder(args.out, "share", "doc", "tandem", document))
+        path = document if document.startswith("docs/") else os.path.basename(document)
+        shutil.copyfile(document, with_folder(args.out, "share", "doc", "tandem", path))
 
 
 if __name__ == "__main__":
