@@ -130,7 +130,7 @@ Child start_child(const ChildProgram& program, const LauncherSignals& signals, c
   plan.program = program.program.c_str();
   plan.argv = argv.data();
   plan.envp = envp.data();
-  plan.stdin_fd = program.takes_terminal ? -1 : null.get();
+  plan.stdin_fd = program.takes_terminal ? -1 : program.stdin_fd >= 0 ? program.stdin_fd : null.get();
   plan.stdout_fd = program.stdout_fd;
   plan.stderr_fd = program.stderr_fd;
   plan.error_fd = error_out.get();

@@ -45,9 +45,10 @@ struct ChildProgram {
   std::string program;                 ///< searched in PATH if it contains no slash
   std::vector<std::string> arguments;  ///< argv, with argv[0]
   std::vector<std::string> variables;  ///< NAME=VALUE: the complete environment
+  int stdin_fd = -1;                   ///< -1: /dev/null
   int stdout_fd = -1;                  ///< -1: inherited
   int stderr_fd = -1;
-  bool takes_terminal = false;  ///< inherits stdin and becomes the terminal's foreground group; else stdin is /dev/null
+  bool takes_terminal = false;  ///< inherits stdin and becomes the terminal's foreground group
   std::optional<cpu_set_t> cores;
 };
 

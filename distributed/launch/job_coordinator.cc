@@ -48,6 +48,7 @@ JobCoordinator::JobCoordinator(const JobOptions& options, Hooks hooks)
       join_deadline_(options.nodes.timeout.count() > 0 ? Clock::now() + options.nodes.timeout
                                                        : Clock::time_point::max()) {
   TANDEM_CHECK(IoError, bool{failure_fd_}, "launch: cannot create an eventfd: ", std::strerror(errno));
+  for (size_t n = 0; n < options.nodes.hosts.size(); ++n) nodes_[n].host = options.nodes.hosts[n];
 }
 
 void JobCoordinator::on_event(const NodeEvent& event) {

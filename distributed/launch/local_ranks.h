@@ -60,6 +60,7 @@ class LocalRanks {
   /// whether all output was written.
   bool flush(int timeout_ms) { return output_.flush(timeout_ms); }
   void print(const std::string& line) { output_.print(line); }
+  RankOutput& output() { return output_; }
 
  private:
   struct LocalRank {

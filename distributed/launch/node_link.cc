@@ -59,6 +59,7 @@ NodeLink::NodeLink(const NodeOptions& options, const std::function<bool()>& inte
       throw IoError(str(e.what(), "\n  node 0 listens on the endpoint, which must be a free port of this host"));
     }
     server_->start();
+    options_.port = server_->port();
   }
   const auto deadline = options_.timeout.count() > 0 ? Clock::now() + options_.timeout : Clock::time_point::max();
   for (bool reached = false; !reached;) {

@@ -36,6 +36,8 @@ class TANDEM_API NodeLink {
   NodeLink(const NodeLink&) = delete;
   NodeLink& operator=(const NodeLink&) = delete;
 
+  /// Port of node 0's launcher.
+  int port() const { return options_.port; }
   /// Readable when received() or lost() may return new entries.
   int fd() const { return changed_fd_.get(); }
   /// Sends to node 0, or from node 0 to all others. If node 0 is lost, lost() reports it.
@@ -56,7 +58,7 @@ class TANDEM_API NodeLink {
   void send_messages();
   void notify();
 
-  const NodeOptions options_;
+  NodeOptions options_;
   FileDescriptor changed_fd_;
   std::unique_ptr<StoreServer> server_;
   std::unique_ptr<TcpStore> store_;

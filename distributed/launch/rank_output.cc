@@ -63,7 +63,7 @@ RankOutput::RankOutput(std::string log_dir) : log_dir_(std::move(log_dir)) {
 void RankOutput::begin(int restart) {
   restart_ = restart;
   truncated_.clear();
-  streams_.clear();
+  streams_.remove_if([](const Stream& stream) { return stream.rank >= 0; });
 }
 
 std::string RankOutput::log_path(int rank) const { return log_path(rank, restart_); }
@@ -93,8 +93,8 @@ FileDescriptor RankOutput::open_log(int rank) {
 
 FileDescriptor RankOutput::open(int rank, int fd, OutputTarget target) {
   if (target == OutputTarget::kLog) return open_log(rank);
-  const bool plain = target == OutputTarget::kShow && rank == 0;
-  if (plain && isatty(fd) == 1) return FileDescriptor();
+  const bool plain = target == OutputTarget::kShow && rank <= 0;
+  if (plain && rank == 0 && isatty(fd) == 1) return FileDescriptor();
   int ends[2];
   TANDEM_CHECK(IoError, pipe2(ends, O_CLOEXEC) == 0, "launch: cannot create a pipe for rank ", rank, ": ",
                std::strerror(errno));
@@ -161,7 +161,9 @@ void RankOutput::write_line(Stream& stream, bool ended) {
 }
 
 void RankOutput::collect_rest() {
-  for (Stream& stream : streams_) collect_rest(stream);
+  for (Stream& stream : streams_) {
+    if (stream.rank >= 0) collect_rest(stream);
+  }
 }
 
 void RankOutput::collect_rest(int rank) {

@@ -22,7 +22,8 @@ enum class OutputTarget : uint8_t { kShow, kLog, kShowAndLog };
 ///
 /// Lines of rank r are printed with the prefix "[r] "; rank 0 has no prefix except under kShowAndLog, and inherits the
 /// terminal directly, so that progress bars work. All other output passes through pipes and is written in whole lines,
-/// so that lines of several ranks do not mix. Not thread-safe.
+/// so that lines of several ranks do not mix. Rank -n stands for the launcher of node n: its lines have no prefix, and
+/// its streams stay open until collect_rest(-n). Not thread-safe.
 class TANDEM_API RankOutput {
  public:
   /// Creates `log_dir` if it is missing; empty means no logs. Methods throw IoError naming the file that cannot be

@@ -15,6 +15,7 @@
 #include <tandem/distributed/launch/local_ranks.h>
 #include <tandem/distributed/launch/node_link.h>
 #include <tandem/distributed/launch/node_messages.h>
+#include <tandem/distributed/launch/remote_hosts.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
@@ -30,6 +31,9 @@ constexpr int kFlushTimeoutMs = 300;
 constexpr std::chrono::seconds kResponseTimeout{3};
 constexpr std::chrono::seconds kStopMargin{15};
 
+// After the end of the job, how long node 0 waits for the launchers that it started, and for their output.
+constexpr std::chrono::seconds kRemoteExitTimeout{5};
+
 std::string host_name() {
   char name[HOST_NAME_MAX + 1] = {};
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown host";
@@ -40,7 +44,10 @@ std::string host_name() {
 class Launcher {
  public:
   explicit Launcher(const JobOptions& options)
-      : options_(options), signals_(options.handle_signals), local_(options_, signals_) {}
+      : options_(options),
+        signals_(options.handle_signals),
+        local_(options_, signals_),
+        remote_hosts_(signals_, &local_.output()) {}
 
   JobResult run() {
     if (options_.nodes.num_nodes > 1) {
@@ -65,10 +72,16 @@ class Launcher {
       joined.text = host_name();
       report(joined);
       execute_commands();
+      if (coordinator_ && link_) remote_hosts_.start(options_.nodes, link_->port());
       while (!result_ || local_.running()) step();
     } catch (const Error& e) {
       finish_with_error(e.what());
       throw;
+    }
+    if (remote_hosts_.running()) response_deadline_ = Clock::now() + kRemoteExitTimeout;
+    while (remote_hosts_.running() && response_deadline_ != Clock::time_point::max()) {
+      step();  // resets an expired deadline
+      if (interrupt_ == 0 && !local_.flush(0)) response_deadline_ = Clock::now() + kRemoteExitTimeout;
     }
     while (interrupt_ == 0 && !local_.flush(0)) step();
     local_.flush(kFlushTimeoutMs);
@@ -97,6 +110,7 @@ class Launcher {
   const JobOptions& options_;
   LauncherSignals signals_;
   LocalRanks local_;
+  RemoteHosts remote_hosts_;
   std::unique_ptr<NodeLink> link_;               // null for a job on one host
   std::unique_ptr<JobCoordinator> coordinator_;  // null except on node 0
   std::deque<NodeCommand> commands_;
@@ -156,12 +170,13 @@ void Launcher::start(const NodeCommand& command) {
 }
 
 void Launcher::step() {
-  auto deadline = std::min(local_.next_deadline(), response_deadline_);
+  auto deadline = std::min({local_.next_deadline(), remote_hosts_.next_deadline(), response_deadline_});
   if (coordinator_) deadline = std::min(deadline, coordinator_->next_deadline());
   std::vector<pollfd> polled = {{signals_.fd(), POLLIN, 0},
                                 {coordinator_ ? coordinator_->fd() : -1, POLLIN, 0},
                                 {link_ ? link_->fd() : -1, POLLIN, 0}};
   local_.add_polled(&polled);
+  remote_hosts_.add_polled(&polled);
   if (poll(polled.data(), polled.size(), milliseconds_until(deadline)) < 0 && errno != EINTR) {
     throw IoError(str("launch: poll failed: ", std::strerror(errno)));
   }
@@ -173,6 +188,7 @@ void Launcher::step() {
     if (first && !coordinator_) response_deadline_ = Clock::now() + kResponseTimeout;
     report(ended);
   }
+  for (const auto& [node, why] : remote_hosts_.step()) coordinator_->on_lost(node, why);
   if (coordinator_) coordinator_->step();
   if (link_) handle_messages();
   if (response_deadline_ <= Clock::now()) abandon_job("node 0 does not respond");

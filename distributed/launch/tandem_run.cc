@@ -2,8 +2,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
+#include <iostream>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -12,10 +15,12 @@
 #include <tandem/base/env.h>
 #include <tandem/base/error.h>
 #include <tandem/base/file.h>
+#include <tandem/base/thread.h>
 #include <tandem/base/version.h>
 #include <tandem/distributed/launch/launch_flags.h>
 #include <tandem/distributed/launch/rank_environment.h>
 #include <tandem/distributed/launch/rank_processes.h>
+#include <tandem/distributed/rendezvous/socket.h>
 #include <tandem/distributed/rendezvous/wire.h>
 #include <tandem/tensor/cuda.h>
 
@@ -34,6 +39,8 @@ struct Flags {
   std::string num_nodes = "1";
   std::string node_rank;
   std::string endpoint;
+  std::string hosts;
+  std::string remote;
   std::string rdzv_backend = "c10d";
   std::string rdzv_conf;
   std::string run_id;
@@ -77,6 +84,9 @@ void declare(CLI::App& app, Flags& flags) {
   };
   const auto help_of = [](const char* name) { return td::distributed::find_launch_flag(name)->help.c_str(); };
   add(both_spellings("--nproc-per-node") + ",--nproc", flags.num_ranks, "N", help_of("--nproc"));
+  add("-H,--hosts", flags.hosts, "HOST[:N],..",
+      "Hosts and their numbers of ranks, default --nproc-per-node; the first is this host, the others start by ssh");
+  app.add_option("--remote", flags.remote, "NODE:PORT, given by --hosts on the other hosts")->group("");  // hidden
   add(both_spellings("--nnodes"), flags.num_nodes, "N",
       "Number of hosts, default 1; start tandem-run once on each host");
   add(both_spellings("--node-rank"), flags.node_rank, "R", "Index of this host, 0 to nnodes - 1");
@@ -121,15 +131,15 @@ OutputTarget target_of(const Flags& flags, int stream) {
 }
 
 /// Splits HOST:PORT, HOST or [HOST]:PORT (for IPv6 addresses); leaves *port unchanged if the port is missing.
-void split_endpoint(const std::string& text, std::string* host, std::string* port) {
+void split_endpoint(const std::string& text, std::string* host, std::string* port,
+                    const std::string& expected = "--rdzv-endpoint: expected HOST:PORT") {
   const size_t bracket = text.starts_with('[') ? text.find(']') : std::string::npos;
-  TANDEM_CHECK(ValueError, bracket != std::string::npos || std::count(text.begin(), text.end(), ':') <= 1,
-               "--rdzv-endpoint: expected HOST:PORT, got '", text,
-               "'; put brackets around an IPv6 address: [ADDRESS]:PORT");
+  TANDEM_CHECK(ValueError, bracket != std::string::npos || std::count(text.begin(), text.end(), ':') <= 1, expected,
+               ", got '", text, "'; put brackets around an IPv6 address: [ADDRESS]:PORT");
   const size_t colon = text.find(':', bracket == std::string::npos ? 0 : bracket);
   *host = bracket == std::string::npos ? text.substr(0, colon) : text.substr(1, bracket - 1);
   if (colon != std::string::npos) *port = text.substr(colon + 1);
-  TANDEM_CHECK(ValueError, !host->empty(), "--rdzv-endpoint: expected HOST:PORT, got '", text, "'");
+  TANDEM_CHECK(ValueError, !host->empty(), expected, ", got '", text, "'");
 }
 
 int parse_num_nodes(const std::string& text) {
@@ -142,10 +152,45 @@ int parse_num_nodes(const std::string& text) {
   return n;
 }
 
+/// Sets the flags of several hosts from --hosts and, on the other hosts, --remote. Returns the hosts.
+std::vector<std::string> take_hosts(Flags* flags) {
+  if (flags->hosts.empty()) return {};
+  TANDEM_CHECK(ValueError, flags->num_nodes == "1" && flags->node_rank.empty() && flags->endpoint.empty(),
+               "--hosts excludes --nnodes, --node-rank and --rdzv-endpoint; see also --master-addr and --master-port");
+  std::vector<std::string> hosts;
+  std::vector<std::string> counts;
+  std::istringstream list(flags->hosts);
+  for (std::string entry; std::getline(list, entry, ',');) {
+    counts.push_back(flags->num_ranks);
+    split_endpoint(entry, &hosts.emplace_back(), &counts.back(), "--hosts: expected HOST or HOST:N");
+    if (counts.back() != flags->num_ranks) td::distributed::parse_num_ranks("--hosts " + entry, counts.back());
+    TANDEM_CHECK(ValueError, !hosts.back().starts_with('-'), "--hosts: '", entry, "' is not a host");
+  }
+  if (flags->master_addr.empty()) flags->master_addr = hosts.front().substr(hosts.front().find('@') + 1);
+  if (flags->master_port.empty()) flags->master_port = "0";
+  flags->node_rank = "0";
+  if (!flags->remote.empty()) {
+    split_endpoint(flags->remote, &flags->node_rank, &flags->master_port, "--remote: expected NODE:PORT");
+    flags->gdb_rank.clear();
+  } else {
+    try {
+      td::distributed::listen_on(flags->master_addr, 0, "--hosts");
+    } catch (const td::IoError& e) {
+      throw td::ValueError(td::str("--hosts: the first host must be this one\n  ", e.what()));
+    }
+  }
+  flags->num_nodes = std::to_string(hosts.size());
+  const int64_t node = parse_int("--remote", flags->node_rank, 0, static_cast<int64_t>(hosts.size()) - 1);
+  flags->num_ranks = counts[static_cast<size_t>(node)];
+  return hosts;
+}
+
 /// The token that authenticates the launchers of all hosts to each other.
-std::string launchers_token(const std::string& run_id) {
-  const auto secret = td::env_string("TANDEM_TOKEN");
-  return secret ? td::distributed::wire::token_from_hex(*secret) : td::distributed::token_from_run_id(run_id);
+std::string launchers_token(const Flags& flags) {
+  auto secret = td::env_string("TANDEM_TOKEN");
+  if (!flags.remote.empty()) std::getline(std::cin, secret.emplace());
+  if (secret) return td::distributed::wire::token_from_hex(*secret);
+  return flags.hosts.empty() ? td::distributed::token_from_run_id(flags.run_id) : td::distributed::wire::random_token();
 }
 
 void set_node_options(const Flags& flags, JobOptions* options) {
@@ -176,8 +221,8 @@ void set_node_options(const Flags& flags, JobOptions* options) {
   TANDEM_CHECK(ValueError, !host.empty(), "--nnodes ", nodes.num_nodes,
                " requires --rdzv-endpoint HOST:PORT: an address of node 0's host and a free port of that host");
   nodes.host = host;
-  nodes.port = static_cast<int>(parse_int(port_flag, port, 1, 65535));
-  nodes.token = launchers_token(flags.run_id);
+  nodes.port = static_cast<int>(parse_int(port_flag, port, nodes.hosts.empty() ? 1 : 0, 65535));
+  nodes.token = launchers_token(flags);
 }
 
 void check_gdb(const JobOptions& options) {
@@ -195,13 +240,14 @@ void check_gdb(const JobOptions& options) {
 }
 
 JobOptions job_of(Flags flags) {
+  JobOptions options;
+  options.nodes.hosts = take_hosts(&flags);
   const auto ranks = td::distributed::parse_num_ranks("--nproc-per-node", flags.num_ranks);
   TANDEM_CHECK(ValueError, flags.rdzv_backend == "c10d" || flags.rdzv_backend == "static", "--rdzv-backend ",
                flags.rdzv_backend, " is not supported (expected c10d or static)");
   const bool wants_logs = flags.redirects != 0 || flags.tee != 0;
   TANDEM_CHECK(ValueError, !wants_logs || !flags.log_dir.empty(), "--redirects and --tee require --log-dir");
   if (!wants_logs && !flags.log_dir.empty()) flags.redirects = 3;
-  JobOptions options;
   options.num_ranks = ranks.ranks;
   if (ranks.are_on_gpus && !td::env_string("TANDEM_DEVICE")) options.variables.emplace_back("TANDEM_DEVICE", "cuda");
   options.run_id = flags.run_id;
@@ -227,6 +273,16 @@ JobOptions job_of(Flags flags) {
   return options;
 }
 
+/// Stops the job when node 0, which holds the other end of stdin, is gone.
+void stop_at_end_of_stdin() {
+  td::start_thread([] {
+    char byte = 0;
+    while (read(STDIN_FILENO, &byte, 1) > 0) {
+    }
+    kill(getpid(), SIGTERM);
+  }).detach();
+}
+
 int usage_error(const std::string& text) {
   std::fprintf(stderr, "tandem-run: %s\nRun with --help for the flags.\n", text.c_str());
   return kUsageError;
@@ -245,6 +301,8 @@ int main(int argc, char** argv) {
     flags.command = app.remaining();
     if (!flags.command.empty() && flags.command.front() == "--") flags.command.erase(flags.command.begin());
     options = job_of(flags);
+    options.nodes.arguments.assign(argv + 1, argv + argc);
+    if (!flags.remote.empty()) stop_at_end_of_stdin();
   } catch (const CLI::Success& e) {
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
@@ -259,7 +317,8 @@ int main(int argc, char** argv) {
   td::distributed::warn_if_oversubscribed(options.num_ranks);
   try {
     const auto result = td::distributed::run_job(options);
-    if (!result.message.empty()) std::fprintf(stderr, "%s\n", result.message.c_str());
+    // Node 0 prints it for the hosts that it started.
+    if (!result.message.empty() && flags.remote.empty()) std::fprintf(stderr, "%s\n", result.message.c_str());
     return result.status;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", td::error_text(e).c_str());

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <set>
 #include <sstream>
@@ -17,6 +18,7 @@
 #include <tandem/distributed/rendezvous/socket.h>
 #include <tandem/tests/support/stopped_process.h>
 #include <tandem/tests/support/subprocess.h>
+#include <tandem/tests/support/temporary_folder.h>
 
 namespace {
 
@@ -506,6 +508,89 @@ TEST(TandemRunMultiNode, ForeignServerAtEndpointIsAnError) {
   const auto result = one->wait();
   EXPECT_NE(result.err.find("closed the connection of rank 1 before it joined"), std::string::npos) << result.err;
   EXPECT_EQ(result.status, 1);
+}
+
+/// An ssh that runs the command on this machine, without its variables, in a session that outlives it.
+const std::string kSsh = R"(#!/bin/sh
+case "$4" in
+  down) echo "ssh: connect to host down port 22: Connection refused" >&2; exit 255 ;;
+  late) exec sleep 1000 ;;
+esac
+[ "$1 $2 $3" = "-o BatchMode=yes -T" ] && echo "$5" > "$0.command"
+exec 3<&0
+env -i PATH="$PATH" setsid sh -c "$5" <&3 3<&- &
+exec 3<&- < /dev/null
+wait $!
+)";
+
+struct TandemRunHosts : testing::Test {
+  TandemRunHosts() { std::filesystem::permissions(ssh, std::filesystem::perms::owner_all); }
+
+  std::unique_ptr<Subprocess> start(const std::string& hosts, const Arguments& program, Variables variables = {}) {
+    Arguments arguments = {kTandemRun, "-H", hosts};
+    arguments.insert(arguments.end(), program.begin(), program.end());
+    variables.emplace_back("TANDEM_SSH", ssh);
+    return std::make_unique<Subprocess>(arguments, variables);
+  }
+
+  const tandem::testing::TemporaryFolder folder;
+  const std::string ssh = folder.write("ssh", kSsh);
+};
+
+TEST_F(TandemRunHosts, EachHostHasItsNumberOfRanks) {
+  const auto result = start("127.0.0.1,b:2,me@c", {"--nproc-per-node", "1", kProgram, "exchange"})->wait();
+  EXPECT_EQ(sorted_lines(result.out), (Arguments{"[1] sum 60", "[2] sum 60", "[3] sum 60", "sum 60"})) << result.err;
+  EXPECT_EQ(messages(result.err), "");
+  EXPECT_EQ(result.status, 0);
+}
+
+TEST_F(TandemRunHosts, OtherHostsGetArgumentsAndVariablesButNoSecret) {
+  const std::string secret(64, 'a');
+  const std::string script = "for word; do printf '<%s>' \"$word\"; done; echo \"$TANDEM_X $TANDEM_HOST_ID\"";
+  const auto result = start("127.0.0.1,b", {"sh", "-c", script, "sh", "a b", "it's", "\"$HOME\"", "*", "", "\\n", "-H"},
+                            {{"TANDEM_X", "it's x"}, {"TANDEM_HOST_ID", "a"}, {"TANDEM_TOKEN", secret}})
+                          ->wait();
+  const std::string words = "<a b><it's><\"$HOME\"><*><><\\n><-H>it's x ";
+  EXPECT_EQ(sorted_lines(result.out), (Arguments{words + "a", "[1] " + words})) << result.err;
+  const std::string command = tandem::testing::read_file(ssh + ".command");
+  EXPECT_NE(command.find("exec env"), std::string::npos) << command;
+  EXPECT_EQ(command.find(secret), std::string::npos);
+}
+
+TEST_F(TandemRunHosts, FailureIsPrintedOnce) {
+  const auto result = start("127.0.0.1,b:2", {kProgram, "throw", "2"})->wait();
+  EXPECT_EQ(messages(result.err), "rank 2 of 3 on " + node_text(1) + " failed (exit status 1): boom on rank 2 of 3\n");
+  EXPECT_EQ(result.status, 1);
+}
+
+TEST_F(TandemRunHosts, UnreachableHostEndsJob) {
+  const auto result = start("127.0.0.1,b,down", {"true"})->wait();
+  EXPECT_EQ(folder.shortened(result.err),
+            "ssh: connect to host down port 22: Connection refused\n"
+            "node 2 (down): its launcher is not running (DIR/ssh: exit status 255)\n");
+  EXPECT_EQ(result.status, 1);
+}
+
+TEST_F(TandemRunHosts, SignalStopsAllHosts) {
+  auto running = start("127.0.0.1,b", {kProgram, "stop"});
+  ASSERT_TRUE(running->wait_for_output("ready\n", 2));
+  auto starting = start("127.0.0.1,late", {"true"});
+  for (auto* job : {&running, &starting}) (*job)->send_signal(SIGTERM);
+  const auto result = running->wait();
+  EXPECT_EQ(sorted_lines(result.out), (Arguments{"[1] ready", "[1] stopped", "ready", "stopped"}));
+  EXPECT_EQ(result.status, 143);
+  EXPECT_EQ(starting->wait().status, 143);
+}
+
+TEST_F(TandemRunHosts, KilledNodeZeroEndsOtherHosts) {
+  auto job = start("127.0.0.1,b:2", {kProgram, "stubborn"}, kShortShutdown);
+  ASSERT_TRUE(job->wait_for_output("pid ", 3));
+  const auto pidfds = pidfds_of(job->out());
+  job->send_signal(SIGKILL);
+  expect_ended(pidfds);
+  // A launcher that has not reached node 0 notices it by the end of its stdin.
+  const std::string command = "echo " + std::string(64, 'a') + " | " + kTandemRun + " --remote 1:1 -H 127.0.0.1,b true";
+  EXPECT_EQ(Subprocess({"/bin/sh", "-c", command}).wait().status, 143);
 }
 
 }  // namespace

@@ -140,6 +140,13 @@ TEST(TandemRun, InvalidFlagsAreUsageErrors) {
       {{"--nnodes", "2", "--node-rank", "0", "--master-addr", "127.0.0.1", "--master-port", "x", "x"},
        "--master-port: expected an integer from 1 to 65535, got 'x'"},
       {{"--node-rank", "1", "x"}, "--node-rank: expected an integer from 0 to 0, got '1'"},
+      {{"-H", "192.0.2.1,b", "x"},
+       "--hosts: the first host must be this one\n  --hosts: cannot listen on 192.0.2.1:0: Cannot assign requested "
+       "address"},
+      {{"-H", "a:x", "x"}, "--hosts a:x: expected an integer from 1 to 1024, auto, cpu or gpu, got 'x'"},
+      {{"-H", "a,,b", "x"}, "--hosts: expected HOST or HOST:N, got ''"},
+      {{"-H", "a,b", "--nnodes", "2", "x"},
+       "--hosts excludes --nnodes, --node-rank and --rdzv-endpoint; see also --master-addr and --master-port"},
       {{"--rdzv-backend", "etcd", "x"}, "--rdzv-backend etcd is not supported (expected c10d or static)"},
       {{"--max-restarts", "-1", "x"}, "--max-restarts: expected an integer from 0 to 1048576, got '-1'"},
       {{"--timeout", "soon", "x"}, "--timeout: expected a number of seconds, or 0 for no limit, got 'soon'"},
