@@ -19,12 +19,12 @@ constexpr int kMaxNodes = 1024;
 struct NodeOptions {
   int num_nodes = 1;
   int node = 0;
-  std::string host;                      ///< address on which node 0's launcher listens
-  int port = 0;                          ///< 0, on node 0: any free port
-  std::string token;                     ///< wire::kTokenBytes bytes, the same on all launchers
-  std::chrono::milliseconds timeout{0};  ///< for the launchers' rendezvous; 0: no timeout
-  std::vector<std::string> hosts;        ///< by node; node 0 starts the launchers of the others, unless it is empty
-  std::vector<std::string> arguments;    ///< of these launchers
+  std::string host;                         ///< address on which node 0's launcher listens
+  int port = 0;                             ///< 0, on node 0: any free port
+  std::string token;                        ///< wire::kTokenBytes bytes, the same on all launchers
+  std::chrono::milliseconds timeout{0};     ///< for the launchers' rendezvous; 0: no timeout
+  std::vector<std::string> hosts = {};      ///< by node; node 0 starts the launchers of the others, unless it is empty
+  std::vector<std::string> arguments = {};  ///< of these launchers
 };
 
 struct JobOptions {

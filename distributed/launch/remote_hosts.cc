@@ -36,11 +36,10 @@ std::string remote_command(const NodeOptions& nodes, int node, int port) {
     const std::string_view text(*entry);
     // Command lines are not secret, and each host has its own TANDEM_HOST_ID.
     if (text.starts_with("TANDEM_TOKEN=") || text.starts_with("TANDEM_HOST_ID=")) continue;
-    if (text.starts_with("TANDEM_")) command += " " + quote(*entry);
+    if (text.starts_with("TANDEM_")) command += str(" ", quote(*entry));
   }
-  command += " " + quote(std::filesystem::read_symlink("/proc/self/exe").string());
-  command += str(" --remote ", node, ":", port);
-  for (const std::string& argument : nodes.arguments) command += " " + quote(argument);
+  command += str(" ", quote(std::filesystem::read_symlink("/proc/self/exe").string()), " --remote ", node, ":", port);
+  for (const std::string& argument : nodes.arguments) command += str(" ", quote(argument));
   return command;
 }
 
