@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <iostream>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -159,8 +158,9 @@ std::vector<std::string> take_hosts(Flags* flags) {
                "--hosts excludes --nnodes, --node-rank and --rdzv-endpoint; see also --master-addr and --master-port");
   std::vector<std::string> hosts;
   std::vector<std::string> counts;
-  std::istringstream list(flags->hosts);
-  for (std::string entry; std::getline(list, entry, ',');) {
+  for (size_t begin = 0, end = 0; begin < flags->hosts.size(); begin = end + 1) {
+    end = std::min(flags->hosts.find(',', begin), flags->hosts.size());
+    const std::string entry = flags->hosts.substr(begin, end - begin);
     counts.push_back(flags->num_ranks);
     split_endpoint(entry, &hosts.emplace_back(), &counts.back(), "--hosts: expected HOST or HOST:N");
     if (counts.back() != flags->num_ranks) td::distributed::parse_num_ranks("--hosts " + entry, counts.back());
