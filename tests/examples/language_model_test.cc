@@ -22,6 +22,13 @@ std::string write_text(const TemporaryFolder& folder, const std::string& text) {
   return folder.write("text.txt", text);
 }
 
+/// A text that changes of the documentation do not change.
+std::string fixed_text() {
+  std::string text;
+  for (size_t i = 0; i < 4000; ++i) text += "the quick brown fox jumps over a lazy dog.\n"[(i * i / 7 + 3 * i) % 43];
+  return text;
+}
+
 /// The output after the line "saved ...".
 std::string sample_of(const std::string& out) {
   const size_t saved = out.rfind("\nsaved ");
@@ -156,13 +163,16 @@ TEST(LanguageModelExample, LossScaleIsRestoredOnResume) {
 }
 
 TEST(LanguageModelExample, RanksAndAccumulationMatchSingleRank) {
-  expect_equal_training("language_model", {"--layers", "1", "--width", "16", "--heads", "2", "--context", "8",
-                                           "--max-steps", "8", "--lr", "0.005"});
+  const TemporaryFolder data;
+  expect_equal_training("language_model", {"--data", write_text(data, fixed_text()), "--layers", "1", "--width", "16",
+                                           "--heads", "2", "--context", "8", "--max-steps", "8", "--lr", "0.005"});
 }
 
 TEST(LanguageModelExample, LstmRanksAndAccumulationMatchSingleRank) {
-  expect_equal_training("language_model", {"--model", "lstm", "--lstm-layers", "2", "--lstm-width", "16", "--context",
-                                           "8", "--max-steps", "8", "--lr", "0.005"});
+  const TemporaryFolder data;
+  expect_equal_training("language_model",
+                        {"--data", write_text(data, fixed_text()), "--model", "lstm", "--lstm-layers", "2",
+                         "--lstm-width", "16", "--context", "8", "--max-steps", "8", "--lr", "0.005"});
 }
 
 TEST(LanguageModelExample, MissingOrShortTextIsRejected) {
