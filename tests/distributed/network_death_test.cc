@@ -15,7 +15,7 @@ using ::testing::MatchesRegex;
 
 TANDEM_RANK_MAIN(fail_over_network) {
   fail_in_the_middle(context, args, [](const ProcessGroupOptions& options) {
-    return network::make_network_backend(options, {.chunk_bytes = 4096});
+    return network::make_network_backend(options, {.chunk_bytes = 1024});
   });
 }
 
