@@ -289,7 +289,9 @@ inline std::string disagreement(const std::string& operation, int rank) {
 /// Regular expression of the operation that fails on a survivor: a rank that needs no data of the victim may fail
 /// later.
 inline std::string where_notified(const std::string& operation, int rank, int moves = kMiddle) {
-  const bool goes_on = (operation == "gather" || operation == "scatter") && rank != kFailingRoot;
+  const bool is_root = rank == kFailingRoot;
+  const bool goes_on =
+      operation == "broadcast" ? is_root : (operation == "gather" || operation == "scatter") && !is_root;
   return goes_on || moves > kMiddle ? str("(", title_of(operation), "|barrier #[12])") : title_of(operation);
 }
 
