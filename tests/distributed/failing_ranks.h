@@ -286,13 +286,13 @@ inline std::string disagreement(const std::string& operation, int rank) {
              "(  rank [01]  ", own, "\n  rank 2  ", other, "|  rank 2  ", other, "\n  rank 3  ", own, ")");
 }
 
-/// Regular expression of the operation that fails on a survivor: a rank that needs no data of the victim may fail
-/// later.
+/// Regular expression of the operation that fails on a survivor: a rank that needs no data of the victim may complete
+/// the operation, also if the victim has not received what is sent to it.
 inline std::string where_notified(const std::string& operation, int rank, int moves = kMiddle) {
   const bool is_root = rank == kFailingRoot;
-  const bool goes_on =
-      operation == "broadcast" ? is_root : (operation == "gather" || operation == "scatter") && !is_root;
-  return goes_on || moves > kMiddle ? str("(", title_of(operation), "|barrier #[12])") : title_of(operation);
+  const bool may_complete = operation == "scatter" || (operation == "broadcast" && is_root) ||
+                            ((operation == "gather" || operation == "reduce") && !is_root);
+  return may_complete || moves > kMiddle ? str("(", title_of(operation), "|barrier #[12])") : title_of(operation);
 }
 
 /// Runs the rank function and expects each survivor to throw an error with the victim and `reason` (a regular
