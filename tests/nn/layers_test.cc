@@ -1,7 +1,9 @@
-// Rules of layers that pytorch_layers_test.cc does not show: fused forms, initial values, dropout, errors.
+// Rules of layers that pytorch_layers_test.cc does not show: arguments and defaults that its cases do not reach, fused
+// forms, initial values, dropout, errors.
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -15,8 +17,11 @@
 #include <tandem/nn/pool.h>
 #include <tandem/nn/resize.h>
 #include <tandem/ops/activation.h>
+#include <tandem/ops/compare.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/random.h>
+#include <tandem/ops/resize.h>
+#include <tandem/ops/softmax.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
 #include <tandem/tests/support/error_text.h>
@@ -111,11 +116,25 @@ TEST(Conv, FusedReluMatchesSeparateRelu) {
   fused.load_state_dict(plain.state_dict());
   const td::Tensor x = td::randn({2, 4, 15});
   EXPECT_EQ(fused(x).to_vector<float>(), plain(x).relu().to_vector<float>());
-  nn::Conv2d plain2d(4, 6, {3, 2}, {.groups = 2});
-  nn::Conv2d fused2d(4, 6, {3, 2}, {.groups = 2, .activation = nn::Activation::kRelu});
+  nn::Conv2dOptions options2d{.stride = {2, 1}, .padding = {1, 0}, .dilation = {1, 2}, .groups = 2};
+  nn::Conv2d plain2d(4, 6, {3, 2}, options2d);
+  options2d.activation = nn::Activation::kRelu;
+  nn::Conv2d fused2d(4, 6, {3, 2}, options2d);
   fused2d.load_state_dict(plain2d.state_dict());
   const td::Tensor image = td::randn({2, 4, 7, 5});
   EXPECT_EQ(fused2d(image).to_vector<float>(), plain2d(image).relu().to_vector<float>());
+}
+
+TEST(Layers, ArgumentsAndDefaultsReachTheOperation) {
+  const td::Tensor x = td::arange(-4, 8, td::kFloat32).view({2, 1, 2, 3});
+  const std::vector<std::pair<td::Tensor, td::Tensor>> results = {
+      {nn::Hardtanh()(x), td::hardtanh(x, -1, 1)},
+      {nn::Hardtanh(-2, 0.5)(x), td::hardtanh(x, -2, 0.5)},
+      {nn::Softplus()(x), td::softplus(x, 1, 20)},
+      {nn::LogSoftmax(0)(x), td::log_softmax(x, 0)},
+      {nn::UpsamplingNearest2d({.size = {3, 5}})(x), td::interpolate(x, {.size = {3, 5}})},
+  };
+  for (size_t i = 0; i < results.size(); ++i) EXPECT_TRUE(td::equal(results[i].first, results[i].second)) << i;
 }
 
 TEST(ConvTranspose, OutputSizeChoosesOutputPadding) {

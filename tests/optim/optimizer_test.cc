@@ -170,6 +170,7 @@ TYPED_TEST(EveryOptimizer, GroupsHaveTheirOwnOptions) {
     for (size_t i = 0; i < 2; ++i) {
       EXPECT_EQ(groups[g].parameters[i].template to_vector<float>(), alone.parameters()[i].template to_vector<float>())
           << g;
+      EXPECT_TRUE(together.groups()[g].parameters[i].is_same(groups[g].parameters[i]));
     }
     EXPECT_EQ(together.lr(static_cast<int64_t>(g)), all[g].lr);
   }
@@ -430,6 +431,7 @@ TEST(Optimizer, LoadErrorListsEveryMismatch) {
   optim::AdamW adamw({p}, {.lr = 0.1});
   take_steps(adamw, 0, 1);
   State state = adamw.state_dict();
+  EXPECT_EQ(state.get<std::string>("state.0.name"), "fc1.weight");
   state.set("optimizer", std::string("Adam"));
   state.set("groups.0.lr", -1.0);
   state.set("groups.0.eps", int64_t{1});

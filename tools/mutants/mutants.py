@@ -18,6 +18,7 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 RECORDED = "//tests/nn:pytorch_layers_test"
+LAYERS = "//tests/nn:layers_test"
 OPTIMIZERS = "//tests/optim:optimizer_test //tests/optim:optimizer_pytorch_test"
 OPERATIONS = "//tests/ops:fixtures_test //tests/ops:op_cases_test //tests/ops:families_test"
 PINS = "//tests/pins:pins_test"
@@ -29,7 +30,16 @@ MUTANTS = [
     ("optim/optimizer.cc", "made.emplace_back(&tensor, zeros(parameter.shape()", "tensor = zeros({0}); made.emplace_back(&tensor, zeros(parameter.shape()",
      OPTIMIZERS, ""),
     ("optim/optimizer.cc", "autograd::end_in_place(\"step\", parameter);", "", OPTIMIZERS, ""),
+    ("optim/optimizer.cc", '!name.empty()) own.set("name", name);', "false) own.set(\"name\", name);", OPTIMIZERS, "Optimizer.*"),
+    ("optim/optimizer.h", "sizeof groups_.front());", "sizeof groups_.front()), std::swap(groups_.back().parameters.front(), groups_.back().parameters.back());",
+     OPTIMIZERS, "*Groups*"),
     ("nn/activation.cc", "softplus(x, beta, threshold)", "softplus(x, beta)", RECORDED, ""),
+    ("nn/activation.cc", "hardtanh(x, min_val, max_val)", "hardtanh(x, min_val)", LAYERS, ""),
+    ("nn/activation.cc", "log_softmax(x, dim)", "log_softmax(x, -1)", LAYERS, ""),
+    ("nn/activation.h", "double threshold = 20", "double threshold = 2", LAYERS, ""),
+    ("nn/activation.h", "double max_val = 1", "double max_val = 2", LAYERS, ""),
+    ("nn/conv.cc", "conv2d_relu(x, weight, bias, options)", "conv2d_relu(x, weight, bias, {.groups = options.groups})", LAYERS, ""),
+    ("nn/resize.h", "{.size = options.size, .scale_factor", "{.scale_factor", LAYERS, ""),
     ("nn/pool.cc", "Tensor MaxPool2d::forward(const Tensor& input) { return max_pool2d(input, kernel_size_, options_); }",
      "Tensor MaxPool2d::forward(const Tensor& input) { return max_pool2d(input, kernel_size_); }", RECORDED, ""),
     ("nn/norm.cc", "return 1 / (num_batches_tracked.item<double>() + 1);", "return 0.1;", RECORDED + " //tests/nn:norm_test", ""),
