@@ -1,7 +1,9 @@
-// save_safetensors and save_state that return the digest of the written file. Private to io/.
+// Forms of the functions for safetensors files and states: digests of written files, and bytes in memory. Private to
+// io/.
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include <tandem/io/atomic_file.h>
 #include <tandem/io/safetensors.h>
@@ -11,6 +13,10 @@ namespace tandem { inline namespace v0 { namespace io {
 
 /// save_safetensors, returning the digest of the file.
 FileDigest write_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata);
+/// The bytes of the file that save_safetensors writes.
+std::string safetensors_bytes(const NamedTensors& tensors, const Metadata& metadata);
+/// load_safetensors of these bytes, without views; `name` replaces the path in error texts.
+SafetensorsFile load_safetensors_bytes(std::string_view bytes, const std::string& name);
 /// save_state with this metadata and the state's own, returning the digest of the file.
 FileDigest write_state(const std::string& path, const State& state, Metadata metadata = {});
 

@@ -4,6 +4,7 @@
 #include <bit>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include <tandem/base/file.h>
 #include <tandem/io/atomic_file.h>
@@ -32,9 +33,19 @@ Tensor row_major_on_cpu(const Tensor& tensor) {
   return copy;
 }
 
+/// The contents of a file in memory, with the functions of InputFile.
+struct Bytes {
+  std::string_view bytes;
+  int64_t size() const { return static_cast<int64_t>(bytes.size()); }
+  void read(void* out, int64_t offset, int64_t num_bytes) const {
+    std::copy_n(bytes.data() + offset, num_bytes, static_cast<char*>(out));
+  }
+};
+
 /// A tensor of a file whose data begins at byte `data_start`: a view of `mapped`, or a copy if `mapped` is null or the
 /// tensor's bytes are not aligned to its elements.
-Tensor load_tensor(const InputFile& file, const std::shared_ptr<std::byte>& mapped, int64_t data_start,
+template <class Source>
+Tensor load_tensor(const Source& file, const std::shared_ptr<std::byte>& mapped, int64_t data_start,
                    const HeaderEntry& entry) {
   const int64_t begin = data_start + entry.begin;
   if (mapped != nullptr && begin % size_of(entry.dtype) == 0)
@@ -44,9 +55,14 @@ Tensor load_tensor(const InputFile& file, const std::shared_ptr<std::byte>& mapp
   return tensor;
 }
 
-}  // namespace
+/// A file before it is written: its length field and header, and the tensors that follow.
+struct Contents {
+  std::string start;
+  NamedTensors tensors;
+};
 
-FileDigest write_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata) {
+/// Checks the arguments of save_safetensors.
+Contents contents_of(const NamedTensors& tensors, const Metadata& metadata) {
   Header header;
   header.metadata = metadata;
   for (const auto& [key, value] : metadata) {
@@ -76,24 +92,22 @@ FileDigest write_safetensors(const std::string& path, const NamedTensors& tensor
   TANDEM_CHECK(ValueError, static_cast<int64_t>(text.size()) <= kMaxHeaderBytes, "save_safetensors: the header has ",
                text.size(), " bytes, the format allows at most ", kMaxHeaderBytes);
 
-  AtomicFile file("save_safetensors", path);
   const uint64_t length = text.size();
-  file.write(&length, sizeof length);
-  file.write(text.data(), text.size());
-  for (const auto& [name, tensor] : written) {
+  return {std::string(reinterpret_cast<const char*>(&length), sizeof length) + text, std::move(written)};
+}
+
+/// Calls put(data, num_bytes) with the pieces of the file, in order.
+template <class Put>
+void write(const Contents& contents, const Put& put) {
+  put(contents.start.data(), contents.start.size());
+  for (const auto& [name, tensor] : contents.tensors) {
     const Tensor values = row_major_on_cpu(tensor);
-    file.write(values.data_ptr(), static_cast<size_t>(values.num_bytes()));
+    put(values.data_ptr(), static_cast<size_t>(values.num_bytes()));
   }
-  file.commit();
-  return file.digest();
 }
 
-void save_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata) {
-  write_safetensors(path, tensors, metadata);
-}
-
-SafetensorsFile load_safetensors(const std::string& path, const LoadSafetensorsOptions& options) {
-  const InputFile file("load_safetensors", path);
+template <class Source>
+SafetensorsFile load(const Source& file, const std::string& path, const std::shared_ptr<std::byte>& mapped) {
   uint64_t length = 0;
   constexpr auto kLengthBytes = static_cast<int64_t>(sizeof length);
   TANDEM_CHECK(IoError, file.size() >= kLengthBytes, "load_safetensors: '", path, "' has ", file.size(),
@@ -109,7 +123,6 @@ SafetensorsFile load_safetensors(const std::string& path, const LoadSafetensorsO
   file.read(text.data(), kLengthBytes, header_bytes);
   Header header = parse_header(path, text, file.size() - data_start);
 
-  const std::shared_ptr<std::byte> mapped = options.mmap ? file.map() : nullptr;
   SafetensorsFile result;
   std::map<std::string, Tensor> by_name;
   for (HeaderEntry& entry : header.entries) {
@@ -143,6 +156,36 @@ SafetensorsFile load_safetensors(const std::string& path, const LoadSafetensorsO
     result.tensors.emplace_back(std::move(alias), target->second);
   }
   return result;
+}
+
+}  // namespace
+
+FileDigest write_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata) {
+  const Contents contents = contents_of(tensors, metadata);
+  AtomicFile file("save_safetensors", path);
+  write(contents, [&](const void* data, size_t num_bytes) { file.write(data, num_bytes); });
+  file.commit();
+  return file.digest();
+}
+
+void save_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata) {
+  write_safetensors(path, tensors, metadata);
+}
+
+std::string safetensors_bytes(const NamedTensors& tensors, const Metadata& metadata) {
+  std::string bytes;
+  write(contents_of(tensors, metadata),
+        [&](const void* data, size_t num_bytes) { bytes.append(static_cast<const char*>(data), num_bytes); });
+  return bytes;
+}
+
+SafetensorsFile load_safetensors(const std::string& path, const LoadSafetensorsOptions& options) {
+  const InputFile file("load_safetensors", path);
+  return load(file, path, options.mmap ? file.map() : nullptr);
+}
+
+SafetensorsFile load_safetensors_bytes(std::string_view bytes, const std::string& name) {
+  return load(Bytes{bytes}, name, nullptr);
 }
 
 }}}  // namespace tandem::v0::io

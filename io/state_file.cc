@@ -153,21 +153,16 @@ class StateHandler : public JsonHandler {
   std::optional<double> number_;  ///< of that array
 };
 
-}  // namespace
-
-FileDigest write_state(const std::string& path, const State& state, Metadata metadata) {
+/// The tensors of a state, whose values are added to `metadata`. Checks the state.
+NamedTensors split_state(const State& state, Metadata& metadata) {
   append_state(metadata[kStateKey], state, "", 1);
   NamedTensors tensors = state.tensors();
   for (const auto& [name, tensor] : tensors)
     TANDEM_CHECK(StateError, tensor.defined(), "save_state: the tensor '", name, "' is undefined");
-  return write_safetensors(path, tensors, metadata);
+  return tensors;
 }
 
-void save_state(const std::string& path, const State& state) { write_state(path, state, {{"format", "pt"}}); }
-
-State load_state(const std::string& path) {
-  // Not mapped: states are kept for long, and a mapping would keep the disk space of a removed checkpoint.
-  SafetensorsFile file = load_safetensors(path, {.mmap = false});
+State to_state(SafetensorsFile file, const std::string& path) {
   if (!file.skipped.empty()) {
     const auto& [name, dtype] = file.skipped.front();
     throw DTypeError(str("load_state: '", path, "': tensor '", name, "' has dtype ", dtype,
@@ -196,6 +191,28 @@ State load_state(const std::string& path) {
   TANDEM_CHECK(IoError, tensors.empty(), "load_state: '", path, "': the state does not name the tensor '",
                tensors.begin()->first, "', which is in the file");
   return std::move(handler.state);
+}
+
+}  // namespace
+
+FileDigest write_state(const std::string& path, const State& state, Metadata metadata) {
+  const NamedTensors tensors = split_state(state, metadata);
+  return write_safetensors(path, tensors, metadata);
+}
+
+void save_state(const std::string& path, const State& state) { write_state(path, state, {{"format", "pt"}}); }
+
+// Not mapped: states are kept for long, and a mapping would keep the disk space of a removed checkpoint.
+State load_state(const std::string& path) { return to_state(load_safetensors(path, {.mmap = false}), path); }
+
+std::string state_to_bytes(const State& state) {
+  Metadata metadata = {{"format", "pt"}};
+  const NamedTensors tensors = split_state(state, metadata);
+  return safetensors_bytes(tensors, metadata);
+}
+
+State state_from_bytes(std::string_view bytes, const std::string& name) {
+  return to_state(load_safetensors_bytes(bytes, name), name);
 }
 
 }}}  // namespace tandem::v0::io

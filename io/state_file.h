@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include <tandem/base/macros.h>
 #include <tandem/tensor/state.h>
@@ -30,5 +31,10 @@ TANDEM_API void save_state(const std::string& path, const State& state);
 /// and the byte of the JSON, if the JSON does not have the form above or does not name exactly the tensors of the file,
 /// and if the tensors' names are not paths of a State.
 TANDEM_API State load_state(const std::string& path);
+
+/// The bytes of the file that save_state writes. Throws as save_state, except for IoError.
+TANDEM_API std::string state_to_bytes(const State& state);
+/// The state of these bytes. Throws as load_state; `name` replaces the path in error texts.
+TANDEM_API State state_from_bytes(std::string_view bytes, const std::string& name = "bytes");
 
 }}}  // namespace tandem::v0::io

@@ -29,12 +29,16 @@ class StateFile : public ::testing::Test {
  protected:
   State round_trip(const State& state) const {
     save_state(path_, state);
+    const std::string bytes = td::io::state_to_bytes(state);
+    EXPECT_EQ(bytes, read_file(path_));
+    EXPECT_EQ(td::io::state_to_bytes(td::io::state_from_bytes(bytes)), bytes);
     return load_state(path_);
   }
   /// The error text of load_state for a file with these tensors and this JSON, after the path.
   std::string load_error(const td::io::NamedTensors& tensors, const std::string& json) const {
     save_safetensors(path_, tensors, {{"state", json}});
     const std::string text = folder_.shortened(error_text<td::IoError>([&] { load_state(path_); }));
+    EXPECT_EQ(error_text<td::IoError>([&] { td::io::state_from_bytes(read_file(path_), "DIR/x.safetensors"); }), text);
     const std::string prefix = "load_state: 'DIR/x.safetensors': ";
     EXPECT_EQ(text.substr(0, prefix.size()), prefix);
     return text.size() < prefix.size() ? text : text.substr(prefix.size());
