@@ -32,9 +32,11 @@
 #include <tandem/distributed/comm_hooks.h>
 #include <tandem/distributed/context.h>
 #include <tandem/distributed/distributed_data_parallel.h>
+#include <tandem/distributed/functional.h>
 #include <tandem/distributed/gather_trace.h>
 #include <tandem/distributed/init.h>
 #include <tandem/distributed/launch.h>
+#include <tandem/distributed/object_collectives.h>
 #include <tandem/distributed/process_group.h>
 #include <tandem/distributed/store.h>
 #include <tandem/io/checkpoint.h>

@@ -3,9 +3,9 @@
 #include <limits>
 #include <utility>
 
+#include <tandem/distributed/functional.h>
 #include <tandem/ops/activation.h>
 #include <tandem/ops/elementwise.h>
-#include <tandem/tensor/factories.h>
 
 namespace tandem { inline namespace v0 { namespace nn {
 
@@ -17,11 +17,7 @@ class GroupExchange : public BatchNormExchange {
       : group_(std::move(group)), name_(std::move(name)) {}
 
   Tensor gather(const Tensor& moments) override {
-    Shape shape = moments.shape();
-    shape.insert(0, group_->size());
-    const Tensor all = empty(shape, moments.options());
-    group_->all_gather(all, moments, {.name = "moments of " + name_});
-    return all;
+    return distributed::functional::all_gather(moments, group_, {.name = "moments of " + name_});
   }
 
   void sum(const Tensor& sums) override {

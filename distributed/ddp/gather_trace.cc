@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <string>
 
 #include <tandem/distributed/group/process_group_access.h>
-#include <tandem/tensor/factories.h>
+#include <tandem/distributed/object_collectives.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
@@ -19,7 +20,7 @@ void put(std::string& out, const std::string& text) {
 
 class Reader {
  public:
-  Reader(const uint8_t* data, size_t size) : data_(data), end_(data + size) {}
+  explicit Reader(const std::string& bytes) : data_(bytes.data()), end_(data_ + bytes.size()) {}
   bool at_end() const { return data_ == end_; }
   int64_t number() {
     int64_t value = 0;
@@ -29,14 +30,14 @@ class Reader {
   }
   std::string text() {
     const auto size = static_cast<size_t>(number());
-    std::string result(reinterpret_cast<const char*>(data_), size);
+    std::string result(data_, size);
     data_ += size;
     return result;
   }
 
  private:
-  const uint8_t* data_;
-  const uint8_t* end_;
+  const char* data_;
+  const char* end_;
 };
 
 }  // namespace
@@ -54,18 +55,10 @@ std::vector<TraceEvent> gather_trace(ProcessGroup& group) {
     }
     put(mine, event.module);
   }
-  const Tensor sizes = empty({group.size(), 1}, {kInt64});
-  group.all_gather(sizes, from_vector<int64_t>({static_cast<int64_t>(mine.size())}, {1}),
-                   {.name = "sizes of the traces"});
-  const std::vector<int64_t> counts = sizes.to_vector<int64_t>();
-  const int64_t longest = *std::max_element(counts.begin(), counts.end());
-  mine.resize(static_cast<size_t>(longest));
-  const Tensor all = empty({group.size(), longest}, {kUInt8});
-  group.all_gather(all, from_vector(std::vector<uint8_t>(mine.begin(), mine.end()), {longest}), {.name = "traces"});
+  const std::shared_ptr<ProcessGroup> not_owned(std::shared_ptr<void>(), &group);
   std::vector<TraceEvent> events;
-  if (group.rank() != 0) return events;
-  for (size_t r = 0; r < counts.size(); ++r) {
-    Reader reader(all.data<uint8_t>() + static_cast<int64_t>(r) * longest, static_cast<size_t>(counts[r]));
+  for (const std::string& trace : gather_object(mine, 0, not_owned, {.name = "of trace events"})) {
+    Reader reader(trace);
     while (!reader.at_end()) {
       TraceEvent event;
       event.name = reader.text();

@@ -63,6 +63,7 @@ _DISTRIBUTED = {
     "backends/nccl": {"backends", "rendezvous"},
     "group": {"rendezvous", "backends", "backends/shm", "backends/network", "backends/hierarchical", "backends/single", "backends/nccl"},
     "launch": {"group", "rendezvous"},
+    "collectives": set(),
     "ddp": {"group"},
 }
 for _top, _folders in (("ops", _OPS), ("distributed", _DISTRIBUTED)):
@@ -73,6 +74,7 @@ for _top, _folders in (("ops", _OPS), ("distributed", _DISTRIBUTED)):
 EXCEPTIONS = [
     ("optim/muon.*", {"ops"}, "its update is made of matrix products"),
     ("nn/sync_batch_norm*", {"distributed"}, "its statistics are reduced over the group"),
+    ("distributed/collectives/*", {"autograd", "ops", "io"}, "they are operations with gradients, and states as bytes"),
     ("distributed/ddp/*", {"autograd"}, "DistributedDataParallel is built on leaf hooks and gradient slots"),
     ("distributed/ddp/power_sgd.*", {"ops"}, "its products and sums are ops"),
     ("distributed/distributed_data_parallel.h", {"autograd", "distributed/ddp"}, "a thin template over the reducer"),
