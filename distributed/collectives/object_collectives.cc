@@ -11,9 +11,7 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-ProcessGroup& group_or_default(const std::shared_ptr<ProcessGroup>& group) {
-  return group ? *group : *default_group();
-}
+ProcessGroup& group_or_default(const std::shared_ptr<ProcessGroup>& group) { return group ? *group : *default_group(); }
 
 /// `options` with a name that says what the collective transfers.
 CollectiveOptions named(const char* what, CollectiveOptions options) {

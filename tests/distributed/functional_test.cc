@@ -14,8 +14,10 @@
 #include <tandem/base/error.h>
 #include <tandem/distributed/context.h>
 #include <tandem/distributed/launch.h>
+#include <tandem/ops/activation.h>
 #include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
+#include <tandem/ops/matmul.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/view.h>
 #include <tandem/tensor/factories.h>
@@ -54,26 +56,54 @@ std::vector<Case> cases() {
   using T = Tensor;
   const auto avg = ReduceOp::kAvg;
   return {
-      {"all_reduce", {2, 3}, {2, 3}, [](const T& x) { return all_reduce(x); },
+      {"all_reduce",
+       {2, 3},
+       {2, 3},
+       [](const T& x) { return all_reduce(x); },
        [](Group& group, const T& y, const T& x) { group.all_reduce(y, x); }},
-      {"all_reduce avg", {2, 3}, {2, 3}, [=](const T& x) { return all_reduce(x, avg); },
+      {"all_reduce avg",
+       {2, 3},
+       {2, 3},
+       [=](const T& x) { return all_reduce(x, avg); },
        [=](Group& group, const T& y, const T& x) { group.all_reduce(y, x, avg); }},
-      {"all_gather", {2, 3}, {n, 2, 3}, [](const T& x) { return all_gather(x); },
+      {"all_gather",
+       {2, 3},
+       {n, 2, 3},
+       [](const T& x) { return all_gather(x); },
        [](Group& group, const T& y, const T& x) { group.all_gather(y, x); }},
-      {"all_gather of numbers", {}, {n}, [](const T& x) { return all_gather(x); },
+      {"all_gather of numbers",
+       {},
+       {n},
+       [](const T& x) { return all_gather(x); },
        [](Group& group, const T& y, const T& x) { group.all_gather(y, x); }},
-      {"reduce_scatter", {n, 3}, {3}, [](const T& x) { return reduce_scatter(x); },
+      {"reduce_scatter",
+       {n, 3},
+       {3},
+       [](const T& x) { return reduce_scatter(x); },
        [](Group& group, const T& y, const T& x) { group.reduce_scatter(y, x); }},
-      {"reduce_scatter avg", {n, 3}, {3}, [=](const T& x) { return reduce_scatter(x, avg); },
+      {"reduce_scatter avg",
+       {n, 3},
+       {3},
+       [=](const T& x) { return reduce_scatter(x, avg); },
        [=](Group& group, const T& y, const T& x) { group.reduce_scatter(y, x, avg); }},
-      {"broadcast", {2, 3}, {2, 3}, [](const T& x) { return broadcast(x, 2); },
+      {"broadcast",
+       {2, 3},
+       {2, 3},
+       [](const T& x) { return broadcast(x, 2); },
        [](Group& group, const T& y, const T& x) {
          y.copy_(x);
          group.broadcast(y, 2);
        }},
-      {"all_to_all", {2 * n, 2}, {2 * n, 2}, [](const T& x) { return all_to_all(x); },
-       [](Group& group, const T& y, const T& x) { group.all_to_all(y.view({n, 2, 2}), x.view({n, 2, 2})); }},
-      {"all_to_all with splits", {3, 2}, {n * std::max(2 - rank(), 0), 2},
+      {"all_to_all",
+       {2 * n, 2},
+       {2 * n, 2},
+       [](const T& x) { return all_to_all(x); },
+       [](Group& group, const T& y, const T& x) {
+         group.all_to_all(y.view({n, 2, 2}), x.view({n, 2, 2}));
+       }},
+      {"all_to_all with splits",
+       {3, 2},
+       {n * std::max(2 - rank(), 0), 2},
        [](const T& x) { return all_to_all(x, received(), sent()); },
        [](Group& group, const T& y, const T& x) { group.all_to_all(y, x, received(), sent()); }},
   };
@@ -130,6 +160,29 @@ TEST(FunctionalCollectives, BackwardRunsInReverseOrderOfForwardOnAllRanks) {
     sum.sum().backward();
     // Rank r weights result r by 1 and the others by 2, so the weights of each result add up to 7.
     EXPECT_EQ(x.grad().to_vector<double>(), std::vector<double>(2, 7 * (1 + 2 + 3 + 4)));
+  });
+}
+
+// docs/extending.md has layers between which the rows are split, with exact sums.
+TEST(FunctionalCollectives, TensorParallelLayersWithAllRowsMatchUnsplitLayers) {
+  const Tensor x = random_tensor({6, 8}, 1, kFloat64).requires_grad_();
+  const Tensor up = random_tensor({12, 8}, 2, kFloat64).requires_grad_();
+  const Tensor down = random_tensor({4, 12}, 3, kFloat64).requires_grad_();
+  const Tensor y = linear(relu(linear(x, up)), down);
+  (y * y).sum().backward();
+  dist::run_threads(kRanks, [&](Context& context) {
+    const auto part = [&](const Tensor& whole, int64_t dim) {
+      return whole.detach().slice(dim, 3 * context.rank(), 3 * context.rank() + 3);
+    };
+    const Tensor copy = x.detach().clone().requires_grad_(), up_part = part(up, 0).requires_grad_(),
+                 down_part = part(down, 1).requires_grad_();
+    const Tensor hidden = relu(linear(all_reduce(copy, ReduceOp::kAvg), up_part));
+    const Tensor result = all_reduce(linear(hidden, down_part));
+    ((result * result).sum() / kRanks).backward();
+    EXPECT_TRUE(close(result, dense(y), 1e-12));
+    EXPECT_TRUE(close(copy.grad() * kRanks, dense(x.grad()), 1e-12));
+    EXPECT_TRUE(close(up_part.grad(), dense(part(up.grad(), 0)), 1e-12));
+    EXPECT_TRUE(close(down_part.grad(), dense(part(down.grad(), 1)), 1e-12));
   });
 }
 

@@ -72,8 +72,7 @@ TEST(ObjectCollectives, RootsAreRanksOfTheGroup) {
     broadcast_object(object, 1, group);
     EXPECT_EQ(object, string_of(2));
     EXPECT_EQ(gather_object(string_of(context.rank()), 1, group).size(), context.rank() == 2 ? 2u : 0u);
-    EXPECT_EQ(error_text<ValueError>([&] { gather_object("x", 2, group); }),
-              "gather_object: root 2 is not in [0, 2)");
+    EXPECT_EQ(error_text<ValueError>([&] { gather_object("x", 2, group); }), "gather_object: root 2 is not in [0, 2)");
     EXPECT_EQ(error_text<ValueError>([&] { gather_object(State(), -1, group); }),
               "gather_object: root -1 is not in [0, 2)");
   });
