@@ -1,5 +1,5 @@
-// A minimal backend for thread ranks. It replaces the network in tests, and
-// can be slowed down.
+// A minimal backend, in memory, for thread ranks: the example of docs/adding_a_backend.md. It replaces the network in
+// tests, and can be slowed down.
 #pragma once
 
 #include <algorithm>
@@ -21,20 +21,22 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 /// Shared state of the ranks of one group.
 struct Meeting {
+  /// What one rank has published: its call with the signature, and copies of its data.
   struct Posted {
     Collective call;
     std::vector<std::vector<std::byte>> inputs;  ///< one, or one per rank
   };
+  using Round = std::map<int, Posted>;  ///< one collective, by rank
 
   std::mutex mutex;
   std::condition_variable changed;
-  std::map<int64_t, std::map<int, Posted>> rounds;  ///< by number and rank
-  std::map<int64_t, int> completed;                 ///< number of ranks that have completed a round
+  std::map<int64_t, Round> rounds;   ///< by number
+  std::map<int64_t, int> completed;  ///< number of ranks that have completed a round
   std::map<int, std::function<void()>> wakes;
-  bool poisoned = false;
+  bool poisoned = false;  ///< a rank has aborted, because of `culprit` and `reason`
   int culprit = -1;
   std::string reason;
-  int64_t events = 0;
+  int64_t events = 0;  ///< number of changes, so that do_sleep can tell whether it missed one
 
   /// The mutex must be locked.
   void notify() {
@@ -87,18 +89,10 @@ class MeetingBackend : public Backend {
 
   Advance do_advance() override {
     std::lock_guard lock(meeting_->mutex);
-    auto& round = meeting_->rounds[number_];
-    for (const auto& [rank, posted] : round) {
-      if (!(static_cast<const Signature&>(posted.call) == *call_))
-        throw_mismatch(round.at(options_.rank).call, posted.call, rank);
-    }
+    const Meeting::Round& round = meeting_->rounds[number_];
+    throw_if_calls_differ(round);
     if (static_cast<int>(round.size()) < options_.world_size) {
-      if (meeting_->poisoned) fail(meeting_->culprit, meeting_->reason);
-      for (const auto& [culprit, reason] : notified_) {
-        bool came = false;
-        for (const auto& [rank, posted] : round) came |= job_rank(options_, rank) == culprit;
-        if (!came) fail(culprit, reason);
-      }
+      throw_if_a_missing_rank_failed(round);
       return Advance::kIdle;
     }
     if (++polls_ % dawdle_ != 0) return Advance::kMoved;
@@ -161,6 +155,22 @@ class MeetingBackend : public Backend {
  private:
   bool is_root() const { return call_->root == options_.rank; }
 
+  void throw_if_calls_differ(const Meeting::Round& round) const {
+    for (const auto& [rank, posted] : round) {
+      if (!(static_cast<const Signature&>(posted.call) == *call_))
+        throw_mismatch(round.at(options_.rank).call, posted.call, rank);
+    }
+  }
+
+  void throw_if_a_missing_rank_failed(const Meeting::Round& round) const {
+    if (meeting_->poisoned) fail(meeting_->culprit, meeting_->reason);
+    for (const auto& [culprit, reason] : notified_) {
+      bool came = false;
+      for (const auto& [rank, posted] : round) came |= job_rank(options_, rank) == culprit;
+      if (!came) fail(culprit, reason);
+    }
+  }
+
   [[noreturn]] static void fail(int culprit, const std::string& reason) {
     throw GroupError(failure_text(" failed", culprit, reason), reason, culprit);
   }
@@ -175,7 +185,8 @@ class MeetingBackend : public Backend {
     throw GroupError(": " + text, text, job_rank(options_, peer));
   }
 
-  void finish(const std::map<int, Meeting::Posted>& round) const {
+  /// Computes the result from the inputs of all ranks.
+  void finish(const Meeting::Round& round) const {
     const auto rank = static_cast<size_t>(options_.rank);
     const auto combine = [&](size_t part) {
       std::vector<const std::byte*> inputs;
