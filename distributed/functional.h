@@ -16,7 +16,7 @@ namespace tandem { inline namespace v0 { namespace distributed { namespace funct
 //
 // Results are new tensors. Any dtype and device of the group; floating inputs have gradients. `group` null: the default
 // group (see init.h); it stays alive until backward has released the graph. `options` also apply to the collective of
-// backward, whose name is "gradient" and that of the options. backward with create_graph is supported. Nothing is saved.
+// backward, which has the name "gradient of NAME". backward with create_graph is supported. No tensor is saved.
 //
 // Order. Forward and backward block as the collectives of ProcessGroup. backward runs its collectives on the calling
 // thread in the reverse order of the forward calls, whatever the graph between them. So ranks that call the same
@@ -47,8 +47,8 @@ TANDEM_API Tensor reduce_scatter(const Tensor& input, ReduceOp op = ReduceOp::kS
 TANDEM_API Tensor broadcast(const Tensor& input, int root, const std::shared_ptr<ProcessGroup>& group = nullptr,
                             CollectiveOptions options = {});
 
-/// Splits dimension 0: sends input_splits[r] rows to rank r and receives output_splits[r] rows from it, in rank order, as
-/// torch.distributed.all_to_all_single. Without splits, dimension 0 is divided equally; throws ShapeError if it cannot.
+/// Splits dimension 0: sends input_splits[r] rows to rank r and receives output_splits[r] rows from it, in rank order,
+/// as torch.distributed.all_to_all_single. Without splits, dimension 0 is divided equally; ShapeError if it cannot be.
 /// Gradient: the same exchange in the other direction: dx = all_to_all(dy, input_splits, output_splits).
 TANDEM_API Tensor all_to_all(const Tensor& input, std::vector<int64_t> output_splits = {},
                              std::vector<int64_t> input_splits = {},

@@ -20,8 +20,8 @@ constexpr int64_t kMaxObjectBytes = int64_t{1} << 30;
 // device, dtype and strides) arrive row-major on the CPU, tied tensors stay tied, and doubles keep their bits. `group`
 // null: the default group (see init.h).
 //
-// Each function runs two collectives of CPU tensors: the first exchanges the sizes, so that no rank allocates memory for
-// an object that is too large, and the second the bytes. The kind of object is part of their consistency check.
+// Each function runs two collectives of CPU tensors: the first exchanges the sizes, so that no rank allocates memory
+// for an object that is too large, and the second the bytes. The kind of object is part of their consistency check.
 //
 // Errors: ValueError on all ranks, naming the rank, if an object is larger than kMaxObjectBytes; ValueError for a root
 // that is not in the group; StateError or ValueError for a State that cannot be written (see io::save_state), before

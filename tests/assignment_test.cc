@@ -33,6 +33,7 @@ std::string written(const std::string& name, const std::string& bytes) {
 /// Functions whose result is a new tensor.
 std::map<std::string, std::function<Tensor()>> functions() {
   using namespace data;
+  using namespace distributed::functional;
   using namespace models;
   using namespace train;
   static const Tensor x = ones({2, 2}), image = full({3, 4, 4}, 0.5), counts = eye(2, {kInt64});
@@ -41,6 +42,11 @@ std::map<std::string, std::function<Tensor()>> functions() {
     w.requires_grad_();
     w.set_grad(ones({2}));
     return w;
+  };
+  const auto alone = [](const std::function<Tensor()>& f) {
+    Tensor result;
+    distributed::run_threads(1, [&](distributed::Context&) { result = f(); });
+    return result;
   };
   return {
       {"empty", [] { return empty({2}); }},
@@ -100,6 +106,11 @@ std::map<std::string, std::function<Tensor()>> functions() {
       {"snapshot", [] { return autograd::snapshot(x.clone()); }},
       {"accumulate_with_graph", [] { return autograd::accumulate_with_graph(x, x); }},
       {"orthonormalize", [] { return distributed::orthonormalize(x.clone()); }},
+      {"all_reduce", [alone] { return alone([] { return all_reduce(x); }); }},
+      {"all_gather", [alone] { return alone([] { return all_gather(x); }); }},
+      {"reduce_scatter", [alone] { return alone([] { return reduce_scatter(x.unsqueeze(0)); }); }},
+      {"broadcast", [alone] { return alone([] { return broadcast(x, 0); }); }},
+      {"all_to_all", [alone] { return alone([] { return all_to_all(x); }); }},
       {"ConfusionMatrix::compute", [] { return ConfusionMatrix(2).compute(); }},
       {"State::get", [] { return Net().state_dict().get<Tensor>("fc.weight"); }},
       {"Layer::operator()", [] { return Net()(x); }},

@@ -1,5 +1,5 @@
-// The registry of operations: one description of each. Its tests, its benchmarks and its line in docs/operations.md are
-// generated from it. A family's descriptions are in tests/ops/<family>_cases.cc; no list names that file:
+// The registry of operations: one description of each. Its tests, its benchmarks and its entry in docs/operations.md
+// are generated from it. A family's descriptions are in tests/ops/<family>_cases.cc; no list names that file:
 //
 //     TANDEM_OP_CASES(elementwise) {
 //       cases.op("Tensor relu(Tensor input)", CastPolicy::kWidest,

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <fstream>
+#include <utility>
+#include <vector>
 
 #include <tandem/autograd/grad_mode.h>
 #include <tandem/tests/ops/fixtures.h>
@@ -114,8 +116,11 @@ std::string cell(std::string text) {
 std::string operations_page() {
   std::string page =
       "# Operations\n\n"
-      "Every public operation, with the properties that the tests verify. This page is generated:\n"
-      "`./bazelw run //tests/ops:operations_page > docs/operations.md`. The contracts are in the headers `ops/*.h`.\n\n"
+      "Every public operation, by the properties that the tests verify. An operation whose overloads differ is in "
+      "several rows.\n"
+      "This page is generated: `./bazelw run //tests/ops:operations_page > docs/operations.md`. The declarations and "
+      "contracts are\n"
+      "in the headers `ops/*.h` and `tensor/tensor.h`.\n\n"
       "- *dtypes*: of the operands without a fixed dtype; labels and indices are int64, masks bool.\n"
       "- *autocast*: the dtype that [autocast](from_pytorch.md) casts floating operands to. `widest`: the widest of "
       "the\n"
@@ -124,13 +129,23 @@ std::string operations_page() {
       "- *device*: where the operation runs and its results are.\n"
       "- *PyTorch*: `yes`: `//tests/ops:fixtures_test` compares results and gradients with recorded ones of PyTorch.\n"
       "- *benchmark*: `yes`: `//benchmarks/ops` measures it.\n\n"
-      "| declaration | dtypes | autocast | derivatives | device | PyTorch | benchmark "
+      "| operations | dtypes | autocast | derivatives | device | PyTorch | benchmark "
       "|\n|---|---|---|---|---|---|---|\n";
+  std::vector<std::pair<std::string, std::vector<std::string>>> rows;  // properties and names
   for (const Operation& operation : op_cases().operations) {
-    page +=
-        str("| `", cell(operation.declaration), "` | ", dtypes_of(operation), " | ", autocast_of(operation), " | ",
-            derivatives_of(operation), " | ", devices_of(operation), " | ", has_fixture(operation.name()) ? "yes" : "-",
-            " | ", has_benchmark(operation.name()) ? "yes" : "-", " |\n");
+    const std::string properties =
+        str(dtypes_of(operation), " | ", autocast_of(operation), " | ", derivatives_of(operation), " | ",
+            devices_of(operation), " | ", has_fixture(operation.name()) ? "yes" : "-", " | ",
+            has_benchmark(operation.name()) ? "yes" : "-");
+    auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& other) { return other.first == properties; });
+    if (row == rows.end()) row = rows.insert(row, {properties, {}});
+    const std::string name = str("`", cell(operation.name()), "`");
+    if (std::find(row->second.begin(), row->second.end(), name) == row->second.end()) row->second.push_back(name);
+  }
+  for (const auto& [properties, names] : rows) {
+    page += "| ";
+    for (const std::string& name : names) page += (&name == &names[0] ? "" : ", ") + name;
+    page += " | " + properties + " |\n";
   }
   page +=
       "\n## Operations of PyTorch without a comparison\n\n"

@@ -97,20 +97,27 @@ TEST(ObjectCollectives, TooLargeObjectsAreAnErrorOnAllRanksBeforeTheyAreRead) {
   munmap(unreadable, kBytes);
 }
 
+template <class T>
+void call(int function, T object) {
+  const CollectiveOptions options = {.name = "labels"};
+  if (function == 0) broadcast_object(object, 0, {}, options);
+  if (function == 1) gather_object(object, 0, {}, options);
+  if (function == 2) all_gather_object(object, {}, options);
+}
+
 TEST(ObjectCollectives, AStringDoesNotMatchAState) {
-  const std::string text = error_text<CommError>([] {
-    run_threads(2, [](Context& context) {
-      if (context.rank() == 0) {
-        gather_object("x", 0, {}, {.name = "labels"});
-      } else {
-        gather_object(State(), 0, {}, {.name = "labels"});
-      }
+  for (int function = 0; function < 3; ++function) {
+    const std::string text = error_text<CommError>([&] {
+      run_threads(2, [&](Context& context) {
+        context.rank() == 0 ? call(function, std::string("x")) : call(function, State());
+      });
     });
-  });
-  EXPECT_EQ(std::regex_replace(text, std::regex("^.rank . of 2. |, [^ ]*_test.cc:[0-9]+"), ""),
-            "all_gather #1: calls do not match across ranks\n"
-            "  rank 0  all_gather int64 [1], 'string labels'\n"
-            "  rank 1  all_gather int64 [1], 'state labels'");
+    const std::string kind = function == 0 ? "broadcast" : "all_gather",
+                      shown = kind + (function == 0 ? " from 0" : "");
+    EXPECT_EQ(std::regex_replace(text, std::regex("^.rank . of 2. |, [^ ]*_test.cc:[0-9]+"), ""),
+              kind + " #1: calls do not match across ranks\n  rank 0  " + shown +
+                  " int64 [1], 'string labels'\n  rank 1  " + shown + " int64 [1], 'state labels'");
+  }
 }
 
 TEST(ObjectCollectives, StatesThatCannotBeWrittenAreRejectedBeforeAnythingIsSent) {
