@@ -18,8 +18,10 @@ Arguments small(const Arguments& more) {
   return arguments;
 }
 
-std::string write_text(const TemporaryFolder& folder, const std::string& text) {
-  return folder.write("text.txt", text);
+std::string write_text(const TemporaryFolder& folder, const std::string& text, int times = 1) {
+  std::string all;
+  for (int i = 0; i < times; ++i) all += text;
+  return folder.write("text.txt", all);
 }
 
 /// A text that changes of the documentation do not change.
@@ -57,9 +59,7 @@ TEST(LanguageModelExample, LearnsTheDocumentationAndSamplesText) {
 
 void expect_resumed_sample(const Arguments& model, const std::string& name) {
   const TemporaryFolder data;
-  std::string text;
-  for (int i = 0; i < 200; ++i) text += "abcdefgh";
-  const std::string file = write_text(data, text);
+  const std::string file = write_text(data, "abcdefgh", 200);
   Arguments training = small({"--data", file, "--max-steps", "150", "--lr", "0.02", "--save-every", "100", "--prompt",
                               "fgh", "--top-k", "1", "--sample", "20", "--out", fresh_folder(name)});
   training.insert(training.end(), model.begin(), model.end());
@@ -82,9 +82,7 @@ TEST(LanguageModelExample, ResumedLstmReproducesItsSample) {
 
 TEST(LanguageModelExample, BothModelsAreDrawnInOneChart) {
   const TemporaryFolder data;
-  std::string text;
-  for (int i = 0; i < 100; ++i) text += "abcdefgh";
-  const std::string file = write_text(data, text);
+  const std::string file = write_text(data, "abcdefgh", 100);
   const std::string out = fresh_folder("both");
   Arguments arguments = small({"--model", "both", "--lstm-layers", "1", "--lstm-width", "16", "--nproc", "3", "--data",
                                file, "--max-steps", "40", "--lr", "0.02", "--save-every", "20", "--out", out});
@@ -119,9 +117,7 @@ TEST(LanguageModelExample, BothModelsAreDrawnInOneChart) {
 
 TEST(LanguageModelExample, LearnsWithHalfPrecisionTypes) {
   const TemporaryFolder data;
-  std::string text;
-  for (int i = 0; i < 100; ++i) text += "abcdefgh";
-  const std::string file = write_text(data, text);
+  const std::string file = write_text(data, "abcdefgh", 100);
   for (const std::string model : {"gpt", "lstm"}) {
     for (const std::string dtype : {"bfloat16", "float16"}) {
       const auto result = run_example(
@@ -137,9 +133,7 @@ TEST(LanguageModelExample, LearnsWithHalfPrecisionTypes) {
 // With batches of one character, gradients overflow float16 at the initial loss scale.
 TEST(LanguageModelExample, LossScaleIsRestoredOnResume) {
   const TemporaryFolder data;
-  std::string text;
-  for (int i = 0; i < 100; ++i) text += "abcdefgh";
-  const std::string file = write_text(data, text);
+  const std::string file = write_text(data, "abcdefgh", 100);
   const auto run = [&](const std::string& out, const Arguments& more) {
     Arguments arguments = {"--nproc", "2",       "--layers",  "1", "--width",      "16", "--heads", "2",
                            "--data",  file,      "--context", "1", "--batch-size", "1",  "--lr",    "0.1",
@@ -162,17 +156,20 @@ TEST(LanguageModelExample, LossScaleIsRestoredOnResume) {
   EXPECT_TRUE(read_file(whole + "/model.safetensors") == read_file(parts + "/model.safetensors"));
 }
 
-TEST(LanguageModelExample, RanksAndAccumulationMatchSingleRank) {
+void expect_equal_training_of(const Arguments& model) {
   const TemporaryFolder data;
-  expect_equal_training("language_model", {"--data", write_text(data, fixed_text()), "--layers", "1", "--width", "16",
-                                           "--heads", "2", "--context", "8", "--max-steps", "8", "--lr", "0.005"});
+  Arguments arguments = {"--data", write_text(data, fixed_text()), "--context", "8", "--max-steps", "8", "--lr",
+                         "0.005"};
+  arguments.insert(arguments.end(), model.begin(), model.end());
+  expect_equal_training("language_model", arguments);
+}
+
+TEST(LanguageModelExample, RanksAndAccumulationMatchSingleRank) {
+  expect_equal_training_of({"--layers", "1", "--width", "16", "--heads", "2"});
 }
 
 TEST(LanguageModelExample, LstmRanksAndAccumulationMatchSingleRank) {
-  const TemporaryFolder data;
-  expect_equal_training("language_model",
-                        {"--data", write_text(data, fixed_text()), "--model", "lstm", "--lstm-layers", "2",
-                         "--lstm-width", "16", "--context", "8", "--max-steps", "8", "--lr", "0.005"});
+  expect_equal_training_of({"--model", "lstm", "--lstm-layers", "2", "--lstm-width", "16"});
 }
 
 TEST(LanguageModelExample, MissingOrShortTextIsRejected) {
@@ -189,10 +186,8 @@ TEST(LanguageModelExample, MissingOrShortTextIsRejected) {
 
 TEST(LanguageModelExample, PromptOutsideTheVocabularyIsRejected) {
   const TemporaryFolder data;
-  std::string text;
-  for (int i = 0; i < 100; ++i) text += "abcd";
   const auto result =
-      run_example("language_model", small({"--data", write_text(data, text), "--max-steps", "1", "--sample", "5",
+      run_example("language_model", small({"--data", write_text(data, "abcd", 100), "--max-steps", "1", "--sample", "5",
                                            "--prompt", "abz", "--out", fresh_folder("prompt")}));
   EXPECT_EQ(result.status, 1);
   EXPECT_NE(result.err.find("the byte 122 at position 2 is not in the vocabulary"), std::string::npos) << result.err;
