@@ -1,4 +1,4 @@
-// All-reduce over several hosts, composed of three backends.
+// Collectives over several hosts, composed of three backends.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,13 +9,16 @@
 
 #include <tandem/base/error.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tests/distributed/backend_checks.h>
+#include <tandem/tests/distributed/backend_ranks.h>
 #include <tandem/tests/distributed/closed_form.h>
 #include <tandem/tests/distributed/host_ranks.h>
 #include <tandem/tests/support/tree_sum.h>
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
-const char* const kWorlds[] = {"ab", "aabb", "abab", "aaabbb", "aabbcc", "aaaa", "aab", "aaabcc", "abbccc"};
+const char* const kWorlds[] = {"ab",   "aabb", "abab", "aaabbb", "aabbcc", "aaaa",
+                               "aaab", "abaa", "aab",  "aaabcc", "abbccc"};
 
 constexpr HostTuning kTiny = {.leader_bytes = 64, .chunk_bytes = 256, .ahead = 3};
 
@@ -70,6 +73,91 @@ TEST(HierarchicalAllReduce, SizesAroundChunkBoundariesMatchReference) {
   }
 }
 
+void expect_every_kind(const HostRanks& ranks, const std::vector<DType>& dtypes, const std::vector<int64_t>& counts) {
+  const int n = ranks.world_size();
+  run_backend_ranks(
+      n, [&](const ProcessGroupOptions& options) { return ranks.make_backend(options.rank); },
+      [&](Backend& backend, int rank) {
+        int64_t seq = 0;
+        const auto run = [&](Collective& c) {
+          c.seq = ++seq;
+          run_collective(backend, c);
+        };
+        for (const DType dtype : dtypes) {
+          for (const ReduceOp op : reduce_ops_of(dtype)) {
+            const BackendChecks checks(rank, n, dtype, op, run);
+            for (const int64_t count : counts) {
+              checks.reduce(static_cast<int>(count) % n, count, count % 2 == 0);
+              checks.reduce_scatter(count, count % 2 == 0);
+            }
+          }
+          const BackendChecks checks(rank, n, dtype, ReduceOp::kSum, run);
+          for (const int64_t count : counts) {
+            for (int root = 0; root < n; ++root) {
+              checks.reduce(root, count, false);
+              checks.broadcast(root, count);
+            }
+            for (const bool is_even : {true, false}) checks.all_gather(count, is_even, count % 2 == 0);
+          }
+        }
+      });
+}
+
+TEST(HierarchicalCollectives, EveryDtypeOperatorAndRootMatchesReference) {
+  for (const char* hosts : kWorlds) {
+    SCOPED_TRACE(hosts);
+    const std::vector<DType> dtypes(std::begin(kDTypes), std::end(kDTypes));
+    expect_every_kind({.hosts = hosts, .tuning = kTiny}, dtypes, {7, 150});
+  }
+}
+
+TEST(HierarchicalCollectives, SizesAroundChunkBoundariesMatchReference) {
+  std::vector<int64_t> counts = {0, 1, 2, 3};
+  for (const int64_t edge : {16, 32, 64, 96, 192, 256}) {
+    for (const int64_t count : {edge - 1, edge, edge + 1}) counts.push_back(count);
+  }
+  for (const char* hosts : {"aabb", "abab", "aaab", "aaabbb", "aaabcc"}) {
+    SCOPED_TRACE(hosts);
+    const HostTuning odd = {.leader_bytes = 0, .chunk_bytes = 1000, .ahead = 1};
+    expect_every_kind({.hosts = hosts, .tuning = kTiny, .dawdle = 3}, {kFloat32, kBFloat16}, counts);
+    expect_every_kind({.hosts = hosts, .tuning = odd}, {kFloat32}, counts);
+  }
+}
+
+TEST(HierarchicalCollectives, CoalescedFormsGiveExpectedValues) {
+  for (const char* hosts : {"aabb", "aaab"}) {
+    const HostRanks ranks{.hosts = hosts, .tuning = kTiny};
+    ranks.run_well([](ProcessGroup& group) {
+      const auto number = [](int rank, int k) { return static_cast<float>(10 * rank + k); };
+      const int n = group.size();
+      std::vector<Tensor> shared, gathered, mine, summed, terms;
+      for (int k = 0; k < 3; ++k) {
+        const int64_t count = 50 + 60 * k;
+        shared.push_back(full({count}, number(group.rank(), k)));
+        mine.push_back(full({count}, number(group.rank(), k)));
+        gathered.push_back(zeros({n, count}));
+        summed.push_back(zeros({count}));
+        std::vector<float> values;
+        for (int64_t i = 0; i < n * count; ++i) {
+          values.push_back(number(static_cast<int>(i / count), k) + static_cast<float>(group.rank()));
+        }
+        terms.push_back(from_vector<float>(values, {n, count}));
+      }
+      group.broadcast_coalesced(shared, 1);
+      group.all_gather_coalesced(gathered, mine);
+      group.reduce_scatter_coalesced(summed, terms);
+      for (int k = 0; k < 3; ++k) {
+        const auto at = static_cast<size_t>(k);
+        EXPECT_EQ(count_wrong(shared[at], [&](int64_t) { return number(1, k); }), 0);
+        const int64_t count = mine[at].numel();
+        EXPECT_EQ(count_wrong(gathered[at], [&](int64_t i) { return number(static_cast<int>(i / count), k); }), 0);
+        const float sum = static_cast<float>(n) * number(group.rank(), k) + static_cast<float>(n * (n - 1) / 2);
+        EXPECT_EQ(count_wrong(summed[at], [&](int64_t) { return sum; }), 0);
+      }
+    });
+  }
+}
+
 /// The documented order; float32 for half types.
 std::vector<float> tree_sums(const std::string& hosts, const std::vector<std::vector<float>>& inputs) {
   std::vector<float> sums;
@@ -116,11 +204,25 @@ TEST(HierarchicalAllReduce, SumsFollowDocumentedTreeForAnyChunkSize) {
         const Tensor half = from_vector<BFloat16>(halves, {kCount});
         group.all_reduce(half);
         const std::vector<BFloat16> half_sums = half.to_vector<BFloat16>();
+
         for (size_t i = 0; i < kCount; ++i) {
           ASSERT_EQ(means[i], sums[i] / static_cast<float>(group.size())) << hosts << " " << i;
           ASSERT_EQ(static_cast<float>(half_sums[i]), static_cast<float>(BFloat16(rounded_sums[i])))
               << hosts << " " << i;
         }
+        if (tuning.leader_bytes > 64) return;  // the flat backend would run the others, in the order of one host
+
+        const int root = group.size() - 1;
+        const Tensor at_root = from_vector<BFloat16>(halves, {kCount});
+        group.reduce(at_root, root);
+        EXPECT_TRUE(group.rank() != root || at_root.to_vector<BFloat16>() == half_sums) << hosts << " reduce";
+        constexpr int64_t kEach = 250;
+        const Tensor part = zeros({kEach});
+        const std::vector<float>& terms = inputs[static_cast<size_t>(group.rank())];
+        const auto end = terms.begin() + group.size() * kEach;
+        group.reduce_scatter(part, from_vector<float>({terms.begin(), end}, {group.size(), kEach}));
+        const auto sum = sums.begin() + group.rank() * kEach;
+        EXPECT_EQ(part.to_vector<float>(), std::vector<float>(sum, sum + kEach)) << hosts << " reduce_scatter";
       });
     }
   }

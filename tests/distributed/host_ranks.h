@@ -57,9 +57,11 @@ struct HostRanks {
     return group_by_host(identities);
   }
 
-  std::shared_ptr<ProcessGroup> make(int rank) const {
+  ProcessGroupOptions options_of(int rank) const { return {store, rank, world_size(), "default", timeout, true}; }
+
+  std::unique_ptr<Backend> make_backend(int rank) const {
     const HostLayout all = layout();
-    const ProcessGroupOptions options{store, rank, world_size(), "default", timeout, true};
+    const ProcessGroupOptions options = options_of(rank);
     HostBackends backends;
     backends.flat = meet(rank, HostPart::kFlat, options, dawdle + rank % 2);
     const ProcessGroupOptions inside = options_inside(options, all);
@@ -67,8 +69,11 @@ struct HostRanks {
     if (all.is_even() || all.local_rank(rank) == 0) {
       backends.cross = meet(rank, HostPart::kAcross, options_across(options, all), dawdle);
     }
-    return ProcessGroupAccess::make(options,
-                                    std::make_unique<HierarchicalBackend>(options, all, std::move(backends), tuning));
+    return std::make_unique<HierarchicalBackend>(options, all, std::move(backends), tuning);
+  }
+
+  std::shared_ptr<ProcessGroup> make(int rank) const {
+    return ProcessGroupAccess::make(options_of(rank), make_backend(rank));
   }
 
   /// Runs f(group) on all ranks and returns their errors.

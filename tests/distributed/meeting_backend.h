@@ -78,7 +78,11 @@ class MeetingBackend : public Backend {
     if (call.inputs.empty()) {
       const bool gathers = call.kind == CollectiveKind::kAllGather;
       const bool sends = call.input != nullptr && (call.kind != CollectiveKind::kBroadcast || is_root());
-      add(call.input, gathers ? call.outputs[rank].num_elements : sends ? call.num_elements : 0);
+      if (!call.moves_data) {
+        add(nullptr, 0);
+      } else {
+        add(call.input, gathers ? call.outputs[rank].num_elements : sends ? call.num_elements : 0);
+      }
     } else {
       for (const Part& part : call.inputs) add(part.data, part.num_elements);
     }
@@ -209,6 +213,12 @@ class MeetingBackend : public Backend {
       case CollectiveKind::kAllGather:
         for (const auto& [peer, posted] : round) {
           const std::vector<std::byte>& data = posted.inputs[0];
+          if (!data.empty()) std::memcpy(call_->outputs[static_cast<size_t>(peer)].data, data.data(), data.size());
+        }
+        return;
+      case CollectiveKind::kAllToAll:
+        for (const auto& [peer, posted] : round) {
+          const std::vector<std::byte>& data = posted.inputs[rank];
           if (!data.empty()) std::memcpy(call_->outputs[static_cast<size_t>(peer)].data, data.data(), data.size());
         }
         return;

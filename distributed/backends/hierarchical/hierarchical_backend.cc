@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstring>
 #include <utility>
 
 #include <tandem/base/error.h>
@@ -11,6 +12,8 @@
 namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
+
+using Kind = CollectiveKind;
 
 constexpr int64_t kGrain = 16;  // slices are multiples of this many elements, so that each begins on a cache line
 
@@ -27,6 +30,7 @@ HierarchicalBackend::HierarchicalBackend(const ProcessGroupOptions& options, con
       link_(backends.link),
       tuning_(tuning),
       inside_(options_inside(options, layout).ranks),
+      host_(layout.host_of(options.rank)),
       local_rank_(layout.local_rank(options.rank)),
       local_size_(static_cast<int>(inside_.size())),
       local_(std::move(backends.local)),
@@ -68,11 +72,10 @@ void HierarchicalBackend::do_notify_failure(int culprit, const std::string& reas
 }
 
 std::vector<int> HierarchicalBackend::do_awaited() {
-  if (call_->kind != CollectiveKind::kAllReduce || !call_->moves_data || !matched_) return flat_->do_awaited();
+  if (!has_phases_ || !matched_) return flat_->do_awaited();
   std::vector<int> ranks;
-  const std::vector<int>& own_host = layout_.hosts[static_cast<size_t>(layout_.host_of(options_.rank))];
-  if (local_phase_ != Phase::kNone) {
-    for (const int local : local_->do_awaited()) ranks.push_back(own_host[static_cast<size_t>(local)]);
+  if (local_runs_) {
+    for (const int local : local_->do_awaited()) ranks.push_back(members(host_)[static_cast<size_t>(local)]);
   }
   if (!cross_runs_) return ranks;
   std::vector<int> others = cross_->do_awaited();
@@ -81,59 +84,86 @@ std::vector<int> HierarchicalBackend::do_awaited() {
   }
   // One of several ranks of a host may wait inside it, and one of several awaited hosts for another one.
   if (others.size() != 1) return ranks;
-  const std::vector<int>& host = layout_.hosts[static_cast<size_t>(others.front())];
+  const std::vector<int>& host = members(others.front());
   if (host.size() == 1) ranks.push_back(host.front());
   return ranks;
 }
 
 // --- one collective ---
 
-void HierarchicalBackend::do_start(const Collective& collective) {
-  call_ = &collective;
-  if (collective.kind != CollectiveKind::kAllReduce || !collective.moves_data) return flat_->do_start(collective);
-  flat_call_ = collective;
-  flat_call_.moves_data = false;
-  flat_->do_start(flat_call_);
+int64_t HierarchicalBackend::total_bytes(const Collective& c) const {
+  return c.num_bytes() * (c.kind == Kind::kReduceScatter ? options_.world_size : 1);
+}
 
-  matched_ = false;
-  failed_ = nullptr;
-  reduced_ = crossed_ = gathered_ = 0;
-  local_phase_ = Phase::kNone;
-  cross_runs_ = false;
-  // All values below depend only on the signature and the layout, so ranks with equal signatures agree on them.
-  partial_ = partial_dtype(collective.op, collective.dtype);
-  flows_ = layout_.is_even() && collective.num_bytes() > tuning_.leader_bytes ? local_size_ : 1;
-  crosses_ = flows_ > 1 || local_rank_ == 0;
-  const int64_t count = collective.num_elements;
-  num_chunks_ = ceil_div(collective.num_bytes(), tuning_.chunk_bytes);
-  if (count == 0) return;
-  chunk_elements_ = round_up(ceil_div(count, num_chunks_), kGrain * flows_);
-  num_chunks_ = ceil_div(count, chunk_elements_);
-
-  const int64_t longest = chunk(0).count;
-  slot_bytes_ = round_up(slice(longest, 0).count * size_of(partial_), 64);
-  make_room(slots_, slot_bytes_ * tuning_.ahead);
-  if (partial_ != collective.dtype) {
-    make_room(wide_, longest * size_of(partial_));
-    make_room(narrow_, slice(longest, 0).count * size_of(collective.dtype));
+bool HierarchicalBackend::has_phases(const Collective& c) const {
+  if (!c.moves_data) return false;
+  switch (c.kind) {
+    case Kind::kAllReduce: return true;
+    case Kind::kReduce:
+    case Kind::kBroadcast:
+    case Kind::kAllGather:
+    case Kind::kReduceScatter: return total_bytes(c) > tuning_.leader_bytes;
+    default: return false;
   }
 }
 
+void HierarchicalBackend::do_start(const Collective& collective) {
+  call_ = &collective;
+  has_phases_ = has_phases(collective);
+  if (!has_phases_) return flat_->do_start(collective);
+  flat_call_ = signature_of(collective);
+  flat_->do_start(flat_call_);
+
+  matched_ = local_runs_ = cross_runs_ = false;
+  failed_ = nullptr;
+  prepared_ = crossed_ = delivered_ = 0;
+  step_ = 0;
+  // All values below depend only on the signature and the layout, so ranks with equal signatures agree on them.
+  kind_ = collective.kind;
+  reduces_ = kind_ == Kind::kAllReduce || kind_ == Kind::kReduce || kind_ == Kind::kReduceScatter;
+  partial_ = reduces_ ? partial_dtype(collective.op, collective.dtype) : collective.dtype;
+  flows_ = layout_.is_even() && total_bytes(collective) > tuning_.leader_bytes ? local_size_ : 1;
+  crosses_ = flows_ > 1 || local_rank_ == 0;
+  longest_ = collective.num_elements;
+  if (kind_ == Kind::kAllGather) {
+    longest_ = 0;
+    for (const Part& part : collective.outputs) longest_ = std::max(longest_, part.num_elements);
+  }
+  const bool has_parts = kind_ == Kind::kReduceScatter || kind_ == Kind::kAllGather;
+  num_roots_ = has_parts && flows_ == 1 ? options_.world_size : 1;
+  if (has_parts && flows_ == 1) kind_ = reduces_ ? Kind::kReduce : Kind::kBroadcast;
+  const int parts_in_chunk = has_parts && flows_ > 1 ? options_.world_size : 1;
+  num_chunks_ = ceil_div(longest_ * size_of(collective.dtype) * parts_in_chunk, tuning_.chunk_bytes);
+  if (longest_ == 0) return;
+  chunk_elements_ = round_up(ceil_div(longest_, num_chunks_), kGrain * (parts_in_chunk > 1 ? 1 : flows_));
+  num_chunks_ = ceil_div(longest_, chunk_elements_) * num_roots_;
+  if (!reduces_) return;
+
+  const int64_t longest = width(piece(0).count);
+  slot_bytes_ = kind_ == Kind::kReduceScatter ? layout_.num_hosts() * chunk_elements_ : longest;
+  slot_bytes_ = round_up(slot_bytes_ * size_of(partial_), 64);
+  make_room(slots_, slot_bytes_ * tuning_.ahead);
+  if (partial_ != collective.dtype) make_room(wide_, flows_ * longest * size_of(partial_));
+}
+
 bool HierarchicalBackend::do_prefetch_signature(const Collective& next, bool input_is_ready) {
-  Collective signature = next;
-  if (next.kind == CollectiveKind::kAllReduce) signature.moves_data = false;
-  return flat_->do_prefetch_signature(signature, input_is_ready);
+  return flat_->do_prefetch_signature(has_phases(next) ? signature_of(next) : next, input_is_ready);
 }
 
 Advance HierarchicalBackend::do_advance() {
-  if (call_->kind != CollectiveKind::kAllReduce || !call_->moves_data) return flat_->do_advance();
+  if (!has_phases_) return flat_->do_advance();
   bool moved = false;
   if (!matched_) {
     const Advance result = flat_->do_advance();
     matched_ = result == Advance::kDone;
     moved = result != Advance::kIdle;
+    if (matched_ && call_->kind == Kind::kAllGather) {  // the phases use only the outputs
+      const Part& own = call_->outputs[static_cast<size_t>(options_.rank)];
+      const bool is_there = own.data == call_->input || own.num_elements == 0;
+      if (!is_there) std::memcpy(own.data, call_->input, static_cast<size_t>(own.num_elements * size_of(call_->dtype)));
+    }
   }
-  if (failed_ == nullptr) {
+  if (failed_ == nullptr && (matched_ || reduces_)) {
     try {
       moved |= advance_local();
       moved |= advance_cross();
@@ -144,13 +174,27 @@ Advance HierarchicalBackend::do_advance() {
     }
   }
   if (matched_ && failed_ != nullptr) std::rethrow_exception(failed_);
-  if (matched_ && gathered_ == num_chunks_) return Advance::kDone;
+  if (matched_ && delivered_ == num_chunks_) return Advance::kDone;
   return moved ? Advance::kMoved : Advance::kIdle;
 }
 
-HierarchicalBackend::Range HierarchicalBackend::chunk(int64_t index) const {
-  const int64_t begin = index * chunk_elements_;
-  return {begin, std::min(chunk_elements_, call_->num_elements - begin)};
+// --- chunks and their parts ---
+
+HierarchicalBackend::Piece HierarchicalBackend::piece(int64_t index) const {
+  const bool has_roots = num_roots_ > 1;
+  Piece p = {};
+  p.root = has_roots ? static_cast<int>(index % num_roots_) : call_->root;
+  const auto root = static_cast<size_t>(p.root);
+  // The input is only read; Part has no const version.
+  Part input = {const_cast<std::byte*>(call_->input), longest_};
+  Part output = {call_->output, longest_};
+  if (has_roots && call_->kind == Kind::kReduceScatter) input = call_->inputs[root];
+  if (has_roots && call_->kind == Kind::kAllGather) output = call_->outputs[root];
+  p.begin = index / num_roots_ * chunk_elements_;
+  p.count = std::clamp(output.num_elements - p.begin, int64_t{0}, chunk_elements_);
+  p.input = cut(input, p);
+  p.output = cut(output, p);
+  return p;
 }
 
 HierarchicalBackend::Range HierarchicalBackend::slice(int64_t count, int local) const {
@@ -164,28 +208,44 @@ HierarchicalBackend::Range HierarchicalBackend::own_part(int64_t count, int loca
   return {begin, std::min(width, count - begin)};
 }
 
-std::byte* HierarchicalBackend::slot(int64_t chunk_index) const {
-  return slots_->data() + chunk_index % tuning_.ahead * slot_bytes_;
+int64_t HierarchicalBackend::width(int64_t count) const {
+  return kind_ == Kind::kReduceScatter ? count : slice(count, 0).count;
 }
+
+Part HierarchicalBackend::cut(const Part& part, Range range) const {
+  const int64_t count = std::clamp(part.num_elements - range.begin, int64_t{0}, range.count);
+  return {count == 0 || part.data == nullptr ? nullptr : part.data + range.begin * size_of(call_->dtype), count};
+}
+
+Part HierarchicalBackend::part_of(const std::vector<Part>& parts, int host, int local, Range range) const {
+  return cut(parts[static_cast<size_t>(members(host)[static_cast<size_t>(local)])], range);
+}
+
+std::byte* HierarchicalBackend::slot(int64_t index) const {
+  return slots_->data() + index % tuning_.ahead * slot_bytes_;
+}
+
+// --- phases ---
 
 bool HierarchicalBackend::advance_local() {
   bool moved = false;
   for (;;) {
-    if (local_phase_ != Phase::kNone) {
+    if (local_runs_) {
       const Advance result = local_->do_advance();
       if (result != Advance::kDone) return moved || result == Advance::kMoved;
-      ++(local_phase_ == Phase::kReduce ? reduced_ : gathered_);
-      local_phase_ = Phase::kNone;
-      moved = true;
+      local_runs_ = false;
     }
     // The next phase depends only on the numbers of completed phases, so all ranks of the host run the same order.
-    if (reduced_ < std::min(num_chunks_, gathered_ + tuning_.ahead)) {
-      start_reduce();
-    } else if (gathered_ < num_chunks_ && matched_ && (!crosses_ || gathered_ < crossed_)) {
-      start_gather();
+    if (prepared_ < std::min(num_chunks_, delivered_ + tuning_.ahead)) {
+      local_runs_ = start_prepare(piece(prepared_), step_++);
+      if (!local_runs_) ++prepared_, step_ = 0;
+    } else if (delivered_ < num_chunks_ && matched_ && (!crosses_ || delivered_ < crossed_)) {
+      local_runs_ = start_deliver(piece(delivered_), step_++);
+      if (!local_runs_) ++delivered_, step_ = 0;
     } else {
       return moved;
     }
+    moved = true;
   }
 }
 
@@ -200,12 +260,27 @@ bool HierarchicalBackend::advance_cross() {
       cross_runs_ = false;
       moved = true;
     }
-    if (crossed_ == reduced_) return moved;
-    start_cross();
+    if (crossed_ == prepared_) return moved;
+    cross_call_ = cross_call(crossed_);
+    cross_->do_start(cross_call_);
+    cross_runs_ = true;
+    if (crossed_ + 1 < num_chunks_) cross_->do_prefetch_signature(cross_call(crossed_ + 1), false);
   }
 }
 
-Collective HierarchicalBackend::inner(CollectiveKind kind, DType dtype, int64_t num_elements) const {
+Collective HierarchicalBackend::signature_of(const Collective& collective) {
+  Collective c;
+  static_cast<Signature&>(c) = collective;
+  c.seq = collective.seq;
+  c.shape = collective.shape;
+  c.tensors = collective.tensors;
+  c.name = collective.name;
+  c.where = collective.where;
+  c.moves_data = false;
+  return c;
+}
+
+Collective HierarchicalBackend::inner(Kind kind, DType dtype, int64_t num_elements) const {
   Collective c;
   c.kind = kind;
   c.op = partial_op(call_->op);
@@ -219,67 +294,106 @@ Collective HierarchicalBackend::inner(CollectiveKind kind, DType dtype, int64_t 
   return c;
 }
 
-void HierarchicalBackend::start_reduce() {
-  const Range range = chunk(reduced_);
+bool HierarchicalBackend::start_prepare(const Piece& p, int step) {
+  const int num_steps = kind_ == Kind::kReduceScatter ? layout_.num_hosts() : kind_ == Kind::kAllGather ? 0 : 1;
+  if (step == num_steps || (kind_ == Kind::kBroadcast && !is_on_this_host(p.root))) return false;
+  if (kind_ == Kind::kBroadcast) {
+    local_call_ = inner(kind_, partial_, p.count);
+    local_call_.root = layout_.local_rank(p.root);
+    local_call_.input = local_call_.output = p.output.data;
+  } else {
+    const int64_t size = size_of(partial_);
+    local_call_ = inner(flows_ > 1 ? Kind::kReduceScatter : Kind::kReduce, partial_, width(p.count));
+    for (int local = 0; local < flows_; ++local) {
+      const bool has_parts = kind_ == Kind::kReduceScatter;
+      Part in = has_parts ? part_of(call_->inputs, step, local, p) : cut(p.input, slice(p.count, local));
+      if (partial_ != call_->dtype) {
+        std::byte* const wide = wide_->data() + local * in.num_elements * size;
+        widen(call_->dtype, in.data, in.num_elements, wide);
+        in.data = wide;
+      }
+      local_call_.inputs.push_back(in);
+    }
+    if (flows_ == 1) {
+      local_call_.root = 0;
+      local_call_.input = local_call_.inputs[0].data;
+      local_call_.inputs.clear();
+    }
+    local_call_.output = slot(prepared_) + step * chunk_elements_ * size;
+  }
+  local_->do_start(local_call_);
+  return true;
+}
+
+Collective HierarchicalBackend::cross_call(int64_t index) const {
+  const Piece p = piece(index);
+  Collective c = inner(kind_, partial_, width(p.count));
+  if (p.root >= 0) c.root = layout_.host_of(p.root);
+  if (kind_ == Kind::kReduceScatter) {
+    for (int host = 0; host < layout_.num_hosts(); ++host) {
+      c.inputs.push_back({slot(index) + host * chunk_elements_ * size_of(partial_), p.count});
+    }
+    c.output = c.inputs[static_cast<size_t>(host_)].data;
+  } else if (kind_ == Kind::kAllGather) {
+    c.num_elements = 0;
+    for (int host = 0; host < layout_.num_hosts(); ++host) {
+      c.outputs.push_back(part_of(call_->outputs, host, local_rank_, p));
+      c.num_elements += c.outputs.back().num_elements;
+    }
+    c.input = c.outputs[static_cast<size_t>(host_)].data;
+  } else if (kind_ == Kind::kBroadcast) {
+    const Part part = cut(p.output, own_part(p.count, local_rank_));
+    c.num_elements = part.num_elements;
+    c.input = c.output = part.data;
+  } else {
+    c.input = c.output = slot(index);
+  }
+  return c;
+}
+
+bool HierarchicalBackend::start_deliver(const Piece& p, int step) {
   const int64_t size = size_of(partial_);
-  // The input is only read; Part has no const version.
-  std::byte* input = const_cast<std::byte*>(call_->input) + range.begin * size_of(call_->dtype);
-  if (partial_ != call_->dtype) {
-    widen(call_->dtype, input, range.count, wide_->data());
-    input = wide_->data();
+  const bool is_root = p.root == options_.rank;
+  const Range own = own_part(p.count, local_rank_);
+  const auto finish = [&](const std::byte* result, const Part& out) {
+    if (out.num_elements == 0) return;
+    finish_partial(call_->op, call_->dtype, options_.world_size, result, out.num_elements, out.data);
+  };
+  // The own part of the slice in the slot.
+  const auto own_result = [&] { return slot(delivered_) + (own.begin - slice(p.count, local_rank_).begin) * size; };
+  if (kind_ == Kind::kReduceScatter) {
+    finish(slot(delivered_) + host_ * chunk_elements_ * size, p.output);
+    return false;
   }
-  if (flows_ > 1) {
-    const int64_t width = slice(range.count, 0).count;
-    local_call_ = inner(CollectiveKind::kReduceScatter, partial_, width);
+  if (kind_ == Kind::kReduce) {
+    if (!is_on_this_host(p.root)) return false;
+    std::byte* const target = !is_root ? nullptr : partial_ == call_->dtype ? p.output.data : wide_->data();
+    if (step > 0) {
+      if (is_root) finish(target, p.output);
+      return false;
+    }
+    local_call_ = inner(Kind::kAllToAll, partial_, 0);
     for (int local = 0; local < local_size_; ++local) {
-      local_call_.inputs.push_back({input + slice(range.count, local).begin * size, width});
+      const Range theirs = own_part(p.count, local);
+      local_call_.inputs.push_back({own_result(), local == layout_.local_rank(p.root) ? own.count : 0});
+      local_call_.outputs.push_back({is_root ? target + theirs.begin * size : nullptr, is_root ? theirs.count : 0});
     }
   } else {
-    local_call_ = inner(CollectiveKind::kReduce, partial_, range.count);
-    local_call_.root = 0;
-    local_call_.input = input;
-  }
-  if (crosses_) local_call_.output = slot(reduced_);
-  local_->do_start(local_call_);
-  local_phase_ = Phase::kReduce;
-}
-
-void HierarchicalBackend::start_cross() {
-  cross_call_ = inner(CollectiveKind::kAllReduce, partial_, slice(chunk(crossed_).count, 0).count);
-  cross_call_.input = cross_call_.output = slot(crossed_);
-  cross_->do_start(cross_call_);
-  cross_runs_ = true;
-  if (crossed_ + 1 < num_chunks_) {
-    cross_->do_prefetch_signature(
-        inner(CollectiveKind::kAllReduce, partial_, slice(chunk(crossed_ + 1).count, 0).count), false);
-  }
-}
-
-void HierarchicalBackend::start_gather() {
-  const Range range = chunk(gathered_);
-  const DType dtype = call_->dtype;
-  const int64_t size = size_of(dtype);
-  std::byte* output = call_->output + range.begin * size;
-  const std::byte* result = slot(gathered_);
-  if (flows_ > 1) {
-    std::byte* finished = partial_ != dtype ? narrow_->data() : slot(gathered_);
-    const int64_t width = slice(range.count, local_rank_).count;
-    finish_partial(call_->op, dtype, options_.world_size, result, width, finished);
-    local_call_ = inner(CollectiveKind::kAllGather, dtype, range.count);
+    if (kind_ == Kind::kBroadcast && is_on_this_host(p.root)) return false;
+    if (step == (kind_ == Kind::kAllGather ? layout_.num_hosts() : 1)) return false;
+    if (reduces_) finish(own_result(), cut(p.output, own));
+    local_call_ = inner(flows_ > 1 ? Kind::kAllGather : Kind::kBroadcast, call_->dtype, 0);
+    std::vector<Part>& parts = local_call_.outputs;
     for (int local = 0; local < local_size_; ++local) {
-      const Range part = own_part(range.count, local);
-      local_call_.outputs.push_back({output + part.begin * size, part.count});
+      const bool has_parts = kind_ == Kind::kAllGather;
+      parts.push_back(has_parts ? part_of(call_->outputs, step, local, p) : cut(p.output, own_part(p.count, local)));
+      local_call_.num_elements += parts.back().num_elements;
     }
-    const int64_t skipped = own_part(range.count, local_rank_).begin - slice(range.count, local_rank_).begin;
-    local_call_.input = finished + skipped * size;
-  } else {
-    if (local_rank_ == 0) finish_partial(call_->op, dtype, options_.world_size, result, range.count, output);
-    local_call_ = inner(CollectiveKind::kBroadcast, dtype, range.count);
-    local_call_.root = 0;
-    local_call_.input = local_call_.output = output;
+    local_call_.input = local_call_.output = parts[flows_ > 1 ? static_cast<size_t>(local_rank_) : 0].data;
+    if (flows_ == 1) local_call_.root = 0;
   }
   local_->do_start(local_call_);
-  local_phase_ = Phase::kGather;
+  return true;
 }
 
 }}}  // namespace tandem::v0::distributed

@@ -13,9 +13,11 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 /// Sizes that all ranks of a group must agree on. Results do not depend on them.
 struct HostTuning {
-  int64_t leader_bytes = 64 << 10;  ///< up to this size only one rank per host (its leader) sends to other hosts
-  int64_t chunk_bytes = 4 << 20;    ///< of a chunk; the phases of a chunk overlap those of the next chunk
-  int ahead = 3;                    ///< chunks that are reduced inside the host before the first one has returned
+  /// Up to this size only one rank per host (its leader) sends the data of an all_reduce to other hosts, and the flat
+  /// backend runs the other collectives.
+  int64_t leader_bytes = 64 << 10;
+  int64_t chunk_bytes = 4 << 20;  ///< of a chunk; the phases of a chunk overlap those of the next chunk
+  int ahead = 3;                  ///< chunks that are prepared inside the host before the first one was delivered
 };
 
 /// The backends that a HierarchicalBackend consists of, on one rank.
@@ -30,16 +32,24 @@ struct HostBackends {
 
 /// The backend of one rank, composed of three backends.
 ///
-/// The flat backend compares all signatures and runs all collectives except all_reduce. An all_reduce is cut into
-/// chunks. Each chunk passes three phases: reduce-scatter inside the host, all_reduce of this rank's slice between
-/// ranks with the same local rank, all-gather inside the host. So every host sends each byte once, in as many flows as
-/// it has ranks, and the network transfers one chunk while the next is reduced and the previous is gathered. If hosts
-/// have different numbers of ranks, and for small tensors, there is one flow between the lowest ranks of the hosts
-/// (leaders): reduce, all_reduce, broadcast. Both variants reduce in the same order: the ranks of each host, then the
-/// hosts.
+/// The flat backend compares all signatures, and runs the collectives that are small or have no phases below. The
+/// others are cut into chunks. Each chunk passes three phases: it is prepared inside the host, crosses the link between
+/// ranks with the same local rank, and is delivered inside the host.
 ///
-/// The phases use only memory of this backend until all signatures are known to be equal. Only then is the output
-/// written.
+///     kind            prepare                   cross                      deliver
+///     all_reduce      reduce-scatter            all_reduce of one slice    all-gather
+///     reduce          reduce-scatter            reduce of one slice        root's host: the slices to the root
+///     broadcast       root's host: broadcast    broadcast of one slice     other hosts: all-gather
+///     reduce_scatter  reduce-scatter per host   reduce-scatter             -
+///     all_gather      -                         all-gather                 all-gather per host
+///
+/// So every host sends each byte once, in as many flows as it has ranks, and the network transfers one chunk while the
+/// next is prepared and the previous is delivered. If hosts have different numbers of ranks, and for a small
+/// all_reduce, there is one flow between the lowest ranks of the hosts (leaders): the only slice is the whole chunk.
+/// Then a reduce_scatter is one reduce to each rank, and an all_gather one broadcast from each rank. All variants
+/// reduce in the same order: the ranks of each host, then the hosts.
+///
+/// Until all signatures are known to be equal, reductions use only memory of this backend, and the other kinds wait.
 class HierarchicalBackend final : public Backend {
  public:
   HierarchicalBackend(const ProcessGroupOptions& options, const HostLayout& layout, HostBackends backends,
@@ -67,35 +77,53 @@ class HierarchicalBackend final : public Backend {
     int64_t begin;
     int64_t count;
   };
-  Range chunk(int64_t index) const;
-  /// The slice of a chunk of `count` elements that the flow of local rank `local` reduces between the hosts. All slices
-  /// have the same length, so the last ones may overlap.
+  /// One chunk of the running collective.
+  struct Piece : Range {
+    int root;            ///< -1: none
+    Part input, output;  ///< unless each rank has parts
+  };
+  /// Bytes of the tensor that all ranks together send or receive.
+  int64_t total_bytes(const Collective& collective) const;
+  bool has_phases(const Collective& collective) const;
+  Piece piece(int64_t index) const;
+  /// The slice of a chunk of `count` elements that the flow of local rank `local` transfers between the hosts. All
+  /// slices have the same length, so the last ones may overlap.
   Range slice(int64_t count, int local) const;
   /// The part of slice(count, local) that no lower local rank has.
   Range own_part(int64_t count, int local) const;
+  /// Elements of a chunk of `count` elements (a reduce_scatter: for each rank) that one flow reduces.
+  int64_t width(int64_t count) const;
+  /// The range of a part, which may be shorter.
+  Part cut(const Part& part, Range range) const;
+  Part part_of(const std::vector<Part>& parts, int host, int local, Range range) const;
+  bool is_on_this_host(int rank) const { return layout_.host_of(rank) == host_; }
+  const std::vector<int>& members(int host) const { return layout_.hosts[static_cast<size_t>(host)]; }
 
   bool advance_local();
   bool advance_cross();
-  void start_reduce();
-  void start_gather();
-  void start_cross();
+  /// Starts local call number `step` of the phase. Returns false if the phase has no further call on this host.
+  bool start_prepare(const Piece& piece, int step);
+  bool start_deliver(const Piece& piece, int step);
+  Collective cross_call(int64_t index) const;
+  /// What other ranks compare of `collective`, without its data.
+  static Collective signature_of(const Collective& collective);
   Collective inner(CollectiveKind kind, DType dtype, int64_t num_elements) const;
-  std::byte* slot(int64_t chunk_index) const;
+  std::byte* slot(int64_t index) const;
 
   const ProcessGroupOptions options_;
   const HostLayout layout_;
   const std::string link_;
   const HostTuning tuning_;
   const std::vector<int> inside_;  // ranks in the job of the ranks of this host
+  const int host_;
   const int local_rank_;
   const int local_size_;
   std::vector<int> across_;  // ranks in the job of the ranks of cross_
 
   // Buffers, kept for the next collective. The backends may still use them while they are destroyed.
   int64_t slot_bytes_ = 0;
-  RefPtr<Storage> slots_;   // tuning_.ahead partial results
-  RefPtr<Storage> wide_;    // a chunk of half type, as float32
-  RefPtr<Storage> narrow_;  // a slice of half type
+  RefPtr<Storage> slots_;  // tuning_.ahead partial results
+  RefPtr<Storage> wide_;   // a chunk of half type, as float32
 
   // Threads of the other backends wake local_, so it is destroyed last.
   const std::unique_ptr<Backend> local_;
@@ -107,18 +135,23 @@ class HierarchicalBackend final : public Backend {
   Collective flat_call_;
   Collective local_call_;
   Collective cross_call_;
+  bool has_phases_ = false;    // else the flat backend runs the whole call
   bool matched_ = false;       // all signatures are equal
   std::exception_ptr failed_;  // error of a phase; a signature mismatch takes precedence
-  DType partial_ = kFloat32;   // dtype of the data between hosts
+  CollectiveKind kind_ = CollectiveKind::kAllReduce;  // of the phases: differs from the call's for one flow
+  bool reduces_ = false;
+  DType partial_ = kFloat32;  // dtype of the data between hosts
   int flows_ = 1;
   bool crosses_ = false;  // this rank has a flow to other hosts
+  int num_roots_ = 1;     // more than 1: chunk i has the root i % num_roots_
+  int64_t longest_ = 0;   // elements of the longest tensor that is cut into chunks
   int64_t chunk_elements_ = 0;
   int64_t num_chunks_ = 0;
-  int64_t reduced_ = 0;  // chunks that have completed each phase
+  int64_t prepared_ = 0;  // chunks that have completed each phase
   int64_t crossed_ = 0;
-  int64_t gathered_ = 0;
-  enum class Phase : uint8_t { kNone, kReduce, kGather };
-  Phase local_phase_ = Phase::kNone;
+  int64_t delivered_ = 0;
+  int step_ = 0;  // local calls that the phase of the next chunk has started
+  bool local_runs_ = false;
   bool cross_runs_ = false;
 };
 
