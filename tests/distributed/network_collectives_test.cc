@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <latch>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -130,6 +131,63 @@ TEST_P(NetworkCollectives, PrefetchedSignatureArrivesBeforeCollectiveStarts) {
     }
     const auto times = static_cast<float>(n);
     expect(small.data == std::vector<float>{times * sum, sum, sum, sum, sum}, "sum 3");
+  });
+}
+
+TEST_P(NetworkCollectives, SignaturesOfAllLargeKindsAreSentEarly) {
+  const int n = GetParam();
+  constexpr int kKinds = 5;
+  std::vector<std::unique_ptr<std::latch>> seen;
+  for (int k = 0; k < kKinds; ++k) seen.push_back(std::make_unique<std::latch>(n - 1));
+  run_backend_ranks(n, network_backend(kSmall), [&](Backend& backend, int rank) {
+    int num_early = 0, num_seen = 0;
+    int64_t seq = 0;
+    const BackendChecks checks(rank, n, td::kFloat32, ReduceOp::kSum, [&](Collective& c) {
+      SumInPlace first(++seq, 1000, rank);
+      c.seq = ++seq;
+      backend.do_start(first.collective);
+      if (rank == 0) num_early += backend.do_prefetch_signature(c, true);
+      finish_collective(backend);
+      std::latch& all = *seen[static_cast<size_t>(seq / 2 - 1)];
+      if (rank == 0) all.wait();
+      backend.do_start(c);
+      if (rank > 0) {
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        while (backend.do_last_started(0).seq != c.seq && std::chrono::steady_clock::now() < deadline) {
+          backend.do_advance();
+        }
+        num_seen += backend.do_last_started(0).seq == c.seq;
+        all.count_down();
+      }
+      finish_collective(backend);
+    });
+    constexpr int64_t kCount = 100003;
+    checks.all_reduce(kCount, false);
+    checks.reduce(n / 2, kCount, false);
+    checks.broadcast(n - 1, kCount);
+    checks.all_gather(kCount, true, false);
+    checks.reduce_scatter(kCount, false);
+    expect((rank == 0 ? num_early : num_seen) == kKinds, "a signature was not sent early");
+  });
+}
+
+TEST(NetworkSignaturePrefetch, IsRefusedIfSignatureCarriesData) {
+  run_backend_ranks(2, network_backend(), [&](Backend& backend, int rank) {
+    int64_t seq = 0;
+    const BackendChecks checks(rank, 2, td::kFloat32, ReduceOp::kSum, [&](Collective& c) {
+      SumInPlace first(++seq, 1000, rank);
+      backend.do_start(first.collective);
+      expect(!backend.do_prefetch_signature(c, true), "a signature was sent without its data");
+      finish_collective(backend);
+      c.seq = ++seq;
+      run_collective(backend, c);
+    });
+    constexpr int64_t kCount = 2048;  // 8 KiB, the most that a signature carries
+    checks.all_reduce(kCount, false);
+    checks.reduce(1, kCount, false);
+    checks.broadcast(1, kCount);
+    checks.all_gather(kCount, true, false);
+    checks.reduce_scatter(kCount, false);
   });
 }
 

@@ -135,9 +135,9 @@ class HierarchicalBackend final : public Backend {
   Collective flat_call_;
   Collective local_call_;
   Collective cross_call_;
-  bool has_phases_ = false;    // else the flat backend runs the whole call
-  bool matched_ = false;       // all signatures are equal
-  std::exception_ptr failed_;  // error of a phase; a signature mismatch takes precedence
+  bool has_phases_ = false;                           // else the flat backend runs the whole call
+  bool matched_ = false;                              // all signatures are equal
+  std::exception_ptr failed_;                         // error of a phase; a signature mismatch takes precedence
   CollectiveKind kind_ = CollectiveKind::kAllReduce;  // of the phases: differs from the call's for one flow
   bool reduces_ = false;
   DType partial_ = kFloat32;  // dtype of the data between hosts

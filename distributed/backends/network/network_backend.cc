@@ -90,11 +90,10 @@ void NetworkBackend::do_start(const Collective& collective) {
 
 bool NetworkBackend::do_prefetch_signature(const Collective& next, bool input_is_ready) {
   // Only if no signature carries data: the data may be results of the running collective.
-  const int64_t smallest_slice = next.num_bytes() / size_ - kUnit * size_;
-  const bool is_large = next.kind == CollectiveKind::kAllReduce && smallest_slice > static_cast<int64_t>(kInlineBytes);
-  if ((next.moves_data && !is_large) || prefetched_.size() == kMaxPrefetched) return false;
-  prefetched_.push_back({make_signature(next, number_ + prefetched_.size() + 1),
-                         is_large && next.moves_data && input_is_ready ? next.input : nullptr});
+  const bool sends_no_data = !next.moves_data || smallest_first_stream(next) > static_cast<int64_t>(kInlineBytes);
+  if (!sends_no_data || prefetched_.size() == kMaxPrefetched) return false;
+  const bool sends_input = next.kind == CollectiveKind::kAllReduce && next.moves_data && input_is_ready;
+  prefetched_.push_back({make_signature(next, number_ + prefetched_.size() + 1), sends_input ? next.input : nullptr});
   SignatureFrame& frame = prefetched_.back().frame;
   for (int to = 0; to < size_; ++to) {
     if (!is_peer(to)) continue;

@@ -20,9 +20,9 @@ namespace tandem { inline namespace v0 { namespace distributed::network {
 /// Every collective begins with a signature from each rank to each other rank. Between two ranks there are up to two
 /// streams of bytes in each direction: the first stream carries inputs, the second carries results or forwarded data. A
 /// small first stream is sent inside the signature. All other data is sent in chunks from the caller's memory after all
-/// signatures are known to be equal, so the receiver can always process it immediately. Large all_reduces that are
-/// queued behind the running collective send their signatures early. The next one also sends its inputs, after all data
-/// of the running collective is sent. So the link is not idle between two collectives.
+/// signatures are known to be equal, so the receiver can always process it immediately. Large collectives that are
+/// queued behind the running one send their signatures early. If the next one is an all_reduce it also sends its inputs,
+/// after all data of the running collective is sent. So the link is not idle between two collectives.
 /// - all_reduce between two ranks, or of few bytes: every rank sends its whole input to all ranks and reduces
 ///   everything.
 /// - other all_reduces: slice j of the tensor is sent to rank j. Rank j reduces it chunk by chunk and sends each result
@@ -156,6 +156,8 @@ class NetworkBackend final : public Backend {
   static Slice slice(int64_t total, int index, int count);
   /// The part of an all_reduce's input that is sent to `rank` in the first stream.
   Slice input_of(int rank, int64_t total) const;
+  /// A lower bound of the bytes of a first stream that is not empty; 0 for kinds whose signatures are not sent early.
+  int64_t smallest_first_stream(const Collective& collective) const;
   void finish_alone();
 
   // streams.cc: the transfer

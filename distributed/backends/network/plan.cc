@@ -19,6 +19,19 @@ NetworkBackend::Slice NetworkBackend::input_of(int rank, int64_t total) const {
   return slice(total, rank, size_);
 }
 
+int64_t NetworkBackend::smallest_first_stream(const Collective& collective) const {
+  const int64_t smallest_slice = collective.num_bytes() / size_ - kUnit * size_;
+  switch (collective.kind) {
+    case CollectiveKind::kAllReduce:
+    case CollectiveKind::kReduce:
+    case CollectiveKind::kBroadcast: return smallest_slice;
+    case CollectiveKind::kReduceScatter: return collective.num_bytes();
+    case CollectiveKind::kAllGather:
+      return collective.outputs[static_cast<size_t>(rank_)].num_elements * size_of(collective.dtype);
+    default: return 0;
+  }
+}
+
 void NetworkBackend::plan() {
   if (!call_->moves_data) return;
   switch (call_->kind) {
