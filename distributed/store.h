@@ -50,6 +50,12 @@ class TANDEM_API Store {
   /// Atomically sets `key` to `desired` if its value is `expected`, or if it is missing and `expected` is empty.
   /// Returns the value afterwards; empty if the key is missing.
   virtual std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired) = 0;
+  /// Like compare_set(key, "", value), but does not wait for the response. Does not throw.
+  virtual void offer(const std::string& key, const std::string& value) = 0;
+  /// Calls f(value) once, as soon as `key` is set: on the calling thread if it is set already, otherwise on a thread of
+  /// the store, or of the caller that sets it. f must not call the store. Removing the handle waits for a running f, so
+  /// the caller must not hold a lock that f acquires.
+  virtual HookHandle watch(const std::string& key, std::function<void(const std::string& value)> f) = 0;
   /// Deletes `key`. Returns whether it existed.
   virtual bool delete_key(const std::string& key) = 0;
 

@@ -46,10 +46,10 @@ enum class Advance : uint8_t { kIdle, kMoved, kDone };
 /// runs one collective at a time, in the order of the numbers: do_start, then do_advance until it returns kDone. It
 /// runs any number of transfers concurrently. It publishes the signature, and uses data of other ranks only after all
 /// signatures are known to be equal. Numbers may have gaps (a composed backend skips some), but all members agree on
-/// them. Only do_sleep, do_wake, do_abort, do_notify_failure and do_last_started may be called concurrently with
-/// another member function.
+/// them. Only do_sleep, do_wake, do_cancel and do_last_started may be called concurrently with another member function.
 ///
-/// Rank arguments are ranks of the group; `culprit` and ranks in texts are ranks in the job.
+/// Failures. A backend knows nothing of failures but the ends of its connections: the queue decides which operations
+/// they end (still_needed). Rank arguments are ranks of the group; ranks in texts are ranks in the job.
 class Backend {
  public:
   using Clock = std::chrono::steady_clock;
@@ -71,38 +71,55 @@ class Backend {
   /// Sends the signature of `next` to the peers early. `next` will start after the running collective and after the
   /// collectives of earlier calls. Returns false if the backend cannot do this, or not yet. Call it only while a
   /// collective runs; `next` must not be read after the call. If `input_is_ready`, its input may be read until `next`
-  /// has completed or do_abort has returned; only the collectives before it may still write that input. The backend
+  /// has completed or do_cancel has returned; only the collectives before it may still write that input. The backend
   /// must not access the other tensors of `next`.
   virtual bool do_prefetch_signature(const Collective& next, bool input_is_ready) {
     (void)next, (void)input_is_ready;
     return false;
   }
   /// Makes progress without waiting, but not necessarily all possible progress. Throws GroupError when the signatures
-  /// differ or a required rank has failed.
+  /// differ, or a peer sends what does not belong to the collective.
   virtual Advance do_advance() = 0;
   /// Starts a message. `transfer` must live until it is done or has failed.
   virtual void do_start_p2p(P2pRequest& transfer) = 0;
   /// Advances all started messages without waiting, and sets `done`. Returns kMoved if anything happened, else kIdle.
   /// Throws GroupError like do_advance; then all messages have failed, and the messages that caused the error have
-  /// `failed` set. Not called again after do_abort.
+  /// `failed` set. Not called again after do_cancel.
   virtual Advance do_advance_p2p() = 0;
   /// Sleeps until something may have changed or `until` has passed. Calls `changed` once, after it has begun to detect
   /// changes, and does not sleep if the result is true.
   virtual void do_sleep(FunctionRef<bool()> changed, Clock::time_point until) = 0;
   /// Wakes this rank's do_sleep.
   virtual void do_wake() = 0;
-  /// Notifies the peers, and the waiting threads of this rank, that this rank no longer participates. `culprit` is the
-  /// cause.
-  virtual void do_abort(int culprit, const std::string& reason) = 0;
-  /// Notifies the waiting threads of this rank that member `culprit` (-1: the store's host) no longer participates.
-  /// Operations that the culprit has finished still complete.
-  virtual void do_notify_failure(int culprit, const std::string& reason) = 0;
+  /// This rank no longer participates. When it has returned, memory of callers is not used any more. Ends the
+  /// connections to the peers, after what was sent before.
+  virtual void do_cancel() = 0;
+  /// The end of the connection to a rank.
+  struct PeerEnd {
+    bool has_left = false;  ///< the rank has cancelled or destroyed its backend
+    std::string why;        ///< "left the group", "died (its connection closed)"
+    Clock::time_point when;
+  };
+  /// Null while data of `rank` may arrive. Otherwise do_advance can process all data that the rank has sent.
+  virtual const PeerEnd* do_peer_end(int rank) {
+    (void)rank;
+    return nullptr;
+  }
+  /// `rank` has ended, or will soon: receives what it sends even before memory is posted for it. Returns whether nothing
+  /// more can arrive.
+  virtual bool do_drain(int rank) {
+    (void)rank;
+    return true;
+  }
+  /// How long data of a rank that has died may still arrive.
+  virtual std::chrono::milliseconds arrival_time() const { return std::chrono::milliseconds(500); }
+  /// Whether the running collective needs more of `rank` than has arrived.
+  virtual bool do_needs(int rank) = 0;
+  /// Whether a message that is not complete needs more of `rank` than has arrived.
+  virtual bool do_needs_p2p(int rank) = 0;
   virtual LastStarted do_last_started(int rank) const = 0;
   /// Ranks that started the running collective and for whose data this rank waits. Empty if this rank cannot tell.
   virtual std::vector<int> do_awaited() = 0;
-  /// Throws GroupError if a peer has aborted, even if the running collective does not need that peer. Called when the
-  /// collective is about to fail without a culprit.
-  virtual void do_throw_failure() {}
   /// From now on calls `wake`, on any thread, whenever it would wake do_sleep. For a composed backend, whose rank
   /// sleeps in one of its parts. Called once, before the first collective. Throws StateError if the backend does not
   /// support it.

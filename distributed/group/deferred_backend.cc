@@ -146,9 +146,7 @@ void DeferredBackend::make(const std::function<std::unique_ptr<Backend>(const Pr
 }
 
 void DeferredBackend::check() const {
-  const State state = state_.load(std::memory_order_acquire);
-  if (state == State::kFailed) throw *error_;
-  if (state == State::kComing && is_aborted_.load(std::memory_order_acquire)) throw *aborted_;
+  if (state_.load(std::memory_order_acquire) == State::kFailed) throw *error_;
 }
 
 void DeferredBackend::when_made(std::function<void(Backend&)> f) {
@@ -233,19 +231,34 @@ void DeferredBackend::do_wake() {
   if (Backend* backend = made()) backend->do_wake();  // for a thread that has begun to sleep there meanwhile
 }
 
-void DeferredBackend::do_abort(int culprit, const std::string& reason) {
-  {
-    std::lock_guard lock(mutex_);
-    if (!aborted_) aborted_.emplace(failure_text(" failed", culprit, reason), reason, culprit);
-    is_aborted_.store(true, std::memory_order_release);
-  }
-  store_->cancel(culprit, reason);
-  when_made([=](Backend& backend) { backend.do_abort(culprit, reason); });
+void DeferredBackend::do_cancel() {
+  when_made([](Backend& backend) { backend.do_cancel(); });
   do_wake();
 }
 
-void DeferredBackend::do_notify_failure(int culprit, const std::string& reason) {
-  when_made([=](Backend& backend) { backend.do_notify_failure(culprit, reason); });
+const Backend::PeerEnd* DeferredBackend::do_peer_end(int rank) {
+  Backend* backend = made();
+  return backend != nullptr ? backend->do_peer_end(rank) : nullptr;
+}
+
+bool DeferredBackend::do_drain(int rank) {
+  Backend* backend = made();
+  return backend == nullptr || backend->do_drain(rank);
+}
+
+std::chrono::milliseconds DeferredBackend::arrival_time() const {
+  const Backend* backend = made();
+  return backend != nullptr ? backend->arrival_time() : Backend::arrival_time();
+}
+
+bool DeferredBackend::do_needs(int rank) {
+  Backend* backend = made();
+  return backend != nullptr && collective_ == nullptr && backend->do_needs(rank);
+}
+
+bool DeferredBackend::do_needs_p2p(int rank) {
+  Backend* backend = made();
+  return backend != nullptr && backend->do_needs_p2p(rank);
 }
 
 LastStarted DeferredBackend::do_last_started(int rank) const {
@@ -256,10 +269,6 @@ LastStarted DeferredBackend::do_last_started(int rank) const {
 std::vector<int> DeferredBackend::do_awaited() {
   Backend* backend = made();
   return backend != nullptr && collective_ == nullptr ? backend->do_awaited() : std::vector<int>();
-}
-
-void DeferredBackend::do_throw_failure() {
-  if (Backend* backend = made()) backend->do_throw_failure();
 }
 
 }}}  // namespace tandem::v0::distributed

@@ -38,11 +38,14 @@ class DeferredBackend final : public Backend {
   Advance do_advance_p2p() override;
   void do_sleep(FunctionRef<bool()> changed, Clock::time_point until) override;
   void do_wake() override;
-  void do_abort(int culprit, const std::string& reason) override;
-  void do_notify_failure(int culprit, const std::string& reason) override;
+  void do_cancel() override;
+  const PeerEnd* do_peer_end(int rank) override;
+  bool do_drain(int rank) override;
+  std::chrono::milliseconds arrival_time() const override;
+  bool do_needs(int rank) override;
+  bool do_needs_p2p(int rank) override;
   LastStarted do_last_started(int rank) const override;
   std::vector<int> do_awaited() override;
-  void do_throw_failure() override;
 
  private:
   class CancelledStore;
@@ -51,7 +54,7 @@ class DeferredBackend final : public Backend {
   void make(const std::function<std::unique_ptr<Backend>(const ProcessGroupOptions&)>& make);
   /// Null until the backend is made.
   Backend* made() const { return state_.load(std::memory_order_acquire) == State::kMade ? backend_.get() : nullptr; }
-  /// Throws if the backend could not be made, or if the group was aborted before that.
+  /// Throws if the backend could not be made.
   void check() const;
   /// Calls f(backend) when the backend is made, or immediately if it already is.
   void when_made(std::function<void(Backend&)> f);
@@ -61,8 +64,6 @@ class DeferredBackend final : public Backend {
   std::unique_ptr<Backend> backend_;
   std::atomic<State> state_{State::kComing};
   std::optional<GroupError> error_;
-  std::optional<GroupError> aborted_;
-  std::atomic<bool> is_aborted_{false};  // aborted_ is set and does not change any more
 
   std::mutex mutex_;
   std::condition_variable changed_;

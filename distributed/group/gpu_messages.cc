@@ -24,7 +24,6 @@ constexpr size_t kMaxListed = kListNumbers - 1 - kIdNumbers;
 /// How long the leader waits for the other messages of a batch after the first one was matched. It must not wait
 /// longer, because the other rank may start them one by one and wait for each.
 constexpr std::chrono::milliseconds kMaxBatchDelay{5};
-constexpr std::chrono::seconds kFailurePollInterval{1};  // between two calls of poll_failures while connecting
 constexpr std::chrono::milliseconds kFailureGrace{300};  // until the reason of a failure is known
 constexpr int kMaxNcclBlocks = 64;                       // NCCL's own limit
 
@@ -487,13 +486,7 @@ void GpuMessages::connect(GpuPair& pair, std::chrono::milliseconds timeout) {
   const Clock::time_point deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
   std::shared_ptr<NcclBackend> nccl;
   try {
-    nccl = NcclBackend::join(std::move(nccl_options), *pair.id, deadline, [this, asked = Clock::now()]() mutable {
-      if (Clock::now() - asked >= kFailurePollInterval) {
-        asked = Clock::now();
-        hooks_.poll_failures();
-      }
-      return hooks_.is_failing();
-    });
+    nccl = NcclBackend::join(std::move(nccl_options), *pair.id, deadline, hooks_.is_failing);
   } catch (const CommError&) {
     if (hooks_.is_failing()) throw_failure(described);
     throw;

@@ -143,9 +143,8 @@ class GpuMessages {
   struct Hooks {
     std::function<std::thread(std::function<void()>)> start_thread;
     std::function<NcclBackend::Options(Device)> nccl_options;
-    std::function<void()> wake;           ///< the executor must look at the messages again
-    std::function<bool()> is_failing;     ///< do not wait for other ranks
-    std::function<void()> poll_failures;  ///< polls for failures of other ranks
+    std::function<void()> wake;        ///< the executor must look at the messages again
+    std::function<bool()> is_failing;  ///< do not wait for other ranks
   };
 
   GpuMessages(const ProcessGroupOptions& options, Device device, Hooks hooks);

@@ -50,6 +50,7 @@ Backend::Clock::time_point GroupQueue::wake_at() const {
   if (head_ != nullptr) consider(*head_);
   for (const auto& message : active_) consider(*message);
   if (running_messages_ != nullptr) first = std::min(first, running_messages_->wake_at());
+  first = std::min(first, again_);
   return first;
 }
 
@@ -131,10 +132,9 @@ bool GroupQueue::expire(CollectiveOperation& operation) {
     std::sort(ranks.missing.begin(), ranks.missing.end());
   }
   if (missing.empty()) {
-    try {
-      backend_->do_throw_failure();
-    } catch (const GroupError& e) {
-      fail(operation, e);
+    latch_.read(known_);
+    if (known_.failure) {
+      fail(operation, known_.failure->error());
       return true;
     }
     if (!std::exchange(operation.is_extended, true)) {
@@ -240,6 +240,22 @@ void GroupQueue::log_once(const CollectiveOperation& operation, const std::strin
 
 // --- failures ---
 
+/// Whether the group has failed, or a member has ended, as far as this rank knows now.
+bool GroupQueue::knows_ends() {
+  again_ = Clock::time_point::max();
+  latch_.read(known_);
+  bool any = known_.version > 0;
+  for (int rank = 0; rank < options_.world_size && !any; ++rank) any = backend_->do_peer_end(rank) != nullptr;
+  return any;
+}
+
+/// Throws the failure of an operation that has made no progress since knows_ends(), if it cannot complete.
+void GroupQueue::fail_if_needed(int64_t number, FunctionRef<bool(int rank)> needs) {
+  if (const auto failure = still_needed({number, needs}, known_, *backend_, options_, Clock::now(), again_)) {
+    throw failure->error();
+  }
+}
+
 void GroupQueue::fail(Operation& operation, const GroupError& error, int culprit) {
   const std::string text = str(who(), " ", operation.title(), error.what());
   operation.error = error.headline().empty()
@@ -247,14 +263,15 @@ void GroupQueue::fail(Operation& operation, const GroupError& error, int culprit
                         : std::make_exception_ptr(MissingRanksError(error.headline(), text, own_job_rank(),
                                                                     error.culprit(), operation.number()));
   operation.ended = true;
+  has_failed_ = true;
   suppress_deferred_errors();
-  abort_gpu(failure_text("failed", culprit, error.reason()), error.culprit());
-  fail_group(culprit, error.reason());
+  fail_group(culprit, error.reason(), error.what() == ": " + error.reason());
 }
 
 void GroupQueue::fail_with_current_exception(Operation& operation) {
   operation.error = std::current_exception();
   operation.ended = true;
+  has_failed_ = true;
   std::string reason = str(operation.title(), " threw an exception");
   try {
     std::rethrow_exception(operation.error);
@@ -265,14 +282,28 @@ void GroupQueue::fail_with_current_exception(Operation& operation) {
   fail_group(own_job_rank(), reason);
 }
 
-void GroupQueue::fail_group(int culprit, const std::string& reason) {
-  if (failed_) return;
-  failed_ = true;
-  culprit_ = culprit;
-  reason_ = reason;
-  backend_->do_abort(culprit, reason);
-  abort_gpu(failure_text("failed", culprit, reason), culprit);
-  post_failure(culprit, reason);
+void GroupQueue::fail_group(int culprit, const std::string& reason, bool is_mismatch) {
+  backend_->do_cancel();
+  latch_.set({.culprit = culprit,
+              .reason = reason,
+              .is_mismatch = is_mismatch,
+              .member = options_.rank,
+              .first_failed = completed_.load(std::memory_order_acquire) + 1});
+}
+
+void GroupQueue::on_failure_change(const FailureLatch::Known& known) {
+  backend_->do_wake();
+  if (known.has_own_ended) suppress_deferred_errors();
+  if (known.failure) {
+    return abort_gpu(failure_text("failed", known.failure->culprit, known.failure->reason), known.failure->culprit);
+  }
+  if (known.store) abort_gpu(failure_text("failed", -1, known.store->reason), -1);
+  // A rank that left has completed its collectives in progress. Any other collective fails in its consistency check.
+  for (size_t rank = 0; rank < known.ended.size(); ++rank) {
+    const auto& end = known.ended[rank];
+    const int shown = job_rank(options_, static_cast<int>(rank));
+    if (end && !end->has_left) abort_gpu(failure_text("failed", shown, end->reason), shown);
+  }
 }
 
 }}}  // namespace tandem::v0::distributed

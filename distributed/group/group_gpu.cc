@@ -23,7 +23,6 @@ namespace {
 /// Time for collectives in progress on the GPU after a rank was lost: the other ranks may still complete them.
 constexpr std::chrono::milliseconds kAbortGrace{300};
 constexpr std::chrono::milliseconds kStragglerGrace{1000};
-constexpr std::chrono::milliseconds kFailurePollInterval{1000};
 
 }  // namespace
 
@@ -109,7 +108,7 @@ Work GroupQueue::start_on_gpu(std::span<CollectiveOperation* const> operations) 
     for (size_t i = 0; i < operations.size(); ++i) works->push_back(connected->launch(*operations[i], agreed[i]));
   } catch (const std::exception& error) {
     works->push_back(std::make_shared<FailedWork>(std::current_exception()));
-    if (!is_failing_) abort(error.what());  // otherwise all ranks have been notified of the cause
+    if (!latch_.is_failing()) abort(error.what());  // otherwise all ranks have been notified of the cause
   }
   return check;
 }
@@ -145,15 +144,10 @@ NcclBackend::Options GroupQueue::nccl_options(Device device) {
           .job_rank = own_job_rank(),
           .who = who(),
           .max_blocks = GpuBlocks::of_collectives(device),
-          .poll_failures =
-              [weak = weak_from_this()] {
-                if (const auto self = weak.lock()) self->poll_failures();
-              },
-          .on_failure =
-              [weak = weak_from_this()](const std::string& reason, int culprit) {
-                const auto self = weak.lock();
-                if (self) self->abort(reason, culprit < 0 ? self->own_job_rank() : culprit);
-              }};
+          .on_failure = [weak = weak_from_this()](const std::string& reason, int culprit) {
+            const auto self = weak.lock();
+            if (self) self->fail_group(culprit < 0 ? self->own_job_rank() : culprit, reason);
+          }};
 }
 
 /// Creates the NCCL communicator. First waits for the consistency check, which gives the better error if the calls
@@ -165,7 +159,6 @@ std::shared_ptr<NcclBackend> GroupQueue::connect_gpu(Device device, const Collec
     run_until(lock, check, Clock::time_point::max());
   }
   if (check.error) std::rethrow_exception(check.error);
-  is_on_gpu_ = true;
   const Clock::time_point deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
   // Each rank contributes the NCCL id (only rank 0 fills it in) and the information about its GPU.
   constexpr int64_t kIdBytes = sizeof(NcclId);
@@ -201,18 +194,12 @@ std::shared_ptr<NcclBackend> GroupQueue::connect_gpu(Device device, const Collec
     const auto self = weak.lock();
     return self ? self->detect_stragglers(seq) : NcclBackend::StragglerReport();
   };
-  const auto nccl = NcclBackend::join(std::move(options), shared, deadline, [this, asked = Clock::now()]() mutable {
-    if (Clock::now() - asked >= kFailurePollInterval) {
-      asked = Clock::now();
-      poll_failures();
-    }
-    return is_aborted_.load() || is_failing_.load();
-  });
+  const auto nccl = NcclBackend::join(std::move(options), shared, deadline, [this] { return latch_.is_failing(); });
   {
     std::lock_guard lock(mutex_);
     nccl_backend_ = nccl;
   }
-  if (is_aborted_ || is_failing_) abort_gpu("the group has failed", -1);
+  if (latch_.is_failing()) abort_gpu("the group has failed", -1);
   return nccl;
 }
 
@@ -254,45 +241,7 @@ NcclBackend::StragglerReport GroupQueue::detect_stragglers(int64_t seq) const {
   return {.text = text, .culprit = ranks.size() == 1 ? job_rank(options_, ranks[0]) : -1};
 }
 
-/// The CPU backend notifies a rank of a failure only while a thread runs the rank's queue. A rank that waits for its
-/// GPU may have no such thread. So the failure is also written to the store, which NCCL backends poll.
-void GroupQueue::post_failure(int culprit, const std::string& reason) {
-  if (!is_on_gpu_ || options_.store == nullptr) return;
-  try {
-    start_rank_thread([store = options_.store, key = failure_key(), text = str(culprit, " ", reason)] {
-      try {
-        store->compare_set(key, "", text);
-      } catch (const Error&) {  // a failure of the store is reported separately
-      }
-    }).detach();
-  } catch (const ResourceError&) {  // no thread
-  }
-}
-
-void GroupQueue::poll_failures() {
-  if (options_.store == nullptr || is_failing_ || is_polling_->exchange(true)) return;
-  try {
-    start_rank_thread([weak = weak_from_this(), store = options_.store, key = failure_key(), polls = is_polling_] {
-      try {
-        if (store->contains({key})) {
-          const std::string text = store->get(key, kFailurePollInterval);
-          const size_t space = text.find(' ');
-          const int64_t culprit = parse_integer(text.substr(0, space)).value_or(-1);
-          if (const auto self = weak.lock()) self->abort(text.substr(space + 1), static_cast<int>(culprit));
-        }
-      } catch (const Error&) {  // a failure of the store is reported separately
-      }
-      *polls = false;
-    }).detach();
-  } catch (const ResourceError&) {
-    *is_polling_ = false;
-  }
-}
-
-std::string GroupQueue::failure_key() const { return str("group/", options_.name, "/failed"); }
-
 void GroupQueue::abort_gpu(const std::string& reason, int culprit) {
-  is_failing_ = true;
   if (const auto nccl = nccl_backend()) nccl->abort_after(reason, culprit, kAbortGrace);
   if (const auto messages = gpu_messages()) messages->abort_after(reason, culprit, kAbortGrace);
 }

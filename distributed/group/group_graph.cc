@@ -129,7 +129,7 @@ void GroupQueue::CapturedCollectives::end_replay(const std::exception_ptr& error
   const auto group = std::exchange(replaying_, nullptr);
   if (launch_order_.owns_lock()) launch_order_.unlock();
   defer_completions_.reset();
-  if (error == nullptr || group == nullptr || group->is_failing_) return;
+  if (error == nullptr || group == nullptr || group->latch_.is_failing()) return;
   // The other ranks have launched the graph.
   try {
     std::rethrow_exception(error);
@@ -175,7 +175,7 @@ Work GroupQueue::capture_on_gpu(std::span<CollectiveOperation* const> operations
     for (CollectiveOperation* const operation : operations) works->push_back(captured->add(*operation));
   } catch (const std::exception& error) {
     works->push_back(std::make_shared<FailedWork>(std::current_exception()));
-    if (!is_failing_) abort(error.what());
+    if (!latch_.is_failing()) abort(error.what());
   }
   return check;
 }

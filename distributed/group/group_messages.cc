@@ -27,9 +27,14 @@ Advance GroupQueue::advance_messages() {
   }
   try {
     // The backend has dropped failed messages, so they must not be advanced any more.
-    if (failed_) throw GroupError(failure_text(" failed", culprit_, reason_), reason_, culprit_);
+    if (has_failed_) throw known_.failure->error();
     if (running_messages_ != nullptr) running_messages_->provide_data(active_);
-    if (backend_->do_advance_p2p() != Advance::kIdle) result = std::max(result, Advance::kMoved);
+    Advance moved = backend_->do_advance_p2p();
+    if (moved == Advance::kIdle && knows_ends()) {
+      moved = backend_->do_advance_p2p();
+      if (moved == Advance::kIdle) fail_if_needed(0, [&](int rank) { return backend_->do_needs_p2p(rank); });
+    }
+    result = std::max(result, moved);
     if (running_messages_ != nullptr) {
       std::vector<std::shared_ptr<Message>> added;
       if (running_messages_->advance(active_, added)) result = std::max(result, Advance::kMoved);
@@ -101,7 +106,6 @@ void GroupQueue::prepare_gpu_messages(std::span<const std::shared_ptr<Message>> 
     if (gpu_messages_ == nullptr) gpu_messages_ = std::move(made);
     shared = gpu_messages_;
   }
-  is_on_gpu_ = true;
   shared->prepare(messages);
 }
 
@@ -109,8 +113,7 @@ GpuMessages::Hooks GroupQueue::message_hooks() {
   return {.start_thread = start_rank_thread,
           .nccl_options = [this](Device device) { return nccl_options(device); },
           .wake = [this] { wake_executor(); },
-          .is_failing = [this] { return is_aborted_.load() || is_failing_.load(); },
-          .poll_failures = [this] { poll_failures(); }};
+          .is_failing = [this] { return latch_.is_failing(); }};
 }
 
 }}}  // namespace tandem::v0::distributed

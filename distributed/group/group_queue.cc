@@ -75,7 +75,8 @@ GroupQueue::GroupQueue(const ProcessGroupOptions& options, std::unique_ptr<Backe
     : options_(with_ranks(options)),
       is_whole_job_(options.ranks.empty()),
       backend_(std::move(backend)),
-      stall_(stall) {}
+      stall_(stall),
+      latch_(options_) {}
 
 std::string GroupQueue::who() const {
   return is_whole_job_ ? str("[rank ", options_.rank, " of ", options_.world_size, "]")
@@ -83,19 +84,7 @@ std::string GroupQueue::who() const {
 }
 
 void GroupQueue::watch_failures() {
-  if (options_.store == nullptr) return;
-  failures_ = options_.store->on_failure([this](int rank, const std::string& reason) {
-    const bool member =
-        rank < 0 || std::find(options_.ranks.begin(), options_.ranks.end(), rank) != options_.ranks.end();
-    if (!member) return;
-    if (rank == own_job_rank()) {
-      suppress_deferred_errors();
-    } else {
-      backend_->do_notify_failure(rank, reason);
-    }
-    // A rank that left has completed its collectives in progress. Any other collective fails in its consistency check.
-    if (reason != "left the job") abort_gpu(failure_text("failed", rank, reason), rank);
-  });
+  latch_.listen([this](const FailureLatch::Known& known) { on_failure_change(known); });
 }
 
 // --- starting ---
@@ -243,21 +232,7 @@ void GroupQueue::wake_executor() {
 
 void GroupQueue::abort(const std::string& reason) {
   suppress_deferred_errors();
-  abort(reason, own_job_rank());
-}
-
-void GroupQueue::abort(const std::string& reason, int culprit) {
-  {
-    std::lock_guard lock(mutex_);
-    if (!is_aborted_) {
-      abort_reason_ = reason;
-      abort_culprit_ = culprit;
-    }
-  }
-  is_aborted_ = true;
-  backend_->do_abort(culprit, reason);
-  abort_gpu(failure_text("failed", culprit, reason), culprit);
-  post_failure(culprit, reason);
+  fail_group(own_job_rank(), reason);
 }
 
 // --- running ---
@@ -289,7 +264,8 @@ void GroupQueue::close() {
   lock.unlock();
   // Failures of other ranks are still reported at this point, so finish() does not wait for a failed rank.
   finish_gpu();
-  failures_.remove();
+  latch_.close();
+  if (latch_.is_failing()) backend_->do_cancel();
   lock.lock();
   stop_ = true;
   std::thread worker = std::move(worker_);
@@ -509,8 +485,13 @@ Advance GroupQueue::advance_head() {
       begin(head);
       backend_->do_start(head.collective);
     }
-    const Advance result = backend_->do_advance();
+    Advance result = backend_->do_advance();
+    if (result == Advance::kIdle && knows_ends()) {
+      result = backend_->do_advance();  // what arrived before the ends were known counts
+      if (result == Advance::kIdle) fail_if_needed(head.number(), [&](int rank) { return backend_->do_needs(rank); });
+    }
     head.ended = result == Advance::kDone;
+    if (head.ended) completed_.store(head.number(), std::memory_order_release);
     // The backend may be able to continue after it has received the signatures of later collectives.
     return !head.ended && prefetch_signatures() ? Advance::kMoved : result;
   } catch (const GroupError& e) {
@@ -536,13 +517,9 @@ bool GroupQueue::prefetch_signatures() {
 }
 
 void GroupQueue::begin(Operation& operation) {
-  if (failed_) {
-    throw GroupError(failure_text(": the group has already failed", culprit_, reason_), reason_, culprit_);
-  }
-  if (is_aborted_.load()) {
-    std::lock_guard lock(mutex_);
-    throw GroupError(failure_text(" failed", abort_culprit_, abort_reason_), abort_reason_, abort_culprit_);
-  }
+  latch_.read(known_);
+  if (has_failed_) throw known_.failure->error(": the group has already failed");
+  if (known_.failure && known_.failure->member == options_.rank) throw known_.failure->error();
   operation.started = true;
   operation.began = Clock::now();
   if (operation.is_internal) return;

@@ -17,6 +17,7 @@
 
 #include <tandem/distributed/backends/backend.h>
 #include <tandem/distributed/backends/nccl/nccl_backend.h>
+#include <tandem/distributed/group/failure_latch.h>
 #include <tandem/distributed/group/gpu_messages.h>
 #include <tandem/distributed/group/operation.h>
 #include <tandem/distributed/rendezvous/missing_ranks.h>
@@ -72,7 +73,7 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   /// Headline for an operation whose deadline has passed, without the lists of ranks.
   MissingRanks missing_ranks(std::string operation, std::chrono::milliseconds timeout) const;
 
-  /// Forwards the store's reports of failed ranks to waiting operations.
+  /// Begins to listen to the store's reports of failures.
   void watch_failures();
 
   /// Runs the operation on this thread. A collective runs after all queued collectives.
@@ -134,10 +135,9 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   void abort_gpu(const std::string& reason, int culprit);
   void suppress_deferred_errors();
   NcclBackend::StragglerReport detect_stragglers(int64_t seq) const;
-  void post_failure(int culprit, const std::string& reason);
-  void poll_failures();
-  std::string failure_key() const;
-  void abort(const std::string& reason, int culprit);
+  void on_failure_change(const FailureLatch::Known& known);
+  /// Fails the group, unless it has failed already.
+  void fail_group(int culprit, const std::string& reason, bool is_mismatch = false);
   Work make_work(const std::shared_ptr<Operation>& operation);
   template <class Pending>
   void queue_all(std::span<const std::shared_ptr<Pending>> operations);
@@ -168,13 +168,14 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   void fail_with_current_exception(Operation& operation);
   void fail_messages(const GroupError& error);
   void fail_on_gpu(Message& message);
-  void fail_group(int culprit, const std::string& reason);
+  void fail_if_needed(int64_t number, FunctionRef<bool(int rank)> needs);
+  bool knows_ends();
 
   const ProcessGroupOptions options_;
   const bool is_whole_job_;
   const std::unique_ptr<Backend> backend_;
   const std::chrono::milliseconds stall_;
-  HookHandle failures_;
+  FailureLatch latch_;
 
   std::mutex mutex_;
   std::condition_variable for_waiters_;  // has_executor_ is false, or an operation is done
@@ -189,21 +190,12 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   int num_waiters_ = 0;  // threads in run_until()
   bool stop_ = false;
   std::thread worker_;
-  std::string abort_reason_;
-  int abort_culprit_ = -1;
-  std::atomic<bool> is_aborted_{false};          // abort_reason_ is set
   std::shared_ptr<NcclBackend> nccl_backend_;    // created by the first collective on a GPU
   std::shared_ptr<GpuMessages> gpu_messages_;    // created by the first message on a GPU
   std::mutex gpu_mutex_;                         // serializes launches on the GPU; locked before mutex_
   std::weak_ptr<CapturedCollectives> captured_;  // of the last capture; guarded by gpu_mutex_
-  std::atomic<bool> is_on_gpu_{false};           // collectives use the GPU, or the ranks are about to join
-  const std::shared_ptr<std::atomic<bool>> is_polling_ =
-      std::make_shared<std::atomic<bool>>(false);  // a thread polls the failure key
-  std::atomic<bool> is_failing_{
-      false};  // a rank was lost, or an operation failed: do not wait for other ranks on the GPU
-
-  std::atomic<bool> has_arrivals_{false};  // operations were queued while a thread was the executor
-  std::atomic<int> sleepers_{0};           // threads that may be in do_sleep
+  std::atomic<bool> has_arrivals_{false};        // operations were queued while a thread was the executor
+  std::atomic<int> sleepers_{0};                 // threads that may be in do_sleep
 
   // Used only by the executor.
   std::shared_ptr<CollectiveOperation> head_;
@@ -214,9 +206,10 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   GpuMessages* running_messages_ = nullptr;                    // gpu_messages_.get()
   Clock::time_point worker_until_ = Clock::time_point::max();  // next time to check the deadlines
   const std::shared_ptr<std::atomic<bool>> reporting_ = std::make_shared<std::atomic<bool>>(false);  // in log_once()
-  bool failed_ = false;
-  int culprit_ = -1;
-  std::string reason_;
+  std::atomic<int64_t> completed_{0};  // number of the last collective that is complete; read by any thread
+  FailureLatch::Known known_;
+  Clock::time_point again_ = Clock::time_point::max();  // when fail_if_needed() may have another result
+  bool has_failed_ = false;                             // an operation of this rank
 };
 
 }}}  // namespace tandem::v0::distributed

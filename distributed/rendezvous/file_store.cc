@@ -150,7 +150,7 @@ void FileStore::with_file(bool change, FunctionRef<void()> f) {
     }
     f();
   }
-  notify_of_ends();
+  notify_of_changes();
 }
 
 void FileStore::append(const Record& record) {
@@ -238,6 +238,7 @@ void FileStore::announce_failure(int rank, const std::string& reason) {
 
 void FileStore::leave(int rank) {
   try {
+    set_offered();
     with_file(true, [&] {
       append_end(rank, RankEnd::kLeft, "left the job");
       if (options_.world_size > 0 && ends_.size() >= static_cast<size_t>(options_.world_size)) unlink(path_.c_str());
@@ -250,28 +251,61 @@ void FileStore::leave(int rank) {
 HookHandle FileStore::on_failure(std::function<void(int rank, const std::string& reason)> f) {
   with_file(false, [] {});
   HookHandle handle = failures_.on_failure(std::move(f));
-  std::lock_guard lock(watch_mutex_);
-  if (!watcher_.joinable()) {
-    watcher_ = start_thread([this] { watch(); });
-  }
+  start_watcher();
   return handle;
 }
 
-void FileStore::notify_of_ends() {
+HookHandle FileStore::watch(const std::string& key, std::function<void(const std::string& value)> f) {
+  HookHandle handle = watches_.add(key, std::move(f));
+  with_file(false, [] {});
+  start_watcher();
+  return handle;
+}
+
+void FileStore::offer(const std::string& key, const std::string& value) {
+  {
+    std::lock_guard lock(mutex_);
+    offered_.emplace_back(key, value);
+  }
+  start_watcher();  // the file may be locked for long
+}
+
+/// Sets the keys that were offered.
+void FileStore::set_offered() {
+  std::vector<std::pair<std::string, std::string>> offered;
+  {
+    std::lock_guard lock(mutex_);
+    offered.swap(offered_);
+  }
+  for (const auto& [key, value] : offered) compare_set(key, "", value);
+}
+
+void FileStore::start_watcher() {
+  std::lock_guard lock(watch_mutex_);
+  if (!watcher_.joinable()) watcher_ = start_thread([this] { run_watcher(); });
+}
+
+void FileStore::notify_of_changes() {
   std::vector<RankEndEvent> news;
+  std::vector<std::pair<std::string, std::string>> found;
   {
     std::lock_guard lock(mutex_);
     news.assign(ends_.begin() + static_cast<std::ptrdiff_t>(ends_reported_), ends_.end());
     ends_reported_ = ends_.size();
+    for (const std::string& key : watches_.keys()) {
+      if (const std::string* value = values_.find(key)) found.emplace_back(key, *value);
+    }
   }
+  for (const auto& [key, value] : found) watches_.notify(key, value);
   for (RankEndEvent& event : news) failures_.report(std::move(event));
 }
 
-void FileStore::watch() {
+void FileStore::run_watcher() {
   std::unique_lock lock(mutex_);
   while (!stopped_.wait_for(lock, kWatchPause, [&] { return stop_; })) {
     lock.unlock();
     try {
+      set_offered();
       with_file(false, [] {});
     } catch (const Error& e) {
       failures_.report({-1, RankEnd::kDied, str("the store's file was lost: ", e.what())});

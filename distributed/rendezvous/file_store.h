@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <tandem/base/function_ref.h>
@@ -16,6 +17,7 @@
 #include <tandem/distributed/rendezvous/failure_board.h>
 #include <tandem/distributed/rendezvous/file_log.h>
 #include <tandem/distributed/rendezvous/key_value_map.h>
+#include <tandem/distributed/rendezvous/key_watches.h>
 #include <tandem/distributed/rendezvous/socket.h>
 #include <tandem/distributed/store.h>
 
@@ -34,6 +36,8 @@ class TANDEM_API FileStore final : public Store {
   int64_t num_keys() override;
   int64_t add(const std::string& key, int64_t delta) override;
   std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired) override;
+  void offer(const std::string& key, const std::string& value) override;
+  HookHandle watch(const std::string& key, std::function<void(const std::string& value)> f) override;
   bool delete_key(const std::string& key) override;
   void announce_failure(int rank, const std::string& reason) override;
   void leave(int rank) override;
@@ -51,16 +55,19 @@ class TANDEM_API FileStore final : public Store {
   void with_file(bool change, FunctionRef<void()> f);
   void append(const file_log::Record& record);
   void append_end(int rank, RankEnd end, const std::string& reason);
-  /// Reports the ends that refresh() found. Call without mutex_.
-  void notify_of_ends();
-  void watch();
+  /// Reports the ends and watched keys that refresh() found. Call without mutex_.
+  void notify_of_changes();
+  void run_watcher();
+  void start_watcher();
+  void set_offered();
 
   const std::string path_;
   const FileStoreOptions options_;
   FailureBoard failures_;
   std::atomic<bool> has_announced_{false};  // a failure was announced: wait less long for the file
   std::mutex watch_mutex_;                  // guards the start of watcher_
-  std::thread watcher_;                     // polls for ends once on_failure() was called
+  std::thread watcher_;                     // polls for ends and watched keys, and sets offered ones
+  KeyWatches watches_;
 
   std::mutex mutex_;
   std::condition_variable stopped_;
@@ -68,6 +75,7 @@ class TANDEM_API FileStore final : public Store {
   FileDescriptor fd_;
   int64_t read_ = 0;  // offset up to which values_ contains the file
   KeyValueMap values_;
+  std::vector<std::pair<std::string, std::string>> offered_;  // keys and values
   std::vector<RankEndEvent> ends_;
   size_t ends_reported_ = 0;
 };

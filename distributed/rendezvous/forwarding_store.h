@@ -27,6 +27,10 @@ class ForwardingStore : public Store {
   std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired) override {
     return store_->compare_set(key, expected, desired);
   }
+  void offer(const std::string& key, const std::string& value) override { store_->offer(key, value); }
+  HookHandle watch(const std::string& key, std::function<void(const std::string& value)> f) override {
+    return store_->watch(key, std::move(f));
+  }
   bool delete_key(const std::string& key) override { return store_->delete_key(key); }
   void announce_failure(int rank, const std::string& reason) override { store_->announce_failure(rank, reason); }
   void leave(int rank) override { store_->leave(rank); }

@@ -60,6 +60,11 @@ std::string GroupStore::compare_set(const std::string& key, const std::string& e
   return ForwardingStore::compare_set(key, expected, desired);
 }
 
+void GroupStore::offer(const std::string& key, const std::string& value) {
+  remember(key);
+  ForwardingStore::offer(key, value);
+}
+
 bool GroupStore::delete_key(const std::string& key) {
   {
     std::lock_guard lock(mutex_);

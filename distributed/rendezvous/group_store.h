@@ -22,6 +22,7 @@ class GroupStore final : public ForwardingStore {
   void set(const std::string& key, const std::string& value) override;
   int64_t add(const std::string& key, int64_t delta) override;
   std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired) override;
+  void offer(const std::string& key, const std::string& value) override;
   bool delete_key(const std::string& key) override;
   void forget(const std::string& prefix) override;
 

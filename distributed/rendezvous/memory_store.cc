@@ -7,9 +7,15 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 void MemoryStore::set(const std::string& key, const std::string& value) {
   wire::check_size(key, value);
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  set(lock, key, value);
+}
+
+void MemoryStore::set(std::unique_lock<std::mutex>& lock, const std::string& key, const std::string& value) {
   values_.set(key, value);
   changed_.notify_all();
+  lock.unlock();
+  watches_.notify(key, value);
 }
 
 std::string MemoryStore::get_from(const std::string& key, const std::vector<int>& ranks,
@@ -34,23 +40,34 @@ int64_t MemoryStore::num_keys() {
 }
 
 int64_t MemoryStore::add(const std::string& key, int64_t delta) {
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const int64_t sum = values_.sum(key, delta);
-  values_.set(key, std::to_string(sum));
-  changed_.notify_all();
+  set(lock, key, std::to_string(sum));
   return sum;
 }
 
 std::string MemoryStore::compare_set(const std::string& key, const std::string& expected, const std::string& desired) {
   wire::check_size(key, expected, desired);
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (!values_.matches(key, expected)) {
     const std::string* value = values_.find(key);
     return value == nullptr ? "" : *value;
   }
-  values_.set(key, desired);
-  changed_.notify_all();
+  set(lock, key, desired);
   return desired;
+}
+
+void MemoryStore::offer(const std::string& key, const std::string& value) { compare_set(key, "", value); }
+
+HookHandle MemoryStore::watch(const std::string& key, std::function<void(const std::string& value)> f) {
+  HookHandle handle = watches_.add(key, std::move(f));
+  std::unique_lock lock(mutex_);
+  const std::string* found = values_.find(key);
+  if (found == nullptr) return handle;
+  const std::string value = *found;
+  lock.unlock();
+  watches_.notify(key, value);
+  return handle;
 }
 
 bool MemoryStore::delete_key(const std::string& key) {

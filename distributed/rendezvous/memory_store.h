@@ -9,6 +9,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/distributed/rendezvous/failure_board.h>
 #include <tandem/distributed/rendezvous/key_value_map.h>
+#include <tandem/distributed/rendezvous/key_watches.h>
 #include <tandem/distributed/store.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
@@ -23,6 +24,8 @@ class TANDEM_API MemoryStore final : public Store {
   int64_t num_keys() override;
   int64_t add(const std::string& key, int64_t delta) override;
   std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired) override;
+  void offer(const std::string& key, const std::string& value) override;
+  HookHandle watch(const std::string& key, std::function<void(const std::string& value)> f) override;
   bool delete_key(const std::string& key) override;
   void announce_failure(int rank, const std::string& reason) override;
   void leave(int rank) override;
@@ -32,11 +35,14 @@ class TANDEM_API MemoryStore final : public Store {
 
  private:
   void report(RankEndEvent event);
+  /// Releases the lock.
+  void set(std::unique_lock<std::mutex>& lock, const std::string& key, const std::string& value);
 
   std::mutex mutex_;
   std::condition_variable changed_;  // a key was set, or a rank ended
   KeyValueMap values_;
   FailureBoard failures_;
+  KeyWatches watches_;
 };
 
 }}}  // namespace tandem::v0::distributed

@@ -33,6 +33,10 @@ class PrefixStore final : public ForwardingStore {
   std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired) override {
     return store_->compare_set(prefix_ + key, expected, desired);
   }
+  void offer(const std::string& key, const std::string& value) override { store_->offer(prefix_ + key, value); }
+  HookHandle watch(const std::string& key, std::function<void(const std::string& value)> f) override {
+    return store_->watch(prefix_ + key, std::move(f));
+  }
   bool delete_key(const std::string& key) override { return store_->delete_key(prefix_ + key); }
 
  private:

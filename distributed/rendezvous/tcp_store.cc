@@ -277,6 +277,43 @@ std::string TcpStore::compare_set(const std::string& key, const std::string& exp
   return call_now(FrameType::kCompareSet, PayloadWriter().text(key).text(expected).text(desired).take()).text;
 }
 
+void TcpStore::offer(const std::string& key, const std::string& value) {
+  uint32_t id = 0;
+  {
+    std::lock_guard lock(mutex_);
+    if (!lost_.empty()) return;
+    id = next_id_++;  // nobody waits for the reply
+  }
+  try {
+    send_all(wire::encode(FrameType::kCompareSet, id, PayloadWriter().text(key).text("").text(value).take()),
+             Clock::now() + kAnnounceTime);
+  } catch (const CommError&) {
+    // The store is lost; all ranks detect that.
+  }
+}
+
+HookHandle TcpStore::watch(const std::string& key, std::function<void(const std::string& value)> f) {
+  const auto handle = std::make_shared<HookHandle>(watches_.add(key, std::move(f)));
+  uint32_t id = 0;
+  {
+    std::lock_guard lock(mutex_);
+    id = next_id_++;
+    watched_[id] = key;
+  }
+  send_all(wire::encode(FrameType::kGet, id, PayloadWriter().text(key).number(1).take()), reply_deadline());
+  return HookHandle([this, handle, id, key] {
+    handle->remove();
+    {
+      std::lock_guard lock(mutex_);
+      if (watched_.erase(id) == 0 || !lost_.empty()) return;
+    }
+    try {
+      send_all(wire::encode(FrameType::kCancelGet, id, PayloadWriter().text(key).take()), Clock::now() + kAnnounceTime);
+    } catch (const CommError&) {  // nothing waits any more
+    }
+  });
+}
+
 bool TcpStore::delete_key(const std::string& key) {
   return call_now(FrameType::kDeleteKey, PayloadWriter().text(key).take()).text == "1";
 }
@@ -384,7 +421,12 @@ void TcpStore::handle(const wire::Frame& frame) {
   if (frame.type == FrameType::kReply) {
     const auto status = static_cast<Status>(payload.number());
     std::string text = payload.text();
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    if (const auto watched = watched_.extract(frame.id)) {
+      lock.unlock();
+      watches_.notify(watched.mapped(), text);
+      return;
+    }
     const auto found = pending_.find(frame.id);
     if (found == pending_.end()) return;  // its caller no longer waits
     *found->second = {true, status, std::move(text)};

@@ -12,6 +12,7 @@
 
 #include <tandem/base/macros.h>
 #include <tandem/distributed/rendezvous/failure_board.h>
+#include <tandem/distributed/rendezvous/key_watches.h>
 #include <tandem/distributed/rendezvous/socket.h>
 #include <tandem/distributed/rendezvous/store_server.h>
 #include <tandem/distributed/rendezvous/wire.h>
@@ -51,6 +52,8 @@ class TANDEM_API TcpStore final : public Store {
   int64_t num_keys() override;
   int64_t add(const std::string& key, int64_t delta) override;
   std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired) override;
+  void offer(const std::string& key, const std::string& value) override;
+  HookHandle watch(const std::string& key, std::function<void(const std::string& value)> f) override;
   bool delete_key(const std::string& key) override;
   void announce_failure(int rank, const std::string& reason) override;
   HookHandle on_failure(std::function<void(int rank, const std::string& reason)> f) override;
@@ -104,12 +107,14 @@ class TANDEM_API TcpStore final : public Store {
   FileDescriptor wake_fd_;
   wire::FrameBuffer in_;  // used only by the control thread after that has started
   FailureBoard failures_;
+  KeyWatches watches_;
   std::thread thread_;
 
   std::mutex mutex_;
   std::condition_variable changed_;  // a request was answered or sent, the connection was lost, or a rank ended
   uint32_t next_id_ = 1;
   std::map<uint32_t, Request*> pending_;
+  std::map<uint32_t, std::string> watched_;  // keys of watches_, by the request that waits for them
   bool stop_ = false;
   bool sending_ = false;  // one frame at a time on the socket
   int send_error_ = 0;    // errno of the send that failed

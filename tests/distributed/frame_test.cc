@@ -211,7 +211,6 @@ std::vector<Decoder> decoders() {
       {"signature", encode(some_signature()), [](std::string_view payload) { decode_signature(payload, kWorld); }},
       {"message", encode(some_message()), decode_message},
       {"answer", encode(AnswerFrame{5, AnswerFrame::Kind::kMismatch, some_message()}), decode_answer},
-      {"poison", encode(PoisonFrame{2, 1, "no disk"}), decode_poison},
   };
 }
 
@@ -290,10 +289,9 @@ TEST(FramePayloads, OverlongTextsAndInlineDataAreRejected) {
   MessageFrame message = some_message();
   message.data += 'd';
   fails(decode_message, encode(message));
-  fails(decode_poison, wire::PayloadWriter().number(0).number(1).text(std::string(kMaxReason + 1, 'r')).take());
 }
 
-TEST(FramePayloads, LongNamesAndReasonsAreTruncated) {
+TEST(FramePayloads, LongNamesAreTruncated) {
   SignatureFrame signature = some_signature();
   signature.name = signature.file = std::string(kCallInfoText + 5, 'n');
   signature.tensors = std::string(kMaxShownTensors, 't');
@@ -309,8 +307,6 @@ TEST(FramePayloads, LongNamesAndReasonsAreTruncated) {
   EXPECT_EQ(to_string(got.expected), "[4, 5]");
   EXPECT_EQ(got.sends, signature.sends);
   EXPECT_EQ(got.data, signature.data);
-  EXPECT_EQ(decode_poison(encode(PoisonFrame{2, 1, std::string(kMaxReason + 1, 'r')})).reason,
-            std::string(kMaxReason, 'r'));
 }
 
 }}}}  // namespace tandem::v0::distributed::network

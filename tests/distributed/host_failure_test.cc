@@ -194,7 +194,7 @@ TEST(HierarchicalFailure, AbortReachesAllHosts) {
   }
 }
 
-/// Records calls of do_abort.
+/// Records calls of do_cancel.
 class NotingBackend final : public Backend {
  public:
   NotingBackend(std::string what, std::vector<std::string>* reported) : what_(std::move(what)), notified_(reported) {}
@@ -207,8 +207,9 @@ class NotingBackend final : public Backend {
   Advance do_advance_p2p() override { return Advance::kIdle; }
   void do_sleep(FunctionRef<bool()>, Clock::time_point) override {}
   void do_wake() override {}
-  void do_abort(int, const std::string& reason) override { notified_->push_back(str(what_, ": ", reason)); }
-  void do_notify_failure(int, const std::string&) override {}
+  void do_cancel() override { notified_->push_back(what_); }
+  bool do_needs(int) override { return false; }
+  bool do_needs_p2p(int) override { return false; }
   LastStarted do_last_started(int) const override { return {}; }
   std::vector<int> do_awaited() override { return {}; }
   void do_notify(const std::function<void()>&) override {}
@@ -228,8 +229,8 @@ TEST(HierarchicalFailure, AbortNotifiesLocalBackendFirst) {
   backends.local = std::make_unique<NotingBackend>("inside", &reported);
   backends.cross = std::make_unique<NotingBackend>("across", &reported);
   HierarchicalBackend backend(options, ranks.layout(), std::move(backends));
-  backend.do_abort(0, "no disk");
-  EXPECT_EQ(reported, (std::vector<std::string>{"inside: no disk", "flat: no disk", "across: no disk"}));
+  backend.do_cancel();
+  EXPECT_EQ(reported, (std::vector<std::string>{"inside", "flat", "across"}));
 }
 
 }}}}  // namespace tandem::v0::distributed

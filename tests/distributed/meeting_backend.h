@@ -14,7 +14,6 @@
 
 #include <tandem/base/error.h>
 #include <tandem/distributed/backends/backend.h>
-#include <tandem/distributed/rendezvous/failure_board.h>
 #include <tandem/tensor/reduce.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
@@ -33,9 +32,6 @@ struct Meeting {
   std::map<int64_t, Round> rounds;   ///< by number
   std::map<int64_t, int> completed;  ///< number of ranks that have completed a round
   std::map<int, std::function<void()>> wakes;
-  bool poisoned = false;  ///< a rank has aborted, because of `culprit` and `reason`
-  int culprit = -1;
-  std::string reason;
   int64_t events = 0;  ///< number of changes, so that do_sleep can tell whether it missed one
 
   /// The mutex must be locked.
@@ -95,10 +91,7 @@ class MeetingBackend : public Backend {
     std::lock_guard lock(meeting_->mutex);
     const Meeting::Round& round = meeting_->rounds[number_];
     throw_if_calls_differ(round);
-    if (static_cast<int>(round.size()) < options_.world_size) {
-      throw_if_a_missing_rank_failed(round);
-      return Advance::kIdle;
-    }
+    if (static_cast<int>(round.size()) < options_.world_size) return Advance::kIdle;
     if (++polls_ % dawdle_ != 0) return Advance::kMoved;
     if (call_->moves_data) finish(round);
     if (++meeting_->completed[number_] == options_.world_size) {
@@ -129,19 +122,13 @@ class MeetingBackend : public Backend {
     ++meeting_->events;
     meeting_->changed.notify_all();
   }
-  void do_abort(int culprit, const std::string& reason) override {
+  void do_cancel() override {}  // what was posted stays valid
+  bool do_needs(int rank) override {
     std::lock_guard lock(meeting_->mutex);
-    if (meeting_->poisoned) return;
-    meeting_->poisoned = true;
-    meeting_->culprit = culprit;
-    meeting_->reason = reason;
-    meeting_->notify();
+    const auto round = meeting_->rounds.find(number_);
+    return round != meeting_->rounds.end() && round->second.count(rank) == 0;
   }
-  void do_notify_failure(int culprit, const std::string& reason) override {
-    std::lock_guard lock(meeting_->mutex);
-    notified_.emplace_back(culprit, reason);
-    meeting_->notify();
-  }
+  bool do_needs_p2p(int) override { return false; }
   void do_notify(const std::function<void()>& wake) override {
     std::lock_guard lock(meeting_->mutex);
     meeting_->wakes[options_.rank] = wake;
@@ -164,19 +151,6 @@ class MeetingBackend : public Backend {
       if (!(static_cast<const Signature&>(posted.call) == *call_))
         throw_mismatch(round.at(options_.rank).call, posted.call, rank);
     }
-  }
-
-  void throw_if_a_missing_rank_failed(const Meeting::Round& round) const {
-    if (meeting_->poisoned) fail(meeting_->culprit, meeting_->reason);
-    for (const auto& [culprit, reason] : notified_) {
-      bool came = false;
-      for (const auto& [rank, posted] : round) came |= job_rank(options_, rank) == culprit;
-      if (!came) fail(culprit, reason);
-    }
-  }
-
-  [[noreturn]] static void fail(int culprit, const std::string& reason) {
-    throw GroupError(failure_text(" failed", culprit, reason), reason, culprit);
   }
 
   [[noreturn]] void throw_mismatch(const Collective& mine, const Collective& theirs, int peer) const {
@@ -233,7 +207,6 @@ class MeetingBackend : public Backend {
   const Collective* call_ = nullptr;
   int64_t number_ = 0;
   int polls_ = 0;
-  std::vector<std::pair<int, std::string>> notified_;
 };
 
 }}}  // namespace tandem::v0::distributed

@@ -56,16 +56,17 @@ TEST(NetworkFailure, RankThatLeftTheStoreStillNotifiesPeers) {
   constexpr int kTimes = 8;
   int notified = 0;
   for (int i = 0; i < kTimes; ++i) {
-    const std::vector<std::string> errors = try_backend_ranks(2, network_backend(), [&](Backend& backend, int rank) {
-      if (rank == 0) return backend.do_notify_failure(-1, "rank 0 has left the job");
-      float x[3];
-      std::vector<P2pRequest> transfers(1);  // sends nothing, so it detects nothing by itself
-      transfers[0].num_elements = 3;
-      transfers[0].data = reinterpret_cast<std::byte*>(x);
-      transfers[0].seq = 1;
-      transfers[0].shape = {3};
-      run_transfers(backend, transfers);
-    });
+    const std::vector<std::string> errors =
+        try_backend_ranks(2, network_backend(), [&](RankBackend& backend, int rank) {
+          if (rank == 0) return backend.note_end(-1, "rank 0 has left the job");
+          float x[3];
+          std::vector<P2pRequest> transfers(1);  // sends nothing, so it detects nothing by itself
+          transfers[0].num_elements = 3;
+          transfers[0].data = reinterpret_cast<std::byte*>(x);
+          transfers[0].seq = 1;
+          transfers[0].shape = {3};
+          run_transfers(backend, transfers);
+        });
     notified += errors[1] == " failed\n  rank 0: left the group";
   }
   EXPECT_GE(notified, kTimes - 2);
@@ -75,43 +76,43 @@ TEST(NetworkFailure, AwaitedRanksAreIdentifiedDuringCollectives) {
   for (const Kind kind :
        {Kind::kAllReduce, Kind::kBroadcast, Kind::kAllGather, Kind::kReduceScatter, Kind::kAllToAll}) {
     std::latch looked(3);
-    const std::vector<std::string> errors = try_backend_ranks(3, network_backend(), [&](Backend& backend, int rank) {
-      Call call(kind);
-      backend.do_start(call.collective);
-      const std::vector<int> wanted = {2};  // it starts the collective and then does nothing
-      std::vector<int> awaited;
-      const auto deadline = Clock::now() + std::chrono::seconds(60);
-      while (rank != 2 && awaited != wanted && Clock::now() < deadline) {
-        backend.do_sleep([&] { return backend.do_advance() != Advance::kIdle; },
-                         Clock::now() + std::chrono::milliseconds(10));
-        awaited = backend.do_awaited();
-      }
-      looked.arrive_and_wait();
-      backend.do_abort(rank, "has seen it");
-      if (rank != 2) {
-        EXPECT_EQ(awaited, wanted) << to_string(kind);
-      }
-    });
+    const std::vector<std::string> errors =
+        try_backend_ranks(3, network_backend(), [&](RankBackend& backend, int rank) {
+          Call call(kind);
+          backend.do_start(call.collective);
+          const std::vector<int> wanted = {2};  // it starts the collective and then does nothing
+          std::vector<int> awaited;
+          const auto deadline = Clock::now() + std::chrono::seconds(60);
+          while (rank != 2 && awaited != wanted && Clock::now() < deadline) {
+            backend.do_sleep([&] { return backend.do_advance() != Advance::kIdle; },
+                             Clock::now() + std::chrono::milliseconds(10));
+            awaited = backend.do_awaited();
+          }
+          looked.arrive_and_wait();
+          backend.fail(rank, "has seen it");
+          if (rank != 2) {
+            EXPECT_EQ(awaited, wanted) << to_string(kind);
+          }
+        });
     for (const std::string& error : errors) EXPECT_EQ(error, "");
   }
 }
 
-TEST(NetworkFailure, ReasonBehindUnwantedDataIsReadIfWritingFails) {
+TEST(NetworkFailure, GoodbyeBehindUnwantedDataIsReadIfWritingFails) {
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
   network::Connection a(FileDescriptor(ends[0]), 1, {}, 1000);
   network::Connection b(FileDescriptor(ends[1]), 0, {}, 1000);
   const std::vector<std::byte> data(1000);
   ASSERT_EQ(a.try_send_data(data.data(), 1000, 7, 0, 0), 1u);  // without memory for it
-  a.poison("why");
+  a.cancel();
   std::vector<network::Frame> frames;
   b.receive(frames);
-  EXPECT_TRUE(frames.empty());
+  EXPECT_EQ(b.ended(), "");
   shutdown(ends[1], SHUT_WR);
   b.send(network::FrameType::kSignature);
   b.receive(frames);
-  ASSERT_EQ(frames.size(), 1u);
-  EXPECT_EQ(frames[0].payload, "why");
+  EXPECT_EQ(b.ended(), "left the group");
 }
 
 /// The TCP connections of this process.

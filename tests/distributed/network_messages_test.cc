@@ -71,18 +71,22 @@ TEST(NetworkMessages, InvalidAnswerToOfferIsRejected) {
       if (frames.empty()) return;
       const uint64_t id = gl::decode_message(frames[0].payload).id;
       mesh.link(0).send(gl::FrameType::kAnswer, encode(gl::AnswerFrame{id, c.answer, {}}));
-      await(gl::FrameType::kPoison);
+      while (mesh.end(0) == nullptr) {
+        frames.clear();
+        mesh.take(frames, false);
+        std::this_thread::yield();
+      }
     });
-    const auto backend = gl::make_network_backend(options_of(0), kSmall);
+    RankBackend backend(options_of(0), gl::make_network_backend(options_of(0), kSmall));
     Bytes bytes = filled(c.size);
     std::vector<P2pRequest> transfers = {message(true, 1, 3, bytes)};
     std::string error = "nothing";
     try {
-      run_transfers(*backend, transfers);
+      run_transfers(backend, transfers);
     } catch (const GroupError& e) {
       error = e.what();
       EXPECT_EQ(e.culprit(), 1);
-      backend->do_abort(e.culprit(), e.reason());
+      backend.fail(e);
     }
     EXPECT_EQ(error, " failed\n  rank 1: " + c.error);
   }
@@ -94,7 +98,7 @@ TEST(NetworkMessages, AbortedReceiveBufferIsNotWritten) {
   Bytes sent = filled(20000);
   Bytes received(20000);
   const auto make = [](const ProcessGroupOptions& options) { return gl::make_network_backend(options, kSmall); };
-  run_backend_ranks(2, make, [&](Backend& backend, int rank) {
+  run_backend_ranks(2, make, [&](RankBackend& backend, int rank) {
     Collective barrier;
     barrier.seq = 7 + rank;
     P2pRequest transfer = message(rank == 1, 1 - rank, 3, rank == 1 ? sent : received);
@@ -123,7 +127,7 @@ TEST(NetworkMessages, AbortedReceiveBufferIsNotWritten) {
     backend.do_start(barrier);
     backend.do_start_p2p(transfer);
     until([&] { return backend.do_advance_p2p() == Advance::kMoved; });  // requests the data
-    backend.do_abort(0, "gave up");
+    backend.fail(0, "gave up");
     aborted.set_value();
     until([&] {
       try {

@@ -77,7 +77,7 @@ TEST(NetworkOrder, OperationsCompletedByLeavingRankComplete) {
     std::latch is_between(1);
     run_backend_ranks(
         2, [](const ProcessGroupOptions& options) { return network::make_hooked_network_backend(options); },
-        [&](Backend& backend, int rank) {
+        [&](RankBackend& backend, int rank) {
           Collective barrier;
           barrier.seq = 1;
           float value = 0;
@@ -92,7 +92,7 @@ TEST(NetworkOrder, OperationsCompletedByLeavingRankComplete) {
           } else {
             network::on_empty_inbox = [&] {
               is_between.count_down();
-              backend.do_notify_failure(0, "left the job");
+              backend.note_end(0, "left the job");
             };
           }
           is_message ? run_transfers(backend, message) : run_collective(backend, barrier);
@@ -114,7 +114,7 @@ TEST(NetworkOrder, ReductionsCompletedByLeavingRankComplete) {
         [&](const ProcessGroupOptions& options) {
           return network::make_hooked_network_backend(options, {.chunk_bytes = is_large ? 256 << 10 : chunk});
         },
-        [&](Backend& backend, int rank) {
+        [&](RankBackend& backend, int rank) {
           const std::vector<float> values(sum.size(), static_cast<float>(rank + 1));
           Collective reduce;
           reduce.seq = 1;
@@ -132,7 +132,7 @@ TEST(NetworkOrder, ReductionsCompletedByLeavingRankComplete) {
                 backend.do_advance();
             };
             advance_for(std::chrono::seconds(1));  // the end of a connection is known after 0.5 s
-            if (is_large) backend.do_notify_failure(0, "left the job");
+            if (is_large) backend.note_end(0, "left the job");
             advance_for(std::chrono::milliseconds(700));
             has_waited.count_down();
           }

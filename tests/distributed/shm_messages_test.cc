@@ -234,7 +234,7 @@ TEST(ShmPointToPoint, AbortFailsPendingTransfersOnAllRanks) {
     const auto message = self.rank == 0 ? sending(1, 0, 9, 0) : receiving(0, 5, 9);  // tag 5 is never sent
     if (self.rank == 2) {
       while (started.load() < 2) std::this_thread::yield();
-      self.backend->do_abort(2, "out of data");
+      self.backend->fail(2, "out of data");
       return;
     }
     self.start(message->transfer);
@@ -247,7 +247,7 @@ TEST(ShmPointToPoint, AbortFailsPendingTransfersOnAllRanks) {
 TEST(ShmPointToPoint, OnlyFailureOfPeerEndsTransfer) {
   const auto thrown = run_shm_threads(3, {}, [&](ShmRank& self) {
     if (self.rank == 2) return;
-    self.backend->do_notify_failure(2, "left the job");
+    self.backend->note_end(2, "left the job");
     const auto message = self.rank == 0 ? sending(1, 0, 9, 3) : receiving(0, 0, 9);
     self.run(std::vector<P2pRequest*>{&message->transfer});
     if (self.rank == 1) message->expect(3);
@@ -271,7 +271,7 @@ TEST(ShmPointToPoint, FinishedTransferCompletesAfterPeerLeaves) {
       const auto out = sending(1, 0, 40, 8);
       self.start(out->transfer);
       while (!received.load()) self.backend->do_advance_p2p();
-      self.backend->do_notify_failure(1, "left the job");
+      self.backend->note_end(1, "left the job");
       self.wait({&out->transfer});
     }));
   }

@@ -12,6 +12,7 @@
 #include <tandem/distributed/backends/backend.h>
 #include <tandem/distributed/backends/shm/shm_backend.h>
 #include <tandem/distributed/store.h>
+#include <tandem/tests/distributed/backend_ranks.h>
 #include <tandem/tests/support/sanitizers.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
@@ -20,13 +21,9 @@ namespace tandem { inline namespace v0 { namespace distributed {
 class ShmRank {
  public:
   ShmRank(const ProcessGroupOptions& options, const shm::Tuning& tuning = {})
-      : rank(options.rank), size(options.world_size), backend(shm::make_shm_backend(options, tuning)) {
-    if (options.store == nullptr) return;
-    watch_ = options.store->on_failure([this](int failed, const std::string& reason) {
-      if (failed != rank) backend->do_notify_failure(failed, reason);
-    });
-  }
-  ~ShmRank() { watch_.remove(); }
+      : rank(options.rank),
+        size(options.world_size),
+        backend(std::make_unique<RankBackend>(options, shm::make_shm_backend(options, tuning))) {}
 
   /// Runs one collective until it is complete.
   void run(Collective collective) {
@@ -68,7 +65,7 @@ class ShmRank {
 
   const int rank;
   const int size;
-  const std::unique_ptr<Backend> backend;
+  const std::unique_ptr<RankBackend> backend;
 
  private:
   /// Aborts the peers with the reason, as ProcessGroup does.
@@ -77,7 +74,7 @@ class ShmRank {
     try {
       return f();
     } catch (const GroupError& e) {
-      backend->do_abort(e.culprit(), e.reason());
+      backend->fail(e);
       throw;
     }
   }
@@ -108,7 +105,6 @@ class ShmRank {
     }
   }
 
-  HookHandle watch_;
   int64_t seq_ = 0;
   int64_t started_ = 0;
   int64_t transfer_seq_ = 0;
@@ -129,7 +125,7 @@ inline std::vector<std::string> run_shm_threads(int world_size, const shm::Tunin
         } catch (const GroupError&) {
           throw;  // already reported by peers
         } catch (const std::exception& e) {
-          self.backend->do_abort(rank, e.what());
+          self.backend->fail(rank, e.what());
           throw;
         }
       } catch (const std::exception& e) {

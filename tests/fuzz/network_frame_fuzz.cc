@@ -22,7 +22,6 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       case FrameType::kSignature: decode_signature(payload, 4); break;
       case FrameType::kOffer: decode_message(payload); break;
       case FrameType::kAnswer: decode_answer(payload); break;
-      case FrameType::kPoison: decode_poison(payload); break;
       case FrameType::kData:
       case FrameType::kGoodbye: break;
     }

@@ -53,22 +53,41 @@ int HierarchicalBackend::max_polls() const {
   return std::min({flat_->max_polls(), local_->max_polls(), cross_ == nullptr ? INT_MAX : cross_->max_polls()});
 }
 
-void HierarchicalBackend::do_abort(int culprit, const std::string& reason) {
-  // The local backend first: the others wait briefly until peers have received data in flight.
-  local_->do_abort(culprit, reason);
-  flat_->do_abort(culprit, reason);
-  if (cross_ != nullptr) cross_->do_abort(culprit, reason);
+void HierarchicalBackend::do_cancel() {
+  local_->do_cancel();
+  flat_->do_cancel();
+  if (cross_ != nullptr) cross_->do_cancel();
 }
 
-void HierarchicalBackend::do_notify_failure(int culprit, const std::string& reason) {
-  // Each phase fails if it needs the culprit. A rank that waits for a failed rank is notified by the failed rank's
-  // do_abort.
-  const auto concerns = [&](const std::vector<int>& ranks) {
-    return culprit < 0 || std::find(ranks.begin(), ranks.end(), culprit) != ranks.end();
-  };
-  flat_->do_notify_failure(culprit, reason);
-  if (concerns(inside_)) local_->do_notify_failure(culprit, reason);
-  if (cross_ != nullptr && concerns(across_)) cross_->do_notify_failure(culprit, reason);
+int HierarchicalBackend::inside(int rank) const {
+  const auto found = std::find(inside_.begin(), inside_.end(), job_rank(options_, rank));
+  return found == inside_.end() ? -1 : static_cast<int>(found - inside_.begin());
+}
+
+int HierarchicalBackend::across(int rank) const {
+  const auto found = std::find(across_.begin(), across_.end(), job_rank(options_, rank));
+  return found == across_.end() ? -1 : static_cast<int>(found - across_.begin());
+}
+
+const Backend::PeerEnd* HierarchicalBackend::do_peer_end(int rank) {
+  const PeerEnd* const end = flat_->do_peer_end(rank);
+  return end != nullptr && do_drain(rank) ? end : nullptr;
+}
+
+bool HierarchicalBackend::do_drain(int rank) {
+  const int local = inside(rank), other = across(rank);
+  bool is_drained = flat_->do_drain(rank);
+  if (local >= 0) is_drained &= local_->do_drain(local);
+  if (other >= 0) is_drained &= cross_->do_drain(other);
+  return is_drained;
+}
+
+/// A rank that waits for a rank which waits for `rank` fails with the group.
+bool HierarchicalBackend::do_needs(int rank) {
+  if (!has_phases_ || !matched_) return flat_->do_needs(rank);
+  const int local = inside(rank), other = across(rank);
+  return (local_runs_ && local >= 0 && local_->do_needs(local)) ||
+         (cross_runs_ && other >= 0 && cross_->do_needs(other));
 }
 
 std::vector<int> HierarchicalBackend::do_awaited() {

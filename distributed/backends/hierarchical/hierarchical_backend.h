@@ -65,11 +65,13 @@ class HierarchicalBackend final : public Backend {
   Advance do_advance_p2p() override { return flat_->do_advance_p2p(); }
   void do_sleep(FunctionRef<bool()> changed, Clock::time_point until) override { local_->do_sleep(changed, until); }
   void do_wake() override { local_->do_wake(); }
-  void do_abort(int culprit, const std::string& reason) override;
-  void do_notify_failure(int culprit, const std::string& reason) override;
+  void do_cancel() override;
+  const PeerEnd* do_peer_end(int rank) override;
+  bool do_drain(int rank) override;
+  bool do_needs(int rank) override;
+  bool do_needs_p2p(int rank) override { return flat_->do_needs_p2p(rank); }
   LastStarted do_last_started(int rank) const override { return flat_->do_last_started(rank); }
   std::vector<int> do_awaited() override;
-  void do_throw_failure() override { flat_->do_throw_failure(); }
 
  private:
   /// Elements [begin, begin + count) of a tensor or chunk.
@@ -77,6 +79,9 @@ class HierarchicalBackend final : public Backend {
     int64_t begin;
     int64_t count;
   };
+  /// The rank's number on this host, or among the ranks of cross_; -1: it is not one of them.
+  int inside(int rank) const;
+  int across(int rank) const;
   /// One chunk of the running collective.
   struct Piece : Range {
     int root;            ///< -1: none

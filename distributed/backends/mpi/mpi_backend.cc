@@ -7,7 +7,6 @@
 #include <climits>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -26,20 +25,10 @@ namespace tandem { inline namespace v0 { namespace distributed {
 namespace {
 
 constexpr std::chrono::microseconds kPollInterval{50};  // while no caller waits
-// A rank that ended may have finished the running collective before; its last data may still be on its way.
-// Shorter than the 250 ms after which mpirun of OpenMPI 5.0 sends SIGTERM.
-constexpr std::chrono::milliseconds kEndGrace{100};
 // An all_reduce is cut into chunks, several at a time: MPI exchanges one while it reduces another.
-constexpr int kChunkElements = 1 << 20, kWindow = 4, kTag = 1, kMaxNoticePolls = 1000;
+constexpr int kChunkElements = 1 << 20, kWindow = 4;
 constexpr size_t kMaxKeptBytes = 64 << 20;  // of memory for the next collective
 constexpr int64_t kFlatBytes = 8 << 10;     // up to this size the flat backend sends data with the signatures
-
-/// Sent to all members by a rank that fails, because members inside MPI do not see the flat backend's failure.
-struct Notice {
-  int64_t finished = 0;  ///< number of the sender's last completed collective
-  int culprit = -1;
-  char reason[1000] = {};
-};
 
 std::byte* enlarge(std::vector<std::byte>& memory, int64_t num_bytes) {
   if (memory.size() < static_cast<size_t>(num_bytes)) memory.resize(static_cast<size_t>(num_bytes));
@@ -182,8 +171,17 @@ class MpiBackend final : public Backend {
     if (!changed()) std::this_thread::sleep_until(std::min(until, Clock::now() + kPollInterval));
   }
   void do_wake() override { flat_->do_wake(); }
-  void do_abort(int culprit, const std::string& reason) override;
-  void do_notify_failure(int culprit, const std::string& reason) override;
+  void do_cancel() override {
+    is_cancelled_ = true;
+    flat_->do_cancel();
+  }
+  const PeerEnd* do_peer_end(int rank) override { return in_flight_ ? nullptr : flat_->do_peer_end(rank); }
+  /// Shorter than the 250 ms after which mpirun of OpenMPI 5.0 sends SIGTERM.
+  std::chrono::milliseconds arrival_time() const override { return std::chrono::milliseconds(100); }
+  /// A rank that left has finished its part of a collective that MPI transfers.
+  bool do_drain(int rank) override { return flat_->do_drain(rank) && !in_flight_; }
+  bool do_needs(int rank) override { return in_flight_ || flat_->do_needs(rank); }
+  bool do_needs_p2p(int rank) override { return flat_->do_needs_p2p(rank); }
   LastStarted do_last_started(int rank) const override { return flat_->do_last_started(rank); }
   std::vector<int> do_awaited() override { return in_flight_ ? std::vector<int>() : flat_->do_awaited(); }
 
@@ -200,26 +198,20 @@ class MpiBackend final : public Backend {
   void start_exchange();
   void start_chunk(MPI_Request& request);
   void finish();
-  void note(int culprit, const std::string& reason, Clock::time_point due);
-  void check_failures();
 
   const ProcessGroupOptions options_;
   const std::unique_ptr<Backend> flat_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   std::unique_ptr<Transfer> transfer_ = std::make_unique<Transfer>();
 
-  std::mutex failures_mutex_;
-  std::vector<std::pair<Clock::time_point, GroupError>> failures_;  // from that time on
-  std::atomic<bool> has_failures_{false}, is_aborted_{false}, is_notified_{false};
+  std::atomic<bool> is_cancelled_{false};
 
   // The running collective.
   const Collective* call_ = nullptr;
   Collective flat_call_;
   std::atomic<bool> in_flight_{false};  // MPI transfers its data
-  std::atomic<int64_t> finished_{0};    // number of the last completed collective
-  unsigned idle_tests_ = 0;
-  std::byte* result_ = nullptr;     // copied or converted to the output at the end; null: in its place
-  const void* chunk_in_ = nullptr;  // the chunks of an all_reduce that have not begun
+  std::byte* result_ = nullptr;         // copied or converted to the output at the end; null: in its place
+  const void* chunk_in_ = nullptr;      // the chunks of an all_reduce that have not begun
   std::byte* chunk_out_ = nullptr;
   int64_t elements_left_ = 0;
 };
@@ -240,7 +232,7 @@ MpiBackend::MpiBackend(const ProcessGroupOptions& options, std::unique_ptr<Backe
 
 MpiBackend::~MpiBackend() {
   // After a failure not all members free the communicator.
-  if (!has_failures_ && !has(MPI_Finalized)) MPI_Comm_free(&comm_);
+  if (!is_cancelled_ && !has(MPI_Finalized)) MPI_Comm_free(&comm_);
   if (in_flight_) has_abandoned = transfer_.release() != nullptr;
 }
 
@@ -277,16 +269,13 @@ Advance MpiBackend::do_advance() {
     is_reduction(call_->kind) ? start_reduction() : start_exchange();
     return Advance::kMoved;
   }
-  const bool check_now = has_failures_ || ++idle_tests_ % 64 == 0;  // before the test: what is complete counts
   int index = MPI_UNDEFINED, has_any = 0;
   auto& requests = transfer_->requests;
   check(MPI_Testany(kWindow, requests.data(), &index, &has_any, MPI_STATUS_IGNORE));
-  if (has_any == 0 && check_now) check_failures();
   if (has_any == 0) return Advance::kIdle;
   if (index != MPI_UNDEFINED) return start_chunk(requests[static_cast<size_t>(index)]), Advance::kMoved;
   in_flight_ = false;
   finish();
-  finished_ = call_->seq;
   return Advance::kDone;
 }
 
@@ -373,52 +362,6 @@ void MpiBackend::finish() {
   }
   transfer_->kept.clear();
   if (transfer_->in.size() + transfer_->out.size() > kMaxKeptBytes) transfer_ = std::make_unique<Transfer>();
-}
-
-void MpiBackend::note(int culprit, const std::string& reason, Clock::time_point due) {
-  const std::lock_guard lock(failures_mutex_);
-  failures_.emplace_back(due, GroupError(failure_text(" failed", culprit, reason), reason, culprit));
-  has_failures_ = true;
-}
-
-void MpiBackend::check_failures() {
-  int has_notice = 0;
-  MPI_Iprobe(MPI_ANY_SOURCE, kTag, comm_, &has_notice, MPI_STATUS_IGNORE);
-  if (Notice notice; has_notice != 0) {
-    check(MPI_Recv(&notice, sizeof(notice), MPI_BYTE, MPI_ANY_SOURCE, kTag, comm_, MPI_STATUS_IGNORE));
-    if (notice.finished < call_->seq) note(notice.culprit, notice.reason, Clock::now());
-  }
-  const std::lock_guard lock(failures_mutex_);
-  for (const auto& [due, error] : failures_) {
-    if (due <= Clock::now()) throw error;
-  }
-}
-
-void MpiBackend::do_notify_failure(int culprit, const std::string& reason) {
-  // A rank that left has finished its part of a collective that MPI transfers.
-  if (reason != "left the job") {
-    note(culprit, reason, Clock::now() + kEndGrace);
-    is_notified_ = true;
-  }
-  flat_->do_notify_failure(culprit, reason);
-}
-
-void MpiBackend::do_abort(int culprit, const std::string& reason) {
-  note(culprit, reason, Clock::now());
-  flat_->do_abort(culprit, reason);
-  if (is_aborted_.exchange(true) || has(MPI_Finalized)) return;
-  auto* const notice = new Notice{finished_, culprit, {}};  // never freed: MPI may still send it
-  reason.copy(notice->reason, sizeof(notice->reason) - 1);
-  std::vector<MPI_Request> sends;
-  for (int rank = 0; rank < options_.world_size; ++rank) {
-    if (rank != options_.rank) MPI_Issend(notice, sizeof(Notice), MPI_BYTE, rank, kTag, comm_, &sends.emplace_back());
-  }
-  // MPI may connect and send only while it is called. Members outside MPI do not receive. The store notifies all ranks
-  // of a failure or none.
-  for (int i = 0, all_received = 0; i < kMaxNoticePolls && all_received == 0 && !is_notified_; ++i) {
-    MPI_Testall(static_cast<int>(sends.size()), sends.data(), &all_received, MPI_STATUSES_IGNORE);
-    std::this_thread::sleep_for(kPollInterval);
-  }
 }
 
 }  // namespace

@@ -31,8 +31,7 @@ using cuda::Event;
 using cuda::Stream;
 using cuda::StreamGuard;
 
-constexpr std::chrono::milliseconds kPollInterval{20};   // between two polls of the collectives in progress
-constexpr std::chrono::seconds kFailurePollInterval{1};  // without a completion, before poll_failures is called
+constexpr std::chrono::milliseconds kPollInterval{20};  // between two polls of the collectives in progress
 /// Grace time after an NCCL error. During this time a rank with the root cause may report it.
 constexpr std::chrono::milliseconds kRootCauseGrace{300};
 // CUDA blocks a host thread whose stream holds about a thousand launches. The thread would block inside NCCL, where no
@@ -442,15 +441,13 @@ NcclBackendImpl::Problem NcclBackendImpl::describe_late(const InFlightWork& work
           .culprit = work.all_end_together ? report.culprit : -1};
 }
 
-/// Watchdog thread: releases memory, checks deadlines, polls for failures of other ranks, and aborts.
+/// Watchdog thread: releases memory, checks deadlines, and aborts.
 void NcclBackendImpl::watch() {
   bool reported = false;
-  Clock::time_point quiet_since = Clock::now();
   std::unique_lock lock(mutex_);
   while (!stop_) {
     if (in_flight_.empty() && abort_at_ == Clock::time_point::max()) {
       changed_.wait(lock);
-      quiet_since = Clock::now();
     } else {
       changed_.wait_for(lock, kPollInterval);
     }
@@ -468,12 +465,8 @@ void NcclBackendImpl::watch() {
       failure_ = problem_.text;
       culprit_ = problem_.culprit;
     }
-    if (!done.empty()) quiet_since = Clock::now();
-    const bool polls = failure_.empty() && options_.poll_failures && Clock::now() - quiet_since >= kFailurePollInterval;
-    if (polls) quiet_since = Clock::now();
     changed_.notify_all();
     lock.unlock();
-    if (polls) options_.poll_failures();
     // Reported first, because abort() may block in NCCL.
     if (reports) options_.on_failure(problem_.text, problem_.culprit);
     if (aborts) abort();

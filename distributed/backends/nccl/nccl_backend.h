@@ -64,9 +64,6 @@ class NcclBackend {
     /// Finds the stragglers of collective `seq`, which is not complete at its deadline. May be empty. Called on the
     /// watchdog thread.
     std::function<StragglerReport(int64_t seq)> find_stragglers = {};
-    /// Polls for failures of other ranks. Called on the watchdog thread after each second without a completion. Returns
-    /// immediately; may lead to a call of abort_after().
-    std::function<void()> poll_failures = {};
     /// Called on the watchdog thread, at most once. `culprit`: a rank in the job, or -1.
     std::function<void(const std::string& reason, int culprit)> on_failure;
   };

@@ -71,7 +71,7 @@ void Connection::send(FrameType type, std::string payload) {
   FrameHeader header;
   header.type = static_cast<uint16_t>(type);
   std::lock_guard lock(send_mutex_);
-  if (!cannot_write_) enqueue({}, header, payload);
+  if (!cannot_write_ && !is_cancelled_) enqueue({}, header, payload);
 }
 
 uint64_t Connection::try_send_data(const std::byte* data, int64_t num_bytes, uint64_t channel, uint8_t stream,
@@ -86,16 +86,16 @@ uint64_t Connection::try_send_data(const std::byte* data, int64_t num_bytes, uin
   entry.data = data;
   entry.num_data = static_cast<size_t>(num_bytes);
   std::lock_guard lock(send_mutex_);
-  if (cannot_write_ || is_poisoned_ || queued_data_ - sent_data() >= kMaxQueuedData) return 0;
+  if (cannot_write_ || is_cancelled_ || queued_data_ - sent_data() >= kMaxQueuedData) return 0;
   ++queued_data_;
   enqueue(std::move(entry), header, {});
   return queued_data_;
 }
 
-void Connection::poison(std::string payload) {
+void Connection::cancel() {
   drops_data_ = true;
   std::lock_guard lock(send_mutex_);
-  if (std::exchange(is_poisoned_, true) || cannot_write_) return;
+  if (std::exchange(is_cancelled_, true) || cannot_write_) return;
   if (!queue_.empty() && queue_.front().sent > 0) {  // the frame that is being sent needs the rest of its data
     Entry& first = queue_.front();
     if (first.num_data > 0) first.bytes.append(reinterpret_cast<const char*>(first.data), first.num_data);
@@ -104,8 +104,8 @@ void Connection::poison(std::string payload) {
   }
   std::erase_if(queue_, [](const Entry& entry) { return entry.data != nullptr; });
   FrameHeader header;
-  header.type = static_cast<uint16_t>(FrameType::kPoison);
-  enqueue({}, header, payload);
+  header.type = static_cast<uint16_t>(FrameType::kGoodbye);
+  enqueue({}, header, {});
 }
 
 bool Connection::flush() {
@@ -284,7 +284,7 @@ bool Connection::read() {
   std::memmove(staged_, staged_ + staged_begin_, staged_end_ - staged_begin_);
   staged_end_ -= std::exchange(staged_begin_, 0);
   const size_t body = in_frame_ ? body_left_ : 0;
-  if (body > 0 && drops_data_ && frame_.data_bytes > 0) drop_body();  // poisoned in the middle of the frame
+  if (body > 0 && drops_data_ && frame_.data_bytes > 0) drop_body();  // cancelled in the middle of the frame
   iovec parts[] = {{body_, body}, {staged_ + staged_end_, kStaged - staged_end_}};
   const size_t first = body > 0 ? 0 : 1;
   const ssize_t n = transfer(recvmsg, socket_.get(), parts + first, 2 - first, 0);

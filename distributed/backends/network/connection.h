@@ -48,9 +48,9 @@ class Connection {
   uint64_t try_send_data(const std::byte* data, int64_t num_bytes, uint64_t channel, uint8_t stream, uint64_t offset);
   /// Number of data frames that the kernel has taken.
   uint64_t sent_data() const { return sent_data_.load(std::memory_order_acquire); }
-  /// Like send(), for the last important frame. From now on no data is sent, and data that arrives is dropped; a
-  /// receive() that runs meanwhile may still write posted memory.
-  void poison(std::string payload);
+  /// Sends a goodbye. From now on nothing else is sent, and data that arrives is dropped; a receive() that runs meanwhile
+  /// may still write posted memory.
+  void cancel();
   /// Writes what the socket takes. Returns whether data was sent that try_send_data has left.
   bool flush();
   bool is_unsent();
@@ -110,7 +110,7 @@ class Connection {
   uint64_t num_sent_ = 0;
   uint64_t queued_data_ = 0;  // number of data frames that were accepted
   bool cannot_write_ = false;
-  bool is_poisoned_ = false;
+  bool is_cancelled_ = false;
   std::atomic<uint64_t> sent_data_{0};
 
   std::mutex post_mutex_;  // guards posted_ and early_

@@ -122,11 +122,6 @@ void list_answer(Io& io, Frame& frame) {
   if (frame.kind == AnswerFrame::Kind::kMismatch) list_message(io, frame.posted);
 }
 
-template <class Io, class Frame>
-void list_poison(Io& io, Frame& frame) {
-  io.number(frame.finished).number(frame.culprit).beginning(frame.reason, kMaxReason);
-}
-
 template <class Frame>
 std::string written(void (*list)(Writer&, const Frame&), const Frame& frame) {
   Writer writer;
@@ -169,7 +164,6 @@ std::string encode(const SignatureFrame& frame) {
 }
 std::string encode(const MessageFrame& frame) { return written<MessageFrame>(list_message, frame); }
 std::string encode(const AnswerFrame& frame) { return written<AnswerFrame>(list_answer, frame); }
-std::string encode(const PoisonFrame& frame) { return written<PoisonFrame>(list_poison, frame); }
 
 SignatureFrame decode_signature(std::string_view payload, int world_size) {
   Reader reader(payload);
@@ -180,6 +174,5 @@ SignatureFrame decode_signature(std::string_view payload, int world_size) {
 }
 MessageFrame decode_message(std::string_view payload) { return read<MessageFrame>(list_message, payload); }
 AnswerFrame decode_answer(std::string_view payload) { return read<AnswerFrame>(list_answer, payload); }
-PoisonFrame decode_poison(std::string_view payload) { return read<PoisonFrame>(list_poison, payload); }
 
 }}}  // namespace tandem::v0::distributed::network

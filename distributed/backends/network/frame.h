@@ -14,18 +14,16 @@
 
 namespace tandem { inline namespace v0 { namespace distributed::network {
 
-inline constexpr uint32_t kMagic = 0x324c4754;   // "TGL2": protocol 2
+inline constexpr uint32_t kMagic = 0x334c4754;   // "TGL3": protocol 3
 inline constexpr size_t kInlineBytes = 8 << 10;  ///< data up to this size is sent inside the signature
 inline constexpr size_t kCallInfoText = 192;     ///< maximum bytes of names and file names
-inline constexpr size_t kMaxReason = 2048;
 
 enum class FrameType : uint16_t {
   kSignature = 1,  // SignatureFrame
   kData,           // data of a collective or a message
   kOffer,          // MessageFrame: a rank wants to send
   kAnswer,         // AnswerFrame: the receiver requests the data, has received it, needs none, or found a mismatch
-  kPoison,         // PoisonFrame: the rank no longer participates: culprit, reason
-  kGoodbye,        // the rank leaves the group
+  kGoodbye,        // the rank sends nothing more: it leaves the group, or the group has failed
 };
 
 struct FrameHeader {
@@ -103,22 +101,14 @@ struct AnswerFrame {
   MessageFrame posted;  ///< kMismatch: arguments of the receiver
 };
 
-struct PoisonFrame {
-  uint64_t finished = 0;  ///< number of collectives that the rank has completed
-  int64_t culprit = -1;
-  std::string reason;
-};
-
 std::string encode(const SignatureFrame& frame);
 std::string encode(const MessageFrame& frame);
 std::string encode(const AnswerFrame& frame);
-std::string encode(const PoisonFrame& frame);
 
 // Throw IoError if the payload is invalid.
 /// `world_size` is the maximum length of the lists.
 SignatureFrame decode_signature(std::string_view payload, int world_size);
 MessageFrame decode_message(std::string_view payload);
 AnswerFrame decode_answer(std::string_view payload);
-PoisonFrame decode_poison(std::string_view payload);
 
 }}}  // namespace tandem::v0::distributed::network

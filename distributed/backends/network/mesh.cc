@@ -24,7 +24,6 @@ namespace {
 
 constexpr std::chrono::seconds kGoodbyeTime{1};
 constexpr std::chrono::milliseconds kLastWordTime{50};
-constexpr std::chrono::milliseconds kReasonTime{500};
 constexpr int kMaxEvents = 16;
 constexpr int kMaxTaken = 16;  // frames
 
@@ -40,7 +39,7 @@ Mesh::Mesh(const ProcessGroupOptions& options, const Tuning& tuning)
       events_(epoll_create1(EPOLL_CLOEXEC)),
       signal_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       links_(static_cast<size_t>(options.world_size)),
-      lost_(static_cast<size_t>(options.world_size)),
+      ends_(static_cast<size_t>(options.world_size)),
       watches_(static_cast<size_t>(options.world_size)) {
   if (options.world_size == 1) {
     hosts_ = {host_identity(options)};
@@ -177,13 +176,9 @@ bool Mesh::receive_once() {
   std::move(received_.begin(), received_.end(), std::back_inserter(inbox_));
   received_.clear();
   for (size_t peer = 0; peer < links_.size(); ++peer) {
-    if (links_[peer] == nullptr || links_[peer]->ended().empty() || lost_[peer]) continue;
-    // A rank that throws out of the function that owns the group leaves before its error arrives at the store. So wait
-    // for the error here.
-    const bool waits = links_[peer]->has_left() && polls_;
-    lost_[peer] = {links_[peer]->ended(), waits ? Clock::now() + kReasonTime : Clock::time_point()};
-    any_lost_ = moved = true;
-    if (waits) signal();  // the receiving thread's next check is earlier
+    if (links_[peer] == nullptr || links_[peer]->ended().empty() || ends_[peer]) continue;
+    ends_[peer] = {links_[peer]->has_left(), links_[peer]->ended(), Clock::now()};
+    any_ended_ = moved = true;
   }
   return moved;
 }
@@ -203,45 +198,23 @@ void Mesh::take(std::vector<Frame>& frames, bool waits) {
   }
 }
 
-std::optional<std::string> Mesh::lost(int peer) const {
-  if (!any_lost_) return std::nullopt;
+const Backend::PeerEnd* Mesh::end(int peer) const {
+  if (!any_ended_) return nullptr;
   std::lock_guard lock(mutex_);
-  const auto& lost = lost_[static_cast<size_t>(peer)];
-  if (!lost || (polls_ && Clock::now() < lost->known_from)) return std::nullopt;
-  return lost->why;
+  const auto& end = ends_[static_cast<size_t>(peer)];
+  return end ? &*end : nullptr;
 }
 
 Mesh::Clock::time_point Mesh::check() {
   const Clock::time_point now = Clock::now();
-  bool is_known = false;
-  Clock::time_point next;
-  {
-    std::lock_guard lock(mutex_);
-    const bool looks = now >= next_look_;
-    if (looks) next_look_ = now + SilenceWatch::kInterval;
-    next = next_look_;
-    for (size_t peer = 0; peer < links_.size(); ++peer) {
-      if (auto& lost = lost_[peer]) {
-        if (lost->known_from > now) {
-          next = std::min(next, lost->known_from);
-        } else {
-          is_known |= std::exchange(lost->known_from, {}) != Clock::time_point();
-        }
-      } else if (looks && links_[peer] != nullptr && watches_[peer].is_lost(links_[peer]->descriptor())) {
-        links_[peer]->give_up();
-      }
-    }
+  std::lock_guard lock(mutex_);
+  if (now < next_look_) return next_look_;
+  next_look_ = now + SilenceWatch::kInterval;
+  for (size_t peer = 0; peer < links_.size(); ++peer) {
+    const bool is_open = links_[peer] != nullptr && !ends_[peer];
+    if (is_open && watches_[peer].is_lost(links_[peer]->descriptor())) links_[peer]->give_up();
   }
-  if (is_known) wake();
-  return next;
-}
-
-void Mesh::stop_polling() {
-  {
-    std::lock_guard lock(mutex_);
-    polls_ = false;
-  }
-  wake();
+  return next_look_;
 }
 
 // --- sleeping ---
@@ -300,10 +273,9 @@ void Mesh::notify(const std::function<void()>& wake) {
 
 // --- closing ---
 
-void Mesh::poison(const std::string& payload) {
-  stop_polling();
+void Mesh::cancel() {
   for (const auto& link : links_) {
-    if (link != nullptr) link->poison(payload);
+    if (link != nullptr) link->cancel();
   }
   { const std::lock_guard lock(receive_mutex_); }  // a thread that reads may still have written posted memory
   serves_always_ = true;
@@ -311,7 +283,6 @@ void Mesh::poison(const std::string& payload) {
 }
 
 void Mesh::close(std::chrono::milliseconds patience) {
-  stop_polling();
   for (const auto& link : links_) {
     if (link != nullptr) link->send(FrameType::kGoodbye);
   }

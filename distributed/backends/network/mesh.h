@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <tandem/base/function_ref.h>
+#include <tandem/distributed/backends/backend.h>
 #include <tandem/distributed/backends/network/connection.h>
 #include <tandem/distributed/backends/network/interface.h>
 #include <tandem/distributed/backends/network/receiving_thread.h>
@@ -46,15 +47,15 @@ class Mesh {
   /// Appends received frames; not all, so that the rank can send in between. If another thread reads now, its frames
   /// are returned only if this call `waits` for it.
   void take(std::vector<Frame>& frames, bool waits);
-  /// Why the connection to `peer` is lost: "died (its connection closed)". By then take() can return all frames of that
-  /// peer.
-  std::optional<std::string> lost(int peer) const;
+  /// As Backend::do_peer_end: then take() can return all frames of that peer.
+  const Backend::PeerEnd* end(int peer) const;
+  bool any_ended() const { return any_ended_; }
 
-  /// Notifies all peers that this rank no longer participates. When it returns, memory of earlier sends is not read any
-  /// more, and posted memory is not written.
-  void poison(const std::string& payload);
+  /// Sends a goodbye to all peers. When it returns, memory of earlier sends is not read any more, and posted memory is
+  /// not written.
+  void cancel();
 
-  /// Whether the receiving thread also serves this rank. It always does after poison() and notify().
+  /// Whether the receiving thread also serves this rank. It always does after cancel() and notify().
   void serve_by_thread(bool serve);
   /// Serves this rank by the thread if a frame could not be written completely. Call it when no operation runs.
   void serve_unsent();
@@ -71,15 +72,10 @@ class Mesh {
   int events() const { return events_.get(); }
   /// Reads a part of what has arrived. Returns whether to call it again.
   bool serve();
-  /// Detects silent peers, and reports peers that left some time ago. Returns when it is to be called again.
+  /// Detects silent peers. Returns when it is to be called again.
   Clock::time_point check();
 
  private:
-  struct Lost {
-    std::string why;
-    Clock::time_point known_from;
-  };
-
   void join();
   void exchange_hosts(Rendezvous& rendezvous);
   void connect(Rendezvous& rendezvous, const std::string& token);
@@ -90,7 +86,6 @@ class Mesh {
   bool receive(bool waits = false);
   bool receive_once();
   void signal() const;
-  void stop_polling();
 
   const ProcessGroupOptions options_;
   const Tuning tuning_;
@@ -113,9 +108,8 @@ class Mesh {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Frame> inbox_;
-  std::vector<std::optional<Lost>> lost_;
-  std::atomic<bool> any_lost_{false};
-  bool polls_ = true;  // the reason why a peer left may still arrive
+  std::vector<std::optional<Backend::PeerEnd>> ends_;  // each is set once
+  std::atomic<bool> any_ended_{false};
   std::vector<SilenceWatch> watches_;
   Clock::time_point next_look_ = {};
   std::atomic<uint32_t> sleepers_{0};

@@ -136,8 +136,7 @@ Advance NetworkBackend::do_advance() {
     finish_alone();
     return Advance::kDone;
   }
-  const Ends ends = known_ends();
-  bool moved = dispatch(ends);
+  bool moved = dispatch();
   moved |= match_signatures();
   if (unmatched_ == 0 && !parts_disagree_) {
     if (!streaming_) open_streams();
@@ -151,13 +150,12 @@ Advance NetworkBackend::do_advance() {
       return Advance::kDone;
     }
   }
-  if (!moved) check_failures(ends, false, [&](int rank) { return is_missing(rank, true); });
   return moved ? Advance::kMoved : Advance::kIdle;
 }
 
-bool NetworkBackend::dispatch(const Ends& ends) {
+bool NetworkBackend::dispatch() {
   frames_.clear();
-  mesh_.take(frames_, ends.any);  // what arrived before an end must be seen, also if another thread is reading it
+  mesh_.take(frames_, drains_ || mesh_.any_ended());  // also what another thread is reading
   const bool any = !frames_.empty();
   for (Frame& frame : frames_) {
     try {
@@ -180,14 +178,13 @@ void NetworkBackend::take_frame(Frame& frame) {
     case FrameType::kData:
       if ((frame.channel & kMessageBit) != 0) {
         // The receive may have failed; then its memory may be freed.
-        if (!is_aborted()) messages_.take(frame);
+        if (!is_cancelled_) messages_.take(frame);
       } else {
         note_arrived(frame.peer, frame.stream, frame.data_bytes);
       }
       return;
     case FrameType::kOffer:
     case FrameType::kAnswer: messages_.take(frame); return;
-    case FrameType::kPoison: from.poison = decode_poison(frame.payload); return;
     case FrameType::kGoodbye: return;
   }
 }
@@ -221,8 +218,7 @@ void NetworkBackend::check_parts() {
   for (int from = 0; from < size_; ++from) {
     for (int to = 0; to < size_; ++to) {
       if (at(frame_of(from).sends, to) == at(frame_of(to).expects, from)) continue;
-      // All ranks find the same pair. The two ranks of this pair have both shapes; their poison carries the error to
-      // the others.
+      // All ranks find the same pair. The two ranks of this pair have both shapes, and fail the group.
       parts_disagree_ = true;
       if (from != rank_ && to != rank_) return;
       const ShownShape sent = from == rank_ ? call_->inputs[static_cast<size_t>(to)].shape : frame_of(from).sent;
@@ -267,77 +263,20 @@ std::vector<int> NetworkBackend::do_awaited() {
   return causes.empty() ? missing : causes;
 }
 
-void NetworkBackend::do_throw_failure() {
-  const Ends ends = known_ends();
-  dispatch(ends);
-  check_failures(ends, true, [](int) { return false; });
-}
-
-NetworkBackend::Ends NetworkBackend::known_ends() const {
-  Ends ends{num_failures_.load(std::memory_order_acquire), {}, false};
-  for (int rank = 0; rank < size_; ++rank) {
-    if (mesh_.lost(rank)) ends.lost.push_back(rank);
-  }
-  ends.any = ends.num_notified > 0 || !ends.lost.empty();
-  return ends;
-}
-
-void NetworkBackend::check_failures(const Ends& ends, bool poison_always, FunctionRef<bool(int rank)> is_needed) {
-  for (int rank = 0; rank < size_; ++rank) {
-    const auto& poison = peer(rank).poison;
-    if (poison && (poison_always || poison->finished < number_))
-      fail(static_cast<int>(poison->culprit), poison->reason);
-  }
-  if (ends.num_notified > 0) {
-    std::lock_guard lock(failures_mutex_);
-    for (size_t i = 0; i < ends.num_notified; ++i) {
-      const auto& [culprit, reason, known_from] = failures_[i];
-      int member = -1;
-      for (int rank = 0; rank < size_; ++rank) {
-        if (job_rank(options_, rank) == culprit) member = rank;
-      }
-      const bool is_peer_of_group = member >= 0 && member != rank_;
-      const bool may_arrive = is_peer_of_group && !mesh_.lost(member) && Clock::now() < known_from;
-      if (aborted_ || !is_peer_of_group || (!may_arrive && is_needed(member))) fail(culprit, reason);
-    }
-  }
-  for (const int rank : ends.lost) {
-    if (is_needed(rank)) fail(job_rank(options_, rank), mesh_.lost(rank).value_or(""));
-  }
-}
-
 void NetworkBackend::fail(int culprit, const std::string& reason) const {
   throw GroupError(failure_text(" failed", culprit, reason), reason, culprit);
 }
 
-bool NetworkBackend::is_aborted() {
-  if (num_failures_.load(std::memory_order_acquire) == 0) return false;
-  std::lock_guard lock(failures_mutex_);
-  return aborted_;
-}
-
-void NetworkBackend::do_abort(int culprit, const std::string& reason) {
-  {
-    std::lock_guard lock(failures_mutex_);
-    if (!aborted_) failures_.insert(failures_.begin(), {culprit, reason, {}});
-    aborted_ = true;
-    num_failures_.store(failures_.size(), std::memory_order_release);
-  }
-  // Always poison, also if another call aborted first: the caller may free its memory when this function has returned.
-  mesh_.poison(encode(PoisonFrame{finished_.load(std::memory_order_acquire), culprit, reason}));
+void NetworkBackend::do_cancel() {
+  is_cancelled_ = true;
+  mesh_.cancel();
   mesh_.wake();
 }
 
-void NetworkBackend::do_notify_failure(int culprit, const std::string& reason) {
-  {
-    std::lock_guard lock(failures_mutex_);
-    for (int rank = 0; rank < size_; ++rank) {
-      if (is_peer(rank) && job_rank(options_, rank) == culprit) link(rank).expect_end();
-    }
-    failures_.push_back({culprit, reason, Clock::now() + kArrivalTime});
-    num_failures_.store(failures_.size(), std::memory_order_release);
-  }
-  mesh_.wake();
+bool NetworkBackend::do_drain(int rank) {
+  drains_ = true;
+  link(rank).expect_end();
+  return mesh_.end(rank) != nullptr;
 }
 
 // --- the rest ---
@@ -361,14 +300,9 @@ LastStarted NetworkBackend::do_last_started(int rank) const {
 void NetworkBackend::do_start_p2p(P2pRequest& transfer) { messages_.start(transfer); }
 
 Advance NetworkBackend::do_advance_p2p() {
-  const Ends ends = known_ends();
-  bool moved = dispatch(ends);
+  bool moved = dispatch();
   moved |= messages_.advance();
-  if (!messages_.any()) {
-    mesh_.serve_unsent();
-  } else if (!moved) {
-    check_failures(ends, true, [&](int rank) { return messages_.waits_for(rank); });
-  }
+  if (!messages_.any()) mesh_.serve_unsent();
   return moved ? Advance::kMoved : Advance::kIdle;
 }
 

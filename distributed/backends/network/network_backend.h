@@ -47,20 +47,21 @@ class NetworkBackend final : public Backend {
   Advance do_advance_p2p() override;
   void do_sleep(FunctionRef<bool()> changed, Clock::time_point until) override { mesh_.sleep(changed, until); }
   void do_wake() override { mesh_.wake(); }
-  void do_abort(int culprit, const std::string& reason) override;
-  void do_notify_failure(int culprit, const std::string& reason) override;
+  void do_cancel() override;
+  const PeerEnd* do_peer_end(int rank) override { return mesh_.end(rank); }
+  bool do_drain(int rank) override;
+  bool do_needs(int rank) override { return is_missing(rank, true); }
+  bool do_needs_p2p(int rank) override { return messages_.waits_for(rank); }
   LastStarted do_last_started(int rank) const override;
   std::vector<int> do_awaited() override;
-  void do_throw_failure() override;
   void do_notify(const std::function<void()>& wake) override { mesh_.notify(wake); }
 
  private:
   static constexpr int kStreams = 2;
   static constexpr int kAhead = kStreams;  ///< index of the first stream of the next collective
   static constexpr size_t kMaxPrefetched = 8;
-  static constexpr int64_t kUnit = 64;  ///< slices begin at multiples of this many bytes
-  static constexpr int kWindow = 4;     ///< chunks that are received before they are reduced
-  static constexpr std::chrono::milliseconds kArrivalTime{500};
+  static constexpr int64_t kUnit = 64;               ///< slices begin at multiples of this many bytes
+  static constexpr int kWindow = 4;                  ///< chunks that are received before they are reduced
   static constexpr int64_t kLongTransfer = 3 << 20;  ///< bytes; the receiving thread takes part
 
   /// A stream from this rank to one other rank.
@@ -103,21 +104,10 @@ class NetworkBackend final : public Backend {
     std::deque<InFlightChunk> in_flight;
     std::unique_ptr<std::byte[]> window;  ///< ring buffer of data that is reduced; allocated when first used
     int64_t window_bytes = 0;
-    std::optional<PoisonFrame> poison;
   };
   struct Prefetched {
     SignatureFrame frame;
     const std::byte* input;  ///< null: not ready before the collective starts
-  };
-  struct Failure {
-    int culprit;
-    std::string reason;
-    Clock::time_point known_from;  ///< until then, data that the culprit has sent may arrive
-  };
-  struct Ends {
-    size_t num_notified;    ///< the first failures of failures_
-    std::vector<int> lost;  ///< ranks to which the connection is lost
-    bool any;
   };
   struct Slice {
     int64_t begin;
@@ -130,7 +120,7 @@ class NetworkBackend final : public Backend {
   bool is_peer(int rank) const { return rank != rank_; }
   static SignatureFrame make_signature(const Collective& collective, uint64_t number);
   void post_signature(int to, SignatureFrame& frame);
-  bool dispatch(const Ends& ends);
+  bool dispatch();
   void take_frame(Frame& frame);
   void note_started(int rank, const SignatureFrame& frame);
   bool match_signatures();
@@ -138,13 +128,7 @@ class NetworkBackend final : public Backend {
   /// Whether this rank waits for data of `rank`, or `rank` has not taken data. If the rank `has_ended`, data that has
   /// arrived and has no memory yet is not missing.
   bool is_missing(int rank, bool has_ended = false);
-  /// Read this before the frames, because data that a rank sent before it ended still counts.
-  Ends known_ends() const;
-  /// Throws if a rank in `ends` has failed for which `is_needed` returns true. Poison always throws if `poison_always`;
-  /// otherwise it throws unless its sender has completed the running collective.
-  void check_failures(const Ends& ends, bool poison_always, FunctionRef<bool(int rank)> is_needed);
   [[noreturn]] void fail(int culprit, const std::string& reason) const;
-  bool is_aborted();
 
   // plan.cc: which data each rank sends to each other rank
   void plan();
@@ -180,10 +164,8 @@ class NetworkBackend final : public Backend {
   const int size_;
   const Tuning tuning_;
 
-  std::mutex failures_mutex_;
-  std::vector<Failure> failures_;
-  std::atomic<size_t> num_failures_{0};
-  bool aborted_ = false;  // guarded by failures_mutex_
+  std::atomic<bool> is_cancelled_{false};
+  bool drains_ = false;  // do_drain was called
 
   mutable std::mutex last_mutex_;
   struct Last {

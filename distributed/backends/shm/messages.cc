@@ -87,11 +87,6 @@ void P2pMatcher::start(P2pRequest& transfer) {
 
 bool P2pMatcher::any_with(int rank) const { return peers_[static_cast<size_t>(rank)].num_running > 0; }
 
-void P2pMatcher::clear() {
-  for (Peer& peer : peers_) peer = Peer();
-  num_running_ = 0;
-}
-
 void P2pMatcher::finish(Peer& peer, P2pRequest& transfer) {
   transfer.done = true;
   --peer.num_running;

@@ -31,8 +31,6 @@ class P2pMatcher {
   bool any() const { return num_running_ > 0; }
   /// Whether a message to or from that rank is incomplete.
   bool any_with(int rank) const;
-  /// Drops all messages, after a failure.
-  void clear();
 
  private:
   struct Outgoing {

@@ -1,7 +1,7 @@
 // The memory that the ranks of one host share. Private to distributed/backends/shm.
 //
 // Each rank owns one segment. Only the owner writes it; peers map it read-only. A segment contains a header
-// (signatures, counters, poison), slots for small data, rings for large data, and the channels of messages to each
+// (signatures, counters), slots for small data, rings for large data, and the channels of messages to each
 // other rank. All ranks write the doorbell pages, which contain only wake-up counts.
 #pragma once
 
@@ -64,15 +64,6 @@ struct alignas(kLine) Counters {
 inline constexpr int64_t stamp(int64_t seq, int64_t rounds) { return (seq << 24) | rounds; }
 inline constexpr int64_t kMaxRounds = (int64_t{1} << 24) - 1;
 
-/// Whether the rank has failed, and why. Written once.
-struct alignas(kLine) Poison {
-  std::atomic<uint32_t> state{kClean};
-  int32_t culprit = -1;
-  char reason[2048] = {};
-
-  static constexpr uint32_t kClean = 0, kWriting = 1, kWritten = 2;
-};
-
 /// The collective that the rank started last. Peers may read it at any time; they read again if it changed meanwhile.
 struct alignas(kLine) LastCollective {
   std::atomic<int64_t> version{0};  ///< odd while the other fields change
@@ -99,9 +90,9 @@ struct SegmentHeader {
   LastCollective last_collective;
   CallInfo call_info[kNumBuffers];
   char tensors[kNumBuffers][kMaxShownTensors] = {};  ///< Collective::tensors of a list; no terminating zero
-  Poison poison;
-  cpu_set_t cores = {};        ///< the rank's affinity mask when it joined
-  uint64_t pid_namespace = 0;  ///< inode; 0: not known
+  alignas(kLine) std::atomic<bool> has_left{false};  ///< writes nothing more
+  cpu_set_t cores = {};                              ///< the rank's affinity mask when it joined
+  uint64_t pid_namespace = 0;                        ///< inode; 0: not known
   int32_t pid = 0;
 };
 

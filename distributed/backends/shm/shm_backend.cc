@@ -6,13 +6,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <limits>
 
 #include <tandem/base/rank_context.h>
 #include <tandem/base/trace.h>
 #include <tandem/distributed/backends/shm/futex.h>
 #include <tandem/distributed/backends/shm/join.h>
-#include <tandem/distributed/rendezvous/failure_board.h>
 
 namespace tandem { inline namespace v0 { namespace distributed::shm {
 
@@ -53,6 +51,7 @@ ShmBackend::ShmBackend(const ProcessGroupOptions& options, const Tuning& tuning)
       notifier_(*mapping_, rank_),
       messages_(options_, tuning_, layout_, *mapping_, notifier_),
       death_ns_(static_cast<size_t>(options.world_size)),
+      ends_(static_cast<size_t>(options.world_size)),
       inputs_(static_cast<size_t>(options.world_size)),
       store_tuner_(tuning_.trial_bytes) {
   if (cores_suffice(*mapping_, size_)) max_polls_ = 1500;
@@ -79,23 +78,9 @@ void ShmBackend::do_sleep(FunctionRef<bool()> changed, Clock::time_point until) 
 
 void ShmBackend::do_wake() { notifier_.notify(rank_); }
 
-void ShmBackend::do_abort(int culprit, const std::string& reason) {
-  Poison& poison = own().poison;
-  uint32_t state = Poison::kClean;
-  if (!poison.state.compare_exchange_strong(state, Poison::kWriting)) return;
-  poison.culprit = culprit;
-  copy_text(poison.reason, reason, sizeof(poison.reason));
-  poison.state.store(Poison::kWritten, std::memory_order_seq_cst);
+void ShmBackend::do_cancel() {
+  own().has_left.store(true, std::memory_order_seq_cst);
   for (int rank = 0; rank < size_; ++rank) notifier_.notify(rank);
-}
-
-void ShmBackend::do_notify_failure(int culprit, const std::string& reason) {
-  {
-    std::lock_guard lock(failures_mutex_);
-    failures_.push_back({culprit, reason});
-    num_failures_.store(failures_.size(), std::memory_order_release);
-  }
-  notifier_.notify(rank_);
 }
 
 bool ShmBackend::is_silent(int rank) const {
@@ -105,25 +90,24 @@ bool ShmBackend::is_silent(int rank) const {
 }
 
 void ShmBackend::detect_deaths() {
-  const int64_t now = trace_now_ns();
   for (int rank = 0; rank < size_; ++rank) {
-    if (rank == rank_ || !is_silent(rank) || !has_ended(header(rank), own())) continue;
-    {
-      std::lock_guard lock(failures_mutex_);
-      int64_t& first = death_ns_[static_cast<size_t>(rank)];
-      if (first == 0) first = now;
-      if (now - first < kStoreTime.count()) continue;
-      first = std::numeric_limits<int64_t>::max();  // is reported
-    }
-    do_notify_failure(job_rank(options_, rank), "died (its process ended)");
+    std::atomic<int64_t>& death = death_ns_[static_cast<size_t>(rank)];
+    if (rank != rank_ && death == 0 && is_silent(rank) && has_ended(header(rank), own())) death = trace_now_ns();
   }
 }
 
-bool ShmBackend::is_missing(int rank) const { return header(rank).finished.load(std::memory_order_acquire) < number_; }
-
-void ShmBackend::fail(int culprit, const std::string& reason) const {
-  throw GroupError(failure_text(" failed", culprit, reason), reason, culprit);
+const Backend::PeerEnd* ShmBackend::do_peer_end(int rank) {
+  auto& end = ends_[static_cast<size_t>(rank)];
+  const int64_t death = death_ns_[static_cast<size_t>(rank)];
+  if (!end && header(rank).has_left.load(std::memory_order_seq_cst)) {
+    end = {true, "left the group", Clock::now()};
+  } else if (!end && death != 0 && trace_now_ns() - death >= kStoreTime.count()) {
+    end = {false, "died (its process ended)", Clock::now()};
+  }
+  return end ? &*end : nullptr;
 }
+
+bool ShmBackend::is_missing(int rank) const { return header(rank).finished.load(std::memory_order_acquire) < number_; }
 
 // --- one collective ---
 
@@ -155,13 +139,6 @@ void ShmBackend::do_start(const Collective& collective) {
 }
 
 Advance ShmBackend::do_advance() {
-  // Failures are read before the counters: what a rank published before it failed still counts.
-  const size_t num_notified = num_failures_.load(std::memory_order_acquire);
-  int poisoned = -1;
-  for (int rank = size_ - 1; rank >= 0; --rank) {
-    if (header(rank).poison.state.load(std::memory_order_seq_cst) == Poison::kWritten && is_missing(rank))
-      poisoned = rank;
-  }
   const Advance result = step();
   if (result == Advance::kDone) {
     own().finished.store(number_, std::memory_order_release);
@@ -173,23 +150,7 @@ Advance ShmBackend::do_advance() {
     }
     if (is_tried()) store_tuner_.end(rounds_);
   }
-  if (result != Advance::kIdle) return result;
-  if (poisoned >= 0) look_for_mismatch();
-  fail_if_needed(poisoned, num_notified, [&](int rank) { return is_missing(rank); });
-  return Advance::kIdle;
-}
-
-void ShmBackend::fail_if_needed(int poisoned, size_t num_notified, FunctionRef<bool(int)> is_needed) {
-  if (poisoned >= 0) fail(header(poisoned).poison.culprit, header(poisoned).poison.reason);
-  if (num_notified == 0) return;
-  std::lock_guard lock(failures_mutex_);
-  for (size_t i = 0; i < num_notified; ++i) {
-    const auto& [culprit, reason] = failures_[i];
-    if (culprit < 0) fail(culprit, reason);
-    for (int rank = 0; rank < size_; ++rank) {
-      if (job_rank(options_, rank) == culprit && is_needed(rank)) fail(culprit, reason);
-    }
-  }
+  return result;
 }
 
 Advance ShmBackend::step() {
@@ -224,15 +185,6 @@ bool ShmBackend::match_signatures() {
     choose_path();  // again: now the counts of all ranks are known
   }
   return true;
-}
-
-void ShmBackend::look_for_mismatch() const {
-  for (int rank = matched_; rank < size_; ++rank) {
-    const SignatureSlot& theirs = signature_slot(rank);
-    if (theirs.seq.load(std::memory_order_seq_cst) == number_ &&
-        !(own().signatures[buffer_index_].signature == theirs.signature))
-      throw_mismatch(rank);
-  }
 }
 
 std::string ShmBackend::describe_signature(int rank) const {
@@ -303,20 +255,7 @@ std::string ShmBackend::describe() const {
 void ShmBackend::do_start_p2p(P2pRequest& transfer) { messages_.start(transfer); }
 
 Advance ShmBackend::do_advance_p2p() {
-  if (!messages_.any()) return Advance::kIdle;
-  const size_t num_notified = num_failures_.load(std::memory_order_acquire);
-  int poisoned = -1;
-  for (int rank = size_ - 1; rank >= 0; --rank) {
-    if (header(rank).poison.state.load(std::memory_order_seq_cst) == Poison::kWritten) poisoned = rank;
-  }
-  try {
-    if (messages_.advance()) return Advance::kMoved;
-    fail_if_needed(poisoned, num_notified, [&](int rank) { return messages_.any_with(rank); });
-  } catch (const GroupError&) {
-    messages_.clear();
-    throw;
-  }
-  return Advance::kIdle;
+  return messages_.any() && messages_.advance() ? Advance::kMoved : Advance::kIdle;
 }
 
 std::unique_ptr<Backend> make_shm_backend(const ProcessGroupOptions& options, const Tuning& tuning) {

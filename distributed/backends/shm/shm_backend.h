@@ -4,7 +4,7 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,8 +45,10 @@ class ShmBackend final : public Backend {
   Advance do_advance_p2p() override;
   void do_sleep(FunctionRef<bool()> changed, Clock::time_point until) override;
   void do_wake() override;
-  void do_abort(int culprit, const std::string& reason) override;
-  void do_notify_failure(int culprit, const std::string& reason) override;
+  void do_cancel() override;
+  const PeerEnd* do_peer_end(int rank) override;
+  bool do_needs(int rank) override { return is_missing(rank); }
+  bool do_needs_p2p(int rank) override { return messages_.any_with(rank); }
   LastStarted do_last_started(int rank) const override;
   std::vector<int> do_awaited() override;
 
@@ -68,9 +70,6 @@ class ShmBackend final : public Backend {
   void put(int64_t round, std::byte* out, const std::byte* in, int64_t num_bytes) const;
   Advance step();
   bool match_signatures();
-  /// Called when this rank is notified of a failure while it waits for a signature. The cause may be a mismatch, which
-  /// this rank can then report too.
-  void look_for_mismatch() const;
   void match_parts() const;
   [[noreturn]] void throw_mismatch(int peer) const;
   std::string describe_signature(int rank) const;
@@ -109,12 +108,9 @@ class ShmBackend final : public Backend {
   bool is_missing(int rank) const;
   /// Whether the rank can make progress, according to the counters of all ranks.
   bool can_move(int rank) const;
-  /// Throws if a rank has failed (`poisoned`, or one of the first `num_notified` failures) and the operation needs it.
-  void fail_if_needed(int poisoned, size_t num_notified, FunctionRef<bool(int)> is_needed);
-  [[noreturn]] void fail(int culprit, const std::string& reason) const;
   /// Whether the rank has not slept for longer than a waiting rank would: it is stopped, dead, or does other work.
   bool is_silent(int rank) const;
-  /// Reports the ranks whose processes have ended, if the store does not.
+  /// Finds ranks whose processes have ended.
   void detect_deaths();
 
   /// The algorithms described above; kNothing: only signatures are compared.
@@ -133,12 +129,6 @@ class ShmBackend final : public Backend {
   /// Whether the rank's counter has reached `rounds` rounds of this collective. Always true for this rank.
   bool passed(int rank, std::atomic<int64_t> Counters::*counter, int64_t rounds) const;
 
-  /// A failure of another rank of which this rank was notified.
-  struct Failure {
-    int culprit;
-    std::string reason;
-  };
-
   const ProcessGroupOptions options_;
   const int rank_;
   const int size_;
@@ -149,10 +139,8 @@ class ShmBackend final : public Backend {
   P2pMatcher messages_;
   int max_polls_ = 1;
 
-  std::mutex failures_mutex_;
-  std::vector<Failure> failures_;
-  std::atomic<size_t> num_failures_{0};
-  std::vector<int64_t> death_ns_;  // by rank: when its death was detected, or 0; guarded by failures_mutex_
+  std::vector<std::atomic<int64_t>> death_ns_;  // by rank: when its death was detected, or 0
+  std::vector<std::optional<PeerEnd>> ends_;
 
   // The running collective.
   const Collective* call_ = nullptr;
