@@ -50,6 +50,7 @@ bool FailureLatch::Known::is_failing() const {
 }
 
 FailureLatch::FailureLatch(const ProcessGroupOptions& options) : options_(options) {
+  known_.version = version_;
   known_.ended.resize(static_cast<size_t>(options.world_size));
 }
 
@@ -67,6 +68,8 @@ void FailureLatch::listen(std::function<void(const Known&)> f) {
       known.failed_at = Clock::now();
     });
   }));
+  // If members have ended already, the failure that may have caused it must be known first.
+  if (version_ > 1) options_.store->contains({key()});
 }
 
 void FailureLatch::note_end(int culprit, const std::string& reason) {
@@ -111,7 +114,7 @@ void FailureLatch::change(const std::function<void(Known&)>& f) {
 }
 
 void FailureLatch::read(Known& known) const {
-  if (known.version == version()) return;
+  if (known.version == version_.load(std::memory_order_acquire)) return;
   std::lock_guard lock(mutex_);
   known = known_;
 }
@@ -136,6 +139,8 @@ std::optional<Failure> still_needed(const Waiting& operation, const FailureLatch
                                                          waits_until(known.failed_at + backend.arrival_time());
     if (!may_complete) return failure;
   }
+  std::optional<Failure> found;
+  std::pair<bool, Clock::time_point> found_order;  // a rank that left may have left because of another one
   for (int rank = 0; rank < options.world_size; ++rank) {
     if (rank == options.rank || !operation.needs(rank)) continue;
     const auto& end = known.ended[static_cast<size_t>(rank)];
@@ -145,10 +150,13 @@ std::optional<Failure> still_needed(const Waiting& operation, const FailureLatch
     if (link == nullptr && may_send(rank) && (end->has_left || waits_until(end->when + backend.arrival_time())))
       continue;
     if (known.failure) return known.failure;
-    if (end) return Failure{job_rank(options, rank), end->reason};
-    if (link->has_left && !known.store && waits_until(link->when + kReasonTime)) continue;
-    return Failure{job_rank(options, rank), link->why};
+    if (!end && link->has_left && !known.store && waits_until(link->when + kReasonTime)) continue;
+    const std::pair order(end ? end->has_left : link->has_left, end ? end->when : link->when);
+    if (found && found_order <= order) continue;
+    found = Failure{job_rank(options, rank), end ? end->reason : link->why};
+    found_order = order;
   }
+  if (found) return found;
   if (known.store) return Failure{-1, known.store->reason};
   return std::nullopt;
 }

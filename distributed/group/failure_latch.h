@@ -43,13 +43,14 @@ class FailureLatch {
     Clock::time_point when;
   };
   struct Known {
-    uint64_t version = 0;
+    uint64_t version = 0;  ///< changes whenever the rest changes
     std::optional<Failure> failure;
     Clock::time_point failed_at;
     std::optional<End> store;               ///< its host is lost
     std::vector<std::optional<End>> ended;  ///< by rank of the group, without this rank
     bool has_own_ended = false;             ///< this rank has announced its own failure
 
+    bool is_empty() const { return version <= 1; }
     /// Whether operations may fail. False also if members have only left.
     bool is_failing() const;
   };
@@ -67,8 +68,6 @@ class FailureLatch {
 
   /// Copies what is known, if it is newer.
   void read(Known& known) const;
-  /// 0: nothing is known.
-  uint64_t version() const { return version_.load(std::memory_order_acquire); }
   bool is_failing() const { return is_failing_.load(std::memory_order_acquire); }
 
  private:
@@ -81,7 +80,7 @@ class FailureLatch {
   std::function<void(const Known&)> listener_;
   mutable std::mutex mutex_;  // guards known_
   Known known_;
-  std::atomic<uint64_t> version_{0};
+  std::atomic<uint64_t> version_{1};  // of known_
   std::atomic<bool> is_failing_{false};
 };
 

@@ -7,6 +7,7 @@
 #include <tandem/distributed/group/group_queue.h>
 #include <tandem/distributed/rendezvous/failure_board.h>
 #include <tandem/distributed/rendezvous/missing_ranks.h>
+#include <tandem/distributed/rendezvous/rendezvous.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
@@ -244,15 +245,20 @@ void GroupQueue::log_once(const CollectiveOperation& operation, const std::strin
 bool GroupQueue::knows_ends() {
   again_ = Clock::time_point::max();
   latch_.read(known_);
-  bool any = known_.version > 0;
+  bool any = !known_.is_empty();
   for (int rank = 0; rank < options_.world_size && !any; ++rank) any = backend_->do_peer_end(rank) != nullptr;
   return any;
 }
 
 /// Throws the failure of an operation that has made no progress since knows_ends(), if it cannot complete.
 void GroupQueue::fail_if_needed(int64_t number, FunctionRef<bool(int rank)> needs) {
-  if (const auto failure = still_needed({number, needs}, known_, *backend_, options_, Clock::now(), again_)) {
-    throw failure->error();
+  const auto failure = still_needed({number, needs}, known_, *backend_, options_, Clock::now(), again_);
+  if (!failure) return;
+  if (backend_->has_members() || failure->member == options_.rank) throw failure->error();
+  try {
+    fail_to_join(options_, failure_text("rendezvous failed", failure->culprit, failure->reason));
+  } catch (const CommError& e) {
+    throw GroupError(str(" failed\n  ", e.what()), e.what(), failure->culprit);
   }
 }
 
@@ -266,6 +272,7 @@ void GroupQueue::fail(Operation& operation, const GroupError& error, int culprit
   has_failed_ = true;
   suppress_deferred_errors();
   fail_group(culprit, error.reason(), error.what() == ": " + error.reason());
+  latch_.read(known_);
 }
 
 void GroupQueue::fail_with_current_exception(Operation& operation) {
@@ -280,6 +287,7 @@ void GroupQueue::fail_with_current_exception(Operation& operation) {
   } catch (...) {  // not a std::exception
   }
   fail_group(own_job_rank(), reason);
+  latch_.read(known_);
 }
 
 void GroupQueue::fail_group(int culprit, const std::string& reason, bool is_mismatch) {
