@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <condition_variable>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -236,6 +237,37 @@ TEST_P(StoreInterface, CompareSetCompletesPendingGet) {
   stores[1].compare_set("late", "", "y");
   waiting.join();
   EXPECT_EQ(got, "y");
+}
+
+TEST_P(StoreInterface, WatchIsCalledOnceWithFirstValue) {
+  Stores stores(GetParam(), 3);
+  std::promise<std::string> now, later;
+  td::HookHandle removed = stores[2].watch("key", [](const std::string&) { ADD_FAILURE() << "was removed"; });
+  removed.remove();
+  td::HookHandle before = stores[1].watch("key", [&](const std::string& value) { later.set_value(value); });
+  td::HookHandle other = stores[1].watch("other", [](const std::string&) { ADD_FAILURE() << "another key"; });
+  stores[0].offer("key", "first");
+  EXPECT_EQ(later.get_future().get(), "first");
+  stores[0].offer("key", "second");
+  stores[0].set("more", "x");  // after the offer was received
+  EXPECT_EQ(stores[1].get("key", 20s), "first");
+  td::HookHandle after = stores[0].watch("key", [&](const std::string& value) { now.set_value(value); });
+  EXPECT_EQ(now.get_future().get(), "first");
+  stores[2].set("key", "third");  // a second call would throw from set_value
+  EXPECT_EQ(stores[1].get("key", 20s), "third");
+  for (td::HookHandle* handle : {&before, &other, &after}) handle->remove();
+}
+
+TEST(PrefixStore, WatchesItsOwnKeys) {
+  const auto store = make_memory_store();
+  const auto prefixed = make_prefix_store("a/", store);
+  std::string seen;
+  td::HookHandle handle = prefixed->watch("key", [&](const std::string& value) { seen += value; });
+  store->set("key", "outside");
+  prefixed->offer("key", "inside");
+  EXPECT_EQ(seen, "inside");
+  EXPECT_EQ(store->get("a/key", 1s), "inside");
+  handle.remove();
 }
 
 TEST_P(StoreInterface, DeletedKeysAreMissing) {
