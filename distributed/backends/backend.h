@@ -105,8 +105,8 @@ class Backend {
     (void)rank;
     return nullptr;
   }
-  /// `rank` has ended, or will soon: receives what it sends even before memory is posted for it. Returns whether nothing
-  /// more can arrive.
+  /// `rank` has ended, or will soon: receives what it has sent, even if no memory is posted for it. Returns whether
+  /// nothing more can arrive.
   virtual bool do_drain(int rank) {
     (void)rank;
     return true;

@@ -46,15 +46,15 @@ struct Row {
   const char* name;
   int64_t number = 5;  ///< of the collective; 0: messages
   bool needs = true;
-  const char* end = nullptr;         ///< of rank 2, in the store
-  const char* link = nullptr;        ///< end of the connection
+  const char* end = nullptr;   ///< of rank 2, in the store
+  const char* link = nullptr;  ///< end of the connection
   bool link_has_left = false;
   bool is_drained = true;
-  int64_t first_failed = -1;         ///< of the group's failure; -1: none
-  bool is_own = false;               ///< this rank failed first
+  int64_t first_failed = -1;  ///< of the group's failure; -1: none
+  bool is_own = false;        ///< this rank failed first
   bool is_store_lost = false;
-  const char* at_once = "waits";     ///< the failure when all that is known
-  const char* later = nullptr;       ///< a second later; null: the same
+  const char* at_once = "waits";  ///< the failure when all that is known
+  const char* later = nullptr;    ///< a second later; null: the same
 };
 
 const char* const kDied = "died (its connection closed)";
@@ -65,12 +65,21 @@ const Row kRows[] = {
     // --- a member has died
     {.name = "died, needed", .end = kDied, .at_once = "2: died (its connection closed)"},
     {.name = "died, not needed", .needs = false, .end = kDied},
-    {.name = "died, its data may arrive", .end = kDied, .is_drained = false, .later = "2: died (its connection closed)"},
-    {.name = "died, connection read to its end", .end = "killed by SIGKILL", .link = kDied, .is_drained = false,
+    {.name = "died, its data may arrive",
+     .end = kDied,
+     .is_drained = false,
+     .later = "2: died (its connection closed)"},
+    {.name = "died, connection read to its end",
+     .end = "killed by SIGKILL",
+     .link = kDied,
+     .is_drained = false,
      .at_once = "2: killed by SIGKILL"},
     {.name = "died, needed by a message", .number = 0, .end = kDied, .at_once = "2: died (its connection closed)"},
     {.name = "died, not needed by a message", .number = 0, .needs = false, .end = kDied},
-    {.name = "died, data of a message may arrive", .number = 0, .end = kDied, .is_drained = false,
+    {.name = "died, data of a message may arrive",
+     .number = 0,
+     .end = kDied,
+     .is_drained = false,
      .later = "2: died (its connection closed)"},
     // --- a member has left
     {.name = "left, needed", .end = kLeft, .at_once = "2: left the job"},
@@ -83,20 +92,36 @@ const Row kRows[] = {
     {.name = "connection lost, not needed", .needs = false, .link = kDied},
     {.name = "goodbye: the reason may come", .link = kGoodbye, .link_has_left = true, .later = "2: left the group"},
     {.name = "goodbye, not needed", .needs = false, .link = kGoodbye, .link_has_left = true},
-    {.name = "goodbye and lost store", .link = kGoodbye, .link_has_left = true, .is_store_lost = true,
+    {.name = "goodbye and lost store",
+     .link = kGoodbye,
+     .link_has_left = true,
+     .is_store_lost = true,
      .at_once = "2: left the group"},
     // --- the group has failed
     {.name = "failed in this collective", .needs = false, .first_failed = 5, .at_once = "3: no disk"},
     {.name = "failed before this collective", .needs = false, .first_failed = 2, .at_once = "3: no disk"},
     {.name = "failed after this collective", .first_failed = 6},
-    {.name = "failed after this collective, which needs an ended rank", .end = kLeft, .first_failed = 6,
+    {.name = "failed after this collective, which needs an ended rank",
+     .end = kLeft,
+     .first_failed = 6,
      .at_once = "3: no disk"},
-    {.name = "failed after this collective, which needs a closed rank", .link = kGoodbye, .link_has_left = true,
-     .first_failed = 6, .at_once = "3: no disk"},
+    {.name = "failed after this collective, which needs a closed rank",
+     .link = kGoodbye,
+     .link_has_left = true,
+     .first_failed = 6,
+     .at_once = "3: no disk"},
     {.name = "failed, a message", .number = 0, .needs = false, .first_failed = 6, .at_once = "3: no disk"},
-    {.name = "failed here, a message", .number = 0, .is_drained = false, .first_failed = 6, .is_own = true,
+    {.name = "failed here, a message",
+     .number = 0,
+     .is_drained = false,
+     .first_failed = 6,
+     .is_own = true,
      .at_once = "3: no disk"},
-    {.name = "failed here, a collective", .is_drained = false, .first_failed = 5, .is_own = true, .at_once = "3: no disk"},
+    {.name = "failed here, a collective",
+     .is_drained = false,
+     .first_failed = 5,
+     .is_own = true,
+     .at_once = "3: no disk"},
     // --- the store is lost
     {.name = "store lost", .needs = false, .is_store_lost = true, .at_once = "-1: host gone"},
     {.name = "store lost, a message", .number = 0, .needs = false, .is_store_lost = true, .at_once = "-1: host gone"},
@@ -114,7 +139,8 @@ TEST(StillNeeded, EveryCellOfTheTable) {
     if (row.end != nullptr) known.ended[2] = {row.end, row.end == std::string(kLeft), begin};
     if (row.is_store_lost) known.store = {"host gone", false, begin};
     if (row.first_failed >= 0) {
-      known.failure = {.culprit = 3, .reason = "no disk", .member = row.is_own ? 0 : 1, .first_failed = row.first_failed};
+      known.failure = {
+          .culprit = 3, .reason = "no disk", .member = row.is_own ? 0 : 1, .first_failed = row.first_failed};
       known.failed_at = begin;
     }
     const auto needs = [&](int rank) { return row.needs && rank == 2; };
@@ -165,11 +191,11 @@ TEST(StillNeeded, EarliestDeathComesBeforeRanksThatLeft) {
 TEST(FailureLatch, FirstFailureReachesAllRanks) {
   const auto store = make_memory_store();
   std::vector<std::unique_ptr<FailureLatch>> latches;
-  std::vector<std::string> heard(3);
+  std::vector<std::string> notified(3);
   for (int rank = 0; rank < 3; ++rank) {
     latches.push_back(std::make_unique<FailureLatch>(ProcessGroupOptions{store, rank, 3}));
     latches.back()->listen([&, rank](const FailureLatch::Known& known) {
-      if (known.failure) heard[static_cast<size_t>(rank)] += known.failure->reason + ";";
+      if (known.failure) notified[static_cast<size_t>(rank)] += known.failure->reason + ";";
     });
   }
   latches[1]->set({.culprit = 0, .reason = "first", .is_mismatch = true, .member = 1, .first_failed = 7});
@@ -186,7 +212,7 @@ TEST(FailureLatch, FirstFailureReachesAllRanks) {
     EXPECT_EQ(known.failure->first_failed, 7);
     EXPECT_EQ(known.failure->error().what(), std::string(": first"));
   }
-  EXPECT_EQ(heard[0], "first;");
+  EXPECT_EQ(notified[0], "first;");
   // A group that is created after the failure knows it too.
   FailureLatch late(ProcessGroupOptions{store, 0, 3});
   late.listen([](const FailureLatch::Known&) {});

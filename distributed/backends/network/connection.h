@@ -48,8 +48,8 @@ class Connection {
   uint64_t try_send_data(const std::byte* data, int64_t num_bytes, uint64_t channel, uint8_t stream, uint64_t offset);
   /// Number of data frames that the kernel has taken.
   uint64_t sent_data() const { return sent_data_.load(std::memory_order_acquire); }
-  /// Sends a goodbye. From now on nothing else is sent, and data that arrives is dropped; a receive() that runs meanwhile
-  /// may still write posted memory.
+  /// Sends a goodbye. From now on nothing else is sent, and data that arrives is dropped; a receive() that runs
+  /// meanwhile may still write posted memory.
   void cancel();
   /// Writes what the socket takes. Returns whether data was sent that try_send_data has left.
   bool flush();

@@ -21,8 +21,8 @@ namespace tandem { inline namespace v0 { namespace distributed::network {
 /// streams of bytes in each direction: the first stream carries inputs, the second carries results or forwarded data. A
 /// small first stream is sent inside the signature. All other data is sent in chunks from the caller's memory after all
 /// signatures are known to be equal, so the receiver can always process it immediately. Large collectives that are
-/// queued behind the running one send their signatures early. If the next one is an all_reduce it also sends its inputs,
-/// after all data of the running collective is sent. So the link is not idle between two collectives.
+/// queued behind the running one send their signatures early. A queued all_reduce also sends its inputs, after all data
+/// of the running collective is sent. So the link is not idle between two collectives.
 /// - all_reduce between two ranks, or of few bytes: every rank sends its whole input to all ranks and reduces
 ///   everything.
 /// - other all_reduces: slice j of the tensor is sent to rank j. Rank j reduces it chunk by chunk and sends each result
