@@ -206,14 +206,17 @@ void GroupQueue::report_stall(CollectiveOperation& operation, Clock::time_point 
     return;
   }
   operation.next_report = now + (now - operation.began);
-  ++operation.num_reports;
-  log_once(operation, describe_stall(operation, now, missing.empty() ? "; all ranks have started it" : missing));
+  const std::string line = describe_stall(operation, now, missing.empty() ? "; all ranks have started it" : missing);
+  if (++operation.num_reports == 1) recorder_.write(line, false);
+  log_once(operation, line);
 }
 
 void GroupQueue::report_stall(Message& message, Clock::time_point now) {
   const LastStarted last = backend_->do_last_started(message.transfer.peer);
-  log(LogLevel::kWarning,
-      describe_stall(message, now, str(" for rank ", message.shown_peer, " (", describe_last(last), ")")));
+  const std::string line =
+      describe_stall(message, now, str(" for rank ", message.shown_peer, " (", describe_last(last), ")"));
+  if (++message.num_reports == 1) recorder_.write(line, false);
+  log(LogLevel::kWarning, line);
 }
 
 std::string GroupQueue::describe_stall(const Operation& operation, Clock::time_point now,
@@ -297,20 +300,26 @@ void GroupQueue::fail_group(int culprit, const std::string& reason, bool is_mism
               .is_mismatch = is_mismatch,
               .member = options_.rank,
               .first_failed = completed_.load(std::memory_order_acquire) + 1});
+  recorder_.write(failure_text("failed:", culprit, reason), true);
 }
 
 void GroupQueue::on_failure_change(const FailureLatch::Known& known) {
   backend_->do_wake();
   if (known.has_own_ended) suppress_deferred_errors();
-  if (known.failure) {
-    return abort_gpu(failure_text("failed", known.failure->culprit, known.failure->reason), known.failure->culprit);
-  }
-  if (known.store) abort_gpu(failure_text("failed", -1, known.store->reason), -1);
+  const auto stop = [&](int culprit, const std::string& reason) {
+    // This rank's own failure is written after the other ranks were notified, in fail_group().
+    const bool is_own = known.failure && known.failure->member == options_.rank;
+    if (!is_own && !std::exchange(has_written_failure_, true)) {
+      recorder_.write(failure_text("failed:", culprit, reason), false);
+    }
+    abort_gpu(failure_text("failed", culprit, reason), culprit);
+  };
+  if (known.failure) return stop(known.failure->culprit, known.failure->reason);
+  if (known.store) stop(-1, known.store->reason);
   // A rank that left has completed its collectives in progress. Any other collective fails in its consistency check.
   for (size_t rank = 0; rank < known.ended.size(); ++rank) {
     const auto& end = known.ended[rank];
-    const int shown = job_rank(options_, static_cast<int>(rank));
-    if (end && !end->has_left) abort_gpu(failure_text("failed", shown, end->reason), shown);
+    if (end && !end->has_left) stop(job_rank(options_, static_cast<int>(rank)), end->reason);
   }
 }
 

@@ -96,13 +96,17 @@ Work GroupQueue::start_on_gpu(std::span<CollectiveOperation* const> operations) 
   for (CollectiveOperation* const operation : operations) {
     agreed.push_back(std::make_shared<NcclBackend::AgreedTime::element_type>());
     checks.push_back(consistency_check_of(*operation));
+    checks.back()->ends_on_gpu = true;
     checks.back()->at_end = [when = agreed.back()] { when->store(NcclBackend::Clock::now()); };
   }
   checks.back()->join = [works] {
     for (const auto& work : *works) work->join();
   };
   Work check = start(std::span<const std::shared_ptr<CollectiveOperation>>(checks));
-  for (size_t i = 0; i < operations.size(); ++i) operations[i]->collective.seq = checks[i]->collective.seq;
+  for (size_t i = 0; i < operations.size(); ++i) {
+    operations[i]->collective.seq = checks[i]->collective.seq;
+    operations[i]->at_end = recorder_.end_on_gpu(*checks[i]);
+  }
   try {
     const auto connected = nccl != nullptr ? nccl : connect_gpu(device, *checks.back(), operations.front()->timeout);
     for (size_t i = 0; i < operations.size(); ++i) works->push_back(connected->launch(*operations[i], agreed[i]));

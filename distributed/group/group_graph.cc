@@ -117,11 +117,13 @@ void GroupQueue::CapturedCollectives::begin_replay(bool is_first) {
   c.where = where_;
   check_->timeout = timeout_;
   check_->trace_category = "consistency check";
+  check_->ends_on_gpu = true;
   agreed_ = std::make_shared<NcclBackend::AgreedTime::element_type>();
   check_->at_end = [agreed = agreed_] { agreed->store(NcclBackend::Clock::now()); };
   defer_completions_.emplace();
   launch_order_ = std::unique_lock(group->gpu_mutex_);
   group->run(*check_);
+  check_->at_end = group->recorder_.end_on_gpu(*check_);
   replaying_ = group;
 }
 

@@ -91,12 +91,14 @@ void GroupQueue::watch_failures() {
 
 void GroupQueue::enqueue(std::shared_ptr<CollectiveOperation> operation) {
   operation->collective.seq = ++last_seq_;
+  recorder_.record(*operation, queue_.empty() && !has_executor_ && !operation->promise);
   queue_.push_back(std::move(operation));
   if (has_executor_) notify_executor();
 }
 
 void GroupQueue::enqueue(std::shared_ptr<Message> message) {
   message->transfer.seq = ++last_transfer_seq_;
+  recorder_.record(*message);
   arrived_.push_back(std::move(message));
   ++num_messages_;
   if (has_executor_) notify_executor();
@@ -120,6 +122,7 @@ void GroupQueue::run_single_rank(CollectiveOperation& operation) {
   {
     std::lock_guard lock(mutex_);
     operation.collective.seq = ++last_seq_;
+    recorder_.record(operation, true);
   }
   try {
     begin(operation);
@@ -522,6 +525,7 @@ void GroupQueue::begin(Operation& operation) {
   if (known_.failure && known_.failure->member == options_.rank) throw known_.failure->error();
   operation.started = true;
   operation.began = Clock::now();
+  recorder_.mark(operation, FlightRecorder::Time::kStarted, operation.began.time_since_epoch().count());
   if (operation.is_internal) return;
   if (trace_enabled()) operation.trace_begin_ns = trace_now_ns();
   operation.next_report = operation.began + stall_;
@@ -538,6 +542,7 @@ void GroupQueue::finish(Operation& operation) {
       operation.error = std::current_exception();  // only of this rank: the other ranks have their data
     }
   }
+  recorder_.mark_end(operation);
   if (operation.trace_begin_ns == 0) return;
   const int thread = RankContext::current().trace_thread;
   record_trace({operation.shown_name(), operation.trace_category, own_job_rank(), thread, operation.trace_begin_ns,

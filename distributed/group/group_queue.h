@@ -18,6 +18,7 @@
 #include <tandem/distributed/backends/backend.h>
 #include <tandem/distributed/backends/nccl/nccl_backend.h>
 #include <tandem/distributed/group/failure_latch.h>
+#include <tandem/distributed/group/flight_recorder.h>
 #include <tandem/distributed/group/gpu_messages.h>
 #include <tandem/distributed/group/operation.h>
 #include <tandem/distributed/rendezvous/missing_ranks.h>
@@ -178,6 +179,8 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   FailureLatch latch_;
 
   std::mutex mutex_;
+  FlightRecorder recorder_{options_, mutex_};
+  bool has_written_failure_ = false;     // of another rank; guarded by the latch's listener
   std::condition_variable for_waiters_;  // has_executor_ is false, or an operation is done
   std::condition_variable for_worker_;   // there is work for the worker, or it must stop
   std::deque<std::shared_ptr<CollectiveOperation>> queue_;

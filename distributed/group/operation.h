@@ -44,13 +44,15 @@ struct Operation {
   TensorList kept;               ///< memory that the operation reads and writes
   std::vector<CopyStep> before;  ///< copies made when it begins
   std::vector<CopyStep> after;   ///< copies made at the end, unless it failed
-  std::function<void()> at_end;  ///< called after these copies
+  std::function<void()> at_end;  ///< called after these copies; of a collective on a GPU, when it is complete there
   std::chrono::milliseconds timeout{0};
   std::exception_ptr error;
   std::optional<Promise<void>> promise;  ///< asynchronous form
   std::function<void()> join;            ///< join action of the promise
   const char* trace_category = "comm";
+  bool ends_on_gpu = false;  ///< a consistency check before a collective on the GPU
   bool is_internal = false;  ///< started by the group itself: neither reported nor traced, and without a deadline
+  int64_t record = 0;        ///< number in the flight recorder, from 1; 0: not recorded
   bool done = false;         ///< guarded by the group's mutex
 
   // Used only by the thread that runs the group.

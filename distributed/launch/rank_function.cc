@@ -9,6 +9,7 @@
 
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
+#include <tandem/distributed/group/flight_recorder.h>
 #include <tandem/distributed/launch/context_access.h>
 #include <tandem/distributed/launch/interrupts.h>
 #include <tandem/distributed/launch/job_store.h>
@@ -160,6 +161,7 @@ int run_rank_process(const RankEnvironment* environment, std::chrono::millisecon
   const RankOutcome outcome = call_rank_function(f, *context, store->failures());
   const int status = outcome.error ? 1 : status_of(context->should_stop());
   if (outcome.error) {
+    FlightRecorder::write_all(outcome.text, true);  // before the other ranks end, and the launcher this one
     report_failure(env, outcome, *store);
     store->leave();  // before the group is destroyed, which waits for a store whose host is stopped
   }

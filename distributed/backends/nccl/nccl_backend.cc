@@ -69,6 +69,7 @@ struct InFlightWork final : GpuWork {
         kept(std::move(operation.kept)),
         before(std::move(operation.before)),
         after(std::move(operation.after)),
+        at_end(std::move(operation.at_end)),
         title(std::move(shown_title)),
         shown_name(operation.shown_name()),
         num_bytes(operation.num_bytes()),
@@ -90,6 +91,7 @@ struct InFlightWork final : GpuWork {
   const std::shared_ptr<NcclBackendImpl> nccl;
   TensorList kept;  // tensors of the collective and of its copies; released when it is done
   std::vector<CopyStep> before, after;
+  const std::function<void()> at_end;  // called when the collective is complete
   const std::string title, shown_name;
   const int64_t num_bytes;
   const int64_t seq;
@@ -408,6 +410,7 @@ NcclBackendImpl::Problem NcclBackendImpl::look(std::unique_lock<std::mutex>& loc
       lock.unlock();  // abort_after() needs the lock, and an event query may block in the driver
       const bool is_done = first->is_done();
       if (is_done) trace(*first);
+      if (is_done && first->at_end) first->at_end();
       lock.lock();
       if (!is_done) break;
       done.push_back(first);
