@@ -11,6 +11,7 @@
 
 #include <tandem/base/error.h>
 #include <tandem/base/log.h>
+#include <tandem/distributed/launch/flight_records.h>
 #include <tandem/distributed/launch/interrupts.h>
 #include <tandem/distributed/rendezvous/missing_ranks.h>
 
@@ -328,6 +329,10 @@ JobResult JobCoordinator::attempt_result() const {
   const std::string& tail = rank.exit.log_tail;
   if (!tail.empty())
     result.message += str("\n  last lines of ", rank.exit.log_path, ":\n", tail.substr(0, tail.size() - 1));
+  std::vector<std::string> records;
+  for (const Rank& each : ranks_) records.push_back(each.exit.records);
+  const std::string difference = describe_first_difference(records);
+  if (!difference.empty()) result.message += str("\n  ", difference);
   return result;
 }
 

@@ -9,6 +9,7 @@
 #include <tandem/base/error.h>
 #include <tandem/base/file.h>
 #include <tandem/base/rank_context.h>
+#include <tandem/distributed/launch/flight_records.h>
 #include <tandem/distributed/launch/launch_flags.h>
 #include <tandem/distributed/launch/rank_environment.h>
 #include <tandem/distributed/launch/rank_function.h>
@@ -35,6 +36,7 @@ int start_ranks(const LaunchFlags& flags, int argc, char** argv) {
   options.arguments.assign(argv, argv + argc);
   options.max_restarts = flags.max_restarts;
   options.log_dir = flags.log_dir;
+  set_record_dir(&options);
   if (!flags.log_dir.empty()) {
     options.stdout_target = options.stderr_target = flags.tee ? OutputTarget::kShowAndLog : OutputTarget::kLog;
   }

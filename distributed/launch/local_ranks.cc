@@ -11,6 +11,7 @@
 #include <tandem/base/env.h>
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
+#include <tandem/distributed/launch/flight_records.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
@@ -51,6 +52,9 @@ void LocalRanks::start(const RankAssignment& first, bool no_deadlines) {
   kill_at_.reset();
   if (!guard_) guard_.emplace(options_.num_ranks);
   output_.begin(first.restart);
+  for (int i = 0; i < options_.num_ranks && first.restart == 0; ++i) {
+    remove_flight_records(options_.record_dir, first.rank + i);
+  }
   ranks_.clear();
   ranks_.resize(static_cast<size_t>(options_.num_ranks));
   for (int i = 0; i < options_.num_ranks; ++i) start_rank(i);
@@ -87,6 +91,7 @@ std::vector<std::string> LocalRanks::environment(const RankAssignment& assignmen
   Variables set = rank_variables(assignment);
   set.emplace_back("TANDEM_LAUNCHER_GPUS", env_string("CUDA_VISIBLE_DEVICES").value_or("all"));
   set.insert(set.end(), options_.variables.begin(), options_.variables.end());
+  if (!options_.record_dir.empty()) set.emplace_back("TANDEM_FLIGHT_RECORDER_DIR", options_.record_dir);
   if (no_deadlines_) {
     std::erase_if(set, [](const auto& variable) { return variable.first == "TANDEM_TIMEOUT_S"; });
     set.emplace_back("TANDEM_TIMEOUT_S", "0");
@@ -224,6 +229,7 @@ std::optional<RankExit> LocalRanks::reap(int local_rank) {
     output_.collect_rest(end.rank);
     end.log_tail = output_.log_tail(end.rank);
     end.log_path = output_.log_path(end.rank);
+    end.records = read_flight_records(options_.record_dir, end.rank, first_.restart);
   }
   return end;
 }

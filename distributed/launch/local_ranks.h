@@ -23,6 +23,7 @@ struct RankExit {
   int wait_status = 0;
   std::string log_path;  ///< empty unless the rank failed and has a log
   std::string log_tail;
+  std::string records;  ///< see read_flight_records
 };
 
 /// Starts ranks, forwards their output, stops and kills them. Not thread-safe.

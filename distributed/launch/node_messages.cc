@@ -32,6 +32,7 @@ std::string encode(const NodeEvent& event) {
       .number(event.exit.wait_status)
       .text(event.exit.log_path)
       .text(event.exit.log_tail)
+      .text(event.exit.records)
       .take();
 }
 
@@ -49,6 +50,7 @@ NodeEvent decode_event(const std::string& text) {
   event.exit.wait_status = read_int(reader);
   event.exit.log_path = reader.text();
   event.exit.log_tail = reader.text();
+  event.exit.records = reader.text();
   reader.finish();
   return event;
 }

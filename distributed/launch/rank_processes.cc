@@ -7,6 +7,7 @@
 #include <climits>
 #include <cstring>
 #include <deque>
+#include <filesystem>
 #include <memory>
 
 #include <tandem/base/error.h>
@@ -254,6 +255,11 @@ void Launcher::finish_with_error(const std::string& why) {
 
 }  // namespace
 
-JobResult run_job(const JobOptions& options) { return Launcher(options).run(); }
+JobResult run_job(const JobOptions& options) {
+  const JobResult result = Launcher(options).run();
+  std::error_code ignored;
+  if (options.is_record_dir_temporary && result.status == 0) std::filesystem::remove_all(options.record_dir, ignored);
+  return result;
+}
 
 }}}  // namespace tandem::v0::distributed

@@ -40,6 +40,8 @@ struct JobOptions {
   int max_restarts = 0;         ///< only the value of node 0 is used
   std::optional<int> gdb_rank;  ///< runs under gdb in the terminal; disables all timeouts
   std::string log_dir;
+  std::string record_dir;                ///< of the ranks' flight recorders; empty: not set here
+  bool is_record_dir_temporary = false;  ///< removed if no rank fails
   OutputTarget stdout_target = OutputTarget::kShow;
   OutputTarget stderr_target = OutputTarget::kShow;
   bool handle_signals = true;  ///< SIGINT and SIGTERM of this process stop the job

@@ -16,6 +16,7 @@
 #include <tandem/base/file.h>
 #include <tandem/base/thread.h>
 #include <tandem/base/version.h>
+#include <tandem/distributed/launch/flight_records.h>
 #include <tandem/distributed/launch/launch_flags.h>
 #include <tandem/distributed/launch/rank_environment.h>
 #include <tandem/distributed/launch/rank_processes.h>
@@ -264,6 +265,7 @@ JobOptions job_of(Flags flags) {
     options.variables.emplace_back("TANDEM_TIMEOUT_S", flags.timeout);
   }
   options.log_dir = flags.log_dir;
+  td::distributed::set_record_dir(&options);
   options.stdout_target = target_of(flags, 1);
   options.stderr_target = target_of(flags, 2);
   TANDEM_CHECK(ValueError, !flags.command.empty(), "no program is given");

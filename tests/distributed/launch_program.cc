@@ -139,6 +139,17 @@ void run(Context& context, const std::vector<std::string>& args) {
       if (chosen && step == 5) raise(SIGKILL);
       context.group()->barrier();
     }
+  } else if (mode == "operations") {  // what the chosen rank does instead of the third all_reduce
+    td::Tensor x = td::ones({1});
+    const std::string how = args.at(2);
+    if (chosen && how == "own-quit") std::signal(SIGQUIT, [](int) { say("own handler\n"); });
+    for (int i = 0; i < 2; ++i) context.group()->all_reduce(x, td::ReduceOp::kSum, {.name = "step"});
+    if (chosen && how == "broadcast") context.group()->broadcast(x, 0);
+    if (chosen && how == "throw") throw std::runtime_error("boom");
+    if (chosen && how == "nothing") context.store()->get("never", kLongTimeout);
+    if (chosen && how.ends_with("quit")) raise(SIGQUIT);
+    while (chosen && how == "wait-for-quit" && access(args.at(3).c_str(), R_OK) != 0) usleep(1000);
+    context.group()->all_reduce(x);
   } else if (mode == "reduce") {
     const td::Tensor x = td::ones({1});
     context.group()->all_reduce_async(x).wait();

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <sstream>
 #include <stdexcept>
 #include <string_view>
@@ -20,8 +21,9 @@ namespace tandem::testing_support {
 namespace {
 
 bool is_about_ranks(std::string_view entry) {
-  for (const char* prefix : {"RANK=", "WORLD_SIZE=", "LOCAL_RANK=", "LOCAL_WORLD_SIZE=", "MASTER_ADDR=", "MASTER_PORT=",
-                             "TANDEM_", "TORCHELASTIC_", "OMP_NUM_THREADS=", "OMPI_", "PMI_", "PMIX_", "SLURM_"}) {
+  for (const char* prefix :
+       {"RANK=", "WORLD_SIZE=", "LOCAL_RANK=", "LOCAL_WORLD_SIZE=", "MASTER_ADDR=", "MASTER_PORT=", "TANDEM_",
+        "TMPDIR=", "TORCHELASTIC_", "OMP_NUM_THREADS=", "OMPI_", "PMI_", "PMIX_", "SLURM_"}) {
     if (entry.starts_with(prefix)) return true;
   }
   return false;
@@ -66,6 +68,7 @@ Subprocess::Subprocess(const std::vector<std::string>& argv,
       settings.emplace_back(*entry);
   }
   for (const auto& [name, value] : variables) settings.push_back(name + "=" + value);
+  if (const char* folder = std::getenv("TEST_TMPDIR")) settings.push_back(std::string("TMPDIR=") + folder);
   std::vector<char*> arguments;
   std::vector<char*> environment;
   for (auto& text : texts) arguments.push_back(text.data());
