@@ -132,7 +132,7 @@ std::string describe_difference(const std::string& group, std::vector<Record> re
     return (is_one ? "is at " : "are at ") + records[i].collectives.at(number).text;
   };
   const int others = counts[usual];
-  const std::string subject = others == 1 ? str("rank ", records[other].rank)
+  const std::string subject = others == 1                                      ? str("rank ", records[other].rank)
                               : others + 1 == static_cast<int>(records.size()) ? "the other ranks"
                                                                                : "most ranks";
   return str(group == "default" ? "" : str("group '", group, "': "), "rank ", records[at].rank, " ", what(at, true),
@@ -176,7 +176,8 @@ std::string read_flight_records(const std::string& folder, int rank, int restart
       for (const std::string_view line : split(file, '\n')) {
         if (!line.starts_with('#')) lines.push_back(line);
       }
-      text += str("file ", entry.path().string(), "\ngroup ", file.substr(name, file.find("', rank ", name) - name), "\n");
+      text +=
+          str("file ", entry.path().string(), "\ngroup ", file.substr(name, file.find("', rank ", name) - name), "\n");
       for (size_t i = lines.size() - std::min(lines.size(), kNumLines); i < lines.size(); ++i) {
         text += str(lines[i], "\n");
       }

@@ -15,8 +15,9 @@ using tandem::str;
 
 /// A line of a file.
 std::string line(const std::string& number, const std::string& call, bool done = true) {
-  return str("  ", number, "  04:52:26.120001  0.012  -  ", done ? "1.0" : "-", "  ", number[0] == 'p' ? "-" : "8f3a12bc",
-             "  ", call, call == "barrier" ? "" : " sum float32 [4, 3], 'a, b'", ", ", call, ".cc:12\n");
+  return str("  ", number, "  04:52:26.120001  0.012  -  ", done ? "1.0" : "-", "  ",
+             number[0] == 'p' ? "-" : "8f3a12bc", "  ", call, call == "barrier" ? "" : " sum float32 [4, 3], 'a, b'",
+             ", ", call, ".cc:12\n");
 }
 
 std::string record(int rank, const std::string& lines, const std::string& group = "default") {
@@ -36,7 +37,8 @@ TEST(FlightRecords, RankWithAnotherCallIsNamed) {
 TEST(FlightRecords, MatchingCallsFromOtherPlacesAreEqual) {
   std::string elsewhere = line("2", "all_reduce", false);
   elsewhere.replace(elsewhere.find(".cc:12"), 6, ".cc:99");
-  EXPECT_EQ(describe_first_difference({record(0, kFirst + line("2", "all_reduce")), record(1, kFirst + elsewhere)}), "");
+  EXPECT_EQ(describe_first_difference({record(0, kFirst + line("2", "all_reduce")), record(1, kFirst + elsewhere)}),
+            "");
 }
 
 TEST(FlightRecords, RankWithoutTheCallIsNamed) {

@@ -148,7 +148,11 @@ void run(Context& context, const std::vector<std::string>& args) {
     if (chosen && how == "throw") throw std::runtime_error("boom");
     if (chosen && how == "nothing") context.store()->get("never", kLongTimeout);
     if (chosen && how.ends_with("quit")) raise(SIGQUIT);
-    while (chosen && how == "wait-for-quit" && access(args.at(3).c_str(), R_OK) != 0) usleep(1000);
+    while (chosen && how == "wait-for-quit") {
+      const std::string file = "/rank-" + std::to_string(rank) + ".flight-default.txt";
+      if (access((std::getenv("TANDEM_FLIGHT_RECORDER_DIR") + file).c_str(), R_OK) == 0) break;
+      usleep(1000);
+    }
     context.group()->all_reduce(x);
   } else if (mode == "reduce") {
     const td::Tensor x = td::ones({1});

@@ -28,6 +28,7 @@ using tandem::distributed::listen_on;
 using tandem::distributed::local_port;
 using tandem::testing::read_file;
 using tandem::testing::TemporaryFolder;
+using tandem::testing_support::messages;
 using tandem::testing_support::open_pidfd;
 using tandem::testing_support::run_program;
 using tandem::testing_support::sorted_lines;
@@ -45,16 +46,6 @@ Arguments with_program(Arguments arguments) {
 
 Subprocess::Result run(const Arguments& arguments, const Variables& variables = {}) {
   return run_program(with_program(arguments), variables);
-}
-
-/// stderr without the warning about shared cores, which depends on the machine.
-std::string messages(const std::string& err) {
-  std::string kept;
-  std::istringstream in(err);
-  for (std::string line; std::getline(in, line);) {
-    if (!line.ends_with("the ranks share cores")) kept += line + "\n";
-  }
-  return kept;
 }
 
 int free_port() { return local_port(listen_on("127.0.0.1", 0).get()); }

@@ -15,6 +15,7 @@ namespace {
 
 using tandem::testing::read_file;
 using tandem::testing::TemporaryFolder;
+using tandem::testing_support::messages;
 using tandem::testing_support::run_program;
 using tandem::testing_support::sorted_lines;
 using tandem::testing_support::Subprocess;
@@ -26,10 +27,7 @@ const std::string kTandemRun = "distributed/launch/tandem-run";
 Subprocess::Result run(const Arguments& arguments,
                        const std::vector<std::pair<std::string, std::string>>& variables = {}) {
   auto result = run_program(arguments, variables);
-  // Less the note about ranks that share cores, which depends on the machine.
-  if (const size_t end = result.err.find("the ranks share cores\n"); end != std::string::npos) {
-    result.err.erase(0, result.err.find('\n', end) + 1);
-  }
+  result.err = messages(result.err);
   return result;
 }
 

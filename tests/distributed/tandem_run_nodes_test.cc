@@ -27,7 +27,7 @@ using tandem::distributed::FileDescriptor;
 using tandem::distributed::listen_on;
 using tandem::distributed::local_port;
 using tandem::testing::wait_until_stopped;
-using tandem::testing_support::open_pidfd;
+using tandem::testing_support::pidfds_of;
 using tandem::testing_support::sorted_lines;
 using tandem::testing_support::Subprocess;
 using tandem::testing_support::wait_for_end;
@@ -87,15 +87,6 @@ std::string messages(const std::string& err) {
     if (!line.ends_with("the ranks share cores") && !is_logged) kept += line + "\n";
   }
   return kept;
-}
-
-/// pidfds of the processes that printed "pid N".
-std::vector<int> pidfds_of(const std::string& out) {
-  std::vector<int> pidfds;
-  for (size_t at = out.find("pid "); at != std::string::npos; at = out.find("pid ", at + 1)) {
-    pidfds.push_back(open_pidfd(std::stoi(out.substr(at + 4))));
-  }
-  return pidfds;
 }
 
 /// The process that printed "pid N".

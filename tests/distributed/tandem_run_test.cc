@@ -21,7 +21,7 @@ namespace {
 
 using tandem::testing::read_file;
 using tandem::testing::TemporaryFolder;
-using tandem::testing_support::open_pidfd;
+using tandem::testing_support::pidfds_of;
 using tandem::testing_support::run_program;
 using tandem::testing_support::sorted_lines;
 using tandem::testing_support::Subprocess;
@@ -30,15 +30,6 @@ using Arguments = std::vector<std::string>;
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
 const std::string kProgram = "tests/distributed/launch_program";
-
-/// pidfds of the processes that printed "pid N".
-std::vector<int> pidfds_of(const std::string& out) {
-  std::vector<int> pidfds;
-  for (size_t at = out.find("pid "); at != std::string::npos; at = out.find("pid ", at + 1)) {
-    pidfds.push_back(open_pidfd(std::stoi(out.substr(at + 4))));
-  }
-  return pidfds;
-}
 
 Subprocess::Result run(Arguments arguments) {
   arguments.insert(arguments.begin(), "distributed/launch/tandem-run");

@@ -179,6 +179,23 @@ std::vector<std::string> sorted_lines(const std::string& text) {
   return lines;
 }
 
+std::string messages(const std::string& err) {
+  std::string kept;
+  std::istringstream in(err);
+  for (std::string line; std::getline(in, line);) {
+    if (!line.ends_with("the ranks share cores")) kept += line + "\n";
+  }
+  return kept;
+}
+
+std::vector<int> pidfds_of(const std::string& out) {
+  std::vector<int> pidfds;
+  for (size_t at = out.find("pid "); at != std::string::npos; at = out.find("pid ", at + 1)) {
+    pidfds.push_back(open_pidfd(std::stoi(out.substr(at + 4))));
+  }
+  return pidfds;
+}
+
 int open_pidfd(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
 
 bool wait_for_end(int pidfd) {

@@ -63,6 +63,12 @@ Subprocess::Result run_program(const std::vector<std::string>& argv,
 /// The lines of a text, sorted: ranks print in any order.
 std::vector<std::string> sorted_lines(const std::string& text);
 
+/// The stderr of a launcher without the warning about shared cores, which depends on the machine.
+std::string messages(const std::string& err);
+
+/// pidfds of the processes that printed "pid N".
+std::vector<int> pidfds_of(const std::string& out);
+
 /// Waits until the process of `pidfd` (need not be a child) has ended; false if the time limit is reached first.
 /// `pidfd` was opened while the process ran.
 bool wait_for_end(int pidfd);
