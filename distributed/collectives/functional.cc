@@ -31,7 +31,7 @@ class CollectiveFunction : public autograd::Function<F> {
   }
 
   Group group_;
-  CollectiveOptions backward_options_;
+  CollectiveOptions backward_options_ = {.where = {}};
 };
 
 struct AllReduce : CollectiveFunction<AllReduce> {

@@ -17,6 +17,9 @@ namespace tandem { inline namespace v0 { namespace distributed {
 /// The beginning of the file names of a rank: "rank-2.flight-", "rank-2.restart-1.flight-".
 std::string flight_record_prefix(int rank, int restart);
 
+/// Beginning of the reason in the file of a rank whose function threw before its group failed.
+inline constexpr const char* kRankThrew = "this rank threw: ";
+
 /// Records operations if TANDEM_FLIGHT_RECORDER_DIR is set; otherwise all functions do nothing. A group writes the file
 /// DIR/rank-R.flight-GROUP.txt when it fails, when an operation stalls, and at SIGQUIT. A later file replaces an
 /// earlier one, except that of a failure. Nothing is written elsewhere, and no function throws.

@@ -170,7 +170,8 @@ std::string read_flight_records(const std::string& folder, int rank, int restart
       const std::string file = InputFile("launch", entry.path()).text();
       const std::string_view start = "# group '";
       const size_t found = file.find(start);
-      if (found == file.npos) continue;
+      // Of a rank that threw an error of its own, that error says more than its last operation.
+      if (found == file.npos || file.find(kRankThrew) != file.npos) continue;
       const size_t name = found + start.size();
       std::vector<std::string_view> lines;
       for (const std::string_view line : split(file, '\n')) {

@@ -104,6 +104,7 @@ RankOutcome call_rank_function(const RankFunction& f, Context& context, FailureB
     const auto first = failures.first_failure();
     outcome.is_secondary = first && first->rank != context.rank();
     outcome.text = failure_to_announce(e);
+    outcome.is_comm_error = true;
     outcome.error = names_missing ? std::make_exception_ptr(CommError(outcome.text, e.rank(), e.peer(), e.seq()))
                                   : std::current_exception();
   } catch (const std::exception& e) {
@@ -161,7 +162,8 @@ int run_rank_process(const RankEnvironment* environment, std::chrono::millisecon
   const RankOutcome outcome = call_rank_function(f, *context, store->failures());
   const int status = outcome.error ? 1 : status_of(context->should_stop());
   if (outcome.error) {
-    FlightRecorder::write_all(outcome.text, true);  // before the other ranks end, and the launcher this one
+    // Before the other ranks end, and the launcher this one.
+    FlightRecorder::write_all((outcome.is_comm_error ? "" : kRankThrew) + outcome.text, true);
     report_failure(env, outcome, *store);
     store->leave();  // before the group is destroyed, which waits for a store whose host is stopped
   }

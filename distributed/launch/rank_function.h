@@ -14,8 +14,9 @@
 namespace tandem { inline namespace v0 { namespace distributed {
 
 struct RankOutcome {
-  std::exception_ptr error;   ///< null if f returned
-  std::string text;           ///< text of the error
+  std::exception_ptr error;  ///< null if f returned
+  std::string text;          ///< text of the error
+  bool is_comm_error = false;
   bool is_secondary = false;  ///< a CommError caused by the failure of another rank; not reported again
 };
 
