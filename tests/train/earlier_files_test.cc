@@ -1,4 +1,4 @@
-// Reads files of an earlier tandem, in tests/fixtures/earlier. Its README says how this program wrote them.
+// Reads files of earlier versions, in tests/fixtures/earlier. Its README says how this program wrote them.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -18,6 +18,7 @@ using td::testing::TemporaryFolder;
 namespace {
 
 const std::string kFolder = "tests/fixtures/earlier/";
+constexpr const char* kVersions[] = {"0.1.0-dev", "0.1.0"};
 constexpr int kSavedStep = 6;
 constexpr const char* kError = "hook 0.memory.fc1.weight.error";  // in the state of a reducer with power_sgd
 const std::vector<int64_t> kTokens = {0, 1, 255, 256, 50256};
@@ -124,13 +125,14 @@ TEST(EarlierFiles, TensorsAndTokensAreRead) {
   }
 }
 
-class EarlierCheckpoint : public ::testing::TestWithParam<int> {};
+class EarlierCheckpoint : public ::testing::TestWithParam<std::tuple<const char*, int>> {};
 
 TEST_P(EarlierCheckpoint, IsResumed) {
+  const auto [version, ranks] = GetParam();
   const TemporaryFolder folder;
   const std::string out = folder / "out";
   for (const std::string& copy : {out, folder / "loaded"}) {
-    fs::copy(kFolder + "training", copy, fs::copy_options::recursive);
+    fs::copy(kFolder + version, copy, fs::copy_options::recursive);
   }
   const auto saved = td::io::load_checkpoint(out + "/checkpoints");
   ASSERT_TRUE(saved);
@@ -142,7 +144,6 @@ TEST_P(EarlierCheckpoint, IsResumed) {
   EXPECT_GT(mean.abs().amax({0, 1}).item(), 1e-3);
   EXPECT_LT(saved->state.shared.get<double>("scaler.scale"), 65536);  // a step was skipped
   double loss = 0;
-  const int ranks = GetParam();
   train(ranks, folder / "loaded", {.max_steps = kSavedStep, .resume = true},
         [&](Job& job, td::train::Trainer& trainer, td::distributed::Context& ctx) {
           EXPECT_EQ(trainer.step(), kSavedStep);
@@ -168,7 +169,8 @@ TEST_P(EarlierCheckpoint, IsResumed) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, EarlierCheckpoint, ::testing::Values(1, 2, 3));
+INSTANTIATE_TEST_SUITE_P(VersionsAndRanks, EarlierCheckpoint,
+                         ::testing::Combine(::testing::ValuesIn(kVersions), ::testing::Values(1, 2, 3)));
 
 }  // namespace
 
