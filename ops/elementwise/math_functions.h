@@ -396,7 +396,7 @@ struct ClampElement {
   }
   TANDEM_FORMULA C gradient(C g, C x) const {
     const bool is_low = has_low & (x <= low), is_high = has_high & (x >= high);
-    return ((x == x) | passes_nan) & !is_low & !is_high ? g : C{0};
+    return (((x == x) | passes_nan) & !is_low & !is_high) ? g : C{0};
   }
 };
 
