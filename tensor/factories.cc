@@ -217,8 +217,10 @@ Tensor from_vector(const std::vector<T>& values, const Shape& shape, TensorOptio
   return result;
 }
 
-#define TANDEM_FROM_VECTOR(name, type, text) \
-  template TANDEM_API Tensor from_vector(const std::vector<type>&, const Shape&, TensorOptions);
+// clang rejects [[gnu::visibility]] (TANDEM_API) in explicit instantiations.
+#define TANDEM_FROM_VECTOR(name, type, text)                                                                 \
+  template __attribute__((visibility("default"))) Tensor from_vector(const std::vector<type>&, const Shape&, \
+                                                                     TensorOptions);
 TANDEM_DTYPES(TANDEM_FROM_VECTOR)
 
 }}  // namespace tandem::v0

@@ -172,22 +172,22 @@ using TransposeTile = void (*)(const std::byte* src, int64_t src_stride, std::by
 
 /// 8 x 8 elements of 4 bytes, in registers: three rounds exchange between lines that are 1, 2 and 4 apart.
 void transpose_8x8(const uint32_t* src, int64_t src_stride, uint32_t* out, int64_t out_stride) {
-  using Line = uint32_t [[gnu::vector_size(32)]];
+  typedef uint32_t Line __attribute__((vector_size(32)));
   Line a[8], b[8];
   for (int i = 0; i < 8; ++i) std::memcpy(&a[i], src + i * src_stride, sizeof(Line));
   for (int i = 0; i < 8; i += 2) {
-    b[i] = __builtin_shuffle(a[i], a[i + 1], Line{0, 8, 2, 10, 4, 12, 6, 14});
-    b[i + 1] = __builtin_shuffle(a[i], a[i + 1], Line{1, 9, 3, 11, 5, 13, 7, 15});
+    b[i] = __builtin_shufflevector(a[i], a[i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
+    b[i + 1] = __builtin_shufflevector(a[i], a[i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
   }
   for (int i = 0; i < 8; i += 4) {
     for (int j = i; j < i + 2; ++j) {
-      a[j] = __builtin_shuffle(b[j], b[j + 2], Line{0, 1, 8, 9, 4, 5, 12, 13});
-      a[j + 2] = __builtin_shuffle(b[j], b[j + 2], Line{2, 3, 10, 11, 6, 7, 14, 15});
+      a[j] = __builtin_shufflevector(b[j], b[j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+      a[j + 2] = __builtin_shufflevector(b[j], b[j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
     }
   }
   for (int i = 0; i < 4; ++i) {
-    b[i] = __builtin_shuffle(a[i], a[i + 4], Line{0, 1, 2, 3, 8, 9, 10, 11});
-    b[i + 4] = __builtin_shuffle(a[i], a[i + 4], Line{4, 5, 6, 7, 12, 13, 14, 15});
+    b[i] = __builtin_shufflevector(a[i], a[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+    b[i + 4] = __builtin_shufflevector(a[i], a[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
   }
   for (int i = 0; i < 8; ++i) std::memcpy(out + i * out_stride, &b[i], sizeof(Line));
 }

@@ -68,9 +68,10 @@ std::vector<T> Tensor::to_vector() const {
   }
 }
 
-#define TANDEM_INSTANTIATE(name, type, text)           \
-  template TANDEM_API type Tensor::item<type>() const; \
-  template TANDEM_API std::vector<type> Tensor::to_vector<type>() const;
+// clang rejects [[gnu::visibility]] (TANDEM_API) in explicit instantiations.
+#define TANDEM_INSTANTIATE(name, type, text)                                       \
+  template __attribute__((visibility("default"))) type Tensor::item<type>() const; \
+  template __attribute__((visibility("default"))) std::vector<type> Tensor::to_vector<type>() const;
 TANDEM_DTYPES(TANDEM_INSTANTIATE)
 #undef TANDEM_INSTANTIATE
 
